@@ -1,0 +1,160 @@
+/**
+ * What the directory is told and what it tells: the fleet, as everybody else sees it.
+ *
+ * The directory owns every `WorkerRecord`. Others hold the last `Fleet` they were sent: a copy that
+ * may be late by one message, never torn. `version` grows by one per change.
+ */
+
+import type { ActorRef, Reply } from '@homing/actor'
+import type { SourceStatus } from './source-status.ts'
+
+/** Where a value comes from: read from the worker, given by the operator, learned from traffic, assumed. */
+export type ValueSource = 'probed' | 'given' | 'learned' | 'default'
+
+export interface Sourced<T> {
+  readonly value: T
+  readonly source: ValueSource
+}
+
+/**
+ * How far the index may be believed about a worker key. `exact`: every block it says is held, is held,
+ * and none is missing. `partial`: what it says is held, but older blocks may be missing. `approximate`:
+ * guessed from routing history. `none`: nothing is known; served by load alone.
+ */
+export type Trust = 'exact' | 'partial' | 'approximate' | 'none'
+
+export type EngineFamily = 'vllm' | 'sglang' | 'trtllm' | 'homing' | 'unknown'
+
+/** A worker with no settled answer yet is `probing`; `down` is not routed to and is probed again. */
+export type WorkerState = 'probing' | 'up' | 'down'
+
+export interface ModelCard {
+  /** The name that requests use. */
+  readonly name: string
+  /** For a LoRA adapter: the model it adapts. */
+  readonly base: string | undefined
+  /** Where the engine loaded it from; may be a directory on this machine. */
+  readonly root: string | undefined
+  /** Prompt plus output, in tokens. */
+  readonly maxModelTokens: number | undefined
+}
+
+/** One data-parallel rank of a worker: what holds blocks and load. */
+export interface WorkerKeyRecord {
+  /** `<worker id>/<dp rank>`, the text in headers, receipts and `/workers`. */
+  readonly key: string
+  /** Dense number of this key in the index and the load tables; reused only after it was cleared. */
+  readonly workerSlot: number
+  readonly dpRank: number
+  readonly eventsEndpoint: string | undefined
+  readonly replayEndpoint: string | undefined
+  readonly topic: string
+  /** The shard of the index, and so the event thread, that this key sticks to. */
+  readonly shard: number
+  readonly trust: Trust
+  readonly trustReason: string
+  /** Unix milliseconds since when the trust is what it is. */
+  readonly trustSinceMs: number
+}
+
+export interface WorkerRecord {
+  /** `host:port` of its URL. */
+  readonly id: string
+  /** For `nvext.backend_instance_id`: its position among the workers given, from 0, unless `?id=` says otherwise. */
+  readonly instanceId: number
+  readonly origin: string
+  readonly state: WorkerState
+  readonly stateReason: string
+  readonly engine: EngineFamily
+  readonly engineVersion: string
+  readonly models: readonly ModelCard[]
+  readonly blockSizeTokens: Sourced<number> | undefined
+  readonly maxBatchedTokens: Sourced<number> | undefined
+  /** Capacity of its KV cache per rank, in blocks. */
+  readonly kvBlocks: Sourced<number> | undefined
+  readonly ranks: Sourced<number>
+  readonly taints: readonly string[]
+  readonly canTokenize: boolean
+  readonly keys: readonly WorkerKeyRecord[]
+}
+
+export interface Fleet {
+  readonly version: number
+  readonly workers: readonly WorkerRecord[]
+}
+
+/** What a subscriber of the fleet accepts. */
+export interface FleetMessage {
+  readonly type: 'fleet'
+  readonly fleet: Fleet
+}
+
+/** One worker as given on the command line: URL and the parameters of its query. */
+export interface WorkerSpec {
+  readonly id: string
+  readonly instanceId: number
+  readonly origin: string
+  readonly model: string | undefined
+  readonly blockSizeTokens: number | undefined
+  readonly ranks: number | undefined
+  readonly eventsPort: number | undefined
+  readonly replayPort: number | undefined
+  readonly topic: string | undefined
+  readonly maxBatchedTokens: number | undefined
+  readonly kvBlocks: number | undefined
+  readonly taints: readonly string[]
+}
+
+export type DirectoryMessage =
+  /** Sends the fleet now and after every change; a subscriber that ends is forgotten. */
+  | { readonly type: 'subscribe'; readonly subscriber: ActorRef<FleetMessage> }
+  /** From the dispatcher: the worker could not be reached. It is down until a probe succeeds. */
+  | { readonly type: 'suspect'; readonly workerId: string; readonly reason: string }
+  /** From a listener: the trust of its key changed, or it learned the block size. */
+  | {
+      readonly type: 'source'
+      readonly workerSlot: number
+      readonly trust: Trust
+      readonly reason: string
+      readonly blockSizeTokens: number | undefined
+    }
+  /** From an indexer that restarted with an empty shard: every listener of it resyncs. */
+  | { readonly type: 'shardReset'; readonly shard: number }
+  /** The fleet, with what each listener says of its source (undefined: it did not answer in time). */
+  | { readonly type: 'describe'; readonly reply: Reply<FleetReport> }
+  /** Resolves when every worker given has been probed once, up or down. */
+  | { readonly type: 'whenProbed'; readonly reply: Reply<Fleet> }
+  | { readonly type: 'tick' }
+  | { readonly type: 'probed'; readonly workerId: string; readonly outcome: ProbeOutcome }
+
+export interface FleetReport {
+  readonly fleet: Fleet
+  /** By worker slot. */
+  readonly sources: Readonly<Record<number, SourceStatus | undefined>>
+}
+
+/** What one probe of a worker's base URL found; `reached` false carries the reason. */
+export type ProbeOutcome =
+  | { readonly reached: false; readonly reason: string }
+  | {
+      readonly reached: true
+      readonly engine: EngineFamily
+      readonly engineVersion: string
+      readonly models: readonly ModelCard[]
+      readonly blockSizeTokens: number | undefined
+      readonly maxBatchedTokens: number | undefined
+      readonly kvBlocks: number | undefined
+      readonly ranks: number | undefined
+      readonly canTokenize: boolean
+      /** By rank; endpoints with a host that can be dialled. */
+      readonly eventSources: readonly EventSource[]
+      /** Unix seconds at which the engine process started, where it says so. */
+      readonly processStartSeconds: number | undefined
+    }
+
+export interface EventSource {
+  readonly dpRank: number
+  readonly endpoint: string
+  readonly replayEndpoint: string | undefined
+  readonly topic: string
+}

@@ -1,0 +1,1 @@
+export type { AnswerMessage, DispatcherMessage, UpstreamRequest } from './messages.ts'

@@ -1,0 +1,70 @@
+import type { ActorRef } from '@homing/actor'
+import type { FleetMessage } from '@homing/directory'
+import type { ErrorRecord } from '@homing/errors'
+import type { Decision, RoutingRequest } from '@homing/router'
+import type { HttpHeaders } from '@homing/transport'
+
+/** What the dispatcher tells the gateway about one exchange, in this order: head, data*, end or failed. */
+export type AnswerMessage =
+  | {
+      readonly type: 'answerHead'
+      readonly exchange: number
+      readonly status: number
+      readonly headers: HttpHeaders
+      readonly decision: Decision
+    }
+  | { readonly type: 'answerData'; readonly exchange: number; readonly bytes: Uint8Array }
+  | { readonly type: 'answerEnd'; readonly exchange: number }
+  /** `head` sent or not, the exchange is over; `isStream`: the head said text/event-stream. */
+  | {
+      readonly type: 'answerFailed'
+      readonly exchange: number
+      readonly error: ErrorRecord
+      readonly headSent: boolean
+      readonly isStream: boolean
+      readonly decision: Decision | undefined
+    }
+
+/** What is sent upstream. `body` is the client's bytes; it must not be changed afterwards. */
+export interface UpstreamRequest {
+  readonly method: string
+  readonly path: string
+  readonly headers: HttpHeaders
+  readonly body: Uint8Array | undefined
+}
+
+export type DispatcherMessage =
+  | FleetMessage
+  /** Sends a placed request; on failure before the first byte of the answer it is placed again, elsewhere. */
+  | {
+      readonly type: 'dispatch'
+      readonly exchange: number
+      readonly request: UpstreamRequest
+      readonly routing: RoutingRequest
+      readonly decision: Decision
+      readonly sink: ActorRef<AnswerMessage>
+    }
+  /** The client has left, or the gateway gave up. */
+  | { readonly type: 'abort'; readonly exchange: number }
+  | { readonly type: 'pause'; readonly exchange: number }
+  | { readonly type: 'resume'; readonly exchange: number }
+  | {
+      readonly type: 'upstreamHead'
+      readonly exchange: number
+      readonly attempt: number
+      readonly status: number
+      readonly headers: HttpHeaders
+    }
+  | {
+      readonly type: 'upstreamData'
+      readonly exchange: number
+      readonly attempt: number
+      readonly bytes: Uint8Array
+    }
+  | { readonly type: 'upstreamEnd'; readonly exchange: number; readonly attempt: number }
+  | {
+      readonly type: 'upstreamFailed'
+      readonly exchange: number
+      readonly attempt: number
+      readonly reason: string
+    }

@@ -1,0 +1,1 @@
+export type { IndexedBlock, IndexerMessage, ResyncMessage, ShardStatus } from './messages.ts'

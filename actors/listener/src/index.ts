@@ -1,0 +1,1 @@
+export type { ListenerMessage } from './messages.ts'

@@ -1,0 +1,10 @@
+export type {
+  CandidateTerms,
+  DecideResult,
+  Decision,
+  Delivery,
+  Receipt,
+  RouterMessage,
+  RouterOverride,
+  RoutingRequest,
+} from './messages.ts'

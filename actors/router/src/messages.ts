@@ -1,0 +1,115 @@
+import type { Reply } from '@homing/actor'
+import type { FleetMessage, Trust } from '@homing/directory'
+import type { ErrorRecord } from '@homing/errors'
+
+/** Per-request settings that override the router's own; unset fields fall back. */
+export interface RouterOverride {
+  readonly overlapScoreWeight?: number
+  readonly temperature?: number
+}
+
+/** What the router must know of a request to place it. */
+export interface RoutingRequest {
+  readonly requestId: string
+  /** As the client named it: a base model or an adapter. */
+  readonly model: string
+  readonly promptTokens: number
+  readonly blockSizeTokens: number
+  /** Local and sequence hashes [lo, hi] of the full prompt blocks; empty where the prompt is not known. */
+  readonly localHashes: Int32Array
+  readonly sequenceHashes: Int32Array
+  /** Why the prompt is not known; undefined when it is. */
+  readonly unknownPrompt: string | undefined
+  readonly override: RouterOverride
+  readonly pinnedInstanceId: number | undefined
+  readonly pinnedRank: number | undefined
+  /** Worker ids that have failed this request already. */
+  readonly excludedWorkers: readonly string[]
+}
+
+/** One candidate in a receipt, every term of its cost. */
+export interface CandidateTerms {
+  readonly worker: string
+  readonly trust: Trust
+  readonly overlapBlocks: number
+  readonly activePrefillTokens: number
+  readonly prefillTokens: number
+  readonly prefillBlocks: number
+  readonly activeBlocks: number
+  readonly newBlocks: number
+  readonly decodeBlocks: number
+  readonly activeRequests: number
+  readonly cost: number
+  readonly probability: number
+}
+
+/** What was delivered, filled in when the answer has ended. */
+export interface Delivery {
+  readonly outcome: 'ok' | 'error' | 'aborted'
+  readonly status: number | undefined
+  readonly promptTokens: number | undefined
+  readonly completionTokens: number | undefined
+  /** What the engine says it reused; undefined when it does not report it. */
+  readonly cachedTokens: number | undefined
+  readonly timeToFirstByteMs: number | undefined
+  readonly durationMs: number
+  readonly error: ErrorRecord | undefined
+}
+
+/** Why a request went where it went. */
+export interface Receipt {
+  readonly id: string
+  readonly requestId: string
+  /** Unix milliseconds. */
+  readonly atMs: number
+  readonly mode: string
+  readonly model: string
+  readonly promptTokens: number
+  readonly blockSizeTokens: number
+  readonly promptBlocks: number
+  readonly unknownPrompt: string | undefined
+  readonly overlapScoreWeight: number
+  readonly temperature: number
+  readonly worker: string
+  readonly runnerUp: string | undefined
+  readonly trust: Trust
+  readonly overlapBlocks: number
+  readonly candidates: readonly CandidateTerms[]
+  /** Workers that serve the model but could not be chosen, with the reason. */
+  readonly excluded: readonly { readonly worker: string; readonly reason: string }[]
+  readonly decisionMs: number
+  readonly delivery: Delivery | undefined
+}
+
+/** The answer to `decide`: where to send it. */
+export interface Decision {
+  readonly id: string
+  readonly workerId: string
+  readonly worker: string
+  readonly workerSlot: number
+  readonly origin: string
+  readonly dpRank: number
+  /** More than one rank: the engine must be told which. */
+  readonly pinRank: boolean
+  readonly overlapBlocks: number
+  readonly trust: Trust
+}
+
+/** `refused`: the error says why and what would help. */
+export type DecideResult =
+  | { readonly kind: 'decided'; readonly decision: Decision }
+  | { readonly kind: 'refused'; readonly error: ErrorRecord }
+
+export type RouterMessage =
+  | FleetMessage
+  /** Chooses and books; the booking exists before the reply. */
+  | { readonly type: 'decide'; readonly request: RoutingRequest; readonly reply: Reply<DecideResult> }
+  /** The receipt that `decide` would write; changes nothing. */
+  | {
+      readonly type: 'explain'
+      readonly request: RoutingRequest
+      readonly reply: Reply<Receipt | ErrorRecord>
+    }
+  | { readonly type: 'delivered'; readonly decisionId: string; readonly delivery: Delivery }
+  | { readonly type: 'receipt'; readonly id: string; readonly reply: Reply<Receipt | undefined> }
+  | { readonly type: 'receipts'; readonly limit: number; readonly reply: Reply<readonly Receipt[]> }

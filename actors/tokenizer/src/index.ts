@@ -1,0 +1,1 @@
+export type { CompletionRoute, ReadRequest, ReadResult, TokenizerMessage } from './messages.ts'

@@ -1,0 +1,1 @@
+export type { Booking, LoadProjection, TrackerMessage, WorkerLoad } from './messages.ts'
