@@ -1,0 +1,9 @@
+export type {
+  ActiveLoadMethods,
+  ActiveLoadOptions,
+  Booking,
+  BookOutcome,
+  LoadProjection,
+  LoadStats,
+  LoadTotals,
+} from './types.ts'

@@ -1,0 +1,12 @@
+export type {
+  ApiError,
+  ApiErrorKind,
+  ByteRange,
+  Member,
+  PromptShape,
+  RequestHeaders,
+  RequestScan,
+  RoutingHints,
+  RoutingRequest,
+  Usage,
+} from './types.ts'

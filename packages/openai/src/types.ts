@@ -1,0 +1,136 @@
+/**
+ * OpenAI requests and responses as the router sees them: byte ranges and the few fields routing needs.
+ *
+ * A body is never parsed into values and written again: that would turn 1.0 into 1, round large
+ * integers and reorder integer-like keys. Members are found, cut and spliced as bytes.
+ *
+ *   scanRequest(bytes): RequestScan                       throws MalformedJsonError      ./scan.ts
+ *   cutMembers(bytes, scan, names): Uint8Array                                           ./splice.ts
+ *   spliceMember(bytes, scan, name, jsonText): Uint8Array                                ./splice.ts
+ *   readRequest(bytes, scan, headers?, options?): RoutingRequest
+ *                                                 throws InvalidRequestError, EmptyPromptError  ./request.ts
+ *   parseTokenIds(bytes, range, param): Int32Array        throws InvalidRequestError     ./token-ids.ts
+ *   apiError(kind, message, options?): ApiError; kindOfCode(code): ApiErrorKind          ./api-error.ts
+ *   errorBody(error): Uint8Array; errorEvent(error): Uint8Array                          ./api-error.ts
+ *   new UsageTap('sse' | 'json'): push(bytes), end(), usage, …                           ./usage-tap.ts
+ *   modelsBody(models): Uint8Array                                                       ./models.ts
+ */
+
+/** Bytes start … end − 1. */
+export interface ByteRange {
+  readonly start: number
+  readonly end: number
+}
+
+/** One top-level member of the request object. */
+export interface Member {
+  readonly name: string
+  /** From the opening quote of the name to the end of the value; no comma. */
+  readonly member: ByteRange
+  /** The value alone, without white space around it. */
+  readonly value: ByteRange
+}
+
+/** Where the top-level members of a valid JSON object are. */
+export interface RequestScan {
+  /** In order of appearance, repeated names included. */
+  readonly members: readonly Member[]
+  /** By name; of repeated names the last, as JSON.parse and Python's json have it. */
+  readonly byName: ReadonlyMap<string, Member>
+  /** Position of the opening and of the closing brace. */
+  readonly open: number
+  readonly close: number
+}
+
+/** Request headers, names in lower case. */
+export type RequestHeaders = Readonly<Record<string, string | readonly string[] | undefined>>
+
+export type PromptShape = 'none' | 'messages' | 'text' | 'texts' | 'tokens' | 'token-lists'
+
+/** nvext and the headers that override it, validated. Absent fields are undefined. */
+export interface RoutingHints {
+  /** Pinned worker, decimal text of a u64 (it may exceed 2^53). */
+  readonly workerId: string | undefined
+  readonly prefillWorkerId: string | undefined
+  readonly decodeWorkerId: string | undefined
+  readonly dpRank: number | undefined
+  readonly prefillDpRank: number | undefined
+  /** Range of nvext.token_data in the body: read it with `parseTokenIds`. */
+  readonly tokenData: ByteRange | undefined
+  readonly annotations: readonly string[]
+  /** annotations has `query_instance_id`: choose, tell, send nothing, change nothing. */
+  readonly isSelectionOnly: boolean
+  readonly extraFields: readonly string[]
+  /** Head start in the queue, in seconds. */
+  readonly latencySensitivity: number | undefined
+  readonly priority: number | undefined
+  readonly strictPriority: number | undefined
+  /** agent_hints.osl. */
+  readonly expectedOutputTokens: number | undefined
+  readonly overlapWeight: number | undefined
+  /** nvext.router_config_override / top-level router_config_override.router_temperature. */
+  readonly temperature: number | undefined
+  readonly wantsSpeculativePrefill: boolean
+  readonly sessionId: string | undefined
+  readonly requestId: string | undefined
+  readonly policyClass: string | undefined
+}
+
+/** What routing needs of a request. */
+export interface RoutingRequest {
+  readonly model: string | undefined
+  readonly isStream: boolean
+  /** n; 1 when absent. */
+  readonly choicesCount: number
+  /** max_completion_tokens, else max_tokens. */
+  readonly outputTokensMax: number | undefined
+  /** stream_options.include_usage. */
+  readonly includesUsage: boolean
+  /** Header, else nvext, else top level; empty counts as absent. */
+  readonly cacheSalt: string | undefined
+  readonly promptShape: PromptShape
+  /** Value of `prompt` (or of `token_ids`, where a body of /route has it). */
+  readonly prompt: ByteRange | undefined
+  readonly messages: ByteRange | undefined
+  readonly hints: RoutingHints
+  /** The body has an `nvext` member, to be cut before it goes to an engine. */
+  readonly hasNvext: boolean
+}
+
+export interface Usage {
+  readonly promptTokens: number
+  readonly completionTokens: number
+  /** prompt_tokens_details.cached_tokens; undefined when the engine does not tell. */
+  readonly cachedTokens: number | undefined
+}
+
+/** Everything that the router itself may answer with an error for. */
+export type ApiErrorKind =
+  | 'malformed_json'
+  | 'invalid_value'
+  | 'empty_prompt'
+  | 'pin_not_allowed'
+  | 'unauthorized'
+  | 'route_not_found'
+  | 'model_not_found'
+  | 'method_not_allowed'
+  | 'duplicate_request'
+  | 'body_too_large'
+  | 'overloaded'
+  | 'no_worker'
+  | 'shutting_down'
+  | 'upstream_failed'
+  | 'timeout'
+  | 'internal_error'
+
+/** An answer in OpenAI's form: `{error: {message, type, param, code}}`. */
+export interface ApiError {
+  readonly kind: ApiErrorKind
+  readonly status: number
+  readonly message: string
+  readonly type: string
+  readonly param: string | null
+  readonly code: string
+  /** content-type, and where they apply retry-after and x-should-retry. */
+  readonly headers: Readonly<Record<string, string>>
+}
