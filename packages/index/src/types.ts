@@ -1,0 +1,112 @@
+/**
+ * The public types of the prefix index: options, outcomes, figures, dump entries.
+ *
+ * Hashes are 64 bits as two int32 words `[low, high]`; arrays of hashes are Int32Arrays of length 2n,
+ * hash i at 2i and 2i + 1. Every value, 0 and 2^64 − 1 included, is a valid hash. The index never keeps
+ * an array that it is given.
+ *
+ * A *worker slot* is a dense number, 0 … workerSlotsMax − 1, that the directory gives to a worker key.
+ */
+
+/** One 64-bit hash: low word, high word, both int32. */
+export type HashPair = readonly [low: number, high: number]
+
+/**
+ * `count`: engines keep a block once per physical copy, so stored, stored, removed is still held.
+ * `set`: a repeated report says the same thing again (snapshots, replays).
+ */
+export type Copies = 'count' | 'set'
+
+/**
+ * How data words of the shared memory are read and written. `plain` relies on the memory order of
+ * x86-64; `atomic` is right everywhere and slower. Readers take it from the memory.
+ */
+export type WordAccess = 'plain' | 'atomic'
+
+/** What a shard may use. */
+export interface IndexOptions {
+  /** Hard limit of this shard in bytes, tables private to the writer included. 64 KiB … 8 GiB. */
+  readonly capacityBytes: number
+  /** Worker slots are 0 … workerSlotsMax − 1. 1 … 16,384. */
+  readonly workerSlotsMax: number
+  /** Part of capacityBytes that parked orphans may take; default a 32nd of it. */
+  readonly orphanBytesMax?: number
+  /** Default for every `store`; default `count`. */
+  readonly copies?: Copies
+  /** Default: `plain` on x64, `atomic` elsewhere. */
+  readonly access?: WordAccess
+}
+
+/**
+ * What became of a stored run.
+ *
+ * - `stored`: every block is held.
+ * - `parked`: the parent of some block is unknown; those wait as orphans and are adopted when it comes.
+ * - `full`: no space, even after eviction; the first blocks may be held, the rest of the run is forgotten.
+ * - `overflow`: the bound on orphans is exceeded; the rest of the run is forgotten: resync the worker.
+ */
+export type StoreOutcome = 'stored' | 'parked' | 'full' | 'overflow'
+
+/** What became of the blocks of a removed event. */
+export interface RemoveOutcome {
+  /** Copies given back, of held blocks and of orphans. */
+  readonly removed: number
+  /** Hashes that the worker slot does not hold: ignored. */
+  readonly unknown: number
+}
+
+/** Figures of one shard. Counters grow from creation; the rest is the present. */
+export interface IndexStats {
+  /** Bytes in use now: fixed tables, chunks ever used, side tables. */
+  readonly bytesUsed: number
+  readonly bytesLimit: number
+  /** Blocks held by at least one worker slot. */
+  readonly blocksDistinct: number
+  /** Pairs of worker slot and block. */
+  readonly memberships: number
+  /** Parked blocks. */
+  readonly orphanBlocks: number
+  readonly orphanBytes: number
+  /** Chunks of 16 blocks in use, and the most that fit. */
+  readonly chunks: number
+  readonly chunksMax: number
+  /** Distinct groups of worker slots that hold something together. */
+  readonly workerSets: number
+  /** Holdings that need a record of their own: copies, and engine hashes on which workers disagree. */
+  readonly sideNames: number
+  /** Counter: memberships dropped to make space. Above 0 the index under-reports. */
+  readonly evictedForSpace: number
+  /** Counter: blocks of stores that ended `full` or `overflow`. Above 0 the index under-reports. */
+  readonly refusedBlocks: number
+  /** Counter: removed hashes that were not held. */
+  readonly unknownRemoves: number
+  /** Counter: stores of a block that its worker slot held already. */
+  readonly duplicateStores: number
+  /** Counter: engine hashes that came back with another content; the old place was given up. */
+  readonly movedHashes: number
+  /** Counter: orphans whose parent came. */
+  readonly adoptedOrphans: number
+}
+
+/** One engine hash that a worker slot holds. Parents come before children. */
+export interface DumpEntry {
+  readonly engineHash: HashPair
+  /** A name of the parent at this worker slot; undefined at the root, and where the parent is not held. */
+  readonly parentEngineHash: HashPair | undefined
+  readonly localHash: HashPair
+  /** Position in its prompts, from 0. */
+  readonly position: number
+  /** False when the worker slot lacks some block before this one: it counts in no overlap. */
+  readonly isReachable: boolean
+  /** Physical copies, at least 1. */
+  readonly copies: number
+}
+
+/** Figures of a reader since its construction. */
+export interface ReaderStats {
+  readonly lookups: number
+  /** Walks begun again because the writer recycled memory under them. */
+  readonly retries: number
+  /** Shards given up after all attempts: reported as a miss. */
+  readonly misses: number
+}
