@@ -1,0 +1,166 @@
+/**
+ * What is known about one setting: its names, its kind and range, its default, and what it is for.
+ *
+ * A command has a table of these. Everything else (the parser, the help, docs/configuration.md) reads
+ * the table, and the type of the parsed settings follows from it: see `SettingsOf`.
+ */
+
+/** What a computed default may depend on. */
+export interface Machine {
+  /** Processors that this process may use, ≥ 1. */
+  readonly cores: number
+}
+
+/** A default that depends on the machine; `says` is how people read it. */
+export interface ComputedDefault {
+  readonly says: string
+  readonly of: (machine: Machine) => number
+}
+
+/** Another variable that is read when the setting's own is not set; using it gives one warning. */
+export interface EnvironmentAlias {
+  readonly name: string
+  /** Written behind its value before that is parsed: 'MiB' turns 64 into 64MiB. */
+  readonly suffix?: string
+}
+
+interface SettingNames {
+  /** Property of the parsed settings, with its unit: `shutdownTimeoutMs`. */
+  readonly key: string
+  /** Option without its dashes, and key in the file: 'shutdown-timeout'. */
+  readonly name: string
+  /** Heading in the help under which it stands; settings of a group stand together. */
+  readonly group: string
+  /** What it does, and when one would change it. Sentences. */
+  readonly help: string
+  /** Environment variable; default `HOMING_` and the name in capitals. */
+  readonly env?: string
+  /** Other names that are accepted on the command line and in the file, without dashes. */
+  readonly aliases?: readonly string[]
+  readonly envAliases?: readonly EnvironmentAlias[]
+}
+
+/** Numbers within [min, max]; `default` undefined: not set unless given. */
+export interface NumberSetting extends SettingNames {
+  readonly kind: 'integer' | 'number'
+  readonly default: number | undefined | ComputedDefault
+  readonly min: number
+  readonly max: number
+  /** Word behind the number in the help: 'tokens'. */
+  readonly unit?: string
+  /** What no value or 0 means, where that needs saying: 'no limit'. */
+  readonly unsetMeans?: string
+  readonly zeroMeans?: string
+}
+
+/** Milliseconds when parsed; written '500ms', '30s', '5m', '2h', or a bare number of seconds. */
+export interface DurationSetting extends SettingNames {
+  readonly kind: 'duration'
+  /** Milliseconds, as are `min` and `max`. */
+  readonly default: number
+  readonly min: number
+  readonly max: number
+  readonly zeroMeans?: string
+}
+
+/** Bytes when parsed; written '64MiB', '1GiB', '512KiB', or a bare number of bytes. */
+export interface SizeSetting extends SettingNames {
+  readonly kind: 'size'
+  /** Bytes, as are `min` and `max`. */
+  readonly default: number
+  readonly min: number
+  readonly max: number
+}
+
+export interface TextSetting extends SettingNames {
+  readonly kind: 'text'
+  readonly default: string | undefined
+  /** Stands for the value in the help: 'FILE'. */
+  readonly placeholder: string
+  readonly unsetMeans?: string
+  /** Why a value cannot be used; undefined when it can. */
+  readonly check?: (text: string) => string | undefined
+}
+
+/** On or off: `--name`, `--no-name`, and `--name=true|false`. */
+export interface FlagSetting extends SettingNames {
+  readonly kind: 'flag'
+  readonly default: boolean
+}
+
+export interface ChoiceSetting extends SettingNames {
+  readonly kind: 'choice'
+  readonly choices: readonly string[]
+  readonly default: string
+}
+
+/** May be given many times; empty when not given. In a variable the items are separated. */
+export interface ListSetting extends SettingNames {
+  readonly kind: 'list'
+  readonly placeholder: string
+  /** Between items of a variable; 'comma or space' only where no item contains a space. */
+  readonly separator: 'comma' | 'comma or space'
+  readonly unsetMeans?: string
+  /** Why an item cannot be used; undefined when it can. */
+  readonly check?: (text: string) => string | undefined
+}
+
+export type SettingDescriptor =
+  | NumberSetting
+  | DurationSetting
+  | SizeSetting
+  | TextSetting
+  | FlagSetting
+  | ChoiceSetting
+  | ListSetting
+
+type Unset<D> = D extends { readonly default: undefined } ? undefined : never
+
+type ValueOf<D> = D extends { readonly kind: 'flag' }
+  ? boolean
+  : D extends { readonly kind: 'choice'; readonly choices: readonly (infer C)[] }
+    ? C
+    : D extends { readonly kind: 'list' }
+      ? readonly string[]
+      : D extends { readonly kind: 'text' }
+        ? string | Unset<D>
+        : number | Unset<D>
+
+/**
+ * The parsed settings of a table: one property per setting, under its `key`. Durations are
+ * milliseconds, sizes are bytes. The table must be declared `as const satisfies readonly SettingDescriptor[]`.
+ */
+export type SettingsOf<T extends readonly SettingDescriptor[]> = {
+  readonly [D in T[number] as D['key']]: ValueOf<D>
+}
+
+/** Where a value came from: the option, variable or file key as it was written. */
+export interface SettingSource {
+  readonly kind: 'command line' | 'environment' | 'file' | 'default'
+  readonly name: string
+}
+
+/** What a rule over several settings may ask. */
+export interface RuleFacts<S> {
+  readonly settings: S
+  /** True when the operator gave the setting, by whatever way. */
+  isGiven(key: keyof S): boolean
+}
+
+/** One command: its table, and what its help says around it. */
+export interface Command<T extends readonly SettingDescriptor[] = readonly SettingDescriptor[]> {
+  /** As typed: 'router'. */
+  readonly name: string
+  /** One sentence. */
+  readonly summary: string
+  readonly settings: T
+  /** Two lines that can be pasted, each with what it does. */
+  readonly examples: readonly { readonly does: string; readonly line: string }[]
+  /** Faults that only several settings together can have; each answers a sentence or undefined. */
+  readonly rules?: readonly ((facts: RuleFacts<SettingsOf<T>>) => string | undefined)[]
+}
+
+/** The environment variable of a setting. */
+export function environmentName(setting: SettingDescriptor): string {
+  return setting.env ?? `HOMING_${setting.name.toUpperCase().replaceAll('-', '_')}`
+}

@@ -1,0 +1,393 @@
+/**
+ * The settings of `homing router`. Every one of them does something; what a later version will know is
+ * not here, so that nobody sets it in vain.
+ *
+ * Source   names and older spellings: the options and `DYN_*` variables that operators of KV-aware
+ *          routers know. Defaults are ours where theirs do not suit a router that stands alone.
+ */
+
+import type { Command, SettingDescriptor, SettingsOf } from './descriptor.ts'
+
+const SECOND_MS = 1000
+const MINUTE_MS = 60_000
+const HOUR_MS = 3_600_000
+const MIB = 2 ** 20
+const GIB = 2 ** 30
+
+const routerSettings = [
+  {
+    key: 'host',
+    name: 'host',
+    group: 'Listening',
+    kind: 'text',
+    placeholder: 'ADDRESS',
+    default: '0.0.0.0',
+    aliases: ['http-host'],
+    envAliases: [{ name: 'DYN_HTTP_HOST' }],
+    help: 'Address to listen on. 0.0.0.0 is every interface of the machine, as engines do by default; 127.0.0.1 keeps the router to this machine. There is no authentication.',
+  },
+  {
+    key: 'port',
+    name: 'port',
+    group: 'Listening',
+    kind: 'integer',
+    default: 8000,
+    min: 0,
+    max: 65_535,
+    zeroMeans: 'a free port, told in the ready line',
+    aliases: ['http-port'],
+    envAliases: [{ name: 'DYN_HTTP_PORT' }],
+    help: 'Port of the OpenAI-compatible API, /metrics, /workers and /decisions.',
+  },
+  {
+    key: 'bodyBytesMax',
+    name: 'max-body-bytes',
+    group: 'Listening',
+    kind: 'size',
+    default: 64 * MIB,
+    min: 1024,
+    max: GIB,
+    envAliases: [{ name: 'DYN_HTTP_BODY_LIMIT_MB', suffix: 'MiB' }],
+    help: 'Largest request body. A longer one is answered with 413 and not read to its end.',
+  },
+  {
+    key: 'openRequestsMax',
+    name: 'max-open-requests',
+    group: 'Listening',
+    kind: 'integer',
+    default: 4096,
+    min: 1,
+    max: 1_000_000,
+    unit: 'requests',
+    help: 'Requests that may be in the router at one time. One more is answered with 503 at once, instead of making all the others slower.',
+  },
+  {
+    key: 'shutdownTimeoutMs',
+    name: 'shutdown-timeout',
+    group: 'Listening',
+    kind: 'duration',
+    default: 30 * SECOND_MS,
+    min: 0,
+    max: HOUR_MS,
+    zeroMeans: 'cut open requests at once',
+    envAliases: [{ name: 'DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS' }],
+    help: 'After SIGTERM or SIGINT no new request is taken; those that are open have this long to end.',
+  },
+  {
+    key: 'detach',
+    name: 'detach',
+    group: 'Listening',
+    kind: 'flag',
+    default: false,
+    help: 'Keep running when the process that started the router has gone. Without it, a killed npx or pnpm takes the router with it, drained.',
+  },
+
+  {
+    key: 'workers',
+    name: 'worker',
+    group: 'Workers',
+    kind: 'list',
+    placeholder: 'URL',
+    separator: 'comma or space',
+    unsetMeans: 'a demo fleet of simulated engines',
+    env: 'HOMING_WORKERS',
+    check: faultOfWorkerUrl,
+    help: 'Base URL of an engine; give it once per engine. What the engine does not tell by itself rides in the query: http://h:8001?events=5557&replay=5558&ranks=2 (also model=, block_size=, max_batched_tokens=, kv_blocks=, taints=, topic=, id=).',
+  },
+  {
+    key: 'probeIntervalMs',
+    name: 'probe-interval',
+    group: 'Workers',
+    kind: 'duration',
+    default: 5 * SECOND_MS,
+    min: 100,
+    max: HOUR_MS,
+    help: 'Pause between two probes of a worker. A worker that went down takes requests again after the first probe that it answers.',
+  },
+  {
+    key: 'probeTimeoutMs',
+    name: 'probe-timeout',
+    group: 'Workers',
+    kind: 'duration',
+    default: 2 * SECOND_MS,
+    min: 10,
+    max: 10 * MINUTE_MS,
+    help: 'How long a worker has to answer one question of a probe before it counts as down.',
+  },
+  {
+    key: 'workerSlotsMax',
+    name: 'worker-slots-max',
+    group: 'Workers',
+    kind: 'integer',
+    default: 1024,
+    min: 1,
+    max: 65_536,
+    unit: 'worker keys',
+    help: 'Worker keys (workers times their data-parallel ranks) that the index and the load tables have room for.',
+  },
+
+  {
+    key: 'routerMode',
+    name: 'router-mode',
+    group: 'Routing',
+    kind: 'choice',
+    choices: ['kv', 'random', 'round-robin', 'least-loaded'],
+    default: 'kv',
+    envAliases: [{ name: 'DYN_ROUTER_MODE' }],
+    help: 'How a worker is chosen. kv weighs what each worker has cached of the prompt against what it is busy with; the others are for comparison and for engines without a prefix cache.',
+  },
+  {
+    key: 'overlapScoreWeight',
+    name: 'kv-overlap-score-weight',
+    group: 'Routing',
+    kind: 'number',
+    default: 1,
+    min: 0,
+    max: 1000,
+    aliases: ['router-kv-overlap-score-weight', 'overlap-score-weight'],
+    envAliases: [{ name: 'DYN_ROUTER_KV_OVERLAP_SCORE_WEIGHT' }, { name: 'DYN_KV_OVERLAP_SCORE_WEIGHT' }],
+    help: 'What a block that must be prefilled costs, when a block in use by running requests costs 1. Higher favours cache hits and a short time to the first token; lower spreads load and steadies the tokens after it; 0 ignores the cache.',
+  },
+  {
+    key: 'temperature',
+    name: 'router-temperature',
+    group: 'Routing',
+    kind: 'number',
+    default: 0,
+    min: 0,
+    max: 1000,
+    zeroMeans: 'the cheapest worker always wins',
+    envAliases: [{ name: 'DYN_ROUTER_TEMPERATURE' }],
+    help: 'Above 0 the worker is drawn by softmax over the costs; higher is closer to uniform. A little helps where several routers share one fleet and would all pick the same worker.',
+  },
+  {
+    key: 'activeRequestExpiryMs',
+    name: 'active-request-expiry-secs',
+    group: 'Routing',
+    kind: 'duration',
+    default: 300 * SECOND_MS,
+    min: SECOND_MS,
+    max: 24 * HOUR_MS,
+    aliases: ['router-active-request-expiry-secs'],
+    envAliases: [{ name: 'DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS' }],
+    help: 'Load of a request that nobody has touched for this long is taken off its worker. A stream that still sends tokens is not inactive, however old it is.',
+  },
+  {
+    key: 'decisionsKept',
+    name: 'decisions-kept',
+    group: 'Routing',
+    kind: 'integer',
+    default: 1000,
+    min: 0,
+    max: 1_000_000,
+    unit: 'receipts',
+    help: 'Receipts that GET /decisions can show, newest first. One with 64 candidates takes about 20 KiB.',
+  },
+  {
+    key: 'seed',
+    name: 'seed',
+    group: 'Routing',
+    kind: 'integer',
+    default: undefined,
+    min: 0,
+    max: 2 ** 32 - 1,
+    unsetMeans: 'drawn anew at every start',
+    help: 'Seed of every draw the router makes (ties, temperature), so that a run can be repeated.',
+  },
+
+  {
+    key: 'kvEvents',
+    name: 'kv-events',
+    group: 'KV events and index',
+    kind: 'flag',
+    default: true,
+    aliases: ['router-kv-events', 'use-kv-events'],
+    envAliases: [{ name: 'DYN_ROUTER_USE_KV_EVENTS' }],
+    help: 'Subscribe to the KV events of the workers. With --no-kv-events nothing is known of their caches (trust none) and requests are placed by load alone.',
+  },
+  {
+    key: 'blockSizeTokens',
+    name: 'kv-cache-block-size',
+    group: 'KV events and index',
+    kind: 'integer',
+    default: undefined,
+    min: 1,
+    max: 65_536,
+    unit: 'tokens',
+    unsetMeans: 'what each worker reports, or its first event shows',
+    aliases: ['block-size', 'router-block-size'],
+    envAliases: [{ name: 'DYN_KV_CACHE_BLOCK_SIZE' }],
+    help: 'Tokens in a block of the KV cache. It must be what the engines run with, or no prefix is ever found; set it only for engines that do not say.',
+  },
+  {
+    key: 'eventThreads',
+    name: 'router-event-threads',
+    group: 'KV events and index',
+    kind: 'integer',
+    default: {
+      says: 'min(4, cores − 1), at least 1',
+      of: machine => Math.max(1, Math.min(4, machine.cores - 1)),
+    },
+    min: 1,
+    max: 64,
+    unit: 'threads',
+    envAliases: [{ name: 'DYN_ROUTER_EVENT_THREADS' }],
+    help: 'Threads that receive KV events, each with one shard of the index. More help when one cannot keep up: see homing_listener_* in /metrics.',
+  },
+  {
+    key: 'indexBytes',
+    name: 'index-bytes',
+    group: 'KV events and index',
+    kind: 'size',
+    default: 256 * MIB,
+    min: MIB,
+    max: 64 * GIB,
+    help: 'Memory for the whole index, divided among its shards and reserved as it fills. When it is full the router forgets blocks, never grows.',
+  },
+  {
+    key: 'replayTimeoutMs',
+    name: 'replay-timeout',
+    group: 'KV events and index',
+    kind: 'duration',
+    default: 5 * SECOND_MS,
+    min: 10,
+    max: 10 * MINUTE_MS,
+    help: 'How long a worker may be silent while it replays past events before it is asked again. Meanwhile its cache is trusted less.',
+  },
+
+  {
+    key: 'tokenizers',
+    name: 'tokenizer',
+    group: 'Tokenizing',
+    kind: 'list',
+    placeholder: '[MODEL=]DIR',
+    separator: 'comma',
+    aliases: ['model-path'],
+    env: 'HOMING_TOKENIZERS',
+    unsetMeans: 'a worker is asked to tokenize',
+    check: faultOfTokenizer,
+    help: 'Directory with tokenizer.json and tokenizer_config.json, for one model or, without MODEL=, for all that have none of their own. The router then tokenizes by itself, which saves each request a round trip.',
+  },
+  {
+    key: 'tokenizerThreads',
+    name: 'tokenizer-threads',
+    group: 'Tokenizing',
+    kind: 'integer',
+    default: {
+      says: 'min(4, cores − 1), at least 1',
+      of: machine => Math.max(1, Math.min(4, machine.cores - 1)),
+    },
+    min: 1,
+    max: 64,
+    unit: 'threads',
+    help: 'Threads that read, render, tokenize and hash prompts. About 400,000 tokens per second each.',
+  },
+
+  {
+    key: 'connectTimeoutMs',
+    name: 'connect-timeout',
+    group: 'Relaying',
+    kind: 'duration',
+    default: 5 * SECOND_MS,
+    min: 10,
+    max: 10 * MINUTE_MS,
+    help: 'How long connecting to a worker may take before the request is placed on another one.',
+  },
+  {
+    key: 'retries',
+    name: 'retries',
+    group: 'Relaying',
+    kind: 'integer',
+    default: 2,
+    min: 0,
+    max: 16,
+    unit: 'attempts',
+    help: 'Further workers that are tried when one fails before the first byte of its answer. After the first byte a request is never sent again.',
+  },
+  {
+    key: 'requestTimeoutMs',
+    name: 'request-timeout',
+    group: 'Relaying',
+    kind: 'duration',
+    default: 0,
+    min: 0,
+    max: 24 * HOUR_MS,
+    zeroMeans: 'no limit',
+    help: 'Longest time from a request to the end of its answer. Long outputs take minutes: set it only where clients would not wait longer.',
+  },
+
+  {
+    key: 'demoEngines',
+    name: 'demo-engines',
+    group: 'Demo fleet (where no worker is named)',
+    kind: 'integer',
+    default: 4,
+    min: 1,
+    max: 32,
+    unit: 'engines',
+    help: 'Simulated engines, each on a thread of its own, with real HTTP and real ZeroMQ between them and the router.',
+  },
+  {
+    key: 'demoSpeed',
+    name: 'demo-speed',
+    group: 'Demo fleet (where no worker is named)',
+    kind: 'number',
+    default: 1,
+    min: 0.01,
+    max: 1000,
+    help: 'Divides every duration that the simulated engines pretend to need.',
+  },
+
+  {
+    key: 'logLevel',
+    name: 'log-level',
+    group: 'Logging',
+    kind: 'choice',
+    choices: ['trace', 'debug', 'info', 'warn', 'error', 'silent'],
+    default: 'info',
+    envAliases: [{ name: 'DYN_LOG' }],
+    help: 'Logs are JSON lines on standard error. info tells of starts, stops and trust; debug of every request; trace of every event.',
+  },
+] as const satisfies readonly SettingDescriptor[]
+
+/** The settings of `homing router` as its actors are given them: times in milliseconds, sizes in bytes. */
+export type RouterSettings = SettingsOf<typeof routerSettings>
+
+/** `homing router`. */
+export const routerCommand: Command<typeof routerSettings> = {
+  name: 'router',
+  summary:
+    'Routes OpenAI requests to the engine that has most of their prompt cached, weighed against its load.',
+  settings: routerSettings,
+  examples: [
+    {
+      does: 'A demo fleet of four simulated engines behind port 8000:',
+      line: 'homing router',
+    },
+    {
+      does: 'Two engines of your own, events and replay where the engines say:',
+      line: 'homing router --worker http://10.0.0.1:8001 --worker http://10.0.0.2:8001 --tokenizer ./model',
+    },
+  ],
+  rules: [
+    ({ settings, isGiven }) =>
+      settings.workers.length > 0 && (isGiven('demoEngines') || isGiven('demoSpeed'))
+        ? '--demo-engines and --demo-speed have no effect where workers are named: leave them out, or --worker'
+        : undefined,
+  ],
+}
+
+function faultOfWorkerUrl(text: string): string | undefined {
+  const url = URL.parse(text)
+  if (url === null || url.hostname === '') return 'is not a URL such as http://10.0.0.1:8001'
+  if (url.protocol !== 'http:') return `has the scheme ${url.protocol.slice(0, -1)}; use http`
+  if (url.username !== '' || url.password !== '') return 'must not carry a user name or password'
+  return undefined
+}
+
+function faultOfTokenizer(text: string): string | undefined {
+  const directory = text.slice(text.indexOf('=') + 1)
+  if (directory === '') return 'names no directory; use DIR or MODEL=DIR'
+  if (text.startsWith('=')) return 'names no model before the =; use DIR or MODEL=DIR'
+  return undefined
+}
