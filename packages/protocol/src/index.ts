@@ -1,0 +1,29 @@
+export { AttentionGroups } from './attention-groups.ts'
+export { MalformedEventFramesError, MalformedKvBatchError } from './errors.ts'
+export {
+  type EventMessage,
+  encodeEventFrames,
+  encodeReplayEnd,
+  encodeReplayReply,
+  parseEventFrames,
+  parseReplayReply,
+  parseReplayRequest,
+  type ReplayForm,
+  type ReplayReply,
+  replayRequestFrames,
+} from './event-frames.ts'
+export { decodeKvBatch } from './kv-batch-decoder.ts'
+export { encodeKvBatch, type KvBatchForm, type KvHashForm } from './kv-batch-encoder.ts'
+export {
+  KV_CLEARED,
+  type KvBatch,
+  type KvCleared,
+  type KvEvent,
+  type KvMedia,
+  type KvRemoved,
+  type KvStored,
+  type KvStoredFields,
+  type KvTier,
+  kvRemoved,
+  kvStored,
+} from './kv-event.ts'

@@ -1,0 +1,185 @@
+/**
+ * Encodes batches of KV events the way engines do: for simulated engines, sidecars and tests.
+ *
+ *   vllm-array   as vLLM 0.21 to 0.23: every slot written, 12 in a store, 4 in a removal
+ *   vllm-map     as vLLM 0.24 and later: optional fields that are nil are left out
+ *   sglang-array as SGLang until September 2026: 7 slots, metadata of a store in a map behind them
+ *   sglang-map   as SGLang since
+ *
+ * What a form has no place for is not written: SGLang has no groups, media or removals by group, and
+ * only vllm-map can say that a block is held elsewhere.
+ */
+
+import { encode } from '@msgpack/msgpack'
+import type { KvBatch, KvEvent, KvRemoved, KvStored, KvTier } from './kv-event.ts'
+
+export type KvBatchForm = 'vllm-array' | 'vllm-map' | 'sglang-array' | 'sglang-map'
+
+/** `int`: unsigned for vLLM, signed for SGLang. `bytes`: digests of 32 bytes that end in the hash (vLLM). */
+export type KvHashForm = 'int' | 'bytes'
+
+/** The payload of one message. Linear in its tokens; not made for hot paths. */
+export function encodeKvBatch(
+  batch: Pick<KvBatch, 'timestampSeconds' | 'rank' | 'events'>,
+  form: KvBatchForm,
+  options: { readonly hashes?: KvHashForm } = {},
+): Uint8Array {
+  const isSglang = form === 'sglang-array' || form === 'sglang-map'
+  const hash = options.hashes === 'bytes' ? digestHash : isSglang ? signedHash : unsignedHash
+  const toWire = isSglang ? sglangFields : vllmFields
+  const isMap = form === 'vllm-map' || form === 'sglang-map'
+  const events = batch.events.map(event => {
+    const { tag, required, optional } = toWire(event, hash)
+    if (isMap) return toMap(tag, required, optional)
+    return isSglang ? toSglangArray(tag, required, optional) : toArray(tag, required, optional)
+  })
+  // A whole timestamp is written as an integer, which readers of floats accept.
+  return encode([batch.timestampSeconds, events, batch.rank ?? null], { useBigInt64: true })
+}
+
+type WireHash = bigint | Uint8Array
+type HashWriter = (hashes: Int32Array, index: number) => WireHash
+type WireFields = Readonly<Record<string, unknown>>
+
+/** `required` is always written; `optional` is left out of maps when it is undefined. Both in wire order. */
+interface WireEvent {
+  readonly tag: string
+  readonly required: WireFields
+  readonly optional: WireFields
+}
+
+const MEDIA: Readonly<Record<'vllm' | 'sglang', Readonly<Record<KvTier, string>>>> = {
+  vllm: { device: 'GPU', host: 'CPU', disk: 'STORAGE', external: 'EXTERNAL', unknown: 'UNKNOWN' },
+  sglang: { device: 'GPU', host: 'CPU_PINNED', disk: 'DISK', external: 'EXTERNAL', unknown: 'UNKNOWN' },
+}
+
+function vllmFields(event: KvEvent, hash: HashWriter): WireEvent {
+  switch (event.kind) {
+    case 'stored':
+      return {
+        tag: 'BlockStored',
+        required: {
+          ...storedFields(event, hash),
+          medium: MEDIA.vllm[event.tier],
+          lora_name: event.loraName,
+        },
+        optional: {
+          extra_keys: extraKeys(event),
+          group_idx: event.group,
+          kv_cache_spec_kind: event.attention,
+          kv_cache_spec_sliding_window: undefined,
+          locality: locality(event),
+          session_id: event.sessionId,
+        },
+      }
+    case 'removed':
+      return {
+        tag: 'BlockRemoved',
+        required: { block_hashes: list(event.hashes, hash), medium: MEDIA.vllm[event.tier] },
+        optional: { group_idx: event.group, locality: locality(event) },
+      }
+    case 'cleared':
+      return CLEARED
+  }
+}
+
+function sglangFields(event: KvEvent, hash: HashWriter): WireEvent {
+  switch (event.kind) {
+    case 'stored':
+      return {
+        tag: 'BlockStored',
+        required: storedFields(event, hash),
+        optional: {
+          medium: MEDIA.sglang[event.tier],
+          cache_salt: event.cacheSalt,
+          session_id: event.sessionId,
+          lora_name: event.loraName,
+        },
+      }
+    case 'removed':
+      return {
+        tag: 'BlockRemoved',
+        required: { block_hashes: list(event.hashes, hash) },
+        optional: { medium: MEDIA.sglang[event.tier] },
+      }
+    case 'cleared':
+      return CLEARED
+  }
+}
+
+const CLEARED: WireEvent = { tag: 'AllBlocksCleared', required: {}, optional: {} }
+
+function storedFields(event: KvStored, hash: HashWriter): WireFields {
+  return {
+    block_hashes: list(event.hashes, hash),
+    parent_block_hash: event.parent === undefined ? undefined : hash(event.parent, 0),
+    token_ids: Array.from(event.tokens, token => token >>> 0),
+    block_size: event.blockSizeTokens,
+    lora_id: event.loraId,
+  }
+}
+
+function toMap(tag: string, required: WireFields, optional: WireFields): WireFields {
+  const map: Record<string, unknown> = { type: tag }
+  for (const [name, value] of Object.entries(required)) map[name] = value ?? null
+  for (const [name, value] of Object.entries(optional)) if (value !== undefined) map[name] = value
+  return map
+}
+
+/** vLLM's array versions end before locality and session. */
+const ARRAY_FIELDS_END: ReadonlySet<string> = new Set(['locality', 'session_id'])
+
+function toArray(tag: string, required: WireFields, optional: WireFields): readonly unknown[] {
+  const array: unknown[] = [tag]
+  for (const value of Object.values(required)) array.push(value ?? null)
+  for (const [name, value] of Object.entries(optional)) {
+    if (!ARRAY_FIELDS_END.has(name)) array.push(value ?? null)
+  }
+  return array
+}
+
+function toSglangArray(tag: string, required: WireFields, optional: WireFields): readonly unknown[] {
+  const { medium, ...metadata } = optional
+  const array: unknown[] = [tag]
+  for (const value of Object.values(required)) array.push(value ?? null)
+  if (medium !== undefined) array.push(medium)
+  const given = Object.entries(metadata).filter(([, value]) => value !== undefined)
+  if (given.length > 0) array.push(Object.fromEntries(given))
+  return array
+}
+
+/** One list per block: adapter, media, and on the first block of a sequence the salt. */
+function extraKeys(event: KvStored): readonly unknown[] | undefined {
+  const blockCount = event.hashes.length / 2
+  if (blockCount === 0) return undefined
+  return Array.from({ length: blockCount }, (_, block) => {
+    const keys: unknown[] = []
+    if (event.loraName !== undefined) keys.push(event.loraName)
+    for (const { id, offsetTokens } of event.mediaHashes?.[block] ?? []) keys.push([id, offsetTokens])
+    if (block === 0 && event.parent === undefined && event.cacheSalt !== undefined) keys.push(event.cacheSalt)
+    if (block === 0 && event.hasUnknownExtraKeys) keys.push(new Uint8Array(32))
+    return keys.length === 0 ? null : keys
+  })
+}
+
+function locality(event: KvStored | KvRemoved): string | undefined {
+  return event.isLocal ? undefined : 'REMOTE'
+}
+
+function list(hashes: Int32Array, hash: HashWriter): WireHash[] {
+  return Array.from({ length: hashes.length / 2 }, (_, i) => hash(hashes, i))
+}
+
+function unsignedHash(hashes: Int32Array, index: number): bigint {
+  return (BigInt(hashes[index * 2 + 1]! >>> 0) << 32n) | BigInt(hashes[index * 2]! >>> 0)
+}
+
+function signedHash(hashes: Int32Array, index: number): bigint {
+  return BigInt.asIntN(64, unsignedHash(hashes, index))
+}
+
+function digestHash(hashes: Int32Array, index: number): Uint8Array {
+  const digest = new Uint8Array(32)
+  new DataView(digest.buffer).setBigUint64(24, unsignedHash(hashes, index))
+  return digest
+}
