@@ -1,0 +1,29 @@
+export {
+  type BlockHashes,
+  type BlockOptions,
+  chainSequence,
+  fullBlocks,
+  hashBlocks,
+  hashLocals,
+} from './blocks.ts'
+export {
+  addHashes,
+  bigintToHash,
+  formatHash,
+  formatHashNumber,
+  type Hash64,
+  hashToBigInt,
+  parseHash,
+  sortHashes,
+  tryHashNumber,
+} from './hash64.ts'
+export {
+  type MediaByBlock,
+  type MediaObject,
+  mediaByBlock,
+  mediaHashOf,
+  mediaPadToken,
+  tryMediaDigest,
+} from './media.ts'
+export { DEFAULT_SEED, type HashNamespace, namespaceSeed, type Seed } from './namespace.ts'
+export { INPUT_SIZE_MAX, xxh3 } from './xxh3.ts'
