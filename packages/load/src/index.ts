@@ -1,3 +1,4 @@
+export { ActiveLoad } from './active-load.ts'
 export type {
   ActiveLoadMethods,
   ActiveLoadOptions,

@@ -25,9 +25,9 @@ export interface Booking {
   readonly count: number
   /** Length of the prompt in tokens; for `totals` only. */
   readonly promptTokens: number
-  /** Prompt tokens the worker must still compute (effective uncached tokens); below 0 counts as 0. */
+  /** Prompt tokens the worker must still compute (effective uncached tokens). Rounded; below 0 counts as 0. */
   readonly prefillTokens: number
-  /** When it was booked; counts as the first sign of life for `expire`. Default 0. */
+  /** When it was booked; the first sign of life for `expire`. Default: the latest time that was told. */
   readonly nowMs?: number
 }
 

@@ -1,0 +1,489 @@
+/**
+ * ActiveLoad: active blocks, prefill tokens and requests of every worker slot, from booking to free.
+ *
+ *   nodes   (parent node, hash) -> holders, first hold        a trie of the active prompts
+ *   holds   (node, slot) -> refs, parent hold, previous, next one per active block and slot
+ *   a request points at the hold of its last block
+ *
+ * Invariants
+ *   I1  refs of a hold = holds below it on the same slot + requests that end at it; > 0.
+ *   I2  holders of a node = its holds in the list that starts at its first hold; > 0.
+ *   I3  A slot that holds a node holds the parent of the node: along a prompt the holders shrink.
+ *   I4  active prompt blocks of a slot = its holds; their sum over all slots = entries of `holds`.
+ *   I5  With no request booked, every table is empty and every figure is exactly 0.
+ *
+ * What counts. A block shared by several requests of one slot counts once and is released with its last
+ * holder. Only full, hashed blocks of the prompt and output blocks are active blocks: a partial last block has
+ * no hash, so it is not counted here, while the cost of the prompt rounds up through its tokens.
+ * Output blocks are private to their request and kept in whole 1/1024, so that the sum returns to 0.
+ *
+ * Cost. book and free: O(blocks of the request). project: one lookup per leading block that is active
+ * anywhere, then at most O(slots · log(blocks)); see `#depths`. No allocation but for growth.
+ *
+ * Source: Dynamo's slot manager (a prefix trie with references; the leading run decides what is new).
+ */
+
+import { KeyTable } from './key-table.ts'
+import type {
+  ActiveLoadMethods,
+  ActiveLoadOptions,
+  Booking,
+  BookOutcome,
+  LoadProjection,
+  LoadStats,
+  LoadTotals,
+} from './types.ts'
+
+const REQUESTS_MAX_DEFAULT = 65_536
+const ACTIVE_BLOCKS_MAX_DEFAULT = 4_194_304
+
+/** Parent of a first block, and end of every list. */
+const NONE = -1
+
+const NODE_HOLDERS = 0
+const NODE_FIRST = 1
+const NODE_VALUES = 2
+
+const HOLD_REFS = 0
+const HOLD_PARENT = 1
+const HOLD_PREVIOUS = 2
+const HOLD_NEXT = 3
+const HOLD_VALUES = 4
+
+/** Weight of one whole output block. */
+const OUTPUT_UNITS = 1024
+
+interface ActiveRequest {
+  readonly id: string
+  readonly workerSlot: number
+  readonly lastHold: number
+  readonly promptTokens: number
+  prefillTokens: number
+  outputUnits: number
+  lastSeenMs: number
+  /** Neighbours by sign of life, the longest silent first. */
+  older: ActiveRequest | undefined
+  newer: ActiveRequest | undefined
+}
+
+export class ActiveLoad implements ActiveLoadMethods {
+  readonly workerSlotsMax: number
+  readonly #requestsMax: number
+  readonly #activeBlocksMax: number
+
+  readonly #nodes = new KeyTable(NODE_VALUES)
+  readonly #holds = new KeyTable(HOLD_VALUES)
+  readonly #requests = new Map<string, ActiveRequest>()
+  /** Requests of each slot; undefined until the slot is first used. */
+  readonly #bySlot: (Set<ActiveRequest> | undefined)[] = []
+  #oldest: ActiveRequest | undefined
+  #newest: ActiveRequest | undefined
+  #latestMs = 0
+
+  readonly #promptBlocks: Int32Array
+  readonly #outputUnits: Float64Array
+  readonly #prefillTokens: Float64Array
+  readonly #promptTokens: Float64Array
+  readonly #activeRequests: Int32Array
+
+  /** Scratch of `project`, by slot and by depth. */
+  readonly #depthBySlot: Int32Array
+  #path = new Int32Array(256)
+  #projection: OwnProjection = newProjection(64)
+
+  #bookedTotal = 0
+  #duplicatesTotal = 0
+  #refusedTotal = 0
+  #freedTotal = 0
+  #expiredTotal = 0
+
+  /** Throws RangeError for bounds that are not whole numbers ≥ 1. */
+  constructor(options: ActiveLoadOptions) {
+    this.workerSlotsMax = wholeBound('workerSlotsMax', options.workerSlotsMax)
+    this.#requestsMax = wholeBound('requestsMax', options.requestsMax ?? REQUESTS_MAX_DEFAULT)
+    this.#activeBlocksMax = wholeBound(
+      'activeBlocksMax',
+      options.activeBlocksMax ?? ACTIVE_BLOCKS_MAX_DEFAULT,
+    )
+    this.#promptBlocks = new Int32Array(this.workerSlotsMax)
+    this.#outputUnits = new Float64Array(this.workerSlotsMax)
+    this.#prefillTokens = new Float64Array(this.workerSlotsMax)
+    this.#promptTokens = new Float64Array(this.workerSlotsMax)
+    this.#activeRequests = new Int32Array(this.workerSlotsMax)
+    this.#depthBySlot = new Int32Array(this.workerSlotsMax)
+  }
+
+  /** Books a request. RangeError for a slot or figures that no caller should have. */
+  book(requestId: string, workerSlot: number, booking: Booking): BookOutcome {
+    this.#checkSlot(workerSlot)
+    const { sequenceHashes, count } = booking
+    checkHashes(sequenceHashes, count)
+    const prefillTokens = wholeTokens('prefillTokens', booking.prefillTokens)
+    const promptTokens = wholeTokens('promptTokens', booking.promptTokens)
+    if (this.#requests.has(requestId)) {
+      this.#duplicatesTotal++
+      return 'duplicate'
+    }
+    if (this.#requests.size >= this.#requestsMax || this.#holds.count + count > this.#activeBlocksMax) {
+      this.#refusedTotal++
+      return 'full'
+    }
+
+    const request: ActiveRequest = {
+      id: requestId,
+      workerSlot,
+      lastHold: this.#holdPrompt(sequenceHashes, count, workerSlot),
+      promptTokens,
+      prefillTokens,
+      outputUnits: 0,
+      lastSeenMs: this.#latest(booking.nowMs),
+      older: undefined,
+      newer: undefined,
+    }
+    this.#requests.set(requestId, request)
+    this.#append(request)
+    let requestsOfSlot = this.#bySlot[workerSlot]
+    if (requestsOfSlot === undefined) {
+      requestsOfSlot = new Set()
+      this.#bySlot[workerSlot] = requestsOfSlot
+    }
+    requestsOfSlot.add(request)
+    this.#activeRequests[workerSlot]!++
+    this.#promptTokens[workerSlot]! += promptTokens
+    this.#prefillTokens[workerSlot]! += prefillTokens
+    this.#bookedTotal++
+    return 'booked'
+  }
+
+  /** The prompt is computed. False: the id is unknown, or this was said before (or there was nothing to compute). */
+  prefillComplete(requestId: string, nowMs?: number): boolean {
+    const request = this.#requests.get(requestId)
+    if (request === undefined) return false
+    if (nowMs !== undefined) this.#seen(request, nowMs)
+    if (request.prefillTokens === 0) return false
+    this.#prefillTokens[request.workerSlot]! -= request.prefillTokens
+    request.prefillTokens = 0
+    return true
+  }
+
+  /** A sign of life. False: the id is unknown. */
+  touch(requestId: string, nowMs: number): boolean {
+    const request = this.#requests.get(requestId)
+    if (request === undefined) return false
+    this.#seen(request, nowMs)
+    return true
+  }
+
+  /**
+   * Sets how many output blocks the request has and what each weighs: `fraction` 0 … 1, 1 by default, less as a
+   * request of known length nears its end. False: the id is unknown. RangeError for figures out of range.
+   */
+  setOutputBlocks(requestId: string, count: number, fraction = 1): boolean {
+    if (!Number.isInteger(count) || count < 0) {
+      throw new RangeError(`cannot set output blocks to ${count}: use a whole number ≥ 0`)
+    }
+    if (!(fraction >= 0 && fraction <= 1)) {
+      throw new RangeError(`cannot weigh output blocks by ${fraction}: use a fraction from 0 to 1`)
+    }
+    const request = this.#requests.get(requestId)
+    if (request === undefined) return false
+    const units = Math.round(count * fraction * OUTPUT_UNITS)
+    this.#outputUnits[request.workerSlot]! += units - request.outputUnits
+    request.outputUnits = units
+    return true
+  }
+
+  /** Ends a request, prefill included. False: the id is unknown or was freed before. */
+  free(requestId: string): boolean {
+    const request = this.#requests.get(requestId)
+    if (request === undefined) return false
+    this.#release(request)
+    this.#freedTotal++
+    return true
+  }
+
+  /** Frees every request of a slot; their ids in order of booking. */
+  freeWorker(workerSlot: number): string[] {
+    this.#checkSlot(workerSlot)
+    const ids: string[] = []
+    for (const request of this.#bySlot[workerSlot] ?? []) {
+      ids.push(request.id)
+      this.#release(request)
+      this.#freedTotal++
+    }
+    return ids
+  }
+
+  /** Frees requests whose last sign of life is `idleMs` ago or more; O(freed). */
+  expire(nowMs: number, idleMs: number): string[] {
+    const ids: string[] = []
+    for (let request = this.#oldest; request !== undefined; request = this.#oldest) {
+      if (nowMs - request.lastSeenMs < idleMs) break
+      ids.push(request.id)
+      this.#release(request)
+      this.#expiredTotal++
+    }
+    return ids
+  }
+
+  /**
+   * The load of each of `workerSlots` (no slot twice), and how many blocks of the prompt would be new
+   * there. Changes nothing. The answer is overwritten by the next call.
+   */
+  project(sequenceHashes: Int32Array, count: number, workerSlots: ArrayLike<number>): LoadProjection {
+    checkHashes(sequenceHashes, count)
+    const slotCount = workerSlots.length
+    if (slotCount > this.#projection.activeBlocks.length) this.#projection = newProjection(slotCount * 2)
+    const projection = this.#projection
+    projection.count = slotCount
+    for (let i = 0; i < slotCount; i++) {
+      const slot = workerSlots[i]!
+      this.#checkSlot(slot)
+      projection.activeBlocks[i] = this.#activeBlocks(slot)
+      projection.newBlocks[i] = count
+      projection.activePrefillTokens[i] = this.#prefillTokens[slot]!
+      projection.activeRequests[i] = this.#activeRequests[slot]!
+    }
+    const pathLength = this.#findPath(sequenceHashes, count)
+    if (pathLength > 0) this.#subtractDepths(pathLength, workerSlots, projection.newBlocks)
+    return projection
+  }
+
+  totals(workerSlot: number): LoadTotals {
+    this.#checkSlot(workerSlot)
+    return {
+      activeBlocks: this.#activeBlocks(workerSlot),
+      activePrefillTokens: this.#prefillTokens[workerSlot]!,
+      activeRequests: this.#activeRequests[workerSlot]!,
+      activePromptTokens: this.#promptTokens[workerSlot]!,
+    }
+  }
+
+  /** The slot that a request is booked on; undefined when the id is unknown. */
+  workerSlotOf(requestId: string): number | undefined {
+    return this.#requests.get(requestId)?.workerSlot
+  }
+
+  get stats(): LoadStats {
+    return {
+      requests: this.#requests.size,
+      activeBlocks: this.#holds.count,
+      distinctBlocks: this.#nodes.count,
+      bookedTotal: this.#bookedTotal,
+      duplicatesTotal: this.#duplicatesTotal,
+      refusedTotal: this.#refusedTotal,
+      freedTotal: this.#freedTotal,
+      expiredTotal: this.#expiredTotal,
+    }
+  }
+
+  /** Holds every block of a prompt on a slot; returns the hold of the last one, NONE for no blocks. */
+  #holdPrompt(sequenceHashes: Int32Array, count: number, workerSlot: number): number {
+    const nodes = this.#nodes
+    const holds = this.#holds
+    let node = NONE
+    let hold = NONE
+    for (let i = 0; i < count; i++) {
+      const low = sequenceHashes[2 * i]!
+      const high = sequenceHashes[2 * i + 1]!
+      const parentNode = node
+      node = nodes.find(parentNode, low, high)
+      if (node < 0) {
+        node = nodes.insert(parentNode, low, high)
+        nodes.words[nodes.valueAt(node, NODE_FIRST)] = NONE
+      }
+      const parentHold = hold
+      hold = holds.find(node, workerSlot, 0)
+      if (hold >= 0) continue
+      hold = holds.insert(node, workerSlot, 0)
+      const first = nodes.words[nodes.valueAt(node, NODE_FIRST)]!
+      holds.words[holds.valueAt(hold, HOLD_PARENT)] = parentHold
+      holds.words[holds.valueAt(hold, HOLD_PREVIOUS)] = NONE
+      holds.words[holds.valueAt(hold, HOLD_NEXT)] = first
+      if (first >= 0) holds.words[holds.valueAt(first, HOLD_PREVIOUS)] = hold
+      if (parentHold >= 0) holds.words[holds.valueAt(parentHold, HOLD_REFS)]!++
+      nodes.words[nodes.valueAt(node, NODE_FIRST)] = hold
+      nodes.words[nodes.valueAt(node, NODE_HOLDERS)]!++
+      this.#promptBlocks[workerSlot]!++
+    }
+    if (hold >= 0) holds.words[holds.valueAt(hold, HOLD_REFS)]!++
+    return hold
+  }
+
+  /** Takes one reference from a hold, and removes it and the holds above that lose their last one. */
+  #releaseHolds(lastHold: number): void {
+    const nodes = this.#nodes
+    const holds = this.#holds
+    for (let hold = lastHold; hold >= 0; ) {
+      const words = holds.words
+      const at = holds.valueAt(hold, 0)
+      words[at + HOLD_REFS]!--
+      if (words[at + HOLD_REFS]! > 0) return
+      const node = words[hold * holds.stride]!
+      const workerSlot = words[hold * holds.stride + 1]!
+      const parent = words[at + HOLD_PARENT]!
+      const previous = words[at + HOLD_PREVIOUS]!
+      const next = words[at + HOLD_NEXT]!
+      if (next >= 0) words[holds.valueAt(next, HOLD_PREVIOUS)] = previous
+      if (previous >= 0) words[holds.valueAt(previous, HOLD_NEXT)] = next
+      else nodes.words[nodes.valueAt(node, NODE_FIRST)] = next
+      nodes.words[nodes.valueAt(node, NODE_HOLDERS)]!--
+      holds.remove(hold)
+      if (nodes.words[nodes.valueAt(node, NODE_HOLDERS)] === 0) nodes.remove(node)
+      this.#promptBlocks[workerSlot]!--
+      hold = parent
+    }
+  }
+
+  #release(request: ActiveRequest): void {
+    const slot = request.workerSlot
+    this.#releaseHolds(request.lastHold)
+    this.#prefillTokens[slot]! -= request.prefillTokens
+    this.#promptTokens[slot]! -= request.promptTokens
+    this.#outputUnits[slot]! -= request.outputUnits
+    this.#activeRequests[slot]!--
+    this.#bySlot[slot]!.delete(request)
+    this.#requests.delete(request.id)
+    this.#unlink(request)
+  }
+
+  /** Fills #path with the nodes of the leading blocks that are active anywhere; returns how many. */
+  #findPath(sequenceHashes: Int32Array, count: number): number {
+    if (this.#path.length < count) this.#path = new Int32Array(count * 2)
+    const path = this.#path
+    let node = NONE
+    for (let i = 0; i < count; i++) {
+      node = this.#nodes.find(node, sequenceHashes[2 * i]!, sequenceHashes[2 * i + 1]!)
+      if (node < 0) return i
+      path[i] = node
+    }
+    return count
+  }
+
+  /**
+   * Subtracts from newBlocks[i] how many leading nodes of the path slot i holds. Two ways, by cost: walking
+   * the holders of each node where their number changes (I3: equal numbers are equal holders), or bisecting
+   * the path for each slot. The first is one list when all share the whole path, the second bounds the rest.
+   */
+  #subtractDepths(pathLength: number, workerSlots: ArrayLike<number>, newBlocks: Int32Array): void {
+    const nodes = this.#nodes
+    const slotCount = workerSlots.length
+    const bisectSteps = slotCount * (Math.ceil(Math.log2(pathLength + 1)) + 1)
+    let walkSteps = 0
+    let holdersBelow = -1
+    for (let i = pathLength - 1; i >= 0 && walkSteps <= bisectSteps; i--) {
+      const holders = nodes.words[nodes.valueAt(this.#path[i]!, NODE_HOLDERS)]!
+      if (holders !== holdersBelow) walkSteps += holders
+      holdersBelow = holders
+    }
+    if (walkSteps <= bisectSteps) this.#walkHolders(pathLength, workerSlots, newBlocks)
+    else for (let i = 0; i < slotCount; i++) newBlocks[i]! -= this.#bisect(pathLength, workerSlots[i]!)
+  }
+
+  #walkHolders(pathLength: number, workerSlots: ArrayLike<number>, newBlocks: Int32Array): void {
+    const nodes = this.#nodes
+    const { words, stride } = this.#holds
+    const depthBySlot = this.#depthBySlot
+    let holdersBelow = -1
+    for (let i = pathLength - 1; i >= 0; i--) {
+      const node = nodes.valueAt(this.#path[i]!, 0)
+      const holders = nodes.words[node + NODE_HOLDERS]!
+      if (holders === holdersBelow) continue
+      holdersBelow = holders
+      for (let hold = nodes.words[node + NODE_FIRST]!; hold >= 0; ) {
+        const slot = words[hold * stride + 1]!
+        if (depthBySlot[slot] === 0) depthBySlot[slot] = i + 1
+        hold = words[this.#holds.valueAt(hold, HOLD_NEXT)]!
+      }
+    }
+    for (let i = 0; i < workerSlots.length; i++) {
+      newBlocks[i]! -= depthBySlot[workerSlots[i]!]!
+    }
+    // Slots that were not asked for were written too.
+    depthBySlot.fill(0)
+  }
+
+  #bisect(pathLength: number, workerSlot: number): number {
+    let held = 0
+    let notHeld = pathLength + 1
+    while (notHeld - held > 1) {
+      const middle = (held + notHeld) >> 1
+      if (this.#holds.find(this.#path[middle - 1]!, workerSlot, 0) >= 0) held = middle
+      else notHeld = middle
+    }
+    return held
+  }
+
+  #activeBlocks(workerSlot: number): number {
+    return this.#promptBlocks[workerSlot]! + Math.round(this.#outputUnits[workerSlot]! / OUTPUT_UNITS)
+  }
+
+  #checkSlot(workerSlot: number): void {
+    if (Number.isInteger(workerSlot) && workerSlot >= 0 && workerSlot < this.workerSlotsMax) return
+    throw new RangeError(`cannot use worker slot ${workerSlot}: use 0 to ${this.workerSlotsMax - 1}`)
+  }
+
+  #seen(request: ActiveRequest, nowMs: number): void {
+    request.lastSeenMs = this.#latest(nowMs)
+    if (request === this.#newest) return
+    this.#unlink(request)
+    this.#append(request)
+  }
+
+  /** Time as this class sees it never goes back, so that the list by sign of life is in order of time. */
+  #latest(nowMs: number | undefined): number {
+    if (nowMs !== undefined && nowMs > this.#latestMs) this.#latestMs = nowMs
+    return this.#latestMs
+  }
+
+  #append(request: ActiveRequest): void {
+    request.older = this.#newest
+    if (this.#newest === undefined) this.#oldest = request
+    else this.#newest.newer = request
+    this.#newest = request
+  }
+
+  #unlink(request: ActiveRequest): void {
+    const { older, newer } = request
+    if (older === undefined) this.#oldest = newer
+    else older.newer = newer
+    if (newer === undefined) this.#newest = older
+    else newer.older = older
+    request.older = undefined
+    request.newer = undefined
+  }
+}
+
+interface OwnProjection {
+  count: number
+  readonly activeBlocks: Int32Array
+  readonly newBlocks: Int32Array
+  readonly activePrefillTokens: Float64Array
+  readonly activeRequests: Int32Array
+}
+
+function newProjection(slots: number): OwnProjection {
+  return {
+    count: 0,
+    activeBlocks: new Int32Array(slots),
+    newBlocks: new Int32Array(slots),
+    activePrefillTokens: new Float64Array(slots),
+    activeRequests: new Int32Array(slots),
+  }
+}
+
+function checkHashes(sequenceHashes: Int32Array, count: number): void {
+  if (Number.isInteger(count) && count >= 0 && count * 2 <= sequenceHashes.length) return
+  throw new RangeError(`cannot read ${count} sequence hashes from ${sequenceHashes.length} words`)
+}
+
+function wholeBound(name: string, value: number): number {
+  if (Number.isInteger(value) && value >= 1) return value
+  throw new RangeError(`cannot use ${value} as ${name}: use a whole number ≥ 1`)
+}
+
+/** Whole tokens, so that the sums return to exactly 0; below 0 counts as 0. */
+function wholeTokens(name: string, value: number): number {
+  if (Number.isFinite(value)) return Math.max(0, Math.round(value))
+  throw new RangeError(`cannot book ${name} ${value}: use a finite number`)
+}
