@@ -83,6 +83,22 @@ t.test('new blocks are those after the leading run that is active on the worker'
   t.strictSame([...activeBlocks.subarray(0, 5)], [4, 2, 4, 0, 8])
 })
 
+t.test('finds the leading run on each of many workers that hold it to different depths', async t => {
+  const load = new ActiveLoad({ workerSlotsMax: 64 })
+  const prompt = 'p'.repeat(128)
+  const depths = Array.from({ length: 64 }, (_, slot) => (slot * 37 + 5) % 129)
+  depths.forEach((depth, slot) => {
+    load.book(`${slot}`, slot, booking(prompt.slice(0, depth)))
+  })
+  const slots = depths.map((_, slot) => slot)
+  const expected = depths.map(depth => 128 - depth)
+  t.strictSame([...load.project(hashes(prompt), 128, slots).newBlocks.subarray(0, 64)], expected)
+  t.strictSame(
+    [...load.project(hashes(prompt), 128, [7, 3]).newBlocks.subarray(0, 2)],
+    [expected[7], expected[3]],
+  )
+})
+
 t.test('prefill tokens below 0 count as 0', async t => {
   const load = new ActiveLoad({ workerSlotsMax: 1 })
   load.book('one', 0, booking('ab', -40))
