@@ -1,3 +1,5 @@
+export { filterEligible } from './filter.ts'
+export { candidateTerms, Selector } from './selector.ts'
 export {
   type Candidates,
   type CandidateTerms,

@@ -3,8 +3,6 @@
  * every cost out. Arrays run over the candidates; element i of each belongs to candidate i.
  */
 
-import type { Random } from '@homing/clock'
-
 export type RouterMode = 'kv' | 'random' | 'round-robin' | 'least-loaded'
 
 export const ROUTER_MODES: readonly RouterMode[] = ['kv', 'random', 'round-robin', 'least-loaded']
@@ -40,7 +38,7 @@ export interface SelectionOverride {
 }
 
 export interface SelectionRequest {
-  /** ≥ 1. */
+  /** ≥ 0; 0 where the prompt is not known: then only load counts. */
   readonly promptTokens: number
   /** ≥ 1. */
   readonly blockSizeTokens: number
@@ -107,20 +105,3 @@ export interface Constraints {
  * other is tried. 'all_overloaded': compatible slots exist and all are overloaded.
  */
 export type Eligibility = 'eligible' | 'no_worker' | 'pin_not_allowed' | 'pin_overloaded' | 'all_overloaded'
-
-/**
- * What this package does.
- *
- *   filterEligible(workerSlots, count, constraints, target): { eligibility, count }      ./filter.ts
- *   new Selector(candidatesMax?).choose(candidates, request, settings, random, turn)      ./selector.ts
- *   candidateTerms(choice, candidates, index): CandidateTerms                            ./selector.ts
- */
-export interface SelectorMethods {
-  choose(
-    candidates: Candidates,
-    request: SelectionRequest,
-    settings: SelectionSettings,
-    random: Random,
-    turn?: number,
-  ): Choice
-}
