@@ -376,10 +376,11 @@ function toStored(fields: Fields): KvStored {
     hasUnknownExtraKeys = extraKeys.hasOthers
     for (let block = 0; block < extraKeys.texts.length; block++) {
       const texts = extraKeys.texts[block]!
-      // The adapter stands first, in every block; the salt stands in the first block of a sequence only.
+      // The adapter stands first, in every block; the salt stands in the first block only.
       let i = 0
       if (i < texts.length && texts[i] === fields.loraName) i++
-      if (i < texts.length && block === 0 && fields.parent === undefined) cacheSalt ??= texts[i++]
+      if (i < texts.length && block === 0) cacheSalt ??= texts[i]
+      if (i < texts.length && texts[i] === cacheSalt) i++
       if (i < texts.length) hasUnknownExtraKeys = true
     }
   }

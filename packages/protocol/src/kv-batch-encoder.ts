@@ -148,7 +148,7 @@ function toSglangArray(tag: string, required: WireFields, optional: WireFields):
   return array
 }
 
-/** One list per block: adapter, media, and on the first block of a sequence the salt. */
+/** One list per block: adapter, media, and on the first block the salt. */
 function extraKeys(event: KvStored): readonly unknown[] | undefined {
   const blockCount = event.hashes.length / 2
   if (blockCount === 0) return undefined
@@ -156,7 +156,7 @@ function extraKeys(event: KvStored): readonly unknown[] | undefined {
     const keys: unknown[] = []
     if (event.loraName !== undefined) keys.push(event.loraName)
     for (const { id, offsetTokens } of event.mediaHashes?.[block] ?? []) keys.push([id, offsetTokens])
-    if (block === 0 && event.parent === undefined && event.cacheSalt !== undefined) keys.push(event.cacheSalt)
+    if (block === 0 && event.cacheSalt !== undefined) keys.push(event.cacheSalt)
     if (block === 0 && event.hasUnknownExtraKeys) keys.push(new Uint8Array(32))
     return keys.length === 0 ? null : keys
   })

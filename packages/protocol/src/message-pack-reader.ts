@@ -218,16 +218,16 @@ export class MessagePackReader {
       if (head < 0x80 || head >= 0xe0) continue
       if (head < 0x90) pending += this.#believed(head & 0x0f, 2) * 2
       else if (head < 0xa0) pending += this.#believed(head & 0x0f, 1)
-      else if (head < 0xc0) this.at += this.#bounded(head & 0x1f)
+      else if (head < 0xc0) this.#advance(head & 0x1f)
       else if (head < 0xc4) {
         if (head === 0xc1) throw new BrokenMessageError('reserved byte c1')
-      } else if (head === 0xc4 || head === 0xd9) this.at += this.#bounded(this.#byte())
-      else if (head === 0xc5 || head === 0xda) this.at += this.#bounded(this.#uint16())
-      else if (head === 0xc6 || head === 0xdb) this.at += this.#bounded(this.#uint32())
-      else if (head === 0xc7) this.at += this.#bounded(this.#byte() + 1)
-      else if (head === 0xc8) this.at += this.#bounded(this.#uint16() + 1)
-      else if (head === 0xc9) this.at += this.#bounded(this.#uint32() + 1)
-      else if (head < 0xd9) this.at += this.#bounded(FIXED_SIZES[head - 0xca]!)
+      } else if (head === 0xc4 || head === 0xd9) this.#advance(this.#byte())
+      else if (head === 0xc5 || head === 0xda) this.#advance(this.#uint16())
+      else if (head === 0xc6 || head === 0xdb) this.#advance(this.#uint32())
+      else if (head === 0xc7) this.#advance(this.#byte() + 1)
+      else if (head === 0xc8) this.#advance(this.#uint16() + 1)
+      else if (head === 0xc9) this.#advance(this.#uint32() + 1)
+      else if (head < 0xd9) this.#advance(FIXED_SIZES[head - 0xca]!)
       else if (head === 0xdc) pending += this.#believed(this.#uint16(), 1)
       else if (head === 0xdd) pending += this.#believed(this.#uint32(), 1)
       else if (head === 0xde) pending += this.#believed(this.#uint16(), 2) * 2
@@ -280,8 +280,12 @@ export class MessagePackReader {
 
   #view(size: number): DataView {
     const start = this.at
-    this.at += this.#bounded(size)
+    this.#advance(size)
     return new DataView(this.#bytes.buffer, this.#bytes.byteOffset + start, size)
+  }
+
+  #advance(size: number): void {
+    this.at += this.#bounded(size)
   }
 
   /** `size` when that many bytes are left. */
