@@ -16,4 +16,7 @@ export {
   type SizeSetting,
   type TextSetting,
 } from './descriptor.ts'
+export { asksForHelp, type ParsedSettings, type ParseOptions, parseSettings } from './parse-settings.ts'
+export { renderHelp, renderReference } from './render-help.ts'
 export { type RouterSettings, routerCommand } from './router-command.ts'
+export { SettingsError } from './settings-error.ts'

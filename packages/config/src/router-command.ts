@@ -89,6 +89,7 @@ const routerSettings = [
     kind: 'list',
     placeholder: 'URL',
     separator: 'comma or space',
+    aliases: ['workers'],
     unsetMeans: 'a demo fleet of simulated engines',
     env: 'HOMING_WORKERS',
     check: faultOfWorkerUrl,
@@ -181,7 +182,7 @@ const routerSettings = [
     min: 0,
     max: 1_000_000,
     unit: 'receipts',
-    help: 'Receipts that GET /decisions can show, newest first. One with 64 candidates takes about 20 KiB.',
+    help: 'Receipts that GET /decisions can show, newest first.',
   },
   {
     key: 'seed',
@@ -232,7 +233,7 @@ const routerSettings = [
     max: 64,
     unit: 'threads',
     envAliases: [{ name: 'DYN_ROUTER_EVENT_THREADS' }],
-    help: 'Threads that receive KV events, each with one shard of the index. More help when one cannot keep up: see homing_listener_* in /metrics.',
+    help: 'Threads that receive KV events, each with one shard of the index. More help when the events of many workers are more than one thread can apply.',
   },
   {
     key: 'indexBytes',
@@ -242,7 +243,7 @@ const routerSettings = [
     default: 256 * MIB,
     min: MIB,
     max: 64 * GIB,
-    help: 'Memory for the whole index, divided among its shards and reserved as it fills. When it is full the router forgets blocks, never grows.',
+    help: 'Memory that the whole index may take, divided evenly among its shards. It never grows past this; blocks that find no room are left out and counted.',
   },
   {
     key: 'replayTimeoutMs',
@@ -262,7 +263,7 @@ const routerSettings = [
     kind: 'list',
     placeholder: '[MODEL=]DIR',
     separator: 'comma',
-    aliases: ['model-path'],
+    aliases: ['tokenizers', 'model-path'],
     env: 'HOMING_TOKENIZERS',
     unsetMeans: 'a worker is asked to tokenize',
     check: faultOfTokenizer,
@@ -280,7 +281,7 @@ const routerSettings = [
     min: 1,
     max: 64,
     unit: 'threads',
-    help: 'Threads that read, render, tokenize and hash prompts. About 400,000 tokens per second each.',
+    help: 'Threads that read, render, tokenize and hash prompts. More help when prompts are long and the tokenizing shows in the time to the first token.',
   },
 
   {

@@ -1,0 +1,310 @@
+/**
+ * Settings of a command, from its arguments, the environment and a file, in one pass that finds every fault.
+ *
+ *   command line  >  environment HOMING_*  >  DYN_* aliases  >  file  >  default
+ *
+ * Invariants
+ *   I1  Nothing is accepted and ignored: an unknown option or file key is a fault; a `DYN_*` variable
+ *       without a counterpart, one that is overruled, and a `HOMING_*` variable that looks like a
+ *       misspelling are warnings.
+ *   I2  Each alias of the environment that is used gives exactly one warning.
+ *   I3  The settings are frozen; their sources say where each came from.
+ *
+ * An option given twice counts the last time, so that a script can append; a list collects. A list given
+ * in one place replaces what another place gave.
+ */
+
+import { readFileSync } from 'node:fs'
+import { parseDocument } from 'yaml'
+import {
+  type Command,
+  environmentName,
+  type Machine,
+  type SettingDescriptor,
+  type SettingSource,
+  type SettingsOf,
+} from './descriptor.ts'
+import { nearestName } from './nearest-name.ts'
+import { defaultValue, readSettingText, type SettingValue, splitItems, thisMachine } from './setting-value.ts'
+import { SettingsError } from './settings-error.ts'
+
+export interface ParsedSettings<S> {
+  /** Frozen. */
+  readonly settings: S
+  /** Sentences for the log; nothing in them stops the command. */
+  readonly warnings: readonly string[]
+  readonly sources: Readonly<Record<keyof S, SettingSource>>
+}
+
+export interface ParseOptions {
+  /** Read instead of what `--config` or HOMING_CONFIG names. */
+  readonly configFile?: string
+  /** Default: this machine. */
+  readonly machine?: Machine
+}
+
+/** The option that names the file; every command has it. */
+export const CONFIG_OPTION = 'config'
+export const CONFIG_VARIABLE = 'HOMING_CONFIG'
+
+/** What one place gives: the texts of a setting, already split for a list. */
+interface Given {
+  readonly setting: SettingDescriptor
+  readonly texts: readonly string[]
+  readonly source: SettingSource
+}
+
+/**
+ * Parses the settings of `command`. `argv` begins behind the command's name. Throws SettingsError with
+ * all faults together: unknown options and file keys (with the nearest known name), values of the
+ * wrong kind or out of range, an unreadable file, and the command's own rules.
+ */
+export function parseSettings<T extends readonly SettingDescriptor[]>(
+  command: Command<T>,
+  argv: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+  options: ParseOptions = {},
+): ParsedSettings<SettingsOf<T>> {
+  const faults: string[] = []
+  const warnings: string[] = []
+  const byName = settingsByName(command.settings)
+
+  const line = readCommandLine(byName, argv, faults)
+  const environment = readEnvironment(command.settings, env, warnings)
+  const configFile = options.configFile ?? line.configFile ?? (env[CONFIG_VARIABLE] || undefined)
+  const file = configFile === undefined ? [] : readFile(byName, configFile, faults)
+
+  const values: Record<string, SettingValue> = {}
+  const sources: Record<string, SettingSource> = {}
+  const machine = options.machine ?? thisMachine()
+  for (const setting of command.settings) {
+    values[setting.key] = defaultValue(setting, machine)
+    sources[setting.key] = { kind: 'default', name: setting.name }
+  }
+  for (const { setting, texts, source } of [...file, ...environment, ...line.given]) {
+    const items: string[] = []
+    for (const text of texts) {
+      const reading = readSettingText(setting, text)
+      if (reading.kind === 'fault') {
+        faults.push(`${source.name}: ${quoted(text)} ${reading.why}`)
+      } else if (setting.kind === 'list') {
+        items.push(text)
+      } else {
+        values[setting.key] = reading.value
+      }
+    }
+    if (setting.kind === 'list') values[setting.key] = Object.freeze(items)
+    sources[setting.key] = source
+  }
+
+  const settings = Object.freeze(values) as SettingsOf<T>
+  if (faults.length === 0) {
+    const facts = { settings, isGiven: (key: PropertyKey) => sources[String(key)]?.kind !== 'default' }
+    for (const rule of command.rules ?? []) {
+      const fault = rule(facts)
+      if (fault !== undefined) faults.push(fault)
+    }
+  }
+  if (faults.length > 0) throw new SettingsError(command.name, faults)
+  return { settings, warnings, sources: Object.freeze(sources) as Record<keyof SettingsOf<T>, SettingSource> }
+}
+
+/** True when the arguments ask for the help text instead of a run. */
+export function asksForHelp(argv: readonly string[]): boolean {
+  return argv.includes('--help') || argv.includes('-h')
+}
+
+function settingsByName(settings: readonly SettingDescriptor[]): Map<string, SettingDescriptor> {
+  const byName = new Map<string, SettingDescriptor>()
+  for (const setting of settings) {
+    for (const name of [setting.name, ...(setting.aliases ?? [])]) byName.set(name, setting)
+  }
+  return byName
+}
+
+function readCommandLine(
+  byName: ReadonlyMap<string, SettingDescriptor>,
+  argv: readonly string[],
+  faults: string[],
+): { readonly given: readonly Given[]; readonly configFile: string | undefined } {
+  const given: Given[] = []
+  const lists = new Map<SettingDescriptor, string[]>()
+  let configFile: string | undefined
+
+  for (let i = 0; i < argv.length; i++) {
+    const argument = argv[i]!
+    if (!argument.startsWith('--') || argument === '--') {
+      faults.push(`unexpected argument ${quoted(argument)}: options begin with --`)
+      continue
+    }
+    const equals = argument.indexOf('=')
+    const option = equals < 0 ? argument : argument.slice(0, equals)
+    const attached = equals < 0 ? undefined : argument.slice(equals + 1)
+    const name = option.slice(2)
+    const setting = byName.get(name)
+    const source: SettingSource = { kind: 'command line', name: option }
+
+    const negated = setting === undefined && name.startsWith('no-') ? byName.get(name.slice(3)) : undefined
+    if (negated?.kind === 'flag') {
+      if (attached === undefined) given.push({ setting: negated, texts: ['false'], source })
+      else faults.push(`${option} takes no value; leave out ${quoted(attached)}`)
+      continue
+    }
+    if (negated !== undefined) {
+      faults.push(`unknown option ${option}: --${negated.name} takes a value and cannot be turned off`)
+      continue
+    }
+    if (setting?.kind === 'flag') {
+      given.push({ setting, texts: [attached ?? 'true'], source })
+      continue
+    }
+    if (setting === undefined && name !== CONFIG_OPTION) {
+      faults.push(`unknown option ${option}${didYouMean(name, optionNames(byName), '--')}`)
+      // Its value, if it has one, is not a fault of its own.
+      if (attached === undefined && argv[i + 1]?.startsWith('--') === false) i++
+      continue
+    }
+    const text = attached ?? argv[i + 1]
+    if (text === undefined || (attached === undefined && text.startsWith('--'))) {
+      faults.push(`${option} needs a value`)
+      continue
+    }
+    if (attached === undefined) i++
+    if (setting === undefined) {
+      configFile = text
+    } else if (setting.kind === 'list') {
+      const texts = lists.get(setting) ?? []
+      if (texts.length === 0) given.push({ setting, texts, source })
+      lists.set(setting, texts)
+      texts.push(text)
+    } else {
+      given.push({ setting, texts: [text], source })
+    }
+  }
+  return { given, configFile }
+}
+
+function readEnvironment(
+  settings: readonly SettingDescriptor[],
+  env: Readonly<Record<string, string | undefined>>,
+  warnings: string[],
+): readonly Given[] {
+  const given: Given[] = []
+  const known = new Set([CONFIG_VARIABLE])
+  for (const setting of settings) {
+    const own = environmentName(setting)
+    known.add(own)
+    let taken = env[own] ? own : undefined
+    if (taken !== undefined) given.push(fromVariable(setting, own, env[own]!))
+    for (const alias of setting.envAliases ?? []) {
+      known.add(alias.name)
+      const text = env[alias.name]
+      if (!text) continue
+      if (taken !== undefined) {
+        warnings.push(`${alias.name} is overruled by ${taken}; remove it`)
+        continue
+      }
+      taken = alias.name
+      warnings.push(`${alias.name} is read as ${own}; rename it`)
+      given.push(fromVariable(setting, alias.name, text + (alias.suffix ?? '')))
+    }
+  }
+
+  const withoutCounterpart = Object.keys(env)
+    .filter(name => name.startsWith('DYN_') && env[name] && !known.has(name))
+    .sort()
+  if (withoutCounterpart.length > 0) {
+    warnings.push(`${withoutCounterpart.join(', ')}: set, but not a setting of this command; ignored`)
+  }
+  for (const name of Object.keys(env).sort()) {
+    if (!name.startsWith('HOMING_') || !env[name] || known.has(name)) continue
+    const nearest = nearestName(
+      name.slice(7),
+      [...known].filter(isOurs).map(name => name.slice(7)),
+    )
+    if (nearest !== undefined) {
+      warnings.push(`${name} is not a setting of this command and ignored; did you mean HOMING_${nearest}?`)
+    }
+  }
+  return given
+}
+
+function readFile(
+  byName: ReadonlyMap<string, SettingDescriptor>,
+  path: string,
+  faults: string[],
+): readonly Given[] {
+  let content: unknown
+  try {
+    const document = parseDocument(readFileSync(path, 'utf8'))
+    if (document.errors[0] !== undefined) throw document.errors[0]
+    content = document.toJS()
+  } catch (error) {
+    const why = error instanceof Error ? error.message.split('\n')[0] : String(error)
+    faults.push(`cannot read the settings file ${path}: ${why}`)
+    return []
+  }
+  if (content === null || content === undefined) return []
+  if (typeof content !== 'object' || Array.isArray(content)) {
+    faults.push(`cannot read the settings file ${path}: it is not a mapping of names to values`)
+    return []
+  }
+
+  const given: Given[] = []
+  for (const [name, entry] of Object.entries(content)) {
+    const setting = byName.get(name)
+    const where = `${name} in ${path}`
+    if (setting === undefined) {
+      faults.push(`unknown setting ${where}${didYouMean(name, byName.keys(), '')}`)
+      continue
+    }
+    if (entry === null) continue
+    const texts = textsOfEntry(setting, entry)
+    if (texts === undefined) {
+      const wanted = setting.kind === 'list' ? 'a value or a list of values' : 'one value'
+      faults.push(`${where}: needs ${wanted}`)
+      continue
+    }
+    given.push({ setting, texts, source: { kind: 'file', name: where } })
+  }
+  return given
+}
+
+function textsOfEntry(setting: SettingDescriptor, entry: unknown): readonly string[] | undefined {
+  if (Array.isArray(entry)) {
+    return setting.kind === 'list' && entry.every(isScalar) ? entry.map(String) : undefined
+  }
+  if (!isScalar(entry)) return undefined
+  return setting.kind === 'list' ? splitItems(setting.separator, String(entry)) : [String(entry)]
+}
+
+function fromVariable(setting: SettingDescriptor, name: string, text: string): Given {
+  const texts = setting.kind === 'list' ? splitItems(setting.separator, text) : [text.trim()]
+  return { setting, texts, source: { kind: 'environment', name } }
+}
+
+function didYouMean(name: string, names: Iterable<string>, prefix: string): string {
+  const nearest = nearestName(name, names)
+  return nearest === undefined ? '' : `; did you mean ${prefix}${nearest}?`
+}
+
+function optionNames(byName: ReadonlyMap<string, SettingDescriptor>): readonly string[] {
+  const names = [CONFIG_OPTION, 'help']
+  for (const [name, setting] of byName) {
+    names.push(name)
+    if (setting.kind === 'flag') names.push(`no-${name}`)
+  }
+  return names
+}
+
+function isOurs(variable: string): boolean {
+  return variable.startsWith('HOMING_')
+}
+
+function isScalar(entry: unknown): boolean {
+  return typeof entry === 'string' || typeof entry === 'number' || typeof entry === 'boolean'
+}
+
+function quoted(text: string): string {
+  return JSON.stringify(text)
+}

@@ -1,0 +1,271 @@
+import assert from 'node:assert/strict'
+import fc from 'fast-check'
+import t from 'tap'
+import {
+  asksForHelp,
+  type Command,
+  environmentName,
+  parseSettings,
+  routerCommand,
+  type SettingDescriptor,
+  SettingsError,
+} from '../src/index.ts'
+
+const machine = { cores: 8 }
+
+function faultsOf(argv: readonly string[], env: Record<string, string> = {}, configFile?: string) {
+  try {
+    parseSettings(routerCommand, argv, env, configFile === undefined ? { machine } : { machine, configFile })
+  } catch (error) {
+    assert.ok(error instanceof SettingsError)
+    return error.faults
+  }
+  return []
+}
+
+t.test('with nothing given every setting has its default', async t => {
+  const { settings, warnings, sources } = parseSettings(routerCommand, [], {}, { machine })
+  t.equal(settings.port, 8000)
+  t.equal(settings.routerMode, 'kv')
+  t.equal(settings.eventThreads, 4)
+  t.equal(settings.blockSizeTokens, undefined)
+  t.strictSame(settings.workers, [])
+  t.equal(settings.shutdownTimeoutMs, 30_000)
+  t.strictSame(warnings, [])
+  t.strictSame(sources.port, { kind: 'default', name: 'port' })
+  t.ok(Object.isFrozen(settings))
+  t.ok(Object.isFrozen(settings.workers))
+})
+
+t.test('one core still has one event thread', async t => {
+  t.equal(parseSettings(routerCommand, [], {}, { machine: { cores: 1 } }).settings.eventThreads, 1)
+})
+
+t.test('the command line wins over the environment, and both over the file', async t => {
+  const dir = t.testdir({ 'homing.yaml': 'port: 1\nretries: 1\nrouter-mode: random\n' })
+  const { settings, sources } = parseSettings(
+    routerCommand,
+    ['--config', `${dir}/homing.yaml`, '--port', '3'],
+    { HOMING_PORT: '2', HOMING_RETRIES: '2' },
+    { machine },
+  )
+  t.equal(settings.port, 3)
+  t.equal(settings.retries, 2)
+  t.equal(settings.routerMode, 'random')
+  t.strictSame(sources.port, { kind: 'command line', name: '--port' })
+  t.strictSame(sources.retries, { kind: 'environment', name: 'HOMING_RETRIES' })
+  t.strictSame(sources.routerMode, { kind: 'file', name: `router-mode in ${dir}/homing.yaml` })
+})
+
+t.test('HOMING_CONFIG names the file where --config does not', async t => {
+  const dir = t.testdir({ 'a.yaml': 'port: 1', 'b.yaml': 'port: 2' })
+  const env = { HOMING_CONFIG: `${dir}/a.yaml` }
+  t.equal(parseSettings(routerCommand, [], env).settings.port, 1)
+  t.equal(parseSettings(routerCommand, ['--config', `${dir}/b.yaml`], env).settings.port, 2)
+})
+
+t.test('all faults are reported together', async t => {
+  t.strictSame(faultsOf(['--prot', '1', '--port', '70000', '--worker', 'nowhere', '--retries', 'two', 'x']), [
+    'unknown option --prot; did you mean --port?',
+    'unexpected argument "x": options begin with --',
+    '--port: "70000" is out of range 0 … 65535',
+    '--worker: "nowhere" is not a URL such as http://10.0.0.1:8001',
+    '--retries: "two" is not a number',
+  ])
+})
+
+t.test('the error has a stable code and names the command', async t => {
+  t.throws(() => parseSettings(routerCommand, ['--port', '-1'], {}), {
+    code: 'HOMING_CONFIG_BAD_SETTINGS',
+    message: 'cannot start router: --port: "-1" is out of range 0 … 65535',
+    details: { command: 'router', faultCount: 1 },
+  })
+})
+
+t.test('an option without its value is a fault', async t => {
+  t.strictSame(faultsOf(['--port']), ['--port needs a value'])
+  t.strictSame(faultsOf(['--port', '--detach']), ['--port needs a value'])
+  t.strictSame(faultsOf(['--host=']), ['--host: "" is empty'])
+})
+
+t.test('a worker must be an http URL without credentials', async t => {
+  t.strictSame(faultsOf(['--worker', 'https://a:1']), [
+    '--worker: "https://a:1" has the scheme https; use http',
+  ])
+  t.strictSame(faultsOf(['--worker', 'http://u:p@a:1']), [
+    '--worker: "http://u:p@a:1" must not carry a user name or password',
+  ])
+})
+
+t.test('flags come in pairs, also under their older names', async t => {
+  const kvEvents = (argv: string[]) => parseSettings(routerCommand, argv, {}).settings.kvEvents
+  t.equal(kvEvents(['--no-kv-events']), false)
+  t.equal(kvEvents(['--no-router-kv-events']), false)
+  t.equal(kvEvents(['--kv-events=false']), false)
+  t.equal(kvEvents(['--no-kv-events', '--use-kv-events']), true)
+  t.strictSame(faultsOf(['--no-kv-events=1']), ['--no-kv-events takes no value; leave out "1"'])
+  t.strictSame(faultsOf(['--kv-events=perhaps']), ['--kv-events: "perhaps" is neither true nor false'])
+  t.strictSame(faultsOf(['--no-port']), [
+    'unknown option --no-port: --port takes a value and cannot be turned off',
+  ])
+})
+
+t.test('an option given twice counts the last time, a list collects', async t => {
+  const { settings } = parseSettings(
+    routerCommand,
+    ['--port', '1', '--worker', 'http://a:1', '--port=2', '--workers=http://b:1'],
+    { HOMING_WORKERS: 'http://c:1' },
+  )
+  t.equal(settings.port, 2)
+  t.strictSame(settings.workers, ['http://a:1', 'http://b:1'])
+})
+
+t.test('a variable holds a list with commas or spaces between the items', async t => {
+  const env = { HOMING_WORKERS: ' http://a:1, http://b:1\thttp://c:1 ', HOMING_TOKENIZERS: 'm=/a b, /c' }
+  const { settings } = parseSettings(routerCommand, [], env)
+  t.strictSame(settings.workers, ['http://a:1', 'http://b:1', 'http://c:1'])
+  t.strictSame(settings.tokenizers, ['m=/a b', '/c'])
+})
+
+t.test('an empty variable is as good as none', async t => {
+  t.equal(parseSettings(routerCommand, [], { HOMING_PORT: '', DYN_HTTP_PORT: '' }).settings.port, 8000)
+})
+
+t.test('durations and sizes are parsed with their units', async t => {
+  const of = (argv: string[]) => parseSettings(routerCommand, argv, {}).settings
+  t.equal(of(['--connect-timeout', '250ms']).connectTimeoutMs, 250)
+  t.equal(of(['--connect-timeout', '1.5']).connectTimeoutMs, 1500)
+  t.equal(of(['--connect-timeout', '2m']).connectTimeoutMs, 120_000)
+  t.equal(of(['--index-bytes', '1GiB']).indexBytes, 2 ** 30)
+  t.equal(of(['--index-bytes', '2097152']).indexBytes, 2 ** 21)
+  t.match(faultsOf(['--connect-timeout', 'soon'])[0], /"soon" is not a duration; use '500ms'/)
+  t.match(faultsOf(['--index-bytes', '1GB'])[0], /"1GB" is not a size/)
+  t.match(faultsOf(['--index-bytes', '1KiB'])[0], /out of range 1MiB … 64GiB/)
+})
+
+t.test('each DYN_* variable that is used gives one warning', async t => {
+  const { settings, warnings } = parseSettings(routerCommand, [], {
+    DYN_ROUTER_MODE: 'random',
+    DYN_HTTP_BODY_LIMIT_MB: '3',
+    DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS: '7',
+    DYN_ROUTER_TEMPERATURE: '0.5',
+    HOMING_ROUTER_TEMPERATURE: '0.25',
+  })
+  t.equal(settings.routerMode, 'random')
+  t.equal(settings.bodyBytesMax, 3 * 2 ** 20)
+  t.equal(settings.activeRequestExpiryMs, 7000)
+  t.equal(settings.temperature, 0.25)
+  t.strictSame(warnings, [
+    'DYN_HTTP_BODY_LIMIT_MB is read as HOMING_MAX_BODY_BYTES; rename it',
+    'DYN_ROUTER_MODE is read as HOMING_ROUTER_MODE; rename it',
+    'DYN_ROUTER_TEMPERATURE is overruled by HOMING_ROUTER_TEMPERATURE; remove it',
+    'DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS is read as HOMING_ACTIVE_REQUEST_EXPIRY_SECS; rename it',
+  ])
+})
+
+t.test('a fault in a variable names the variable', async t => {
+  t.strictSame(faultsOf([], { DYN_ROUTER_MODE: 'direct' }), [
+    'DYN_ROUTER_MODE: "direct" is not one of kv, random, round-robin, least-loaded',
+  ])
+})
+
+t.test('variables that mean nothing here are warned of, others are left alone', async t => {
+  const { warnings } = parseSettings(routerCommand, [], {
+    DYN_ROUTER_REPLICA_SYNC: 'true',
+    DYN_NAMESPACE: 'x',
+    HOMING_ROUTER_MOED: 'kv',
+    HOMING_ENGINE_PREFILL_MS_PER_TOKEN: '1',
+    PATH: '/bin',
+  })
+  t.strictSame(warnings, [
+    'DYN_NAMESPACE, DYN_ROUTER_REPLICA_SYNC: set, but not a setting of this command; ignored',
+    'HOMING_ROUTER_MOED is not a setting of this command and ignored; did you mean HOMING_ROUTER_MODE?',
+  ])
+})
+
+t.test('a file holds the same names, lists as lists or texts', async t => {
+  const dir = t.testdir({
+    'homing.yaml':
+      'workers: [http://a:1, "http://b:1"]\nno-such: 1\nkv-events: false\nseed: 7\nprobe-interval:\n',
+    'good.yaml': 'worker: http://a:1 http://b:1\nkv-events: false\nseed: 7\nconnect-timeout: 2\n',
+    'empty.yaml': '# nothing\n',
+  })
+  t.strictSame(faultsOf([], {}, `${dir}/homing.yaml`), [`unknown setting no-such in ${dir}/homing.yaml`])
+  const { settings } = parseSettings(routerCommand, [], {}, { configFile: `${dir}/good.yaml` })
+  t.strictSame(settings.workers, ['http://a:1', 'http://b:1'])
+  t.equal(settings.kvEvents, false)
+  t.equal(settings.seed, 7)
+  t.equal(settings.connectTimeoutMs, 2000)
+  t.strictSame(faultsOf([], {}, `${dir}/empty.yaml`), [])
+})
+
+t.test('a file that cannot be used is one fault beside the others', async t => {
+  const dir = t.testdir({ 'list.yaml': '- 1', 'broken.yaml': 'port: [', 'nested.yaml': 'port: {a: 1}' })
+  const path = (name: string) => `${dir}/${name}`
+  t.match(faultsOf(['--port', 'x'], {}, path('gone.yaml')), [/cannot read the settings file .*ENOENT/, /"x"/])
+  t.match(faultsOf([], {}, path('list.yaml')), [/is not a mapping of names to values/])
+  t.match(faultsOf([], {}, path('broken.yaml')), [/cannot read the settings file/])
+  t.match(faultsOf([], {}, path('nested.yaml')), [/^port in .*: needs one value$/])
+})
+
+t.test('settings that have no effect together are refused', async t => {
+  t.match(faultsOf(['--worker', 'http://a:1', '--demo-speed', '2']), [/no effect where workers are named/])
+  t.strictSame(faultsOf(['--demo-speed', '2']), [])
+})
+
+t.test('help is asked for wherever it stands', async t => {
+  t.ok(asksForHelp(['--port', '1', '--help']))
+  t.ok(asksForHelp(['-h']))
+  t.notOk(asksForHelp(['--port', '1']))
+})
+
+t.test('every name, key and variable of the router stands for one setting', async t => {
+  const names = routerCommand.settings.flatMap((setting: SettingDescriptor) => [
+    setting.name,
+    ...(setting.aliases ?? []),
+  ])
+  const variables = routerCommand.settings.flatMap((setting: SettingDescriptor) => [
+    environmentName(setting),
+    ...(setting.envAliases ?? []).map(alias => alias.name),
+  ])
+  const keys = routerCommand.settings.map(setting => setting.key)
+  for (const list of [names, variables, keys]) t.equal(new Set(list).size, list.length)
+})
+
+t.test('the winner among all places is the highest that gives a value, whatever the values are', async t => {
+  const command: Command = {
+    name: 'test',
+    summary: 'x',
+    examples: [],
+    settings: ['a', 'b', 'c'].map(name => ({
+      key: name,
+      name,
+      group: 'g',
+      kind: 'integer',
+      default: 0,
+      min: 0,
+      max: 9,
+      help: 'h',
+      envAliases: [{ name: `DYN_${name.toUpperCase()}` }],
+    })),
+  }
+  const place = fc.dictionary(fc.constantFrom('a', 'b', 'c'), fc.integer({ min: 1, max: 9 }))
+  let run = 0
+  const dir = t.testdir({})
+  const { writeFileSync } = await import('node:fs')
+  const agree = fc.property(place, place, place, place, (line, own, alias, file) => {
+    const env: Record<string, string> = {}
+    for (const [name, value] of Object.entries(own)) env[`HOMING_${name.toUpperCase()}`] = String(value)
+    for (const [name, value] of Object.entries(alias)) env[`DYN_${name.toUpperCase()}`] = String(value)
+    const configFile = `${dir}/${run++}.yaml`
+    writeFileSync(configFile, JSON.stringify(file))
+    const argv = Object.entries(line).flatMap(([name, value]) => [`--${name}`, String(value)])
+
+    const { settings, warnings } = parseSettings(command, argv, env, { configFile })
+
+    const expected = { a: 0, b: 0, c: 0, ...file, ...alias, ...own, ...line }
+    assert.deepEqual({ ...settings }, expected)
+    assert.equal(warnings.length, Object.keys(alias).length)
+  })
+  t.doesNotThrow(() => fc.assert(agree))
+})

@@ -1,0 +1,208 @@
+/**
+ * `pnpm test [path …]`: runs every test file, two at a time, and closes with the line "N passed, N failed".
+ *
+ * A test file is a program that prints TAP (node-tap), so it is run as one: `node file`. Going through
+ * the `tap` command instead would load its plugins into every process: 1.0 s against 0.2 s per file.
+ *
+ * Bounds   FILE_LIMIT_S per file (more for those in SLOW_FILES), TOTAL_LIMIT_S for the whole run; a file
+ *          past its bound is killed with everything it started, and counts as failed.
+ * Counts   test cases, not assertions: see tap-reader.ts. A file that ends without its plan, or with an
+ *          exit code other than 0 and no failed case, is a failed case.
+ *
+ * Paths may be files, folders, or parts of a path. Exit code 1 on any failure, 2 when no file fits.
+ */
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import { existsSync, globSync } from 'node:fs'
+import { join, relative, resolve } from 'node:path'
+import process from 'node:process'
+import { type FailedCase, readTap, type SkippedCase } from './tap-reader.ts'
+
+const ROOT = join(import.meta.dirname, '..')
+const PATTERNS = [
+  'packages/*/test/**/*.test.ts',
+  'actors/*/test/**/*.test.ts',
+  'bench/**/*.test.ts',
+  'test/**/*.test.ts',
+]
+const PARALLEL = 2
+const FILE_LIMIT_S = 120
+const TOTAL_LIMIT_S = 14 * 60
+/** Files that build or install something. */
+const SLOW_FILES: Readonly<Record<string, number>> = { 'test/package.test.ts': 420 }
+/** Lines of standard error shown for a file that failed. */
+const ERROR_LINES_MAX = 60
+
+interface FileResult {
+  readonly file: string
+  readonly seconds: number
+  readonly passed: number
+  readonly failed: readonly FailedCase[]
+  readonly skipped: readonly SkippedCase[]
+  readonly errorOutput: string
+}
+
+const running = new Set<ChildProcess>()
+
+process.exitCode = await main(process.argv.slice(2))
+
+async function main(wanted: readonly string[]): Promise<number> {
+  const files = testFiles(wanted)
+  if (files.length === 0) {
+    console.error(`cannot run tests: no test file fits ${wanted.join(' ')}`)
+    return 2
+  }
+  for (const name of ['SIGINT', 'SIGTERM'] as const) {
+    process.once(name, () => {
+      for (const child of running) killGroup(child)
+      process.exit(130)
+    })
+  }
+
+  const endsAt = performance.now() + TOTAL_LIMIT_S * 1000
+  const results: FileResult[] = []
+  const waiting = [...files]
+  const runNext = async (): Promise<void> => {
+    for (let file = waiting.shift(); file !== undefined; file = waiting.shift()) {
+      const limitS = Math.min(SLOW_FILES[file] ?? FILE_LIMIT_S, (endsAt - performance.now()) / 1000)
+      const result = limitS <= 1 ? notRun(file) : await runFile(file, limitS)
+      results.push(result)
+      report(result)
+    }
+  }
+  await Promise.all(Array.from({ length: PARALLEL }, runNext))
+  return close(results)
+}
+
+/** Slow files first, so that the run does not end with one thread idle. */
+function testFiles(wanted: readonly string[]): readonly string[] {
+  const all = globSync(PATTERNS, { cwd: ROOT, exclude: path => path.includes('node_modules') })
+    .map(file => file.replaceAll('\\', '/'))
+    .sort((a, b) => (SLOW_FILES[b] ?? 0) - (SLOW_FILES[a] ?? 0) || a.localeCompare(b))
+  if (wanted.length === 0) return all
+  return all.filter(file => wanted.some(path => fits(file, path)))
+}
+
+/** A path that exists is a file or a folder; anything else is a part of a path. */
+function fits(file: string, path: string): boolean {
+  const full = resolve(path)
+  if (!existsSync(full)) return file.includes(path)
+  const inside = relative(ROOT, full)
+  return inside === '' || file === inside || file.startsWith(`${inside}/`)
+}
+
+function runFile(file: string, limitS: number): Promise<FileResult> {
+  const startedAt = performance.now()
+  return new Promise(resolve => {
+    const child = spawn(process.execPath, [join(ROOT, file)], {
+      cwd: ROOT,
+      env: cleanEnvironment(limitS),
+      stdio: ['ignore', 'pipe', 'pipe'],
+      // A group of its own, so that what the test started can be killed with it.
+      detached: true,
+    })
+    running.add(child)
+    const output: Buffer[] = []
+    const errors: Buffer[] = []
+    let isLate = false
+    child.stdout.on('data', (bytes: Buffer) => output.push(bytes))
+    child.stderr.on('data', (bytes: Buffer) => errors.push(bytes))
+    const timer = setTimeout(() => {
+      isLate = true
+      killGroup(child)
+    }, limitS * 1000)
+    child.on('close', (exitCode, signal) => {
+      clearTimeout(timer)
+      running.delete(child)
+      killGroup(child)
+      const tap = readTap(Buffer.concat(output).toString('utf8'))
+      const failed = [...tap.failed]
+      if (isLate) {
+        failed.push({ path: [], report: [`killed after ${limitS.toFixed(0)} s, its time limit`] })
+      } else if (!tap.isComplete) {
+        failed.push({ path: [], report: [`ended before its plan (exit code ${exitCode ?? signal})`] })
+      } else if (exitCode !== 0 && failed.length === 0) {
+        failed.push({ path: [], report: [`ended with exit code ${exitCode ?? signal}`] })
+      } else if (tap.passed + failed.length + tap.skipped.length === 0) {
+        failed.push({ path: [], report: ['has no test'] })
+      }
+      resolve({
+        file,
+        seconds: (performance.now() - startedAt) / 1000,
+        passed: tap.passed,
+        failed,
+        skipped: tap.skipped,
+        errorOutput: Buffer.concat(errors).toString('utf8'),
+      })
+    })
+  })
+}
+
+/** What a shell has set for its own routers must not change a test. */
+function cleanEnvironment(limitS: number): NodeJS.ProcessEnv {
+  const env: NodeJS.ProcessEnv = {}
+  for (const [name, value] of Object.entries(process.env)) {
+    if (!/^(HOMING|DYN|TAP)_/.test(name)) env[name] = value
+  }
+  // A little less than our own limit: then node-tap says which test hangs.
+  env['TAP_TIMEOUT'] = String(Math.max(1, Math.floor(limitS - 5)))
+  return env
+}
+
+function killGroup(child: ChildProcess): void {
+  if (child.pid === undefined) return
+  try {
+    process.kill(-child.pid, 'SIGKILL')
+  } catch {
+    // The group has ended: nothing is left to kill.
+  }
+}
+
+function notRun(file: string): FileResult {
+  const failed = [{ path: [], report: [`not run: the whole run is limited to ${TOTAL_LIMIT_S} s`] }]
+  return { file, seconds: 0, passed: 0, failed, skipped: [], errorOutput: '' }
+}
+
+function report(result: FileResult): void {
+  const { file, seconds, passed, failed, skipped, errorOutput } = result
+  const counts = [`${passed} passed`.padStart(11)]
+  if (failed.length > 0) counts.push(`${failed.length} failed`)
+  if (skipped.length > 0) counts.push(`${skipped.length} skipped`)
+  console.log(
+    `${failed.length > 0 ? 'FAIL' : 'ok  '} ${seconds.toFixed(2).padStart(7)} s ${counts.join(', ')}  ${file}`,
+  )
+  for (const { path, report } of failed) {
+    console.log(`\n  ${[file, ...path].join(' > ')}`)
+    for (const line of report) console.log(`    ${line}`)
+    console.log('')
+  }
+  if (failed.length > 0 && errorOutput !== '') {
+    const lines = errorOutput.trimEnd().split('\n')
+    console.log(`  standard error of ${file}${lines.length > ERROR_LINES_MAX ? ', its end' : ''}:`)
+    for (const line of lines.slice(-ERROR_LINES_MAX)) console.log(`    ${line}`)
+    console.log('')
+  }
+}
+
+function close(results: readonly FileResult[]): number {
+  const sum = (count: (result: FileResult) => number): number =>
+    results.reduce((total, result) => total + count(result), 0)
+  const failedCount = sum(result => result.failed.length)
+  const skippedCount = sum(result => result.skipped.length)
+
+  console.log('')
+  if (failedCount > 0) {
+    console.log('failed:')
+    for (const { file, failed } of results) {
+      for (const { path } of failed) console.log(`  ${[file, ...path].join(' > ')}`)
+    }
+  }
+  if (skippedCount > 0) {
+    console.log(`${skippedCount} skipped:`)
+    for (const { file, skipped } of results) {
+      for (const { path, reason } of skipped) console.log(`  ${[file, ...path].join(' > ')}: ${reason}`)
+    }
+  }
+  console.log(`${sum(result => result.passed)} passed, ${failedCount} failed`)
+  return failedCount > 0 ? 1 : 0
+}
