@@ -107,7 +107,7 @@ const EVENTS: Record<KvBatchForm, fc.Arbitrary<KvEvent>> = {
 function vllmEvents(isMap: boolean): fc.Arbitrary<KvEvent> {
   const group = fc.option(fc.nat(9), { nil: undefined })
   const isLocal = isMap ? fc.boolean() : fc.constant(true)
-  const media = fc.record({ id: fc.string(), offsetTokens: fc.integer() })
+  const media = fc.record({ id: fc.string(), offsetTokens: fc.integer() }, { noNullPrototype: true })
   return fc.oneof(
     fc
       .record({ ...common, loraId: fc.option(fc.nat(), { nil: undefined }), group, isLocal, attention: text })
