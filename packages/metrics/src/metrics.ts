@@ -1,0 +1,166 @@
+/**
+ * Metrics of one process: counters, gauges and histograms by name, and their Prometheus text.
+ *
+ * A thin layer on prom-client that holds no global state: whoever makes a `Metrics` owns everything in it.
+ *
+ * Invariants
+ *   I1  A name is `homing_<area>_<what>_<unit>`; a counter's unit is `total` and nobody else's is.
+ *   I2  A name is declared once. Both are checked when it is declared: breaking them is a bug.
+ *   I3  A collector that fails costs its own figures, not the scrape: it is counted in
+ *       `homing_metrics_collector_failures_total` and the figures it set before stay.
+ *
+ * Figures that somebody else keeps (loads, mailbox depths) are fetched when Prometheus asks: see `collect`.
+ *
+ * Source   https://prometheus.io/docs/practices/naming/
+ */
+
+import assert from 'node:assert/strict'
+import prometheus from 'prom-client'
+
+/** Values of the labels, by name; each label of the declaration exactly once. */
+export type Labels<L extends string> = Readonly<Record<L, string | number>>
+
+export interface MetricDeclaration<L extends string> {
+  /** `homing_<area>_<what>_<unit>`. */
+  readonly name: string
+  /** One sentence for the person who reads /metrics. */
+  readonly help: string
+  readonly labels?: readonly L[]
+}
+
+export interface HistogramDeclaration<L extends string> extends MetricDeclaration<L> {
+  /** Upper bounds in the metric's unit, ascending; an infinite one is added. */
+  readonly buckets: readonly number[]
+}
+
+/** Without labels in the declaration there is nothing to pass. */
+type LabelArguments<L extends string> = [L] extends [never] ? [] : [labels: Labels<L>]
+
+export interface Counter<L extends string = never> {
+  /** `count` ≥ 0. */
+  add(count: number, ...labels: LabelArguments<L>): void
+  /** Takes over a total that somebody else counts; for collectors. */
+  setTotal(total: number, ...labels: LabelArguments<L>): void
+}
+
+export interface Gauge<L extends string = never> {
+  set(value: number, ...labels: LabelArguments<L>): void
+  add(change: number, ...labels: LabelArguments<L>): void
+  /** Replaces all series at once: those not among `samples` are gone, as their workers are. */
+  replace(samples: Iterable<{ readonly value: number; readonly labels: Labels<L> }>): void
+}
+
+export interface Histogram<L extends string = never> {
+  observe(value: number, ...labels: LabelArguments<L>): void
+}
+
+const UNITS = [
+  'actors',
+  'blocks',
+  'bytes',
+  'events',
+  'info',
+  'keys',
+  'messages',
+  'ratio',
+  'requests',
+  'seconds',
+  'state',
+  'threads',
+  'tokens',
+  'total',
+  'workers',
+] as const
+
+/** Why `name` is no good name for a metric of the given kind; undefined when it is one. */
+export function faultOfMetricName(name: string, kind: 'counter' | 'gauge' | 'histogram'): string | undefined {
+  if (!/^homing(_[a-z][a-z0-9]*){3,}$/.test(name)) return `${name} is not homing_<area>_<what>_<unit>`
+  const unit = name.slice(name.lastIndexOf('_') + 1)
+  if (!UNITS.some(known => known === unit)) return `${name} ends with none of the units ${UNITS.join(', ')}`
+  if (kind === 'counter' && unit !== 'total') return `${name} is a counter and must end with _total`
+  if (kind !== 'counter' && unit === 'total') return `${name} is a ${kind} and must not end with _total`
+  return undefined
+}
+
+export class Metrics {
+  /** Value of the `content-type` header of what `render` answers. */
+  readonly contentType: string
+  readonly #registry = new prometheus.Registry()
+  readonly #collectors: (() => void | Promise<void>)[] = []
+  readonly #collectorFailures: Counter
+
+  constructor() {
+    this.contentType = this.#registry.contentType
+    this.#collectorFailures = this.counter({
+      name: 'homing_metrics_collector_failures_total',
+      help: 'Collectors that failed during a scrape; their figures are as old as their last success.',
+    })
+  }
+
+  counter<L extends string = never>(declaration: MetricDeclaration<L>): Counter<L> {
+    const counter = new prometheus.Counter(this.#configuration(declaration, 'counter'))
+    return {
+      add: (count, ...[labels]) => counter.inc(labels ?? {}, count),
+      setTotal: (total, ...[labels]) => {
+        counter.remove(labels ?? {})
+        counter.inc(labels ?? {}, total)
+      },
+    }
+  }
+
+  gauge<L extends string = never>(declaration: MetricDeclaration<L>): Gauge<L> {
+    const gauge = new prometheus.Gauge(this.#configuration(declaration, 'gauge'))
+    return {
+      set: (value, ...[labels]) => gauge.set(labels ?? {}, value),
+      add: (change, ...[labels]) => gauge.inc(labels ?? {}, change),
+      replace: samples => {
+        gauge.reset()
+        for (const { value, labels } of samples) gauge.set(labels, value)
+      },
+    }
+  }
+
+  histogram<L extends string = never>(declaration: HistogramDeclaration<L>): Histogram<L> {
+    const { buckets } = declaration
+    assert.ok(
+      buckets.length > 0 && buckets.every((bound, i) => i === 0 || bound > buckets[i - 1]!),
+      `${declaration.name}: buckets must ascend`,
+    )
+    const histogram = new prometheus.Histogram({
+      ...this.#configuration(declaration, 'histogram'),
+      buckets: [...buckets],
+    })
+    return { observe: (value, ...[labels]) => histogram.observe(labels ?? {}, value) }
+  }
+
+  /**
+   * Calls `collector` before each scrape, to set the figures of metrics that somebody else keeps. All
+   * collectors run at the same time; each must settle by itself (an ask has its deadline).
+   */
+  collect(collector: () => void | Promise<void>): void {
+    this.#collectors.push(collector)
+  }
+
+  /** Adds memory, processor time, event loop delay and garbage collection of this process, as `homing_process_*` and `homing_nodejs_*`. */
+  observeProcess(): void {
+    prometheus.collectDefaultMetrics({ register: this.#registry, prefix: 'homing_' })
+  }
+
+  /** The text that GET /metrics answers. Never rejects because of a collector. */
+  async render(): Promise<string> {
+    const outcomes = await Promise.allSettled(this.#collectors.map(async collector => collector()))
+    const failures = outcomes.filter(outcome => outcome.status === 'rejected').length
+    if (failures > 0) this.#collectorFailures.add(failures)
+    return this.#registry.metrics()
+  }
+
+  #configuration<L extends string>(
+    { name, help, labels = [] }: MetricDeclaration<L>,
+    kind: 'counter' | 'gauge' | 'histogram',
+  ) {
+    const fault = faultOfMetricName(name, kind)
+    assert.ok(fault === undefined, fault)
+    assert.ok(this.#registry.getSingleMetric(name) === undefined, `${name} is declared twice`)
+    return { name, help, labelNames: [...labels], registers: [this.#registry] }
+  }
+}
