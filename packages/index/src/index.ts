@@ -1,3 +1,5 @@
+export { BlockIndex } from './block-index.ts'
+export { IndexReader } from './index-reader.ts'
 export { OverlapScores } from './overlap-scores.ts'
 export type {
   Copies,

@@ -1,0 +1,352 @@
+/**
+ * IndexReader: overlaps of a prompt with every worker slot, read from shared memory that others write.
+ *
+ * Takes no lock, registers nowhere, writes nothing, allocates nothing per lookup. Every (worker slot, block)
+ * that it counts was held at some instant during the call; the answer is not a picture of one instant.
+ *
+ * Per chunk: its VER, PARENT and first hash as expected; then the VER of the chunk above is still the one it
+ * had there (so PARENT meant that block); USED once; hashes, set ids; a bitmap under one even version, with
+ * the id still at the block afterwards; the version of the current set again when it is left and at the end
+ * of the chunk (ids are given to other sets); last the chunk's VER again. "No such child" counts only if the
+ * bucket's unlink counter did not move during the walk of the chain. Anything else: the lookup of the shard
+ * starts again, ATTEMPTS_MAX times; then the shard is a miss, counted, and `isComplete` is false: a worse
+ * choice for one request instead of a wait for all.
+ *
+ * Memory order: on x64 loads stay in order, so data words are plain; a memory created with `atomic` access
+ * is read with Atomics throughout.
+ */
+
+import {
+  CHUNK_WORDS,
+  childBucket,
+  H_ACCESS,
+  H_BUCKET_BASE,
+  H_BUCKET_MASK,
+  H_CHUNK_BASE,
+  H_MAGIC,
+  H_SET_BITS_BASE,
+  H_SET_VERSION_BASE,
+  H_SET_WORDS,
+  H_SLOT_WORDS,
+  H_SLOTS,
+  H_UNLINK_BASE,
+  H_UNLINK_MASK,
+  HNEXT,
+  LOC,
+  load,
+  MAGIC,
+  MASK,
+  NEXT,
+  PARENT,
+  SET,
+  USED,
+  VER,
+} from './layout.ts'
+import type { OverlapScores } from './overlap-scores.ts'
+import type { ReaderStats } from './types.ts'
+
+/** A walk is begun again this often before the shard counts as a miss. */
+const ATTEMPTS_MAX = 64
+/** Longer chains do not occur; a reader that strays through freed chunks may meet one. */
+const CHAIN_STEPS_MAX = 4096
+/** A set id that changes again and again under the reader. */
+const SET_READS_MAX = 64
+
+export class IndexReader {
+  readonly #shards: ShardReader[]
+  #lookups = 0
+  #retries = 0
+  #misses = 0
+
+  /** One memory per shard; the worker slots of the shards are disjoint. */
+  constructor(memories: readonly SharedArrayBuffer[]) {
+    this.#shards = memories.map(memory => new ShardReader(memory))
+  }
+
+  /** Reads another memory for a shard from now on: its writer has started afresh. */
+  replaceShard(shard: number, memory: SharedArrayBuffer): void {
+    if (!(shard >= 0 && shard < this.#shards.length)) throw new RangeError(`no shard ${shard}`)
+    this.#shards[shard] = new ShardReader(memory)
+  }
+
+  /**
+   * Leading blocks of the prompt that each worker slot holds, into `into`, whose old content is dropped.
+   * Looks at the first `limitBlocks` blocks at most.
+   */
+  overlap(localHashes: Int32Array, count: number, into: OverlapScores, limitBlocks: number = count): void {
+    this.#lookups++
+    let capacity = 0
+    for (const shard of this.#shards) capacity += shard.workerSlotsMax
+    into.reserve(capacity)
+    into.length = 0
+    into.isComplete = true
+    const blocks = Math.min(count, limitBlocks)
+    if (blocks <= 0) return
+    for (const shard of this.#shards) {
+      const length = into.length
+      let attempts = 1
+      while (!shard.walk(localHashes, blocks, into)) {
+        into.length = length
+        if (attempts++ >= ATTEMPTS_MAX) {
+          this.#misses++
+          into.isComplete = false
+          break
+        }
+        this.#retries++
+      }
+    }
+  }
+
+  stats(): ReaderStats {
+    return { lookups: this.#lookups, retries: this.#retries, misses: this.#misses }
+  }
+}
+
+/** No worker set has been met yet, or the current one must be read again. */
+const NO_SET_YET = -1
+const REREAD = -2
+/** In the place of the only active worker slot: several, none. */
+const MANY = -1
+const NOBODY = -2
+
+class ShardReader {
+  readonly workerSlotsMax: number
+  readonly #words: Int32Array
+  readonly #isAtomic: boolean
+  readonly #chunkBase: number
+  readonly #bucketBase: number
+  readonly #bucketMask: number
+  readonly #unlinkBase: number
+  readonly #unlinkMask: number
+  readonly #setVersionBase: number
+  readonly #setBitsBase: number
+  readonly #setWords: number
+  /** Worker slots that hold everything so far, when they are more than one. */
+  readonly #active: Int32Array
+  readonly #copy: Int32Array
+
+  constructor(memory: SharedArrayBuffer) {
+    const words = new Int32Array(memory)
+    if (Atomics.load(words, H_MAGIC) !== MAGIC) throw new TypeError('this memory is not a shard of the index')
+    this.#words = words
+    this.#isAtomic = words[H_ACCESS] === 1
+    this.workerSlotsMax = words[H_SLOTS]!
+    this.#chunkBase = words[H_CHUNK_BASE]!
+    this.#bucketBase = words[H_BUCKET_BASE]!
+    this.#bucketMask = words[H_BUCKET_MASK]!
+    this.#unlinkBase = words[H_UNLINK_BASE]!
+    this.#unlinkMask = words[H_UNLINK_MASK]!
+    this.#setVersionBase = words[H_SET_VERSION_BASE]!
+    this.#setBitsBase = words[H_SET_BITS_BASE]!
+    this.#setWords = words[H_SET_WORDS]!
+    this.#active = new Int32Array(this.#setWords)
+    this.#copy = new Int32Array(this.#setWords)
+  }
+
+  /** One attempt. False: memory was used again under it; `into` holds nothing of use then. */
+  walk(hashes: Int32Array, count: number, into: OverlapScores): boolean {
+    const words = this.#words
+    const isAtomic = this.#isAtomic
+    const slots = this.workerSlotsMax
+    const slotWords = load(words, H_SLOT_WORDS, isAtomic)
+    let above = 0
+    let aboveBase = -1
+    let aboveVersion = 0
+    let hint = 0
+    let depth = 0
+    let set = NO_SET_YET
+    let setVersion = 0
+    /** The only active worker slot, or MANY: see #active. */
+    let only = MANY
+    let setReads = 0
+
+    for (;;) {
+      const low = hashes[2 * depth]!
+      const high = hashes[2 * depth + 1]!
+      let chunk = 0
+      let base = 0
+      let version = 0
+      if (hint !== 0) {
+        base = this.#chunkBase + Math.imul(hint, CHUNK_WORDS)
+        version = load(words, base + VER, isAtomic)
+        if (this.#isHead(base, above, low, high)) chunk = hint
+      }
+      if (chunk === 0) {
+        const bucket = childBucket(above, low, high, this.#bucketMask)
+        const unlinksAt = this.#unlinkBase + (bucket & this.#unlinkMask)
+        const unlinks = Atomics.load(words, unlinksAt)
+        let steps = 0
+        chunk = load(words, this.#bucketBase + bucket, isAtomic)
+        while (chunk !== 0) {
+          base = this.#chunkBase + Math.imul(chunk, CHUNK_WORDS)
+          version = load(words, base + VER, isAtomic)
+          if (this.#isHead(base, above, low, high)) break
+          if (++steps > CHAIN_STEPS_MAX) return false
+          chunk = load(words, base + HNEXT, isAtomic)
+        }
+        if (chunk === 0) {
+          if (Atomics.load(words, unlinksAt) !== unlinks) return false
+          break
+        }
+      }
+      if (aboveBase >= 0 && Atomics.load(words, aboveBase + VER) !== aboveVersion) return false
+      const used = load(words, base + USED, isAtomic)
+      if (used === 0) break // just emptied
+      const matched = isAtomic
+        ? matchAtomic(words, base + LOC, Math.min(used, count - depth), hashes, 2 * depth)
+        : matchPlain(words, base + LOC, Math.min(used, count - depth), hashes, 2 * depth)
+
+      for (let slot = 0; slot < matched; ) {
+        const id = load(words, base + SET + slot, isAtomic)
+        if (id === set) {
+          slot++
+          continue
+        }
+        if (set > slots && Atomics.load(words, this.#setVersionBase + set - slots - 1) !== setVersion)
+          return false
+        const isFirst = set === NO_SET_YET
+        let isNobodyLeft = false
+        if (id === 0) {
+          isNobodyLeft = true
+        } else if (id <= slots) {
+          const worker = id - 1
+          if (worker >>> 5 >= slotWords) return false // a worker slot that is newer than this walk
+          if (isFirst) only = worker
+          else if (only !== MANY) isNobodyLeft = only !== worker
+          else if (((this.#active[worker >>> 5]! >>> (worker & 31)) & 1) === 0) isNobodyLeft = true
+          else {
+            this.#active[worker >>> 5]! &= ~(1 << (worker & 31))
+            this.#emitActive(slotWords, depth + slot, into)
+            only = worker
+          }
+        } else {
+          const versionAt = this.#setVersionBase + id - slots - 1
+          const row = this.#setBitsBase + Math.imul(id - slots - 1, this.#setWords)
+          setVersion = Atomics.load(words, versionAt)
+          const copy = this.#copy
+          for (let i = 0; i < slotWords; i++) copy[i] = load(words, row + i, isAtomic)
+          if (
+            (setVersion & 1) === 1 ||
+            Atomics.load(words, versionAt) !== setVersion ||
+            Atomics.load(words, base + SET + slot) !== id
+          ) {
+            // The block has changed sets: look again. What was read before stays true.
+            if (++setReads > SET_READS_MAX) return false
+            if (!isFirst) set = REREAD
+            continue
+          }
+          if (isFirst) {
+            for (let i = 0; i < slotWords; i++) this.#active[i] = copy[i]!
+          } else if (only !== MANY) {
+            isNobodyLeft = ((copy[only >>> 5]! >>> (only & 31)) & 1) === 0
+          } else {
+            only = this.#intersect(slotWords, depth + slot, into)
+            if (only === NOBODY) {
+              only = MANY
+              isNobodyLeft = true
+            }
+          }
+        }
+        if (isNobodyLeft) {
+          if (Atomics.load(words, base + VER) !== version) return false
+          if (!isFirst) this.#emitRest(only, slotWords, depth + slot, into)
+          return true
+        }
+        set = id
+        slot++
+      }
+
+      const last = matched - 1
+      const hasBranch = ((load(words, base + MASK, isAtomic) >>> last) & 1) === 1
+      hint = last === 15 ? load(words, base + NEXT, isAtomic) : 0
+      if (set > slots && Atomics.load(words, this.#setVersionBase + set - slots - 1) !== setVersion)
+        return false
+      if (Atomics.load(words, base + VER) !== version) return false
+      depth += matched
+      if (depth >= count || !hasBranch) break
+      above = (chunk << 4) | last
+      aboveBase = base
+      aboveVersion = version
+    }
+    if (depth > 0) this.#emitRest(only, slotWords, depth, into)
+    return true
+  }
+
+  #isHead(base: number, above: number, low: number, high: number): boolean {
+    const words = this.#words
+    if (this.#isAtomic) {
+      return (
+        Atomics.load(words, base + PARENT) === above &&
+        Atomics.load(words, base + LOC) === low &&
+        Atomics.load(words, base + LOC + 1) === high
+      )
+    }
+    return words[base + PARENT] === above && words[base + LOC] === low && words[base + LOC + 1] === high
+  }
+
+  /** Keeps in #active what is in #copy, emits what drops out. The one left, MANY, or NOBODY. */
+  #intersect(slotWords: number, blocks: number, into: OverlapScores): number {
+    const active = this.#active
+    const copy = this.#copy
+    let left = NOBODY
+    for (let i = 0; i < slotWords; i++) {
+      const word = active[i]!
+      if (word === 0) continue
+      const kept = word & copy[i]!
+      if (kept !== word) this.#emitWord(word & ~kept, i, blocks, into)
+      active[i] = kept
+      if (kept === 0) continue
+      if (left === NOBODY && (kept & (kept - 1)) === 0) left = i * 32 + 31 - Math.clz32(kept)
+      else left = MANY
+    }
+    return left
+  }
+
+  #emitRest(only: number, slotWords: number, blocks: number, into: OverlapScores): void {
+    if (only === MANY) {
+      this.#emitActive(slotWords, blocks, into)
+    } else {
+      into.workerSlots[into.length] = only
+      into.blocks[into.length++] = blocks
+    }
+  }
+
+  #emitActive(slotWords: number, blocks: number, into: OverlapScores): void {
+    for (let i = 0; i < slotWords; i++) {
+      const word = this.#active[i]!
+      if (word !== 0) this.#emitWord(word, i, blocks, into)
+    }
+  }
+
+  #emitWord(word: number, i: number, blocks: number, into: OverlapScores): void {
+    for (let rest = word; rest !== 0; rest &= rest - 1) {
+      into.workerSlots[into.length] = i * 32 + 31 - Math.clz32(rest & -rest)
+      into.blocks[into.length++] = blocks
+    }
+  }
+}
+
+/** Blocks from 1 on that are equal, and block 0, which is known to be. */
+function matchPlain(words: Int32Array, at: number, count: number, hashes: Int32Array, from: number): number {
+  let matched = 1
+  while (
+    matched < count &&
+    words[at + 2 * matched] === hashes[from + 2 * matched] &&
+    words[at + 2 * matched + 1] === hashes[from + 2 * matched + 1]
+  ) {
+    matched++
+  }
+  return matched
+}
+
+function matchAtomic(words: Int32Array, at: number, count: number, hashes: Int32Array, from: number): number {
+  let matched = 1
+  while (
+    matched < count &&
+    Atomics.load(words, at + 2 * matched) === hashes[from + 2 * matched] &&
+    Atomics.load(words, at + 2 * matched + 1) === hashes[from + 2 * matched + 1]
+  ) {
+    matched++
+  }
+  return matched
+}
