@@ -1,0 +1,40 @@
+/**
+ * docs/configuration.md, written from the tables of settings. `pnpm docs` writes it; a test compares.
+ */
+
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import process from 'node:process'
+import { type Command, renderReference, routerCommand } from '@homing/config'
+
+export const CONFIGURATION_PATH = join(import.meta.dirname, '..', 'docs', 'configuration.md')
+
+const COMMANDS: readonly Command[] = [routerCommand as unknown as Command]
+
+const HEADER = `# Configuration
+
+Written by \`pnpm docs\` from the tables in \`packages/config\`; change them there. \`homing COMMAND --help\` shows the same.
+
+Each setting can be given on the command line, in the environment, and in a YAML file (\`--config FILE\` or
+\`HOMING_CONFIG\`) under the option's name without its dashes. The command line wins over the environment, the environment
+over the file. An unknown option, an unknown key of the file or a value out of range stops the command with exit code 2
+and one line per fault, all of them at once.
+
+- **Durations** are \`500ms\`, \`30s\`, \`5m\`, \`2h\`, or a bare number of seconds. **Sizes** are \`512KiB\`, \`64MiB\`, \`1GiB\`, or a
+  bare number of bytes.
+- **On or off** is \`--name\` or \`--no-name\`; in a variable or file \`true\` or \`false\`.
+- **Repeatable** options collect; in a variable the items are separated by commas (workers also by spaces), in a file they
+  are a list. A list given in one place replaces the list of another.
+- \`DYN_*\` variables are read where our own is not set, each with one warning; those without a counterpart are named in a
+  warning and ignored.
+`
+
+/** The whole page. */
+export function renderConfiguration(): string {
+  return `${[HEADER, ...COMMANDS.map(renderReference)].join('\n').trimEnd()}\n`
+}
+
+if (import.meta.main) {
+  writeFileSync(CONFIGURATION_PATH, renderConfiguration())
+  process.stdout.write(`wrote ${CONFIGURATION_PATH}\n`)
+}

@@ -1,0 +1,356 @@
+/**
+ * Tidiness: what must hold of the files of this repository and no compiler checks.
+ *
+ * Each rule answers its faults, one line each with file and reason; none means that it holds. The rules read
+ * text, with comments blanked out where code is meant, so they can be fooled; they catch habits, not intent.
+ */
+
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import { basename, join } from 'node:path'
+
+export interface Rule {
+  /** A sentence that is true when the rule has no faults. */
+  readonly title: string
+  readonly faults: (repository: Repository) => readonly string[]
+}
+
+export interface SourceFile {
+  /** Path from the root, with '/'. */
+  readonly path: string
+  readonly text: string
+  /** The text without comments; line numbers are kept. */
+  readonly code: string
+}
+
+export interface Repository {
+  readonly root: string
+  /** 'packages/errors', 'actors/router', … */
+  readonly folders: readonly string[]
+  /** TypeScript files of packages, actors, test and bench. */
+  readonly files: readonly SourceFile[]
+  /** Every package.json, with the path of its folder ('' is the root). */
+  readonly manifests: ReadonlyMap<string, Manifest>
+}
+
+export interface Manifest {
+  readonly name?: string
+  readonly description?: string
+  readonly private?: boolean
+  readonly license?: string
+  readonly dependencies?: Readonly<Record<string, string>>
+  readonly devDependencies?: Readonly<Record<string, string>>
+}
+
+const SKIPPED_FOLDERS = new Set(['node_modules', 'dist', '.tap', '.git', 'fixtures', 'coverage'])
+/** Split, so that this file keeps its own rule. */
+const UNFINISHED = new RegExp(
+  `\\b(${['TO', 'FIX'].map(word => word + (word === 'TO' ? 'DO' : 'ME')).join('|')})\\b`,
+)
+const SOCKET_MODULES = [
+  'node:net',
+  'node:http',
+  'node:https',
+  'node:http2',
+  'node:tls',
+  'node:dgram',
+  'undici',
+  'zeromq',
+]
+const TIME_AND_CHANCE =
+  /\b(Date\.now|performance\.now|Math\.random|setTimeout|setInterval|process\.hrtime|crypto\.random\w+)\s*\(|\bnew Date\(\)/
+/** Defers work within one turn of the event loop; the actor runtime and the doors to the world may. */
+const TURN_OF_LOOP = /\b(setImmediate|queueMicrotask|process\.nextTick)\s*\(/
+const MAY_USE_TURNS = ['packages/actor/', 'packages/clock/', 'packages/transport/']
+/** Those that put the house together may import the definitions of actors, not only their types. */
+const MAY_IMPORT_DEFINITIONS = ['actors/guardian/', 'actors/directory/', 'packages/homing/']
+
+export const rules: readonly Rule[] = [
+  {
+    title: 'docs/architecture.md has a line for every folder',
+    faults: ({ root, folders }) => {
+      const text = readFileSync(join(root, 'docs/architecture.md'), 'utf8')
+      return folders.filter(folder => !text.includes(`| ${folder} |`)).map(folder => `${folder}: no line`)
+    },
+  },
+  {
+    title: 'every folder has a package.json with a one-line description and src/index.ts',
+    faults: ({ root, folders, manifests }) =>
+      folders.flatMap(folder => {
+        const faults: string[] = []
+        const manifest = manifests.get(folder)
+        if (manifest === undefined) return [`${folder}: no package.json`]
+        const name = folder === 'packages/homing' ? 'homing' : `@homing/${basename(folder)}`
+        if (manifest.name !== name) faults.push(`${folder}/package.json: its name is not ${name}`)
+        if (!/^\S[^\n]*\S$/.test(manifest.description ?? ''))
+          faults.push(`${folder}/package.json: no description`)
+        if (manifest.license !== 'Apache-2.0') faults.push(`${folder}/package.json: no license`)
+        if (!existsSync(join(root, folder, 'src/index.ts'))) faults.push(`${folder}: no src/index.ts`)
+        return faults
+      }),
+  },
+  {
+    title: 'every folder with code has tests',
+    faults: ({ folders, files }) =>
+      folders
+        .filter(folder => isCode(files, folder))
+        .filter(folder => !files.some(file => file.path.startsWith(`${folder}/test/`) && isTest(file.path)))
+        .map(folder => `${folder}: no test/*.test.ts`),
+  },
+  {
+    title: 'src/index.ts only re-exports, name by name',
+    faults: ({ files }) =>
+      files
+        .filter(file => /^(packages|actors)\/[^/]+\/src\/index\.ts$/.test(file.path))
+        .filter(file => file.code.replace(/export (type )?\{[^}]*\} from '[^']+'/g, '').trim() !== '')
+        .map(file => `${file.path}: holds something else than export { … } from`),
+  },
+  {
+    title: 'nothing is left to be done',
+    faults: ({ files }) =>
+      matchingLines(files, file => file.text, UNFINISHED).map(({ at }) => `${at}: finish it or say why not`),
+  },
+  {
+    title: 'no file is named after nothing',
+    faults: ({ files }) =>
+      files.flatMap(({ path }) => {
+        const name = basename(path)
+        if (/(^|[-.])(utils?|commons?|helpers?|misc)\b/.test(name)) return [`${path}: name the concept`]
+        if (!/^[a-z0-9]+(-[a-z0-9]+)*(\.test|\.d)?\.ts$/.test(name)) return [`${path}: not in kebab-case`]
+        return []
+      }),
+  },
+  {
+    title: 'actors know of each other only the types of messages',
+    faults: ({ files, folders }) => {
+      const actors = folders.filter(folder => folder.startsWith('actors/')).map(folder => basename(folder))
+      return sources(files).flatMap(file => {
+        if (MAY_IMPORT_DEFINITIONS.some(folder => file.path.startsWith(folder))) return []
+        const own = file.path.startsWith('actors/') ? file.path.split('/')[1] : undefined
+        return importsOf(file.code)
+          .filter(({ specifier }) => actors.some(actor => specifier === `@homing/${actor}` && actor !== own))
+          .flatMap(({ specifier, isType }) => {
+            if (own === undefined) return [`${file.path}: a package must not import the actor ${specifier}`]
+            return isType ? [] : [`${file.path}: import type from ${specifier}, nothing else`]
+          })
+      })
+    },
+  },
+  {
+    title: 'only transport touches sockets',
+    faults: ({ files }) => [
+      ...importsIn(files, SOCKET_MODULES, 'packages/transport/'),
+      ...matchingLines(
+        sources(files).filter(file => !file.path.startsWith('packages/transport/')),
+        file => file.code,
+        /(?<![.\w])(fetch\(|new (WebSocket|EventSource)\()/,
+      )
+        .filter(({ line }) => !/^\s*(async )?fetch\(.*\{\s*$/.test(line))
+        .map(({ at, match }) => `${at}: ${match}…) belongs in packages/transport`),
+    ],
+  },
+  {
+    title: 'only clock touches time and chance',
+    faults: ({ files }) => [
+      ...matchingLines(
+        sources(files).filter(file => !file.path.startsWith('packages/clock/')),
+        file => file.code,
+        TIME_AND_CHANCE,
+      ).map(({ at, match }) => `${at}: ${match}) belongs in packages/clock`),
+      ...matchingLines(
+        sources(files).filter(file => !MAY_USE_TURNS.some(folder => file.path.startsWith(folder))),
+        file => file.code,
+        TURN_OF_LOOP,
+      ).map(({ at, match }) => `${at}: ${match}) belongs in packages/actor`),
+    ],
+  },
+  {
+    title: 'only the tokenizer has a thread pool that is not of the actor system',
+    faults: ({ files }) => importsIn(files, ['piscina'], 'actors/tokenizer/'),
+  },
+  {
+    title: 'only config reads the environment',
+    faults: ({ files }) =>
+      matchingLines(
+        sources(files).filter(
+          file => !['packages/config/', 'packages/homing/'].some(folder => file.path.startsWith(folder)),
+        ),
+        file => file.code,
+        /\bprocess\.env\b/,
+      ).map(({ at }) => `${at}: settings come from packages/config`),
+  },
+  {
+    title: 'docs/errors.md lists every error code',
+    faults: ({ root, files }) => {
+      const text = readFileSync(join(root, 'docs/errors.md'), 'utf8')
+      const listed = new Set(text.match(/HOMING_[A-Z0-9_]+/g))
+      return [...errorCodes(files)]
+        .filter(([code]) => !listed.has(code))
+        .map(([code, path]) => `${path}: ${code} is not in docs/errors.md`)
+    },
+  },
+  {
+    title: 'docs/errors.md lists no code that does not exist',
+    faults: ({ root, files }) => {
+      const text = readFileSync(join(root, 'docs/errors.md'), 'utf8')
+      const known = errorCodes(files)
+      return [...text.matchAll(/^\| `(HOMING_[A-Z0-9_]+)`/gm)]
+        .filter(([, code]) => !known.has(code!))
+        .map(([, code]) => `docs/errors.md: no source has ${code}`)
+    },
+  },
+  {
+    title: 'every dependency has its reason in docs/decisions',
+    faults: ({ root, manifests }) => {
+      const pages = readdirSync(join(root, 'docs/decisions')).filter(name => name.endsWith('.md'))
+      const text = pages.map(name => readFileSync(join(root, 'docs/decisions', name), 'utf8')).join('\n')
+      return [...manifests].flatMap(([folder, manifest]) =>
+        Object.entries({ ...manifest.dependencies, ...manifest.devDependencies })
+          .filter(([name, version]) => !version.startsWith('workspace:') && !text.includes(`\`${name}\``))
+          .map(([name]) => `${folder || '.'}/package.json: ${name} is in no page of docs/decisions`),
+      )
+    },
+  },
+  {
+    title: 'every import of another package is among the dependencies',
+    faults: ({ files, manifests }) =>
+      files.flatMap(file => {
+        const folder = folderOf(file.path)
+        const manifest = manifests.get(folder)
+        const inSource = file.path.startsWith(`${folder}/src/`)
+        const own = { ...manifest?.dependencies, ...(inSource ? {} : manifest?.devDependencies) }
+        const root = manifests.get('')?.devDependencies ?? {}
+        return importsOf(file.code)
+          .map(({ specifier }) => packageOf(specifier))
+          .filter(name => name !== undefined && name !== manifest?.name)
+          .filter(name => !(name! in own) && (inSource || !(name! in root)))
+          .map(name => `${file.path}: ${name} is not among the dependencies of ${folder}`)
+      }),
+  },
+]
+
+/** Reads the repository at `root`. */
+export function readRepository(root: string): Repository {
+  const folders = ['packages', 'actors'].flatMap(group =>
+    readdirSync(join(root, group), { withFileTypes: true })
+      .filter(entry => entry.isDirectory())
+      .map(entry => `${group}/${entry.name}`),
+  )
+  const files = ['packages', 'actors', 'test', 'bench']
+    .flatMap(folder => typescriptFiles(root, folder))
+    .map(path => {
+      const text = readFileSync(join(root, path), 'utf8')
+      return { path, text, code: withoutComments(text) }
+    })
+  const manifests = new Map<string, Manifest>()
+  for (const folder of ['', ...folders, 'test', 'bench']) {
+    const path = join(root, folder, 'package.json')
+    if (existsSync(path)) manifests.set(folder, JSON.parse(readFileSync(path, 'utf8')))
+  }
+  return { root, folders, files, manifests }
+}
+
+/** Blanks comments, keeping line breaks; strings and regular expressions on the same line are respected. */
+export function withoutComments(text: string): string {
+  const tokens =
+    /'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`|\/\*[\s\S]*?\*\/|\/\/[^\n]*|\/(?![*/])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n[])+\/[a-z]*(?=\s*[.,);\]\n])/g
+  return text.replace(tokens, token =>
+    token.startsWith('//') || token.startsWith('/*') ? token.replace(/[^\n]/g, ' ') : token,
+  )
+}
+
+interface Import {
+  readonly specifier: string
+  readonly isType: boolean
+}
+
+/** Static imports, re-exports and dynamic imports of literal specifiers. */
+export function importsOf(code: string): readonly Import[] {
+  const found: Import[] = []
+  const statements = /^\s*(?:import|export)\s+(type\s+)?(?:[^'"`;]*?\sfrom\s+)?'([^']+)'/gm
+  for (const [, type, specifier] of code.matchAll(statements)) {
+    found.push({ specifier: specifier!, isType: type !== undefined })
+  }
+  // `import('x')` as a value and as a type look the same; the latter stands behind ':', '<', '|' or '='.
+  for (const [, before, specifier] of code.matchAll(/(\S?)\s*\bimport\('([^']+)'\)/g)) {
+    found.push({ specifier: specifier!, isType: [':', '<', '|', '&', '?'].includes(before!) })
+  }
+  return found
+}
+
+function errorCodes(files: readonly SourceFile[]): ReadonlyMap<string, string> {
+  const codes = new Map<string, string>()
+  for (const file of sources(files)) {
+    // In config, HOMING_* in quotes is a variable unless it is said to be a code.
+    const pattern = file.path.startsWith('packages/config/')
+      ? /code(?:: string)? = '(HOMING_[A-Z0-9_]+)'/g
+      : /'(HOMING_[A-Z0-9]+_[A-Z0-9_]+)'/g
+    for (const [, code] of file.code.matchAll(pattern)) codes.set(code!, file.path)
+  }
+  return codes
+}
+
+function importsIn(
+  files: readonly SourceFile[],
+  modules: readonly string[],
+  home: string,
+): readonly string[] {
+  return sources(files)
+    .filter(file => !file.path.startsWith(home))
+    .flatMap(file =>
+      importsOf(file.code)
+        .filter(({ specifier }) =>
+          modules.some(name => specifier === name || specifier.startsWith(`${name}/`)),
+        )
+        .map(({ specifier }) => `${file.path}: ${specifier} belongs in ${home.slice(0, -1)}`),
+    )
+}
+
+function matchingLines(
+  files: readonly SourceFile[],
+  read: (file: SourceFile) => string,
+  pattern: RegExp,
+): readonly { readonly at: string; readonly match: string; readonly line: string }[] {
+  return files.flatMap(file =>
+    read(file)
+      .split('\n')
+      .flatMap((line, index) => {
+        const match = pattern.exec(line)
+        return match === null ? [] : [{ at: `${file.path}:${index + 1}`, match: match[0], line }]
+      }),
+  )
+}
+
+function sources(files: readonly SourceFile[]): readonly SourceFile[] {
+  return files.filter(file => /^(packages|actors)\/[^/]+\/src\//.test(file.path))
+}
+
+function isCode(files: readonly SourceFile[], folder: string): boolean {
+  return files.some(
+    file =>
+      file.path.startsWith(`${folder}/src/`) && /^export (async )?(function|class|const)/m.test(file.code),
+  )
+}
+
+function isTest(path: string): boolean {
+  return path.endsWith('.test.ts')
+}
+
+function folderOf(path: string): string {
+  return /^(?:packages|actors)\/[^/]+|^[^/]+/.exec(path)![0]
+}
+
+function packageOf(specifier: string): string | undefined {
+  if (specifier.startsWith('.') || specifier.startsWith('node:') || specifier.startsWith('#'))
+    return undefined
+  const parts = specifier.split('/')
+  return specifier.startsWith('@') ? parts.slice(0, 2).join('/') : parts[0]
+}
+
+function typescriptFiles(root: string, folder: string): readonly string[] {
+  return readdirSync(join(root, folder)).flatMap(name => {
+    const path = `${folder}/${name}`
+    if (SKIPPED_FOLDERS.has(name)) return []
+    if (statSync(join(root, path)).isDirectory()) return typescriptFiles(root, path)
+    return name.endsWith('.ts') ? [path] : []
+  })
+}
