@@ -97,6 +97,9 @@ export interface Capability<T> {
   readonly dispose?: (value: T) => void | Promise<void>
 }
 
+/** A value to use instead of making the capability of that name. */
+export type Provided = readonly [capability: { readonly name: string }, value: unknown]
+
 /** What a capability is built from. */
 export interface ThreadFacilities {
   readonly clock: Clock
@@ -138,7 +141,11 @@ export interface ActorDefinition<M extends Message, A> {
  * 'here': the spawner's thread. A thread name such as 'main' or 'events-0'. `{ pool, key }`: the thread
  * of the pool that `key` sticks to. 'dedicated': a thread of its own, ended with the actor.
  */
-export type Placement = 'here' | 'dedicated' | (string & {}) | { readonly pool: string; readonly key: string | number }
+export type Placement =
+  | 'here'
+  | 'dedicated'
+  | (string & {})
+  | { readonly pool: string; readonly key: string | number }
 
 export interface Backoff {
   readonly min: Duration
@@ -151,7 +158,12 @@ export interface Backoff {
 export type Supervision =
   | { readonly directive: 'stop' }
   /** Past `max` restarts within `within` the actor is stopped as failed, which its watchers see. */
-  | { readonly directive: 'restart'; readonly max: number; readonly within: Duration; readonly backoff: Backoff }
+  | {
+      readonly directive: 'restart'
+      readonly max: number
+      readonly within: Duration
+      readonly backoff: Backoff
+    }
   /** Fails the parent. */
   | { readonly directive: 'escalate' }
 
@@ -186,6 +198,12 @@ export interface ActorSystemOptions {
   readonly logLevel?: import('@homing/log').LogLevel
   /** Restarts of one thread within a minute before its actors are reported as unreachable; default 10. */
   readonly threadRestartsMax?: number
+  /** Delay before a thread is replaced again; the first replacement is immediate. Default 20 ms … 2 s. */
+  readonly threadBackoff?: Backoff
+  /** The log of main, instead of one on standard error; other threads make their own with `logLevel`. */
+  readonly log?: Log
+  /** Values to use on main instead of making the capability; they stay the caller's to dispose. */
+  readonly provide?: readonly Provided[]
 }
 
 /** What a shutdown did. */

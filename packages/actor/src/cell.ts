@@ -1,0 +1,809 @@
+/**
+ * Cell: one actor on its thread: mailbox, behavior, supervision, children, watchers.
+ *
+ *   starting ──setup──▶ running ──failure, restart──▶ restarting ──backoff──▶ starting
+ *       │                  │                              │
+ *       └──────────────────┴───────────stop───────────────┴──▶ stopping ──▶ ended
+ *
+ * Invariants
+ *   I1  Only `turn` runs arms of the behavior, so one message is handled at a time; a pending async
+ *       arm of an actor that is not reentrant keeps the turn from taking another.
+ *   I2  `generation` changes with every instance. What an earlier instance left behind (async arms,
+ *       schedules, pipes, its context) sees that and does nothing.
+ *   I3  The mailbox outlives instances: a restart loses the failing message, no other.
+ *   I4  An ended cell has no children, no schedules, no open asks and no watchers.
+ *
+ * Stopping waits for the message in hand, then for the children in reverse order of their spawn, then
+ * for the `stopped` signal. One deadline, `shutdown`, covers all of it; past it the cell and what is
+ * left below it are abandoned: they end at once and are reported as slow.
+ */
+
+import { type ErrorRecord, fromErrorRecord, RouterError, toErrorRecord } from '@homing/errors'
+import { askOf, type InboundAsk, type OpenAsk, type PendingAsk, type ReplyFunction, replyTo } from './asks.ts'
+import { Context } from './context.ts'
+import type { Deadline } from './deadlines.ts'
+import { ActorFailedError, RestartBudgetError, UnhandledMessageError } from './errors.ts'
+import type { Ending, Settings } from './frames.ts'
+import { Mailbox } from './mailbox.ts'
+import type { Watcher } from './peer.ts'
+import { type AnyRef, LocalRef } from './refs.ts'
+import type { Runtime } from './runtime.ts'
+import {
+  type ActorDefinition,
+  type ActorRef,
+  type ActorStatus,
+  type Behavior,
+  type Message,
+  type Signal,
+  signal,
+  type TellStatus,
+  type Terminated,
+  type TerminationReason,
+} from './types.ts'
+
+/** Messages handled before another actor has its turn. */
+export const QUANTUM = 64
+
+/** An arm that takes every message without an arm of its own; for probes. */
+export const anyMessage: unique symbol = Symbol('homing.anyMessage')
+
+const STARTING = 0
+const RUNNING = 1
+const RESTARTING = 2
+const STOPPING = 3
+const ENDED = 4
+
+type Arms = Record<string, ((message: Message) => void | Promise<void>) | undefined> & {
+  readonly [signal]?: (signal: Signal) => void | Promise<void>
+  readonly [anyMessage]?: (message: Message) => void
+}
+
+/** Who is told when the actor ends, and what it fails when it escalates. */
+export type Parent = Cell | { readonly thread: string; readonly uid: number; readonly id: number } | undefined
+
+/** A child as its parent sees it. */
+export interface Child {
+  readonly id: number
+  readonly ref: AnyRef
+  readonly settings: Settings
+  /** The thread it was placed on, when that is another one. */
+  readonly thread: string | undefined
+  /** Main knows it too, because its thread can be replaced or is its own. */
+  readonly isRegistered: boolean
+  readonly onEnded: ((terminated: Terminated) => void)[]
+  isStopping: boolean
+  /** Bounds the wait for a child on another thread. */
+  guard: Deadline | undefined
+}
+
+/** A message that an actor tells itself later. */
+class ScheduledTell implements Deadline {
+  dueMs = 0
+  position = -1
+  readonly #cell: Cell
+  readonly #message: Message
+
+  constructor(cell: Cell, message: Message) {
+    this.#cell = cell
+    this.#message = message
+  }
+
+  expire(): void {
+    this.#cell.scheduled.delete(this)
+    this.#cell.enqueueForced(this.#message)
+  }
+}
+
+/** What a cell is made from. */
+export interface CellInit {
+  readonly id: number
+  readonly name: string
+  readonly args: unknown
+  readonly settings: Settings
+  readonly parent: Parent
+  readonly restarts: number
+}
+
+export class Cell implements Watcher {
+  readonly runtime: Runtime
+  readonly id: number
+  readonly name: string
+  readonly settings: Settings
+  readonly parent: Parent
+  readonly ref: LocalRef
+  generation = 0
+  /** The first of the asks that this actor has not answered. */
+  firstAsk: OpenAsk | undefined = undefined
+  /** True while the cell is in the run queue or having its turn. */
+  isQueued = false
+  children: Map<number, Child> | undefined = undefined
+  readonly scheduled = new LazySet<ScheduledTell>()
+  readonly watchers = new LazySet<Watcher>()
+  /** How it ended; while `state` is ended. */
+  endReason: TerminationReason = 'stopped'
+  endError: RouterError | undefined = undefined
+
+  #state = STARTING
+  #definition: ActorDefinition<Message, unknown> | undefined
+  readonly #args: unknown
+  readonly #mailbox: Mailbox
+  #behavior: Arms | undefined = undefined
+  #isReentrant = false
+  /** Async arms (or an async setup or signal) in flight. */
+  #inFlightCount = 0
+  #signals: Signal[] | undefined = undefined
+  #watching: Map<string, AnyRef> | undefined = undefined
+  #restarts: number
+  #restartTimesMs: number[] | undefined = undefined
+  #backoff: Deadline | undefined = undefined
+  #stopDeadline: Deadline | undefined = undefined
+  #stopRequest: Ending | undefined = undefined
+  #stopOrder: Child[] | undefined = undefined
+  #isStoppingChildren = false
+  #onChildrenStopped: (() => void) | undefined = undefined
+
+  /** Without a definition the cell waits for `define`; messages wait with it. */
+  constructor(runtime: Runtime, init: CellInit, definition: ActorDefinition<Message, unknown> | undefined) {
+    this.runtime = runtime
+    this.id = init.id
+    this.name = init.name
+    this.settings = init.settings
+    this.parent = init.parent
+    this.#args = init.args
+    this.#restarts = init.restarts
+    this.#definition = definition
+    this.#mailbox = new Mailbox(init.settings.capacity)
+    this.ref = new LocalRef(runtime, init.id, init.name, this)
+  }
+
+  get isEnded(): boolean {
+    return this.#state === ENDED
+  }
+
+  get isAccepting(): boolean {
+    return this.#state < STOPPING
+  }
+
+  // ── Messages ─────────────────────────────────────────────────────────────────────────────────
+
+  enqueue(message: Message): TellStatus {
+    const { runtime } = this
+    runtime.counts.sent++
+    if (this.#state >= STOPPING) {
+      runtime.deadLetter(this.name, message.type, 'dead')
+      return 'dead'
+    }
+    if (!this.#mailbox.push(message)) {
+      if (!this.#overflow(message)) return 'full'
+    } else if (!this.isQueued) runtime.enqueue(this)
+    return 'ok'
+  }
+
+  /** Takes an ask whose promise is on this thread. */
+  enqueueAsk(message: { readonly type: string }, ask: PendingAsk): void {
+    if (this.#state >= STOPPING) {
+      this.runtime.deadLetter(this.name, message.type, 'dead')
+      ask.fail('terminated')
+      return
+    }
+    this.#enqueueOpenAsk({ ...message, reply: replyTo(ask) } as Message, ask)
+  }
+
+  /** Takes an ask that came from another thread; `message` is ours. */
+  enqueueInbound(message: Message & { reply?: ReplyFunction }, ask: InboundAsk): void {
+    if (this.#state >= STOPPING) {
+      this.runtime.deadLetter(this.name, message.type, 'dead')
+      ask.fail('terminated')
+      return
+    }
+    message.reply = replyTo(ask)
+    this.#enqueueOpenAsk(message, ask)
+  }
+
+  /** Takes a message of the actor to itself, past the bound of the mailbox. */
+  enqueueForced(message: Message): void {
+    if (this.#state >= STOPPING) return
+    this.runtime.counts.sent++
+    this.#mailbox.pushForced(message)
+    if (!this.isQueued) this.runtime.enqueue(this)
+  }
+
+  /** True when the mailbox is full only because the cell has had no turn. */
+  get isFullButRunnable(): boolean {
+    return this.#mailbox.size >= this.settings.capacity && this.#canHandle()
+  }
+
+  #enqueueOpenAsk(message: Message, ask: OpenAsk): void {
+    const { runtime } = this
+    runtime.counts.sent++
+    if (!this.#mailbox.push(message)) {
+      if (this.settings.overflow === 'dropOldest') {
+        ask.linkTo(this)
+        this.#overflow(message)
+      } else {
+        runtime.counts.refused++
+        ask.fail('refused')
+      }
+      return
+    }
+    ask.linkTo(this)
+    if (!this.isQueued) runtime.enqueue(this)
+  }
+
+  /** Applies the overflow policy. False when the sender is to be told 'full'. */
+  #overflow(message: Message): boolean {
+    const { overflow } = this.settings
+    if (overflow === 'reject') {
+      this.runtime.counts.refused++
+      return false
+    }
+    if (overflow === 'dropNewest') {
+      this.runtime.deadLetter(this.name, message.type, 'overflow')
+      return true
+    }
+    const oldest = this.#mailbox.shift()!
+    this.runtime.deadLetter(this.name, oldest.type, 'overflow')
+    openAskOf(oldest)?.fail('refused')
+    this.#mailbox.pushForced(message)
+    return true
+  }
+
+  // ── Turns ────────────────────────────────────────────────────────────────────────────────────
+
+  /**
+   * One turn. Returns the number of messages handled. The caller took the cell out of the run queue; it
+   * is back in it when work remains.
+   */
+  turn(): number {
+    const handled = this.work()
+    if (this.#hasWork()) this.runtime.requeue(this)
+    else this.isQueued = false
+    return handled
+  }
+
+  /** Does whatever is due of starting, stopping and signals, then handles up to QUANTUM messages. */
+  work(): number {
+    let handled = 0
+    while (handled < QUANTUM) {
+      if (this.#inFlightCount > 0 && (!this.#isReentrant || this.#state !== RUNNING)) break
+      if (this.#stopRequest !== undefined && this.#state < STOPPING) {
+        if (this.#inFlightCount > 0) break
+        this.#beginStop()
+        break
+      }
+      if (this.#state === STARTING) {
+        if (this.#definition === undefined) break
+        this.#start()
+        continue
+      }
+      if (this.#state !== RUNNING) break
+      if (this.#signals !== undefined && this.#signals.length > 0) {
+        this.#deliver(this.#signals.shift()!)
+        continue
+      }
+      const message = this.#mailbox.shift()
+      if (message === undefined) break
+      handled++
+      this.#handle(message)
+    }
+    return handled
+  }
+
+  #canHandle(): boolean {
+    return this.#state === RUNNING && (this.#inFlightCount === 0 || this.#isReentrant)
+  }
+
+  #hasWork(): boolean {
+    if (this.#state >= STOPPING) return false
+    if (this.#stopRequest !== undefined) return this.#inFlightCount === 0
+    if (this.#state === STARTING) return this.#inFlightCount === 0 && this.#definition !== undefined
+    if (!this.#canHandle()) return false
+    return this.#mailbox.size > 0 || (this.#signals !== undefined && this.#signals.length > 0)
+  }
+
+  #wake(): void {
+    if (!this.isQueued && this.#hasWork()) this.runtime.enqueue(this)
+  }
+
+  #handle(message: Message): void {
+    const behavior = this.#behavior!
+    this.runtime.counts.handled++
+    try {
+      const arm = behavior[message.type]
+      if (arm === undefined) {
+        this.#handleUnknown(behavior, message)
+        return
+      }
+      const result = arm.call(behavior, message)
+      if (result !== undefined && result !== null && typeof result.then === 'function') {
+        this.#suspend(result, message)
+      }
+    } catch (error) {
+      this.fail(error, message)
+    }
+  }
+
+  #handleUnknown(behavior: Arms, message: Message): void {
+    const catchAll = behavior[anyMessage]
+    if (catchAll !== undefined) {
+      catchAll(message)
+      return
+    }
+    this.runtime.deadLetter(this.name, message.type, 'no arm')
+    openAskOf(message)?.fail('failed', new UnhandledMessageError(this.name, message.type))
+  }
+
+  #deliver(given: Signal): void {
+    if (given.type === 'terminated' && this.#watching?.delete(given.ref.key) !== true) return
+    const behavior = this.#behavior!
+    const arm = behavior[signal]
+    if (arm === undefined) return
+    try {
+      const result = arm.call(behavior, given)
+      if (isThenable(result)) this.#suspend(result, undefined)
+    } catch (error) {
+      this.fail(error, undefined)
+    }
+  }
+
+  #suspend(promise: Promise<unknown>, message: Message | undefined): void {
+    const { generation } = this
+    this.#inFlightCount++
+    promise.then(
+      () => {
+        if (generation !== this.generation) return
+        this.#inFlightCount--
+        this.#wake()
+      },
+      (error: unknown) => {
+        if (generation === this.generation) {
+          this.#inFlightCount--
+          this.fail(error, message)
+          this.#wake()
+          return
+        }
+        this.runtime.log.debug({ actor: this.name, error: describe(error) }, 'earlier instance failed')
+        openAskOf(message)?.fail('failed', error)
+      },
+    )
+  }
+
+  // ── Start, failure, restart ──────────────────────────────────────────────────────────────────
+
+  /** Gives a cell that was made without one its definition. */
+  define(definition: ActorDefinition<Message, unknown>): void {
+    this.#definition = definition
+    this.#wake()
+  }
+
+  #start(): void {
+    const definition = this.#definition!
+    const { generation } = this
+    this.#isReentrant = definition.reentrant
+    try {
+      const made = definition.setup(new Context(this, generation), this.#args)
+      if (!isThenable(made)) {
+        this.#run(made)
+        return
+      }
+      this.#inFlightCount++
+      ;(made as Promise<Behavior<Message>>).then(
+        behavior => {
+          if (generation !== this.generation) return
+          this.#inFlightCount--
+          this.#run(behavior)
+          this.#wake()
+        },
+        (error: unknown) => {
+          if (generation !== this.generation) return
+          this.#inFlightCount--
+          this.fail(error, undefined)
+          this.#wake()
+        },
+      )
+    } catch (error) {
+      this.fail(error, undefined)
+    }
+  }
+
+  #run(behavior: unknown): void {
+    if (this.#state !== STARTING) return
+    if (typeof behavior !== 'object' || behavior === null) {
+      this.fail(new TypeError(`cannot run actor ${this.name}: its setup returned no behavior`), undefined)
+      return
+    }
+    this.#behavior = behavior as Arms
+    this.#state = RUNNING
+  }
+
+  /** The actor failed, while handling `message` if there is one; supervision decides. */
+  fail(error: unknown, message: Message | undefined): void {
+    openAskOf(message)?.fail('failed', error)
+    const { settings, runtime } = this
+    const failure = { actor: this.name, directive: settings.directive, error: describe(error) }
+    if (this.#state >= STOPPING || this.#stopRequest !== undefined) {
+      runtime.log.warn(failure, 'actor failed while stopping')
+      return
+    }
+    if (this.parent === undefined) {
+      // The guardian: nobody is above it, and nothing that was spawned is lost with the failure.
+      runtime.log.error(failure, 'failure escalated to the top')
+      return
+    }
+    runtime.log.warn(failure, 'actor failed')
+    if (settings.directive === 'restart') {
+      this.#restart(error)
+      return
+    }
+    this.endError = asRouterError(this.name, error)
+    this.#requestEnd({ reason: 'failed', isEscalated: settings.directive === 'escalate' })
+  }
+
+  #restart(error: unknown): void {
+    const { settings, runtime } = this
+    const now = runtime.clock.nowMs()
+    const times = (this.#restartTimesMs ?? []).filter(timeMs => now - timeMs < settings.withinMs)
+    if (times.length >= settings.restartsMax) {
+      const exhausted = new RestartBudgetError(this.name, settings.restartsMax, settings.withinMs, error)
+      runtime.log.error({ actor: this.name, error: describe(exhausted) }, 'actor given up')
+      this.endError = exhausted
+      this.#requestEnd({ reason: 'failed' })
+      return
+    }
+    times.push(now)
+    this.#restartTimesMs = times
+    this.#restarts++
+    runtime.counts.restarts++
+    const delayMs = backoffMs(settings, times.length, runtime.random.next())
+    this.#state = RESTARTING
+    this.#leaveGeneration()
+    this.#failTakenAsks()
+    runtime.log.warn({ actor: this.name, restarts: this.#restarts, delayMs }, 'actor restarts')
+    this.#stopChildren(() => {
+      this.#lastSignal({ type: 'beforeRestart', error }, () => {
+        this.#behavior = undefined
+        this.#backoff = this.#after(delayMs, () => {
+          this.#backoff = undefined
+          this.#state = STARTING
+          this.#wake()
+        })
+      })
+    })
+  }
+
+  /** Cuts off what the present instance left behind. */
+  #leaveGeneration(): void {
+    this.generation++
+    this.#inFlightCount = 0
+    for (const entry of this.scheduled.values()) this.runtime.deadlines.remove(entry)
+    this.scheduled.clear()
+    this.#signals = undefined
+    const watching = this.#watching
+    this.#watching = undefined
+    if (watching !== undefined) for (const ref of watching.values()) this.runtime.unwatch(this, ref)
+  }
+
+  /** Fails the asks that the lost instance had taken and not answered; waiting ones stay. */
+  #failTakenAsks(): void {
+    if (this.firstAsk === undefined) return
+    const waiting = new Set<OpenAsk>()
+    for (const message of this.#mailbox.waiting()) {
+      const ask = openAskOf(message)
+      if (ask !== undefined) waiting.add(ask)
+    }
+    for (let ask: OpenAsk | undefined = this.firstAsk; ask !== undefined; ) {
+      const { next }: OpenAsk = ask
+      if (!waiting.has(ask)) ask.fail('terminated')
+      ask = next
+    }
+  }
+
+  /** Hands the present behavior a signal that ends it, bounded by the shutdown time. */
+  #lastSignal(given: Signal, done: () => void): void {
+    const behavior = this.#behavior
+    const arm = behavior?.[signal]
+    if (behavior === undefined || arm === undefined) {
+      done()
+      return
+    }
+    const { generation } = this
+    const report = (error: unknown): void =>
+      this.runtime.log.warn(
+        { actor: this.name, signal: given.type, error: describe(error) },
+        'signal arm failed',
+      )
+    try {
+      const result = arm.call(behavior, given)
+      if (!isThenable(result)) {
+        done()
+        return
+      }
+      const limit = this.#after(this.settings.shutdownMs, () => {
+        this.runtime.noteSlow(this.name)
+        finish()
+      })
+      let isFinished = false
+      const finish = (): void => {
+        if (isFinished) return
+        isFinished = true
+        this.runtime.deadlines.remove(limit)
+        if (generation === this.generation) done()
+      }
+      result.then(finish, (error: unknown) => {
+        report(error)
+        finish()
+      })
+    } catch (error) {
+      report(error)
+      done()
+    }
+  }
+
+  // ── Stop ─────────────────────────────────────────────────────────────────────────────────────
+
+  /** Stops the actor after the message in hand. */
+  requestStop(): void {
+    this.#requestEnd({ reason: 'stopped' })
+  }
+
+  #requestEnd(ending: Ending): void {
+    if (this.#state >= STOPPING || this.#stopRequest !== undefined) return
+    this.#stopRequest = ending
+    this.#stopDeadline = this.#after(this.settings.shutdownMs, () => this.abandon())
+    this.#wake()
+  }
+
+  #beginStop(): void {
+    const ending = this.#stopRequest!
+    this.#state = STOPPING
+    this.endReason = ending.reason
+    if (this.#backoff !== undefined) this.runtime.deadlines.remove(this.#backoff)
+    this.#leaveGeneration()
+    this.#dropMailbox()
+    this.#stopChildren(() => {
+      this.#lastSignal({ type: 'stopped', reason: ending.reason }, () => this.#finish())
+    })
+  }
+
+  /** Ends the actor without a start: its definition could not be had. */
+  cannotStart(error: RouterError): void {
+    this.runtime.log.error({ actor: this.name, error: describe(error) }, 'actor cannot start')
+    this.endError = error
+    this.#requestEnd({ reason: 'failed' })
+  }
+
+  /** Ends the actor and everything below it now, without signals, and reports it as slow. */
+  abandon(): void {
+    if (this.#state === ENDED) return
+    this.runtime.noteSlow(this.name)
+    if (this.#state < STOPPING) this.endReason = this.#stopRequest?.reason ?? 'stopped'
+    this.#state = STOPPING
+    this.#onChildrenStopped = undefined
+    if (this.#backoff !== undefined) this.runtime.deadlines.remove(this.#backoff)
+    this.#leaveGeneration()
+    this.#dropMailbox()
+    this.abandonChildren()
+    this.#finish()
+  }
+
+  /** Ends every child at once, the last spawned first. */
+  abandonChildren(): void {
+    for (const child of [...(this.children?.values() ?? [])].reverse()) {
+      this.runtime.abandonChild(child)
+      this.childEnded(child.id, { reason: 'stopped' }, undefined)
+    }
+  }
+
+  #finish(): void {
+    if (this.#state === ENDED) return
+    this.#state = ENDED
+    this.generation++
+    this.#behavior = undefined
+    if (this.#stopDeadline !== undefined) this.runtime.deadlines.remove(this.#stopDeadline)
+    this.children = undefined
+    while (this.firstAsk !== undefined) this.firstAsk.fail('terminated')
+    const watchers = [...this.watchers.values()]
+    this.watchers.clear()
+    const { endReason, endError } = this
+    for (const watcher of watchers) watcher.onTerminated(this.ref.key, this.name, endReason, endError)
+    this.runtime.ended(this, {
+      reason: endReason,
+      ...(endError === undefined ? {} : { error: toErrorRecord(endError) }),
+      ...(this.#stopRequest?.isEscalated === true ? { isEscalated: true } : {}),
+    })
+  }
+
+  #dropMailbox(): void {
+    for (let message = this.#mailbox.shift(); message !== undefined; message = this.#mailbox.shift()) {
+      this.runtime.counts.dropped++
+      this.runtime.deadLetter(this.name, message.type, 'stopped')
+      openAskOf(message)?.fail('terminated')
+    }
+  }
+
+  // ── Children ─────────────────────────────────────────────────────────────────────────────────
+
+  addChild(child: Child): void {
+    this.children ??= new Map()
+    this.children.set(child.id, child)
+  }
+
+  /** Stops one child; nothing when it is not one, or is stopping already. */
+  stopChild(id: number): boolean {
+    const child = this.children?.get(id)
+    if (child === undefined) return false
+    if (!child.isStopping) {
+      child.isStopping = true
+      this.runtime.stopChild(this, child)
+    }
+    return true
+  }
+
+  childEnded(id: number, ending: Ending, error: RouterError | undefined): void {
+    const child = this.children?.get(id)
+    if (child === undefined) return
+    this.children!.delete(id)
+    if (child.guard !== undefined) this.runtime.deadlines.remove(child.guard)
+    const known = error ?? (ending.error === undefined ? undefined : fromErrorRecord(ending.error))
+    const terminated = terminatedOf(child.ref, ending.reason, known)
+    for (const onEnded of child.onEnded) onEnded(terminated)
+    if (this.#onChildrenStopped !== undefined) this.#stopNextChild()
+    else if (ending.isEscalated === true && this.#state < STOPPING) {
+      this.fail(known ?? new ActorFailedError(child.ref.name, ending.reason), undefined)
+      this.#wake()
+    }
+  }
+
+  /** Stops the children one after the other, the last spawned first; then calls `done`. */
+  #stopChildren(done: () => void): void {
+    this.#stopOrder = [...(this.children?.values() ?? [])]
+    this.#onChildrenStopped = done
+    this.#stopNextChild()
+  }
+
+  #stopNextChild(): void {
+    // A child may end while it is being told to: then this loop goes on, not a nested one.
+    if (this.#isStoppingChildren) return
+    this.#isStoppingChildren = true
+    const order = this.#stopOrder!
+    while (order.length > 0) {
+      const child = order[order.length - 1]!
+      if (this.children!.has(child.id)) {
+        this.stopChild(child.id)
+        if (this.children!.has(child.id)) break
+      }
+      order.pop()
+    }
+    this.#isStoppingChildren = false
+    const done = this.#onChildrenStopped
+    if (order.length > 0 || done === undefined) return
+    this.#onChildrenStopped = undefined
+    done()
+  }
+
+  // ── Watch ────────────────────────────────────────────────────────────────────────────────────
+
+  watch(ref: AnyRef): void {
+    this.#watching ??= new Map()
+    if (this.#watching.has(ref.key)) return
+    this.#watching.set(ref.key, ref)
+    this.runtime.watch(this, ref)
+  }
+
+  unwatch(ref: AnyRef): void {
+    if (this.#watching?.delete(ref.key) === true) this.runtime.unwatch(this, ref)
+  }
+
+  onTerminated(key: string, _name: string, reason: TerminationReason, error: RouterError | undefined): void {
+    const ref = this.#watching?.get(key)
+    if (ref === undefined || this.#state >= STOPPING) return
+    this.#signals ??= []
+    this.#signals.push(terminatedOf(ref, reason, error))
+    this.#wake()
+  }
+
+  // ── For the context ──────────────────────────────────────────────────────────────────────────
+
+  schedule(delayMs: number, message: Message): { cancel(): void } {
+    const entry = new ScheduledTell(this, message)
+    this.scheduled.add(entry)
+    this.runtime.deadlines.add(entry, delayMs)
+    return {
+      cancel: () => {
+        this.scheduled.delete(entry)
+        this.runtime.deadlines.remove(entry)
+      },
+    }
+  }
+
+  /** How it stands, without its children. */
+  status(): Omit<ActorStatus, 'children' | 'thread'> {
+    return {
+      name: this.name,
+      state:
+        this.#state >= STOPPING || this.#stopRequest !== undefined
+          ? 'stopping'
+          : this.#state === RESTARTING
+            ? 'backoff'
+            : this.#state === STARTING
+              ? 'starting'
+              : 'running',
+      mailboxDepth: this.#mailbox.size,
+      restarts: this.#restarts,
+    }
+  }
+
+  #after(delayMs: number, expire: () => void): Deadline {
+    const deadline: Deadline = { dueMs: 0, position: -1, expire }
+    this.runtime.deadlines.add(deadline, delayMs)
+    return deadline
+  }
+}
+
+/** The ask that a message carries and that nobody has answered. */
+function openAskOf(message: Message | undefined): OpenAsk | undefined {
+  const reply = (message as { reply?: ReplyFunction } | undefined)?.reply
+  const ask = typeof reply === 'function' ? reply[askOf] : undefined
+  return ask !== undefined && 'fail' in ask ? ask : undefined
+}
+
+/** The signal for a watched actor that ended. */
+export function terminatedOf(
+  ref: AnyRef,
+  reason: TerminationReason,
+  error: RouterError | ErrorRecord | undefined,
+): Terminated {
+  const known = error === undefined || error instanceof RouterError ? error : fromErrorRecord(error)
+  return {
+    type: 'terminated',
+    ref: ref as ActorRef<never>,
+    reason,
+    ...(known === undefined ? {} : { error: known }),
+  }
+}
+
+/** Delay before restart number `attempt` of the window (from 1): min · 2ⁿ up to max, part of it random. */
+export function backoffMs(settings: Settings, attempt: number, random: number): number {
+  const full = Math.min(settings.backoffMsMax, settings.backoffMsMin * 2 ** (attempt - 1))
+  return full * (1 - settings.jitter * random)
+}
+
+function asRouterError(actor: string, error: unknown): RouterError {
+  return error instanceof RouterError ? error : new ActorFailedError(actor, error)
+}
+
+/** An error as a log line shows it. */
+export function describe(error: unknown): Record<string, unknown> {
+  const record = toErrorRecord(error)
+  return error instanceof Error && error.stack !== undefined
+    ? { ...record, stack: error.stack }
+    : { ...record }
+}
+
+function isThenable(value: unknown): value is Promise<unknown> {
+  return (
+    typeof value === 'object' && value !== null && typeof (value as { then?: unknown }).then === 'function'
+  )
+}
+
+/** A set that costs nothing until something is in it. */
+class LazySet<T> {
+  #set: Set<T> | undefined = undefined
+
+  add(value: T): void {
+    this.#set ??= new Set()
+    this.#set.add(value)
+  }
+
+  delete(value: T): void {
+    this.#set?.delete(value)
+  }
+
+  clear(): void {
+    this.#set = undefined
+  }
+
+  values(): Iterable<T> {
+    return this.#set ?? []
+  }
+}

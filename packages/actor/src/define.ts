@@ -1,0 +1,46 @@
+/**
+ * Definitions: how an actor or a capability is declared in a module. A definition reaches another
+ * thread as the URL of its module and the name of its export; code itself never travels.
+ */
+
+import type { ActorContext, ActorDefinition, Behavior, Capability, Message } from './types.ts'
+
+/** What an actor is made of. */
+export interface ActorSpecification<M extends Message, A> {
+  /** Makes a behavior; run again on every restart. What it throws counts as a failure of the actor. */
+  readonly setup: (context: ActorContext<M>, args: A) => Behavior<M> | Promise<Behavior<M>>
+  /** Lets async arms interleave; default false: an async arm suspends the mailbox until it settles. */
+  readonly reentrant?: boolean
+}
+
+/**
+ * Declares an actor: `export const session = defineActor(import.meta.url, 'session')<M, Args>({ setup })`.
+ * `exportName` is the name under which the module at `moduleUrl` exports the result.
+ */
+export function defineActor(
+  moduleUrl: string,
+  exportName: string,
+): <M extends Message, A = void>(specification: ActorSpecification<M, A>) => ActorDefinition<M, A> {
+  return specification =>
+    Object.freeze({
+      moduleUrl,
+      exportName,
+      reentrant: specification.reentrant ?? false,
+      setup: specification.setup,
+    })
+}
+
+/** Declares a facility that each thread makes at most once, when an actor first uses it. */
+export function defineCapability<T>(capability: Capability<T>): Capability<T> {
+  return Object.freeze({ ...capability })
+}
+
+/** True when `value` looks like the definition that the module claims to export. */
+export function isDefinition(value: unknown): value is ActorDefinition<Message, unknown> {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    typeof (value as { setup?: unknown }).setup === 'function' &&
+    typeof (value as { exportName?: unknown }).exportName === 'string'
+  )
+}

@@ -1,0 +1,164 @@
+/**
+ * The errors of the actor runtime. Each one is a value that a caller can be given: a rejected ask,
+ * the cause in a `terminated` signal, or a refused spawn. All are listed in docs/actors.md.
+ */
+
+import { RouterError } from '@homing/errors'
+
+/** No answer came within the deadline of an ask. */
+export class AskTimeoutError extends RouterError {
+  readonly code = 'HOMING_ACTOR_ASK_TIMEOUT'
+
+  constructor(actor: string, type: string, timeoutMs: number) {
+    super(`cannot get an answer to '${type}' from actor ${actor}: none came within ${timeoutMs} ms`, {
+      actor,
+      type,
+      timeoutMs,
+    })
+  }
+}
+
+/** A bound refused the ask: the mailbox of the target or the link to its thread is full. */
+export class AskRefusedError extends RouterError {
+  readonly code = 'HOMING_ACTOR_ASK_REFUSED'
+
+  constructor(actor: string, type: string, bound: string) {
+    super(`cannot ask actor ${actor} for '${type}': ${bound} is full`, { actor, type, bound })
+  }
+}
+
+/** The caller abandoned the ask through its AbortSignal; `cause` is the signal's reason. */
+export class AskAbortedError extends RouterError {
+  readonly code = 'HOMING_ACTOR_ASK_ABORTED'
+
+  constructor(actor: string, type: string, cause: unknown) {
+    super(
+      `cannot finish asking actor ${actor} for '${type}': the caller aborted it`,
+      { actor, type },
+      { cause },
+    )
+  }
+}
+
+/** The target of an ask is dead or died before it answered; or an ended actor still uses its context. */
+export class ActorTerminatedError extends RouterError {
+  readonly code = 'HOMING_ACTOR_TERMINATED'
+
+  constructor(actor: string, what: string) {
+    super(`cannot ${what}: actor ${actor} has ended`, { actor })
+  }
+}
+
+/** The thread of the target died, or is being replaced. */
+export class ThreadDownError extends RouterError {
+  readonly code = 'HOMING_ACTOR_THREAD_DOWN'
+
+  constructor(thread: string, why: string) {
+    super(`cannot reach thread ${thread}: ${why}`, { thread })
+  }
+}
+
+/** The error that an actor failed with, as its watchers see it; `cause` where it is on the same thread. */
+export class ActorFailedError extends RouterError {
+  readonly code = 'HOMING_ACTOR_FAILED'
+
+  constructor(actor: string, cause: unknown) {
+    super(`cannot keep actor ${actor} running: ${messageOf(cause)}`, { actor }, { cause })
+  }
+}
+
+/** The actor failed more often than its supervision allows. */
+export class RestartBudgetError extends RouterError {
+  readonly code = 'HOMING_ACTOR_RESTART_BUDGET'
+
+  constructor(actor: string, max: number, withinMs: number, cause: unknown) {
+    super(
+      `cannot restart actor ${actor} again: ${max} restarts within ${withinMs} ms are spent; the last failure: ${messageOf(cause)}`,
+      { actor, max, withinMs },
+      { cause },
+    )
+  }
+}
+
+/** The behavior has no arm for a message type that was asked. */
+export class UnhandledMessageError extends RouterError {
+  readonly code = 'HOMING_ACTOR_UNHANDLED_MESSAGE'
+
+  constructor(actor: string, type: string) {
+    super(`cannot handle '${type}': actor ${actor} has no arm for it`, { actor, type })
+  }
+}
+
+/** The module of a definition does not export it under the name that the definition claims. */
+export class UnknownExportError extends RouterError {
+  readonly code = 'HOMING_ACTOR_UNKNOWN_EXPORT'
+
+  constructor(moduleUrl: string, exportName: string, why: string) {
+    super(`cannot spawn '${exportName}' of ${moduleUrl} on another thread: ${why}`, { moduleUrl, exportName })
+  }
+}
+
+/** The module of a definition cannot be imported on the thread that should run the actor. */
+export class ModuleImportError extends RouterError {
+  readonly code = 'HOMING_ACTOR_MODULE_IMPORT'
+
+  constructor(moduleUrl: string, thread: string, cause: unknown) {
+    super(
+      `cannot import ${moduleUrl} on thread ${thread}: ${messageOf(cause)}`,
+      { moduleUrl, thread },
+      { cause },
+    )
+  }
+}
+
+/** A placement names a thread or pool that the system does not have. */
+export class UnknownThreadError extends RouterError {
+  readonly code = 'HOMING_ACTOR_UNKNOWN_THREAD'
+
+  constructor(thread: string, why: string) {
+    super(`cannot use thread ${thread}: ${why}`, { thread })
+  }
+}
+
+/** A message, an answer or args hold something that cannot travel to another thread. */
+export class UnserializableMessageError extends RouterError {
+  readonly code = 'HOMING_ACTOR_UNSERIALIZABLE'
+
+  constructor(path: string, why: string) {
+    super(`cannot send ${path} to another thread: ${why}`, { path })
+  }
+}
+
+/** A thread ended before it was ready, or was not ready in time. */
+export class ThreadStartError extends RouterError {
+  readonly code = 'HOMING_ACTOR_THREAD_START'
+
+  constructor(thread: string, why: string) {
+    super(`cannot start thread ${thread}: ${why}`, { thread })
+  }
+}
+
+/** The system is shutting down or has shut down. */
+export class SystemStoppedError extends RouterError {
+  readonly code = 'HOMING_ACTOR_SYSTEM_STOPPED'
+
+  constructor(what: string) {
+    super(`cannot ${what}: the actor system has been shut down`)
+  }
+}
+
+/** createActorSystem was called on a thread that belongs to an actor system. */
+export class NestedSystemError extends RouterError {
+  readonly code = 'HOMING_ACTOR_NESTED_SYSTEM'
+
+  constructor(thread: string) {
+    super(
+      `cannot create an actor system on its own thread ${thread}: keep actors in a module without side effects`,
+      { thread },
+    )
+  }
+}
+
+function messageOf(thrown: unknown): string {
+  return thrown instanceof Error ? thrown.message : String(thrown)
+}

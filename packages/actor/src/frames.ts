@@ -1,0 +1,118 @@
+/**
+ * Frames: what the runtimes of two threads say to each other over a ThreadLink.
+ *
+ *   op          target    corr   body
+ *   TELL        actor     –      message
+ *   ASK         actor     ask    message without its reply; target 0 asks the runtime itself
+ *   REPLY       –         ask    the answer
+ *   ASK_FAILED  –         ask    AskFailure
+ *   CANCEL      –         ask    – (the asker no longer waits)
+ *   WATCH       actor     –      –
+ *   UNWATCH     actor     –      –
+ *   TERMINATED  actor     –      Ending (of the watched actor)
+ *   SPAWN       actor     –      SpawnSpec
+ *   STOP        actor     –      true: at once, without waiting
+ *   CHILD_ENDED parent    child  Ending
+ * and between a thread and main, which keeps the list of threads:
+ *   CONNECT     –         –      PeerAddress, with its port
+ *   LOST        –         –      PeerLoss: the thread is gone, its link may not have noticed
+ *   GONE        –         –      name: the thread is not coming back
+ *   REGISTER    actor     –      Registration
+ *   UNREGISTER  actor     –      true: stop it where it may still run
+ *   RESOLVE     –         –      name: who is this?
+ *   READY       –         –      –
+ */
+
+import type { MessagePort } from 'node:worker_threads'
+import type { ErrorRecord } from '@homing/errors'
+import type { Patch } from './pack.ts'
+import type { MailboxOptions, TerminationReason } from './types.ts'
+
+export const OP = {
+  TELL: 1,
+  ASK: 2,
+  REPLY: 3,
+  ASK_FAILED: 4,
+  CANCEL: 5,
+  WATCH: 6,
+  UNWATCH: 7,
+  TERMINATED: 8,
+  SPAWN: 9,
+  STOP: 10,
+  CHILD_ENDED: 11,
+  CONNECT: 12,
+  LOST: 13,
+  GONE: 14,
+  REGISTER: 15,
+  UNREGISTER: 16,
+  RESOLVE: 17,
+  READY: 18,
+} as const
+
+/** Why an ask failed on the side of its target. */
+export interface AskFailure {
+  readonly kind: 'refused' | 'terminated' | 'failed'
+  readonly error?: ErrorRecord
+}
+
+/** How an actor ended. */
+export interface Ending {
+  readonly reason: TerminationReason
+  readonly error?: ErrorRecord
+  /** The failure is to fail the parent as well. */
+  readonly isEscalated?: boolean
+}
+
+/** Options of an actor with durations in milliseconds and defaults filled in. */
+export interface Settings {
+  readonly directive: 'stop' | 'restart' | 'escalate'
+  readonly restartsMax: number
+  readonly withinMs: number
+  readonly backoffMsMin: number
+  readonly backoffMsMax: number
+  readonly jitter: number
+  readonly capacity: number
+  readonly overflow: NonNullable<MailboxOptions['overflow']>
+  readonly shutdownMs: number
+}
+
+/** Everything another thread needs to make an actor. */
+export interface SpawnSpec {
+  readonly id: number
+  readonly name: string
+  readonly moduleUrl: string
+  readonly exportName: string
+  readonly args: unknown
+  readonly argsPatches: readonly Patch[] | 0
+  readonly settings: Settings
+  readonly parent: { readonly thread: string; readonly uid: number; readonly id: number }
+  /** Restarts before this life; its thread was lost that often. */
+  readonly restarts: number
+}
+
+/** What main keeps of an actor that runs on another thread than its parent. */
+export interface Registration {
+  readonly spec: SpawnSpec
+  readonly thread: string
+  /** The life of the thread that was sent the spec; 0 when none was. */
+  readonly sentToUid: number
+  readonly isDedicated: boolean
+}
+
+export interface PeerAddress {
+  readonly name: string
+  /** The life of the thread; unique in the system. */
+  readonly uid: number
+  readonly port: MessagePort
+}
+
+export interface PeerLoss {
+  readonly name: string
+  readonly uid: number
+}
+
+/** What a runtime answers about itself (ASK with target 0). */
+export type RuntimeQuery =
+  | { readonly type: 'stats' }
+  | { readonly type: 'describe' }
+  | { readonly type: 'dispose' }

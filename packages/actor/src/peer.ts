@@ -1,0 +1,79 @@
+/**
+ * Peer: what one thread knows of another: its current life, the link to it, and what hangs on it.
+ *
+ *   connecting   heard of, no link yet; frames wait, up to a bound
+ *   up           linked
+ *   down         died; main is replacing it
+ *   gone         not coming back
+ */
+
+import type { RouterError } from '@homing/errors'
+import type { InboundAsk } from './asks.ts'
+import type { Frame, ThreadLink } from './link.ts'
+import { LINK_FRAMES_MAX } from './link.ts'
+import type { TerminationReason } from './types.ts'
+
+/** What is told when a watched actor ends. */
+export interface Watcher {
+  /** Called once per watch. `key` is that of the watched actor. */
+  onTerminated(key: string, name: string, reason: TerminationReason, error: RouterError | undefined): void
+}
+
+/** The watchers of this thread of one actor on the peer. */
+export interface RemoteWatch {
+  readonly name: string
+  readonly watchers: Set<Watcher>
+}
+
+export class Peer {
+  readonly name: string
+  /** The life of the thread that is or was linked; 0 when never. */
+  uid = 0
+  state: 'connecting' | 'up' | 'down' | 'gone' = 'connecting'
+  link: ThreadLink | undefined = undefined
+  /** Asks from there, not answered yet, by their number. */
+  readonly inboundAsks = new Map<number, InboundAsk>()
+  /** Watches of ours over there, by actor id. */
+  readonly watches = new Map<number, RemoteWatch>()
+  /** Watches of theirs here, by actor id. */
+  readonly watchers = new Map<number, Watcher>()
+  #waiting: Frame[] = []
+
+  constructor(name: string) {
+    this.name = name
+  }
+
+  get isReachable(): boolean {
+    return this.state === 'connecting' || this.state === 'up'
+  }
+
+  /** Sends within the bound of the link; false when it is full or the peer is not reachable. */
+  offer(frame: Frame): boolean {
+    if (this.link !== undefined) return this.link.offer(frame)
+    if (this.state !== 'connecting' || this.#waiting.length >= LINK_FRAMES_MAX) return false
+    this.#waiting.push(frame)
+    return true
+  }
+
+  /** Sends past the bound. Lost when the peer is not reachable, as it would be on the way. */
+  send(frame: Frame): void {
+    if (this.link !== undefined) this.link.send(frame)
+    else if (this.state === 'connecting') this.#waiting.push(frame)
+  }
+
+  attach(uid: number, link: ThreadLink): void {
+    this.uid = uid
+    this.link = link
+    this.state = 'up'
+    const waiting = this.#waiting
+    this.#waiting = []
+    for (const frame of waiting) link.send(frame)
+  }
+
+  /** The thread is lost; frames that waited for it are dropped. */
+  detach(state: 'down' | 'gone'): void {
+    this.state = state
+    this.link = undefined
+    this.#waiting = []
+  }
+}

@@ -1,0 +1,126 @@
+/**
+ * Refs: LocalRef reaches a cell of this thread directly and passes messages by reference; RemoteRef
+ * sends frames. Neither throws, whatever happened to the target.
+ */
+
+import { inspect } from 'node:util'
+import type { PendingAsk } from './asks.ts'
+import type { Cell } from './cell.ts'
+import { toMs } from './durations.ts'
+import { AskAbortedError } from './errors.ts'
+import { BaseRef, type RefTarget } from './pack.ts'
+import type { Peer } from './peer.ts'
+import type { Runtime } from './runtime.ts'
+import type { ActorRef, AskOptions, Message, TellStatus } from './types.ts'
+
+/** The key of an actor: equal for all refs to it. */
+export function keyOf(thread: string, id: number): string {
+  return `${thread}/${id}`
+}
+
+abstract class Ref extends BaseRef implements ActorRef<Message> {
+  readonly runtime: Runtime
+  readonly id: number
+  readonly name: string
+
+  constructor(runtime: Runtime, id: number, name: string) {
+    super()
+    this.runtime = runtime
+    this.id = id
+    this.name = name
+  }
+
+  abstract get thread(): string
+  abstract tell(message: Message): TellStatus
+  protected abstract send(message: Message, ask: PendingAsk): void
+
+  get key(): string {
+    return keyOf(this.thread, this.id)
+  }
+
+  ask(message: { readonly type: string }, options: AskOptions): Promise<never> {
+    return new Promise<never>((resolve, reject) => {
+      const { timeout, signal } = options
+      const timeoutMs = typeof timeout === 'number' && timeout >= 0 ? timeout : toMs(timeout)
+      if (signal?.aborted === true) {
+        reject(new AskAbortedError(this.name, message.type, signal.reason))
+        return
+      }
+      const ask = this.runtime.openAsk(this.name, message.type, timeoutMs, resolve, reject)
+      if (signal !== undefined) ask.abortWith(signal)
+      this.send(message, ask)
+    })
+  }
+
+  override target(): RefTarget {
+    return { kind: 'ref', thread: this.thread, id: this.id, name: this.name }
+  }
+
+  /** What a log line shows. */
+  toJSON(): { readonly ref: string; readonly key: string } {
+    return { ref: this.name, key: this.key }
+  }
+
+  [inspect.custom](): string {
+    return this.toString()
+  }
+
+  override toString(): string {
+    return `ActorRef(${this.name} ${this.key})`
+  }
+}
+
+/** A ref to an actor of this thread; `cell` is undefined when it ended before the ref came to be. */
+export class LocalRef extends Ref {
+  readonly cell: Cell | undefined
+
+  constructor(runtime: Runtime, id: number, name: string, cell: Cell | undefined) {
+    super(runtime, id, name)
+    this.cell = cell
+  }
+
+  override get thread(): string {
+    return this.runtime.thread
+  }
+
+  override tell(message: Message): TellStatus {
+    if (this.cell !== undefined) return this.cell.enqueue(message)
+    this.runtime.deadLetter(this.name, message.type, 'dead')
+    return 'dead'
+  }
+
+  protected override send(message: Message, ask: PendingAsk): void {
+    if (this.cell === undefined) ask.fail('terminated')
+    else this.cell.enqueueAsk(message, ask)
+  }
+}
+
+/** A ref to an actor of another thread. */
+export class RemoteRef extends Ref {
+  readonly peer: Peer
+
+  constructor(runtime: Runtime, id: number, name: string, peer: Peer) {
+    super(runtime, id, name)
+    this.peer = peer
+  }
+
+  override get thread(): string {
+    return this.peer.name
+  }
+
+  override tell(message: Message): TellStatus {
+    return this.runtime.tellRemote(this, message)
+  }
+
+  protected override send(message: Message, ask: PendingAsk): void {
+    this.runtime.askRemote(this, message, ask)
+  }
+}
+
+export type AnyRef = LocalRef | RemoteRef
+
+/** The runtime's own ref behind the public type. Throws TypeError for anything else. */
+export function asAnyRef(ref: ActorRef<never>): AnyRef {
+  if (ref instanceof LocalRef || ref instanceof RemoteRef) return ref
+  throw new TypeError('cannot use this value as a ref: it was not made by an actor system')
+}

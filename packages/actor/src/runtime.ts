@@ -1,0 +1,924 @@
+/**
+ * Runtime: the actors of one thread. It keeps the cells, the run queue, the asks, the deadlines and a
+ * Peer for every other thread. It neither makes threads nor knows how links are built.
+ *
+ * Turns   A burst of messages is handled in the microtask after it; past TURN_MESSAGES_MAX messages or
+ *         TURN_MS_MAX the rest waits for setImmediate, so that sockets and timers get their share, also
+ *         when every message arrives from a promise.
+ * Ids     An id is unique in the system for ever: the uid of the thread life that made it, times 2^32,
+ *         plus a count. A ref holds the name of its thread and the id, not the life of the thread, so
+ *         it reaches an actor that was spawned again after its thread was lost.
+ */
+
+import type { Clock, Random } from '@homing/clock'
+import { fromErrorRecord, type RouterError, toErrorRecord } from '@homing/errors'
+import type { Log } from '@homing/log'
+import {
+  type AskHost,
+  askOf,
+  type ForwardedAsk,
+  InboundAsk,
+  type InboundHost,
+  PendingAsk,
+  type ReplyFunction,
+  replyTo,
+} from './asks.ts'
+import { Capabilities } from './capabilities.ts'
+import { Cell, type Child, describe } from './cell.ts'
+import { DeadLetterLog, type DeadLetterReason } from './dead-letters.ts'
+import { Deadlines } from './deadlines.ts'
+import { importDefinition, verifyExport } from './definitions.ts'
+import {
+  SystemStoppedError,
+  ThreadDownError,
+  UnknownThreadError,
+  UnserializableMessageError,
+} from './errors.ts'
+import {
+  type AskFailure,
+  type Ending,
+  OP,
+  type Registration,
+  type RuntimeQuery,
+  type SpawnSpec,
+} from './frames.ts'
+import type { Frame, LinkHandlers, ThreadLink } from './link.ts'
+import { type Patch, type PatchReader, pack, type ReplyTarget, unpack } from './pack.ts'
+import { Peer, type Watcher } from './peer.ts'
+import { type PoolMap, resolvePlacement } from './placement.ts'
+import { type AnyRef, keyOf, LocalRef, RemoteRef } from './refs.ts'
+import { GUARDIAN_SETTINGS, toSettings } from './settings.ts'
+import type {
+  ActorDefinition,
+  ActorRef,
+  ActorStatus,
+  Capability,
+  Message,
+  Provided,
+  SpawnOptions,
+  TellStatus,
+  TerminationReason,
+} from './types.ts'
+
+/** Name of the thread that keeps the others. */
+export const MAIN = 'main'
+
+const TURN_MESSAGES_MAX = 4096
+const TURN_MS_MAX = 1
+/** Messages between two looks at the clock. */
+const TURN_CHECK_MESSAGES = 512
+/** How long a parent waits for a child on another thread beyond the child's own time. */
+const REMOTE_STOP_MARGIN_MS = 1000
+const ENDINGS_MAX = 4096
+const SLOW_MAX = 1000
+const ID_SPAN = 2 ** 32
+
+/** Who keeps the list of threads: main itself, or main reached by frames. */
+export interface Registrar {
+  register(registration: Registration): void
+  unregister(id: number, isUnconfirmed: boolean): void
+  resolve(thread: string): void
+}
+
+export interface RuntimeOptions {
+  readonly thread: string
+  /** The life of the thread: unique in the system, 1 for main, below 2^20. */
+  readonly uid: number
+  readonly pools: PoolMap
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Log
+  readonly provide: readonly Provided[]
+  /** Every placement means this thread: for tests. */
+  readonly isAlone: boolean
+}
+
+export interface RuntimeCounts {
+  sent: number
+  handled: number
+  deadLetters: number
+  refused: number
+  restarts: number
+  asksTimedOut: number
+  /** Messages that waited when their actor stopped. */
+  dropped: number
+}
+
+/** An actor as a runtime reports it; main puts the tree together. */
+export type FlatStatus = Omit<ActorStatus, 'children'> & { readonly id: number; readonly parentId: number }
+
+/** What a runtime answers to `stats`. */
+export interface RuntimeStats extends RuntimeCounts {
+  readonly actors: number
+  readonly asksPending: number
+}
+
+/** What a runtime answers to `dispose`. */
+export interface Disposal {
+  readonly slow: readonly string[]
+  readonly droppedMessages: number
+}
+
+export class Runtime implements AskHost, InboundHost {
+  readonly thread: string
+  readonly uid: number
+  readonly pools: PoolMap
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Log
+  readonly deadlines: Deadlines
+  readonly cells = new Map<number, Cell>()
+  readonly peers = new Map<string, Peer>()
+  readonly slow: string[] = []
+  readonly counts: RuntimeCounts = {
+    sent: 0,
+    handled: 0,
+    deadLetters: 0,
+    refused: 0,
+    restarts: 0,
+    asksTimedOut: 0,
+    dropped: 0,
+  }
+  /** The parent of all top-level actors; on main only. */
+  readonly guardian: Cell | undefined
+  /** Set once, right after construction. */
+  registrar: Registrar | undefined = undefined
+  /** Takes the frames that only main or only a thread understands. */
+  onControl: ((peer: Peer, frame: Frame) => void) | undefined = undefined
+  /** False once the system shuts down: nothing is spawned any more. */
+  isOpen = true
+
+  readonly #capabilities: Capabilities
+  readonly #deadLetters: DeadLetterLog
+  readonly #isAlone: boolean
+  /** Asks of this thread that another thread may answer, by number. */
+  readonly #remoteAsks = new Map<number, PendingAsk>()
+  #asksPendingCount = 0
+  #idCount = 0
+  #corr: number
+  /** How actors ended that are no longer here, for late watchers; the oldest are forgotten. */
+  readonly #endings = new Map<number, { reason: TerminationReason; error: RouterError | undefined }>()
+  readonly #patchReader: PatchReader
+
+  #ready: (Cell | undefined)[] = []
+  #isTurnPlanned = false
+  #isImmediatePlanned = false
+  /** Messages that microtask turns may still handle before the event loop has to go round. */
+  #microtaskBudget = TURN_MESSAGES_MAX
+
+  constructor(options: RuntimeOptions) {
+    this.thread = options.thread
+    this.uid = options.uid
+    this.pools = options.pools
+    this.clock = options.clock
+    this.random = options.random
+    this.log = options.log
+    this.#isAlone = options.isAlone
+    this.#corr = options.uid * ID_SPAN
+    this.deadlines = new Deadlines(options.clock)
+    this.#capabilities = new Capabilities(options, options.provide)
+    this.#deadLetters = new DeadLetterLog(options.clock, options.log)
+    this.#patchReader = {
+      ref: target => this.refTo(target.thread, target.id, target.name),
+      reply: target => this.#replyFrom(target),
+    }
+    if (options.thread === MAIN) {
+      const init = {
+        id: 0,
+        name: 'guardian',
+        args: undefined,
+        settings: GUARDIAN_SETTINGS,
+        parent: undefined,
+        restarts: 0,
+      }
+      this.guardian = new Cell(this, init, guardianDefinition)
+      this.enqueue(this.guardian)
+    }
+  }
+
+  // ── Turns ────────────────────────────────────────────────────────────────────────────────────
+
+  /** Puts a cell that has work into the run queue. */
+  enqueue(cell: Cell): void {
+    cell.isQueued = true
+    this.#ready.push(cell)
+    if (this.#isTurnPlanned) return
+    this.#isTurnPlanned = true
+    if (this.#microtaskBudget > 0) queueMicrotask(this.#microtaskTurn)
+    else this.#planImmediate()
+  }
+
+  /** Puts a cell back that has had its turn and has more work. */
+  requeue(cell: Cell): void {
+    this.#ready.push(cell)
+  }
+
+  /** True when no actor has anything to do now. */
+  get isIdle(): boolean {
+    return this.#ready.length === 0
+  }
+
+  readonly #microtaskTurn = (): void => {
+    // The immediate refills the budget; until then promises cannot keep the event loop from going round.
+    this.#planImmediate()
+    this.#microtaskBudget -= this.#run(this.#microtaskBudget)
+    if (this.#ready.length === 0) this.#isTurnPlanned = false
+    else this.#microtaskBudget = 0
+  }
+
+  readonly #immediateTurn = (): void => {
+    this.#isImmediatePlanned = false
+    this.#microtaskBudget = TURN_MESSAGES_MAX
+    if (!this.#isTurnPlanned) return
+    this.#run(TURN_MESSAGES_MAX)
+    if (this.#ready.length === 0) this.#isTurnPlanned = false
+    else this.#planImmediate()
+  }
+
+  #planImmediate(): void {
+    if (this.#isImmediatePlanned) return
+    this.#isImmediatePlanned = true
+    setImmediate(this.#immediateTurn)
+  }
+
+  /** Handles up to about `budget` messages; returns how many, at least 1 per cell. */
+  #run(budget: number): number {
+    let handled = 0
+    let checkAt = TURN_CHECK_MESSAGES
+    const startMs = this.clock.nowMs()
+    while (this.#ready.length > 0 && handled < budget) {
+      const round = this.#ready
+      this.#ready = []
+      let position = 0
+      for (; position < round.length && handled < budget; position++) {
+        handled += round[position]!.turn() + 1
+        if (handled >= checkAt) {
+          checkAt = handled + TURN_CHECK_MESSAGES
+          if (this.clock.nowMs() - startMs >= TURN_MS_MAX) budget = 0
+        }
+      }
+      // What did not get its turn stays in front of what was queued meanwhile.
+      if (position < round.length) this.#ready = [...round.slice(position), ...this.#ready]
+    }
+    return handled
+  }
+
+  // ── Spawn and stop ───────────────────────────────────────────────────────────────────────────
+
+  /** Makes a child of `parent`, here or on another thread. */
+  spawn<M extends Message, A>(
+    parent: Cell,
+    definition: ActorDefinition<M, A>,
+    options: SpawnOptions<A>,
+  ): ActorRef<M> {
+    if (!this.isOpen) throw new SystemStoppedError(`spawn ${options.name}`)
+    const settings = toSettings(options)
+    const id = this.#nextId()
+    const { thread, isDedicated } = this.#place(options.thread, id)
+    const erased = definition as unknown as ActorDefinition<Message, unknown>
+    if (thread === this.thread) {
+      const init = { id, name: options.name, args: options.args, settings, parent, restarts: 0 }
+      const cell = new Cell(this, init, erased)
+      this.cells.set(id, cell)
+      parent.addChild(newChild(cell.ref, settings, undefined, false))
+      this.enqueue(cell)
+      return cell.ref as ActorRef<Message> as ActorRef<M>
+    }
+    verifyExport(erased)
+    const packed = pack(options.args, this.#describeReply)
+    const spec: SpawnSpec = {
+      id,
+      name: options.name,
+      moduleUrl: definition.moduleUrl,
+      exportName: definition.exportName,
+      args: packed.body,
+      argsPatches: packed.patches,
+      settings,
+      parent: { thread: this.thread, uid: this.uid, id: parent.id },
+      restarts: 0,
+    }
+    const peer = this.peer(thread)
+    if (peer.state === 'gone') throw new ThreadDownError(thread, 'it is not coming back')
+    const ref = new RemoteRef(this, id, options.name, peer)
+    const isSent = peer.state === 'up' && !isDedicated
+    const isRegistered = !isSent || settings.directive === 'restart'
+    parent.addChild(newChild(ref, settings, thread, isRegistered))
+    if (isSent) peer.send({ op: OP.SPAWN, target: id, corr: 0, body: spec, patches: 0 })
+    if (isRegistered)
+      this.registrar!.register({ spec, thread, sentToUid: isSent ? peer.uid : 0, isDedicated })
+    return ref as ActorRef<Message> as ActorRef<M>
+  }
+
+  /** Makes an actor that another thread spawned here. */
+  acceptSpawn(spec: SpawnSpec): void {
+    if (this.cells.has(spec.id)) return
+    const { id, name, settings, parent, restarts } = spec
+    const args = unpack(spec.args, spec.argsPatches, this.#patchReader)
+    const cell = new Cell(this, { id, name, args, settings, parent, restarts }, undefined)
+    this.cells.set(id, cell)
+    importDefinition(spec.moduleUrl, spec.exportName, this.thread).then(
+      definition => cell.define(definition),
+      (error: RouterError) => cell.cannotStart(error),
+    )
+  }
+
+  /** Tells a child to stop; its parent hears from it through `childEnded`. */
+  stopChild(parent: Cell, child: Child): void {
+    if (child.thread === undefined) {
+      ;(child.ref as LocalRef).cell?.requestStop()
+      return
+    }
+    const peer = this.peer(child.thread)
+    if (!peer.isReachable) {
+      this.#giveUpChild(parent, child, 'stopped', undefined)
+      return
+    }
+    peer.send({ op: OP.STOP, target: child.id, corr: 0, body: false, patches: 0 })
+    child.guard = {
+      dueMs: 0,
+      position: -1,
+      expire: () => {
+        this.noteSlow(child.ref.name)
+        this.abandonChild(child)
+        this.#giveUpChild(parent, child, 'stopped', undefined)
+      },
+    }
+    this.deadlines.add(child.guard, child.settings.shutdownMs + REMOTE_STOP_MARGIN_MS)
+  }
+
+  /** Ends a child at once. */
+  abandonChild(child: Child): void {
+    if (child.thread === undefined) {
+      ;(child.ref as LocalRef).cell?.abandon()
+      return
+    }
+    this.peer(child.thread).send({ op: OP.STOP, target: child.id, corr: 0, body: true, patches: 0 })
+    if (child.isRegistered) this.registrar!.unregister(child.id, true)
+  }
+
+  /** The child's end cannot come from its own thread. */
+  #giveUpChild(parent: Cell, child: Child, reason: TerminationReason, error: RouterError | undefined): void {
+    if (child.isRegistered) this.registrar!.unregister(child.id, true)
+    parent.childEnded(
+      child.id,
+      { reason, isEscalated: child.settings.directive === 'escalate' && !child.isStopping },
+      error,
+    )
+  }
+
+  /** A cell has ended: forget it, tell its parent. */
+  ended(cell: Cell, ending: Ending): void {
+    this.cells.delete(cell.id)
+    this.#endings.set(cell.id, { reason: cell.endReason, error: cell.endError })
+    if (this.#endings.size > ENDINGS_MAX) this.#endings.delete(this.#endings.keys().next().value!)
+    const { parent } = cell
+    if (parent === undefined) return
+    if (parent instanceof Cell) parent.childEnded(cell.id, ending, cell.endError)
+    else {
+      const peer = this.peer(parent.thread)
+      if (peer.uid !== parent.uid) return
+      peer.send({ op: OP.CHILD_ENDED, target: parent.id, corr: cell.id, body: ending, patches: 0 })
+    }
+  }
+
+  noteSlow(name: string): void {
+    this.log.warn({ actor: name }, 'actor abandoned: it did not stop in time')
+    if (this.slow.length < SLOW_MAX) this.slow.push(name)
+  }
+
+  /** Main's word that a child of ours ended with its thread. */
+  childLost(parentId: number, childId: number, ending: Ending): void {
+    this.#parentCell(parentId)?.childEnded(childId, ending, undefined)
+  }
+
+  #parentCell(id: number): Cell | undefined {
+    return id === 0 ? this.guardian : this.cells.get(id)
+  }
+
+  #place(placement: SpawnOptions<unknown>['thread'], id: number): { thread: string; isDedicated: boolean } {
+    if (this.#isAlone || placement === undefined || placement === 'here') {
+      return { thread: this.thread, isDedicated: false }
+    }
+    if (placement === 'dedicated') return { thread: `dedicated-${id.toString(36)}`, isDedicated: true }
+    const thread = resolvePlacement(placement, this.pools, name => this.peers.get(name)?.state !== 'gone')
+    const isKnown = thread === MAIN || thread === this.thread || this.peers.has(thread)
+    if (!isKnown && !this.pools.some(pool => pool.threads.includes(thread))) {
+      throw new UnknownThreadError(thread, 'the system has no such thread')
+    }
+    return { thread, isDedicated: false }
+  }
+
+  #nextId(): number {
+    this.#idCount++
+    return this.uid * ID_SPAN + this.#idCount
+  }
+
+  // ── Refs, watches ────────────────────────────────────────────────────────────────────────────
+
+  refTo(thread: string, id: number, name: string): AnyRef {
+    if (thread !== this.thread) return new RemoteRef(this, id, name, this.peer(thread))
+    const cell = this.cells.get(id)
+    return cell === undefined ? new LocalRef(this, id, name, undefined) : cell.ref
+  }
+
+  watch(watcher: Watcher, ref: AnyRef): void {
+    if (ref instanceof LocalRef) {
+      const { cell } = ref
+      if (cell !== undefined && !cell.isEnded) {
+        cell.watchers.add(watcher)
+        return
+      }
+      const ending =
+        cell === undefined ? this.#endings.get(ref.id) : { reason: cell.endReason, error: cell.endError }
+      watcher.onTerminated(ref.key, ref.name, ending?.reason ?? 'stopped', ending?.error)
+      return
+    }
+    const { peer } = ref
+    if (!peer.isReachable) {
+      const reason = peer.state === 'gone' ? 'unreachable' : 'threadExit'
+      watcher.onTerminated(ref.key, ref.name, reason, new ThreadDownError(peer.name, 'it has ended'))
+      return
+    }
+    const watch = peer.watches.get(ref.id)
+    if (watch !== undefined) {
+      watch.watchers.add(watcher)
+      return
+    }
+    peer.watches.set(ref.id, { name: ref.name, watchers: new Set([watcher]) })
+    peer.send({ op: OP.WATCH, target: ref.id, corr: 0, body: 0, patches: 0 })
+  }
+
+  unwatch(watcher: Watcher, ref: AnyRef): void {
+    if (ref instanceof LocalRef) {
+      ref.cell?.watchers.delete(watcher)
+      return
+    }
+    const watch = ref.peer.watches.get(ref.id)
+    if (watch === undefined || !watch.watchers.delete(watcher) || watch.watchers.size > 0) return
+    ref.peer.watches.delete(ref.id)
+    ref.peer.send({ op: OP.UNWATCH, target: ref.id, corr: 0, body: 0, patches: 0 })
+  }
+
+  // ── Asks ─────────────────────────────────────────────────────────────────────────────────────
+
+  openAsk(
+    actor: string,
+    type: string,
+    timeoutMs: number,
+    resolve: (value: never) => void,
+    reject: (error: unknown) => void,
+  ): PendingAsk {
+    const ask = new PendingAsk(this, actor, type, timeoutMs, resolve, reject)
+    this.#asksPendingCount++
+    this.deadlines.add(ask, timeoutMs)
+    return ask
+  }
+
+  settled(ask: PendingAsk): void {
+    this.#asksPendingCount--
+    this.deadlines.remove(ask)
+    if (ask.corr !== 0) this.#remoteAsks.delete(ask.corr)
+  }
+
+  timedOut(_ask: PendingAsk): void {
+    this.counts.asksTimedOut++
+  }
+
+  cancelled(ask: PendingAsk): void {
+    if (ask.thread === undefined) return
+    this.peers.get(ask.thread)?.send({ op: OP.CANCEL, target: 0, corr: ask.corr, body: 0, patches: 0 })
+  }
+
+  get asksPendingCount(): number {
+    return this.#asksPendingCount
+  }
+
+  /** Asks the runtime of another thread about itself. */
+  query(thread: string, query: RuntimeQuery, timeoutMs: number): Promise<unknown> {
+    return new RemoteRef(this, 0, `runtime of ${thread}`, this.peer(thread)).ask(query, {
+      timeout: timeoutMs,
+    })
+  }
+
+  tellRemote(ref: RemoteRef, message: Message): TellStatus {
+    const { peer } = ref
+    this.counts.sent++
+    if (!peer.isReachable) {
+      this.deadLetter(ref.name, message.type, 'dead')
+      return 'dead'
+    }
+    try {
+      const { body, patches } = pack(message, this.#describeReply)
+      if (!peer.offer({ op: OP.TELL, target: ref.id, corr: 0, body, patches })) {
+        this.counts.refused++
+        return 'full'
+      }
+      if (patches !== 0) this.#handOver(patches, peer.name)
+      return 'ok'
+    } catch (error) {
+      this.#reportUnserializable(ref.name, message.type, error)
+      return 'dead'
+    }
+  }
+
+  askRemote(ref: RemoteRef, message: { readonly type: string }, ask: PendingAsk): void {
+    const { peer } = ref
+    this.counts.sent++
+    if (!peer.isReachable) {
+      ask.reject(
+        new ThreadDownError(
+          peer.name,
+          peer.state === 'gone' ? 'it is not coming back' : 'it is being replaced',
+        ),
+      )
+      return
+    }
+    try {
+      const { body, patches } = pack(message, this.#describeReply)
+      const corr = this.#numberAsk(ask)
+      ask.thread = peer.name
+      if (!peer.offer({ op: OP.ASK, target: ref.id, corr, body, patches })) {
+        this.counts.refused++
+        ask.fail('refused', `the link to thread ${peer.name}`)
+      } else if (patches !== 0) this.#handOver(patches, peer.name)
+    } catch (error) {
+      ask.reject(error)
+    }
+  }
+
+  #numberAsk(ask: PendingAsk): number {
+    if (ask.corr === 0) {
+      this.#corr++
+      ask.corr = this.#corr
+      this.#remoteAsks.set(ask.corr, ask)
+    }
+    return ask.corr
+  }
+
+  reply(ask: InboundAsk, value: unknown): void {
+    this.peers.get(ask.thread)?.inboundAsks.delete(ask.corr)
+    this.#sendReply(ask.thread, ask.corr, value)
+  }
+
+  failed(ask: InboundAsk, failure: AskFailure): void {
+    const peer = this.peers.get(ask.thread)
+    peer?.inboundAsks.delete(ask.corr)
+    peer?.send({ op: OP.ASK_FAILED, target: 0, corr: ask.corr, body: failure, patches: 0 })
+  }
+
+  #sendReply(thread: string, corr: number, value: unknown): void {
+    const peer = this.peers.get(thread)
+    if (peer === undefined) return
+    try {
+      const { body, patches } = pack(value, this.#describeReply)
+      peer.send({ op: OP.REPLY, target: 0, corr, body, patches })
+      if (patches !== 0) this.#handOver(patches, peer.name)
+    } catch (error) {
+      this.#sendReplyFailure(peer, corr, error)
+    }
+  }
+
+  #sendReplyFailure(peer: Peer, corr: number, error: unknown): void {
+    this.log.warn({ peer: peer.name, error: describe(error) }, 'answer cannot be sent')
+    const failure: AskFailure = { kind: 'failed', error: toErrorRecord(error) }
+    peer.send({ op: OP.ASK_FAILED, target: 0, corr, body: failure, patches: 0 })
+  }
+
+  /** How the reply of an ask travels. Gives an ask of this thread its number. */
+  readonly #describeReply = (reply: (value: never) => void): ReplyTarget | undefined => {
+    const ask = (reply as ReplyFunction)[askOf]
+    if (ask === undefined) return undefined
+    if (ask instanceof PendingAsk) return { kind: 'reply', thread: this.thread, corr: this.#numberAsk(ask) }
+    const { thread, corr } = ask as InboundAsk | ForwardedAsk
+    return { kind: 'reply', thread, corr }
+  }
+
+  /** The replies in a message that left are answered over there now, not by the cell that had them. */
+  #handOver(patches: readonly Patch[], toThread: string): void {
+    for (const patch of patches) {
+      if (patch.kind !== 'reply') continue
+      if (patch.thread === this.thread) {
+        const ask = this.#remoteAsks.get(patch.corr)
+        ask?.unlink()
+        if (ask !== undefined) ask.thread = toThread
+      } else {
+        const peer = this.peers.get(patch.thread)
+        peer?.inboundAsks.get(patch.corr)?.release()
+        peer?.inboundAsks.delete(patch.corr)
+      }
+    }
+  }
+
+  /** The reply function for an ask that another thread passed on in a message. */
+  #replyFrom(target: ReplyTarget): ReplyFunction {
+    const { thread, corr } = target
+    if (thread === this.thread) {
+      const ask = this.#remoteAsks.get(corr)
+      return ask === undefined ? () => {} : replyTo(ask)
+    }
+    let isAnswered = false
+    const reply: ReplyFunction = value => {
+      if (isAnswered) return
+      isAnswered = true
+      this.peer(thread)
+      this.#sendReply(thread, corr, value)
+    }
+    const forwarded: ForwardedAsk = { thread, corr }
+    reply[askOf] = forwarded
+    return reply
+  }
+
+  // ── Peers ────────────────────────────────────────────────────────────────────────────────────
+
+  /** The peer of a name; unknown ones are asked about. */
+  peer(name: string): Peer {
+    let peer = this.peers.get(name)
+    if (peer === undefined) {
+      peer = new Peer(name)
+      this.peers.set(name, peer)
+      this.registrar?.resolve(name)
+    }
+    return peer
+  }
+
+  /** Links this thread with a (new) life of another. `open` builds the link. */
+  connect(name: string, uid: number, open: (handlers: LinkHandlers) => ThreadLink): void {
+    let peer = this.peers.get(name)
+    if (peer === undefined) {
+      peer = new Peer(name)
+      this.peers.set(name, peer)
+    }
+    // The end of the life before may not have been noticed yet.
+    if (peer.link !== undefined) this.peerLost(name, peer.uid)
+    const linked = peer
+    const link = open({
+      onFrame: frame => this.#take(linked, frame),
+      onClosed: () => this.#closed(linked, uid),
+      onUnsendable: (frame, error) => this.#unsendable(linked, frame, error),
+      onUnreadable: error => {
+        this.counts.deadLetters++
+        this.log.error({ peer: name, error: describe(error) }, 'frames lost: they could not be read')
+      },
+    })
+    peer.attach(uid, link)
+  }
+
+  /** The thread's life `uid` is over. What it had posted is taken first. */
+  peerLost(name: string, uid: number): void {
+    const peer = this.peers.get(name)
+    if (peer === undefined || peer.uid !== uid) return
+    const { link } = peer
+    if (link !== undefined) link.close()
+  }
+
+  /** The thread is not coming back: everything that hangs on it ends. */
+  peerGone(name: string): void {
+    const peer = this.peers.get(name)
+    if (peer === undefined) return
+    if (peer.link !== undefined) peer.link.close()
+    peer.detach('gone')
+    this.#failPeer(peer, 'unreachable', new ThreadDownError(name, 'it is not coming back'))
+    for (const [parent, child] of this.#childrenOn(name)) {
+      this.#giveUpChild(parent, child, 'unreachable', new ThreadDownError(name, 'it is not coming back'))
+    }
+    // Refs keep the object; a new one would have to ask main again.
+    if (!this.pools.some(pool => pool.threads.includes(name))) this.peers.delete(name)
+  }
+
+  #closed(peer: Peer, uid: number): void {
+    if (peer.uid !== uid || peer.state !== 'up') return
+    peer.detach('down')
+    const error = new ThreadDownError(peer.name, 'it has ended')
+    this.#failPeer(peer, 'threadExit', error)
+    for (const [parent, child] of this.#childrenOn(peer.name)) {
+      // One that restarts is spawned again by main, which says so when it is not.
+      if (child.settings.directive === 'restart' && !child.isStopping) continue
+      this.#giveUpChild(parent, child, 'threadExit', error)
+    }
+    for (const cell of [...this.cells.values()]) {
+      const { parent } = cell
+      if (parent === undefined || parent instanceof Cell) continue
+      if (parent.thread === peer.name && parent.uid === uid) cell.requestStop()
+    }
+  }
+
+  #failPeer(peer: Peer, reason: TerminationReason, error: ThreadDownError): void {
+    for (const ask of [...this.#remoteAsks.values()]) if (ask.thread === peer.name) ask.reject(error)
+    for (const ask of peer.inboundAsks.values()) ask.release()
+    peer.inboundAsks.clear()
+    for (const [id, watcher] of peer.watchers) this.cells.get(id)?.watchers.delete(watcher)
+    peer.watchers.clear()
+    const watches = [...peer.watches]
+    peer.watches.clear()
+    for (const [id, { name, watchers }] of watches) {
+      for (const watcher of watchers) watcher.onTerminated(keyOf(peer.name, id), name, reason, error)
+    }
+  }
+
+  #childrenOn(thread: string): [Cell, Child][] {
+    const found: [Cell, Child][] = []
+    const parents =
+      this.guardian === undefined ? [...this.cells.values()] : [this.guardian, ...this.cells.values()]
+    for (const parent of parents) {
+      for (const child of parent.children?.values() ?? [])
+        if (child.thread === thread) found.push([parent, child])
+    }
+    return found
+  }
+
+  // ── Frames ───────────────────────────────────────────────────────────────────────────────────
+
+  #take(peer: Peer, frame: Frame): void {
+    switch (frame.op) {
+      case OP.TELL:
+        this.#takeTell(frame)
+        return
+      case OP.ASK:
+        this.#takeAsk(peer, frame)
+        return
+      case OP.REPLY:
+        this.#remoteAsks.get(frame.corr)?.answer(unpack(frame.body, frame.patches, this.#patchReader))
+        return
+      case OP.ASK_FAILED:
+        this.#remoteAsks.get(frame.corr)?.failRemotely(frame.body as AskFailure)
+        return
+      case OP.CANCEL:
+        peer.inboundAsks.get(frame.corr)?.release()
+        peer.inboundAsks.delete(frame.corr)
+        return
+      case OP.WATCH:
+        this.#takeWatch(peer, frame.target)
+        return
+      case OP.UNWATCH: {
+        const watcher = peer.watchers.get(frame.target)
+        if (watcher !== undefined) this.cells.get(frame.target)?.watchers.delete(watcher)
+        peer.watchers.delete(frame.target)
+        return
+      }
+      case OP.TERMINATED: {
+        const watch = peer.watches.get(frame.target)
+        if (watch === undefined) return
+        peer.watches.delete(frame.target)
+        const { reason, error } = frame.body as Ending
+        const known = error === undefined ? undefined : fromErrorRecord(error)
+        const key = keyOf(peer.name, frame.target)
+        for (const watcher of watch.watchers) watcher.onTerminated(key, watch.name, reason, known)
+        return
+      }
+      case OP.SPAWN:
+        this.acceptSpawn(frame.body as SpawnSpec)
+        return
+      case OP.STOP: {
+        const cell = this.cells.get(frame.target)
+        if (frame.body === true) cell?.abandon()
+        else cell?.requestStop()
+        return
+      }
+      case OP.CHILD_ENDED: {
+        const parent = this.#parentCell(frame.target)
+        const child = parent?.children?.get(frame.corr)
+        if (child?.isRegistered === true) this.registrar!.unregister(frame.corr, false)
+        parent?.childEnded(frame.corr, frame.body as Ending, undefined)
+        return
+      }
+      default:
+        this.onControl?.(peer, frame)
+    }
+  }
+
+  #takeTell(frame: Frame): void {
+    const message = unpack(frame.body, frame.patches, this.#patchReader) as Message
+    const cell = this.cells.get(frame.target)
+    if (cell === undefined) {
+      this.deadLetter(`#${frame.target}`, message.type, 'dead')
+      return
+    }
+    this.#makeRoom(cell)
+    if (cell.enqueue(message) === 'full') this.deadLetter(cell.name, message.type, 'overflow')
+  }
+
+  #takeAsk(peer: Peer, frame: Frame): void {
+    const ask = new InboundAsk(this, peer.name, frame.corr)
+    peer.inboundAsks.set(frame.corr, ask)
+    const message = unpack(frame.body, frame.patches, this.#patchReader) as Message
+    if (frame.target === 0) {
+      this.#answerQuery(message as RuntimeQuery, ask)
+      return
+    }
+    const cell = this.cells.get(frame.target)
+    if (cell === undefined) {
+      this.deadLetter(`#${frame.target}`, message.type, 'dead')
+      ask.fail('terminated')
+      return
+    }
+    this.#makeRoom(cell)
+    cell.enqueueInbound(message, ask)
+  }
+
+  /** A batch of frames may hold more than a mailbox: an actor that can run empties it first. */
+  #makeRoom(cell: Cell): void {
+    if (cell.isFullButRunnable) cell.work()
+  }
+
+  #takeWatch(peer: Peer, id: number): void {
+    const watcher: Watcher = {
+      onTerminated: (_key, _name, reason, error) => {
+        peer.watchers.delete(id)
+        const body: Ending = { reason, ...(error === undefined ? {} : { error: toErrorRecord(error) }) }
+        peer.send({ op: OP.TERMINATED, target: id, corr: 0, body, patches: 0 })
+      },
+    }
+    const before = peer.watchers.get(id)
+    const cell = this.cells.get(id)
+    if (before !== undefined) cell?.watchers.delete(before)
+    peer.watchers.set(id, watcher)
+    this.watch(watcher, cell?.ref ?? new LocalRef(this, id, '', undefined))
+  }
+
+  #unsendable(peer: Peer, frame: Frame, cause: unknown): void {
+    const why = cause instanceof Error ? cause.message : String(cause)
+    const error = new UnserializableMessageError('a value', why)
+    if (frame.op === OP.ASK) this.#remoteAsks.get(frame.corr)?.reject(error)
+    else if (frame.op === OP.REPLY) this.#sendReplyFailure(peer, frame.corr, error)
+    else if (frame.op === OP.SPAWN) {
+      const { parent } = frame.body as SpawnSpec
+      const cell = this.#parentCell(parent.id)
+      const child = cell?.children?.get(frame.target)
+      if (cell !== undefined && child !== undefined) this.#giveUpChild(cell, child, 'failed', error)
+    } else {
+      const type = (frame.body as Partial<Message> | undefined)?.type ?? `frame ${frame.op}`
+      this.#reportUnserializable(`#${frame.target}`, type, error)
+    }
+  }
+
+  #reportUnserializable(actor: string, type: string, error: unknown): void {
+    this.counts.deadLetters++
+    this.log.warn({ actor, type, error: toErrorRecord(error) }, 'message cannot be sent')
+  }
+
+  // ── Facilities ───────────────────────────────────────────────────────────────────────────────
+
+  deadLetter(actor: string, type: string, reason: DeadLetterReason): void {
+    this.counts.deadLetters++
+    this.#deadLetters.note(actor, type, reason)
+  }
+
+  use<T>(capability: Capability<T>): T {
+    return this.#capabilities.use(capability)
+  }
+
+  #answerQuery(query: RuntimeQuery, ask: InboundAsk): void {
+    if (query.type === 'stats') ask.answer(this.stats())
+    else if (query.type === 'describe') ask.answer(this.describe())
+    else {
+      this.dispose().then(
+        disposal => ask.answer(disposal),
+        (error: unknown) => ask.fail('failed', error),
+      )
+    }
+  }
+
+  stats(): RuntimeStats {
+    return { ...this.counts, actors: this.cells.size, asksPending: this.#asksPendingCount }
+  }
+
+  describe(): FlatStatus[] {
+    return [...this.cells.values()].map(cell => ({
+      ...cell.status(),
+      thread: this.thread,
+      id: cell.id,
+      parentId: cell.parent?.id ?? 0,
+    }))
+  }
+
+  /** Ends what is left here and releases the capabilities. */
+  async dispose(): Promise<Disposal> {
+    this.isOpen = false
+    for (const cell of [...this.cells.values()]) cell.abandon()
+    await this.#capabilities.dispose()
+    return { slow: [...this.slow], droppedMessages: this.counts.dropped }
+  }
+
+  /** Closes every link and fails every ask that is left. */
+  close(): void {
+    for (const peer of [...this.peers.values()]) peer.link?.close()
+    for (const ask of [...this.#remoteAsks.values()]) ask.fail('terminated')
+    this.deadlines.clear()
+  }
+}
+
+const guardianDefinition: ActorDefinition<Message, unknown> = {
+  moduleUrl: '',
+  exportName: '',
+  reentrant: false,
+  setup: () => ({}),
+}
+
+function newChild(
+  ref: AnyRef,
+  settings: Child['settings'],
+  thread: string | undefined,
+  isRegistered: boolean,
+): Child {
+  return { id: ref.id, ref, settings, thread, isRegistered, onEnded: [], isStopping: false, guard: undefined }
+}

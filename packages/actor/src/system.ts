@@ -1,0 +1,208 @@
+/**
+ * The actor system: main's runtime, its guardian as the parent of every top-level actor, and the
+ * threads beside main.
+ */
+
+import { type Duration, systemClock, systemRandom } from '@homing/clock'
+import { createLog } from '@homing/log'
+import type { Cell, Child } from './cell.ts'
+import { terminatedOf } from './cell.ts'
+import { toMs } from './durations.ts'
+import { NestedSystemError } from './errors.ts'
+import type { PoolMap } from './placement.ts'
+import { asAnyRef } from './refs.ts'
+import { type FlatStatus, MAIN, Runtime, type RuntimeStats } from './runtime.ts'
+import { threadName } from './thread.ts'
+import { Threads } from './threads.ts'
+import type {
+  ActorDefinition,
+  ActorRef,
+  ActorStatus,
+  ActorSystem,
+  ActorSystemOptions,
+  Message,
+  ShutdownReport,
+  SpawnOptions,
+  SystemStats,
+  Terminated,
+} from './types.ts'
+
+const THREAD_RESTARTS_MAX_DEFAULT = 10
+const THREAD_BACKOFF_DEFAULT = { min: '20ms', max: '2s' } as const
+const SHUTDOWN_MS_DEFAULT = 10_000
+/** Left for the threads when the actors have used up the deadline. */
+const THREADS_STOP_MS_MIN = 1000
+const QUERY_MS_MAX = 1000
+const KEEP_ALIVE_MS = 2 ** 31 - 1
+
+/**
+ * Starts a system: `main` is the calling thread, the pools are workers. Resolves when every thread is
+ * ready. The process stays alive until `shutdown`. Rejects with ThreadStartError when a thread does not
+ * come up, and with NestedSystemError on a thread of another system.
+ */
+export async function createActorSystem(options: ActorSystemOptions = {}): Promise<ActorSystem> {
+  const nested = (globalThis as { [threadName]?: string })[threadName]
+  if (nested !== undefined) throw new NestedSystemError(nested)
+  const pools: PoolMap = Object.entries(options.pools ?? {}).map(([name, { count }]) => {
+    if (!Number.isInteger(count) || count < 0) {
+      throw new RangeError(`cannot start ${count} threads in pool ${name}: use an integer ≥ 0`)
+    }
+    return { name, threads: Array.from({ length: count }, (_, index) => `${name}-${index}`) }
+  })
+  const logLevel = options.logLevel ?? 'info'
+  const backoff = options.threadBackoff ?? THREAD_BACKOFF_DEFAULT
+  const runtime = createMainRuntime(options, pools, false)
+  const threads = new Threads(runtime, {
+    pools,
+    logLevel,
+    threadRestartsMax: options.threadRestartsMax ?? THREAD_RESTARTS_MAX_DEFAULT,
+    backoffMsMin: toMs(backoff.min),
+    backoffMsMax: toMs(backoff.max),
+  })
+  const system = new LocalActorSystem(runtime, threads)
+  try {
+    await threads.start()
+  } catch (error) {
+    await system.shutdown({ deadline: 0 })
+    throw error
+  }
+  return system
+}
+
+/** Main's runtime; `isAlone` when there are no threads and every placement means main. */
+export function createMainRuntime(options: ActorSystemOptions, pools: PoolMap, isAlone: boolean): Runtime {
+  const fields = { ...(options.name === undefined ? {} : { system: options.name }), thread: MAIN }
+  return new Runtime({
+    thread: MAIN,
+    uid: 1,
+    pools,
+    clock: options.clock ?? systemClock,
+    random: options.random ?? systemRandom,
+    log: options.log ?? createLog(options.logLevel ?? 'info', fields),
+    provide: options.provide ?? [],
+    isAlone,
+  })
+}
+
+/** The system over one runtime on this thread and, unless it is alone, the threads beside it. */
+export class LocalActorSystem implements ActorSystem {
+  readonly runtime: Runtime
+  readonly #threads: Threads | undefined
+  #keepAlive: { cancel(): void } | undefined
+  #shutdown: Promise<ShutdownReport> | undefined
+
+  constructor(runtime: Runtime, threads: Threads | undefined) {
+    this.runtime = runtime
+    this.#threads = threads
+    if (threads !== undefined) this.#stayAlive()
+  }
+
+  spawn<M extends Message, A>(definition: ActorDefinition<M, A>, options: SpawnOptions<A>): ActorRef<M> {
+    return this.runtime.spawn(this.#guardian, definition, options)
+  }
+
+  whenTerminated(ref: ActorRef<never>): Promise<Terminated> {
+    const any = asAnyRef(ref)
+    const { promise, resolve } = Promise.withResolvers<Terminated>()
+    const child = this.#child(ref)
+    if (child !== undefined) child.onEnded.push(resolve)
+    else {
+      const onTerminated = (_key: string, _name: string, ...[reason, error]: EndingFields): void =>
+        resolve(terminatedOf(any, reason, error))
+      this.runtime.watch({ onTerminated }, any)
+    }
+    return promise
+  }
+
+  stop(ref: ActorRef<never>): Promise<Terminated> {
+    const terminated = this.whenTerminated(ref)
+    this.#guardian.stopChild(asAnyRef(ref).id)
+    return terminated
+  }
+
+  async stats(): Promise<SystemStats> {
+    const all = (await this.#queryThreads('stats')) as RuntimeStats[]
+    all.push(this.runtime.stats())
+    const sum = (field: keyof RuntimeStats): number => all.reduce((total, stats) => total + stats[field], 0)
+    return {
+      actors: sum('actors'),
+      threads: this.#threads?.names.length ?? 1,
+      sent: sum('sent'),
+      handled: sum('handled'),
+      deadLetters: sum('deadLetters'),
+      refused: sum('refused'),
+      restarts: sum('restarts'),
+      threadRestarts: this.#threads?.restartCount ?? 0,
+      asksPending: sum('asksPending'),
+      asksTimedOut: sum('asksTimedOut'),
+    }
+  }
+
+  async describe(): Promise<readonly ActorStatus[]> {
+    const all = (await this.#queryThreads('describe')) as FlatStatus[][]
+    const flat = [...this.runtime.describe(), ...all.flat()]
+    const byParent = Map.groupBy(flat, status => status.parentId)
+    const tree = (parentId: number): ActorStatus[] =>
+      (byParent.get(parentId) ?? [])
+        .toSorted((a, b) => a.id - b.id)
+        .map(({ id, parentId: _, ...status }) => ({ ...status, children: tree(id) }))
+    return tree(0)
+  }
+
+  async killThread(name: string): Promise<void> {
+    if (this.#threads === undefined) return
+    await this.#threads.kill(name)
+  }
+
+  shutdown(options: { readonly deadline?: Duration } = {}): Promise<ShutdownReport> {
+    this.#shutdown ??= this.#stopAll(toMs(options.deadline ?? SHUTDOWN_MS_DEFAULT))
+    return this.#shutdown
+  }
+
+  async #stopAll(deadlineMs: number): Promise<ShutdownReport> {
+    const { runtime } = this
+    const startMs = runtime.clock.nowMs()
+    runtime.isOpen = false
+    const guardian = this.#guardian
+    const { promise: stopped, resolve } = Promise.withResolvers<void>()
+    guardian.watchers.add({ onTerminated: () => resolve() })
+    const limit = { dueMs: 0, position: -1, expire: () => guardian.abandonChildren() }
+    runtime.deadlines.add(limit, deadlineMs)
+    guardian.requestStop()
+    await stopped
+    runtime.deadlines.remove(limit)
+    const leftMs = deadlineMs - (runtime.clock.nowMs() - startMs)
+    const disposals = (await this.#threads?.stop(Math.max(THREADS_STOP_MS_MIN, leftMs))) ?? []
+    disposals.push(await runtime.dispose())
+    runtime.close()
+    this.#keepAlive?.cancel()
+    return {
+      durationMs: runtime.clock.nowMs() - startMs,
+      slow: [...new Set(disposals.flatMap(disposal => disposal.slow))],
+      droppedMessages: disposals.reduce((total, disposal) => total + disposal.droppedMessages, 0),
+    }
+  }
+
+  /** The queries that were answered; a thread that dies meanwhile is left out. */
+  async #queryThreads(type: 'stats' | 'describe'): Promise<unknown[]> {
+    const names = this.#threads?.names.filter(name => name !== MAIN) ?? []
+    const answers = await Promise.allSettled(
+      names.map(name => this.runtime.query(name, { type }, QUERY_MS_MAX)),
+    )
+    return answers.filter(answer => answer.status === 'fulfilled').map(answer => answer.value)
+  }
+
+  get #guardian(): Cell {
+    return this.runtime.guardian!
+  }
+
+  #child(ref: ActorRef<never>): Child | undefined {
+    return this.#guardian.children?.get(asAnyRef(ref).id)
+  }
+
+  #stayAlive(): void {
+    this.#keepAlive = systemClock.after(KEEP_ALIVE_MS, () => this.#stayAlive())
+  }
+}
+
+type EndingFields = [reason: Terminated['reason'], error: Terminated['error']]

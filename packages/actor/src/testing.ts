@@ -1,0 +1,192 @@
+/**
+ * A system for tests: one thread, a simulated clock, every placement means here. Actors are tested
+ * through messages and probes; nothing sleeps, and no thread is started.
+ */
+
+import { type Duration, type Random, SimulatedClock, seededRandom, systemClock } from '@homing/clock'
+import { RouterError } from '@homing/errors'
+import { type Log, silentLog } from '@homing/log'
+import { anyMessage } from './cell.ts'
+import { toMs } from './durations.ts'
+import { createMainRuntime, LocalActorSystem } from './system.ts'
+import {
+  type ActorDefinition,
+  type ActorRef,
+  type ActorSystem,
+  type Message,
+  type Provided,
+  type Signal,
+  signal,
+  type Terminated,
+} from './types.ts'
+
+export interface TestSystemOptions {
+  /** Default: a new clock at 0. */
+  readonly clock?: SimulatedClock
+  /** Default: seeded with 1. */
+  readonly random?: Random
+  /** Default: writes nothing. */
+  readonly log?: Log
+  /** Values to use instead of making the capability of that name. */
+  readonly provide?: readonly Provided[]
+}
+
+export interface TestSystem extends ActorSystem {
+  readonly clock: SimulatedClock
+  /** A new probe: a ref that records what it is told. */
+  probe<M extends Message>(name?: string): Probe<M>
+  /** Resolves when no actor has anything left to do at this simulated time. */
+  settle(): Promise<void>
+  /** Moves time forward from timer to timer, and lets the actors finish after each. */
+  advance(duration: Duration): Promise<void>
+}
+
+/** An actor that records its messages in order, for a test to await. */
+export interface Probe<M extends Message> {
+  readonly ref: ActorRef<M>
+  /** Messages that `next` has not returned yet, oldest first. */
+  readonly waiting: readonly M[]
+  /** The next message. Rejects with ProbeTimeoutError after `within` of real time; default 1 s. */
+  next(within?: Duration): Promise<M>
+  watch(ref: ActorRef<never>): void
+  /** The next `terminated` signal of a watched ref; bounded as `next`. */
+  nextTerminated(within?: Duration): Promise<Terminated>
+}
+
+/** A probe was not told what the test awaited. */
+export class ProbeTimeoutError extends RouterError {
+  readonly code = 'HOMING_ACTOR_PROBE_TIMEOUT'
+
+  constructor(probe: string, what: string, withinMs: number) {
+    super(`cannot await ${what} of probe ${probe}: nothing came within ${withinMs} ms`, {
+      probe,
+      what,
+      withinMs,
+    })
+  }
+}
+
+/** Rounds of the event loop without work after which a system counts as settled. */
+const QUIET_ROUNDS = 3
+const ROUNDS_MAX = 100_000
+const WITHIN_DEFAULT = '1s'
+
+export function createTestSystem(options: TestSystemOptions = {}): TestSystem {
+  const clock = options.clock ?? new SimulatedClock()
+  const runtime = createMainRuntime(
+    {
+      clock,
+      random: options.random ?? seededRandom(1),
+      log: options.log ?? silentLog,
+      provide: options.provide ?? [],
+    },
+    [],
+    true,
+  )
+  const system = new LocalActorSystem(runtime, undefined)
+  let probeCount = 0
+
+  const settle = async (): Promise<void> => {
+    let quietRounds = 0
+    for (let round = 0; quietRounds < QUIET_ROUNDS; round++) {
+      if (round >= ROUNDS_MAX)
+        throw new Error(`cannot settle: actors were still busy after ${ROUNDS_MAX} rounds`)
+      await new Promise<void>(resolve => setImmediate(resolve))
+      quietRounds = runtime.isIdle ? quietRounds + 1 : 0
+    }
+  }
+
+  return Object.assign(system, {
+    clock,
+    settle,
+    probe<M extends Message>(name?: string): Probe<M> {
+      probeCount++
+      return createProbe<M>(system, name ?? `probe-${probeCount}`)
+    },
+    async advance(duration: Duration): Promise<void> {
+      const targetMs = clock.nowMs() + toMs(duration)
+      await settle()
+      for (let dueMs = clock.nextDueMs; dueMs !== undefined && dueMs <= targetMs; dueMs = clock.nextDueMs) {
+        clock.advance(Math.max(0, dueMs - clock.nowMs()))
+        await settle()
+      }
+      clock.advance(Math.max(0, targetMs - clock.nowMs()))
+      await settle()
+    },
+  })
+}
+
+/** A probe on the main thread of any system, also of one with threads. */
+export function createProbe<M extends Message>(system: ActorSystem, name: string): Probe<M> {
+  const messages = new Inbox<M>()
+  const terminations = new Inbox<Terminated>()
+  let watchRef: (ref: ActorRef<never>) => void = () => {}
+  const definition: ActorDefinition<M, void> = {
+    moduleUrl: import.meta.url,
+    exportName: 'probe',
+    reentrant: false,
+    setup(ctx) {
+      watchRef = ref => ctx.watch(ref)
+      return {
+        [anyMessage]: (message: M) => messages.put(message),
+        [signal]: (given: Signal) => {
+          if (given.type === 'terminated') terminations.put(given)
+        },
+      } as never
+    },
+  }
+  const watchesBeforeStart: ActorRef<never>[] = []
+  watchRef = ref => void watchesBeforeStart.push(ref)
+  const { setup } = definition
+  const ref = system.spawn(
+    {
+      ...definition,
+      setup(ctx, args) {
+        const behavior = setup(ctx, args)
+        for (const early of watchesBeforeStart) watchRef(early)
+        return behavior
+      },
+    },
+    { name, args: undefined, mailbox: { capacity: PROBE_CAPACITY } },
+  )
+  return {
+    ref,
+    get waiting() {
+      return messages.waiting
+    },
+    next: (within = WITHIN_DEFAULT) =>
+      messages.take(toMs(within), ms => new ProbeTimeoutError(name, 'a message', ms)),
+    watch: watched => watchRef(watched),
+    nextTerminated: (within = WITHIN_DEFAULT) =>
+      terminations.take(toMs(within), ms => new ProbeTimeoutError(name, 'a terminated signal', ms)),
+  }
+}
+
+const PROBE_CAPACITY = 1_000_000
+
+/** Values in order, and those who wait for the next. */
+class Inbox<T> {
+  readonly waiting: T[] = []
+  readonly #takers: ((value: T) => void)[] = []
+
+  put(value: T): void {
+    const taker = this.#takers.shift()
+    if (taker === undefined) this.waiting.push(value)
+    else taker(value)
+  }
+
+  take(withinMs: number, late: (withinMs: number) => Error): Promise<T> {
+    if (this.waiting.length > 0) return Promise.resolve(this.waiting.shift()!)
+    const { promise, resolve, reject } = Promise.withResolvers<T>()
+    const timer = systemClock.after(withinMs, () => {
+      this.#takers.splice(this.#takers.indexOf(taker), 1)
+      reject(late(withinMs))
+    })
+    const taker = (value: T): void => {
+      timer.cancel()
+      resolve(value)
+    }
+    this.#takers.push(taker)
+    return promise
+  }
+}

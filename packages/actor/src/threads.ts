@@ -1,0 +1,434 @@
+/**
+ * Threads: main's list of the threads of a system, and of the actors that must follow them.
+ *
+ * Every worker is made here, with a direct port to every other thread. A thread that ends without being
+ * told to is replaced, as often as `threadRestartsMax` within a minute allows; the actors registered on
+ * it whose directive is `restart` go with the new worker and are there before its first frame is read.
+ *
+ * A thread can be stuck where nothing ends it (native synchronous I/O): after TERMINATE_MS_MAX it is a
+ * zombie, reported, cut off from every other thread and replaced like a dead one.
+ */
+
+import { MessageChannel, type Transferable, Worker } from 'node:worker_threads'
+import { type RouterError, toErrorRecord } from '@homing/errors'
+import type { LogLevel } from '@homing/log'
+import { backoffMs, describe } from './cell.ts'
+import { RestartBudgetError, ThreadDownError, ThreadStartError, UnknownThreadError } from './errors.ts'
+import { OP, type PeerAddress, type Registration, type Settings, type SpawnSpec } from './frames.ts'
+import { type Frame, openPortLink } from './link.ts'
+import type { Peer } from './peer.ts'
+import type { PoolMap } from './placement.ts'
+import { type Disposal, MAIN, type Registrar, type Runtime } from './runtime.ts'
+import type { ThreadInit } from './thread.ts'
+
+const START_MS_MAX = 30_000
+const TERMINATE_MS_MAX = 2000
+const RESTART_WINDOW_MS = 60_000
+const UID_MAIN = 1
+
+/** One thread over all its lives. */
+interface Slot {
+  readonly name: string
+  readonly isDedicated: boolean
+  /** The present life; 0 between two. */
+  uid: number
+  worker: Worker | undefined
+  lastError: unknown
+  /** When it was replaced, within the last minute. */
+  restartTimesMs: number[]
+  isStopping: boolean
+  isReady: boolean
+  /** Settled at the next ready or final end. */
+  whenReady: PromiseWithResolvers<void>
+}
+
+interface Entry {
+  readonly registration: Registration
+  /** The life that has the actor, or will; 0 when the next one gets it. */
+  uid: number
+  restartTimesMs: number[]
+}
+
+export interface ThreadsOptions {
+  readonly pools: PoolMap
+  readonly logLevel: LogLevel
+  readonly threadRestartsMax: number
+  readonly backoffMsMin: number
+  readonly backoffMsMax: number
+}
+
+export class Threads implements Registrar {
+  readonly #runtime: Runtime
+  readonly #options: ThreadsOptions
+  readonly #slots = new Map<string, Slot>()
+  readonly #entries = new Map<number, Entry>()
+  #uid = UID_MAIN
+  #restartCount = 0
+  #isShuttingDown = false
+
+  constructor(runtime: Runtime, options: ThreadsOptions) {
+    this.#runtime = runtime
+    this.#options = options
+    runtime.registrar = this
+    runtime.onControl = (peer, frame) => this.#takeControl(peer, frame)
+  }
+
+  get restartCount(): number {
+    return this.#restartCount
+  }
+
+  /** Names of the threads that run, main included. */
+  get names(): string[] {
+    return [
+      MAIN,
+      ...[...this.#slots.values()].filter(slot => slot.worker !== undefined).map(slot => slot.name),
+    ]
+  }
+
+  /** Starts every thread of the pools. Rejects with ThreadStartError when one does not come up. */
+  async start(): Promise<void> {
+    for (const pool of this.#options.pools) {
+      for (const name of pool.threads) this.#startLife(this.#addSlot(name, false))
+    }
+    await Promise.all([...this.#slots.values()].map(slot => slot.whenReady.promise))
+  }
+
+  // ── Registrar ────────────────────────────────────────────────────────────────────────────────
+
+  register(registration: Registration): void {
+    const { spec, thread, sentToUid, isDedicated } = registration
+    const entry: Entry = { registration, uid: sentToUid, restartTimesMs: [] }
+    this.#entries.set(spec.id, entry)
+    if (isDedicated) {
+      this.#startLife(this.#addSlot(thread, true))
+      return
+    }
+    if (thread === MAIN) {
+      if (sentToUid === 0) this.#runtime.acceptSpawn(spec)
+      entry.uid = UID_MAIN
+      return
+    }
+    const slot = this.#slots.get(thread)
+    if (slot === undefined) this.#endChild(entry, 'unreachable', new ThreadDownError(thread, 'it has ended'))
+    else if (slot.uid !== 0 && slot.uid !== sentToUid) {
+      // It was meant for an earlier life, or for none.
+      if (sentToUid !== 0 && spec.settings.directive !== 'restart') return
+      entry.uid = slot.uid
+      this.#send(thread, OP.SPAWN, spec.id, spec)
+    }
+  }
+
+  unregister(id: number, isUnconfirmed: boolean): void {
+    const entry = this.#entries.get(id)
+    if (entry === undefined) return
+    this.#entries.delete(id)
+    const { thread, isDedicated } = entry.registration
+    if (isUnconfirmed) this.#send(thread, OP.STOP, id, false)
+    if (isDedicated) void this.#stopDedicated(thread)
+  }
+
+  resolve(thread: string): void {
+    // Main knows every thread that there is.
+    if (!this.#slots.has(thread)) this.#runtime.peerGone(thread)
+  }
+
+  #takeControl(peer: Peer, frame: Frame): void {
+    if (frame.op === OP.READY) this.#becomeReady(peer)
+    else if (frame.op === OP.REGISTER) this.register(frame.body as Registration)
+    else if (frame.op === OP.UNREGISTER) this.unregister(frame.target, frame.body as boolean)
+    else if (frame.op === OP.RESOLVE && !this.#slots.has(frame.body as string)) {
+      this.#send(peer.name, OP.GONE, 0, frame.body)
+    }
+  }
+
+  // ── Lives ────────────────────────────────────────────────────────────────────────────────────
+
+  #addSlot(name: string, isDedicated: boolean): Slot {
+    const slot: Slot = {
+      name,
+      isDedicated,
+      uid: 0,
+      worker: undefined,
+      lastError: undefined,
+      restartTimesMs: [],
+      isStopping: false,
+      isReady: false,
+      whenReady: quietResolvers(),
+    }
+    this.#slots.set(name, slot)
+    return slot
+  }
+
+  #startLife(slot: Slot): void {
+    this.#uid++
+    const uid = this.#uid
+    slot.uid = uid
+    slot.isReady = false
+    slot.lastError = undefined
+    const spawns: SpawnSpec[] = []
+    for (const entry of this.#entries.values()) {
+      if (entry.registration.thread !== slot.name || entry.uid !== 0) continue
+      entry.uid = uid
+      spawns.push({ ...entry.registration.spec, restarts: entry.restartTimesMs.length })
+    }
+    const peers: PeerAddress[] = []
+    const toMain = new MessageChannel()
+    peers.push({ name: MAIN, uid: UID_MAIN, port: toMain.port2 })
+    this.#runtime.connect(slot.name, uid, handlers => openPortLink(toMain.port1, handlers))
+    for (const other of this.#slots.values()) {
+      if (other === slot || other.worker === undefined) continue
+      const channel = new MessageChannel()
+      peers.push({ name: other.name, uid: other.uid, port: channel.port1 })
+      const body: PeerAddress = { name: slot.name, uid, port: channel.port2 }
+      this.#send(other.name, OP.CONNECT, 0, body, [channel.port2])
+    }
+    const init: ThreadInit = {
+      thread: slot.name,
+      uid,
+      pools: this.#options.pools,
+      logLevel: this.#options.logLevel,
+      peers,
+      spawns,
+    }
+    const worker = new Worker(entryUrl(), {
+      name: slot.name,
+      workerData: init,
+      transferList: peers.map(peer => peer.port),
+    })
+    // Without an error listener the crash of a thread would be rethrown here and end the process.
+    worker.on('error', error => {
+      slot.lastError = error
+    })
+    worker.on('messageerror', error => {
+      this.#runtime.log.warn({ peer: slot.name, error: describe(error) }, 'unreadable word of a thread')
+    })
+    worker.on('exit', exitCode => this.#lifeEnded(slot, uid, `it exited with code ${exitCode}`))
+    slot.worker = worker
+    const limit = this.#runtime.clock.after(
+      START_MS_MAX,
+      () => {
+        if (slot.uid !== uid || slot.isReady) return
+        slot.lastError = new ThreadStartError(slot.name, `it was not ready within ${START_MS_MAX} ms`)
+        void this.#terminate(slot)
+      },
+      { unref: true },
+    )
+    slot.whenReady.promise.then(
+      () => limit.cancel(),
+      () => limit.cancel(),
+    )
+  }
+
+  #becomeReady(peer: Peer): void {
+    const slot = this.#slots.get(peer.name)
+    if (slot === undefined || slot.uid !== peer.uid) return
+    slot.isReady = true
+    slot.whenReady.resolve()
+    this.#runtime.log.debug({ peer: slot.name }, 'thread ready')
+  }
+
+  /** A worker has ended, or is beyond help; called once per life. */
+  #lifeEnded(slot: Slot, uid: number, why: string): void {
+    if (slot.uid !== uid) return
+    const { name } = slot
+    slot.uid = 0
+    slot.worker = undefined
+    const wasReady = slot.isReady
+    slot.isReady = false
+    // Parents on the dead thread are gone: nobody may bring back their children elsewhere.
+    for (const [id, { registration }] of this.#entries) {
+      const { parent } = registration.spec
+      if (parent.uid !== uid) continue
+      this.#entries.delete(id)
+      if (registration.isDedicated) void this.#stopDedicated(registration.thread)
+    }
+    this.#runtime.peerLost(name, uid)
+    if (slot.isStopping || this.#isShuttingDown) {
+      this.#slotGone(slot, new ThreadDownError(name, 'it was stopped'))
+      return
+    }
+    const error = slot.lastError
+    const fields = { peer: name, why, ...(error === undefined ? {} : { error: describe(error) }) }
+    this.#runtime.log.error(fields, 'thread ended')
+    if (wasReady) slot.whenReady = quietResolvers()
+    const isFirstStart = !wasReady && slot.restartTimesMs.length === 0 && !slot.isDedicated
+    if (isFirstStart) {
+      const cause = error instanceof Error ? `${why}: ${error.message}` : why
+      this.#slotGone(slot, new ThreadStartError(name, cause))
+      return
+    }
+    this.#replace(slot)
+  }
+
+  #replace(slot: Slot): void {
+    const { threadRestartsMax } = this.#options
+    const now = this.#runtime.clock.nowMs()
+    slot.restartTimesMs = slot.restartTimesMs.filter(timeMs => now - timeMs < RESTART_WINDOW_MS)
+    if (slot.restartTimesMs.length >= threadRestartsMax) {
+      const error = new ThreadDownError(
+        slot.name,
+        `it ended more than ${threadRestartsMax} times within a minute`,
+      )
+      this.#runtime.log.error({ peer: slot.name, threadRestartsMax }, 'thread given up')
+      this.#slotGone(slot, error)
+      return
+    }
+    slot.restartTimesMs.push(now)
+    this.#restartCount++
+    this.#displaceEntries(slot, now)
+    if (
+      slot.isDedicated &&
+      ![...this.#entries.values()].some(entry => entry.registration.thread === slot.name)
+    ) {
+      this.#slotGone(slot, new ThreadDownError(slot.name, 'its actor has ended'))
+      return
+    }
+    const attempt = slot.restartTimesMs.length - 1
+    const delayMs = attempt === 0 ? 0 : backoffMs(this.#threadBackoff, attempt, this.#runtime.random.next())
+    const start = (): void => {
+      if (slot.uid === 0 && !slot.isStopping && !this.#isShuttingDown) this.#startLife(slot)
+    }
+    if (delayMs === 0) start()
+    else this.#runtime.clock.after(delayMs, start)
+  }
+
+  get #threadBackoff(): Settings {
+    const { backoffMsMin, backoffMsMax } = this.#options
+    return { backoffMsMin, backoffMsMax, jitter: 0.2 } as Settings
+  }
+
+  /** Sorts the actors that were on a lost thread into those that come back and those that end. */
+  #displaceEntries(slot: Slot, now: number): void {
+    for (const [id, entry] of this.#entries) {
+      const { spec, thread } = entry.registration
+      if (thread !== slot.name || entry.uid === 0) continue
+      const { directive, restartsMax, withinMs } = spec.settings
+      if (directive !== 'restart') {
+        // Its parent saw the link close and has ended it already.
+        this.#entries.delete(id)
+        continue
+      }
+      entry.restartTimesMs = entry.restartTimesMs.filter(timeMs => now - timeMs < withinMs)
+      if (entry.restartTimesMs.length >= restartsMax) {
+        const cause = new ThreadDownError(thread, 'it has ended')
+        this.#endChild(entry, 'failed', new RestartBudgetError(spec.name, restartsMax, withinMs, cause))
+        continue
+      }
+      entry.restartTimesMs.push(now)
+      entry.uid = 0
+    }
+  }
+
+  #slotGone(slot: Slot, error: RouterError): void {
+    this.#slots.delete(slot.name)
+    for (const [id, entry] of this.#entries) {
+      if (entry.registration.thread === slot.name) this.#entries.delete(id)
+    }
+    slot.whenReady.reject(error)
+    this.#runtime.peerGone(slot.name)
+    for (const other of this.#slots.values()) this.#send(other.name, OP.GONE, 0, slot.name)
+  }
+
+  #endChild(entry: Entry, reason: 'failed' | 'unreachable', error: RouterError): void {
+    const { spec } = entry.registration
+    this.#entries.delete(spec.id)
+    const ending = { reason, error: toErrorRecord(error) }
+    if (spec.parent.thread === MAIN) this.#runtime.childLost(spec.parent.id, spec.id, ending)
+    else {
+      this.#runtime
+        .peer(spec.parent.thread)
+        .send({ op: OP.CHILD_ENDED, target: spec.parent.id, corr: spec.id, body: ending, patches: 0 })
+    }
+  }
+
+  // ── Ends ─────────────────────────────────────────────────────────────────────────────────────
+
+  /** Ends a thread as a crash would; resolves when it has ended and, if it is to be, been replaced. */
+  async kill(name: string): Promise<void> {
+    const slot = this.#slots.get(name)
+    if (slot === undefined) {
+      throw new UnknownThreadError(
+        name,
+        name === MAIN ? 'main cannot be killed' : 'the system has no such thread',
+      )
+    }
+    if (slot.worker !== undefined) await this.#terminate(slot)
+    await slot.whenReady.promise.catch(() => {})
+  }
+
+  /** Ends every thread within `limitMs`; returns what they report. */
+  async stop(limitMs: number): Promise<Disposal[]> {
+    this.#isShuttingDown = true
+    const slots = [...this.#slots.values()]
+    return Promise.all(slots.map(slot => this.#stopSlot(slot, limitMs)))
+  }
+
+  async #stopDedicated(name: string): Promise<void> {
+    const slot = this.#slots.get(name)
+    if (slot === undefined || slot.isStopping) return
+    await this.#stopSlot(slot, TERMINATE_MS_MAX)
+  }
+
+  async #stopSlot(slot: Slot, limitMs: number): Promise<Disposal> {
+    slot.isStopping = true
+    if (slot.worker === undefined) {
+      if (this.#slots.has(slot.name)) this.#slotGone(slot, new ThreadDownError(slot.name, 'it was stopped'))
+      return { slow: [], droppedMessages: 0 }
+    }
+    let disposal: Disposal
+    try {
+      disposal = (await this.#runtime.query(slot.name, { type: 'dispose' }, Math.max(limitMs, 1))) as Disposal
+    } catch (error) {
+      this.#runtime.log.warn({ peer: slot.name, error: describe(error) }, 'thread ends without a report')
+      disposal = { slow: [`thread ${slot.name}`], droppedMessages: 0 }
+    }
+    if (slot.worker !== undefined) await this.#terminate(slot)
+    return disposal
+  }
+
+  async #terminate(slot: Slot): Promise<void> {
+    const { worker, uid } = slot
+    if (worker === undefined) return
+    const limit = Promise.withResolvers<'late'>()
+    const timer = this.#runtime.clock.after(TERMINATE_MS_MAX, () => limit.resolve('late'))
+    const outcome = await Promise.race([worker.terminate(), limit.promise])
+    timer.cancel()
+    if (slot.uid !== uid) return
+    if (outcome === 'late') {
+      this.#runtime.log.error(
+        { thread: slot.name, limitMs: TERMINATE_MS_MAX },
+        'thread does not end: a zombie',
+      )
+      worker.unref()
+      for (const other of this.#slots.values()) {
+        if (other !== slot) this.#send(other.name, OP.LOST, 0, { name: slot.name, uid })
+      }
+    }
+    this.#lifeEnded(slot, uid, outcome === 'late' ? 'it could not be terminated' : 'it was terminated')
+  }
+
+  #send(thread: string, op: number, target: number, body: unknown, transfer?: readonly Transferable[]): void {
+    const frame: Frame = {
+      op,
+      target,
+      corr: 0,
+      body,
+      patches: 0,
+      ...(transfer === undefined ? {} : { transfer }),
+    }
+    this.#runtime.peers.get(thread)?.send(frame)
+  }
+}
+
+/** The module that a worker runs: `.ts` in the repository, `.js` once built, beside this one. */
+function entryUrl(): URL {
+  const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))
+  return new URL(`./thread-entry${extension}`, import.meta.url)
+}
+
+function quietResolvers(): PromiseWithResolvers<void> {
+  const resolvers = Promise.withResolvers<void>()
+  // Often nobody waits; a rejection is then no failure of its own.
+  resolvers.promise.catch(() => {})
+  return resolvers
+}
