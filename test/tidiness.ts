@@ -58,8 +58,8 @@ const SOCKET_MODULES = [
 ]
 const TIME_AND_CHANCE =
   /\b(Date\.now|performance\.now|Math\.random|setTimeout|setInterval|process\.hrtime|crypto\.random\w+)\s*\(|\bnew Date\(\)/
-/** Defers work within one turn of the event loop; the actor runtime and the doors to the world may. */
-const TURN_OF_LOOP = /\b(setImmediate|queueMicrotask|process\.nextTick)\s*\(/
+/** Yields to the event loop, whose order a simulation does not own; microtasks keep their order and are fine. */
+const TURN_OF_LOOP = /\b(setImmediate|process\.nextTick)\s*\(/
 const MAY_USE_TURNS = ['packages/actor/', 'packages/clock/', 'packages/transport/']
 /** Those that put the house together may import the definitions of actors, not only their types. */
 const MAY_IMPORT_DEFINITIONS = ['actors/guardian/', 'actors/directory/', 'packages/homing/']
@@ -107,7 +107,11 @@ export const rules: readonly Rule[] = [
   {
     title: 'nothing is left to be done',
     faults: ({ files }) =>
-      matchingLines(files, file => file.text, UNFINISHED).map(({ at }) => `${at}: finish it or say why not`),
+      matchingLines(
+        files.filter(file => !file.path.startsWith('test/tap-reader')),
+        file => file.text,
+        UNFINISHED,
+      ).map(({ at }) => `${at}: finish it`),
   },
   {
     title: 'no file is named after nothing',
@@ -214,6 +218,8 @@ export const rules: readonly Rule[] = [
     title: 'every import of another package is among the dependencies',
     faults: ({ files, manifests }) =>
       files.flatMap(file => {
+        // Holds import statements as texts.
+        if (file.path === 'test/tidiness.test.ts') return []
         const folder = folderOf(file.path)
         const manifest = manifests.get(folder)
         const inSource = file.path.startsWith(`${folder}/src/`)
@@ -283,7 +289,7 @@ function errorCodes(files: readonly SourceFile[]): ReadonlyMap<string, string> {
     // In config, HOMING_* in quotes is a variable unless it is said to be a code.
     const pattern = file.path.startsWith('packages/config/')
       ? /code(?:: string)? = '(HOMING_[A-Z0-9_]+)'/g
-      : /'(HOMING_[A-Z0-9]+_[A-Z0-9_]+)'/g
+      : /(?<!\benv: )'(HOMING_[A-Z0-9]+_[A-Z0-9_]+)'/g
     for (const [, code] of file.code.matchAll(pattern)) codes.set(code!, file.path)
   }
   return codes

@@ -55,7 +55,8 @@ export function readSettingText(setting: SettingDescriptor, text: string): Readi
         : fault(`is not one of ${setting.choices.join(', ')}`)
     case 'text':
     case 'list': {
-      if (text === '') return fault('is empty')
+      if (text === '')
+        return setting.kind === 'text' && setting.default === '' ? value('') : fault('is empty')
       const why = setting.check?.(text)
       return why === undefined ? value(text) : fault(why)
     }
@@ -82,6 +83,7 @@ export function defaultText(setting: SettingDescriptor, machine?: Machine): stri
   if (isComputed(preset)) {
     return machine === undefined ? preset.says : `${preset.of(machine)}, which is ${preset.says}`
   }
+  if (preset === '') return 'empty'
   const text = valueText(setting, preset)
   return preset === 0 && 'zeroMeans' in setting && setting.zeroMeans !== undefined
     ? `${text}, ${setting.zeroMeans}`
