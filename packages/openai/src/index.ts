@@ -1,3 +1,10 @@
+export { type ApiErrorOptions, apiError, errorBody, errorEvent } from './api-error.ts'
+export { EmptyPromptError, InvalidRequestError, MalformedJsonError } from './errors.ts'
+export { type ModelCard, modelsBody } from './models.ts'
+export { HINT_HEADERS, type ReadOptions, ROUTER_MEMBERS, readRequest } from './request.ts'
+export { DEPTH_MAX, MEMBERS_MAX, scanRequest } from './scan.ts'
+export { cutMembers, spliceMember } from './splice.ts'
+export { parseTokenIds } from './token-ids.ts'
 export type {
   ApiError,
   ApiErrorKind,
@@ -8,5 +15,5 @@ export type {
   RequestScan,
   RoutingHints,
   RoutingRequest,
-  Usage,
 } from './types.ts'
+export { type UsageReport, UsageTap } from './usage-tap.ts'

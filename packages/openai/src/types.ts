@@ -4,16 +4,9 @@
  * A body is never parsed into values and written again: that would turn 1.0 into 1, round large
  * integers and reorder integer-like keys. Members are found, cut and spliced as bytes.
  *
- *   scanRequest(bytes): RequestScan                       throws MalformedJsonError      ./scan.ts
- *   cutMembers(bytes, scan, names): Uint8Array                                           ./splice.ts
- *   spliceMember(bytes, scan, name, jsonText): Uint8Array                                ./splice.ts
- *   readRequest(bytes, scan, headers?, options?): RoutingRequest
- *                                                 throws InvalidRequestError, EmptyPromptError  ./request.ts
- *   parseTokenIds(bytes, range, param): Int32Array        throws InvalidRequestError     ./token-ids.ts
- *   apiError(kind, message, options?): ApiError; kindOfCode(code): ApiErrorKind          ./api-error.ts
- *   errorBody(error): Uint8Array; errorEvent(error): Uint8Array                          ./api-error.ts
- *   new UsageTap('sse' | 'json'): push(bytes), end(), usage, …                           ./usage-tap.ts
- *   modelsBody(models): Uint8Array                                                       ./models.ts
+ *   scan.ts       where the top-level members are         splice.ts    cut and insert members
+ *   request.ts    the fields that routing needs           token-ids.ts ids straight from bytes
+ *   api-error.ts  answers with an error                   usage-tap.ts usage, from an answer as it passes
  */
 
 /** Bytes start … end − 1. */
@@ -55,7 +48,7 @@ export interface RoutingHints {
   readonly decodeWorkerId: string | undefined
   readonly dpRank: number | undefined
   readonly prefillDpRank: number | undefined
-  /** Range of nvext.token_data in the body: read it with `parseTokenIds`. */
+  /** Range of nvext.token_data in the body: read it with `parseTokenIds`, which checks the ids. */
   readonly tokenData: ByteRange | undefined
   readonly annotations: readonly string[]
   /** annotations has `query_instance_id`: choose, tell, send nothing, change nothing. */
@@ -67,8 +60,9 @@ export interface RoutingHints {
   readonly strictPriority: number | undefined
   /** agent_hints.osl. */
   readonly expectedOutputTokens: number | undefined
+  /** router_config_override.overlap_score_weight, else agent_hints.kv_overlap_score_weight. */
   readonly overlapWeight: number | undefined
-  /** nvext.router_config_override / top-level router_config_override.router_temperature. */
+  /** router_config_override.router_temperature. */
   readonly temperature: number | undefined
   readonly wantsSpeculativePrefill: boolean
   readonly sessionId: string | undefined
@@ -93,15 +87,8 @@ export interface RoutingRequest {
   readonly prompt: ByteRange | undefined
   readonly messages: ByteRange | undefined
   readonly hints: RoutingHints
-  /** The body has an `nvext` member, to be cut before it goes to an engine. */
+  /** The body has members for the router alone: cut ROUTER_MEMBERS before it goes to an engine. */
   readonly hasNvext: boolean
-}
-
-export interface Usage {
-  readonly promptTokens: number
-  readonly completionTokens: number
-  /** prompt_tokens_details.cached_tokens; undefined when the engine does not tell. */
-  readonly cachedTokens: number | undefined
 }
 
 /** Everything that the router itself may answer with an error for. */

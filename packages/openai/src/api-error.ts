@@ -1,0 +1,82 @@
+/**
+ * Errors as clients of the OpenAI API expect them: one table from the kind of an error to status,
+ * type, code and the headers that steer a client's own retries.
+ *
+ * Client libraries repeat 408, 409, 429 and everything from 500 on unless told otherwise. `x-should-retry: false`
+ * says so where the router has spent its own attempts or the request may have run already: three attempts of a
+ * client times those of the router is how one bad request becomes a storm. 503 comes with `retry-after`.
+ */
+
+import type { ApiError, ApiErrorKind } from './types.ts'
+
+interface KindRow {
+  readonly status: number
+  readonly type: string
+  readonly code: string
+  readonly retry?: 'later' | 'never'
+}
+
+const KINDS: Readonly<Record<ApiErrorKind, KindRow>> = {
+  malformed_json: { status: 400, type: 'BadRequestError', code: 'malformed_json' },
+  invalid_value: { status: 400, type: 'BadRequestError', code: 'invalid_value' },
+  empty_prompt: { status: 400, type: 'BadRequestError', code: 'empty_prompt' },
+  pin_not_allowed: { status: 400, type: 'BadRequestError', code: 'pin_not_allowed' },
+  unauthorized: { status: 401, type: 'AuthenticationError', code: 'unauthorized' },
+  route_not_found: { status: 404, type: 'NotFoundError', code: 'not_found' },
+  model_not_found: { status: 404, type: 'NotFoundError', code: 'model_not_found' },
+  method_not_allowed: { status: 405, type: 'MethodNotAllowedError', code: 'method_not_allowed' },
+  duplicate_request: { status: 409, type: 'ConflictError', code: 'duplicate_request', retry: 'never' },
+  body_too_large: { status: 413, type: 'PayloadTooLargeError', code: 'body_too_large' },
+  overloaded: { status: 503, type: 'ServiceUnavailableError', code: 'overloaded', retry: 'later' },
+  no_worker: { status: 503, type: 'ServiceUnavailableError', code: 'no_worker', retry: 'later' },
+  shutting_down: { status: 503, type: 'ServiceUnavailableError', code: 'shutting_down', retry: 'later' },
+  upstream_failed: { status: 502, type: 'BadGatewayError', code: 'upstream_failed', retry: 'never' },
+  timeout: { status: 504, type: 'GatewayTimeoutError', code: 'timeout', retry: 'never' },
+  internal_error: { status: 500, type: 'InternalServerError', code: 'internal_error', retry: 'never' },
+}
+
+const RETRY_AFTER_SECONDS_DEFAULT = 1
+
+export interface ApiErrorOptions {
+  /** The field that is wrong, as a path: 'nvext.dp_rank'. */
+  readonly param?: string | undefined
+  /** For the kinds that may be repeated later; whole seconds, default 1. */
+  readonly retryAfterSeconds?: number
+  /** Instead of the status of the kind: some fleets answer overload with 429 or 529. */
+  readonly status?: number | undefined
+}
+
+/** The answer for an error of this kind. */
+export function apiError(kind: ApiErrorKind, message: string, options: ApiErrorOptions = {}): ApiError {
+  const { status, type, code, retry } = KINDS[kind]
+  const headers: Record<string, string> = { 'content-type': 'application/json' }
+  if (retry === 'later') {
+    const seconds = options.retryAfterSeconds ?? RETRY_AFTER_SECONDS_DEFAULT
+    headers['retry-after'] = String(Math.max(0, Math.ceil(seconds)))
+  } else if (retry === 'never') {
+    headers['x-should-retry'] = 'false'
+  }
+  return {
+    kind,
+    status: options.status ?? status,
+    message,
+    type,
+    param: options.param ?? null,
+    code,
+    headers,
+  }
+}
+
+/** The body of the answer: `{"error":{"message","type","param","code"}}`. */
+export function errorBody(error: ApiError): Uint8Array {
+  return Buffer.from(errorText(error))
+}
+
+/** The same as a server-sent event, for an answer whose status has been sent: `data: {"error": …}` and an empty line. */
+export function errorEvent(error: ApiError): Uint8Array {
+  return Buffer.from(`data: ${errorText(error)}\n\n`)
+}
+
+function errorText({ message, type, param, code }: ApiError): string {
+  return JSON.stringify({ error: { message, type, param, code } })
+}

@@ -1,0 +1,40 @@
+/** What may be wrong with a request body, as errors that name the value and what would be right. */
+
+import { RouterError } from '@homing/errors'
+
+/** The body is not valid JSON, or not an object: 400. `position` is a byte offset. */
+export class MalformedJsonError extends RouterError {
+  readonly code = 'HOMING_OPENAI_MALFORMED_JSON'
+  readonly position: number
+
+  constructor(position: number, reason: string) {
+    super(`cannot read the request body as JSON: ${reason} at byte ${position}`, { position })
+    this.position = position
+  }
+}
+
+/** A field that routing needs has a value it cannot have: 400. `param` is the path of the field. */
+export class InvalidRequestError extends RouterError {
+  readonly code = 'HOMING_OPENAI_INVALID_REQUEST'
+  readonly param: string
+
+  /** `found`: the value as JSON text, shortened; `expected`: what would be right. */
+  constructor(param: string, found: string, expected: string) {
+    const shown = found.length > VALUE_CHARACTERS_MAX ? `${found.slice(0, VALUE_CHARACTERS_MAX)}…` : found
+    super(`cannot use ${param} ${shown}: use ${expected}`, { param })
+    this.param = param
+  }
+}
+
+/** The prompt or the list of messages is empty: 400. An engine would have nothing to continue. */
+export class EmptyPromptError extends RouterError {
+  readonly code = 'HOMING_OPENAI_EMPTY_PROMPT'
+  readonly param: string
+
+  constructor(param: string) {
+    super(`cannot complete an empty prompt: ${param} has nothing in it`, { param })
+    this.param = param
+  }
+}
+
+const VALUE_CHARACTERS_MAX = 80

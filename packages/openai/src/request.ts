@@ -1,0 +1,335 @@
+/**
+ * The few fields of a request that routing needs, read from a scanned body and its headers.
+ *
+ * Everything else stays bytes: the engine judges it. What is read is checked, and what is wrong is named
+ * with its value and with what would be right. null counts as absent everywhere, as engines have it.
+ *
+ * Headers win over the body. For the cache salt: header, then nvext, then the top level.
+ *
+ * Source: OpenAI's chat completions and completions, and Dynamo's `nvext` extension with its headers.
+ */
+
+import { EmptyPromptError, InvalidRequestError } from './errors.ts'
+import { scanRequest } from './scan.ts'
+import type {
+  ByteRange,
+  Member,
+  PromptShape,
+  RequestHeaders,
+  RequestScan,
+  RoutingHints,
+  RoutingRequest,
+} from './types.ts'
+
+/** Top-level members that are meant for the router and would confuse an engine. */
+export const ROUTER_MEMBERS: readonly string[] = ['nvext', 'router_config_override']
+
+export interface ReadOptions {
+  /** False: nvext and its headers have no effect. Default true. */
+  readonly readsHints?: boolean
+  /** The member that the route cannot do without; absent: InvalidRequestError. Default: none. */
+  readonly requires?: 'messages' | 'prompt'
+}
+
+/**
+ * Reads a scanned body. Throws InvalidRequestError for a value of the wrong kind, and EmptyPromptError for an empty
+ * prompt or list of messages. `headers` have names in lower case.
+ */
+export function readRequest(
+  bytes: Uint8Array,
+  scan: RequestScan,
+  headers: RequestHeaders = {},
+  options: ReadOptions = {},
+): RoutingRequest {
+  const top = new Fields(bytes, scan, '')
+  const readsHints = options.readsHints ?? true
+  const nvext = readsHints ? top.object('nvext') : undefined
+  const messages = top.range('messages')
+  const prompt = top.range('prompt') ?? top.range('token_ids')
+  const promptParam = top.range('prompt') === undefined ? 'token_ids' : 'prompt'
+  if (options.requires === 'messages' && messages === undefined) {
+    throw new InvalidRequestError('messages', '(missing)', 'a list of messages')
+  }
+  if (options.requires === 'prompt' && prompt === undefined && top.range('prompt_embeds') === undefined) {
+    throw new InvalidRequestError('prompt', '(missing)', 'a text, texts, token ids or lists of token ids')
+  }
+  const tenant = readsHints ? headerText(headers, 'x-tenant-id') : undefined
+
+  return {
+    model: top.text('model'),
+    isStream: top.flag('stream') ?? false,
+    choicesCount: top.whole('n', 1, I32_MAX) ?? 1,
+    outputTokensMax: top.whole('max_completion_tokens', 0, U32_MAX) ?? top.whole('max_tokens', 0, U32_MAX),
+    includesUsage: top.object('stream_options')?.flag('include_usage') ?? false,
+    cacheSalt: tenant || nvext?.text('cache_salt') || top.text('cache_salt') || undefined,
+    promptShape: promptShape(bytes, messages, prompt, promptParam),
+    prompt,
+    messages,
+    hints: readHints(top, nvext, readsHints ? headers : {}, readsHints),
+    hasNvext: ROUTER_MEMBERS.some(name => scan.byName.has(name)),
+  }
+}
+
+const I32_MAX = 2 ** 31 - 1
+const U32_MAX = 2 ** 32 - 1
+const U64_MAX = 2n ** 64n - 1n
+
+function promptShape(
+  bytes: Uint8Array,
+  messages: ByteRange | undefined,
+  prompt: ByteRange | undefined,
+  promptParam: string,
+): PromptShape {
+  if (messages !== undefined) {
+    if (bytes[messages.start] !== OPEN_BRACKET) {
+      throw new InvalidRequestError('messages', textOf(bytes, messages), 'a list of messages')
+    }
+    if (firstOf(bytes, messages) === CLOSE_BRACKET) throw new EmptyPromptError('messages')
+    return 'messages'
+  }
+  if (prompt === undefined) return 'none'
+  if (bytes[prompt.start] === QUOTE) {
+    if (prompt.end - prompt.start === 2) throw new EmptyPromptError(promptParam)
+    return 'text'
+  }
+  const expected = 'a text, texts, token ids or lists of token ids'
+  if (bytes[prompt.start] !== OPEN_BRACKET) {
+    throw new InvalidRequestError(promptParam, textOf(bytes, prompt), expected)
+  }
+  const first = firstOf(bytes, prompt)
+  if (first === CLOSE_BRACKET) throw new EmptyPromptError(promptParam)
+  if (first === QUOTE) return 'texts'
+  if (first === OPEN_BRACKET) return 'token-lists'
+  if (first >= 0x30 && first <= 0x39) return 'tokens'
+  throw new InvalidRequestError(promptParam, textOf(bytes, prompt), expected)
+}
+
+const QUOTE = 0x22
+const OPEN_BRACKET = 0x5b
+const CLOSE_BRACKET = 0x5d
+
+/** The first byte in a list that is not white space. */
+function firstOf(bytes: Uint8Array, range: ByteRange): number {
+  let at = range.start + 1
+  while (bytes[at]! <= 0x20) at++
+  return bytes[at]!
+}
+
+/** Names of each header, the preferred one first; what it means is in `readHints`. */
+const HEADERS = {
+  workerId: ['x-dynamo-worker-instance-id', 'x-worker-instance-id'],
+  prefillWorkerId: ['x-dynamo-prefill-instance-id', 'x-prefill-instance-id'],
+  dpRank: ['x-dynamo-dp-rank', 'x-dp-rank', 'x-data-parallel-rank'],
+  prefillDpRank: ['x-dynamo-prefill-dp-rank', 'x-prefill-dp-rank'],
+  priority: ['x-dynamo-request-priority'],
+  strictPriority: ['x-dynamo-request-strict-priority'],
+  policyClass: ['x-dynamo-meta-policy-class'],
+  sessionId: ['x-dynamo-session-id'],
+} as const
+
+/** Names of the headers that `readRequest` reads, in lower case. */
+export const HINT_HEADERS: readonly string[] = [
+  ...Object.values(HEADERS).flat(),
+  'x-tenant-id',
+  'x-request-id',
+]
+
+function readHints(
+  top: Fields,
+  nvext: Fields | undefined,
+  headers: RequestHeaders,
+  readsHints: boolean,
+): RoutingHints {
+  const agent = nvext?.object('agent_hints')
+  const override = readsHints
+    ? (nvext?.object('router_config_override') ?? top.object('router_config_override'))
+    : undefined
+  const annotations = nvext?.texts('annotations') ?? []
+  const workerHeader = headerU64(headers, HEADERS.workerId)
+  const tokenData = nvext?.range('token_data')
+  if (tokenData !== undefined && nvext?.isEmptyList(tokenData) === true) {
+    throw new EmptyPromptError('nvext.token_data')
+  }
+
+  return {
+    workerId: workerHeader ?? nvext?.u64('backend_instance_id'),
+    prefillWorkerId: headerU64(headers, HEADERS.prefillWorkerId) ?? nvext?.u64('prefill_worker_id'),
+    decodeWorkerId: workerHeader ?? nvext?.u64('decode_worker_id'),
+    dpRank: headerWhole(headers, HEADERS.dpRank, 0, U32_MAX) ?? nvext?.whole('dp_rank', 0, U32_MAX),
+    prefillDpRank:
+      headerWhole(headers, HEADERS.prefillDpRank, 0, U32_MAX) ?? nvext?.whole('prefill_dp_rank', 0, U32_MAX),
+    tokenData,
+    annotations,
+    isSelectionOnly: annotations.includes('query_instance_id'),
+    extraFields: nvext?.texts('extra_fields') ?? [],
+    latencySensitivity: agent?.number('latency_sensitivity', -Number.MAX_VALUE),
+    priority:
+      headerWhole(headers, HEADERS.priority, -I32_MAX - 1, I32_MAX) ??
+      agent?.whole('priority', -I32_MAX - 1, I32_MAX),
+    strictPriority:
+      headerWhole(headers, HEADERS.strictPriority, 0, U32_MAX) ?? agent?.whole('strict_priority', 0, U32_MAX),
+    expectedOutputTokens: agent?.whole('osl', 0, U32_MAX),
+    overlapWeight: override?.number('overlap_score_weight', 0) ?? agent?.number('kv_overlap_score_weight', 0),
+    temperature: override?.number('router_temperature', 0),
+    wantsSpeculativePrefill: agent?.flag('speculative_prefill') ?? false,
+    sessionId: firstHeader(headers, HEADERS.sessionId)?.text,
+    requestId: headerText(headers, 'x-request-id'),
+    policyClass: firstHeader(headers, HEADERS.policyClass)?.text,
+  }
+}
+
+/** The members of one object of the body; every reader answers undefined for an absent member and for null. */
+class Fields {
+  readonly #bytes: Uint8Array
+  readonly #byName: ReadonlyMap<string, Member>
+  /** Where byte 0 of the scan is in the body. */
+  readonly #offset: number
+  readonly #path: string
+
+  constructor(bytes: Uint8Array, scan: RequestScan, path: string, offset = 0) {
+    this.#bytes = bytes
+    this.#byName = scan.byName
+    this.#offset = offset
+    this.#path = path
+  }
+
+  /** The value's range in the body. */
+  range(name: string): ByteRange | undefined {
+    const member = this.#byName.get(name)
+    if (member === undefined) return undefined
+    const start = member.value.start + this.#offset
+    // The only value of the body that begins with n is null.
+    return this.#bytes[start] === 0x6e ? undefined : { start, end: member.value.end + this.#offset }
+  }
+
+  object(name: string): Fields | undefined {
+    const range = this.range(name)
+    if (range === undefined) return undefined
+    if (this.#bytes[range.start] !== 0x7b) this.#refuse(name, range, 'an object')
+    const scan = scanRequest(this.#bytes.subarray(range.start, range.end))
+    return new Fields(this.#bytes, scan, `${this.#path}${name}.`, range.start)
+  }
+
+  text(name: string): string | undefined {
+    const range = this.range(name)
+    if (range === undefined) return undefined
+    if (this.#bytes[range.start] !== QUOTE) this.#refuse(name, range, 'a text')
+    return JSON.parse(textOf(this.#bytes, range)) as string
+  }
+
+  texts(name: string): readonly string[] | undefined {
+    const range = this.range(name)
+    if (range === undefined) return undefined
+    const value: unknown = this.#bytes[range.start] === OPEN_BRACKET ? this.#parse(range) : undefined
+    if (!Array.isArray(value) || !value.every(element => typeof element === 'string')) {
+      return this.#refuse(name, range, 'a list of texts')
+    }
+    return value
+  }
+
+  flag(name: string): boolean | undefined {
+    const range = this.range(name)
+    if (range === undefined) return undefined
+    const text = textOf(this.#bytes, range)
+    if (text !== 'true' && text !== 'false') this.#refuse(name, range, 'true or false')
+    return text === 'true'
+  }
+
+  whole(name: string, min: number, max: number): number | undefined {
+    const range = this.range(name)
+    if (range === undefined) return undefined
+    const value = this.#numberAt(range)
+    if (value === undefined || !Number.isInteger(value) || value < min || value > max) {
+      return this.#refuse(name, range, `a whole number from ${min} to ${max}`)
+    }
+    return value
+  }
+
+  number(name: string, min: number): number | undefined {
+    const range = this.range(name)
+    if (range === undefined) return undefined
+    const value = this.#numberAt(range)
+    if (value === undefined || !Number.isFinite(value) || value < min) {
+      return this.#refuse(name, range, min === 0 ? 'a number ≥ 0' : 'a number')
+    }
+    return value
+  }
+
+  /** A u64 as decimal text, since it may not fit a number; given as a number or as text. */
+  u64(name: string): string | undefined {
+    const range = this.range(name)
+    if (range === undefined) return undefined
+    const text = textOf(this.#bytes, range)
+    const digits = text.startsWith('"') ? text.slice(1, -1) : text
+    return tryU64(digits) ?? this.#refuse(name, range, U64_EXPECTED)
+  }
+
+  isEmptyList(range: ByteRange): boolean {
+    return this.#bytes[range.start] === OPEN_BRACKET && firstOf(this.#bytes, range) === CLOSE_BRACKET
+  }
+
+  #numberAt(range: ByteRange): number | undefined {
+    const first = this.#bytes[range.start]!
+    return first === 0x2d || (first >= 0x30 && first <= 0x39) ? Number(textOf(this.#bytes, range)) : undefined
+  }
+
+  #parse(range: ByteRange): unknown {
+    return JSON.parse(textOf(this.#bytes, range))
+  }
+
+  #refuse(name: string, range: ByteRange, expected: string): never {
+    throw new InvalidRequestError(`${this.#path}${name}`, textOf(this.#bytes, range), expected)
+  }
+}
+
+const U64_EXPECTED = 'a whole number from 0 to 18446744073709551615'
+
+function tryU64(digits: string): string | undefined {
+  if (!/^(?:0|[1-9][0-9]{0,19})$/.test(digits)) return undefined
+  return BigInt(digits) <= U64_MAX ? digits : undefined
+}
+
+function headerU64(headers: RequestHeaders, names: readonly string[]): string | undefined {
+  const header = firstHeader(headers, names)
+  if (header === undefined) return undefined
+  const value = tryU64(header.text)
+  if (value === undefined) throw new InvalidRequestError(header.name, header.text, U64_EXPECTED)
+  return value
+}
+
+function headerWhole(
+  headers: RequestHeaders,
+  names: readonly string[],
+  min: number,
+  max: number,
+): number | undefined {
+  const header = firstHeader(headers, names)
+  if (header === undefined) return undefined
+  const value = /^-?[0-9]{1,10}$/.test(header.text) ? Number(header.text) : Number.NaN
+  if (!(value >= min && value <= max)) {
+    throw new InvalidRequestError(header.name, header.text, `a whole number from ${min} to ${max}`)
+  }
+  return value
+}
+
+function firstHeader(
+  headers: RequestHeaders,
+  names: readonly string[],
+): { readonly name: string; readonly text: string } | undefined {
+  for (const name of names) {
+    const text = headerText(headers, name)
+    if (text !== undefined) return { name, text }
+  }
+  return undefined
+}
+
+/** Empty counts as absent; of a repeated header the first value. */
+function headerText(headers: RequestHeaders, name: string): string | undefined {
+  const value = headers[name]
+  const text = (typeof value === 'string' ? value : value?.[0])?.trim()
+  return text === '' ? undefined : text
+}
+
+function textOf(bytes: Uint8Array, { start, end }: ByteRange): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset + start, end - start).toString()
+}
