@@ -12,14 +12,27 @@ import { NaiveIndex, pairs, value } from './naive-index.ts'
 const SLOTS = [0, 1, 30, 31, 32, 33, 63, 64, 95, 129]
 /** Equal low words, equal high words, both ends of the range. */
 const LOCALS = [0n, 2n ** 64n - 1n, 1n, (1n << 32n) | 1n, (2n << 32n) | 1n, 1n << 32n, 1n << 63n, 7n]
-/** How a worker names its blocks: as others do; with a salt of its own; from 7 names for everything. */
-const SCHEMES = ['shared', 'shared', 'salted', 'shared', 'salted', 'tiny'] as const
+/** How a worker names its blocks: as others do; with a salt of its own; anew now and then; from 7 names. */
+const SCHEMES = [
+  'shared',
+  'shared',
+  'salted',
+  'shared',
+  'tiny',
+  'tiny',
+  'varying',
+  'tiny',
+  'salted',
+  'shared',
+] as const
 
 interface Path {
   readonly trunk: number
   readonly branchAt: number
   readonly branch: number
   readonly length: number
+  /** Makes other names of the same blocks, where the scheme is `varying`. */
+  readonly salt: number
 }
 
 type Step =
@@ -45,6 +58,7 @@ const path: fc.Arbitrary<Path> = fc.record({
   branchAt: fc.oneof(fc.nat(40), fc.constantFrom(1, 14, 15, 16, 17, 31, 32, 33)),
   branch: fc.nat(3),
   length: fc.oneof(fc.integer({ min: 1, max: 50 }), fc.constantFrom(1, 15, 16, 17, 32, 33)),
+  salt: fc.nat(2),
 })
 const worker = fc.nat(SLOTS.length - 1)
 const from = fc.oneof({ weight: 2, arbitrary: fc.constant(0) }, fc.nat(40), fc.constantFrom(1, 15, 16, 17))
@@ -84,8 +98,14 @@ function localsOf({ trunk, branchAt, branch, length }: Path): bigint[] {
   )
 }
 
-function enginesOf(locals: readonly bigint[], slot: number, scheme: (typeof SCHEMES)[number]): bigint[] {
+function enginesOf(
+  locals: readonly bigint[],
+  slot: number,
+  scheme: (typeof SCHEMES)[number],
+  salt: number,
+): bigint[] {
   let hash = scheme === 'salted' ? 0x9e37_79b9n * BigInt(slot + 1) : 17n
+  if (scheme === 'varying') hash += BigInt(salt)
   return locals.map(local => {
     hash = BigInt.asUintN(64, (hash ^ local) * 0x5851_f42d_4c95_7f2dn + 0x1405_7b7en)
     hash ^= hash >> 29n
@@ -106,7 +126,7 @@ function apply({ index, naive }: Both, step: Step): void {
     return
   }
   const locals = localsOf(step.path)
-  const engines = enginesOf(locals, slot, SCHEMES[step.worker % SCHEMES.length]!)
+  const engines = enginesOf(locals, slot, SCHEMES[step.worker]!, step.path.salt)
   const first = Math.min(step.from, locals.length - 1)
   if (step.type === 'store') {
     const parent = first === 0 ? undefined : engines[first - 1]!
