@@ -1,0 +1,117 @@
+/**
+ * `pnpm build [--pack FOLDER]`: JavaScript and declarations of every package that is published, in its dist/.
+ *
+ *   packages/x/src/y.ts   →  packages/x/dist/y.js, y.d.ts       (relative imports end in .js)
+ *   package.json          →  `publishConfig` points exports and bin at dist/ in what `pnpm pack` makes
+ *
+ * One compiler run emits all packages into a scratch folder; a package's dist/ is replaced only when the whole
+ * run had no error. Files that are read at run time lie outside of src/ (fixtures/), one level above the code
+ * that reads them both in src/ and in dist/, and are packed as they are.
+ *
+ * With `--pack FOLDER` the packages are packed into FOLDER, one .tgz each, as they would be published.
+ */
+
+import { spawnSync } from 'node:child_process'
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join, relative, resolve } from 'node:path'
+import process from 'node:process'
+import { parseArgs } from 'node:util'
+
+const ROOT = join(import.meta.dirname, '..')
+const SCRATCH = join(ROOT, 'node_modules', '.cache', 'homing-build')
+const LIMIT_MS = 300_000
+
+interface Manifest {
+  readonly name: string
+  readonly private?: boolean
+  readonly exports: Readonly<Record<string, string>>
+  readonly publishConfig?: { readonly exports?: Readonly<Record<string, unknown>> }
+}
+
+const { values } = parseArgs({ options: { pack: { type: 'string' } } })
+process.exitCode = build(values.pack)
+
+function build(packFolder: string | undefined): number {
+  const folders = publicFolders()
+  const faults = folders.flatMap(manifestFaults)
+  if (faults.length > 0) {
+    for (const fault of faults) console.error(fault)
+    return 1
+  }
+
+  rmSync(SCRATCH, { recursive: true, force: true })
+  mkdirSync(SCRATCH, { recursive: true })
+  const startedAt = performance.now()
+  if (!run('tsc', ['-p', writeCompilerOptions(folders)])) return 1
+  for (const folder of folders) {
+    const dist = join(ROOT, folder, 'dist')
+    rmSync(dist, { recursive: true, force: true })
+    cpSync(join(SCRATCH, 'out', folder, 'src'), dist, { recursive: true })
+  }
+  rmSync(SCRATCH, { recursive: true, force: true })
+  console.log(`built ${folders.length} packages in ${((performance.now() - startedAt) / 1000).toFixed(1)} s`)
+  return packFolder === undefined || pack(folders, resolve(packFolder)) ? 0 : 1
+}
+
+function publicFolders(): readonly string[] {
+  return ['packages', 'actors'].flatMap(group =>
+    readdirSync(join(ROOT, group))
+      .map(name => `${group}/${name}`)
+      .filter(folder => existsSync(join(ROOT, folder, 'package.json')))
+      .filter(folder => readManifest(folder).private !== true),
+  )
+}
+
+/** What is published must offer what the workspace offers, built. */
+function manifestFaults(folder: string): readonly string[] {
+  const { exports, publishConfig } = readManifest(folder)
+  return Object.entries(exports).flatMap(([entry, source]) => {
+    const built = source.replace(/^\.\/src\/(.*)\.ts$/, './dist/$1')
+    const wanted = JSON.stringify({ types: `${built}.d.ts`, default: `${built}.js` })
+    const published = JSON.stringify(publishConfig?.exports?.[entry])
+    return published === wanted
+      ? []
+      : [`cannot build ${folder}: publishConfig.exports[${JSON.stringify(entry)}] must be ${wanted}`]
+  })
+}
+
+function writeCompilerOptions(folders: readonly string[]): string {
+  const path = join(SCRATCH, 'tsconfig.json')
+  const options = {
+    extends: relative(SCRATCH, join(ROOT, 'tsconfig.json')),
+    compilerOptions: {
+      noEmit: false,
+      declaration: true,
+      rewriteRelativeImportExtensions: true,
+      rootDir: ROOT,
+      outDir: join(SCRATCH, 'out'),
+      typeRoots: [join(ROOT, 'node_modules', '@types')],
+    },
+    include: folders.map(folder => join(ROOT, folder, 'src')),
+  }
+  writeFileSync(path, JSON.stringify(options))
+  return path
+}
+
+function pack(folders: readonly string[], target: string): boolean {
+  mkdirSync(target, { recursive: true })
+  const filters = folders.flatMap(folder => ['--filter', `./${folder}`])
+  return run('pnpm', [...filters, 'exec', 'pnpm', 'pack', '--pack-destination', target])
+}
+
+function readManifest(folder: string): Manifest {
+  return JSON.parse(readFileSync(join(ROOT, folder, 'package.json'), 'utf8')) as Manifest
+}
+
+function run(command: string, args: readonly string[]): boolean {
+  const local = join(ROOT, 'node_modules', '.bin', command)
+  const { status, error, stdout, stderr } = spawnSync(existsSync(local) ? local : command, args, {
+    cwd: ROOT,
+    timeout: LIMIT_MS,
+    encoding: 'utf8',
+  })
+  if (status === 0) return true
+  console.error(`cannot build: ${command} failed${error === undefined ? '' : `: ${error.message}`}`)
+  console.error(`${stdout}${stderr}`.trimEnd())
+  return false
+}
