@@ -18,7 +18,7 @@ import process from 'node:process'
 import { parseArgs } from 'node:util'
 
 const ROOT = join(import.meta.dirname, '..')
-const SCRATCH = join(ROOT, 'node_modules', '.cache', 'homing-build')
+const SCRATCH = join(ROOT, 'node_modules', '.cache', `homing-build-${process.pid}`)
 const LIMIT_MS = 300_000
 
 interface Manifest {
@@ -47,6 +47,7 @@ function build(packFolder: string | undefined): number {
     const dist = join(ROOT, folder, 'dist')
     rmSync(dist, { recursive: true, force: true })
     cpSync(join(SCRATCH, 'out', folder, 'src'), dist, { recursive: true })
+    rewriteDeclarations(dist)
   }
   rmSync(SCRATCH, { recursive: true, force: true })
   console.log(`built ${folders.length} packages in ${((performance.now() - startedAt) / 1000).toFixed(1)} s`)
@@ -93,10 +94,25 @@ function writeCompilerOptions(folders: readonly string[]): string {
   return path
 }
 
+/** The compiler rewrites imports in JavaScript only; a declaration that imports './x.ts' needs that file. */
+function rewriteDeclarations(dist: string): void {
+  for (const name of readdirSync(dist, { recursive: true, encoding: 'utf8' })) {
+    if (!name.endsWith('.d.ts')) continue
+    const path = join(dist, name)
+    const text = readFileSync(path, 'utf8')
+    writeFileSync(path, text.replace(/(\bfrom |\bimport\()(['"])(\.\.?\/[^'"]+)\.ts\2/g, '$1$2$3.js$2'))
+  }
+}
+
 function pack(folders: readonly string[], target: string): boolean {
   mkdirSync(target, { recursive: true })
   const filters = folders.flatMap(folder => ['--filter', `./${folder}`])
-  return run('pnpm', [...filters, 'exec', 'pnpm', 'pack', '--pack-destination', target])
+  const args = [...filters, '--recursive', 'pack', '--pack-destination', target]
+  // Run by pnpm, its own program is known; run by hand, npx brings one.
+  const pnpm = process.env['npm_execpath']
+  return pnpm?.includes('pnpm')
+    ? run(process.execPath, [pnpm, ...args])
+    : run('npx', ['--yes', 'pnpm@10', ...args])
 }
 
 function readManifest(folder: string): Manifest {

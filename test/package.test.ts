@@ -1,0 +1,184 @@
+/**
+ * What `pnpm build` and `pnpm pack` make is installed into an empty folder and used there: the command, the
+ * library with threads of its own, and the declarations.
+ */
+
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import process from 'node:process'
+import { createInterface } from 'node:readline'
+import t from 'tap'
+
+const ROOT = join(import.meta.dirname, '..')
+const VERSION = (
+  JSON.parse(readFileSync(join(ROOT, 'packages/homing/package.json'), 'utf8')) as { version: string }
+).version
+
+const ADDER = `
+import { defineActor, type Message, type Reply } from '@homing/actor'
+export interface AdderMessage extends Message { readonly type: 'add'; readonly n: number; readonly reply: Reply<string> }
+export const adder = defineActor(import.meta.url, 'adder')<AdderMessage, { readonly start: number }>({
+  setup({ thread }, { start }) {
+    return { add({ n, reply }) { reply(\`\${start + n} on \${thread}\`) } }
+  },
+})
+`
+const PROGRAM = `
+import { createActorSystem } from '@homing/actor'
+import { adder } from './adder.ts'
+const system = await createActorSystem({ logLevel: 'silent', pools: { work: { count: 1 } } })
+const ref = system.spawn(adder, { name: 'adder', args: { start: 40 }, thread: 'work-0' })
+console.log(await ref.ask({ type: 'add', n: 2 }, { timeout: '10s' }))
+await system.shutdown()
+`
+
+interface Outcome {
+  readonly exitCode: number
+  readonly output: string
+}
+
+const tarballs = mkdtempSync(join(tmpdir(), 'homing-tarballs-'))
+const folder = mkdtempSync(join(tmpdir(), 'homing-empty-'))
+t.teardown(() => {
+  for (const path of [tarballs, folder]) rmSync(path, { recursive: true, force: true })
+})
+t.setTimeout(400_000)
+
+const isInstalled = await t
+  .test('every package is built, packed and installed in an empty folder', async t => {
+    const built = await run(process.execPath, [join(ROOT, 'test/build.ts'), '--pack', tarballs], ROOT)
+    t.equal(built.exitCode, 0, built.output)
+    const files = readdirSync(tarballs).map(name => join(tarballs, name))
+    t.ok(files.some(name => name.endsWith(`homing-${VERSION}.tgz`)))
+
+    writeFileSync(join(folder, 'package.json'), JSON.stringify({ private: true, type: 'module' }))
+    const installed = await run(
+      'npm',
+      ['install', '--no-audit', '--no-fund', '--prefer-offline', ...files],
+      folder,
+    )
+    if (/ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH/.test(installed.output)) {
+      t.skip('the npm registry cannot be reached')
+      return
+    }
+    t.equal(installed.exitCode, 0, installed.output)
+  })
+  .then(() => readdirSync(folder).includes('node_modules'))
+
+const skip = isInstalled ? false : 'nothing is installed'
+
+t.test('npx homing --version tells the version', { skip }, async t => {
+  t.strictSame(await run('npx', ['homing', '--version'], folder), { exitCode: 0, output: `${VERSION}\n` })
+})
+
+t.test('an unknown option is one clear line and exit code 2', { skip }, async t => {
+  const { exitCode, output } = await run('npx', ['homing', 'router', '--prot', '1'], folder)
+  t.equal(exitCode, 2)
+  t.match(output, /did you mean --port\?\n$/)
+  t.equal(output.trim().split('\n').length, 1, output)
+})
+
+t.test('npx homing router serves its demo fleet and drains on SIGTERM', { skip }, async t => {
+  const child = spawn(
+    'npx',
+    ['homing', 'router', '--port', '0', '--demo-engines', '1', '--log-level', 'error'],
+    {
+      cwd: folder,
+      env: environment(),
+      stdio: ['ignore', 'pipe', 'pipe'],
+      detached: true,
+    },
+  )
+  t.teardown(() => killGroup(child))
+  const ended = once(child, 'exit')
+  const errors: Buffer[] = []
+  child.stderr.on('data', (bytes: Buffer) => errors.push(bytes))
+  const first = await Promise.race([
+    once(createInterface(child.stdout), 'line').then(([line]) => String(line)),
+    ended.then(() => 'ended before it was ready'),
+  ])
+  const ready = /^router ready on (http:\/\/\S+) \(pid (\d+)\)$/.exec(first)
+  t.ok(ready, `${first}\n${Buffer.concat(errors)}`)
+  if (ready === null) return
+
+  const health = await fetch(`${ready[1]}/health`, { signal: AbortSignal.timeout(10_000) })
+  t.equal(health.status, 200)
+  const models = await fetch(`${ready[1]}/v1/models`, { signal: AbortSignal.timeout(10_000) })
+  const { data } = (await models.json()) as { data: { id: string }[] }
+  const answer = await fetch(`${ready[1]}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({
+      model: data[0]?.id,
+      messages: [{ role: 'user', content: 'hello' }],
+      max_tokens: 2,
+    }),
+    signal: AbortSignal.timeout(20_000),
+  })
+  t.equal(answer.status, 200, await answer.text())
+  t.ok(answer.headers.get('x-homing-worker'))
+
+  process.kill(Number(ready[2]), 'SIGTERM')
+  await ended
+  t.notOk(isAlive(Number(ready[2])), 'the router has ended')
+})
+
+t.test('a program of its own spawns an actor on another thread and asks it', { skip }, async t => {
+  writeFileSync(join(folder, 'adder.ts'), ADDER)
+  writeFileSync(join(folder, 'program.ts'), PROGRAM)
+  t.strictSame(await run(process.execPath, ['program.ts'], folder), { exitCode: 0, output: '42 on work-0\n' })
+})
+
+t.test('the declarations type-check for a user of the packages', { skip }, async t => {
+  const options = [
+    '--strict',
+    '--noEmit',
+    '--module',
+    'nodenext',
+    '--target',
+    'es2024',
+    '--allowImportingTsExtensions',
+  ]
+  // Node's types are looked up where we have them; our own declarations are checked too (no skipLibCheck).
+  options.push('--types', 'node', '--typeRoots', join(ROOT, 'node_modules/@types'), '--erasableSyntaxOnly')
+  const tsc = join(ROOT, 'node_modules/.bin/tsc')
+  t.strictSame(await run(tsc, [...options, 'program.ts'], folder), { exitCode: 0, output: '' })
+})
+
+function run(command: string, args: readonly string[], cwd: string): Promise<Outcome> {
+  return new Promise(resolve => {
+    execFile(command, args, { cwd, env: environment(), timeout: 300_000 }, (error, stdout, stderr) => {
+      const exitCode = error === null ? 0 : typeof error.code === 'number' ? error.code : 1
+      resolve({ exitCode, output: stdout + stderr })
+    })
+  })
+}
+
+/** Without what pnpm set for its own scripts: npm would read it as its configuration and warn. */
+function environment(): NodeJS.ProcessEnv {
+  const env: NodeJS.ProcessEnv = {}
+  for (const [name, value] of Object.entries(process.env)) {
+    if (!/^(npm_(config|package|lifecycle)|pnpm_|NODE_OPTIONS|NODE_PATH)/i.test(name)) env[name] = value
+  }
+  return { ...env, npm_config_update_notifier: 'false' }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch {
+    return false
+  }
+}
+
+function killGroup(child: ChildProcess): void {
+  try {
+    if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL')
+  } catch {
+    // It has ended by itself.
+  }
+}
