@@ -1,6 +1,7 @@
 /** What may be wrong with a request body, as errors that name the value and what would be right. */
 
 import { RouterError } from '@homing/errors'
+import type { ByteRange } from './types.ts'
 
 /** The body is not valid JSON, or not an object: 400. `position` is a byte offset. */
 export class MalformedJsonError extends RouterError {
@@ -38,3 +39,9 @@ export class EmptyPromptError extends RouterError {
 }
 
 const VALUE_CHARACTERS_MAX = 80
+
+/** The beginning of a value, as much as an error shows of it. */
+export function excerpt(bytes: Uint8Array, { start, end }: ByteRange): string {
+  const shownEnd = Math.min(end, start + 4 * (VALUE_CHARACTERS_MAX + 1))
+  return Buffer.from(bytes.buffer, bytes.byteOffset + start, shownEnd - start).toString()
+}

@@ -9,7 +9,7 @@
  * Source: OpenAI's chat completions and completions, and Dynamo's `nvext` extension with its headers.
  */
 
-import { EmptyPromptError, InvalidRequestError } from './errors.ts'
+import { EmptyPromptError, excerpt, InvalidRequestError } from './errors.ts'
 import { scanRequest } from './scan.ts'
 import type {
   ByteRange,
@@ -82,7 +82,7 @@ function promptShape(
 ): PromptShape {
   if (messages !== undefined) {
     if (bytes[messages.start] !== OPEN_BRACKET) {
-      throw new InvalidRequestError('messages', textOf(bytes, messages), 'a list of messages')
+      throw new InvalidRequestError('messages', excerpt(bytes, messages), 'a list of messages')
     }
     if (firstOf(bytes, messages) === CLOSE_BRACKET) throw new EmptyPromptError('messages')
     return 'messages'
@@ -94,14 +94,14 @@ function promptShape(
   }
   const expected = 'a text, texts, token ids or lists of token ids'
   if (bytes[prompt.start] !== OPEN_BRACKET) {
-    throw new InvalidRequestError(promptParam, textOf(bytes, prompt), expected)
+    throw new InvalidRequestError(promptParam, excerpt(bytes, prompt), expected)
   }
   const first = firstOf(bytes, prompt)
   if (first === CLOSE_BRACKET) throw new EmptyPromptError(promptParam)
   if (first === QUOTE) return 'texts'
   if (first === OPEN_BRACKET) return 'token-lists'
   if (first >= 0x30 && first <= 0x39) return 'tokens'
-  throw new InvalidRequestError(promptParam, textOf(bytes, prompt), expected)
+  throw new InvalidRequestError(promptParam, excerpt(bytes, prompt), expected)
 }
 
 const QUOTE = 0x22
@@ -278,7 +278,7 @@ class Fields {
   }
 
   #refuse(name: string, range: ByteRange, expected: string): never {
-    throw new InvalidRequestError(`${this.#path}${name}`, textOf(this.#bytes, range), expected)
+    throw new InvalidRequestError(`${this.#path}${name}`, excerpt(this.#bytes, range), expected)
   }
 }
 

@@ -1,6 +1,6 @@
 /** Token ids straight from JSON bytes: a prompt of 100,000 ids becomes no 100,000 numbers on the way. */
 
-import { InvalidRequestError } from './errors.ts'
+import { excerpt, InvalidRequestError } from './errors.ts'
 import type { ByteRange } from './types.ts'
 
 const ID_MAX = 0xffff_ffff
@@ -13,7 +13,7 @@ const EXPECTED = `token ids, whole numbers from 0 to ${ID_MAX}, in an array`
  */
 export function parseTokenIds(bytes: Uint8Array, range: ByteRange, param: string): Int32Array {
   const { start, end } = range
-  if (bytes[start] !== 0x5b) throw new InvalidRequestError(param, textOf(bytes, start, end), EXPECTED)
+  if (bytes[start] !== 0x5b) throw new InvalidRequestError(param, excerpt(bytes, range), EXPECTED)
   // At least one digit and a comma each.
   const ids = new Int32Array(((end - start) >> 1) + 1)
   let count = 0
@@ -33,14 +33,10 @@ export function parseTokenIds(bytes: Uint8Array, range: ByteRange, param: string
     const next = bytes[at]!
     const hasEnded = next === 0x2c || next === 0x5d || next <= 0x20
     if (at === elementStart || !hasEnded || id > ID_MAX) {
-      const element = textOf(bytes, elementStart, Math.min(end, elementStart + 100)).split(/[,\]\s]/, 1)[0]!
+      const element = excerpt(bytes, { start: elementStart, end }).split(/[,\]\s]/, 1)[0]!
       throw new InvalidRequestError(`${param}[${count}]`, element, EXPECTED)
     }
     ids[count++] = id | 0
   }
   return ids.slice(0, count)
-}
-
-function textOf(bytes: Uint8Array, start: number, end: number): string {
-  return Buffer.from(bytes.buffer, bytes.byteOffset + start, end - start).toString()
 }

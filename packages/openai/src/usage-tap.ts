@@ -150,20 +150,32 @@ class EventLines {
     }
   }
 
+  /** Bytes that may still become [DONE] are withheld from the members until that is decided. */
   #payload(bytes: Uint8Array, from: number, to: number): void {
-    for (let at = from; at < to && this.#doneMatched >= 0; at++) {
-      if (bytes[at] !== DONE[this.#doneMatched]) this.#doneMatched = -1
-      else if (++this.#doneMatched === DONE.length) {
+    let at = from
+    while (at < to && this.#doneMatched >= 0) {
+      if (bytes[at] !== DONE[this.#doneMatched]) {
+        this.#releaseWithheld()
+        break
+      }
+      at++
+      if (++this.#doneMatched === DONE.length) {
         this.isDone = true
         this.#hasData = false
         this.#state = 'ignored'
         return
       }
     }
-    this.#members.push(bytes, from, to)
+    this.#members.push(bytes, at, to)
+  }
+
+  #releaseWithheld(): void {
+    this.#members.push(DONE, 0, this.#doneMatched)
+    this.#doneMatched = -1
   }
 
   #endLine(): void {
+    if (this.#state === 'payload' && this.#doneMatched > 0) this.#releaseWithheld()
     if (this.#isEmptyLine) {
       if (this.#hasData) this.eventsCount++
       this.#hasData = false

@@ -1,0 +1,182 @@
+import assert from 'node:assert/strict'
+import fc from 'fast-check'
+import t from 'tap'
+import { UsageTap } from '../src/index.ts'
+
+function tapAll(form: 'sse' | 'json', text: string, cuts: readonly number[] = []) {
+  const bytes = Buffer.from(text)
+  const tap = new UsageTap(form)
+  const places = [0, ...cuts.map(cut => cut % (bytes.length + 1)).sort((a, b) => a - b), bytes.length]
+  for (let i = 1; i < places.length; i++) tap.push(bytes.subarray(places[i - 1], places[i]))
+  return tap.finish()
+}
+
+const nothing = {
+  promptTokens: undefined,
+  completionTokens: undefined,
+  cachedTokens: undefined,
+  sawError: false,
+  isDone: false,
+  eventsCount: 0,
+}
+
+const chunk = (rest: string) => `data: {"id":"chatcmpl-1","object":"chat.completion.chunk",${rest}}\n\n`
+const streamed =
+  chunk('"choices":[{"index":0,"delta":{"role":"assistant","content":""}}],"usage":null') +
+  chunk('"choices":[{"index":0,"delta":{"content":"Hé"}}]') +
+  chunk('"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]') +
+  chunk(
+    '"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":0}}',
+  ) +
+  'data: [DONE]\n\n'
+const failed =
+  chunk('"choices":[{"index":0,"delta":{"content":"H"}}]') +
+  'data: {"error":{"message":"…","type":"InternalServerError","code":500}}\n\ndata: [DONE]\n\n'
+
+t.test('finds usage and the end of a stream', async t => {
+  t.strictSame(tapAll('sse', streamed), {
+    promptTokens: 9,
+    completionTokens: 1,
+    cachedTokens: 0,
+    sawError: false,
+    isDone: true,
+    eventsCount: 4,
+  })
+})
+
+t.test('sees an error inside a stream', async t => {
+  t.strictSame(tapAll('sse', failed), { ...nothing, sawError: true, isDone: true, eventsCount: 2 })
+  t.equal(tapAll('sse', 'data: {"object":"error","message":"flat"}\n\n').sawError, true)
+  t.equal(tapAll('sse', 'data: {"error":null,"object":"x"}\n\n').sawError, false)
+})
+
+t.test('a split inside a character and inside an empty line changes nothing', async t => {
+  const bytes = Buffer.from(streamed)
+  const inCharacter = bytes.indexOf('é') + 1
+  const inEmptyLine = bytes.indexOf('\n\n') + 1
+  t.strictSame(tapAll('sse', streamed, [inCharacter, inEmptyLine]), tapAll('sse', streamed))
+})
+
+t.test('the last usage counts, and usage inside other objects or in text does not', async t => {
+  const text =
+    chunk(
+      '"choices":[{"usage":{"prompt_tokens":1},"delta":{"content":"\\"usage\\":{\\"prompt_tokens\\":2}"}}]',
+    ) +
+    chunk('"usage":{"prompt_tokens":3,"completion_tokens":4}') +
+    chunk(
+      '"usage": { "prompt_tokens" : 5, "completion_tokens":6,"prompt_tokens_details":null } ,"choices":[]',
+    )
+  t.match(tapAll('sse', text), {
+    promptTokens: 5,
+    completionTokens: 6,
+    cachedTokens: undefined,
+    isDone: false,
+  })
+})
+
+t.test('comments, other fields, CR LF, CR and data over several lines are event streams too', async t => {
+  const text =
+    ': ping\r\nevent: x\r\ndata:{"a":1,\r\ndata: "usage":{"prompt_tokens":7}}\r\n\r\n' +
+    'data: {"usage":{"completion_tokens":8,"prompt_tokens":7}}\r\rid: 3\rdata: [DONE]\r\r'
+  t.match(tapAll('sse', text), { promptTokens: 7, completionTokens: 8, isDone: true, eventsCount: 2 })
+})
+
+t.test('a JSON body is read wherever its usage stands', async t => {
+  const body = `{"id":"x","choices":[{"text":"${'a}"'.replaceAll('"', '\\"').repeat(5000)}"}],"usage":{"prompt_tokens":9,
+    "completion_tokens":1,"prompt_tokens_details":{"cached_tokens":8}},"prompt_logprobs":[${'null,'.repeat(20_000)}null]}`
+  t.strictSame(tapAll('json', body, [7, 5000, 20_000]), {
+    ...nothing,
+    promptTokens: 9,
+    completionTokens: 1,
+    cachedTokens: 8,
+  })
+  t.equal(tapAll('json', '{"error":{"message":"x"}}').sawError, true)
+})
+
+t.test('what is not JSON, or too long to be usage, teaches nothing and does not throw', async t => {
+  t.strictSame(tapAll('json', '<html>}}{"usage":'), nothing)
+  t.strictSame(tapAll('json', `{"usage":{"x":"${'a'.repeat(5000)}","prompt_tokens":1}}`), nothing)
+  t.strictSame(tapAll('json', '{"usage":{"prompt_tokens":-1,"completion_tokens":"2"}}'), nothing)
+  t.strictSame(tapAll('sse', ''), nothing)
+})
+
+t.test('hasBytes turns true with the first byte', async t => {
+  const tap = new UsageTap('sse')
+  tap.push(new Uint8Array(0))
+  t.equal(tap.hasBytes, false)
+  tap.push(Buffer.from(':'))
+  t.equal(tap.hasBytes, true)
+})
+
+const line = fc.constantFrom(
+  ...streamed.trim().split('\n\n'),
+  ...failed.trim().split('\n\n'),
+  ': comment',
+  'event: x',
+  'data',
+  'data:',
+  'data: [DON',
+  'datax: {"error":1}',
+  'data: {"usage":{"prompt_tokens":3',
+  'data: ,"completion_tokens":4}}',
+  'data: {"us\\"age":{"prompt_tokens":1},"é":"\\\\","usage":{"prompt_tokens":1}}',
+)
+const stream = fc
+  .array(fc.tuple(line, fc.constantFrom('\n', '\r\n', '\r', '\n\n', '\r\n\r\n')), { maxLength: 8 })
+  .map(lines => lines.flat().join(''))
+
+/** The definition: whole text, split into lines and events, JSON.parse. */
+function naive(text: string) {
+  let report: Record<string, unknown> = { ...nothing }
+  let data: string[] = []
+  for (const line of `${text}\n`.split(/\r\n|\n|\r/)) {
+    if (line.startsWith('data:')) data.push(line.slice(5).replace(/^ /, ''))
+    if (line !== '' || data.length === 0) continue
+    const payload = data.join('\n')
+    data = []
+    if (payload.startsWith('[DONE]')) {
+      report = { ...report, isDone: true }
+      continue
+    }
+    report = { ...report, eventsCount: Number(report['eventsCount']) + 1 }
+    let value: Record<string, unknown>
+    try {
+      value = JSON.parse(payload) as Record<string, unknown>
+    } catch {
+      continue
+    }
+    if (value['error'] !== undefined) report = { ...report, sawError: true }
+    const usage = value['usage'] as Record<string, unknown> | null | undefined
+    if (usage == null) continue
+    const details = usage['prompt_tokens_details'] as Record<string, unknown> | undefined
+    report = {
+      ...report,
+      promptTokens: usage['prompt_tokens'],
+      completionTokens: usage['completion_tokens'],
+      cachedTokens: details?.['cached_tokens'],
+    }
+  }
+  return report
+}
+
+t.test('any chunking of any stream gives the same answer', async t => {
+  const agree = fc.property(stream, fc.array(fc.nat(), { maxLength: 30 }), (text, cuts) => {
+    assert.deepEqual(tapAll('sse', text, cuts), tapAll('sse', text))
+    const bytes = [...Buffer.from(text).keys()]
+    assert.deepEqual(tapAll('sse', text, bytes), tapAll('sse', text), 'byte by byte')
+  })
+  t.doesNotThrow(() => fc.assert(agree, { numRuns: 500 }))
+})
+
+t.test('agrees with splitting and parsing the whole text, where every event is whole JSON', async t => {
+  const whole = fc
+    .array(
+      fc.tuple(
+        fc.constantFrom(...streamed.trim().split('\n\n'), ...failed.trim().split('\n\n'), ': c', 'event: x'),
+        fc.constantFrom('\n\n', '\r\n\r\n', '\r\r'),
+      ),
+    )
+    .map(events => events.flat().join(''))
+  const agree = fc.property(whole, text => assert.deepEqual(tapAll('sse', text), naive(text)))
+  t.doesNotThrow(() => fc.assert(agree))
+})
