@@ -68,10 +68,8 @@ export class UsageTap {
   }
 
   #member(name: WatchedName, text: string): void {
-    if (name === 'error') {
-      if (text !== 'null') this.#sawError = true
-    } else if (name === 'object') {
-      if (text === '"error"') this.#sawError = true
+    if (name !== 'usage') {
+      this.#sawError = true
     } else {
       const usage = tryObject(text)
       if (usage === undefined) return
@@ -195,24 +193,35 @@ function lineEnd(bytes: Uint8Array, from: number): number {
 
 type WatchedName = 'usage' | 'error' | 'object'
 const WATCHED: readonly WatchedName[] = ['usage', 'error', 'object']
-const NAME_BYTES_MAX = 8
-/** A usage object has some 300 bytes; a longer one is not read. */
+const WATCHED_BYTES = WATCHED.map(name => Buffer.from(name))
+/** A usage object has some 300 bytes; of a longer value only the beginning is seen. */
 const CAPTURE_BYTES_MAX = 4096
+/** The value of `object` in an error that is not wrapped. */
+const FLAT_ERROR = Buffer.from('"error"')
 
-type MemberState = 'name-expected' | 'name' | 'colon-expected' | 'value' | 'not-an-object'
+/** States of a MemberTap at depth 1; below that depth nothing is looked at but quotes and brackets. */
+const NO_OBJECT = 0
+const NAME_EXPECTED = 1
+const NAME = 2
+const COLON_EXPECTED = 3
+const VALUE = 4
+const WATCHED_VALUE = 5
 
-/** Hands out the values of watched top-level members of a JSON object, as text. */
+/**
+ * Finds the watched top-level members of a JSON object: `usage` with its text, and `error` and
+ * `"object": "error"`, each unless it is null.
+ */
 class MemberTap {
   readonly #found: (name: WatchedName, text: string) => void
   #depth = 0
-  #state: MemberState = 'not-an-object'
+  #state = NO_OBJECT
   #isInString = false
   #isEscaped = false
-  /** What is captured now: nothing, the name of a member, or the value of a watched one. */
-  #capturing: 'nothing' | 'name' | WatchedName = 'nothing'
+  /** Index in WATCHED of the member under way; −1: not watched. */
+  #watched = -1
+  /** What earlier chunks held of the name or watched value under way. */
   readonly #captured = Buffer.alloc(CAPTURE_BYTES_MAX)
   #capturedBytes = 0
-  #watched: WatchedName | undefined
 
   constructor(found: (name: WatchedName, text: string) => void) {
     this.#found = found
@@ -221,110 +230,114 @@ class MemberTap {
   /** Forgets the object that is under way. */
   reset(): void {
     this.#depth = 0
-    this.#state = 'not-an-object'
+    this.#state = NO_OBJECT
     this.#isInString = false
     this.#isEscaped = false
-    this.#capturing = 'nothing'
-  }
-
-  push(bytes: Uint8Array, from: number, to: number): void {
-    // What is captured of this chunk is bytes[captureFrom … at − 1], copied when the capture or the chunk ends.
-    let captureFrom = from
-    let at = from
-    while (at < to) {
-      if (this.#isInString) {
-        if (this.#isEscaped) {
-          this.#isEscaped = false
-          at++
-          continue
-        }
-        while (at < to && bytes[at] !== 0x22 && bytes[at] !== 0x5c) at++
-        if (at === to) break
-        if (bytes[at] === 0x5c) {
-          this.#isEscaped = true
-        } else {
-          this.#isInString = false
-          if (this.#state === 'name') this.#endName(bytes, captureFrom, at)
-        }
-        at++
-        continue
-      }
-      switch (bytes[at]) {
-        case 0x22: // "
-          this.#isInString = true
-          if (this.#depth === 1 && this.#state === 'name-expected') {
-            this.#state = 'name'
-            this.#beginCapture('name')
-            captureFrom = at + 1
-          }
-          break
-        case 0x7b: // {
-        case 0x5b: // [
-          this.#depth++
-          if (this.#depth === 1) this.#state = bytes[at] === 0x7b ? 'name-expected' : 'not-an-object'
-          break
-        case 0x7d: // }
-        case 0x5d: // ]
-          if (this.#depth === 1) {
-            this.#endValue(bytes, captureFrom, at)
-            this.#state = 'not-an-object'
-          }
-          if (this.#depth > 0) this.#depth--
-          break
-        case 0x2c: // ,
-          if (this.#depth === 1 && this.#state !== 'not-an-object') {
-            this.#endValue(bytes, captureFrom, at)
-            this.#state = 'name-expected'
-          }
-          break
-        case 0x3a: // :
-          if (this.#depth === 1 && this.#state === 'colon-expected') {
-            this.#state = 'value'
-            if (this.#watched !== undefined) {
-              this.#beginCapture(this.#watched)
-              captureFrom = at + 1
-            }
-          }
-          break
-      }
-      at++
-    }
-    if (this.#capturing !== 'nothing') this.#capture(bytes, captureFrom, to)
-  }
-
-  #beginCapture(what: 'name' | WatchedName): void {
-    this.#capturing = what
     this.#capturedBytes = 0
   }
 
-  /** Bytes past the bound are counted, not kept. */
-  #capture(bytes: Uint8Array, from: number, to: number): void {
-    const room = CAPTURE_BYTES_MAX - this.#capturedBytes
-    if (room > 0) this.#captured.set(bytes.subarray(from, Math.min(to, from + room)), this.#capturedBytes)
-    this.#capturedBytes += to - from
+  push(bytes: Uint8Array, from: number, to: number): void {
+    let depth = this.#depth
+    let state = this.#state
+    let isInString = this.#isInString
+    let isEscaped = this.#isEscaped
+    // The part of the name or watched value under way that this chunk has begins here.
+    let begin = from
+    for (let at = from; at < to; at++) {
+      const byte = bytes[at]!
+      if (isInString) {
+        if (isEscaped) isEscaped = false
+        else if (byte === 0x5c) isEscaped = true
+        else if (byte === 0x22) {
+          isInString = false
+          if (state === NAME && depth === 1) {
+            this.#watched = this.#endName(bytes, begin, at)
+            state = COLON_EXPECTED
+          }
+        }
+        continue
+      }
+      if (byte === 0x22) {
+        isInString = true
+        if (state === NAME_EXPECTED && depth === 1) {
+          state = NAME
+          begin = at + 1
+        }
+      } else if (byte === 0x7b || byte === 0x5b) {
+        depth++
+        if (depth === 1) state = byte === 0x7b ? NAME_EXPECTED : NO_OBJECT
+      } else if (byte === 0x7d || byte === 0x5d) {
+        if (depth === 1) {
+          if (state === WATCHED_VALUE) this.#endValue(bytes, begin, at)
+          state = NO_OBJECT
+        }
+        if (depth > 0) depth--
+      } else if (depth !== 1) {
+        // Commas and colons count in the object itself only.
+      } else if (byte === 0x2c) {
+        if (state === WATCHED_VALUE) this.#endValue(bytes, begin, at)
+        if (state !== NO_OBJECT) state = NAME_EXPECTED
+      } else if (byte === 0x3a && state === COLON_EXPECTED) {
+        state = this.#watched < 0 ? VALUE : WATCHED_VALUE
+        begin = at + 1
+      }
+    }
+    if (state === NAME || state === WATCHED_VALUE) this.#capture(bytes, begin, to)
+    this.#depth = depth
+    this.#state = state
+    this.#isInString = isInString
+    this.#isEscaped = isEscaped
   }
 
-  #endName(bytes: Uint8Array, from: number, to: number): void {
+  /** Bytes past the bound are dropped: what is longer is no name and no value that is looked for. */
+  #capture(bytes: Uint8Array, from: number, to: number): void {
+    const count = Math.min(to - from, CAPTURE_BYTES_MAX - this.#capturedBytes)
+    this.#captured.set(bytes.subarray(from, from + count), this.#capturedBytes)
+    this.#capturedBytes += count
+  }
+
+  /** Index in WATCHED of the name, −1 when it is not there. */
+  #endName(bytes: Uint8Array, from: number, to: number): number {
+    if (this.#capturedBytes === 0) return watchedIndex(bytes, from, to)
     this.#capture(bytes, from, to)
-    this.#capturing = 'nothing'
-    this.#state = 'colon-expected'
-    this.#watched = undefined
-    if (this.#capturedBytes > NAME_BYTES_MAX) return
-    const name = this.#captured.toString('latin1', 0, this.#capturedBytes)
-    this.#watched = WATCHED.find(watched => watched === name)
+    const index = watchedIndex(this.#captured, 0, this.#capturedBytes)
+    this.#capturedBytes = 0
+    return index
   }
 
   #endValue(bytes: Uint8Array, from: number, to: number): void {
-    const name = this.#capturing
-    if (name === 'nothing' || name === 'name') return
-    this.#capture(bytes, from, to)
-    this.#capturing = 'nothing'
-    const text = this.#captured.toString('utf8', 0, Math.min(this.#capturedBytes, CAPTURE_BYTES_MAX))
-    this.#found(name, text.trim())
+    const name = WATCHED[this.#watched]!
+    let [source, start, end] = [bytes, from, to]
+    if (this.#capturedBytes > 0) {
+      this.#capture(bytes, from, to)
+      ;[source, start, end] = [this.#captured, 0, this.#capturedBytes]
+      this.#capturedBytes = 0
+    }
+    // The same bound whether the value came in one chunk or in several.
+    end = Math.min(end, start + CAPTURE_BYTES_MAX)
+    while (start < end && source[start]! <= 0x20) start++
+    // null is the value of `usage` in all chunks but the last, and no error.
+    if (start === end || source[start] === 0x6e) return
+    if (name === 'object' && !startsWith(source, start, FLAT_ERROR)) return
+    const bytesOfUsage = name === 'usage' ? end - start : 0
+    this.#found(name, Buffer.from(source.buffer, source.byteOffset + start, bytesOfUsage).toString())
   }
 }
 
-/** Undefined for null, and for a text that was cut or never was JSON: then there is no usage to report. */
+function startsWith(bytes: Uint8Array, at: number, word: Uint8Array): boolean {
+  for (let i = 0; i < word.length; i++) if (bytes[at + i] !== word[i]) return false
+  return true
+}
+
+function watchedIndex(bytes: Uint8Array, from: number, to: number): number {
+  for (let index = 0; index < WATCHED_BYTES.length; index++) {
+    const name = WATCHED_BYTES[index]!
+    if (name.length === to - from && startsWith(bytes, from, name)) return index
+  }
+  return -1
+}
+
+/** Undefined for a text that was cut or never was JSON: then there is no usage to report. */
 function tryObject(text: string): Readonly<Record<string, unknown>> | undefined {
   if (!text.startsWith('{')) return undefined
   try {

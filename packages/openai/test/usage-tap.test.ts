@@ -100,6 +100,14 @@ t.test('what is not JSON, or too long to be usage, teaches nothing and does not 
   t.strictSame(tapAll('sse', ''), nothing)
 })
 
+t.test('the bound on a value is the same in one chunk and in many', async t => {
+  for (const spaces of [4000, 4050, 4070, 4095, 4096, 4097, 9000]) {
+    const text = `{"error":${' '.repeat(spaces)}7,"usage":${' '.repeat(spaces)}{"prompt_tokens":5},"object":"x"}`
+    const cuts = Array.from({ length: text.length }, (_, i) => i)
+    t.strictSame(tapAll('json', text, cuts), tapAll('json', text), `${spaces}`)
+  }
+})
+
 t.test('hasBytes turns true with the first byte', async t => {
   const tap = new UsageTap('sse')
   tap.push(new Uint8Array(0))
