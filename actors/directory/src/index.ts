@@ -1,3 +1,6 @@
+export type { SourceStatus, Trust } from '@homing/listener'
+export { type DirectoryArgs, directory } from './directory.ts'
+export { InvalidWorkerError, NoWorkerSlotError } from './errors.ts'
 export type {
   DirectoryMessage,
   EngineFamily,
@@ -8,11 +11,10 @@ export type {
   ModelCard,
   ProbeOutcome,
   Sourced,
-  Trust,
   ValueSource,
   WorkerKeyRecord,
   WorkerRecord,
   WorkerSpec,
   WorkerState,
 } from './messages.ts'
-export type { SourceStatus } from './source-status.ts'
+export { parseWorkerSpec } from './worker-spec.ts'

@@ -6,7 +6,8 @@
  */
 
 import type { ActorRef, Reply } from '@homing/actor'
-import type { SourceStatus } from './source-status.ts'
+import type { ShardResetMessage } from '@homing/indexer'
+import type { SourceMessage, SourceStatus, Trust } from '@homing/listener'
 
 /** Where a value comes from: read from the worker, given by the operator, learned from traffic, assumed. */
 export type ValueSource = 'probed' | 'given' | 'learned' | 'default'
@@ -15,13 +16,6 @@ export interface Sourced<T> {
   readonly value: T
   readonly source: ValueSource
 }
-
-/**
- * How far the index may be believed about a worker key. `exact`: every block it says is held, is held,
- * and none is missing. `partial`: what it says is held, but older blocks may be missing. `approximate`:
- * guessed from routing history. `none`: nothing is known; served by load alone.
- */
-export type Trust = 'exact' | 'partial' | 'approximate' | 'none'
 
 export type EngineFamily = 'vllm' | 'sglang' | 'trtllm' | 'homing' | 'unknown'
 
@@ -111,21 +105,34 @@ export type DirectoryMessage =
   /** From the dispatcher: the worker could not be reached. It is down until a probe succeeds. */
   | { readonly type: 'suspect'; readonly workerId: string; readonly reason: string }
   /** From a listener: the trust of its key changed, or it learned the block size. */
-  | {
-      readonly type: 'source'
-      readonly workerSlot: number
-      readonly trust: Trust
-      readonly reason: string
-      readonly blockSizeTokens: number | undefined
-    }
+  | SourceMessage
   /** From an indexer that restarted with an empty shard: every listener of it resyncs. */
-  | { readonly type: 'shardReset'; readonly shard: number }
+  | ShardResetMessage
   /** The fleet, with what each listener says of its source (undefined: it did not answer in time). */
   | { readonly type: 'describe'; readonly reply: Reply<FleetReport> }
   /** Resolves when every worker given has been probed once, up or down. */
   | { readonly type: 'whenProbed'; readonly reply: Reply<Fleet> }
-  | { readonly type: 'tick' }
-  | { readonly type: 'probed'; readonly workerId: string; readonly outcome: ProbeOutcome }
+  // From itself.
+  | { readonly type: 'observeIndexers' }
+  | { readonly type: 'probeDue'; readonly workerId: string; readonly turn: number }
+  | {
+      readonly type: 'probed'
+      readonly workerId: string
+      readonly turn: number
+      readonly outcome: ProbeOutcome
+    }
+  | {
+      readonly type: 'healthChecked'
+      readonly workerId: string
+      readonly turn: number
+      /** Undefined: it is healthy. */
+      readonly fault: string | undefined
+    }
+  | { readonly type: 'publish' }
+  | { readonly type: 'announce'; readonly workerId: string }
+  | { readonly type: 'listenerDue'; readonly key: string }
+  /** The indexer has forgotten the slot of this key (true), or did not answer (false). */
+  | { readonly type: 'released'; readonly key: string; readonly isReleased: boolean }
 
 export interface FleetReport {
   readonly fleet: Fleet

@@ -1,1 +1,12 @@
-export type { IndexedBlock, IndexerMessage, ResyncMessage, ShardStatus } from './messages.ts'
+export { type IndexerArgs, indexer } from './indexer.ts'
+export type {
+  EventSourceMessage,
+  IndexedBlock,
+  IndexerMessage,
+  LearnedMessage,
+  ResyncCause,
+  ResyncMessage,
+  ShardResetMessage,
+  ShardStatus,
+  SkipReason,
+} from './messages.ts'

@@ -1,10 +1,38 @@
+/** What an indexer is told, and what it tells the sources of its events. */
+
 import type { ActorRef, Message, Reply } from '@homing/actor'
 import type { KvEvent } from '@homing/protocol'
 
-/** Told to whoever sent a batch that could not be applied: its source must be rebuilt. */
+/**
+ * `lost`: what was applied is gone or wrong. `orphans`: too many blocks wait for a parent that is unknown,
+ * which is normal where the history does not begin at its beginning.
+ */
+export type ResyncCause = 'lost' | 'orphans'
+
+/** Told to whoever sent events that could not be applied: its source must be rebuilt. */
 export interface ResyncMessage extends Message {
   readonly type: 'resync'
+  readonly cause: ResyncCause
   readonly reason: string
+}
+
+/** Told to a source: the size of the blocks that its engine stores, when it is another than assumed. */
+export interface LearnedMessage extends Message {
+  readonly type: 'learned'
+  readonly blockSizeTokens: number
+}
+
+/** What a sender of events accepts. */
+export type EventSourceMessage = ResyncMessage | LearnedMessage
+
+/**
+ * Told to an observer that knew another life of this indexer: its shard began empty, so every source
+ * of the shard must be rebuilt.
+ */
+export interface ShardResetMessage extends Message {
+  readonly type: 'shardReset'
+  readonly shard: number
+  readonly incarnation: number
 }
 
 /** One block that a worker key holds, as hex words; enough to compare with an engine's cache. */
@@ -14,6 +42,25 @@ export interface IndexedBlock {
   readonly localHash: string
 }
 
+/** Why an event, or a part of it, was not applied. */
+export type SkipReason =
+  /** Held on the host, on disk or elsewhere: not on the device. */
+  | 'otherTier'
+  /** Held by another worker. */
+  | 'remote'
+  /** A cache group that does not keep whole prefixes. */
+  | 'otherGroup'
+  /** A store without hashes, or without tokens: it names no block. */
+  | 'noBlocks'
+  /** Hashes and tokens do not match: which token belongs to which block is unknown. */
+  | 'unevenTokens'
+  /** Another block size than the worker's. */
+  | 'blockSize'
+  /** An adapter known by number only, or something in the hash that is not in the tokens. */
+  | 'unknownContent'
+  /** A worker slot that was not opened with a clear since this indexer began. */
+  | 'unopened'
+
 export interface ShardStatus {
   readonly bytesUsed: number
   readonly bytesLimit: number
@@ -21,7 +68,12 @@ export interface ShardStatus {
   readonly memberships: number
   readonly orphanBlocks: number
   readonly eventsApplied: { readonly stored: number; readonly removed: number; readonly cleared: number }
-  readonly eventsSkipped: Readonly<Record<string, number>>
+  readonly eventsSkipped: Readonly<Record<SkipReason, number>>
+  /** Blocks of stores that found no room, and blocks dropped to make room: the index knows less than it could. */
+  readonly blocksRefused: number
+  readonly blocksEvicted: number
+  /** Removed blocks that were not held. */
+  readonly unknownRemoves: number
   /** By worker slot. */
   readonly blocksHeld: Readonly<Record<number, number>>
 }
@@ -31,11 +83,20 @@ export type IndexerMessage =
   | {
       readonly type: 'apply'
       readonly workerSlot: number
-      readonly blockSizeTokens: number
+      /** What the worker is assumed to use; undefined: the first block stored decides. */
+      readonly blockSizeTokens: number | undefined
       readonly events: readonly KvEvent[]
-      readonly source: ActorRef<ResyncMessage>
+      readonly source: ActorRef<EventSourceMessage>
     }
-  /** Forget all blocks of a worker key. */
+  /** Forget all blocks of a worker key. Must precede its first `apply`. */
   | { readonly type: 'clear'; readonly workerSlot: number }
+  /** Forget all of a worker key and take nothing from it until the next clear: its slot may serve another. */
+  | { readonly type: 'release'; readonly workerSlot: number; readonly reply: Reply<'released'> }
+  /** Answers `shardReset` when the observer knows another incarnation of this indexer, or none. */
+  | {
+      readonly type: 'observe'
+      readonly incarnation: number | undefined
+      readonly observer: ActorRef<ShardResetMessage>
+    }
   | { readonly type: 'status'; readonly reply: Reply<ShardStatus> }
   | { readonly type: 'dump'; readonly workerSlot: number; readonly reply: Reply<readonly IndexedBlock[]> }

@@ -1,1 +1,3 @@
-export type { ListenerMessage } from './messages.ts'
+export { LISTENER_LIMITS, type ListenerLimits } from './limits.ts'
+export { type ListenerArgs, listener } from './listener.ts'
+export type { ListenerMessage, SourceMessage, SourceStatus, Trust } from './messages.ts'

@@ -1,16 +1,73 @@
-import type { Reply } from '@homing/actor'
-import type { SourceStatus } from '@homing/directory'
+/**
+ * What a listener is told, and what it tells: the trust in its source, and where it stands.
+ *
+ * The types of trust live here, because the listener owns the trust; the directory hands them on.
+ */
+
+import type { Message, Reply } from '@homing/actor'
+import type { EventSourceMessage } from '@homing/indexer'
 import type { Frames } from '@homing/transport'
 
-/** What a listener is told. The first three come from others, the rest from its own sockets and timers. */
+/**
+ * How far the index may be believed about a worker key. `exact`: every block it says is held, is held,
+ * and none is missing. `partial`: what it says is held, but older blocks may be missing. `approximate`:
+ * guessed from routing history. `none`: nothing is known; served by load alone.
+ */
+export type Trust = 'exact' | 'partial' | 'approximate' | 'none'
+
+/** Told to the directory: the trust of a key changed, or its engine named its block size. */
+export interface SourceMessage extends Message {
+  readonly type: 'source'
+  readonly workerSlot: number
+  readonly trust: Trust
+  /** For people: why the trust is what it is, and what to do where something can be done. */
+  readonly reason: string
+  /** The block size of the events; undefined before the first store. */
+  readonly blockSizeTokens: number | undefined
+}
+
+/** What a listener says of its source: counters since it started, and where it stands. */
+export interface SourceStatus {
+  readonly state: 'connecting' | 'recovering' | 'live' | 'disconnected'
+  /** The last sequence applied; undefined before the first. */
+  readonly lastSequence: number | undefined
+  /** Grows by one per life of the engine's cache seen by this listener. */
+  readonly epoch: number
+  readonly batches: number
+  readonly events: number
+  /** Times that a sequence number was missing on the live socket. */
+  readonly gaps: number
+  /** Replay requests sent. */
+  readonly replays: number
+  /** Restarts of the engine that were noticed, by sequence or by its process. */
+  readonly restarts: number
+  /** Batches that came again; dropped. */
+  readonly duplicates: number
+  /** Messages that are no event message, and batches that cannot be decoded. */
+  readonly malformedFrames: number
+  /** Events inside readable batches that this version cannot read. */
+  readonly skippedEvents: number
+  /** Live batches given up because too many waited for a replay; each became a gap. */
+  readonly droppedBatches: number
+  /** Batches whose payload names another dp rank than the one this socket belongs to. */
+  readonly foreignRanks: number
+  /** Messages under another topic than the one asked for; ignored. */
+  readonly foreignTopics: number
+  /** Milliseconds since the last batch; undefined before the first. */
+  readonly lastEventAgeMs: number | undefined
+}
+
+/** What a listener is told. The first three lines come from others, the rest from itself. */
 export type ListenerMessage =
-  /** Forget what was applied and rebuild from the engine's replay. */
-  | { readonly type: 'resync'; readonly reason: string }
+  /** `resync`: forget what was applied and rebuild from the engine's replay; from the indexer or the directory. */
+  | EventSourceMessage
   | { readonly type: 'status'; readonly reply: Reply<SourceStatus> }
   /** The engine's process is another one than before (its start time moved). */
   | { readonly type: 'engineRestarted' }
-  | { readonly type: 'live'; readonly frames: Frames }
-  | { readonly type: 'connected' }
-  | { readonly type: 'disconnected' }
+  /** `connection` counts the connections of the socket: a message of an earlier one is stale. */
+  | { readonly type: 'live'; readonly connection: number; readonly frames: Frames }
+  | { readonly type: 'connected'; readonly connection: number }
+  | { readonly type: 'disconnected'; readonly connection: number }
   | { readonly type: 'replayed'; readonly attempt: number; readonly frames: Frames }
-  | { readonly type: 'replayTimeout'; readonly attempt: number }
+  /** The wait that was set with this number is over. */
+  | { readonly type: 'wake'; readonly wait: number }

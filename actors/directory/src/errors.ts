@@ -1,0 +1,22 @@
+import { RouterError } from '@homing/errors'
+
+/** A worker as given (`--worker`, HOMING_WORKERS) is not a usable URL; the router does not start with it. */
+export class InvalidWorkerError extends RouterError {
+  readonly code = 'HOMING_DIRECTORY_INVALID_WORKER'
+
+  constructor(text: string, reason: string) {
+    super(`cannot use the worker ${JSON.stringify(text)}: ${reason}`, { worker: text, reason })
+  }
+}
+
+/** There are more worker keys than worker slots; the keys without one get no requests. */
+export class NoWorkerSlotError extends RouterError {
+  readonly code = 'HOMING_DIRECTORY_NO_SLOT'
+
+  constructor(key: string, workerSlotsMax: number) {
+    super(`cannot use worker key ${key}: all ${workerSlotsMax} worker slots are taken`, {
+      key,
+      workerSlotsMax,
+    })
+  }
+}

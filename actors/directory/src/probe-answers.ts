@@ -1,0 +1,242 @@
+/**
+ * Reads what engines answer to a probe: models, configuration, event sources, metrics. Every reader
+ * takes the parsed JSON or text of one answer and leaves out what it does not find: an engine that
+ * says less is still a worker.
+ *
+ * Sources: vLLM 0.15 to 0.32 and SGLang 0.5.23 as recorded; the three shapes of `/kv_event_sources`
+ * that are in use; TensorRT-LLM's documentation.
+ */
+
+import type { EngineFamily, EventSource, ModelCard } from './messages.ts'
+
+type JsonObject = Readonly<Record<string, unknown>>
+
+/** `/v1/models`; undefined when it is no list of models. */
+export function readModels(
+  body: unknown,
+): { readonly models: readonly ModelCard[]; readonly owner: string | undefined } | undefined {
+  const data = isObject(body) ? body['data'] : undefined
+  if (!Array.isArray(data)) return undefined
+  const models: ModelCard[] = []
+  let owner: string | undefined
+  for (const entry of data.filter(isObject)) {
+    const name = text(entry['id'])
+    if (name === undefined) continue
+    owner ??= text(entry['owned_by'])
+    models.push({
+      name,
+      base: text(entry['parent']),
+      root: text(entry['root']),
+      maxModelTokens: count(entry['max_model_len']),
+    })
+  }
+  return { models, owner }
+}
+
+/** What the configuration of an engine tells: `/server_info` of SGLang, or of vLLM in development mode. */
+export interface ServerInfo {
+  readonly family: EngineFamily | undefined
+  readonly version: string | undefined
+  readonly blockSizeTokens: number | undefined
+  readonly maxBatchedTokens: number | undefined
+  readonly kvTokens: number | undefined
+  readonly ranks: number | undefined
+  readonly eventSources: readonly EventSource[]
+}
+
+/** `host`: what a wildcard host in an endpoint is replaced by. */
+export function readServerInfo(body: unknown, host: string): ServerInfo | undefined {
+  if (!isObject(body)) return undefined
+  if ('vllm_config' in body) return readVllmConfig(body['vllm_config'])
+  const events = isObject(body['kv_events']) ? body['kv_events'] : undefined
+  const pageSize = count(body['page_size'])
+  const isSglang = pageSize !== undefined || 'max_total_num_tokens' in body || 'disaggregation_mode' in body
+  return {
+    family: isSglang ? 'sglang' : undefined,
+    version: text(body['version']),
+    blockSizeTokens: count(events?.['block_size']) ?? pageSize ?? count(body['tokens_per_block']),
+    maxBatchedTokens:
+      count(body['chunked_prefill_size']) ??
+      count(body['max_prefill_tokens']) ??
+      count(body['max_num_tokens']),
+    kvTokens: count(body['max_total_num_tokens']),
+    ranks: count(events?.['dp_size']) ?? count(body['dp_size']),
+    eventSources: events === undefined ? [] : readSglangEvents(events, count(body['dp_size']) ?? 1, host),
+  }
+}
+
+/**
+ * `/kv_event_sources` in its three shapes: a list, `{ sources: list }`, an object keyed by rank.
+ * Undefined when it is none of them.
+ */
+export function readEventSources(body: unknown, host: string): readonly EventSource[] | undefined {
+  const list = Array.isArray(body)
+    ? body
+    : isObject(body) && Array.isArray(body['sources'])
+      ? body['sources']
+      : undefined
+  const entries: (readonly [rank: number | undefined, source: unknown])[] =
+    list !== undefined
+      ? list.map((source, position) => [position, source] as const)
+      : isObject(body)
+        ? Object.entries(body).map(
+            ([rank, source]) => [/^\d+$/.test(rank) ? Number(rank) : undefined, source] as const,
+          )
+        : []
+  if (list === undefined && !isObject(body)) return undefined
+  const sources: EventSource[] = []
+  for (const [position, source] of entries) {
+    if (!isObject(source) || source['enable_kv_cache_events'] === false || source['publisher'] === 'null')
+      continue
+    const dpRank = whole(source['data_parallel_rank']) ?? whole(source['dp_rank']) ?? position
+    const endpoint = dialled(text(source['endpoint']), host)
+    if (dpRank === undefined || endpoint === undefined) continue
+    sources.push({
+      dpRank,
+      endpoint,
+      replayEndpoint: dialled(text(source['replay_endpoint']), host),
+      topic: text(source['topic']) ?? '',
+    })
+  }
+  return sources.sort((a, b) => a.dpRank - b.dpRank)
+}
+
+export interface MetricsFacts {
+  readonly isVllm: boolean
+  readonly isSglang: boolean
+  readonly blockSizeTokens: number | undefined
+  /** Per rank. */
+  readonly kvBlocks: number | undefined
+  readonly ranks: number | undefined
+  readonly processStartSeconds: number | undefined
+}
+
+/** `/metrics` in Prometheus text. */
+export function readMetrics(metrics: string): MetricsFacts {
+  const engines = new Set<string>()
+  let isSglang = false
+  let config: Readonly<Record<string, string>> | undefined
+  let processStartSeconds: number | undefined
+  for (const line of metrics.split('\n')) {
+    if (line.startsWith('vllm:')) {
+      const engine = /[{,]engine="(\d+)"/.exec(line)?.[1]
+      if (engine !== undefined) engines.add(engine)
+      if (config === undefined && line.startsWith('vllm:cache_config_info{')) config = labelsOf(line)
+    } else if (line.startsWith('sglang:')) {
+      isSglang = true
+    } else if (line.startsWith('process_start_time_seconds')) {
+      const value = Number(line.slice(line.lastIndexOf(' ') + 1))
+      if (Number.isFinite(value) && value > 0) processStartSeconds ??= value
+    }
+  }
+  const blockSizeTokens = count(Number(config?.['block_size']))
+  const kvTokens = count(Number(config?.['kv_cache_size_tokens']))
+  const kvBlocks =
+    // On models with several cache groups the blocks are shared between the groups, and the tokens say what fits.
+    kvTokens !== undefined && blockSizeTokens !== undefined
+      ? Math.floor(kvTokens / blockSizeTokens)
+      : count(Number(config?.['num_gpu_blocks']))
+  return {
+    isVllm: engines.size > 0 || config !== undefined,
+    isSglang,
+    blockSizeTokens,
+    kvBlocks,
+    ranks: engines.size === 0 ? undefined : engines.size,
+    processStartSeconds,
+  }
+}
+
+/** `{ "version": "0.32.0" }`. */
+export function readVersion(body: unknown): string | undefined {
+  return isObject(body) ? text(body['version']) : undefined
+}
+
+/** The family that the owner of a model names. */
+export function familyOfOwner(owner: string | undefined): EngineFamily | undefined {
+  const name = owner?.toLowerCase() ?? ''
+  if (name.includes('vllm')) return 'vllm'
+  if (name.includes('sglang')) return 'sglang'
+  if (name.includes('trt') || name.includes('tensorrt')) return 'trtllm'
+  if (name.includes('homing')) return 'homing'
+  return undefined
+}
+
+/** An endpoint with a host that can be dialled: `*` and the like stand for the host of the worker's URL. */
+export function dialled(endpoint: string | undefined, host: string): string | undefined {
+  if (endpoint === undefined) return undefined
+  const match = /^tcp:\/\/(.*):(\d+)$/.exec(endpoint)
+  if (match === null) return /^(ipc|inproc):\/\/./.test(endpoint) ? endpoint : undefined
+  const [, given, port] = match
+  const isWildcard =
+    given === '*' || given === '0.0.0.0' || given === '::' || given === '[::]' || given === ''
+  return `tcp://${isWildcard ? host : given}:${port}`
+}
+
+function readSglangEvents(events: JsonObject, dpSize: number, host: string): readonly EventSource[] {
+  if (events['publisher'] !== undefined && events['publisher'] !== 'zmq') return []
+  const topic = text(events['topic']) ?? ''
+  const replayBase = count(events['replay_endpoint_port_base'])
+  const replayHost = text(events['replay_endpoint_host']) ?? text(events['endpoint_host']) ?? '*'
+  const replayOf = (rank: number): string | undefined =>
+    replayBase === undefined ? undefined : dialled(`tcp://${replayHost}:${replayBase + rank}`, host)
+  const publishers = events['publishers']
+  if (Array.isArray(publishers)) {
+    const sources = publishers.filter(isObject).map(publisher => {
+      const dpRank = whole(publisher['dp_rank']) ?? 0
+      const endpoint = dialled(text(publisher['endpoint']), host) ?? ''
+      return { dpRank, endpoint, replayEndpoint: replayOf(dpRank), topic }
+    })
+    return sources.filter(source => source.endpoint !== '')
+  }
+  const base = count(events['endpoint_port_base'])
+  if (base === undefined) return []
+  const ranks = count(events['dp_size']) ?? dpSize
+  return Array.from({ length: ranks }, (_, dpRank) => ({
+    dpRank,
+    endpoint: dialled(`tcp://${text(events['endpoint_host']) ?? '*'}:${base + dpRank}`, host)!,
+    replayEndpoint: replayOf(dpRank),
+    topic,
+  }))
+}
+
+/** vLLM prints its configuration as an object or as text, by version. */
+function readVllmConfig(config: unknown): ServerInfo {
+  const printed = typeof config === 'string' ? config : JSON.stringify(config)
+  const number = (name: string): number | undefined =>
+    count(Number(new RegExp(`["']?\\b${name}\\b["']?\\s*[:=]\\s*["']?(\\d+)`).exec(printed)?.[1]))
+  return {
+    family: 'vllm',
+    version: undefined,
+    blockSizeTokens: number('block_size'),
+    maxBatchedTokens: number('max_num_batched_tokens'),
+    kvTokens: undefined,
+    ranks: undefined,
+    eventSources: [],
+  }
+}
+
+function labelsOf(line: string): Readonly<Record<string, string>> {
+  const labels: Record<string, string> = {}
+  for (const [, name, value] of line.matchAll(/([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"/g))
+    labels[name!] = value!
+  return labels
+}
+
+function isObject(value: unknown): value is JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function text(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined
+}
+
+/** A whole number of at least 1. */
+function count(value: unknown): number | undefined {
+  const number = whole(value)
+  return number !== undefined && number >= 1 ? number : undefined
+}
+
+/** A whole number of at least 0. */
+function whole(value: unknown): number | undefined {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : undefined
+}

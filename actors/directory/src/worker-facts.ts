@@ -1,0 +1,135 @@
+/**
+ * What is known of a worker, with where each value comes from: given wins over learned, learned over
+ * probed, probed over assumed. Pure: the directory keeps the inputs, this file says what follows.
+ */
+
+import type {
+  EngineFamily,
+  EventSource,
+  ModelCard,
+  ProbeOutcome,
+  Sourced,
+  ValueSource,
+  WorkerSpec,
+} from './messages.ts'
+import { hostOf } from './worker-spec.ts'
+
+/** A probe that reached its worker. */
+export type ReachedOutcome = Extract<ProbeOutcome, { readonly reached: true }>
+
+/** What the directory assumes where neither the operator nor the worker says anything. */
+export interface WorkerDefaults {
+  /** For all workers, from the command line. */
+  readonly blockSizeTokens: number | undefined
+}
+
+export interface WorkerFacts {
+  readonly engine: EngineFamily
+  readonly engineVersion: string
+  readonly models: readonly ModelCard[]
+  readonly blockSizeTokens: Sourced<number> | undefined
+  readonly maxBatchedTokens: Sourced<number> | undefined
+  readonly kvBlocks: Sourced<number> | undefined
+  readonly ranks: Sourced<number>
+  readonly canTokenize: boolean
+}
+
+/** `learnedBlockSizeTokens`: what the events of the worker showed. */
+export function factsOf(
+  spec: WorkerSpec,
+  outcome: ReachedOutcome | undefined,
+  learnedBlockSizeTokens: number | undefined,
+  defaults: WorkerDefaults,
+): WorkerFacts {
+  return {
+    engine: outcome?.engine ?? 'unknown',
+    engineVersion: outcome?.engineVersion ?? '',
+    models: modelsOf(spec, outcome),
+    blockSizeTokens:
+      sourced(spec.blockSizeTokens ?? defaults.blockSizeTokens, 'given') ??
+      sourced(learnedBlockSizeTokens, 'learned') ??
+      sourced(outcome?.blockSizeTokens, 'probed'),
+    maxBatchedTokens: sourced(spec.maxBatchedTokens, 'given') ?? sourced(outcome?.maxBatchedTokens, 'probed'),
+    kvBlocks: sourced(spec.kvBlocks, 'given') ?? sourced(outcome?.kvBlocks, 'probed'),
+    ranks: sourced(spec.ranks, 'given') ??
+      sourced(outcome?.ranks, 'probed') ?? { value: 1, source: 'default' },
+    canTokenize: outcome?.canTokenize ?? false,
+  }
+}
+
+/** Where the events of a rank come from; undefined: from nowhere that is known. */
+export function eventSourceOf(
+  spec: WorkerSpec,
+  outcome: ReachedOutcome | undefined,
+  dpRank: number,
+): EventSource | undefined {
+  const discovered = outcome?.eventSources.find(source => source.dpRank === dpRank)
+  const given = (port: number | undefined): string | undefined =>
+    port === undefined ? undefined : `tcp://${hostOf(spec.origin)}:${port + dpRank}`
+  const endpoint = given(spec.eventsPort) ?? discovered?.endpoint
+  if (endpoint === undefined) return undefined
+  return {
+    dpRank,
+    endpoint,
+    replayEndpoint: given(spec.replayPort) ?? discovered?.replayEndpoint,
+    topic: spec.topic ?? discovered?.topic ?? '',
+  }
+}
+
+/** What is missing at a worker for its cache to be known, each with what to do about it. */
+export function missingOf(spec: WorkerSpec, outcome: ReachedOutcome, facts: WorkerFacts): readonly string[] {
+  const missing: string[] = []
+  const first = eventSourceOf(spec, outcome, 0)
+  const url = `${spec.origin}?events=PORT&replay=PORT`
+  if (first === undefined) {
+    missing.push(
+      `no KV events: start the engine with ${eventFlags(facts.engine)}, or name their ports: ${url}`,
+    )
+  } else {
+    if (first.replayEndpoint === undefined) {
+      missing.push(
+        `no replay: add "replay_endpoint":"tcp://*:5558" to --kv-events-config, or name its port: ${url}`,
+      )
+    }
+    for (let dpRank = 1; dpRank < facts.ranks.value; dpRank++) {
+      if (eventSourceOf(spec, outcome, dpRank) === undefined)
+        missing.push(`no KV events of dp rank ${dpRank}`)
+    }
+  }
+  if (facts.blockSizeTokens === undefined) {
+    missing.push('block size unknown until the first event; name it: block_size=N')
+  } else if (facts.blockSizeTokens.value < 8) {
+    missing.push(
+      `blocks of ${facts.blockSizeTokens.value} tokens flood the event stream: start the engine with ${
+        facts.engine === 'vllm' ? '--block-size 16' : '--page-size 16'
+      } or more`,
+    )
+  }
+  return missing
+}
+
+/** The flags that make an engine publish its KV events. */
+export function eventFlags(engine: EngineFamily): string {
+  const config =
+    engine === 'sglang'
+      ? { publisher: 'zmq', endpoint: 'tcp://*:5557', replay_endpoint: 'tcp://*:5558' }
+      : {
+          enable_kv_cache_events: true,
+          publisher: 'zmq',
+          endpoint: 'tcp://*:5557',
+          replay_endpoint: 'tcp://*:5558',
+        }
+  return `--kv-events-config '${JSON.stringify(config)}'${engine === 'sglang' ? ' --page-size 16' : ''}`
+}
+
+function modelsOf(spec: WorkerSpec, outcome: ReachedOutcome | undefined): readonly ModelCard[] {
+  const probed = outcome?.models ?? []
+  if (spec.model === undefined) return probed
+  const matching = probed.filter(card => card.name === spec.model || card.base === spec.model)
+  if (matching.length > 0) return matching
+  return [{ name: spec.model, base: undefined, root: undefined, maxModelTokens: undefined }]
+}
+
+function sourced<T>(value: T | undefined, source: ValueSource): Sourced<T> | undefined {
+  return value === undefined ? undefined : { value, source }
+}

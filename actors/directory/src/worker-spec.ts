@@ -1,0 +1,105 @@
+/**
+ * One worker as the operator writes it: `http://host:8001?events=5557&replay=5558&ranks=2`.
+ *
+ *   events, replay        ports of rank 0; rank r is at port + r
+ *   ranks                 data-parallel ranks behind this URL
+ *   model, block_size, kv_blocks, max_batched_tokens      what a probe would find out
+ *   taints=a,b            words that a request may avoid
+ *   topic                 topic of the KV events
+ *   id                    number for `nvext.backend_instance_id`; default: the position
+ *
+ * What is given wins over what is probed.
+ */
+
+import { InvalidWorkerError } from './errors.ts'
+import type { WorkerSpec } from './messages.ts'
+
+const PARAMETERS = [
+  'events',
+  'replay',
+  'ranks',
+  'model',
+  'block_size',
+  'kv_blocks',
+  'max_batched_tokens',
+  'taints',
+  'topic',
+  'id',
+] as const
+
+const RANKS_MAX = 1024
+const COUNT_MAX = 2 ** 31 - 1
+
+/** `position` among the workers given, from 0. Throws InvalidWorkerError. */
+export function parseWorkerSpec(text: string, position: number): WorkerSpec {
+  const fail = (reason: string): never => {
+    throw new InvalidWorkerError(text, reason)
+  }
+  const trimmed = text.trim()
+  if (trimmed === '') fail('it is empty; write http://HOST:PORT')
+  const withScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(trimmed) ? trimmed : `http://${trimmed}`
+  const url = tryUrl(withScheme) ?? fail('it is not a URL; write http://HOST:PORT?events=PORT&replay=PORT')
+  if (url.protocol !== 'http:') fail(`only http is spoken to workers, not ${url.protocol.slice(0, -1)}`)
+  if (url.hostname === '') fail('it has no host')
+  if (url.username !== '' || url.password !== '') fail('a user name is not understood')
+  if (url.pathname !== '/' && url.pathname !== '') {
+    fail(`leave out the path ${url.pathname}: the routes of the engine begin at its root`)
+  }
+  if (url.hash !== '') fail(`leave out ${url.hash}`)
+
+  const values = new Map<string, string>()
+  for (const [name, value] of url.searchParams) {
+    if (!(PARAMETERS as readonly string[]).includes(name)) {
+      fail(`there is no parameter ${JSON.stringify(name)}; there are ${PARAMETERS.join(', ')}`)
+    }
+    if (values.has(name)) fail(`${name} is given twice`)
+    if (value === '') fail(`${name} has no value`)
+    values.set(name, value)
+  }
+  const integer = (name: string, min: number, max: number): number | undefined => {
+    const value = values.get(name)
+    if (value === undefined) return undefined
+    const number = /^\d{1,15}$/.test(value) ? Number(value) : Number.NaN
+    if (number >= min && number <= max) return number
+    return fail(`${name}=${value} is not a whole number from ${min} to ${max}`)
+  }
+
+  const ranks = integer('ranks', 1, RANKS_MAX)
+  const eventsPort = integer('events', 1, 65_535)
+  const replayPort = integer('replay', 1, 65_535)
+  const lastRank = (ranks ?? 1) - 1
+  for (const [name, port] of [
+    ['events', eventsPort],
+    ['replay', replayPort],
+  ] as const) {
+    if (port !== undefined && port + lastRank > 65_535)
+      fail(`${name}=${port} leaves no ports for ${ranks} ranks`)
+  }
+  if (eventsPort !== undefined && replayPort !== undefined && Math.abs(eventsPort - replayPort) <= lastRank) {
+    fail(`the ports of events=${eventsPort} and replay=${replayPort} overlap with ${ranks ?? 1} ranks`)
+  }
+  const port = url.port === '' ? '80' : url.port
+  return {
+    id: `${url.hostname}:${port}`,
+    instanceId: integer('id', 0, Number.MAX_SAFE_INTEGER) ?? position,
+    origin: `http://${url.hostname}:${port}`,
+    model: values.get('model'),
+    blockSizeTokens: integer('block_size', 1, 65_536),
+    ranks,
+    eventsPort,
+    replayPort,
+    topic: values.get('topic'),
+    maxBatchedTokens: integer('max_batched_tokens', 1, COUNT_MAX),
+    kvBlocks: integer('kv_blocks', 1, COUNT_MAX),
+    taints: [...new Set((values.get('taints') ?? '').split(',').map(taint => taint.trim()))].filter(Boolean),
+  }
+}
+
+/** The host of an origin, as it stands in an endpoint: IPv6 in brackets. */
+export function hostOf(origin: string): string {
+  return new URL(origin).hostname
+}
+
+function tryUrl(text: string): URL | undefined {
+  return URL.canParse(text) ? new URL(text) : undefined
+}

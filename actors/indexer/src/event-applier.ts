@@ -1,0 +1,269 @@
+/**
+ * Event applier: turns the KV events of worker keys into stores and removes of one `BlockIndex`.
+ *
+ * What counts
+ *   R1  Only whole prefixes on the device of the worker itself: events of other tiers, of other places
+ *       and of cache groups without full attention are skipped, counted by reason.
+ *   R2  Tokens are hashed here, in the namespace of their chain (adapter and cache salt); engine hashes are
+ *       handles. A chain whose content is not in its tokens (adapter known by number only, prompt
+ *       embeddings) is skipped.
+ *   R3  vLLM names the salt on the first block of a chain only; the blocks below inherit it. So the engine
+ *       hashes of salted chains are kept per slot until they are removed.
+ *   R4  A block is held once per physical copy: stored, stored, removed is held. But a store that
+ *       begins at token 0 with two blocks or more says the same thing again where blocks are known: that is
+ *       how vLLM re-reports a prefix on request ("full" report mode), unmarked and never
+ *       removed again. A true second copy of such a run needs a request that was forbidden to read
+ *       the cache; counting it once loses an overlap early, counting a report twice would keep
+ *       a block for ever. One block alone at token 0 is counted: a prompt of exactly one block is
+ *       stored anew by every request.
+ *   R5  The first block stored decides the block size of a slot; what has another size is skipped.
+ *
+ * Costs one hash per block and what the index costs. Memory: per slot, one entry per block of a salted
+ * chain, at most `saltedBlocksMax`; past it the salted chains lose their children, never their salt.
+ */
+
+import {
+  DEFAULT_SEED,
+  hashLocals,
+  type MediaByBlock,
+  mediaHashOf,
+  namespaceSeed,
+  type Seed,
+} from '@homing/blocks'
+import type { BlockIndex } from '@homing/index'
+import { AttentionGroups, type KvEvent, type KvMedia, type KvRemoved, type KvStored } from '@homing/protocol'
+import type { IndexedBlock, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
+
+/** What became of a batch of events. */
+export interface ApplyReport {
+  /** Why the source must be rebuilt; undefined: all is well. */
+  readonly resync: Resync | undefined
+  /** The block size of the engine, when it is another than the caller assumed. */
+  readonly learnedBlockSizeTokens: number | undefined
+}
+
+export interface Resync {
+  readonly cause: ResyncCause
+  readonly reason: string
+}
+
+const SALTED_BLOCKS_MAX = 1 << 17
+const SEEDS_MAX = 4096
+
+/** What is known of a worker slot since it was opened. */
+interface Slot {
+  readonly groups: AttentionGroups
+  blockSizeTokens: number | undefined
+  /** Engine hash of each block of a salted chain -> its salt. */
+  readonly salts: Map<bigint, string>
+  /** Orphans went beyond their bound and the source knows; said once per opening. */
+  isOverflown: boolean
+}
+
+export class EventApplier {
+  readonly #index: BlockIndex
+  readonly #slots = new Map<number, Slot>()
+  readonly #seeds = new Map<string, Seed>()
+  #locals = new Int32Array(1024)
+  readonly #applied = { stored: 0, removed: 0, cleared: 0 }
+  readonly #skipped: Record<SkipReason, number> = {
+    otherTier: 0,
+    remote: 0,
+    otherGroup: 0,
+    noBlocks: 0,
+    unevenTokens: 0,
+    blockSize: 0,
+    unknownContent: 0,
+    unopened: 0,
+  }
+
+  constructor(index: BlockIndex) {
+    this.#index = index
+  }
+
+  /** Forgets all of a worker slot; events of it are taken from here on. */
+  open(workerSlot: number): void {
+    this.#index.clear(workerSlot)
+    this.#slots.set(workerSlot, newSlot())
+  }
+
+  /** Forgets all of a worker slot; events of it are refused until it is opened again. */
+  release(workerSlot: number): void {
+    this.#index.clear(workerSlot)
+    this.#slots.delete(workerSlot)
+  }
+
+  /** Applies events of one worker key in order. `blockSizeTokens` is what the caller assumes. */
+  apply(workerSlot: number, blockSizeTokens: number | undefined, events: readonly KvEvent[]): ApplyReport {
+    const slot = this.#slots.get(workerSlot)
+    if (slot === undefined) {
+      this.#skipped.unopened += events.length
+      return { resync: { cause: 'lost', reason: 'the index began anew' }, learnedBlockSizeTokens: undefined }
+    }
+    const revisions = slot.groups.revisions
+    let overflows = false
+    for (const event of events) {
+      if (event.kind === 'stored') {
+        if (!this.#store(workerSlot, slot, event)) overflows = true
+      } else if (event.kind === 'removed') {
+        this.#remove(workerSlot, slot, event)
+      } else {
+        this.#applied.cleared++
+        this.#index.clear(workerSlot)
+        slot.salts.clear()
+      }
+    }
+    const learned = slot.blockSizeTokens
+    const learnedBlockSizeTokens = learned === blockSizeTokens ? undefined : learned
+    if (slot.groups.revisions !== revisions) {
+      const reason = 'a cache group turned out not to keep whole prefixes'
+      return { resync: { cause: 'lost', reason }, learnedBlockSizeTokens }
+    }
+    if (overflows && !slot.isOverflown) {
+      slot.isOverflown = true
+      const reason = 'too many blocks whose parent is unknown'
+      return { resync: { cause: 'orphans', reason }, learnedBlockSizeTokens }
+    }
+    return { resync: undefined, learnedBlockSizeTokens }
+  }
+
+  status(): ShardStatus {
+    const stats = this.#index.stats()
+    const blocksHeld: Record<number, number> = {}
+    for (const workerSlot of this.#slots.keys()) blocksHeld[workerSlot] = this.#index.blocksHeld(workerSlot)
+    return {
+      bytesUsed: stats.bytesUsed,
+      bytesLimit: stats.bytesLimit,
+      blocksDistinct: stats.blocksDistinct,
+      memberships: stats.memberships,
+      orphanBlocks: stats.orphanBlocks,
+      eventsApplied: { ...this.#applied },
+      eventsSkipped: { ...this.#skipped },
+      blocksRefused: stats.refusedBlocks,
+      blocksEvicted: stats.evictedForSpace,
+      unknownRemoves: stats.unknownRemoves,
+      blocksHeld,
+    }
+  }
+
+  dump(workerSlot: number): readonly IndexedBlock[] {
+    const blocks: IndexedBlock[] = []
+    if (!this.#slots.has(workerSlot)) return blocks
+    for (const { engineHash, parentEngineHash, localHash } of this.#index.dump(workerSlot)) {
+      blocks.push({
+        engineHash: hexOf(engineHash[0], engineHash[1]),
+        parentEngineHash: parentEngineHash && hexOf(parentEngineHash[0], parentEngineHash[1]),
+        localHash: hexOf(localHash[0], localHash[1]),
+      })
+    }
+    return blocks
+  }
+
+  /** False: the index has no place for orphans any more. */
+  #store(workerSlot: number, slot: Slot, event: KvStored): boolean {
+    const reason = this.#whySkipped(slot, event)
+    if (reason !== undefined) {
+      this.#skipped[reason]++
+      return true
+    }
+    const { hashes, parent, tokens, blockSizeTokens } = event
+    const count = hashes.length / 2
+    const salt = this.#saltOf(slot, event)
+    if (this.#locals.length < hashes.length) this.#locals = new Int32Array(hashes.length * 2)
+    const seed = this.#seed(event.loraName ?? '', salt)
+    hashLocals(tokens, blockSizeTokens, seed, this.#locals, 0, { media: mediaOf(event.mediaHashes) })
+    const repeats = parent === undefined && count > 1
+    const outcome = this.#index.store(
+      workerSlot,
+      parent,
+      hashes,
+      this.#locals,
+      count,
+      repeats ? 'set' : 'count',
+    )
+    if (salt !== '') keepSalts(slot, hashes, salt)
+    this.#applied.stored++
+    return outcome !== 'overflow'
+  }
+
+  #remove(workerSlot: number, slot: Slot, event: KvRemoved): void {
+    const { hashes, tier, isLocal } = event
+    if (tier !== 'device' || !isLocal || !slot.groups.accepts(event)) {
+      this.#skipped[tier !== 'device' ? 'otherTier' : isLocal ? 'otherGroup' : 'remote']++
+      return
+    }
+    this.#index.remove(workerSlot, hashes, hashes.length / 2)
+    this.#applied.removed++
+    if (slot.salts.size === 0) return
+    for (let i = 0; i < hashes.length; i += 2) {
+      const key = keyOf(hashes[i]!, hashes[i + 1]!)
+      if (slot.salts.has(key) && !this.#index.has(workerSlot, hashes.subarray(i, i + 2)))
+        slot.salts.delete(key)
+    }
+  }
+
+  #whySkipped(slot: Slot, event: KvStored): SkipReason | undefined {
+    const { hashes, tokens, blockSizeTokens } = event
+    if (event.tier !== 'device') return 'otherTier'
+    if (!event.isLocal) return 'remote'
+    // Also learns the groups, so it comes before what looks at the content.
+    if (!slot.groups.accepts(event)) return 'otherGroup'
+    if (hashes.length === 0 || tokens.length === 0 || blockSizeTokens <= 0) return 'noBlocks'
+    if (tokens.length !== (hashes.length / 2) * blockSizeTokens) return 'unevenTokens'
+    slot.blockSizeTokens ??= blockSizeTokens
+    if (slot.blockSizeTokens !== blockSizeTokens) return 'blockSize'
+    if (event.hasUnknownExtraKeys || (event.loraId !== undefined && event.loraName === undefined)) {
+      return 'unknownContent'
+    }
+    return undefined
+  }
+
+  /** The salt of the chain: named here, or by a block above. '' is none. */
+  #saltOf(slot: Slot, event: KvStored): string {
+    if (event.cacheSalt !== undefined) return event.cacheSalt
+    const { parent } = event
+    if (parent === undefined || slot.salts.size === 0) return ''
+    return slot.salts.get(keyOf(parent[0]!, parent[1]!)) ?? ''
+  }
+
+  #seed(loraName: string, salt: string): Seed {
+    if (loraName === '' && salt === '') return DEFAULT_SEED
+    const key = `${loraName.length}:${loraName}${salt}`
+    let seed = this.#seeds.get(key)
+    if (seed === undefined) {
+      seed = namespaceSeed({ loraName, cacheSalt: salt })
+      if (this.#seeds.size >= SEEDS_MAX) this.#seeds.clear()
+      this.#seeds.set(key, seed)
+    }
+    return seed
+  }
+}
+
+function newSlot(): Slot {
+  return { groups: new AttentionGroups(), blockSizeTokens: undefined, salts: new Map(), isOverflown: false }
+}
+
+function keepSalts(slot: Slot, hashes: Int32Array, salt: string): void {
+  for (let i = 0; i < hashes.length && slot.salts.size < SALTED_BLOCKS_MAX; i += 2) {
+    slot.salts.set(keyOf(hashes[i]!, hashes[i + 1]!), salt)
+  }
+}
+
+function mediaOf(media: readonly (readonly KvMedia[])[] | undefined): MediaByBlock | undefined {
+  return media?.map(items => {
+    const words: number[] = []
+    for (const { id } of items) {
+      const hash = mediaHashOf(id)
+      if (hash !== undefined) words.push(hash.lo, hash.hi)
+    }
+    return words.length === 0 ? undefined : Int32Array.from(words)
+  })
+}
+
+function keyOf(low: number, high: number): bigint {
+  return (BigInt(high >>> 0) << 32n) | BigInt(low >>> 0)
+}
+
+function hexOf(low: number, high: number): string {
+  return (high >>> 0).toString(16).padStart(8, '0') + (low >>> 0).toString(16).padStart(8, '0')
+}

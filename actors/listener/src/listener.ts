@@ -1,0 +1,214 @@
+/**
+ * Listener: receives the KV events of one worker key, makes one gapless history of them, and hands it to the
+ * indexer of its shard. Owns the trust in its source.
+ *
+ * In     frames of the SUB socket and of the replay DEALER; `resync` and `learned` from the indexer,
+ *        `engineRestarted` and `status` from the directory.
+ * Out    `clear` and `apply` to the indexer; `source` to the directory when the trust or the block size
+ *        changes.
+ * Owns   sequence, epoch and recovery of its source: the states are in sequence-follower.ts.
+ * Order  a clear precedes every epoch, so the indexer never mixes two of them. Frames of an earlier
+ *        connection are dropped by the number of their connection.
+ * Full   frames that the own mailbox refuses are a gap later, and a gap is replayed. That the socket went
+ *        down is not lost with them: what the socket last said is looked at with every message.
+ * Fails  restarted by the directory; it begins with a clear and rebuilds.
+ */
+
+import { type ActorRef, defineActor, signal } from '@homing/actor'
+import type { IndexerMessage } from '@homing/indexer'
+import {
+  MalformedEventFramesError,
+  parseEventFrames,
+  parseReplayReply,
+  replayRequestFrames,
+} from '@homing/protocol'
+import { type Dealer, type Frames, transportCapability } from '@homing/transport'
+import type { ListenerLimits } from './limits.ts'
+import type { ListenerMessage, SourceMessage, Trust } from './messages.ts'
+import { SequenceFollower } from './sequence-follower.ts'
+
+export interface ListenerArgs {
+  readonly workerSlot: number
+  /** `<worker id>/<dp rank>`, for logs. */
+  readonly key: string
+  readonly dpRank: number
+  /** 'tcp://host:port' of the engine's PUB socket. */
+  readonly eventsEndpoint: string
+  /** 'tcp://host:port' of the engine's replay socket; undefined: there is none. */
+  readonly replayEndpoint: string | undefined
+  /** The topic of the events; '' takes every topic. */
+  readonly topic: string
+  /** What the worker is assumed to use; undefined: not known before the first store. */
+  readonly blockSizeTokens: number | undefined
+  readonly indexer: ActorRef<IndexerMessage>
+  readonly directory: ActorRef<SourceMessage>
+  readonly limits: ListenerLimits
+}
+
+export const listener = defineActor(
+  import.meta.url,
+  'listener',
+)<ListenerMessage, ListenerArgs>({
+  setup({ self, clock, log, schedule, use }, args) {
+    const { workerSlot, key, eventsEndpoint, replayEndpoint, topic, indexer, directory } = args
+    const { messages } = use(transportCapability)
+    let blockSizeTokens = args.blockSizeTokens
+    let learnedBlockSizeTokens: number | undefined
+    let trust: Trust = 'none'
+    let reason = ''
+    let foreignTopics = 0
+    let dealer: Dealer | undefined
+    let wait: { cancel(): void } | undefined
+
+    const reportSource = () => {
+      const report = {
+        type: 'source',
+        workerSlot,
+        trust,
+        reason,
+        blockSizeTokens: learnedBlockSizeTokens,
+      } as const
+      if (directory.tell(report) !== 'ok')
+        log.warn({ key, trust, reason }, 'the directory did not take the trust')
+    }
+
+    const follower = new SequenceFollower(
+      {
+        nowMs: () => clock.nowMs(),
+        apply: events =>
+          indexer.tell({ type: 'apply', workerSlot, blockSizeTokens, events, source: self }) === 'ok',
+        clear: () => indexer.tell({ type: 'clear', workerSlot }) === 'ok',
+        startReplay(attempt, fromSequence) {
+          dealer?.close()
+          dealer = undefined
+          if (replayEndpoint === undefined) return
+          // Replies that the mailbox refuses are a hole in the replay, which is asked for again.
+          dealer = messages.dial({ endpoint: replayEndpoint }, frames => {
+            self.tell({ type: 'replayed', attempt, frames })
+          })
+          dealer.send(replayRequestFrames(fromSequence))
+          log.debug({ key, attempt, fromSequence }, 'replay requested')
+        },
+        stopReplay() {
+          dealer?.close()
+          dealer = undefined
+        },
+        setWait(number, delayMs) {
+          wait?.cancel()
+          wait = schedule(delayMs, { type: 'wake', wait: number })
+        },
+        trustChanged(newTrust, newReason) {
+          if (newTrust !== trust) log.debug({ key, trust: newTrust, reason: newReason }, 'trust changed')
+          trust = newTrust
+          reason = newReason
+          reportSource()
+        },
+      },
+      {
+        eventsEndpoint,
+        hasReplay: replayEndpoint !== undefined,
+        dpRank: args.dpRank,
+        limits: args.limits,
+      },
+    )
+
+    // What the socket last said, beside the mailbox, which may be full.
+    let connection = 0
+    let isUp = false
+    let seenConnection = 0
+    let seenUp = false
+    const catchUp = (upTo: number) => {
+      if (upTo !== seenConnection && upTo === connection) {
+        if (seenUp) follower.disconnected()
+        seenConnection = upTo
+        seenUp = true
+        follower.connected()
+      }
+      if (seenUp && !isUp) {
+        seenUp = false
+        follower.disconnected()
+      }
+    }
+    const receive = (frames: Frames) => {
+      const message = tryParse(frames)
+      if (message === undefined) follower.malformed()
+      else if (topic !== '' && message.topic !== topic) foreignTopics++
+      else follower.live(message.sequence, message.payload)
+    }
+
+    // The filter is a prefix, and a wrong topic should show: so everything is received, and compared here.
+    const subscriber = messages.subscribe(
+      { endpoint: eventsEndpoint, topic: '' },
+      {
+        message: frames => void self.tell({ type: 'live', connection, frames }),
+        connected() {
+          connection++
+          isUp = true
+          self.tell({ type: 'connected', connection })
+        },
+        disconnected() {
+          isUp = false
+          self.tell({ type: 'disconnected', connection })
+        },
+      },
+    )
+    const close = () => {
+      subscriber.close()
+      dealer?.close()
+      wait?.cancel()
+    }
+
+    return {
+      live({ connection: ofConnection, frames }) {
+        catchUp(ofConnection)
+        // A batch may come before the word that the first connection is up; later it would be a stale one.
+        if (ofConnection === connection || connection === 1) receive(frames)
+      },
+      connected({ connection: number }) {
+        catchUp(number)
+      },
+      disconnected({ connection: number }) {
+        catchUp(number)
+      },
+      replayed({ attempt, frames }) {
+        const reply = parseReplayReply(frames)
+        if (reply.kind !== 'batch' || topic === '' || reply.topic === '' || reply.topic === topic) {
+          follower.replayed(attempt, reply)
+        } else {
+          foreignTopics++
+        }
+      },
+      wake({ wait: number }) {
+        follower.wake(number)
+      },
+      resync({ cause, reason: why }) {
+        follower.resync(cause, why)
+      },
+      engineRestarted() {
+        follower.engineRestarted()
+      },
+      learned({ blockSizeTokens: learned }) {
+        if (learned === learnedBlockSizeTokens) return
+        learnedBlockSizeTokens = learned
+        blockSizeTokens = learned
+        reportSource()
+      },
+      status({ reply }) {
+        reply({ ...follower.status(), foreignTopics })
+      },
+      [signal](received) {
+        if (received.type === 'stopped' || received.type === 'beforeRestart') close()
+      },
+    }
+  },
+})
+
+/** Undefined when the frames are no event message. */
+function tryParse(frames: Frames): ReturnType<typeof parseEventFrames> | undefined {
+  try {
+    return parseEventFrames(frames)
+  } catch (error) {
+    if (error instanceof MalformedEventFramesError) return undefined
+    throw error
+  }
+}

@@ -1,0 +1,87 @@
+/**
+ * Live batches held back until the history before them is complete: ascending by sequence, bounded in
+ * number and bytes.
+ */
+
+export interface PendingBatch {
+  readonly sequence: number
+  readonly payload: Uint8Array
+}
+
+export interface PendingLimits {
+  readonly batchesMax: number
+  readonly bytesMax: number
+}
+
+export class PendingBatches {
+  readonly #limits: PendingLimits
+  #batches: PendingBatch[] = []
+  /** Batches before this position have been taken. */
+  #head = 0
+  #bytes = 0
+
+  constructor(limits: PendingLimits) {
+    this.#limits = limits
+  }
+
+  get size(): number {
+    return this.#batches.length - this.#head
+  }
+
+  get first(): PendingBatch | undefined {
+    return this.#batches[this.#head]
+  }
+
+  find(sequence: number): PendingBatch | undefined {
+    const position = this.#position(sequence)
+    const batch = this.#batches[position]
+    return batch?.sequence === sequence ? batch : undefined
+  }
+
+  /** False: the bound is reached and the batch is not held. */
+  tryAdd(batch: PendingBatch): boolean {
+    if (this.size >= this.#limits.batchesMax) return false
+    if (this.#bytes + batch.payload.length > this.#limits.bytesMax) return false
+    const last = this.#batches.at(-1)
+    if (this.size === 0 || last === undefined || last.sequence < batch.sequence) this.#batches.push(batch)
+    else this.#batches.splice(this.#position(batch.sequence), 0, batch)
+    this.#bytes += batch.payload.length
+    return true
+  }
+
+  removeFirst(): void {
+    const batch = this.first
+    if (batch === undefined) return
+    this.#bytes -= batch.payload.length
+    this.#head++
+    if (this.#head < 64 || this.#head * 2 < this.#batches.length) return
+    this.#batches = this.#batches.slice(this.#head)
+    this.#head = 0
+  }
+
+  /** Forgets everything before the last run without a hole: what is left can be applied in one go. */
+  keepLastRun(): void {
+    let start = this.#batches.length - 1
+    while (start > this.#head && this.#batches[start - 1]!.sequence === this.#batches[start]!.sequence - 1)
+      start--
+    for (let before = start - this.#head; before > 0; before--) this.removeFirst()
+  }
+
+  clear(): void {
+    this.#batches = []
+    this.#head = 0
+    this.#bytes = 0
+  }
+
+  /** Where `sequence` is or would be. */
+  #position(sequence: number): number {
+    let low = this.#head
+    let high = this.#batches.length
+    while (low < high) {
+      const middle = (low + high) >>> 1
+      if (this.#batches[middle]!.sequence < sequence) low = middle + 1
+      else high = middle
+    }
+    return low
+  }
+}

@@ -1,0 +1,641 @@
+/**
+ * Sequence follower: turns what a live socket and a replay socket bring into one history, in order,
+ * without a batch applied twice, and knows how much of the history it has.
+ *
+ *   state          what happens                             then
+ *   connecting     socket is up, or a batch comes           recovering: clear, replay from 0
+ *   recovering     reply at the expected sequence           applied
+ *                  reply after a hole                       left; asked for again from the hole
+ *                  live batch                               held back (bounded; past the bound dropped)
+ *                  replay reached the batches held back     live: they are applied in order
+ *                  end or silence, nothing missing          live
+ *                  end or silence, something missing        next attempt, at most `replayAttempts…Max`
+ *                  attempts used up, filling a gap          recovering: clear, replay from 0
+ *                  attempts used up, replaying from 0       live from the batches held back: clear, partial
+ *                  first live batch has sequence 0          live: the whole history is at hand
+ *   live           expected sequence                        applied
+ *                  lower, seen with the same content        duplicate: dropped
+ *                  lower, anything else                     the engine restarted: recovering, from 0
+ *                  higher                                   recovering the gap: replay from the hole
+ *                  higher, replay impossible                live: clear, start anew here, partial
+ *   any            resync, engine restarted, reconnected    recovering: clear, replay from 0
+ *                  socket is down                           disconnected: clear, trust none
+ *   disconnected   socket is up                             recovering: clear, replay from 0
+ *                  batch                                    dropped: left over from before
+ *
+ * Invariants
+ *   I1  Between two clears the batches applied have sequences s, s + 1, …; none twice, none left out.
+ *   I2  Trust `exact` only while s is 0 and every batch could be read, or nothing was published at all.
+ *   I3  What is applied is a suffix of the history of one life of the engine. So without trust
+ *       `exact` too, what counts as held is held: a history with a hole is never kept, because a removal in
+ *       the hole would leave a block that counts for ever. (A batch that cannot be decoded is such
+ *       a hole, and kept with trust `partial`: its engine would send it again just the same.)
+ *   I4  A recovery repeats the last batch applied, as proof that the engine is still the same.
+ *   I5  There is at most one wait at a time, and every state but `live`, `connecting` and `disconnected`
+ *       has one: nothing waits for ever.
+ *
+ * A batch whose application is refused (the indexer's mailbox is full) counts as not received:
+ * it is held back and tried again. The follower touches no socket and no clock; see `FollowerEffects`.
+ */
+
+import type { ResyncCause } from '@homing/indexer'
+import { decodeKvBatch, type KvBatch, type KvEvent, MalformedKvBatchError } from '@homing/protocol'
+import type { ListenerLimits } from './limits.ts'
+import type { SourceStatus, Trust } from './messages.ts'
+import { PendingBatches } from './pending-batches.ts'
+import { SeenBatches } from './seen-batches.ts'
+
+/** What a follower can do to the world. */
+export interface FollowerEffects {
+  nowMs(): number
+  /** Hands events on, in order. False: refused, nothing was taken. */
+  apply(events: readonly KvEvent[]): boolean
+  /** Forgets everything applied. False: refused, to be tried again. */
+  clear(): boolean
+  /** Asks for all batches from a sequence on; replies carry the attempt. Ends the attempt before. */
+  startReplay(attempt: number, fromSequence: number): void
+  stopReplay(): void
+  /** Calls `wake(wait)` after the delay; a later wait replaces an earlier one. */
+  setWait(wait: number, delayMs: number): void
+  trustChanged(trust: Trust, reason: string): void
+}
+
+export interface FollowerOptions {
+  /** For people, in reasons. */
+  readonly eventsEndpoint: string
+  readonly hasReplay: boolean
+  readonly dpRank: number
+  readonly limits: ListenerLimits
+}
+
+type Phase =
+  | 'connecting'
+  | 'disconnected'
+  | 'live'
+  /** A replay is under way. */
+  | 'replaying'
+  /** Between two replays, or between two tries to hand something on. */
+  | 'pausing'
+
+type WaitFor = 'replies' | 'attempt' | 'retry' | 'settle' | 'rebuild'
+
+export class SequenceFollower {
+  readonly #effects: FollowerEffects
+  readonly #options: FollowerOptions
+  readonly #seen: SeenBatches
+  readonly #pending: PendingBatches
+
+  #phase: Phase = 'connecting'
+  /** A batch came before the socket said that it is up; its word will not begin another epoch. */
+  #upByBatch = false
+  /** A clear that was refused. Nothing is applied before it is done. */
+  #owesClear = false
+  /** Why a rebuild is due that came too soon after the last one. */
+  #owesRebuild: string | undefined
+
+  // The epoch.
+  #epoch = 0
+  /** The next sequence to apply; undefined: nothing applied yet, any batch may be the first. */
+  #expected: number | undefined
+  /** The epoch began at sequence 0. */
+  #isWhole = false
+  #unreadableBatches = 0
+  #clearReason = ''
+  /** Highest sequence that the live socket brought in this epoch. */
+  #liveMax = -1
+
+  // The recovery.
+  #isRebuilding = false
+  /** A replay only to make sure that nothing fell between replay and subscription. */
+  #isSettling = false
+  #attempt = 0
+  #attemptApplied = 0
+  #attemptHadHole = false
+  #attemptRefused = false
+  #attemptsFruitless = 0
+  #attemptsTotal = 0
+  #recoveryReplies = 0
+  #lastReplyMs = 0
+  /** Until then the replay socket counts as not there: it never answered. */
+  #replaySilentUntilMs = Number.NEGATIVE_INFINITY
+
+  #wait = 0
+  #waitFor: WaitFor | undefined
+  #lastRebuildMs = Number.NEGATIVE_INFINITY
+  #lastTrust = ''
+
+  // Counters.
+  #lastSequence: number | undefined
+  #lastBatchMs: number | undefined
+  #batches = 0
+  #events = 0
+  #gaps = 0
+  #replays = 0
+  #restarts = 0
+  #duplicates = 0
+  #malformed = 0
+  #skippedEvents = 0
+  #dropped = 0
+  #foreignRanks = 0
+
+  constructor(effects: FollowerEffects, options: FollowerOptions) {
+    this.#effects = effects
+    this.#options = options
+    this.#seen = new SeenBatches(options.limits.seenBatchesMax)
+    this.#pending = new PendingBatches({
+      batchesMax: options.limits.pendingBatchesMax,
+      bytesMax: options.limits.pendingBytesMax,
+    })
+    this.#reportTrust()
+  }
+
+  /** Everything but `foreignTopics`, which only who reads the frames can know. */
+  status(): Omit<SourceStatus, 'foreignTopics'> {
+    const phase = this.#phase
+    return {
+      state: phase === 'replaying' || phase === 'pausing' ? 'recovering' : phase,
+      lastSequence: this.#lastSequence,
+      epoch: this.#epoch,
+      batches: this.#batches,
+      events: this.#events,
+      gaps: this.#gaps,
+      replays: this.#replays,
+      restarts: this.#restarts,
+      duplicates: this.#duplicates,
+      malformedFrames: this.#malformed,
+      skippedEvents: this.#skippedEvents,
+      droppedBatches: this.#dropped,
+      foreignRanks: this.#foreignRanks,
+      lastEventAgeMs:
+        this.#lastBatchMs === undefined ? undefined : Math.max(0, this.#effects.nowMs() - this.#lastBatchMs),
+    }
+  }
+
+  connected(): void {
+    const wasUp = this.#upByBatch
+    this.#upByBatch = false
+    if (wasUp) return
+    const isFirst = this.#phase === 'connecting'
+    this.#forgetLive()
+    this.#rebuild(isFirst ? 'the event socket is up' : 'the event socket came back')
+  }
+
+  disconnected(): void {
+    if (this.#phase === 'connecting') return
+    this.#upByBatch = false
+    this.#forgetLive()
+    this.#beginEpoch('the event socket is down')
+    this.#phase = 'disconnected'
+    this.#effects.stopReplay()
+    this.#cancelWait()
+    if (this.#owesClear) this.#waitUntil('retry', this.#options.limits.backoffMsMin)
+    this.#reportTrust()
+  }
+
+  /** The engine runs as another process: what was applied is of a cache that is gone. */
+  engineRestarted(): void {
+    if (this.#phase === 'connecting' || this.#phase === 'disconnected') return
+    this.#noticeRestart('the engine restarted')
+  }
+
+  /**
+   * What was applied is lost: rebuilds now, or when the last rebuild is old enough. Orphans are no
+   * reason where the history does not begin at its beginning: they would come again.
+   */
+  resync(cause: ResyncCause, reason: string): void {
+    if (this.#phase === 'connecting' || this.#phase === 'disconnected') return
+    if (cause === 'orphans' && !this.#isWhole) return
+    if (this.#resyncDueMs() <= 0) {
+      this.#rebuild(reason)
+      return
+    }
+    this.#owesRebuild = reason
+    if (this.#phase === 'live') this.#waitUntil('rebuild', this.#resyncDueMs())
+    this.#reportTrust()
+  }
+
+  /** A message that cannot be read at all: its sequence is unknown, so it will show as a gap. */
+  malformed(): void {
+    this.#malformed++
+  }
+
+  live(sequence: number, payload: Uint8Array): void {
+    if (this.#phase === 'disconnected') {
+      // Left over in a queue; the history it belongs to has ended.
+      this.#dropped++
+      return
+    }
+    if (this.#phase === 'connecting') {
+      this.#upByBatch = true
+      this.#rebuild('the event socket is up')
+    }
+    const verdict = this.#classify(sequence, payload)
+    if (verdict === 'duplicate') {
+      this.#duplicates++
+      return
+    }
+    if (verdict === 'restarted') {
+      this.#noticeRestart(`the engine restarted: its sequence went back to ${sequence}`)
+    }
+    this.#liveMax = Math.max(this.#liveMax, sequence)
+    if (this.#phase === 'live') this.#liveInOrder(sequence, payload)
+    else this.#liveHeldBack(sequence, payload)
+  }
+
+  replayed(
+    attempt: number,
+    reply:
+      | { readonly kind: 'batch'; readonly sequence: number; readonly payload: Uint8Array }
+      | { readonly kind: 'end' }
+      | { readonly kind: 'malformed' },
+  ): void {
+    if (attempt !== this.#attempt || this.#phase !== 'replaying') return
+    this.#lastReplyMs = this.#effects.nowMs()
+    this.#recoveryReplies++
+    this.#replaySilentUntilMs = Number.NEGATIVE_INFINITY
+    if (reply.kind === 'malformed') this.#malformed++
+    else if (reply.kind === 'end') this.#attemptEnded(true)
+    else this.#replayedBatch(reply.sequence, reply.payload)
+  }
+
+  wake(wait: number): void {
+    if (wait !== this.#wait || this.#waitFor === undefined) return
+    const reason = this.#waitFor
+    this.#waitFor = undefined
+    if (reason === 'replies') this.#awaitReplies()
+    else if (reason === 'attempt') this.#startAttempt()
+    else if (reason === 'retry') this.#retry()
+    else if (reason === 'rebuild') this.#rebuild(this.#owesRebuild ?? this.#clearReason)
+    else if (this.#canReplay()) {
+      this.#isSettling = true
+      this.#startAttempt()
+    }
+  }
+
+  // The live socket.
+
+  #classify(sequence: number, payload: Uint8Array): 'new' | 'duplicate' | 'restarted' {
+    const held = this.#pending.find(sequence)
+    const seen =
+      held === undefined
+        ? this.#seen.compare(sequence, payload)
+        : sameBytes(held.payload, payload)
+          ? 'same'
+          : 'other'
+    if (seen === 'same') return 'duplicate'
+    if (seen === 'other') return 'restarted'
+    const isBehind = this.#expected !== undefined && sequence < this.#expected
+    if (!isBehind) return 'new'
+    // Older than what is remembered: the tail of a long replay, if the live socket is still there.
+    return sequence > this.#liveMax ? 'duplicate' : 'restarted'
+  }
+
+  #liveInOrder(sequence: number, payload: Uint8Array): void {
+    if (this.#expected === undefined) {
+      this.#begin(sequence, 'live')
+      this.#reportTrust()
+    }
+    if (sequence === this.#expected) {
+      if (this.#apply(sequence, payload)) return
+      this.#hold(sequence, payload)
+      this.#pause('retry')
+      return
+    }
+    this.#gaps++
+    this.#hold(sequence, payload)
+    this.#recoverGap()
+  }
+
+  #liveHeldBack(sequence: number, payload: Uint8Array): void {
+    this.#hold(sequence, payload)
+    if (this.#expected === undefined && this.#pending.first?.sequence === 0) this.#begin(0, 'live')
+    if (this.#owesClear || this.#pending.first?.sequence !== this.#expected) return
+    if (this.#drain() === 'empty') this.#goLive()
+  }
+
+  #hold(sequence: number, payload: Uint8Array): void {
+    if (!this.#pending.tryAdd({ sequence, payload })) this.#dropped++
+  }
+
+  // Recovery.
+
+  /** Clears, and replays from 0 where that is possible. Batches held back stay held back. */
+  #rebuild(reason: string): void {
+    this.#beginEpoch(reason)
+    this.#lastRebuildMs = this.#effects.nowMs()
+    this.#owesRebuild = undefined
+    this.#isRebuilding = true
+    this.#isSettling = false
+    this.#resetAttempts()
+    if (this.#owesClear) this.#pause('retry')
+    else this.#replayOrGoOn()
+    this.#reportTrust()
+  }
+
+  #recoverGap(): void {
+    this.#isRebuilding = false
+    this.#isSettling = false
+    this.#resetAttempts()
+    if (this.#canReplay()) this.#startAttempt()
+    else this.#startFromPending('batches were lost and there is no replay')
+    this.#reportTrust()
+  }
+
+  #replayOrGoOn(): void {
+    if (this.#canReplay()) this.#startAttempt()
+    else this.#startFromPending(this.#clearReason)
+  }
+
+  #noticeRestart(reason: string): void {
+    this.#restarts++
+    this.#forgetLive()
+    this.#rebuild(reason)
+  }
+
+  #startAttempt(): void {
+    const expected = this.#expected
+    this.#phase = 'replaying'
+    this.#attempt++
+    this.#attemptsTotal++
+    this.#attemptApplied = 0
+    this.#attemptRefused = false
+    this.#attemptHadHole = false
+    this.#replays++
+    this.#lastReplyMs = this.#effects.nowMs()
+    const repeatsLast = expected !== undefined && this.#seen.has(expected - 1)
+    const from = expected === undefined ? 0 : repeatsLast ? expected - 1 : expected
+    this.#waitUntil('replies', this.#options.limits.replayTimeoutMs)
+    this.#effects.startReplay(this.#attempt, from)
+  }
+
+  #replayedBatch(sequence: number, payload: Uint8Array): void {
+    if (this.#expected === undefined) this.#begin(sequence, 'replay')
+    const expected = this.#expected as number
+    if (sequence < expected) {
+      if (this.#seen.compare(sequence, payload) === 'other') {
+        this.#noticeRestart('the engine restarted: its replay tells another history')
+      }
+      return
+    }
+    if (sequence > expected) {
+      this.#attemptHadHole = true
+      return
+    }
+    if (!this.#apply(sequence, payload)) {
+      this.#attemptHadHole = true
+      this.#attemptRefused = true
+      return
+    }
+    this.#attemptApplied++
+    // The batches held back begin here: what else this replay brings is known already.
+    if (this.#pending.first === undefined || this.#pending.first.sequence > this.#expected!) return
+    if (this.#drain() === 'empty') this.#goLive()
+  }
+
+  /** Nothing came for a while: the end of the replay, unless something came since the wait began. */
+  #awaitReplies(): void {
+    const { replayTimeoutMs } = this.#options.limits
+    const dueMs = this.#lastReplyMs + replayTimeoutMs - this.#effects.nowMs()
+    if (dueMs > 0) this.#waitUntil('replies', dueMs)
+    else this.#attemptEnded(false)
+  }
+
+  #attemptEnded(isMarked: boolean): void {
+    this.#effects.stopReplay()
+    this.#cancelWait()
+    const drained = this.#drain()
+    if (drained === 'refused') {
+      this.#pause('retry')
+      return
+    }
+    // An end without a single batch: nothing was published yet.
+    if (isMarked && this.#expected === undefined && drained === 'empty') this.#begin(0, 'replay')
+    const isAnswered = isMarked || this.#attemptApplied > 0 || this.#isSettling
+    if (isAnswered && drained === 'empty' && !this.#attemptHadHole && this.#expected !== undefined) {
+      this.#goLive()
+      return
+    }
+    this.#isSettling = false
+    if (this.#attemptApplied > 0) this.#attemptsFruitless = 0
+    else if (!this.#attemptRefused) this.#attemptsFruitless++
+    const { replayAttemptsMax, replayAttemptsTotalMax } = this.#options.limits
+    if (this.#attemptsFruitless >= replayAttemptsMax || this.#attemptsTotal >= replayAttemptsTotalMax) {
+      this.#giveUp()
+    } else if (this.#attemptApplied > 0) {
+      this.#startAttempt()
+    } else {
+      this.#pause('attempt')
+    }
+  }
+
+  #giveUp(): void {
+    const answers = this.#recoveryReplies > 0
+    if (answers && !this.#isRebuilding) {
+      this.#rebuild('batches were lost and the engine no longer keeps them')
+      return
+    }
+    this.#replaySilentUntilMs = this.#effects.nowMs() + this.#options.limits.replayPauseMs
+    this.#startFromPending(
+      answers ? 'the replay does not reach the live events' : 'the replay socket does not answer',
+    )
+  }
+
+  /** Without replay: forgets the history and begins at the newest run of batches at hand, or the next one. */
+  #startFromPending(reason: string): void {
+    if (this.#expected !== undefined) this.#beginEpoch(reason)
+    else this.#clearReason = reason
+    this.#isSettling = false
+    this.#pending.keepLastRun()
+    const first = this.#pending.first
+    // A batch was dropped after those at hand: the next one to come begins the history.
+    if (first !== undefined && first.sequence + this.#pending.size <= this.#liveMax) this.#pending.clear()
+    else if (first !== undefined) this.#begin(first.sequence, 'live')
+    if (this.#owesClear || this.#drain() === 'refused') this.#pause('retry')
+    else this.#goLive()
+  }
+
+  /** Applies what is held back as far as it continues the history. */
+  #drain(): 'empty' | 'hole' | 'refused' {
+    for (let batch = this.#pending.first; batch !== undefined; batch = this.#pending.first) {
+      if (this.#expected === undefined) return 'hole'
+      const { sequence, payload } = batch
+      if (sequence > this.#expected) return 'hole'
+      if (sequence < this.#expected) {
+        if (this.#seen.compare(sequence, payload) === 'other') return 'hole'
+        this.#duplicates++
+      } else if (!this.#apply(sequence, payload)) {
+        return 'refused'
+      }
+      this.#pending.removeFirst()
+    }
+    const reached = this.#expected === undefined ? this.#liveMax < 0 : this.#expected > this.#liveMax
+    return reached ? 'empty' : 'hole'
+  }
+
+  /** Something was refused: tries again, and goes on where it stopped. */
+  #retry(): void {
+    if (this.#owesClear && !this.#tryClear()) {
+      this.#waitUntil('retry', this.#options.limits.backoffMsMin)
+      return
+    }
+    if (this.#phase === 'disconnected') return
+    if (this.#expected === undefined) {
+      this.#replayOrGoOn()
+      this.#reportTrust()
+      return
+    }
+    const drained = this.#drain()
+    if (drained === 'refused') this.#waitUntil('retry', this.#options.limits.backoffMsMin)
+    else if (drained === 'empty') this.#goLive()
+    else this.#recoverGap()
+  }
+
+  #goLive(): void {
+    const settles = this.#isRebuilding && this.#canReplay()
+    this.#effects.stopReplay()
+    this.#phase = 'live'
+    this.#isRebuilding = false
+    this.#isSettling = false
+    this.#cancelWait()
+    if (this.#owesRebuild !== undefined) this.#waitUntil('rebuild', Math.max(0, this.#resyncDueMs()))
+    else if (settles) this.#waitUntil('settle', this.#options.limits.settleMs)
+    this.#reportTrust()
+  }
+
+  #pause(waitFor: 'attempt' | 'retry'): void {
+    const { backoffMsMin, backoffMsMax } = this.#options.limits
+    this.#phase = 'pausing'
+    const doublings = waitFor === 'attempt' ? Math.min(16, Math.max(0, this.#attemptsFruitless - 1)) : 0
+    this.#waitUntil(waitFor, Math.min(backoffMsMax, backoffMsMin * 2 ** doublings))
+    this.#reportTrust()
+  }
+
+  #canReplay(): boolean {
+    return this.#options.hasReplay && this.#effects.nowMs() >= this.#replaySilentUntilMs
+  }
+
+  #resetAttempts(): void {
+    this.#attemptsFruitless = 0
+    this.#attemptsTotal = 0
+    this.#recoveryReplies = 0
+  }
+
+  // The epoch.
+
+  #beginEpoch(reason: string): void {
+    this.#epoch++
+    this.#expected = undefined
+    this.#isWhole = false
+    this.#unreadableBatches = 0
+    this.#clearReason = reason
+    this.#seen.reset()
+    this.#tryClear()
+  }
+
+  #begin(sequence: number, source: 'live' | 'replay'): void {
+    this.#expected = sequence
+    this.#isWhole = sequence === 0
+    if (this.#isWhole) return
+    if (source === 'replay') this.#clearReason = `the engine's replay begins at sequence ${sequence}`
+    else if (!this.#options.hasReplay) {
+      this.#clearReason = `the first batch seen was ${sequence} and no replay endpoint is known`
+    }
+  }
+
+  /** The live socket begins anew: what it brought belongs to the past. */
+  #forgetLive(): void {
+    this.#pending.clear()
+    this.#liveMax = -1
+  }
+
+  #tryClear(): boolean {
+    this.#owesClear = !this.#effects.clear()
+    return !this.#owesClear
+  }
+
+  /** False: refused, to be tried again. A batch that cannot be decoded counts as applied. */
+  #apply(sequence: number, payload: Uint8Array): boolean {
+    if (this.#owesClear && !this.#tryClear()) return false
+    const batch = this.#decode(payload)
+    if (batch !== undefined && batch.events.length > 0 && !this.#effects.apply(batch.events)) return false
+    this.#expected = sequence + 1
+    this.#lastSequence = sequence
+    this.#lastBatchMs = this.#effects.nowMs()
+    this.#seen.add(sequence, payload)
+    this.#batches++
+    if (batch === undefined || batch.skipped.malformed > 0) {
+      this.#unreadableBatches++
+      if (batch === undefined) this.#malformed++
+      this.#reportTrust()
+    }
+    if (batch !== undefined) {
+      this.#events += batch.events.length
+      this.#skippedEvents += batch.skipped.malformed + batch.skipped.unknownTag
+      if (batch.rank !== undefined && batch.rank !== this.#options.dpRank) this.#foreignRanks++
+    }
+    return true
+  }
+
+  #decode(payload: Uint8Array): KvBatch | undefined {
+    try {
+      return decodeKvBatch(payload)
+    } catch (error) {
+      if (error instanceof MalformedKvBatchError) return undefined
+      throw error
+    }
+  }
+
+  // Trust.
+
+  #reportTrust(): void {
+    const [trust, reason] = this.#trust()
+    if (`${trust} ${reason}` === this.#lastTrust) return
+    this.#lastTrust = `${trust} ${reason}`
+    this.#effects.trustChanged(trust, reason)
+  }
+
+  #trust(): readonly [Trust, string] {
+    const { eventsEndpoint } = this.#options
+    if (this.#phase === 'connecting')
+      return ['none', `no connection to ${eventsEndpoint} yet; served by load`]
+    if (this.#phase === 'disconnected') return ['none', 'event socket is down; served by load']
+    if (this.#phase !== 'live' && this.#isRebuilding) {
+      return ['none', `rebuilding from the engine's replay: ${this.#clearReason}`]
+    }
+    if (this.#owesRebuild !== undefined) return ['none', `a rebuild is due: ${this.#owesRebuild}`]
+    if (this.#phase !== 'live' && !this.#isSettling) {
+      return ['partial', `catching up from sequence ${this.#expected ?? 0}`]
+    }
+    if (this.#unreadableBatches > 0) {
+      return [
+        'partial',
+        `${this.#unreadableBatches} batches could not be read; blocks may be missing or stale`,
+      ]
+    }
+    if (this.#isWhole) return ['exact', 'every batch since the engine started is applied']
+    return ['partial', `older blocks are unknown: ${this.#clearReason}`]
+  }
+
+  #resyncDueMs(): number {
+    return this.#lastRebuildMs + this.#options.limits.resyncMsMin - this.#effects.nowMs()
+  }
+
+  // Waiting.
+
+  #waitUntil(waitFor: WaitFor, delayMs: number): void {
+    this.#wait++
+    this.#waitFor = waitFor
+    this.#effects.setWait(this.#wait, delayMs)
+  }
+
+  #cancelWait(): void {
+    this.#wait++
+    this.#waitFor = undefined
+  }
+}
+
+function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
+  if (a.length !== b.length) return false
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false
+  return true
+}
