@@ -1,0 +1,584 @@
+/**
+ * ChatTemplate: renders a chat template exactly as the engine's Jinja2 would, or refuses to.
+ *
+ * A wrong character in the prompt is a wrong prefix, and a wrong prefix is a cache miss that no error
+ * reports. So values are Python's (python-value.ts), scopes are Jinja2's, and every construct, method
+ * or operation that is not known to agree throws RenderingRefusedError. The caller then asks the
+ * engine to tokenize.
+ *
+ * Scopes
+ *   template, macro and each single turn of a loop have their own; `if` has none.
+ *   A macro sees the scope it was defined in, not the one it is called from.
+ *   What a loop sets is gone after the turn; `namespace()` is how templates carry state.
+ *
+ * Bounds: STEPS_MAX nodes are evaluated and CALLS_MAX macro calls nested, then the rendering is refused.
+ */
+
+import { RenderingRefusedError } from './errors.ts'
+import {
+  isEqual,
+  isTruthy,
+  numberOf,
+  PythonFloat,
+  PythonFunction,
+  PythonObject,
+  PythonTuple,
+  type PythonValue,
+  toText,
+  typeName,
+} from './python-value.ts'
+import {
+  type BinaryNode,
+  type CallNode,
+  type CallStatementNode,
+  type ForNode,
+  type Identifier,
+  type MemberNode,
+  type Node,
+  parseTemplate,
+  type SetNode,
+} from './template-ast.ts'
+import {
+  applyFilter,
+  applyTest,
+  compare,
+  contains,
+  integer,
+  itemAt,
+  iterate,
+  methodOf,
+  safeInteger,
+  sliceOf,
+} from './template-functions.ts'
+
+const STEPS_MAX = 5_000_000
+const CALLS_MAX = 100
+const RANGE_MAX = 100_000
+/** Names that Jinja2 defines and this package does not. */
+const REFUSED_NAMES: ReadonlySet<string> = new Set([
+  'lipsum',
+  'cycler',
+  'joiner',
+  'varargs',
+  'kwargs',
+  'self',
+  'super',
+])
+
+/** What a rendering may ask of the world. */
+export interface RenderOptions {
+  /** The date that `strftime_now` prints, in the local zone; without it such a template is refused. */
+  readonly now?: Date | undefined
+}
+
+/** A parsed chat template; immutable, may render any number of chats. */
+export class ChatTemplate {
+  readonly source: string
+  /** The syntax tree, for those who look for what the template reads. */
+  readonly program: Node
+
+  /** Throws RenderingRefusedError when the template itself cannot be read as Jinja2 reads it. */
+  constructor(source: string) {
+    this.source = source
+    this.program = parseTemplate(source)
+  }
+
+  /** Renders with these variables. Throws RenderingRefusedError, also for what `raise_exception` says. */
+  render(variables: ReadonlyMap<string, PythonValue>, options: RenderOptions = {}): string {
+    const globals = new Scope(undefined)
+    for (const [name, value] of builtins(options)) globals.set(name, value)
+    // A variable of the request hides a builtin of the same name.
+    for (const [name, value] of variables) globals.set(name, value)
+    return new Rendering().run(this.program, new Scope(globals))
+  }
+}
+
+class Scope {
+  readonly #parent: Scope | undefined
+  readonly #values = new Map<string, PythonValue>()
+
+  constructor(parent: Scope | undefined) {
+    this.#parent = parent
+  }
+
+  set(name: string, value: PythonValue): void {
+    this.#values.set(name, value)
+  }
+
+  get(name: string): PythonValue {
+    for (let scope: Scope | undefined = this; scope !== undefined; scope = scope.#parent) {
+      if (scope.#values.has(name)) return scope.#values.get(name)
+    }
+    if (REFUSED_NAMES.has(name)) throw new RenderingRefusedError(`the template uses ${name}`)
+    return undefined
+  }
+}
+
+/** Leaves a loop turn; the text that the turn has printed so far counts. */
+class LoopExit {
+  readonly kind: 'Break' | 'Continue'
+  text = ''
+
+  constructor(kind: 'Break' | 'Continue') {
+    this.kind = kind
+  }
+}
+
+class Rendering {
+  #steps = 0
+  #calls = 0
+
+  run(program: Node, scope: Scope): string {
+    if (program.type !== 'Program') throw new RenderingRefusedError('the template has no body')
+    return this.#block(program.body, scope)
+  }
+
+  #block(nodes: readonly Node[], scope: Scope): string {
+    let text = ''
+    for (const node of nodes) {
+      try {
+        text += this.#statement(node, scope)
+      } catch (thrown) {
+        if (thrown instanceof LoopExit) thrown.text = text + thrown.text
+        throw thrown
+      }
+    }
+    return text
+  }
+
+  #statement(node: Node, scope: Scope): string {
+    switch (node.type) {
+      case 'If':
+        return this.#block(isTruthy(this.#evaluate(node.test, scope)) ? node.body : node.alternate, scope)
+      case 'For':
+        return this.#for(node, scope)
+      case 'Set':
+        this.#set(node, scope)
+        return ''
+      case 'Macro':
+        scope.set(node.name.value, this.#macro(node.name.value, node, scope, undefined))
+        return ''
+      case 'CallStatement':
+        return this.#callStatement(node, scope)
+      case 'FilterStatement':
+        return toText(this.#filter(this.#block(node.body, new Scope(scope)), node.filter, scope))
+      case 'Break':
+      case 'Continue':
+        throw new LoopExit(node.type)
+      case 'Comment':
+        return ''
+      default:
+        return toText(this.#evaluate(node, scope))
+    }
+  }
+
+  #for(node: ForNode, scope: Scope): string {
+    const { iterable } = node
+    let items: readonly PythonValue[]
+    if (iterable.type === 'SelectExpression') {
+      items = iterate(this.#evaluate(iterable.lhs, scope)).filter(item => {
+        const turn = new Scope(scope)
+        this.#assign(node.loopvar, item, turn)
+        return isTruthy(this.#evaluate(iterable.test, turn))
+      })
+    } else items = iterate(this.#evaluate(iterable, scope))
+    if (items.length === 0) return this.#block(node.defaultBlock, new Scope(scope))
+
+    let text = ''
+    const changed: { values: readonly PythonValue[] | undefined } = { values: undefined }
+    for (const [index, item] of items.entries()) {
+      const turn = new Scope(scope)
+      turn.set('loop', loopObject(items, index, changed))
+      this.#assign(node.loopvar, item, turn)
+      try {
+        text += this.#block(node.body, turn)
+      } catch (thrown) {
+        if (!(thrown instanceof LoopExit)) throw thrown
+        text += thrown.text
+        if (thrown.kind === 'Break') break
+      }
+    }
+    return text
+  }
+
+  #set(node: SetNode, scope: Scope): void {
+    if (node.value !== null) {
+      this.#assign(node.assignee, this.#evaluate(node.value, scope), scope)
+      return
+    }
+    const text = this.#block(node.body, new Scope(scope))
+    if (node.assignee.type !== 'FilterExpression') this.#assign(node.assignee, text, scope)
+    else this.#assign(node.assignee.operand, this.#filter(text, node.assignee.filter, scope), scope)
+  }
+
+  #assign(target: Node, value: PythonValue, scope: Scope): void {
+    if (target.type === 'Identifier') {
+      scope.set(target.value, value)
+    } else if (target.type === 'TupleLiteral') {
+      const items = iterate(value)
+      if (items.length !== target.value.length)
+        throw new RenderingRefusedError('the template unpacks another count')
+      for (const [i, part] of target.value.entries()) this.#assign(part, items[i], scope)
+    } else if (
+      target.type === 'MemberExpression' &&
+      !target.computed &&
+      target.property.type === 'Identifier'
+    ) {
+      const object = this.#evaluate(target.object, scope)
+      if (!(object instanceof PythonObject && object.isMutable)) {
+        throw new RenderingRefusedError('the template assigns to something other than a namespace')
+      }
+      object.attributes.set(target.property.value, value)
+    } else throw new RenderingRefusedError(`the template assigns to a ${target.type}`)
+  }
+
+  /** A macro, or the body of a call block, as a function; `scope` is where it was defined. */
+  #macro(
+    name: string,
+    { args: parameters, body }: { readonly args: readonly Node[]; readonly body: readonly Node[] },
+    scope: Scope,
+    display: string | undefined,
+  ): PythonFunction {
+    return new PythonFunction(display ?? name, (args, keywords) => {
+      if (++this.#calls > CALLS_MAX) throw new RenderingRefusedError('macros are nested too deeply')
+      const inner = new Scope(scope)
+      const unused = new Set(keywords.keys())
+      if (unused.delete('caller')) inner.set('caller', keywords.get('caller'))
+      else inner.set('caller', undefined)
+      if (args.length > parameters.length)
+        throw new RenderingRefusedError(`macro ${name}: too many arguments`)
+      for (const [i, parameter] of parameters.entries()) {
+        const key =
+          parameter.type === 'KeywordArgumentExpression'
+            ? parameter.key.value
+            : (parameter as Identifier).value
+        if (i < args.length) {
+          if (unused.has(key)) throw new RenderingRefusedError(`macro ${name}: ${key} is given twice`)
+          inner.set(key, args[i])
+        } else if (unused.delete(key)) inner.set(key, keywords.get(key))
+        else if (parameter.type === 'KeywordArgumentExpression')
+          inner.set(key, this.#evaluate(parameter.value, inner))
+        else inner.set(key, undefined)
+      }
+      if (unused.size > 0)
+        throw new RenderingRefusedError(`macro ${name} takes no argument ${[...unused][0]}`)
+      const text = this.#block(body, inner)
+      this.#calls--
+      return text
+    })
+  }
+
+  #callStatement(node: CallStatementNode, scope: Scope): string {
+    const caller = this.#macro('caller', { args: node.callerArgs ?? [], body: node.body }, scope, 'caller')
+    const callee = this.#evaluate(node.call.callee, scope)
+    const [args, keywords] = this.#arguments(node.call.args, scope)
+    return toText(call(callee, args, new Map([...keywords, ['caller', caller]])))
+  }
+
+  #evaluate(node: Node, scope: Scope): PythonValue {
+    if (++this.#steps > STEPS_MAX) throw new RenderingRefusedError('the rendering takes too long')
+    switch (node.type) {
+      case 'StringLiteral':
+        return node.value
+      case 'IntegerLiteral':
+        return safeInteger(node.value)
+      case 'FloatLiteral':
+        return new PythonFloat(node.value)
+      case 'ArrayLiteral':
+        return node.value.map(item => this.#evaluate(item, scope))
+      case 'TupleLiteral':
+        return new PythonTuple(node.value.map(item => this.#evaluate(item, scope)))
+      case 'ObjectLiteral': {
+        const entries = Array.from(node.value, ([key, value]): [string, PythonValue] => {
+          const name = this.#evaluate(key, scope)
+          if (typeof name !== 'string')
+            throw new RenderingRefusedError('the template makes a dict with other keys')
+          return [name, this.#evaluate(value, scope)]
+        })
+        return new Map(entries)
+      }
+      case 'Identifier':
+        return scope.get(node.value)
+      case 'MemberExpression':
+        return this.#member(node, scope)
+      case 'CallExpression':
+        return this.#call(node, scope)
+      case 'FilterExpression':
+        return this.#filter(this.#evaluate(node.operand, scope), node.filter, scope)
+      case 'TestExpression':
+        return applyTest(node.test.value, this.#evaluate(node.operand, scope)) !== node.negate
+      case 'UnaryExpression':
+        return unary(node.operator.value, this.#evaluate(node.argument, scope))
+      case 'BinaryExpression':
+        return this.#binary(node, scope)
+      case 'Ternary':
+        return this.#evaluate(
+          isTruthy(this.#evaluate(node.condition, scope)) ? node.trueExpr : node.falseExpr,
+          scope,
+        )
+      case 'SelectExpression':
+        return isTruthy(this.#evaluate(node.test, scope)) ? this.#evaluate(node.lhs, scope) : undefined
+      default:
+        throw new RenderingRefusedError(`the template uses ${node.type} in an expression`)
+    }
+  }
+
+  #member(node: MemberNode, scope: Scope): PythonValue {
+    const object = this.#evaluate(node.object, scope)
+    if (object === undefined) throw new RenderingRefusedError('the template reads an attribute of undefined')
+    if (!node.computed) {
+      if (node.property.type === 'IntegerLiteral') return itemAt(object, node.property.value)
+      return attribute(object, (node.property as Identifier).value)
+    }
+    if (node.property.type === 'SliceExpression') {
+      const [start, stop, step] = [node.property.start, node.property.stop, node.property.step].map(part => {
+        const value = part === undefined ? null : this.#evaluate(part, scope)
+        return value === null ? undefined : integer(value)
+      })
+      return sliceOf(object, start, stop, step ?? 1)
+    }
+    return subscript(object, this.#evaluate(node.property, scope))
+  }
+
+  #call(node: CallNode, scope: Scope): PythonValue {
+    const callee = this.#evaluate(node.callee, scope)
+    const [args, keywords] = this.#arguments(node.args, scope)
+    return call(callee, args, keywords)
+  }
+
+  #filter(value: PythonValue, filter: Identifier | CallNode, scope: Scope): PythonValue {
+    if (filter.type === 'Identifier') return applyFilter(filter.value, value, [], new Map())
+    if (filter.callee.type !== 'Identifier') throw new RenderingRefusedError('the template computes a filter')
+    const [args, keywords] = this.#arguments(filter.args, scope)
+    return applyFilter(filter.callee.value, value, args, keywords)
+  }
+
+  #arguments(nodes: readonly Node[], scope: Scope): [PythonValue[], Map<string, PythonValue>] {
+    const args: PythonValue[] = []
+    const keywords = new Map<string, PythonValue>()
+    for (const node of nodes) {
+      if (node.type === 'KeywordArgumentExpression')
+        keywords.set(node.key.value, this.#evaluate(node.value, scope))
+      else if (node.type === 'SpreadExpression' || node.type === 'KeywordSpreadExpression') {
+        throw new RenderingRefusedError('the template unpacks arguments')
+      } else args.push(this.#evaluate(node, scope))
+    }
+    return [args, keywords]
+  }
+
+  #binary(node: BinaryNode, scope: Scope): PythonValue {
+    const operator = node.operator.value
+    const left = this.#evaluate(node.left, scope)
+    if (operator === 'and') return isTruthy(left) ? this.#evaluate(node.right, scope) : left
+    if (operator === 'or') return isTruthy(left) ? left : this.#evaluate(node.right, scope)
+    return binary(operator, left, this.#evaluate(node.right, scope))
+  }
+}
+
+/** `object.name`: an attribute first, then an item; so `schema.items` is the method of the dict. */
+function attribute(object: PythonValue, name: string): PythonValue {
+  if (object instanceof PythonObject) return object.attributes.get(name)
+  const method = methodOf(object, name)
+  if (method !== undefined) return method
+  return object instanceof Map ? object.get(name) : undefined
+}
+
+/** `object[key]`: an item first, then an attribute. */
+function subscript(object: PythonValue, key: PythonValue): PythonValue {
+  if (typeof key === 'string') {
+    if (object instanceof Map && object.has(key)) return object.get(key)
+    return attribute(object, key)
+  }
+  if (typeof key === 'number' || typeof key === 'boolean') return itemAt(object, Number(key))
+  return undefined
+}
+
+function call(
+  callee: PythonValue,
+  args: readonly PythonValue[],
+  keywords: ReadonlyMap<string, PythonValue>,
+): PythonValue {
+  if (callee instanceof PythonFunction) return callee.call(args, keywords)
+  throw new RenderingRefusedError(`the template calls a ${typeName(callee)}`)
+}
+
+function unary(operator: string, value: PythonValue): PythonValue {
+  if (operator === 'not') return !isTruthy(value)
+  const sign = operator === '-' ? -1 : 1
+  return value instanceof PythonFloat
+    ? new PythonFloat(sign * value.value)
+    : safeInteger(sign * integer(value))
+}
+
+function binary(operator: string, left: PythonValue, right: PythonValue): PythonValue {
+  switch (operator) {
+    case '~':
+      return toText(left) + toText(right)
+    case '==':
+      return isEqual(left, right)
+    case '!=':
+      return !isEqual(left, right)
+    case 'in':
+      return contains(right, left)
+    case 'not in':
+      return !contains(right, left)
+    case '<':
+      return compare(left, right) < 0
+    case '>':
+      return compare(left, right) > 0
+    case '<=':
+      return compare(left, right) <= 0
+    case '>=':
+      return compare(left, right) >= 0
+  }
+  if (operator === '+') {
+    if (typeof left === 'string' && typeof right === 'string') return left + right
+    if (Array.isArray(left) && Array.isArray(right)) return [...left, ...right]
+    if (left instanceof PythonTuple && right instanceof PythonTuple) {
+      return new PythonTuple([...left.items, ...right.items])
+    }
+  }
+  if (operator === '*' && typeof left === 'string' && typeof right === 'number') {
+    if (left.length * right > STEPS_MAX)
+      throw new RenderingRefusedError('the template repeats a string too often')
+    return left.repeat(Math.max(0, right))
+  }
+  return arithmetic(operator, left, right)
+}
+
+function arithmetic(operator: string, left: PythonValue, right: PythonValue): PythonValue {
+  const a = numberOf(left)
+  const b = numberOf(right)
+  if (typeof a !== 'number' || typeof b !== 'number') {
+    throw new RenderingRefusedError(`the template computes ${typeName(left)} ${operator} ${typeName(right)}`)
+  }
+  const isFloat = left instanceof PythonFloat || right instanceof PythonFloat
+  const result = (value: number) => (isFloat ? new PythonFloat(value) : safeInteger(value))
+  if (b === 0 && (operator === '/' || operator === '//' || operator === '%')) {
+    throw new RenderingRefusedError('the template divides by zero')
+  }
+  switch (operator) {
+    case '+':
+      return result(a + b)
+    case '-':
+      return result(a - b)
+    case '*':
+      return result(a * b)
+    case '/':
+      return new PythonFloat(a / b)
+    case '//':
+      return result(Math.floor(a / b))
+    case '%':
+      if (!isFloat) return safeInteger(((a % b) + b) % b)
+      break
+    case '**':
+      if (!isFloat && b >= 0) return safeInteger(a ** b)
+  }
+  throw new RenderingRefusedError(`the template computes ${typeName(left)} ${operator} ${typeName(right)}`)
+}
+
+function loopObject(
+  items: readonly PythonValue[],
+  index: number,
+  changed: { values: readonly PythonValue[] | undefined },
+): PythonObject {
+  return new PythonObject(
+    new Map<string, PythonValue>([
+      ['index', index + 1],
+      ['index0', index],
+      ['revindex', items.length - index],
+      ['revindex0', items.length - index - 1],
+      ['first', index === 0],
+      ['last', index === items.length - 1],
+      ['length', items.length],
+      ['previtem', items[index - 1]],
+      ['nextitem', items[index + 1]],
+      ['depth', 1],
+      ['depth0', 0],
+      ['cycle', new PythonFunction('loop.cycle', args => args[index % args.length])],
+      [
+        'changed',
+        new PythonFunction('loop.changed', args => {
+          const before = changed.values
+          changed.values = args
+          return before === undefined || !isEqual([...before], [...args])
+        }),
+      ],
+    ]),
+    false,
+  )
+}
+
+function builtins({ now }: RenderOptions): [string, PythonValue][] {
+  return [
+    ['true', true],
+    ['false', false],
+    ['none', null],
+    ['True', true],
+    ['False', false],
+    ['None', null],
+    [
+      'namespace',
+      new PythonFunction('namespace', (args, keywords) => new PythonObject(dictOf(args, keywords), true)),
+    ],
+    ['dict', new PythonFunction('dict', dictOf)],
+    ['range', new PythonFunction('range', args => range(args.map(integer)))],
+    [
+      'raise_exception',
+      new PythonFunction('raise_exception', ([message]) => {
+        throw new RenderingRefusedError(`the template rejects the chat: ${toText(message)}`)
+      }),
+    ],
+    ['strftime_now', new PythonFunction('strftime_now', ([format]) => strftime(now, toText(format)))],
+  ]
+}
+
+function dictOf(
+  args: readonly PythonValue[],
+  keywords: ReadonlyMap<string, PythonValue>,
+): Map<string, PythonValue> {
+  const entries = new Map<string, PythonValue>()
+  for (const source of args) {
+    if (!(source instanceof Map))
+      throw new RenderingRefusedError(`a dict or namespace from a ${typeName(source)}`)
+    for (const [key, value] of source) entries.set(key, value)
+  }
+  for (const [key, value] of keywords) entries.set(key, value)
+  return entries
+}
+
+function range(args: readonly number[]): PythonValue[] {
+  const [start, stop, step] = args.length === 1 ? [0, args[0]!, 1] : [args[0]!, args[1]!, args[2] ?? 1]
+  const count = step === 0 ? 0 : Math.max(0, Math.ceil((stop - start) / step))
+  if (args.length === 0 || args.length > 3 || step === 0 || count > RANGE_MAX) {
+    throw new RenderingRefusedError(`range(${args.join(', ')})`)
+  }
+  return Array.from({ length: count }, (_, i) => start + i * step)
+}
+
+const MONTHS = 'January February March April May June July August September October November December'.split(
+  ' ',
+)
+const WEEKDAYS = 'Sunday Monday Tuesday Wednesday Thursday Friday Saturday'.split(' ')
+
+function strftime(now: Date | undefined, format: string): string {
+  if (now === undefined) throw new RenderingRefusedError('the template prints the date')
+  const two = (value: number) => value.toString().padStart(2, '0')
+  const fields: Readonly<Record<string, () => string>> = {
+    Y: () => now.getFullYear().toString(),
+    m: () => two(now.getMonth() + 1),
+    d: () => two(now.getDate()),
+    B: () => MONTHS[now.getMonth()]!,
+    b: () => MONTHS[now.getMonth()]!.slice(0, 3),
+    A: () => WEEKDAYS[now.getDay()]!,
+    a: () => WEEKDAYS[now.getDay()]!.slice(0, 3),
+    H: () => two(now.getHours()),
+    M: () => two(now.getMinutes()),
+    '%': () => '%',
+  }
+  return format.replace(/%(-?.)/gs, (_, name: string) => {
+    const field = Object.hasOwn(fields, name) ? fields[name] : undefined
+    if (field === undefined) throw new RenderingRefusedError(`the template prints the date as %${name}`)
+    return field()
+  })
+}

@@ -1,0 +1,26 @@
+export type { ChatServerOptions } from './chat-request.ts'
+export { ChatTemplate, type RenderOptions } from './chat-template.ts'
+export { type ContentFormat, detectContentFormat, type EngineDialect } from './content-format.ts'
+export { EncodeError, RenderingRefusedError, TokenizerLoadError } from './errors.ts'
+export { fromParsedJson, tryParseJson } from './json.ts'
+export {
+  type NoTokens,
+  PromptTokenizer,
+  type PromptTokenizerOptions,
+  type PromptTokens,
+  type RenderedChat,
+  type RequestBody,
+  type Tokens,
+} from './prompt-tokenizer.ts'
+export {
+  type DumpOptions,
+  dumpJson,
+  type PythonDict,
+  PythonFloat,
+  PythonFunction,
+  PythonObject,
+  PythonTuple,
+  type PythonValue,
+  toRepr,
+  toText,
+} from './python-value.ts'
