@@ -167,15 +167,13 @@ export class Cell implements Watcher {
   // ── Messages ─────────────────────────────────────────────────────────────────────────────────
 
   enqueue(message: Message): TellStatus {
-    const { runtime } = this
-    runtime.counts.sent++
     if (this.#state >= STOPPING) {
-      runtime.deadLetter(this.name, message.type, 'dead')
+      this.runtime.deadLetter(this.name, message.type, 'dead')
       return 'dead'
     }
     if (!this.#mailbox.push(message)) {
       if (!this.#overflow(message)) return 'full'
-    } else if (!this.isQueued) runtime.enqueue(this)
+    } else if (!this.isQueued) this.runtime.enqueue(this)
     return 'ok'
   }
 
@@ -210,12 +208,12 @@ export class Cell implements Watcher {
 
   /** True when the mailbox is full only because the cell has had no turn. */
   get isFullButRunnable(): boolean {
-    return this.#mailbox.size >= this.settings.capacity && this.#canHandle()
+    if (this.#mailbox.size < this.settings.capacity) return false
+    return this.#canHandle() || (this.#state === STARTING && this.#hasWork())
   }
 
   #enqueueOpenAsk(message: Message, ask: OpenAsk): void {
     const { runtime } = this
-    runtime.counts.sent++
     if (!this.#mailbox.push(message)) {
       if (this.settings.overflow === 'dropOldest') {
         ask.linkTo(this)
@@ -307,13 +305,13 @@ export class Cell implements Watcher {
 
   #handle(message: Message): void {
     const behavior = this.#behavior!
-    this.runtime.counts.handled++
     try {
       const arm = behavior[message.type]
       if (arm === undefined) {
         this.#handleUnknown(behavior, message)
         return
       }
+      this.runtime.counts.handled++
       const result = arm.call(behavior, message)
       if (result !== undefined && result !== null && typeof result.then === 'function') {
         this.#suspend(result, message)
@@ -326,6 +324,7 @@ export class Cell implements Watcher {
   #handleUnknown(behavior: Arms, message: Message): void {
     const catchAll = behavior[anyMessage]
     if (catchAll !== undefined) {
+      this.runtime.counts.handled++
       catchAll(message)
       return
     }

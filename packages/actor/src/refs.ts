@@ -84,12 +84,14 @@ export class LocalRef extends Ref {
   }
 
   override tell(message: Message): TellStatus {
+    this.runtime.counts.sent++
     if (this.cell !== undefined) return this.cell.enqueue(message)
     this.runtime.deadLetter(this.name, message.type, 'dead')
     return 'dead'
   }
 
   protected override send(message: Message, ask: PendingAsk): void {
+    this.runtime.counts.sent++
     if (this.cell === undefined) ask.fail('terminated')
     else this.cell.enqueueAsk(message, ask)
   }

@@ -154,6 +154,8 @@ export class Runtime implements AskHost, InboundHost {
   /** Asks of this thread that another thread may answer, by number. */
   readonly #remoteAsks = new Map<number, PendingAsk>()
   #asksPendingCount = 0
+  /** Of these, the asks of `query`, which no statistics show. */
+  #queriesPendingCount = 0
   #idCount = 0
   #corr: number
   /** How actors ended that are no longer here, for late watchers; the oldest are forgotten. */
@@ -297,7 +299,7 @@ export class Runtime implements AskHost, InboundHost {
       parent: { thread: this.thread, uid: this.uid, id: parent.id },
       restarts: 0,
     }
-    const peer = this.peer(thread)
+    const peer = isDedicated ? this.#addPeer(thread) : this.peer(thread)
     if (peer.state === 'gone') throw new ThreadDownError(thread, 'it is not coming back')
     const ref = new RemoteRef(this, id, options.name, peer)
     const isSent = peer.state === 'up' && !isDedicated
@@ -338,7 +340,6 @@ export class Runtime implements AskHost, InboundHost {
       dueMs: 0,
       position: -1,
       expire: () => {
-        this.noteSlow(child.ref.name)
         this.abandonChild(child)
         this.#giveUpChild(parent, child, 'stopped', undefined)
       },
@@ -346,12 +347,13 @@ export class Runtime implements AskHost, InboundHost {
     this.deadlines.add(child.guard, child.settings.shutdownMs + REMOTE_STOP_MARGIN_MS)
   }
 
-  /** Ends a child at once. */
+  /** Ends a child at once and reports it as slow. */
   abandonChild(child: Child): void {
     if (child.thread === undefined) {
       ;(child.ref as LocalRef).cell?.abandon()
       return
     }
+    this.noteSlow(child.ref.name)
     this.peer(child.thread).send({ op: OP.STOP, target: child.id, corr: 0, body: true, patches: 0 })
     if (child.isRegistered) this.registrar!.unregister(child.id, true)
   }
@@ -487,10 +489,6 @@ export class Runtime implements AskHost, InboundHost {
   cancelled(ask: PendingAsk): void {
     if (ask.thread === undefined) return
     this.peers.get(ask.thread)?.send({ op: OP.CANCEL, target: 0, corr: ask.corr, body: 0, patches: 0 })
-  }
-
-  get asksPendingCount(): number {
-    return this.#asksPendingCount
   }
 
   /** Asks the runtime of another thread about itself. */
@@ -632,29 +630,28 @@ export class Runtime implements AskHost, InboundHost {
 
   /** The peer of a name; unknown ones are asked about. */
   peer(name: string): Peer {
-    let peer = this.peers.get(name)
-    if (peer === undefined) {
-      peer = new Peer(name)
-      this.peers.set(name, peer)
-      this.registrar?.resolve(name)
-    }
+    const known = this.peers.get(name)
+    if (known !== undefined) return known
+    const peer = this.#addPeer(name)
+    this.registrar?.resolve(name)
+    return peer
+  }
+
+  #addPeer(name: string): Peer {
+    const peer = new Peer(name)
+    this.peers.set(name, peer)
     return peer
   }
 
   /** Links this thread with a (new) life of another. `open` builds the link. */
   connect(name: string, uid: number, open: (handlers: LinkHandlers) => ThreadLink): void {
-    let peer = this.peers.get(name)
-    if (peer === undefined) {
-      peer = new Peer(name)
-      this.peers.set(name, peer)
-    }
+    const peer = this.peers.get(name) ?? this.#addPeer(name)
     // The end of the life before may not have been noticed yet.
     if (peer.link !== undefined) this.peerLost(name, peer.uid)
-    const linked = peer
     const link = open({
-      onFrame: frame => this.#take(linked, frame),
-      onClosed: () => this.#closed(linked, uid),
-      onUnsendable: (frame, error) => this.#unsendable(linked, frame, error),
+      onFrame: frame => this.#take(peer, frame),
+      onClosed: () => this.#closed(peer, uid),
+      onUnsendable: (frame, error) => this.#unsendable(peer, frame, error),
       onUnreadable: error => {
         this.counts.deadLetters++
         this.log.error({ peer: name, error: describe(error) }, 'frames lost: they could not be read')
@@ -879,7 +876,11 @@ export class Runtime implements AskHost, InboundHost {
   }
 
   stats(): RuntimeStats {
-    return { ...this.counts, actors: this.cells.size, asksPending: this.#asksPendingCount }
+    return {
+      ...this.counts,
+      actors: this.cells.size,
+      asksPending: this.#asksPendingCount - this.#queriesPendingCount,
+    }
   }
 
   describe(): FlatStatus[] {

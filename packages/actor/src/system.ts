@@ -56,6 +56,7 @@ export async function createActorSystem(options: ActorSystemOptions = {}): Promi
     pools,
     logLevel,
     threadRestartsMax: options.threadRestartsMax ?? THREAD_RESTARTS_MAX_DEFAULT,
+    execArgv: options.threadExecArgv,
     backoffMsMin: toMs(backoff.min),
     backoffMsMax: toMs(backoff.max),
   })

@@ -120,13 +120,16 @@ export function createTestSystem(options: TestSystemOptions = {}): TestSystem {
 export function createProbe<M extends Message>(system: ActorSystem, name: string): Probe<M> {
   const messages = new Inbox<M>()
   const terminations = new Inbox<Terminated>()
-  let watchRef: (ref: ActorRef<never>) => void = () => {}
-  const definition: ActorDefinition<M, void> = {
+  // Watches asked for before the first turn of the probe wait here.
+  const early: ActorRef<never>[] = []
+  let watch = (watched: ActorRef<never>): void => void early.push(watched)
+  const definition: ActorDefinition<M, undefined> = {
     moduleUrl: import.meta.url,
     exportName: 'probe',
     reentrant: false,
     setup(ctx) {
-      watchRef = ref => ctx.watch(ref)
+      watch = ctx.watch
+      for (const watched of early) watch(watched)
       return {
         [anyMessage]: (message: M) => messages.put(message),
         [signal]: (given: Signal) => {
@@ -135,20 +138,7 @@ export function createProbe<M extends Message>(system: ActorSystem, name: string
       } as never
     },
   }
-  const watchesBeforeStart: ActorRef<never>[] = []
-  watchRef = ref => void watchesBeforeStart.push(ref)
-  const { setup } = definition
-  const ref = system.spawn(
-    {
-      ...definition,
-      setup(ctx, args) {
-        const behavior = setup(ctx, args)
-        for (const early of watchesBeforeStart) watchRef(early)
-        return behavior
-      },
-    },
-    { name, args: undefined, mailbox: { capacity: PROBE_CAPACITY } },
-  )
+  const ref = system.spawn(definition, { name, args: undefined, mailbox: { capacity: PROBE_CAPACITY } })
   return {
     ref,
     get waiting() {
@@ -156,7 +146,7 @@ export function createProbe<M extends Message>(system: ActorSystem, name: string
     },
     next: (within = WITHIN_DEFAULT) =>
       messages.take(toMs(within), ms => new ProbeTimeoutError(name, 'a message', ms)),
-    watch: watched => watchRef(watched),
+    watch: watched => watch(watched),
     nextTerminated: (within = WITHIN_DEFAULT) =>
       terminations.take(toMs(within), ms => new ProbeTimeoutError(name, 'a terminated signal', ms)),
   }

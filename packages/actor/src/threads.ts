@@ -53,6 +53,7 @@ export interface ThreadsOptions {
   readonly pools: PoolMap
   readonly logLevel: LogLevel
   readonly threadRestartsMax: number
+  readonly execArgv: readonly string[] | undefined
   readonly backoffMsMin: number
   readonly backoffMsMax: number
 }
@@ -194,6 +195,7 @@ export class Threads implements Registrar {
       name: slot.name,
       workerData: init,
       transferList: peers.map(peer => peer.port),
+      ...(this.#options.execArgv === undefined ? {} : { execArgv: [...this.#options.execArgv] }),
     })
     // Without an error listener the crash of a thread would be rethrown here and end the process.
     worker.on('error', error => {

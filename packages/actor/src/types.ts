@@ -200,6 +200,8 @@ export interface ActorSystemOptions {
   readonly threadRestartsMax?: number
   /** Delay before a thread is replaced again; the first replacement is immediate. Default 20 ms … 2 s. */
   readonly threadBackoff?: Backoff
+  /** Node options of the other threads; default: those of the process, with their preloads. */
+  readonly threadExecArgv?: readonly string[]
   /** The log of main, instead of one on standard error; other threads make their own with `logLevel`. */
   readonly log?: Log
   /** Values to use on main instead of making the capability; they stay the caller's to dispose. */
