@@ -1,9 +1,14 @@
 /**
  * Transport: the only door to sockets. HTTP both ways, and the four ZeroMQ roles that KV events need.
  *
- * Real sockets are behind `systemTransport`; a simulated network implements the same interface.
- * An actor gets its thread's instance with `context.use(transportCapability)`.
+ * Real sockets are behind `systemTransport`; `MemoryNetwork` implements the same interface without
+ * any. An actor gets its thread's instance with `context.use(transportCapability)`.
+ *
+ * A callback that throws is a bug of its owner: the error is thrown again from a microtask, where it
+ * stops the thread like any other; the transport goes on.
  */
+
+import type { HttpCallError } from './errors.ts'
 
 export type HttpHeaders = Readonly<Record<string, string | readonly string[] | undefined>>
 
@@ -28,6 +33,7 @@ export interface HttpExchange {
   writeHead(status: number, headers: HttpHeaders): void
   /** Sends bytes. False: the client reads slowly; wait for `onDrain` before the next. The buffer must not be changed afterwards. */
   write(bytes: Uint8Array): boolean
+  /** Called once when more may be written; never after the client has gone. */
   onDrain(callback: () => void): void
   /** Completes the answer. */
   end(bytes?: Uint8Array): void
@@ -52,13 +58,24 @@ export interface HttpRequest {
   readonly body?: Uint8Array
 }
 
+/** How far a call got before it failed. */
+export interface HttpFailure {
+  /** False: the server cannot have seen the request. */
+  readonly wroteRequest: boolean
+  /**
+   * The request was written to a connection that had served another before. When nothing was
+   * answered, the server most likely closed it for idleness and never read the request.
+   */
+  readonly reusedConnection: boolean
+}
+
 /** Called in order head, data*, then exactly one of end and failed. */
 export interface HttpResponseHandler {
   head(status: number, headers: HttpHeaders): void
   data(bytes: Uint8Array): void
   end(): void
-  /** Cannot connect, reset, bad answer, or aborted. `wroteRequest` false: the server cannot have seen the request. */
-  failed(error: Error, info: { readonly wroteRequest: boolean }): void
+  /** Cannot connect, reset, bad answer, or aborted. */
+  failed(error: HttpCallError, info: HttpFailure): void
 }
 
 export interface HttpCall {
@@ -104,25 +121,39 @@ export interface Closable {
 }
 
 export interface Dealer extends Closable {
-  send(frames: Frames): void
+  /** Queues while there is no connection. False: closed, or too much is queued; the message is dropped. */
+  send(frames: Frames): boolean
 }
 
 export interface Publisher extends Closable {
   /** The bound endpoint, with the real port when it was bound to 0: 'tcp://127.0.0.1:5557'. */
   readonly endpoint: string
-  /** Queues; never waits. Messages of one publisher keep their order. */
+  /**
+   * Queues; never waits. Messages of one publisher keep their order. A subscriber that reads too slowly
+   * loses messages, as with any PUB; frames must not be changed afterwards.
+   */
   send(frames: Frames): void
+  /** Messages lost so, summed over subscribers. */
+  readonly droppedCount: number
 }
 
 export interface Router extends Closable {
   readonly endpoint: string
-  send(identity: Uint8Array, frames: Frames): void
+  /** False: that peer is not connected, or reads too slowly; the message is dropped. */
+  send(identity: Uint8Array, frames: Frames): boolean
 }
 
-/** ZeroMQ roles. Frames that are received belong to the receiver. */
+/**
+ * ZeroMQ roles. Endpoints are 'tcp://host:port' and 'ipc://path'; to bind, the host may be '*' and the
+ * port 0. Frames that are received belong to the receiver. Nothing is called after `close`. An endpoint that
+ * cannot be read throws EndpointError, one that cannot be bound rejects with ListenError.
+ */
 export interface MessageTransport {
   /** SUB that connects; topics are byte prefixes, '' is all. Reconnects by itself (100 ms … 5 s). */
-  subscribe(options: { readonly endpoint: string; readonly topic: string }, handler: SubscriberHandler): Closable
+  subscribe(
+    options: { readonly endpoint: string; readonly topic: string },
+    handler: SubscriberHandler,
+  ): Closable
   /** PUB that binds. */
   publish(options: { readonly endpoint: string }): Promise<Publisher>
   /** DEALER that connects. */
@@ -137,4 +168,6 @@ export interface MessageTransport {
 export interface Transport {
   readonly http: HttpTransport
   readonly messages: MessageTransport
+  /** Closes all that was opened through this instance, at once; idempotent. */
+  close(): void
 }

@@ -1,0 +1,11 @@
+/** How an actor gets the transport of its thread: `context.use(transportCapability)`. */
+
+import type { Capability } from '@homing/actor'
+import { systemTransport } from './system/system-transport.ts'
+import type { Transport } from './types.ts'
+
+export const transportCapability: Capability<Transport> = {
+  name: 'transport',
+  create: ({ clock, log }) => systemTransport({ clock, log }),
+  dispose: transport => transport.close(),
+}

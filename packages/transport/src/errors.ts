@@ -1,0 +1,82 @@
+/** What the network can do to a transport. */
+
+import { RouterError } from '@homing/errors'
+
+/** A port or endpoint cannot be bound. */
+export class ListenError extends RouterError {
+  readonly code = 'HOMING_TRANSPORT_LISTEN'
+
+  constructor(endpoint: string, cause: unknown) {
+    const reason = reasonOf(cause)
+    super(`cannot listen on ${endpoint}: ${reason}`, { endpoint, reason }, { cause })
+  }
+}
+
+/** An endpoint's text names no place that can be reached. */
+export class EndpointError extends RouterError {
+  readonly code = 'HOMING_TRANSPORT_ENDPOINT'
+
+  constructor(endpoint: string, reason: string) {
+    super(`cannot use ${JSON.stringify(endpoint)} as an endpoint: ${reason}`, { endpoint, reason })
+  }
+}
+
+/**
+ * Why a call ended without an answer. `connect`: no connection; `reset`: it broke; `protocol`: the answer is
+ * no HTTP; `request`: ours cannot be written as HTTP; `timeout`, `tooLarge`, `aborted`: we ended it.
+ */
+export type HttpCallFailure =
+  | 'connect'
+  | 'reset'
+  | 'protocol'
+  | 'request'
+  | 'timeout'
+  | 'tooLarge'
+  | 'aborted'
+
+/** A call to a server ended without a whole answer. */
+export class HttpCallError extends RouterError {
+  readonly code = 'HOMING_TRANSPORT_CALL'
+  readonly failure: HttpCallFailure
+
+  constructor(
+    request: { readonly method: string; readonly origin: string; readonly path: string },
+    failure: HttpCallFailure,
+    cause?: unknown,
+  ) {
+    const url = `${request.origin}${request.path.split('?', 1)[0]}`
+    const reason = cause === undefined ? failure : reasonOf(cause)
+    super(
+      `cannot complete ${request.method} ${url}: ${reason}`,
+      { method: request.method, url, failure, reason },
+      { cause },
+    )
+    this.failure = failure
+  }
+}
+
+/** A request's body is larger than its route accepts; the rest was not read. */
+export class BodyTooLargeError extends RouterError {
+  readonly code = 'HOMING_TRANSPORT_BODY_TOO_LARGE'
+
+  constructor(maxBytes: number) {
+    super(`cannot read the body: it has more than ${maxBytes} bytes`, { maxBytes })
+  }
+}
+
+/** The client left before its request was read or answered. */
+export class ClientGoneError extends RouterError {
+  readonly code = 'HOMING_TRANSPORT_CLIENT_GONE'
+
+  constructor(action: string) {
+    super(`cannot ${action}: the client has gone`, { action })
+  }
+}
+
+function reasonOf(cause: unknown): string {
+  if (!(cause instanceof Error)) return String(cause)
+  const code = (cause as { code?: unknown }).code
+  return typeof code === 'string' && !cause.message.includes(code)
+    ? `${code}, ${cause.message}`
+    : cause.message
+}

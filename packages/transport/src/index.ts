@@ -1,0 +1,36 @@
+export { transportCapability } from './capability.ts'
+export {
+  BodyTooLargeError,
+  ClientGoneError,
+  EndpointError,
+  HttpCallError,
+  type HttpCallFailure,
+  ListenError,
+} from './errors.ts'
+export {
+  type HttpFate,
+  type MemoryFaults,
+  MemoryNetwork,
+  type MemoryNetworkOptions,
+  type MessageFate,
+} from './memory/network.ts'
+export { type SystemTransportOptions, systemTransport } from './system/system-transport.ts'
+export type {
+  Closable,
+  Dealer,
+  Frames,
+  HttpCall,
+  HttpExchange,
+  HttpFailure,
+  HttpHeaders,
+  HttpListener,
+  HttpReply,
+  HttpRequest,
+  HttpResponseHandler,
+  HttpTransport,
+  MessageTransport,
+  Publisher,
+  Router,
+  SubscriberHandler,
+  Transport,
+} from './types.ts'

@@ -1,0 +1,355 @@
+/** HTTP on a network in memory. */
+
+import { callOwner } from '../callback.ts'
+import {
+  BodyTooLargeError,
+  ClientGoneError,
+  HttpCallError,
+  type HttpCallFailure,
+  ListenError,
+} from '../errors.ts'
+import { endToEndHeaders } from '../headers.ts'
+import { collectReply } from '../reply.ts'
+import type {
+  Closable,
+  HttpCall,
+  HttpExchange,
+  HttpHeaders,
+  HttpListener,
+  HttpRequest,
+  HttpResponseHandler,
+  HttpTransport,
+} from '../types.ts'
+import { Lane } from './lane.ts'
+import { findBound, type MemoryNetwork, placeOf } from './network.ts'
+
+/** What a server may write ahead of its client. */
+const WRITE_AHEAD_BYTES = 64 * 1024
+
+interface Listening {
+  readonly place: string
+  readonly onExchange: (exchange: HttpExchange) => void
+  readonly open: Set<MemoryExchange>
+  /** Called when the last open exchange has ended. */
+  onIdle: (() => void) | undefined
+}
+
+export class MemoryHttp {
+  readonly #network: MemoryNetwork
+  readonly #listening = new Map<string, Listening>()
+  readonly #severed = new Set<string>()
+
+  constructor(network: MemoryNetwork) {
+    this.#network = network
+  }
+
+  disconnect(place: string): void {
+    this.#severed.add(place)
+    const listening = findBound(this.#listening, place)
+    for (const exchange of [...(listening?.open ?? [])]) exchange.breakConnection()
+  }
+
+  reconnect(place: string): void {
+    this.#severed.delete(place)
+  }
+
+  transport(): HttpTransport & Closable {
+    const open = new Set<{ end(): void }>()
+    const call = (request: HttpRequest, handler: HttpResponseHandler): HttpCall => {
+      const started = new MemoryCall(request, handler, this.#network, () => open.delete(entry))
+      const entry = { end: () => started.abort() }
+      open.add(entry)
+      this.#start(started)
+      return started
+    }
+    return {
+      listen: async (options, onExchange) => {
+        const listener = this.#listen(options, onExchange)
+        open.add({ end: () => void listener.close(0) })
+        return listener
+      },
+      call,
+      fetch: (request, options) =>
+        collectReply(request, options, handler => call(request, handler), this.#network.clock),
+      close() {
+        for (const entry of [...open]) entry.end()
+        open.clear()
+      },
+    }
+  }
+
+  #listen(
+    options: { readonly host: string; readonly port: number },
+    onExchange: (exchange: HttpExchange) => void,
+  ): HttpListener {
+    const port = options.port === 0 ? this.#network.freePort() : options.port
+    const place = placeOf(`http://${options.host}:${port}`)
+    if (this.#listening.has(place)) {
+      throw new ListenError(`http://${place}`, new Error('EADDRINUSE, it is bound already'))
+    }
+    const listening: Listening = { place, onExchange, open: new Set(), onIdle: undefined }
+    this.#listening.set(place, listening)
+    let closing: Promise<void> | undefined
+    return {
+      host: options.host,
+      port,
+      close: graceMs => {
+        closing ??= this.#close(listening, graceMs)
+        return closing
+      },
+    }
+  }
+
+  #close(listening: Listening, graceMs: number): Promise<void> {
+    this.#listening.delete(listening.place)
+    if (listening.open.size === 0) return Promise.resolve()
+    return new Promise(resolve => {
+      const timer = this.#network.clock.after(graceMs, () => {
+        for (const exchange of [...listening.open]) exchange.breakConnection()
+      })
+      listening.onIdle = () => {
+        timer.cancel()
+        resolve()
+      }
+    })
+  }
+
+  #start(call: MemoryCall): void {
+    const fate = this.#network.faults.http?.(call.request) ?? 'deliver'
+    const delayMs = this.#network.latencyMs + (typeof fate === 'string' ? 0 : fate.delayMs)
+    new Lane(this.#network.clock).put(delayMs, () => {
+      if (call.isEnded) return
+      const place = placeOf(call.request.origin)
+      const listening = findBound(this.#listening, place)
+      const isSevered = this.#severed.has(place) || this.#severed.has(listening?.place ?? '')
+      if (fate === 'refuse' || listening === undefined || isSevered) {
+        call.fail('connect', 'ECONNREFUSED')
+      } else if (fate === 'stale') {
+        call.fail('reset', 'ECONNRESET', { wroteRequest: true, reusedConnection: true })
+      } else {
+        const exchange = new MemoryExchange(call, listening)
+        listening.open.add(exchange)
+        call.serve(exchange)
+        callOwner(listening.onExchange, exchange)
+      }
+    })
+  }
+}
+
+type Delivery =
+  | { readonly type: 'head'; readonly status: number; readonly headers: HttpHeaders }
+  | { readonly type: 'data'; readonly bytes: Uint8Array }
+  | { readonly type: 'end' }
+
+/** The client's side. */
+class MemoryCall implements HttpCall {
+  readonly request: HttpRequest
+  readonly #handler: HttpResponseHandler
+  readonly #network: MemoryNetwork
+  readonly #lane: Lane
+  readonly #onEnd: () => void
+  /** What has arrived while the client paused. */
+  readonly #waiting: Delivery[] = []
+  #exchange: MemoryExchange | undefined
+  #isPaused = false
+  isEnded = false
+
+  constructor(request: HttpRequest, handler: HttpResponseHandler, network: MemoryNetwork, onEnd: () => void) {
+    this.request = request
+    this.#handler = handler
+    this.#network = network
+    this.#lane = new Lane(network.clock)
+    this.#onEnd = onEnd
+  }
+
+  serve(exchange: MemoryExchange): void {
+    this.#exchange = exchange
+  }
+
+  abort(): void {
+    if (this.isEnded) return
+    this.#end()
+    const error = new HttpCallError(this.request, 'aborted')
+    const info = { wroteRequest: this.#exchange !== undefined, reusedConnection: false }
+    queueMicrotask(() => this.#handler.failed(error, info))
+    const exchange = this.#exchange
+    if (exchange !== undefined) {
+      new Lane(this.#network.clock).put(this.#network.latencyMs, () => exchange.loseClient())
+    }
+  }
+
+  fail(
+    failure: HttpCallFailure,
+    reason: string,
+    info = { wroteRequest: this.#exchange !== undefined, reusedConnection: false },
+  ): void {
+    if (this.isEnded) return
+    this.#end()
+    const error = new HttpCallError(this.request, failure, new Error(reason))
+    callOwner(() => this.#handler.failed(error, info))
+  }
+
+  /** Puts something on its way to the client. */
+  send(delivery: Delivery): void {
+    this.#lane.put(this.#network.latencyMs, () => {
+      this.#waiting.push(delivery)
+      this.#deliver()
+    })
+  }
+
+  /** The connection breaks; what is under way is lost. */
+  break(): void {
+    this.#lane.cut()
+    new Lane(this.#network.clock).put(this.#network.latencyMs, () => this.fail('reset', 'ECONNRESET'))
+  }
+
+  pause(): void {
+    this.#isPaused = true
+  }
+
+  resume(): void {
+    this.#isPaused = false
+    queueMicrotask(() => this.#deliver())
+  }
+
+  #deliver(): void {
+    while (!this.#isPaused && !this.isEnded) {
+      const delivery = this.#waiting.shift()
+      if (delivery === undefined) return
+      switch (delivery.type) {
+        case 'head':
+          callOwner(() => this.#handler.head(delivery.status, delivery.headers))
+          break
+        case 'data':
+          this.#exchange?.delivered(delivery.bytes.length)
+          callOwner(() => this.#handler.data(delivery.bytes))
+          break
+        case 'end':
+          this.#end()
+          callOwner(() => this.#handler.end())
+      }
+    }
+  }
+
+  #end(): void {
+    this.isEnded = true
+    this.#lane.cut()
+    this.#onEnd()
+  }
+}
+
+/** The server's side. */
+class MemoryExchange implements HttpExchange {
+  readonly method: string
+  readonly path: string
+  readonly query: string
+  readonly headers: HttpHeaders
+  readonly #call: MemoryCall
+  readonly #listening: Listening
+  readonly #onGone: (() => void)[] = []
+  #onDrain: (() => void)[] = []
+  #aheadBytes = 0
+  #hasHead = false
+  #isGone = false
+  #isEnded = false
+
+  constructor(call: MemoryCall, listening: Listening) {
+    const { method, path, origin, headers, body } = call.request
+    const queryAt = path.indexOf('?')
+    this.method = method
+    this.path = queryAt < 0 ? path : path.slice(0, queryAt)
+    this.query = queryAt < 0 ? '' : path.slice(queryAt + 1)
+    this.headers = {
+      host: origin.slice('http://'.length),
+      ...lowerCase(endToEndHeaders(headers)),
+      ...(body === undefined ? {} : { 'content-length': String(body.length) }),
+    }
+    this.#call = call
+    this.#listening = listening
+  }
+
+  get isClosed(): boolean {
+    return this.#isGone || this.#isEnded
+  }
+
+  async readBody(maxBytes: number): Promise<Uint8Array> {
+    if (this.#isGone) throw new ClientGoneError('read the body')
+    const body = this.#call.request.body ?? new Uint8Array(0)
+    if (body.length > maxBytes) throw new BodyTooLargeError(maxBytes)
+    return body.slice()
+  }
+
+  onClientGone(callback: () => void): void {
+    if (this.#isGone) queueMicrotask(callback)
+    else this.#onGone.push(callback)
+  }
+
+  writeHead(status: number, headers: HttpHeaders): void {
+    if (this.isClosed || this.#hasHead) return
+    this.#hasHead = true
+    this.#call.send({ type: 'head', status, headers: lowerCase(headers) })
+  }
+
+  write(bytes: Uint8Array): boolean {
+    if (this.isClosed) return true
+    this.writeHead(200, {})
+    this.#aheadBytes += bytes.length
+    this.#call.send({ type: 'data', bytes })
+    return this.#aheadBytes < WRITE_AHEAD_BYTES
+  }
+
+  onDrain(callback: () => void): void {
+    this.#onDrain.push(callback)
+  }
+
+  end(bytes?: Uint8Array): void {
+    if (this.isClosed) return
+    if (bytes === undefined) this.writeHead(200, {})
+    else this.write(bytes)
+    this.#isEnded = true
+    this.#call.send({ type: 'end' })
+    this.#leaveListener()
+  }
+
+  destroy(): void {
+    this.breakConnection()
+  }
+
+  /** `size` bytes have reached the client. */
+  delivered(size: number): void {
+    this.#aheadBytes -= size
+    if (this.#aheadBytes > 0 || this.#onDrain.length === 0) return
+    const callbacks = this.#onDrain
+    this.#onDrain = []
+    queueMicrotask(() => {
+      for (const callback of callbacks) if (!this.#isGone) callOwner(callback)
+    })
+  }
+
+  breakConnection(): void {
+    if (this.#isGone) return
+    this.#call.break()
+    this.loseClient()
+  }
+
+  loseClient(): void {
+    if (this.#isGone) return
+    const wasEnded = this.#isEnded
+    this.#isGone = true
+    this.#leaveListener()
+    if (!wasEnded) for (const callback of this.#onGone.splice(0)) callOwner(callback)
+  }
+
+  #leaveListener(): void {
+    this.#listening.open.delete(this)
+    if (this.#listening.open.size === 0) this.#listening.onIdle?.()
+  }
+}
+
+function lowerCase(headers: HttpHeaders): HttpHeaders {
+  const lowered: Record<string, string | readonly string[]> = {}
+  for (const [name, value] of Object.entries(headers)) {
+    if (value !== undefined) lowered[name.toLowerCase()] = value
+  }
+  return lowered
+}

@@ -1,0 +1,197 @@
+/**
+ * The HTTP client, on undici: answers as they arrive, not decompressed, with backpressure and abort.
+ *
+ * Engines run servers that close a connection after 5 s without a request. Ours are let go before
+ * that, so that a request rarely meets a connection that is just being closed; when it does, the
+ * caller learns it from `reusedConnection` and may send it again.
+ */
+
+import { subscribe } from 'node:diagnostics_channel'
+import type { Clock } from '@homing/clock'
+import { Agent, type Dispatcher } from 'undici'
+import { callOwner } from '../callback.ts'
+import { HttpCallError, type HttpCallFailure } from '../errors.ts'
+import { endToEndHeaders } from '../headers.ts'
+import { collectReply } from '../reply.ts'
+import type { HttpCall, HttpHeaders, HttpReply, HttpRequest, HttpResponseHandler } from '../types.ts'
+
+const KEEP_ALIVE_MS = 4000
+const KEEP_ALIVE_MS_MAX = 4500
+const HEADER_BYTES_MAX = 64 * 1024
+
+export interface HttpClientOptions {
+  readonly connectTimeoutMs: number
+  readonly clock: Clock
+}
+
+export class HttpClient {
+  readonly #agent: Agent
+  readonly #clock: Clock
+
+  constructor({ connectTimeoutMs, clock }: HttpClientOptions) {
+    this.#clock = clock
+    this.#agent = new Agent({
+      allowH2: false,
+      keepAliveTimeout: KEEP_ALIVE_MS,
+      keepAliveMaxTimeout: KEEP_ALIVE_MS_MAX,
+      headersTimeout: 0,
+      bodyTimeout: 0,
+      maxHeaderSize: HEADER_BYTES_MAX,
+      connect: { timeout: connectTimeoutMs },
+    })
+    watchConnections()
+  }
+
+  call(request: HttpRequest, handler: HttpResponseHandler): HttpCall {
+    const call = new UndiciCall(request, handler)
+    creating = call
+    try {
+      this.#agent.dispatch(
+        {
+          origin: request.origin,
+          path: request.path,
+          method: request.method as Dispatcher.HttpMethod,
+          headers: endToEndHeaders(request.headers),
+          body: request.body ?? null,
+        },
+        call,
+      )
+    } finally {
+      creating = undefined
+    }
+    return call
+  }
+
+  fetch(
+    request: HttpRequest,
+    options: { readonly timeoutMs: number; readonly maxBytes?: number; readonly signal?: AbortSignal },
+  ): Promise<HttpReply> {
+    return collectReply(request, options, handler => this.call(request, handler), this.#clock)
+  }
+
+  /** Cuts every call; they fail as aborted. */
+  close(): void {
+    this.#agent.destroy().catch(() => {})
+  }
+}
+
+class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
+  readonly #request: HttpRequest
+  readonly #handler: HttpResponseHandler
+  #controller: Dispatcher.DispatchController | undefined
+  #isPaused = false
+  #isEnded = false
+  #wroteRequest = false
+  #reusedConnection = false
+
+  constructor(request: HttpRequest, handler: HttpResponseHandler) {
+    this.#request = request
+    this.#handler = handler
+  }
+
+  abort(): void {
+    if (this.#isEnded) return
+    this.#isEnded = true
+    const error = new HttpCallError(this.#request, 'aborted')
+    // Without a controller the request waits for its connection; it is dropped in onRequestStart.
+    this.#controller?.abort(error)
+    const info = { wroteRequest: this.#wroteRequest, reusedConnection: this.#reusedConnection }
+    queueMicrotask(() => this.#handler.failed(error, info))
+  }
+
+  pause(): void {
+    this.#isPaused = true
+    this.#controller?.pause()
+  }
+
+  resume(): void {
+    this.#isPaused = false
+    this.#controller?.resume()
+  }
+
+  /** The headers are about to be written to a connection that served before, or not. */
+  willWrite(reusedConnection: boolean): void {
+    this.#wroteRequest = true
+    this.#reusedConnection = reusedConnection
+  }
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    this.#controller = controller
+    if (this.#isEnded) controller.abort(new HttpCallError(this.#request, 'aborted'))
+  }
+
+  onResponseStart(controller: Dispatcher.DispatchController, status: number): void {
+    if (status < 200 || this.#isEnded) return
+    if (this.#isPaused) controller.pause()
+    callOwner(() => this.#handler.head(status, relayHeaders(controller.rawHeaders)))
+  }
+
+  onResponseData(_: Dispatcher.DispatchController, chunk: Uint8Array): void {
+    if (!this.#isEnded) callOwner(() => this.#handler.data(chunk))
+  }
+
+  onResponseEnd(): void {
+    if (this.#isEnded) return
+    this.#isEnded = true
+    callOwner(() => this.#handler.end())
+  }
+
+  onResponseError(_: Dispatcher.DispatchController, cause: Error): void {
+    if (this.#isEnded) return
+    this.#isEnded = true
+    const error = new HttpCallError(this.#request, this.#failureOf(cause), cause)
+    const info = { wroteRequest: this.#wroteRequest, reusedConnection: this.#reusedConnection }
+    callOwner(() => this.#handler.failed(error, info))
+  }
+
+  #failureOf(cause: Error): HttpCallFailure {
+    const code = String((cause as { code?: unknown }).code)
+    if (code.startsWith('HPE_') || code === 'UND_ERR_HEADERS_OVERFLOW') return 'protocol'
+    if (code === 'UND_ERR_INVALID_ARG' || code === 'UND_ERR_REQ_CONTENT_LENGTH_MISMATCH') return 'request'
+    if (code === 'UND_ERR_NOT_SUPPORTED') return 'request'
+    if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') return 'aborted'
+    return this.#wroteRequest ? 'reset' : 'connect'
+  }
+}
+
+/**
+ * undici tells which socket serves a request only on its diagnostics channels: `create` is published
+ * while `dispatch` runs, `sendHeaders` just before the request is written.
+ */
+let creating: UndiciCall | undefined
+const calls = new WeakMap<object, UndiciCall>()
+const usedSockets = new WeakSet<object>()
+let isWatching = false
+
+function watchConnections(): void {
+  if (isWatching) return
+  isWatching = true
+  subscribe('undici:request:create', message => {
+    const { request } = message as { request: object }
+    if (creating !== undefined) calls.set(request, creating)
+  })
+  subscribe('undici:client:sendHeaders', message => {
+    const { request, socket } = message as { request: object; socket: object }
+    calls.get(request)?.willWrite(usedSockets.has(socket))
+    usedSockets.add(socket)
+  })
+}
+
+/** One value per name, or all of them; as latin1, which is what a server can write again byte for byte. */
+function relayHeaders(raw: unknown): HttpHeaders {
+  const headers: Record<string, string | string[]> = Object.create(null)
+  if (!Array.isArray(raw)) return headers
+  for (let i = 0; i + 1 < raw.length; i += 2) {
+    const name = latin1(raw[i]).toLowerCase()
+    const value = latin1(raw[i + 1])
+    const known = headers[name]
+    if (known === undefined) headers[name] = value
+    else if (typeof known === 'string') headers[name] = [known, value]
+    else known.push(value)
+  }
+  return headers
+}
+
+function latin1(value: unknown): string {
+  return Buffer.isBuffer(value) ? value.toString('latin1') : String(value)
+}

@@ -1,0 +1,52 @@
+/** The transport of the operating system: real sockets. */
+
+import type { Clock } from '@homing/clock'
+import type { HttpListener, Transport } from '../types.ts'
+import type { ZmtpEnvironment } from '../zmtp/connector.ts'
+import { zmtpMessages } from '../zmtp/messages.ts'
+import { HttpClient } from './http-client.ts'
+import { listenHttp } from './http-server.ts'
+
+export interface SystemTransportOptions {
+  readonly clock: Clock
+  /** Gets a warning per peer that does not speak ZeroMQ; a `Log` will do. */
+  readonly log: ZmtpEnvironment['log']
+  /** How long an HTTP connection may take to be made; default 2000. */
+  readonly connectTimeoutMs?: number
+}
+
+/** One per thread; several may exist. */
+export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemTransportOptions): Transport {
+  const client = new HttpClient({ connectTimeoutMs, clock })
+  const messages = zmtpMessages({ clock, log })
+  const listeners = new Set<HttpListener>()
+  let isClosed = false
+  return {
+    http: {
+      async listen(options, onExchange) {
+        const listener = await listenHttp(options, onExchange, clock)
+        if (isClosed) await listener.close(0)
+        const owned: HttpListener = {
+          host: listener.host,
+          port: listener.port,
+          close(graceMs) {
+            listeners.delete(owned)
+            return listener.close(graceMs)
+          },
+        }
+        listeners.add(owned)
+        return owned
+      },
+      call: (request, handler) => client.call(request, handler),
+      fetch: (request, options) => client.fetch(request, options),
+    },
+    messages,
+    close() {
+      if (isClosed) return
+      isClosed = true
+      client.close()
+      messages.close()
+      for (const listener of [...listeners]) void listener.close(0)
+    },
+  }
+}
