@@ -1,0 +1,283 @@
+/**
+ * Question   What does one routing decision cost, from token ids to a worker?
+ * Workload   SEL: a prompt of 2,048 tokens in blocks of 16. Worker i holds its first (i mod 32) · 64 tokens,
+ *            has 16 · i prefill tokens queued, i mod 127 active blocks and i mod 17 requests. W workers;
+ *            temperature 0 and 0.7.
+ * Loop       one thread, closed, each part in a loop of its own after a warm-up:
+ *              choose   scoring and choosing alone
+ *              decide   index lookup, then choose
+ *              hash     block and sequence hashes of 2 k, 12 k and 100 k token ids
+ *              route    hash, then decide, on prompts of that length
+ *              load     projecting, booking, completing and freeing in ActiveLoad
+ * Checked    before the clock starts, every answer against the definition computed with plain arrays: costs,
+ *            probabilities, winner, overlaps; `winnerSum` pins the behavior.
+ * Read it    nanoseconds per decision, mean of the loop; a run is one process. One prompt is decided again and
+ *            again, so caches are warm: on a router that does other work, expect more. One machine only. `--vs naive`: arrays of records and a map of sets, for choose and decide.
+ */
+
+import assert from 'node:assert/strict'
+import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
+import { seededRandom } from '@homing/clock'
+import { BlockIndex, IndexReader, OverlapScores } from '@homing/index'
+import { ActiveLoad } from '@homing/load'
+import { type SelectionSettings, Selector } from '@homing/selection'
+import { type Measure, type Measures, parameter, runBench } from '../harness.ts'
+import { NaiveIndex, naiveChoose } from './naive.ts'
+
+const budgetMs = parameter('budgetMs', { smoke: 2, full: 300 })
+const workersMax = parameter('workers', { smoke: 64, full: 10_000 })
+const decideWorkersMax = parameter('decideWorkers', { smoke: 64, full: 1024 })
+const promptTokensMax = parameter('promptTokens', { smoke: 12_288, full: 102_400 })
+const activePerWorker = parameter('activePerWorker', { smoke: 2, full: 8 })
+
+const FLEETS = [2, 32, 64, 1024, 10_000]
+const TEMPERATURES = [0, 0.7]
+const PROMPTS = [2048, 12_288, 102_400]
+const SEL_PROMPT_TOKENS = 2048
+const BLOCK_TOKENS = 16
+
+interface Fixture {
+  readonly workers: number
+  readonly overlapBlocks: Int32Array
+  readonly candidates: {
+    readonly count: number
+    readonly workerSlots: Int32Array
+    readonly overlapBlocks: Int32Array
+    readonly activeBlocks: Int32Array
+    readonly newBlocks: Int32Array
+    readonly activePrefillTokens: Float64Array
+    readonly activeRequests: Int32Array
+  }
+}
+
+/** The workers of SEL; what a prompt adds to active blocks is all that is not in the overlap. */
+function fixtureOf(workers: number, promptTokens: number): Fixture {
+  const numbers = Array.from({ length: workers }, (_, i) => i)
+  const promptBlocks = promptTokens / BLOCK_TOKENS
+  const overlapBlocks = Int32Array.from(numbers, i => ((i % 32) * 64) / BLOCK_TOKENS)
+  return {
+    workers,
+    overlapBlocks,
+    candidates: {
+      count: workers,
+      workerSlots: Int32Array.from(numbers),
+      overlapBlocks: overlapBlocks.slice(),
+      activeBlocks: Int32Array.from(numbers, i => i % 127),
+      newBlocks: Int32Array.from(numbers, i => promptBlocks - overlapBlocks[i]!),
+      activePrefillTokens: Float64Array.from(numbers, i => 16 * i),
+      activeRequests: Int32Array.from(numbers, i => i % 17),
+    },
+  }
+}
+
+function promptOf(promptTokens: number): Int32Array {
+  const random = seededRandom(promptTokens)
+  return Int32Array.from({ length: promptTokens }, () => random.below(128_000))
+}
+
+/** Every worker of the fixture with the leading blocks it holds; hashes are those of the prompt. */
+function indexOf(fixture: Fixture, prompt: Int32Array): BlockIndex {
+  const { local, sequence } = hashBlocks(prompt, BLOCK_TOKENS, DEFAULT_SEED)
+  const index = BlockIndex.create({ capacityBytes: 64 << 20, workerSlotsMax: Math.max(64, fixture.workers) })
+  for (let worker = 0; worker < fixture.workers; worker++) {
+    const held = fixture.overlapBlocks[worker]!
+    if (held > 0) assert.equal(index.store(worker, undefined, sequence, local, held), 'stored')
+  }
+  return index
+}
+
+/** Lookup and choice as the router does them: overlaps are scattered to the candidates, by slot. */
+class Decider {
+  readonly #fixture: Fixture
+  readonly #reader: IndexReader
+  readonly #scores: OverlapScores
+  readonly #selector: Selector
+  readonly #random = seededRandom(1)
+
+  constructor(fixture: Fixture, index: BlockIndex) {
+    this.#fixture = fixture
+    this.#reader = new IndexReader([index.memory])
+    this.#scores = new OverlapScores(fixture.workers)
+    this.#selector = new Selector(fixture.workers)
+  }
+
+  decide(local: Int32Array, count: number, promptTokens: number, settings: SelectionSettings): number {
+    const { candidates } = this.#fixture
+    this.#reader.overlap(local, count, this.#scores)
+    candidates.overlapBlocks.fill(0)
+    for (let i = 0; i < this.#scores.length; i++) {
+      candidates.overlapBlocks[this.#scores.workerSlots[i]!] = this.#scores.blocks[i]!
+    }
+    const request = { promptTokens, blockSizeTokens: BLOCK_TOKENS }
+    return this.#selector.choose(candidates, request, settings, this.#random).winner
+  }
+}
+
+function settingsAt(temperature: number): SelectionSettings {
+  return { mode: 'kv', overlapWeight: 1, temperature }
+}
+
+function ours(): Measures {
+  const measures: Record<string, Measure> = {}
+  let winnerSum = 0
+  for (const workers of FLEETS.filter(workers => workers <= workersMax)) {
+    for (const temperature of TEMPERATURES) {
+      winnerSum += check(workers, temperature)
+      measures[`choose W=${workers} T=${temperature}`] = measureChoose(workers, temperature)
+    }
+  }
+  for (const workers of FLEETS.filter(workers => workers <= decideWorkersMax)) {
+    const fixture = fixtureOf(workers, SEL_PROMPT_TOKENS)
+    const prompt = promptOf(SEL_PROMPT_TOKENS)
+    const index = indexOf(fixture, prompt)
+    const { local, count } = hashBlocks(prompt, BLOCK_TOKENS, DEFAULT_SEED)
+    for (const temperature of TEMPERATURES) {
+      const decider = new Decider(fixture, index)
+      const settings = settingsAt(temperature)
+      winnerSum += decider.decide(local, count, SEL_PROMPT_TOKENS, settings)
+      assert.deepEqual(fixture.candidates.overlapBlocks, fixture.overlapBlocks, 'overlaps of the index')
+      measures[`decide W=${workers} T=${temperature}`] = nanosecondsEach(() => {
+        decider.decide(local, count, SEL_PROMPT_TOKENS, settings)
+      })
+    }
+  }
+  for (const promptTokens of PROMPTS.filter(tokens => tokens <= promptTokensMax)) {
+    const prompt = promptOf(promptTokens)
+    const name = `${Math.floor(promptTokens / 1000)}k`
+    measures[`hash ${name}`] = nanosecondsEach(() => {
+      hashBlocks(prompt, BLOCK_TOKENS, DEFAULT_SEED)
+    })
+    for (const workers of FLEETS.filter(workers => workers <= decideWorkersMax)) {
+      const fixture = fixtureOf(workers, promptTokens)
+      const decider = new Decider(fixture, indexOf(fixture, prompt))
+      const settings = settingsAt(0)
+      measures[`route ${name} W=${workers} T=0`] = nanosecondsEach(() => {
+        const { local, count } = hashBlocks(prompt, BLOCK_TOKENS, DEFAULT_SEED)
+        decider.decide(local, count, promptTokens, settings)
+      })
+      assert.deepEqual(fixture.candidates.overlapBlocks, fixture.overlapBlocks, 'overlaps of the index')
+    }
+  }
+  for (const workers of FLEETS.filter(workers => workers <= decideWorkersMax)) {
+    Object.assign(measures, measureLoad(workers))
+  }
+  measures['winnerSum'] = { value: winnerSum, unit: '' }
+  return measures
+}
+
+/** One choice against its definition; the index of the winner. */
+function check(workers: number, temperature: number): number {
+  const { candidates } = fixtureOf(workers, SEL_PROMPT_TOKENS)
+  const request = { promptTokens: SEL_PROMPT_TOKENS, blockSizeTokens: BLOCK_TOKENS }
+  const choice = new Selector().choose(candidates, request, settingsAt(temperature), seededRandom(3))
+  const naive = naiveChoose(candidates, request, temperature, seededRandom(3))
+  for (let i = 0; i < workers; i++) {
+    assert.equal(choice.terms.costBlocks[i], naive.costs[i], `cost of worker ${i}`)
+    const difference = Math.abs(choice.terms.probability[i]! - naive.probabilities[i]!)
+    assert.ok(difference < 1e-12, `probability of worker ${i}`)
+  }
+  assert.equal(choice.winner, naive.winner)
+  return choice.winner
+}
+
+function measureChoose(workers: number, temperature: number): Measure {
+  const { candidates } = fixtureOf(workers, SEL_PROMPT_TOKENS)
+  const selector = new Selector(workers)
+  const settings = settingsAt(temperature)
+  const random = seededRandom(1)
+  const request = { promptTokens: SEL_PROMPT_TOKENS, blockSizeTokens: BLOCK_TOKENS }
+  return nanosecondsEach(() => {
+    selector.choose(candidates, request, settings, random)
+  })
+}
+
+/** Bookkeeping of one request on a fleet that is busy with others; all of them begin with the same 64 blocks. */
+function measureLoad(workers: number): Measures {
+  const load = new ActiveLoad({ workerSlotsMax: workers })
+  const shared = hashBlocks(promptOf(SEL_PROMPT_TOKENS), BLOCK_TOKENS, DEFAULT_SEED).sequence
+  const count = SEL_PROMPT_TOKENS / BLOCK_TOKENS
+  for (let worker = 0; worker < workers; worker++) {
+    for (let i = 0; i < activePerWorker; i++) {
+      const sequenceHashes = shared.map((word, at) => (at < count ? word : word ^ (worker * 64 + i + 1)))
+      const booking = { sequenceHashes, count, promptTokens: SEL_PROMPT_TOKENS, prefillTokens: 16 }
+      assert.equal(load.book(`${worker}-${i}`, worker, booking), 'booked')
+    }
+  }
+  const before = load.stats
+  const slots = Int32Array.from({ length: workers }, (_, i) => i)
+  const projection = load.project(shared, count, slots)
+  for (let i = 0; i < workers; i++) assert.equal(projection.newBlocks[i], count / 2)
+
+  const booking = { sequenceHashes: shared, count, promptTokens: SEL_PROMPT_TOKENS, prefillTokens: 512 }
+  let worker = 0
+  const project = nanosecondsEach(() => {
+    load.project(shared, count, slots)
+  })
+  const life = nanosecondsEach(() => {
+    worker = (worker + 1) % workers
+    load.book('request', worker, booking)
+    load.prefillComplete('request')
+    load.free('request')
+  })
+  const { requests, activeBlocks, distinctBlocks } = load.stats
+  assert.deepEqual(
+    [requests, activeBlocks, distinctBlocks],
+    [before.requests, before.activeBlocks, before.distinctBlocks],
+    'load returns to where it was',
+  )
+  return { [`load project W=${workers}`]: project, [`load book+complete+free W=${workers}`]: life }
+}
+
+/** Mean over calls that fill `budgetMs`, after a fifth of it as warm-up. */
+function nanosecondsEach(call: () => void): Measure {
+  repeat(call, budgetMs / 5)
+  return { value: repeat(call, budgetMs), unit: 'ns' }
+}
+
+function repeat(call: () => void, forMs: number): number {
+  const from = performance.now()
+  let calls = 0
+  let elapsedMs = 0
+  for (let batch = 1; elapsedMs < forMs; batch = Math.min(batch * 2, 1024)) {
+    for (let i = 0; i < batch; i++) call()
+    calls += batch
+    elapsedMs = performance.now() - from
+  }
+  return (elapsedMs * 1e6) / calls
+}
+
+function naivePeer(): Measures {
+  const measures: Record<string, Measure> = {}
+  const request = { promptTokens: SEL_PROMPT_TOKENS, blockSizeTokens: BLOCK_TOKENS }
+  const prompt = promptOf(SEL_PROMPT_TOKENS)
+  const { sequence, count } = hashBlocks(prompt, BLOCK_TOKENS, DEFAULT_SEED)
+  for (const workers of FLEETS.filter(workers => workers <= workersMax)) {
+    const { candidates, overlapBlocks } = fixtureOf(workers, SEL_PROMPT_TOKENS)
+    const index = new NaiveIndex()
+    overlapBlocks.forEach((held, worker) => {
+      index.store(worker, sequence, held)
+    })
+    for (const temperature of TEMPERATURES) {
+      const random = seededRandom(1)
+      measures[`choose W=${workers} T=${temperature}`] = nanosecondsEach(() => {
+        naiveChoose(candidates, request, temperature, random)
+      })
+      if (workers > decideWorkersMax) continue
+      measures[`decide W=${workers} T=${temperature}`] = nanosecondsEach(() => {
+        const overlaps = index.overlaps(sequence, count)
+        for (let i = 0; i < workers; i++) candidates.overlapBlocks[i] = overlaps.get(i) ?? 0
+        naiveChoose(candidates, request, temperature, random)
+      })
+    }
+  }
+  return measures
+}
+
+await runBench(
+  {
+    name: 'decide',
+    question: 'What does one routing decision cost, from token ids to a worker?',
+    peers: { naive: naivePeer },
+  },
+  ours,
+)
