@@ -6,7 +6,7 @@
  */
 
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
-import { basename, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 
 export interface Rule {
   /** A sentence that is true when the rule has no faults. */
@@ -203,6 +203,17 @@ export const rules: readonly Rule[] = [
     },
   },
   {
+    title: 'every link between pages leads somewhere',
+    faults: ({ root }) =>
+      ['README.md', 'CHANGELOG.md', ...markdownFiles(root, 'docs')]
+        .filter(page => existsSync(join(root, page)))
+        .flatMap(page =>
+          [...readFileSync(join(root, page), 'utf8').matchAll(/\]\((?![a-z]+:|#)([^)#\s]+)/g)]
+            .filter(([, target]) => !existsSync(join(root, dirname(page), target!)))
+            .map(([, target]) => `${page}: ${target} does not exist`),
+        ),
+  },
+  {
     title: 'every dependency has its reason in docs/decisions',
     faults: ({ root, manifests }) => {
       const pages = readdirSync(join(root, 'docs/decisions')).filter(name => name.endsWith('.md'))
@@ -350,6 +361,12 @@ function packageOf(specifier: string): string | undefined {
     return undefined
   const parts = specifier.split('/')
   return specifier.startsWith('@') ? parts.slice(0, 2).join('/') : parts[0]
+}
+
+function markdownFiles(root: string, folder: string): readonly string[] {
+  return readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
+    .filter(name => name.endsWith('.md'))
+    .map(name => `${folder}/${name}`)
 }
 
 function typescriptFiles(root: string, folder: string): readonly string[] {
