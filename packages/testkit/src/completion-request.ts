@@ -1,0 +1,254 @@
+/**
+ * Reads a body of /v1/chat/completions or /v1/completions as vLLM does, and refuses what vLLM refuses, in its words.
+ *
+ * Fields that steer sampling (temperature, top_p, penalties, seed, response_format, tools, …) are accepted; the output does
+ * not depend on them. Tools reach the chat template. Unknown fields are ignored, as vLLM ignores them.
+ */
+
+import type { ChatMessage, EngineTokenizer } from './engine-tokenizer.ts'
+import { naturalOutputTokens } from './output.ts'
+
+/** An answer that is an error: vLLM's `{error: {message, type, param, code}}`. */
+export class RefusedRequest extends Error {
+  readonly status: number
+  readonly type: string
+  readonly param: string | null
+
+  constructor(status: number, type: string, message: string, param: string | null = null) {
+    super(message)
+    this.status = status
+    this.type = type
+    this.param = param
+  }
+
+  body(): Uint8Array {
+    const error = { message: this.message, type: this.type, param: this.param, code: this.status }
+    return new TextEncoder().encode(JSON.stringify({ error }))
+  }
+}
+
+export type CompletionKind = 'chat' | 'text'
+
+/** What one HTTP request asks for. */
+export interface CompletionRequest {
+  readonly kind: CompletionKind
+  /** As the request named it. */
+  readonly model: string
+  readonly loraName: string | undefined
+  /** One for chat; one per element of a list prompt. */
+  readonly prompts: readonly Int32Array[]
+  /** Choices per prompt, n. */
+  readonly choicesCount: number
+  /** Tokens to generate, for each prompt. */
+  readonly outputTokens: readonly number[]
+  /** Why a choice that reaches its `outputTokens` ends. */
+  readonly finishReason: 'length' | 'stop'
+  readonly isStream: boolean
+  readonly includesUsage: boolean
+  /** Usage on every chunk. */
+  readonly hasContinuousUsage: boolean
+  readonly returnsTokenIds: boolean
+  readonly hasLogprobs: boolean
+  readonly stopTexts: readonly string[]
+  readonly stopTokenIds: readonly number[]
+  readonly cacheSalt: string | undefined
+  readonly sessionId: string | undefined
+  readonly reportsFull: boolean
+}
+
+/** What the engine brings to the reading of a request. */
+export interface CompletionContext {
+  readonly model: string
+  readonly adapters: readonly string[]
+  readonly contextTokensMax: number
+  readonly tokenizer: EngineTokenizer
+  readonly seed: number
+}
+
+type Body = Readonly<Record<string, unknown>>
+
+/** Throws RefusedRequest. */
+export function readCompletionRequest(
+  kind: CompletionKind,
+  bytes: Uint8Array,
+  context: CompletionContext,
+  sessionHeader: string | undefined,
+): CompletionRequest {
+  const body = parseObject(bytes)
+  const model = body['model'] === undefined || body['model'] === null ? context.model : body['model']
+  const loraName = readModel(model, context)
+  const prompts =
+    kind === 'chat' ? [chatPrompt(body, context.tokenizer)] : textPrompts(body, context.tokenizer)
+  for (const prompt of prompts) {
+    if (prompt.length === 0) {
+      throw bad(
+        kind === 'chat' ? 'The rendered prompt is empty' : 'The decoder prompt cannot be empty',
+        'prompt',
+      )
+    }
+    const unknown = prompt.find(id => id < 0 || id >= context.tokenizer.vocabularySize)
+    if (unknown !== undefined) throw bad(`Token id ${unknown} is out of vocabulary`, 'prompt')
+  }
+  const given = outputTokensGiven(body)
+  const hasLimit = given !== undefined || kind === 'text'
+  const outputTokens = prompts.map(prompt => {
+    const room = context.contextTokensMax - prompt.length
+    const wanted = given ?? (kind === 'text' ? 16 : naturalOutputTokens(prompt, context.seed))
+    if (room < 1) {
+      throw bad(
+        `This model's maximum context length is ${context.contextTokensMax} tokens. However, your request has ${prompt.length} input tokens. Please reduce the length of the input messages.`,
+        'input_tokens',
+      )
+    }
+    if (wanted > room && hasLimit) {
+      throw bad(
+        `This model's maximum context length is ${context.contextTokensMax} tokens. However, you requested ${wanted} output tokens and your prompt contains at least ${prompt.length} input tokens, for a total of at least ${wanted + prompt.length} tokens. Please reduce the length of the input prompt or the number of requested output tokens.`,
+        'input_tokens',
+      )
+    }
+    return Math.min(wanted, room)
+  })
+  const isStream = body['stream'] === true
+  const streamOptions = objectOf(body['stream_options'])
+  if (!isStream && body['stream_options'] !== undefined && body['stream_options'] !== null) {
+    throw bad('Stream options can only be defined when `stream=True`.', 'stream_options')
+  }
+  return {
+    kind,
+    model: String(model),
+    loraName,
+    prompts,
+    choicesCount: integerField(body, 'n', 1, 128) ?? 1,
+    outputTokens,
+    finishReason: hasLimit ? 'length' : 'stop',
+    isStream,
+    includesUsage: streamOptions['include_usage'] === true,
+    hasContinuousUsage: streamOptions['continuous_usage_stats'] === true,
+    returnsTokenIds: body['return_token_ids'] === true,
+    hasLogprobs: kind === 'chat' ? body['logprobs'] === true : typeof body['logprobs'] === 'number',
+    stopTexts: stopTexts(body['stop']),
+    stopTokenIds: isIntegers(body['stop_token_ids']) ? body['stop_token_ids'] : [],
+    cacheSalt: cacheSalt(body['cache_salt']),
+    sessionId: typeof body['session_id'] === 'string' ? body['session_id'] : sessionHeader,
+    reportsFull: objectOf(body['vllm_xargs'])['kv_cache_report_mode'] === 'full',
+  }
+}
+
+/** The ids that /tokenize answers for either of its forms. Throws RefusedRequest. */
+export function readTokenizeRequest(bytes: Uint8Array, context: CompletionContext): Int32Array {
+  const body = parseObject(bytes)
+  if (body['model'] !== undefined && body['model'] !== null) readModel(body['model'], context)
+  if (body['messages'] !== undefined) return chatPrompt(body, context.tokenizer)
+  if (typeof body['prompt'] !== 'string') throw bad('prompt must be a string', 'prompt')
+  return context.tokenizer.encodeText(body['prompt'], body['add_special_tokens'] !== false)
+}
+
+/** A JSON object, or RefusedRequest. */
+export function parseObject(bytes: Uint8Array): Body {
+  let value: unknown
+  try {
+    value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
+  } catch (error) {
+    throw bad(`JSON decode error: ${error instanceof Error ? error.message : String(error)}`)
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw bad('The request body must be a JSON object')
+  }
+  return value as Body
+}
+
+function bad(message: string, param: string | null = null): RefusedRequest {
+  return new RefusedRequest(400, 'BadRequestError', message, param)
+}
+
+/** The adapter that a model name stands for; undefined is the base model. */
+function readModel(model: unknown, context: CompletionContext): string | undefined {
+  if (model === context.model) return undefined
+  if (typeof model === 'string' && context.adapters.includes(model)) return model
+  throw new RefusedRequest(404, 'NotFoundError', `The model \`${String(model)}\` does not exist.`, 'model')
+}
+
+function chatPrompt(body: Body, tokenizer: EngineTokenizer): Int32Array {
+  const messages = body['messages']
+  if (!Array.isArray(messages) || messages.some(message => typeof message !== 'object' || message === null)) {
+    throw bad('messages must be a list of objects', 'messages')
+  }
+  const addGenerationPrompt = body['add_generation_prompt'] !== false
+  const continueFinalMessage = body['continue_final_message'] === true
+  if (continueFinalMessage && body['add_generation_prompt'] === true) {
+    throw bad('Cannot set both `continue_final_message` and `add_generation_prompt` to True.')
+  }
+  try {
+    return tokenizer.encodeChat(messages as readonly ChatMessage[], {
+      addGenerationPrompt: addGenerationPrompt && !continueFinalMessage,
+      continueFinalMessage,
+      tools: Array.isArray(body['tools']) ? body['tools'] : undefined,
+      documents: Array.isArray(body['documents']) ? body['documents'] : undefined,
+      templateArguments: objectOf(body['chat_template_kwargs']),
+    })
+  } catch (error) {
+    throw bad(error instanceof Error ? error.message : String(error), 'messages')
+  }
+}
+
+function textPrompts(body: Body, tokenizer: EngineTokenizer): Int32Array[] {
+  const prompt = body['prompt']
+  const encode = (text: string): Int32Array =>
+    tokenizer.encodeText(text, body['add_special_tokens'] !== false)
+  if (typeof prompt === 'string') return [encode(prompt)]
+  if (isIntegers(prompt)) return [Int32Array.from(prompt)]
+  if (Array.isArray(prompt) && prompt.length > 0) {
+    const items: readonly unknown[] = prompt
+    if (items.every(item => typeof item === 'string')) return items.map(encode)
+    if (items.every(isIntegers)) return items.map(item => Int32Array.from(item))
+  }
+  throw bad('Either prompt or prompt_embeds must be provided and non-empty.', 'prompt')
+}
+
+/** The list is not empty: an empty prompt is neither text nor ids. */
+function isIntegers(value: unknown): value is readonly number[] {
+  return Array.isArray(value) && value.length > 0 && value.every(item => Number.isInteger(item))
+}
+
+function outputTokensGiven(body: Body): number | undefined {
+  const name =
+    body['max_completion_tokens'] === undefined || body['max_completion_tokens'] === null
+      ? 'max_tokens'
+      : 'max_completion_tokens'
+  return integerField(body, name, 1, 2 ** 31)
+}
+
+function integerField(body: Body, name: string, min: number, max: number): number | undefined {
+  const value = body[name]
+  if (value === undefined || value === null) return undefined
+  if (typeof value !== 'number' || !Number.isInteger(value)) throw bad(`${name} must be an integer`, name)
+  if (value < min) throw bad(`${name} must be at least ${min}, got ${value}.`, name)
+  if (value > max) throw bad(`${name} must be at most ${max}, got ${value}.`, name)
+  return value
+}
+
+function stopTexts(value: unknown): readonly string[] {
+  const texts = typeof value === 'string' ? [value] : Array.isArray(value) ? value : []
+  return texts.filter(text => typeof text === 'string' && text !== '')
+}
+
+function cacheSalt(value: unknown): string | undefined {
+  if (value === undefined || value === null) return undefined
+  if (typeof value !== 'string' || value === '') {
+    throw bad(
+      "Parameter 'cache_salt' must be a non-empty string if provided. (parameter=cache_salt)",
+      'cache_salt',
+    )
+  }
+  if (value.length > 128 || /[@/\\\0]/.test(value)) {
+    throw bad(
+      "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/', '\\\\', or NUL. (parameter=cache_salt)",
+      'cache_salt',
+    )
+  }
+  return value
+}
+
+function objectOf(value: unknown): Body {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Body) : {}
+}

@@ -1,0 +1,448 @@
+/**
+ * Settings of one simulated engine, and the table behind `pnpm start engine --help`.
+ *
+ * `ENGINE_OPTIONS` has the shape of the setting descriptors of @homing/config: a kind, a range, a default, help.
+ * `engineSettings` fills the defaults in and refuses what cannot work, all faults in one error.
+ */
+
+import { RouterError } from '@homing/errors'
+import type { KvHashForm, ReplayForm } from '@homing/protocol'
+import { EVENT_FORMS, type EventForm } from './event-publisher.ts'
+import { PROFILE_NAMES, type ProfileName, timingProfile } from './timing-profile.ts'
+
+/** Plain data: may be sent to another thread. */
+export interface EngineSettings {
+  /** Address to listen on, for HTTP and for ZeroMQ. */
+  readonly host: string
+  /** 0: the system picks one. */
+  readonly port: number
+  /** Base of the event ports: rank r publishes on base + r; 0: the system picks them. */
+  readonly eventsPort: number
+  /** Base of the replay ports, likewise. */
+  readonly replayPort: number
+  /** False: no sockets for events, and /kv_event_sources is 404. */
+  readonly publishesEvents: boolean
+  /** The name requests use. */
+  readonly model: string
+  /** Directory with tokenizer.json and tokenizer_config.json; undefined: the built-in byte tokenizer. */
+  readonly tokenizer: string | undefined
+  /** LoRA adapters, by name. */
+  readonly adapters: readonly string[]
+  readonly blockSizeTokens: number
+  /** Physical KV blocks, one of which is never used; 0: as many as the profile's GPU has. */
+  readonly blocks: number
+  /** Longest request, prompt and output, in tokens; 0: 131,072 or the whole cache, whichever is less. */
+  readonly contextTokensMax: number
+  readonly profile: ProfileName
+  /** Simulated over real time: 1 is real time, 10 ten times faster, 0 does not wait. */
+  readonly speed: number
+  /** Tokens in one step at most; 0: the profile's. */
+  readonly stepTokensMax: number
+  /** Requests running at once at most; 0: the profile's. */
+  readonly sequencesMax: number
+  /** Data-parallel ranks, each with its own cache and its own event sockets. */
+  readonly ranks: number
+  /** Seed of the generated text: engines with the same seed behave as one model. */
+  readonly seed: number
+  /** Seed of the engine hashes; −1: another one in each life, so that no two engines and no two lives agree. */
+  readonly hashSeed: number
+  readonly eventForm: EventForm
+  readonly hashForm: KvHashForm
+  readonly replayForm: ReplayForm
+  readonly topic: string
+  /** Batches kept for replay. */
+  readonly replayBatchesMax: number
+  /** Publishes a clear with the next step only, as vLLM does; false: at once, as SGLang does. */
+  readonly isClearLate: boolean
+  /** Key that /v1 routes ask for; '' asks for none. */
+  readonly apiKey: string
+  /** What /version answers. */
+  readonly version: string
+}
+
+export const DEFAULT_ENGINE_SETTINGS: EngineSettings = {
+  host: '127.0.0.1',
+  port: 8001,
+  eventsPort: 5557,
+  replayPort: 6557,
+  publishesEvents: true,
+  model: 'homing-sim',
+  tokenizer: undefined,
+  adapters: [],
+  blockSizeTokens: 16,
+  blocks: 0,
+  contextTokensMax: 0,
+  profile: 'h100-8b',
+  speed: 1,
+  stepTokensMax: 0,
+  sequencesMax: 0,
+  ranks: 1,
+  seed: 0,
+  hashSeed: -1,
+  eventForm: 'vllm-map',
+  hashForm: 'int',
+  replayForm: 'topic',
+  topic: '',
+  replayBatchesMax: 10_000,
+  isClearLate: true,
+  apiKey: '',
+  version: '0.32.0',
+}
+
+/** Options of the command line; `key` names the property of `EngineSettings`. */
+export const ENGINE_OPTIONS = [
+  {
+    key: 'host',
+    name: 'host',
+    group: 'Addresses',
+    kind: 'text',
+    default: '127.0.0.1',
+    placeholder: 'ADDRESS',
+    env: 'HOMING_ENGINE_HOST',
+    help: 'Address to listen on, for HTTP and for KV events.',
+  },
+  {
+    key: 'port',
+    name: 'port',
+    group: 'Addresses',
+    kind: 'integer',
+    default: 8001,
+    min: 0,
+    max: 65_535,
+    zeroMeans: 'a free port',
+    env: 'HOMING_ENGINE_PORT',
+    help: 'Port of the OpenAI-compatible HTTP interface.',
+  },
+  {
+    key: 'eventsPort',
+    name: 'events-port',
+    group: 'Addresses',
+    kind: 'integer',
+    default: 5557,
+    min: 0,
+    max: 65_535,
+    zeroMeans: 'free ports',
+    env: 'HOMING_ENGINE_EVENTS_PORT',
+    help: 'First port on which KV events are published (ZeroMQ PUB); rank r uses this port + r.',
+  },
+  {
+    key: 'replayPort',
+    name: 'replay-port',
+    group: 'Addresses',
+    kind: 'integer',
+    default: 6557,
+    min: 0,
+    max: 65_535,
+    zeroMeans: 'free ports',
+    env: 'HOMING_ENGINE_REPLAY_PORT',
+    help: 'First port on which missed KV events are repeated (ZeroMQ ROUTER); rank r uses this port + r.',
+  },
+  {
+    key: 'apiKey',
+    name: 'api-key',
+    group: 'Addresses',
+    kind: 'text',
+    default: '',
+    placeholder: 'KEY',
+    env: 'HOMING_ENGINE_API_KEY',
+    help: 'Key that the routes under /v1 ask for, as `Authorization: Bearer KEY`. Empty: none.',
+  },
+  {
+    key: 'model',
+    name: 'model',
+    group: 'Model',
+    kind: 'text',
+    default: 'homing-sim',
+    placeholder: 'NAME',
+    env: 'HOMING_ENGINE_MODEL',
+    help: 'Name of the served model.',
+  },
+  {
+    key: 'tokenizer',
+    name: 'tokenizer',
+    group: 'Model',
+    kind: 'text',
+    default: undefined,
+    unsetMeans: 'a built-in tokenizer of bytes and short words',
+    placeholder: 'DIR',
+    env: 'HOMING_ENGINE_TOKENIZER',
+    help: 'Directory with tokenizer.json and tokenizer_config.json. /v1/models names it as `root`, so a router on this machine can use it too.',
+  },
+  {
+    key: 'adapters',
+    name: 'adapter',
+    group: 'Model',
+    kind: 'list',
+    separator: 'comma',
+    placeholder: 'NAME',
+    unsetMeans: 'no adapters',
+    env: 'HOMING_ENGINE_ADAPTERS',
+    help: 'A LoRA adapter to serve beside the model. Its cache is separate.',
+  },
+  {
+    key: 'seed',
+    name: 'seed',
+    group: 'Model',
+    kind: 'integer',
+    default: 0,
+    min: 0,
+    max: 2_147_483_647,
+    env: 'HOMING_ENGINE_SEED',
+    help: 'Seed of the generated text: every id is a function of this and of all ids before it, so engines with equal seeds behave as one model.',
+  },
+  {
+    key: 'contextTokensMax',
+    name: 'max-model-len',
+    group: 'Model',
+    kind: 'integer',
+    default: 0,
+    min: 0,
+    max: 16_777_216,
+    unit: 'tokens',
+    zeroMeans: '131,072 or the whole cache, whichever is less',
+    env: 'HOMING_ENGINE_MAX_MODEL_LEN',
+    help: 'Longest request, prompt and output together.',
+  },
+  {
+    key: 'profile',
+    name: 'profile',
+    group: 'Timing and size',
+    kind: 'choice',
+    choices: PROFILE_NAMES,
+    default: 'h100-8b',
+    env: 'HOMING_ENGINE_PROFILE',
+    help: 'How long steps take and how large the cache is: of an H100 with Llama 3.1 8B, of four with 70B, or of two other simulated engines.',
+  },
+  {
+    key: 'speed',
+    name: 'speed',
+    group: 'Timing and size',
+    kind: 'number',
+    default: 1,
+    min: 0,
+    max: 1_000_000,
+    zeroMeans: 'no waiting',
+    env: 'HOMING_ENGINE_SPEED',
+    help: 'Simulated over real time: 10 is ten times faster than the profile.',
+  },
+  {
+    key: 'blockSizeTokens',
+    name: 'block-size',
+    group: 'Timing and size',
+    kind: 'integer',
+    default: 16,
+    min: 1,
+    max: 4096,
+    unit: 'tokens',
+    env: 'HOMING_ENGINE_BLOCK_SIZE',
+    help: 'Tokens in one KV block.',
+  },
+  {
+    key: 'blocks',
+    name: 'blocks',
+    group: 'Timing and size',
+    kind: 'integer',
+    default: 0,
+    min: 0,
+    max: 4_194_304,
+    unit: 'blocks',
+    zeroMeans: 'what the profile has room for',
+    aliases: ['num-gpu-blocks-override'],
+    env: 'HOMING_ENGINE_BLOCKS',
+    help: 'KV blocks of each rank; as in vLLM one of them is never used. Few blocks bring evictions at once.',
+  },
+  {
+    key: 'stepTokensMax',
+    name: 'max-num-batched-tokens',
+    group: 'Timing and size',
+    kind: 'integer',
+    default: 0,
+    min: 0,
+    max: 1_048_576,
+    unit: 'tokens',
+    zeroMeans: "the profile's",
+    env: 'HOMING_ENGINE_MAX_NUM_BATCHED_TOKENS',
+    help: 'Tokens computed in one step at most; longer prompts are prefilled in chunks.',
+  },
+  {
+    key: 'sequencesMax',
+    name: 'max-num-seqs',
+    group: 'Timing and size',
+    kind: 'integer',
+    default: 0,
+    min: 0,
+    max: 65_536,
+    unit: 'requests',
+    zeroMeans: "the profile's",
+    env: 'HOMING_ENGINE_MAX_NUM_SEQS',
+    help: 'Requests that run at once at most; the others wait in order.',
+  },
+  {
+    key: 'ranks',
+    name: 'data-parallel-size',
+    group: 'Timing and size',
+    kind: 'integer',
+    default: 1,
+    min: 1,
+    max: 64,
+    unit: 'ranks',
+    aliases: ['ranks'],
+    env: 'HOMING_ENGINE_DATA_PARALLEL_SIZE',
+    help: 'Data-parallel ranks, each with a cache and event sockets of its own; `X-data-parallel-rank` picks one.',
+  },
+  {
+    key: 'publishesEvents',
+    name: 'events',
+    group: 'KV events',
+    kind: 'flag',
+    default: true,
+    env: 'HOMING_ENGINE_EVENTS',
+    help: 'Publish KV events. Without, a router can only guess what this engine holds.',
+  },
+  {
+    key: 'eventForm',
+    name: 'event-form',
+    group: 'KV events',
+    kind: 'choice',
+    choices: EVENT_FORMS,
+    default: 'vllm-map',
+    env: 'HOMING_ENGINE_EVENT_FORM',
+    help: 'How events are written: as vLLM from 0.24 on, vLLM before, SGLang, or SGLang before September 2026.',
+  },
+  {
+    key: 'hashForm',
+    name: 'event-hashes',
+    group: 'KV events',
+    kind: 'choice',
+    choices: ['int', 'bytes'],
+    default: 'int',
+    env: 'HOMING_ENGINE_EVENT_HASHES',
+    help: 'Block hashes as 64-bit integers, or as 32 raw bytes.',
+  },
+  {
+    key: 'replayForm',
+    name: 'replay-form',
+    group: 'KV events',
+    kind: 'choice',
+    choices: ['topic', 'plain'],
+    default: 'topic',
+    env: 'HOMING_ENGINE_REPLAY_FORM',
+    help: 'Replay answers with a topic frame (vLLM from 0.26 on), or without.',
+  },
+  {
+    key: 'topic',
+    name: 'topic',
+    group: 'KV events',
+    kind: 'text',
+    default: '',
+    placeholder: 'TEXT',
+    env: 'HOMING_ENGINE_TOPIC',
+    help: 'Topic of the published messages.',
+  },
+  {
+    key: 'replayBatchesMax',
+    name: 'buffer-steps',
+    group: 'KV events',
+    kind: 'integer',
+    default: 10_000,
+    min: 1,
+    max: 1_000_000,
+    unit: 'batches',
+    env: 'HOMING_ENGINE_BUFFER_STEPS',
+    help: 'Event batches kept for replay; 64 MiB at most, whatever their number.',
+  },
+  {
+    key: 'isClearLate',
+    name: 'late-clear',
+    group: 'KV events',
+    kind: 'flag',
+    default: true,
+    env: 'HOMING_ENGINE_LATE_CLEAR',
+    help: 'Publish a cleared cache with the next step only, as vLLM does, and not at once, as SGLang does.',
+  },
+  {
+    key: 'hashSeed',
+    name: 'hash-seed',
+    group: 'KV events',
+    kind: 'integer',
+    default: -1,
+    min: -1,
+    max: 2_147_483_647,
+    env: 'HOMING_ENGINE_HASH_SEED',
+    help: 'Seed of the engine hashes; -1 takes another one in each life of the engine.',
+  },
+  {
+    key: 'version',
+    name: 'reported-version',
+    group: 'KV events',
+    kind: 'text',
+    default: '0.32.0',
+    placeholder: 'VERSION',
+    env: 'HOMING_ENGINE_REPORTED_VERSION',
+    help: 'What /version answers.',
+  },
+] as const
+
+/** Some settings of an engine cannot be used. */
+export class InvalidEngineSettingsError extends RouterError {
+  readonly code = 'HOMING_ENGINE_INVALID_SETTINGS'
+
+  constructor(faults: readonly string[]) {
+    super(`cannot start an engine: ${faults.join('; ')}`, { faults: faults.join('; ') })
+  }
+}
+
+/** Settings with every 0 that stands for a computed value replaced. */
+export interface ResolvedEngineSettings extends EngineSettings {
+  readonly blocks: number
+  readonly contextTokensMax: number
+  readonly stepTokensMax: number
+  readonly sequencesMax: number
+}
+
+/** Fills in defaults. Throws InvalidEngineSettingsError with all faults. */
+export function engineSettings(given: Partial<EngineSettings> = {}): ResolvedEngineSettings {
+  const settings: EngineSettings = { ...DEFAULT_ENGINE_SETTINGS, ...given }
+  const faults: string[] = []
+  for (const option of ENGINE_OPTIONS) {
+    const value: unknown = settings[option.key]
+    if (option.kind === 'integer' || option.kind === 'number') {
+      const isNumber = typeof value === 'number' && value >= option.min && value <= option.max
+      if (!isNumber || (option.kind === 'integer' && !Number.isInteger(value))) {
+        faults.push(`${option.key} is ${String(value)}, use ${option.min} to ${option.max}`)
+      }
+    } else if (option.kind === 'choice') {
+      const choices: readonly unknown[] = option.choices
+      if (!choices.includes(value))
+        faults.push(`${option.key} is ${String(value)}, use ${choices.join(', ')}`)
+    }
+  }
+  if (settings.model === '') faults.push('model is empty')
+  if (settings.blocks === 1) faults.push('blocks is 1, use 2 or more: one block is never used')
+  for (const name of ['eventsPort', 'replayPort'] as const) {
+    const last = settings[name] + settings.ranks - 1
+    if (settings[name] > 0 && last > 65_535) faults.push(`${name} of the last rank is ${last}`)
+  }
+  const overlap = Math.abs(settings.eventsPort - settings.replayPort)
+  if (settings.publishesEvents && settings.eventsPort > 0 && overlap < settings.ranks) {
+    if (settings.replayPort > 0) faults.push('the event ports and the replay ports overlap')
+  }
+  if (faults.length > 0) throw new InvalidEngineSettingsError(faults)
+
+  const profile = timingProfile(settings.profile)
+  const blocks =
+    settings.blocks > 0
+      ? settings.blocks
+      : Math.floor(profile.kvCapacityTokens / settings.blockSizeTokens) + 1
+  const cacheTokens = (blocks - 1) * settings.blockSizeTokens
+  return {
+    ...settings,
+    blocks,
+    contextTokensMax: Math.min(
+      settings.contextTokensMax > 0 ? settings.contextTokensMax : 131_072,
+      cacheTokens,
+    ),
+    stepTokensMax: settings.stepTokensMax > 0 ? settings.stepTokensMax : profile.stepTokensMax,
+    sequencesMax: settings.sequencesMax > 0 ? settings.sequencesMax : profile.sequencesMax,
+  }
+}
