@@ -9,10 +9,11 @@ import { once } from 'node:events'
 import { Worker } from 'node:worker_threads'
 
 import t from 'tap'
-import { IndexReader, type IndexStats, OverlapScores, type WordAccess } from '../src/index.ts'
-import { ENGINE_STOP, makePlan, PLAN_SLOTS, seededRandom } from './stress-plan.ts'
+import { BlockIndex, IndexReader, type IndexStats, OverlapScores, type WordAccess } from '../src/index.ts'
+import { CHUNK_WORDS, H_CHUNK_BASE, H_SET_VERSION_BASE, PARENT } from '../src/layout.ts'
+import { ENGINE_STOP, faultOf, makePlan, PLAN_SLOTS, planWriter, seededRandom } from './stress-plan.ts'
 
-const STRESS_MS = Number(process.env['HOMING_STRESS_MS'] ?? 2000)
+const STRESS_MS = Number(process.env['HOMING_STRESS_MS'] ?? 1500)
 
 for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
   const skip = access === 'plain' && process.arch !== 'x64' ? 'plain words are for x64' : false
@@ -26,7 +27,6 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
     const reader = new IndexReader([memory])
     const random = seededRandom(seed + 1)
     const scores = new OverlapScores()
-    const found = new Int32Array(PLAN_SLOTS)
     const sumBefore = new Map<number, number>()
     let wrong = ''
     let changed = 0
@@ -35,25 +35,17 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
     while (performance.now() < end && wrong === '') {
       for (let i = 0; i < 200 && wrong === ''; i++) {
         const number = random.below(plan.length)
-        const { locals, count, lower, upper } = plan[number]!
-        reader.overlap(locals, count, scores)
+        const path = plan[number]!
+        reader.overlap(path.locals, path.count, scores)
         if (!scores.isComplete) {
           incomplete++
           continue
         }
-        found.fill(0)
         let sum = 0
-        for (let k = 0; k < scores.length; k++) {
-          if (found[scores.workerSlots[k]!] !== 0) wrong = `worker slot ${scores.workerSlots[k]} listed twice`
-          found[scores.workerSlots[k]!] = scores.blocks[k]!
-          sum += scores.blocks[k]! * (scores.workerSlots[k]! + 1)
-        }
+        for (let k = 0; k < scores.length; k++) sum += scores.blocks[k]! * (scores.workerSlots[k]! + 1)
         if (sumBefore.get(number) !== sum) changed++
         sumBefore.set(number, sum)
-        for (let slot = 0; slot < PLAN_SLOTS; slot++) {
-          if (found[slot]! >= lower[slot]! && found[slot]! <= upper[slot]!) continue
-          wrong = `path ${number}, worker slot ${slot}: ${found[slot]} is not of ${lower[slot]} … ${upper[slot]}`
-        }
+        wrong = faultOf(path, scores)
       }
     }
     Atomics.store(new Int32Array(control), ENGINE_STOP, 1)
@@ -71,8 +63,6 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
 }
 
 t.test('a reader that never sees a consistent view reports a miss, and says so', async t => {
-  const { BlockIndex } = await import('../src/index.ts')
-  const { H_CHUNK_BASE, H_SET_VERSION_BASE, CHUNK_WORDS, PARENT } = await import('../src/layout.ts')
   const index = BlockIndex.create({ capacityBytes: 1 << 20, workerSlotsMax: 8 })
   const hashes = Int32Array.from([1, 2])
   index.store(0, undefined, hashes, hashes, 1)
@@ -95,4 +85,127 @@ t.test('a reader that never sees a consistent view reports a miss, and says so',
   words[words[H_CHUNK_BASE]! + CHUNK_WORDS + PARENT] = -1
   reader.overlap(hashes, 1, scores)
   t.strictSame([scores.length, scores.isComplete], [0, true])
+})
+
+/**
+ * Runs `between` before Atomics calls of `name`, and never within itself: an interleaving that is the same
+ * on every run. With atomic access every word that a reader reads is an Atomics.load.
+ */
+function interleave(name: 'load' | 'store', between: () => void, work: () => void): void {
+  const original = Atomics[name] as (words: Int32Array, at: number, value?: number) => number
+  let isWithin = false
+  const patched = (words: Int32Array, at: number, value?: number): number => {
+    if (!isWithin) {
+      isWithin = true
+      between()
+      isWithin = false
+    }
+    return name === 'load' ? original(words, at) : original(words, at, value)
+  }
+  Object.assign(Atomics, { [name]: patched })
+  try {
+    work()
+  } finally {
+    Object.assign(Atomics, { [name]: original })
+  }
+}
+
+/** Histories of the interleaving tests; each has its own plan. */
+const SEEDS = Number(process.env['HOMING_TEST_SEEDS'] ?? 12)
+
+t.test('an event between any two words that a reader reads does not make it wrong', async t => {
+  let retries = 0
+  for (let seed = 1; seed <= SEEDS; seed++) {
+    const random = seededRandom(seed)
+    const plan = makePlan({ seed, access: 'atomic' })
+    const index = BlockIndex.create({
+      capacityBytes: 260 << 10,
+      workerSlotsMax: PLAN_SLOTS,
+      orphanBytesMax: 0,
+      access: 'atomic',
+    })
+    const step = planWriter(index, plan, random)
+    for (let i = 0; i < 500; i++) step()
+    const reader = new IndexReader([index.memory])
+    const scores = new OverlapScores()
+    let fault = ''
+    for (let i = 0; i < 1500 && fault === ''; i++) {
+      const path = plan[random.below(plan.length)]!
+      // Seldom and many at once, so that what is freed has been used again when the reader goes on.
+      const rarity = 20 + random.below(400)
+      const between = () => {
+        if (random.below(rarity) === 0) for (let k = random.below(60); k >= 0; k--) step()
+      }
+      interleave('load', between, () => reader.overlap(path.locals, path.count, scores))
+      if (scores.isComplete) fault = faultOf(path, scores)
+    }
+    if (fault !== '') t.fail(`seed ${seed}: ${fault}`)
+    if (index.stats().evictedForSpace > 0) t.fail(`seed ${seed}: the plan does not fit`)
+    retries += reader.stats().retries
+  }
+  t.ok(retries > 0, `${retries} retries`)
+})
+
+t.test('a reader that looks while a writer is anywhere within an event sees only what is held', async t => {
+  for (let seed = 1; seed <= SEEDS; seed++) {
+    const random = seededRandom(seed + 1000)
+    const plan = makePlan({ seed, access: 'atomic' })
+    const index = BlockIndex.create({
+      capacityBytes: 260 << 10,
+      workerSlotsMax: PLAN_SLOTS,
+      orphanBytesMax: 0,
+      access: 'atomic',
+    })
+    const step = planWriter(index, plan, random)
+    const reader = new IndexReader([index.memory])
+    const scores = new OverlapScores()
+    let fault = ''
+    const between = () => {
+      if (random.below(20) > 0 || fault !== '') return
+      const path = plan[random.below(plan.length)]!
+      reader.overlap(path.locals, path.count, scores)
+      if (scores.isComplete) fault = faultOf(path, scores)
+    }
+    interleave('store', between, () => {
+      for (let i = 0; i < 500; i++) step()
+    })
+    t.equal(fault, '', `seed ${seed}`)
+  }
+})
+
+t.test('worker-set ids that are given to other sets under the reader do not mislead it', async t => {
+  const count = 20
+  const hashes = Int32Array.from({ length: 2 * count }, (_, i) => i + 1)
+  let retries = 0
+  for (let seed = 1; seed <= SEEDS; seed++) {
+    const random = seededRandom(seed)
+    const index = BlockIndex.create({ capacityBytes: 64 << 10, workerSlotsMax: 12, access: 'atomic' })
+    // Worker slot w never holds a block past `most[w]`; slot 0 holds all for ever.
+    const most = Array.from({ length: 12 }, (_, slot) => (slot === 0 ? count : 1 + random.below(count)))
+    for (let slot = 0; slot < 12; slot++) index.store(slot, undefined, hashes, hashes, most[slot]!)
+    const step = () => {
+      const slot = 1 + random.below(11)
+      const at = random.below(most[slot]!)
+      const block = hashes.subarray(2 * at, 2 * at + 2)
+      const parent = at === 0 ? undefined : hashes.subarray(2 * at - 2, 2 * at)
+      if (index.has(slot, block)) index.remove(slot, block, 1)
+      else if (parent === undefined || index.has(slot, parent)) index.store(slot, parent, block, block, 1)
+    }
+    const reader = new IndexReader([index.memory])
+    const scores = new OverlapScores()
+    for (let i = 0; i < 1000; i++) {
+      const rarity = 10 + random.below(100)
+      const between = () => {
+        if (random.below(rarity) === 0) for (let k = random.below(100); k >= 0; k--) step()
+      }
+      interleave('load', between, () => reader.overlap(hashes, count, scores))
+      if (!scores.isComplete) continue
+      const isWithin = [...scores.toMap()].every(([slot, blocks]) => blocks <= most[slot]!)
+      if (!isWithin || scores.blocksOf(0) !== count)
+        t.fail(`seed ${seed}: ${JSON.stringify([...scores.toMap()])}`)
+    }
+    t.equal(index.stats().evictedForSpace + index.stats().refusedBlocks, 0)
+    retries += reader.stats().retries
+  }
+  t.ok(retries > 0, `${retries} retries`)
 })

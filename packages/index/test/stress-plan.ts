@@ -3,7 +3,7 @@
  * under different parents, and for every path and worker slot the least and the most that it ever holds.
  */
 
-import type { WordAccess } from '../src/index.ts'
+import type { BlockIndex, OverlapScores, WordAccess } from '../src/index.ts'
 
 /** Word of the control memory that ends the writer. */
 export const ENGINE_STOP = 0
@@ -94,8 +94,68 @@ function words(values: readonly number[]): Int32Array {
   return result
 }
 
+/**
+ * A function that applies the next random event of the plan. What holds for ever is stored at once.
+ * It throws when the arena is too small: the bounds would not hold.
+ */
+export function planWriter(index: BlockIndex, plan: readonly PlanPath[], random: SeededRandom): () => void {
+  const store = ({ engines, locals }: PlanPath, holding: Holding, to: number) => {
+    const from = holding.now
+    const parent = from === 0 ? undefined : engines.subarray(2 * from - 2, 2 * from)
+    const outcome = index.store(
+      holding.slot,
+      parent,
+      engines.subarray(2 * from),
+      locals.subarray(2 * from),
+      to - from,
+    )
+    if (outcome !== 'stored') throw new Error(`the arena is too small: ${outcome}`)
+    holding.now = to
+  }
+  for (const path of plan) for (const holding of path.holdings) store(path, holding, holding.min)
+  return () => {
+    const path = plan[random.below(plan.length)]!
+    const holding = path.holdings[random.below(path.holdings.length)]!
+    const to = random.below(3) === 0 ? holding.min : holding.min + random.below(holding.max - holding.min + 1)
+    if (to >= holding.now) {
+      store(path, holding, to)
+      return
+    }
+    const engines = path.engines.slice(2 * to, 2 * holding.now)
+    if (random.below(4) > 0) reverse(engines) // the tail first, as engines do; else holes for a while
+    index.remove(holding.slot, engines, holding.now - to)
+    holding.now = to
+  }
+}
+
+/** What is wrong about an answer for this path; '' when it is within the bounds. */
+export function faultOf(path: PlanPath, scores: OverlapScores): string {
+  const found = scores.toMap()
+  if (found.size !== scores.length) return 'a worker slot is listed twice'
+  for (let slot = 0; slot < PLAN_SLOTS; slot++) {
+    const blocks = found.get(slot) ?? 0
+    if (blocks >= path.lower[slot]! && blocks <= path.upper[slot]!) continue
+    return `worker slot ${slot}: ${blocks} is not of ${path.lower[slot]} … ${path.upper[slot]}`
+  }
+  return ''
+}
+
+function reverse(hashes: Int32Array): void {
+  hashes.reverse() // swaps low and high, too
+  for (let i = 0; i < hashes.length; i += 2) {
+    const low = hashes[i + 1]!
+    hashes[i + 1] = hashes[i]!
+    hashes[i] = low
+  }
+}
+
+export interface SeededRandom {
+  /** Uniform integer in [0, bound). */
+  below(bound: number): number
+}
+
 /** A seeded sequence (splitmix32); this package depends on nothing, its tests neither. */
-export function seededRandom(seed: number): { below(bound: number): number } {
+export function seededRandom(seed: number): SeededRandom {
   let state = seed | 0
   return {
     below(bound) {
