@@ -7,6 +7,7 @@
 
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
+import { routerCommand } from '@homing/config'
 
 export interface Rule {
   /** A sentence that is true when the rule has no faults. */
@@ -181,6 +182,18 @@ export const rules: readonly Rule[] = [
         file => file.code,
         /\bprocess\.env\b/,
       ).map(({ at }) => `${at}: settings come from packages/config`),
+  },
+  {
+    title: 'every setting of the router is read by somebody',
+    faults: ({ files }) => {
+      const readers = sources(files)
+        .filter(({ path }) => path.startsWith('actors/') || path.startsWith('packages/homing/'))
+        .map(({ code }) => code)
+        .join('\n')
+      return routerCommand.settings
+        .filter(({ key }) => !new RegExp(`\\b${key}\\b`).test(readers))
+        .map(({ name }) => `packages/config: --${name} is accepted and ignored`)
+    },
   },
   {
     title: 'docs/errors.md lists every error code',

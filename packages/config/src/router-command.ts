@@ -285,16 +285,6 @@ const routerSettings = [
   },
 
   {
-    key: 'connectTimeoutMs',
-    name: 'connect-timeout',
-    group: 'Relaying',
-    kind: 'duration',
-    default: 5 * SECOND_MS,
-    min: 10,
-    max: 10 * MINUTE_MS,
-    help: 'How long connecting to a worker may take before the request is placed on another one.',
-  },
-  {
     key: 'retries',
     name: 'retries',
     group: 'Relaying',
@@ -315,6 +305,16 @@ const routerSettings = [
     max: 24 * HOUR_MS,
     zeroMeans: 'no limit',
     help: 'Longest time from a request to the end of its answer. Long outputs take minutes: set it only where clients would not wait longer.',
+  },
+  {
+    key: 'silenceTimeoutMs',
+    name: 'silence-timeout',
+    group: 'Relaying',
+    kind: 'duration',
+    default: 10 * MINUTE_MS,
+    min: 100,
+    max: 24 * HOUR_MS,
+    help: 'Longest wait for the next byte of an answer, the first included. A worker that hangs is given up after it; an answer that is not a stream comes in one piece, so leave room for the longest.',
   },
 
   {

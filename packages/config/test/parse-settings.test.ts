@@ -133,12 +133,12 @@ t.test('an empty variable is as good as none', async t => {
 
 t.test('durations and sizes are parsed with their units', async t => {
   const of = (argv: string[]) => parseSettings(routerCommand, argv, {}).settings
-  t.equal(of(['--connect-timeout', '250ms']).connectTimeoutMs, 250)
-  t.equal(of(['--connect-timeout', '1.5']).connectTimeoutMs, 1500)
-  t.equal(of(['--connect-timeout', '2m']).connectTimeoutMs, 120_000)
+  t.equal(of(['--replay-timeout', '250ms']).replayTimeoutMs, 250)
+  t.equal(of(['--replay-timeout', '1.5']).replayTimeoutMs, 1500)
+  t.equal(of(['--replay-timeout', '2m']).replayTimeoutMs, 120_000)
   t.equal(of(['--index-bytes', '1GiB']).indexBytes, 2 ** 30)
   t.equal(of(['--index-bytes', '2097152']).indexBytes, 2 ** 21)
-  t.match(faultsOf(['--connect-timeout', 'soon'])[0], /"soon" is not a duration; use '500ms'/)
+  t.match(faultsOf(['--replay-timeout', 'soon'])[0], /"soon" is not a duration; use '500ms'/)
   t.match(faultsOf(['--index-bytes', '1GB'])[0], /"1GB" is not a size/)
   t.match(faultsOf(['--index-bytes', '1KiB'])[0], /out of range 1MiB … 64GiB/)
 })
@@ -187,7 +187,7 @@ t.test('a file holds the same names, lists as lists or texts', async t => {
   const dir = t.testdir({
     'homing.yaml':
       'workers: [http://a:1, "http://b:1"]\nno-such: 1\nkv-events: false\nseed: 7\nprobe-interval:\n',
-    'good.yaml': 'worker: http://a:1 http://b:1\nkv-events: false\nseed: 7\nconnect-timeout: 2\n',
+    'good.yaml': 'worker: http://a:1 http://b:1\nkv-events: false\nseed: 7\nreplay-timeout: 2\n',
     'empty.yaml': '# nothing\n',
   })
   t.strictSame(faultsOf([], {}, `${dir}/homing.yaml`), [`unknown setting no-such in ${dir}/homing.yaml`])
@@ -195,7 +195,7 @@ t.test('a file holds the same names, lists as lists or texts', async t => {
   t.strictSame(settings.workers, ['http://a:1', 'http://b:1'])
   t.equal(settings.kvEvents, false)
   t.equal(settings.seed, 7)
-  t.equal(settings.connectTimeoutMs, 2000)
+  t.equal(settings.replayTimeoutMs, 2000)
   t.strictSame(faultsOf([], {}, `${dir}/empty.yaml`), [])
 })
 
