@@ -6,10 +6,16 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
 import { type Command, renderReference, routerCommand } from '@homing/config'
+import { ENGINE_OPTIONS } from '@homing/testkit'
 
 export const CONFIGURATION_PATH = join(import.meta.dirname, '..', 'docs', 'configuration.md')
 
-const COMMANDS: readonly Command[] = [routerCommand as unknown as Command]
+const engineCommand: Command<typeof ENGINE_OPTIONS> = {
+  name: 'engine',
+  summary: 'One simulated engine: OpenAI HTTP, KV events and replay, timed like a GPU, without one.',
+  settings: ENGINE_OPTIONS,
+  examples: [{ does: 'An engine on port 8001, events on 5557, replay on 6557:', line: 'homing engine' }],
+}
 
 const HEADER = `# Configuration
 
@@ -31,7 +37,7 @@ and one line per fault, all of them at once.
 
 /** The whole page. */
 export function renderConfiguration(): string {
-  return `${[HEADER, ...COMMANDS.map(renderReference)].join('\n').trimEnd()}\n`
+  return `${[HEADER, renderReference(routerCommand), renderReference(engineCommand)].join('\n').trimEnd()}\n`
 }
 
 if (import.meta.main) {

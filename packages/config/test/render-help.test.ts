@@ -1,5 +1,5 @@
 import t from 'tap'
-import { environmentName, renderHelp, renderReference, routerCommand } from '../src/index.ts'
+import { environmentName, parseSettings, renderHelp, renderReference, routerCommand } from '../src/index.ts'
 
 const help = renderHelp(routerCommand, { machine: { cores: 2 }, widthColumns: 90 })
 
@@ -26,4 +26,12 @@ t.test('the reference has a row for every option and does not depend on the mach
   const reference = renderReference(routerCommand)
   for (const setting of routerCommand.settings) t.match(reference, `| \`--${setting.name}`)
   t.match(reference, '| min(4, cores − 1), at least 1 |')
+})
+
+t.test('the examples are lines that the parser accepts', async t => {
+  for (const { line } of routerCommand.examples) {
+    const [program, command, ...argv] = line.split(' ')
+    t.equal(`${program} ${command}`, 'homing router')
+    t.doesNotThrow(() => parseSettings(routerCommand, argv, {}), line)
+  }
 })
