@@ -1,5 +1,4 @@
 import type { ActorRef } from '@homing/actor'
-import type { FleetMessage } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
 import type { Decision, RoutingRequest } from '@homing/router'
 import type { HttpHeaders } from '@homing/transport'
@@ -34,7 +33,6 @@ export interface UpstreamRequest {
 }
 
 export type DispatcherMessage =
-  | FleetMessage
   /** Sends a placed request; on failure before the first byte of the answer it is placed again, elsewhere. */
   | {
       readonly type: 'dispatch'
@@ -68,3 +66,6 @@ export type DispatcherMessage =
       readonly attempt: number
       readonly reason: string
     }
+  /** The sink may take answers again. */
+  | { readonly type: 'flush'; readonly exchange: number }
+  | { readonly type: 'sweep' }

@@ -1,3 +1,4 @@
+export { ModelNotFoundError, NoWorkerError, PinnedWorkerError, TooManyRequestsError } from './errors.ts'
 export type {
   CandidateTerms,
   DecideResult,
@@ -8,3 +9,4 @@ export type {
   RouterOverride,
   RoutingRequest,
 } from './messages.ts'
+export { type RouterArgs, router } from './router.ts'

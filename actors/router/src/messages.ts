@@ -39,7 +39,7 @@ export interface CandidateTerms {
   readonly newBlocks: number
   readonly decodeBlocks: number
   readonly activeRequests: number
-  readonly cost: number
+  readonly costBlocks: number
   readonly probability: number
 }
 

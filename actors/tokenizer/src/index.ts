@@ -1,1 +1,3 @@
+export { TokenizerOverloadedError } from './errors.ts'
 export type { CompletionRoute, ReadRequest, ReadResult, TokenizerMessage } from './messages.ts'
+export { type TokenizerArgs, tokenizer } from './tokenizer.ts'

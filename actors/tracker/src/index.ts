@@ -1,1 +1,2 @@
-export type { Booking, LoadProjection, TrackerMessage, WorkerLoad } from './messages.ts'
+export type { Booking, LoadProjection, LoadReport, TrackerMessage, WorkerLoad } from './messages.ts'
+export { type TrackerArgs, tracker } from './tracker.ts'

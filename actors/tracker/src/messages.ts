@@ -1,15 +1,18 @@
 import type { Reply } from '@homing/actor'
+import type { FleetMessage } from '@homing/directory'
+import type { LoadStats } from '@homing/load'
 
 /** Load of the candidates, as typed arrays beside each other: index i belongs to `workerSlots[i]`. */
 export interface LoadProjection {
   readonly activeBlocks: Int32Array
   /** Prompt blocks of the request that would become active there. */
   readonly newBlocks: Int32Array
-  readonly activePrefillTokens: Int32Array
+  readonly activePrefillTokens: Float64Array
   readonly activeRequests: Int32Array
 }
 
 export interface Booking {
+  /** The decision's id: every attempt of a request has its own. */
   readonly requestId: string
   readonly workerSlot: number
   /** Sequence hashes [lo, hi] of the full prompt blocks; empty where the prompt is not known. */
@@ -20,13 +23,22 @@ export interface Booking {
 }
 
 export interface WorkerLoad {
+  /** Worker key. */
+  readonly worker: string
   readonly workerSlot: number
   readonly activeBlocks: number
   readonly activePrefillTokens: number
   readonly activeRequests: number
 }
 
+export interface LoadReport {
+  readonly rows: readonly WorkerLoad[]
+  readonly stats: LoadStats
+}
+
 export type TrackerMessage =
+  /** Worker keys that are gone are freed. */
+  | FleetMessage
   /** What each candidate would carry with this request; changes nothing. */
   | {
       readonly type: 'project'
@@ -41,10 +53,10 @@ export type TrackerMessage =
     }
   /** First token seen: its prefill is done. Idempotent. */
   | { readonly type: 'prefillComplete'; readonly requestId: string }
+  /** It still runs. */
+  | { readonly type: 'touch'; readonly requestId: string }
   /** The request ended, however. Idempotent. */
   | { readonly type: 'free'; readonly requestId: string }
-  /** The worker key is gone: everything booked on it is freed. */
-  | { readonly type: 'freeWorker'; readonly workerSlot: number }
-  | { readonly type: 'loads'; readonly reply: Reply<readonly WorkerLoad[]> }
+  | { readonly type: 'loads'; readonly reply: Reply<LoadReport> }
   /** Frees bookings that nobody has touched for the inactivity limit. */
   | { readonly type: 'sweep' }

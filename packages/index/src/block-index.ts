@@ -40,13 +40,15 @@
  *        clear and dump: a scan of the arena (about 20 ms per 100,000 chunks).
  */
 
-import { EngineTable, INSERTED, NO_ROOM } from './engine-table.ts'
+import { EngineTable, INSERTED, NO_ROOM, type TouchedRecords } from './engine-table.ts'
 import {
   CHUNK_BYTES,
   CHUNK_WORDS,
   childBucket,
   createShared,
   defaultAccess,
+  emptyShared,
+  H_ACCESS,
   H_BUCKET_BASE,
   H_BUCKET_MASK,
   H_CHUNK_BASE,
@@ -100,6 +102,7 @@ export class BlockIndex {
   readonly #unlinkMask: number
   readonly #sets: WorkerSets
   readonly #engines: EngineTable
+  readonly #records: TouchedRecords
   readonly #names: SideTable
   readonly #orphans: SideTable
   /** Per chunk: bit s says that the block has no entry in the engine table although it is held. */
@@ -117,6 +120,7 @@ export class BlockIndex {
   /** Engine hashes that became held and may be parents of orphans: low, high, … */
   readonly #arrivals: number[] = []
   #changes = 0
+  #blocksCreated = 0
   #blocksDistinct = 0
   #memberships = 0
   #evictedForSpace = 0
@@ -133,11 +137,11 @@ export class BlockIndex {
 
   private constructor(options: IndexOptions) {
     const layout = planLayout(options)
-    const access = options.access ?? defaultAccess()
-    this.memory = createShared(layout, access)
+    this.memory = options.memory ?? createShared(layout, options.access ?? defaultAccess())
+    if (options.memory !== undefined) emptyShared(options.memory, layout)
     const words = new Int32Array(this.memory)
     this.#words = words
-    this.#isAtomic = access === 'atomic'
+    this.#isAtomic = words[H_ACCESS] === 1
     this.#layout = layout
     this.#copies = options.copies ?? 'count'
     this.#chunkBase = words[H_CHUNK_BASE]!
@@ -147,6 +151,7 @@ export class BlockIndex {
     this.#unlinkMask = words[H_UNLINK_MASK]!
     this.#sets = new WorkerSets(layout, words, this.#isAtomic)
     this.#engines = new EngineTable(layout.chunksMax, layout.engineTableSize)
+    this.#records = { words, base: this.#chunkBase + SET, chunkWords: CHUNK_WORDS }
     this.#names = new SideTable(layout.workerSlotsMax, bytes => this.#chunkBytes() + bytes <= this.#budget())
     this.#orphans = new SideTable(layout.workerSlotsMax, bytes => bytes <= layout.orphanBytesMax)
     this.#unnamed = new Uint16Array(layout.chunksMax + 1)
@@ -176,6 +181,8 @@ export class BlockIndex {
       above = this.#find(workerSlot, aboveLow, aboveHigh)
       if (above === NONE) above = UNKNOWN
     }
+    let touched = 0
+    const created = this.#blocksCreated
     for (let i = 0; i < count; i++) {
       const low = engineHashes[2 * i]!
       const high = engineHashes[2 * i + 1]!
@@ -189,6 +196,10 @@ export class BlockIndex {
         }
         if (above === UNKNOWN) outcome = 'parked'
       } else {
+        // New blocks take names, shared ones need no look at the table: read ahead once one was new.
+        if (this.#blocksCreated !== created && i >= touched) {
+          touched = this.#engines.touch(engineHashes, i, count, undefined)
+        }
         above = this.#place(workerSlot, above, low, high, localLow, localHigh, copies)
         if (above !== NONE && this.#arrivals.length > 0) {
           this.#adopt(workerSlot)
@@ -210,7 +221,9 @@ export class BlockIndex {
   remove(workerSlot: number, engineHashes: Int32Array, count: number): RemoveOutcome {
     this.#useSlot(workerSlot)
     let removed = 0
+    let touched = 0
     for (let i = 0; i < count; i++) {
+      if (i === touched) touched = this.#engines.touch(engineHashes, i, count, this.#records)
       if (this.#removeOne(workerSlot, engineHashes[2 * i]!, engineHashes[2 * i + 1]!)) removed++
     }
     this.#unknownRemoves += count - removed
@@ -605,6 +618,7 @@ export class BlockIndex {
       }
     }
     this.#sets.move(0, worker + 1)
+    this.#blocksCreated++
     this.#held[worker]!++
     this.#memberships++
     this.#blocksDistinct++
@@ -826,4 +840,12 @@ export class BlockIndex {
     }
     return chunks.sort((a, b) => a[1] - b[1])
   }
+}
+
+/**
+ * Memory for one shard that outlives its writers: an empty index to readers, until a BlockIndex is created
+ * with it and the same options. Throws RangeError as `BlockIndex.create` does.
+ */
+export function createIndexMemory(options: IndexOptions): SharedArrayBuffer {
+  return createShared(planLayout(options), options.access ?? defaultAccess())
 }

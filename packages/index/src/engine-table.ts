@@ -23,11 +23,23 @@ export const INSERTED = 0
 export const INSERTED_AGAIN = 1
 export const NO_ROOM = -1
 
+/** Hashes that `touch` reads ahead at once. */
+const TOUCH_MAX = 128
+
+/** Where the set word of block b lies: base + (b >>> 4) · chunkWords + (b & 15). */
+export interface TouchedRecords {
+  readonly words: Int32Array
+  readonly base: number
+  readonly chunkWords: number
+}
+
 export class EngineTable {
   /** Names of the block slots: low at 2 · block, high behind it. Stale where a block is not named. */
   readonly hashes: Int32Array
   readonly table: Int32Array
   #duplicates = 0
+  #sink = 0
+  readonly #homes = new Int32Array(TOUCH_MAX)
   readonly #scale: number
   readonly #blockBits: number
   readonly #blockMask: number
@@ -78,6 +90,39 @@ export class EngineTable {
   /** The block of the entry at a position. */
   blockAt(position: number): number {
     return this.table[position]! & this.#blockMask
+  }
+
+  /**
+   * Reads ahead what `find` and `insert` of engineHashes[2 · from …] will need first: independent loads, which
+   * the processor overlaps, instead of one miss after the other. With `records`, also the names found there
+   * and the set words of their blocks (what a removal needs). At most TOUCH_MAX hashes; the end of what it read.
+   */
+  touch(engineHashes: Int32Array, from: number, count: number, records: TouchedRecords | undefined): number {
+    const { table, hashes } = this
+    const homes = this.#homes
+    const length = Math.min(count - from, TOUCH_MAX)
+    const blockMask = this.#blockMask
+    let sink = 0
+    for (let i = 0; i < length; i++) {
+      const home = this.home(engineHashes[2 * (from + i)]!, engineHashes[2 * (from + i) + 1]!)
+      homes[i] = home
+      sink ^= table[home]!
+    }
+    if (records !== undefined) {
+      for (let i = 0; i < length; i++) sink ^= hashes[(table[homes[i]!]! & blockMask) * 2]!
+      const { words, base, chunkWords } = records
+      for (let i = 0; i < length; i++) {
+        const block = table[homes[i]!]! & blockMask
+        sink ^= words[base + Math.imul(block >>> 4, chunkWords) + (block & 15)]!
+      }
+    }
+    this.#sink = sink
+    return from + length
+  }
+
+  /** Keeps the reads of `touch` from being optimised away. */
+  get sink(): number {
+    return this.#sink
   }
 
   /** Names a block that has no name. */

@@ -9,7 +9,7 @@
  * the id still at the block afterwards; the version of the current set again when it is left and at the end
  * of the chunk (ids are given to other sets); last the chunk's VER again. "No such child" counts only if the
  * bucket's unlink counter did not move during the walk of the chain. Anything else: the lookup of the shard
- * starts again, ATTEMPTS_MAX times; then the shard is a miss, counted, and `isComplete` is false: a worse
+ * starts again, as it does when a new writer empties the shard in place (H_LIFE), ATTEMPTS_MAX times; then the shard is a miss, counted, and `isComplete` is false: a worse
  * choice for one request instead of a wait for all.
  *
  * Memory order: on x64 loads stay in order, so data words are plain; a memory created with `atomic` access
@@ -23,6 +23,7 @@ import {
   H_BUCKET_BASE,
   H_BUCKET_MASK,
   H_CHUNK_BASE,
+  H_LIFE,
   H_MAGIC,
   H_SET_BITS_BASE,
   H_SET_VERSION_BASE,
@@ -147,6 +148,8 @@ class ShardReader {
   walk(hashes: Int32Array, count: number, into: OverlapScores): boolean {
     const words = this.#words
     const isAtomic = this.#isAtomic
+    const life = Atomics.load(words, H_LIFE)
+    if ((life & 1) === 1) return false
     const slots = this.workerSlotsMax
     const slotWords = load(words, H_SLOT_WORDS, isAtomic)
     let above = 0
@@ -250,7 +253,7 @@ class ShardReader {
         if (isNobodyLeft) {
           if (Atomics.load(words, base + VER) !== version) return false
           if (!isFirst) this.#emitRest(only, slotWords, depth + slot, into)
-          return true
+          return Atomics.load(words, H_LIFE) === life
         }
         set = id
         slot++
@@ -269,7 +272,7 @@ class ShardReader {
       aboveVersion = version
     }
     if (depth > 0) this.#emitRest(only, slotWords, depth, into)
-    return true
+    return Atomics.load(words, H_LIFE) === life
   }
 
   #isHead(base: number, above: number, low: number, high: number): boolean {

@@ -1,4 +1,4 @@
-export { BlockIndex } from './block-index.ts'
+export { BlockIndex, createIndexMemory } from './block-index.ts'
 export { IndexReader } from './index-reader.ts'
 export { OverlapScores } from './overlap-scores.ts'
 export type {

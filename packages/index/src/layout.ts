@@ -1,7 +1,7 @@
 /**
  * Layout of a shard in shared memory: offsets, words of a chunk, the rules of access.
  *
- *   header     32 words, written at creation; only H_SLOT_WORDS changes (it grows)
+ *   header     32 words, written at creation; only H_SLOT_WORDS (it grows) and H_LIFE change
  *   unlinks    one counter per group of buckets: grows when a chain has lost a chunk
  *   setVersion one version per interned worker set: odd while the set is rewritten
  *   setBits    ⌈workerSlotsMax / 32⌉ words per interned worker set
@@ -37,6 +37,8 @@ export const H_SET_VERSION_BASE = 9
 export const H_SET_BITS_BASE = 10
 export const H_UNLINK_BASE = 11
 export const H_UNLINK_MASK = 12
+/** Odd while a new writer empties the shard: no walk counts that saw it odd, or saw it change. */
+export const H_LIFE = 13
 const HEADER_WORDS = 32
 
 export const CHUNK_WORDS = 56
@@ -168,6 +170,26 @@ export function createShared(layout: Layout, access: WordAccess): SharedArrayBuf
   words[H_UNLINK_MASK] = layout.unlinkCount - 1
   Atomics.store(words, H_MAGIC, MAGIC)
   return memory
+}
+
+/**
+ * Empties a shard whose writer is gone, in place: readers keep the memory and see an empty index.
+ * Throws TypeError when the memory was made with other options. Cost: one pass over the memory.
+ */
+export function emptyShared(memory: SharedArrayBuffer, layout: Layout): void {
+  const words = new Int32Array(memory)
+  const isSame =
+    memory.byteLength === layout.sharedBytes &&
+    Atomics.load(words, H_MAGIC) === MAGIC &&
+    words[H_SLOTS] === layout.workerSlotsMax &&
+    words[H_CHUNKS_MAX] === layout.chunksMax
+  if (!isSame) throw new TypeError('cannot use this memory as a shard: it was made with other options')
+  // A writer that died while it emptied the shard has left the word odd.
+  const life = Atomics.load(words, H_LIFE) | 1
+  Atomics.store(words, H_LIFE, life)
+  words.fill(0, HEADER_WORDS)
+  Atomics.store(words, H_SLOT_WORDS, 1)
+  Atomics.store(words, H_LIFE, (life + 1) | 0)
 }
 
 /** `plain` where the processor keeps loads with loads and stores with stores in order. */

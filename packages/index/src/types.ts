@@ -35,6 +35,11 @@ export interface IndexOptions {
   readonly copies?: Copies
   /** Default: `plain` on x64, `atomic` elsewhere. */
   readonly access?: WordAccess
+  /**
+   * Made by `createIndexMemory` with the same options, and written by nobody else any more: it is
+   * emptied in place, and readers that hold it go on. Default: new memory.
+   */
+  readonly memory?: SharedArrayBuffer
 }
 
 /**

@@ -1,0 +1,411 @@
+/**
+ * Dispatcher: sends a placed request to its worker and relays the answer.
+ *
+ * In     `dispatch` from the gateway; what the upstream call says, as messages to itself.
+ * Out    AnswerMessages to the sink, in order: head, data*, then end or failed, exactly one.
+ *        To tracker: first byte, end. To router: a new place after a failure, and what was delivered.
+ *        To directory: workers that could not be reached.
+ * Owns   the upstream calls and their attempts.
+ * Order  bytes reach the sink as the worker sent them. A message of an attempt that is over is ignored.
+ * Fails  before the first byte of an answer: one new try on the same worker where only a connection
+ *        broke (an idle socket that the worker had closed looks like that), then other workers, up to
+ *        `retriesMax`. After the first byte: never again; the sink is told. A client that leaves
+ *        aborts the call at once. A sink that cannot take bytes pauses the call.
+ */
+
+import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
+import type { DirectoryMessage } from '@homing/directory'
+import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import { UsageTap } from '@homing/openai'
+import type { Decision, Delivery, RouterMessage, RoutingRequest } from '@homing/router'
+import type { TrackerMessage } from '@homing/tracker'
+import { type HttpCall, type HttpHeaders, transportCapability } from '@homing/transport'
+import { NoAnswerError, UpstreamFailedError } from './errors.ts'
+import type { AnswerMessage, DispatcherMessage, UpstreamRequest } from './messages.ts'
+import { upstreamHeaders } from './upstream-headers.ts'
+
+export interface DispatcherArgs {
+  readonly router: ActorRef<RouterMessage>
+  readonly tracker: ActorRef<TrackerMessage>
+  readonly directory: ActorRef<DirectoryMessage>
+  /** Other workers that one request may be tried on before its first byte; ≥ 0. */
+  readonly retriesMax: number
+  /** Longest wait for the next byte of an answer, in milliseconds; the first included. */
+  readonly silenceMsMax: number
+  /** Longest time from a request to the end of its answer, in milliseconds; 0: no limit. */
+  readonly requestMsMax: number
+  /** Longest wait for a decision of the router, in milliseconds. */
+  readonly decideMsMax: number
+}
+
+/** Answers that wait in one exchange while its sink is full; the call is paused meanwhile. */
+const HELD_ANSWERS_MAX = 256
+const FLUSH_DELAY_MS = 2
+const SWEEP_INTERVAL_MS = 1000
+
+interface Exchange {
+  readonly number: number
+  readonly request: UpstreamRequest
+  readonly routing: RoutingRequest
+  readonly sink: ActorRef<AnswerMessage>
+  readonly startedMs: number
+  decision: Decision
+  /** Grows by one per upstream call; messages of an older one are ignored. */
+  attempt: number
+  failedWorkers: string[]
+  hasRetriedWorker: boolean
+  call: HttpCall | undefined
+  status: number | undefined
+  isStream: boolean
+  firstByteMs: number | undefined
+  lastByteMs: number
+  tap: UsageTap | undefined
+  held: AnswerMessage[]
+  isPausedByClient: boolean
+  /** The last answer was given to the sink or is held; nothing more comes from the worker. */
+  hasEnded: boolean
+}
+
+export const dispatcher = defineActor(
+  import.meta.url,
+  'dispatcher',
+)<DispatcherMessage, DispatcherArgs>({
+  reentrant: true,
+  setup(context, args) {
+    const exchanges = new Map<number, Exchange>()
+    const calls = new Calls(context, args, exchanges)
+    context.schedule(SWEEP_INTERVAL_MS, { type: 'sweep' })
+
+    return {
+      dispatch: message => {
+        const nowMs = context.clock.nowMs()
+        const exchange: Exchange = {
+          number: message.exchange,
+          request: message.request,
+          routing: message.routing,
+          sink: message.sink,
+          startedMs: nowMs,
+          decision: message.decision,
+          attempt: 0,
+          failedWorkers: [],
+          hasRetriedWorker: false,
+          call: undefined,
+          status: undefined,
+          isStream: false,
+          firstByteMs: undefined,
+          lastByteMs: nowMs,
+          tap: undefined,
+          held: [],
+          isPausedByClient: false,
+          hasEnded: false,
+        }
+        exchanges.set(exchange.number, exchange)
+        calls.start(exchange)
+      },
+      abort: ({ exchange }) => calls.abort(exchange),
+      pause: ({ exchange }) => calls.pause(exchange, true),
+      resume: ({ exchange }) => calls.pause(exchange, false),
+      upstreamHead: message => calls.head(message.exchange, message.attempt, message.status, message.headers),
+      upstreamData: message => calls.data(message.exchange, message.attempt, message.bytes),
+      upstreamEnd: message => calls.end(message.exchange, message.attempt),
+      upstreamFailed: message => calls.failed(message.exchange, message.attempt, message.reason),
+      flush: ({ exchange }) => calls.flush(exchange),
+      sweep() {
+        calls.sweep()
+        context.schedule(SWEEP_INTERVAL_MS, { type: 'sweep' })
+      },
+    }
+  },
+})
+
+class Calls {
+  readonly #context: ActorContext<DispatcherMessage>
+  readonly #args: DispatcherArgs
+  readonly #exchanges: Map<number, Exchange>
+
+  constructor(
+    context: ActorContext<DispatcherMessage>,
+    args: DispatcherArgs,
+    exchanges: Map<number, Exchange>,
+  ) {
+    this.#context = context
+    this.#args = args
+    this.#exchanges = exchanges
+  }
+
+  start(exchange: Exchange): void {
+    const { self } = this.#context
+    const attempt = ++exchange.attempt
+    const number = exchange.number
+    const { decision, request } = exchange
+    exchange.lastByteMs = this.#context.clock.nowMs()
+    // A full mailbox loses what the call says; the call is ended, and the sweep reports the silence.
+    const tellSelf = (message: DispatcherMessage): void => {
+      if (self.tell(message) !== 'ok') exchange.call?.abort()
+    }
+    exchange.call = this.#context.use(transportCapability).http.call(
+      {
+        origin: decision.origin,
+        method: request.method,
+        path: request.path,
+        headers: upstreamHeaders(request.headers, decision, exchange.routing.requestId, attempt),
+        ...(request.body === undefined ? {} : { body: request.body }),
+      },
+      {
+        head: (status, headers) =>
+          tellSelf({ type: 'upstreamHead', exchange: number, attempt, status, headers }),
+        data: bytes => tellSelf({ type: 'upstreamData', exchange: number, attempt, bytes }),
+        end: () => tellSelf({ type: 'upstreamEnd', exchange: number, attempt }),
+        failed: error =>
+          tellSelf({ type: 'upstreamFailed', exchange: number, attempt, reason: error.message }),
+      },
+    )
+    if (exchange.isPausedByClient) exchange.call.pause()
+  }
+
+  async head(number: number, attempt: number, status: number, headers: HttpHeaders): Promise<void> {
+    const exchange = this.#current(number, attempt)
+    if (exchange === undefined) return
+    this.#touch(exchange)
+    if (status === 503 && exchange.failedWorkers.length < this.#args.retriesMax) {
+      // The worker refuses: nothing of an answer has reached the client, so another may take it.
+      exchange.call?.abort()
+      exchange.attempt++
+      return this.#placeAgain(exchange, `worker ${exchange.decision.worker} answered 503`)
+    }
+    exchange.status = status
+    exchange.firstByteMs = this.#context.clock.nowMs() - exchange.startedMs
+    exchange.isStream = String(headers['content-type'] ?? '').startsWith('text/event-stream')
+    exchange.tap = new UsageTap(exchange.isStream ? 'sse' : 'json')
+    if (!exchange.isStream) this.#prefillComplete(exchange)
+    const { decision } = exchange
+    this.#answer(exchange, { type: 'answerHead', exchange: number, status, headers, decision })
+  }
+
+  data(number: number, attempt: number, bytes: Uint8Array): void {
+    const exchange = this.#current(number, attempt)
+    if (exchange === undefined) return
+    this.#touch(exchange)
+    // vLLM sends the headers of a stream before prefill: its first bytes tell that prefill is done.
+    if (exchange.isStream && exchange.tap?.hasBytes === false) this.#prefillComplete(exchange)
+    exchange.tap?.push(bytes)
+    this.#answer(exchange, { type: 'answerData', exchange: number, bytes })
+  }
+
+  end(number: number, attempt: number): void {
+    const exchange = this.#current(number, attempt)
+    if (exchange === undefined) return
+    const usage = exchange.tap?.finish()
+    const failedInside = (exchange.status ?? 0) >= 400 || usage?.sawError === true
+    this.#settle(exchange, failedInside ? 'error' : 'ok', undefined)
+    this.#answer(exchange, { type: 'answerEnd', exchange: number })
+  }
+
+  async failed(number: number, attempt: number, reason: string): Promise<void> {
+    const exchange = this.#current(number, attempt)
+    if (exchange === undefined) return
+    if (exchange.status !== undefined) {
+      this.#fail(exchange, toErrorRecord(new UpstreamFailedError(exchange.decision.worker, reason)))
+      return
+    }
+    if (!exchange.hasRetriedWorker && !isRefusedConnection(reason)) {
+      exchange.hasRetriedWorker = true
+      this.start(exchange)
+      return
+    }
+    this.#args.directory.tell({ type: 'suspect', workerId: exchange.decision.workerId, reason })
+    if (exchange.failedWorkers.length >= this.#args.retriesMax) {
+      this.#fail(exchange, toErrorRecord(new UpstreamFailedError(exchange.decision.worker, reason)))
+      return
+    }
+    await this.#placeAgain(exchange, reason)
+  }
+
+  abort(number: number): void {
+    const exchange = this.#exchanges.get(number)
+    if (exchange === undefined) return
+    this.#exchanges.delete(number)
+    if (exchange.hasEnded) return
+    exchange.hasEnded = true
+    exchange.attempt++
+    exchange.call?.abort()
+    this.#settle(exchange, 'aborted', undefined)
+  }
+
+  pause(number: number, isPaused: boolean): void {
+    const exchange = this.#exchanges.get(number)
+    if (exchange === undefined) return
+    exchange.isPausedByClient = isPaused
+    if (isPaused) exchange.call?.pause()
+    else if (exchange.held.length === 0) exchange.call?.resume()
+    this.#touch(exchange)
+  }
+
+  flush(number: number): void {
+    const exchange = this.#exchanges.get(number)
+    if (exchange === undefined) return
+    while (exchange.held.length > 0) {
+      const status = exchange.sink.tell(exchange.held[0]!)
+      if (status !== 'ok') {
+        if (status === 'dead') this.abort(number)
+        else this.#flushLater(number)
+        return
+      }
+      exchange.held.shift()
+    }
+    if (exchange.hasEnded) this.#exchanges.delete(number)
+    else if (!exchange.isPausedByClient) exchange.call?.resume()
+  }
+
+  /**
+   * Ends exchanges that take too long, and tells the tracker of those that live. A client that reads
+   * slowly is not silence of the worker.
+   */
+  sweep(): void {
+    const nowMs = this.#context.clock.nowMs()
+    const { silenceMsMax, requestMsMax } = this.#args
+    for (const exchange of [...this.#exchanges.values()]) {
+      if (exchange.hasEnded) continue
+      const isWaiting = !exchange.isPausedByClient && exchange.held.length === 0
+      const silentMs = nowMs - exchange.lastByteMs
+      const ageMs = nowMs - exchange.startedMs
+      if (isWaiting && silentMs >= silenceMsMax) this.#giveUp(exchange, `no byte for ${silenceMsMax} ms`)
+      else if (requestMsMax > 0 && ageMs >= requestMsMax)
+        this.#giveUp(exchange, `not done in ${requestMsMax} ms`)
+      else this.#args.tracker.tell({ type: 'touch', requestId: exchange.decision.id })
+    }
+  }
+
+  #giveUp(exchange: Exchange, reason: string): void {
+    exchange.attempt++
+    exchange.call?.abort()
+    this.#fail(exchange, toErrorRecord(new NoAnswerError(exchange.decision.worker, reason)))
+  }
+
+  async #placeAgain(exchange: Exchange, reason: string): Promise<void> {
+    const { log } = this.#context
+    const lost = exchange.decision
+    exchange.failedWorkers.push(lost.workerId)
+    exchange.hasRetriedWorker = false
+    this.#args.tracker.tell({ type: 'free', requestId: lost.id })
+    this.#args.router.tell({
+      type: 'delivered',
+      decisionId: lost.id,
+      delivery: this.#delivery(
+        exchange,
+        'error',
+        toErrorRecord(new UpstreamFailedError(lost.worker, reason)),
+      ),
+    })
+    log.warn(
+      { worker: lost.worker, requestId: exchange.routing.requestId, reason },
+      'request is placed again',
+    )
+    const attempt = exchange.attempt
+    const routing = { ...exchange.routing, excludedWorkers: exchange.failedWorkers }
+    const error = await this.#decideAgain(exchange, routing)
+    if (exchange.attempt !== attempt || exchange.hasEnded) {
+      // The client left while the router was choosing.
+      if (error === undefined) this.#args.tracker.tell({ type: 'free', requestId: exchange.decision.id })
+      return
+    }
+    if (error !== undefined) this.#fail(exchange, error, false)
+    else this.start(exchange)
+  }
+
+  /** Puts the new decision into the exchange, or returns why there is none. */
+  async #decideAgain(exchange: Exchange, request: RoutingRequest): Promise<ErrorRecord | undefined> {
+    try {
+      const result = await this.#args.router.ask(
+        { type: 'decide', request },
+        { timeout: this.#args.decideMsMax },
+      )
+      if (result.kind === 'refused') return result.error
+      exchange.decision = result.decision
+      return undefined
+    } catch (thrown) {
+      return toErrorRecord(thrown)
+    }
+  }
+
+  #fail(exchange: Exchange, error: ErrorRecord, isBooked = true): void {
+    if (isBooked) this.#settle(exchange, 'error', error)
+    const { decision, isStream } = exchange
+    const headSent = exchange.status !== undefined
+    this.#answer(exchange, {
+      type: 'answerFailed',
+      exchange: exchange.number,
+      error,
+      headSent,
+      isStream,
+      decision,
+    })
+  }
+
+  /** Frees the booking and completes the receipt. */
+  #settle(exchange: Exchange, outcome: Delivery['outcome'], error: ErrorRecord | undefined): void {
+    const { id } = exchange.decision
+    this.#args.tracker.tell({ type: 'free', requestId: id })
+    const delivery = this.#delivery(exchange, outcome, error)
+    this.#args.router.tell({ type: 'delivered', decisionId: id, delivery })
+  }
+
+  #delivery(exchange: Exchange, outcome: Delivery['outcome'], error: ErrorRecord | undefined): Delivery {
+    const usage = exchange.tap?.finish()
+    return {
+      outcome,
+      status: exchange.status,
+      promptTokens: usage?.promptTokens,
+      completionTokens: usage?.completionTokens,
+      cachedTokens: usage?.cachedTokens,
+      timeToFirstByteMs: exchange.firstByteMs,
+      durationMs: this.#context.clock.nowMs() - exchange.startedMs,
+      error,
+    }
+  }
+
+  #answer(exchange: Exchange, answer: AnswerMessage): void {
+    const isLast = answer.type === 'answerEnd' || answer.type === 'answerFailed'
+    if (isLast) exchange.hasEnded = true
+    if (exchange.held.length === 0) {
+      const status = exchange.sink.tell(answer)
+      if (status === 'ok') {
+        if (isLast) this.#exchanges.delete(exchange.number)
+        return
+      }
+      if (status === 'dead') {
+        this.abort(exchange.number)
+        return
+      }
+      this.#flushLater(exchange.number)
+    }
+    exchange.held.push(answer)
+    exchange.call?.pause()
+    if (exchange.held.length > HELD_ANSWERS_MAX) {
+      this.#context.log.error({ exchange: exchange.number }, 'answer is dropped: its reader takes nothing')
+      this.abort(exchange.number)
+    }
+  }
+
+  #flushLater(number: number): void {
+    this.#context.schedule(FLUSH_DELAY_MS, { type: 'flush', exchange: number })
+  }
+
+  #prefillComplete(exchange: Exchange): void {
+    this.#args.tracker.tell({ type: 'prefillComplete', requestId: exchange.decision.id })
+  }
+
+  #touch(exchange: Exchange): void {
+    exchange.lastByteMs = this.#context.clock.nowMs()
+  }
+
+  #current(number: number, attempt: number): Exchange | undefined {
+    const exchange = this.#exchanges.get(number)
+    return exchange === undefined || exchange.attempt !== attempt || exchange.hasEnded ? undefined : exchange
+  }
+}
+
+/** The worker did not take the connection at all, so trying it again at once is useless. */
+function isRefusedConnection(reason: string): boolean {
+  return /ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|Connect Timeout/i.test(reason)
+}

@@ -1,0 +1,43 @@
+/** Which of the client's headers reach the worker, and which are added. */
+
+import type { Decision } from '@homing/router'
+import type { HttpHeaders } from '@homing/transport'
+
+/** Headers that belong to one connection, or that the client call sets itself (RFC 9110 §7.6.1). */
+const NOT_FORWARDED: ReadonlySet<string> = new Set([
+  'connection',
+  'content-length',
+  'expect',
+  'host',
+  'keep-alive',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  // Compressed answers could not be read for usage, and save nothing inside a data centre.
+  'accept-encoding',
+  // Ours to decide.
+  'x-data-parallel-rank',
+])
+
+/**
+ * Headers for one attempt. An engine may refuse a request id that it still works on, so every
+ * attempt after the first carries its own.
+ */
+export function upstreamHeaders(
+  headers: HttpHeaders,
+  decision: Decision,
+  requestId: string,
+  attempt: number,
+): HttpHeaders {
+  const forwarded: Record<string, string | readonly string[] | undefined> = {}
+  for (const [name, value] of Object.entries(headers)) {
+    if (!NOT_FORWARDED.has(name) && !name.startsWith('x-homing-')) forwarded[name] = value
+  }
+  forwarded['x-request-id'] = attempt === 1 ? requestId : `${requestId}-${attempt}`
+  if (decision.pinRank) forwarded['x-data-parallel-rank'] = String(decision.dpRank)
+  return forwarded
+}

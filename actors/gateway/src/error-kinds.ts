@@ -1,0 +1,37 @@
+/** One table from error codes to what a client of the OpenAI API is told. */
+
+import type { ErrorRecord } from '@homing/errors'
+import { type ApiError, type ApiErrorKind, apiError } from '@homing/openai'
+
+const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
+  HOMING_ROUTER_MODEL_NOT_FOUND: 'model_not_found',
+  HOMING_ROUTER_NO_WORKER: 'no_worker',
+  HOMING_ROUTER_PINNED_WORKER: 'invalid_value',
+  HOMING_ROUTER_TOO_MANY_REQUESTS: 'overloaded',
+  HOMING_DISPATCH_UPSTREAM_FAILED: 'upstream_failed',
+  HOMING_DISPATCH_NO_ANSWER: 'timeout',
+  HOMING_GATEWAY_TOO_MANY_EXCHANGES: 'overloaded',
+  HOMING_GATEWAY_SHUTTING_DOWN: 'shutting_down',
+  HOMING_GATEWAY_NO_SUCH_ROUTE: 'route_not_found',
+  HOMING_GATEWAY_NOT_FOUND: 'route_not_found',
+  HOMING_GATEWAY_METHOD_NOT_ALLOWED: 'method_not_allowed',
+  HOMING_GATEWAY_BAD_PARAMETER: 'invalid_value',
+  HOMING_TRANSPORT_BODY_TOO_LARGE: 'body_too_large',
+  HOMING_OPENAI_MALFORMED_JSON: 'malformed_json',
+  HOMING_OPENAI_INVALID_REQUEST: 'invalid_value',
+  HOMING_OPENAI_EMPTY_PROMPT: 'empty_prompt',
+  HOMING_TOKENIZER_OVERLOADED: 'overloaded',
+  HOMING_OPENAI_UNKNOWN_MODEL: 'model_not_found',
+  HOMING_ACTOR_SYSTEM_STOPPED: 'shutting_down',
+  // An actor that the request needs is restarting or overloaded: the same request may succeed soon.
+  HOMING_ACTOR_ASK_TIMEOUT: 'timeout',
+  HOMING_ACTOR_ASK_REFUSED: 'overloaded',
+  HOMING_ACTOR_TERMINATED: 'no_worker',
+  HOMING_ACTOR_THREAD_DOWN: 'no_worker',
+}
+
+/** The OpenAI form of an error; a code that is not in the table is an internal error (500). */
+export function apiErrorOf(error: ErrorRecord, param?: string): ApiError {
+  const kind = KIND_OF_CODE[error.code] ?? 'internal_error'
+  return apiError(kind, error.message, param === undefined ? {} : { param })
+}

@@ -1,0 +1,234 @@
+/**
+ * What `/metrics` says: counted here as requests pass, or fetched from the owner at scrape time.
+ *
+ * A figure whose owner does not answer in time keeps its last value; the scrape never fails for it.
+ */
+
+import type { FleetReport, SourceStatus, Trust } from '@homing/directory'
+import type { ShardStatus } from '@homing/indexer'
+import { type Counter, type Gauge, Metrics } from '@homing/metrics'
+import type { Decision, RoutingRequest } from '@homing/router'
+import type { LoadReport } from '@homing/tracker'
+import type { GatewayArgs } from './gateway.ts'
+
+const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
+const TRUSTS: readonly Trust[] = ['exact', 'partial', 'approximate', 'none']
+
+/** Counters of a listener, by the name of the metric. */
+const SOURCE_COUNTERS = {
+  batches: 'Batches of KV events received.',
+  events: 'KV events received.',
+  gaps: 'Holes in the sequence of a worker key.',
+  replays: 'Replays asked for.',
+  restarts: 'Engine restarts and resets of the sequence.',
+  duplicates: 'Batches that had been applied already.',
+  malformedFrames: 'Messages on the event socket that cannot be read.',
+  skippedEvents: 'KV events of an unknown or malformed kind.',
+} as const satisfies Partial<Record<keyof SourceStatus, string>>
+
+export class GatewayMetrics {
+  readonly #metrics = new Metrics()
+  readonly #requests: Counter<'route' | 'status'>
+  readonly #failures: Counter<'route' | 'phase'>
+  readonly #clientsGone: Counter<'route'>
+  readonly #firstByte
+  readonly #duration
+  readonly #decisions: Counter<'worker' | 'trust'>
+  readonly #promptTokens: Counter
+  readonly #overlapTokens: Counter
+  readonly #unknownPrompts: Counter
+  readonly #open: Gauge
+
+  constructor(args: GatewayArgs, openRequests: () => number) {
+    const metrics = this.#metrics
+    this.#requests = metrics.counter({
+      name: 'homing_gateway_requests_total',
+      help: 'Requests answered, by route and HTTP status.',
+      labels: ['route', 'status'],
+    })
+    this.#failures = metrics.counter({
+      name: 'homing_gateway_failures_total',
+      help: 'Requests that the fleet failed, before or after the first byte of the answer.',
+      labels: ['route', 'phase'],
+    })
+    this.#clientsGone = metrics.counter({
+      name: 'homing_gateway_clients_gone_total',
+      help: 'Clients that left before their answer was complete.',
+      labels: ['route'],
+    })
+    this.#firstByte = metrics.histogram({
+      name: 'homing_gateway_first_byte_seconds',
+      help: 'Time from the arrival of a request to the first byte of its answer.',
+      labels: ['route'],
+      buckets: SECONDS,
+    })
+    this.#duration = metrics.histogram({
+      name: 'homing_gateway_duration_seconds',
+      help: 'Time from the arrival of a request to the end of its answer.',
+      labels: ['route'],
+      buckets: SECONDS,
+    })
+    this.#decisions = metrics.counter({
+      name: 'homing_router_decisions_total',
+      help: 'Decisions, by the worker key chosen and the trust in what is known of it.',
+      labels: ['worker', 'trust'],
+    })
+    this.#promptTokens = metrics.counter({
+      name: 'homing_router_prompt_tokens_total',
+      help: 'Prompt tokens of placed requests.',
+    })
+    this.#overlapTokens = metrics.counter({
+      name: 'homing_router_overlap_tokens_total',
+      help: 'Prompt tokens that the chosen worker holds already, as predicted.',
+    })
+    this.#unknownPrompts = metrics.counter({
+      name: 'homing_router_unknown_prompts_total',
+      help: 'Requests placed by load because the tokens of their prompt are not known.',
+    })
+    this.#open = metrics.gauge({ name: 'homing_gateway_open_requests', help: 'Requests being answered.' })
+    metrics.collect(() => this.#open.set(openRequests()))
+    metrics.observeProcess()
+    collectFleet(metrics, args)
+    collectLoads(metrics, args)
+    collectShards(metrics, args)
+  }
+
+  head(route: string, status: number): void {
+    this.#requests.add(1, { route, status })
+  }
+
+  firstByte(route: string, elapsedMs: number): void {
+    this.#firstByte.observe(elapsedMs / 1000, { route })
+  }
+
+  ended(route: string, elapsedMs: number): void {
+    this.#duration.observe(elapsedMs / 1000, { route })
+  }
+
+  failed(route: string, phase: 'before_first_byte' | 'after_first_byte', status: number): void {
+    this.#failures.add(1, { route, phase })
+    if (phase === 'before_first_byte') this.#requests.add(1, { route, status })
+  }
+
+  /** An error that the router answered itself. */
+  refused(route: string, status: number): void {
+    this.#requests.add(1, { route, status })
+  }
+
+  clientGone(route: string): void {
+    this.#clientsGone.add(1, { route })
+  }
+
+  decided(routing: RoutingRequest, decision: Decision): void {
+    this.#decisions.add(1, { worker: decision.worker, trust: decision.trust })
+    this.#promptTokens.add(routing.promptTokens)
+    this.#overlapTokens.add(decision.overlapBlocks * routing.blockSizeTokens)
+    if (routing.unknownPrompt !== undefined) this.#unknownPrompts.add(1)
+  }
+
+  async render(): Promise<string> {
+    return this.#metrics.render()
+  }
+}
+
+function collectFleet(metrics: Metrics, args: GatewayArgs): void {
+  const state = metrics.gauge({
+    name: 'homing_directory_worker_state',
+    help: '1 for the state each worker is in: probing, up, down.',
+    labels: ['worker', 'state'],
+  })
+  const trust = metrics.gauge({
+    name: 'homing_directory_trust_state',
+    help: '1 for the trust in each worker key: exact, partial, approximate, none.',
+    labels: ['worker', 'trust'],
+  })
+  const age = metrics.gauge({
+    name: 'homing_listener_last_event_seconds',
+    help: 'Time since the last batch of KV events; silence is normal while an engine is idle.',
+    labels: ['worker'],
+  })
+  const counters = Object.entries(SOURCE_COUNTERS).map(([field, help]) => ({
+    field: field as keyof typeof SOURCE_COUNTERS,
+    counter: metrics.counter({
+      name: `homing_listener_${field.replace(/[A-Z]/g, letter => `_${letter.toLowerCase()}`)}_total`,
+      help,
+      labels: ['worker'],
+    }),
+  }))
+  metrics.collect(async () => {
+    const { fleet, sources }: FleetReport = await args.directory.ask(
+      { type: 'describe' },
+      { timeout: args.askMsMax },
+    )
+    state.replace(
+      fleet.workers.map(worker => ({ value: 1, labels: { worker: worker.id, state: worker.state } })),
+    )
+    const keys = fleet.workers.flatMap(worker => worker.keys)
+    trust.replace(
+      keys.flatMap(key =>
+        TRUSTS.map(name => ({ value: name === key.trust ? 1 : 0, labels: { worker: key.key, trust: name } })),
+      ),
+    )
+    const known = keys.flatMap(key => {
+      const source = sources[key.workerSlot]
+      return source === undefined ? [] : [{ worker: key.key, source }]
+    })
+    age.replace(
+      known.flatMap(({ worker, source: { lastEventAgeMs } }) =>
+        lastEventAgeMs === undefined ? [] : [{ value: lastEventAgeMs / 1000, labels: { worker } }],
+      ),
+    )
+    for (const { field, counter } of counters) {
+      for (const { worker, source } of known) counter.setTotal(source[field], { worker })
+    }
+  })
+}
+
+function collectLoads(metrics: Metrics, args: GatewayArgs): void {
+  const gauge = (what: string, help: string) =>
+    metrics.gauge({ name: `homing_tracker_active_${what}`, help, labels: ['worker'] })
+  const blocks = gauge('blocks', 'Blocks in use by running requests.')
+  const tokens = gauge('prefill_tokens', 'Prompt tokens booked and not yet computed.')
+  const requests = gauge('requests', 'Requests booked.')
+  const expired = metrics.counter({
+    name: 'homing_tracker_expired_requests_total',
+    help: 'Bookings freed because nobody touched them (--active-request-expiry-secs).',
+  })
+  metrics.collect(async () => {
+    const { rows, stats }: LoadReport = await args.tracker.ask({ type: 'loads' }, { timeout: args.askMsMax })
+    const by = (value: (row: (typeof rows)[number]) => number) =>
+      rows.map(row => ({ value: value(row), labels: { worker: row.worker } }))
+    blocks.replace(by(row => row.activeBlocks))
+    tokens.replace(by(row => row.activePrefillTokens))
+    requests.replace(by(row => row.activeRequests))
+    expired.setTotal(stats.expiredTotal)
+  })
+}
+
+function collectShards(metrics: Metrics, args: GatewayArgs): void {
+  const shardGauge = (name: string, help: string) => metrics.gauge({ name, help, labels: ['shard'] })
+  const used = shardGauge('homing_index_used_bytes', 'Memory of the prefix index in use.')
+  const limit = shardGauge(
+    'homing_index_limit_bytes',
+    'Most memory that the prefix index may use (--index-bytes).',
+  )
+  const distinct = shardGauge('homing_index_distinct_blocks', 'Blocks that at least one worker key holds.')
+  const orphans = shardGauge('homing_index_orphan_blocks', 'Parked blocks whose parent is not known yet.')
+  const evicted = metrics.counter({
+    name: 'homing_index_evicted_blocks_total',
+    help: 'Blocks forgotten to make space: above 0 the index under-reports.',
+    labels: ['shard'],
+  })
+  const shardStates = async (): Promise<ShardStatus[]> =>
+    Promise.all(args.indexers.map(indexer => indexer.ask({ type: 'status' }, { timeout: args.askMsMax })))
+  metrics.collect(async () => {
+    const shards = await shardStates()
+    const by = (value: (shard: ShardStatus) => number) =>
+      shards.map((shard, number) => ({ value: value(shard), labels: { shard: number } }))
+    used.replace(by(shard => shard.bytesUsed))
+    limit.replace(by(shard => shard.bytesLimit))
+    distinct.replace(by(shard => shard.blocksDistinct))
+    orphans.replace(by(shard => shard.orphanBlocks))
+    for (const [number, shard] of shards.entries()) evicted.setTotal(shard.blocksEvicted, { shard: number })
+  })
+}

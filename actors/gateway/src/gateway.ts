@@ -1,0 +1,203 @@
+/**
+ * Gateway: HTTP in, token stream out.
+ *
+ * In     HTTP exchanges from the transport; answers from the dispatcher; the fleet.
+ * Out    each completion: tokenizer, router, dispatcher, in this order. Answers of the dispatcher go to
+ *        the client as they arrive.
+ * Owns   the HTTP listener and the open exchanges. A client that leaves ends its exchange at once.
+ * Order  bytes reach the client in the order of the dispatcher's answers.
+ * Fails  every exchange ends with exactly one answer: the engine's, or an error in OpenAI's form. What
+ *        fails inside one exchange never touches another.
+ */
+
+import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
+import type { DirectoryMessage, Fleet } from '@homing/directory'
+import type { DispatcherMessage } from '@homing/dispatcher'
+import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import type { IndexerMessage } from '@homing/indexer'
+import { errorBody } from '@homing/openai'
+import type { RouterMessage } from '@homing/router'
+import type { TokenizerMessage } from '@homing/tokenizer'
+import type { TrackerMessage } from '@homing/tracker'
+import { type HttpExchange, transportCapability } from '@homing/transport'
+import { customRandom, urlAlphabet } from 'nanoid'
+import { Completions } from './completions.ts'
+import { apiErrorOf } from './error-kinds.ts'
+import {
+  MethodNotAllowedError,
+  NoSuchRouteError,
+  ShuttingDownError,
+  TooManyExchangesError,
+} from './errors.ts'
+import { GatewayMetrics } from './gateway-metrics.ts'
+import type { GatewayMessage } from './messages.ts'
+import { OpenExchanges } from './open-exchanges.ts'
+import { Operations } from './operations.ts'
+
+export interface GatewayArgs {
+  readonly host: string
+  /** 0 picks a free port; `address` tells which. */
+  readonly port: number
+  readonly bodyBytesMax: number
+  readonly openRequestsMax: number
+  /** Longest wait for the tokenizer, in milliseconds; a long prompt may need seconds. */
+  readonly readMsMax: number
+  /** Longest wait for router, directory, indexers and tracker, in milliseconds. */
+  readonly askMsMax: number
+  readonly tokenizer: ActorRef<TokenizerMessage>
+  readonly router: ActorRef<RouterMessage>
+  readonly dispatcher: ActorRef<DispatcherMessage>
+  readonly directory: ActorRef<DirectoryMessage>
+  readonly tracker: ActorRef<TrackerMessage>
+  readonly indexers: readonly ActorRef<IndexerMessage>[]
+}
+
+/** Serves one exchange; what it throws becomes an error answer. */
+export type RouteHandler = (exchange: HttpExchange, parameter: string) => Promise<void> | void
+
+interface Route {
+  readonly method: string
+  /** A trailing '*' takes the rest of the path as the parameter. */
+  readonly path: string
+  readonly handle: RouteHandler
+}
+
+const REQUEST_ID_LENGTH = 21
+
+export const gateway = defineActor(
+  import.meta.url,
+  'gateway',
+)<GatewayMessage, GatewayArgs>({
+  reentrant: true,
+  async setup(context, args) {
+    const metrics: GatewayMetrics = new GatewayMetrics(args, () => exchanges.size)
+    const exchanges: OpenExchanges = new OpenExchanges(args.dispatcher, context.clock, metrics)
+    const newId = customRandom(urlAlphabet, REQUEST_ID_LENGTH, count => context.random.bytes(count))
+    let fleet: Fleet = { version: 0, workers: [] }
+    let isDraining = false
+    const shared = { context, args, exchanges, metrics, newId, fleet: () => fleet }
+    const completions = new Completions(shared)
+    const operations = new Operations(shared)
+    const routes = routeTable(completions, operations)
+
+    let inHand = 0
+    const serve = async (exchange: HttpExchange): Promise<void> => {
+      if (isDraining) throw new ShuttingDownError()
+      const { handle, parameter } = findRoute(routes, exchange)
+      const isCostly = exchange.path.startsWith('/v1/') && exchange.method !== 'GET'
+      if (!isCostly) return handle(exchange, parameter)
+      if (exchanges.size + inHand >= args.openRequestsMax)
+        throw new TooManyExchangesError(args.openRequestsMax)
+      inHand++
+      try {
+        await handle(exchange, parameter)
+      } finally {
+        inHand--
+      }
+    }
+
+    const { http } = context.use(transportCapability)
+    const listener = await http.listen({ host: args.host, port: args.port }, exchange => {
+      serve(exchange).catch((thrown: unknown) => {
+        const route = routes.find(({ path }) => path === exchange.path)?.path ?? 'other'
+        answerError(context, exchange, route, thrown, metrics)
+      })
+    })
+
+    return {
+      fleet(message) {
+        fleet = message.fleet
+      },
+      answerHead: message => exchanges.answer(message),
+      answerData: message => exchanges.answer(message),
+      answerEnd: message => exchanges.answer(message),
+      answerFailed: message => exchanges.answer(message),
+      address({ reply }) {
+        reply({ host: listener.host, port: listener.port })
+      },
+      async drain({ graceMs, reply }) {
+        isDraining = true
+        await listener.close(graceMs)
+        reply(exchanges.size)
+      },
+      [signal](event) {
+        // Also before a restart: the next instance listens on the same port.
+        if (event.type !== 'terminated') return listener.close(0)
+      },
+    }
+  },
+})
+
+/** `route`: one of the table's, so that clients cannot make up series of metrics. */
+function answerError(
+  context: ActorContext<GatewayMessage>,
+  exchange: HttpExchange,
+  route: string,
+  thrown: unknown,
+  metrics: GatewayMetrics,
+): void {
+  const record: ErrorRecord = toErrorRecord(thrown)
+  if (record.code === 'HOMING_TRANSPORT_CLIENT_GONE' || exchange.isClosed) return
+  const param = (thrown as { readonly param?: unknown } | undefined)?.param
+  const error = apiErrorOf(record, typeof param === 'string' ? param : undefined)
+  if (error.status >= 500) context.log.warn({ path: exchange.path, error: record }, 'request failed')
+  metrics.refused(route, error.status)
+  const body = errorBody(error)
+  exchange.writeHead(error.status, { ...error.headers, 'content-length': String(body.length) })
+  exchange.end(body)
+}
+
+function routeTable(completions: Completions, operations: Operations): readonly Route[] {
+  return [
+    { method: 'POST', path: '/v1/chat/completions', handle: exchange => completions.serve(exchange, 'chat') },
+    {
+      method: 'POST',
+      path: '/v1/completions',
+      handle: exchange => completions.serve(exchange, 'completions'),
+    },
+    { method: 'GET', path: '/v1/models', handle: exchange => operations.models(exchange) },
+    { method: 'GET', path: '/v1/models/*', handle: (exchange, name) => operations.model(exchange, name) },
+    { method: '*', path: '/v1/*', handle: exchange => completions.relay(exchange) },
+    { method: 'POST', path: '/route', handle: exchange => completions.explain(exchange) },
+    { method: 'GET', path: '/decisions', handle: exchange => operations.receipts(exchange) },
+    { method: 'GET', path: '/decisions/*', handle: (exchange, id) => operations.receipt(exchange, id) },
+    { method: 'GET', path: '/workers', handle: exchange => operations.workers(exchange) },
+    { method: 'GET', path: '/dump', handle: exchange => operations.dump(exchange) },
+    { method: 'GET', path: '/health', handle: exchange => operations.health(exchange) },
+    { method: 'GET', path: '/ready', handle: exchange => operations.ready(exchange) },
+    { method: 'GET', path: '/metrics', handle: exchange => operations.metrics(exchange) },
+    { method: 'GET', path: '/', handle: exchange => operations.overview(exchange) },
+  ]
+}
+
+function findRoute(
+  routes: readonly Route[],
+  exchange: HttpExchange,
+): { handle: RouteHandler; parameter: string } {
+  const { path, method } = exchange
+  const allowed: string[] = []
+  for (const route of routes) {
+    const isPrefix = route.path.endsWith('*')
+    const prefix = isPrefix ? route.path.slice(0, -1) : route.path
+    const isMatch = isPrefix ? path.startsWith(prefix) && path.length > prefix.length : path === prefix
+    if (!isMatch) continue
+    // HEAD is GET without the body, which the HTTP server leaves out itself.
+    if (route.method === '*' || route.method === method || (route.method === 'GET' && method === 'HEAD')) {
+      // The catch-all must not hide that a route exists for another method.
+      if (route.method === '*' && allowed.length > 0) break
+      return { handle: route.handle, parameter: decodePath(path.slice(prefix.length)) }
+    }
+    allowed.push(route.method)
+  }
+  if (allowed.length > 0) throw new MethodNotAllowedError(method, path, allowed.join(' or '))
+  throw new NoSuchRouteError(path)
+}
+
+function decodePath(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    // A stray '%' is part of the name as it stands; it will simply not be found.
+    return text
+  }
+}

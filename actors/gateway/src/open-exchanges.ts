@@ -1,0 +1,136 @@
+/**
+ * The open exchanges: client connections whose answer the dispatcher is relaying.
+ *
+ * An exchange is opened when its request is dispatched and closed exactly once: by the last answer,
+ * by a failure, or by the client. Numbers are never reused.
+ */
+
+import type { ActorRef } from '@homing/actor'
+import type { Clock } from '@homing/clock'
+import type { AnswerMessage, DispatcherMessage } from '@homing/dispatcher'
+import { errorBody, errorEvent } from '@homing/openai'
+import type { Decision } from '@homing/router'
+import type { HttpExchange, HttpHeaders } from '@homing/transport'
+import { apiErrorOf } from './error-kinds.ts'
+import type { GatewayMetrics } from './gateway-metrics.ts'
+
+interface OpenExchange {
+  readonly http: HttpExchange
+  readonly route: string
+  readonly startedMs: number
+  isDraining: boolean
+  hasBytes: boolean
+}
+
+/** Headers of one connection only, and those that a new body framing makes wrong (RFC 9110 §7.6.1). */
+const NOT_RELAYED: ReadonlySet<string> = new Set([
+  'connection',
+  'keep-alive',
+  'proxy-authenticate',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+])
+
+export class OpenExchanges {
+  readonly #open = new Map<number, OpenExchange>()
+  readonly #dispatcher: ActorRef<DispatcherMessage>
+  readonly #clock: Clock
+  readonly #metrics: GatewayMetrics
+  #next = 1
+
+  constructor(dispatcher: ActorRef<DispatcherMessage>, clock: Clock, metrics: GatewayMetrics) {
+    this.#dispatcher = dispatcher
+    this.#clock = clock
+    this.#metrics = metrics
+  }
+
+  get size(): number {
+    return this.#open.size
+  }
+
+  /** Registers a client; from now on its leaving aborts the dispatch of the number returned. */
+  open(http: HttpExchange, route: string, startedMs: number): number {
+    const number = this.#next++
+    this.#open.set(number, { http, route, startedMs, isDraining: false, hasBytes: false })
+    http.onClientGone(() => {
+      if (!this.#open.delete(number)) return
+      this.#metrics.clientGone(route)
+      this.#dispatcher.tell({ type: 'abort', exchange: number })
+    })
+    return number
+  }
+
+  answer(message: AnswerMessage): void {
+    const exchange = this.#open.get(message.exchange)
+    if (exchange === undefined) return
+    switch (message.type) {
+      case 'answerHead':
+        exchange.http.writeHead(message.status, relayedHeaders(message.headers, message.decision))
+        this.#metrics.head(exchange.route, message.status)
+        return
+      case 'answerData':
+        this.#data(message.exchange, exchange, message.bytes)
+        return
+      case 'answerEnd':
+        this.#open.delete(message.exchange)
+        exchange.http.end()
+        this.#metrics.ended(exchange.route, this.#clock.nowMs() - exchange.startedMs)
+        return
+      case 'answerFailed':
+        this.#failed(exchange, message)
+    }
+  }
+
+  #data(number: number, exchange: OpenExchange, bytes: Uint8Array): void {
+    if (!exchange.hasBytes) {
+      exchange.hasBytes = true
+      this.#metrics.firstByte(exchange.route, this.#clock.nowMs() - exchange.startedMs)
+    }
+    if (exchange.http.write(bytes) || exchange.isDraining) return
+    exchange.isDraining = true
+    this.#dispatcher.tell({ type: 'pause', exchange: number })
+    exchange.http.onDrain(() => {
+      exchange.isDraining = false
+      this.#dispatcher.tell({ type: 'resume', exchange: number })
+    })
+  }
+
+  #failed(exchange: OpenExchange, message: Extract<AnswerMessage, { type: 'answerFailed' }>): void {
+    const { http, route } = exchange
+    const error = apiErrorOf(message.error)
+    this.#open.delete(message.exchange)
+    this.#metrics.failed(route, message.headSent ? 'after_first_byte' : 'before_first_byte', error.status)
+    if (!message.headSent) {
+      const headers = message.decision === undefined ? {} : decisionHeaders(message.decision)
+      const body = errorBody(error)
+      http.writeHead(error.status, { ...error.headers, ...headers, 'content-length': String(body.length) })
+      http.end(body)
+    } else if (message.isStream) {
+      http.end(errorEvent(error))
+    } else {
+      // A short answer would look whole to a client that does not check lengths.
+      http.destroy()
+    }
+  }
+}
+
+/** The headers that explain a decision. */
+export function decisionHeaders(decision: Decision): Record<string, string> {
+  return {
+    'x-homing-decision': decision.id,
+    'x-homing-worker': decision.worker,
+    'x-homing-overlap-blocks': String(decision.overlapBlocks),
+    'x-homing-trust': decision.trust,
+  }
+}
+
+function relayedHeaders(headers: HttpHeaders, decision: Decision): HttpHeaders {
+  const relayed: Record<string, string | readonly string[] | undefined> = {}
+  for (const [name, value] of Object.entries(headers)) {
+    if (!NOT_RELAYED.has(name)) relayed[name] = value
+  }
+  return Object.assign(relayed, decisionHeaders(decision))
+}

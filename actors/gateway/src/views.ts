@@ -1,0 +1,146 @@
+/** The JSON of `/workers`, `/route` and `/decisions`: wire names, one function per thing shown. */
+
+import type { FleetReport, Sourced, WorkerKeyRecord, WorkerRecord } from '@homing/directory'
+import type { ShardStatus } from '@homing/indexer'
+import type { Receipt } from '@homing/router'
+import type { WorkerLoad } from '@homing/tracker'
+
+const sourced = <T>(value: Sourced<T> | undefined) =>
+  value === undefined ? null : { value: value.value, source: value.source }
+
+const iso = (unixMs: number): string => new Date(unixMs).toISOString()
+
+/** One row per worker; its worker keys inside, each with trust, event age, blocks held and load. */
+export function workersView(
+  report: FleetReport,
+  shards: readonly (ShardStatus | undefined)[],
+  loads: readonly WorkerLoad[],
+): object {
+  const loadBySlot = new Map(loads.map(load => [load.workerSlot, load]))
+  return {
+    version: report.fleet.version,
+    workers: report.fleet.workers.map(worker => ({
+      id: worker.id,
+      instance_id: worker.instanceId,
+      url: worker.origin,
+      state: worker.state,
+      state_reason: worker.stateReason,
+      engine: worker.engine,
+      engine_version: worker.engineVersion,
+      models: worker.models.map(card => ({
+        id: card.name,
+        parent: card.base ?? null,
+        root: card.root ?? null,
+        max_model_len: card.maxModelTokens ?? null,
+      })),
+      block_size: sourced(worker.blockSizeTokens),
+      max_num_batched_tokens: sourced(worker.maxBatchedTokens),
+      kv_blocks: sourced(worker.kvBlocks),
+      data_parallel_size: sourced(worker.ranks),
+      tokenize: worker.canTokenize,
+      taints: worker.taints,
+      worker_keys: worker.keys.map(key =>
+        keyView(worker, key, report, shards, loadBySlot.get(key.workerSlot)),
+      ),
+    })),
+  }
+}
+
+function keyView(
+  worker: WorkerRecord,
+  key: WorkerKeyRecord,
+  report: FleetReport,
+  shards: readonly (ShardStatus | undefined)[],
+  load: WorkerLoad | undefined,
+): object {
+  const source = report.sources[key.workerSlot]
+  return {
+    worker: key.key,
+    dp_rank: key.dpRank,
+    trust: key.trust,
+    trust_reason: key.trustReason,
+    trust_since: iso(key.trustSinceMs),
+    last_event_age_ms: source?.lastEventAgeMs ?? null,
+    blocks_held: worker.state === 'up' ? (shards[key.shard]?.blocksHeld[key.workerSlot] ?? 0) : 0,
+    load: {
+      active_blocks: load?.activeBlocks ?? 0,
+      prefill_tokens: load?.activePrefillTokens ?? 0,
+      requests: load?.activeRequests ?? 0,
+    },
+    events:
+      key.eventsEndpoint === undefined
+        ? null
+        : {
+            endpoint: key.eventsEndpoint,
+            replay_endpoint: key.replayEndpoint ?? null,
+            topic: key.topic,
+            shard: key.shard,
+            state: source?.state ?? null,
+            last_sequence: source?.lastSequence ?? null,
+            epoch: source?.epoch ?? null,
+            batches: source?.batches ?? null,
+            events: source?.events ?? null,
+            gaps: source?.gaps ?? null,
+            replays: source?.replays ?? null,
+            restarts: source?.restarts ?? null,
+            duplicates: source?.duplicates ?? null,
+            malformed_frames: source?.malformedFrames ?? null,
+            skipped_events: source?.skippedEvents ?? null,
+          },
+  }
+}
+
+/** A receipt: every candidate with every term of its cost, and what was delivered. */
+export function receiptView(receipt: Receipt): object {
+  const { delivery } = receipt
+  return {
+    id: receipt.id,
+    request_id: receipt.requestId,
+    at: iso(receipt.atMs),
+    mode: receipt.mode,
+    model: receipt.model,
+    prompt_tokens: receipt.promptTokens,
+    block_size: receipt.blockSizeTokens,
+    prompt_blocks: receipt.promptBlocks,
+    unknown_prompt: receipt.unknownPrompt ?? null,
+    overlap_score_weight: receipt.overlapScoreWeight,
+    temperature: receipt.temperature,
+    worker: receipt.worker,
+    runner_up: receipt.runnerUp ?? null,
+    trust: receipt.trust,
+    overlap_blocks: receipt.overlapBlocks,
+    predicted_cached_tokens: receipt.overlapBlocks * receipt.blockSizeTokens,
+    decision_ms: receipt.decisionMs,
+    candidates: receipt.candidates.map(candidate => ({
+      worker: candidate.worker,
+      trust: candidate.trust,
+      overlap_blocks: candidate.overlapBlocks,
+      queued_prefill_tokens: candidate.activePrefillTokens,
+      prefill_tokens: candidate.prefillTokens,
+      prefill_blocks: candidate.prefillBlocks,
+      active_blocks: candidate.activeBlocks,
+      new_blocks: candidate.newBlocks,
+      decode_blocks: candidate.decodeBlocks,
+      active_requests: candidate.activeRequests,
+      cost_blocks: candidate.costBlocks,
+      probability: candidate.probability,
+    })),
+    excluded: receipt.excluded,
+    delivered:
+      delivery === undefined
+        ? null
+        : {
+            outcome: delivery.outcome,
+            status: delivery.status ?? null,
+            prompt_tokens: delivery.promptTokens ?? null,
+            completion_tokens: delivery.completionTokens ?? null,
+            cached_tokens: delivery.cachedTokens ?? null,
+            time_to_first_byte_ms: delivery.timeToFirstByteMs ?? null,
+            duration_ms: delivery.durationMs,
+            error:
+              delivery.error === undefined
+                ? null
+                : { code: delivery.error.code, message: delivery.error.message },
+          },
+  }
+}

@@ -1,0 +1,10 @@
+import { RouterError } from '@homing/errors'
+
+/** An actor failed more often than its budget allows, or could not start. */
+export class ActorLostError extends RouterError {
+  readonly code = 'HOMING_GUARDIAN_ACTOR_LOST'
+
+  constructor(actor: string, why: string) {
+    super(`cannot go on without the ${actor}: ${why}`, { actor })
+  }
+}

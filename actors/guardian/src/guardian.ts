@@ -1,0 +1,246 @@
+/**
+ * Guardian: starts the router's actors in order, keeps them running, stops them in reverse.
+ *
+ * In     `whenReady` and `drain` from the program.
+ * Out    spawns everything else; renews the subscriptions to the fleet, so that they survive restarts of
+ *        either side.
+ * Owns   the order: indexers, directory, tracker, tokenizer, router, dispatcher, gateway. Each is given the
+ *        refs of those before it. Stopping goes the other way, so nobody speaks to the dead.
+ * Fails  a child that fails is restarted under its own budget. One whose budget is spent fails the
+ *        guardian, and with it the process: a router with a hole in it is worse than one that is
+ *        started again. A gateway that cannot listen at the first start is reported, not retried.
+ */
+
+import {
+  type ActorContext,
+  type ActorRef,
+  defineActor,
+  type Reply,
+  type Supervision,
+  signal,
+} from '@homing/actor'
+import { type DirectoryMessage, directory, type FleetMessage, type WorkerSpec } from '@homing/directory'
+import { dispatcher } from '@homing/dispatcher'
+import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import { type GatewayMessage, gateway } from '@homing/gateway'
+import { createIndexMemory } from '@homing/index'
+import { type IndexerMessage, indexer } from '@homing/indexer'
+import { router } from '@homing/router'
+import { tokenizer } from '@homing/tokenizer'
+import { tracker } from '@homing/tracker'
+import { ActorLostError } from './errors.ts'
+import type { GuardianMessage, ReadyReport } from './messages.ts'
+
+/** What the guardian gives to the actors; plain data, in the units of the names. See packages/config. */
+export interface GuardianArgs {
+  readonly specs: readonly WorkerSpec[]
+  readonly host: string
+  readonly port: number
+  readonly bodyBytesMax: number
+  readonly openRequestsMax: number
+  readonly workerSlotsMax: number
+  readonly routerMode: 'kv' | 'random' | 'round-robin' | 'least-loaded'
+  readonly overlapScoreWeight: number
+  readonly temperature: number
+  readonly activeRequestExpiryMs: number
+  readonly decisionsKept: number
+  readonly kvEvents: boolean
+  readonly blockSizeTokens: number | undefined
+  readonly eventThreads: number
+  readonly indexBytes: number
+  readonly replayTimeoutMs: number
+  readonly probeIntervalMs: number
+  readonly probeTimeoutMs: number
+  readonly tokenizers: readonly string[]
+  readonly tokenizerThreads: number
+  readonly retries: number
+  readonly requestTimeoutMs: number
+  readonly silenceTimeoutMs: number
+}
+
+/** Messages that may wait at an actor of the request path: some per open request, and this. */
+const MAILBOX_SLACK = 1024
+/** Mailbox room per open request: chunks of answers come in bursts, decisions one by one. */
+const ANSWERS_PER_REQUEST = 8
+const MESSAGES_PER_REQUEST = 4
+const ASK_MS_MAX = 10_000
+const READ_MS_MAX = 60_000
+const TOKENIZE_MS_MAX = 10_000
+const RENEW_INTERVAL_MS = 1000
+/** How long the first probes may hold up the ready line. */
+const FIRST_PROBES_MS_MAX = 30_000
+
+const SUPERVISION: Supervision = {
+  directive: 'restart',
+  max: 10,
+  within: '1m',
+  backoff: { min: '20ms', max: '5s', jitter: 0.2 },
+}
+
+export const guardian = defineActor(
+  import.meta.url,
+  'guardian',
+)<GuardianMessage, GuardianArgs>({
+  reentrant: true,
+  setup(context, args) {
+    const children = spawnAll(context, args)
+    let ready: ReadyReport | ErrorRecord | undefined
+    const waiting: Reply<ReadyReport | ErrorRecord>[] = []
+    const settleReady = (outcome: ReadyReport | ErrorRecord): void => {
+      ready = outcome
+      for (const reply of waiting.splice(0)) reply(outcome)
+    }
+
+    children.renewSubscriptions()
+    context.schedule(RENEW_INTERVAL_MS, { type: 'renewSubscriptions' })
+    context.pipe(
+      children.whenReady(),
+      report => ({ type: 'ready', outcome: report }),
+      thrown => ({ type: 'ready', outcome: toErrorRecord(thrown) }),
+    )
+
+    return {
+      whenReady({ reply }) {
+        if (ready === undefined) waiting.push(reply)
+        else reply(ready)
+      },
+      ready({ outcome }) {
+        // The gateway's own failure says more than the ask that it left unanswered.
+        if (ready === undefined) settleReady(outcome)
+      },
+      renewSubscriptions() {
+        children.renewSubscriptions()
+        context.schedule(RENEW_INTERVAL_MS, { type: 'renewSubscriptions' })
+      },
+      async drain({ graceMs, reply }) {
+        reply(await children.drain(graceMs))
+      },
+      [signal](event) {
+        if (event.type !== 'terminated') return
+        const why = event.error ?? new ActorLostError(event.ref.name, event.reason)
+        if (ready === undefined) settleReady(toErrorRecord(why))
+        else if (!('code' in ready)) throw new ActorLostError(event.ref.name, why.message)
+      },
+    }
+  },
+})
+
+interface Children {
+  readonly renewSubscriptions: () => void
+  readonly whenReady: () => Promise<ReadyReport>
+  readonly drain: (graceMs: number) => Promise<number>
+}
+
+function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): Children {
+  const { openRequestsMax, workerSlotsMax } = args
+  const mailbox = (perRequest: number) => ({ capacity: openRequestsMax * perRequest + MAILBOX_SLACK })
+  const options = <A>(name: string, childArgs: A, perRequest = MESSAGES_PER_REQUEST) => {
+    return { name, args: childArgs, supervision: SUPERVISION, mailbox: mailbox(perRequest) }
+  }
+  const watched = <R extends ActorRef<never>>(ref: R): R => {
+    context.watch(ref)
+    return ref
+  }
+
+  const capacityBytes = Math.floor(args.indexBytes / args.eventThreads)
+  const indexMemories: SharedArrayBuffer[] = []
+  const indexers: ActorRef<IndexerMessage>[] = []
+  for (let shard = 0; shard < args.eventThreads; shard++) {
+    // Made here so that it outlives the indexer: readers keep it when that restarts.
+    const memory = createIndexMemory({ capacityBytes, workerSlotsMax })
+    indexMemories.push(memory)
+    const shardArgs = { shard, memory, capacityBytes, workerSlotsMax }
+    const thread = `events-${shard}`
+    indexers.push(watched(context.spawn(indexer, { ...options(`indexer-${shard}`, shardArgs), thread })))
+  }
+  const directoryRef: ActorRef<DirectoryMessage> = watched(
+    context.spawn(directory, options('directory', { ...args, indexers, eventPool: 'events' })),
+  )
+  const trackerRef = watched(
+    context.spawn(
+      tracker,
+      options('tracker', {
+        workerSlotsMax,
+        requestsMax: openRequestsMax * 2,
+        idleMsMax: args.activeRequestExpiryMs,
+      }),
+    ),
+  )
+  const tokenizerRef = watched(
+    context.spawn(
+      tokenizer,
+      options('tokenizer', {
+        threads: args.tokenizerThreads,
+        tokenizers: args.tokenizers,
+        queueMax: openRequestsMax,
+        tokenizeMsMax: TOKENIZE_MS_MAX,
+      }),
+    ),
+  )
+  const routerRef = watched(
+    context.spawn(
+      router,
+      options('router', {
+        tracker: trackerRef,
+        indexMemories,
+        workerSlotsMax,
+        mode: args.routerMode,
+        overlapScoreWeight: args.overlapScoreWeight,
+        temperature: args.temperature,
+        decisionsKept: args.decisionsKept,
+        trackerMsMax: ASK_MS_MAX,
+      }),
+    ),
+  )
+  const dispatcherRef = watched(
+    context.spawn(
+      dispatcher,
+      options(
+        'dispatcher',
+        {
+          router: routerRef,
+          tracker: trackerRef,
+          directory: directoryRef,
+          retriesMax: args.retries,
+          silenceMsMax: args.silenceTimeoutMs,
+          requestMsMax: args.requestTimeoutMs,
+          decideMsMax: ASK_MS_MAX,
+        },
+        ANSWERS_PER_REQUEST,
+      ),
+    ),
+  )
+  const gatewayArgs = {
+    host: args.host,
+    port: args.port,
+    bodyBytesMax: args.bodyBytesMax,
+    openRequestsMax,
+    readMsMax: READ_MS_MAX,
+    askMsMax: ASK_MS_MAX,
+    tokenizer: tokenizerRef,
+    router: routerRef,
+    dispatcher: dispatcherRef,
+    directory: directoryRef,
+    tracker: trackerRef,
+    indexers,
+  }
+  // Not restarted by the runtime: a port that is taken stays taken, and its clients are gone anyway.
+  const gatewayRef: ActorRef<GatewayMessage> = watched(
+    context.spawn(gateway, { name: 'gateway', args: gatewayArgs, mailbox: mailbox(ANSWERS_PER_REQUEST) }),
+  )
+
+  return {
+    renewSubscriptions() {
+      const subscribers: ActorRef<FleetMessage>[] = [trackerRef, tokenizerRef, routerRef, gatewayRef]
+      for (const subscriber of subscribers) directoryRef.tell({ type: 'subscribe', subscriber })
+    },
+    async whenReady() {
+      const address = await gatewayRef.ask({ type: 'address' }, { timeout: FIRST_PROBES_MS_MAX })
+      const fleet = await directoryRef.ask({ type: 'whenProbed' }, { timeout: FIRST_PROBES_MS_MAX })
+      return { ...address, fleet }
+    },
+    async drain(graceMs) {
+      return gatewayRef.ask({ type: 'drain', graceMs }, { timeout: graceMs + ASK_MS_MAX })
+    },
+  }
+}

@@ -1,0 +1,3 @@
+export { ActorLostError } from './errors.ts'
+export { type GuardianArgs, guardian } from './guardian.ts'
+export type { GuardianMessage, ReadyReport } from './messages.ts'

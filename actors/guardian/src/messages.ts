@@ -1,0 +1,18 @@
+import type { Reply } from '@homing/actor'
+import type { Fleet } from '@homing/directory'
+import type { ErrorRecord } from '@homing/errors'
+
+/** The router serves: where, and what it found. */
+export interface ReadyReport {
+  readonly host: string
+  readonly port: number
+  readonly fleet: Fleet
+}
+
+export type GuardianMessage =
+  /** Answered once the gateway listens and every worker was probed once, or when the gateway cannot start. */
+  | { readonly type: 'whenReady'; readonly reply: Reply<ReadyReport | ErrorRecord> }
+  /** Stops taking requests, lets open ones end for `graceMs`; answers how many were cut. */
+  | { readonly type: 'drain'; readonly graceMs: number; readonly reply: Reply<number> }
+  | { readonly type: 'renewSubscriptions' }
+  | { readonly type: 'ready'; readonly outcome: ReadyReport | ErrorRecord }

@@ -1,0 +1,306 @@
+/**
+ * Router: overlap and load to a worker key, with a receipt for every decision.
+ *
+ * In     `decide` from gateway and dispatcher, `explain` without effect; the fleet; what was delivered.
+ * Out    to tracker: one projection and one booking per decision.
+ * Owns   the receipts (the last `decisionsKept`), the turn of round-robin, its copy of the fleet.
+ * Order  one decision at a time: the booking of one is in the load that the next one sees.
+ *        The booking exists before the reply; a reply that nobody awaits is freed by the dispatcher's
+ *        or the tracker's inactivity rule.
+ * Reads  every shard of the index, directly. What it reads was true at some instant of the call.
+ */
+
+import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
+import type { Fleet, WorkerKeyRecord, WorkerRecord } from '@homing/directory'
+import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import { IndexReader, OverlapScores } from '@homing/index'
+import { type Choice, candidateTerms, type RouterMode, Selector } from '@homing/selection'
+import type { LoadProjection, TrackerMessage } from '@homing/tracker'
+import { customRandom, urlAlphabet } from 'nanoid'
+import { ModelNotFoundError, NoWorkerError, PinnedWorkerError, TooManyRequestsError } from './errors.ts'
+import type { DecideResult, Decision, Receipt, RouterMessage, RoutingRequest } from './messages.ts'
+import { Receipts } from './receipts.ts'
+
+export interface RouterArgs {
+  readonly tracker: ActorRef<TrackerMessage>
+  /** One per shard of the index. */
+  readonly indexMemories: readonly SharedArrayBuffer[]
+  readonly workerSlotsMax: number
+  readonly mode: RouterMode
+  readonly overlapScoreWeight: number
+  readonly temperature: number
+  readonly decisionsKept: number
+  /** Longest wait for the tracker, in milliseconds. */
+  readonly trackerMsMax: number
+}
+
+export const router = defineActor(
+  import.meta.url,
+  'router',
+)<RouterMessage, RouterArgs>({
+  setup(context, args) {
+    const place = new Placement(context, args)
+    const receipts = new Receipts(args.decisionsKept)
+
+    return {
+      fleet({ fleet }) {
+        place.fleet = fleet
+      },
+
+      async decide({ request, reply }) {
+        reply(await place.decide(request, receipts))
+      },
+
+      async explain({ request, reply }) {
+        const placed = await place.choose(request)
+        reply('code' in placed ? placed : placed.receipt)
+      },
+
+      delivered({ decisionId, delivery }) {
+        receipts.complete(decisionId, delivery)
+      },
+
+      receipt({ id, reply }) {
+        reply(receipts.get(id))
+      },
+
+      receipts({ limit, reply }) {
+        reply(receipts.latest(limit))
+      },
+    }
+  },
+})
+
+interface Candidate {
+  readonly worker: WorkerRecord
+  readonly key: WorkerKeyRecord
+}
+
+interface Placed {
+  readonly receipt: Receipt
+  readonly winner: Candidate
+  readonly prefillTokens: number
+}
+
+/** Ids in receipts and headers: 21 characters of nanoid's alphabet, drawn from the thread's randomness. */
+const ID_LENGTH = 21
+
+class Placement {
+  fleet: Fleet = { version: 0, workers: [] }
+
+  readonly #context: ActorContext<RouterMessage>
+  readonly #args: RouterArgs
+  readonly #reader: IndexReader
+  readonly #scores: OverlapScores
+  readonly #selector: Selector
+  readonly #newId: () => string
+  /** Overlap by worker slot, for the request at hand; zero between requests. */
+  readonly #overlapBySlot: Int32Array
+  #turn = 0
+
+  constructor(context: ActorContext<RouterMessage>, args: RouterArgs) {
+    this.#context = context
+    this.#args = args
+    this.#reader = new IndexReader(args.indexMemories)
+    this.#scores = new OverlapScores(args.workerSlotsMax)
+    this.#selector = new Selector(args.workerSlotsMax)
+    this.#overlapBySlot = new Int32Array(args.workerSlotsMax)
+    this.#newId = customRandom(urlAlphabet, ID_LENGTH, count => context.random.bytes(count))
+  }
+
+  /** Chooses, books, keeps the receipt. */
+  async decide(request: RoutingRequest, receipts: Receipts): Promise<DecideResult> {
+    const placed = await this.choose(request)
+    if ('code' in placed) return { kind: 'refused', error: placed }
+    const { receipt, winner, prefillTokens } = placed
+    const booked = await this.#args.tracker.ask(
+      {
+        type: 'book',
+        booking: {
+          requestId: receipt.id,
+          workerSlot: winner.key.workerSlot,
+          sequenceHashes: request.sequenceHashes,
+          promptTokens: request.promptTokens,
+          prefillTokens,
+        },
+      },
+      { timeout: this.#args.trackerMsMax },
+    )
+    if (booked !== 'booked')
+      return { kind: 'refused', error: toErrorRecord(new TooManyRequestsError(booked)) }
+    receipts.add(receipt)
+    return { kind: 'decided', decision: decisionOf(receipt, winner) }
+  }
+
+  /** The receipt of the best place, or why there is none. Changes nothing but the turn of round-robin. */
+  async choose(request: RoutingRequest): Promise<Placed | ErrorRecord> {
+    const startedMs = this.#context.clock.nowMs()
+    const excluded: { worker: string; reason: string }[] = []
+    const candidates = this.#candidates(request, excluded)
+    if (!Array.isArray(candidates)) return candidates
+
+    const workerSlots = Int32Array.from(candidates, candidate => candidate.key.workerSlot)
+    const overlapBlocks = this.#overlaps(request, candidates)
+    const load = await this.#args.tracker.ask(
+      { type: 'project', workerSlots, sequenceHashes: request.sequenceHashes },
+      { timeout: this.#args.trackerMsMax },
+    )
+    const choice = this.#selector.choose(
+      { count: candidates.length, workerSlots, overlapBlocks, ...load },
+      {
+        promptTokens: Math.max(1, request.promptTokens),
+        blockSizeTokens: request.blockSizeTokens,
+        override: {
+          overlapWeight: request.override.overlapScoreWeight,
+          temperature: request.override.temperature,
+        },
+      },
+      {
+        mode: this.#args.mode,
+        overlapWeight: this.#args.overlapScoreWeight,
+        temperature: this.#args.temperature,
+      },
+      this.#context.random,
+      this.#turn,
+    )
+    this.#turn = choice.nextTurn
+    const receipt = this.#receipt(
+      request,
+      candidates,
+      choice,
+      workerSlots,
+      overlapBlocks,
+      load,
+      excluded,
+      startedMs,
+    )
+    const prefillTokens = Math.max(0, request.promptTokens - receipt.overlapBlocks * request.blockSizeTokens)
+    const winner = candidates[choice.winner]!
+    this.#context.log.debug({ ...receipt, candidates: receipt.candidates.length }, 'worker selected')
+    return { receipt, winner, prefillTokens }
+  }
+
+  #candidates(
+    request: RoutingRequest,
+    excluded: { worker: string; reason: string }[],
+  ): Candidate[] | ErrorRecord {
+    const { model, pinnedInstanceId, pinnedRank, excludedWorkers } = request
+    const candidates: Candidate[] = []
+    let isModelKnown = model === ''
+    let isPinKnown = pinnedInstanceId === undefined && pinnedRank === undefined
+    for (const worker of this.fleet.workers) {
+      if (model !== '' && !worker.models.some(card => card.name === model)) continue
+      isModelKnown = true
+      const isPinned =
+        (pinnedInstanceId === undefined || worker.instanceId === pinnedInstanceId) &&
+        (pinnedRank === undefined || worker.keys.some(key => key.dpRank === pinnedRank))
+      if (isPinned) isPinKnown = true
+      for (const key of worker.keys) {
+        if (worker.state !== 'up')
+          excluded.push({ worker: key.key, reason: `${worker.state}: ${worker.stateReason}` })
+        else if (excludedWorkers.includes(worker.id))
+          excluded.push({ worker: key.key, reason: 'failed this request' })
+        else if (!isPinned || (pinnedRank !== undefined && key.dpRank !== pinnedRank)) {
+          excluded.push({ worker: key.key, reason: 'the request names another worker' })
+        } else candidates.push({ worker, key })
+      }
+    }
+    if (candidates.length > 0) return candidates
+    if (!isModelKnown && this.fleet.workers.some(worker => worker.models.length > 0)) {
+      return toErrorRecord(new ModelNotFoundError(model, this.#modelNames()))
+    }
+    if (!isPinKnown) return toErrorRecord(new PinnedWorkerError(pinnedInstanceId, pinnedRank))
+    return toErrorRecord(new NoWorkerError(model, excluded))
+  }
+
+  #modelNames(): string[] {
+    const names = new Set<string>()
+    for (const worker of this.fleet.workers) for (const { name } of worker.models) names.add(name)
+    return [...names].sort()
+  }
+
+  /** Leading blocks that each candidate holds. An engine always computes the last token itself. */
+  #overlaps(request: RoutingRequest, candidates: readonly Candidate[]): Int32Array {
+    const overlaps = new Int32Array(candidates.length)
+    const blocksMax = Math.floor((request.promptTokens - 1) / request.blockSizeTokens)
+    const count = Math.min(blocksMax, request.localHashes.length / 2)
+    if (count <= 0) return overlaps
+    const scores = this.#scores
+    const bySlot = this.#overlapBySlot
+    this.#reader.overlap(request.localHashes, count, scores)
+    for (let i = 0; i < scores.length; i++) bySlot[scores.workerSlots[i]!] = scores.blocks[i]!
+    for (let i = 0; i < candidates.length; i++) {
+      const { key, worker } = candidates[i]!
+      const isComparable = worker.blockSizeTokens?.value === request.blockSizeTokens
+      if (key.trust !== 'none' && isComparable) overlaps[i] = bySlot[key.workerSlot]!
+    }
+    for (let i = 0; i < scores.length; i++) bySlot[scores.workerSlots[i]!] = 0
+    return overlaps
+  }
+
+  #receipt(
+    request: RoutingRequest,
+    candidates: readonly Candidate[],
+    choice: Choice,
+    workerSlots: Int32Array,
+    overlapBlocks: Int32Array,
+    load: LoadProjection,
+    excluded: readonly { readonly worker: string; readonly reason: string }[],
+    startedMs: number,
+  ): Receipt {
+    const winner = candidates[choice.winner]!
+    const view = { count: candidates.length, workerSlots, overlapBlocks, ...load }
+    const { clock } = this.#context
+    return {
+      id: this.#newId(),
+      requestId: request.requestId,
+      atMs: clock.wallMs(),
+      mode: this.#args.mode,
+      model: request.model,
+      promptTokens: request.promptTokens,
+      blockSizeTokens: request.blockSizeTokens,
+      promptBlocks: Math.ceil(request.promptTokens / request.blockSizeTokens),
+      unknownPrompt: request.unknownPrompt,
+      overlapScoreWeight: choice.overlapWeight,
+      temperature: choice.temperature,
+      worker: winner.key.key,
+      runnerUp: candidates[choice.runnerUp]?.key.key,
+      trust: request.unknownPrompt === undefined ? winner.key.trust : 'none',
+      overlapBlocks: choice.terms.overlapBlocks[choice.winner]!,
+      candidates: candidates.map(({ key }, i) => {
+        const terms = candidateTerms(choice, view, i)
+        return {
+          worker: key.key,
+          trust: key.trust,
+          overlapBlocks: terms.overlapBlocks,
+          activePrefillTokens: load.activePrefillTokens[i]!,
+          prefillTokens: terms.prefillTokens,
+          prefillBlocks: terms.prefillBlocks,
+          activeBlocks: load.activeBlocks[i]!,
+          newBlocks: load.newBlocks[i]!,
+          decodeBlocks: terms.decodeBlocks,
+          activeRequests: load.activeRequests[i]!,
+          costBlocks: terms.costBlocks,
+          probability: terms.probability,
+        }
+      }),
+      excluded,
+      decisionMs: clock.nowMs() - startedMs,
+      delivery: undefined,
+    }
+  }
+}
+
+function decisionOf(receipt: Receipt, { worker, key }: Candidate): Decision {
+  return {
+    id: receipt.id,
+    workerId: worker.id,
+    worker: key.key,
+    workerSlot: key.workerSlot,
+    origin: worker.origin,
+    dpRank: key.dpRank,
+    pinRank: worker.keys.length > 1,
+    overlapBlocks: receipt.overlapBlocks,
+    trust: receipt.trust,
+  }
+}

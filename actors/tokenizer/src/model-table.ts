@@ -1,0 +1,76 @@
+/**
+ * What the pool threads must know of each model: who tokenizes it, in which blocks, under which name
+ * its adapters hash. Built from the fleet whenever that changes.
+ */
+
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Fleet, WorkerRecord } from '@homing/directory'
+
+export interface ModelEntry {
+  readonly name: string
+  /** The name under which an adapter's blocks are hashed; undefined for a base model. */
+  readonly loraName: string | undefined
+  readonly base: string
+  /** Directory of the tokenizer; undefined: ask an engine. */
+  readonly tokenizerDirectory: string | undefined
+  readonly dialect: 'vllm' | 'sglang'
+  /** Undefined until a worker has said it: then the prompt cannot be cut into blocks. */
+  readonly blockSizeTokens: number | undefined
+  /** Workers that can be asked to tokenize, up ones only. */
+  readonly tokenizeOrigins: readonly string[]
+}
+
+export type ModelTable = Readonly<Record<string, ModelEntry>>
+
+/** Directories given by the operator: by model name, and '' for all that have none of their own. */
+export type GivenTokenizers = ReadonlyMap<string, string>
+
+/** Reads `[MODEL=]DIR` texts; the last one given for a model wins. */
+export function readGivenTokenizers(texts: readonly string[]): GivenTokenizers {
+  const given = new Map<string, string>()
+  for (const text of texts) {
+    const equals = text.indexOf('=')
+    if (equals === -1) given.set('', text)
+    else given.set(text.slice(0, equals), text.slice(equals + 1))
+  }
+  return given
+}
+
+/**
+ * Block size and engine family of a model are those of its first worker that is up and has said them.
+ * A worker that differs is served by load (the directory says so).
+ */
+export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
+  const table: Record<string, ModelEntry> = {}
+  for (const worker of fleet.workers) {
+    for (const card of worker.models) {
+      const base = card.base ?? card.name
+      const known = table[card.name]
+      const origins = worker.state === 'up' && worker.canTokenize ? [worker.origin] : []
+      table[card.name] = {
+        name: card.name,
+        loraName: card.base === undefined ? undefined : card.name,
+        base,
+        tokenizerDirectory: known?.tokenizerDirectory ?? directoryOf(worker, card.name, base, given),
+        dialect: known?.dialect ?? (worker.engine === 'sglang' ? 'sglang' : 'vllm'),
+        blockSizeTokens: known?.blockSizeTokens ?? worker.blockSizeTokens?.value,
+        tokenizeOrigins: [...(known?.tokenizeOrigins ?? []), ...origins],
+      }
+    }
+  }
+  return table
+}
+
+/** Given for the model, for its base, for all; else where the engine loaded it from, if that is on this machine. */
+function directoryOf(
+  worker: WorkerRecord,
+  name: string,
+  base: string,
+  given: GivenTokenizers,
+): string | undefined {
+  const chosen = given.get(name) ?? given.get(base) ?? given.get('')
+  if (chosen !== undefined) return chosen
+  const root = worker.models.find(card => card.name === base)?.root
+  return root !== undefined && existsSync(join(root, 'tokenizer.json')) ? root : undefined
+}

@@ -1,0 +1,56 @@
+/** Token ids of a prompt by the tokenizer of its model, on a pool thread. */
+
+import type { RoutingRequest } from '@homing/openai'
+import { PromptTokenizer } from '@homing/tokenization'
+import type { ModelEntry } from './model-table.ts'
+
+export type Prompt =
+  | { readonly kind: 'tokens'; readonly ids: Int32Array; readonly by: 'router' | 'client' }
+  | { readonly kind: 'ask-engine'; readonly why: string }
+  | { readonly kind: 'unknown'; readonly reason: string }
+
+/** Loaded at first use, by directory and dialect: one per model, so their number is bounded by the fleet. */
+const loaded = new Map<string, Promise<PromptTokenizer | string>>()
+
+/** `body`: the JSON text as it arrived; parsing it twice would lose numbers and the order of keys. */
+export async function promptTokens(
+  body: Uint8Array,
+  request: RoutingRequest,
+  entry: ModelEntry,
+): Promise<Prompt> {
+  const { tokenizerDirectory, dialect } = entry
+  if (tokenizerDirectory === undefined) {
+    return { kind: 'ask-engine', why: `no tokenizer directory for ${entry.base}` }
+  }
+  const tokenizer = await load(tokenizerDirectory, dialect)
+  if (typeof tokenizer === 'string') return { kind: 'ask-engine', why: tokenizer }
+  if (request.promptShape === 'messages') {
+    const answer = tokenizer.encodeChat(body)
+    if (answer.kind === 'tokens') return { kind: 'tokens', ids: answer.tokens, by: 'router' }
+    return refusal(answer.kind, answer.reason)
+  }
+  const answer = tokenizer.encodeCompletion(body)
+  if (answer.kind !== 'tokens') return refusal(answer.kind, answer.reason)
+  // Several prompts in one request go to one worker: the first decides.
+  const [first] = answer.prompts
+  return first === undefined
+    ? { kind: 'unknown', reason: 'the request has no prompt' }
+    : { kind: 'tokens', ids: first, by: 'router' }
+}
+
+function refusal(kind: 'delegate' | 'unsupported', reason: string): Prompt {
+  return kind === 'delegate' ? { kind: 'ask-engine', why: reason } : { kind: 'unknown', reason }
+}
+
+/** The tokenizer, or why it cannot be loaded; a failed load is not tried again. */
+function load(directory: string, dialect: ModelEntry['dialect']): Promise<PromptTokenizer | string> {
+  const name = `${dialect} ${directory}`
+  let loading = loaded.get(name)
+  if (loading === undefined) {
+    loading = PromptTokenizer.load(directory, { dialect, now: () => new Date() }).catch(
+      (thrown: unknown) => (thrown as Error).message,
+    )
+    loaded.set(name, loading)
+  }
+  return loading
+}

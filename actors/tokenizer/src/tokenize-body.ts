@@ -1,0 +1,57 @@
+/** The body of an engine's `/tokenize` for a request: the client's own members as bytes, nothing rewritten. */
+
+import type { RequestScan, RoutingRequest } from '@homing/openai'
+
+export type TokenizeQuestion =
+  | { readonly kind: 'body'; readonly body: Uint8Array }
+  /** `/tokenize` cannot render what this request asks for. */
+  | { readonly kind: 'unknown'; readonly reason: string }
+
+/** Members of a chat request that `/tokenize` knows. */
+const CHAT_MEMBERS = [
+  'messages',
+  'tools',
+  'add_generation_prompt',
+  'continue_final_message',
+  'add_special_tokens',
+  'chat_template',
+  'chat_template_kwargs',
+] as const
+
+/** Members that change the rendering of a chat and that `/tokenize` has not. */
+const CHAT_MEMBERS_UNKNOWN = ['documents', 'reasoning_effort'] as const
+
+export function tokenizeBody(
+  body: Uint8Array,
+  scan: RequestScan,
+  request: RoutingRequest,
+  model: string,
+): TokenizeQuestion {
+  const isChat = request.promptShape === 'messages'
+  if (!isChat && request.promptShape !== 'text') {
+    return { kind: 'unknown', reason: `/tokenize takes one text, not ${request.promptShape}` }
+  }
+  if (isChat) {
+    const unknown = CHAT_MEMBERS_UNKNOWN.find(name => hasValue(body, scan, name))
+    if (unknown !== undefined) return { kind: 'unknown', reason: `/tokenize does not know ${unknown}` }
+  }
+  const names: readonly string[] = isChat ? CHAT_MEMBERS : ['prompt', 'add_special_tokens']
+  const parts: Uint8Array[] = [text(`{"model":${JSON.stringify(model)}`)]
+  for (const name of names) {
+    const member = scan.byName.get(name)
+    if (member === undefined) continue
+    parts.push(text(`,${JSON.stringify(name)}:`), body.subarray(member.value.start, member.value.end))
+  }
+  parts.push(text('}'))
+  return { kind: 'body', body: Buffer.concat(parts) }
+}
+
+function hasValue(body: Uint8Array, scan: RequestScan, name: string): boolean {
+  const member = scan.byName.get(name)
+  if (member === undefined) return false
+  return Buffer.from(body.subarray(member.value.start, member.value.end)).toString() !== 'null'
+}
+
+function text(value: string): Uint8Array {
+  return new TextEncoder().encode(value)
+}

@@ -1,0 +1,57 @@
+/** The demo fleet: simulated engines on threads of their own, with real HTTP and real ZeroMQ. */
+
+import { fileURLToPath } from 'node:url'
+import { createActorSystem } from '@homing/actor'
+import type { RouterSettings } from '@homing/config'
+import { type EngineDescription, engine } from '@homing/testkit'
+
+export interface DemoFleet {
+  /** Base URLs, as `--worker` takes them. */
+  readonly workers: readonly string[]
+  readonly model: string
+  readonly blockSizeTokens: number
+  stop(): Promise<void>
+}
+
+const MODEL = 'homing-demo'
+/** A tokenizer of about 1,500 ids, made by packages/tokenization/scripts/make-tokenizer.ts. */
+const TOKENIZER_DIRECTORY = fileURLToPath(
+  new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization')),
+)
+const START_MS_MAX = 30_000
+const STOP_MS_MAX = 5000
+
+/** Starts `demoEngines` engines on free ports. They behave as one model: equal prompts, equal answers. */
+export async function startDemoFleet(
+  settings: Pick<RouterSettings, 'demoEngines' | 'demoSpeed' | 'logLevel'>,
+): Promise<DemoFleet> {
+  const system = await createActorSystem({ name: 'demo-fleet', logLevel: settings.logLevel })
+  try {
+    const refs = Array.from({ length: settings.demoEngines }, (_, number) =>
+      system.spawn(engine, {
+        name: `engine-${number}`,
+        thread: 'dedicated',
+        args: {
+          port: 0,
+          eventsPort: 0,
+          replayPort: 0,
+          model: MODEL,
+          tokenizer: TOKENIZER_DIRECTORY,
+          speed: settings.demoSpeed,
+        },
+      }),
+    )
+    const engines: readonly EngineDescription[] = await Promise.all(
+      refs.map(ref => ref.ask({ type: 'describe' }, { timeout: START_MS_MAX })),
+    )
+    return {
+      workers: engines.map(({ url }) => url),
+      model: MODEL,
+      blockSizeTokens: engines[0]!.blockSizeTokens,
+      stop: async () => void (await system.shutdown({ deadline: STOP_MS_MAX })),
+    }
+  } catch (thrown) {
+    await system.shutdown({ deadline: STOP_MS_MAX })
+    throw thrown
+  }
+}

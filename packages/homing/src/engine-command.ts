@@ -1,0 +1,53 @@
+/** `homing engine`: one simulated engine as a process: OpenAI HTTP, KV events, replay. */
+
+import { createActorSystem } from '@homing/actor'
+import { systemClock } from '@homing/clock'
+import { asksForHelp, type Command, parseSettings, renderHelp } from '@homing/config'
+import { ENGINE_OPTIONS, engine } from '@homing/testkit'
+import type { CommandEntry } from './commands.ts'
+import { untilStopped } from './until-stopped.ts'
+
+const START_MS_MAX = 30_000
+const STOP_MS_MAX = 5000
+
+const engineCommand: Command<typeof ENGINE_OPTIONS> = {
+  name: 'engine',
+  summary: 'Runs one simulated engine: OpenAI HTTP, KV events and replay, timed like a GPU, without one.',
+  settings: ENGINE_OPTIONS,
+  examples: [
+    { does: 'An engine on port 8001, events on 5557, replay on 6557:', line: 'homing engine' },
+    {
+      does: 'A second one, with two ranks and a small cache, ten times as fast:',
+      line: 'homing engine --port 8002 --events-port 5567 --replay-port 6567 --data-parallel-size 2 --num-gpu-blocks 500 --speed 10',
+    },
+  ],
+}
+
+export const engineCommandEntry: CommandEntry = {
+  summary: engineCommand.summary,
+
+  async run(argv) {
+    if (asksForHelp(argv)) {
+      console.log(renderHelp(engineCommand))
+      return 0
+    }
+    const { settings, warnings } = parseSettings(engineCommand, argv, process.env)
+    for (const warning of warnings) console.error(`homing: ${warning}`)
+
+    const stopped = untilStopped(systemClock, { detach: false })
+    const system = await createActorSystem({ name: 'engine', logLevel: 'warn' })
+    try {
+      const ref = system.spawn(engine, { name: 'engine', args: settings })
+      const killed = system.whenTerminated(ref)
+      const { url, model, ranks } = await ref.ask({ type: 'describe' }, { timeout: START_MS_MAX })
+      console.log(`engine ready on ${url} (pid ${process.pid})`)
+      for (const { rank, events, replay } of ranks) {
+        console.log(`model ${model}, rank ${rank}: events ${events}, replay ${replay}`)
+      }
+      await Promise.race([stopped, killed])
+      return 0
+    } finally {
+      await system.shutdown({ deadline: STOP_MS_MAX })
+    }
+  },
+}

@@ -1,0 +1,3 @@
+export { type DemoFleet, startDemoFleet } from './demo-fleet.ts'
+export { type RunningRouter, type StopReport, startRouter } from './start-router.ts'
+export { version } from './version.ts'

@@ -1,0 +1,43 @@
+/**
+ * `homing router`: settings, actors, the ready line, and an orderly end.
+ *
+ * Standard output: the ready line, then what to try. Logs go to standard error.
+ */
+
+import { systemClock } from '@homing/clock'
+import { asksForHelp, parseSettings, renderHelp, routerCommand } from '@homing/config'
+import { createLog } from '@homing/log'
+import type { CommandEntry } from './commands.ts'
+import { startDemoFleet } from './demo-fleet.ts'
+import { startRouter } from './start-router.ts'
+import { untilStopped } from './until-stopped.ts'
+import { whatToTry } from './what-to-try.ts'
+
+export const routerCommandEntry: CommandEntry = {
+  summary: routerCommand.summary,
+
+  async run(argv) {
+    if (asksForHelp(argv)) {
+      console.log(renderHelp(routerCommand))
+      return 0
+    }
+    const { settings, warnings } = parseSettings(routerCommand, argv, process.env)
+    const log = createLog(settings.logLevel)
+    for (const warning of warnings) log.warn({}, warning)
+
+    // Listens for signals from the first moment: one that arrives while starting must end the start.
+    const stopped = untilStopped(systemClock, settings)
+    const fleet = settings.workers.length > 0 ? undefined : await startDemoFleet(settings)
+    const router = await startRouter({ ...settings, workers: fleet?.workers ?? settings.workers })
+    console.log(`router ready on ${router.url} (pid ${process.pid})`)
+    if (fleet !== undefined) console.log(whatToTry(router.url, fleet))
+
+    const failed = router.whenFailed.then(reason => ({ reason, exitCode: 1 }))
+    const ended = await Promise.race([stopped.then(reason => ({ reason, exitCode: 0 })), failed])
+    log.info({ reason: ended.reason, graceMs: settings.shutdownTimeoutMs }, 'stopping')
+    const { cutRequests, slowActors } = await router.stop(settings.shutdownTimeoutMs)
+    await fleet?.stop()
+    log.info({ cutRequests, slowActors: slowActors.join(', ') }, 'stopped')
+    return ended.exitCode
+  },
+}

@@ -1,0 +1,83 @@
+/** A running router as a value: for the command line, for tests, and for programs that embed it. */
+
+import { type ActorSystem, createActorSystem } from '@homing/actor'
+import { seededRandom, systemRandom } from '@homing/clock'
+import type { RouterSettings } from '@homing/config'
+import { parseWorkerSpec } from '@homing/directory'
+import { fromErrorRecord } from '@homing/errors'
+import { guardian } from '@homing/guardian'
+
+export interface RunningRouter {
+  /** 'http://host:port', with a host that can be dialled. */
+  readonly url: string
+  readonly port: number
+  readonly system: ActorSystem
+  /** Resolves with the reason when the router cannot go on by itself; pending while it serves. */
+  readonly whenFailed: Promise<string>
+  /** Takes no more requests, lets open ones end for `graceMs`, stops every actor and thread. Idempotent. */
+  stop(graceMs: number): Promise<StopReport>
+}
+
+export interface StopReport {
+  /** Requests that were open when the grace was over. */
+  readonly cutRequests: number
+  /** Actors that did not stop in their time. */
+  readonly slowActors: readonly string[]
+}
+
+/** Beyond the grace of open requests: how long actors and threads may take to end. */
+const STOP_MS_MAX = 10_000
+const READY_MS_MAX = 60_000
+
+/**
+ * Starts a router and resolves when it serves: it listens, and each worker was probed once. Rejects with
+ * ListenError when the port cannot be had, and InvalidWorkerError for a worker that is not a usable URL.
+ */
+export async function startRouter(settings: RouterSettings): Promise<RunningRouter> {
+  const specs = settings.workers.map((text, position) => parseWorkerSpec(text, position))
+  const system = await createActorSystem({
+    name: 'homing',
+    pools: { events: { count: settings.eventThreads } },
+    random: settings.seed === undefined ? systemRandom : seededRandom(settings.seed),
+    logLevel: settings.logLevel,
+  })
+  try {
+    const ref = system.spawn(guardian, {
+      name: 'guardian',
+      args: { ...settings, specs },
+      shutdown: STOP_MS_MAX,
+    })
+    const ready = await ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX })
+    if ('code' in ready) throw fromErrorRecord(ready)
+
+    let stopping: Promise<StopReport> | undefined
+    const stop = async (graceMs: number): Promise<StopReport> => {
+      // A guardian that has failed has nothing left to drain.
+      const cutRequests = await ref
+        .ask({ type: 'drain', graceMs }, { timeout: graceMs + STOP_MS_MAX })
+        .catch(() => 0)
+      const report = await system.shutdown({ deadline: STOP_MS_MAX })
+      return { cutRequests, slowActors: report.slow }
+    }
+    return {
+      url: `http://${dialledHost(ready.host)}:${ready.port}`,
+      port: ready.port,
+      system,
+      whenFailed: system.whenTerminated(ref).then(({ error }) => error?.message ?? 'the guardian has ended'),
+      stop: graceMs => {
+        stopping ??= stop(graceMs)
+        return stopping
+      },
+    }
+  } catch (thrown) {
+    await system.shutdown({ deadline: STOP_MS_MAX })
+    throw thrown
+  }
+}
+
+/** A listener on every interface is dialled on this machine. */
+function dialledHost(host: string): string {
+  if (host === '0.0.0.0' || host === '') return '127.0.0.1'
+  if (host === '::') return '[::1]'
+  return host.includes(':') ? `[${host}]` : host
+}

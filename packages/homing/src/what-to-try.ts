@@ -1,0 +1,31 @@
+/** What a newcomer is shown after the ready line of a demo: three commands that prove the point. */
+
+import type { DemoFleet } from './demo-fleet.ts'
+
+/** Long enough for several blocks, and the same every time it is pasted. */
+const PROMPT =
+  'A homing pigeon finds its way back over a thousand kilometres. ' +
+  'Explain in plain words how it knows the direction, what it remembers of the way, and why it comes home.'
+
+export function whatToTry(url: string, fleet: DemoFleet): string {
+  const body = JSON.stringify({
+    model: fleet.model,
+    messages: [{ role: 'user', content: PROMPT }],
+    max_tokens: 16,
+  })
+  return `
+No --worker was named: this is a demo fleet of ${fleet.workers.length} simulated engines (real HTTP, real ZeroMQ, no GPU).
+
+1. Send a prompt. The headers tell where it went and why:
+
+   curl -si ${url}/v1/chat/completions -H 'content-type: application/json' -d '${body}'
+
+2. Send it again: the same x-homing-worker, x-homing-overlap-blocks above 0, and as many
+   cached_tokens in the usage (blocks of ${fleet.blockSizeTokens} tokens).
+
+3. Look at the fleet and at the last decision, term by term:
+
+   curl -s ${url}/workers
+   curl -s '${url}/decisions?limit=1'
+`
+}
