@@ -1,0 +1,59 @@
+import { spawnSync } from 'node:child_process'
+import { join } from 'node:path'
+import process from 'node:process'
+import t from 'tap'
+import { createLog, LOG_LEVELS, silentLog } from '../src/index.ts'
+
+const INDEX = join(import.meta.dirname, '../src/index.ts')
+
+/** Runs statements in a process of their own and answers its lines on standard error. */
+function linesOf(statements: string): Record<string, unknown>[] {
+  const program = `import { createLog } from ${JSON.stringify(INDEX)}\n${statements}`
+  const { stderr, stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', program], {
+    encoding: 'utf8',
+    timeout: 20_000,
+  })
+  t.equal(stdout, '', 'standard output stays for the program')
+  return stderr
+    .split('\n')
+    .filter(line => line.startsWith('{'))
+    .map(line => JSON.parse(line) as Record<string, unknown>)
+}
+
+t.test('a line has level, time, fields and text', async t => {
+  const [line, ...rest] = linesOf(
+    "createLog('info', { actor: 'router' }).info({ overlapBlocks: 3 }, 'worker selected')",
+  )
+  t.strictSame(rest, [])
+  t.match(line, {
+    level: 'info',
+    actor: 'router',
+    overlapBlocks: 3,
+    msg: 'worker selected',
+    time: /^\d{4}-.*Z$/,
+  })
+})
+
+t.test('levels below the chosen one are not written', async t => {
+  const lines = linesOf(
+    "const log = createLog('warn'); log.info({}, 'no'); log.warn({}, 'yes'); log.error({}, 'too')",
+  )
+  t.strictSame(
+    lines.map(line => line['msg']),
+    ['yes', 'too'],
+  )
+  for (const [i, level] of LOG_LEVELS.slice(0, -1).entries()) {
+    t.equal(createLog('warn').isLevelEnabled(level), i >= LOG_LEVELS.indexOf('warn'), level)
+    t.notOk(silentLog.isLevelEnabled(level))
+  }
+})
+
+t.test("a child's lines carry its fields too", async t => {
+  const [line] = linesOf("createLog('info', { a: 1 }).child({ b: 2 }).info({ c: 3 }, 'x')")
+  t.match(line, { a: 1, b: 2, c: 3 })
+})
+
+t.test('the last line before a crash is there', async t => {
+  const [line] = linesOf("createLog().error({}, 'last words'); process.abort()")
+  t.match(line, { level: 'error', msg: 'last words' })
+})
