@@ -152,7 +152,9 @@ function run(command: string, args: readonly string[], cwd: string): Promise<Out
   return new Promise(resolve => {
     execFile(command, args, { cwd, env: environment(), timeout: 300_000 }, (error, stdout, stderr) => {
       const exitCode = error === null ? 0 : typeof error.code === 'number' ? error.code : 1
-      resolve({ exitCode, output: stdout + stderr })
+      // npm has words of its own for configurations it does not know.
+      const output = (stdout + stderr).replace(/^npm (warn|notice).*\n/gim, '')
+      resolve({ exitCode, output })
     })
   })
 }
