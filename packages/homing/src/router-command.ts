@@ -28,16 +28,19 @@ export const routerCommandEntry: CommandEntry = {
     // Listens for signals from the first moment: one that arrives while starting must end the start.
     const stopped = untilStopped(systemClock, settings)
     const fleet = settings.workers.length > 0 ? undefined : await startDemoFleet(settings)
-    const router = await startRouter({ ...settings, workers: fleet?.workers ?? settings.workers })
-    console.log(`router ready on ${router.url} (pid ${process.pid})`)
-    if (fleet !== undefined) console.log(whatToTry(router.url, fleet))
+    try {
+      const router = await startRouter({ ...settings, workers: fleet?.workers ?? settings.workers })
+      console.log(`router ready on ${router.url} (pid ${process.pid})`)
+      if (fleet !== undefined) console.log(whatToTry(router.url, fleet))
 
-    const failed = router.whenFailed.then(reason => ({ reason, exitCode: 1 }))
-    const ended = await Promise.race([stopped.then(reason => ({ reason, exitCode: 0 })), failed])
-    log.info({ reason: ended.reason, graceMs: settings.shutdownTimeoutMs }, 'stopping')
-    const { cutRequests, slowActors } = await router.stop(settings.shutdownTimeoutMs)
-    await fleet?.stop()
-    log.info({ cutRequests, slowActors: slowActors.join(', ') }, 'stopped')
-    return ended.exitCode
+      const failed = router.whenFailed.then(reason => ({ reason, exitCode: 1 }))
+      const ended = await Promise.race([stopped.then(reason => ({ reason, exitCode: 0 })), failed])
+      log.info({ reason: ended.reason, graceMs: settings.shutdownTimeoutMs }, 'stopping')
+      const { cutRequests, slowActors } = await router.stop(settings.shutdownTimeoutMs)
+      log.info({ cutRequests, slowActors: slowActors.join(', ') }, 'stopped')
+      return ended.exitCode
+    } finally {
+      await fleet?.stop()
+    }
   },
 }
