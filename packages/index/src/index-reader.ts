@@ -9,8 +9,9 @@
  * the id still at the block afterwards; the version of the current set again when it is left and at the end
  * of the chunk (ids are given to other sets); last the chunk's VER again. "No such child" counts only if the
  * bucket's unlink counter did not move during the walk of the chain. Anything else: the lookup of the shard
- * starts again, as it does when a new writer empties the shard in place (H_LIFE), ATTEMPTS_MAX times; then the shard is a miss, counted, and `isComplete` is false: a worse
- * choice for one request instead of a wait for all.
+ * starts again, as it does when a new writer empties the shard in place (H_LIFE), ATTEMPTS_MAX times; then
+ * the shard is a miss, counted, and `isComplete` is false: a worse choice for one request instead of a wait
+ * for all.
  *
  * Memory order: on x64 loads stay in order, so data words are plain; a memory created with `atomic` access
  * is read with Atomics throughout.

@@ -174,7 +174,8 @@ export function createShared(layout: Layout, access: WordAccess): SharedArrayBuf
 
 /**
  * Empties a shard whose writer is gone, in place: readers keep the memory and see an empty index.
- * Throws TypeError when the memory was made with other options. Cost: one pass over the memory.
+ * Throws TypeError when the memory was made with other options. Cost: one pass over the memory, but for the
+ * first writer.
  */
 export function emptyShared(memory: SharedArrayBuffer, layout: Layout): void {
   const words = new Int32Array(memory)
@@ -184,8 +185,14 @@ export function emptyShared(memory: SharedArrayBuffer, layout: Layout): void {
     words[H_SLOTS] === layout.workerSlotsMax &&
     words[H_CHUNKS_MAX] === layout.chunksMax
   if (!isSame) throw new TypeError('cannot use this memory as a shard: it was made with other options')
+  const before = Atomics.load(words, H_LIFE)
+  if (before === 0) {
+    // The first writer: nothing has been written, and untouched pages cost no memory.
+    Atomics.store(words, H_LIFE, 2)
+    return
+  }
   // A writer that died while it emptied the shard has left the word odd.
-  const life = Atomics.load(words, H_LIFE) | 1
+  const life = before | 1
   Atomics.store(words, H_LIFE, life)
   words.fill(0, HEADER_WORDS)
   Atomics.store(words, H_SLOT_WORDS, 1)
