@@ -13,6 +13,7 @@
  *   SPAWN       actor     –      SpawnSpec
  *   STOP        actor     –      true: at once, without waiting
  *   CHILD_ENDED parent    child  Ending
+ *   HELLO       last id   –      – (first on every link: spawns over it have higher ids)
  * and between a thread and main, which keeps the list of threads:
  *   CONNECT     –         –      PeerAddress, with its port
  *   LOST        –         –      PeerLoss: the thread is gone, its link may not have noticed
@@ -47,6 +48,7 @@ export const OP = {
   UNREGISTER: 16,
   RESOLVE: 17,
   READY: 18,
+  HELLO: 19,
 } as const
 
 /** Why an ask failed on the side of its target. */

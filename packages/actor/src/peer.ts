@@ -29,6 +29,8 @@ export class Peer {
   readonly name: string
   /** The life of the thread that is or was linked; 0 when never. */
   uid = 0
+  /** Spawns of this life that are still on their way here have higher ids; they arrive in order. */
+  lastSpawnId = 0
   state: 'connecting' | 'up' | 'down' | 'gone' = 'connecting'
   link: ThreadLink | undefined = undefined
   /** Asks from there, not answered yet, by their number. */
@@ -61,12 +63,15 @@ export class Peer {
     else if (this.state === 'connecting') this.#waiting.push(frame)
   }
 
-  attach(uid: number, link: ThreadLink): void {
+  /** Links a new life; `hello` goes before everything that waited. */
+  attach(uid: number, link: ThreadLink, hello: Frame): void {
     this.uid = uid
+    this.lastSpawnId = 0
     this.link = link
     this.state = 'up'
     const waiting = this.#waiting
     this.#waiting = []
+    link.send(hello)
     for (const frame of waiting) link.send(frame)
   }
 

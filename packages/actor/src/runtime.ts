@@ -42,6 +42,7 @@ import {
   type RuntimeQuery,
   type SpawnSpec,
 } from './frames.ts'
+import { type HeldFrame, Limbo } from './limbo.ts'
 import type { Frame, LinkHandlers, ThreadLink } from './link.ts'
 import { type Patch, type PatchReader, pack, type ReplyTarget, unpack } from './pack.ts'
 import { Peer, type Watcher } from './peer.ts'
@@ -161,6 +162,8 @@ export class Runtime implements AskHost, InboundHost {
   /** How actors ended that are no longer here, for late watchers; the oldest are forgotten. */
   readonly #endings = new Map<number, { reason: TerminationReason; error: RouterError | undefined }>()
   readonly #patchReader: PatchReader
+  readonly #limbo: Limbo
+  #uidMax = 0
 
   #ready: (Cell | undefined)[] = []
   #isTurnPlanned = false
@@ -180,6 +183,7 @@ export class Runtime implements AskHost, InboundHost {
     this.deadlines = new Deadlines(options.clock)
     this.#capabilities = new Capabilities(options, options.provide)
     this.#deadLetters = new DeadLetterLog(options.clock, options.log)
+    this.#limbo = new Limbo(this.deadlines, held => this.#takeHeld(held, true))
     this.#patchReader = {
       ref: target => this.refTo(target.thread, target.id, target.name),
       reply: target => this.#replyFrom(target),
@@ -318,6 +322,7 @@ export class Runtime implements AskHost, InboundHost {
     const args = unpack(spec.args, spec.argsPatches, this.#patchReader)
     const cell = new Cell(this, { id, name, args, settings, parent, restarts }, undefined)
     this.cells.set(id, cell)
+    this.#takeHeld(this.#limbo.take(id), false)
     importDefinition(spec.moduleUrl, spec.exportName, this.thread).then(
       definition => cell.define(definition),
       (error: RouterError) => cell.cannotStart(error),
@@ -412,6 +417,10 @@ export class Runtime implements AskHost, InboundHost {
 
   #nextId(): number {
     this.#idCount++
+    return this.#lastId
+  }
+
+  get #lastId(): number {
     return this.uid * ID_SPAN + this.#idCount
   }
 
@@ -648,6 +657,7 @@ export class Runtime implements AskHost, InboundHost {
     const peer = this.peers.get(name) ?? this.#addPeer(name)
     // The end of the life before may not have been noticed yet.
     if (peer.link !== undefined) this.peerLost(name, peer.uid)
+    this.#uidMax = Math.max(this.#uidMax, uid)
     const link = open({
       onFrame: frame => this.#take(peer, frame),
       onClosed: () => this.#closed(peer, uid),
@@ -657,7 +667,7 @@ export class Runtime implements AskHost, InboundHost {
         this.log.error({ peer: name, error: describe(error) }, 'frames lost: they could not be read')
       },
     })
-    peer.attach(uid, link)
+    peer.attach(uid, link, { op: OP.HELLO, target: this.#lastId, corr: 0, body: 0, patches: 0 })
   }
 
   /** The thread's life `uid` is over. What it had posted is taken first. */
@@ -692,6 +702,7 @@ export class Runtime implements AskHost, InboundHost {
       if (child.settings.directive === 'restart' && !child.isStopping) continue
       this.#giveUpChild(parent, child, 'threadExit', error)
     }
+    for (const id of this.#limbo.ids) if (Math.floor(id / ID_SPAN) === uid) this.#limbo.giveUp(id)
     for (const cell of [...this.cells.values()]) {
       const { parent } = cell
       if (parent === undefined || parent instanceof Cell) continue
@@ -728,7 +739,7 @@ export class Runtime implements AskHost, InboundHost {
   #take(peer: Peer, frame: Frame): void {
     switch (frame.op) {
       case OP.TELL:
-        this.#takeTell(frame)
+        this.#takeTell(peer, frame)
         return
       case OP.ASK:
         this.#takeAsk(peer, frame)
@@ -744,7 +755,7 @@ export class Runtime implements AskHost, InboundHost {
         peer.inboundAsks.delete(frame.corr)
         return
       case OP.WATCH:
-        this.#takeWatch(peer, frame.target)
+        this.#takeWatch(peer, frame)
         return
       case OP.UNWATCH: {
         const watcher = peer.watchers.get(frame.target)
@@ -762,7 +773,14 @@ export class Runtime implements AskHost, InboundHost {
         for (const watcher of watch.watchers) watcher.onTerminated(key, watch.name, reason, known)
         return
       }
+      case OP.HELLO:
+        peer.lastSpawnId = frame.target
+        for (const id of this.#limbo.ids) {
+          if (Math.floor(id / ID_SPAN) === peer.uid && id <= frame.target) this.#limbo.giveUp(id)
+        }
+        return
       case OP.SPAWN:
+        if (Math.floor(frame.target / ID_SPAN) === peer.uid) peer.lastSpawnId = frame.target
         this.acceptSpawn(frame.body as SpawnSpec)
         return
       case OP.STOP: {
@@ -783,18 +801,21 @@ export class Runtime implements AskHost, InboundHost {
     }
   }
 
-  #takeTell(frame: Frame): void {
-    const message = unpack(frame.body, frame.patches, this.#patchReader) as Message
+  #takeTell(peer: Peer, frame: Frame): void {
     const cell = this.cells.get(frame.target)
     if (cell === undefined) {
-      this.deadLetter(`#${frame.target}`, message.type, 'dead')
+      if (this.#hold(peer, frame)) return
+      this.deadLetter(`#${frame.target}`, (frame.body as Message).type, 'dead')
       return
     }
+    const message = unpack(frame.body, frame.patches, this.#patchReader) as Message
     this.#makeRoom(cell)
     if (cell.enqueue(message) === 'full') this.deadLetter(cell.name, message.type, 'overflow')
   }
 
   #takeAsk(peer: Peer, frame: Frame): void {
+    const cell = this.cells.get(frame.target)
+    if (cell === undefined && frame.target !== 0 && this.#hold(peer, frame)) return
     const ask = new InboundAsk(this, peer.name, frame.corr)
     peer.inboundAsks.set(frame.corr, ask)
     const message = unpack(frame.body, frame.patches, this.#patchReader) as Message
@@ -802,7 +823,6 @@ export class Runtime implements AskHost, InboundHost {
       this.#answerQuery(message as RuntimeQuery, ask)
       return
     }
-    const cell = this.cells.get(frame.target)
     if (cell === undefined) {
       this.deadLetter(`#${frame.target}`, message.type, 'dead')
       ask.fail('terminated')
@@ -812,12 +832,52 @@ export class Runtime implements AskHost, InboundHost {
     cell.enqueueInbound(message, ask)
   }
 
+  /** Keeps a frame for an actor whose spawn may still be on its way here. */
+  #hold(peer: Peer, frame: Frame): boolean {
+    const id = frame.target
+    const uid = Math.floor(id / ID_SPAN)
+    if (uid === this.uid) return false
+    let isAwaited = uid > this.#uidMax
+    for (const spawner of this.peers.values()) {
+      if (spawner.uid === uid && spawner.state === 'up') isAwaited = id > spawner.lastSpawnId
+    }
+    return isAwaited && this.#limbo.hold(peer, frame)
+  }
+
+  /** Takes frames that were held; a second time only, for an actor that did not come. */
+  #takeHeld(held: readonly HeldFrame[], isGivenUp: boolean): void {
+    for (const { peer, uid, frame } of held) {
+      if (peer.uid !== uid || peer.state !== 'up') continue
+      if (!isGivenUp) this.#take(peer, frame)
+      else if (frame.op === OP.ASK) {
+        peer.send({
+          op: OP.ASK_FAILED,
+          target: 0,
+          corr: frame.corr,
+          body: { kind: 'terminated' },
+          patches: 0,
+        })
+      } else if (frame.op === OP.WATCH) {
+        peer.send({
+          op: OP.TERMINATED,
+          target: frame.target,
+          corr: 0,
+          body: { reason: 'stopped' },
+          patches: 0,
+        })
+      } else this.deadLetter(`#${frame.target}`, (frame.body as Message).type, 'dead')
+    }
+  }
+
   /** A batch of frames may hold more than a mailbox: an actor that can run empties it first. */
   #makeRoom(cell: Cell): void {
     if (cell.isFullButRunnable) cell.work()
   }
 
-  #takeWatch(peer: Peer, id: number): void {
+  #takeWatch(peer: Peer, frame: Frame): void {
+    const id = frame.target
+    const cell = this.cells.get(id)
+    if (cell === undefined && this.#hold(peer, frame)) return
     const watcher: Watcher = {
       onTerminated: (_key, _name, reason, error) => {
         peer.watchers.delete(id)
@@ -826,7 +886,6 @@ export class Runtime implements AskHost, InboundHost {
       },
     }
     const before = peer.watchers.get(id)
-    const cell = this.cells.get(id)
     if (before !== undefined) cell?.watchers.delete(before)
     peer.watchers.set(id, watcher)
     this.watch(watcher, cell?.ref ?? new LocalRef(this, id, '', undefined))

@@ -80,10 +80,8 @@ export class Threads implements Registrar {
 
   /** Names of the threads that run, main included. */
   get names(): string[] {
-    return [
-      MAIN,
-      ...[...this.#slots.values()].filter(slot => slot.worker !== undefined).map(slot => slot.name),
-    ]
+    const running = [...this.#slots.values()].filter(slot => slot.worker !== undefined && !slot.isStopping)
+    return [MAIN, ...running.map(slot => slot.name)]
   }
 
   /** Starts every thread of the pools. Rejects with ThreadStartError when one does not come up. */

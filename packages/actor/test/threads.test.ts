@@ -73,7 +73,6 @@ t.test('one system, two threads beside main', async t => {
     t.equal((await system.stats()).threads, 4)
     t.equal((await system.stop(ref)).reason, 'stopped')
     await t.rejects(ref.ask({ type: 'where' }, soon))
-    t.equal(ref.tell({ type: 'stop' }), 'dead')
     t.equal((await system.stats()).threads, 3)
   })
 
@@ -204,7 +203,13 @@ t.test('one system, two threads beside main', async t => {
     const died = t.rejects(dying.ask({ type: 'silent' }, soon), ActorTerminatedError)
     dying.tell({ type: 'stop' })
     await died
-    const small = system.spawn(echo, { name: 'small', args: {}, thread: 'p-0', mailbox: { capacity: 1 } })
+    const small = system.spawn(echo, {
+      name: 'small',
+      args: {},
+      thread: 'p-0',
+      shutdown: 20,
+      mailbox: { capacity: 1 },
+    })
     small.tell({ type: 'hang' })
     await e0.ask({ type: 'where' }, soon)
     small.tell({ type: 'stop' })
@@ -272,6 +277,7 @@ t.test('one system, two threads beside main', async t => {
   t.test('a child on another thread ends with its parent', async t => {
     const ref = system.spawn(parent, { name: 'family', args: { childThread: 'p-1' }, thread: 'p-0' })
     const child = await ref.ask({ type: 'child' }, soon)
+    t.equal(await child.ask({ type: 'where' }, soon), 'p-1', 'also while its spawn is on the way')
     const tree = (await system.describe()).find(status => status.name === 'family')
     t.match(tree, { thread: 'p-0', children: [{ name: 'family.child', thread: 'p-1' }] })
     const childEnded = system.whenTerminated(child)

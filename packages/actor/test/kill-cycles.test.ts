@@ -1,0 +1,111 @@
+/**
+ * Threads are killed over and over under load. Whatever is lost, every ask settles, order per pair of
+ * actors holds, nothing arrives twice, and nothing is left behind.
+ */
+
+import { type ActorRef, createActorSystem, type Supervision } from '@homing/actor'
+import { seededRandom } from '@homing/clock'
+import { RouterError } from '@homing/errors'
+import { silentLog } from '@homing/log'
+import t from 'tap'
+import { type EchoMessage, echo } from './fixtures/echo.ts'
+
+const KILLS = 30
+const ASKERS = 16
+const ASK_MS_MAX = 10_000
+const seed = Number(process.env['HOMING_TEST_SEED'] ?? 1)
+
+t.test(`${KILLS} kills of a thread under load, seed ${seed}`, { timeout: 60_000 }, async t => {
+  const system = await createActorSystem({
+    pools: { p: { count: 2 } },
+    log: silentLog,
+    logLevel: 'silent',
+    threadExecArgv: [],
+    threadRestartsMax: KILLS * 2,
+    threadBackoff: { min: 0, max: 0 },
+  })
+  const supervision: Supervision = {
+    directive: 'restart',
+    max: KILLS * 2,
+    within: '5m',
+    backoff: { min: 0, max: 0 },
+  }
+  const random = seededRandom(seed)
+  const spawn = (name: string): ActorRef<EchoMessage> =>
+    system.spawn(echo, { name, args: {}, thread: 'p-0', supervision, mailbox: { capacity: 4096 } })
+  const asked = spawn('asked')
+  const noted = spawn('noted')
+  const outcomes = new Map<string, number>()
+  const count = (outcome: string): void => void outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1)
+  let isOver = false
+  let sent = 0
+  let slowestMs = 0
+
+  const asker = async (): Promise<void> => {
+    let last = 0
+    while (!isOver) {
+      const startMs = performance.now()
+      try {
+        const value = await asked.ask({ type: 'count' }, { timeout: ASK_MS_MAX })
+        // One instance counts up; a new one starts again.
+        count(value > last || value <= ASKERS * 2 ? 'answered' : 'out of order')
+        last = value
+      } catch (error) {
+        count(error instanceof RouterError ? error.code : 'untyped')
+        await nextRound()
+      }
+      slowestMs = Math.max(slowestMs, performance.now() - startMs)
+    }
+  }
+  const teller = async (): Promise<void> => {
+    while (!isOver) {
+      for (let i = 0; i < 50; i++) {
+        noted.tell({ type: 'note', n: sent })
+        sent++
+      }
+      // An answer means that those before it were taken: the load is as much as the thread can do.
+      await noted.ask({ type: 'where' }, { timeout: ASK_MS_MAX }).catch(nextRound)
+    }
+  }
+  const load = [...Array.from({ length: ASKERS }, asker), teller()]
+
+  for (let kill = 0; kill < KILLS; kill++) {
+    // A few answers first, so that kills fall into work and not into starts only.
+    for (let i = random.below(20); i >= 0; i--) {
+      await asked.ask({ type: 'where' }, { timeout: ASK_MS_MAX }).catch(() => {})
+    }
+    const way = random.below(3)
+    if (way === 0) await system.killThread('p-0')
+    else noted.tell(way === 1 ? { type: 'exit', code: kill } : { type: 'throwOutside' })
+    // Every other time the next kill may hit the thread while it starts.
+    if (random.below(2) === 0) await nextRound()
+    const notes = await noted.ask({ type: 'notes' }, { timeout: ASK_MS_MAX }).catch(() => [])
+    for (let i = 1; i < notes.length; i++) {
+      if (notes[i]! <= notes[i - 1]!) count('notes out of order')
+    }
+  }
+  isOver = true
+  await Promise.all(load)
+  for (const ref of [asked, noted]) {
+    while ((await ref.ask({ type: 'where' }, { timeout: ASK_MS_MAX }).catch(nextRound)) !== 'p-0');
+  }
+
+  t.comment(Object.fromEntries(outcomes), { sent, slowestMs: Math.round(slowestMs) })
+  t.ok((outcomes.get('answered') ?? 0) > KILLS, 'work went on between the kills')
+  t.strictSame(
+    [...outcomes.keys()].filter(code => !['answered', 'HOMING_ACTOR_THREAD_DOWN'].includes(code)),
+    [],
+    'asks are answered, or the thread is down: nothing else',
+  )
+  t.ok(slowestMs < ASK_MS_MAX, 'no ask waited for its deadline')
+  const stats = await system.stats()
+  t.equal(stats.asksPending, 0, 'no ask is left')
+  t.equal(stats.actors, 2, 'both actors are there, once')
+  t.ok(stats.threadRestarts >= KILLS / 2)
+  const report = await system.shutdown()
+  t.strictSame(report.slow, [])
+})
+
+function nextRound(): Promise<void> {
+  return new Promise(resolve => setImmediate(resolve))
+}
