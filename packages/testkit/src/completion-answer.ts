@@ -29,7 +29,7 @@ interface Choice {
 }
 
 /** Any value: constant, since only the shape matters. */
-const LOGPROB = -0.6931471805599453
+const LOGPROB = -0.5
 
 export interface CompletionAnswerOptions {
   readonly id: string

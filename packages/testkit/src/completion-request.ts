@@ -5,7 +5,7 @@
  * not depend on them. Tools reach the chat template. Unknown fields are ignored, as vLLM ignores them.
  */
 
-import type { ChatMessage, EngineTokenizer } from './engine-tokenizer.ts'
+import type { EngineTokenizer } from './engine-tokenizer.ts'
 import { naturalOutputTokens } from './output.ts'
 
 /** An answer that is an error: vLLM's `{error: {message, type, param, code}}`. */
@@ -78,7 +78,7 @@ export function readCompletionRequest(
   const model = body['model'] === undefined || body['model'] === null ? context.model : body['model']
   const loraName = readModel(model, context)
   const prompts =
-    kind === 'chat' ? [chatPrompt(body, context.tokenizer)] : textPrompts(body, context.tokenizer)
+    kind === 'chat' ? [chatPrompt(body, bytes, context.tokenizer)] : textPrompts(body, context.tokenizer)
   for (const prompt of prompts) {
     if (prompt.length === 0) {
       throw bad(
@@ -138,7 +138,7 @@ export function readCompletionRequest(
 export function readTokenizeRequest(bytes: Uint8Array, context: CompletionContext): Int32Array {
   const body = parseObject(bytes)
   if (body['model'] !== undefined && body['model'] !== null) readModel(body['model'], context)
-  if (body['messages'] !== undefined) return chatPrompt(body, context.tokenizer)
+  if (body['messages'] !== undefined) return chatPrompt(body, bytes, context.tokenizer)
   if (typeof body['prompt'] !== 'string') throw bad('prompt must be a string', 'prompt')
   return context.tokenizer.encodeText(body['prompt'], body['add_special_tokens'] !== false)
 }
@@ -168,24 +168,17 @@ function readModel(model: unknown, context: CompletionContext): string | undefin
   throw new RefusedRequest(404, 'NotFoundError', `The model \`${String(model)}\` does not exist.`, 'model')
 }
 
-function chatPrompt(body: Body, tokenizer: EngineTokenizer): Int32Array {
+function chatPrompt(body: Body, bytes: Uint8Array, tokenizer: EngineTokenizer): Int32Array {
   const messages = body['messages']
   if (!Array.isArray(messages) || messages.some(message => typeof message !== 'object' || message === null)) {
     throw bad('messages must be a list of objects', 'messages')
   }
-  const addGenerationPrompt = body['add_generation_prompt'] !== false
-  const continueFinalMessage = body['continue_final_message'] === true
-  if (continueFinalMessage && body['add_generation_prompt'] === true) {
+  if (messages.length === 0) throw bad('messages must not be empty', 'messages')
+  if (body['continue_final_message'] === true && body['add_generation_prompt'] === true) {
     throw bad('Cannot set both `continue_final_message` and `add_generation_prompt` to True.')
   }
   try {
-    return tokenizer.encodeChat(messages as readonly ChatMessage[], {
-      addGenerationPrompt: addGenerationPrompt && !continueFinalMessage,
-      continueFinalMessage,
-      tools: Array.isArray(body['tools']) ? body['tools'] : undefined,
-      documents: Array.isArray(body['documents']) ? body['documents'] : undefined,
-      templateArguments: objectOf(body['chat_template_kwargs']),
-    })
+    return tokenizer.encodeChat(body, bytes)
   } catch (error) {
     throw bad(error instanceof Error ? error.message : String(error), 'messages')
   }
@@ -193,8 +186,13 @@ function chatPrompt(body: Body, tokenizer: EngineTokenizer): Int32Array {
 
 function textPrompts(body: Body, tokenizer: EngineTokenizer): Int32Array[] {
   const prompt = body['prompt']
-  const encode = (text: string): Int32Array =>
-    tokenizer.encodeText(text, body['add_special_tokens'] !== false)
+  const encode = (text: string): Int32Array => {
+    try {
+      return tokenizer.encodeText(text, body['add_special_tokens'] !== false)
+    } catch (error) {
+      throw bad(error instanceof Error ? error.message : String(error), 'prompt')
+    }
+  }
   if (typeof prompt === 'string') return [encode(prompt)]
   if (isIntegers(prompt)) return [Int32Array.from(prompt)]
   if (Array.isArray(prompt) && prompt.length > 0) {

@@ -18,7 +18,7 @@ export interface EngineMetricsInput {
 /** The body of /metrics. */
 export function metricsText(input: EngineMetricsInput): string {
   const lines: string[] = []
-  const name = escape(input.model)
+  const name = labelText(input.model)
   const family = (
     metric: string,
     kind: 'gauge' | 'counter',
@@ -72,6 +72,6 @@ function number(value: number): string {
   return Number.isInteger(value) ? value.toFixed(1) : String(value)
 }
 
-function escape(text: string): string {
+function labelText(text: string): string {
   return text.replace(/[\\"\n]/g, character => (character === '\n' ? '\\n' : `\\${character}`))
 }

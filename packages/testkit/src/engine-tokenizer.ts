@@ -7,23 +7,14 @@
  * ids are emitted and a next turn may miss the cache in the blocks of the answer.
  */
 
-/** One message of a chat, as it came in the request. */
-export type ChatMessage = Readonly<Record<string, unknown>>
-
-/** What a chat template looks at beside the messages. */
-export interface ChatOptions {
-  readonly addGenerationPrompt: boolean
-  readonly continueFinalMessage: boolean
-  readonly tools: readonly unknown[] | undefined
-  readonly documents: readonly unknown[] | undefined
-  readonly templateArguments: Readonly<Record<string, unknown>>
-}
-
 export interface EngineTokenizer {
   /** Ids of plain text. */
   encodeText(text: string, addSpecialTokens: boolean): Int32Array
-  /** Ids of a chat after its template. Throws when the template refuses the messages. */
-  encodeChat(messages: readonly ChatMessage[], options: ChatOptions): Int32Array
+  /**
+   * Ids of a chat after its template. `body` is the parsed request, `bytes` its text as it came. Throws when the
+   * chat cannot be rendered.
+   */
+  encodeChat(body: Readonly<Record<string, unknown>>, bytes: Uint8Array): Int32Array
   /** Text of ids; special tokens are left out. */
   decode(tokenIds: Int32Array): string
   /** Ids 0 … vocabularySize − 1 exist. */
@@ -98,14 +89,16 @@ export function byteTokenizer(): EngineTokenizer {
   return {
     vocabularySize: FIRST_WORD_ID + BYTE_WORDS.length,
     encodeText,
-    encodeChat(messages, options) {
+    encodeChat(body) {
       const ids: number[] = []
+      const messages = body['messages'] as readonly Readonly<Record<string, unknown>>[]
+      const continues = body['continue_final_message'] === true
       for (const [i, message] of messages.entries()) {
         ids.push(START_ID, ...encodeText(`${String(message['role'])}\n${contentText(message['content'])}`))
-        const isOpen = options.continueFinalMessage && i === messages.length - 1
-        if (!isOpen) ids.push(END_ID, 10)
+        if (!continues || i < messages.length - 1) ids.push(END_ID, 10)
       }
-      if (options.addGenerationPrompt) ids.push(START_ID, ...encodeText('assistant\n'))
+      if (body['add_generation_prompt'] !== false && !continues)
+        ids.push(START_ID, ...encodeText('assistant\n'))
       return Int32Array.from(ids)
     },
     decode(tokenIds) {

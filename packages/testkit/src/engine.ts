@@ -45,6 +45,8 @@ import { timingProfile } from './timing-profile.ts'
 const BODY_BYTES_MAX = 268_435_456
 const LOG_MAX = 10_000
 const HUNG_MAX = 10_000
+/** Between the last token and the cut of a request that dies on demand. */
+const FLUSH_MS = 5
 
 /** Where an engine can be reached; plain data. */
 export interface EngineDescription {
@@ -490,7 +492,12 @@ export class Engine {
           return
         }
         const tokens = answer.outputTokens
-        if (faults.die !== undefined && tokens >= faults.die) return live.cut()
+        if (faults.die !== undefined && tokens >= faults.die) {
+          end('died', 'error')
+          // A cut connection loses what was not sent yet; the tokens before the cut are to arrive.
+          this.#clock.after(FLUSH_MS, () => exchange.destroy())
+          return
+        }
         if (faults.fail !== undefined && tokens >= faults.fail) {
           end('died', 'error')
           const failure = new RefusedRequest(500, 'InternalServerError', 'The engine failed on demand')

@@ -45,8 +45,6 @@ export {
 } from './engine-settings.ts'
 export {
   byteTokenizer,
-  type ChatMessage,
-  type ChatOptions,
   type EngineTokenizer,
   outputVocabulary,
 } from './engine-tokenizer.ts'

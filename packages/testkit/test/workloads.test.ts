@@ -43,7 +43,7 @@ t.test('the trace is a tree: an id has one parent and one depth, and lengths fit
   t.ok(share > 0.25 && share < 0.75, `about half of the prompt tokens came before: ${share.toFixed(2)}`)
 })
 
-t.test('prompts share exactly the tokens of their common ids', async t => {
+t.test('prompts share exactly the tokens of their common ids', async () => {
   const requests = readTrace(FIXTURE).slice(0, 200)
   for (const [i, a] of requests.entries()) {
     const b = requests[(i * 7 + 1) % requests.length]!
