@@ -6,7 +6,7 @@
  * block size, ranks, event and replay ports, tokenizer are found by the router.
  */
 
-import { seededRandom, systemClock } from '@homing/clock'
+import { seededRandom } from '@homing/clock'
 import { parseSettings, routerCommand } from '@homing/config'
 import { type RunningRouter, startRouter } from 'homing'
 import t from 'tap'
