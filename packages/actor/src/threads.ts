@@ -189,12 +189,28 @@ export class Threads implements Registrar {
       peers,
       spawns,
     }
-    const worker = new Worker(entryUrl(), {
+    let worker: Worker
+    try {
+      worker = this.#newWorker(slot, init)
+    } catch (error) {
+      slot.lastError = error
+      queueMicrotask(() => this.#lifeEnded(slot, uid, 'it could not be made'))
+      return
+    }
+    this.#attend(slot, uid, worker)
+  }
+
+  #newWorker(slot: Slot, init: ThreadInit): Worker {
+    return new Worker(entryUrl(), {
       name: slot.name,
       workerData: init,
-      transferList: peers.map(peer => peer.port),
+      transferList: init.peers.map(peer => peer.port),
       ...(this.#options.execArgv === undefined ? {} : { execArgv: [...this.#options.execArgv] }),
     })
+  }
+
+  /** Listens to a new worker from its first moment on. */
+  #attend(slot: Slot, uid: number, worker: Worker): void {
     // Without an error listener the crash of a thread would be rethrown here and end the process.
     worker.on('error', error => {
       slot.lastError = error

@@ -3,7 +3,7 @@
  * actors holds, nothing arrives twice, and nothing is left behind.
  */
 
-import { type ActorRef, createActorSystem, type Supervision } from '@homing/actor'
+import { type ActorRef, createActorSystem, type Supervision, ThreadDownError } from '@homing/actor'
 import { seededRandom } from '@homing/clock'
 import { RouterError } from '@homing/errors'
 import { silentLog } from '@homing/log'
@@ -21,12 +21,12 @@ t.test(`${KILLS} kills of a thread under load, seed ${seed}`, { timeout: 60_000 
     log: silentLog,
     logLevel: 'silent',
     threadExecArgv: [],
-    threadRestartsMax: KILLS * 2,
+    threadRestartsMax: KILLS * 3,
     threadBackoff: { min: 0, max: 0 },
   })
   const supervision: Supervision = {
     directive: 'restart',
-    max: KILLS * 2,
+    max: KILLS * 3,
     within: '5m',
     backoff: { min: 0, max: 0 },
   }
@@ -71,18 +71,22 @@ t.test(`${KILLS} kills of a thread under load, seed ${seed}`, { timeout: 60_000 
 
   for (let kill = 0; kill < KILLS; kill++) {
     // A few answers first, so that kills fall into work and not into starts only.
-    for (let i = random.below(20); i >= 0; i--) {
-      await asked.ask({ type: 'where' }, { timeout: ASK_MS_MAX }).catch(() => {})
+    for (let left = 1 + random.below(10); left > 0; ) {
+      const where = await asked.ask({ type: 'where' }, { timeout: ASK_MS_MAX }).catch(nextRound)
+      if (where === 'p-0') left--
     }
-    const way = random.below(3)
-    if (way === 0) await system.killThread('p-0')
-    else noted.tell(way === 1 ? { type: 'exit', code: kill } : { type: 'throwOutside' })
-    // Every other time the next kill may hit the thread while it starts.
-    if (random.below(2) === 0) await nextRound()
-    const notes = await noted.ask({ type: 'notes' }, { timeout: ASK_MS_MAX }).catch(() => [])
+    const notes = await noted.ask({ type: 'notes' }, { timeout: ASK_MS_MAX })
     for (let i = 1; i < notes.length; i++) {
       if (notes[i]! <= notes[i - 1]!) count('notes out of order')
     }
+    const way = random.below(3)
+    if (way === 0) await system.killThread('p-0')
+    else {
+      t.equal(noted.tell(way === 1 ? { type: 'exit', code: kill } : { type: 'throwOutside' }), 'ok')
+      await t.rejects(noted.ask({ type: 'silent' }, { timeout: ASK_MS_MAX }), ThreadDownError)
+    }
+    // At times the next life is killed while it starts.
+    if (random.below(4) === 0) await system.killThread('p-0')
   }
   isOver = true
   await Promise.all(load)
@@ -101,7 +105,7 @@ t.test(`${KILLS} kills of a thread under load, seed ${seed}`, { timeout: 60_000 
   const stats = await system.stats()
   t.equal(stats.asksPending, 0, 'no ask is left')
   t.equal(stats.actors, 2, 'both actors are there, once')
-  t.ok(stats.threadRestarts >= KILLS / 2)
+  t.ok(stats.threadRestarts >= KILLS, 'every kill was one')
   const report = await system.shutdown()
   t.strictSame(report.slow, [])
 })

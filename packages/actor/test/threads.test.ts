@@ -21,7 +21,15 @@ import { RemoteError } from '@homing/errors'
 import { silentLog } from '@homing/log'
 import t, { type Test } from 'tap'
 import { broken } from './fixtures/broken.ts'
-import { type EchoMessage, echo, misnamed, type NoteMessage, parent, sharer } from './fixtures/echo.ts'
+import {
+  type EchoMessage,
+  echo,
+  misnamed,
+  type NoteMessage,
+  nester,
+  parent,
+  sharer,
+} from './fixtures/echo.ts'
 
 const soon = { timeout: '5s' } as const
 const restart: Supervision = { directive: 'restart', max: 10, within: '1m', backoff: { min: 1, max: 10 } }
@@ -442,6 +450,44 @@ t.test('a thread that never yields does not hold up shutdown', async t => {
   const report = await system.shutdown({ deadline: '200ms' })
   t.ok(report.slow.includes('spinning'))
   t.ok(report.durationMs < 5000)
+})
+
+t.test('a thread stuck where nothing ends it is cut off, reported and replaced', async t => {
+  const system = await start(t)
+  const stuck = system.spawn(echo, { name: 'stuck', args: {}, thread: 'p-0', supervision: restart })
+  await stuck.ask({ type: 'where' }, soon)
+  stuck.tell({ type: 'sleepNatively', seconds: 4 })
+  await stuck.ask({ type: 'where' }, { timeout: 50 }).catch(() => {})
+  const open = t.rejects(stuck.ask({ type: 'silent' }, { timeout: '1m' }), ThreadDownError)
+  const startMs = performance.now()
+  await system.killThread('p-0')
+  t.ok(performance.now() - startMs < 3500, 'terminate has its own limit')
+  await open
+  t.equal(await stuck.ask({ type: 'where' }, soon), 'p-0')
+})
+
+t.test('a thread that does not come up rejects the start, with the reason', async t => {
+  const started = (execArgv: string[]): Promise<unknown> =>
+    createActorSystem({
+      pools: { p: { count: 2 } },
+      log: silentLog,
+      logLevel: 'silent',
+      threadExecArgv: execArgv,
+    })
+  await t.rejects(started(['--import', 'data:text/javascript,throw new Error("no luck")']), {
+    code: 'HOMING_ACTOR_THREAD_START',
+    message: /no luck/,
+  })
+  await t.rejects(started(['--no-such-option']), { code: 'HOMING_ACTOR_THREAD_START' })
+})
+
+t.test('an actor system cannot be created on a thread of another', async t => {
+  const system = await start(t, { pools: { p: { count: 1 } } })
+  const nested = system.spawn(nester, { name: 'nester', args: undefined, thread: 'p-0' })
+  t.match(await system.whenTerminated(nested), {
+    reason: 'failed',
+    error: { code: 'HOMING_ACTOR_NESTED_SYSTEM' },
+  })
 })
 
 /** Asks until the actor answers again; bounded by the timeout of the test. */
