@@ -8,7 +8,7 @@
 
 import { subscribe } from 'node:diagnostics_channel'
 import type { Clock } from '@homing/clock'
-import { Agent, type Dispatcher } from 'undici'
+import { Agent, type Dispatcher, errors } from 'undici'
 import { callOwner } from '../callback.ts'
 import { HttpCallError, type HttpCallFailure } from '../errors.ts'
 import { endToEndHeaders } from '../headers.ts'
@@ -74,6 +74,16 @@ export class HttpClient {
     this.#agent.destroy().catch(() => {})
   }
 }
+
+/** By the codes of undici and of Node. */
+const FAILURES: ReadonlyMap<string, HttpCallFailure> = new Map([
+  ['UND_ERR_HEADERS_OVERFLOW', 'protocol'],
+  ['UND_ERR_INVALID_ARG', 'request'],
+  ['UND_ERR_NOT_SUPPORTED', 'request'],
+  ['ERR_INVALID_URL', 'request'],
+  ['UND_ERR_DESTROYED', 'aborted'],
+  ['UND_ERR_CLOSED', 'aborted'],
+])
 
 class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
   readonly #request: HttpRequest
@@ -145,12 +155,9 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
   }
 
   #failureOf(cause: Error): HttpCallFailure {
+    if (cause instanceof errors.HTTPParserError) return 'protocol'
     const code = String((cause as { code?: unknown }).code)
-    if (code.startsWith('HPE_') || code === 'UND_ERR_HEADERS_OVERFLOW') return 'protocol'
-    if (code === 'UND_ERR_INVALID_ARG' || code === 'UND_ERR_REQ_CONTENT_LENGTH_MISMATCH') return 'request'
-    if (code === 'UND_ERR_NOT_SUPPORTED') return 'request'
-    if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') return 'aborted'
-    return this.#wroteRequest ? 'reset' : 'connect'
+    return FAILURES.get(code) ?? (this.#wroteRequest ? 'reset' : 'connect')
   }
 }
 

@@ -9,7 +9,7 @@ import { listenHttp } from './http-server.ts'
 
 export interface SystemTransportOptions {
   readonly clock: Clock
-  /** Gets a warning per peer that does not speak ZeroMQ; a `Log` will do. */
+  /** Gets a warning per connection to a peer that is not the kind expected; a `Log` will do. */
   readonly log: ZmtpEnvironment['log']
   /** How long an HTTP connection may take to be made; default 2000. */
   readonly connectTimeoutMs?: number

@@ -51,7 +51,7 @@ export class ZmtpAcceptor {
           closed: error => {
             peers.delete(peer)
             if (error !== undefined) {
-              environment.log.warn({ endpoint: text, reason: error.message }, 'ZeroMQ peer cut off')
+              environment.log.warn({ endpoint: text, reason: error.message }, 'ZeroMQ connection failed')
             }
             if (isReady) handler.closed(peer)
           },

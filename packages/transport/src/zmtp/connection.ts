@@ -116,6 +116,8 @@ export class ZmtpConnection {
 
   /** What of `chunk` lies behind the peer's greeting. */
   #behindGreeting(chunk: Uint8Array): Uint8Array {
+    // Told by the first byte, for a peer of another kind may never send as many as a greeting has.
+    if (this.#greetingCount === 0 && chunk[0] !== 0xff) throw new ZmtpError('the peer does not speak ZMTP')
     const missing = GREETING_BYTES - this.#greetingCount
     this.#greetingBytes.push(chunk.subarray(0, missing))
     this.#greetingCount += Math.min(missing, chunk.length)

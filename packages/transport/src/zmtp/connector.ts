@@ -96,9 +96,10 @@ export class ZmtpConnector {
         message: frames => this.#handler.message(frames),
         closed: error => {
           this.#connection = undefined
-          if (error !== undefined) {
-            const fields = { endpoint: formatEndpoint(this.#endpoint), reason: error.message }
-            this.#environment.log.warn(fields, 'ZeroMQ peer cut off')
+          if (error !== undefined || !wasReady) {
+            const reason = error?.message ?? 'the peer hung up before the handshake was complete'
+            const endpoint = formatEndpoint(this.#endpoint)
+            this.#environment.log.warn({ endpoint, reason }, 'ZeroMQ connection failed')
           }
           this.#connectLater()
           if (wasReady) callOwner(() => this.#handler.disconnected())

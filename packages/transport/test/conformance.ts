@@ -1,0 +1,496 @@
+/** What every transport promises; run against sockets and against memory. */
+
+import type { Test } from 'tap'
+import {
+  BodyTooLargeError,
+  ClientGoneError,
+  EndpointError,
+  type Frames,
+  HttpCallError,
+  type HttpExchange,
+  type HttpFailure,
+  type HttpHeaders,
+  type HttpRequest,
+  ListenError,
+  type Transport,
+} from '../src/index.ts'
+
+const HOST = '127.0.0.1'
+
+export function bytes(text: string): Uint8Array {
+  return new TextEncoder().encode(text)
+}
+
+export function text(data: Uint8Array | undefined): string {
+  return new TextDecoder().decode(data)
+}
+
+/** Rejects after a bound, so that no test waits forever. */
+export function bounded<T>(promise: Promise<T>, what: string): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`waited 5 s for ${what}`)), 5000)
+    promise.then(resolve, reject).finally(() => clearTimeout(timer))
+  })
+}
+
+/** What was put in, one by one, waiting for what is not there yet. */
+export class Inbox<T> {
+  readonly #items: T[] = []
+  readonly #waiting: ((item: T) => void)[] = []
+
+  readonly put = (item: T): void => {
+    const waiting = this.#waiting.shift()
+    if (waiting === undefined) this.#items.push(item)
+    else waiting(item)
+  }
+
+  get size(): number {
+    return this.#items.length
+  }
+
+  next(what: string): Promise<T> {
+    const item = this.#items.shift()
+    if (item !== undefined) return Promise.resolve(item)
+    return bounded(new Promise<T>(resolve => this.#waiting.push(resolve)), what)
+  }
+}
+
+export type Delivered =
+  | { readonly type: 'head'; readonly status: number; readonly headers: HttpHeaders }
+  | { readonly type: 'data'; readonly bytes: Uint8Array }
+  | { readonly type: 'end' }
+  | { readonly type: 'failed'; readonly error: HttpCallError; readonly info: HttpFailure }
+
+/** Makes a call whose answer arrives in an inbox. */
+export function callInto(transport: Transport, request: HttpRequest) {
+  const inbox = new Inbox<Delivered>()
+  const call = transport.http.call(request, {
+    head: (status, headers) => inbox.put({ type: 'head', status, headers }),
+    data: data => inbox.put({ type: 'data', bytes: data }),
+    end: () => inbox.put({ type: 'end' }),
+    failed: (error, info) => inbox.put({ type: 'failed', error, info }),
+  })
+  return { call, inbox }
+}
+
+/** `createTransport` gives transports that can reach each other. */
+export function testTransport(t: Test, createTransport: (t: Test) => Transport): void {
+  const serve = async (t: Test, onExchange: (exchange: HttpExchange) => void) => {
+    const transport = createTransport(t)
+    const listener = await transport.http.listen({ host: HOST, port: 0 }, onExchange)
+    t.teardown(() => listener.close(0))
+    return { transport, listener, origin: `http://${HOST}:${listener.port}` }
+  }
+
+  t.test('a request arrives as it was sent, and so does its answer', async t => {
+    const { origin } = await serve(t, async exchange => {
+      const body = await exchange.readBody(1000)
+      const seen = [exchange.method, exchange.path, exchange.query, exchange.headers['x-one'], text(body)]
+      exchange.writeHead(201, { 'content-type': 'text/plain', 'X-Many': ['a', 'b'], 'x-none': undefined })
+      exchange.end(bytes(seen.join('|')))
+    })
+    const reply = await createTransport(t).http.fetch(
+      {
+        origin,
+        method: 'POST',
+        path: '/v1/x?a=1&b=2',
+        headers: { 'X-One': 'yes', connection: 'close', 'content-length': '999', 'x-none': undefined },
+        body: bytes('hé'),
+      },
+      { timeoutMs: 5000 },
+    )
+    t.equal(reply.status, 201)
+    t.equal(text(reply.body), 'POST|/v1/x|a=1&b=2|yes|hé')
+    t.equal(reply.headers['content-type'], 'text/plain')
+    t.strictSame(reply.headers['x-many'], ['a', 'b'])
+    t.equal('x-none' in reply.headers, false)
+  })
+
+  t.test('an answer without a head is a 200, and an empty body is empty', async t => {
+    const { origin } = await serve(t, exchange => exchange.end())
+    const reply = await createTransport(t).http.fetch(
+      { origin, method: 'GET', path: '/' },
+      { timeoutMs: 5000 },
+    )
+    t.equal(reply.status, 200)
+    t.equal(reply.body.length, 0)
+  })
+
+  t.test('bytes arrive as they are written, before the answer ends', async t => {
+    const exchanges = new Inbox<HttpExchange>()
+    const { origin } = await serve(t, exchanges.put)
+    const { inbox } = callInto(createTransport(t), { origin, method: 'GET', path: '/stream' })
+    const exchange = await exchanges.next('the request')
+    exchange.writeHead(200, { 'content-type': 'text/event-stream' })
+    for (const part of ['data: a', 'data: b']) {
+      exchange.write(bytes(part))
+      let delivered = await inbox.next(part)
+      if (delivered.type === 'head') delivered = await inbox.next(part)
+      t.match(delivered, { type: 'data' })
+      t.equal(delivered.type === 'data' && text(delivered.bytes), part)
+    }
+    t.equal(exchange.isClosed, false)
+    exchange.end()
+    t.equal(exchange.isClosed, true)
+    t.match(await inbox.next('the end'), { type: 'end' })
+  })
+
+  t.test('a body beyond the bound is refused, and the refusal can be answered', async t => {
+    const { origin } = await serve(t, async exchange => {
+      const error = await exchange.readBody(100).catch((error: unknown) => error)
+      exchange.writeHead(error instanceof BodyTooLargeError ? 413 : 200, {})
+      exchange.end()
+    })
+    const http = createTransport(t).http
+    for (const [size, status] of [
+      [100, 200],
+      [101, 413],
+      [100, 200],
+    ] as const) {
+      const request = { origin, method: 'POST', path: '/', body: new Uint8Array(size) }
+      t.equal((await http.fetch(request, { timeoutMs: 5000 })).status, status)
+    }
+  })
+
+  t.test('a client that leaves is noticed, once', async t => {
+    const exchanges = new Inbox<HttpExchange>()
+    const { origin } = await serve(t, exchanges.put)
+    const { call, inbox } = callInto(createTransport(t), {
+      origin,
+      method: 'POST',
+      path: '/',
+      body: bytes('x'),
+    })
+    const exchange = await exchanges.next('the request')
+    await exchange.readBody(10)
+    const gone = new Inbox<string>()
+    exchange.onClientGone(() => gone.put('gone'))
+    exchange.write(bytes('first'))
+    call.abort()
+    call.abort()
+    let delivered = await inbox.next('the abort')
+    while (delivered.type !== 'failed') delivered = await inbox.next('the abort')
+    t.equal(delivered.error.failure, 'aborted')
+    await gone.next('the news that the client left')
+    t.equal(exchange.isClosed, true)
+    t.equal(exchange.write(bytes('second')), true, 'writing on is harmless')
+    exchange.end()
+    exchange.onClientGone(() => gone.put('late'))
+    t.equal(await gone.next('the late news'), 'late')
+    t.equal(inbox.size, 0)
+    await t.rejects(exchange.readBody(10), ClientGoneError)
+  })
+
+  t.test('a call that is aborted at once fails, too', async t => {
+    const { origin } = await serve(t, exchange => exchange.end())
+    const { call, inbox } = callInto(createTransport(t), { origin, method: 'GET', path: '/' })
+    call.abort()
+    const delivered = await inbox.next('the abort')
+    t.match(delivered, { type: 'failed', info: { wroteRequest: false } })
+  })
+
+  t.test('a connection that is cut is a failure, not a short answer', async t => {
+    const exchanges = new Inbox<HttpExchange>()
+    const { origin } = await serve(t, exchanges.put)
+    const { inbox } = callInto(createTransport(t), { origin, method: 'GET', path: '/' })
+    const exchange = await exchanges.next('the request')
+    exchange.write(bytes('half'))
+    t.match(await inbox.next('the head'), { type: 'head', status: 200 })
+    t.match(await inbox.next('the first bytes'), { type: 'data' })
+    exchange.destroy()
+    const failed = await inbox.next('the failure')
+    t.match(failed, { type: 'failed', info: { wroteRequest: true, reusedConnection: false } })
+    t.equal(failed.type === 'failed' && failed.error.failure, 'reset')
+  })
+
+  t.test('where nobody listens a call fails without having been written', async t => {
+    const { origin, listener } = await serve(t, exchange => exchange.end())
+    await listener.close(0)
+    const transport = createTransport(t)
+    const { inbox } = callInto(transport, { origin, method: 'GET', path: '/' })
+    const failed = await inbox.next('the refusal')
+    t.match(failed, { type: 'failed', info: { wroteRequest: false, reusedConnection: false } })
+    t.equal(failed.type === 'failed' && failed.error.failure, 'connect')
+    await t.rejects(
+      transport.http.fetch({ origin, method: 'GET', path: '/health?x=1' }, { timeoutMs: 5000 }),
+      { code: 'HOMING_TRANSPORT_CALL', message: new RegExp(`^cannot complete GET ${origin}/health: `) },
+    )
+  })
+
+  t.test('a fetch keeps its bounds', async t => {
+    const { origin } = await serve(t, exchange => {
+      if (exchange.path === '/large') exchange.end(new Uint8Array(1000))
+    })
+    const http = createTransport(t).http
+    const failure = async (path: string, options: Parameters<typeof http.fetch>[1]) => {
+      const error: unknown = await http.fetch({ origin, method: 'GET', path }, options).catch(error => error)
+      return error instanceof HttpCallError ? error.failure : error
+    }
+    t.equal(await failure('/never', { timeoutMs: 20 }), 'timeout')
+    t.equal(await failure('/large', { timeoutMs: 5000, maxBytes: 999 }), 'tooLarge')
+    const controller = new AbortController()
+    const aborted = failure('/never', { timeoutMs: 5000, signal: controller.signal })
+    controller.abort()
+    t.equal(await aborted, 'aborted')
+    t.equal(await failure('/never', { timeoutMs: 5000, signal: controller.signal }), 'aborted')
+    const reply = await http.fetch(
+      { origin, method: 'GET', path: '/large' },
+      { timeoutMs: 5000, maxBytes: 1000 },
+    )
+    t.equal(reply.body.length, 1000)
+  })
+
+  t.test('a slow reader holds the writer back, and loses nothing', async t => {
+    const total = 16 * 2 ** 20
+    const piece = new Uint8Array(64 * 1024).fill(7)
+    let written = 0
+    const held = new Inbox<number>()
+    const { origin } = await serve(t, exchange => {
+      const writeOn = (): void => {
+        while (written < total) {
+          written += piece.length
+          if (!exchange.write(piece)) {
+            held.put(written)
+            exchange.onDrain(writeOn)
+            return
+          }
+        }
+        exchange.end()
+      }
+      writeOn()
+    })
+    let received = 0
+    const done = new Inbox<string>()
+    const call = createTransport(t).http.call(
+      { origin, method: 'GET', path: '/' },
+      {
+        head: () => call.pause(),
+        data(data) {
+          received += data.length
+        },
+        end: () => done.put('end'),
+        failed: error => done.put(error.message),
+      },
+    )
+    // Every drain is followed by a new hold until the buffers between are full, and then by none.
+    await held.next('the writer to be held back')
+    await new Promise(resolve => setTimeout(resolve, 50))
+    t.ok(written < total, `${written} of ${total} bytes were written ahead`)
+    call.resume()
+    t.equal(await done.next('the answer'), 'end')
+    t.equal(received, total)
+  })
+
+  t.test('a listener that closes waits for its exchanges, and then cuts them', async t => {
+    const exchanges = new Inbox<HttpExchange>()
+    const { origin, listener } = await serve(t, exchanges.put)
+    const transport = createTransport(t)
+    const first = callInto(transport, { origin, method: 'GET', path: '/1' })
+    const exchange = await exchanges.next('the first request')
+    const second = callInto(transport, { origin, method: 'GET', path: '/2' })
+    await exchanges.next('the second request')
+    const closed = listener.close(100)
+    const third = callInto(createTransport(t), { origin, method: 'GET', path: '/3' })
+    t.match(await third.inbox.next('the refusal'), { type: 'failed', info: { wroteRequest: false } })
+    exchange.end(bytes('done'))
+    t.match(await first.inbox.next('the head'), { type: 'head' })
+    t.match(await first.inbox.next('the body'), { type: 'data' })
+    t.match(await first.inbox.next('the end'), { type: 'end' })
+    await bounded(closed, 'the listener to close')
+    t.match(await second.inbox.next('the cut'), { type: 'failed', info: { wroteRequest: true } })
+    await listener.close(0)
+  })
+
+  t.test('a port that is taken is an error that names it', async t => {
+    const { transport, listener } = await serve(t, exchange => exchange.end())
+    const options = { host: HOST, port: listener.port }
+    await t.rejects(
+      transport.http.listen(options, () => {}),
+      ListenError,
+    )
+    await t.rejects(
+      transport.http.listen(options, () => {}),
+      {
+        code: 'HOMING_TRANSPORT_LISTEN',
+        message: new RegExp(`^cannot listen on http://${HOST}:${listener.port}: .*EADDRINUSE`),
+      },
+    )
+  })
+
+  /** A subscriber whose doings arrive in an inbox. */
+  const subscribe = (t: Test, transport: Transport, endpoint: string, topic = '') => {
+    const inbox = new Inbox<string>()
+    const subscriber = transport.messages.subscribe(
+      { endpoint, topic },
+      {
+        message: frames => inbox.put(frames.map(text).join('|')),
+        connected: () => inbox.put('connected'),
+        disconnected: () => inbox.put('disconnected'),
+      },
+    )
+    t.teardown(() => subscriber.close())
+    return { inbox, subscriber }
+  }
+
+  /** Publishes until the subscriber has something: a PUB cannot know when a subscription has arrived. */
+  const publishUntilHeard = async (send: () => void, inbox: Inbox<string>): Promise<string> => {
+    const timer = setInterval(send, 5)
+    try {
+      send()
+      return await inbox.next('a message')
+    } finally {
+      clearInterval(timer)
+    }
+  }
+
+  t.test('what is published arrives in order, at those who asked for its topic', async t => {
+    const publisher = await createTransport(t).messages.publish({ endpoint: `tcp://${HOST}:0` })
+    t.match(publisher.endpoint, /^tcp:\/\/127\.0\.0\.1:\d+$/)
+    const transport = createTransport(t)
+    const all = subscribe(t, transport, publisher.endpoint)
+    const some = subscribe(t, transport, publisher.endpoint, 'kv')
+    for (const { inbox } of [all, some]) {
+      t.equal(await inbox.next('the connection'), 'connected')
+      t.equal(await publishUntilHeard(() => publisher.send([bytes('kv-warm')]), inbox), 'kv-warm')
+    }
+    for (let i = 0; i < 1000; i++) {
+      publisher.send([bytes('kv'), bytes(String(i)), new Uint8Array(0), bytes('x'.repeat(i * 7))])
+      publisher.send([bytes('other'), bytes(String(i))])
+    }
+    const heard = async (inbox: Inbox<string>): Promise<string> => {
+      let message = await inbox.next('a message')
+      while (message === 'kv-warm') message = await inbox.next('a message')
+      return message
+    }
+    let mismatches = 0
+    for (let i = 0; i < 1000; i++) {
+      const kv = `kv|${i}||${'x'.repeat(i * 7)}`
+      if ((await heard(all.inbox)) !== kv || (await heard(all.inbox)) !== `other|${i}`) mismatches++
+      if ((await heard(some.inbox)) !== kv) mismatches++
+    }
+    t.equal(mismatches, 0)
+    t.equal(some.inbox.size, 0)
+    t.equal(publisher.droppedCount, 0)
+    publisher.close()
+    publisher.close()
+    t.equal(await all.inbox.next('the disconnection'), 'disconnected')
+    publisher.send([bytes('kv')])
+    all.subscriber.close()
+    all.subscriber.close()
+  })
+
+  t.test('a subscriber may come first, and finds a publisher that comes back', async t => {
+    const publishing = createTransport(t)
+    const first = await publishing.messages.publish({ endpoint: `tcp://${HOST}:0` })
+    const { endpoint } = first
+    first.close()
+    const { inbox } = subscribe(t, createTransport(t), endpoint)
+    for (let life = 0; life < 2; life++) {
+      const publisher = await publishing.messages.publish({ endpoint })
+      t.equal(await inbox.next('the connection'), 'connected')
+      t.equal(await publishUntilHeard(() => publisher.send([bytes(`life ${life}`)]), inbox), `life ${life}`)
+      publisher.close()
+      let news = await inbox.next('the disconnection')
+      while (news === `life ${life}`) news = await inbox.next('the disconnection')
+      t.equal(news, 'disconnected')
+    }
+  })
+
+  t.test('an endpoint that is bound, or none, is an error', async t => {
+    const { messages } = createTransport(t)
+    const { endpoint } = await messages.publish({ endpoint: 'tcp://*:0' })
+    t.match(endpoint, /^tcp:\/\/0\.0\.0\.0:\d+$/)
+    await t.rejects(messages.publish({ endpoint }), ListenError)
+    await t.rejects(
+      messages.serve({ endpoint }, () => {}),
+      ListenError,
+    )
+    const handler = { message() {}, connected() {}, disconnected() {} }
+    for (const bad of [
+      '',
+      'tcp://',
+      'tcp://host',
+      'http://h:1',
+      'tcp://h:70000',
+      'inproc://x',
+      'ipc://',
+      'tcp://*:5',
+      'tcp://h:0',
+    ]) {
+      t.throws(() => messages.subscribe({ endpoint: bad, topic: '' }, handler), EndpointError, bad)
+      t.throws(() => messages.dial({ endpoint: bad }, () => {}), { code: 'HOMING_TRANSPORT_ENDPOINT' })
+    }
+    await t.rejects(messages.publish({ endpoint: 'tcp://' }), EndpointError)
+  })
+
+  t.test('dealers and a router talk both ways, each dealer by its own name', async t => {
+    const questions = new Inbox<{ readonly identity: Uint8Array; readonly frames: Frames }>()
+    const router = await createTransport(t).messages.serve(
+      { endpoint: `tcp://${HOST}:0` },
+      (identity, frames) => questions.put({ identity, frames }),
+    )
+    const transport = createTransport(t)
+    const answers = [new Inbox<Frames>(), new Inbox<Frames>()]
+    const dealers = answers.map(inbox => transport.messages.dial({ endpoint: router.endpoint }, inbox.put))
+    for (const [i, dealer] of dealers.entries()) {
+      t.equal(dealer.send([new Uint8Array(0), bytes(`q${i}`)]), true)
+    }
+    for (let i = 0; i < 2; i++) {
+      const { identity, frames } = await questions.next('a question')
+      t.equal(frames[0]!.length, 0)
+      const question = text(frames[1])
+      for (let part = 0; part < 3; part++) {
+        t.equal(router.send(identity, [bytes(`${question} answer ${part}`), new Uint8Array(100_000)]), true)
+      }
+    }
+    for (const [i, inbox] of answers.entries()) {
+      for (let part = 0; part < 3; part++) {
+        const frames = await inbox.next('an answer')
+        t.equal(text(frames[0]), `q${i} answer ${part}`)
+        t.equal(frames[1]!.length, 100_000)
+      }
+    }
+    t.equal(router.send(bytes('nobody'), [bytes('x')]), false)
+    dealers[0]!.close()
+    dealers[0]!.close()
+    t.equal(dealers[0]!.send([bytes('late')]), false)
+    router.close()
+    router.close()
+    t.equal(answers[0]!.size, 0)
+  })
+
+  t.test('a dealer keeps what it is told until there is a connection, up to a bound', async t => {
+    const serving = createTransport(t)
+    const first = await serving.messages.serve({ endpoint: `tcp://${HOST}:0` }, () => {})
+    first.close()
+    const dealer = createTransport(t).messages.dial({ endpoint: first.endpoint }, () => {})
+    let kept = 0
+    while (dealer.send([bytes(String(kept))]) && kept < 100_000) kept++
+    t.equal(kept, 1000)
+    const heard = new Inbox<string>()
+    await serving.messages.serve({ endpoint: first.endpoint }, (_, frames) => heard.put(text(frames[0])))
+    for (let i = 0; i < kept; i++) {
+      if ((await heard.next('a kept message')) !== String(i)) t.fail(`message ${i} is out of order`)
+    }
+    t.equal(dealer.send([]), false)
+  })
+
+  t.test('nothing is called after close, and close ends everything', async t => {
+    const transport = createTransport(t)
+    const other = createTransport(t)
+    const publisher = await transport.messages.publish({ endpoint: `tcp://${HOST}:0` })
+    const exchanges = new Inbox<HttpExchange>()
+    const listener = await transport.http.listen({ host: HOST, port: 0 }, exchanges.put)
+    const own = subscribe(t, transport, publisher.endpoint)
+    const foreign = subscribe(t, other, publisher.endpoint)
+    t.equal(await own.inbox.next('the connection'), 'connected')
+    t.equal(await foreign.inbox.next('the connection'), 'connected')
+    const { inbox } = callInto(other, { origin: `http://${HOST}:${listener.port}`, method: 'GET', path: '/' })
+    await exchanges.next('the request')
+    transport.close()
+    transport.close()
+    t.equal(await foreign.inbox.next('the disconnection'), 'disconnected')
+    t.match(await inbox.next('the failure'), { type: 'failed' })
+    t.equal(own.inbox.size, 0)
+  })
+}
