@@ -1,9 +1,9 @@
 /**
  * Block manager: the paged KV cache of one dp rank of the simulated engine, block for block as vLLM keeps it.
  *
- *   free list (LRU)   oldest  <->  …  <->  newest         blocks that nobody uses, cached or not
- *   cached            engine hash -> physical blocks      used or free; the first one stored serves hits
- *   sequence          physical blocks in token order      each counted once per sequence that holds it
+ *   free list   blank blocks  <->  cached, oldest … newest      blocks that nobody uses
+ *   cached      engine hash -> physical blocks                  used or free; the first one stored serves hits
+ *   sequence    physical blocks in token order                  each counted once per sequence that holds it
  *
  * Invariants
  *   I1  A block is in the free list exactly when no sequence holds it.
@@ -16,7 +16,8 @@
  * anew and removes it later, so one hash may be stored three times and removed three times.
  *
  * Cost       O(1) per block for allocate, release and evict; match is one table look-up per leading block.
- * Source     vLLM 0.32 (v1 block pool and KV-cache manager) as captured on the wire.
+ * Source     vLLM 0.32 (v1 block pool and KV-cache manager) as captured on the wire: test/vllm-capture.test.ts plays a
+ *            recorded session back and finds the same batches.
  */
 
 import { type HashWords, hashBlock, hashNamespace, hexOfHash } from './engine-hash.ts'
@@ -149,7 +150,7 @@ export class BlockManager {
     this.#freePrevious[blockCount] = blockCount
     this.#freeCount = 0
     // Block 0 is the null block and never free.
-    for (let block = 1; block < blockCount; block++) this.#pushFree(block)
+    for (let block = 1; block < blockCount; block++) this.#insertFree(block, block - 1 || blockCount)
   }
 
   /** Blocks that can hold tokens at the same time. */
@@ -269,7 +270,10 @@ export class BlockManager {
   release(sequence: BlockSequence): void {
     for (let index = sequence.blockIds.length - 1; index >= 0; index--) {
       const block = sequence.blockIds[index]!
-      if (--this.#references[block]! === 0) this.#pushFree(block)
+      if (--this.#references[block]! > 0) continue
+      // What nobody can hit is taken first.
+      if (this.#hasHash[block] === 1) this.#insertFree(block, this.#freePrevious[this.blockCount]!)
+      else this.#insertFree(block, this.blockCount)
     }
     sequence.blockIds.length = 0
     sequence.cachedBlocks = 0
@@ -425,13 +429,13 @@ export class BlockManager {
     }
   }
 
-  #pushFree(block: number): void {
-    const sentinel = this.blockCount
-    const last = this.#freePrevious[sentinel]!
-    this.#freeNext[last] = block
-    this.#freePrevious[block] = last
-    this.#freeNext[block] = sentinel
-    this.#freePrevious[sentinel] = block
+  /** Puts a block behind another one of the free list; `blockCount` is before the oldest. */
+  #insertFree(block: number, previous: number): void {
+    const next = this.#freeNext[previous]!
+    this.#freeNext[previous] = block
+    this.#freePrevious[block] = previous
+    this.#freeNext[block] = next
+    this.#freePrevious[next] = block
     this.#freeCount++
   }
 

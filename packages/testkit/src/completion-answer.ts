@@ -46,7 +46,7 @@ export class CompletionAnswer {
   readonly #createdSeconds: number
   readonly #choices: Choice[] = []
   #openChoices: number
-  /** Cached tokens of the first choice of each prompt. */
+  /** Of each prompt; of its choices the largest, since they hit each other. */
   readonly #cachedTokens: number[]
 
   constructor(options: CompletionAnswerOptions) {
@@ -105,8 +105,9 @@ export class CompletionAnswer {
     const choice = this.#choices[index]!
     if (choice.finishReason !== undefined) return 'ended'
     const { request } = this
-    if (choice.tokenIds.length === 0 && index % request.choicesCount === 0) {
-      this.#cachedTokens[choice.promptIndex] = token.cachedTokens
+    if (choice.tokenIds.length === 0) {
+      const known = this.#cachedTokens[choice.promptIndex]!
+      this.#cachedTokens[choice.promptIndex] = Math.max(known, token.cachedTokens)
     }
     choice.tokenIds.push(token.tokenId)
     let delta = choice.held + this.#texts.textOf(token.tokenId)

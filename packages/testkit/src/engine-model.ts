@@ -47,6 +47,8 @@ export interface ModelRequest {
   /** Seed of the output. */
   readonly seed: number
   readonly sessionId?: string | undefined
+  /** Ids to emit instead of the seeded ones: plays a recording back. */
+  readonly outputIds?: readonly number[]
   /** Re-reports the reused prefix as a stored event (vLLM's `kv_cache_report_mode: full`). */
   readonly reportFull?: boolean
 }
@@ -214,7 +216,7 @@ export class EngineModel {
       active.computedTokens += active.scheduledTokens
       active.scheduledTokens = 0
       if (active.computedTokens < active.sequence.length) continue
-      const tokenId = active.source.next()
+      const tokenId = active.request.outputIds?.[active.generated] ?? active.source.next()
       active.source.push(tokenId)
       this.#blocks.append(active.sequence, tokenId)
       const index = active.generated++

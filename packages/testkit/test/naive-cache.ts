@@ -94,7 +94,9 @@ export class NaiveCache {
 
   release(sequence: NaiveSequence): void {
     for (const block of sequence.blocks.reverse()) {
-      if (--block.references === 0) this.free.push(block)
+      if (--block.references > 0) continue
+      if (block.path === undefined) this.free.unshift(block)
+      else this.free.push(block)
     }
     sequence.blocks.length = 0
     sequence.cachedBlocks = 0
