@@ -162,9 +162,9 @@ function spread(values: readonly number[]): Record<string, number> {
   return { median: rounded(median), min: rounded(sorted[0]!), max: rounded(sorted.at(-1)!) }
 }
 
-/** Five significant digits: more is noise. */
+/** Five significant digits: more is noise. Counts stay exact, because sums of answers pin the behavior. */
 function rounded(value: number): number {
-  return Number(value.toPrecision(5))
+  return Number.isInteger(value) ? value : Number(value.toPrecision(5))
 }
 
 function commit(): string {
