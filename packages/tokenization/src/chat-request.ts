@@ -101,7 +101,9 @@ export function prepareChat(
   for (const [name, value] of Object.entries(options.defaultTemplateKwargs ?? {})) {
     variables.set(name, tryParseJson(JSON.stringify(value)))
   }
-  for (const [name, value] of kwargs) variables.set(name, value)
+  // vLLM takes these two values for "not given".
+  const isDropped = (value: PythonValue) => options.dialect === 'vllm' && (value === null || value === 'auto')
+  for (const [name, value] of kwargs) if (!isDropped(value)) variables.set(name, value)
 
   if (options.dialect === 'sglang') {
     const messages = source.map(message => sglangMessage(message, format))

@@ -21,6 +21,7 @@ import {
   numberOf,
   PythonFloat,
   PythonFunction,
+  PythonIterable,
   PythonObject,
   PythonTuple,
   type PythonValue,
@@ -167,6 +168,12 @@ class Rendering {
         throw new LoopExit(node.type)
       case 'Comment':
         return ''
+      case 'FilterExpression':
+        // `| safe` marks a string, and the mark changes what `+` does to it; printed at once it does nothing.
+        if (node.filter.type === 'Identifier' && node.filter.value === 'safe') {
+          return toText(this.#evaluate(node.operand, scope))
+        }
+        return toText(this.#evaluate(node, scope))
       default:
         return toText(this.#evaluate(node, scope))
     }
@@ -182,9 +189,10 @@ class Rendering {
         return isTruthy(this.#evaluate(iterable.test, turn))
       })
     } else items = iterate(this.#evaluate(iterable, scope))
-    if (items.length === 0) return this.#block(node.defaultBlock, new Scope(scope))
 
     let text = ''
+    // As in Jinja2, only a turn that reaches its end keeps the else branch from being printed.
+    let isTurned = false
     const changed: { values: readonly PythonValue[] | undefined } = { values: undefined }
     for (const [index, item] of items.entries()) {
       const turn = new Scope(scope)
@@ -192,13 +200,14 @@ class Rendering {
       this.#assign(node.loopvar, item, turn)
       try {
         text += this.#block(node.body, turn)
+        isTurned = true
       } catch (thrown) {
         if (!(thrown instanceof LoopExit)) throw thrown
         text += thrown.text
         if (thrown.kind === 'Break') break
       }
     }
-    return text
+    return isTurned ? text : text + this.#block(node.defaultBlock, new Scope(scope))
   }
 
   #set(node: SetNode, scope: Scope): void {
@@ -522,7 +531,7 @@ function builtins({ now }: RenderOptions): [string, PythonValue][] {
       new PythonFunction('namespace', (args, keywords) => new PythonObject(dictOf(args, keywords), true)),
     ],
     ['dict', new PythonFunction('dict', dictOf)],
-    ['range', new PythonFunction('range', args => range(args.map(integer)))],
+    ['range', new PythonFunction('range', args => new PythonIterable('range', range(args.map(integer))))],
     [
       'raise_exception',
       new PythonFunction('raise_exception', ([message]) => {

@@ -18,6 +18,7 @@ export {
   type PythonDict,
   PythonFloat,
   PythonFunction,
+  PythonIterable,
   PythonObject,
   PythonTuple,
   type PythonValue,

@@ -4,6 +4,7 @@
  *   str    string             int    number, or bigint beyond 2^53     None       null
  *   bool   boolean            float  PythonFloat                       undefined  undefined
  *   list   array              tuple  PythonTuple                       function   PythonFunction
+ *   generator, view of a dict, range: PythonIterable
  *   dict   Map: order of insertion, also for keys that look like integers
  *
  * What JavaScript would lose is kept: 1.0 stays apart from 1, integers of any size are exact, and
@@ -41,6 +42,30 @@ export class PythonObject {
   }
 }
 
+/**
+ * What can be iterated over and little else: a generator (what most filters of Jinja2 return; always
+ * true, and used up by its first use), the keys, values or items of a dict, or a range.
+ */
+export class PythonIterable {
+  readonly kind: 'generator' | 'view' | 'range'
+  readonly items: readonly PythonValue[]
+  #isUsed = false
+
+  constructor(kind: PythonIterable['kind'], items: readonly PythonValue[]) {
+    this.kind = kind
+    this.items = items
+  }
+
+  /** The items; a generator gives them once, and refuses where Python would be left with the rest. */
+  take(): readonly PythonValue[] {
+    if (this.kind === 'generator' && this.#isUsed) {
+      throw new RenderingRefusedError('the template uses a generator twice')
+    }
+    this.#isUsed = true
+    return this.items
+  }
+}
+
 /** A function, a method or a macro. */
 export class PythonFunction {
   readonly name: string
@@ -66,6 +91,7 @@ export type PythonValue =
   | PythonFloat
   | PythonTuple
   | PythonObject
+  | PythonIterable
   | PythonFunction
   | PythonDict
   | PythonValue[]
@@ -94,6 +120,7 @@ export function typeName(value: PythonValue): string {
   if (value instanceof Map) return 'dict'
   if (value instanceof PythonFloat) return 'float'
   if (value instanceof PythonTuple) return 'tuple'
+  if (value instanceof PythonIterable) return value.kind
   return value instanceof PythonFunction ? 'function' : 'namespace'
 }
 
@@ -103,12 +130,16 @@ export function isTruthy(value: PythonValue): boolean {
   if (value instanceof Map) return value.size > 0
   if (value instanceof PythonFloat) return value.value !== 0
   if (value instanceof PythonTuple) return value.items.length > 0
+  if (value instanceof PythonIterable) return value.kind === 'generator' || value.items.length > 0
   return Boolean(value)
 }
 
 /** `a == b`. */
 export function isEqual(a: PythonValue, b: PythonValue): boolean {
   if (a === b) return true
+  if (a instanceof PythonIterable || b instanceof PythonIterable) {
+    throw new RenderingRefusedError(`the template compares a ${typeName(a)} with a ${typeName(b)}`)
+  }
   const left = numberOf(a)
   const right = numberOf(b)
   // A loose comparison is exact between number and bigint.

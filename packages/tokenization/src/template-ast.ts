@@ -54,6 +54,11 @@ export interface Identifier {
   readonly value: string
 }
 
+interface Token {
+  readonly type: string
+  readonly value: string
+}
+
 /** `{% for … %}`; a SelectExpression as iterable is `for … in … if …`. */
 export interface ForNode {
   readonly type: 'For'
@@ -133,7 +138,22 @@ export interface SliceNode {
   readonly step: Node | undefined
 }
 
-const COMPARISONS: ReadonlySet<string> = new Set(['==', '!=', '<', '>', '<=', '>=', 'in', 'not in'])
+const KEYWORDS: ReadonlySet<string> = new Set(['and', 'or', 'not', 'if', 'else', 'in', 'is'])
+/** Words and signs after which a comparison begins anew. */
+const SEPARATORS: ReadonlySet<string> = new Set([
+  'and',
+  'or',
+  'not',
+  'if',
+  'else',
+  ',',
+  ':',
+  '=',
+  '{%',
+  '%}',
+  '{{',
+  '}}',
+])
 // What the lexer of the library takes for something else than Jinja2 does.
 const MISREAD = [
   { pattern: /[{][%{#]\+|\+[%}#]\}/, why: 'the template uses `+` in a tag, which the parser does not know' },
@@ -148,14 +168,15 @@ export function parseTemplate(source: string): Node {
   // `-}}\n` is an ordinary tag end; only a `-}` that ends no tag is misread.
   const outside = text.replace(/-\}\}/g, '}}')
   for (const { pattern, why } of MISREAD) if (pattern.test(outside)) throw new RenderingRefusedError(why)
-  let program: Node
   try {
-    program = parse(tokenize(text, { trim_blocks: true, lstrip_blocks: true })) as unknown as Node
+    const tokens = tokenize(text, { trim_blocks: true, lstrip_blocks: true })
+    refuseChainedComparisons(tokens)
+    refuseMissingCommas(tokens)
+    return parse(tokens) as unknown as Node
   } catch (error) {
+    if (error instanceof RenderingRefusedError) throw error
     throw new RenderingRefusedError(`the template is not understood: ${(error as Error).message}`)
   }
-  for (const node of walkTemplate(program)) refuseMisread(node)
-  return program
 }
 
 /** Every node below and including `root`, parents first. */
@@ -173,10 +194,48 @@ export function* walkTemplate(root: unknown): Generator<Node> {
   }
 }
 
-function refuseMisread(node: Node): void {
-  if (node.type !== 'BinaryExpression' || !COMPARISONS.has(node.operator.value)) return
-  // Jinja2 chains `a < b < c`; the tree cannot tell it from `(a < b) < c`.
-  if (node.left.type === 'BinaryExpression' && COMPARISONS.has(node.left.operator.value)) {
-    throw new RenderingRefusedError('the template chains comparisons')
+/** Jinja2 reads `a < b < c` as Python does; the parser reads `(a < b) < c`, and its tree looks the same. */
+function refuseChainedComparisons(
+  tokens: readonly { readonly type: string; readonly value: string }[],
+): void {
+  const counts = [0]
+  for (const [i, { type, value }] of tokens.entries()) {
+    if (type === 'Text' || type === 'StringLiteral' || type === 'Comment') continue
+    const isNotIn = value === 'not' && tokens[i + 1]?.value === 'in'
+    if (value === '(' || value === '[' || (value === '{' && type === 'OpenCurlyBracket')) counts.push(0)
+    else if (value === ')' || value === ']' || (value === '}' && type === 'CloseCurlyBracket')) counts.pop()
+    else if (SEPARATORS.has(value) && !isNotIn) counts[counts.length - 1] = 0
+    else if (type === 'ComparisonBinaryOperator' || (type === 'Identifier' && value === 'in')) {
+      const count = (counts.pop() ?? 0) + 1
+      if (count > 1) throw new RenderingRefusedError('the template chains comparisons')
+      counts.push(count)
+    }
+  }
+}
+
+/**
+ * The parser takes `[1 2]` for `[1, 2]`, and so also the `1e3` that Jinja2 knows as a number; and it
+ * ends a test where Jinja2 looks for its argument.
+ */
+function refuseMissingCommas(tokens: readonly Token[]): void {
+  const isName = (token: Token) => token.type === 'Identifier' && !KEYWORDS.has(token.value)
+  let isCallHead = false
+  for (let i = 2; i < tokens.length; i++) {
+    const [twoBefore, before, token] = [tokens[i - 2]!, tokens[i - 1]!, tokens[i]!]
+    const isHead = twoBefore.type === 'OpenStatement'
+    if (isHead) isCallHead = before.value === 'call'
+    const isTested = twoBefore.value === 'is' || (twoBefore.value === 'not' && tokens[i - 3]?.value === 'is')
+    const endsTest = isTested && before.type === 'Identifier' && before.value !== 'not'
+    if (endsTest && token.type === 'Identifier' && !['and', 'or', 'else'].includes(token.value)) {
+      throw new RenderingRefusedError(`the template has "${token.value}" after a test`)
+    }
+    const endsValue = /^(?:NumericLiteral|StringLiteral|Close(?:Paren|SquareBracket|CurlyBracket))$/.test(
+      before.type,
+    )
+    if (isHead || isCallHead || !(endsValue || isName(before))) continue
+    const isJoined = token.type === 'StringLiteral' && before.type === 'StringLiteral'
+    const beginsValue = /^(?:NumericLiteral|StringLiteral)$/.test(token.type) || isName(token)
+    if (beginsValue && !isJoined)
+      throw new RenderingRefusedError(`the template has "${token.value}" out of place`)
   }
 }

@@ -14,6 +14,7 @@ import {
   type PythonDict,
   PythonFloat,
   PythonFunction,
+  PythonIterable,
   PythonObject,
   PythonTuple,
   type PythonValue,
@@ -68,6 +69,7 @@ export function iterate(value: PythonValue): readonly PythonValue[] {
   const items = itemsOf(value)
   if (items !== undefined) return items
   if (value instanceof Map) return Array.from(value.keys())
+  if (value instanceof PythonIterable) return value.take()
   if (typeof value === 'string') return Array.from(value)
   if (value === undefined) return []
   throw new RenderingRefusedError(`the template iterates over a ${typeName(value)}`)
@@ -79,6 +81,7 @@ export function lengthOf(value: PythonValue): number {
   if (value instanceof Map) return value.size
   const items = itemsOf(value)
   if (items !== undefined) return items.length
+  if (value instanceof PythonIterable && value.kind !== 'generator') return value.items.length
   if (value === undefined) return 0
   throw new RenderingRefusedError(`the template takes the length of a ${typeName(value)}`)
 }
@@ -86,6 +89,10 @@ export function lengthOf(value: PythonValue): number {
 /** `value[index]` of a sequence; a string is indexed by code points. */
 export function itemAt(value: PythonValue, index: number): PythonValue {
   if (typeof value === 'string') return (ASTRAL.test(value) ? Array.from(value) : value).at(index)
+  if (value instanceof PythonIterable) {
+    if (value.kind === 'range') return value.items.at(index)
+    throw new RenderingRefusedError(`the template indexes a ${value.kind}`)
+  }
   return itemsOf(value)?.at(index)
 }
 
@@ -127,7 +134,6 @@ const FILTERS: Readonly<Record<string, Filter>> = {
       sortKeys: isTruthy(sortKeys),
     })
   },
-  safe: value => value,
   string: value => toText(value),
   trim: (value, args, keywords) => strip(toText(value), args[0] ?? keywords.get('chars'), true, true),
   length: value => lengthOf(value),
@@ -144,7 +150,7 @@ const FILTERS: Readonly<Record<string, Filter>> = {
   title: value =>
     toText(value)
       .split(/([-\s({[<]+)/u)
-      .map(word => (word === '' ? '' : (Array.from(word)[0] ?? '').toUpperCase() + rest(word).toLowerCase()))
+      .map(word => (word === '' ? '' : upperFirst(word) + rest(word).toLowerCase()))
       .join(''),
   replace: (value, args, keywords) =>
     replace(
@@ -162,13 +168,20 @@ const FILTERS: Readonly<Record<string, Filter>> = {
   },
   list: value => [...iterate(value)],
   first: value => iterate(value)[0],
-  last: value => (value instanceof Map ? Array.from(value.keys()) : iterate(value)).at(-1),
-  reverse: value =>
-    typeof value === 'string' ? Array.from(value).reverse().join('') : [...iterate(value)].reverse(),
+  last: value => {
+    if (value instanceof PythonIterable && value.kind === 'generator') {
+      throw new RenderingRefusedError('the template takes the last item of a generator')
+    }
+    return iterate(value).at(-1)
+  },
+  reverse: value => {
+    if (typeof value === 'string') return Array.from(value).reverse().join('')
+    return generator([...iterate(value)].reverse())
+  },
   items: value => {
-    if (value === undefined) return []
+    if (value === undefined) return generator([])
     if (!(value instanceof Map)) throw new RenderingRefusedError(`items of a ${typeName(value)}`)
-    return pairs(value)
+    return generator(pairs(value))
   },
   dictsort: (value, args, keywords) => {
     if (!(value instanceof Map)) throw new RenderingRefusedError(`dictsort of a ${typeName(value)}`)
@@ -187,28 +200,29 @@ const FILTERS: Readonly<Record<string, Filter>> = {
   unique: (value, args, keywords) => {
     const caseSensitive = isTruthy(args[0] ?? keywords.get('case_sensitive'))
     const seen: PythonValue[] = []
-    return iterate(value).filter(item => {
+    const kept = iterate(value).filter(item => {
       const key = folded(item, caseSensitive)
       if (seen.some(other => isEqual(other, key))) return false
       seen.push(key)
       return true
     })
+    return generator(kept)
   },
   map: (value, args, keywords) => {
     const items = iterate(value)
     if (keywords.has('attribute')) {
       const fallback = keywords.get('default')
-      return items.map(item => attributePath(item, keywords.get('attribute')) ?? fallback)
+      return generator(items.map(item => attributePath(item, keywords.get('attribute')) ?? fallback))
     }
     const [name, ...others] = args
-    return items.map(item => applyFilter(string(name), item, others, keywords))
+    return generator(items.map(item => applyFilter(string(name), item, others, keywords)))
   },
-  select: (value, args) => iterate(value).filter(item => passes(item, args)),
-  reject: (value, args) => iterate(value).filter(item => !passes(item, args)),
+  select: (value, args) => generator(iterate(value).filter(item => passes(item, args))),
+  reject: (value, args) => generator(iterate(value).filter(item => !passes(item, args))),
   selectattr: (value, [attribute, ...args]) =>
-    iterate(value).filter(item => passes(attributePath(item, attribute), args)),
+    generator(iterate(value).filter(item => passes(attributePath(item, attribute), args))),
   rejectattr: (value, [attribute, ...args]) =>
-    iterate(value).filter(item => !passes(attributePath(item, attribute), args)),
+    generator(iterate(value).filter(item => !passes(attributePath(item, attribute), args))),
   indent: (value, args, keywords) => {
     const width = args[0] ?? keywords.get('width') ?? 4
     const first = isTruthy(args[1] ?? keywords.get('first'))
@@ -261,10 +275,8 @@ const TESTS: Readonly<Record<string, Test>> = {
   true: value => value === true,
   false: value => value === false,
   mapping: value => value instanceof Map,
-  sequence: value =>
-    value === undefined || typeof value === 'string' || value instanceof Map || isSequence(value),
-  iterable: value =>
-    value === undefined || typeof value === 'string' || value instanceof Map || isSequence(value),
+  sequence: value => isContainer(value) || (value instanceof PythonIterable && value.kind === 'range'),
+  iterable: value => isContainer(value) || value instanceof PythonIterable,
   callable: value => value instanceof PythonFunction || value === undefined,
   odd: value => Math.abs(integer(value)) % 2 === 1,
   even: value => integer(value) % 2 === 0,
@@ -285,11 +297,7 @@ const STRING_METHODS: Readonly<Record<string, Method<string>>> = {
   upper: value => value.toUpperCase(),
   lower: value => value.toLowerCase(),
   capitalize: value => capitalize(value),
-  title: value =>
-    value.replace(
-      /\p{L}[\p{L}\p{M}]*/gu,
-      word => (Array.from(word)[0] ?? '').toUpperCase() + rest(word).toLowerCase(),
-    ),
+  title: value => value.replace(/\p{L}[\p{L}\p{M}]*/gu, word => upperFirst(word) + rest(word).toLowerCase()),
   startswith: (value, args) => affixes(args).some(affix => value.startsWith(affix)),
   endswith: (value, args) => affixes(args).some(affix => value.endsWith(affix)),
   split: (value, args, keywords) =>
@@ -318,9 +326,9 @@ const STRING_METHODS: Readonly<Record<string, Method<string>>> = {
 const DICT_METHODS: Readonly<Record<string, Method<PythonDict>>> = {
   get: (value, [key, fallback]) =>
     typeof key === 'string' && value.has(key) ? value.get(key) : (fallback ?? null),
-  keys: value => Array.from(value.keys()),
-  values: value => Array.from(value.values()),
-  items: value => pairs(value),
+  keys: value => new PythonIterable('view', Array.from(value.keys())),
+  values: value => new PythonIterable('view', Array.from(value.values())),
+  items: value => new PythonIterable('view', pairs(value)),
   copy: value => new Map(value),
 }
 
@@ -363,9 +371,7 @@ export function contains(container: PythonValue, item: PythonValue): boolean {
   if (container === undefined) return false
   if (typeof container === 'string') return container.includes(string(item))
   if (container instanceof Map) return typeof item === 'string' && container.has(item)
-  const items = itemsOf(container)
-  if (items === undefined) throw new RenderingRefusedError(`the template looks into a ${typeName(container)}`)
-  return items.some(other => isEqual(other, item))
+  return iterate(container).some(other => isEqual(other, item))
 }
 
 /** -1, 0 or 1, for numbers and strings; refuses other pairs, as Python does. */
@@ -399,8 +405,14 @@ function string(value: PythonValue): string {
   return value
 }
 
-function isSequence(value: PythonValue): boolean {
-  return itemsOf(value) !== undefined
+function isContainer(value: PythonValue): boolean {
+  return (
+    value === undefined || typeof value === 'string' || value instanceof Map || itemsOf(value) !== undefined
+  )
+}
+
+function generator(items: readonly PythonValue[]): PythonIterable {
+  return new PythonIterable('generator', items)
 }
 
 function isCased(text: string, convert: (text: string) => string): boolean {
@@ -411,8 +423,18 @@ function rest(word: string): string {
   return Array.from(word).slice(1).join('')
 }
 
+/** Python gives a first letter its title case, which JavaScript does not have. */
+function upperFirst(word: string): string {
+  const first = Array.from(word)[0] ?? ''
+  const upper = first.toUpperCase()
+  if (upper.length !== first.length || /[\u01c4-\u01cc\u01f1-\u01f3\u10d0-\u10ff]/.test(first)) {
+    throw new RenderingRefusedError(`the template capitalizes ${first}`)
+  }
+  return upper
+}
+
 function capitalize(value: string): string {
-  return value === '' ? '' : (Array.from(value)[0] ?? '').toUpperCase() + rest(value).toLowerCase()
+  return value === '' ? '' : upperFirst(value) + rest(value).toLowerCase()
 }
 
 /** `str.strip()`, or `str.rstrip()` when the left side stays. */
