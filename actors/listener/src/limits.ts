@@ -14,7 +14,7 @@ export interface ListenerLimits {
   /** Pause before an attempt that follows one that brought nothing; doubles up to the maximum. */
   readonly backoffMsMin: number
   readonly backoffMsMax: number
-  /** How long a replay socket that never answered is left alone. */
+  /** How long a replay socket is left alone with which a recovery failed. */
   readonly replayPauseMs: number
   /** Pause before one more replay after a rebuild: a batch may fall between replay and subscription. */
   readonly settleMs: number

@@ -32,19 +32,11 @@ export class PendingBatches {
     return this.#batches[this.#head]
   }
 
-  find(sequence: number): PendingBatch | undefined {
-    const position = this.#position(sequence)
-    const batch = this.#batches[position]
-    return batch?.sequence === sequence ? batch : undefined
-  }
-
-  /** False: the bound is reached and the batch is not held. */
+  /** `batch` comes after all that are held. False: the bound is reached and it is not held. */
   tryAdd(batch: PendingBatch): boolean {
     if (this.size >= this.#limits.batchesMax) return false
     if (this.#bytes + batch.payload.length > this.#limits.bytesMax) return false
-    const last = this.#batches.at(-1)
-    if (this.size === 0 || last === undefined || last.sequence < batch.sequence) this.#batches.push(batch)
-    else this.#batches.splice(this.#position(batch.sequence), 0, batch)
+    this.#batches.push(batch)
     this.#bytes += batch.payload.length
     return true
   }
@@ -71,17 +63,5 @@ export class PendingBatches {
     this.#batches = []
     this.#head = 0
     this.#bytes = 0
-  }
-
-  /** Where `sequence` is or would be. */
-  #position(sequence: number): number {
-    let low = this.#head
-    let high = this.#batches.length
-    while (low < high) {
-      const middle = (low + high) >>> 1
-      if (this.#batches[middle]!.sequence < sequence) low = middle + 1
-      else high = middle
-    }
-    return low
   }
 }

@@ -18,6 +18,7 @@
  *                  lower, anything else                     the engine restarted: recovering, from 0
  *                  higher                                   recovering the gap: replay from the hole
  *                  higher, replay impossible                live: clear, start anew here, partial
+ *                  partial, replay never answered           asked again now and then; an answer: recovering
  *   any            resync, engine restarted, reconnected    recovering: clear, replay from 0
  *                  socket is down                           disconnected: clear, trust none
  *   disconnected   socket is up                             recovering: clear, replay from 0
@@ -77,12 +78,15 @@ type Phase =
   /** Between two replays, or between two tries to hand something on. */
   | 'pausing'
 
-type WaitFor = 'replies' | 'attempt' | 'retry' | 'settle' | 'rebuild'
+type WaitFor = 'replies' | 'attempt' | 'retry' | 'settle' | 'rebuild' | 'knock'
 
 export class SequenceFollower {
   readonly #effects: FollowerEffects
   readonly #options: FollowerOptions
-  readonly #seen: SeenBatches
+  /** Batches of this epoch that were applied. */
+  readonly #applied: SeenBatches
+  /** Batches that the live socket brought since it is up or the engine restarted. */
+  readonly #seenLive: SeenBatches
   readonly #pending: PendingBatches
 
   #phase: Phase = 'connecting'
@@ -97,17 +101,20 @@ export class SequenceFollower {
   #epoch = 0
   /** The next sequence to apply; undefined: nothing applied yet, any batch may be the first. */
   #expected: number | undefined
+  #firstSequence = 0
   /** The epoch began at sequence 0. */
   #isWhole = false
   #unreadableBatches = 0
   #clearReason = ''
-  /** Highest sequence that the live socket brought in this epoch. */
+  /** The last sequence among them. */
   #liveMax = -1
 
   // The recovery.
   #isRebuilding = false
   /** A replay only to make sure that nothing fell between replay and subscription. */
   #isSettling = false
+  /** A replay was asked for only to see whether the replay socket answers. */
+  #isKnocking = false
   #attempt = 0
   #attemptApplied = 0
   #attemptHadHole = false
@@ -116,8 +123,10 @@ export class SequenceFollower {
   #attemptsTotal = 0
   #recoveryReplies = 0
   #lastReplyMs = 0
-  /** Until then the replay socket counts as not there: it never answered. */
-  #replaySilentUntilMs = Number.NEGATIVE_INFINITY
+  /** Until then no replay is asked for: the last recovery failed with it. */
+  #replayPausedUntilMs = Number.NEGATIVE_INFINITY
+  /** The replay socket did not answer at all. */
+  #isSilent = false
 
   #wait = 0
   #waitFor: WaitFor | undefined
@@ -141,7 +150,8 @@ export class SequenceFollower {
   constructor(effects: FollowerEffects, options: FollowerOptions) {
     this.#effects = effects
     this.#options = options
-    this.#seen = new SeenBatches(options.limits.seenBatchesMax)
+    this.#applied = new SeenBatches(options.limits.seenBatchesMax)
+    this.#seenLive = new SeenBatches(options.limits.seenBatchesMax)
     this.#pending = new PendingBatches({
       batchesMax: options.limits.pendingBatchesMax,
       bytesMax: options.limits.pendingBytesMax,
@@ -230,14 +240,19 @@ export class SequenceFollower {
       this.#rebuild('the event socket is up')
     }
     const verdict = this.#classify(sequence, payload)
-    if (verdict === 'duplicate') {
+    if (verdict === 'repeated') {
       this.#duplicates++
       return
     }
     if (verdict === 'restarted') {
       this.#noticeRestart(`the engine restarted: its sequence went back to ${sequence}`)
     }
-    this.#liveMax = Math.max(this.#liveMax, sequence)
+    this.#liveMax = sequence
+    this.#seenLive.add(sequence, payload)
+    if (verdict === 'replayed') {
+      this.#duplicates++
+      return
+    }
     if (this.#phase === 'live') this.#liveInOrder(sequence, payload)
     else this.#liveHeldBack(sequence, payload)
   }
@@ -249,10 +264,17 @@ export class SequenceFollower {
       | { readonly kind: 'end' }
       | { readonly kind: 'malformed' },
   ): void {
-    if (attempt !== this.#attempt || this.#phase !== 'replaying') return
+    if (attempt !== this.#attempt) return
+    if (this.#phase === 'live' && this.#isKnocking) {
+      this.#replayPausedUntilMs = Number.NEGATIVE_INFINITY
+      this.#isSilent = false
+      this.#rebuild('the replay socket answers at last')
+      return
+    }
+    if (this.#phase !== 'replaying') return
     this.#lastReplyMs = this.#effects.nowMs()
     this.#recoveryReplies++
-    this.#replaySilentUntilMs = Number.NEGATIVE_INFINITY
+    this.#isSilent = false
     if (reply.kind === 'malformed') this.#malformed++
     else if (reply.kind === 'end') this.#attemptEnded(true)
     else this.#replayedBatch(reply.sequence, reply.payload)
@@ -266,6 +288,7 @@ export class SequenceFollower {
     else if (reason === 'attempt') this.#startAttempt()
     else if (reason === 'retry') this.#retry()
     else if (reason === 'rebuild') this.#rebuild(this.#owesRebuild ?? this.#clearReason)
+    else if (reason === 'knock') this.#knock()
     else if (this.#canReplay()) {
       this.#isSettling = true
       this.#startAttempt()
@@ -274,20 +297,19 @@ export class SequenceFollower {
 
   // The live socket.
 
-  #classify(sequence: number, payload: Uint8Array): 'new' | 'duplicate' | 'restarted' {
-    const held = this.#pending.find(sequence)
-    const seen =
-      held === undefined
-        ? this.#seen.compare(sequence, payload)
-        : sameBytes(held.payload, payload)
-          ? 'same'
-          : 'other'
-    if (seen === 'same') return 'duplicate'
-    if (seen === 'other') return 'restarted'
-    const isBehind = this.#expected !== undefined && sequence < this.#expected
-    if (!isBehind) return 'new'
-    // Older than what is remembered: the tail of a long replay, if the live socket is still there.
-    return sequence > this.#liveMax ? 'duplicate' : 'restarted'
+  /**
+   * `repeated`: the live socket brought it before. `replayed`: a replay brought it, and the live socket has
+   * now come to it.
+   */
+  #classify(sequence: number, payload: Uint8Array): 'new' | 'repeated' | 'replayed' | 'restarted' {
+    // A publisher never goes back: a lower sequence is a repetition, or of another process.
+    if (sequence <= this.#liveMax) {
+      return this.#seenLive.compare(sequence, payload) === 'same' ? 'repeated' : 'restarted'
+    }
+    if (this.#expected === undefined || sequence >= this.#expected) return 'new'
+    // The live socket is not older than the replay, which was asked for after it was up.
+    if (sequence < this.#firstSequence) return 'restarted'
+    return this.#applied.compare(sequence, payload) === 'other' ? 'restarted' : 'replayed'
   }
 
   #liveInOrder(sequence: number, payload: Uint8Array): void {
@@ -355,6 +377,7 @@ export class SequenceFollower {
   #startAttempt(): void {
     const expected = this.#expected
     this.#phase = 'replaying'
+    this.#isKnocking = false
     this.#attempt++
     this.#attemptsTotal++
     this.#attemptApplied = 0
@@ -362,7 +385,7 @@ export class SequenceFollower {
     this.#attemptHadHole = false
     this.#replays++
     this.#lastReplyMs = this.#effects.nowMs()
-    const repeatsLast = expected !== undefined && this.#seen.has(expected - 1)
+    const repeatsLast = expected !== undefined && this.#applied.has(expected - 1)
     const from = expected === undefined ? 0 : repeatsLast ? expected - 1 : expected
     this.#waitUntil('replies', this.#options.limits.replayTimeoutMs)
     this.#effects.startReplay(this.#attempt, from)
@@ -372,7 +395,7 @@ export class SequenceFollower {
     if (this.#expected === undefined) this.#begin(sequence, 'replay')
     const expected = this.#expected as number
     if (sequence < expected) {
-      if (this.#seen.compare(sequence, payload) === 'other') {
+      if (this.#applied.compare(sequence, payload) === 'other') {
         this.#noticeRestart('the engine restarted: its replay tells another history')
       }
       return
@@ -434,7 +457,8 @@ export class SequenceFollower {
       this.#rebuild('batches were lost and the engine no longer keeps them')
       return
     }
-    this.#replaySilentUntilMs = this.#effects.nowMs() + this.#options.limits.replayPauseMs
+    this.#replayPausedUntilMs = this.#effects.nowMs() + this.#options.limits.replayPauseMs
+    this.#isSilent = !answers
     this.#startFromPending(
       answers ? 'the replay does not reach the live events' : 'the replay socket does not answer',
     )
@@ -461,7 +485,7 @@ export class SequenceFollower {
       const { sequence, payload } = batch
       if (sequence > this.#expected) return 'hole'
       if (sequence < this.#expected) {
-        if (this.#seen.compare(sequence, payload) === 'other') return 'hole'
+        if (this.#applied.compare(sequence, payload) === 'other') return 'hole'
         this.#duplicates++
       } else if (!this.#apply(sequence, payload)) {
         return 'refused'
@@ -499,6 +523,7 @@ export class SequenceFollower {
     this.#cancelWait()
     if (this.#owesRebuild !== undefined) this.#waitUntil('rebuild', Math.max(0, this.#resyncDueMs()))
     else if (settles) this.#waitUntil('settle', this.#options.limits.settleMs)
+    else if (this.#isSilent && !this.#isWhole) this.#waitUntil('knock', this.#options.limits.replayPauseMs)
     this.#reportTrust()
   }
 
@@ -510,8 +535,17 @@ export class SequenceFollower {
     this.#reportTrust()
   }
 
+  /** Asks the replay socket that never answered for nothing, to see whether it does now. */
+  #knock(): void {
+    this.#attempt++
+    this.#replays++
+    this.#isKnocking = true
+    this.#waitUntil('knock', this.#options.limits.replayPauseMs)
+    this.#effects.startReplay(this.#attempt, this.#liveMax + 1)
+  }
+
   #canReplay(): boolean {
-    return this.#options.hasReplay && this.#effects.nowMs() >= this.#replaySilentUntilMs
+    return this.#options.hasReplay && this.#effects.nowMs() >= this.#replayPausedUntilMs
   }
 
   #resetAttempts(): void {
@@ -528,12 +562,13 @@ export class SequenceFollower {
     this.#isWhole = false
     this.#unreadableBatches = 0
     this.#clearReason = reason
-    this.#seen.reset()
+    this.#applied.reset()
     this.#tryClear()
   }
 
   #begin(sequence: number, source: 'live' | 'replay'): void {
     this.#expected = sequence
+    this.#firstSequence = sequence
     this.#isWhole = sequence === 0
     if (this.#isWhole) return
     if (source === 'replay') this.#clearReason = `the engine's replay begins at sequence ${sequence}`
@@ -542,10 +577,13 @@ export class SequenceFollower {
     }
   }
 
-  /** The live socket begins anew: what it brought belongs to the past. */
+  /** The live socket begins anew: what it brought belongs to the past, and so do failed replays. */
   #forgetLive(): void {
     this.#pending.clear()
+    this.#seenLive.reset()
     this.#liveMax = -1
+    this.#replayPausedUntilMs = Number.NEGATIVE_INFINITY
+    this.#isSilent = false
   }
 
   #tryClear(): boolean {
@@ -561,7 +599,7 @@ export class SequenceFollower {
     this.#expected = sequence + 1
     this.#lastSequence = sequence
     this.#lastBatchMs = this.#effects.nowMs()
-    this.#seen.add(sequence, payload)
+    this.#applied.add(sequence, payload)
     this.#batches++
     if (batch === undefined || batch.skipped.malformed > 0) {
       this.#unreadableBatches++
@@ -632,10 +670,4 @@ export class SequenceFollower {
     this.#wait++
     this.#waitFor = undefined
   }
-}
-
-function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
-  if (a.length !== b.length) return false
-  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false
-  return true
 }

@@ -1,0 +1,201 @@
+/** A listener and its indexer on a simulated clock, and an engine's sockets on a network in memory. */
+
+import type { ActorRef } from '@homing/actor'
+import { createTestSystem, type Probe, type TestSystem } from '@homing/actor/testing'
+import { SimulatedClock, seededRandom } from '@homing/clock'
+import { BlockIndex, IndexReader } from '@homing/index'
+import { type IndexerMessage, indexer } from '@homing/indexer'
+import {
+  encodeEventFrames,
+  encodeReplayEnd,
+  encodeReplayReply,
+  parseReplayRequest,
+  type ReplayForm,
+} from '@homing/protocol'
+import {
+  type Frames,
+  MemoryNetwork,
+  type Publisher,
+  type Router,
+  transportCapability,
+} from '@homing/transport'
+import {
+  LISTENER_LIMITS,
+  type ListenerArgs,
+  type ListenerMessage,
+  listener,
+  type SourceMessage,
+  type SourceStatus,
+} from '../src/index.ts'
+import { type PublishedBatch, SimulatedSource } from './simulated-source.ts'
+
+export const EVENTS = 'tcp://10.0.0.1:5557'
+export const REPLAY = 'tcp://10.0.0.1:5558'
+
+export interface WorldOptions {
+  readonly limits?: Partial<typeof LISTENER_LIMITS>
+  readonly hasReplay?: boolean
+  readonly keptMax?: number
+  readonly replayForm?: ReplayForm
+  readonly topic?: string
+  /** What the engine calls its events; default: the topic asked for. */
+  readonly engineTopic?: string
+  readonly mailboxCapacity?: number
+  readonly seed?: number
+}
+
+export class ListenerWorld {
+  readonly clock = new SimulatedClock()
+  readonly network = new MemoryNetwork({ clock: this.clock })
+  readonly system: TestSystem
+  readonly source: SimulatedSource
+  readonly memory: SharedArrayBuffer
+  readonly reader: IndexReader
+  readonly indexer: ActorRef<IndexerMessage>
+  readonly directory: Probe<SourceMessage>
+  listener: ActorRef<ListenerMessage> | undefined
+  /** First sequences that replays were asked for. */
+  readonly replayRequests: number[] = []
+  /** Which batches of a replay are lost on the way; may be changed at any time. */
+  losesReply: (sequence: number, request: number) => boolean = () => false
+  replayEnds = true
+  replayAnswers = true
+  readonly #options: WorldOptions
+  readonly #transport = this.network.transport()
+  #publisher: Publisher | undefined
+  #router: Router | undefined
+
+  constructor(options: WorldOptions = {}) {
+    this.#options = options
+    this.source = new SimulatedSource(seededRandom(options.seed ?? 1), options.keptMax ?? 10_000)
+    this.system = createTestSystem({
+      clock: this.clock,
+      provide: [[transportCapability, this.network.transport()]],
+    })
+    const shard = { capacityBytes: 1 << 20, workerSlotsMax: 4 }
+    this.memory = BlockIndex.create(shard).memory
+    this.reader = new IndexReader([this.memory])
+    this.directory = this.system.probe<SourceMessage>('directory')
+    this.indexer = this.system.spawn(indexer, {
+      name: 'indexer',
+      args: { shard: 0, memory: this.memory, ...shard },
+    })
+  }
+
+  async startEngine(): Promise<void> {
+    this.#publisher = await this.#transport.messages.publish({ endpoint: EVENTS })
+    if (this.#options.hasReplay === false) return
+    this.#router = await this.#transport.messages.serve({ endpoint: REPLAY }, (identity, frames) => {
+      this.#serveReplay(identity, frames)
+    })
+  }
+
+  /** The process is gone; its sockets close. */
+  stopEngine(): void {
+    this.#publisher?.close()
+    this.#router?.close()
+  }
+
+  startListener(overrides: Partial<ListenerArgs> = {}): void {
+    const { limits, hasReplay, topic, mailboxCapacity } = this.#options
+    this.listener = this.system.spawn(listener, {
+      name: 'listener',
+      args: {
+        workerSlot: 0,
+        key: 'engine:8000/0',
+        dpRank: 0,
+        eventsEndpoint: EVENTS,
+        replayEndpoint: hasReplay === false ? undefined : REPLAY,
+        topic: topic ?? '',
+        blockSizeTokens: undefined,
+        indexer: this.indexer,
+        directory: this.directory.ref,
+        limits: { ...LISTENER_LIMITS, ...limits },
+        ...overrides,
+      },
+      mailbox: { capacity: mailboxCapacity ?? 32_768 },
+    })
+  }
+
+  /** Sends batches on the event socket. */
+  send(...batches: readonly PublishedBatch[]): void {
+    const topic = this.#options.engineTopic ?? this.#options.topic ?? 'kv-events'
+    for (const { sequence, payload } of batches) this.sendFrames(encodeEventFrames(topic, sequence, payload))
+  }
+
+  sendFrames(frames: Frames): void {
+    this.#publisher!.send(frames)
+  }
+
+  /** Publishes `count` batches, all of which arrive. */
+  publish(count = 1): void {
+    for (let i = 0; i < count; i++) this.send(this.source.publish())
+  }
+
+  /** Publishes `count` batches that the event socket loses. */
+  lose(count = 1): void {
+    for (let i = 0; i < count; i++) this.source.publish()
+  }
+
+  async status(): Promise<SourceStatus> {
+    const answer = this.listener!.ask({ type: 'status' }, { timeout: 1000 })
+    await this.system.settle()
+    return answer
+  }
+
+  /** Engine hashes that the index holds for the worker key, sorted. */
+  async held(): Promise<readonly string[]> {
+    const answer = this.indexer.ask({ type: 'dump', workerSlot: 0 }, { timeout: 1000 })
+    await this.system.settle()
+    return (await answer).map(block => block.engineHash).sort()
+  }
+
+  cached(): readonly string[] {
+    return [...this.source.cached].sort()
+  }
+
+  /** The last word on trust: 'exact: every batch …'. */
+  trust(): string {
+    const last = this.directory.waiting.at(-1)
+    return last === undefined ? 'nothing said' : `${last.trust}: ${last.reason}`
+  }
+
+  /** The trusts in turn, each once. */
+  trusts(): readonly string[] {
+    const trusts = this.directory.waiting.map(message => message.trust)
+    return trusts.filter((trust, i) => trust !== trusts[i - 1])
+  }
+
+  async stop(): Promise<void> {
+    await this.system.shutdown()
+    this.stopEngine()
+  }
+
+  #serveReplay(identity: Uint8Array, frames: Frames): void {
+    const from = parseReplayRequest(frames)
+    if (from === undefined) return
+    this.replayRequests.push(from)
+    if (!this.replayAnswers) return
+    const form = this.#options.replayForm ?? 'topic'
+    const topic = this.#options.engineTopic ?? this.#options.topic ?? 'kv-events'
+    for (const { sequence, payload } of this.source.replay(from)) {
+      if (this.losesReply(sequence, this.replayRequests.length)) continue
+      this.#router!.send(identity, encodeReplayReply(form, topic, sequence, payload))
+    }
+    if (this.replayEnds) this.#router!.send(identity, encodeReplayEnd(form))
+  }
+}
+
+/** A started world, stopped when the test ends. */
+export async function listenerWorld(t: Tap.Test, options: WorldOptions = {}): Promise<ListenerWorld> {
+  const world = new ListenerWorld(options)
+  t.teardown(() => world.stop())
+  await world.startEngine()
+  return world
+}
+
+declare namespace Tap {
+  interface Test {
+    teardown(callback: () => unknown): void
+  }
+}

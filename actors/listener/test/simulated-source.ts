@@ -1,0 +1,198 @@
+/**
+ * A source of KV events for tests: the cache of one worker key as a naive model, its published
+ * batches, and what it keeps for replay. Batches are encoded as an engine would.
+ */
+
+import type { Random } from '@homing/clock'
+import {
+  encodeKvBatch,
+  KV_CLEARED,
+  type KvBatchForm,
+  type KvEvent,
+  kvRemoved,
+  kvStored,
+} from '@homing/protocol'
+
+export interface PublishedBatch {
+  readonly sequence: number
+  readonly payload: Uint8Array
+}
+
+interface Block {
+  readonly hash: Int32Array
+  readonly parent: string | undefined
+  copies: number
+}
+
+export const SOURCE_BLOCK_TOKENS = 2
+
+export class SimulatedSource {
+  readonly #random: Random
+  readonly #form: KvBatchForm
+  readonly #keptMax: number
+  #life = 0
+  #nextSequence = 0
+  #timestampSeconds = 1000
+  #kept: PublishedBatch[] = []
+  readonly #cache = new Map<string, Block>()
+  /** Per life and sequence: the hashes that were cached after it. */
+  readonly #snapshots: ReadonlySet<string>[][] = [[]]
+
+  /** Keeps the last `keptMax` batches for replay. */
+  constructor(random: Random, keptMax: number, form: KvBatchForm = 'vllm-map') {
+    this.#random = random
+    this.#keptMax = keptMax
+    this.#form = form
+  }
+
+  /** What is cached now, as hex words. */
+  get cached(): ReadonlySet<string> {
+    return new Set(this.#cache.keys())
+  }
+
+  get lastSequence(): number {
+    return this.#nextSequence - 1
+  }
+
+  /** What was cached after a sequence, in each life of the source that reached it. */
+  cachedAfter(sequence: number): readonly ReadonlySet<string>[] {
+    return this.#snapshots.flatMap(life => (life[sequence] === undefined ? [] : [life[sequence]]))
+  }
+
+  /** Everything kept from a sequence on. */
+  replay(fromSequence: number): readonly PublishedBatch[] {
+    return this.#kept.filter(batch => batch.sequence >= fromSequence)
+  }
+
+  /** A batch with a few random events. */
+  publish(): PublishedBatch {
+    const events: KvEvent[] = []
+    const count = 1 + this.#random.below(3)
+    for (let i = 0; i < count; i++) events.push(this.#randomEvent())
+    return this.#emit(events)
+  }
+
+  /** A batch that says that everything is gone. */
+  publishClear(): PublishedBatch {
+    this.#cache.clear()
+    return this.#emit([KV_CLEARED])
+  }
+
+  /** A batch that nobody can decode; nothing changes. */
+  publishGarbage(): PublishedBatch {
+    return this.#keep(new Uint8Array([0xc1, ...this.#random.bytes(20)]))
+  }
+
+  /** Another process takes over: nothing is cached, and the sequence begins at 0. */
+  restart(): void {
+    this.#life++
+    this.#snapshots.push([])
+    this.#nextSequence = 0
+    this.#kept = []
+    this.#cache.clear()
+  }
+
+  #randomEvent(): KvEvent {
+    const leaves = [...this.#cache].filter(([key]) => !this.#hasChild(key))
+    const choice = this.#random.below(20)
+    if (choice < 6 && leaves.length > 0) return this.#remove(leaves[this.#random.below(leaves.length)]!)
+    if (choice < 9 && leaves.length > 0) return this.#storeAgain(leaves[this.#random.below(leaves.length)]!)
+    if (choice === 9) {
+      this.#cache.clear()
+      return KV_CLEARED
+    }
+    const keys = [...this.#cache.keys()]
+    const parent =
+      this.#random.below(3) === 0 || keys.length === 0 ? undefined : keys[this.#random.below(keys.length)]
+    return this.#store(parent)
+  }
+
+  #store(parent: string | undefined): KvEvent {
+    const hashes: number[] = []
+    const tokens: number[] = []
+    let above = parent
+    const count = 1 + this.#random.below(3)
+    for (let i = 0; i < count; i++) {
+      const token = this.#random.below(3)
+      const hash = hashOf(this.#life, above, token)
+      const key = hexOf(hash)
+      // A run that begins a prompt and is known already would be a report, not a copy.
+      if (this.#cache.has(key) && (i > 0 || count > 1)) break
+      this.#addCopy(key, hash, above)
+      hashes.push(...hash)
+      tokens.push(token, token)
+      above = key
+    }
+    if (hashes.length === 0) return kvRemoved({ hashes: Int32Array.of(1, 1) })
+    return kvStored({
+      hashes: Int32Array.from(hashes),
+      parent: parent === undefined ? undefined : this.#cache.get(parent)!.hash,
+      tokens: Int32Array.from(tokens),
+      blockSizeTokens: SOURCE_BLOCK_TOKENS,
+    })
+  }
+
+  /** Another physical copy of a block. */
+  #storeAgain([key, block]: readonly [string, Block]): KvEvent {
+    block.copies++
+    const token = tokenOf(block.hash)
+    return kvStored({
+      hashes: this.#cache.get(key)!.hash,
+      parent: block.parent === undefined ? undefined : this.#cache.get(block.parent)!.hash,
+      tokens: Int32Array.of(token, token),
+      blockSizeTokens: SOURCE_BLOCK_TOKENS,
+    })
+  }
+
+  #remove([key, block]: readonly [string, Block]): KvEvent {
+    block.copies--
+    if (block.copies === 0) this.#cache.delete(key)
+    return kvRemoved({ hashes: block.hash })
+  }
+
+  #addCopy(key: string, hash: Int32Array, parent: string | undefined): void {
+    const block = this.#cache.get(key)
+    if (block === undefined) this.#cache.set(key, { hash, parent, copies: 1 })
+    else block.copies++
+  }
+
+  #hasChild(key: string): boolean {
+    for (const block of this.#cache.values()) if (block.parent === key) return true
+    return false
+  }
+
+  #emit(events: readonly KvEvent[]): PublishedBatch {
+    this.#timestampSeconds += 0.25
+    const batch = { timestampSeconds: this.#timestampSeconds, rank: 0, events }
+    return this.#keep(encodeKvBatch(batch, this.#form))
+  }
+
+  #keep(payload: Uint8Array): PublishedBatch {
+    const batch = { sequence: this.#nextSequence++, payload }
+    this.#kept.push(batch)
+    if (this.#kept.length > this.#keptMax) this.#kept.shift()
+    this.#snapshots[this.#life]!.push(this.cached)
+    return batch
+  }
+}
+
+export function hexOf(hash: ArrayLike<number>): string {
+  const hex = (word: number) => (word >>> 0).toString(16).padStart(8, '0')
+  return hex(hash[1]!) + hex(hash[0]!)
+}
+
+/** Equal prefixes have equal hashes within a life; the low two bits of the high word are the token. */
+function hashOf(life: number, parent: string | undefined, token: number): Int32Array {
+  const text = `${life} ${parent} ${token}`
+  let low = 0x811c9dc5
+  let high = 0x1234567
+  for (let i = 0; i < text.length; i++) {
+    low = Math.imul(low ^ text.charCodeAt(i), 0x01000193)
+    high = Math.imul(high ^ text.charCodeAt(i), 0x85ebca6b) + low
+  }
+  return Int32Array.of(low, (high & ~3) | token)
+}
+
+function tokenOf(hash: Int32Array): number {
+  return hash[1]! & 3
+}
