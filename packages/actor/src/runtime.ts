@@ -365,12 +365,13 @@ export class Runtime implements AskHost, InboundHost {
 
   /** The child's end cannot come from its own thread. */
   #giveUpChild(parent: Cell, child: Child, reason: TerminationReason, error: RouterError | undefined): void {
-    if (child.isRegistered) this.registrar!.unregister(child.id, true)
     parent.childEnded(
       child.id,
       { reason, isEscalated: child.settings.directive === 'escalate' && !child.isStopping },
       error,
     )
+    // After that: forgetting a dedicated thread reports its end once more.
+    if (child.isRegistered) this.registrar!.unregister(child.id, true)
   }
 
   /** A cell has ended: forget it, tell its parent. */
