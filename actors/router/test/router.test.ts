@@ -1,0 +1,300 @@
+import assert from 'node:assert/strict'
+import { createTestSystem } from '@homing/actor/testing'
+import { chainSequence } from '@homing/blocks'
+import type { Fleet, Trust, WorkerRecord } from '@homing/directory'
+import { BlockIndex } from '@homing/index'
+import { tracker } from '@homing/tracker'
+import t from 'tap'
+import { type Decision, type RouterArgs, type RoutingRequest, router } from '../src/index.ts'
+
+const ASK = { timeout: '1s' } as const
+const SLOTS = 64
+const BLOCK = 16
+
+/** Local hashes of a prompt, one block per letter. */
+function prompt(letters: string): Int32Array {
+  return Int32Array.from([...letters].flatMap(letter => [letter.charCodeAt(0), 7]))
+}
+
+function request(letters: string, extra: Partial<RoutingRequest> = {}): RoutingRequest {
+  const localHashes = prompt(letters)
+  return {
+    requestId: `request ${letters}`,
+    model: 'm',
+    // One token past the last full block, so that all full blocks can be reused.
+    promptTokens: letters.length * BLOCK + 1,
+    blockSizeTokens: BLOCK,
+    localHashes,
+    sequenceHashes: chainSequence(localHashes, letters.length),
+    unknownPrompt: undefined,
+    override: {},
+    pinnedInstanceId: undefined,
+    pinnedRank: undefined,
+    excludedWorkers: [],
+    ...extra,
+  }
+}
+
+interface WorkerOptions {
+  readonly id: string
+  readonly slots: readonly number[]
+  readonly state?: WorkerRecord['state']
+  readonly trust?: Trust
+  readonly models?: readonly string[]
+  readonly blockSizeTokens?: number
+}
+
+function fleetOf(...workers: WorkerOptions[]): Fleet {
+  return {
+    version: 1,
+    workers: workers.map(({ id, slots, state, trust, models, blockSizeTokens }, instanceId) => ({
+      id,
+      instanceId,
+      origin: `http://${id}`,
+      state: state ?? 'up',
+      stateReason: 'as the test has it',
+      engine: 'vllm',
+      engineVersion: '',
+      models: (models ?? ['m']).map(name => ({
+        name,
+        base: undefined,
+        root: undefined,
+        maxModelTokens: undefined,
+      })),
+      blockSizeTokens: { value: blockSizeTokens ?? BLOCK, source: 'given' },
+      maxBatchedTokens: undefined,
+      kvBlocks: undefined,
+      ranks: { value: slots.length, source: 'given' },
+      taints: [],
+      canTokenize: false,
+      keys: slots.map((workerSlot, dpRank) => ({
+        key: `${id}/${dpRank}`,
+        workerSlot,
+        dpRank,
+        eventsEndpoint: undefined,
+        replayEndpoint: undefined,
+        topic: '',
+        shard: 0,
+        trust: trust ?? 'exact',
+        trustReason: '',
+        trustSinceMs: 0,
+      })),
+    })),
+  }
+}
+
+async function start(fleet: Fleet, settings: Partial<RouterArgs> = {}) {
+  const index = BlockIndex.create({ capacityBytes: 1 << 20, workerSlotsMax: SLOTS })
+  const system = await createTestSystem()
+  const trackerRef = system.spawn(tracker, {
+    name: 'tracker',
+    args: { workerSlotsMax: SLOTS, requestsMax: 100, idleMsMax: 60_000 },
+  })
+  const ref = system.spawn(router, {
+    name: 'router',
+    args: {
+      tracker: trackerRef,
+      indexMemories: [index.memory],
+      workerSlotsMax: SLOTS,
+      mode: 'kv',
+      overlapScoreWeight: 1,
+      temperature: 0,
+      decisionsKept: 3,
+      trackerMsMax: 1000,
+      ...settings,
+    },
+  })
+  trackerRef.tell({ type: 'fleet', fleet })
+  ref.tell({ type: 'fleet', fleet })
+  const hold = (workerSlot: number, letters: string): void => {
+    const hashes = chainSequence(prompt(letters), letters.length)
+    assert.equal(index.store(workerSlot, undefined, hashes, prompt(letters), letters.length), 'stored')
+  }
+  const decide = async (routing: RoutingRequest): Promise<Decision> => {
+    const result = await ref.ask({ type: 'decide', request: routing }, ASK)
+    if (result.kind === 'refused') throw new Error(`${result.error.code}: ${result.error.message}`)
+    return result.decision
+  }
+  const refusal = async (routing: RoutingRequest): Promise<string> => {
+    const result = await ref.ask({ type: 'decide', request: routing }, ASK)
+    return result.kind === 'refused' ? result.error.code : 'decided'
+  }
+  const loads = async () => (await trackerRef.ask({ type: 'loads' }, ASK)).rows
+  return { system, ref, trackerRef, hold, decide, refusal, loads }
+}
+
+t.test('a request goes to the worker that holds most of its prefix', async t => {
+  const { system, hold, decide } = await start(fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] }))
+  t.teardown(() => system.shutdown())
+  hold(0, 'AB')
+  hold(1, 'ABCD')
+  const decision = await decide(request('ABCDEF'))
+  t.equal(decision.worker, 'b/0')
+  t.equal(decision.overlapBlocks, 4)
+  t.equal(decision.trust, 'exact')
+  t.equal(decision.pinRank, false)
+})
+
+t.test('two decisions in a row never see the same load', async t => {
+  const { system, decide, loads } = await start(fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] }))
+  t.teardown(() => system.shutdown())
+  const decisions = await Promise.all(
+    ['ABCD', 'EFGH', 'IJKL', 'MNOP'].map(letters => decide(request(letters))),
+  )
+  t.strictSame(decisions.map(({ worker }) => worker).sort(), ['a/0', 'a/0', 'b/0', 'b/0'])
+  t.strictSame(
+    (await loads()).map(({ activeBlocks, activeRequests }) => [activeBlocks, activeRequests]),
+    [
+      [8, 2],
+      [8, 2],
+    ],
+  )
+})
+
+t.test(
+  'the last token is always computed: a whole prompt of full blocks overlaps one block less',
+  async t => {
+    const { system, hold, decide } = await start(fleetOf({ id: 'a', slots: [0] }))
+    t.teardown(() => system.shutdown())
+    hold(0, 'ABCD')
+    t.equal((await decide(request('ABCD', { promptTokens: 4 * BLOCK }))).overlapBlocks, 3)
+  },
+)
+
+t.test('what a worker without trust, or with another block size, holds counts for nothing', async t => {
+  const { system, hold, decide } = await start(
+    fleetOf({ id: 'a', slots: [0], trust: 'none' }, { id: 'b', slots: [1], blockSizeTokens: 32 }),
+  )
+  t.teardown(() => system.shutdown())
+  hold(0, 'ABCD')
+  hold(1, 'ABCD')
+  t.equal((await decide(request('ABCD'))).overlapBlocks, 0)
+  t.equal((await decide(request('ABCD', { requestId: 'again' }))).overlapBlocks, 0)
+})
+
+t.test(
+  'workers that are down, have failed the request, or serve another model are no candidates',
+  async t => {
+    const { system, decide, refusal } = await start(
+      fleetOf(
+        { id: 'a', slots: [0], state: 'down' },
+        { id: 'b', slots: [1] },
+        { id: 'c', slots: [2] },
+        { id: 'd', slots: [3], models: ['other'] },
+      ),
+    )
+    t.teardown(() => system.shutdown())
+    t.equal((await decide(request('A', { excludedWorkers: ['b'] }))).worker, 'c/0')
+    t.equal(await refusal(request('A', { excludedWorkers: ['b', 'c'] })), 'HOMING_ROUTER_NO_WORKER')
+    t.equal(await refusal(request('A', { model: 'nobody' })), 'HOMING_ROUTER_MODEL_NOT_FOUND')
+    t.equal((await decide(request('A', { model: 'other' }))).worker, 'd/0')
+  },
+)
+
+t.test('before any probe has answered there is no worker, rather than no model', async t => {
+  const { system, refusal } = await start(fleetOf({ id: 'a', slots: [], state: 'probing', models: [] }))
+  t.teardown(() => system.shutdown())
+  t.equal(await refusal(request('A')), 'HOMING_ROUTER_NO_WORKER')
+})
+
+t.test('a request that names a worker or a rank goes there or is refused', async t => {
+  const { system, decide, refusal } = await start(
+    fleetOf({ id: 'a', slots: [0, 1] }, { id: 'b', slots: [2, 3] }),
+  )
+  t.teardown(() => system.shutdown())
+  t.equal((await decide(request('A', { pinnedInstanceId: 1, pinnedRank: 1 }))).worker, 'b/1')
+  const decision = await decide(request('B', { pinnedRank: 1, requestId: 'rank only' }))
+  t.equal(decision.dpRank, 1)
+  t.equal(decision.pinRank, true)
+  t.equal(await refusal(request('A', { pinnedInstanceId: 7 })), 'HOMING_ROUTER_PINNED_WORKER')
+  t.equal(await refusal(request('A', { pinnedRank: 2 })), 'HOMING_ROUTER_PINNED_WORKER')
+})
+
+t.test('an explanation books nothing and is what the decision will be', async t => {
+  const { system, ref, hold, decide, loads } = await start(
+    fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] }),
+  )
+  t.teardown(() => system.shutdown())
+  hold(1, 'AB')
+  const explained = await ref.ask({ type: 'explain', request: request('ABC') }, ASK)
+  if ('code' in explained) throw new Error(explained.message)
+  t.equal(
+    (await loads()).reduce((sum, row) => sum + row.activeRequests, 0),
+    0,
+  )
+  t.equal(explained.worker, (await decide(request('ABC'))).worker)
+  t.strictSame(
+    explained.candidates.map(({ worker, overlapBlocks, prefillTokens, decodeBlocks, costBlocks }) => {
+      return { worker, overlapBlocks, prefillTokens, decodeBlocks, costBlocks }
+    }),
+    [
+      { worker: 'a/0', overlapBlocks: 0, prefillTokens: 49, decodeBlocks: 3, costBlocks: 49 / 16 + 3 },
+      { worker: 'b/0', overlapBlocks: 2, prefillTokens: 17, decodeBlocks: 3, costBlocks: 17 / 16 + 3 },
+    ],
+  )
+  t.equal(explained.runnerUp, 'a/0')
+})
+
+t.test('receipts are kept up to the bound, and completed with what was delivered', async t => {
+  const { system, ref, decide } = await start(fleetOf({ id: 'a', slots: [0] }))
+  t.teardown(() => system.shutdown())
+  const ids: string[] = []
+  for (const letters of ['A', 'B', 'C', 'D']) ids.push((await decide(request(letters))).id)
+  t.equal(new Set(ids).size, 4)
+  t.equal(await ref.ask({ type: 'receipt', id: ids[0]! }, ASK), undefined)
+  const latest = await ref.ask({ type: 'receipts', limit: 2 }, ASK)
+  t.strictSame(
+    latest.map(({ id }) => id),
+    [ids[3], ids[2]],
+  )
+  const delivery = {
+    outcome: 'ok',
+    status: 200,
+    promptTokens: 17,
+    completionTokens: 4,
+    cachedTokens: 0,
+    timeToFirstByteMs: 12,
+    durationMs: 40,
+    error: undefined,
+  } as const
+  ref.tell({ type: 'delivered', decisionId: ids[3]!, delivery })
+  ref.tell({ type: 'delivered', decisionId: ids[0]!, delivery })
+  t.strictSame((await ref.ask({ type: 'receipt', id: ids[3]! }, ASK))?.delivery, delivery)
+  t.equal(await ref.ask({ type: 'receipt', id: ids[0]! }, ASK), undefined)
+})
+
+t.test('round-robin takes turns, and a weight of 0 ignores the cache', async t => {
+  const fleet = fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] })
+  const roundRobin = await start(fleet, { mode: 'round-robin' })
+  t.teardown(() => roundRobin.system.shutdown())
+  roundRobin.hold(0, 'AB')
+  const turns: string[] = []
+  for (let i = 0; i < 4; i++)
+    turns.push((await roundRobin.decide(request('AB', { requestId: `${i}` }))).worker)
+  t.strictSame(turns.slice(2), turns.slice(0, 2))
+  t.not(turns[0], turns[1])
+
+  const blind = await start(fleet)
+  t.teardown(() => blind.system.shutdown())
+  blind.hold(0, 'ABCD')
+  await blind.decide(request('ABCD'))
+  const override = { overlapScoreWeight: 0 }
+  const decision = await blind.decide(request('WXYZ', { override }))
+  t.equal(decision.worker, 'b/0', 'only load counts')
+})
+
+t.test('an unknown prompt is placed by load, and its receipt says why', async t => {
+  const { system, ref, decide } = await start(fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] }))
+  t.teardown(() => system.shutdown())
+  const unknown = {
+    promptTokens: 0,
+    localHashes: new Int32Array(0),
+    sequenceHashes: new Int32Array(0),
+    unknownPrompt: 'it holds a picture',
+  }
+  await decide(request('ABCD', { pinnedInstanceId: 0 }))
+  const decision = await decide(request('', unknown))
+  t.equal(decision.worker, 'b/0')
+  t.equal(decision.trust, 'none')
+  t.equal((await ref.ask({ type: 'receipt', id: decision.id }, ASK))?.unknownPrompt, 'it holds a picture')
+})
