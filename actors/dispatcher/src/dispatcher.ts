@@ -7,8 +7,8 @@
  *        To directory: workers that could not be reached.
  * Owns   the upstream calls and their attempts.
  * Order  bytes reach the sink as the worker sent them. A message of an attempt that is over is ignored.
- * Fails  before the first byte of an answer: one new try on the same worker where only a connection
- *        broke (an idle socket that the worker had closed looks like that), then other workers, up to
+ * Fails  before the first byte of an answer: one new try on the same worker where a reused connection
+ *        broke, then other workers, up to
  *        `retriesMax`. After the first byte: never again; the sink is told. A client that leaves
  *        aborts the call at once. A sink that cannot take bytes pauses the call.
  */
@@ -108,7 +108,7 @@ export const dispatcher = defineActor(
       upstreamHead: message => calls.head(message.exchange, message.attempt, message.status, message.headers),
       upstreamData: message => calls.data(message.exchange, message.attempt, message.bytes),
       upstreamEnd: message => calls.end(message.exchange, message.attempt),
-      upstreamFailed: message => calls.failed(message.exchange, message.attempt, message.reason),
+      upstreamFailed: message => calls.failed(message),
       flush: ({ exchange }) => calls.flush(exchange),
       sweep() {
         calls.sweep()
@@ -156,8 +156,10 @@ class Calls {
           tellSelf({ type: 'upstreamHead', exchange: number, attempt, status, headers }),
         data: bytes => tellSelf({ type: 'upstreamData', exchange: number, attempt, bytes }),
         end: () => tellSelf({ type: 'upstreamEnd', exchange: number, attempt }),
-        failed: error =>
-          tellSelf({ type: 'upstreamFailed', exchange: number, attempt, reason: error.message }),
+        failed: (error, { reusedConnection }) => {
+          const { message: reason } = error
+          tellSelf({ type: 'upstreamFailed', exchange: number, attempt, reason, reusedConnection })
+        },
       },
     )
     if (exchange.isPausedByClient) exchange.call.pause()
@@ -201,14 +203,16 @@ class Calls {
     this.#answer(exchange, { type: 'answerEnd', exchange: number })
   }
 
-  async failed(number: number, attempt: number, reason: string): Promise<void> {
-    const exchange = this.#current(number, attempt)
+  async failed(message: Extract<DispatcherMessage, { type: 'upstreamFailed' }>): Promise<void> {
+    const { reason } = message
+    const exchange = this.#current(message.exchange, message.attempt)
     if (exchange === undefined) return
     if (exchange.status !== undefined) {
       this.#fail(exchange, toErrorRecord(new UpstreamFailedError(exchange.decision.worker, reason)))
       return
     }
-    if (!exchange.hasRetriedWorker && !isRefusedConnection(reason)) {
+    // An idle connection that the worker had closed looks like this; a fresh one tells.
+    if (message.reusedConnection && !exchange.hasRetriedWorker) {
       exchange.hasRetriedWorker = true
       this.start(exchange)
       return
@@ -403,9 +407,4 @@ class Calls {
     const exchange = this.#exchanges.get(number)
     return exchange === undefined || exchange.attempt !== attempt || exchange.hasEnded ? undefined : exchange
   }
-}
-
-/** The worker did not take the connection at all, so trying it again at once is useless. */
-function isRefusedConnection(reason: string): boolean {
-  return /ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|Connect Timeout/i.test(reason)
 }

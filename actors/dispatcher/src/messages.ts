@@ -65,6 +65,8 @@ export type DispatcherMessage =
       readonly exchange: number
       readonly attempt: number
       readonly reason: string
+      /** The call went over a connection that had served another one. */
+      readonly reusedConnection: boolean
     }
   /** The sink may take answers again. */
   | { readonly type: 'flush'; readonly exchange: number }
