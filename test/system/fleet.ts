@@ -1,0 +1,466 @@
+/**
+ * A whole fleet for tests: simulated engines on threads of their own, a router over them, real HTTP and
+ * real ZeroMQ between all of them; and the same as processes, where a process must be killed.
+ *
+ * Nothing sleeps for a guessed time: `until` asks again until the answer fits, with a deadline.
+ */
+
+import assert from 'node:assert/strict'
+import { type ChildProcess, spawn } from 'node:child_process'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import { type ActorRef, createActorSystem } from '@homing/actor'
+import { parseSettings, routerCommand } from '@homing/config'
+import {
+  type EngineDescription,
+  type EngineMessage,
+  type EngineSettings,
+  type EngineState,
+  engine,
+} from '@homing/testkit'
+import { type RunningRouter, startRouter } from 'homing'
+import { Agent, type Dispatcher, request } from 'undici'
+
+const START_MS_MAX = 30_000
+const STOP_MS_MAX = 5000
+const SEND_MS_MAX = 60_000
+const SETTLE_MS_MAX = 20_000
+const MAIN = fileURLToPath(new URL('../../packages/homing/src/main.ts', import.meta.url))
+
+/** Ports of one's own, and no waiting: what tests of decisions want. */
+export const QUICK: Partial<EngineSettings> = { port: 0, eventsPort: 0, replayPort: 0, speed: 0 }
+
+/** Shared by all fleets of a process; closed with the process. */
+const agent = new Agent({ connections: 512, pipelining: 1, keepAliveTimeout: 1000 })
+
+export interface Answer {
+  readonly status: number
+  readonly headers: Readonly<Record<string, string | undefined>>
+  readonly bytes: Buffer
+  readonly text: string
+  /** The body as JSON; throws when it is none. */
+  // biome-ignore lint/suspicious/noExplicitAny: tests look into answers of many forms
+  readonly json: any
+}
+
+export interface Call {
+  readonly method?: string
+  /** A string or bytes go out as they are, anything else as JSON. */
+  readonly body?: unknown
+  readonly headers?: Readonly<Record<string, string>>
+  readonly signal?: AbortSignal
+}
+
+/** One request, whole. */
+export async function send(url: string, path: string, call: Call = {}): Promise<Answer> {
+  const reply = await open(url, path, call)
+  const bytes = Buffer.from(await reply.body.arrayBuffer())
+  return {
+    status: reply.statusCode,
+    headers: singleHeaders(reply.headers),
+    bytes,
+    text: bytes.toString('utf8'),
+    get json() {
+      return JSON.parse(bytes.toString('utf8')) as unknown
+    },
+  }
+}
+
+/** One request whose answer is read by the caller. */
+export function open(url: string, path: string, call: Call = {}): Promise<Dispatcher.ResponseData> {
+  const { body } = call
+  const isRaw = typeof body === 'string' || body instanceof Uint8Array
+  return request(url + path, {
+    dispatcher: agent,
+    method: (call.method ?? (body === undefined ? 'GET' : 'POST')) as Dispatcher.HttpMethod,
+    headers: { 'content-type': 'application/json', ...call.headers },
+    ...(body === undefined ? {} : { body: isRaw ? body : JSON.stringify(body) }),
+    signal: call.signal ?? AbortSignal.timeout(SEND_MS_MAX),
+  })
+}
+
+/** The data of a whole SSE answer, parsed; asserts that it is well-formed and ends with [DONE]. */
+// biome-ignore lint/suspicious/noExplicitAny: tests look into chunks of many forms
+export function chunksOf(text: string): any[] {
+  const events = text.split('\n\n')
+  assert.equal(events.pop(), '', 'a stream ends with an empty line')
+  assert.equal(events.pop(), 'data: [DONE]')
+  return events.map(event => {
+    assert.match(event, /^data: \{.*\}$/, 'an event is one line of data')
+    return JSON.parse(event.slice('data: '.length)) as unknown
+  })
+}
+
+/** Asks until the answer is not undefined. Rejects after `msMax` with what was waited for and what was seen last. */
+export async function until<T>(
+  what: string,
+  ask: () => Promise<T | undefined> | T | undefined,
+  options: { readonly msMax?: number; readonly seen?: () => unknown } = {},
+): Promise<T> {
+  const endsAt = performance.now() + (options.msMax ?? SETTLE_MS_MAX)
+  for (let turn = 0; ; turn++) {
+    const answer = await ask()
+    if (answer !== undefined) return answer
+    if (performance.now() >= endsAt) {
+      const seen = options.seen === undefined ? '' : `; last seen: ${JSON.stringify(options.seen())}`
+      throw new Error(`waited in vain until ${what}${seen}`)
+    }
+    // Between questions, not instead of one: others need the processor too.
+    await new Promise(resolve => setTimeout(resolve, Math.min(20, turn)))
+  }
+}
+
+/** A worker key as `/workers` shows it. */
+export interface KeyView {
+  readonly worker: string
+  readonly dp_rank: number
+  readonly trust: string
+  readonly trust_reason: string
+  readonly blocks_held: number
+  readonly load: {
+    readonly active_blocks: number
+    readonly prefill_tokens: number
+    readonly requests: number
+  }
+  readonly events: {
+    readonly state: string | null
+    readonly last_sequence: number | null
+    readonly epoch: number | null
+    readonly gaps: number | null
+    readonly replays: number | null
+    readonly restarts: number | null
+    readonly duplicates: number | null
+    readonly malformed_frames: number | null
+    readonly shard: number
+  } | null
+}
+
+export interface WorkerView {
+  readonly id: string
+  readonly instance_id: number
+  readonly url: string
+  readonly state: string
+  readonly state_reason: string
+  readonly worker_keys: readonly KeyView[]
+}
+
+/** What of an engine must be known to compare the router with it. */
+export interface EngineHandle {
+  readonly url: string
+  state(hasBlocks?: boolean): Promise<EngineState>
+}
+
+/** An engine on a thread of this process. */
+export interface ThreadEngine extends EngineHandle {
+  readonly description: EngineDescription
+  /** As a body of /admin/faults. */
+  faults(body: Readonly<Record<string, unknown>>): Promise<void>
+  restart(downMs?: number): Promise<void>
+}
+
+/** A router, wherever it runs, by its routes. */
+export class RouterClient {
+  readonly url: string
+
+  constructor(url: string) {
+    this.url = url
+  }
+
+  send(path: string, call: Call = {}): Promise<Answer> {
+    return send(this.url, path, call)
+  }
+
+  open(path: string, call: Call = {}): Promise<Dispatcher.ResponseData> {
+    return open(this.url, path, call)
+  }
+
+  async workers(): Promise<readonly WorkerView[]> {
+    const answer = await this.send('/workers')
+    assert.equal(answer.status, 200, answer.text)
+    return (answer.json as { workers: WorkerView[] }).workers
+  }
+
+  async worker(url: string): Promise<WorkerView> {
+    const found = (await this.workers()).find(worker => worker.url === url)
+    assert.ok(found, `/workers lists ${url}`)
+    return found
+  }
+
+  /** Resolves once the index holds all that `engines` have published by now; rejects when it does not get there. */
+  async caughtUp(engines: readonly EngineHandle[], msMax = SETTLE_MS_MAX): Promise<void> {
+    const wanted = new Map<string, readonly number[]>()
+    for (const { url, state } of engines) {
+      wanted.set(
+        url,
+        (await state()).ranks.map(rank => rank.nextSequence - 1),
+      )
+    }
+    let seen: unknown
+    const isReached = (worker: WorkerView): boolean =>
+      worker.worker_keys.every(key => {
+        const last = wanted.get(worker.url)?.[key.dp_rank]
+        return last === undefined || (key.events?.last_sequence ?? -1) >= last
+      })
+    await until(
+      'the index has seen the last event of every engine',
+      async () => {
+        const workers = await this.workers()
+        seen = workers.map(({ worker_keys }) => worker_keys.map(key => key.events?.last_sequence))
+        return workers.filter(({ url }) => wanted.has(url)).every(isReached) ? true : undefined
+      },
+      { msMax, seen: () => ({ wanted: [...wanted.values()], seen }) },
+    )
+    // The listener had passed the batch on when it said so; this question stands behind it in the indexer's mailbox.
+    await this.workers()
+  }
+
+  /** Resolves once no worker key carries any load. */
+  async drained(msMax = SETTLE_MS_MAX): Promise<void> {
+    let seen: unknown
+    await until(
+      'every booking is freed',
+      async () => {
+        const loads = (await this.workers()).flatMap(({ worker_keys }) => worker_keys.map(key => key.load))
+        seen = loads
+        const isFree = loads.every(
+          load => load.active_blocks === 0 && load.prefill_tokens === 0 && load.requests === 0,
+        )
+        return isFree ? true : undefined
+      },
+      { msMax, seen: () => seen },
+    )
+  }
+
+  /** Resolves once every worker key has this trust. */
+  async trusted(trust = 'exact', msMax = SETTLE_MS_MAX): Promise<void> {
+    let seen: unknown
+    await until(
+      `every worker key is trusted: ${trust}`,
+      async () => {
+        const keys = (await this.workers()).flatMap(({ worker_keys }) => worker_keys)
+        seen = keys.map(({ worker, trust, trust_reason }) => ({ worker, trust, trust_reason }))
+        return keys.every(key => key.trust === trust) ? true : undefined
+      },
+      { msMax, seen: () => seen },
+    )
+  }
+
+  /** The engine hashes that the index holds for a worker key, with their parents: 'hash<parent', sorted. */
+  async indexedBlocks(): Promise<ReadonlyMap<string, readonly string[]>> {
+    const answer = await this.send('/dump')
+    assert.equal(answer.status, 200, answer.text)
+    const dump = answer.json as Record<
+      string,
+      { blocks: { block_hash: string; parent_block_hash: string | null }[] }
+    >
+    return new Map(
+      Object.entries(dump).map(([key, { blocks }]) => [
+        key,
+        blocks.map(block => `${block.block_hash}<${block.parent_block_hash}`).sort(),
+      ]),
+    )
+  }
+}
+
+/** Throws unless the index holds, for every rank of every engine, exactly the blocks of its cache. */
+export async function assertIndexEqualsCaches(
+  router: RouterClient,
+  engines: readonly EngineHandle[],
+): Promise<number> {
+  const indexed = await router.indexedBlocks()
+  let blockCount = 0
+  for (const { url, state } of engines) {
+    const worker = await router.worker(url)
+    for (const rank of (await state(true)).ranks) {
+      const key = worker.worker_keys.find(({ dp_rank }) => dp_rank === rank.rank)
+      assert.ok(key, `${url} has rank ${rank.rank}`)
+      const cached = rank.blocks!.map(({ hash, parentHash }) => `${hash}<${parentHash}`).sort()
+      const known = new Set(indexed.get(key.worker))
+      const missing = cached.filter(block => !known.has(block)).length
+      if (known.size !== cached.length || missing > 0) {
+        assert.fail(
+          `index of ${key.worker}: ${known.size} blocks, cache: ${cached.length}, missing: ${missing}`,
+        )
+      }
+      blockCount += cached.length
+    }
+  }
+  return blockCount
+}
+
+export interface Fleet extends RouterClient {
+  readonly router: RunningRouter
+  readonly engines: readonly ThreadEngine[]
+  engineOf(worker: string | undefined): ThreadEngine
+  stop(): Promise<void>
+}
+
+export interface FleetOptions {
+  /** Settings on top of `QUICK`, one per engine. */
+  readonly engines: readonly Partial<EngineSettings>[]
+  /** Options of `homing router`, as typed. */
+  readonly router?: readonly string[]
+  /** Parameters of each worker URL: '?events=5557'. */
+  readonly workerQuery?: (description: EngineDescription, position: number) => string
+  /** Trust that is awaited before the fleet is handed out; undefined: none is. */
+  readonly trust?: string | undefined
+}
+
+class ThreadFleet extends RouterClient implements Fleet {
+  readonly router: RunningRouter
+  readonly engines: readonly ThreadEngine[]
+  readonly #stopEngines: () => Promise<void>
+
+  constructor(router: RunningRouter, engines: readonly ThreadEngine[], stopEngines: () => Promise<void>) {
+    super(router.url)
+    this.router = router
+    this.engines = engines
+    this.#stopEngines = stopEngines
+  }
+
+  /** The engine that a worker key, or the header x-homing-worker, names. */
+  engineOf(worker: string | undefined): ThreadEngine {
+    const found = this.engines.find(({ url }) => worker?.includes(url.slice('http://'.length)) === true)
+    assert.ok(found, `${worker} is an engine of this fleet`)
+    return found
+  }
+
+  async stop(): Promise<void> {
+    await this.router.stop(0)
+    await this.#stopEngines()
+  }
+}
+
+/** Engines only; their router is the caller's. */
+export async function startEngines(
+  settings: readonly Partial<EngineSettings>[],
+): Promise<{ readonly engines: readonly ThreadEngine[]; stop(): Promise<void> }> {
+  const system = await createActorSystem({ name: 'test-engines', logLevel: 'warn' })
+  try {
+    const refs = settings.map((one, number) =>
+      system.spawn(engine, { name: `engine-${number}`, thread: 'dedicated', args: { ...QUICK, ...one } }),
+    )
+    const engines = await Promise.all(refs.map(threadEngine))
+    return { engines, stop: async () => void (await system.shutdown({ deadline: STOP_MS_MAX })) }
+  } catch (thrown) {
+    await system.shutdown({ deadline: STOP_MS_MAX })
+    throw thrown
+  }
+}
+
+/** Starts engines, then a router over them, and waits until it trusts them. */
+export async function startFleet(options: FleetOptions): Promise<Fleet> {
+  const { engines, stop } = await startEngines(options.engines)
+  try {
+    const urls = engines.map(
+      ({ url, description }, position) => url + (options.workerQuery?.(description, position) ?? ''),
+    )
+    const router = await startTestRouter(urls, options.router ?? [])
+    const fleet = new ThreadFleet(router, engines, stop)
+    try {
+      const trust = 'trust' in options ? options.trust : 'exact'
+      if (trust !== undefined) await fleet.trusted(trust)
+    } catch (thrown) {
+      await router.stop(0)
+      throw thrown
+    }
+    return fleet
+  } catch (thrown) {
+    await stop()
+    throw thrown
+  }
+}
+
+/** Runs `use` over a fleet that ends with it. */
+export async function withFleet<T>(options: FleetOptions, use: (fleet: Fleet) => Promise<T>): Promise<T> {
+  const fleet = await startFleet(options)
+  try {
+    return await use(fleet)
+  } finally {
+    await fleet.stop()
+  }
+}
+
+/** A router in this process, quiet, on a free port of this machine. */
+export function startTestRouter(urls: readonly string[], argv: readonly string[]): Promise<RunningRouter> {
+  const given = [
+    ...['--host', '127.0.0.1', '--port', '0', '--router-event-threads', '2', '--tokenizer-threads', '1'],
+    ...['--log-level', 'error'],
+    ...urls.flatMap(url => ['--worker', url]),
+    ...argv,
+  ]
+  return startRouter(parseSettings(routerCommand, given, {}).settings)
+}
+
+async function threadEngine(ref: ActorRef<EngineMessage>): Promise<ThreadEngine> {
+  const deadline = { timeout: START_MS_MAX }
+  const description = await ref.ask({ type: 'describe' }, deadline)
+  return {
+    url: description.url,
+    description,
+    state: (hasBlocks = false) => ref.ask({ type: 'state', hasBlocks }, deadline),
+    async faults(body) {
+      const refused = await ref.ask({ type: 'faults', body }, deadline)
+      assert.equal(refused, undefined)
+    },
+    restart: async (downMs = 0) => void (await ref.ask({ type: 'restart', downMs }, deadline)),
+  }
+}
+
+/** `homing <command>` as a process of its own. */
+export interface TestProcess extends EngineHandle {
+  readonly pid: number
+  /** Lines of standard error so far. */
+  readonly errorLines: readonly string[]
+  /** Resolves when it has ended, with its exit code or signal. */
+  readonly ended: Promise<number | NodeJS.Signals | null>
+  kill(signal: NodeJS.Signals): void
+}
+
+const processes = new Set<ChildProcess>()
+process.on('exit', () => {
+  for (const child of processes) child.kill('SIGKILL')
+})
+
+/** Resolves when it has said on standard output that it is ready, with the URL that it named. */
+export async function startProcess(command: string, argv: readonly string[]): Promise<TestProcess> {
+  const child = spawn(process.execPath, [MAIN, command, ...argv], { stdio: ['ignore', 'pipe', 'pipe'] })
+  processes.add(child)
+  const errorLines: string[] = []
+  createInterface({ input: child.stderr }).on('line', line => errorLines.push(line))
+  const ended = new Promise<number | NodeJS.Signals | null>(resolve => {
+    child.once('exit', (code, signal) => {
+      processes.delete(child)
+      resolve(code ?? signal)
+    })
+  })
+  const url = await new Promise<string>((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`${command} is not ready in time`)), START_MS_MAX)
+    createInterface({ input: child.stdout }).on('line', line => {
+      const match = / ready on (http:\S+)/.exec(line)
+      if (match === null) return
+      clearTimeout(timer)
+      resolve(match[1]!)
+    })
+    void ended.then(how => reject(new Error(`${command} ended (${how}): ${errorLines.join('\n')}`)))
+  })
+  return {
+    pid: child.pid!,
+    url,
+    errorLines,
+    ended,
+    kill: signal => void child.kill(signal),
+    async state(hasBlocks = false) {
+      const answer = await send(url, `/admin/state${hasBlocks ? '?blocks=1' : ''}`)
+      return answer.json as EngineState
+    },
+  }
+}
+
+function singleHeaders(
+  headers: Readonly<Record<string, string | string[] | undefined>>,
+): Record<string, string | undefined> {
+  return Object.fromEntries(
+    Object.entries(headers).map(([name, value]) => [name, Array.isArray(value) ? value.join(', ') : value]),
+  )
+}
