@@ -27,6 +27,11 @@ const SEND_MS_MAX = 60_000
 const SETTLE_MS_MAX = 20_000
 const MAIN = fileURLToPath(new URL('../../packages/homing/src/main.ts', import.meta.url))
 
+/** A tokenizer with a chat template, which engines and router load alike. */
+export const TINY_TOKENIZER = fileURLToPath(
+  new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization')),
+)
+
 /** Ports of one's own, and no waiting: what tests of decisions want. */
 export const QUICK: Partial<EngineSettings> = { port: 0, eventsPort: 0, replayPort: 0, speed: 0 }
 
