@@ -157,7 +157,7 @@ export const directory = defineActor(
       subscribe: ({ subscriber }) => state.subscribe(subscriber),
       suspect: ({ workerId, reason }) => state.suspect(workerId, reason),
       source: message => state.heard(message),
-      shardReset: ({ shard, incarnation }) => state.shardReset(shard, incarnation),
+      shardReset: message => state.shardReset(message),
       describe: ({ reply }) => state.describe(reply),
       whenProbed: ({ reply }) => state.whenProbed(reply),
       observeIndexers: () => state.observeIndexers(),
@@ -527,6 +527,7 @@ class Directory {
     if (key === undefined) return
     if (key.phase === 'releasing') this.#release(key)
     else this.#reconcileListener(key)
+    if (key.phase === 'running') this.#context.watch(key.listener!)
     this.#touch(key.worker)
   }
 
@@ -536,8 +537,15 @@ class Directory {
     if (this.#subscribers.delete(ref.key)) return
     for (const key of this.#keys.values()) {
       if (key.listener?.key !== ref.key) continue
+      const why = error?.message ?? reason
+      if (key.phase === 'running' && reason === 'threadExit') {
+        // It comes back under the same ref; it is watched again when it has had time to.
+        key.heard = { trust: 'none', reason: `its event thread has ended (${why}); served by load` }
+        this.#context.schedule(LISTENER_PAUSE_MS, { type: 'listenerDue', key: key.name })
+        this.#refreshTrust(key)
+        return
+      }
       if (key.phase === 'running') {
-        const why = error?.message ?? reason
         this.#context.log.error({ key: key.name, reason: why }, 'listener has ended; it is started anew')
         key.heard = { trust: 'none', reason: `its listener has ended (${why}); served by load` }
       }
@@ -582,14 +590,19 @@ class Directory {
     this.#context.schedule(OBSERVE_INTERVAL_MS, { type: 'observeIndexers' })
   }
 
-  shardReset(shard: number, incarnation: number): void {
+  shardReset({
+    shard,
+    incarnation,
+    openSlots,
+  }: Extract<DirectoryMessage, { readonly type: 'shardReset' }>): void {
     const known = this.#incarnations[shard]
     if (known === incarnation) return
     this.#incarnations[shard] = incarnation
     if (known === undefined) return
     this.#context.log.warn({ shard }, 'index shard began anew; its sources are rebuilt')
     for (const key of this.#keys.values()) {
-      if (key.shard !== shard) continue
+      // Who has opened its slot since is rebuilding already.
+      if (key.shard !== shard || openSlots.includes(key.workerSlot)) continue
       key.listener?.tell({ type: 'resync', cause: 'lost', reason: 'the index began anew' })
     }
   }

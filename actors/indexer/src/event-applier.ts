@@ -93,6 +93,10 @@ export class EventApplier {
     this.#slots.delete(workerSlot)
   }
 
+  openSlots(): readonly number[] {
+    return [...this.#slots.keys()]
+  }
+
   /** Applies events of one worker key in order. `blockSizeTokens` is what the caller assumes. */
   apply(workerSlot: number, blockSizeTokens: number | undefined, events: readonly KvEvent[]): ApplyReport {
     const slot = this.#slots.get(workerSlot)

@@ -55,7 +55,8 @@ export const indexer = defineActor(
         reply('released')
       },
       observe({ incarnation: known, observer }) {
-        if (known !== incarnation) observer.tell({ type: 'shardReset', shard, incarnation })
+        if (known === incarnation) return
+        observer.tell({ type: 'shardReset', shard, incarnation, openSlots: applier.openSlots() })
       },
       status({ reply }) {
         reply(applier.status())

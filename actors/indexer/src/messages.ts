@@ -27,12 +27,14 @@ export type EventSourceMessage = ResyncMessage | LearnedMessage
 
 /**
  * Told to an observer that knew another life of this indexer: its shard began empty, so every source
- * of the shard must be rebuilt.
+ * of the shard that has not opened its slot since must be rebuilt.
  */
 export interface ShardResetMessage extends Message {
   readonly type: 'shardReset'
   readonly shard: number
   readonly incarnation: number
+  /** Worker slots that were opened since: their sources have noticed. */
+  readonly openSlots: readonly number[]
 }
 
 /** One block that a worker key holds, as hex words; enough to compare with an engine's cache. */

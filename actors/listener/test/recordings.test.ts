@@ -15,6 +15,7 @@ import {
   parseEventFrames,
   parseReplayReply,
   parseReplayRequest,
+  type ReplayForm,
 } from '@homing/protocol'
 import { systemTransport } from '@homing/transport'
 import t from 'tap'
@@ -24,18 +25,20 @@ import { predictedTokens, type Recording, readRecording } from './recording.ts'
 /** Prompts of one step share blocks before any event tells of them. */
 const SAME_STEP = ['concurrent', 'concurrent', 'concurrent', 'n2']
 
-const EXPECTED: Readonly<Record<string, { readonly differs: readonly string[]; readonly topic: string }>> = {
+const EXPECTED: Readonly<
+  Record<string, { readonly differs: readonly string[]; readonly replayForm: ReplayForm }>
+> = {
   // This version publishes no extra keys, so a salted block looks like an unsalted one, and its chain differs.
-  'vllm-0.15.1': { differs: [...SAME_STEP, 'salt', 'lora-salt'], topic: 'kv-events' },
-  'vllm-0.22.1': { differs: SAME_STEP, topic: 'kv-events' },
-  'vllm-0.25.1': { differs: SAME_STEP, topic: 'kv-events' },
-  'vllm-0.32.0-int': { differs: SAME_STEP, topic: 'kv-events' },
+  'vllm-0.15.1': { differs: [...SAME_STEP, 'salt', 'lora-salt'], replayForm: 'plain' },
+  'vllm-0.22.1': { differs: SAME_STEP, replayForm: 'plain' },
+  'vllm-0.25.1': { differs: SAME_STEP, replayForm: 'plain' },
+  'vllm-0.32.0-int': { differs: SAME_STEP, replayForm: 'topic' },
   // vLLM publishes a clear only with the next step, so the request after it is predicted from before.
-  'vllm-0.32.0-dp2-bytes': { differs: ['clear'], topic: '' },
-  'vllm-0.32.0-hybrid-swa': { differs: ['clear'], topic: 'kv-events' },
+  'vllm-0.32.0-dp2-bytes': { differs: ['clear'], replayForm: 'topic' },
+  'vllm-0.32.0-hybrid-swa': { differs: ['clear'], replayForm: 'topic' },
   // `extra_key` is not published.
-  'sglang-0.5.23-page16': { differs: [...SAME_STEP, 'sgl-extra-key'], topic: '' },
-  'sglang-0.5.23-dp2-dynamo': { differs: [], topic: '' },
+  'sglang-0.5.23-page16': { differs: [...SAME_STEP, 'sgl-extra-key'], replayForm: 'topic' },
+  'sglang-0.5.23-dp2-dynamo': { differs: [], replayForm: 'topic' },
 }
 
 interface Batch {
@@ -44,10 +47,10 @@ interface Batch {
   readonly payload: Uint8Array
 }
 
-for (const [name, { differs }] of Object.entries(EXPECTED)) {
+for (const [name, { differs, replayForm }] of Object.entries(EXPECTED)) {
   t.test(`${name}: the index promises what the engine reuses`, async t => {
     const recording = readRecording(name)
-    const session = await play(t, recording)
+    const session = await play(t, recording, replayForm)
     t.strictSame(session.differs, differs)
     t.ok(session.compared >= 24, `${session.compared} requests compared`)
     for (const { status, trust, first } of session.ranks) {
@@ -59,7 +62,7 @@ for (const [name, { differs }] of Object.entries(EXPECTED)) {
   })
 }
 
-async function play(t: Tap.Test, recording: Recording) {
+async function play(t: Tap.Test, recording: Recording, replayForm: ReplayForm) {
   const system = await createActorSystem({ logLevel: 'silent' })
   const engine = systemTransport({ clock: systemClock, log: silentLog })
   t.teardown(async () => {
@@ -80,9 +83,9 @@ async function play(t: Tap.Test, recording: Recording) {
       const router = await engine.messages.serve({ endpoint: 'tcp://127.0.0.1:0' }, (identity, frames) => {
         const from = parseReplayRequest(frames) ?? Number.POSITIVE_INFINITY
         for (const { sequence, payload } of kept) {
-          if (sequence >= from) router.send(identity, encodeReplayReply('topic', '', sequence, payload))
+          if (sequence >= from) router.send(identity, encodeReplayReply(replayForm, '', sequence, payload))
         }
-        router.send(identity, encodeReplayEnd('topic'))
+        router.send(identity, encodeReplayEnd(replayForm))
       })
       const ref = system.spawn(listener, {
         name: `listener ${socket}`,

@@ -1,0 +1,410 @@
+import { createTestSystem, type Probe } from '@homing/actor/testing'
+import { SimulatedClock } from '@homing/clock'
+import type { IndexerMessage } from '@homing/indexer'
+import { type HttpListener, MemoryNetwork, type Publisher, transportCapability } from '@homing/transport'
+import t from 'tap'
+import {
+  type DirectoryArgs,
+  directory,
+  type Fleet,
+  type FleetMessage,
+  parseWorkerSpec,
+  type WorkerRecord,
+} from '../src/index.ts'
+
+interface EngineAnswers {
+  readonly model?: string
+  readonly blockSizeTokens?: number
+  readonly startSeconds?: number
+  readonly events?: readonly object[] | undefined
+  readonly ranks?: number
+}
+
+const utf8 = new TextEncoder()
+
+class DirectoryWorld {
+  readonly clock = new SimulatedClock()
+  readonly network = new MemoryNetwork({ clock: this.clock })
+  readonly system = createTestSystem({
+    clock: this.clock,
+    provide: [[transportCapability, this.network.transport()]],
+  })
+  readonly outside = this.network.transport()
+  readonly indexers: readonly Probe<IndexerMessage>[]
+  readonly subscriber = this.system.probe<FleetMessage>('subscriber')
+  /** Paths asked for, per host. */
+  readonly asked = new Map<string, string[]>()
+  readonly answers = new Map<string, EngineAnswers>()
+  #ref:
+    | ReturnType<typeof this.system.spawn<import('../src/index.ts').DirectoryMessage, DirectoryArgs>>
+    | undefined
+
+  constructor(shardCount = 1) {
+    this.indexers = Array.from({ length: shardCount }, (_, i) =>
+      this.system.probe<IndexerMessage>(`indexer-${i}`),
+    )
+  }
+
+  get ref() {
+    return this.#ref!
+  }
+
+  start(workers: readonly string[], overrides: Partial<DirectoryArgs> = {}): void {
+    this.#ref = this.system.spawn(directory, {
+      name: 'directory',
+      args: {
+        specs: workers.map(parseWorkerSpec),
+        indexers: this.indexers.map(({ ref }) => ref),
+        kvEvents: true,
+        blockSizeTokens: undefined,
+        workerSlotsMax: 16,
+        probeIntervalMs: 2000,
+        probeTimeoutMs: 1000,
+        replayTimeoutMs: 1500,
+        ...overrides,
+      },
+    })
+    this.#ref.tell({ type: 'subscribe', subscriber: this.subscriber.ref })
+  }
+
+  /** An engine on port 8000 of a host. */
+  async engine(host: string, answers: EngineAnswers = {}): Promise<HttpListener> {
+    this.answers.set(host, answers)
+    return this.outside.http.listen({ host, port: 8000 }, exchange => {
+      this.asked.set(host, [...(this.asked.get(host) ?? []), exchange.path])
+      const body = answerOf(exchange.path, this.answers.get(host)!)
+      exchange.writeHead(body === undefined ? 404 : 200, {})
+      exchange.end(
+        utf8.encode(typeof body === 'string' ? body : JSON.stringify(body ?? { detail: 'Not Found' })),
+      )
+    })
+  }
+
+  publisher(endpoint: string): Promise<Publisher> {
+    return this.outside.messages.publish({ endpoint })
+  }
+
+  get fleet(): Fleet {
+    return this.subscriber.waiting.at(-1)!.fleet
+  }
+
+  worker(position = 0): WorkerRecord {
+    return this.fleet.workers[position]!
+  }
+}
+
+function answerOf(path: string, answers: EngineAnswers): unknown {
+  const { model = 'm', blockSizeTokens = 16, startSeconds = 1000, events, ranks = 1 } = answers
+  if (path === '/v1/models') {
+    return { data: [{ id: model, owned_by: 'vllm', root: '/models/m', parent: null, max_model_len: 4096 }] }
+  }
+  if (path === '/version') return { version: '0.32.0' }
+  if (path === '/tokenize') return { tokens: [1, 2], count: 2 }
+  if (path === '/kv_event_sources') return events
+  if (path !== '/metrics') return undefined
+  const lines = Array.from({ length: ranks }, (_, rank) => `vllm:num_requests_running{engine="${rank}"} 0.0`)
+  lines.push(`vllm:cache_config_info{block_size="${blockSizeTokens}",num_gpu_blocks="100",engine="0"} 1.0`)
+  lines.push(`process_start_time_seconds ${startSeconds}`)
+  return lines.join('\n')
+}
+
+async function world(t: Tap.Test, shardCount = 1): Promise<DirectoryWorld> {
+  const made = new DirectoryWorld(shardCount)
+  t.teardown(async () => {
+    await made.system.shutdown()
+    made.outside.close()
+  })
+  return made
+}
+
+const EVENTS = [
+  { data_parallel_rank: 0, endpoint: 'tcp://*:5557', replay_endpoint: 'tcp://*:5558', topic: 'kv-events' },
+]
+
+t.test('a worker is probed, and each value says where it comes from', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { events: EVENTS })
+  w.start(['http://10.0.0.1:8000?kv_blocks=77&taints=slow'])
+  const probed = w.ref.ask({ type: 'whenProbed' }, { timeout: 5000 })
+  await w.system.settle()
+  t.equal((await probed).workers[0]!.state, 'up')
+  t.match(w.worker(), {
+    id: '10.0.0.1:8000',
+    instanceId: 0,
+    state: 'up',
+    engine: 'vllm',
+    engineVersion: '0.32.0',
+    models: [{ name: 'm', root: '/models/m', maxModelTokens: 4096 }],
+    blockSizeTokens: { value: 16, source: 'probed' },
+    kvBlocks: { value: 77, source: 'given' },
+    maxBatchedTokens: undefined,
+    ranks: { value: 1, source: 'probed' },
+    taints: ['slow'],
+    canTokenize: true,
+    keys: [
+      {
+        key: '10.0.0.1:8000/0',
+        workerSlot: 0,
+        shard: 0,
+        eventsEndpoint: 'tcp://10.0.0.1:5557',
+        replayEndpoint: 'tcp://10.0.0.1:5558',
+        topic: 'kv-events',
+        trust: 'none',
+      },
+    ],
+  })
+})
+
+t.test('a worker that publishes no events says what to type', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  w.start(['http://10.0.0.1:8000'])
+  await w.system.settle()
+  const [key] = w.worker().keys
+  t.equal(key!.trust, 'none')
+  t.match(key!.trustReason, /--kv-events-config '\{"enable_kv_cache_events":true/)
+})
+
+t.test('the listener of a worker clears its slot, and its trust reaches the fleet', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  await w.publisher('tcp://10.0.0.1:5557')
+  w.start(['http://10.0.0.1:8000?events=5557'])
+  await w.system.settle()
+  t.match(
+    w.indexers[0]!.waiting.find(message => message.type === 'clear'),
+    { type: 'clear', workerSlot: 0 },
+  )
+  t.match(w.worker().keys[0], { trust: 'partial', trustReason: /no replay|event socket is up/ })
+  const report = w.ref.ask({ type: 'describe' }, { timeout: 5000 })
+  await w.system.settle()
+  t.match((await report).sources[0], { state: 'live' })
+})
+
+t.test('every rank has a key, a slot and a listener; shards are filled evenly', async t => {
+  const w = await world(t, 2)
+  await w.engine('10.0.0.1', { ranks: 2 })
+  await w.engine('10.0.0.2', { ranks: 2 })
+  w.start(['http://10.0.0.1:8000?events=5557&replay=5600', 'http://10.0.0.2:8000?events=5557&replay=5600'])
+  await w.system.settle()
+  const keys = w.fleet.workers.flatMap(worker => worker.keys)
+  t.strictSame(
+    keys.map(({ key, eventsEndpoint, replayEndpoint }) => [key, eventsEndpoint, replayEndpoint]),
+    [
+      ['10.0.0.1:8000/0', 'tcp://10.0.0.1:5557', 'tcp://10.0.0.1:5600'],
+      ['10.0.0.1:8000/1', 'tcp://10.0.0.1:5558', 'tcp://10.0.0.1:5601'],
+      ['10.0.0.2:8000/0', 'tcp://10.0.0.2:5557', 'tcp://10.0.0.2:5600'],
+      ['10.0.0.2:8000/1', 'tcp://10.0.0.2:5558', 'tcp://10.0.0.2:5601'],
+    ],
+  )
+  t.equal(new Set(keys.map(key => key.workerSlot)).size, 4)
+  t.strictSame(keys.map(key => key.shard).sort(), [0, 0, 1, 1])
+})
+
+t.test('a worker that is not there is kept, probed on, and found when it comes', async t => {
+  const w = await world(t)
+  w.start(['http://10.0.0.1:8000'])
+  const probed = w.ref.ask({ type: 'whenProbed' }, { timeout: 5000 })
+  await w.system.settle()
+  t.equal(
+    (await probed).workers[0]!.state,
+    'down',
+    'whoever waits for the first probe does not wait for the worker',
+  )
+  await w.system.advance('1m')
+  t.equal(w.worker().state, 'down')
+  await w.engine('10.0.0.1')
+  await w.system.advance('2s')
+  t.equal(w.worker().state, 'up')
+})
+
+t.test('a suspect is down at once, probed soon, and up when it answers', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  w.start(['http://10.0.0.1:8000'])
+  await w.system.settle()
+  w.ref.tell({ type: 'suspect', workerId: '10.0.0.1:8000', reason: 'connection refused' })
+  await w.system.settle()
+  t.match(w.worker(), { state: 'down', stateReason: 'connection refused' })
+  await w.system.advance(200)
+  t.equal(w.worker().state, 'up')
+  // Again at once: it is probed later than the first time.
+  w.ref.tell({ type: 'suspect', workerId: '10.0.0.1:8000', reason: 'connection refused' })
+  await w.system.advance(300)
+  t.equal(w.worker().state, 'down')
+  await w.system.advance(100)
+  t.equal(w.worker().state, 'up')
+})
+
+t.test('one miss is not death, three are', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  w.start(['http://10.0.0.1:8000'])
+  await w.system.settle()
+  let refusals = 1
+  w.network.faults.http = () => (refusals-- > 0 ? 'refuse' : 'deliver')
+  await w.system.advance('10s')
+  t.equal(w.worker().state, 'up')
+  t.notOk(w.subscriber.waiting.some(({ fleet }) => fleet.workers[0]!.state === 'down'))
+  w.network.faults.http = () => 'refuse'
+  await w.system.advance('5s')
+  t.equal(w.worker().state, 'down')
+  w.network.faults.http = undefined
+  await w.system.advance('2s')
+  t.equal(w.worker().state, 'up')
+})
+
+t.test('a slow answer is not death', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  w.start(['http://10.0.0.1:8000'])
+  await w.system.settle()
+  w.network.faults.http = () => ({ delayMs: 1500 })
+  await w.system.advance('30s')
+  t.equal(w.worker().state, 'up')
+  t.notOk(w.subscriber.waiting.some(({ fleet }) => fleet.workers[0]!.state === 'down'))
+})
+
+t.test(
+  'a process with another start is a restart: its listener is told, and what was learned is forgotten',
+  async t => {
+    const w = await world(t)
+    await w.engine('10.0.0.1', { startSeconds: 1000 })
+    await w.publisher('tcp://10.0.0.1:5557')
+    w.start(['http://10.0.0.1:8000?events=5557'])
+    await w.system.settle()
+    const clears = () => w.indexers[0]!.waiting.filter(message => message.type === 'clear').length
+    const before = clears()
+    w.answers.set('10.0.0.1', { startSeconds: 2000 })
+    await w.system.advance('15s')
+    t.equal(clears(), before + 1)
+  },
+)
+
+t.test('a worker with another block size than the first of its model is served by load', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { blockSizeTokens: 16 })
+  await w.engine('10.0.0.2', { blockSizeTokens: 32 })
+  await w.engine('10.0.0.3', { blockSizeTokens: 32, model: 'other' })
+  for (const host of ['10.0.0.1', '10.0.0.2', '10.0.0.3']) await w.publisher(`tcp://${host}:5557`)
+  w.start([
+    'http://10.0.0.1:8000?events=5557',
+    'http://10.0.0.2:8000?events=5557',
+    'http://10.0.0.3:8000?events=5557',
+  ])
+  await w.system.settle()
+  t.equal(w.worker(0).keys[0]!.trust, 'partial')
+  t.equal(w.worker(2).keys[0]!.trust, 'partial')
+  t.match(w.worker(1).keys[0], {
+    trust: 'none',
+    trustReason: /^blocks of 32 tokens, but 10.0.0.1:8000 of the same model has 16: .*; served by load$/,
+  })
+})
+
+t.test('events with another block size than given: trust none, with what to correct', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { blockSizeTokens: 32 })
+  await w.publisher('tcp://10.0.0.1:5557')
+  w.start(['http://10.0.0.1:8000?events=5557&block_size=16'])
+  await w.system.settle()
+  w.ref.tell({ type: 'source', workerSlot: 0, trust: 'exact', reason: 'all is well', blockSizeTokens: 32 })
+  await w.system.settle()
+  t.match(w.worker(), {
+    blockSizeTokens: { value: 16, source: 'given' },
+    keys: [{ trust: 'none', trustReason: /blocks of 32 tokens, 16 were given: correct block_size/ }],
+  })
+})
+
+t.test('a block size that events show counts more than one that was probed', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { blockSizeTokens: 528 })
+  await w.publisher('tcp://10.0.0.1:5557')
+  w.start(['http://10.0.0.1:8000?events=5557'])
+  await w.system.settle()
+  w.ref.tell({ type: 'source', workerSlot: 0, trust: 'exact', reason: 'all is well', blockSizeTokens: 16 })
+  await w.system.settle()
+  t.match(w.worker(), { blockSizeTokens: { value: 16, source: 'learned' }, keys: [{ trust: 'exact' }] })
+})
+
+t.test('a rank that is gone gives its slot back only when the indexer has forgotten it', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { ranks: 2 })
+  await w.publisher('tcp://10.0.0.1:5557')
+  await w.publisher('tcp://10.0.0.1:5558')
+  w.start(['http://10.0.0.1:8000?events=5557'], { workerSlotsMax: 2 })
+  await w.system.settle()
+  t.equal(w.worker().keys.length, 2)
+  w.answers.set('10.0.0.1', { ranks: 1, startSeconds: 2000 })
+  await w.system.advance('15s')
+  t.equal(w.worker().keys.length, 1)
+  const releases = () => w.indexers[0]!.waiting.filter(message => message.type === 'release')
+  t.match(releases()[0], { workerSlot: 1 })
+  w.answers.set('10.0.0.1', { ranks: 2, startSeconds: 3000 })
+  await w.system.advance('15s')
+  t.equal(w.worker().keys.length, 1, 'the indexer has not answered: the slot is not free')
+  for (const message of releases()) if (message.type === 'release') message.reply('released')
+  await w.system.advance('15s')
+  t.match(w.worker().keys, [{ workerSlot: 0 }, { workerSlot: 1 }])
+})
+
+t.test('more ranks than slots: the others do without', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { ranks: 4 })
+  w.start(['http://10.0.0.1:8000'], { workerSlotsMax: 3 })
+  await w.system.settle()
+  t.equal(w.worker().keys.length, 3)
+})
+
+t.test('an index shard that began anew has its listeners rebuild, but those that have already', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { ranks: 2 })
+  await w.publisher('tcp://10.0.0.1:5557')
+  await w.publisher('tcp://10.0.0.1:5558')
+  w.start(['http://10.0.0.1:8000?events=5557'])
+  await w.system.advance('6s')
+  const clears = () =>
+    w.indexers[0]!.waiting.filter(message => message.type === 'clear').map(({ workerSlot }) => workerSlot)
+  t.strictSame(clears(), [0, 1])
+  w.ref.tell({ type: 'shardReset', shard: 0, incarnation: 1, openSlots: [] })
+  await w.system.settle()
+  t.strictSame(clears(), [0, 1], 'the first word only names the incarnation')
+  w.ref.tell({ type: 'shardReset', shard: 0, incarnation: 2, openSlots: [1] })
+  await w.system.settle()
+  t.strictSame(clears(), [0, 1, 0])
+})
+
+t.test('without KV events there are no listeners, and it says so', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { events: EVENTS })
+  w.start(['http://10.0.0.1:8000'], { kvEvents: false })
+  await w.system.settle()
+  t.match(w.worker().keys[0], { trust: 'none', trustReason: /switched off/ })
+  t.notOk(w.indexers[0]!.waiting.some(message => message.type === 'clear'))
+})
+
+t.test('versions grow by one per change, and what did not change is not sent', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  w.start(['http://10.0.0.1:8000'])
+  await w.system.advance('1m')
+  const versions = w.subscriber.waiting.map(({ fleet }) => fleet.version)
+  t.strictSame(
+    versions,
+    versions.map((_, i) => versions[0]! + i),
+  )
+  t.ok(versions.length <= 3, `${versions.length} versions in a quiet minute`)
+})
+
+t.test('a worker given twice counts once', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  w.start(['http://10.0.0.1:8000', '10.0.0.1:8000'])
+  await w.system.settle()
+  t.equal(w.fleet.workers.length, 1)
+})
+
+declare namespace Tap {
+  interface Test {
+    teardown(callback: () => unknown): void
+  }
+}

@@ -1,0 +1,67 @@
+import t from 'tap'
+import { InvalidWorkerError, parseWorkerSpec } from '../src/index.ts'
+
+t.test('a URL with every parameter', async t => {
+  const text =
+    'http://h:8001?events=5557&replay=5600&ranks=2&max_batched_tokens=8192&kv_blocks=1000&taints=a,b,a&model=m&block_size=16&id=7&topic=kv'
+  t.strictSame(parseWorkerSpec(text, 3), {
+    id: 'h:8001',
+    instanceId: 7,
+    origin: 'http://h:8001',
+    model: 'm',
+    blockSizeTokens: 16,
+    ranks: 2,
+    eventsPort: 5557,
+    replayPort: 5600,
+    topic: 'kv',
+    maxBatchedTokens: 8192,
+    kvBlocks: 1000,
+    taints: ['a', 'b'],
+  })
+})
+
+t.test('what is left out is unknown, and the number is the position', async t => {
+  t.match(parseWorkerSpec('http://10.0.0.2:8000/', 4), {
+    id: '10.0.0.2:8000',
+    instanceId: 4,
+    eventsPort: undefined,
+    ranks: undefined,
+    taints: [],
+  })
+})
+
+t.test('scheme and port may be left out', async t => {
+  t.match(parseWorkerSpec('h:8001?ranks=2', 0), { id: 'h:8001', origin: 'http://h:8001', ranks: 2 })
+  t.match(parseWorkerSpec('http://h', 0), { id: 'h:80', origin: 'http://h:80' })
+  t.match(parseWorkerSpec('http://[::1]:8001', 0), { id: '[::1]:8001', origin: 'http://[::1]:8001' })
+})
+
+t.test('what cannot be used says why', async t => {
+  const cases: readonly (readonly [text: string, reason: RegExp])[] = [
+    ['', /it is empty/],
+    ['http://', /not a URL/],
+    ['http://h:99999', /not a URL/],
+    ['https://h:8001', /only http is spoken to workers, not https/],
+    ['http://h:8001/v1', /leave out the path \/v1/],
+    ['http://u:p@h:8001', /user name/],
+    ['http://h:8001#x', /leave out #x/],
+    ['http://h:8001?event=1', /no parameter "event"; there are events, replay/],
+    ['http://h:8001?events=', /events has no value/],
+    ['http://h:8001?events=1&events=2', /given twice/],
+    ['http://h:8001?events=70000', /events=70000 is not a whole number from 1 to 65535/],
+    ['http://h:8001?ranks=0', /ranks=0 is not a whole number from 1 to 1024/],
+    ['http://h:8001?ranks=1.5', /ranks=1.5/],
+    ['http://h:8001?events=65535&ranks=2', /leaves no ports for 2 ranks/],
+    ['http://h:8001?events=5557&replay=5558&ranks=2', /overlap with 2 ranks/],
+    ['http://h:8001?block_size=x', /block_size=x/],
+    ['http://h:8001?id=-1', /id=-1/],
+  ]
+  for (const [text, reason] of cases) {
+    t.throws(
+      () => parseWorkerSpec(text, 0),
+      { code: 'HOMING_DIRECTORY_INVALID_WORKER', message: reason },
+      text,
+    )
+  }
+  t.throws(() => parseWorkerSpec('', 0), InvalidWorkerError)
+})

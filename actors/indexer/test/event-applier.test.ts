@@ -1,0 +1,220 @@
+import { hashBlocks, namespaceSeed } from '@homing/blocks'
+import { BlockIndex, IndexReader, OverlapScores } from '@homing/index'
+import { KV_CLEARED, type KvStoredFields, kvRemoved, kvStored } from '@homing/protocol'
+import t from 'tap'
+import { EventApplier } from '../src/event-applier.ts'
+
+const BLOCK_TOKENS = 4
+
+function fixture() {
+  const index = BlockIndex.create({ capacityBytes: 1 << 20, workerSlotsMax: 4 })
+  const applier = new EventApplier(index)
+  const reader = new IndexReader([index.memory])
+  applier.open(0)
+  return {
+    index,
+    applier,
+    /** Leading blocks of a prompt that worker slot 0 holds. */
+    overlap(tokens: readonly number[], namespace: { loraName?: string; cacheSalt?: string } = {}): number {
+      const { local, count } = hashBlocks(Int32Array.from(tokens), BLOCK_TOKENS, namespaceSeed(namespace))
+      const scores = new OverlapScores()
+      reader.overlap(local, count, scores)
+      return scores.blocksOf(0)
+    },
+  }
+}
+
+/** `count` tokens from `first` on. */
+function tokens(first: number, count: number): number[] {
+  return Array.from({ length: count }, (_, i) => first + i)
+}
+
+/** Hashes 1, 2, … as pairs. */
+function hashes(...values: readonly number[]): Int32Array {
+  return Int32Array.from(values.flatMap(value => [value, 0]))
+}
+
+function stored(ids: Int32Array, text: readonly number[], fields: Partial<KvStoredFields> = {}) {
+  return kvStored({ hashes: ids, tokens: Int32Array.from(text), blockSizeTokens: BLOCK_TOKENS, ...fields })
+}
+
+t.test('stored blocks count, removed ones end the overlap, a clear ends all', async t => {
+  const f = fixture()
+  f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(1, 2, 3), tokens(0, 12))])
+  t.equal(f.overlap(tokens(0, 14)), 3)
+  f.applier.apply(0, BLOCK_TOKENS, [kvRemoved({ hashes: hashes(3) })])
+  t.equal(f.overlap(tokens(0, 12)), 2)
+  f.applier.apply(0, BLOCK_TOKENS, [KV_CLEARED])
+  t.equal(f.overlap(tokens(0, 12)), 0)
+  t.match(f.applier.status(), { eventsApplied: { stored: 1, removed: 1, cleared: 1 }, blocksHeld: { 0: 0 } })
+})
+
+t.test('a block stored twice is held until it is removed twice', async t => {
+  const f = fixture()
+  const first = stored(hashes(1), tokens(0, 4))
+  const second = stored(hashes(2), tokens(4, 4), { parent: hashes(1) })
+  f.applier.apply(0, BLOCK_TOKENS, [first, second, second])
+  f.applier.apply(0, BLOCK_TOKENS, [kvRemoved({ hashes: hashes(2) })])
+  t.equal(f.overlap(tokens(0, 8)), 2)
+  f.applier.apply(0, BLOCK_TOKENS, [kvRemoved({ hashes: hashes(2) })])
+  t.equal(f.overlap(tokens(0, 8)), 1)
+})
+
+t.test('a re-report of a prefix that is known adds no copies, and fills in what is not', async t => {
+  const f = fixture()
+  f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(1, 2), tokens(0, 8))])
+  f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(1, 2, 3), tokens(0, 12))])
+  t.equal(f.overlap(tokens(0, 12)), 3)
+  f.applier.apply(0, BLOCK_TOKENS, [kvRemoved({ hashes: hashes(3) }), kvRemoved({ hashes: hashes(2) })])
+  t.equal(f.overlap(tokens(0, 12)), 1)
+})
+
+t.test('a salt named at the first block holds for the chain below it', async t => {
+  const f = fixture()
+  f.applier.apply(0, BLOCK_TOKENS, [
+    stored(hashes(1, 2), tokens(0, 8), { cacheSalt: 'tenant-a' }),
+    stored(hashes(3), tokens(8, 4), { parent: hashes(2) }),
+    stored(hashes(4), tokens(12, 4), { parent: hashes(3) }),
+  ])
+  t.equal(f.overlap(tokens(0, 16), { cacheSalt: 'tenant-a' }), 4)
+  t.equal(f.overlap(tokens(0, 16)), 0)
+  t.equal(f.overlap(tokens(0, 16), { cacheSalt: 'tenant-b' }), 0)
+})
+
+t.test('the salt of a chain is forgotten with its last copy, and with a clear', async t => {
+  const f = fixture()
+  const salted = stored(hashes(1), tokens(0, 4), { cacheSalt: 'tenant-a' })
+  const child = stored(hashes(2), tokens(4, 4), { parent: hashes(1) })
+  f.applier.apply(0, BLOCK_TOKENS, [salted, salted, kvRemoved({ hashes: hashes(1) }), child])
+  t.equal(f.overlap(tokens(0, 8), { cacheSalt: 'tenant-a' }), 2, 'one copy is left')
+  f.applier.apply(0, BLOCK_TOKENS, [kvRemoved({ hashes: hashes(2) }), kvRemoved({ hashes: hashes(1) })])
+  // The same engine hashes without salt are another chain.
+  f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(1), tokens(0, 4)), child])
+  t.equal(f.overlap(tokens(0, 8)), 2)
+  f.applier.apply(0, BLOCK_TOKENS, [KV_CLEARED, salted, KV_CLEARED, stored(hashes(1), tokens(0, 4)), child])
+  t.equal(f.overlap(tokens(0, 8)), 2)
+})
+
+t.test('an adapter separates, with and without salt', async t => {
+  const f = fixture()
+  f.applier.apply(0, BLOCK_TOKENS, [
+    stored(hashes(1, 2), tokens(0, 8), { loraName: 'a' }),
+    stored(hashes(3), tokens(0, 4), { loraName: 'a', cacheSalt: 's' }),
+    stored(hashes(4), tokens(4, 4), { loraName: 'a', parent: hashes(3) }),
+  ])
+  t.equal(f.overlap(tokens(0, 8), { loraName: 'a' }), 2)
+  t.equal(f.overlap(tokens(0, 8), { loraName: 'a', cacheSalt: 's' }), 2)
+  t.equal(f.overlap(tokens(0, 8), { cacheSalt: 's' }), 0)
+  t.equal(f.overlap(tokens(0, 8)), 0)
+})
+
+t.test('what is not a whole prefix on the device of this worker is skipped, by reason', async t => {
+  const f = fixture()
+  const text = tokens(0, 8)
+  f.applier.apply(0, BLOCK_TOKENS, [
+    stored(hashes(1, 2), text, { tier: 'host' }),
+    stored(hashes(1, 2), text, { tier: 'unknown' }),
+    stored(hashes(1, 2), text, { isLocal: false }),
+    stored(hashes(1, 2), [], { tier: 'device', blockSizeTokens: 0 }),
+    stored(hashes(1, 2), text, { group: 0, attention: 'sliding_window' }),
+    stored(hashes(), text, { group: 3, attention: 'full_attention' }),
+    stored(hashes(1), text, { group: 3, attention: 'full_attention' }),
+    stored(hashes(1, 2), text, { loraId: 7 }),
+    stored(hashes(1, 2), text, { hasUnknownExtraKeys: true }),
+    kvRemoved({ hashes: hashes(1), tier: 'host' }),
+    kvRemoved({ hashes: hashes(1), isLocal: false }),
+    kvRemoved({ hashes: hashes(1), group: 0 }),
+  ])
+  t.strictSame(f.applier.status().eventsSkipped, {
+    otherTier: 3,
+    remote: 2,
+    otherGroup: 2,
+    noBlocks: 2,
+    unevenTokens: 1,
+    blockSize: 0,
+    unknownContent: 2,
+    unopened: 0,
+  })
+  t.equal(f.index.blocksHeld(0), 0)
+})
+
+t.test('a removal in another group leaves the block of the main group', async t => {
+  const f = fixture()
+  const text = tokens(0, 4)
+  f.applier.apply(0, BLOCK_TOKENS, [
+    stored(hashes(1), text, { group: 0, attention: 'sliding_window' }),
+    stored(hashes(1), text, { group: 3, attention: 'full_attention' }),
+    kvRemoved({ hashes: hashes(1), group: 0 }),
+  ])
+  t.equal(f.overlap(text), 1)
+  f.applier.apply(0, BLOCK_TOKENS, [kvRemoved({ hashes: hashes(1), group: 3 })])
+  t.equal(f.overlap(text), 0)
+})
+
+t.test('the first block decides the block size; others are skipped, and the source is told', async t => {
+  const f = fixture()
+  const report = f.applier.apply(0, 16, [
+    stored(hashes(1), tokens(0, 4)),
+    stored(hashes(2), tokens(0, 8), { blockSizeTokens: 8 }),
+  ])
+  t.equal(report.learnedBlockSizeTokens, BLOCK_TOKENS)
+  t.equal(f.applier.apply(0, BLOCK_TOKENS, []).learnedBlockSizeTokens, undefined)
+  t.match(f.applier.status().eventsSkipped, { blockSize: 1 })
+  f.applier.open(0)
+  const reopened = f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(2), tokens(0, 8), { blockSizeTokens: 8 })])
+  t.equal(reopened.learnedBlockSizeTokens, 8, 'another life may have another size')
+})
+
+t.test('a group that turns out to be sparse has its source rebuilt', async t => {
+  const f = fixture()
+  f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(1), tokens(0, 4), { group: 0 })])
+  const { resync } = f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(2), tokens(4, 8), { group: 0 })])
+  t.equal(resync?.cause, 'lost')
+})
+
+t.test('a child that comes before its parent counts once the parent is there', async t => {
+  const f = fixture()
+  f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(2), tokens(4, 4), { parent: hashes(1) })])
+  t.equal(f.overlap(tokens(0, 8)), 0)
+  f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(1), tokens(0, 4))])
+  t.equal(f.overlap(tokens(0, 8)), 2)
+})
+
+t.test('too many orphans: said once, until the slot is opened again', async t => {
+  const index = BlockIndex.create({ capacityBytes: 1 << 20, workerSlotsMax: 1, orphanBytesMax: 4096 })
+  const applier = new EventApplier(index)
+  applier.open(0)
+  const orphan = (id: number) => stored(hashes(id), tokens(id, 4), { parent: hashes(1_000_000 + id) })
+  const causes = Array.from(
+    { length: 500 },
+    (_, id) => applier.apply(0, BLOCK_TOKENS, [orphan(id)]).resync?.cause,
+  )
+  t.strictSame(
+    causes.filter(cause => cause !== undefined),
+    ['orphans'],
+  )
+})
+
+t.test('a slot that is not open takes nothing', async t => {
+  const f = fixture()
+  const { resync } = f.applier.apply(1, BLOCK_TOKENS, [stored(hashes(1), tokens(0, 4))])
+  t.match(resync, { cause: 'lost', reason: 'the index began anew' })
+  f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(1), tokens(0, 4))])
+  f.applier.release(0)
+  t.equal(f.overlap(tokens(0, 4)), 0)
+  t.equal(f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(1), tokens(0, 4))]).resync?.cause, 'lost')
+  t.match(f.applier.status().eventsSkipped, { unopened: 2 })
+})
+
+t.test('a dump names hashes and parents as hex words', async t => {
+  const f = fixture()
+  f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(1, 255), tokens(0, 8))])
+  const { local } = hashBlocks(Int32Array.from(tokens(0, 8)), BLOCK_TOKENS, namespaceSeed())
+  const hex = (i: number) =>
+    [local[2 * i + 1]!, local[2 * i]!].map(word => (word >>> 0).toString(16).padStart(8, '0')).join('')
+  t.strictSame(f.applier.dump(0), [
+    { engineHash: '0000000000000001', parentEngineHash: undefined, localHash: hex(0) },
+    { engineHash: '00000000000000ff', parentEngineHash: '0000000000000001', localHash: hex(1) },
+  ])
+  t.strictSame(f.applier.dump(3), [])
+})
