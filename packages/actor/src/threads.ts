@@ -37,6 +37,8 @@ interface Slot {
   /** When it was replaced, within the last minute. */
   restartTimesMs: number[]
   isStopping: boolean
+  /** Its end, once somebody wants it; a shutdown joins the end of a dedicated thread. */
+  stopping: Promise<Disposal> | undefined
   isReady: boolean
   /** Settled at the next ready or final end. */
   whenReady: PromiseWithResolvers<void>
@@ -151,6 +153,7 @@ export class Threads implements Registrar {
       lastError: undefined,
       restartTimesMs: [],
       isStopping: false,
+      stopping: undefined,
       isReady: false,
       whenReady: quietResolvers(),
     }
@@ -385,8 +388,13 @@ export class Threads implements Registrar {
     await this.#stopSlot(slot, TERMINATE_MS_MAX)
   }
 
-  async #stopSlot(slot: Slot, limitMs: number): Promise<Disposal> {
+  #stopSlot(slot: Slot, limitMs: number): Promise<Disposal> {
     slot.isStopping = true
+    slot.stopping ??= this.#endSlot(slot, limitMs)
+    return slot.stopping
+  }
+
+  async #endSlot(slot: Slot, limitMs: number): Promise<Disposal> {
     if (slot.worker === undefined) {
       if (this.#slots.has(slot.name)) this.#slotGone(slot, new ThreadDownError(slot.name, 'it was stopped'))
       return { slow: [], droppedMessages: 0 }
