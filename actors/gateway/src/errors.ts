@@ -32,9 +32,12 @@ export class NoSuchRouteError extends RouterError {
 /** The route exists, for another method. */
 export class MethodNotAllowedError extends RouterError {
   readonly code = 'HOMING_GATEWAY_METHOD_NOT_ALLOWED'
+  readonly allowed: readonly string[]
 
-  constructor(method: string, path: string, allowed: string) {
-    super(`cannot ${method} ${path}: use ${allowed}`, { method, path, allowed })
+  constructor(method: string, path: string, allowed: readonly string[]) {
+    const names = allowed.join(' or ')
+    super(`cannot ${method} ${path}: use ${names}`, { method, path, allowed: names })
+    this.allowed = allowed
   }
 }
 

@@ -143,7 +143,10 @@ function answerError(
   if (error.status >= 500) context.log.warn({ path: exchange.path, error: record }, 'request failed')
   metrics.refused(route, error.status)
   const body = errorBody(error)
-  exchange.writeHead(error.status, { ...error.headers, 'content-length': String(body.length) })
+  const headers: Record<string, string> = { ...error.headers, 'content-length': String(body.length) }
+  // RFC 9110 §15.5.6: who may not use a method is told which ones there are.
+  if (thrown instanceof MethodNotAllowedError) headers['allow'] = thrown.allowed.join(', ')
+  exchange.writeHead(error.status, headers)
   exchange.end(body)
 }
 
@@ -189,7 +192,7 @@ function findRoute(
     }
     allowed.push(route.method)
   }
-  if (allowed.length > 0) throw new MethodNotAllowedError(method, path, allowed.join(' or '))
+  if (allowed.length > 0) throw new MethodNotAllowedError(method, path, allowed)
   throw new NoSuchRouteError(path)
 }
 

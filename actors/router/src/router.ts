@@ -80,6 +80,8 @@ interface Placed {
   readonly receipt: Receipt
   readonly winner: Candidate
   readonly prefillTokens: number
+  /** Of round-robin, once this place is taken. */
+  readonly nextTurn: number
 }
 
 /** Ids in receipts and headers: 21 characters of nanoid's alphabet, drawn from the thread's randomness. */
@@ -113,6 +115,7 @@ class Placement {
     const placed = await this.choose(request)
     if ('code' in placed) return { kind: 'refused', error: placed }
     const { receipt, winner, prefillTokens } = placed
+    this.#turn = placed.nextTurn
     const booked = await this.#args.tracker.ask(
       {
         type: 'book',
@@ -132,7 +135,7 @@ class Placement {
     return { kind: 'decided', decision: decisionOf(receipt, winner) }
   }
 
-  /** The receipt of the best place, or why there is none. Changes nothing but the turn of round-robin. */
+  /** The receipt of the best place, or why there is none. Changes nothing. */
   async choose(request: RoutingRequest): Promise<Placed | ErrorRecord> {
     const startedMs = this.#context.clock.nowMs()
     const excluded: { worker: string; reason: string }[] = []
@@ -163,7 +166,6 @@ class Placement {
       this.#context.random,
       this.#turn,
     )
-    this.#turn = choice.nextTurn
     const receipt = this.#receipt(
       request,
       candidates,
@@ -175,9 +177,11 @@ class Placement {
       startedMs,
     )
     const prefillTokens = Math.max(0, request.promptTokens - receipt.overlapBlocks * request.blockSizeTokens)
+    // The choice is overwritten by the next one.
+    const { nextTurn } = choice
     const winner = candidates[choice.winner]!
     this.#context.log.debug({ ...receipt, candidates: receipt.candidates.length }, 'worker selected')
-    return { receipt, winner, prefillTokens }
+    return { receipt, winner, prefillTokens, nextTurn }
   }
 
   #candidates(
