@@ -305,6 +305,8 @@ export interface FleetOptions {
   readonly engines: readonly Partial<EngineSettings>[]
   /** Options of `homing router`, as typed. */
   readonly router?: readonly string[]
+  /** Workers besides the engines, as `--worker` takes them. */
+  readonly otherWorkers?: readonly string[]
   /** Parameters of each worker URL: '?events=5557'. */
   readonly workerQuery?: (description: EngineDescription, position: number) => string
   /** Trust that is awaited before the fleet is handed out; undefined: none is. */
@@ -360,7 +362,7 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
     const urls = engines.map(
       ({ url, description }, position) => url + (options.workerQuery?.(description, position) ?? ''),
     )
-    const router = await startTestRouter(urls, options.router ?? [])
+    const router = await startTestRouter([...urls, ...(options.otherWorkers ?? [])], options.router ?? [])
     const fleet = new ThreadFleet(router, engines, stop)
     try {
       const trust = 'trust' in options ? options.trust : 'exact'
