@@ -32,11 +32,14 @@ export class PendingBatches {
     return this.#batches[this.#head]
   }
 
-  /** `batch` comes after all that are held. False: the bound is reached and it is not held. */
+  /** A sequence that is not held yet. False: the bound is reached and the batch is not held. */
   tryAdd(batch: PendingBatch): boolean {
     if (this.size >= this.#limits.batchesMax) return false
     if (this.#bytes + batch.payload.length > this.#limits.bytesMax) return false
-    this.#batches.push(batch)
+    let position = this.#batches.length
+    while (position > this.#head && this.#batches[position - 1]!.sequence > batch.sequence) position--
+    if (position === this.#batches.length) this.#batches.push(batch)
+    else this.#batches.splice(position, 0, batch)
     this.#bytes += batch.payload.length
     return true
   }

@@ -15,6 +15,7 @@
  *                  first live batch has sequence 0          live: the whole history is at hand
  *   live           expected sequence                        applied
  *                  lower, seen with the same content        duplicate: dropped
+ *                  lower, missing until now                 late: fills its hole
  *                  lower, anything else                     the engine restarted: recovering, from 0
  *                  higher                                   recovering the gap: replay from the hole
  *                  higher, replay impossible                live: clear, start anew here, partial
@@ -106,7 +107,7 @@ export class SequenceFollower {
   #isWhole = false
   #unreadableBatches = 0
   #clearReason = ''
-  /** The last sequence among them. */
+  /** The highest sequence among them. */
   #liveMax = -1
 
   // The recovery.
@@ -247,7 +248,7 @@ export class SequenceFollower {
     if (verdict === 'restarted') {
       this.#noticeRestart(`the engine restarted: its sequence went back to ${sequence}`)
     }
-    this.#liveMax = sequence
+    this.#liveMax = Math.max(this.#liveMax, sequence)
     this.#seenLive.add(sequence, payload)
     if (verdict === 'replayed') {
       this.#duplicates++
@@ -298,18 +299,24 @@ export class SequenceFollower {
   // The live socket.
 
   /**
-   * `repeated`: the live socket brought it before. `replayed`: a replay brought it, and the live socket has
-   * now come to it.
+   * `repeated`: it was taken before, from the live socket, or late, when a replay had brought it. `replayed`:
+   * a replay brought it, and the live socket has now come to it.
    */
   #classify(sequence: number, payload: Uint8Array): 'new' | 'repeated' | 'replayed' | 'restarted' {
-    // A publisher never goes back: a lower sequence is a repetition, or of another process.
-    if (sequence <= this.#liveMax) {
-      return this.#seenLive.compare(sequence, payload) === 'same' ? 'repeated' : 'restarted'
+    const { limits } = this.#options
+    if (sequence > this.#liveMax) {
+      if (this.#expected === undefined || sequence >= this.#expected) return 'new'
+      // The live socket is not older than the replay, which was asked for after it was up.
+      if (sequence < this.#firstSequence) return 'restarted'
+      return this.#applied.compare(sequence, payload) === 'other' ? 'restarted' : 'replayed'
     }
-    if (this.#expected === undefined || sequence >= this.#expected) return 'new'
-    // The live socket is not older than the replay, which was asked for after it was up.
-    if (sequence < this.#firstSequence) return 'restarted'
-    return this.#applied.compare(sequence, payload) === 'other' ? 'restarted' : 'replayed'
+    // A publisher never goes back, though a batch may be overtaken on its way: a lower sequence is a
+    // repetition, or late, or of another process. The first batch of all is never late.
+    const live = this.#seenLive.compare(sequence, payload)
+    if (live !== 'unknown') return live === 'same' ? 'repeated' : 'restarted'
+    if (sequence === 0 || this.#liveMax - sequence >= limits.seenBatchesMax) return 'restarted'
+    if (this.#expected !== undefined && sequence >= this.#expected) return 'new'
+    return this.#applied.compare(sequence, payload) === 'same' ? 'repeated' : 'restarted'
   }
 
   #liveInOrder(sequence: number, payload: Uint8Array): void {

@@ -226,6 +226,20 @@ t.test('batches that come again are dropped and counted', async t => {
   t.strictSame(await world.held(), world.cached())
 })
 
+t.test('a batch that was overtaken fills its hole', async t => {
+  const world = await listenerWorld(t)
+  world.startListener()
+  await world.system.settle()
+  world.publish(3)
+  const [third, fourth, fifth] = [world.source.publish(), world.source.publish(), world.source.publish()]
+  world.replayAnswers = false
+  world.send(fourth, fifth, third)
+  await world.system.settle()
+  t.match(await world.status(), { state: 'live', lastSequence: 5, gaps: 1, restarts: 0, epoch: 1 })
+  t.strictSame(await world.held(), world.cached())
+  t.match(world.trust(), /^exact/)
+})
+
 t.test('an engine that restarts in place is noticed by its sequence, and rebuilt', async t => {
   const world = await listenerWorld(t)
   world.startListener()

@@ -99,9 +99,14 @@ class World {
     this.publish(this.source.publish(), true)
   }
 
-  deliver(fate: 'deliver' | 'lose' | 'twice'): void {
-    const batch = this.#live[0]
-    if (batch === undefined) return
+  deliver(fate: 'deliver' | 'lose' | 'twice' | 'overtake'): void {
+    const [first, second] = this.#live
+    if (first === undefined) return
+    if (fate === 'overtake' && second !== undefined && !first.isSure) {
+      this.#live[0] = second
+      this.#live[1] = first
+    }
+    const batch = this.#live[0]!
     this.#live.shift()
     if (fate === 'lose' && !batch.isSure) return
     this.#last = batch
@@ -163,7 +168,11 @@ class World {
 
 type Step =
   | { readonly do: 'publish'; readonly count: number }
-  | { readonly do: 'deliver'; readonly count: number; readonly fate: 'deliver' | 'lose' | 'twice' }
+  | {
+      readonly do: 'deliver'
+      readonly count: number
+      readonly fate: 'deliver' | 'lose' | 'twice' | 'overtake'
+    }
   | { readonly do: 'reply'; readonly count: number; readonly fate: 'deliver' | 'lose' }
   | { readonly do: 'wait'; readonly ms: number }
   | { readonly do: 'refuse'; readonly count: number }
@@ -190,7 +199,7 @@ const steps: fc.Arbitrary<readonly Step[]> = fc.array(
       arbitrary: fc.record({
         do: fc.constant('deliver' as const),
         count: few,
-        fate: fc.constantFrom('deliver', 'deliver', 'deliver', 'lose', 'twice'),
+        fate: fc.constantFrom('deliver', 'deliver', 'deliver', 'lose', 'twice', 'overtake'),
       }),
     },
     {
