@@ -21,7 +21,8 @@ export interface ModelEntry {
   readonly tokenizeOrigins: readonly string[]
 }
 
-export type ModelTable = Readonly<Record<string, ModelEntry>>
+/** By model name, in the order of the fleet. A map, since a client may name a model `constructor`. */
+export type ModelTable = ReadonlyMap<string, ModelEntry>
 
 /** Directories given by the operator: by model name, and '' for all that have none of their own. */
 export type GivenTokenizers = ReadonlyMap<string, string>
@@ -38,25 +39,29 @@ export function readGivenTokenizers(texts: readonly string[]): GivenTokenizers {
 }
 
 /**
- * Block size and engine family of a model are those of its first worker that is up and has said them.
- * A worker that differs is served by load (the directory says so).
+ * Block size and engine family of a model are those of its first worker that has said them, up or not:
+ * the directory compares the others with the same one, and one that differs is served by load.
  */
 export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
-  const table: Record<string, ModelEntry> = {}
+  const table = new Map<string, ModelEntry>()
+  const dialects = new Map<string, ModelEntry['dialect']>()
   for (const worker of fleet.workers) {
     for (const card of worker.models) {
       const base = card.base ?? card.name
-      const known = table[card.name]
+      const known = table.get(card.name)
       const origins = worker.state === 'up' && worker.canTokenize ? [worker.origin] : []
-      table[card.name] = {
+      if (worker.engine !== 'unknown' && !dialects.has(card.name)) {
+        dialects.set(card.name, worker.engine === 'sglang' ? 'sglang' : 'vllm')
+      }
+      table.set(card.name, {
         name: card.name,
         loraName: card.base === undefined ? undefined : card.name,
         base,
         tokenizerDirectory: known?.tokenizerDirectory ?? directoryOf(worker, card.name, base, given),
-        dialect: known?.dialect ?? (worker.engine === 'sglang' ? 'sglang' : 'vllm'),
+        dialect: dialects.get(card.name) ?? 'vllm',
         blockSizeTokens: known?.blockSizeTokens ?? worker.blockSizeTokens?.value,
         tokenizeOrigins: [...(known?.tokenizeOrigins ?? []), ...origins],
-      }
+      })
     }
   }
   return table

@@ -24,7 +24,7 @@ import {
 import type { CompletionRoute, ReadRequest, ReadResult } from './messages.ts'
 import type { ModelEntry, ModelTable } from './model-table.ts'
 import { type Prompt, promptTokens } from './prompt-tokens.ts'
-import { tokenizeBody } from './tokenize-body.ts'
+import { hasValue, tokenizeBody } from './tokenize-body.ts'
 
 export type PoolTask =
   | {
@@ -34,6 +34,8 @@ export type PoolTask =
       readonly headers: Readonly<Record<string, string>>
       readonly wantTokenIds: boolean
       readonly table: ModelTable
+      /** Unix milliseconds, for templates that print the date. */
+      readonly wallMs: number
     }
   | {
       readonly type: 'hash'
@@ -42,6 +44,7 @@ export type PoolTask =
       /** What `read` knew already. */
       readonly request: ReadRequest
       readonly namespace: HashNamespace
+      readonly isBlockSizeKnown: boolean
       readonly wantTokenIds: boolean
     }
 
@@ -52,6 +55,8 @@ export type PoolOutcome =
       /** Everything but the prompt. */
       readonly request: ReadRequest
       readonly namespace: HashNamespace
+      /** False: `request.blockSizeTokens` is assumed, and the prompt cannot be cut into blocks. */
+      readonly isBlockSizeKnown: boolean
       /** Body for `/tokenize`: the client's own members, as bytes. */
       readonly tokenizeBody: Uint8Array
       readonly origins: readonly string[]
@@ -77,11 +82,11 @@ export async function runPoolTask(task: PoolTask): Promise<PoolOutcome> {
 }
 
 async function read(task: Extract<PoolTask, { type: 'read' }>): Promise<PoolOutcome> {
-  const { body, headers, route, table, wantTokenIds } = task
+  const { body, headers, route, table, wantTokenIds, wallMs } = task
   const scan = scanRequest(body)
   const request = readRequest(body, scan, headers, requiredOf(route, scan))
   const model = request.model ?? onlyBaseModel(table)
-  const entry = table[model]
+  const entry = table.get(model)
   const namespace: HashNamespace = {
     ...(entry?.loraName === undefined ? {} : { loraName: entry.loraName }),
     ...(request.cacheSalt === undefined ? {} : { cacheSalt: request.cacheSalt }),
@@ -111,12 +116,13 @@ async function read(task: Extract<PoolTask, { type: 'read' }>): Promise<PoolOutc
 
   // The router says which models there are; it refuses this one.
   if (entry === undefined) return unknown('no worker serves the model')
-  const prompt = await promptOf(body, scan, request, entry)
+  const isBlockSizeKnown = entry.blockSizeTokens !== undefined
+  const prompt = await promptOf(body, scan, request, entry, wallMs)
   switch (prompt.kind) {
     case 'tokens':
       return {
         kind: 'read',
-        request: withTokens(unread, prompt.ids, namespace, wantTokenIds, prompt.by, entry),
+        request: withTokens(unread, prompt.ids, namespace, wantTokenIds, prompt.by, isBlockSizeKnown),
       }
     case 'unknown':
       return unknown(prompt.reason)
@@ -129,6 +135,7 @@ async function read(task: Extract<PoolTask, { type: 'read' }>): Promise<PoolOutc
         kind: 'ask-engine',
         request: unread,
         namespace,
+        isBlockSizeKnown,
         tokenizeBody: question.body,
         origins: entry.tokenizeOrigins,
         why: prompt.why,
@@ -138,13 +145,14 @@ async function read(task: Extract<PoolTask, { type: 'read' }>): Promise<PoolOutc
 }
 
 function hashReply(task: Extract<PoolTask, { type: 'hash' }>): PoolOutcome {
+  const { request, namespace, wantTokenIds, isBlockSizeKnown } = task
   const scan = scanRequest(task.reply)
   const tokens = scan.byName.get('tokens')
   if (tokens === undefined) throw new InvalidRequestError('tokens', '(missing)', 'the reply of /tokenize')
   const ids = parseTokenIds(task.reply, tokens.value, 'tokens')
   return {
     kind: 'read',
-    request: withTokens(task.request, ids, task.namespace, task.wantTokenIds, 'engine', undefined),
+    request: withTokens(request, ids, namespace, wantTokenIds, 'engine', isBlockSizeKnown),
   }
 }
 
@@ -153,18 +161,19 @@ async function promptOf(
   scan: RequestScan,
   request: RoutingRequest,
   entry: ModelEntry,
+  wallMs: number,
 ): Promise<Prompt> {
   const { tokenData } = request.hints
   if (tokenData !== undefined) {
     return { kind: 'tokens', ids: parseTokenIds(body, tokenData, 'nvext.token_data'), by: 'client' }
   }
+  if (hasValue(body, scan, 'truncate_prompt_tokens')) {
+    return { kind: 'unknown', reason: 'truncate_prompt_tokens changes the prompt inside the engine' }
+  }
   if (request.promptShape === 'tokens') {
     return { kind: 'tokens', ids: parseTokenIds(body, request.prompt!, 'prompt'), by: 'client' }
   }
-  if (scan.byName.has('truncate_prompt_tokens')) {
-    return { kind: 'unknown', reason: 'truncate_prompt_tokens changes the prompt inside the engine' }
-  }
-  return promptTokens(body, request, entry)
+  return promptTokens(body, request, entry, wallMs)
 }
 
 function withTokens(
@@ -173,9 +182,8 @@ function withTokens(
   namespace: HashNamespace,
   wantTokenIds: boolean,
   tokenizedBy: ReadRequest['tokenizedBy'],
-  entry: ModelEntry | undefined,
+  isBlockSizeKnown: boolean,
 ): ReadRequest {
-  const isBlockSizeKnown = entry === undefined || entry.blockSizeTokens !== undefined
   const { local, sequence } = hashBlocks(ids, request.blockSizeTokens, namespaceSeed(namespace))
   return {
     ...request,
@@ -199,7 +207,7 @@ function requiredOf(
 
 /** Clients may leave the model out where there is but one, as engines allow. */
 function onlyBaseModel(table: ModelTable): string {
-  const bases = Object.values(table).filter(({ loraName }) => loraName === undefined)
+  const bases = [...table.values()].filter(({ loraName }) => loraName === undefined)
   if (bases.length === 1) return bases[0]!.name
   throw new InvalidRequestError(
     'model',

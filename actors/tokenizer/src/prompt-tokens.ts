@@ -12,11 +12,18 @@ export type Prompt =
 /** Loaded at first use, by directory and dialect: one per model, so their number is bounded by the fleet. */
 const loaded = new Map<string, Promise<PromptTokenizer | string>>()
 
-/** `body`: the JSON text as it arrived; parsing it twice would lose numbers and the order of keys. */
+/** What templates that print the date are told; set before each rendering, which does not wait. */
+let renderedAtMs = 0
+
+/**
+ * `body`: the JSON text as it arrived; parsing it twice would lose numbers and the order of keys.
+ * `wallMs`: Unix milliseconds, by the clock of the actor: threads of the pool have none of their own.
+ */
 export async function promptTokens(
   body: Uint8Array,
   request: RoutingRequest,
   entry: ModelEntry,
+  wallMs: number,
 ): Promise<Prompt> {
   const { tokenizerDirectory, dialect } = entry
   if (tokenizerDirectory === undefined) {
@@ -24,6 +31,7 @@ export async function promptTokens(
   }
   const tokenizer = await load(tokenizerDirectory, dialect)
   if (typeof tokenizer === 'string') return { kind: 'ask-engine', why: tokenizer }
+  renderedAtMs = wallMs
   if (request.promptShape === 'messages') {
     const answer = tokenizer.encodeChat(body)
     if (answer.kind === 'tokens') return { kind: 'tokens', ids: answer.tokens, by: 'router' }
@@ -47,7 +55,8 @@ function load(directory: string, dialect: ModelEntry['dialect']): Promise<Prompt
   const name = `${dialect} ${directory}`
   let loading = loaded.get(name)
   if (loading === undefined) {
-    loading = PromptTokenizer.load(directory, { dialect, now: () => new Date() }).catch(
+    const now = () => new Date(renderedAtMs)
+    loading = PromptTokenizer.load(directory, { dialect, now }).catch(
       (thrown: unknown) => (thrown as Error).message,
     )
     loaded.set(name, loading)

@@ -21,6 +21,8 @@ const CHAT_MEMBERS = [
 /** Members that change the rendering of a chat and that `/tokenize` has not. */
 const CHAT_MEMBERS_UNKNOWN = ['documents', 'reasoning_effort'] as const
 
+const TEXT_PARTS: ReadonlySet<string> = new Set(['text', 'input_text', 'output_text', 'refusal', 'thinking'])
+
 export function tokenizeBody(
   body: Uint8Array,
   scan: RequestScan,
@@ -34,6 +36,10 @@ export function tokenizeBody(
   if (isChat) {
     const unknown = CHAT_MEMBERS_UNKNOWN.find(name => hasValue(body, scan, name))
     if (unknown !== undefined) return { kind: 'unknown', reason: `/tokenize does not know ${unknown}` }
+    const medium = mediumIn(body, scan)
+    if (medium !== undefined) {
+      return { kind: 'unknown', reason: `/tokenize does not tell what the engine makes of ${medium}` }
+    }
   }
   const names: readonly string[] = isChat ? CHAT_MEMBERS : ['prompt', 'add_special_tokens']
   const parts: Uint8Array[] = [text(`{"model":${JSON.stringify(model)}`)]
@@ -46,10 +52,31 @@ export function tokenizeBody(
   return { kind: 'body', body: Buffer.concat(parts) }
 }
 
-function hasValue(body: Uint8Array, scan: RequestScan, name: string): boolean {
+/** A member that is there and not null. */
+export function hasValue(body: Uint8Array, scan: RequestScan, name: string): boolean {
+  const text = valueText(body, scan, name)
+  return text !== undefined && text !== 'null'
+}
+
+/** The type of a content part that is not text: its blocks hash with the medium, which no token shows. */
+function mediumIn(body: Uint8Array, scan: RequestScan): string | undefined {
+  const text = valueText(body, scan, 'messages')
+  if (text === undefined) return undefined
+  const messages = JSON.parse(text) as readonly ({ readonly content?: unknown } | null)[]
+  for (const message of messages) {
+    const parts: readonly unknown[] = Array.isArray(message?.content) ? message.content : []
+    for (const part of parts) {
+      const type = typeof part === 'object' ? (part as { readonly type?: unknown } | null)?.type : 'text'
+      if (!TEXT_PARTS.has(String(type))) return `a content part of type ${String(type)}`
+    }
+  }
+  return undefined
+}
+
+function valueText(body: Uint8Array, scan: RequestScan, name: string): string | undefined {
   const member = scan.byName.get(name)
-  if (member === undefined) return false
-  return Buffer.from(body.subarray(member.value.start, member.value.end)).toString() !== 'null'
+  if (member === undefined) return undefined
+  return Buffer.from(body.subarray(member.value.start, member.value.end)).toString()
 }
 
 function text(value: string): Uint8Array {

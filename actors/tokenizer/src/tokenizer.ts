@@ -39,7 +39,7 @@ export const tokenizer = defineActor(
   reentrant: true,
   setup(context, args) {
     const given = readGivenTokenizers(args.tokenizers)
-    let table: ModelTable = {}
+    let table: ModelTable = new Map()
     const pool = new Piscina<PoolTask, PoolOutcome>({
       filename: poolTasksUrl,
       name: 'runPoolTask',
@@ -68,7 +68,8 @@ export const tokenizer = defineActor(
     async function read(message: Extract<TokenizerMessage, { type: 'read' }>): Promise<ReadResult> {
       const { route, body, headers, wantTokenIds } = message
       try {
-        const outcome = await run({ type: 'read', route, body, headers, wantTokenIds, table })
+        const wallMs = context.clock.wallMs()
+        const outcome = await run({ type: 'read', route, body, headers, wantTokenIds, table, wallMs })
         if (outcome.kind !== 'ask-engine') return outcome
         return await askEngine(context, args, outcome, wantTokenIds, run)
       } catch (thrown) {
@@ -116,6 +117,7 @@ async function askEngine(
       reply: reply.body,
       request,
       namespace: outcome.namespace,
+      isBlockSizeKnown: outcome.isBlockSizeKnown,
       wantTokenIds,
     })
     if (hashed.kind === 'read') return hashed

@@ -122,7 +122,7 @@ const routerSettings = [
     kind: 'integer',
     default: 1024,
     min: 1,
-    max: 65_536,
+    max: 16_384,
     unit: 'worker keys',
     help: 'Worker keys (workers times their data-parallel ranks) that the index and the load tables have room for.',
   },
