@@ -1,0 +1,49 @@
+/** Fleets for the tests of this folder. */
+
+import type { EngineFamily, Fleet, ModelCard, WorkerState } from '@homing/directory'
+
+export interface WorkerOptions {
+  readonly id?: string
+  readonly origin?: string
+  readonly state?: WorkerState
+  readonly engine?: EngineFamily
+  readonly models?: readonly ModelCard[]
+  readonly blockSizeTokens?: number | undefined
+  readonly canTokenize?: boolean
+}
+
+export function model(name: string, root?: string): ModelCard {
+  return { name, base: undefined, root, maxModelTokens: undefined }
+}
+
+export function adapter(name: string, base: string): ModelCard {
+  return { name, base, root: `/adapters/${name}`, maxModelTokens: undefined }
+}
+
+/** Workers that serve the model `m` in blocks of 16 tokens, unless they say otherwise. */
+export function fleetOf(...workers: WorkerOptions[]): Fleet {
+  return {
+    version: 1,
+    workers: workers.map((options, instanceId) => {
+      const { id = `worker-${instanceId}`, blockSizeTokens } = { blockSizeTokens: 16, ...options }
+      return {
+        id,
+        instanceId,
+        origin: options.origin ?? `http://${id}`,
+        state: options.state ?? 'up',
+        stateReason: '',
+        engine: options.engine ?? 'vllm',
+        engineVersion: '',
+        models: options.models ?? [model('m')],
+        blockSizeTokens:
+          blockSizeTokens === undefined ? undefined : { value: blockSizeTokens, source: 'probed' },
+        maxBatchedTokens: undefined,
+        kvBlocks: undefined,
+        ranks: { value: 1, source: 'default' },
+        taints: [],
+        canTokenize: options.canTokenize ?? false,
+        keys: [],
+      }
+    }),
+  }
+}
