@@ -417,7 +417,8 @@ async function threadEngine(ref: ActorRef<EngineMessage>): Promise<ThreadEngine>
 /** `homing <command>` as a process of its own. */
 export interface TestProcess extends EngineHandle {
   readonly pid: number
-  /** Lines of standard error so far. */
+  /** Lines of standard output and of standard error so far. */
+  readonly outputLines: readonly string[]
   readonly errorLines: readonly string[]
   /** Resolves when it has ended, with its exit code or signal. */
   readonly ended: Promise<number | NodeJS.Signals | null>
@@ -433,6 +434,7 @@ process.on('exit', () => {
 export async function startProcess(command: string, argv: readonly string[]): Promise<TestProcess> {
   const child = spawn(process.execPath, [MAIN, command, ...argv], { stdio: ['ignore', 'pipe', 'pipe'] })
   processes.add(child)
+  const outputLines: string[] = []
   const errorLines: string[] = []
   createInterface({ input: child.stderr }).on('line', line => errorLines.push(line))
   const ended = new Promise<number | NodeJS.Signals | null>(resolve => {
@@ -444,6 +446,7 @@ export async function startProcess(command: string, argv: readonly string[]): Pr
   const url = await new Promise<string>((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error(`${command} is not ready in time`)), START_MS_MAX)
     createInterface({ input: child.stdout }).on('line', line => {
+      outputLines.push(line)
       const match = / ready on (http:\S+)/.exec(line)
       if (match === null) return
       clearTimeout(timer)
@@ -454,6 +457,7 @@ export async function startProcess(command: string, argv: readonly string[]): Pr
   return {
     pid: child.pid!,
     url,
+    outputLines,
     errorLines,
     ended,
     kill: signal => void child.kill(signal),
