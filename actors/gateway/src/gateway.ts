@@ -117,8 +117,14 @@ export const gateway = defineActor(
       },
       async drain({ graceMs, reply }) {
         isDraining = true
+        let cutRequests = 0
+        // Set before the listener's own timer, which is due with it and cuts what this counts.
+        const timer = context.clock.after(graceMs, () => {
+          cutRequests = exchanges.size + inHand
+        })
         await listener.close(graceMs)
-        reply(exchanges.size)
+        timer.cancel()
+        reply(cutRequests)
       },
       [signal](event) {
         // Also before a restart: the next instance listens on the same port.

@@ -8,7 +8,7 @@
  *        refs of those before it. Stopping goes the other way, so nobody speaks to the dead.
  * Fails  a child that fails is restarted under its own budget. One whose budget is spent fails the
  *        guardian, and with it the process: a router with a hole in it is worse than one that is
- *        started again. A gateway that cannot listen at the first start is reported, not retried.
+ *        started again. A thread that dies is replaced by the runtime, its actors with it. A gateway that cannot listen at the first start is reported, not retried.
  */
 
 import {
@@ -19,7 +19,15 @@ import {
   type Supervision,
   signal,
 } from '@homing/actor'
-import { type DirectoryMessage, directory, type FleetMessage, type WorkerSpec } from '@homing/directory'
+import {
+  type DirectoryMessage,
+  directory,
+  type Fleet,
+  type FleetMessage,
+  type FleetReport,
+  type WorkerRecord,
+  type WorkerSpec,
+} from '@homing/directory'
 import { dispatcher } from '@homing/dispatcher'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import { type GatewayMessage, gateway } from '@homing/gateway'
@@ -69,6 +77,10 @@ const TOKENIZE_MS_MAX = 10_000
 const RENEW_INTERVAL_MS = 1000
 /** How long the first probes may hold up the ready line. */
 const FIRST_PROBES_MS_MAX = 30_000
+/** How long the first replays may hold it up after that. */
+const FIRST_TRUST_MS_MAX = 3000
+const TRUST_POLL_MS = 20
+const WATCH_AGAIN_MS = 100
 
 const SUPERVISION: Supervision = {
   directive: 'restart',
@@ -112,11 +124,20 @@ export const guardian = defineActor(
         children.renewSubscriptions()
         context.schedule(RENEW_INTERVAL_MS, { type: 'renewSubscriptions' })
       },
+      watchAgain({ child }) {
+        context.watch(child)
+      },
       async drain({ graceMs, reply }) {
         reply(await children.drain(graceMs))
       },
       [signal](event) {
         if (event.type !== 'terminated') return
+        // Its thread is being replaced, and the actor started there again under the same ref; one that
+        // is not is `unreachable` at the next look. Later, since a dead thread answers a watch at once.
+        if (event.reason === 'threadExit') {
+          context.schedule(WATCH_AGAIN_MS, { type: 'watchAgain', child: event.ref })
+          return
+        }
         const why = event.error ?? new ActorLostError(event.ref.name, event.reason)
         if (ready === undefined) settleReady(toErrorRecord(why))
         else if (!('code' in ready)) throw new ActorLostError(event.ref.name, why.message)
@@ -237,10 +258,42 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
     async whenReady() {
       const address = await gatewayRef.ask({ type: 'address' }, { timeout: FIRST_PROBES_MS_MAX })
       const fleet = await directoryRef.ask({ type: 'whenProbed' }, { timeout: FIRST_PROBES_MS_MAX })
-      return { ...address, fleet }
+      return { ...address, fleet: (await settledFleet(context, directoryRef)) ?? fleet }
     },
     async drain(graceMs) {
       return gatewayRef.ask({ type: 'drain', graceMs }, { timeout: graceMs + ASK_MS_MAX })
     },
   }
+}
+
+/** The fleet once no trust is about to change, or after FIRST_TRUST_MS_MAX; undefined: the directory does not answer. */
+async function settledFleet(
+  context: ActorContext<GuardianMessage>,
+  directoryRef: ActorRef<DirectoryMessage>,
+): Promise<Fleet | undefined> {
+  const { clock } = context
+  const endMs = clock.nowMs() + FIRST_TRUST_MS_MAX
+  try {
+    for (;;) {
+      const report = await directoryRef.ask({ type: 'describe' }, { timeout: FIRST_TRUST_MS_MAX })
+      if (!report.fleet.workers.some(worker => isSettling(worker, report)) || clock.nowMs() >= endMs) {
+        return report.fleet
+      }
+      await new Promise<void>(resolve => clock.after(TRUST_POLL_MS, resolve))
+    }
+  } catch (thrown) {
+    // It answered the first probes and is served by load until it answers again: no reason not to start.
+    context.log.warn({ error: toErrorRecord(thrown) }, 'trust in the workers is not known yet')
+    return undefined
+  }
+}
+
+/** A key of this worker is about to be known better: its listener is connecting, or replays. */
+function isSettling(worker: WorkerRecord, { sources }: FleetReport): boolean {
+  if (worker.state !== 'up') return false
+  return worker.keys.some(({ workerSlot, trust }) => {
+    if (trust !== 'none' || !(workerSlot in sources)) return false
+    const state = sources[workerSlot]?.state
+    return state === undefined || state === 'connecting' || state === 'recovering'
+  })
 }

@@ -1,4 +1,4 @@
-import type { Reply } from '@homing/actor'
+import type { ActorRef, Reply } from '@homing/actor'
 import type { Fleet } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
 
@@ -6,6 +6,7 @@ import type { ErrorRecord } from '@homing/errors'
 export interface ReadyReport {
   readonly host: string
   readonly port: number
+  /** After the first probes, with the trust as it is once the first replays have ended, or after 3 s. */
   readonly fleet: Fleet
 }
 
@@ -14,5 +15,8 @@ export type GuardianMessage =
   | { readonly type: 'whenReady'; readonly reply: Reply<ReadyReport | ErrorRecord> }
   /** Stops taking requests, lets open ones end for `graceMs`; answers how many were cut. */
   | { readonly type: 'drain'; readonly graceMs: number; readonly reply: Reply<number> }
+  // From itself.
   | { readonly type: 'renewSubscriptions' }
+  /** The thread of this child died; its end must be noticed again. */
+  | { readonly type: 'watchAgain'; readonly child: ActorRef<never> }
   | { readonly type: 'ready'; readonly outcome: ReadyReport | ErrorRecord }

@@ -1,0 +1,283 @@
+/** The guardian: the order of its children, what their ends mean, and how it drains. */
+
+import { type ActorStatus, createActorSystem } from '@homing/actor'
+import { createTestSystem } from '@homing/actor/testing'
+import { parseWorkerSpec } from '@homing/directory'
+import {
+  type HttpExchange,
+  type HttpReply,
+  MemoryNetwork,
+  type Transport,
+  transportCapability,
+} from '@homing/transport'
+import t, { type Test } from 'tap'
+import { type GuardianArgs, guardian } from '../src/index.ts'
+
+const HOST = '10.0.0.9'
+const PORT = 8000
+const ROUTER = `http://${HOST}:${PORT}`
+const ENGINE = 'http://10.0.0.1:8001'
+/** Of simulated time, which does not pass by itself. */
+const ASK = { timeout: '10m' } as const
+const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text)
+
+const ARGS: GuardianArgs = {
+  specs: [],
+  host: HOST,
+  port: PORT,
+  bodyBytesMax: 1 << 20,
+  openRequestsMax: 100,
+  workerSlotsMax: 16,
+  routerMode: 'kv',
+  overlapScoreWeight: 1,
+  temperature: 0,
+  activeRequestExpiryMs: 60_000,
+  decisionsKept: 10,
+  kvEvents: true,
+  blockSizeTokens: undefined,
+  eventThreads: 2,
+  indexBytes: 2 << 20,
+  replayTimeoutMs: 1000,
+  probeIntervalMs: 5000,
+  probeTimeoutMs: 1000,
+  tokenizers: [],
+  tokenizerThreads: 1,
+  retries: 0,
+  requestTimeoutMs: 0,
+  silenceTimeoutMs: 60_000,
+}
+
+interface Options extends Partial<GuardianArgs> {
+  /** What the actors are given instead of the plain transport. */
+  readonly change?: (transport: Transport) => Transport
+}
+
+async function start(t: Test, { change, ...args }: Options = {}) {
+  // The network must live on the clock of the system that it is given to.
+  const { clock } = createTestSystem()
+  const network = new MemoryNetwork({ clock })
+  const transport = network.transport()
+  const system = createTestSystem({
+    clock,
+    provide: [[transportCapability, change?.(transport) ?? transport]],
+  })
+  t.teardown(() => system.shutdown())
+  const spawn = () => system.spawn(guardian, { name: 'guardian', args: { ...ARGS, ...args } })
+  const client = network.transport().http
+  const get = (path: string): Promise<HttpReply> =>
+    client.fetch({ origin: ROUTER, method: 'GET', path }, { timeoutMs: 60_000 })
+  const post = (path: string, body: object): Promise<HttpReply> =>
+    client.fetch(
+      { origin: ROUTER, method: 'POST', path, body: utf8(JSON.stringify(body)) },
+      { timeoutMs: 60_000 },
+    )
+  return { system, network, spawn, get, post }
+}
+
+/** Just enough of an engine to be a worker; `onRequest` gets what is not a question of a probe. */
+async function serveEngine(network: MemoryNetwork, onRequest: (exchange: HttpExchange) => void = () => {}) {
+  await network.transport().http.listen({ host: '10.0.0.1', port: 8001 }, exchange => {
+    if (exchange.path === '/v1/embeddings') return onRequest(exchange)
+    const isModels = exchange.path === '/v1/models'
+    exchange.writeHead(isModels ? 200 : 404, { 'content-type': 'application/json' })
+    exchange.end(utf8(isModels ? '{"object":"list","data":[{"id":"m","owned_by":"vllm"}]}' : '{}'))
+  })
+}
+
+/** Shards that answer a scrape: with one of two gone, an ask waits for its replacement, or fails. */
+async function shardsSeen(port: number): Promise<number> {
+  const reply = await fetch(`http://127.0.0.1:${port}/metrics`)
+  return [...(await reply.text()).matchAll(/^homing_index_used_bytes\{shard="\d"\}/gm)].length
+}
+
+const childrenOf = async (system: {
+  describe(): Promise<readonly ActorStatus[]>
+}): Promise<readonly ActorStatus[]> =>
+  (await system.describe()).find(({ name }) => name === 'guardian')?.children ?? []
+
+t.test('children are started in the order in which they are needed', async t => {
+  const { system, spawn } = await start(t)
+  spawn()
+  await system.settle()
+  t.strictSame(
+    (await childrenOf(system)).map(({ name }) => name),
+    ['indexer-0', 'indexer-1', 'directory', 'tracker', 'tokenizer', 'router', 'dispatcher', 'gateway'],
+  )
+})
+
+t.test('it is ready when the gateway listens and every worker was probed once', async t => {
+  const { system, network, spawn, get } = await start(t, {
+    specs: [parseWorkerSpec(ENGINE, 0), parseWorkerSpec('http://10.0.0.2:8001', 1)],
+  })
+  await serveEngine(network)
+  const ready = await spawn().ask({ type: 'whenReady' }, ASK)
+  if ('code' in ready) return t.fail(ready.message)
+  t.match(ready, { host: HOST, port: PORT })
+  t.strictSame(
+    ready.fleet.workers.map(({ id, state }) => [id, state]),
+    [
+      ['10.0.0.1:8001', 'up'],
+      ['10.0.0.2:8001', 'down'],
+    ],
+  )
+  // Subscribed before it was ready: the gateway knows the fleet.
+  await system.settle()
+  t.equal((await get('/ready')).status, 200)
+})
+
+t.test('a replay that is under way holds it up for three seconds at most', async t => {
+  const { system, network, spawn } = await start(t, {
+    specs: [parseWorkerSpec(`${ENGINE}?events=5557&replay=5558&block_size=16`, 0)],
+    replayTimeoutMs: 60_000,
+  })
+  await serveEngine(network)
+  const { messages } = network.transport()
+  await messages.publish({ endpoint: 'tcp://10.0.0.1:5557' })
+  let replaysAsked = 0
+  await messages.serve({ endpoint: 'tcp://10.0.0.1:5558' }, () => replaysAsked++)
+  let isReady = false
+  const ready = spawn().ask({ type: 'whenReady' }, ASK)
+  ready.then(
+    () => {
+      isReady = true
+    },
+    () => {},
+  )
+  await system.advance('2.9s')
+  t.equal(replaysAsked, 1)
+  t.equal(isReady, false)
+  await system.advance('200ms')
+  const report = await ready
+  if ('code' in report) return t.fail(report.message)
+  t.match(report.fleet.workers, [{ state: 'up', keys: [{ trust: 'none' }] }])
+})
+
+t.test('who asks again is answered again', async t => {
+  const { spawn } = await start(t)
+  const ref = spawn()
+  const [first, second] = await Promise.all([
+    ref.ask({ type: 'whenReady' }, ASK),
+    ref.ask({ type: 'whenReady' }, ASK),
+  ])
+  t.strictSame(first, second)
+  t.strictSame(await ref.ask({ type: 'whenReady' }, ASK), first)
+})
+
+t.test('a port that is taken is what it is not ready for', async t => {
+  const { network, spawn } = await start(t)
+  await network.transport().http.listen({ host: HOST, port: PORT }, () => {})
+  t.match(await spawn().ask({ type: 'whenReady' }, ASK), {
+    code: 'HOMING_TRANSPORT_LISTEN',
+    message: /cannot listen on http:\/\/10\.0\.0\.9:8000: .*EADDRINUSE/,
+  })
+})
+
+t.test('a child whose restarts are spent fails the guardian, with the reason', async t => {
+  const broken = (transport: Transport): Transport => ({
+    ...transport,
+    http: {
+      ...transport.http,
+      call() {
+        throw new Error('a bug in the dispatcher')
+      },
+    },
+  })
+  const { system, network, spawn, post } = await start(t, {
+    specs: [parseWorkerSpec(ENGINE, 0)],
+    change: broken,
+  })
+  await serveEngine(network)
+  const ref = spawn()
+  const ended = system.whenTerminated(ref)
+  await ref.ask({ type: 'whenReady' }, ASK)
+  await system.settle()
+  const stateOf = async () => (await childrenOf(system)).find(({ name }) => name === 'dispatcher')?.state
+  let deaths = 0
+  for (; deaths < 20 && (await stateOf()) === 'running'; deaths++) {
+    // Its call fails the dispatcher, which comes back after a pause, or not at all.
+    post('/v1/embeddings', { model: 'm', input: 'x' }).catch(() => {})
+    await system.settle()
+    for (let turn = 0; turn < 100 && (await stateOf()) === 'backoff'; turn++) await system.advance('100ms')
+  }
+  t.equal(deaths, 11)
+  // The gateway cuts who is still waiting.
+  await system.advance('1s')
+  const { reason, error } = await ended
+  t.equal(reason, 'failed')
+  t.match(error?.message, /cannot go on without the dispatcher: .*a bug in the dispatcher/)
+})
+
+t.test('a thread that dies is no loss: its indexer comes back, as often as that happens', async t => {
+  const system = await createActorSystem({
+    pools: { events: { count: 2 } },
+    logLevel: 'silent',
+    threadExecArgv: [],
+    threadBackoff: { min: 1, max: 10 },
+  })
+  t.teardown(() => system.shutdown())
+  const ref = system.spawn(guardian, { name: 'guardian', args: { ...ARGS, host: '127.0.0.1', port: 0 } })
+  const ended = system.whenTerminated(ref).then(({ error }) => error?.message ?? 'ended')
+  const within = { timeout: '10s' } as const
+  const ready = await ref.ask({ type: 'whenReady' }, within)
+  if ('code' in ready) return t.fail(ready.message)
+  for (let kill = 1; kill <= 3; kill++) {
+    await system.killThread('events-0')
+    // Answered by the guardian itself, or it has failed.
+    t.equal(
+      await Promise.race([ref.ask({ type: 'whenReady' }, within), ended]),
+      await ref.ask({ type: 'whenReady' }, within),
+    )
+    t.equal(await shardsSeen(ready.port), 2, `both shards answer after kill ${kill}`)
+    // The guardian watches again before the next kill.
+    const stats = await system.stats()
+    t.equal(stats.threadRestarts, kill)
+  }
+  const still = Promise.withResolvers<string>()
+  setImmediate(() => still.resolve('goes on'))
+  t.equal(await Promise.race([ended, still.promise]), 'goes on')
+})
+
+t.test('a thread that does not come back is a loss, also when it came back before', async t => {
+  const system = await createActorSystem({
+    pools: { events: { count: 2 } },
+    logLevel: 'silent',
+    threadExecArgv: [],
+    threadRestartsMax: 1,
+  })
+  t.teardown(() => system.shutdown())
+  const ref = system.spawn(guardian, { name: 'guardian', args: { ...ARGS, host: '127.0.0.1', port: 0 } })
+  const ready = await ref.ask({ type: 'whenReady' }, { timeout: '10s' })
+  if ('code' in ready) return t.fail(ready.message)
+  await system.killThread('events-1')
+  t.equal(await shardsSeen(ready.port), 2, 'it came back')
+  await system.killThread('events-1')
+  const { reason, error } = await system.whenTerminated(ref)
+  t.equal(reason, 'failed')
+  t.match(error?.message, /cannot go on without the indexer-1: cannot reach thread events-1/)
+})
+
+t.test('drained, it takes nothing new, lets what is open end, and cuts the rest', async t => {
+  const { system, network, spawn, get, post } = await start(t, { specs: [parseWorkerSpec(ENGINE, 0)] })
+  const open: HttpExchange[] = []
+  await serveEngine(network, exchange => open.push(exchange))
+  const ref = spawn()
+  await ref.ask({ type: 'whenReady' }, ASK)
+  await system.settle()
+  const ending = post('/v1/embeddings', { model: 'm', input: 'ends in time' })
+  const cut = post('/v1/embeddings', { model: 'm', input: 'does not' })
+  const outcome = cut.then(
+    () => 'answered',
+    () => 'cut',
+  )
+  await system.settle()
+  t.equal(open.length, 2)
+  const drained = ref.ask({ type: 'drain', graceMs: 1000 }, ASK)
+  await system.settle()
+  await t.rejects(get('/health'), { code: 'HOMING_TRANSPORT_CALL' })
+  open[0]?.writeHead(200, {})
+  open[0]?.end(utf8('in time'))
+  t.equal(new TextDecoder().decode((await ending).body), 'in time')
+  await system.advance(1000)
+  t.equal(await outcome, 'cut')
+  t.equal(await drained, 1)
+})
