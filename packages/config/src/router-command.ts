@@ -6,7 +6,7 @@
  *          routers know. Defaults are ours where theirs do not suit a router that stands alone.
  */
 
-import type { Command, SettingDescriptor, SettingsOf } from './descriptor.ts'
+import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
 
 const SECOND_MS = 1000
 const MINUTE_MS = 60_000
@@ -112,8 +112,8 @@ const routerSettings = [
     kind: 'duration',
     default: 2 * SECOND_MS,
     min: 10,
-    max: 10 * MINUTE_MS,
-    help: 'How long a worker has to answer one question of a probe before it counts as down.',
+    max: 10 * SECOND_MS,
+    help: 'How long a worker has to answer one question of a probe before it counts as down. After a miss it is given twice as long each time, up to 10s.',
   },
   {
     key: 'workerSlotsMax',
@@ -375,7 +375,29 @@ export const routerCommand: Command<typeof routerSettings> = {
       settings.workers.length > 0 && (isGiven('demoEngines') || isGiven('demoSpeed'))
         ? '--demo-engines and --demo-speed have no effect where workers are named: leave them out, or --worker'
         : undefined,
+    faultOfShardSize,
   ],
+}
+
+/**
+ * Least bytes of a shard: the tables of packages/index that have a size of their own need about 18 bytes per
+ * worker slot and 30 KiB; with twice that, something is left for blocks.
+ */
+const SHARD_BYTES_MIN = 64 * 1024
+const SHARD_BYTES_PER_WORKER_SLOT = 32
+const SHARD_BYTES_MAX = 8 * GIB
+
+function faultOfShardSize({ settings }: RuleFacts<RouterSettings>): string | undefined {
+  const { indexBytes, eventThreads, workerSlotsMax } = settings
+  const shardBytes = Math.floor(indexBytes / eventThreads)
+  const shardBytesMin = SHARD_BYTES_MIN + workerSlotsMax * SHARD_BYTES_PER_WORKER_SLOT
+  if (shardBytes < shardBytesMin) {
+    return `--index-bytes leaves ${shardBytes} bytes for each of --router-event-threads ${eventThreads}: with --worker-slots-max ${workerSlotsMax} each needs ${shardBytesMin}`
+  }
+  if (shardBytes > SHARD_BYTES_MAX) {
+    return `--index-bytes leaves ${shardBytes} bytes for each of --router-event-threads ${eventThreads}: each can use ${SHARD_BYTES_MAX}, so name more threads`
+  }
+  return undefined
 }
 
 function faultOfWorkerUrl(text: string): string | undefined {

@@ -6,7 +6,9 @@ export class SettingsError extends RouterError {
   readonly faults: readonly string[]
 
   constructor(command: string, faults: readonly string[]) {
-    super(`cannot start ${command}: ${faults.join('; ')}`, { command, faultCount: faults.length })
+    // One fault fits the line that says so; several are a list to work through.
+    const list = faults.length === 1 ? ` ${faults[0]}` : faults.map(fault => `\n  ${fault}`).join('')
+    super(`cannot start ${command}:${list}`, { command, faultCount: faults.length })
     this.faults = faults
   }
 }

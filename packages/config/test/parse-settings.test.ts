@@ -82,6 +82,27 @@ t.test('the error has a stable code and names the command', async t => {
   })
 })
 
+t.test('several faults are a list, one line each', async t => {
+  t.throws(() => parseSettings(routerCommand, ['--port', '-1', '--retries', 'two'], {}), {
+    message:
+      'cannot start router:\n  --port: "-1" is out of range 0 … 65535\n  --retries: "two" is not a number',
+  })
+})
+
+t.test('an index that cannot be divided among its threads is a fault', async t => {
+  t.strictSame(faultsOf(['--index-bytes', '1MiB', '--router-event-threads', '64']), [
+    '--index-bytes leaves 16384 bytes for each of --router-event-threads 64: with --worker-slots-max 1024 each needs 98304',
+  ])
+  t.strictSame(faultsOf(['--index-bytes', '64GiB', '--router-event-threads', '7']), [
+    '--index-bytes leaves 9817068105 bytes for each of --router-event-threads 7: each can use 8589934592, so name more threads',
+  ])
+  t.strictSame(
+    parseSettings(routerCommand, ['--index-bytes', '1MiB', '--router-event-threads', '8'], {}).settings
+      .indexBytes,
+    2 ** 20,
+  )
+})
+
 t.test('an option without its value is a fault', async t => {
   t.strictSame(faultsOf(['--port']), ['--port needs a value'])
   t.strictSame(faultsOf(['--port', '--detach']), ['--port needs a value'])
