@@ -73,6 +73,9 @@ export function readRequest(
 const I32_MAX = 2 ** 31 - 1
 const U32_MAX = 2 ** 32 - 1
 const U64_MAX = 2n ** 64n - 1n
+/** As the settings of the router; far above, costs leave the range of numbers and cannot be compared. */
+const WEIGHT_MAX = 1000
+const TEMPERATURE_MAX = 1000
 
 function promptShape(
   bytes: Uint8Array,
@@ -162,15 +165,17 @@ function readHints(
     annotations,
     isSelectionOnly: annotations.includes('query_instance_id'),
     extraFields: nvext?.texts('extra_fields') ?? [],
-    latencySensitivity: agent?.number('latency_sensitivity', -Number.MAX_VALUE),
+    latencySensitivity: agent?.number('latency_sensitivity', -Number.MAX_VALUE, Number.MAX_VALUE),
     priority:
       headerWhole(headers, HEADERS.priority, -I32_MAX - 1, I32_MAX) ??
       agent?.whole('priority', -I32_MAX - 1, I32_MAX),
     strictPriority:
       headerWhole(headers, HEADERS.strictPriority, 0, U32_MAX) ?? agent?.whole('strict_priority', 0, U32_MAX),
     expectedOutputTokens: agent?.whole('osl', 0, U32_MAX),
-    overlapWeight: override?.number('overlap_score_weight', 0) ?? agent?.number('kv_overlap_score_weight', 0),
-    temperature: override?.number('router_temperature', 0),
+    overlapWeight:
+      override?.number('overlap_score_weight', 0, WEIGHT_MAX) ??
+      agent?.number('kv_overlap_score_weight', 0, WEIGHT_MAX),
+    temperature: override?.number('router_temperature', 0, TEMPERATURE_MAX),
     wantsSpeculativePrefill: agent?.flag('speculative_prefill') ?? false,
     sessionId: firstHeader(headers, HEADERS.sessionId)?.text,
     requestId: headerText(headers, 'x-request-id'),
@@ -245,12 +250,12 @@ class Fields {
     return value
   }
 
-  number(name: string, min: number): number | undefined {
+  number(name: string, min: number, max: number): number | undefined {
     const range = this.range(name)
     if (range === undefined) return undefined
     const value = this.#numberAt(range)
-    if (value === undefined || !Number.isFinite(value) || value < min) {
-      return this.#refuse(name, range, min === 0 ? 'a number ≥ 0' : 'a number')
+    if (value === undefined || !(value >= min && value <= max)) {
+      return this.#refuse(name, range, max < Number.MAX_VALUE ? `a number from ${min} to ${max}` : 'a number')
     }
     return value
   }

@@ -93,12 +93,22 @@ t.test('a value of the wrong kind is named with what would be right', async t =>
     [
       '{"nvext":{"agent_hints":{"kv_overlap_score_weight":-1}}}',
       'nvext.agent_hints.kv_overlap_score_weight',
-      /≥ 0/,
+      /a number from 0 to 1000/,
+    ],
+    [
+      '{"router_config_override":{"overlap_score_weight":1e308}}',
+      'router_config_override.overlap_score_weight',
+      /a number from 0 to 1000/,
     ],
     [
       '{"router_config_override":{"router_temperature":1e999}}',
       'router_config_override.router_temperature',
-      /≥ 0/,
+      /a number from 0 to 1000/,
+    ],
+    [
+      '{"nvext":{"agent_hints":{"latency_sensitivity":1e999}}}',
+      'nvext.agent_hints.latency_sensitivity',
+      /a number/,
     ],
   ]
   for (const [body, param, message] of cases) {
