@@ -1,7 +1,6 @@
 /**
- * Log: `log.info({ fields }, 'constant text')`, one JSON line each on standard error, or a
- * readable line when standard error is a terminal. Written by pino, synchronously, so that the
- * last line before a crash is there.
+ * Log: `log.info({ fields }, 'constant text')`, one JSON line each on standard error. Written by
+ * pino, synchronously, so that the last line before a crash is there.
  */
 
 import pino from 'pino'
