@@ -1,0 +1,133 @@
+/**
+ * Fleet feed: makes the snapshots of the fleet and hands them to its subscribers.
+ *
+ * Owns   the last `Fleet`, the subscribers, and who waits until every worker was probed.
+ * Order  a subscriber sees the versions in order; `version` grows by one per change. What changes while one
+ *        turn of messages is handled becomes one snapshot, and a record that is equal is not sent again.
+ * Bounds SUBSCRIBERS_MAX and WAITERS_MAX; past it the oldest waiter is dropped, whose ask ends by its deadline.
+ */
+
+import type { ActorContext, ActorRef } from '@homing/actor'
+import type { DirectoryMessage, Fleet, FleetMessage, WorkerKeyRecord, WorkerRecord } from './messages.ts'
+import type { Key, Worker } from './worker.ts'
+import { eventSourceOf } from './worker-facts.ts'
+import type { WorkerTable } from './worker-table.ts'
+
+const SUBSCRIBERS_MAX = 1024
+const WAITERS_MAX = 1024
+
+export class FleetFeed {
+  readonly #context: ActorContext<DirectoryMessage>
+  readonly #workers: WorkerTable
+  readonly #subscribers = new Map<string, ActorRef<FleetMessage>>()
+  #waiters: ((fleet: Fleet) => void)[] = []
+  #fleet: Fleet = { version: 0, workers: [] }
+  /** Workers whose record may differ from the one published. */
+  readonly #changed = new Set<Worker>()
+  #willPublish = false
+  /** The last record of each worker, and its text. */
+  readonly #published = new Map<Worker, { readonly text: string; readonly record: WorkerRecord }>()
+
+  constructor(context: ActorContext<DirectoryMessage>, workers: WorkerTable) {
+    this.#context = context
+    this.#workers = workers
+  }
+
+  get fleet(): Fleet {
+    return this.#fleet
+  }
+
+  subscribe(subscriber: ActorRef<FleetMessage>): void {
+    if (!this.#subscribers.has(subscriber.key)) {
+      if (this.#subscribers.size >= SUBSCRIBERS_MAX) {
+        this.#context.log.error(
+          { subscriber: subscriber.name, SUBSCRIBERS_MAX },
+          'too many subscribers of the fleet',
+        )
+        return
+      }
+      this.#subscribers.set(subscriber.key, subscriber)
+      this.#context.watch(subscriber)
+    }
+    subscriber.tell({ type: 'fleet', fleet: this.#fleet })
+  }
+
+  /** False: it was none. */
+  unsubscribe(key: string): boolean {
+    return this.#subscribers.delete(key)
+  }
+
+  /** Answers when every worker was probed once, up or down. */
+  whenProbed(reply: (fleet: Fleet) => void): void {
+    if (this.#waiters.length >= WAITERS_MAX) this.#waiters.shift()
+    this.#waiters.push(reply)
+    this.#answerWaiters()
+  }
+
+  /** The record of this worker may have changed: publishes once what waits in the mailbox has been looked at too. */
+  touch(worker: Worker): void {
+    this.#changed.add(worker)
+    if (this.#willPublish) return
+    this.#willPublish = true
+    if (this.#context.self.tell({ type: 'publish' }) !== 'ok') this.publish()
+  }
+
+  publish(): void {
+    this.#willPublish = false
+    let hasChanged = this.#fleet.version === 0
+    for (const worker of this.#changed) {
+      const record = this.#recordOf(worker)
+      const text = JSON.stringify(record)
+      if (this.#published.get(worker)?.text === text) continue
+      hasChanged = true
+      this.#published.set(worker, { text, record })
+    }
+    this.#changed.clear()
+    if (hasChanged) {
+      const workers = Array.from(this.#workers.all(), worker => this.#published.get(worker)!.record)
+      this.#fleet = { version: this.#fleet.version + 1, workers }
+      for (const subscriber of this.#subscribers.values())
+        subscriber.tell({ type: 'fleet', fleet: this.#fleet })
+    }
+    this.#answerWaiters()
+  }
+
+  #answerWaiters(): void {
+    for (const worker of this.#workers.all()) if (!worker.wasProbed) return
+    const waiters = this.#waiters
+    this.#waiters = []
+    for (const reply of waiters) reply(this.#fleet)
+  }
+
+  #recordOf(worker: Worker): WorkerRecord {
+    const { spec, state, stateReason } = worker
+    const { id, instanceId, origin, taints } = spec
+    return {
+      id,
+      instanceId,
+      origin,
+      state,
+      stateReason,
+      ...this.#workers.facts(worker),
+      taints,
+      keys: worker.keys.map(keyRecordOf),
+    }
+  }
+}
+
+function keyRecordOf(key: Key): WorkerKeyRecord {
+  const { worker, dpRank, workerSlot, shard, trust, trustReason, trustSinceMs } = key
+  const source = eventSourceOf(worker.spec, worker.outcome, dpRank)
+  return {
+    key: key.name,
+    workerSlot,
+    dpRank,
+    eventsEndpoint: source?.endpoint,
+    replayEndpoint: source?.replayEndpoint,
+    topic: source?.topic ?? '',
+    shard,
+    trust,
+    trustReason,
+    trustSinceMs,
+  }
+}

@@ -1,0 +1,56 @@
+/**
+ * Key trust: how far the index may be believed about a worker key, and why, in words for people.
+ *
+ * The listener owns the trust in its source; it counts as long as the key is to have a listener at all.
+ * Owns `trust`, `trustReason` and `trustSinceMs` of every key: what others are told.
+ */
+
+import type { ActorContext } from '@homing/actor'
+import type { Trust } from '@homing/listener'
+import type { DirectoryMessage } from './messages.ts'
+import type { Key, Worker } from './worker.ts'
+import { eventFlags, eventSourceOf } from './worker-facts.ts'
+import type { WorkerTable } from './worker-table.ts'
+
+export interface KeyTrustOptions {
+  readonly context: ActorContext<DirectoryMessage>
+  readonly workers: WorkerTable
+  readonly kvEvents: boolean
+  /** Trust or reason of a key of this worker changed. */
+  readonly changed: (worker: Worker) => void
+}
+
+export class KeyTrust {
+  readonly #options: KeyTrustOptions
+
+  constructor(options: KeyTrustOptions) {
+    this.#options = options
+  }
+
+  /** Why a key can have no listener; undefined: it can. */
+  obstacle({ worker, dpRank }: Key): string | undefined {
+    if (!this.#options.kvEvents) return 'KV events are switched off (--no-kv-events); served by load'
+    if (worker.outcome === undefined) return 'not probed yet'
+    if (eventSourceOf(worker.spec, worker.outcome, dpRank) === undefined) {
+      return `publishes no KV events: start it with ${eventFlags(worker.outcome.engine)}; served by load`
+    }
+    const fault = this.#options.workers.blockSizeFault(worker)
+    return fault === undefined ? undefined : `${fault}; served by load`
+  }
+
+  /** Brings the trust of a key in line with what is known. */
+  refresh(key: Key): void {
+    const { context, changed } = this.#options
+    const obstacle = this.obstacle(key)
+    const trust: Trust = obstacle === undefined ? key.heard.trust : 'none'
+    const reason = obstacle ?? key.heard.reason
+    if (key.trust === trust && key.trustReason === reason) return
+    if (key.trust !== trust) {
+      key.trustSinceMs = context.clock.wallMs()
+      if (key.worker.wasAnnounced) context.log.info({ key: key.name, trust, reason }, 'trust has changed')
+    }
+    key.trust = trust
+    key.trustReason = reason
+    changed(key.worker)
+  }
+}

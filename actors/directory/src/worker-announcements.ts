@@ -1,0 +1,63 @@
+/**
+ * Worker announcements: one line in the log for people about each worker, when it answered for the first time.
+ *
+ * It waits until the trust in all keys of the worker has settled, ANNOUNCE_MS_MAX at most.
+ * Owns `wasAnnounced` of every worker.
+ */
+
+import type { ActorContext } from '@homing/actor'
+import type { DirectoryMessage } from './messages.ts'
+import type { Key, Worker } from './worker.ts'
+import { eventSourceOf, missingOf } from './worker-facts.ts'
+import type { WorkerTable } from './worker-table.ts'
+
+const ANNOUNCE_MS_MAX = 3000
+
+export class WorkerAnnouncements {
+  readonly #context: ActorContext<DirectoryMessage>
+  readonly #workers: WorkerTable
+
+  constructor(context: ActorContext<DirectoryMessage>, workers: WorkerTable) {
+    this.#context = context
+    this.#workers = workers
+  }
+
+  /** The worker answered: it is announced now or when it is time. */
+  announceSoon(worker: Worker): void {
+    if (worker.wasAnnounced || this.tryAnnounce(worker)) return
+    this.#context.schedule(ANNOUNCE_MS_MAX, { type: 'announce', workerId: worker.spec.id })
+  }
+
+  /** False while the trust has not settled. */
+  tryAnnounce(worker: Worker): boolean {
+    if (!worker.keys.every(isSettled)) return false
+    this.announce(worker)
+    return true
+  }
+
+  announce(worker: Worker): void {
+    if (worker.outcome === undefined || worker.wasAnnounced) return
+    worker.wasAnnounced = true
+    const facts = this.#workers.facts(worker)
+    const first = worker.keys[0]
+    this.#context.log.info(
+      {
+        worker: worker.spec.id,
+        engine: `${facts.engine} ${facts.engineVersion}`.trim(),
+        models: facts.models.map(model => model.name),
+        blockSizeTokens: facts.blockSizeTokens?.value,
+        ranks: facts.ranks.value,
+        events: eventSourceOf(worker.spec, worker.outcome, 0)?.endpoint,
+        trust: first?.trust,
+        trustReason: first?.trustReason,
+        missing: missingOf(worker.spec, worker.outcome, facts),
+      },
+      'worker found',
+    )
+  }
+}
+
+/** Nothing is about to change in the trust of this key, as far as one can see. */
+function isSettled(key: Key): boolean {
+  return key.phase !== 'running' || key.trust !== 'none'
+}

@@ -1,0 +1,198 @@
+/**
+ * Worker probes: asks every worker again and again how it is, and so decides whether it is up.
+ *
+ *   probing ──reached──▶ up ──suspect, or MISSES_MAX misses──▶ down ──reached──▶ up
+ *      └──────one miss──────────────────────────────────────────▲
+ *
+ * A probe is one of two kinds: `full` asks for everything and is used until a worker is up, after a miss
+ * or a suspicion, and every FULL_PROBE_TURNS; the cheap one only asks whether it answers. A slow answer
+ * is not death: each miss doubles the time that the next probe may take.
+ *
+ * Owns   `state`, `stateReason` and `wasProbed` of every worker, and when it is probed next.
+ * Order  a worker has one *turn* at a time: a probe under way, or a wait for the next. Every decision about
+ *        it begins another turn, and what comes back from an earlier turn is dropped. So a suspicion
+ *        during a probe wins over its answer, which may have left the worker before the trouble.
+ */
+
+import type { ActorContext } from '@homing/actor'
+import { transportCapability } from '@homing/transport'
+import type { DirectoryMessage, ProbeOutcome } from './messages.ts'
+import { checkHealth, probeWorker } from './probe.ts'
+import type { Worker } from './worker.ts'
+import type { ReachedOutcome } from './worker-facts.ts'
+import type { WorkerTable } from './worker-table.ts'
+
+export interface WorkerProbesOptions {
+  readonly context: ActorContext<DirectoryMessage>
+  readonly workers: WorkerTable
+  readonly probeIntervalMs: number
+  readonly probeTimeoutMs: number
+  /** A full probe reached the worker, which is up by now. */
+  readonly reached: (worker: Worker, outcome: ReachedOutcome) => void
+  /** State or reason of the worker may have changed. */
+  readonly changed: (worker: Worker) => void
+}
+
+/** Misses in a row after which a worker that was up is down. */
+const MISSES_MAX = 3
+const SLOW_PROBE_MS_MAX = 10_000
+/** Every so many probes of a worker that is up ask for everything. */
+const FULL_PROBE_TURNS = 5
+const RETRY_MS_MIN = 200
+const RETRY_MS_MAX = 2000
+/** A suspicion within this time of the last one is probed later than the last one. */
+const SUSPECT_MEMORY_MS = 10_000
+
+interface Probing {
+  /** In a row. */
+  misses: number
+  /** Cheap probes since the last full one. */
+  turnsSinceFull: number
+  turn: number
+  /** From going down to the next probe. */
+  retryMs: number
+  suspectedMs: number
+}
+
+export class WorkerProbes {
+  readonly #options: WorkerProbesOptions
+  readonly #context: ActorContext<DirectoryMessage>
+  readonly #probings = new Map<Worker, Probing>()
+
+  constructor(options: WorkerProbesOptions) {
+    this.#options = options
+    this.#context = options.context
+  }
+
+  /** Probes a worker now and from now on. */
+  begin(worker: Worker): void {
+    const probing: Probing = {
+      misses: 0,
+      turnsSinceFull: 0,
+      turn: 0,
+      retryMs: RETRY_MS_MIN,
+      suspectedMs: Number.NEGATIVE_INFINITY,
+    }
+    this.#probings.set(worker, probing)
+    this.#probe(worker, probing)
+  }
+
+  probeDue(workerId: string, turn: number): void {
+    const worker = this.#workerOfTurn(workerId, turn)
+    if (worker !== undefined) this.#probe(worker, this.#probings.get(worker)!)
+  }
+
+  /** The answer of a full probe. */
+  probed(workerId: string, turn: number, outcome: ProbeOutcome): void {
+    const worker = this.#workerOfTurn(workerId, turn)
+    if (worker === undefined) return
+    const isFirst = !worker.wasProbed
+    worker.wasProbed = true
+    if (outcome.reached) this.#reached(worker, outcome)
+    else this.#missed(worker, outcome.reason)
+    if (isFirst && !outcome.reached) {
+      this.#context.log.warn(
+        { worker: workerId, reason: outcome.reason },
+        'worker does not answer; it is probed until it does',
+      )
+    }
+    this.#options.changed(worker)
+  }
+
+  /** The answer of a cheap probe; no fault: it is healthy. */
+  healthChecked(workerId: string, turn: number, fault: string | undefined): void {
+    const worker = this.#workerOfTurn(workerId, turn)
+    if (worker === undefined) return
+    if (fault !== undefined) this.#missed(worker, fault)
+    else {
+      this.#probings.get(worker)!.misses = 0
+      this.#schedule(worker, this.#options.probeIntervalMs)
+    }
+    this.#options.changed(worker)
+  }
+
+  /** Somebody could not reach the worker: it is down until a probe reaches it. */
+  suspect(workerId: string, reason: string): void {
+    const worker = this.#options.workers.get(workerId)
+    if (worker === undefined || worker.state !== 'up') return
+    const probing = this.#probings.get(worker)!
+    const nowMs = this.#context.clock.nowMs()
+    const isAgain = nowMs - probing.suspectedMs < SUSPECT_MEMORY_MS
+    probing.retryMs = isAgain ? Math.min(RETRY_MS_MAX, probing.retryMs * 2) : RETRY_MS_MIN
+    probing.suspectedMs = nowMs
+    this.#goDown(worker, reason)
+    this.#schedule(worker, probing.retryMs)
+    this.#options.changed(worker)
+  }
+
+  /** Undefined: what came back is of an earlier turn. */
+  #workerOfTurn(workerId: string, turn: number): Worker | undefined {
+    const worker = this.#options.workers.get(workerId)
+    return worker !== undefined && this.#probings.get(worker)?.turn === turn ? worker : undefined
+  }
+
+  #probe(worker: Worker, probing: Probing): void {
+    const { id: workerId, origin } = worker.spec
+    const { turn } = probing
+    const { http } = this.#context.use(transportCapability)
+    const timeoutMs = Math.min(SLOW_PROBE_MS_MAX, this.#options.probeTimeoutMs * 2 ** probing.misses)
+    if (worker.state === 'up' && probing.turnsSinceFull < FULL_PROBE_TURNS) {
+      probing.turnsSinceFull++
+      this.#context.pipe(
+        checkHealth(http, origin, timeoutMs),
+        health => ({
+          type: 'healthChecked',
+          workerId,
+          turn,
+          fault: health.isHealthy ? undefined : health.reason,
+        }),
+        error => ({ type: 'healthChecked', workerId, turn, fault: String(error) }),
+      )
+      return
+    }
+    probing.turnsSinceFull = 0
+    this.#context.pipe(
+      probeWorker(http, origin, timeoutMs),
+      outcome => ({ type: 'probed', workerId, turn, outcome }),
+      error => ({ type: 'probed', workerId, turn, outcome: { reached: false, reason: String(error) } }),
+    )
+  }
+
+  #reached(worker: Worker, outcome: ReachedOutcome): void {
+    this.#probings.get(worker)!.misses = 0
+    if (worker.state !== 'up') {
+      if (worker.state === 'down') this.#context.log.info({ worker: worker.spec.id }, 'worker is up')
+      worker.state = 'up'
+      worker.stateReason = 'answers'
+    }
+    this.#options.reached(worker, outcome)
+    this.#schedule(worker, this.#options.probeIntervalMs)
+  }
+
+  #missed(worker: Worker, reason: string): void {
+    const probing = this.#probings.get(worker)!
+    probing.misses++
+    if (worker.state === 'up' && probing.misses < MISSES_MAX) {
+      probing.turnsSinceFull = FULL_PROBE_TURNS
+      this.#schedule(worker, RETRY_MS_MIN)
+      return
+    }
+    if (worker.state !== 'down') probing.retryMs = RETRY_MS_MIN
+    else probing.retryMs = Math.min(RETRY_MS_MAX, probing.retryMs * 2)
+    probing.misses = Math.min(probing.misses, MISSES_MAX)
+    this.#goDown(worker, reason)
+    this.#schedule(worker, probing.retryMs)
+  }
+
+  #goDown(worker: Worker, reason: string): void {
+    if (worker.state === 'up') this.#context.log.warn({ worker: worker.spec.id, reason }, 'worker is down')
+    worker.state = 'down'
+    worker.stateReason = reason
+  }
+
+  /** Begins another turn, with a wait. */
+  #schedule(worker: Worker, delayMs: number): void {
+    const turn = ++this.#probings.get(worker)!.turn
+    this.#context.schedule(delayMs, { type: 'probeDue', workerId: worker.spec.id, turn })
+  }
+}

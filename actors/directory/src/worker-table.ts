@@ -1,0 +1,82 @@
+/**
+ * Worker table: the workers given, in their order, and what is known of them all together.
+ *
+ * Owns the list, which never changes after the start. Pure otherwise: it answers from what the other
+ * modules wrote into the workers.
+ */
+
+import type { WorkerSpec } from './messages.ts'
+import type { Worker } from './worker.ts'
+import { factsOf, type WorkerDefaults, type WorkerFacts } from './worker-facts.ts'
+
+export class WorkerTable {
+  readonly #defaults: WorkerDefaults
+  readonly #workers = new Map<string, Worker>()
+
+  constructor(defaults: WorkerDefaults) {
+    this.#defaults = defaults
+  }
+
+  /** Undefined: a worker of this id is there already. */
+  tryAdd(spec: WorkerSpec): Worker | undefined {
+    if (this.#workers.has(spec.id)) return undefined
+    const worker: Worker = {
+      spec,
+      state: 'probing',
+      stateReason: 'not probed yet',
+      wasProbed: false,
+      outcome: undefined,
+      learnedBlockSizeTokens: undefined,
+      keys: [],
+      wasAnnounced: false,
+    }
+    this.#workers.set(spec.id, worker)
+    return worker
+  }
+
+  get(workerId: string): Worker | undefined {
+    return this.#workers.get(workerId)
+  }
+
+  /** In the order given. */
+  all(): Iterable<Worker> {
+    return this.#workers.values()
+  }
+
+  facts(worker: Worker): WorkerFacts {
+    return factsOf(worker.spec, worker.outcome, worker.learnedBlockSizeTokens, this.#defaults)
+  }
+
+  /** What a listener may assume before it has seen an event; undefined: nothing. */
+  assumedBlockSizeTokens(worker: Worker): number | undefined {
+    return worker.spec.blockSizeTokens ?? this.#defaults.blockSizeTokens ?? worker.outcome?.blockSizeTokens
+  }
+
+  /** Why the blocks of a worker cannot be compared with prompts; undefined: they can. */
+  blockSizeFault(worker: Worker): string | undefined {
+    const own = this.facts(worker).blockSizeTokens
+    const learned = worker.learnedBlockSizeTokens
+    if (own === undefined) return undefined
+    if (learned !== undefined && learned !== own.value) {
+      return `its events have blocks of ${learned} tokens, ${own.value} were given: correct block_size or --kv-cache-block-size`
+    }
+    for (const { name } of worker.outcome?.models ?? []) {
+      const first = this.#firstOfModel(name)
+      if (first === undefined || first === worker) continue
+      const size = this.facts(first).blockSizeTokens!
+      if (size.value !== own.value) {
+        return `blocks of ${own.value} tokens, but ${first.spec.id} of the same model has ${size.value}: start both with the same block size`
+      }
+    }
+    return undefined
+  }
+
+  /** The first worker, in the order given, that serves a model and whose block size is known. */
+  #firstOfModel(name: string): Worker | undefined {
+    for (const worker of this.#workers.values()) {
+      if (worker.outcome === undefined || this.facts(worker).blockSizeTokens === undefined) continue
+      if (this.facts(worker).models.some(model => model.name === name)) return worker
+    }
+    return undefined
+  }
+}

@@ -1,0 +1,70 @@
+/**
+ * A worker and its keys, as the modules of the directory share them.
+ *
+ * All of it lives on the directory's thread and is changed only while it handles a message. Everybody
+ * may read a field; one module writes it, named above it. What only one module needs (misses of probes, free
+ * slots) is not here but inside that module.
+ */
+
+import type { ActorRef } from '@homing/actor'
+import type { ListenerMessage, Trust } from '@homing/listener'
+import type { WorkerSpec, WorkerState } from './messages.ts'
+import type { ReachedOutcome } from './worker-facts.ts'
+
+export interface Worker {
+  readonly spec: WorkerSpec
+
+  // worker-probes.ts
+  state: WorkerState
+  stateReason: string
+  /** A probe has ended, whatever it found. */
+  wasProbed: boolean
+
+  // directory.ts
+  /** What the last full probe that reached it found; kept while it is down. */
+  outcome: ReachedOutcome | undefined
+  /** What its events showed; forgotten when its engine runs as another process. */
+  learnedBlockSizeTokens: number | undefined
+
+  // worker-keys.ts
+  /** By dp rank; fewer than its ranks while slots are short or an old key of a rank has not ended. */
+  readonly keys: Key[]
+
+  // worker-announcements.ts
+  wasAnnounced: boolean
+}
+
+/**
+ *   idle ──wanted──▶ running ──not wanted, or for another source──▶ stopping ──ended──▶ releasing ──the
+ *   indexer has forgotten the slot──▶ idle
+ */
+export type ListenerPhase = 'idle' | 'running' | 'stopping' | 'releasing'
+
+/** A worker key and its listener. */
+export interface Key {
+  /** `<worker id>/<dp rank>`. */
+  readonly name: string
+  readonly worker: Worker
+  readonly dpRank: number
+  readonly workerSlot: number
+  readonly shard: number
+
+  // worker-keys.ts
+  /** The worker no longer has this rank: the key ends when its listener has. */
+  isGone: boolean
+
+  // key-listeners.ts
+  phase: ListenerPhase
+  /** Undefined while idle or releasing. */
+  listener: ActorRef<ListenerMessage> | undefined
+  /** What the running listener was started for. */
+  startedFor: string
+  /** What the listener last said, or what is said in its place. */
+  heard: { readonly trust: Trust; readonly reason: string }
+
+  // key-trust.ts
+  trust: Trust
+  trustReason: string
+  /** Unix milliseconds. */
+  trustSinceMs: number
+}
