@@ -7,6 +7,8 @@
  *        To directory: workers that could not be reached.
  * Owns   the upstream calls and their attempts.
  * Order  bytes reach the sink as the worker sent them. A message of an attempt that is over is ignored.
+ *        A head waits for the first byte behind it: vLLM sends the head of a stream before prefill, and a
+ *        worker that dies in between has given nothing.
  * Fails  before the first byte of an answer: one new try on the same worker where a reused connection
  *        broke, then other workers, up to
  *        `retriesMax`. After the first byte: never again; the sink is told. A client that leaves
@@ -56,6 +58,8 @@ interface Exchange {
   hasRetriedWorker: boolean
   call: HttpCall | undefined
   status: number | undefined
+  /** The head of the answer, until its first byte or its end comes. */
+  heldHead: HttpHeaders | undefined
   isStream: boolean
   firstByteMs: number | undefined
   lastByteMs: number
@@ -91,6 +95,7 @@ export const dispatcher = defineActor(
           hasRetriedWorker: false,
           call: undefined,
           status: undefined,
+          heldHead: undefined,
           isStream: false,
           firstByteMs: undefined,
           lastByteMs: nowMs,
@@ -176,20 +181,18 @@ class Calls {
       return this.#placeAgain(exchange, `worker ${exchange.decision.worker} answered 503`)
     }
     exchange.status = status
-    exchange.firstByteMs = this.#context.clock.nowMs() - exchange.startedMs
+    exchange.heldHead = headers
     exchange.isStream = String(headers['content-type'] ?? '').startsWith('text/event-stream')
     exchange.tap = new UsageTap(exchange.isStream ? 'sse' : 'json')
     if (!exchange.isStream) this.#prefillComplete(exchange)
-    const { decision } = exchange
-    this.#answer(exchange, { type: 'answerHead', exchange: number, status, headers, decision })
   }
 
   data(number: number, attempt: number, bytes: Uint8Array): void {
     const exchange = this.#current(number, attempt)
     if (exchange === undefined) return
     this.#touch(exchange)
-    // vLLM sends the headers of a stream before prefill: its first bytes tell that prefill is done.
     if (exchange.isStream && exchange.tap?.hasBytes === false) this.#prefillComplete(exchange)
+    this.#releaseHead(exchange)
     exchange.tap?.push(bytes)
     this.#answer(exchange, { type: 'answerData', exchange: number, bytes })
   }
@@ -197,6 +200,7 @@ class Calls {
   end(number: number, attempt: number): void {
     const exchange = this.#current(number, attempt)
     if (exchange === undefined) return
+    this.#releaseHead(exchange)
     const usage = exchange.tap?.finish()
     const failedInside = (exchange.status ?? 0) >= 400 || usage?.sawError === true
     this.#settle(exchange, failedInside ? 'error' : 'ok', undefined)
@@ -207,6 +211,7 @@ class Calls {
     const { reason } = message
     const exchange = this.#current(message.exchange, message.attempt)
     if (exchange === undefined) return
+    this.#dropHead(exchange)
     if (exchange.status !== undefined) {
       this.#fail(exchange, toErrorRecord(new UpstreamFailedError(exchange.decision.worker, reason)))
       return
@@ -283,6 +288,7 @@ class Calls {
   #giveUp(exchange: Exchange, reason: string): void {
     exchange.attempt++
     exchange.call?.abort()
+    this.#dropHead(exchange)
     this.#fail(exchange, toErrorRecord(new NoAnswerError(exchange.decision.worker, reason)))
   }
 
@@ -366,6 +372,24 @@ class Calls {
       durationMs: this.#context.clock.nowMs() - exchange.startedMs,
       error,
     }
+  }
+
+  /** The first byte has come, or the end of an answer without any. */
+  #releaseHead(exchange: Exchange): void {
+    const { number, status, heldHead: headers, decision } = exchange
+    if (headers === undefined || status === undefined) return
+    exchange.heldHead = undefined
+    exchange.firstByteMs = this.#context.clock.nowMs() - exchange.startedMs
+    this.#answer(exchange, { type: 'answerHead', exchange: number, status, headers, decision })
+  }
+
+  /** A head that nobody has seen is as if it had never come. */
+  #dropHead(exchange: Exchange): void {
+    if (exchange.heldHead === undefined) return
+    exchange.heldHead = undefined
+    exchange.status = undefined
+    exchange.isStream = false
+    exchange.tap = undefined
   }
 
   #answer(exchange: Exchange, answer: AnswerMessage): void {
