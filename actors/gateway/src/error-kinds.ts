@@ -3,7 +3,8 @@
 import type { ErrorRecord } from '@homing/errors'
 import { type ApiError, type ApiErrorKind, apiError } from '@homing/openai'
 
-const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
+/** Codes that are not here are internal errors (500). */
+export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_ROUTER_MODEL_NOT_FOUND: 'model_not_found',
   HOMING_ROUTER_NO_WORKER: 'no_worker',
   HOMING_ROUTER_PINNED_WORKER: 'invalid_value',
@@ -21,7 +22,6 @@ const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_OPENAI_INVALID_REQUEST: 'invalid_value',
   HOMING_OPENAI_EMPTY_PROMPT: 'empty_prompt',
   HOMING_TOKENIZER_OVERLOADED: 'overloaded',
-  HOMING_OPENAI_UNKNOWN_MODEL: 'model_not_found',
   HOMING_ACTOR_SYSTEM_STOPPED: 'shutting_down',
   // An actor that the request needs is restarting or overloaded: the same request may succeed soon.
   HOMING_ACTOR_ASK_TIMEOUT: 'timeout',

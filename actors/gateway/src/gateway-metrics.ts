@@ -43,7 +43,7 @@ export class GatewayMetrics {
     const metrics = this.#metrics
     this.#requests = metrics.counter({
       name: 'homing_gateway_requests_total',
-      help: 'Requests answered, by route and HTTP status.',
+      help: 'Completions and relayed requests answered, and errors of every route, by HTTP status.',
       labels: ['route', 'status'],
     })
     this.#failures = metrics.counter({

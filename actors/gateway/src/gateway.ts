@@ -56,6 +56,10 @@ export interface GatewayArgs {
 export type RouteHandler = (exchange: HttpExchange, parameter: string) => Promise<void> | void
 
 interface Route {
+  /** Its label in metrics. */
+  readonly name: string
+  /** It counts against `openRequestsMax`: it takes the work of other actors. */
+  readonly isCostly: boolean
   readonly method: string
   /** A trailing '*' takes the rest of the path as the parameter. */
   readonly path: string
@@ -83,8 +87,7 @@ export const gateway = defineActor(
     let inHand = 0
     const serve = async (exchange: HttpExchange): Promise<void> => {
       if (isDraining) throw new ShuttingDownError()
-      const { handle, parameter } = findRoute(routes, exchange)
-      const isCostly = exchange.path.startsWith('/v1/') && exchange.method !== 'GET'
+      const { isCostly, handle, parameter } = findRoute(routes, exchange)
       if (!isCostly) return handle(exchange, parameter)
       if (exchanges.size + inHand >= args.openRequestsMax)
         throw new TooManyExchangesError(args.openRequestsMax)
@@ -99,7 +102,7 @@ export const gateway = defineActor(
     const { http } = context.use(transportCapability)
     const listener = await http.listen({ host: args.host, port: args.port }, exchange => {
       serve(exchange).catch((thrown: unknown) => {
-        const route = routes.find(({ path }) => path === exchange.path)?.path ?? 'other'
+        const route = routes.find(({ path }) => isOnPath(path, exchange.path))?.name ?? 'none'
         answerError(context, exchange, route, thrown, metrics)
       })
     })
@@ -134,7 +137,7 @@ export const gateway = defineActor(
   },
 })
 
-/** `route`: one of the table's, so that clients cannot make up series of metrics. */
+/** `route`: a name of the table, so that clients cannot make up series of metrics. */
 function answerError(
   context: ActorContext<GatewayMessage>,
   exchange: HttpExchange,
@@ -157,44 +160,47 @@ function answerError(
 }
 
 function routeTable(completions: Completions, operations: Operations): readonly Route[] {
+  const costly = (name: string, method: string, path: string, handle: RouteHandler): Route => {
+    return { name, isCostly: true, method, path, handle }
+  }
+  const view = (name: string, path: string, handle: RouteHandler): Route => {
+    return { name, isCostly: false, method: 'GET', path, handle }
+  }
   return [
-    { method: 'POST', path: '/v1/chat/completions', handle: exchange => completions.serve(exchange, 'chat') },
-    {
-      method: 'POST',
-      path: '/v1/completions',
-      handle: exchange => completions.serve(exchange, 'completions'),
-    },
-    { method: 'GET', path: '/v1/models', handle: exchange => operations.models(exchange) },
-    { method: 'GET', path: '/v1/models/*', handle: (exchange, name) => operations.model(exchange, name) },
-    { method: '*', path: '/v1/*', handle: exchange => completions.relay(exchange) },
-    { method: 'POST', path: '/route', handle: exchange => completions.explain(exchange) },
-    { method: 'GET', path: '/decisions', handle: exchange => operations.receipts(exchange) },
-    { method: 'GET', path: '/decisions/*', handle: (exchange, id) => operations.receipt(exchange, id) },
-    { method: 'GET', path: '/workers', handle: exchange => operations.workers(exchange) },
-    { method: 'GET', path: '/dump', handle: exchange => operations.dump(exchange) },
-    { method: 'GET', path: '/health', handle: exchange => operations.health(exchange) },
-    { method: 'GET', path: '/ready', handle: exchange => operations.ready(exchange) },
-    { method: 'GET', path: '/metrics', handle: exchange => operations.metrics(exchange) },
-    { method: 'GET', path: '/', handle: exchange => operations.overview(exchange) },
+    costly('chat', 'POST', '/v1/chat/completions', exchange => completions.serve(exchange, 'chat')),
+    costly('completions', 'POST', '/v1/completions', exchange => completions.serve(exchange, 'completions')),
+    view('models', '/v1/models', exchange => operations.models(exchange)),
+    view('models', '/v1/models/*', (exchange, name) => operations.model(exchange, name)),
+    costly('other', '*', '/v1/*', exchange => completions.relay(exchange)),
+    costly('route', 'POST', '/route', exchange => completions.explain(exchange)),
+    view('decisions', '/decisions', exchange => operations.receipts(exchange)),
+    view('decisions', '/decisions/*', (exchange, id) => operations.receipt(exchange, id)),
+    view('workers', '/workers', exchange => operations.workers(exchange)),
+    view('dump', '/dump', exchange => operations.dump(exchange)),
+    view('health', '/health', exchange => operations.health(exchange)),
+    view('ready', '/ready', exchange => operations.ready(exchange)),
+    view('metrics', '/metrics', exchange => operations.metrics(exchange)),
+    view('overview', '/', exchange => operations.overview(exchange)),
   ]
 }
 
-function findRoute(
-  routes: readonly Route[],
-  exchange: HttpExchange,
-): { handle: RouteHandler; parameter: string } {
+/** A pattern that ends in '*' wants at least one character there. */
+function isOnPath(pattern: string, path: string): boolean {
+  if (!pattern.endsWith('*')) return path === pattern
+  return path.startsWith(pattern.slice(0, -1)) && path.length >= pattern.length
+}
+
+function findRoute(routes: readonly Route[], exchange: HttpExchange): Route & { readonly parameter: string } {
   const { path, method } = exchange
   const allowed: string[] = []
   for (const route of routes) {
-    const isPrefix = route.path.endsWith('*')
-    const prefix = isPrefix ? route.path.slice(0, -1) : route.path
-    const isMatch = isPrefix ? path.startsWith(prefix) && path.length > prefix.length : path === prefix
-    if (!isMatch) continue
+    if (!isOnPath(route.path, path)) continue
     // HEAD is GET without the body, which the HTTP server leaves out itself.
     if (route.method === '*' || route.method === method || (route.method === 'GET' && method === 'HEAD')) {
       // The catch-all must not hide that a route exists for another method.
       if (route.method === '*' && allowed.length > 0) break
-      return { handle: route.handle, parameter: decodePath(path.slice(prefix.length)) }
+      const prefix = route.path.endsWith('*') ? route.path.slice(0, -1) : route.path
+      return { ...route, parameter: decodePath(path.slice(prefix.length)) }
     }
     allowed.push(route.method)
   }

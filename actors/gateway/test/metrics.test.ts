@@ -1,0 +1,108 @@
+/** What /metrics says: names, and labels whose values clients cannot make up. */
+
+import { faultOfMetricName } from '@homing/metrics'
+import t from 'tap'
+import { DECISION, data, end, head, start, type World } from './gateway-world.ts'
+
+const FAILED = { code: 'HOMING_DISPATCH_UPSTREAM_FAILED', message: 'cannot', details: {} }
+
+/** Samples of the gateway's and router's own counters that are not 0, as lines of text. */
+async function samples({ ask }: World, prefix: string): Promise<string[]> {
+  const { body } = await ask('GET', '/metrics')
+  return body
+    .split('\n')
+    .filter(line => line.startsWith(prefix) && !line.includes('_bucket') && !/ 0$/.test(line))
+}
+
+t.test('every metric has a name that says area, what and unit', async t => {
+  const { ask } = await start(t)
+  const { body, headers } = await ask('GET', '/metrics')
+  t.match(headers['content-type'], /^text\/plain; version=0\.0\.4/)
+  const types = [...body.matchAll(/^# TYPE (homing_\w+) (counter|gauge|histogram)$/gm)]
+  // What a Node process tells of itself has names of its own.
+  const own = types.filter(([, name]) => !/^homing_(process|nodejs)_/.test(name!))
+  t.ok(own.length > 15)
+  for (const [, name, kind] of own) t.equal(faultOfMetricName(name!, kind as 'counter'), undefined)
+  t.equal(new Set(types.map(([, name]) => name)).size, types.length)
+})
+
+t.test('every request is counted once, under the route it took', async t => {
+  const world = await start(t)
+  const { ask, answer } = world
+  const post = (path: string, body = '{}') => ask('POST', path, { body })
+  await post('/v1/chat/completions')
+  await answer(head(), data('x'), end)
+  await post('/v1/chat/completions')
+  await answer({ type: 'answerFailed', error: FAILED, headSent: false, isStream: false, decision: DECISION })
+  await post('/v1/completions', 'x'.repeat(2000))
+  await post('/v1/embeddings')
+  await answer(head(400), end)
+  await post('/route', '{')
+  await ask('GET', '/decisions/none')
+  await ask('DELETE', '/v1/chat/completions')
+  t.strictSame(await samples(world, 'homing_gateway_requests_total'), [
+    'homing_gateway_requests_total{route="chat",status="200"} 1',
+    'homing_gateway_requests_total{route="chat",status="502"} 1',
+    'homing_gateway_requests_total{route="completions",status="413"} 1',
+    'homing_gateway_requests_total{route="other",status="400"} 1',
+    'homing_gateway_requests_total{route="route",status="400"} 1',
+    'homing_gateway_requests_total{route="decisions",status="404"} 1',
+    'homing_gateway_requests_total{route="chat",status="405"} 1',
+  ])
+  t.strictSame(await samples(world, 'homing_gateway_failures_total'), [
+    'homing_gateway_failures_total{route="chat",phase="before_first_byte"} 1',
+  ])
+  t.strictSame(await samples(world, 'homing_gateway_first_byte_seconds_count'), [
+    'homing_gateway_first_byte_seconds_count{route="chat"} 1',
+  ])
+  t.strictSame(await samples(world, 'homing_gateway_duration_seconds_count'), [
+    'homing_gateway_duration_seconds_count{route="chat"} 1',
+    'homing_gateway_duration_seconds_count{route="other"} 1',
+  ])
+})
+
+t.test('clients cannot make up series', async t => {
+  const world = await start(t)
+  const { ask } = world
+  for (const path of ['/a', '/b', '/v1/models/x', '/v1/models/y', '/decisions/c', '/decisions/d'])
+    await ask('GET', path)
+  t.strictSame(await samples(world, 'homing_gateway_requests_total'), [
+    'homing_gateway_requests_total{route="none",status="404"} 2',
+    'homing_gateway_requests_total{route="models",status="404"} 2',
+    'homing_gateway_requests_total{route="decisions",status="404"} 2',
+  ])
+})
+
+t.test('decisions are counted with what they predict; open requests and clients gone with them', async t => {
+  const world = await start(t)
+  const { system, ask } = world
+  const call = await ask('POST', '/v1/completions', { body: '{}' })
+  t.strictSame(await samples(world, 'homing_router_'), [
+    'homing_router_decisions_total{worker="10.0.0.1:8001/0",trust="exact"} 1',
+    'homing_router_prompt_tokens_total 100',
+    'homing_router_overlap_tokens_total 48',
+  ])
+  t.strictSame(await samples(world, 'homing_gateway_open_requests'), ['homing_gateway_open_requests 1'])
+  call.call.abort()
+  await system.settle()
+  t.strictSame(await samples(world, 'homing_gateway_open_requests'), [])
+  t.strictSame(await samples(world, 'homing_gateway_clients_gone_total'), [
+    'homing_gateway_clients_gone_total{route="completions"} 1',
+  ])
+  await ask('POST', '/v1/embeddings', { body: '{}' })
+  t.strictSame(await samples(world, 'homing_router_unknown'), ['homing_router_unknown_prompts_total 1'])
+})
+
+t.test('an owner that does not answer leaves its last figures, and the scrape whole', async t => {
+  const world = await start(t)
+  const { system, send, script } = world
+  t.match(await samples(world, 'homing_index_used_bytes'), ['homing_index_used_bytes{shard="0"} 1000'])
+  script.shard = undefined
+  script.report = undefined
+  script.loads = undefined
+  const call = send('GET', '/metrics')
+  await system.advance('1s')
+  t.equal(call.status, 200)
+  t.match(call.body, /^homing_index_used_bytes\{shard="0"\} 1000$/m)
+  t.match(call.body, /^homing_directory_trust_state\{worker="10\.0\.0\.1:8001\/0",trust="exact"\} 1$/m)
+})

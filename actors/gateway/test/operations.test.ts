@@ -1,0 +1,153 @@
+/** The routes for people and their tools. */
+
+import t from 'tap'
+import { fleetOf, RECEIPT, start, WORKER } from './gateway-world.ts'
+
+t.test('every route answers its methods and no other', async t => {
+  const { ask } = await start(t, {}, { receipts: [RECEIPT] })
+  const routes: [string, string, number][] = [
+    ['GET', '/', 200],
+    ['GET', '/health', 200],
+    ['GET', '/ready', 200],
+    ['GET', '/metrics', 200],
+    ['GET', '/workers', 200],
+    ['GET', '/dump', 200],
+    ['GET', '/decisions', 200],
+    ['GET', '/decisions/decision-1', 200],
+    ['GET', '/v1/models', 200],
+    ['GET', '/v1/models/m', 200],
+  ]
+  for (const [method, path, status] of routes) {
+    const call = await ask(method, path)
+    t.equal(call.status, status, path)
+    t.equal(call.headers['content-length'], String(Buffer.byteLength(call.body)), path)
+    const headed = await ask('HEAD', path)
+    t.equal(headed.status, status, `HEAD ${path}`)
+    if (path !== '/metrics') t.strictSame(headed.headers, call.headers, `HEAD ${path} says what GET says`)
+    for (const wrong of ['POST', 'PUT', 'DELETE']) {
+      const refused = await ask(wrong, path, { body: '{}' })
+      t.strictSame(
+        refused.error,
+        [405, 'MethodNotAllowedError', 'method_not_allowed', null],
+        `${wrong} ${path}`,
+      )
+      t.equal(refused.headers['allow'], 'GET')
+    }
+  }
+  for (const path of ['/v1/chat/completions', '/v1/completions', '/route']) {
+    for (const wrong of ['GET', 'HEAD', 'PUT', 'DELETE']) {
+      const refused = await ask(wrong, path)
+      t.strictSame([refused.status, refused.headers['allow']], [405, 'POST'], `${wrong} ${path}`)
+    }
+  }
+  for (const path of ['/nowhere', '/v2/models', '/v1', '/v1/', '/decisions/', '/workers/x', '/%zz']) {
+    const missing = await ask('GET', path)
+    t.strictSame(missing.error, [404, 'NotFoundError', 'not_found', null], path)
+  }
+})
+
+t.test('models are those of workers that are up, each once, adapters with their base', async t => {
+  const { system, ref, ask } = await start(t)
+  const down = {
+    ...WORKER,
+    id: 'down',
+    state: 'down' as const,
+    models: [{ ...WORKER.models[0]!, name: 'gone' }],
+  }
+  ref.tell({ type: 'fleet', fleet: fleetOf(WORKER, { ...WORKER, id: 'twin' }, down) })
+  await system.settle()
+  const list = JSON.parse((await ask('GET', '/v1/models')).body)
+  t.match(list, {
+    object: 'list',
+    data: [
+      { id: 'm', object: 'model', root: '/models/m' },
+      { id: 'org/poet', parent: 'm' },
+    ],
+  })
+  t.equal(list.data.length, 2)
+  for (const path of ['/v1/models/org/poet', '/v1/models/org%2Fpoet']) {
+    t.match(JSON.parse((await ask('GET', path)).body), { id: 'org/poet', parent: 'm' }, path)
+  }
+  t.match((await ask('GET', '/v1/models/gone')).error, [404])
+})
+
+t.test('/workers shows every worker key with trust, blocks held and load', async t => {
+  const { ask, script } = await start(t)
+  script.loads = {
+    rows: [
+      {
+        worker: '10.0.0.1:8001/0',
+        workerSlot: 0,
+        activeBlocks: 4,
+        activePrefillTokens: 70,
+        activeRequests: 2,
+      },
+    ],
+    stats: { expiredTotal: 0 } as never,
+  }
+  const { workers } = JSON.parse((await ask('GET', '/workers')).body)
+  t.match(workers, [
+    {
+      id: '10.0.0.1:8001',
+      instance_id: 7,
+      state: 'up',
+      block_size: { value: 16, source: 'probed' },
+      worker_keys: [
+        {
+          worker: '10.0.0.1:8001/0',
+          trust: 'exact',
+          blocks_held: 5,
+          load: { active_blocks: 4, prefill_tokens: 70, requests: 2 },
+          events: { endpoint: 'tcp://10.0.0.1:5557', state: null },
+        },
+      ],
+    },
+  ])
+})
+
+t.test('/workers goes without the blocks of a shard that does not answer', async t => {
+  const { system, send, script } = await start(t)
+  script.shard = undefined
+  const call = send('GET', '/workers')
+  await system.advance('1s')
+  t.match(JSON.parse(call.body).workers, [{ worker_keys: [{ blocks_held: 0 }] }])
+})
+
+t.test('/decisions has the latest first, as many as asked for', async t => {
+  const receipts = [3, 2, 1].map(number => ({ ...RECEIPT, id: `decision-${number}` }))
+  const { ask } = await start(t, {}, { receipts })
+  const idsOf = async (path: string) =>
+    JSON.parse((await ask('GET', path)).body).decisions.map(({ id }: { id: string }) => id)
+  t.strictSame(await idsOf('/decisions'), ['decision-3', 'decision-2', 'decision-1'])
+  t.strictSame(await idsOf('/decisions?limit=2'), ['decision-3', 'decision-2'])
+  for (const limit of ['0', '-1', '1001', 'x', '1.5', '']) {
+    const call = await ask('GET', `/decisions?limit=${limit}`)
+    t.strictSame(call.error, [400, 'BadRequestError', 'invalid_value', null], `limit=${limit}`)
+    t.match(call.body, /from 1 to 1000/)
+  }
+  t.match((await ask('GET', '/decisions/decision-4')).error, [404])
+})
+
+t.test('/dump lists the index by worker key', async t => {
+  const { ask } = await start(
+    t,
+    {},
+    {
+      blocks: [{ engineHash: 'e1', parentEngineHash: undefined, localHash: 'l1' }],
+    },
+  )
+  t.strictSame(JSON.parse((await ask('GET', '/dump')).body), {
+    '10.0.0.1:8001/0': {
+      block_size: 16,
+      blocks: [{ block_hash: 'e1', parent_block_hash: null, tokens_hash: 'l1' }],
+    },
+  })
+})
+
+t.test('/ready is about workers, /health is not', async t => {
+  const { system, ref, ask } = await start(t)
+  ref.tell({ type: 'fleet', fleet: fleetOf({ ...WORKER, state: 'down' }) })
+  await system.settle()
+  t.equal((await ask('GET', '/health')).status, 200)
+  t.equal((await ask('GET', '/ready')).status, 503)
+})
