@@ -1,0 +1,178 @@
+/**
+ * Engine routes: OpenAI HTTP as vLLM serves it, with what SGLang calls otherwise.
+ *
+ *   GET  /health /ping /version /load /metrics /v1/models /kv_event_sources     POST /tokenize /detokenize
+ *   POST /v1/chat/completions /v1/completions /reset_prefix_cache
+ *   GET  /server_info                          in the SGLang forms, instead of /version and /kv_event_sources
+ *
+ * In this order a request is cut because the engine is down, hangs, is refused on demand, is asked for its key, and
+ * is answered. Owns nothing: what it reads and changes belongs to the parts it is given.
+ */
+
+import type { HttpExchange } from '@homing/transport'
+import {
+  type CompletionContext,
+  type CompletionKind,
+  parseObject,
+  RefusedRequest,
+  readCompletionRequest,
+  readTokenizeRequest,
+} from './completion-request.ts'
+import { eventSourcesAnswer, modelsAnswer, serverInfoAnswer } from './engine-discovery.ts'
+import type { EngineFaultSwitch } from './engine-fault-switch.ts'
+import { metricsText } from './engine-metrics.ts'
+import type { EngineRanks } from './engine-ranks.ts'
+import type { ResolvedEngineSettings } from './engine-settings.ts'
+import type { EngineTokenizer } from './engine-tokenizer.ts'
+import { BODY_BYTES_MAX, headerOf, sendBytes, sendJson } from './http-answer.ts'
+import { failureOnDemand, type RequestLives } from './request-lives.ts'
+
+/** Where a life of the engine stands. */
+export interface EngineLife {
+  readonly epoch: number
+  /** Seconds since 1970 when it began. */
+  readonly startSeconds: number
+  /** Closed, or down before the next life. */
+  readonly isDown: boolean
+}
+
+export interface EngineRoutesOptions {
+  readonly settings: ResolvedEngineSettings
+  readonly tokenizer: EngineTokenizer
+  readonly faults: EngineFaultSwitch
+  readonly ranks: EngineRanks
+  readonly lives: RequestLives
+  readonly life: () => EngineLife
+}
+
+const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
+
+export class EngineRoutes {
+  readonly #options: EngineRoutesOptions
+  readonly #context: CompletionContext
+  readonly #isSglang: boolean
+
+  constructor(options: EngineRoutesOptions) {
+    const { tokenizer, settings } = options
+    const { model, adapters, contextTokensMax, seed } = settings
+    this.#options = options
+    this.#context = { model, adapters, contextTokensMax, tokenizer, seed }
+    this.#isSglang = settings.eventForm.startsWith('sglang')
+  }
+
+  /** Answers or cuts a request; a completion goes on after that. Throws RefusedRequest. */
+  async serve(exchange: HttpExchange): Promise<void> {
+    const { faults, life } = this.#options
+    const { path } = exchange
+    if (life().isDown) return exchange.destroy()
+    const kind = kindOf(path)
+    if (!(await faults.passHang(exchange, kind !== undefined))) return
+    if (life().isDown) return exchange.destroy()
+    if (faults.takeRefusal(path)) {
+      throw new RefusedRequest(503, 'ServiceUnavailableError', 'The engine refuses requests')
+    }
+    this.#checkKey(exchange)
+    if (exchange.method === 'POST' && kind !== undefined) return this.#complete(exchange, kind)
+    return this.#answer(exchange)
+  }
+
+  #checkKey(exchange: HttpExchange): void {
+    const { apiKey } = this.#options.settings
+    if (apiKey === '' || !exchange.path.startsWith('/v1/')) return
+    if (exchange.headers['authorization'] !== `Bearer ${apiKey}`) throw new UnauthorizedRequest()
+  }
+
+  async #complete(exchange: HttpExchange, kind: CompletionKind): Promise<void> {
+    const { ranks, faults, lives, life } = this.#options
+    const body = await exchange.readBody(BODY_BYTES_MAX)
+    const request = readCompletionRequest(kind, body, this.#context, headerOf(exchange, 'x-session-id'))
+    const rank = ranks.pick(headerOf(exchange, 'x-data-parallel-rank'))
+    if (rank === undefined) return exchange.destroy()
+    const place = { exchange, request, rank, epoch: life().epoch }
+    const die = faults.takeRequestFault('die')
+    if (die === 0) return lives.refuseToLive(place)
+    const fail = faults.takeRequestFault('error')
+    if (fail === 0) throw failureOnDemand()
+    lives.run(place, { die, fail })
+  }
+
+  async #answer(exchange: HttpExchange): Promise<void> {
+    const { settings, tokenizer, ranks, lives, life } = this.#options
+    const isSglang = this.#isSglang
+    switch (`${exchange.method} ${exchange.path}`) {
+      case 'GET /health':
+      case 'GET /ping':
+      case 'POST /ping':
+        return sendBytes(exchange, 200, new Uint8Array(0), 'text/plain')
+      case 'GET /v1/models':
+        return sendJson(exchange, 200, modelsAnswer(settings, life().startSeconds))
+      case 'GET /load':
+        return sendJson(exchange, 200, { server_load: lives.liveCount })
+      case 'GET /metrics':
+        return sendBytes(exchange, 200, new TextEncoder().encode(this.#metrics()), METRICS_TYPE)
+      case 'POST /tokenize': {
+        const tokens = readTokenizeRequest(await exchange.readBody(BODY_BYTES_MAX), this.#context)
+        return sendJson(exchange, 200, {
+          count: tokens.length,
+          max_model_len: settings.contextTokensMax,
+          tokens: Array.from(tokens),
+          token_strs: null,
+        })
+      }
+      case 'POST /detokenize': {
+        const body = parseObject(await exchange.readBody(BODY_BYTES_MAX))
+        const tokens = Array.isArray(body['tokens']) ? body['tokens'].map(Number) : []
+        return sendJson(exchange, 200, { prompt: tokenizer.decode(Int32Array.from(tokens)) })
+      }
+      case 'POST /reset_prefix_cache':
+        return sendJson(exchange, 200, { success: ranks.resetPrefixCache() })
+      case 'POST /flush_cache':
+        if (isSglang) return sendJson(exchange, 200, { success: ranks.resetPrefixCache() })
+        break
+      case 'GET /version':
+        if (!isSglang) return sendJson(exchange, 200, { version: settings.version })
+        break
+      case 'GET /kv_event_sources':
+        if (!isSglang && ranks.endpoints.length > 0) {
+          return sendJson(exchange, 200, eventSourcesAnswer(settings, ranks.endpoints))
+        }
+        break
+      case 'GET /server_info':
+      case 'GET /get_server_info':
+        if (isSglang) return sendJson(exchange, 200, serverInfoAnswer(settings, ranks.endpoints))
+        break
+    }
+    sendJson(exchange, 404, { detail: 'Not Found' })
+  }
+
+  #metrics(): string {
+    const { settings, ranks, lives, life } = this.#options
+    const { model, blockSizeTokens, blocks, adapters } = settings
+    return metricsText({
+      model,
+      blockSizeTokens,
+      blocks,
+      adapters,
+      ranks: ranks.all.map(rank => rank.counts),
+      finished: lives.finished,
+      startSeconds: life().startSeconds,
+    })
+  }
+}
+
+/** Undefined: no path of completions. */
+function kindOf(path: string): CompletionKind | undefined {
+  if (path === '/v1/chat/completions') return 'chat'
+  return path === '/v1/completions' ? 'text' : undefined
+}
+
+/** vLLM's 401 is not of the form of its other errors. */
+class UnauthorizedRequest extends RefusedRequest {
+  constructor() {
+    super(401, 'Unauthorized', 'Unauthorized')
+  }
+
+  override body(): Uint8Array {
+    return new TextEncoder().encode('{"error":"Unauthorized"}')
+  }
+}
