@@ -72,16 +72,21 @@ export async function send(url: string, path: string, call: Call = {}): Promise<
 }
 
 /** One request whose answer is read by the caller. */
-export function open(url: string, path: string, call: Call = {}): Promise<Dispatcher.ResponseData> {
+export async function open(url: string, path: string, call: Call = {}): Promise<Dispatcher.ResponseData> {
   const { body } = call
   const isRaw = typeof body === 'string' || body instanceof Uint8Array
-  return request(url + path, {
-    dispatcher: agent,
-    method: (call.method ?? (body === undefined ? 'GET' : 'POST')) as Dispatcher.HttpMethod,
-    headers: { 'content-type': 'application/json', ...call.headers },
-    ...(body === undefined ? {} : { body: isRaw ? body : JSON.stringify(body) }),
-    signal: call.signal ?? AbortSignal.timeout(SEND_MS_MAX),
-  })
+  const method = call.method ?? (body === undefined ? 'GET' : 'POST')
+  try {
+    return await request(url + path, {
+      dispatcher: agent,
+      method: method as Dispatcher.HttpMethod,
+      headers: { 'content-type': 'application/json', ...call.headers },
+      ...(body === undefined ? {} : { body: isRaw ? body : JSON.stringify(body) }),
+      signal: call.signal ?? AbortSignal.timeout(SEND_MS_MAX),
+    })
+  } catch (thrown) {
+    throw new Error(`cannot ${method} ${url}${path}: ${(thrown as Error).message}`, { cause: thrown })
+  }
 }
 
 /** The data of a whole SSE answer, parsed; asserts that it is well-formed and ends with [DONE]. */
