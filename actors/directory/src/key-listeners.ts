@@ -69,6 +69,8 @@ export class KeyListeners {
       else if (wanted !== undefined) this.#start(key, wanted)
     } else if (key.phase === 'running' && (wanted === undefined || sourceText(wanted) !== key.startedFor)) {
       key.phase = 'stopping'
+      // The watch may have ended with its thread, and without one its end would never be known.
+      this.#context.watch(key.listener!)
       this.#context.stop(key.listener!)
     }
     this.#options.trust.refresh(key)

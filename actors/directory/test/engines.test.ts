@@ -24,7 +24,11 @@ interface Fleet {
   readonly directory: ActorRef<DirectoryMessage>
 }
 
-async function startFleet(t: Tap.Test, settings: readonly Partial<EngineSettings>[]): Promise<Fleet> {
+async function startFleet(
+  t: Tap.Test,
+  settings: readonly Partial<EngineSettings>[],
+  blockSizeTokens?: number,
+): Promise<Fleet> {
   const system = await createActorSystem({ logLevel: 'silent', pools: { events: { count: SHARDS } } })
   t.teardown(() => system.shutdown())
   const refs = settings.map((given, i) =>
@@ -50,7 +54,7 @@ async function startFleet(t: Tap.Test, settings: readonly Partial<EngineSettings
       specs: described.map(({ url }, i) => parseWorkerSpec(url, i)),
       indexers,
       kvEvents: true,
-      blockSizeTokens: undefined,
+      blockSizeTokens,
       workerSlotsMax: SHARD.workerSlotsMax,
       probeIntervalMs: 200,
       probeTimeoutMs: 1000,
@@ -155,6 +159,23 @@ t.test(
     t.pass('after the death of an event thread')
   },
 )
+
+t.test('a listener that is to end soon after its thread died does end, and a new one starts', async t => {
+  const fleet = await startFleet(t, [{}], 16)
+  await work(fleet, 1)
+  await untilEqual(fleet)
+  const { fleet: before } = await fleet.directory.ask({ type: 'describe' }, ASK)
+  const { workerSlot, shard } = before.workers[0]!.keys[0]!
+  await fleet.system.killThread(`events-${shard}`)
+  // Another block size than the one that was probed and given: no listener is wanted any more.
+  fleet.directory.tell({ type: 'source', workerSlot, trust: 'exact', reason: 'x', blockSizeTokens: 99 })
+  await work(fleet, 2)
+  // The engine's next process has its own block size: a listener is wanted again.
+  await fleet.engines[0]!.ref.ask({ type: 'restart', downMs: 1500 }, { timeout: 10_000 })
+  await work(fleet, 3)
+  await untilEqual(fleet)
+  t.pass('index and cache are equal again')
+})
 
 declare namespace Tap {
   interface Test {
