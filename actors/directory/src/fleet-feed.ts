@@ -61,7 +61,8 @@ export class FleetFeed {
   whenProbed(reply: (fleet: Fleet) => void): void {
     if (this.#waiters.length >= WAITERS_MAX) this.#waiters.shift()
     this.#waiters.push(reply)
-    this.#answerWaiters()
+    // A fleet that is about to be published may be the first that has seen the last probe.
+    if (!this.#willPublish) this.#answerWaiters()
   }
 
   /** The record of this worker may have changed: publishes once what waits in the mailbox has been looked at too. */

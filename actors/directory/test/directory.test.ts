@@ -403,6 +403,21 @@ t.test('a worker given twice counts once', async t => {
   t.equal(w.fleet.workers.length, 1)
 })
 
+t.test('who waits for the first probes is told a fleet that has seen them', async t => {
+  const w = await world(t)
+  w.network.faults.http = () => ({ delayMs: 500 })
+  w.start(['http://10.0.0.1:8000'])
+  w.ref.tell({
+    type: 'probed',
+    workerId: '10.0.0.1:8000',
+    turn: 0,
+    outcome: { reached: false, reason: 'connection refused' },
+  })
+  const probed = w.ref.ask({ type: 'whenProbed' }, { timeout: 5000 })
+  await w.system.settle()
+  t.match((await probed).workers[0], { state: 'down', stateReason: 'connection refused' })
+})
+
 declare namespace Tap {
   interface Test {
     teardown(callback: () => unknown): void
