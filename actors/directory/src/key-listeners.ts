@@ -69,6 +69,7 @@ export class KeyListeners {
       else if (wanted !== undefined) this.#start(key, wanted)
     } else if (key.phase === 'running' && (wanted === undefined || sourceText(wanted) !== key.startedFor)) {
       key.phase = 'stopping'
+      key.heard = { trust: 'none', reason: 'its listener is replaced; served by load' }
       // The watch may have ended with its thread, and without one its end would never be known.
       this.#context.watch(key.listener!)
       this.#context.stop(key.listener!)

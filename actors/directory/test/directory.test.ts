@@ -418,6 +418,32 @@ t.test('who waits for the first probes is told a fleet that has seen them', asyn
   t.match((await probed).workers[0], { state: 'down', stateReason: 'connection refused' })
 })
 
+t.test('while a listener is replaced, what it said counts no more', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { events: EVENTS })
+  await w.publisher('tcp://10.0.0.1:5557')
+  w.start(['http://10.0.0.1:8000'])
+  await w.system.advance('2s')
+  w.ref.tell({
+    type: 'source',
+    workerSlot: 0,
+    trust: 'exact',
+    reason: 'all is well',
+    blockSizeTokens: undefined,
+  })
+  await w.system.settle()
+  t.equal(w.worker().keys[0]!.trust, 'exact')
+  const moved = [{ ...EVENTS[0], endpoint: 'tcp://*:6557' }]
+  w.answers.set('10.0.0.1', { events: moved })
+  await w.system.advance('15s')
+  // The indexer never answers: the slot is still being released.
+  t.match(w.worker().keys[0], {
+    eventsEndpoint: 'tcp://10.0.0.1:6557',
+    trust: 'none',
+    trustReason: /^its listener is replaced/,
+  })
+})
+
 declare namespace Tap {
   interface Test {
     teardown(callback: () => unknown): void
