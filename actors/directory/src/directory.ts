@@ -27,7 +27,7 @@ import type { DirectoryMessage, FleetReport, WorkerSpec } from './messages.ts'
 import { ShardWatch } from './shard-watch.ts'
 import type { Key, Worker } from './worker.ts'
 import { WorkerAnnouncements } from './worker-announcements.ts'
-import type { ReachedOutcome } from './worker-facts.ts'
+import { outcomeAfter, type ReachedOutcome } from './worker-facts.ts'
 import { WorkerKeys } from './worker-keys.ts'
 import { WorkerProbes } from './worker-probes.ts'
 import { WorkerTable } from './worker-table.ts'
@@ -200,8 +200,9 @@ class Directory {
     }
   }
 
-  #reached(worker: Worker, outcome: ReachedOutcome): void {
+  #reached(worker: Worker, probed: ReachedOutcome): void {
     const before = worker.outcome
+    const outcome = outcomeAfter(before, probed)
     worker.outcome = outcome
     const startedBefore = before?.processStartSeconds
     const started = outcome.processStartSeconds

@@ -157,7 +157,20 @@ export type ProbeOutcome =
       readonly eventSources: readonly EventSource[]
       /** Unix seconds at which the engine process started, where it says so. */
       readonly processStartSeconds: number | undefined
+      /** Facts that a question would have told which got no answer: empty here means not known, not none. */
+      readonly unanswered: readonly ProbedFact[]
     }
+
+export type ProbedFact =
+  | 'engine'
+  | 'engineVersion'
+  | 'blockSizeTokens'
+  | 'maxBatchedTokens'
+  | 'kvBlocks'
+  | 'ranks'
+  | 'canTokenize'
+  | 'eventSources'
+  | 'processStartSeconds'
 
 export interface EventSource {
   readonly dpRank: number

@@ -8,12 +8,12 @@
  *   POST /tokenize                                 whether it tokenizes
  *
  * The questions after the first are asked at the same time, each with its own deadline; one that is
- * not answered leaves its facts unknown. 403 and 404 both say "not here": vLLM answers 403 on routes
+ * not answered in time, or with 429 or 5xx, leaves its facts unknown and is named in `unanswered`. 403 and 404 both say "not here": vLLM answers 403 on routes
  * that are switched off.
  */
 
 import type { HttpReply, HttpTransport } from '@homing/transport'
-import type { EngineFamily, ProbeOutcome } from './messages.ts'
+import type { EngineFamily, ProbedFact, ProbeOutcome } from './messages.ts'
 import {
   familyOfOwner,
   readEventSources,
@@ -25,6 +25,25 @@ import {
 import { hostOf } from './worker-spec.ts'
 
 const ANSWER_BYTES_MAX = 8 * 1024 * 1024
+/** What each question tells. */
+const VERSION_FACTS: readonly ProbedFact[] = ['engine', 'engineVersion']
+const SOURCE_FACTS: readonly ProbedFact[] = ['eventSources', 'ranks']
+const METRICS_FACTS: readonly ProbedFact[] = [
+  'engine',
+  'blockSizeTokens',
+  'kvBlocks',
+  'ranks',
+  'processStartSeconds',
+]
+const INFO_FACTS: readonly ProbedFact[] = [
+  'engine',
+  'engineVersion',
+  'blockSizeTokens',
+  'maxBatchedTokens',
+  'kvBlocks',
+  'ranks',
+  'eventSources',
+]
 const utf8 = new TextDecoder()
 
 /** Never rejects: a worker that cannot be reached is an outcome. Takes two timeouts at most. */
@@ -85,6 +104,14 @@ export async function probeWorker(
     canTokenize: hasTokens(tryJson(tokenize)),
     eventSources,
     processStartSeconds: metrics?.processStartSeconds,
+    unanswered: [
+      ...(isUnanswered(version) ? VERSION_FACTS : []),
+      ...(isUnanswered(info) || isUnanswered(olderInfo) ? INFO_FACTS : []),
+      ...(isUnanswered(sources) ? SOURCE_FACTS : []),
+      ...(isUnanswered(metricsReply) ? METRICS_FACTS : []),
+      ...(isUnanswered(modelInfo) ? (['engine'] as const) : []),
+      ...(isUnanswered(tokenize) ? (['canTokenize'] as const) : []),
+    ],
   }
 }
 
@@ -131,6 +158,11 @@ async function tryFetch(
 
 function isAnswer(reply: HttpReply | Error): reply is HttpReply {
   return !(reply instanceof Error) && reply.status === 200
+}
+
+/** It may be there, but did not say. */
+function isUnanswered(reply: HttpReply | Error): boolean {
+  return reply instanceof Error || reply.status === 429 || reply.status >= 500
 }
 
 /** Undefined for anything but JSON with status 200. */

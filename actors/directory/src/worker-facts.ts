@@ -7,6 +7,7 @@ import type {
   EngineFamily,
   EventSource,
   ModelCard,
+  ProbedFact,
   ProbeOutcome,
   Sourced,
   ValueSource,
@@ -32,6 +33,17 @@ export interface WorkerFacts {
   readonly kvBlocks: Sourced<number> | undefined
   readonly ranks: Sourced<number>
   readonly canTokenize: boolean
+}
+
+/**
+ * What is known after a probe: where a question got no answer, what is known from before stays. A busy engine
+ * that misses one deadline keeps its ranks and its events.
+ */
+export function outcomeAfter(before: ReachedOutcome | undefined, outcome: ReachedOutcome): ReachedOutcome {
+  if (before === undefined) return outcome
+  const kept: Partial<Record<ProbedFact, unknown>> = {}
+  for (const fact of outcome.unanswered) if (isEmpty(outcome[fact])) kept[fact] = before[fact]
+  return { ...outcome, ...(kept as Partial<ReachedOutcome>) }
 }
 
 /** `learnedBlockSizeTokens`: what the events of the worker showed. */
@@ -132,4 +144,8 @@ function modelsOf(spec: WorkerSpec, outcome: ReachedOutcome | undefined): readon
 
 function sourced<T>(value: T | undefined, source: ValueSource): Sourced<T> | undefined {
   return value === undefined ? undefined : { value, source }
+}
+
+function isEmpty(fact: ReachedOutcome[ProbedFact]): boolean {
+  return !fact || fact === 'unknown' || (Array.isArray(fact) && fact.length === 0)
 }

@@ -21,7 +21,7 @@ export interface Worker {
   wasProbed: boolean
 
   // directory.ts
-  /** What the last full probe that reached it found; kept while it is down. */
+  /** What full probes that reached it found; kept while it is down. */
   outcome: ReachedOutcome | undefined
   /** What its events showed; forgotten when its engine runs as another process. */
   learnedBlockSizeTokens: number | undefined

@@ -444,6 +444,42 @@ t.test('while a listener is replaced, what it said counts no more', async t => {
   })
 })
 
+t.test('a question that a busy worker did not answer takes nothing from what is known of it', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { events: EVENTS, ranks: 2, startSeconds: 1000 })
+  await w.publisher('tcp://10.0.0.1:5557')
+  w.start(['http://10.0.0.1:8000'])
+  await w.system.settle()
+  const { keys, ...before } = w.worker()
+  const clears = () => w.indexers[0]!.waiting.filter(message => message.type === 'clear').length
+  t.equal(clears(), 1)
+  w.network.faults.http = ({ path }) => (path === '/v1/models' ? 'deliver' : 'refuse')
+  await w.system.advance('15s')
+  const { keys: keysAfter, ...after } = w.worker()
+  t.strictSame(after, before)
+  t.strictSame(
+    keysAfter.map(key => key.eventsEndpoint),
+    keys.map(key => key.eventsEndpoint),
+  )
+  t.notOk(w.indexers[0]!.waiting.some(message => message.type === 'release'))
+  // Nor does it hide that the process is another one afterwards.
+  w.answers.set('10.0.0.1', { events: EVENTS, ranks: 2, startSeconds: 2000 })
+  w.network.faults.http = undefined
+  await w.system.advance('15s')
+  t.equal(clears(), 2)
+})
+
+t.test('what a worker no longer says is forgotten when it answered everything', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { events: EVENTS })
+  w.start(['http://10.0.0.1:8000'])
+  await w.system.settle()
+  t.equal(w.worker().keys[0]!.eventsEndpoint, 'tcp://10.0.0.1:5557')
+  w.answers.set('10.0.0.1', {})
+  await w.system.advance('15s')
+  t.match(w.worker().keys[0], { eventsEndpoint: undefined, trust: 'none' })
+})
+
 declare namespace Tap {
   interface Test {
     teardown(callback: () => unknown): void
