@@ -27,7 +27,7 @@ import type { DirectoryMessage, FleetReport, WorkerSpec } from './messages.ts'
 import { ShardWatch } from './shard-watch.ts'
 import type { Key, Worker } from './worker.ts'
 import { WorkerAnnouncements } from './worker-announcements.ts'
-import { outcomeAfter, type ReachedOutcome } from './worker-facts.ts'
+import { isOtherProcess, outcomeAfter, type ReachedOutcome } from './worker-facts.ts'
 import { WorkerKeys } from './worker-keys.ts'
 import { WorkerProbes } from './worker-probes.ts'
 import { WorkerTable } from './worker-table.ts'
@@ -50,8 +50,6 @@ export interface DirectoryArgs {
 }
 
 const STATUS_TIMEOUT_MS = 500
-/** A process whose start moved by more is another one. */
-const START_TOLERANCE_SECONDS = 1
 
 export const directory = defineActor(
   import.meta.url,
@@ -204,16 +202,9 @@ class Directory {
     const before = worker.outcome
     const outcome = outcomeAfter(before, probed)
     worker.outcome = outcome
-    const startedBefore = before?.processStartSeconds
-    const started = outcome.processStartSeconds
-    const isOther =
-      startedBefore !== undefined &&
-      started !== undefined &&
-      Math.abs(started - startedBefore) > START_TOLERANCE_SECONDS
+    const isOther = before !== undefined && isOtherProcess(before, outcome)
     if (isOther) {
       this.#context.log.info({ worker: worker.spec.id }, 'engine has restarted')
-      worker.learnedBlockSizeTokens = undefined
-    } else if (before !== undefined && before.blockSizeTokens !== outcome.blockSizeTokens) {
       worker.learnedBlockSizeTokens = undefined
     }
     this.#reconcileKeys(worker)

@@ -15,6 +15,9 @@ import type {
 } from './messages.ts'
 import { hostOf } from './worker-spec.ts'
 
+/** A process whose start moved by more is another one. */
+const START_TOLERANCE_SECONDS = 1
+
 /** A probe that reached its worker. */
 export type ReachedOutcome = Extract<ProbeOutcome, { readonly reached: true }>
 
@@ -44,6 +47,18 @@ export function outcomeAfter(before: ReachedOutcome | undefined, outcome: Reache
   const kept: Partial<Record<ProbedFact, unknown>> = {}
   for (const fact of outcome.unanswered) if (isEmpty(outcome[fact])) kept[fact] = before[fact]
   return { ...outcome, ...(kept as Partial<ReachedOutcome>) }
+}
+
+/** Whether the engine runs as another process than before: its start moved, or its blocks have another size. */
+export function isOtherProcess(before: ReachedOutcome, after: ReachedOutcome): boolean {
+  const [started, size] = [after.processStartSeconds, after.blockSizeTokens]
+  const startedBefore = before.processStartSeconds ?? started
+  const sizeBefore = before.blockSizeTokens ?? size
+  const hasMoved =
+    started !== undefined &&
+    startedBefore !== undefined &&
+    Math.abs(started - startedBefore) > START_TOLERANCE_SECONDS
+  return hasMoved || (size !== undefined && size !== sizeBefore)
 }
 
 /** `learnedBlockSizeTokens`: what the events of the worker showed. */

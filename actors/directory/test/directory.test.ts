@@ -480,6 +480,20 @@ t.test('what a worker no longer says is forgotten when it answered everything', 
   t.match(w.worker().keys[0], { eventsEndpoint: undefined, trust: 'none' })
 })
 
+t.test('a probe that finds the block size later takes nothing from what events showed', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { blockSizeTokens: 528 })
+  await w.publisher('tcp://10.0.0.1:5557')
+  w.network.faults.http = ({ path }) => (path === '/metrics' ? 'refuse' : 'deliver')
+  w.start(['http://10.0.0.1:8000?events=5557'])
+  await w.system.settle()
+  w.ref.tell({ type: 'source', workerSlot: 0, trust: 'exact', reason: 'all is well', blockSizeTokens: 16 })
+  await w.system.settle()
+  w.network.faults.http = undefined
+  await w.system.advance('15s')
+  t.match(w.worker(), { blockSizeTokens: { value: 16, source: 'learned' }, kvBlocks: { value: 100 } })
+})
+
 declare namespace Tap {
   interface Test {
     teardown(callback: () => unknown): void
