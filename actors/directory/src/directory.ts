@@ -11,7 +11,7 @@
  *          shard-watch       indexers that began anew         fleet-feed       snapshots, subscribers
  *          worker-table      the workers together             worker-announcements  a line for people
  *        This file hands them the messages, and what one finds to the others.
- * Order  a subscriber sees the versions in order. A worker slot serves another key only after its listener has
+ * Order  a subscriber sees the versions in order, and on this thread the last one in the end. A worker slot serves another key only after its listener has
  *        ended and its indexer has answered `release`.
  * Fails  a worker that does not answer is a state, not a failure. When the directory itself restarts it
  *        begins empty: new slots, new probes, new listeners.
@@ -71,6 +71,7 @@ export const directory = defineActor(
       probed: ({ workerId, turn, outcome }) => probes.probed(workerId, turn, outcome),
       healthChecked: ({ workerId, turn, fault }) => probes.healthChecked(workerId, turn, fault),
       publish: () => feed.publish(),
+      resend: () => feed.resend(),
       announce: ({ workerId }) => {
         const worker = state.workers.get(workerId)
         if (worker !== undefined) announcements.announce(worker)

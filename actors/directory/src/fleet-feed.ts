@@ -4,6 +4,8 @@
  * Owns   the last `Fleet`, the subscribers, and who waits until every worker was probed.
  * Order  a subscriber sees the versions in order; `version` grows by one per change. What changes while one
  *        turn of messages is handled becomes one snapshot, and a record that is equal is not sent again.
+ * Full   a subscriber whose mailbox refuses a version is behind: it gets the last one every RESEND_MS until it takes
+ *        it, and misses those between.
  * Bounds SUBSCRIBERS_MAX and WAITERS_MAX; past it the oldest waiter is dropped, whose ask ends by its deadline.
  */
 
@@ -15,11 +17,19 @@ import type { WorkerTable } from './worker-table.ts'
 
 const SUBSCRIBERS_MAX = 1024
 const WAITERS_MAX = 1024
+const RESEND_MS = 100
+
+interface Subscriber {
+  readonly ref: ActorRef<FleetMessage>
+  /** It has refused the last fleet. */
+  isBehind: boolean
+}
 
 export class FleetFeed {
   readonly #context: ActorContext<DirectoryMessage>
   readonly #workers: WorkerTable
-  readonly #subscribers = new Map<string, ActorRef<FleetMessage>>()
+  readonly #subscribers = new Map<string, Subscriber>()
+  #willResend = false
   #waiters: ((fleet: Fleet) => void)[] = []
   #fleet: Fleet = { version: 0, workers: [] }
   /** Workers whose record may differ from the one published. */
@@ -37,19 +47,21 @@ export class FleetFeed {
     return this.#fleet
   }
 
-  subscribe(subscriber: ActorRef<FleetMessage>): void {
-    if (!this.#subscribers.has(subscriber.key)) {
+  subscribe(ref: ActorRef<FleetMessage>): void {
+    let subscriber = this.#subscribers.get(ref.key)
+    if (subscriber === undefined) {
       if (this.#subscribers.size >= SUBSCRIBERS_MAX) {
         this.#context.log.error(
-          { subscriber: subscriber.name, SUBSCRIBERS_MAX },
+          { subscriber: ref.name, SUBSCRIBERS_MAX },
           'too many subscribers of the fleet',
         )
         return
       }
-      this.#subscribers.set(subscriber.key, subscriber)
-      this.#context.watch(subscriber)
+      subscriber = { ref, isBehind: false }
+      this.#subscribers.set(ref.key, subscriber)
+      this.#context.watch(ref)
     }
-    subscriber.tell({ type: 'fleet', fleet: this.#fleet })
+    this.#send(subscriber)
   }
 
   /** False: it was none. */
@@ -87,10 +99,22 @@ export class FleetFeed {
     if (hasChanged) {
       const workers = Array.from(this.#workers.all(), worker => this.#published.get(worker)!.record)
       this.#fleet = { version: this.#fleet.version + 1, workers }
-      for (const subscriber of this.#subscribers.values())
-        subscriber.tell({ type: 'fleet', fleet: this.#fleet })
+      for (const subscriber of this.#subscribers.values()) this.#send(subscriber)
     }
     this.#answerWaiters()
+  }
+
+  /** Sends the last fleet to those who have refused it. */
+  resend(): void {
+    this.#willResend = false
+    for (const subscriber of this.#subscribers.values()) if (subscriber.isBehind) this.#send(subscriber)
+  }
+
+  #send(subscriber: Subscriber): void {
+    subscriber.isBehind = subscriber.ref.tell({ type: 'fleet', fleet: this.#fleet }) === 'full'
+    if (!subscriber.isBehind || this.#willResend) return
+    this.#willResend = true
+    this.#context.schedule(RESEND_MS, { type: 'resend' })
   }
 
   #answerWaiters(): void {

@@ -129,6 +129,7 @@ export type DirectoryMessage =
       readonly fault: string | undefined
     }
   | { readonly type: 'publish' }
+  | { readonly type: 'resend' }
   | { readonly type: 'announce'; readonly workerId: string }
   | { readonly type: 'listenerDue'; readonly key: string }
   /** The indexer has forgotten the slot of this key (true), or did not answer (false). */

@@ -1,3 +1,4 @@
+import { defineActor } from '@homing/actor'
 import { createTestSystem, type Probe } from '@homing/actor/testing'
 import { SimulatedClock } from '@homing/clock'
 import type { IndexerMessage } from '@homing/indexer'
@@ -492,6 +493,45 @@ t.test('a probe that finds the block size later takes nothing from what events s
   w.network.faults.http = undefined
   await w.system.advance('15s')
   t.match(w.worker(), { blockSizeTokens: { value: 16, source: 'learned' }, kvBlocks: { value: 100 } })
+})
+
+t.test('a subscriber whose mailbox was full gets the last fleet when there is room', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  const seen: Fleet[] = []
+  let wake: () => void = () => {}
+  const busy = defineActor(
+    import.meta.url,
+    'busy',
+  )<FleetMessage, undefined>({
+    setup: () => ({
+      async fleet({ fleet }) {
+        seen.push(fleet)
+        if (seen.length === 1) {
+          await new Promise<void>(resolve => {
+            wake = resolve
+          })
+        }
+      },
+    }),
+  })
+  const ref = w.system.spawn(busy, { name: 'busy', args: undefined, mailbox: { capacity: 1 } })
+  w.start(['http://10.0.0.1:8000'])
+  w.ref.tell({ type: 'subscribe', subscriber: ref })
+  await w.system.settle()
+  for (const reason of ['one', 'two', 'three']) {
+    w.ref.tell({ type: 'suspect', workerId: '10.0.0.1:8000', reason })
+    await w.system.advance('5s')
+  }
+  t.equal(seen.length, 1, 'it is busy with the first fleet')
+  wake()
+  await w.system.advance('1s')
+  t.equal(seen.at(-1)!.version, w.fleet.version)
+  const versions = seen.map(fleet => fleet.version)
+  t.strictSame(
+    versions,
+    versions.toSorted((a, b) => a - b),
+  )
 })
 
 declare namespace Tap {
