@@ -10,19 +10,20 @@
  *        A head waits for the first byte behind it: vLLM sends the head of a stream before prefill, and a
  *        worker that dies in between has given nothing.
  * Fails  before the first byte of an answer: one new try on the same worker where a reused connection
- *        broke, then other workers, up to
- *        `retriesMax`. After the first byte: never again; the sink is told. A client that leaves
- *        aborts the call at once. A sink that cannot take bytes pauses the call.
+ *        broke, then other workers, up to `retriesMax`. After the first byte: never again; the sink
+ *        is told. A client that leaves aborts the call at once. A sink that cannot take bytes pauses
+ *        the call. A dispatcher that restarts or stops fails every exchange that is open: nobody waits
+ *        for an answer that cannot come.
  */
 
-import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
+import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
 import type { DirectoryMessage } from '@homing/directory'
-import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import { type ErrorRecord, type RouterError, toErrorRecord } from '@homing/errors'
 import { UsageTap } from '@homing/openai'
 import type { Decision, Delivery, RouterMessage, RoutingRequest } from '@homing/router'
 import type { TrackerMessage } from '@homing/tracker'
 import { type HttpCall, type HttpHeaders, transportCapability } from '@homing/transport'
-import { NoAnswerError, UpstreamFailedError } from './errors.ts'
+import { DispatcherRestartedError, NoAnswerError, UpstreamFailedError } from './errors.ts'
 import type { AnswerMessage, DispatcherMessage, UpstreamRequest } from './messages.ts'
 import { upstreamHeaders } from './upstream-headers.ts'
 
@@ -52,6 +53,8 @@ interface Exchange {
   readonly sink: ActorRef<AnswerMessage>
   readonly startedMs: number
   decision: Decision
+  /** The decision is booked at the tracker, and its receipt not complete. */
+  isBooked: boolean
   /** Grows by one per upstream call; messages of an older one are ignored. */
   attempt: number
   failedWorkers: string[]
@@ -90,6 +93,7 @@ export const dispatcher = defineActor(
           sink: message.sink,
           startedMs: nowMs,
           decision: message.decision,
+          isBooked: true,
           attempt: 0,
           failedWorkers: [],
           hasRetriedWorker: false,
@@ -118,6 +122,9 @@ export const dispatcher = defineActor(
       sweep() {
         calls.sweep()
         context.schedule(SWEEP_INTERVAL_MS, { type: 'sweep' })
+      },
+      [signal](event) {
+        if (event.type !== 'terminated') calls.endAll(new DispatcherRestartedError())
       },
     }
   },
@@ -176,8 +183,7 @@ class Calls {
     this.#touch(exchange)
     if (status === 503 && exchange.failedWorkers.length < this.#args.retriesMax) {
       // The worker refuses: nothing of an answer has reached the client, so another may take it.
-      exchange.call?.abort()
-      exchange.attempt++
+      this.#endCall(exchange)
       return this.#placeAgain(exchange, `worker ${exchange.decision.worker} answered 503`)
     }
     exchange.status = status
@@ -236,9 +242,18 @@ class Calls {
     this.#exchanges.delete(number)
     if (exchange.hasEnded) return
     exchange.hasEnded = true
-    exchange.attempt++
-    exchange.call?.abort()
+    this.#endCall(exchange)
     this.#settle(exchange, 'aborted', undefined)
+  }
+
+  /** Fails every exchange that is open. */
+  endAll(error: RouterError): void {
+    for (const exchange of [...this.#exchanges.values()]) {
+      if (exchange.hasEnded) continue
+      this.#endCall(exchange)
+      this.#dropHead(exchange)
+      this.#fail(exchange, toErrorRecord(error))
+    }
   }
 
   pause(number: number, isPaused: boolean): void {
@@ -286,8 +301,7 @@ class Calls {
   }
 
   #giveUp(exchange: Exchange, reason: string): void {
-    exchange.attempt++
-    exchange.call?.abort()
+    this.#endCall(exchange)
     this.#dropHead(exchange)
     this.#fail(exchange, toErrorRecord(new NoAnswerError(exchange.decision.worker, reason)))
   }
@@ -297,16 +311,7 @@ class Calls {
     const lost = exchange.decision
     exchange.failedWorkers.push(lost.workerId)
     exchange.hasRetriedWorker = false
-    this.#args.tracker.tell({ type: 'free', requestId: lost.id })
-    this.#args.router.tell({
-      type: 'delivered',
-      decisionId: lost.id,
-      delivery: this.#delivery(
-        exchange,
-        'error',
-        toErrorRecord(new UpstreamFailedError(lost.worker, reason)),
-      ),
-    })
+    this.#settle(exchange, 'error', toErrorRecord(new UpstreamFailedError(lost.worker, reason)))
     log.warn(
       { worker: lost.worker, requestId: exchange.routing.requestId, reason },
       'request is placed again',
@@ -316,10 +321,10 @@ class Calls {
     const error = await this.#decideAgain(exchange, routing)
     if (exchange.attempt !== attempt || exchange.hasEnded) {
       // The client left while the router was choosing.
-      if (error === undefined) this.#args.tracker.tell({ type: 'free', requestId: exchange.decision.id })
+      this.#settle(exchange, 'aborted', undefined)
       return
     }
-    if (error !== undefined) this.#fail(exchange, error, false)
+    if (error !== undefined) this.#fail(exchange, error)
     else this.start(exchange)
   }
 
@@ -332,14 +337,15 @@ class Calls {
       )
       if (result.kind === 'refused') return result.error
       exchange.decision = result.decision
+      exchange.isBooked = true
       return undefined
     } catch (thrown) {
       return toErrorRecord(thrown)
     }
   }
 
-  #fail(exchange: Exchange, error: ErrorRecord, isBooked = true): void {
-    if (isBooked) this.#settle(exchange, 'error', error)
+  #fail(exchange: Exchange, error: ErrorRecord): void {
+    this.#settle(exchange, 'error', error)
     const { decision, isStream } = exchange
     const headSent = exchange.status !== undefined
     this.#answer(exchange, {
@@ -352,8 +358,16 @@ class Calls {
     })
   }
 
-  /** Frees the booking and completes the receipt. */
+  /** Messages of the call are ignored from now on. */
+  #endCall(exchange: Exchange): void {
+    exchange.attempt++
+    exchange.call?.abort()
+  }
+
+  /** Frees the booking and completes the receipt, once per decision. */
   #settle(exchange: Exchange, outcome: Delivery['outcome'], error: ErrorRecord | undefined): void {
+    if (!exchange.isBooked) return
+    exchange.isBooked = false
     const { id } = exchange.decision
     this.#args.tracker.tell({ type: 'free', requestId: id })
     const delivery = this.#delivery(exchange, outcome, error)
@@ -409,9 +423,9 @@ class Calls {
     }
     exchange.held.push(answer)
     exchange.call?.pause()
-    if (exchange.held.length > HELD_ANSWERS_MAX) {
-      this.#context.log.error({ exchange: exchange.number }, 'answer is dropped: its reader takes nothing')
-      this.abort(exchange.number)
+    if (exchange.held.length > HELD_ANSWERS_MAX && !exchange.hasEnded) {
+      this.#context.log.error({ exchange: exchange.number }, 'answer is given up: its reader takes nothing')
+      this.#giveUp(exchange, `the gateway takes none of ${HELD_ANSWERS_MAX} answers`)
     }
   }
 

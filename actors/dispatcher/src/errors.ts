@@ -17,3 +17,12 @@ export class NoAnswerError extends RouterError {
     super(`cannot wait longer for worker ${worker}: ${reason}`, { worker, reason })
   }
 }
+
+/** The dispatcher failed, or stops, while the request was under way. */
+export class DispatcherRestartedError extends RouterError {
+  readonly code = 'HOMING_DISPATCH_RESTARTED'
+
+  constructor() {
+    super('cannot finish the answer: the dispatcher was restarted')
+  }
+}

@@ -34,8 +34,14 @@ export function upstreamHeaders(
   attempt: number,
 ): HttpHeaders {
   const forwarded: Record<string, string | readonly string[] | undefined> = {}
+  const ofConnection = new Set(
+    String(headers['connection'] ?? '')
+      .toLowerCase()
+      .split(/[\s,]+/),
+  )
   for (const [name, value] of Object.entries(headers)) {
-    if (!NOT_FORWARDED.has(name) && !name.startsWith('x-homing-')) forwarded[name] = value
+    const isForwarded = !NOT_FORWARDED.has(name) && !ofConnection.has(name) && !name.startsWith('x-homing-')
+    if (isForwarded) forwarded[name] = value
   }
   forwarded['x-request-id'] = attempt === 1 ? requestId : `${requestId}-${attempt}`
   if (decision.pinRank) forwarded['x-data-parallel-rank'] = String(decision.dpRank)

@@ -5,7 +5,7 @@ import type { Decision, RouterMessage, RoutingRequest } from '@homing/router'
 import type { TrackerMessage } from '@homing/tracker'
 import { type HttpExchange, MemoryNetwork, transportCapability } from '@homing/transport'
 import t, { type Test } from 'tap'
-import { type AnswerMessage, type DispatcherArgs, dispatcher } from '../src/index.ts'
+import { type AnswerMessage, type DispatcherArgs, dispatcher, upstreamHeaders } from '../src/index.ts'
 
 const HOST = '10.0.0.1'
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text)
@@ -44,6 +44,8 @@ interface RouterLog {
   readonly ports: number[]
   readonly asked: RoutingRequest[]
   readonly delivered: Extract<RouterMessage, { type: 'delivered' }>[]
+  /** Decisions wait for this. */
+  gate: Promise<void>
 }
 
 const logs = new Map<string, RouterLog>()
@@ -56,8 +58,9 @@ export const scriptedRouter = defineActor(
     const log = logs.get(args.log)!
     return {
       fleet() {},
-      decide({ request, reply }) {
+      async decide({ request, reply }) {
         log.asked.push(request)
+        await log.gate
         const port = log.ports.shift()
         if (port !== undefined) reply({ kind: 'decided', decision: decisionFor(port) })
         else {
@@ -80,7 +83,7 @@ export const scriptedRouter = defineActor(
 })
 
 async function start(t: Test, ports: readonly number[], settings: Partial<DispatcherArgs> = {}) {
-  const log: RouterLog = { ports: [...ports], asked: [], delivered: [] }
+  const log: RouterLog = { ports: [...ports], asked: [], delivered: [], gate: Promise.resolve() }
   logs.set(t.name, log)
   // The network must live on the system's clock, which the system makes.
   const holder: { network?: MemoryNetwork } = {}
@@ -305,4 +308,50 @@ t.test('a request that still runs keeps its booking alive', async t => {
   dispatch(1)
   await system.advance(3500)
   t.equal(tracker.waiting.filter(({ type }) => type === 'touch').length, 3)
+})
+
+t.test('a dispatcher that stops fails what is open, frees it, and ends its calls', async t => {
+  const { system, sink, tracker, ref, serve, dispatch } = await start(t, [])
+  let isGone = false
+  await serve(1, exchange => {
+    exchange.onClientGone(() => {
+      isGone = true
+    })
+    exchange.writeHead(200, { 'content-type': 'text/event-stream' })
+    exchange.write(bytes('data: 1\n\n'))
+  })
+  dispatch(1)
+  await system.settle()
+  await system.stop(ref)
+  t.match(await answerOf(system, sink), { status: 200, end: 'HOMING_DISPATCH_RESTARTED after the head' })
+  t.strictSame(freed(tracker), ['decision-1'])
+  t.ok(isGone)
+})
+
+t.test('a client that leaves while another worker is looked for completes both receipts', async t => {
+  const { system, log, tracker, ref, serve, dispatch } = await start(t, [2])
+  await serve(1, exchange => exchange.destroy())
+  const gate = Promise.withResolvers<void>()
+  log.gate = gate.promise
+  dispatch(1)
+  await system.settle()
+  t.equal(log.asked.length, 1)
+  ref.tell({ type: 'abort', exchange: 1 })
+  await system.settle()
+  gate.resolve()
+  await system.settle()
+  t.strictSame(freed(tracker), ['decision-1', 'decision-2'])
+  t.strictSame(
+    log.delivered.map(({ decisionId, delivery }) => [decisionId, delivery.outcome]),
+    [
+      ['decision-1', 'error'],
+      ['decision-2', 'aborted'],
+    ],
+  )
+})
+
+t.test('headers that the client names in Connection stay with its connection', async t => {
+  const headers = { connection: 'close, X-Secret', 'x-secret': '1', 'x-kept': '2' }
+  t.match(upstreamHeaders(headers, decisionFor(1), 'r', 1), { 'x-kept': '2', 'x-request-id': 'r' })
+  t.notOk('x-secret' in upstreamHeaders(headers, decisionFor(1), 'r', 1))
 })
