@@ -346,16 +346,8 @@ class Calls {
 
   #fail(exchange: Exchange, error: ErrorRecord): void {
     this.#settle(exchange, 'error', error)
-    const { decision, isStream } = exchange
-    const headSent = exchange.status !== undefined
-    this.#answer(exchange, {
-      type: 'answerFailed',
-      exchange: exchange.number,
-      error,
-      headSent,
-      isStream,
-      decision,
-    })
+    const { decision, number } = exchange
+    this.#answer(exchange, { type: 'answerFailed', exchange: number, error, decision })
   }
 
   /** Messages of the call are ignored from now on. */

@@ -14,13 +14,11 @@ export type AnswerMessage =
     }
   | { readonly type: 'answerData'; readonly exchange: number; readonly bytes: Uint8Array }
   | { readonly type: 'answerEnd'; readonly exchange: number }
-  /** `head` sent or not, the exchange is over; `isStream`: the head said text/event-stream. */
+  /** The exchange is over, whether its head was answered or not. */
   | {
       readonly type: 'answerFailed'
       readonly exchange: number
       readonly error: ErrorRecord
-      readonly headSent: boolean
-      readonly isStream: boolean
       readonly decision: Decision | undefined
     }
 

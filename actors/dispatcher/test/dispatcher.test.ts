@@ -144,7 +144,7 @@ async function answerOf(system: TestSystem, sink: { readonly waiting: readonly A
     if (message.type === 'answerData') body += text(message.bytes)
     if (message.type === 'answerEnd') end = 'complete'
     if (message.type === 'answerFailed')
-      end = `${message.error.code}${message.headSent ? ' after the head' : ''}`
+      end = `${message.error.code}${status === undefined ? '' : ' after the head'}`
   }
   return { status, body, end }
 }

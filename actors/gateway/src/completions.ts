@@ -7,29 +7,14 @@
  * prompts leave nothing in a KV cache that a later request could use, so they go by load.
  */
 
-import type { ActorContext } from '@homing/actor'
-import type { Fleet } from '@homing/directory'
 import { type ErrorRecord, fromErrorRecord, RouterError } from '@homing/errors'
 import { scanRequest } from '@homing/openai'
 import type { Decision, RoutingRequest } from '@homing/router'
 import type { CompletionRoute, ReadRequest } from '@homing/tokenizer'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
-import type { GatewayArgs } from './gateway.ts'
-import type { GatewayMetrics } from './gateway-metrics.ts'
-import type { GatewayMessage } from './messages.ts'
-import type { OpenExchanges } from './open-exchanges.ts'
+import type { GatewayParts } from './gateway-parts.ts'
 import { sendJson } from './send.ts'
 import { receiptView } from './views.ts'
-
-/** What every part of the gateway works with. */
-export interface GatewayParts {
-  readonly context: ActorContext<GatewayMessage>
-  readonly args: GatewayArgs
-  readonly exchanges: OpenExchanges
-  readonly metrics: GatewayMetrics
-  readonly newId: () => string
-  readonly fleet: () => Fleet
-}
 
 /** A refusal of another actor, as this exchange throws it: same code, and the field at fault. */
 class RefusedError extends RouterError {
@@ -144,8 +129,6 @@ export class Completions {
         message: `cannot dispatch the request: the dispatcher is ${status === 'full' ? 'overloaded' : 'restarting'}`,
         details: { status },
       },
-      headSent: false,
-      isStream: false,
       decision,
     })
   }

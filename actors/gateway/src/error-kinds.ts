@@ -11,6 +11,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_ROUTER_TOO_MANY_REQUESTS: 'overloaded',
   HOMING_DISPATCH_UPSTREAM_FAILED: 'upstream_failed',
   HOMING_DISPATCH_NO_ANSWER: 'timeout',
+  HOMING_DISPATCH_RESTARTED: 'upstream_failed',
   HOMING_GATEWAY_TOO_MANY_EXCHANGES: 'overloaded',
   HOMING_GATEWAY_SHUTTING_DOWN: 'shutting_down',
   HOMING_GATEWAY_NO_SUCH_ROUTE: 'route_not_found',

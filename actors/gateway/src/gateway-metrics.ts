@@ -9,7 +9,7 @@ import type { ShardStatus } from '@homing/indexer'
 import { type Counter, type Gauge, Metrics } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/router'
 import type { LoadReport } from '@homing/tracker'
-import type { GatewayArgs } from './gateway.ts'
+import type { GatewayArgs } from './gateway-args.ts'
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
 const TRUSTS: readonly Trust[] = ['exact', 'partial', 'approximate', 'none']

@@ -10,15 +10,10 @@
  *        fails inside one exchange never touches another.
  */
 
-import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
-import type { DirectoryMessage, Fleet } from '@homing/directory'
-import type { DispatcherMessage } from '@homing/dispatcher'
+import { type ActorContext, defineActor, signal } from '@homing/actor'
+import type { Fleet } from '@homing/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
-import type { IndexerMessage } from '@homing/indexer'
 import { errorBody } from '@homing/openai'
-import type { RouterMessage } from '@homing/router'
-import type { TokenizerMessage } from '@homing/tokenizer'
-import type { TrackerMessage } from '@homing/tracker'
 import { type HttpExchange, transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { Completions } from './completions.ts'
@@ -29,28 +24,11 @@ import {
   ShuttingDownError,
   TooManyExchangesError,
 } from './errors.ts'
+import type { GatewayArgs } from './gateway-args.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayMessage } from './messages.ts'
 import { OpenExchanges } from './open-exchanges.ts'
 import { Operations } from './operations.ts'
-
-export interface GatewayArgs {
-  readonly host: string
-  /** 0 picks a free port; `address` tells which. */
-  readonly port: number
-  readonly bodyBytesMax: number
-  readonly openRequestsMax: number
-  /** Longest wait for the tokenizer, in milliseconds; a long prompt may need seconds. */
-  readonly readMsMax: number
-  /** Longest wait for router, directory, indexers and tracker, in milliseconds. */
-  readonly askMsMax: number
-  readonly tokenizer: ActorRef<TokenizerMessage>
-  readonly router: ActorRef<RouterMessage>
-  readonly dispatcher: ActorRef<DispatcherMessage>
-  readonly directory: ActorRef<DirectoryMessage>
-  readonly tracker: ActorRef<TrackerMessage>
-  readonly indexers: readonly ActorRef<IndexerMessage>[]
-}
 
 /** Serves one exchange; what it throws becomes an error answer. */
 export type RouteHandler = (exchange: HttpExchange, parameter: string) => Promise<void> | void
@@ -121,9 +99,10 @@ export const gateway = defineActor(
       async drain({ graceMs, reply }) {
         isDraining = true
         let cutRequests = 0
-        // Set before the listener's own timer, which is due with it and cuts what this counts.
+        // Set before the listener's own timer, which is due with it and cuts what is still open then.
         const timer = context.clock.after(graceMs, () => {
           cutRequests = exchanges.size + inHand
+          exchanges.endAll(toErrorRecord(new ShuttingDownError()))
         })
         await listener.close(graceMs)
         timer.cancel()
@@ -192,6 +171,8 @@ function isOnPath(pattern: string, path: string): boolean {
 
 function findRoute(routes: readonly Route[], exchange: HttpExchange): Route & { readonly parameter: string } {
   const { path, method } = exchange
+  // '/v1/../admin' is under /v1 only to who does not resolve it, and a worker may.
+  if (decodePath(path).split('/').includes('..')) throw new NoSuchRouteError(path)
   const allowed: string[] = []
   for (const route of routes) {
     if (!isOnPath(route.path, path)) continue

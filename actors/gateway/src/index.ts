@@ -6,5 +6,6 @@ export {
   ShuttingDownError,
   TooManyExchangesError,
 } from './errors.ts'
-export { type GatewayArgs, gateway } from './gateway.ts'
+export { gateway } from './gateway.ts'
+export type { GatewayArgs } from './gateway-args.ts'
 export type { GatewayAddress, GatewayMessage } from './messages.ts'

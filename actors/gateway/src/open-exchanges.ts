@@ -8,6 +8,7 @@
 import type { ActorRef } from '@homing/actor'
 import type { Clock } from '@homing/clock'
 import type { AnswerMessage, DispatcherMessage } from '@homing/dispatcher'
+import type { ErrorRecord } from '@homing/errors'
 import { errorBody, errorEvent } from '@homing/openai'
 import type { Decision } from '@homing/router'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
@@ -20,7 +21,13 @@ interface OpenExchange {
   readonly startedMs: number
   isDraining: boolean
   hasBytes: boolean
+  head: 'none' | 'stream' | 'whole'
+  /** The last byte that the client was sent, and the one before it. */
+  lastByte: number
+  byteBefore: number
 }
+
+const LINE_FEED = 0x0a
 
 /** Headers of one connection only, and those that a new body framing makes wrong (RFC 9110 §7.6.1). */
 const NOT_RELAYED: ReadonlySet<string> = new Set([
@@ -54,7 +61,16 @@ export class OpenExchanges {
   /** Registers a client; from now on its leaving aborts the dispatch of the number returned. */
   open(http: HttpExchange, route: string, startedMs: number): number {
     const number = this.#next++
-    this.#open.set(number, { http, route, startedMs, isDraining: false, hasBytes: false })
+    this.#open.set(number, {
+      http,
+      route,
+      startedMs,
+      isDraining: false,
+      hasBytes: false,
+      head: 'none',
+      lastByte: LINE_FEED,
+      byteBefore: LINE_FEED,
+    })
     http.onClientGone(() => {
       if (!this.#open.delete(number)) return
       this.#metrics.clientGone(route)
@@ -69,6 +85,7 @@ export class OpenExchanges {
     switch (message.type) {
       case 'answerHead':
         exchange.http.writeHead(message.status, relayedHeaders(message.headers, message.decision))
+        exchange.head = isEventStream(message.headers) ? 'stream' : 'whole'
         this.#metrics.head(exchange.route, message.status)
         return
       case 'answerData':
@@ -80,7 +97,17 @@ export class OpenExchanges {
         this.#metrics.ended(exchange.route, this.#clock.nowMs() - exchange.startedMs)
         return
       case 'answerFailed':
-        this.#failed(exchange, message)
+        this.#open.delete(message.exchange)
+        this.#fail(exchange, message.error, message.decision)
+    }
+  }
+
+  /** Ends every exchange with an error: its grace is over. */
+  endAll(error: ErrorRecord): void {
+    for (const [number, exchange] of [...this.#open]) {
+      this.#open.delete(number)
+      this.#fail(exchange, error, undefined)
+      this.#dispatcher.tell({ type: 'abort', exchange: number })
     }
   }
 
@@ -88,6 +115,10 @@ export class OpenExchanges {
     if (!exchange.hasBytes) {
       exchange.hasBytes = true
       this.#metrics.firstByte(exchange.route, this.#clock.nowMs() - exchange.startedMs)
+    }
+    if (bytes.length > 0) {
+      exchange.byteBefore = bytes.length > 1 ? bytes[bytes.length - 2]! : exchange.lastByte
+      exchange.lastByte = bytes[bytes.length - 1]!
     }
     if (exchange.http.write(bytes) || exchange.isDraining) return
     exchange.isDraining = true
@@ -98,23 +129,29 @@ export class OpenExchanges {
     })
   }
 
-  #failed(exchange: OpenExchange, message: Extract<AnswerMessage, { type: 'answerFailed' }>): void {
-    const { http, route } = exchange
-    const error = apiErrorOf(message.error)
-    this.#open.delete(message.exchange)
-    this.#metrics.failed(route, message.headSent ? 'after_first_byte' : 'before_first_byte', error.status)
-    if (!message.headSent) {
-      const headers = message.decision === undefined ? {} : decisionHeaders(message.decision)
+  #fail(exchange: OpenExchange, record: ErrorRecord, decision: Decision | undefined): void {
+    const { http, route, head } = exchange
+    const error = apiErrorOf(record)
+    this.#metrics.failed(route, head === 'none' ? 'before_first_byte' : 'after_first_byte', error.status)
+    if (head === 'none') {
+      const headers = decision === undefined ? {} : decisionHeaders(decision)
       const body = errorBody(error)
       http.writeHead(error.status, { ...error.headers, ...headers, 'content-length': String(body.length) })
       http.end(body)
-    } else if (message.isStream) {
+    } else if (head === 'stream') {
+      // The answer may have stopped inside an event: an empty line ends that, or changes nothing.
+      const isBetweenEvents = exchange.lastByte === LINE_FEED && exchange.byteBefore === LINE_FEED
+      if (!isBetweenEvents) http.write(Uint8Array.of(LINE_FEED, LINE_FEED))
       http.end(errorEvent(error))
     } else {
       // A short answer would look whole to a client that does not check lengths.
       http.destroy()
     }
   }
+}
+
+function isEventStream(headers: HttpHeaders): boolean {
+  return String(headers['content-type'] ?? '').startsWith('text/event-stream')
 }
 
 /** The headers that explain a decision. */

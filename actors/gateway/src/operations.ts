@@ -2,8 +2,8 @@
 
 import { modelsBody } from '@homing/openai'
 import type { HttpExchange } from '@homing/transport'
-import type { GatewayParts } from './completions.ts'
 import { BadParameterError, NotFoundError } from './errors.ts'
+import type { GatewayParts } from './gateway-parts.ts'
 import { sendJson, sendText } from './send.ts'
 import { receiptView, workersView } from './views.ts'
 

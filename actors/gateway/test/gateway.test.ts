@@ -286,7 +286,7 @@ t.test('a client that reads slowly pauses the call upstream until it has read', 
 t.test('a failure before the head is an error of its own', async t => {
   const { ask, answer } = await start(t)
   const call = await ask('POST', '/v1/completions', { body: '{}' })
-  await answer({ type: 'answerFailed', error: FAILED, headSent: false, isStream: false, decision: DECISION })
+  await answer({ type: 'answerFailed', error: FAILED, decision: DECISION })
   t.strictSame(call.error, [502, 'BadGatewayError', 'upstream_failed', null])
   t.match(call.headers, { 'x-homing-decision': 'decision-1', 'x-should-retry': 'false' })
   t.equal(call.end, 'complete')
@@ -297,16 +297,37 @@ t.test('a failure inside a stream is its last event', async t => {
   const call = await ask('POST', '/v1/completions', { body: '{}' })
   const stream = { 'content-type': 'text/event-stream' }
   await answer(head(200, stream), data('data: {"x":1}\n\n'))
-  await answer({ type: 'answerFailed', error: FAILED, headSent: true, isStream: true, decision: DECISION })
+  await answer({ type: 'answerFailed', error: FAILED, decision: DECISION })
   t.match(call.body, /^data: \{"x":1\}\n\ndata: \{"error":\{.*"code":"upstream_failed"\}\}\n\n$/)
   t.equal(call.end, 'complete')
+})
+
+t.test('a failure in the middle of an event ends that event first', async t => {
+  for (const [half, between] of [
+    ['data: {"x":1', '\n\n'],
+    ['data: {"x":1}\n', '\n\n'],
+    ['data: {"x":1}\n\n', ''],
+  ]) {
+    const { ask, answer } = await start(t)
+    const call = await ask('POST', '/v1/completions', { body: '{}' })
+    await answer(head(200, { 'content-type': 'text/event-stream' }), data(half!))
+    await answer({ type: 'answerFailed', error: FAILED, decision: DECISION })
+    t.ok(call.body.startsWith(`${half}${between}data: {"error":`), call.body)
+  }
+})
+
+t.test('a path that climbs out of /v1 is no route', async t => {
+  const { ask } = await start(t)
+  for (const path of ['/v1/../admin/kill', '/v1/%2e%2e/admin/kill', '/v1/x/%2E./y']) {
+    t.match((await ask('POST', path, { body: '{}' })).error, [404], path)
+  }
 })
 
 t.test('a failure inside an answer that is no stream breaks the connection', async t => {
   const { ask, answer } = await start(t)
   const call = await ask('POST', '/v1/completions', { body: '{}' })
   await answer(head(200, { 'content-length': '100' }), data('{"half":'))
-  await answer({ type: 'answerFailed', error: FAILED, headSent: true, isStream: false, decision: DECISION })
+  await answer({ type: 'answerFailed', error: FAILED, decision: DECISION })
   t.equal(call.end, 'broken', 'a short answer would look whole')
 })
 
@@ -412,7 +433,7 @@ t.test(
     await system.advance('999ms')
     t.equal(cut.end, 'open')
     await system.advance('1ms')
-    t.equal(cut.end, 'broken')
+    t.strictSame(cut.error, [503, 'ServiceUnavailableError', 'shutting_down', null])
     t.equal(await drained, 1)
   },
 )

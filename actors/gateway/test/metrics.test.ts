@@ -33,7 +33,7 @@ t.test('every request is counted once, under the route it took', async t => {
   await post('/v1/chat/completions')
   await answer(head(), data('x'), end)
   await post('/v1/chat/completions')
-  await answer({ type: 'answerFailed', error: FAILED, headSent: false, isStream: false, decision: DECISION })
+  await answer({ type: 'answerFailed', error: FAILED, decision: DECISION })
   await post('/v1/completions', 'x'.repeat(2000))
   await post('/v1/embeddings')
   await answer(head(400), end)

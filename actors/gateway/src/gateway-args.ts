@@ -1,0 +1,27 @@
+/** What the gateway is given: limits, and the actors that a request walks through. */
+
+import type { ActorRef } from '@homing/actor'
+import type { DirectoryMessage } from '@homing/directory'
+import type { DispatcherMessage } from '@homing/dispatcher'
+import type { IndexerMessage } from '@homing/indexer'
+import type { RouterMessage } from '@homing/router'
+import type { TokenizerMessage } from '@homing/tokenizer'
+import type { TrackerMessage } from '@homing/tracker'
+
+export interface GatewayArgs {
+  readonly host: string
+  /** 0 picks a free port; `address` tells which. */
+  readonly port: number
+  readonly bodyBytesMax: number
+  readonly openRequestsMax: number
+  /** Longest wait for the tokenizer, in milliseconds; a long prompt may need seconds. */
+  readonly readMsMax: number
+  /** Longest wait for router, directory, indexers and tracker, in milliseconds. */
+  readonly askMsMax: number
+  readonly tokenizer: ActorRef<TokenizerMessage>
+  readonly router: ActorRef<RouterMessage>
+  readonly dispatcher: ActorRef<DispatcherMessage>
+  readonly directory: ActorRef<DirectoryMessage>
+  readonly tracker: ActorRef<TrackerMessage>
+  readonly indexers: readonly ActorRef<IndexerMessage>[]
+}

@@ -1,0 +1,16 @@
+import type { ActorContext } from '@homing/actor'
+import type { Fleet } from '@homing/directory'
+import type { GatewayArgs } from './gateway-args.ts'
+import type { GatewayMetrics } from './gateway-metrics.ts'
+import type { GatewayMessage } from './messages.ts'
+import type { OpenExchanges } from './open-exchanges.ts'
+
+/** What every part of the gateway works with. */
+export interface GatewayParts {
+  readonly context: ActorContext<GatewayMessage>
+  readonly args: GatewayArgs
+  readonly exchanges: OpenExchanges
+  readonly metrics: GatewayMetrics
+  readonly newId: () => string
+  readonly fleet: () => Fleet
+}
