@@ -21,6 +21,19 @@ export class EndpointError extends RouterError {
   }
 }
 
+/** A thread asks for ZeroMQ sockets, and the main thread, which opens them, has not loaded this package. */
+export class SocketHostError extends RouterError {
+  readonly code = 'HOMING_TRANSPORT_NO_HOST'
+
+  constructor(threadId: number, cause: unknown) {
+    super(
+      `cannot open ZeroMQ sockets for thread ${threadId}: the main thread has not loaded @homing/transport`,
+      { threadId },
+      { cause },
+    )
+  }
+}
+
 /**
  * Why a call ended without an answer. `connect`: no connection; `reset`: it broke; `protocol`: the answer is
  * no HTTP; `request`: ours cannot be written as HTTP; `timeout`, `tooLarge`, `aborted`: we ended it.

@@ -6,6 +6,7 @@ export {
   HttpCallError,
   type HttpCallFailure,
   ListenError,
+  SocketHostError,
 } from './errors.ts'
 export {
   type HttpFate,

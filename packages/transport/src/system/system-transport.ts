@@ -1,16 +1,21 @@
-/** The transport of the operating system: real sockets. */
+/**
+ * The transport of the operating system: real sockets.
+ *
+ * HTTP is spoken on the thread that asks for it. ZeroMQ sockets are all on the main thread, whoever uses them, and loading this
+ * module there installs their host (see zmq/host.ts).
+ */
 
 import type { Clock } from '@homing/clock'
 import type { HttpListener, Transport } from '../types.ts'
-import type { ZmtpEnvironment } from '../zmtp/connector.ts'
-import { zmtpMessages } from '../zmtp/messages.ts'
+import type { ZmqEnvironment } from '../zmq/library.ts'
+import { threadMessages } from '../zmq/roles.ts'
 import { HttpClient } from './http-client.ts'
 import { listenHttp } from './http-server.ts'
 
 export interface SystemTransportOptions {
   readonly clock: Clock
   /** Gets a warning per connection to a peer that is not the kind expected; a `Log` will do. */
-  readonly log: ZmtpEnvironment['log']
+  readonly log: ZmqEnvironment['log']
   /** How long an HTTP connection may take to be made; default 2000. */
   readonly connectTimeoutMs?: number
 }
@@ -18,7 +23,7 @@ export interface SystemTransportOptions {
 /** One per thread; several may exist. */
 export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemTransportOptions): Transport {
   const client = new HttpClient({ connectTimeoutMs, clock })
-  const messages = zmtpMessages({ clock, log })
+  const messages = threadMessages({ clock, log })
   const listeners = new Set<HttpListener>()
   let isClosed = false
   return {

@@ -1,0 +1,181 @@
+/**
+ * The connecting side of SUB and DEALER: one library socket per connection, made again whenever that ends.
+ *
+ * Invariants
+ *   I1  `connected` is told before the first message of its connection, `disconnected` after the last. libzmq hands
+ *       messages and events on separate queues, and a socket that reconnects keeps what was not read yet: so messages wait
+ *       for the handshake's event, and a socket whose connection has ended is read empty and closed, not used again.
+ *   I2  `connected` follows the handshake, not the TCP connection: a peer that never spoke ZeroMQ is not there.
+ *   I3  A socket that libzmq has given up (it does so, for good, when a peer breaks the protocol) is replaced, too.
+ *
+ * Until a handshake libzmq tries by itself, after 100 ms and twice as long each time, up to 5 s. Sockets are replaced
+ * after as long, and the delay starts over with a handshake.
+ */
+
+import type { Clock, Timer } from '@homing/clock'
+import type * as zeromq from 'zeromq'
+import { callOwner } from '../callback.ts'
+import { formatEndpoint, parseEndpoint } from '../endpoint.ts'
+import {
+  type CommonOptions,
+  closedAreGone,
+  fatal,
+  nextTurn,
+  openSocket,
+  readMessages,
+  type ZmqEnvironment,
+} from './library.ts'
+
+const RECONNECT_MS_MIN = 100
+const RECONNECT_MS_MAX = 5000
+const CONNECT_MS_MAX = 5000
+
+/** A socket whose connection has ended is read for at most so many turns of the event loop. */
+const DRAIN_TURNS_MAX = 1000
+
+export interface ConnectorHandler {
+  connected(): void
+  message(frames: Uint8Array[]): void
+  disconnected(): void
+}
+
+type ConnectorOptions = CommonOptions & {
+  readonly reconnectInterval: number
+  readonly reconnectMaxInterval: number
+  readonly connectTimeout: number
+}
+
+export class ZmqConnector<S extends zeromq.Subscriber | zeromq.Dealer> {
+  readonly #endpoint: string
+  readonly #create: (library: typeof zeromq, options: ConnectorOptions) => S
+  readonly #handler: ConnectorHandler
+  readonly #environment: ZmqEnvironment
+  readonly #clock: Clock
+  #socket: S | undefined
+  #isUp = false
+  #isEnding = false
+  /** Messages that came before the word of their connection wait for this. */
+  #whenUp = Promise.withResolvers<void>()
+  #receivedCount = 0
+  #delayMs = RECONNECT_MS_MIN
+  #timer: Timer | undefined
+  #failure: string | undefined
+  #hasWarned = false
+
+  /** Throws EndpointError. Starts to connect at once. */
+  constructor(
+    endpoint: string,
+    create: (library: typeof zeromq, options: ConnectorOptions) => S,
+    handler: ConnectorHandler,
+    environment: ZmqEnvironment,
+  ) {
+    this.#endpoint = formatEndpoint(parseEndpoint(endpoint, 'connect'))
+    this.#create = create
+    this.#handler = handler
+    this.#environment = environment
+    this.#clock = environment.clock
+    this.#open()
+  }
+
+  /** The socket, while its connection is up. */
+  get socket(): S | undefined {
+    return this.#isUp && !this.#isEnding ? this.#socket : undefined
+  }
+
+  close(): void {
+    this.#timer?.cancel()
+    this.#letGo()
+  }
+
+  #open(): void {
+    const socket = openSocket(
+      this.#endpoint,
+      (library, options) =>
+        this.#create(library, {
+          ...options,
+          reconnectInterval: RECONNECT_MS_MIN,
+          reconnectMaxInterval: RECONNECT_MS_MAX,
+          connectTimeout: CONNECT_MS_MAX,
+        }),
+      event => this.#onEvent(socket, event),
+    )
+    this.#socket = socket
+    const connect = (): void => {
+      if (socket === this.#socket) socket.connect(this.#endpoint)
+    }
+    const gone = closedAreGone(this.#clock)
+    if (gone === undefined) connect()
+    else gone.then(connect).catch(fatal)
+    readMessages(socket, this.#environment.gate, frames => this.#onMessage(socket, frames)).catch(fatal)
+  }
+
+  #onEvent(socket: S, event: zeromq.Event): void {
+    if (socket !== this.#socket || this.#isEnding) return
+    switch (event.type) {
+      case 'handshake':
+        this.#isUp = true
+        this.#delayMs = RECONNECT_MS_MIN
+        this.#hasWarned = false
+        callOwner(() => this.#handler.connected())
+        this.#whenUp.resolve()
+        break
+      case 'handshake:error:protocol':
+      case 'handshake:error:auth':
+      case 'handshake:error:other':
+        this.#failure = event.error.message
+        break
+      case 'disconnect':
+        this.#isEnding = true
+        void this.#replace(socket)
+        break
+      default:
+    }
+  }
+
+  #onMessage(socket: S, frames: Uint8Array[]): boolean | Promise<boolean> {
+    if (!this.#isUp) return this.#whenUp.promise.then(() => this.#onMessage(socket, frames))
+    if (socket !== this.#socket) return false
+    this.#receivedCount++
+    callOwner(() => this.#handler.message(frames))
+    return socket === this.#socket
+  }
+
+  async #replace(socket: S): Promise<void> {
+    const wasUp = this.#isUp
+    if (wasUp) {
+      let receivedCount = -1
+      for (let turn = 0; turn < DRAIN_TURNS_MAX && receivedCount !== this.#receivedCount; turn++) {
+        receivedCount = this.#receivedCount
+        await nextTurn()
+        await nextTurn()
+      }
+    }
+    if (socket !== this.#socket) return
+    this.#letGo()
+    if (!wasUp) this.#warn()
+    const delayMs = this.#delayMs
+    this.#delayMs = wasUp ? RECONNECT_MS_MIN : Math.min(delayMs * 2, RECONNECT_MS_MAX)
+    this.#timer = this.#clock.after(delayMs, () => this.#open())
+    if (wasUp) callOwner(() => this.#handler.disconnected())
+  }
+
+  #letGo(): void {
+    const socket = this.#socket
+    this.#socket = undefined
+    this.#isUp = false
+    this.#isEnding = false
+    // Nobody may wait for the word of a connection that will not come.
+    this.#whenUp.resolve()
+    this.#whenUp = Promise.withResolvers()
+    socket?.close()
+  }
+
+  /** Once per row of failures. */
+  #warn(): void {
+    const reason = this.#failure ?? 'the peer is no ZeroMQ socket of a kind that can answer'
+    this.#failure = undefined
+    if (this.#hasWarned) return
+    this.#hasWarned = true
+    this.#environment.log.warn({ endpoint: this.#endpoint, reason }, 'ZeroMQ connection failed')
+  }
+}

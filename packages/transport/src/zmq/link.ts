@@ -1,0 +1,108 @@
+/**
+ * One side of the port between a host and a client: sends in batches, and knows how much the other side has yet to read.
+ *
+ * Order   commands and batch entries arrive in the order in which they were given.
+ * Bounds  what is under way is counted in bytes from `add` until the other side has dealt with it; `isFull` says that
+ *         UNDER_WAY_BYTES_MAX is passed, and it is on the giver to hold back.
+ */
+
+import type { MessagePort } from 'node:worker_threads'
+import { BatchWriter, OP, type Op, readBatch } from './batch.ts'
+
+/** What may be under way to a thread that does not read; a replay of 10 000 batches fits. */
+const UNDER_WAY_BYTES_MAX = 128 * 2 ** 20
+
+/** A batch is sent before it grows past this, and dealt-with bytes are reported in such steps. */
+const BATCH_BYTES_MAX = 2 ** 20
+
+/** Batches up to this size are reported only together with others. */
+const REPORT_BYTES_MIN = 2 ** 18
+
+export interface LinkHandler {
+  entry(op: Op, socket: number, value: number, frames: Uint8Array[]): void
+  command(command: unknown): void
+  /** Once, when less is under way than at most may be, after `isFull` was true. */
+  drained(): void
+}
+
+export class Link {
+  readonly #port: MessagePort
+  readonly #handler: LinkHandler
+  readonly #defer: (flush: () => void) => void
+  readonly #batch = new BatchWriter()
+  readonly #flush = (): void => this.flush()
+  #isFlushing = false
+  #sentBytes = 0
+  #unreportedBytes = 0
+  #wasFull = false
+  #isClosed = false
+
+  /** `defer` calls back when a burst is over. */
+  constructor(port: MessagePort, handler: LinkHandler, defer: (flush: () => void) => void) {
+    this.#port = port
+    this.#handler = handler
+    this.#defer = defer
+    port.on('message', (message: unknown) => this.#onMessage(message))
+  }
+
+  /** Asked before what can be held back; asking obliges to wait for `drained`. */
+  get isFull(): boolean {
+    const isFull = this.#sentBytes + this.#batch.sizeBytes > UNDER_WAY_BYTES_MAX
+    if (isFull) this.#wasFull = true
+    return isFull
+  }
+
+  add(op: Op, socket: number, value?: number, frames?: readonly Uint8Array[]): void {
+    if (this.#isClosed) return
+    this.#batch.add(op, socket, value, frames)
+    if (this.#batch.sizeBytes > BATCH_BYTES_MAX) this.flush()
+    else if (!this.#isFlushing) {
+      this.#isFlushing = true
+      this.#defer(this.#flush)
+    }
+  }
+
+  command(command: object): void {
+    this.flush()
+    if (!this.#isClosed) this.#port.postMessage(command)
+  }
+
+  flush(): void {
+    this.#isFlushing = false
+    if (this.#isClosed || this.#batch.isEmpty) return
+    const buffer = this.#batch.take()
+    this.#sentBytes += buffer.byteLength
+    this.#port.postMessage(buffer, [buffer])
+  }
+
+  /** What was given before is still sent. */
+  close(): void {
+    this.flush()
+    this.#isClosed = true
+    this.#port.close()
+  }
+
+  #onMessage(message: unknown): void {
+    if (!(message instanceof ArrayBuffer)) {
+      this.#handler.command(message)
+      return
+    }
+    const sizeBytes = message.byteLength
+    readBatch(message, (op, socket, value, frames) => {
+      if (op === OP.done) this.#done(value)
+      else this.#handler.entry(op, socket, value, frames)
+    })
+    this.#unreportedBytes += sizeBytes
+    if (this.#unreportedBytes < REPORT_BYTES_MIN) return
+    const reported = this.#unreportedBytes
+    this.#unreportedBytes = 0
+    this.add(OP.done, 0, reported)
+  }
+
+  #done(bytes: number): void {
+    this.#sentBytes -= bytes
+    if (!this.#wasFull || this.isFull) return
+    this.#wasFull = false
+    this.#handler.drained()
+  }
+}

@@ -1,0 +1,36 @@
+/**
+ * What a client on a thread and the host on the main thread say to each other, beside batches (see batch.ts).
+ *
+ * The client numbers its sockets. Each command to open is followed by `bound` or `refused` when the socket binds, by
+ * nothing when it connects. The port's end is the end of all its sockets.
+ */
+
+import type { MessagePort } from 'node:worker_threads'
+
+/** How a thread hands its port over, with `postMessageToThread`. */
+export interface HandOver {
+  readonly type: 'homing-transport-client'
+  readonly port: MessagePort
+}
+
+export type HostCommand =
+  | {
+      readonly type: 'subscribe'
+      readonly socket: number
+      readonly endpoint: string
+      readonly topic: string
+    }
+  | { readonly type: 'publish' | 'dial' | 'serve'; readonly socket: number; readonly endpoint: string }
+
+export type ClientCommand =
+  | { readonly type: 'bound'; readonly socket: number; readonly endpoint: string }
+  | {
+      readonly type: 'refused'
+      readonly socket: number
+      readonly reason: string
+    }
+  | { readonly type: 'warning'; readonly fields: Readonly<Record<string, unknown>>; readonly text: string }
+
+export function isHandOver(value: unknown): value is HandOver {
+  return (value as { readonly type?: unknown } | null)?.type === 'homing-transport-client'
+}

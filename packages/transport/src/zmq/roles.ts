@@ -1,0 +1,18 @@
+/** The ZeroMQ roles of this thread: on the main thread the library itself, on any other through the host there. */
+
+import { isMainThread } from 'node:worker_threads'
+import type { Closable, MessageTransport } from '../types.ts'
+import { hostedMessages } from './client.ts'
+import { installZmqHost } from './host.ts'
+import type { ZmqEnvironment } from './library.ts'
+import { zmqMessages } from './messages.ts'
+
+// Loading this package on the main thread is what makes it the host of all others.
+if (isMainThread) installZmqHost()
+
+/** The roles, and one `close` for all that was opened. */
+export function threadMessages(
+  environment: Pick<ZmqEnvironment, 'clock' | 'log'>,
+): MessageTransport & Closable {
+  return isMainThread ? zmqMessages(environment) : hostedMessages(environment)
+}
