@@ -21,8 +21,8 @@ export interface AdministeredEngine {
   state(options: { readonly hasBlocks?: boolean }): EngineState
   setFaults(body: Readonly<Record<string, unknown>>): void
   clearFaults(): void
-  /** Resolves when the new life can be used. */
-  restart(downMs: number): Promise<void>
+  /** Resolves with its epoch when the new life can be used. */
+  restart(downMs: number): Promise<number>
   kill(): Promise<void>
 }
 
@@ -49,8 +49,7 @@ export async function administer(engine: AdministeredEngine, exchange: HttpExcha
       if (!(downMs >= 0 && downMs <= DOWN_MS_MAX)) {
         throw new RefusedRequest(400, 'BadRequestError', `downMs is ${downMs}, use 0 to ${DOWN_MS_MAX}`)
       }
-      await engine.restart(downMs)
-      return sendJson(exchange, 200, { epoch: engine.state({}).epoch })
+      return sendJson(exchange, 200, { epoch: await engine.restart(downMs) })
     }
     case 'POST /admin/kill':
       sendJson(exchange, 200, { killed: true })

@@ -12,7 +12,7 @@ const HUNG_MAX = 10_000
 
 export class EngineFaultSwitch {
   #faults: EngineFaults = NO_ENGINE_FAULTS
-  #hung: (() => void)[] = []
+  readonly #hung = new Set<(goesOn: boolean) => void>()
 
   get current(): EngineFaults {
     return this.#faults
@@ -20,26 +20,31 @@ export class EngineFaultSwitch {
 
   set(faults: EngineFaults): void {
     this.#faults = faults
-    if (faults.hang === 'off') this.releaseHung()
+    if (faults.hang === 'off') this.endHang(true)
   }
 
-  /** Waits while requests of this kind hang. False: the request has hung in vain and is cut, or its client left. */
+  /** Waits while requests of this kind hang. False: the request is cut, or its client has left. */
   async passHang(exchange: HttpExchange, isGeneration: boolean): Promise<boolean> {
     const { hang } = this.#faults
     if (hang === 'off' || (hang === 'generation' && !isGeneration)) return true
-    if (this.#hung.length === HUNG_MAX) {
+    if (this.#hung.size === HUNG_MAX) {
       exchange.destroy()
       return false
     }
-    await new Promise<void>(resolve => void this.#hung.push(resolve))
-    return !exchange.isClosed
+    return new Promise<boolean>(resolve => {
+      this.#hung.add(resolve)
+      exchange.onClientGone(() => {
+        this.#hung.delete(resolve)
+        resolve(false)
+      })
+    })
   }
 
-  /** Everybody who hangs goes on. */
-  releaseHung(): void {
-    const hung = this.#hung
-    this.#hung = []
-    for (const release of hung) release()
+  /** Nobody hangs any more: they go on, or have hung in vain. */
+  endHang(goesOn: boolean): void {
+    const hung = [...this.#hung]
+    this.#hung.clear()
+    for (const resolve of hung) resolve(goesOn)
   }
 
   /** Whether a request for this path is to be refused; counts down. */

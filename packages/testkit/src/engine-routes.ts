@@ -6,7 +6,8 @@
  *   GET  /server_info                          in the SGLang forms, instead of /version and /kv_event_sources
  *
  * In this order a request is cut because the engine is down, hangs, is refused on demand, is asked for its key, and
- * is answered. Owns nothing: what it reads and changes belongs to the parts it is given.
+ * is answered. Owns the exchanges that are not answered yet, until a completion lives; the rest belongs to the parts
+ * it is given.
  */
 
 import type { HttpExchange } from '@homing/transport'
@@ -32,7 +33,7 @@ export interface EngineLife {
   readonly epoch: number
   /** Seconds since 1970 when it began. */
   readonly startSeconds: number
-  /** Closed, or down before the next life. */
+  /** Closed, or before the next life. */
   readonly isDown: boolean
 }
 
@@ -51,6 +52,7 @@ export class EngineRoutes {
   readonly #options: EngineRoutesOptions
   readonly #context: CompletionContext
   readonly #isSglang: boolean
+  readonly #open = new Set<HttpExchange>()
 
   constructor(options: EngineRoutesOptions) {
     const { tokenizer, settings } = options
@@ -60,14 +62,34 @@ export class EngineRoutes {
     this.#isSglang = settings.eventForm.startsWith('sglang')
   }
 
+  /** Requests that hang, or whose body or answer is on the way; not those that live. */
+  get openCount(): number {
+    return this.#open.size
+  }
+
   /** Answers or cuts a request; a completion goes on after that. Throws RefusedRequest. */
   async serve(exchange: HttpExchange): Promise<void> {
+    this.#open.add(exchange)
+    try {
+      await this.#route(exchange)
+    } finally {
+      this.#open.delete(exchange)
+    }
+  }
+
+  /** Cuts every request that is not answered yet, also those that hang. */
+  cutAll(): void {
+    for (const exchange of this.#open) exchange.destroy()
+    this.#open.clear()
+    this.#options.faults.endHang(false)
+  }
+
+  async #route(exchange: HttpExchange): Promise<void> {
     const { faults, life } = this.#options
     const { path } = exchange
     if (life().isDown) return exchange.destroy()
     const kind = kindOf(path)
     if (!(await faults.passHang(exchange, kind !== undefined))) return
-    if (life().isDown) return exchange.destroy()
     if (faults.takeRefusal(path)) {
       throw new RefusedRequest(503, 'ServiceUnavailableError', 'The engine refuses requests')
     }
@@ -85,6 +107,7 @@ export class EngineRoutes {
   async #complete(exchange: HttpExchange, kind: CompletionKind): Promise<void> {
     const { ranks, faults, lives, life } = this.#options
     const body = await exchange.readBody(BODY_BYTES_MAX)
+    if (!this.#open.has(exchange)) return
     const request = readCompletionRequest(kind, body, this.#context, headerOf(exchange, 'x-session-id'))
     const rank = ranks.pick(headerOf(exchange, 'x-data-parallel-rank'))
     if (rank === undefined) return exchange.destroy()

@@ -7,7 +7,7 @@
  *            engine-routes   what HTTP answers            request-lives        completions under way, their log
  *            engine-admin    the door under /admin        engine-fault-switch  faults of requests, who hangs
  *            engine-ranks    ranks, caches, event sockets
- * Fails    a port that stays taken fails start or restart.
+ * Fails    a port that stays taken fails start or restart; after the latter the engine stays down.
  */
 
 import type { Clock, Random } from '@homing/clock'
@@ -61,7 +61,12 @@ export class Engine {
   #listener: HttpListener | undefined
   #epoch = 0
   #startSeconds = 0
-  #downUntilMs = 0
+  /** Between the end of a life and the begin of the next. */
+  #isRestarting = false
+  /** Ends the wait for the next life. */
+  #endDown: (() => void) | undefined
+  /** Settles when the restarts so far have. */
+  #restarts: Promise<unknown> = Promise.resolve()
   #isClosed = false
 
   private constructor(options: EngineOptions) {
@@ -94,7 +99,7 @@ export class Engine {
       life: () => ({
         epoch: this.#epoch,
         startSeconds: this.#startSeconds,
-        isDown: this.#isClosed || clock.nowMs() < this.#downUntilMs,
+        isDown: this.#isClosed || this.#isRestarting,
       }),
     })
   }
@@ -154,15 +159,19 @@ export class Engine {
     this.setFaults({ ...NO_ENGINE_FAULTS, events: NO_EVENT_FAULTS })
   }
 
-  /** A new life: requests are cut, caches are empty, sequences begin at 0, on the same ports. */
-  async restart(downMs = 0): Promise<void> {
-    this.#downUntilMs = this.#clock.nowMs() + downMs
-    this.#lives.cutAll()
-    this.#ranks.drop()
-    if (downMs > 0) {
-      await new Promise<void>(resolve => void this.#clock.after(downMs, resolve))
-    }
-    if (!this.#isClosed) await this.#begin()
+  /** Requests that have no whole answer yet: those that live, hang, or are read. */
+  get openRequests(): number {
+    return this.#routes.openCount + this.#lives.liveCount
+  }
+
+  /**
+   * A new life: requests are cut, caches are empty, sequences begin at 0, on the same ports. Resolves with its epoch
+   * when it can be used, or with the last one when the engine is closed. Restarts at the same time follow each other.
+   */
+  restart(downMs = 0): Promise<number> {
+    const restarted = this.#restarts.then(() => this.#restartNow(downMs))
+    this.#restarts = restarted.catch(() => undefined)
+    return restarted
   }
 
   /** Closes, and tells the owner. */
@@ -175,10 +184,38 @@ export class Engine {
   async close(): Promise<void> {
     if (this.#isClosed) return
     this.#isClosed = true
-    this.#lives.cutAll()
+    this.#cutAll()
     this.#ranks.close()
-    this.#faults.releaseHung()
+    this.#endDown?.()
     await this.#listener?.close(0)
+  }
+
+  async #restartNow(downMs: number): Promise<number> {
+    if (this.#isClosed) return this.#epoch
+    // Stays so when the next life cannot begin.
+    this.#isRestarting = true
+    this.#cutAll()
+    this.#ranks.drop()
+    if (downMs > 0) await this.#wait(downMs)
+    if (this.#isClosed) return this.#epoch
+    await this.#begin()
+    this.#isRestarting = false
+    return this.#epoch
+  }
+
+  #wait(downMs: number): Promise<void> {
+    return new Promise(resolve => {
+      const timer = this.#clock.after(downMs, resolve)
+      this.#endDown = () => {
+        timer.cancel()
+        resolve()
+      }
+    })
+  }
+
+  #cutAll(): void {
+    this.#lives.cutAll()
+    this.#routes.cutAll()
   }
 
   /** Begins an epoch. */

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { connect } from 'node:net'
 import { seededRandom } from '@homing/clock'
 import t, { type Test } from 'tap'
 import { byteTokenizer, expectedOutput } from '../src/index.ts'
@@ -482,4 +483,60 @@ t.test('a port that is taken fails the start and leaves nothing open', async t =
   const first = await started(t)
   const { port } = first.engine.describe()
   await t.rejects(startEngine({ port }), { code: 'HOMING_TRANSPORT_LISTEN' })
+})
+
+t.test('a restart cuts requests that hang, and those whose body is on the way', async t => {
+  const own = await started(t)
+  const { engine, post, transport, url } = own
+  await post('/admin/faults', { hang: 'generation' })
+  const hung = stream(transport, url, '/v1/completions', { prompt: ids(20), max_tokens: 2 })
+  const half = connect(Number(new URL(url).port), '127.0.0.1')
+  half.on('error', () => undefined)
+  const halfEnded = new Promise<void>(resolve => void half.once('close', () => resolve()))
+  half.write('POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{')
+  t.teardown(() => half.destroy())
+  await until(() => engine.openRequests === 2, 'both are taken')
+  await post('/admin/restart', {})
+  t.equal(await hung.ended, 'failed')
+  await halfEnded
+  await post('/admin/faults', { hang: 'off' })
+  t.equal((await post('/v1/completions', { prompt: ids(20), max_tokens: 1 })).status, 200)
+  t.equal(engine.state().requestsTaken, 1, 'no request of the first life is served in the second')
+})
+
+t.test('restarts at the same time follow each other', async t => {
+  for (const publishesEvents of [true, false]) {
+    const { engine, post, get } = await started(t, { publishesEvents })
+    const answers = await Promise.all([1, 2, 3].map(() => post('/admin/restart', { downMs: 20 })))
+    t.strictSame(
+      answers.map(({ status }) => status),
+      [200, 200, 200],
+    )
+    t.strictSame(
+      answers.map(({ json }) => json.epoch),
+      [2, 3, 4],
+    )
+    t.equal(engine.state().epoch, 4)
+    t.equal((await get('/health')).status, 200)
+  }
+})
+
+t.test('who closes an engine that is down does not wait for its next life', async t => {
+  const { engine } = await started(t)
+  const restarted = engine.restart(600_000)
+  await engine.close()
+  await restarted
+  t.equal(engine.state().epoch, 1)
+})
+
+t.test('a client that leaves while its request hangs leaves nothing behind', async t => {
+  const own = await started(t)
+  const { engine, post, transport, url } = own
+  await post('/admin/faults', { hang: 'all' })
+  const waiting = stream(transport, url, '/v1/completions', { prompt: ids(20), max_tokens: 2 })
+  await until(() => engine.openRequests === 1, 'it hangs')
+  waiting.abort()
+  await until(() => engine.openRequests === 0, 'it is forgotten')
+  await post('/admin/faults', { hang: 'off' })
+  t.equal(engine.state().requestsTaken, 0)
 })
