@@ -62,6 +62,7 @@ export interface Receipt {
   readonly requestId: string
   /** Unix milliseconds. */
   readonly atMs: number
+  /** The router's mode; 'least-loaded' instead of 'kv' where the prompt is not known. */
   readonly mode: string
   readonly model: string
   readonly promptTokens: number

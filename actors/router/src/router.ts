@@ -110,27 +110,30 @@ class Placement {
     this.#newId = customRandom(urlAlphabet, ID_LENGTH, count => context.random.bytes(count))
   }
 
-  /** Chooses, books, keeps the receipt. */
+  /** Chooses, books, keeps the receipt. A tracker that does not answer refuses the request, not the router. */
   async decide(request: RoutingRequest, receipts: Receipts): Promise<DecideResult> {
     const placed = await this.choose(request)
     if ('code' in placed) return { kind: 'refused', error: placed }
     const { receipt, winner, prefillTokens } = placed
     this.#turn = placed.nextTurn
-    const booked = await this.#args.tracker.ask(
-      {
-        type: 'book',
-        booking: {
-          requestId: receipt.id,
-          workerSlot: winner.key.workerSlot,
-          sequenceHashes: request.sequenceHashes,
-          promptTokens: request.promptTokens,
-          prefillTokens,
-        },
-      },
-      { timeout: this.#args.trackerMsMax },
-    )
-    if (booked !== 'booked')
-      return { kind: 'refused', error: toErrorRecord(new TooManyRequestsError(booked)) }
+    const booking = {
+      requestId: receipt.id,
+      workerSlot: winner.key.workerSlot,
+      sequenceHashes: request.sequenceHashes,
+      promptTokens: request.promptTokens,
+      prefillTokens,
+    }
+    try {
+      const booked = await this.#args.tracker.ask(
+        { type: 'book', booking },
+        { timeout: this.#args.trackerMsMax },
+      )
+      if (booked !== 'booked') throw new TooManyRequestsError(booked)
+    } catch (thrown) {
+      // It may have been booked although nobody said so.
+      this.#args.tracker.tell({ type: 'free', requestId: receipt.id })
+      return { kind: 'refused', error: toErrorRecord(thrown) }
+    }
     receipts.add(receipt)
     return { kind: 'decided', decision: decisionOf(receipt, winner) }
   }
@@ -144,10 +147,9 @@ class Placement {
 
     const workerSlots = Int32Array.from(candidates, candidate => candidate.key.workerSlot)
     const overlapBlocks = this.#overlaps(request, candidates)
-    const load = await this.#args.tracker.ask(
-      { type: 'project', workerSlots, sequenceHashes: request.sequenceHashes },
-      { timeout: this.#args.trackerMsMax },
-    )
+    const load = await this.#load(workerSlots, request.sequenceHashes)
+    if ('code' in load) return load
+    const mode = this.#modeFor(request)
     const choice = this.#selector.choose(
       { count: candidates.length, workerSlots, overlapBlocks, ...load },
       {
@@ -159,7 +161,7 @@ class Placement {
         },
       },
       {
-        mode: this.#args.mode,
+        mode,
         overlapWeight: this.#args.overlapScoreWeight,
         temperature: this.#args.temperature,
       },
@@ -168,6 +170,7 @@ class Placement {
     )
     const receipt = this.#receipt(
       request,
+      mode,
       candidates,
       choice,
       workerSlots,
@@ -182,6 +185,26 @@ class Placement {
     const winner = candidates[choice.winner]!
     this.#context.log.debug({ ...receipt, candidates: receipt.candidates.length }, 'worker selected')
     return { receipt, winner, prefillTokens, nextTurn }
+  }
+
+  /**
+   * A prompt that is not known has no cost: every worker would be as cheap. It goes where the fewest
+   * requests are, whose number is known of all.
+   */
+  #modeFor(request: RoutingRequest): RouterMode {
+    const { mode } = this.#args
+    return mode === 'kv' && request.unknownPrompt !== undefined ? 'least-loaded' : mode
+  }
+
+  async #load(workerSlots: Int32Array, sequenceHashes: Int32Array): Promise<LoadProjection | ErrorRecord> {
+    try {
+      return await this.#args.tracker.ask(
+        { type: 'project', workerSlots, sequenceHashes },
+        { timeout: this.#args.trackerMsMax },
+      )
+    } catch (thrown) {
+      return toErrorRecord(thrown)
+    }
   }
 
   #candidates(
@@ -244,6 +267,7 @@ class Placement {
 
   #receipt(
     request: RoutingRequest,
+    mode: RouterMode,
     candidates: readonly Candidate[],
     choice: Choice,
     workerSlots: Int32Array,
@@ -259,7 +283,7 @@ class Placement {
       id: this.#newId(),
       requestId: request.requestId,
       atMs: clock.wallMs(),
-      mode: this.#args.mode,
+      mode,
       model: request.model,
       promptTokens: request.promptTokens,
       blockSizeTokens: request.blockSizeTokens,

@@ -298,3 +298,36 @@ t.test('an unknown prompt is placed by load, and its receipt says why', async t 
   t.equal(decision.trust, 'none')
   t.equal((await ref.ask({ type: 'receipt', id: decision.id }, ASK))?.unknownPrompt, 'it holds a picture')
 })
+
+t.test('requests with unknown prompts spread by number of requests, and say so', async t => {
+  const { system, ref, decide } = await start(
+    fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] }, { id: 'c', slots: [2] }),
+  )
+  t.teardown(() => system.shutdown())
+  const unknown = {
+    promptTokens: 0,
+    localHashes: new Int32Array(0),
+    sequenceHashes: new Int32Array(0),
+    unknownPrompt: 'no tokenizer',
+  }
+  const counts = new Map<string, number>()
+  let last = ''
+  for (let i = 0; i < 30; i++) {
+    const { worker, id } = await decide(request('', { ...unknown, requestId: `${i}` }))
+    counts.set(worker, (counts.get(worker) ?? 0) + 1)
+    last = id
+  }
+  t.strictSame([...counts.values()], [10, 10, 10])
+  t.equal((await ref.ask({ type: 'receipt', id: last }, ASK))?.mode, 'least-loaded')
+})
+
+t.test('a tracker that is gone refuses requests and leaves the router and its receipts alone', async t => {
+  const { system, ref, trackerRef, decide, refusal } = await start(fleetOf({ id: 'a', slots: [0] }))
+  t.teardown(() => system.shutdown())
+  const { id } = await decide(request('A'))
+  await system.stop(trackerRef)
+  t.equal(await refusal(request('B')), 'HOMING_ACTOR_TERMINATED')
+  const explained = await ref.ask({ type: 'explain', request: request('B') }, ASK)
+  t.match(explained, { code: 'HOMING_ACTOR_TERMINATED' })
+  t.equal((await ref.ask({ type: 'receipt', id }, ASK))?.id, id)
+})
