@@ -1,3 +1,4 @@
 export { TokenizerOverloadedError } from './errors.ts'
 export type { CompletionRoute, ReadRequest, ReadResult, TokenizerMessage } from './messages.ts'
+export { type GivenTokenizers, readGivenTokenizers } from './model-table.ts'
 export { type TokenizerArgs, tokenizer } from './tokenizer.ts'

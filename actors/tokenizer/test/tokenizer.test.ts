@@ -134,7 +134,10 @@ t.test('an engine that takes too long leaves the prompt unknown', async t => {
   const result = read({ model: 'm', prompt: 'hello' })
   await asked.promise
   await system.advance(TOKENIZE_MS_MAX)
-  t.match(await result, { kind: 'read', request: { unknownPrompt: /\/tokenize: .*no whole answer within 5000 ms/ } })
+  t.match(await result, {
+    kind: 'read',
+    request: { unknownPrompt: /\/tokenize: .*no whole answer within 5000 ms/ },
+  })
 })
 
 t.test('a worker that went down is not asked any more', async t => {

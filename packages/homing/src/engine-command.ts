@@ -10,7 +10,8 @@ import { untilStopped } from './until-stopped.ts'
 const START_MS_MAX = 30_000
 const STOP_MS_MAX = 5000
 
-const engineCommand: Command<typeof ENGINE_OPTIONS> = {
+/** `homing engine`. */
+export const engineCommand: Command<typeof ENGINE_OPTIONS> = {
   name: 'engine',
   summary: 'Runs one simulated engine: OpenAI HTTP, KV events and replay, timed like a GPU, without one.',
   settings: ENGINE_OPTIONS,
@@ -18,7 +19,7 @@ const engineCommand: Command<typeof ENGINE_OPTIONS> = {
     { does: 'An engine on port 8001, events on 5557, replay on 6557:', line: 'homing engine' },
     {
       does: 'A second one, with two ranks and a small cache, ten times as fast:',
-      line: 'homing engine --port 8002 --events-port 5567 --replay-port 6567 --data-parallel-size 2 --num-gpu-blocks 500 --speed 10',
+      line: 'homing engine --port 8002 --events-port 5567 --replay-port 6567 --data-parallel-size 2 --blocks 500 --speed 10',
     },
   ],
 }

@@ -1,7 +1,7 @@
 /**
  * `homing router`: settings, actors, the ready line, and an orderly end.
  *
- * Standard output: the ready line, then what to try. Logs go to standard error.
+ * Standard output: the ready line, then what was found or what to try. Logs go to standard error.
  */
 
 import { systemClock } from '@homing/clock'
@@ -12,6 +12,7 @@ import { startDemoFleet } from './demo-fleet.ts'
 import { startRouter } from './start-router.ts'
 import { untilStopped } from './until-stopped.ts'
 import { whatToTry } from './what-to-try.ts'
+import { workerLines } from './worker-lines.ts'
 
 export const routerCommandEntry: CommandEntry = {
   summary: routerCommand.summary,
@@ -32,6 +33,7 @@ export const routerCommandEntry: CommandEntry = {
       const router = await startRouter({ ...settings, workers: fleet?.workers ?? settings.workers })
       console.log(`router ready on ${router.url} (pid ${process.pid})`)
       if (fleet !== undefined) console.log(whatToTry(router.url, fleet))
+      else console.log(router.fleet.workers.flatMap(workerLines).join('\n'))
 
       const failed = router.whenFailed.then(reason => ({ reason, exitCode: 1 }))
       const ended = await Promise.race([stopped.then(reason => ({ reason, exitCode: 0 })), failed])

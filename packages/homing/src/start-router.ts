@@ -3,15 +3,19 @@
 import { type ActorSystem, createActorSystem } from '@homing/actor'
 import { seededRandom, systemRandom } from '@homing/clock'
 import type { RouterSettings } from '@homing/config'
-import { parseWorkerSpec } from '@homing/directory'
+import { type Fleet, parseWorkerSpec } from '@homing/directory'
 import { fromErrorRecord } from '@homing/errors'
 import { guardian } from '@homing/guardian'
+import { PromptTokenizer } from '@homing/tokenization'
+import { readGivenTokenizers } from '@homing/tokenizer'
 
 export interface RunningRouter {
   /** 'http://host:port', with a host that can be dialled. */
   readonly url: string
   readonly port: number
   readonly system: ActorSystem
+  /** What was found at the start, before the ready line; `GET /workers` has it as it is now. */
+  readonly fleet: Fleet
   /** Resolves with the reason when the router cannot go on by itself; pending while it serves. */
   readonly whenFailed: Promise<string>
   /** Takes no more requests, lets open ones end for `graceMs`, stops every actor and thread. Idempotent. */
@@ -31,10 +35,14 @@ const READY_MS_MAX = 60_000
 
 /**
  * Starts a router and resolves when it serves: it listens, and each worker was probed once. Rejects with
- * ListenError when the port cannot be had, and InvalidWorkerError for a worker that is not a usable URL.
+ * ListenError when the port cannot be had, InvalidWorkerError for a worker that is not a usable URL, and
+ * TokenizerLoadError for a directory of `tokenizers` that cannot be used.
  */
 export async function startRouter(settings: RouterSettings): Promise<RunningRouter> {
   const specs = settings.workers.map((text, position) => parseWorkerSpec(text, position))
+  // At the first request it would be too late: every prompt would silently be asked of an engine.
+  const directories = readGivenTokenizers(settings.tokenizers).values()
+  for (const directory of directories) await PromptTokenizer.load(directory)
   const system = await createActorSystem({
     name: 'homing',
     pools: { events: { count: settings.eventThreads } },
@@ -63,6 +71,7 @@ export async function startRouter(settings: RouterSettings): Promise<RunningRout
       url: `http://${dialledHost(ready.host)}:${ready.port}`,
       port: ready.port,
       system,
+      fleet: ready.fleet,
       whenFailed: system.whenTerminated(ref).then(({ error }) => error?.message ?? 'the guardian has ended'),
       stop: graceMs => {
         stopping ??= stop(graceMs)

@@ -1,0 +1,143 @@
+/** What is typed, and what comes back: texts and exit codes. Nothing here serves a request. */
+
+import { type Command, parseSettings, routerCommand } from '@homing/config'
+import { ENGINE_OPTIONS } from '@homing/testkit'
+import t, { type Test } from 'tap'
+import { runCommandLine } from '../src/command-line.ts'
+import { engineCommand } from '../src/engine-command.ts'
+import { faultOfNodeVersion } from '../src/node-version.ts'
+import { version } from '../src/version.ts'
+import { MAIN, run } from './command.ts'
+
+/** One line, and the line feed behind it. */
+const ONE_LINE = /^[^\n]+\n$/
+
+/** The same as a process, but for its start: for what ends before anything is started. */
+async function runHere(t: Test, argv: readonly string[]) {
+  const shown = t.capture(console, 'log')
+  const told = t.capture(console, 'error')
+  const code = await runCommandLine(argv)
+  const text = (calls: readonly { readonly args: readonly unknown[] }[]): string =>
+    calls.map(({ args }) => `${args.join(' ')}\n`).join('')
+  const result = { code, stdout: text(shown()), stderr: text(told()) }
+  shown.restore()
+  told.restore()
+  return result
+}
+
+t.test('--help of each command shows every option, and is no failure', async t => {
+  const [router, engine] = await Promise.all([
+    run(t, ['router', '--help']),
+    run(t, ['engine', '--port', 'x', '-h']),
+  ])
+  for (const [{ code, stdout, stderr }, settings] of [
+    [router, routerCommand.settings],
+    [engine, ENGINE_OPTIONS],
+  ] as const) {
+    t.strictSame([code, stderr], [0, ''])
+    for (const { name } of settings) t.match(stdout, new RegExp(`^  --(\\[no-\\])?${name}\\b`, 'm'), name)
+    t.match(stdout, /\bdefault\b/)
+    t.match(stdout, /\bHOMING_[A-Z_]+/)
+    t.match(stdout, /^Examples$/m)
+  }
+})
+
+t.test('the examples of the help can be typed', async t => {
+  const commands: readonly Command[] = [routerCommand, engineCommand]
+  for (const command of commands) {
+    for (const { line } of command.examples) {
+      const [program, name, ...argv] = line.split(' ')
+      t.strictSame([program, name], ['homing', command.name])
+      t.doesNotThrow(() => parseSettings(command, argv, {}), line)
+    }
+  }
+})
+
+t.test('the overview names every command', async t => {
+  const help = await runHere(t, ['--help'])
+  const versionAsked = await runHere(t, ['--version'])
+  t.strictSame([help.code, help.stderr], [0, ''])
+  t.match(help.stdout, /^ {2}router .*\n {2}engine /m)
+  t.strictSame([versionAsked.code, versionAsked.stdout], [0, `${version()}\n`])
+})
+
+t.test('no command, or one that does not exist, is one line and exit code 2', async t => {
+  for (const argv of [[], ['rooter'], ['constructor'], ['--port', '8000']]) {
+    const { code, stdout, stderr } = await (argv.length === 0 ? run(t, argv) : runHere(t, argv))
+    t.strictSame([code, stdout], [2, ''], argv.join(' '))
+    t.match(stderr, ONE_LINE)
+    t.match(stderr, /^homing: cannot run .*: name a command, which are router, engine \(homing --help\)/)
+  }
+})
+
+t.test('settings that cannot be used are reported together, with exit code 2', async t => {
+  const argv = [
+    'router',
+    '--port',
+    '99999',
+    '--router-mod',
+    'kv',
+    '--max-body-bytes',
+    'lots',
+    '--detach=maybe',
+  ]
+  const { code, stdout, stderr } = await run(t, argv, { env: { HOMING_RETRIES: '-1' } })
+  t.strictSame([code, stdout], [2, ''])
+  for (const fault of [
+    /--port: "?99999"? .*65,?535/,
+    /unknown option --router-mod.*--router-mode/,
+    /--max-body-bytes: "lots"/,
+    /--detach: "maybe"/,
+    /HOMING_RETRIES: "-1"/,
+  ]) {
+    t.match(stderr, fault)
+  }
+  t.equal(stderr.split('\n').length, 7, 'a line each, behind the one that says what they prevent')
+  t.notMatch(stderr, / at .*\.ts:/, 'no stack')
+  const one = await runHere(t, ['engine', '--ports', '1'])
+  t.strictSame([one.code, one.stdout], [2, ''])
+  t.match(one.stderr, ONE_LINE)
+  t.match(one.stderr, /unknown option --ports.*--port/)
+})
+
+t.test('a worker that is no URL, or has a parameter that is none, is exit code 2', async t => {
+  for (const [worker, why] of [
+    ['nonsense', /is not a URL such as http:/],
+    ['https://10.0.0.1:8000', /use http/],
+    ['http://10.0.0.1:8000?evnts=5557', /there is no parameter "evnts"/],
+    ['http://10.0.0.1:8000?ranks=0', /ranks=0 is not a whole number from 1/],
+  ] as const) {
+    const argv = ['router', '--port', '0', '--worker', worker]
+    const { code, stdout, stderr } = await (worker.includes('?') ? run(t, argv) : runHere(t, argv))
+    t.strictSame([code, stdout], [2, ''], worker)
+    t.match(stderr, ONE_LINE)
+    t.match(stderr, why)
+  }
+})
+
+t.test('a tokenizer directory that is none is refused before anything listens', async t => {
+  const argv = [
+    'router',
+    '--port',
+    '0',
+    '--worker',
+    'http://127.0.0.1:1',
+    '--tokenizer',
+    'm=/no/such/directory',
+  ]
+  const { code, stdout, stderr } = await run(t, argv)
+  t.strictSame([code, stdout], [1, ''])
+  t.match(stderr, ONE_LINE)
+  t.match(stderr, /cannot load the tokenizer in \/no\/such\/directory: .*\[HOMING_TOKENIZATION_LOAD\]/)
+})
+
+t.test('an old Node is told so in one line', async t => {
+  for (const old of ['18.20.4', '20.19.0', '22.18.9', '0.12.0'])
+    t.match(faultOfNodeVersion(old), /Node 22\.19 or later/)
+  for (const good of ['22.19.0', '23.0.0', '24.12.0', '100.0.0']) t.equal(faultOfNodeVersion(good), undefined)
+  const pretend = 'data:text/javascript,Object.defineProperty(process.versions,"node",{value:"20.11.0"})'
+  const { code, stdout, stderr } = await run(t, ['router'], { nodeArguments: ['--import', pretend, MAIN] })
+  t.strictSame([code, stdout], [1, ''])
+  t.match(stderr, ONE_LINE)
+  t.match(stderr, /^homing: cannot run on Node 20\.11\.0: Node 22\.19 or later is needed/)
+})

@@ -1,0 +1,191 @@
+/** `homing router` as a process: its first line, its end, and those who start it. */
+
+import assert from 'node:assert/strict'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import { MAIN, RunningCommand } from './command.ts'
+
+const TINY = fileURLToPath(new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization')))
+const DEMO = [
+  'router',
+  '--port',
+  '0',
+  '--host',
+  '127.0.0.1',
+  '--demo-engines',
+  '1',
+  '--router-event-threads',
+  '1',
+]
+const QUIET = ['--log-level', 'error']
+/** More than the watch on the parent takes to notice. */
+const PARENT_NOTICED_MS = 1200
+
+/** A stream that is under way: its first bytes are there. */
+async function openStream(url: string, maxTokens: number) {
+  const answer = await fetch(`${url}/v1/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ prompt: 'pigeons', max_tokens: maxTokens, ignore_eos: true, stream: true }),
+    signal: AbortSignal.timeout(20_000),
+  })
+  assert.equal(answer.status, 200)
+  const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader()
+  const first = await reader.read()
+  const rest = async (): Promise<string> => {
+    let text = first.value ?? ''
+    for (let part = await reader.read(); !part.done; part = await reader.read()) text += part.value
+    return text
+  }
+  return { rest }
+}
+
+t.test('the ready line comes first, a taken port is refused, SIGTERM lets open requests end', async t => {
+  const router = new RunningCommand(t, [...DEMO, ...QUIET, '--demo-speed', '4'])
+  const { url, port, pid } = await router.ready()
+  t.equal(pid, router.child.pid)
+  t.equal(router.stdout.indexOf('router ready on '), 0)
+  await router.says(/demo fleet of 1 simulated engines[\s\S]*curl -si http[\s\S]*\/decisions\?limit=1/)
+
+  const health = await fetch(`${url}/health`, { method: 'HEAD' })
+  t.equal(health.status, 200)
+  t.equal(await health.text(), '', 'HEAD has no body')
+
+  const second = new RunningCommand(t, [...DEMO, ...QUIET, '--port', String(port)])
+  // The pipes close when every thread that holds them has ended: those of its demo fleet too.
+  const refused = await second.exit()
+  t.strictSame([refused.code, refused.stdout], [1, ''])
+  t.match(
+    refused.stderr,
+    new RegExp(`^homing: cannot listen on http://127\\.0\\.0\\.1:${port}: [^\\n]*EADDRINUSE[^\\n]*\\n$`),
+  )
+
+  const stream = await openStream(url, 200)
+  router.child.kill('SIGTERM')
+  const text = await stream.rest()
+  t.match(text, /\ndata: \[DONE\]\n\n$/)
+  t.equal(text.split('\ndata: ').length, 201)
+  const { code, stderr } = await router.exit()
+  t.strictSame([code, stderr], [0, ''])
+})
+
+t.test(
+  'after --shutdown-timeout what is still open is cut and counted; the settings are in a file',
+  async t => {
+    const directory = await mkdtemp(join(tmpdir(), 'homing-config-'))
+    t.teardown(() => rm(directory, { recursive: true }))
+    const file = join(directory, 'router.yaml')
+    const lines = [
+      'port: 0',
+      'host: 127.0.0.1',
+      'demo-engines: 1',
+      'shutdown-timeout: 100ms',
+      'log-level: info',
+    ]
+    await writeFile(file, `${lines.join('\n')}\n`)
+    const router = new RunningCommand(t, ['router', '--config', file])
+    const { url } = await router.ready()
+    const stream = await openStream(url, 5000)
+    router.child.kill('SIGINT')
+    // A client that does not know of the error still sees that there is no [DONE].
+    t.match(await stream.rest(), /\ndata: \{"error":\{.*"code":"shutting_down"\}\}\n\n$/)
+    const { code, stderr } = await router.exit()
+    t.equal(code, 0)
+    t.match(stderr, /"reason":"signal SIGINT","graceMs":100,"msg":"stopping"/)
+    t.match(stderr, /"cutRequests":1,"slowActors":"","msg":"stopped"/)
+  },
+)
+
+t.test('a second signal ends it at once', async t => {
+  const router = new RunningCommand(t, [...DEMO, ...QUIET])
+  const { url } = await router.ready()
+  await openStream(url, 5000)
+  router.child.kill('SIGTERM')
+  // Its listener is closed once it drains: then it has seen the first signal.
+  while (
+    await fetch(`${url}/health`).then(
+      ({ ok }) => ok,
+      () => false,
+    )
+  );
+  router.child.kill('SIGTERM')
+  t.equal((await router.exit()).code, 143)
+})
+
+/** Starts homing as npx does: by a process that passes signals on, unless it is killed. */
+const LAUNCHER = `
+  const { spawn } = require('node:child_process')
+  spawn(process.execPath, process.argv.slice(1), { stdio: 'inherit' })
+  setInterval(() => {}, 1000)
+`
+
+t.test('a launcher that is killed takes the router with it', async t => {
+  const launcher = new RunningCommand(t, [MAIN, ...DEMO, ...QUIET], { nodeArguments: ['-e', LAUNCHER, '--'] })
+  const { url, pid } = await launcher.ready()
+  t.not(pid, launcher.child.pid)
+  launcher.child.kill('SIGKILL')
+  // Its pipes close when the router has ended too.
+  await launcher.exit()
+  await t.rejects(fetch(`${url}/health`))
+})
+
+t.test('a launcher that is killed leaves a detached router running', async t => {
+  let hasEnded = false
+  const argv = [MAIN, ...DEMO, ...QUIET, '--detach']
+  const launcher = new RunningCommand(t, argv, { nodeArguments: ['-e', LAUNCHER, '--'] })
+  const { url, pid } = await launcher.ready()
+  t.teardown(() => {
+    if (!hasEnded) process.kill(pid, 'SIGKILL')
+  })
+  launcher.child.kill('SIGKILL')
+  // That nothing happens can only be seen by looking for long enough.
+  const endsAt = performance.now() + PARENT_NOTICED_MS
+  while (performance.now() < endsAt) {
+    t.equal((await fetch(`${url}/health`)).status, 200)
+    await new Promise(resolve => setTimeout(resolve, 100))
+  }
+  process.kill(pid, 'SIGTERM')
+  await launcher.exit()
+  hasEnded = true
+  await t.rejects(fetch(`${url}/health`))
+})
+
+t.test('with workers named, a line for each says what it is and what is missing', async t => {
+  const ports = ['--port', '0', '--events-port', '0', '--replay-port', '0']
+  const engine = new RunningCommand(t, [
+    'engine',
+    ...ports,
+    '--tokenizer',
+    TINY,
+    '--model',
+    'tiny',
+    '--block-size',
+    '32',
+  ])
+  const silent = new RunningCommand(t, ['engine', ...ports, '--no-events', '--data-parallel-size', '2'])
+  const [known, unknown] = await Promise.all([engine.ready(), silent.ready()])
+  const [, events] = await engine.says(/events (tcp:\S+),/)
+  const workers = [known.url, unknown.url, 'http://127.0.0.1:1'].flatMap(url => ['--worker', url])
+  const router = new RunningCommand(t, ['router', '--port', '0', '--tokenizer', TINY, ...workers, ...QUIET])
+  await router.ready()
+  await router.says(/worker 127\.0\.0\.1:1: .*\n/)
+  const lines = router.stdout.trimEnd().split('\n').slice(1)
+  t.equal(
+    lines[0],
+    `worker 127.0.0.1:${known.port}: vllm 0.32.0, model tiny, blocks of 32 tokens, 1 rank, events ${events}, trust exact`,
+  )
+  t.equal(
+    lines[1],
+    `worker 127.0.0.1:${unknown.port}: vllm 0.32.0, model homing-sim, blocks of 16 tokens, 2 ranks, no events, trust none`,
+  )
+  t.match(lines[2], /^ {2}trust none: publishes no KV events: start it with --kv-events-config /)
+  t.match(lines[3], /^worker 127\.0\.0\.1:1: down: .*ECONNREFUSED.*; it is probed until it answers$/)
+  t.equal(lines.length, 4)
+  router.child.kill('SIGTERM')
+  engine.child.kill('SIGTERM')
+  silent.child.kill('SIGTERM')
+  for (const { code } of await Promise.all([router.exit(), engine.exit(), silent.exit()])) t.equal(code, 0)
+})
