@@ -36,6 +36,15 @@ if (!isMainThread) {
   await heard.promise
   const worker = new Worker(new URL(import.meta.url))
   await new Promise(resolve => worker.once('message', resolve))
+  if (ending === 'handled') {
+    process.once('SIGTERM', () => {
+      traffic.close()
+      ;(messages as unknown as Closable).close()
+      void worker.terminate()
+      process.exitCode = 5
+    })
+  }
+  // Only now: the signal comes as soon as this is read.
   process.stdout.write('talking\n')
   switch (ending) {
     case 'exit':
@@ -47,14 +56,6 @@ if (!isMainThread) {
       await worker.terminate()
       traffic.close()
       ;(messages as unknown as Closable).close()
-      break
-    case 'handled':
-      process.once('SIGTERM', () => {
-        traffic.close()
-        ;(messages as unknown as Closable).close()
-        void worker.terminate()
-        process.exitCode = 5
-      })
       break
     default:
   }

@@ -30,7 +30,7 @@ t.test(`a thread that is killed ${KILLS} times under load takes its sockets alon
   t.teardown(() => messages.close())
   const events = await messages.publish({ endpoint: 'tcp://127.0.0.1:0' })
   const replay = await messages.serve({ endpoint: 'tcp://127.0.0.1:0' }, identity => {
-    for (let i = 0; i < 2000; i++) replay.send(identity, [new Uint8Array(3), new Uint8Array(1000)])
+    for (let i = 0; i < 500; i++) replay.send(identity, [new Uint8Array(3), new Uint8Array(1000)])
     replay.send(identity, [new Uint8Array(0)])
   })
   // The ports that every life of the thread will bind.
@@ -41,7 +41,7 @@ t.test(`a thread that is killed ${KILLS} times under load takes its sockets alon
   const own = taken.map(({ endpoint }) => endpoint)
   for (const socket of taken) socket.close()
   const traffic = setInterval(() => {
-    for (let i = 0; i < 50; i++) events.send([new Uint8Array(3), new Uint8Array(1000)])
+    for (let i = 0; i < 10; i++) events.send([new Uint8Array(3), new Uint8Array(1000)])
   }, 1)
   t.teardown(() => clearInterval(traffic))
   await until(() => zmqSocketCount() === 2, 'the first sockets to go')
@@ -51,6 +51,7 @@ t.test(`a thread that is killed ${KILLS} times under load takes its sockets alon
     const worker = new Worker(FIXTURE, {
       workerData: { events: events.endpoint, replay: replay.endpoint, own },
     })
+    t.teardown(() => worker.terminate())
     const ended = new Promise(resolve => worker.once('exit', resolve))
     const failures: string[] = []
     worker.on('error', (error: Error) => failures.push(error.message))
@@ -80,6 +81,7 @@ t.test(`a thread that is killed ${KILLS} times under load takes its sockets alon
 
 t.test('a thread that closes its sockets ends by itself', async t => {
   const worker = new Worker(new URL('./closing-thread.ts', import.meta.url))
+  t.teardown(() => worker.terminate())
   const code = await bounded(new Promise(resolve => worker.once('exit', resolve)), 'the thread to end')
   t.equal(code, 0)
   await until(() => hostedClientCount() === 0 && zmqSocketCount() === 0, 'its sockets to go')
@@ -93,6 +95,7 @@ t.test('a thread that does not read is waited for, and loses nothing', async t =
   const worker = new Worker(new URL('./sleepy-thread.ts', import.meta.url), {
     workerData: { endpoint: publisher.endpoint, flag, total: 4000 },
   })
+  t.teardown(() => worker.terminate())
   const news = new Inbox<string>()
   worker.on('message', news.put)
   worker.on('error', error => news.put(error.message))
