@@ -9,10 +9,11 @@
  * cell ends, at no cost while it does not. An answered ask leaves the list at once.
  */
 
-import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/errors'
+import { type ErrorRecord, fromErrorRecord } from '@homing/errors'
 import type { Deadline } from './deadlines.ts'
 import { ActorTerminatedError, AskAbortedError, AskRefusedError, AskTimeoutError } from './errors.ts'
 import type { AskFailure } from './frames.ts'
+import { recordOf } from './thrown.ts'
 
 /** Where the reply function of an ask keeps its ask. */
 export const askOf: unique symbol = Symbol('homing.ask')
@@ -28,6 +29,7 @@ export abstract class OpenAsk {
   owner: AskOwner | undefined = undefined
   previous: OpenAsk | undefined = undefined
   next: OpenAsk | undefined = undefined
+  isSettled = false
 
   abstract answer(value: unknown): void
   abstract fail(kind: AskFailure['kind'], error?: unknown): void
@@ -64,7 +66,6 @@ export interface AskHost {
 export class PendingAsk extends OpenAsk implements Deadline {
   dueMs = 0
   position = -1
-  isSettled = false
   /** Its number, once another thread is involved; 0 before. */
   corr = 0
   /** The thread that has to answer, when it is another one. */
@@ -160,7 +161,6 @@ export class InboundAsk extends OpenAsk {
   readonly thread: string
   readonly corr: number
   readonly #host: InboundHost
-  #isSettled = false
 
   constructor(host: InboundHost, thread: string, corr: number) {
     super()
@@ -170,20 +170,20 @@ export class InboundAsk extends OpenAsk {
   }
 
   override answer(value: unknown): void {
-    if (this.#isSettled) return
+    if (this.isSettled) return
     this.release()
     this.#host.reply(this, value)
   }
 
   override fail(kind: AskFailure['kind'], error?: unknown): void {
-    if (this.#isSettled) return
+    if (this.isSettled) return
     this.release()
-    this.#host.failed(this, error === undefined ? { kind } : { kind, error: toErrorRecord(error) })
+    this.#host.failed(this, error === undefined ? { kind } : { kind, error: recordOf(error) })
   }
 
   /** Nobody waits for this side any more: the asker gave up, died, or the reply moved on. */
   release(): void {
-    this.#isSettled = true
+    this.isSettled = true
     this.unlink()
   }
 }

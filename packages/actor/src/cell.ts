@@ -18,7 +18,7 @@
  * left below it are abandoned: they end at once and are reported as slow.
  */
 
-import { type ErrorRecord, fromErrorRecord, RouterError, toErrorRecord } from '@homing/errors'
+import { type ErrorRecord, fromErrorRecord, RouterError } from '@homing/errors'
 import { askOf, type InboundAsk, type OpenAsk, type PendingAsk, type ReplyFunction, replyTo } from './asks.ts'
 import { Context } from './context.ts'
 import type { Deadline } from './deadlines.ts'
@@ -28,6 +28,7 @@ import { Mailbox } from './mailbox.ts'
 import type { Watcher } from './peer.ts'
 import { type AnyRef, LocalRef } from './refs.ts'
 import type { Runtime } from './runtime.ts'
+import { describe, failureOf, recordOf } from './thrown.ts'
 import {
   type ActorDefinition,
   type ActorRef,
@@ -151,6 +152,9 @@ export class Cell implements Watcher {
     this.parent = init.parent
     this.#args = init.args
     this.#restarts = init.restarts
+    if (init.restarts > 0) {
+      this.#restartTimesMs = new Array<number>(init.restarts).fill(runtime.clock.nowMs())
+    }
     this.#definition = definition
     this.#mailbox = new Mailbox(init.settings.capacity)
     this.ref = new LocalRef(runtime, init.id, init.name, this)
@@ -249,7 +253,7 @@ export class Cell implements Watcher {
   // ── Turns ────────────────────────────────────────────────────────────────────────────────────
 
   /**
-   * One turn. Returns the number of messages handled. The caller took the cell out of the run queue; it
+   * One turn. Returns the number of messages and signals handled. The caller took the cell out of the run queue; it
    * is back in it when work remains.
    */
   turn(): number {
@@ -259,7 +263,7 @@ export class Cell implements Watcher {
     return handled
   }
 
-  /** Does whatever is due of starting, stopping and signals, then handles up to QUANTUM messages. */
+  /** Does whatever is due of starting, stopping and signals, then handles messages, up to QUANTUM together. */
   work(): number {
     let handled = 0
     while (handled < QUANTUM) {
@@ -276,6 +280,7 @@ export class Cell implements Watcher {
       }
       if (this.#state !== RUNNING) break
       if (this.#signals !== undefined && this.#signals.length > 0) {
+        handled++
         this.#deliver(this.#signals.shift()!)
         continue
       }
@@ -348,7 +353,8 @@ export class Cell implements Watcher {
   #suspend(promise: Promise<unknown>, message: Message | undefined): void {
     const { generation } = this
     this.#inFlightCount++
-    promise.then(
+    // A thenable of another kind may answer twice, at once, or throw; a promise does not.
+    Promise.resolve(promise).then(
       () => {
         if (generation !== this.generation) return
         this.#inFlightCount--
@@ -386,7 +392,7 @@ export class Cell implements Watcher {
         return
       }
       this.#inFlightCount++
-      ;(made as Promise<Behavior<Message>>).then(
+      Promise.resolve(made).then(
         behavior => {
           if (generation !== this.generation) return
           this.#inFlightCount--
@@ -434,7 +440,7 @@ export class Cell implements Watcher {
       this.#restart(error)
       return
     }
-    this.endError = asRouterError(this.name, error)
+    this.endError = failureOf(this.name, error)
     this.#requestEnd({ reason: 'failed', isEscalated: settings.directive === 'escalate' })
   }
 
@@ -461,6 +467,10 @@ export class Cell implements Watcher {
     this.#stopChildren(() => {
       this.#lastSignal({ type: 'beforeRestart', error }, () => {
         this.#behavior = undefined
+        if (this.#stopRequest !== undefined) {
+          this.#wake()
+          return
+        }
         this.#backoff = this.#after(delayMs, () => {
           this.#backoff = undefined
           this.#state = STARTING
@@ -517,18 +527,21 @@ export class Cell implements Watcher {
         done()
         return
       }
-      const limit = this.#after(this.settings.shutdownMs, () => {
-        this.runtime.noteSlow(this.name)
-        finish()
-      })
+      // Counts as an arm in flight: a stop waits for it, as for any other.
+      this.#inFlightCount++
       let isFinished = false
       const finish = (): void => {
-        if (isFinished) return
-        isFinished = true
         this.runtime.deadlines.remove(limit)
-        if (generation === this.generation) done()
+        if (isFinished || generation !== this.generation) return
+        isFinished = true
+        this.#inFlightCount--
+        done()
       }
-      result.then(finish, (error: unknown) => {
+      const limit = this.#after(this.settings.shutdownMs, () => {
+        if (generation === this.generation) this.runtime.noteSlow(this.name)
+        finish()
+      })
+      Promise.resolve(result).then(finish, (error: unknown) => {
         report(error)
         finish()
       })
@@ -567,8 +580,9 @@ export class Cell implements Watcher {
   /** Ends the actor without a start: its definition could not be had. */
   cannotStart(error: RouterError): void {
     this.runtime.log.error({ actor: this.name, error: describe(error) }, 'actor cannot start')
+    if (this.#state >= STOPPING || this.#stopRequest !== undefined) return
     this.endError = error
-    this.#requestEnd({ reason: 'failed' })
+    this.#requestEnd({ reason: 'failed', isEscalated: this.settings.directive === 'escalate' })
   }
 
   /** Ends the actor and everything below it now, without signals, and reports it as slow. */
@@ -607,7 +621,7 @@ export class Cell implements Watcher {
     for (const watcher of watchers) watcher.onTerminated(this.ref.key, this.name, endReason, endError)
     this.runtime.ended(this, {
       reason: endReason,
-      ...(endError === undefined ? {} : { error: toErrorRecord(endError) }),
+      ...(endError === undefined ? {} : { error: recordOf(endError) }),
       ...(this.#stopRequest?.isEscalated === true ? { isEscalated: true } : {}),
     })
   }
@@ -765,18 +779,6 @@ export function terminatedOf(
 export function backoffMs(settings: Settings, attempt: number, random: number): number {
   const full = Math.min(settings.backoffMsMax, settings.backoffMsMin * 2 ** (attempt - 1))
   return full * (1 - settings.jitter * random)
-}
-
-function asRouterError(actor: string, error: unknown): RouterError {
-  return error instanceof RouterError ? error : new ActorFailedError(actor, error)
-}
-
-/** An error as a log line shows it. */
-export function describe(error: unknown): Record<string, unknown> {
-  const record = toErrorRecord(error)
-  return error instanceof Error && error.stack !== undefined
-    ? { ...record, stack: error.stack }
-    : { ...record }
 }
 
 function isThenable(value: unknown): value is Promise<unknown> {

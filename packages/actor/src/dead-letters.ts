@@ -6,8 +6,11 @@
 import type { Clock } from '@homing/clock'
 import type { Log } from '@homing/log'
 
-/** `dead`: no such actor; `stopped`: it waited when its actor stopped; `no arm`: no arm for its type. */
-export type DeadLetterReason = 'dead' | 'stopped' | 'overflow' | 'no arm'
+/**
+ * `dead`: no such actor; `stopped`: it waited when its actor stopped; `no arm`: no arm for its type;
+ * `unserializable`: it cannot travel to the thread of its actor.
+ */
+export type DeadLetterReason = 'dead' | 'stopped' | 'overflow' | 'no arm' | 'unserializable'
 
 const WINDOW_MS = 1000
 const LINES_MAX = 10
@@ -24,7 +27,8 @@ export class DeadLetterLog {
     this.#log = log
   }
 
-  note(actor: string, type: string, reason: DeadLetterReason): void {
+  /** `why` says more, where the reason leaves something open. */
+  note(actor: string, type: string, reason: DeadLetterReason, why?: string): void {
     const now = this.#clock.nowMs()
     if (now - this.#windowStartMs >= WINDOW_MS) {
       if (this.#leftOut > 0) this.#log.warn({ deadLetters: this.#leftOut }, 'more dead letters, not shown')
@@ -37,9 +41,9 @@ export class DeadLetterLog {
       this.#leftOut++
       return
     }
-    const fields = { actor, type, reason }
+    const fields = { actor, type, reason, ...(why === undefined ? {} : { why }) }
     // Ends and restarts leave dead letters; a lost or unknown message is degraded service.
-    if (reason === 'overflow' || reason === 'no arm') this.#log.warn(fields, 'dead letter')
-    else this.#log.debug(fields, 'dead letter')
+    if (reason === 'dead' || reason === 'stopped') this.#log.debug(fields, 'dead letter')
+    else this.#log.warn(fields, 'dead letter')
   }
 }

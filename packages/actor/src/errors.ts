@@ -159,6 +159,11 @@ export class NestedSystemError extends RouterError {
   }
 }
 
+/** Never throws, whatever was thrown. */
 function messageOf(thrown: unknown): string {
-  return thrown instanceof Error ? thrown.message : String(thrown)
+  try {
+    return thrown instanceof Error ? String(thrown.message) : String(thrown)
+  } catch {
+    return 'something that cannot be described'
+  }
 }

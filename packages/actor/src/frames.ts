@@ -19,7 +19,7 @@
  *   LOST        –         –      PeerLoss: the thread is gone, its link may not have noticed
  *   GONE        –         –      name: the thread is not coming back
  *   REGISTER    actor     –      Registration
- *   UNREGISTER  actor     –      true: stop it where it may still run
+ *   UNREGISTER  actor     –      – (it is brought back no more, and stopped where it may still run)
  *   RESOLVE     –         –      name: who is this?
  *   READY       –         –      –
  */
@@ -117,4 +117,5 @@ export interface PeerLoss {
 export type RuntimeQuery =
   | { readonly type: 'stats' }
   | { readonly type: 'describe' }
-  | { readonly type: 'dispose' }
+  /** Ends what is left; capabilities may take `limitMs` to be released. */
+  | { readonly type: 'dispose'; readonly limitMs: number }

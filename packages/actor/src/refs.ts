@@ -41,7 +41,8 @@ abstract class Ref extends BaseRef implements ActorRef<Message> {
   ask(message: { readonly type: string }, options: AskOptions): Promise<never> {
     return new Promise<never>((resolve, reject) => {
       const { timeout, signal } = options
-      const timeoutMs = typeof timeout === 'number' && timeout >= 0 ? timeout : toMs(timeout)
+      const timeoutMs =
+        typeof timeout === 'number' && timeout >= 0 && timeout < Infinity ? timeout : toMs(timeout)
       if (signal?.aborted === true) {
         reject(new AskAbortedError(this.name, message.type, signal.reason))
         return
@@ -70,13 +71,19 @@ abstract class Ref extends BaseRef implements ActorRef<Message> {
   }
 }
 
-/** A ref to an actor of this thread; `cell` is undefined when it ended before the ref came to be. */
+/** A ref to an actor of this thread. */
 export class LocalRef extends Ref {
-  readonly cell: Cell | undefined
+  #cell: Cell | undefined
 
   constructor(runtime: Runtime, id: number, name: string, cell: Cell | undefined) {
     super(runtime, id, name)
-    this.cell = cell
+    this.#cell = cell
+  }
+
+  /** Undefined when the actor ended before the ref came to be, or is still on its way here. */
+  get cell(): Cell | undefined {
+    this.#cell ??= this.runtime.cells.get(this.id)
+    return this.#cell
   }
 
   override get thread(): string {
@@ -85,15 +92,18 @@ export class LocalRef extends Ref {
 
   override tell(message: Message): TellStatus {
     this.runtime.counts.sent++
-    if (this.cell !== undefined) return this.cell.enqueue(message)
-    this.runtime.deadLetter(this.name, message.type, 'dead')
-    return 'dead'
+    const cell = this.#cell ?? this.cell
+    return cell === undefined ? this.runtime.tellMissing(this.id, this.name, message) : cell.enqueue(message)
   }
 
   protected override send(message: Message, ask: PendingAsk): void {
     this.runtime.counts.sent++
-    if (this.cell === undefined) ask.fail('terminated')
-    else this.cell.enqueueAsk(message, ask)
+    const { cell } = this
+    if (cell !== undefined) cell.enqueueAsk(message, ask)
+    else {
+      const deliver = (to: Cell): void => to.enqueueAsk(message, ask)
+      this.runtime.askMissing(this.id, this.name, message.type, ask, deliver)
+    }
   }
 }
 

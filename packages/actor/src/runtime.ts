@@ -11,7 +11,7 @@
  */
 
 import type { Clock, Random } from '@homing/clock'
-import { fromErrorRecord, type RouterError, toErrorRecord } from '@homing/errors'
+import { fromErrorRecord, type RouterError } from '@homing/errors'
 import type { Log } from '@homing/log'
 import {
   type AskHost,
@@ -19,12 +19,13 @@ import {
   type ForwardedAsk,
   InboundAsk,
   type InboundHost,
+  type OpenAsk,
   PendingAsk,
   type ReplyFunction,
   replyTo,
 } from './asks.ts'
 import { Capabilities } from './capabilities.ts'
-import { Cell, type Child, describe } from './cell.ts'
+import { Cell, type Child } from './cell.ts'
 import { DeadLetterLog, type DeadLetterReason } from './dead-letters.ts'
 import { Deadlines } from './deadlines.ts'
 import { importDefinition, verifyExport } from './definitions.ts'
@@ -42,13 +43,14 @@ import {
   type RuntimeQuery,
   type SpawnSpec,
 } from './frames.ts'
-import { type HeldFrame, Limbo } from './limbo.ts'
+import { type Held, Limbo } from './limbo.ts'
 import type { Frame, LinkHandlers, ThreadLink } from './link.ts'
 import { type Patch, type PatchReader, pack, type ReplyTarget, unpack } from './pack.ts'
 import { Peer, type Watcher } from './peer.ts'
 import { type PoolMap, resolvePlacement } from './placement.ts'
 import { type AnyRef, keyOf, LocalRef, RemoteRef } from './refs.ts'
 import { GUARDIAN_SETTINGS, toSettings } from './settings.ts'
+import { describe, recordOf } from './thrown.ts'
 import type {
   ActorDefinition,
   ActorRef,
@@ -67,17 +69,19 @@ export const MAIN = 'main'
 const TURN_MESSAGES_MAX = 4096
 const TURN_MS_MAX = 1
 /** Messages between two looks at the clock. */
-const TURN_CHECK_MESSAGES = 512
+const TURN_CHECK_MESSAGES = 64
 /** How long a parent waits for a child on another thread beyond the child's own time. */
 const REMOTE_STOP_MARGIN_MS = 1000
-const ENDINGS_MAX = 4096
+/** Endings kept before those that are older than the same number again are forgotten. */
+const ENDINGS_MAX = 2048
 const SLOW_MAX = 1000
 const ID_SPAN = 2 ** 32
 
 /** Who keeps the list of threads: main itself, or main reached by frames. */
 export interface Registrar {
   register(registration: Registration): void
-  unregister(id: number, isUnconfirmed: boolean): void
+  /** The actor is to be brought back no more, and stopped where it may still run. */
+  unregister(id: number): void
   resolve(thread: string): void
 }
 
@@ -103,6 +107,11 @@ export interface RuntimeCounts {
   asksTimedOut: number
   /** Messages that waited when their actor stopped. */
   dropped: number
+}
+
+interface PastEnding {
+  readonly reason: TerminationReason
+  readonly error: RouterError | undefined
 }
 
 /** An actor as a runtime reports it; main puts the tree together. */
@@ -155,12 +164,11 @@ export class Runtime implements AskHost, InboundHost {
   /** Asks of this thread that another thread may answer, by number. */
   readonly #remoteAsks = new Map<number, PendingAsk>()
   #asksPendingCount = 0
-  /** Of these, the asks of `query`, which no statistics show. */
-  #queriesPendingCount = 0
   #idCount = 0
   #corr: number
-  /** How actors ended that are no longer here, for late watchers; the oldest are forgotten. */
-  readonly #endings = new Map<number, { reason: TerminationReason; error: RouterError | undefined }>()
+  /** How actors ended that are no longer here, for late watchers: the latest, and as many before. */
+  #endings = new Map<number, PastEnding>()
+  #olderEndings = new Map<number, PastEnding>()
   readonly #patchReader: PatchReader
   readonly #limbo: Limbo
   #uidMax = 0
@@ -183,7 +191,7 @@ export class Runtime implements AskHost, InboundHost {
     this.deadlines = new Deadlines(options.clock)
     this.#capabilities = new Capabilities(options, options.provide)
     this.#deadLetters = new DeadLetterLog(options.clock, options.log)
-    this.#limbo = new Limbo(this.deadlines, held => this.#takeHeld(held, true))
+    this.#limbo = new Limbo(this.deadlines)
     this.#patchReader = {
       ref: target => this.refTo(target.thread, target.id, target.name),
       reply: target => this.#replyFrom(target),
@@ -317,16 +325,27 @@ export class Runtime implements AskHost, InboundHost {
 
   /** Makes an actor that another thread spawned here. */
   acceptSpawn(spec: SpawnSpec): void {
-    if (this.cells.has(spec.id)) return
     const { id, name, settings, parent, restarts } = spec
+    if (this.cells.has(id)) return
+    if (this.#isOver(parent)) {
+      this.#limbo.giveUp(id)
+      return
+    }
     const args = unpack(spec.args, spec.argsPatches, this.#patchReader)
     const cell = new Cell(this, { id, name, args, settings, parent, restarts }, undefined)
     this.cells.set(id, cell)
-    this.#takeHeld(this.#limbo.take(id), false)
+    this.#limbo.deliver(cell)
     importDefinition(spec.moduleUrl, spec.exportName, this.thread).then(
       definition => cell.define(definition),
       (error: RouterError) => cell.cannotStart(error),
     )
+  }
+
+  /** True when a parent on another thread ended with the life of its thread. */
+  #isOver(parent: SpawnSpec['parent']): boolean {
+    const peer = this.peers.get(parent.thread)
+    if (peer === undefined || peer.uid < parent.uid) return false
+    return peer.uid > parent.uid || peer.state !== 'up'
   }
 
   /** Tells a child to stop; its parent hears from it through `childEnded`. */
@@ -360,7 +379,7 @@ export class Runtime implements AskHost, InboundHost {
     }
     this.noteSlow(child.ref.name)
     this.peer(child.thread).send({ op: OP.STOP, target: child.id, corr: 0, body: true, patches: 0 })
-    if (child.isRegistered) this.registrar!.unregister(child.id, true)
+    if (child.isRegistered) this.registrar!.unregister(child.id)
   }
 
   /** The child's end cannot come from its own thread. */
@@ -371,14 +390,17 @@ export class Runtime implements AskHost, InboundHost {
       error,
     )
     // After that: forgetting a dedicated thread reports its end once more.
-    if (child.isRegistered) this.registrar!.unregister(child.id, true)
+    if (child.isRegistered) this.registrar!.unregister(child.id)
   }
 
   /** A cell has ended: forget it, tell its parent. */
   ended(cell: Cell, ending: Ending): void {
     this.cells.delete(cell.id)
     this.#endings.set(cell.id, { reason: cell.endReason, error: cell.endError })
-    if (this.#endings.size > ENDINGS_MAX) this.#endings.delete(this.#endings.keys().next().value!)
+    if (this.#endings.size >= ENDINGS_MAX) {
+      this.#olderEndings = this.#endings
+      this.#endings = new Map()
+    }
     const { parent } = cell
     if (parent === undefined) return
     if (parent instanceof Cell) parent.childEnded(cell.id, ending, cell.endError)
@@ -435,20 +457,13 @@ export class Runtime implements AskHost, InboundHost {
 
   watch(watcher: Watcher, ref: AnyRef): void {
     if (ref instanceof LocalRef) {
-      const { cell } = ref
-      if (cell !== undefined && !cell.isEnded) {
-        cell.watchers.add(watcher)
-        return
-      }
-      const ending =
-        cell === undefined ? this.#endings.get(ref.id) : { reason: cell.endReason, error: cell.endError }
-      watcher.onTerminated(ref.key, ref.name, ending?.reason ?? 'stopped', ending?.error)
+      this.#watchHere(watcher, ref)
       return
     }
     const { peer } = ref
-    if (!peer.isReachable) {
-      const reason = peer.state === 'gone' ? 'unreachable' : 'threadExit'
-      watcher.onTerminated(ref.key, ref.name, reason, new ThreadDownError(peer.name, 'it has ended'))
+    if (peer.state === 'gone') {
+      const error = new ThreadDownError(peer.name, 'it is not coming back')
+      watcher.onTerminated(ref.key, ref.name, 'unreachable', error)
       return
     }
     const watch = peer.watches.get(ref.id)
@@ -457,7 +472,28 @@ export class Runtime implements AskHost, InboundHost {
       return
     }
     peer.watches.set(ref.id, { name: ref.name, watchers: new Set([watcher]) })
+    // While the thread is being replaced the watch waits for its next life: `connect` sends it.
     peer.send({ op: OP.WATCH, target: ref.id, corr: 0, body: 0, patches: 0 })
+  }
+
+  #watchHere(watcher: Watcher, ref: LocalRef): void {
+    const { cell } = ref
+    if (cell !== undefined && !cell.isEnded) {
+      cell.watchers.add(watcher)
+      return
+    }
+    if (cell === undefined && this.#isAwaited(ref.id)) {
+      const held: Held = {
+        deliver: arrived => void arrived.watchers.add(watcher),
+        giveUp: () => watcher.onTerminated(ref.key, ref.name, 'stopped', undefined),
+      }
+      if (this.#limbo.hold(ref.id, held)) return
+    }
+    const ending: PastEnding | undefined =
+      cell === undefined
+        ? (this.#endings.get(ref.id) ?? this.#olderEndings.get(ref.id))
+        : { reason: cell.endReason, error: cell.endError }
+    watcher.onTerminated(ref.key, ref.name, ending?.reason ?? 'stopped', ending?.error)
   }
 
   unwatch(watcher: Watcher, ref: AnyRef): void {
@@ -499,6 +535,11 @@ export class Runtime implements AskHost, InboundHost {
   cancelled(ask: PendingAsk): void {
     if (ask.thread === undefined) return
     this.peers.get(ask.thread)?.send({ op: OP.CANCEL, target: 0, corr: ask.corr, body: 0, patches: 0 })
+  }
+
+  /** Asks of this thread that another thread may answer. */
+  get openRemoteAsks(): number {
+    return this.#remoteAsks.size
   }
 
   /** Asks the runtime of another thread about itself. */
@@ -558,7 +599,8 @@ export class Runtime implements AskHost, InboundHost {
     if (ask.corr === 0) {
       this.#corr++
       ask.corr = this.#corr
-      this.#remoteAsks.set(ask.corr, ask)
+      // Nobody waits for one that has settled: an answer to its number is discarded.
+      if (!ask.isSettled) this.#remoteAsks.set(ask.corr, ask)
     }
     return ask.corr
   }
@@ -588,7 +630,7 @@ export class Runtime implements AskHost, InboundHost {
 
   #sendReplyFailure(peer: Peer, corr: number, error: unknown): void {
     this.log.warn({ peer: peer.name, error: describe(error) }, 'answer cannot be sent')
-    const failure: AskFailure = { kind: 'failed', error: toErrorRecord(error) }
+    const failure: AskFailure = { kind: 'failed', error: recordOf(error) }
     peer.send({ op: OP.ASK_FAILED, target: 0, corr, body: failure, patches: 0 })
   }
 
@@ -668,7 +710,9 @@ export class Runtime implements AskHost, InboundHost {
         this.log.error({ peer: name, error: describe(error) }, 'frames lost: they could not be read')
       },
     })
+    const waited = peer.state === 'down' ? [...peer.watches.keys()] : []
     peer.attach(uid, link, { op: OP.HELLO, target: this.#lastId, corr: 0, body: 0, patches: 0 })
+    for (const id of waited) peer.send({ op: OP.WATCH, target: id, corr: 0, body: 0, patches: 0 })
   }
 
   /** The thread's life `uid` is over. What it had posted is taken first. */
@@ -681,7 +725,9 @@ export class Runtime implements AskHost, InboundHost {
 
   /** The thread is not coming back: everything that hangs on it ends. */
   peerGone(name: string): void {
-    const peer = this.peers.get(name)
+    const isPooled = this.pools.some(pool => pool.threads.includes(name))
+    // A thread of a pool is kept as gone even when it was never heard of, so that no key goes there.
+    const peer = this.peers.get(name) ?? (isPooled ? this.#addPeer(name) : undefined)
     if (peer === undefined) return
     if (peer.link !== undefined) peer.link.close()
     peer.detach('gone')
@@ -690,7 +736,7 @@ export class Runtime implements AskHost, InboundHost {
       this.#giveUpChild(parent, child, 'unreachable', new ThreadDownError(name, 'it is not coming back'))
     }
     // Refs keep the object; a new one would have to ask main again.
-    if (!this.pools.some(pool => pool.threads.includes(name))) this.peers.delete(name)
+    if (!isPooled) this.peers.delete(name)
   }
 
   #closed(peer: Peer, uid: number): void {
@@ -703,7 +749,7 @@ export class Runtime implements AskHost, InboundHost {
       if (child.settings.directive === 'restart' && !child.isStopping) continue
       this.#giveUpChild(parent, child, 'threadExit', error)
     }
-    for (const id of this.#limbo.ids) if (Math.floor(id / ID_SPAN) === uid) this.#limbo.giveUp(id)
+    this.#limbo.giveUpWhere(id => Math.floor(id / ID_SPAN) === uid)
     for (const cell of [...this.cells.values()]) {
       const { parent } = cell
       if (parent === undefined || parent instanceof Cell) continue
@@ -740,7 +786,7 @@ export class Runtime implements AskHost, InboundHost {
   #take(peer: Peer, frame: Frame): void {
     switch (frame.op) {
       case OP.TELL:
-        this.#takeTell(peer, frame)
+        this.#takeTell(frame)
         return
       case OP.ASK:
         this.#takeAsk(peer, frame)
@@ -776,9 +822,7 @@ export class Runtime implements AskHost, InboundHost {
       }
       case OP.HELLO:
         peer.lastSpawnId = frame.target
-        for (const id of this.#limbo.ids) {
-          if (Math.floor(id / ID_SPAN) === peer.uid && id <= frame.target) this.#limbo.giveUp(id)
-        }
+        this.#limbo.giveUpWhere(id => Math.floor(id / ID_SPAN) === peer.uid && id <= frame.target)
         return
       case OP.SPAWN:
         if (Math.floor(frame.target / ID_SPAN) === peer.uid) peer.lastSpawnId = frame.target
@@ -793,7 +837,7 @@ export class Runtime implements AskHost, InboundHost {
       case OP.CHILD_ENDED: {
         const parent = this.#parentCell(frame.target)
         const child = parent?.children?.get(frame.corr)
-        if (child?.isRegistered === true) this.registrar!.unregister(frame.corr, false)
+        if (child?.isRegistered === true) this.registrar!.unregister(frame.corr)
         parent?.childEnded(frame.corr, frame.body as Ending, undefined)
         return
       }
@@ -802,72 +846,69 @@ export class Runtime implements AskHost, InboundHost {
     }
   }
 
-  #takeTell(peer: Peer, frame: Frame): void {
-    const cell = this.cells.get(frame.target)
-    if (cell === undefined) {
-      if (this.#hold(peer, frame)) return
-      this.deadLetter(`#${frame.target}`, (frame.body as Message).type, 'dead')
-      return
-    }
+  #takeTell(frame: Frame): void {
     const message = unpack(frame.body, frame.patches, this.#patchReader) as Message
+    const cell = this.cells.get(frame.target)
+    if (cell === undefined) this.tellMissing(frame.target, `#${frame.target}`, message)
+    else this.#deliverTell(cell, message)
+  }
+
+  #deliverTell(cell: Cell, message: Message): void {
     this.#makeRoom(cell)
     if (cell.enqueue(message) === 'full') this.deadLetter(cell.name, message.type, 'overflow')
   }
 
+  /** Takes a message for an actor of this thread that is not here: it may be on its way. */
+  tellMissing(id: number, name: string, message: Message): TellStatus {
+    const held: Held = {
+      deliver: cell => this.#deliverTell(cell, message),
+      giveUp: () => this.deadLetter(name, message.type, 'dead'),
+    }
+    if (this.#isAwaited(id) && this.#limbo.hold(id, held)) return 'ok'
+    held.giveUp()
+    return 'dead'
+  }
+
   #takeAsk(peer: Peer, frame: Frame): void {
-    const cell = this.cells.get(frame.target)
-    if (cell === undefined && frame.target !== 0 && this.#hold(peer, frame)) return
-    const ask = new InboundAsk(this, peer.name, frame.corr)
-    peer.inboundAsks.set(frame.corr, ask)
+    const { target, corr } = frame
+    const ask = new InboundAsk(this, peer.name, corr)
+    peer.inboundAsks.set(corr, ask)
     const message = unpack(frame.body, frame.patches, this.#patchReader) as Message
-    if (frame.target === 0) {
+    if (target === 0) {
       this.#answerQuery(message as RuntimeQuery, ask)
       return
     }
-    if (cell === undefined) {
-      this.deadLetter(`#${frame.target}`, message.type, 'dead')
-      ask.fail('terminated')
-      return
+    const deliver = (to: Cell): void => {
+      this.#makeRoom(to)
+      to.enqueueInbound(message, ask)
     }
-    this.#makeRoom(cell)
-    cell.enqueueInbound(message, ask)
+    const cell = this.cells.get(target)
+    if (cell === undefined) this.askMissing(target, `#${target}`, message.type, ask, deliver)
+    else deliver(cell)
   }
 
-  /** Keeps a frame for an actor whose spawn may still be on its way here. */
-  #hold(peer: Peer, frame: Frame): boolean {
-    const id = frame.target
+  /** Takes an ask of an actor of this thread that is not here: it may be on its way. */
+  askMissing(id: number, name: string, type: string, ask: OpenAsk, deliver: (cell: Cell) => void): void {
+    const held: Held = {
+      deliver(cell) {
+        if (!ask.isSettled) deliver(cell)
+      },
+      giveUp: () => {
+        this.deadLetter(name, type, 'dead')
+        ask.fail('terminated')
+      },
+    }
+    if (!this.#isAwaited(id) || !this.#limbo.hold(id, held)) held.giveUp()
+  }
+
+  /** True when an actor that is not here may yet come: its spawner has not said otherwise. */
+  #isAwaited(id: number): boolean {
     const uid = Math.floor(id / ID_SPAN)
     if (uid === this.uid) return false
-    let isAwaited = uid > this.#uidMax
     for (const spawner of this.peers.values()) {
-      if (spawner.uid === uid && spawner.state === 'up') isAwaited = id > spawner.lastSpawnId
+      if (spawner.uid === uid) return spawner.state === 'up' && id > spawner.lastSpawnId
     }
-    return isAwaited && this.#limbo.hold(peer, frame)
-  }
-
-  /** Takes frames that were held; a second time only, for an actor that did not come. */
-  #takeHeld(held: readonly HeldFrame[], isGivenUp: boolean): void {
-    for (const { peer, uid, frame } of held) {
-      if (peer.uid !== uid || peer.state !== 'up') continue
-      if (!isGivenUp) this.#take(peer, frame)
-      else if (frame.op === OP.ASK) {
-        peer.send({
-          op: OP.ASK_FAILED,
-          target: 0,
-          corr: frame.corr,
-          body: { kind: 'terminated' },
-          patches: 0,
-        })
-      } else if (frame.op === OP.WATCH) {
-        peer.send({
-          op: OP.TERMINATED,
-          target: frame.target,
-          corr: 0,
-          body: { reason: 'stopped' },
-          patches: 0,
-        })
-      } else this.deadLetter(`#${frame.target}`, (frame.body as Message).type, 'dead')
-    }
+    return uid > this.#uidMax
   }
 
   /** A batch of frames may hold more than a mailbox: an actor that can run empties it first. */
@@ -877,15 +918,16 @@ export class Runtime implements AskHost, InboundHost {
 
   #takeWatch(peer: Peer, frame: Frame): void {
     const id = frame.target
-    const cell = this.cells.get(id)
-    if (cell === undefined && this.#hold(peer, frame)) return
     const watcher: Watcher = {
       onTerminated: (_key, _name, reason, error) => {
+        // Not when it was taken back while the actor was awaited.
+        if (peer.watchers.get(id) !== watcher) return
         peer.watchers.delete(id)
-        const body: Ending = { reason, ...(error === undefined ? {} : { error: toErrorRecord(error) }) }
+        const body: Ending = { reason, ...(error === undefined ? {} : { error: recordOf(error) }) }
         peer.send({ op: OP.TERMINATED, target: id, corr: 0, body, patches: 0 })
       },
     }
+    const cell = this.cells.get(id)
     const before = peer.watchers.get(id)
     if (before !== undefined) cell?.watchers.delete(before)
     peer.watchers.set(id, watcher)
@@ -910,7 +952,7 @@ export class Runtime implements AskHost, InboundHost {
 
   #reportUnserializable(actor: string, type: string, error: unknown): void {
     this.counts.deadLetters++
-    this.log.warn({ actor, type, error: toErrorRecord(error) }, 'message cannot be sent')
+    this.#deadLetters.note(actor, type, 'unserializable', recordOf(error).message)
   }
 
   // ── Facilities ───────────────────────────────────────────────────────────────────────────────
@@ -928,7 +970,7 @@ export class Runtime implements AskHost, InboundHost {
     if (query.type === 'stats') ask.answer(this.stats())
     else if (query.type === 'describe') ask.answer(this.describe())
     else {
-      this.dispose().then(
+      this.dispose(query.limitMs).then(
         disposal => ask.answer(disposal),
         (error: unknown) => ask.fail('failed', error),
       )
@@ -939,7 +981,7 @@ export class Runtime implements AskHost, InboundHost {
     return {
       ...this.counts,
       actors: this.cells.size,
-      asksPending: this.#asksPendingCount - this.#queriesPendingCount,
+      asksPending: this.#asksPendingCount,
     }
   }
 
@@ -952,12 +994,12 @@ export class Runtime implements AskHost, InboundHost {
     }))
   }
 
-  /** Ends what is left here and releases the capabilities. */
-  async dispose(): Promise<Disposal> {
+  /** Ends what is left here and releases the capabilities, which may take them `limitMs`. */
+  async dispose(limitMs: number): Promise<Disposal> {
     this.isOpen = false
     for (const cell of [...this.cells.values()]) cell.abandon()
-    await this.#capabilities.dispose()
-    return { slow: [...this.slow], droppedMessages: this.counts.dropped }
+    const stuck = await this.#capabilities.dispose(limitMs)
+    return { slow: [...this.slow, ...stuck], droppedMessages: this.counts.dropped }
   }
 
   /** Closes every link and fails every ask that is left. */

@@ -30,8 +30,8 @@ import type {
 const THREAD_RESTARTS_MAX_DEFAULT = 10
 const THREAD_BACKOFF_DEFAULT = { min: '20ms', max: '2s' } as const
 const SHUTDOWN_MS_DEFAULT = 10_000
-/** Left for the threads when the actors have used up the deadline. */
-const THREADS_STOP_MS_MIN = 1000
+/** Left for the threads, and then for main's capabilities, when the deadline is used up. */
+const RELEASE_MS_MIN = 1000
 const QUERY_MS_MAX = 1000
 const KEEP_ALIVE_MS = 2 ** 31 - 1
 
@@ -172,9 +172,9 @@ export class LocalActorSystem implements ActorSystem {
     guardian.requestStop()
     await stopped
     runtime.deadlines.remove(limit)
-    const leftMs = deadlineMs - (runtime.clock.nowMs() - startMs)
-    const disposals = (await this.#threads?.stop(Math.max(THREADS_STOP_MS_MIN, leftMs))) ?? []
-    disposals.push(await runtime.dispose())
+    const leftMs = (): number => Math.max(RELEASE_MS_MIN, deadlineMs - (runtime.clock.nowMs() - startMs))
+    const disposals = (await this.#threads?.stop(leftMs())) ?? []
+    disposals.push(await runtime.dispose(leftMs()))
     runtime.close()
     this.#keepAlive?.cancel()
     return {

@@ -12,6 +12,8 @@ export interface ThreadInit {
   readonly thread: string
   readonly uid: number
   readonly pools: PoolMap
+  /** Threads of the pools that are not coming back. */
+  readonly gone: readonly string[]
   readonly logLevel: LogLevel
   readonly peers: readonly PeerAddress[]
   /** Actors to make before the first frame is read. */
@@ -37,7 +39,7 @@ export function startThread(init: ThreadInit): void {
     runtime.peer(MAIN).send({ op, target, corr: 0, body, patches: 0 })
   runtime.registrar = {
     register: (registration: Registration) => toMain(OP.REGISTER, registration.spec.id, registration),
-    unregister: (id, isUnconfirmed) => toMain(OP.UNREGISTER, id, isUnconfirmed),
+    unregister: id => toMain(OP.UNREGISTER, id, 0),
     resolve: thread => {
       if (thread !== MAIN) toMain(OP.RESOLVE, 0, thread)
     },
@@ -51,6 +53,7 @@ export function startThread(init: ThreadInit): void {
       runtime.peerLost(name, uid)
     } else if (frame.op === OP.GONE) runtime.peerGone(frame.body as string)
   }
+  for (const name of init.gone) runtime.peerGone(name)
   for (const spec of init.spawns) runtime.acceptSpawn(spec)
   for (const address of init.peers) connect(address)
   toMain(OP.READY, 0, 0)

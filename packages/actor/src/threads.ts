@@ -10,9 +10,9 @@
  */
 
 import { MessageChannel, type Transferable, Worker } from 'node:worker_threads'
-import { type RouterError, toErrorRecord } from '@homing/errors'
+import type { RouterError } from '@homing/errors'
 import type { LogLevel } from '@homing/log'
-import { backoffMs, describe } from './cell.ts'
+import { backoffMs } from './cell.ts'
 import { RestartBudgetError, ThreadDownError, ThreadStartError, UnknownThreadError } from './errors.ts'
 import { OP, type PeerAddress, type Registration, type Settings, type SpawnSpec } from './frames.ts'
 import { type Frame, openPortLink } from './link.ts'
@@ -20,6 +20,7 @@ import type { Peer } from './peer.ts'
 import type { PoolMap } from './placement.ts'
 import { type Disposal, MAIN, type Registrar, type Runtime } from './runtime.ts'
 import type { ThreadInit } from './thread.ts'
+import { describe, recordOf } from './thrown.ts'
 
 const START_MS_MAX = 30_000
 const TERMINATE_MS_MAX = 2000
@@ -89,8 +90,9 @@ export class Threads implements Registrar {
   /** Starts every thread of the pools. Rejects with ThreadStartError when one does not come up. */
   async start(): Promise<void> {
     for (const pool of this.#options.pools) {
-      for (const name of pool.threads) this.#startLife(this.#addSlot(name, false))
+      for (const name of pool.threads) this.#addSlot(name, false)
     }
+    for (const slot of [...this.#slots.values()]) this.#startLife(slot)
     await Promise.all([...this.#slots.values()].map(slot => slot.whenReady.promise))
   }
 
@@ -100,6 +102,11 @@ export class Threads implements Registrar {
     const { spec, thread, sentToUid, isDedicated } = registration
     const entry: Entry = { registration, uid: sentToUid, restartTimesMs: [] }
     this.#entries.set(spec.id, entry)
+    if (this.#isShuttingDown) {
+      this.#endChild(entry, 'unreachable', new ThreadDownError(thread, 'the system is shutting down'))
+      if (isDedicated) this.#reportGone(thread)
+      return
+    }
     if (isDedicated) {
       this.#startLife(this.#addSlot(thread, true))
       return
@@ -111,20 +118,21 @@ export class Threads implements Registrar {
     }
     const slot = this.#slots.get(thread)
     if (slot === undefined) this.#endChild(entry, 'unreachable', new ThreadDownError(thread, 'it has ended'))
-    else if (slot.uid !== 0 && slot.uid !== sentToUid) {
-      // It was meant for an earlier life, or for none.
+    else if (slot.uid !== sentToUid) {
+      // It was meant for an earlier life, or for none: the present one gets it, or the next.
       if (sentToUid !== 0 && spec.settings.directive !== 'restart') return
       entry.uid = slot.uid
-      this.#send(thread, OP.SPAWN, spec.id, spec)
+      if (slot.uid !== 0) this.#send(thread, OP.SPAWN, spec.id, spec)
     }
   }
 
-  unregister(id: number, isUnconfirmed: boolean): void {
+  unregister(id: number): void {
     const entry = this.#entries.get(id)
     if (entry === undefined) return
     this.#entries.delete(id)
     const { thread, isDedicated } = entry.registration
-    if (isUnconfirmed) this.#send(thread, OP.STOP, id, false)
+    // It may have ended by itself, and its thread have been replaced and given it back since.
+    this.#send(thread, OP.STOP, id, false)
     if (isDedicated) void this.#stopDedicated(thread)
   }
 
@@ -136,7 +144,7 @@ export class Threads implements Registrar {
   #takeControl(peer: Peer, frame: Frame): void {
     if (frame.op === OP.READY) this.#becomeReady(peer)
     else if (frame.op === OP.REGISTER) this.register(frame.body as Registration)
-    else if (frame.op === OP.UNREGISTER) this.unregister(frame.target, frame.body as boolean)
+    else if (frame.op === OP.UNREGISTER) this.unregister(frame.target)
     else if (frame.op === OP.RESOLVE && !this.#slots.has(frame.body as string)) {
       this.#send(peer.name, OP.GONE, 0, frame.body)
     }
@@ -188,6 +196,7 @@ export class Threads implements Registrar {
       thread: slot.name,
       uid,
       pools: this.#options.pools,
+      gone: this.#options.pools.flatMap(pool => pool.threads).filter(name => !this.#slots.has(name)),
       logLevel: this.#options.logLevel,
       peers,
       spawns,
@@ -308,7 +317,7 @@ export class Threads implements Registrar {
       if (slot.uid === 0 && !slot.isStopping && !this.#isShuttingDown) this.#startLife(slot)
     }
     if (delayMs === 0) start()
-    else this.#runtime.clock.after(delayMs, start)
+    else this.#runtime.clock.after(delayMs, start, { unref: true })
   }
 
   get #threadBackoff(): Settings {
@@ -344,14 +353,18 @@ export class Threads implements Registrar {
       if (entry.registration.thread === slot.name) this.#entries.delete(id)
     }
     slot.whenReady.reject(error)
-    this.#runtime.peerGone(slot.name)
-    for (const other of this.#slots.values()) this.#send(other.name, OP.GONE, 0, slot.name)
+    this.#reportGone(slot.name)
+  }
+
+  #reportGone(thread: string): void {
+    this.#runtime.peerGone(thread)
+    for (const other of this.#slots.values()) this.#send(other.name, OP.GONE, 0, thread)
   }
 
   #endChild(entry: Entry, reason: 'failed' | 'unreachable', error: RouterError): void {
     const { spec } = entry.registration
     this.#entries.delete(spec.id)
-    const ending = { reason, error: toErrorRecord(error) }
+    const ending = { reason, error: recordOf(error) }
     if (spec.parent.thread === MAIN) this.#runtime.childLost(spec.parent.id, spec.id, ending)
     else {
       this.#runtime
@@ -401,7 +414,11 @@ export class Threads implements Registrar {
     }
     let disposal: Disposal
     try {
-      disposal = (await this.#runtime.query(slot.name, { type: 'dispose' }, Math.max(limitMs, 1))) as Disposal
+      disposal = (await this.#runtime.query(
+        slot.name,
+        { type: 'dispose', limitMs },
+        Math.max(limitMs, 1),
+      )) as Disposal
     } catch (error) {
       this.#runtime.log.warn({ peer: slot.name, error: describe(error) }, 'thread ends without a report')
       disposal = { slow: [`thread ${slot.name}`], droppedMessages: 0 }
