@@ -20,8 +20,7 @@ const REQUESTS = Number(process.env['HOMING_REAL_REQUESTS'] ?? 300)
 const SESSIONS_IN_FLIGHT = 4
 const TURNS_MAX = 6
 const AGREEMENT_MIN = 0.98
-const QUIET_MS = 20
-const QUIET_LOOKS = 100
+const LOOKS_MAX = 100
 const WORDS =
   'pigeon home river stone wind north cloud wing loft grain sky path field tower bridge lamp'.split(' ')
 
@@ -104,7 +103,6 @@ interface WorkerView {
   readonly worker_keys: readonly {
     readonly worker: string
     readonly trust: string
-    readonly last_event_age_ms: number | null
     readonly trust_reason: string
     readonly load: object
     readonly events: { readonly last_sequence: number | null } | null
@@ -130,7 +128,11 @@ async function runSession(
     })
     const answer = (await response.json()) as {
       choices: { message: { content: string } }[]
-      usage: { prompt_tokens: number; prompt_tokens_details: { cached_tokens: number | null } | null }
+      usage: {
+        prompt_tokens: number
+        completion_tokens: number
+        prompt_tokens_details: { cached_tokens: number | null } | null
+      }
     }
     if (response.status !== 200) throw new Error(`${response.status}: ${JSON.stringify(answer)}`)
     const decision = (await json(router, `/decisions/${response.headers.get('x-homing-decision')}`)) as {
@@ -147,19 +149,29 @@ async function runSession(
       routerPromptTokens: decision.prompt_tokens,
     })
     messages.push({ role: 'assistant', content: answer.choices[0]!.message.content })
-    await eventsSettled(router, response.headers.get('x-homing-worker')!)
+    const { prompt_tokens, completion_tokens } = answer.usage
+    const blocks = Math.floor((prompt_tokens + completion_tokens - 1) / blockSize)
+    await eventsSettled(router, response.headers.get('x-homing-worker')!, { model, messages }, blocks)
   }
 }
 
 /**
- * The next turn is typed by a person: by then the engine has published the last one. Looks until the worker's
- * event socket has been quiet for QUIET_MS, at most QUIET_LOOKS times: other sessions may keep it busy.
+ * The next turn is typed by a person: by then the engine has published the last one. Asks where the conversation so
+ * far would go until its worker is known to hold every full block of it, LOOKS_MAX times at most: what the engine
+ * has evicted meanwhile never comes, nor does an answer that its text tokenizes otherwise.
  */
-async function eventsSettled(router: RunningRouter, worker: string): Promise<void> {
-  for (let look = 0; look < QUIET_LOOKS; look++) {
-    const { workers } = (await json(router, '/workers')) as { workers: WorkerView[] }
-    const key = workers.flatMap(({ worker_keys }) => worker_keys).find(row => row.worker === worker)
-    if ((key?.last_event_age_ms ?? QUIET_MS) >= QUIET_MS) return
+async function eventsSettled(
+  router: RunningRouter,
+  worker: string,
+  body: { readonly model: string; readonly messages: readonly object[] },
+  blocks: number,
+): Promise<void> {
+  for (let look = 0; look < LOOKS_MAX; look++) {
+    const response = await fetch(`${router.url}/route`, { method: 'POST', body: JSON.stringify(body) })
+    const { candidates } = (await response.json()) as {
+      candidates: { worker: string; overlap_blocks: number }[]
+    }
+    if ((candidates.find(row => row.worker === worker)?.overlap_blocks ?? 0) >= blocks) return
   }
 }
 

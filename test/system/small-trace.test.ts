@@ -1,0 +1,21 @@
+/** What trace.test.ts shows on a recorded workload, on the trace of packages/testkit: everywhere, and quickly. */
+
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { readTrace } from '@homing/testkit'
+import t from 'tap'
+import { compare } from './compare-modes.ts'
+
+const SMALL = join(
+  dirname(fileURLToPath(import.meta.resolve('@homing/testkit'))),
+  '..',
+  'fixtures',
+  'small-trace.jsonl.gz',
+)
+
+t.test(
+  'on the small trace kv reuses more than round-robin, as predicted, and the index is exact',
+  async t => {
+    await compare(t, 4, readTrace(SMALL).slice(0, 200), 200)
+  },
+)
