@@ -33,7 +33,6 @@ import {
   type ActorDefinition,
   type ActorRef,
   type ActorStatus,
-  type Behavior,
   type Message,
   type Signal,
   signal,
