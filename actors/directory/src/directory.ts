@@ -61,7 +61,7 @@ export const directory = defineActor(
     state.start(args.specs)
     return {
       subscribe: ({ subscriber }) => feed.subscribe(subscriber),
-      suspect: ({ workerId, reason }) => probes.suspect(workerId, reason),
+      suspect: ({ workerId, reason, isUnreachable }) => probes.suspect(workerId, reason, isUnreachable),
       source: message => state.heard(message),
       shardReset: message => state.shardReset(message),
       describe: ({ reply }) => state.describe(reply),

@@ -102,8 +102,16 @@ export interface WorkerSpec {
 export type DirectoryMessage =
   /** Sends the fleet now and after every change; a subscriber that ends is forgotten. */
   | { readonly type: 'subscribe'; readonly subscriber: ActorRef<FleetMessage> }
-  /** From the dispatcher: the worker could not be reached. It is down until a probe succeeds. */
-  | { readonly type: 'suspect'; readonly workerId: string; readonly reason: string }
+  /**
+   * From the dispatcher: a call to the worker broke. `isUnreachable`: there was no connection, so it is down until a
+   * probe succeeds. Otherwise it is probed at once, and is down if that fails or if it breaks calls again and again.
+   */
+  | {
+      readonly type: 'suspect'
+      readonly workerId: string
+      readonly reason: string
+      readonly isUnreachable: boolean
+    }
   /** From a listener: the trust of its key changed, or it learned the block size. */
   | SourceMessage
   /** From an indexer that restarted with an empty shard: every listener of it resyncs. */

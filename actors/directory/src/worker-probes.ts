@@ -1,12 +1,13 @@
 /**
  * Worker probes: asks every worker again and again how it is, and so decides whether it is up.
  *
- *   probing ──reached──▶ up ──suspect, or MISSES_MAX misses──▶ down ──reached──▶ up
+ *   probing ──reached──▶ up ──unreachable, or MISSES_MAX misses──▶ down ──reached──▶ up
  *      └──────one miss──────────────────────────────────────────▲
  *
  * A probe is one of two kinds: `full` asks for everything and is used until a worker is up, after a miss
  * or a suspicion, and every FULL_PROBE_TURNS; the cheap one only asks whether it answers. A slow answer
- * is not death: each miss doubles the time that the next probe may take.
+ * is not death: each miss doubles the time that the next probe may take. Nor is one call that broke: the worker is
+ * probed at once, and only that probe's miss, or calls that break again soon, take it down.
  *
  * Owns   `state`, `stateReason` and `wasProbed` of every worker, and when it is probed next.
  * Order  a worker has one *turn* at a time: a probe under way, or a wait for the next. Every decision about
@@ -40,8 +41,10 @@ const SLOW_PROBE_MS_MAX = 10_000
 const FULL_PROBE_TURNS = 5
 const RETRY_MS_MIN = 200
 const RETRY_MS_MAX = 2000
-/** A suspicion within this time of the last one is probed later than the last one. */
+/** A suspicion within this time of the last one takes the worker down, and is probed later than the last one. */
 const SUSPECT_MEMORY_MS = 10_000
+/** Calls that break this soon after another broke it with one blow: an engine that ends cuts all it has. */
+const SUSPECT_EPISODE_MS = 500
 
 interface Probing {
   /** In a row. */
@@ -111,13 +114,25 @@ export class WorkerProbes {
     this.#options.changed(worker)
   }
 
-  /** Somebody could not reach the worker: it is down until a probe reaches it. */
-  suspect(workerId: string, reason: string): void {
+  /** Somebody's call to the worker broke, or found no connection at all. */
+  suspect(workerId: string, reason: string, isUnreachable: boolean): void {
     const worker = this.#options.workers.get(workerId)
     if (worker === undefined || worker.state !== 'up') return
     const probing = this.#probings.get(worker)!
     const nowMs = this.#context.clock.nowMs()
-    const isAgain = nowMs - probing.suspectedMs < SUSPECT_MEMORY_MS
+    const sinceMs = nowMs - probing.suspectedMs
+    const isAgain = sinceMs < SUSPECT_MEMORY_MS
+    if (!isUnreachable) {
+      if (sinceMs < SUSPECT_EPISODE_MS) return
+      if (!isAgain) {
+        probing.suspectedMs = nowMs
+        probing.misses = MISSES_MAX - 1
+        probing.turnsSinceFull = FULL_PROBE_TURNS
+        probing.turn++
+        this.#probe(worker, probing)
+        return
+      }
+    }
     probing.retryMs = isAgain ? Math.min(RETRY_MS_MAX, probing.retryMs * 2) : RETRY_MS_MIN
     probing.suspectedMs = nowMs
     this.#goDown(worker, reason)

@@ -219,22 +219,68 @@ t.test('a worker that is not there is kept, probed on, and found when it comes',
   t.equal(w.worker().state, 'up')
 })
 
-t.test('a suspect is down at once, probed soon, and up when it answers', async t => {
+t.test('a worker without a connection is down at once, probed soon, and up when it answers', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1')
   w.start(['http://10.0.0.1:8000'])
   await w.system.settle()
-  w.ref.tell({ type: 'suspect', workerId: '10.0.0.1:8000', reason: 'connection refused' })
+  w.ref.tell({
+    type: 'suspect',
+    workerId: '10.0.0.1:8000',
+    reason: 'connection refused',
+    isUnreachable: true,
+  })
   await w.system.settle()
   t.match(w.worker(), { state: 'down', stateReason: 'connection refused' })
   await w.system.advance(200)
   t.equal(w.worker().state, 'up')
   // Again at once: it is probed later than the first time.
-  w.ref.tell({ type: 'suspect', workerId: '10.0.0.1:8000', reason: 'connection refused' })
+  w.ref.tell({
+    type: 'suspect',
+    workerId: '10.0.0.1:8000',
+    reason: 'connection refused',
+    isUnreachable: true,
+  })
   await w.system.advance(300)
   t.equal(w.worker().state, 'down')
   await w.system.advance(100)
   t.equal(w.worker().state, 'up')
+})
+
+t.test('a call that broke is no death when a probe at once is answered, but again soon is', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  w.start(['http://10.0.0.1:8000'])
+  await w.system.settle()
+  const suspect = { type: 'suspect', workerId: '10.0.0.1:8000', isUnreachable: false } as const
+  let probes = 0
+  w.network.faults.http = () => {
+    probes++
+    return 'deliver'
+  }
+  for (let call = 0; call < 30; call++) w.ref.tell({ ...suspect, reason: 'reset' })
+  await w.system.settle()
+  t.ok(probes > 0, 'it is probed at once')
+  t.equal(w.worker().state, 'up')
+  w.ref.tell({ ...suspect, reason: 'reset' })
+  await w.system.advance(600)
+  t.equal(w.worker().state, 'up', 'calls that broke with one blow count once')
+  w.ref.tell({ ...suspect, reason: 'reset again' })
+  await w.system.settle()
+  t.match(w.worker(), { state: 'down', stateReason: 'reset again' })
+  await w.system.advance('1s')
+  t.equal(w.worker().state, 'up')
+})
+
+t.test('a call that broke takes the worker down with the next probe that fails', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  w.start(['http://10.0.0.1:8000'])
+  await w.system.settle()
+  w.network.faults.http = () => 'refuse'
+  w.ref.tell({ type: 'suspect', workerId: '10.0.0.1:8000', reason: 'reset', isUnreachable: false })
+  await w.system.settle()
+  t.equal(w.worker().state, 'down')
 })
 
 t.test('one miss is not death, three are', async t => {
@@ -520,7 +566,7 @@ t.test('a subscriber whose mailbox was full gets the last fleet when there is ro
   w.ref.tell({ type: 'subscribe', subscriber: ref })
   await w.system.settle()
   for (const reason of ['one', 'two', 'three']) {
-    w.ref.tell({ type: 'suspect', workerId: '10.0.0.1:8000', reason })
+    w.ref.tell({ type: 'suspect', workerId: '10.0.0.1:8000', reason, isUnreachable: true })
     await w.system.advance('5s')
   }
   t.equal(seen.length, 1, 'it is busy with the first fleet')

@@ -169,8 +169,8 @@ class Calls {
         data: bytes => tellSelf({ type: 'upstreamData', exchange: number, attempt, bytes }),
         end: () => tellSelf({ type: 'upstreamEnd', exchange: number, attempt }),
         failed: (error, { reusedConnection }) => {
-          const { message: reason } = error
-          tellSelf({ type: 'upstreamFailed', exchange: number, attempt, reason, reusedConnection })
+          const { message: reason, failure } = error
+          tellSelf({ type: 'upstreamFailed', exchange: number, attempt, reason, failure, reusedConnection })
         },
       },
     )
@@ -214,7 +214,7 @@ class Calls {
   }
 
   async failed(message: Extract<DispatcherMessage, { type: 'upstreamFailed' }>): Promise<void> {
-    const { reason } = message
+    const { reason, failure } = message
     const exchange = this.#current(message.exchange, message.attempt)
     if (exchange === undefined) return
     this.#dropHead(exchange)
@@ -228,7 +228,10 @@ class Calls {
       this.start(exchange)
       return
     }
-    this.#args.directory.tell({ type: 'suspect', workerId: exchange.decision.workerId, reason })
+    const { workerId } = exchange.decision
+    // What we cannot write as a request is no fault of the worker.
+    if (failure !== 'request')
+      this.#args.directory.tell({ type: 'suspect', workerId, reason, isUnreachable: failure === 'connect' })
     if (exchange.failedWorkers.length >= this.#args.retriesMax) {
       this.#fail(exchange, toErrorRecord(new UpstreamFailedError(exchange.decision.worker, reason)))
       return

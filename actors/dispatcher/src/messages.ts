@@ -1,7 +1,7 @@
 import type { ActorRef } from '@homing/actor'
 import type { ErrorRecord } from '@homing/errors'
 import type { Decision, RoutingRequest } from '@homing/router'
-import type { HttpHeaders } from '@homing/transport'
+import type { HttpCallFailure, HttpHeaders } from '@homing/transport'
 
 /** What the dispatcher tells the gateway about one exchange, in this order: head, data*, end or failed. */
 export type AnswerMessage =
@@ -63,6 +63,7 @@ export type DispatcherMessage =
       readonly exchange: number
       readonly attempt: number
       readonly reason: string
+      readonly failure: HttpCallFailure
       /** The call went over a connection that had served another one. */
       readonly reusedConnection: boolean
     }

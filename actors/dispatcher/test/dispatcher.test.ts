@@ -186,7 +186,7 @@ t.test('a worker that refuses the connection costs a new place, not the request'
   dispatch(1)
   t.match(await answerOf(system, sink), { status: 200, body: 'from 2', end: 'complete' })
   t.strictSame(log.asked[0]?.excludedWorkers, [`${HOST}:1`])
-  t.match(directory.waiting, [{ type: 'suspect', workerId: `${HOST}:1` }])
+  t.match(directory.waiting, [{ type: 'suspect', workerId: `${HOST}:1`, isUnreachable: true }])
   t.strictSame(freed(tracker), ['decision-1', 'decision-2'])
   t.strictSame(
     log.delivered.map(({ decisionId, delivery }) => [decisionId, delivery.outcome]),
