@@ -63,7 +63,7 @@ export interface WorkerRecord {
   readonly engineVersion: string
   readonly models: readonly ModelCard[]
   readonly blockSizeTokens: Sourced<number> | undefined
-  readonly maxBatchedTokens: Sourced<number> | undefined
+  readonly maxBatchedTokens: Sourced<number>
   /** Capacity of its KV cache per rank, in blocks. */
   readonly kvBlocks: Sourced<number> | undefined
   readonly ranks: Sourced<number>

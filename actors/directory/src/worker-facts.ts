@@ -15,6 +15,8 @@ import type {
 } from './messages.ts'
 import { hostOf } from './worker-spec.ts'
 
+/** What vLLM uses on large GPUs when it is not told; it does not say what it uses. */
+const MAX_BATCHED_TOKENS_DEFAULT = 8192
 /** A process whose start moved by more is another one. */
 const START_TOLERANCE_SECONDS = 1
 
@@ -32,7 +34,7 @@ export interface WorkerFacts {
   readonly engineVersion: string
   readonly models: readonly ModelCard[]
   readonly blockSizeTokens: Sourced<number> | undefined
-  readonly maxBatchedTokens: Sourced<number> | undefined
+  readonly maxBatchedTokens: Sourced<number>
   readonly kvBlocks: Sourced<number> | undefined
   readonly ranks: Sourced<number>
   readonly canTokenize: boolean
@@ -76,7 +78,11 @@ export function factsOf(
       sourced(spec.blockSizeTokens ?? defaults.blockSizeTokens, 'given') ??
       sourced(learnedBlockSizeTokens, 'learned') ??
       sourced(outcome?.blockSizeTokens, 'probed'),
-    maxBatchedTokens: sourced(spec.maxBatchedTokens, 'given') ?? sourced(outcome?.maxBatchedTokens, 'probed'),
+    maxBatchedTokens: sourced(spec.maxBatchedTokens, 'given') ??
+      sourced(outcome?.maxBatchedTokens, 'probed') ?? {
+        value: MAX_BATCHED_TOKENS_DEFAULT,
+        source: 'default',
+      },
     kvBlocks: sourced(spec.kvBlocks, 'given') ?? sourced(outcome?.kvBlocks, 'probed'),
     ranks: sourced(spec.ranks, 'given') ??
       sourced(outcome?.ranks, 'probed') ?? { value: 1, source: 'default' },

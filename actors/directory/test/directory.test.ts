@@ -138,7 +138,7 @@ t.test('a worker is probed, and each value says where it comes from', async t =>
     models: [{ name: 'm', root: '/models/m', maxModelTokens: 4096 }],
     blockSizeTokens: { value: 16, source: 'probed' },
     kvBlocks: { value: 77, source: 'given' },
-    maxBatchedTokens: undefined,
+    maxBatchedTokens: { value: 8192, source: 'default' },
     ranks: { value: 1, source: 'probed' },
     taints: ['slow'],
     canTokenize: true,

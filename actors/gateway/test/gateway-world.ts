@@ -191,7 +191,7 @@ export const WORKER: WorkerRecord = {
     { name: 'org/poet', base: 'm', root: undefined, maxModelTokens: undefined },
   ],
   blockSizeTokens: { value: 16, source: 'probed' },
-  maxBatchedTokens: undefined,
+  maxBatchedTokens: { value: 8192, source: 'default' },
   kvBlocks: undefined,
   ranks: { value: 1, source: 'default' },
   taints: [],

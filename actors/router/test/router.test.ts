@@ -62,7 +62,7 @@ function fleetOf(...workers: WorkerOptions[]): Fleet {
         maxModelTokens: undefined,
       })),
       blockSizeTokens: { value: blockSizeTokens ?? BLOCK, source: 'given' },
-      maxBatchedTokens: undefined,
+      maxBatchedTokens: { value: 8192, source: 'default' },
       kvBlocks: undefined,
       ranks: { value: slots.length, source: 'given' },
       taints: [],

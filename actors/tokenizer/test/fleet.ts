@@ -37,7 +37,7 @@ export function fleetOf(...workers: WorkerOptions[]): Fleet {
         models: options.models ?? [model('m')],
         blockSizeTokens:
           blockSizeTokens === undefined ? undefined : { value: blockSizeTokens, source: 'probed' },
-        maxBatchedTokens: undefined,
+        maxBatchedTokens: { value: 8192, source: 'default' },
         kvBlocks: undefined,
         ranks: { value: 1, source: 'default' },
         taints: [],

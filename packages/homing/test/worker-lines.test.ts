@@ -32,7 +32,7 @@ const WORKER: WorkerRecord = {
     maxModelTokens: undefined,
   })),
   blockSizeTokens: { value: 16, source: 'probed' },
-  maxBatchedTokens: undefined,
+  maxBatchedTokens: { value: 8192, source: 'default' },
   kvBlocks: undefined,
   ranks: { value: 2, source: 'probed' },
   taints: [],
