@@ -1,15 +1,16 @@
 /**
- * Until stopped: resolves when the process should end: on SIGTERM, SIGINT or SIGHUP, or when the process
- * that started it (npx, pnpm, a shell) has gone, unless it runs detached. A second signal ends it at once.
+ * Until stopped: resolves when the process should end: on SIGTERM, SIGINT or SIGHUP, or when one of those
+ * that started it (npx, pnpm, their shells) has gone, unless it runs detached. A second signal ends it at once.
  */
 
 import type { Clock } from '@homing/clock'
+import { isChainWhole, launcherPids } from './launchers.ts'
 
-const PARENT_POLL_MS = 500
+const LAUNCHERS_POLL_MS = 500
 
 /** Why the process should end, for the log. */
 export async function untilStopped(clock: Clock, options: { readonly detach: boolean }): Promise<string> {
-  const parent = process.ppid
+  const launchers = launcherPids()
   return new Promise(resolve => {
     for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
       process.on(name, () => {
@@ -23,11 +24,11 @@ export async function untilStopped(clock: Clock, options: { readonly detach: boo
       resolve(reason)
     }
     // A launcher that is killed cannot pass a signal on; its children get another parent.
-    const watchParent = (): void => {
+    const watchLaunchers = (): void => {
       if (hasBegun) return
-      if (process.ppid !== parent) stop('the process that started it has gone')
-      else clock.after(PARENT_POLL_MS, watchParent, { unref: true })
+      if (!isChainWhole(launchers)) stop('the process that started it has gone')
+      else clock.after(LAUNCHERS_POLL_MS, watchLaunchers, { unref: true })
     }
-    if (!options.detach) watchParent()
+    if (!options.detach) watchLaunchers()
   })
 }

@@ -5,7 +5,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { MAIN, RunningCommand } from './command.ts'
 
 const TINY = fileURLToPath(new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization')))
@@ -21,8 +21,8 @@ const DEMO = [
   '1',
 ]
 const QUIET = ['--log-level', 'error']
-/** More than the watch on the parent takes to notice. */
-const PARENT_NOTICED_MS = 1200
+/** More than the watch on the launchers takes to notice. */
+const LAUNCHER_NOTICED_MS = 1200
 
 /** A stream that is under way: its first bytes are there. */
 async function openStream(url: string, maxTokens: number) {
@@ -115,17 +115,26 @@ t.test('a second signal ends it at once', async t => {
   t.equal((await router.exit()).code, 143)
 })
 
-/** Starts homing as npx does: by a process that passes signals on, unless it is killed. */
-const LAUNCHER = `
-  const { spawn } = require('node:child_process')
-  spawn(process.execPath, process.argv.slice(1), { stdio: 'inherit' })
-  setInterval(() => {}, 1000)
-`
+/**
+ * Starts homing as pnpm does: by a shell, which a signal to the launcher never reaches:
+ *
+ *   pnpm.cjs ── sh ── the router
+ */
+async function startWithLauncher(t: Test, argv: readonly string[]): Promise<RunningCommand> {
+  const directory = await mkdtemp(join(tmpdir(), 'homing-launcher-'))
+  t.teardown(() => rm(directory, { recursive: true }))
+  const script = join(directory, 'pnpm.cjs')
+  await writeFile(
+    script,
+    `const { spawn } = require('node:child_process')
+     spawn('sh', ['-c', '"$0" "$@"; exit $?', process.execPath, ...process.argv.slice(2)], { stdio: 'inherit' })`,
+  )
+  return new RunningCommand(t, [MAIN, ...argv], { nodeArguments: [script] })
+}
 
 t.test('a launcher that is killed takes the router with it', async t => {
-  const launcher = new RunningCommand(t, [MAIN, ...DEMO, ...QUIET], { nodeArguments: ['-e', LAUNCHER, '--'] })
-  const { url, pid } = await launcher.ready()
-  t.not(pid, launcher.child.pid)
+  const launcher = await startWithLauncher(t, [...DEMO, ...QUIET])
+  const { url } = await launcher.ready()
   launcher.child.kill('SIGKILL')
   // Its pipes close when the router has ended too.
   await launcher.exit()
@@ -134,15 +143,14 @@ t.test('a launcher that is killed takes the router with it', async t => {
 
 t.test('a launcher that is killed leaves a detached router running', async t => {
   let hasEnded = false
-  const argv = [MAIN, ...DEMO, ...QUIET, '--detach']
-  const launcher = new RunningCommand(t, argv, { nodeArguments: ['-e', LAUNCHER, '--'] })
+  const launcher = await startWithLauncher(t, [...DEMO, ...QUIET, '--detach'])
   const { url, pid } = await launcher.ready()
   t.teardown(() => {
     if (!hasEnded) process.kill(pid, 'SIGKILL')
   })
   launcher.child.kill('SIGKILL')
   // That nothing happens can only be seen by looking for long enough.
-  const endsAt = performance.now() + PARENT_NOTICED_MS
+  const endsAt = performance.now() + LAUNCHER_NOTICED_MS
   while (performance.now() < endsAt) {
     t.equal((await fetch(`${url}/health`)).status, 200)
     await new Promise(resolve => setTimeout(resolve, 100))
