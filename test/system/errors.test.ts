@@ -86,13 +86,18 @@ t.test('an empty prompt is 400', async t => {
     ['/v1/chat/completions', { model: 'alpha', messages: [] }],
     ['/v1/completions', { model: 'alpha', prompt: [] }],
     ['/v1/completions', { model: 'alpha', prompt: [[]] }],
+    ['/v1/completions', { model: 'alpha', prompt: [''] }],
     ['/v1/completions', { model: 'alpha', prompt: '' }],
-    ['/v1/completions', { model: 'alpha' }],
-    ['/v1/chat/completions', { model: 'alpha' }],
+    ['/route', { model: 'alpha', token_ids: [] }],
   ] as const
   for (const [path, body] of bodies) {
     const error = errorOf(await fleet.send(path, { body }), 400)
-    t.ok(error.message, `${JSON.stringify(body)}: ${error.message}`)
+    t.equal(error.code, 'empty_prompt', JSON.stringify(body))
+    t.match(error.message, /empty prompt/)
+  }
+  for (const path of ['/v1/completions', '/v1/chat/completions']) {
+    const error = errorOf(await fleet.send(path, { body: { model: 'alpha' } }), 400)
+    t.equal(error.code, 'invalid_value', `${path}: ${error.message}`)
   }
 })
 
@@ -234,8 +239,15 @@ t.test('a pinned worker is honoured, a header wins over the body, an impossible 
   for (const turn of [0, 1, 1, 0]) {
     const { instance_id: id, url } = workers.find(worker => worker.url === fleet.engines[turn]!.url)!
     const other = workers.find(worker => worker.url === fleet.engines[1 - turn]!.url)!.instance_id
-    const byBody = await pinned({ nvext: { backend_instance_id: id } })
-    t.equal(fleet.engineOf(byBody.headers['x-homing-worker']).url, url)
+    for (const nvext of [
+      { backend_instance_id: id },
+      { decode_worker_id: id },
+      { backend_instance_id: id, decode_worker_id: other },
+      { decode_worker_id: String(id), prefill_worker_id: other },
+    ]) {
+      const byBody = await pinned({ nvext })
+      t.equal(fleet.engineOf(byBody.headers['x-homing-worker']).url, url, JSON.stringify(nvext))
+    }
     for (const name of ['x-dynamo-worker-instance-id', 'x-worker-instance-id']) {
       const byHeader = await pinned({ nvext: { backend_instance_id: other } }, { [name]: String(id) })
       t.equal(fleet.engineOf(byHeader.headers['x-homing-worker']).url, url, name)
@@ -243,7 +255,9 @@ t.test('a pinned worker is honoured, a header wins over the body, an impossible 
   }
   const beta = workers.find(({ url }) => url === fleet.engines[2]!.url)!
   errorOf(await pinned({ nvext: { backend_instance_id: 4711 } }), 400)
+  errorOf(await pinned({ nvext: { decode_worker_id: 4711 } }), 400)
   errorOf(await pinned({ nvext: { backend_instance_id: beta.instance_id } }), 400)
+  errorOf(await pinned({ nvext: { decode_worker_id: beta.instance_id } }), 400)
   errorOf(await pinned({ nvext: { backend_instance_id: 'one' } }), 400)
   errorOf(await pinned({ nvext: { dp_rank: 7 } }), 400)
   errorOf(await pinned({}, { 'x-dp-rank': '7' }), 400)

@@ -33,7 +33,7 @@ export interface ReadOptions {
 
 /**
  * Reads a scanned body. Throws InvalidRequestError for a value of the wrong kind, and EmptyPromptError for an empty
- * prompt or list of messages. `headers` have names in lower case.
+ * prompt, one of nothing but empty texts or lists, or an empty list of messages. `headers` have names in lower case.
  */
 export function readRequest(
   bytes: Uint8Array,
@@ -100,7 +100,7 @@ function promptShape(
     throw new InvalidRequestError(promptParam, excerpt(bytes, prompt), expected)
   }
   const first = firstOf(bytes, prompt)
-  if (first === CLOSE_BRACKET) throw new EmptyPromptError(promptParam)
+  if (hasEmptyElementsOnly(bytes, prompt)) throw new EmptyPromptError(promptParam)
   if (first === QUOTE) return 'texts'
   if (first === OPEN_BRACKET) return 'token-lists'
   if (first >= 0x30 && first <= 0x39) return 'tokens'
@@ -110,12 +110,27 @@ function promptShape(
 const QUOTE = 0x22
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
+const COMMA = 0x2c
 
 /** The first byte in a list that is not white space. */
 function firstOf(bytes: Uint8Array, range: ByteRange): number {
   let at = range.start + 1
   while (bytes[at]! <= 0x20) at++
   return bytes[at]!
+}
+
+/** True for `[]`, `[""]`, `[[], []]`: whatever is in the list, there is nothing to continue. */
+function hasEmptyElementsOnly(bytes: Uint8Array, range: ByteRange): boolean {
+  let at = range.start + 1
+  while (at < range.end - 1) {
+    const byte = bytes[at]!
+    if (byte <= 0x20 || byte === COMMA) at++
+    else if (byte === QUOTE && bytes[at + 1] === QUOTE) at += 2
+    else if (byte === OPEN_BRACKET && firstOf(bytes, { start: at, end: range.end }) === CLOSE_BRACKET) {
+      at = bytes.indexOf(CLOSE_BRACKET, at) + 1
+    } else return false
+  }
+  return true
 }
 
 /** Names of each header, the preferred one first; what it means is in `readHints`. */
@@ -155,7 +170,8 @@ function readHints(
   }
 
   return {
-    workerId: workerHeader ?? nvext?.u64('backend_instance_id'),
+    // One worker computes prefill and decode here, so the pin of either name is the pin.
+    workerId: workerHeader ?? nvext?.u64('backend_instance_id') ?? nvext?.u64('decode_worker_id'),
     prefillWorkerId: headerU64(headers, HEADERS.prefillWorkerId) ?? nvext?.u64('prefill_worker_id'),
     decodeWorkerId: workerHeader ?? nvext?.u64('decode_worker_id'),
     dpRank: headerWhole(headers, HEADERS.dpRank, 0, U32_MAX) ?? nvext?.whole('dp_rank', 0, U32_MAX),

@@ -42,7 +42,10 @@ export type PromptShape = 'none' | 'messages' | 'text' | 'texts' | 'tokens' | 't
 
 /** nvext and the headers that override it, validated. Absent fields are undefined. */
 export interface RoutingHints {
-  /** Pinned worker, decimal text of a u64 (it may exceed 2^53). */
+  /**
+   * Pinned worker, decimal text of a u64 (it may exceed 2^53): the header, else backend_instance_id, else
+   * decode_worker_id.
+   */
   readonly workerId: string | undefined
   readonly prefillWorkerId: string | undefined
   readonly decodeWorkerId: string | undefined

@@ -62,6 +62,10 @@ t.test('an empty prompt is refused', async t => {
   const cases: readonly [string, string][] = [
     ['{"prompt":""}', 'prompt'],
     ['{"prompt":[ ]}', 'prompt'],
+    ['{"prompt":[""]}', 'prompt'],
+    ['{"prompt":[ "" , ""\n]}', 'prompt'],
+    ['{"prompt":[[]]}', 'prompt'],
+    ['{"prompt":[[ ],\t[\n]]}', 'prompt'],
     ['{"token_ids":[]}', 'token_ids'],
     ['{"messages":[]}', 'messages'],
     ['{"messages":[1],"nvext":{"token_data":[]}}', 'nvext.token_data'],
@@ -69,6 +73,12 @@ t.test('an empty prompt is refused', async t => {
   for (const [body, param] of cases) {
     t.throws(() => read(body), { code: 'HOMING_OPENAI_EMPTY_PROMPT', param }, body)
     t.throws(() => read(body), EmptyPromptError)
+  }
+})
+
+t.test('one element that is not empty makes a prompt', async t => {
+  for (const prompt of ['["",""," "]', '["","a"]', '[[],[1]]', '["\\""]', '[[[]]]', '[0]']) {
+    t.doesNotThrow(() => read(`{"prompt":${prompt}}`), prompt)
   }
 })
 
