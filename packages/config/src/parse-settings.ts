@@ -36,12 +36,19 @@ export interface ParsedSettings<S> {
   readonly sources: Readonly<Record<keyof S, SettingSource>>
 }
 
-export interface ParseOptions {
+export interface ParseOptions<S = unknown> {
   /** Read instead of what `--config` or HOMING_CONFIG names. */
   readonly configFile?: string
   /** Default: this machine. */
   readonly machine?: Machine
+  /**
+   * By key, for those who know more of a list than its table: faults of its items and among them, a sentence each.
+   * An item is undefined where it has a fault already.
+   */
+  readonly listChecks?: { readonly [K in keyof S]?: ListCheck }
 }
+
+type ListCheck = (items: readonly (string | undefined)[]) => readonly string[]
 
 /** The option that names the file; every command has it. */
 export const CONFIG_OPTION = 'config'
@@ -63,7 +70,7 @@ export function parseSettings<T extends readonly SettingDescriptor[]>(
   command: Command<T>,
   argv: readonly string[],
   env: Readonly<Record<string, string | undefined>>,
-  options: ParseOptions = {},
+  options: ParseOptions<SettingsOf<T>> = {},
 ): ParsedSettings<SettingsOf<T>> {
   const faults: string[] = []
   const warnings: string[] = []
@@ -77,23 +84,23 @@ export function parseSettings<T extends readonly SettingDescriptor[]>(
   const values: Record<string, SettingValue> = {}
   const sources: Record<string, SettingSource> = {}
   const machine = options.machine ?? thisMachine()
+  const listChecks: Readonly<Record<string, ListCheck | undefined>> = options.listChecks ?? {}
   for (const setting of command.settings) {
     values[setting.key] = defaultValue(setting, machine)
     sources[setting.key] = { kind: 'default', name: setting.name }
   }
   for (const { setting, texts, source } of [...file, ...environment, ...line.given]) {
-    const items: string[] = []
+    const items: (string | undefined)[] = []
     for (const text of texts) {
       const reading = readSettingText(setting, text)
-      if (reading.kind === 'fault') {
-        faults.push(`${source.name}: ${quoted(text)} ${reading.why}`)
-      } else if (setting.kind === 'list') {
-        items.push(text)
-      } else {
-        values[setting.key] = reading.value
-      }
+      items.push(reading.kind === 'fault' ? undefined : text)
+      if (reading.kind === 'fault') faults.push(`${source.name}: ${quoted(text)} ${reading.why}`)
+      else if (setting.kind !== 'list') values[setting.key] = reading.value
     }
-    if (setting.kind === 'list') values[setting.key] = Object.freeze(items)
+    if (setting.kind === 'list') {
+      for (const fault of listChecks[setting.key]?.(items) ?? []) faults.push(`${source.name}: ${fault}`)
+      values[setting.key] = Object.freeze(items.filter(item => item !== undefined))
+    }
     sources[setting.key] = source
   }
 

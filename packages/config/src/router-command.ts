@@ -51,6 +51,36 @@ const routerSettings = [
     help: 'Largest request body. A longer one is answered with 413 and not read to its end.',
   },
   {
+    key: 'bodiesBytesMax',
+    name: 'max-bodies-bytes',
+    group: 'Listening',
+    kind: 'size',
+    default: GIB,
+    min: 1024,
+    max: 1024 * GIB,
+    help: 'Most bytes of request bodies in memory at one time, those that are still arriving included; a body is kept until its request has ended, for another try. A request that finds no room is answered with 503 at once. 1 GiB is 256 KiB, some 60,000 tokens of text, for each of 4096 requests. Bodies lie outside the JavaScript heap; while prompts are read, copies take up to as much again.',
+  },
+  {
+    key: 'bodyTimeoutMs',
+    name: 'body-timeout',
+    group: 'Listening',
+    kind: 'duration',
+    default: 60 * SECOND_MS,
+    min: 100,
+    max: 24 * HOUR_MS,
+    help: 'Longest pause between two pieces of a request body. After it the request is answered with 408 and its connection closed.',
+  },
+  {
+    key: 'clientStallTimeoutMs',
+    name: 'client-stall-timeout',
+    group: 'Listening',
+    kind: 'duration',
+    default: 120 * SECOND_MS,
+    min: 100,
+    max: 24 * HOUR_MS,
+    help: 'How long an answer may wait for a client that takes none of its bytes. Then the connection is cut, the request aborted at its engine and its load taken off. A client that reads slowly is left alone; since the operating system passes on what it takes in large pieces, leave room for slow ones.',
+  },
+  {
     key: 'openRequestsMax',
     name: 'max-open-requests',
     group: 'Listening',
@@ -376,6 +406,10 @@ export const routerCommand: Command<typeof routerSettings> = {
         ? '--demo-engines and --demo-speed have no effect where workers are named: leave them out, or --worker'
         : undefined,
     faultOfShardSize,
+    ({ settings }) =>
+      settings.bodiesBytesMax < settings.bodyBytesMax
+        ? `--max-bodies-bytes ${settings.bodiesBytesMax} is less than one body of --max-body-bytes ${settings.bodyBytesMax}: raise the first or lower the second`
+        : undefined,
   ],
 }
 

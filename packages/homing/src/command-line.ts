@@ -1,9 +1,10 @@
 /** The command line: which command, with what exit code, and how its errors read. */
 
 import { SettingsError } from '@homing/config'
-import { InvalidWorkerError } from '@homing/directory'
 import { RouterError } from '@homing/errors'
-import { COMMANDS, type CommandEntry } from './commands.ts'
+import type { CommandEntry } from './command-entry.ts'
+import { COMMANDS } from './commands.ts'
+import { errorLine } from './error-line.ts'
 import { version } from './version.ts'
 
 /** `argv`: what is typed behind `homing`. Resolves with the exit code; rejects only for a bug. */
@@ -35,9 +36,8 @@ async function run(command: CommandEntry, argv: readonly string[]): Promise<numb
       return 2
     }
     if (thrown instanceof RouterError) {
-      console.error(`homing: ${thrown.message} [${thrown.code}]`)
-      // What stands in the query of a worker's URL is a setting too.
-      return thrown instanceof InvalidWorkerError ? 2 : 1
+      console.error(errorLine(thrown))
+      return 1
     }
     throw thrown
   }

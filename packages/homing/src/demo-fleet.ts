@@ -3,7 +3,8 @@
 import { fileURLToPath } from 'node:url'
 import { createActorSystem } from '@homing/actor'
 import type { RouterSettings } from '@homing/config'
-import { type EngineDescription, engine } from '@homing/testkit'
+import { engine } from '@homing/testkit'
+import { describeEngine } from './describe-engine.ts'
 
 export interface DemoFleet {
   /** Base URLs, as `--worker` takes them. */
@@ -18,7 +19,6 @@ const MODEL = 'homing-demo'
 const TOKENIZER_DIRECTORY = fileURLToPath(
   new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization')),
 )
-const START_MS_MAX = 30_000
 const STOP_MS_MAX = 5000
 
 /** Starts `demoEngines` engines on free ports. They behave as one model: equal prompts, equal answers. */
@@ -41,9 +41,7 @@ export async function startDemoFleet(
         },
       }),
     )
-    const engines: readonly EngineDescription[] = await Promise.all(
-      refs.map(ref => ref.ask({ type: 'describe' }, { timeout: START_MS_MAX })),
-    )
+    const engines = await Promise.all(refs.map(ref => describeEngine(ref, system.whenTerminated(ref))))
     return {
       workers: engines.map(({ url }) => url),
       model: MODEL,

@@ -4,10 +4,11 @@ import { createActorSystem } from '@homing/actor'
 import { systemClock } from '@homing/clock'
 import { asksForHelp, type Command, parseSettings, renderHelp } from '@homing/config'
 import { ENGINE_OPTIONS, engine } from '@homing/testkit'
-import type { CommandEntry } from './commands.ts'
+import type { CommandEntry } from './command-entry.ts'
+import { describeEngine } from './describe-engine.ts'
+import { errorLine } from './error-line.ts'
 import { untilStopped } from './until-stopped.ts'
 
-const START_MS_MAX = 30_000
 const STOP_MS_MAX = 5000
 
 /** `homing engine`. */
@@ -36,17 +37,24 @@ export const engineCommandEntry: CommandEntry = {
     for (const warning of warnings) console.error(`homing: ${warning}`)
 
     const stopped = untilStopped(systemClock, { detach: false })
-    const system = await createActorSystem({ name: 'engine', logLevel: 'warn' })
+    const system = await createActorSystem({ name: 'engine', logLevel: 'error' })
     try {
       const ref = system.spawn(engine, { name: 'engine', args: settings })
-      const killed = system.whenTerminated(ref)
-      const { url, model, ranks } = await ref.ask({ type: 'describe' }, { timeout: START_MS_MAX })
+      const ended = system.whenTerminated(ref)
+      const { url, model, ranks } = await describeEngine(ref, ended)
       console.log(`engine ready on ${url} (pid ${process.pid})`)
       for (const { rank, events, replay } of ranks) {
         console.log(`model ${model}, rank ${rank}: events ${events}, replay ${replay}`)
       }
-      await Promise.race([stopped, killed])
-      return 0
+      const failure = await Promise.race([
+        stopped.then(() => undefined),
+        ended.then(({ error }) =>
+          error === undefined ? 'homing: the engine was killed (POST /admin/kill)' : errorLine(error),
+        ),
+      ])
+      if (failure === undefined) return 0
+      console.error(failure)
+      return 1
     } finally {
       await system.shutdown({ deadline: STOP_MS_MAX })
     }

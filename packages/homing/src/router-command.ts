@@ -7,12 +7,13 @@
 import { systemClock } from '@homing/clock'
 import { asksForHelp, parseSettings, renderHelp, routerCommand } from '@homing/config'
 import { createLog } from '@homing/log'
-import type { CommandEntry } from './commands.ts'
+import type { CommandEntry } from './command-entry.ts'
 import { startDemoFleet } from './demo-fleet.ts'
 import { startRouter } from './start-router.ts'
 import { untilStopped } from './until-stopped.ts'
 import { whatToTry } from './what-to-try.ts'
 import { workerLines } from './worker-lines.ts'
+import { faultsOfWorkers } from './worker-specs.ts'
 
 export const routerCommandEntry: CommandEntry = {
   summary: routerCommand.summary,
@@ -22,7 +23,9 @@ export const routerCommandEntry: CommandEntry = {
       console.log(renderHelp(routerCommand))
       return 0
     }
-    const { settings, warnings } = parseSettings(routerCommand, argv, process.env)
+    const { settings, warnings } = parseSettings(routerCommand, argv, process.env, {
+      listChecks: { workers: faultsOfWorkers },
+    })
     const log = createLog(settings.logLevel)
     for (const warning of warnings) log.warn({}, warning)
 
@@ -37,6 +40,8 @@ export const routerCommandEntry: CommandEntry = {
 
       const failed = router.whenFailed.then(reason => ({ reason, exitCode: 1 }))
       const ended = await Promise.race([stopped.then(reason => ({ reason, exitCode: 0 })), failed])
+      // Not by the log: why it failed must be told at every log level.
+      if (ended.exitCode !== 0) console.error(`homing: ${ended.reason}`)
       log.info({ reason: ended.reason, graceMs: settings.shutdownTimeoutMs }, 'stopping')
       const { cutRequests, slowActors } = await router.stop(settings.shutdownTimeoutMs)
       log.info({ cutRequests, slowActors: slowActors.join(', ') }, 'stopped')

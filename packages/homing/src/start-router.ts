@@ -3,11 +3,12 @@
 import { type ActorSystem, createActorSystem } from '@homing/actor'
 import { seededRandom, systemRandom } from '@homing/clock'
 import type { RouterSettings } from '@homing/config'
-import { type Fleet, parseWorkerSpec } from '@homing/directory'
+import type { Fleet } from '@homing/directory'
 import { fromErrorRecord } from '@homing/errors'
 import { guardian } from '@homing/guardian'
 import { PromptTokenizer } from '@homing/tokenization'
 import { readGivenTokenizers } from '@homing/tokenizer'
+import { parseWorkers } from './worker-specs.ts'
 
 export interface RunningRouter {
   /** 'http://host:port', with a host that can be dialled. */
@@ -35,11 +36,11 @@ const READY_MS_MAX = 60_000
 
 /**
  * Starts a router and resolves when it serves: it listens, and each worker was probed once. Rejects with
- * ListenError when the port cannot be had, InvalidWorkerError for a worker that is not a usable URL, and
- * TokenizerLoadError for a directory of `tokenizers` that cannot be used.
+ * ListenError when the port cannot be had, InvalidWorkerError for a worker that is not a usable URL or is
+ * given twice, and TokenizerLoadError for a directory of `tokenizers` that cannot be used.
  */
 export async function startRouter(settings: RouterSettings): Promise<RunningRouter> {
-  const specs = settings.workers.map((text, position) => parseWorkerSpec(text, position))
+  const specs = parseWorkers(settings.workers)
   // At the first request it would be too late: every prompt would silently be asked of an engine.
   const directories = readGivenTokenizers(settings.tokenizers).values()
   for (const directory of directories) await PromptTokenizer.load(directory)

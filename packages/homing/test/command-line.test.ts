@@ -1,5 +1,7 @@
 /** What is typed, and what comes back: texts and exit codes. Nothing here serves a request. */
 
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
 import { type Command, parseSettings, routerCommand } from '@homing/config'
 import { ENGINE_OPTIONS } from '@homing/testkit'
 import t, { type Test } from 'tap'
@@ -80,6 +82,10 @@ t.test('settings that cannot be used are reported together, with exit code 2', a
     '--max-body-bytes',
     'lots',
     '--detach=maybe',
+    '--worker',
+    'http://10.0.0.1:8000?evnts=5557',
+    '--worker',
+    'nonsense',
   ]
   const { code, stdout, stderr } = await run(t, argv, { env: { HOMING_RETRIES: '-1' } })
   t.strictSame([code, stdout], [2, ''])
@@ -89,10 +95,12 @@ t.test('settings that cannot be used are reported together, with exit code 2', a
     /--max-body-bytes: "lots"/,
     /--detach: "maybe"/,
     /HOMING_RETRIES: "-1"/,
+    /--worker: "nonsense" is not a URL/,
+    /--worker: "http:[^"]*evnts=5557": there is no parameter "evnts"/,
   ]) {
     t.match(stderr, fault)
   }
-  t.equal(stderr.split('\n').length, 7, 'a line each, behind the one that says what they prevent')
+  t.equal(stderr.split('\n').length, 9, 'a line each, behind the one that says what they prevent')
   t.notMatch(stderr, / at .*\.ts:/, 'no stack')
   const one = await runHere(t, ['engine', '--ports', '1'])
   t.strictSame([one.code, one.stdout], [2, ''])
@@ -108,10 +116,41 @@ t.test('a worker that is no URL, or has a parameter that is none, is exit code 2
     ['http://10.0.0.1:8000?ranks=0', /ranks=0 is not a whole number from 1/],
   ] as const) {
     const argv = ['router', '--port', '0', '--worker', worker]
-    const { code, stdout, stderr } = await (worker.includes('?') ? run(t, argv) : runHere(t, argv))
+    const { code, stdout, stderr } = await runHere(t, argv)
     t.strictSame([code, stdout], [2, ''], worker)
     t.match(stderr, ONE_LINE)
     t.match(stderr, why)
+  }
+})
+
+t.test('two workers that are the same, or have the same id, are one fault that names both', async t => {
+  for (const [first, second, why] of [
+    ['http://a:1', 'http://a:1/?id=7', /"http:\/\/a:1\/\?id=7": it is the worker "http:\/\/a:1" again/],
+    ['http://a:1', 'http://b:1?id=0', /"http:\/\/b:1\?id=0": its id 0 is that of "http:\/\/a:1"/],
+  ] as const) {
+    const { code, stdout, stderr } = await runHere(t, ['router', '--worker', first, '--worker', second])
+    t.strictSame([code, stdout], [2, ''])
+    t.match(stderr, ONE_LINE)
+    t.match(stderr, why)
+  }
+})
+
+t.test('an engine that cannot start says why in one line, with exit code 1', async t => {
+  const server = createServer()
+  t.teardown(() => server.close())
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const { port: taken } = server.address() as AddressInfo
+  for (const [given, why] of [
+    [['--port', taken], `cannot listen on http://127\\.0\\.0\\.1:${taken}: .*; choose another with --port `],
+    [['--events-port', taken], `cannot listen on tcp://127\\.0\\.0\\.1:${taken}: .* with --events-port or `],
+    [['--tokenizer', '/no/such'], 'cannot load the tokenizer in /no/such: .*\\[HOMING_TOKENIZATION_LOAD\\]'],
+    [['--blocks', 1], 'cannot start an engine: blocks is 1'],
+  ] as const) {
+    const ports = ['--port', '0', '--events-port', '0', '--replay-port', '0']
+    const { code, stdout, stderr } = await runHere(t, ['engine', ...ports, ...given.map(String)])
+    t.strictSame([code, stdout], [1, ''])
+    t.match(stderr, ONE_LINE)
+    t.match(stderr, new RegExp(why))
   }
 })
 
@@ -125,7 +164,7 @@ t.test('a tokenizer directory that is none is refused before anything listens', 
     '--tokenizer',
     'm=/no/such/directory',
   ]
-  const { code, stdout, stderr } = await run(t, argv)
+  const { code, stdout, stderr } = await runHere(t, argv)
   t.strictSame([code, stdout], [1, ''])
   t.match(stderr, ONE_LINE)
   t.match(stderr, /cannot load the tokenizer in \/no\/such\/directory: .*\[HOMING_TOKENIZATION_LOAD\]/)

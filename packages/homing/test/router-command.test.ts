@@ -60,7 +60,9 @@ t.test('the ready line comes first, a taken port is refused, SIGTERM lets open r
   t.strictSame([refused.code, refused.stdout], [1, ''])
   t.match(
     refused.stderr,
-    new RegExp(`^homing: cannot listen on http://127\\.0\\.0\\.1:${port}: [^\\n]*EADDRINUSE[^\\n]*\\n$`),
+    new RegExp(
+      `^homing: cannot listen on http://127\\.0\\.0\\.1:${port}: [^\\n]*EADDRINUSE[^\\n]*; choose another with --port [^\\n]*\\n$`,
+    ),
   )
 
   const stream = await openStream(url, 200)
@@ -194,6 +196,9 @@ t.test('with workers named, a line for each says what it is and what is missing'
   t.equal(lines.length, 4)
   router.child.kill('SIGTERM')
   engine.child.kill('SIGTERM')
-  silent.child.kill('SIGTERM')
-  for (const { code } of await Promise.all([router.exit(), engine.exit(), silent.exit()])) t.equal(code, 0)
+  await fetch(`${unknown.url}/admin/kill`, { method: 'POST' })
+  for (const { code } of await Promise.all([router.exit(), engine.exit()])) t.equal(code, 0)
+  const { code, stderr } = await silent.exit()
+  t.equal(code, 1, 'it did not end because its owner wanted so')
+  t.match(stderr, /^homing: the engine was killed \(POST \/admin\/kill\)\n$/)
 })
