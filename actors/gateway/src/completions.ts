@@ -12,6 +12,7 @@ import { scanRequest } from '@homing/openai'
 import type { Decision, RoutingRequest } from '@homing/router'
 import type { CompletionRoute, ReadRequest } from '@homing/tokenizer'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
+import type { BodyHold } from './bodies.ts'
 import type { GatewayParts } from './gateway-parts.ts'
 import { sendJson } from './send.ts'
 import { receiptView } from './views.ts'
@@ -39,24 +40,24 @@ export class Completions {
     this.#parts = parts
   }
 
-  async serve(exchange: HttpExchange, route: CompletionRoute): Promise<void> {
+  async serve(exchange: HttpExchange, route: CompletionRoute, hold: BodyHold): Promise<void> {
     const { args, context } = this.#parts
     const startedMs = context.clock.nowMs()
-    const body = await exchange.readBody(args.bodyBytesMax)
+    const body = await exchange.readBody(args.bodyBytesMax, hold)
     const read = await this.#read(route, body, exchange.headers, false)
     const routing = this.#routing(read, requestId(exchange, this.#parts.newId))
     if (read.annotations.includes('query_instance_id')) {
       return this.#selectOnly(exchange, route, body, routing)
     }
-    await this.#send(exchange, route, read.upstreamBody ?? body, routing, startedMs)
+    await this.#send(exchange, route, read.upstreamBody ?? body, hold, routing, startedMs)
   }
 
   /** Any other `/v1` route: bytes through, to the worker with the least load. */
-  async relay(exchange: HttpExchange): Promise<void> {
+  async relay(exchange: HttpExchange, hold: BodyHold): Promise<void> {
     const { args, context, newId } = this.#parts
     const startedMs = context.clock.nowMs()
     const hasBody = exchange.method !== 'GET' && exchange.method !== 'HEAD'
-    const body = hasBody ? await exchange.readBody(args.bodyBytesMax) : undefined
+    const body = hasBody ? await exchange.readBody(args.bodyBytesMax, hold) : undefined
     const routing: RoutingRequest = {
       requestId: requestId(exchange, newId),
       model: body === undefined ? '' : modelIn(body, exchange.headers),
@@ -70,13 +71,13 @@ export class Completions {
       pinnedRank: undefined,
       excludedWorkers: [],
     }
-    await this.#send(exchange, 'other', body, routing, startedMs)
+    await this.#send(exchange, 'other', body, hold, routing, startedMs)
   }
 
   /** `POST /route`: the receipt, nothing sent, nothing changed. */
-  async explain(exchange: HttpExchange): Promise<void> {
+  async explain(exchange: HttpExchange, hold: BodyHold): Promise<void> {
     const { args } = this.#parts
-    const body = await exchange.readBody(args.bodyBytesMax)
+    const body = await exchange.readBody(args.bodyBytesMax, hold)
     const isChat = scanRequest(body).byName.has('messages')
     const read = await this.#read(isChat ? 'chat' : 'completions', body, exchange.headers, false)
     const answer = await args.router.ask(
@@ -91,6 +92,7 @@ export class Completions {
     exchange: HttpExchange,
     route: CompletionRoute | 'other',
     body: Uint8Array | undefined,
+    hold: BodyHold,
     routing: RoutingRequest,
     startedMs: number,
   ): Promise<void> {
@@ -105,7 +107,7 @@ export class Completions {
     }
     metrics.decided(routing, decision)
     const query = exchange.query === '' ? '' : `?${exchange.query}`
-    const number = exchanges.open(exchange, route, startedMs)
+    const number = exchanges.open(exchange, route, startedMs, hold)
     const status = args.dispatcher.tell({
       type: 'dispatch',
       exchange: number,

@@ -11,6 +11,18 @@ export class TooManyExchangesError extends RouterError {
   }
 }
 
+/** The bodies of other requests take all the memory that bodies may take. */
+export class NoBodyRoomError extends RouterError {
+  readonly code = 'HOMING_GATEWAY_NO_BODY_ROOM'
+
+  constructor(bytes: number, bytesMax: number) {
+    super(
+      `cannot take the body: the bodies of other requests hold ${bytes} of ${bytesMax} bytes (--max-bodies-bytes)`,
+      { bytes, bytesMax },
+    )
+  }
+}
+
 /** The router is draining. */
 export class ShuttingDownError extends RouterError {
   readonly code = 'HOMING_GATEWAY_SHUTTING_DOWN'

@@ -13,6 +13,12 @@ export interface GatewayArgs {
   /** 0 picks a free port; `address` tells which. */
   readonly port: number
   readonly bodyBytesMax: number
+  /** Most bytes of all request bodies together. */
+  readonly bodiesBytesMax: number
+  /** Longest wait for the next bytes of a request body, in milliseconds. */
+  readonly bodySilenceMsMax: number
+  /** Longest time that an answer may wait for a client that takes none of it, in milliseconds. */
+  readonly clientStallMsMax: number
   readonly openRequestsMax: number
   /** Longest wait for the tokenizer, in milliseconds; a long prompt may need seconds. */
   readonly readMsMax: number

@@ -31,6 +31,7 @@ export class GatewayMetrics {
   readonly #requests: Counter<'route' | 'status'>
   readonly #failures: Counter<'route' | 'phase'>
   readonly #clientsGone: Counter<'route'>
+  readonly #clientsStalled: Counter<'route'>
   readonly #firstByte
   readonly #duration
   readonly #decisions: Counter<'worker' | 'trust'>
@@ -39,7 +40,10 @@ export class GatewayMetrics {
   readonly #unknownPrompts: Counter
   readonly #open: Gauge
 
-  constructor(args: GatewayArgs, openRequests: () => number) {
+  constructor(
+    args: GatewayArgs,
+    figures: { readonly openRequests: () => number; readonly bodyBytes: () => number },
+  ) {
     const metrics = this.#metrics
     this.#requests = metrics.counter({
       name: 'homing_gateway_requests_total',
@@ -54,6 +58,11 @@ export class GatewayMetrics {
     this.#clientsGone = metrics.counter({
       name: 'homing_gateway_clients_gone_total',
       help: 'Clients that left before their answer was complete.',
+      labels: ['route'],
+    })
+    this.#clientsStalled = metrics.counter({
+      name: 'homing_gateway_clients_stalled_total',
+      help: 'Clients cut because they took no byte of their answer (--client-stall-timeout).',
       labels: ['route'],
     })
     this.#firstByte = metrics.histogram({
@@ -86,7 +95,14 @@ export class GatewayMetrics {
       help: 'Requests placed by load because the tokens of their prompt are not known.',
     })
     this.#open = metrics.gauge({ name: 'homing_gateway_open_requests', help: 'Requests being answered.' })
-    metrics.collect(() => this.#open.set(openRequests()))
+    const bodyBytes = metrics.gauge({
+      name: 'homing_gateway_body_bytes',
+      help: 'Request bodies in memory (--max-bodies-bytes).',
+    })
+    metrics.collect(() => {
+      this.#open.set(figures.openRequests())
+      bodyBytes.set(figures.bodyBytes())
+    })
     metrics.observeProcess()
     collectFleet(metrics, args)
     collectLoads(metrics, args)
@@ -117,6 +133,10 @@ export class GatewayMetrics {
 
   clientGone(route: string): void {
     this.#clientsGone.add(1, { route })
+  }
+
+  clientStalled(route: string): void {
+    this.#clientsStalled.add(1, { route })
   }
 
   decided(routing: RoutingRequest, decision: Decision): void {

@@ -1,5 +1,6 @@
 import type { ActorContext } from '@homing/actor'
 import type { Fleet } from '@homing/directory'
+import type { Bodies } from './bodies.ts'
 import type { GatewayArgs } from './gateway-args.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayMessage } from './messages.ts'
@@ -9,6 +10,7 @@ import type { OpenExchanges } from './open-exchanges.ts'
 export interface GatewayParts {
   readonly context: ActorContext<GatewayMessage>
   readonly args: GatewayArgs
+  readonly bodies: Bodies
   readonly exchanges: OpenExchanges
   readonly metrics: GatewayMetrics
   readonly newId: () => string

@@ -16,6 +16,7 @@ import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import { errorBody } from '@homing/openai'
 import { type HttpExchange, transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
+import { Bodies, type BodyHold } from './bodies.ts'
 import { Completions } from './completions.ts'
 import { apiErrorOf } from './error-kinds.ts'
 import {
@@ -31,7 +32,7 @@ import { OpenExchanges } from './open-exchanges.ts'
 import { Operations } from './operations.ts'
 
 /** Serves one exchange; what it throws becomes an error answer. */
-export type RouteHandler = (exchange: HttpExchange, parameter: string) => Promise<void> | void
+export type RouteHandler = (exchange: HttpExchange, parameter: string, hold: BodyHold) => Promise<void> | void
 
 interface Route {
   /** Its label in metrics. */
@@ -52,12 +53,16 @@ export const gateway = defineActor(
 )<GatewayMessage, GatewayArgs>({
   reentrant: true,
   async setup(context, args) {
-    const metrics: GatewayMetrics = new GatewayMetrics(args, () => exchanges.size)
+    const bodies = new Bodies(args.bodiesBytesMax)
+    const metrics: GatewayMetrics = new GatewayMetrics(args, {
+      openRequests: () => exchanges.size,
+      bodyBytes: () => bodies.bytes,
+    })
     const exchanges: OpenExchanges = new OpenExchanges(args.dispatcher, context.clock, metrics)
     const newId = customRandom(urlAlphabet, REQUEST_ID_LENGTH, count => context.random.bytes(count))
     let fleet: Fleet = { version: 0, workers: [] }
     let isDraining = false
-    const shared = { context, args, exchanges, metrics, newId, fleet: () => fleet }
+    const shared = { context, args, bodies, exchanges, metrics, newId, fleet: () => fleet }
     const completions = new Completions(shared)
     const operations = new Operations(shared)
     const routes = routeTable(completions, operations)
@@ -66,22 +71,32 @@ export const gateway = defineActor(
     const serve = async (exchange: HttpExchange): Promise<void> => {
       if (isDraining) throw new ShuttingDownError()
       const { isCostly, handle, parameter } = findRoute(routes, exchange)
-      if (!isCostly) return handle(exchange, parameter)
+      const hold = bodies.hold()
+      if (!isCostly) return handle(exchange, parameter, hold)
       if (exchanges.size + inHand >= args.openRequestsMax)
         throw new TooManyExchangesError(args.openRequestsMax)
       inHand++
       try {
-        await handle(exchange, parameter)
+        await handle(exchange, parameter, hold)
       } finally {
         inHand--
+        if (!hold.isPassedOn) hold.release()
       }
     }
 
     const { http } = context.use(transportCapability)
-    const listener = await http.listen({ host: args.host, port: args.port }, exchange => {
+    const listening = {
+      host: args.host,
+      port: args.port,
+      bodySilenceMsMax: args.bodySilenceMsMax,
+      readerStallMsMax: args.clientStallMsMax,
+    }
+    const listener = await http.listen(listening, exchange => {
+      exchange.onClientGone(reason => {
+        if (reason === 'stalled') metrics.clientStalled(routeName(routes, exchange))
+      })
       serve(exchange).catch((thrown: unknown) => {
-        const route = routes.find(({ path }) => isOnPath(path, exchange.path))?.name ?? 'none'
-        answerError(context, exchange, route, thrown, metrics)
+        answerError(context, exchange, routeName(routes, exchange), thrown, metrics)
       })
     })
 
@@ -116,6 +131,11 @@ export const gateway = defineActor(
   },
 })
 
+/** Its label in metrics, also where no route takes the method. */
+function routeName(routes: readonly Route[], exchange: HttpExchange): string {
+  return routes.find(({ path }) => isOnPath(path, exchange.path))?.name ?? 'none'
+}
+
 /** `route`: a name of the table, so that clients cannot make up series of metrics. */
 function answerError(
   context: ActorContext<GatewayMessage>,
@@ -146,12 +166,16 @@ function routeTable(completions: Completions, operations: Operations): readonly 
     return { name, isCostly: false, method: 'GET', path, handle }
   }
   return [
-    costly('chat', 'POST', '/v1/chat/completions', exchange => completions.serve(exchange, 'chat')),
-    costly('completions', 'POST', '/v1/completions', exchange => completions.serve(exchange, 'completions')),
+    costly('chat', 'POST', '/v1/chat/completions', (exchange, _, hold) =>
+      completions.serve(exchange, 'chat', hold),
+    ),
+    costly('completions', 'POST', '/v1/completions', (exchange, _, hold) =>
+      completions.serve(exchange, 'completions', hold),
+    ),
     view('models', '/v1/models', exchange => operations.models(exchange)),
     view('models', '/v1/models/*', (exchange, name) => operations.model(exchange, name)),
-    costly('other', '*', '/v1/*', exchange => completions.relay(exchange)),
-    costly('route', 'POST', '/route', exchange => completions.explain(exchange)),
+    costly('other', '*', '/v1/*', (exchange, _, hold) => completions.relay(exchange, hold)),
+    costly('route', 'POST', '/route', (exchange, _, hold) => completions.explain(exchange, hold)),
     view('decisions', '/decisions', exchange => operations.receipts(exchange)),
     view('decisions', '/decisions/*', (exchange, id) => operations.receipt(exchange, id)),
     view('workers', '/workers', exchange => operations.workers(exchange)),

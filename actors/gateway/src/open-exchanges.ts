@@ -12,6 +12,7 @@ import type { ErrorRecord } from '@homing/errors'
 import { errorBody, errorEvent } from '@homing/openai'
 import type { Decision } from '@homing/router'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
+import type { BodyHold } from './bodies.ts'
 import { apiErrorOf } from './error-kinds.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 
@@ -19,6 +20,8 @@ interface OpenExchange {
   readonly http: HttpExchange
   readonly route: string
   readonly startedMs: number
+  /** Of the request's body, which the dispatcher keeps as long as the exchange is open. */
+  readonly hold: BodyHold
   isDraining: boolean
   hasBytes: boolean
   head: 'none' | 'stream' | 'whole'
@@ -59,12 +62,14 @@ export class OpenExchanges {
   }
 
   /** Registers a client; from now on its leaving aborts the dispatch of the number returned. */
-  open(http: HttpExchange, route: string, startedMs: number): number {
+  open(http: HttpExchange, route: string, startedMs: number, hold: BodyHold): number {
+    hold.passOn()
     const number = this.#next++
     this.#open.set(number, {
       http,
       route,
       startedMs,
+      hold,
       isDraining: false,
       hasBytes: false,
       head: 'none',
@@ -72,7 +77,7 @@ export class OpenExchanges {
       byteBefore: LINE_FEED,
     })
     http.onClientGone(() => {
-      if (!this.#open.delete(number)) return
+      if (!this.#close(number)) return
       this.#metrics.clientGone(route)
       this.#dispatcher.tell({ type: 'abort', exchange: number })
     })
@@ -92,12 +97,12 @@ export class OpenExchanges {
         this.#data(message.exchange, exchange, message.bytes)
         return
       case 'answerEnd':
-        this.#open.delete(message.exchange)
+        this.#close(message.exchange)
         exchange.http.end()
         this.#metrics.ended(exchange.route, this.#clock.nowMs() - exchange.startedMs)
         return
       case 'answerFailed':
-        this.#open.delete(message.exchange)
+        this.#close(message.exchange)
         this.#fail(exchange, message.error, message.decision)
     }
   }
@@ -105,10 +110,16 @@ export class OpenExchanges {
   /** Ends every exchange with an error: its grace is over. */
   endAll(error: ErrorRecord): void {
     for (const [number, exchange] of [...this.#open]) {
-      this.#open.delete(number)
+      this.#close(number)
       this.#fail(exchange, error, undefined)
       this.#dispatcher.tell({ type: 'abort', exchange: number })
     }
+  }
+
+  /** False: it was closed already. */
+  #close(number: number): boolean {
+    this.#open.get(number)?.hold.release()
+    return this.#open.delete(number)
   }
 
   #data(number: number, exchange: OpenExchange, bytes: Uint8Array): void {

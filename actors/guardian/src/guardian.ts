@@ -45,6 +45,9 @@ export interface GuardianArgs {
   readonly host: string
   readonly port: number
   readonly bodyBytesMax: number
+  readonly bodiesBytesMax: number
+  readonly bodyTimeoutMs: number
+  readonly clientStallTimeoutMs: number
   readonly openRequestsMax: number
   readonly workerSlotsMax: number
   readonly routerMode: 'kv' | 'random' | 'round-robin' | 'least-loaded'
@@ -235,6 +238,9 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
     host: args.host,
     port: args.port,
     bodyBytesMax: args.bodyBytesMax,
+    bodiesBytesMax: args.bodiesBytesMax,
+    bodySilenceMsMax: args.bodyTimeoutMs,
+    clientStallMsMax: args.clientStallTimeoutMs,
     openRequestsMax,
     readMsMax: READ_MS_MAX,
     askMsMax: ASK_MS_MAX,

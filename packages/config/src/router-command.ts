@@ -14,6 +14,8 @@ const HOUR_MS = 3_600_000
 const MIB = 2 ** 20
 const GIB = 2 ** 30
 
+const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'] as const
+
 const routerSettings = [
   {
     key: 'host',
@@ -374,9 +376,9 @@ const routerSettings = [
     name: 'log-level',
     group: 'Logging',
     kind: 'choice',
-    choices: ['trace', 'debug', 'info', 'warn', 'error', 'silent'],
+    choices: LOG_LEVELS,
     default: 'info',
-    envAliases: [{ name: 'DYN_LOG' }],
+    envAliases: [{ name: 'DYN_LOG', read: levelOfFilter }],
     help: 'Logs are JSON lines on standard error. info tells of starts, stops and trust; debug of every request; trace of every event.',
   },
 ] as const satisfies readonly SettingDescriptor[]
@@ -440,6 +442,19 @@ function faultOfWorkerUrl(text: string): string | undefined {
   if (url.protocol !== 'http:') return `has the scheme ${url.protocol.slice(0, -1)}; use http`
   if (url.username !== '' || url.password !== '') return 'must not carry a user name or password'
   return undefined
+}
+
+/**
+ * The level of a filter such as 'info,hyper=warn': that of its last directive without a target. Those with one are
+ * about modules that we do not have.
+ *
+ * Source   EnvFilter of the Rust crate tracing-subscriber.
+ */
+function levelOfFilter(text: string): string | undefined {
+  const words = text.split(',').map(directive => directive.trim().toLowerCase())
+  return words
+    .map(word => (word === 'off' ? 'silent' : word))
+    .findLast(word => (LOG_LEVELS as readonly string[]).includes(word))
 }
 
 function faultOfTokenizer(text: string): string | undefined {

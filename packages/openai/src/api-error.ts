@@ -25,6 +25,7 @@ const KINDS: Readonly<Record<ApiErrorKind, KindRow>> = {
   route_not_found: { status: 404, type: 'NotFoundError', code: 'not_found' },
   model_not_found: { status: 404, type: 'NotFoundError', code: 'model_not_found' },
   method_not_allowed: { status: 405, type: 'MethodNotAllowedError', code: 'method_not_allowed' },
+  body_timeout: { status: 408, type: 'RequestTimeoutError', code: 'body_timeout' },
   duplicate_request: { status: 409, type: 'ConflictError', code: 'duplicate_request', retry: 'never' },
   body_too_large: { status: 413, type: 'PayloadTooLargeError', code: 'body_too_large' },
   overloaded: { status: 503, type: 'ServiceUnavailableError', code: 'overloaded', retry: 'later' },

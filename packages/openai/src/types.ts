@@ -104,6 +104,7 @@ export type ApiErrorKind =
   | 'route_not_found'
   | 'model_not_found'
   | 'method_not_allowed'
+  | 'body_timeout'
   | 'duplicate_request'
   | 'body_too_large'
   | 'overloaded'

@@ -11,6 +11,7 @@ t.test('every kind of error has its status, and an OpenAI body', async t => {
     route_not_found: 404,
     model_not_found: 404,
     method_not_allowed: 405,
+    body_timeout: 408,
     duplicate_request: 409,
     body_too_large: 413,
     overloaded: 503,

@@ -77,6 +77,18 @@ export class BodyTooLargeError extends RouterError {
   }
 }
 
+/** Nothing more of a request's body came for as long as its listener waits; the rest was not read. */
+export class BodyTimeoutError extends RouterError {
+  readonly code = 'HOMING_TRANSPORT_BODY_TIMEOUT'
+
+  constructor(silenceMsMax: number, receivedBytes: number) {
+    super(`cannot read the body: nothing came for ${silenceMsMax} ms after ${receivedBytes} bytes`, {
+      silenceMsMax,
+      receivedBytes,
+    })
+  }
+}
+
 /** The client left before its request was read or answered. */
 export class ClientGoneError extends RouterError {
   readonly code = 'HOMING_TRANSPORT_CLIENT_GONE'

@@ -1,5 +1,6 @@
 export { transportCapability } from './capability.ts'
 export {
+  BodyTimeoutError,
   BodyTooLargeError,
   ClientGoneError,
   EndpointError,
@@ -17,6 +18,8 @@ export {
 } from './memory/network.ts'
 export { type SystemTransportOptions, systemTransport } from './system/system-transport.ts'
 export type {
+  BodyRoom,
+  ClientGoneReason,
   Closable,
   Dealer,
   Frames,
@@ -29,6 +32,7 @@ export type {
   HttpRequest,
   HttpResponseHandler,
   HttpTransport,
+  ListenOptions,
   MessageTransport,
   Publisher,
   Router,

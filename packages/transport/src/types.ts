@@ -12,6 +12,17 @@ import type { HttpCallError } from './errors.ts'
 
 export type HttpHeaders = Readonly<Record<string, string | readonly string[] | undefined>>
 
+/** Decides whether bytes of a request body may be kept. */
+export interface BodyRoom {
+  /** Throws when `byteCount` more bytes would find no room. Takes nothing: a length that is announced may never come. */
+  check(byteCount: number): void
+  /** Takes room for bytes that have come; throws when there is none. The owner gives it back. */
+  take(byteCount: number): void
+}
+
+/** Why there is nobody to answer any more. `stalled`: the client took no byte for `readerStallMsMax` and was cut. */
+export type ClientGoneReason = 'left' | 'stalled'
+
 /** One HTTP exchange as the server sees it. */
 export interface HttpExchange {
   readonly method: string
@@ -23,12 +34,13 @@ export interface HttpExchange {
   /** True once the client has gone or the answer is complete. */
   readonly isClosed: boolean
   /**
-   * The whole body. Rejects with BodyTooLargeError past `maxBytes` (the rest is not read) and with
-   * ClientGoneError when the client leaves. Call at most once.
+   * The whole body. Rejects with BodyTooLargeError past `maxBytes`, with BodyTimeoutError when nothing of it comes
+   * for the listener's `bodySilenceMsMax`, and with what `room` throws; the rest is then not read, and the
+   * connection closed after the answer. Rejects with ClientGoneError when the client leaves. Call at most once.
    */
-  readBody(maxBytes: number): Promise<Uint8Array>
-  /** Called once when the client leaves before the answer is complete. */
-  onClientGone(callback: () => void): void
+  readBody(maxBytes: number, room?: BodyRoom): Promise<Uint8Array>
+  /** Called once when the client leaves, or is cut, before the answer is complete. */
+  onClientGone(callback: (reason: ClientGoneReason) => void): void
   /** Sends status and headers. `content-length` is the caller's to give; otherwise the body is chunked. */
   writeHead(status: number, headers: HttpHeaders): void
   /** Sends bytes. False: the client reads slowly; wait for `onDrain` before the next. The buffer must not be changed afterwards. */
@@ -39,6 +51,19 @@ export interface HttpExchange {
   end(bytes?: Uint8Array): void
   /** Cuts the connection without completing the answer: the client sees an error, not a short answer. */
   destroy(): void
+}
+
+export interface ListenOptions {
+  readonly host: string
+  /** 0 picks a free one. */
+  readonly port: number
+  /** Longest wait for the next bytes of a request body, in milliseconds; default: no bound. */
+  readonly bodySilenceMsMax?: number
+  /**
+   * Longest time that an answer may wait for a client that takes none of its bytes, in milliseconds; the connection is cut
+   * then, up to a quarter later. Default: no bound.
+   */
+  readonly readerStallMsMax?: number
 }
 
 export interface HttpListener {
@@ -93,11 +118,8 @@ export interface HttpReply {
 }
 
 export interface HttpTransport {
-  /** Port 0 picks a free one. Rejects with ListenError (port taken, no permission, …). */
-  listen(
-    options: { readonly host: string; readonly port: number },
-    onExchange: (exchange: HttpExchange) => void,
-  ): Promise<HttpListener>
+  /** Rejects with ListenError (port taken, no permission, …). */
+  listen(options: ListenOptions, onExchange: (exchange: HttpExchange) => void): Promise<HttpListener>
   /** Streams an answer to `handler`. No time limit of its own. */
   call(request: HttpRequest, handler: HttpResponseHandler): HttpCall
   /** One small answer, whole. Rejects with HttpCallError; after `timeoutMs`; past `maxBytes` (default 16 MiB). */

@@ -1,7 +1,9 @@
 /** HTTP on a network in memory. */
 
+import type { Clock } from '@homing/clock'
 import { callOwner } from '../callback.ts'
 import {
+  BodyTimeoutError,
   BodyTooLargeError,
   ClientGoneError,
   HttpCallError,
@@ -10,7 +12,10 @@ import {
 } from '../errors.ts'
 import { endToEndHeaders } from '../headers.ts'
 import { collectReply } from '../reply.ts'
+import { StallWatch } from '../stall-watch.ts'
 import type {
+  BodyRoom,
+  ClientGoneReason,
   Closable,
   HttpCall,
   HttpExchange,
@@ -19,6 +24,7 @@ import type {
   HttpRequest,
   HttpResponseHandler,
   HttpTransport,
+  ListenOptions,
 } from '../types.ts'
 import { Lane } from './lane.ts'
 import { findBound, type MemoryNetwork, placeOf } from './network.ts'
@@ -28,6 +34,9 @@ const WRITE_AHEAD_BYTES = 64 * 1024
 
 interface Listening {
   readonly place: string
+  readonly clock: Clock
+  readonly bodySilenceMsMax: number
+  readonly readerStallMsMax: number
   readonly onExchange: (exchange: HttpExchange) => void
   readonly open: Set<MemoryExchange>
   /** Called when the last open exchange has ended. */
@@ -78,16 +87,21 @@ export class MemoryHttp {
     }
   }
 
-  #listen(
-    options: { readonly host: string; readonly port: number },
-    onExchange: (exchange: HttpExchange) => void,
-  ): HttpListener {
+  #listen(options: ListenOptions, onExchange: (exchange: HttpExchange) => void): HttpListener {
     const port = options.port === 0 ? this.#network.freePort() : options.port
     const place = placeOf(`http://${options.host}:${port}`)
     if (this.#listening.has(place)) {
       throw new ListenError(`http://${place}`, new Error('EADDRINUSE, it is bound already'))
     }
-    const listening: Listening = { place, onExchange, open: new Set(), onIdle: undefined }
+    const listening: Listening = {
+      place,
+      clock: this.#network.clock,
+      bodySilenceMsMax: options.bodySilenceMsMax ?? Number.POSITIVE_INFINITY,
+      readerStallMsMax: options.readerStallMsMax ?? Number.POSITIVE_INFINITY,
+      onExchange,
+      open: new Set(),
+      onIdle: undefined,
+    }
     this.#listening.set(place, listening)
     let closing: Promise<void> | undefined
     return {
@@ -127,7 +141,7 @@ export class MemoryHttp {
       } else if (fate === 'stale') {
         call.fail('reset', 'ECONNRESET', { wroteRequest: true, reusedConnection: true })
       } else {
-        const exchange = new MemoryExchange(call, listening)
+        const exchange = new MemoryExchange(call, listening, fate === 'stall-body')
         listening.open.add(exchange)
         call.serve(exchange)
         callOwner(listening.onExchange, exchange)
@@ -246,14 +260,17 @@ class MemoryExchange implements HttpExchange {
   readonly headers: HttpHeaders
   readonly #call: MemoryCall
   readonly #listening: Listening
-  readonly #onGone: (() => void)[] = []
+  readonly #onGone: ((reason: ClientGoneReason) => void)[] = []
+  readonly #stall: StallWatch
+  readonly #isBodyStalled: boolean
   #onDrain: (() => void)[] = []
   #aheadBytes = 0
+  #takenBytes = 0
   #hasHead = false
   #isGone = false
   #isEnded = false
 
-  constructor(call: MemoryCall, listening: Listening) {
+  constructor(call: MemoryCall, listening: Listening, isBodyStalled: boolean) {
     const { method, path, origin, headers, body } = call.request
     const queryAt = path.indexOf('?')
     this.method = method
@@ -266,21 +283,45 @@ class MemoryExchange implements HttpExchange {
     }
     this.#call = call
     this.#listening = listening
+    this.#isBodyStalled = isBodyStalled
+    this.#stall = new StallWatch(listening.clock, listening.readerStallMsMax, {
+      waitingBytes: () => this.#aheadBytes,
+      progress: () => this.#takenBytes,
+      cut: () => this.breakConnection('stalled'),
+    })
   }
 
   get isClosed(): boolean {
     return this.#isGone || this.#isEnded
   }
 
-  async readBody(maxBytes: number): Promise<Uint8Array> {
+  async readBody(maxBytes: number, room?: BodyRoom): Promise<Uint8Array> {
     if (this.#isGone) throw new ClientGoneError('read the body')
     const body = this.#call.request.body ?? new Uint8Array(0)
     if (body.length > maxBytes) throw new BodyTooLargeError(maxBytes)
+    room?.check(body.length)
+    if (this.#isBodyStalled) await this.#endOfPatience()
+    room?.take(body.length)
     return body.slice()
   }
 
-  onClientGone(callback: () => void): void {
-    if (this.#isGone) queueMicrotask(callback)
+  /** Rejects, sooner or later: nothing of the body ever comes. */
+  #endOfPatience(): Promise<never> {
+    const { clock, bodySilenceMsMax } = this.#listening
+    return new Promise((_resolve, reject) => {
+      const timer =
+        bodySilenceMsMax < Number.POSITIVE_INFINITY
+          ? clock.after(bodySilenceMsMax, () => reject(new BodyTimeoutError(bodySilenceMsMax, 0)))
+          : undefined
+      this.#onGone.push(() => {
+        timer?.cancel()
+        reject(new ClientGoneError('read the body'))
+      })
+    })
+  }
+
+  onClientGone(callback: (reason: ClientGoneReason) => void): void {
+    if (this.#isGone) queueMicrotask(() => callback('left'))
     else this.#onGone.push(callback)
   }
 
@@ -295,7 +336,9 @@ class MemoryExchange implements HttpExchange {
     this.writeHead(200, {})
     this.#aheadBytes += bytes.length
     this.#call.send({ type: 'data', bytes })
-    return this.#aheadBytes < WRITE_AHEAD_BYTES
+    const hasRoom = this.#aheadBytes < WRITE_AHEAD_BYTES
+    if (!hasRoom) this.#stall.start()
+    return hasRoom
   }
 
   onDrain(callback: () => void): void {
@@ -307,6 +350,7 @@ class MemoryExchange implements HttpExchange {
     if (bytes === undefined) this.writeHead(200, {})
     else this.write(bytes)
     this.#isEnded = true
+    if (this.#aheadBytes > 0) this.#stall.start()
     this.#call.send({ type: 'end' })
     this.#leaveListener()
   }
@@ -318,6 +362,8 @@ class MemoryExchange implements HttpExchange {
   /** `size` bytes have reached the client. */
   delivered(size: number): void {
     this.#aheadBytes -= size
+    this.#takenBytes += size
+    if (this.#aheadBytes === 0) this.#stall.stop()
     if (this.#aheadBytes > 0 || this.#onDrain.length === 0) return
     const callbacks = this.#onDrain
     this.#onDrain = []
@@ -326,18 +372,19 @@ class MemoryExchange implements HttpExchange {
     })
   }
 
-  breakConnection(): void {
+  breakConnection(reason: ClientGoneReason = 'left'): void {
     if (this.#isGone) return
     this.#call.break()
-    this.loseClient()
+    this.loseClient(reason)
   }
 
-  loseClient(): void {
+  loseClient(reason: ClientGoneReason = 'left'): void {
     if (this.#isGone) return
     const wasEnded = this.#isEnded
     this.#isGone = true
+    this.#stall.stop()
     this.#leaveListener()
-    if (!wasEnded) for (const callback of this.#onGone.splice(0)) callOwner(callback)
+    if (!wasEnded) for (const callback of this.#onGone.splice(0)) callOwner(callback, reason)
   }
 
   #leaveListener(): void {

@@ -12,8 +12,11 @@ import type { Frames, HttpRequest, Transport } from '../types.ts'
 import { MemoryHttp } from './http.ts'
 import { MemoryMessages } from './messages.ts'
 
-/** `stale`: the connection was closed for idleness while the request was written; nothing is answered. */
-export type HttpFate = 'deliver' | 'refuse' | 'stale' | { readonly delayMs: number }
+/**
+ * `stale`: the connection was closed for idleness while the request was written; nothing is answered.
+ * `stall-body`: the head of the request arrives, its body never does.
+ */
+export type HttpFate = 'deliver' | 'refuse' | 'stale' | 'stall-body' | { readonly delayMs: number }
 export type MessageFate = 'deliver' | 'drop' | { readonly delayMs: number }
 
 /** What happens to traffic; asked for every request, and for every message on every connection. */
