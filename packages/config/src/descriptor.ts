@@ -22,6 +22,11 @@ export interface EnvironmentAlias {
   readonly name: string
   /** Written behind its value before that is parsed: 'MiB' turns 64 into 64MiB. */
   readonly suffix?: string
+  /**
+   * For a variable whose values have a form of their own: what its value means as one of the setting's, or undefined
+   * where it means none, which is a warning and no fault.
+   */
+  readonly read?: (text: string) => string | undefined
 }
 
 interface SettingNames {

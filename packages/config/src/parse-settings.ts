@@ -5,9 +5,9 @@
  *
  * Invariants
  *   I1  Nothing is accepted and ignored: an unknown option or file key is a fault; a `DYN_*` variable
- *       without a counterpart, one that is overruled, and a `HOMING_*` variable that looks like a
- *       misspelling are warnings.
- *   I2  Each alias of the environment that is used gives exactly one warning.
+ *       without a counterpart, one that is overruled, one in a form of its own that means nothing to us,
+ *       and a `HOMING_*` variable that looks like a misspelling are warnings.
+ *   I2  Each alias of the environment that is set gives exactly one warning.
  *   I3  The settings are frozen; their sources say where each came from.
  *
  * An option given twice counts the last time, so that a script can append; a list collects. A list given
@@ -211,9 +211,15 @@ function readEnvironment(
         warnings.push(`${alias.name} is overruled by ${taken}; remove it`)
         continue
       }
+      const meaning = alias.read === undefined ? text : alias.read(text)
+      if (meaning === undefined) {
+        warnings.push(`${alias.name}: nothing in ${quoted(text)} is a value of ${own}; ignored`)
+        continue
+      }
       taken = alias.name
-      warnings.push(`${alias.name} is read as ${own}; rename it`)
-      given.push(fromVariable(setting, alias.name, text + (alias.suffix ?? '')))
+      const value = meaning === text ? '' : `=${meaning}`
+      warnings.push(`${alias.name} is read as ${own}${value}; rename it`)
+      given.push(fromVariable(setting, alias.name, meaning + (alias.suffix ?? '')))
     }
   }
 

@@ -125,7 +125,7 @@ export function placeholderOf(setting: SettingDescriptor): string {
 }
 
 /** A value in the unit that people read best. */
-export function valueText(setting: SettingDescriptor, of: SettingValue): string {
+function valueText(setting: SettingDescriptor, of: SettingValue): string {
   if (typeof of !== 'number') return Array.isArray(of) ? of.join(', ') : String(of)
   if (setting.kind === 'duration') return durationText(of)
   if (setting.kind === 'size') return sizeText(of)

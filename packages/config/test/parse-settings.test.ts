@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import t from 'tap'
+import { environmentName } from '../src/descriptor.ts'
 import {
   asksForHelp,
   type Command,
-  environmentName,
   parseSettings,
   routerCommand,
   type SettingDescriptor,
@@ -188,6 +188,41 @@ t.test('a fault in a variable names the variable', async t => {
   t.strictSame(faultsOf([], { DYN_ROUTER_MODE: 'direct' }), [
     'DYN_ROUTER_MODE: "direct" is not one of kv, random, round-robin, least-loaded',
   ])
+})
+
+t.test('a log filter counts by its level; what else it says is ignored with one warning', async t => {
+  for (const [filter, level, warning] of [
+    ['debug', 'debug', 'DYN_LOG is read as HOMING_LOG_LEVEL; rename it'],
+    ['WARN', 'warn', 'DYN_LOG is read as HOMING_LOG_LEVEL=warn; rename it'],
+    [
+      'error,hyper=debug,a::b[span{x="1"}]=trace',
+      'error',
+      'DYN_LOG is read as HOMING_LOG_LEVEL=error; rename it',
+    ],
+    ['off', 'silent', 'DYN_LOG is read as HOMING_LOG_LEVEL=silent; rename it'],
+    ['foo=debug', 'info', 'DYN_LOG: nothing in "foo=debug" is a value of HOMING_LOG_LEVEL; ignored'],
+  ] as const) {
+    const { settings, warnings } = parseSettings(routerCommand, [], { DYN_LOG: filter })
+    t.equal(settings.logLevel, level, filter)
+    t.strictSame(warnings, [warning])
+  }
+  t.match(faultsOf([], { HOMING_LOG_LEVEL: 'info,foo=debug' }), [
+    /^HOMING_LOG_LEVEL: "info,foo=debug" is not/,
+  ])
+})
+
+t.test('faults of a list as a whole stand among the others', async t => {
+  const listChecks = {
+    workers: (items: readonly (string | undefined)[]) => [`saw ${items.map(item => item ?? '-').join(' ')}`],
+  }
+  try {
+    const argv = ['--worker', 'x', '--worker', 'http://a:1', '--port', '-1']
+    parseSettings(routerCommand, argv, {}, { listChecks })
+    t.fail('accepted')
+  } catch (error) {
+    assert.ok(error instanceof SettingsError)
+    t.match(error.faults, [/^--worker: "x" is not/, '--worker: saw - http://a:1', /^--port: "-1"/])
+  }
 })
 
 t.test('variables that mean nothing here are warned of, others are left alone', async t => {

@@ -1,5 +1,6 @@
 import t from 'tap'
-import { environmentName, parseSettings, renderHelp, renderReference, routerCommand } from '../src/index.ts'
+import { environmentName } from '../src/descriptor.ts'
+import { parseSettings, renderHelp, renderReference, routerCommand } from '../src/index.ts'
 
 const help = renderHelp(routerCommand, { machine: { cores: 2 }, widthColumns: 90 })
 

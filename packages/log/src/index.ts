@@ -1,1 +1,1 @@
-export { createLog, LOG_LEVELS, type Log, type LogFields, type LogLevel, silentLog } from './log.ts'
+export { createLog, type Log, type LogFields, type LogLevel, silentLog } from './log.ts'

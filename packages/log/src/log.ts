@@ -8,8 +8,6 @@ import pino from 'pino'
 export type LogFields = Readonly<Record<string, unknown>>
 export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'silent'
 
-export const LOG_LEVELS: readonly LogLevel[] = ['trace', 'debug', 'info', 'warn', 'error', 'silent']
-
 export interface Log {
   trace(fields: LogFields, text: string): void
   debug(fields: LogFields, text: string): void
