@@ -17,4 +17,5 @@ export type {
   WorkerSpec,
   WorkerState,
 } from './messages.ts'
+export { type CacheFacts, missingOf } from './worker-facts.ts'
 export { parseWorkerSpec } from './worker-spec.ts'

@@ -40,6 +40,10 @@ export class WorkerAnnouncements {
     worker.wasAnnounced = true
     const facts = this.#workers.facts(worker)
     const first = worker.keys[0]
+    const keys = worker.keys.map(({ dpRank }) => {
+      const source = eventSourceOf(worker.spec, worker.outcome, dpRank)
+      return { dpRank, eventsEndpoint: source?.endpoint, replayEndpoint: source?.replayEndpoint }
+    })
     this.#context.log.info(
       {
         worker: worker.spec.id,
@@ -47,10 +51,10 @@ export class WorkerAnnouncements {
         models: facts.models.map(model => model.name),
         blockSizeTokens: facts.blockSizeTokens?.value,
         ranks: facts.ranks.value,
-        events: eventSourceOf(worker.spec, worker.outcome, 0)?.endpoint,
+        events: keys[0]?.eventsEndpoint,
         trust: first?.trust,
         trustReason: first?.trustReason,
-        missing: missingOf(worker.spec, worker.outcome, facts),
+        missing: missingOf({ ...facts, origin: worker.spec.origin, keys }),
       },
       'worker found',
     )

@@ -11,6 +11,8 @@ import type {
   ProbeOutcome,
   Sourced,
   ValueSource,
+  WorkerKeyRecord,
+  WorkerRecord,
   WorkerSpec,
 } from './messages.ts'
 import { hostOf } from './worker-spec.ts'
@@ -109,32 +111,40 @@ export function eventSourceOf(
   }
 }
 
+/** What `missingOf` looks at; a WorkerRecord has it all. */
+export interface CacheFacts extends Pick<WorkerRecord, 'origin' | 'engine' | 'ranks' | 'blockSizeTokens'> {
+  readonly keys: readonly Pick<WorkerKeyRecord, 'dpRank' | 'eventsEndpoint' | 'replayEndpoint'>[]
+}
+
 /** What is missing at a worker for its cache to be known, each with what to do about it. */
-export function missingOf(spec: WorkerSpec, outcome: ReachedOutcome, facts: WorkerFacts): readonly string[] {
+export function missingOf(worker: CacheFacts): readonly string[] {
+  const { origin, engine, ranks, blockSizeTokens, keys } = worker
   const missing: string[] = []
-  const first = eventSourceOf(spec, outcome, 0)
-  const url = `${spec.origin}?events=PORT&replay=PORT`
-  if (first === undefined) {
-    missing.push(
-      `no KV events: start the engine with ${eventFlags(facts.engine)}, or name their ports: ${url}`,
-    )
-  } else {
+  const keyOf = (dpRank: number) => keys.find(key => key.dpRank === dpRank)
+  // A rank without a key has no worker slot, which is another matter.
+  const first = keyOf(0)
+  const url = `${origin}?events=PORT&replay=PORT`
+  if (first !== undefined && first.eventsEndpoint === undefined) {
+    missing.push(`no KV events: start the engine with ${eventFlags(engine)}, or name their ports: ${url}`)
+  } else if (first !== undefined) {
     if (first.replayEndpoint === undefined) {
       missing.push(
         `no replay: add "replay_endpoint":"tcp://*:5558" to --kv-events-config, or name its port: ${url}`,
       )
     }
-    for (let dpRank = 1; dpRank < facts.ranks.value; dpRank++) {
-      if (eventSourceOf(spec, outcome, dpRank) === undefined)
+    for (let dpRank = 1; dpRank < ranks.value; dpRank++) {
+      const key = keyOf(dpRank)
+      if (key !== undefined && key.eventsEndpoint === undefined) {
         missing.push(`no KV events of dp rank ${dpRank}`)
+      }
     }
   }
-  if (facts.blockSizeTokens === undefined) {
-    missing.push('block size unknown until the first event; name it: block_size=N')
-  } else if (facts.blockSizeTokens.value < 8) {
+  if (blockSizeTokens === undefined) {
+    missing.push(`block size unknown until the first event: name it: ${origin}?block_size=TOKENS`)
+  } else if (blockSizeTokens.value < 8) {
     missing.push(
-      `blocks of ${facts.blockSizeTokens.value} tokens flood the event stream: start the engine with ${
-        facts.engine === 'vllm' ? '--block-size 16' : '--page-size 16'
+      `blocks of ${blockSizeTokens.value} tokens flood the event stream: start the engine with ${
+        engine === 'vllm' ? '--block-size 16' : '--page-size 16'
       } or more`,
     )
   }

@@ -1,6 +1,6 @@
 /** What a person is told of each worker after the ready line: what it is, and what is missing at it. */
 
-import type { WorkerKeyRecord, WorkerRecord } from '@homing/directory'
+import { missingOf, type WorkerKeyRecord, type WorkerRecord } from '@homing/directory'
 
 /**
  * One line per worker, and below it, indented, what keeps its cache from being known and what to do:
@@ -33,20 +33,12 @@ function trustText(keys: readonly WorkerKeyRecord[]): string {
   return counts.size === 0 ? 'none' : [...counts].map(([trust, count]) => `${trust} ${count}`).join(', ')
 }
 
-function missingAt({ origin, keys, blockSizeTokens }: WorkerRecord): readonly string[] {
-  const missing = new Set<string>()
-  for (const { trust, trustReason, eventsEndpoint, replayEndpoint } of keys) {
-    if (trust !== 'exact') missing.add(`trust ${trust}: ${trustReason}`)
-    if (eventsEndpoint !== undefined && replayEndpoint === undefined) {
-      missing.add(
-        `no replay: add "replay_endpoint":"tcp://*:5558" to --kv-events-config, or name its port: ${origin}?events=PORT&replay=PORT`,
-      )
-    }
-  }
-  if (blockSizeTokens === undefined) {
-    missing.add(`block size unknown until the first event: name it: ${origin}?block_size=TOKENS`)
-  }
-  return [...missing]
+/** Why keys are not trusted, then what the worker lacks; the reason of a key without events is one of the latter. */
+function missingAt(worker: WorkerRecord): readonly string[] {
+  const reasons = worker.keys
+    .filter(({ trust, eventsEndpoint }) => trust !== 'exact' && eventsEndpoint !== undefined)
+    .map(({ trust, trustReason }) => `trust ${trust}: ${trustReason}`)
+  return [...new Set([...reasons, ...missingOf(worker)])]
 }
 
 function plural(count: number, word: string): string {

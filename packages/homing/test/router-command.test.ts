@@ -191,7 +191,10 @@ t.test('with workers named, a line for each says what it is and what is missing'
     lines[1],
     `worker 127.0.0.1:${unknown.port}: vllm 0.32.0, model homing-sim, blocks of 16 tokens, 2 ranks, no events, trust none`,
   )
-  t.match(lines[2], /^ {2}trust none: publishes no KV events: start it with --kv-events-config /)
+  t.match(
+    lines[2],
+    /^ {2}no KV events: start the engine with --kv-events-config .*, or name their ports: http:/,
+  )
   t.match(lines[3], /^worker 127\.0\.0\.1:1: down: .*ECONNREFUSED.*; it is probed until it answers$/)
   t.equal(lines.length, 4)
   router.child.kill('SIGTERM')

@@ -63,8 +63,8 @@ t.test('what is missing stands below it, with what to do', async t => {
     'worker 10.0.0.1:8001: unknown engine, no model, block size unknown, 2 ranks, events tcp://10.0.0.1:5557, trust exact 1, none 1',
   )
   t.match(missing, [
-    /^ {2}no replay: add "replay_endpoint"/,
     /^ {2}trust none: no event yet$/,
+    /^ {2}no replay: add "replay_endpoint"/,
     /^ {2}block size unknown/,
   ])
   t.equal(missing.length, 3)
