@@ -7,6 +7,11 @@
 
 import { faultOfNodeVersion } from './node-version.ts'
 
+// `homing router | head -1` wants the ready line and no more: the router goes on when its reader has gone.
+process.stdout.on('error', error => {
+  if ((error as NodeJS.ErrnoException).code !== 'EPIPE') throw error
+})
+
 const fault = faultOfNodeVersion(process.versions.node)
 if (fault === undefined) {
   // Only now: an old Node may fail to load the rest, with a stack trace instead of a reason.

@@ -9,7 +9,7 @@ import { runCommandLine } from '../src/command-line.ts'
 import { engineCommand } from '../src/engine-command.ts'
 import { faultOfNodeVersion } from '../src/node-version.ts'
 import { version } from '../src/version.ts'
-import { MAIN, run } from './command.ts'
+import { MAIN, RunningCommand, run } from './command.ts'
 
 /** One line, and the line feed behind it. */
 const ONE_LINE = /^[^\n]+\n$/
@@ -61,6 +61,13 @@ t.test('the overview names every command', async t => {
   t.strictSame([help.code, help.stderr], [0, ''])
   t.match(help.stdout, /^ {2}router .*\n {2}engine /m)
   t.strictSame([versionAsked.code, versionAsked.stdout], [0, `${version()}\n`])
+})
+
+t.test('a reader that has gone is no failure', async t => {
+  const command = new RunningCommand(t, ['router', '--help'])
+  command.child.stdout!.destroy()
+  const { code, stderr } = await command.exit()
+  t.strictSame([code, stderr], [0, ''])
 })
 
 t.test('no command, or one that does not exist, is one line and exit code 2', async t => {
