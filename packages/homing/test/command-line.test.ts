@@ -15,23 +15,23 @@ import { MAIN, RunningCommand, run } from './command.ts'
 const ONE_LINE = /^[^\n]+\n$/
 
 /** The same as a process, but for its start: for what ends before anything is started. */
-async function runHere(t: Test, argv: readonly string[]) {
+async function runHere(t: Test, argv: readonly string[], env: Readonly<Record<string, string>> = {}) {
+  const mocked = t.intercept(process, 'env', { value: { ...process.env, ...env } })
   const shown = t.capture(console, 'log')
   const told = t.capture(console, 'error')
   const code = await runCommandLine(argv)
   const text = (calls: readonly { readonly args: readonly unknown[] }[]): string =>
     calls.map(({ args }) => `${args.join(' ')}\n`).join('')
   const result = { code, stdout: text(shown()), stderr: text(told()) }
+  mocked.restore()
   shown.restore()
   told.restore()
   return result
 }
 
 t.test('--help of each command shows every option, and is no failure', async t => {
-  const [router, engine] = await Promise.all([
-    run(t, ['router', '--help']),
-    run(t, ['engine', '--port', 'x', '-h']),
-  ])
+  const router = await runHere(t, ['router', '--help'])
+  const engine = await runHere(t, ['engine', '--port', 'x', '-h'])
   for (const [{ code, stdout, stderr }, settings] of [
     [router, routerCommand.settings],
     [engine, ENGINE_OPTIONS],
@@ -94,7 +94,7 @@ t.test('settings that cannot be used are reported together, with exit code 2', a
     '--worker',
     'nonsense',
   ]
-  const { code, stdout, stderr } = await run(t, argv, { env: { HOMING_RETRIES: '-1' } })
+  const { code, stdout, stderr } = await runHere(t, argv, { HOMING_RETRIES: '-1' })
   t.strictSame([code, stdout], [2, ''])
   for (const fault of [
     /--port: "?99999"? .*65,?535/,

@@ -20,6 +20,8 @@ const DEMO = [
   '--router-event-threads',
   '1',
 ]
+/** Ready in half the time, where no request is sent: nothing answers at its worker. */
+const IDLE = ['router', '--port', '0', '--router-event-threads', '1', '--worker', 'http://127.0.0.1:1']
 const QUIET = ['--log-level', 'error']
 /** More than the watch on the launchers takes to notice. */
 const LAUNCHER_NOTICED_MS = 1200
@@ -135,7 +137,7 @@ async function startWithLauncher(t: Test, argv: readonly string[]): Promise<Runn
 }
 
 t.test('a launcher that is killed takes the router with it', async t => {
-  const launcher = await startWithLauncher(t, [...DEMO, ...QUIET])
+  const launcher = await startWithLauncher(t, [...IDLE, ...QUIET])
   const { url } = await launcher.ready()
   launcher.child.kill('SIGKILL')
   // Its pipes close when the router has ended too.
@@ -145,7 +147,7 @@ t.test('a launcher that is killed takes the router with it', async t => {
 
 t.test('a launcher that is killed leaves a detached router running', async t => {
   let hasEnded = false
-  const launcher = await startWithLauncher(t, [...DEMO, ...QUIET, '--detach'])
+  const launcher = await startWithLauncher(t, [...IDLE, ...QUIET, '--detach'])
   const { url, pid } = await launcher.ready()
   t.teardown(() => {
     if (!hasEnded) process.kill(pid, 'SIGKILL')
