@@ -125,7 +125,9 @@ export function receiptView(receipt: Receipt): object {
       cost_blocks: candidate.costBlocks,
       probability: candidate.probability,
     })),
+    candidates_left_out: receipt.candidatesLeftOut,
     excluded: receipt.excluded,
+    excluded_left_out: receipt.excludedLeftOut,
     delivered:
       delivery === undefined
         ? null

@@ -173,7 +173,9 @@ export const RECEIPT: Receipt = {
   trust: 'exact',
   overlapBlocks: 3,
   candidates: [],
+  candidatesLeftOut: 0,
   excluded: [],
+  excludedLeftOut: 0,
   decisionMs: 0.1,
   delivery: undefined,
 }

@@ -55,6 +55,7 @@ export interface GuardianArgs {
   readonly temperature: number
   readonly activeRequestExpiryMs: number
   readonly decisionsKept: number
+  readonly decisionRowsKept: number
   readonly kvEvents: boolean
   readonly blockSizeTokens: number | undefined
   readonly eventThreads: number
@@ -212,6 +213,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
         overlapScoreWeight: args.overlapScoreWeight,
         temperature: args.temperature,
         decisionsKept: args.decisionsKept,
+        receiptRowsMax: args.decisionRowsKept,
         trackerMsMax: ASK_MS_MAX,
       }),
     ),

@@ -36,6 +36,7 @@ const ARGS: GuardianArgs = {
   temperature: 0,
   activeRequestExpiryMs: 60_000,
   decisionsKept: 10,
+  decisionRowsKept: 1000,
   kvEvents: true,
   blockSizeTokens: undefined,
   eventThreads: 2,

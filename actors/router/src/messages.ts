@@ -76,8 +76,11 @@ export interface Receipt {
   readonly trust: Trust
   readonly overlapBlocks: number
   readonly candidates: readonly CandidateTerms[]
+  /** Candidates that were there and are no longer in the list: the receipt is old, and memory for them bounded. */
+  readonly candidatesLeftOut: number
   /** Workers that serve the model but could not be chosen, with the reason. */
   readonly excluded: readonly { readonly worker: string; readonly reason: string }[]
+  readonly excludedLeftOut: number
   readonly decisionMs: number
   readonly delivery: Delivery | undefined
 }

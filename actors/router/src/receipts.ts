@@ -1,23 +1,49 @@
-/** Receipts: the last `kept` decisions by id, the oldest forgotten first. */
+/**
+ * Receipts: the last decisions by id, within two bounds: their number, and the rows in all of them together. A row is a
+ * candidate or a worker that was excluded; in a fleet of a thousand worker keys every decision has a thousand.
+ *
+ * Where the rows are too many, the oldest receipts are shortened, and keep the worker chosen, the runner-up and the
+ * cheapest of the others. Where that is not enough, the oldest receipts go.
+ */
 
-import type { Delivery, Receipt } from './messages.ts'
+import type { CandidateTerms, Delivery, Receipt } from './messages.ts'
+
+/** Candidates of a shortened receipt, and workers in its list of those excluded. */
+export const SHORT_ROWS = 8
+
+export interface ReceiptBounds {
+  /** Receipts; ≥ 0. */
+  readonly receiptsMax: number
+  /** Rows of all receipts together; ≥ 0. */
+  readonly rowsMax: number
+}
 
 export class Receipts {
-  readonly #kept: number
+  readonly #bounds: ReceiptBounds
   /** In order of decision: a Map keeps the order of insertion, also when a value is replaced. */
   readonly #byId = new Map<string, Receipt>()
+  /** Those that can be shortened, in the same order. */
+  readonly #long = new Set<string>()
+  #rows = 0
 
-  /** `kept` ≥ 0. */
-  constructor(kept: number) {
-    this.#kept = kept
+  constructor(bounds: ReceiptBounds) {
+    this.#bounds = bounds
+  }
+
+  /** Rows kept now. */
+  get rows(): number {
+    return this.#rows
   }
 
   add(receipt: Receipt): void {
+    const { receiptsMax, rowsMax } = this.#bounds
     this.#byId.set(receipt.id, receipt)
-    if (this.#byId.size <= this.#kept) return
-    for (const oldest of this.#byId.keys()) {
-      this.#byId.delete(oldest)
-      return
+    this.#rows += rowsOf(receipt)
+    if (isLong(receipt)) this.#long.add(receipt.id)
+    if (this.#byId.size > receiptsMax) this.#forgetOldest()
+    while (this.#rows > rowsMax) {
+      if (this.#long.size > 0) this.#shortenOldest()
+      else this.#forgetOldest()
     }
   }
 
@@ -35,5 +61,53 @@ export class Receipts {
   latest(limit: number): Receipt[] {
     const all = [...this.#byId.values()]
     return all.slice(Math.max(0, all.length - limit)).reverse()
+  }
+
+  #forgetOldest(): void {
+    for (const [id, receipt] of this.#byId) {
+      this.#byId.delete(id)
+      this.#long.delete(id)
+      this.#rows -= rowsOf(receipt)
+      return
+    }
+  }
+
+  #shortenOldest(): void {
+    for (const id of this.#long) {
+      this.#long.delete(id)
+      const receipt = this.#byId.get(id)!
+      const short = shortened(receipt)
+      this.#byId.set(id, short)
+      this.#rows += rowsOf(short) - rowsOf(receipt)
+      return
+    }
+  }
+}
+
+function rowsOf(receipt: Receipt): number {
+  return receipt.candidates.length + receipt.excluded.length
+}
+
+function isLong(receipt: Receipt): boolean {
+  return receipt.candidates.length > SHORT_ROWS || receipt.excluded.length > SHORT_ROWS
+}
+
+/** In the order of before; what was left out is counted. */
+function shortened(receipt: Receipt): Receipt {
+  const { candidates, excluded, worker, runnerUp } = receipt
+  const place = (candidate: CandidateTerms): number => {
+    if (candidate.worker === worker) return 0
+    return candidate.worker === runnerUp ? 1 : 2
+  }
+  const byRelevance = candidates.toSorted(
+    (one, other) => place(one) - place(other) || one.costBlocks - other.costBlocks,
+  )
+  const kept = new Set(byRelevance.slice(0, SHORT_ROWS))
+  return {
+    ...receipt,
+    candidates: candidates.filter(candidate => kept.has(candidate)),
+    candidatesLeftOut: candidates.length - kept.size,
+    excluded: excluded.slice(0, SHORT_ROWS),
+    excludedLeftOut: Math.max(0, excluded.length - SHORT_ROWS),
   }
 }

@@ -3,7 +3,7 @@
  *
  * In     `decide` from gateway and dispatcher, `explain` without effect; the fleet; what was delivered.
  * Out    to tracker: one projection and one booking per decision.
- * Owns   the receipts (the last `decisionsKept`), the turn of round-robin, its copy of the fleet.
+ * Owns   the receipts (the last `decisionsKept`, within `receiptRowsMax`), the turn of round-robin, its copy of the fleet.
  * Order  one decision at a time: the booking of one is in the load that the next one sees.
  *        The booking exists before the reply; a reply that nobody awaits is freed by the dispatcher's
  *        or the tracker's inactivity rule.
@@ -30,6 +30,8 @@ export interface RouterArgs {
   readonly overlapScoreWeight: number
   readonly temperature: number
   readonly decisionsKept: number
+  /** Candidates and excluded workers in all receipts together. */
+  readonly receiptRowsMax: number
   /** Longest wait for the tracker, in milliseconds. */
   readonly trackerMsMax: number
 }
@@ -40,7 +42,7 @@ export const router = defineActor(
 )<RouterMessage, RouterArgs>({
   setup(context, args) {
     const place = new Placement(context, args)
-    const receipts = new Receipts(args.decisionsKept)
+    const receipts = new Receipts({ receiptsMax: args.decisionsKept, rowsMax: args.receiptRowsMax })
 
     return {
       fleet({ fleet }) {
@@ -312,7 +314,9 @@ class Placement {
           probability: terms.probability,
         }
       }),
+      candidatesLeftOut: 0,
       excluded,
+      excludedLeftOut: 0,
       decisionMs: clock.nowMs() - startedMs,
       delivery: undefined,
     }

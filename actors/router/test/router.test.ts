@@ -100,6 +100,7 @@ async function start(fleet: Fleet, settings: Partial<RouterArgs> = {}) {
       overlapScoreWeight: 1,
       temperature: 0,
       decisionsKept: 3,
+      receiptRowsMax: 1000,
       trackerMsMax: 1000,
       ...settings,
     },

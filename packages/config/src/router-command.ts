@@ -217,6 +217,17 @@ const routerSettings = [
     help: 'Receipts that GET /decisions can show, newest first.',
   },
   {
+    key: 'decisionRowsKept',
+    name: 'decision-rows-kept',
+    group: 'Routing',
+    kind: 'integer',
+    default: 100_000,
+    min: 1000,
+    max: 100_000_000,
+    unit: 'rows',
+    help: 'Candidates and excluded workers in all receipts together, at some 200 bytes each. Above it the oldest receipts are shortened to the worker chosen, the runner-up and the cheapest others, eight in all, and say how many were left out; where that is not enough, the oldest go.',
+  },
+  {
     key: 'seed',
     name: 'seed',
     group: 'Routing',
