@@ -1,0 +1,64 @@
+/**
+ * CompiledLayout: the codecs of a layout, made once per thread for each description. Threads that hold
+ * equal descriptions make equal codecs, so the number of a variant means the same on both sides of a ring.
+ */
+
+import { closureCodec } from './closures.ts'
+import type { BodyCodec } from './codec.ts'
+import { descriptionOf, type LayoutDescription, type Shape, shapesOf } from './description.ts'
+import { canGenerate, generateCodec } from './generate.ts'
+
+/** How one variant travels. */
+export interface VariantCodec {
+  readonly type: string
+  /** Its index among the variants of the layout. */
+  readonly number: number
+  /** The message without `reply`; `type` is put into what is read. */
+  readonly body: BodyCodec
+  /** The answer to an ask; undefined: it travels as an object. */
+  readonly reply: BodyCodec | undefined
+}
+
+/** Beyond these the oldest is forgotten, and compiled again when it is asked for. */
+const CACHED_MAX = 1024
+
+const compiledById = new Map<string, CompiledLayout>()
+
+export class CompiledLayout {
+  /** Equal for equal descriptions, on every thread. */
+  readonly id: string
+  /** Plain and frozen; may be cloned. */
+  readonly description: LayoutDescription
+  readonly variants: readonly VariantCodec[]
+  readonly #byType: ReadonlyMap<string, VariantCodec>
+
+  /** Use `compileLayout`. `codecOf` makes each codec. */
+  constructor(description: LayoutDescription, codecOf: (shape: Shape) => BodyCodec) {
+    const shapes = shapesOf(description)
+    this.description = descriptionOf(shapes)
+    this.id = JSON.stringify(this.description)
+    this.variants = shapes.map(({ type, body, reply }, number) => ({
+      type,
+      number,
+      body: codecOf(body),
+      reply: reply === undefined ? undefined : codecOf(reply),
+    }))
+    this.#byType = new Map(this.variants.map(variant => [variant.type, variant]))
+  }
+
+  /** Undefined for a type that is not described. */
+  variantOf(type: string): VariantCodec | undefined {
+    return this.#byType.get(type)
+  }
+}
+
+/** The codecs of `description`, the same object for equal ones. Throws LayoutError when it is no description. */
+export function compileLayout(description: LayoutDescription): CompiledLayout {
+  const id = JSON.stringify(descriptionOf(shapesOf(description)))
+  const known = compiledById.get(id)
+  if (known !== undefined) return known
+  const compiled = new CompiledLayout(description, canGenerate() ? generateCodec : closureCodec)
+  compiledById.set(id, compiled)
+  if (compiledById.size > CACHED_MAX) compiledById.delete(compiledById.keys().next().value!)
+  return compiled
+}
