@@ -14,6 +14,7 @@
  *   STOP        actor     –      true: at once, without waiting
  *   CHILD_ENDED parent    child  Ending
  *   HELLO       last id   –      – (first on every link: spawns over it have higher ids)
+ *   LAYOUT      –         index  LayoutDescription, for frames that follow (the link's own)
  * and between a thread and main, which keeps the list of threads:
  *   CONNECT     –         –      PeerAddress, with its port
  *   LOST        –         –      PeerLoss: the thread is gone, its link may not have noticed
@@ -49,6 +50,7 @@ export const OP = {
   RESOLVE: 17,
   READY: 18,
   HELLO: 19,
+  LAYOUT: 20,
 } as const
 
 /** Why an ask failed on the side of its target. */
@@ -106,6 +108,12 @@ export interface PeerAddress {
   /** The life of the thread; unique in the system. */
   readonly uid: number
   readonly port: MessagePort
+  /** The ring to it. */
+  readonly out: SharedArrayBuffer
+  /** The ring from it. */
+  readonly in: SharedArrayBuffer
+  /** The ring from it was sent to an earlier life of this thread. */
+  readonly isHeir: boolean
 }
 
 export interface PeerLoss {

@@ -1,18 +1,17 @@
 /**
- * ThreadLink: an ordered, bounded pipe of frames between two threads. The runtime sees only this
- * interface; a MessagePort is behind it here, a ring in shared memory or a simulation may be.
+ * ThreadLink: an ordered, bounded pipe of frames to another thread. The runtime sees only this interface:
+ * behind it are rings in shared memory (ring-link.ts), or a simulation.
  *
- * The frames of one turn travel in one post, as a flat array (`op, target, corr, body, patches` per
- * frame): a post costs as much as the frames in it, up to a few dozen.
- *
- * Bound      the receiver acknowledges frames as it takes them; with LINK_FRAMES_MAX unacknowledged
- *            ones, `offer` answers false. `send` goes past the bound: it is for signals and answers,
- *            whose number other bounds limit.
- * Order      first in, first out, whichever of the two sent it.
- * Close      `onClosed` comes once, after every frame that the peer had posted before it ended.
+ * Order      first in, first out, whichever way a frame was sent.
+ * Bound      `offer` answers false when the link is full; `send` goes past the bound: it is for signals and
+ *            answers, whose number other bounds limit.
+ * Death      when the other thread ends, what it had sent is taken, then `onClosed` comes once. What was offered
+ *            and not taken stays, and so does what is offered meanwhile: the next life of the thread gets it,
+ *            tells only.
  */
 
-import { type MessagePort, receiveMessageOnPort, type Transferable } from 'node:worker_threads'
+import type { Transferable } from 'node:worker_threads'
+import type { Coding } from './coding.ts'
 import type { Patch } from './pack.ts'
 
 /** What travels between threads; the meaning of the fields depends on `op` (see frames.ts). */
@@ -28,17 +27,34 @@ export interface Frame {
   readonly transfer?: readonly Transferable[]
 }
 
+/** `misfit`: this body, or this link, has no use for the codec; send it as a frame. */
+export type CodedStatus = 'ok' | 'full' | 'misfit'
+
 export interface ThreadLink {
-  /** Queues a frame; false when the link is full or closed, and the frame was not taken. */
+  /** Queues a frame; false when the link is full, and the frame was not taken. */
   offer(frame: Frame): boolean
   /** Queues a frame past the bound. Ignored once closed. */
   send(frame: Frame): void
+  /** As `offer`, or as `send` when `isForced`, with the body written by a codec and not kept. */
+  offerCoded(
+    op: number,
+    target: number,
+    corr: number,
+    coding: Coding,
+    body: unknown,
+    isForced: boolean,
+  ): CodedStatus
   /** Takes what has arrived, then closes; `onClosed` follows at once. */
   close(): void
+  /** The other thread is not coming back: forgets what waits, and returns the number of tells among it. */
+  discard(): number
 }
 
 export interface LinkHandlers {
+  /** The frame is the callee's until it returns, its body for good. */
   readonly onFrame: (frame: Frame) => void
+  /** Some frames were handed over: let actors run. False when they have more to do than one turn allows. */
+  readonly onBatch: () => boolean
   readonly onClosed: () => void
   /** A frame could not be copied to the other thread. */
   readonly onUnsendable: (frame: Frame, error: unknown) => void
@@ -46,116 +62,5 @@ export interface LinkHandlers {
   readonly onUnreadable: (error: unknown) => void
 }
 
-/** Frames that may be on the way, not taken by the receiver. */
+/** Frames that may wait for a link that is not there yet, or for room in its ring. */
 export const LINK_FRAMES_MAX = 16_384
-const BATCH_FRAMES_MAX = 256
-const ACK_FRAMES = 1024
-const STRIDE = 5
-const ACK_OP = 0
-
-/** A link over a port, whose other end is on the other thread. Takes over the port. */
-export function openPortLink(port: MessagePort, handlers: LinkHandlers): ThreadLink {
-  let batch: unknown[] = []
-  let batchTransfer: Transferable[] = []
-  let batchFrames: Frame[] = []
-  let isFlushPlanned = false
-  let isClosed = false
-  let sentCount = 0
-  let acknowledgedCount = 0
-  let takenCount = 0
-  let reportedCount = 0
-
-  const flush = (): void => {
-    isFlushPlanned = false
-    if (batchFrames.length === 0 || isClosed) return
-    const values = batch
-    const frames = batchFrames
-    const transfer = batchTransfer
-    batch = []
-    batchFrames = []
-    batchTransfer = []
-    try {
-      port.postMessage(values, transfer)
-    } catch {
-      // One of them cannot be cloned: post them one by one to find it, in order.
-      for (const frame of frames) postAlone(frame)
-    }
-  }
-
-  const postAlone = (frame: Frame): void => {
-    try {
-      const values = [frame.op, frame.target, frame.corr, frame.body, frame.patches]
-      port.postMessage(values, [...(frame.transfer ?? [])])
-    } catch (error) {
-      if (frame.op !== ACK_OP) sentCount--
-      handlers.onUnsendable(frame, error)
-    }
-  }
-
-  const push = (frame: Frame): void => {
-    batch.push(frame.op, frame.target, frame.corr, frame.body, frame.patches)
-    batchFrames.push(frame)
-    if (frame.transfer !== undefined) batchTransfer.push(...frame.transfer)
-    if (batchFrames.length >= BATCH_FRAMES_MAX) {
-      flush()
-    } else if (!isFlushPlanned) {
-      isFlushPlanned = true
-      queueMicrotask(flush)
-    }
-  }
-
-  const take = (values: unknown[]): void => {
-    for (let i = 0; i < values.length; i += STRIDE) {
-      const op = values[i] as number
-      if (op === ACK_OP) {
-        acknowledgedCount = values[i + 1] as number
-        continue
-      }
-      takenCount++
-      handlers.onFrame({
-        op,
-        target: values[i + 1] as number,
-        corr: values[i + 2] as number,
-        body: values[i + 3],
-        patches: values[i + 4] as readonly Patch[] | 0,
-      })
-    }
-    if (takenCount - reportedCount >= ACK_FRAMES && !isClosed) {
-      reportedCount = takenCount
-      push({ op: ACK_OP, target: takenCount, corr: 0, body: 0, patches: 0 })
-    }
-  }
-
-  const finish = (): void => {
-    if (isClosed) return
-    isClosed = true
-    handlers.onClosed()
-  }
-
-  port.on('message', take)
-  port.on('messageerror', handlers.onUnreadable)
-  port.on('close', finish)
-
-  return {
-    offer(frame) {
-      if (isClosed || sentCount - acknowledgedCount >= LINK_FRAMES_MAX) return false
-      sentCount++
-      push(frame)
-      return true
-    },
-    send(frame) {
-      if (isClosed) return
-      sentCount++
-      push(frame)
-    },
-    close() {
-      if (isClosed) return
-      flush()
-      for (let next = receiveMessageOnPort(port); next !== undefined; next = receiveMessageOnPort(port)) {
-        take(next.message as unknown[])
-      }
-      port.close()
-      finish()
-    },
-  }
-}

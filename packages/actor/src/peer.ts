@@ -3,13 +3,15 @@
  *
  *   connecting   heard of, no link yet; frames wait, up to a bound
  *   up           linked
- *   down         died; main is replacing it
+ *   down         died; main is replacing it. Tells wait in the link, for its next life
  *   gone         not coming back
  */
 
 import type { RouterError } from '@homing/errors'
 import type { InboundAsk } from './asks.ts'
-import type { Frame, ThreadLink } from './link.ts'
+import type { Coding } from './coding.ts'
+import { OP } from './frames.ts'
+import type { CodedStatus, Frame, ThreadLink } from './link.ts'
 import { LINK_FRAMES_MAX } from './link.ts'
 import type { TerminationReason } from './types.ts'
 
@@ -45,11 +47,17 @@ export class Peer {
     this.name = name
   }
 
+  /** Somebody answers, or will. */
   get isReachable(): boolean {
     return this.state === 'connecting' || this.state === 'up'
   }
 
-  /** Sends within the bound of the link; false when it is full or the peer is not reachable. */
+  /** Somebody takes what it is told, now or in its next life. */
+  get canBeTold(): boolean {
+    return this.link !== undefined || this.state === 'connecting'
+  }
+
+  /** Sends within the bound of the link; false when it is full. While the peer is down only tells may be offered. */
   offer(frame: Frame): boolean {
     if (this.link !== undefined) return this.link.offer(frame)
     if (this.state !== 'connecting' || this.#waiting.length >= LINK_FRAMES_MAX) return false
@@ -57,9 +65,14 @@ export class Peer {
     return true
   }
 
+  /** As `offer`, with the body written by a codec; `misfit` while there is no link. */
+  offerCoded(op: number, target: number, corr: number, coding: Coding, body: unknown): CodedStatus {
+    return this.link === undefined ? 'misfit' : this.link.offerCoded(op, target, corr, coding, body, false)
+  }
+
   /** Sends past the bound. Lost when the peer is not reachable, as it would be on the way. */
   send(frame: Frame): void {
-    if (this.link !== undefined) this.link.send(frame)
+    if (this.state === 'up') this.link!.send(frame)
     else if (this.state === 'connecting') this.#waiting.push(frame)
   }
 
@@ -75,10 +88,17 @@ export class Peer {
     for (const frame of waiting) link.send(frame)
   }
 
-  /** The thread is lost; frames that waited for it are dropped. */
-  detach(state: 'down' | 'gone'): void {
-    this.state = state
+  /** The life that was linked has ended. */
+  lose(): void {
+    this.state = 'down'
+  }
+
+  /** The thread is not coming back. Returns the number of tells that waited for it. */
+  giveUp(): number {
+    this.state = 'gone'
+    const tells = this.#waiting.filter(frame => frame.op === OP.TELL).length + (this.link?.discard() ?? 0)
     this.link = undefined
     this.#waiting = []
+    return tells
   }
 }

@@ -49,6 +49,7 @@ import { type Patch, type PatchReader, pack, type ReplyTarget, unpack } from './
 import { Peer, type Watcher } from './peer.ts'
 import { type PoolMap, resolvePlacement } from './placement.ts'
 import { type AnyRef, keyOf, LocalRef, RemoteRef } from './refs.ts'
+import type { CompileLayout } from './ring/ring-link.ts'
 import { GUARDIAN_SETTINGS, toSettings } from './settings.ts'
 import { describe, recordOf } from './thrown.ts'
 import type {
@@ -161,6 +162,9 @@ export class Runtime implements AskHost, InboundHost {
   readonly #capabilities: Capabilities
   readonly #deadLetters: DeadLetterLog
   readonly #isAlone: boolean
+  readonly compileLayout: CompileLayout = () => {
+    throw new Error('no layouts yet')
+  }
   /** Asks of this thread that another thread may answer, by number. */
   readonly #remoteAsks = new Map<number, PendingAsk>()
   #asksPendingCount = 0
@@ -238,6 +242,13 @@ export class Runtime implements AskHost, InboundHost {
     this.#microtaskBudget -= this.#run(this.#microtaskBudget)
     if (this.#ready.length === 0) this.#isTurnPlanned = false
     else this.#microtaskBudget = 0
+  }
+
+  /** Lets actors run now, within the bounds of a turn. False when they have more to do. */
+  runNow(): boolean {
+    if (this.#ready.length === 0) return true
+    this.#run(TURN_MESSAGES_MAX)
+    return this.#ready.length === 0
   }
 
   readonly #immediateTurn = (): void => {
@@ -552,7 +563,7 @@ export class Runtime implements AskHost, InboundHost {
   tellRemote(ref: RemoteRef, message: Message): TellStatus {
     const { peer } = ref
     this.counts.sent++
-    if (!peer.isReachable) {
+    if (!peer.canBeTold) {
       this.deadLetter(ref.name, message.type, 'dead')
       return 'dead'
     }
@@ -696,20 +707,26 @@ export class Runtime implements AskHost, InboundHost {
   }
 
   /** Links this thread with a (new) life of another. `open` builds the link. */
-  connect(name: string, uid: number, open: (handlers: LinkHandlers) => ThreadLink): void {
+  connect(
+    name: string,
+    uid: number,
+    open: (handlers: LinkHandlers, previous: ThreadLink | undefined) => ThreadLink,
+  ): void {
     const peer = this.peers.get(name) ?? this.#addPeer(name)
     // The end of the life before may not have been noticed yet.
-    if (peer.link !== undefined) this.peerLost(name, peer.uid)
+    if (peer.state === 'up') this.peerLost(name, peer.uid)
     this.#uidMax = Math.max(this.#uidMax, uid)
-    const link = open({
+    const handlers: LinkHandlers = {
       onFrame: frame => this.#take(peer, frame),
+      onBatch: () => this.runNow(),
       onClosed: () => this.#closed(peer, uid),
       onUnsendable: (frame, error) => this.#unsendable(peer, frame, error),
       onUnreadable: error => {
         this.counts.deadLetters++
         this.log.error({ peer: name, error: describe(error) }, 'frames lost: they could not be read')
       },
-    })
+    }
+    const link = open(handlers, peer.link)
     const waited = peer.state === 'down' ? [...peer.watches.keys()] : []
     peer.attach(uid, link, { op: OP.HELLO, target: this.#lastId, corr: 0, body: 0, patches: 0 })
     for (const id of waited) peer.send({ op: OP.WATCH, target: id, corr: 0, body: 0, patches: 0 })
@@ -719,8 +736,7 @@ export class Runtime implements AskHost, InboundHost {
   peerLost(name: string, uid: number): void {
     const peer = this.peers.get(name)
     if (peer === undefined || peer.uid !== uid) return
-    const { link } = peer
-    if (link !== undefined) link.close()
+    if (peer.state === 'up') peer.link!.close()
   }
 
   /** The thread is not coming back: everything that hangs on it ends. */
@@ -729,8 +745,12 @@ export class Runtime implements AskHost, InboundHost {
     // A thread of a pool is kept as gone even when it was never heard of, so that no key goes there.
     const peer = this.peers.get(name) ?? (isPooled ? this.#addPeer(name) : undefined)
     if (peer === undefined) return
-    if (peer.link !== undefined) peer.link.close()
-    peer.detach('gone')
+    if (peer.state === 'up') peer.link!.close()
+    const lostTells = peer.giveUp()
+    if (lostTells > 0) {
+      this.counts.deadLetters += lostTells
+      this.log.warn({ peer: name, messages: lostTells }, 'messages lost: their thread is not coming back')
+    }
     this.#failPeer(peer, 'unreachable', new ThreadDownError(name, 'it is not coming back'))
     for (const [parent, child] of this.#childrenOn(name)) {
       this.#giveUpChild(parent, child, 'unreachable', new ThreadDownError(name, 'it is not coming back'))
@@ -741,7 +761,7 @@ export class Runtime implements AskHost, InboundHost {
 
   #closed(peer: Peer, uid: number): void {
     if (peer.uid !== uid || peer.state !== 'up') return
-    peer.detach('down')
+    peer.lose()
     const error = new ThreadDownError(peer.name, 'it has ended')
     this.#failPeer(peer, 'threadExit', error)
     for (const [parent, child] of this.#childrenOn(peer.name)) {

@@ -3,8 +3,8 @@
 import { systemClock, systemRandom } from '@homing/clock'
 import { createLog, type LogLevel } from '@homing/log'
 import { OP, type PeerAddress, type PeerLoss, type Registration, type SpawnSpec } from './frames.ts'
-import { openPortLink } from './link.ts'
 import type { PoolMap } from './placement.ts'
+import { openRing } from './ring/ring-link.ts'
 import { MAIN, Runtime } from './runtime.ts'
 
 /** What main hands to a new worker. */
@@ -44,8 +44,7 @@ export function startThread(init: ThreadInit): void {
       if (thread !== MAIN) toMain(OP.RESOLVE, 0, thread)
     },
   }
-  const connect = ({ name, uid, port }: PeerAddress): void =>
-    runtime.connect(name, uid, handlers => openPortLink(port, handlers))
+  const connect = (address: PeerAddress): void => openRing(runtime, address)
   runtime.onControl = (_peer, frame) => {
     if (frame.op === OP.CONNECT) connect(frame.body as PeerAddress)
     else if (frame.op === OP.LOST) {

@@ -15,9 +15,11 @@ import type { LogLevel } from '@homing/log'
 import { backoffMs } from './cell.ts'
 import { RestartBudgetError, ThreadDownError, ThreadStartError, UnknownThreadError } from './errors.ts'
 import { OP, type PeerAddress, type Registration, type Settings, type SpawnSpec } from './frames.ts'
-import { type Frame, openPortLink } from './link.ts'
+import type { Frame } from './link.ts'
 import type { Peer } from './peer.ts'
 import type { PoolMap } from './placement.ts'
+import { ringBytes } from './ring/ring.ts'
+import { openRing } from './ring/ring-link.ts'
 import { type Disposal, MAIN, type Registrar, type Runtime } from './runtime.ts'
 import type { ThreadInit } from './thread.ts'
 import { describe, recordOf } from './thrown.ts'
@@ -26,6 +28,8 @@ const START_MS_MAX = 30_000
 const TERMINATE_MS_MAX = 2000
 const RESTART_WINDOW_MS = 60_000
 const UID_MAIN = 1
+/** Words of the ring from one thread to another: 128 KiB. */
+const RING_WORDS = 32_768
 
 /** One thread over all its lives. */
 interface Slot {
@@ -44,6 +48,8 @@ interface Slot {
   /** Settled at the next ready or final end. */
   whenReady: PromiseWithResolvers<void>
 }
+
+type Life = Pick<Slot, 'name' | 'uid'>
 
 interface Entry {
   readonly registration: Registration
@@ -66,6 +72,8 @@ export class Threads implements Registrar {
   readonly #options: ThreadsOptions
   readonly #slots = new Map<string, Slot>()
   readonly #entries = new Map<number, Entry>()
+  /** By writing life and reading thread: the latter's next life inherits the ring. */
+  readonly #rings = new Map<string, SharedArrayBuffer>()
   #uid = UID_MAIN
   #restartCount = 0
   #isShuttingDown = false
@@ -182,15 +190,14 @@ export class Threads implements Registrar {
       spawns.push({ ...entry.registration.spec, restarts: entry.restartTimesMs.length })
     }
     const peers: PeerAddress[] = []
-    const toMain = new MessageChannel()
-    peers.push({ name: MAIN, uid: UID_MAIN, port: toMain.port2 })
-    this.#runtime.connect(slot.name, uid, handlers => openPortLink(toMain.port1, handlers))
+    const [ofMain, atMain] = this.#addresses({ name: MAIN, uid: UID_MAIN }, { name: slot.name, uid })
+    peers.push(ofMain)
+    openRing(this.#runtime, atMain)
     for (const other of this.#slots.values()) {
       if (other === slot || other.worker === undefined) continue
-      const channel = new MessageChannel()
-      peers.push({ name: other.name, uid: other.uid, port: channel.port1 })
-      const body: PeerAddress = { name: slot.name, uid, port: channel.port2 }
-      this.#send(other.name, OP.CONNECT, 0, body, [channel.port2])
+      const [ofOther, atOther] = this.#addresses(other, { name: slot.name, uid })
+      peers.push(ofOther)
+      this.#send(other.name, OP.CONNECT, 0, atOther, [atOther.port])
     }
     const init: ThreadInit = {
       thread: slot.name,
@@ -210,6 +217,30 @@ export class Threads implements Registrar {
       return
     }
     this.#attend(slot, uid, worker)
+  }
+
+  /** How a thread that runs and a new life reach each other: the address of the first, then of the second. */
+  #addresses(running: Life, starting: Life): [ofRunning: PeerAddress, ofStarting: PeerAddress] {
+    const { port1, port2 } = new MessageChannel()
+    const key = `${running.uid} ${starting.name}`
+    const inherited = this.#rings.get(key)
+    const toStarting = inherited ?? new SharedArrayBuffer(ringBytes(RING_WORDS))
+    const toRunning = new SharedArrayBuffer(ringBytes(RING_WORDS))
+    this.#rings.set(key, toStarting)
+    this.#rings.set(`${starting.uid} ${running.name}`, toRunning)
+    const isHeir = inherited !== undefined
+    return [
+      { name: running.name, uid: running.uid, port: port1, out: toRunning, in: toStarting, isHeir },
+      { name: starting.name, uid: starting.uid, port: port2, out: toStarting, in: toRunning, isHeir: false },
+    ]
+  }
+
+  /** Forgets the rings that a life wrote, and all that led to a thread that is not coming back. */
+  #forgetRings(uid: number, goneName: string | undefined): void {
+    for (const key of [...this.#rings.keys()]) {
+      if (key.startsWith(`${uid} `) || (goneName !== undefined && key.endsWith(` ${goneName}`)))
+        this.#rings.delete(key)
+    }
   }
 
   #newWorker(slot: Slot, init: ThreadInit): Worker {
@@ -261,6 +292,7 @@ export class Threads implements Registrar {
     const { name } = slot
     slot.uid = 0
     slot.worker = undefined
+    this.#forgetRings(uid, undefined)
     const wasReady = slot.isReady
     slot.isReady = false
     // Parents on the dead thread are gone: nobody may bring back their children elsewhere.
@@ -349,6 +381,7 @@ export class Threads implements Registrar {
 
   #slotGone(slot: Slot, error: RouterError): void {
     this.#slots.delete(slot.name)
+    this.#forgetRings(0, slot.name)
     for (const [id, entry] of this.#entries) {
       if (entry.registration.thread === slot.name) this.#entries.delete(id)
     }

@@ -85,6 +85,8 @@ export class Wire {
         return true
       },
       send: take,
+      offerCoded: () => 'misfit',
+      discard: () => 0,
       close: () => handlers.onClosed(),
     }
   }

@@ -240,7 +240,11 @@ t.test('one system, two threads beside main', async t => {
 
   t.test('a sender that never pauses is told full, not killed', async t => {
     const probe = createProbe<NoteMessage>(system, 'flooded')
-    const tally = await e0.ask({ type: 'flood', ref: probe.ref, count: 40_000 }, soon)
+    const asked = e0.ask({ type: 'flood', ref: probe.ref, count: 40_000 }, soon)
+    await new Promise<void>(resolve => queueMicrotask(resolve))
+    // Main takes nothing meanwhile.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300)
+    const tally = await asked
     t.equal(tally.dead, 0)
     t.ok(tally.full > 0)
     let inOrder = 0
@@ -446,7 +450,9 @@ t.test('a thread that never yields does not hold up shutdown', async t => {
   const system = await start(t)
   const ref = system.spawn(echo, { name: 'spinning', args: {}, thread: 'p-0', shutdown: '100ms' })
   await ref.ask({ type: 'where' }, soon)
-  ref.tell({ type: 'spin' })
+  const begun = new Int32Array(new SharedArrayBuffer(4))
+  ref.tell({ type: 'spin', begun })
+  t.not(await Atomics.waitAsync(begun, 0, 0, 5000).value, 'timed-out')
   const report = await system.shutdown({ deadline: '200ms' })
   t.ok(report.slow.includes('spinning'))
   t.ok(report.durationMs < 5000)

@@ -62,9 +62,14 @@ export class RingWriter {
     return this.#tail !== this.#published
   }
 
-  /** Words in the ring, as far as this side knows. */
-  get usedWords(): number {
-    return (this.#tail - this.#head) | 0
+  /** Position after the last frame that was committed. */
+  get position(): number {
+    return this.#tail
+  }
+
+  /** Position up to which the reader has taken frames. */
+  get takenPosition(): number {
+    return this.#words.load(HEAD)
   }
 
   /**

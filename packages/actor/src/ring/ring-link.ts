@@ -1,0 +1,628 @@
+/**
+ * RingLink: the link to another thread over two rings in shared memory and a port.
+ *
+ *   ring   every frame, in order. A body that a layout describes is written field by field, a primitive as
+ *          itself; of any other the frame is only a *token* with a number
+ *   port   the bodies of tokens, many in one post, and doorbells (any number)
+ *
+ * One flush per microtask: the bodies are posted, then the tail is published, then a parked peer is woken. So
+ * the body of a token that can be seen can be had.
+ *
+ * The outbound half outlives the other thread. Bodies are kept until the head of the ring has passed their
+ * tokens; `reopen` posts those again to the next life, with the layouts, before it reads its first frame. An
+ * heir is given tells only, until the frame HELLO shows that the sender knows of it.
+ */
+
+import { type MessagePort, receiveMessageOnPort, type Transferable } from 'node:worker_threads'
+import type { Coding, CompiledLayout, RingViews } from '../coding.ts'
+import { OP, type PeerAddress } from '../frames.ts'
+import { type CodedStatus, type Frame, LINK_FRAMES_MAX, type LinkHandlers, type ThreadLink } from '../link.ts'
+import type { Patch } from '../pack.ts'
+import type { Runtime } from '../runtime.ts'
+import { RING_DATA, RingReader, RingWriter } from './ring.ts'
+import { AtomicWords } from './words.ts'
+
+/** Frames taken from the ring before their actors have run: what a thread that dies may lose of a link. */
+export const INFLIGHT_MAX = 64
+const FLUSH_FRAMES = 64
+/** Batches handed over before the event loop goes round. */
+const TURN_BATCHES_MAX = 64
+
+// A frame: size | op, encoding, variant, layout | target (2 words) | corr (2 words) | body
+const HEADER_WORDS = 6
+const TOKEN_WORDS = 2
+const DOUBLE_WORDS = 2
+const ENCODING_SHIFT = 6
+const VARIANT_SHIFT = 10
+const LAYOUT_SHIFT = 19
+const OP_MASK = 0x3f
+const ENCODING_MASK = 0xf
+const VARIANT_MASK = 0x1ff
+const LAYOUTS_MAX = 1 << 13
+
+const TOKEN = 0
+const CODED = 1
+const CODED_REPLY = 2
+const UNDEFINED = 3
+const NULL = 4
+const FALSE = 5
+const TRUE = 6
+const INTEGER = 7
+const DOUBLE = 8
+
+const ID_SPAN = 2 ** 32
+const DOORBELL = 0
+/** In place of patches: the body could not be cloned. */
+const LOST = -1
+
+type MutableFrame = { -readonly [K in keyof Omit<Frame, 'transfer'>]: Frame[K] }
+
+/** A frame that found no room in the ring. */
+interface Spilled extends Frame {
+  readonly coding: Coding | undefined
+}
+
+/** A body whose token may not have been taken. */
+interface KeptBody {
+  readonly number: number
+  /** Where its token ends. */
+  readonly position: number
+  readonly frame: Frame
+}
+
+/** The first post to an heir. */
+interface Resumption {
+  readonly layouts: readonly unknown[]
+}
+
+interface Inbound {
+  readonly port: MessagePort
+  readonly handlers: LinkHandlers
+  readonly reader: RingReader
+  readonly views: RingViews
+  /** Batches of bodies: the number of the first, then body and patches of each. */
+  readonly bodies: unknown[][]
+  readonly layouts: (CompiledLayout | undefined)[]
+  /** An heir waits for the resumption before it reads the ring. */
+  isResumed: boolean
+  isBeforeHello: boolean
+  isDrainPlanned: boolean
+  isClosed: boolean
+  /** Frames came since the last park. */
+  hadFrames: boolean
+}
+
+export type CompileLayout = (description: never) => CompiledLayout
+
+/** Links `runtime` with the (next) life of the thread at `address`. */
+export function openRing(runtime: Runtime, address: PeerAddress): void {
+  runtime.connect(address.name, address.uid, (handlers, previous) => {
+    if (!(previous instanceof RingLink)) return new RingLink(address, handlers, runtime.compileLayout)
+    previous.reopen(address, handlers)
+    return previous
+  })
+}
+
+export class RingLink implements ThreadLink {
+  readonly #compile: CompileLayout
+  // Outbound, over all lives of the other thread.
+  readonly #writer: RingWriter
+  readonly #views: RingViews
+  readonly #frameWordsMax: number
+  readonly #layoutIndexes = new Map<CompiledLayout, number>()
+  readonly #layouts: CompiledLayout[] = []
+  #spill: Spilled[] = []
+  #spillAt = 0
+  #bodyCount = 0
+  #kept: KeptBody[] = []
+  #keptAt = 0
+  /** Position in `#kept` of the first body that was not posted. */
+  #postedAt = 0
+  #isFlushPlanned = false
+  #framesSinceFlush = 0
+  // Inbound, one life of it.
+  #inbound: Inbound
+  readonly #batch: MutableFrame[] = Array.from({ length: INFLIGHT_MAX }, () => ({
+    op: 0,
+    target: 0,
+    corr: 0,
+    body: undefined,
+    patches: 0,
+  }))
+
+  constructor(address: PeerAddress, handlers: LinkHandlers, compile: CompileLayout) {
+    this.#compile = compile
+    const words = new AtomicWords(address.out)
+    const capacity = words.array.length - RING_DATA
+    this.#writer = new RingWriter(words, capacity)
+    this.#views = viewsOf(address.out)
+    this.#frameWordsMax = capacity >> 2
+    this.#inbound = this.#open(address, handlers)
+  }
+
+  /** Goes on with the next life of the other thread, which inherits what it was sent and had not taken. */
+  reopen(address: PeerAddress, handlers: LinkHandlers): void {
+    const port = address.port
+    const resumption: Resumption = { layouts: this.#layouts.map(({ description }) => description) }
+    port.postMessage(resumption)
+    this.#inbound = this.#open(address, handlers)
+    this.#forgetTakenBodies()
+    this.#keepTellsOnly()
+    this.#postedAt = this.#keptAt
+    this.#postBodies()
+    this.#flushSpill()
+    this.#flush()
+  }
+
+  #open(address: PeerAddress, handlers: LinkHandlers): Inbound {
+    const words = new AtomicWords(address.in)
+    const reader = new RingReader(words, words.array.length - RING_DATA)
+    const inbound: Inbound = {
+      port: address.port,
+      handlers,
+      reader,
+      views: viewsOf(address.in),
+      bodies: [],
+      layouts: [],
+      isResumed: !address.isHeir,
+      isBeforeHello: address.isHeir,
+      isDrainPlanned: false,
+      isClosed: false,
+      hadFrames: false,
+    }
+    reader.unpark()
+    address.port.on('message', (message: unknown) => {
+      if (inbound.isClosed) return
+      this.#takePost(inbound, message)
+      this.#flushSpill()
+      this.#drain(inbound)
+    })
+    address.port.on('messageerror', handlers.onUnreadable)
+    address.port.on('close', () => this.#finish(inbound))
+    // What was published before this side was there rang no doorbell.
+    this.#planDrain(inbound)
+    return inbound
+  }
+
+  // ── Out ──────────────────────────────────────────────────────────────────────────────────────
+
+  offer(frame: Frame): boolean {
+    if (this.#spilledCount >= LINK_FRAMES_MAX) return false
+    this.#put(frame, undefined)
+    return true
+  }
+
+  send(frame: Frame): void {
+    if (!this.#inbound.isClosed) this.#put(frame, undefined)
+  }
+
+  offerCoded(
+    op: number,
+    target: number,
+    corr: number,
+    coding: Coding,
+    body: unknown,
+    isForced: boolean,
+  ): CodedStatus {
+    const { variant, isReply } = coding
+    const codec = isReply ? variant.reply! : variant.body
+    const size = codec.sizeOf(body)
+    if (size < 0 || HEADER_WORDS + size > this.#frameWordsMax) return 'misfit'
+    const layoutIndex = this.#layoutIndexes.get(coding.layout) ?? this.#introduce(coding.layout)
+    if (layoutIndex < 0) return 'misfit'
+    if (this.#spilledCount > 0) {
+      if (!isForced && this.#spilledCount >= LINK_FRAMES_MAX) return 'full'
+      this.#spill.push({ op, target, corr, body, patches: 0, coding })
+      return 'ok'
+    }
+    const index = this.#reserve(HEADER_WORDS + size)
+    if (index < 0) {
+      this.#spill.push({ op, target, corr, body, patches: 0, coding })
+      return 'ok'
+    }
+    const words = this.#views.words
+    words[index + 1] =
+      op |
+      ((isReply ? CODED_REPLY : CODED) << ENCODING_SHIFT) |
+      (variant.number << VARIANT_SHIFT) |
+      (layoutIndex << LAYOUT_SHIFT)
+    words[index + 2] = target | 0
+    words[index + 3] = (target - (target >>> 0)) / ID_SPAN
+    words[index + 4] = corr | 0
+    words[index + 5] = (corr - (corr >>> 0)) / ID_SPAN
+    const used = codec.write(body, this.#views, index + HEADER_WORDS)
+    this.#commit(index, HEADER_WORDS + used)
+    return 'ok'
+  }
+
+  /** Tells the other side of a layout before its first use; −1 when there are too many. */
+  #introduce(layout: CompiledLayout): number {
+    const index = this.#layouts.length
+    if (index >= LAYOUTS_MAX) return -1
+    this.#layouts.push(layout)
+    this.#layoutIndexes.set(layout, index)
+    this.#put({ op: OP.LAYOUT, target: 0, corr: index, body: layout.description, patches: 0 }, undefined)
+    return index
+  }
+
+  get #spilledCount(): number {
+    return this.#spill.length - this.#spillAt
+  }
+
+  #put(frame: Frame, coding: Coding | undefined): void {
+    if (this.#spilledCount > 0 || !this.#write(frame)) this.#spill.push({ ...frame, coding })
+  }
+
+  /** Writes a frame without a codec; false when there is no room. */
+  #write(frame: Frame): boolean {
+    const { op, target, corr, body } = frame
+    const encoding = frame.patches === 0 && frame.transfer === undefined ? encodingOf(body) : TOKEN
+    const index = this.#reserve(HEADER_WORDS + DOUBLE_WORDS)
+    if (index < 0) return false
+    const words = this.#views.words
+    words[index + 1] = op | (encoding << ENCODING_SHIFT)
+    words[index + 2] = target | 0
+    words[index + 3] = (target - (target >>> 0)) / ID_SPAN
+    words[index + 4] = corr | 0
+    words[index + 5] = (corr - (corr >>> 0)) / ID_SPAN
+    let size = HEADER_WORDS
+    if (encoding === TOKEN) {
+      words[index + HEADER_WORDS] = this.#bodyCount
+      size += TOKEN_WORDS
+    } else if (encoding === INTEGER) {
+      words[index + HEADER_WORDS] = body as number
+      size += TOKEN_WORDS
+    } else if (encoding === DOUBLE) {
+      doubleView[0] = body as number
+      words[index + HEADER_WORDS] = doubleWords[0]!
+      words[index + HEADER_WORDS + 1] = doubleWords[1]!
+      size += DOUBLE_WORDS
+    }
+    if (encoding === TOKEN) {
+      // Before the commit, which may flush: the body goes first.
+      this.#kept.push({ number: this.#bodyCount, position: (this.#writer.position + size) | 0, frame })
+      this.#bodyCount = (this.#bodyCount + 1) | 0
+    }
+    this.#commit(index, size)
+    return true
+  }
+
+  #reserve(size: number): number {
+    const index = this.#writer.reserve((size + 1) & ~1)
+    if (index >= 0) return index
+    // The reader must see what there is, or it would never make room.
+    this.#flush()
+    while (!this.#writer.awaitSpace()) {
+      const again = this.#writer.reserve((size + 1) & ~1)
+      if (again >= 0) return again
+    }
+    return -1
+  }
+
+  #commit(index: number, size: number): void {
+    this.#writer.commit(index, (size + 1) & ~1)
+    this.#framesSinceFlush++
+    if (this.#framesSinceFlush >= FLUSH_FRAMES) this.#flush()
+    else if (!this.#isFlushPlanned) {
+      this.#isFlushPlanned = true
+      queueMicrotask(this.#plannedFlush)
+    }
+  }
+
+  readonly #plannedFlush = (): void => {
+    this.#isFlushPlanned = false
+    this.#flush()
+  }
+
+  #flush(): void {
+    this.#framesSinceFlush = 0
+    if (this.#postedAt < this.#kept.length) this.#postBodies()
+    if (!this.#writer.hasUnpublished) return
+    if (this.#writer.publish() && !this.#inbound.isClosed) this.#inbound.port.postMessage(DOORBELL)
+  }
+
+  #postBodies(): void {
+    if (this.#inbound.isClosed) return
+    this.#forgetTakenBodies()
+    const from = this.#postedAt
+    const kept = this.#kept
+    if (from >= kept.length) return
+    const batch: unknown[] = [kept[from]!.number]
+    let transfer: Transferable[] | undefined
+    for (let at = from; at < kept.length; at++) {
+      const { frame } = kept[at]!
+      batch.push(frame.body, frame.patches)
+      if (frame.transfer !== undefined) transfer = [...(transfer ?? []), ...frame.transfer]
+    }
+    this.#postedAt = kept.length
+    const { port } = this.#inbound
+    try {
+      port.postMessage(batch, transfer)
+    } catch (error) {
+      const unsendable = markUnclonable(batch, kept, from)
+      try {
+        port.postMessage(batch, transfer)
+      } catch {
+        // What is wrong shows only together, as a port transferred twice: none of it goes.
+        for (let at = 1; at < batch.length; at += 2) batch.splice(at, 2, null, LOST)
+        port.postMessage(batch)
+        unsendable.splice(0, unsendable.length, ...kept.slice(from).map(({ frame }) => ({ frame, error })))
+      }
+      for (const one of unsendable) this.#inbound.handlers.onUnsendable(one.frame, one.error)
+    }
+  }
+
+  /** What else an earlier life was sent is void; a port in it may be gone already. */
+  #keepTellsOnly(): void {
+    for (let at = this.#keptAt; at < this.#kept.length; at++) {
+      const { number, position, frame } = this.#kept[at]!
+      if (frame.op === OP.TELL) continue
+      const { op, target, corr } = frame
+      this.#kept[at] = { number, position, frame: { op, target, corr, body: null, patches: LOST as never } }
+    }
+  }
+
+  #forgetTakenBodies(): void {
+    const taken = this.#writer.takenPosition
+    const kept = this.#kept
+    while (this.#keptAt < kept.length && ((kept[this.#keptAt]!.position - taken) | 0) <= 0) {
+      kept[this.#keptAt] = undefined as never
+      this.#keptAt++
+    }
+    if (this.#postedAt < this.#keptAt) this.#postedAt = this.#keptAt
+    if (this.#keptAt > 1024 && this.#keptAt * 2 > kept.length) {
+      this.#kept = kept.slice(this.#keptAt)
+      this.#postedAt -= this.#keptAt
+      this.#keptAt = 0
+    }
+  }
+
+  #flushSpill(): void {
+    while (this.#spillAt < this.#spill.length) {
+      const frame = this.#spill[this.#spillAt]!
+      if (frame.coding === undefined ? !this.#write(frame) : !this.#writeCoded(frame, frame.coding)) return
+      this.#spill[this.#spillAt] = undefined as never
+      this.#spillAt++
+    }
+    this.#spill = []
+    this.#spillAt = 0
+  }
+
+  #writeCoded(frame: Frame, { layout, variant, isReply }: Coding): boolean {
+    const codec = isReply ? variant.reply! : variant.body
+    const size = codec.sizeOf(frame.body)
+    const index = this.#reserve(HEADER_WORDS + size)
+    if (index < 0) return false
+    const { op, target, corr } = frame
+    const words = this.#views.words
+    words[index + 1] =
+      op |
+      ((isReply ? CODED_REPLY : CODED) << ENCODING_SHIFT) |
+      (variant.number << VARIANT_SHIFT) |
+      (this.#layoutIndexes.get(layout)! << LAYOUT_SHIFT)
+    words[index + 2] = target | 0
+    words[index + 3] = (target - (target >>> 0)) / ID_SPAN
+    words[index + 4] = corr | 0
+    words[index + 5] = (corr - (corr >>> 0)) / ID_SPAN
+    this.#commit(index, HEADER_WORDS + codec.write(frame.body, this.#views, index + HEADER_WORDS))
+    return true
+  }
+
+  // ── In ───────────────────────────────────────────────────────────────────────────────────────
+
+  #takePost(inbound: Inbound, message: unknown): void {
+    if (Array.isArray(message)) inbound.bodies.push(message)
+    else if (typeof message === 'object') {
+      const { layouts } = message as Resumption
+      for (const description of layouts) inbound.layouts.push(this.#compile(description as never))
+      inbound.isResumed = true
+    }
+  }
+
+  #planDrain(inbound: Inbound): void {
+    if (inbound.isDrainPlanned || inbound.isClosed) return
+    inbound.isDrainPlanned = true
+    setImmediate(() => {
+      inbound.isDrainPlanned = false
+      this.#drain(inbound)
+    })
+  }
+
+  #drain(inbound: Inbound): void {
+    if (inbound.isClosed || !inbound.isResumed) return
+    const { handlers, reader } = inbound
+    for (let batches = 0; batches < TURN_BATCHES_MAX; batches++) {
+      if (this.#takeBatch(inbound) === 0) {
+        if (inbound.hadFrames) {
+          // One more look before it costs the other side a doorbell.
+          inbound.hadFrames = false
+          break
+        }
+        if (inbound.isDrainPlanned) return
+        if (reader.park()) return
+        continue
+      }
+      inbound.hadFrames = true
+      if (inbound.isClosed) return
+      if (!handlers.onBatch()) break
+    }
+    this.#planDrain(inbound)
+  }
+
+  /** Hands over up to INFLIGHT_MAX frames; returns how many it went past. */
+  #takeBatch(inbound: Inbound): number {
+    const { handlers, reader } = inbound
+    const batch = this.#batch
+    let count = 0
+    let passed = 0
+    while (count < INFLIGHT_MAX) {
+      const index = reader.next()
+      if (index < 0) break
+      passed++
+      if (this.#read(inbound, index, batch[count]!)) count++
+      reader.skip(index)
+    }
+    if (passed === 0) return 0
+    // From here on the frames are this side's to lose.
+    if (reader.release()) inbound.port.postMessage(DOORBELL)
+    for (let i = 0; i < count; i++) {
+      const frame = batch[i]!
+      handlers.onFrame(frame)
+      frame.body = undefined
+    }
+    return passed
+  }
+
+  /** Reads the frame at `index`; false when it is not for the runtime. */
+  #read(inbound: Inbound, index: number, frame: MutableFrame): boolean {
+    const { words } = inbound.views
+    const head = words[index + 1]!
+    frame.op = head & OP_MASK
+    frame.target = words[index + 3]! * ID_SPAN + (words[index + 2]! >>> 0)
+    frame.corr = words[index + 5]! * ID_SPAN + (words[index + 4]! >>> 0)
+    frame.patches = 0
+    const at = index + HEADER_WORDS
+    const encoding = (head >> ENCODING_SHIFT) & ENCODING_MASK
+    switch (encoding) {
+      case TOKEN:
+        if (!this.#readBody(inbound, words[at]!, frame)) return false
+        break
+      case CODED:
+      case CODED_REPLY: {
+        const layout = inbound.layouts[head >>> LAYOUT_SHIFT]!
+        const variant = layout.variants[(head >>> VARIANT_SHIFT) & VARIANT_MASK]!
+        const codec = encoding === CODED ? variant.body : variant.reply!
+        frame.body = codec.read(inbound.views, at)
+        break
+      }
+      case INTEGER:
+        frame.body = words[at]!
+        break
+      case DOUBLE:
+        doubleWords[0] = words[at]!
+        doubleWords[1] = words[at + 1]!
+        frame.body = doubleView[0]!
+        break
+      default:
+        frame.body = PRIMITIVES[encoding]
+    }
+    if (frame.op === OP.LAYOUT) {
+      inbound.layouts[frame.corr] = this.#compile(frame.body as never)
+      return false
+    }
+    if (inbound.isBeforeHello) {
+      if (frame.op === OP.HELLO) inbound.isBeforeHello = false
+      else return frame.op === OP.TELL
+    }
+    return true
+  }
+
+  /** Finds the body of a token; false when it is lost. */
+  #readBody(inbound: Inbound, number: number, frame: MutableFrame): boolean {
+    const { bodies } = inbound
+    for (;;) {
+      const batch = bodies[0]
+      if (batch === undefined) {
+        const post = receiveMessageOnPort(inbound.port)
+        if (post === undefined) break
+        this.#takePost(inbound, post.message)
+        continue
+      }
+      const offset = (number - (batch[0] as number)) | 0
+      if (offset < 0) break
+      const at = 1 + 2 * offset
+      if (at >= batch.length) {
+        bodies.shift()
+        continue
+      }
+      frame.body = batch[at]
+      const patches = batch[at + 1] as readonly Patch[] | 0 | typeof LOST
+      if (patches === LOST) return false
+      frame.patches = patches
+      batch[at] = undefined
+      if (at + 2 === batch.length) bodies.shift()
+      return true
+    }
+    inbound.handlers.onUnreadable(new Error(`the body of frame ${number} did not arrive`))
+    return false
+  }
+
+  // ── Ends ─────────────────────────────────────────────────────────────────────────────────────
+
+  close(): void {
+    this.#flush()
+    this.#finish(this.#inbound)
+  }
+
+  #finish(inbound: Inbound): void {
+    if (inbound.isClosed) return
+    while (inbound.isResumed && this.#takeBatch(inbound) > 0 && !inbound.isClosed);
+    if (inbound.isClosed) return
+    inbound.isClosed = true
+    inbound.port.close()
+    inbound.handlers.onClosed()
+  }
+
+  discard(): number {
+    this.#finish(this.#inbound)
+    let tells = 0
+    for (let at = this.#spillAt; at < this.#spill.length; at++) if (this.#spill[at]!.op === OP.TELL) tells++
+    this.#spill = []
+    this.#spillAt = 0
+    this.#flush()
+    const { words } = this.#views
+    const shared = new AtomicWords(words.buffer as SharedArrayBuffer)
+    const reader = new RingReader(shared, words.length - RING_DATA)
+    for (let index = reader.next(); index >= 0; index = reader.next()) {
+      if ((words[index + 1]! & OP_MASK) === OP.TELL) tells++
+      reader.skip(index)
+    }
+    reader.release()
+    this.#kept = []
+    this.#keptAt = 0
+    this.#postedAt = 0
+    return tells
+  }
+}
+
+const doubleView = new Float64Array(1)
+const doubleWords = new Int32Array(doubleView.buffer)
+
+const PRIMITIVES: readonly unknown[] = [undefined, undefined, undefined, undefined, null, false, true]
+
+function encodingOf(body: unknown): number {
+  switch (typeof body) {
+    case 'number':
+      return (body | 0) === body && !Object.is(body, -0) ? INTEGER : DOUBLE
+    case 'undefined':
+      return UNDEFINED
+    case 'boolean':
+      return body ? TRUE : FALSE
+    default:
+      return body === null ? NULL : TOKEN
+  }
+}
+
+function viewsOf(buffer: SharedArrayBuffer): RingViews {
+  return { words: new Int32Array(buffer), bytes: new Uint8Array(buffer) }
+}
+
+/** Marks the bodies of a batch that cannot be cloned, and returns their frames. */
+function markUnclonable(
+  batch: unknown[],
+  kept: readonly KeptBody[],
+  from: number,
+): { frame: Frame; error: unknown }[] {
+  const found: { frame: Frame; error: unknown }[] = []
+  for (let at = from; at < kept.length; at++) {
+    const { frame } = kept[at]!
+    if (frame.transfer !== undefined) continue
+    try {
+      structuredClone(frame.body)
+    } catch (error) {
+      batch.splice(1 + 2 * (at - from), 2, null, LOST)
+      found.push({ frame, error })
+    }
+  }
+  return found
+}
