@@ -1,5 +1,5 @@
 /**
- * docs/configuration.md, written from the tables of settings. `pnpm docs` writes it; a test compares.
+ * docs/configuration.md, written from the tables of settings. `pnpm run docs` writes it; a test compares.
  */
 
 import { writeFileSync } from 'node:fs'
@@ -19,7 +19,7 @@ const engineCommand: Command<typeof ENGINE_OPTIONS> = {
 
 const HEADER = `# Configuration
 
-Written by \`pnpm docs\` from the tables in \`packages/config\`; change them there. \`homing COMMAND --help\` shows the same.
+Written by \`pnpm run docs\` from the tables in \`packages/config\`; change them there. \`homing COMMAND --help\` shows the same.
 
 Each setting can be given on the command line, in the environment, and in a YAML file (\`--config FILE\` or
 \`HOMING_CONFIG\`) under the option's name without its dashes. The command line wins over the environment, the environment
