@@ -1,5 +1,8 @@
 /** The explorer itself, on programs whose outcomes are known. */
 
+import assert from 'node:assert/strict'
+import process from 'node:process'
+import fc from 'fast-check'
 import t from 'tap'
 import { type Bounds, explore, type Model, type VirtualThread } from './explorer.ts'
 import type { Program } from './model-words.ts'
@@ -153,6 +156,163 @@ t.test('a thread dies before any of its steps, and its heir knows what it did', 
   t.equal(report.failure, undefined)
   t.strictSame([...found].sort(), ['ended found 0', 'ended found 1', 'ended found 2', 'unborn '])
 })
+
+t.test('it finds what trying every order one by one finds', async t => {
+  const seed = Number(process.env['HOMING_SEED'] ?? Date.now() % 2 ** 31)
+  t.comment(`seed ${seed}`)
+  let races = 0
+  const agree = fc.property(randomPrograms(), programs => {
+    const naive = tryAll(programs)
+    if (naive.hasRace) races += 1
+    for (const interleavesPlain of [false, true]) {
+      const outcomes = new Set<string>()
+      const report = explore(
+        {
+          threads: programs.map((steps, i) => ({ name: String(i), program: toProgram(steps) })),
+          atEnd(state) {
+            const seen = programs.map((_, i) => state.notes(String(i)))
+            outcomes.add(JSON.stringify([seen, WORDS.map(index => state.word(index))]))
+            return undefined
+          },
+        },
+        { interleavesPlain },
+      )
+      assert.equal(report.failure?.startsWith('data race') ?? false, naive.hasRace)
+      if (naive.hasRace) continue
+      assert.deepEqual([...outcomes].sort(), [...naive.outcomes].sort())
+      if (interleavesPlain) assert.equal(report.interleavings, naive.interleavings)
+    }
+  })
+  t.doesNotThrow(() => fc.assert(agree, { seed, numRuns: 1000 }))
+  t.comment(`${races} of 1000 cases have a data race`)
+})
+
+interface RandomStep {
+  readonly kind: 'load' | 'store' | 'exchange' | 'read' | 'write'
+  readonly index: number
+  readonly value: number
+  /** Left out unless the last value seen is this one: then what follows depends on what was seen. */
+  readonly onlyAfter: number | undefined
+}
+
+const WORDS = [0, 1, 2]
+
+/** Words 0 and 1 are for synchronization, word 2 is for plain accesses (now and then the other way round). */
+function randomPrograms(): fc.Arbitrary<RandomStep[][]> {
+  const value = fc.integer({ min: 0, max: 2 })
+  const onlyAfter = fc.option(value, { nil: undefined, freq: 2 })
+  const synchronizing = fc.record({
+    kind: fc.constantFrom('load' as const, 'store' as const, 'exchange' as const),
+    index: fc.oneof(
+      { weight: 9, arbitrary: fc.constantFrom(0, 1) },
+      { weight: 1, arbitrary: fc.constant(2) },
+    ),
+    value,
+    onlyAfter,
+  })
+  const plain = fc.record({
+    kind: fc.constantFrom('read' as const, 'write' as const),
+    index: fc.constant(2),
+    value,
+    onlyAfter,
+  })
+  const step = fc.oneof({ weight: 3, arbitrary: synchronizing }, { weight: 1, arbitrary: plain })
+  return fc.array(fc.array(step, { minLength: 1, maxLength: 3 }), { minLength: 2, maxLength: 3 })
+}
+
+function toProgram(steps: readonly RandomStep[]): Program {
+  return (words, host) => {
+    let last = 0
+    for (const { kind, index, value, onlyAfter } of steps) {
+      if (onlyAfter !== undefined && onlyAfter !== last) continue
+      if (kind === 'store') words.store(index, value)
+      else if (kind === 'write') words.write(index, value)
+      else {
+        last = kind === 'exchange' ? words.exchange(index, value) : words[kind](index)
+        host.note(String(last))
+      }
+    }
+  }
+}
+
+interface Access {
+  readonly thread: number
+  readonly step: RandomStep
+  /** Accesses, by place in the order so far, that happened before this one. */
+  readonly before: ReadonlySet<number>
+}
+
+/** Every order, by recursion; what is before what as sets. */
+function tryAll(programs: readonly (readonly RandomStep[])[]) {
+  const outcomes = new Set<string>()
+  let interleavings = 0
+  let hasRace = false
+
+  const next = (steps: readonly RandomStep[], from: number, last: number) => {
+    const found = steps.findIndex(
+      ({ onlyAfter }, i) => i >= from && (onlyAfter === undefined || onlyAfter === last),
+    )
+    return found === -1 ? undefined : found
+  }
+  const go = (
+    at: readonly number[],
+    seen: readonly (readonly number[])[],
+    memory: readonly number[],
+    writers: readonly (number | undefined)[],
+    order: readonly Access[],
+  ): void => {
+    let isEnd = true
+    for (const [thread, steps] of programs.entries()) {
+      const place = next(steps, at[thread]!, seen[thread]!.at(-1) ?? 0)
+      if (place === undefined) continue
+      isEnd = false
+      const step = steps[place]!
+      const { kind, index, value } = step
+      const isReading = kind !== 'store' && kind !== 'write'
+      const isWriting = kind !== 'load' && kind !== 'read'
+      const before = new Set<number>()
+      const own = order.findLastIndex(access => access.thread === thread)
+      const source = kind === 'load' || kind === 'exchange' ? writers[index] : undefined
+      const isSynchronized = source !== undefined && order[source]!.step.kind !== 'write'
+      for (const i of isSynchronized ? [own, source] : [own]) {
+        if (i === -1) continue
+        before.add(i)
+        for (const earlier of order[i]!.before) before.add(earlier)
+      }
+      const access = { thread, step, before }
+      if (order.some((other, i) => !before.has(i) && isConflict(other, access))) {
+        hasRace = true
+        continue
+      }
+      go(
+        at.with(thread, place + 1),
+        isReading ? seen.with(thread, [...seen[thread]!, memory[index]!]) : seen,
+        isWriting ? memory.with(index, value) : memory,
+        isWriting ? writers.with(index, order.length) : writers,
+        [...order, access],
+      )
+    }
+    if (!isEnd) return
+    interleavings += 1
+    outcomes.add(JSON.stringify([seen.map(values => values.map(String)), memory]))
+  }
+  const zeros = programs.map(() => 0)
+  go(
+    zeros,
+    programs.map(() => []),
+    WORDS.map(() => 0),
+    WORDS.map(() => undefined),
+    [],
+  )
+  return { outcomes, interleavings, hasRace }
+}
+
+function isConflict(left: Access, right: Access): boolean {
+  if (left.thread === right.thread || left.step.index !== right.step.index) return false
+  const kinds = [left.step.kind, right.step.kind]
+  const isPlain = kinds.includes('read') || kinds.includes('write')
+  return isPlain && kinds.some(kind => kind !== 'load' && kind !== 'read')
+}
 
 function threads(programs: Readonly<Record<string, Program>>): VirtualThread[] {
   return Object.entries(programs).map(([name, program]) => ({ name, program }))

@@ -116,8 +116,11 @@ export function explore(model: Model, bounds: Bounds = {}): Report {
 
 /** One line: the verdict, the bounds and how much was seen. */
 export function summary(report: Report): string {
+  if (report.failure !== undefined) {
+    return `${report.failure} (after ${report.steps + 1} steps, in state ${report.states})`
+  }
   const bound = report.preemptionsMax === undefined ? 'complete' : `≤ ${report.preemptionsMax} pre-emptions`
-  const verdict = report.failure ?? (report.isComplete ? 'holds' : 'not all states seen')
+  const verdict = report.isComplete ? 'holds' : 'ended before all was seen'
   const count = report.interleavings
   const interleavings = count < 1e6 ? String(count) : count.toExponential(1)
   return `${verdict} (${bound}: ${report.states} states, ${interleavings} interleavings, ≤ ${report.steps} steps)`

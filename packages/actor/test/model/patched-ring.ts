@@ -92,14 +92,25 @@ export const MISTAKES = {
   'the words left out at the end are not counted as needed': [
     [`isWrapping ? toEnd + size : size`, `isWrapping ? size : size`],
   ],
-  'positions do not wrap': [
+  'the writer subtracts positions without wrapping': [
     [
       `    if (needed > this.#capacity - ((this.#tail - this.#head) | 0)) {`,
-      `    if (this.#tail >= 0 && needed > this.#capacity - (this.#tail - this.#head)) {`,
+      `    if (needed > this.#capacity - (this.#tail - this.#head)) {`,
+    ],
+  ],
+  'the reader adds to its position without wrapping': [
+    [
+      `    this.#head = (this.#head + this.#words.read(index)) | 0`,
+      `    this.#head = this.#head + this.#words.read(index)`,
     ],
   ],
   'a new reader begins at the tail': [
-    [`    this.#head = words.load(HEAD)`, `    this.#head = words.load(TAIL)`],
+    [
+      `    this.#head = words.load(HEAD)
+    this.#tail = this.#head`,
+      `    this.#head = words.load(TAIL)
+    this.#tail = this.#head`,
+    ],
   ],
 } satisfies Readonly<Record<string, readonly Change[]>>
 

@@ -72,30 +72,38 @@ export function oneRing(setup: RingSetup): Model {
     readers.push({ ...thread, ...heirOf, bells: ['frames'] })
   }
   const names = readers.map(({ name }) => name)
+  const sleeps: Sleep[] = [
+    { word: READER, sleeper: /^reader|^heir/, waker: /^writer/, bell: 'frames' },
+    { word: WRITER, sleeper: /^writer/, waker: /^reader|^heir/, bell: 'space' },
+  ]
   return {
     threads: [{ name: 'writer', program: writer(setup) }, ...readers],
     bells: ['frames', 'space'],
     memory: initialMemory(setup),
-    monitor: parkMonitor(
-      [
-        { word: READER, sleeper: /^reader|^heir/, waker: /^writer/, bell: 'frames' },
-        { word: WRITER, sleeper: /^writer/, waker: /^reader|^heir/, bell: 'space' },
-      ],
-      deaths,
-    ),
+    monitor: parkMonitor(sleeps, deaths),
     nameWord,
     invariant: state => withinCapacity(state, 0, setup.capacityWords),
-    atEnd: state => checkWriter(state, 'writer') ?? checkDelivery(state, setup, names),
+    atEnd: state =>
+      checkWriter(state, 'writer') ??
+      checkDelivery(state, setup, names) ??
+      (deaths === 0 ? checkParks(state, sleeps) : undefined),
   }
 }
 
 /** Two writers with a ring each, and one reader that parks when both are empty. */
-export function twoRings(setup: RingSetup): Model {
+export function twoRings(setup: RingSetup, framesOfSecond = setup.frames): Model {
   const { capacityWords } = setup
+  const second = { ...setup, frames: framesOfSecond }
+  const sleeps: Sleep[] = [
+    { word: READER, sleeper: /^reader/, waker: /^writer 0/, bell: 'frames' },
+    { word: WRITER, sleeper: /^writer 0/, waker: /^reader/, bell: 'space' },
+    { word: RING_STRIDE + READER, sleeper: /^reader/, waker: /^writer 1/, bell: 'frames' },
+    { word: RING_STRIDE + WRITER, sleeper: /^writer 1/, waker: /^reader/, bell: 'space 1' },
+  ]
   const program =
     (i: number): Program =>
     (words, host) =>
-      writer(setup, i)(new WordsFrom(words, i * RING_STRIDE), host)
+      writer(i === 0 ? setup : second, i)(new WordsFrom(words, i * RING_STRIDE), host)
   return {
     threads: [
       { name: 'writer 0', program: program(0) },
@@ -103,12 +111,7 @@ export function twoRings(setup: RingSetup): Model {
       { name: 'reader', program: readerOfTwo(setup) },
     ],
     bells: ['frames', 'space', 'space 1'],
-    monitor: parkMonitor([
-      { word: READER, sleeper: /^reader/, waker: /^writer 0/, bell: 'frames' },
-      { word: WRITER, sleeper: /^writer 0/, waker: /^reader/, bell: 'space' },
-      { word: RING_STRIDE + READER, sleeper: /^reader/, waker: /^writer 1/, bell: 'frames' },
-      { word: RING_STRIDE + WRITER, sleeper: /^writer 1/, waker: /^reader/, bell: 'space 1' },
-    ]),
+    monitor: parkMonitor(sleeps),
     nameWord,
     invariant: state =>
       withinCapacity(state, 0, capacityWords) ?? withinCapacity(state, RING_STRIDE, capacityWords),
@@ -116,7 +119,8 @@ export function twoRings(setup: RingSetup): Model {
       checkWriter(state, 'writer 0') ??
       checkWriter(state, 'writer 1') ??
       checkDelivery(state, setup, ['reader'], '0:') ??
-      checkDelivery(state, setup, ['reader'], '1:'),
+      checkDelivery(state, second, ['reader'], '1:') ??
+      checkParks(state, sleeps),
   }
 }
 
@@ -350,6 +354,15 @@ function parkMonitor(sleeps: readonly Sleep[], heirs = 0): Monitor {
       return undefined
     },
   }
+}
+
+/** A park that has ended was ended by somebody: with what the monitor sees, by exactly one. */
+function checkParks(state: StateView, sleeps: readonly Sleep[]): string | undefined {
+  for (const [i, sleep] of sleeps.entries()) {
+    const open = state.word(sleep.word) === ASLEEP ? 1 : 0
+    if (state.counter(i) !== open) return `a park has ended without a doorbell: ${nameWord(sleep.word)}`
+  }
+  return undefined
 }
 
 function withinCapacity(state: StateView, start: number, capacityWords: number): string | undefined {
