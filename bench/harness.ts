@@ -1,13 +1,16 @@
 /**
  * Harness of the benches: parameters from the command line, runs in fresh processes, medians, one JSON line.
  *
- *   pnpm bench NAME [--smoke] [--runs N] [--vs PEER] [key=value …]
+ *   pnpm bench NAME [--smoke] [--runs N] [--vs PEER,…] [--json] [key=value …]
  *
  * A bench declares its parameters at the top of its module, then calls `runBench` once. People read
- * standard error; the last line of standard output is one JSON object. Every run is a process of its own
- * (5 by default, one in this process with --smoke), because optimised code and heap of one run colour the
- * next. With --vs the peer runs in turn with ours on the same input, and `ratio` is the median of ours ÷ peer
- * over paired runs.
+ * standard error (nothing with --json); the last line of standard output is one JSON object. Every run is a
+ * process of its own (5 by default, one in this process with --smoke), because optimised code and heap of one
+ * run colour the next; a bench of several parts has a process for each part of a run. With --vs the peers run
+ * in turn with ours on the same input, and `ratio` is the median of ours ÷ peer over paired runs, to the best
+ * of the peers when there are several.
+ *
+ * Targets are printed as met or missed and change nothing else: a bench fails on a wrong answer, never on time.
  */
 
 import { execFileSync, spawnSync } from 'node:child_process'
@@ -17,12 +20,43 @@ import { fileURLToPath } from 'node:url'
 /** One measured value. */
 export interface Measure {
   readonly value: number
-  /** 'µs', 'block/s', 'B', … */
+  /** 'µs', 'block/s', 'B', … Of a unit that ends in '/s' more is better, of any other less. */
   readonly unit: string
+  /** The same work with nothing but the means of the platform, measured in the same run; by name. */
+  readonly raw?: Readonly<Record<string, number>>
 }
 
 /** What one run measured, by name. */
 export type Measures = Readonly<Record<string, Measure>>
+
+/** A run that could not be made here and now; the others count. */
+export class Skip {
+  readonly reason: string
+
+  constructor(reason: string) {
+    this.reason = reason
+  }
+}
+
+/** One run of one part of a bench; the part is '' when the bench has only one. */
+export type BenchRun = (part: string) => Measures | Skip | Promise<Measures | Skip>
+
+/** Another that can do the same work. */
+export interface Peer {
+  readonly run: BenchRun
+  /** The parts that it can do; all when left out. */
+  readonly parts?: readonly string[]
+  /** Its version; undefined: it is not installed, and skipped by name. */
+  readonly version?: () => string | undefined
+}
+
+/** What a measure should reach at least (`floor`), and what is worth telling others (`goal`). */
+export interface Target {
+  readonly floor: number
+  readonly goal: number
+  /** The target is a multiple of the raw figure of this name. */
+  readonly timesRaw?: string
+}
 
 export interface BenchDefinition {
   /** Name of the folder. */
@@ -30,18 +64,24 @@ export interface BenchDefinition {
   /** The question that the bench answers. */
   readonly question: string
   /** Others that can do the same work, for --vs. */
-  readonly peers?: Readonly<Record<string, () => Measures | Promise<Measures>>>
+  readonly peers?: Readonly<Record<string, BenchRun | Peer>>
+  /** Each part of a run gets a process of its own. */
+  readonly parts?: readonly string[]
+  /** By name of the measure. */
+  readonly targets?: Readonly<Record<string, Target>>
 }
 
 interface Arguments {
   readonly smoke: boolean
+  readonly json: boolean
   readonly runs: number | undefined
-  readonly versus: string | undefined
+  readonly versus: readonly string[]
   readonly values: ReadonlyMap<string, string>
 }
 
-/** A run in a process of its own prints its measures behind this word. */
+/** Tells a process that makes one run who does the work, '' being us, and then which part of it. */
 const CHILD_ENVIRONMENT = 'HOMING_BENCH_RUN'
+const OURS = ''
 const RUNS_DEFAULT = 5
 const RUNS_MAX = 1000
 
@@ -73,36 +113,58 @@ export function parameter<T extends number | string>(
 }
 
 /** Runs the bench as the command line says and prints the report. Call it once, last. */
-export async function runBench(
-  definition: BenchDefinition,
-  run: () => Measures | Promise<Measures>,
-): Promise<void> {
+export async function runBench(definition: BenchDefinition, run: BenchRun): Promise<void> {
   for (const name of parsed.values.keys()) {
     if (!parameters.has(name)) usage(`unknown parameter ${name}; known: ${[...parameters.keys()].join(', ')}`)
   }
-  const peer = parsed.versus === undefined ? undefined : definition.peers?.[parsed.versus]
-  if (parsed.versus !== undefined && peer === undefined) {
-    const known = Object.keys(definition.peers ?? {}).join(', ') || 'none'
-    usage(`unknown peer ${parsed.versus}; known: ${known}`)
+  const peers = new Map<string, Peer>()
+  for (const name of parsed.versus) {
+    const peer = definition.peers?.[name]
+    if (peer === undefined) {
+      usage(`unknown peer ${name}; known: ${Object.keys(definition.peers ?? {}).join(', ') || 'none'}`)
+    }
+    peers.set(name, typeof peer === 'function' ? { run: peer } : peer)
   }
+  const runOf = (who: string): BenchRun => (who === OURS ? run : peers.get(who)!.run)
 
   const child = process.env[CHILD_ENVIRONMENT]
   if (child !== undefined) {
-    const measures = await (child === 'peer' && peer !== undefined ? peer() : run())
-    process.stdout.write(`${JSON.stringify(measures)}\n`)
+    const [who, part] = JSON.parse(child) as [string, string]
+    process.stdout.write(`${JSON.stringify(toRecord(await runOf(who)(part)))}\n`)
     return
   }
 
-  const runs = parsed.runs ?? (parsed.smoke ? 1 : RUNS_DEFAULT)
-  process.stderr.write(`${definition.name}: ${definition.question}\n`)
-  const ours: Measures[] = []
-  const theirs: Measures[] = []
-  for (let i = 0; i < runs; i++) {
-    ours.push(parsed.smoke ? await run() : runInFreshProcess('ours'))
-    if (peer !== undefined) theirs.push(parsed.smoke ? await peer() : runInFreshProcess('peer'))
-    process.stderr.write(`  run ${i + 1} of ${runs} done\n`)
+  say(`${definition.name}: ${definition.question}`)
+  const versions: Record<string, string> = {}
+  for (const [name, { version }] of [...peers]) {
+    if (version === undefined) continue
+    const found = version()
+    if (found === undefined) {
+      say(`  ${name} is skipped: it is not installed`)
+      peers.delete(name)
+    } else {
+      say(`  ${name} ${found}`)
+      versions[name] = found
+    }
   }
-  report(definition.name, ours, theirs)
+  const runs = parsed.runs ?? (parsed.smoke ? 1 : RUNS_DEFAULT)
+  const columns = [OURS, ...peers.keys()].map(who => new Column(who))
+  for (let i = 0; i < runs; i++) {
+    for (const part of definition.parts ?? ['']) {
+      for (const column of columns) {
+        const { who } = column
+        if (who !== OURS && peers.get(who)!.parts?.includes(part) === false) continue
+        column.add(i, part, parsed.smoke ? toRecord(await runOf(who)(part)) : runInFreshProcess(who, part))
+      }
+    }
+    say(`  run ${i + 1} of ${runs} done`)
+  }
+  report(definition, runs, columns, versions)
+}
+
+/** A line for people. */
+export function say(line: string): void {
+  if (!parsed.json) process.stderr.write(`${line}\n`)
 }
 
 /** The q-th percentile (0 … 100) of `samples`, which are sorted in place. 0 when there are none. */
@@ -112,50 +174,170 @@ export function percentile(samples: Float64Array, q: number): number {
   return samples[Math.min(samples.length - 1, Math.floor((samples.length * q) / 100))]!
 }
 
-function runInFreshProcess(which: 'ours' | 'peer'): Measures {
+/** What one run of one part printed: its measures, or why it was skipped. */
+interface RunRecord {
+  readonly measures: Measures
+  readonly skipped: string | undefined
+}
+
+function toRecord(outcome: Measures | Skip): RunRecord {
+  return outcome instanceof Skip
+    ? { measures: {}, skipped: outcome.reason }
+    : { measures: outcome, skipped: undefined }
+}
+
+function runInFreshProcess(who: string, part: string): RunRecord {
   const result = spawnSync(process.execPath, [...process.execArgv, ...process.argv.slice(1)], {
-    env: { ...process.env, [CHILD_ENVIRONMENT]: which },
+    env: { ...process.env, [CHILD_ENVIRONMENT]: JSON.stringify([who, part]) },
     stdio: ['ignore', 'pipe', 'inherit'],
     encoding: 'utf8',
     maxBuffer: 64 << 20,
   })
   const line = result.stdout?.trim().split('\n').at(-1)
   if (result.status !== 0 || line === undefined || line === '') {
-    process.stderr.write(`cannot finish the run: its process ended with ${result.status ?? result.signal}\n`)
+    const what = [who, part].filter(word => word !== '').join(', ')
+    process.stderr.write(
+      `cannot finish the run${what === '' ? '' : ` (${what})`}: its process ended with ${result.status ?? result.signal}\n`,
+    )
     process.exit(1)
   }
-  return JSON.parse(line) as Measures
+  return JSON.parse(line) as RunRecord
 }
 
-function report(name: string, ours: readonly Measures[], theirs: readonly Measures[]): void {
-  const results: Record<string, Record<string, number | string>> = {}
-  for (const key of Object.keys(ours[0] ?? {})) {
-    const values = ours.map(measures => measures[key]!.value)
-    const unit = ours[0]![key]!.unit
-    const result: Record<string, number | string> = { ...spread(values), unit }
-    const peerValues = theirs.map(measures => measures[key]?.value).filter(value => value !== undefined)
-    if (peerValues.length === values.length && values.length > 0) {
-      result['peer'] = spread(peerValues)['median']!
-      result['ratio'] = spread(values.map((value, i) => value / peerValues[i]!))['median']!
+/** All that one of those who do the work measured. */
+class Column {
+  readonly who: string
+  /** Of each measure its runs, with holes where a run was skipped. */
+  readonly measures = new Map<string, (Measure | undefined)[]>()
+  /** The runs of each part that were skipped, and why the last of them was. */
+  readonly skipped = new Map<string, { count: number; reason: string }>()
+
+  constructor(who: string) {
+    this.who = who
+  }
+
+  add(run: number, part: string, { measures, skipped }: RunRecord): void {
+    if (skipped !== undefined) {
+      this.skipped.set(part, { count: (this.skipped.get(part)?.count ?? 0) + 1, reason: skipped })
     }
-    results[key] = result
-    const versus = result['ratio'] === undefined ? '' : `  ${result['ratio']} × ${parsed.versus}`
-    const range = `${result['min']} … ${result['max']}`
-    process.stderr.write(`  ${key.padEnd(32)} ${result['median']} ${unit}  (${range})${versus}\n`)
+    for (const [name, measure] of Object.entries(measures)) {
+      const runs = this.measures.get(name) ?? []
+      runs[run] = measure
+      this.measures.set(name, runs)
+    }
+  }
+}
+
+type Result = Record<string, unknown>
+
+function report(
+  definition: BenchDefinition,
+  runs: number,
+  columns: readonly Column[],
+  versions: Readonly<Record<string, string>>,
+): void {
+  const [ours, ...peers] = columns as [Column, ...Column[]]
+  const results: Record<string, Result> = {}
+  for (const [name, measured] of ours.measures) {
+    results[name] = reportMeasure(name, measured, peers, definition.targets?.[name])
+  }
+  const alone: Record<string, Record<string, Result>> = {}
+  for (const { who, measures } of peers) {
+    for (const [name, measured] of measures) {
+      if (ours.measures.has(name)) continue
+      alone[who] = { ...alone[who], [name]: reportMeasure(`${who}: ${name}`, measured, [], undefined) }
+    }
+  }
+  const skipped: Record<string, string> = {}
+  for (const column of columns) {
+    for (const [part, { count, reason }] of column.skipped) {
+      const what = [column.who, part].filter(word => word !== '').join(' ')
+      skipped[what] = `${count} of ${runs} runs: ${reason}`
+      say(`  skipped ${what}, ${skipped[what]}`)
+    }
   }
   const line = {
-    bench: name,
+    bench: definition.name,
     node: process.version,
     cpu: `${cpus()[0]?.model ?? 'unknown'} × ${cpus().length}`,
     commit: commit(),
-    params: { ...Object.fromEntries(parameters), smoke: parsed.smoke, runs: ours.length },
-    ...(parsed.versus === undefined ? {} : { vs: parsed.versus }),
+    params: { ...Object.fromEntries(parameters), smoke: parsed.smoke, runs },
+    ...(parsed.versus.length === 0 ? {} : { vs: parsed.versus.join(',') }),
+    ...(Object.keys(versions).length === 0 ? {} : { versions }),
     results,
+    ...(Object.keys(alone).length === 0 ? {} : { peers: alone }),
+    ...(Object.keys(skipped).length === 0 ? {} : { skipped }),
   }
   process.stdout.write(`${JSON.stringify(line)}\n`)
 }
 
-function spread(values: readonly number[]): Record<string, number> {
+/** Prints one measure over its runs, beside the raw figures, the targets and the peers; returns it for the JSON. */
+function reportMeasure(
+  name: string,
+  measured: readonly (Measure | undefined)[],
+  peers: readonly Column[],
+  target: Target | undefined,
+): Result {
+  const present = measured.filter(measure => measure !== undefined)
+  const { unit } = present[0]!
+  const values = present.map(({ value }) => value)
+  const { median, min, max } = spread(values)
+  const result: Result = { median, min, max, unit }
+  const words: string[] = []
+
+  const rawNames = Object.keys(present[0]!.raw ?? {})
+  const rawRatio: Record<string, number> = {}
+  for (const rawName of rawNames) {
+    rawRatio[rawName] = spread(present.map(({ value, raw }) => value / raw![rawName]!)).median
+    const raw = spread(present.map(({ raw }) => raw![rawName]!)).median
+    result['raw'] = { ...(result['raw'] as object), [rawName]: raw }
+    words.push(`${short(rawRatio[rawName])} × raw ${rawName} (${short(raw)})`)
+  }
+  if (rawNames.length > 0) result['rawRatio'] = rawRatio
+
+  if (target !== undefined) {
+    const { timesRaw } = target
+    const reached = timesRaw === undefined ? median : rawRatio[timesRaw]!
+    for (const bar of ['floor', 'goal'] as const) {
+      const isMet = isMoreBetter(unit) ? reached >= target[bar] : reached <= target[bar]
+      const word = isMet ? 'met' : 'missed'
+      result[bar] = { value: target[bar], ...(timesRaw === undefined ? {} : { timesRaw }), is: word }
+      words.push(`${bar} ${short(target[bar])}${timesRaw === undefined ? '' : ` × raw ${timesRaw}`} ${word}`)
+    }
+  }
+
+  const ratios: Record<string, number> = {}
+  for (const { who, measures } of peers) {
+    const theirs = measures.get(name) ?? []
+    const pairs = measured.flatMap((measure, run) =>
+      measure === undefined || theirs[run] === undefined ? [] : [[measure.value, theirs[run].value] as const],
+    )
+    if (pairs.length === 0) continue
+    const peer = spread(pairs.map(([, value]) => value)).median
+    ratios[who] = spread(pairs.map(([value, other]) => value / other)).median
+    result['peers'] = { ...(result['peers'] as object), [who]: { median: peer, ratio: ratios[who] } }
+    words.push(`${short(ratios[who])} × ${who} (${short(peer)})`)
+    const best = result['ratio'] as number | undefined
+    if (best === undefined || (isMoreBetter(unit) ? ratios[who] < best : ratios[who] > best)) {
+      result['peer'] = peer
+      result['ratio'] = ratios[who]
+    }
+  }
+  say(`  ${name.padEnd(32)} ${median} ${unit}  (${min} … ${max})${words.map(word => `; ${word}`).join('')}`)
+  return result
+}
+
+function isMoreBetter(unit: string): boolean {
+  return unit.endsWith('/s')
+}
+
+function short(value: number): string {
+  if (value >= 1e6) return `${Number((value / 1e6).toPrecision(3))} M`
+  if (value >= 1e4) return `${Number((value / 1e3).toPrecision(3))} k`
+  return String(Number(value.toPrecision(3)))
+}
+
+function spread(values: readonly number[]): { median: number; min: number; max: number } {
   const sorted = [...values].sort((a, b) => a - b)
   const middle = sorted.length >> 1
   const median = sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2
@@ -186,8 +368,9 @@ function commit(): string {
 
 function parseArguments(words: readonly string[]): Arguments {
   let smoke = false
+  let json = false
   let runs: number | undefined
-  let versus: string | undefined
+  let versus: readonly string[] = []
   const values = new Map<string, string>()
   for (let i = 0; i < words.length; i++) {
     const word = words[i]!
@@ -196,20 +379,23 @@ function parseArguments(words: readonly string[]): Arguments {
     const operand = () => (option === word ? words[++i] : word.slice(equals + 1))
     if (word === '--') continue
     if (word === '--smoke') smoke = true
+    else if (word === '--json') json = true
     else if (option === '--runs') {
       const text = operand()
       runs = Number(text)
       if (!Number.isInteger(runs) || runs < 1 || runs > RUNS_MAX) usage(`--runs ${text}: not 1 … ${RUNS_MAX}`)
     } else if (option === '--vs') {
-      versus = operand()
-      if (versus === undefined) usage('--vs needs the name of a peer')
+      const names = operand()
+      if (names === undefined) usage('--vs needs the name of a peer')
+      versus = [...new Set(names.split(',').filter(name => name !== ''))]
     } else if (!word.startsWith('-') && equals > 0) values.set(word.slice(0, equals), word.slice(equals + 1))
-    else usage(`unknown option ${word}; known: --smoke, --runs N, --vs PEER, key=value`)
+    else usage(`unknown option ${word}; known: --smoke, --runs N, --vs PEER,…, --json, key=value`)
   }
-  return { smoke, runs, versus, values }
+  return { smoke, json, runs, versus, values }
 }
 
-function usage(problem: string): never {
+/** Ends the process: the command line is wrong. */
+export function usage(problem: string): never {
   process.stderr.write(`bench: ${problem}\n`)
   process.exit(2)
 }

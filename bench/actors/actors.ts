@@ -1,0 +1,203 @@
+/**
+ * The actors of the bench. Threads import this module, so it does nothing by itself.
+ *
+ * Every actor that is told checks what it gets: the messages of one sender are numbered 1, 2, 3, …, and a
+ * number out of turn (lost, twice, overtaken) is a violation, which fails the bench.
+ */
+
+import { type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
+
+/** What an actor was told so far. */
+export interface Tally {
+  readonly count: number
+  /** Messages that were not the next one. */
+  readonly violations: number
+}
+
+export interface AskTally {
+  readonly type: 'tally'
+  readonly reply: Reply<Tally>
+}
+
+export type StepMessage = { readonly type: 'step'; readonly n: number } | AskTally
+
+/** Told on its own thread. */
+export const stepper = defineActor(
+  import.meta.url,
+  'stepper',
+)<StepMessage>({
+  setup() {
+    let count = 0
+    let violations = 0
+    return {
+      step({ n }) {
+        if (n !== ++count) violations++
+      },
+      tally: ({ reply }) => reply({ count, violations }),
+    }
+  },
+})
+
+export type WorkMessage =
+  | {
+      readonly type: 'work'
+      readonly n: number
+      readonly a: number
+      readonly b: number
+      readonly text: string
+    }
+  | AskTally
+
+/** Told from another thread, by the million. */
+export const worker = defineActor(
+  import.meta.url,
+  'worker',
+)<WorkMessage>({
+  // The typed lane: a layout of `work` belongs here. n, a and b are 32-bit integers, text 16 Latin-1 characters.
+  setup() {
+    let count = 0
+    let violations = 0
+    return {
+      work({ n, a, b, text }) {
+        if (n !== ++count || a !== n + 1 || b !== -n || text.length !== 16) violations++
+      },
+      tally: ({ reply }) => reply({ count, violations }),
+    }
+  },
+})
+
+export type ObjectMessage =
+  | { readonly type: 'object'; readonly n: number; readonly body: { readonly a: number; readonly b: string } }
+  | AskTally
+
+/** Told from another thread what only structured clone can carry: it never gets a layout. */
+export const collector = defineActor(
+  import.meta.url,
+  'collector',
+)<ObjectMessage>({
+  setup() {
+    let count = 0
+    let violations = 0
+    return {
+      object({ n, body }) {
+        if (n !== ++count || body.a !== n) violations++
+      },
+      tally: ({ reply }) => reply({ count, violations }),
+    }
+  },
+})
+
+export interface AddMessage {
+  readonly type: 'add'
+  readonly a: number
+  readonly reply: Reply<number>
+}
+
+/** Asked, from its own thread and from another. */
+export const adder = defineActor(
+  import.meta.url,
+  'adder',
+)<AddMessage>({
+  // The typed lane: a layout of `add` belongs here. a is a 32-bit integer, and so is the answer.
+  setup: () => ({ add: ({ a, reply }) => reply(a + 1) }),
+})
+
+/** Lives of `idler` on this thread. */
+export const lives = { started: 0, stopped: 0 }
+
+export interface IdleMessage {
+  readonly type: 'poke'
+}
+
+const idle = {
+  poke() {},
+  [signal](received: { readonly type: string }) {
+    if (received.type === 'stopped') lives.stopped++
+  },
+}
+
+/** Does nothing and keeps nothing, so that what it costs is the runtime's. */
+export const idler = defineActor(
+  import.meta.url,
+  'idler',
+)<IdleMessage>({
+  setup() {
+    lives.started++
+    return idle
+  },
+})
+
+export type NurseryMessage =
+  | { readonly type: 'spawn'; readonly count: number }
+  /** Stops the children that were spawned last. */
+  | { readonly type: 'stop' }
+
+/** The parent of idlers. */
+export const nursery = defineActor(
+  import.meta.url,
+  'nursery',
+)<NurseryMessage>({
+  setup(ctx) {
+    let latest: ActorRef<IdleMessage>[] = []
+    return {
+      spawn({ count }) {
+        latest = Array.from({ length: count }, () => ctx.spawn(idler, { name: 'idler', args: undefined }))
+      },
+      stop() {
+        for (const ref of latest) ctx.stop(ref)
+        latest = []
+      },
+    }
+  },
+})
+
+/** Index of a time in `VictimArgs.timesNs`. */
+export const EXIT_AT = 0
+export const HANDLED_AT = 1
+/** Index of a number in `VictimArgs.words`. */
+export const LAST_N = 0
+export const HANDLED = 1
+export const VIOLATIONS = 2
+
+export interface VictimArgs {
+  /** BigInt64, process.hrtime of this machine: when the thread was ended, when the next life handled a message. */
+  readonly timesNs: SharedArrayBuffer
+  /** Int32: the last n that was handled, how many were, how many of them were not after the one before. */
+  readonly words: SharedArrayBuffer
+}
+
+export type VictimMessage =
+  | { readonly type: 'work'; readonly n: number }
+  /** Ends the thread in the middle of the message. */
+  | { readonly type: 'exit' }
+  /** Is never answered. */
+  | { readonly type: 'silent'; readonly reply: Reply<void> }
+  | { readonly type: 'ping'; readonly reply: Reply<void> }
+
+/** Lives on a thread that is killed; what it sees is in shared memory, where it survives. */
+export const victim = defineActor(
+  import.meta.url,
+  'victim',
+)<VictimMessage, VictimArgs>({
+  // The typed lane: a layout of `work` belongs here. n is a 32-bit integer.
+  setup(_ctx, args) {
+    const timesNs = new BigInt64Array(args.timesNs)
+    const words = new Int32Array(args.words)
+    let isFirst = true
+    return {
+      work({ n }) {
+        if (isFirst) Atomics.store(timesNs, HANDLED_AT, process.hrtime.bigint())
+        isFirst = false
+        if (n <= words[LAST_N]!) Atomics.add(words, VIOLATIONS, 1)
+        Atomics.store(words, LAST_N, n)
+        Atomics.add(words, HANDLED, 1)
+      },
+      exit() {
+        Atomics.store(timesNs, EXIT_AT, process.hrtime.bigint())
+        process.exit(1)
+      },
+      silent() {},
+      ping: ({ reply }) => reply(),
+    }
+  },
+})

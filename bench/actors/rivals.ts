@@ -1,0 +1,5 @@
+import type { Measures } from '../harness.ts'
+export const rivals: Record<
+  string,
+  { version: () => string | undefined; rows: Record<string, () => Promise<Measures>> }
+> = {}
