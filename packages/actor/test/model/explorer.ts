@@ -117,7 +117,7 @@ export function explore(model: Model, bounds: Bounds = {}): Report {
 /** One line: the verdict, the bounds and how much was seen. */
 export function summary(report: Report): string {
   if (report.failure !== undefined) {
-    return `${report.failure} (after ${report.steps + 1} steps, in state ${report.states})`
+    return `${report.failure} (in state ${report.states}, trace of ${report.trace.length} lines)`
   }
   const bound = report.preemptionsMax === undefined ? 'complete' : `≤ ${report.preemptionsMax} pre-emptions`
   const verdict = report.isComplete ? 'holds' : 'ended before all was seen'

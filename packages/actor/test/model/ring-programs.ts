@@ -173,6 +173,30 @@ export function newPort(setup: RingSetup, ringsNewPort: boolean): Model {
   }
 }
 
+/** One ring whose writer dies, at any point. `isAnnounced`: main then wakes the reader to take the rest. */
+export function writerDeath(setup: RingSetup, isAnnounced: boolean): Model {
+  const main: Program = (_, host) => {
+    if (isAnnounced) host.ring('frames')
+  }
+  return {
+    threads: [
+      { name: 'writer', program: writer(setup), mayDie: true, bells: ['space'] },
+      { name: 'reader', program: reader(setup, false) },
+      { name: 'main', program: main, heirOf: 'writer' },
+    ],
+    bells: ['frames', 'space'],
+    memory: initialMemory(setup),
+    nameWord,
+    invariant: state => withinCapacity(state, 0, setup.capacityWords),
+    atEnd(state) {
+      if (state.status('writer') !== 'dead') return checkDelivery(state, setup, ['reader'])
+      const got = state.notes('reader').filter(note => note.startsWith('got '))
+      // All that was published, which is what came first of what was to be sent.
+      return checkDelivery(state, { ...setup, frames: setup.frames.slice(0, got.length) }, ['reader'])
+    },
+  }
+}
+
 function readerName(life: number): string {
   return life === 0 ? 'reader' : life === 1 ? 'heir' : `heir ${life}`
 }
