@@ -18,28 +18,36 @@
  * left below it are abandoned: they end at once and are reported as slow.
  */
 
-import { type ErrorRecord, fromErrorRecord, RouterError } from '@homing/errors'
-import { askOf, type InboundAsk, type OpenAsk, type PendingAsk, type ReplyFunction, replyTo } from './asks.ts'
+import { fromErrorRecord, type RouterError } from '@homing/errors'
+import { type InboundAsk, type OpenAsk, type PendingAsk, type ReplyFunction, replyTo } from './asks.ts'
+import { type Child, Children } from './children.ts'
 import { Context } from './context.ts'
 import type { Deadline } from './deadlines.ts'
 import { ActorFailedError, RestartBudgetError, UnhandledMessageError } from './errors.ts'
 import type { Ending, Settings } from './frames.ts'
+import { LazySet } from './lazy-set.ts'
 import { Mailbox } from './mailbox.ts'
+import { failTakenAsks, openAskOf } from './message-asks.ts'
 import type { Watcher } from './peer.ts'
 import { type AnyRef, LocalRef } from './refs.ts'
 import type { Runtime } from './runtime.ts'
+import { ScheduledTell } from './schedules.ts'
+import { backoffMs, RestartBudget } from './supervision.ts'
+import { terminatedOf } from './terminated.ts'
 import { describe, failureOf, recordOf } from './thrown.ts'
 import {
   type ActorDefinition,
-  type ActorRef,
   type ActorStatus,
   type Message,
   type Signal,
   signal,
   type TellStatus,
-  type Terminated,
   type TerminationReason,
 } from './types.ts'
+
+export type { Child } from './children.ts'
+export { backoffMs } from './supervision.ts'
+export { terminatedOf } from './terminated.ts'
 
 /** Messages handled before another actor has its turn. */
 export const QUANTUM = 64
@@ -60,39 +68,6 @@ type Arms = Record<string, ((message: Message) => void | Promise<void>) | undefi
 
 /** Who is told when the actor ends, and what it fails when it escalates. */
 export type Parent = Cell | { readonly thread: string; readonly uid: number; readonly id: number } | undefined
-
-/** A child as its parent sees it. */
-export interface Child {
-  readonly id: number
-  readonly ref: AnyRef
-  readonly settings: Settings
-  /** The thread it was placed on, when that is another one. */
-  readonly thread: string | undefined
-  /** Main knows it too, because its thread can be replaced or is its own. */
-  readonly isRegistered: boolean
-  readonly onEnded: ((terminated: Terminated) => void)[]
-  isStopping: boolean
-  /** Bounds the wait for a child on another thread. */
-  guard: Deadline | undefined
-}
-
-/** A message that an actor tells itself later. */
-class ScheduledTell implements Deadline {
-  dueMs = 0
-  position = -1
-  readonly #cell: Cell
-  readonly #message: Message
-
-  constructor(cell: Cell, message: Message) {
-    this.#cell = cell
-    this.#message = message
-  }
-
-  expire(): void {
-    this.#cell.scheduled.delete(this)
-    this.#cell.enqueueForced(this.#message)
-  }
-}
 
 /** What a cell is made from. */
 export interface CellInit {
@@ -116,7 +91,7 @@ export class Cell implements Watcher {
   firstAsk: OpenAsk | undefined = undefined
   /** True while the cell is in the run queue or having its turn. */
   isQueued = false
-  children: Map<number, Child> | undefined = undefined
+  children: Children | undefined = undefined
   readonly scheduled = new LazySet<ScheduledTell>()
   readonly watchers = new LazySet<Watcher>()
   /** How it ended; while `state` is ended. */
@@ -134,13 +109,10 @@ export class Cell implements Watcher {
   #signals: Signal[] | undefined = undefined
   #watching: Map<string, AnyRef> | undefined = undefined
   #restarts: number
-  #restartTimesMs: number[] | undefined = undefined
+  readonly #budget = new RestartBudget()
   #backoff: Deadline | undefined = undefined
   #stopDeadline: Deadline | undefined = undefined
   #stopRequest: Ending | undefined = undefined
-  #stopOrder: Child[] | undefined = undefined
-  #isStoppingChildren = false
-  #onChildrenStopped: (() => void) | undefined = undefined
 
   /** Without a definition the cell waits for `define`; messages wait with it. */
   constructor(runtime: Runtime, init: CellInit, definition: ActorDefinition<Message, unknown> | undefined) {
@@ -151,9 +123,7 @@ export class Cell implements Watcher {
     this.parent = init.parent
     this.#args = init.args
     this.#restarts = init.restarts
-    if (init.restarts > 0) {
-      this.#restartTimesMs = new Array<number>(init.restarts).fill(runtime.clock.nowMs())
-    }
+    this.#budget.charge(init.restarts, runtime.clock.nowMs())
     this.#definition = definition
     this.#mailbox = new Mailbox(init.settings.capacity)
     this.ref = new LocalRef(runtime, init.id, init.name, this)
@@ -445,23 +415,20 @@ export class Cell implements Watcher {
 
   #restart(error: unknown): void {
     const { settings, runtime } = this
-    const now = runtime.clock.nowMs()
-    const times = (this.#restartTimesMs ?? []).filter(timeMs => now - timeMs < settings.withinMs)
-    if (times.length >= settings.restartsMax) {
+    const attempt = this.#budget.take(settings, runtime.clock.nowMs())
+    if (attempt === undefined) {
       const exhausted = new RestartBudgetError(this.name, settings.restartsMax, settings.withinMs, error)
       runtime.log.error({ actor: this.name, error: describe(exhausted) }, 'actor given up')
       this.endError = exhausted
       this.#requestEnd({ reason: 'failed' })
       return
     }
-    times.push(now)
-    this.#restartTimesMs = times
     this.#restarts++
     runtime.counts.restarts++
-    const delayMs = backoffMs(settings, times.length, runtime.random.next())
+    const delayMs = backoffMs(settings, attempt, runtime.random.next())
     this.#state = RESTARTING
     this.#leaveGeneration()
-    this.#failTakenAsks()
+    failTakenAsks(this, () => this.#mailbox.waiting())
     runtime.log.warn({ actor: this.name, restarts: this.#restarts, delayMs }, 'actor restarts')
     this.#stopChildren(() => {
       this.#lastSignal({ type: 'beforeRestart', error }, () => {
@@ -489,21 +456,6 @@ export class Cell implements Watcher {
     const watching = this.#watching
     this.#watching = undefined
     if (watching !== undefined) for (const ref of watching.values()) this.runtime.unwatch(this, ref)
-  }
-
-  /** Fails the asks that the lost instance had taken and not answered; waiting ones stay. */
-  #failTakenAsks(): void {
-    if (this.firstAsk === undefined) return
-    const waiting = new Set<OpenAsk>()
-    for (const message of this.#mailbox.waiting()) {
-      const ask = openAskOf(message)
-      if (ask !== undefined) waiting.add(ask)
-    }
-    for (let ask: OpenAsk | undefined = this.firstAsk; ask !== undefined; ) {
-      const { next }: OpenAsk = ask
-      if (!waiting.has(ask)) ask.fail('terminated')
-      ask = next
-    }
   }
 
   /** Hands the present behavior a signal that ends it, bounded by the shutdown time. */
@@ -590,7 +542,7 @@ export class Cell implements Watcher {
     this.runtime.noteSlow(this.name)
     if (this.#state < STOPPING) this.endReason = this.#stopRequest?.reason ?? 'stopped'
     this.#state = STOPPING
-    this.#onChildrenStopped = undefined
+    this.children?.forgetStop()
     if (this.#backoff !== undefined) this.runtime.deadlines.remove(this.#backoff)
     this.#leaveGeneration()
     this.#dropMailbox()
@@ -600,10 +552,7 @@ export class Cell implements Watcher {
 
   /** Ends every child at once, the last spawned first. */
   abandonChildren(): void {
-    for (const child of [...(this.children?.values() ?? [])].reverse()) {
-      this.runtime.abandonChild(child)
-      this.childEnded(child.id, { reason: 'stopped' }, undefined)
-    }
+    this.children?.abandonAll((id, ending, error) => this.childEnded(id, ending, error))
   }
 
   #finish(): void {
@@ -636,61 +585,31 @@ export class Cell implements Watcher {
   // ── Children ─────────────────────────────────────────────────────────────────────────────────
 
   addChild(child: Child): void {
-    this.children ??= new Map()
-    this.children.set(child.id, child)
+    this.children ??= new Children(this)
+    this.children.add(child)
   }
 
-  /** Stops one child; nothing when it is not one, or is stopping already. */
-  stopChild(id: number): boolean {
-    const child = this.children?.get(id)
-    if (child === undefined) return false
-    if (!child.isStopping) {
-      child.isStopping = true
-      this.runtime.stopChild(this, child)
-    }
-    return true
+  stopChild(id: number): void {
+    this.children?.stop(id)
   }
 
   childEnded(id: number, ending: Ending, error: RouterError | undefined): void {
-    const child = this.children?.get(id)
-    if (child === undefined) return
-    this.children!.delete(id)
-    if (child.guard !== undefined) this.runtime.deadlines.remove(child.guard)
+    const children = this.children
+    const child = children?.remove(id)
+    if (children === undefined || child === undefined) return
     const known = error ?? (ending.error === undefined ? undefined : fromErrorRecord(ending.error))
     const terminated = terminatedOf(child.ref, ending.reason, known)
     for (const onEnded of child.onEnded) onEnded(terminated)
-    if (this.#onChildrenStopped !== undefined) this.#stopNextChild()
+    if (children.isStopping) children.stopNext()
     else if (ending.isEscalated === true && this.#state < STOPPING) {
       this.fail(known ?? new ActorFailedError(child.ref.name, ending.reason), undefined)
       this.#wake()
     }
   }
 
-  /** Stops the children one after the other, the last spawned first; then calls `done`. */
   #stopChildren(done: () => void): void {
-    this.#stopOrder = [...(this.children?.values() ?? [])]
-    this.#onChildrenStopped = done
-    this.#stopNextChild()
-  }
-
-  #stopNextChild(): void {
-    // A child may end while it is being told to: then this loop goes on, not a nested one.
-    if (this.#isStoppingChildren) return
-    this.#isStoppingChildren = true
-    const order = this.#stopOrder!
-    while (order.length > 0) {
-      const child = order[order.length - 1]!
-      if (this.children!.has(child.id)) {
-        this.stopChild(child.id)
-        if (this.children!.has(child.id)) break
-      }
-      order.pop()
-    }
-    this.#isStoppingChildren = false
-    const done = this.#onChildrenStopped
-    if (order.length > 0 || done === undefined) return
-    this.#onChildrenStopped = undefined
-    done()
+    if (this.children === undefined) done()
+    else this.children.stopAll(done)
   }
 
   // ── Watch ────────────────────────────────────────────────────────────────────────────────────
@@ -752,58 +671,8 @@ export class Cell implements Watcher {
   }
 }
 
-/** The ask that a message carries and that nobody has answered. */
-function openAskOf(message: Message | undefined): OpenAsk | undefined {
-  const reply = (message as { reply?: ReplyFunction } | undefined)?.reply
-  const ask = typeof reply === 'function' ? reply[askOf] : undefined
-  return ask !== undefined && 'fail' in ask ? ask : undefined
-}
-
-/** The signal for a watched actor that ended. */
-export function terminatedOf(
-  ref: AnyRef,
-  reason: TerminationReason,
-  error: RouterError | ErrorRecord | undefined,
-): Terminated {
-  const known = error === undefined || error instanceof RouterError ? error : fromErrorRecord(error)
-  return {
-    type: 'terminated',
-    ref: ref as ActorRef<never>,
-    reason,
-    ...(known === undefined ? {} : { error: known }),
-  }
-}
-
-/** Delay before restart number `attempt` of the window (from 1): min · 2ⁿ up to max, part of it random. */
-export function backoffMs(settings: Settings, attempt: number, random: number): number {
-  const full = Math.min(settings.backoffMsMax, settings.backoffMsMin * 2 ** (attempt - 1))
-  return full * (1 - settings.jitter * random)
-}
-
 function isThenable(value: unknown): value is Promise<unknown> {
   return (
     typeof value === 'object' && value !== null && typeof (value as { then?: unknown }).then === 'function'
   )
-}
-
-/** A set that costs nothing until something is in it. */
-class LazySet<T> {
-  #set: Set<T> | undefined = undefined
-
-  add(value: T): void {
-    this.#set ??= new Set()
-    this.#set.add(value)
-  }
-
-  delete(value: T): void {
-    this.#set?.delete(value)
-  }
-
-  clear(): void {
-    this.#set = undefined
-  }
-
-  values(): Iterable<T> {
-    return this.#set ?? []
-  }
 }

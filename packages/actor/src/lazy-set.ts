@@ -1,0 +1,22 @@
+/** LazySet: a set that costs nothing until something is in it; most actors have no watchers and no schedules. */
+
+export class LazySet<T> {
+  #set: Set<T> | undefined = undefined
+
+  add(value: T): void {
+    this.#set ??= new Set()
+    this.#set.add(value)
+  }
+
+  delete(value: T): void {
+    this.#set?.delete(value)
+  }
+
+  clear(): void {
+    this.#set = undefined
+  }
+
+  values(): Iterable<T> {
+    return this.#set ?? []
+  }
+}
