@@ -130,7 +130,8 @@ export async function runBench(definition: BenchDefinition, run: BenchRun): Prom
   const child = process.env[CHILD_ENVIRONMENT]
   if (child !== undefined) {
     const [who, part] = JSON.parse(child) as [string, string]
-    process.stdout.write(`${JSON.stringify(toRecord(await runOf(who)(part)))}\n`)
+    await print(toRecord(await runOf(who)(part)))
+    if (who !== OURS) process.exit()
     return
   }
 
@@ -159,7 +160,14 @@ export async function runBench(definition: BenchDefinition, run: BenchRun): Prom
     }
     say(`  run ${i + 1} of ${runs} done`)
   }
-  report(definition, runs, columns, versions)
+  await print(report(definition, runs, columns, versions))
+  // A peer may leave threads behind that keep the process; ours must not.
+  if (peers.size > 0) process.exit()
+}
+
+/** Writes a line of JSON; resolves when it is out. */
+function print(value: object): Promise<void> {
+  return new Promise(resolve => process.stdout.write(`${JSON.stringify(value)}\n`, () => resolve()))
 }
 
 /** A line for people. */
@@ -235,7 +243,7 @@ function report(
   runs: number,
   columns: readonly Column[],
   versions: Readonly<Record<string, string>>,
-): void {
+): object {
   const [ours, ...peers] = columns as [Column, ...Column[]]
   const results: Record<string, Result> = {}
   for (const [name, measured] of ours.measures) {
@@ -256,7 +264,7 @@ function report(
       say(`  skipped ${what}, ${skipped[what]}`)
     }
   }
-  const line = {
+  return {
     bench: definition.name,
     node: process.version,
     cpu: `${cpus()[0]?.model ?? 'unknown'} × ${cpus().length}`,
@@ -268,7 +276,6 @@ function report(
     ...(Object.keys(alone).length === 0 ? {} : { peers: alone }),
     ...(Object.keys(skipped).length === 0 ? {} : { skipped }),
   }
-  process.stdout.write(`${JSON.stringify(line)}\n`)
 }
 
 /** Prints one measure over its runs, beside the raw figures, the targets and the peers; returns it for the JSON. */
