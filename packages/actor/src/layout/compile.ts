@@ -3,10 +3,11 @@
  * equal descriptions make equal codecs, so the number of a variant means the same on both sides of a ring.
  */
 
+import { canGenerate } from './can-generate.ts'
 import { closureCodec } from './closures.ts'
 import type { BodyCodec } from './codec.ts'
 import { descriptionOf, type LayoutDescription, type Shape, shapesOf } from './description.ts'
-import { canGenerate, generateCodec } from './generate.ts'
+import { generateCodec } from './generate.ts'
 
 /** How one variant travels. */
 export interface VariantCodec {

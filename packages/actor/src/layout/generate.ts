@@ -25,16 +25,6 @@ const helpers = {
   plain: Object.prototype,
 }
 
-/** False where the process forbids it (--disallow-code-generation-from-strings); then closures.ts serves. */
-export function canGenerate(): boolean {
-  try {
-    new Function('')
-    return true
-  } catch {
-    return false
-  }
-}
-
 /** The codec of `shape`. Throws EvalError where code may not be generated. */
 export function generateCodec(shape: Shape): BodyCodec {
   const make = new Function('helpers', sourceOf(shape)) as (use: typeof helpers) => BodyCodec

@@ -4,11 +4,12 @@ import { fileURLToPath } from 'node:url'
 import { inspect } from 'node:util'
 import fc from 'fast-check'
 import t from 'tap'
+import { canGenerate } from '../../src/layout/can-generate.ts'
 import { closureCodec } from '../../src/layout/closures.ts'
 import { BODY_WORDS_MAX, type BodyCodec, type RingViews } from '../../src/layout/codec.ts'
 import { CompiledLayout, compileLayout } from '../../src/layout/compile.ts'
 import type { FieldDescription, LayoutDescription, Shape } from '../../src/layout/description.ts'
-import { canGenerate, generateCodec } from '../../src/layout/generate.ts'
+import { generateCodec } from '../../src/layout/generate.ts'
 import { layoutCases, strings } from './arbitraries.ts'
 
 const makers = { generated: generateCodec, closures: closureCodec }
