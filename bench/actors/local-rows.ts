@@ -58,12 +58,14 @@ export const localRows: readonly Row[] = [
         const cycle = async (count: number): Promise<void> => {
           const end = lives.stopped + count
           for (let left = count; left > 0; left -= SPAWN_BURST) {
-            parent.tell({ type: 'spawn', count: Math.min(left, SPAWN_BURST) })
-            await nextTurn()
+            const burst = Math.min(left, SPAWN_BURST)
+            const [started, stopped] = [lives.started + burst, lives.stopped + burst]
+            parent.tell({ type: 'spawn', count: burst })
+            // One that is stopped before it ran was never alive, and does less.
+            await until(() => lives.started >= started)
             parent.tell({ type: 'stop' })
-            await nextTurn()
+            await until(() => lives.stopped >= stopped)
           }
-          await until(() => lives.stopped >= end)
           requireEqual('lives that were stopped', lives.stopped, end)
         }
         await cycle(actors / 5)
