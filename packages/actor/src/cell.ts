@@ -23,15 +23,21 @@ import { type InboundAsk, type OpenAsk, type PendingAsk, type ReplyFunction, rep
 import { type Child, Children } from './children.ts'
 import { Context } from './context.ts'
 import type { Deadline } from './deadlines.ts'
-import { ActorFailedError, RestartBudgetError, UnhandledMessageError } from './errors.ts'
-import type { Ending, Settings } from './frames.ts'
+import {
+  ActorFailedError,
+  RestartBudgetError,
+  StashFullError,
+  ThreadDownError,
+  UnhandledMessageError,
+} from './errors.ts'
+import type { Ending, Halt, Settings } from './frames.ts'
 import { LazySet } from './lazy-set.ts'
-import { Mailbox } from './mailbox.ts'
+import { Mailbox, type MessageKey } from './mailbox.ts'
 import { failTakenAsks, openAskOf } from './message-asks.ts'
 import type { Watcher } from './peer.ts'
 import { type AnyRef, LocalRef } from './refs.ts'
 import type { Runtime } from './runtime.ts'
-import { ScheduledTell } from './schedules.ts'
+import { PeriodicTell, ScheduledTell } from './schedules.ts'
 import { backoffMs, RestartBudget } from './supervision.ts'
 import { terminatedOf } from './terminated.ts'
 import { describe, failureOf, recordOf } from './thrown.ts'
@@ -92,7 +98,7 @@ export class Cell implements Watcher {
   /** True while the cell is in the run queue or having its turn. */
   isQueued = false
   children: Children | undefined = undefined
-  readonly scheduled = new LazySet<ScheduledTell>()
+  readonly scheduled = new LazySet<Deadline>()
   readonly watchers = new LazySet<Watcher>()
   /** How it ended; while `state` is ended. */
   endReason: TerminationReason = 'stopped'
@@ -113,6 +119,17 @@ export class Cell implements Watcher {
   #backoff: Deadline | undefined = undefined
   #stopDeadline: Deadline | undefined = undefined
   #stopRequest: Ending | undefined = undefined
+  /** The instance is to end after the message in hand, and another to follow. */
+  #haltRequest: { readonly error: unknown; readonly isOwn: boolean; readonly limit: Deadline } | undefined =
+    undefined
+  /** A stop or a halt is requested: no message is taken before it. */
+  #isInterrupted = false
+  /** There is no instance, and the parent says when the next may start. */
+  #isHeld = false
+  /** The parent has said so before this instance had ended. */
+  #isReleased = false
+  readonly #isCoalescing: boolean
+  #stash: Message[] | undefined = undefined
 
   /** Without a definition the cell waits for `define`; messages wait with it. */
   constructor(runtime: Runtime, init: CellInit, definition: ActorDefinition<Message, unknown> | undefined) {
@@ -126,6 +143,13 @@ export class Cell implements Watcher {
     this.#budget.charge(init.restarts, runtime.clock.nowMs())
     this.#definition = definition
     this.#mailbox = new Mailbox(init.settings.capacity)
+    this.#isCoalescing = init.settings.overflow === 'coalesce'
+    if (definition !== undefined) this.#follow(definition)
+    if (init.restarts > 0 && init.settings.isGrouped) {
+      // Its thread was lost, and its parent restarts others with it.
+      this.#state = RESTARTING
+      this.#isHeld = true
+    }
     this.ref = new LocalRef(runtime, init.id, init.name, this)
   }
 
@@ -144,6 +168,7 @@ export class Cell implements Watcher {
       this.runtime.deadLetter(this.name, message.type, 'dead')
       return 'dead'
     }
+    if (this.#isCoalescing && this.#coalesce(message)) return 'ok'
     if (!this.#mailbox.push(message)) {
       if (!this.#overflow(message)) return 'full'
     } else if (!this.isQueued) this.runtime.enqueue(this)
@@ -175,20 +200,25 @@ export class Cell implements Watcher {
   enqueueForced(message: Message): void {
     if (this.#state >= STOPPING) return
     this.runtime.counts.sent++
+    if (this.#isCoalescing && this.#coalesce(message)) return
     this.#mailbox.pushForced(message)
     if (!this.isQueued) this.runtime.enqueue(this)
   }
 
   /** True when the mailbox is full only because the cell has had no turn. */
   get isFullButRunnable(): boolean {
-    if (this.#mailbox.size < this.settings.capacity) return false
+    if (!this.#mailbox.isFull) return false
     return this.#canHandle() || (this.#state === STARTING && this.#hasWork())
   }
 
   #enqueueOpenAsk(message: Message, ask: OpenAsk): void {
     const { runtime } = this
+    if (this.#isCoalescing && this.#coalesce(message)) {
+      ask.linkTo(this)
+      return
+    }
     if (!this.#mailbox.push(message)) {
-      if (this.settings.overflow === 'dropOldest') {
+      if (this.settings.overflow === 'dropOldest' && !this.#mailbox.isControl(message)) {
         ask.linkTo(this)
         this.#overflow(message)
       } else {
@@ -204,7 +234,7 @@ export class Cell implements Watcher {
   /** Applies the overflow policy. False when the sender is to be told 'full'. */
   #overflow(message: Message): boolean {
     const { overflow } = this.settings
-    if (overflow === 'reject') {
+    if (overflow === 'reject' || overflow === 'coalesce' || this.#mailbox.isControl(message)) {
       this.runtime.counts.refused++
       return false
     }
@@ -212,11 +242,65 @@ export class Cell implements Watcher {
       this.runtime.deadLetter(this.name, message.type, 'overflow')
       return true
     }
-    const oldest = this.#mailbox.shift()!
+    const oldest = this.#mailbox.shiftUser()!
     this.runtime.deadLetter(this.name, oldest.type, 'overflow')
     openAskOf(oldest)?.fail('refused')
     this.#mailbox.pushForced(message)
     return true
+  }
+
+  /** Puts the message in the place of a waiting one with its key, if there is one. */
+  #coalesce(message: Message): boolean {
+    const replaced = this.#mailbox.replace(message)
+    if (replaced === undefined) return false
+    this.#replaced(replaced)
+    return true
+  }
+
+  #replaced(message: Message): void {
+    this.runtime.deadLetter(this.name, message.type, 'coalesced')
+    openAskOf(message)?.fail('refused')
+  }
+
+  #follow(definition: ActorDefinition<Message, unknown>): void {
+    const { control, coalesce } = definition
+    const keyOf = coalesce === undefined || !this.#isCoalescing ? undefined : this.#safely(coalesce)
+    for (const message of this.#mailbox.follow({ control, coalesce: keyOf })) this.#replaced(message)
+  }
+
+  /** A key that cannot be had is none: a tell never throws. */
+  #safely(keyOf: (message: Message) => MessageKey): (message: Message) => MessageKey {
+    return message => {
+      try {
+        return keyOf(message)
+      } catch (error) {
+        this.runtime.log.warn(
+          { actor: this.name, type: message.type, error: describe(error) },
+          'no key for a message',
+        )
+        return undefined
+      }
+    }
+  }
+
+  stash(message: Message): void {
+    this.#stash ??= []
+    const { stashCapacity } = this.settings
+    if (this.#stash.length >= stashCapacity) throw new StashFullError(this.name, message.type, stashCapacity)
+    this.#stash.push(message)
+  }
+
+  unstashAll(): number {
+    const count = this.#stash?.length ?? 0
+    this.#unstash()
+    this.#wake()
+    return count
+  }
+
+  /** A message that an earlier instance still had and could not keep. */
+  lose(message: Message): void {
+    this.runtime.deadLetter(this.name, message.type, 'dead')
+    openAskOf(message)?.fail('terminated')
   }
 
   // ── Turns ────────────────────────────────────────────────────────────────────────────────────
@@ -237,9 +321,10 @@ export class Cell implements Watcher {
     let handled = 0
     while (handled < QUANTUM) {
       if (this.#inFlightCount > 0 && (!this.#isReentrant || this.#state !== RUNNING)) break
-      if (this.#stopRequest !== undefined && this.#state < STOPPING) {
+      if (this.#isInterrupted && this.#state < STOPPING) {
         if (this.#inFlightCount > 0) break
-        this.#beginStop()
+        if (this.#stopRequest !== undefined) this.#beginStop()
+        else this.#beginHalt()
         break
       }
       if (this.#state === STARTING) {
@@ -267,7 +352,7 @@ export class Cell implements Watcher {
 
   #hasWork(): boolean {
     if (this.#state >= STOPPING) return false
-    if (this.#stopRequest !== undefined) return this.#inFlightCount === 0
+    if (this.#isInterrupted) return this.#inFlightCount === 0
     if (this.#state === STARTING) return this.#inFlightCount === 0 && this.#definition !== undefined
     if (!this.#canHandle()) return false
     return this.#mailbox.size > 0 || (this.#signals !== undefined && this.#signals.length > 0)
@@ -347,6 +432,8 @@ export class Cell implements Watcher {
   /** Gives a cell that was made without one its definition. */
   define(definition: ActorDefinition<Message, unknown>): void {
     this.#definition = definition
+    this.#follow(definition)
+    if (this.#isHeld) this.runtime.halted(this, { isFailure: false, delayMs: 0 })
     this.#wake()
   }
 
@@ -405,45 +492,115 @@ export class Cell implements Watcher {
       return
     }
     runtime.log.warn(failure, 'actor failed')
+    if (message !== undefined) this.#stash = this.#stash?.filter(stashed => stashed !== message)
+    if (settings.directive === 'resume' && this.#state === RUNNING) return
     if (settings.directive === 'restart') {
-      this.#restart(error)
+      this.#restart(error, message?.type)
       return
     }
     this.endError = failureOf(this.name, error)
     this.#requestEnd({ reason: 'failed', isEscalated: settings.directive === 'escalate' })
   }
 
-  #restart(error: unknown): void {
+  /** Restarts within the budget; past it the actor ends. */
+  #restart(error: unknown, messageType: string | undefined): void {
     const { settings, runtime } = this
     const attempt = this.#budget.take(settings, runtime.clock.nowMs())
     if (attempt === undefined) {
       const exhausted = new RestartBudgetError(this.name, settings.restartsMax, settings.withinMs, error)
       runtime.log.error({ actor: this.name, error: describe(exhausted) }, 'actor given up')
       this.endError = exhausted
-      this.#requestEnd({ reason: 'failed' })
+      this.#requestEnd({ reason: 'failed', isEscalated: settings.whenExhausted === 'escalate' })
       return
     }
-    this.#restarts++
-    runtime.counts.restarts++
     const delayMs = backoffMs(settings, attempt, runtime.random.next())
-    this.#state = RESTARTING
-    this.#leaveGeneration()
-    failTakenAsks(this, () => this.#mailbox.waiting())
-    runtime.log.warn({ actor: this.name, restarts: this.#restarts, delayMs }, 'actor restarts')
-    this.#stopChildren(() => {
-      this.#lastSignal({ type: 'beforeRestart', error }, () => {
-        this.#behavior = undefined
-        if (this.#stopRequest !== undefined) {
-          this.#wake()
-          return
-        }
+    this.#halt(error, messageType, delayMs, () => {
+      if (settings.isGrouped) this.#hold({ isFailure: true, delayMs, ...recordIn(error) })
+      else {
         this.#backoff = this.#after(delayMs, () => {
           this.#backoff = undefined
-          this.#state = STARTING
-          this.#wake()
+          this.#startAgain()
         })
+      }
+    })
+  }
+
+  /** Ends the instance for the sake of a sibling, after the message in hand; another follows `release`. */
+  halt(error: unknown): void {
+    if (this.#isHeld) this.runtime.halted(this, { isFailure: false, delayMs: 0 })
+    else if (this.#state < RESTARTING) this.#requestHalt(error, false)
+  }
+
+  /** The parent lets the next instance start. */
+  release(): void {
+    if (this.#isHeld) {
+      this.#isHeld = false
+      this.#startAgain()
+    } else if (this.#state === RESTARTING || this.#haltRequest !== undefined) this.#isReleased = true
+  }
+
+  #requestHalt(error: unknown, isOwn: boolean): void {
+    if (this.#stopRequest !== undefined || this.#haltRequest !== undefined) return
+    const limit = this.#after(this.settings.shutdownMs, () => {
+      this.runtime.noteSlow(this.name)
+      this.#beginHalt()
+    })
+    this.#haltRequest = { error, isOwn, limit }
+    this.#isInterrupted = true
+    this.#wake()
+  }
+
+  #beginHalt(): void {
+    const { error, isOwn } = this.#haltRequest!
+    this.#forgetHalt()
+    if (isOwn) this.#restart(undefined, undefined)
+    else this.#halt(error, undefined, 0, () => this.#hold({ isFailure: false, delayMs: 0 }))
+  }
+
+  #forgetHalt(): void {
+    if (this.#haltRequest === undefined) return
+    this.runtime.deadlines.remove(this.#haltRequest.limit)
+    this.#haltRequest = undefined
+    this.#isInterrupted = this.#stopRequest !== undefined
+  }
+
+  /** Ends the instance; then calls `done`, unless the actor is to stop. */
+  #halt(error: unknown, messageType: string | undefined, delayMs: number, done: () => void): void {
+    const { runtime } = this
+    this.#forgetHalt()
+    this.#restarts++
+    runtime.counts.restarts++
+    this.#state = RESTARTING
+    this.#leaveGeneration()
+    this.#unstash()
+    failTakenAsks(this, () => this.#mailbox.waiting())
+    runtime.log.warn({ actor: this.name, restarts: this.#restarts, delayMs }, 'actor restarts')
+    const given: Signal = {
+      type: 'beforeRestart',
+      error,
+      ...(messageType === undefined ? {} : { messageType }),
+    }
+    this.#stopChildren(() => {
+      this.#lastSignal(given, () => {
+        this.#behavior = undefined
+        if (this.#stopRequest !== undefined) this.#wake()
+        else done()
       })
     })
+  }
+
+  /** Waits for the parent, which restarts others with this actor. */
+  #hold(halt: Halt): void {
+    this.#isHeld = true
+    if (this.#isReleased) {
+      this.#isReleased = false
+      this.release()
+    } else this.runtime.halted(this, halt)
+  }
+
+  #startAgain(): void {
+    this.#state = STARTING
+    this.#wake()
   }
 
   /** Cuts off what the present instance left behind. */
@@ -506,12 +663,20 @@ export class Cell implements Watcher {
 
   /** Stops the actor after the message in hand. */
   requestStop(): void {
-    this.#requestEnd({ reason: 'stopped' })
+    if (this.settings.isKilled) this.kill()
+    else this.#requestEnd({ reason: 'stopped' })
+  }
+
+  /** The actor stops itself; a permanent one is restarted. */
+  requestOwnStop(): void {
+    if (!this.settings.isPermanent) this.requestStop()
+    else if (this.#state < RESTARTING) this.#requestHalt(undefined, true)
   }
 
   #requestEnd(ending: Ending): void {
     if (this.#state >= STOPPING || this.#stopRequest !== undefined) return
     this.#stopRequest = ending
+    this.#isInterrupted = true
     this.#stopDeadline = this.#after(this.settings.shutdownMs, () => this.abandon())
     this.#wake()
   }
@@ -520,6 +685,7 @@ export class Cell implements Watcher {
     const ending = this.#stopRequest!
     this.#state = STOPPING
     this.endReason = ending.reason
+    this.#forgetHalt()
     if (this.#backoff !== undefined) this.runtime.deadlines.remove(this.#backoff)
     this.#leaveGeneration()
     this.#dropMailbox()
@@ -540,19 +706,33 @@ export class Cell implements Watcher {
   abandon(): void {
     if (this.#state === ENDED) return
     this.runtime.noteSlow(this.name)
+    this.#endNow(true)
+  }
+
+  /** Ends the actor and everything below it now, without signals, as its options say. */
+  kill(): void {
+    if (this.#state !== ENDED) this.#endNow(false)
+  }
+
+  #endNow(isReported: boolean): void {
     if (this.#state < STOPPING) this.endReason = this.#stopRequest?.reason ?? 'stopped'
     this.#state = STOPPING
     this.children?.forgetStop()
+    this.#forgetHalt()
     if (this.#backoff !== undefined) this.runtime.deadlines.remove(this.#backoff)
     this.#leaveGeneration()
     this.#dropMailbox()
-    this.abandonChildren()
+    this.#abandonChildren(isReported)
     this.#finish()
   }
 
-  /** Ends every child at once, the last spawned first. */
+  /** Ends every child at once, the last spawned first, and reports them as slow. */
   abandonChildren(): void {
-    this.children?.abandonAll((id, ending, error) => this.childEnded(id, ending, error))
+    this.#abandonChildren(true)
+  }
+
+  #abandonChildren(isReported: boolean): void {
+    this.children?.abandonAll(isReported, (id, ending, error) => this.childEnded(id, ending, error))
   }
 
   #finish(): void {
@@ -574,7 +754,15 @@ export class Cell implements Watcher {
     })
   }
 
+  /** What is stashed waits again, in front. */
+  #unstash(): void {
+    if (this.#stash === undefined) return
+    this.#mailbox.putBack(this.#stash)
+    this.#stash = undefined
+  }
+
   #dropMailbox(): void {
+    this.#unstash()
     for (let message = this.#mailbox.shift(); message !== undefined; message = this.#mailbox.shift()) {
       this.runtime.counts.dropped++
       this.runtime.deadLetter(this.name, message.type, 'stopped')
@@ -585,7 +773,7 @@ export class Cell implements Watcher {
   // ── Children ─────────────────────────────────────────────────────────────────────────────────
 
   addChild(child: Child): void {
-    this.children ??= new Children(this)
+    this.children ??= new Children(this, this.#definition?.supervise ?? 'one-for-one')
     this.children.add(child)
   }
 
@@ -600,11 +788,37 @@ export class Cell implements Watcher {
     const known = error ?? (ending.error === undefined ? undefined : fromErrorRecord(ending.error))
     const terminated = terminatedOf(child.ref, ending.reason, known)
     for (const onEnded of child.onEnded) onEnded(terminated)
-    if (children.isStopping) children.stopNext()
-    else if (ending.isEscalated === true && this.#state < STOPPING) {
+    if (children.isStopping) {
+      children.stopNext()
+      return
+    }
+    children.group?.ended(id)
+    if (ending.isEscalated === true && this.#state < STOPPING) {
       this.fail(known ?? new ActorFailedError(child.ref.name, ending.reason), undefined)
       this.#wake()
     }
+  }
+
+  /** True when restarts of its children concern each other. */
+  get isGrouping(): boolean {
+    return (this.#definition?.supervise ?? 'one-for-one') !== 'one-for-one'
+  }
+
+  /** The instance of a child has ended. False when it may start again at once. */
+  childHalted(id: number, halt: Halt): boolean {
+    const { children } = this
+    const child = children?.get(id)
+    // One that is to stop needs no word.
+    if (children === undefined || child === undefined || children.isStopping || child.isStopping) return true
+    const error = halt.error === undefined ? undefined : fromErrorRecord(halt.error)
+    return children.group?.halted(child, halt.isFailure, halt.delayMs, error) ?? false
+  }
+
+  /** The thread of a child that will be spawned again has ended. */
+  childDisplaced(child: Child): void {
+    const { children } = this
+    if (children === undefined || children.isStopping) return
+    children.group?.displaced(child, new ThreadDownError(child.thread ?? '', 'it has ended'))
   }
 
   #stopChildren(done: () => void): void {
@@ -636,7 +850,10 @@ export class Cell implements Watcher {
   // ── For the context ──────────────────────────────────────────────────────────────────────────
 
   schedule(delayMs: number, message: Message): { cancel(): void } {
-    const entry = new ScheduledTell(this, message)
+    return this.#plan(new ScheduledTell(this, message), delayMs)
+  }
+
+  #plan(entry: Deadline, delayMs: number): { cancel(): void } {
     this.scheduled.add(entry)
     this.runtime.deadlines.add(entry, delayMs)
     return {
@@ -645,6 +862,15 @@ export class Cell implements Watcher {
         this.runtime.deadlines.remove(entry)
       },
     }
+  }
+
+  scheduleEvery(intervalMs: number, message: Message): { cancel(): void } {
+    return this.#plan(new PeriodicTell(this, intervalMs, message), intervalMs)
+  }
+
+  /** True while that very message is in the mailbox. */
+  isWaiting(message: Message): boolean {
+    return this.#mailbox.isWaiting(message)
   }
 
   /** How it stands, without its children. */
@@ -675,4 +901,8 @@ function isThenable(value: unknown): value is Promise<unknown> {
   return (
     typeof value === 'object' && value !== null && typeof (value as { then?: unknown }).then === 'function'
   )
+}
+
+function recordIn(error: unknown): Pick<Halt, 'error'> {
+  return error === undefined ? {} : { error: recordOf(error) }
 }

@@ -1,14 +1,16 @@
 /**
  * Children: the table of one actor's children, in the order of their spawn, and the order in which
- * they are stopped: the last spawned first, each before the next.
+ * they are stopped: the last spawned first, each before the next. With a strategy other than `one-for-one`,
+ * `group` restarts siblings together.
  */
 
 import type { RouterError } from '@homing/errors'
 import type { Cell } from './cell.ts'
-import type { Deadline } from './deadlines.ts'
+import type { Deadline, Deadlines } from './deadlines.ts'
 import type { Ending, Settings } from './frames.ts'
-import type { AnyRef } from './refs.ts'
-import type { Terminated } from './types.ts'
+import type { AnyRef, LocalRef } from './refs.ts'
+import { type GroupHost, RestartGroup } from './restart-group.ts'
+import type { Strategy, Terminated } from './types.ts'
 
 /** A child as its parent sees it. */
 export interface Child {
@@ -25,15 +27,22 @@ export interface Child {
   guard: Deadline | undefined
 }
 
-export class Children {
+export class Children implements GroupHost {
+  /** Undefined: one-for-one. */
+  readonly group: RestartGroup | undefined
   readonly #parent: Cell
   readonly #children = new Map<number, Child>()
   #stopOrder: Child[] = []
   #isInStopLoop = false
   #onAllStopped: (() => void) | undefined = undefined
 
-  constructor(parent: Cell) {
+  constructor(parent: Cell, strategy: Strategy) {
     this.#parent = parent
+    this.group = strategy === 'one-for-one' ? undefined : new RestartGroup(this, strategy)
+  }
+
+  get deadlines(): Deadlines {
+    return this.#parent.runtime.deadlines
   }
 
   /** True while all are being stopped. */
@@ -72,6 +81,7 @@ export class Children {
 
   /** Stops the children one after the other, the last spawned first; then calls `done`. */
   stopAll(done: () => void): void {
+    this.group?.cancel()
     this.#stopOrder = [...this.#children.values()]
     this.#onAllStopped = done
     this.stopNext()
@@ -98,10 +108,23 @@ export class Children {
     done()
   }
 
-  /** Ends every child at once, the last spawned first. Nobody waits for their stop any more. */
-  abandonAll(ended: (id: number, ending: Ending, error: RouterError | undefined) => void): void {
+  haltChild(child: Child, error: unknown): void {
+    this.#parent.runtime.haltChild(child, error)
+  }
+
+  releaseChild(child: Child): void {
+    this.#parent.runtime.releaseChild(child)
+  }
+
+  /** Ends every child at once, the last spawned first; reported as slow unless that is how they are to end. */
+  abandonAll(
+    isReported: boolean,
+    ended: (id: number, ending: Ending, error: RouterError | undefined) => void,
+  ): void {
+    this.group?.cancel()
     for (const child of [...this.#children.values()].reverse()) {
-      this.#parent.runtime.abandonChild(child)
+      if (isReported || child.thread !== undefined) this.#parent.runtime.abandonChild(child)
+      else (child.ref as LocalRef).cell?.kill()
       ended(child.id, { reason: 'stopped' }, undefined)
     }
   }

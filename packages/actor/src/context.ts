@@ -66,7 +66,7 @@ export class Context implements ActorContext<Message> {
     return ref => {
       if (!this.#isCurrent) return
       const cell = this.#cell
-      if (ref === undefined || ref.key === cell.ref.key) cell.requestStop()
+      if (ref === undefined || ref.key === cell.ref.key) cell.requestOwnStop()
       else cell.stopChild(asAnyRef(ref).id)
     }
   }
@@ -88,6 +88,25 @@ export class Context implements ActorContext<Message> {
       const delayMs = toMs(delay)
       return this.#isCurrent ? this.#cell.schedule(delayMs, message) : { cancel() {} }
     }
+  }
+
+  get scheduleEvery(): Public['scheduleEvery'] {
+    return (interval, message) => {
+      const intervalMs = toMs(interval)
+      if (intervalMs <= 0) throw new RangeError('cannot schedule a message every 0 ms: use an interval > 0')
+      return this.#isCurrent ? this.#cell.scheduleEvery(intervalMs, message) : { cancel() {} }
+    }
+  }
+
+  get stash(): Public['stash'] {
+    return message => {
+      if (this.#isCurrent) this.#cell.stash(message)
+      else this.#cell.lose(message)
+    }
+  }
+
+  get unstashAll(): Public['unstashAll'] {
+    return () => (this.#isCurrent ? this.#cell.unstashAll() : 0)
   }
 
   get pipe(): Public['pipe'] {

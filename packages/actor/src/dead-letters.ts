@@ -8,14 +8,23 @@ import type { Log } from '@homing/log'
 
 /**
  * `dead`: no such actor; `stopped`: it waited when its actor stopped; `no arm`: no arm for its type;
+ * `overflow`: its mailbox was full; `coalesced`: a newer one with its key took its place;
  * `unserializable`: it cannot travel to the thread of its actor.
  */
-export type DeadLetterReason = 'dead' | 'stopped' | 'overflow' | 'no arm' | 'unserializable'
+export type DeadLetterReason = 'dead' | 'stopped' | 'overflow' | 'coalesced' | 'no arm' | 'unserializable'
+
+/** Dead letters, by reason. */
+export type DeadLetterCounts = Record<DeadLetterReason, number>
+
+export function noDeadLetters(): DeadLetterCounts {
+  return { dead: 0, stopped: 0, overflow: 0, coalesced: 0, 'no arm': 0, unserializable: 0 }
+}
 
 const WINDOW_MS = 1000
 const LINES_MAX = 10
 
 export class DeadLetterLog {
+  readonly counts = noDeadLetters()
   readonly #clock: Clock
   readonly #log: Log
   #windowStartMs = Number.NEGATIVE_INFINITY
@@ -29,6 +38,9 @@ export class DeadLetterLog {
 
   /** `why` says more, where the reason leaves something open. */
   note(actor: string, type: string, reason: DeadLetterReason, why?: string): void {
+    this.counts[reason]++
+    // What coalescing is there for is no news.
+    if (reason === 'coalesced') return
     const now = this.#clock.nowMs()
     if (now - this.#windowStartMs >= WINDOW_MS) {
       if (this.#leftOut > 0) this.#log.warn({ deadLetters: this.#leftOut }, 'more dead letters, not shown')

@@ -34,8 +34,9 @@ export class Deadlines {
     return this.#heap.length
   }
 
-  /** Adds an entry that expires `delayMs` from now. */
+  /** Adds an entry that expires `delayMs` from now; never, when that is Infinity. */
   add(entry: Deadline, delayMs: number): void {
+    if (delayMs === Number.POSITIVE_INFINITY) return
     const now = this.#clock.nowMs()
     entry.dueMs = now + delayMs
     entry.position = this.#heap.length

@@ -3,7 +3,8 @@
  * thread as the URL of its module and the name of its export; code itself never travels.
  */
 
-import type { ActorContext, ActorDefinition, Behavior, Capability, Message } from './types.ts'
+import type { MessageKey } from './mailbox.ts'
+import type { ActorContext, ActorDefinition, Behavior, Capability, Message, Strategy } from './types.ts'
 
 /** What an actor is made of. */
 export interface ActorSpecification<M extends Message, A> {
@@ -11,6 +12,15 @@ export interface ActorSpecification<M extends Message, A> {
   readonly setup: (context: ActorContext<M>, args: A) => Behavior<M> | Promise<Behavior<M>>
   /** Lets async arms interleave; default false: an async arm suspends the mailbox until it settles. */
   readonly reentrant?: boolean
+  /** How the failure of a child concerns its siblings: a fact about the children that `setup` spawns. */
+  readonly supervise?: Strategy
+  /** Message types that overtake all others in the mailbox; they keep their order among themselves. */
+  readonly control?: readonly M['type'][]
+  /**
+   * For a mailbox with overflow `coalesce`: a message replaces a waiting one with the same key; undefined: none.
+   * Here and not in the options, because code does not travel between threads. Pure, and never throws.
+   */
+  readonly coalesce?: (message: M) => MessageKey
 }
 
 /**
@@ -26,6 +36,9 @@ export function defineActor(
       moduleUrl,
       exportName,
       reentrant: specification.reentrant ?? false,
+      ...(specification.supervise === undefined ? {} : { supervise: specification.supervise }),
+      ...(specification.control === undefined ? {} : { control: new Set<string>(specification.control) }),
+      ...(specification.coalesce === undefined ? {} : { coalesce: specification.coalesce }),
       setup: specification.setup,
     })
 }

@@ -49,6 +49,19 @@ export class ActorTerminatedError extends RouterError {
   }
 }
 
+/** An actor stashes more messages than its mailbox option `stash` allows; the message was not taken. */
+export class StashFullError extends RouterError {
+  readonly code = 'HOMING_ACTOR_STASH_FULL'
+
+  constructor(actor: string, type: string, capacity: number) {
+    super(`cannot stash '${type}' in actor ${actor}: ${capacity} messages are stashed`, {
+      actor,
+      type,
+      capacity,
+    })
+  }
+}
+
 /** The thread of the target died, or is being replaced. */
 export class ThreadDownError extends RouterError {
   readonly code = 'HOMING_ACTOR_THREAD_DOWN'

@@ -14,6 +14,9 @@
  *   STOP        actor     –      true: at once, without waiting
  *   CHILD_ENDED parent    child  Ending
  *   HELLO       last id   –      – (first on every link: spawns over it have higher ids)
+ *   HALT        child  –      HaltRequest: end the instance, then say HALTED and wait
+ *   HALTED      parent child  Halt: the instance has ended
+ *   RELEASE     child  –      – (the next instance may start)
  *   LAYOUT      –         index  LayoutDescription, for frames that follow (the link's own)
  * and between a thread and main, which keeps the list of threads:
  *   CONNECT     –         –      PeerAddress, with its port
@@ -51,6 +54,9 @@ export const OP = {
   READY: 18,
   HELLO: 19,
   LAYOUT: 20,
+  HALT: 21,
+  HALTED: 22,
+  RELEASE: 23,
 } as const
 
 /** Why an ask failed on the side of its target. */
@@ -67,9 +73,29 @@ export interface Ending {
   readonly isEscalated?: boolean
 }
 
+/** A failed sibling takes this actor with it. */
+export interface HaltRequest {
+  readonly error?: ErrorRecord
+}
+
+/** An actor whose parent restarts children together waits to be released. */
+export interface Halt {
+  /** It failed by itself; otherwise it was told to halt, or its thread was replaced. */
+  readonly isFailure: boolean
+  /** Its backoff. */
+  readonly delayMs: number
+  readonly error?: ErrorRecord
+}
+
 /** Options of an actor with durations in milliseconds and defaults filled in. */
 export interface Settings {
-  readonly directive: 'stop' | 'restart' | 'escalate'
+  readonly directive: 'stop' | 'resume' | 'restart' | 'escalate'
+  /** Restarted also when it stops itself. */
+  readonly isPermanent: boolean
+  /** What past the restart budget. */
+  readonly whenExhausted: 'stop' | 'escalate'
+  /** Its parent restarts others with it: each restart waits for the parent's word. */
+  readonly isGrouped: boolean
   readonly restartsMax: number
   readonly withinMs: number
   readonly backoffMsMin: number
@@ -77,7 +103,11 @@ export interface Settings {
   readonly jitter: number
   readonly capacity: number
   readonly overflow: NonNullable<MailboxOptions['overflow']>
+  readonly stashCapacity: number
+  /** Infinity when only the system bounds it. */
   readonly shutdownMs: number
+  /** A stop ends it at once, without signals. */
+  readonly isKilled: boolean
 }
 
 /** Everything another thread needs to make an actor. */

@@ -1,3 +1,4 @@
+export type { DeadLetterCounts, DeadLetterReason } from './dead-letters.ts'
 export { type ActorSpecification, defineActor, defineCapability } from './define.ts'
 export {
   ActorFailedError,
@@ -8,6 +9,7 @@ export {
   ModuleImportError,
   NestedSystemError,
   RestartBudgetError,
+  StashFullError,
   SystemStoppedError,
   ThreadDownError,
   ThreadStartError,
@@ -16,6 +18,7 @@ export {
   UnknownThreadError,
   UnserializableMessageError,
 } from './errors.ts'
+export type { MessageKey } from './mailbox.ts'
 export { createActorSystem } from './system.ts'
 export {
   type ActorContext,
@@ -39,6 +42,7 @@ export {
   type ShutdownReport,
   type Signal,
   type SpawnOptions,
+  type Strategy,
   type Supervision,
   type SystemStats,
   signal,

@@ -26,7 +26,7 @@ import {
 } from './asks.ts'
 import { Capabilities } from './capabilities.ts'
 import { Cell, type Child } from './cell.ts'
-import { DeadLetterLog, type DeadLetterReason } from './dead-letters.ts'
+import { type DeadLetterCounts, DeadLetterLog, type DeadLetterReason } from './dead-letters.ts'
 import { Deadlines } from './deadlines.ts'
 import { importDefinition, verifyExport } from './definitions.ts'
 import {
@@ -38,6 +38,8 @@ import {
 import {
   type AskFailure,
   type Ending,
+  type Halt,
+  type HaltRequest,
   OP,
   type Registration,
   type RuntimeQuery,
@@ -122,6 +124,7 @@ export type FlatStatus = Omit<ActorStatus, 'children'> & { readonly id: number; 
 export interface RuntimeStats extends RuntimeCounts {
   readonly actors: number
   readonly asksPending: number
+  readonly deadLettersByReason: DeadLetterCounts
 }
 
 /** What a runtime answers to `dispose`. */
@@ -297,7 +300,7 @@ export class Runtime implements AskHost, InboundHost {
     options: SpawnOptions<A>,
   ): ActorRef<M> {
     if (!this.isOpen) throw new SystemStoppedError(`spawn ${options.name}`)
-    const settings = toSettings(options)
+    const settings = toSettings(options, definition as never, parent.isGrouping)
     const id = this.#nextId()
     const { thread, isDedicated } = this.#place(options.thread, id)
     const erased = definition as unknown as ActorDefinition<Message, unknown>
@@ -766,7 +769,10 @@ export class Runtime implements AskHost, InboundHost {
     this.#failPeer(peer, 'threadExit', error)
     for (const [parent, child] of this.#childrenOn(peer.name)) {
       // One that restarts is spawned again by main, which says so when it is not.
-      if (child.settings.directive === 'restart' && !child.isStopping) continue
+      if (child.settings.directive === 'restart' && !child.isStopping) {
+        parent.childDisplaced(child)
+        continue
+      }
       this.#giveUpChild(parent, child, 'threadExit', error)
     }
     this.#limbo.giveUpWhere(id => Math.floor(id / ID_SPAN) === uid)
@@ -861,8 +867,49 @@ export class Runtime implements AskHost, InboundHost {
         parent?.childEnded(frame.corr, frame.body as Ending, undefined)
         return
       }
+      case OP.HALT:
+        this.cells.get(frame.target)?.halt(haltCause(frame.body as HaltRequest))
+        return
+      case OP.HALTED:
+        this.#takeHalted(peer, frame)
+        return
+      case OP.RELEASE:
+        this.cells.get(frame.target)?.release()
+        return
       default:
         this.onControl?.(peer, frame)
+    }
+  }
+
+  #takeHalted(peer: Peer, frame: Frame): void {
+    const isReleased = this.#parentCell(frame.target)?.childHalted(frame.corr, frame.body as Halt) === false
+    // It waits for a word that nobody else would say.
+    if (isReleased) peer.send({ op: OP.RELEASE, target: frame.corr, corr: 0, body: 0, patches: 0 })
+  }
+
+  /** Ends the present instance of a child, which then reports through `childHalted` and waits for `releaseChild`. */
+  haltChild(child: Child, error: unknown): void {
+    if (child.thread === undefined) (child.ref as LocalRef).cell?.halt(error)
+    else {
+      const body: HaltRequest = error === undefined ? {} : { error: recordOf(error) }
+      this.peer(child.thread).send({ op: OP.HALT, target: child.id, corr: 0, body, patches: 0 })
+    }
+  }
+
+  releaseChild(child: Child): void {
+    if (child.thread === undefined) (child.ref as LocalRef).cell?.release()
+    else this.peer(child.thread).send({ op: OP.RELEASE, target: child.id, corr: 0, body: 0, patches: 0 })
+  }
+
+  /** A cell whose parent restarts children together has no instance and waits. */
+  halted(cell: Cell, halt: Halt): void {
+    const { parent } = cell
+    if (parent instanceof Cell) {
+      if (!parent.childHalted(cell.id, halt)) cell.release()
+    } else if (parent !== undefined) {
+      const peer = this.peer(parent.thread)
+      if (peer.uid !== parent.uid) return
+      peer.send({ op: OP.HALTED, target: parent.id, corr: cell.id, body: halt, patches: 0 })
     }
   }
 
@@ -1000,6 +1047,7 @@ export class Runtime implements AskHost, InboundHost {
   stats(): RuntimeStats {
     return {
       ...this.counts,
+      deadLettersByReason: this.#deadLetters.counts,
       actors: this.cells.size,
       asksPending: this.#asksPendingCount,
     }
@@ -1035,6 +1083,10 @@ const guardianDefinition: ActorDefinition<Message, unknown> = {
   exportName: '',
   reentrant: false,
   setup: () => ({}),
+}
+
+function haltCause({ error }: HaltRequest): RouterError | undefined {
+  return error === undefined ? undefined : fromErrorRecord(error)
 }
 
 function newChild(

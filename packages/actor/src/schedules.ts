@@ -1,11 +1,12 @@
-/** Schedules: what an actor tells itself later. */
+/** Schedules: what an actor tells itself later, once or again and again. */
 
-import type { Deadline } from './deadlines.ts'
+import type { Deadline, Deadlines } from './deadlines.ts'
 import type { Message } from './types.ts'
 
 /** The cell that is told. */
 export interface ScheduleOwner {
-  readonly scheduled: { delete(entry: ScheduledTell): void }
+  readonly scheduled: { delete(entry: Deadline): void }
+  readonly runtime: { readonly deadlines: Deadlines; readonly clock: { nowMs(): number } }
   enqueueForced(message: Message): void
 }
 
@@ -24,5 +25,36 @@ export class ScheduledTell implements Deadline {
   expire(): void {
     this.#owner.scheduled.delete(this)
     this.#owner.enqueueForced(this.#message)
+  }
+}
+
+/** The owner of periodic messages can say whether one still waits. */
+export interface PeriodicOwner extends ScheduleOwner {
+  isWaiting(message: Message): boolean
+}
+
+/**
+ * A message that an actor tells itself at every multiple of an interval. One that is due while the last
+ * still waits is left out, and so are all but one of those that came due during a pause.
+ */
+export class PeriodicTell implements Deadline {
+  dueMs = 0
+  position = -1
+  readonly #owner: PeriodicOwner
+  readonly #intervalMs: number
+  readonly #message: Message
+
+  constructor(owner: PeriodicOwner, intervalMs: number, message: Message) {
+    this.#owner = owner
+    this.#intervalMs = intervalMs
+    // Its own object, so that it can be told from an equal one that somebody else sent.
+    this.#message = { ...message }
+  }
+
+  expire(): void {
+    const { deadlines, clock } = this.#owner.runtime
+    const lateMs = Math.max(0, clock.nowMs() - this.dueMs)
+    deadlines.add(this, this.#intervalMs - (lateMs % this.#intervalMs))
+    if (!this.#owner.isWaiting(this.#message)) this.#owner.enqueueForced(this.#message)
   }
 }

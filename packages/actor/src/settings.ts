@@ -2,14 +2,17 @@
 
 import { toMs } from './durations.ts'
 import type { Settings } from './frames.ts'
-import type { MailboxOptions, SpawnOptions, Supervision } from './types.ts'
+import type { ActorDefinition, MailboxOptions, SpawnOptions, Supervision } from './types.ts'
 
 const CAPACITY_DEFAULT = 1024
 const SHUTDOWN_MS_DEFAULT = 5000
-const SHUTDOWN_MS_GUARDIAN = 2 ** 31 - 1
+const STASH_CAPACITY_DEFAULT = 1024
 
 const DEFAULTS: Settings = {
   directive: 'stop',
+  isPermanent: false,
+  whenExhausted: 'stop',
+  isGrouped: false,
   restartsMax: 0,
   withinMs: 0,
   backoffMsMin: 0,
@@ -17,26 +20,40 @@ const DEFAULTS: Settings = {
   jitter: 0,
   capacity: CAPACITY_DEFAULT,
   overflow: 'reject',
+  stashCapacity: STASH_CAPACITY_DEFAULT,
   shutdownMs: SHUTDOWN_MS_DEFAULT,
+  isKilled: false,
 }
+const DEFAULTS_GROUPED: Settings = { ...DEFAULTS, isGrouped: true }
 
-export const GUARDIAN_SETTINGS: Settings = { ...DEFAULTS, shutdownMs: SHUTDOWN_MS_GUARDIAN }
+export const GUARDIAN_SETTINGS: Settings = { ...DEFAULTS, shutdownMs: Number.POSITIVE_INFINITY }
 
-/** Throws RangeError for an option out of its range: a mistake in the caller's code. */
-export function toSettings(options: SpawnOptions<unknown>): Settings {
+/**
+ * `isGrouped`: the parent restarts others with this child. Throws RangeError for an option out of its range:
+ * a mistake in the caller's code.
+ */
+export function toSettings(
+  options: SpawnOptions<unknown>,
+  definition?: Pick<ActorDefinition<never, never>, 'coalesce'>,
+  isGrouped = false,
+): Settings {
   const { supervision, mailbox, shutdown } = options
-  if (supervision === undefined && mailbox === undefined && shutdown === undefined) return DEFAULTS
+  const defaults = isGrouped ? DEFAULTS_GROUPED : DEFAULTS
+  if (supervision === undefined && mailbox === undefined && shutdown === undefined) return defaults
+  if (mailbox?.overflow === 'coalesce' && definition?.coalesce === undefined) {
+    throw new RangeError(`cannot coalesce the messages of ${options.name}: its definition has no coalesce`)
+  }
   return {
-    ...DEFAULTS,
+    ...defaults,
     ...(supervision === undefined ? {} : supervisionSettings(supervision)),
     ...(mailbox === undefined ? {} : mailboxSettings(mailbox)),
-    ...(shutdown === undefined ? {} : { shutdownMs: toMs(shutdown) }),
+    ...(shutdown === undefined ? {} : shutdownSettings(shutdown)),
   }
 }
 
 function supervisionSettings(supervision: Supervision): Partial<Settings> {
   if (supervision.directive !== 'restart') return { directive: supervision.directive }
-  const { max, within, backoff } = supervision
+  const { max, within, backoff, type, whenExhausted } = supervision
   const jitter = backoff.jitter ?? 0
   if (!Number.isInteger(max) || max < 0)
     throw new RangeError(`cannot allow ${max} restarts: use an integer ≥ 0`)
@@ -44,6 +61,8 @@ function supervisionSettings(supervision: Supervision): Partial<Settings> {
     throw new RangeError(`cannot use ${jitter} as jitter: it is a share, 0 … 1`)
   return {
     directive: 'restart',
+    isPermanent: type === 'permanent',
+    whenExhausted: whenExhausted ?? 'stop',
     restartsMax: max,
     withinMs: toMs(within),
     backoffMsMin: toMs(backoff.min),
@@ -52,9 +71,18 @@ function supervisionSettings(supervision: Supervision): Partial<Settings> {
   }
 }
 
-function mailboxSettings({ capacity, overflow }: MailboxOptions): Partial<Settings> {
+function shutdownSettings(shutdown: NonNullable<SpawnOptions<unknown>['shutdown']>): Partial<Settings> {
+  if (shutdown === 'kill') return { isKilled: true }
+  return { shutdownMs: shutdown === 'infinity' ? Number.POSITIVE_INFINITY : toMs(shutdown) }
+}
+
+function mailboxSettings({ capacity, overflow, stash }: MailboxOptions): Partial<Settings> {
   if (!Number.isInteger(capacity) || capacity < 1) {
     throw new RangeError(`cannot use ${capacity} as the capacity of a mailbox: use an integer ≥ 1`)
   }
-  return { capacity, overflow: overflow ?? 'reject' }
+  const stashCapacity = stash ?? STASH_CAPACITY_DEFAULT
+  if (!Number.isInteger(stashCapacity) || stashCapacity < 0) {
+    throw new RangeError(`cannot stash ${stash} messages: use an integer ≥ 0`)
+  }
+  return { capacity, overflow: overflow ?? 'reject', stashCapacity }
 }

@@ -7,6 +7,7 @@ import { type Duration, systemClock, systemRandom } from '@homing/clock'
 import { createLog } from '@homing/log'
 import type { Cell, Child } from './cell.ts'
 import { terminatedOf } from './cell.ts'
+import { type DeadLetterReason, noDeadLetters } from './dead-letters.ts'
 import { toMs } from './durations.ts'
 import { NestedSystemError } from './errors.ts'
 import type { PoolMap } from './placement.ts'
@@ -124,13 +125,21 @@ export class LocalActorSystem implements ActorSystem {
   async stats(): Promise<SystemStats> {
     const all = (await this.#queryThreads('stats')) as RuntimeStats[]
     all.push(this.runtime.stats())
-    const sum = (field: keyof RuntimeStats): number => all.reduce((total, stats) => total + stats[field], 0)
+    const deadLettersByReason = noDeadLetters()
+    for (const stats of all) {
+      for (const [reason, count] of Object.entries(stats.deadLettersByReason)) {
+        deadLettersByReason[reason as DeadLetterReason] += count
+      }
+    }
+    const sum = (field: Exclude<keyof RuntimeStats, 'deadLettersByReason'>): number =>
+      all.reduce((total, stats) => total + stats[field], 0)
     return {
       actors: sum('actors'),
       threads: this.#threads?.names.length ?? 1,
       sent: sum('sent'),
       handled: sum('handled'),
       deadLetters: sum('deadLetters'),
+      deadLettersByReason,
       refused: sum('refused'),
       restarts: sum('restarts'),
       threadRestarts: this.#threads?.restartCount ?? 0,

@@ -371,7 +371,8 @@ export class Threads implements Registrar {
       entry.restartTimesMs = entry.restartTimesMs.filter(timeMs => now - timeMs < withinMs)
       if (entry.restartTimesMs.length >= restartsMax) {
         const cause = new ThreadDownError(thread, 'it has ended')
-        this.#endChild(entry, 'failed', new RestartBudgetError(spec.name, restartsMax, withinMs, cause))
+        const exhausted = new RestartBudgetError(spec.name, restartsMax, withinMs, cause)
+        this.#endChild(entry, 'failed', exhausted, spec.settings.whenExhausted === 'escalate')
         continue
       }
       entry.restartTimesMs.push(now)
@@ -394,10 +395,10 @@ export class Threads implements Registrar {
     for (const other of this.#slots.values()) this.#send(other.name, OP.GONE, 0, thread)
   }
 
-  #endChild(entry: Entry, reason: 'failed' | 'unreachable', error: RouterError): void {
+  #endChild(entry: Entry, reason: 'failed' | 'unreachable', error: RouterError, isEscalated = false): void {
     const { spec } = entry.registration
     this.#entries.delete(spec.id)
-    const ending = { reason, error: recordOf(error) }
+    const ending = { reason, error: recordOf(error), ...(isEscalated ? { isEscalated } : {}) }
     if (spec.parent.thread === MAIN) this.#runtime.childLost(spec.parent.id, spec.id, ending)
     else {
       this.#runtime

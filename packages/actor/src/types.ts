@@ -9,6 +9,8 @@
 import type { Clock, Duration, Random } from '@homing/clock'
 import type { RouterError } from '@homing/errors'
 import type { Log } from '@homing/log'
+import type { DeadLetterReason } from './dead-letters.ts'
+import type { MessageKey } from './mailbox.ts'
 
 /** Every message is plain readonly data with a `type`. */
 export interface Message {
@@ -59,7 +61,17 @@ export interface ActorRef<in M extends Message> {
   ): Promise<AskResult<Extract<Asks<M>, { readonly type: A extends { readonly type: infer T } ? T : never }>>>
 }
 
-export type TerminationReason = 'stopped' | 'failed' | 'threadExit' | 'unreachable'
+/**
+ * `threadExit`: its thread ended; `threadHung`, `threadOom`: was ended because it did not answer, or ran out of
+ * memory; `unreachable`: its thread is not coming back.
+ */
+export type TerminationReason =
+  | 'stopped'
+  | 'failed'
+  | 'threadExit'
+  | 'threadHung'
+  | 'threadOom'
+  | 'unreachable'
 
 /** Delivered exactly once per watch. */
 export interface Terminated {
@@ -73,8 +85,11 @@ export interface Terminated {
 /** Signals reach the optional `[signal]` arm of a behavior; they may overtake messages. */
 export type Signal =
   | Terminated
-  /** This instance is about to be replaced after `error`; release what it holds. */
-  | { readonly type: 'beforeRestart'; readonly error: unknown }
+  /**
+   * This instance is about to be replaced; release what it holds. After `error`, its own or that of a sibling, and
+   * with the type of its message that failed, if it was one. A `permanent` actor that stopped has no error.
+   */
+  | { readonly type: 'beforeRestart'; readonly error: unknown; readonly messageType?: string }
   /** The actor has stopped for good; the last thing it is given. */
   | { readonly type: 'stopped'; readonly reason: TerminationReason }
 
@@ -126,6 +141,19 @@ export interface ActorContext<M extends Message> {
   unwatch(ref: ActorRef<never>): void
   /** Tells `message` to this actor later; cancelled when the actor stops or restarts. */
   schedule(delay: Duration, message: M): { cancel(): void }
+  /**
+   * Tells `message` to this actor at every multiple of `interval` from now, until cancelled, stopped or restarted.
+   * One still waiting, or a pause of any length, is followed by one message, not by all that were due.
+   * Throws RangeError for an interval of 0.
+   */
+  scheduleEvery(interval: Duration, message: M): { cancel(): void }
+  /**
+   * Sets a message aside until `unstashAll`, its ask with it. Throws StashFullError past the bound of `mailbox.stash`.
+   * A restart puts what is stashed back in front of the mailbox; a stop makes it dead letters.
+   */
+  stash(message: M): void
+  /** Puts what is stashed back in front of the mailbox, in its order. Returns how many. */
+  unstashAll(): number
   /** Turns the outcome of a promise into a message to this actor; never an unhandled rejection. */
   pipe<T>(promise: Promise<T>, onFulfilled: (value: T) => M, onRejected: (error: unknown) => M): void
 }
@@ -134,6 +162,12 @@ export interface ActorDefinition<M extends Message, A> {
   readonly moduleUrl: string
   readonly exportName: string
   readonly reentrant: boolean
+  /** How the failure of a child concerns its siblings; default `one-for-one`. */
+  readonly supervise?: Strategy
+  /** Message types that overtake all others in the mailbox. */
+  readonly control?: ReadonlySet<string>
+  /** The key by which messages replace each other in a mailbox whose overflow is `coalesce`. */
+  readonly coalesce?: (message: M) => MessageKey
   readonly setup: (context: ActorContext<M>, args: A) => Behavior<M> | Promise<Behavior<M>>
 }
 
@@ -154,15 +188,26 @@ export interface Backoff {
   readonly jitter?: number
 }
 
+/**
+ * Which siblings are restarted with a child that fails and is restarted: none, all, or those that were spawned
+ * after it. They are stopped in reverse order and restarted in order, with the same refs and mailboxes.
+ */
+export type Strategy = 'one-for-one' | 'one-for-all' | 'rest-for-one'
+
 /** What happens when the actor fails. Default: stop, and tell the watchers. */
 export type Supervision =
   | { readonly directive: 'stop' }
-  /** Past `max` restarts within `within` the actor is stopped as failed, which its watchers see. */
+  /** Keeps the instance and its state; only the failing message is lost. A setup that fails ends the actor. */
+  | { readonly directive: 'resume' }
   | {
       readonly directive: 'restart'
+      /** `transient`: after a failure (default); `permanent`: also when the actor stops itself. */
+      readonly type?: 'transient' | 'permanent'
       readonly max: number
       readonly within: Duration
       readonly backoff: Backoff
+      /** Past `max` restarts within `within` the actor ends as failed; `escalate`: and fails the parent. Default `stop`. */
+      readonly whenExhausted?: 'stop' | 'escalate'
     }
   /** Fails the parent. */
   | { readonly directive: 'escalate' }
@@ -170,8 +215,14 @@ export type Supervision =
 export interface MailboxOptions {
   /** Messages that may wait; default 1024. */
   readonly capacity: number
-  /** `reject`: tell answers 'full' (default). `dropOldest`, `dropNewest`: the loss is a counted dead letter. */
-  readonly overflow?: 'reject' | 'dropOldest' | 'dropNewest'
+  /**
+   * `reject`: tell answers 'full' (default). `dropOldest`, `dropNewest`: the loss is a counted dead letter.
+   * `coalesce`: a message takes the place of a waiting one with its key, full or not (a counted dead letter);
+   * full of other keys it rejects. The definition says what the key is.
+   */
+  readonly overflow?: 'reject' | 'dropOldest' | 'dropNewest' | 'coalesce'
+  /** Messages that the actor may stash; default 1024. */
+  readonly stash?: number
 }
 
 export interface SpawnOptions<A> {
@@ -180,8 +231,11 @@ export interface SpawnOptions<A> {
   readonly thread?: Placement
   readonly supervision?: Supervision
   readonly mailbox?: MailboxOptions
-  /** How long the actor may take to stop before it is abandoned and reported; default 5 s. */
-  readonly shutdown?: Duration
+  /**
+   * How long the actor may take to stop before it is abandoned and reported; default 5 s. `kill`: it ends at once,
+   * without signals. `infinity`: only the deadline of the system bounds it.
+   */
+  readonly shutdown?: Duration | 'kill' | 'infinity'
 }
 
 export interface ThreadPoolOptions {
@@ -224,6 +278,8 @@ export interface SystemStats {
   readonly sent: number
   readonly handled: number
   readonly deadLetters: number
+  /** The same by reason. */
+  readonly deadLettersByReason: Readonly<Record<DeadLetterReason, number>>
   readonly refused: number
   readonly restarts: number
   readonly threadRestarts: number
