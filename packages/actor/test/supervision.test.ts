@@ -1,0 +1,397 @@
+/** Supervision on one thread: strategies, directives, restart types, budgets, stop orders, hooks. */
+
+import type {
+  ActorContext,
+  ActorRef,
+  Message,
+  Reply,
+  Signal,
+  SpawnOptions,
+  Strategy,
+  Supervision,
+} from '@homing/actor'
+import { RestartBudgetError, signal } from '@homing/actor'
+import t, { type Test } from 'tap'
+import { actor, recordingLog, startSystem } from './inline-actors.ts'
+
+type Told =
+  | { readonly type: 'note'; readonly n: number }
+  | { readonly type: 'fail' }
+  | { readonly type: 'stop' }
+  | { readonly type: 'hang' }
+  | { readonly type: 'get'; readonly reply: Reply<number> }
+
+const soon = { timeout: '1s' } as const
+const restart = (max = 10, min = 10): Supervision => ({
+  directive: 'restart',
+  max,
+  within: '1m',
+  backoff: { min, max: 1000 },
+})
+
+/** Children that say what happens to them, below a parent with a strategy. */
+async function family(
+  t: Test,
+  strategy: Strategy,
+  options: Readonly<Record<string, Partial<SpawnOptions<string>>>>,
+) {
+  const log = recordingLog()
+  const sys = startSystem(t, { log })
+  const seen: string[] = []
+  const rejectHang = new Map<string, (error: Error) => void>()
+  const child = actor<Told, string>((ctx, name) => {
+    seen.push(`${name} starts`)
+    let count = 0
+    return {
+      note({ n }) {
+        count++
+        seen.push(`${name} ${n}`)
+      },
+      fail() {
+        throw new Error(`${name} fails`)
+      },
+      stop: () => ctx.stop(),
+      hang: () => new Promise<void>((_, reject) => rejectHang.set(name, reject)),
+      get: m => m.reply(count),
+      [signal]: (s: Signal) => void seen.push(`${name} ${s.type}`),
+    }
+  })
+  type Get = Message & { type: 'get'; reply: Reply<Readonly<Record<string, ActorRef<Told>>>> }
+  const parent = actor<Get>(
+    ctx => {
+      const refs = Object.fromEntries(
+        Object.entries(options).map(([name, more]) => [
+          name,
+          ctx.spawn(child, { name, args: name, ...more }),
+        ]),
+      )
+      return { get: m => m.reply(refs) }
+    },
+    { supervise: strategy },
+  )
+  const ref = sys.spawn(parent, { name: 'parent', args: undefined })
+  const refs = await ref.ask({ type: 'get' }, soon)
+  await sys.settle()
+  seen.splice(0)
+  return { sys, seen, refs, ref, log, rejectHang }
+}
+
+const three = { a: { supervision: restart() }, b: { supervision: restart() }, c: { supervision: restart() } }
+
+t.test('one-for-one: a failed child is restarted alone', async t => {
+  const { sys, seen, refs } = await family(t, 'one-for-one', three)
+  refs.b!.tell({ type: 'fail' })
+  await sys.advance('1s')
+  t.strictSame(seen, ['b beforeRestart', 'b starts'])
+})
+
+t.test('one-for-all: all siblings are stopped in reverse order and restarted in order', async t => {
+  const { sys, seen, refs } = await family(t, 'one-for-all', three)
+  refs.b!.tell({ type: 'fail' })
+  await sys.settle()
+  t.strictSame(seen.splice(0), ['b beforeRestart', 'c beforeRestart', 'a beforeRestart'])
+  refs.a!.tell({ type: 'note', n: 1 })
+  await sys.advance('9ms')
+  t.strictSame(seen, [], 'all wait for the backoff of the one that failed')
+  await sys.advance('1ms')
+  t.strictSame(seen.toSorted(), ['a 1', 'a starts', 'b starts', 'c starts'])
+  t.strictSame(
+    seen.filter(event => event.endsWith('starts')),
+    ['a starts', 'b starts', 'c starts'],
+  )
+})
+
+t.test(
+  'rest-for-one: only siblings that were started after the failed child are restarted with it',
+  async t => {
+    const { sys, seen, refs } = await family(t, 'rest-for-one', three)
+    refs.b!.tell({ type: 'fail' })
+    await sys.advance('1s')
+    t.strictSame(seen, ['b beforeRestart', 'c beforeRestart', 'b starts', 'c starts'])
+  },
+)
+
+t.test('siblings that are restarted keep their refs and mailboxes', async t => {
+  const { sys, seen, refs } = await family(t, 'one-for-all', three)
+  refs.a!.tell({ type: 'fail' })
+  for (const n of [1, 2]) refs.b!.tell({ type: 'note', n })
+  // The siblings handle what is before them in the run queue; nothing of it is handled twice or lost.
+  await sys.settle()
+  for (const n of [3, 4]) refs.b!.tell({ type: 'note', n })
+  await sys.advance('1s')
+  t.strictSame(
+    seen.filter(event => /^b \d/.test(event)),
+    ['b 1', 'b 2', 'b 3', 'b 4'],
+  )
+  t.equal(await refs.b!.ask({ type: 'get' }, soon), 2, 'the new instance has its own state')
+})
+
+t.test('a sibling finishes the message in hand before it is restarted, within its shutdown time', async t => {
+  const { sys, seen, refs } = await family(t, 'one-for-all', {
+    a: { supervision: restart() },
+    b: { supervision: restart(), shutdown: '50ms' },
+  })
+  refs.b!.tell({ type: 'hang' })
+  await sys.settle()
+  refs.a!.tell({ type: 'fail' })
+  await sys.advance('49ms')
+  t.strictSame(seen, ['a beforeRestart'])
+  await sys.advance('1s')
+  t.strictSame(seen, ['a beforeRestart', 'b beforeRestart', 'a starts', 'b starts'])
+})
+
+t.test('restarts of siblings count in the budget of the child that failed only', async t => {
+  const { sys, refs, log } = await family(t, 'one-for-all', {
+    a: { supervision: restart(2, 1) },
+    b: { supervision: restart(2, 1) },
+  })
+  for (const failing of [refs.a!, refs.b!, refs.a!, refs.b!]) {
+    failing.tell({ type: 'fail' })
+    await sys.advance('1s')
+  }
+  t.equal(await refs.a!.ask({ type: 'get' }, soon), 0, 'each failed twice and was restarted four times')
+  t.equal((await sys.describe()).find(status => status.name === 'parent')?.children[0]?.restarts, 4)
+  refs.a!.tell({ type: 'fail' })
+  await sys.advance('1s')
+  t.ok(log.lines.some(line => line.text === 'actor given up'))
+  t.equal(refs.a!.tell({ type: 'note', n: 0 }), 'dead')
+  t.equal(refs.b!.tell({ type: 'note', n: 0 }), 'ok', 'its sibling goes on')
+})
+
+t.test('a temporary sibling is stopped with the group and does not come back', async t => {
+  const { sys, seen, refs } = await family(t, 'one-for-all', { a: { supervision: restart() }, b: {} })
+  refs.a!.tell({ type: 'fail' })
+  await sys.advance('1s')
+  t.strictSame(seen, ['a beforeRestart', 'b stopped', 'a starts'])
+  t.equal(refs.b!.tell({ type: 'note', n: 0 }), 'dead')
+})
+
+t.test('siblings that fail while the group is restarted are restarted once with it', async t => {
+  const { sys, seen, refs, rejectHang } = await family(t, 'one-for-all', three)
+  refs.c!.tell({ type: 'hang' })
+  await sys.settle()
+  refs.a!.tell({ type: 'fail' })
+  await sys.settle()
+  t.strictSame(seen, ['a beforeRestart'], 'c has its message in hand')
+  rejectHang.get('c')!(new Error('c fails too'))
+  await sys.advance('5s')
+  t.strictSame(
+    seen.filter(event => event.endsWith('starts')),
+    ['a starts', 'b starts', 'c starts'],
+  )
+  t.equal(seen.filter(event => event === 'c beforeRestart').length, 1)
+  t.equal((await sys.stats()).restarts, 3)
+})
+
+t.test('a parent that stops while its children are restarted stops them too', async t => {
+  const { sys, seen, refs, ref } = await family(t, 'one-for-all', three)
+  refs.b!.tell({ type: 'fail' })
+  await sys.settle()
+  const stopped = sys.stop(ref)
+  await sys.settle()
+  t.equal((await stopped).reason, 'stopped')
+  await sys.advance('1s')
+  t.notOk(seen.some(event => event.endsWith('starts')))
+  t.equal((await sys.stats()).actors, 0)
+})
+
+t.test('resume keeps the state, and only the failing message is lost', async t => {
+  const { sys, seen, refs } = await family(t, 'one-for-one', { a: { supervision: { directive: 'resume' } } })
+  refs.a!.tell({ type: 'note', n: 1 })
+  refs.a!.tell({ type: 'fail' })
+  refs.a!.tell({ type: 'note', n: 2 })
+  await sys.settle()
+  t.strictSame(seen, ['a 1', 'a 2'])
+  t.equal(await refs.a!.ask({ type: 'get' }, soon), 2)
+})
+
+t.test('a setup that fails cannot be resumed: the actor ends as failed', async t => {
+  const sys = startSystem(t)
+  const broken = actor<Told>(() => {
+    throw new Error('no setup')
+  })
+  const ref = sys.spawn(broken, { name: 'a', args: undefined, supervision: { directive: 'resume' } })
+  t.equal((await sys.whenTerminated(ref)).reason, 'failed')
+})
+
+t.test('a permanent actor is restarted also when it stops itself; a transient one is not', async t => {
+  const permanent = { ...restart(), type: 'permanent' } as Supervision
+  const { sys, seen, refs } = await family(t, 'one-for-one', {
+    a: { supervision: permanent },
+    b: { supervision: restart() },
+  })
+  refs.a!.tell({ type: 'stop' })
+  refs.a!.tell({ type: 'note', n: 1 })
+  refs.b!.tell({ type: 'stop' })
+  await sys.advance('1s')
+  t.strictSame(seen, ['a beforeRestart', 'b stopped', 'a starts', 'a 1'])
+  t.equal(refs.b!.tell({ type: 'note', n: 0 }), 'dead')
+})
+
+t.test('a permanent actor that its parent or the system stops is stopped', async t => {
+  const sys = startSystem(t)
+  const ref = sys.spawn(
+    actor<Told>(() => ({ note() {}, fail() {}, stop() {}, hang() {}, get() {} })),
+    { name: 'a', args: undefined, supervision: { ...restart(), type: 'permanent' } as Supervision },
+  )
+  await sys.settle()
+  t.equal((await sys.stop(ref)).reason, 'stopped')
+  await sys.advance('1s')
+  t.equal((await sys.stats()).actors, 0)
+})
+
+t.test('a permanent actor that always stops exhausts its budget', async t => {
+  const sys = startSystem(t)
+  const ref = sys.spawn(
+    actor<Told>(ctx => {
+      ctx.stop()
+      return { note() {}, fail() {}, stop() {}, hang() {}, get() {} }
+    }),
+    { name: 'a', args: undefined, supervision: { ...restart(3), type: 'permanent' } as Supervision },
+  )
+  const ended = sys.whenTerminated(ref)
+  await sys.advance('10s')
+  t.type((await ended).error, RestartBudgetError)
+})
+
+t.test('an exhausted budget ends the child, or escalates when told to', async t => {
+  for (const whenExhausted of ['stop', 'escalate'] as const) {
+    const { sys, refs, ref } = await family(t, 'one-for-one', {
+      a: { supervision: { ...restart(1), whenExhausted } as Supervision },
+      b: {},
+    })
+    for (let i = 0; i < 2; i++) refs.a!.tell({ type: 'fail' })
+    const ended = sys.whenTerminated(ref)
+    await sys.advance('1s')
+    t.equal(refs.a!.tell({ type: 'fail' }), 'dead')
+    if (whenExhausted === 'stop') t.equal(refs.b!.tell({ type: 'note', n: 0 }), 'ok')
+    else {
+      const { reason, error } = await ended
+      t.equal(reason, 'failed')
+      t.type(error, RestartBudgetError)
+      t.equal(refs.b!.tell({ type: 'note', n: 0 }), 'dead')
+    }
+  }
+})
+
+t.test('backoff starts again at its minimum after a healthy period', async t => {
+  const sys = startSystem(t)
+  const startsMs: number[] = []
+  const ref = sys.spawn(
+    actor<Told>((ctx: ActorContext<Told>) => {
+      startsMs.push(ctx.clock.nowMs())
+      return {
+        note() {},
+        fail() {
+          throw new Error('x')
+        },
+        stop() {},
+        hang() {},
+        get() {},
+      }
+    }),
+    {
+      name: 'a',
+      args: undefined,
+      supervision: { directive: 'restart', max: 10, within: '10s', backoff: { min: 10, max: 1000 } },
+    },
+  )
+  const gapAfterFailure = async (): Promise<number> => {
+    await sys.settle()
+    const failedMs = sys.clock.nowMs()
+    ref.tell({ type: 'fail' })
+    await sys.advance('1s')
+    return startsMs.at(-1)! - failedMs
+  }
+  t.strictSame([await gapAfterFailure(), await gapAfterFailure(), await gapAfterFailure()], [10, 20, 40])
+  await sys.advance('10s')
+  t.equal(await gapAfterFailure(), 10)
+})
+
+t.test("hooks: beforeRestart gets the error and the message's type; stopped gets the reason", async t => {
+  const sys = startSystem(t)
+  const signals: Signal[] = []
+  const failing = actor<Told>(ctx => ({
+    note() {},
+    async fail() {
+      await null
+      throw new Error('later')
+    },
+    stop: () => ctx.stop(),
+    hang() {},
+    get() {},
+    [signal]: (s: Signal) => void signals.push(s),
+  }))
+  const ref = sys.spawn(failing, { name: 'a', args: undefined, supervision: restart() })
+  ref.tell({ type: 'fail' })
+  await sys.advance('1s')
+  t.match(signals.splice(0), [{ type: 'beforeRestart', error: { message: 'later' }, messageType: 'fail' }])
+  ref.tell({ type: 'stop' })
+  await sys.settle()
+  t.match(signals.splice(0), [{ type: 'stopped', reason: 'stopped' }])
+  const failed = sys.spawn(failing, { name: 'b', args: undefined })
+  failed.tell({ type: 'fail' })
+  await sys.whenTerminated(failed)
+  t.match(signals, [{ type: 'stopped', reason: 'failed' }])
+})
+
+t.test(
+  "shutdown 'kill' ends an actor at once, without signals and not as slow, children included",
+  async t => {
+    const sys = startSystem(t)
+    const seen: string[] = []
+    const leaf = actor<Told>(() => ({
+      note() {},
+      fail() {},
+      stop() {},
+      hang: () => new Promise<void>(() => {}),
+      get() {},
+      [signal]: (s: Signal) => void seen.push(s.type),
+    }))
+    const parent = actor<Told>(ctx => {
+      const child = ctx.spawn(leaf, { name: 'child', args: undefined })
+      return {
+        note() {},
+        fail() {},
+        stop() {},
+        hang() {
+          child.tell({ type: 'hang' })
+          return new Promise<void>(() => {})
+        },
+        get() {},
+        [signal]: (s: Signal) => void seen.push(s.type),
+      }
+    })
+    const ref = sys.spawn(parent, { name: 'parent', args: undefined, shutdown: 'kill' })
+    ref.tell({ type: 'hang' })
+    await sys.settle()
+    const asked = t.rejects(ref.ask({ type: 'get' }, soon), { code: 'HOMING_ACTOR_TERMINATED' })
+    t.equal((await sys.stop(ref)).reason, 'stopped')
+    await asked
+    t.strictSame(seen, [])
+    t.equal((await sys.stats()).actors, 0)
+    t.strictSame((await sys.shutdown()).slow, [])
+  },
+)
+
+t.test("shutdown 'infinity' waits as long as the system lets it", async t => {
+  const sys = startSystem(t)
+  const ref = sys.spawn(
+    actor<Told>(() => ({
+      note() {},
+      fail() {},
+      stop() {},
+      hang: () => new Promise<void>(() => {}),
+      get() {},
+    })),
+    { name: 'patient', args: undefined, shutdown: 'infinity' },
+  )
+  ref.tell({ type: 'hang' })
+  await sys.settle()
+  void sys.stop(ref)
+  await sys.advance('1000m')
+  t.equal((await sys.describe())[0]?.state, 'stopping')
+  const shutdown = sys.shutdown({ deadline: '5s' })
+  await sys.advance('5s')
+  t.strictSame((await shutdown).slow, ['patient'])
+})
