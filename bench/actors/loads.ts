@@ -75,18 +75,6 @@ export async function askOpenLoop(add: Add, ratePerS: number, forMs: number): Pr
   return { timesUs: timesUs.sort(), cores }
 }
 
-/** Tells `count` times, a burst in each turn of the event loop; `tell` is given 1, 2, 3, … */
-export async function tellInBursts(
-  tell: (n: number) => boolean,
-  count: number,
-  burst: number,
-): Promise<void> {
-  for (let n = 1; n <= count; n++) {
-    while (!tell(n)) await nextTurn()
-    if (n % burst === 0) await nextTurn()
-  }
-}
-
 /** CPU time of the process since `before`. */
 export function cpuMs(before: NodeJS.CpuUsage): number {
   const { user, system } = process.cpuUsage(before)
