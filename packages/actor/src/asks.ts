@@ -13,6 +13,7 @@ import { type ErrorRecord, fromErrorRecord } from '@homing/errors'
 import type { Deadline } from './deadlines.ts'
 import { ActorTerminatedError, AskAbortedError, AskRefusedError, AskTimeoutError } from './errors.ts'
 import type { AskFailure } from './frames.ts'
+import type { CompiledLayout, VariantCodec } from './layout/compile.ts'
 import { recordOf } from './thrown.ts'
 
 /** Where the reply function of an ask keeps its ask. */
@@ -160,6 +161,9 @@ export interface InboundHost {
 export class InboundAsk extends OpenAsk {
   readonly thread: string
   readonly corr: number
+  /** How the answer is written, when the layout of the actor's messages says so. */
+  layout: CompiledLayout | undefined = undefined
+  variant: VariantCodec | undefined = undefined
   readonly #host: InboundHost
 
   constructor(host: InboundHost, thread: string, corr: number) {

@@ -31,6 +31,7 @@ import {
   UnhandledMessageError,
 } from './errors.ts'
 import type { Ending, Halt, Settings } from './frames.ts'
+import { type CompiledLayout, compiledOf } from './layout/compile.ts'
 import { LazySet } from './lazy-set.ts'
 import { Mailbox, type MessageKey } from './mailbox.ts'
 import { failTakenAsks, openAskOf } from './message-asks.ts'
@@ -151,6 +152,11 @@ export class Cell implements Watcher {
       this.#isHeld = true
     }
     this.ref = new LocalRef(runtime, init.id, init.name, this)
+  }
+
+  /** The codecs for messages to it, when its definition declares a layout. */
+  get layout(): CompiledLayout | undefined {
+    return compiledOf(this.#definition?.layout)
   }
 
   get isEnded(): boolean {

@@ -3,6 +3,7 @@
  * thread as the URL of its module and the name of its export; code itself never travels.
  */
 
+import type { MessageLayout } from './layout/layout.ts'
 import type { MessageKey } from './mailbox.ts'
 import type { ActorContext, ActorDefinition, Behavior, Capability, Message, Strategy } from './types.ts'
 
@@ -14,6 +15,8 @@ export interface ActorSpecification<M extends Message, A> {
   readonly reentrant?: boolean
   /** How the failure of a child concerns its siblings: a fact about the children that `setup` spawns. */
   readonly supervise?: Strategy
+  /** How messages travel between threads field by field; those without a layout are cloned as objects. */
+  readonly layout?: MessageLayout
   /** Message types that overtake all others in the mailbox; they keep their order among themselves. */
   readonly control?: readonly M['type'][]
   /**
@@ -37,6 +40,7 @@ export function defineActor(
       exportName,
       reentrant: specification.reentrant ?? false,
       ...(specification.supervise === undefined ? {} : { supervise: specification.supervise }),
+      ...(specification.layout === undefined ? {} : { layout: specification.layout }),
       ...(specification.control === undefined ? {} : { control: new Set<string>(specification.control) }),
       ...(specification.coalesce === undefined ? {} : { coalesce: specification.coalesce }),
       setup: specification.setup,

@@ -18,6 +18,8 @@ export {
   UnknownThreadError,
   UnserializableMessageError,
 } from './errors.ts'
+export { LayoutError } from './layout/errors.ts'
+export { type LayoutOf, layout, type MessageLayout } from './layout/layout.ts'
 export type { MessageKey } from './mailbox.ts'
 export { createActorSystem } from './system.ts'
 export {

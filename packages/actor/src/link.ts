@@ -11,7 +11,7 @@
  */
 
 import type { Transferable } from 'node:worker_threads'
-import type { Coding } from './coding.ts'
+import type { CompiledLayout, VariantCodec } from './layout/compile.ts'
 import type { Patch } from './pack.ts'
 
 /** What travels between threads; the meaning of the fields depends on `op` (see frames.ts). */
@@ -27,7 +27,7 @@ export interface Frame {
   readonly transfer?: readonly Transferable[]
 }
 
-/** `misfit`: this body, or this link, has no use for the codec; send it as a frame. */
+/** `misfit`: this body does not fit the codec, or this link has no use for it; send it as a frame. */
 export type CodedStatus = 'ok' | 'full' | 'misfit'
 
 export interface ThreadLink {
@@ -35,14 +35,17 @@ export interface ThreadLink {
   offer(frame: Frame): boolean
   /** Queues a frame past the bound. Ignored once closed. */
   send(frame: Frame): void
-  /** As `offer`, or as `send` when `isForced`, with the body written by a codec and not kept. */
+  /**
+   * As `offer`, with the body written by the codec of a variant and not kept. A REPLY is written by the codec of
+   * the answer, and goes past the bound.
+   */
   offerCoded(
     op: number,
     target: number,
     corr: number,
-    coding: Coding,
+    layout: CompiledLayout,
+    variant: VariantCodec,
     body: unknown,
-    isForced: boolean,
   ): CodedStatus
   /** Takes what has arrived, then closes; `onClosed` follows at once. */
   close(): void

@@ -8,6 +8,7 @@
  */
 
 import { UnserializableMessageError } from './errors.ts'
+import type { LayoutDescription } from './layout/description.ts'
 
 export type Path = readonly (string | number)[]
 
@@ -18,6 +19,8 @@ export interface RefPatch {
   readonly thread: string
   readonly id: number
   readonly name: string
+  /** How messages to it are written, when its definition says so. */
+  readonly layout?: LayoutDescription
 }
 
 /** A reply: the thread that asked and the number of the ask there. */

@@ -9,8 +9,8 @@
 
 import type { RouterError } from '@homing/errors'
 import type { InboundAsk } from './asks.ts'
-import type { Coding } from './coding.ts'
 import { OP } from './frames.ts'
+import type { CompiledLayout, VariantCodec } from './layout/compile.ts'
 import type { CodedStatus, Frame, ThreadLink } from './link.ts'
 import { LINK_FRAMES_MAX } from './link.ts'
 import type { TerminationReason } from './types.ts'
@@ -66,8 +66,15 @@ export class Peer {
   }
 
   /** As `offer`, with the body written by a codec; `misfit` while there is no link. */
-  offerCoded(op: number, target: number, corr: number, coding: Coding, body: unknown): CodedStatus {
-    return this.link === undefined ? 'misfit' : this.link.offerCoded(op, target, corr, coding, body, false)
+  offerCoded(
+    op: number,
+    target: number,
+    corr: number,
+    layout: CompiledLayout,
+    variant: VariantCodec,
+    body: unknown,
+  ): CodedStatus {
+    return this.link?.offerCoded(op, target, corr, layout, variant, body) ?? 'misfit'
   }
 
   /** Sends past the bound. Lost when the peer is not reachable, as it would be on the way. */

@@ -8,6 +8,7 @@ import type { PendingAsk } from './asks.ts'
 import type { Cell } from './cell.ts'
 import { toMs } from './durations.ts'
 import { AskAbortedError } from './errors.ts'
+import type { CompiledLayout } from './layout/compile.ts'
 import { BaseRef, type RefTarget } from './pack.ts'
 import type { Peer } from './peer.ts'
 import type { Runtime } from './runtime.ts'
@@ -53,8 +54,14 @@ abstract class Ref extends BaseRef implements ActorRef<Message> {
     })
   }
 
+  /** The codecs for messages to it, when its definition declares a layout. */
+  abstract get layout(): CompiledLayout | undefined
+
   override target(): RefTarget {
-    return { kind: 'ref', thread: this.thread, id: this.id, name: this.name }
+    const { thread, id, name, layout } = this
+    return layout === undefined
+      ? { kind: 'ref', thread, id, name }
+      : { kind: 'ref', thread, id, name, layout: layout.description }
   }
 
   /** What a log line shows. */
@@ -90,6 +97,10 @@ export class LocalRef extends Ref {
     return this.runtime.thread
   }
 
+  override get layout(): CompiledLayout | undefined {
+    return this.cell?.layout
+  }
+
   override tell(message: Message): TellStatus {
     this.runtime.counts.sent++
     const cell = this.#cell ?? this.cell
@@ -110,10 +121,12 @@ export class LocalRef extends Ref {
 /** A ref to an actor of another thread. */
 export class RemoteRef extends Ref {
   readonly peer: Peer
+  override readonly layout: CompiledLayout | undefined
 
-  constructor(runtime: Runtime, id: number, name: string, peer: Peer) {
+  constructor(runtime: Runtime, id: number, name: string, peer: Peer, layout: CompiledLayout | undefined) {
     super(runtime, id, name)
     this.peer = peer
+    this.layout = layout
   }
 
   override get thread(): string {

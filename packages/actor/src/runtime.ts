@@ -45,13 +45,13 @@ import {
   type RuntimeQuery,
   type SpawnSpec,
 } from './frames.ts'
+import { compiledOf, compileLayout } from './layout/compile.ts'
 import { type Held, Limbo } from './limbo.ts'
 import type { Frame, LinkHandlers, ThreadLink } from './link.ts'
-import { type Patch, type PatchReader, pack, type ReplyTarget, unpack } from './pack.ts'
+import { type Patch, type PatchReader, pack, type RefTarget, type ReplyTarget, unpack } from './pack.ts'
 import { Peer, type Watcher } from './peer.ts'
 import { type PoolMap, resolvePlacement } from './placement.ts'
 import { type AnyRef, keyOf, LocalRef, RemoteRef } from './refs.ts'
-import type { CompileLayout } from './ring/ring-link.ts'
 import { GUARDIAN_SETTINGS, toSettings } from './settings.ts'
 import { describe, recordOf } from './thrown.ts'
 import type {
@@ -165,9 +165,6 @@ export class Runtime implements AskHost, InboundHost {
   readonly #capabilities: Capabilities
   readonly #deadLetters: DeadLetterLog
   readonly #isAlone: boolean
-  readonly compileLayout: CompileLayout = () => {
-    throw new Error('no layouts yet')
-  }
   /** Asks of this thread that another thread may answer, by number. */
   readonly #remoteAsks = new Map<number, PendingAsk>()
   #asksPendingCount = 0
@@ -200,7 +197,7 @@ export class Runtime implements AskHost, InboundHost {
     this.#deadLetters = new DeadLetterLog(options.clock, options.log)
     this.#limbo = new Limbo(this.deadlines)
     this.#patchReader = {
-      ref: target => this.refTo(target.thread, target.id, target.name),
+      ref: target => this.refTo(target),
       reply: target => this.#replyFrom(target),
     }
     if (options.thread === MAIN) {
@@ -327,7 +324,7 @@ export class Runtime implements AskHost, InboundHost {
     }
     const peer = isDedicated ? this.#addPeer(thread) : this.peer(thread)
     if (peer.state === 'gone') throw new ThreadDownError(thread, 'it is not coming back')
-    const ref = new RemoteRef(this, id, options.name, peer)
+    const ref = new RemoteRef(this, id, options.name, peer, compiledOf(definition.layout))
     const isSent = peer.state === 'up' && !isDedicated
     const isRegistered = !isSent || settings.directive === 'restart'
     parent.addChild(newChild(ref, settings, thread, isRegistered))
@@ -463,8 +460,11 @@ export class Runtime implements AskHost, InboundHost {
 
   // ── Refs, watches ────────────────────────────────────────────────────────────────────────────
 
-  refTo(thread: string, id: number, name: string): AnyRef {
-    if (thread !== this.thread) return new RemoteRef(this, id, name, this.peer(thread))
+  refTo({ thread, id, name, layout }: Omit<RefTarget, 'kind'>): AnyRef {
+    if (thread !== this.thread) {
+      const compiled = layout === undefined ? undefined : compileLayout(layout)
+      return new RemoteRef(this, id, name, this.peer(thread), compiled)
+    }
     const cell = this.cells.get(id)
     return cell === undefined ? new LocalRef(this, id, name, undefined) : cell.ref
   }
@@ -558,7 +558,7 @@ export class Runtime implements AskHost, InboundHost {
 
   /** Asks the runtime of another thread about itself. */
   query(thread: string, query: RuntimeQuery, timeoutMs: number): Promise<unknown> {
-    return new RemoteRef(this, 0, `runtime of ${thread}`, this.peer(thread)).ask(query, {
+    return new RemoteRef(this, 0, `runtime of ${thread}`, this.peer(thread), undefined).ask(query, {
       timeout: timeoutMs,
     })
   }
@@ -569,6 +569,16 @@ export class Runtime implements AskHost, InboundHost {
     if (!peer.canBeTold) {
       this.deadLetter(ref.name, message.type, 'dead')
       return 'dead'
+    }
+    const { layout } = ref
+    const variant = layout?.variantOf(message.type)
+    if (variant !== undefined) {
+      const status = peer.offerCoded(OP.TELL, ref.id, 0, layout!, variant, message)
+      if (status === 'ok') return 'ok'
+      if (status === 'full') {
+        this.counts.refused++
+        return 'full'
+      }
     }
     try {
       const { body, patches } = pack(message, this.#describeReply)
@@ -596,6 +606,19 @@ export class Runtime implements AskHost, InboundHost {
       )
       return
     }
+    const { layout } = ref
+    const variant = layout?.variantOf(message.type)
+    if (variant !== undefined) {
+      const corr = this.#numberAsk(ask)
+      ask.thread = peer.name
+      const status = peer.offerCoded(OP.ASK, ref.id, corr, layout!, variant, message)
+      if (status === 'ok') return
+      if (status === 'full') {
+        this.counts.refused++
+        ask.fail('refused', `the link to thread ${peer.name}`)
+        return
+      }
+    }
     try {
       const { body, patches } = pack(message, this.#describeReply)
       const corr = this.#numberAsk(ask)
@@ -620,7 +643,13 @@ export class Runtime implements AskHost, InboundHost {
   }
 
   reply(ask: InboundAsk, value: unknown): void {
-    this.peers.get(ask.thread)?.inboundAsks.delete(ask.corr)
+    const peer = this.peers.get(ask.thread)
+    if (peer === undefined) return
+    peer.inboundAsks.delete(ask.corr)
+    const { layout, variant } = ask
+    if (variant?.reply !== undefined && peer.state === 'up') {
+      if (peer.offerCoded(OP.REPLY, 0, ask.corr, layout!, variant, value) === 'ok') return
+    }
     this.#sendReply(ask.thread, ask.corr, value)
   }
 
@@ -946,6 +975,8 @@ export class Runtime implements AskHost, InboundHost {
       return
     }
     const deliver = (to: Cell): void => {
+      ask.layout = to.layout
+      ask.variant = ask.layout?.variantOf(message.type)
       this.#makeRoom(to)
       to.enqueueInbound(message, ask)
     }

@@ -10,6 +10,7 @@ import type { Clock, Duration, Random } from '@homing/clock'
 import type { RouterError } from '@homing/errors'
 import type { Log } from '@homing/log'
 import type { DeadLetterReason } from './dead-letters.ts'
+import type { MessageLayout } from './layout/layout.ts'
 import type { MessageKey } from './mailbox.ts'
 
 /** Every message is plain readonly data with a `type`. */
@@ -164,6 +165,8 @@ export interface ActorDefinition<M extends Message, A> {
   readonly reentrant: boolean
   /** How the failure of a child concerns its siblings; default `one-for-one`. */
   readonly supervise?: Strategy
+  /** How messages travel between threads field by field. */
+  readonly layout?: MessageLayout
   /** Message types that overtake all others in the mailbox. */
   readonly control?: ReadonlySet<string>
   /** The key by which messages replace each other in a mailbox whose overflow is `coalesce`. */

@@ -16,7 +16,7 @@ function spawnOn(runtime: Runtime, thread: string, name: string): ActorRef<EchoM
 
 function refAt(runtime: Runtime, ref: ActorRef<EchoMessage>, thread: string): ActorRef<EchoMessage> {
   const id = Number(ref.key.slice(thread.length + 1))
-  return runtime.refTo(thread, id, ref.name) as unknown as ActorRef<EchoMessage>
+  return runtime.refTo({ thread, id, name: ref.name }) as unknown as ActorRef<EchoMessage>
 }
 
 /** Main and two threads, all linked, nothing under way. */

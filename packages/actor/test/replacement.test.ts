@@ -53,7 +53,7 @@ function registration(runtime: LocalActorSystem['runtime'], thread: string, sent
     parent: { thread: 'main', uid: 1, id: 0 },
     restarts: 0,
   }
-  const ref = runtime.refTo(thread, id, 'registered') as unknown as ActorRef<EchoMessage>
+  const ref = runtime.refTo({ thread, id, name: 'registered' }) as unknown as ActorRef<EchoMessage>
   return { ref, registration: { spec, thread, sentToUid, isDedicated: false } }
 }
 
@@ -156,7 +156,7 @@ t.test('a watcher that watches again at once follows its actor from life to life
           if (reason === 'threadExit') follow()
         },
       },
-      runtime.refTo('p-0', Number(ref.key.slice('p-0/'.length)), 'followed'),
+      runtime.refTo({ thread: 'p-0', id: Number(ref.key.slice('p-0/'.length)), name: 'followed' }),
     )
   await ref.ask({ type: 'where' }, soon)
   follow()

@@ -8,6 +8,7 @@ import { closureCodec } from './closures.ts'
 import type { BodyCodec } from './codec.ts'
 import { descriptionOf, type LayoutDescription, type Shape, shapesOf } from './description.ts'
 import { generateCodec } from './generate.ts'
+import type { MessageLayout } from './layout.ts'
 
 /** How one variant travels. */
 export interface VariantCodec {
@@ -24,6 +25,7 @@ export interface VariantCodec {
 const CACHED_MAX = 1024
 
 const compiledById = new Map<string, CompiledLayout>()
+const compiledByLayout = new WeakMap<MessageLayout, CompiledLayout>()
 
 export class CompiledLayout {
   /** Equal for equal descriptions, on every thread. */
@@ -51,6 +53,17 @@ export class CompiledLayout {
   variantOf(type: string): VariantCodec | undefined {
     return this.#byType.get(type)
   }
+}
+
+/** The codecs of the layout in a definition; undefined: it has none. */
+export function compiledOf(layout: MessageLayout | undefined): CompiledLayout | undefined {
+  if (layout === undefined) return undefined
+  let compiled = compiledByLayout.get(layout)
+  if (compiled === undefined) {
+    compiled = compileLayout(layout.description)
+    compiledByLayout.set(layout, compiled)
+  }
+  return compiled
 }
 
 /** The codecs of `description`, the same object for equal ones. Throws LayoutError when it is no description. */

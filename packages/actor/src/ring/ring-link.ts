@@ -14,8 +14,10 @@
  */
 
 import { type MessagePort, receiveMessageOnPort, type Transferable } from 'node:worker_threads'
-import type { Coding, CompiledLayout, RingViews } from '../coding.ts'
 import { OP, type PeerAddress } from '../frames.ts'
+import type { RingViews } from '../layout/codec.ts'
+import { type CompiledLayout, compileLayout, type VariantCodec } from '../layout/compile.ts'
+import type { LayoutDescription } from '../layout/description.ts'
 import { type CodedStatus, type Frame, LINK_FRAMES_MAX, type LinkHandlers, type ThreadLink } from '../link.ts'
 import type { Patch } from '../pack.ts'
 import type { Runtime } from '../runtime.ts'
@@ -59,7 +61,8 @@ type MutableFrame = { -readonly [K in keyof Omit<Frame, 'transfer'>]: Frame[K] }
 
 /** A frame that found no room in the ring. */
 interface Spilled extends Frame {
-  readonly coding: Coding | undefined
+  readonly layout?: CompiledLayout
+  readonly variant?: VariantCodec
 }
 
 /** A body whose token may not have been taken. */
@@ -72,7 +75,7 @@ interface KeptBody {
 
 /** The first post to an heir. */
 interface Resumption {
-  readonly layouts: readonly unknown[]
+  readonly layouts: readonly LayoutDescription[]
 }
 
 interface Inbound {
@@ -92,19 +95,16 @@ interface Inbound {
   hadFrames: boolean
 }
 
-export type CompileLayout = (description: never) => CompiledLayout
-
 /** Links `runtime` with the (next) life of the thread at `address`. */
 export function openRing(runtime: Runtime, address: PeerAddress): void {
   runtime.connect(address.name, address.uid, (handlers, previous) => {
-    if (!(previous instanceof RingLink)) return new RingLink(address, handlers, runtime.compileLayout)
+    if (!(previous instanceof RingLink)) return new RingLink(address, handlers)
     previous.reopen(address, handlers)
     return previous
   })
 }
 
 export class RingLink implements ThreadLink {
-  readonly #compile: CompileLayout
   // Outbound, over all lives of the other thread.
   readonly #writer: RingWriter
   readonly #views: RingViews
@@ -130,8 +130,7 @@ export class RingLink implements ThreadLink {
     patches: 0,
   }))
 
-  constructor(address: PeerAddress, handlers: LinkHandlers, compile: CompileLayout) {
-    this.#compile = compile
+  constructor(address: PeerAddress, handlers: LinkHandlers) {
     const words = new AtomicWords(address.out)
     const capacity = words.array.length - RING_DATA
     this.#writer = new RingWriter(words, capacity)
@@ -188,38 +187,45 @@ export class RingLink implements ThreadLink {
 
   offer(frame: Frame): boolean {
     if (this.#spilledCount >= LINK_FRAMES_MAX) return false
-    this.#put(frame, undefined)
+    this.#put(frame)
     return true
   }
 
   send(frame: Frame): void {
-    if (!this.#inbound.isClosed) this.#put(frame, undefined)
+    if (!this.#inbound.isClosed) this.#put(frame)
   }
 
   offerCoded(
     op: number,
     target: number,
     corr: number,
-    coding: Coding,
+    layout: CompiledLayout,
+    variant: VariantCodec,
     body: unknown,
-    isForced: boolean,
   ): CodedStatus {
-    const { variant, isReply } = coding
-    const codec = isReply ? variant.reply! : variant.body
+    const codec = op === OP.REPLY ? variant.reply! : variant.body
     const size = codec.sizeOf(body)
     if (size < 0 || HEADER_WORDS + size > this.#frameWordsMax) return 'misfit'
-    const layoutIndex = this.#layoutIndexes.get(coding.layout) ?? this.#introduce(coding.layout)
-    if (layoutIndex < 0) return 'misfit'
-    if (this.#spilledCount > 0) {
-      if (!isForced && this.#spilledCount >= LINK_FRAMES_MAX) return 'full'
-      this.#spill.push({ op, target, corr, body, patches: 0, coding })
-      return 'ok'
-    }
-    const index = this.#reserve(HEADER_WORDS + size)
-    if (index < 0) {
-      this.#spill.push({ op, target, corr, body, patches: 0, coding })
-      return 'ok'
-    }
+    const layoutIndex = this.#layoutIndexes.get(layout) ?? this.#introduce(layout)
+    if (layoutIndex < 0 || variant.number > VARIANT_MASK) return 'misfit'
+    const spilled = this.#spilledCount
+    if (spilled >= LINK_FRAMES_MAX && op !== OP.REPLY) return 'full'
+    const index = spilled > 0 ? -1 : this.#reserve(HEADER_WORDS + size)
+    if (index < 0) this.#spill.push({ op, target, corr, body, patches: 0, layout, variant })
+    else this.#writeCoded(index, op, target, corr, layoutIndex, variant, body)
+    return 'ok'
+  }
+
+  #writeCoded(
+    index: number,
+    op: number,
+    target: number,
+    corr: number,
+    layoutIndex: number,
+    variant: VariantCodec,
+    body: unknown,
+  ): void {
+    const isReply = op === OP.REPLY
     const words = this.#views.words
     words[index + 1] =
       op |
@@ -230,9 +236,8 @@ export class RingLink implements ThreadLink {
     words[index + 3] = (target - (target >>> 0)) / ID_SPAN
     words[index + 4] = corr | 0
     words[index + 5] = (corr - (corr >>> 0)) / ID_SPAN
-    const used = codec.write(body, this.#views, index + HEADER_WORDS)
-    this.#commit(index, HEADER_WORDS + used)
-    return 'ok'
+    const codec = isReply ? variant.reply! : variant.body
+    this.#commit(index, HEADER_WORDS + codec.write(body, this.#views, index + HEADER_WORDS))
   }
 
   /** Tells the other side of a layout before its first use; −1 when there are too many. */
@@ -241,7 +246,7 @@ export class RingLink implements ThreadLink {
     if (index >= LAYOUTS_MAX) return -1
     this.#layouts.push(layout)
     this.#layoutIndexes.set(layout, index)
-    this.#put({ op: OP.LAYOUT, target: 0, corr: index, body: layout.description, patches: 0 }, undefined)
+    this.#put({ op: OP.LAYOUT, target: 0, corr: index, body: layout.description, patches: 0 })
     return index
   }
 
@@ -249,8 +254,8 @@ export class RingLink implements ThreadLink {
     return this.#spill.length - this.#spillAt
   }
 
-  #put(frame: Frame, coding: Coding | undefined): void {
-    if (this.#spilledCount > 0 || !this.#write(frame)) this.#spill.push({ ...frame, coding })
+  #put(frame: Frame): void {
+    if (this.#spilledCount > 0 || !this.#write(frame)) this.#spill.push(frame)
   }
 
   /** Writes a frame without a codec; false when there is no room. */
@@ -379,8 +384,7 @@ export class RingLink implements ThreadLink {
 
   #flushSpill(): void {
     while (this.#spillAt < this.#spill.length) {
-      const frame = this.#spill[this.#spillAt]!
-      if (frame.coding === undefined ? !this.#write(frame) : !this.#writeCoded(frame, frame.coding)) return
+      if (!this.#writeSpilled(this.#spill[this.#spillAt]!)) return
       this.#spill[this.#spillAt] = undefined as never
       this.#spillAt++
     }
@@ -388,23 +392,13 @@ export class RingLink implements ThreadLink {
     this.#spillAt = 0
   }
 
-  #writeCoded(frame: Frame, { layout, variant, isReply }: Coding): boolean {
-    const codec = isReply ? variant.reply! : variant.body
-    const size = codec.sizeOf(frame.body)
-    const index = this.#reserve(HEADER_WORDS + size)
+  #writeSpilled(frame: Spilled): boolean {
+    const { op, target, corr, body, layout, variant } = frame
+    if (layout === undefined || variant === undefined) return this.#write(frame)
+    const codec = op === OP.REPLY ? variant.reply! : variant.body
+    const index = this.#reserve(HEADER_WORDS + codec.sizeOf(body))
     if (index < 0) return false
-    const { op, target, corr } = frame
-    const words = this.#views.words
-    words[index + 1] =
-      op |
-      ((isReply ? CODED_REPLY : CODED) << ENCODING_SHIFT) |
-      (variant.number << VARIANT_SHIFT) |
-      (this.#layoutIndexes.get(layout)! << LAYOUT_SHIFT)
-    words[index + 2] = target | 0
-    words[index + 3] = (target - (target >>> 0)) / ID_SPAN
-    words[index + 4] = corr | 0
-    words[index + 5] = (corr - (corr >>> 0)) / ID_SPAN
-    this.#commit(index, HEADER_WORDS + codec.write(frame.body, this.#views, index + HEADER_WORDS))
+    this.#writeCoded(index, op, target, corr, this.#layoutIndexes.get(layout)!, variant, body)
     return true
   }
 
@@ -414,7 +408,7 @@ export class RingLink implements ThreadLink {
     if (Array.isArray(message)) inbound.bodies.push(message)
     else if (typeof message === 'object') {
       const { layouts } = message as Resumption
-      for (const description of layouts) inbound.layouts.push(this.#compile(description as never))
+      for (const description of layouts) inbound.layouts.push(compileLayout(description))
       inbound.isResumed = true
     }
   }
@@ -507,7 +501,7 @@ export class RingLink implements ThreadLink {
         frame.body = PRIMITIVES[encoding]
     }
     if (frame.op === OP.LAYOUT) {
-      inbound.layouts[frame.corr] = this.#compile(frame.body as never)
+      inbound.layouts[frame.corr] = compileLayout(frame.body as LayoutDescription)
       return false
     }
     if (inbound.isBeforeHello) {

@@ -1,0 +1,113 @@
+/** The two lanes between threads: messages with a layout, messages without, and the order of both. */
+
+import { type ActorSystem, createActorSystem } from '@homing/actor'
+import { silentLog } from '@homing/log'
+import t, { type Test } from 'tap'
+import { type TypedMessage, typed } from './fixtures/typed.ts'
+
+const soon = { timeout: '10s' } as const
+
+async function start(t: Test): Promise<ActorSystem> {
+  const system = await createActorSystem({
+    pools: { p: { count: 2 } },
+    log: silentLog,
+    logLevel: 'silent',
+    threadExecArgv: [],
+  })
+  t.teardown(() => system.shutdown({ deadline: '1s' }))
+  return system
+}
+
+t.test('messages of both lanes', async t => {
+  const system = await start(t)
+  const ref = system.spawn(typed, {
+    name: 'typed',
+    args: undefined,
+    thread: 'p-0',
+    mailbox: { capacity: 65_536 },
+  })
+
+  t.test('an answer with a layout is the answer', async t => {
+    t.equal(await ref.ask({ type: 'add', a: 2, b: -3 }, soon), -1)
+    t.strictSame(await ref.ask({ type: 'place', hashes: Int32Array.of(7, 8, 9) }, soon), {
+      worker: 'worker-7',
+      overlap: 3,
+    })
+  })
+
+  t.test('a value that its layout cannot hold travels all the same', async t => {
+    t.equal(await ref.ask({ type: 'add', a: 0.5, b: 1 }, soon), 1.5)
+    t.equal(await ref.ask({ type: 'add', a: 2 ** 40, b: 0 }, soon), 2 ** 40)
+    const large = new Int32Array(1_000_000)
+    large[0] = 5
+    t.strictSame(await ref.ask({ type: 'place', hashes: large }, soon), {
+      worker: 'worker-5',
+      overlap: 1_000_000,
+    })
+  })
+
+  t.test('messages of both lanes keep their order', async t => {
+    const tell = async (message: TypedMessage): Promise<void> => {
+      while (ref.tell(message) !== 'ok') await new Promise<void>(resolve => setImmediate(resolve))
+    }
+    for (let n = 0; n < 30_000; n++) {
+      const text = n % 5 === 0 ? `${n} é ☃` : 'x'.repeat(n % 50)
+      await tell({ type: n % 3 === 0 ? 'object' : 'note', n, text })
+      if (n % 7 === 0) await tell({ type: 'odd', any: { at: [n] } })
+    }
+    const tally = await ref.ask({ type: 'tally' }, soon)
+    t.match(tally, { notes: 30_000, gaps: 0, last: 29_999, lastText: 'x'.repeat(29_999 % 50) })
+    t.strictSame(
+      tally.odd,
+      Array.from({ length: Math.ceil(30_000 / 7) }, (_, i) => ({ at: [7 * i] })),
+    )
+  })
+
+  t.test('a ref brings its layout along to a third thread', async t => {
+    const other = system.spawn(typed, {
+      name: 'other',
+      args: undefined,
+      thread: 'p-1',
+      mailbox: { capacity: 65_536 },
+    })
+    const teller = system.spawn(typed, { name: 'teller', args: undefined, thread: 'p-0' })
+    teller.tell({ type: 'tellBack', to: other, count: 10_000 })
+    let tally = await other.ask({ type: 'tally' }, soon)
+    while (tally.notes < 10_000) tally = await other.ask({ type: 'tally' }, soon)
+    t.match(tally, { gaps: 0, last: 9999, lastText: 'back 9999' })
+  })
+})
+
+t.test(
+  'tells that a dead thread had not taken reach its heir, in order, and those told meanwhile',
+  async t => {
+    const system = await start(t)
+    const ref = system.spawn(typed, {
+      name: 'heir',
+      args: undefined,
+      thread: 'p-0',
+      mailbox: { capacity: 65_536 },
+      supervision: { directive: 'restart', max: 10, within: '1m', backoff: { min: 1, max: 10 } },
+    })
+    await ref.ask({ type: 'add', a: 1, b: 1 }, soon)
+    ref.tell({ type: 'die' })
+    // The thread takes at most one batch with the poison: from then on nothing may be missing.
+    const statuses = new Set<string>()
+    let n = 0
+    for (let round = 0; round < 200; round++) {
+      for (let i = 0; i < 10; i++) {
+        statuses.add(ref.tell({ type: n % 2 === 0 ? 'note' : 'object', n, text: 'either' }))
+        n++
+      }
+      await new Promise<void>(resolve => setImmediate(resolve))
+    }
+    t.strictSame([...statuses], ['ok'])
+    let tally: { notes: number; gaps: number; last: number } | undefined
+    while (tally === undefined || tally.last < n - 1) {
+      tally = await ref.ask({ type: 'tally' }, soon).catch(() => undefined)
+      await new Promise<void>(resolve => setImmediate(resolve))
+    }
+    t.ok(tally.gaps <= 1, 'what is missing is missing at the start')
+    t.ok(n - tally.notes <= 64, `lost ${n - tally.notes} with the thread, at most one batch`)
+  },
+)
