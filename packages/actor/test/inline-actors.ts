@@ -26,7 +26,11 @@ export function actor<M extends Message, A = undefined>(
 
 export function startSystem(t: Test, options: Parameters<typeof createTestSystem>[0] = {}): TestSystem {
   const made = createTestSystem(options)
-  t.teardown(() => made.shutdown({ deadline: 0 }))
+  t.teardown(async () => {
+    const shutdown = made.shutdown({ deadline: 1 })
+    await made.advance(1)
+    await shutdown
+  })
   return made
 }
 

@@ -39,6 +39,79 @@ t.test('a mailbox holds what a bounded array would, in its order', async t => {
   t.doesNotThrow(() => fc.assert(agree))
 })
 
+t.test('a mailbox with a control lane and keys holds what two arrays would, in their order', async t => {
+  type M = { readonly type: string; readonly key: string | undefined; readonly n: number }
+  const operation = fc.oneof(
+    fc.record({
+      kind: fc.constant('push' as const),
+      type: fc.constantFrom('control', 'data'),
+      key: fc.constantFrom(undefined, 'x', 'y', 'z'),
+    }),
+    fc.record({ kind: fc.constantFrom('shift', 'stash', 'putBack', 'follow') }),
+  )
+  const rules = { control: new Set(['control']), coalesce: (m: M) => m.key }
+  const agree = fc.property(
+    fc.integer({ min: 1, max: 6 }),
+    fc.array(operation, { maxLength: 100 }),
+    (capacity, operations) => {
+      const mailbox = new Mailbox(capacity)
+      let isFollowing = false
+      let [control, user]: [M[], M[]] = [[], []]
+      let stash: M[] = []
+      /** Keys are found among messages that came in by the back; what was put back in front replaces and is replaced by none. */
+      let isFront = new Set<M>()
+      const same = (m: M) => (w: M) =>
+        isFollowing && m.key !== undefined && w.key === m.key && !isFront.has(w)
+      const add = (m: M): 'full' | 'ok' => {
+        if (isFollowing && m.type === 'control') {
+          if (control.length >= capacity) return 'full'
+          control.push(m)
+          return 'ok'
+        }
+        const at = user.findIndex(same(m))
+        if (at >= 0) user[at] = m
+        else if (user.length >= capacity) return 'full'
+        else user.push(m)
+        return 'ok'
+      }
+      for (const [n, given] of operations.entries()) {
+        if (given.kind === 'push') {
+          const m: M = { type: given.type, key: given.key, n }
+          const taken = mailbox.replace(m) !== undefined || mailbox.push(m)
+          assert.equal(taken ? 'ok' : 'full', add(m))
+        } else if (given.kind === 'shift' || given.kind === 'stash') {
+          const m = mailbox.shift() as M | undefined
+          assert.equal(m, control.shift() ?? user.shift())
+          if (given.kind === 'stash' && m !== undefined) stash.push(m)
+        } else if (given.kind === 'putBack') {
+          mailbox.putBack(stash)
+          const isControl = (m: M): boolean => isFollowing && m.type === 'control'
+          control = [...stash.filter(isControl), ...control]
+          const front = stash.filter(m => !isControl(m))
+          user = [...front, ...user]
+          isFront = new Set([...isFront, ...front])
+          stash = []
+        } else if (!isFollowing) {
+          mailbox.follow(rules)
+          isFollowing = true
+          isFront = new Set()
+          const waiting = user
+          user = []
+          for (const m of waiting) {
+            const at = m.type === 'control' ? -1 : user.findIndex(same(m))
+            if (m.type === 'control') control.push(m)
+            else if (at >= 0) user[at] = m
+            else user.push(m)
+          }
+        }
+        assert.equal(mailbox.size, control.length + user.length)
+        assert.deepEqual([...mailbox.waiting()], [...control, ...user])
+      }
+    },
+  )
+  t.doesNotThrow(() => fc.assert(agree))
+})
+
 t.test('deadlines expire when a sorted list says so, whatever was removed', async t => {
   const operation = fc.oneof(
     fc.record({ kind: fc.constant('add' as const), ms: fc.nat(50) }),
@@ -198,6 +271,8 @@ t.test('options out of range are refused', async t => {
   const backoff = { min: 1, max: 1 }
   const refused = [
     { ...base, mailbox: { capacity: 0 } },
+    { ...base, mailbox: { capacity: 1, stash: -1 } },
+    { ...base, mailbox: { capacity: 1, overflow: 'coalesce' } as const },
     { ...base, shutdown: -1 },
     { ...base, supervision: { directive: 'restart', max: -1, within: 1, backoff } as const },
     {
