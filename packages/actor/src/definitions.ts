@@ -7,7 +7,15 @@ import { isDefinition } from './define.ts'
 import { ModuleImportError, UnknownExportError } from './errors.ts'
 import type { ActorDefinition, Message } from './types.ts'
 
-type AnyDefinition = ActorDefinition<Message, unknown>
+export type AnyDefinition = ActorDefinition<Message, unknown>
+
+/** How definitions reach other threads. */
+export interface DefinitionSource {
+  /** Throws UnknownExportError for a definition that the other thread would not find. */
+  verify(definition: AnyDefinition): void
+  /** The definition that another thread spawned here. Rejects with ModuleImportError or UnknownExportError. */
+  find(moduleUrl: string, exportName: string, thread: string): Promise<AnyDefinition>
+}
 
 const verified = new WeakSet<AnyDefinition>()
 const require = createRequire(import.meta.url)
@@ -58,6 +66,9 @@ function checkExport(
   }
   return found
 }
+
+/** Definitions are exports of modules. */
+export const moduleDefinitions: DefinitionSource = { verify: verifyExport, find: importDefinition }
 
 /** The namespace of a module that is loaded already, or undefined when it cannot be had now. */
 function tryNamespace(moduleUrl: string): Record<string, unknown> | undefined {

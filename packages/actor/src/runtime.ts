@@ -28,7 +28,7 @@ import { Capabilities } from './capabilities.ts'
 import { Cell, type Child } from './cell.ts'
 import { type DeadLetterCounts, DeadLetterLog, type DeadLetterReason } from './dead-letters.ts'
 import { Deadlines } from './deadlines.ts'
-import { importDefinition, verifyExport } from './definitions.ts'
+import { type DefinitionSource, moduleDefinitions } from './definitions.ts'
 import {
   SystemStoppedError,
   ThreadDownError,
@@ -99,6 +99,10 @@ export interface RuntimeOptions {
   readonly provide: readonly Provided[]
   /** Every placement means this thread: for tests. */
   readonly isAlone: boolean
+  /** Plans a call of `takeTurn`, instead of microtasks and immediates: for simulations. */
+  readonly planTurn?: ((runtime: Runtime) => void) | undefined
+  /** Default: exports of modules. */
+  readonly definitions?: DefinitionSource | undefined
 }
 
 export interface RuntimeCounts {
@@ -165,6 +169,8 @@ export class Runtime implements AskHost, InboundHost {
   readonly #capabilities: Capabilities
   readonly #deadLetters: DeadLetterLog
   readonly #isAlone: boolean
+  readonly #planTurn: ((runtime: Runtime) => void) | undefined
+  readonly #definitions: DefinitionSource
   /** Asks of this thread that another thread may answer, by number. */
   readonly #remoteAsks = new Map<number, PendingAsk>()
   #asksPendingCount = 0
@@ -191,6 +197,8 @@ export class Runtime implements AskHost, InboundHost {
     this.random = options.random
     this.log = options.log
     this.#isAlone = options.isAlone
+    this.#planTurn = options.planTurn
+    this.#definitions = options.definitions ?? moduleDefinitions
     this.#corr = options.uid * ID_SPAN
     this.deadlines = new Deadlines(options.clock)
     this.#capabilities = new Capabilities(options, options.provide)
@@ -222,7 +230,8 @@ export class Runtime implements AskHost, InboundHost {
     this.#ready.push(cell)
     if (this.#isTurnPlanned) return
     this.#isTurnPlanned = true
-    if (this.#microtaskBudget > 0) queueMicrotask(this.#microtaskTurn)
+    if (this.#planTurn !== undefined) this.#planTurn(this)
+    else if (this.#microtaskBudget > 0) queueMicrotask(this.#microtaskTurn)
     else this.#planImmediate()
   }
 
@@ -249,6 +258,14 @@ export class Runtime implements AskHost, InboundHost {
     if (this.#ready.length === 0) return true
     this.#run(TURN_MESSAGES_MAX)
     return this.#ready.length === 0
+  }
+
+  /** The turn that `planTurn` was asked for: about `messagesMax` messages; what is left is planned again. */
+  takeTurn(messagesMax: number): number {
+    const handled = this.#run(messagesMax)
+    if (this.#ready.length === 0) this.#isTurnPlanned = false
+    else this.#planTurn?.(this)
+    return handled
   }
 
   readonly #immediateTurn = (): void => {
@@ -309,7 +326,7 @@ export class Runtime implements AskHost, InboundHost {
       this.enqueue(cell)
       return cell.ref as ActorRef<Message> as ActorRef<M>
     }
-    verifyExport(erased)
+    this.#definitions.verify(erased)
     const packed = pack(options.args, this.#describeReply)
     const spec: SpawnSpec = {
       id,
@@ -346,7 +363,7 @@ export class Runtime implements AskHost, InboundHost {
     const cell = new Cell(this, { id, name, args, settings, parent, restarts }, undefined)
     this.cells.set(id, cell)
     this.#limbo.deliver(cell)
-    importDefinition(spec.moduleUrl, spec.exportName, this.thread).then(
+    this.#definitions.find(spec.moduleUrl, spec.exportName, this.thread).then(
       definition => cell.define(definition),
       (error: RouterError) => cell.cannotStart(error),
     )
