@@ -116,6 +116,7 @@ export class Cell implements Watcher {
   #signals: Signal[] | undefined = undefined
   #watching: Map<string, AnyRef> | undefined = undefined
   #restarts: number
+  #mailboxHighWater = 0
   readonly #budget = new RestartBudget()
   #backoff: Deadline | undefined = undefined
   #stopDeadline: Deadline | undefined = undefined
@@ -171,7 +172,7 @@ export class Cell implements Watcher {
 
   enqueue(message: Message): TellStatus {
     if (this.#state >= STOPPING) {
-      this.runtime.deadLetter(this.name, message.type, 'dead')
+      this.runtime.deadLetter(this.name, message.type, 'dead', this.id)
       return 'dead'
     }
     if (this.#isCoalescing && this.#coalesce(message)) return 'ok'
@@ -184,7 +185,7 @@ export class Cell implements Watcher {
   /** Takes an ask whose promise is on this thread. */
   enqueueAsk(message: { readonly type: string }, ask: PendingAsk): void {
     if (this.#state >= STOPPING) {
-      this.runtime.deadLetter(this.name, message.type, 'dead')
+      this.runtime.deadLetter(this.name, message.type, 'dead', this.id)
       ask.fail('terminated')
       return
     }
@@ -194,7 +195,7 @@ export class Cell implements Watcher {
   /** Takes an ask that came from another thread; `message` is ours. */
   enqueueInbound(message: Message & { reply?: ReplyFunction }, ask: InboundAsk): void {
     if (this.#state >= STOPPING) {
-      this.runtime.deadLetter(this.name, message.type, 'dead')
+      this.runtime.deadLetter(this.name, message.type, 'dead', this.id)
       ask.fail('terminated')
       return
     }
@@ -228,7 +229,7 @@ export class Cell implements Watcher {
         ask.linkTo(this)
         this.#overflow(message)
       } else {
-        runtime.counts.refused++
+        this.#refused(message)
         ask.fail('refused')
       }
       return
@@ -241,18 +242,23 @@ export class Cell implements Watcher {
   #overflow(message: Message): boolean {
     const { overflow } = this.settings
     if (overflow === 'reject' || overflow === 'coalesce' || this.#mailbox.isControl(message)) {
-      this.runtime.counts.refused++
+      this.#refused(message)
       return false
     }
     if (overflow === 'dropNewest') {
-      this.runtime.deadLetter(this.name, message.type, 'overflow')
+      this.runtime.deadLetter(this.name, message.type, 'overflow', this.id)
       return true
     }
     const oldest = this.#mailbox.shiftUser()!
-    this.runtime.deadLetter(this.name, oldest.type, 'overflow')
+    this.runtime.deadLetter(this.name, oldest.type, 'overflow', this.id)
     openAskOf(oldest)?.fail('refused')
     this.#mailbox.pushForced(message)
     return true
+  }
+
+  #refused(message: Message): void {
+    this.runtime.counts.refused++
+    this.runtime.flight.note('overflow', this.id, message.type)
   }
 
   /** Puts the message in the place of a waiting one with its key, if there is one. */
@@ -264,7 +270,7 @@ export class Cell implements Watcher {
   }
 
   #replaced(message: Message): void {
-    this.runtime.deadLetter(this.name, message.type, 'coalesced')
+    this.runtime.deadLetter(this.name, message.type, 'coalesced', this.id)
     openAskOf(message)?.fail('refused')
   }
 
@@ -305,7 +311,7 @@ export class Cell implements Watcher {
 
   /** A message that an earlier instance still had and could not keep. */
   lose(message: Message): void {
-    this.runtime.deadLetter(this.name, message.type, 'dead')
+    this.runtime.deadLetter(this.name, message.type, 'dead', this.id)
     openAskOf(message)?.fail('terminated')
   }
 
@@ -325,6 +331,7 @@ export class Cell implements Watcher {
   /** Does whatever is due of starting, stopping and signals, then handles messages, up to QUANTUM together. */
   work(): number {
     let handled = 0
+    this.#noteDepth()
     while (handled < QUANTUM) {
       if (this.#inFlightCount > 0 && (!this.#isReentrant || this.#state !== RUNNING)) break
       if (this.#isInterrupted && this.#state < STOPPING) {
@@ -352,6 +359,14 @@ export class Cell implements Watcher {
     return handled
   }
 
+  /** A mailbox only grows between turns, so its high water is found at their start. */
+  #noteDepth(): void {
+    const depth = this.#mailbox.size
+    if (depth <= this.#mailboxHighWater) return
+    this.#mailboxHighWater = depth
+    this.runtime.counts.raiseMailbox(depth)
+  }
+
   #canHandle(): boolean {
     return this.#state === RUNNING && (this.#inFlightCount === 0 || this.#isReentrant)
   }
@@ -377,6 +392,7 @@ export class Cell implements Watcher {
         return
       }
       this.runtime.counts.handled++
+      this.runtime.flight.handling(this.id, message.type)
       const result = arm.call(behavior, message)
       if (result !== undefined && result !== null && typeof result.then === 'function') {
         this.#suspend(result, message)
@@ -390,10 +406,11 @@ export class Cell implements Watcher {
     const catchAll = behavior[anyMessage]
     if (catchAll !== undefined) {
       this.runtime.counts.handled++
+      this.runtime.flight.handling(this.id, message.type)
       catchAll(message)
       return
     }
-    this.runtime.deadLetter(this.name, message.type, 'no arm')
+    this.runtime.deadLetter(this.name, message.type, 'no arm', this.id)
     openAskOf(message)?.fail('failed', new UnhandledMessageError(this.name, message.type))
   }
 
@@ -481,6 +498,7 @@ export class Cell implements Watcher {
     }
     this.#behavior = behavior as Arms
     this.#state = RUNNING
+    if (this.id !== 0) this.runtime.flight.note('started', this.id, '', this.#restarts)
   }
 
   /** The actor failed, while handling `message` if there is one; supervision decides. */
@@ -498,6 +516,7 @@ export class Cell implements Watcher {
       return
     }
     runtime.log.warn(failure, 'actor failed')
+    runtime.flight.note('failed', this.id, message?.type ?? '')
     if (message !== undefined) this.#stash = this.#stash?.filter(stashed => stashed !== message)
     if (settings.directive === 'resume' && this.#state === RUNNING) return
     if (settings.directive === 'restart') {
@@ -576,6 +595,7 @@ export class Cell implements Watcher {
     this.#forgetHalt()
     this.#restarts++
     runtime.counts.restarts++
+    runtime.flight.note('restarted', this.id, '', this.#restarts)
     this.#state = RESTARTING
     this.#leaveGeneration()
     this.#unstash()
@@ -771,7 +791,7 @@ export class Cell implements Watcher {
     this.#unstash()
     for (let message = this.#mailbox.shift(); message !== undefined; message = this.#mailbox.shift()) {
       this.runtime.counts.dropped++
-      this.runtime.deadLetter(this.name, message.type, 'stopped')
+      this.runtime.deadLetter(this.name, message.type, 'stopped', this.id)
       openAskOf(message)?.fail('terminated')
     }
   }
@@ -892,6 +912,7 @@ export class Cell implements Watcher {
               ? 'starting'
               : 'running',
       mailboxDepth: this.#mailbox.size,
+      mailboxHighWater: Math.max(this.#mailboxHighWater, this.#mailbox.size),
       restarts: this.#restarts,
     }
   }

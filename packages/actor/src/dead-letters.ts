@@ -1,5 +1,5 @@
 /**
- * Dead letters: messages that nobody will handle. Each is counted; the log gets a few per second and
+ * Dead letters: messages that nobody will handle. Each is counted (see observe/counts.ts); the log gets a few per second and
  * then the number of those left out, so that a flood of dead letters is not a flood of lines.
  */
 
@@ -11,7 +11,15 @@ import type { Log } from '@homing/log'
  * `overflow`: its mailbox was full; `coalesced`: a newer one with its key took its place;
  * `unserializable`: it cannot travel to the thread of its actor.
  */
-export type DeadLetterReason = 'dead' | 'stopped' | 'overflow' | 'coalesced' | 'no arm' | 'unserializable'
+export type DeadLetterReason = (typeof DEAD_LETTER_REASONS)[number]
+export const DEAD_LETTER_REASONS = [
+  'dead',
+  'stopped',
+  'overflow',
+  'coalesced',
+  'no arm',
+  'unserializable',
+] as const
 
 /** Dead letters, by reason. */
 export type DeadLetterCounts = Record<DeadLetterReason, number>
@@ -24,7 +32,6 @@ const WINDOW_MS = 1000
 const LINES_MAX = 10
 
 export class DeadLetterLog {
-  readonly counts = noDeadLetters()
   readonly #clock: Clock
   readonly #log: Log
   #windowStartMs = Number.NEGATIVE_INFINITY
@@ -38,7 +45,6 @@ export class DeadLetterLog {
 
   /** `why` says more, where the reason leaves something open. */
   note(actor: string, type: string, reason: DeadLetterReason, why?: string): void {
-    this.counts[reason]++
     // What coalescing is there for is no news.
     if (reason === 'coalesced') return
     const now = this.#clock.nowMs()

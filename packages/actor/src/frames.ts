@@ -26,6 +26,7 @@
  *   UNREGISTER  actor     –      – (it is brought back no more, and stopped where it may still run)
  *   RESOLVE     –         –      name: who is this?
  *   READY       –         –      –
+ *   BEAT        –         number – (give a sign of life; the answer is the same frame)
  */
 
 import type { MessagePort } from 'node:worker_threads'
@@ -54,6 +55,7 @@ export const OP = {
   READY: 18,
   HELLO: 19,
   LAYOUT: 20,
+  BEAT: 24,
   HALT: 21,
   HALTED: 22,
   RELEASE: 23,
@@ -146,9 +148,13 @@ export interface PeerAddress {
   readonly isHeir: boolean
 }
 
+/** How a thread ended, for those who watch its actors. */
+export type ThreadEndReason = Extract<TerminationReason, 'threadExit' | 'threadHung' | 'threadOom'>
+
 export interface PeerLoss {
   readonly name: string
   readonly uid: number
+  readonly reason: ThreadEndReason
 }
 
 /** What a runtime answers about itself (ASK with target 0). */

@@ -9,7 +9,7 @@
 
 import type { RouterError } from '@homing/errors'
 import type { InboundAsk } from './asks.ts'
-import { OP } from './frames.ts'
+import { OP, type ThreadEndReason } from './frames.ts'
 import type { CompiledLayout, VariantCodec } from './layout/compile.ts'
 import type { CodedStatus, Frame, ThreadLink } from './link.ts'
 import { LINK_FRAMES_MAX } from './link.ts'
@@ -35,6 +35,8 @@ export class Peer {
   lastSpawnId = 0
   state: 'connecting' | 'up' | 'down' | 'gone' = 'connecting'
   link: ThreadLink | undefined = undefined
+  /** How its present life ends, when main says so before the link closes. */
+  endReason: ThreadEndReason = 'threadExit'
   /** Asks from there, not answered yet, by their number. */
   readonly inboundAsks = new Map<number, InboundAsk>()
   /** Watches of ours over there, by actor id. */
@@ -86,6 +88,7 @@ export class Peer {
   /** Links a new life; `hello` goes before everything that waited. */
   attach(uid: number, link: ThreadLink, hello: Frame): void {
     this.uid = uid
+    this.endReason = 'threadExit'
     this.lastSpawnId = 0
     this.link = link
     this.state = 'up'

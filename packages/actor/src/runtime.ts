@@ -10,6 +10,7 @@
  *         it reaches an actor that was spawned again after its thread was lost.
  */
 
+import { getHeapStatistics } from 'node:v8'
 import type { Clock, Random } from '@homing/clock'
 import { fromErrorRecord, type RouterError } from '@homing/errors'
 import type { Log } from '@homing/log'
@@ -26,7 +27,12 @@ import {
 } from './asks.ts'
 import { Capabilities } from './capabilities.ts'
 import { Cell, type Child } from './cell.ts'
-import { type DeadLetterCounts, DeadLetterLog, type DeadLetterReason } from './dead-letters.ts'
+import {
+  DEAD_LETTER_REASONS,
+  type DeadLetterCounts,
+  DeadLetterLog,
+  type DeadLetterReason,
+} from './dead-letters.ts'
 import { Deadlines } from './deadlines.ts'
 import { type DefinitionSource, moduleDefinitions } from './definitions.ts'
 import {
@@ -44,10 +50,14 @@ import {
   type Registration,
   type RuntimeQuery,
   type SpawnSpec,
+  type ThreadEndReason,
 } from './frames.ts'
 import { compiledOf, compileLayout } from './layout/compile.ts'
 import { type Held, Limbo } from './limbo.ts'
 import type { Frame, LinkHandlers, ThreadLink } from './link.ts'
+import { Counts } from './observe/counts.ts'
+import { FlightRecorder } from './observe/flight.ts'
+import { ThreadMemory } from './observe/thread-memory.ts'
 import { type Patch, type PatchReader, pack, type RefTarget, type ReplyTarget, unpack } from './pack.ts'
 import { Peer, type Watcher } from './peer.ts'
 import { type PoolMap, resolvePlacement } from './placement.ts'
@@ -77,6 +87,14 @@ const TURN_CHECK_MESSAGES = 64
 const REMOTE_STOP_MARGIN_MS = 1000
 /** Endings kept before those that are older than the same number again are forgotten. */
 const ENDINGS_MAX = 2048
+/** One turn in so many is timed. */
+const TIMED_TURNS = 16
+/** Turns between two looks at the heap. */
+const HEAP_TURNS = 256
+/** From this share of the heap limit on the flight recorder notes it. */
+const HEAP_PRESSURE = 0.7
+/** A round of the event loop that takes longer is an event. */
+const LONG_TURN_MS = 50
 const SLOW_MAX = 1000
 const ID_SPAN = 2 ** 32
 
@@ -103,17 +121,15 @@ export interface RuntimeOptions {
   readonly planTurn?: ((runtime: Runtime) => void) | undefined
   /** Default: exports of modules. */
   readonly definitions?: DefinitionSource | undefined
+  /** What earlier lives of the thread wrote about themselves, to go on with; default: new memory. */
+  readonly memory?: ThreadMemory | undefined
+  /** The heap of the thread; default: as V8 says. */
+  readonly heap?: (() => HeapSize) | undefined
 }
 
-export interface RuntimeCounts {
-  sent: number
-  handled: number
-  deadLetters: number
-  refused: number
-  restarts: number
-  asksTimedOut: number
-  /** Messages that waited when their actor stopped. */
-  dropped: number
+export interface HeapSize {
+  readonly usedBytes: number
+  readonly limitBytes: number
 }
 
 interface PastEnding {
@@ -125,7 +141,13 @@ interface PastEnding {
 export type FlatStatus = Omit<ActorStatus, 'children'> & { readonly id: number; readonly parentId: number }
 
 /** What a runtime answers to `stats`. */
-export interface RuntimeStats extends RuntimeCounts {
+export interface RuntimeStats {
+  readonly sent: number
+  readonly handled: number
+  readonly deadLetters: number
+  readonly refused: number
+  readonly restarts: number
+  readonly asksTimedOut: number
   readonly actors: number
   readonly asksPending: number
   readonly deadLettersByReason: DeadLetterCounts
@@ -148,21 +170,18 @@ export class Runtime implements AskHost, InboundHost {
   readonly cells = new Map<number, Cell>()
   readonly peers = new Map<string, Peer>()
   readonly slow: string[] = []
-  readonly counts: RuntimeCounts = {
-    sent: 0,
-    handled: 0,
-    deadLetters: 0,
-    refused: 0,
-    restarts: 0,
-    asksTimedOut: 0,
-    dropped: 0,
-  }
+  /** What this thread says about itself, and every life of it before. */
+  readonly memory: ThreadMemory
+  readonly counts: Counts
+  readonly flight: FlightRecorder
   /** The parent of all top-level actors; on main only. */
   readonly guardian: Cell | undefined
   /** Set once, right after construction. */
   registrar: Registrar | undefined = undefined
   /** Takes the frames that only main or only a thread understands. */
   onControl: ((peer: Peer, frame: Frame) => void) | undefined = undefined
+  /** Told every HEAP_TURNS turns which share of its heap limit the thread uses, 0 … 1. */
+  onHeapPressure: ((share: number) => void) | undefined = undefined
   /** False once the system shuts down: nothing is spawned any more. */
   isOpen = true
 
@@ -173,7 +192,6 @@ export class Runtime implements AskHost, InboundHost {
   readonly #definitions: DefinitionSource
   /** Asks of this thread that another thread may answer, by number. */
   readonly #remoteAsks = new Map<number, PendingAsk>()
-  #asksPendingCount = 0
   #idCount = 0
   #corr: number
   /** How actors ended that are no longer here, for late watchers: the latest, and as many before. */
@@ -186,6 +204,10 @@ export class Runtime implements AskHost, InboundHost {
   #ready: (Cell | undefined)[] = []
   #isTurnPlanned = false
   #isImmediatePlanned = false
+  readonly #heap: () => HeapSize
+  #turnCount = 0
+  /** When the round of the event loop began that is going on; −1 before its first turn. */
+  #roundMs = -1
   /** Messages that microtask turns may still handle before the event loop has to go round. */
   #microtaskBudget = TURN_MESSAGES_MAX
 
@@ -200,6 +222,12 @@ export class Runtime implements AskHost, InboundHost {
     this.#planTurn = options.planTurn
     this.#definitions = options.definitions ?? moduleDefinitions
     this.#corr = options.uid * ID_SPAN
+    this.memory = options.memory ?? new ThreadMemory()
+    this.counts = new Counts(this.memory)
+    this.counts.begin(options.uid)
+    this.flight = new FlightRecorder(this.memory, options.clock)
+    this.flight.note('threadStarted', 0, '', options.uid)
+    this.#heap = options.heap ?? heapSize
     this.deadlines = new Deadlines(options.clock)
     this.#capabilities = new Capabilities(options, options.provide)
     this.#deadLetters = new DeadLetterLog(options.clock, options.log)
@@ -256,13 +284,16 @@ export class Runtime implements AskHost, InboundHost {
   /** Lets actors run now, within the bounds of a turn. False when they have more to do. */
   runNow(): boolean {
     if (this.#ready.length === 0) return true
+    const isInRound = this.#roundMs >= 0
     this.#run(TURN_MESSAGES_MAX)
+    if (!isInRound) this.#endRound()
     return this.#ready.length === 0
   }
 
   /** The turn that `planTurn` was asked for: about `messagesMax` messages; what is left is planned again. */
   takeTurn(messagesMax: number): number {
     const handled = this.#run(messagesMax)
+    this.#endRound()
     if (this.#ready.length === 0) this.#isTurnPlanned = false
     else this.#planTurn?.(this)
     return handled
@@ -271,6 +302,7 @@ export class Runtime implements AskHost, InboundHost {
   readonly #immediateTurn = (): void => {
     this.#isImmediatePlanned = false
     this.#microtaskBudget = TURN_MESSAGES_MAX
+    this.#endRound()
     if (!this.#isTurnPlanned) return
     this.#run(TURN_MESSAGES_MAX)
     if (this.#ready.length === 0) this.#isTurnPlanned = false
@@ -288,12 +320,16 @@ export class Runtime implements AskHost, InboundHost {
     let handled = 0
     let checkAt = TURN_CHECK_MESSAGES
     const startMs = this.clock.nowMs()
+    const isTimed = this.#beginTurn(startMs)
+    let lastMs = startMs
     while (this.#ready.length > 0 && handled < budget) {
       const round = this.#ready
       this.#ready = []
       let position = 0
       for (; position < round.length && handled < budget; position++) {
-        handled += round[position]!.turn() + 1
+        const messages = round[position]!.turn()
+        handled += messages + 1
+        if (isTimed) lastMs = this.#time(lastMs, messages)
         if (handled >= checkAt) {
           checkAt = handled + TURN_CHECK_MESSAGES
           if (this.clock.nowMs() - startMs >= TURN_MS_MAX) budget = 0
@@ -302,7 +338,42 @@ export class Runtime implements AskHost, InboundHost {
       // What did not get its turn stays in front of what was queued meanwhile.
       if (position < round.length) this.#ready = [...round.slice(position), ...this.#ready]
     }
+    this.flight.endTurn()
     return handled
+  }
+
+  /** True when this turn is to be timed. */
+  #beginTurn(nowMs: number): boolean {
+    if (this.#roundMs < 0) this.#roundMs = nowMs
+    this.flight.beginTurn(nowMs)
+    this.counts.turns++
+    this.#turnCount++
+    if (this.#turnCount % HEAP_TURNS === 0) this.#lookAtHeap()
+    return this.#turnCount % TIMED_TURNS === 0
+  }
+
+  /** Takes the time since `fromMs` for that of some messages; returns the time now. */
+  #time(fromMs: number, messages: number): number {
+    const nowMs = this.clock.nowMs()
+    if (messages > 0) this.counts.timed((nowMs - fromMs) * 1000, messages)
+    return nowMs
+  }
+
+  /** The event loop goes round: what had turns in this round kept it busy since. */
+  #endRound(): void {
+    if (this.#roundMs < 0) return
+    const durationMs = this.clock.nowMs() - this.#roundMs
+    this.#roundMs = -1
+    this.counts.busyMs += durationMs
+    if (durationMs >= LONG_TURN_MS) this.flight.note('longTurn', 0, '', Math.round(durationMs))
+  }
+
+  #lookAtHeap(): void {
+    const { usedBytes, limitBytes } = this.#heap()
+    this.counts.heap(usedBytes, limitBytes)
+    const share = usedBytes / limitBytes
+    if (share >= HEAP_PRESSURE) this.flight.note('heapPressure', 0, '', Math.round(share * 100))
+    this.onHeapPressure?.(share)
   }
 
   // ── Spawn and stop ───────────────────────────────────────────────────────────────────────────
@@ -321,7 +392,7 @@ export class Runtime implements AskHost, InboundHost {
     if (thread === this.thread) {
       const init = { id, name: options.name, args: options.args, settings, parent, restarts: 0 }
       const cell = new Cell(this, init, erased)
-      this.cells.set(id, cell)
+      this.#add(cell)
       parent.addChild(newChild(cell.ref, settings, undefined, false))
       this.enqueue(cell)
       return cell.ref as ActorRef<Message> as ActorRef<M>
@@ -361,12 +432,18 @@ export class Runtime implements AskHost, InboundHost {
     }
     const args = unpack(spec.args, spec.argsPatches, this.#patchReader)
     const cell = new Cell(this, { id, name, args, settings, parent, restarts }, undefined)
-    this.cells.set(id, cell)
+    this.#add(cell)
     this.#limbo.deliver(cell)
     this.#definitions.find(spec.moduleUrl, spec.exportName, this.thread).then(
       definition => cell.define(definition),
       (error: RouterError) => cell.cannotStart(error),
     )
+  }
+
+  #add(cell: Cell): void {
+    this.cells.set(cell.id, cell)
+    this.counts.actors = this.cells.size
+    this.flight.name(cell.id, cell.name)
   }
 
   /** True when a parent on another thread ended with the life of its thread. */
@@ -424,6 +501,8 @@ export class Runtime implements AskHost, InboundHost {
   /** A cell has ended: forget it, tell its parent. */
   ended(cell: Cell, ending: Ending): void {
     this.cells.delete(cell.id)
+    this.counts.actors = this.cells.size
+    this.flight.note('stopped', cell.id, '', cell.endReason === 'failed' ? 1 : 0)
     this.#endings.set(cell.id, { reason: cell.endReason, error: cell.endError })
     if (this.#endings.size >= ENDINGS_MAX) {
       this.#olderEndings = this.#endings
@@ -548,19 +627,20 @@ export class Runtime implements AskHost, InboundHost {
     reject: (error: unknown) => void,
   ): PendingAsk {
     const ask = new PendingAsk(this, actor, type, timeoutMs, resolve, reject)
-    this.#asksPendingCount++
+    this.counts.asksPending++
     this.deadlines.add(ask, timeoutMs)
     return ask
   }
 
   settled(ask: PendingAsk): void {
-    this.#asksPendingCount--
+    this.counts.asksPending--
     this.deadlines.remove(ask)
     if (ask.corr !== 0) this.#remoteAsks.delete(ask.corr)
   }
 
-  timedOut(_ask: PendingAsk): void {
+  timedOut(ask: PendingAsk): void {
     this.counts.asksTimedOut++
+    this.flight.note('askTimedOut', 0, ask.type, ask.timeoutMs)
   }
 
   cancelled(ask: PendingAsk): void {
@@ -593,14 +673,14 @@ export class Runtime implements AskHost, InboundHost {
       const status = peer.offerCoded(OP.TELL, ref.id, 0, layout!, variant, message)
       if (status === 'ok') return 'ok'
       if (status === 'full') {
-        this.counts.refused++
+        this.#linkFull(peer)
         return 'full'
       }
     }
     try {
       const { body, patches } = pack(message, this.#describeReply)
       if (!peer.offer({ op: OP.TELL, target: ref.id, corr: 0, body, patches })) {
-        this.counts.refused++
+        this.#linkFull(peer)
         return 'full'
       }
       if (patches !== 0) this.#handOver(patches, peer.name)
@@ -631,7 +711,7 @@ export class Runtime implements AskHost, InboundHost {
       const status = peer.offerCoded(OP.ASK, ref.id, corr, layout!, variant, message)
       if (status === 'ok') return
       if (status === 'full') {
-        this.counts.refused++
+        this.#linkFull(peer)
         ask.fail('refused', `the link to thread ${peer.name}`)
         return
       }
@@ -641,12 +721,17 @@ export class Runtime implements AskHost, InboundHost {
       const corr = this.#numberAsk(ask)
       ask.thread = peer.name
       if (!peer.offer({ op: OP.ASK, target: ref.id, corr, body, patches })) {
-        this.counts.refused++
+        this.#linkFull(peer)
         ask.fail('refused', `the link to thread ${peer.name}`)
       } else if (patches !== 0) this.#handOver(patches, peer.name)
     } catch (error) {
       ask.reject(error)
     }
+  }
+
+  #linkFull(peer: Peer): void {
+    this.counts.refused++
+    this.flight.note('overflow', 0, peer.name, 1)
   }
 
   #numberAsk(ask: PendingAsk): number {
@@ -775,6 +860,7 @@ export class Runtime implements AskHost, InboundHost {
         this.log.error({ peer: name, error: describe(error) }, 'frames lost: they could not be read')
       },
     }
+    this.flight.note('linkOpened', 0, name, uid)
     const link = open(handlers, peer.link)
     const waited = peer.state === 'down' ? [...peer.watches.keys()] : []
     peer.attach(uid, link, { op: OP.HELLO, target: this.#lastId, corr: 0, body: 0, patches: 0 })
@@ -782,10 +868,12 @@ export class Runtime implements AskHost, InboundHost {
   }
 
   /** The thread's life `uid` is over. What it had posted is taken first. */
-  peerLost(name: string, uid: number): void {
+  peerLost(name: string, uid: number, reason: ThreadEndReason = 'threadExit'): void {
     const peer = this.peers.get(name)
     if (peer === undefined || peer.uid !== uid) return
-    if (peer.state === 'up') peer.link!.close()
+    if (peer.state !== 'up') return
+    peer.endReason = reason
+    peer.link!.close()
   }
 
   /** The thread is not coming back: everything that hangs on it ends. */
@@ -811,15 +899,16 @@ export class Runtime implements AskHost, InboundHost {
   #closed(peer: Peer, uid: number): void {
     if (peer.uid !== uid || peer.state !== 'up') return
     peer.lose()
+    this.flight.note('linkClosed', 0, peer.name, uid)
     const error = new ThreadDownError(peer.name, 'it has ended')
-    this.#failPeer(peer, 'threadExit', error)
+    this.#failPeer(peer, peer.endReason, error)
     for (const [parent, child] of this.#childrenOn(peer.name)) {
       // One that restarts is spawned again by main, which says so when it is not.
       if (child.settings.directive === 'restart' && !child.isStopping) {
         parent.childDisplaced(child)
         continue
       }
-      this.#giveUpChild(parent, child, 'threadExit', error)
+      this.#giveUpChild(parent, child, peer.endReason, error)
     }
     this.#limbo.giveUpWhere(id => Math.floor(id / ID_SPAN) === uid)
     for (const cell of [...this.cells.values()]) {
@@ -895,6 +984,11 @@ export class Runtime implements AskHost, InboundHost {
       case OP.HELLO:
         peer.lastSpawnId = frame.target
         this.#limbo.giveUpWhere(id => Math.floor(id / ID_SPAN) === peer.uid && id <= frame.target)
+        return
+      case OP.BEAT:
+        if (this.guardian === undefined)
+          peer.send({ op: OP.BEAT, target: 0, corr: frame.corr, body: 0, patches: 0 })
+        else this.onControl?.(peer, frame)
         return
       case OP.SPAWN:
         if (Math.floor(frame.target / ID_SPAN) === peer.uid) peer.lastSpawnId = frame.target
@@ -1066,15 +1160,22 @@ export class Runtime implements AskHost, InboundHost {
   }
 
   #reportUnserializable(actor: string, type: string, error: unknown): void {
-    this.counts.deadLetters++
+    this.#noteDeadLetter(0, type, 'unserializable')
     this.#deadLetters.note(actor, type, 'unserializable', recordOf(error).message)
   }
 
   // ── Facilities ───────────────────────────────────────────────────────────────────────────────
 
-  deadLetter(actor: string, type: string, reason: DeadLetterReason): void {
-    this.counts.deadLetters++
+  /** `id`: of the actor, when it is or was on this thread. */
+  deadLetter(actor: string, type: string, reason: DeadLetterReason, id = 0): void {
+    this.#noteDeadLetter(id, type, reason)
     this.#deadLetters.note(actor, type, reason)
+  }
+
+  #noteDeadLetter(id: number, type: string, reason: DeadLetterReason): void {
+    this.counts.deadLetter(reason)
+    // What coalescing is there for is no event.
+    if (reason !== 'coalesced') this.flight.note('deadLetter', id, type, DEAD_LETTER_REASONS.indexOf(reason))
   }
 
   use<T>(capability: Capability<T>): T {
@@ -1093,11 +1194,17 @@ export class Runtime implements AskHost, InboundHost {
   }
 
   stats(): RuntimeStats {
+    const { sent, handled, deadLetters, deadLettersByReason, refused, restarts, asksTimedOut } = this.counts
     return {
-      ...this.counts,
-      deadLettersByReason: this.#deadLetters.counts,
+      sent,
+      handled,
+      deadLetters,
+      deadLettersByReason,
+      refused,
+      restarts,
+      asksTimedOut,
       actors: this.cells.size,
-      asksPending: this.#asksPendingCount,
+      asksPending: this.counts.asksPending,
     }
   }
 
@@ -1124,6 +1231,11 @@ export class Runtime implements AskHost, InboundHost {
     for (const ask of [...this.#remoteAsks.values()]) ask.fail('terminated')
     this.deadlines.clear()
   }
+}
+
+function heapSize(): HeapSize {
+  const { used_heap_size, heap_size_limit } = getHeapStatistics()
+  return { usedBytes: used_heap_size, limitBytes: heap_size_limit }
 }
 
 const guardianDefinition: ActorDefinition<Message, unknown> = {

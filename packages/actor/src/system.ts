@@ -27,8 +27,10 @@ import type {
   SystemStats,
   Terminated,
 } from './types.ts'
+import { WorkerHost } from './worker-host.ts'
 
 const THREAD_RESTARTS_MAX_DEFAULT = 10
+const HUNG_AFTER_DEFAULT = '10s'
 const THREAD_BACKOFF_DEFAULT = { min: '20ms', max: '2s' } as const
 const SHUTDOWN_MS_DEFAULT = 10_000
 /** Left for the threads, and then for main's capabilities, when the deadline is used up. */
@@ -53,11 +55,16 @@ export async function createActorSystem(options: ActorSystemOptions = {}): Promi
   const logLevel = options.logLevel ?? 'info'
   const backoff = options.threadBackoff ?? THREAD_BACKOFF_DEFAULT
   const runtime = createMainRuntime(options, pools, false)
-  const threads = new Threads(runtime, {
+  const host = new WorkerHost({
+    log: runtime.log,
+    execArgv: options.threadExecArgv,
+    hasSpare: options.warmSpare ?? true,
+  })
+  const threads = new Threads(runtime, host, {
     pools,
     logLevel,
     threadRestartsMax: options.threadRestartsMax ?? THREAD_RESTARTS_MAX_DEFAULT,
-    execArgv: options.threadExecArgv,
+    hungAfterMs: toMs(options.hungAfter ?? HUNG_AFTER_DEFAULT),
     backoffMsMin: toMs(backoff.min),
     backoffMsMax: toMs(backoff.max),
   })

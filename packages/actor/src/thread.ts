@@ -1,13 +1,12 @@
-/** The runtime of a worker: linked to every other thread, and to main as the keeper of threads. */
+/** The runtime of a thread beside main: linked to every other thread, and to main as the keeper of threads. */
 
-import { systemClock, systemRandom } from '@homing/clock'
-import { createLog, type LogLevel } from '@homing/log'
+import type { LogLevel } from '@homing/log'
 import { OP, type PeerAddress, type PeerLoss, type Registration, type SpawnSpec } from './frames.ts'
 import type { PoolMap } from './placement.ts'
-import { openRing } from './ring/ring-link.ts'
 import { MAIN, Runtime } from './runtime.ts'
+import type { Provided, ThreadFacilities } from './types.ts'
 
-/** What main hands to a new worker. */
+/** What main hands to a new life of a thread. */
 export interface ThreadInit {
   readonly thread: string
   readonly uid: number
@@ -20,40 +19,40 @@ export interface ThreadInit {
   readonly spawns: readonly SpawnSpec[]
 }
 
+/** What a life gets from its host. */
+export interface ThreadSurroundings extends ThreadFacilities {
+  readonly provide: readonly Provided[]
+  /** Links the runtime with another thread. */
+  readonly open: (runtime: Runtime, address: PeerAddress) => void
+}
+
 /** Set on threads of a system, so that nobody creates another system there. */
 export const threadName: unique symbol = Symbol.for('homing.thread') as never
 
-export function startThread(init: ThreadInit): void {
-  ;(globalThis as { [threadName]?: string })[threadName] = init.thread
-  const runtime = new Runtime({
-    thread: init.thread,
-    uid: init.uid,
-    pools: init.pools,
-    clock: systemClock,
-    random: systemRandom,
-    log: createLog(init.logLevel, { thread: init.thread }),
-    provide: [],
-    isAlone: false,
-  })
+/** Makes the runtime of a life, with its actors and links. */
+export function startThread(init: ThreadInit, surroundings: ThreadSurroundings): Runtime {
+  const { clock, random, log, provide, open } = surroundings
+  const { thread, uid, pools } = init
+  const runtime = new Runtime({ thread, uid, pools, clock, random, log, provide, isAlone: false })
   const toMain = (op: number, target: number, body: unknown): void =>
     runtime.peer(MAIN).send({ op, target, corr: 0, body, patches: 0 })
   runtime.registrar = {
     register: (registration: Registration) => toMain(OP.REGISTER, registration.spec.id, registration),
     unregister: id => toMain(OP.UNREGISTER, id, 0),
-    resolve: thread => {
-      if (thread !== MAIN) toMain(OP.RESOLVE, 0, thread)
+    resolve: name => {
+      if (name !== MAIN) toMain(OP.RESOLVE, 0, name)
     },
   }
-  const connect = (address: PeerAddress): void => openRing(runtime, address)
   runtime.onControl = (_peer, frame) => {
-    if (frame.op === OP.CONNECT) connect(frame.body as PeerAddress)
+    if (frame.op === OP.CONNECT) open(runtime, frame.body as PeerAddress)
     else if (frame.op === OP.LOST) {
-      const { name, uid } = frame.body as PeerLoss
-      runtime.peerLost(name, uid)
+      const { name, uid, reason } = frame.body as PeerLoss
+      runtime.peerLost(name, uid, reason)
     } else if (frame.op === OP.GONE) runtime.peerGone(frame.body as string)
   }
   for (const name of init.gone) runtime.peerGone(name)
   for (const spec of init.spawns) runtime.acceptSpawn(spec)
-  for (const address of init.peers) connect(address)
+  for (const address of init.peers) open(runtime, address)
   toMain(OP.READY, 0, 0)
+  return runtime
 }

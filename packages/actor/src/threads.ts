@@ -1,35 +1,45 @@
 /**
  * Threads: main's list of the threads of a system, and of the actors that must follow them.
  *
- * Every worker is made here, with a direct port to every other thread. A thread that ends without being
- * told to is replaced, as often as `threadRestartsMax` within a minute allows; the actors registered on
- * it whose directive is `restart` go with the new worker and are there before its first frame is read.
+ * Every life is started here through the host, with a direct link to every other thread. A thread that ends
+ * without being told to is replaced, as often as `threadRestartsMax` within a minute allows; the actors
+ * registered on it whose directive is `restart` go with the new life and are there before its first frame is read.
  *
- * A thread can be stuck where nothing ends it (native synchronous I/O): after TERMINATE_MS_MAX it is a
+ * Watchdog: every thread is asked for a sign of life again and again; one that gives none for `hungAfterMs`
+ * is ended and replaced. A thread can be stuck where nothing ends it (native synchronous I/O): after TERMINATE_MS_MAX it is a
  * zombie, reported, cut off from every other thread and replaced like a dead one.
  */
 
-import { MessageChannel, type Transferable, Worker } from 'node:worker_threads'
+import type { Transferable } from 'node:worker_threads'
 import type { RouterError } from '@homing/errors'
 import type { LogLevel } from '@homing/log'
 import { backoffMs } from './cell.ts'
 import { RestartBudgetError, ThreadDownError, ThreadStartError, UnknownThreadError } from './errors.ts'
-import { OP, type PeerAddress, type Registration, type Settings, type SpawnSpec } from './frames.ts'
+import {
+  OP,
+  type PeerAddress,
+  type PeerLoss,
+  type Registration,
+  type Settings,
+  type SpawnSpec,
+  type ThreadEndReason,
+} from './frames.ts'
 import type { Frame } from './link.ts'
 import type { Peer } from './peer.ts'
 import type { PoolMap } from './placement.ts'
-import { ringBytes } from './ring/ring.ts'
-import { openRing } from './ring/ring-link.ts'
 import { type Disposal, MAIN, type Registrar, type Runtime } from './runtime.ts'
 import type { ThreadInit } from './thread.ts'
+import type { HostedThread, ThreadHost } from './thread-host.ts'
 import { describe, recordOf } from './thrown.ts'
 
 const START_MS_MAX = 30_000
 const TERMINATE_MS_MAX = 2000
 const RESTART_WINDOW_MS = 60_000
 const UID_MAIN = 1
-/** Words of the ring from one thread to another: 128 KiB. */
-const RING_WORDS = 32_768
+/** Signs of life are asked for this often within `hungAfterMs`, but no oftener than every WATCH_MS_MIN. */
+const WATCHES = 20
+const WATCH_MS_MIN = 5
+const WATCH_MS_MAX = 1000
 
 /** One thread over all its lives. */
 interface Slot {
@@ -37,7 +47,7 @@ interface Slot {
   readonly isDedicated: boolean
   /** The present life; 0 between two. */
   uid: number
-  worker: Worker | undefined
+  worker: HostedThread | undefined
   lastError: unknown
   /** When it was replaced, within the last minute. */
   restartTimesMs: number[]
@@ -45,11 +55,15 @@ interface Slot {
   /** Its end, once somebody wants it; a shutdown joins the end of a dedicated thread. */
   stopping: Promise<Disposal> | undefined
   isReady: boolean
+  /** Why it is being ended, when that is known before its end. */
+  endReason: ThreadEndReason
+  /** Number of the sign of life that it was asked for, and when; the last that it gave. */
+  askedBeat: number
+  askedBeatMs: number
+  beat: number
   /** Settled at the next ready or final end. */
   whenReady: PromiseWithResolvers<void>
 }
-
-type Life = Pick<Slot, 'name' | 'uid'>
 
 interface Entry {
   readonly registration: Registration
@@ -62,7 +76,8 @@ export interface ThreadsOptions {
   readonly pools: PoolMap
   readonly logLevel: LogLevel
   readonly threadRestartsMax: number
-  readonly execArgv: readonly string[] | undefined
+  /** A thread that gives no sign of life for so long is replaced; 0: never. */
+  readonly hungAfterMs: number
   readonly backoffMsMin: number
   readonly backoffMsMax: number
 }
@@ -70,16 +85,16 @@ export interface ThreadsOptions {
 export class Threads implements Registrar {
   readonly #runtime: Runtime
   readonly #options: ThreadsOptions
+  readonly #host: ThreadHost
   readonly #slots = new Map<string, Slot>()
   readonly #entries = new Map<number, Entry>()
-  /** By writing life and reading thread: the latter's next life inherits the ring. */
-  readonly #rings = new Map<string, SharedArrayBuffer>()
   #uid = UID_MAIN
   #restartCount = 0
   #isShuttingDown = false
 
-  constructor(runtime: Runtime, options: ThreadsOptions) {
+  constructor(runtime: Runtime, host: ThreadHost, options: ThreadsOptions) {
     this.#runtime = runtime
+    this.#host = host
     this.#options = options
     runtime.registrar = this
     runtime.onControl = (peer, frame) => this.#takeControl(peer, frame)
@@ -102,6 +117,8 @@ export class Threads implements Registrar {
     }
     for (const slot of [...this.#slots.values()]) this.#startLife(slot)
     await Promise.all([...this.#slots.values()].map(slot => slot.whenReady.promise))
+    if (this.#slots.size > 0) this.#host.started()
+    this.#watch(this.#runtime.clock.nowMs())
   }
 
   // ── Registrar ────────────────────────────────────────────────────────────────────────────────
@@ -110,6 +127,7 @@ export class Threads implements Registrar {
     const { spec, thread, sentToUid, isDedicated } = registration
     const entry: Entry = { registration, uid: sentToUid, restartTimesMs: [] }
     this.#entries.set(spec.id, entry)
+    this.#host.noteModule(spec.moduleUrl)
     if (this.#isShuttingDown) {
       this.#endChild(entry, 'unreachable', new ThreadDownError(thread, 'the system is shutting down'))
       if (isDedicated) this.#reportGone(thread)
@@ -151,6 +169,7 @@ export class Threads implements Registrar {
 
   #takeControl(peer: Peer, frame: Frame): void {
     if (frame.op === OP.READY) this.#becomeReady(peer)
+    else if (frame.op === OP.BEAT) this.#takeBeat(peer, frame.corr)
     else if (frame.op === OP.REGISTER) this.register(frame.body as Registration)
     else if (frame.op === OP.UNREGISTER) this.unregister(frame.target)
     else if (frame.op === OP.RESOLVE && !this.#slots.has(frame.body as string)) {
@@ -171,6 +190,10 @@ export class Threads implements Registrar {
       isStopping: false,
       stopping: undefined,
       isReady: false,
+      endReason: 'threadExit',
+      askedBeat: 0,
+      askedBeatMs: 0,
+      beat: 0,
       whenReady: quietResolvers(),
     }
     this.#slots.set(name, slot)
@@ -183,6 +206,7 @@ export class Threads implements Registrar {
     slot.uid = uid
     slot.isReady = false
     slot.lastError = undefined
+    slot.endReason = 'threadExit'
     const spawns: SpawnSpec[] = []
     for (const entry of this.#entries.values()) {
       if (entry.registration.thread !== slot.name || entry.uid !== 0) continue
@@ -190,12 +214,12 @@ export class Threads implements Registrar {
       spawns.push({ ...entry.registration.spec, restarts: entry.restartTimesMs.length })
     }
     const peers: PeerAddress[] = []
-    const [ofMain, atMain] = this.#addresses({ name: MAIN, uid: UID_MAIN }, { name: slot.name, uid })
+    const [ofMain, atMain] = this.#host.link({ name: MAIN, uid: UID_MAIN }, { name: slot.name, uid })
     peers.push(ofMain)
-    openRing(this.#runtime, atMain)
+    this.#host.open(this.#runtime, atMain)
     for (const other of this.#slots.values()) {
       if (other === slot || other.worker === undefined) continue
-      const [ofOther, atOther] = this.#addresses(other, { name: slot.name, uid })
+      const [ofOther, atOther] = this.#host.link(other, { name: slot.name, uid })
       peers.push(ofOther)
       this.#send(other.name, OP.CONNECT, 0, atOther, [atOther.port])
     }
@@ -208,61 +232,35 @@ export class Threads implements Registrar {
       peers,
       spawns,
     }
-    let worker: Worker
     try {
-      worker = this.#newWorker(slot, init)
+      slot.worker = this.#host.start(init, {
+        failed: error => {
+          if (slot.uid === uid) this.#lifeFailed(slot, error)
+        },
+        exited: why => this.#lifeEnded(slot, uid, why),
+      })
     } catch (error) {
       slot.lastError = error
       queueMicrotask(() => this.#lifeEnded(slot, uid, 'it could not be made'))
       return
     }
-    this.#attend(slot, uid, worker)
+    this.#boundStart(slot, uid)
   }
 
-  /** How a thread that runs and a new life reach each other: the address of the first, then of the second. */
-  #addresses(running: Life, starting: Life): [ofRunning: PeerAddress, ofStarting: PeerAddress] {
-    const { port1, port2 } = new MessageChannel()
-    const key = `${running.uid} ${starting.name}`
-    const inherited = this.#rings.get(key)
-    const toStarting = inherited ?? new SharedArrayBuffer(ringBytes(RING_WORDS))
-    const toRunning = new SharedArrayBuffer(ringBytes(RING_WORDS))
-    this.#rings.set(key, toStarting)
-    this.#rings.set(`${starting.uid} ${running.name}`, toRunning)
-    const isHeir = inherited !== undefined
-    return [
-      { name: running.name, uid: running.uid, port: port1, out: toRunning, in: toStarting, isHeir },
-      { name: starting.name, uid: starting.uid, port: port2, out: toStarting, in: toRunning, isHeir: false },
-    ]
+  #lifeFailed(slot: Slot, error: unknown): void {
+    slot.lastError = error
+    if ((error as { code?: unknown } | null)?.code !== 'ERR_WORKER_OUT_OF_MEMORY') return
+    slot.endReason = 'threadOom'
+    this.#tellLoss(slot)
   }
 
-  /** Forgets the rings that a life wrote, and all that led to a thread that is not coming back. */
-  #forgetRings(uid: number, goneName: string | undefined): void {
-    for (const key of [...this.#rings.keys()]) {
-      if (key.startsWith(`${uid} `) || (goneName !== undefined && key.endsWith(` ${goneName}`)))
-        this.#rings.delete(key)
-    }
+  /** Tells every other thread why one ends, before they see its link close. */
+  #tellLoss(slot: Slot): void {
+    const loss: PeerLoss = { name: slot.name, uid: slot.uid, reason: slot.endReason }
+    for (const other of this.#slots.values()) if (other !== slot) this.#send(other.name, OP.LOST, 0, loss)
   }
 
-  #newWorker(slot: Slot, init: ThreadInit): Worker {
-    return new Worker(entryUrl(), {
-      name: slot.name,
-      workerData: init,
-      transferList: init.peers.map(peer => peer.port),
-      ...(this.#options.execArgv === undefined ? {} : { execArgv: [...this.#options.execArgv] }),
-    })
-  }
-
-  /** Listens to a new worker from its first moment on. */
-  #attend(slot: Slot, uid: number, worker: Worker): void {
-    // Without an error listener the crash of a thread would be rethrown here and end the process.
-    worker.on('error', error => {
-      slot.lastError = error
-    })
-    worker.on('messageerror', error => {
-      this.#runtime.log.warn({ peer: slot.name, error: describe(error) }, 'unreadable word of a thread')
-    })
-    worker.on('exit', exitCode => this.#lifeEnded(slot, uid, `it exited with code ${exitCode}`))
-    slot.worker = worker
+  #boundStart(slot: Slot, uid: number): void {
     const limit = this.#runtime.clock.after(
       START_MS_MAX,
       () => {
@@ -282,6 +280,7 @@ export class Threads implements Registrar {
     const slot = this.#slots.get(peer.name)
     if (slot === undefined || slot.uid !== peer.uid) return
     slot.isReady = true
+    slot.beat = slot.askedBeat
     slot.whenReady.resolve()
     this.#runtime.log.debug({ peer: slot.name }, 'thread ready')
   }
@@ -292,7 +291,7 @@ export class Threads implements Registrar {
     const { name } = slot
     slot.uid = 0
     slot.worker = undefined
-    this.#forgetRings(uid, undefined)
+    this.#host.forgetLife(uid)
     const wasReady = slot.isReady
     slot.isReady = false
     // Parents on the dead thread are gone: nobody may bring back their children elsewhere.
@@ -302,7 +301,7 @@ export class Threads implements Registrar {
       this.#entries.delete(id)
       if (registration.isDedicated) void this.#stopDedicated(registration.thread)
     }
-    this.#runtime.peerLost(name, uid)
+    this.#runtime.peerLost(name, uid, slot.endReason)
     if (slot.isStopping || this.#isShuttingDown) {
       this.#slotGone(slot, new ThreadDownError(name, 'it was stopped'))
       return
@@ -382,7 +381,7 @@ export class Threads implements Registrar {
 
   #slotGone(slot: Slot, error: RouterError): void {
     this.#slots.delete(slot.name)
-    this.#forgetRings(0, slot.name)
+    this.#host.forgetThread(slot.name)
     for (const [id, entry] of this.#entries) {
       if (entry.registration.thread === slot.name) this.#entries.delete(id)
     }
@@ -407,6 +406,41 @@ export class Threads implements Registrar {
     }
   }
 
+  // ── Watchdog ─────────────────────────────────────────────────────────────────────────────────
+
+  #watch(lastMs: number): void {
+    const { hungAfterMs } = this.#options
+    if (hungAfterMs <= 0 || this.#isShuttingDown) return
+    const { clock } = this.#runtime
+    const intervalMs = Math.min(WATCH_MS_MAX, Math.max(WATCH_MS_MIN, hungAfterMs / WATCHES))
+    const nowMs = clock.nowMs()
+    // Main did not run for a while either: what it did not hear then tells nothing.
+    const wasLate = nowMs - lastMs > 2 * intervalMs
+    for (const slot of this.#slots.values()) {
+      if (!slot.isReady || slot.isStopping) continue
+      if (slot.beat === slot.askedBeat || wasLate) {
+        slot.askedBeat++
+        slot.askedBeatMs = nowMs
+        this.#send(slot.name, OP.BEAT, 0, 0, undefined, slot.askedBeat)
+      } else if (nowMs - slot.askedBeatMs >= hungAfterMs) this.#endHung(slot)
+    }
+    clock.after(intervalMs, () => this.#watch(nowMs), { unref: true })
+  }
+
+  #takeBeat(peer: Peer, number: number): void {
+    const slot = this.#slots.get(peer.name)
+    if (slot?.uid === peer.uid) slot.beat = Math.max(slot.beat, number)
+  }
+
+  #endHung(slot: Slot): void {
+    const { hungAfterMs } = this.#options
+    this.#runtime.log.error({ peer: slot.name, hungAfterMs }, 'thread hangs: it is replaced')
+    slot.endReason = 'threadHung'
+    slot.isReady = false
+    this.#tellLoss(slot)
+    void this.#terminate(slot)
+  }
+
   // ── Ends ─────────────────────────────────────────────────────────────────────────────────────
 
   /** Ends a thread as a crash would; resolves when it has ended and, if it is to be, been replaced. */
@@ -425,6 +459,7 @@ export class Threads implements Registrar {
   /** Ends every thread within `limitMs`; returns what they report. */
   async stop(limitMs: number): Promise<Disposal[]> {
     this.#isShuttingDown = true
+    void this.#host.dispose()
     const slots = [...this.#slots.values()]
     return Promise.all(slots.map(slot => this.#stopSlot(slot, limitMs)))
   }
@@ -474,31 +509,30 @@ export class Threads implements Registrar {
         { thread: slot.name, limitMs: TERMINATE_MS_MAX },
         'thread does not end: a zombie',
       )
-      worker.unref()
-      for (const other of this.#slots.values()) {
-        if (other !== slot) this.#send(other.name, OP.LOST, 0, { name: slot.name, uid })
-      }
+      worker.abandon()
+      this.#tellLoss(slot)
     }
     this.#lifeEnded(slot, uid, outcome === 'late' ? 'it could not be terminated' : 'it was terminated')
   }
 
-  #send(thread: string, op: number, target: number, body: unknown, transfer?: readonly Transferable[]): void {
+  #send(
+    thread: string,
+    op: number,
+    target: number,
+    body: unknown,
+    transfer?: readonly Transferable[],
+    corr = 0,
+  ): void {
     const frame: Frame = {
       op,
       target,
-      corr: 0,
+      corr,
       body,
       patches: 0,
       ...(transfer === undefined ? {} : { transfer }),
     }
     this.#runtime.peers.get(thread)?.send(frame)
   }
-}
-
-/** The module that a worker runs: `.ts` in the repository, `.js` once built, beside this one. */
-function entryUrl(): URL {
-  const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))
-  return new URL(`./thread-entry${extension}`, import.meta.url)
 }
 
 function quietResolvers(): PromiseWithResolvers<void> {

@@ -257,6 +257,13 @@ export interface ActorSystemOptions {
   readonly threadRestartsMax?: number
   /** Delay before a thread is replaced again; the first replacement is immediate. Default 20 ms … 2 s. */
   readonly threadBackoff?: Backoff
+  /**
+   * A thread that gives no sign of life for so long (its event loop does not go round) is ended and replaced;
+   * 0: never. Default 10 s, so that a machine that stands still is no cause.
+   */
+  readonly hungAfter?: Duration
+  /** Keep one worker loaded that takes over from a thread that dies, in 3 ms instead of 30. Default true. */
+  readonly warmSpare?: boolean
   /** Node options of the other threads; default: those of the process, with their preloads. */
   readonly threadExecArgv?: readonly string[]
   /** The log of main, instead of one on standard error; other threads make their own with `logLevel`. */
@@ -296,6 +303,8 @@ export interface ActorStatus {
   readonly thread: string
   readonly state: 'starting' | 'running' | 'backoff' | 'stopping'
   readonly mailboxDepth: number
+  /** Most messages that ever waited at once. */
+  readonly mailboxHighWater: number
   readonly restarts: number
   readonly children: readonly ActorStatus[]
 }

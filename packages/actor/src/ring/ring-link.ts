@@ -19,6 +19,7 @@ import type { RingViews } from '../layout/codec.ts'
 import { type CompiledLayout, compileLayout, type VariantCodec } from '../layout/compile.ts'
 import type { LayoutDescription } from '../layout/description.ts'
 import { type CodedStatus, type Frame, LINK_FRAMES_MAX, type LinkHandlers, type ThreadLink } from '../link.ts'
+import type { LinkCounts } from '../observe/counts.ts'
 import type { Patch } from '../pack.ts'
 import type { Runtime } from '../runtime.ts'
 import { RING_DATA, RingReader, RingWriter } from './ring.ts'
@@ -98,13 +99,14 @@ interface Inbound {
 /** Links `runtime` with the (next) life of the thread at `address`. */
 export function openRing(runtime: Runtime, address: PeerAddress): void {
   runtime.connect(address.name, address.uid, (handlers, previous) => {
-    if (!(previous instanceof RingLink)) return new RingLink(address, handlers)
+    if (!(previous instanceof RingLink)) return new RingLink(address, handlers, runtime.counts)
     previous.reopen(address, handlers)
     return previous
   })
 }
 
 export class RingLink implements ThreadLink {
+  readonly #counts: LinkCounts
   // Outbound, over all lives of the other thread.
   readonly #writer: RingWriter
   readonly #views: RingViews
@@ -130,7 +132,8 @@ export class RingLink implements ThreadLink {
     patches: 0,
   }))
 
-  constructor(address: PeerAddress, handlers: LinkHandlers) {
+  constructor(address: PeerAddress, handlers: LinkHandlers, counts: LinkCounts) {
+    this.#counts = counts
     const words = new AtomicWords(address.out)
     const capacity = words.array.length - RING_DATA
     this.#writer = new RingWriter(words, capacity)
@@ -205,13 +208,16 @@ export class RingLink implements ThreadLink {
   ): CodedStatus {
     const codec = op === OP.REPLY ? variant.reply! : variant.body
     const size = codec.sizeOf(body)
-    if (size < 0 || HEADER_WORDS + size > this.#frameWordsMax) return 'misfit'
+    if (size < 0 || HEADER_WORDS + size > this.#frameWordsMax) {
+      this.#counts.layoutMisfits++
+      return 'misfit'
+    }
     const layoutIndex = this.#layoutIndexes.get(layout) ?? this.#introduce(layout)
     if (layoutIndex < 0 || variant.number > VARIANT_MASK) return 'misfit'
     const spilled = this.#spilledCount
     if (spilled >= LINK_FRAMES_MAX && op !== OP.REPLY) return 'full'
     const index = spilled > 0 ? -1 : this.#reserve(HEADER_WORDS + size)
-    if (index < 0) this.#spill.push({ op, target, corr, body, patches: 0, layout, variant })
+    if (index < 0) this.#spillOver({ op, target, corr, body, patches: 0, layout, variant })
     else this.#writeCoded(index, op, target, corr, layoutIndex, variant, body)
     return 'ok'
   }
@@ -237,6 +243,7 @@ export class RingLink implements ThreadLink {
     words[index + 4] = corr | 0
     words[index + 5] = (corr - (corr >>> 0)) / ID_SPAN
     const codec = isReply ? variant.reply! : variant.body
+    this.#counts.framesOutCoded++
     this.#commit(index, HEADER_WORDS + codec.write(body, this.#views, index + HEADER_WORDS))
   }
 
@@ -255,7 +262,12 @@ export class RingLink implements ThreadLink {
   }
 
   #put(frame: Frame): void {
-    if (this.#spilledCount > 0 || !this.#write(frame)) this.#spill.push(frame)
+    if (this.#spilledCount > 0 || !this.#write(frame)) this.#spillOver(frame)
+  }
+
+  #spillOver(frame: Spilled): void {
+    this.#spill.push(frame)
+    this.#counts.raiseSpill(this.#spilledCount)
   }
 
   /** Writes a frame without a codec; false when there is no room. */
@@ -287,7 +299,8 @@ export class RingLink implements ThreadLink {
       // Before the commit, which may flush: the body goes first.
       this.#kept.push({ number: this.#bodyCount, position: (this.#writer.position + size) | 0, frame })
       this.#bodyCount = (this.#bodyCount + 1) | 0
-    }
+      this.#counts.framesOutObject++
+    } else this.#counts.framesOutInline++
     this.#commit(index, size)
     return true
   }
@@ -323,7 +336,12 @@ export class RingLink implements ThreadLink {
     this.#framesSinceFlush = 0
     if (this.#postedAt < this.#kept.length) this.#postBodies()
     if (!this.#writer.hasUnpublished) return
-    if (this.#writer.publish() && !this.#inbound.isClosed) this.#inbound.port.postMessage(DOORBELL)
+    if (this.#writer.publish() && !this.#inbound.isClosed) this.#ring(this.#inbound)
+  }
+
+  #ring(inbound: Inbound): void {
+    this.#counts.doorbells++
+    inbound.port.postMessage(DOORBELL)
   }
 
   #postBodies(): void {
@@ -433,7 +451,10 @@ export class RingLink implements ThreadLink {
           break
         }
         if (inbound.isDrainPlanned) return
-        if (reader.park()) return
+        if (reader.park()) {
+          this.#counts.parks++
+          return
+        }
         continue
       }
       inbound.hadFrames = true
@@ -452,13 +473,15 @@ export class RingLink implements ThreadLink {
     while (count < INFLIGHT_MAX) {
       const index = reader.next()
       if (index < 0) break
+      if (passed === 0) this.#counts.raiseRing(reader.knownSize * Int32Array.BYTES_PER_ELEMENT)
       passed++
       if (this.#read(inbound, index, batch[count]!)) count++
       reader.skip(index)
     }
     if (passed === 0) return 0
+    this.#counts.inboundBatches++
     // From here on the frames are this side's to lose.
-    if (reader.release()) inbound.port.postMessage(DOORBELL)
+    if (reader.release()) this.#ring(inbound)
     for (let i = 0; i < count; i++) {
       const frame = batch[i]!
       handlers.onFrame(frame)
@@ -479,6 +502,7 @@ export class RingLink implements ThreadLink {
     const encoding = (head >> ENCODING_SHIFT) & ENCODING_MASK
     switch (encoding) {
       case TOKEN:
+        this.#counts.framesInObject++
         if (!this.#readBody(inbound, words[at]!, frame)) return false
         break
       case CODED:
@@ -487,17 +511,21 @@ export class RingLink implements ThreadLink {
         const variant = layout.variants[(head >>> VARIANT_SHIFT) & VARIANT_MASK]!
         const codec = encoding === CODED ? variant.body : variant.reply!
         frame.body = codec.read(inbound.views, at)
+        this.#counts.framesInCoded++
         break
       }
       case INTEGER:
+        this.#counts.framesInInline++
         frame.body = words[at]!
         break
       case DOUBLE:
+        this.#counts.framesInInline++
         doubleWords[0] = words[at]!
         doubleWords[1] = words[at + 1]!
         frame.body = doubleView[0]!
         break
       default:
+        this.#counts.framesInInline++
         frame.body = PRIMITIVES[encoding]
     }
     if (frame.op === OP.LAYOUT) {

@@ -136,6 +136,11 @@ export class RingReader {
     return this.#head
   }
 
+  /** Words that were published when it last looked, and not gone past. */
+  get knownSize(): number {
+    return (this.#tail - this.#head) | 0
+  }
+
   /** Up to where frames are published now. */
   get endPosition(): number {
     return this.#words.load(TAIL)

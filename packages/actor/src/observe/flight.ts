@@ -1,0 +1,288 @@
+/**
+ * Flight recorder: the last things that a thread did, in memory that outlives it.
+ *
+ *   messages   what actors were given to handle. Messages of one type for one actor in a row are one record with
+ *              their count, cut every RUN_MS_MAX
+ *   events     everything else, so that a flood of messages does not wash away why an actor failed a minute ago.
+ *              Equal ones in a row are one record with their count
+ *
+ * The time of what happens in a turn is that of its beginning.
+ *
+ * Cost       a message like the one before: two comparisons and one addition; another one: six stores, and one
+ *            look-up in a Map. Measured: bench/actors, and docs/actor-runtime.md.
+ */
+
+import type { Clock } from '@homing/clock'
+import { DEAD_LETTER_REASONS } from '../dead-letters.ts'
+import { IS_IN_TURN, NEXT_EVENT, NEXT_MESSAGE, readLife, TYPE_COUNT } from './counts.ts'
+import { EVENTS_MAX, MESSAGES_MAX, OTHER_TYPE, RECORD_SIZE, ThreadMemory } from './thread-memory.ts'
+
+/** How long equal messages or events in a row stay one record. */
+const RUN_MS_MAX = 10
+
+// A record; see RECORD_SIZE.
+const SEQUENCE = 0
+const TIME = 1
+const ACTOR = 2
+const KIND = 3
+const DETAIL = 4
+const COUNT = 5
+const KINDS_MAX = 256
+
+/**
+ * What is recorded, and what `detail` says then.
+ *
+ *   handled        an actor was given messages of `type`
+ *   threadStarted  a life of the thread began; its number
+ *   started        an actor runs; its restarts
+ *   failed         an actor failed, with a message of `type` if there was one
+ *   restarted      its restarts
+ *   stopped        0 as it was told, 1 failed
+ *   overflow       a full mailbox or link refused a message, or lost one; 1: the link
+ *   deadLetter     its reason, a position in the list of them
+ *   askTimedOut    an ask of `type`; its milliseconds. Who asked is not known
+ *   askFailed      an ask of `type` was refused, or its target died or failed
+ *   linkOpened     to the thread `type`; its life
+ *   linkClosed     as above
+ *   longTurn       milliseconds
+ *   heapPressure   percent of the limit
+ */
+export const FLIGHT_KINDS = [
+  'handled',
+  'threadStarted',
+  'started',
+  'failed',
+  'restarted',
+  'stopped',
+  'overflow',
+  'deadLetter',
+  'askTimedOut',
+  'askFailed',
+  'linkOpened',
+  'linkClosed',
+  'longTurn',
+  'heapPressure',
+] as const
+export type FlightKind = (typeof FLIGHT_KINDS)[number]
+
+/** Something that happened on a thread. */
+export interface FlightEvent {
+  /** Milliseconds since 1970-01-01T00:00Z. */
+  readonly atMs: number
+  readonly kind: FlightKind
+  /** The name of the actor it concerns; undefined: none. */
+  readonly actor: string | undefined
+  /** The type of the message, or the name of the other thread; undefined: none. */
+  readonly type: string | undefined
+  /** What it is depends on the kind: see the text of the event. */
+  readonly detail: number
+  /** Times in a row. */
+  readonly count: number
+  /** The actor had this in hand when the thread ended, or has it now. */
+  readonly isInHand: boolean
+}
+
+/** The side of the thread. */
+export class FlightRecorder {
+  readonly #memory: ThreadMemory
+  readonly #numbers: Float64Array
+  readonly #clock: Clock
+  readonly #wallOffsetMs: number
+  readonly #types = new Map<string, number>()
+  #nowMs: number
+  // The last message, and where its count is.
+  #actor = -1
+  #type = ''
+  #countAt = 0
+  #messageMs = 0
+  // The last event.
+  #eventKind = -1
+  #eventActor = -1
+  #eventType = ''
+  #eventDetail = -1
+  #eventCountAt = 0
+  #eventMs = 0
+
+  constructor(memory: ThreadMemory, clock: Clock) {
+    this.#memory = memory
+    this.#numbers = memory.numbers
+    this.#clock = clock
+    this.#wallOffsetMs = clock.wallMs() - clock.nowMs()
+    this.#nowMs = clock.nowMs() + this.#wallOffsetMs
+    // What earlier lives wrote stays readable.
+    const typeCount = this.#numbers[TYPE_COUNT]!
+    for (let number = 1; number <= typeCount; number++) this.#types.set(memory.typeOf(number), number)
+  }
+
+  /** A turn begins: actors run until `endTurn`. */
+  beginTurn(nowMs: number): void {
+    this.#numbers[IS_IN_TURN] = 1
+    this.#nowMs = nowMs + this.#wallOffsetMs
+    if (this.#nowMs - this.#messageMs >= RUN_MS_MAX) this.#actor = -1
+    if (this.#nowMs - this.#eventMs >= RUN_MS_MAX) this.#eventKind = -1
+  }
+
+  endTurn(): void {
+    this.#numbers[IS_IN_TURN] = 0
+  }
+
+  /** An actor is about to be given a message. */
+  handling(actor: number, type: string): void {
+    if (actor === this.#actor && type === this.#type) this.#numbers[this.#countAt]!++
+    else this.#otherMessage(actor, type)
+  }
+
+  #otherMessage(actor: number, type: string): void {
+    const numbers = this.#numbers
+    const sequence = numbers[NEXT_MESSAGE]!
+    const at = ThreadMemory.messageAt(sequence)
+    this.#actor = actor
+    this.#type = type
+    this.#countAt = at + COUNT
+    this.#messageMs = this.#nowMs
+    numbers[at + SEQUENCE] = -1
+    numbers[at + TIME] = this.#nowMs
+    numbers[at + ACTOR] = actor
+    numbers[at + KIND] = this.#numberOf(type) * KINDS_MAX
+    numbers[at + DETAIL] = 0
+    numbers[at + COUNT] = 1
+    numbers[at + SEQUENCE] = sequence
+    numbers[NEXT_MESSAGE] = sequence + 1
+  }
+
+  /** `actor` 0: none; `type` '': none. */
+  note(kind: FlightKind, actor: number, type: string, detail = 0): void {
+    const kindNumber = FLIGHT_KINDS.indexOf(kind)
+    const numbers = this.#numbers
+    if (
+      kindNumber === this.#eventKind &&
+      actor === this.#eventActor &&
+      type === this.#eventType &&
+      detail === this.#eventDetail
+    ) {
+      numbers[this.#eventCountAt]!++
+      return
+    }
+    const sequence = numbers[NEXT_EVENT]!
+    const at = ThreadMemory.eventAt(sequence)
+    this.#eventKind = kindNumber
+    this.#eventActor = actor
+    this.#eventType = type
+    this.#eventDetail = detail
+    this.#eventCountAt = at + COUNT
+    if (numbers[IS_IN_TURN] === 0) this.#nowMs = this.#clock.nowMs() + this.#wallOffsetMs
+    this.#eventMs = this.#nowMs
+    numbers[at + SEQUENCE] = -1
+    numbers[at + TIME] = this.#eventMs
+    numbers[at + ACTOR] = actor
+    numbers[at + KIND] = this.#numberOf(type) * KINDS_MAX + kindNumber
+    numbers[at + DETAIL] = detail
+    numbers[at + COUNT] = 1
+    numbers[at + SEQUENCE] = sequence
+    numbers[NEXT_EVENT] = sequence + 1
+  }
+
+  /** Keeps the name of an actor of this thread, for those who read. */
+  name(actor: number, name: string): void {
+    this.#memory.setName(actor, name)
+  }
+
+  #numberOf(type: string): number {
+    const known = this.#types.get(type)
+    if (known !== undefined) return known
+    if (type === '') return OTHER_TYPE
+    return this.#newType(type)
+  }
+
+  #newType(type: string): number {
+    const cut = ThreadMemory.cut(type)
+    if (cut !== type) return this.#numberOf(cut)
+    const number = this.#numbers[TYPE_COUNT]! + 1
+    if (!ThreadMemory.hasRoomFor(number)) return OTHER_TYPE
+    this.#memory.setType(number, type)
+    this.#types.set(type, number)
+    this.#numbers[TYPE_COUNT] = number
+    return number
+  }
+}
+
+/** The last `limit` events and messages of a thread, the oldest first. */
+export function readFlight(memory: ThreadMemory, limit: number): FlightEvent[] {
+  const { numbers } = memory
+  const { isInTurn } = readLife(memory)
+  const nextMessage = numbers[NEXT_MESSAGE]!
+  const messages = readRing(memory, nextMessage, MESSAGES_MAX, limit, ThreadMemory.messageAt)
+  const last = messages.at(-1)
+  if (isInTurn && last !== undefined) messages[messages.length - 1] = { ...last, isInHand: true }
+  const events = readRing(memory, numbers[NEXT_EVENT]!, EVENTS_MAX, limit, ThreadMemory.eventAt)
+  return [...messages, ...events].toSorted((a, b) => a.atMs - b.atMs).slice(-limit)
+}
+
+function readRing(
+  memory: ThreadMemory,
+  next: number,
+  recordsMax: number,
+  limit: number,
+  positionOf: (sequence: number) => number,
+): FlightEvent[] {
+  const found: FlightEvent[] = []
+  for (let sequence = Math.max(0, next - Math.min(recordsMax, limit)); sequence < next; sequence++) {
+    const at = positionOf(sequence)
+    const record = memory.numbers.slice(at, at + RECORD_SIZE)
+    // The thread may run, and have come round to this record.
+    if (record[SEQUENCE] !== sequence || memory.numbers[at + SEQUENCE] !== sequence) continue
+    const actor = record[ACTOR]!
+    const kind = FLIGHT_KINDS[record[KIND]! % KINDS_MAX]!
+    const type = Math.floor(record[KIND]! / KINDS_MAX)
+    found.push({
+      atMs: record[TIME]!,
+      kind,
+      actor: actor === 0 ? undefined : memory.nameOf(actor),
+      type: type === OTHER_TYPE && kind !== 'handled' ? undefined : memory.typeOf(type),
+      detail: record[DETAIL]!,
+      count: record[COUNT]!,
+      isInHand: false,
+    })
+  }
+  return found
+}
+
+/** What an event says, in words; without its time. */
+export function textOfEvent(event: FlightEvent): string {
+  const times = event.count > 1 ? ` ×${event.count}` : ''
+  const who = event.actor === undefined ? '' : `${event.actor} `
+  return `${who}${wordsOf(event)}${times}${event.isInHand ? ' (in hand)' : ''}`
+}
+
+function wordsOf({ kind, type, detail }: FlightEvent): string {
+  switch (kind) {
+    case 'handled':
+      return `handled '${type}'`
+    case 'threadStarted':
+      return `thread started, life ${detail}`
+    case 'started':
+      return detail === 0 ? 'started' : `started, restart ${detail}`
+    case 'failed':
+      return type === undefined ? 'failed' : `failed at '${type}'`
+    case 'restarted':
+      return `restarts, ${detail} so far`
+    case 'stopped':
+      return detail === 1 ? 'ended: failed' : 'ended'
+    case 'overflow':
+      return detail === 1 ? `link to ${type} full` : `mailbox full at '${type}'`
+    case 'deadLetter':
+      return `dead letter '${type}': ${DEAD_LETTER_REASONS[detail] ?? 'lost'}`
+    case 'askTimedOut':
+      return `ask '${type}' timed out after ${detail} ms`
+    case 'askFailed':
+      return `ask '${type}' failed`
+    case 'linkOpened':
+      return `link to ${type} opened, life ${detail}`
+    case 'linkClosed':
+      return `link to ${type} closed, life ${detail}`
+    case 'longTurn':
+      return `turn took ${detail} ms`
+    case 'heapPressure':
+      return `heap at ${detail} % of its limit`
+  }
+}

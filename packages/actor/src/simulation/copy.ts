@@ -1,0 +1,31 @@
+/**
+ * Copies a message as a port would, several times faster: plain objects, arrays and typed arrays by hand,
+ * everything else by structuredClone. Shared memory stays shared. What occurs twice in a message is copied twice.
+ */
+
+export function copyMessage(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null) {
+    if (typeof value === 'function' || typeof value === 'symbol') return structuredClone(value)
+    return value
+  }
+  if (Array.isArray(value)) {
+    const copy = new Array<unknown>(value.length)
+    for (let i = 0; i < value.length; i++) copy[i] = copyMessage(value[i])
+    return copy
+  }
+  const prototype = Object.getPrototypeOf(value) as unknown
+  if (prototype === Object.prototype || prototype === null) {
+    const copy: Record<string, unknown> = {}
+    for (const key of Object.keys(value)) {
+      const item = (value as Record<string, unknown>)[key]
+      copy[key] = typeof item === 'object' || typeof item === 'function' ? copyMessage(item) : item
+    }
+    return copy
+  }
+  if (ArrayBuffer.isView(value) && value.buffer instanceof ArrayBuffer) {
+    // A Buffer arrives as the plain array of bytes that it is.
+    if (value instanceof Uint8Array) return new Uint8Array(value)
+    if (value instanceof Int32Array) return new Int32Array(value)
+  }
+  return structuredClone(value)
+}

@@ -1,0 +1,32 @@
+/** Errors of simulations. */
+
+import { RouterError } from '@homing/errors'
+
+/** The simulation is used in a way that it is not made for, or cannot go on. */
+export class SimulationError extends RouterError {
+  readonly code = 'HOMING_ACTOR_SIMULATION'
+
+  constructor(what: string, why: string) {
+    super(`cannot ${what}: ${why}`, { what, why })
+  }
+}
+
+/** Code that runs in a simulation reached for real time or chance: the run could not be repeated. */
+export class RealWorldError extends RouterError {
+  readonly code = 'HOMING_ACTOR_REAL_WORLD'
+
+  constructor(name: string) {
+    super(`cannot call ${name}: it is not simulated; use the clock and the random numbers of the context`, {
+      name,
+    })
+  }
+}
+
+/** A seed failed; the message holds the command that repeats it. */
+export class SeedFailedError extends RouterError {
+  readonly code = 'HOMING_ACTOR_SEED_FAILED'
+
+  constructor(seed: number, why: string, command: string) {
+    super(`cannot pass seed ${seed}: ${why}\n  again: ${command}`, { seed, why, command })
+  }
+}

@@ -1,0 +1,333 @@
+/**
+ * SimulationHost: threads are runtimes of one real thread, linked by simulated links. The registrar of threads on
+ * main (threads.ts) is the very same as over workers.
+ */
+
+import type { Random } from '@homing/clock'
+import type { Log } from '@homing/log'
+import type { DefinitionSource } from '../definitions.ts'
+import { OP, type PeerAddress } from '../frames.ts'
+import { LINK_FRAMES_MAX, type Frame } from '../link.ts'
+import { MAIN, type Runtime } from '../runtime.ts'
+import { startThread, type ThreadInit } from '../thread.ts'
+import type { HostedThread, Life, LifeEvents, ThreadHost } from '../thread-host.ts'
+import type { Provided } from '../types.ts'
+import { copyMessage } from './copy.ts'
+import { SimulationError } from './errors.ts'
+import { CRASH_POINTS, type CrashPoint, type FaultName, type LossCause, type SimulatedFaults } from './faults.ts'
+import { addressOf, type LinkSurroundings, Pipe, SimulatedLink, Wire } from './simulated-link.ts'
+import { type ThreadEvents, VirtualThread } from './virtual-thread.ts'
+import { drawInterval, type World } from './world.ts'
+
+/** A new life takes so long when a spare is ready. */
+const START_MS_MAX = 3
+/** How long after a death others hear of it. */
+const CLOSE_MS_MAX = 2
+const SLOW_START_MS_MAX_DEFAULT = 2000
+const HANG_MS_MAX_DEFAULT = 200
+const DELAY_MS_MAX_DEFAULT = 20
+const PIPE_FRAMES_DEFAULT = 1024
+const SLOWNESS_MAX = 0.9
+
+/** What a simulation tells about what happens between its threads; for checkers. */
+export interface SimulationObserver {
+  /** A tell, ask or answer left for another thread, or is kept until it can. */
+  sent?(frame: Frame, from: string, to: string): void
+  /** It was handed to the runtime of `thread`, in its life `uid`. */
+  taken?(frame: Frame, thread: string, uid: number): void
+  lost?(frame: Frame, cause: LossCause, from: string, to: string): void
+  /** A thread is over: crashed, terminated, or failed. */
+  ended?(thread: string, uid: number, why: string): void
+  started?(thread: string, uid: number): void
+  fault?(name: FaultName, what: string): void
+}
+
+export interface SimulationHostOptions {
+  readonly faults: SimulatedFaults
+  readonly observer: SimulationObserver
+  readonly log: (thread: string) => Log
+  readonly provide: (thread: VirtualThread) => readonly Provided[]
+  readonly definitions: DefinitionSource
+}
+
+export class SimulationHost implements ThreadHost, ThreadEvents {
+  readonly world: World
+  readonly main: VirtualThread
+  /** Living threads by name; main included. */
+  readonly threads = new Map<string, VirtualThread>()
+  readonly #options: SimulationHostOptions
+  #faults: SimulatedFaults
+  /** For faults only: what they roll changes nothing else. */
+  readonly #random: Random
+  readonly #pipes = new Map<number, Pipe>()
+  /** By writing life and reading thread. */
+  readonly #pipeIds = new Map<string, number>()
+  readonly #wires = new Map<number, Wire>()
+  readonly #lives = new Map<number, VirtualThread>()
+  readonly #events = new Map<number, LifeEvents>()
+  #idCount = 0
+  #crashCount = 0
+  #hangCount = 0
+  #nextCrash: number
+  #nextHang: number
+  readonly #links: LinkSurroundings
+
+  constructor(world: World, options: SimulationHostOptions) {
+    this.world = world
+    this.#options = options
+    this.#faults = options.faults
+    this.#random = world.generator(1)
+    this.main = this.#newThread(MAIN, 1)
+    this.#nextCrash = this.#draw(options.faults.crash)
+    this.#nextHang = this.#draw(options.faults.hang)
+    const { faults, observer } = options
+    this.#links = {
+      pipeFrames: faults.linkFrames ?? PIPE_FRAMES_DEFAULT,
+      spillFrames: faults.spillFrames ?? LINK_FRAMES_MAX,
+      delayMs: pipe => {
+        const { delay = 0, delayMsMax = DELAY_MS_MAX_DEFAULT } = this.#faults
+        if (delay === 0 || this.#random.next() >= delay) return 0
+        observer.fault?.('delay', `${pipe.writer} to ${pipe.reader}`)
+        return this.#random.next() * delayMsMax
+      },
+      fateOf: (pipe, frame) => {
+        const { drop = 0, duplicate = 0 } = this.#faults
+        if (drop === 0 && duplicate === 0) return 'deliver'
+        const roll = this.#random.next()
+        if (roll < drop) {
+          observer.fault?.('drop', `${pipe.writer} to ${pipe.reader}`)
+          return 'drop'
+        }
+        if (roll >= drop + duplicate || (frame.op === OP.ASK && frame.target === 0)) return 'deliver'
+        observer.fault?.('duplicate', `${pipe.writer} to ${pipe.reader}`)
+        return 'duplicate'
+      },
+      sent: (pipe, frame) => {
+        if (frame.op <= OP.REPLY) observer.sent?.(frame, pipe.writer, pipe.reader)
+      },
+      taken: (_pipe, frame, thread) => observer.taken?.(frame, thread.name, thread.uid),
+      lost: (pipe, frame, cause) => {
+        if (frame.op <= OP.REPLY) observer.lost?.(frame, cause, pipe.writer, pipe.reader)
+      },
+    }
+    world.onStepEnd = () => this.#endStep()
+  }
+
+  // ── ThreadHost ───────────────────────────────────────────────────────────────────────────────
+
+  start(given: ThreadInit, events: LifeEvents): HostedThread {
+    const init = copyMessage(given) as ThreadInit
+    const thread = this.#newThread(init.thread, init.uid)
+    this.#events.set(init.uid, events)
+    const { spareNotReady = 0, slowStartMsMax = SLOW_START_MS_MAX_DEFAULT } = this.#faults
+    const isSlow = spareNotReady > 0 && this.#random.next() < spareNotReady
+    if (isSlow) this.#options.observer.fault?.('spareNotReady', thread.name)
+    const delayMs = this.#random.next() * (isSlow ? slowStartMsMax : START_MS_MAX)
+    this.world.timer(thread, delayMs, () => this.#run(thread, init))
+    return {
+      terminate: () => this.#terminate(thread),
+      abandon: () => {},
+    }
+  }
+
+  #run(thread: VirtualThread, init: ThreadInit): void {
+    this.#options.observer.started?.(thread.name, thread.uid)
+    thread.runtime = startThread(init, {
+      clock: thread.clock,
+      random: thread.random,
+      log: this.#options.log(thread.name),
+      provide: this.#options.provide(thread),
+      open: (runtime, address) => this.open(runtime, address),
+      planTurn: thread.planTurn,
+      definitions: this.#options.definitions,
+    })
+    thread.diesAt('atStart')
+  }
+
+  link(running: Life, starting: Life): readonly [PeerAddress, PeerAddress] {
+    const key = `${running.uid} ${starting.name}`
+    const inherited = this.#pipeIds.get(key)
+    const isHeir = inherited !== undefined
+    const toStarting = inherited ?? this.#newPipe(key, running, starting.name)
+    const toRunning = this.#newPipe(`${starting.uid} ${running.name}`, starting, running.name)
+    this.#idCount++
+    const wire = new Wire(this.#idCount, [running.uid, starting.uid], !isHeir)
+    this.#wires.set(wire.id, wire)
+    return [
+      addressOf(running.name, running.uid, wire.id, toRunning, toStarting, isHeir),
+      addressOf(starting.name, starting.uid, wire.id, toStarting, toRunning, false),
+    ]
+  }
+
+  open(runtime: Runtime, address: PeerAddress): void {
+    const thread = this.#lives.get(runtime.uid)!
+    const wire = this.#wires.get(address.port as never)!
+    const out = this.#pipes.get(address.out as never)!
+    const into = this.#pipes.get(address.in as never)!
+    runtime.connect(address.name, address.uid, (handlers, previous) => {
+      if (previous instanceof SimulatedLink) {
+        previous.reopen(into, wire, handlers)
+        return previous
+      }
+      return new SimulatedLink(thread, this.#links, out, into, wire, address.isHeir, handlers)
+    })
+    if (wire.isCut) this.#closeEnd(wire, thread)
+  }
+
+  forgetLife(uid: number): void {
+    for (const key of [...this.#pipeIds.keys()]) if (key.startsWith(`${uid} `)) this.#pipeIds.delete(key)
+  }
+
+  forgetThread(name: string): void {
+    for (const key of [...this.#pipeIds.keys()]) if (key.endsWith(` ${name}`)) this.#pipeIds.delete(key)
+  }
+
+  noteModule(): void {}
+
+  started(): void {}
+
+  async dispose(): Promise<void> {}
+
+  // ── Deaths ───────────────────────────────────────────────────────────────────────────────────
+
+  doomed(thread: VirtualThread, point: CrashPoint): void {
+    this.#options.observer.fault?.('crash', `${thread.name} ${point}`)
+    this.#exit(thread, `it crashed ${point}`)
+  }
+
+  failed(thread: VirtualThread, error: unknown): void {
+    if (thread === this.main) throw error
+    this.#events.get(thread.uid)?.failed(error)
+    this.#exit(thread, 'it threw')
+  }
+
+  /** Ends a life at once; main hears of it some time later. */
+  #exit(thread: VirtualThread, why: string): void {
+    if (!thread.isAlive) return
+    this.#end(thread, why)
+    const events = this.#events.get(thread.uid)
+    this.#events.delete(thread.uid)
+    this.world.timer(this.main, this.#closeMs(), () => events?.exited(why))
+  }
+
+  #terminate(thread: VirtualThread): Promise<unknown> {
+    const { promise, resolve } = Promise.withResolvers<unknown>()
+    this.world.timer(this.main, this.#closeMs(), () => {
+      const events = this.#events.get(thread.uid)
+      this.#events.delete(thread.uid)
+      if (thread.isAlive) this.#end(thread, 'it was terminated')
+      events?.exited('it was terminated')
+      resolve(undefined)
+    })
+    return promise
+  }
+
+  #end(thread: VirtualThread, why: string): void {
+    this.world.mix(thread.uid)
+    for (const link of thread.links) link.die()
+    thread.end()
+    if (this.threads.get(thread.name) === thread) this.threads.delete(thread.name)
+    this.#lives.delete(thread.uid)
+    this.#options.observer.ended?.(thread.name, thread.uid, why)
+    for (const wire of [...this.#wires.values()]) {
+      const [one, other] = wire.uids
+      if (one !== thread.uid && other !== thread.uid) continue
+      wire.isCut = true
+      const left = this.#lives.get(one === thread.uid ? other : one)
+      if (left === undefined) this.#wires.delete(wire.id)
+      else this.#closeEnd(wire, left)
+    }
+  }
+
+  /** The other life of the wire is over: this one is told, when it has opened its end. */
+  #closeEnd(wire: Wire, thread: VirtualThread): void {
+    const inbound = wire.ends.get(thread.uid)
+    if (inbound === undefined) return
+    this.#wires.delete(wire.id)
+    this.world.timer(thread, this.#closeMs(), () => inbound.link.finish(inbound))
+  }
+
+  // ── Faults ───────────────────────────────────────────────────────────────────────────────────
+
+  /** From now on only these. */
+  setFaults(faults: SimulatedFaults): void {
+    this.#faults = faults
+    this.#nextCrash = this.world.steps + this.#draw(faults.crash)
+    this.#nextHang = this.world.steps + this.#draw(faults.hang)
+    for (const thread of this.threads.values()) thread.doom = undefined
+  }
+
+  crash(name: string, point: CrashPoint): void {
+    this.#living(name).doom = point
+  }
+
+  hang(name: string, ms: number): void {
+    this.#options.observer.fault?.('hang', name)
+    this.#living(name).hang(ms)
+  }
+
+  #living(name: string): VirtualThread {
+    const thread = this.threads.get(name)
+    if (thread === undefined || thread === this.main) {
+      throw new SimulationError(`hurt thread ${name}`, 'no thread of that name runs beside main')
+    }
+    return thread
+  }
+
+  #endStep(): void {
+    // Whoever sent something, in a turn, a timer or a promise, publishes it in the microtask after.
+    for (const thread of this.threads.values()) for (const link of thread.links) link.publish()
+    const { steps } = this.world
+    if (steps >= this.#nextCrash) this.#dealCrash()
+    if (steps >= this.#nextHang) this.#dealHang()
+  }
+
+  #dealCrash(): void {
+    const { crash, crashesMax = Number.POSITIVE_INFINITY, crashPoints = CRASH_POINTS } = this.#faults
+    this.#nextCrash = this.world.steps + this.#draw(crash)
+    const thread = this.#victim()
+    if (thread === undefined || this.#crashCount >= crashesMax) return
+    this.#crashCount++
+    thread.doom = crashPoints[this.#random.below(crashPoints.length)]
+  }
+
+  #dealHang(): void {
+    const { hang, hangsMax = Number.POSITIVE_INFINITY, hangMsMax = HANG_MS_MAX_DEFAULT } = this.#faults
+    this.#nextHang = this.world.steps + this.#draw(hang)
+    const thread = this.#victim()
+    if (thread === undefined || this.#hangCount >= hangsMax) return
+    this.#hangCount++
+    this.hang(thread.name, this.#random.next() * hangMsMax)
+  }
+
+  #victim(): VirtualThread | undefined {
+    const { threads: names } = this.#faults
+    const victims = [...this.threads.values()].filter(
+      ({ name }) => name !== MAIN && (names === undefined || names.includes(name)),
+    )
+    return victims.length === 0 ? undefined : victims[this.#random.below(victims.length)]
+  }
+
+  #draw(chance = 0): number {
+    return drawInterval(this.#random, chance)
+  }
+
+  #closeMs(): number {
+    return this.#random.next() * CLOSE_MS_MAX
+  }
+
+  #newThread(name: string, uid: number): VirtualThread {
+    const slowness = this.#random.below(3) === 0 ? this.#random.next() * SLOWNESS_MAX : 0
+    const thread = new VirtualThread(this.world, name, uid, slowness, this)
+    this.threads.set(name, thread)
+    this.#lives.set(uid, thread)
+    return thread
+  }
+
+  #newPipe(key: string, { name, uid }: Life, reader: string): number {
+    this.#idCount++
+    this.#pipes.set(this.#idCount, new Pipe(this.#idCount, name, uid, reader))
+    this.#pipeIds.set(key, this.#idCount)
+    return this.#idCount
+  }
+}

@@ -1,0 +1,214 @@
+/**
+ * WorkerHost: threads are workers, linked by rings in shared memory.
+ *
+ * Warm spare: one worker waits, with the runtime and the modules of all actors loaded, for a name. The first thread
+ * that dies gets it (3 ms instead of 30), and another one is prepared in the background. It takes memory, no time.
+ */
+
+import { MessageChannel, Worker } from 'node:worker_threads'
+import type { Log } from '@homing/log'
+import type { PeerAddress } from './frames.ts'
+import { ringBytes } from './ring/ring.ts'
+import { openRing } from './ring/ring-link.ts'
+import type { Runtime } from './runtime.ts'
+import type { ThreadInit } from './thread.ts'
+import type { SpareMessage, SpareReport } from './thread-entry.ts'
+import type { HostedThread, Life, LifeEvents, ThreadHost } from './thread-host.ts'
+import { describe } from './thrown.ts'
+
+export interface WorkerHostOptions {
+  readonly log: Log
+  readonly execArgv: readonly string[] | undefined
+  /** Keep a worker ready for the next death. */
+  readonly hasSpare: boolean
+}
+
+/** Words of the ring from one thread to another: 128 KiB. */
+const RING_WORDS = 32_768
+/** Spares that die before anybody needs them, after which no more are made. */
+const SPARE_DEATHS_MAX = 3
+
+export class WorkerHost implements ThreadHost {
+  readonly #options: WorkerHostOptions
+  /** By writing life and reading thread: the latter's next life inherits the ring. */
+  readonly #rings = new Map<string, SharedArrayBuffer>()
+  readonly #modules = new Set<string>()
+  #spare: SpareWorker | undefined
+  #spareDeaths = 0
+  #isSpareWanted = false
+
+  constructor(options: WorkerHostOptions) {
+    this.#options = options
+  }
+
+  start(init: ThreadInit, events: LifeEvents): HostedThread {
+    const ports = init.peers.map(peer => peer.port)
+    const spare = this.#spare
+    if (spare?.isLoaded === true) {
+      this.#spare = undefined
+      spare.take(init, ports, events)
+      this.#prepareSpare()
+      return spare
+    }
+    return new StartedWorker(
+      this.#newWorker(init.thread, init, ports),
+      events,
+      this.#options.log,
+      init.thread,
+    )
+  }
+
+  link(running: Life, starting: Life): readonly [PeerAddress, PeerAddress] {
+    const { port1, port2 } = new MessageChannel()
+    const key = `${running.uid} ${starting.name}`
+    const inherited = this.#rings.get(key)
+    const toStarting = inherited ?? new SharedArrayBuffer(ringBytes(RING_WORDS))
+    const toRunning = new SharedArrayBuffer(ringBytes(RING_WORDS))
+    this.#rings.set(key, toStarting)
+    this.#rings.set(`${starting.uid} ${running.name}`, toRunning)
+    const isHeir = inherited !== undefined
+    return [
+      { name: running.name, uid: running.uid, port: port1, out: toRunning, in: toStarting, isHeir },
+      { name: starting.name, uid: starting.uid, port: port2, out: toStarting, in: toRunning, isHeir: false },
+    ]
+  }
+
+  open(runtime: Runtime, address: PeerAddress): void {
+    openRing(runtime, address)
+  }
+
+  forgetLife(uid: number): void {
+    for (const key of [...this.#rings.keys()]) if (key.startsWith(`${uid} `)) this.#rings.delete(key)
+  }
+
+  forgetThread(name: string): void {
+    for (const key of [...this.#rings.keys()]) if (key.endsWith(` ${name}`)) this.#rings.delete(key)
+  }
+
+  noteModule(moduleUrl: string): void {
+    if (this.#modules.has(moduleUrl)) return
+    this.#modules.add(moduleUrl)
+    this.#spare?.preload([moduleUrl])
+  }
+
+  started(): void {
+    this.#isSpareWanted = this.#options.hasSpare
+    this.#prepareSpare()
+  }
+
+  async dispose(): Promise<void> {
+    this.#isSpareWanted = false
+    const spare = this.#spare
+    this.#spare = undefined
+    await spare?.terminate()
+  }
+
+  #prepareSpare(): void {
+    if (!this.#isSpareWanted || this.#spare !== undefined) return
+    let worker: Worker
+    try {
+      worker = this.#newWorker('spare', undefined, [])
+    } catch (error) {
+      this.#options.log.warn({ error: describe(error) }, 'no spare thread: it could not be made')
+      return
+    }
+    const spare = new SpareWorker(worker, this.#options.log, () => {
+      if (this.#spare !== spare) return
+      this.#spare = undefined
+      this.#spareDeaths++
+      if (this.#spareDeaths < SPARE_DEATHS_MAX) this.#prepareSpare()
+    })
+    spare.preload([...this.#modules])
+    this.#spare = spare
+  }
+
+  #newWorker(name: string, init: ThreadInit | undefined, transferList: readonly MessagePort[]): Worker {
+    return new Worker(entryUrl(), {
+      name,
+      workerData: init,
+      transferList: [...transferList] as never,
+      ...(this.#options.execArgv === undefined ? {} : { execArgv: [...this.#options.execArgv] }),
+    })
+  }
+}
+
+type MessagePort = PeerAddress['port']
+
+/** A worker with the life that it was started for. */
+class StartedWorker implements HostedThread {
+  protected readonly worker: Worker
+  protected events: LifeEvents | undefined
+
+  constructor(worker: Worker, events: LifeEvents | undefined, log: Log, thread: string) {
+    this.worker = worker
+    this.events = events
+    // Without an error listener the crash of a thread would be rethrown here and end the process.
+    worker.on('error', error => this.failed(error))
+    worker.on('messageerror', error => {
+      log.warn({ peer: thread, error: describe(error) }, 'unreadable word of a thread')
+    })
+    worker.on('exit', exitCode => this.exited(`it exited with code ${exitCode}`))
+  }
+
+  terminate(): Promise<unknown> {
+    return this.worker.terminate()
+  }
+
+  abandon(): void {
+    this.worker.unref()
+  }
+
+  protected failed(error: unknown): void {
+    this.events?.failed(error)
+  }
+
+  protected exited(why: string): void {
+    this.events?.exited(why)
+  }
+}
+
+/** A worker that waits for a life. */
+class SpareWorker extends StartedWorker {
+  /** The runtime is loaded; modules may still be. */
+  isLoaded = false
+  readonly #log: Log
+  readonly #onDeath: () => void
+
+  constructor(worker: Worker, log: Log, onDeath: () => void) {
+    super(worker, undefined, log, 'spare')
+    this.#log = log
+    this.#onDeath = onDeath
+    worker.once('message', (report: SpareReport) => {
+      this.isLoaded = report === 'loaded'
+    })
+    // It must not keep the process alive before it has something to do.
+    worker.unref()
+  }
+
+  preload(moduleUrls: readonly string[]): void {
+    this.worker.postMessage({ type: 'preload', moduleUrls } satisfies SpareMessage)
+  }
+
+  /** Makes it the thread of a life. */
+  take(init: ThreadInit, ports: readonly MessagePort[], events: LifeEvents): void {
+    this.events = events
+    this.worker.ref()
+    this.worker.postMessage({ type: 'start', init } satisfies SpareMessage, [...ports])
+  }
+
+  protected override failed(error: unknown): void {
+    if (this.events === undefined) this.#log.warn({ error: describe(error) }, 'spare thread failed')
+    else super.failed(error)
+  }
+
+  protected override exited(why: string): void {
+    if (this.events === undefined) this.#onDeath()
+    else super.exited(why)
+  }
+}
+
+/** The module that a worker runs: `.ts` in the repository, `.js` once built, beside this one. */
+function entryUrl(): URL {
+  const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))
+  return new URL(`./thread-entry${extension}`, import.meta.url)
+}

@@ -1,0 +1,83 @@
+/** Threads that hang, threads that die with a spare ready and without one. */
+
+import {
+  type ActorRef,
+  type ActorSystem,
+  AskRefusedError,
+  createActorSystem,
+  type Supervision,
+  ThreadDownError,
+} from '@homing/actor'
+import { createProbe } from '@homing/actor/testing'
+import { silentLog } from '@homing/log'
+import t, { type Test } from 'tap'
+import { type EchoMessage, echo } from './fixtures/echo.ts'
+
+const soon = { timeout: '10s' } as const
+const restart: Supervision = { directive: 'restart', max: 10, within: '1m', backoff: { min: 1, max: 10 } }
+
+async function start(t: Test, options: Parameters<typeof createActorSystem>[0]): Promise<ActorSystem> {
+  const system = await createActorSystem({
+    pools: { p: { count: 2 } },
+    log: silentLog,
+    logLevel: 'silent',
+    threadExecArgv: [],
+    ...options,
+  })
+  t.teardown(() => system.shutdown({ deadline: '1s' }))
+  return system
+}
+
+/** Where the actor is, once it answers again. */
+async function whereOf(ref: ActorRef<EchoMessage>): Promise<string> {
+  for (;;) {
+    try {
+      return await ref.ask({ type: 'where' }, soon)
+    } catch (error) {
+      if (!(error instanceof ThreadDownError || error instanceof AskRefusedError)) throw error
+      await new Promise<void>(resolve => setImmediate(resolve))
+    }
+  }
+}
+
+t.test('a thread that hangs is replaced, and whoever watches on any thread is told why', async t => {
+  const system = await start(t, { hungAfter: '300ms' })
+  const hanging = system.spawn(echo, { name: 'hanging', args: {}, thread: 'p-0', supervision: restart })
+  const bystander = system.spawn(echo, { name: 'bystander', args: {}, thread: 'p-1', supervision: restart })
+  const probe = createProbe(system, 'watcher')
+  probe.watch(hanging)
+  await bystander.ask({ type: 'where' }, soon)
+  await hanging.ask({ type: 'where' }, soon)
+  const pending = hanging.ask({ type: 'spinAndAnswer' }, soon)
+  await t.rejects(pending, ThreadDownError)
+  t.equal((await probe.nextTerminated('5s')).reason, 'threadHung')
+  t.equal(await whereOf(hanging), 'p-0', 'its actor is back')
+  t.equal((await system.stats()).threadRestarts, 1, 'nobody else was replaced')
+})
+
+t.test('a busy thread is no hanging thread', async t => {
+  const system = await start(t, { hungAfter: '300ms' })
+  const busy = system.spawn(echo, { name: 'busy', args: {}, thread: 'p-0', mailbox: { capacity: 100_000 } })
+  const until = performance.now() + 1000
+  let n = 0
+  while (performance.now() < until) {
+    for (let i = 0; i < 500; i++) busy.tell({ type: 'note', n: n++ })
+    await new Promise<void>(resolve => setImmediate(resolve))
+  }
+  t.equal(await whereOf(busy), 'p-0')
+  t.equal((await system.stats()).threadRestarts, 0)
+})
+
+for (const warmSpare of [true, false]) {
+  t.test(`threads die one after the other ${warmSpare ? 'with' : 'without'} a spare`, async t => {
+    const system = await start(t, { warmSpare, threadBackoff: { min: 0, max: 0 } })
+    const refs = ['p-0', 'p-1'].map(thread =>
+      system.spawn(echo, { name: `on ${thread}`, args: {}, thread, supervision: restart }),
+    )
+    for (let round = 0; round < 4; round++) {
+      await Promise.all([system.killThread('p-0'), system.killThread('p-1')])
+      t.strictSame(await Promise.all(refs.map(ref => ref.ask({ type: 'where' }, soon))), ['p-0', 'p-1'])
+    }
+    t.equal((await system.stats()).threadRestarts, 8)
+  })
+}
