@@ -254,8 +254,10 @@ export class Threads implements Registrar {
     this.#tellLoss(slot)
   }
 
-  /** Tells every other thread why one ends, before they see its link close. */
+  /** Tells every thread why one ends, before they see its link close. */
   #tellLoss(slot: Slot): void {
+    const peer = this.#runtime.peers.get(slot.name)
+    if (peer?.uid === slot.uid) peer.endReason = slot.endReason
     const loss: PeerLoss = { name: slot.name, uid: slot.uid, reason: slot.endReason }
     for (const other of this.#slots.values()) if (other !== slot) this.#send(other.name, OP.LOST, 0, loss)
   }
@@ -417,7 +419,7 @@ export class Threads implements Registrar {
     // Main did not run for a while either: what it did not hear then tells nothing.
     const wasLate = nowMs - lastMs > 2 * intervalMs
     for (const slot of this.#slots.values()) {
-      if (!slot.isReady || slot.isStopping) continue
+      if (!slot.isReady || slot.isStopping || slot.endReason !== 'threadExit') continue
       if (slot.beat === slot.askedBeat || wasLate) {
         slot.askedBeat++
         slot.askedBeatMs = nowMs
@@ -436,7 +438,6 @@ export class Threads implements Registrar {
     const { hungAfterMs } = this.#options
     this.#runtime.log.error({ peer: slot.name, hungAfterMs }, 'thread hangs: it is replaced')
     slot.endReason = 'threadHung'
-    slot.isReady = false
     this.#tellLoss(slot)
     void this.#terminate(slot)
   }
