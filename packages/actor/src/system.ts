@@ -100,10 +100,10 @@ export class LocalActorSystem implements ActorSystem {
   #keepAlive: { cancel(): void } | undefined
   #shutdown: Promise<ShutdownReport> | undefined
 
-  constructor(runtime: Runtime, threads: Threads | undefined) {
+  constructor(runtime: Runtime, threads: Threads | undefined, keepsProcessAlive = threads !== undefined) {
     this.runtime = runtime
     this.#threads = threads
-    if (threads !== undefined) this.#stayAlive()
+    if (keepsProcessAlive) this.#stayAlive()
   }
 
   spawn<M extends Message, A>(definition: ActorDefinition<M, A>, options: SpawnOptions<A>): ActorRef<M> {

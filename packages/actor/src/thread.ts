@@ -1,6 +1,7 @@
 /** The runtime of a thread beside main: linked to every other thread, and to main as the keeper of threads. */
 
 import type { LogLevel } from '@homing/log'
+import type { DefinitionSource } from './definitions.ts'
 import { OP, type PeerAddress, type PeerLoss, type Registration, type SpawnSpec } from './frames.ts'
 import type { PoolMap } from './placement.ts'
 import { MAIN, Runtime } from './runtime.ts'
@@ -22,6 +23,9 @@ export interface ThreadInit {
 /** What a life gets from its host. */
 export interface ThreadSurroundings extends ThreadFacilities {
   readonly provide: readonly Provided[]
+  /** See RuntimeOptions. */
+  readonly planTurn?: (runtime: Runtime) => void
+  readonly definitions?: DefinitionSource
   /** Links the runtime with another thread. */
   readonly open: (runtime: Runtime, address: PeerAddress) => void
 }
@@ -31,9 +35,9 @@ export const threadName: unique symbol = Symbol.for('homing.thread') as never
 
 /** Makes the runtime of a life, with its actors and links. */
 export function startThread(init: ThreadInit, surroundings: ThreadSurroundings): Runtime {
-  const { clock, random, log, provide, open } = surroundings
+  const { open, ...facilities } = surroundings
   const { thread, uid, pools } = init
-  const runtime = new Runtime({ thread, uid, pools, clock, random, log, provide, isAlone: false })
+  const runtime = new Runtime({ ...facilities, thread, uid, pools, isAlone: false })
   const toMain = (op: number, target: number, body: unknown): void =>
     runtime.peer(MAIN).send({ op, target, corr: 0, body, patches: 0 })
   runtime.registrar = {

@@ -30,6 +30,8 @@ export interface LinkSurroundings {
   delayMs(pipe: Pipe): number
   /** What becomes of a message on its way. */
   fateOf(pipe: Pipe, frame: Frame): 'deliver' | 'drop' | 'duplicate'
+  /** The link has something to publish when this step ends. */
+  wrote(link: SimulatedLink): void
   sent(pipe: Pipe, frame: Frame): void
   taken(pipe: Pipe, frame: Frame, thread: VirtualThread): void
   lost(pipe: Pipe, frame: Frame, cause: LossCause): void
@@ -147,6 +149,7 @@ export class SimulatedLink implements ThreadLink {
   #spill: Frame[] = []
   #spillAt = 0
   #inbound: Inbound
+  #isDirty = false
 
   constructor(
     thread: VirtualThread,
@@ -241,7 +244,16 @@ export class SimulatedLink implements ThreadLink {
     if (!this.thread.isAlive) return
     this.#surroundings.sent(this.#out, frame)
     if (this.#spilledCount > 0 || this.#out.size >= this.#surroundings.pipeFrames) this.#spill.push(frame)
-    else this.#out.push(frame)
+    else {
+      this.#out.push(frame)
+      this.#touch()
+    }
+  }
+
+  #touch(): void {
+    if (this.#isDirty) return
+    this.#isDirty = true
+    this.#surroundings.wrote(this)
   }
 
   get #spilledCount(): number {
@@ -255,6 +267,7 @@ export class SimulatedLink implements ThreadLink {
       this.#out.push(this.#spill[this.#spillAt]!)
       this.#spillAt++
     }
+    this.#touch()
     if (this.#spillAt < this.#spill.length) return
     this.#spill = []
     this.#spillAt = 0
@@ -262,6 +275,7 @@ export class SimulatedLink implements ThreadLink {
 
   /** Lets the reader see what was sent. */
   publish(): void {
+    this.#isDirty = false
     if (!this.#out.hasUnpublished || !this.thread.isAlive) return
     this.#out.publish()
     this.#out.delivery?.plan()

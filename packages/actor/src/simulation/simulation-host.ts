@@ -71,6 +71,10 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
   #nextCrash: number
   #nextHang: number
   readonly #links: LinkSurroundings
+  /** Links that were written in this step. */
+  readonly #written: SimulatedLink[] = []
+  /** Threads whose next life dies as it starts. */
+  readonly #doomedStarts = new Set<string>()
 
   constructor(world: World, options: SimulationHostOptions) {
     this.world = world
@@ -102,6 +106,7 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
         observer.fault?.('duplicate', `${pipe.writer} to ${pipe.reader}`)
         return 'duplicate'
       },
+      wrote: link => void this.#written.push(link),
       sent: (pipe, frame) => {
         if (frame.op <= OP.REPLY) observer.sent?.(frame, pipe.writer, pipe.reader)
       },
@@ -141,6 +146,7 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
       planTurn: thread.planTurn,
       definitions: this.#options.definitions,
     })
+    if (this.#doomedStarts.delete(thread.name)) thread.doom = 'atStart'
     thread.diesAt('atStart')
   }
 
@@ -255,10 +261,16 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     this.#nextCrash = this.world.steps + this.#draw(faults.crash)
     this.#nextHang = this.world.steps + this.#draw(faults.hang)
     for (const thread of this.threads.values()) thread.doom = undefined
+    this.#doomedStarts.clear()
   }
 
   crash(name: string, point: CrashPoint): void {
-    this.#living(name).doom = point
+    this.#doom(this.#living(name), point)
+  }
+
+  #doom(thread: VirtualThread, point: CrashPoint): void {
+    if (point === 'atStart') this.#doomedStarts.add(thread.name)
+    thread.doom = point === 'atStart' ? 'beforeTurn' : point
   }
 
   hang(name: string, ms: number): void {
@@ -276,7 +288,7 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
 
   #endStep(): void {
     // Whoever sent something, in a turn, a timer or a promise, publishes it in the microtask after.
-    for (const thread of this.threads.values()) for (const link of thread.links) link.publish()
+    if (this.#written.length > 0) for (const link of this.#written.splice(0)) link.publish()
     const { steps } = this.world
     if (steps >= this.#nextCrash) this.#dealCrash()
     if (steps >= this.#nextHang) this.#dealHang()
@@ -288,7 +300,7 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     const thread = this.#victim()
     if (thread === undefined || this.#crashCount >= crashesMax) return
     this.#crashCount++
-    thread.doom = crashPoints[this.#random.below(crashPoints.length)]
+    this.#doom(thread, crashPoints[this.#random.below(crashPoints.length)]!)
   }
 
   #dealHang(): void {

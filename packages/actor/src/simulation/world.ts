@@ -204,8 +204,8 @@ export class World implements Clock {
 
   // ── Steps ────────────────────────────────────────────────────────────────────────────────────
 
-  /** Runs one source. False when there is nothing to run, now or later. */
-  step(): boolean {
+  /** Runs one source. False when there is nothing to run, now or before `endMs`. */
+  step(endMs = Number.POSITIVE_INFINITY): boolean {
     this.#nowMs += STEP_MS
     this.#steps++
     if (this.#steps >= this.#nextPause) {
@@ -219,6 +219,10 @@ export class World implements Clock {
     while (runnable.length === 0) {
       const next = this.#earliest()
       if (next === undefined) return false
+      if (next.dueMs > endMs) {
+        this.#nowMs = Math.max(this.#nowMs, endMs)
+        return false
+      }
       this.#nowMs = Math.max(this.#nowMs, next.dueMs)
       this.#releaseDue()
     }
