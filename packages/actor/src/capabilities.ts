@@ -16,6 +16,11 @@ export class Capabilities {
     this.#provided = new Map(provide.map(([capability, value]) => [capability.name, value]))
   }
 
+  /** Provides a value, unless one was provided before. */
+  provide(name: string, value: unknown): void {
+    if (!this.#provided.has(name)) this.#provided.set(name, value)
+  }
+
   /**
    * The value provided for a capability, or else made here, once. Throws what `create` throws, and
    * SystemStoppedError once disposed: nobody would release what is made then.

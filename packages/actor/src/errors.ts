@@ -172,6 +172,15 @@ export class NestedSystemError extends RouterError {
   }
 }
 
+/** An actor on another thread than main asks what only main can say. */
+export class NotOnMainError extends RouterError {
+  readonly code = 'HOMING_ACTOR_NOT_ON_MAIN'
+
+  constructor() {
+    super('cannot see the system from here: only an actor on the thread main can', {})
+  }
+}
+
 /** Never throws, whatever was thrown. */
 function messageOf(thrown: unknown): string {
   try {

@@ -8,6 +8,7 @@ export {
   AskTimeoutError,
   ModuleImportError,
   NestedSystemError,
+  NotOnMainError,
   RestartBudgetError,
   StashFullError,
   SystemStoppedError,
@@ -21,6 +22,10 @@ export {
 export { LayoutError } from './layout/errors.ts'
 export { type LayoutOf, layout, type MessageLayout } from './layout/layout.ts'
 export type { MessageKey } from './mailbox.ts'
+export type { FramesByLane, HandlerTimes, ThreadCounters } from './observe/counts.ts'
+export { type FlightEvent, type FlightKind, textOfEvent } from './observe/flight.ts'
+export type { SystemCounters } from './observe/observatory.ts'
+export { systemView } from './observe/system-view.ts'
 export { createActorSystem } from './system.ts'
 export {
   type ActorContext,
@@ -36,6 +41,7 @@ export {
   type Backoff,
   type Behavior,
   type Capability,
+  type Census,
   type MailboxOptions,
   type Message,
   type Placement,
@@ -47,10 +53,12 @@ export {
   type Strategy,
   type Supervision,
   type SystemStats,
+  type SystemView,
   signal,
   type TellStatus,
   type Terminated,
   type TerminationReason,
   type ThreadFacilities,
   type ThreadPoolOptions,
+  type ThreadStatus,
 } from './types.ts'

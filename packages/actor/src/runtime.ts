@@ -27,6 +27,7 @@ import {
 } from './asks.ts'
 import { Capabilities } from './capabilities.ts'
 import { Cell, type Child } from './cell.ts'
+import { CellTable } from './cell-table.ts'
 import {
   DEAD_LETTER_REASONS,
   type DeadLetterCounts,
@@ -167,7 +168,7 @@ export class Runtime implements AskHost, InboundHost {
   readonly random: Random
   readonly log: Log
   readonly deadlines: Deadlines
-  readonly cells = new Map<number, Cell>()
+  readonly cells = new CellTable()
   readonly peers = new Map<string, Peer>()
   readonly slow: string[] = []
   /** What this thread says about itself, and every life of it before. */
@@ -1176,6 +1177,11 @@ export class Runtime implements AskHost, InboundHost {
     this.counts.deadLetter(reason)
     // What coalescing is there for is no event.
     if (reason !== 'coalesced') this.flight.note('deadLetter', id, type, DEAD_LETTER_REASONS.indexOf(reason))
+  }
+
+  /** Provides a value for a capability, unless the creator of the system did. */
+  provide<T>(capability: Capability<T>, value: T): void {
+    this.#capabilities.provide(capability.name, value)
   }
 
   use<T>(capability: Capability<T>): T {

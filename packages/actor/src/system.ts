@@ -10,6 +10,9 @@ import { terminatedOf } from './cell.ts'
 import { type DeadLetterReason, noDeadLetters } from './dead-letters.ts'
 import { toMs } from './durations.ts'
 import { NestedSystemError } from './errors.ts'
+import type { FlightEvent } from './observe/flight.ts'
+import { Observatory, type SystemCounters } from './observe/observatory.ts'
+import { systemView } from './observe/system-view.ts'
 import type { PoolMap } from './placement.ts'
 import { asAnyRef } from './refs.ts'
 import { type FlatStatus, MAIN, Runtime, type RuntimeStats } from './runtime.ts'
@@ -21,11 +24,13 @@ import type {
   ActorStatus,
   ActorSystem,
   ActorSystemOptions,
+  Census,
   Message,
   ShutdownReport,
   SpawnOptions,
   SystemStats,
   Terminated,
+  ThreadStatus,
 } from './types.ts'
 import { WorkerHost } from './worker-host.ts'
 
@@ -36,6 +41,7 @@ const SHUTDOWN_MS_DEFAULT = 10_000
 /** Left for the threads, and then for main's capabilities, when the deadline is used up. */
 const RELEASE_MS_MIN = 1000
 const QUERY_MS_MAX = 1000
+const FLIGHT_LIMIT_DEFAULT = 100
 const KEEP_ALIVE_MS = 2 ** 31 - 1
 
 /**
@@ -97,12 +103,15 @@ export function createMainRuntime(options: ActorSystemOptions, pools: PoolMap, i
 export class LocalActorSystem implements ActorSystem {
   readonly runtime: Runtime
   readonly #threads: Threads | undefined
+  readonly #observatory: Observatory
   #keepAlive: { cancel(): void } | undefined
   #shutdown: Promise<ShutdownReport> | undefined
 
   constructor(runtime: Runtime, threads: Threads | undefined, keepsProcessAlive = threads !== undefined) {
     this.runtime = runtime
     this.#threads = threads
+    this.#observatory = threads?.observatory ?? new Observatory(MAIN, runtime.memory)
+    runtime.provide(systemView, this)
     if (keepsProcessAlive) this.#stayAlive()
   }
 
@@ -156,14 +165,40 @@ export class LocalActorSystem implements ActorSystem {
   }
 
   async describe(): Promise<readonly ActorStatus[]> {
+    return (await this.census()).actors
+  }
+
+  async census(): Promise<Census> {
+    const names = this.#threads?.names ?? [MAIN]
     const all = (await this.#queryThreads('describe')) as FlatStatus[][]
     const flat = [...this.runtime.describe(), ...all.flat()]
-    const byParent = Map.groupBy(flat, status => status.parentId)
+    const ids = new Set(flat.map(status => status.id))
+    const byParent = Map.groupBy(flat, ({ parentId }) => (ids.has(parentId) ? parentId : 0))
     const tree = (parentId: number): ActorStatus[] =>
       (byParent.get(parentId) ?? [])
         .toSorted((a, b) => a.id - b.id)
         .map(({ id, parentId: _, ...status }) => ({ ...status, children: tree(id) }))
-    return tree(0)
+    const answered = new Set([MAIN, ...flat.map(({ thread }) => thread)])
+    const { threads } = this.counters()
+    const isEmpty = (name: string): boolean => threads.find(({ thread }) => thread === name)?.actors === 0
+    return { actors: tree(0), unanswered: names.filter(name => !answered.has(name) && !isEmpty(name)) }
+  }
+
+  counters(): SystemCounters {
+    return this.#observatory.counters()
+  }
+
+  threads(): readonly ThreadStatus[] {
+    const standings = new Map((this.#threads?.standings ?? []).map(standing => [standing.name, standing]))
+    return this.counters().threads.map(({ thread: name, lives }) => {
+      const standing = standings.get(name)
+      const state = name === MAIN ? 'running' : (standing?.state ?? 'ended')
+      return { name, state, lives, restartsLately: standing?.restartsLately ?? 0 }
+    })
+  }
+
+  flight(thread: string, limit = FLIGHT_LIMIT_DEFAULT): readonly FlightEvent[] | undefined {
+    return this.#observatory.flight(thread, limit)
   }
 
   async killThread(name: string): Promise<void> {

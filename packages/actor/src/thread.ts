@@ -3,6 +3,7 @@
 import type { LogLevel } from '@homing/log'
 import type { DefinitionSource } from './definitions.ts'
 import { OP, type PeerAddress, type PeerLoss, type Registration, type SpawnSpec } from './frames.ts'
+import { ThreadMemory } from './observe/thread-memory.ts'
 import type { PoolMap } from './placement.ts'
 import { MAIN, Runtime } from './runtime.ts'
 import type { Provided, ThreadFacilities } from './types.ts'
@@ -18,6 +19,8 @@ export interface ThreadInit {
   readonly peers: readonly PeerAddress[]
   /** Actors to make before the first frame is read. */
   readonly spawns: readonly SpawnSpec[]
+  /** Where the thread writes about itself: see observe/thread-memory.ts. */
+  readonly memory: SharedArrayBuffer
 }
 
 /** What a life gets from its host. */
@@ -37,7 +40,8 @@ export const threadName: unique symbol = Symbol.for('homing.thread') as never
 export function startThread(init: ThreadInit, surroundings: ThreadSurroundings): Runtime {
   const { open, ...facilities } = surroundings
   const { thread, uid, pools } = init
-  const runtime = new Runtime({ ...facilities, thread, uid, pools, isAlone: false })
+  const memory = new ThreadMemory(init.memory)
+  const runtime = new Runtime({ ...facilities, thread, uid, pools, memory, isAlone: false })
   const toMain = (op: number, target: number, body: unknown): void =>
     runtime.peer(MAIN).send({ op, target, corr: 0, body, patches: 0 })
   runtime.registrar = {

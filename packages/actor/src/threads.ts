@@ -25,12 +25,14 @@ import {
   type ThreadEndReason,
 } from './frames.ts'
 import type { Frame } from './link.ts'
+import { Observatory } from './observe/observatory.ts'
 import type { Peer } from './peer.ts'
 import type { PoolMap } from './placement.ts'
 import { type Disposal, MAIN, type Registrar, type Runtime } from './runtime.ts'
 import type { ThreadInit } from './thread.ts'
 import type { HostedThread, ThreadHost } from './thread-host.ts'
 import { describe, recordOf } from './thrown.ts'
+import type { ThreadStatus } from './types.ts'
 
 const START_MS_MAX = 30_000
 const TERMINATE_MS_MAX = 2000
@@ -72,6 +74,14 @@ interface Entry {
   restartTimesMs: number[]
 }
 
+/** How a thread beside main stands. */
+export interface ThreadStanding {
+  readonly name: string
+  readonly state: Exclude<ThreadStatus['state'], 'ended'>
+  /** Times it was replaced within the last minute. */
+  readonly restartsLately: number
+}
+
 export interface ThreadsOptions {
   readonly pools: PoolMap
   readonly logLevel: LogLevel
@@ -83,6 +93,7 @@ export interface ThreadsOptions {
 }
 
 export class Threads implements Registrar {
+  readonly observatory: Observatory
   readonly #runtime: Runtime
   readonly #options: ThreadsOptions
   readonly #host: ThreadHost
@@ -96,6 +107,7 @@ export class Threads implements Registrar {
     this.#runtime = runtime
     this.#host = host
     this.#options = options
+    this.observatory = new Observatory(MAIN, runtime.memory)
     runtime.registrar = this
     runtime.onControl = (peer, frame) => this.#takeControl(peer, frame)
   }
@@ -108,6 +120,23 @@ export class Threads implements Registrar {
   get names(): string[] {
     const running = [...this.#slots.values()].filter(slot => slot.worker !== undefined && !slot.isStopping)
     return [MAIN, ...running.map(slot => slot.name)]
+  }
+
+  /** How the threads beside main stand, in the order in which they were added. */
+  get standings(): readonly ThreadStanding[] {
+    return [...this.#slots.values()].map(slot => ({
+      name: slot.name,
+      restartsLately: slot.restartTimesMs.length,
+      state: slot.isStopping
+        ? 'stopping'
+        : slot.uid === 0
+          ? 'replacing'
+          : slot.endReason === 'threadHung'
+            ? 'hung'
+            : slot.isReady
+              ? 'running'
+              : 'starting',
+    }))
   }
 
   /** Starts every thread of the pools. Rejects with ThreadStartError when one does not come up. */
@@ -231,6 +260,7 @@ export class Threads implements Registrar {
       logLevel: this.#options.logLevel,
       peers,
       spawns,
+      memory: this.observatory.memoryFor(slot.name).buffer,
     }
     try {
       slot.worker = this.#host.start(init, {
@@ -304,6 +334,7 @@ export class Threads implements Registrar {
       if (registration.isDedicated) void this.#stopDedicated(registration.thread)
     }
     this.#runtime.peerLost(name, uid, slot.endReason)
+    this.observatory.ended(name, uid, this.#runtime.clock)
     if (slot.isStopping || this.#isShuttingDown) {
       this.#slotGone(slot, new ThreadDownError(name, 'it was stopped'))
       return
@@ -311,6 +342,7 @@ export class Threads implements Registrar {
     const error = slot.lastError
     const fields = { peer: name, why, ...(error === undefined ? {} : { error: describe(error) }) }
     this.#runtime.log.error(fields, 'thread ended')
+    this.observatory.dump(name, this.#runtime.clock.nowMs(), this.#runtime.log)
     if (wasReady) slot.whenReady = quietResolvers()
     const isFirstStart = !wasReady && slot.restartTimesMs.length === 0 && !slot.isDedicated
     if (isFirstStart) {
@@ -384,6 +416,7 @@ export class Threads implements Registrar {
   #slotGone(slot: Slot, error: RouterError): void {
     this.#slots.delete(slot.name)
     this.#host.forgetThread(slot.name)
+    this.observatory.gone(slot.name)
     for (const [id, entry] of this.#entries) {
       if (entry.registration.thread === slot.name) this.#entries.delete(id)
     }

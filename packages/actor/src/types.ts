@@ -12,6 +12,8 @@ import type { Log } from '@homing/log'
 import type { DeadLetterReason } from './dead-letters.ts'
 import type { MessageLayout } from './layout/layout.ts'
 import type { MessageKey } from './mailbox.ts'
+import type { FlightEvent } from './observe/flight.ts'
+import type { SystemCounters } from './observe/observatory.ts'
 
 /** Every message is plain readonly data with a `type`. */
 export interface Message {
@@ -309,7 +311,44 @@ export interface ActorStatus {
   readonly children: readonly ActorStatus[]
 }
 
-export interface ActorSystem {
+/** One thread, as `threads` shows it. */
+export interface ThreadStatus {
+  readonly name: string
+  /**
+   * `hung`: it gives no sign of life and is being ended; `replacing`: it has ended and its next life is about to
+   * start; `ended`: it is not coming back.
+   */
+  readonly state: 'starting' | 'running' | 'hung' | 'replacing' | 'stopping' | 'ended'
+  /** Times that it was started. */
+  readonly lives: number
+  /** Times that it was replaced within the last minute. */
+  readonly restartsLately: number
+}
+
+/** The actors of a system, as far as their threads have answered. */
+export interface Census {
+  /** Top-level actors, and those whose parent is on a thread that has not answered. */
+  readonly actors: readonly ActorStatus[]
+  /** Threads that did not say who is on them: they are busy or hung, or were replaced just now. */
+  readonly unanswered: readonly string[]
+}
+
+/** What an actor on main may know of its system: `context.use(systemView)`. */
+export interface SystemView {
+  /** Asks every thread; bounded by a second. */
+  census(): Promise<Census>
+  /** Read from shared memory: never waits, and includes threads that are hung or dead. */
+  counters(): SystemCounters
+  /** Main first. */
+  threads(): readonly ThreadStatus[]
+  /**
+   * The last `limit` (default 100) things that a thread did, the oldest first, also of one that is hung or dead;
+   * undefined: no such thread is known.
+   */
+  flight(thread: string, limit?: number): readonly FlightEvent[] | undefined
+}
+
+export interface ActorSystem extends SystemView {
   /** Spawns a top-level actor. Throws UnknownExportError at once when the definition's module lacks the export. */
   spawn<M extends Message, A>(definition: ActorDefinition<M, A>, options: SpawnOptions<A>): ActorRef<M>
   /** Resolves when `ref` has ended, with the reason. */

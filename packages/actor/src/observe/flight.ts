@@ -34,6 +34,7 @@ const KINDS_MAX = 256
  *
  *   handled        an actor was given messages of `type`
  *   threadStarted  a life of the thread began; its number
+ *   threadEnded    it has ended; its number. With what it had in hand then, if it had anything
  *   started        an actor runs; its restarts
  *   failed         an actor failed, with a message of `type` if there was one
  *   restarted      its restarts
@@ -50,6 +51,7 @@ const KINDS_MAX = 256
 export const FLIGHT_KINDS = [
   'handled',
   'threadStarted',
+  'threadEnded',
   'started',
   'failed',
   'restarted',
@@ -182,6 +184,20 @@ export class FlightRecorder {
     numbers[NEXT_EVENT] = sequence + 1
   }
 
+  /** The life of the thread has ended; written by main, which reads what it had in hand. */
+  noteEnd(life: number): void {
+    const numbers = this.#numbers
+    const next = numbers[NEXT_MESSAGE]!
+    const at = ThreadMemory.messageAt(next - 1)
+    const hadMessage = numbers[IS_IN_TURN] === 1 && next > 0
+    numbers[IS_IN_TURN] = 0
+    if (!hadMessage) this.note('threadEnded', 0, '', life)
+    else {
+      const type = Math.floor(numbers[at + KIND]! / KINDS_MAX)
+      this.note('threadEnded', numbers[at + ACTOR]!, this.#memory.typeOf(type), life)
+    }
+  }
+
   /** Keeps the name of an actor of this thread, for those who read. */
   name(actor: number, name: string): void {
     this.#memory.setName(actor, name)
@@ -251,13 +267,21 @@ function readRing(
 export function textOfEvent(event: FlightEvent): string {
   const times = event.count > 1 ? ` ×${event.count}` : ''
   const who = event.actor === undefined ? '' : `${event.actor} `
+  if (event.kind === 'threadEnded') return endOf(event)
   return `${who}${wordsOf(event)}${times}${event.isInHand ? ' (in hand)' : ''}`
+}
+
+function endOf({ actor, type, detail }: FlightEvent): string {
+  const inHand = actor === undefined ? 'with nothing in hand' : `while ${actor} had '${type}' in hand`
+  return `thread ended, life ${detail}, ${inHand}`
 }
 
 function wordsOf({ kind, type, detail }: FlightEvent): string {
   switch (kind) {
     case 'handled':
       return `handled '${type}'`
+    case 'threadEnded':
+      return `thread ended, life ${detail}`
     case 'threadStarted':
       return `thread started, life ${detail}`
     case 'started':

@@ -3,9 +3,10 @@
  * lives; of dedicated threads that are not coming back the latest GONE_MAX, and the sums of those before.
  */
 
+import type { Clock } from '@homing/clock'
 import type { Log } from '@homing/log'
 import { endLife, readCounters, readLife, type ThreadCounters, totalOf } from './counts.ts'
-import { type FlightEvent, readFlight, textOfEvent } from './flight.ts'
+import { type FlightEvent, FlightRecorder, readFlight, textOfEvent } from './flight.ts'
 import { ThreadMemory } from './thread-memory.ts'
 
 const GONE_MAX = 32
@@ -45,23 +46,25 @@ export class Observatory {
     return memory
   }
 
-  /** A life of a thread has ended unasked: its last events go to the log. */
-  lost(thread: string, nowMs: number, log: Log): void {
+  /** The last events of a thread go to the log, which is where people look for the death of a thread. */
+  dump(thread: string, nowMs: number, log: Log): void {
     const memory = this.#memories.get(thread)
     if (memory === undefined) return
     this.#dumpTimesMs = this.#dumpTimesMs.filter(timeMs => nowMs - timeMs < DUMP_WINDOW_MS)
-    if (this.#dumpTimesMs.length < DUMPS_MAX) {
-      this.#dumpTimesMs.push(nowMs)
-      for (const event of readFlight(memory, DUMP_EVENTS)) {
-        log.warn({ peer: thread, at: new Date(event.atMs).toISOString(), event: textOfEvent(event) }, 'flight')
-      }
+    if (this.#dumpTimesMs.length >= DUMPS_MAX) return
+    this.#dumpTimesMs.push(nowMs)
+    for (const event of readFlight(memory, DUMP_EVENTS)) {
+      const at = new Date(event.atMs).toISOString()
+      log.warn({ peer: thread, at, event: textOfEvent(event) }, 'last events of a thread')
     }
   }
 
-  /** A life of a thread has ended. */
-  ended(thread: string, life: number): void {
+  /** A life of a thread has ended: from here on its memory is main's, until the next life begins. */
+  ended(thread: string, life: number, clock: Clock): void {
     const memory = this.#memories.get(thread)
-    if (memory !== undefined && readLife(memory).life === life) endLife(memory.numbers)
+    if (memory === undefined || readLife(memory).life !== life) return
+    new FlightRecorder(memory, clock).noteEnd(life)
+    endLife(memory.numbers)
   }
 
   /** A thread is not coming back. */
@@ -78,7 +81,10 @@ export class Observatory {
 
   counters(): SystemCounters {
     const threads = [...this.#memories].map(([name, memory]) => readCounters(name, memory))
-    return { threads, total: totalOf(this.#forgotten === undefined ? threads : [this.#forgotten, ...threads]) }
+    return {
+      threads,
+      total: totalOf(this.#forgotten === undefined ? threads : [this.#forgotten, ...threads]),
+    }
   }
 
   /** The last `limit` events of a thread, the oldest first; undefined: no such thread is known. */
