@@ -1,3 +1,16 @@
+export {
+  asksSettleOnce,
+  type Checker,
+  childrenWithinParents,
+  conserved,
+  fifoPerPair,
+  lossesHaveCauses,
+  noDuplicates,
+  restartsWithinBudget,
+  servesAgain,
+  stoppedReceiveNothing,
+  watchesFireOnce,
+} from './checkers.ts'
 export { RealWorldError, SeedFailedError, SimulationError } from './errors.ts'
 export {
   CRASH_POINTS,
@@ -6,6 +19,8 @@ export {
   type LossCause,
   type SimulatedFaults,
 } from './faults.ts'
+export { History, type HistoryEntry, type HistoryEvent, type TellTag } from './history.ts'
+export { runSeeds, type SeedOutcome, type SeedsOptions, type SeedsReport } from './seeds.ts'
 export {
   createSimulation,
   type RunLimits,

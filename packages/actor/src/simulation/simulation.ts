@@ -246,6 +246,8 @@ class Driver {
 
   #steps(until: () => boolean, lastStep: number, endMs: number): RunOutcome | undefined {
     const world = this.#world
+    // What the scenario sent between two runs.
+    world.onStepEnd()
     for (let count = 0; count < CHUNK_STEPS; count++) {
       if (until()) return 'reached'
       if (world.steps >= lastStep) return 'steps'
