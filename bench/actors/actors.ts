@@ -5,7 +5,7 @@
  * number out of turn (lost, twice, overtaken) is a violation, which fails the bench.
  */
 
-import { type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
+import { type ActorRef, defineActor, layout, type Reply, signal } from '@homing/actor'
 
 /** What an actor was told so far. */
 export interface Tally {
@@ -53,7 +53,7 @@ export const worker = defineActor(
   import.meta.url,
   'worker',
 )<WorkMessage>({
-  // The typed lane: a layout of `work` belongs here. n, a and b are 32-bit integers, text 16 Latin-1 characters.
+  layout: layout<WorkMessage>({ work: { n: 'i32', a: 'i32', b: 'i32', text: 'string' } }),
   setup() {
     let count = 0
     let violations = 0
@@ -98,7 +98,7 @@ export const adder = defineActor(
   import.meta.url,
   'adder',
 )<AddMessage>({
-  // The typed lane: a layout of `add` belongs here. a is a 32-bit integer, and so is the answer.
+  layout: layout<AddMessage>({ add: { a: 'i32', reply: 'i32' } }),
   setup: () => ({ add: ({ a, reply }) => reply(a + 1) }),
 })
 
@@ -179,7 +179,7 @@ export const victim = defineActor(
   import.meta.url,
   'victim',
 )<VictimMessage, VictimArgs>({
-  // The typed lane: a layout of `work` belongs here. n is a 32-bit integer.
+  layout: layout<VictimMessage>({ work: { n: 'i32' } }),
   setup(_ctx, args) {
     const timesNs = new BigInt64Array(args.timesNs)
     const words = new Int32Array(args.words)

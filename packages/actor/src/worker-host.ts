@@ -23,8 +23,8 @@ export interface WorkerHostOptions {
   readonly hasSpare: boolean
 }
 
-/** Words of the ring from one thread to another: 128 KiB. */
-const RING_WORDS = 32_768
+/** Words of the ring from one thread to another: 256 KiB. */
+const RING_WORDS = 65_536
 /** Spares that die before anybody needs them, after which no more are made. */
 const SPARE_DEATHS_MAX = 3
 

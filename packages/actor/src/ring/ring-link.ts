@@ -27,7 +27,11 @@ import { AtomicWords } from './words.ts'
 
 /** Frames taken from the ring before their actors have run: what a thread that dies may lose of a link. */
 export const INFLIGHT_MAX = 64
-const FLUSH_FRAMES = 64
+const FLUSH_FRAMES = 256
+/** Empty looks at the ring, one for each round of the event loop, that a flood earns before its reader parks. */
+const LOOKS_MAX = 16
+/** Frames that earn a look. */
+const LOOK_FRAMES = 32
 /** Batches handed over before the event loop goes round. */
 const TURN_BATCHES_MAX = 64
 
@@ -92,8 +96,8 @@ interface Inbound {
   isBeforeHello: boolean
   isDrainPlanned: boolean
   isClosed: boolean
-  /** Frames came since the last park. */
-  hadFrames: boolean
+  /** Times that an empty ring is looked at once more before this side parks. */
+  looks: number
 }
 
 /** Links `runtime` with the (next) life of the thread at `address`. */
@@ -170,7 +174,7 @@ export class RingLink implements ThreadLink {
       isBeforeHello: address.isHeir,
       isDrainPlanned: false,
       isClosed: false,
-      hadFrames: false,
+      looks: 0,
     }
     reader.unpark()
     address.port.on('message', (message: unknown) => {
@@ -444,10 +448,11 @@ export class RingLink implements ThreadLink {
     if (inbound.isClosed || !inbound.isResumed) return
     const { handlers, reader } = inbound
     for (let batches = 0; batches < TURN_BATCHES_MAX; batches++) {
-      if (this.#takeBatch(inbound) === 0) {
-        if (inbound.hadFrames) {
-          // One more look before it costs the other side a doorbell.
-          inbound.hadFrames = false
+      const passed = this.#takeBatch(inbound)
+      if (passed === 0) {
+        if (inbound.looks >= 1) {
+          // More may come soon; the doorbell that a park costs takes the other side 10 µs.
+          inbound.looks--
           break
         }
         if (inbound.isDrainPlanned) return
@@ -457,7 +462,7 @@ export class RingLink implements ThreadLink {
         }
         continue
       }
-      inbound.hadFrames = true
+      inbound.looks = Math.min(LOOKS_MAX, Math.max(1, inbound.looks + passed / LOOK_FRAMES))
       if (inbound.isClosed) return
       if (!handlers.onBatch()) break
     }

@@ -164,10 +164,14 @@ export class RingReader {
     this.#head = (this.#head + this.#words.read(index)) | 0
   }
 
-  /** Gives back the words of all frames gone past. True: the writer waits, and the caller has to wake it. */
+  /**
+   * Gives back the words of all frames gone past. True: the writer waits, and the caller has to wake it. That is
+   * not before half of the ring is free, so that it does not wake for each batch; no frame needs more.
+   */
   release(): boolean {
     const words = this.#words
     words.store(HEAD, this.#head)
+    if (((this.#tail - this.#head) | 0) > this.#capacity >> 1) return false
     return words.load(WRITER) === WAITING && words.exchange(WRITER, RUNNING) === WAITING
   }
 

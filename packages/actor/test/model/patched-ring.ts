@@ -76,11 +76,16 @@ export const MISTAKES = {
   'the reader looks for a waiting writer before it stores the head': [
     [
       `    words.store(HEAD, this.#head)
+    if (((this.#tail - this.#head) | 0) > this.#capacity >> 1) return false
     return words.load(WRITER) === WAITING &&`,
       `    const isWaiting = words.load(WRITER) === WAITING
     words.store(HEAD, this.#head)
+    if (((this.#tail - this.#head) | 0) > this.#capacity >> 1) return false
     return isWaiting &&`,
     ],
+  ],
+  'the reader wakes the writer only when more than everything is free': [
+    [`> this.#capacity >> 1) return false`, `> -1) return false`],
   ],
   'the head is a plain store': [[`    words.store(HEAD, this.#head)`, `    words.write(HEAD, this.#head)`]],
   'room for a frame is counted one word too large': [

@@ -107,6 +107,10 @@ t.test('every broken ring is found, with a trace', async t => {
     'the reader loads and stores in place of an exchange': [FULL_IN_STEPS, /two doorbells .* reader/],
     'the writer waits for space without a second look at the head': [FULL, /lost wake-up: writer waits/],
     'the reader looks for a waiting writer before it stores the head': [FULL, /lost wake-up: writer waits/],
+    'the reader wakes the writer only when more than everything is free': [
+      FULL,
+      /lost wake-up: writer waits/,
+    ],
     'the head is a plain store': [FULL, /data race: .* of head/],
     'room for a frame is counted one word too large': [FULL_AT_THE_END, /9 of 8 words are used/],
     'the words left out at the end are not counted as needed': [FULL_AT_THE_END, /9 of 8 words are used/],
