@@ -13,7 +13,7 @@
  *   SPAWN       actor     –      SpawnSpec
  *   STOP        actor     –      true: at once, without waiting
  *   CHILD_ENDED parent    child  Ending
- *   HELLO       last id   –      – (first on every link: spawns over it have higher ids)
+ *   HELLO       last id   life   – (first on every link: the life that is meant; spawns over it have higher ids)
  *   HALT        child  –      HaltRequest: end the instance, then say HALTED and wait
  *   HALTED      parent child  Halt: the instance has ended
  *   RELEASE     child  –      – (the next instance may start)

@@ -864,7 +864,7 @@ export class Runtime implements AskHost, InboundHost {
     this.flight.note('linkOpened', 0, name, uid)
     const link = open(handlers, peer.link)
     const waited = peer.state === 'down' ? [...peer.watches.keys()] : []
-    peer.attach(uid, link, { op: OP.HELLO, target: this.#lastId, corr: 0, body: 0, patches: 0 })
+    peer.attach(uid, link, { op: OP.HELLO, target: this.#lastId, corr: uid, body: 0, patches: 0 })
     for (const id of waited) peer.send({ op: OP.WATCH, target: id, corr: 0, body: 0, patches: 0 })
   }
 

@@ -10,7 +10,8 @@
  *
  * The outbound half outlives the other thread. Bodies are kept until the head of the ring has passed their
  * tokens; `reopen` posts those again to the next life, with the layouts, before it reads its first frame. An
- * heir is given tells only, until the frame HELLO shows that the sender knows of it.
+ * heir is given tells only, until a frame HELLO shows that the sender knows of it: of this life, since what was said
+ * to several lives before may wait here.
  */
 
 import { type MessagePort, receiveMessageOnPort, type Transferable } from 'node:worker_threads'
@@ -103,7 +104,7 @@ interface Inbound {
 /** Links `runtime` with the (next) life of the thread at `address`. */
 export function openRing(runtime: Runtime, address: PeerAddress): void {
   runtime.connect(address.name, address.uid, (handlers, previous) => {
-    if (!(previous instanceof RingLink)) return new RingLink(address, handlers, runtime.counts)
+    if (!(previous instanceof RingLink)) return new RingLink(address, runtime.uid, handlers, runtime.counts)
     previous.reopen(address, handlers)
     return previous
   })
@@ -111,6 +112,8 @@ export function openRing(runtime: Runtime, address: PeerAddress): void {
 
 export class RingLink implements ThreadLink {
   readonly #counts: LinkCounts
+  /** The life that has this end. */
+  readonly #ownUid: number
   // Outbound, over all lives of the other thread.
   readonly #writer: RingWriter
   readonly #views: RingViews
@@ -136,7 +139,8 @@ export class RingLink implements ThreadLink {
     patches: 0,
   }))
 
-  constructor(address: PeerAddress, handlers: LinkHandlers, counts: LinkCounts) {
+  constructor(address: PeerAddress, ownUid: number, handlers: LinkHandlers, counts: LinkCounts) {
+    this.#ownUid = ownUid
     this.#counts = counts
     const words = new AtomicWords(address.out)
     const capacity = words.array.length - RING_DATA
@@ -538,7 +542,7 @@ export class RingLink implements ThreadLink {
       return false
     }
     if (inbound.isBeforeHello) {
-      if (frame.op === OP.HELLO) inbound.isBeforeHello = false
+      if (frame.op === OP.HELLO && frame.corr === this.#ownUid) inbound.isBeforeHello = false
       else return frame.op === OP.TELL
     }
     return true

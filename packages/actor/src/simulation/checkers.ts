@@ -70,6 +70,8 @@ export const lossesHaveCauses: Checker = history => {
       case 'started':
         lives.set(entry.actor, { uid: entry.uid, isStopped: false })
         break
+      // One that ends between two instances is given no more signals.
+      case 'restarting':
       case 'stopped': {
         const life = lives.get(entry.actor)
         if (life !== undefined) life.isStopped = true
@@ -161,12 +163,20 @@ export const watchesFireOnce: Checker = history => {
   return found
 }
 
-/** No actor restarts more than `max` times within any `withinMs`. */
+/**
+ * No actor restarts more than `max` times within any `withinMs`. Its failures are counted where it lives: another
+ * life of its thread begins with the deaths of the thread only.
+ */
 export function restartsWithinBudget(max: number, withinMs: number): Checker {
   return history => {
     const found: string[] = []
     const times = new Map<string, number[]>()
+    const uids = new Map<string, number>()
     for (const entry of history) {
+      if (entry.type === 'started') {
+        if (uids.get(entry.actor) !== entry.uid) times.delete(entry.actor)
+        uids.set(entry.actor, entry.uid)
+      }
       if (entry.type !== 'restarting') continue
       const recent = (times.get(entry.actor) ?? []).filter(timeMs => entry.atMs - timeMs < withinMs)
       recent.push(entry.atMs)

@@ -67,5 +67,7 @@ export type LossCause =
   | 'taken'
   /** An ask or an answer, meant for a life of the reader that is over. */
   | 'void'
+  /** Its writer and its reader died. */
+  | 'orphaned'
   /** The reader's thread is not coming back. */
   | 'gone'

@@ -350,7 +350,8 @@ export class SimulatedLink implements ThreadLink {
     world.mix(target | 0)
     world.mix(corr | 0)
     if (inbound.isBeforeHello && op !== OP.TELL) {
-      if (op !== OP.HELLO) {
+      // An heir may inherit what was said to several lives before it.
+      if (op !== OP.HELLO || corr !== this.thread.uid) {
         surroundings.lost(pipe, frame, 'void')
         return
       }
@@ -387,6 +388,11 @@ export class SimulatedLink implements ThreadLink {
     }
     if (inbound.isClosed) return
     inbound.isClosed = true
+    if (inbound.isHeir && !inbound.wire.isResumed) {
+      // The writer died before it could say what the heir inherits.
+      const { pipe } = inbound
+      while (pipe.readable > 0) this.#surroundings.lost(pipe, pipe.take(), 'orphaned')
+    }
     this.thread.world.withdraw(inbound.delivery)
     inbound.handlers.onClosed()
   }

@@ -181,11 +181,27 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
   }
 
   forgetLife(uid: number): void {
-    for (const key of [...this.#pipeIds.keys()]) if (key.startsWith(`${uid} `)) this.#pipeIds.delete(key)
+    this.#forgetPipes(key => key.startsWith(`${uid} `))
   }
 
   forgetThread(name: string): void {
-    for (const key of [...this.#pipeIds.keys()]) if (key.endsWith(` ${name}`)) this.#pipeIds.delete(key)
+    this.#forgetPipes(key => key.endsWith(` ${name}`))
+  }
+
+  /** Nobody inherits these; a reader that lives may still take what it can see. */
+  #forgetPipes(isMeant: (key: string) => boolean): void {
+    for (const [key, id] of [...this.#pipeIds]) {
+      if (!isMeant(key)) continue
+      this.#pipeIds.delete(key)
+      const pipe = this.#pipes.get(id)!
+      if (!this.threads.has(pipe.reader)) this.#dropPipe(pipe)
+    }
+  }
+
+  #dropPipe(pipe: Pipe): void {
+    this.#pipes.delete(pipe.id)
+    pipe.publish()
+    while (pipe.readable > 0) this.#links.lost(pipe, pipe.take(), 'orphaned')
   }
 
   noteModule(): void {}
@@ -234,6 +250,10 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     thread.end()
     if (this.threads.get(thread.name) === thread) this.threads.delete(thread.name)
     this.#lives.delete(thread.uid)
+    for (const pipe of [...this.#pipes.values()]) {
+      if (pipe.reader !== thread.name || this.#pipeIds.get(`${pipe.writerUid} ${pipe.reader}`) === pipe.id) continue
+      this.#dropPipe(pipe)
+    }
     this.#options.observer.ended?.(thread.name, thread.uid, why)
     for (const wire of [...this.#wires.values()]) {
       const [one, other] = wire.uids

@@ -1,0 +1,75 @@
+/** What simulations found wrong, each as a test of its own. */
+
+import { MessageChannel, type MessagePort } from 'node:worker_threads'
+import { SimulatedClock } from '@homing/clock'
+import t from 'tap'
+import { OP, type PeerAddress } from '../src/frames.ts'
+import type { Frame, LinkHandlers, ThreadLink } from '../src/link.ts'
+import { ringBytes } from '../src/ring/ring.ts'
+import { openRing } from '../src/ring/ring-link.ts'
+import type { Runtime } from '../src/runtime.ts'
+import { makeRuntime } from './linked-runtimes.ts'
+
+const RING_WORDS = 1024
+
+/** Opens a link as the life `uid`, and keeps what it is given. */
+function openAs(uid: number, address: PeerAddress, previous?: ThreadLink): { link: ThreadLink; frames: Frame[] } {
+  const frames: Frame[] = []
+  let link: ThreadLink | undefined
+  const handlers: LinkHandlers = {
+    onFrame: frame => void frames.push({ ...frame }),
+    onBatch: () => true,
+    onClosed() {},
+    onUnsendable() {},
+    onUnreadable() {},
+  }
+  const runtime = {
+    uid,
+    counts: makeRuntime('counts', uid, new SimulatedClock()).counts,
+    connect(_name: string, _uid: number, open: (handlers: LinkHandlers, previous?: ThreadLink) => ThreadLink) {
+      link = open(handlers, previous)
+    },
+  }
+  openRing(runtime as unknown as Runtime, address)
+  return { link: link!, frames }
+}
+
+t.test('what was said to a life that read nothing is not taken by the life after it', async t => {
+  const toX = new SharedArrayBuffer(ringBytes(RING_WORDS))
+  const open: MessagePort[] = []
+  /** The addresses of the two ends when life `uid` of x starts. */
+  const addresses = (uid: number, isHeir: boolean): [ofX: PeerAddress, ofMain: PeerAddress] => {
+    const { port1, port2 } = new MessageChannel()
+    open.push(port1, port2)
+    const toMain = new SharedArrayBuffer(ringBytes(RING_WORDS))
+    return [
+      { name: 'x', uid, port: port1, out: toX, in: toMain, isHeir: false },
+      { name: 'main', uid: 1, port: port2, out: toMain, in: toX, isHeir },
+    ]
+  }
+  t.teardown(() => {
+    for (const port of open) port.close()
+  })
+  const hello = (uid: number): Frame => ({ op: OP.HELLO, target: 0, corr: uid, body: 0, patches: 0 })
+  const stop = (target: number): Frame => ({ op: OP.STOP, target, corr: 0, body: false, patches: 0 })
+  const tell = (target: number): Frame => ({ op: OP.TELL, target, corr: 0, body: null, patches: 0 })
+
+  // Life 2 dies before it opens its end; then life 3 does.
+  const { link } = openAs(1, addresses(2, false)[0])
+  for (const frame of [hello(2), stop(20), tell(21)]) link.send(frame)
+  openAs(1, addresses(3, true)[0], link)
+  for (const frame of [hello(3), stop(30)]) link.send(frame)
+  const [ofX, ofMain] = addresses(4, true)
+  openAs(1, ofX, link)
+  for (const frame of [hello(4), stop(40)]) link.send(frame)
+  const { frames } = openAs(4, ofMain)
+  for (let rounds = 0; rounds < 100 && frames.length < 3; rounds++) await new Promise(resolve => setImmediate(resolve))
+  t.strictSame(
+    frames.map(({ op, target }) => [op, target]),
+    [
+      [OP.TELL, 21],
+      [OP.HELLO, 0],
+      [OP.STOP, 40],
+    ],
+  )
+})
