@@ -99,8 +99,6 @@ export class Cell implements Watcher {
   /** True while the cell is in the run queue or having its turn. */
   isQueued = false
   children: Children | undefined = undefined
-  readonly scheduled = new LazySet<Deadline>()
-  readonly watchers = new LazySet<Watcher>()
   /** How it ended; while `state` is ended. */
   endReason: TerminationReason = 'stopped'
   endError: RouterError | undefined = undefined
@@ -117,7 +115,10 @@ export class Cell implements Watcher {
   #watching: Map<string, AnyRef> | undefined = undefined
   #restarts: number
   #mailboxHighWater = 0
-  readonly #budget = new RestartBudget()
+  // Most actors never need these three.
+  #budget: RestartBudget | undefined = undefined
+  #scheduled: LazySet<Deadline> | undefined = undefined
+  #watchers: LazySet<Watcher> | undefined = undefined
   #backoff: Deadline | undefined = undefined
   #stopDeadline: Deadline | undefined = undefined
   #stopRequest: Ending | undefined = undefined
@@ -142,7 +143,7 @@ export class Cell implements Watcher {
     this.parent = init.parent
     this.#args = init.args
     this.#restarts = init.restarts
-    this.#budget.charge(init.restarts, runtime.clock.nowMs())
+    if (init.restarts > 0) this.#budget = new RestartBudget(init.restarts, runtime.clock.nowMs())
     this.#definition = definition
     this.#mailbox = new Mailbox(init.settings.capacity)
     this.#isCoalescing = init.settings.overflow === 'coalesce'
@@ -158,6 +159,17 @@ export class Cell implements Watcher {
   /** The codecs for messages to it, when its definition declares a layout. */
   get layout(): CompiledLayout | undefined {
     return compiledOf(this.#definition?.layout)
+  }
+
+  /** Who is told when it ends. */
+  get watchers(): LazySet<Watcher> {
+    this.#watchers ??= new LazySet()
+    return this.#watchers
+  }
+
+  get scheduled(): LazySet<Deadline> {
+    this.#scheduled ??= new LazySet()
+    return this.#scheduled
   }
 
   get isEnded(): boolean {
@@ -330,7 +342,11 @@ export class Cell implements Watcher {
 
   /** Does whatever is due of starting, stopping and signals, then handles messages, up to QUANTUM together. */
   work(): number {
+    const { flight } = this.runtime
     let handled = 0
+    // Messages of one type in a row, which the flight recorder takes together.
+    let type: string | undefined
+    let messages = 0
     this.#noteDepth()
     while (handled < QUANTUM) {
       if (this.#inFlightCount > 0 && (!this.#isReentrant || this.#state !== RUNNING)) break
@@ -354,8 +370,16 @@ export class Cell implements Watcher {
       const message = this.#mailbox.shift()
       if (message === undefined) break
       handled++
+      if (message.type !== type) {
+        if (messages > 0) flight.handled(messages)
+        messages = 0
+        type = message.type
+        flight.handling(this.id, type)
+      }
+      messages++
       this.#handle(message)
     }
+    if (messages > 0) flight.handled(messages)
     return handled
   }
 
@@ -391,8 +415,6 @@ export class Cell implements Watcher {
         this.#handleUnknown(behavior, message)
         return
       }
-      this.runtime.counts.handled++
-      this.runtime.flight.handling(this.id, message.type)
       const result = arm.call(behavior, message)
       if (result !== undefined && result !== null && typeof result.then === 'function') {
         this.#suspend(result, message)
@@ -405,11 +427,10 @@ export class Cell implements Watcher {
   #handleUnknown(behavior: Arms, message: Message): void {
     const catchAll = behavior[anyMessage]
     if (catchAll !== undefined) {
-      this.runtime.counts.handled++
-      this.runtime.flight.handling(this.id, message.type)
       catchAll(message)
       return
     }
+    this.runtime.counts.unhandled()
     this.runtime.deadLetter(this.name, message.type, 'no arm', this.id)
     openAskOf(message)?.fail('failed', new UnhandledMessageError(this.name, message.type))
   }
@@ -530,6 +551,7 @@ export class Cell implements Watcher {
   /** Restarts within the budget; past it the actor ends. */
   #restart(error: unknown, messageType: string | undefined): void {
     const { settings, runtime } = this
+    this.#budget ??= new RestartBudget()
     const attempt = this.#budget.take(settings, runtime.clock.nowMs())
     if (attempt === undefined) {
       const exhausted = new RestartBudgetError(this.name, settings.restartsMax, settings.withinMs, error)
@@ -633,8 +655,8 @@ export class Cell implements Watcher {
   #leaveGeneration(): void {
     this.generation++
     this.#inFlightCount = 0
-    for (const entry of this.scheduled.values()) this.runtime.deadlines.remove(entry)
-    this.scheduled.clear()
+    for (const entry of this.#scheduled?.values() ?? []) this.runtime.deadlines.remove(entry)
+    this.#scheduled = undefined
     this.#signals = undefined
     const watching = this.#watching
     this.#watching = undefined
@@ -703,8 +725,13 @@ export class Cell implements Watcher {
     if (this.#state >= STOPPING || this.#stopRequest !== undefined) return
     this.#stopRequest = ending
     this.#isInterrupted = true
-    this.#stopDeadline = this.#after(this.settings.shutdownMs, () => this.abandon())
+    // An actor that does nothing now begins its stop in its next turn; only what takes longer needs the bound.
+    if (this.#state !== RUNNING || this.#inFlightCount > 0) this.#boundStop()
     this.#wake()
+  }
+
+  #boundStop(): void {
+    this.#stopDeadline ??= this.#after(this.settings.shutdownMs, () => this.abandon())
   }
 
   #beginStop(): void {
@@ -718,6 +745,7 @@ export class Cell implements Watcher {
     this.#stopChildren(() => {
       this.#lastSignal({ type: 'stopped', reason: ending.reason }, () => this.#finish())
     })
+    if (!this.isEnded) this.#boundStop()
   }
 
   /** Ends the actor without a start: its definition could not be had. */
@@ -769,10 +797,13 @@ export class Cell implements Watcher {
     if (this.#stopDeadline !== undefined) this.runtime.deadlines.remove(this.#stopDeadline)
     this.children = undefined
     while (this.firstAsk !== undefined) this.firstAsk.fail('terminated')
-    const watchers = [...this.watchers.values()]
-    this.watchers.clear()
     const { endReason, endError } = this
-    for (const watcher of watchers) watcher.onTerminated(this.ref.key, this.name, endReason, endError)
+    const watchers = this.#watchers
+    this.#watchers = undefined
+    if (watchers !== undefined) {
+      for (const watcher of [...watchers.values()])
+        watcher.onTerminated(this.ref.key, this.name, endReason, endError)
+    }
     this.runtime.ended(this, {
       reason: endReason,
       ...(endError === undefined ? {} : { error: recordOf(endError) }),
@@ -813,7 +844,7 @@ export class Cell implements Watcher {
     if (children === undefined || child === undefined) return
     const known = error ?? (ending.error === undefined ? undefined : fromErrorRecord(ending.error))
     const terminated = terminatedOf(child.ref, ending.reason, known)
-    for (const onEnded of child.onEnded) onEnded(terminated)
+    for (const onEnded of child.onEnded ?? []) onEnded(terminated)
     if (children.isStopping) {
       children.stopNext()
       return

@@ -21,7 +21,8 @@ export interface Child {
   readonly thread: string | undefined
   /** Main knows it too, because its thread can be replaced or is its own. */
   readonly isRegistered: boolean
-  readonly onEnded: ((terminated: Terminated) => void)[]
+  /** Whom to tell, when anybody asked. */
+  onEnded: ((terminated: Terminated) => void)[] | undefined
   isStopping: boolean
   /** Bounds the wait for a child on another thread. */
   guard: Deadline | undefined

@@ -37,7 +37,7 @@ export class Deadlines {
   /** Adds an entry that expires `delayMs` from now; never, when that is Infinity. */
   add(entry: Deadline, delayMs: number): void {
     if (delayMs === Number.POSITIVE_INFINITY) return
-    const now = this.#clock.nowMs()
+    const now = this.#clock.burstMs?.() ?? this.#clock.nowMs()
     entry.dueMs = now + delayMs
     entry.position = this.#heap.length
     this.#heap.push(entry)

@@ -1,4 +1,4 @@
-/** LazySet: a set that costs nothing until something is in it; most actors have no watchers and no schedules. */
+/** LazySet: a set that costs little until something is in it. */
 
 export class LazySet<T> {
   #set: Set<T> | undefined = undefined

@@ -29,8 +29,11 @@ export interface MailboxRules {
   readonly coalesce?: ((message: never) => MessageKey) | undefined
 }
 
+/** Shared by all queues that nothing has been in. */
+const NO_SLOTS: (Message | undefined)[] = []
+
 class Queue {
-  #slots: (Message | undefined)[] = []
+  #slots = NO_SLOTS
   #head = 0
   size = 0
   firstSequence = 0

@@ -1261,5 +1261,14 @@ function newChild(
   thread: string | undefined,
   isRegistered: boolean,
 ): Child {
-  return { id: ref.id, ref, settings, thread, isRegistered, onEnded: [], isStopping: false, guard: undefined }
+  return {
+    id: ref.id,
+    ref,
+    settings,
+    thread,
+    isRegistered,
+    onEnded: undefined,
+    isStopping: false,
+    guard: undefined,
+  }
 }

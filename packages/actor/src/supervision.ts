@@ -4,16 +4,16 @@ import type { Settings } from './frames.ts'
 
 /** The restarts of one actor that still count against its budget: those within a sliding window. */
 export class RestartBudget {
-  #timesMs: number[] | undefined = undefined
+  #timesMs: readonly number[]
 
-  /** Counts restarts that happened elsewhere, as if they happened now. */
-  charge(count: number, nowMs: number): void {
-    if (count > 0) this.#timesMs = new Array<number>(count).fill(nowMs)
+  /** With `count` restarts that happened elsewhere, as if they happened now. */
+  constructor(count = 0, nowMs = 0) {
+    this.#timesMs = new Array<number>(count).fill(nowMs)
   }
 
   /** Takes one restart; its number within the window, from 1. Undefined when the budget is exhausted. */
   take(settings: Settings, nowMs: number): number | undefined {
-    const times = (this.#timesMs ?? []).filter(timeMs => nowMs - timeMs < settings.withinMs)
+    const times = this.#timesMs.filter(timeMs => nowMs - timeMs < settings.withinMs)
     if (times.length >= settings.restartsMax) return undefined
     times.push(nowMs)
     this.#timesMs = times

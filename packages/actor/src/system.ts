@@ -123,8 +123,10 @@ export class LocalActorSystem implements ActorSystem {
     const any = asAnyRef(ref)
     const { promise, resolve } = Promise.withResolvers<Terminated>()
     const child = this.#child(ref)
-    if (child !== undefined) child.onEnded.push(resolve)
-    else {
+    if (child !== undefined) {
+      child.onEnded ??= []
+      child.onEnded.push(resolve)
+    } else {
       const onTerminated = (_key: string, _name: string, ...[reason, error]: EndingFields): void =>
         resolve(terminatedOf(any, reason, error))
       this.runtime.watch({ onTerminated }, any)

@@ -1,13 +1,31 @@
 /** The real clock and real randomness: the one place in the project that touches either. */
 
 import { randomBytes } from 'node:crypto'
+import { performance } from 'node:perf_hooks'
 import type { Clock, Random, Timer } from './clock.ts'
+
+/** The global of that name is a getter, at every look. */
+const clock = performance
 
 /** setTimeout takes at most 2^31 − 1 ms; a longer wait fires early there, so it is cut here. */
 const DELAY_MS_MAX = 2_147_483_647
 
+/** The time that all of one burst of microtasks share; NaN between two. */
+let burstMs = Number.NaN
+
+const endBurst = (): void => {
+  burstMs = Number.NaN
+}
+
 export const systemClock: Clock = {
-  nowMs: () => performance.now(),
+  nowMs: () => clock.now(),
+  burstMs() {
+    if (Number.isNaN(burstMs)) {
+      burstMs = clock.now()
+      queueMicrotask(endBurst)
+    }
+    return burstMs
+  },
   wallMs: () => Date.now(),
   after(delayMs, callback, options): Timer {
     const handle = setTimeout(callback, Math.min(delayMs, DELAY_MS_MAX))
