@@ -79,7 +79,7 @@ interface KeptBody {
   readonly frame: Frame
 }
 
-/** The first post to an heir. */
+/** The post that lets an heir read: after the bodies of what waits for it. */
 interface Resumption {
   readonly layouts: readonly LayoutDescription[]
 }
@@ -152,14 +152,14 @@ export class RingLink implements ThreadLink {
 
   /** Goes on with the next life of the other thread, which inherits what it was sent and had not taken. */
   reopen(address: PeerAddress, handlers: LinkHandlers): void {
-    const port = address.port
-    const resumption: Resumption = { layouts: this.#layouts.map(({ description }) => description) }
-    port.postMessage(resumption)
     this.#inbound = this.#open(address, handlers)
     this.#forgetTakenBodies()
     this.#keepTellsOnly()
     this.#postedAt = this.#keptAt
     this.#postBodies()
+    // Last: the heir may read the ring as soon as it has this.
+    const resumption: Resumption = { layouts: this.#layouts.map(({ description }) => description) }
+    address.port.postMessage(resumption)
     this.#flushSpill()
     this.#flush()
   }
@@ -369,18 +369,24 @@ export class RingLink implements ThreadLink {
     const { port } = this.#inbound
     try {
       port.postMessage(batch, transfer)
-    } catch (error) {
-      const unsendable = markUnclonable(batch, kept, from)
-      try {
-        port.postMessage(batch, transfer)
-      } catch {
-        // What is wrong shows only together, as a port transferred twice: none of it goes.
-        for (let at = 1; at < batch.length; at += 2) batch.splice(at, 2, null, LOST)
-        port.postMessage(batch)
-        unsendable.splice(0, unsendable.length, ...kept.slice(from).map(({ frame }) => ({ frame, error })))
-      }
-      for (const one of unsendable) this.#inbound.handlers.onUnsendable(one.frame, one.error)
+    } catch {
+      this.#postOneByOne(kept.slice(from))
     }
+  }
+
+  /** One that cannot go, or whose port is closed by now, must not take the others with it. */
+  #postOneByOne(all: readonly KeptBody[]): void {
+    const { port, handlers } = this.#inbound
+    const unsendable: [Frame, unknown][] = []
+    for (const { number, frame } of all) {
+      try {
+        port.postMessage([number, frame.body, frame.patches], frame.transfer)
+      } catch (error) {
+        port.postMessage([number, null, LOST])
+        unsendable.push([frame, error])
+      }
+    }
+    for (const [frame, error] of unsendable) handlers.onUnsendable(frame, error)
   }
 
   /** What else an earlier life was sent is void; a port in it may be gone already. */
@@ -636,24 +642,4 @@ function encodingOf(body: unknown): number {
 
 function viewsOf(buffer: SharedArrayBuffer): RingViews {
   return { words: new Int32Array(buffer), bytes: new Uint8Array(buffer) }
-}
-
-/** Marks the bodies of a batch that cannot be cloned, and returns their frames. */
-function markUnclonable(
-  batch: unknown[],
-  kept: readonly KeptBody[],
-  from: number,
-): { frame: Frame; error: unknown }[] {
-  const found: { frame: Frame; error: unknown }[] = []
-  for (let at = from; at < kept.length; at++) {
-    const { frame } = kept[at]!
-    if (frame.transfer !== undefined) continue
-    try {
-      structuredClone(frame.body)
-    } catch (error) {
-      batch.splice(1 + 2 * (at - from), 2, null, LOST)
-      found.push({ frame, error })
-    }
-  }
-  return found
 }

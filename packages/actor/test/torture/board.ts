@@ -33,10 +33,8 @@ const INTENT = 1
 const EXPECTED = 2
 const RECEIVED = 3
 const SENDER_LIFE = 4
-const RECEIVER_LIFE = 5
-const DEATHS_SEEN = 6
-const LIVES_SEEN = 7
-const PAIR_WORDS = 8
+const LIVES_SEEN = 5
+const PAIR_WORDS = 6
 /** Numbers of which it is known whether they have arrived, as bits. */
 const RECENT = 4096
 const RECENT_WORDS = RECENT / 32
@@ -53,7 +51,7 @@ const THREAD_WORDS = 8
 const PLACE = 0
 const SETUPS = 1
 const IS_FAILED = 2
-/** Deaths of its thread when an instance of it was failed, and had not been followed by another. */
+/** The last life of its thread that began after an instance of it had failed and not been followed by another. */
 const DIED_FAILED_AT = 3
 const NODE_WORDS = 4
 
@@ -75,22 +73,22 @@ export const COUNT = {
 } as const
 const COUNTS = 16
 
-const GAP_WORDS = 10
+const GAP_WORDS = 9
 
-/** Why numbers of a pair did not arrive. */
+/** Numbers of a pair that did not arrive, and what may be the reason. */
 export interface Gap {
   readonly sender: number
   readonly receiver: number
   readonly size: number
-  /** Deaths of the receiver's thread since the number before, as far as the driver and the dying said so. */
-  readonly deaths: number
-  /** How many there were by then. */
-  readonly deathsAt: number
-  /** Lives of it that began to handle messages. */
+  /** Lives of the receiver's thread since the number before; 0: it is the same. */
   readonly lives: number
+  /** The life that saw the gap. */
+  readonly life: number
+  /** The number after the gap comes from another life of the sender's thread. */
   readonly senderDied: boolean
   /** The receiver had thrown and was not set up again when its thread died: it had a mailbox. */
   readonly diedFailed: boolean
+  /** The first number that is missing. */
   readonly first: number
 }
 
@@ -157,19 +155,31 @@ export class Board {
     this.#noteFirstHandled()
     const expected = words[at + EXPECTED]!
     if (n < expected) {
-      this.add(expected - n <= RECENT && this.#isRecent(sender, receiver, n) ? COUNT.duplicates : COUNT.disorders)
+      const isTwice = expected - n <= RECENT && this.#isRecent(sender, receiver, n)
+      this.add(isTwice ? COUNT.duplicates : COUNT.disorders)
       return
     }
-    if (n > expected) {
-      for (let missed = Math.max(expected, n - RECENT); missed < n; missed++) this.#setRecent(sender, receiver, missed, 0)
-      this.#noteGap(at, sender, senderLife, receiver, expected, n)
+    for (let missed = Math.max(expected, n - RECENT); missed < n; missed++) {
+      this.#setRecent(sender, receiver, missed, 0)
     }
     this.#setRecent(sender, receiver, n, 1)
+    const lives = this.lives(this.#thread)
+    const node = nodeAt(receiver)
+    // From here on no call of a function: the end of this thread falls before all of it, or after.
+    if (n > expected) {
+      const record = GAPS + (Atomics.add(words, COUNT.gaps, 1) % GAPS_MAX) * GAP_WORDS
+      words[record] = sender
+      words[record + 1] = receiver
+      words[record + 2] = n - expected
+      words[record + 3] = lives - words[at + LIVES_SEEN]!
+      words[record + 4] = lives
+      words[record + 5] = senderLife === words[at + SENDER_LIFE] ? 0 : 1
+      words[record + 6] = words[node + DIED_FAILED_AT]! > words[at + LIVES_SEEN]! ? 1 : 0
+      words[record + 7] = expected
+      Atomics.store(words, record + 8, 1)
+    }
     words[at + SENDER_LIFE] = senderLife
-    words[at + RECEIVER_LIFE] = this.#life
-    words[at + DEATHS_SEEN] = this.deaths(this.#thread)
-    words[at + LIVES_SEEN] = this.lives(this.#thread)
-    // No call between the two: a termination falls before or after both.
+    words[at + LIVES_SEEN] = lives
     words[at + RECEIVED]!++
     words[at + EXPECTED] = n + 1
   }
@@ -187,29 +197,6 @@ export class Board {
     else this.#words[at]! &= ~mask
   }
 
-  #noteGap(
-    at: number,
-    sender: number,
-    senderLife: number,
-    receiver: number,
-    expected: number,
-    n: number,
-  ): void {
-    const words = this.#words
-    const record = GAPS + (Atomics.add(words, COUNT.gaps, 1) % GAPS_MAX) * GAP_WORDS
-    const node = nodeAt(receiver)
-    words[record] = sender
-    words[record + 1] = receiver
-    words[record + 2] = n - expected
-    words[record + 3] = this.deaths(this.#thread) - words[at + DEATHS_SEEN]!
-    words[record + 4] = this.deaths(this.#thread)
-    words[record + 5] = this.lives(this.#thread) - words[at + LIVES_SEEN]!
-    words[record + 6] = senderLife === words[at + SENDER_LIFE] ? 0 : 1
-    words[record + 7] = words[node + DIED_FAILED_AT]! > words[at + DEATHS_SEEN]! ? 1 : 0
-    words[record + 8] = expected
-    Atomics.store(words, record + 9, 1)
-  }
-
   /** The gaps since the last call. Call it often enough; throws when some were overwritten. */
   *takeGaps(): Generator<Gap> {
     const words = this.#words
@@ -217,18 +204,17 @@ export class Board {
     if (end - this.#gapsTaken > GAPS_MAX) throw new Error('gaps were overwritten before they were read')
     for (; this.#gapsTaken < end; this.#gapsTaken++) {
       const record = GAPS + (this.#gapsTaken % GAPS_MAX) * GAP_WORDS
-      if (Atomics.load(words, record + 9) === 0) return
-      Atomics.store(words, record + 9, 0)
+      if (Atomics.load(words, record + 8) === 0) return
+      Atomics.store(words, record + 8, 0)
       yield {
         sender: words[record]!,
         receiver: words[record + 1]!,
         size: words[record + 2]!,
-        deaths: words[record + 3]!,
-        deathsAt: words[record + 4]!,
-        lives: words[record + 5]!,
-        senderDied: words[record + 6] === 1,
-        diedFailed: words[record + 7] === 1,
-        first: words[record + 8]!,
+        lives: words[record + 3]!,
+        life: words[record + 4]!,
+        senderDied: words[record + 5] === 1,
+        diedFailed: words[record + 6] === 1,
+        first: words[record + 7]!,
       }
     }
   }
@@ -322,7 +308,7 @@ export class Board {
     const at = nodeAt(node)
     const words = this.#words
     if (words[at + IS_FAILED] === 1 && this.#livesOfSetup !== this.#life) {
-      words[at + DIED_FAILED_AT] = this.deaths(thread)
+      words[at + DIED_FAILED_AT] = this.#life
     }
     words[at + IS_FAILED] = 0
     words[at + SETUPS]!++
