@@ -345,7 +345,7 @@ export class Cell implements Watcher {
     const { flight } = this.runtime
     let handled = 0
     // Messages of one type in a row, which the flight recorder takes together.
-    let type: string | undefined
+    let type = ''
     let messages = 0
     this.#noteDepth()
     while (handled < QUANTUM) {

@@ -347,9 +347,8 @@ export class Runtime implements AskHost, InboundHost {
   #beginTurn(nowMs: number): boolean {
     if (this.#roundMs < 0) this.#roundMs = nowMs
     this.flight.beginTurn(nowMs)
-    this.counts.turns++
-    this.#turnCount++
-    if (this.#turnCount % HEAP_TURNS === 0) this.#lookAtHeap()
+    this.#turnCount = (this.#turnCount + 1) % HEAP_TURNS
+    if (this.#turnCount === 0) this.#lookAtHeap()
     return this.#turnCount % TIMED_TURNS === 0
   }
 

@@ -4,10 +4,11 @@
  */
 
 import { DEAD_LETTER_REASONS, type DeadLetterCounts, type DeadLetterReason } from '../dead-letters.ts'
-import type { ThreadMemory } from './thread-memory.ts'
+import { RECORD_COUNT, ThreadMemory } from './thread-memory.ts'
 
 const SENT = 0
-const HANDLED = 1
+/** Messages handled before the last record of messages, which counts its own: see flight.ts. */
+export const HANDLED_BEFORE = 1
 const DROPPED = 2
 const REFUSED = 3
 const DEAD_LETTERS = 4
@@ -23,7 +24,7 @@ const FRAMES_IN_OBJECT = 13
 const FRAMES_IN_INLINE = 14
 const INBOUND_BATCHES = 15
 const LAYOUT_MISFITS = 16
-const TURNS = 17
+export const TURNS = 17
 const BUSY_MS = 18
 const LIVES = 19
 const SPILL_HIGH_WATER = 20
@@ -148,11 +149,14 @@ export class Counts implements LinkCounts {
     this.#numbers[SENT] = count
   }
 
+  /** Up to the last turn. */
   get handled(): number {
-    return this.#numbers[HANDLED]!
+    return readHandled(this.#numbers)
   }
-  set handled(count: number) {
-    this.#numbers[HANDLED] = count
+
+  /** A message that was given to an actor found no arm. */
+  unhandled(): void {
+    this.#numbers[HANDLED_BEFORE]!--
   }
 
   get dropped(): number {
@@ -260,13 +264,6 @@ export class Counts implements LinkCounts {
     this.#numbers[LAYOUT_MISFITS] = count
   }
 
-  get turns(): number {
-    return this.#numbers[TURNS]!
-  }
-  set turns(count: number) {
-    this.#numbers[TURNS] = count
-  }
-
   get busyMs(): number {
     return this.#numbers[BUSY_MS]!
   }
@@ -327,7 +324,7 @@ export function readCounters(thread: string, { numbers }: ThreadMemory): ThreadC
     thread,
     lives: at(LIVES),
     sent: at(SENT),
-    handled: at(HANDLED),
+    handled: readHandled(numbers),
     dropped: at(DROPPED),
     refused: at(REFUSED),
     deadLetters: at(DEAD_LETTERS),
@@ -418,6 +415,11 @@ export function totalOf(all: readonly ThreadCounters[]): ThreadCounters {
       sumUs: sum(one => one.handlerTimes.sumUs),
     },
   }
+}
+
+function readHandled(numbers: Float64Array): number {
+  const next = numbers[NEXT_MESSAGE]!
+  return next === 0 ? 0 : numbers[HANDLED_BEFORE]! + numbers[ThreadMemory.messageAt(next - 1) + RECORD_COUNT]!
 }
 
 function readReasons(numbers: Float64Array): DeadLetterCounts {

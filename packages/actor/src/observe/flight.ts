@@ -2,20 +2,35 @@
  * Flight recorder: the last things that a thread did, in memory that outlives it.
  *
  *   messages   what actors were given to handle. Messages of one type for one actor in a row are one record with
- *              their count, cut every RUN_MS_MAX
+ *              their count, cut every RUN_MS_MAX; the count grows when they have been handled
  *   events     everything else, so that a flood of messages does not wash away why an actor failed a minute ago.
  *              Equal ones in a row are one record with their count
  *
  * The time of what happens in a turn is that of its beginning.
  *
- * Cost       a message like the one before: two comparisons and one addition; another one: six stores, and one
- *            look-up in a Map. Measured: bench/actors, and docs/actor-runtime.md.
+ * Cost       a comparison for each message in a row, a look-up in a Map and seven stores for each row. Measured:
+ *            see docs/actor-runtime.md.
  */
 
 import type { Clock } from '@homing/clock'
 import { DEAD_LETTER_REASONS } from '../dead-letters.ts'
-import { IS_IN_TURN, NEXT_EVENT, NEXT_MESSAGE, readLife, TYPE_COUNT } from './counts.ts'
-import { EVENTS_MAX, MESSAGES_MAX, OTHER_TYPE, RECORD_SIZE, ThreadMemory } from './thread-memory.ts'
+import {
+  HANDLED_BEFORE,
+  IS_IN_TURN,
+  NEXT_EVENT,
+  NEXT_MESSAGE,
+  readLife,
+  TURNS,
+  TYPE_COUNT,
+} from './counts.ts'
+import {
+  EVENTS_MAX,
+  MESSAGES_MAX,
+  OTHER_TYPE,
+  RECORD_COUNT,
+  RECORD_SIZE,
+  ThreadMemory,
+} from './thread-memory.ts'
 
 /** How long equal messages or events in a row stay one record. */
 const RUN_MS_MAX = 10
@@ -26,7 +41,6 @@ const TIME = 1
 const ACTOR = 2
 const KIND = 3
 const DETAIL = 4
-const COUNT = 5
 const KINDS_MAX = 256
 
 /**
@@ -96,21 +110,21 @@ export class FlightRecorder {
   #actor = -1
   #type = ''
   #countAt = 0
-  #messageMs = 0
   // The last event.
   #eventKind = -1
   #eventActor = -1
   #eventType = ''
   #eventDetail = -1
   #eventCountAt = 0
-  #eventMs = 0
+  /** When the records that count what is like them are to be cut. */
+  #cutMs = Number.POSITIVE_INFINITY
 
   constructor(memory: ThreadMemory, clock: Clock) {
     this.#memory = memory
     this.#numbers = memory.numbers
     this.#clock = clock
     this.#wallOffsetMs = clock.wallMs() - clock.nowMs()
-    this.#nowMs = clock.nowMs() + this.#wallOffsetMs
+    this.#nowMs = clock.nowMs()
     // What earlier lives wrote stays readable.
     const typeCount = this.#numbers[TYPE_COUNT]!
     for (let number = 1; number <= typeCount; number++) this.#types.set(memory.typeOf(number), number)
@@ -118,36 +132,50 @@ export class FlightRecorder {
 
   /** A turn begins: actors run until `endTurn`. */
   beginTurn(nowMs: number): void {
-    this.#numbers[IS_IN_TURN] = 1
-    this.#nowMs = nowMs + this.#wallOffsetMs
-    if (this.#nowMs - this.#messageMs >= RUN_MS_MAX) this.#actor = -1
-    if (this.#nowMs - this.#eventMs >= RUN_MS_MAX) this.#eventKind = -1
+    const numbers = this.#numbers
+    numbers[IS_IN_TURN] = 1
+    numbers[TURNS]!++
+    this.#nowMs = nowMs
+    if (nowMs >= this.#cutMs) this.#cut()
+  }
+
+  /** What comes next is a record of its own. */
+  #cut(): void {
+    this.#cutMs = Number.POSITIVE_INFINITY
+    this.#actor = -1
+    this.#eventKind = -1
   }
 
   endTurn(): void {
     this.#numbers[IS_IN_TURN] = 0
   }
 
-  /** An actor is about to be given a message. */
+  /** An actor is about to be given messages of one type. */
   handling(actor: number, type: string): void {
-    if (actor === this.#actor && type === this.#type) this.#numbers[this.#countAt]!++
-    else this.#otherMessage(actor, type)
+    if (actor !== this.#actor || type !== this.#type) this.#otherMessage(actor, type)
+  }
+
+  /** It was given `count` of them, and is done with them but for promises. */
+  handled(count: number): void {
+    this.#numbers[this.#countAt]! += count
   }
 
   #otherMessage(actor: number, type: string): void {
     const numbers = this.#numbers
     const sequence = numbers[NEXT_MESSAGE]!
+    if (sequence > 0)
+      numbers[HANDLED_BEFORE]! += numbers[ThreadMemory.messageAt(sequence - 1) + RECORD_COUNT]!
     const at = ThreadMemory.messageAt(sequence)
     this.#actor = actor
     this.#type = type
-    this.#countAt = at + COUNT
-    this.#messageMs = this.#nowMs
+    this.#countAt = at + RECORD_COUNT
+    if (this.#cutMs === Number.POSITIVE_INFINITY) this.#cutMs = this.#nowMs + RUN_MS_MAX
     numbers[at + SEQUENCE] = -1
-    numbers[at + TIME] = this.#nowMs
+    numbers[at + TIME] = this.#nowMs + this.#wallOffsetMs
     numbers[at + ACTOR] = actor
     numbers[at + KIND] = this.#numberOf(type) * KINDS_MAX
     numbers[at + DETAIL] = 0
-    numbers[at + COUNT] = 1
+    numbers[at + RECORD_COUNT] = 0
     numbers[at + SEQUENCE] = sequence
     numbers[NEXT_MESSAGE] = sequence + 1
   }
@@ -171,15 +199,15 @@ export class FlightRecorder {
     this.#eventActor = actor
     this.#eventType = type
     this.#eventDetail = detail
-    this.#eventCountAt = at + COUNT
-    if (numbers[IS_IN_TURN] === 0) this.#nowMs = this.#clock.nowMs() + this.#wallOffsetMs
-    this.#eventMs = this.#nowMs
+    this.#eventCountAt = at + RECORD_COUNT
+    if (numbers[IS_IN_TURN] === 0) this.#nowMs = this.#clock.nowMs()
+    if (this.#cutMs === Number.POSITIVE_INFINITY) this.#cutMs = this.#nowMs + RUN_MS_MAX
     numbers[at + SEQUENCE] = -1
-    numbers[at + TIME] = this.#eventMs
+    numbers[at + TIME] = this.#nowMs + this.#wallOffsetMs
     numbers[at + ACTOR] = actor
     numbers[at + KIND] = this.#numberOf(type) * KINDS_MAX + kindNumber
     numbers[at + DETAIL] = detail
-    numbers[at + COUNT] = 1
+    numbers[at + RECORD_COUNT] = 1
     numbers[at + SEQUENCE] = sequence
     numbers[NEXT_EVENT] = sequence + 1
   }
@@ -256,7 +284,7 @@ function readRing(
       actor: actor === 0 ? undefined : memory.nameOf(actor),
       type: type === OTHER_TYPE && kind !== 'handled' ? undefined : memory.typeOf(type),
       detail: record[DETAIL]!,
-      count: record[COUNT]!,
+      count: record[RECORD_COUNT]!,
       isInHand: false,
     })
   }

@@ -21,6 +21,8 @@ export const EVENTS_MAX = 1024
 
 /** Numbers of a record: sequence, time, actor, kind and type, detail, count. */
 export const RECORD_SIZE = 6
+/** Position of the count in a record. */
+export const RECORD_COUNT = 5
 const FIGURES_MAX = 128
 /** Message types and other words; the first is for those that found no room. */
 const TYPES_MAX = 512
