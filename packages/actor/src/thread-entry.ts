@@ -18,8 +18,12 @@ export type SpareMessage =
 /** What a spare tells main, once. */
 export type SpareReport = 'loaded'
 
-function start(init: ThreadInit): void {
+/** How long the modules of the actors that go with a new life may hold it up. */
+const LOAD_MS_MAX = 2000
+
+async function start(init: ThreadInit): Promise<void> {
   ;(globalThis as { [threadName]?: string })[threadName] = init.thread
+  await load(init)
   startThread(init, {
     clock: systemClock,
     random: systemRandom,
@@ -29,14 +33,25 @@ function start(init: ThreadInit): void {
   })
 }
 
+/** Before a link is read: what waits there is not to overflow mailboxes, nor to be lost in them when this life ends. */
+async function load({ spawns }: ThreadInit): Promise<void> {
+  const urls = new Set(spawns.map(({ moduleUrl }) => moduleUrl))
+  if (urls.size === 0) return
+  const late = Promise.withResolvers<void>()
+  const limit = systemClock.after(LOAD_MS_MAX, () => late.resolve())
+  // What a module throws is met again, and reported, by its actors.
+  await Promise.race([Promise.allSettled([...urls].map(url => import(url))), late.promise])
+  limit.cancel()
+}
+
 if (workerData !== null && workerData !== undefined) {
-  start(workerData as ThreadInit)
+  void start(workerData as ThreadInit)
 } else {
   const port = parentPort!
   const take = (message: SpareMessage): void => {
     if (message.type === 'start') {
       port.off('message', take)
-      start(message.init)
+      void start(message.init)
       return
     }
     // What a module throws is met again, and reported, when an actor of it is spawned.
