@@ -11,16 +11,14 @@
  *        request is served by load.
  */
 
-import { availableParallelism } from 'node:os'
 import { type ActorContext, defineActor, signal } from '@homing/actor'
 import { toErrorRecord } from '@homing/errors'
 import { transportCapability } from '@homing/transport'
-import { Piscina } from 'piscina'
 import { TokenizerOverloadedError } from './errors.ts'
 import type { ReadRequest, ReadResult, TokenizerMessage } from './messages.ts'
 import { type ModelTable, modelTable, readGivenTokenizers } from './model-table.ts'
 import type { PoolOutcome, PoolTask } from './pool-tasks.ts'
-import { poolTasksUrl } from './pool-tasks-url.ts'
+import { taskPoolCapability } from './task-pool.ts'
 
 export interface TokenizerArgs {
   readonly threads: number
@@ -40,16 +38,11 @@ export const tokenizer = defineActor(
   setup(context, args) {
     const given = readGivenTokenizers(args.tokenizers)
     let table: ModelTable = new Map()
-    const pool = new Piscina<PoolTask, PoolOutcome>({
-      filename: poolTasksUrl,
-      name: 'runPoolTask',
-      minThreads: 1,
-      maxThreads: Math.max(1, Math.min(args.threads, availableParallelism())),
-      maxQueue: args.queueMax,
-      idleTimeout: Number.POSITIVE_INFINITY,
+    const pool = context.use(taskPoolCapability)({
+      threads: args.threads,
+      queueMax: args.queueMax,
+      onError: error => context.log.error({ error: toErrorRecord(error) }, 'tokenizer thread failed'),
     })
-    // A thread that crashes rejects its own task; the pool replaces it.
-    pool.on('error', error => context.log.error({ error: toErrorRecord(error) }, 'tokenizer thread failed'))
 
     return {
       fleet({ fleet }) {

@@ -181,7 +181,8 @@ export function restartsWithinBudget(max: number, withinMs: number): Checker {
       const recent = (times.get(entry.actor) ?? []).filter(timeMs => entry.atMs - timeMs < withinMs)
       recent.push(entry.atMs)
       times.set(entry.actor, recent)
-      if (recent.length > max) found.push(`${entry.actor} restarted ${recent.length} times within ${withinMs} ms`)
+      if (recent.length > max)
+        found.push(`${entry.actor} restarted ${recent.length} times within ${withinMs} ms`)
     }
     return found
   }
@@ -194,7 +195,8 @@ export const stoppedReceiveNothing: Checker = history => {
   for (const entry of history) {
     if (entry.type === 'stopped') stopped.add(entry.actor)
     else if (entry.type === 'started') stopped.delete(entry.actor)
-    else if (entry.type === 'handled' && stopped.has(entry.to)) found.push(`${keyOf(entry)} was handled by a stopped actor`)
+    else if (entry.type === 'handled' && stopped.has(entry.to))
+      found.push(`${keyOf(entry)} was handled by a stopped actor`)
   }
   return found
 }
@@ -215,7 +217,8 @@ export function childrenWithinParents(graceMs: number): Checker {
     const uids = new Map<string, number>()
     const orphan = (parent: string, atMs: number, why: string): void => {
       for (const [child, given] of open) {
-        if (given.parent === parent && !orphans.has(child)) orphans.set(child, { sinceMs: atMs, why, uid: given.uid })
+        if (given.parent === parent && !orphans.has(child))
+          orphans.set(child, { sinceMs: atMs, why, uid: given.uid })
       }
     }
     const check = (child: string, untilMs: number): void => {
@@ -242,7 +245,8 @@ export function childrenWithinParents(graceMs: number): Checker {
           orphan(entry.actor, entry.atMs, 'restarted')
           break
         case 'threadEnded':
-          for (const [actor, uid] of uids) if (uid === entry.uid) orphan(actor, entry.atMs, 'died with its thread')
+          for (const [actor, uid] of uids)
+            if (uid === entry.uid) orphan(actor, entry.atMs, 'died with its thread')
           break
         default:
       }
@@ -259,7 +263,8 @@ export function servesAgain(actors: number, withinMs: number): Checker {
     if (calm === undefined) return ['the faults never stopped']
     const served = new Set<string>()
     for (const entry of history) {
-      if (entry.type === 'served' && entry.atMs >= calm.atMs && entry.atMs <= calm.atMs + withinMs) served.add(entry.actor)
+      if (entry.type === 'served' && entry.atMs >= calm.atMs && entry.atMs <= calm.atMs + withinMs)
+        served.add(entry.actor)
     }
     return served.size >= actors
       ? []

@@ -12,7 +12,11 @@ export class SimulatedDefinitions implements DefinitionSource {
     const known = this.#known.get(key)
     if (known === undefined) this.#known.set(key, definition)
     else if (known !== definition) {
-      throw new UnknownExportError(moduleUrl, exportName, 'another definition of that name was spawned before')
+      throw new UnknownExportError(
+        moduleUrl,
+        exportName,
+        'another definition of that name was spawned before',
+      )
     }
   }
 

@@ -67,7 +67,8 @@ async function attempt(
   }
   const { violations } = outcome
   if (violations.length > 0) {
-    const rest = violations.length > VIOLATIONS_SHOWN ? `; and ${violations.length - VIOLATIONS_SHOWN} more` : ''
+    const rest =
+      violations.length > VIOLATIONS_SHOWN ? `; and ${violations.length - VIOLATIONS_SHOWN} more` : ''
     throw new SeedFailedError(seed, violations.slice(0, VIOLATIONS_SHOWN).join('; ') + rest, command(seed))
   }
   return outcome

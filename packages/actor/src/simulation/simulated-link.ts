@@ -126,6 +126,8 @@ export interface Inbound {
   readonly delivery: Delivery
   readonly isHeir: boolean
   isBeforeHello: boolean
+  /** The pipe stands still. */
+  isDelayed: boolean
   isClosed: boolean
 }
 
@@ -188,6 +190,7 @@ export class SimulatedLink implements ThreadLink {
       delivery,
       isHeir,
       isBeforeHello: isHeir,
+      isDelayed: false,
       isClosed: false,
     }
     delivery.inbound = inbound
@@ -295,12 +298,14 @@ export class SimulatedLink implements ThreadLink {
   }
 
   takeBatch(inbound: Inbound): void {
-    if (!this.isReadable(inbound)) return
+    if (!this.isReadable(inbound) || inbound.isDelayed) return
     const { thread } = this
     const { world } = thread
     const delayMs = this.#surroundings.delayMs(inbound.pipe)
     if (delayMs > 0) {
+      inbound.isDelayed = true
       world.timer(thread, delayMs, () => {
+        inbound.isDelayed = false
         this.#take(inbound, world.roll(INFLIGHT_MAX) + 1)
         inbound.delivery.plan()
       })
@@ -334,7 +339,8 @@ export class SimulatedLink implements ThreadLink {
       try {
         this.#hand(inbound, batch[position]!, handlers)
       } catch (thrown) {
-        for (position++; position < batch.length; position++) surroundings.lost(pipe, batch[position]!, 'taken')
+        for (position++; position < batch.length; position++)
+          surroundings.lost(pipe, batch[position]!, 'taken')
         throw thrown
       }
     }
@@ -432,7 +438,7 @@ class Delivery extends Source {
   }
 
   plan(): void {
-    if (this.#link.isReadable(this.inbound!)) this.#link.thread.world.ready(this)
+    if (!this.inbound!.isDelayed && this.#link.isReadable(this.inbound!)) this.#link.thread.world.ready(this)
   }
 
   run(): void {

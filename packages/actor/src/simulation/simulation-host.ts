@@ -7,14 +7,20 @@ import type { Random } from '@homing/clock'
 import type { Log } from '@homing/log'
 import type { DefinitionSource } from '../definitions.ts'
 import { OP, type PeerAddress } from '../frames.ts'
-import { LINK_FRAMES_MAX, type Frame } from '../link.ts'
+import { type Frame, LINK_FRAMES_MAX } from '../link.ts'
 import { MAIN, type Runtime } from '../runtime.ts'
 import { startThread, type ThreadInit } from '../thread.ts'
 import type { HostedThread, Life, LifeEvents, ThreadHost } from '../thread-host.ts'
 import type { Provided } from '../types.ts'
 import { copyMessage } from './copy.ts'
 import { SimulationError } from './errors.ts'
-import { CRASH_POINTS, type CrashPoint, type FaultName, type LossCause, type SimulatedFaults } from './faults.ts'
+import {
+  CRASH_POINTS,
+  type CrashPoint,
+  type FaultName,
+  type LossCause,
+  type SimulatedFaults,
+} from './faults.ts'
 import { addressOf, type LinkSurroundings, Pipe, SimulatedLink, Wire } from './simulated-link.ts'
 import { type ThreadEvents, VirtualThread } from './virtual-thread.ts'
 import { drawInterval, type World } from './world.ts'
@@ -251,7 +257,8 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     if (this.threads.get(thread.name) === thread) this.threads.delete(thread.name)
     this.#lives.delete(thread.uid)
     for (const pipe of [...this.#pipes.values()]) {
-      if (pipe.reader !== thread.name || this.#pipeIds.get(`${pipe.writerUid} ${pipe.reader}`) === pipe.id) continue
+      if (pipe.reader !== thread.name || this.#pipeIds.get(`${pipe.writerUid} ${pipe.reader}`) === pipe.id)
+        continue
       this.#dropPipe(pipe)
     }
     this.#options.observer.ended?.(thread.name, thread.uid, why)

@@ -219,7 +219,8 @@ class Driver {
     try {
       const world = this.#world
       const lastStep = world.steps + (limits.steps ?? STEPS_MAX_DEFAULT)
-      const endMs = limits.within === undefined ? Number.POSITIVE_INFINITY : world.nowMs() + toMs(limits.within)
+      const endMs =
+        limits.within === undefined ? Number.POSITIVE_INFINITY : world.nowMs() + toMs(limits.within)
       for (;;) {
         const outcome = await this.#chunk(until, lastStep, endMs)
         if (outcome !== undefined) return outcome
@@ -234,7 +235,12 @@ class Driver {
       setImmediate(() => {
         process.on('unhandledRejection', this.#noteRejection)
         try {
-          resolve(withTraps(error => this.#note(error.message), () => this.#steps(until, lastStep, endMs)))
+          resolve(
+            withTraps(
+              error => this.#note(error.message),
+              () => this.#steps(until, lastStep, endMs),
+            ),
+          )
         } catch (thrown) {
           reject(thrown)
         } finally {

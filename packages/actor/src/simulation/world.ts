@@ -47,32 +47,62 @@ export interface Owner {
   failed(error: unknown): void
 }
 
-class SimulatedTimer extends Source implements Timer {
-  readonly code = 1
+class SimulatedTimer implements Timer {
+  readonly owner: Owner | undefined
   readonly dueMs: number
   readonly order: number
+  readonly callback: () => void
   readonly #world: World
-  readonly #callback: () => void
+  /** Fired, or cancelled. */
   isOver = false
 
   constructor(world: World, owner: Owner | undefined, dueMs: number, order: number, callback: () => void) {
-    super(owner)
     this.#world = world
+    this.owner = owner
     this.dueMs = dueMs
     this.order = order
-    this.#callback = callback
-  }
-
-  run(): void {
-    this.isOver = true
-    this.#callback()
+    this.callback = callback
   }
 
   cancel(): void {
     if (this.isOver) return
     this.isOver = true
-    this.#world.withdraw(this)
     this.#world.timerCancelled()
+  }
+}
+
+/** The timers of one owner that are due: they fire in their order, one per step. */
+class DueTimers extends Source {
+  readonly code = 1
+  readonly #world: World
+  #waiting: SimulatedTimer[] = []
+  #at = 0
+
+  constructor(world: World, owner: Owner | undefined) {
+    super(owner)
+    this.#world = world
+  }
+
+  add(timer: SimulatedTimer): void {
+    this.#waiting.push(timer)
+    this.#world.ready(this)
+  }
+
+  run(): void {
+    let timer: SimulatedTimer | undefined
+    while (this.#at < this.#waiting.length) {
+      timer = this.#waiting[this.#at]!
+      this.#at++
+      if (!timer.isOver) break
+    }
+    if (this.#at < this.#waiting.length) this.#world.ready(this)
+    else {
+      this.#waiting = []
+      this.#at = 0
+    }
+    if (timer === undefined || timer.isOver) return
+    timer.isOver = true
+    timer.callback()
   }
 }
 
@@ -92,6 +122,7 @@ export class World implements Clock {
   readonly #options: WorldOptions
   readonly #runnable: Source[] = []
   #timers: SimulatedTimer[] = []
+  readonly #due = new Map<Owner | undefined, DueTimers>()
   #cancelledCount = 0
   #timerCount = 0
   #nowMs = 0
@@ -198,6 +229,7 @@ export class World implements Clock {
 
   /** Nothing of the owner runs any more. */
   forget(owner: Owner): void {
+    this.#due.delete(owner)
     owner.held.clear()
     for (const source of [...this.#runnable]) if (source.owner === owner) this.withdraw(source)
   }
@@ -264,9 +296,18 @@ export class World implements Clock {
         this.#cancelledCount--
       } else if (timer.dueMs <= this.#nowMs) {
         popTimer(this.#timers)
-        this.ready(timer)
+        this.#dueOf(timer.owner).add(timer)
       } else return
     }
+  }
+
+  #dueOf(owner: Owner | undefined): DueTimers {
+    let due = this.#due.get(owner)
+    if (due === undefined) {
+      due = new DueTimers(this, owner)
+      this.#due.set(owner, due)
+    }
+    return due
   }
 
   #earliest(): SimulatedTimer | undefined {

@@ -1,0 +1,472 @@
+/**
+ * The whole router in a simulation: guardian and everything that it spawns on virtual threads, simulated engines and
+ * a client around it, a network in memory between them, one clock. One seed is one history.
+ *
+ *   ├─ start ─┼─ requests, 1 to 3 faults ─┼─ calm: all faults end ─┼─ one request to each engine ─┼─ checks ─┤
+ *
+ * A lost batch shows only when another one follows it; so every engine is given a last request after the faults.
+ */
+
+import { CRASH_POINTS, createSimulation, type SeedOutcome, type Simulation } from '@homing/actor/simulation'
+import { type Random, seededRandom } from '@homing/clock'
+import { parseSettings, type RouterSettings, routerCommand } from '@homing/config'
+import { parseWorkerSpec } from '@homing/directory'
+import { guardian } from '@homing/guardian'
+import { silentLog } from '@homing/log'
+import { byteTokenizer, Engine } from '@homing/testkit'
+import { inlineTaskPool, taskPoolCapability } from '@homing/tokenizer'
+import { type HttpReply, type HttpRequest, MemoryNetwork, type Transport, transportCapability } from '@homing/transport'
+import { threadTransport } from './thread-transport.ts'
+
+const MODEL = 'homing-sim'
+const URL = 'http://127.0.0.1:8000'
+const EVENT_THREADS = 2
+const BLOCK_SIZE_TOKENS = 16
+const LATENCY_MS = 0.2
+const TASK_MS = 0.1
+const READY_MS_MAX = 60_000
+/** Requests begin and faults strike within this time. */
+const BUSY_MS = 800
+/** Longest end of a request after the last fault, of everything after that. */
+const END_MS_MAX = 20_000
+const REST_MS_MAX = 20_000
+const LOOK_MS = 250
+const ASK_MS_MAX = 5000
+
+const tokenizer = byteTokenizer()
+
+const base: RouterSettings = parseSettings(
+  routerCommand,
+  [
+    ...['--host', '127.0.0.1', '--port', '8000', '--worker', 'http://127.0.0.1:8001'],
+    ...['--router-event-threads', String(EVENT_THREADS), '--tokenizer-threads', '1', '--index-bytes', '1MiB'],
+    ...['--worker-slots-max', '8', '--max-open-requests', '64', '--probe-interval', '500ms', '--probe-timeout', '200ms'],
+    ...['--replay-timeout', '300ms', '--silence-timeout', '3s', '--request-timeout', '10s', '--log-level', 'silent'],
+  ],
+  {},
+).settings
+
+export interface RouterSeedOutcome extends SeedOutcome {
+  readonly faults: readonly string[]
+  readonly requests: number
+  readonly answered: number
+}
+
+export interface RouterSeedOptions {
+  /** Tells each fault and each answer. */
+  readonly tell?: (line: string) => void
+}
+
+export async function runRouterSeed(seed: number, options: RouterSeedOptions = {}): Promise<RouterSeedOutcome> {
+  const world = new RouterWorld(seed, options)
+  await world.start()
+  await world.work()
+  await world.rest()
+  await world.check()
+  return world.stop()
+}
+
+interface Source {
+  readonly engine: Engine
+  readonly url: string
+  readonly events: string
+  /** Batches that it keeps for replay. */
+  readonly replayBatches: number
+  /** Some of what it published can never be repeated. */
+  hasForgotten: boolean
+}
+
+class RouterWorld {
+  readonly #seed: number
+  readonly #random: Random
+  readonly #tell: (line: string) => void
+  readonly #violations: string[] = []
+  readonly #faults: string[] = []
+  readonly #sources: Source[] = []
+  readonly #prefixes: readonly (readonly number[])[]
+  #simulation!: Simulation
+  #network: MemoryNetwork | undefined
+  #client!: Transport
+  #requests = 0
+  #answered = 0
+  #open = 0
+
+  constructor(seed: number, options: RouterSeedOptions) {
+    this.#seed = seed
+    this.#random = seededRandom(seed)
+    this.#tell = options.tell ?? (() => {})
+    this.#prefixes = Array.from({ length: 3 }, () => this.#tokens(BLOCK_SIZE_TOKENS * (2 + this.#random.below(3))))
+  }
+
+  // ── Start ────────────────────────────────────────────────────────────────────────────────────
+
+  async start(): Promise<void> {
+    const random = this.#random
+    this.#simulation = await createSimulation({
+      seed: this.#seed,
+      pools: { events: { count: EVENT_THREADS } },
+      hungAfter: '500ms',
+      provide: thread => {
+        // Main comes first, and lives as long as the simulation.
+        this.#network ??= new MemoryNetwork({ clock: thread.clock, latencyMs: LATENCY_MS })
+        const { clock } = thread
+        const whenFree = (): Promise<void> => new Promise(resolve => clock.after(TASK_MS, resolve))
+        return [
+          [transportCapability, threadTransport(this.#network, thread)],
+          [taskPoolCapability, inlineTaskPool(whenFree)],
+        ]
+      },
+    })
+    const simulation = this.#simulation
+    this.#client = this.#network!.transport()
+    const engines = 2 + random.below(2)
+    for (let number = 0; number < engines; number++) {
+      const replayBatches = random.below(4) === 0 ? 4 : 1000
+      const engine = await simulation.settle(
+        Engine.start({
+          settings: {
+            port: 8001 + number,
+            eventsPort: 5557 + number,
+            replayPort: 6557 + number,
+            blocks: 24 + random.below(24),
+            blockSizeTokens: BLOCK_SIZE_TOKENS,
+            seed: 1,
+            hashSeed: random.below(2 ** 31),
+            speed: 4,
+            replayBatchesMax: replayBatches,
+          },
+          transport: this.#network!.transport(),
+          tokenizer,
+          clock: simulation.clock,
+          random: seededRandom(this.#seed * 31 + number),
+          log: silentLog,
+        }),
+      )
+      const { url, ranks } = engine.describe()
+      this.#sources.push({ engine, url, events: ranks[0]!.events, replayBatches, hasForgotten: false })
+    }
+    const specs = this.#sources.map(({ url }, position) => parseWorkerSpec(url, position))
+    const ref = simulation.spawn(guardian, { name: 'guardian', args: { ...base, specs } })
+    const ready = await simulation.settle(ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX }), {
+      within: READY_MS_MAX,
+    })
+    if ('code' in ready) throw new Error(`cannot start the router: ${ready.message}`)
+  }
+
+  // ── Work and faults ──────────────────────────────────────────────────────────────────────────
+
+  async work(): Promise<void> {
+    const { clock } = this.#simulation
+    const random = this.#random
+    for (let request = 10 + random.below(10); request > 0; request--) {
+      clock.after(random.next() * BUSY_MS, () => this.#request())
+    }
+    for (let fault = 1 + random.below(3); fault > 0; fault--) {
+      const strike = FAULTS[random.below(FAULTS.length)]!
+      clock.after(random.next() * BUSY_MS, () => this.#strike(strike))
+    }
+    await this.#simulation.run(undefined, { within: BUSY_MS + 1 })
+  }
+
+  #strike({ name, deal }: Fault): void {
+    const source = this.#sources[this.#random.below(this.#sources.length)]!
+    const thread = `events-${this.#random.below(EVENT_THREADS)}`
+    const line = `${this.#simulation.clock.nowMs().toFixed(3)} ${name} ${source.url} ${thread}`
+    this.#faults.push(name)
+    this.#tell(line)
+    deal({
+      source,
+      thread,
+      random: this.#random,
+      network: this.#network!,
+      simulation: this.#simulation,
+      hasThread: this.#simulation.threadNames.includes(thread),
+    })
+  }
+
+  #tokens(count: number): number[] {
+    return Array.from({ length: count }, () => 33 + this.#random.below(90))
+  }
+
+  #prompt(): readonly number[] {
+    const prefix = this.#prefixes[this.#random.below(this.#prefixes.length)]!
+    return [...prefix, ...this.#tokens(this.#random.below(3 * BLOCK_SIZE_TOKENS))]
+  }
+
+  #request(): void {
+    const isStream = this.#random.below(2) === 0
+    const body = { model: MODEL, prompt: this.#prompt(), max_tokens: 1 + this.#random.below(20), stream: isStream }
+    this.#requests++
+    this.#open++
+    const number = this.#requests
+    this.#send({ origin: URL, method: 'POST', path: '/v1/completions' }, body, END_MS_MAX).then(
+      reply => this.#ended(number, String(reply.status), reply.status === 200),
+      (error: { code?: string }) => this.#ended(number, error.code ?? String(error), false),
+    )
+  }
+
+  #ended(number: number, outcome: string, isAnswered: boolean): void {
+    this.#open--
+    if (isAnswered) this.#answered++
+    for (const character of outcome) this.#simulation.mix(character.charCodeAt(0))
+    this.#tell(`${this.#simulation.clock.nowMs().toFixed(3)} request ${number}: ${outcome}`)
+  }
+
+  #send(request: HttpRequest, body: unknown, timeoutMs: number): Promise<HttpReply> {
+    const bytes = body === undefined ? {} : { body: Buffer.from(JSON.stringify(body)) }
+    const headers = { 'content-type': 'application/json' }
+    return this.#client.http.fetch({ ...request, headers, ...bytes }, { timeoutMs })
+  }
+
+  // ── Rest and checks ──────────────────────────────────────────────────────────────────────────
+
+  async rest(): Promise<void> {
+    const simulation = this.#simulation
+    const network = this.#network!
+    simulation.setFaults({})
+    network.faults.message = undefined
+    network.faults.http = undefined
+    for (const { engine, url, events } of this.#sources) {
+      network.reconnect(url)
+      network.reconnect(events)
+      engine.clearFaults()
+    }
+    this.#tell(`${simulation.clock.nowMs().toFixed(3)} calm`)
+    const outcome = await simulation.run(() => this.#open === 0, { within: END_MS_MAX })
+    if (outcome !== 'reached') this.#violations.push(`${this.#open} requests did not end: ${outcome}`)
+    // Restarts of engines and threads are over by then.
+    await simulation.run(undefined, { within: 3000 })
+    for (const source of this.#sources) await this.#nudge(source)
+    await simulation.run(undefined, { within: 1500 })
+  }
+
+  /** Makes an engine publish: a lost batch shows when another one follows. */
+  async #nudge({ url }: Source): Promise<void> {
+    const body = { model: MODEL, prompt: this.#tokens(2 * BLOCK_SIZE_TOKENS), max_tokens: 1 }
+    const sent = this.#send({ origin: url, method: 'POST', path: '/v1/completions' }, body, ASK_MS_MAX)
+    const reply = await this.#simulation.settle(sent, { within: ASK_MS_MAX * 2 })
+    if (reply.status !== 200) this.#violations.push(`${url} answered ${reply.status} to a last request`)
+  }
+
+  async check(): Promise<void> {
+    const simulation = this.#simulation
+    const endMs = simulation.clock.nowMs() + REST_MS_MAX
+    let found: readonly string[] = []
+    do {
+      found = await this.#differences()
+      if (found.length === 0) break
+      await simulation.run(undefined, { within: LOOK_MS })
+    } while (simulation.clock.nowMs() < endMs)
+    this.#violations.push(...found)
+    await this.#checkClaims()
+  }
+
+  async #view(path: string): Promise<unknown> {
+    const reply = await this.#simulation.settle(
+      this.#send({ origin: URL, method: 'GET', path }, undefined, ASK_MS_MAX),
+      { within: ASK_MS_MAX * 2 },
+    )
+    if (reply.status !== 200) throw new Error(`${path} answered ${reply.status}: ${Buffer.from(reply.body).toString()}`)
+    return JSON.parse(Buffer.from(reply.body).toString())
+  }
+
+  /** What is not yet, or not, as it should be at rest. */
+  async #differences(): Promise<readonly string[]> {
+    const { workers } = (await this.#view('/workers')) as { workers: readonly WorkerView[] }
+    const dump = (await this.#view('/dump')) as Dump
+    const found: string[] = []
+    for (const { engine, url, hasForgotten, replayBatches } of this.#sources) {
+      const worker = workers.find(one => one.url === url)
+      const key = worker?.worker_keys[0]
+      if (worker === undefined || key === undefined) {
+        found.push(`${url} is not among the workers`)
+        continue
+      }
+      if (worker.state !== 'up') found.push(`${url} is ${worker.state}: ${worker.state_reason}`)
+      const { active_blocks: blocks, prefill_tokens: tokens, requests } = key.load
+      if (blocks !== 0 || tokens !== 0 || requests !== 0) {
+        found.push(`${url} is booked: ${blocks} blocks, ${tokens} tokens, ${requests} requests`)
+      }
+      const rank = engine.state({ hasBlocks: true }).ranks[0]!
+      const cached = new Set(rank.blocks!.map(({ hash, parentHash }) => `${hash}<${parentHash}`))
+      const known = new Set(dump[key.worker]?.blocks.map(block => `${block.block_hash}<${block.parent_block_hash}`))
+      const reachesBack = !hasForgotten && rank.nextSequence <= replayBatches
+      if (reachesBack && key.trust !== 'exact') found.push(`${url} is trusted ${key.trust}: ${key.trust_reason}`)
+      if (!reachesBack && key.trust !== 'exact') continue
+      const missing = [...cached].filter(block => !known.has(block)).length
+      const surplus = [...known].filter(block => !cached.has(block)).length
+      if (missing > 0 || surplus > 0) {
+        found.push(`the index of ${url} (${key.trust}) lacks ${missing} of ${cached.size} blocks, has ${surplus} others`)
+      }
+    }
+    return found
+  }
+
+  /** No worker is credited with more than its engine then reuses. */
+  async #checkClaims(): Promise<void> {
+    for (const prefix of this.#prefixes) {
+      const body = { model: MODEL, prompt: [...prefix, ...this.#tokens(5)], max_tokens: 1 }
+      const sent = this.#send({ origin: URL, method: 'POST', path: '/v1/completions' }, body, ASK_MS_MAX)
+      const reply = await this.#simulation.settle(sent, { within: ASK_MS_MAX * 2 })
+      const text = Buffer.from(reply.body).toString()
+      if (reply.status !== 200) {
+        this.#violations.push(`a request at rest was answered with ${reply.status}: ${text}`)
+        continue
+      }
+      const { usage } = JSON.parse(text) as { usage: { prompt_tokens_details?: { cached_tokens?: number } } }
+      const cachedTokens = usage.prompt_tokens_details?.cached_tokens ?? 0
+      const claimedTokens = Number(reply.headers['x-homing-overlap-blocks']) * BLOCK_SIZE_TOKENS
+      if (!(claimedTokens <= cachedTokens)) {
+        this.#violations.push(`${claimedTokens} tokens were credited, ${cachedTokens} were there`)
+      }
+    }
+  }
+
+  async stop(): Promise<RouterSeedOutcome> {
+    const simulation = this.#simulation
+    const report = await simulation.settle(simulation.shutdown({ deadline: '10s' }), { within: '30s' })
+    if (report.slow.length > 0) this.#violations.push(`slow at the end: ${report.slow.join(', ')}`)
+    for (const { engine } of this.#sources) await simulation.settle(engine.close(), { within: '5s' })
+    this.#violations.push(...simulation.violations)
+    return {
+      traceHash: simulation.traceHash,
+      steps: simulation.steps,
+      violations: this.#violations,
+      faults: this.#faults,
+      requests: this.#requests,
+      answered: this.#answered,
+    }
+  }
+}
+
+interface WorkerView {
+  readonly url: string
+  readonly state: string
+  readonly state_reason: string
+  readonly worker_keys: readonly {
+    readonly worker: string
+    readonly trust: string
+    readonly trust_reason: string
+    readonly load: { readonly active_blocks: number; readonly prefill_tokens: number; readonly requests: number }
+  }[]
+}
+
+type Dump = Readonly<
+  Record<string, { readonly blocks: readonly { readonly block_hash: string; readonly parent_block_hash: string | null }[] }>
+>
+
+// ── Faults ─────────────────────────────────────────────────────────────────────────────────────
+
+interface Scene {
+  readonly source: Source
+  readonly thread: string
+  /** The thread lives now. */
+  readonly hasThread: boolean
+  readonly random: Random
+  readonly network: MemoryNetwork
+  readonly simulation: Simulation
+}
+
+interface Fault {
+  readonly name: string
+  readonly deal: (scene: Scene) => void
+}
+
+const crash = ({ simulation, thread, random, hasThread }: Scene): void => {
+  if (hasThread) simulation.crash(thread, CRASH_POINTS[random.below(CRASH_POINTS.length)]!)
+}
+
+const FAULTS: readonly Fault[] = [
+  {
+    name: 'events lost',
+    deal: ({ source, random }) => source.engine.setFaults({ events: { drop: 1 + random.below(4) } }),
+  },
+  {
+    name: 'events lost for good',
+    deal: ({ source, random }) => {
+      source.hasForgotten = true
+      source.engine.setFaults({ events: { drop: 1 + random.below(2), forget: true } })
+    },
+  },
+  {
+    name: 'events doubled',
+    deal: ({ source, random }) => source.engine.setFaults({ events: { duplicate: 1 + random.below(4) } }),
+  },
+  {
+    name: 'events late',
+    deal: ({ source, random }) =>
+      source.engine.setFaults({ events: { delay: 1 + random.below(4), delayMs: 1 + random.below(60) } }),
+  },
+  {
+    name: 'replay incomplete',
+    deal: ({ source, random }) =>
+      source.engine.setFaults({ events: { drop: 1 + random.below(3), replayLoseEvery: 2 + random.below(2) } }),
+  },
+  {
+    name: 'replay silent',
+    deal: ({ source, random }) => source.engine.setFaults({ events: { drop: 1 + random.below(3), replaySilent: true } }),
+  },
+  {
+    name: 'network slow',
+    deal: ({ network, random }) => {
+      network.faults.message = () => (random.below(4) === 0 ? { delayMs: random.next() * 30 } : 'deliver')
+      network.faults.http = () => (random.below(4) === 0 ? { delayMs: random.next() * 30 } : 'deliver')
+    },
+  },
+  {
+    name: 'publisher drops',
+    deal: ({ source, network, random }) => {
+      const { events } = source
+      network.faults.message = endpoint => (endpoint === events && random.below(3) === 0 ? 'drop' : 'deliver')
+    },
+  },
+  {
+    name: 'events cut',
+    deal: ({ source, network, random, simulation }) => {
+      network.disconnect(source.events)
+      simulation.clock.after(1 + random.below(300), () => network.reconnect(source.events))
+    },
+  },
+  {
+    name: 'engine cut off',
+    deal: ({ source, network, random, simulation }) => {
+      network.disconnect(source.url)
+      simulation.clock.after(1 + random.below(300), () => network.reconnect(source.url))
+    },
+  },
+  {
+    name: 'engine restarts',
+    deal: ({ source, random }) => void source.engine.restart(random.below(2) === 0 ? 0 : random.below(300)),
+  },
+  {
+    name: 'engine breaks off',
+    deal: ({ source, random }) =>
+      source.engine.setFaults({ die: { tokens: random.below(3), requests: 1 + random.below(2) } }),
+  },
+  {
+    name: 'engine hangs',
+    deal: ({ source }) => source.engine.setFaults({ hang: 'generation' }),
+  },
+  { name: 'thread crashes', deal: crash },
+  {
+    name: 'thread crashes, no spare',
+    deal: scene => {
+      scene.simulation.setFaults({ spareNotReady: 1, slowStartMsMax: 1500 })
+      crash(scene)
+    },
+  },
+  {
+    name: 'thread crashes again and again',
+    deal: ({ simulation }) => simulation.setFaults({ crash: 0.01, crashesMax: 4, spareNotReady: 0.3 }),
+  },
+  {
+    name: 'thread hangs',
+    deal: ({ simulation, thread, random, hasThread }) => {
+      if (hasThread) simulation.hang(thread, 1 + random.below(1200))
+    },
+  },
+  {
+    name: 'links slow',
+    deal: ({ simulation }) => simulation.setFaults({ delay: 0.3, delayMsMax: 40 }),
+  },
+]

@@ -1,0 +1,60 @@
+/**
+ * The transport of a simulated thread: a transport of a MemoryNetwork whose callbacks run on that thread, in steps
+ * of its own (so a thread that hangs takes nothing), and whose sockets end with the thread.
+ */
+
+import type { SimulatedThread } from '@homing/actor/simulation'
+import type { MemoryNetwork, Transport } from '@homing/transport'
+
+export function threadTransport(network: MemoryNetwork, thread: SimulatedThread): Transport {
+  const transport = network.transport()
+  thread.onEnd(() => transport.close())
+  if (thread.name === 'main') return transport
+  const { messages } = transport
+  /** Callbacks of one socket, until it is closed. */
+  const socket = () => {
+    let isClosed = false
+    return {
+      close(): void {
+        isClosed = true
+      },
+      post(callback: () => void): void {
+        thread.post(() => {
+          if (!isClosed) callback()
+        })
+      },
+    }
+  }
+  return {
+    http: transport.http,
+    messages: {
+      ...messages,
+      subscribe(options, handler) {
+        const { close, post } = socket()
+        const subscriber = messages.subscribe(options, {
+          message: frames => post(() => handler.message(frames)),
+          connected: () => post(() => handler.connected()),
+          disconnected: () => post(() => handler.disconnected()),
+        })
+        return {
+          close() {
+            close()
+            subscriber.close()
+          },
+        }
+      },
+      dial(options, onMessage) {
+        const { close, post } = socket()
+        const dealer = messages.dial(options, frames => post(() => onMessage(frames)))
+        return {
+          send: frames => dealer.send(frames),
+          close() {
+            close()
+            dealer.close()
+          },
+        }
+      },
+    },
+    close: () => transport.close(),
+  }
+}
