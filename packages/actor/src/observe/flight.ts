@@ -56,7 +56,6 @@ const KINDS_MAX = 256
  *   overflow       a full mailbox or link refused a message, or lost one; 1: the link
  *   deadLetter     its reason, a position in the list of them
  *   askTimedOut    an ask of `type`; its milliseconds. Who asked is not known
- *   askFailed      an ask of `type` was refused, or its target died or failed
  *   linkOpened     to the thread `type`; its life
  *   linkClosed     as above
  *   longTurn       milliseconds
@@ -73,7 +72,6 @@ export const FLIGHT_KINDS = [
   'overflow',
   'deadLetter',
   'askTimedOut',
-  'askFailed',
   'linkOpened',
   'linkClosed',
   'longTurn',
@@ -174,7 +172,8 @@ export class FlightRecorder {
     numbers[at + TIME] = this.#nowMs + this.#wallOffsetMs
     numbers[at + ACTOR] = actor
     numbers[at + KIND] = this.#numberOf(type) * KINDS_MAX
-    numbers[at + DETAIL] = 0
+    // What it comes after.
+    numbers[at + DETAIL] = numbers[NEXT_EVENT]!
     numbers[at + RECORD_COUNT] = 0
     numbers[at + SEQUENCE] = sequence
     numbers[NEXT_MESSAGE] = sequence + 1
@@ -254,12 +253,24 @@ export class FlightRecorder {
 export function readFlight(memory: ThreadMemory, limit: number): FlightEvent[] {
   const { numbers } = memory
   const { isInTurn } = readLife(memory)
-  const nextMessage = numbers[NEXT_MESSAGE]!
-  const messages = readRing(memory, nextMessage, MESSAGES_MAX, limit, ThreadMemory.messageAt)
+  const messages = readRing(memory, numbers[NEXT_MESSAGE]!, MESSAGES_MAX, limit, ThreadMemory.messageAt)
   const last = messages.at(-1)
-  if (isInTurn && last !== undefined) messages[messages.length - 1] = { ...last, isInHand: true }
+  if (isInTurn && last !== undefined) last.event = { ...last.event, isInHand: true }
   const events = readRing(memory, numbers[NEXT_EVENT]!, EVENTS_MAX, limit, ThreadMemory.eventAt)
-  return [...messages, ...events].toSorted((a, b) => a.atMs - b.atMs).slice(-limit)
+  const merged: FlightEvent[] = []
+  let at = 0
+  for (const { event, detail } of messages) {
+    for (; at < events.length && events[at]!.sequence < detail; at++) merged.push(events[at]!.event)
+    merged.push(event)
+  }
+  for (; at < events.length; at++) merged.push(events[at]!.event)
+  return limit === 0 ? [] : merged.slice(-limit)
+}
+
+interface FlightRecord {
+  readonly sequence: number
+  readonly detail: number
+  event: FlightEvent
 }
 
 function readRing(
@@ -268,8 +279,8 @@ function readRing(
   recordsMax: number,
   limit: number,
   positionOf: (sequence: number) => number,
-): FlightEvent[] {
-  const found: FlightEvent[] = []
+): FlightRecord[] {
+  const found: FlightRecord[] = []
   for (let sequence = Math.max(0, next - Math.min(recordsMax, limit)); sequence < next; sequence++) {
     const at = positionOf(sequence)
     const record = memory.numbers.slice(at, at + RECORD_SIZE)
@@ -278,15 +289,17 @@ function readRing(
     const actor = record[ACTOR]!
     const kind = FLIGHT_KINDS[record[KIND]! % KINDS_MAX]!
     const type = Math.floor(record[KIND]! / KINDS_MAX)
-    found.push({
+    const detail = record[DETAIL]!
+    const event = {
       atMs: record[TIME]!,
       kind,
       actor: actor === 0 ? undefined : memory.nameOf(actor),
       type: type === OTHER_TYPE && kind !== 'handled' ? undefined : memory.typeOf(type),
-      detail: record[DETAIL]!,
+      detail: kind === 'handled' ? 0 : detail,
       count: record[RECORD_COUNT]!,
       isInHand: false,
-    })
+    }
+    found.push({ sequence, detail, event })
   }
   return found
 }
@@ -326,8 +339,6 @@ function wordsOf({ kind, type, detail }: FlightEvent): string {
       return `dead letter '${type}': ${DEAD_LETTER_REASONS[detail] ?? 'lost'}`
     case 'askTimedOut':
       return `ask '${type}' timed out after ${detail} ms`
-    case 'askFailed':
-      return `ask '${type}' failed`
     case 'linkOpened':
       return `link to ${type} opened, life ${detail}`
     case 'linkClosed':
