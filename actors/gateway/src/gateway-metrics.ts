@@ -4,11 +4,13 @@
  * A figure whose owner does not answer in time keeps its last value; the scrape never fails for it.
  */
 
+import type { SystemView } from '@homing/actor'
 import type { FleetReport, SourceStatus, Trust } from '@homing/directory'
 import type { ShardStatus } from '@homing/indexer'
 import { type Counter, type Gauge, Metrics } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/router'
 import type { LoadReport } from '@homing/tracker'
+import { collectActors } from './actor-metrics.ts'
 import type { GatewayArgs } from './gateway-args.ts'
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
@@ -42,6 +44,7 @@ export class GatewayMetrics {
 
   constructor(
     args: GatewayArgs,
+    system: SystemView,
     figures: { readonly openRequests: () => number; readonly bodyBytes: () => number },
   ) {
     const metrics = this.#metrics
@@ -107,6 +110,7 @@ export class GatewayMetrics {
     collectFleet(metrics, args)
     collectLoads(metrics, args)
     collectShards(metrics, args)
+    collectActors(metrics, system)
   }
 
   head(route: string, status: number): void {

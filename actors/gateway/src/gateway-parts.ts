@@ -1,4 +1,4 @@
-import type { ActorContext } from '@homing/actor'
+import type { ActorContext, SystemView } from '@homing/actor'
 import type { Fleet } from '@homing/directory'
 import type { Bodies } from './bodies.ts'
 import type { GatewayArgs } from './gateway-args.ts'
@@ -15,4 +15,5 @@ export interface GatewayParts {
   readonly metrics: GatewayMetrics
   readonly newId: () => string
   readonly fleet: () => Fleet
+  readonly system: SystemView
 }

@@ -10,7 +10,7 @@
  *        fails inside one exchange never touches another.
  */
 
-import { type ActorContext, defineActor, signal } from '@homing/actor'
+import { type ActorContext, defineActor, signal, systemView } from '@homing/actor'
 import type { Fleet } from '@homing/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import { errorBody } from '@homing/openai'
@@ -54,7 +54,8 @@ export const gateway = defineActor(
   reentrant: true,
   async setup(context, args) {
     const bodies = new Bodies(args.bodiesBytesMax)
-    const metrics: GatewayMetrics = new GatewayMetrics(args, {
+    const system = context.use(systemView)
+    const metrics: GatewayMetrics = new GatewayMetrics(args, system, {
       openRequests: () => exchanges.size,
       bodyBytes: () => bodies.bytes,
     })
@@ -62,7 +63,7 @@ export const gateway = defineActor(
     const newId = customRandom(urlAlphabet, REQUEST_ID_LENGTH, count => context.random.bytes(count))
     let fleet: Fleet = { version: 0, workers: [] }
     let isDraining = false
-    const shared = { context, args, bodies, exchanges, metrics, newId, fleet: () => fleet }
+    const shared = { context, args, bodies, exchanges, metrics, newId, fleet: () => fleet, system }
     const completions = new Completions(shared)
     const operations = new Operations(shared)
     const routes = routeTable(completions, operations)
@@ -179,6 +180,8 @@ function routeTable(completions: Completions, operations: Operations): readonly 
     view('decisions', '/decisions', exchange => operations.receipts(exchange)),
     view('decisions', '/decisions/*', (exchange, id) => operations.receipt(exchange, id)),
     view('workers', '/workers', exchange => operations.workers(exchange)),
+    view('actors', '/actors', exchange => operations.actors(exchange)),
+    view('flight', '/actors/flight', exchange => operations.flight(exchange)),
     view('dump', '/dump', exchange => operations.dump(exchange)),
     view('health', '/health', exchange => operations.health(exchange)),
     view('ready', '/ready', exchange => operations.ready(exchange)),

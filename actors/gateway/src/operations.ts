@@ -2,12 +2,16 @@
 
 import { modelsBody } from '@homing/openai'
 import type { HttpExchange } from '@homing/transport'
+import { actorsText, actorsView, flightText, flightView } from './actors-view.ts'
 import { BadParameterError, NotFoundError } from './errors.ts'
 import type { GatewayParts } from './gateway-parts.ts'
 import { sendJson, sendText } from './send.ts'
 import { receiptView, workersView } from './views.ts'
 
 const RECEIPTS_LIMIT = { default: 20, max: 1000 }
+const ACTORS_LIMIT = { default: 1000, max: 10_000 }
+const FLIGHT_LIMIT = { default: 100, max: 3072 }
+const TEXT = 'text/plain; charset=utf-8'
 
 export class Operations {
   readonly #parts: GatewayParts
@@ -51,13 +55,30 @@ export class Operations {
 
   async receipts(exchange: HttpExchange): Promise<void> {
     const { args } = this.#parts
-    const text = new URLSearchParams(exchange.query).get('limit') ?? String(RECEIPTS_LIMIT.default)
-    const limit = Number(text)
-    if (!Number.isInteger(limit) || limit < 1 || limit > RECEIPTS_LIMIT.max) {
-      throw new BadParameterError('limit', text, `use a whole number from 1 to ${RECEIPTS_LIMIT.max}`)
-    }
+    const limit = limitOf(exchange, RECEIPTS_LIMIT)
     const receipts = await args.router.ask({ type: 'receipts', limit }, { timeout: args.askMsMax })
     sendJson(exchange, 200, { decisions: receipts.map(receiptView) })
+  }
+
+  /** The threads, and the tree of actors: `?limit=`, `?format=text`. */
+  async actors(exchange: HttpExchange): Promise<void> {
+    const limit = limitOf(exchange, ACTORS_LIMIT)
+    const isText = wantsText(exchange)
+    const { system } = this.#parts
+    const view = actorsView(await system.census(), system, limit)
+    if (isText) sendText(exchange, 200, actorsText(view), TEXT)
+    else sendJson(exchange, 200, view)
+  }
+
+  /** The last things that a thread did: `?thread=`, `?limit=`, `?format=text`. */
+  flight(exchange: HttpExchange): void {
+    const limit = limitOf(exchange, FLIGHT_LIMIT)
+    const isText = wantsText(exchange)
+    const thread = new URLSearchParams(exchange.query).get('thread') ?? 'main'
+    const events = this.#parts.system.flight(thread, limit)
+    if (events === undefined) throw new NotFoundError('thread', thread, 'GET /actors lists them')
+    if (isText) sendText(exchange, 200, flightText(events), TEXT)
+    else sendJson(exchange, 200, flightView(thread, events))
   }
 
   /** The whole index, by worker key: to compare with an engine's cache, block for block. */
@@ -115,6 +136,8 @@ export class Operations {
         'POST /route': 'the decision for a body, without sending it',
         'GET /decisions?limit=, GET /decisions/:id': 'receipts: every candidate, every term',
         'GET /workers': 'workers, trust, blocks held, load',
+        'GET /actors?format=text&limit=': 'threads and actors: state, restarts, what waits',
+        'GET /actors/flight?thread=&format=text&limit=': 'the last things that a thread did',
         'GET /dump': 'the prefix index, by worker key',
         'GET /health, GET /ready, GET /metrics': 'for machines',
       },
@@ -154,4 +177,20 @@ export class Operations {
     }
     return [...cards.values()]
   }
+}
+
+function limitOf(exchange: HttpExchange, range: { readonly default: number; readonly max: number }): number {
+  const text = new URLSearchParams(exchange.query).get('limit') ?? String(range.default)
+  const limit = Number(text)
+  if (!Number.isInteger(limit) || limit < 1 || limit > range.max) {
+    throw new BadParameterError('limit', text, `use a whole number from 1 to ${range.max}`)
+  }
+  return limit
+}
+
+function wantsText(exchange: HttpExchange): boolean {
+  const format = new URLSearchParams(exchange.query).get('format') ?? 'json'
+  if (format !== 'json' && format !== 'text')
+    throw new BadParameterError('format', format, 'use json or text')
+  return format === 'text'
 }

@@ -106,3 +106,23 @@ t.test('an owner that does not answer leaves its last figures, and the scrape wh
   t.match(call.body, /^homing_index_used_bytes\{shard="0"\} 1000$/m)
   t.match(call.body, /^homing_directory_trust_state\{worker="10\.0\.0\.1:8001\/0",trust="exact"\} 1$/m)
 })
+
+t.test('the actor runtime is shown by thread', async t => {
+  const world = await start(t)
+  const lines = await samples(world, 'homing_actor_')
+  const wanted = [
+    /^homing_actor_handled_messages_total\{thread="main"\} \d+$/,
+    /^homing_actor_thread_lives_total\{thread="main"\} 1$/,
+    /^homing_actor_live_actors\{thread="main"\} \d+$/,
+    /^homing_actor_thread_state\{thread="main",state="running"\} 1$/,
+  ]
+  for (const line of wanted)
+    t.ok(
+      lines.some(given => line.test(given)),
+      String(line),
+    )
+  const { body } = await world.ask('GET', '/metrics')
+  t.match(body, /homing_actor_handler_seconds_bucket\{thread="main",le="0.000001"\} \d+/)
+  t.match(body, /homing_actor_dead_letters_total\{thread="main",reason="overflow"\} 0/)
+  t.match(body, /homing_actor_frames_total\{thread="main",direction="in",lane="coded"\} 0/)
+})

@@ -11,6 +11,8 @@ t.test('every route answers its methods and no other', async t => {
     ['GET', '/ready', 200],
     ['GET', '/metrics', 200],
     ['GET', '/workers', 200],
+    ['GET', '/actors?format=text', 200],
+    ['GET', '/actors/flight', 200],
     ['GET', '/dump', 200],
     ['GET', '/decisions', 200],
     ['GET', '/decisions/decision-1', 200],
@@ -150,4 +152,36 @@ t.test('/ready is about workers, /health is not', async t => {
   await system.settle()
   t.equal((await ask('GET', '/health')).status, 200)
   t.equal((await ask('GET', '/ready')).status, 503)
+})
+
+t.test('actors are shown as a tree, within a limit, for machines and for people', async t => {
+  const { ask } = await start(t)
+  const view = JSON.parse((await ask('GET', '/actors')).body)
+  t.match(view.threads, [{ thread: 'main', state: 'running', lives: 1, answered: true, actors: Number }])
+  const row = view.actors.find((actor: { readonly name: string }) => actor.name === 'gateway')
+  t.match(row, { thread: 'main', state: 'running', restarts: 0, mailbox_depth: 0, children: [] })
+  t.ok(row.mailbox_high_water >= 0)
+  t.equal(view.left_out, 0)
+  const few = JSON.parse((await ask('GET', '/actors?limit=2')).body)
+  t.equal(few.actors.length, 2)
+  t.equal(few.left_out, view.actors.length - 2)
+  const text = await ask('GET', '/actors?format=text&limit=3')
+  t.match(text.headers['content-type'], /^text\/plain/)
+  t.match(text.body, /^main {2}running {2}life 1 {2}\d+ actors {2}\d+ handled/)
+  t.match(text.body, new RegExp(`… and ${view.actors.length - 3} more: \\?limit=`))
+  for (const query of ['limit=0', 'limit=x', 'limit=10001', 'format=xml']) {
+    t.equal((await ask('GET', `/actors?${query}`)).status, 400, query)
+  }
+})
+
+t.test('the last things that a thread did can be read', async t => {
+  const { ask } = await start(t)
+  await ask('GET', '/health')
+  const view = JSON.parse((await ask('GET', '/actors/flight?thread=main&limit=1000')).body)
+  t.equal(view.thread, 'main')
+  t.match(view.events[0], { kind: 'threadStarted', detail: 1, text: 'thread started, life 1' })
+  t.ok(view.events.some((event: { readonly text: string }) => event.text === 'gateway started'))
+  const text = await ask('GET', '/actors/flight?format=text&limit=1000')
+  t.match(text.body, /^\d{4}-\d\d-\d\dT\S+Z {2}thread started, life 1$/m)
+  t.match((await ask('GET', '/actors/flight?thread=nope')).error, [404])
 })

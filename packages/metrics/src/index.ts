@@ -4,6 +4,8 @@ export {
   type Gauge,
   type Histogram,
   type HistogramDeclaration,
+  type HistogramTotal,
+  type HistogramTotals,
   type Labels,
   type MetricDeclaration,
   Metrics,

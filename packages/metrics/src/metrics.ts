@@ -41,6 +41,8 @@ export interface Counter<L extends string = never> {
   add(count: number, ...labels: LabelArguments<L>): void
   /** Takes over a total that somebody else counts; for collectors. */
   setTotal(total: number, ...labels: LabelArguments<L>): void
+  /** Takes over all series at once: those not among `samples` are gone, as their threads are. */
+  replaceTotals(samples: Iterable<{ readonly total: number; readonly labels: Labels<L> }>): void
 }
 
 export interface Gauge<L extends string = never> {
@@ -54,8 +56,21 @@ export interface Histogram<L extends string = never> {
   observe(value: number, ...labels: LabelArguments<L>): void
 }
 
+/** A histogram that somebody else keeps; for collectors. */
+export interface HistogramTotals<L extends string = never> {
+  /** Replaces all series at once. `counts`: observations up to each bound and above the one before; then those above the last. */
+  replace(samples: readonly HistogramTotal<L>[]): void
+}
+
+export interface HistogramTotal<L extends string> {
+  readonly counts: readonly number[]
+  readonly sum: number
+  readonly labels: Labels<L>
+}
+
 const UNITS = [
   'actors',
+  'asks',
   'blocks',
   'bytes',
   'events',
@@ -105,6 +120,10 @@ export class Metrics {
         counter.remove(labels ?? {})
         counter.inc(labels ?? {}, total)
       },
+      replaceTotals: samples => {
+        counter.reset()
+        for (const { total, labels } of samples) counter.inc(labels, total)
+      },
     }
   }
 
@@ -131,6 +150,38 @@ export class Metrics {
       buckets: [...buckets],
     })
     return { observe: (value, ...[labels]) => histogram.observe(labels ?? {}, value) }
+  }
+
+  /** A histogram whose counts are taken over at each scrape. */
+  histogramTotals<L extends string>(declaration: HistogramDeclaration<L>): HistogramTotals<L> {
+    const { name, help } = this.#configuration(declaration, 'histogram')
+    const bounds = [...declaration.buckets.map(String), '+Inf']
+    let samples: readonly HistogramTotal<L>[] = []
+    // prom-client has no histogram that can be set; this is what it asks of one.
+    const get = () => ({
+      name,
+      help,
+      type: 'histogram',
+      aggregator: 'sum',
+      values: samples.flatMap(({ counts, sum, labels }) => {
+        let below = 0
+        const buckets = bounds.map((le, at) => {
+          below += counts[at] ?? 0
+          return { metricName: `${name}_bucket`, labels: { ...labels, le }, value: below }
+        })
+        return [
+          ...buckets,
+          { metricName: `${name}_sum`, labels, value: sum },
+          { metricName: `${name}_count`, labels, value: below },
+        ]
+      }),
+    })
+    this.#registry.registerMetric({ name, help, get, reset: () => {} } as never)
+    return {
+      replace: given => {
+        samples = given
+      },
+    }
   }
 
   /**

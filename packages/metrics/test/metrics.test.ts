@@ -102,3 +102,31 @@ t.test('figures of the process are there when asked for', async t => {
   t.match(await metrics.render(), /homing_process_resident_memory_bytes \d+/)
   t.match(metrics.contentType, /^text\/plain/)
 })
+
+t.test('figures that somebody else keeps are taken over whole', async t => {
+  const metrics = new Metrics()
+  const sent = metrics.counter({ name: 'homing_actor_sent_messages_total', help: 'h', labels: ['thread'] })
+  const times = metrics.histogramTotals({
+    name: 'homing_actor_handler_seconds',
+    help: 'h',
+    labels: ['thread'],
+    buckets: [0.001, 0.01],
+  })
+  sent.replaceTotals([
+    { total: 1, labels: { thread: 'a' } },
+    { total: 2, labels: { thread: 'gone' } },
+  ])
+  sent.replaceTotals([{ total: 3, labels: { thread: 'a' } }])
+  t.strictSame(await lines(metrics, 'homing_actor_handler_seconds'), [])
+  times.replace([{ counts: [5, 2, 1], sum: 0.5, labels: { thread: 'a' } }])
+  t.strictSame(await lines(metrics, 'homing_actor_sent_messages_total'), [
+    'homing_actor_sent_messages_total{thread="a"} 3',
+  ])
+  t.strictSame(await lines(metrics, 'homing_actor_handler_seconds'), [
+    'homing_actor_handler_seconds_bucket{thread="a",le="0.001"} 5',
+    'homing_actor_handler_seconds_bucket{thread="a",le="0.01"} 7',
+    'homing_actor_handler_seconds_bucket{thread="a",le="+Inf"} 8',
+    'homing_actor_handler_seconds_sum{thread="a"} 0.5',
+    'homing_actor_handler_seconds_count{thread="a"} 8',
+  ])
+})
