@@ -12,10 +12,16 @@ import { type Random, seededRandom } from '@homing/clock'
 import { parseSettings, type RouterSettings, routerCommand } from '@homing/config'
 import { parseWorkerSpec } from '@homing/directory'
 import { guardian } from '@homing/guardian'
-import { silentLog } from '@homing/log'
+import { type Log, silentLog } from '@homing/log'
 import { byteTokenizer, Engine } from '@homing/testkit'
 import { inlineTaskPool, taskPoolCapability } from '@homing/tokenizer'
-import { type HttpReply, type HttpRequest, MemoryNetwork, type Transport, transportCapability } from '@homing/transport'
+import {
+  type HttpReply,
+  type HttpRequest,
+  MemoryNetwork,
+  type Transport,
+  transportCapability,
+} from '@homing/transport'
 import { threadTransport } from './thread-transport.ts'
 
 const MODEL = 'homing-sim'
@@ -40,8 +46,26 @@ const base: RouterSettings = parseSettings(
   [
     ...['--host', '127.0.0.1', '--port', '8000', '--worker', 'http://127.0.0.1:8001'],
     ...['--router-event-threads', String(EVENT_THREADS), '--tokenizer-threads', '1', '--index-bytes', '1MiB'],
-    ...['--worker-slots-max', '8', '--max-open-requests', '64', '--probe-interval', '500ms', '--probe-timeout', '200ms'],
-    ...['--replay-timeout', '300ms', '--silence-timeout', '3s', '--request-timeout', '10s', '--log-level', 'silent'],
+    ...[
+      '--worker-slots-max',
+      '8',
+      '--max-open-requests',
+      '64',
+      '--probe-interval',
+      '500ms',
+      '--probe-timeout',
+      '200ms',
+    ],
+    ...[
+      '--replay-timeout',
+      '300ms',
+      '--silence-timeout',
+      '3s',
+      '--request-timeout',
+      '10s',
+      '--log-level',
+      'silent',
+    ],
   ],
   {},
 ).settings
@@ -53,11 +77,16 @@ export interface RouterSeedOutcome extends SeedOutcome {
 }
 
 export interface RouterSeedOptions {
-  /** Tells each fault and each answer. */
+  /** These faults instead of drawn ones. */
+  readonly faults?: readonly string[]
+  /** Tells each fault, each answer and each line of the logs. */
   readonly tell?: (line: string) => void
 }
 
-export async function runRouterSeed(seed: number, options: RouterSeedOptions = {}): Promise<RouterSeedOutcome> {
+export async function runRouterSeed(
+  seed: number,
+  options: RouterSeedOptions = {},
+): Promise<RouterSeedOutcome> {
   const world = new RouterWorld(seed, options)
   await world.start()
   await world.work()
@@ -66,7 +95,7 @@ export async function runRouterSeed(seed: number, options: RouterSeedOptions = {
   return world.stop()
 }
 
-interface Source {
+export interface Source {
   readonly engine: Engine
   readonly url: string
   readonly events: string
@@ -79,6 +108,7 @@ interface Source {
 class RouterWorld {
   readonly #seed: number
   readonly #random: Random
+  readonly #given: readonly string[] | undefined
   readonly #tell: (line: string) => void
   readonly #violations: string[] = []
   readonly #faults: string[] = []
@@ -94,8 +124,11 @@ class RouterWorld {
   constructor(seed: number, options: RouterSeedOptions) {
     this.#seed = seed
     this.#random = seededRandom(seed)
+    this.#given = options.faults
     this.#tell = options.tell ?? (() => {})
-    this.#prefixes = Array.from({ length: 3 }, () => this.#tokens(BLOCK_SIZE_TOKENS * (2 + this.#random.below(3))))
+    this.#prefixes = Array.from({ length: 3 }, () =>
+      this.#tokens(BLOCK_SIZE_TOKENS * (2 + this.#random.below(3))),
+    )
   }
 
   // ── Start ────────────────────────────────────────────────────────────────────────────────────
@@ -106,6 +139,7 @@ class RouterWorld {
       seed: this.#seed,
       pools: { events: { count: EVENT_THREADS } },
       hungAfter: '500ms',
+      log: thread => this.#log(thread),
       provide: thread => {
         // Main comes first, and lives as long as the simulation.
         this.#network ??= new MemoryNetwork({ clock: thread.clock, latencyMs: LATENCY_MS })
@@ -153,6 +187,26 @@ class RouterWorld {
     if ('code' in ready) throw new Error(`cannot start the router: ${ready.message}`)
   }
 
+  /** What goes wrong, for people who look at one seed. */
+  #log(thread: string): Log {
+    const line = (level: string) => (fields: object, text: string) => {
+      if (this.#simulation === undefined) return
+      this.#tell(
+        `${this.#simulation.clock.nowMs().toFixed(3)} ${thread} ${level} ${text} ${JSON.stringify(fields)}`,
+      )
+    }
+    const log: Log = {
+      trace() {},
+      debug() {},
+      info: line('info'),
+      warn: line('warn'),
+      error: line('error'),
+      child: () => log,
+      isLevelEnabled: level => level !== 'trace' && level !== 'debug',
+    }
+    return log
+  }
+
   // ── Work and faults ──────────────────────────────────────────────────────────────────────────
 
   async work(): Promise<void> {
@@ -161,9 +215,11 @@ class RouterWorld {
     for (let request = 10 + random.below(10); request > 0; request--) {
       clock.after(random.next() * BUSY_MS, () => this.#request())
     }
-    for (let fault = 1 + random.below(3); fault > 0; fault--) {
-      const strike = FAULTS[random.below(FAULTS.length)]!
-      clock.after(random.next() * BUSY_MS, () => this.#strike(strike))
+    const drawn = Array.from({ length: 1 + random.below(3) }, () => FAULTS[random.below(FAULTS.length)]!.name)
+    for (const name of this.#given ?? drawn) {
+      const fault = FAULTS.find(one => one.name === name)
+      if (fault === undefined) throw new Error(`cannot deal the fault ${name}: there is none of that name`)
+      clock.after(random.next() * BUSY_MS, () => this.#strike(fault))
     }
     await this.#simulation.run(undefined, { within: BUSY_MS + 1 })
   }
@@ -195,11 +251,22 @@ class RouterWorld {
 
   #request(): void {
     const isStream = this.#random.below(2) === 0
-    const body = { model: MODEL, prompt: this.#prompt(), max_tokens: 1 + this.#random.below(20), stream: isStream }
+    const body = {
+      model: MODEL,
+      prompt: this.#prompt(),
+      max_tokens: 1 + this.#random.below(20),
+      stream: isStream,
+    }
     this.#requests++
     this.#open++
     const number = this.#requests
-    this.#send({ origin: URL, method: 'POST', path: '/v1/completions' }, body, END_MS_MAX).then(
+    const leaving = new AbortController()
+    if (this.#random.below(6) === 0) {
+      const reason = new Error('the client leaves')
+      this.#simulation.clock.after(this.#random.next() * 60, () => leaving.abort(reason))
+    }
+    const request = { origin: URL, method: 'POST', path: '/v1/completions' }
+    this.#send(request, body, END_MS_MAX, leaving.signal).then(
       reply => this.#ended(number, String(reply.status), reply.status === 200),
       (error: { code?: string }) => this.#ended(number, error.code ?? String(error), false),
     )
@@ -212,10 +279,13 @@ class RouterWorld {
     this.#tell(`${this.#simulation.clock.nowMs().toFixed(3)} request ${number}: ${outcome}`)
   }
 
-  #send(request: HttpRequest, body: unknown, timeoutMs: number): Promise<HttpReply> {
+  #send(request: HttpRequest, body: unknown, timeoutMs: number, signal?: AbortSignal): Promise<HttpReply> {
     const bytes = body === undefined ? {} : { body: Buffer.from(JSON.stringify(body)) }
     const headers = { 'content-type': 'application/json' }
-    return this.#client.http.fetch({ ...request, headers, ...bytes }, { timeoutMs })
+    return this.#client.http.fetch(
+      { ...request, headers, ...bytes },
+      { timeoutMs, ...(signal === undefined ? {} : { signal }) },
+    )
   }
 
   // ── Rest and checks ──────────────────────────────────────────────────────────────────────────
@@ -266,7 +336,8 @@ class RouterWorld {
       this.#send({ origin: URL, method: 'GET', path }, undefined, ASK_MS_MAX),
       { within: ASK_MS_MAX * 2 },
     )
-    if (reply.status !== 200) throw new Error(`${path} answered ${reply.status}: ${Buffer.from(reply.body).toString()}`)
+    if (reply.status !== 200)
+      throw new Error(`${path} answered ${reply.status}: ${Buffer.from(reply.body).toString()}`)
     return JSON.parse(Buffer.from(reply.body).toString())
   }
 
@@ -289,14 +360,19 @@ class RouterWorld {
       }
       const rank = engine.state({ hasBlocks: true }).ranks[0]!
       const cached = new Set(rank.blocks!.map(({ hash, parentHash }) => `${hash}<${parentHash}`))
-      const known = new Set(dump[key.worker]?.blocks.map(block => `${block.block_hash}<${block.parent_block_hash}`))
+      const known = new Set(
+        dump[key.worker]?.blocks.map(block => `${block.block_hash}<${block.parent_block_hash}`),
+      )
       const reachesBack = !hasForgotten && rank.nextSequence <= replayBatches
-      if (reachesBack && key.trust !== 'exact') found.push(`${url} is trusted ${key.trust}: ${key.trust_reason}`)
+      if (reachesBack && key.trust !== 'exact')
+        found.push(`${url} is trusted ${key.trust}: ${key.trust_reason}`)
       if (!reachesBack && key.trust !== 'exact') continue
       const missing = [...cached].filter(block => !known.has(block)).length
       const surplus = [...known].filter(block => !cached.has(block)).length
       if (missing > 0 || surplus > 0) {
-        found.push(`the index of ${url} (${key.trust}) lacks ${missing} of ${cached.size} blocks, has ${surplus} others`)
+        found.push(
+          `the index of ${url} (${key.trust}) lacks ${missing} of ${cached.size} blocks, has ${surplus} others`,
+        )
       }
     }
     return found
@@ -347,17 +423,24 @@ interface WorkerView {
     readonly worker: string
     readonly trust: string
     readonly trust_reason: string
-    readonly load: { readonly active_blocks: number; readonly prefill_tokens: number; readonly requests: number }
+    readonly load: {
+      readonly active_blocks: number
+      readonly prefill_tokens: number
+      readonly requests: number
+    }
   }[]
 }
 
 type Dump = Readonly<
-  Record<string, { readonly blocks: readonly { readonly block_hash: string; readonly parent_block_hash: string | null }[] }>
+  Record<
+    string,
+    { readonly blocks: readonly { readonly block_hash: string; readonly parent_block_hash: string | null }[] }
+  >
 >
 
 // ── Faults ─────────────────────────────────────────────────────────────────────────────────────
 
-interface Scene {
+export interface Scene {
   readonly source: Source
   readonly thread: string
   /** The thread lives now. */
@@ -367,7 +450,7 @@ interface Scene {
   readonly simulation: Simulation
 }
 
-interface Fault {
+export interface Fault {
   readonly name: string
   readonly deal: (scene: Scene) => void
 }
@@ -376,7 +459,7 @@ const crash = ({ simulation, thread, random, hasThread }: Scene): void => {
   if (hasThread) simulation.crash(thread, CRASH_POINTS[random.below(CRASH_POINTS.length)]!)
 }
 
-const FAULTS: readonly Fault[] = [
+export const FAULTS: readonly Fault[] = [
   {
     name: 'events lost',
     deal: ({ source, random }) => source.engine.setFaults({ events: { drop: 1 + random.below(4) } }),
@@ -400,11 +483,14 @@ const FAULTS: readonly Fault[] = [
   {
     name: 'replay incomplete',
     deal: ({ source, random }) =>
-      source.engine.setFaults({ events: { drop: 1 + random.below(3), replayLoseEvery: 2 + random.below(2) } }),
+      source.engine.setFaults({
+        events: { drop: 1 + random.below(3), replayLoseEvery: 2 + random.below(2) },
+      }),
   },
   {
     name: 'replay silent',
-    deal: ({ source, random }) => source.engine.setFaults({ events: { drop: 1 + random.below(3), replaySilent: true } }),
+    deal: ({ source, random }) =>
+      source.engine.setFaults({ events: { drop: 1 + random.below(3), replaySilent: true } }),
   },
   {
     name: 'network slow',

@@ -15,7 +15,7 @@
  *        watched again after LISTENER_PAUSE_MS.
  */
 
-import type { ActorContext, ActorRef, Supervision, Terminated } from '@homing/actor'
+import { type ActorContext, type ActorRef, isThreadLoss, type Supervision, type Terminated } from '@homing/actor'
 import type { IndexerMessage } from '@homing/indexer'
 import { LISTENER_LIMITS, type ListenerArgs, listener } from '@homing/listener'
 import type { KeyTrust } from './key-trust.ts'
@@ -88,7 +88,7 @@ export class KeyListeners {
   /** The listener of this key has ended, or its thread has. */
   terminated(key: Key, { reason, error }: Terminated): void {
     const why = error?.message ?? reason
-    if (key.phase === 'running' && reason === 'threadExit') {
+    if (key.phase === 'running' && isThreadLoss(reason)) {
       key.heard = { trust: 'none', reason: `its event thread has ended (${why}); served by load` }
       this.#pause(key)
     } else {

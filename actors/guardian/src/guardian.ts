@@ -15,6 +15,7 @@ import {
   type ActorContext,
   type ActorRef,
   defineActor,
+  isThreadLoss,
   type Reply,
   type Supervision,
   signal,
@@ -138,7 +139,7 @@ export const guardian = defineActor(
         if (event.type !== 'terminated') return
         // Its thread is being replaced, and the actor started there again under the same ref; one that
         // is not is `unreachable` at the next look. Later, since a dead thread answers a watch at once.
-        if (event.reason === 'threadExit') {
+        if (isThreadLoss(event.reason)) {
           context.schedule(WATCH_AGAIN_MS, { type: 'watchAgain', child: event.ref })
           return
         }

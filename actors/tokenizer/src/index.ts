@@ -1,5 +1,11 @@
 export { TokenizerOverloadedError } from './errors.ts'
 export type { CompletionRoute, ReadRequest, ReadResult, TokenizerMessage } from './messages.ts'
 export { type GivenTokenizers, readGivenTokenizers } from './model-table.ts'
-export { inlineTaskPool, type StartTaskPool, type TaskPool, type TaskPoolOptions, taskPoolCapability } from './task-pool.ts'
+export {
+  inlineTaskPool,
+  type StartTaskPool,
+  type TaskPool,
+  type TaskPoolOptions,
+  taskPoolCapability,
+} from './task-pool.ts'
 export { type TokenizerArgs, tokenizer } from './tokenizer.ts'

@@ -27,6 +27,7 @@ export { type FlightEvent, type FlightKind, textOfEvent } from './observe/flight
 export type { SystemCounters } from './observe/observatory.ts'
 export { systemView } from './observe/system-view.ts'
 export { createActorSystem } from './system.ts'
+export { isThreadLoss } from './terminated.ts'
 export {
   type ActorContext,
   type ActorDefinition,

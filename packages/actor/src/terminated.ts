@@ -17,3 +17,8 @@ export function terminatedOf(
     ...(known === undefined ? {} : { error: known }),
   }
 }
+
+/** True when an actor ended only because its thread did: with directive `restart` it comes back, under the same ref. */
+export function isThreadLoss(reason: TerminationReason): boolean {
+  return reason === 'threadExit' || reason === 'threadHung' || reason === 'threadOom'
+}

@@ -13,7 +13,11 @@ import { makeRuntime } from './linked-runtimes.ts'
 const RING_WORDS = 1024
 
 /** Opens a link as the life `uid`, and keeps what it is given. */
-function openAs(uid: number, address: PeerAddress, previous?: ThreadLink): { link: ThreadLink; frames: Frame[] } {
+function openAs(
+  uid: number,
+  address: PeerAddress,
+  previous?: ThreadLink,
+): { link: ThreadLink; frames: Frame[] } {
   const frames: Frame[] = []
   let link: ThreadLink | undefined
   const handlers: LinkHandlers = {
@@ -26,7 +30,11 @@ function openAs(uid: number, address: PeerAddress, previous?: ThreadLink): { lin
   const runtime = {
     uid,
     counts: makeRuntime('counts', uid, new SimulatedClock()).counts,
-    connect(_name: string, _uid: number, open: (handlers: LinkHandlers, previous?: ThreadLink) => ThreadLink) {
+    connect(
+      _name: string,
+      _uid: number,
+      open: (handlers: LinkHandlers, previous?: ThreadLink) => ThreadLink,
+    ) {
       link = open(handlers, previous)
     },
   }
@@ -63,7 +71,8 @@ t.test('what was said to a life that read nothing is not taken by the life after
   openAs(1, ofX, link)
   for (const frame of [hello(4), stop(40)]) link.send(frame)
   const { frames } = openAs(4, ofMain)
-  for (let rounds = 0; rounds < 100 && frames.length < 3; rounds++) await new Promise(resolve => setImmediate(resolve))
+  for (let rounds = 0; rounds < 100 && frames.length < 3; rounds++)
+    await new Promise(resolve => setImmediate(resolve))
   t.strictSame(
     frames.map(({ op, target }) => [op, target]),
     [

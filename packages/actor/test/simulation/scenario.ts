@@ -19,7 +19,15 @@ import {
   watchesFireOnce,
 } from '@homing/actor/simulation'
 import { seededRandom } from '@homing/clock'
-import { notebook, RESTARTS_MAX, RESTARTS_WITHIN_MS, TOY_SUPERVISION, type ToyMessage, tellTo, toy } from './toys.ts'
+import {
+  notebook,
+  RESTARTS_MAX,
+  RESTARTS_WITHIN_MS,
+  TOY_SUPERVISION,
+  type ToyMessage,
+  tellTo,
+  toy,
+} from './toys.ts'
 
 const HANG_MS_MAX = 40
 const PAUSE_MS_MAX = 5
@@ -70,7 +78,10 @@ export function faultsOf(seed: number): SimulatedFaults {
   }
 }
 
-export async function runToys(seed: number, scenario: ToyScenario = SMALL): Promise<SeedOutcome & { readonly messages: number }> {
+export async function runToys(
+  seed: number,
+  scenario: ToyScenario = SMALL,
+): Promise<SeedOutcome & { readonly messages: number }> {
   let simulatedMs = (): number => 0
   const history = new History(() => simulatedMs())
   const faults = faultsOf(seed)

@@ -33,7 +33,11 @@ export type ToyMessage =
   | { readonly type: 'meet'; readonly others: readonly ActorRef<ToyMessage>[] }
   | { readonly type: 'act' }
   | { readonly type: 'rest' }
-  | { readonly type: 'question'; readonly how: 'now' | 'later' | 'never' | 'await' | 'fail'; readonly reply: Reply<number> }
+  | {
+      readonly type: 'question'
+      readonly how: 'now' | 'later' | 'never' | 'await' | 'fail'
+      readonly reply: Reply<number>
+    }
   | { readonly type: 'answerLater'; readonly reply: Reply<number> }
   | { readonly type: 'ping'; readonly reply: Reply<string> }
 
@@ -83,7 +87,8 @@ export const toy = defineActor(
       else if (roll < 8) stopChild()
       else if (other === undefined) return
       else if (roll < 60) {
-        for (let count = 1 + ctx.random.below(6); count > 0; count--) tellTo(history, uid, id, other, ctx.random.below(4))
+        for (let count = 1 + ctx.random.below(6); count > 0; count--)
+          tellTo(history, uid, id, other, ctx.random.below(4))
       } else if (roll < 90) ask(other)
       else if (roll < 96) watch(other)
       else if (roll < 98) throw new Error('a toy broke')
@@ -152,7 +157,8 @@ export const toy = defineActor(
           watches.delete(given.ref.key)
           const at = children.findIndex(({ key }) => key === given.ref.key)
           if (at >= 0 && given.reason !== 'threadExit') children.splice(at, 1)
-          if (number !== undefined) history.record({ type: 'terminated', watch: number, reason: given.reason })
+          if (number !== undefined)
+            history.record({ type: 'terminated', watch: number, reason: given.reason })
         } else if (given.type === 'stopped') history.record({ type: 'stopped', actor: id })
         else history.record({ type: 'restarting', actor: id })
       },
@@ -164,7 +170,12 @@ const QUESTIONS = ['now', 'now', 'now', 'later', 'never', 'await', 'fail'] as co
 
 function childOptions(ctx: ActorContext<ToyMessage>, parent: ToyArgs, id: string): SpawnOptions<ToyArgs> {
   const thread = parent.threads[ctx.random.below(parent.threads.length)]!
-  const args: ToyArgs = { id, parent: parent.id, generations: parent.generations - 1, threads: parent.threads }
+  const args: ToyArgs = {
+    id,
+    parent: parent.id,
+    generations: parent.generations - 1,
+    threads: parent.threads,
+  }
   return {
     name: id,
     args,
@@ -174,10 +185,17 @@ function childOptions(ctx: ActorContext<ToyMessage>, parent: ToyArgs, id: string
 }
 
 /** Tells `to` to work, and records it when the tell was accepted. */
-export function tellTo(history: History, uid: number, from: string, to: ActorRef<ToyMessage>, loadSize: number): void {
+export function tellTo(
+  history: History,
+  uid: number,
+  from: string,
+  to: ActorRef<ToyMessage>,
+  loadSize: number,
+): void {
   const tag = history.tag(from, to.name)
   // Before the tell, which may hand it over at once.
   history.record({ type: 'sent', ...tag, uid })
   const load = Array.from({ length: loadSize }, () => 0)
-  if (to.tell({ type: 'work', tag, load }) !== 'ok') history.record({ type: 'lost', ...tag, cause: 'refused' })
+  if (to.tell({ type: 'work', tag, load }) !== 'ok')
+    history.record({ type: 'lost', ...tag, cause: 'refused' })
 }
