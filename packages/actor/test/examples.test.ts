@@ -7,9 +7,47 @@ import t from 'tap'
 
 const run = promisify(execFile)
 
-const expected = {
+const expected: Readonly<Record<string, string>> = {
   'ping-pong': '1000 hits between court-0 and court-1, the last by pong\n',
-  'own-actor': 'flies: 2\nhome, after its thread was replaced: 1\nslow to stop: 0\n',
+  'own-actor': `flies: 2
+home, after it failed: 1
+a tell while its thread is away: ok
+again, after its thread was replaced: 1
+restarts of the actor: 1, lives of its thread: 2
+slow to stop: 0
+`,
+  'supervised-counter': `  an instance that counted to 3 is replaced
+first failure: restarts 1, count 1
+  an instance that counted to 4 is replaced
+second failure: restarts 2, count 1
+  the last instance ends: failed
+third failure: the tally ends, failed: HOMING_ACTOR_RESTART_BUDGET
+tell answers dead
+`,
+  'sticky-session-pool': `ada 1 on sessions-1, ada 2 on sessions-1
+bea 1 on sessions-0, bea 2 on sessions-0
+cyd 1 on sessions-2, cyd 2 on sessions-2
+dan 1 on sessions-2, dan 2 on sessions-2
+eve 1 on sessions-2, eve 2 on sessions-2
+fay 1 on sessions-0, fay 2 on sessions-0
+sessions-1 died and was replaced
+ada 1 on sessions-1
+bea 3 on sessions-0
+cyd 3 on sessions-2
+dan 3 on sessions-2
+eve 3 on sessions-2
+fay 3 on sessions-0
+`,
+  'ask-across-threads': `an answer: 144
+none by the deadline: AskTimeoutError HOMING_ACTOR_ASK_TIMEOUT
+the next answer: 169
+the caller goes away: AskAbortedError HOMING_ACTOR_ASK_ABORTED
+the arm fails: RemoteError HOMING_INTERNAL_UNEXPECTED
+it was restarted: 196
+the thread dies: ThreadDownError HOMING_ACTOR_THREAD_DOWN
+it was replaced: 256
+messages that did not fit the layout: 0, asks left open: 0
+`,
 }
 
 for (const [name, output] of Object.entries(expected)) {
