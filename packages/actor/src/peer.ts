@@ -8,6 +8,7 @@
  */
 
 import type { RouterError } from '@homing/errors'
+import { AskTable } from './ask-table.ts'
 import type { InboundAsk } from './asks.ts'
 import { OP, type ThreadEndReason } from './frames.ts'
 import type { CompiledLayout, VariantCodec } from './layout/compile.ts'
@@ -38,7 +39,7 @@ export class Peer {
   /** How its present life ends, when main says so before the link closes. */
   endReason: ThreadEndReason = 'threadExit'
   /** Asks from there, not answered yet, by their number. */
-  readonly inboundAsks = new Map<number, InboundAsk>()
+  readonly inboundAsks = new AskTable<InboundAsk>()
   /** Watches of ours over there, by actor id. */
   readonly watches = new Map<number, RemoteWatch>()
   /** Watches of theirs here, by actor id. */

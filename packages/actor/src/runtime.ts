@@ -14,6 +14,7 @@ import { getHeapStatistics } from 'node:v8'
 import type { Clock, Random } from '@homing/clock'
 import { fromErrorRecord, type RouterError } from '@homing/errors'
 import type { Log } from '@homing/log'
+import { AskTable } from './ask-table.ts'
 import {
   type AskHost,
   askOf,
@@ -192,7 +193,7 @@ export class Runtime implements AskHost, InboundHost {
   readonly #planTurn: ((runtime: Runtime) => void) | undefined
   readonly #definitions: DefinitionSource
   /** Asks of this thread that another thread may answer, by number. */
-  readonly #remoteAsks = new Map<number, PendingAsk>()
+  readonly #remoteAsks = new AskTable<PendingAsk>()
   #idCount = 0
   #corr: number
   /** How actors ended that are no longer here, for late watchers: the latest, and as many before. */
@@ -739,7 +740,7 @@ export class Runtime implements AskHost, InboundHost {
       this.#corr++
       ask.corr = this.#corr
       // Nobody waits for one that has settled: an answer to its number is discarded.
-      if (!ask.isSettled) this.#remoteAsks.set(ask.corr, ask)
+      if (!ask.isSettled) this.#remoteAsks.add(ask)
     }
     return ask.corr
   }
@@ -919,8 +920,8 @@ export class Runtime implements AskHost, InboundHost {
   }
 
   #failPeer(peer: Peer, reason: TerminationReason, error: ThreadDownError): void {
-    for (const ask of [...this.#remoteAsks.values()]) if (ask.thread === peer.name) ask.reject(error)
-    for (const ask of peer.inboundAsks.values()) ask.release()
+    for (const ask of this.#remoteAsks.all()) if (ask.thread === peer.name) ask.reject(error)
+    for (const ask of peer.inboundAsks.all()) ask.release()
     peer.inboundAsks.clear()
     for (const [id, watcher] of peer.watchers) this.cells.get(id)?.watchers.delete(watcher)
     peer.watchers.clear()
@@ -1079,7 +1080,7 @@ export class Runtime implements AskHost, InboundHost {
   #takeAsk(peer: Peer, frame: Frame): void {
     const { target, corr } = frame
     const ask = new InboundAsk(this, peer.name, corr)
-    peer.inboundAsks.set(corr, ask)
+    peer.inboundAsks.add(ask)
     const message = unpack(frame.body, frame.patches, this.#patchReader) as Message
     if (target === 0) {
       this.#answerQuery(message as RuntimeQuery, ask)
@@ -1233,7 +1234,7 @@ export class Runtime implements AskHost, InboundHost {
   /** Closes every link and fails every ask that is left. */
   close(): void {
     for (const peer of [...this.peers.values()]) peer.link?.close()
-    for (const ask of [...this.#remoteAsks.values()]) ask.fail('terminated')
+    for (const ask of this.#remoteAsks.all()) ask.fail('terminated')
     this.deadlines.clear()
   }
 }

@@ -30,9 +30,11 @@ import { AtomicWords } from './words.ts'
 export const INFLIGHT_MAX = 64
 const FLUSH_FRAMES = 256
 /** Empty looks at the ring, one for each round of the event loop, that a flood earns before its reader parks. */
-const LOOKS_MAX = 16
+const LOOKS_MAX = 64
 /** Frames that earn a look. */
-const LOOK_FRAMES = 32
+const LOOK_FRAMES = 8
+/** Rounds of the event loop that actors with a backlog may keep the next batch waiting. */
+const ROUNDS_BEHIND_MAX = 32
 /** Batches handed over before the event loop goes round. */
 const TURN_BATCHES_MAX = 64
 
@@ -99,6 +101,8 @@ interface Inbound {
   isClosed: boolean
   /** Times that an empty ring is looked at once more before this side parks. */
   looks: number
+  /** Rounds that the next batch has waited for the actors. */
+  roundsBehind: number
 }
 
 /** Links `runtime` with the (next) life of the thread at `address`. */
@@ -179,6 +183,7 @@ export class RingLink implements ThreadLink {
       isDrainPlanned: false,
       isClosed: false,
       looks: 0,
+      roundsBehind: 0,
     }
     reader.unpark()
     address.port.on('message', (message: unknown) => {
@@ -457,6 +462,14 @@ export class RingLink implements ThreadLink {
   #drain(inbound: Inbound): void {
     if (inbound.isClosed || !inbound.isResumed) return
     const { handlers, reader } = inbound
+    // What is taken now would wait in mailboxes, and be lost with them: the actors come first, but not for ever.
+    if (!handlers.onBatch() && inbound.roundsBehind < ROUNDS_BEHIND_MAX) {
+      inbound.roundsBehind++
+      this.#planDrain(inbound)
+      return
+    }
+    if (inbound.isClosed) return
+    inbound.roundsBehind = 0
     for (let batches = 0; batches < TURN_BATCHES_MAX; batches++) {
       const passed = this.#takeBatch(inbound)
       if (passed === 0) {
