@@ -123,6 +123,7 @@ export class FlightRecorder {
     this.#clock = clock
     this.#wallOffsetMs = clock.wallMs() - clock.nowMs()
     this.#nowMs = clock.nowMs()
+    this.#countAt = ThreadMemory.messageAt(this.#numbers[NEXT_MESSAGE]! - 1) + RECORD_COUNT
     // What earlier lives wrote stays readable.
     const typeCount = this.#numbers[TYPE_COUNT]!
     for (let number = 1; number <= typeCount; number++) this.#types.set(memory.typeOf(number), number)
@@ -161,8 +162,7 @@ export class FlightRecorder {
   #otherMessage(actor: number, type: string): void {
     const numbers = this.#numbers
     const sequence = numbers[NEXT_MESSAGE]!
-    if (sequence > 0)
-      numbers[HANDLED_BEFORE]! += numbers[ThreadMemory.messageAt(sequence - 1) + RECORD_COUNT]!
+    numbers[HANDLED_BEFORE]! += numbers[this.#countAt]!
     const at = ThreadMemory.messageAt(sequence)
     this.#actor = actor
     this.#type = type

@@ -58,23 +58,23 @@ export class ThreadMemory {
 
   /** Index in `numbers` of the record with a sequence number. */
   static messageAt(sequence: number): number {
-    return MESSAGES_AT + (sequence % MESSAGES_MAX) * RECORD_SIZE
+    return MESSAGES_AT + (sequence & (MESSAGES_MAX - 1)) * RECORD_SIZE
   }
 
   static eventAt(sequence: number): number {
-    return EVENTS_AT + (sequence % EVENTS_MAX) * RECORD_SIZE
+    return EVENTS_AT + (sequence & (EVENTS_MAX - 1)) * RECORD_SIZE
   }
 
   /** Keeps the name of an actor, as much of it as there is room for. */
   setName(id: number, name: string): void {
-    const at = NAMES_AT + (id % NAMES_MAX) * NAME_NUMBERS
+    const at = NAMES_AT + (id & (NAMES_MAX - 1)) * NAME_NUMBERS
     this.numbers[at] = id
     this.#write(at + 1, name, NAME_CHARACTERS)
   }
 
   /** The name of an actor; `#id` when another has taken its slot since. */
   nameOf(id: number): string {
-    const at = NAMES_AT + (id % NAMES_MAX) * NAME_NUMBERS
+    const at = NAMES_AT + (id & (NAMES_MAX - 1)) * NAME_NUMBERS
     return this.numbers[at] === id ? this.#read(at + 1, NAME_CHARACTERS) : `#${id}`
   }
 

@@ -30,9 +30,9 @@ import { AtomicWords } from './words.ts'
 export const INFLIGHT_MAX = 64
 const FLUSH_FRAMES = 256
 /** Empty looks at the ring, one for each round of the event loop, that a flood earns before its reader parks. */
-const LOOKS_MAX = 64
+const LOOKS_MAX = 16
 /** Frames that earn a look. */
-const LOOK_FRAMES = 8
+const LOOK_FRAMES = 32
 /** Rounds of the event loop that actors with a backlog may keep the next batch waiting. */
 const ROUNDS_BEHIND_MAX = 32
 /** Batches handed over before the event loop goes round. */
