@@ -130,6 +130,9 @@ export async function runToys(
     )
   }
   await simulation.run(undefined, { within: SERVE_MS_MAX - 400 })
+  // Some are stopped, and whoever watches them is told.
+  for (const one of toys) if (random.below(2) === 0) void simulation.stop(one)
+  await simulation.run(undefined, { within: 100 })
   const violations = [
     ...CHECKERS.flatMap(check => check(history.entries)),
     ...servesAgain(living, SERVE_MS_MAX)(history.entries),
