@@ -171,8 +171,10 @@ export class RingReader {
   release(): boolean {
     const words = this.#words
     words.store(HEAD, this.#head)
+    if (words.load(WRITER) !== WAITING) return false
+    this.#tail = words.load(TAIL)
     if (((this.#tail - this.#head) | 0) > this.#capacity >> 1) return false
-    return words.load(WRITER) === WAITING && words.exchange(WRITER, RUNNING) === WAITING
+    return words.exchange(WRITER, RUNNING) === WAITING
   }
 
   /** Asks to be woken when frames come. False: some have come, so go on. Call only after `release`. */

@@ -76,12 +76,10 @@ export const MISTAKES = {
   'the reader looks for a waiting writer before it stores the head': [
     [
       `    words.store(HEAD, this.#head)
-    if (((this.#tail - this.#head) | 0) > this.#capacity >> 1) return false
-    return words.load(WRITER) === WAITING &&`,
+    if (words.load(WRITER) !== WAITING) return false`,
       `    const isWaiting = words.load(WRITER) === WAITING
     words.store(HEAD, this.#head)
-    if (((this.#tail - this.#head) | 0) > this.#capacity >> 1) return false
-    return isWaiting &&`,
+    if (!isWaiting) return false`,
     ],
   ],
   'the reader wakes the writer only when more than everything is free': [
