@@ -1,6 +1,7 @@
-/** The examples do what their pages say. */
+/** The examples do what their pages say, and the tests that docs/actors.md names as proof are there. */
 
 import { execFile } from 'node:child_process'
+import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import t from 'tap'
@@ -59,3 +60,23 @@ for (const [name, output] of Object.entries(expected)) {
     t.equal(stderr, '')
   })
 }
+
+t.test('every promise in docs/actors.md names tests that exist', t => {
+  const page = readFileSync(new URL('../../../docs/actors.md', import.meta.url), 'utf8')
+  const table = page.slice(page.indexOf('## What is promised'), page.indexOf('What is **not** promised'))
+  const promises = table.split('\n').filter(line => line.startsWith('| ') && !line.includes('| shown by |'))
+  t.ok(promises.length > 20, 'the table was found')
+  const missing = promises.flatMap(line => {
+    const shownBy = line.split('|').at(-2)!
+    const named = [...shownBy.matchAll(/`([\w/-]+)` ((?:\*[^*]+\*(?:, )?)+)/g)]
+    if (named.length === 0) return [`no test: ${line}`]
+    return named.flatMap(([, file, titles]) => {
+      const source = readFileSync(new URL(`${file}.test.ts`, import.meta.url), 'utf8').replaceAll("\\'", "'")
+      return [...titles!.matchAll(/\*([^*]+)\*/g)]
+        .filter(([, title]) => !source.includes(title!))
+        .map(([, title]) => `${file}: ${title}`)
+    })
+  })
+  t.strictSame(missing, [])
+  t.end()
+})
