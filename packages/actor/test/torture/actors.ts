@@ -64,8 +64,9 @@ export type NodeMessage =
   | { readonly type: 'throwOutside' }
   | { readonly type: 'rejectOutside' }
   | { readonly type: 'exit' }
-  | { readonly type: 'spin'; readonly ms: number }
-  | { readonly type: 'wait'; readonly ms: number }
+  /** Only in that life of the thread, when one is named: an heir is not to be held up. */
+  | { readonly type: 'spin'; readonly ms: number; readonly life?: number }
+  | { readonly type: 'wait'; readonly ms: number; readonly life?: number }
   | { readonly type: 'exec'; readonly ms: number }
   | { readonly type: 'storm'; readonly id: number; readonly timers: number }
   | { readonly type: 'timer'; readonly id: number }
@@ -163,10 +164,14 @@ export const node = defineActor(
       },
       exit: die,
       spin(m) {
+        if (m.life !== undefined && m.life !== life) return
         const endMs = performance.now() + m.ms
         while (performance.now() < endMs);
       },
-      wait: m => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, m.ms),
+      wait(m) {
+        if (m.life !== undefined && m.life !== life) return
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, m.ms)
+      },
       exec: m => void execSync(`sleep ${m.ms / 1000}`),
       storm(m) {
         for (let i = 0; i < m.timers; i++) ctx.schedule((i * 37) % 20, { type: 'timer', id: m.id })

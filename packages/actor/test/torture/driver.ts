@@ -129,6 +129,8 @@ class Run {
   /** Lives whose start, or the start of the one before, was killed. */
   readonly #killedStarts = new Set<string>()
   #windowMax = 0
+  /** The last deaths. */
+  readonly #ways: string[] = []
   #beyondWindow = 0
   readonly #asks: Record<string, number> = {}
   readonly #openAsks = new Set<{ readonly dueMs: number; readonly what: string }>()
@@ -338,6 +340,8 @@ class Run {
     const other = 1 + ((thread + this.#random.below(this.#options.threads - 1)) % this.#options.threads)
     const awaited: [number, number][] = [[thread, lives]]
     this.#cycles++
+    this.#ways.push(`${name} life ${lives} way ${way}`)
+    if (this.#ways.length > 20) this.#ways.shift()
     switch (way) {
       case 0:
       case 1:
@@ -384,19 +388,19 @@ class Run {
         break
       case 8:
         count(this.#faults, 'kill while it spins')
-        ref.tell({ type: 'spin', ms: 5000 })
+        ref.tell({ type: 'spin', ms: 5000, life: lives })
         await pause(5 + this.#random.below(10))
         this.#kill(thread)
         break
       case 9:
         count(this.#faults, 'kill while it waits natively')
-        ref.tell({ type: 'wait', ms: 5000 })
+        ref.tell({ type: 'wait', ms: 5000, life: lives })
         await pause(5 + this.#random.below(10))
         this.#kill(thread)
         break
       default: {
         count(this.#faults, 'kill while its links are full')
-        ref.tell({ type: 'wait', ms: 5000 })
+        ref.tell({ type: 'wait', ms: 5000, life: lives })
         await pause(5)
         for (const from of this.#nodes.keys()) {
           if (this.#board.threadOf(from) === thread) continue
@@ -761,7 +765,9 @@ class Run {
       const reason = this.#reasonFor(gap)
       if (reason === undefined) {
         this.#beyondWindow += gap.size
-        this.#violate(`lost without a reason: ${JSON.stringify(gap)}`)
+        this.#violate(
+          `lost without a reason: ${JSON.stringify(gap)}, sender on ${this.#board.threadOf(gap.sender)}, receiver on ${this.#board.threadOf(gap.receiver)}; deaths before: ${this.#ways.slice(-6).join('; ')}`,
+        )
       } else this.#lost[reason] += gap.size
     }
   }

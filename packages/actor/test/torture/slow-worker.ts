@@ -1,0 +1,47 @@
+/** An actor whose messages make work for itself, and which counts where a death does not erase it. */
+
+import { type ActorRef, defineActor } from '@homing/actor'
+
+type Work = { readonly type: 'work' }
+
+export const slowWorker = defineActor(
+  import.meta.url,
+  'slowWorker',
+)<
+  Work | { readonly type: 'rest'; readonly left: number },
+  { readonly handled: Int32Array<SharedArrayBuffer> }
+>({
+  setup(ctx, { handled }) {
+    const spin = (): void => {
+      const endMs = performance.now() + 0.02
+      while (performance.now() < endMs);
+    }
+    return {
+      work() {
+        Atomics.add(handled, 0, 1)
+        spin()
+        ctx.self.tell({ type: 'rest', left: 4 })
+      },
+      rest({ left }) {
+        spin()
+        if (left > 0) ctx.self.tell({ type: 'rest', left: left - 1 })
+      },
+    }
+  },
+})
+
+/** Tells workers in turn. */
+export const floodWorker = defineActor(
+  import.meta.url,
+  'floodWorker',
+)<{
+  readonly type: 'flood'
+  readonly refs: readonly ActorRef<Work>[]
+  readonly count: number
+}>({
+  setup: () => ({
+    flood({ refs, count }) {
+      for (let n = 0; n < count; n++) refs[n % refs.length]!.tell({ type: 'work' })
+    },
+  }),
+})
