@@ -7,7 +7,7 @@ import type { MessageLayout } from './layout/layout.ts'
 import type { MessageKey } from './mailbox.ts'
 import type { ActorContext, ActorDefinition, Behavior, Capability, Message, Strategy } from './types.ts'
 
-/** What an actor is made of. */
+/** What an actor is made of: all that `defineActor` is given beside its address. */
 export interface ActorSpecification<M extends Message, A> {
   /** Makes a behavior; run again on every restart. What it throws counts as a failure of the actor. */
   readonly setup: (context: ActorContext<M>, args: A) => Behavior<M> | Promise<Behavior<M>>

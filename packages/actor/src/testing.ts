@@ -20,6 +20,7 @@ import {
   type Terminated,
 } from './types.ts'
 
+/** Options of a test system; all have defaults. */
 export interface TestSystemOptions {
   /** Default: a new clock at 0. */
   readonly clock?: SimulatedClock
@@ -31,7 +32,9 @@ export interface TestSystemOptions {
   readonly provide?: readonly Provided[]
 }
 
+/** A system on one thread whose time the test moves. */
 export interface TestSystem extends ActorSystem {
+  /** Stands still but for `advance`. */
   readonly clock: SimulatedClock
   /** A new probe: a ref that records what it is told. */
   probe<M extends Message>(name?: string): Probe<M>
@@ -43,11 +46,13 @@ export interface TestSystem extends ActorSystem {
 
 /** An actor that records its messages in order, for a test to await. */
 export interface Probe<M extends Message> {
+  /** What the actors under test are given. */
   readonly ref: ActorRef<M>
   /** Messages that `next` has not returned yet, oldest first. */
   readonly waiting: readonly M[]
   /** The next message. Rejects with ProbeTimeoutError after `within` of real time; default 1 s. */
   next(within?: Duration): Promise<M>
+  /** Its end comes out of `nextTerminated`. */
   watch(ref: ActorRef<never>): void
   /** The next `terminated` signal of a watched ref; bounded as `next`. */
   nextTerminated(within?: Duration): Promise<Terminated>
@@ -71,6 +76,7 @@ const QUIET_ROUNDS = 3
 const ROUNDS_MAX = 100_000
 const WITHIN_DEFAULT = '1s'
 
+/** Starts a system on this thread only: every placement means here, and nothing needs to be exported. */
 export function createTestSystem(options: TestSystemOptions = {}): TestSystem {
   const clock = options.clock ?? new SimulatedClock()
   const runtime = createMainRuntime(

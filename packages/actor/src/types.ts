@@ -15,12 +15,18 @@ import type { MessageKey } from './mailbox.ts'
 import type { FlightEvent } from './observe/flight.ts'
 import type { SystemCounters } from './observe/observatory.ts'
 
-/** Every message is plain readonly data with a `type`. */
+/**
+ * Every message is plain readonly data with a `type`; a protocol is a union of such types. It belongs to the receiver once it
+ * is sent: on one thread it is the same object, between threads a copy.
+ */
 export interface Message {
   readonly type: string
 }
 
-/** Answers an ask, once; a second call, or one after the deadline, is discarded. */
+/**
+ * Answers an ask, once; a second call, or one after the deadline, is discarded. May be called later, and may be passed on
+ * in a message to an actor on any thread. Never throws.
+ */
 export type Reply<T> = (value: T) => void
 
 /** The variants of M that carry a `reply`, and so can be asked. */
@@ -32,9 +38,13 @@ export type AskInput<A> = A extends unknown ? Omit<A, 'reply'> : never
 /** What an ask of variant A answers. */
 export type AskResult<A> = A extends { readonly reply: Reply<infer R> } ? R : never
 
-/** `ok`: accepted by the mailbox or the link to it; `full`: refused by a bound; `dead`: nobody there. */
+/**
+ * What `tell` answers. `ok`: accepted by the mailbox, or by the link to the thread of the actor, also while that thread is being
+ * replaced; `full`: refused by a bound, try again later or go without; `dead`: nobody there, or the message cannot travel.
+ */
 export type TellStatus = 'ok' | 'full' | 'dead'
 
+/** How an ask ends without an answer. */
 export interface AskOptions {
   /** Deadline; the ask settles by then, whatever happens to the target. */
   readonly timeout: Duration
@@ -51,12 +61,13 @@ export interface ActorRef<in M extends Message> {
   readonly key: string
   /** The name it was spawned with, for people. */
   readonly name: string
-  /** Never throws, never blocks. */
+  /** Sends, at most once; in order for each pair of sender and receiver. Never throws, never blocks. */
   tell(message: M): TellStatus
   /**
-   * Sends and awaits the answer. Rejects with one of AskTimeoutError, AskRefusedError (mailbox full),
-   * ActorTerminatedError (dead, or died before it answered), ThreadDownError, AskAbortedError, or the
-   * error that the handler threw when it failed while handling this very message.
+   * Sends and awaits the answer. Rejects with one of AskTimeoutError, AskRefusedError (mailbox or link full),
+   * ActorTerminatedError (dead, or died before it answered), ThreadDownError (its thread died, or is away),
+   * AskAbortedError, UnhandledMessageError, UnserializableMessageError, or the error that the handler threw
+   * when it failed while handling this very message: itself on one thread, a RemoteError between threads.
    */
   ask<A extends AskInput<Asks<M>>>(
     message: A,
@@ -65,8 +76,9 @@ export interface ActorRef<in M extends Message> {
 }
 
 /**
- * `threadExit`: its thread ended; `threadHung`, `threadOom`: was ended because it did not answer, or ran out of
- * memory; `unreachable`: its thread is not coming back.
+ * Why an actor ended. `stopped`: it was told to, or stopped itself; `failed`: and is not restarted; `threadExit`: its
+ * thread ended; `threadHung`, `threadOom`: was ended because it did not answer, or ran out of memory; `unreachable`:
+ * its thread is not coming back. After the loss of a thread an actor with directive `restart` comes back: isThreadLoss.
  */
 export type TerminationReason =
   | 'stopped'
@@ -76,9 +88,10 @@ export type TerminationReason =
   | 'threadOom'
   | 'unreachable'
 
-/** Delivered exactly once per watch. */
+/** The signal that a watched actor has ended. Delivered exactly once per watch. */
 export interface Terminated {
   readonly type: 'terminated'
+  /** Who ended; compare by `key`. */
   readonly ref: ActorRef<never>
   readonly reason: TerminationReason
   /** Why, when the reason is a failure. */
@@ -109,7 +122,9 @@ export type Behavior<M extends Message> = {
 
 /** A shared facility of a thread (transport, …): made once per thread, replaced whole in a simulation. */
 export interface Capability<T> {
+  /** Unique in the system: what `provide` replaces it by. */
   readonly name: string
+  /** Makes it, when an actor of the thread first uses it. What it throws fails that actor. */
   readonly create: (thread: ThreadFacilities) => T
   /** Releases it when its thread stops; optional. */
   readonly dispose?: (value: T) => void | Promise<void>
@@ -125,22 +140,36 @@ export interface ThreadFacilities {
   readonly log: Log
 }
 
+/**
+ * What a setup is given: who the actor is, and all that it may do beside answering. Its functions may be taken out of it, as in
+ * `setup({ self, spawn })`. That of an instance which was replaced or has ended does nothing, and its `spawn` throws.
+ */
 export interface ActorContext<M extends Message> {
+  /** For messages and args of others; also to tell itself something. */
   readonly self: ActorRef<M>
+  /** The name it was spawned with. */
   readonly name: string
   /** The thread this actor lives on: 'main', 'events-0', … */
   readonly thread: string
+  /** The only time there is for an actor: in tests and simulations it stands still until it is moved. */
   readonly clock: Clock
+  /** The only chance there is for an actor: seeded in tests and simulations. */
   readonly random: Random
+  /** Lines carry the name of the thread and of the actor. */
   readonly log: Log
-  /** The thread's instance of a capability. */
+  /** The thread's instance of a capability, made at the first use. */
   use<T>(capability: Capability<T>): T
-  /** Spawns a child: it is supervised here and stopped with this actor, before it. */
+  /**
+   * Spawns a child: it is supervised here and stopped with this actor, before it. Returns at once; the child starts later,
+   * and what it is told until then waits. Throws UnknownExportError, UnknownThreadError, UnserializableMessageError
+   * (args), RangeError (options), or ActorTerminatedError when this instance has ended.
+   */
   spawn<C extends Message, A>(definition: ActorDefinition<C, A>, options: SpawnOptions<A>): ActorRef<C>
   /** Stops a child (or this actor itself) after the message it is handling. */
   stop(ref?: ActorRef<never>): void
   /** One `terminated` signal when `ref` ends, also when it has ended already. */
   watch(ref: ActorRef<never>): void
+  /** Takes a watch back; no signal of it comes after this, if none has come. */
   unwatch(ref: ActorRef<never>): void
   /** Tells `message` to this actor later; cancelled when the actor stops or restarts. */
   schedule(delay: Duration, message: M): { cancel(): void }
@@ -161,9 +190,13 @@ export interface ActorContext<M extends Message> {
   pipe<T>(promise: Promise<T>, onFulfilled: (value: T) => M, onRejected: (error: unknown) => M): void
 }
 
+/** What `defineActor` makes: an actor that can be spawned with args A on any thread. Frozen. */
 export interface ActorDefinition<M extends Message, A> {
+  /** `import.meta.url` of the module that exports it; imported by the threads that run such actors. */
   readonly moduleUrl: string
+  /** The name of that export. */
   readonly exportName: string
+  /** Async arms interleave instead of suspending the mailbox. */
   readonly reentrant: boolean
   /** How the failure of a child concerns its siblings; default `one-for-one`. */
   readonly supervise?: Strategy
@@ -173,11 +206,12 @@ export interface ActorDefinition<M extends Message, A> {
   readonly control?: ReadonlySet<string>
   /** The key by which messages replace each other in a mailbox whose overflow is `coalesce`. */
   readonly coalesce?: (message: M) => MessageKey
+  /** Makes a behavior, at the start and at every restart. */
   readonly setup: (context: ActorContext<M>, args: A) => Behavior<M> | Promise<Behavior<M>>
 }
 
 /**
- * 'here': the spawner's thread. A thread name such as 'main' or 'events-0'. `{ pool, key }`: the thread
+ * Where an actor runs. 'here': the spawner's thread. A thread name such as 'main' or 'events-0'. `{ pool, key }`: the thread
  * of the pool that `key` sticks to. 'dedicated': a thread of its own, ended with the actor.
  */
 export type Placement =
@@ -186,10 +220,13 @@ export type Placement =
   | (string & {})
   | { readonly pool: string; readonly key: string | number }
 
+/** Delays before restarts: `min`, doubled with every restart that still counts in the budget, up to `max`. */
 export interface Backoff {
+  /** Delay of the first restart. */
   readonly min: Duration
+  /** Longest delay. */
   readonly max: Duration
-  /** Share of the delay that is random, 0 … 1. */
+  /** Share of the delay that is random, 0 … 1; it only shortens. Default 0. */
   readonly jitter?: number
 }
 
@@ -208,8 +245,11 @@ export type Supervision =
       readonly directive: 'restart'
       /** `transient`: after a failure (default); `permanent`: also when the actor stops itself. */
       readonly type?: 'transient' | 'permanent'
+      /** Restarts allowed within `within`; an integer ≥ 0. */
       readonly max: number
+      /** The window of the budget; it slides. */
       readonly within: Duration
+      /** Messages wait meanwhile. */
       readonly backoff: Backoff
       /** Past `max` restarts within `within` the actor ends as failed; `escalate`: and fails the parent. Default `stop`. */
       readonly whenExhausted?: 'stop' | 'escalate'
@@ -217,8 +257,9 @@ export type Supervision =
   /** Fails the parent. */
   | { readonly directive: 'escalate' }
 
+/** The bounds of a mailbox, and what happens at them. */
 export interface MailboxOptions {
-  /** Messages that may wait; default 1024. */
+  /** Messages that may wait, and as many of the `control` types; an integer ≥ 1, default 1024. */
   readonly capacity: number
   /**
    * `reject`: tell answers 'full' (default). `dropOldest`, `dropNewest`: the loss is a counted dead letter.
@@ -230,11 +271,17 @@ export interface MailboxOptions {
   readonly stash?: number
 }
 
+/** How and where an actor is spawned. */
 export interface SpawnOptions<A> {
+  /** Given to the setup at the start and at every restart; travels like a message. */
   readonly args: A
+  /** For people: in logs, errors and `describe`. Need not be unique. */
   readonly name: string
+  /** Default 'here'. */
   readonly thread?: Placement
+  /** Default: stop when it fails. */
   readonly supervision?: Supervision
+  /** Default: 1024 messages, the rest refused. */
   readonly mailbox?: MailboxOptions
   /**
    * How long the actor may take to stop before it is abandoned and reported; default 5 s. `kill`: it ends at once,
@@ -243,17 +290,23 @@ export interface SpawnOptions<A> {
   readonly shutdown?: Duration | 'kill' | 'infinity'
 }
 
+/** A pool of worker threads. */
 export interface ThreadPoolOptions {
   /** Threads in the pool: named `<pool>-0` … `<pool>-<count − 1>`. */
   readonly count: number
 }
 
+/** Options of a system; all have defaults. */
 export interface ActorSystemOptions {
+  /** In the lines of the log, where a process has several systems. */
   readonly name?: string
   /** Pools of threads beside 'main'; started before `createActorSystem` resolves. */
   readonly pools?: Readonly<Record<string, ThreadPoolOptions>>
+  /** The clock of main. Default: the system's; other threads always have that. */
   readonly clock?: Clock
+  /** The random numbers of main. Default: the system's. */
   readonly random?: Random
+  /** Default 'info'. */
   readonly logLevel?: import('@homing/log').LogLevel
   /** Restarts of one thread within a minute before its actors are reported as unreachable; default 10. */
   readonly threadRestartsMax?: number
@@ -276,6 +329,7 @@ export interface ActorSystemOptions {
 
 /** What a shutdown did. */
 export interface ShutdownReport {
+  /** How long it took, in milliseconds. */
   readonly durationMs: number
   /** Actors that did not stop within their time. */
   readonly slow: readonly string[]
@@ -283,18 +337,27 @@ export interface ShutdownReport {
   readonly droppedMessages: number
 }
 
-/** Plain counters, summed over all threads that are alive. */
+/** Plain counters, summed over all threads that are alive. Those over all lives: `counters`. */
 export interface SystemStats {
+  /** Now; the probes of tests too. */
   readonly actors: number
+  /** Now; main included. */
   readonly threads: number
+  /** Messages and asks sent. */
   readonly sent: number
+  /** Messages and asks that a behavior was given. */
   readonly handled: number
+  /** Messages that nobody will handle. */
   readonly deadLetters: number
   /** The same by reason. */
   readonly deadLettersByReason: Readonly<Record<DeadLetterReason, number>>
+  /** Messages and asks that a bound refused. */
   readonly refused: number
+  /** Restarts of actors. */
   readonly restarts: number
+  /** Threads replaced. */
   readonly threadRestarts: number
+  /** Asks that await their answer now. */
   readonly asksPending: number
   readonly asksTimedOut: number
 }
@@ -302,8 +365,11 @@ export interface SystemStats {
 /** One actor, as `describe` shows it. */
 export interface ActorStatus {
   readonly name: string
+  /** The thread it lives on. */
   readonly thread: string
+  /** `backoff`: it has failed and waits for its restart. */
   readonly state: 'starting' | 'running' | 'backoff' | 'stopping'
+  /** Messages that wait. */
   readonly mailboxDepth: number
   /** Most messages that ever waited at once. */
   readonly mailboxHighWater: number
@@ -348,16 +414,29 @@ export interface SystemView {
   flight(thread: string, limit?: number): readonly FlightEvent[] | undefined
 }
 
+/** A running system: spawns top-level actors, shows what goes on, and ends it all. Main has it; actors have their context. */
 export interface ActorSystem extends SystemView {
-  /** Spawns a top-level actor. Throws UnknownExportError at once when the definition's module lacks the export. */
+  /**
+   * Spawns a top-level actor. Returns at once; the actor starts later. Throws UnknownExportError when the definition's module
+   * lacks the export, UnknownThreadError, UnserializableMessageError (args), RangeError (options), SystemStoppedError.
+   */
   spawn<M extends Message, A>(definition: ActorDefinition<M, A>, options: SpawnOptions<A>): ActorRef<M>
-  /** Resolves when `ref` has ended, with the reason. */
+  /** Resolves when `ref` has ended, with the reason; for a top-level actor when it is not coming back. Never rejects. */
   whenTerminated(ref: ActorRef<never>): Promise<Terminated>
-  /** Stops one top-level actor and its children; resolves when it has ended. */
+  /** Stops one top-level actor and its children; resolves when it has ended, bounded by its `shutdown`. */
   stop(ref: ActorRef<never>): Promise<Terminated>
+  /** Asks every thread; bounded by a second, without those that do not answer. */
   stats(): Promise<SystemStats>
+  /** The tree of actors, top-level ones first; bounded as `stats`. */
   describe(): Promise<readonly ActorStatus[]>
-  /** Ends a thread of a pool as a crash would: for fault tests. */
+  /**
+   * Ends a thread as a crash would: for fault tests. Resolves when it has been replaced, or is given up.
+   * Rejects with UnknownThreadError for main and for what is no thread.
+   */
   killThread(name: string): Promise<void>
+  /**
+   * Stops top-level actors, the last spawned first, then threads and capabilities. Resolves by about `deadline` (default
+   * 10 s) with what did not stop in time; never rejects for that. A second call joins the first.
+   */
   shutdown(options?: { readonly deadline?: Duration }): Promise<ShutdownReport>
 }

@@ -77,6 +77,7 @@ export const FLIGHT_KINDS = [
   'longTurn',
   'heapPressure',
 ] as const
+/** What can have happened on a thread; `textOfEvent` says it in words. */
 export type FlightKind = (typeof FLIGHT_KINDS)[number]
 
 /** Something that happened on a thread. */
