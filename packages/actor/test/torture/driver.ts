@@ -176,6 +176,7 @@ class Run {
       onProgress?.(this.#progress(startMs))
     }
     await this.#quiet()
+    this.#isPaused = true
     await Promise.all(this.#checks)
     await this.#clearNurseries()
     this.#isOver = true
