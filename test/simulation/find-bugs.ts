@@ -2,7 +2,7 @@
  * Does simulation find bugs? Plants one at a time, by changing one place of a source file as it is loaded, and counts
  * the seeds until a checker objects. Prints a table; fails when a bug stays hidden, or nothing was planted.
  *
- *   node test/simulation/find-bugs.ts [SEEDS_MAX]      default 300
+ *   node test/simulation/find-bugs.ts [SEEDS_MAX]      default 1000
  */
 
 import { spawnSync } from 'node:child_process'
@@ -115,7 +115,8 @@ async function hunt(bug: Bug, seedsMax: number): Promise<Finding> {
       if (!url.endsWith(bug.file)) return loaded
       const source = Buffer.from(loaded.source as Uint8Array).toString()
       const pieces = source.split(bug.right)
-      if (pieces.length !== 2) throw new Error(`cannot plant "${bug.what}": ${pieces.length - 1} places in ${url}`)
+      if (pieces.length !== 2)
+        throw new Error(`cannot plant "${bug.what}": ${pieces.length - 1} places in ${url}`)
       planted++
       return { ...loaded, source: pieces.join(bug.wrong) }
     },
@@ -141,16 +142,22 @@ function main(seedsMax: number): boolean {
   let isComplete = true
   for (const [number, bug] of BUGS.entries()) {
     // A process of its own: a module is loaded once.
-    const child = spawnSync(execPath, [fileURLToPath(import.meta.url), '--bug', String(number), String(seedsMax)], {
-      encoding: 'utf8',
-      timeout: 300_000,
-    })
+    const child = spawnSync(
+      execPath,
+      [fileURLToPath(import.meta.url), '--bug', String(number), String(seedsMax)],
+      {
+        encoding: 'utf8',
+        timeout: 300_000,
+      },
+    )
     const last = child.stdout.trim().split('\n').at(-1) ?? ''
     if (child.status !== 0) throw new Error(`cannot hunt "${bug.what}": ${child.stderr.slice(0, 2000)}`)
     const { seed, ms, why } = JSON.parse(last) as Finding
     if (seed === undefined) isComplete = false
     const text = why.replaceAll('|', '/').replaceAll('\n', ' ').slice(0, 110)
-    stdout.write(`| ${bug.what} | ${bug.scenario} | ${seed ?? `> ${seedsMax}`} | ${(ms / 1000).toFixed(1)} s | ${text} |\n`)
+    stdout.write(
+      `| ${bug.what} | ${bug.scenario} | ${seed ?? `> ${seedsMax}`} | ${(ms / 1000).toFixed(1)} s | ${text} |\n`,
+    )
   }
   return isComplete
 }
@@ -159,4 +166,4 @@ if (isMainThread && argv[2] === '--bug') {
   const finding = await hunt(BUGS[Number(argv[3])]!, Number(argv[4]))
   stdout.write(`${JSON.stringify(finding)}\n`)
   exit(0)
-} else if (!main(Number(argv[2] ?? 300))) exit(1)
+} else if (!main(Number(argv[2] ?? 1000))) exit(1)

@@ -215,7 +215,10 @@ export function childrenWithinParents(graceMs: number): Checker {
     /** When a child lost its parent. */
     const orphans = new Map<string, { sinceMs: number; why: string; uid: number }>()
     const uids = new Map<string, number>()
+    /** Between two instances, or over. */
+    const absent = new Set<string>()
     const orphan = (parent: string, atMs: number, why: string): void => {
+      absent.add(parent)
       for (const [child, given] of open) {
         if (given.parent === parent && !orphans.has(child))
           orphans.set(child, { sinceMs: atMs, why, uid: given.uid })
@@ -232,17 +235,21 @@ export function childrenWithinParents(graceMs: number): Checker {
     }
     for (const entry of history) {
       switch (entry.type) {
-        case 'started':
-          uids.set(entry.actor, entry.uid)
-          if (entry.parent !== undefined) open.set(entry.actor, { parent: entry.parent, uid: entry.uid })
+        case 'started': {
+          const { actor, parent, uid } = entry
+          uids.set(actor, uid)
+          absent.delete(actor)
+          if (parent === undefined) break
+          open.set(actor, { parent, uid })
+          if (absent.has(parent)) orphans.set(actor, { sinceMs: entry.atMs, why: 'was away', uid })
           break
+        }
+        // Without an instance it lives no more than one that is over; it may be stopped before the next.
+        case 'restarting':
         case 'stopped':
           check(entry.actor, entry.atMs)
           open.delete(entry.actor)
-          orphan(entry.actor, entry.atMs, 'stopped')
-          break
-        case 'restarting':
-          orphan(entry.actor, entry.atMs, 'restarted')
+          orphan(entry.actor, entry.atMs, entry.type === 'stopped' ? 'stopped' : 'restarted')
           break
         case 'threadEnded':
           for (const [actor, uid] of uids)

@@ -65,8 +65,8 @@ export function faultsOf(seed: number): SimulatedFaults {
     duplicate: sometimes(0.01),
     delay: sometimes(0.05),
     delayMsMax: DELAY_MS_MAX,
-    crash: sometimes(0.002) * 2,
-    crashesMax: 3,
+    crash: sometimes(0.01),
+    crashesMax: 6,
     hang: sometimes(0.001),
     hangMsMax: HANG_MS_MAX,
     hangsMax: 3,
@@ -93,7 +93,7 @@ export async function runToys(
     observer: history.observer(tagOf),
     provide: ({ uid }) => [[notebook, { history, uid }]],
     threadRestartsMax: 1000,
-    threadBackoff: { min: '1ms', max: '20ms' },
+    threadBackoff: { min: '10ms', max: '80ms' },
   })
   simulatedMs = () => simulation.clock.nowMs()
   const toys: ActorRef<ToyMessage>[] = []
