@@ -1,12 +1,18 @@
-/** The examples do what their pages say, and the tests that docs/actors.md names as proof are there. */
+/** The examples and the first actor of the README do what is said of them; the tests that docs/actors.md names are there. */
 
 import { execFile } from 'node:child_process'
-import { readFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import t from 'tap'
 
 const run = promisify(execFile)
+
+function runFile(file: string): Promise<{ readonly stdout: string; readonly stderr: string }> {
+  const { NODE_OPTIONS: _, ...env } = process.env
+  return run(process.execPath, [file], { timeout: 20_000, env })
+}
 
 const expected: Readonly<Record<string, string>> = {
   'ping-pong': '1000 hits between court-0 and court-1, the last by pong\n',
@@ -53,13 +59,29 @@ messages that did not fit the layout: 0, asks left open: 0
 
 for (const [name, output] of Object.entries(expected)) {
   t.test(`the example ${name} prints what it promises and ends`, async t => {
-    const file = fileURLToPath(new URL(`../examples/${name}.ts`, import.meta.url))
-    const { NODE_OPTIONS: _, ...env } = process.env
-    const { stdout, stderr } = await run(process.execPath, [file], { timeout: 20_000, env })
+    const { stdout, stderr } = await runFile(
+      fileURLToPath(new URL(`../examples/${name}.ts`, import.meta.url)),
+    )
     t.equal(stdout, output)
     t.equal(stderr, '')
   })
 }
+
+t.test('the first actor of the README runs as it stands there', async t => {
+  const readme = readFileSync(new URL('../README.md', import.meta.url), 'utf8')
+  // Within this package, so that its name is found.
+  const folder = mkdtempSync(fileURLToPath(new URL('./fixtures/readme-', import.meta.url)))
+  t.teardown(() => rmSync(folder, { recursive: true }))
+  const files = [...readme.matchAll(/```ts\n\/\/ ([\w-]+\.ts)[^\n]*\n([\s\S]*?)```/g)]
+  t.strictSame(
+    files.map(([, name]) => name),
+    ['greeter.ts', 'main.ts'],
+  )
+  for (const [, name, text] of files) writeFileSync(join(folder, name!), text!)
+  const { stdout, stderr } = await runFile(join(folder, 'main.ts'))
+  t.equal(stdout, 'good day to you, Ada, from core-0\n')
+  t.equal(stderr, '')
+})
 
 t.test('every promise in docs/actors.md names tests that exist', t => {
   const page = readFileSync(new URL('../../../docs/actors.md', import.meta.url), 'utf8')
