@@ -50,10 +50,9 @@ const THREAD_WORDS = 8
 // Of a node.
 const PLACE = 0
 const SETUPS = 1
-const IS_FAILED = 2
-/** The last life of its thread that began after an instance of it had failed and not been followed by another. */
-const DIED_FAILED_AT = 3
-const NODE_WORDS = 4
+/** The last life of its thread in which an instance of it failed. */
+const FAILED_IN_LIFE = 2
+const NODE_WORDS = 3
 
 /** Counters of the whole run. */
 export const COUNT = {
@@ -86,8 +85,8 @@ export interface Gap {
   readonly life: number
   /** The number after the gap comes from another life of the sender's thread. */
   readonly senderDied: boolean
-  /** The receiver had thrown and was not set up again when its thread died: it had a mailbox. */
-  readonly diedFailed: boolean
+  /** The receiver had failed in the life that died: what came during its backoff was in its mailbox. */
+  readonly hadFailed: boolean
   /** The first number that is missing. */
   readonly first: number
 }
@@ -174,7 +173,7 @@ export class Board {
       words[record + 3] = lives - words[at + LIVES_SEEN]!
       words[record + 4] = lives
       words[record + 5] = senderLife === words[at + SENDER_LIFE] ? 0 : 1
-      words[record + 6] = words[node + DIED_FAILED_AT]! > words[at + LIVES_SEEN]! ? 1 : 0
+      words[record + 6] = words[node + FAILED_IN_LIFE]! >= words[at + LIVES_SEEN]! ? 1 : 0
       words[record + 7] = expected
       Atomics.store(words, record + 8, 1)
     }
@@ -213,7 +212,7 @@ export class Board {
         lives: words[record + 3]!,
         life: words[record + 4]!,
         senderDied: words[record + 5] === 1,
-        diedFailed: words[record + 6] === 1,
+        hadFailed: words[record + 6] === 1,
         first: words[record + 7]!,
       }
     }
@@ -307,20 +306,13 @@ export class Board {
   place(node: number, thread: number): void {
     const at = nodeAt(node)
     const words = this.#words
-    if (words[at + IS_FAILED] === 1 && this.#livesOfSetup !== this.#life) {
-      words[at + DIED_FAILED_AT] = this.#life
-    }
-    words[at + IS_FAILED] = 0
     words[at + SETUPS]!++
     Atomics.store(words, at + PLACE, thread + 1)
   }
 
-  #livesOfSetup = 0
-
-  /** The instance of a node throws and has not been followed by another. */
+  /** The instance of a node throws: until another follows, and has caught up, its mailbox holds what comes. */
   fails(node: number): void {
-    this.#words[nodeAt(node) + IS_FAILED] = 1
-    this.#livesOfSetup = this.#life
+    this.#words[nodeAt(node) + FAILED_IN_LIFE] = this.#life
     this.add(COUNT.throws)
   }
 

@@ -6,7 +6,7 @@
  * more: then every message has arrived or is missing for a reason that the runtime states.
  *
  * Reasons    window    the thread of the receiver died: at most INFLIGHT_MAX frames of each link to it
- *            mailbox   …, when the receiver was in a backoff, or its thread still starting: its mailbox as well
+ *            mailbox   …, when the receiver had been in a backoff, or its thread was starting: its mailbox as well
  *            sender    the thread of the sender died before it had published them
  *            local     both on one thread, which died
  *            both      the threads of both died
@@ -597,6 +597,10 @@ class Run {
     if (!(await until(1))) return
     let taken = 0
     for (let n = 0; n < told; n++) if (ref.tell({ type: 'put', n }) === 'ok') taken++
+    // Its answer comes over the link behind them: they are in the mailbox, or were dropped.
+    const near = this.#nodesOn(thread)[0]
+    if (near === undefined) return
+    await this.#nodes[near]!.ask({ type: 'add', a: 1 }, { timeout: ANSWER_MS_MAX }).catch(() => undefined)
     // An ask that finds the mailbox full is refused; dropOldest makes room for it.
     if (overflow !== 'dropOldest') {
       const refused = this.#ask(
@@ -781,7 +785,7 @@ class Run {
     const to = this.#board.threadOf(gap.receiver)
     if (from === to) return 'local'
     if (senderDied) return 'both'
-    if (gap.diedFailed || this.#killedStarts.has(`${to} ${gap.life}`)) return 'mailbox'
+    if (gap.hadFailed || this.#killedStarts.has(`${to} ${gap.life}`)) return 'mailbox'
     const link = `${from} ${to} ${gap.life}`
     const size = (this.#windows.get(link) ?? 0) + gap.size
     this.#windows.set(link, size)
