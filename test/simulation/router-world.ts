@@ -455,6 +455,11 @@ export interface Fault {
   readonly deal: (scene: Scene) => void
 }
 
+const failing = (actor: string): Fault => ({
+  name: `${actor} fails`,
+  deal: ({ simulation }) => void simulation.fail(actor),
+})
+
 const crash = ({ simulation, thread, random, hasThread }: Scene): void => {
   if (hasThread) simulation.crash(thread, CRASH_POINTS[random.below(CRASH_POINTS.length)]!)
 }
@@ -534,6 +539,11 @@ export const FAULTS: readonly Fault[] = [
     deal: ({ source }) => source.engine.setFaults({ hang: 'generation' }),
   },
   { name: 'thread crashes', deal: crash },
+  ...['indexer-0', 'directory', 'tracker', 'tokenizer', 'router', 'dispatcher'].map(failing),
+  {
+    name: 'listener fails',
+    deal: ({ simulation, source }) => void simulation.fail(`listener ${source.url.slice('http://'.length)}/0`),
+  },
   {
     name: 'thread crashes, no spare',
     deal: scene => {

@@ -32,6 +32,7 @@ import { type Disposal, MAIN, type Registrar, type Runtime } from './runtime.ts'
 import type { ThreadInit } from './thread.ts'
 import type { HostedThread, ThreadHost } from './thread-host.ts'
 import { describe, recordOf } from './thrown.ts'
+import type { TerminationReason } from './types.ts'
 import type { ThreadStatus } from './types.ts'
 
 const START_MS_MAX = 30_000
@@ -397,8 +398,14 @@ export class Threads implements Registrar {
       if (thread !== slot.name || entry.uid === 0) continue
       const { directive, restartsMax, withinMs } = spec.settings
       if (directive !== 'restart') {
-        // Its parent saw the link close and has ended it already.
-        this.#entries.delete(id)
+        // Its parent saw the link close and has ended it already, unless it was spawned after that, through main.
+        if (entry.registration.sentToUid === entry.uid) this.#entries.delete(id)
+        else this.#endChild(entry, slot.endReason, new ThreadDownError(thread, 'it has ended'))
+        continue
+      }
+      if (slot.isRecycling && !spec.settings.isGrouped) {
+        // None of them failed.
+        entry.uid = 0
         continue
       }
       entry.restartTimesMs = entry.restartTimesMs.filter(timeMs => now - timeMs < withinMs)
@@ -429,7 +436,7 @@ export class Threads implements Registrar {
     for (const other of this.#slots.values()) this.#send(other.name, OP.GONE, 0, thread)
   }
 
-  #endChild(entry: Entry, reason: 'failed' | 'unreachable', error: RouterError, isEscalated = false): void {
+  #endChild(entry: Entry, reason: TerminationReason, error: RouterError, isEscalated = false): void {
     const { spec } = entry.registration
     this.#entries.delete(spec.id)
     const ending = { reason, error: recordOf(error), ...(isEscalated ? { isEscalated } : {}) }

@@ -1,6 +1,8 @@
 /** What simulations found wrong, each as a test of its own. */
 
 import { MessageChannel, type MessagePort } from 'node:worker_threads'
+import { defineActor } from '@homing/actor'
+import { createSimulation } from '@homing/actor/simulation'
 import { SimulatedClock } from '@homing/clock'
 import t from 'tap'
 import { OP, type PeerAddress } from '../src/frames.ts'
@@ -81,4 +83,42 @@ t.test('what was said to a life that read nothing is not taken by the life after
       [OP.STOP, 40],
     ],
   )
+})
+
+type BroodMessage = { readonly type: 'brood'; readonly thread: string } | { readonly type: 'idle' }
+
+const brooder = defineActor(
+  import.meta.url,
+  'brooder',
+)<BroodMessage, undefined>({
+  setup(ctx) {
+    return {
+      brood({ thread }) {
+        ctx.spawn(brooder, { name: 'chick', args: undefined, thread })
+      },
+      idle() {},
+    }
+  },
+})
+
+t.test('an actor that is spawned while main has not yet heard of the death of its thread ends, or lives', async t => {
+  for (let seed = 1; seed <= 20; seed++) {
+    const simulation = await createSimulation({ seed, pools: { core: { count: 2 } } })
+    const parent = simulation.spawn(brooder, { name: 'parent', args: undefined, thread: 'core-1' })
+    const other = simulation.spawn(brooder, { name: 'other', args: undefined, thread: 'core-0' })
+    await simulation.run(undefined, { within: 10 })
+    simulation.crash('core-0', 'beforeTurn')
+    other.tell({ type: 'idle' })
+    for (let spawn = 0; spawn < 30; spawn++) {
+      parent.tell({ type: 'brood', thread: 'core-0' })
+      await simulation.run(undefined, { within: 0.1 })
+    }
+    await simulation.run(undefined, { within: 500 })
+    // Nothing that is left waits for a child that nobody has: its stop would take until it is given up.
+    const beganMs = simulation.clock.nowMs()
+    await simulation.settle(simulation.stop(parent))
+    const tookMs = simulation.clock.nowMs() - beganMs
+    t.ok(tookMs < 100, `seed ${seed}: ${tookMs.toFixed(3)} ms`)
+    await simulation.settle(simulation.shutdown())
+  }
 })

@@ -114,7 +114,10 @@ export function asksSettleOnce(slackMs: number): Checker {
         }
       }
     }
-    for (const [ask, { uid }] of open) if (!endedUids.has(uid)) found.push(`ask ${ask} did not settle`)
+    const lastMs = history.at(-1)?.atMs ?? 0
+    for (const [ask, { uid, dueMs }] of open) {
+      if (!endedUids.has(uid) && lastMs > dueMs + slackMs) found.push(`ask ${ask} did not settle`)
+    }
     return found
   }
 }

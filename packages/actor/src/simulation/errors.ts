@@ -30,3 +30,12 @@ export class SeedFailedError extends RouterError {
     super(`cannot pass seed ${seed}: ${why}\n  again: ${command}`, { seed, why, command })
   }
 }
+
+/** What an actor fails with when a simulation makes it. */
+export class SimulatedFailure extends RouterError {
+  readonly code = 'HOMING_ACTOR_SIMULATED_FAILURE'
+
+  constructor(actor: string) {
+    super(`cannot go on with actor ${actor}: the simulation makes it fail`, { actor })
+  }
+}

@@ -55,7 +55,7 @@ export interface SimulatedFaults {
   readonly threads?: readonly string[]
 }
 
-export type FaultName = 'drop' | 'duplicate' | 'delay' | 'crash' | 'hang' | 'spareNotReady'
+export type FaultName = 'drop' | 'duplicate' | 'delay' | 'crash' | 'hang' | 'spareNotReady' | 'fail'
 
 /** Why a message between threads did not arrive. */
 export type LossCause =

@@ -11,7 +11,7 @@ export {
   stoppedReceiveNothing,
   watchesFireOnce,
 } from './checkers.ts'
-export { RealWorldError, SeedFailedError, SimulationError } from './errors.ts'
+export { RealWorldError, SeedFailedError, SimulatedFailure, SimulationError } from './errors.ts'
 export {
   CRASH_POINTS,
   type CrashPoint,

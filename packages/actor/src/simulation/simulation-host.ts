@@ -13,7 +13,7 @@ import { startThread, type ThreadInit } from '../thread.ts'
 import type { HostedThread, Life, LifeEvents, ThreadHost } from '../thread-host.ts'
 import type { Provided } from '../types.ts'
 import { copyMessage } from './copy.ts'
-import { SimulationError } from './errors.ts'
+import { SimulatedFailure, SimulationError } from './errors.ts'
 import {
   CRASH_POINTS,
   type CrashPoint,
@@ -303,6 +303,21 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
   hang(name: string, ms: number): void {
     this.#options.observer.fault?.('hang', name)
     this.#living(name).hang(ms)
+  }
+
+  /** Lets an instance fail, as a throw in an arm would, when it runs; false when no actor of that name does. */
+  fail(actor: string): boolean {
+    for (const thread of this.threads.values()) {
+      for (const cell of thread.runtime?.cells.values() ?? []) {
+        if (cell.name !== actor || cell.status().state !== 'running') continue
+        this.#options.observer.fault?.('fail', actor)
+        thread.task(8, () => {
+          if (cell.status().state === 'running') cell.fail(new SimulatedFailure(actor), undefined)
+        })
+        return true
+      }
+    }
+    return false
   }
 
   #living(name: string): VirtualThread {

@@ -95,6 +95,8 @@ export interface Simulation extends ActorSystem {
   crash(thread: string, point: CrashPoint): void
   /** The thread runs nothing for so long. */
   hang(thread: string, duration: Duration): void
+  /** Lets the running actor of that name fail with SimulatedFailure, some steps from now. False: none runs. */
+  fail(actor: string): boolean
   /** From now on only these faults are dealt; the capacity of links stays. */
   setFaults(faults: SimulatedFaults): void
   /** Takes an integer into the trace: of an outcome that the schedule does not show. */
@@ -178,6 +180,7 @@ export async function createSimulation(options: SimulationOptions): Promise<Simu
     step: async (count = 1) => (await driver.run(undefined, { steps: count })) !== 'quiet',
     crash: (thread: string, point: CrashPoint) => host.crash(thread, point),
     hang: (thread: string, duration: Duration) => host.hang(thread, toMs(duration)),
+    fail: (actor: string) => host.fail(actor),
     setFaults: (given: SimulatedFaults) => host.setFaults(given),
     mix: (value: number) => world.mix(value),
   })
