@@ -32,8 +32,7 @@ import { type Disposal, MAIN, type Registrar, type Runtime } from './runtime.ts'
 import type { ThreadInit } from './thread.ts'
 import type { HostedThread, ThreadHost } from './thread-host.ts'
 import { describe, recordOf } from './thrown.ts'
-import type { TerminationReason } from './types.ts'
-import type { ThreadStatus } from './types.ts'
+import type { TerminationReason, ThreadStatus } from './types.ts'
 
 const START_MS_MAX = 30_000
 const TERMINATE_MS_MAX = 2000
@@ -334,7 +333,6 @@ export class Threads implements Registrar {
       this.#entries.delete(id)
       if (registration.isDedicated) void this.#stopDedicated(registration.thread)
     }
-    this.#runtime.peerLost(name, uid, slot.endReason)
     this.observatory.ended(name, uid, this.#runtime.clock)
     if (slot.isStopping || this.#isShuttingDown) {
       this.#slotGone(slot, new ThreadDownError(name, 'it was stopped'))
@@ -344,6 +342,8 @@ export class Threads implements Registrar {
     const fields = { peer: name, why, ...(error === undefined ? {} : { error: describe(error) }) }
     this.#runtime.log.error(fields, 'thread ended')
     this.observatory.dump(name, this.#runtime.clock.nowMs(), this.#runtime.log)
+    // This takes what the dead had sent, registrations too.
+    this.#runtime.peerLost(name, uid, slot.endReason)
     if (wasReady) slot.whenReady = quietResolvers()
     const isFirstStart = !wasReady && slot.restartTimesMs.length === 0 && !slot.isDedicated
     if (isFirstStart) {

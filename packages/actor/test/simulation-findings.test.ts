@@ -1,7 +1,7 @@
 /** What simulations found wrong, each as a test of its own. */
 
 import { MessageChannel, type MessagePort } from 'node:worker_threads'
-import { defineActor } from '@homing/actor'
+import { defineActor, type Supervision } from '@homing/actor'
 import { createSimulation } from '@homing/actor/simulation'
 import { SimulatedClock } from '@homing/clock'
 import t from 'tap'
@@ -85,7 +85,16 @@ t.test('what was said to a life that read nothing is not taken by the life after
   )
 })
 
-type BroodMessage = { readonly type: 'brood'; readonly thread: string } | { readonly type: 'idle' }
+type BroodMessage =
+  | { readonly type: 'brood'; readonly thread: string; readonly isRestarted?: boolean }
+  | { readonly type: 'idle' }
+
+const RESTARTED: Supervision = {
+  directive: 'restart',
+  max: 10,
+  within: '1m',
+  backoff: { min: '1ms', max: '1ms' },
+}
 
 const brooder = defineActor(
   import.meta.url,
@@ -93,8 +102,9 @@ const brooder = defineActor(
 )<BroodMessage, undefined>({
   setup(ctx) {
     return {
-      brood({ thread }) {
-        ctx.spawn(brooder, { name: 'chick', args: undefined, thread })
+      brood({ thread, isRestarted = false }) {
+        const supervised = isRestarted ? { supervision: RESTARTED } : {}
+        ctx.spawn(brooder, { name: 'chick', args: undefined, thread, ...supervised })
       },
       idle() {},
     }
@@ -121,4 +131,27 @@ t.test('an actor that is spawned while main has not yet heard of the death of it
     t.ok(tookMs < 100, `seed ${seed}: ${tookMs.toFixed(3)} ms`)
     await simulation.settle(simulation.shutdown())
   }
+})
+
+t.test('a child whose parent died with its thread is not brought back with the thread of its own', async t => {
+  let restarted = 0
+  for (let seed = 1; seed <= 20; seed++) {
+    const simulation = await createSimulation({ seed, pools: { core: { count: 2 } } })
+    const other = simulation.spawn(brooder, { name: 'other', args: undefined, thread: 'core-0' })
+    const parent = simulation.spawn(brooder, { name: 'parent', args: undefined, thread: 'core-1' })
+    await simulation.run(undefined, { within: 10 })
+    // So that main may hear of the death before it has read what the dead had sent.
+    simulation.setFaults({ delay: 0.5, delayMsMax: 20 })
+    simulation.crash('core-1', 'afterTurn')
+    parent.tell({ type: 'brood', thread: 'core-0', isRestarted: true })
+    await simulation.run(undefined, { within: 50 })
+    simulation.crash('core-0', 'beforeTurn')
+    other.tell({ type: 'idle' })
+    await simulation.run(undefined, { within: 500 })
+    const actors = await simulation.settle(simulation.describe())
+    t.strictSame(JSON.stringify(actors).includes('chick'), false, `seed ${seed}`)
+    restarted += (await simulation.settle(simulation.stats())).threadRestarts
+    await simulation.settle(simulation.shutdown())
+  }
+  t.equal(restarted, 40, 'both threads died in every run')
 })

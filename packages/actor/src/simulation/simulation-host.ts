@@ -183,7 +183,8 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
       }
       return new SimulatedLink(thread, this.#links, out, into, wire, address.isHeir, handlers)
     })
-    if (wire.isCut) this.#closeEnd(wire, thread)
+    // It may have died of what it took from the life before.
+    if (wire.isCut && thread.isAlive) this.#closeEnd(wire, thread)
   }
 
   forgetLife(uid: number): void {
