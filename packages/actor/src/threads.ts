@@ -326,6 +326,8 @@ export class Threads implements Registrar {
     this.#host.forgetLife(uid)
     const wasReady = slot.isReady
     slot.isReady = false
+    // This takes what the dead had sent, registrations too.
+    this.#runtime.peerLost(name, uid, slot.endReason)
     // Parents on the dead thread are gone: nobody may bring back their children elsewhere.
     for (const [id, { registration }] of this.#entries) {
       const { parent } = registration.spec
@@ -342,8 +344,6 @@ export class Threads implements Registrar {
     const fields = { peer: name, why, ...(error === undefined ? {} : { error: describe(error) }) }
     this.#runtime.log.error(fields, 'thread ended')
     this.observatory.dump(name, this.#runtime.clock.nowMs(), this.#runtime.log)
-    // This takes what the dead had sent, registrations too.
-    this.#runtime.peerLost(name, uid, slot.endReason)
     if (wasReady) slot.whenReady = quietResolvers()
     const isFirstStart = !wasReady && slot.restartTimesMs.length === 0 && !slot.isDedicated
     if (isFirstStart) {
