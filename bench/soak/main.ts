@@ -5,7 +5,7 @@
  *            hang, or die with their links full, one death or more a cycle; `faults` other faults for each.
  * Loop       closed: the next death comes when the thread handles messages again. `cycles` deaths, at most `seconds`.
  * Checked    at rest, every `quietEvery` deaths: each message was handled or is missing for a stated reason, none
- *            twice, none out of order; each ask settled, each watch fired. A violation is printed and fails the bench.
+ *            twice, none out of order; each ask settled, each watch fired. A violation is printed and counted; with --smoke it fails the bench.
  * Read it    failover is from the death to the first message that the next life handles. Memory is the slope of a
  *            line through the resident size at rest, without the first fifth. One long run says most: `--runs 1`.
  */
@@ -37,7 +37,8 @@ async function soak(): Promise<Measures> {
   say(`  deaths and faults: ${listed(result.faults)}`)
   say(`  asks: ${listed(result.asks)}`)
   say(`  handles of main: ${listed(result.handles[0])} at first; ${listed(result.handles[1])} at last`)
-  if (result.violations.length > 0) process.exitCode = 1
+  // A run in a process of its own has to report first: its violations are figures, with a floor of 0.
+  if (isSmoke && result.violations.length > 0) process.exitCode = 1
   const failovers = Float64Array.from(result.failoversMs)
   const one = (value: number, unit: string) => ({ value, unit })
   return {

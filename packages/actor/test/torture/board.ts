@@ -274,7 +274,7 @@ export class Board {
   #noteFirstHandled(): void {
     const at = THREADS + this.#thread * THREAD_WORDS + HANDLED_IN_LIFE
     if (this.#words[at] === this.#life) return
-    if (this.#life > 1) {
+    if (this.#life > 1 && this.#diedAtMs[this.#thread]! > 0) {
       const index = Atomics.add(this.#words, COUNT.failovers, 1)
       this.#failoversMs[index % FAILOVERS_MAX] = nowMs() - this.#diedAtMs[this.#thread]!
     }
