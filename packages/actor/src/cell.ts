@@ -59,6 +59,9 @@ export { terminatedOf } from './terminated.ts'
 /** Messages handled before another actor has its turn. */
 export const QUANTUM = 64
 
+/** An ask of this type is answered in its turn by every actor: what was sent before it has been handled. */
+export const SETTLE = 'homing.settle'
+
 /** An arm that takes every message without an arm of its own; for probes. */
 export const anyMessage: unique symbol = Symbol('homing.anyMessage')
 
@@ -222,6 +225,15 @@ export class Cell implements Watcher {
     if (this.#isCoalescing && this.#coalesce(message)) return
     this.#mailbox.pushForced(message)
     if (!this.isQueued) this.runtime.enqueue(this)
+  }
+
+  isControl(message: Message): boolean {
+    return this.#mailbox.isControl(message)
+  }
+
+  /** True while messages wait or an arm is in flight. */
+  get isBusy(): boolean {
+    return this.#state < STOPPING && (this.#mailbox.size > 0 || this.#inFlightCount > 0)
   }
 
   /** True when the mailbox is full only because the cell has had no turn. */
@@ -425,6 +437,11 @@ export class Cell implements Watcher {
   }
 
   #handleUnknown(behavior: Arms, message: Message): void {
+    if (message.type === SETTLE) {
+      this.runtime.counts.unhandled()
+      openAskOf(message)?.answer(0)
+      return
+    }
     const catchAll = behavior[anyMessage]
     if (catchAll !== undefined) {
       catchAll(message)

@@ -12,9 +12,20 @@ import type { Cell } from './cell.ts'
 import { toMs } from './durations.ts'
 import { ActorTerminatedError } from './errors.ts'
 import { asAnyRef } from './refs.ts'
+import type { Runtime } from './runtime.ts'
 import type { ActorContext, ActorRef, Message } from './types.ts'
 
 type Public = ActorContext<Message>
+
+/** What a system and a context have in common, for what is built on both. */
+export const spawner: unique symbol = Symbol('homing.spawner')
+
+export interface Spawner {
+  readonly runtime: Runtime
+  readonly spawn: Public['spawn']
+  /** Stops a child. */
+  readonly stop: (ref: ActorRef<never>) => void
+}
 
 export class Context implements ActorContext<Message> {
   readonly #cell: Cell
@@ -24,6 +35,10 @@ export class Context implements ActorContext<Message> {
   constructor(cell: Cell, generation: number) {
     this.#cell = cell
     this.#generation = generation
+  }
+
+  get [spawner](): Spawner {
+    return { runtime: this.#cell.runtime, spawn: this.spawn, stop: this.stop }
   }
 
   get self(): ActorRef<Message> {

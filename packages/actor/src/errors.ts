@@ -65,9 +65,12 @@ export class StashFullError extends RouterError {
 /** The thread of the target died, or is being replaced. */
 export class ThreadDownError extends RouterError {
   readonly code = 'HOMING_ACTOR_THREAD_DOWN'
+  /** False: the thread never took the ask, so that asking again does nothing twice. */
+  readonly mayBeTaken: boolean
 
-  constructor(thread: string, why: string) {
+  constructor(thread: string, why: string, mayBeTaken = true) {
     super(`cannot reach thread ${thread}: ${why}`, { thread })
+    this.mayBeTaken = mayBeTaken
   }
 }
 

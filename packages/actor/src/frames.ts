@@ -26,6 +26,7 @@
  *   UNREGISTER  actor     –      – (it is brought back no more, and stopped where it may still run)
  *   RESOLVE     –         –      name: who is this?
  *   READY       –         –      –
+ *   RECYCLE     –         life   true: nothing waits for its actors any more (its heap is full: replace it)
  *   BEAT        –         number – (give a sign of life; the answer is the same frame)
  */
 
@@ -59,6 +60,7 @@ export const OP = {
   HALT: 21,
   HALTED: 22,
   RELEASE: 23,
+  RECYCLE: 25,
 } as const
 
 /** Why an ask failed on the side of its target. */

@@ -51,6 +51,15 @@ export interface ThreadLink {
   close(): void
   /** The other thread is not coming back: forgets what waits, and returns the number of tells among it. */
   discard(): number
+  /** Numbers of the asks that the other thread, which has ended, had not taken. Without it: nobody knows. */
+  untakenAsks?(): ReadonlySet<number>
+  /**
+   * Takes back the tells to `target` that the other thread, which has ended, had not taken, in order; its next life
+   * will not get them. Only between two lives.
+   */
+  takeBackTells?(target: number): readonly Frame[]
+  /** Takes no more frames from the other thread: they wait for the next life of this one. */
+  pause?(): void
 }
 
 export interface LinkHandlers {

@@ -28,8 +28,19 @@ export interface RemoteWatch {
   readonly watchers: Set<Watcher>
 }
 
+/** Follows the lives of a peer. */
+export interface PeerListener {
+  /** Its life has ended; another may come. The link holds what the life had not taken. */
+  onDown(): void
+  /** Another life is linked. */
+  onUp(): void
+  /** No other life comes: what the link still holds is about to be lost. */
+  onGone(): void
+}
+
 export class Peer {
   readonly name: string
+  readonly listeners = new Set<PeerListener>()
   /** The life of the thread that is or was linked; 0 when never. */
   uid = 0
   /** Spawns of this life that are still on their way here have higher ids; they arrive in order. */

@@ -33,7 +33,7 @@ export function resolvePlacement(
 }
 
 /** FNV-1a with the finalizer of MurmurHash3, which spreads keys that differ in their last letter. */
-function hash(text: string): number {
+export function hash(text: string): number {
   let h = 0x811c9dc5
   for (let i = 0; i < text.length; i++) h = Math.imul(h ^ text.charCodeAt(i), 0x01000193)
   h = Math.imul(h ^ (h >>> 16), 0x85ebca6b)

@@ -11,6 +11,7 @@
  */
 
 import { getHeapStatistics } from 'node:v8'
+import { resourceLimits } from 'node:worker_threads'
 import type { Clock, Random } from '@homing/clock'
 import { fromErrorRecord, type RouterError } from '@homing/errors'
 import type { Log } from '@homing/log'
@@ -93,11 +94,14 @@ const ENDINGS_MAX = 2048
 const TIMED_TURNS = 16
 /** Turns between two looks at the heap. */
 const HEAP_TURNS = 256
+/** Where somebody acts on it, a turn looks that begins so long after the last look. */
+const HEAP_LOOK_MS = 5
 /** From this share of the heap limit on the flight recorder notes it. */
 const HEAP_PRESSURE = 0.7
 /** A round of the event loop that takes longer is an event. */
 const LONG_TURN_MS = 50
 const SLOW_MAX = 1000
+const MEBIBYTE = 2 ** 20
 const ID_SPAN = 2 ** 32
 
 /** Who keeps the list of threads: main itself, or main reached by frames. */
@@ -182,14 +186,18 @@ export class Runtime implements AskHost, InboundHost {
   registrar: Registrar | undefined = undefined
   /** Takes the frames that only main or only a thread understands. */
   onControl: ((peer: Peer, frame: Frame) => void) | undefined = undefined
-  /** Told every HEAP_TURNS turns which share of its heap limit the thread uses, 0 … 1. */
+  /** Told every HEAP_TURNS turns, or HEAP_LOOK_MS, which share of its heap limit the thread uses, 0 … 1. */
   onHeapPressure: ((share: number) => void) | undefined = undefined
+  /** Messages of other threads are refused, except to control and to the runtime itself: the heap is nearly full. */
+  isShedding = false
+  /** No actor has another turn: the thread is about to be ended. */
+  isHalted = false
   /** False once the system shuts down: nothing is spawned any more. */
   isOpen = true
 
   readonly #capabilities: Capabilities
   readonly #deadLetters: DeadLetterLog
-  readonly #isAlone: boolean
+  readonly isAlone: boolean
   readonly #planTurn: ((runtime: Runtime) => void) | undefined
   readonly #definitions: DefinitionSource
   /** Asks of this thread that another thread may answer, by number. */
@@ -208,6 +216,7 @@ export class Runtime implements AskHost, InboundHost {
   #isImmediatePlanned = false
   readonly #heap: () => HeapSize
   #turnCount = 0
+  #lookedMs = Number.NEGATIVE_INFINITY
   /** When the round of the event loop began that is going on; −1 before its first turn. */
   #roundMs = -1
   /** Messages that microtask turns may still handle before the event loop has to go round. */
@@ -220,7 +229,7 @@ export class Runtime implements AskHost, InboundHost {
     this.clock = options.clock
     this.random = options.random
     this.log = options.log
-    this.#isAlone = options.isAlone
+    this.isAlone = options.isAlone
     this.#planTurn = options.planTurn
     this.#definitions = options.definitions ?? moduleDefinitions
     this.#corr = options.uid * ID_SPAN
@@ -268,6 +277,13 @@ export class Runtime implements AskHost, InboundHost {
   /** Puts a cell back that has had its turn and has more work. */
   requeue(cell: Cell): void {
     this.#ready.push(cell)
+  }
+
+  /** True when nothing waits for an actor, and no arm is in flight. */
+  get isDrained(): boolean {
+    if (!this.isIdle) return false
+    for (const cell of this.cells.values()) if (cell.isBusy) return false
+    return true
   }
 
   /** True when no actor has anything to do now. */
@@ -323,6 +339,7 @@ export class Runtime implements AskHost, InboundHost {
     let checkAt = TURN_CHECK_MESSAGES
     const startMs = this.clock.nowMs()
     const isTimed = this.#beginTurn(startMs)
+    if (this.isHalted) budget = 0
     let lastMs = startMs
     while (this.#ready.length > 0 && handled < budget) {
       const round = this.#ready
@@ -349,7 +366,8 @@ export class Runtime implements AskHost, InboundHost {
     if (this.#roundMs < 0) this.#roundMs = nowMs
     this.flight.beginTurn(nowMs)
     this.#turnCount = (this.#turnCount + 1) % HEAP_TURNS
-    if (this.#turnCount === 0) this.#lookAtHeap()
+    const isLookDue = this.onHeapPressure !== undefined && nowMs - this.#lookedMs >= HEAP_LOOK_MS
+    if (this.#turnCount === 0 || isLookDue) this.#lookAtHeap(nowMs)
     return this.#turnCount % TIMED_TURNS === 0
   }
 
@@ -369,7 +387,14 @@ export class Runtime implements AskHost, InboundHost {
     if (durationMs >= LONG_TURN_MS) this.flight.note('longTurn', 0, '', Math.round(durationMs))
   }
 
-  #lookAtHeap(): void {
+  /** Share of the heap limit that is in use, garbage included, 0 … 1. */
+  heapShare(): number {
+    const { usedBytes, limitBytes } = this.#heap()
+    return usedBytes / limitBytes
+  }
+
+  #lookAtHeap(nowMs: number): void {
+    this.#lookedMs = nowMs
     const { usedBytes, limitBytes } = this.#heap()
     this.counts.heap(usedBytes, limitBytes)
     const share = usedBytes / limitBytes
@@ -534,7 +559,7 @@ export class Runtime implements AskHost, InboundHost {
   }
 
   #place(placement: SpawnOptions<unknown>['thread'], id: number): { thread: string; isDedicated: boolean } {
-    if (this.#isAlone || placement === undefined || placement === 'here') {
+    if (this.isAlone || placement === undefined || placement === 'here') {
       return { thread: this.thread, isDedicated: false }
     }
     if (placement === 'dedicated') return { thread: `dedicated-${id.toString(36)}`, isDedicated: true }
@@ -700,6 +725,7 @@ export class Runtime implements AskHost, InboundHost {
         new ThreadDownError(
           peer.name,
           peer.state === 'gone' ? 'it is not coming back' : 'it is being replaced',
+          false,
         ),
       )
       return
@@ -866,6 +892,7 @@ export class Runtime implements AskHost, InboundHost {
     const waited = peer.state === 'down' ? [...peer.watches.keys()] : []
     peer.attach(uid, link, { op: OP.HELLO, target: this.#lastId, corr: uid, body: 0, patches: 0 })
     for (const id of waited) peer.send({ op: OP.WATCH, target: id, corr: 0, body: 0, patches: 0 })
+    for (const listener of [...peer.listeners]) listener.onUp()
   }
 
   /** The thread's life `uid` is over. What it had posted is taken first. */
@@ -884,6 +911,7 @@ export class Runtime implements AskHost, InboundHost {
     const peer = this.peers.get(name) ?? (isPooled ? this.#addPeer(name) : undefined)
     if (peer === undefined) return
     if (peer.state === 'up') peer.link!.close()
+    for (const listener of [...peer.listeners]) listener.onGone()
     const lostTells = peer.giveUp()
     if (lostTells > 0) {
       this.counts.deadLetters += lostTells
@@ -917,10 +945,23 @@ export class Runtime implements AskHost, InboundHost {
       if (parent === undefined || parent instanceof Cell) continue
       if (parent.thread === peer.name && parent.uid === uid) cell.requestStop()
     }
+    for (const listener of [...peer.listeners]) listener.onDown()
+  }
+
+  /** The tells to an actor that its thread, which is being replaced, had not taken; nobody else gets them. */
+  takeBackTells(ref: RemoteRef): Message[] {
+    const frames = ref.peer.state === 'down' ? (ref.peer.link?.takeBackTells?.(ref.id) ?? []) : []
+    return frames.map(({ body, patches }) => unpack(body, patches, this.#patchReader) as Message)
   }
 
   #failPeer(peer: Peer, reason: TerminationReason, error: ThreadDownError): void {
-    for (const ask of this.#remoteAsks.all()) if (ask.thread === peer.name) ask.reject(error)
+    // A thread that hung may have gone on since, and taken what it had not.
+    const untaken = reason === 'threadHung' ? undefined : peer.link?.untakenAsks?.()
+    for (const ask of this.#remoteAsks.all()) {
+      if (ask.thread !== peer.name) continue
+      const isUntaken = untaken?.has(ask.corr) === true
+      ask.reject(isUntaken ? new ThreadDownError(peer.name, 'it ended before it took the ask', false) : error)
+    }
     for (const ask of peer.inboundAsks.all()) ask.release()
     peer.inboundAsks.clear()
     for (const [id, watcher] of peer.watchers) this.cells.get(id)?.watchers.delete(watcher)
@@ -1058,6 +1099,8 @@ export class Runtime implements AskHost, InboundHost {
     const message = unpack(frame.body, frame.patches, this.#patchReader) as Message
     const cell = this.cells.get(frame.target)
     if (cell === undefined) this.tellMissing(frame.target, `#${frame.target}`, message)
+    else if (this.isShedding && !cell.isControl(message))
+      this.deadLetter(cell.name, message.type, 'shed', cell.id)
     else this.#deliverTell(cell, message)
   }
 
@@ -1093,6 +1136,11 @@ export class Runtime implements AskHost, InboundHost {
       to.enqueueInbound(message, ask)
     }
     const cell = this.cells.get(target)
+    if (this.isShedding && cell?.isControl(message) === false) {
+      this.deadLetter(cell.name, message.type, 'shed', cell.id)
+      ask.fail('refused', new Error(`the heap of thread ${this.thread}`))
+      return
+    }
     if (cell === undefined) this.askMissing(target, `#${target}`, message.type, ask, deliver)
     else deliver(cell)
   }
@@ -1241,7 +1289,9 @@ export class Runtime implements AskHost, InboundHost {
 
 function heapSize(): HeapSize {
   const { used_heap_size, heap_size_limit } = getHeapStatistics()
-  return { usedBytes: used_heap_size, limitBytes: heap_size_limit }
+  // V8 adds several times the young generation, which does not help an old one that is full.
+  const oldBytes = (resourceLimits.maxOldGenerationSizeMb ?? 0) * MEBIBYTE
+  return { usedBytes: used_heap_size, limitBytes: oldBytes > 0 ? oldBytes : heap_size_limit }
 }
 
 const guardianDefinition: ActorDefinition<Message, unknown> = {

@@ -7,9 +7,11 @@ import { type Duration, systemClock, systemRandom } from '@homing/clock'
 import { createLog } from '@homing/log'
 import type { Cell, Child } from './cell.ts'
 import { terminatedOf } from './cell.ts'
+import { type Spawner, spawner } from './context.ts'
 import { type DeadLetterReason, noDeadLetters } from './dead-letters.ts'
 import { toMs } from './durations.ts'
 import { NestedSystemError } from './errors.ts'
+import type { HeapPressure } from './heap-guard.ts'
 import type { FlightEvent } from './observe/flight.ts'
 import { Observatory, type SystemCounters } from './observe/observatory.ts'
 import { systemView } from './observe/system-view.ts'
@@ -37,6 +39,9 @@ import { WorkerHost } from './worker-host.ts'
 const THREAD_RESTARTS_MAX_DEFAULT = 10
 const HUNG_AFTER_DEFAULT = '10s'
 const THREAD_BACKOFF_DEFAULT = { min: '20ms', max: '2s' } as const
+const SHED_AT_DEFAULT = 0.7
+const RECYCLE_AT_DEFAULT = 0.85
+const THREAD_HEAP_MB_MIN = 16
 const SHUTDOWN_MS_DEFAULT = 10_000
 /** Left for the threads, and then for main's capabilities, when the deadline is used up. */
 const RELEASE_MS_MIN = 1000
@@ -65,6 +70,7 @@ export async function createActorSystem(options: ActorSystemOptions = {}): Promi
     log: runtime.log,
     execArgv: options.threadExecArgv,
     hasSpare: options.warmSpare ?? true,
+    heapMb: checkedHeapMb(options.threadHeapMb),
   })
   const threads = new Threads(runtime, host, {
     pools,
@@ -73,6 +79,7 @@ export async function createActorSystem(options: ActorSystemOptions = {}): Promi
     hungAfterMs: toMs(options.hungAfter ?? HUNG_AFTER_DEFAULT),
     backoffMsMin: toMs(backoff.min),
     backoffMsMax: toMs(backoff.max),
+    heapPressure: heapPressureOf(options.heapPressure),
   })
   const system = new LocalActorSystem(runtime, threads)
   try {
@@ -82,6 +89,22 @@ export async function createActorSystem(options: ActorSystemOptions = {}): Promi
     throw error
   }
   return system
+}
+
+function checkedHeapMb(heapMb: number | undefined): number | undefined {
+  if (heapMb === undefined || (Number.isFinite(heapMb) && heapMb >= THREAD_HEAP_MB_MIN)) return heapMb
+  throw new RangeError(`cannot give threads a heap of ${heapMb} MB: use at least ${THREAD_HEAP_MB_MIN}`)
+}
+
+function heapPressureOf(option: ActorSystemOptions['heapPressure']): HeapPressure | undefined {
+  if (option === false) return undefined
+  const { shedAt = SHED_AT_DEFAULT, recycleAt = RECYCLE_AT_DEFAULT } = option ?? {}
+  if (!(shedAt > 0 && shedAt <= recycleAt && recycleAt <= 1)) {
+    throw new RangeError(
+      `cannot shed at ${shedAt} and recycle at ${recycleAt} of the heap: use 0 < shedAt ≤ recycleAt ≤ 1`,
+    )
+  }
+  return { shedAt, recycleAt }
 }
 
 /** Main's runtime; `isAlone` when there are no threads and every placement means main. */
@@ -117,6 +140,14 @@ export class LocalActorSystem implements ActorSystem {
 
   spawn<M extends Message, A>(definition: ActorDefinition<M, A>, options: SpawnOptions<A>): ActorRef<M> {
     return this.runtime.spawn(this.#guardian, definition, options)
+  }
+
+  get [spawner](): Spawner {
+    return {
+      runtime: this.runtime,
+      spawn: (definition, options) => this.spawn(definition, options),
+      stop: ref => this.#guardian.stopChild(asAnyRef(ref).id),
+    }
   }
 
   whenTerminated(ref: ActorRef<never>): Promise<Terminated> {
@@ -161,6 +192,7 @@ export class LocalActorSystem implements ActorSystem {
       refused: sum('refused'),
       restarts: sum('restarts'),
       threadRestarts: this.#threads?.restartCount ?? 0,
+      threadRecycles: this.#threads?.recycleCount ?? 0,
       asksPending: sum('asksPending'),
       asksTimedOut: sum('asksTimedOut'),
     }

@@ -3,6 +3,7 @@
 import type { LogLevel } from '@homing/log'
 import type { DefinitionSource } from './definitions.ts'
 import { OP, type PeerAddress, type PeerLoss, type Registration, type SpawnSpec } from './frames.ts'
+import { HeapGuard, type HeapPressure } from './heap-guard.ts'
 import { ThreadMemory } from './observe/thread-memory.ts'
 import type { PoolMap } from './placement.ts'
 import { MAIN, Runtime } from './runtime.ts'
@@ -21,6 +22,8 @@ export interface ThreadInit {
   readonly spawns: readonly SpawnSpec[]
   /** Where the thread writes about itself: see observe/thread-memory.ts. */
   readonly memory: SharedArrayBuffer
+  /** What it does when its heap fills; undefined: nothing. */
+  readonly heapPressure?: HeapPressure | undefined
 }
 
 /** What a life gets from its host. */
@@ -58,6 +61,7 @@ export function startThread(init: ThreadInit, surroundings: ThreadSurroundings):
       runtime.peerLost(name, uid, reason)
     } else if (frame.op === OP.GONE) runtime.peerGone(frame.body as string)
   }
+  if (init.heapPressure !== undefined) new HeapGuard(runtime, init.heapPressure)
   for (const name of init.gone) runtime.peerGone(name)
   for (const spec of init.spawns) runtime.acceptSpawn(spec)
   for (const address of init.peers) open(runtime, address)

@@ -24,6 +24,7 @@ import {
   type SpawnSpec,
   type ThreadEndReason,
 } from './frames.ts'
+import { DRAIN_MS_MAX, type HeapPressure } from './heap-guard.ts'
 import type { Frame } from './link.ts'
 import { Observatory } from './observe/observatory.ts'
 import type { Peer } from './peer.ts'
@@ -42,6 +43,8 @@ const UID_MAIN = 1
 const WATCHES = 20
 const WATCH_MS_MIN = 5
 const WATCH_MS_MAX = 1000
+/** Beyond the time that a full thread has to end its work. */
+const RECYCLE_MARGIN_MS = 500
 
 /** One thread over all its lives. */
 interface Slot {
@@ -57,6 +60,8 @@ interface Slot {
   /** Its end, once somebody wants it; a shutdown joins the end of a dedicated thread. */
   stopping: Promise<Disposal> | undefined
   isReady: boolean
+  /** Its heap is full: it is about to be replaced. */
+  isRecycling: boolean
   /** Why it is being ended, when that is known before its end. */
   endReason: ThreadEndReason
   /** Number of the sign of life that it was asked for, and when; the last that it gave. */
@@ -90,6 +95,8 @@ export interface ThreadsOptions {
   readonly hungAfterMs: number
   readonly backoffMsMin: number
   readonly backoffMsMax: number
+  /** What a thread does when its heap fills; undefined: nothing. */
+  readonly heapPressure?: HeapPressure | undefined
 }
 
 export class Threads implements Registrar {
@@ -101,6 +108,7 @@ export class Threads implements Registrar {
   readonly #entries = new Map<number, Entry>()
   #uid = UID_MAIN
   #restartCount = 0
+  #recycleCount = 0
   #isShuttingDown = false
 
   constructor(runtime: Runtime, host: ThreadHost, options: ThreadsOptions) {
@@ -114,6 +122,11 @@ export class Threads implements Registrar {
 
   get restartCount(): number {
     return this.#restartCount
+  }
+
+  /** Threads replaced because their heap was full. */
+  get recycleCount(): number {
+    return this.#recycleCount
   }
 
   /** Names of the threads that run, main included. */
@@ -199,6 +212,7 @@ export class Threads implements Registrar {
   #takeControl(peer: Peer, frame: Frame): void {
     if (frame.op === OP.READY) this.#becomeReady(peer)
     else if (frame.op === OP.BEAT) this.#takeBeat(peer, frame.corr)
+    else if (frame.op === OP.RECYCLE) this.#recycle(peer, frame.body === true)
     else if (frame.op === OP.REGISTER) this.register(frame.body as Registration)
     else if (frame.op === OP.UNREGISTER) this.unregister(frame.target)
     else if (frame.op === OP.RESOLVE && !this.#slots.has(frame.body as string)) {
@@ -219,6 +233,7 @@ export class Threads implements Registrar {
       isStopping: false,
       stopping: undefined,
       isReady: false,
+      isRecycling: false,
       endReason: 'threadExit',
       askedBeat: 0,
       askedBeatMs: 0,
@@ -234,6 +249,7 @@ export class Threads implements Registrar {
     const uid = this.#uid
     slot.uid = uid
     slot.isReady = false
+    slot.isRecycling = false
     slot.lastError = undefined
     slot.endReason = 'threadExit'
     const spawns: SpawnSpec[] = []
@@ -261,6 +277,7 @@ export class Threads implements Registrar {
       peers,
       spawns,
       memory: this.observatory.memoryFor(slot.name).buffer,
+      heapPressure: this.#options.heapPressure,
     }
     try {
       slot.worker = this.#host.start(init, {
@@ -459,7 +476,7 @@ export class Threads implements Registrar {
     // Main did not run for a while either: what it did not hear then tells nothing.
     const wasLate = nowMs - lastMs > 2 * intervalMs
     for (const slot of this.#slots.values()) {
-      if (!slot.isReady || slot.isStopping || slot.endReason !== 'threadExit') continue
+      if (!slot.isReady || slot.isStopping || slot.isRecycling || slot.endReason !== 'threadExit') continue
       if (slot.beat === slot.askedBeat || wasLate) {
         slot.askedBeat++
         slot.askedBeatMs = nowMs
@@ -472,6 +489,26 @@ export class Threads implements Registrar {
   #takeBeat(peer: Peer, number: number): void {
     const slot = this.#slots.get(peer.name)
     if (slot?.uid === peer.uid) slot.beat = Math.max(slot.beat, number)
+  }
+
+  /** A thread whose heap is full has stopped reading its rings; its heir goes on with them. */
+  #recycle(peer: Peer, isDrained: boolean): void {
+    const slot = this.#slots.get(peer.name)
+    if (slot === undefined || slot.uid !== peer.uid || slot.isStopping) return
+    const { uid } = slot
+    const end = (): void => {
+      if (slot.uid !== uid || slot.isStopping || slot.endReason !== 'threadExit') return
+      this.#recycleCount++
+      slot.endReason = 'threadOom'
+      this.#tellLoss(slot)
+      void this.#terminate(slot)
+    }
+    if (isDrained) end()
+    else if (!slot.isRecycling) {
+      slot.isRecycling = true
+      this.#runtime.log.warn({ peer: slot.name }, 'heap of a thread is full: it is recycled')
+      this.#runtime.clock.after(DRAIN_MS_MAX + RECYCLE_MARGIN_MS, end, { unref: true })
+    }
   }
 
   #endHung(slot: Slot): void {

@@ -317,6 +317,16 @@ export interface ActorSystemOptions {
    * 0: never. Default 10 s, so that a machine that stands still is no cause.
    */
   readonly hungAfter?: Duration
+  /**
+   * What a thread beside main does before its heap is full. From the share `shedAt` (default 0.7) of its limit on, until
+   * it is 0.1 below, what other threads tell and ask its actors is refused: asks with AskRefusedError, tells as dead
+   * letters of reason `shed`; control messages pass. From `recycleAt` (default 0.85) on it is replaced, after up to 1 s
+   * for what it has taken; its actors end with reason `threadOom`, and with directive `restart` come back. `false`:
+   * nothing.
+   */
+  readonly heapPressure?: { readonly shedAt?: number; readonly recycleAt?: number } | false
+  /** Heap limit of each thread beside main, in MB, at least 16; default: as Node has it. */
+  readonly threadHeapMb?: number
   /** Keep one worker loaded that takes over from a thread that dies, in 3 ms instead of 30. Default true. */
   readonly warmSpare?: boolean
   /** Node options of the other threads; default: those of the process, with their preloads. */
@@ -357,6 +367,8 @@ export interface SystemStats {
   readonly restarts: number
   /** Threads replaced. */
   readonly threadRestarts: number
+  /** Of these, because the heap was full. */
+  readonly threadRecycles: number
   /** Asks that await their answer now. */
   readonly asksPending: number
   readonly asksTimedOut: number

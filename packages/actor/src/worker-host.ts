@@ -21,12 +21,15 @@ export interface WorkerHostOptions {
   readonly execArgv: readonly string[] | undefined
   /** Keep a worker ready for the next death. */
   readonly hasSpare: boolean
+  /** Heap of each worker in MB; undefined: as Node has it. */
+  readonly heapMb?: number | undefined
 }
 
 /** Words of the ring from one thread to another: 256 KiB. */
 const RING_WORDS = 65_536
 /** Spares that die before anybody needs them, after which no more are made. */
 const SPARE_DEATHS_MAX = 3
+const YOUNG_MB_MAX = 48
 
 export class WorkerHost implements ThreadHost {
   readonly #options: WorkerHostOptions
@@ -127,8 +130,17 @@ export class WorkerHost implements ThreadHost {
       name,
       workerData: init,
       transferList: [...transferList] as never,
+      ...(this.#options.heapMb === undefined ? {} : { resourceLimits: limitsOf(this.#options.heapMb) }),
       ...(this.#options.execArgv === undefined ? {} : { execArgv: [...this.#options.execArgv] }),
     })
+  }
+}
+
+/** By default the young generation may take 192 MB beside the old one. */
+function limitsOf(heapMb: number): { maxOldGenerationSizeMb: number; maxYoungGenerationSizeMb: number } {
+  return {
+    maxOldGenerationSizeMb: heapMb,
+    maxYoungGenerationSizeMb: Math.min(YOUNG_MB_MAX, Math.ceil(heapMb / 8)),
   }
 }
 

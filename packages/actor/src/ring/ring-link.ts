@@ -99,6 +99,8 @@ interface Inbound {
   isBeforeHello: boolean
   isDrainPlanned: boolean
   isClosed: boolean
+  /** This thread is about to be replaced: frames wait for its heir. */
+  isPaused: boolean
   /** Times that an empty ring is looked at once more before this side parks. */
   looks: number
   /** Rounds that the next batch has waited for the actors. */
@@ -182,6 +184,7 @@ export class RingLink implements ThreadLink {
       isBeforeHello: address.isHeir,
       isDrainPlanned: false,
       isClosed: false,
+      isPaused: false,
       looks: 0,
       roundsBehind: 0,
     }
@@ -460,7 +463,7 @@ export class RingLink implements ThreadLink {
   }
 
   #drain(inbound: Inbound): void {
-    if (inbound.isClosed || !inbound.isResumed) return
+    if (inbound.isClosed || inbound.isPaused || !inbound.isResumed) return
     const { handlers, reader } = inbound
     // What is taken now would wait in mailboxes, and be lost with them: the actors come first, but not for ever.
     if (!handlers.onBatch() && inbound.roundsBehind < ROUNDS_BEHIND_MAX) {
@@ -468,7 +471,7 @@ export class RingLink implements ThreadLink {
       this.#planDrain(inbound)
       return
     }
-    if (inbound.isClosed) return
+    if (inbound.isClosed || inbound.isPaused) return
     inbound.roundsBehind = 0
     for (let batches = 0; batches < TURN_BATCHES_MAX; batches++) {
       const passed = this.#takeBatch(inbound)
@@ -486,7 +489,7 @@ export class RingLink implements ThreadLink {
         continue
       }
       inbound.looks = Math.min(LOOKS_MAX, Math.max(1, inbound.looks + passed / LOOK_FRAMES))
-      if (inbound.isClosed) return
+      if (inbound.isClosed || inbound.isPaused) return
       if (!handlers.onBatch()) break
     }
     this.#planDrain(inbound)
@@ -606,11 +609,74 @@ export class RingLink implements ThreadLink {
 
   #finish(inbound: Inbound): void {
     if (inbound.isClosed) return
-    while (inbound.isResumed && this.#takeBatch(inbound) > 0 && !inbound.isClosed);
+    while (inbound.isResumed && !inbound.isPaused && this.#takeBatch(inbound) > 0 && !inbound.isClosed);
     if (inbound.isClosed) return
     inbound.isClosed = true
     inbound.port.close()
     inbound.handlers.onClosed()
+  }
+
+  pause(): void {
+    this.#inbound.isPaused = true
+  }
+
+  untakenAsks(): ReadonlySet<number> {
+    const asks = new Set<number>()
+    for (let at = this.#spillAt; at < this.#spill.length; at++) {
+      const { op, corr } = this.#spill[at]!
+      if (op === OP.ASK) asks.add(corr)
+    }
+    const { words } = this.#views
+    this.#visitUntaken(index => {
+      if ((words[index + 1]! & OP_MASK) === OP.ASK)
+        asks.add(words[index + 5]! * ID_SPAN + (words[index + 4]! >>> 0))
+    })
+    return asks
+  }
+
+  takeBackTells(target: number): readonly Frame[] {
+    const tells: Frame[] = []
+    const isMeant = ({ op, target: to }: Frame): boolean => op === OP.TELL && to === target
+    const { words } = this.#views
+    const kept = new Map<number, number>()
+    for (let at = this.#keptAt; at < this.#kept.length; at++) kept.set(this.#kept[at]!.number, at)
+    this.#visitUntaken(index => {
+      const head = words[index + 1]!
+      const to = words[index + 3]! * ID_SPAN + (words[index + 2]! >>> 0)
+      if ((head & OP_MASK) !== OP.TELL || to !== target) return
+      // An heir passes over it, as over everything but tells that was meant for the life before.
+      words[index + 1] = (head & ~OP_MASK) | OP.CANCEL
+      const encoding = (head >> ENCODING_SHIFT) & ENCODING_MASK
+      if (encoding === CODED) {
+        const variant =
+          this.#layouts[head >>> LAYOUT_SHIFT]!.variants[(head >> VARIANT_SHIFT) & VARIANT_MASK]!
+        const body = variant.body.read(this.#views, index + HEADER_WORDS)
+        tells.push({ op: OP.TELL, target, corr: 0, body, patches: 0 })
+        return
+      }
+      const at = kept.get(words[index + HEADER_WORDS]!)
+      if (at === undefined) return
+      const { number, position, frame } = this.#kept[at]!
+      tells.push(frame)
+      this.#kept[at] = { number, position, frame: { ...frame, body: null, patches: LOST as never } }
+    })
+    const spilled = this.#spill.slice(this.#spillAt)
+    tells.push(...spilled.filter(isMeant))
+    this.#spill = spilled.filter(frame => !isMeant(frame))
+    this.#spillAt = 0
+    return tells
+  }
+
+  /** Goes over the frames that the other thread, which has ended, did not take. */
+  #visitUntaken(visit: (index: number) => void): void {
+    this.#flush()
+    const { words } = this.#views
+    const shared = new AtomicWords(words.buffer as SharedArrayBuffer)
+    const reader = new RingReader(shared, words.length - RING_DATA)
+    for (let index = reader.next(); index >= 0; index = reader.next()) {
+      visit(index)
+      reader.skip(index)
+    }
   }
 
   discard(): number {

@@ -1,0 +1,671 @@
+/**
+ * KeyRouter: members of one definition on several threads, and for each key one of them that gets all its messages.
+ *
+ *   owner       has keys: rendezvous hashing over the owners, so that only the keys of a lost member move
+ *   down        an owner whose thread has ended. Its keys wait for the next life (tells in the link, asks here) up to
+ *               `holdFor`; then, or at once with `remap`, it is fenced and its keys are *remapped*
+ *   returning   spawned again after it was fenced; it has no keys until the router gives them back
+ *
+ * Epochs      Who owns what changes only with `epoch`.
+ * Fence       A fenced member never handles anything again that this router told it: what its thread had not taken
+ *             is taken back from the link and goes to the new owners, in order; its next life has another ref.
+ * Return      While keys go back to a member they wait here until their owners have handled all that they were told
+ *             (SETTLE); then the epoch changes, and what waited goes to the member, in order.
+ *
+ * So no two members ever handle one key at a time, except after a thread that hung: it may still finish what it has.
+ */
+
+import type { Duration } from '@homing/clock'
+import { SETTLE } from './cell.ts'
+import { type Spawner, spawner } from './context.ts'
+import type { Deadline } from './deadlines.ts'
+import { toMs } from './durations.ts'
+import {
+  ActorTerminatedError,
+  AskAbortedError,
+  AskRefusedError,
+  AskTimeoutError,
+  ThreadDownError,
+  UnknownThreadError,
+} from './errors.ts'
+import type { Peer, PeerListener, Watcher } from './peer.ts'
+import { hash } from './placement.ts'
+import { type AnyRef, asAnyRef, RemoteRef } from './refs.ts'
+import type { Runtime } from './runtime.ts'
+import { isThreadLoss } from './terminated.ts'
+import { describe } from './thrown.ts'
+import type {
+  ActorContext,
+  ActorDefinition,
+  ActorRef,
+  ActorSystem,
+  AskOptions,
+  MailboxOptions,
+  Message,
+  Placement,
+  Supervision,
+  TellStatus,
+} from './types.ts'
+
+export type RouterKey = string | number
+
+export interface KeyRouterOptions<M extends Message, A> {
+  /** Members are named `<name>-0` … `<name>-<size − 1>`. */
+  readonly name: string
+  /** What each member is made with; a function is given the index of the member. */
+  readonly args: A | ((index: number) => A)
+  /** The key of a message. Called once or more for each; what it throws, `tell` and `ask` throw. */
+  readonly by: (message: KeyedMessage<M>) => RouterKey
+  /** Where the members go: round and round over the threads of a pool, or one for each placement. */
+  readonly over: { readonly pool: string; readonly size: number } | readonly Placement[]
+  /** Default: `restart`, 10 times a minute, after 20 ms … 2 s. A member that ends for good leaves its keys to others. */
+  readonly supervision?: Supervision
+  readonly mailbox?: MailboxOptions
+  /** What becomes of the keys of a member whose thread ends. Default `hold`. */
+  readonly whileDown?: 'hold' | 'remap'
+  /**
+   * How long `hold` waits for the next life of the thread before the keys are remapped, and how long keys may wait
+   * while they return. Default 200 ms: a thread is replaced in 3 ms by a spare, in 30 without.
+   */
+  readonly holdFor?: Duration
+  /** Keys return to a member that is back by themselves (default), or only when `rebalance` is called. */
+  readonly rebalance?: 'onReturn' | 'never'
+}
+
+/** A message as it is told or asked, without its reply. */
+export type KeyedMessage<M extends Message> = M extends unknown ? Omit<M, 'reply'> : never
+
+export interface KeyRouterMember<M extends Message> {
+  readonly name: string
+  readonly ref: ActorRef<M>
+  /** `down`: its thread is being replaced; `returning`: it is back, or about to be, and has no keys yet. */
+  readonly state: 'up' | 'down' | 'returning'
+}
+
+export interface KeyRouter<M extends Message> {
+  /**
+   * Tells the owner of the message's key. `full`: also when too much waits for a member; `dead`: no member is left.
+   * In order for each key, whatever becomes of the members.
+   */
+  tell(message: M): TellStatus
+  /**
+   * Asks the owner of the message's key. One that its thread had not taken when it ended is asked again, of whoever
+   * owns the key then, within its own timeout; it may come after messages that were told later. Any other rejects as
+   * that of a ref does: with ThreadDownError when the thread ended while it may have had the ask.
+   */
+  readonly ask: ActorRef<M>['ask']
+  /** The owner of `key` in this epoch, also while it is down; undefined when no member is left. */
+  refFor(key: RouterKey): ActorRef<M> | undefined
+  readonly members: readonly KeyRouterMember<M>[]
+  /** Counts changes of who owns what, from 1. */
+  readonly epoch: number
+  /** Lets keys return to the members that are back. */
+  rebalance(): void
+  /** Stops all members; from now on the router is dead. */
+  stop(): void
+}
+
+const SUPERVISION_DEFAULT: Supervision = {
+  directive: 'restart',
+  max: 10,
+  within: '1m',
+  backoff: { min: '20ms', max: '2s', jitter: 0.2 },
+}
+const HOLD_MS_DEFAULT = 200
+/** A key that waits for its return waits at least this long before the return is put off. */
+const RETURN_MS_MIN = 50
+/** After a return that was put off, and between looks at a member that does not answer. */
+const RETRY_MS = 500
+/** How long a member that is back may take to answer for the first time, before it is asked again. */
+const ANSWER_MS_MAX = 5000
+/** Asks that wait in a router at once. */
+const WAITING_ASKS_MAX = 4096
+const CAPACITY_DEFAULT = 1024
+const GOLDEN = 0x9e3779b1
+
+interface Member {
+  readonly index: number
+  readonly name: string
+  readonly seed: number
+  readonly placement: Placement
+  ref: AnyRef
+  peer: Peer | undefined
+  state: 'owner' | 'returning' | 'ready' | 'gone'
+  /** Ends the hold; undefined while it is not down. */
+  hold: Deadline | undefined
+  /** The hold has ended and nobody else could have the keys. */
+  isOverdue: boolean
+  watcher: Watcher | undefined
+}
+
+/** Keys on their way back to a member. */
+interface Return {
+  readonly member: Member
+  readonly tells: Message[]
+}
+
+interface Waiting extends Deadline {
+  resume(): void
+}
+
+/**
+ * Spawns the members as children of `parent` (a system, on main; or the context of an actor, on any thread) and routes
+ * messages to them by key. The router belongs to the thread that made it. Throws RangeError for options out of their
+ * range, UnknownThreadError for a pool that the system does not have.
+ */
+export function createKeyRouter<M extends Message, A>(
+  parent: ActorSystem | ActorContext<never>,
+  definition: ActorDefinition<M, A>,
+  options: KeyRouterOptions<M, A>,
+): KeyRouter<M> {
+  const own = (parent as { readonly [spawner]?: Spawner })[spawner]
+  if (own === undefined) throw new TypeError('cannot make a router here: give it a system or a context')
+  return new MemberRouter(own, definition as unknown as ActorDefinition<Message, unknown>, options as never)
+}
+
+/** The owner of a key among members, by their seeds; the one with the highest weight. */
+export function rendezvous<T extends { readonly seed: number }>(
+  owners: readonly T[],
+  keyHash: number,
+): T | undefined {
+  let best: T | undefined
+  let bestWeight = -1
+  for (const owner of owners) {
+    let h = Math.imul(keyHash ^ owner.seed, GOLDEN)
+    h = Math.imul(h ^ (h >>> 16), 0x85ebca6b)
+    h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35)
+    const weight = (h ^ (h >>> 16)) >>> 0
+    if (weight > bestWeight) {
+      best = owner
+      bestWeight = weight
+    }
+  }
+  return best
+}
+
+/** What spreads the keys of the member with this index. */
+export function seedOf(index: number): number {
+  return hash(`member ${index}`)
+}
+
+export function hashOfKey(key: RouterKey): number {
+  return hash(typeof key === 'string' ? key : String(key))
+}
+
+class MemberRouter implements KeyRouter<Message> {
+  readonly #spawner: Spawner
+  readonly #runtime: Runtime
+  readonly #definition: ActorDefinition<Message, unknown>
+  readonly #options: KeyRouterOptions<Message, unknown>
+  readonly #holdMs: number
+  readonly #tellsMax: number
+  readonly #members: Member[]
+  #owners: Member[]
+  readonly #listeners = new Map<Peer, PeerListener>()
+  readonly #waiting = new Set<Waiting>()
+  #return: Return | undefined = undefined
+  #retry: Deadline | undefined = undefined
+  #epoch = 1
+  #isStopped = false
+
+  constructor(
+    own: Spawner,
+    definition: ActorDefinition<Message, unknown>,
+    options: KeyRouterOptions<Message, unknown>,
+  ) {
+    this.#spawner = own
+    this.#runtime = own.runtime
+    this.#definition = definition
+    this.#options = options
+    this.#holdMs = options.holdFor === undefined ? HOLD_MS_DEFAULT : toMs(options.holdFor)
+    this.#tellsMax = options.mailbox?.capacity ?? CAPACITY_DEFAULT
+    const placements = placementsOf(options, own.runtime)
+    this.#members = placements.map((placement, index) => {
+      const name = `${options.name}-${index}`
+      const member: Member = {
+        index,
+        name,
+        seed: seedOf(index),
+        placement,
+        ref: this.#spawn(index, name, placement),
+        peer: undefined,
+        state: 'owner',
+        hold: undefined,
+        isOverdue: false,
+        watcher: undefined,
+      }
+      return member
+    })
+    this.#owners = [...this.#members]
+    for (const member of this.#members) this.#follow(member)
+  }
+
+  get epoch(): number {
+    return this.#epoch
+  }
+
+  get members(): readonly KeyRouterMember<Message>[] {
+    return this.#members
+      .filter(({ state }) => state !== 'gone')
+      .map(member => ({
+        name: member.name,
+        ref: member.ref,
+        state: member.state !== 'owner' ? 'returning' : isDown(member) ? 'down' : 'up',
+      }))
+  }
+
+  refFor(key: RouterKey): ActorRef<Message> | undefined {
+    return rendezvous(this.#owners, hashOfKey(key))?.ref
+  }
+
+  // ── Messages ─────────────────────────────────────────────────────────────────────────────────
+
+  tell(message: Message): TellStatus {
+    const member = this.#pick(message)
+    if (member === undefined) {
+      this.#runtime.deadLetter(this.#options.name, message.type, 'dead')
+      return 'dead'
+    }
+    if (member.state === 'owner') return member.ref.tell(message)
+    const { tells } = this.#return!
+    if (tells.length >= this.#tellsMax) {
+      this.#runtime.counts.refused++
+      return 'full'
+    }
+    tells.push(message)
+    return 'ok'
+  }
+
+  ask(message: { readonly type: string }, options: AskOptions): Promise<never> {
+    const dueMs = this.#runtime.clock.nowMs() + toMs(options.timeout)
+    const member = this.#pick(message)
+    if (member?.state === 'owner' && !isDown(member)) {
+      const answer = member.ref.ask(message, options)
+      return member.peer === undefined
+        ? answer
+        : answer.catch(error => this.#askAgain(message, options, dueMs, error))
+    }
+    return this.#askAgain(message, options, dueMs, undefined)
+  }
+
+  /** Asks when there is somebody to ask, as long as nobody has taken the ask. */
+  async #askAgain(
+    message: { readonly type: string },
+    options: AskOptions,
+    dueMs: number,
+    failure: unknown,
+  ): Promise<never> {
+    let error = failure
+    for (;;) {
+      if (error !== undefined && !(error instanceof ThreadDownError && !error.mayBeTaken)) throw error
+      const member = this.#pick(message)
+      if (member === undefined) {
+        throw new ActorTerminatedError(
+          this.#options.name,
+          `get an answer to '${message.type}' from router ${this.#options.name}`,
+        )
+      }
+      if (member.state !== 'owner' || isDown(member)) {
+        await this.#wait(message, options, dueMs)
+        error = undefined
+        continue
+      }
+      const leftMs = dueMs - this.#runtime.clock.nowMs()
+      if (leftMs <= 0) throw this.#late(message, options)
+      try {
+        return await member.ref.ask(message, { ...options, timeout: leftMs })
+      } catch (caught) {
+        error = caught
+      }
+    }
+  }
+
+  /** Until the members change, the deadline of an ask, or its abort. */
+  #wait(message: { readonly type: string }, options: AskOptions, dueMs: number): Promise<void> {
+    const { name } = this.#options
+    const { deadlines, clock } = this.#runtime
+    const { signal } = options
+    return new Promise<void>((resolve, reject) => {
+      if (this.#waiting.size >= WAITING_ASKS_MAX) {
+        reject(new AskRefusedError(name, message.type, 'the queue of asks that wait for a member'))
+        return
+      }
+      const end = (): void => {
+        this.#waiting.delete(waiting)
+        deadlines.remove(waiting)
+        signal?.removeEventListener('abort', abort)
+      }
+      const abort = (): void => {
+        end()
+        reject(new AskAbortedError(name, message.type, signal!.reason))
+      }
+      const waiting: Waiting = {
+        dueMs: 0,
+        position: -1,
+        expire: () => {
+          end()
+          reject(this.#late(message, options))
+        },
+        resume: () => {
+          end()
+          resolve()
+        },
+      }
+      if (signal?.aborted === true) {
+        reject(new AskAbortedError(name, message.type, signal.reason))
+        return
+      }
+      signal?.addEventListener('abort', abort, { once: true })
+      this.#waiting.add(waiting)
+      deadlines.add(waiting, Math.max(0, dueMs - clock.nowMs()))
+    })
+  }
+
+  #late({ type }: { readonly type: string }, { timeout }: AskOptions): AskTimeoutError {
+    return new AskTimeoutError(this.#options.name, type, toMs(timeout))
+  }
+
+  #resumeAsks(): void {
+    for (const waiting of [...this.#waiting]) waiting.resume()
+  }
+
+  /** The owner of the message's key, or the member to which the key is on its way. */
+  #pick(message: { readonly type: string }): Member | undefined {
+    const key = hashOfKey(this.#options.by(message as never))
+    const owner = rendezvous(this.#owners, key)
+    const returning = this.#return?.member
+    if (returning === undefined || owner === undefined) return owner
+    return rendezvous([owner, returning], key)
+  }
+
+  // ── Members ──────────────────────────────────────────────────────────────────────────────────
+
+  #spawn(index: number, name: string, thread: Placement): AnyRef {
+    const { args, supervision = SUPERVISION_DEFAULT, mailbox } = this.#options
+    const ref = this.#spawner.spawn(this.#definition, {
+      name,
+      thread,
+      args: typeof args === 'function' ? (args as (index: number) => unknown)(index) : args,
+      supervision,
+      ...(mailbox === undefined ? {} : { mailbox }),
+    })
+    return asAnyRef(ref as ActorRef<never>)
+  }
+
+  #follow(member: Member): void {
+    const { ref } = member
+    member.peer = ref instanceof RemoteRef ? ref.peer : undefined
+    if (member.peer !== undefined) this.#listen(member.peer)
+    this.#watch(member, ref)
+  }
+
+  #watch(member: Member, ref: AnyRef): void {
+    const watcher: Watcher = {
+      onTerminated: (_key, _name, reason) => {
+        if (member.watcher !== watcher) return
+        const { directive } = this.#options.supervision ?? SUPERVISION_DEFAULT
+        if (isThreadLoss(reason) && directive === 'restart') this.#watch(member, ref)
+        else this.#lose(member)
+      },
+    }
+    member.watcher = watcher
+    this.#runtime.watch(watcher, ref)
+  }
+
+  #listen(peer: Peer): void {
+    if (this.#listeners.has(peer)) return
+    const onIt = (): Member[] => this.#members.filter(member => member.peer === peer)
+    const listener: PeerListener = {
+      onDown: () => this.#down(onIt()),
+      onUp: () => this.#up(onIt()),
+      onGone: () => {
+        for (const member of onIt()) this.#lose(member)
+      },
+    }
+    this.#listeners.set(peer, listener)
+    peer.listeners.add(listener)
+  }
+
+  #down(members: readonly Member[]): void {
+    for (const member of members) if (member.state === 'ready') member.state = 'returning'
+    // Who owned the keys that return may have lost what they were told, and the member what it would be told.
+    if (this.#return !== undefined) this.#endReturn(false)
+    const owners = members.filter(({ state }) => state === 'owner')
+    if (this.#options.whileDown === 'remap') {
+      this.#remap(owners)
+      return
+    }
+    for (const member of owners) {
+      if (member.hold !== undefined) continue
+      const hold: Deadline = {
+        dueMs: 0,
+        position: -1,
+        expire: () => {
+          member.hold = undefined
+          if (member.state !== 'owner' || !isDown(member)) return
+          this.#remap([...this.#owners.filter(other => other.isOverdue), member])
+        },
+      }
+      member.hold = hold
+      this.#runtime.deadlines.add(hold, this.#holdMs)
+    }
+  }
+
+  #up(members: readonly Member[]): void {
+    for (const member of members) {
+      this.#endHold(member)
+      if (member.state === 'returning') this.#probe(member)
+    }
+    this.#resumeAsks()
+  }
+
+  #endHold(member: Member): void {
+    member.isOverdue = false
+    if (member.hold === undefined) return
+    this.#runtime.deadlines.remove(member.hold)
+    member.hold = undefined
+  }
+
+  /** Gives the keys of owners that are down to the others, and spawns these members again. */
+  #remap(members: readonly Member[]): void {
+    if (members.length === 0) return
+    const left = this.#owners.filter(owner => !members.includes(owner))
+    if (left.length === 0) {
+      for (const member of members) member.isOverdue = true
+      return
+    }
+    if (this.#return !== undefined) this.#endReturn(false)
+    const tells = members.flatMap(member => this.#fence(member))
+    this.#setOwners(left)
+    for (const member of members) this.#spawnAgain(member)
+    for (const tell of tells) this.#tellAgain(tell)
+    this.#resumeAsks()
+  }
+
+  /** The member ends; what it was told and its thread had not taken is returned. */
+  #fence(member: Member): Message[] {
+    const { ref, peer, watcher } = member
+    const tells = peer === undefined ? [] : this.#runtime.takeBackTells(ref as RemoteRef)
+    this.#endHold(member)
+    member.watcher = undefined
+    if (watcher !== undefined) this.#runtime.unwatch(watcher, ref)
+    this.#spawner.stop(ref)
+    if (peer?.endReason !== 'threadHung') return tells
+    // The thread may have gone on in the end and taken them.
+    for (const { type } of tells) this.#runtime.deadLetter(member.name, type, 'dead')
+    return []
+  }
+
+  #spawnAgain(member: Member): void {
+    member.state = 'returning'
+    try {
+      member.ref = this.#spawn(member.index, member.name, member.placement)
+    } catch (error) {
+      member.state = 'gone'
+      this.#runtime.log.warn({ actor: member.name, error: describe(error) }, 'member not spawned again')
+      return
+    }
+    this.#follow(member)
+    this.#probe(member)
+  }
+
+  #setOwners(owners: Member[]): void {
+    this.#owners = owners.toSorted((a, b) => a.index - b.index)
+    this.#epoch++
+    const { log } = this.#runtime
+    log.debug({ router: this.#options.name, epoch: this.#epoch, owners: owners.length }, 'keys move')
+  }
+
+  /** A message that was answered 'ok' goes to whoever owns its key now. */
+  #tellAgain(message: Message): void {
+    const member = this.#pick(message)
+    const status = member === undefined ? 'full' : member.ref.tell(message)
+    if (status === 'full') {
+      const reason = member === undefined ? 'dead' : 'overflow'
+      this.#runtime.deadLetter(this.#options.name, message.type, reason)
+    }
+  }
+
+  /** The member has ended for good, or its thread has. */
+  #lose(member: Member): void {
+    if (member.state === 'gone') return
+    const wasOwner = member.state === 'owner'
+    if (this.#return !== undefined) this.#endReturn(false)
+    const tells = isDown(member) ? this.#fence(member) : []
+    this.#endHold(member)
+    member.watcher = undefined
+    member.state = 'gone'
+    if (wasOwner) {
+      const left = this.#owners.filter(owner => owner !== member)
+      this.#setOwners(left)
+      if (left.length === 0) this.#adoptAny()
+    }
+    for (const tell of tells) this.#tellAgain(tell)
+    this.#resumeAsks()
+  }
+
+  /** The last owner is gone: one that is about to return has all keys. */
+  #adoptAny(): void {
+    const next = this.#members.filter(({ state }) => state === 'returning' || state === 'ready')
+    if (next.length === 0) return
+    for (const member of next) member.state = 'owner'
+    this.#setOwners(next)
+  }
+
+  // ── Return of keys ───────────────────────────────────────────────────────────────────────────
+
+  /** Asks a returning member for a sign of life, once its thread has one. */
+  #probe(member: Member): void {
+    const { ref } = member
+    const isDue = (): boolean => !this.#isStopped && member.ref === ref && member.state === 'returning'
+    if (!isDue() || isDown(member)) return
+    this.#settle(member, ANSWER_MS_MAX).then(
+      () => {
+        if (isDue() && !isDown(member)) this.#isBack(member)
+      },
+      () => {
+        if (!isDue() || isDown(member)) return
+        const again: Deadline = { dueMs: 0, position: -1, expire: () => this.#probe(member) }
+        this.#runtime.deadlines.add(again, RETRY_MS)
+      },
+    )
+  }
+
+  /** Resolves when the member has handled all that it was told before. */
+  #settle(member: Member, timeoutMs: number): Promise<unknown> {
+    return member.ref.ask({ type: SETTLE } as never, { timeout: timeoutMs })
+  }
+
+  #isBack(member: Member): void {
+    member.state = 'ready'
+    const isNeeded = this.#owners.every(({ isOverdue }) => isOverdue)
+    if (isNeeded || this.#options.rebalance !== 'never') this.#returnNext()
+  }
+
+  rebalance(): void {
+    this.#returnNext()
+  }
+
+  #returnNext(): void {
+    if (this.#return !== undefined || this.#isStopped) return
+    const member = this.#members.find(({ state }) => state === 'ready')
+    if (member === undefined) return
+    const current: Return = { member, tells: [] }
+    this.#return = current
+    const owners = this.#owners.filter(({ isOverdue }) => !isOverdue)
+    const limitMs = Math.max(RETURN_MS_MIN, this.#holdMs)
+    Promise.all(owners.map(owner => this.#settle(owner, limitMs))).then(
+      () => {
+        if (this.#return === current) this.#endReturn(true)
+      },
+      () => {
+        if (this.#return === current) this.#endReturn(false)
+      },
+    )
+  }
+
+  #endReturn(isDone: boolean): void {
+    const { member, tells } = this.#return!
+    this.#return = undefined
+    if (isDone) {
+      member.state = 'owner'
+      this.#setOwners([...this.#owners, member])
+      this.#remap(this.#owners.filter(({ isOverdue }) => isOverdue))
+    }
+    for (const tell of tells) this.#tellAgain(tell)
+    this.#resumeAsks()
+    if (isDone) {
+      if (this.#options.rebalance !== 'never') this.#returnNext()
+      return
+    }
+    if (this.#retry !== undefined) return
+    const retry: Deadline = {
+      dueMs: 0,
+      position: -1,
+      expire: () => {
+        this.#retry = undefined
+        this.#returnNext()
+      },
+    }
+    this.#retry = retry
+    this.#runtime.deadlines.add(retry, RETRY_MS)
+  }
+
+  stop(): void {
+    if (this.#isStopped) return
+    this.#isStopped = true
+    if (this.#return !== undefined) this.#endReturn(false)
+    if (this.#retry !== undefined) this.#runtime.deadlines.remove(this.#retry)
+    for (const [peer, listener] of this.#listeners) peer.listeners.delete(listener)
+    for (const member of this.#members) {
+      if (member.state === 'gone') continue
+      this.#endHold(member)
+      member.state = 'gone'
+      if (member.watcher !== undefined) this.#runtime.unwatch(member.watcher, member.ref)
+      this.#spawner.stop(member.ref)
+    }
+    this.#owners = []
+    this.#resumeAsks()
+  }
+}
+
+function isDown({ peer }: Member): boolean {
+  return peer?.state === 'down'
+}
+
+function placementsOf(options: KeyRouterOptions<Message, unknown>, runtime: Runtime): readonly Placement[] {
+  const { over, name } = options
+  if (!('pool' in over)) {
+    if (over.length === 0) throw new RangeError(`cannot make router ${name} without members`)
+    return over
+  }
+  const { pool, size } = over
+  if (!Number.isInteger(size) || size < 1) {
+    throw new RangeError(`cannot make router ${name} with ${size} members: use an integer ≥ 1`)
+  }
+  if (runtime.isAlone) return Array.from({ length: size }, () => 'here')
+  const threads = runtime.pools.find(candidate => candidate.name === pool)?.threads ?? []
+  const usable = threads.filter(thread => runtime.peers.get(thread)?.state !== 'gone')
+  if (usable.length === 0) throw new UnknownThreadError(pool, 'the system has no thread of such a pool')
+  return Array.from({ length: size }, (_, index) => usable[index % usable.length]!)
+}
