@@ -542,7 +542,8 @@ export const FAULTS: readonly Fault[] = [
   ...['indexer-0', 'directory', 'tracker', 'tokenizer', 'router', 'dispatcher'].map(failing),
   {
     name: 'listener fails',
-    deal: ({ simulation, source }) => void simulation.fail(`listener ${source.url.slice('http://'.length)}/0`),
+    deal: ({ simulation, source }) =>
+      void simulation.fail(`listener ${source.url.slice('http://'.length)}/0`),
   },
   {
     name: 'thread crashes, no spare',

@@ -111,47 +111,53 @@ const brooder = defineActor(
   },
 })
 
-t.test('an actor that is spawned while main has not yet heard of the death of its thread ends, or lives', async t => {
-  for (let seed = 1; seed <= 20; seed++) {
-    const simulation = await createSimulation({ seed, pools: { core: { count: 2 } } })
-    const parent = simulation.spawn(brooder, { name: 'parent', args: undefined, thread: 'core-1' })
-    const other = simulation.spawn(brooder, { name: 'other', args: undefined, thread: 'core-0' })
-    await simulation.run(undefined, { within: 10 })
-    simulation.crash('core-0', 'beforeTurn')
-    other.tell({ type: 'idle' })
-    for (let spawn = 0; spawn < 30; spawn++) {
-      parent.tell({ type: 'brood', thread: 'core-0' })
-      await simulation.run(undefined, { within: 0.1 })
+t.test(
+  'an actor that is spawned while main has not yet heard of the death of its thread ends, or lives',
+  async t => {
+    for (let seed = 1; seed <= 20; seed++) {
+      const simulation = await createSimulation({ seed, pools: { core: { count: 2 } } })
+      const parent = simulation.spawn(brooder, { name: 'parent', args: undefined, thread: 'core-1' })
+      const other = simulation.spawn(brooder, { name: 'other', args: undefined, thread: 'core-0' })
+      await simulation.run(undefined, { within: 10 })
+      simulation.crash('core-0', 'beforeTurn')
+      other.tell({ type: 'idle' })
+      for (let spawn = 0; spawn < 30; spawn++) {
+        parent.tell({ type: 'brood', thread: 'core-0' })
+        await simulation.run(undefined, { within: 0.1 })
+      }
+      await simulation.run(undefined, { within: 500 })
+      // Nothing that is left waits for a child that nobody has: its stop would take until it is given up.
+      const beganMs = simulation.clock.nowMs()
+      await simulation.settle(simulation.stop(parent))
+      const tookMs = simulation.clock.nowMs() - beganMs
+      t.ok(tookMs < 100, `seed ${seed}: ${tookMs.toFixed(3)} ms`)
+      await simulation.settle(simulation.shutdown())
     }
-    await simulation.run(undefined, { within: 500 })
-    // Nothing that is left waits for a child that nobody has: its stop would take until it is given up.
-    const beganMs = simulation.clock.nowMs()
-    await simulation.settle(simulation.stop(parent))
-    const tookMs = simulation.clock.nowMs() - beganMs
-    t.ok(tookMs < 100, `seed ${seed}: ${tookMs.toFixed(3)} ms`)
-    await simulation.settle(simulation.shutdown())
-  }
-})
+  },
+)
 
-t.test('a child whose parent died with its thread is not brought back with the thread of its own', async t => {
-  let restarted = 0
-  for (let seed = 1; seed <= 20; seed++) {
-    const simulation = await createSimulation({ seed, pools: { core: { count: 2 } } })
-    const other = simulation.spawn(brooder, { name: 'other', args: undefined, thread: 'core-0' })
-    const parent = simulation.spawn(brooder, { name: 'parent', args: undefined, thread: 'core-1' })
-    await simulation.run(undefined, { within: 10 })
-    // So that main may hear of the death before it has read what the dead had sent.
-    simulation.setFaults({ delay: 0.5, delayMsMax: 20 })
-    simulation.crash('core-1', 'afterTurn')
-    parent.tell({ type: 'brood', thread: 'core-0', isRestarted: true })
-    await simulation.run(undefined, { within: 50 })
-    simulation.crash('core-0', 'beforeTurn')
-    other.tell({ type: 'idle' })
-    await simulation.run(undefined, { within: 500 })
-    const actors = await simulation.settle(simulation.describe())
-    t.strictSame(JSON.stringify(actors).includes('chick'), false, `seed ${seed}`)
-    restarted += (await simulation.settle(simulation.stats())).threadRestarts
-    await simulation.settle(simulation.shutdown())
-  }
-  t.equal(restarted, 40, 'both threads died in every run')
-})
+t.test(
+  'a child whose parent died with its thread is not brought back with the thread of its own',
+  async t => {
+    let restarted = 0
+    for (let seed = 1; seed <= 20; seed++) {
+      const simulation = await createSimulation({ seed, pools: { core: { count: 2 } } })
+      const other = simulation.spawn(brooder, { name: 'other', args: undefined, thread: 'core-0' })
+      const parent = simulation.spawn(brooder, { name: 'parent', args: undefined, thread: 'core-1' })
+      await simulation.run(undefined, { within: 10 })
+      // So that main may hear of the death before it has read what the dead had sent.
+      simulation.setFaults({ delay: 0.5, delayMsMax: 20 })
+      simulation.crash('core-1', 'afterTurn')
+      parent.tell({ type: 'brood', thread: 'core-0', isRestarted: true })
+      await simulation.run(undefined, { within: 50 })
+      simulation.crash('core-0', 'beforeTurn')
+      other.tell({ type: 'idle' })
+      await simulation.run(undefined, { within: 500 })
+      const actors = await simulation.settle(simulation.describe())
+      t.strictSame(JSON.stringify(actors).includes('chick'), false, `seed ${seed}`)
+      restarted += (await simulation.settle(simulation.stats())).threadRestarts
+      await simulation.settle(simulation.shutdown())
+    }
+    t.equal(restarted, 40, 'both threads died in every run')
+  },
+)
