@@ -1,85 +1,69 @@
 /**
- * Sticky session pool: one actor for each session, placed by the key of the session on a pool of threads.
+ * Sticky session pool: sessions spread over a pool of threads by key, each on one thread, without a table of them.
  *
- * A key sticks to its thread, so the sessions spread without a table, and whatever a thread caches for a session
- * is found again. When a thread dies, its sessions, and no others, begin anew in its place.
+ * The router has one member on each thread. A key is always the same member's, so it finds what it left there. When a
+ * thread dies, the keys of its member wait for the few milliseconds that its replacement takes; no other key notices.
  */
 
 import { isMainThread } from 'node:worker_threads'
-import { type ActorRef, createActorSystem, defineActor, type Reply } from '@homing/actor'
+import { createActorSystem, createKeyRouter, defineActor, type Reply } from '@homing/actor'
 
-export interface SessionMessage {
-  readonly type: 'say'
-  readonly reply: Reply<{ readonly thread: string; readonly turn: number }>
-}
+export type SessionsMessage =
+  | {
+      readonly type: 'say'
+      readonly session: string
+      readonly text: string
+      readonly reply: Reply<{ readonly thread: string; readonly turn: number }>
+    }
+  | { readonly type: 'close'; readonly session: string }
 
-export const session = defineActor(
+/** A member: the sessions whose keys it has. The one that was silent longest makes room for a new one. */
+export const sessions = defineActor(
   import.meta.url,
-  'session',
-)<SessionMessage>({
-  setup({ thread }) {
-    let turn = 0
+  'sessions',
+)<SessionsMessage, { readonly sessionsMax: number }>({
+  setup({ thread }, { sessionsMax }) {
+    const turns = new Map<string, string[]>()
     return {
-      say({ reply }) {
-        turn++
-        reply({ thread, turn })
+      say({ session, text, reply }) {
+        const said = turns.get(session) ?? []
+        said.push(text)
+        turns.delete(session)
+        turns.set(session, said)
+        if (turns.size > sessionsMax) turns.delete(turns.keys().next().value!)
+        reply({ thread, turn: said.length })
       },
-    }
-  },
-})
-
-/** The supervisor of all sessions: spawns one when its key is seen for the first time. */
-export type DeskMessage =
-  | { readonly type: 'open'; readonly key: string; readonly reply: Reply<ActorRef<SessionMessage>> }
-  | { readonly type: 'close'; readonly key: string }
-
-export const desk = defineActor(
-  import.meta.url,
-  'desk',
-)<DeskMessage, { readonly sessionsMax: number }>({
-  setup(ctx, { sessionsMax }) {
-    const sessions = new Map<string, ActorRef<SessionMessage>>()
-    const open = (key: string): ActorRef<SessionMessage> => {
-      if (sessions.size >= sessionsMax) close(sessions.keys().next().value!)
-      const opened = ctx.spawn(session, {
-        name: `session ${key}`,
-        args: undefined,
-        thread: { pool: 'sessions', key },
-        supervision: { directive: 'restart', max: 5, within: '1m', backoff: { min: '5ms', max: '1s' } },
-      })
-      sessions.set(key, opened)
-      return opened
-    }
-    const close = (key: string): void => {
-      const closing = sessions.get(key)
-      if (closing === undefined) return
-      sessions.delete(key)
-      ctx.stop(closing)
-    }
-    return {
-      open: ({ key, reply }) => reply(sessions.get(key) ?? open(key)),
-      close: ({ key }) => close(key),
+      close: ({ session }) => void turns.delete(session),
     }
   },
 })
 
 async function main(): Promise<void> {
-  const system = await createActorSystem({ pools: { sessions: { count: 3 } }, logLevel: 'silent' })
-  const sessions = system.spawn(desk, { name: 'desk', args: { sessionsMax: 1000 } })
-  const say = async (key: string): Promise<string> => {
-    const ref = await sessions.ask({ type: 'open', key }, { timeout: '5s' })
-    const { thread, turn } = await ref.ask({ type: 'say' }, { timeout: '5s' })
-    return `${key} ${turn} on ${thread}`
+  const system = await createActorSystem({ pools: { pool: { count: 3 } }, logLevel: 'silent' })
+  const router = createKeyRouter(system, sessions, {
+    name: 'sessions',
+    args: { sessionsMax: 1000 },
+    by: ({ session }) => session,
+    over: { pool: 'pool', size: 3 },
+    holdFor: '10s', // then the keys would go to the other members; `whileDown: 'remap'` would not wait at all
+  })
+  const say = async (session: string, text: string): Promise<string> => {
+    const { thread, turn } = await router.ask({ type: 'say', session, text }, { timeout: '20s' })
+    return `${session} ${turn} on ${thread}`
   }
 
-  const keys = ['ada', 'bea', 'cyd', 'dan', 'eve', 'fay']
-  for (const key of keys) console.log(`${await say(key)}, ${await say(key)}`)
+  const people = ['ada', 'ben', 'cyd', 'dan', 'eve', 'ida']
+  for (const name of people) console.log(`${await say(name, 'hello')}, ${await say(name, 'again')}`)
 
-  await system.killThread('sessions-1')
-  console.log('sessions-1 died and was replaced')
-  for (const key of keys) console.log(await say(key))
+  const replaced = system.killThread('pool-1')
+  console.log('pool-1 dies')
+  console.log((await Promise.all(people.map(name => say(name, 'still there?')))).join('\n'))
+  await replaced
+
+  router.tell({ type: 'close', session: 'dan' })
+  console.log(await say('dan', 'hello again'), 'after its end')
   await system.shutdown()
 }
 
-// The threads of the pool import this module too, for the sessions.
+// The threads of the pool import this module too, for the members.
 if (isMainThread) await main()

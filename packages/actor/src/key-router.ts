@@ -47,8 +47,10 @@ import type {
   TellStatus,
 } from './types.ts'
 
+/** What messages are routed by; a number is the same key as its text. */
 export type RouterKey = string | number
 
+/** How a router is made: its members, what they are keyed by, and what becomes of the keys of one that is away. */
 export interface KeyRouterOptions<M extends Message, A> {
   /** Members are named `<name>-0` … `<name>-<size − 1>`. */
   readonly name: string
@@ -60,6 +62,7 @@ export interface KeyRouterOptions<M extends Message, A> {
   readonly over: { readonly pool: string; readonly size: number } | readonly Placement[]
   /** Default: `restart`, 10 times a minute, after 20 ms … 2 s. A member that ends for good leaves its keys to others. */
   readonly supervision?: Supervision
+  /** Of each member; default 1024 messages, the rest refused. Its capacity bounds the tells that wait for a return, too. */
   readonly mailbox?: MailboxOptions
   /** What becomes of the keys of a member whose thread ends. Default `hold`. */
   readonly whileDown?: 'hold' | 'remap'
@@ -75,13 +78,17 @@ export interface KeyRouterOptions<M extends Message, A> {
 /** A message as it is told or asked, without its reply. */
 export type KeyedMessage<M extends Message> = M extends unknown ? Omit<M, 'reply'> : never
 
+/** One member of a router, as it stands now. */
 export interface KeyRouterMember<M extends Message> {
+  /** `<router>-<index>`. */
   readonly name: string
+  /** Another one after the member was fenced: use the router rather than keep this. */
   readonly ref: ActorRef<M>
   /** `down`: its thread is being replaced; `returning`: it is back, or about to be, and has no keys yet. */
   readonly state: 'up' | 'down' | 'returning'
 }
 
+/** Routes messages by key to members on several threads; made by `createKeyRouter`, on one thread, and used there. */
 export interface KeyRouter<M extends Message> {
   /**
    * Tells the owner of the message's key. `full`: also when too much waits for a member; `dead`: no member is left.
@@ -96,6 +103,7 @@ export interface KeyRouter<M extends Message> {
   readonly ask: ActorRef<M>['ask']
   /** The owner of `key` in this epoch, also while it is down; undefined when no member is left. */
   refFor(key: RouterKey): ActorRef<M> | undefined
+  /** Those that have not ended for good, in their order. */
   readonly members: readonly KeyRouterMember<M>[]
   /** Counts changes of who owns what, from 1. */
   readonly epoch: number

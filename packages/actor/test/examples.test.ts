@@ -31,19 +31,20 @@ second failure: restarts 2, count 1
 third failure: the tally ends, failed: HOMING_ACTOR_RESTART_BUDGET
 tell answers dead
 `,
-  'sticky-session-pool': `ada 1 on sessions-1, ada 2 on sessions-1
-bea 1 on sessions-0, bea 2 on sessions-0
-cyd 1 on sessions-2, cyd 2 on sessions-2
-dan 1 on sessions-2, dan 2 on sessions-2
-eve 1 on sessions-2, eve 2 on sessions-2
-fay 1 on sessions-0, fay 2 on sessions-0
-sessions-1 died and was replaced
-ada 1 on sessions-1
-bea 3 on sessions-0
-cyd 3 on sessions-2
-dan 3 on sessions-2
-eve 3 on sessions-2
-fay 3 on sessions-0
+  'sticky-session-pool': `ada 1 on pool-1, ada 2 on pool-1
+ben 1 on pool-0, ben 2 on pool-0
+cyd 1 on pool-1, cyd 2 on pool-1
+dan 1 on pool-2, dan 2 on pool-2
+eve 1 on pool-2, eve 2 on pool-2
+ida 1 on pool-0, ida 2 on pool-0
+pool-1 dies
+ada 1 on pool-1
+ben 3 on pool-0
+cyd 1 on pool-1
+dan 3 on pool-2
+eve 3 on pool-2
+ida 3 on pool-0
+dan 1 on pool-2 after its end
 `,
   'ask-across-threads': `an answer: 144
 none by the deadline: AskTimeoutError HOMING_ACTOR_ASK_TIMEOUT
