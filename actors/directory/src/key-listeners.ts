@@ -15,7 +15,13 @@
  *        watched again after LISTENER_PAUSE_MS.
  */
 
-import { type ActorContext, type ActorRef, isThreadLoss, type Supervision, type Terminated } from '@homing/actor'
+import {
+  type ActorContext,
+  type ActorRef,
+  isThreadLoss,
+  type Supervision,
+  type Terminated,
+} from '@homing/actor'
 import type { IndexerMessage } from '@homing/indexer'
 import { LISTENER_LIMITS, type ListenerArgs, listener } from '@homing/listener'
 import type { KeyTrust } from './key-trust.ts'
