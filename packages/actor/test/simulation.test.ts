@@ -3,6 +3,7 @@
  * checkers. `HOMING_SIM_SEEDS` sets how many (default 250), `HOMING_SIM_SEED` the first.
  */
 
+import assert from 'node:assert/strict'
 import { type ActorRef, defineActor, type Reply } from '@homing/actor'
 import {
   CRASH_POINTS,
@@ -17,7 +18,9 @@ import {
   SimulationError,
   watchesFireOnce,
 } from '@homing/actor/simulation'
+import fc from 'fast-check'
 import t from 'tap'
+import { copyMessage } from '../src/simulation/copy.ts'
 import { runToys } from './simulation/scenario.ts'
 
 const FIRST = Number(process.env['HOMING_SIM_SEED'] ?? 1)
@@ -163,6 +166,36 @@ t.test('a thread that hangs runs nothing, and goes on afterwards; for too long, 
   await simulation.run(undefined, { within: 100 })
   t.equal((await simulation.settle(simulation.stats())).threadRestarts, 1)
   await simulation.settle(simulation.shutdown())
+})
+
+t.test('an actor fails by name, and is restarted as its supervision says', async t => {
+  const { simulation, ref } = await withPlain()
+  ref.tell({ type: 'note', list: [1] })
+  await simulation.settle(ref.ask({ type: 'notes' }, { timeout: '1s' }))
+  t.equal(simulation.fail('plain'), true)
+  t.equal(simulation.fail('nobody'), false)
+  await simulation.run(undefined, { within: 50 })
+  t.strictSame(await simulation.settle(ref.ask({ type: 'notes' }, { timeout: '1s' })), [], 'another instance')
+  t.equal((await simulation.settle(simulation.stats())).restarts, 1)
+  await simulation.settle(simulation.shutdown())
+})
+
+t.test('what is copied by hand is what structured clone copies', t => {
+  fc.assert(
+    fc.property(
+      fc.anything({ withDate: true, withTypedArray: true, withMap: true, withSet: true }),
+      value => {
+        assert.deepStrictEqual(copyMessage(value), structuredClone(value))
+      },
+    ),
+    { seed: 1 },
+  )
+  t.strictSame(copyMessage(Buffer.from([1, 2])), new Uint8Array([1, 2]))
+  const shared = new Int32Array(new SharedArrayBuffer(8))
+  ;(copyMessage({ shared }) as { shared: Int32Array }).shared[0] = 7
+  t.equal(shared[0], 7, 'shared memory stays shared')
+  t.throws(() => copyMessage({ f: () => {} }))
+  t.end()
 })
 
 t.test('a full link answers full, and what it took arrives', async t => {

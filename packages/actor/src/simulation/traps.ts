@@ -35,7 +35,7 @@ export function withTraps<T>(report: (error: RealWorldError) => void, use: () =>
   for (const [holder, name, label] of all) {
     Object.defineProperty(holder, name, { value: trap(label), configurable: true, writable: true })
   }
-  globals['Date'] = trappedDate(trap('new Date()'))
+  globals['Date'] = trappedDate(trap('Date without a time'))
   try {
     return use()
   } finally {
