@@ -1,30 +1,40 @@
 /**
- * Effective cores: how much CPU two busy threads really get. A shared or throttled machine gives them one core at
- * times; two threads then take turns by the time slice, and figures of two threads say nothing.
+ * Effective cores: how much of two cores two busy threads really get. A shared or throttled machine gives them
+ * one at times, or less; two threads then take turns by the time slice, and figures of two threads say nothing.
+ *
+ *   effective cores = CPU time of the two threads ÷ time that passed      what the system gave them
+ *                   × min(1, work per CPU time: two busy ÷ one busy)      what that was worth
+ *
+ * The second factor is for what a guest cannot see: a hypervisor that runs its two processors on one core, or on
+ * two hyperthreads of one. It compares CPU times, so other programs on this machine do not change it.
  */
 
 import { once } from 'node:events'
-import { cpuMs } from './loads.ts'
-import { startRawWorker } from './raw.ts'
+import { startRawWorker } from './raw-lives.ts'
+import { type Spun, spinFor } from './spin.ts'
 
-const BUSY_MS = 100
 /** Below this, figures of two threads are not comparable. */
 export const CORES_MIN = 1.8
 /** The same, looked at after a run. */
 export const CORES_MIN_AFTER = 1.7
 
-/** CPU time of two busy threads over the time that passed; 2 on a machine that is ours. */
+const WARM_UP_MS = 20
+const BUSY_MS = 100
+const ALONE_MS = 30
+
+/** 2 on a machine that is ours. Takes a quarter of a second. */
 export async function effectiveCores(): Promise<number> {
-  const words = new Int32Array(new SharedArrayBuffer(4))
-  const worker = await startRawWorker({ task: 'spin', words })
+  const words = new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT))
+  const worker = await startRawWorker({ task: 'spin', words, warmUpMs: WARM_UP_MS })
+  spinFor(WARM_UP_MS)
   const ended = once(worker, 'message')
-  const before = process.cpuUsage()
-  const fromMs = performance.now()
   Atomics.store(words, 0, 1)
-  while (performance.now() - fromMs < BUSY_MS);
-  const cores = cpuMs(before) / (performance.now() - fromMs)
+  const here = spinFor(BUSY_MS)
   Atomics.store(words, 0, 2)
-  await ended
+  const [there] = (await ended) as [Spun]
   await worker.terminate()
-  return cores
+  const alone = spinFor(ALONE_MS)
+  const given = here.cpuMs / here.ms + there.cpuMs / there.ms
+  const perCpuMs = (here.pieces + there.pieces) / (here.cpuMs + there.cpuMs)
+  return given * Math.min(1, perCpuMs / (alone.pieces / alone.cpuMs))
 }

@@ -26,7 +26,7 @@ export interface WorkerHostOptions {
 }
 
 /** Words of the ring from one thread to another: 256 KiB. */
-const RING_WORDS = 65_536
+const RING_WORDS = 262_144
 /** Spares that die before anybody needs them, after which no more are made. */
 const SPARE_DEATHS_MAX = 3
 const YOUNG_MB_MAX = 48

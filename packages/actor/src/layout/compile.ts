@@ -34,6 +34,8 @@ export class CompiledLayout {
   readonly description: LayoutDescription
   readonly variants: readonly VariantCodec[]
   readonly #byType: ReadonlyMap<string, VariantCodec>
+  #lastType = ''
+  #lastVariant: VariantCodec | undefined = undefined
 
   /** Use `compileLayout`. `codecOf` makes each codec. */
   constructor(description: LayoutDescription, codecOf: (shape: Shape) => BodyCodec) {
@@ -51,7 +53,11 @@ export class CompiledLayout {
 
   /** Undefined for a type that is not described. */
   variantOf(type: string): VariantCodec | undefined {
-    return this.#byType.get(type)
+    if (type !== this.#lastType) {
+      this.#lastType = type
+      this.#lastVariant = this.#byType.get(type)
+    }
+    return this.#lastVariant
   }
 }
 

@@ -108,6 +108,7 @@ export class FlightRecorder {
   // The last message, and where its count is.
   #actor = -1
   #type = ''
+  #typeKind = 0
   #countAt = 0
   // The last event.
   #eventKind = -1
@@ -166,13 +167,16 @@ export class FlightRecorder {
     numbers[HANDLED_BEFORE]! += numbers[this.#countAt]!
     const at = ThreadMemory.messageAt(sequence)
     this.#actor = actor
-    this.#type = type
+    if (type !== this.#type) {
+      this.#type = type
+      this.#typeKind = this.#numberOf(type) * KINDS_MAX
+    }
     this.#countAt = at + RECORD_COUNT
     if (this.#cutMs === Number.POSITIVE_INFINITY) this.#cutMs = this.#nowMs + RUN_MS_MAX
     numbers[at + SEQUENCE] = -1
     numbers[at + TIME] = this.#nowMs + this.#wallOffsetMs
     numbers[at + ACTOR] = actor
-    numbers[at + KIND] = this.#numberOf(type) * KINDS_MAX
+    numbers[at + KIND] = this.#typeKind
     // What it comes after.
     numbers[at + DETAIL] = numbers[NEXT_EVENT]!
     numbers[at + RECORD_COUNT] = 0

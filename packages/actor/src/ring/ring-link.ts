@@ -29,10 +29,15 @@ import { AtomicWords } from './words.ts'
 /** Frames taken from the ring before their actors have run: what a thread that dies may lose of a link. */
 export const INFLIGHT_MAX = 64
 const FLUSH_FRAMES = 256
+const MARK_SHIFT = 8
+/** Frames between two marks of how far the ring was written. */
+const MARK_FRAMES = 1 << MARK_SHIFT
+/** Marks that are kept: for more frames than any ring holds. */
+const MARKS = 1024
 /** Empty looks at the ring, one for each round of the event loop, that a flood earns before its reader parks. */
-const LOOKS_MAX = 16
+const LOOKS_MAX = 64
 /** Frames that earn a look. */
-const LOOK_FRAMES = 32
+const LOOK_FRAMES = 8
 /** Rounds of the event loop that actors with a backlog may keep the next batch waiting. */
 const ROUNDS_BEHIND_MAX = 32
 /** Batches handed over before the event loop goes round. */
@@ -105,6 +110,9 @@ interface Inbound {
   looks: number
   /** Rounds that the next batch has waited for the actors. */
   roundsBehind: number
+  /** Batches handed over since the event loop went round. */
+  turnBatches: number
+  readonly drainNext: () => void
 }
 
 /** Links `runtime` with the (next) life of the thread at `address`. */
@@ -126,8 +134,14 @@ export class RingLink implements ThreadLink {
   readonly #frameWordsMax: number
   readonly #layoutIndexes = new Map<CompiledLayout, number>()
   readonly #layouts: CompiledLayout[] = []
+  #lastLayout: CompiledLayout | undefined = undefined
+  #lastLayoutIndex = 0
   #spill: Spilled[] = []
   #spillAt = 0
+  /** Frames that were written to the ring; those of them that are known to be taken, MARK_FRAMES at a time. */
+  #framesWritten = 0
+  #framesTaken = 0
+  readonly #marks = new Int32Array(MARKS)
   #bodyCount = 0
   #kept: KeptBody[] = []
   #keptAt = 0
@@ -187,6 +201,8 @@ export class RingLink implements ThreadLink {
       isPaused: false,
       looks: 0,
       roundsBehind: 0,
+      turnBatches: 0,
+      drainNext: () => this.#drainBatch(inbound),
     }
     reader.unpark()
     address.port.on('message', (message: unknown) => {
@@ -205,7 +221,7 @@ export class RingLink implements ThreadLink {
   // ── Out ──────────────────────────────────────────────────────────────────────────────────────
 
   offer(frame: Frame): boolean {
-    if (this.#spilledCount >= LINK_FRAMES_MAX) return false
+    if (this.#isFull()) return false
     this.#put(frame)
     return true
   }
@@ -228,11 +244,10 @@ export class RingLink implements ThreadLink {
       this.#counts.layoutMisfits++
       return 'misfit'
     }
-    const layoutIndex = this.#layoutIndexes.get(layout) ?? this.#introduce(layout)
+    const layoutIndex = layout === this.#lastLayout ? this.#lastLayoutIndex : this.#indexOf(layout)
     if (layoutIndex < 0 || variant.number > VARIANT_MASK) return 'misfit'
-    const spilled = this.#spilledCount
-    if (spilled >= LINK_FRAMES_MAX && op !== OP.REPLY) return 'full'
-    const index = spilled > 0 ? -1 : this.#reserve(HEADER_WORDS + size)
+    if (op !== OP.REPLY && this.#isFull()) return 'full'
+    const index = this.#spilledCount > 0 ? -1 : this.#reserve(HEADER_WORDS + size)
     if (index < 0) this.#spillOver({ op, target, corr, body, patches: 0, layout, variant })
     else this.#writeCoded(index, op, target, corr, layoutIndex, variant, body)
     return 'ok'
@@ -263,6 +278,15 @@ export class RingLink implements ThreadLink {
     this.#commit(index, HEADER_WORDS + codec.write(body, this.#views, index + HEADER_WORDS))
   }
 
+  #indexOf(layout: CompiledLayout): number {
+    const index = this.#layoutIndexes.get(layout) ?? this.#introduce(layout)
+    if (index >= 0) {
+      this.#lastLayout = layout
+      this.#lastLayoutIndex = index
+    }
+    return index
+  }
+
   /** Tells the other side of a layout before its first use; −1 when there are too many. */
   #introduce(layout: CompiledLayout): number {
     const index = this.#layouts.length
@@ -271,6 +295,24 @@ export class RingLink implements ThreadLink {
     this.#layoutIndexes.set(layout, index)
     this.#put({ op: OP.LAYOUT, target: 0, corr: index, body: layout.description, patches: 0 })
     return index
+  }
+
+  /** True when no more frames may wait for the other thread, in the ring and behind it. */
+  #isFull(): boolean {
+    const waitingMax = LINK_FRAMES_MAX - this.#spilledCount
+    return ((this.#framesWritten - this.#framesTaken) | 0) >= waitingMax && this.#waitingInRing() >= waitingMax
+  }
+
+  /** Frames in the ring, at most MARK_FRAMES too many. */
+  #waitingInRing(): number {
+    const taken = this.#writer.takenPosition
+    for (;;) {
+      const next = (this.#framesTaken + MARK_FRAMES) | 0
+      if (((this.#framesWritten - next) | 0) < 0) break
+      if (((this.#marks[markOf(next)]! - taken) | 0) > 0) break
+      this.#framesTaken = next
+    }
+    return (this.#framesWritten - this.#framesTaken) | 0
   }
 
   get #spilledCount(): number {
@@ -335,6 +377,10 @@ export class RingLink implements ThreadLink {
 
   #commit(index: number, size: number): void {
     this.#writer.commit(index, (size + 1) & ~1)
+    this.#framesWritten = (this.#framesWritten + 1) | 0
+    if ((this.#framesWritten & (MARK_FRAMES - 1)) === 0) {
+      this.#marks[markOf(this.#framesWritten)] = this.#writer.position
+    }
     this.#framesSinceFlush++
     if (this.#framesSinceFlush >= FLUSH_FRAMES) this.#flush()
     else if (!this.#isFlushPlanned) {
@@ -463,6 +509,15 @@ export class RingLink implements ThreadLink {
   }
 
   #drain(inbound: Inbound): void {
+    inbound.turnBatches = 0
+    this.#drainBatch(inbound)
+  }
+
+  /**
+   * Takes one batch. The next comes after the microtasks of this one, so that what its actors sent is on its way, and
+   * the other thread at work on it, while this one goes on.
+   */
+  #drainBatch(inbound: Inbound): void {
     if (inbound.isClosed || inbound.isPaused || !inbound.isResumed) return
     const { handlers, reader } = inbound
     // What is taken now would wait in mailboxes, and be lost with them: the actors come first, but not for ever.
@@ -473,26 +528,26 @@ export class RingLink implements ThreadLink {
     }
     if (inbound.isClosed || inbound.isPaused) return
     inbound.roundsBehind = 0
-    for (let batches = 0; batches < TURN_BATCHES_MAX; batches++) {
-      const passed = this.#takeBatch(inbound)
-      if (passed === 0) {
-        if (inbound.looks >= 1) {
-          // More may come soon; the doorbell that a park costs takes the other side 10 µs.
-          inbound.looks--
-          break
-        }
-        if (inbound.isDrainPlanned) return
-        if (reader.park()) {
-          this.#counts.parks++
-          return
-        }
-        continue
+    let passed = this.#takeBatch(inbound)
+    if (passed === 0) {
+      if (inbound.looks >= 1) {
+        // More may come soon; the doorbell that a park costs takes the other side 10 µs.
+        inbound.looks--
+        this.#planDrain(inbound)
+        return
       }
-      inbound.looks = Math.min(LOOKS_MAX, Math.max(1, inbound.looks + passed / LOOK_FRAMES))
-      if (inbound.isClosed || inbound.isPaused) return
-      if (!handlers.onBatch()) break
+      if (inbound.isDrainPlanned) return
+      if (reader.park()) {
+        this.#counts.parks++
+        return
+      }
+      passed = this.#takeBatch(inbound)
     }
-    this.#planDrain(inbound)
+    inbound.looks = Math.min(LOOKS_MAX, Math.max(1, inbound.looks + passed / LOOK_FRAMES))
+    if (inbound.isClosed || inbound.isPaused) return
+    inbound.turnBatches++
+    if (!handlers.onBatch() || inbound.turnBatches >= TURN_BATCHES_MAX) this.#planDrain(inbound)
+    else queueMicrotask(inbound.drainNext)
   }
 
   /** Hands over up to INFLIGHT_MAX frames; returns how many it went past. */
@@ -705,6 +760,11 @@ const doubleView = new Float64Array(1)
 const doubleWords = new Int32Array(doubleView.buffer)
 
 const PRIMITIVES: readonly unknown[] = [undefined, undefined, undefined, undefined, null, false, true]
+
+/** Where the mark of a multiple of MARK_FRAMES is kept. */
+function markOf(frames: number): number {
+  return (frames >>> MARK_SHIFT) & (MARKS - 1)
+}
 
 function encodingOf(body: unknown): number {
   switch (typeof body) {
