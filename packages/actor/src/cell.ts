@@ -191,7 +191,7 @@ export class Cell implements Watcher {
       return 'dead'
     }
     if (this.#isCoalescing && this.#coalesce(message)) return 'ok'
-    if (!this.#mailbox.push(message)) {
+    if (!this.#mailbox.offer(message)) {
       if (!this.#overflow(message)) return 'full'
     } else if (!this.isQueued) this.runtime.enqueue(this)
     return 'ok'
@@ -248,7 +248,7 @@ export class Cell implements Watcher {
       ask.linkTo(this)
       return
     }
-    if (!this.#mailbox.push(message)) {
+    if (!this.#mailbox.offer(message)) {
       if (this.settings.overflow === 'dropOldest' && !this.#mailbox.isControl(message)) {
         ask.linkTo(this)
         this.#overflow(message)
@@ -273,7 +273,7 @@ export class Cell implements Watcher {
       this.runtime.deadLetter(this.name, message.type, 'overflow', this.id)
       return true
     }
-    const oldest = this.#mailbox.shiftUser()!
+    const oldest = this.#mailbox.takeUser()!
     this.runtime.deadLetter(this.name, oldest.type, 'overflow', this.id)
     openAskOf(oldest)?.fail('refused')
     this.#mailbox.pushForced(message)
@@ -379,7 +379,7 @@ export class Cell implements Watcher {
         this.#deliver(this.#signals.shift()!)
         continue
       }
-      const message = this.#mailbox.shift()
+      const message = this.#mailbox.take()
       if (message === undefined) break
       handled++
       if (message.type !== type) {
@@ -837,7 +837,7 @@ export class Cell implements Watcher {
 
   #dropMailbox(): void {
     this.#unstash()
-    for (let message = this.#mailbox.shift(); message !== undefined; message = this.#mailbox.shift()) {
+    for (let message = this.#mailbox.take(); message !== undefined; message = this.#mailbox.take()) {
       this.runtime.counts.dropped++
       this.runtime.deadLetter(this.name, message.type, 'stopped', this.id)
       openAskOf(message)?.fail('terminated')

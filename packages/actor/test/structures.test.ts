@@ -22,13 +22,13 @@ t.test('a mailbox holds what a bounded array would, in its order', async t => {
       const naive: { type: string }[] = []
       for (const [i, operation] of operations.entries()) {
         const message = { type: String(i) }
-        if (operation === 'shift') assert.equal(mailbox.shift(), naive.shift())
+        if (operation === 'shift') assert.equal(mailbox.take(), naive.shift())
         else if (operation === 'pushForced') {
           mailbox.pushForced(message)
           naive.push(message)
         } else {
           const fits = naive.length < capacity
-          assert.equal(mailbox.push(message), fits)
+          assert.equal(mailbox.offer(message), fits)
           if (fits) naive.push(message)
         }
         assert.equal(mailbox.size, naive.length)
@@ -77,10 +77,10 @@ t.test('a mailbox with a control lane and keys holds what two arrays would, in t
       for (const [n, given] of operations.entries()) {
         if (given.kind === 'push') {
           const m: M = { type: given.type, key: given.key, n }
-          const taken = mailbox.replace(m) !== undefined || mailbox.push(m)
+          const taken = mailbox.replace(m) !== undefined || mailbox.offer(m)
           assert.equal(taken ? 'ok' : 'full', add(m))
         } else if (given.kind === 'shift' || given.kind === 'stash') {
-          const m = mailbox.shift() as M | undefined
+          const m = mailbox.take() as M | undefined
           assert.equal(m, control.shift() ?? user.shift())
           if (given.kind === 'stash' && m !== undefined) stash.push(m)
         } else if (given.kind === 'putBack') {
