@@ -300,7 +300,9 @@ export class RingLink implements ThreadLink {
   /** True when no more frames may wait for the other thread, in the ring and behind it. */
   #isFull(): boolean {
     const waitingMax = LINK_FRAMES_MAX - this.#spilledCount
-    return ((this.#framesWritten - this.#framesTaken) | 0) >= waitingMax && this.#waitingInRing() >= waitingMax
+    return (
+      ((this.#framesWritten - this.#framesTaken) | 0) >= waitingMax && this.#waitingInRing() >= waitingMax
+    )
   }
 
   /** Frames in the ring, at most MARK_FRAMES too many. */
@@ -389,7 +391,18 @@ export class RingLink implements ThreadLink {
     }
   }
 
+  /**
+   * A post costs more than all else. While the other thread has frames to take anyway, bodies wait for more of them,
+   * until the event loop goes round.
+   */
   readonly #plannedFlush = (): void => {
+    const isBusy =
+      this.#postedAt < this.#kept.length && this.#writer.publishedPosition !== this.#writer.takenPosition
+    if (isBusy) setImmediate(this.#lateFlush)
+    else this.#lateFlush()
+  }
+
+  readonly #lateFlush = (): void => {
     this.#isFlushPlanned = false
     this.#flush()
   }

@@ -67,6 +67,11 @@ export class RingWriter {
     return this.#tail
   }
 
+  /** Position up to which frames are published. */
+  get publishedPosition(): number {
+    return this.#published
+  }
+
   /** Position up to which the reader has taken frames. */
   get takenPosition(): number {
     return this.#words.load(HEAD)
