@@ -28,13 +28,14 @@ const PATTERNS = [
 const PARALLEL = 2
 const FILE_LIMIT_S = 120
 const TOTAL_LIMIT_S = 14 * 60
-/** Files that build or install something. */
+/** Files that build or install something, or try many seeds. */
 const SLOW_FILES: Readonly<Record<string, number>> = {
   'test/package.test.ts': 420,
   'test/real-engines/sessions.test.ts': 660,
+  'test/simulation/router.test.ts': 300,
 }
 /** Variables of ours that a test may read; all others could change what it tests. */
-const TEST_VARIABLES = /^HOMING_(REAL_ENGINES|REAL_ENGINE_URLS|REAL_REQUESTS|TRACES|SEED)$/
+const TEST_VARIABLES = /^HOMING_(REAL_ENGINES|REAL_ENGINE_URLS|REAL_REQUESTS|TRACES|SEED|SIM_SEED|SIM_SEEDS|TEST_SEED)$/
 /** Lines of standard error shown for a file that failed. */
 const ERROR_LINES_MAX = 60
 
