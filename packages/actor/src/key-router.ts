@@ -29,8 +29,8 @@ import {
   UnknownThreadError,
 } from './errors.ts'
 import type { Peer, PeerListener, Watcher } from './peer.ts'
-import { hash } from './placement.ts'
 import { type AnyRef, asAnyRef, RemoteRef } from './refs.ts'
+import { hashOfKey, rendezvous, seedOf } from './rendezvous.ts'
 import type { Runtime } from './runtime.ts'
 import { isThreadLoss } from './terminated.ts'
 import { describe } from './thrown.ts'
@@ -129,7 +129,6 @@ const ANSWER_MS_MAX = 5000
 /** Asks that wait in a router at once. */
 const WAITING_ASKS_MAX = 4096
 const CAPACITY_DEFAULT = 1024
-const GOLDEN = 0x9e3779b1
 
 interface Member {
   readonly index: number
@@ -169,35 +168,6 @@ export function createKeyRouter<M extends Message, A>(
   const own = (parent as { readonly [spawner]?: Spawner })[spawner]
   if (own === undefined) throw new TypeError('cannot make a router here: give it a system or a context')
   return new MemberRouter(own, definition as unknown as ActorDefinition<Message, unknown>, options as never)
-}
-
-/** The owner of a key among members, by their seeds; the one with the highest weight. */
-export function rendezvous<T extends { readonly seed: number }>(
-  owners: readonly T[],
-  keyHash: number,
-): T | undefined {
-  let best: T | undefined
-  let bestWeight = -1
-  for (const owner of owners) {
-    let h = Math.imul(keyHash ^ owner.seed, GOLDEN)
-    h = Math.imul(h ^ (h >>> 16), 0x85ebca6b)
-    h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35)
-    const weight = (h ^ (h >>> 16)) >>> 0
-    if (weight > bestWeight) {
-      best = owner
-      bestWeight = weight
-    }
-  }
-  return best
-}
-
-/** What spreads the keys of the member with this index. */
-export function seedOf(index: number): number {
-  return hash(`member ${index}`)
-}
-
-export function hashOfKey(key: RouterKey): number {
-  return hash(typeof key === 'string' ? key : String(key))
 }
 
 class MemberRouter implements KeyRouter<Message> {

@@ -14,7 +14,7 @@ import { createTestSystem } from '@homing/actor/testing'
 import { silentLog } from '@homing/log'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
-import { hashOfKey, rendezvous, seedOf } from '../src/key-router.ts'
+import { hashOfKey, rendezvous, seedOf } from '../src/rendezvous.ts'
 import { INFLIGHT_MAX } from '../src/ring/ring-link.ts'
 import { type Entry, entriesOf, type KeyedMessage, keyed, newRecord, routerHost } from './fixtures/keyed.ts'
 
