@@ -19,14 +19,14 @@ export {
   UnknownThreadError,
   UnserializableMessageError,
 } from './errors.ts'
-export {
-  createKeyRouter,
-  type KeyedMessage,
-  type KeyRouter,
-  type KeyRouterMember,
-  type KeyRouterOptions,
-  type RouterKey,
-} from './key-router.ts'
+export { createKeyRouter } from './key-router.ts'
+export type {
+  KeyedMessage,
+  KeyRouter,
+  KeyRouterMember,
+  KeyRouterOptions,
+  RouterKey,
+} from './key-router-types.ts'
 export { LayoutError } from './layout/errors.ts'
 export { type LayoutOf, layout, type MessageLayout } from './layout/layout.ts'
 export type { MessageKey } from './mailbox.ts'

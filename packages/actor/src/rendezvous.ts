@@ -3,7 +3,7 @@
  * member leaves, only its own keys move; when it is back, the same keys return. O(members) for each key.
  */
 
-import type { RouterKey } from './key-router.ts'
+import type { RouterKey } from './key-router-types.ts'
 import { hash } from './placement.ts'
 
 const GOLDEN = 0x9e3779b1
