@@ -15,25 +15,15 @@
  * So no two members ever handle one key at a time, except after a thread that hung: it may still finish what it has.
  */
 
-import { SETTLE } from './cell.ts'
 import { type Spawner, spawner } from './context.ts'
 import type { Deadline } from './deadlines.ts'
 import { toMs } from './durations.ts'
-import {
-  ActorTerminatedError,
-  AskAbortedError,
-  AskRefusedError,
-  AskTimeoutError,
-  ThreadDownError,
-  UnknownThreadError,
-} from './errors.ts'
+import { UnknownThreadError } from './errors.ts'
+import { Member, type MemberKind } from './key-router-member.ts'
 import type { KeyRouter, KeyRouterMember, KeyRouterOptions, RouterKey } from './key-router-types.ts'
-import type { Peer, PeerListener, Watcher } from './peer.ts'
-import { type AnyRef, asAnyRef, RemoteRef } from './refs.ts'
-import { hashOfKey, rendezvous, seedOf } from './rendezvous.ts'
+import type { Peer, PeerListener } from './peer.ts'
+import { hashOfKey, rendezvous } from './rendezvous.ts'
 import type { Runtime } from './runtime.ts'
-import { isThreadLoss } from './terminated.ts'
-import { describe } from './thrown.ts'
 import type {
   ActorContext,
   ActorDefinition,
@@ -42,16 +32,10 @@ import type {
   AskOptions,
   Message,
   Placement,
-  Supervision,
   TellStatus,
 } from './types.ts'
+import { WaitingAsks } from './waiting-asks.ts'
 
-const SUPERVISION_DEFAULT: Supervision = {
-  directive: 'restart',
-  max: 10,
-  within: '1m',
-  backoff: { min: '20ms', max: '2s', jitter: 0.2 },
-}
 const HOLD_MS_DEFAULT = 200
 /** A key that waits for its return waits at least this long before the return is put off. */
 const RETURN_MS_MIN = 50
@@ -59,33 +43,12 @@ const RETURN_MS_MIN = 50
 const RETRY_MS = 500
 /** How long a member that is back may take to answer for the first time, before it is asked again. */
 const ANSWER_MS_MAX = 5000
-/** Asks that wait in a router at once. */
-const WAITING_ASKS_MAX = 4096
 const CAPACITY_DEFAULT = 1024
-
-interface Member {
-  readonly index: number
-  readonly name: string
-  readonly seed: number
-  readonly placement: Placement
-  ref: AnyRef
-  peer: Peer | undefined
-  state: 'owner' | 'returning' | 'ready' | 'gone'
-  /** Ends the hold; undefined while it is not down. */
-  hold: Deadline | undefined
-  /** The hold has ended and nobody else could have the keys. */
-  isOverdue: boolean
-  watcher: Watcher | undefined
-}
 
 /** Keys on their way back to a member. */
 interface Return {
   readonly member: Member
   readonly tells: Message[]
-}
-
-interface Waiting extends Deadline {
-  resume(): void
 }
 
 /**
@@ -104,16 +67,14 @@ export function createKeyRouter<M extends Message, A>(
 }
 
 class MemberRouter implements KeyRouter<Message> {
-  readonly #spawner: Spawner
   readonly #runtime: Runtime
-  readonly #definition: ActorDefinition<Message, unknown>
   readonly #options: KeyRouterOptions<Message, unknown>
   readonly #holdMs: number
   readonly #tellsMax: number
   readonly #members: Member[]
   #owners: Member[]
   readonly #listeners = new Map<Peer, PeerListener>()
-  readonly #waiting = new Set<Waiting>()
+  readonly #asks: WaitingAsks
   #return: Return | undefined = undefined
   #retry: Deadline | undefined = undefined
   #epoch = 1
@@ -124,29 +85,15 @@ class MemberRouter implements KeyRouter<Message> {
     definition: ActorDefinition<Message, unknown>,
     options: KeyRouterOptions<Message, unknown>,
   ) {
-    this.#spawner = own
     this.#runtime = own.runtime
-    this.#definition = definition
     this.#options = options
     this.#holdMs = options.holdFor === undefined ? HOLD_MS_DEFAULT : toMs(options.holdFor)
     this.#tellsMax = options.mailbox?.capacity ?? CAPACITY_DEFAULT
-    const placements = placementsOf(options, own.runtime)
-    this.#members = placements.map((placement, index) => {
-      const name = `${options.name}-${index}`
-      const member: Member = {
-        index,
-        name,
-        seed: seedOf(index),
-        placement,
-        ref: this.#spawn(index, name, placement),
-        peer: undefined,
-        state: 'owner',
-        hold: undefined,
-        isOverdue: false,
-        watcher: undefined,
-      }
-      return member
-    })
+    this.#asks = new WaitingAsks(own.runtime, options.name, message => this.#pick(message))
+    const kind: MemberKind = { spawner: own, definition, options }
+    this.#members = placementsOf(options, own.runtime).map(
+      (placement, index) => new Member(kind, index, placement),
+    )
     this.#owners = [...this.#members]
     for (const member of this.#members) this.#follow(member)
   }
@@ -161,7 +108,7 @@ class MemberRouter implements KeyRouter<Message> {
       .map(member => ({
         name: member.name,
         ref: member.ref,
-        state: member.state !== 'owner' ? 'returning' : isDown(member) ? 'down' : 'up',
+        state: member.state !== 'owner' ? 'returning' : member.isDown ? 'down' : 'up',
       }))
   }
 
@@ -190,94 +137,13 @@ class MemberRouter implements KeyRouter<Message> {
   ask(message: { readonly type: string }, options: AskOptions): Promise<never> {
     const dueMs = this.#runtime.clock.nowMs() + toMs(options.timeout)
     const member = this.#pick(message)
-    if (member?.state === 'owner' && !isDown(member)) {
+    if (member?.state === 'owner' && !member.isDown) {
       const answer = member.ref.ask(message, options)
       return member.peer === undefined
         ? answer
-        : answer.catch(error => this.#askAgain(message, options, dueMs, error))
+        : answer.catch(error => this.#asks.askAgain(message, options, dueMs, error))
     }
-    return this.#askAgain(message, options, dueMs, undefined)
-  }
-
-  /** Asks when there is somebody to ask, as long as nobody has taken the ask. */
-  async #askAgain(
-    message: { readonly type: string },
-    options: AskOptions,
-    dueMs: number,
-    failure: unknown,
-  ): Promise<never> {
-    let error = failure
-    for (;;) {
-      if (error !== undefined && !(error instanceof ThreadDownError && !error.mayBeTaken)) throw error
-      const member = this.#pick(message)
-      if (member === undefined) {
-        throw new ActorTerminatedError(
-          this.#options.name,
-          `get an answer to '${message.type}' from router ${this.#options.name}`,
-        )
-      }
-      if (member.state !== 'owner' || isDown(member)) {
-        await this.#wait(message, options, dueMs)
-        error = undefined
-        continue
-      }
-      const leftMs = dueMs - this.#runtime.clock.nowMs()
-      if (leftMs <= 0) throw this.#late(message, options)
-      try {
-        return await member.ref.ask(message, { ...options, timeout: leftMs })
-      } catch (caught) {
-        error = caught
-      }
-    }
-  }
-
-  /** Until the members change, the deadline of an ask, or its abort. */
-  #wait(message: { readonly type: string }, options: AskOptions, dueMs: number): Promise<void> {
-    const { name } = this.#options
-    const { deadlines, clock } = this.#runtime
-    const { signal } = options
-    return new Promise<void>((resolve, reject) => {
-      if (this.#waiting.size >= WAITING_ASKS_MAX) {
-        reject(new AskRefusedError(name, message.type, 'the queue of asks that wait for a member'))
-        return
-      }
-      const end = (): void => {
-        this.#waiting.delete(waiting)
-        deadlines.remove(waiting)
-        signal?.removeEventListener('abort', abort)
-      }
-      const abort = (): void => {
-        end()
-        reject(new AskAbortedError(name, message.type, signal!.reason))
-      }
-      const waiting: Waiting = {
-        dueMs: 0,
-        position: -1,
-        expire: () => {
-          end()
-          reject(this.#late(message, options))
-        },
-        resume: () => {
-          end()
-          resolve()
-        },
-      }
-      if (signal?.aborted === true) {
-        reject(new AskAbortedError(name, message.type, signal.reason))
-        return
-      }
-      signal?.addEventListener('abort', abort, { once: true })
-      this.#waiting.add(waiting)
-      deadlines.add(waiting, Math.max(0, dueMs - clock.nowMs()))
-    })
-  }
-
-  #late({ type }: { readonly type: string }, { timeout }: AskOptions): AskTimeoutError {
-    return new AskTimeoutError(this.#options.name, type, toMs(timeout))
-  }
-
-  #resumeAsks(): void {
-    for (const waiting of [...this.#waiting]) waiting.resume()
+    return this.#asks.askAgain(message, options, dueMs, undefined)
   }
 
   /** The owner of the message's key, or the member to which the key is on its way. */
@@ -291,36 +157,9 @@ class MemberRouter implements KeyRouter<Message> {
 
   // ── Members ──────────────────────────────────────────────────────────────────────────────────
 
-  #spawn(index: number, name: string, thread: Placement): AnyRef {
-    const { args, supervision = SUPERVISION_DEFAULT, mailbox } = this.#options
-    const ref = this.#spawner.spawn(this.#definition, {
-      name,
-      thread,
-      args: typeof args === 'function' ? (args as (index: number) => unknown)(index) : args,
-      supervision,
-      ...(mailbox === undefined ? {} : { mailbox }),
-    })
-    return asAnyRef(ref as ActorRef<never>)
-  }
-
   #follow(member: Member): void {
-    const { ref } = member
-    member.peer = ref instanceof RemoteRef ? ref.peer : undefined
     if (member.peer !== undefined) this.#listen(member.peer)
-    this.#watch(member, ref)
-  }
-
-  #watch(member: Member, ref: AnyRef): void {
-    const watcher: Watcher = {
-      onTerminated: (_key, _name, reason) => {
-        if (member.watcher !== watcher) return
-        const { directive } = this.#options.supervision ?? SUPERVISION_DEFAULT
-        if (isThreadLoss(reason) && directive === 'restart') this.#watch(member, ref)
-        else this.#lose(member)
-      },
-    }
-    member.watcher = watcher
-    this.#runtime.watch(watcher, ref)
+    member.watch(() => this.#lose(member))
   }
 
   #listen(peer: Peer): void {
@@ -347,34 +186,19 @@ class MemberRouter implements KeyRouter<Message> {
       return
     }
     for (const member of owners) {
-      if (member.hold !== undefined) continue
-      const hold: Deadline = {
-        dueMs: 0,
-        position: -1,
-        expire: () => {
-          member.hold = undefined
-          if (member.state !== 'owner' || !isDown(member)) return
-          this.#remap([...this.#owners.filter(other => other.isOverdue), member])
-        },
-      }
-      member.hold = hold
-      this.#runtime.deadlines.add(hold, this.#holdMs)
+      member.hold(this.#holdMs, () => {
+        if (member.state !== 'owner' || !member.isDown) return
+        this.#remap([...this.#owners.filter(other => other.isOverdue), member])
+      })
     }
   }
 
   #up(members: readonly Member[]): void {
     for (const member of members) {
-      this.#endHold(member)
+      member.endHold()
       if (member.state === 'returning') this.#probe(member)
     }
-    this.#resumeAsks()
-  }
-
-  #endHold(member: Member): void {
-    member.isOverdue = false
-    if (member.hold === undefined) return
-    this.#runtime.deadlines.remove(member.hold)
-    member.hold = undefined
+    this.#asks.resume()
   }
 
   /** Gives the keys of owners that are down to the others, and spawns these members again. */
@@ -386,38 +210,15 @@ class MemberRouter implements KeyRouter<Message> {
       return
     }
     if (this.#return !== undefined) this.#endReturn(false)
-    const tells = members.flatMap(member => this.#fence(member))
+    const tells = members.flatMap(member => member.fence())
     this.#setOwners(left)
-    for (const member of members) this.#spawnAgain(member)
-    for (const tell of tells) this.#tellAgain(tell)
-    this.#resumeAsks()
-  }
-
-  /** The member ends; what it was told and its thread had not taken is returned. */
-  #fence(member: Member): Message[] {
-    const { ref, peer, watcher } = member
-    const tells = peer === undefined ? [] : this.#runtime.takeBackTells(ref as RemoteRef)
-    this.#endHold(member)
-    member.watcher = undefined
-    if (watcher !== undefined) this.#runtime.unwatch(watcher, ref)
-    this.#spawner.stop(ref)
-    if (peer?.endReason !== 'threadHung') return tells
-    // The thread may have gone on in the end and taken them.
-    for (const { type } of tells) this.#runtime.deadLetter(member.name, type, 'dead')
-    return []
-  }
-
-  #spawnAgain(member: Member): void {
-    member.state = 'returning'
-    try {
-      member.ref = this.#spawn(member.index, member.name, member.placement)
-    } catch (error) {
-      member.state = 'gone'
-      this.#runtime.log.warn({ actor: member.name, error: describe(error) }, 'member not spawned again')
-      return
+    for (const member of members) {
+      if (!member.spawnAgain()) continue
+      this.#follow(member)
+      this.#probe(member)
     }
-    this.#follow(member)
-    this.#probe(member)
+    for (const tell of tells) this.#tellAgain(tell)
+    this.#asks.resume()
   }
 
   #setOwners(owners: Member[]): void {
@@ -442,17 +243,15 @@ class MemberRouter implements KeyRouter<Message> {
     if (member.state === 'gone') return
     const wasOwner = member.state === 'owner'
     if (this.#return !== undefined) this.#endReturn(false)
-    const tells = isDown(member) ? this.#fence(member) : []
-    this.#endHold(member)
-    member.watcher = undefined
-    member.state = 'gone'
+    const tells = member.isDown ? member.fence() : []
+    member.forget()
     if (wasOwner) {
       const left = this.#owners.filter(owner => owner !== member)
       this.#setOwners(left)
       if (left.length === 0) this.#adoptAny()
     }
     for (const tell of tells) this.#tellAgain(tell)
-    this.#resumeAsks()
+    this.#asks.resume()
   }
 
   /** The last owner is gone: one that is about to return has all keys. */
@@ -469,22 +268,17 @@ class MemberRouter implements KeyRouter<Message> {
   #probe(member: Member): void {
     const { ref } = member
     const isDue = (): boolean => !this.#isStopped && member.ref === ref && member.state === 'returning'
-    if (!isDue() || isDown(member)) return
-    this.#settle(member, ANSWER_MS_MAX).then(
+    if (!isDue() || member.isDown) return
+    member.settle(ANSWER_MS_MAX).then(
       () => {
-        if (isDue() && !isDown(member)) this.#isBack(member)
+        if (isDue() && !member.isDown) this.#isBack(member)
       },
       () => {
-        if (!isDue() || isDown(member)) return
+        if (!isDue() || member.isDown) return
         const again: Deadline = { dueMs: 0, position: -1, expire: () => this.#probe(member) }
         this.#runtime.deadlines.add(again, RETRY_MS)
       },
     )
-  }
-
-  /** Resolves when the member has handled all that it was told before. */
-  #settle(member: Member, timeoutMs: number): Promise<unknown> {
-    return member.ref.ask({ type: SETTLE } as never, { timeout: timeoutMs })
   }
 
   #isBack(member: Member): void {
@@ -505,7 +299,7 @@ class MemberRouter implements KeyRouter<Message> {
     this.#return = current
     const owners = this.#owners.filter(({ isOverdue }) => !isOverdue)
     const limitMs = Math.max(RETURN_MS_MIN, this.#holdMs)
-    Promise.all(owners.map(owner => this.#settle(owner, limitMs))).then(
+    Promise.all(owners.map(owner => owner.settle(limitMs))).then(
       () => {
         if (this.#return === current) this.#endReturn(true)
       },
@@ -524,7 +318,7 @@ class MemberRouter implements KeyRouter<Message> {
       this.#remap(this.#owners.filter(({ isOverdue }) => isOverdue))
     }
     for (const tell of tells) this.#tellAgain(tell)
-    this.#resumeAsks()
+    this.#asks.resume()
     if (isDone) {
       if (this.#options.rebalance !== 'never') this.#returnNext()
       return
@@ -549,19 +343,11 @@ class MemberRouter implements KeyRouter<Message> {
     if (this.#retry !== undefined) this.#runtime.deadlines.remove(this.#retry)
     for (const [peer, listener] of this.#listeners) peer.listeners.delete(listener)
     for (const member of this.#members) {
-      if (member.state === 'gone') continue
-      this.#endHold(member)
-      member.state = 'gone'
-      if (member.watcher !== undefined) this.#runtime.unwatch(member.watcher, member.ref)
-      this.#spawner.stop(member.ref)
+      if (member.state !== 'gone') member.stop()
     }
     this.#owners = []
-    this.#resumeAsks()
+    this.#asks.resume()
   }
-}
-
-function isDown({ peer }: Member): boolean {
-  return peer?.state === 'down'
 }
 
 function placementsOf(options: KeyRouterOptions<Message, unknown>, runtime: Runtime): readonly Placement[] {
