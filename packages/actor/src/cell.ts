@@ -193,7 +193,7 @@ export class Cell implements Watcher {
     if (this.#isCoalescing && this.#coalesce(message)) return 'ok'
     if (!this.#mailbox.offer(message)) {
       if (!this.#overflow(message)) return 'full'
-    } else if (!this.isQueued) this.runtime.enqueue(this)
+    } else if (!this.isQueued) this.runtime.turns.enqueue(this)
     return 'ok'
   }
 
@@ -224,7 +224,7 @@ export class Cell implements Watcher {
     this.runtime.counts.sent++
     if (this.#isCoalescing && this.#coalesce(message)) return
     this.#mailbox.pushForced(message)
-    if (!this.isQueued) this.runtime.enqueue(this)
+    if (!this.isQueued) this.runtime.turns.enqueue(this)
   }
 
   isControl(message: Message): boolean {
@@ -259,7 +259,7 @@ export class Cell implements Watcher {
       return
     }
     ask.linkTo(this)
-    if (!this.isQueued) runtime.enqueue(this)
+    if (!this.isQueued) runtime.turns.enqueue(this)
   }
 
   /** Applies the overflow policy. False when the sender is to be told 'full'. */
@@ -347,7 +347,7 @@ export class Cell implements Watcher {
    */
   turn(): number {
     const handled = this.work()
-    if (this.#hasWork()) this.runtime.requeue(this)
+    if (this.#hasWork()) this.runtime.turns.requeue(this)
     else this.isQueued = false
     return handled
   }
@@ -416,7 +416,7 @@ export class Cell implements Watcher {
   }
 
   #wake(): void {
-    if (!this.isQueued && this.#hasWork()) this.runtime.enqueue(this)
+    if (!this.isQueued && this.#hasWork()) this.runtime.turns.enqueue(this)
   }
 
   #handle(message: Message): void {

@@ -45,7 +45,7 @@ export class HeapGuard {
     this.#runtime = runtime
     this.#settings = settings
     this.#collect = collect
-    runtime.onHeapPressure = share => this.look(share)
+    runtime.heap.onPressure = share => this.look(share)
   }
 
   /** `share` of the heap limit is in use. */
@@ -67,7 +67,7 @@ export class HeapGuard {
     if (nowMs - this.#collectedMs >= COLLECT_MS_MIN) {
       this.#collectedMs = nowMs
       this.#collect()
-      live = runtime.heapShare()
+      live = runtime.heap.share()
     }
     if (live >= recycleAt) this.#recycle(live)
     else if (live >= shedAt && !runtime.isShedding) this.#shed(live)
@@ -81,7 +81,7 @@ export class HeapGuard {
       dueMs: 0,
       position: -1,
       expire: () => {
-        this.look(runtime.heapShare())
+        this.look(runtime.heap.share())
         if (runtime.isShedding && !this.#isRecycling) runtime.deadlines.add(again, LOOK_MS)
       },
     }
@@ -102,7 +102,7 @@ export class HeapGuard {
       expire: () => {
         const isLate = runtime.clock.nowMs() - sinceMs >= DRAIN_MS_MAX
         if (isLate || runtime.isDrained) this.#end()
-        else if (!runtime.isHalted) runtime.deadlines.add(look, DRAINED_LOOK_MS)
+        else if (!runtime.turns.isHalted) runtime.deadlines.add(look, DRAINED_LOOK_MS)
       },
     }
     runtime.deadlines.add(look, DRAINED_LOOK_MS)
@@ -110,8 +110,8 @@ export class HeapGuard {
 
   /** What is not handled by now is lost, as when a thread dies. */
   #end(): void {
-    if (this.#runtime.isHalted) return
-    this.#runtime.isHalted = true
+    if (this.#runtime.turns.isHalted) return
+    this.#runtime.turns.isHalted = true
     this.#report(true)
   }
 

@@ -2,16 +2,11 @@
  * Runtime: the actors of one thread. It keeps the cells, the run queue, the asks, the deadlines and a
  * Peer for every other thread. It neither makes threads nor knows how links are built.
  *
- * Turns   A burst of messages is handled in the microtask after it; past TURN_MESSAGES_MAX messages or
- *         TURN_MS_MAX the rest waits for setImmediate, so that sockets and timers get their share, also
- *         when every message arrives from a promise.
  * Ids     An id is unique in the system for ever: the uid of the thread life that made it, times 2^32,
  *         plus a count. A ref holds the name of its thread and the id, not the life of the thread, so
  *         it reaches an actor that was spawned again after its thread was lost.
  */
 
-import { getHeapStatistics } from 'node:v8'
-import { resourceLimits } from 'node:worker_threads'
 import type { Clock, Random } from '@homing/clock'
 import { fromErrorRecord, type RouterError } from '@homing/errors'
 import type { Log } from '@homing/log'
@@ -55,6 +50,7 @@ import {
   type SpawnSpec,
   type ThreadEndReason,
 } from './frames.ts'
+import { HeapGauge, type HeapSize } from './heap-gauge.ts'
 import { compiledOf, compileLayout } from './layout/compile.ts'
 import { type Held, Limbo } from './limbo.ts'
 import type { Frame, LinkHandlers, ThreadLink } from './link.ts'
@@ -67,6 +63,7 @@ import { type PoolMap, resolvePlacement } from './placement.ts'
 import { type AnyRef, keyOf, LocalRef, RemoteRef } from './refs.ts'
 import { GUARDIAN_SETTINGS, toSettings } from './settings.ts'
 import { describe, recordOf } from './thrown.ts'
+import { Turns } from './turns.ts'
 import type {
   ActorDefinition,
   ActorRef,
@@ -82,26 +79,11 @@ import type {
 /** Name of the thread that keeps the others. */
 export const MAIN = 'main'
 
-const TURN_MESSAGES_MAX = 4096
-const TURN_MS_MAX = 1
-/** Messages between two looks at the clock. */
-const TURN_CHECK_MESSAGES = 64
 /** How long a parent waits for a child on another thread beyond the child's own time. */
 const REMOTE_STOP_MARGIN_MS = 1000
 /** Endings kept before those that are older than the same number again are forgotten. */
 const ENDINGS_MAX = 2048
-/** One turn in so many is timed. */
-const TIMED_TURNS = 16
-/** Turns between two looks at the heap. */
-const HEAP_TURNS = 256
-/** Where somebody acts on it, a turn looks that begins so long after the last look. */
-const HEAP_LOOK_MS = 5
-/** From this share of the heap limit on the flight recorder notes it. */
-const HEAP_PRESSURE = 0.7
-/** A round of the event loop that takes longer is an event. */
-const LONG_TURN_MS = 50
 const SLOW_MAX = 1000
-const MEBIBYTE = 2 ** 20
 const ID_SPAN = 2 ** 32
 
 /** Who keeps the list of threads: main itself, or main reached by frames. */
@@ -123,7 +105,7 @@ export interface RuntimeOptions {
   readonly provide: readonly Provided[]
   /** Every placement means this thread: for tests. */
   readonly isAlone: boolean
-  /** Plans a call of `takeTurn`, instead of microtasks and immediates: for simulations. */
+  /** Plans a call of `turns.take`, instead of microtasks and immediates: for simulations. */
   readonly planTurn?: ((runtime: Runtime) => void) | undefined
   /** Default: exports of modules. */
   readonly definitions?: DefinitionSource | undefined
@@ -131,11 +113,6 @@ export interface RuntimeOptions {
   readonly memory?: ThreadMemory | undefined
   /** The heap of the thread; default: as V8 says. */
   readonly heap?: (() => HeapSize) | undefined
-}
-
-export interface HeapSize {
-  readonly usedBytes: number
-  readonly limitBytes: number
 }
 
 interface PastEnding {
@@ -180,25 +157,22 @@ export class Runtime implements AskHost, InboundHost {
   readonly memory: ThreadMemory
   readonly counts: Counts
   readonly flight: FlightRecorder
+  readonly heap: HeapGauge
+  readonly turns: Turns
   /** The parent of all top-level actors; on main only. */
   readonly guardian: Cell | undefined
   /** Set once, right after construction. */
   registrar: Registrar | undefined = undefined
   /** Takes the frames that only main or only a thread understands. */
   onControl: ((peer: Peer, frame: Frame) => void) | undefined = undefined
-  /** Told every HEAP_TURNS turns, or HEAP_LOOK_MS, which share of its heap limit the thread uses, 0 … 1. */
-  onHeapPressure: ((share: number) => void) | undefined = undefined
   /** Messages of other threads are refused, except to control and to the runtime itself: the heap is nearly full. */
   isShedding = false
-  /** No actor has another turn: the thread is about to be ended. */
-  isHalted = false
   /** False once the system shuts down: nothing is spawned any more. */
   isOpen = true
 
   readonly #capabilities: Capabilities
   readonly #deadLetters: DeadLetterLog
   readonly isAlone: boolean
-  readonly #planTurn: ((runtime: Runtime) => void) | undefined
   readonly #definitions: DefinitionSource
   /** Asks of this thread that another thread may answer, by number. */
   readonly #remoteAsks = new AskTable<PendingAsk>()
@@ -211,17 +185,6 @@ export class Runtime implements AskHost, InboundHost {
   readonly #limbo: Limbo
   #uidMax = 0
 
-  #ready: (Cell | undefined)[] = []
-  #isTurnPlanned = false
-  #isImmediatePlanned = false
-  readonly #heap: () => HeapSize
-  #turnCount = 0
-  #lookedMs = Number.NEGATIVE_INFINITY
-  /** When the round of the event loop began that is going on; −1 before its first turn. */
-  #roundMs = -1
-  /** Messages that microtask turns may still handle before the event loop has to go round. */
-  #microtaskBudget = TURN_MESSAGES_MAX
-
   constructor(options: RuntimeOptions) {
     this.thread = options.thread
     this.uid = options.uid
@@ -230,7 +193,6 @@ export class Runtime implements AskHost, InboundHost {
     this.random = options.random
     this.log = options.log
     this.isAlone = options.isAlone
-    this.#planTurn = options.planTurn
     this.#definitions = options.definitions ?? moduleDefinitions
     this.#corr = options.uid * ID_SPAN
     this.memory = options.memory ?? new ThreadMemory()
@@ -238,7 +200,9 @@ export class Runtime implements AskHost, InboundHost {
     this.counts.begin(options.uid)
     this.flight = new FlightRecorder(this.memory, options.clock)
     this.flight.note('threadStarted', 0, '', options.uid)
-    this.#heap = options.heap ?? heapSize
+    this.heap = new HeapGauge(this.counts, this.flight, options.heap)
+    const { planTurn } = options
+    this.turns = new Turns(this, planTurn === undefined ? undefined : () => planTurn(this))
     this.deadlines = new Deadlines(options.clock)
     this.#capabilities = new Capabilities(options, options.provide)
     this.#deadLetters = new DeadLetterLog(options.clock, options.log)
@@ -257,149 +221,15 @@ export class Runtime implements AskHost, InboundHost {
         restarts: 0,
       }
       this.guardian = new Cell(this, init, guardianDefinition)
-      this.enqueue(this.guardian)
+      this.turns.enqueue(this.guardian)
     }
-  }
-
-  // ── Turns ────────────────────────────────────────────────────────────────────────────────────
-
-  /** Puts a cell that has work into the run queue. */
-  enqueue(cell: Cell): void {
-    cell.isQueued = true
-    this.#ready.push(cell)
-    if (this.#isTurnPlanned) return
-    this.#isTurnPlanned = true
-    if (this.#planTurn !== undefined) this.#planTurn(this)
-    else if (this.#microtaskBudget > 0) queueMicrotask(this.#microtaskTurn)
-    else this.#planImmediate()
-  }
-
-  /** Puts a cell back that has had its turn and has more work. */
-  requeue(cell: Cell): void {
-    this.#ready.push(cell)
   }
 
   /** True when nothing waits for an actor, and no arm is in flight. */
   get isDrained(): boolean {
-    if (!this.isIdle) return false
+    if (!this.turns.isIdle) return false
     for (const cell of this.cells.values()) if (cell.isBusy) return false
     return true
-  }
-
-  /** True when no actor has anything to do now. */
-  get isIdle(): boolean {
-    return this.#ready.length === 0
-  }
-
-  readonly #microtaskTurn = (): void => {
-    // The immediate refills the budget; until then promises cannot keep the event loop from going round.
-    this.#planImmediate()
-    this.#microtaskBudget -= this.#run(this.#microtaskBudget)
-    if (this.#ready.length === 0) this.#isTurnPlanned = false
-    else this.#microtaskBudget = 0
-  }
-
-  /** Lets actors run now, within the bounds of a turn. False when they have more to do. */
-  runNow(): boolean {
-    if (this.#ready.length === 0) return true
-    const isInRound = this.#roundMs >= 0
-    this.#run(TURN_MESSAGES_MAX)
-    if (!isInRound) this.#endRound()
-    return this.#ready.length === 0
-  }
-
-  /** The turn that `planTurn` was asked for: about `messagesMax` messages; what is left is planned again. */
-  takeTurn(messagesMax: number): number {
-    const handled = this.#run(messagesMax)
-    this.#endRound()
-    if (this.#ready.length === 0) this.#isTurnPlanned = false
-    else this.#planTurn?.(this)
-    return handled
-  }
-
-  readonly #immediateTurn = (): void => {
-    this.#isImmediatePlanned = false
-    this.#microtaskBudget = TURN_MESSAGES_MAX
-    this.#endRound()
-    if (!this.#isTurnPlanned) return
-    this.#run(TURN_MESSAGES_MAX)
-    if (this.#ready.length === 0) this.#isTurnPlanned = false
-    else this.#planImmediate()
-  }
-
-  #planImmediate(): void {
-    if (this.#isImmediatePlanned) return
-    this.#isImmediatePlanned = true
-    setImmediate(this.#immediateTurn)
-  }
-
-  /** Handles up to about `budget` messages; returns how many, at least 1 per cell. */
-  #run(budget: number): number {
-    let handled = 0
-    let checkAt = TURN_CHECK_MESSAGES
-    const startMs = this.clock.nowMs()
-    const isTimed = this.#beginTurn(startMs)
-    if (this.isHalted) budget = 0
-    let lastMs = startMs
-    while (this.#ready.length > 0 && handled < budget) {
-      const round = this.#ready
-      this.#ready = []
-      let position = 0
-      for (; position < round.length && handled < budget; position++) {
-        const messages = round[position]!.turn()
-        handled += messages + 1
-        if (isTimed) lastMs = this.#time(lastMs, messages)
-        if (handled >= checkAt) {
-          checkAt = handled + TURN_CHECK_MESSAGES
-          if (this.clock.nowMs() - startMs >= TURN_MS_MAX) budget = 0
-        }
-      }
-      // What did not get its turn stays in front of what was queued meanwhile.
-      if (position < round.length) this.#ready = [...round.slice(position), ...this.#ready]
-    }
-    this.flight.endTurn()
-    return handled
-  }
-
-  /** True when this turn is to be timed. */
-  #beginTurn(nowMs: number): boolean {
-    if (this.#roundMs < 0) this.#roundMs = nowMs
-    this.flight.beginTurn(nowMs)
-    this.#turnCount = (this.#turnCount + 1) % HEAP_TURNS
-    const isLookDue = this.onHeapPressure !== undefined && nowMs - this.#lookedMs >= HEAP_LOOK_MS
-    if (this.#turnCount === 0 || isLookDue) this.#lookAtHeap(nowMs)
-    return this.#turnCount % TIMED_TURNS === 0
-  }
-
-  /** Takes the time since `fromMs` for that of some messages; returns the time now. */
-  #time(fromMs: number, messages: number): number {
-    const nowMs = this.clock.nowMs()
-    if (messages > 0) this.counts.timed((nowMs - fromMs) * 1000, messages)
-    return nowMs
-  }
-
-  /** The event loop goes round: what had turns in this round kept it busy since. */
-  #endRound(): void {
-    if (this.#roundMs < 0) return
-    const durationMs = this.clock.nowMs() - this.#roundMs
-    this.#roundMs = -1
-    this.counts.busyMs += durationMs
-    if (durationMs >= LONG_TURN_MS) this.flight.note('longTurn', 0, '', Math.round(durationMs))
-  }
-
-  /** Share of the heap limit that is in use, garbage included, 0 … 1. */
-  heapShare(): number {
-    const { usedBytes, limitBytes } = this.#heap()
-    return usedBytes / limitBytes
-  }
-
-  #lookAtHeap(nowMs: number): void {
-    this.#lookedMs = nowMs
-    const { usedBytes, limitBytes } = this.#heap()
-    this.counts.heap(usedBytes, limitBytes)
-    const share = usedBytes / limitBytes
-    if (share >= HEAP_PRESSURE) this.flight.note('heapPressure', 0, '', Math.round(share * 100))
-    this.onHeapPressure?.(share)
   }
 
   // ── Spawn and stop ───────────────────────────────────────────────────────────────────────────
@@ -420,7 +250,7 @@ export class Runtime implements AskHost, InboundHost {
       const cell = new Cell(this, init, erased)
       this.#add(cell)
       parent.addChild(newChild(cell.ref, settings, undefined, false))
-      this.enqueue(cell)
+      this.turns.enqueue(cell)
       return cell.ref as ActorRef<Message> as ActorRef<M>
     }
     this.#definitions.verify(erased)
@@ -879,7 +709,7 @@ export class Runtime implements AskHost, InboundHost {
     this.#uidMax = Math.max(this.#uidMax, uid)
     const handlers: LinkHandlers = {
       onFrame: frame => this.#take(peer, frame),
-      onBatch: () => this.runNow(),
+      onBatch: () => this.turns.runNow(),
       onClosed: () => this.#closed(peer, uid),
       onUnsendable: (frame, error) => this.#unsendable(peer, frame, error),
       onUnreadable: error => {
@@ -1285,13 +1115,6 @@ export class Runtime implements AskHost, InboundHost {
     for (const ask of this.#remoteAsks.all()) ask.fail('terminated')
     this.deadlines.clear()
   }
-}
-
-function heapSize(): HeapSize {
-  const { used_heap_size, heap_size_limit } = getHeapStatistics()
-  // V8 adds several times the young generation, which does not help an old one that is full.
-  const oldBytes = (resourceLimits.maxOldGenerationSizeMb ?? 0) * MEBIBYTE
-  return { usedBytes: used_heap_size, limitBytes: oldBytes > 0 ? oldBytes : heap_size_limit }
 }
 
 const guardianDefinition: ActorDefinition<Message, unknown> = {

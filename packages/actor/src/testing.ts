@@ -98,7 +98,7 @@ export function createTestSystem(options: TestSystemOptions = {}): TestSystem {
       if (round >= ROUNDS_MAX)
         throw new Error(`cannot settle: actors were still busy after ${ROUNDS_MAX} rounds`)
       await new Promise<void>(resolve => setImmediate(resolve))
-      quietRounds = runtime.isIdle ? quietRounds + 1 : 0
+      quietRounds = runtime.turns.isIdle ? quietRounds + 1 : 0
     }
   }
 

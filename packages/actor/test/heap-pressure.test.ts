@@ -72,7 +72,7 @@ t.test(
       wire.settle()
       return answer
     }
-    const look = (): void => one.onHeapPressure!(one.heapShare())
+    const look = (): void => one.heap.onPressure!(one.heap.share())
     wire.settle()
     await settled(main, one)
 

@@ -96,6 +96,6 @@ export class Wire {
 export async function settled(...runtimes: readonly Runtime[]): Promise<void> {
   for (let quietRounds = 0; quietRounds < 5; ) {
     await new Promise<void>(resolve => setImmediate(resolve))
-    quietRounds = runtimes.every(runtime => runtime.isIdle) ? quietRounds + 1 : 0
+    quietRounds = runtimes.every(runtime => runtime.turns.isIdle) ? quietRounds + 1 : 0
   }
 }

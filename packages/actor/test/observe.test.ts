@@ -329,11 +329,11 @@ t.test('the heap is looked at every 256 turns, and whoever cares is told', async
     isAlone: true,
     heap: () => ({ usedBytes: 80, limitBytes: 100 }),
   })
-  runtime.onHeapPressure = share => void pressures.push(share)
+  runtime.heap.onPressure = share => void pressures.push(share)
   const ref = runtime.spawn(runtime.guardian!, worker, { name: 'worker', args: undefined })
   for (let turn = 0; turn < 600; turn++) {
     ref.tell({ type: 'work', n: turn })
-    runtime.runNow()
+    runtime.turns.runNow()
   }
   t.ok(pressures.length >= 2)
   t.ok(pressures.every(share => share === 0.8))

@@ -112,7 +112,7 @@ class Turn extends Source {
     if (doom !== undefined && thread.diesAt('beforeTurn')) return
     const sizes = TURN_SIZES
     const size = doom === 'midTurn' ? MID_TURN_MESSAGES : sizes[world.roll(sizes.length)]!
-    const handled = runtime.takeTurn(size)
+    const handled = runtime.turns.take(size)
     world.mix(handled)
     if (doom === undefined) return
     if (thread.diesAt('midTurn')) return
