@@ -17,7 +17,7 @@ let known: Board | undefined
 
 /** The board of this thread; on main that of the last run. */
 export function boardOf(memory: SharedArrayBuffer): Board {
-  if (known === undefined || (isMainThread && known.memory !== memory)) known = new Board(memory)
+  if (known === undefined || (isMainThread && !known.isOver(memory))) known = new Board(memory)
   return known
 }
 
@@ -284,7 +284,8 @@ export const nursery = defineActor(
         if (m.end !== 'stay') ref.tell({ type: m.end })
         // What comes after the end must not arrive.
         for (let i = 0; i < 5; i++) ref.tell({ type: 'note' })
-        if (m.end !== 'stop') children.push(ref)
+        // Whatever its end was to be: what tells it may be lost with its thread, which brings it back.
+        children.push(ref)
         if (children.length > 50) ctx.stop(children.shift())
       },
       clear() {

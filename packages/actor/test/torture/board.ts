@@ -69,6 +69,8 @@ export const COUNT = {
   gaps: 9,
   failovers: 10,
   throws: 11,
+  /** Not counted: which run it is. */
+  run: 13,
 } as const
 const COUNTS = 16
 
@@ -101,6 +103,8 @@ const GAPS = SUBJECTS + SUBJECTS_MAX
 const WORDS = GAPS + GAPS_MAX * GAP_WORDS
 const TIMES = (WORDS + 1) & ~1
 
+let runs = 0
+
 export class Board {
   readonly memory: SharedArrayBuffer
   readonly #words: Int32Array
@@ -112,11 +116,18 @@ export class Board {
   #gapsTaken = 0
   #failoversTaken = 0
 
-  constructor(memory = new SharedArrayBuffer(TIMES * 4 + (THREADS_MAX + FAILOVERS_MAX) * 8)) {
-    this.memory = memory
-    this.#words = new Int32Array(memory, 0, WORDS)
-    this.#diedAtMs = new Float64Array(memory, TIMES * 4, THREADS_MAX)
-    this.#failoversMs = new Float64Array(memory, TIMES * 4 + THREADS_MAX * 8, FAILOVERS_MAX)
+  /** Over the memory of a run, or for a new one. */
+  constructor(memory?: SharedArrayBuffer) {
+    this.memory = memory ?? new SharedArrayBuffer(TIMES * 4 + (THREADS_MAX + FAILOVERS_MAX) * 8)
+    this.#words = new Int32Array(this.memory, 0, WORDS)
+    this.#diedAtMs = new Float64Array(this.memory, TIMES * 4, THREADS_MAX)
+    this.#failoversMs = new Float64Array(this.memory, TIMES * 4 + THREADS_MAX * 8, FAILOVERS_MAX)
+    if (memory === undefined) this.#words[COUNT.run] = ++runs
+  }
+
+  /** True when that is its memory, also as another object, as it comes back from another thread. */
+  isOver(memory: SharedArrayBuffer): boolean {
+    return new Int32Array(memory, COUNT.run * 4, 1)[0] === this.count(COUNT.run)
   }
 
   count(counter: number): number {

@@ -9,6 +9,7 @@ const result = await torture({
   seed: number('seed', 1),
   threads: number('threads', 3),
   cycles: number('cycles', 100),
+  cyclesMin: number('cyclesMin', 0),
   limitMs: number('limitMs', 60_000),
   quietEvery: number('quietEvery', 20),
   faultsPerCycle: number('faults', 2),
