@@ -48,7 +48,7 @@ abstract class Ref extends BaseRef implements ActorRef<Message> {
         reject(new AskAbortedError(this.name, message.type, signal.reason))
         return
       }
-      const ask = this.runtime.openAsk(this.name, message.type, timeoutMs, resolve, reject)
+      const ask = this.runtime.asks.open(this.name, message.type, timeoutMs, resolve, reject)
       if (signal !== undefined) ask.abortWith(signal)
       this.send(message, ask)
     })

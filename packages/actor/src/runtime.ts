@@ -1,18 +1,12 @@
 /**
  * Runtime: the actors of one thread. It keeps the cells, the run queue, the asks, the deadlines and a
  * Peer for every other thread. It neither makes threads nor knows how links are built.
- *
- * Ids     An id is unique in the system for ever: the uid of the thread life that made it, times 2^32,
- *         plus a count. A ref holds the name of its thread and the id, not the life of the thread, so
- *         it reaches an actor that was spawned again after its thread was lost.
  */
 
 import type { Clock, Random } from '@homing/clock'
 import { fromErrorRecord, type RouterError } from '@homing/errors'
 import type { Log } from '@homing/log'
-import { AskTable } from './ask-table.ts'
 import {
-  type AskHost,
   askOf,
   type ForwardedAsk,
   InboundAsk,
@@ -51,6 +45,7 @@ import {
   type ThreadEndReason,
 } from './frames.ts'
 import { HeapGauge, type HeapSize } from './heap-gauge.ts'
+import { ID_SPAN, uidOf } from './ids.ts'
 import { compiledOf, compileLayout } from './layout/compile.ts'
 import { type Held, Limbo } from './limbo.ts'
 import type { Frame, LinkHandlers, ThreadLink } from './link.ts'
@@ -59,6 +54,7 @@ import { FlightRecorder } from './observe/flight.ts'
 import { ThreadMemory } from './observe/thread-memory.ts'
 import { type Patch, type PatchReader, pack, type RefTarget, type ReplyTarget, unpack } from './pack.ts'
 import { Peer, type Watcher } from './peer.ts'
+import { PendingAsks } from './pending-asks.ts'
 import { type PoolMap, resolvePlacement } from './placement.ts'
 import { type AnyRef, keyOf, LocalRef, RemoteRef } from './refs.ts'
 import { GUARDIAN_SETTINGS, toSettings } from './settings.ts'
@@ -84,7 +80,6 @@ const REMOTE_STOP_MARGIN_MS = 1000
 /** Endings kept before those that are older than the same number again are forgotten. */
 const ENDINGS_MAX = 2048
 const SLOW_MAX = 1000
-const ID_SPAN = 2 ** 32
 
 /** Who keeps the list of threads: main itself, or main reached by frames. */
 export interface Registrar {
@@ -142,7 +137,7 @@ export interface Disposal {
   readonly droppedMessages: number
 }
 
-export class Runtime implements AskHost, InboundHost {
+export class Runtime implements InboundHost {
   readonly thread: string
   readonly uid: number
   readonly pools: PoolMap
@@ -159,6 +154,7 @@ export class Runtime implements AskHost, InboundHost {
   readonly flight: FlightRecorder
   readonly heap: HeapGauge
   readonly turns: Turns
+  readonly asks: PendingAsks
   /** The parent of all top-level actors; on main only. */
   readonly guardian: Cell | undefined
   /** Set once, right after construction. */
@@ -174,10 +170,7 @@ export class Runtime implements AskHost, InboundHost {
   readonly #deadLetters: DeadLetterLog
   readonly isAlone: boolean
   readonly #definitions: DefinitionSource
-  /** Asks of this thread that another thread may answer, by number. */
-  readonly #remoteAsks = new AskTable<PendingAsk>()
   #idCount = 0
-  #corr: number
   /** How actors ended that are no longer here, for late watchers: the latest, and as many before. */
   #endings = new Map<number, PastEnding>()
   #olderEndings = new Map<number, PastEnding>()
@@ -194,7 +187,6 @@ export class Runtime implements AskHost, InboundHost {
     this.log = options.log
     this.isAlone = options.isAlone
     this.#definitions = options.definitions ?? moduleDefinitions
-    this.#corr = options.uid * ID_SPAN
     this.memory = options.memory ?? new ThreadMemory()
     this.counts = new Counts(this.memory)
     this.counts.begin(options.uid)
@@ -204,6 +196,7 @@ export class Runtime implements AskHost, InboundHost {
     const { planTurn } = options
     this.turns = new Turns(this, planTurn === undefined ? undefined : () => planTurn(this))
     this.deadlines = new Deadlines(options.clock)
+    this.asks = new PendingAsks(this)
     this.#capabilities = new Capabilities(options, options.provide)
     this.#deadLetters = new DeadLetterLog(options.clock, options.log)
     this.#limbo = new Limbo(this.deadlines)
@@ -475,40 +468,6 @@ export class Runtime implements AskHost, InboundHost {
 
   // ── Asks ─────────────────────────────────────────────────────────────────────────────────────
 
-  openAsk(
-    actor: string,
-    type: string,
-    timeoutMs: number,
-    resolve: (value: never) => void,
-    reject: (error: unknown) => void,
-  ): PendingAsk {
-    const ask = new PendingAsk(this, actor, type, timeoutMs, resolve, reject)
-    this.counts.asksPending++
-    this.deadlines.add(ask, timeoutMs)
-    return ask
-  }
-
-  settled(ask: PendingAsk): void {
-    this.counts.asksPending--
-    this.deadlines.remove(ask)
-    if (ask.corr !== 0) this.#remoteAsks.delete(ask.corr)
-  }
-
-  timedOut(ask: PendingAsk): void {
-    this.counts.asksTimedOut++
-    this.flight.note('askTimedOut', 0, ask.type, ask.timeoutMs)
-  }
-
-  cancelled(ask: PendingAsk): void {
-    if (ask.thread === undefined) return
-    this.peers.get(ask.thread)?.send({ op: OP.CANCEL, target: 0, corr: ask.corr, body: 0, patches: 0 })
-  }
-
-  /** Asks of this thread that another thread may answer. */
-  get openRemoteAsks(): number {
-    return this.#remoteAsks.size
-  }
-
   /** Asks the runtime of another thread about itself. */
   query(thread: string, query: RuntimeQuery, timeoutMs: number): Promise<unknown> {
     return new RemoteRef(this, 0, `runtime of ${thread}`, this.peer(thread), undefined).ask(query, {
@@ -563,7 +522,7 @@ export class Runtime implements AskHost, InboundHost {
     const { layout } = ref
     const variant = layout?.variantOf(message.type)
     if (variant !== undefined) {
-      const corr = this.#numberAsk(ask)
+      const corr = this.asks.numberOf(ask)
       ask.thread = peer.name
       const status = peer.offerCoded(OP.ASK, ref.id, corr, layout!, variant, message)
       if (status === 'ok') return
@@ -575,7 +534,7 @@ export class Runtime implements AskHost, InboundHost {
     }
     try {
       const { body, patches } = pack(message, this.#describeReply)
-      const corr = this.#numberAsk(ask)
+      const corr = this.asks.numberOf(ask)
       ask.thread = peer.name
       if (!peer.offer({ op: OP.ASK, target: ref.id, corr, body, patches })) {
         this.#linkFull(peer)
@@ -589,16 +548,6 @@ export class Runtime implements AskHost, InboundHost {
   #linkFull(peer: Peer): void {
     this.counts.refused++
     this.flight.note('overflow', 0, peer.name, 1)
-  }
-
-  #numberAsk(ask: PendingAsk): number {
-    if (ask.corr === 0) {
-      this.#corr++
-      ask.corr = this.#corr
-      // Nobody waits for one that has settled: an answer to its number is discarded.
-      if (!ask.isSettled) this.#remoteAsks.add(ask)
-    }
-    return ask.corr
   }
 
   reply(ask: InboundAsk, value: unknown): void {
@@ -640,7 +589,8 @@ export class Runtime implements AskHost, InboundHost {
   readonly #describeReply = (reply: (value: never) => void): ReplyTarget | undefined => {
     const ask = (reply as ReplyFunction)[askOf]
     if (ask === undefined) return undefined
-    if (ask instanceof PendingAsk) return { kind: 'reply', thread: this.thread, corr: this.#numberAsk(ask) }
+    if (ask instanceof PendingAsk)
+      return { kind: 'reply', thread: this.thread, corr: this.asks.numberOf(ask) }
     const { thread, corr } = ask as InboundAsk | ForwardedAsk
     return { kind: 'reply', thread, corr }
   }
@@ -650,7 +600,7 @@ export class Runtime implements AskHost, InboundHost {
     for (const patch of patches) {
       if (patch.kind !== 'reply') continue
       if (patch.thread === this.thread) {
-        const ask = this.#remoteAsks.get(patch.corr)
+        const ask = this.asks.get(patch.corr)
         ask?.unlink()
         if (ask !== undefined) ask.thread = toThread
       } else {
@@ -665,7 +615,7 @@ export class Runtime implements AskHost, InboundHost {
   #replyFrom(target: ReplyTarget): ReplyFunction {
     const { thread, corr } = target
     if (thread === this.thread) {
-      const ask = this.#remoteAsks.get(corr)
+      const ask = this.asks.get(corr)
       return ask === undefined ? () => {} : replyTo(ask)
     }
     let isAnswered = false
@@ -769,7 +719,7 @@ export class Runtime implements AskHost, InboundHost {
       }
       this.#giveUpChild(parent, child, peer.endReason, error)
     }
-    this.#limbo.giveUpWhere(id => Math.floor(id / ID_SPAN) === uid)
+    this.#limbo.giveUpWhere(id => uidOf(id) === uid)
     for (const cell of [...this.cells.values()]) {
       const { parent } = cell
       if (parent === undefined || parent instanceof Cell) continue
@@ -787,11 +737,7 @@ export class Runtime implements AskHost, InboundHost {
   #failPeer(peer: Peer, reason: TerminationReason, error: ThreadDownError): void {
     // A thread that hung may have gone on since, and taken what it had not.
     const untaken = reason === 'threadHung' ? undefined : peer.link?.untakenAsks?.()
-    for (const ask of this.#remoteAsks.all()) {
-      if (ask.thread !== peer.name) continue
-      const isUntaken = untaken?.has(ask.corr) === true
-      ask.reject(isUntaken ? new ThreadDownError(peer.name, 'it ended before it took the ask', false) : error)
-    }
+    this.asks.threadLost(peer.name, error, untaken)
     for (const ask of peer.inboundAsks.all()) ask.release()
     peer.inboundAsks.clear()
     for (const [id, watcher] of peer.watchers) this.cells.get(id)?.watchers.delete(watcher)
@@ -825,10 +771,10 @@ export class Runtime implements AskHost, InboundHost {
         this.#takeAsk(peer, frame)
         return
       case OP.REPLY:
-        this.#remoteAsks.get(frame.corr)?.answer(unpack(frame.body, frame.patches, this.#patchReader))
+        this.asks.get(frame.corr)?.answer(unpack(frame.body, frame.patches, this.#patchReader))
         return
       case OP.ASK_FAILED:
-        this.#remoteAsks.get(frame.corr)?.failRemotely(frame.body as AskFailure)
+        this.asks.get(frame.corr)?.failRemotely(frame.body as AskFailure)
         return
       case OP.CANCEL:
         peer.inboundAsks.get(frame.corr)?.release()
@@ -855,7 +801,7 @@ export class Runtime implements AskHost, InboundHost {
       }
       case OP.HELLO:
         peer.lastSpawnId = frame.target
-        this.#limbo.giveUpWhere(id => Math.floor(id / ID_SPAN) === peer.uid && id <= frame.target)
+        this.#limbo.giveUpWhere(id => uidOf(id) === peer.uid && id <= frame.target)
         return
       case OP.BEAT:
         if (this.guardian === undefined)
@@ -863,7 +809,7 @@ export class Runtime implements AskHost, InboundHost {
         else this.onControl?.(peer, frame)
         return
       case OP.SPAWN:
-        if (Math.floor(frame.target / ID_SPAN) === peer.uid) peer.lastSpawnId = frame.target
+        if (uidOf(frame.target) === peer.uid) peer.lastSpawnId = frame.target
         this.acceptSpawn(frame.body as SpawnSpec)
         return
       case OP.STOP: {
@@ -991,7 +937,7 @@ export class Runtime implements AskHost, InboundHost {
 
   /** True when an actor that is not here may yet come: its spawner has not said otherwise. */
   #isAwaited(id: number): boolean {
-    const uid = Math.floor(id / ID_SPAN)
+    const uid = uidOf(id)
     if (uid === this.uid) return false
     for (const spawner of this.peers.values()) {
       if (spawner.uid === uid) return spawner.state === 'up' && id > spawner.lastSpawnId
@@ -1025,7 +971,7 @@ export class Runtime implements AskHost, InboundHost {
   #unsendable(peer: Peer, frame: Frame, cause: unknown): void {
     const why = cause instanceof Error ? cause.message : String(cause)
     const error = new UnserializableMessageError('a value', why)
-    if (frame.op === OP.ASK) this.#remoteAsks.get(frame.corr)?.reject(error)
+    if (frame.op === OP.ASK) this.asks.get(frame.corr)?.reject(error)
     else if (frame.op === OP.REPLY) this.#sendReplyFailure(peer, frame.corr, error)
     else if (frame.op === OP.SPAWN) {
       const { parent } = frame.body as SpawnSpec
@@ -1112,7 +1058,7 @@ export class Runtime implements AskHost, InboundHost {
   /** Closes every link and fails every ask that is left. */
   close(): void {
     for (const peer of [...this.peers.values()]) peer.link?.close()
-    for (const ask of this.#remoteAsks.all()) ask.fail('terminated')
+    this.asks.close()
     this.deadlines.clear()
   }
 }

@@ -186,7 +186,7 @@ t.test('the reply of an ask that has settled leaves no trace when it is passed o
   await asked
   keeper.tell({ type: 'pass' })
   await settleAll()
-  t.equal(main.openRemoteAsks, 0)
+  t.equal(main.asks.remoteCount, 0)
 })
 
 t.test('a child whose parent has died with its thread is not made', async t => {
