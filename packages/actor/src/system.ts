@@ -42,6 +42,9 @@ const THREAD_BACKOFF_DEFAULT = { min: '20ms', max: '2s' } as const
 const SHED_AT_DEFAULT = 0.7
 const RECYCLE_AT_DEFAULT = 0.85
 const THREAD_HEAP_MB_MIN = 16
+const RING_KIB_MIN = 16
+const RING_KIB_MAX = 8192
+const RING_KIB_DEFAULT = 1024
 const SHUTDOWN_MS_DEFAULT = 10_000
 /** Left for the threads, and then for main's capabilities, when the deadline is used up. */
 const RELEASE_MS_MIN = 1000
@@ -71,6 +74,7 @@ export async function createActorSystem(options: ActorSystemOptions = {}): Promi
     execArgv: options.threadExecArgv,
     hasSpare: options.warmSpare ?? true,
     heapMb: checkedHeapMb(options.threadHeapMb),
+    ringWords: (checkedRingKib(options.ringKib ?? RING_KIB_DEFAULT) * 1024) / Int32Array.BYTES_PER_ELEMENT,
   })
   const threads = new Threads(runtime, host, {
     pools,
@@ -94,6 +98,13 @@ export async function createActorSystem(options: ActorSystemOptions = {}): Promi
 function checkedHeapMb(heapMb: number | undefined): number | undefined {
   if (heapMb === undefined || (Number.isFinite(heapMb) && heapMb >= THREAD_HEAP_MB_MIN)) return heapMb
   throw new RangeError(`cannot give threads a heap of ${heapMb} MB: use at least ${THREAD_HEAP_MB_MIN}`)
+}
+
+function checkedRingKib(kib: number): number {
+  if (kib >= RING_KIB_MIN && kib <= RING_KIB_MAX && Number.isInteger(Math.log2(kib))) return kib
+  throw new RangeError(
+    `cannot give threads rings of ${kib} KiB: use a power of two of ${RING_KIB_MIN} … ${RING_KIB_MAX}`,
+  )
 }
 
 function heapPressureOf(option: ActorSystemOptions['heapPressure']): HeapPressure | undefined {

@@ -327,6 +327,11 @@ export interface ActorSystemOptions {
   readonly heapPressure?: { readonly shedAt?: number; readonly recycleAt?: number } | false
   /** Heap limit of each thread beside main, in MB, at least 16; default: as Node has it. */
   readonly threadHeapMb?: number
+  /**
+   * Shared memory for what one thread tells another and has not been taken, in KiB: a power of two, 16 … 8192; default
+   * 1024. Each pair of threads has two. However large, at most 16,384 messages wait in it.
+   */
+  readonly ringKib?: number
   /** Keep one worker loaded that takes over from a thread that dies, in 3 ms instead of 30. Default true. */
   readonly warmSpare?: boolean
   /** Node options of the other threads; default: those of the process, with their preloads. */

@@ -23,10 +23,10 @@ export interface WorkerHostOptions {
   readonly hasSpare: boolean
   /** Heap of each worker in MB; undefined: as Node has it. */
   readonly heapMb?: number | undefined
+  /** Words of the ring from one thread to another; a power of two. */
+  readonly ringWords: number
 }
 
-/** Words of the ring from one thread to another: 256 KiB. */
-const RING_WORDS = 262_144
 /** Spares that die before anybody needs them, after which no more are made. */
 const SPARE_DEATHS_MAX = 3
 const YOUNG_MB_MAX = 48
@@ -65,8 +65,9 @@ export class WorkerHost implements ThreadHost {
     const { port1, port2 } = new MessageChannel()
     const key = `${running.uid} ${starting.name}`
     const inherited = this.#rings.get(key)
-    const toStarting = inherited ?? new SharedArrayBuffer(ringBytes(RING_WORDS))
-    const toRunning = new SharedArrayBuffer(ringBytes(RING_WORDS))
+    const bytes = ringBytes(this.#options.ringWords)
+    const toStarting = inherited ?? new SharedArrayBuffer(bytes)
+    const toRunning = new SharedArrayBuffer(bytes)
     this.#rings.set(key, toStarting)
     this.#rings.set(`${starting.uid} ${running.name}`, toRunning)
     const isHeir = inherited !== undefined

@@ -1,18 +1,19 @@
 /** The two lanes between threads: messages with a layout, messages without, and the order of both. */
 
-import { type ActorSystem, createActorSystem } from '@homing/actor'
+import { type ActorSystem, type ActorSystemOptions, createActorSystem } from '@homing/actor'
 import { silentLog } from '@homing/log'
 import t, { type Test } from 'tap'
 import { type TypedMessage, typed } from './fixtures/typed.ts'
 
 const soon = { timeout: '10s' } as const
 
-async function start(t: Test): Promise<ActorSystem> {
+async function start(t: Test, options: ActorSystemOptions = {}): Promise<ActorSystem> {
   const system = await createActorSystem({
     pools: { p: { count: 2 } },
     log: silentLog,
     logLevel: 'silent',
     threadExecArgv: [],
+    ...options,
   })
   t.teardown(() => system.shutdown({ deadline: '1s' }))
   return system
@@ -111,3 +112,37 @@ t.test(
     t.ok(n - tally.notes <= 64, `lost ${n - tally.notes} with the thread, at most one batch`)
   },
 )
+
+t.test('a link holds 16,384 messages, whatever the size of its ring', async t => {
+  for (const ringKib of [16, 1024]) {
+    for (const type of ['note', 'object'] as const) {
+      const system = await start(t, { ringKib })
+      const ref = system.spawn(typed, {
+        name: 'typed',
+        args: undefined,
+        thread: 'p-0',
+        mailbox: { capacity: 65_536 },
+      })
+      await ref.ask({ type: 'add', a: 1, b: 1 }, soon)
+      let n = 0
+      let isFull = false
+      while (!isFull && n < 100_000) {
+        isFull = ref.tell({ type, n, text: 'wait' }) === 'full'
+        if (!isFull) n++
+      }
+      t.ok(n >= 16_384, `${type}, ring of ${ringKib} KiB: ${n} were taken, then it was full: ${isFull}`)
+      let tally = { notes: 0, gaps: 0 }
+      while (tally.notes < n) {
+        tally = await ref.ask({ type: 'tally' }, soon).catch(() => tally)
+        await new Promise<void>(resolve => setImmediate(resolve))
+      }
+      t.match(tally, { notes: n, gaps: 0 })
+    }
+  }
+  for (const ringKib of [8, 1000, 16_384, Number.NaN]) {
+    await t.rejects(
+      createActorSystem({ ringKib }),
+      new RangeError(`cannot give threads rings of ${ringKib} KiB: use a power of two of 16 … 8192`),
+    )
+  }
+})
