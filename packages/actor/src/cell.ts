@@ -677,7 +677,7 @@ export class Cell implements Watcher {
     this.#signals = undefined
     const watching = this.#watching
     this.#watching = undefined
-    if (watching !== undefined) for (const ref of watching.values()) this.runtime.unwatch(this, ref)
+    if (watching !== undefined) for (const ref of watching.values()) this.runtime.watches.remove(this, ref)
   }
 
   /** Hands the present behavior a signal that ends it, bounded by the shutdown time. */
@@ -906,11 +906,11 @@ export class Cell implements Watcher {
     this.#watching ??= new Map()
     if (this.#watching.has(ref.key)) return
     this.#watching.set(ref.key, ref)
-    this.runtime.watch(this, ref)
+    this.runtime.watches.add(this, ref)
   }
 
   unwatch(ref: AnyRef): void {
-    if (this.#watching?.delete(ref.key) === true) this.runtime.unwatch(this, ref)
+    if (this.#watching?.delete(ref.key) === true) this.runtime.watches.remove(this, ref)
   }
 
   onTerminated(key: string, _name: string, reason: TerminationReason, error: RouterError | undefined): void {

@@ -100,13 +100,13 @@ export class Member {
       },
     }
     this.#watcher = watcher
-    spawner.runtime.watch(watcher, this.ref)
+    spawner.runtime.watches.add(watcher, this.ref)
   }
 
   #unwatch(): void {
     const watcher = this.#watcher
     this.#watcher = undefined
-    if (watcher !== undefined) this.#kind.spawner.runtime.unwatch(watcher, this.ref)
+    if (watcher !== undefined) this.#kind.spawner.runtime.watches.remove(watcher, this.ref)
   }
 
   /** Calls `onOverdue` after `holdMs`, unless the hold ends before. */

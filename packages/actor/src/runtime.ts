@@ -53,10 +53,10 @@ import { Counts } from './observe/counts.ts'
 import { FlightRecorder } from './observe/flight.ts'
 import { ThreadMemory } from './observe/thread-memory.ts'
 import { type Patch, type PatchReader, pack, type RefTarget, type ReplyTarget, unpack } from './pack.ts'
-import { Peer, type Watcher } from './peer.ts'
+import { Peer } from './peer.ts'
 import { PendingAsks } from './pending-asks.ts'
 import { type PoolMap, resolvePlacement } from './placement.ts'
-import { type AnyRef, keyOf, LocalRef, RemoteRef } from './refs.ts'
+import { type AnyRef, LocalRef, RemoteRef } from './refs.ts'
 import { GUARDIAN_SETTINGS, toSettings } from './settings.ts'
 import { describe, recordOf } from './thrown.ts'
 import { Turns } from './turns.ts'
@@ -71,14 +71,13 @@ import type {
   TellStatus,
   TerminationReason,
 } from './types.ts'
+import { Watches } from './watches.ts'
 
 /** Name of the thread that keeps the others. */
 export const MAIN = 'main'
 
 /** How long a parent waits for a child on another thread beyond the child's own time. */
 const REMOTE_STOP_MARGIN_MS = 1000
-/** Endings kept before those that are older than the same number again are forgotten. */
-const ENDINGS_MAX = 2048
 const SLOW_MAX = 1000
 
 /** Who keeps the list of threads: main itself, or main reached by frames. */
@@ -108,11 +107,6 @@ export interface RuntimeOptions {
   readonly memory?: ThreadMemory | undefined
   /** The heap of the thread; default: as V8 says. */
   readonly heap?: (() => HeapSize) | undefined
-}
-
-interface PastEnding {
-  readonly reason: TerminationReason
-  readonly error: RouterError | undefined
 }
 
 /** An actor as a runtime reports it; main puts the tree together. */
@@ -155,6 +149,8 @@ export class Runtime implements InboundHost {
   readonly heap: HeapGauge
   readonly turns: Turns
   readonly asks: PendingAsks
+  readonly watches: Watches
+  readonly limbo: Limbo
   /** The parent of all top-level actors; on main only. */
   readonly guardian: Cell | undefined
   /** Set once, right after construction. */
@@ -171,11 +167,7 @@ export class Runtime implements InboundHost {
   readonly isAlone: boolean
   readonly #definitions: DefinitionSource
   #idCount = 0
-  /** How actors ended that are no longer here, for late watchers: the latest, and as many before. */
-  #endings = new Map<number, PastEnding>()
-  #olderEndings = new Map<number, PastEnding>()
   readonly #patchReader: PatchReader
-  readonly #limbo: Limbo
   #uidMax = 0
 
   constructor(options: RuntimeOptions) {
@@ -199,7 +191,8 @@ export class Runtime implements InboundHost {
     this.asks = new PendingAsks(this)
     this.#capabilities = new Capabilities(options, options.provide)
     this.#deadLetters = new DeadLetterLog(options.clock, options.log)
-    this.#limbo = new Limbo(this.deadlines)
+    this.limbo = new Limbo(this.deadlines)
+    this.watches = new Watches(this)
     this.#patchReader = {
       ref: target => this.refTo(target),
       reply: target => this.#replyFrom(target),
@@ -276,13 +269,13 @@ export class Runtime implements InboundHost {
     const { id, name, settings, parent, restarts } = spec
     if (this.cells.has(id)) return
     if (this.#isOver(parent)) {
-      this.#limbo.giveUp(id)
+      this.limbo.giveUp(id)
       return
     }
     const args = unpack(spec.args, spec.argsPatches, this.#patchReader)
     const cell = new Cell(this, { id, name, args, settings, parent, restarts }, undefined)
     this.#add(cell)
-    this.#limbo.deliver(cell)
+    this.limbo.deliver(cell)
     this.#definitions.find(spec.moduleUrl, spec.exportName, this.thread).then(
       definition => cell.define(definition),
       (error: RouterError) => cell.cannotStart(error),
@@ -352,11 +345,7 @@ export class Runtime implements InboundHost {
     this.cells.delete(cell.id)
     this.counts.actors = this.cells.size
     this.flight.note('stopped', cell.id, '', cell.endReason === 'failed' ? 1 : 0)
-    this.#endings.set(cell.id, { reason: cell.endReason, error: cell.endError })
-    if (this.#endings.size >= ENDINGS_MAX) {
-      this.#olderEndings = this.#endings
-      this.#endings = new Map()
-    }
+    this.watches.noteEnding(cell)
     const { parent } = cell
     if (parent === undefined) return
     if (parent instanceof Cell) parent.childEnded(cell.id, ending, cell.endError)
@@ -403,7 +392,7 @@ export class Runtime implements InboundHost {
     return this.uid * ID_SPAN + this.#idCount
   }
 
-  // ── Refs, watches ────────────────────────────────────────────────────────────────────────────
+  // ── Refs ─────────────────────────────────────────────────────────────────────────────────────
 
   refTo({ thread, id, name, layout }: Omit<RefTarget, 'kind'>): AnyRef {
     if (thread !== this.thread) {
@@ -412,58 +401,6 @@ export class Runtime implements InboundHost {
     }
     const cell = this.cells.get(id)
     return cell === undefined ? new LocalRef(this, id, name, undefined) : cell.ref
-  }
-
-  watch(watcher: Watcher, ref: AnyRef): void {
-    if (ref instanceof LocalRef) {
-      this.#watchHere(watcher, ref)
-      return
-    }
-    const { peer } = ref
-    if (peer.state === 'gone') {
-      const error = new ThreadDownError(peer.name, 'it is not coming back')
-      watcher.onTerminated(ref.key, ref.name, 'unreachable', error)
-      return
-    }
-    const watch = peer.watches.get(ref.id)
-    if (watch !== undefined) {
-      watch.watchers.add(watcher)
-      return
-    }
-    peer.watches.set(ref.id, { name: ref.name, watchers: new Set([watcher]) })
-    // While the thread is being replaced the watch waits for its next life: `connect` sends it.
-    peer.send({ op: OP.WATCH, target: ref.id, corr: 0, body: 0, patches: 0 })
-  }
-
-  #watchHere(watcher: Watcher, ref: LocalRef): void {
-    const { cell } = ref
-    if (cell !== undefined && !cell.isEnded) {
-      cell.watchers.add(watcher)
-      return
-    }
-    if (cell === undefined && this.#isAwaited(ref.id)) {
-      const held: Held = {
-        deliver: arrived => void arrived.watchers.add(watcher),
-        giveUp: () => watcher.onTerminated(ref.key, ref.name, 'stopped', undefined),
-      }
-      if (this.#limbo.hold(ref.id, held)) return
-    }
-    const ending: PastEnding | undefined =
-      cell === undefined
-        ? (this.#endings.get(ref.id) ?? this.#olderEndings.get(ref.id))
-        : { reason: cell.endReason, error: cell.endError }
-    watcher.onTerminated(ref.key, ref.name, ending?.reason ?? 'stopped', ending?.error)
-  }
-
-  unwatch(watcher: Watcher, ref: AnyRef): void {
-    if (ref instanceof LocalRef) {
-      ref.cell?.watchers.delete(watcher)
-      return
-    }
-    const watch = ref.peer.watches.get(ref.id)
-    if (watch === undefined || !watch.watchers.delete(watcher) || watch.watchers.size > 0) return
-    ref.peer.watches.delete(ref.id)
-    ref.peer.send({ op: OP.UNWATCH, target: ref.id, corr: 0, body: 0, patches: 0 })
   }
 
   // ── Asks ─────────────────────────────────────────────────────────────────────────────────────
@@ -719,7 +656,7 @@ export class Runtime implements InboundHost {
       }
       this.#giveUpChild(parent, child, peer.endReason, error)
     }
-    this.#limbo.giveUpWhere(id => uidOf(id) === uid)
+    this.limbo.giveUpWhere(id => uidOf(id) === uid)
     for (const cell of [...this.cells.values()]) {
       const { parent } = cell
       if (parent === undefined || parent instanceof Cell) continue
@@ -740,13 +677,7 @@ export class Runtime implements InboundHost {
     this.asks.threadLost(peer.name, error, untaken)
     for (const ask of peer.inboundAsks.all()) ask.release()
     peer.inboundAsks.clear()
-    for (const [id, watcher] of peer.watchers) this.cells.get(id)?.watchers.delete(watcher)
-    peer.watchers.clear()
-    const watches = [...peer.watches]
-    peer.watches.clear()
-    for (const [id, { name, watchers }] of watches) {
-      for (const watcher of watchers) watcher.onTerminated(keyOf(peer.name, id), name, reason, error)
-    }
+    this.watches.threadLost(peer, reason, error)
   }
 
   #childrenOn(thread: string): [Cell, Child][] {
@@ -781,27 +712,17 @@ export class Runtime implements InboundHost {
         peer.inboundAsks.delete(frame.corr)
         return
       case OP.WATCH:
-        this.#takeWatch(peer, frame)
+        this.watches.takeWatch(peer, frame.target)
         return
-      case OP.UNWATCH: {
-        const watcher = peer.watchers.get(frame.target)
-        if (watcher !== undefined) this.cells.get(frame.target)?.watchers.delete(watcher)
-        peer.watchers.delete(frame.target)
+      case OP.UNWATCH:
+        this.watches.takeUnwatch(peer, frame.target)
         return
-      }
-      case OP.TERMINATED: {
-        const watch = peer.watches.get(frame.target)
-        if (watch === undefined) return
-        peer.watches.delete(frame.target)
-        const { reason, error } = frame.body as Ending
-        const known = error === undefined ? undefined : fromErrorRecord(error)
-        const key = keyOf(peer.name, frame.target)
-        for (const watcher of watch.watchers) watcher.onTerminated(key, watch.name, reason, known)
+      case OP.TERMINATED:
+        this.watches.takeTerminated(peer, frame.target, frame.body as Ending)
         return
-      }
       case OP.HELLO:
         peer.lastSpawnId = frame.target
-        this.#limbo.giveUpWhere(id => uidOf(id) === peer.uid && id <= frame.target)
+        this.limbo.giveUpWhere(id => uidOf(id) === peer.uid && id <= frame.target)
         return
       case OP.BEAT:
         if (this.guardian === undefined)
@@ -891,7 +812,7 @@ export class Runtime implements InboundHost {
       deliver: cell => this.#deliverTell(cell, message),
       giveUp: () => this.deadLetter(name, message.type, 'dead'),
     }
-    if (this.#isAwaited(id) && this.#limbo.hold(id, held)) return 'ok'
+    if (this.isAwaited(id) && this.limbo.hold(id, held)) return 'ok'
     held.giveUp()
     return 'dead'
   }
@@ -932,11 +853,11 @@ export class Runtime implements InboundHost {
         ask.fail('terminated')
       },
     }
-    if (!this.#isAwaited(id) || !this.#limbo.hold(id, held)) held.giveUp()
+    if (!this.isAwaited(id) || !this.limbo.hold(id, held)) held.giveUp()
   }
 
   /** True when an actor that is not here may yet come: its spawner has not said otherwise. */
-  #isAwaited(id: number): boolean {
+  isAwaited(id: number): boolean {
     const uid = uidOf(id)
     if (uid === this.uid) return false
     for (const spawner of this.peers.values()) {
@@ -948,24 +869,6 @@ export class Runtime implements InboundHost {
   /** A batch of frames may hold more than a mailbox: an actor that can run empties it first. */
   #makeRoom(cell: Cell): void {
     if (cell.isFullButRunnable) cell.work()
-  }
-
-  #takeWatch(peer: Peer, frame: Frame): void {
-    const id = frame.target
-    const watcher: Watcher = {
-      onTerminated: (_key, _name, reason, error) => {
-        // Not when it was taken back while the actor was awaited.
-        if (peer.watchers.get(id) !== watcher) return
-        peer.watchers.delete(id)
-        const body: Ending = { reason, ...(error === undefined ? {} : { error: recordOf(error) }) }
-        peer.send({ op: OP.TERMINATED, target: id, corr: 0, body, patches: 0 })
-      },
-    }
-    const cell = this.cells.get(id)
-    const before = peer.watchers.get(id)
-    if (before !== undefined) cell?.watchers.delete(before)
-    peer.watchers.set(id, watcher)
-    this.watch(watcher, cell?.ref ?? new LocalRef(this, id, '', undefined))
   }
 
   #unsendable(peer: Peer, frame: Frame, cause: unknown): void {

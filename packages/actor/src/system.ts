@@ -171,7 +171,7 @@ export class LocalActorSystem implements ActorSystem {
     } else {
       const onTerminated = (_key: string, _name: string, ...[reason, error]: EndingFields): void =>
         resolve(terminatedOf(any, reason, error))
-      this.runtime.watch({ onTerminated }, any)
+      this.runtime.watches.add({ onTerminated }, any)
     }
     return promise
   }

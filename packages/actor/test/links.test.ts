@@ -149,10 +149,10 @@ t.test('a watch that waits for the next life of a thread ends when there is none
   await settleAll()
   mainB.cut(main)
   const seen: string[] = []
-  main.watch({ onTerminated: (_key, _name, reason) => void seen.push(reason) }, x as never)
+  main.watches.add({ onTerminated: (_key, _name, reason) => void seen.push(reason) }, x as never)
   const second = { onTerminated: (): void => void seen.push('taken back') }
-  main.watch(second, x as never)
-  main.unwatch(second, x as never)
+  main.watches.add(second, x as never)
+  main.watches.remove(second, x as never)
   t.strictSame(seen, [])
   main.peerGone('b')
   t.strictSame(seen, ['unreachable'])

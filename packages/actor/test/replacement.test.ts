@@ -149,7 +149,7 @@ t.test('a watcher that watches again at once follows its actor from life to life
   const ref = system.spawn(echo, { name: 'followed', args: {}, thread: 'p-0', supervision: restart })
   const reasons: string[] = []
   const follow = (): void =>
-    runtime.watch(
+    runtime.watches.add(
       {
         onTerminated(_key, _name, reason) {
           reasons.push(reason)
