@@ -329,7 +329,7 @@ export interface ActorSystemOptions {
   readonly threadHeapMb?: number
   /**
    * Shared memory for what one thread tells another and has not been taken, in KiB: a power of two, 16 … 8192; default
-   * 1024. Each pair of threads has two. However large, at most 16,384 messages wait in it.
+   * 1024. Each pair of threads has two. However large, about 16,384 messages wait in it at most.
    */
   readonly ringKib?: number
   /** Keep one worker loaded that takes over from a thread that dies, in 3 ms instead of 30. Default true. */
