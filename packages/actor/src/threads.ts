@@ -189,8 +189,8 @@ export class Threads implements Registrar {
     else if (slot.uid !== sentToUid) {
       // It was meant for an earlier life, or for none: the present one gets it, or the next.
       if (sentToUid !== 0 && spec.settings.directive !== 'restart') return
-      entry.uid = slot.uid
-      if (slot.uid !== 0) this.#send(thread, OP.SPAWN, spec.id, spec)
+      entry.uid = this.#isOver(slot) ? 0 : slot.uid
+      if (entry.uid !== 0) this.#send(thread, OP.SPAWN, spec.id, spec)
     }
   }
 
@@ -263,7 +263,8 @@ export class Threads implements Registrar {
     peers.push(ofMain)
     this.#host.open(this.#runtime, atMain)
     for (const other of this.#slots.values()) {
-      if (other === slot || other.worker === undefined) continue
+      // One that is over is linked when its next life starts.
+      if (other === slot || other.worker === undefined || this.#isOver(other)) continue
       const [ofOther, atOther] = this.#host.link(other, { name: slot.name, uid })
       peers.push(ofOther)
       this.#send(other.name, OP.CONNECT, 0, atOther, [atOther.port])
@@ -292,6 +293,12 @@ export class Threads implements Registrar {
       return
     }
     this.#boundStart(slot, uid)
+  }
+
+  /** Its present life has ended: the link is closed, also when its end has yet to be reported. */
+  #isOver({ name, uid }: Slot): boolean {
+    const peer = this.#runtime.peers.get(name)
+    return uid === 0 || (peer?.uid === uid && peer.state === 'down')
   }
 
   #lifeFailed(slot: Slot, error: unknown): void {

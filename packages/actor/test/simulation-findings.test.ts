@@ -161,3 +161,64 @@ t.test(
     t.equal(restarted, 40, 'both threads died in every run')
   },
 )
+
+t.test('an actor that is spawned to a thread known to be dead is charged nothing for that death', async t => {
+  let spawned = 0
+  for (let seed = 1; seed <= 20; seed++) {
+    const simulation = await createSimulation({ seed, pools: { core: { count: 1 } } })
+    const first = simulation.spawn(brooder, { name: 'first', args: undefined, thread: 'core-0' })
+    await simulation.run(undefined, { within: 10 })
+    simulation.crash('core-0', 'beforeTurn')
+    first.tell({ type: 'idle' })
+    const isDown = (): boolean =>
+      simulation.flight('main', 100)!.some(({ kind, type }) => kind === 'linkClosed' && type === 'core-0')
+    t.equal(await simulation.run(isDown, { within: 100 }), 'reached')
+    const name = `second of seed ${seed}`
+    const ref = simulation.spawn(brooder, {
+      name,
+      args: undefined,
+      thread: 'core-0',
+      supervision: { ...RESTARTED, max: 0 },
+    })
+    let ended: string | undefined
+    simulation.whenTerminated(ref).then(({ reason }) => {
+      ended = reason
+    })
+    await simulation.run(undefined, { within: 500 })
+    if (simulation.threads().find(({ name }) => name === 'core-0')?.lives === 2) spawned++
+    t.equal(ended, undefined, `seed ${seed}`)
+    await simulation.settle(simulation.shutdown())
+  }
+  t.equal(spawned, 20, 'the thread was replaced in every run')
+})
+
+t.test('no life is linked with one that is known to be over', async t => {
+  let together = 0
+  for (let seed = 1; seed <= 200; seed++) {
+    const simulation = await createSimulation({ seed, pools: { core: { count: 2 } } })
+    const all = ['core-0', 'core-1'].map(thread =>
+      simulation.spawn(brooder, { name: `on ${thread}`, args: undefined, thread }),
+    )
+    await simulation.run(undefined, { within: 10 })
+    for (const thread of ['core-0', 'core-1']) simulation.crash(thread, 'beforeTurn')
+    for (const ref of all) ref.tell({ type: 'idle' })
+    await simulation.run(undefined, { within: 500 })
+    const closed = new Set<number>()
+    const seenByMain = simulation.flight('main', 1000)!
+    for (const { kind, detail: life, type: name, atMs: startedMs } of seenByMain) {
+      if (kind === 'linkClosed') closed.add(life)
+      if (kind !== 'linkOpened' || closed.size === 0) continue
+      const links = simulation
+        .flight(name!, 1000)!
+        .filter(event => event.kind === 'linkOpened' && event.atMs >= startedMs)
+      t.strictSame(
+        links.filter(({ detail }) => closed.has(detail)),
+        [],
+        `seed ${seed}: life ${life}`,
+      )
+    }
+    if (closed.size === 2) together++
+    await simulation.settle(simulation.shutdown())
+  }
+  t.equal(together, 200)
+})
