@@ -20,6 +20,8 @@
  *   LAYOUT      –         index  LayoutDescription, for frames that follow (the link's own)
  * and between a thread and main, which keeps the list of threads:
  *   CONNECT     –         –      PeerAddress, with its port
+ *   LINKED      –         life   name: linked with that life of it, and all was registered that earlier ones were to have
+ *   SPAWNED     –         life   name: all is on its way that this life of it wants there of what it has registered
  *   LOST        –         –      PeerLoss: the thread is gone, its link may not have noticed
  *   GONE        –         –      name: the thread is not coming back
  *   REGISTER    actor     –      Registration
@@ -61,6 +63,8 @@ export const OP = {
   HALTED: 22,
   RELEASE: 23,
   RECYCLE: 25,
+  LINKED: 26,
+  SPAWNED: 27,
 } as const
 
 /** Why an ask failed on the side of its target. */

@@ -45,6 +45,8 @@ export class Peer {
   uid = 0
   /** Spawns of this life that are still on their way here have higher ids; they arrive in order. */
   lastSpawnId = 0
+  /** Until main says that no more come, earlier spawns may also be on their way, through main. */
+  hasSpawnsAtMain = false
   state: 'connecting' | 'up' | 'down' | 'gone' = 'connecting'
   link: ThreadLink | undefined = undefined
   /** How its present life ends, when main says so before the link closes. */
@@ -102,6 +104,7 @@ export class Peer {
     this.uid = uid
     this.endReason = 'threadExit'
     this.lastSpawnId = 0
+    this.hasSpawnsAtMain = false
     this.link = link
     this.state = 'up'
     const waiting = this.#waiting

@@ -722,7 +722,7 @@ export class Runtime implements InboundHost {
         return
       case OP.HELLO:
         peer.lastSpawnId = frame.target
-        this.limbo.giveUpWhere(id => uidOf(id) === peer.uid && id <= frame.target)
+        this.#giveUpAwaited(peer)
         return
       case OP.BEAT:
         if (this.guardian === undefined)
@@ -861,9 +861,29 @@ export class Runtime implements InboundHost {
     const uid = uidOf(id)
     if (uid === this.uid) return false
     for (const spawner of this.peers.values()) {
-      if (spawner.uid === uid) return spawner.state === 'up' && id > spawner.lastSpawnId
+      if (spawner.uid === uid)
+        return spawner.state === 'up' && (spawner.hasSpawnsAtMain || id > spawner.lastSpawnId)
     }
     return uid > this.#uidMax
+  }
+
+  /** This life has just begun: spawns that thread `name` had for earlier ones may come through main. */
+  awaitSpawns(name: string): void {
+    const peer = this.peers.get(name)
+    if (peer?.state === 'up') peer.hasSpawnsAtMain = true
+  }
+
+  /** Main's word that no more of them come. */
+  allSpawned(name: string, uid: number): void {
+    const peer = this.peers.get(name)
+    if (peer?.uid !== uid) return
+    peer.hasSpawnsAtMain = false
+    this.#giveUpAwaited(peer)
+  }
+
+  /** What waits for actors that were spawned over there, and are not on their way any more. */
+  #giveUpAwaited({ uid, lastSpawnId, hasSpawnsAtMain }: Peer): void {
+    if (!hasSpawnsAtMain) this.limbo.giveUpWhere(id => uidOf(id) === uid && id <= lastSpawnId)
   }
 
   /** A batch of frames may hold more than a mailbox: an actor that can run empties it first. */

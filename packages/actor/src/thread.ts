@@ -45,8 +45,8 @@ export function startThread(init: ThreadInit, surroundings: ThreadSurroundings):
   const { thread, uid, pools } = init
   const memory = new ThreadMemory(init.memory)
   const runtime = new Runtime({ ...facilities, thread, uid, pools, memory, isAlone: false })
-  const toMain = (op: number, target: number, body: unknown): void =>
-    runtime.peer(MAIN).send({ op, target, corr: 0, body, patches: 0 })
+  const toMain = (op: number, target: number, body: unknown, corr = 0): void =>
+    runtime.peer(MAIN).send({ op, target, corr, body, patches: 0 })
   runtime.registrar = {
     register: (registration: Registration) => toMain(OP.REGISTER, registration.spec.id, registration),
     unregister: id => toMain(OP.UNREGISTER, id, 0),
@@ -55,7 +55,11 @@ export function startThread(init: ThreadInit, surroundings: ThreadSurroundings):
     },
   }
   runtime.onControl = (_peer, frame) => {
-    if (frame.op === OP.CONNECT) open(runtime, frame.body as PeerAddress)
+    if (frame.op === OP.CONNECT) {
+      const address = frame.body as PeerAddress
+      open(runtime, address)
+      toMain(OP.LINKED, 0, address.name, address.uid)
+    } else if (frame.op === OP.SPAWNED) runtime.allSpawned(frame.body as string, frame.corr)
     else if (frame.op === OP.LOST) {
       const { name, uid, reason } = frame.body as PeerLoss
       runtime.peerLost(name, uid, reason)
@@ -64,7 +68,10 @@ export function startThread(init: ThreadInit, surroundings: ThreadSurroundings):
   if (init.heapPressure !== undefined) new HeapGuard(runtime, init.heapPressure)
   for (const name of init.gone) runtime.peerGone(name)
   for (const spec of init.spawns) runtime.acceptSpawn(spec)
-  for (const address of init.peers) open(runtime, address)
+  for (const address of init.peers) {
+    open(runtime, address)
+    if (address.name !== MAIN) runtime.awaitSpawns(address.name)
+  }
   toMain(OP.READY, 0, 0)
   return runtime
 }

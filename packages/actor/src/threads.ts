@@ -215,6 +215,7 @@ export class Threads implements Registrar {
     else if (frame.op === OP.RECYCLE) this.#recycle(peer, frame.body === true)
     else if (frame.op === OP.REGISTER) this.register(frame.body as Registration)
     else if (frame.op === OP.UNREGISTER) this.unregister(frame.target)
+    else if (frame.op === OP.LINKED) this.#linked(peer, frame.body as string, frame.corr)
     else if (frame.op === OP.RESOLVE && !this.#slots.has(frame.body as string)) {
       this.#send(peer.name, OP.GONE, 0, frame.body)
     }
@@ -299,6 +300,12 @@ export class Threads implements Registrar {
   #isOver({ name, uid }: Slot): boolean {
     const peer = this.#runtime.peers.get(name)
     return uid === 0 || (peer?.uid === uid && peer.state === 'down')
+  }
+
+  /** What `peer` had registered for earlier lives of the thread was sent before: it learns that no more comes. */
+  #linked(peer: Peer, thread: string, uid: number): void {
+    if (this.#slots.get(thread)?.uid === uid)
+      this.#send(thread, OP.SPAWNED, 0, peer.name, undefined, peer.uid)
   }
 
   #lifeFailed(slot: Slot, error: unknown): void {

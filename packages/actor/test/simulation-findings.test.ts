@@ -222,3 +222,73 @@ t.test('no life is linked with one that is known to be over', async t => {
   }
   t.equal(together, 200)
 })
+
+const noted: number[] = []
+
+const noter = defineActor(
+  import.meta.url,
+  'noter',
+)<{ readonly type: 'note'; readonly n: number }, undefined>({
+  setup: () => ({ note: ({ n }) => void noted.push(n) }),
+})
+
+const teller = defineActor(
+  import.meta.url,
+  'teller',
+)<{ readonly type: 'start' }, undefined>({
+  setup(ctx) {
+    return {
+      start() {
+        const ref = ctx.spawn(noter, {
+          name: 'noter',
+          args: undefined,
+          thread: 'core-0',
+          supervision: RESTARTED,
+        })
+        for (let n = 0; n < 10; n++) ref.tell({ type: 'note', n })
+      },
+    }
+  },
+})
+
+t.test('what an actor is told right after its spawn, and its dead thread had not taken, it gets', async t => {
+  let waited = 0
+  for (let seed = 1; seed <= 150; seed++) {
+    noted.length = 0
+    let taken = 0
+    let isReplaced = false
+    const simulation = await createSimulation({
+      seed,
+      pools: { core: { count: 2 } },
+      // So that the heir of the thread may be told of its actors by main after it has read what they were told.
+      faults: { delay: 0.5, delayMsMax: 20 },
+      observer: {
+        taken({ op, body }, thread) {
+          if (
+            op === OP.TELL &&
+            thread === 'core-0' &&
+            (body as { type: string }).type === 'note' &&
+            !isReplaced
+          )
+            taken++
+        },
+        started: () => {
+          isReplaced = true
+        },
+      },
+    })
+    isReplaced = false
+    const parent = simulation.spawn(teller, { name: 'parent', args: undefined, thread: 'core-1' })
+    const other = simulation.spawn(brooder, { name: 'other', args: undefined, thread: 'core-0' })
+    await simulation.run(undefined, { within: 10 })
+    simulation.crash('core-0', 'beforeTurn')
+    other.tell({ type: 'idle' })
+    await simulation.run(undefined, { within: (seed % 10) / 10 })
+    parent.tell({ type: 'start' })
+    await simulation.run(undefined, { within: 500 })
+    t.strictSame(noted, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9].slice(taken), `seed ${seed}`)
+    if (isReplaced) waited++
+    await simulation.settle(simulation.shutdown())
+  }
+  t.equal(waited, 150, 'the thread was replaced in every run')
+})
