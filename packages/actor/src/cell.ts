@@ -494,7 +494,7 @@ export class Cell implements Watcher {
   define(definition: ActorDefinition<Message, unknown>): void {
     this.#definition = definition
     this.#follow(definition)
-    if (this.#isHeld) this.runtime.halted(this, { isFailure: false, delayMs: 0 })
+    if (this.#isHeld) this.runtime.kinship.halted(this, { isFailure: false, delayMs: 0 })
     this.#wake()
   }
 
@@ -591,7 +591,7 @@ export class Cell implements Watcher {
 
   /** Ends the instance for the sake of a sibling, after the message in hand; another follows `release`. */
   halt(error: unknown): void {
-    if (this.#isHeld) this.runtime.halted(this, { isFailure: false, delayMs: 0 })
+    if (this.#isHeld) this.runtime.kinship.halted(this, { isFailure: false, delayMs: 0 })
     else if (this.#state < RESTARTING) this.#requestHalt(error, false)
   }
 
@@ -660,7 +660,7 @@ export class Cell implements Watcher {
     if (this.#isReleased) {
       this.#isReleased = false
       this.release()
-    } else this.runtime.halted(this, halt)
+    } else this.runtime.kinship.halted(this, halt)
   }
 
   #startAgain(): void {

@@ -28,6 +28,25 @@ export interface Child {
   guard: Deadline | undefined
 }
 
+/** A child that was just spawned. */
+export function newChild(
+  ref: AnyRef,
+  settings: Settings,
+  thread: string | undefined,
+  isRegistered: boolean,
+): Child {
+  return {
+    id: ref.id,
+    ref,
+    settings,
+    thread,
+    isRegistered,
+    onEnded: undefined,
+    isStopping: false,
+    guard: undefined,
+  }
+}
+
 export class Children implements GroupHost {
   /** Undefined: one-for-one. */
   readonly group: RestartGroup | undefined
@@ -68,7 +87,7 @@ export class Children implements GroupHost {
     const child = this.#children.get(id)
     if (child === undefined || child.isStopping) return
     child.isStopping = true
-    this.#parent.runtime.stopChild(this.#parent, child)
+    this.#parent.runtime.kinship.stop(this.#parent, child)
   }
 
   /** Forgets a child that has ended; undefined when it was none. */
@@ -110,11 +129,11 @@ export class Children implements GroupHost {
   }
 
   haltChild(child: Child, error: unknown): void {
-    this.#parent.runtime.haltChild(child, error)
+    this.#parent.runtime.kinship.halt(child, error)
   }
 
   releaseChild(child: Child): void {
-    this.#parent.runtime.releaseChild(child)
+    this.#parent.runtime.kinship.release(child)
   }
 
   /** Ends every child at once, the last spawned first; reported as slow unless that is how they are to end. */
@@ -124,7 +143,7 @@ export class Children implements GroupHost {
   ): void {
     this.group?.cancel()
     for (const child of [...this.#children.values()].reverse()) {
-      if (isReported || child.thread !== undefined) this.#parent.runtime.abandonChild(child)
+      if (isReported || child.thread !== undefined) this.#parent.runtime.kinship.abandon(child)
       else (child.ref as LocalRef).cell?.kill()
       ended(child.id, { reason: 'stopped' }, undefined)
     }

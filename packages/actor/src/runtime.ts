@@ -4,7 +4,7 @@
  */
 
 import type { Clock, Random } from '@homing/clock'
-import { fromErrorRecord, type RouterError } from '@homing/errors'
+import type { RouterError } from '@homing/errors'
 import type { Log } from '@homing/log'
 import {
   askOf,
@@ -17,8 +17,9 @@ import {
   replyTo,
 } from './asks.ts'
 import { Capabilities } from './capabilities.ts'
-import { Cell, type Child } from './cell.ts'
+import { Cell } from './cell.ts'
 import { CellTable } from './cell-table.ts'
+import { newChild } from './children.ts'
 import {
   DEAD_LETTER_REASONS,
   type DeadLetterCounts,
@@ -46,6 +47,7 @@ import {
 } from './frames.ts'
 import { HeapGauge, type HeapSize } from './heap-gauge.ts'
 import { ID_SPAN, uidOf } from './ids.ts'
+import { Kinship } from './kinship.ts'
 import { compiledOf, compileLayout } from './layout/compile.ts'
 import { type Held, Limbo } from './limbo.ts'
 import type { Frame, LinkHandlers, ThreadLink } from './link.ts'
@@ -76,8 +78,6 @@ import { Watches } from './watches.ts'
 /** Name of the thread that keeps the others. */
 export const MAIN = 'main'
 
-/** How long a parent waits for a child on another thread beyond the child's own time. */
-const REMOTE_STOP_MARGIN_MS = 1000
 const SLOW_MAX = 1000
 
 /** Who keeps the list of threads: main itself, or main reached by frames. */
@@ -150,6 +150,7 @@ export class Runtime implements InboundHost {
   readonly turns: Turns
   readonly asks: PendingAsks
   readonly watches: Watches
+  readonly kinship: Kinship
   readonly limbo: Limbo
   /** The parent of all top-level actors; on main only. */
   readonly guardian: Cell | undefined
@@ -193,6 +194,7 @@ export class Runtime implements InboundHost {
     this.#deadLetters = new DeadLetterLog(options.clock, options.log)
     this.limbo = new Limbo(this.deadlines)
     this.watches = new Watches(this)
+    this.kinship = new Kinship(this)
     this.#patchReader = {
       ref: target => this.refTo(target),
       reply: target => this.#replyFrom(target),
@@ -295,79 +297,18 @@ export class Runtime implements InboundHost {
     return peer.uid > parent.uid || peer.state !== 'up'
   }
 
-  /** Tells a child to stop; its parent hears from it through `childEnded`. */
-  stopChild(parent: Cell, child: Child): void {
-    if (child.thread === undefined) {
-      ;(child.ref as LocalRef).cell?.requestStop()
-      return
-    }
-    const peer = this.peer(child.thread)
-    if (!peer.isReachable) {
-      this.#giveUpChild(parent, child, 'stopped', undefined)
-      return
-    }
-    peer.send({ op: OP.STOP, target: child.id, corr: 0, body: false, patches: 0 })
-    child.guard = {
-      dueMs: 0,
-      position: -1,
-      expire: () => {
-        this.abandonChild(child)
-        this.#giveUpChild(parent, child, 'stopped', undefined)
-      },
-    }
-    this.deadlines.add(child.guard, child.settings.shutdownMs + REMOTE_STOP_MARGIN_MS)
-  }
-
-  /** Ends a child at once and reports it as slow. */
-  abandonChild(child: Child): void {
-    if (child.thread === undefined) {
-      ;(child.ref as LocalRef).cell?.abandon()
-      return
-    }
-    this.noteSlow(child.ref.name)
-    this.peer(child.thread).send({ op: OP.STOP, target: child.id, corr: 0, body: true, patches: 0 })
-    if (child.isRegistered) this.registrar!.unregister(child.id)
-  }
-
-  /** The child's end cannot come from its own thread. */
-  #giveUpChild(parent: Cell, child: Child, reason: TerminationReason, error: RouterError | undefined): void {
-    parent.childEnded(
-      child.id,
-      { reason, isEscalated: child.settings.directive === 'escalate' && !child.isStopping },
-      error,
-    )
-    // After that: forgetting a dedicated thread reports its end once more.
-    if (child.isRegistered) this.registrar!.unregister(child.id)
-  }
-
   /** A cell has ended: forget it, tell its parent. */
   ended(cell: Cell, ending: Ending): void {
     this.cells.delete(cell.id)
     this.counts.actors = this.cells.size
     this.flight.note('stopped', cell.id, '', cell.endReason === 'failed' ? 1 : 0)
     this.watches.noteEnding(cell)
-    const { parent } = cell
-    if (parent === undefined) return
-    if (parent instanceof Cell) parent.childEnded(cell.id, ending, cell.endError)
-    else {
-      const peer = this.peer(parent.thread)
-      if (peer.uid !== parent.uid) return
-      peer.send({ op: OP.CHILD_ENDED, target: parent.id, corr: cell.id, body: ending, patches: 0 })
-    }
+    this.kinship.ended(cell, ending)
   }
 
   noteSlow(name: string): void {
     this.log.warn({ actor: name }, 'actor abandoned: it did not stop in time')
     if (this.slow.length < SLOW_MAX) this.slow.push(name)
-  }
-
-  /** Main's word that a child of ours ended with its thread. */
-  childLost(parentId: number, childId: number, ending: Ending): void {
-    this.#parentCell(parentId)?.childEnded(childId, ending, undefined)
-  }
-
-  #parentCell(id: number): Cell | undefined {
-    return id === 0 ? this.guardian : this.cells.get(id)
   }
 
   #place(placement: SpawnOptions<unknown>['thread'], id: number): { thread: string; isDedicated: boolean } {
@@ -635,9 +576,7 @@ export class Runtime implements InboundHost {
       this.log.warn({ peer: name, messages: lostTells }, 'messages lost: their thread is not coming back')
     }
     this.#failPeer(peer, 'unreachable', new ThreadDownError(name, 'it is not coming back'))
-    for (const [parent, child] of this.#childrenOn(name)) {
-      this.#giveUpChild(parent, child, 'unreachable', new ThreadDownError(name, 'it is not coming back'))
-    }
+    this.kinship.giveUpChildrenOn(name, new ThreadDownError(name, 'it is not coming back'))
     // Refs keep the object; a new one would have to ask main again.
     if (!isPooled) this.peers.delete(name)
   }
@@ -648,20 +587,9 @@ export class Runtime implements InboundHost {
     this.flight.note('linkClosed', 0, peer.name, uid)
     const error = new ThreadDownError(peer.name, 'it has ended')
     this.#failPeer(peer, peer.endReason, error)
-    for (const [parent, child] of this.#childrenOn(peer.name)) {
-      // One that restarts is spawned again by main, which says so when it is not.
-      if (child.settings.directive === 'restart' && !child.isStopping) {
-        parent.childDisplaced(child)
-        continue
-      }
-      this.#giveUpChild(parent, child, peer.endReason, error)
-    }
+    this.kinship.endChildrenOn(peer, error)
     this.limbo.giveUpWhere(id => uidOf(id) === uid)
-    for (const cell of [...this.cells.values()]) {
-      const { parent } = cell
-      if (parent === undefined || parent instanceof Cell) continue
-      if (parent.thread === peer.name && parent.uid === uid) cell.requestStop()
-    }
+    this.kinship.stopChildrenOf(peer.name, uid)
     for (const listener of [...peer.listeners]) listener.onDown()
   }
 
@@ -678,17 +606,6 @@ export class Runtime implements InboundHost {
     for (const ask of peer.inboundAsks.all()) ask.release()
     peer.inboundAsks.clear()
     this.watches.threadLost(peer, reason, error)
-  }
-
-  #childrenOn(thread: string): [Cell, Child][] {
-    const found: [Cell, Child][] = []
-    const parents =
-      this.guardian === undefined ? [...this.cells.values()] : [this.guardian, ...this.cells.values()]
-    for (const parent of parents) {
-      for (const child of parent.children?.values() ?? [])
-        if (child.thread === thread) found.push([parent, child])
-    }
-    return found
   }
 
   // ── Frames ───────────────────────────────────────────────────────────────────────────────────
@@ -733,62 +650,23 @@ export class Runtime implements InboundHost {
         if (uidOf(frame.target) === peer.uid) peer.lastSpawnId = frame.target
         this.acceptSpawn(frame.body as SpawnSpec)
         return
-      case OP.STOP: {
-        const cell = this.cells.get(frame.target)
-        if (frame.body === true) cell?.abandon()
-        else cell?.requestStop()
+      case OP.STOP:
+        this.kinship.takeStop(frame.target, frame.body === true)
         return
-      }
-      case OP.CHILD_ENDED: {
-        const parent = this.#parentCell(frame.target)
-        const child = parent?.children?.get(frame.corr)
-        if (child?.isRegistered === true) this.registrar!.unregister(frame.corr)
-        parent?.childEnded(frame.corr, frame.body as Ending, undefined)
+      case OP.CHILD_ENDED:
+        this.kinship.takeEnded(frame.target, frame.corr, frame.body as Ending)
         return
-      }
       case OP.HALT:
-        this.cells.get(frame.target)?.halt(haltCause(frame.body as HaltRequest))
+        this.kinship.takeHalt(frame.target, frame.body as HaltRequest)
         return
       case OP.HALTED:
-        this.#takeHalted(peer, frame)
+        this.kinship.takeHalted(peer, frame.target, frame.corr, frame.body as Halt)
         return
       case OP.RELEASE:
-        this.cells.get(frame.target)?.release()
+        this.kinship.takeRelease(frame.target)
         return
       default:
         this.onControl?.(peer, frame)
-    }
-  }
-
-  #takeHalted(peer: Peer, frame: Frame): void {
-    const isReleased = this.#parentCell(frame.target)?.childHalted(frame.corr, frame.body as Halt) === false
-    // It waits for a word that nobody else would say.
-    if (isReleased) peer.send({ op: OP.RELEASE, target: frame.corr, corr: 0, body: 0, patches: 0 })
-  }
-
-  /** Ends the present instance of a child, which then reports through `childHalted` and waits for `releaseChild`. */
-  haltChild(child: Child, error: unknown): void {
-    if (child.thread === undefined) (child.ref as LocalRef).cell?.halt(error)
-    else {
-      const body: HaltRequest = error === undefined ? {} : { error: recordOf(error) }
-      this.peer(child.thread).send({ op: OP.HALT, target: child.id, corr: 0, body, patches: 0 })
-    }
-  }
-
-  releaseChild(child: Child): void {
-    if (child.thread === undefined) (child.ref as LocalRef).cell?.release()
-    else this.peer(child.thread).send({ op: OP.RELEASE, target: child.id, corr: 0, body: 0, patches: 0 })
-  }
-
-  /** A cell whose parent restarts children together has no instance and waits. */
-  halted(cell: Cell, halt: Halt): void {
-    const { parent } = cell
-    if (parent instanceof Cell) {
-      if (!parent.childHalted(cell.id, halt)) cell.release()
-    } else if (parent !== undefined) {
-      const peer = this.peer(parent.thread)
-      if (peer.uid !== parent.uid) return
-      peer.send({ op: OP.HALTED, target: parent.id, corr: cell.id, body: halt, patches: 0 })
     }
   }
 
@@ -896,12 +774,8 @@ export class Runtime implements InboundHost {
     const error = new UnserializableMessageError('a value', why)
     if (frame.op === OP.ASK) this.asks.get(frame.corr)?.reject(error)
     else if (frame.op === OP.REPLY) this.#sendReplyFailure(peer, frame.corr, error)
-    else if (frame.op === OP.SPAWN) {
-      const { parent } = frame.body as SpawnSpec
-      const cell = this.#parentCell(parent.id)
-      const child = cell?.children?.get(frame.target)
-      if (cell !== undefined && child !== undefined) this.#giveUpChild(cell, child, 'failed', error)
-    } else {
+    else if (frame.op === OP.SPAWN) this.kinship.unspawned(frame.target, frame.body as SpawnSpec, error)
+    else {
       const type = (frame.body as Partial<Message> | undefined)?.type ?? `frame ${frame.op}`
       this.#reportUnserializable(`#${frame.target}`, type, error)
     }
@@ -991,26 +865,4 @@ const guardianDefinition: ActorDefinition<Message, unknown> = {
   exportName: '',
   reentrant: false,
   setup: () => ({}),
-}
-
-function haltCause({ error }: HaltRequest): RouterError | undefined {
-  return error === undefined ? undefined : fromErrorRecord(error)
-}
-
-function newChild(
-  ref: AnyRef,
-  settings: Child['settings'],
-  thread: string | undefined,
-  isRegistered: boolean,
-): Child {
-  return {
-    id: ref.id,
-    ref,
-    settings,
-    thread,
-    isRegistered,
-    onEnded: undefined,
-    isStopping: false,
-    guard: undefined,
-  }
 }

@@ -471,7 +471,7 @@ export class Threads implements Registrar {
     const { spec } = entry.registration
     this.#entries.delete(spec.id)
     const ending = { reason, error: recordOf(error), ...(isEscalated ? { isEscalated } : {}) }
-    if (spec.parent.thread === MAIN) this.#runtime.childLost(spec.parent.id, spec.id, ending)
+    if (spec.parent.thread === MAIN) this.#runtime.kinship.childLost(spec.parent.id, spec.id, ending)
     else {
       this.#runtime
         .peer(spec.parent.thread)
