@@ -134,11 +134,11 @@ export class RemoteRef extends Ref {
   }
 
   override tell(message: Message): TellStatus {
-    return this.runtime.tellRemote(this, message)
+    return this.runtime.outbound.tell(this, message)
   }
 
   protected override send(message: Message, ask: PendingAsk): void {
-    this.runtime.askRemote(this, message, ask)
+    this.runtime.outbound.ask(this, message, ask)
   }
 }
 

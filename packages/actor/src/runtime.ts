@@ -6,16 +6,7 @@
 import type { Clock, Random } from '@homing/clock'
 import type { RouterError } from '@homing/errors'
 import type { Log } from '@homing/log'
-import {
-  askOf,
-  type ForwardedAsk,
-  InboundAsk,
-  type InboundHost,
-  type OpenAsk,
-  PendingAsk,
-  type ReplyFunction,
-  replyTo,
-} from './asks.ts'
+import { InboundAsk, type OpenAsk } from './asks.ts'
 import { Capabilities } from './capabilities.ts'
 import { Cell } from './cell.ts'
 import { CellTable } from './cell-table.ts'
@@ -28,12 +19,7 @@ import {
 } from './dead-letters.ts'
 import { Deadlines } from './deadlines.ts'
 import { type DefinitionSource, moduleDefinitions } from './definitions.ts'
-import {
-  SystemStoppedError,
-  ThreadDownError,
-  UnknownThreadError,
-  UnserializableMessageError,
-} from './errors.ts'
+import { SystemStoppedError, ThreadDownError, UnknownThreadError } from './errors.ts'
 import {
   type AskFailure,
   type Ending,
@@ -54,13 +40,14 @@ import type { Frame, LinkHandlers, ThreadLink } from './link.ts'
 import { Counts } from './observe/counts.ts'
 import { FlightRecorder } from './observe/flight.ts'
 import { ThreadMemory } from './observe/thread-memory.ts'
-import { type Patch, type PatchReader, pack, type RefTarget, type ReplyTarget, unpack } from './pack.ts'
+import { Outbound } from './outbound.ts'
+import { type PatchReader, type RefTarget, unpack } from './pack.ts'
 import { Peer } from './peer.ts'
 import { PendingAsks } from './pending-asks.ts'
 import { type PoolMap, resolvePlacement } from './placement.ts'
 import { type AnyRef, LocalRef, RemoteRef } from './refs.ts'
 import { GUARDIAN_SETTINGS, toSettings } from './settings.ts'
-import { describe, recordOf } from './thrown.ts'
+import { describe } from './thrown.ts'
 import { Turns } from './turns.ts'
 import type {
   ActorDefinition,
@@ -131,7 +118,7 @@ export interface Disposal {
   readonly droppedMessages: number
 }
 
-export class Runtime implements InboundHost {
+export class Runtime {
   readonly thread: string
   readonly uid: number
   readonly pools: PoolMap
@@ -149,6 +136,7 @@ export class Runtime implements InboundHost {
   readonly heap: HeapGauge
   readonly turns: Turns
   readonly asks: PendingAsks
+  readonly outbound: Outbound
   readonly watches: Watches
   readonly kinship: Kinship
   readonly limbo: Limbo
@@ -190,6 +178,7 @@ export class Runtime implements InboundHost {
     this.turns = new Turns(this, planTurn === undefined ? undefined : () => planTurn(this))
     this.deadlines = new Deadlines(options.clock)
     this.asks = new PendingAsks(this)
+    this.outbound = new Outbound(this)
     this.#capabilities = new Capabilities(options, options.provide)
     this.#deadLetters = new DeadLetterLog(options.clock, options.log)
     this.limbo = new Limbo(this.deadlines)
@@ -197,7 +186,7 @@ export class Runtime implements InboundHost {
     this.kinship = new Kinship(this)
     this.#patchReader = {
       ref: target => this.refTo(target),
-      reply: target => this.#replyFrom(target),
+      reply: target => this.outbound.replyFor(target),
     }
     if (options.thread === MAIN) {
       const init = {
@@ -242,7 +231,7 @@ export class Runtime implements InboundHost {
       return cell.ref as ActorRef<Message> as ActorRef<M>
     }
     this.#definitions.verify(erased)
-    const packed = pack(options.args, this.#describeReply)
+    const packed = this.outbound.pack(options.args)
     const spec: SpawnSpec = {
       id,
       name: options.name,
@@ -353,161 +342,6 @@ export class Runtime implements InboundHost {
     })
   }
 
-  tellRemote(ref: RemoteRef, message: Message): TellStatus {
-    const { peer } = ref
-    this.counts.sent++
-    if (!peer.canBeTold) {
-      this.deadLetter(ref.name, message.type, 'dead')
-      return 'dead'
-    }
-    const { layout } = ref
-    const variant = layout?.variantOf(message.type)
-    if (variant !== undefined) {
-      const status = peer.offerCoded(OP.TELL, ref.id, 0, layout!, variant, message)
-      if (status === 'ok') return 'ok'
-      if (status === 'full') {
-        this.#linkFull(peer)
-        return 'full'
-      }
-    }
-    try {
-      const { body, patches } = pack(message, this.#describeReply)
-      if (!peer.offer({ op: OP.TELL, target: ref.id, corr: 0, body, patches })) {
-        this.#linkFull(peer)
-        return 'full'
-      }
-      if (patches !== 0) this.#handOver(patches, peer.name)
-      return 'ok'
-    } catch (error) {
-      this.#reportUnserializable(ref.name, message.type, error)
-      return 'dead'
-    }
-  }
-
-  askRemote(ref: RemoteRef, message: { readonly type: string }, ask: PendingAsk): void {
-    const { peer } = ref
-    this.counts.sent++
-    if (!peer.isReachable) {
-      ask.reject(
-        new ThreadDownError(
-          peer.name,
-          peer.state === 'gone' ? 'it is not coming back' : 'it is being replaced',
-          false,
-        ),
-      )
-      return
-    }
-    const { layout } = ref
-    const variant = layout?.variantOf(message.type)
-    if (variant !== undefined) {
-      const corr = this.asks.numberOf(ask)
-      ask.thread = peer.name
-      const status = peer.offerCoded(OP.ASK, ref.id, corr, layout!, variant, message)
-      if (status === 'ok') return
-      if (status === 'full') {
-        this.#linkFull(peer)
-        ask.fail('refused', `the link to thread ${peer.name}`)
-        return
-      }
-    }
-    try {
-      const { body, patches } = pack(message, this.#describeReply)
-      const corr = this.asks.numberOf(ask)
-      ask.thread = peer.name
-      if (!peer.offer({ op: OP.ASK, target: ref.id, corr, body, patches })) {
-        this.#linkFull(peer)
-        ask.fail('refused', `the link to thread ${peer.name}`)
-      } else if (patches !== 0) this.#handOver(patches, peer.name)
-    } catch (error) {
-      ask.reject(error)
-    }
-  }
-
-  #linkFull(peer: Peer): void {
-    this.counts.refused++
-    this.flight.note('overflow', 0, peer.name, 1)
-  }
-
-  reply(ask: InboundAsk, value: unknown): void {
-    const peer = this.peers.get(ask.thread)
-    if (peer === undefined) return
-    peer.inboundAsks.delete(ask.corr)
-    const { layout, variant } = ask
-    if (variant?.reply !== undefined && peer.state === 'up') {
-      if (peer.offerCoded(OP.REPLY, 0, ask.corr, layout!, variant, value) === 'ok') return
-    }
-    this.#sendReply(ask.thread, ask.corr, value)
-  }
-
-  failed(ask: InboundAsk, failure: AskFailure): void {
-    const peer = this.peers.get(ask.thread)
-    peer?.inboundAsks.delete(ask.corr)
-    peer?.send({ op: OP.ASK_FAILED, target: 0, corr: ask.corr, body: failure, patches: 0 })
-  }
-
-  #sendReply(thread: string, corr: number, value: unknown): void {
-    const peer = this.peers.get(thread)
-    if (peer === undefined) return
-    try {
-      const { body, patches } = pack(value, this.#describeReply)
-      peer.send({ op: OP.REPLY, target: 0, corr, body, patches })
-      if (patches !== 0) this.#handOver(patches, peer.name)
-    } catch (error) {
-      this.#sendReplyFailure(peer, corr, error)
-    }
-  }
-
-  #sendReplyFailure(peer: Peer, corr: number, error: unknown): void {
-    this.log.warn({ peer: peer.name, error: describe(error) }, 'answer cannot be sent')
-    const failure: AskFailure = { kind: 'failed', error: recordOf(error) }
-    peer.send({ op: OP.ASK_FAILED, target: 0, corr, body: failure, patches: 0 })
-  }
-
-  /** How the reply of an ask travels. Gives an ask of this thread its number. */
-  readonly #describeReply = (reply: (value: never) => void): ReplyTarget | undefined => {
-    const ask = (reply as ReplyFunction)[askOf]
-    if (ask === undefined) return undefined
-    if (ask instanceof PendingAsk)
-      return { kind: 'reply', thread: this.thread, corr: this.asks.numberOf(ask) }
-    const { thread, corr } = ask as InboundAsk | ForwardedAsk
-    return { kind: 'reply', thread, corr }
-  }
-
-  /** The replies in a message that left are answered over there now, not by the cell that had them. */
-  #handOver(patches: readonly Patch[], toThread: string): void {
-    for (const patch of patches) {
-      if (patch.kind !== 'reply') continue
-      if (patch.thread === this.thread) {
-        const ask = this.asks.get(patch.corr)
-        ask?.unlink()
-        if (ask !== undefined) ask.thread = toThread
-      } else {
-        const peer = this.peers.get(patch.thread)
-        peer?.inboundAsks.get(patch.corr)?.release()
-        peer?.inboundAsks.delete(patch.corr)
-      }
-    }
-  }
-
-  /** The reply function for an ask that another thread passed on in a message. */
-  #replyFrom(target: ReplyTarget): ReplyFunction {
-    const { thread, corr } = target
-    if (thread === this.thread) {
-      const ask = this.asks.get(corr)
-      return ask === undefined ? () => {} : replyTo(ask)
-    }
-    let isAnswered = false
-    const reply: ReplyFunction = value => {
-      if (isAnswered) return
-      isAnswered = true
-      this.peer(thread)
-      this.#sendReply(thread, corr, value)
-    }
-    const forwarded: ForwardedAsk = { thread, corr }
-    reply[askOf] = forwarded
-    return reply
-  }
-
   // ── Peers ────────────────────────────────────────────────────────────────────────────────────
 
   /** The peer of a name; unknown ones are asked about. */
@@ -539,7 +373,7 @@ export class Runtime implements InboundHost {
       onFrame: frame => this.#take(peer, frame),
       onBatch: () => this.turns.runNow(),
       onClosed: () => this.#closed(peer, uid),
-      onUnsendable: (frame, error) => this.#unsendable(peer, frame, error),
+      onUnsendable: (frame, error) => this.outbound.unsendable(peer, frame, error),
       onUnreadable: error => {
         this.counts.deadLetters++
         this.log.error({ peer: name, error: describe(error) }, 'frames lost: they could not be read')
@@ -697,7 +531,7 @@ export class Runtime implements InboundHost {
 
   #takeAsk(peer: Peer, frame: Frame): void {
     const { target, corr } = frame
-    const ask = new InboundAsk(this, peer.name, corr)
+    const ask = new InboundAsk(this.outbound, peer.name, corr)
     peer.inboundAsks.add(ask)
     const message = unpack(frame.body, frame.patches, this.#patchReader) as Message
     if (target === 0) {
@@ -769,35 +603,14 @@ export class Runtime implements InboundHost {
     if (cell.isFullButRunnable) cell.work()
   }
 
-  #unsendable(peer: Peer, frame: Frame, cause: unknown): void {
-    const why = cause instanceof Error ? cause.message : String(cause)
-    const error = new UnserializableMessageError('a value', why)
-    if (frame.op === OP.ASK) this.asks.get(frame.corr)?.reject(error)
-    else if (frame.op === OP.REPLY) this.#sendReplyFailure(peer, frame.corr, error)
-    else if (frame.op === OP.SPAWN) this.kinship.unspawned(frame.target, frame.body as SpawnSpec, error)
-    else {
-      const type = (frame.body as Partial<Message> | undefined)?.type ?? `frame ${frame.op}`
-      this.#reportUnserializable(`#${frame.target}`, type, error)
-    }
-  }
-
-  #reportUnserializable(actor: string, type: string, error: unknown): void {
-    this.#noteDeadLetter(0, type, 'unserializable')
-    this.#deadLetters.note(actor, type, 'unserializable', recordOf(error).message)
-  }
-
   // ── Facilities ───────────────────────────────────────────────────────────────────────────────
 
   /** `id`: of the actor, when it is or was on this thread. */
-  deadLetter(actor: string, type: string, reason: DeadLetterReason, id = 0): void {
-    this.#noteDeadLetter(id, type, reason)
-    this.#deadLetters.note(actor, type, reason)
-  }
-
-  #noteDeadLetter(id: number, type: string, reason: DeadLetterReason): void {
+  deadLetter(actor: string, type: string, reason: DeadLetterReason, id = 0, why?: string): void {
     this.counts.deadLetter(reason)
     // What coalescing is there for is no event.
     if (reason !== 'coalesced') this.flight.note('deadLetter', id, type, DEAD_LETTER_REASONS.indexOf(reason))
+    this.#deadLetters.note(actor, type, reason, why)
   }
 
   /** Provides a value for a capability, unless the creator of the system did. */

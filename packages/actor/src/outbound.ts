@@ -1,0 +1,224 @@
+/**
+ * Outbound: what leaves this thread: tells, asks and answers, by the codec of a layout where there is one, packed
+ * otherwise.
+ *
+ * A reply function in a message travels as the thread and number of its ask. Once it has left, the ask is answered over
+ * there: it hangs no longer on the cell that had it. Used there, it sends its answer straight to the thread that asked.
+ */
+
+import {
+  askOf,
+  type ForwardedAsk,
+  type InboundAsk,
+  type InboundHost,
+  PendingAsk,
+  type ReplyFunction,
+  replyTo,
+} from './asks.ts'
+import { ThreadDownError, UnserializableMessageError } from './errors.ts'
+import { type AskFailure, OP, type SpawnSpec } from './frames.ts'
+import type { Frame } from './link.ts'
+import type { Counts } from './observe/counts.ts'
+import { type Packed, type Patch, pack, type ReplyTarget } from './pack.ts'
+import type { Peer } from './peer.ts'
+import type { PendingAsks } from './pending-asks.ts'
+import type { RemoteRef } from './refs.ts'
+import type { Runtime } from './runtime.ts'
+import { describe, recordOf } from './thrown.ts'
+import type { Message, TellStatus } from './types.ts'
+
+export class Outbound implements InboundHost {
+  readonly #runtime: Runtime
+  readonly #counts: Counts
+  readonly #asks: PendingAsks
+
+  constructor(runtime: Runtime) {
+    this.#runtime = runtime
+    this.#counts = runtime.counts
+    this.#asks = runtime.asks
+  }
+
+  // ── Messages ─────────────────────────────────────────────────────────────────────────────────
+
+  tell(ref: RemoteRef, message: Message): TellStatus {
+    const { peer } = ref
+    this.#counts.sent++
+    if (!peer.canBeTold) {
+      this.#runtime.deadLetter(ref.name, message.type, 'dead')
+      return 'dead'
+    }
+    const { layout } = ref
+    const variant = layout?.variantOf(message.type)
+    if (variant !== undefined) {
+      const status = peer.offerCoded(OP.TELL, ref.id, 0, layout!, variant, message)
+      if (status === 'ok') return 'ok'
+      if (status === 'full') {
+        this.#linkFull(peer)
+        return 'full'
+      }
+    }
+    try {
+      const { body, patches } = pack(message, this.#describeReply)
+      if (!peer.offer({ op: OP.TELL, target: ref.id, corr: 0, body, patches })) {
+        this.#linkFull(peer)
+        return 'full'
+      }
+      if (patches !== 0) this.#handOver(patches, peer.name)
+      return 'ok'
+    } catch (error) {
+      this.#reportUnserializable(ref.name, message.type, error)
+      return 'dead'
+    }
+  }
+
+  ask(ref: RemoteRef, message: { readonly type: string }, ask: PendingAsk): void {
+    const { peer } = ref
+    this.#counts.sent++
+    if (!peer.isReachable) {
+      ask.reject(
+        new ThreadDownError(
+          peer.name,
+          peer.state === 'gone' ? 'it is not coming back' : 'it is being replaced',
+          false,
+        ),
+      )
+      return
+    }
+    const { layout } = ref
+    const variant = layout?.variantOf(message.type)
+    if (variant !== undefined) {
+      const corr = this.#asks.numberOf(ask)
+      ask.thread = peer.name
+      const status = peer.offerCoded(OP.ASK, ref.id, corr, layout!, variant, message)
+      if (status === 'ok') return
+      if (status === 'full') {
+        this.#linkFull(peer)
+        ask.fail('refused', `the link to thread ${peer.name}`)
+        return
+      }
+    }
+    try {
+      const { body, patches } = pack(message, this.#describeReply)
+      const corr = this.#asks.numberOf(ask)
+      ask.thread = peer.name
+      if (!peer.offer({ op: OP.ASK, target: ref.id, corr, body, patches })) {
+        this.#linkFull(peer)
+        ask.fail('refused', `the link to thread ${peer.name}`)
+      } else if (patches !== 0) this.#handOver(patches, peer.name)
+    } catch (error) {
+      ask.reject(error)
+    }
+  }
+
+  #linkFull(peer: Peer): void {
+    this.#counts.refused++
+    this.#runtime.flight.note('overflow', 0, peer.name, 1)
+  }
+
+  /** A value as it can travel. Throws UnserializableMessageError when something in it cannot. */
+  pack(value: unknown): Packed {
+    return pack(value, this.#describeReply)
+  }
+
+  /** How the reply of an ask travels. Gives an ask of this thread its number. */
+  readonly #describeReply = (reply: (value: never) => void): ReplyTarget | undefined => {
+    const ask = (reply as ReplyFunction)[askOf]
+    if (ask === undefined) return undefined
+    if (ask instanceof PendingAsk)
+      return { kind: 'reply', thread: this.#runtime.thread, corr: this.#asks.numberOf(ask) }
+    const { thread, corr } = ask as InboundAsk | ForwardedAsk
+    return { kind: 'reply', thread, corr }
+  }
+
+  /** The replies in a message that left are answered over there now, not by the cell that had them. */
+  #handOver(patches: readonly Patch[], toThread: string): void {
+    for (const patch of patches) {
+      if (patch.kind !== 'reply') continue
+      if (patch.thread === this.#runtime.thread) {
+        const ask = this.#asks.get(patch.corr)
+        ask?.unlink()
+        if (ask !== undefined) ask.thread = toThread
+      } else {
+        const peer = this.#runtime.peers.get(patch.thread)
+        peer?.inboundAsks.get(patch.corr)?.release()
+        peer?.inboundAsks.delete(patch.corr)
+      }
+    }
+  }
+
+  // ── Answers ──────────────────────────────────────────────────────────────────────────────────
+
+  reply(ask: InboundAsk, value: unknown): void {
+    const peer = this.#runtime.peers.get(ask.thread)
+    if (peer === undefined) return
+    peer.inboundAsks.delete(ask.corr)
+    const { layout, variant } = ask
+    if (variant?.reply !== undefined && peer.state === 'up') {
+      if (peer.offerCoded(OP.REPLY, 0, ask.corr, layout!, variant, value) === 'ok') return
+    }
+    this.#sendReply(ask.thread, ask.corr, value)
+  }
+
+  failed(ask: InboundAsk, failure: AskFailure): void {
+    const peer = this.#runtime.peers.get(ask.thread)
+    peer?.inboundAsks.delete(ask.corr)
+    peer?.send({ op: OP.ASK_FAILED, target: 0, corr: ask.corr, body: failure, patches: 0 })
+  }
+
+  #sendReply(thread: string, corr: number, value: unknown): void {
+    const peer = this.#runtime.peers.get(thread)
+    if (peer === undefined) return
+    try {
+      const { body, patches } = pack(value, this.#describeReply)
+      peer.send({ op: OP.REPLY, target: 0, corr, body, patches })
+      if (patches !== 0) this.#handOver(patches, peer.name)
+    } catch (error) {
+      this.#sendReplyFailure(peer, corr, error)
+    }
+  }
+
+  #sendReplyFailure(peer: Peer, corr: number, error: unknown): void {
+    this.#runtime.log.warn({ peer: peer.name, error: describe(error) }, 'answer cannot be sent')
+    const failure: AskFailure = { kind: 'failed', error: recordOf(error) }
+    peer.send({ op: OP.ASK_FAILED, target: 0, corr, body: failure, patches: 0 })
+  }
+
+  /** The reply function for an ask that another thread passed on in a message. */
+  replyFor(target: ReplyTarget): ReplyFunction {
+    const { thread, corr } = target
+    if (thread === this.#runtime.thread) {
+      const ask = this.#asks.get(corr)
+      return ask === undefined ? () => {} : replyTo(ask)
+    }
+    let isAnswered = false
+    const reply: ReplyFunction = value => {
+      if (isAnswered) return
+      isAnswered = true
+      this.#runtime.peer(thread)
+      this.#sendReply(thread, corr, value)
+    }
+    const forwarded: ForwardedAsk = { thread, corr }
+    reply[askOf] = forwarded
+    return reply
+  }
+
+  // ── Failures ─────────────────────────────────────────────────────────────────────────────────
+
+  /** The link could not send the body of a frame: whoever sent it is told. */
+  unsendable(peer: Peer, frame: Frame, cause: unknown): void {
+    const why = cause instanceof Error ? cause.message : String(cause)
+    const error = new UnserializableMessageError('a value', why)
+    if (frame.op === OP.ASK) this.#asks.get(frame.corr)?.reject(error)
+    else if (frame.op === OP.REPLY) this.#sendReplyFailure(peer, frame.corr, error)
+    else if (frame.op === OP.SPAWN)
+      this.#runtime.kinship.unspawned(frame.target, frame.body as SpawnSpec, error)
+    else {
+      const type = (frame.body as Partial<Message> | undefined)?.type ?? `frame ${frame.op}`
+      this.#reportUnserializable(`#${frame.target}`, type, error)
+    }
+  }
+
+  #reportUnserializable(actor: string, type: string, error: unknown): void {
+    this.#runtime.deadLetter(actor, type, 'unserializable', 0, recordOf(error).message)
+  }
+}
