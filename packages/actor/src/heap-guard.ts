@@ -56,8 +56,8 @@ export class HeapGuard {
       if (share >= (1 + recycleAt) / 2) this.#end()
       return
     }
-    if (runtime.isShedding && share < shedAt - CALM_MARGIN) {
-      runtime.isShedding = false
+    if (runtime.inbound.isShedding && share < shedAt - CALM_MARGIN) {
+      runtime.inbound.isShedding = false
       runtime.log.info({ share: round(share) }, 'heap pressure is over')
       return
     }
@@ -70,19 +70,19 @@ export class HeapGuard {
       live = runtime.heap.share()
     }
     if (live >= recycleAt) this.#recycle(live)
-    else if (live >= shedAt && !runtime.isShedding) this.#shed(live)
+    else if (live >= shedAt && !runtime.inbound.isShedding) this.#shed(live)
   }
 
   #shed(share: number): void {
     const runtime = this.#runtime
-    runtime.isShedding = true
+    runtime.inbound.isShedding = true
     runtime.log.warn({ share: round(share) }, 'heap pressure: messages of other threads are shed')
     const again: Deadline = {
       dueMs: 0,
       position: -1,
       expire: () => {
         this.look(runtime.heap.share())
-        if (runtime.isShedding && !this.#isRecycling) runtime.deadlines.add(again, LOOK_MS)
+        if (runtime.inbound.isShedding && !this.#isRecycling) runtime.deadlines.add(again, LOOK_MS)
       },
     }
     runtime.deadlines.add(again, LOOK_MS)

@@ -140,7 +140,7 @@ export class Member {
   fence(): Message[] {
     const { ref, peer } = this
     const { runtime, stop } = this.#kind.spawner
-    const tells = peer === undefined ? [] : runtime.takeBackTells(ref as RemoteRef)
+    const tells = peer === undefined ? [] : runtime.outbound.takeBackTells(ref as RemoteRef)
     this.endHold()
     this.#unwatch()
     stop(ref)

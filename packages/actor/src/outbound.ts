@@ -110,6 +110,12 @@ export class Outbound implements InboundHost {
     }
   }
 
+  /** The tells to an actor that its thread, which is being replaced, had not taken; nobody else gets them. */
+  takeBackTells(ref: RemoteRef): Message[] {
+    const frames = ref.peer.state === 'down' ? (ref.peer.link?.takeBackTells?.(ref.id) ?? []) : []
+    return frames.map(({ body, patches }) => this.#runtime.inbound.unpack(body, patches) as Message)
+  }
+
   #linkFull(peer: Peer): void {
     this.#counts.refused++
     this.#runtime.flight.note('overflow', 0, peer.name, 1)

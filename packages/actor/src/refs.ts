@@ -104,7 +104,9 @@ export class LocalRef extends Ref {
   override tell(message: Message): TellStatus {
     this.runtime.counts.sent++
     const cell = this.#cell ?? this.cell
-    return cell === undefined ? this.runtime.tellMissing(this.id, this.name, message) : cell.enqueue(message)
+    return cell === undefined
+      ? this.runtime.inbound.tellMissing(this.id, this.name, message)
+      : cell.enqueue(message)
   }
 
   protected override send(message: Message, ask: PendingAsk): void {
@@ -113,7 +115,7 @@ export class LocalRef extends Ref {
     if (cell !== undefined) cell.enqueueAsk(message, ask)
     else {
       const deliver = (to: Cell): void => to.enqueueAsk(message, ask)
-      this.runtime.askMissing(this.id, this.name, message.type, ask, deliver)
+      this.runtime.inbound.askMissing(this.id, this.name, message.type, ask, deliver)
     }
   }
 }

@@ -6,7 +6,7 @@
 import type { Clock, Random } from '@homing/clock'
 import type { RouterError } from '@homing/errors'
 import type { Log } from '@homing/log'
-import { InboundAsk, type OpenAsk } from './asks.ts'
+import type { InboundAsk } from './asks.ts'
 import { Capabilities } from './capabilities.ts'
 import { Cell } from './cell.ts'
 import { CellTable } from './cell-table.ts'
@@ -21,10 +21,7 @@ import { Deadlines } from './deadlines.ts'
 import { type DefinitionSource, moduleDefinitions } from './definitions.ts'
 import { SystemStoppedError, ThreadDownError, UnknownThreadError } from './errors.ts'
 import {
-  type AskFailure,
   type Ending,
-  type Halt,
-  type HaltRequest,
   OP,
   type Registration,
   type RuntimeQuery,
@@ -33,15 +30,16 @@ import {
 } from './frames.ts'
 import { HeapGauge, type HeapSize } from './heap-gauge.ts'
 import { ID_SPAN, uidOf } from './ids.ts'
+import { Inbound } from './inbound.ts'
 import { Kinship } from './kinship.ts'
 import { compiledOf, compileLayout } from './layout/compile.ts'
-import { type Held, Limbo } from './limbo.ts'
+import { Limbo } from './limbo.ts'
 import type { Frame, LinkHandlers, ThreadLink } from './link.ts'
 import { Counts } from './observe/counts.ts'
 import { FlightRecorder } from './observe/flight.ts'
 import { ThreadMemory } from './observe/thread-memory.ts'
 import { Outbound } from './outbound.ts'
-import { type PatchReader, type RefTarget, unpack } from './pack.ts'
+import type { RefTarget } from './pack.ts'
 import { Peer } from './peer.ts'
 import { PendingAsks } from './pending-asks.ts'
 import { type PoolMap, resolvePlacement } from './placement.ts'
@@ -57,7 +55,6 @@ import type {
   Message,
   Provided,
   SpawnOptions,
-  TellStatus,
   TerminationReason,
 } from './types.ts'
 import { Watches } from './watches.ts'
@@ -137,6 +134,7 @@ export class Runtime {
   readonly turns: Turns
   readonly asks: PendingAsks
   readonly outbound: Outbound
+  readonly inbound: Inbound
   readonly watches: Watches
   readonly kinship: Kinship
   readonly limbo: Limbo
@@ -146,8 +144,6 @@ export class Runtime {
   registrar: Registrar | undefined = undefined
   /** Takes the frames that only main or only a thread understands. */
   onControl: ((peer: Peer, frame: Frame) => void) | undefined = undefined
-  /** Messages of other threads are refused, except to control and to the runtime itself: the heap is nearly full. */
-  isShedding = false
   /** False once the system shuts down: nothing is spawned any more. */
   isOpen = true
 
@@ -156,7 +152,6 @@ export class Runtime {
   readonly isAlone: boolean
   readonly #definitions: DefinitionSource
   #idCount = 0
-  readonly #patchReader: PatchReader
   #uidMax = 0
 
   constructor(options: RuntimeOptions) {
@@ -179,15 +174,12 @@ export class Runtime {
     this.deadlines = new Deadlines(options.clock)
     this.asks = new PendingAsks(this)
     this.outbound = new Outbound(this)
+    this.inbound = new Inbound(this)
     this.#capabilities = new Capabilities(options, options.provide)
     this.#deadLetters = new DeadLetterLog(options.clock, options.log)
     this.limbo = new Limbo(this.deadlines)
     this.watches = new Watches(this)
     this.kinship = new Kinship(this)
-    this.#patchReader = {
-      ref: target => this.refTo(target),
-      reply: target => this.outbound.replyFor(target),
-    }
     if (options.thread === MAIN) {
       const init = {
         id: 0,
@@ -263,7 +255,7 @@ export class Runtime {
       this.limbo.giveUp(id)
       return
     }
-    const args = unpack(spec.args, spec.argsPatches, this.#patchReader)
+    const args = this.inbound.unpack(spec.args, spec.argsPatches)
     const cell = new Cell(this, { id, name, args, settings, parent, restarts }, undefined)
     this.#add(cell)
     this.limbo.deliver(cell)
@@ -370,7 +362,7 @@ export class Runtime {
     if (peer.state === 'up') this.peerLost(name, peer.uid)
     this.#uidMax = Math.max(this.#uidMax, uid)
     const handlers: LinkHandlers = {
-      onFrame: frame => this.#take(peer, frame),
+      onFrame: frame => this.inbound.take(peer, frame),
       onBatch: () => this.turns.runNow(),
       onClosed: () => this.#closed(peer, uid),
       onUnsendable: (frame, error) => this.outbound.unsendable(peer, frame, error),
@@ -427,12 +419,6 @@ export class Runtime {
     for (const listener of [...peer.listeners]) listener.onDown()
   }
 
-  /** The tells to an actor that its thread, which is being replaced, had not taken; nobody else gets them. */
-  takeBackTells(ref: RemoteRef): Message[] {
-    const frames = ref.peer.state === 'down' ? (ref.peer.link?.takeBackTells?.(ref.id) ?? []) : []
-    return frames.map(({ body, patches }) => unpack(body, patches, this.#patchReader) as Message)
-  }
-
   #failPeer(peer: Peer, reason: TerminationReason, error: ThreadDownError): void {
     // A thread that hung may have gone on since, and taken what it had not.
     const untaken = reason === 'threadHung' ? undefined : peer.link?.untakenAsks?.()
@@ -440,132 +426,6 @@ export class Runtime {
     for (const ask of peer.inboundAsks.all()) ask.release()
     peer.inboundAsks.clear()
     this.watches.threadLost(peer, reason, error)
-  }
-
-  // ── Frames ───────────────────────────────────────────────────────────────────────────────────
-
-  #take(peer: Peer, frame: Frame): void {
-    switch (frame.op) {
-      case OP.TELL:
-        this.#takeTell(frame)
-        return
-      case OP.ASK:
-        this.#takeAsk(peer, frame)
-        return
-      case OP.REPLY:
-        this.asks.get(frame.corr)?.answer(unpack(frame.body, frame.patches, this.#patchReader))
-        return
-      case OP.ASK_FAILED:
-        this.asks.get(frame.corr)?.failRemotely(frame.body as AskFailure)
-        return
-      case OP.CANCEL:
-        peer.inboundAsks.get(frame.corr)?.release()
-        peer.inboundAsks.delete(frame.corr)
-        return
-      case OP.WATCH:
-        this.watches.takeWatch(peer, frame.target)
-        return
-      case OP.UNWATCH:
-        this.watches.takeUnwatch(peer, frame.target)
-        return
-      case OP.TERMINATED:
-        this.watches.takeTerminated(peer, frame.target, frame.body as Ending)
-        return
-      case OP.HELLO:
-        peer.lastSpawnId = frame.target
-        this.#giveUpAwaited(peer)
-        return
-      case OP.BEAT:
-        if (this.guardian === undefined)
-          peer.send({ op: OP.BEAT, target: 0, corr: frame.corr, body: 0, patches: 0 })
-        else this.onControl?.(peer, frame)
-        return
-      case OP.SPAWN:
-        if (uidOf(frame.target) === peer.uid) peer.lastSpawnId = frame.target
-        this.acceptSpawn(frame.body as SpawnSpec)
-        return
-      case OP.STOP:
-        this.kinship.takeStop(frame.target, frame.body === true)
-        return
-      case OP.CHILD_ENDED:
-        this.kinship.takeEnded(frame.target, frame.corr, frame.body as Ending)
-        return
-      case OP.HALT:
-        this.kinship.takeHalt(frame.target, frame.body as HaltRequest)
-        return
-      case OP.HALTED:
-        this.kinship.takeHalted(peer, frame.target, frame.corr, frame.body as Halt)
-        return
-      case OP.RELEASE:
-        this.kinship.takeRelease(frame.target)
-        return
-      default:
-        this.onControl?.(peer, frame)
-    }
-  }
-
-  #takeTell(frame: Frame): void {
-    const message = unpack(frame.body, frame.patches, this.#patchReader) as Message
-    const cell = this.cells.get(frame.target)
-    if (cell === undefined) this.tellMissing(frame.target, `#${frame.target}`, message)
-    else if (this.isShedding && !cell.isControl(message))
-      this.deadLetter(cell.name, message.type, 'shed', cell.id)
-    else this.#deliverTell(cell, message)
-  }
-
-  #deliverTell(cell: Cell, message: Message): void {
-    this.#makeRoom(cell)
-    if (cell.enqueue(message) === 'full') this.deadLetter(cell.name, message.type, 'overflow')
-  }
-
-  /** Takes a message for an actor of this thread that is not here: it may be on its way. */
-  tellMissing(id: number, name: string, message: Message): TellStatus {
-    const held: Held = {
-      deliver: cell => this.#deliverTell(cell, message),
-      giveUp: () => this.deadLetter(name, message.type, 'dead'),
-    }
-    if (this.isAwaited(id) && this.limbo.hold(id, held)) return 'ok'
-    held.giveUp()
-    return 'dead'
-  }
-
-  #takeAsk(peer: Peer, frame: Frame): void {
-    const { target, corr } = frame
-    const ask = new InboundAsk(this.outbound, peer.name, corr)
-    peer.inboundAsks.add(ask)
-    const message = unpack(frame.body, frame.patches, this.#patchReader) as Message
-    if (target === 0) {
-      this.#answerQuery(message as RuntimeQuery, ask)
-      return
-    }
-    const deliver = (to: Cell): void => {
-      ask.layout = to.layout
-      ask.variant = ask.layout?.variantOf(message.type)
-      this.#makeRoom(to)
-      to.enqueueInbound(message, ask)
-    }
-    const cell = this.cells.get(target)
-    if (this.isShedding && cell?.isControl(message) === false) {
-      this.deadLetter(cell.name, message.type, 'shed', cell.id)
-      ask.fail('refused', new Error(`the heap of thread ${this.thread}`))
-      return
-    }
-    if (cell === undefined) this.askMissing(target, `#${target}`, message.type, ask, deliver)
-    else deliver(cell)
-  }
-
-  /** Takes an ask of an actor of this thread that is not here: it may be on its way. */
-  askMissing(id: number, name: string, type: string, ask: OpenAsk, deliver: (cell: Cell) => void): void {
-    const held: Held = {
-      deliver(cell) {
-        if (!ask.isSettled) deliver(cell)
-      },
-      giveUp: () => {
-        this.deadLetter(name, type, 'dead')
-        ask.fail('terminated')
-      },
-    }
-    if (!this.isAwaited(id) || !this.limbo.hold(id, held)) held.giveUp()
   }
 
   /** True when an actor that is not here may yet come: its spawner has not said otherwise. */
@@ -577,6 +437,12 @@ export class Runtime {
         return spawner.state === 'up' && (spawner.hasSpawnsAtMain || id > spawner.lastSpawnId)
     }
     return uid > this.#uidMax
+  }
+
+  /** The first word of a life: spawns over its link have ids above `lastSpawnId`. */
+  greeted(peer: Peer, lastSpawnId: number): void {
+    peer.lastSpawnId = lastSpawnId
+    this.#giveUpAwaited(peer)
   }
 
   /** This life has just begun: spawns that thread `name` had for earlier ones may come through main. */
@@ -598,11 +464,6 @@ export class Runtime {
     if (!hasSpawnsAtMain) this.limbo.giveUpWhere(id => uidOf(id) === uid && id <= lastSpawnId)
   }
 
-  /** A batch of frames may hold more than a mailbox: an actor that can run empties it first. */
-  #makeRoom(cell: Cell): void {
-    if (cell.isFullButRunnable) cell.work()
-  }
-
   // ── Facilities ───────────────────────────────────────────────────────────────────────────────
 
   /** `id`: of the actor, when it is or was on this thread. */
@@ -622,7 +483,8 @@ export class Runtime {
     return this.#capabilities.use(capability)
   }
 
-  #answerQuery(query: RuntimeQuery, ask: InboundAsk): void {
+  /** Answers what another thread asks about this one. */
+  answer(query: RuntimeQuery, ask: InboundAsk): void {
     if (query.type === 'stats') ask.answer(this.stats())
     else if (query.type === 'describe') ask.answer(this.describe())
     else {
