@@ -4,7 +4,7 @@ import t from 'tap'
 
 function bench(...words: string[]) {
   const run = fileURLToPath(new URL('../run.ts', import.meta.url))
-  return spawnSync(process.execPath, [run, 'actors', ...words], { encoding: 'utf8', timeout: 60_000 })
+  return spawnSync(process.execPath, [run, 'actors', ...words], { encoding: 'utf8', timeout: 240_000 })
 }
 
 t.test('a row states its figure, the raw one beside it, and whether its targets are met', async t => {
@@ -36,6 +36,56 @@ t.test('a row states its figure, the raw one beside it, and whether its targets 
       crossTell: { raw: { ring: Number, port: Number } },
     },
   })
+})
+
+t.test('every promise on speed has its row, with a floor, a goal and a verdict', async t => {
+  const { status, stdout, stderr } = bench('--smoke')
+  t.equal(status, 0, stderr)
+  const { results } = JSON.parse(stdout.trimEnd().split('\n').at(-1)!)
+  const judged = Object.keys(results).filter(name => 'floor' in results[name])
+  t.strictSame(judged, [
+    'localTell',
+    'localAsk',
+    'localAskSequential',
+    'spawnStop',
+    'idleActor',
+    'crossTell',
+    'crossObject',
+    'crossObjectBatched',
+    'crossAsk',
+    'crossAskSequentialP50',
+    'openLoopP50',
+    'openLoopP99',
+    'openLoopCpu',
+    'idleCpu',
+    'ready',
+    'failoverP99',
+    'failoverColdP99',
+    'hangP99',
+    'askRejectionP99',
+    'storm',
+    'stormRssSlope',
+    'simulatedMessages',
+    'simulatedSeeds',
+    'nightViolations',
+    'nightHours',
+    'lostBeyondWindow',
+    'duplicates',
+    'disorders',
+    'stuckAsks',
+    'violations',
+    'modelFailures',
+    'modelIncomplete',
+  ])
+  for (const name of judged) {
+    const { floor, goal } = results[name]
+    t.match(floor.is, /^(met|missed)$/, `${name}: floor`)
+    t.match(goal.is, /^(met|missed)$/, `${name}: goal`)
+  }
+  // What two threads do is stated in CPU time as well, since the clock depends on who else is there.
+  for (const name of ['crossTell', 'crossObject', 'crossAsk', 'crossAskSequential']) {
+    t.match(results, { [`${name}Cpu`]: { unit: 'ns CPU' }, [`${name}CpuBusier`]: { unit: 'ns CPU' } })
+  }
 })
 
 t.test('with --json nothing is written for people', async t => {

@@ -5,13 +5,18 @@
  * number out of turn (lost, twice, overtaken) is a violation, which fails the bench.
  */
 
+import process from 'node:process'
 import { type ActorRef, defineActor, layout, type Reply, signal } from '@homing/actor'
+import { threadCpuUs } from './cpu.ts'
+import { EXIT_AT, HANDLED_AT } from './times.ts'
 
 /** What an actor was told so far. */
 export interface Tally {
   readonly count: number
   /** Messages that were not the next one. */
   readonly violations: number
+  /** CPU time that its thread had so far, in microseconds. */
+  readonly cpuUs: number
 }
 
 export interface AskTally {
@@ -33,7 +38,7 @@ export const stepper = defineActor(
       step({ n }) {
         if (n !== ++count) violations++
       },
-      tally: ({ reply }) => reply({ count, violations }),
+      tally: ({ reply }) => reply({ count, violations, cpuUs: threadCpuUs() }),
     }
   },
 })
@@ -61,7 +66,7 @@ export const worker = defineActor(
       work({ n, a, b, text }) {
         if (n !== ++count || a !== n + 1 || b !== -n || text.length !== 16) violations++
       },
-      tally: ({ reply }) => reply({ count, violations }),
+      tally: ({ reply }) => reply({ count, violations, cpuUs: threadCpuUs() }),
     }
   },
 })
@@ -82,16 +87,15 @@ export const collector = defineActor(
       object({ n, body }) {
         if (n !== ++count || body.a !== n) violations++
       },
-      tally: ({ reply }) => reply({ count, violations }),
+      tally: ({ reply }) => reply({ count, violations, cpuUs: threadCpuUs() }),
     }
   },
 })
 
-export interface AddMessage {
-  readonly type: 'add'
-  readonly a: number
-  readonly reply: Reply<number>
-}
+export type AddMessage =
+  | { readonly type: 'add'; readonly a: number; readonly reply: Reply<number> }
+  /** The CPU time that its thread had so far, in microseconds. */
+  | { readonly type: 'usage'; readonly reply: Reply<number> }
 
 /** Asked, from its own thread and from another. */
 export const adder = defineActor(
@@ -99,7 +103,10 @@ export const adder = defineActor(
   'adder',
 )<AddMessage>({
   layout: layout<AddMessage>({ add: { a: 'i32', reply: 'i32' } }),
-  setup: () => ({ add: ({ a, reply }) => reply(a + 1) }),
+  setup: () => ({
+    add: ({ a, reply }) => reply(a + 1),
+    usage: ({ reply }) => reply(threadCpuUs()),
+  }),
 })
 
 /** Lives of `idler` on this thread. */
@@ -151,16 +158,16 @@ export const nursery = defineActor(
   },
 })
 
-/** Index of a time in `VictimArgs.timesNs`. */
-export const EXIT_AT = 0
-export const HANDLED_AT = 1
 /** Index of a number in `VictimArgs.words`. */
 export const LAST_N = 0
 export const HANDLED = 1
 export const VIOLATIONS = 2
+/** Stays 0: who waits for it sleeps. */
+const ASLEEP = 3
+export const VICTIM_WORDS = 4
 
 export interface VictimArgs {
-  /** BigInt64, process.hrtime of this machine: when the thread was ended, when the next life handled a message. */
+  /** See times.ts. */
   readonly timesNs: SharedArrayBuffer
   /** Int32: the last n that was handled, how many were, how many of them were not after the one before. */
   readonly words: SharedArrayBuffer
@@ -170,6 +177,8 @@ export type VictimMessage =
   | { readonly type: 'work'; readonly n: number }
   /** Ends the thread in the middle of the message. */
   | { readonly type: 'exit' }
+  /** Keeps the thread for ever: busy, or asleep outside of JavaScript's event loop. */
+  | { readonly type: 'hang'; readonly isBusy: boolean }
   /** Is never answered. */
   | { readonly type: 'silent'; readonly reply: Reply<void> }
   | { readonly type: 'ping'; readonly reply: Reply<void> }
@@ -195,6 +204,11 @@ export const victim = defineActor(
       exit() {
         Atomics.store(timesNs, EXIT_AT, process.hrtime.bigint())
         process.exit(1)
+      },
+      hang({ isBusy }) {
+        Atomics.store(timesNs, EXIT_AT, process.hrtime.bigint())
+        if (isBusy) for (;;);
+        Atomics.wait(words, ASLEEP, 0)
       },
       silent() {},
       ping: ({ reply }) => reply(),

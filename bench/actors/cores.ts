@@ -10,7 +10,7 @@
  */
 
 import { once } from 'node:events'
-import { startRawWorker } from './raw-lives.ts'
+import { startRawWorker } from './raw-cross.ts'
 import { type Spun, spinFor } from './spin.ts'
 
 /** Below this, figures of two threads are not comparable. */

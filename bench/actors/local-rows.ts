@@ -1,17 +1,17 @@
-/** The rows of one thread: tell, ask, spawn and stop, memory of an idle actor. */
+/** The rows of one thread: tell and ask. */
 
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import type { ActorRef } from '@homing/actor'
-import { adder, lives, nursery, type StepMessage, stepper } from './actors.ts'
-import { type Add, askBackToBack, askInFlight, nextTurn, perSecond, requireEqual, until } from './loads.ts'
-import { bareAdd, bareCell, bareTells } from './raw.ts'
-import { type Row, restarting, withSystem } from './row.ts'
-import { actors, inFlight, localAsks, localTells } from './sizes.ts'
+import type { Measures } from '../harness.ts'
+import { adder, type StepMessage, stepper } from './actors.ts'
+import { costsOf, cpuTimes } from './cpu.ts'
+import { type Add, askBackToBack, askInFlight, perSecond, requireEqual } from './loads.ts'
+import { BareTells, bareAdd } from './raw-local.ts'
+import { type Row, restarting, withMain } from './row.ts'
+import { inFlight, localAsks, localTells } from './sizes.ts'
+import { inTurns } from './turns.ts'
 
 /** Messages told in a row before the teller waits for them; with the ask behind them a default mailbox full. */
 export const BURST = 1023
-const SPAWN_BURST = 1000
 
 export const localRows: readonly Row[] = [
   {
@@ -19,16 +19,25 @@ export const localRows: readonly Row[] = [
     threads: 1,
     targets: { localTell: { floor: 15e6, goal: 30e6 } },
     async run() {
-      await bareTells(localTells / 5, BURST)
-      const bareLoop = await bareTells(localTells, BURST)
-      const value = await withSystem(1, async system => {
+      const { ours, bare } = await withMain(system => {
         const ref = system.spawn(stepper, { name: 'stepper', args: undefined, supervision: restarting })
-        const warm = await tellAndDrain(ref, 0, localTells / 5)
-        const from = performance.now()
-        const count = await tellAndDrain(ref, warm, localTells)
-        return perSecond(count - warm, from)
+        const tells = new BareTells()
+        let told = 0
+        return inTurns(localTells, {
+          bare: count => tells.tell(count, BURST),
+          ours: async count => {
+            const before = await cpuTimes()
+            const from = performance.now()
+            told = await tellAndDrain(ref, told, count)
+            const perS = perSecond(count, from)
+            return { perS, cpuNs: costsOf(count, before, await cpuTimes()).cpuNs }
+          },
+        })
       })
-      return { localTell: { value, unit: 'msg/s', raw: { 'bare loop': bareLoop } } }
+      return {
+        localTell: { value: ours.perS, unit: 'msg/s', raw: { 'bare loop': bare.perS } },
+        localTellCpu: { value: ours.cpuNs, unit: 'ns CPU', raw: { 'bare loop': bare.cpuNs } },
+      }
     },
   },
   {
@@ -36,71 +45,15 @@ export const localRows: readonly Row[] = [
     threads: 1,
     targets: { localAsk: { floor: 3e6, goal: 6e6 }, localAskSequential: { floor: 2e6, goal: 4e6 } },
     async run() {
-      const bare = await measureAsks(bareAdd())
-      const ours = await withSystem(1, system => {
+      const { ours, bare } = await withMain(system => {
         const ref = system.spawn(adder, { name: 'adder', args: undefined, supervision: restarting })
-        return measureAsks(a => ref.ask({ type: 'add', a }, { timeout: '10s' }))
-      })
-      return {
-        localAsk: { value: ours.inFlight, unit: 'ask/s', raw: { 'bare loop': bare.inFlight } },
-        localAskSequential: { value: ours.sequential, unit: 'ask/s', raw: { 'bare loop': bare.sequential } },
-      }
-    },
-  },
-  {
-    name: 'spawnStop',
-    threads: 1,
-    targets: { spawnStop: { floor: 500e3, goal: 1e6 } },
-    async run() {
-      const bare = bareSpawnStop()
-      const value = await withSystem(1, async system => {
-        const parent = system.spawn(nursery, { name: 'nursery', args: undefined })
-        const cycle = async (count: number): Promise<void> => {
-          const end = lives.stopped + count
-          for (let left = count; left > 0; left -= SPAWN_BURST) {
-            const burst = Math.min(left, SPAWN_BURST)
-            const [started, stopped] = [lives.started + burst, lives.stopped + burst]
-            parent.tell({ type: 'spawn', count: burst })
-            // One that is stopped before it ran was never alive, and does less.
-            await until(() => lives.started >= started)
-            parent.tell({ type: 'stop' })
-            await until(() => lives.stopped >= stopped)
-          }
-          requireEqual('lives that were stopped', lives.stopped, end)
-        }
-        await cycle(actors / 5)
-        const from = performance.now()
-        await cycle(actors)
-        const rate = perSecond(actors, from)
-        const { actors: left } = await system.stats()
-        requireEqual('actors left', left, 1)
-        return rate
-      })
-      return { spawnStop: { value, unit: 'actor/s', raw: { 'bare cells': bare } } }
-    },
-  },
-  {
-    name: 'idleActor',
-    threads: 1,
-    targets: { idleActor: { floor: 700, goal: 450 } },
-    async run() {
-      const bare = await heapBytesOf(async () => {
-        const cells = new Map<number, object>()
-        for (let id = 0; id < actors; id++) cells.set(id, bareCell(id))
-        return cells
-      })
-      const value = await withSystem(1, async system => {
-        const parent = system.spawn(nursery, { name: 'nursery', args: undefined })
-        return heapBytesOf(async () => {
-          const end = lives.started + actors
-          for (let left = actors; left > 0; left -= SPAWN_BURST) {
-            parent.tell({ type: 'spawn', count: Math.min(left, SPAWN_BURST) })
-            await nextTurn()
-          }
-          await until(() => lives.started >= end)
+        const add = bareAdd()
+        return inTurns(localAsks, {
+          bare: count => measureAsks(add, count),
+          ours: count => measureAsks(a => ref.ask({ type: 'add', a }, { timeout: '10s' }), count),
         })
       })
-      return { idleActor: { value: value / actors, unit: 'B', raw: { 'bare cell': bare / actors } } }
+      return askMeasures(ours, bare)
     },
   },
 ]
@@ -120,51 +73,38 @@ async function tellAndDrain(ref: ActorRef<StepMessage>, told: number, count: num
   return end
 }
 
-export interface Asks {
-  readonly inFlight: number
-  readonly sequential: number
+/** Asks that were on their way together, and asks one after the other. */
+export type Asks = {
+  readonly perS: number
+  readonly cpuNs: number
+  readonly sequentialPerS: number
+  readonly sequentialCpuNs: number
 }
 
-/** After a warm-up of each. */
-export async function measureAsks(add: Add): Promise<Asks> {
-  await askInFlight(add, inFlight, localAsks / 5)
-  await askBackToBack(add, localAsks / 5)
+export async function measureAsks(add: Add, count: number): Promise<Asks> {
+  const first = await cpuTimes()
+  const perS = await askInFlight(add, inFlight, count)
+  const between = await cpuTimes()
+  const sequentialPerS = await askBackToBack(add, count)
+  const last = await cpuTimes()
   return {
-    inFlight: await askInFlight(add, inFlight, localAsks),
-    sequential: await askBackToBack(add, localAsks),
+    perS,
+    cpuNs: costsOf(count, first, between).cpuNs,
+    sequentialPerS,
+    sequentialCpuNs: costsOf(count, between, last).cpuNs,
   }
 }
 
-function bareSpawnStop(): number {
-  const cells = new Map<number, object>()
-  const cycle = (count: number): void => {
-    for (let id = 0; id < count; id++) {
-      cells.set(id, bareCell(id))
-      if (id >= SPAWN_BURST) cells.delete(id - SPAWN_BURST)
-    }
-    cells.clear()
+export function askMeasures(asks: Asks, bare?: Asks): Measures {
+  const measure = (of: (asks: Asks) => number, unit: string) => ({
+    value: of(asks),
+    unit,
+    ...(bare === undefined ? {} : { raw: { 'bare loop': of(bare) } }),
+  })
+  return {
+    localAsk: measure(({ perS }) => perS, 'ask/s'),
+    localAskCpu: measure(({ cpuNs }) => cpuNs, 'ns CPU'),
+    localAskSequential: measure(({ sequentialPerS }) => sequentialPerS, 'ask/s'),
+    localAskSequentialCpu: measure(({ sequentialCpuNs }) => sequentialCpuNs, 'ns CPU'),
   }
-  cycle(actors)
-  const from = performance.now()
-  cycle(actors)
-  return perSecond(actors, from)
-}
-
-/** What `make` leaves on the heap; its result is kept alive meanwhile. */
-async function heapBytesOf(make: () => Promise<unknown>): Promise<number> {
-  setFlagsFromString('--expose-gc')
-  const gc = runInNewContext('gc') as () => void
-  const settle = async (): Promise<number> => {
-    for (let i = 0; i < 3; i++) {
-      await nextTurn()
-      gc()
-    }
-    return process.memoryUsage().heapUsed
-  }
-  const before = await settle()
-  const kept = await make()
-  const after = await settle()
-  // Looked at here, so that it was alive when the heap was.
-  if (kept === null) throw new Error('nothing was made')
-  return after - before
 }

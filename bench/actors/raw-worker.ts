@@ -1,24 +1,28 @@
-/** What the worker threads of the raw figures run: each of them one thing, said in `workerData`. */
+/** What the worker threads of the raw loads run: each of them one thing, said in `workerData`. */
 
 import { parentPort, workerData } from 'node:worker_threads'
+import { threadCpuUs } from './cpu.ts'
 import { echoRecords, readRecords } from './raw-ring.ts'
+import { spin, spinFor } from './spin.ts'
 
 export type RawTask =
-  /** Says that it runs, then waits; 'exit' ends it from within. */
-  | { readonly task: 'start' }
-  /** Is busy while the word is 0; sets it to 1 when it begins. */
-  | { readonly task: 'spin'; readonly words: Int32Array }
-  /** Counts numbered objects, posted alone or in arrays; a post of 0 is answered with the tally. */
+  /** Is busy for a while and says so; then is busy again while the word is 1, and posts what it did. */
+  | { readonly task: 'spin'; readonly words: Int32Array; readonly warmUpMs: number }
+  /** Counts numbered objects, posted alone or in arrays; 0 is answered with the tally. */
   | { readonly task: 'count' }
-  /** Posts back a + 1 under the number of the ask. */
+  /** Posts back a + 1 under the number of the ask; 0 is answered with the CPU time so far. */
   | { readonly task: 'echo' }
-  | { readonly task: 'readRing'; readonly inbound: Int32Array; readonly count: number }
-  | {
-      readonly task: 'echoRing'
-      readonly inbound: Int32Array
-      readonly outbound: Int32Array
-      readonly count: number
-    }
+  /** Reads or sends back as many records as it is told; 0 is answered with the CPU time so far. */
+  | { readonly task: 'ring'; readonly inbound: Int32Array; readonly outbound: Int32Array }
+
+export type RingOrder = 0 | { readonly read: number } | { readonly echo: number }
+
+/** What was counted so far. */
+export interface RawTally {
+  readonly count: number
+  readonly violations: number
+  readonly cpuUs: number
+}
 
 interface Numbered {
   readonly n: number
@@ -28,15 +32,11 @@ const port = parentPort!
 const work = workerData as RawTask
 
 switch (work.task) {
-  case 'start':
-    port.on('message', () => process.exit(1))
-    port.postMessage('ready')
-    break
   case 'spin':
+    spinFor(work.warmUpMs)
     port.postMessage('ready')
     while (Atomics.load(work.words, 0) === 0);
-    while (Atomics.load(work.words, 0) === 1);
-    port.postMessage('done')
+    port.postMessage(spin(() => Atomics.load(work.words, 0) !== 1))
     break
   case 'count': {
     let count = 0
@@ -45,7 +45,7 @@ switch (work.task) {
       if (n !== ++count) violations++
     }
     port.on('message', (message: 0 | Numbered | Numbered[]) => {
-      if (message === 0) port.postMessage({ count, violations })
+      if (message === 0) port.postMessage({ count, violations, cpuUs: threadCpuUs() } satisfies RawTally)
       else if (Array.isArray(message)) message.forEach(take)
       else take(message)
     })
@@ -53,16 +53,18 @@ switch (work.task) {
     break
   }
   case 'echo':
-    port.on('message', ({ n, a }: { n: number; a: number }) => port.postMessage({ n, answer: a + 1 }))
+    port.on('message', (message: 0 | { n: number; a: number }) => {
+      if (message === 0) port.postMessage(threadCpuUs())
+      else port.postMessage({ n: message.n, answer: message.a + 1 })
+    })
     port.postMessage('ready')
     break
-  case 'readRing':
+  case 'ring':
+    port.on('message', (order: RingOrder) => {
+      if (order === 0) port.postMessage(threadCpuUs())
+      else if ('read' in order) port.postMessage(readRecords(work.inbound, order.read))
+      else echoRecords(work.inbound, work.outbound, order.echo)
+    })
     port.postMessage('ready')
-    port.postMessage(readRecords(work.inbound, work.count))
-    break
-  case 'echoRing':
-    port.postMessage('ready')
-    echoRecords(work.inbound, work.outbound, work.count)
-    port.postMessage('done')
     break
 }

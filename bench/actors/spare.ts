@@ -1,0 +1,51 @@
+/**
+ * The warm spare of the system in this process. The runtime tells nobody when it is ready, and need not; a bench has
+ * to know, or it measures a death for which nobody was prepared, or work beside a spare that loads.
+ *
+ * A spare says one word when its runtime is loaded; the modules of actors that it is told of come next. It is ready
+ * when it has said so and has nothing more to do. The next one is made as soon as one is needed.
+ */
+
+import { subscribe } from 'node:diagnostics_channel'
+import type { Worker } from 'node:worker_threads'
+import { pause } from './loads.ts'
+
+/** The name that the runtime gives to spares. */
+const SPARE = 'spare'
+const LOOK_EVERY_MS = 5
+/** Looks in a row at a spare that has nothing to do. */
+const QUIET_LOOKS = 3
+/** Of such a spare, as share of the time between two looks. */
+const BUSY_MAX = 0.05
+const READY_MS_MAX = 30_000
+
+/** The youngest; those before it have a life by now, or are dead. */
+let spare: Worker | undefined
+let isLoaded = false
+
+// Node tells of every worker that is made.
+subscribe('worker_threads', message => {
+  const { worker } = message as { worker: Worker }
+  if (worker.threadName !== SPARE) return
+  spare = worker
+  isLoaded = false
+  worker.once('message', () => {
+    if (spare === worker) isLoaded = true
+  })
+  worker.once('exit', () => {
+    if (spare === worker) spare = undefined
+  })
+})
+
+/** Resolves when a spare stands ready, and at once when there is none. */
+export async function spareReady(): Promise<void> {
+  const untilMs = performance.now() + READY_MS_MAX
+  for (let quiet = 0; spare !== undefined && quiet < QUIET_LOOKS; ) {
+    if (performance.now() > untilMs) throw new Error(`no spare was ready within ${READY_MS_MAX} ms`)
+    const loop = spare.performance
+    const before = loop.eventLoopUtilization()
+    await pause(LOOK_EVERY_MS)
+    const { idle, utilization } = loop.eventLoopUtilization(before)
+    quiet = isLoaded && idle > 0 && utilization <= BUSY_MAX ? quiet + 1 : 0
+  }
+}
