@@ -38,8 +38,13 @@ export interface ThreadHost {
   link(running: Life, starting: Life): readonly [ofRunning: PeerAddress, ofStarting: PeerAddress]
   /** Links the runtime of main. */
   open(runtime: Runtime, address: PeerAddress): void
-  /** The life has ended: nobody inherits what it was sent by dead lives, nor what it sent. */
-  forgetLife(uid: number): void
+  /** `reader` has linked `writer`, and has no link to earlier lives of that thread any more. */
+  linked(reader: Life, writer: Life): void
+  /**
+   * The life is over: nobody inherits what it was sent by dead lives, nor what it sent. `hasEnded`: it runs no more,
+   * for certain.
+   */
+  forgetLife(life: Life, hasEnded: boolean): void
   /** The thread is not coming back. */
   forgetThread(name: string): void
   /** A module that actors were spawned from: a thread that takes over had better have it loaded. */

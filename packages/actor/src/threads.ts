@@ -31,7 +31,7 @@ import type { Peer } from './peer.ts'
 import type { PoolMap } from './placement.ts'
 import { type Disposal, MAIN, type Registrar, type Runtime } from './runtime.ts'
 import type { ThreadInit } from './thread.ts'
-import type { HostedThread, ThreadHost } from './thread-host.ts'
+import type { HostedThread, Life, ThreadHost } from './thread-host.ts'
 import { describe, recordOf } from './thrown.ts'
 import type { TerminationReason, ThreadStatus } from './types.ts'
 
@@ -39,6 +39,7 @@ const START_MS_MAX = 30_000
 const TERMINATE_MS_MAX = 2000
 const RESTART_WINDOW_MS = 60_000
 const UID_MAIN = 1
+const LIFE_OF_MAIN: Life = { name: MAIN, uid: UID_MAIN }
 /** Signs of life are asked for this often within `hungAfterMs`, but no oftener than every WATCH_MS_MIN. */
 const WATCHES = 20
 const WATCH_MS_MIN = 5
@@ -260,9 +261,10 @@ export class Threads implements Registrar {
       spawns.push({ ...entry.registration.spec, restarts: entry.restartTimesMs.length })
     }
     const peers: PeerAddress[] = []
-    const [ofMain, atMain] = this.#host.link({ name: MAIN, uid: UID_MAIN }, { name: slot.name, uid })
+    const [ofMain, atMain] = this.#host.link(LIFE_OF_MAIN, { name: slot.name, uid })
     peers.push(ofMain)
     this.#host.open(this.#runtime, atMain)
+    this.#host.linked(LIFE_OF_MAIN, { name: slot.name, uid })
     for (const other of this.#slots.values()) {
       // One that is over is linked when its next life starts.
       if (other === slot || other.worker === undefined || this.#isOver(other)) continue
@@ -304,6 +306,7 @@ export class Threads implements Registrar {
 
   /** What `peer` had registered for earlier lives of the thread was sent before: it learns that no more comes. */
   #linked(peer: Peer, thread: string, uid: number): void {
+    this.#host.linked(peer, { name: thread, uid })
     if (this.#slots.get(thread)?.uid === uid)
       this.#send(thread, OP.SPAWNED, 0, peer.name, undefined, peer.uid)
   }
@@ -349,12 +352,12 @@ export class Threads implements Registrar {
   }
 
   /** A worker has ended, or is beyond help; called once per life. */
-  #lifeEnded(slot: Slot, uid: number, why: string): void {
+  #lifeEnded(slot: Slot, uid: number, why: string, hasEnded = true): void {
     if (slot.uid !== uid) return
     const { name } = slot
     slot.uid = 0
     slot.worker = undefined
-    this.#host.forgetLife(uid)
+    this.#host.forgetLife({ name, uid }, hasEnded)
     const wasReady = slot.isReady
     slot.isReady = false
     // This takes what the dead had sent, registrations too.
@@ -604,7 +607,8 @@ export class Threads implements Registrar {
       worker.abandon()
       this.#tellLoss(slot)
     }
-    this.#lifeEnded(slot, uid, outcome === 'late' ? 'it could not be terminated' : 'it was terminated')
+    if (outcome === 'late') this.#lifeEnded(slot, uid, 'it could not be terminated', false)
+    else this.#lifeEnded(slot, uid, 'it was terminated')
   }
 
   #send(

@@ -8,8 +8,8 @@
 import { MessageChannel, Worker } from 'node:worker_threads'
 import type { Log } from '@homing/log'
 import type { PeerAddress } from './frames.ts'
-import { ringBytes } from './ring/ring.ts'
 import { openRing } from './ring/ring-link.ts'
+import { RingStock } from './ring/ring-stock.ts'
 import type { Runtime } from './runtime.ts'
 import type { ThreadInit } from './thread.ts'
 import type { SpareMessage, SpareReport } from './thread-entry.ts'
@@ -33,8 +33,7 @@ const YOUNG_MB_MAX = 48
 
 export class WorkerHost implements ThreadHost {
   readonly #options: WorkerHostOptions
-  /** By writing life and reading thread: the latter's next life inherits the ring. */
-  readonly #rings = new Map<string, SharedArrayBuffer>()
+  readonly #rings: RingStock
   readonly #modules = new Set<string>()
   #spare: SpareWorker | undefined
   #spareDeaths = 0
@@ -42,6 +41,7 @@ export class WorkerHost implements ThreadHost {
 
   constructor(options: WorkerHostOptions) {
     this.#options = options
+    this.#rings = new RingStock(options.ringWords)
   }
 
   start(init: ThreadInit, events: LifeEvents): HostedThread {
@@ -63,30 +63,27 @@ export class WorkerHost implements ThreadHost {
 
   link(running: Life, starting: Life): readonly [PeerAddress, PeerAddress] {
     const { port1, port2 } = new MessageChannel()
-    const key = `${running.uid} ${starting.name}`
-    const inherited = this.#rings.get(key)
-    const bytes = ringBytes(this.#options.ringWords)
-    const toStarting = inherited ?? new SharedArrayBuffer(bytes)
-    const toRunning = new SharedArrayBuffer(bytes)
-    this.#rings.set(key, toStarting)
-    this.#rings.set(`${starting.uid} ${running.name}`, toRunning)
-    const isHeir = inherited !== undefined
+    const { toRunning, toStarting, isHeir } = this.#rings.link(running, starting)
     return [
       { name: running.name, uid: running.uid, port: port1, out: toRunning, in: toStarting, isHeir },
       { name: starting.name, uid: starting.uid, port: port2, out: toStarting, in: toRunning, isHeir: false },
     ]
   }
 
+  linked(reader: Life, writer: Life): void {
+    this.#rings.linked(reader, writer)
+  }
+
   open(runtime: Runtime, address: PeerAddress): void {
     openRing(runtime, address)
   }
 
-  forgetLife(uid: number): void {
-    for (const key of [...this.#rings.keys()]) if (key.startsWith(`${uid} `)) this.#rings.delete(key)
+  forgetLife(life: Life, hasEnded: boolean): void {
+    this.#rings.forgetLife(life, hasEnded)
   }
 
   forgetThread(name: string): void {
-    for (const key of [...this.#rings.keys()]) if (key.endsWith(` ${name}`)) this.#rings.delete(key)
+    this.#rings.forgetThread(name)
   }
 
   noteModule(moduleUrl: string): void {

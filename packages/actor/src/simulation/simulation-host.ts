@@ -187,7 +187,9 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     if (wire.isCut && thread.isAlive) this.#closeEnd(wire, thread)
   }
 
-  forgetLife(uid: number): void {
+  linked(): void {}
+
+  forgetLife({ uid }: Life): void {
     this.#forgetPipes(key => key.startsWith(`${uid} `))
   }
 

@@ -1,0 +1,88 @@
+/** Which rings are used again, and when. */
+
+import t, { type Test } from 'tap'
+import { RING_DATA } from '../src/ring/ring.ts'
+import { RingStock } from '../src/ring/ring-stock.ts'
+
+const WORDS = 64
+
+const main = { name: 'main', uid: 1 }
+const a = { name: 'a', uid: 2 }
+const b = { name: 'b', uid: 3 }
+
+/** Main, a and b, all linked. */
+function start(): { stock: RingStock; fromA: readonly SharedArrayBuffer[] } {
+  const stock = new RingStock(WORDS)
+  const { toRunning: aToMain } = stock.link(main, a)
+  stock.link(main, b)
+  const { toStarting: aToB } = stock.link(a, b)
+  return { stock, fromA: [aToMain, aToB] }
+}
+
+/** The next life of a. */
+const heir = { name: 'a', uid: 4 }
+
+function replaceA(t: Test, stock: RingStock, rings: readonly SharedArrayBuffer[]): void {
+  for (const running of [main, b]) {
+    const { toRunning, isHeir } = stock.link(running, heir)
+    t.ok(isHeir)
+    t.notOk(rings.includes(toRunning), 'what may still be read is not written')
+  }
+}
+
+t.test('what a dead life had written is used again once its reader has linked the next life', async t => {
+  const { stock, fromA } = start()
+  stock.forgetLife(a, true)
+  replaceA(t, stock, fromA)
+  t.equal(stock.freeCount, 0)
+  stock.linked(main, heir)
+  t.equal(stock.freeCount, 1)
+  stock.linked(b, a)
+  t.equal(stock.freeCount, 1, 'a late word about the dead life says nothing')
+  stock.linked(b, heir)
+  t.equal(stock.freeCount, 2)
+  new Int32Array(fromA[0]!).fill(7)
+  stock.forgetLife(heir, true)
+  const next = stock.link(main, { name: 'a', uid: 5 }).toRunning
+  t.ok(fromA.includes(next))
+  t.ok(
+    new Int32Array(next, 0, RING_DATA).every(word => word === 0),
+    'and is as new',
+  )
+})
+
+t.test('or once its reader is dead as well', async t => {
+  const { stock, fromA } = start()
+  stock.forgetLife(a, true)
+  stock.forgetLife(b, true)
+  t.equal(stock.freeCount, 2, 'from a to b, and from b to a')
+  t.notOk(stock.link(main, heir).isHeir && stock.link(heir, { name: 'b', uid: 5 }).isHeir)
+  t.notOk(fromA.includes(stock.link(main, heir).toStarting))
+})
+
+t.test('what is inherited is in use', async t => {
+  const { stock } = start()
+  stock.forgetLife(b, true)
+  t.equal(stock.freeCount, 0, 'the next life of b reads what a and main have written')
+  t.ok(stock.link(a, { name: 'b', uid: 5 }).isHeir)
+})
+
+t.test('what a life that could not be ended has written or read is never used again', async t => {
+  const { stock, fromA } = start()
+  stock.forgetLife(a, false)
+  replaceA(t, stock, fromA)
+  stock.linked(main, heir)
+  stock.linked(b, heir)
+  t.equal(stock.freeCount, 0)
+  stock.forgetLife(b, true)
+  stock.forgetLife(heir, true)
+  t.equal(stock.freeCount, 1, 'from the heir to b; what b had written was read by the one that may wake up')
+})
+
+t.test('of a thread that is gone nothing is kept', async t => {
+  const { stock } = start()
+  stock.forgetLife(a, true)
+  stock.forgetThread('a')
+  stock.forgetLife(b, true)
+  t.equal(stock.freeCount, 0)
+})
