@@ -116,8 +116,8 @@ export class HeapGuard {
   }
 
   #report(isDrained: boolean): void {
-    this.#runtime
-      .peer(MAIN)
+    this.#runtime.peers
+      .to(MAIN)
       .send({ op: OP.RECYCLE, target: 0, corr: this.#runtime.uid, body: isDrained, patches: 0 })
   }
 }

@@ -91,7 +91,7 @@ export class Inbound {
       deliver: cell => this.#deliverTell(cell, message),
       giveUp: () => this.#runtime.deadLetter(name, message.type, 'dead'),
     }
-    if (this.#runtime.isAwaited(id) && this.#runtime.limbo.hold(id, held)) return 'ok'
+    if (this.#runtime.peers.isAwaited(id) && this.#runtime.limbo.hold(id, held)) return 'ok'
     held.giveUp()
     return 'dead'
   }
@@ -132,7 +132,7 @@ export class Inbound {
         ask.fail('terminated')
       },
     }
-    if (!this.#runtime.isAwaited(id) || !this.#runtime.limbo.hold(id, held)) held.giveUp()
+    if (!this.#runtime.peers.isAwaited(id) || !this.#runtime.limbo.hold(id, held)) held.giveUp()
   }
 
   /** A batch of frames may hold more than a mailbox: an actor that can run empties it first. */
@@ -155,7 +155,7 @@ export class Inbound {
         watches.takeTerminated(peer, frame.target, frame.body as Ending)
         return
       case OP.HELLO:
-        runtime.greeted(peer, frame.target)
+        runtime.peers.greeted(peer, frame.target)
         return
       case OP.BEAT:
         if (runtime.guardian === undefined)

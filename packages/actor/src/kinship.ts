@@ -31,7 +31,7 @@ export class Kinship {
       ;(child.ref as LocalRef).cell?.requestStop()
       return
     }
-    const peer = this.#runtime.peer(child.thread)
+    const peer = this.#runtime.peers.to(child.thread)
     if (!peer.isReachable) {
       this.#giveUp(parent, child, 'stopped', undefined)
       return
@@ -56,7 +56,7 @@ export class Kinship {
     }
     const runtime = this.#runtime
     runtime.noteSlow(child.ref.name)
-    runtime.peer(child.thread).send({ op: OP.STOP, target: child.id, corr: 0, body: true, patches: 0 })
+    runtime.peers.to(child.thread).send({ op: OP.STOP, target: child.id, corr: 0, body: true, patches: 0 })
     if (child.isRegistered) runtime.registrar!.unregister(child.id)
   }
 
@@ -65,15 +65,15 @@ export class Kinship {
     if (child.thread === undefined) (child.ref as LocalRef).cell?.halt(error)
     else {
       const body: HaltRequest = error === undefined ? {} : { error: recordOf(error) }
-      this.#runtime.peer(child.thread).send({ op: OP.HALT, target: child.id, corr: 0, body, patches: 0 })
+      this.#runtime.peers.to(child.thread).send({ op: OP.HALT, target: child.id, corr: 0, body, patches: 0 })
     }
   }
 
   release(child: Child): void {
     if (child.thread === undefined) (child.ref as LocalRef).cell?.release()
     else {
-      this.#runtime
-        .peer(child.thread)
+      this.#runtime.peers
+        .to(child.thread)
         .send({ op: OP.RELEASE, target: child.id, corr: 0, body: 0, patches: 0 })
     }
   }
@@ -100,7 +100,7 @@ export class Kinship {
     if (parent === undefined) return
     if (parent instanceof Cell) parent.childEnded(cell.id, ending, cell.endError)
     else {
-      const peer = this.#runtime.peer(parent.thread)
+      const peer = this.#runtime.peers.to(parent.thread)
       if (peer.uid !== parent.uid) return
       peer.send({ op: OP.CHILD_ENDED, target: parent.id, corr: cell.id, body: ending, patches: 0 })
     }
@@ -112,7 +112,7 @@ export class Kinship {
     if (parent instanceof Cell) {
       if (!parent.childHalted(cell.id, halt)) cell.release()
     } else if (parent !== undefined) {
-      const peer = this.#runtime.peer(parent.thread)
+      const peer = this.#runtime.peers.to(parent.thread)
       if (peer.uid !== parent.uid) return
       peer.send({ op: OP.HALTED, target: parent.id, corr: cell.id, body: halt, patches: 0 })
     }

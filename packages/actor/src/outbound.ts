@@ -200,7 +200,7 @@ export class Outbound implements InboundHost {
     const reply: ReplyFunction = value => {
       if (isAnswered) return
       isAnswered = true
-      this.#runtime.peer(thread)
+      this.#runtime.peers.to(thread)
       this.#sendReply(thread, corr, value)
     }
     const forwarded: ForwardedAsk = { thread, corr }

@@ -1,6 +1,14 @@
 /**
- * Runtime: the actors of one thread. It keeps the cells, the run queue, the asks, the deadlines and a
- * Peer for every other thread. It neither makes threads nor knows how links are built.
+ * Runtime: the actors of one thread. It keeps the cells, makes them and says where others are made; the rest it puts
+ * together from parts that own their state:
+ *
+ *   turns              which cells have work, and when they do it
+ *   outbound, inbound  what is told, asked and answered between threads
+ *   asks, limbo        asks that wait for their answer; what waits for an actor that is on its way here
+ *   watches, kinship   who is told of an end; what parents and children tell each other
+ *   peers              the other threads, and what is lost with one
+ *
+ * It neither makes threads nor knows how links are built.
  */
 
 import type { Clock, Random } from '@homing/clock'
@@ -20,32 +28,25 @@ import {
 import { Deadlines } from './deadlines.ts'
 import { type DefinitionSource, moduleDefinitions } from './definitions.ts'
 import { SystemStoppedError, ThreadDownError, UnknownThreadError } from './errors.ts'
-import {
-  type Ending,
-  OP,
-  type Registration,
-  type RuntimeQuery,
-  type SpawnSpec,
-  type ThreadEndReason,
-} from './frames.ts'
+import { type Ending, OP, type Registration, type RuntimeQuery, type SpawnSpec } from './frames.ts'
 import { HeapGauge, type HeapSize } from './heap-gauge.ts'
-import { ID_SPAN, uidOf } from './ids.ts'
+import { ID_SPAN } from './ids.ts'
 import { Inbound } from './inbound.ts'
 import { Kinship } from './kinship.ts'
 import { compiledOf, compileLayout } from './layout/compile.ts'
 import { Limbo } from './limbo.ts'
-import type { Frame, LinkHandlers, ThreadLink } from './link.ts'
+import type { Frame } from './link.ts'
 import { Counts } from './observe/counts.ts'
 import { FlightRecorder } from './observe/flight.ts'
 import { ThreadMemory } from './observe/thread-memory.ts'
 import { Outbound } from './outbound.ts'
 import type { RefTarget } from './pack.ts'
-import { Peer } from './peer.ts'
+import type { Peer } from './peer.ts'
+import { Peers } from './peers.ts'
 import { PendingAsks } from './pending-asks.ts'
 import { type PoolMap, resolvePlacement } from './placement.ts'
 import { type AnyRef, LocalRef, RemoteRef } from './refs.ts'
 import { GUARDIAN_SETTINGS, toSettings } from './settings.ts'
-import { describe } from './thrown.ts'
 import { Turns } from './turns.ts'
 import type {
   ActorDefinition,
@@ -55,7 +56,6 @@ import type {
   Message,
   Provided,
   SpawnOptions,
-  TerminationReason,
 } from './types.ts'
 import { Watches } from './watches.ts'
 
@@ -124,7 +124,7 @@ export class Runtime {
   readonly log: Log
   readonly deadlines: Deadlines
   readonly cells = new CellTable()
-  readonly peers = new Map<string, Peer>()
+  readonly peers: Peers
   readonly slow: string[] = []
   /** What this thread says about itself, and every life of it before. */
   readonly memory: ThreadMemory
@@ -152,7 +152,6 @@ export class Runtime {
   readonly isAlone: boolean
   readonly #definitions: DefinitionSource
   #idCount = 0
-  #uidMax = 0
 
   constructor(options: RuntimeOptions) {
     this.thread = options.thread
@@ -178,6 +177,7 @@ export class Runtime {
     this.#capabilities = new Capabilities(options, options.provide)
     this.#deadLetters = new DeadLetterLog(options.clock, options.log)
     this.limbo = new Limbo(this.deadlines)
+    this.peers = new Peers(this)
     this.watches = new Watches(this)
     this.kinship = new Kinship(this)
     if (options.thread === MAIN) {
@@ -235,7 +235,7 @@ export class Runtime {
       parent: { thread: this.thread, uid: this.uid, id: parent.id },
       restarts: 0,
     }
-    const peer = isDedicated ? this.#addPeer(thread) : this.peer(thread)
+    const peer = isDedicated ? this.peers.add(thread) : this.peers.to(thread)
     if (peer.state === 'gone') throw new ThreadDownError(thread, 'it is not coming back')
     const ref = new RemoteRef(this, id, options.name, peer, compiledOf(definition.layout))
     const isSent = peer.state === 'up' && !isDedicated
@@ -251,7 +251,7 @@ export class Runtime {
   acceptSpawn(spec: SpawnSpec): void {
     const { id, name, settings, parent, restarts } = spec
     if (this.cells.has(id)) return
-    if (this.#isOver(parent)) {
+    if (this.peers.isOver(parent)) {
       this.limbo.giveUp(id)
       return
     }
@@ -269,13 +269,6 @@ export class Runtime {
     this.cells.set(cell.id, cell)
     this.counts.actors = this.cells.size
     this.flight.name(cell.id, cell.name)
-  }
-
-  /** True when a parent on another thread ended with the life of its thread. */
-  #isOver(parent: SpawnSpec['parent']): boolean {
-    const peer = this.peers.get(parent.thread)
-    if (peer === undefined || peer.uid < parent.uid) return false
-    return peer.uid > parent.uid || peer.state !== 'up'
   }
 
   /** A cell has ended: forget it, tell its parent. */
@@ -298,7 +291,7 @@ export class Runtime {
     }
     if (placement === 'dedicated') return { thread: `dedicated-${id.toString(36)}`, isDedicated: true }
     const thread = resolvePlacement(placement, this.pools, name => this.peers.get(name)?.state !== 'gone')
-    const isKnown = thread === MAIN || thread === this.thread || this.peers.has(thread)
+    const isKnown = thread === MAIN || thread === this.thread || this.peers.get(thread) !== undefined
     if (!isKnown && !this.pools.some(pool => pool.threads.includes(thread))) {
       throw new UnknownThreadError(thread, 'the system has no such thread')
     }
@@ -307,161 +300,21 @@ export class Runtime {
 
   #nextId(): number {
     this.#idCount++
-    return this.#lastId
+    return this.lastId
   }
 
-  get #lastId(): number {
+  /** The id of the actor that was spawned last on this thread. */
+  get lastId(): number {
     return this.uid * ID_SPAN + this.#idCount
   }
-
-  // ── Refs ─────────────────────────────────────────────────────────────────────────────────────
 
   refTo({ thread, id, name, layout }: Omit<RefTarget, 'kind'>): AnyRef {
     if (thread !== this.thread) {
       const compiled = layout === undefined ? undefined : compileLayout(layout)
-      return new RemoteRef(this, id, name, this.peer(thread), compiled)
+      return new RemoteRef(this, id, name, this.peers.to(thread), compiled)
     }
     const cell = this.cells.get(id)
     return cell === undefined ? new LocalRef(this, id, name, undefined) : cell.ref
-  }
-
-  // ── Asks ─────────────────────────────────────────────────────────────────────────────────────
-
-  /** Asks the runtime of another thread about itself. */
-  query(thread: string, query: RuntimeQuery, timeoutMs: number): Promise<unknown> {
-    return new RemoteRef(this, 0, `runtime of ${thread}`, this.peer(thread), undefined).ask(query, {
-      timeout: timeoutMs,
-    })
-  }
-
-  // ── Peers ────────────────────────────────────────────────────────────────────────────────────
-
-  /** The peer of a name; unknown ones are asked about. */
-  peer(name: string): Peer {
-    const known = this.peers.get(name)
-    if (known !== undefined) return known
-    const peer = this.#addPeer(name)
-    this.registrar?.resolve(name)
-    return peer
-  }
-
-  #addPeer(name: string): Peer {
-    const peer = new Peer(name)
-    this.peers.set(name, peer)
-    return peer
-  }
-
-  /** Links this thread with a (new) life of another. `open` builds the link. */
-  connect(
-    name: string,
-    uid: number,
-    open: (handlers: LinkHandlers, previous: ThreadLink | undefined) => ThreadLink,
-  ): void {
-    const peer = this.peers.get(name) ?? this.#addPeer(name)
-    // The end of the life before may not have been noticed yet.
-    if (peer.state === 'up') this.peerLost(name, peer.uid)
-    this.#uidMax = Math.max(this.#uidMax, uid)
-    const handlers: LinkHandlers = {
-      onFrame: frame => this.inbound.take(peer, frame),
-      onBatch: () => this.turns.runNow(),
-      onClosed: () => this.#closed(peer, uid),
-      onUnsendable: (frame, error) => this.outbound.unsendable(peer, frame, error),
-      onUnreadable: error => {
-        this.counts.deadLetters++
-        this.log.error({ peer: name, error: describe(error) }, 'frames lost: they could not be read')
-      },
-    }
-    this.flight.note('linkOpened', 0, name, uid)
-    const link = open(handlers, peer.link)
-    const waited = peer.state === 'down' ? [...peer.watches.keys()] : []
-    peer.attach(uid, link, { op: OP.HELLO, target: this.#lastId, corr: uid, body: 0, patches: 0 })
-    for (const id of waited) peer.send({ op: OP.WATCH, target: id, corr: 0, body: 0, patches: 0 })
-    for (const listener of [...peer.listeners]) listener.onUp()
-  }
-
-  /** The thread's life `uid` is over. What it had posted is taken first. */
-  peerLost(name: string, uid: number, reason: ThreadEndReason = 'threadExit'): void {
-    const peer = this.peers.get(name)
-    if (peer === undefined || peer.uid !== uid) return
-    if (peer.state !== 'up') return
-    peer.endReason = reason
-    peer.link!.close()
-  }
-
-  /** The thread is not coming back: everything that hangs on it ends. */
-  peerGone(name: string): void {
-    const isPooled = this.pools.some(pool => pool.threads.includes(name))
-    // A thread of a pool is kept as gone even when it was never heard of, so that no key goes there.
-    const peer = this.peers.get(name) ?? (isPooled ? this.#addPeer(name) : undefined)
-    if (peer === undefined) return
-    if (peer.state === 'up') peer.link!.close()
-    for (const listener of [...peer.listeners]) listener.onGone()
-    const lostTells = peer.giveUp()
-    if (lostTells > 0) {
-      this.counts.deadLetters += lostTells
-      this.log.warn({ peer: name, messages: lostTells }, 'messages lost: their thread is not coming back')
-    }
-    this.#failPeer(peer, 'unreachable', new ThreadDownError(name, 'it is not coming back'))
-    this.kinship.giveUpChildrenOn(name, new ThreadDownError(name, 'it is not coming back'))
-    // Refs keep the object; a new one would have to ask main again.
-    if (!isPooled) this.peers.delete(name)
-  }
-
-  #closed(peer: Peer, uid: number): void {
-    if (peer.uid !== uid || peer.state !== 'up') return
-    peer.lose()
-    this.flight.note('linkClosed', 0, peer.name, uid)
-    const error = new ThreadDownError(peer.name, 'it has ended')
-    this.#failPeer(peer, peer.endReason, error)
-    this.kinship.endChildrenOn(peer, error)
-    this.limbo.giveUpWhere(id => uidOf(id) === uid)
-    this.kinship.stopChildrenOf(peer.name, uid)
-    for (const listener of [...peer.listeners]) listener.onDown()
-  }
-
-  #failPeer(peer: Peer, reason: TerminationReason, error: ThreadDownError): void {
-    // A thread that hung may have gone on since, and taken what it had not.
-    const untaken = reason === 'threadHung' ? undefined : peer.link?.untakenAsks?.()
-    this.asks.threadLost(peer.name, error, untaken)
-    for (const ask of peer.inboundAsks.all()) ask.release()
-    peer.inboundAsks.clear()
-    this.watches.threadLost(peer, reason, error)
-  }
-
-  /** True when an actor that is not here may yet come: its spawner has not said otherwise. */
-  isAwaited(id: number): boolean {
-    const uid = uidOf(id)
-    if (uid === this.uid) return false
-    for (const spawner of this.peers.values()) {
-      if (spawner.uid === uid)
-        return spawner.state === 'up' && (spawner.hasSpawnsAtMain || id > spawner.lastSpawnId)
-    }
-    return uid > this.#uidMax
-  }
-
-  /** The first word of a life: spawns over its link have ids above `lastSpawnId`. */
-  greeted(peer: Peer, lastSpawnId: number): void {
-    peer.lastSpawnId = lastSpawnId
-    this.#giveUpAwaited(peer)
-  }
-
-  /** This life has just begun: spawns that thread `name` had for earlier ones may come through main. */
-  awaitSpawns(name: string): void {
-    const peer = this.peers.get(name)
-    if (peer?.state === 'up') peer.hasSpawnsAtMain = true
-  }
-
-  /** Main's word that no more of them come. */
-  allSpawned(name: string, uid: number): void {
-    const peer = this.peers.get(name)
-    if (peer?.uid !== uid) return
-    peer.hasSpawnsAtMain = false
-    this.#giveUpAwaited(peer)
-  }
-
-  /** What waits for actors that were spawned over there, and are not on their way any more. */
-  #giveUpAwaited({ uid, lastSpawnId, hasSpawnsAtMain }: Peer): void {
-    if (!hasSpawnsAtMain) this.limbo.giveUpWhere(id => uidOf(id) === uid && id <= lastSpawnId)
   }
 
   // ── Facilities ───────────────────────────────────────────────────────────────────────────────
@@ -481,6 +334,15 @@ export class Runtime {
 
   use<T>(capability: Capability<T>): T {
     return this.#capabilities.use(capability)
+  }
+
+  // ── What it says about itself ────────────────────────────────────────────────────────────────
+
+  /** Asks the runtime of another thread about itself. */
+  query(thread: string, query: RuntimeQuery, timeoutMs: number): Promise<unknown> {
+    return new RemoteRef(this, 0, `runtime of ${thread}`, this.peers.to(thread), undefined).ask(query, {
+      timeout: timeoutMs,
+    })
   }
 
   /** Answers what another thread asks about this one. */
@@ -529,7 +391,7 @@ export class Runtime {
 
   /** Closes every link and fails every ask that is left. */
   close(): void {
-    for (const peer of [...this.peers.values()]) peer.link?.close()
+    this.peers.close()
     this.asks.close()
     this.deadlines.clear()
   }

@@ -46,7 +46,7 @@ export function startThread(init: ThreadInit, surroundings: ThreadSurroundings):
   const memory = new ThreadMemory(init.memory)
   const runtime = new Runtime({ ...facilities, thread, uid, pools, memory, isAlone: false })
   const toMain = (op: number, target: number, body: unknown, corr = 0): void =>
-    runtime.peer(MAIN).send({ op, target, corr, body, patches: 0 })
+    runtime.peers.to(MAIN).send({ op, target, corr, body, patches: 0 })
   runtime.registrar = {
     register: (registration: Registration) => toMain(OP.REGISTER, registration.spec.id, registration),
     unregister: id => toMain(OP.UNREGISTER, id, 0),
@@ -59,18 +59,18 @@ export function startThread(init: ThreadInit, surroundings: ThreadSurroundings):
       const address = frame.body as PeerAddress
       open(runtime, address)
       toMain(OP.LINKED, 0, address.name, address.uid)
-    } else if (frame.op === OP.SPAWNED) runtime.allSpawned(frame.body as string, frame.corr)
+    } else if (frame.op === OP.SPAWNED) runtime.peers.allSpawned(frame.body as string, frame.corr)
     else if (frame.op === OP.LOST) {
       const { name, uid, reason } = frame.body as PeerLoss
-      runtime.peerLost(name, uid, reason)
-    } else if (frame.op === OP.GONE) runtime.peerGone(frame.body as string)
+      runtime.peers.lost(name, uid, reason)
+    } else if (frame.op === OP.GONE) runtime.peers.gone(frame.body as string)
   }
   if (init.heapPressure !== undefined) new HeapGuard(runtime, init.heapPressure)
-  for (const name of init.gone) runtime.peerGone(name)
+  for (const name of init.gone) runtime.peers.gone(name)
   for (const spec of init.spawns) runtime.acceptSpawn(spec)
   for (const address of init.peers) {
     open(runtime, address)
-    if (address.name !== MAIN) runtime.awaitSpawns(address.name)
+    if (address.name !== MAIN) runtime.peers.awaitSpawns(address.name)
   }
   toMain(OP.READY, 0, 0)
   return runtime

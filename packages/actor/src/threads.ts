@@ -207,7 +207,7 @@ export class Threads implements Registrar {
 
   resolve(thread: string): void {
     // Main knows every thread that there is.
-    if (!this.#slots.has(thread)) this.#runtime.peerGone(thread)
+    if (!this.#slots.has(thread)) this.#runtime.peers.gone(thread)
   }
 
   #takeControl(peer: Peer, frame: Frame): void {
@@ -361,7 +361,7 @@ export class Threads implements Registrar {
     const wasReady = slot.isReady
     slot.isReady = false
     // This takes what the dead had sent, registrations too.
-    this.#runtime.peerLost(name, uid, slot.endReason)
+    this.#runtime.peers.lost(name, uid, slot.endReason)
     // Parents on the dead thread are gone: nobody may bring back their children elsewhere.
     for (const [id, { registration }] of this.#entries) {
       const { parent } = registration.spec
@@ -466,7 +466,7 @@ export class Threads implements Registrar {
   }
 
   #reportGone(thread: string): void {
-    this.#runtime.peerGone(thread)
+    this.#runtime.peers.gone(thread)
     for (const other of this.#slots.values()) this.#send(other.name, OP.GONE, 0, thread)
   }
 
@@ -476,8 +476,8 @@ export class Threads implements Registrar {
     const ending = { reason, error: recordOf(error), ...(isEscalated ? { isEscalated } : {}) }
     if (spec.parent.thread === MAIN) this.#runtime.kinship.childLost(spec.parent.id, spec.id, ending)
     else {
-      this.#runtime
-        .peer(spec.parent.thread)
+      this.#runtime.peers
+        .to(spec.parent.thread)
         .send({ op: OP.CHILD_ENDED, target: spec.parent.id, corr: spec.id, body: ending, patches: 0 })
     }
   }

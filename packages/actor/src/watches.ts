@@ -60,7 +60,7 @@ export class Watches {
       cell.watchers.add(watcher)
       return
     }
-    if (cell === undefined && this.#runtime.isAwaited(ref.id)) {
+    if (cell === undefined && this.#runtime.peers.isAwaited(ref.id)) {
       const held: Held = {
         deliver: arrived => void arrived.watchers.add(watcher),
         giveUp: () => watcher.onTerminated(ref.key, ref.name, 'stopped', undefined),

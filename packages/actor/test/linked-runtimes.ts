@@ -47,7 +47,7 @@ export class Wire {
       [other, one],
     ] as const) {
       this.#sent.set(from, [])
-      from.connect(to.thread, to.uid, handlers => this.#open(from, handlers))
+      from.peers.connect(to.thread, to.uid, handlers => this.#open(from, handlers))
     }
   }
 

@@ -154,7 +154,7 @@ t.test('a watch that waits for the next life of a thread ends when there is none
   main.watches.add(second, x as never)
   main.watches.remove(second, x as never)
   t.strictSame(seen, [])
-  main.peerGone('b')
+  main.peers.gone('b')
   t.strictSame(seen, ['unreachable'])
 })
 

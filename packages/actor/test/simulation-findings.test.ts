@@ -32,12 +32,14 @@ function openAs(
   const runtime = {
     uid,
     counts: makeRuntime('counts', uid, new SimulatedClock()).counts,
-    connect(
-      _name: string,
-      _uid: number,
-      open: (handlers: LinkHandlers, previous?: ThreadLink) => ThreadLink,
-    ) {
-      link = open(handlers, previous)
+    peers: {
+      connect(
+        _name: string,
+        _uid: number,
+        open: (handlers: LinkHandlers, previous?: ThreadLink) => ThreadLink,
+      ) {
+        link = open(handlers, previous)
+      },
     },
   }
   openRing(runtime as unknown as Runtime, address)

@@ -117,7 +117,7 @@ interface Inbound {
 
 /** Links `runtime` with the (next) life of the thread at `address`. */
 export function openRing(runtime: Runtime, address: PeerAddress): void {
-  runtime.connect(address.name, address.uid, (handlers, previous) => {
+  runtime.peers.connect(address.name, address.uid, (handlers, previous) => {
     if (!(previous instanceof RingLink)) return new RingLink(address, runtime.uid, handlers, runtime.counts)
     previous.reopen(address, handlers)
     return previous

@@ -176,7 +176,7 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     const wire = this.#wires.get(address.port as never)!
     const out = this.#pipes.get(address.out as never)!
     const into = this.#pipes.get(address.in as never)!
-    runtime.connect(address.name, address.uid, (handlers, previous) => {
+    runtime.peers.connect(address.name, address.uid, (handlers, previous) => {
       if (previous instanceof SimulatedLink) {
         previous.reopen(into, wire, handlers)
         return previous
