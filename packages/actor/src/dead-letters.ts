@@ -9,7 +9,8 @@ import type { Log } from '@homing/log'
 /**
  * `dead`: no such actor; `stopped`: it waited when its actor stopped; `no arm`: no arm for its type;
  * `overflow`: its mailbox was full; `coalesced`: a newer one with its key took its place;
- * `unserializable`: it cannot travel to the thread of its actor; `shed`: the heap of that thread was nearly full.
+ * `unserializable`: it cannot travel to the thread of its actor; `shed`: the heap of that thread was nearly full;
+ * `unreadable`: it came from another thread and could not be read.
  */
 export type DeadLetterReason = (typeof DEAD_LETTER_REASONS)[number]
 export const DEAD_LETTER_REASONS = [
@@ -20,13 +21,14 @@ export const DEAD_LETTER_REASONS = [
   'no arm',
   'unserializable',
   'shed',
+  'unreadable',
 ] as const
 
 /** Dead letters, by reason. */
 export type DeadLetterCounts = Record<DeadLetterReason, number>
 
 export function noDeadLetters(): DeadLetterCounts {
-  return { dead: 0, stopped: 0, overflow: 0, coalesced: 0, 'no arm': 0, unserializable: 0, shed: 0 }
+  return Object.fromEntries(DEAD_LETTER_REASONS.map(reason => [reason, 0])) as DeadLetterCounts
 }
 
 const WINDOW_MS = 1000

@@ -58,6 +58,7 @@ export class HeapGuard {
     }
     if (runtime.inbound.isShedding && share < shedAt - CALM_MARGIN) {
       runtime.inbound.isShedding = false
+      runtime.flight.note('shed', 0, '', 0)
       runtime.log.info({ share: round(share) }, 'heap pressure is over')
       return
     }
@@ -76,6 +77,7 @@ export class HeapGuard {
   #shed(share: number): void {
     const runtime = this.#runtime
     runtime.inbound.isShedding = true
+    runtime.flight.note('shed', 0, '', percent(share))
     runtime.log.warn({ share: round(share) }, 'heap pressure: messages of other threads are shed')
     const again: Deadline = {
       dueMs: 0,
@@ -92,6 +94,7 @@ export class HeapGuard {
   #recycle(share: number): void {
     const runtime = this.#runtime
     this.#isRecycling = true
+    runtime.flight.note('recycle', 0, '', percent(share))
     for (const peer of runtime.peers.values()) peer.link?.pause?.()
     runtime.log.warn({ share: round(share) }, 'heap pressure: the thread is recycled')
     const sinceMs = runtime.clock.nowMs()
@@ -122,8 +125,12 @@ export class HeapGuard {
   }
 }
 
+function percent(share: number): number {
+  return Math.round(share * 100)
+}
+
 function round(share: number): number {
-  return Math.round(share * 100) / 100
+  return percent(share) / 100
 }
 
 let gc: (() => void) | undefined

@@ -69,7 +69,7 @@ export class Peers {
       onClosed: () => this.#closed(peer, uid),
       onUnsendable: (frame, error) => runtime.outbound.unsendable(peer, frame, error),
       onUnreadable: error => {
-        runtime.counts.deadLetters++
+        runtime.counts.deadLetter('unreadable')
         runtime.log.error({ peer: name, error: describe(error) }, 'frames lost: they could not be read')
       },
     }
@@ -101,7 +101,7 @@ export class Peers {
     for (const listener of [...peer.listeners]) listener.onGone()
     const lostTells = peer.giveUp()
     if (lostTells > 0) {
-      runtime.counts.deadLetters += lostTells
+      runtime.counts.deadLetter('dead', lostTells)
       runtime.log.warn({ peer: name, messages: lostTells }, 'messages lost: their thread is not coming back')
     }
     this.#failPeer(peer, 'unreachable', new ThreadDownError(name, 'it is not coming back'))

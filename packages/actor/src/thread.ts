@@ -3,6 +3,7 @@
 import type { LogLevel } from '@homing/log'
 import type { DefinitionSource } from './definitions.ts'
 import { OP, type PeerAddress, type PeerLoss, type Registration, type SpawnSpec } from './frames.ts'
+import type { HeapSize } from './heap-gauge.ts'
 import { HeapGuard, type HeapPressure } from './heap-guard.ts'
 import { ThreadMemory } from './observe/thread-memory.ts'
 import type { PoolMap } from './placement.ts'
@@ -32,6 +33,7 @@ export interface ThreadSurroundings extends ThreadFacilities {
   /** See RuntimeOptions. */
   readonly planTurn?: (runtime: Runtime) => void
   readonly definitions?: DefinitionSource
+  readonly heap?: () => HeapSize
   /** Links the runtime with another thread. */
   readonly open: (runtime: Runtime, address: PeerAddress) => void
 }

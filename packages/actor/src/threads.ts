@@ -531,6 +531,7 @@ export class Threads implements Registrar {
   #endHung(slot: Slot): void {
     const { hungAfterMs } = this.#options
     this.#runtime.log.error({ peer: slot.name, hungAfterMs }, 'thread hangs: it is replaced')
+    this.#runtime.flight.note('hung', 0, slot.name, hungAfterMs)
     slot.endReason = 'threadHung'
     this.#tellLoss(slot)
     void this.#terminate(slot)

@@ -8,6 +8,7 @@ import { silentLog } from '@homing/log'
 import t, { type Test } from 'tap'
 import { OP } from '../src/frames.ts'
 import { HeapGuard } from '../src/heap-guard.ts'
+import { readFlight } from '../src/observe/flight.ts'
 import { Runtime } from '../src/runtime.ts'
 import { echo } from './fixtures/echo.ts'
 import { type HoarderMessage, hoarder } from './fixtures/keyed.ts'
@@ -119,6 +120,17 @@ t.test(
       [false, true],
     )
     t.ok(collections <= 4, `${collections} collections`)
+    t.strictSame(
+      readFlight(one.memory, 100)
+        .filter(({ kind }) => kind === 'shed' || kind === 'recycle')
+        .map(({ kind, detail }) => [kind, detail]),
+      [
+        ['shed', 75],
+        ['shed', 0],
+        ['recycle', 90],
+      ],
+      'what it did is in the flight recorder',
+    )
   },
 )
 

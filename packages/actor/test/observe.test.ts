@@ -289,6 +289,10 @@ t.test('the texts of every kind of event are for people', t => {
   recorder.note('askTimedOut', 0, 'work', 50)
   recorder.note('longTurn', 0, '', 200)
   recorder.note('heapPressure', 0, '', 71)
+  recorder.note('shed', 0, '', 72)
+  recorder.note('shed', 0, '', 0)
+  recorder.note('recycle', 0, '', 86)
+  recorder.note('hung', 0, 'p-0', 10_000)
   recorder.noteEnd(3)
   t.same(texts(readFlight(memory, 100)), [
     'link to p-0 opened, life 3',
@@ -298,6 +302,10 @@ t.test('the texts of every kind of event are for people', t => {
     "ask 'work' timed out after 50 ms",
     'turn took 200 ms',
     'heap at 71 % of its limit',
+    'messages are shed: heap at 72 % of its limit',
+    'heap pressure is over',
+    'thread is recycled: heap at 86 % of its limit',
+    'thread p-0 hangs: no sign of life for 10000 ms',
     'thread ended, life 3, with nothing in hand',
   ])
   t.end()

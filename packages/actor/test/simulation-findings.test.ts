@@ -294,3 +294,32 @@ t.test('what an actor is told right after its spawn, and its dead thread had not
   }
   t.equal(waited, 150, 'the thread was replaced in every run')
 })
+
+t.test('what waited for a thread that is given up are dead letters, with a reason', async t => {
+  const simulation = await createSimulation({ seed: 1, pools: { core: { count: 1 } }, threadRestartsMax: 0 })
+  const ref = simulation.spawn(noter, { name: 'noter', args: undefined, thread: 'core-0' })
+  await simulation.run(undefined, { within: 10 })
+  noted.length = 0
+  simulation.hang('core-0', '60m')
+  for (let n = 0; n < 100; n++) t.equal(ref.tell({ type: 'note', n }), 'ok')
+  simulation.killThread('core-0').catch(() => {})
+  await simulation.run(undefined, { within: 100 })
+  t.equal(ref.tell({ type: 'note', n: 100 }), 'dead')
+  const { deadLetters, deadLettersByReason } = await simulation.settle(simulation.stats())
+  t.equal(deadLettersByReason.dead, 101)
+  t.equal(deadLetters, 101)
+  await simulation.settle(simulation.shutdown())
+})
+
+t.test('nothing of the real heap is seen in a simulation', async t => {
+  const simulation = await createSimulation({ seed: 1, pools: { core: { count: 1 } } })
+  const ref = simulation.spawn(noter, { name: 'noter', args: undefined, thread: 'core-0' })
+  // The heap is looked at every 256 turns.
+  for (let n = 0; n < 600; n++) {
+    ref.tell({ type: 'note', n })
+    await simulation.run(undefined, { within: 1 })
+  }
+  const { total } = simulation.counters()
+  t.match(total, { heapUsedBytes: 0, heapLimitBytes: 2 ** 32 })
+  await simulation.settle(simulation.shutdown())
+})

@@ -55,6 +55,11 @@ t.test('a thread that hangs is replaced, and whoever watches on any thread is to
   t.equal((await probe.nextTerminated('5s')).reason, 'threadHung')
   t.equal(await whereOf(hanging), 'p-0', 'its actor is back')
   t.equal((await system.stats()).threadRestarts, 1, 'nobody else was replaced')
+  t.match(
+    system.flight('main', 100)!.filter(({ kind }) => kind === 'hung'),
+    [{ type: 'p-0', detail: 300 }],
+    'main has it in its flight recorder',
+  )
 })
 
 t.test('a busy thread is no hanging thread', async t => {

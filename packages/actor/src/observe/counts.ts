@@ -176,9 +176,6 @@ export class Counts implements LinkCounts {
   get deadLetters(): number {
     return this.#numbers[DEAD_LETTERS]!
   }
-  set deadLetters(count: number) {
-    this.#numbers[DEAD_LETTERS] = count
-  }
 
   get restarts(): number {
     return this.#numbers[RESTARTS]!
@@ -299,9 +296,9 @@ export class Counts implements LinkCounts {
     this.#numbers[HEAP_LIMIT] = limitBytes
   }
 
-  deadLetter(reason: DeadLetterReason): void {
-    this.#numbers[DEAD_LETTERS]!++
-    this.#numbers[REASONS + DEAD_LETTER_REASONS.indexOf(reason)]!++
+  deadLetter(reason: DeadLetterReason, count = 1): void {
+    this.#numbers[DEAD_LETTERS]! += count
+    this.#numbers[REASONS + DEAD_LETTER_REASONS.indexOf(reason)]! += count
   }
 
   get deadLettersByReason(): DeadLetterCounts {

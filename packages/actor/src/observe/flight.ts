@@ -60,6 +60,9 @@ const KINDS_MAX = 256
  *   linkClosed     as above
  *   longTurn       milliseconds
  *   heapPressure   percent of the limit
+ *   shed           messages of other threads are refused, at that percentage of the heap limit; 0: no more
+ *   recycle        the thread is about to be replaced, at that percentage
+ *   hung           noted by main of the thread `type`: milliseconds without a sign of life
  */
 export const FLIGHT_KINDS = [
   'handled',
@@ -76,6 +79,9 @@ export const FLIGHT_KINDS = [
   'linkClosed',
   'longTurn',
   'heapPressure',
+  'shed',
+  'recycle',
+  'hung',
 ] as const
 /** What can have happened on a thread; `textOfEvent` says it in words. */
 export type FlightKind = (typeof FLIGHT_KINDS)[number]
@@ -352,5 +358,11 @@ function wordsOf({ kind, type, detail }: FlightEvent): string {
       return `turn took ${detail} ms`
     case 'heapPressure':
       return `heap at ${detail} % of its limit`
+    case 'shed':
+      return detail === 0 ? 'heap pressure is over' : `messages are shed: heap at ${detail} % of its limit`
+    case 'recycle':
+      return `thread is recycled: heap at ${detail} % of its limit`
+    case 'hung':
+      return `thread ${type} hangs: no sign of life for ${detail} ms`
   }
 }

@@ -35,6 +35,8 @@ export interface LinkSurroundings {
   sent(pipe: Pipe, frame: Frame): void
   taken(pipe: Pipe, frame: Frame, thread: VirtualThread): void
   lost(pipe: Pipe, frame: Frame, cause: LossCause): void
+  /** Its reader is not coming back, and its writer has given up what was in it. */
+  discarded(pipe: Pipe): void
 }
 
 export class Pipe {
@@ -411,6 +413,7 @@ export class SimulatedLink implements ThreadLink {
     this.#out.publish()
     while (this.#out.readable > 0) frames.push(this.#out.take())
     for (const frame of frames) this.#surroundings.lost(this.#out, frame, 'gone')
+    this.#surroundings.discarded(this.#out)
     return frames.filter(({ op }) => op === OP.TELL).length
   }
 

@@ -120,6 +120,7 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
       lost: (pipe, frame, cause) => {
         if (frame.op <= OP.REPLY) observer.lost?.(frame, cause, pipe.writer, pipe.reader)
       },
+      discarded: ({ id }) => void this.#pipes.delete(id),
     }
     world.onStepEnd = () => this.#endStep()
   }
@@ -150,6 +151,7 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
       provide: this.#options.provide(thread),
       open: (runtime, address) => this.open(runtime, address),
       planTurn: thread.planTurn,
+      heap: thread.heap,
       definitions: this.#options.definitions,
     })
     if (this.#doomedStarts.delete(thread.name)) thread.doom = 'atStart'
@@ -203,7 +205,8 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
       if (!isMeant(key)) continue
       this.#pipeIds.delete(key)
       const pipe = this.#pipes.get(id)!
-      if (!this.threads.has(pipe.reader)) this.#dropPipe(pipe)
+      // A writer that lives counts what it had sent, when it hears that the reader is not coming back.
+      if (!this.threads.has(pipe.reader) && !this.#lives.has(pipe.writerUid)) this.#dropPipe(pipe)
     }
   }
 
@@ -260,9 +263,9 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     if (this.threads.get(thread.name) === thread) this.threads.delete(thread.name)
     this.#lives.delete(thread.uid)
     for (const pipe of [...this.#pipes.values()]) {
-      if (pipe.reader !== thread.name || this.#pipeIds.get(`${pipe.writerUid} ${pipe.reader}`) === pipe.id)
-        continue
-      this.#dropPipe(pipe)
+      if (pipe.reader !== thread.name && pipe.writerUid !== thread.uid) continue
+      const isInherited = this.#pipeIds.get(`${pipe.writerUid} ${pipe.reader}`) === pipe.id
+      if (!isInherited && !this.threads.has(pipe.reader)) this.#dropPipe(pipe)
     }
     this.#options.observer.ended?.(thread.name, thread.uid, why)
     for (const wire of [...this.#wires.values()]) {

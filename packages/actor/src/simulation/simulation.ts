@@ -152,6 +152,7 @@ export async function createSimulation(options: SimulationOptions): Promise<Simu
     provide: provide(main),
     isAlone: false,
     planTurn: main.planTurn,
+    heap: main.heap,
     definitions,
   })
   main.runtime = runtime

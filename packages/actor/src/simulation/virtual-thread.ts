@@ -1,6 +1,7 @@
 /** VirtualThread: one life of a simulated thread, from its start to its death. */
 
 import type { Clock, Random } from '@homing/clock'
+import type { HeapSize } from '../heap-gauge.ts'
 import type { Runtime } from '../runtime.ts'
 import type { CrashPoint } from './faults.ts'
 import type { SimulatedLink } from './simulated-link.ts'
@@ -9,6 +10,8 @@ import { type Owner, Source, Task, type World } from './world.ts'
 /** Messages handled in one turn: few, so that other threads get between, or many. */
 const TURN_SIZES = [1, 4, 64, 4096] as const
 const MID_TURN_MESSAGES = 2
+/** What the heap of the real thread holds must not be seen: it is another in each run. */
+const HEAP: HeapSize = { usedBytes: 0, limitBytes: 2 ** 32 }
 
 /** What is told about a thread that is over. */
 export interface ThreadEvents {
@@ -53,6 +56,8 @@ export class VirtualThread implements Owner {
       after: (delayMs, callback) => world.timer(this, delayMs, callback),
     }
   }
+
+  readonly heap = (): HeapSize => HEAP
 
   readonly planTurn = (): void => this.world.ready(this.#turn)
 
