@@ -164,35 +164,33 @@ t.test(
   },
 )
 
-t.test('an actor that is spawned to a thread known to be dead is charged nothing for that death', async t => {
-  let spawned = 0
-  for (let seed = 1; seed <= 20; seed++) {
-    const simulation = await createSimulation({ seed, pools: { core: { count: 1 } } })
-    const first = simulation.spawn(brooder, { name: 'first', args: undefined, thread: 'core-0' })
-    await simulation.run(undefined, { within: 10 })
-    simulation.crash('core-0', 'beforeTurn')
-    first.tell({ type: 'idle' })
-    const isDown = (): boolean =>
-      simulation.flight('main', 100)!.some(({ kind, type }) => kind === 'linkClosed' && type === 'core-0')
-    t.equal(await simulation.run(isDown, { within: 100 }), 'reached')
-    const name = `second of seed ${seed}`
-    const ref = simulation.spawn(brooder, {
-      name,
-      args: undefined,
-      thread: 'core-0',
-      supervision: { ...RESTARTED, max: 0 },
-    })
-    let ended: string | undefined
-    simulation.whenTerminated(ref).then(({ reason }) => {
-      ended = reason
-    })
-    await simulation.run(undefined, { within: 500 })
-    if (simulation.threads().find(({ name }) => name === 'core-0')?.lives === 2) spawned++
-    t.equal(ended, undefined, `seed ${seed}`)
-    await simulation.settle(simulation.shutdown())
-  }
-  t.equal(spawned, 20, 'the thread was replaced in every run')
-})
+t.test(
+  'an actor that is spawned to a thread known to be dead starts in its next life, and is charged nothing',
+  async t => {
+    let spawned = 0
+    for (let seed = 1; seed <= 20; seed++) {
+      const simulation = await createSimulation({ seed, pools: { core: { count: 1 } } })
+      const first = simulation.spawn(brooder, { name: 'first', args: undefined, thread: 'core-0' })
+      await simulation.run(undefined, { within: 10 })
+      simulation.crash('core-0', 'beforeTurn')
+      first.tell({ type: 'idle' })
+      const isDown = (): boolean =>
+        simulation.flight('main', 100)!.some(({ kind, type }) => kind === 'linkClosed' && type === 'core-0')
+      t.equal(await simulation.run(isDown, { within: 100 }), 'reached')
+      const ended: string[] = []
+      for (const supervision of [{ ...RESTARTED, max: 0 }, { directive: 'stop' }] satisfies Supervision[]) {
+        const name = `${supervision.directive}, seed ${seed}`
+        const ref = simulation.spawn(brooder, { name, args: undefined, thread: 'core-0', supervision })
+        simulation.whenTerminated(ref).then(({ reason }) => void ended.push(`${name}: ${reason}`))
+      }
+      await simulation.run(undefined, { within: 500 })
+      if (simulation.threads().find(({ name }) => name === 'core-0')?.lives === 2) spawned++
+      t.strictSame(ended, [])
+      await simulation.settle(simulation.shutdown())
+    }
+    t.equal(spawned, 20, 'the thread was replaced in every run')
+  },
+)
 
 t.test('no life is linked with one that is known to be over', async t => {
   let together = 0
