@@ -6,6 +6,7 @@ import { percentile } from '../harness.ts'
 import { adder } from './actors.ts'
 import { pause, requireEqual } from './loads.ts'
 import { msBetween, workerExitMs, workerStartMs } from './raw-lives.ts'
+import { residentKb } from './resident.ts'
 import { placed, type Row, THREAD, withThread } from './row.ts'
 import { rejections, stormMs } from './sizes.ts'
 import { spareReady } from './spare.ts'
@@ -114,7 +115,7 @@ async function storm(ms: number, restart: () => Promise<void>): Promise<Storm> {
     await restart()
     restarts++
     if (nowMs - sampledMs < RSS_SAMPLE_MS) continue
-    samples.push({ restarts, rssKb: process.memoryUsage.rss() / 1024 })
+    samples.push({ restarts, rssKb: residentKb() })
     sampledMs = nowMs
   }
   return {
