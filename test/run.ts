@@ -35,7 +35,8 @@ const SLOW_FILES: Readonly<Record<string, number>> = {
   'test/simulation/router.test.ts': 300,
 }
 /** Variables of ours that a test may read; all others could change what it tests. */
-const TEST_VARIABLES = /^HOMING_(REAL_ENGINES|REAL_ENGINE_URLS|REAL_REQUESTS|TRACES|SEED|SIM_SEED|SIM_SEEDS|TEST_SEED)$/
+const TEST_VARIABLES =
+  /^HOMING_(REAL_ENGINES|REAL_ENGINE_URLS|REAL_REQUESTS|TRACES|SEED|SIM_SEED|SIM_SEEDS|TEST_SEED)$/
 /** Lines of standard error shown for a file that failed. */
 const ERROR_LINES_MAX = 60
 
