@@ -138,7 +138,10 @@ export const node = defineActor(
         sendNumbered(board, index, life, m.to, m.target, m.count)
         if (m.isDying) die()
       },
-      flood: m => void sendNumbered(board, index, life, m.to, m.target, m.count),
+      flood(m) {
+        if (board.threadOf(m.target) === thread) board.heldUp(m.target)
+        sendNumbered(board, index, life, m.to, m.target, m.count)
+      },
       add: m => m.reply(m.a + 1),
       addObject: m => m.reply({ value: m.a.value + 1 }),
       mute() {},
@@ -149,7 +152,8 @@ export const node = defineActor(
         m.to.ask(message, { timeout: m.timeoutMs }).then(settled, settled)
       },
       throw() {
-        board.fails(index)
+        board.heldUp(index)
+        board.add(COUNT.throws)
         throw new Error('thrown in an arm')
       },
       throwOutside() {
@@ -174,6 +178,7 @@ export const node = defineActor(
       },
       exec: m => void execSync(`sleep ${m.ms / 1000}`),
       storm(m) {
+        board.heldUp(index)
         for (let i = 0; i < m.timers; i++) ctx.schedule((i * 37) % 20, { type: 'timer', id: m.id })
         // A timer that is cancelled must not fire.
         for (let i = 0; i < m.timers; i++) ctx.schedule(i % 5, { type: 'timer', id: m.id }).cancel()

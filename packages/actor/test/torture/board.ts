@@ -50,8 +50,8 @@ const THREAD_WORDS = 8
 // Of a node.
 const PLACE = 0
 const SETUPS = 1
-/** The last life of its thread in which an instance of it failed. */
-const FAILED_IN_LIFE = 2
+/** The last life of its thread in which its mailbox may have held much: see `heldUp`. */
+const HELD_UP_IN_LIFE = 2
 const NODE_WORDS = 3
 
 /** Counters of the whole run. */
@@ -87,8 +87,8 @@ export interface Gap {
   readonly life: number
   /** The number after the gap comes from another life of the sender's thread. */
   readonly senderDied: boolean
-  /** The receiver had failed in the life that died: what came during its backoff was in its mailbox. */
-  readonly hadFailed: boolean
+  /** The receiver was held up in the life that died: what had come was in its mailbox. */
+  readonly wasHeldUp: boolean
   /** The first number that is missing. */
   readonly first: number
 }
@@ -184,7 +184,7 @@ export class Board {
       words[record + 3] = lives - words[at + LIVES_SEEN]!
       words[record + 4] = lives
       words[record + 5] = senderLife === words[at + SENDER_LIFE] ? 0 : 1
-      words[record + 6] = words[node + FAILED_IN_LIFE]! >= words[at + LIVES_SEEN]! ? 1 : 0
+      words[record + 6] = words[node + HELD_UP_IN_LIFE]! >= words[at + LIVES_SEEN]! ? 1 : 0
       words[record + 7] = expected
       Atomics.store(words, record + 8, 1)
     }
@@ -223,7 +223,7 @@ export class Board {
         lives: words[record + 3]!,
         life: words[record + 4]!,
         senderDied: words[record + 5] === 1,
-        hadFailed: words[record + 6] === 1,
+        wasHeldUp: words[record + 6] === 1,
         first: words[record + 7]!,
       }
     }
@@ -321,10 +321,12 @@ export class Board {
     Atomics.store(words, at + PLACE, thread + 1)
   }
 
-  /** The instance of a node throws: until another follows, and has caught up, its mailbox holds what comes. */
-  fails(node: number): void {
-    this.#words[nodeAt(node) + FAILED_IN_LIFE] = this.#life
-    this.add(COUNT.throws)
+  /**
+   * More than the window may wait in the mailbox of a node of this thread: its instance throws, and until another
+   * follows what comes is kept; or it is given so much by its own thread that links wait no longer for it.
+   */
+  heldUp(node: number): void {
+    this.#words[nodeAt(node) + HELD_UP_IN_LIFE] = this.#life
   }
 
   /** The thread of a node; −1 before its first setup. */
