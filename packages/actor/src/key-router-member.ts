@@ -3,7 +3,6 @@
  * sees its end, and the hold while its thread is away. Which keys it owns is the router's to say.
  */
 
-import { SETTLE } from './cell.ts'
 import type { Spawner } from './context.ts'
 import type { Deadline } from './deadlines.ts'
 import type { KeyRouterOptions } from './key-router-types.ts'
@@ -12,6 +11,7 @@ import { type AnyRef, asAnyRef, RemoteRef } from './refs.ts'
 import { seedOf } from './rendezvous.ts'
 import { isThreadLoss } from './terminated.ts'
 import { describe } from './thrown.ts'
+import { SETTLE } from './turn-taker.ts'
 import type { ActorDefinition, ActorRef, Message, Placement, Supervision } from './types.ts'
 
 const SUPERVISION_DEFAULT: Supervision = {

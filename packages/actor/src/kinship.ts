@@ -4,7 +4,8 @@
  */
 
 import { fromErrorRecord, type RouterError } from '@homing/errors'
-import { Cell, type Child } from './cell.ts'
+import { Cell } from './cell.ts'
+import type { Child } from './children.ts'
 import type { ThreadDownError } from './errors.ts'
 import { type Ending, type Halt, type HaltRequest, OP, type SpawnSpec } from './frames.ts'
 import type { Peer } from './peer.ts'

@@ -5,8 +5,8 @@
 
 import { type Duration, systemClock, systemRandom } from '@homing/clock'
 import { createLog } from '@homing/log'
-import type { Cell, Child } from './cell.ts'
-import { terminatedOf } from './cell.ts'
+import type { Cell } from './cell.ts'
+import type { Child } from './children.ts'
 import { type Spawner, spawner } from './context.ts'
 import { type DeadLetterReason, noDeadLetters } from './dead-letters.ts'
 import { toMs } from './durations.ts'
@@ -18,6 +18,7 @@ import { systemView } from './observe/system-view.ts'
 import type { PoolMap } from './placement.ts'
 import { asAnyRef } from './refs.ts'
 import { type FlatStatus, MAIN, Runtime, type RuntimeStats } from './runtime.ts'
+import { terminatedOf } from './terminated.ts'
 import { threadName } from './thread.ts'
 import { Threads } from './threads.ts'
 import type {

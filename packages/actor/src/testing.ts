@@ -6,9 +6,9 @@
 import { type Duration, type Random, SimulatedClock, seededRandom, systemClock } from '@homing/clock'
 import { RouterError } from '@homing/errors'
 import { type Log, silentLog } from '@homing/log'
-import { anyMessage } from './cell.ts'
 import { toMs } from './durations.ts'
 import { createMainRuntime, LocalActorSystem } from './system.ts'
+import { anyMessage } from './turn-taker.ts'
 import {
   type ActorDefinition,
   type ActorRef,

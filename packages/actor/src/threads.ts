@@ -13,7 +13,6 @@
 import type { Transferable } from 'node:worker_threads'
 import type { RouterError } from '@homing/errors'
 import type { LogLevel } from '@homing/log'
-import { backoffMs } from './cell.ts'
 import { RestartBudgetError, ThreadDownError, ThreadStartError, UnknownThreadError } from './errors.ts'
 import {
   OP,
@@ -30,6 +29,7 @@ import { Observatory } from './observe/observatory.ts'
 import type { Peer } from './peer.ts'
 import type { PoolMap } from './placement.ts'
 import { type Disposal, MAIN, type Registrar, type Runtime } from './runtime.ts'
+import { backoffMs } from './supervision.ts'
 import type { ThreadInit } from './thread.ts'
 import type { HostedThread, Life, ThreadHost } from './thread-host.ts'
 import { describe, recordOf } from './thrown.ts'

@@ -9,7 +9,6 @@
  */
 
 import type { Clock } from '@homing/clock'
-import type { Cell } from './cell.ts'
 import type { HeapGauge } from './heap-gauge.ts'
 import type { Counts } from './observe/counts.ts'
 import type { FlightRecorder } from './observe/flight.ts'
@@ -33,6 +32,14 @@ export interface TurnFacilities {
   readonly heap: HeapGauge
 }
 
+/** A cell, as far as turns go. */
+export interface Turned {
+  /** True while it is in the run queue or having its turn. */
+  isQueued: boolean
+  /** Has its turn; the number of messages and signals that it handled. */
+  turn(): number
+}
+
 export class Turns {
   /** No actor has another turn: the thread is about to be ended. */
   isHalted = false
@@ -41,7 +48,7 @@ export class Turns {
   readonly #flight: FlightRecorder
   readonly #heap: HeapGauge
   readonly #planTurn: (() => void) | undefined
-  #ready: Cell[] = []
+  #ready: Turned[] = []
   #isTurnPlanned = false
   #isImmediatePlanned = false
   #turnCount = 0
@@ -60,7 +67,7 @@ export class Turns {
   }
 
   /** Puts a cell that has work into the run queue. */
-  enqueue(cell: Cell): void {
+  enqueue(cell: Turned): void {
     cell.isQueued = true
     this.#ready.push(cell)
     if (this.#isTurnPlanned) return
@@ -71,7 +78,7 @@ export class Turns {
   }
 
   /** Puts a cell back that has had its turn and has more work. */
-  requeue(cell: Cell): void {
+  requeue(cell: Turned): void {
     this.#ready.push(cell)
   }
 

@@ -5,13 +5,13 @@ import { SimulatedClock } from '@homing/clock'
 import fc from 'fast-check'
 import t from 'tap'
 import { OpenAsk } from '../src/asks.ts'
-import { backoffMs } from '../src/cell.ts'
 import { type Deadline, Deadlines } from '../src/deadlines.ts'
 import { UnserializableMessageError } from '../src/errors.ts'
 import { Mailbox } from '../src/mailbox.ts'
 import { BaseRef, pack, type RefTarget, type ReplyTarget, unpack } from '../src/pack.ts'
 import { resolvePlacement } from '../src/placement.ts'
 import { toSettings } from '../src/settings.ts'
+import { backoffMs } from '../src/supervision.ts'
 
 t.test('a mailbox holds what a bounded array would, in its order', async t => {
   const agree = fc.property(

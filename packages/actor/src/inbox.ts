@@ -1,0 +1,284 @@
+/**
+ * Inbox: what waits for an actor: its mailbox, the messages that it stashed, and those that it tells itself later.
+ *
+ * A mailbox that is full answers as the overflow policy of the actor says. What is not taken, or dropped for something
+ * newer, is a dead letter or was refused, and an ask in it fails at once. What waits outlives the instance that was to
+ * handle it: a restart loses the failing message, no other.
+ */
+
+import { type InboundAsk, type OpenAsk, type PendingAsk, type ReplyFunction, replyTo } from './asks.ts'
+import type { Deadline } from './deadlines.ts'
+import { StashFullError } from './errors.ts'
+import type { Settings } from './frames.ts'
+import { LazySet } from './lazy-set.ts'
+import { Mailbox, type MessageKey } from './mailbox.ts'
+import { openAskOf } from './message-asks.ts'
+import type { Runtime } from './runtime.ts'
+import { PeriodicTell, ScheduledTell } from './schedules.ts'
+import { describe } from './thrown.ts'
+import type { ActorDefinition, Message, TellStatus } from './types.ts'
+
+/** What an actor is known by, and how its mailbox is bounded. */
+export interface InboxInit {
+  readonly id: number
+  readonly name: string
+  readonly settings: Settings
+}
+
+export abstract class Inbox {
+  // `declare`, here and in what extends it: a field that is defined is written twice, which is 2 % of a spawn.
+  declare readonly runtime: Runtime
+  declare readonly id: number
+  declare readonly name: string
+  declare readonly settings: Settings
+  /** The first of the asks that this actor has not answered. */
+  firstAsk: OpenAsk | undefined = undefined
+  /** True while the cell is in the run queue or having its turn. */
+  isQueued = false
+  declare protected readonly mailbox: Mailbox
+  readonly #isCoalescing: boolean
+  #highWater = 0
+  // Most actors never need these two.
+  #stash: Message[] | undefined = undefined
+  #scheduled: LazySet<Deadline> | undefined = undefined
+
+  constructor(runtime: Runtime, { id, name, settings }: InboxInit) {
+    this.runtime = runtime
+    this.id = id
+    this.name = name
+    this.settings = settings
+    this.mailbox = new Mailbox(settings.capacity)
+    this.#isCoalescing = settings.overflow === 'coalesce'
+  }
+
+  /** False once the actor stops: what comes then is dead. */
+  abstract get isAccepting(): boolean
+
+  /** Has its turn, once `turns` comes to it. */
+  abstract turn(): number
+
+  /** Puts the cell into the run queue if it can do something. */
+  protected abstract wake(): void
+
+  // ── Messages ─────────────────────────────────────────────────────────────────────────────────
+
+  enqueue(message: Message): TellStatus {
+    if (!this.isAccepting) {
+      this.runtime.deadLetter(this.name, message.type, 'dead', this.id)
+      return 'dead'
+    }
+    if (this.#isCoalescing && this.#coalesce(message)) return 'ok'
+    if (!this.mailbox.offer(message)) {
+      if (!this.#overflow(message)) return 'full'
+    } else if (!this.isQueued) this.runtime.turns.enqueue(this)
+    return 'ok'
+  }
+
+  /** Takes an ask whose promise is on this thread. */
+  enqueueAsk(message: { readonly type: string }, ask: PendingAsk): void {
+    if (!this.isAccepting) {
+      this.runtime.deadLetter(this.name, message.type, 'dead', this.id)
+      ask.fail('terminated')
+      return
+    }
+    this.#enqueueOpenAsk({ ...message, reply: replyTo(ask) } as Message, ask)
+  }
+
+  /** Takes an ask that came from another thread; `message` is ours. */
+  enqueueInbound(message: Message & { reply?: ReplyFunction }, ask: InboundAsk): void {
+    if (!this.isAccepting) {
+      this.runtime.deadLetter(this.name, message.type, 'dead', this.id)
+      ask.fail('terminated')
+      return
+    }
+    message.reply = replyTo(ask)
+    this.#enqueueOpenAsk(message, ask)
+  }
+
+  /** Takes a message of the actor to itself, past the bound of the mailbox. */
+  enqueueForced(message: Message): void {
+    if (!this.isAccepting) return
+    this.runtime.counts.sent++
+    if (this.#isCoalescing && this.#coalesce(message)) return
+    this.mailbox.pushForced(message)
+    if (!this.isQueued) this.runtime.turns.enqueue(this)
+  }
+
+  isControl(message: Message): boolean {
+    return this.mailbox.isControl(message)
+  }
+
+  #enqueueOpenAsk(message: Message, ask: OpenAsk): void {
+    const { runtime } = this
+    if (this.#isCoalescing && this.#coalesce(message)) {
+      ask.linkTo(this)
+      return
+    }
+    if (!this.mailbox.offer(message)) {
+      if (this.settings.overflow === 'dropOldest' && !this.mailbox.isControl(message)) {
+        ask.linkTo(this)
+        this.#overflow(message)
+      } else {
+        this.#refused(message)
+        ask.fail('refused')
+      }
+      return
+    }
+    ask.linkTo(this)
+    if (!this.isQueued) runtime.turns.enqueue(this)
+  }
+
+  /** Applies the overflow policy. False when the sender is to be told 'full'. */
+  #overflow(message: Message): boolean {
+    const { overflow } = this.settings
+    if (overflow === 'reject' || overflow === 'coalesce' || this.mailbox.isControl(message)) {
+      this.#refused(message)
+      return false
+    }
+    if (overflow === 'dropNewest') {
+      this.runtime.deadLetter(this.name, message.type, 'overflow', this.id)
+      return true
+    }
+    const oldest = this.mailbox.takeUser()!
+    this.runtime.deadLetter(this.name, oldest.type, 'overflow', this.id)
+    openAskOf(oldest)?.fail('refused')
+    this.mailbox.pushForced(message)
+    return true
+  }
+
+  #refused(message: Message): void {
+    this.runtime.counts.refused++
+    this.runtime.flight.note('overflow', this.id, message.type)
+  }
+
+  /** Puts the message in the place of a waiting one with its key, if there is one. */
+  #coalesce(message: Message): boolean {
+    const replaced = this.mailbox.replace(message)
+    if (replaced === undefined) return false
+    this.#replaced(replaced)
+    return true
+  }
+
+  #replaced(message: Message): void {
+    this.runtime.deadLetter(this.name, message.type, 'coalesced', this.id)
+    openAskOf(message)?.fail('refused')
+  }
+
+  /** Sorts what waits, and will wait, as the definition says. */
+  protected follow(definition: ActorDefinition<Message, unknown>): void {
+    const { control, coalesce } = definition
+    const keyOf = coalesce === undefined || !this.#isCoalescing ? undefined : this.#safely(coalesce)
+    for (const message of this.mailbox.follow({ control, coalesce: keyOf })) this.#replaced(message)
+  }
+
+  /** A key that cannot be had is none: a tell never throws. */
+  #safely(keyOf: (message: Message) => MessageKey): (message: Message) => MessageKey {
+    return message => {
+      try {
+        return keyOf(message)
+      } catch (error) {
+        this.runtime.log.warn(
+          { actor: this.name, type: message.type, error: describe(error) },
+          'no key for a message',
+        )
+        return undefined
+      }
+    }
+  }
+
+  /** A mailbox only grows between turns, so its high water is found at their start. */
+  protected noteDepth(): void {
+    const depth = this.mailbox.size
+    if (depth <= this.#highWater) return
+    this.#highWater = depth
+    this.runtime.counts.raiseMailbox(depth)
+  }
+
+  get depth(): number {
+    return this.mailbox.size
+  }
+
+  get highWater(): number {
+    return Math.max(this.#highWater, this.mailbox.size)
+  }
+
+  /** A message that an earlier instance still had and could not keep. */
+  lose(message: Message): void {
+    this.runtime.deadLetter(this.name, message.type, 'dead', this.id)
+    openAskOf(message)?.fail('terminated')
+  }
+
+  /** Nobody will handle what waits. */
+  protected dropAll(): void {
+    this.unstash()
+    for (let message = this.mailbox.take(); message !== undefined; message = this.mailbox.take()) {
+      this.runtime.counts.dropped++
+      this.runtime.deadLetter(this.name, message.type, 'stopped', this.id)
+      openAskOf(message)?.fail('terminated')
+    }
+  }
+
+  // ── Stash ────────────────────────────────────────────────────────────────────────────────────
+
+  stash(message: Message): void {
+    this.#stash ??= []
+    const { stashCapacity } = this.settings
+    if (this.#stash.length >= stashCapacity) throw new StashFullError(this.name, message.type, stashCapacity)
+    this.#stash.push(message)
+  }
+
+  unstashAll(): number {
+    const count = this.#stash?.length ?? 0
+    this.unstash()
+    this.wake()
+    return count
+  }
+
+  /** What is stashed waits again, in front. */
+  protected unstash(): void {
+    if (this.#stash === undefined) return
+    this.mailbox.putBack(this.#stash)
+    this.#stash = undefined
+  }
+
+  /** A message that made an instance fail is not given to the next. */
+  protected dropStashed(message: Message): void {
+    this.#stash = this.#stash?.filter(stashed => stashed !== message)
+  }
+
+  // ── Schedules ────────────────────────────────────────────────────────────────────────────────
+
+  get scheduled(): LazySet<Deadline> {
+    this.#scheduled ??= new LazySet()
+    return this.#scheduled
+  }
+
+  schedule(delayMs: number, message: Message): { cancel(): void } {
+    return this.#plan(new ScheduledTell(this, message), delayMs)
+  }
+
+  #plan(entry: Deadline, delayMs: number): { cancel(): void } {
+    this.scheduled.add(entry)
+    this.runtime.deadlines.add(entry, delayMs)
+    return {
+      cancel: () => {
+        this.scheduled.delete(entry)
+        this.runtime.deadlines.remove(entry)
+      },
+    }
+  }
+
+  scheduleEvery(intervalMs: number, message: Message): { cancel(): void } {
+    return this.#plan(new PeriodicTell(this, intervalMs, message), intervalMs)
+  }
+
+  /** True while that very message is in the mailbox. */
+  isWaiting(message: Message): boolean {
+    return this.mailbox.isWaiting(message)
+  }
+
+  protected cancelSchedules(): void {
+    for (const entry of this.#scheduled?.values() ?? []) this.runtime.deadlines.remove(entry)
+    this.#scheduled = undefined
+  }
+}
