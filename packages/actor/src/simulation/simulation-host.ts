@@ -206,8 +206,18 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
       this.#pipeIds.delete(key)
       const pipe = this.#pipes.get(id)!
       // A writer that lives counts what it had sent, when it hears that the reader is not coming back.
-      if (!this.threads.has(pipe.reader) && !this.#lives.has(pipe.writerUid)) this.#dropPipe(pipe)
+      if (!this.#isRead(pipe) && !this.#lives.has(pipe.writerUid)) this.#dropPipe(pipe)
     }
+  }
+
+  /** A living thread has opened its end, or is about to: a life that was never linked with the writer is neither. */
+  #isRead({ reader, writerUid, delivery }: Pipe): boolean {
+    const life = this.threads.get(reader)
+    if (life === undefined) return false
+    if (delivery?.inbound?.isClosed === false) return true
+    return [...this.#wires.values()].some(
+      ({ uids, ends }) => uids.includes(writerUid) && uids.includes(life.uid) && !ends.has(life.uid),
+    )
   }
 
   #dropPipe(pipe: Pipe): void {
@@ -265,7 +275,7 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     for (const pipe of [...this.#pipes.values()]) {
       if (pipe.reader !== thread.name && pipe.writerUid !== thread.uid) continue
       const isInherited = this.#pipeIds.get(`${pipe.writerUid} ${pipe.reader}`) === pipe.id
-      if (!isInherited && !this.threads.has(pipe.reader)) this.#dropPipe(pipe)
+      if (!isInherited && !this.#isRead(pipe)) this.#dropPipe(pipe)
     }
     this.#options.observer.ended?.(thread.name, thread.uid, why)
     for (const wire of [...this.#wires.values()]) {
