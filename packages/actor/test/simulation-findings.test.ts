@@ -305,40 +305,43 @@ const chain = defineActor(
   }),
 })
 
-t.test('what two threads that die together had on the way between them is lost, and said to be lost at once', async t => {
-  let lostCount = 0
-  for (let seed = 1; seed <= 100; seed++) {
-    const onTheWay = new Set<number>()
-    const numberOf = ({ op, body }: Frame): number | undefined =>
-      op === OP.TELL ? (body as { n?: number }).n : undefined
-    const simulation = await createSimulation({
-      seed,
-      pools: { core: { count: 2 } },
-      observer: {
-        sent: frame => void onTheWay.add(numberOf(frame) ?? -1),
-        taken: frame => void onTheWay.delete(numberOf(frame) ?? -1),
-        lost(frame) {
-          if (onTheWay.delete(numberOf(frame) ?? -1)) lostCount++
+t.test(
+  'what two threads that die together had on the way between them is lost, and said to be lost at once',
+  async t => {
+    let lostCount = 0
+    for (let seed = 1; seed <= 100; seed++) {
+      const onTheWay = new Set<number>()
+      const numberOf = ({ op, body }: Frame): number | undefined =>
+        op === OP.TELL ? (body as { n?: number }).n : undefined
+      const simulation = await createSimulation({
+        seed,
+        pools: { core: { count: 2 } },
+        observer: {
+          sent: frame => void onTheWay.add(numberOf(frame) ?? -1),
+          taken: frame => void onTheWay.delete(numberOf(frame) ?? -1),
+          lost(frame) {
+            if (onTheWay.delete(numberOf(frame) ?? -1)) lostCount++
+          },
         },
-      },
-    })
-    const writer = simulation.spawn(chain, { name: 'writer', args: undefined, thread: 'core-0' })
-    const reader = simulation.spawn(chain, { name: 'reader', args: undefined, thread: 'core-1' })
-    const other = simulation.spawn(brooder, { name: 'other', args: undefined, thread: 'core-0' })
-    await simulation.run(undefined, { within: 10 })
-    simulation.crash('core-1', 'beforeTurn')
-    reader.tell({ type: 'pass', n: 0 })
-    await simulation.run(undefined, { within: 0.05 })
-    for (let n = 1; n <= 10; n++) writer.tell({ type: 'pass', to: reader, n })
-    await simulation.run(undefined, { within: 0.3 })
-    simulation.crash('core-0', 'beforeTurn')
-    other.tell({ type: 'idle' })
-    await simulation.run(undefined, { within: 500 })
-    t.strictSame([...onTheWay], [], `seed ${seed}`)
-    await simulation.settle(simulation.shutdown())
-  }
-  t.ok(lostCount > 0)
-})
+      })
+      const writer = simulation.spawn(chain, { name: 'writer', args: undefined, thread: 'core-0' })
+      const reader = simulation.spawn(chain, { name: 'reader', args: undefined, thread: 'core-1' })
+      const other = simulation.spawn(brooder, { name: 'other', args: undefined, thread: 'core-0' })
+      await simulation.run(undefined, { within: 10 })
+      simulation.crash('core-1', 'beforeTurn')
+      reader.tell({ type: 'pass', n: 0 })
+      await simulation.run(undefined, { within: 0.05 })
+      for (let n = 1; n <= 10; n++) writer.tell({ type: 'pass', to: reader, n })
+      await simulation.run(undefined, { within: 0.3 })
+      simulation.crash('core-0', 'beforeTurn')
+      other.tell({ type: 'idle' })
+      await simulation.run(undefined, { within: 500 })
+      t.strictSame([...onTheWay], [], `seed ${seed}`)
+      await simulation.settle(simulation.shutdown())
+    }
+    t.ok(lostCount > 0)
+  },
+)
 
 t.test('what waited for a thread that is given up are dead letters, with a reason', async t => {
   const simulation = await createSimulation({ seed: 1, pools: { core: { count: 1 } }, threadRestartsMax: 0 })
