@@ -10,95 +10,7 @@ import { registerHooks } from 'node:module'
 import { argv, execPath, exit, stdout } from 'node:process'
 import { fileURLToPath } from 'node:url'
 import { isMainThread } from 'node:worker_threads'
-
-interface Bug {
-  readonly what: string
-  readonly scenario: 'toys' | 'router'
-  /** End of the path of the file. */
-  readonly file: string
-  readonly right: string
-  readonly wrong: string
-}
-
-const BUGS: readonly Bug[] = [
-  {
-    what: 'one restart more than the budget allows',
-    scenario: 'toys',
-    file: 'actor/src/supervision.ts',
-    right: 'if (times.length >= settings.restartsMax) return undefined',
-    wrong: 'if (times.length > settings.restartsMax) return undefined',
-  },
-  {
-    what: 'messages that overtook the spawn of their receiver are handed over last first',
-    scenario: 'toys',
-    file: 'actor/src/limbo.ts',
-    right: 'for (const held of this.#take(cell.id)) held.deliver(cell)',
-    wrong: 'for (const held of this.#take(cell.id).toReversed()) held.deliver(cell)',
-  },
-  {
-    what: 'actors on other threads outlive a parent that died with its thread',
-    scenario: 'toys',
-    file: 'actor/src/runtime.ts',
-    right: 'if (parent.thread === peer.name && parent.uid === uid) cell.requestStop()',
-    wrong: '',
-  },
-  {
-    what: 'a restart loses the mailbox',
-    scenario: 'toys',
-    file: 'actor/src/cell.ts',
-    right: '    this.#unstash()\n    failTakenAsks(',
-    wrong: '    this.#dropMailbox()\n    failTakenAsks(',
-  },
-  {
-    what: 'actors of a lost thread are not spawned again',
-    scenario: 'toys',
-    file: 'actor/src/threads.ts',
-    right: '      entry.restartTimesMs.push(now)\n      entry.uid = 0',
-    wrong: '      entry.restartTimesMs.push(now)',
-  },
-  {
-    what: 'a watch that was set while its thread was being replaced is forgotten',
-    scenario: 'toys',
-    file: 'actor/src/runtime.ts',
-    right: "peer.state === 'down' ? [...peer.watches.keys()] : []",
-    wrong: '[] as number[]',
-  },
-  {
-    what: 'a gap in the KV events is taken for the next batch',
-    scenario: 'router',
-    file: 'listener/src/sequence-follower.ts',
-    right: '    if (sequence === this.#expected) {\n      if (this.#apply(',
-    wrong: '    if (sequence >= this.#expected!) {\n      if (this.#apply(',
-  },
-  {
-    what: 'a replay with a hole is taken for whole',
-    scenario: 'router',
-    file: 'listener/src/sequence-follower.ts',
-    right: "if (isAnswered && drained === 'empty' && !this.#attemptHadHole && ",
-    wrong: "if (isAnswered && drained !== 'refused' && ",
-  },
-  {
-    what: 'the booking of a client who left is not freed',
-    scenario: 'router',
-    file: 'dispatcher/src/dispatcher.ts',
-    right: "    this.#endCall(exchange)\n    this.#settle(exchange, 'aborted', undefined)",
-    wrong: '    this.#endCall(exchange)',
-  },
-  {
-    what: 'the booking of a worker that failed is not freed when the request is placed again',
-    scenario: 'router',
-    file: 'dispatcher/src/dispatcher.ts',
-    right: "this.#settle(exchange, 'error', toErrorRecord(new UpstreamFailedError(lost.worker, reason)))",
-    wrong: '',
-  },
-  {
-    what: 'an actor whose thread hung is taken for lost',
-    scenario: 'router',
-    file: 'actor/src/terminated.ts',
-    right: "reason === 'threadExit' || reason === 'threadHung' || reason === 'threadOom'",
-    wrong: "reason === 'threadExit'",
-  },
-]
+import { PLANTED_BUGS, type PlantedBug } from './planted-bugs.ts'
 
 interface Finding {
   /** Undefined: no seed found it. */
@@ -107,7 +19,7 @@ interface Finding {
   readonly why: string
 }
 
-async function hunt(bug: Bug, seedsMax: number): Promise<Finding> {
+async function hunt(bug: PlantedBug, seedsMax: number): Promise<Finding> {
   let planted = 0
   registerHooks({
     load(url, context, nextLoad) {
@@ -140,7 +52,7 @@ async function hunt(bug: Bug, seedsMax: number): Promise<Finding> {
 function main(seedsMax: number): boolean {
   stdout.write('| planted | scenario | seeds | time | first word of a checker |\n|---|---|---:|---:|---|\n')
   let isComplete = true
-  for (const [number, bug] of BUGS.entries()) {
+  for (const [number, bug] of PLANTED_BUGS.entries()) {
     // A process of its own: a module is loaded once.
     const child = spawnSync(
       execPath,
@@ -163,7 +75,7 @@ function main(seedsMax: number): boolean {
 }
 
 if (isMainThread && argv[2] === '--bug') {
-  const finding = await hunt(BUGS[Number(argv[3])]!, Number(argv[4]))
+  const finding = await hunt(PLANTED_BUGS[Number(argv[3])]!, Number(argv[4]))
   stdout.write(`${JSON.stringify(finding)}\n`)
   exit(0)
 } else if (!main(Number(argv[2] ?? 1000))) exit(1)
