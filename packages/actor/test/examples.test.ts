@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import t from 'tap'
+import t, { type Test as Tap } from 'tap'
 
 const run = promisify(execFile)
 
@@ -68,21 +68,57 @@ for (const [name, output] of Object.entries(expected)) {
   })
 }
 
-t.test('the first actor of the README runs as it stands there', async t => {
-  const readme = readFileSync(new URL('../README.md', import.meta.url), 'utf8')
-  // Within this package, so that its name is found.
-  const folder = mkdtempSync(fileURLToPath(new URL('./fixtures/readme-', import.meta.url)))
+interface Program {
+  readonly name: string
+  readonly text: string
+}
+
+/** The programs of a page: blocks of code that begin with the name of their file. */
+function programsOf(page: string): Program[] {
+  const text = readFileSync(new URL(page, import.meta.url), 'utf8')
+  return [...text.matchAll(/```ts\n\/\/ ([\w-]+\.ts)[^\n]*\n([\s\S]*?)```/g)].map(([, name, code]) => ({
+    name: name!,
+    text: code!,
+  }))
+}
+
+/** A folder with these programs, within this package, so that its name is found. */
+function folderOf(t: Tap, programs: readonly Program[]): string {
+  const folder = mkdtempSync(fileURLToPath(new URL('./fixtures/page-', import.meta.url)))
   t.teardown(() => rmSync(folder, { recursive: true }))
-  const files = [...readme.matchAll(/```ts\n\/\/ ([\w-]+\.ts)[^\n]*\n([\s\S]*?)```/g)]
+  for (const { name, text } of programs) writeFileSync(join(folder, name), text)
+  return folder
+}
+
+t.test('the first actor of the README runs as it stands there', async t => {
+  const programs = programsOf('../README.md')
   t.strictSame(
-    files.map(([, name]) => name),
+    programs.map(({ name }) => name),
     ['greeter.ts', 'main.ts'],
   )
-  for (const [, name, text] of files) writeFileSync(join(folder, name!), text!)
-  const { stdout, stderr } = await runFile(join(folder, 'main.ts'))
+  const { stdout, stderr } = await runFile(join(folderOf(t, programs), 'main.ts'))
   t.equal(stdout, 'good day to you, Ada, from core-0\n')
   t.equal(stderr, '')
 })
+
+t.test(
+  'the programs of docs/actors.md run as they stand there, and what they ask is answered as it says',
+  async t => {
+    const programs = programsOf('../../../docs/actors.md').map(({ name, text }) => ({
+      name,
+      // Says what the page only shows.
+      text: text.replaceAll(/^(await [^\n]*\.ask\([^\n]*\)) +\/\/ (\d+)[^\n]*/gm, 'console.log($1, $2)'),
+    }))
+    t.strictSame(
+      programs.map(({ name }) => name),
+      ['word-counter.ts', 'main.ts', 'simulated.ts'],
+    )
+    const folder = folderOf(t, programs)
+    t.equal((await runFile(join(folder, 'main.ts'))).stdout, '1 1\n')
+    const { stdout } = await runFile(join(folder, 'simulated.ts'))
+    t.equal(stdout.split('\n').at(-2), '0 0')
+  },
+)
 
 t.test('every promise in docs/actors.md names tests that exist', t => {
   const page = readFileSync(new URL('../../../docs/actors.md', import.meta.url), 'utf8')
