@@ -45,7 +45,7 @@ import type { ActorDefinition, ActorStatus, Message, Signal, TerminationReason }
 export type Parent = Cell | { readonly thread: string; readonly uid: number; readonly id: number } | undefined
 
 /** What a cell is made from. */
-export interface CellInit extends InboxInit {
+interface CellInit extends InboxInit {
   readonly args: unknown
   readonly parent: Parent
   readonly restarts: number

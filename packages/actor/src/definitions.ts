@@ -25,7 +25,7 @@ const require = createRequire(import.meta.url)
  * module that cannot be looked at synchronously (it is still running, or awaits at its top level):
  * then the thread that imports it reports the same error as the reason why the actor ended.
  */
-export function verifyExport(definition: AnyDefinition): void {
+function verifyExport(definition: AnyDefinition): void {
   if (verified.has(definition)) return
   const { moduleUrl, exportName } = definition
   const namespace = tryNamespace(moduleUrl)
@@ -35,7 +35,7 @@ export function verifyExport(definition: AnyDefinition): void {
 }
 
 /** The definition that another thread spawned here. Rejects with ModuleImportError or UnknownExportError. */
-export async function importDefinition(
+async function importDefinition(
   moduleUrl: string,
   exportName: string,
   thread: string,

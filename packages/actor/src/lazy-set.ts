@@ -12,10 +12,6 @@ export class LazySet<T> {
     this.#set?.delete(value)
   }
 
-  clear(): void {
-    this.#set = undefined
-  }
-
   values(): Iterable<T> {
     return this.#set ?? []
   }

@@ -32,7 +32,7 @@ export function generateCodec(shape: Shape): BodyCodec {
 }
 
 /** The code of `generateCodec`, for people and tests. */
-export function sourceOf(shape: Shape): string {
+function sourceOf(shape: Shape): string {
   return `'use strict'
 const { ${Object.keys(helpers).join(', ')} } = helpers
 return {

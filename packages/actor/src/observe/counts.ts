@@ -46,7 +46,7 @@ const TIMED_US = 63
 const TIMES = 64
 
 /** Bounds of the handler times, in microseconds: 1, 2, 4 … 524 288; what took longer comes after them. */
-export const TIME_BOUNDS_US: readonly number[] = Array.from({ length: 20 }, (_, power) => 2 ** power)
+const TIME_BOUNDS_US: readonly number[] = Array.from({ length: 20 }, (_, power) => 2 ** power)
 
 /** Frames between threads, by the way their bodies went. */
 export interface FramesByLane {

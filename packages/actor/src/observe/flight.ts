@@ -64,7 +64,7 @@ const KINDS_MAX = 256
  *   recycle        the thread is about to be replaced, at that percentage
  *   hung           noted by main of the thread `type`: milliseconds without a sign of life
  */
-export const FLIGHT_KINDS = [
+const FLIGHT_KINDS = [
   'handled',
   'threadStarted',
   'threadEnded',

@@ -24,7 +24,7 @@ interface Orphan {
 }
 
 /** The two rings of a link. */
-export interface RingPair {
+interface RingPair {
   readonly toRunning: SharedArrayBuffer
   readonly toStarting: SharedArrayBuffer
   /** The starting life inherits what an earlier one of its thread had not taken. */

@@ -136,19 +136,9 @@ export class RingReader {
     this.#tail = this.#head
   }
 
-  /** Position of the next frame; compare with `endPosition`. */
-  get position(): number {
-    return this.#head
-  }
-
   /** Words that were published when it last looked, and not gone past. */
   get knownSize(): number {
     return (this.#tail - this.#head) | 0
-  }
-
-  /** Up to where frames are published now. */
-  get endPosition(): number {
-    return this.#words.load(TAIL)
   }
 
   /** Index of the next frame, whose first word is its size; −1 when there is none. */
