@@ -1,7 +1,7 @@
-/** The examples and the first actor of the README do what is said of them; the tests that docs/actors.md names are there. */
+/** The programs of the examples, the README and docs/actors.md do what is said of them; what docs/actors.md names is there. */
 
 import { execFile } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
@@ -137,5 +137,22 @@ t.test('every promise in docs/actors.md names tests that exist', t => {
     })
   })
   t.strictSame(missing, [])
+  t.end()
+})
+
+t.test('docs/actors.md says of every file of the runtime what it is', t => {
+  const page = readFileSync(new URL('../../../docs/actors.md', import.meta.url), 'utf8')
+  const named = page.slice(page.indexOf('## How it is built'))
+  const files = readdirSync(new URL('../src', import.meta.url)).filter(name => name !== 'index.ts')
+  t.strictSame(
+    files.filter(name => {
+      const inFull = name.endsWith('.ts') ? name : `${name}/`
+      return (
+        !named.includes(`\`${inFull}\``) &&
+        !(name.startsWith('key-router') && named.includes('`key-router*.ts`'))
+      )
+    }),
+    [],
+  )
   t.end()
 })
