@@ -81,7 +81,7 @@ interface Entry {
 }
 
 /** How a thread beside main stands. */
-export interface ThreadStanding {
+interface ThreadStanding {
   readonly name: string
   readonly state: Exclude<ThreadStatus['state'], 'ended'>
   /** Times it was replaced within the last minute. */
@@ -256,9 +256,10 @@ export class Threads implements Registrar {
     slot.endReason = 'threadExit'
     const spawns: SpawnSpec[] = []
     for (const entry of this.#entries.values()) {
-      if (entry.registration.thread !== slot.name || entry.uid !== 0) continue
+      const { thread, spec } = entry.registration
+      if (thread !== slot.name || entry.uid !== 0 || this.#isOrphan(spec)) continue
       entry.uid = uid
-      spawns.push({ ...entry.registration.spec, restarts: entry.restartTimesMs.length })
+      spawns.push({ ...spec, restarts: entry.restartTimesMs.length })
     }
     const peers: PeerAddress[] = []
     const [ofMain, atMain] = this.#host.link(LIFE_OF_MAIN, { name: slot.name, uid })
@@ -302,6 +303,12 @@ export class Threads implements Registrar {
   #isOver({ name, uid }: Slot): boolean {
     const peer = this.#runtime.peers.get(name)
     return uid === 0 || (peer?.uid === uid && peer.state === 'down')
+  }
+
+  /** Its parent is over, if not yet reported to be: a life that starts now is not linked with it, and would never know. */
+  #isOrphan({ parent }: SpawnSpec): boolean {
+    const slot = this.#slots.get(parent.thread)
+    return slot?.uid === parent.uid && this.#isOver(slot)
   }
 
   /** What `peer` had registered for earlier lives of the thread was sent before: it learns that no more comes. */

@@ -164,6 +164,26 @@ t.test(
   },
 )
 
+t.test('a child whose parent is dead, and main knows it by the link only, is not brought back', async t => {
+  let orphans = 0
+  for (let seed = 1; seed <= 200; seed++) {
+    const simulation = await createSimulation({ seed, pools: { core: { count: 2 } } })
+    const other = simulation.spawn(brooder, { name: 'other', args: undefined, thread: 'core-0' })
+    const parent = simulation.spawn(brooder, { name: 'parent', args: undefined, thread: 'core-1' })
+    parent.tell({ type: 'brood', thread: 'core-0', isRestarted: true })
+    await simulation.run(undefined, { within: 10 })
+    simulation.crash('core-0', 'beforeTurn')
+    simulation.crash('core-1', 'beforeTurn')
+    for (const ref of [other, parent]) ref.tell({ type: 'idle' })
+    await simulation.run(undefined, { within: 500 })
+    const actors = await simulation.settle(simulation.describe())
+    if (JSON.stringify(actors).includes('chick')) orphans++
+    t.equal((await simulation.settle(simulation.stats())).threadRestarts, 2)
+    await simulation.settle(simulation.shutdown())
+  }
+  t.equal(orphans, 0)
+})
+
 t.test(
   'an actor that is spawned to a thread known to be dead starts in its next life, and is charged nothing',
   async t => {
