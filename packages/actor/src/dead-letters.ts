@@ -10,7 +10,7 @@ import type { Log } from '@homing/log'
  * `dead`: no such actor; `stopped`: it waited when its actor stopped; `no arm`: no arm for its type;
  * `overflow`: its mailbox was full; `coalesced`: a newer one with its key took its place;
  * `unserializable`: it cannot travel to the thread of its actor; `shed`: the heap of that thread was nearly full;
- * `unreadable`: it came from another thread and could not be read.
+ * `unreadable`: it came from another thread and could not be read; `malformed`: it is no object whose `type` is a string.
  */
 export type DeadLetterReason = (typeof DEAD_LETTER_REASONS)[number]
 export const DEAD_LETTER_REASONS = [
@@ -22,6 +22,7 @@ export const DEAD_LETTER_REASONS = [
   'unserializable',
   'shed',
   'unreadable',
+  'malformed',
 ] as const
 
 /** Dead letters, by reason. */

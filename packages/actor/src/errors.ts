@@ -96,6 +96,15 @@ export class RestartBudgetError extends RouterError {
   }
 }
 
+/** What was asked is no message: an object whose `type` is a string. */
+export class MalformedMessageError extends RouterError {
+  readonly code = 'HOMING_ACTOR_MALFORMED_MESSAGE'
+
+  constructor(actor: string) {
+    super(`cannot give this to actor ${actor}: a message is an object whose type is a string`, { actor })
+  }
+}
+
 /** The behavior has no arm for a message type that was asked. */
 export class UnhandledMessageError extends RouterError {
   readonly code = 'HOMING_ACTOR_UNHANDLED_MESSAGE'

@@ -8,11 +8,12 @@
 
 import { type InboundAsk, type OpenAsk, type PendingAsk, type ReplyFunction, replyTo } from './asks.ts'
 import type { Deadline } from './deadlines.ts'
-import { StashFullError } from './errors.ts'
+import { MalformedMessageError, StashFullError } from './errors.ts'
 import type { Settings } from './frames.ts'
 import { LazySet } from './lazy-set.ts'
 import { Mailbox, type MessageKey } from './mailbox.ts'
 import { openAskOf } from './message-asks.ts'
+import { typeOf } from './message-type.ts'
 import type { Runtime } from './runtime.ts'
 import { PeriodicTell, ScheduledTell } from './schedules.ts'
 import { describe } from './thrown.ts'
@@ -98,6 +99,10 @@ export abstract class Inbox {
   /** Takes a message of the actor to itself, past the bound of the mailbox. */
   enqueueForced(message: Message): void {
     if (!this.isAccepting) return
+    if (typeOf(message) === undefined) {
+      this.runtime.deadLetter(this.name, '', 'malformed', this.id)
+      return
+    }
     this.runtime.counts.sent++
     if (this.#isCoalescing && this.#coalesce(message)) return
     this.mailbox.pushForced(message)
@@ -221,6 +226,7 @@ export abstract class Inbox {
   // ── Stash ────────────────────────────────────────────────────────────────────────────────────
 
   stash(message: Message): void {
+    if (typeOf(message) === undefined) throw new MalformedMessageError(this.name)
     this.#stash ??= []
     const { stashCapacity } = this.settings
     if (this.#stash.length >= stashCapacity) throw new StashFullError(this.name, message.type, stashCapacity)

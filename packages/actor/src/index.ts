@@ -6,6 +6,7 @@ export {
   AskAbortedError,
   AskRefusedError,
   AskTimeoutError,
+  MalformedMessageError,
   ModuleImportError,
   NestedSystemError,
   NotOnMainError,

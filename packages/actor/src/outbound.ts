@@ -48,16 +48,16 @@ export class Outbound implements InboundHost {
       return 'dead'
     }
     const { layout } = ref
-    const variant = layout?.variantOf(message.type)
-    if (variant !== undefined) {
-      const status = peer.offerCoded(OP.TELL, ref.id, 0, layout!, variant, message)
-      if (status === 'ok') return 'ok'
-      if (status === 'full') {
-        this.#linkFull(peer)
-        return 'full'
-      }
-    }
     try {
+      const variant = layout?.variantOf(message.type)
+      if (variant !== undefined) {
+        const status = peer.offerCoded(OP.TELL, ref.id, 0, layout!, variant, message)
+        if (status === 'ok') return 'ok'
+        if (status === 'full') {
+          this.#linkFull(peer)
+          return 'full'
+        }
+      }
       const { body, patches } = pack(message, this.#describeReply)
       if (!peer.offer({ op: OP.TELL, target: ref.id, corr: 0, body, patches })) {
         this.#linkFull(peer)
@@ -85,19 +85,19 @@ export class Outbound implements InboundHost {
       return
     }
     const { layout } = ref
-    const variant = layout?.variantOf(message.type)
-    if (variant !== undefined) {
-      const corr = this.#asks.numberOf(ask)
-      ask.thread = peer.name
-      const status = peer.offerCoded(OP.ASK, ref.id, corr, layout!, variant, message)
-      if (status === 'ok') return
-      if (status === 'full') {
-        this.#linkFull(peer)
-        ask.fail('refused', `the link to thread ${peer.name}`)
-        return
-      }
-    }
     try {
+      const variant = layout?.variantOf(message.type)
+      if (variant !== undefined) {
+        const corr = this.#asks.numberOf(ask)
+        ask.thread = peer.name
+        const status = peer.offerCoded(OP.ASK, ref.id, corr, layout!, variant, message)
+        if (status === 'ok') return
+        if (status === 'full') {
+          this.#linkFull(peer)
+          ask.fail('refused', `the link to thread ${peer.name}`)
+          return
+        }
+      }
       const { body, patches } = pack(message, this.#describeReply)
       const corr = this.#asks.numberOf(ask)
       ask.thread = peer.name
@@ -106,7 +106,7 @@ export class Outbound implements InboundHost {
         ask.fail('refused', `the link to thread ${peer.name}`)
       } else if (patches !== 0) this.#handOver(patches, peer.name)
     } catch (error) {
-      ask.reject(error)
+      ask.reject(unserializable(error))
     }
   }
 
@@ -159,8 +159,13 @@ export class Outbound implements InboundHost {
     if (peer === undefined) return
     peer.inboundAsks.delete(ask.corr)
     const { layout, variant } = ask
-    if (variant?.reply !== undefined && peer.state === 'up') {
-      if (peer.offerCoded(OP.REPLY, 0, ask.corr, layout!, variant, value) === 'ok') return
+    try {
+      if (variant?.reply !== undefined && peer.state === 'up') {
+        if (peer.offerCoded(OP.REPLY, 0, ask.corr, layout!, variant, value) === 'ok') return
+      }
+    } catch (error) {
+      this.#sendReplyFailure(peer, ask.corr, unserializable(error))
+      return
     }
     this.#sendReply(ask.thread, ask.corr, value)
   }
@@ -179,7 +184,7 @@ export class Outbound implements InboundHost {
       peer.send({ op: OP.REPLY, target: 0, corr, body, patches })
       if (patches !== 0) this.#handOver(patches, peer.name)
     } catch (error) {
-      this.#sendReplyFailure(peer, corr, error)
+      this.#sendReplyFailure(peer, corr, unserializable(error))
     }
   }
 
@@ -227,4 +232,10 @@ export class Outbound implements InboundHost {
   #reportUnserializable(actor: string, type: string, error: unknown): void {
     this.#runtime.deadLetter(actor, type, 'unserializable', 0, recordOf(error).message)
   }
+}
+
+/** A value that throws while it is read is as one that cannot be cloned. */
+function unserializable(error: unknown): UnserializableMessageError {
+  if (error instanceof UnserializableMessageError) return error
+  return new UnserializableMessageError('a value', `it cannot be read: ${recordOf(error).message}`)
 }

@@ -7,8 +7,9 @@ import { inspect } from 'node:util'
 import type { PendingAsk } from './asks.ts'
 import type { Cell } from './cell.ts'
 import { toMs } from './durations.ts'
-import { AskAbortedError } from './errors.ts'
+import { AskAbortedError, MalformedMessageError } from './errors.ts'
 import type { CompiledLayout } from './layout/compile.ts'
+import { typeOf } from './message-type.ts'
 import { BaseRef, type RefTarget } from './pack.ts'
 import type { Peer } from './peer.ts'
 import type { Runtime } from './runtime.ts'
@@ -44,14 +45,30 @@ abstract class Ref extends BaseRef implements ActorRef<Message> {
       const { timeout, signal } = options
       const timeoutMs =
         typeof timeout === 'number' && timeout >= 0 && timeout < Infinity ? timeout : toMs(timeout)
-      if (signal?.aborted === true) {
-        reject(new AskAbortedError(this.name, message.type, signal.reason))
+      const type = typeOf(message)
+      if (type === undefined) {
+        reject(new MalformedMessageError(this.name))
         return
       }
-      const ask = this.runtime.asks.open(this.name, message.type, timeoutMs, resolve, reject)
+      if (signal?.aborted === true) {
+        reject(new AskAbortedError(this.name, type, signal.reason))
+        return
+      }
+      const ask = this.runtime.asks.open(this.name, type, timeoutMs, resolve, reject)
       if (signal !== undefined) ask.abortWith(signal)
-      this.send(message, ask)
+      try {
+        this.send(message, ask)
+      } catch (error) {
+        // A field of the message cannot be read.
+        ask.reject(error)
+      }
     })
+  }
+
+  /** `id`: of the actor, when it is on this thread. */
+  protected refuse(id: number): TellStatus {
+    this.runtime.deadLetter(this.name, '', 'malformed', id)
+    return 'dead'
   }
 
   /** The codecs for messages to it, when its definition declares a layout. */
@@ -102,6 +119,7 @@ export class LocalRef extends Ref {
   }
 
   override tell(message: Message): TellStatus {
+    if (typeOf(message) === undefined) return this.refuse(this.id)
     this.runtime.counts.sent++
     const cell = this.#cell ?? this.cell
     return cell === undefined
@@ -136,7 +154,7 @@ export class RemoteRef extends Ref {
   }
 
   override tell(message: Message): TellStatus {
-    return this.runtime.outbound.tell(this, message)
+    return typeOf(message) === undefined ? this.refuse(0) : this.runtime.outbound.tell(this, message)
   }
 
   protected override send(message: Message, ask: PendingAsk): void {

@@ -13,9 +13,10 @@
 
 import type { RouterError } from '@homing/errors'
 import type { Deadline } from './deadlines.ts'
-import { UnhandledMessageError } from './errors.ts'
+import { MalformedMessageError, UnhandledMessageError } from './errors.ts'
 import { Inbox, type InboxInit } from './inbox.ts'
 import { openAskOf } from './message-asks.ts'
+import { typeOf } from './message-type.ts'
 import type { Watcher } from './peer.ts'
 import type { AnyRef } from './refs.ts'
 import type { Runtime } from './runtime.ts'
@@ -132,6 +133,10 @@ export abstract class TurnTaker extends Inbox implements Watcher {
       if (message === undefined) break
       handled++
       if (message.type !== type) {
+        if (typeOf(message) === undefined) {
+          this.#handleMalformed(message)
+          continue
+        }
         if (messages > 0) flight.handled(messages)
         messages = 0
         type = message.type
@@ -178,6 +183,12 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   }
 
   #handleUnknown(behavior: Arms, message: Message): void {
+  /** It was a message when it was told: its type did not travel, or its sender took it away. */
+  #handleMalformed(message: Message): void {
+    this.runtime.deadLetter(this.name, '', 'malformed', this.id)
+    openAskOf(message)?.fail('failed', new MalformedMessageError(this.name))
+  }
+
     if (message.type === SETTLE) {
       this.runtime.counts.unhandled()
       openAskOf(message)?.answer(0)
