@@ -155,10 +155,14 @@ export interface PeerAddress {
 }
 
 /** How a thread ended, for those who watch its actors. */
+/** Whether a life that is lost still runs: it is being ended, runs no more for certain, or could not be ended. */
+export type LifeEnd = 'ending' | 'ended' | 'stuck'
+
 export type ThreadEndReason = Extract<TerminationReason, 'threadExit' | 'threadHung' | 'threadOom'>
 
 export interface PeerLoss {
   readonly name: string
+  readonly end: LifeEnd
   readonly uid: number
   readonly reason: ThreadEndReason
 }

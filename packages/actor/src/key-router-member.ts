@@ -36,8 +36,10 @@ export class Member {
   /** The thread that it lives on, when that is another one. */
   peer: Peer | undefined
   state: 'owner' | 'returning' | 'ready' | 'gone' = 'owner'
-  /** The hold has ended and nobody else could have the keys. */
+  /** The hold has ended, but the keys wait for somebody who could have them, or for the end of the thread. */
   isOverdue = false
+  /** It has ended for good, with a thread that has yet to end. */
+  isLost = false
   readonly #kind: MemberKind
   readonly #placement: Placement
   /** Ends the hold; undefined while it is not down. */
@@ -58,6 +60,11 @@ export class Member {
   /** Its thread has ended, and another life of it may come. */
   get isDown(): boolean {
     return this.peer?.state === 'down'
+  }
+
+  /** Its thread hung and is being ended: until then it may take what it was told. */
+  get isEnding(): boolean {
+    return this.isDown && this.peer?.end === 'ending'
   }
 
   #spawn(): AnyRef {
@@ -144,8 +151,8 @@ export class Member {
     this.endHold()
     this.#unwatch()
     stop(ref)
-    if (peer?.endReason !== 'threadHung') return tells
-    // The thread may have gone on in the end and taken them.
+    if (peer?.end !== 'stuck') return tells
+    // A thread that could not be ended may yet go on and take them.
     for (const { type } of tells) runtime.deadLetter(this.name, type, 'dead')
     return []
   }

@@ -12,7 +12,8 @@
  * Return      While keys go back to a member they wait here until their owners have handled all that they were told
  *             (SETTLE); then the epoch changes, and what waited goes to the member, in order.
  *
- * So no two members ever handle one key at a time, except after a thread that hung: it may still finish what it has.
+ * So no two members ever handle one key at a time, except after a thread that could not be ended: it may still finish what
+ * it has. A thread that hung keeps its keys until it has really ended.
  */
 
 import { type Spawner, spawner } from './context.ts'
@@ -167,6 +168,7 @@ class MemberRouter implements KeyRouter<Message> {
     const onIt = (): Member[] => this.#members.filter(member => member.peer === peer)
     const listener: PeerListener = {
       onDown: () => this.#down(onIt()),
+      onEnded: () => this.#ended(onIt()),
       onUp: () => this.#up(onIt()),
       onGone: () => {
         for (const member of onIt()) this.#lose(member)
@@ -193,6 +195,14 @@ class MemberRouter implements KeyRouter<Message> {
     }
   }
 
+  /** Their thread hung, and has ended only now: what waited for that may go on. */
+  #ended(members: readonly Member[]): void {
+    for (const member of members) if (member.isLost) this.#lose(member)
+    if (members.some(({ isOverdue }) => isOverdue)) {
+      this.#remap(this.#owners.filter(({ isOverdue }) => isOverdue))
+    }
+  }
+
   #up(members: readonly Member[]): void {
     for (const member of members) {
       member.endHold()
@@ -201,14 +211,15 @@ class MemberRouter implements KeyRouter<Message> {
     this.#asks.resume()
   }
 
-  /** Gives the keys of owners that are down to the others, and spawns these members again. */
-  #remap(members: readonly Member[]): void {
-    if (members.length === 0) return
+  /**
+   * Gives the keys of owners that are down to the others, and spawns these members again. One whose thread has yet to
+   * end, because it hung, keeps its keys until then.
+   */
+  #remap(overdue: readonly Member[]): void {
+    for (const member of overdue) member.isOverdue = true
+    const members = overdue.filter(({ isEnding }) => !isEnding)
     const left = this.#owners.filter(owner => !members.includes(owner))
-    if (left.length === 0) {
-      for (const member of members) member.isOverdue = true
-      return
-    }
+    if (members.length === 0 || left.length === 0) return
     if (this.#return !== undefined) this.#endReturn(false)
     const tells = members.flatMap(member => member.fence())
     this.#setOwners(left)
@@ -241,6 +252,8 @@ class MemberRouter implements KeyRouter<Message> {
   /** The member has ended for good, or its thread has. */
   #lose(member: Member): void {
     if (member.state === 'gone') return
+    member.isLost = member.isEnding
+    if (member.isLost) return
     const wasOwner = member.state === 'owner'
     if (this.#return !== undefined) this.#endReturn(false)
     const tells = member.isDown ? member.fence() : []

@@ -10,7 +10,7 @@
 import type { RouterError } from '@homing/errors'
 import { AskTable } from './ask-table.ts'
 import type { InboundAsk } from './asks.ts'
-import { OP, type ThreadEndReason } from './frames.ts'
+import { type LifeEnd, OP, type ThreadEndReason } from './frames.ts'
 import type { CompiledLayout, VariantCodec } from './layout/compile.ts'
 import type { CodedStatus, Frame, ThreadLink } from './link.ts'
 import { LINK_FRAMES_MAX } from './link.ts'
@@ -32,6 +32,8 @@ export interface RemoteWatch {
 export interface PeerListener {
   /** Its life has ended; another may come. The link holds what the life had not taken. */
   onDown(): void
+  /** That life was still being ended then; now it has ended, or cannot be. */
+  onEnded(): void
   /** Another life is linked. */
   onUp(): void
   /** No other life comes: what the link still holds is about to be lost. */
@@ -51,6 +53,8 @@ export class Peer {
   link: ThreadLink | undefined = undefined
   /** How its present life ends, when main says so before the link closes. */
   endReason: ThreadEndReason = 'threadExit'
+  /** Until its present life has ended it may take what the link holds. A closed port is such an end. */
+  end: LifeEnd = 'ended'
   /** Asks from there, not answered yet, by their number. */
   readonly inboundAsks = new AskTable<InboundAsk>()
   /** Watches of ours over there, by actor id. */
@@ -103,6 +107,7 @@ export class Peer {
   attach(uid: number, link: ThreadLink, hello: Frame): void {
     this.uid = uid
     this.endReason = 'threadExit'
+    this.end = 'ended'
     this.lastSpawnId = 0
     this.hasSpawnsAtMain = false
     this.link = link

@@ -9,7 +9,7 @@
  */
 
 import { ThreadDownError } from './errors.ts'
-import { OP, type SpawnSpec, type ThreadEndReason } from './frames.ts'
+import { type LifeEnd, OP, type SpawnSpec, type ThreadEndReason } from './frames.ts'
 import { uidOf } from './ids.ts'
 import type { LinkHandlers, ThreadLink } from './link.ts'
 import { Peer } from './peer.ts'
@@ -82,12 +82,15 @@ export class Peers {
   }
 
   /** The thread's life `uid` is over. What it had posted is taken first. */
-  lost(name: string, uid: number, reason: ThreadEndReason = 'threadExit'): void {
+  lost(name: string, uid: number, reason: ThreadEndReason = 'threadExit', end: LifeEnd = 'ended'): void {
     const peer = this.#peers.get(name)
     if (peer === undefined || peer.uid !== uid) return
-    if (peer.state !== 'up') return
-    peer.endReason = reason
-    peer.link!.close()
+    const wasEnding = peer.end === 'ending'
+    peer.end = end
+    if (peer.state === 'up') {
+      peer.endReason = reason
+      peer.link!.close()
+    } else if (wasEnding && end !== 'ending') for (const listener of [...peer.listeners]) listener.onEnded()
   }
 
   /** The thread is not coming back: everything that hangs on it ends. */

@@ -63,8 +63,8 @@ export function startThread(init: ThreadInit, surroundings: ThreadSurroundings):
       toMain(OP.LINKED, 0, address.name, address.uid)
     } else if (frame.op === OP.SPAWNED) runtime.peers.allSpawned(frame.body as string, frame.corr)
     else if (frame.op === OP.LOST) {
-      const { name, uid, reason } = frame.body as PeerLoss
-      runtime.peers.lost(name, uid, reason)
+      const { name, uid, reason, end } = frame.body as PeerLoss
+      runtime.peers.lost(name, uid, reason, end)
     } else if (frame.op === OP.GONE) runtime.peers.gone(frame.body as string)
   }
   if (init.heapPressure !== undefined) new HeapGuard(runtime, init.heapPressure)

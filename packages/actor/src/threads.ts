@@ -15,6 +15,7 @@ import type { RouterError } from '@homing/errors'
 import type { LogLevel } from '@homing/log'
 import { RestartBudgetError, ThreadDownError, ThreadStartError, UnknownThreadError } from './errors.ts'
 import {
+  type LifeEnd,
   OP,
   type PeerAddress,
   type PeerLoss,
@@ -322,14 +323,17 @@ export class Threads implements Registrar {
     slot.lastError = error
     if ((error as { code?: unknown } | null)?.code !== 'ERR_WORKER_OUT_OF_MEMORY') return
     slot.endReason = 'threadOom'
-    this.#tellLoss(slot)
+    this.#tellLoss(slot, slot.uid, 'ended')
   }
 
-  /** Tells every thread why one ends, before they see its link close. */
-  #tellLoss(slot: Slot): void {
+  /** Tells every thread why and how one ends, before they see its link close. */
+  #tellLoss(slot: Slot, uid: number, end: LifeEnd): void {
     const peer = this.#runtime.peers.get(slot.name)
-    if (peer?.uid === slot.uid) peer.endReason = slot.endReason
-    const loss: PeerLoss = { name: slot.name, uid: slot.uid, reason: slot.endReason }
+    if (peer?.uid === uid && peer.state === 'up') {
+      peer.endReason = slot.endReason
+      peer.end = end
+    }
+    const loss: PeerLoss = { name: slot.name, uid, reason: slot.endReason, end }
     for (const other of this.#slots.values()) if (other !== slot) this.#send(other.name, OP.LOST, 0, loss)
   }
 
@@ -368,7 +372,10 @@ export class Threads implements Registrar {
     const wasReady = slot.isReady
     slot.isReady = false
     // This takes what the dead had sent, registrations too.
-    this.#runtime.peers.lost(name, uid, slot.endReason)
+    const end = hasEnded ? 'ended' : 'stuck'
+    this.#runtime.peers.lost(name, uid, slot.endReason, end)
+    // Until then a thread that hung may have gone on and taken what it had not.
+    if (slot.endReason === 'threadHung' || !hasEnded) this.#tellLoss(slot, uid, end)
     // Parents on the dead thread are gone: nobody may bring back their children elsewhere.
     for (const [id, { registration }] of this.#entries) {
       const { parent } = registration.spec
@@ -524,7 +531,8 @@ export class Threads implements Registrar {
       if (slot.uid !== uid || slot.isStopping || slot.endReason !== 'threadExit') return
       this.#recycleCount++
       slot.endReason = 'threadOom'
-      this.#tellLoss(slot)
+      // It takes nothing any more.
+      this.#tellLoss(slot, uid, 'ended')
       void this.#terminate(slot)
     }
     if (isDrained) end()
@@ -540,7 +548,7 @@ export class Threads implements Registrar {
     this.#runtime.log.error({ peer: slot.name, hungAfterMs }, 'thread hangs: it is replaced')
     this.#runtime.flight.note('hung', 0, slot.name, hungAfterMs)
     slot.endReason = 'threadHung'
-    this.#tellLoss(slot)
+    this.#tellLoss(slot, slot.uid, 'ending')
     void this.#terminate(slot)
   }
 
@@ -613,7 +621,6 @@ export class Threads implements Registrar {
         'thread does not end: a zombie',
       )
       worker.abandon()
-      this.#tellLoss(slot)
     }
     if (outcome === 'late') this.#lifeEnded(slot, uid, 'it could not be terminated', false)
     else this.#lifeEnded(slot, uid, 'it was terminated')

@@ -275,6 +275,50 @@ t.test('what a thread had not taken when it ended is told to the new owner, and 
   )
 })
 
+for (const whileDown of ['hold', 'remap'] as const) {
+  t.test(`${whileDown}: what a thread that hung had not taken goes to the new owner`, async t => {
+    const system = await start(t, { hungAfter: '500ms', threadBackoff: { min: '10s', max: '10s' } })
+    const record = newRecord(10_000)
+    const router = route(system, record, { whileDown, holdFor: 0 })
+    for (let key = 0; key < KEYS; key++) await router.ask({ type: 'bump', key: key + KEYS, n: 0 }, soon)
+    const key = ownersOf(router).indexOf('keyed-1')
+    // Its second death in a row is followed by a pause.
+    await system.killThread('p-1')
+    await until(() => router.members[1]!.state === 'up', 'the member is back')
+    await router.ask({ type: 'bump', key: key + KEYS, n: 1 }, soon)
+    const { epoch } = router
+    router.tell({ type: 'spin', key, ms: 20_000 })
+    await until(() => entriesOf(record).some(entry => entry.key === key), 'the member is busy')
+    for (let n = 1; n <= 1000; n++) assert.equal(router.tell(put(key, n, n % 3 === 0)), 'ok')
+    // Main waits without work, or it would have no time for its watch.
+    await t.rejects(router.refFor(key)!.ask({ type: 'bump', key, n: 0 }, { timeout: '20s' }), ThreadDownError)
+    await until(() => router.epoch > epoch, 'the keys move')
+    t.not(await router.ask({ type: 'bump', key, n: 1001 }, soon), 1)
+    t.strictSame(
+      entriesOf(record).flatMap(entry => (entry.key === key ? [entry.n] : [])),
+      Array.from({ length: 1002 }, (_, i) => i),
+    )
+  })
+}
+
+t.test('so it does for a router on a thread', async t => {
+  const system = await start(t, { hungAfter: '500ms' })
+  const record = newRecord(10_000)
+  const host = system.spawn(routerHost, { name: 'host', args: { record }, thread: 'p-0' })
+  for (let key = 0; key < KEYS; key++) await host.ask({ type: 'put', key, n: 0 }, soon)
+  await until(() => entriesOf(record).length >= KEYS, 'all members are loaded')
+  host.tell({ type: 'spin', key: 1, ms: 20_000 })
+  await until(() => entriesOf(record).length > KEYS, 'a member is busy')
+  for (let n = 1; n <= 500; n++) assert.equal(await host.ask({ type: 'put', key: 1, n }, soon), 'ok')
+  const others = ['p-1', 'p-2'].map(thread =>
+    system.spawn(keyed, { name: 'other', args: { record: newRecord(10), index: 0 }, thread }),
+  )
+  const asks = others.map(other => other.ask({ type: 'bump', key: 0, n: 0 }, { timeout: '20s' }))
+  await t.rejects(Promise.all(asks), ThreadDownError)
+  await until(() => entriesOf(record).length >= KEYS + 501, 'all are handled')
+  checkOrder(entriesOf(record).slice(KEYS + 1))
+})
+
 t.test('an ask that waited in the link while its member was replaced is asked again', async t => {
   const system = await start(t)
   const record = newRecord(1000)
