@@ -16,6 +16,9 @@ t.test('a smoke soak breaks no promise and states its figures', async t => {
     duplicates: { median: 0 },
     violations: { median: 0 },
     failoverP99: { median: Number, unit: 'ms' },
-    rssPerDeath: { median: Number },
+    rssGrowth: { median: Number, unit: 'MiB/1,000 deaths' },
+    simulatedMessages: { median: Number },
+    simulatedLostBeyondWindow: { median: 0 },
+    simulatedViolations: { median: 0 },
   })
 })

@@ -21,6 +21,8 @@ import {
 import fc from 'fast-check'
 import t from 'tap'
 import { copyMessage } from '../src/simulation/copy.ts'
+import { runCrowd } from './simulation/crowd.ts'
+import { Ledger } from './simulation/ledger.ts'
 import { runToys } from './simulation/scenario.ts'
 
 const FIRST = Number(process.env['HOMING_SIM_SEED'] ?? 1)
@@ -290,4 +292,71 @@ t.test('the checkers find what they are for', t => {
   t.equal(watchesFireOnce([...started, watched, stopped, terminated]).length, 0)
   t.equal(watchesFireOnce([...started, watched, stopped, terminated, terminated]).length, 1)
   t.end()
+})
+
+t.test(
+  'crowds lose nothing beyond the window, nothing comes twice or out of order, every ask settles',
+  async t => {
+    const count = Math.max(1, COUNT / 10)
+    const report = await runSeeds({ first: FIRST, count, command }, seed => runCrowd(seed, 5000))
+    t.comment(`${report.seeds} seeds from ${FIRST}, ${report.steps} steps`)
+  },
+)
+
+t.test('a ledger objects to what must not happen', async t => {
+  /** Two actors on two threads; the first sends. */
+  const start = (): Ledger => {
+    const ledger = new Ledger([0, 1])
+    ledger.begins(1, 0)
+    ledger.begins(2, 1)
+    ledger.runs(1)
+    return ledger
+  }
+  const send = (ledger: Ledger, count: number): void => {
+    for (let number = 0; number < count; number++) {
+      ledger.sent(0, 1)
+      ledger.taken(0, 1, 1)
+    }
+  }
+  const whole = start()
+  send(whole, 2)
+  t.notOk(whole.isAtRest)
+  whole.handled(0, 1, 0)
+  whole.handled(0, 1, 1)
+  t.ok(whole.isAtRest)
+  t.strictSame(whole.violations, [])
+  whole.handled(0, 1, 1)
+  t.equal(whole.twice, 1)
+  whole.handled(0, 1, 0)
+  t.equal(whole.disorders, 1)
+
+  const holed = start()
+  send(holed, 4)
+  holed.lostOnTheWay(0, 1, 'other')
+  holed.handled(0, 1, 1)
+  t.strictSame(holed.violations, [], 'one was lost for a reason')
+  holed.handled(0, 1, 3)
+  t.equal(holed.beyondWindow, 1)
+
+  for (const taken of [64, 65]) {
+    const dead = start()
+    send(dead, taken)
+    dead.ends(2)
+    t.ok(dead.isAtRest)
+    t.equal(dead.beyondWindow, taken - 64)
+    t.equal(dead.violations.length, taken - 64)
+  }
+  const failed = start()
+  failed.fails(1)
+  send(failed, 100)
+  failed.ends(2)
+  t.strictSame([failed.lost.mailbox, failed.beyondWindow], [100, 0], 'a backoff keeps more')
+
+  const asking = start()
+  asking.asked(1)
+  t.equal(asking.openAsks, 1)
+  asking.asked(2)
+  asking.ends(2)
+  asking.settled(1)
+  t.ok(asking.isAtRest, 'the asks of the dead are forgotten')
 })

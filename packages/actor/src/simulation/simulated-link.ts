@@ -26,6 +26,8 @@ export interface LinkSurroundings {
   /** Frames that a pipe holds, and that wait with its writer. */
   readonly pipeFrames: number
   readonly spillFrames: number
+  /** A pipe is read although the actors have more to do. */
+  isEager(): boolean
   /** How long a pipe stands still before its next batch; mostly 0. */
   delayMs(pipe: Pipe): number
   /** What becomes of a message on its way. */
@@ -130,6 +132,10 @@ export interface Inbound {
   isBeforeHello: boolean
   /** The pipe stands still. */
   isDelayed: boolean
+  /** It may be read once, whatever the actors have to do. */
+  isEager: boolean
+  /** What the thread had handled when it was last read. */
+  readAt: number
   isClosed: boolean
 }
 
@@ -193,6 +199,8 @@ export class SimulatedLink implements ThreadLink {
       isHeir,
       isBeforeHello: isHeir,
       isDelayed: false,
+      isEager: false,
+      readAt: 0,
       isClosed: false,
     }
     delivery.inbound = inbound
@@ -299,8 +307,24 @@ export class SimulatedLink implements ThreadLink {
     return inbound.pipe.readable > 0
   }
 
+  /**
+   * What is taken now would wait in mailboxes, and be lost with them: the actors come first, but not for ever. When
+   * they have had a turn, `turned` looks again.
+   */
+  mayRead(inbound: Inbound): boolean {
+    if (inbound.isDelayed || !this.isReadable(inbound)) return false
+    return inbound.isEager || this.thread.isReadableBy(inbound.readAt)
+  }
+
+  /** The actors of the thread have had a turn. */
+  turned(): void {
+    const inbound = this.#inbound
+    if (this.#surroundings.isEager()) inbound.isEager = true
+    inbound.delivery.plan()
+  }
+
   takeBatch(inbound: Inbound): void {
-    if (!this.isReadable(inbound) || inbound.isDelayed) return
+    if (!this.mayRead(inbound)) return
     const { thread } = this
     const { world } = thread
     const delayMs = this.#surroundings.delayMs(inbound.pipe)
@@ -308,7 +332,7 @@ export class SimulatedLink implements ThreadLink {
       inbound.isDelayed = true
       world.timer(thread, delayMs, () => {
         inbound.isDelayed = false
-        this.#take(inbound, world.roll(INFLIGHT_MAX) + 1)
+        if (this.mayRead(inbound)) this.#take(inbound, world.roll(INFLIGHT_MAX) + 1)
         inbound.delivery.plan()
       })
       return
@@ -324,6 +348,8 @@ export class SimulatedLink implements ThreadLink {
     const { world } = thread
     const { pipe, handlers } = inbound
     const surroundings = this.#surroundings
+    inbound.isEager = false
+    inbound.readAt = thread.handledCount
     const batch: Frame[] = []
     for (let left = Math.min(count, pipe.readable); left > 0; left--) batch.push(pipe.take())
     pipe.link?.ring()
@@ -441,7 +467,7 @@ class Delivery extends Source {
   }
 
   plan(): void {
-    if (!this.inbound!.isDelayed && this.#link.isReadable(this.inbound!)) this.#link.thread.world.ready(this)
+    if (this.#link.mayRead(this.inbound!)) this.#link.thread.world.ready(this)
   }
 
   run(): void {

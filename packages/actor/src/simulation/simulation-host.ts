@@ -94,6 +94,10 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     this.#links = {
       pipeFrames: faults.linkFrames ?? PIPE_FRAMES_DEFAULT,
       spillFrames: faults.spillFrames ?? LINK_FRAMES_MAX,
+      isEager: () => {
+        const { eager = 0 } = this.#faults
+        return eager > 0 && this.#random.next() < eager
+      },
       delayMs: pipe => {
         const { delay = 0, delayMsMax = DELAY_MS_MAX_DEFAULT } = this.#faults
         if (delay === 0 || this.#random.next() >= delay) return 0

@@ -67,6 +67,7 @@ export function faultsOf(seed: number): SimulatedFaults {
     delayMsMax: DELAY_MS_MAX,
     crash: sometimes(0.01),
     crashesMax: 6,
+    eager: sometimes(0.3),
     hang: sometimes(0.001),
     hangMsMax: HANG_MS_MAX,
     hangsMax: 3,

@@ -65,6 +65,8 @@ export interface TortureOptions {
   /** Other faults between two deaths, on average. */
   readonly faultsPerCycle: number
   readonly onProgress?: (line: string) => void
+  /** Collects the garbage of main, before its memory is looked at. */
+  readonly collect?: () => void
 }
 
 export interface TortureResult {
@@ -746,6 +748,7 @@ class Run {
     ] as const) {
       if (board.count(counter) > 0) this.#violate(`${board.count(counter)} ${what}`)
     }
+    this.#options.collect?.()
     const { rss, heapUsed, external } = process.memoryUsage()
     this.#memory.push([this.#cycles, rss, heapUsed, external])
     this.#isPaused = false
