@@ -6,16 +6,24 @@
  * adding O(1) in practice. The clock's timer is left armed when the earliest entry goes away: a
  * sequence of answered asks costs one timer per timeout, not one per ask. Timers are unref'd; the
  * system keeps the process alive.
+ *
+ * A look at the clock costs a third of an ask. So entries of one burst of microtasks get their time together, when it is
+ * over: never too early, and later by no more than the burst lasted, in which no timer could fire anyway.
  */
 
 import type { Clock, Timer } from '@homing/clock'
 
-/** Something that expires. `position` belongs to the heap; −1 while the entry is not in it. */
+/** Something that expires. */
 export interface Deadline {
+  /** Before the entry has its time: the delay. */
   dueMs: number
+  /** In the heap; −1: nowhere; −2 − n: it is the n-th of those that have no time yet. */
   position: number
   expire(): void
 }
+
+/** More entries of one burst than this leave no memory behind. */
+const FRESH_KEPT_MAX = 1024
 
 /** A timer may fire this much early, because of rounding. */
 const EARLY_MS_MAX = 1e-6
@@ -23,6 +31,9 @@ const EARLY_MS_MAX = 1e-6
 export class Deadlines {
   readonly #clock: Clock
   readonly #heap: Deadline[] = []
+  /** Entries of the burst that runs. */
+  readonly #fresh: (Deadline | undefined)[] = []
+  #freshCount = 0
   #timer: Timer | undefined
   #armedMs = Number.POSITIVE_INFINITY
 
@@ -31,14 +42,40 @@ export class Deadlines {
   }
 
   get size(): number {
-    return this.#heap.length
+    let fresh = 0
+    for (const entry of this.#fresh) if (entry !== undefined) fresh++
+    return this.#heap.length + fresh
   }
 
   /** Adds an entry that expires `delayMs` from now; never, when that is Infinity. */
   add(entry: Deadline, delayMs: number): void {
     if (delayMs === Number.POSITIVE_INFINITY) return
-    const now = this.#clock.burstMs?.() ?? this.#clock.nowMs()
-    entry.dueMs = now + delayMs
+    if (this.#clock.afterBurst === undefined) {
+      this.#insert(entry, delayMs, this.#clock.nowMs())
+      return
+    }
+    if (this.#freshCount === 0) this.#clock.afterBurst(this.#endBurst)
+    entry.dueMs = delayMs
+    entry.position = -2 - this.#freshCount
+    this.#fresh[this.#freshCount++] = entry
+  }
+
+  readonly #endBurst = (): void => {
+    const count = this.#freshCount
+    this.#freshCount = 0
+    let nowMs = Number.NaN
+    for (let i = 0; i < count; i++) {
+      const entry = this.#fresh[i]
+      if (entry === undefined) continue
+      this.#fresh[i] = undefined
+      if (Number.isNaN(nowMs)) nowMs = this.#clock.nowMs()
+      this.#insert(entry, entry.dueMs, nowMs)
+    }
+    if (this.#fresh.length > FRESH_KEPT_MAX) this.#fresh.length = 0
+  }
+
+  #insert(entry: Deadline, delayMs: number, nowMs: number): void {
+    entry.dueMs = nowMs + delayMs
     entry.position = this.#heap.length
     this.#heap.push(entry)
     this.#up(entry)
@@ -48,8 +85,12 @@ export class Deadlines {
   /** Removes an entry; does nothing when it expired or was removed already. */
   remove(entry: Deadline): void {
     const position = entry.position
-    if (position < 0) return
+    if (position === -1) return
     entry.position = -1
+    if (position < -1) {
+      this.#fresh[-2 - position] = undefined
+      return
+    }
     const last = this.#heap.pop()!
     if (last === entry) return
     last.position = position
@@ -64,7 +105,10 @@ export class Deadlines {
     this.#timer = undefined
     this.#armedMs = Number.POSITIVE_INFINITY
     for (const entry of this.#heap) entry.position = -1
+    for (const entry of this.#fresh) if (entry !== undefined) entry.position = -1
     this.#heap.length = 0
+    this.#fresh.length = 0
+    this.#freshCount = 0
   }
 
   #arm(delayMs: number, dueMs: number): void {

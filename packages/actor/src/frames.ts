@@ -29,7 +29,6 @@
  *   RESOLVE     –         –      name: who is this?
  *   READY       –         –      –
  *   RECYCLE     –         life   true: nothing waits for its actors any more (its heap is full: replace it)
- *   BEAT        –         number – (give a sign of life; the answer is the same frame)
  */
 
 import type { MessagePort } from 'node:worker_threads'
@@ -58,7 +57,6 @@ export const OP = {
   READY: 18,
   HELLO: 19,
   LAYOUT: 20,
-  BEAT: 24,
   HALT: 21,
   HALTED: 22,
   RELEASE: 23,
@@ -155,16 +153,16 @@ export interface PeerAddress {
 }
 
 /** How a thread ended, for those who watch its actors. */
+export type ThreadEndReason = Extract<TerminationReason, 'threadExit' | 'threadHung' | 'threadOom'>
+
 /** Whether a life that is lost still runs: it is being ended, runs no more for certain, or could not be ended. */
 export type LifeEnd = 'ending' | 'ended' | 'stuck'
 
-export type ThreadEndReason = Extract<TerminationReason, 'threadExit' | 'threadHung' | 'threadOom'>
-
 export interface PeerLoss {
   readonly name: string
-  readonly end: LifeEnd
   readonly uid: number
   readonly reason: ThreadEndReason
+  readonly end: LifeEnd
 }
 
 /** What a runtime answers about itself (ASK with target 0). */

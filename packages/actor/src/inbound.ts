@@ -157,11 +157,6 @@ export class Inbound {
       case OP.HELLO:
         runtime.peers.greeted(peer, frame.target)
         return
-      case OP.BEAT:
-        if (runtime.guardian === undefined)
-          peer.send({ op: OP.BEAT, target: 0, corr: frame.corr, body: 0, patches: 0 })
-        else runtime.onControl?.(peer, frame)
-        return
       case OP.SPAWN:
         if (uidOf(frame.target) === peer.uid) peer.lastSpawnId = frame.target
         runtime.acceptSpawn(frame.body as SpawnSpec)

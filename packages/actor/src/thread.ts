@@ -23,6 +23,8 @@ export interface ThreadInit {
   readonly spawns: readonly SpawnSpec[]
   /** Where the thread writes about itself: see observe/thread-memory.ts. */
   readonly memory: SharedArrayBuffer
+  /** It gives a sign of life this often; 0: never. */
+  readonly beatMs: number
   /** What it does when its heap fills; undefined: nothing. */
   readonly heapPressure?: HeapPressure | undefined
 }
@@ -67,6 +69,7 @@ export function startThread(init: ThreadInit, surroundings: ThreadSurroundings):
       runtime.peers.lost(name, uid, reason, end)
     } else if (frame.op === OP.GONE) runtime.peers.gone(frame.body as string)
   }
+  if (init.beatMs > 0) beat(runtime, init.beatMs)
   if (init.heapPressure !== undefined) new HeapGuard(runtime, init.heapPressure)
   for (const name of init.gone) runtime.peers.gone(name)
   for (const spec of init.spawns) runtime.acceptSpawn(spec)
@@ -76,4 +79,10 @@ export function startThread(init: ThreadInit, surroundings: ThreadSurroundings):
   }
   toMain(OP.READY, 0, 0)
   return runtime
+}
+
+/** A timer fires only when the event loop goes round: a thread that hangs gives no sign of life. */
+function beat(runtime: Runtime, intervalMs: number): void {
+  runtime.memory.beat()
+  runtime.clock.after(intervalMs, () => beat(runtime, intervalMs), { unref: true })
 }

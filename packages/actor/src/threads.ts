@@ -5,7 +5,7 @@
  * without being told to is replaced, as often as `threadRestartsMax` within a minute allows; the actors
  * registered on it whose directive is `restart` go with the new life and are there before its first frame is read.
  *
- * Watchdog: every thread is asked for a sign of life again and again; one that gives none for `hungAfterMs`
+ * Watchdog: every thread gives a sign of life again and again (observe/thread-memory.ts); one that gives none for `hungAfterMs`
  * is ended and replaced. A thread can be stuck where nothing ends it (native synchronous I/O): after TERMINATE_MS_MAX it is a
  * zombie, reported, cut off from every other thread and replaced like a dead one.
  */
@@ -41,7 +41,7 @@ const TERMINATE_MS_MAX = 2000
 const RESTART_WINDOW_MS = 60_000
 const UID_MAIN = 1
 const LIFE_OF_MAIN: Life = { name: MAIN, uid: UID_MAIN }
-/** Signs of life are asked for this often within `hungAfterMs`, but no oftener than every WATCH_MS_MIN. */
+/** Signs of life are given and looked at this often within `hungAfterMs`, but no oftener than every WATCH_MS_MIN. */
 const WATCHES = 20
 const WATCH_MS_MIN = 5
 const WATCH_MS_MAX = 1000
@@ -66,10 +66,9 @@ interface Slot {
   isRecycling: boolean
   /** Why it is being ended, when that is known before its end. */
   endReason: ThreadEndReason
-  /** Number of the sign of life that it was asked for, and when; the last that it gave. */
-  askedBeat: number
-  askedBeatMs: number
-  beat: number
+  /** Its signs of life, and since when they are no more. */
+  beats: number
+  beatMs: number
   /** Settled at the next ready or final end. */
   whenReady: PromiseWithResolvers<void>
 }
@@ -213,7 +212,6 @@ export class Threads implements Registrar {
 
   #takeControl(peer: Peer, frame: Frame): void {
     if (frame.op === OP.READY) this.#becomeReady(peer)
-    else if (frame.op === OP.BEAT) this.#takeBeat(peer, frame.corr)
     else if (frame.op === OP.RECYCLE) this.#recycle(peer, frame.body === true)
     else if (frame.op === OP.REGISTER) this.register(frame.body as Registration)
     else if (frame.op === OP.UNREGISTER) this.unregister(frame.target)
@@ -238,9 +236,8 @@ export class Threads implements Registrar {
       isReady: false,
       isRecycling: false,
       endReason: 'threadExit',
-      askedBeat: 0,
-      askedBeatMs: 0,
-      beat: 0,
+      beats: 0,
+      beatMs: 0,
       whenReady: quietResolvers(),
     }
     this.#slots.set(name, slot)
@@ -283,6 +280,7 @@ export class Threads implements Registrar {
       peers,
       spawns,
       memory: this.observatory.memoryFor(slot.name).buffer,
+      beatMs: this.#watchMs,
       heapPressure: this.#options.heapPressure,
     }
     try {
@@ -357,7 +355,7 @@ export class Threads implements Registrar {
     const slot = this.#slots.get(peer.name)
     if (slot === undefined || slot.uid !== peer.uid) return
     slot.isReady = true
-    slot.beat = slot.askedBeat
+    slot.beatMs = this.#runtime.clock.nowMs()
     slot.whenReady.resolve()
     this.#runtime.log.debug({ peer: slot.name }, 'thread ready')
   }
@@ -502,24 +500,25 @@ export class Threads implements Registrar {
     const { hungAfterMs } = this.#options
     if (hungAfterMs <= 0 || this.#isShuttingDown) return
     const { clock } = this.#runtime
-    const intervalMs = Math.min(WATCH_MS_MAX, Math.max(WATCH_MS_MIN, hungAfterMs / WATCHES))
+    const intervalMs = this.#watchMs
     const nowMs = clock.nowMs()
     // Main did not run for a while either: what it did not hear then tells nothing.
     const wasLate = nowMs - lastMs > 2 * intervalMs
     for (const slot of this.#slots.values()) {
       if (!slot.isReady || slot.isStopping || slot.isRecycling || slot.endReason !== 'threadExit') continue
-      if (slot.beat === slot.askedBeat || wasLate) {
-        slot.askedBeat++
-        slot.askedBeatMs = nowMs
-        this.#send(slot.name, OP.BEAT, 0, 0, undefined, slot.askedBeat)
-      } else if (nowMs - slot.askedBeatMs >= hungAfterMs) this.#endHung(slot)
+      const { beats } = this.observatory.memoryFor(slot.name)
+      if (beats !== slot.beats || wasLate) {
+        slot.beats = beats
+        slot.beatMs = nowMs
+      } else if (nowMs - slot.beatMs >= hungAfterMs) this.#endHung(slot)
     }
     clock.after(intervalMs, () => this.#watch(nowMs), { unref: true })
   }
 
-  #takeBeat(peer: Peer, number: number): void {
-    const slot = this.#slots.get(peer.name)
-    if (slot?.uid === peer.uid) slot.beat = Math.max(slot.beat, number)
+  /** Milliseconds between two signs of life; 0: none are asked for. */
+  get #watchMs(): number {
+    const { hungAfterMs } = this.#options
+    return hungAfterMs <= 0 ? 0 : Math.min(WATCH_MS_MAX, Math.max(WATCH_MS_MIN, hungAfterMs / WATCHES))
   }
 
   /** A thread whose heap is full has stopped reading its rings; its heir goes on with them. */

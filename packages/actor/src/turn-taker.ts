@@ -105,7 +105,7 @@ export abstract class TurnTaker extends Inbox implements Watcher {
 
   /** Does whatever is due of starting, stopping and signals, then handles messages, up to QUANTUM together. */
   work(): number {
-    const { flight } = this.runtime
+    const { flight, turns } = this.runtime
     let handled = 0
     // Messages of one type in a row, which the flight recorder takes together.
     let type = ''
@@ -144,6 +144,7 @@ export abstract class TurnTaker extends Inbox implements Watcher {
       }
       messages++
       this.#handle(message)
+      if (turns.isOverAfter(handled)) break
     }
     if (messages > 0) flight.handled(messages)
     return handled
@@ -182,13 +183,13 @@ export abstract class TurnTaker extends Inbox implements Watcher {
     }
   }
 
-  #handleUnknown(behavior: Arms, message: Message): void {
   /** It was a message when it was told: its type did not travel, or its sender took it away. */
   #handleMalformed(message: Message): void {
     this.runtime.deadLetter(this.name, '', 'malformed', this.id)
     openAskOf(message)?.fail('failed', new MalformedMessageError(this.name))
   }
 
+  #handleUnknown(behavior: Arms, message: Message): void {
     if (message.type === SETTLE) {
       this.runtime.counts.unhandled()
       openAskOf(message)?.answer(0)

@@ -1,11 +1,11 @@
 /**
  * Turns: the run queue of a thread, and when the event loop lets it run.
  *
- * A burst of messages is handled in the microtask after it; past TURN_MESSAGES_MAX messages or TURN_MS_MAX the rest
- * waits for setImmediate, so that sockets and timers get their share, also when every message arrives from a promise.
- *
- * One turn in TIMED_TURNS looks at the clock after each cell, for the times of handlers. A *round* is what runs between
- * two times that the event loop goes round; its length is the time that actors kept the thread busy.
+ * A burst of messages is handled in the microtask after it. A *round* is what runs between two times that the event loop
+ * goes round; past TURN_MESSAGES_MAX messages or TURN_MS_MAX of it the rest waits for setImmediate, so that sockets and
+ * timers get their share, also when every message arrives from a promise or from another thread. The length of a round
+ * is the time that actors kept the thread busy. One turn in TIMED_TURNS looks at the clock after each cell, for the
+ * times of handlers.
  */
 
 import type { Clock } from '@homing/clock'
@@ -15,8 +15,10 @@ import type { FlightRecorder } from './observe/flight.ts'
 
 const TURN_MESSAGES_MAX = 4096
 const TURN_MS_MAX = 1
-/** Messages between two looks at the clock. */
-const TURN_CHECK_MESSAGES = 64
+/** Messages before the first looks at the clock, and between two later ones: slow arms are noticed soon. */
+const FIRST_LOOK_MESSAGES = 4
+const SECOND_LOOK_MESSAGES = 16
+const LOOK_MESSAGES = 64
 /** One turn in so many is timed. */
 const TIMED_TURNS = 16
 /** Turns between two looks at the heap. */
@@ -95,13 +97,20 @@ export class Turns {
     else this.#microtaskBudget = 0
   }
 
-  /** Lets actors run now, within the bounds of a turn. False when they have more to do. */
+  /** Lets actors run now, within the bounds of a round. False when they have more to do. */
   runNow(): boolean {
     if (this.#ready.length === 0) return true
     const isInRound = this.#roundMs >= 0
+    if (this.#planTurn === undefined) this.#planImmediate()
     this.#run(TURN_MESSAGES_MAX)
-    if (!isInRound) this.#endRound()
+    if (!isInRound && this.#planTurn !== undefined) this.#endRound()
     return this.#ready.length === 0
+  }
+
+  /** True when an actor that has handled this many messages in its turn is to make room for the event loop. */
+  isOverAfter(messages: number): boolean {
+    if (messages !== FIRST_LOOK_MESSAGES && messages !== SECOND_LOOK_MESSAGES) return false
+    return this.#roundMs >= 0 && this.#clock.nowMs() - this.#roundMs >= TURN_MS_MAX
   }
 
   /** The turn that `planTurn` was asked for: about `messagesMax` messages; what is left is planned again. */
@@ -129,11 +138,14 @@ export class Turns {
     setImmediate(this.#immediateTurn)
   }
 
-  /** Handles up to about `budget` messages; returns how many, at least 1 per cell. */
+  /** Handles up to about `budget` messages; returns how many, at least 1 per cell. None when the round is over. */
   #run(budget: number): number {
     let handled = 0
-    let checkAt = TURN_CHECK_MESSAGES
+    let lookAt = FIRST_LOOK_MESSAGES
     const startMs = this.#clock.nowMs()
+    if (this.#roundMs < 0) this.#roundMs = startMs
+    const endMs = this.#roundMs + TURN_MS_MAX
+    if (startMs >= endMs) return 0
     const isTimed = this.#beginTurn(startMs)
     if (this.isHalted) budget = 0
     let lastMs = startMs
@@ -145,9 +157,9 @@ export class Turns {
         const messages = round[position]!.turn()
         handled += messages + 1
         if (isTimed) lastMs = this.#time(lastMs, messages)
-        if (handled >= checkAt) {
-          checkAt = handled + TURN_CHECK_MESSAGES
-          if (this.#clock.nowMs() - startMs >= TURN_MS_MAX) budget = 0
+        if (handled >= lookAt) {
+          lookAt = handled < SECOND_LOOK_MESSAGES ? SECOND_LOOK_MESSAGES : handled + LOOK_MESSAGES
+          if (this.#clock.nowMs() >= endMs) budget = 0
         }
       }
       // What did not get its turn stays in front of what was queued meanwhile.
@@ -159,7 +171,6 @@ export class Turns {
 
   /** True when this turn is to be timed. */
   #beginTurn(nowMs: number): boolean {
-    if (this.#roundMs < 0) this.#roundMs = nowMs
     this.#flight.beginTurn(nowMs)
     this.#turnCount = (this.#turnCount + 1) % HEAP_TURNS
     if (this.#turnCount === 0 || this.#heap.isLookDue(nowMs)) this.#heap.look(nowMs)

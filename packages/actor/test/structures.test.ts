@@ -154,6 +154,79 @@ t.test('deadlines expire when a sorted list says so, whatever was removed', asyn
   t.doesNotThrow(() => fc.assert(agree))
 })
 
+t.test(
+  'deadlines of one burst get their time when it is over: never too early, and removed ones never',
+  async t => {
+    const operation = fc.oneof(
+      fc.record({ kind: fc.constant('add' as const), ms: fc.nat(50) }),
+      fc.record({ kind: fc.constant('remove' as const), ms: fc.nat(100) }),
+      fc.record({ kind: fc.constant('busy' as const), ms: fc.nat(20) }),
+      fc.record({ kind: fc.constant('endBurst' as const), ms: fc.nat(20) }),
+    )
+    const agree = fc.property(fc.array(operation, { maxLength: 200 }), operations => {
+      const simulated = new SimulatedClock()
+      let endBurst: (() => void)[] = []
+      const deadlines = new Deadlines({
+        nowMs: () => simulated.nowMs(),
+        wallMs: () => simulated.wallMs(),
+        after: (delayMs, callback) => simulated.after(delayMs, callback),
+        afterBurst: callback => void endBurst.push(callback),
+      })
+      // A burst: time passes, and no timer fires.
+      let busyMs = 0
+      const entries: (Deadline & { fromMs: number; ms: number; isRemoved: boolean; expiredMs: number })[] = []
+      for (const { kind, ms } of operations) {
+        const at = entries[ms % Math.max(1, entries.length)]
+        if (kind === 'add') {
+          const again = at !== undefined && at.position === -1 && ms % 3 === 0
+          const entry = again
+            ? at
+            : {
+                dueMs: 0,
+                position: -1,
+                fromMs: 0,
+                ms: 0,
+                isRemoved: false,
+                expiredMs: Number.NaN,
+                expire: () => {},
+              }
+          Object.assign(entry, {
+            fromMs: simulated.nowMs() + busyMs,
+            ms,
+            isRemoved: false,
+            expiredMs: Number.NaN,
+          })
+          entry.expire = () => {
+            entry.expiredMs = simulated.nowMs()
+          }
+          if (!again) entries.push(entry)
+          deadlines.add(entry, ms)
+        } else if (kind === 'remove' && at !== undefined && Number.isNaN(at.expiredMs)) {
+          deadlines.remove(at)
+          at.isRemoved = true
+        } else if (kind === 'busy') busyMs += ms
+        else if (kind === 'endBurst') {
+          simulated.advance(busyMs)
+          busyMs = 0
+          const callbacks = endBurst
+          endBurst = []
+          for (const callback of callbacks) callback()
+          simulated.advance(ms)
+        }
+      }
+      simulated.advance(busyMs)
+      for (const callback of endBurst) callback()
+      simulated.advance(1000)
+      for (const { fromMs, ms, isRemoved, expiredMs } of entries) {
+        if (isRemoved) assert.ok(Number.isNaN(expiredMs))
+        else assert.ok(expiredMs >= fromMs + ms, `${expiredMs}: too early for ${fromMs} + ${ms}`)
+      }
+      assert.equal(deadlines.size, 0)
+    })
+    t.doesNotThrow(() => fc.assert(agree))
+  },
+)
+
 t.test('the list of open asks holds what was linked and not unlinked', async t => {
   class Ask extends OpenAsk {
     override answer(): void {}

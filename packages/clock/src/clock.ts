@@ -15,10 +15,10 @@ export interface Clock {
   /** Milliseconds since an arbitrary origin, never going back; fractions allowed. */
   nowMs(): number
   /**
-   * As `nowMs`, but may be as old as the burst of microtasks that runs: for deadlines that are set by the thousand.
-   * A look at the clock costs as much as the rest of an ask.
+   * Calls `callback` when the microtasks that are planned now have run. Absent where no time passes meanwhile: there a
+   * look at the clock costs nothing, and need not be put off.
    */
-  burstMs?(): number
+  afterBurst?(callback: () => void): void
   /** Milliseconds since 1970-01-01T00:00Z. May jump; only for people and for wire formats. */
   wallMs(): number
   /** Calls `callback` once after `delayMs` (≥ 0). A pending timer keeps the process alive unless `unref` is set. */

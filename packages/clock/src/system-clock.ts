@@ -10,22 +10,9 @@ const clock = performance
 /** setTimeout takes at most 2^31 − 1 ms; a longer wait fires early there, so it is cut here. */
 const DELAY_MS_MAX = 2_147_483_647
 
-/** The time that all of one burst of microtasks share; NaN between two. */
-let burstMs = Number.NaN
-
-const endBurst = (): void => {
-  burstMs = Number.NaN
-}
-
 export const systemClock: Clock = {
   nowMs: () => clock.now(),
-  burstMs() {
-    if (Number.isNaN(burstMs)) {
-      burstMs = clock.now()
-      queueMicrotask(endBurst)
-    }
-    return burstMs
-  },
+  afterBurst: callback => queueMicrotask(callback),
   wallMs: () => Date.now(),
   after(delayMs, callback, options): Timer {
     const handle = setTimeout(callback, Math.min(delayMs, DELAY_MS_MAX))

@@ -24,6 +24,8 @@ export const RECORD_SIZE = 6
 /** Position of the count in a record. */
 export const RECORD_COUNT = 5
 const FIGURES_MAX = 128
+/** The last of the figures. */
+const BEATS = FIGURES_MAX - 1
 /** Message types and other words; the first is for those that found no room. */
 const TYPES_MAX = 512
 const TYPE_CHARACTERS = 31
@@ -54,6 +56,15 @@ export class ThreadMemory {
     this.buffer = buffer
     this.numbers = new Float64Array(buffer)
     this.#characters = new Uint16Array(buffer)
+  }
+
+  /** Signs of life: its event loop has gone round this often, as far as a timer saw. */
+  get beats(): number {
+    return this.numbers[BEATS]!
+  }
+
+  beat(): void {
+    this.numbers[BEATS]!++
   }
 
   /** Index in `numbers` of the record with a sequence number. */

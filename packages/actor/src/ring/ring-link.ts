@@ -209,7 +209,8 @@ export class RingLink implements ThreadLink {
       if (inbound.isClosed) return
       this.#takePost(inbound, message)
       this.#flushSpill()
-      this.#drain(inbound)
+      // Many posts may come in one round of the event loop.
+      if (!inbound.isDrainPlanned) this.#drain(inbound)
     })
     address.port.on('messageerror', handlers.onUnreadable)
     address.port.on('close', () => this.#finish(inbound))
