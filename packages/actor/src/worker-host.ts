@@ -30,12 +30,15 @@ export interface WorkerHostOptions {
 /** Spares that die before anybody needs them, after which no more are made. */
 const SPARE_DEATHS_MAX = 3
 const YOUNG_MB_MAX = 48
+/** The next spare is made this long after one was needed: heirs are at work by then. */
+const SPARE_DELAY_MS = 50
 
 export class WorkerHost implements ThreadHost {
   readonly #options: WorkerHostOptions
   readonly #rings: RingStock
   readonly #modules = new Set<string>()
   #spare: SpareWorker | undefined
+  #nextSpare: NodeJS.Timeout | undefined
   #spareDeaths = 0
   #isSpareWanted = false
 
@@ -50,7 +53,8 @@ export class WorkerHost implements ThreadHost {
     if (spare?.isLoaded === true) {
       this.#spare = undefined
       spare.take(init, ports, events)
-      this.#prepareSpare()
+      // Making a worker takes main and a core some time, which the heir has more use for.
+      this.#nextSpare = setTimeout(() => this.#prepareSpare(), SPARE_DELAY_MS).unref()
       return spare
     }
     return new StartedWorker(
@@ -99,6 +103,7 @@ export class WorkerHost implements ThreadHost {
 
   async dispose(): Promise<void> {
     this.#isSpareWanted = false
+    clearTimeout(this.#nextSpare)
     const spare = this.#spare
     this.#spare = undefined
     await spare?.terminate()
