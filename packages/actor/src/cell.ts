@@ -14,6 +14,7 @@
  */
 
 import { fromErrorRecord, type RouterError } from '@homing/errors'
+import { armsOf } from './arms.ts'
 import { type Child, Children } from './children.ts'
 import { Context } from './context.ts'
 import type { Deadline } from './deadlines.ts'
@@ -29,16 +30,7 @@ import { LocalRef } from './refs.ts'
 import type { Runtime } from './runtime.ts'
 import { terminatedOf } from './terminated.ts'
 import { describe, failureOf, recordOf } from './thrown.ts'
-import {
-  type Arms,
-  ENDED,
-  isThenable,
-  RESTARTING,
-  RUNNING,
-  STARTING,
-  STOPPING,
-  TurnTaker,
-} from './turn-taker.ts'
+import { ENDED, isThenable, RESTARTING, RUNNING, STARTING, STOPPING, TurnTaker } from './turn-taker.ts'
 import type { ActorDefinition, ActorStatus, Message, Signal, TerminationReason } from './types.ts'
 
 /** Who is told when the actor ends, and what it fails when it escalates. */
@@ -143,7 +135,7 @@ export class Cell extends TurnTaker {
       this.fail(new TypeError(`cannot run actor ${this.name}: its setup returned no behavior`), undefined)
       return
     }
-    this.behavior = behavior as Arms
+    this.behavior = armsOf(behavior)
     this.state = RUNNING
     if (this.id !== 0) this.runtime.flight.note('started', this.id, '', this.#restarts)
   }

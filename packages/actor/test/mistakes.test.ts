@@ -2,10 +2,14 @@
 
 import {
   type ActorRef,
+  type Behavior,
   createActorSystem,
   MalformedMessageError,
   type Message,
   type Reply,
+  type Signal,
+  signal,
+  UnhandledMessageError,
   UnserializableMessageError,
 } from '@homing/actor'
 import t from 'tap'
@@ -132,3 +136,87 @@ t.test('a message that cannot be read cannot travel; tell says so and does not t
   t.equal((await sys.stats()).deadLettersByReason.unserializable, 2)
   t.match(await ref.ask({ type: 'tally' }, soon), { notes: 0, odd: [] })
 })
+
+const inherited = [
+  'toString',
+  'constructor',
+  'valueOf',
+  'hasOwnProperty',
+  'isPrototypeOf',
+  '__proto__',
+  '__defineGetter__',
+]
+
+class Counter {
+  notes = 0
+  readonly #stopped: () => void
+
+  constructor(stopped: () => void) {
+    this.#stopped = stopped
+  }
+
+  note(_: object): void {
+    this.notes++
+  }
+
+  get(m: { readonly reply: Reply<number> }): void {
+    m.reply(this.notes)
+  }
+
+  [signal](given: Signal): void {
+    if (given.type === 'stopped') this.#stopped()
+  }
+}
+
+class LoudCounter extends Counter {
+  override note(m: object): void {
+    super.note(m)
+  }
+}
+
+const behaviors: Readonly<Record<string, (stopped: () => void) => Behavior<Told>>> = {
+  'a plain object': stopped => {
+    const own = {
+      notes: 0,
+      note() {
+        own.notes++
+      },
+      get(m: { readonly reply: Reply<number> }) {
+        m.reply(this.notes)
+      },
+      [signal](given: Signal) {
+        if (given.type === 'stopped') stopped()
+      },
+    }
+    return own
+  },
+  'a frozen object': stopped => {
+    let notes = 0
+    return Object.freeze({
+      note: () => void notes++,
+      get: (m: { readonly reply: Reply<number> }) => m.reply(notes),
+      [signal](given: Signal) {
+        if (given.type === 'stopped') stopped()
+      },
+    })
+  },
+  'an object of a class': stopped => new LoudCounter(stopped),
+}
+
+for (const [what, make] of Object.entries(behaviors)) {
+  t.test(`${what} is a behavior, and what every object inherits is no arm of it`, async t => {
+    const sys = startSystem(t)
+    let stops = 0
+    const ref = sys.spawn(
+      actor<Told>(() => make(() => void stops++)),
+      { name: 'a', args: undefined },
+    )
+    for (const type of inherited) t.equal(ref.tell({ type } as never), 'ok')
+    for (const type of inherited) await t.rejects(ref.ask({ type } as never, soon), UnhandledMessageError)
+    ref.tell({ type: 'note', n: 1 })
+    t.equal(await ref.ask({ type: 'get' }, soon), 1)
+    t.equal((await sys.stats()).deadLettersByReason['no arm'], 2 * inherited.length)
+    await sys.stop(ref)
+    t.equal(stops, 1)
+  })
+}
