@@ -39,8 +39,10 @@ export abstract class Inbox {
   declare protected readonly mailbox: Mailbox
   readonly #isCoalescing: boolean
   #highWater = 0
-  // Most actors never need these two.
+  // Most actors never need these three.
   #stash: Message[] | undefined = undefined
+  /** What waits behind the stash without being of it. */
+  #behindStash: Message[] | undefined = undefined
   #scheduled: LazySet<Deadline> | undefined = undefined
 
   constructor(runtime: Runtime, { id, name, settings }: InboxInit) {
@@ -243,8 +245,17 @@ export abstract class Inbox {
   /** What is stashed waits again, in front. */
   protected unstash(): void {
     if (this.#stash === undefined) return
-    this.mailbox.putBack(this.#stash)
+    this.mailbox.putBack([...this.#stash, ...(this.#behindStash ?? [])])
     this.#stash = undefined
+    this.#behindStash = undefined
+  }
+
+  /** Lets an ask wait for what is stashed. False when nothing is. */
+  protected waitBehindStash(message: Message): boolean {
+    if (this.#stash === undefined || this.#stash.length === 0) return false
+    const open = this.#behindStash?.filter(other => openAskOf(other)?.isSettled === false) ?? []
+    this.#behindStash = [...open, message]
+    return true
   }
 
   /** A message that made an instance fail is not given to the next. */

@@ -9,9 +9,9 @@ import type { KeyRouterOptions } from './key-router-types.ts'
 import type { Peer, Watcher } from './peer.ts'
 import { type AnyRef, asAnyRef, RemoteRef } from './refs.ts'
 import { seedOf } from './rendezvous.ts'
+import { SETTLE } from './settles.ts'
 import { isThreadLoss } from './terminated.ts'
 import { describe } from './thrown.ts'
-import { SETTLE } from './turn-taker.ts'
 import type { ActorDefinition, ActorRef, Message, Placement, Supervision } from './types.ts'
 
 const SUPERVISION_DEFAULT: Supervision = {

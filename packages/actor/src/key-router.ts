@@ -10,7 +10,8 @@
  * Fence       A fenced member never handles anything again that this router told it: what its thread had not taken
  *             is taken back from the link and goes to the new owners, in order; its next life has another ref.
  * Return      While keys go back to a member they wait here until their owners have handled all that they were told
- *             (SETTLE); then the epoch changes, and what waited goes to the member, in order.
+ *             (settles.ts), arms in flight and stashed messages too; then the epoch changes, and what waited goes to the
+ *             member, in order.
  *
  * So no two members ever handle one key at a time, except after a thread that could not be ended: it may still finish what
  * it has. A thread that hung keeps its keys until it has really ended.

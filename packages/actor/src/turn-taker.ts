@@ -20,15 +20,13 @@ import { typeOf } from './message-type.ts'
 import type { Watcher } from './peer.ts'
 import type { AnyRef } from './refs.ts'
 import type { Runtime } from './runtime.ts'
+import { SETTLE, Settles } from './settles.ts'
 import { terminatedOf } from './terminated.ts'
 import { describe } from './thrown.ts'
 import { type ActorDefinition, type Message, type Signal, signal, type TerminationReason } from './types.ts'
 
 /** Messages handled before another actor has its turn. */
 const QUANTUM = 64
-
-/** An ask of this type is answered in its turn by every actor: what was sent before it has been handled. */
-export const SETTLE = 'homing.settle'
 
 /** An arm that takes every message without an arm of its own; for probes. */
 export const anyMessage: unique symbol = Symbol('homing.anyMessage')
@@ -56,6 +54,8 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   protected inFlightCount = 0
   /** A stop or a halt is requested: no message is taken before it. */
   protected isInterrupted = false
+  /** Of a reentrant instance with arms in flight. */
+  #settles: Settles | undefined = undefined
   #signals: Signal[] | undefined = undefined
   #watching: Map<string, AnyRef> | undefined = undefined
 
@@ -192,7 +192,7 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   #handleUnknown(behavior: Arms, message: Message): void {
     if (message.type === SETTLE) {
       this.runtime.counts.unhandled()
-      openAskOf(message)?.answer(0)
+      this.#settle(message)
       return
     }
     const catchAll = behavior[anyMessage]
@@ -203,6 +203,13 @@ export abstract class TurnTaker extends Inbox implements Watcher {
     this.runtime.counts.unhandled()
     this.runtime.deadLetter(this.name, message.type, 'no arm', this.id)
     openAskOf(message)?.fail('failed', new UnhandledMessageError(this.name, message.type))
+  }
+
+  #settle(message: Message): void {
+    const ask = openAskOf(message)
+    if (ask === undefined || this.waitBehindStash(message)) return
+    if (this.#settles === undefined) ask.answer(0)
+    else this.#settles.add(ask)
   }
 
   #deliver(given: Signal): void {
@@ -221,16 +228,21 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   #suspend(promise: Promise<unknown>, message: Message | undefined): void {
     const { generation } = this
     this.inFlightCount++
+    if (this.isReentrant) this.#settles ??= new Settles()
+    const settles = this.#settles
+    const wave = settles?.begin()
     // A thenable of another kind may answer twice, at once, or throw; a promise does not.
     Promise.resolve(promise).then(
       () => {
         if (generation !== this.generation) return
         this.inFlightCount--
+        settles?.end(wave!)
         this.wake()
       },
       (error: unknown) => {
         if (generation === this.generation) {
           this.inFlightCount--
+          settles?.end(wave!)
           this.fail(error, message)
           this.wake()
           return
@@ -266,6 +278,7 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   protected leaveGeneration(): void {
     this.generation++
     this.inFlightCount = 0
+    this.#settles = undefined
     this.cancelSchedules()
     this.#signals = undefined
     const watching = this.#watching

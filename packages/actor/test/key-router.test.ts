@@ -16,7 +16,15 @@ import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import { hashOfKey, rendezvous, seedOf } from '../src/rendezvous.ts'
 import { INFLIGHT_MAX } from '../src/ring/ring-link.ts'
-import { type Entry, entriesOf, type KeyedMessage, keyed, newRecord, routerHost } from './fixtures/keyed.ts'
+import {
+  type Entry,
+  entriesOf,
+  type KeyedMessage,
+  keyed,
+  newRecord,
+  routerHost,
+  slow,
+} from './fixtures/keyed.ts'
 
 const soon = { timeout: '10s' } as const
 const KEYS = 64
@@ -336,6 +344,38 @@ t.test('an ask that waited in the link while its member was replaced is asked ag
     Array.from({ length: 22 }, (_, i) => i),
   )
 })
+
+for (const isStashing of [false, true]) {
+  const what = isStashing ? 'has stashed' : 'has in flight'
+  t.test(`keys return only once their owner has handled what it ${what}`, async t => {
+    const system = await start(t)
+    const record = newRecord(100)
+    const router = createKeyRouter(system, slow, {
+      name: 'slow',
+      args: index => ({ record, index, isStashing }),
+      by: m => m.key,
+      over: ['p-0', 'p-1'],
+      whileDown: 'remap',
+      holdFor: '10s',
+      mailbox: { capacity: 1024 },
+    })
+    const keys = Array.from({ length: KEYS }, (_, i) => i)
+    const key = keys.find(k => router.refFor(k)!.name === 'slow-0')!
+    const keyOfOther = keys.find(k => router.refFor(k)!.name === 'slow-1')!
+    router.tell({ type: 'die', key })
+    await until(() => router.epoch === 2, 'the keys move')
+    router.tell({ type: 'put', key, n: 1 })
+    // What is told to keys on their way waits in the router, and no more of it than a mailbox holds.
+    await until(
+      () => router.tell({ type: 'ping', key }) === 'full' || router.epoch === 3,
+      'the keys are about to return',
+    )
+    t.equal(router.epoch, 2)
+    router.tell({ type: 'go', key: keyOfOther })
+    await until(() => router.epoch === 3, 'the keys return')
+    t.ok(entriesOf(record).some(({ n, member }) => n === 1 && member === 1))
+  })
+}
 
 t.test('while only members of one thread are left their keys wait, however long', async t => {
   const system = await start(t, { pools: { p: { count: 1 } } })
