@@ -149,8 +149,10 @@ export class UnknownThreadError extends RouterError {
 export class UnserializableMessageError extends RouterError {
   readonly code = 'HOMING_ACTOR_UNSERIALIZABLE'
 
-  constructor(path: string, why: string) {
-    super(`cannot send ${path} to another thread: ${why}`, { path })
+  /** `path`: where in the message it is, when that is known. */
+  constructor(what: string, why: string, path = '') {
+    const where = path === '' ? what : `${path}, ${what},`
+    super(`cannot send ${where} to another thread: ${why}`, { path, what })
   }
 }
 

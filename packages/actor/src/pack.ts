@@ -9,6 +9,7 @@
 
 import { UnserializableMessageError } from './errors.ts'
 import type { LayoutDescription } from './layout/description.ts'
+import { recordOf } from './thrown.ts'
 
 export type Path = readonly (string | number)[]
 
@@ -57,10 +58,28 @@ export interface Packed {
 
 /** Deeper nesting, and so every cycle, is refused. */
 const DEPTH_MAX = 64
+/** Steps of a path that are told. */
+const PATH_STEPS_MAX = 8
+
+/** Something in a value may not travel. */
+class Refusal extends Error {
+  readonly what: string
+  readonly why: string
+
+  constructor(what: string, why: string) {
+    super(why)
+    this.what = what
+    this.why = why
+  }
+}
 
 /** `value` as it can travel. Throws UnserializableMessageError when something in it cannot. */
 export function pack(value: unknown, describeReply: DescribeReply): Packed {
-  if (!needsWork(value, 0, describeReply)) return { body: value, patches: 0 }
+  try {
+    if (!needsWork(value, 0, describeReply)) return { body: value, patches: 0 }
+  } catch (error) {
+    throw refusalOf(value, describeReply, error)
+  }
   const patches: Patch[] = []
   const body = rewrite(value, [], patches, describeReply)
   return { body, patches: patches.length === 0 ? 0 : patches }
@@ -89,14 +108,14 @@ function needsWork(value: unknown, depth: number, describeReply: DescribeReply):
   if (typeof value !== 'object') {
     if (typeof value === 'function') {
       if (describeReply(value as never) !== undefined) return true
-      throw new UnserializableMessageError('a function', 'only refs and the reply of an ask may travel')
+      throw new Refusal('a function', 'only refs and the reply of an ask may travel')
     }
-    if (typeof value === 'symbol') throw new UnserializableMessageError('a symbol', 'it cannot be cloned')
+    if (typeof value === 'symbol') throw new Refusal('a symbol', 'it cannot be cloned')
     return false
   }
   if (value === null) return false
   if (depth > DEPTH_MAX) {
-    throw new UnserializableMessageError('a value', `it is cyclic or nested deeper than ${DEPTH_MAX} levels`)
+    throw new Refusal('a value', `it is cyclic or nested deeper than ${DEPTH_MAX} levels`)
   }
   if (Array.isArray(value)) {
     let found = false
@@ -122,20 +141,62 @@ function needsWork(value: unknown, depth: number, describeReply: DescribeReply):
   if (value instanceof Map || value instanceof Set) {
     for (const entry of value) {
       if (needsWork(entry, depth + 1, describeReply) && holdsPatch(entry)) {
-        throw new UnserializableMessageError(
-          'a Map or Set',
-          'refs and replies travel in plain objects and arrays only',
-        )
+        throw new Refusal('a Map or Set', 'refs and replies travel in plain objects and arrays only')
       }
     }
     return false
   }
   if (isCloneable(value)) return false
   const className = (value as { constructor?: { name?: string } }).constructor?.name ?? 'an unknown class'
-  throw new UnserializableMessageError(
+  throw new Refusal(
     `an instance of ${className}`,
     'only plain objects, arrays, typed arrays and refs may travel',
   )
+}
+
+/** Why `value` may not travel, with the path to what is wrong in it: looked for only now that something is. */
+function refusalOf(value: unknown, describeReply: DescribeReply, first: unknown): UnserializableMessageError {
+  let path = ''
+  let cause = first
+  let holder = value
+  for (let depth = 1; ; depth++) {
+    const found = firstRefused(holder, depth, describeReply)
+    if (found === undefined) break
+    if (depth > PATH_STEPS_MAX) {
+      path += '…'
+      break
+    }
+    path += Array.isArray(holder) ? `[${found.key}]` : stepTo(found.key, path === '')
+    cause = found.cause
+    holder = found.value
+  }
+  const { what, why } =
+    cause instanceof Refusal ? cause : new Refusal('a value', `it throws ${recordOf(cause).message}`)
+  return new UnserializableMessageError(what, why, path)
+}
+
+/** The first of the values in a plain object or array that may not travel, or cannot be read. */
+function firstRefused(
+  holder: unknown,
+  depth: number,
+  describeReply: DescribeReply,
+): { readonly key: string; readonly value: unknown; readonly cause: unknown } | undefined {
+  if (typeof holder !== 'object' || holder === null || holder instanceof BaseRef) return undefined
+  for (const key of Object.keys(holder)) {
+    let value: unknown
+    try {
+      value = (holder as Record<string, unknown>)[key]
+      needsWork(value, depth, describeReply)
+    } catch (cause) {
+      return { key, value, cause }
+    }
+  }
+  return undefined
+}
+
+function stepTo(key: string, isFirst: boolean): string {
+  if (!/^[\p{ID_Start}$_][\p{ID_Continue}$]*$/u.test(key)) return `[${JSON.stringify(key)}]`
+  return isFirst ? key : `.${key}`
 }
 
 /** `value` with everything that needs work replaced; parts that need none are the same objects. */
