@@ -11,6 +11,7 @@ import type { Log } from '@homing/log'
 import type { Cell } from './cell.ts'
 import { toMs } from './durations.ts'
 import { ActorTerminatedError } from './errors.ts'
+import type { LazySet } from './lazy-set.ts'
 import { asAnyRef } from './refs.ts'
 import type { Runtime } from './runtime.ts'
 import type { ActorContext, ActorRef, Message } from './types.ts'
@@ -25,6 +26,8 @@ export interface Spawner {
   readonly spawn: Public['spawn']
   /** Stops a child. */
   readonly stop: (ref: ActorRef<never>) => void
+  /** Called when the parent's instance ends; undefined: the parent is a system. */
+  readonly ends: LazySet<() => void> | undefined
 }
 
 export class Context implements ActorContext<Message> {
@@ -38,7 +41,8 @@ export class Context implements ActorContext<Message> {
   }
 
   get [spawner](): Spawner {
-    return { runtime: this.#cell.runtime, spawn: this.spawn, stop: this.stop }
+    const { runtime, instanceEnds } = this.#cell
+    return { runtime, spawn: this.spawn, stop: this.stop, ends: instanceEnds }
   }
 
   get self(): ActorRef<Message> {

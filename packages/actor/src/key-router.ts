@@ -55,7 +55,8 @@ interface Return {
 
 /**
  * Spawns the members as children of `parent` (a system, on main; or the context of an actor, on any thread) and routes
- * messages to them by key. The router belongs to the thread that made it. Throws RangeError for options out of their
+ * messages to them by key. The router belongs to the thread that made it; that of a context ends with the instance of
+ * its actor. Throws RangeError for options out of their
  * range, UnknownThreadError for a pool that the system does not have.
  */
 export function createKeyRouter<M extends Message, A>(
@@ -70,6 +71,8 @@ export function createKeyRouter<M extends Message, A>(
 
 class MemberRouter implements KeyRouter<Message> {
   readonly #runtime: Runtime
+  readonly #ends: Spawner['ends']
+  readonly #end = (): void => this.stop()
   readonly #options: KeyRouterOptions<Message, unknown>
   readonly #holdMs: number
   readonly #tellsMax: number
@@ -98,6 +101,8 @@ class MemberRouter implements KeyRouter<Message> {
     )
     this.#owners = [...this.#members]
     for (const member of this.#members) this.#follow(member)
+    this.#ends = own.ends
+    this.#ends?.add(this.#end)
   }
 
   get epoch(): number {
@@ -179,6 +184,15 @@ class MemberRouter implements KeyRouter<Message> {
     peer.listeners.add(listener)
   }
 
+  /** A member on a thread of its own leaves one behind with every life. */
+  #forgetLeftPeers(): void {
+    for (const [peer, listener] of this.#listeners) {
+      if (this.#members.some(member => member.peer === peer && member.state !== 'gone')) continue
+      this.#listeners.delete(peer)
+      peer.listeners.delete(listener)
+    }
+  }
+
   #down(members: readonly Member[]): void {
     for (const member of members) if (member.state === 'ready') member.state = 'returning'
     // Who owned the keys that return may have lost what they were told, and the member what it would be told.
@@ -229,6 +243,7 @@ class MemberRouter implements KeyRouter<Message> {
       this.#follow(member)
       this.#probe(member)
     }
+    this.#forgetLeftPeers()
     for (const tell of tells) this.#tellAgain(tell)
     this.#asks.resume()
   }
@@ -259,6 +274,7 @@ class MemberRouter implements KeyRouter<Message> {
     if (this.#return !== undefined) this.#endReturn(false)
     const tells = member.isDown ? member.fence() : []
     member.forget()
+    this.#forgetLeftPeers()
     if (wasOwner) {
       const left = this.#owners.filter(owner => owner !== member)
       this.#setOwners(left)
@@ -353,12 +369,13 @@ class MemberRouter implements KeyRouter<Message> {
   stop(): void {
     if (this.#isStopped) return
     this.#isStopped = true
+    this.#ends?.delete(this.#end)
     if (this.#return !== undefined) this.#endReturn(false)
     if (this.#retry !== undefined) this.#runtime.deadlines.remove(this.#retry)
-    for (const [peer, listener] of this.#listeners) peer.listeners.delete(listener)
     for (const member of this.#members) {
       if (member.state !== 'gone') member.stop()
     }
+    this.#forgetLeftPeers()
     this.#owners = []
     this.#asks.resume()
   }

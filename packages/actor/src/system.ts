@@ -159,6 +159,7 @@ export class LocalActorSystem implements ActorSystem {
       runtime: this.runtime,
       spawn: (definition, options) => this.spawn(definition, options),
       stop: ref => this.#guardian.stopChild(asAnyRef(ref).id),
+      ends: undefined,
     }
   }
 

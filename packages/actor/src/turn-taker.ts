@@ -15,6 +15,7 @@ import type { RouterError } from '@homing/errors'
 import type { Deadline } from './deadlines.ts'
 import { MalformedMessageError, UnhandledMessageError } from './errors.ts'
 import { Inbox, type InboxInit } from './inbox.ts'
+import { LazySet } from './lazy-set.ts'
 import { openAskOf } from './message-asks.ts'
 import { typeOf } from './message-type.ts'
 import type { Watcher } from './peer.ts'
@@ -58,6 +59,7 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   #settles: Settles | undefined = undefined
   #signals: Signal[] | undefined = undefined
   #watching: Map<string, AnyRef> | undefined = undefined
+  #instanceEnds: LazySet<() => void> | undefined = undefined
 
   /** Without a definition messages wait. */
   constructor(runtime: Runtime, init: InboxInit, definition: ActorDefinition<Message, unknown> | undefined) {
@@ -253,6 +255,12 @@ export abstract class TurnTaker extends Inbox implements Watcher {
     )
   }
 
+  /** What is called when the present instance ends, for whatever hangs on it. */
+  get instanceEnds(): LazySet<() => void> {
+    this.#instanceEnds ??= new LazySet()
+    return this.#instanceEnds
+  }
+
   // ── Signals ──────────────────────────────────────────────────────────────────────────────────
 
   watch(ref: AnyRef): void {
@@ -284,6 +292,9 @@ export abstract class TurnTaker extends Inbox implements Watcher {
     const watching = this.#watching
     this.#watching = undefined
     if (watching !== undefined) for (const ref of watching.values()) this.runtime.watches.remove(this, ref)
+    const ends = this.#instanceEnds
+    this.#instanceEnds = undefined
+    for (const end of ends?.values() ?? []) end()
   }
 
   /** Hands the present behavior a signal that ends it, bounded by the shutdown time. */

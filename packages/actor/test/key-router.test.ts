@@ -11,7 +11,7 @@ import {
   ThreadDownError,
 } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
-import { silentLog } from '@homing/log'
+import { type Log, silentLog } from '@homing/log'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import { hashOfKey, rendezvous, seedOf } from '../src/rendezvous.ts'
@@ -433,6 +433,30 @@ t.test('an actor on any thread may have a router', async t => {
   }
   await until(() => entriesOf(record).length >= KEYS * n, 'all are handled')
   checkOrder(entriesOf(record))
+})
+
+t.test('a router ends with the instance of the actor that made it', async t => {
+  const moves: unknown[] = []
+  const log: Log = {
+    ...silentLog,
+    debug: (fields, text) => void (text === 'keys move' && moves.push(fields)),
+    child: () => log,
+  }
+  const system = await start(t, { log })
+  const host = system.spawn(routerHost, {
+    name: 'host',
+    args: { record: newRecord(100) },
+    supervision: { directive: 'restart', max: 10, within: '1m', backoff: { min: 0, max: 0 } },
+  })
+  for (let i = 0; i < 5; i++) host.tell({ type: 'fail' })
+  t.equal(await host.ask({ type: 'epoch' }, soon), 1)
+  t.equal((await system.stats()).restarts, 5)
+  await system.killThread('p-1')
+  t.ok((await host.ask({ type: 'epoch' }, soon)) > 1)
+  t.strictSame(
+    moves.filter(fields => (fields as { epoch: number }).epoch === 2),
+    [{ router: 'inner', epoch: 2, owners: 1 }],
+  )
 })
 
 t.test('in a test system every member is here', async t => {
