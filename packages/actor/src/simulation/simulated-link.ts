@@ -98,6 +98,20 @@ export class Pipe {
     return frame
   }
 
+  /** What its reader has not taken. */
+  get waiting(): readonly Frame[] {
+    return this.#frames.slice(this.#head)
+  }
+
+  /** Takes out what its reader is not to have any more. */
+  withdraw(isMeant: (frame: Frame) => boolean): Frame[] {
+    const { waiting, readable } = this
+    this.#publishedEnd = waiting.slice(0, readable).filter(frame => !isMeant(frame)).length
+    this.#frames = waiting.filter(frame => !isMeant(frame))
+    this.#head = 0
+    return waiting.filter(isMeant)
+  }
+
   /** Takes back what nobody has seen. */
   cut(): Frame[] {
     return this.#frames.splice(this.#publishedEnd)
@@ -429,6 +443,19 @@ export class SimulatedLink implements ThreadLink {
     }
     this.thread.world.withdraw(inbound.delivery)
     inbound.handlers.onClosed()
+  }
+
+  untakenAsks(): ReadonlySet<number> {
+    const untaken = [...this.#out.waiting, ...this.#spill.slice(this.#spillAt)]
+    return new Set(untaken.filter(({ op }) => op === OP.ASK).map(({ corr }) => corr))
+  }
+
+  takeBackTells(target: number): readonly Frame[] {
+    const isMeant = ({ op, target: to }: Frame): boolean => op === OP.TELL && to === target
+    const spilled = this.#spill.slice(this.#spillAt)
+    this.#spill = spilled.filter(frame => !isMeant(frame))
+    this.#spillAt = 0
+    return [...this.#out.withdraw(isMeant), ...spilled.filter(isMeant)]
   }
 
   discard(): number {
