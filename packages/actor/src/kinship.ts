@@ -6,10 +6,10 @@
 import { fromErrorRecord, type RouterError } from '@homing/errors'
 import { Cell } from './cell.ts'
 import type { Child } from './children.ts'
-import type { ThreadDownError } from './errors.ts'
+import { ThreadDownError } from './errors.ts'
 import { type Ending, type Halt, type HaltRequest, OP, type SpawnSpec } from './frames.ts'
 import type { Peer } from './peer.ts'
-import type { LocalRef } from './refs.ts'
+import { type AnyRef, LocalRef } from './refs.ts'
 import type { Runtime } from './runtime.ts'
 import { recordOf } from './thrown.ts'
 import type { TerminationReason } from './types.ts'
@@ -47,6 +47,20 @@ export class Kinship {
       },
     }
     this.#runtime.deadlines.add(child.guard, child.settings.shutdownMs + REMOTE_STOP_MARGIN_MS)
+  }
+
+  /**
+   * Tells an actor to stop whose parent is somebody else, and hears of it as if it stopped itself. Throws
+   * ThreadDownError while its thread is being replaced.
+   */
+  stopDistant(ref: AnyRef): void {
+    if (ref instanceof LocalRef) {
+      ref.cell?.requestStop()
+      return
+    }
+    const { peer, id } = ref
+    if (peer.state === 'down') throw new ThreadDownError(peer.name, 'it is being replaced', false)
+    peer.send({ op: OP.STOP, target: id, corr: 0, body: false, patches: 0 })
   }
 
   /** Ends a child at once and reports it as slow. */

@@ -178,9 +178,12 @@ export class LocalActorSystem implements ActorSystem {
     return promise
   }
 
-  stop(ref: ActorRef<never>): Promise<Terminated> {
+  async stop(ref: ActorRef<never>): Promise<Terminated> {
+    const any = asAnyRef(ref)
+    const isTopLevel = this.#child(ref) !== undefined
+    if (!isTopLevel) this.runtime.kinship.stopDistant(any)
     const terminated = this.whenTerminated(ref)
-    this.#guardian.stopChild(asAnyRef(ref).id)
+    if (isTopLevel) this.#guardian.stopChild(any.id)
     return terminated
   }
 

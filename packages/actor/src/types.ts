@@ -440,7 +440,10 @@ export interface ActorSystem extends SystemView {
   spawn<M extends Message, A>(definition: ActorDefinition<M, A>, options: SpawnOptions<A>): ActorRef<M>
   /** Resolves when `ref` has ended, with the reason; for a top-level actor when it is not coming back. Never rejects. */
   whenTerminated(ref: ActorRef<never>): Promise<Terminated>
-  /** Stops one top-level actor and its children; resolves when it has ended, bounded by its `shutdown`. */
+  /**
+   * Stops one actor and its children; resolves when it has ended, bounded by its `shutdown`. Rejects with ThreadDownError
+   * for one that is no top-level actor while its thread is being replaced.
+   */
   stop(ref: ActorRef<never>): Promise<Terminated>
   /** Asks every thread; bounded by a second, without those that do not answer. */
   stats(): Promise<SystemStats>

@@ -13,7 +13,7 @@ import {
   UnserializableMessageError,
 } from '@homing/actor'
 import t from 'tap'
-import { echo } from './fixtures/echo.ts'
+import { echo, parent } from './fixtures/echo.ts'
 import { typed } from './fixtures/typed.ts'
 import { actor, startSystem } from './inline-actors.ts'
 
@@ -250,4 +250,18 @@ t.test('what cannot travel is named by its path', async t => {
     message:
       'cannot send told.of, a function, to another thread: only refs and the reply of an ask may travel',
   })
+})
+
+t.test('stop ends also an actor that is the child of another, on any thread', async t => {
+  const sys = await createActorSystem({ pools: { p: { count: 1 } }, logLevel: 'silent', threadExecArgv: [] })
+  t.teardown(() => sys.shutdown())
+  for (const childThread of ['main', 'p-0']) {
+    const above = sys.spawn(parent, { name: 'parent', args: { childThread } })
+    const child = await above.ask({ type: 'child' }, soon)
+    t.equal(await child.ask({ type: 'where' }, soon), childThread)
+    t.equal((await sys.stop(child)).reason, 'stopped')
+    t.equal((await sys.stop(child)).reason, 'stopped', 'also when it has ended already')
+    t.equal(child.tell({ type: 'note', n: 1 }), childThread === 'main' ? 'dead' : 'ok')
+    t.strictSame(await above.ask({ type: 'events' }, soon), ['parent.child stopped'])
+  }
 })
