@@ -23,7 +23,8 @@
  *   LINKED      –         life   name: linked with that life of it, and all was registered that earlier ones were to have
  *   SPAWNED     –         life   name: all is on its way that this life of it wants there of what it has registered
  *   LOST        –         –      PeerLoss: the thread is gone, its link may not have noticed
- *   GONE        –         –      name: the thread is not coming back
+ *   GONE        –         1      name: the thread is not coming back (the answer is the same frame: it is forgotten)
+ *   GONE        –         –      name: there is no such thread
  *   REGISTER    actor     –      Registration
  *   UNREGISTER  actor     –      – (it is brought back no more, and stopped where it may still run)
  *   RESOLVE     –         –      name: who is this?

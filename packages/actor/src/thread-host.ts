@@ -54,3 +54,5 @@ export interface ThreadHost {
   /** Releases what the host prepared. */
   dispose(): Promise<void>
 }
+  /** The life has heard that the thread is not coming back, and has no link to it any more. */
+  forgot(life: Life, thread: string): void

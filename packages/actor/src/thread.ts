@@ -67,7 +67,10 @@ export function startThread(init: ThreadInit, surroundings: ThreadSurroundings):
     else if (frame.op === OP.LOST) {
       const { name, uid, reason, end } = frame.body as PeerLoss
       runtime.peers.lost(name, uid, reason, end)
-    } else if (frame.op === OP.GONE) runtime.peers.gone(frame.body as string)
+    } else if (frame.op === OP.GONE) {
+      runtime.peers.gone(frame.body as string)
+      if (frame.corr !== 0) toMain(OP.GONE, 0, frame.body)
+    }
   }
   if (init.beatMs > 0) beat(runtime, init.beatMs)
   if (init.heapPressure !== undefined) new HeapGuard(runtime, init.heapPressure)

@@ -218,6 +218,7 @@ export class Threads implements Registrar {
     else if (frame.op === OP.LINKED) this.#linked(peer, frame.body as string, frame.corr)
     else if (frame.op === OP.RESOLVE && !this.#slots.has(frame.body as string)) {
       this.#send(peer.name, OP.GONE, 0, frame.body)
+    else if (frame.op === OP.GONE) this.#host.forgot(peer, frame.body as string)
     }
   }
 
@@ -479,7 +480,8 @@ export class Threads implements Registrar {
 
   #reportGone(thread: string): void {
     this.#runtime.peers.gone(thread)
-    for (const other of this.#slots.values()) this.#send(other.name, OP.GONE, 0, thread)
+    this.#host.forgot(LIFE_OF_MAIN, thread)
+    for (const other of this.#slots.values()) this.#send(other.name, OP.GONE, 0, thread, undefined, 1)
   }
 
   #endChild(entry: Entry, reason: TerminationReason, error: RouterError, isEscalated = false): void {

@@ -86,8 +86,11 @@ export class WorkerHost implements ThreadHost {
     this.#rings.forgetLife(life, hasEnded)
   }
 
-  forgetThread(name: string): void {
-    this.#rings.forgetThread(name)
+  /** Its rings are used again as each of the others forgets it. */
+  forgetThread(): void {}
+
+  forgot(life: Life, thread: string): void {
+    this.#rings.forgot(life, thread)
   }
 
   noteModule(moduleUrl: string): void {

@@ -1,8 +1,12 @@
 /** Which rings are used again, and when. */
 
+import { createActorSystem } from '@homing/actor'
+import { silentLog } from '@homing/log'
 import t, { type Test } from 'tap'
 import { RING_DATA } from '../src/ring/ring.ts'
 import { RingStock } from '../src/ring/ring-stock.ts'
+import type { Life } from '../src/thread-host.ts'
+import { echo } from './fixtures/echo.ts'
 
 const WORDS = 64
 
@@ -79,10 +83,60 @@ t.test('what a life that could not be ended has written or read is never used ag
   t.equal(stock.freeCount, 1, 'from the heir to b; what b had written was read by the one that may wake up')
 })
 
-t.test('of a thread that is gone nothing is kept', async t => {
+t.test(
+  'what was between a thread that is gone and another is used again once that has forgotten it',
+  async t => {
+    const { stock, fromA } = start()
+    stock.forgetLife(a, true)
+    t.equal(stock.freeCount, 0)
+    stock.forgot(main, 'a')
+    t.equal(stock.freeCount, 2, 'from a to main, and from main to a')
+    stock.forgot(b, 'c')
+    stock.forgot(main, 'a')
+    t.equal(stock.freeCount, 2)
+    stock.forgetLife(b, true)
+    t.equal(stock.freeCount, 4, 'b will not read or write either')
+    t.ok(fromA.includes(stock.link(main, { name: 'c', uid: 4 }).toRunning))
+  },
+)
+
+t.test('but not when that thread may wake up', async t => {
   const { stock } = start()
-  stock.forgetLife(a, true)
-  stock.forgetThread('a')
-  stock.forgetLife(b, true)
+  stock.forgetLife(a, false)
+  stock.forgot(main, 'a')
+  stock.forgot(b, 'a')
   t.equal(stock.freeCount, 0)
+})
+
+t.test('no more is kept than a bound', async t => {
+  const stock = new RingStock(1 << 20)
+  for (let uid = 2; uid < 20; uid++) stock.link(main, { name: `a-${uid}`, uid })
+  for (let uid = 2; uid < 20; uid++) {
+    stock.forgetLife({ name: `a-${uid}`, uid }, true)
+    stock.forgot(main, `a-${uid}`)
+  }
+  t.equal(stock.freeCount, 15, 'of 36 with 4 MiB each')
+})
+
+t.test('threads of their own that come and go use the same rings', async t => {
+  const rings = new Set<SharedArrayBuffer>()
+  const link = RingStock.prototype.link
+  t.intercept(RingStock.prototype, 'link', {
+    value(this: RingStock, running: Life, starting: Life) {
+      const pair = link.call(this, running, starting)
+      rings.add(pair.toRunning).add(pair.toStarting)
+      return pair
+    },
+  })
+  const system = await createActorSystem({ pools: { p: { count: 1 } }, log: silentLog, threadExecArgv: [] })
+  t.teardown(() => system.shutdown())
+  const resident = system.spawn(echo, { name: 'resident', args: {}, thread: 'p-0' })
+  for (let i = 0; i < 12; i++) {
+    const ref = system.spawn(echo, { name: 'passing', args: {}, thread: 'dedicated' })
+    await ref.ask({ type: 'where' }, { timeout: '20s' })
+    await system.stop(ref)
+    // The other thread has heard of it.
+    await resident.ask({ type: 'where' }, { timeout: '20s' })
+  }
+  t.ok(rings.size <= 20, `${rings.size} rings for 13 links with 2 threads`)
 })

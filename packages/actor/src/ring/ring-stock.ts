@@ -10,8 +10,10 @@
  * Why not leave them to the garbage collectors: every thread that had a link to the ring has to collect it, and shared
  * memory weighs nothing in the account of any of them. 1,500 deaths cost 250 MiB that way.
  *
- * What a life that could not be ended has written or read is never used again: it may wake up. Rings of threads that
- * are not coming back are left to the collectors.
+ * The rings of a thread that is not coming back are free once the other side has forgotten it.
+ *
+ * What a life that could not be ended has written or read is never used again: it may wake up. Nor is what is beyond
+ * FREE_BYTES_MAX: it is left to the collectors.
  */
 
 import type { Life } from '../thread-host.ts'
@@ -33,6 +35,8 @@ interface RingPair {
 
 export class RingStock {
   readonly #ringWords: number
+const FREE_BYTES_MAX = 64 << 20
+
   /** By the writing life, then by the reading thread, which inherits the ring from life to life. */
   readonly #rings = new Map<number, Map<string, SharedArrayBuffer>>()
   /** The present life of each thread that has a link. */
@@ -42,6 +46,7 @@ export class RingStock {
   readonly #unsafe = new WeakSet<SharedArrayBuffer>()
   readonly #free: SharedArrayBuffer[] = []
 
+  /** For links to come, up to FREE_BYTES_MAX. */
   /** `ringWords`: of the frames of each ring; a power of two. */
   constructor(ringWords: number) {
     this.#ringWords = ringWords
@@ -103,10 +108,14 @@ export class RingStock {
     }
   }
 
-  /** The thread is not coming back. */
-  forgetThread(name: string): void {
-    for (const ofWriter of this.#rings.values()) ofWriter.delete(name)
-    this.#orphans = this.#orphans.filter(({ writer }) => writer.name !== name)
+  /** `life` has forgotten a thread that is not coming back: it reads nothing from there and writes nothing to it. */
+  forgot(life: Life, thread: string): void {
+    this.#release(({ readerUid, writer }) => readerUid === life.uid && writer.name === thread)
+    const written = this.#rings.get(life.uid)
+    const ring = written?.get(thread)
+    if (ring === undefined) return
+    written!.delete(thread)
+    this.#put(ring)
   }
 
   #release(isDone: (orphan: Orphan) => boolean): void {
@@ -115,7 +124,7 @@ export class RingStock {
   }
 
   #put(ring: SharedArrayBuffer): void {
-    if (this.#unsafe.has(ring)) return
+    if (this.#unsafe.has(ring) || (this.#free.length + 1) * ring.byteLength > FREE_BYTES_MAX) return
     // As new: what stands beyond is overwritten before it is read.
     new Int32Array(ring, 0, RING_DATA).fill(0)
     this.#free.push(ring)

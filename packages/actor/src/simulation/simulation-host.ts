@@ -214,6 +214,8 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     }
   }
 
+  forgot(): void {}
+
   /** A living thread has opened its end, or is about to: a life that was never linked with the writer is neither. */
   #isRead({ reader, writerUid, delivery }: Pipe): boolean {
     const life = this.threads.get(reader)
