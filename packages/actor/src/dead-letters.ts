@@ -5,6 +5,7 @@
 
 import type { Clock } from '@homing/clock'
 import type { Log } from '@homing/log'
+import { LineLimit } from './line-limit.ts'
 
 /**
  * `dead`: no such actor; `stopped`: it waited when its actor stopped; `no arm`: no arm for its type;
@@ -32,37 +33,22 @@ export function noDeadLetters(): DeadLetterCounts {
   return Object.fromEntries(DEAD_LETTER_REASONS.map(reason => [reason, 0])) as DeadLetterCounts
 }
 
-const WINDOW_MS = 1000
-const LINES_MAX = 10
-
 export class DeadLetterLog {
-  readonly #clock: Clock
   readonly #log: Log
-  #windowStartMs = Number.NEGATIVE_INFINITY
-  #lines = 0
-  #leftOut = 0
+  readonly #limit: LineLimit
 
   constructor(clock: Clock, log: Log) {
-    this.#clock = clock
     this.#log = log
+    this.#limit = new LineLimit(clock)
   }
 
   /** `why` says more, where the reason leaves something open. */
   note(actor: string, type: string, reason: DeadLetterReason, why?: string): void {
     // What coalescing is there for is no news.
     if (reason === 'coalesced') return
-    const now = this.#clock.nowMs()
-    if (now - this.#windowStartMs >= WINDOW_MS) {
-      if (this.#leftOut > 0) this.#log.warn({ deadLetters: this.#leftOut }, 'more dead letters, not shown')
-      this.#windowStartMs = now
-      this.#lines = 0
-      this.#leftOut = 0
-    }
-    this.#lines++
-    if (this.#lines > LINES_MAX) {
-      this.#leftOut++
-      return
-    }
+    const { leftOut, isAllowed } = this.#limit.next()
+    if (leftOut > 0) this.#log.warn({ deadLetters: leftOut }, 'more dead letters, not shown')
+    if (!isAllowed) return
     const fields = { actor, type, reason, ...(why === undefined ? {} : { why }) }
     // Ends and restarts leave dead letters; a lost or unknown message is degraded service.
     if (reason === 'dead' || reason === 'stopped') this.#log.debug(fields, 'dead letter')

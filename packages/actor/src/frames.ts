@@ -170,5 +170,5 @@ export interface PeerLoss {
 export type RuntimeQuery =
   | { readonly type: 'stats' }
   | { readonly type: 'describe' }
-  /** Ends what is left; capabilities may take `limitMs` to be released. */
-  | { readonly type: 'dispose'; readonly limitMs: number }
+  /** Ends what is left; capabilities may take `limitMs` to be released. Reports on the last `reportedMs`. */
+  | { readonly type: 'dispose'; readonly limitMs: number; readonly reportedMs: number }

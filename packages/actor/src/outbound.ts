@@ -101,10 +101,15 @@ export class Outbound implements InboundHost {
       const { body, patches } = pack(message, this.#describeReply)
       const corr = this.#asks.numberOf(ask)
       ask.thread = peer.name
-      if (!peer.offer({ op: OP.ASK, target: ref.id, corr, body, patches })) {
+      const frame: Frame = { op: OP.ASK, target: ref.id, corr, body, patches }
+      // The runtime itself is asked past the bound: it is asked seldom, and to end what fills the link.
+      if (ref.id === 0) peer.send(frame)
+      else if (!peer.offer(frame)) {
         this.#linkFull(peer)
         ask.fail('refused', `the link to thread ${peer.name}`)
-      } else if (patches !== 0) this.#handOver(patches, peer.name)
+        return
+      }
+      if (patches !== 0) this.#handOver(patches, peer.name)
     } catch (error) {
       ask.reject(unserializable(error))
     }

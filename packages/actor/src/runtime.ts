@@ -35,6 +35,7 @@ import { Inbound } from './inbound.ts'
 import { Kinship } from './kinship.ts'
 import { compiledOf, compileLayout } from './layout/compile.ts'
 import { Limbo } from './limbo.ts'
+import { LineLimit } from './line-limit.ts'
 import type { Frame } from './link.ts'
 import { Counts } from './observe/counts.ts'
 import { FlightRecorder } from './observe/flight.ts'
@@ -112,7 +113,6 @@ export interface RuntimeStats {
 /** What a runtime answers to `dispose`. */
 export interface Disposal {
   readonly slow: readonly string[]
-  readonly droppedMessages: number
 }
 
 export class Runtime {
@@ -125,7 +125,6 @@ export class Runtime {
   readonly deadlines: Deadlines
   readonly cells = new CellTable()
   readonly peers: Peers
-  readonly slow: string[] = []
   /** What this thread says about itself, and every life of it before. */
   readonly memory: ThreadMemory
   readonly counts: Counts
@@ -149,6 +148,9 @@ export class Runtime {
 
   readonly #capabilities: Capabilities
   readonly #deadLetters: DeadLetterLog
+  /** Actors that were abandoned, the last SLOW_MAX. */
+  readonly #slow: { readonly name: string; readonly atMs: number }[] = []
+  readonly #slowLines: LineLimit
   readonly isAlone: boolean
   readonly #definitions: DefinitionSource
   #idCount = 0
@@ -176,6 +178,7 @@ export class Runtime {
     this.inbound = new Inbound(this)
     this.#capabilities = new Capabilities(options, options.provide)
     this.#deadLetters = new DeadLetterLog(options.clock, options.log)
+    this.#slowLines = new LineLimit(options.clock)
     this.limbo = new Limbo(this.deadlines)
     this.peers = new Peers(this)
     this.watches = new Watches(this)
@@ -187,7 +190,7 @@ export class Runtime {
         args: undefined,
         settings: GUARDIAN_SETTINGS,
         parent: undefined,
-        restarts: 0,
+        restartAgesMs: [],
       }
       this.guardian = new Cell(this, init, guardianDefinition)
       this.turns.enqueue(this.guardian)
@@ -215,7 +218,7 @@ export class Runtime {
     const { thread, isDedicated } = this.#place(options.thread, id)
     const erased = definition as unknown as ActorDefinition<Message, unknown>
     if (thread === this.thread) {
-      const init = { id, name: options.name, args: options.args, settings, parent, restarts: 0 }
+      const init = { id, name: options.name, args: options.args, settings, parent, restartAgesMs: [] }
       const cell = new Cell(this, init, erased)
       this.#add(cell)
       parent.addChild(newChild(cell.ref, settings, undefined, false))
@@ -233,7 +236,7 @@ export class Runtime {
       argsPatches: packed.patches,
       settings,
       parent: { thread: this.thread, uid: this.uid, id: parent.id },
-      restarts: 0,
+      restartAgesMs: [],
     }
     const peer = isDedicated ? this.peers.add(thread) : this.peers.to(thread)
     if (peer.state === 'gone') throw new ThreadDownError(thread, 'it is not coming back')
@@ -249,14 +252,14 @@ export class Runtime {
 
   /** Makes an actor that another thread spawned here. */
   acceptSpawn(spec: SpawnSpec): void {
-    const { id, name, settings, parent, restarts } = spec
+    const { id, name, settings, parent, restartAgesMs } = spec
     if (this.cells.has(id)) return
     if (this.peers.isOver(parent)) {
       this.limbo.giveUp(id)
       return
     }
     const args = this.inbound.unpack(spec.args, spec.argsPatches)
-    const cell = new Cell(this, { id, name, args, settings, parent, restarts }, undefined)
+    const cell = new Cell(this, { id, name, args, settings, parent, restartAgesMs }, undefined)
     this.#add(cell)
     this.limbo.deliver(cell)
     this.#definitions.find(spec.moduleUrl, spec.exportName, this.thread).then(
@@ -281,8 +284,11 @@ export class Runtime {
   }
 
   noteSlow(name: string): void {
-    this.log.warn({ actor: name }, 'actor abandoned: it did not stop in time')
-    if (this.slow.length < SLOW_MAX) this.slow.push(name)
+    const { leftOut, isAllowed } = this.#slowLines.next()
+    if (leftOut > 0) this.log.warn({ actors: leftOut }, 'more actors abandoned, not shown')
+    if (isAllowed) this.log.warn({ actor: name }, 'actor abandoned: it did not stop in time')
+    if (this.#slow.length >= SLOW_MAX) this.#slow.shift()
+    this.#slow.push({ name, atMs: this.clock.nowMs() })
   }
 
   #place(placement: SpawnOptions<unknown>['thread'], id: number): { thread: string; isDedicated: boolean } {
@@ -350,7 +356,7 @@ export class Runtime {
     if (query.type === 'stats') ask.answer(this.stats())
     else if (query.type === 'describe') ask.answer(this.describe())
     else {
-      this.dispose(query.limitMs).then(
+      this.dispose(query.limitMs, query.reportedMs).then(
         disposal => ask.answer(disposal),
         (error: unknown) => ask.fail('failed', error),
       )
@@ -381,12 +387,17 @@ export class Runtime {
     }))
   }
 
-  /** Ends what is left here and releases the capabilities, which may take them `limitMs`. */
-  async dispose(limitMs: number): Promise<Disposal> {
+  /**
+   * Ends what is left here and releases the capabilities, which may take them `limitMs`. Reports what was abandoned in
+   * the last `reportedMs` and now.
+   */
+  async dispose(limitMs: number, reportedMs: number): Promise<Disposal> {
+    const sinceMs = this.clock.nowMs() - reportedMs
     this.isOpen = false
     for (const cell of [...this.cells.values()]) cell.abandon()
     const stuck = await this.#capabilities.dispose(limitMs)
-    return { slow: [...this.slow, ...stuck], droppedMessages: this.counts.dropped }
+    const slow = this.#slow.filter(({ atMs }) => atMs >= sinceMs).map(({ name }) => name)
+    return { slow: [...slow, ...stuck] }
   }
 
   /** Closes every link and fails every ask that is left. */

@@ -264,6 +264,7 @@ export class LocalActorSystem implements ActorSystem {
   async #stopAll(deadlineMs: number): Promise<ShutdownReport> {
     const { runtime } = this
     const startMs = runtime.clock.nowMs()
+    const droppedBefore = this.counters().total.dropped
     runtime.isOpen = false
     const guardian = this.#guardian
     const { promise: stopped, resolve } = Promise.withResolvers<void>()
@@ -273,15 +274,16 @@ export class LocalActorSystem implements ActorSystem {
     guardian.requestStop()
     await stopped
     runtime.deadlines.remove(limit)
-    const leftMs = (): number => Math.max(RELEASE_MS_MIN, deadlineMs - (runtime.clock.nowMs() - startMs))
-    const disposals = (await this.#threads?.stop(leftMs())) ?? []
-    disposals.push(await runtime.dispose(leftMs()))
+    const passedMs = (): number => runtime.clock.nowMs() - startMs
+    const leftMs = (): number => Math.max(RELEASE_MS_MIN, deadlineMs - passedMs())
+    const disposals = (await this.#threads?.stop(leftMs(), passedMs())) ?? []
+    disposals.push(await runtime.dispose(leftMs(), passedMs()))
     runtime.close()
     this.#keepAlive?.cancel()
     return {
-      durationMs: runtime.clock.nowMs() - startMs,
+      durationMs: passedMs(),
       slow: [...new Set(disposals.flatMap(disposal => disposal.slow))],
-      droppedMessages: disposals.reduce((total, disposal) => total + disposal.droppedMessages, 0),
+      droppedMessages: this.counters().total.dropped - droppedBefore,
     }
   }
 

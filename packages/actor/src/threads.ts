@@ -568,41 +568,41 @@ export class Threads implements Registrar {
     await slot.whenReady.promise.catch(() => {})
   }
 
-  /** Ends every thread within `limitMs`; returns what they report. */
-  async stop(limitMs: number): Promise<Disposal[]> {
+  /** Ends every thread within `limitMs`; returns what they report of the last `reportedMs`. */
+  async stop(limitMs: number, reportedMs: number): Promise<Disposal[]> {
     this.#isShuttingDown = true
     void this.#host.dispose()
     const slots = [...this.#slots.values()]
-    return Promise.all(slots.map(slot => this.#stopSlot(slot, limitMs)))
+    return Promise.all(slots.map(slot => this.#stopSlot(slot, limitMs, reportedMs)))
   }
 
   async #stopDedicated(name: string): Promise<void> {
     const slot = this.#slots.get(name)
     if (slot === undefined || slot.isStopping) return
-    await this.#stopSlot(slot, TERMINATE_MS_MAX)
+    await this.#stopSlot(slot, TERMINATE_MS_MAX, Number.POSITIVE_INFINITY)
   }
 
-  #stopSlot(slot: Slot, limitMs: number): Promise<Disposal> {
+  #stopSlot(slot: Slot, limitMs: number, reportedMs: number): Promise<Disposal> {
     slot.isStopping = true
-    slot.stopping ??= this.#endSlot(slot, limitMs)
+    slot.stopping ??= this.#endSlot(slot, limitMs, reportedMs)
     return slot.stopping
   }
 
-  async #endSlot(slot: Slot, limitMs: number): Promise<Disposal> {
+  async #endSlot(slot: Slot, limitMs: number, reportedMs: number): Promise<Disposal> {
     if (slot.worker === undefined) {
       if (this.#slots.has(slot.name)) this.#slotGone(slot, new ThreadDownError(slot.name, 'it was stopped'))
-      return { slow: [], droppedMessages: 0 }
+      return { slow: [] }
     }
     let disposal: Disposal
     try {
       disposal = (await this.#runtime.query(
         slot.name,
-        { type: 'dispose', limitMs },
+        { type: 'dispose', limitMs, reportedMs },
         Math.max(limitMs, 1),
       )) as Disposal
     } catch (error) {
       this.#runtime.log.warn({ peer: slot.name, error: describe(error) }, 'thread ends without a report')
-      disposal = { slow: [`thread ${slot.name}`], droppedMessages: 0 }
+      disposal = { slow: [`thread ${slot.name}`] }
     }
     if (slot.worker !== undefined) await this.#terminate(slot)
     return disposal
