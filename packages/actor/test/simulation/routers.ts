@@ -54,6 +54,13 @@ interface ClerkArgs {
   readonly router: string
 }
 
+/** A message of a key in the hands of a member. */
+interface Work {
+  readonly key: number
+  readonly ref: string
+  readonly uid: number
+}
+
 /** What the book of one router knows of a key. */
 interface Page {
   /** The last tell that was handled. */
@@ -62,8 +69,7 @@ interface Page {
   epoch: number
   /** Tells that were accepted and not handled, with the life that took them. */
   readonly open: Map<number, number>
-  /** Who is at work on it, by ref, with the life, and how often. */
-  readonly busy: Map<string, { readonly uid: number; count: number }>
+  readonly inHand: Set<Work>
   readonly looks: Set<number>
 }
 
@@ -86,7 +92,7 @@ class Book {
       last: 0,
       epoch: 1,
       open: new Map(),
-      busy: new Map(),
+      inHand: new Set(),
       looks: new Set(),
     }))
   }
@@ -124,33 +130,37 @@ class Book {
     this.#endedUids.add(uid)
   }
 
+  /** A member has an instance: what an earlier one, which failed, still awaits is no work of the member. */
+  started(ref: string): void {
+    for (const { inHand } of this.#pages) for (const work of inHand) if (work.ref === ref) inHand.delete(work)
+  }
+
   /** A member begins with a tell. */
-  began(key: number, number: number, ref: string, uid: number): void {
-    const page = this.#pages[key]!
-    if (number <= page.last) this.#fault(`key ${key}: ${number} was handled after ${page.last}`)
+  began(number: number, work: Work): void {
+    const page = this.#pages[work.key]!
+    if (number <= page.last) this.#fault(`key ${work.key}: ${number} was handled after ${page.last}`)
     page.last = number
     page.open.delete(number)
     this.handled++
-    this.#enter(page, key, ref, uid)
+    this.#enter(page, work)
   }
 
   /** A member answers an ask. */
-  looked(key: number, number: number, ref: string, uid: number): void {
-    const page = this.#pages[key]!
-    if (page.looks.has(number)) this.#fault(`key ${key}: ask ${number} was handled twice`)
+  looked(number: number, work: Work): void {
+    const page = this.#pages[work.key]!
+    if (page.looks.has(number)) this.#fault(`key ${work.key}: ask ${number} was handled twice`)
     page.looks.add(number)
-    this.#enter(page, key, ref, uid)
-    this.ended(key, ref)
+    this.#enter(page, work)
+    this.ended(work)
   }
 
-  #enter(page: Page, key: number, ref: string, uid: number): void {
-    for (const [other, { uid: otherUid }] of page.busy) {
-      if (this.#endedUids.has(otherUid)) page.busy.delete(other)
-      else if (other !== ref) this.#fault(`key ${key} is handled by two members at a time`)
+  #enter(page: Page, work: Work): void {
+    const { key, ref } = work
+    for (const other of page.inHand) {
+      if (this.#endedUids.has(other.uid)) page.inHand.delete(other)
+      else if (other.ref !== ref) this.#fault(`key ${key} is handled by two members at a time`)
     }
-    const mine = page.busy.get(ref)
-    if (mine === undefined) page.busy.set(ref, { uid, count: 1 })
-    else mine.count++
+    page.inHand.add(work)
     const now = this.#router().epoch
     let epoch = page.epoch
     while (epoch <= now && this.#owners[epoch]?.[key] !== ref) epoch++
@@ -158,12 +168,8 @@ class Book {
     else page.epoch = epoch
   }
 
-  ended(key: number, ref: string): void {
-    const { busy } = this.#pages[key]!
-    const mine = busy.get(ref)
-    if (mine === undefined) return
-    mine.count--
-    if (mine.count === 0) busy.delete(ref)
+  ended(work: Work): void {
+    this.#pages[work.key]!.inHand.delete(work)
   }
 
   /** At rest: lost is only what a dead thread had taken. */
@@ -198,19 +204,22 @@ function setupClerk(ctx: ActorContext<ClerkMessage>, { router }: ClerkArgs) {
   const { books, uid } = ctx.use(desk)
   const book = books.get(router)!
   const { key: ref } = ctx.self
+  book.started(ref)
   return {
     async file({ key, number, ms }: Filed) {
-      book.began(key, number, ref, uid)
+      const work = { key, ref, uid }
+      book.began(number, work)
       if (ms > 0) await new Promise<void>(resolve => ctx.clock.after(ms, resolve))
-      book.ended(key, ref)
+      book.ended(work)
     },
     tear({ key, number }: Tag) {
-      book.began(key, number, ref, uid)
-      book.ended(key, ref)
+      const work = { key, ref, uid }
+      book.began(number, work)
+      book.ended(work)
       throw new Error('a clerk tore it')
     },
     look({ key, number, reply }: Tag & { readonly reply: Reply<number> }) {
-      book.looked(key, number, ref, uid)
+      book.looked(number, { key, ref, uid })
       reply(number)
     },
   }
