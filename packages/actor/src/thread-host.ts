@@ -14,6 +14,9 @@ export interface Life {
   readonly uid: number
 }
 
+/** Stands for the life of a thread that has none now. */
+export const AWAY = 0
+
 /** What the host tells about a life that it started; after `exited` nothing more. */
 export interface LifeEvents {
   /** It failed outside of any actor; its end follows. */
@@ -36,6 +39,11 @@ export interface ThreadHost {
    * other way round. What the first had sent to an earlier life of the second's thread is inherited.
    */
   link(running: Life, starting: Life): readonly [ofRunning: PeerAddress, ofStarting: PeerAddress]
+  /**
+   * The address of a thread that is between two lives, with the life AWAY, for one that starts: what that tells it is
+   * inherited by the next.
+   */
+  linkAway(name: string, starting: Life): PeerAddress
   /** Links the runtime of main. */
   open(runtime: Runtime, address: PeerAddress): void
   /** `reader` has linked `writer`, and has no link to earlier lives of that thread any more. */
@@ -47,6 +55,8 @@ export interface ThreadHost {
   forgetLife(life: Life, hasEnded: boolean): void
   /** The thread is not coming back. */
   forgetThread(name: string): void
+  /** The life has heard that the thread is not coming back, and has no link to it any more. */
+  forgot(life: Life, thread: string): void
   /** A module that actors were spawned from: a thread that takes over had better have it loaded. */
   noteModule(moduleUrl: string): void
   /** All threads of the system are up: the host may prepare for their deaths. */
@@ -54,5 +64,3 @@ export interface ThreadHost {
   /** Releases what the host prepared. */
   dispose(): Promise<void>
 }
-  /** The life has heard that the thread is not coming back, and has no link to it any more. */
-  forgot(life: Life, thread: string): void

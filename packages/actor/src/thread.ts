@@ -8,6 +8,7 @@ import { HeapGuard, type HeapPressure } from './heap-guard.ts'
 import { ThreadMemory } from './observe/thread-memory.ts'
 import type { PoolMap } from './placement.ts'
 import { MAIN, Runtime } from './runtime.ts'
+import { AWAY } from './thread-host.ts'
 import type { Provided, ThreadFacilities } from './types.ts'
 
 /** What main hands to a new life of a thread. */
@@ -78,7 +79,9 @@ export function startThread(init: ThreadInit, surroundings: ThreadSurroundings):
   for (const spec of init.spawns) runtime.acceptSpawn(spec)
   for (const address of init.peers) {
     open(runtime, address)
-    if (address.name !== MAIN) runtime.peers.awaitSpawns(address.name)
+    // As if it had seen the end of the life before: tells wait in the link, asks are rejected.
+    if (address.uid === AWAY) runtime.peers.lost(address.name, AWAY)
+    else if (address.name !== MAIN) runtime.peers.awaitSpawns(address.name)
   }
   toMain(OP.READY, 0, 0)
   return runtime

@@ -54,6 +54,8 @@ interface Slot {
   readonly isDedicated: boolean
   /** The present life; 0 between two. */
   uid: number
+  /** It has been linked with others, or is about to be. */
+  hasLived: boolean
   worker: HostedThread | undefined
   lastError: unknown
   /** When it was replaced, within the last minute. */
@@ -240,6 +242,7 @@ export class Threads implements Registrar {
       beats: 0,
       beatMs: 0,
       whenReady: quietResolvers(),
+      hasLived: false,
     }
     this.#slots.set(name, slot)
     return slot
@@ -260,17 +263,21 @@ export class Threads implements Registrar {
       entry.uid = uid
       spawns.push({ ...spec, restarts: entry.restartTimesMs.length })
     }
+    slot.hasLived = true
     const peers: PeerAddress[] = []
     const [ofMain, atMain] = this.#host.link(LIFE_OF_MAIN, { name: slot.name, uid })
     peers.push(ofMain)
     this.#host.open(this.#runtime, atMain)
     this.#host.linked(LIFE_OF_MAIN, { name: slot.name, uid })
     for (const other of this.#slots.values()) {
-      // One that is over is linked when its next life starts.
-      if (other === slot || other.worker === undefined || this.#isOver(other)) continue
-      const [ofOther, atOther] = this.#host.link(other, { name: slot.name, uid })
-      peers.push(ofOther)
-      this.#send(other.name, OP.CONNECT, 0, atOther, [atOther.port])
+      if (other === slot) continue
+      if (this.#isOver(other)) {
+        if (other.hasLived) peers.push(this.#host.linkAway(other.name, { name: slot.name, uid }))
+      } else if (other.worker !== undefined) {
+        const [ofOther, atOther] = this.#host.link(other, { name: slot.name, uid })
+        peers.push(ofOther)
+        this.#send(other.name, OP.CONNECT, 0, atOther, [atOther.port])
+      }
     }
     const init: ThreadInit = {
       thread: slot.name,

@@ -13,7 +13,7 @@ import { RingStock } from './ring/ring-stock.ts'
 import type { Runtime } from './runtime.ts'
 import type { ThreadInit } from './thread.ts'
 import type { SpareMessage, SpareReport } from './thread-entry.ts'
-import type { HostedThread, Life, LifeEvents, ThreadHost } from './thread-host.ts'
+import { AWAY, type HostedThread, type Life, type LifeEvents, type ThreadHost } from './thread-host.ts'
 import { describe } from './thrown.ts'
 
 export interface WorkerHostOptions {
@@ -76,6 +76,13 @@ export class WorkerHost implements ThreadHost {
 
   linked(reader: Life, writer: Life): void {
     this.#rings.linked(reader, writer)
+  }
+
+  linkAway(name: string, starting: Life): PeerAddress {
+    const { port1, port2 } = new MessageChannel()
+    port2.close()
+    const { toAway, silent } = this.#rings.linkAway(name, starting)
+    return { name, uid: AWAY, port: port1, out: toAway, in: silent, isHeir: false }
   }
 
   open(runtime: Runtime, address: PeerAddress): void {

@@ -140,3 +140,13 @@ t.test('threads of their own that come and go use the same rings', async t => {
   }
   t.ok(rings.size <= 20, `${rings.size} rings for 13 links with 2 threads`)
 })
+
+t.test('what is told to a thread that is away is inherited by its next life', async t => {
+  const { stock } = start()
+  stock.forgetLife(b, true)
+  stock.forgetLife(a, true)
+  const { toAway } = stock.linkAway('b', heir)
+  const { toStarting, isHeir } = stock.link(heir, { name: 'b', uid: 5 })
+  t.ok(isHeir)
+  t.equal(toStarting, toAway)
+})

@@ -1,9 +1,10 @@
 /** What simulations found wrong, each as a test of its own. */
 
 import { MessageChannel, type MessagePort } from 'node:worker_threads'
-import { type ActorRef, defineActor, type Supervision } from '@homing/actor'
+import { type ActorRef, defineActor, type Reply, type Supervision } from '@homing/actor'
 import { createSimulation } from '@homing/actor/simulation'
 import { SimulatedClock } from '@homing/clock'
+import type { RouterError } from '@homing/errors'
 import t from 'tap'
 import { OP, type PeerAddress } from '../src/frames.ts'
 import type { Frame, LinkHandlers, ThreadLink } from '../src/link.ts'
@@ -245,11 +246,18 @@ t.test('no life is linked with one that is known to be over', async t => {
 
 const noted: number[] = []
 
+type NoterMessage =
+  | { readonly type: 'note'; readonly n: number }
+  | { readonly type: 'count'; readonly reply: Reply<number> }
+
 const noter = defineActor(
   import.meta.url,
   'noter',
-)<{ readonly type: 'note'; readonly n: number }, undefined>({
-  setup: () => ({ note: ({ n }) => void noted.push(n) }),
+)<NoterMessage, undefined>({
+  setup: () => ({
+    note: ({ n }) => void noted.push(n),
+    count: ({ reply }) => reply(noted.length),
+  }),
 })
 
 const teller = defineActor(
@@ -390,4 +398,63 @@ t.test('nothing of the real heap is seen in a simulation', async t => {
   const { total } = simulation.counters()
   t.match(total, { heapUsedBytes: 0, heapLimitBytes: 2 ** 32 })
   await simulation.settle(simulation.shutdown())
+})
+
+const settled: string[] = []
+
+const asker = defineActor(
+  import.meta.url,
+  'asker',
+)<{ readonly type: 'go' }, { readonly to: ActorRef<NoterMessage> }>({
+  setup(ctx, { to }) {
+    return {
+      go() {
+        for (let n = 0; n < 10; n++) to.tell({ type: 'note', n })
+        const beganMs = ctx.clock.nowMs()
+        const settle = (outcome: string): void =>
+          void settled.push(`${outcome} ${ctx.clock.nowMs() - beganMs < 50 ? 'at once' : 'late'}`)
+        to.ask({ type: 'count' }, { timeout: '10s' }).then(
+          () => settle('answered'),
+          (error: RouterError) => settle(error.code),
+        )
+      },
+    }
+  },
+})
+
+t.test('to a life that starts while another thread is away, it is away too', async t => {
+  for (let seed = 1; seed <= 20; seed++) {
+    noted.length = 0
+    settled.length = 0
+    const simulation = await createSimulation({
+      seed,
+      pools: { core: { count: 2 } },
+      threadBackoff: { min: '500ms', max: '500ms' },
+    })
+    const to = simulation.spawn(noter, {
+      name: 'noter',
+      args: undefined,
+      thread: 'core-0',
+      supervision: RESTARTED,
+    })
+    const from = simulation.spawn(asker, {
+      name: 'asker',
+      args: { to },
+      thread: 'core-1',
+      supervision: RESTARTED,
+    })
+    await simulation.run(undefined, { within: 10 })
+    // The first life comes back at once, the second after its backoff.
+    for (const thread of ['core-0', 'core-0', 'core-1']) {
+      simulation.killThread(thread).catch(() => {})
+      await simulation.run(undefined, { within: 20 })
+    }
+    from.tell({ type: 'go' })
+    await simulation.run(undefined, { within: 100 })
+    t.strictSame(noted, [], 'the thread is away')
+    t.strictSame(settled, ['HOMING_ACTOR_THREAD_DOWN at once'], `seed ${seed}`)
+    await simulation.run(undefined, { within: 1000 })
+    t.strictSame(noted, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], `seed ${seed}`)
+    await simulation.settle(simulation.shutdown())
+  }
 })

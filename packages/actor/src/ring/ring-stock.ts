@@ -19,6 +19,8 @@
 import type { Life } from '../thread-host.ts'
 import { RING_DATA, ringBytes } from './ring.ts'
 
+const SILENT_WORDS = 16
+
 interface Orphan {
   readonly ring: SharedArrayBuffer
   readonly writer: Life
@@ -33,10 +35,10 @@ interface RingPair {
   readonly isHeir: boolean
 }
 
-export class RingStock {
-  readonly #ringWords: number
 const FREE_BYTES_MAX = 64 << 20
 
+export class RingStock {
+  readonly #ringWords: number
   /** By the writing life, then by the reading thread, which inherits the ring from life to life. */
   readonly #rings = new Map<number, Map<string, SharedArrayBuffer>>()
   /** The present life of each thread that has a link. */
@@ -44,9 +46,9 @@ const FREE_BYTES_MAX = 64 << 20
   #orphans: Orphan[] = []
   /** What a life that may wake up has read. */
   readonly #unsafe = new WeakSet<SharedArrayBuffer>()
+  /** For links to come, up to FREE_BYTES_MAX. */
   readonly #free: SharedArrayBuffer[] = []
 
-  /** For links to come, up to FREE_BYTES_MAX. */
   /** `ringWords`: of the frames of each ring; a power of two. */
   constructor(ringWords: number) {
     this.#ringWords = ringWords
@@ -65,6 +67,15 @@ const FREE_BYTES_MAX = 64 << 20
       toRunning: this.#newRing(starting, running.name),
       isHeir: inherited !== undefined,
     }
+  }
+
+  /** For a thread that is between two lives: its next one inherits `toAway`. Nobody writes `silent`. */
+  linkAway(
+    name: string,
+    starting: Life,
+  ): { readonly toAway: SharedArrayBuffer; readonly silent: SharedArrayBuffer } {
+    this.#lives.set(starting.name, starting.uid)
+    return { toAway: this.#newRing(starting, name), silent: new SharedArrayBuffer(ringBytes(SILENT_WORDS)) }
   }
 
   #newRing(writer: Life, reader: string): SharedArrayBuffer {

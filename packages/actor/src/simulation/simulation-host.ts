@@ -10,7 +10,7 @@ import { OP, type PeerAddress } from '../frames.ts'
 import { type Frame, LINK_FRAMES_MAX } from '../link.ts'
 import { MAIN, type Runtime } from '../runtime.ts'
 import { startThread, type ThreadInit } from '../thread.ts'
-import type { HostedThread, Life, LifeEvents, ThreadHost } from '../thread-host.ts'
+import { AWAY, type HostedThread, type Life, type LifeEvents, type ThreadHost } from '../thread-host.ts'
 import type { Provided } from '../types.ts'
 import { copyMessage } from './copy.ts'
 import { SimulatedFailure, SimulationError } from './errors.ts'
@@ -177,6 +177,17 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     ]
   }
 
+  linkAway(name: string, starting: Life): PeerAddress {
+    const toAway = this.#newPipe(`${starting.uid} ${name}`, starting, name)
+    this.#idCount++
+    const silent = new Pipe(this.#idCount, name, AWAY, starting.name)
+    this.#pipes.set(silent.id, silent)
+    this.#idCount++
+    const wire = new Wire(this.#idCount, [AWAY, starting.uid], true)
+    this.#wires.set(wire.id, wire)
+    return addressOf(name, AWAY, wire.id, toAway, silent.id, false)
+  }
+
   open(runtime: Runtime, address: PeerAddress): void {
     const thread = this.#lives.get(runtime.uid)!
     const wire = this.#wires.get(address.port as never)!
@@ -203,6 +214,8 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     this.#forgetPipes(key => key.endsWith(` ${name}`))
   }
 
+  forgot(): void {}
+
   /** Nobody inherits these; a reader that lives may still take what it can see. */
   #forgetPipes(isMeant: (key: string) => boolean): void {
     for (const [key, id] of [...this.#pipeIds]) {
@@ -213,8 +226,6 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
       if (!this.#isRead(pipe) && !this.#lives.has(pipe.writerUid)) this.#dropPipe(pipe)
     }
   }
-
-  forgot(): void {}
 
   /** A living thread has opened its end, or is about to: a life that was never linked with the writer is neither. */
   #isRead({ reader, writerUid, delivery }: Pipe): boolean {
