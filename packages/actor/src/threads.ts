@@ -218,9 +218,9 @@ export class Threads implements Registrar {
     else if (frame.op === OP.REGISTER) this.register(frame.body as Registration)
     else if (frame.op === OP.UNREGISTER) this.unregister(frame.target)
     else if (frame.op === OP.LINKED) this.#linked(peer, frame.body as string, frame.corr)
+    else if (frame.op === OP.GONE) this.#host.forgot(peer, frame.body as string)
     else if (frame.op === OP.RESOLVE && !this.#slots.has(frame.body as string)) {
       this.#send(peer.name, OP.GONE, 0, frame.body)
-    else if (frame.op === OP.GONE) this.#host.forgot(peer, frame.body as string)
     }
   }
 
@@ -231,6 +231,7 @@ export class Threads implements Registrar {
       name,
       isDedicated,
       uid: 0,
+      hasLived: false,
       worker: undefined,
       lastError: undefined,
       restartTimesMs: [],
@@ -242,7 +243,6 @@ export class Threads implements Registrar {
       beats: 0,
       beatMs: 0,
       whenReady: quietResolvers(),
-      hasLived: false,
     }
     this.#slots.set(name, slot)
     return slot
@@ -252,6 +252,7 @@ export class Threads implements Registrar {
     this.#uid++
     const uid = this.#uid
     slot.uid = uid
+    slot.hasLived = true
     slot.isReady = false
     slot.isRecycling = false
     slot.lastError = undefined
@@ -263,7 +264,6 @@ export class Threads implements Registrar {
       entry.uid = uid
       spawns.push({ ...spec, restarts: entry.restartTimesMs.length })
     }
-    slot.hasLived = true
     const peers: PeerAddress[] = []
     const [ofMain, atMain] = this.#host.link(LIFE_OF_MAIN, { name: slot.name, uid })
     peers.push(ofMain)
