@@ -40,7 +40,7 @@ export type Parent = Cell | { readonly thread: string; readonly uid: number; rea
 interface CellInit extends InboxInit {
   readonly args: unknown
   readonly parent: Parent
-  readonly restarts: number
+  readonly restartAgesMs: readonly number[]
 }
 
 export class Cell extends TurnTaker {
@@ -64,12 +64,12 @@ export class Cell extends TurnTaker {
     super(runtime, init, definition)
     this.parent = init.parent
     this.#args = init.args
-    this.#restarts = init.restarts
-    if (init.restarts > 0) {
+    this.#restarts = init.restartAgesMs.length
+    if (this.#restarts > 0) {
       // Its thread was lost. Where its parent restarts others with it, it waits for them.
       const isHeld = init.settings.isGrouped
       if (isHeld) this.state = RESTARTING
-      this.#recovery = new Recovery(this, init.restarts, isHeld)
+      this.#recovery = new Recovery(this, init.restartAgesMs, isHeld)
     }
     this.ref = new LocalRef(runtime, init.id, init.name, this)
   }

@@ -27,6 +27,7 @@
  *   GONE        –         –      name: there is no such thread
  *   REGISTER    actor     –      Registration
  *   UNREGISTER  actor     –      – (it is brought back no more, and stopped where it may still run)
+ *   RESTARTED   actor     –      – (after a failure: its next life has so much less of its budget)
  *   RESOLVE     –         –      name: who is this?
  *   READY       –         –      –
  *   RECYCLE     –         life   true: nothing waits for its actors any more (its heap is full: replace it)
@@ -64,6 +65,7 @@ export const OP = {
   RECYCLE: 25,
   LINKED: 26,
   SPAWNED: 27,
+  RESTARTED: 28,
 } as const
 
 /** Why an ask failed on the side of its target. */
@@ -127,8 +129,8 @@ export interface SpawnSpec {
   readonly argsPatches: readonly Patch[] | 0
   readonly settings: Settings
   readonly parent: { readonly thread: string; readonly uid: number; readonly id: number }
-  /** Restarts before this life; its thread was lost that often. */
-  readonly restarts: number
+  /** How long ago it was restarted before this life, oldest first: after failures, and with its thread. */
+  readonly restartAgesMs: readonly number[]
 }
 
 /** What main keeps of an actor that runs on another thread than its parent. */

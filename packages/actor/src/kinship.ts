@@ -10,7 +10,7 @@ import { ThreadDownError } from './errors.ts'
 import { type Ending, type Halt, type HaltRequest, OP, type SpawnSpec } from './frames.ts'
 import type { Peer } from './peer.ts'
 import { type AnyRef, LocalRef } from './refs.ts'
-import type { Runtime } from './runtime.ts'
+import { MAIN, type Runtime } from './runtime.ts'
 import { recordOf } from './thrown.ts'
 import type { TerminationReason } from './types.ts'
 
@@ -119,6 +119,13 @@ export class Kinship {
       if (peer.uid !== parent.uid) return
       peer.send({ op: OP.CHILD_ENDED, target: parent.id, corr: cell.id, body: ending, patches: 0 })
     }
+  }
+
+  /** Main counts the restarts of an actor that it would bring back: its next life is to know of them. */
+  restarted({ id, parent }: Cell): void {
+    if (parent === undefined || parent instanceof Cell) return
+    const { peers } = this.#runtime
+    peers.get(MAIN)?.send({ op: OP.RESTARTED, target: id, corr: 0, body: 0, patches: 0 })
   }
 
   /** A cell whose parent restarts children together has no instance and waits. */

@@ -33,10 +33,10 @@ export class Recovery {
   /** The parent has said so before this instance had ended. */
   #isReleased = false
 
-  /** `restarts`: before this life of its thread. */
-  constructor(cell: Cell, restarts: number, isHeld: boolean) {
+  /** `restartAgesMs`: before this life of its thread. */
+  constructor(cell: Cell, restartAgesMs: readonly number[], isHeld: boolean) {
     this.#cell = cell
-    this.#budget = new RestartBudget(restarts, cell.runtime.clock.nowMs())
+    this.#budget = new RestartBudget(restartAgesMs, cell.runtime.clock.nowMs())
     this.#isHeld = isHeld
   }
 
@@ -53,6 +53,7 @@ export class Recovery {
       cell.giveUp(new RestartBudgetError(cell.name, settings.restartsMax, settings.withinMs, error))
       return
     }
+    runtime.kinship.restarted(cell)
     const delayMs = backoffMs(settings, attempt, runtime.random.next())
     this.#forgetRequest()
     cell.endInstance(error, messageType, delayMs, () => {

@@ -6,9 +6,9 @@ import type { Settings } from './frames.ts'
 export class RestartBudget {
   #timesMs: readonly number[]
 
-  /** With `count` restarts that happened elsewhere, as if they happened now. */
-  constructor(count = 0, nowMs = 0) {
-    this.#timesMs = new Array<number>(count).fill(nowMs)
+  /** With restarts that happened elsewhere, so long ago. */
+  constructor(agesMs: readonly number[], nowMs: number) {
+    this.#timesMs = agesMs.map(ageMs => nowMs - ageMs)
   }
 
   /** Takes one restart; its number within the window, from 1. Undefined when the budget is exhausted. */

@@ -218,10 +218,21 @@ export class Threads implements Registrar {
     else if (frame.op === OP.REGISTER) this.register(frame.body as Registration)
     else if (frame.op === OP.UNREGISTER) this.unregister(frame.target)
     else if (frame.op === OP.LINKED) this.#linked(peer, frame.body as string, frame.corr)
+    else if (frame.op === OP.RESTARTED) this.#restarted(frame.target)
     else if (frame.op === OP.GONE) this.#host.forgot(peer, frame.body as string)
     else if (frame.op === OP.RESOLVE && !this.#slots.has(frame.body as string)) {
       this.#send(peer.name, OP.GONE, 0, frame.body)
     }
+  }
+
+  /** An actor was restarted where it lives. */
+  #restarted(id: number): void {
+    const entry = this.#entries.get(id)
+    if (entry === undefined) return
+    const { restartTimesMs: times, registration } = entry
+    const now = this.#runtime.clock.nowMs()
+    times.push(now)
+    while (now - times[0]! >= registration.spec.settings.withinMs) times.shift()
   }
 
   // ── Lives ────────────────────────────────────────────────────────────────────────────────────
@@ -258,11 +269,12 @@ export class Threads implements Registrar {
     slot.lastError = undefined
     slot.endReason = 'threadExit'
     const spawns: SpawnSpec[] = []
+    const now = this.#runtime.clock.nowMs()
     for (const entry of this.#entries.values()) {
       const { thread, spec } = entry.registration
       if (thread !== slot.name || entry.uid !== 0 || this.#isOrphan(spec)) continue
       entry.uid = uid
-      spawns.push({ ...spec, restarts: entry.restartTimesMs.length })
+      spawns.push({ ...spec, restartAgesMs: entry.restartTimesMs.map(timeMs => now - timeMs) })
     }
     const peers: PeerAddress[] = []
     const [ofMain, atMain] = this.#host.link(LIFE_OF_MAIN, { name: slot.name, uid })

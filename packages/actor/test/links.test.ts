@@ -126,7 +126,7 @@ t.test('a watch of a thread that is being replaced is kept for its next life', a
     argsPatches: 0,
     settings: main.guardian!.settings,
     parent: { thread: 'main', uid: 1, id: 0 },
-    restarts: 1,
+    restartAgesMs: [0],
   })
   const wire = new Wire(main, next)
   t.strictSame(
@@ -202,7 +202,7 @@ t.test('a child whose parent has died with its thread is not made', async t => {
     argsPatches: 0 as const,
     settings: main.guardian!.settings,
     parent: { thread: 'a', uid: a.uid, id: 2 * 2 ** 32 },
-    restarts: 0,
+    restartAgesMs: [],
   }
   b.acceptSpawn(spec)
   await settleAll()

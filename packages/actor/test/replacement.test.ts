@@ -51,7 +51,7 @@ function registration(runtime: LocalActorSystem['runtime'], thread: string, sent
     argsPatches: 0 as const,
     settings: toSettings({ name: '', args: undefined, supervision: restart }),
     parent: { thread: 'main', uid: 1, id: 0 },
-    restarts: 0,
+    restartAgesMs: [],
   }
   const ref = runtime.refTo({ thread, id, name: 'registered' }) as unknown as ActorRef<EchoMessage>
   return { ref, registration: { spec, thread, sentToUid, isDedicated: false } }

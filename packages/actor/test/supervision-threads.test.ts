@@ -3,6 +3,7 @@
 import { createActorSystem, RestartBudgetError, type Supervision } from '@homing/actor'
 import { createProbe } from '@homing/actor/testing'
 import t, { type Test } from 'tap'
+import { echo } from './fixtures/echo.ts'
 import { allTeam, type DiaryMessage, restTeam, sorter } from './fixtures/team.ts'
 
 const soon = { timeout: '5s' } as const
@@ -107,6 +108,26 @@ t.test('a budget that the deaths of a thread exhaust escalates when told to', as
   const { reason, error } = await ended
   t.equal(reason, 'failed')
   t.equal(error?.code, new RestartBudgetError('a', 1, 1, undefined).code)
+})
+
+t.test('failures and deaths of its thread use up one budget', async t => {
+  const { system } = await start(t)
+  const ref = system.spawn(echo, {
+    name: 'echo',
+    args: {},
+    thread: 'p-0',
+    supervision: { ...supervision, max: 3, within: '10m', backoff: { min: 0, max: 0 } },
+  })
+  const ended = system.whenTerminated(ref)
+  for (let i = 0; i < 2; i++) {
+    await t.rejects(ref.ask({ type: 'fail', text: 'told to' }, soon))
+  }
+  await system.killThread('p-0')
+  t.equal(await ref.ask({ type: 'where' }, soon), 'p-0', 'its third restart')
+  await t.rejects(ref.ask({ type: 'fail', text: 'told to' }, soon))
+  const { reason, error } = await ended
+  t.equal(reason, 'failed')
+  t.match(error, { code: 'HOMING_ACTOR_RESTART_BUDGET' })
 })
 
 t.test('control and coalesced messages are sorted also when they come from another thread', async t => {

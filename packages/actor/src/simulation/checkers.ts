@@ -167,8 +167,8 @@ export const watchesFireOnce: Checker = history => {
 }
 
 /**
- * No actor restarts more than `max` times within any `withinMs`. Its failures are counted where it lives: another
- * life of its thread begins with the deaths of the thread only.
+ * No actor restarts more than `max` times within any `withinMs`. Counted for one life of its thread: the next does not
+ * know of a failure that the thread did not live to report.
  */
 export function restartsWithinBudget(max: number, withinMs: number): Checker {
   return history => {
