@@ -189,7 +189,7 @@ export class Cell extends TurnTaker {
   }
 
   #recover(): Recovery {
-    this.#recovery ??= new Recovery(this, 0, false)
+    this.#recovery ??= new Recovery(this, [], false)
     return this.#recovery
   }
 
