@@ -12,6 +12,15 @@ import { fileURLToPath } from 'node:url'
 import { isMainThread } from 'node:worker_threads'
 import { PLANTED_BUGS, type PlantedBug } from './planted-bugs.ts'
 
+type Run = (seed: number) => Promise<{ readonly violations: readonly string[] }>
+
+/** Loaded once the bug is planted. */
+const RUNS: Readonly<Record<PlantedBug['scenario'], () => Promise<Run>>> = {
+  toys: async () => (await import('../../packages/actor/test/simulation/scenario.ts')).runToys,
+  'key routers': async () => (await import('../../packages/actor/test/simulation/routers.ts')).runRouters,
+  router: async () => (await import('./router-world.ts')).runRouterSeed,
+}
+
 interface Finding {
   /** Undefined: no seed found it. */
   readonly seed: number | undefined
@@ -33,10 +42,7 @@ async function hunt(bug: PlantedBug, seedsMax: number): Promise<Finding> {
       return { ...loaded, source: pieces.join(bug.wrong) }
     },
   })
-  const run =
-    bug.scenario === 'toys'
-      ? (await import('../../packages/actor/test/simulation/scenario.ts')).runToys
-      : (await import('./router-world.ts')).runRouterSeed
+  const run = await RUNS[bug.scenario]()
   const startMs = performance.now()
   if (planted !== 1) throw new Error(`cannot plant "${bug.what}": ${bug.file} was loaded ${planted} times`)
   for (let seed = 1; seed <= seedsMax; seed++) {

@@ -2,7 +2,7 @@
 
 export interface PlantedBug {
   readonly what: string
-  readonly scenario: 'toys' | 'router'
+  readonly scenario: 'toys' | 'key routers' | 'router'
   /** Path from the root. */
   readonly file: string
   /** Occurs there once. */
@@ -52,6 +52,13 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     file: 'packages/actor/src/peers.ts',
     right: "peer.state === 'down' ? [...peer.watches.keys()] : []",
     wrong: '[] as number[]',
+  },
+  {
+    what: 'keys return to a member while their owners have them in hand',
+    scenario: 'key routers',
+    file: 'packages/actor/src/key-router.ts',
+    right: 'owners.map(owner => owner.settle(limitMs))',
+    wrong: '[]',
   },
   {
     what: 'a gap in the KV events is taken for the next batch',
