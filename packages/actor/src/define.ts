@@ -5,6 +5,7 @@
 
 import type { MessageLayout } from './layout/layout.ts'
 import type { MessageKey } from './mailbox.ts'
+import { checkedWord } from './settings.ts'
 import type { ActorContext, ActorDefinition, Behavior, Capability, Message, Strategy } from './types.ts'
 
 /** What an actor is made of: all that `defineActor` is given beside its address. */
@@ -34,8 +35,10 @@ export function defineActor(
   moduleUrl: string,
   exportName: string,
 ): <M extends Message, A = void>(specification: ActorSpecification<M, A>) => ActorDefinition<M, A> {
-  return specification =>
-    Object.freeze({
+  return specification => {
+    const strategies = ['one-for-one', 'one-for-all', 'rest-for-one'] as const
+    checkedWord('supervise', specification.supervise ?? 'one-for-one', strategies)
+    return Object.freeze({
       moduleUrl,
       exportName,
       reentrant: specification.reentrant ?? false,
@@ -45,6 +48,7 @@ export function defineActor(
       ...(specification.coalesce === undefined ? {} : { coalesce: specification.coalesce }),
       setup: specification.setup,
     })
+  }
 }
 
 /** Declares a facility that each thread makes at most once, when an actor first uses it. */

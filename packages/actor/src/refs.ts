@@ -42,6 +42,7 @@ abstract class Ref extends BaseRef implements ActorRef<Message> {
 
   ask(message: { readonly type: string }, options: AskOptions): Promise<never> {
     return new Promise<never>((resolve, reject) => {
+      if (options === undefined) throw new RangeError(`cannot ask ${this.name} without a timeout`)
       const { timeout, signal } = options
       const timeoutMs =
         typeof timeout === 'number' && timeout >= 0 && timeout < Infinity ? timeout : toMs(timeout)

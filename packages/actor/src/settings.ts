@@ -38,6 +38,7 @@ export function toSettings(
   isGrouped = false,
 ): Settings {
   const { supervision, mailbox, shutdown } = options
+  if (typeof options.name !== 'string') throw new RangeError('cannot spawn an actor without a name')
   const defaults = isGrouped ? DEFAULTS_GROUPED : DEFAULTS
   if (supervision === undefined && mailbox === undefined && shutdown === undefined) return defaults
   if (mailbox?.overflow === 'coalesce' && definition?.coalesce === undefined) {
@@ -52,8 +53,13 @@ export function toSettings(
 }
 
 function supervisionSettings(supervision: Supervision): Partial<Settings> {
+  checkedWord('directive', supervision.directive, ['stop', 'resume', 'restart', 'escalate'])
   if (supervision.directive !== 'restart') return { directive: supervision.directive }
   const { max, within, backoff, type, whenExhausted } = supervision
+  checkedWord('type', type ?? 'transient', ['transient', 'permanent'])
+  checkedWord('whenExhausted', whenExhausted ?? 'stop', ['stop', 'escalate'])
+  // The types say so; callers without them learn it here.
+  if ((backoff as unknown) === undefined) throw new RangeError('cannot restart without a backoff')
   const jitter = backoff.jitter ?? 0
   if (!Number.isInteger(max) || max < 0)
     throw new RangeError(`cannot allow ${max} restarts: use an integer ≥ 0`)
@@ -80,9 +86,16 @@ function mailboxSettings({ capacity, overflow, stash }: MailboxOptions): Partial
   if (!Number.isInteger(capacity) || capacity < 1) {
     throw new RangeError(`cannot use ${capacity} as the capacity of a mailbox: use an integer ≥ 1`)
   }
+  checkedWord('overflow', overflow ?? 'reject', ['reject', 'dropOldest', 'dropNewest', 'coalesce'])
   const stashCapacity = stash ?? STASH_CAPACITY_DEFAULT
   if (!Number.isInteger(stashCapacity) || stashCapacity < 0) {
     throw new RangeError(`cannot stash ${stash} messages: use an integer ≥ 0`)
   }
   return { capacity, overflow: overflow ?? 'reject', stashCapacity }
+}
+
+/** Throws RangeError for a word that an option does not know. */
+export function checkedWord<W extends string>(option: string, given: W, known: readonly W[]): void {
+  if (known.includes(given)) return
+  throw new RangeError(`cannot use '${given}' as ${option}: use ${known.join(', ')}`)
 }

@@ -80,7 +80,7 @@ export async function createActorSystem(options: ActorSystemOptions = {}): Promi
   const threads = new Threads(runtime, host, {
     pools,
     logLevel,
-    threadRestartsMax: options.threadRestartsMax ?? THREAD_RESTARTS_MAX_DEFAULT,
+    threadRestartsMax: checkedRestartsMax(options.threadRestartsMax ?? THREAD_RESTARTS_MAX_DEFAULT),
     hungAfterMs: toMs(options.hungAfter ?? HUNG_AFTER_DEFAULT),
     backoffMsMin: toMs(backoff.min),
     backoffMsMax: toMs(backoff.max),
@@ -94,6 +94,11 @@ export async function createActorSystem(options: ActorSystemOptions = {}): Promi
     throw error
   }
   return system
+}
+
+function checkedRestartsMax(max: number): number {
+  if (Number.isInteger(max) && max >= 0) return max
+  throw new RangeError(`cannot allow ${max} restarts of a thread: use an integer ≥ 0`)
 }
 
 function checkedHeapMb(heapMb: number | undefined): number | undefined {

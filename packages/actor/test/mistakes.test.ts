@@ -265,3 +265,36 @@ t.test('stop ends also an actor that is the child of another, on any thread', as
     t.strictSame(await above.ask({ type: 'events' }, soon), ['parent.child stopped'])
   }
 })
+
+t.test('options that mean nothing are RangeErrors at the call', async t => {
+  const sys = startSystem(t)
+  const backoff = { min: 10, max: 10 }
+  const restart = { directive: 'restart', max: 1, within: '1s', backoff }
+  const spawns: readonly (readonly [object, RegExp])[] = [
+    [{ supervision: { directive: 'restrat' } }, /directive/],
+    [{ supervision: { ...restart, backoff: undefined } }, /backoff/],
+    [{ supervision: { ...restart, type: 'temporary' } }, /type/],
+    [{ supervision: { ...restart, whenExhausted: 'restart' } }, /whenExhausted/],
+    [{ mailbox: { capacity: 1, overflow: 'dropNew' } }, /overflow/],
+    [{ name: undefined }, /name/],
+  ]
+  for (const [options, message] of spawns) {
+    t.throws(
+      () => sys.spawn(counting, { name: 'a', args: undefined, ...options } as never),
+      { name: 'RangeError', message },
+      JSON.stringify(options),
+    )
+  }
+  t.throws(() => actor<Told>(() => ({}) as never, { supervise: 'all-for-one' as never }), {
+    name: 'RangeError',
+    message: /supervise/,
+  })
+  const ref = sys.spawn(counting, { name: 'a', args: undefined })
+  await t.rejects(ref.ask({ type: 'get' }, undefined as never), { name: 'RangeError', message: /timeout/ })
+  for (const threadRestartsMax of [Number.NaN, -1, 0.5]) {
+    await t.rejects(createActorSystem({ threadRestartsMax, logLevel: 'silent' }), {
+      name: 'RangeError',
+      message: /restarts/,
+    })
+  }
+})
