@@ -146,3 +146,21 @@ t.test('a link holds about 16,384 messages, whatever the size of its ring', asyn
     )
   }
 })
+
+t.test('a message that its sender changes while it waits for room harms no other', async t => {
+  const system = await start(t, { ringKib: 16 })
+  const ref = system.spawn(typed, {
+    name: 'typed',
+    args: undefined,
+    thread: 'p-0',
+    mailbox: { capacity: 65_536 },
+  })
+  await ref.ask({ type: 'tally' }, soon)
+  // All in one turn: the ring is too small for them.
+  const notes = Array.from({ length: 4000 }, (_, n) => ({ type: 'note' as const, n, text: 'short' }))
+  t.ok(notes.every(note => ref.tell(note) === 'ok'))
+  for (const note of notes) Object.assign(note, { text: note.n % 2 === 0 ? 7 : 'long'.repeat(2000) })
+  Object.assign(notes.at(-1)!, { text: 'last' })
+  const { notes: count, gaps, lastText } = await ref.ask({ type: 'tally' }, soon)
+  t.strictSame({ count, gaps, lastText }, { count: 4000, gaps: 0, lastText: 'last' })
+})

@@ -496,7 +496,10 @@ export class RingLink implements ThreadLink {
     const { op, target, corr, body, layout, variant } = frame
     if (layout === undefined || variant === undefined) return this.#write(frame)
     const codec = op === OP.REPLY ? variant.reply! : variant.body
-    const index = this.#reserve(HEADER_WORDS + codec.sizeOf(body))
+    const size = codec.sizeOf(body)
+    // Its sender has changed it since: it may fit no more.
+    if (size < 0 || HEADER_WORDS + size > this.#frameWordsMax) return this.#write(frame)
+    const index = this.#reserve(HEADER_WORDS + size)
     if (index < 0) return false
     this.#writeCoded(index, op, target, corr, this.#layoutIndexes.get(layout)!, variant, body)
     return true
