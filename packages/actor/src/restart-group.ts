@@ -42,6 +42,10 @@ export class RestartGroup {
   readonly #host: GroupHost
   readonly #strategy: Exclude<Strategy, 'one-for-one'>
   readonly #members = new Map<number, MemberState>()
+  /** Members that may have to be halted, in the order of their spawn: the last is the next. */
+  #toHalt: Child[] = []
+  /** The member that is waited for, while its state is HALTING. */
+  #haltingId = 0
   #error: unknown = undefined
   #delayMs = 0
   #isActive = false
@@ -79,6 +83,7 @@ export class RestartGroup {
   cancel(): void {
     this.#isActive = false
     this.#members.clear()
+    this.#toHalt = []
     this.#host.deadlines.remove(this.#limit)
   }
 
@@ -91,10 +96,14 @@ export class RestartGroup {
     }
     this.#members.set(failed.id, state)
     // Ids grow in the order of spawn.
+    const toHalt: Child[] = []
     for (const sibling of this.#host.values()) {
-      if (this.#members.has(sibling.id) || sibling.isStopping) continue
-      if (this.#strategy === 'one-for-all' || sibling.id > failed.id) this.#members.set(sibling.id, TO_HALT)
+      const isAfter = this.#strategy === 'one-for-all' || sibling.id > failed.id
+      if (isAfter && !sibling.isStopping && !this.#members.has(sibling.id))
+        this.#members.set(sibling.id, TO_HALT)
+      if (this.#stateOf(sibling) === TO_HALT) toHalt.push(sibling)
     }
+    this.#toHalt = toHalt
     this.#isBackoff = false
     this.#host.deadlines.remove(this.#limit)
   }
@@ -103,21 +112,18 @@ export class RestartGroup {
     // A member may halt or end while it is being told to: then this loop goes on, not a nested one.
     if (this.#isInLoop || !this.#isActive || this.#isBackoff) return
     this.#isInLoop = true
-    while (this.#isActive) {
-      const children = [...this.#host.values()]
-      const present = new Set(children.map(child => child.id))
-      for (const id of this.#members.keys()) if (!present.has(id)) this.#members.delete(id)
-      const waitedFor = children.findLast(child => this.#stateOf(child) === HALTING)
-      if (waitedFor !== undefined) break
-      const next = children.findLast(child => this.#stateOf(child) === TO_HALT)
+    while (this.#isActive && !this.#isHalting) {
+      const next = this.#toHalt.pop()
       if (next === undefined) break
+      if (this.#stateOf(next) !== TO_HALT) continue
       this.#members.set(next.id, HALTING)
+      this.#haltingId = next.id
       this.#wait(next.settings.shutdownMs + HALT_MARGIN_MS)
       if (next.settings.directive === 'stop') this.#host.stop(next.id)
       else this.#host.haltChild(next, this.#error)
     }
     this.#isInLoop = false
-    if (!this.#isActive || this.#has(HALTING) || this.#has(TO_HALT)) return
+    if (!this.#isActive || this.#isHalting) return
     if (this.#has(DISPLACED)) {
       this.#wait(DISPLACED_MS_MAX)
       return
@@ -132,7 +138,7 @@ export class RestartGroup {
       this.#release()
       return
     }
-    const waitsForHalt = this.#has(HALTING)
+    const waitsForHalt = this.#isHalting
     for (const [id, state] of this.#members) {
       if (state === HALTING || (state === DISPLACED && !waitsForHalt)) this.#members.set(id, HALTED)
     }
@@ -151,6 +157,10 @@ export class RestartGroup {
   #wait(limitMs: number): void {
     this.#host.deadlines.remove(this.#limit)
     this.#host.deadlines.add(this.#limit, limitMs)
+  }
+
+  get #isHalting(): boolean {
+    return this.#members.get(this.#haltingId) === HALTING
   }
 
   #stateOf(child: Child): MemberState | undefined {
