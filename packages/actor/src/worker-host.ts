@@ -6,6 +6,7 @@
  */
 
 import { MessageChannel, Worker } from 'node:worker_threads'
+import { systemClock, type Timer } from '@homing/clock'
 import type { Log } from '@homing/log'
 import type { PeerAddress } from './frames.ts'
 import { openRing } from './ring/ring-link.ts'
@@ -27,7 +28,7 @@ export interface WorkerHostOptions {
   readonly ringWords: number
 }
 
-/** Spares that die before anybody needs them, after which no more are made. */
+/** Spares in a row that die before anybody needs them, after which no more are made. */
 const SPARE_DEATHS_MAX = 3
 const YOUNG_MB_MAX = 48
 /** The next spare is made this long after one was needed: heirs are at work by then. */
@@ -38,7 +39,7 @@ export class WorkerHost implements ThreadHost {
   readonly #rings: RingStock
   readonly #modules = new Set<string>()
   #spare: SpareWorker | undefined
-  #nextSpare: NodeJS.Timeout | undefined
+  #nextSpare: Timer | undefined
   #spareDeaths = 0
   #isSpareWanted = false
 
@@ -52,9 +53,10 @@ export class WorkerHost implements ThreadHost {
     const spare = this.#spare
     if (spare?.isLoaded === true) {
       this.#spare = undefined
+      this.#spareDeaths = 0
       spare.take(init, ports, events)
       // Making a worker takes main and a core some time, which the heir has more use for.
-      this.#nextSpare = setTimeout(() => this.#prepareSpare(), SPARE_DELAY_MS).unref()
+      this.#nextSpare = systemClock.after(SPARE_DELAY_MS, () => this.#prepareSpare(), { unref: true })
       return spare
     }
     return new StartedWorker(
@@ -113,7 +115,7 @@ export class WorkerHost implements ThreadHost {
 
   async dispose(): Promise<void> {
     this.#isSpareWanted = false
-    clearTimeout(this.#nextSpare)
+    this.#nextSpare?.cancel()
     const spare = this.#spare
     this.#spare = undefined
     await spare?.terminate()
@@ -133,6 +135,7 @@ export class WorkerHost implements ThreadHost {
       this.#spare = undefined
       this.#spareDeaths++
       if (this.#spareDeaths < SPARE_DEATHS_MAX) this.#prepareSpare()
+      else this.#options.log.warn({ deaths: this.#spareDeaths }, 'no spare thread any more: each has died')
     })
     spare.preload([...this.#modules])
     this.#spare = spare
