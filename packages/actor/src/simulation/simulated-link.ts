@@ -374,7 +374,8 @@ export class SimulatedLink implements ThreadLink {
     }
     const middle = thread.doom === 'midBatch' ? batch.length >> 1 : -1
     for (let position = 0; position < batch.length; position++) {
-      if (position === middle && thread.diesAt('midBatch')) {
+      // A frame may have closed another link, and the thread have died of what that took.
+      if (!thread.isAlive || (position === middle && thread.diesAt('midBatch'))) {
         for (; position < batch.length; position++) surroundings.lost(pipe, batch[position]!, 'taken')
         return
       }
