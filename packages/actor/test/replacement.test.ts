@@ -4,13 +4,14 @@
  */
 
 import { type ActorRef, createActorSystem, type Supervision, ThreadDownError } from '@homing/actor'
-import type { Log } from '@homing/log'
+import { type Log, silentLog } from '@homing/log'
 import t, { type Test } from 'tap'
 import { resolvePlacement } from '../src/placement.ts'
 import { toSettings } from '../src/settings.ts'
 import type { LocalActorSystem } from '../src/system.ts'
 import { broken } from './fixtures/broken.ts'
 import { type EchoMessage, echo, parent } from './fixtures/echo.ts'
+import { fatal } from './fixtures/fatal.ts'
 
 const soon = { timeout: '5s' } as const
 const restart: Supervision = { directive: 'restart', max: 10, within: '1m', backoff: { min: 1, max: 10 } }
@@ -179,3 +180,18 @@ async function untilUp(ref: ActorRef<EchoMessage>): Promise<void> {
     }
   }
 }
+
+t.test('when spares die before they are needed no more are made, and that is logged', async t => {
+  const { promise, resolve } = Promise.withResolvers<unknown>()
+  const log: Log = {
+    ...silentLog,
+    warn: (fields, text) => void (text.startsWith('no spare thread') && resolve(fields)),
+    child: () => log,
+  }
+  const { system } = await start(t, { log })
+  system.spawn(fatal, { name: 'fatal', args: undefined, thread: 'p-0', supervision: restart })
+  t.strictSame(await promise, { deaths: 3 })
+  const ref = system.spawn(echo, { name: 'echo', args: {}, thread: 'p-1', supervision: restart })
+  await system.killThread('p-1')
+  t.equal(await ref.ask({ type: 'where' }, soon), 'p-1', 'threads are replaced without')
+})
