@@ -214,6 +214,7 @@ export class LocalActorSystem implements ActorSystem {
       restarts: sum('restarts'),
       threadRestarts: this.#threads?.restartCount ?? 0,
       threadRecycles: this.#threads?.recycleCount ?? 0,
+      threadZombies: this.#threads?.zombieCount ?? 0,
       asksPending: sum('asksPending'),
       asksTimedOut: sum('asksTimedOut'),
     }

@@ -112,6 +112,7 @@ export class Threads implements Registrar {
   #uid = UID_MAIN
   #restartCount = 0
   #recycleCount = 0
+  #zombieCount = 0
   #isShuttingDown = false
 
   constructor(runtime: Runtime, host: ThreadHost, options: ThreadsOptions) {
@@ -130,6 +131,11 @@ export class Threads implements Registrar {
   /** Threads replaced because their heap was full. */
   get recycleCount(): number {
     return this.#recycleCount
+  }
+
+  /** Lives that could not be ended, and are left behind. */
+  get zombieCount(): number {
+    return this.#zombieCount
   }
 
   /** Names of the threads that run, main included. */
@@ -636,6 +642,7 @@ export class Threads implements Registrar {
     timer.cancel()
     if (slot.uid !== uid) return
     if (outcome === 'late') {
+      this.#zombieCount++
       this.#runtime.log.error(
         { thread: slot.name, limitMs: TERMINATE_MS_MAX },
         'thread does not end: a zombie',

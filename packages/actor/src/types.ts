@@ -374,6 +374,8 @@ export interface SystemStats {
   readonly threadRestarts: number
   /** Of these, because the heap was full. */
   readonly threadRecycles: number
+  /** Threads that could not be ended, and are left behind: they may still use a core. */
+  readonly threadZombies: number
   /** Asks that await their answer now. */
   readonly asksPending: number
   readonly asksTimedOut: number

@@ -470,6 +470,7 @@ t.test('a thread stuck where nothing ends it is cut off, reported and replaced',
   t.ok(performance.now() - startMs < 3500, 'terminate has its own limit')
   await open
   t.equal(await stuck.ask({ type: 'where' }, soon), 'p-0')
+  t.equal((await system.stats()).threadZombies, 1)
 })
 
 t.test('a thread that does not come up rejects the start, with the reason', async t => {
