@@ -644,7 +644,8 @@ class Run {
   }
 
   async #stopSink(ref: ActorRef<never>, ended: Promise<unknown>): Promise<void> {
-    void this.#system.stop(ref)
+    // It may have ended already, and its thread be away.
+    this.#system.stop(ref).catch(() => {})
     await bounded(ended, 60_000, `the end of ${ref.name}`)
   }
 
