@@ -43,7 +43,7 @@ const UID_MAIN = 1
 const LIFE_OF_MAIN: Life = { name: MAIN, uid: UID_MAIN }
 /** Signs of life are given and looked at this often within `hungAfterMs`, but no oftener than every WATCH_MS_MIN. */
 const WATCHES = 20
-const WATCH_MS_MIN = 5
+const WATCH_MS_MIN = 2
 const WATCH_MS_MAX = 1000
 /** Beyond the time that a full thread has to end its work. */
 const RECYCLE_MARGIN_MS = 500

@@ -389,6 +389,8 @@ export class RingLink implements ThreadLink {
     else if (!this.#isFlushPlanned) {
       this.#isFlushPlanned = true
       queueMicrotask(this.#plannedFlush)
+      // It wakes up while the rest of the burst is written.
+      if (this.#postedAt === this.#kept.length && this.#writer.isReaderParked) this.#flush()
     }
   }
 

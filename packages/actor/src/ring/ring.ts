@@ -67,6 +67,10 @@ export class RingWriter {
     return this.#tail
   }
 
+  get isReaderParked(): boolean {
+    return this.#words.load(READER) === PARKED
+  }
+
   /** Position up to which frames are published. */
   get publishedPosition(): number {
     return this.#published
