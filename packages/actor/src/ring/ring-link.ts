@@ -106,6 +106,8 @@ interface Inbound {
   isClosed: boolean
   /** This thread is about to be replaced: frames wait for its heir. */
   isPaused: boolean
+  /** It waits for a doorbell. */
+  isParked: boolean
   /** Times that an empty ring is looked at once more before this side parks. */
   looks: number
   /** Rounds that the next batch has waited for the actors. */
@@ -199,6 +201,7 @@ export class RingLink implements ThreadLink {
       isDrainPlanned: false,
       isClosed: false,
       isPaused: false,
+      isParked: false,
       looks: 0,
       roundsBehind: 0,
       turnBatches: 0,
@@ -389,8 +392,9 @@ export class RingLink implements ThreadLink {
     else if (!this.#isFlushPlanned) {
       this.#isFlushPlanned = true
       queueMicrotask(this.#plannedFlush)
-      // It wakes up while the rest of the burst is written.
-      if (this.#postedAt === this.#kept.length && this.#writer.isReaderParked) this.#flush()
+      // After a rest the other side wakes up while the rest of the burst is written.
+      const isRested = this.#inbound.isParked && this.#postedAt === this.#kept.length
+      if (isRested && this.#writer.isReaderParked) this.#flush()
     }
   }
 
@@ -528,6 +532,7 @@ export class RingLink implements ThreadLink {
   }
 
   #drain(inbound: Inbound): void {
+    inbound.isParked = false
     inbound.turnBatches = 0
     this.#drainBatch(inbound)
   }
@@ -557,6 +562,7 @@ export class RingLink implements ThreadLink {
       }
       if (inbound.isDrainPlanned) return
       if (reader.park()) {
+        inbound.isParked = true
         this.#counts.parks++
         return
       }
