@@ -67,6 +67,8 @@ export interface LinkHandlers {
   readonly onFrame: (frame: Frame) => void
   /** Some frames were handed over: let actors run. False when they have more to do than one turn allows. */
   readonly onBatch: () => boolean
+  /** Counts the times that every actor with messages has had a turn. */
+  readonly passes: () => number
   readonly onClosed: () => void
   /** A frame could not be copied to the other thread. */
   readonly onUnsendable: (frame: Frame, error: unknown) => void

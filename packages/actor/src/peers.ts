@@ -66,6 +66,7 @@ export class Peers {
     const handlers: LinkHandlers = {
       onFrame: frame => runtime.inbound.take(peer, frame),
       onBatch: () => runtime.turns.runNow(),
+      passes: () => runtime.turns.passes,
       onClosed: () => this.#closed(peer, uid),
       onUnsendable: (frame, error) => runtime.outbound.unsendable(peer, frame, error),
       onUnreadable: error => {

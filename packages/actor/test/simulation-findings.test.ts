@@ -26,6 +26,7 @@ function openAs(
   const handlers: LinkHandlers = {
     onFrame: frame => void frames.push({ ...frame }),
     onBatch: () => true,
+    passes: () => 0,
     onClosed() {},
     onUnsendable() {},
     onUnreadable() {},

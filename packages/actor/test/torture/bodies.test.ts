@@ -14,6 +14,7 @@ function outbound() {
   const handlers: LinkHandlers = {
     onFrame() {},
     onBatch: () => true,
+    passes: () => 0,
     onClosed() {},
     onUnsendable: frame => void unsendable.push(frame.target),
     onUnreadable() {},
