@@ -130,8 +130,8 @@ class Run {
   readonly #lost: Record<Reason, number> = { window: 0, mailbox: 0, sender: 0, local: 0, both: 0 }
   /** Missing messages of each pair. */
   readonly #missing = new Map<string, number>()
-  /** Messages that one death lost of one link. */
-  readonly #windows = new Map<string, number>()
+  /** Messages that were lost of a link before a life, by the deaths that may have lost them: the last, the last two … */
+  readonly #windows = new Map<string, number[]>()
   /** Lives whose start, or the start of the one before, was killed. */
   readonly #killedStarts = new Set<string>()
   #windowMax = 0
@@ -820,13 +820,26 @@ class Run {
     if (from === to) return 'local'
     if (senderDied) return 'both'
     if (gap.wasHeldUp || this.#killedStarts.has(`${to} ${gap.life}`)) return 'mailbox'
-    const link = `${from} ${to} ${gap.life}`
-    const size = (this.#windows.get(link) ?? 0) + gap.size
-    this.#windows.set(link, size)
+    return this.#isInWindow(`${from} ${to} ${gap.life}`, gap) ? 'window' : undefined
+  }
+
+  /** The deaths before a life may have lost so much of a link, with what is known already. */
+  #isInWindow(link: string, { lives, size }: Gap): boolean {
+    const sizes = this.#windows.get(link) ?? []
+    this.#windows.set(link, sizes)
     if (this.#windows.size > 1000) this.#windows.delete(this.#windows.keys().next().value!)
-    this.#windowMax = Math.max(this.#windowMax, size / gap.lives)
-    if (size <= INFLIGHT_MAX * gap.lives) return 'window'
-    return undefined
+    sizes[lives] = (sizes[lives] ?? 0) + size
+    let isWithin = true
+    let total = 0
+    // What was seen last before the last death was lost with that one; before the last two, with either of them.
+    for (let deaths = 1; deaths < sizes.length; deaths++) {
+      total += sizes[deaths] ?? 0
+      if (deaths < lives) continue
+      this.#windowMax = Math.max(this.#windowMax, Math.ceil(total / deaths))
+      isWithin &&= total <= INFLIGHT_MAX * deaths
+    }
+    if (!isWithin) this.#ways.push(`${link} lost ${sizes.join('+')}`)
+    return isWithin
   }
 
   /** Sent is handled and lost with a reason: of each pair, and exactly. */
