@@ -15,6 +15,7 @@ import {
   type RuntimeQuery,
   type SpawnSpec,
 } from './frames.ts'
+import { Handover } from './handover.ts'
 import { uidOf } from './ids.ts'
 import type { Held } from './limbo.ts'
 import type { Frame } from './link.ts'
@@ -27,6 +28,7 @@ import type { Message, TellStatus } from './types.ts'
 export class Inbound {
   /** Messages of other threads are refused, except to control and to the runtime itself: the heap is nearly full. */
   isShedding = false
+  readonly handover = new Handover()
   readonly #runtime: Runtime
   readonly #asks: PendingAsks
   readonly #cells: CellTable
@@ -83,6 +85,7 @@ export class Inbound {
   #deliverTell(cell: Cell, message: Message): void {
     this.#makeRoom(cell)
     if (cell.enqueue(message) === 'full') this.#runtime.deadLetter(cell.name, message.type, 'overflow')
+    this.handover.note(cell)
   }
 
   /** Takes a message for an actor of this thread that is not here: it may be on its way. */
@@ -110,6 +113,7 @@ export class Inbound {
       ask.variant = ask.layout?.variantOf(message.type)
       this.#makeRoom(to)
       to.enqueueInbound(message, ask)
+      this.handover.note(to)
     }
     const cell = this.#cells.get(target)
     if (this.isShedding && cell?.isControl(message) === false) {

@@ -65,6 +65,16 @@ export abstract class Inbox {
 
   // ── Messages ─────────────────────────────────────────────────────────────────────────────────
 
+  /** The sequence number of the message that came last. */
+  get lastSequence(): number {
+    return this.mailbox.firstSequence + this.mailbox.count - 1
+  }
+
+  /** True when the message with this sequence number waits for a turn, and for nothing else. */
+  isAwaitingTurn(sequence: number): boolean {
+    return this.isQueued && this.mailbox.count > 0 && this.mailbox.firstSequence <= sequence
+  }
+
   enqueue(message: Message): TellStatus {
     if (!this.isAccepting) {
       this.runtime.deadLetter(this.name, message.type, 'dead', this.id)

@@ -67,8 +67,10 @@ export interface LinkHandlers {
   readonly onFrame: (frame: Frame) => void
   /** Some frames were handed over: let actors run. False when they have more to do than one turn allows. */
   readonly onBatch: () => boolean
-  /** Counts the times that every actor with messages has had a turn. */
-  readonly passes: () => number
+  /** Counts the messages that were handed over. */
+  readonly handedOver: () => number
+  /** True when none of the first so many that were handed over waits for a turn of its actor. */
+  readonly isHandled: (position: number) => boolean
   readonly onClosed: () => void
   /** A frame could not be copied to the other thread. */
   readonly onUnsendable: (frame: Frame, error: unknown) => void

@@ -63,10 +63,16 @@ export class Peers {
     // The end of the life before may not have been noticed yet.
     if (peer.state === 'up') this.lost(name, peer.uid)
     this.#uidMax = Math.max(this.#uidMax, uid)
+    const { handover } = runtime.inbound
     const handlers: LinkHandlers = {
       onFrame: frame => runtime.inbound.take(peer, frame),
-      onBatch: () => runtime.turns.runNow(),
-      passes: () => runtime.turns.passes,
+      onBatch() {
+        const isIdle = runtime.turns.runNow()
+        if (isIdle) handover.clear()
+        return isIdle
+      },
+      handedOver: () => handover.position,
+      isHandled: position => handover.isHandled(position),
       onClosed: () => this.#closed(peer, uid),
       onUnsendable: (frame, error) => runtime.outbound.unsendable(peer, frame, error),
       onUnreadable: error => {

@@ -16,7 +16,7 @@ import type { FlightRecorder } from './observe/flight.ts'
 const TURN_MESSAGES_MAX = 4096
 const TURN_MS_MAX = 1
 /** Messages before the first looks at the clock, and between two later ones: slow arms are noticed soon. */
-export const FIRST_LOOK_MESSAGES = 4
+const FIRST_LOOK_MESSAGES = 4
 const SECOND_LOOK_MESSAGES = 16
 const LOOK_MESSAGES = 64
 /** One turn in so many is timed. */
@@ -45,8 +45,6 @@ export interface Turned {
 export class Turns {
   /** No actor has another turn: the thread is about to be ended. */
   isHalted = false
-  /** Counts the times that every actor in the run queue has had a turn. */
-  passes = 0
   readonly #clock: Clock
   readonly #counts: Counts
   readonly #flight: FlightRecorder
@@ -166,7 +164,6 @@ export class Turns {
       }
       // What did not get its turn stays in front of what was queued meanwhile.
       if (position < round.length) this.#ready = [...round.slice(position), ...this.#ready]
-      else this.passes++
     }
     this.#flight.endTurn()
     return handled

@@ -26,7 +26,8 @@ function openAs(
   const handlers: LinkHandlers = {
     onFrame: frame => void frames.push({ ...frame }),
     onBatch: () => true,
-    passes: () => 0,
+    handedOver: () => 0,
+    isHandled: () => true,
     onClosed() {},
     onUnsendable() {},
     onUnreadable() {},

@@ -23,7 +23,6 @@ import { type CodedStatus, type Frame, LINK_FRAMES_MAX, type LinkHandlers, type 
 import type { LinkCounts } from '../observe/counts.ts'
 import type { Patch } from '../pack.ts'
 import type { Runtime } from '../runtime.ts'
-import { FIRST_LOOK_MESSAGES } from '../turns.ts'
 import { RING_DATA, RingReader, RingWriter } from './ring.ts'
 import { AtomicWords } from './words.ts'
 
@@ -39,11 +38,6 @@ const MARKS = 1024
 const LOOKS_MAX = 64
 /** Frames that earn a look. */
 const LOOK_FRAMES = 8
-/**
- * Turns of every actor with messages that may keep the next batch waiting: even slow actors have handled the batch before
- * by then, and one with messages without end, to itself say, does not keep the others from theirs.
- */
-const PASSES_BEHIND_MAX = INFLIGHT_MAX / FIRST_LOOK_MESSAGES
 /** Batches handed over before the event loop goes round. */
 const TURN_BATCHES_MAX = 64
 
@@ -114,8 +108,8 @@ interface Inbound {
   isParked: boolean
   /** Times that an empty ring is looked at once more before this side parks. */
   looks: number
-  /** What `passes` was when the last batch was taken. */
-  passesBefore: number
+  /** Messages that this thread had been handed over, of all links, after the last batch. */
+  handedOver: number
   /** Batches handed over since the event loop went round. */
   turnBatches: number
   readonly drainNext: () => void
@@ -207,7 +201,7 @@ export class RingLink implements ThreadLink {
       isPaused: false,
       isParked: false,
       looks: 0,
-      passesBefore: 0,
+      handedOver: 0,
       turnBatches: 0,
       drainNext: () => this.#drainBatch(inbound),
     }
@@ -548,13 +542,12 @@ export class RingLink implements ThreadLink {
   #drainBatch(inbound: Inbound): void {
     if (inbound.isClosed || inbound.isPaused || !inbound.isResumed) return
     const { handlers, reader } = inbound
-    // What is taken now would wait in mailboxes, and be lost with them: the actors come first, but not for ever.
-    if (!handlers.onBatch() && handlers.passes() - inbound.passesBefore < PASSES_BEHIND_MAX) {
+    // What is taken now would wait in mailboxes, and be lost with them: what was taken before comes first.
+    if (!handlers.onBatch() && !handlers.isHandled(inbound.handedOver)) {
       this.#planDrain(inbound)
       return
     }
     if (inbound.isClosed || inbound.isPaused) return
-    inbound.passesBefore = handlers.passes()
     let passed = this.#takeBatch(inbound)
     if (passed === 0) {
       if (inbound.looks >= 1) {
@@ -601,6 +594,7 @@ export class RingLink implements ThreadLink {
       handlers.onFrame(frame)
       frame.body = undefined
     }
+    inbound.handedOver = handlers.handedOver()
     return passed
   }
 

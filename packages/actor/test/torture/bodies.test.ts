@@ -14,7 +14,8 @@ function outbound() {
   const handlers: LinkHandlers = {
     onFrame() {},
     onBatch: () => true,
-    passes: () => 0,
+    handedOver: () => 0,
+    isHandled: () => true,
     onClosed() {},
     onUnsendable: frame => void unsendable.push(frame.target),
     onUnreadable() {},
