@@ -15,7 +15,7 @@ import { type Log, silentLog } from '@homing/log'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import { hashOfKey, rendezvous, seedOf } from '../src/rendezvous.ts'
-import { INFLIGHT_MAX } from '../src/ring/ring-link.ts'
+import { INFLIGHT_MAX } from '../src/ring/inbound-ring.ts'
 import {
   type Entry,
   entriesOf,
