@@ -42,9 +42,9 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   {
     what: 'actors of a lost thread are not spawned again',
     scenario: 'toys',
-    file: 'packages/actor/src/threads.ts',
-    right: '      entry.restartTimesMs.push(now)\n      entry.uid = 0',
-    wrong: '      entry.restartTimesMs.push(now)',
+    file: 'packages/actor/src/registrations.ts',
+    right: '      entry.restartTimesMs.push(nowMs)\n      entry.uid = 0',
+    wrong: '      entry.restartTimesMs.push(nowMs)',
   },
   {
     what: 'a watch that was set while its thread was being replaced is forgotten',

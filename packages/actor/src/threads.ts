@@ -13,7 +13,7 @@
 import type { Transferable } from 'node:worker_threads'
 import type { RouterError } from '@homing/errors'
 import type { LogLevel } from '@homing/log'
-import { RestartBudgetError, ThreadDownError, ThreadStartError, UnknownThreadError } from './errors.ts'
+import { ThreadDownError, ThreadStartError, UnknownThreadError } from './errors.ts'
 import {
   type LifeEnd,
   OP,
@@ -29,12 +29,13 @@ import type { Frame } from './link.ts'
 import { Observatory } from './observe/observatory.ts'
 import type { Peer } from './peer.ts'
 import type { PoolMap } from './placement.ts'
+import { Registrations } from './registrations.ts'
 import { type Disposal, MAIN, type Registrar, type Runtime } from './runtime.ts'
 import { backoffMs } from './supervision.ts'
 import type { ThreadInit } from './thread.ts'
 import type { HostedThread, Life, ThreadHost } from './thread-host.ts'
-import { describe, recordOf } from './thrown.ts'
-import type { TerminationReason, ThreadStatus } from './types.ts'
+import { describe } from './thrown.ts'
+import type { ThreadStatus } from './types.ts'
 
 const START_MS_MAX = 30_000
 const TERMINATE_MS_MAX = 2000
@@ -75,13 +76,6 @@ interface Slot {
   whenReady: PromiseWithResolvers<void>
 }
 
-interface Entry {
-  readonly registration: Registration
-  /** The life that has the actor, or will; 0 when the next one gets it. */
-  uid: number
-  restartTimesMs: number[]
-}
-
 /** How a thread beside main stands. */
 interface ThreadStanding {
   readonly name: string
@@ -108,7 +102,7 @@ export class Threads implements Registrar {
   readonly #options: ThreadsOptions
   readonly #host: ThreadHost
   readonly #slots = new Map<string, Slot>()
-  readonly #entries = new Map<number, Entry>()
+  readonly #registrations: Registrations
   #uid = UID_MAIN
   #restartCount = 0
   #recycleCount = 0
@@ -120,6 +114,7 @@ export class Threads implements Registrar {
     this.#host = host
     this.#options = options
     this.observatory = new Observatory(MAIN, runtime.memory)
+    this.#registrations = new Registrations(runtime)
     runtime.registrar = this
     runtime.onControl = (peer, frame) => this.#takeControl(peer, frame)
   }
@@ -176,11 +171,12 @@ export class Threads implements Registrar {
 
   register(registration: Registration): void {
     const { spec, thread, sentToUid, isDedicated } = registration
-    const entry: Entry = { registration, uid: sentToUid, restartTimesMs: [] }
-    this.#entries.set(spec.id, entry)
+    const { id } = spec
+    const registrations = this.#registrations
+    registrations.add(registration)
     this.#host.noteModule(spec.moduleUrl)
     if (this.#isShuttingDown) {
-      this.#endChild(entry, 'unreachable', new ThreadDownError(thread, 'the system is shutting down'))
+      registrations.end(id, 'unreachable', new ThreadDownError(thread, 'the system is shutting down'))
       if (isDedicated) this.#reportGone(thread)
       return
     }
@@ -190,24 +186,24 @@ export class Threads implements Registrar {
     }
     if (thread === MAIN) {
       if (sentToUid === 0) this.#runtime.acceptSpawn(spec)
-      entry.uid = UID_MAIN
+      registrations.place(id, UID_MAIN)
       return
     }
     const slot = this.#slots.get(thread)
-    if (slot === undefined) this.#endChild(entry, 'unreachable', new ThreadDownError(thread, 'it has ended'))
+    if (slot === undefined) registrations.end(id, 'unreachable', new ThreadDownError(thread, 'it has ended'))
     else if (slot.uid !== sentToUid) {
       // It was meant for an earlier life, or for none: the present one gets it, or the next.
       if (sentToUid !== 0 && spec.settings.directive !== 'restart') return
-      entry.uid = this.#isOver(slot) ? 0 : slot.uid
-      if (entry.uid !== 0) this.#send(thread, OP.SPAWN, spec.id, spec)
+      const uid = this.#isOver(slot) ? 0 : slot.uid
+      registrations.place(id, uid)
+      if (uid !== 0) this.#send(thread, OP.SPAWN, id, spec)
     }
   }
 
   unregister(id: number): void {
-    const entry = this.#entries.get(id)
-    if (entry === undefined) return
-    this.#entries.delete(id)
-    const { thread, isDedicated } = entry.registration
+    const registration = this.#registrations.remove(id)
+    if (registration === undefined) return
+    const { thread, isDedicated } = registration
     // It may have ended by itself, and its thread have been replaced and given it back since.
     this.#send(thread, OP.STOP, id, false)
     if (isDedicated) void this.#stopDedicated(thread)
@@ -224,21 +220,12 @@ export class Threads implements Registrar {
     else if (frame.op === OP.REGISTER) this.register(frame.body as Registration)
     else if (frame.op === OP.UNREGISTER) this.unregister(frame.target)
     else if (frame.op === OP.LINKED) this.#linked(peer, frame.body as string, frame.corr)
-    else if (frame.op === OP.RESTARTED) this.#restarted(frame.target)
+    else if (frame.op === OP.RESTARTED)
+      this.#registrations.restarted(frame.target, this.#runtime.clock.nowMs())
     else if (frame.op === OP.GONE) this.#host.forgot(peer, frame.body as string)
     else if (frame.op === OP.RESOLVE && !this.#slots.has(frame.body as string)) {
       this.#send(peer.name, OP.GONE, 0, frame.body)
     }
-  }
-
-  /** An actor was restarted where it lives. */
-  #restarted(id: number): void {
-    const entry = this.#entries.get(id)
-    if (entry === undefined) return
-    const { restartTimesMs: times, registration } = entry
-    const now = this.#runtime.clock.nowMs()
-    times.push(now)
-    while (now - times[0]! >= registration.spec.settings.withinMs) times.shift()
   }
 
   // ── Lives ────────────────────────────────────────────────────────────────────────────────────
@@ -274,14 +261,8 @@ export class Threads implements Registrar {
     slot.isRecycling = false
     slot.lastError = undefined
     slot.endReason = 'threadExit'
-    const spawns: SpawnSpec[] = []
     const now = this.#runtime.clock.nowMs()
-    for (const entry of this.#entries.values()) {
-      const { thread, spec } = entry.registration
-      if (thread !== slot.name || entry.uid !== 0 || this.#isOrphan(spec)) continue
-      entry.uid = uid
-      spawns.push({ ...spec, restartAgesMs: entry.restartTimesMs.map(timeMs => now - timeMs) })
-    }
+    const spawns = this.#registrations.takeWaiting(slot.name, uid, now, spec => !this.#isOrphan(spec))
     const peers: PeerAddress[] = []
     const [ofMain, atMain] = this.#host.link(LIFE_OF_MAIN, { name: slot.name, uid })
     peers.push(ofMain)
@@ -401,11 +382,8 @@ export class Threads implements Registrar {
     // Until then a thread that hung may have gone on and taken what it had not.
     if (slot.endReason === 'threadHung' || !hasEnded) this.#tellLoss(slot, uid, end)
     // Parents on the dead thread are gone: nobody may bring back their children elsewhere.
-    for (const [id, { registration }] of this.#entries) {
-      const { parent } = registration.spec
-      if (parent.uid !== uid) continue
-      this.#entries.delete(id)
-      if (registration.isDedicated) void this.#stopDedicated(registration.thread)
+    for (const { thread, isDedicated } of this.#registrations.removeChildrenOf(uid)) {
+      if (isDedicated) void this.#stopDedicated(thread)
     }
     this.observatory.ended(name, uid, this.#runtime.clock)
     if (slot.isStopping || this.#isShuttingDown) {
@@ -441,11 +419,8 @@ export class Threads implements Registrar {
     }
     slot.restartTimesMs.push(now)
     this.#restartCount++
-    this.#displaceEntries(slot, now)
-    if (
-      slot.isDedicated &&
-      ![...this.#entries.values()].some(entry => entry.registration.thread === slot.name)
-    ) {
+    this.#registrations.displace(slot, now)
+    if (slot.isDedicated && !this.#registrations.hasAnyOn(slot.name)) {
       this.#slotGone(slot, new ThreadDownError(slot.name, 'its actor has ended'))
       return
     }
@@ -463,42 +438,11 @@ export class Threads implements Registrar {
     return { backoffMsMin, backoffMsMax, jitter: 0.2 } as Settings
   }
 
-  /** Sorts the actors that were on a lost thread into those that come back and those that end. */
-  #displaceEntries(slot: Slot, now: number): void {
-    for (const [id, entry] of this.#entries) {
-      const { spec, thread } = entry.registration
-      if (thread !== slot.name || entry.uid === 0) continue
-      const { directive, restartsMax, withinMs } = spec.settings
-      if (directive !== 'restart') {
-        // Its parent saw the link close and has ended it already, unless it was spawned after that, through main.
-        if (entry.registration.sentToUid === entry.uid) this.#entries.delete(id)
-        else this.#endChild(entry, slot.endReason, new ThreadDownError(thread, 'it has ended'))
-        continue
-      }
-      if (slot.isRecycling && !spec.settings.isGrouped) {
-        // None of them failed.
-        entry.uid = 0
-        continue
-      }
-      entry.restartTimesMs = entry.restartTimesMs.filter(timeMs => now - timeMs < withinMs)
-      if (entry.restartTimesMs.length >= restartsMax) {
-        const cause = new ThreadDownError(thread, 'it has ended')
-        const exhausted = new RestartBudgetError(spec.name, restartsMax, withinMs, cause)
-        this.#endChild(entry, 'failed', exhausted, spec.settings.whenExhausted === 'escalate')
-        continue
-      }
-      entry.restartTimesMs.push(now)
-      entry.uid = 0
-    }
-  }
-
   #slotGone(slot: Slot, error: RouterError): void {
     this.#slots.delete(slot.name)
     this.#host.forgetThread(slot.name)
     this.observatory.gone(slot.name)
-    for (const [id, entry] of this.#entries) {
-      if (entry.registration.thread === slot.name) this.#entries.delete(id)
-    }
+    this.#registrations.removeAllOn(slot.name)
     slot.whenReady.reject(error)
     this.#reportGone(slot.name)
   }
@@ -507,18 +451,6 @@ export class Threads implements Registrar {
     this.#runtime.peers.gone(thread)
     this.#host.forgot(LIFE_OF_MAIN, thread)
     for (const other of this.#slots.values()) this.#send(other.name, OP.GONE, 0, thread, undefined, 1)
-  }
-
-  #endChild(entry: Entry, reason: TerminationReason, error: RouterError, isEscalated = false): void {
-    const { spec } = entry.registration
-    this.#entries.delete(spec.id)
-    const ending = { reason, error: recordOf(error), ...(isEscalated ? { isEscalated } : {}) }
-    if (spec.parent.thread === MAIN) this.#runtime.kinship.childLost(spec.parent.id, spec.id, ending)
-    else {
-      this.#runtime.peers
-        .to(spec.parent.thread)
-        .send({ op: OP.CHILD_ENDED, target: spec.parent.id, corr: spec.id, body: ending, patches: 0 })
-    }
   }
 
   // ── Watchdog ─────────────────────────────────────────────────────────────────────────────────
