@@ -45,7 +45,7 @@ export interface SimulatedFaults {
   /** Frames that a link holds; default 1024. Some more wait with the sender, `spillFrames` (default 16,384). */
   readonly linkFrames?: number
   readonly spillFrames?: number
-  /** Chance per turn that the links of its thread are read although actors have more to do, as when they are far behind. */
+  /** Chance per turn that a link of its thread is read although actors have not handled what it gave them before. */
   readonly eager?: number
   /** Chance that no spare is ready: the new life takes up to `slowStartMsMax` (default 2000). */
   readonly spareNotReady?: number

@@ -148,8 +148,8 @@ export interface Inbound {
   isDelayed: boolean
   /** It may be read once, whatever the actors have to do. */
   isEager: boolean
-  /** What the thread had handled when it was last read. */
-  readAt: number
+  /** Messages that the thread had been handed over, of all links, when it was last read. */
+  handedOver: number
   isClosed: boolean
 }
 
@@ -214,7 +214,7 @@ export class SimulatedLink implements ThreadLink {
       isBeforeHello: isHeir,
       isDelayed: false,
       isEager: false,
-      readAt: 0,
+      handedOver: 0,
       isClosed: false,
     }
     delivery.inbound = inbound
@@ -322,12 +322,12 @@ export class SimulatedLink implements ThreadLink {
   }
 
   /**
-   * What is taken now would wait in mailboxes, and be lost with them: the actors come first, but not for ever. When
-   * they have had a turn, `turned` looks again.
+   * What is taken now would wait in mailboxes, and be lost with them: what was taken before comes first, as with a
+   * RingLink. When actors have had a turn, `turned` looks again.
    */
   mayRead(inbound: Inbound): boolean {
     if (inbound.isDelayed || !this.isReadable(inbound)) return false
-    return inbound.isEager || this.thread.isReadableBy(inbound.readAt)
+    return inbound.isEager || inbound.handlers.isHandled(inbound.handedOver)
   }
 
   /** The actors of the thread have had a turn. */
@@ -363,7 +363,6 @@ export class SimulatedLink implements ThreadLink {
     const { pipe, handlers } = inbound
     const surroundings = this.#surroundings
     inbound.isEager = false
-    inbound.readAt = thread.handledCount
     const batch: Frame[] = []
     for (let left = Math.min(count, pipe.readable); left > 0; left--) batch.push(pipe.take())
     pipe.link?.ring()
@@ -387,6 +386,7 @@ export class SimulatedLink implements ThreadLink {
         throw thrown
       }
     }
+    inbound.handedOver = handlers.handedOver()
     if (thread.doom !== undefined) thread.diesAt('afterBatch')
   }
 

@@ -10,8 +10,6 @@ import { type Owner, Source, Task, type World } from './world.ts'
 /** Messages handled in one turn: few, so that other threads get between, or many. */
 const TURN_SIZES = [1, 4, 64, 4096] as const
 const MID_TURN_MESSAGES = 2
-/** As many as actors handle at least while a link between workers waits for them. */
-const BEHIND_MESSAGES_MAX = 2048
 /** What the heap of the real thread holds must not be seen: it is another in each run. */
 const HEAP: HeapSize = { usedBytes: 0, limitBytes: 2 ** 32 }
 
@@ -37,8 +35,6 @@ export class VirtualThread implements Owner {
   isAlive = true
   isHung = false
   runtime: Runtime | undefined = undefined
-  /** Messages that actors have handled. */
-  handledCount = 0
   /** It dies when it comes to this point. */
   doom: CrashPoint | undefined = undefined
   readonly #events: ThreadEvents
@@ -68,14 +64,6 @@ export class VirtualThread implements Owner {
   /** Runs `callback` here, some steps from now; in the order in which they were posted. */
   post(callback: () => void): void {
     if (this.isAlive) this.#posts.add(callback)
-  }
-
-  /**
-   * What a link takes now is handled soon: the actors have nothing else to do, or have had more for so long that links
-   * wait no longer. `readAt`: what `handledCount` was when the link was read last.
-   */
-  isReadableBy(readAt: number): boolean {
-    return this.runtime?.turns.isIdle !== false || this.handledCount - readAt >= BEHIND_MESSAGES_MAX
   }
 
   task(code: number, run: () => void): void {
@@ -131,7 +119,7 @@ class Turn extends Source {
     const size = doom === 'midTurn' ? MID_TURN_MESSAGES : sizes[world.roll(sizes.length)]!
     const handled = runtime.turns.take(size)
     world.mix(handled)
-    thread.handledCount += handled
+    if (runtime.turns.isIdle) runtime.inbound.handover.clear()
     for (const link of thread.links) link.turned()
     if (doom === undefined) return
     if (thread.diesAt('midTurn')) return

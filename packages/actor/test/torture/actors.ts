@@ -138,10 +138,7 @@ export const node = defineActor(
         sendNumbered(board, index, life, m.to, m.target, m.count)
         if (m.isDying) die()
       },
-      flood(m) {
-        if (board.threadOf(m.target) === thread) board.heldUp(m.target)
-        sendNumbered(board, index, life, m.to, m.target, m.count)
-      },
+      flood: m => void sendNumbered(board, index, life, m.to, m.target, m.count),
       add: m => m.reply(m.a + 1),
       addObject: m => m.reply({ value: m.a.value + 1 }),
       mute() {},
@@ -178,7 +175,6 @@ export const node = defineActor(
       },
       exec: m => void execSync(`sleep ${m.ms / 1000}`),
       storm(m) {
-        board.heldUp(index)
         for (let i = 0; i < m.timers; i++) ctx.schedule((i * 37) % 20, { type: 'timer', id: m.id })
         // A timer that is cancelled must not fire.
         for (let i = 0; i < m.timers; i++) ctx.schedule(i % 5, { type: 'timer', id: m.id }).cancel()

@@ -321,10 +321,7 @@ export class Board {
     Atomics.store(words, at + PLACE, thread + 1)
   }
 
-  /**
-   * More than the window may wait in the mailbox of a node of this thread: its instance throws, and until another
-   * follows what comes is kept; or it is given so much by its own thread that links wait no longer for it.
-   */
+  /** The instance of a node throws: until another follows, and has caught up, its mailbox keeps what comes. */
   heldUp(node: number): void {
     this.#words[nodeAt(node) + HELD_UP_IN_LIFE] = this.#life
   }

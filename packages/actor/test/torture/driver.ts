@@ -6,8 +6,7 @@
  * more: then every message has arrived or is missing for a reason that the runtime states.
  *
  * Reasons    window    the thread of the receiver died: at most INFLIGHT_MAX frames of each link to it
- *            mailbox   …, when the receiver had been in a backoff, flooded by its own thread, or its thread was
- *                      starting: its mailbox as well
+ *            mailbox   …, when the receiver had been in a backoff, or its thread was starting: its mailbox as well
  *            sender    the thread of the sender died before it had published them
  *            local     both on one thread, which died
  *            both      the threads of both died
