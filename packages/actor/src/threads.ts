@@ -5,9 +5,9 @@
  * without being told to is replaced, as often as `threadRestartsMax` within a minute allows; the actors
  * registered on it whose directive is `restart` go with the new life and are there before its first frame is read.
  *
- * Watchdog: every thread gives a sign of life again and again (observe/thread-memory.ts); one that gives none for `hungAfterMs`
- * is ended and replaced. A thread can be stuck where nothing ends it (native synchronous I/O): after TERMINATE_MS_MAX it is a
- * zombie, reported, cut off from every other thread and replaced like a dead one.
+ * A thread that hangs, as the watchdog finds, or whose heap is full, as it says itself, is ended and replaced. It can be
+ * stuck where nothing ends it (native synchronous I/O): after TERMINATE_MS_MAX it is a zombie, reported, cut off from
+ * every other thread and replaced like a dead one.
  */
 
 import type { Transferable } from 'node:worker_threads'
@@ -22,7 +22,6 @@ import {
   type Registration,
   type Settings,
   type SpawnSpec,
-  type ThreadEndReason,
 } from './frames.ts'
 import { DRAIN_MS_MAX, type HeapPressure } from './heap-guard.ts'
 import type { Frame } from './link.ts'
@@ -33,56 +32,17 @@ import { Registrations } from './registrations.ts'
 import { type Disposal, MAIN, type Registrar, type Runtime } from './runtime.ts'
 import { backoffMs } from './supervision.ts'
 import type { ThreadInit } from './thread.ts'
-import type { HostedThread, Life, ThreadHost } from './thread-host.ts'
+import type { Life, ThreadHost } from './thread-host.ts'
+import { ThreadSlot, type ThreadStanding } from './thread-slot.ts'
 import { describe } from './thrown.ts'
-import type { ThreadStatus } from './types.ts'
+import { Watchdog, type WatchdogHost } from './watchdog.ts'
 
 const START_MS_MAX = 30_000
 const TERMINATE_MS_MAX = 2000
-const RESTART_WINDOW_MS = 60_000
 const UID_MAIN = 1
 const LIFE_OF_MAIN: Life = { name: MAIN, uid: UID_MAIN }
-/** Signs of life are given and looked at this often within `hungAfterMs`, but no oftener than every WATCH_MS_MIN. */
-const WATCHES = 20
-const WATCH_MS_MIN = 2
-const WATCH_MS_MAX = 1000
 /** Beyond the time that a full thread has to end its work. */
 const RECYCLE_MARGIN_MS = 500
-
-/** One thread over all its lives. */
-interface Slot {
-  readonly name: string
-  readonly isDedicated: boolean
-  /** The present life; 0 between two. */
-  uid: number
-  /** It has been linked with others, or is about to be. */
-  hasLived: boolean
-  worker: HostedThread | undefined
-  lastError: unknown
-  /** When it was replaced, within the last minute. */
-  restartTimesMs: number[]
-  isStopping: boolean
-  /** Its end, once somebody wants it; a shutdown joins the end of a dedicated thread. */
-  stopping: Promise<Disposal> | undefined
-  isReady: boolean
-  /** Its heap is full: it is about to be replaced. */
-  isRecycling: boolean
-  /** Why it is being ended, when that is known before its end. */
-  endReason: ThreadEndReason
-  /** Its signs of life, and since when they are no more. */
-  beats: number
-  beatMs: number
-  /** Settled at the next ready or final end. */
-  whenReady: PromiseWithResolvers<void>
-}
-
-/** How a thread beside main stands. */
-interface ThreadStanding {
-  readonly name: string
-  readonly state: Exclude<ThreadStatus['state'], 'ended'>
-  /** Times it was replaced within the last minute. */
-  readonly restartsLately: number
-}
 
 export interface ThreadsOptions {
   readonly pools: PoolMap
@@ -101,8 +61,9 @@ export class Threads implements Registrar {
   readonly #runtime: Runtime
   readonly #options: ThreadsOptions
   readonly #host: ThreadHost
-  readonly #slots = new Map<string, Slot>()
+  readonly #slots = new Map<string, ThreadSlot>()
   readonly #registrations: Registrations
+  readonly #watchdog: Watchdog
   #uid = UID_MAIN
   #restartCount = 0
   #recycleCount = 0
@@ -115,6 +76,13 @@ export class Threads implements Registrar {
     this.#options = options
     this.observatory = new Observatory(MAIN, runtime.memory)
     this.#registrations = new Registrations(runtime)
+    const watched: WatchdogHost = {
+      clock: runtime.clock,
+      slots: () => this.#slots.values(),
+      beatsOf: slot => this.observatory.memoryFor(slot.name).beats,
+      hangs: slot => this.#endHung(slot),
+    }
+    this.#watchdog = new Watchdog(watched, options.hungAfterMs)
     runtime.registrar = this
     runtime.onControl = (peer, frame) => this.#takeControl(peer, frame)
   }
@@ -141,19 +109,7 @@ export class Threads implements Registrar {
 
   /** How the threads beside main stand, in the order in which they were added. */
   get standings(): readonly ThreadStanding[] {
-    return [...this.#slots.values()].map(slot => ({
-      name: slot.name,
-      restartsLately: slot.restartTimesMs.length,
-      state: slot.isStopping
-        ? 'stopping'
-        : slot.uid === 0
-          ? 'replacing'
-          : slot.endReason === 'threadHung'
-            ? 'hung'
-            : slot.isReady
-              ? 'running'
-              : 'starting',
-    }))
+    return [...this.#slots.values()].map(slot => slot.standing)
   }
 
   /** Starts every thread of the pools. Rejects with ThreadStartError when one does not come up. */
@@ -164,7 +120,7 @@ export class Threads implements Registrar {
     for (const slot of [...this.#slots.values()]) this.#startLife(slot)
     await Promise.all([...this.#slots.values()].map(slot => slot.whenReady.promise))
     if (this.#slots.size > 0) this.#host.started()
-    this.#watch(this.#runtime.clock.nowMs())
+    this.#watchdog.start()
   }
 
   // ── Registrar ────────────────────────────────────────────────────────────────────────────────
@@ -230,37 +186,16 @@ export class Threads implements Registrar {
 
   // ── Lives ────────────────────────────────────────────────────────────────────────────────────
 
-  #addSlot(name: string, isDedicated: boolean): Slot {
-    const slot: Slot = {
-      name,
-      isDedicated,
-      uid: 0,
-      hasLived: false,
-      worker: undefined,
-      lastError: undefined,
-      restartTimesMs: [],
-      isStopping: false,
-      stopping: undefined,
-      isReady: false,
-      isRecycling: false,
-      endReason: 'threadExit',
-      beats: 0,
-      beatMs: 0,
-      whenReady: quietResolvers(),
-    }
+  #addSlot(name: string, isDedicated: boolean): ThreadSlot {
+    const slot = new ThreadSlot(name, isDedicated)
     this.#slots.set(name, slot)
     return slot
   }
 
-  #startLife(slot: Slot): void {
+  #startLife(slot: ThreadSlot): void {
     this.#uid++
     const uid = this.#uid
-    slot.uid = uid
-    slot.hasLived = true
-    slot.isReady = false
-    slot.isRecycling = false
-    slot.lastError = undefined
-    slot.endReason = 'threadExit'
+    slot.begin(uid)
     const now = this.#runtime.clock.nowMs()
     const spawns = this.#registrations.takeWaiting(slot.name, uid, now, spec => !this.#isOrphan(spec))
     const peers: PeerAddress[] = []
@@ -287,7 +222,7 @@ export class Threads implements Registrar {
       peers,
       spawns,
       memory: this.observatory.memoryFor(slot.name).buffer,
-      beatMs: this.#watchMs,
+      beatMs: this.#watchdog.intervalMs,
       heapPressure: this.#options.heapPressure,
     }
     try {
@@ -306,7 +241,7 @@ export class Threads implements Registrar {
   }
 
   /** Its present life has ended: the link is closed, also when its end has yet to be reported. */
-  #isOver({ name, uid }: Slot): boolean {
+  #isOver({ name, uid }: ThreadSlot): boolean {
     const peer = this.#runtime.peers.get(name)
     return uid === 0 || (peer?.uid === uid && peer.state === 'down')
   }
@@ -324,7 +259,7 @@ export class Threads implements Registrar {
       this.#send(thread, OP.SPAWNED, 0, peer.name, undefined, peer.uid)
   }
 
-  #lifeFailed(slot: Slot, error: unknown): void {
+  #lifeFailed(slot: ThreadSlot, error: unknown): void {
     slot.lastError = error
     if ((error as { code?: unknown } | null)?.code !== 'ERR_WORKER_OUT_OF_MEMORY') return
     slot.endReason = 'threadOom'
@@ -332,7 +267,7 @@ export class Threads implements Registrar {
   }
 
   /** Tells every thread why and how one ends, before they see its link close. */
-  #tellLoss(slot: Slot, uid: number, end: LifeEnd): void {
+  #tellLoss(slot: ThreadSlot, uid: number, end: LifeEnd): void {
     const peer = this.#runtime.peers.get(slot.name)
     if (peer?.uid === uid && peer.state === 'up') {
       peer.endReason = slot.endReason
@@ -342,7 +277,7 @@ export class Threads implements Registrar {
     for (const other of this.#slots.values()) if (other !== slot) this.#send(other.name, OP.LOST, 0, loss)
   }
 
-  #boundStart(slot: Slot, uid: number): void {
+  #boundStart(slot: ThreadSlot, uid: number): void {
     const limit = this.#runtime.clock.after(
       START_MS_MAX,
       () => {
@@ -362,13 +297,13 @@ export class Threads implements Registrar {
     const slot = this.#slots.get(peer.name)
     if (slot === undefined || slot.uid !== peer.uid) return
     slot.isReady = true
-    slot.beatMs = this.#runtime.clock.nowMs()
+    this.#watchdog.ready(slot)
     slot.whenReady.resolve()
     this.#runtime.log.debug({ peer: slot.name }, 'thread ready')
   }
 
   /** A worker has ended, or is beyond help; called once per life. */
-  #lifeEnded(slot: Slot, uid: number, why: string, hasEnded = true): void {
+  #lifeEnded(slot: ThreadSlot, uid: number, why: string, hasEnded = true): void {
     if (slot.uid !== uid) return
     const { name } = slot
     slot.uid = 0
@@ -394,8 +329,8 @@ export class Threads implements Registrar {
     const fields = { peer: name, why, ...(error === undefined ? {} : { error: describe(error) }) }
     this.#runtime.log.error(fields, 'thread ended')
     this.observatory.dump(name, this.#runtime.clock.nowMs(), this.#runtime.log)
-    if (wasReady) slot.whenReady = quietResolvers()
-    const isFirstStart = !wasReady && slot.restartTimesMs.length === 0 && !slot.isDedicated
+    if (wasReady) slot.awaitReady()
+    const isFirstStart = !wasReady && !slot.wasReplaced && !slot.isDedicated
     if (isFirstStart) {
       const cause = error instanceof Error ? `${why}: ${error.message}` : why
       this.#slotGone(slot, new ThreadStartError(name, cause))
@@ -404,11 +339,11 @@ export class Threads implements Registrar {
     this.#replace(slot)
   }
 
-  #replace(slot: Slot): void {
+  #replace(slot: ThreadSlot): void {
     const { threadRestartsMax } = this.#options
     const now = this.#runtime.clock.nowMs()
-    slot.restartTimesMs = slot.restartTimesMs.filter(timeMs => now - timeMs < RESTART_WINDOW_MS)
-    if (slot.restartTimesMs.length >= threadRestartsMax) {
+    const restarts = slot.countRestart(now, threadRestartsMax)
+    if (restarts === undefined) {
       const error = new ThreadDownError(
         slot.name,
         `it ended more than ${threadRestartsMax} times within a minute`,
@@ -417,14 +352,13 @@ export class Threads implements Registrar {
       this.#slotGone(slot, error)
       return
     }
-    slot.restartTimesMs.push(now)
     this.#restartCount++
     this.#registrations.displace(slot, now)
     if (slot.isDedicated && !this.#registrations.hasAnyOn(slot.name)) {
       this.#slotGone(slot, new ThreadDownError(slot.name, 'its actor has ended'))
       return
     }
-    const attempt = slot.restartTimesMs.length - 1
+    const attempt = restarts - 1
     const delayMs = attempt === 0 ? 0 : backoffMs(this.#threadBackoff, attempt, this.#runtime.random.next())
     const start = (): void => {
       if (slot.uid === 0 && !slot.isStopping && !this.#isShuttingDown) this.#startLife(slot)
@@ -438,7 +372,7 @@ export class Threads implements Registrar {
     return { backoffMsMin, backoffMsMax, jitter: 0.2 } as Settings
   }
 
-  #slotGone(slot: Slot, error: RouterError): void {
+  #slotGone(slot: ThreadSlot, error: RouterError): void {
     this.#slots.delete(slot.name)
     this.#host.forgetThread(slot.name)
     this.observatory.gone(slot.name)
@@ -453,32 +387,7 @@ export class Threads implements Registrar {
     for (const other of this.#slots.values()) this.#send(other.name, OP.GONE, 0, thread, undefined, 1)
   }
 
-  // ── Watchdog ─────────────────────────────────────────────────────────────────────────────────
-
-  #watch(lastMs: number): void {
-    const { hungAfterMs } = this.#options
-    if (hungAfterMs <= 0 || this.#isShuttingDown) return
-    const { clock } = this.#runtime
-    const intervalMs = this.#watchMs
-    const nowMs = clock.nowMs()
-    // Main did not run for a while either: what it did not hear then tells nothing.
-    const wasLate = nowMs - lastMs > 2 * intervalMs
-    for (const slot of this.#slots.values()) {
-      if (!slot.isReady || slot.isStopping || slot.isRecycling || slot.endReason !== 'threadExit') continue
-      const { beats } = this.observatory.memoryFor(slot.name)
-      if (beats !== slot.beats || wasLate) {
-        slot.beats = beats
-        slot.beatMs = nowMs
-      } else if (nowMs - slot.beatMs >= hungAfterMs) this.#endHung(slot)
-    }
-    clock.after(intervalMs, () => this.#watch(nowMs), { unref: true })
-  }
-
-  /** Milliseconds between two signs of life; 0: none are asked for. */
-  get #watchMs(): number {
-    const { hungAfterMs } = this.#options
-    return hungAfterMs <= 0 ? 0 : Math.min(WATCH_MS_MAX, Math.max(WATCH_MS_MIN, hungAfterMs / WATCHES))
-  }
+  // ── Threads that hang or are full ────────────────────────────────────────────────────────────
 
   /** A thread whose heap is full has stopped reading its rings; its heir goes on with them. */
   #recycle(peer: Peer, isDrained: boolean): void {
@@ -501,7 +410,7 @@ export class Threads implements Registrar {
     }
   }
 
-  #endHung(slot: Slot): void {
+  #endHung(slot: ThreadSlot): void {
     const { hungAfterMs } = this.#options
     this.#runtime.log.error({ peer: slot.name, hungAfterMs }, 'thread hangs: it is replaced')
     this.#runtime.flight.note('hung', 0, slot.name, hungAfterMs)
@@ -528,6 +437,7 @@ export class Threads implements Registrar {
   /** Ends every thread within `limitMs`; returns what they report of the last `reportedMs`. */
   async stop(limitMs: number, reportedMs: number): Promise<Disposal[]> {
     this.#isShuttingDown = true
+    this.#watchdog.stop()
     void this.#host.dispose()
     const slots = [...this.#slots.values()]
     return Promise.all(slots.map(slot => this.#stopSlot(slot, limitMs, reportedMs)))
@@ -539,13 +449,13 @@ export class Threads implements Registrar {
     await this.#stopSlot(slot, TERMINATE_MS_MAX, Number.POSITIVE_INFINITY)
   }
 
-  #stopSlot(slot: Slot, limitMs: number, reportedMs: number): Promise<Disposal> {
+  #stopSlot(slot: ThreadSlot, limitMs: number, reportedMs: number): Promise<Disposal> {
     slot.isStopping = true
     slot.stopping ??= this.#endSlot(slot, limitMs, reportedMs)
     return slot.stopping
   }
 
-  async #endSlot(slot: Slot, limitMs: number, reportedMs: number): Promise<Disposal> {
+  async #endSlot(slot: ThreadSlot, limitMs: number, reportedMs: number): Promise<Disposal> {
     if (slot.worker === undefined) {
       if (this.#slots.has(slot.name)) this.#slotGone(slot, new ThreadDownError(slot.name, 'it was stopped'))
       return { slow: [] }
@@ -565,7 +475,7 @@ export class Threads implements Registrar {
     return disposal
   }
 
-  async #terminate(slot: Slot): Promise<void> {
+  async #terminate(slot: ThreadSlot): Promise<void> {
     const { worker, uid } = slot
     if (worker === undefined) return
     const limit = Promise.withResolvers<'late'>()
@@ -603,11 +513,4 @@ export class Threads implements Registrar {
     }
     this.#runtime.peers.get(thread)?.send(frame)
   }
-}
-
-function quietResolvers(): PromiseWithResolvers<void> {
-  const resolvers = Promise.withResolvers<void>()
-  // Often nobody waits; a rejection is then no failure of its own.
-  resolvers.promise.catch(() => {})
-  return resolvers
 }
