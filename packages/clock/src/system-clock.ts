@@ -21,8 +21,19 @@ export const systemClock: Clock = {
   },
 }
 
+/** Bytes are drawn from the system this many at a time: a call costs as much as a kilobyte of them. */
+const POOL_BYTES = 4096
+
+let pool = new Uint8Array(0)
+
 export const systemRandom: Random = {
   next: () => Math.random(),
   below: bound => Math.floor(Math.random() * bound),
-  bytes: count => new Uint8Array(randomBytes(count)),
+  bytes(count) {
+    if (count > POOL_BYTES) return new Uint8Array(randomBytes(count))
+    if (count > pool.length) pool = new Uint8Array(randomBytes(POOL_BYTES))
+    const bytes = pool.slice(0, count)
+    pool = pool.subarray(count)
+    return bytes
+  },
 }

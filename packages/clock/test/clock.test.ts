@@ -1,5 +1,5 @@
 import t from 'tap'
-import { type Duration, durationMs, SimulatedClock, seededRandom } from '../src/index.ts'
+import { type Duration, durationMs, SimulatedClock, seededRandom, systemRandom } from '../src/index.ts'
 
 t.test('durations are milliseconds or text with a unit', async t => {
   t.equal(durationMs(50), 50)
@@ -40,4 +40,15 @@ t.test('equal seeds give equal sequences, and values cover their range', async t
   }
   t.strictSame([...seen].sort(), [0, 1, 2, 3, 4, 5])
   t.not(seededRandom(8).next(), seededRandom(7).next())
+})
+
+t.test('random bytes of the system come in any number and never twice', async t => {
+  const seen = new Set<string>()
+  for (let i = 0; i < 2000; i++) {
+    const bytes = systemRandom.bytes(16)
+    t.equal(bytes.length, 16) || t.bailout('another length')
+    seen.add(bytes.toString())
+  }
+  t.equal(seen.size, 2000)
+  for (const count of [0, 1, 4096, 4097, 100_000]) t.equal(systemRandom.bytes(count).length, count)
 })
