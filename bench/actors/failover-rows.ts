@@ -24,7 +24,7 @@ export const failoverRows: readonly Row[] = [
       const lost = await withThread(system =>
         withThread(
           async systemWithout => {
-            const [victim, victimWithout] = [new Victim(system), new Victim(systemWithout)]
+            const [victim, victimWithout] = [new Victim(system), new Victim(systemWithout, false)]
             for (let done = 0; done < failovers; done += BLOCK) {
               const count = Math.min(BLOCK, failovers - done)
               warm.ours.push(...(await victim.outagesMs(count, ENDS)))

@@ -3,7 +3,7 @@
  * to know, or it measures a death for which nobody was prepared, or work beside a spare that loads.
  *
  * A spare says one word when its runtime is loaded; the modules of actors that it is told of come next. It is ready
- * when it has said so and has nothing more to do. The next one is made as soon as one is needed.
+ * when it has said so and has nothing more to do. The next one is made soon after one was needed.
  */
 
 import { subscribe } from 'node:diagnostics_channel'
@@ -22,6 +22,8 @@ const READY_MS_MAX = 30_000
 /** The youngest; those before it have a life by now, or are dead. */
 let spare: Worker | undefined
 let isLoaded = false
+/** A death will take the spare, or has, and the next one is not made yet. */
+let isExpected = false
 
 // Node tells of every worker that is made.
 subscribe('worker_threads', message => {
@@ -29,6 +31,7 @@ subscribe('worker_threads', message => {
   if (worker.threadName !== SPARE) return
   spare = worker
   isLoaded = false
+  isExpected = false
   worker.once('message', () => {
     if (spare === worker) isLoaded = true
   })
@@ -37,11 +40,20 @@ subscribe('worker_threads', message => {
   })
 })
 
+/** To be called before a death in a system that keeps a spare. */
+export function expectNextSpare(): void {
+  isExpected = true
+}
+
 /** Resolves when a spare stands ready, and at once when there is none. */
 export async function spareReady(): Promise<void> {
   const untilMs = performance.now() + READY_MS_MAX
-  for (let quiet = 0; spare !== undefined && quiet < QUIET_LOOKS; ) {
+  for (let quiet = 0; isExpected || (spare !== undefined && quiet < QUIET_LOOKS); ) {
     if (performance.now() > untilMs) throw new Error(`no spare was ready within ${READY_MS_MAX} ms`)
+    if (isExpected || spare === undefined) {
+      await pause(LOOK_EVERY_MS)
+      continue
+    }
     const loop = spare.performance
     const before = loop.eventLoopUtilization()
     await pause(LOOK_EVERY_MS)

@@ -9,7 +9,7 @@ import { msBetween, workerExitMs, workerStartMs } from './raw-lives.ts'
 import { residentKb } from './resident.ts'
 import { placed, type Row, THREAD, withThread } from './row.ts'
 import { rejections, stormMs } from './sizes.ts'
-import { spareReady } from './spare.ts'
+import { expectNextSpare, spareReady } from './spare.ts'
 import { EXIT_AT } from './times.ts'
 import { Victim } from './victims.ts'
 
@@ -75,6 +75,7 @@ async function rejectionMs(victim: Victim): Promise<number> {
   await spareReady()
   await pause(SETTLE_MS)
   const asked = victim.ref.ask({ type: 'silent' }, { timeout: '10s' })
+  expectNextSpare()
   victim.ref.tell({ type: 'exit' })
   const error = await asked.then(
     () => undefined,

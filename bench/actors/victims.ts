@@ -7,7 +7,7 @@ import { nextTurn, pause, requireEqual } from './loads.ts'
 import { type End, msBetween } from './raw-lives.ts'
 import { placed, THREAD } from './row.ts'
 import { failoverLoadPerS } from './sizes.ts'
-import { spareReady } from './spare.ts'
+import { expectNextSpare, spareReady } from './spare.ts'
 import { EXIT_AT, HANDLED_AT, newTimes } from './times.ts'
 
 /** Between two deaths, so that each falls into steady work. */
@@ -18,13 +18,15 @@ const OUTAGE_MS_MAX = 10_000
 export class Victim {
   readonly timesNs = newTimes()
   readonly #system: ActorSystem
+  readonly #hasSpare: boolean
   readonly #words = new Int32Array(new SharedArrayBuffer(VICTIM_WORDS * Int32Array.BYTES_PER_ELEMENT))
   readonly ref: ActorRef<VictimMessage>
   #told = 0
   #hangs = 0
 
-  constructor(system: ActorSystem) {
+  constructor(system: ActorSystem, hasSpare = true) {
     this.#system = system
+    this.#hasSpare = hasSpare
     const args = {
       timesNs: this.timesNs.buffer as SharedArrayBuffer,
       words: this.#words.buffer as SharedArrayBuffer,
@@ -79,6 +81,7 @@ export class Victim {
     const { timesNs } = this
     Atomics.store(timesNs, HANDLED_AT, 0n)
     Atomics.store(timesNs, EXIT_AT, 0n)
+    if (this.#hasSpare) expectNextSpare()
     if (end === 'exit') this.ref.tell({ type: 'exit' })
     else if (end === 'hang') this.ref.tell({ type: 'hang', isBusy: this.#hangs++ % 2 === 0 })
     else {

@@ -28,6 +28,14 @@ export interface WorkerHostOptions {
   readonly ringWords: number
 }
 
+/**
+ * What a worker runs: the module beside this one, which is `.ts` in the repository and `.js` once built, with Node's
+ * compile cache, which keeps compiled modules on disk. A thread starts from TypeScript in 58 ms instead of 160, from
+ * JavaScript in 57 instead of 66. An entry that is a module itself would be compiled first, without the cache: 20 ms.
+ * NODE_COMPILE_CACHE says where it is (default: with temporary files), NODE_DISABLE_COMPILE_CACHE=1 does without.
+ */
+const ENTRY = `require('node:module').enableCompileCache(); import(${JSON.stringify(entryUrl().href)})`
+
 /** Spares in a row that die before anybody needs them, after which no more are made. */
 const SPARE_DEATHS_MAX = 3
 const YOUNG_MB_MAX = 48
@@ -142,8 +150,9 @@ export class WorkerHost implements ThreadHost {
   }
 
   #newWorker(name: string, init: ThreadInit | undefined, transferList: readonly MessagePort[]): Worker {
-    return new Worker(entryUrl(), {
+    return new Worker(ENTRY, {
       name,
+      eval: true,
       workerData: init,
       transferList: [...transferList] as never,
       ...(this.#options.heapMb === undefined ? {} : { resourceLimits: limitsOf(this.#options.heapMb) }),
@@ -235,7 +244,6 @@ class SpareWorker extends StartedWorker {
   }
 }
 
-/** The module that a worker runs: `.ts` in the repository, `.js` once built, beside this one. */
 function entryUrl(): URL {
   const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))
   return new URL(`./thread-entry${extension}`, import.meta.url)

@@ -5,6 +5,7 @@
  * Exit codes: 0 done, 1 the command failed, 2 it was not understood.
  */
 
+import * as nodeModule from 'node:module'
 import { faultOfNodeVersion } from './node-version.ts'
 
 // `homing router | head -1` wants the ready line and no more: the router goes on when its reader has gone.
@@ -14,6 +15,8 @@ process.stdout.on('error', error => {
 
 const fault = faultOfNodeVersion(process.versions.node)
 if (fault === undefined) {
+  // Halves the time to start from TypeScript; threads of actors do the same.
+  nodeModule.enableCompileCache()
   // Only now: an old Node may fail to load the rest, with a stack trace instead of a reason.
   const { runCommandLine } = await import('./command-line.ts')
   process.exitCode = await runCommandLine(process.argv.slice(2))
