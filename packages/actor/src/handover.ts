@@ -12,8 +12,10 @@ import type { Cell } from './cell.ts'
 const DONE_MAX = 4096
 
 export class Handover {
-  #cells: Cell[] = []
-  #sequences: number[] = []
+  /** Kept from batch to batch: an array that is emptied gives its memory back, and has to grow again. */
+  readonly #cells: (Cell | undefined)[] = []
+  readonly #sequences: number[] = []
+  #count = 0
   /** The first that may not have been handled. */
   #at = 0
   /** Messages before those that are listed. */
@@ -21,13 +23,13 @@ export class Handover {
 
   /** Counts the messages that were handed over. */
   get position(): number {
-    return this.#before + this.#cells.length
+    return this.#before + this.#count
   }
 
   /** A message of another thread has come to the end of the mailbox of `cell`. */
   note(cell: Cell): void {
-    this.#cells.push(cell)
-    this.#sequences.push(cell.lastSequence)
+    this.#cells[this.#count] = cell
+    this.#sequences[this.#count++] = cell.lastSequence
   }
 
   /** True when nothing up to `position` waits for its turn. */
@@ -40,18 +42,19 @@ export class Handover {
 
   /** No actor has anything to do. */
   clear(): void {
-    if (this.#cells.length > 0) this.#forget(this.#cells.length)
+    if (this.#count > 0) this.#forget(this.#count)
   }
 
   #forget(count: number): void {
-    this.#before += count
-    this.#at = 0
-    if (count === this.#cells.length) {
-      this.#cells.length = 0
-      this.#sequences.length = 0
-      return
+    const left = this.#count - count
+    if (left > 0) {
+      this.#cells.copyWithin(0, count, this.#count)
+      this.#sequences.copyWithin(0, count, this.#count)
     }
-    this.#cells = this.#cells.slice(count)
-    this.#sequences = this.#sequences.slice(count)
+    for (let i = left; i < this.#count; i++) this.#cells[i] = undefined
+    this.#before += count
+    this.#count = left
+    this.#at = 0
+    if (this.#cells.length > 2 * DONE_MAX) this.#cells.length = this.#sequences.length = left
   }
 }
