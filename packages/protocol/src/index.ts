@@ -27,3 +27,11 @@ export {
   kvRemoved,
   kvStored,
 } from './kv-event.ts'
+export {
+  encodeSnapshotReply,
+  isSnapshotRequest,
+  parseSnapshotReply,
+  type SnapshotHeader,
+  type SnapshotReply,
+  snapshotRequestFrames,
+} from './snapshot-frames.ts'

@@ -1,0 +1,95 @@
+import t from 'tap'
+import {
+  encodeSnapshotReply,
+  isSnapshotRequest,
+  parseReplayReply,
+  parseReplayRequest,
+  parseSnapshotReply,
+  type SnapshotHeader,
+  snapshotRequestFrames,
+} from '../src/index.ts'
+
+const HEADER: SnapshotHeader = {
+  publisherId: '00f0e1d2c3b4a596',
+  nextSequence: 2 ** 40 + 7,
+  part: 1,
+  parts: 3,
+  isWhole: true,
+}
+const PAYLOAD = Uint8Array.of(0x92, 0x00, 0x90)
+
+const hex = (frames: readonly Uint8Array[]): string[] =>
+  frames.map(frame => Buffer.from(frame).toString('hex'))
+const bytes = (text: string): Uint8Array => Uint8Array.from(Buffer.from(text, 'hex'))
+
+t.test('the frames are those of the documented wire form', async t => {
+  t.strictSame(hex(snapshotRequestFrames()), ['', '736e617073686f74', '01'])
+  t.strictSame(hex(encodeSnapshotReply(HEADER, PAYLOAD)), [
+    '',
+    '736e617073686f74',
+    '010100f0e1d2c3b4a59600000100000000070000000100000003',
+    '920090',
+  ])
+})
+
+t.test('what is written is read back', async t => {
+  for (const header of [HEADER, { ...HEADER, isWhole: false, part: 0, parts: 1, nextSequence: 0 }]) {
+    const reply = parseSnapshotReply(encodeSnapshotReply(header, PAYLOAD))
+    t.strictSame(reply, { kind: 'part', ...header, payload: PAYLOAD })
+  }
+  const refusal = encodeSnapshotReply({ ...HEADER, part: 0, parts: 0 }, new Uint8Array(0))
+  t.strictSame(parseSnapshotReply(refusal), {
+    kind: 'refused',
+    publisherId: HEADER.publisherId,
+    nextSequence: HEADER.nextSequence,
+  })
+})
+
+t.test('a request for a snapshot is no request for a replay, and the other way round', async t => {
+  const request = snapshotRequestFrames()
+  t.equal(isSnapshotRequest(request), true)
+  t.equal(parseReplayRequest(request), undefined)
+  t.equal(isSnapshotRequest([bytes(''), bytes('0000000000000000')]), false)
+  t.equal(isSnapshotRequest([bytes(''), request[1]!, bytes('02')]), false, 'another version')
+  t.equal(isSnapshotRequest([bytes('00'), request[1]!, bytes('01')]), false, 'no delimiter')
+})
+
+t.test('a part is no reply of a replay, and the other way round', async t => {
+  t.equal(parseReplayReply(encodeSnapshotReply(HEADER, PAYLOAD)).kind, 'malformed')
+  t.equal(
+    parseSnapshotReply([bytes(''), bytes('6b76'), bytes('0000000000000001'), PAYLOAD]).kind,
+    'malformed',
+  )
+})
+
+t.test('a reply that is not understood is malformed, with the reason', async t => {
+  const [delimiter, mark, header, payload] = encodeSnapshotReply(HEADER, PAYLOAD) as [
+    Uint8Array,
+    Uint8Array,
+    Uint8Array,
+    Uint8Array,
+  ]
+  const changed = (at: number, value: number): Uint8Array => {
+    const copy = header.slice()
+    copy[at] = value
+    return copy
+  }
+  for (const [frames, reason] of [
+    [[delimiter, mark, header], /frames/],
+    [[mark, mark, header, payload], /frames/],
+    [[delimiter, mark, header.subarray(1), payload], /25 bytes/],
+    [[delimiter, mark, changed(0, 2), payload], /version 2/],
+    [[delimiter, mark, changed(10, 1), payload], /2\^53/],
+    [[delimiter, mark, changed(21, 3), payload], /part 3 of 3/],
+  ] as const) {
+    const reply = parseSnapshotReply(frames)
+    t.equal(reply.kind, 'malformed')
+    if (reply.kind === 'malformed') t.match(reply.reason, reason)
+  }
+  t.equal(parseSnapshotReply([delimiter, mark, changed(1, 0xff), payload]).kind, 'part', 'further flags')
+})
+
+t.test('a header that cannot be written is refused', async t => {
+  t.throws(() => encodeSnapshotReply({ ...HEADER, publisherId: 'me' }, PAYLOAD), RangeError)
+  t.throws(() => encodeSnapshotReply({ ...HEADER, nextSequence: -1 }, PAYLOAD), RangeError)
+})
