@@ -207,14 +207,20 @@ export class Board {
     else this.#words[at]! &= ~mask
   }
 
-  /** The gaps since the last call. Call it often enough; throws when some were overwritten. */
-  *takeGaps(): Generator<Gap> {
+  /**
+   * The gaps since the last call. Call it often enough; throws when some were overwritten. One that is being written
+   * ends it, unless nobody writes any more: then its writer died over it, and its heir has noted the gap once more.
+   */
+  *takeGaps(isAtRest: boolean): Generator<Gap> {
     const words = this.#words
     const end = this.count(COUNT.gaps)
     if (end - this.#gapsTaken > GAPS_MAX) throw new Error('gaps were overwritten before they were read')
     for (; this.#gapsTaken < end; this.#gapsTaken++) {
       const record = GAPS + (this.#gapsTaken % GAPS_MAX) * GAP_WORDS
-      if (Atomics.load(words, record + 8) === 0) return
+      if (Atomics.load(words, record + 8) === 0) {
+        if (isAtRest) continue
+        return
+      }
       Atomics.store(words, record + 8, 0)
       yield {
         sender: words[record]!,

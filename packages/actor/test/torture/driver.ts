@@ -334,7 +334,7 @@ class Run {
     await pause(random.below(12))
     const thread = 1 + random.below(this.#options.threads)
     await this.#death(thread, random.below(11))
-    this.#takeGaps()
+    this.#takeGaps(false)
   }
 
   /** Brings a thread to its end, and awaits that its next life handles messages. */
@@ -737,7 +737,7 @@ class Run {
       5000,
       () => `asks of actors settle: ${this.#threadIndexes.map(thread => board.openAsks(thread)).join()}`,
     )
-    this.#takeGaps()
+    this.#takeGaps(true)
     this.#account()
     for (const [counter, what] of [
       [COUNT.duplicates, 'duplicates'],
@@ -795,9 +795,9 @@ class Run {
     }
   }
 
-  #takeGaps(): void {
+  #takeGaps(isAtRest: boolean): void {
     for (const ms of this.#board.takeFailovers()) this.#failoversMs.push(ms)
-    for (const gap of this.#board.takeGaps()) {
+    for (const gap of this.#board.takeGaps(isAtRest)) {
       const key = `${gap.sender} ${gap.receiver}`
       this.#missing.set(key, (this.#missing.get(key) ?? 0) + gap.size)
       const reason = this.#reasonFor(gap)
