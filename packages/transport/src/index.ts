@@ -18,6 +18,7 @@ export {
 } from './memory/network.ts'
 export { type SystemTransportOptions, systemTransport } from './system/system-transport.ts'
 export type {
+  BindOptions,
   BodyRoom,
   ClientGoneReason,
   Closable,

@@ -165,6 +165,13 @@ export interface Router extends Closable {
   send(identity: Uint8Array, frames: Frames): boolean
 }
 
+/** A role that binds. */
+export interface BindOptions {
+  readonly endpoint: string
+  /** Messages held per peer that reads too slowly, 1 … 100,000, which is the default; further ones to it are lost. In memory there is no bound. */
+  readonly queuedMessagesMax?: number
+}
+
 /**
  * ZeroMQ roles. Endpoints are 'tcp://host:port' and 'ipc://path'; to bind, the host may be '*' and the
  * port 0. Frames that are received belong to the receiver. Nothing is called after `close`. An endpoint that
@@ -177,14 +184,11 @@ export interface MessageTransport {
     handler: SubscriberHandler,
   ): Closable
   /** PUB that binds. */
-  publish(options: { readonly endpoint: string }): Promise<Publisher>
+  publish(options: BindOptions): Promise<Publisher>
   /** DEALER that connects. */
   dial(options: { readonly endpoint: string }, onMessage: (frames: Frames) => void): Dealer
   /** ROUTER that binds; `frames` are those after the identity. */
-  serve(
-    options: { readonly endpoint: string },
-    onMessage: (identity: Uint8Array, frames: Frames) => void,
-  ): Promise<Router>
+  serve(options: BindOptions, onMessage: (identity: Uint8Array, frames: Frames) => void): Promise<Router>
 }
 
 export interface Transport {

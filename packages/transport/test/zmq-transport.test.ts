@@ -42,6 +42,60 @@ t.test('through the host', async t => {
   )
 })
 
+const BURST = 500
+const BURST_FRAME = new Uint8Array(65_536)
+
+/** How many messages of a burst arrive, in front of the first one that is sent once the burst is over. */
+async function arrivedOfBurst(transport: Transport, queuedMessagesMax: number | undefined): Promise<number> {
+  const options = { endpoint: 'tcp://127.0.0.1:0' }
+  const publisher = await transport.messages.publish(
+    queuedMessagesMax === undefined ? options : { ...options, queuedMessagesMax },
+  )
+  let arrived = 0
+  const { promise: connected, resolve: isConnected } = Promise.withResolvers<void>()
+  const { promise: over, resolve: isOver } = Promise.withResolvers<void>()
+  transport.messages.subscribe(
+    { endpoint: publisher.endpoint, topic: '' },
+    {
+      message([kind]) {
+        const text = Buffer.from(kind!).toString()
+        if (text === 'hello') isConnected()
+        else if (text === 'end') isOver()
+        else arrived++
+      },
+      connected() {},
+      disconnected() {},
+    },
+  )
+  const until = async (event: Promise<void>, greeting: string): Promise<void> => {
+    let hasCome = false
+    void event.then(() => {
+      hasCome = true
+    })
+    while (!hasCome) {
+      publisher.send([Buffer.from(greeting)])
+      await new Promise(resolve => setImmediate(resolve))
+    }
+  }
+  await until(connected, 'hello')
+  for (let i = 0; i < BURST; i++) publisher.send([Buffer.from('burst'), BURST_FRAME])
+  await until(over, 'end')
+  publisher.close()
+  return arrived
+}
+
+t.test('a publisher holds as many messages for a slow peer as it is told to', async t => {
+  for (const open of [
+    withMessages(() => zmqMessages(environment)),
+    withMessages(() => hostedMessages(environment, async port => hostClient(port))),
+  ]) {
+    const transport = open(t)
+    t.equal(await arrivedOfBurst(transport, undefined), BURST)
+    t.ok((await arrivedOfBurst(transport, 2)) < BURST)
+    transport.close()
+  }
+})
+
 t.test('afterwards no socket is left', async t => {
   while (zmqSocketCount() > 0 || hostedClientCount() > 0) await new Promise(resolve => setImmediate(resolve))
   t.pass()

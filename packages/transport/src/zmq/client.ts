@@ -15,6 +15,7 @@ import { callOwner } from '../callback.ts'
 import { parseEndpoint } from '../endpoint.ts'
 import { ListenError, SocketHostError } from '../errors.ts'
 import type {
+  BindOptions,
   Closable,
   Dealer,
   Frames,
@@ -121,9 +122,9 @@ class Client {
     )
   }
 
-  async publish({ endpoint: text }: { readonly endpoint: string }): Promise<Publisher> {
+  async publish({ endpoint: text, queuedMessagesMax }: BindOptions): Promise<Publisher> {
     const socket = ++this.#socketCount
-    return this.#bind({ type: 'publish', socket, endpoint: text }, endpoint => {
+    return this.#bind({ type: 'publish', socket, endpoint: text, queuedMessagesMax }, endpoint => {
       let droppedCount = 0
       return {
         endpoint,
@@ -143,11 +144,11 @@ class Client {
   }
 
   async serve(
-    { endpoint: text }: { readonly endpoint: string },
+    { endpoint: text, queuedMessagesMax }: BindOptions,
     onMessage: (identity: Uint8Array, frames: Frames) => void,
   ): Promise<Router> {
     const socket = ++this.#socketCount
-    return this.#bind({ type: 'serve', socket, endpoint: text }, endpoint => {
+    return this.#bind({ type: 'serve', socket, endpoint: text, queuedMessagesMax }, endpoint => {
       const peers = new PeerNames()
       return {
         endpoint,

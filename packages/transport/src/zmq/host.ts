@@ -13,7 +13,7 @@
 
 import type { MessagePort } from 'node:worker_threads'
 import { systemClock } from '@homing/clock'
-import type { Publisher, Router } from '../types.ts'
+import type { BindOptions, Publisher, Router } from '../types.ts'
 import { OP, type Op } from './batch.ts'
 import { fatal } from './library.ts'
 import { Link } from './link.ts'
@@ -123,11 +123,11 @@ class HostedClient {
         )
         break
       case 'publish':
-        this.#bind(socket, this.#messages.publish({ endpoint }), publisher => publisher)
+        this.#bind(socket, this.#messages.publish(bindOptions(command)), publisher => publisher)
         break
       case 'serve': {
         const router = this.#messages.serve(
-          { endpoint },
+          bindOptions(command),
           (identity, frames) => link.add(OP.message, socket, 0, [identity, ...frames]),
           identity => link.add(OP.gone, socket, 0, [identity]),
         )
@@ -164,6 +164,13 @@ class HostedClient {
       hosted?.close()
     }
   }
+}
+
+function bindOptions({
+  endpoint,
+  queuedMessagesMax,
+}: Extract<HostCommand, { readonly type: 'publish' | 'serve' }>): BindOptions {
+  return queuedMessagesMax === undefined ? { endpoint } : { endpoint, queuedMessagesMax }
 }
 
 function hostRouter(router: Router): Hosted {

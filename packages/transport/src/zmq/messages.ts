@@ -3,7 +3,7 @@
 import type * as zeromq from 'zeromq'
 import { callOwner } from '../callback.ts'
 import { parseEndpoint } from '../endpoint.ts'
-import type { Closable, Dealer, Frames, MessageTransport, Publisher, Router } from '../types.ts'
+import type { BindOptions, Closable, Dealer, Frames, MessageTransport, Publisher, Router } from '../types.ts'
 import { ZmqConnector } from './connector.ts'
 import {
   bindSocket,
@@ -29,7 +29,7 @@ export interface ZmqMessages extends MessageTransport, Closable {
   ): Dealer
   /** `gone` is called when a message was for a peer that is not there any more. */
   serve(
-    options: { readonly endpoint: string },
+    options: BindOptions,
     onMessage: (identity: Uint8Array, frames: Frames) => void,
     gone?: (identity: Uint8Array) => void,
   ): Promise<Router>
@@ -66,11 +66,11 @@ export function zmqMessages(environment: ZmqEnvironment): ZmqMessages {
       }
       return owned(subscriber)
     },
-    publish: async ({ endpoint }) => owned(await publish(endpoint, environment, released)),
+    publish: async options => owned(await publish(options, environment, released)),
     dial: ({ endpoint }, onMessage, taken = () => {}) =>
       owned(dial(endpoint, onMessage, taken, environment, released)),
-    serve: async ({ endpoint }, onMessage, gone = () => {}) =>
-      owned(await serve(endpoint, onMessage, gone, environment, released)),
+    serve: async (options, onMessage, gone = () => {}) =>
+      owned(await serve(options, onMessage, gone, environment, released)),
     close() {
       isClosed = true
       for (const socket of [...open]) socket.close()
@@ -99,12 +99,16 @@ async function bound<S extends zeromq.Publisher | zeromq.Router>(
   }
 }
 
-/** libzmq does not tell how many messages a slow subscriber lost past QUEUED_MESSAGES_MAX, so they are not counted. */
-async function publish(text: string, environment: ZmqEnvironment, released: Released): Promise<Publisher> {
+/** libzmq does not tell how many messages a slow subscriber lost past `queuedMessagesMax`, so they are not counted. */
+async function publish(
+  { endpoint: text, queuedMessagesMax = QUEUED_MESSAGES_MAX }: BindOptions,
+  environment: ZmqEnvironment,
+  released: Released,
+): Promise<Publisher> {
   const { socket, endpoint } = await bound(
     text,
     (library, options) =>
-      new library.Publisher({ ...options, sendHighWaterMark: QUEUED_MESSAGES_MAX, sendTimeout: 0 }),
+      new library.Publisher({ ...options, sendHighWaterMark: queuedMessagesMax, sendTimeout: 0 }),
     environment,
   )
   let isClosed = false
@@ -182,7 +186,7 @@ function dial(
 }
 
 async function serve(
-  text: string,
+  { endpoint: text, queuedMessagesMax = QUEUED_MESSAGES_MAX }: BindOptions,
   onMessage: (identity: Uint8Array, frames: Frames) => void,
   gone: (identity: Uint8Array) => void,
   environment: ZmqEnvironment,
@@ -193,7 +197,7 @@ async function serve(
     (library, options) =>
       new library.Router({
         ...options,
-        sendHighWaterMark: QUEUED_MESSAGES_MAX,
+        sendHighWaterMark: queuedMessagesMax,
         mandatory: true,
         sendTimeout: 0,
       }),
@@ -208,10 +212,7 @@ async function serve(
       peers.delete(identity)
       gone(identity)
     } else if (code === 'EAGAIN') {
-      environment.log.warn(
-        { endpoint, queuedMessagesMax: QUEUED_MESSAGES_MAX },
-        'ZeroMQ peer reads too slowly',
-      )
+      environment.log.warn({ endpoint, queuedMessagesMax }, 'ZeroMQ peer reads too slowly')
     } else fatal(error)
   }
   readMessages(socket, environment.gate, ([identity, ...frames]) => {

@@ -20,7 +20,14 @@ export type HostCommand =
       readonly endpoint: string
       readonly topic: string
     }
-  | { readonly type: 'publish' | 'dial' | 'serve'; readonly socket: number; readonly endpoint: string }
+  | { readonly type: 'dial'; readonly socket: number; readonly endpoint: string }
+  | {
+      readonly type: 'publish' | 'serve'
+      readonly socket: number
+      readonly endpoint: string
+      /** Undefined: as many as the library's roles hold. */
+      readonly queuedMessagesMax: number | undefined
+    }
 
 export type ClientCommand =
   | { readonly type: 'bound'; readonly socket: number; readonly endpoint: string }
