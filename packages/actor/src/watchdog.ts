@@ -60,16 +60,15 @@ export class Watchdog {
     if (this.#isStopped) return
     const host = this.#host
     const nowMs = host.clock.nowMs()
-    // Main did not run for a while either: what it did not hear then tells nothing.
-    const wasLate = nowMs - lastMs > 2 * this.intervalMs
+    // Main did not run for a while either, and perhaps nobody did: that time says nothing.
+    const lateMs = Math.max(0, nowMs - lastMs - 2 * this.intervalMs)
     for (const slot of host.slots()) {
       const signs = this.#signs.get(slot)
       if (signs === undefined || !slot.isServing) continue
       const beats = host.beatsOf(slot)
-      if (beats !== signs.beats || wasLate) {
-        signs.beats = beats
-        signs.beatMs = nowMs
-      } else if (nowMs - signs.beatMs >= this.#hungAfterMs) host.hangs(slot)
+      signs.beatMs = beats === signs.beats ? signs.beatMs + lateMs : nowMs
+      signs.beats = beats
+      if (nowMs - signs.beatMs >= this.#hungAfterMs) host.hangs(slot)
     }
     host.clock.after(this.intervalMs, () => this.#watch(nowMs), { unref: true })
   }
