@@ -1,19 +1,22 @@
 /**
  * Harness of the benches: parameters from the command line, runs in fresh processes, medians, one JSON line.
  *
- *   pnpm bench NAME [--smoke] [--runs N] [--vs PEER,…] [--json] [key=value …]
+ *   pnpm bench NAME [--smoke] [--runs N] [--vs PEER,…] [--check FILE] [--json] [out=FILE] [key=value …]
  *
  * A bench declares its parameters at the top of its module, then calls `runBench` once. People read
  * standard error (nothing with --json); the last line of standard output is one JSON object. Every run is a
  * process of its own (5 by default, one in this process with --smoke), because optimised code and heap of one
  * run colour the next; a bench of several parts has a process for each part of a run. With --vs the peers run
  * in turn with ours on the same input, and `ratio` is the median of ours ÷ peer over paired runs, to the best
- * of the peers when there are several.
+ * of the peers when there are several. `out=` writes the same object with the values of every run to a file.
  *
  * Targets are printed as met or missed and change nothing else: a bench fails on a wrong answer, never on time.
+ * But for --check: it compares with the file of an earlier run, and fails when a figure is worse than that by
+ * more than the bench allows. It takes the best run of each, since whatever else the machine does only adds.
  */
 
 import { execFileSync, spawnSync } from 'node:child_process'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { cpus } from 'node:os'
 import { fileURLToPath } from 'node:url'
 
@@ -56,6 +59,8 @@ export interface Target {
   readonly goal: number
   /** The target is a multiple of the raw figure of this name. */
   readonly timesRaw?: string
+  /** The target is a multiple of what this peer reaches; nothing is said of it where the peer did not run. */
+  readonly timesPeer?: string
 }
 
 export interface BenchDefinition {
@@ -69,6 +74,10 @@ export interface BenchDefinition {
   readonly parts?: readonly string[]
   /** By name of the measure. */
   readonly targets?: Readonly<Record<string, Target>>
+  /** Measures that pin the behavior: the same in all runs and at all peers, or the bench fails. */
+  readonly pins?: readonly string[]
+  /** What --check looks at: by name of the measure, how many times worse it may be. */
+  readonly checks?: Readonly<Record<string, number>>
 }
 
 interface Arguments {
@@ -76,6 +85,8 @@ interface Arguments {
   readonly json: boolean
   readonly runs: number | undefined
   readonly versus: readonly string[]
+  readonly check: string | undefined
+  readonly out: string | undefined
   readonly values: ReadonlyMap<string, string>
 }
 
@@ -135,6 +146,7 @@ export async function runBench(definition: BenchDefinition, run: BenchRun): Prom
     return
   }
 
+  const baseline = parsed.check === undefined ? undefined : readBaseline(definition, parsed.check)
   say(`${definition.name}: ${definition.question}`)
   const versions: Record<string, string> = {}
   for (const [name, { version }] of [...peers]) {
@@ -160,7 +172,15 @@ export async function runBench(definition: BenchDefinition, run: BenchRun): Prom
     }
     say(`  run ${i + 1} of ${runs} done`)
   }
-  await print(report(definition, runs, columns, versions))
+  const result = report(definition, runs, columns, versions)
+  if (parsed.out !== undefined) writeFileSync(parsed.out, `${JSON.stringify(result, null, 1)}\n`)
+  await print(result)
+  const faults = [
+    ...pinFaults(definition.pins ?? [], columns),
+    ...(baseline === undefined ? [] : checkFaults(definition.checks ?? {}, baseline, columns[0]!)),
+  ]
+  for (const fault of faults) process.stderr.write(`${definition.name}: ${fault}\n`)
+  if (faults.length > 0) process.exit(1)
   // A peer may leave threads behind that keep the process; ours must not.
   if (peers.size > 0) process.exit()
 }
@@ -236,6 +256,60 @@ class Column {
   }
 }
 
+/** The measures of an earlier run, by name. */
+type Baseline = Readonly<Record<string, { readonly values: readonly number[]; readonly unit: string }>>
+
+function readBaseline(definition: BenchDefinition, path: string): Baseline {
+  if (definition.checks === undefined)
+    usage(`--check ${path}: the bench ${definition.name} has no rows for it`)
+  let file: { readonly bench?: string; readonly results?: Baseline }
+  try {
+    file = JSON.parse(readFileSync(path, 'utf8'))
+  } catch (error) {
+    usage(`--check ${path}: cannot be read: ${(error as Error).message}`)
+  }
+  if (file.bench !== definition.name) usage(`--check ${path}: not a result of the bench ${definition.name}`)
+  return file.results!
+}
+
+/** What is worse than in the earlier run by more than is allowed. */
+function checkFaults(
+  checks: Readonly<Record<string, number>>,
+  baseline: Baseline,
+  ours: Column,
+): readonly string[] {
+  const faults: string[] = []
+  let compared = 0
+  for (const [name, worseMax] of Object.entries(checks)) {
+    const values = valuesOf(ours.measures.get(name) ?? [])
+    const before = baseline[name]
+    if (values.length === 0 || before === undefined) continue
+    compared++
+    const isRate = isMoreBetter(before.unit)
+    const [best, bestBefore] = [values, before.values].map(list => Math[isRate ? 'max' : 'min'](...list)) as [
+      number,
+      number,
+    ]
+    const worse = isRate ? bestBefore / best : best / bestBefore
+    const words = `${short(best)} ${before.unit}, was ${short(bestBefore)}: ${short(worse)} times worse (up to ${worseMax} is allowed)`
+    say(`  check ${name}: ${words}`)
+    if (worse > worseMax) faults.push(`the row ${name} is slower: ${words}`)
+  }
+  if (compared === 0) faults.push('nothing to compare: the file of --check has none of the rows of this run')
+  return faults
+}
+
+function pinFaults(pins: readonly string[], columns: readonly Column[]): readonly string[] {
+  return pins.flatMap(name => {
+    const found = new Set(columns.flatMap(({ measures }) => valuesOf(measures.get(name) ?? [])))
+    return found.size <= 1 ? [] : [`the row ${name} is not the same everywhere: ${[...found].join(', ')}`]
+  })
+}
+
+function valuesOf(measured: readonly (Measure | undefined)[]): readonly number[] {
+  return measured.flatMap(measure => (measure === undefined ? [] : [measure.value]))
+}
+
 type Result = Record<string, unknown>
 
 function report(
@@ -289,7 +363,7 @@ function reportMeasure(
   const { unit } = present[0]!
   const values = present.map(({ value }) => value)
   const { median, min, max } = spread(values)
-  const result: Result = { median, min, max, unit }
+  const result: Result = { median, min, max, unit, values }
   const words: string[] = []
 
   const rawNames = Object.keys(present[0]!.raw ?? {})
@@ -302,17 +376,6 @@ function reportMeasure(
   }
   if (rawNames.length > 0) result['rawRatio'] = rawRatio
 
-  if (target !== undefined) {
-    const { timesRaw } = target
-    const reached = timesRaw === undefined ? median : rawRatio[timesRaw]!
-    for (const bar of ['floor', 'goal'] as const) {
-      const isMet = isMoreBetter(unit) ? reached >= target[bar] : reached <= target[bar]
-      const word = isMet ? 'met' : 'missed'
-      result[bar] = { value: target[bar], ...(timesRaw === undefined ? {} : { timesRaw }), is: word }
-      words.push(`${bar} ${short(target[bar])}${timesRaw === undefined ? '' : ` × raw ${timesRaw}`} ${word}`)
-    }
-  }
-
   const ratios: Record<string, number> = {}
   for (const { who, measures } of peers) {
     const theirs = measures.get(name) ?? []
@@ -321,13 +384,36 @@ function reportMeasure(
     )
     if (pairs.length === 0) continue
     const peer = spread(pairs.map(([, value]) => value)).median
-    ratios[who] = spread(pairs.map(([value, other]) => value / other)).median
-    result['peers'] = { ...(result['peers'] as object), [who]: { median: peer, ratio: ratios[who] } }
-    words.push(`${short(ratios[who])} × ${who} (${short(peer)})`)
+    const ratio = spread(pairs.map(([value, other]) => value / other))
+    ratios[who] = ratio.median
+    const entry = { median: peer, ratio: ratio.median, ratioMin: ratio.min, ratioMax: ratio.max }
+    result['peers'] = {
+      ...(result['peers'] as object),
+      [who]: { ...entry, values: pairs.map(([, value]) => value) },
+    }
+    words.push(`${short(ratio.median)} (${short(ratio.min)} … ${short(ratio.max)}) × ${who} (${short(peer)})`)
     const best = result['ratio'] as number | undefined
     if (best === undefined || (isMoreBetter(unit) ? ratios[who] < best : ratios[who] > best)) {
       result['peer'] = peer
       result['ratio'] = ratios[who]
+    }
+  }
+
+  const { timesRaw, timesPeer } = target ?? {}
+  const reached =
+    timesPeer !== undefined ? ratios[timesPeer] : timesRaw !== undefined ? rawRatio[timesRaw] : median
+  if (target !== undefined && reached !== undefined) {
+    const of = {
+      ...(timesRaw === undefined ? {} : { timesRaw }),
+      ...(timesPeer === undefined ? {} : { timesPeer }),
+    }
+    const times =
+      timesPeer !== undefined ? ` × ${timesPeer}` : timesRaw !== undefined ? ` × raw ${timesRaw}` : ''
+    for (const bar of ['floor', 'goal'] as const) {
+      const isMet = isMoreBetter(unit) ? reached >= target[bar] : reached <= target[bar]
+      const word = isMet ? 'met' : 'missed'
+      result[bar] = { value: target[bar], ...of, is: word }
+      words.push(`${bar} ${short(target[bar])}${times} ${word}`)
     }
   }
   say(`  ${name.padEnd(32)} ${median} ${unit}  (${min} … ${max})${words.map(word => `; ${word}`).join('')}`)
@@ -378,6 +464,8 @@ function parseArguments(words: readonly string[]): Arguments {
   let json = false
   let runs: number | undefined
   let versus: readonly string[] = []
+  let check: string | undefined
+  let out: string | undefined
   const values = new Map<string, string>()
   for (let i = 0; i < words.length; i++) {
     const word = words[i]!
@@ -395,10 +483,15 @@ function parseArguments(words: readonly string[]): Arguments {
       const names = operand()
       if (names === undefined) usage('--vs needs the name of a peer')
       versus = [...new Set(names.split(',').filter(name => name !== ''))]
-    } else if (!word.startsWith('-') && equals > 0) values.set(word.slice(0, equals), word.slice(equals + 1))
-    else usage(`unknown option ${word}; known: --smoke, --runs N, --vs PEER,…, --json, key=value`)
+    } else if (option === '--check') {
+      check = operand()
+      if (check === undefined) usage('--check needs a file that out= has written')
+    } else if (word.startsWith('out=')) out = word.slice(equals + 1)
+    else if (!word.startsWith('-') && equals > 0) values.set(word.slice(0, equals), word.slice(equals + 1))
+    else
+      usage(`unknown option ${word}; known: --smoke, --runs N, --vs PEER,…, --check FILE, --json, key=value`)
   }
-  return { smoke, json, runs, versus, values }
+  return { smoke, json, runs, versus, check, out, values }
 }
 
 /** Ends the process: the command line is wrong. */

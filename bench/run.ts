@@ -17,7 +17,9 @@ const names = readdirSync(directory, { withFileTypes: true })
 const [name, ...rest] = process.argv.slice(2).filter((word, i) => !(i === 0 && word === '--'))
 if (name === undefined || name === '--help') {
   for (const each of names) process.stdout.write(`${each.padEnd(10)} ${question(each)}\n`)
-  process.stdout.write('\npnpm bench NAME [--smoke] [--runs N] [--vs PEER,…] [--json] [key=value …]\n')
+  process.stdout.write(
+    '\npnpm bench NAME [--smoke] [--runs N] [--vs PEER,…] [--check FILE] [--json] [out=FILE] [key=value …]\n',
+  )
 } else if (!names.includes(name)) {
   process.stderr.write(`bench: unknown bench ${name}; known: ${names.join(', ')}\n`)
   process.exitCode = 2

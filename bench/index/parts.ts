@@ -1,0 +1,40 @@
+/** The parts of a run: one loop each. Says what cores and load each of them had; those of two threads pass the gate. */
+
+import { loadavg } from 'node:os'
+import { CORES_MIN, effectiveCores } from '../actors/cores.ts'
+import { gated } from '../actors/gate.ts'
+import { isSmoke, type Measures, Skip, say, usage } from '../harness.ts'
+import { loops } from './parameters.ts'
+import { singleLoop } from './single-loop.ts'
+
+interface Loop {
+  readonly threads: 1 | 2
+  readonly run: () => Measures | Promise<Measures>
+}
+
+const LOOPS: Readonly<Record<string, Loop>> = {
+  A: { threads: 1, run: singleLoop },
+}
+
+for (const name of loops) {
+  if (LOOPS[name] === undefined) usage(`unknown loop ${name}; known: ${Object.keys(LOOPS).join(', ')}`)
+}
+
+export const parts: readonly string[] = loops
+
+export async function runPart(part: string): Promise<Measures | Skip> {
+  const { threads, run } = LOOPS[part]!
+  const load = loadavg()[0]!
+  const cores = await effectiveCores()
+  say(`  ${part}: two busy threads get ${cores.toFixed(2)} cores; load average ${load.toFixed(2)}`)
+  const machine: Measures = {
+    [`effectiveCores${part}`]: { value: cores, unit: 'cores' },
+    [`loadAverage${part}`]: { value: load, unit: 'threads that want to run' },
+  }
+  if (isSmoke || threads === 1) return { ...(await run()), ...machine }
+  const outcome = await gated(part, async () => run())
+  if ('value' in outcome) return { ...outcome.value, ...machine }
+  return new Skip(
+    `two busy threads get ${outcome.cores.toFixed(2)} cores, not ${CORES_MIN}: its figures cannot be compared`,
+  )
+}
