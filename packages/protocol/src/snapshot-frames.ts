@@ -36,7 +36,7 @@ export interface SnapshotHeader {
 export type SnapshotReply =
   | ({ readonly kind: 'part'; readonly payload: Uint8Array } & SnapshotHeader)
   /** No snapshot now, such as while others are being sent: ask again later. */
-  | { readonly kind: 'refused'; readonly publisherId: string; readonly nextSequence: number }
+  | { readonly kind: 'refused'; readonly publisherId: string }
   | { readonly kind: 'malformed'; readonly reason: string }
 
 const VERSION = 1
@@ -92,7 +92,7 @@ export function parseSnapshotReply(frames: Frames): SnapshotReply {
   if (!Number.isSafeInteger(nextSequence)) return malformed('the next sequence is not below 2^53')
   const part = view.getUint32(18)
   const parts = view.getUint32(22)
-  if (parts === 0) return { kind: 'refused', publisherId, nextSequence }
+  if (parts === 0) return { kind: 'refused', publisherId }
   if (part >= parts) return malformed(`part ${part} of ${parts}`)
   const isWhole = (view.getUint8(1) & FLAG_WHOLE) !== 0
   return { kind: 'part', publisherId, nextSequence, part, parts, isWhole, payload: payload! }

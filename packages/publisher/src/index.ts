@@ -1,0 +1,27 @@
+export { BatchRing, type BatchRingOptions, type BufferedBatch } from './batch-ring.ts'
+export type { EngineHash } from './engine-hash.ts'
+export { BadBlockError, BlockSizeError, PublisherClosedError, PublisherOptionsError } from './errors.ts'
+export {
+  EventService,
+  type EventServiceOptions,
+  type EventServiceStats,
+  type Snapshot,
+} from './event-service.ts'
+export { BLOCK_BYTES, type FrozenBlocks, HeldBlocks, type HeldStats } from './held-blocks.ts'
+export {
+  type EventRange,
+  LOCAL_INDEXER_DEFAULTS,
+  LocalIndexer,
+  type LocalIndexerOptions,
+  type LocalIndexerStats,
+  type TreeDump,
+} from './local-indexer.ts'
+export {
+  createPublisher,
+  type KvPublisher,
+  PUBLISHER_DEFAULTS,
+  type PublisherOptions,
+  type PublisherStats,
+  type StoredBlock,
+  type StoredOptions,
+} from './publisher.ts'

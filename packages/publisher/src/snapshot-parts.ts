@@ -1,0 +1,37 @@
+/**
+ * Snapshot parts: what a local indexer holds at one moment, as batches of stores that are written one by one, so that live
+ * batches are published in between.
+ */
+
+import { encodeKvBatch } from '@homing/protocol'
+import type { Snapshot } from './event-service.ts'
+import { DUMP_EVENT_BLOCKS_MAX, type LocalIndexer } from './local-indexer.ts'
+
+/** Tokens in one part: some 250 KB, which are written and read within a few milliseconds. */
+const PART_TOKENS_MAX = 65_536
+/** Placeholders have no tokens. */
+const PART_BLOCKS_MAX = 8192
+
+/** `batch` is what the batches of the parts say beside their events. */
+export function snapshotOf(
+  local: LocalIndexer,
+  batch: { readonly timestampSeconds: number; readonly rank: number | undefined },
+): Snapshot {
+  const nextSequence = local.nextEventId
+  const frozen = local.freeze()
+  // Where each part begins; an empty cache has one part without events.
+  const starts = [0]
+  let tokens = 0
+  for (let i = 0; i < frozen.size; i++) {
+    if (tokens >= PART_TOKENS_MAX || i - starts.at(-1)! >= PART_BLOCKS_MAX) {
+      starts.push(i)
+      tokens = 0
+    }
+    tokens += frozen.tokensAt(i)
+  }
+  const part = (index: number): Uint8Array => {
+    const events = [...frozen.runs(starts[index]!, starts[index + 1] ?? frozen.size, DUMP_EVENT_BLOCKS_MAX)]
+    return encodeKvBatch({ ...batch, events }, 'vllm-map')
+  }
+  return { nextSequence, isWhole: frozen.isWhole, parts: starts.length, part, release: frozen.release }
+}

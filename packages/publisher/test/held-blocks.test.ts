@@ -1,0 +1,182 @@
+import assert from 'node:assert/strict'
+import { type KvEvent, type KvStored, kvRemoved, kvStored } from '@homing/protocol'
+import fc from 'fast-check'
+import t from 'tap'
+import { wordsOf } from '../src/engine-hash.ts'
+import { BLOCK_BYTES, HeldBlocks } from '../src/index.ts'
+import { BLOCK_SIZE, history, keyOf, storedChain } from './histories.ts'
+import { NaiveCache } from './naive-cache.ts'
+
+const ROOM = { bytesMax: 2 ** 24 }
+const BYTES_PER_BLOCK = BLOCK_BYTES + 4 * BLOCK_SIZE
+
+function heldAfter(events: readonly KvEvent[], options = ROOM): HeldBlocks {
+  const held = new HeldBlocks(options)
+  for (const event of events) held.apply(event)
+  return held
+}
+
+/** Everything held now. */
+function dump(held: HeldBlocks, eventBlocksMax: number): readonly KvStored[] {
+  const frozen = held.freeze()
+  const events = [...frozen.runs(0, frozen.size, eventBlocksMax)]
+  frozen.release()
+  return events
+}
+
+/** Blocks of each store. */
+function lengths(dump: Iterable<KvStored>): readonly number[] {
+  return [...dump].map(event => event.hashes.length / 2)
+}
+
+t.test('a dump rebuilds what the naive model holds, whatever happened before', async t => {
+  const agree = fc.property(history, fc.integer({ min: 1, max: 4 }), (events, runMax) => {
+    const held = heldAfter(events)
+    const naive = new NaiveCache().applyAll(events)
+    const stores = dump(held, runMax)
+    const rebuilt = new NaiveCache().applyAll(stores)
+    assert.deepEqual(rebuilt.state(), naive.state())
+    assert.ok(stores.every(event => event.hashes.length / 2 <= runMax))
+    // Only parents that are not held at all may be missing when their children come.
+    const missing = [...naive.blocks].flatMap(([name, { parent, copies }]) => {
+      const scope = name.slice(0, name.lastIndexOf('/') + 1)
+      return parent === undefined || naive.blocks.has(`${scope}${parent}`) ? [] : [copies]
+    })
+    assert.equal(
+      rebuilt.orphans,
+      missing.reduce((sum, copies) => sum + copies, 0),
+    )
+    const copies = [...naive.blocks.values()].reduce((sum, block) => sum + block.copies, 0)
+    assert.deepEqual(
+      [held.stats.blocks, held.stats.copies, held.stats.bytes],
+      [naive.blocks.size, copies, copies * BYTES_PER_BLOCK],
+    )
+    assert.equal(held.isWhole, true)
+  })
+  t.doesNotThrow(() => fc.assert(agree, { numRuns: 500 }))
+})
+
+t.test('what is frozen stays as it was, whatever comes after', async t => {
+  const agree = fc.property(history, history, history, (events, more, evenMore) => {
+    const held = heldAfter(events)
+    const moments = [{ frozen: held.freeze(), naive: new NaiveCache().applyAll(events).state() }]
+    for (const event of more) held.apply(event)
+    moments.push({
+      frozen: held.freeze(),
+      naive: new NaiveCache().applyAll(events).applyAll(more).state(),
+    })
+    for (const event of evenMore) held.apply(event)
+    for (const { frozen, naive } of moments) {
+      const stores = frozen.runs(0, frozen.size, 3)
+      assert.deepEqual(new NaiveCache().applyAll(stores).state(), naive)
+      frozen.release()
+      frozen.release()
+    }
+    const now = new NaiveCache().applyAll([...events, ...more, ...evenMore])
+    assert.deepEqual(new NaiveCache().applyAll(dump(held, 512)).state(), now.state())
+  })
+  t.doesNotThrow(() => fc.assert(agree, { numRuns: 500 }))
+})
+
+t.test('a chain that was stored block by block is told in one run', async t => {
+  const chain = [1, 2, 3, 1, 2]
+  const held = heldAfter(chain.map((_, i) => storedChain(chain.slice(0, i + 1), i)))
+  t.strictSame(lengths(dump(held, 512)), [5])
+  t.strictSame(lengths(dump(held, 2)), [2, 2, 1])
+})
+
+t.test('a parent that came back after its child is told first', async t => {
+  const held = heldAfter([
+    storedChain([1, 2, 3], 0),
+    kvRemoved({ hashes: wordsOf([keyOf([1])]) }),
+    storedChain([1], 0),
+  ])
+  t.equal(new NaiveCache().applyAll(dump(held, 512)).orphans, 0)
+})
+
+t.test('parents that go in a circle do not keep a dump from ending', async t => {
+  const store = (hash: bigint, parent: bigint): KvEvent =>
+    kvStored({
+      hashes: wordsOf([hash]),
+      parent: wordsOf([parent]),
+      tokens: new Int32Array(BLOCK_SIZE),
+      blockSizeTokens: BLOCK_SIZE,
+    })
+  const held = heldAfter([store(1n, 2n), store(2n, 3n), store(3n, 1n), store(4n, 4n)])
+  t.equal(lengths(dump(held, 1)).length, 4)
+})
+
+t.test('what a store says beside its tokens is told again', async t => {
+  const event = kvStored({
+    hashes: wordsOf([7n, 2n ** 64n - 1n]),
+    parent: wordsOf([0n]),
+    tokens: Int32Array.of(1, 2, 3, 4, 5, 6, 7, -1),
+    blockSizeTokens: BLOCK_SIZE,
+    tier: 'disk',
+    loraName: 'adapter',
+    loraId: 3,
+    cacheSalt: 'tenant',
+    mediaHashes: [[], [{ id: 'image', offsetTokens: -2 }]],
+    hasUnknownExtraKeys: true,
+    group: 3,
+    attention: 'full_attention',
+  })
+  t.strictSame(dump(heldAfter([event]), 512), [event])
+})
+
+t.test('a placeholder names a known block on another tier, without its tokens', async t => {
+  const placeholder = kvStored({
+    hashes: wordsOf([keyOf([1])]),
+    tokens: new Int32Array(0),
+    blockSizeTokens: 0,
+    tier: 'host',
+  })
+  const stores = dump(heldAfter([placeholder, storedChain([1], 0)]), 512)
+  t.strictSame(stores, [storedChain([1], 0), placeholder], 'the device comes first')
+})
+
+t.test('what says nothing about prefixes here is passed over, and is no reason for doubt', async t => {
+  const hashes = wordsOf([keyOf([1])])
+  const fields = { hashes, tokens: new Int32Array(BLOCK_SIZE), blockSizeTokens: BLOCK_SIZE }
+  const held = heldAfter([
+    kvStored({ ...fields, isLocal: false }),
+    kvStored({ ...fields, tier: 'unknown' }),
+    kvStored({ ...fields, group: 1, attention: 'sliding_window' }),
+    kvStored({ ...fields, hashes: new Int32Array(0) }),
+  ])
+  t.strictSame([held.stats.blocks, held.isWhole], [0, true])
+})
+
+t.test('a store whose tokens do not fit its hashes is doubted until the next clear', async t => {
+  const held = heldAfter([
+    kvStored({ hashes: wordsOf([1n]), tokens: Int32Array.of(1, 2, 3), blockSizeTokens: BLOCK_SIZE }),
+  ])
+  t.strictSame([held.stats.blocks, held.isWhole], [0, false])
+  held.apply({ kind: 'cleared' })
+  t.equal(held.isWhole, true)
+})
+
+t.test('a group that turns out to say nothing about prefixes is forgotten', async t => {
+  const fields = { tokens: new Int32Array(BLOCK_SIZE), blockSizeTokens: BLOCK_SIZE }
+  const held = heldAfter([kvStored({ ...fields, hashes: wordsOf([1n]), group: 0 })])
+  t.equal(held.stats.blocks, 1)
+  held.apply(kvStored({ ...fields, hashes: wordsOf([2n]), group: 1, attention: 'full_attention' }))
+  t.strictSame([held.stats.blocks, held.isWhole], [1, false])
+})
+
+t.test('past the bound blocks are not held, and what is held is no longer whole', async t => {
+  const held = heldAfter([storedChain([1, 2, 3], 0)], { bytesMax: 2 * BYTES_PER_BLOCK })
+  t.strictSame([held.stats.blocks, held.stats.refusedBlocks, held.isWhole], [2, 1, false])
+  held.apply(kvRemoved({ hashes: wordsOf([keyOf([1, 2, 3])]) }))
+  t.equal(held.stats.unknownRemoves, 1)
+  held.apply(kvRemoved({ hashes: wordsOf([keyOf([1, 2])]) }))
+  held.apply(storedChain([1, 3], 1))
+  t.strictSame([held.stats.blocks, held.stats.bytes], [2, 2 * BYTES_PER_BLOCK])
+})
+
+t.test('after a restart nothing of before is held', async t => {
+  const held = heldAfter([storedChain([1, 2], 0)])
+  held.restart({ isWhole: false })
+  t.strictSame([held.stats.blocks, held.stats.bytes, held.isWhole], [0, 0, false])
+  t.strictSame(dump(held, 512), [])
+})
