@@ -129,9 +129,16 @@ export class EventService {
     this.#publisher.send(encodeEventFrames(this.#options.topic, sequence, payload))
   }
 
-  /** Resolves when the answers under way have been sent. */
-  whenIdle(): Promise<void> {
-    return this.#replies.whenIdle()
+  /** Resolves when the answers under way have been sent, or after `graceMs`. */
+  async drained(graceMs: number): Promise<void> {
+    if (graceMs <= 0) return
+    await new Promise<void>(resolve => {
+      const timer = this.#options.clock.after(graceMs, resolve)
+      void this.#replies.whenIdle().then(() => {
+        timer.cancel()
+        resolve()
+      })
+    })
   }
 
   /** Closes both sockets at once: what peers have not been sent yet is lost. Idempotent. */

@@ -25,3 +25,4 @@ export {
   type StoredBlock,
   type StoredOptions,
 } from './publisher.ts'
+export { Sidecar, type SidecarOptions, type SidecarStatus } from './sidecar.ts'

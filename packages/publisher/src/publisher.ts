@@ -291,15 +291,7 @@ class Publisher implements KvPublisher {
     const service = this.#service
     if (service === undefined) return
     this.flush()
-    if (graceMs > 0) {
-      await new Promise<void>(resolve => {
-        const timer = this.#clock.after(graceMs, resolve)
-        void service.whenIdle().then(() => {
-          timer.cancel()
-          resolve()
-        })
-      })
-    }
+    await service.drained(graceMs)
     this.#service = undefined
     service.close()
     this.#closed()

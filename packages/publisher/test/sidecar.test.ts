@@ -1,0 +1,262 @@
+import assert from 'node:assert/strict'
+import { SimulatedClock, seededRandom } from '@homing/clock'
+import {
+  decodeKvBatch,
+  encodeEventFrames,
+  encodeKvBatch,
+  KV_CLEARED,
+  type KvEvent,
+  kvRemoved,
+  parseEventFrames,
+} from '@homing/protocol'
+import { MemoryNetwork, type Publisher } from '@homing/transport'
+import fc from 'fast-check'
+import t, { type Test } from 'tap'
+import { wordsOf } from '../src/engine-hash.ts'
+import { Sidecar, type SidecarStatus } from '../src/index.ts'
+import { replay, snapshot } from './asking.ts'
+import { history, keyOf, storedChain } from './histories.ts'
+import { NaiveCache } from './naive-cache.ts'
+
+const ENGINE = 'tcp://10.0.0.1:5557'
+const EVENTS = 'tcp://10.0.0.1:5657'
+const REPLAY = 'tcp://10.0.0.1:6657'
+
+/** An engine without replay, its sidecar, and somebody who has followed the sidecar from the start. */
+class World {
+  readonly clock = new SimulatedClock()
+  readonly network = new MemoryNetwork({ clock: this.clock })
+  readonly messages = this.network.transport().messages
+  readonly warnings: string[] = []
+  /** What the engine holds, and what the follower believes. */
+  engineCache = new NaiveCache()
+  readonly follower = new NaiveCache()
+  readonly followed: number[] = []
+  sidecar!: Sidecar
+  #engine: Publisher | undefined
+  #sequence = 0
+
+  async open({ topic = '' } = {}): Promise<this> {
+    await this.startEngine()
+    this.sidecar = await Sidecar.open({
+      clock: this.clock,
+      random: seededRandom(1),
+      messages: this.messages,
+      log: { info: () => 'ok', warn: (_, text) => void this.warnings.push(text) },
+      engineEndpoint: ENGINE,
+      eventsEndpoint: EVENTS,
+      replayEndpoint: REPLAY,
+      topic,
+      replayForm: 'topic',
+      queuedMessagesMax: 100_000,
+      repliesMax: 4,
+      bufferBatchesMax: 10_000,
+    })
+    this.messages.subscribe(
+      { endpoint: EVENTS, topic: '' },
+      {
+        message: frames => {
+          const { sequence, payload } = parseEventFrames(frames)
+          this.followed.push(sequence)
+          this.follower.applyAll(decodeKvBatch(payload).events)
+        },
+        connected() {},
+        disconnected() {},
+      },
+    )
+    await this.settle()
+    return this
+  }
+
+  get status(): SidecarStatus {
+    return this.sidecar.status()!
+  }
+
+  async startEngine(): Promise<void> {
+    this.#engine = await this.messages.publish({ endpoint: ENGINE })
+    this.#sequence = 0
+    this.engineCache = new NaiveCache()
+  }
+
+  /** Another process, on the same port; the connection may break in between, or come back before anybody noticed. */
+  async restartEngine(noticed: boolean): Promise<void> {
+    if (noticed) {
+      this.#engine?.close()
+      await this.settle()
+      await this.startEngine()
+      await this.settle()
+    } else {
+      this.#sequence = 0
+      this.engineCache = new NaiveCache()
+    }
+  }
+
+  publish(
+    events: readonly KvEvent[],
+    fate: 'sent' | 'lost' | 'twice' | 'garbled' = 'sent',
+    topic = '',
+  ): void {
+    this.engineCache.applyAll(events)
+    const payload = encodeKvBatch({ timestampSeconds: this.#sequence, rank: 0, events }, 'vllm-map')
+    const frames = encodeEventFrames(topic, this.#sequence++, payload)
+    if (fate === 'garbled') frames[2] = payload.subarray(0, payload.length - 1)
+    for (let i = fate === 'twice' ? 2 : fate === 'lost' ? 0 : 1; i > 0; i--) this.#engine?.send(frames)
+  }
+
+  async settle(): Promise<void> {
+    for (let i = 0; i < 10; i++) {
+      await new Promise(resolve => setImmediate(resolve))
+      this.clock.advance(100)
+    }
+  }
+
+  async settled<T>(promise: Promise<T>): Promise<T> {
+    await this.settle()
+    return promise
+  }
+}
+
+async function world(t: Test, options?: { readonly topic?: string }): Promise<World> {
+  const w = await new World().open(options)
+  t.teardown(() => w.sidecar.close(0))
+  return w
+}
+
+function kinds(events: readonly KvEvent[]): readonly string[] {
+  return events.map(({ kind }) => kind)
+}
+
+t.test('an engine is published again, with a replay and a snapshot that it does not have', async t => {
+  const w = await world(t)
+  w.publish([storedChain([1, 2], 0)])
+  w.publish([storedChain([1, 3], 1), kvRemoved({ hashes: wordsOf([keyOf([1, 2])]) })])
+  await w.settle()
+  t.strictSame(w.followed, [0, 1])
+  t.strictSame(w.follower.state(), w.engineCache.state())
+  const again = await w.settled(replay(w.messages, REPLAY, 0))
+  t.strictSame(new NaiveCache().applyAll(again.events).state(), w.engineCache.state())
+  const { replies, events } = await w.settled(snapshot(w.messages, REPLAY))
+  t.match(replies, [{ kind: 'part', nextSequence: 2, isWhole: true }])
+  t.strictSame(new NaiveCache().applyAll(events).state(), w.engineCache.state())
+  t.strictSame(w.warnings, [])
+})
+
+t.test('batches that were lost end what is known: a clear goes out before the next', async t => {
+  const w = await world(t)
+  w.publish([storedChain([1, 2], 0)])
+  w.publish([kvRemoved({ hashes: wordsOf([keyOf([1, 2])]) })], 'lost')
+  w.publish([storedChain([3], 0)])
+  await w.settle()
+  const { events, batches } = await w.settled(replay(w.messages, REPLAY, 0))
+  t.strictSame(kinds(events), ['stored', 'cleared', 'stored'])
+  t.strictSame(
+    batches.map(({ sequence }) => sequence),
+    [0, 1, 2],
+  )
+  t.match(w.status, { gaps: 1, clears: 1, isWhole: false, expectedSequence: 3, nextSequence: 3 })
+  t.match(w.warnings, [/were lost: what is known of its cache is withdrawn/])
+  t.match((await w.settled(snapshot(w.messages, REPLAY))).replies, [{ isWhole: false }])
+
+  w.publish([KV_CLEARED])
+  w.publish([storedChain([2], 0)])
+  await w.settle()
+  t.equal(w.status.isWhole, true, 'the engine itself said that it is empty')
+})
+
+t.test('an engine that restarts has a new cache, noticed or not', async t => {
+  for (const noticed of [true, false]) {
+    const w = await world(t)
+    w.publish([storedChain([1, 2], 0)])
+    await w.settle()
+    await w.restartEngine(noticed)
+    t.equal(w.follower.blocks.size, noticed ? 0 : 2)
+    w.publish([storedChain([3], 0)])
+    await w.settle()
+    t.strictSame(w.follower.state(), w.engineCache.state())
+    t.match(w.status, {
+      restarts: noticed ? 0 : 1,
+      disconnections: noticed ? 1 : 0,
+      clears: 1,
+      isWhole: true,
+    })
+    t.strictSame(w.followed, [0, 1, 2])
+  }
+})
+
+t.test('who joins late is unsure of what was before, until the engine clears', async t => {
+  const w = await world(t)
+  w.publish([storedChain([1], 0)], 'lost')
+  w.publish([storedChain([2], 0)])
+  await w.settle()
+  t.match(w.status, { isWhole: false, gaps: 0, clears: 0, nextSequence: 1 })
+})
+
+t.test('a batch that comes twice is published once', async t => {
+  const w = await world(t)
+  w.publish([storedChain([1], 0)])
+  w.publish([storedChain([2], 0)], 'twice')
+  w.publish([storedChain([3], 0)])
+  await w.settle()
+  t.match(w.status, { duplicates: 1, restarts: 0, clears: 0, nextSequence: 3 })
+  t.strictSame(w.follower.state(), w.engineCache.state())
+})
+
+t.test('a batch that cannot be read may have removed something', async t => {
+  const w = await world(t)
+  w.publish([storedChain([1], 0)])
+  w.publish([kvRemoved({ hashes: wordsOf([keyOf([1])]) })], 'garbled')
+  w.publish([storedChain([2], 0)])
+  await w.settle()
+  t.match(w.status, { unreadable: 1, gaps: 0, clears: 1, isWhole: false, nextSequence: 3 })
+  t.strictSame(w.follower.state(), w.engineCache.state())
+})
+
+t.test('events of another topic are passed over, and said once', async t => {
+  const w = await world(t, { topic: 'kv' })
+  w.publish([storedChain([1], 0)], 'sent', 'kv')
+  w.publish([storedChain([2], 0)], 'sent', 'other')
+  await w.settle()
+  t.match(w.status, { foreignTopics: 1, nextSequence: 1 })
+  t.match(w.warnings, [/another topic/])
+})
+
+t.test('what a follower holds is held by the engine, whatever happened', async t => {
+  const step = fc.oneof(
+    { weight: 8, arbitrary: fc.tuple(fc.constant('sent' as const), history) },
+    { weight: 1, arbitrary: fc.tuple(fc.constantFrom('lost', 'twice', 'garbled'), history) },
+    { weight: 1, arbitrary: fc.tuple(fc.constantFrom('restart', 'crash', 'cut'), fc.constant([])) },
+  )
+  const holds = fc.asyncProperty(fc.array(step, { maxLength: 25 }), async steps => {
+    const w = await new World().open()
+    for (const [what, events] of steps) {
+      if (what === 'restart') await w.restartEngine(true)
+      else if (what === 'crash') await w.restartEngine(false)
+      else if (what === 'cut') {
+        w.network.disconnect(ENGINE)
+        await w.settle()
+        w.network.reconnect(ENGINE)
+        await w.settle()
+      } else {
+        w.publish(events, what)
+        await w.settle()
+      }
+      // An engine that crashed unnoticed tells by its next batch; until then nobody can know.
+      if (what === 'crash' || what === 'lost') continue
+      const isSure = w.status.expectedSequence !== undefined && w.status.isWhole
+      const engine = new Map(w.engineCache.state() as [string, unknown][])
+      for (const [name, block] of w.follower.state() as [string, unknown][]) {
+        if (isSure) assert.deepEqual(block, engine.get(name))
+        else assert.ok(engine.has(name), `${name} is believed and not held`)
+      }
+      if (isSure) assert.equal(w.follower.blocks.size, engine.size)
+    }
+    assert.deepEqual(
+      w.followed,
+      w.followed.map((_, i) => i),
+    )
+    const { events } = await w.settled(snapshot(w.messages, REPLAY))
+    assert.deepEqual(new NaiveCache().applyAll(events).state(), w.follower.state())
+    await w.sidecar.close(0)
+  })
+  await t.resolves(fc.assert(holds, { numRuns: 60 }))
+})
