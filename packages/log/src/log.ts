@@ -27,7 +27,7 @@ const LEVELS: readonly LogLevel[] = ['trace', 'debug', 'info', 'warn', 'error', 
 
 /** A log on standard error. */
 export function createLog(level: LogLevel = 'info', fields: LogFields = {}): Log {
-  return new LateLog(level, () => {
+  return lateLog(level, () => {
     const open = require('pino') as typeof pino
     return open(
       {
@@ -42,53 +42,25 @@ export function createLog(level: LogLevel = 'info', fields: LogFields = {}): Log
 }
 
 /** Loads pino with its first line: that takes 5 ms or more, which a thread that starts for one that died has better use for. */
-class LateLog implements Log {
-  readonly #level: LogLevel
-  readonly #levelIndex: number
-  readonly #open: () => Log
-  #opened: Log | undefined
-
-  constructor(level: LogLevel, open: () => Log) {
-    this.#level = level
-    this.#levelIndex = LEVELS.indexOf(level)
-    this.#open = open
+function lateLog(level: LogLevel, open: () => Log): Log {
+  const threshold = LEVELS.indexOf(level)
+  let opened: Log | undefined
+  const get = (): Log => {
+    opened ??= open()
+    return opened
   }
-
-  trace(fields: LogFields, text: string): void {
-    this.#write('trace', fields, text)
+  const isLevelEnabled = (of: LogLevel): boolean => of !== 'silent' && LEVELS.indexOf(of) >= threshold
+  const writer = (of: Exclude<LogLevel, 'silent'>): Log['info'] => {
+    return isLevelEnabled(of) ? (fields, text) => get()[of](fields, text) : () => {}
   }
-
-  debug(fields: LogFields, text: string): void {
-    this.#write('debug', fields, text)
-  }
-
-  info(fields: LogFields, text: string): void {
-    this.#write('info', fields, text)
-  }
-
-  warn(fields: LogFields, text: string): void {
-    this.#write('warn', fields, text)
-  }
-
-  error(fields: LogFields, text: string): void {
-    this.#write('error', fields, text)
-  }
-
-  child(fields: LogFields): Log {
-    return new LateLog(this.#level, () => this.#pino().child(fields))
-  }
-
-  isLevelEnabled(level: LogLevel): boolean {
-    return level !== 'silent' && LEVELS.indexOf(level) >= this.#levelIndex
-  }
-
-  #write(level: Exclude<LogLevel, 'silent'>, fields: LogFields, text: string): void {
-    if (this.isLevelEnabled(level)) this.#pino()[level](fields, text)
-  }
-
-  #pino(): Log {
-    this.#opened ??= this.#open()
-    return this.#opened
+  return {
+    trace: writer('trace'),
+    debug: writer('debug'),
+    info: writer('info'),
+    warn: writer('warn'),
+    error: writer('error'),
+    child: fields => lateLog(level, () => get().child(fields)),
+    isLevelEnabled,
   }
 }
 

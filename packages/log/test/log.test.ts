@@ -57,3 +57,11 @@ t.test('the last line before a crash is there', async t => {
   const [line] = linesOf("createLog().error({}, 'last words'); process.abort()")
   t.match(line, { level: 'error', msg: 'last words' })
 })
+
+t.test('a log can be spread, and one of its lines be taken over', async t => {
+  const lines: string[] = []
+  const log: typeof silentLog = { ...silentLog, warn: (_fields, text) => void lines.push(text) }
+  log.info({}, 'no')
+  log.warn({}, 'yes')
+  t.strictSame(lines, ['yes'])
+})
