@@ -10,7 +10,7 @@ if (!corpusNames.includes(corpusName)) {
 }
 
 /** Which loops run: A, B, C, D, E, F, S, churn. */
-export const loops = parameter('loops', { smoke: 'A', full: 'A' }).split(',')
+export const loops = parameter('loops', { smoke: 'A,C,D,E,F,S,churn', full: 'A,C,F,S' }).split(',')
 
 const trace = parameter('trace', { smoke: '', full: '' })
 const directory = parameter('corpusDir', { smoke: '', full: '' })
@@ -62,6 +62,11 @@ export const capacityMb = parameter('capacityMb', { smoke: 2, full: CAPACITY_MB[
 export const eventBatches = parameter('eventBatches', { smoke: 3, full: corpusName === 'idx-main' ? 1 : 3 })
 /** Slots of the ring to the writer thread, each for an event of up to 128 stored or 256 removed blocks. */
 export const ringSlots = parameter('ringSlots', { smoke: 256, full: 4096 })
+/** Loops B and D: the offered rates, in block ops a second. */
+export const offeredMin = parameter('offeredMin', { smoke: 200_000, full: 2_000_000 })
+export const offeredMax = parameter('offeredMax', { smoke: 2_000_000, full: 32_000_000 })
+/** Loop S: passes over all lookups that count. */
+export const shardRounds = parameter('shardRounds', { smoke: 3, full: 7 })
 /** Loop E: the largest index, in memberships. */
 export const microMemberships = parameter('microMemberships', { smoke: 10_000, full: 10_000_000 })
 /** Loop churn. */

@@ -4,7 +4,13 @@ import { loadavg } from 'node:os'
 import { CORES_MIN, effectiveCores } from '../actors/cores.ts'
 import { gated } from '../actors/gate.ts'
 import { isSmoke, type Measures, Skip, say, usage } from '../harness.ts'
+import { churnLoop } from './churn-loop.ts'
+import { memoryLoop } from './memory-loop.ts'
+import { microLoop } from './micro-loop.ts'
+import { keepUpLoop, latencyLoop } from './paced-loop.ts'
 import { loops } from './parameters.ts'
+import { poolLoop } from './pool-loop.ts'
+import { shardLoop } from './shard-loop.ts'
 import { singleLoop } from './single-loop.ts'
 
 interface Loop {
@@ -14,6 +20,13 @@ interface Loop {
 
 const LOOPS: Readonly<Record<string, Loop>> = {
   A: { threads: 1, run: singleLoop },
+  B: { threads: 2, run: keepUpLoop },
+  C: { threads: 2, run: poolLoop },
+  D: { threads: 2, run: latencyLoop },
+  E: { threads: 1, run: microLoop },
+  F: { threads: 1, run: memoryLoop },
+  S: { threads: 1, run: shardLoop },
+  churn: { threads: 1, run: churnLoop },
 }
 
 for (const name of loops) {
