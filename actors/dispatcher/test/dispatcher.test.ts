@@ -58,6 +58,8 @@ export const scriptedRouter = defineActor(
     const log = logs.get(args.log)!
     return {
       fleet() {},
+      attachToShards() {},
+      shardMemory() {},
       async decide({ request, reply }) {
         log.asked.push(request)
         await log.gate

@@ -32,7 +32,7 @@ import {
 import { dispatcher } from '@homing/dispatcher'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import { type GatewayMessage, gateway } from '@homing/gateway'
-import { createIndexMemory } from '@homing/index'
+import { createIndexDoor } from '@homing/index'
 import { type IndexerMessage, indexer } from '@homing/indexer'
 import { router } from '@homing/router'
 import { tokenizer } from '@homing/tokenizer'
@@ -172,8 +172,8 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
   const indexMemories: SharedArrayBuffer[] = []
   const indexers: ActorRef<IndexerMessage>[] = []
   for (let shard = 0; shard < args.eventThreads; shard++) {
-    // Made here so that it outlives the indexer: readers keep it when that restarts.
-    const memory = createIndexMemory({ capacityBytes, workerSlotsMax })
+    // Made here so that it outlives the indexer: by it readers know when that has begun anew.
+    const memory = createIndexDoor()
     indexMemories.push(memory)
     const shardArgs = { shard, memory, capacityBytes, workerSlotsMax }
     const thread = `events-${shard}`
@@ -209,6 +209,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       options('router', {
         tracker: trackerRef,
         indexMemories,
+        indexers,
         workerSlotsMax,
         mode: args.routerMode,
         overlapScoreWeight: args.overlapScoreWeight,

@@ -93,6 +93,11 @@ export class EventApplier {
     this.#slots.delete(workerSlot)
   }
 
+  /** Tidies up for a moment; true when there is more to do. */
+  maintain(): boolean {
+    return this.#index.maintain()
+  }
+
   openSlots(): readonly number[] {
     return [...this.#slots.keys()]
   }

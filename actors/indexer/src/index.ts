@@ -6,6 +6,7 @@ export type {
   LearnedMessage,
   ResyncCause,
   ResyncMessage,
+  ShardMemoryMessage,
   ShardResetMessage,
   ShardStatus,
   SkipReason,

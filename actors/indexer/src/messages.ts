@@ -37,6 +37,15 @@ export interface ShardResetMessage extends Message {
   readonly openSlots: readonly number[]
 }
 
+/** Told to a reader that has attached itself: where the shard is now. */
+export interface ShardMemoryMessage extends Message {
+  readonly type: 'shardMemory'
+  readonly shard: number
+  /** Another number is another memory. */
+  readonly memoryNumber: number
+  readonly memory: SharedArrayBuffer
+}
+
 /** One block that a worker key holds, as hex words; enough to compare with an engine's cache. */
 export interface IndexedBlock {
   readonly engineHash: string
@@ -100,5 +109,16 @@ export type IndexerMessage =
       readonly incarnation: number | undefined
       readonly observer: ActorRef<ShardResetMessage>
     }
+  /**
+   * Answers `shardMemory` when the reader has another memory than the shard, now and whenever the shard moves. To be
+   * repeated: an indexer that began anew does not know its readers.
+   */
+  | {
+      readonly type: 'attach'
+      readonly memoryNumber: number | undefined
+      readonly reader: ActorRef<ShardMemoryMessage>
+    }
+  /** Goes on with what the index has to tidy up. Of the indexer to itself. */
+  | { readonly type: 'maintain' }
   | { readonly type: 'status'; readonly reply: Reply<ShardStatus> }
   | { readonly type: 'dump'; readonly workerSlot: number; readonly reply: Reply<readonly IndexedBlock[]> }

@@ -1,11 +1,12 @@
 import { createTestSystem } from '@homing/actor/testing'
-import { BlockIndex, IndexReader, OverlapScores } from '@homing/index'
+import { BlockIndex, createIndexDoor, IndexReader, OverlapScores } from '@homing/index'
 import { kvStored } from '@homing/protocol'
 import t from 'tap'
 import {
   type EventSourceMessage,
   type IndexerMessage,
   indexer,
+  type ShardMemoryMessage,
   type ShardResetMessage,
 } from '../src/index.ts'
 
@@ -17,13 +18,12 @@ const EVENT = kvStored({
   blockSizeTokens: 2,
 })
 
-function start(t: Tap.Test) {
+function start(t: Tap.Test, options = OPTIONS, memory = BlockIndex.create(options).memory) {
   const system = createTestSystem()
   t.teardown(() => system.shutdown())
-  const { memory } = BlockIndex.create(OPTIONS)
   const ref = system.spawn(indexer, {
     name: 'indexer',
-    args: { shard: 2, memory, ...OPTIONS },
+    args: { shard: 2, memory, ...options },
     supervision: { directive: 'restart', max: 3, within: '1m', backoff: { min: 10, max: 10 } },
   })
   const source = system.probe<EventSourceMessage>('source')
@@ -100,6 +100,61 @@ t.test('a released slot is empty before the answer', async t => {
   t.equal(await released, 'released')
   t.equal(await held(), undefined)
 })
+
+t.test(
+  'tells readers that attached themselves where the shard is, when it moves and when it begins anew',
+  async t => {
+    const options = { capacityBytes: 16 << 20, workerSlotsMax: 4 }
+    const door = createIndexDoor()
+    const { system, ref, source } = start(t, options, door)
+    const router = system.probe<ShardMemoryMessage>('router')
+    const reader = new IndexReader([door])
+    const scores = new OverlapScores()
+    const overlap = () => {
+      reader.overlap(new Int32Array(2), 1, scores)
+      return scores.isComplete
+    }
+    t.equal(overlap(), false, 'a door without memory')
+    const take = () => {
+      const { shard, memory, memoryNumber } = router.waiting.at(-1)!
+      t.equal(shard, 2)
+      reader.replaceShard(0, memory)
+      return memoryNumber
+    }
+    ref.tell({ type: 'attach', memoryNumber: undefined, reader: router.ref })
+    await system.settle()
+    const first = take()
+    t.equal(overlap(), true)
+    ref.tell({ type: 'attach', memoryNumber: first, reader: router.ref })
+    await system.settle()
+    t.equal(router.waiting.length, 1, 'nothing new')
+
+    // Much is held, then nothing: the shard moves when it has swept.
+    const count = 60_000
+    const hashes = Int32Array.from({ length: 2 * count }, (_, i) => i + 1)
+    const events = [kvStored({ hashes, tokens: new Int32Array(2 * count), blockSizeTokens: 2 })]
+    ref.tell({ type: 'clear', workerSlot: 1 })
+    ref.tell({ type: 'apply', workerSlot: 1, blockSizeTokens: 2, events, source: source.ref })
+    ref.tell({ type: 'release', workerSlot: 1, reply: () => {} } as never)
+    for (let ms = 0; ms < 100 && router.waiting.length < 2; ms++) await system.advance(1)
+    t.equal(router.waiting.length, 2)
+    overlap()
+    t.equal(reader.isStale(0), true)
+    const second = take()
+    t.not(second, first)
+    overlap()
+    t.equal(reader.isStale(0), false)
+
+    // A bug: a slot that the shard has no room for. The reader learns at once that its memory is nobody's.
+    ref.tell({ type: 'clear', workerSlot: 99 })
+    await system.advance(10)
+    t.equal(overlap(), false)
+    ref.tell({ type: 'attach', memoryNumber: second, reader: router.ref })
+    await system.settle()
+    t.not(take(), second)
+    t.equal(overlap(), true)
+  },
+)
 
 declare namespace Tap {
   interface Test {

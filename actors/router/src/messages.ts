@@ -1,6 +1,7 @@
 import type { Reply } from '@homing/actor'
 import type { FleetMessage, Trust } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
+import type { ShardMemoryMessage } from '@homing/indexer'
 
 /** Per-request settings that override the router's own; unset fields fall back. */
 export interface RouterOverride {
@@ -106,6 +107,9 @@ export type DecideResult =
 
 export type RouterMessage =
   | FleetMessage
+  | ShardMemoryMessage
+  /** Asks the indexers where their shards are. Of the router to itself. */
+  | { readonly type: 'attachToShards' }
   /** Chooses and books; the booking exists before the reply. */
   | { readonly type: 'decide'; readonly request: RoutingRequest; readonly reply: Reply<DecideResult> }
   /** The receipt that `decide` would write; changes nothing. */

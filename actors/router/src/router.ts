@@ -2,18 +2,21 @@
  * Router: overlap and load to a worker key, with a receipt for every decision.
  *
  * In     `decide` from gateway and dispatcher, `explain` without effect; the fleet; what was delivered.
- * Out    to tracker: one projection and one booking per decision.
+ * Out    to tracker: one projection and one booking per decision. To indexers: `attach`, every ATTACH_INTERVAL_MS and
+ *        when a shard turns out to have moved; they answer with its memory.
  * Owns   the receipts (the last `decisionsKept`, within `receiptRowsMax`), the turn of round-robin, its copy of the fleet.
  * Order  one decision at a time: the booking of one is in the load that the next one sees.
  *        The booking exists before the reply; a reply that nobody awaits is freed by the dispatcher's
  *        or the tracker's inactivity rule.
- * Reads  every shard of the index, directly. What it reads was true at some instant of the call.
+ * Reads  every shard of the index, directly. What it reads was true at some instant of the call; of a shard that has
+ *        moved, until its new memory comes, at the instant of the move.
  */
 
 import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
 import type { Fleet, WorkerKeyRecord, WorkerRecord } from '@homing/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import { IndexReader, OverlapScores } from '@homing/index'
+import type { IndexerMessage, ShardMemoryMessage } from '@homing/indexer'
 import { type Choice, candidateTerms, type RouterMode, Selector } from '@homing/selection'
 import type { LoadProjection, TrackerMessage } from '@homing/tracker'
 import { customRandom, urlAlphabet } from 'nanoid'
@@ -23,8 +26,10 @@ import { Receipts } from './receipts.ts'
 
 export interface RouterArgs {
   readonly tracker: ActorRef<TrackerMessage>
-  /** One per shard of the index. */
+  /** One per shard of the index: its door, or its memory. */
   readonly indexMemories: readonly SharedArrayBuffer[]
+  /** By shard; they say where its memory is. */
+  readonly indexers: readonly ActorRef<IndexerMessage>[]
   readonly workerSlotsMax: number
   readonly mode: RouterMode
   readonly overlapScoreWeight: number
@@ -36,6 +41,8 @@ export interface RouterArgs {
   readonly trackerMsMax: number
 }
 
+const ATTACH_INTERVAL_MS = 1000
+
 export const router = defineActor(
   import.meta.url,
   'router',
@@ -43,8 +50,20 @@ export const router = defineActor(
   setup(context, args) {
     const place = new Placement(context, args)
     const receipts = new Receipts({ receiptsMax: args.decisionsKept, rowsMax: args.receiptRowsMax })
+    if (args.indexers.length > 0) {
+      place.attachToShards()
+      context.scheduleEvery(ATTACH_INTERVAL_MS, { type: 'attachToShards' })
+    }
 
     return {
+      attachToShards() {
+        place.attachToShards()
+      },
+
+      shardMemory(message) {
+        place.takeShard(message)
+      },
+
       fleet({ fleet }) {
         place.fleet = fleet
       },
@@ -98,6 +117,8 @@ class Placement {
   readonly #scores: OverlapScores
   readonly #selector: Selector
   readonly #newId: () => string
+  /** By shard: of the memory that is read; undefined before it came. */
+  readonly #memoryNumbers: (number | undefined)[]
   /** Overlap by worker slot, for the request at hand; zero between requests. */
   readonly #overlapBySlot: Int32Array
   #turn = 0
@@ -107,9 +128,24 @@ class Placement {
     this.#args = args
     this.#reader = new IndexReader(args.indexMemories)
     this.#scores = new OverlapScores(args.workerSlotsMax)
+    this.#memoryNumbers = args.indexMemories.map(() => undefined)
     this.#selector = new Selector(args.workerSlotsMax)
     this.#overlapBySlot = new Int32Array(args.workerSlotsMax)
     this.#newId = customRandom(urlAlphabet, ID_LENGTH, count => context.random.bytes(count))
+  }
+
+  /** Asks every indexer for its memory, or only one; who has nothing new says nothing. */
+  attachToShards(only?: number): void {
+    for (const [shard, indexer] of this.#args.indexers.entries()) {
+      if (only !== undefined && only !== shard) continue
+      const memoryNumber = this.#memoryNumbers[shard]
+      indexer.tell({ type: 'attach', memoryNumber, reader: this.#context.self })
+    }
+  }
+
+  takeShard({ shard, memory, memoryNumber }: ShardMemoryMessage): void {
+    this.#memoryNumbers[shard] = memoryNumber
+    this.#reader.replaceShard(shard, memory)
   }
 
   /** Chooses, books, keeps the receipt. A tracker that does not answer refuses the request, not the router. */
@@ -257,6 +293,7 @@ class Placement {
     const scores = this.#scores
     const bySlot = this.#overlapBySlot
     this.#reader.overlap(request.localHashes, count, scores)
+    if (!scores.isComplete) this.#askForStaleShards()
     for (let i = 0; i < scores.length; i++) bySlot[scores.workerSlots[i]!] = scores.blocks[i]!
     for (let i = 0; i < candidates.length; i++) {
       const { key, worker } = candidates[i]!
@@ -265,6 +302,13 @@ class Placement {
     }
     for (let i = 0; i < scores.length; i++) bySlot[scores.workerSlots[i]!] = 0
     return overlaps
+  }
+
+  /** At once, instead of at the next interval. A shard that is asked for twice answers twice at worst. */
+  #askForStaleShards(): void {
+    for (let shard = 0; shard < this.#memoryNumbers.length; shard++) {
+      if (this.#reader.isStale(shard)) this.attachToShards(shard)
+    }
   }
 
   #receipt(

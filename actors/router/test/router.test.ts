@@ -95,6 +95,7 @@ async function start(fleet: Fleet, settings: Partial<RouterArgs> = {}) {
     args: {
       tracker: trackerRef,
       indexMemories: [index.memory],
+      indexers: [],
       workerSlotsMax: SLOTS,
       mode: 'kv',
       overlapScoreWeight: 1,

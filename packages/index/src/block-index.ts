@@ -2,72 +2,64 @@
  * BlockIndex: which worker slot holds which prefix. The only writer of one shard; readers look at the
  * shared memory with `IndexReader`, on any thread, without asking.
  *
- * A radix tree of local hashes in chunks of 16 blocks, layout in layout.ts:
+ * A radix tree of local hashes in chunks of 16 blocks, layout in layout.ts, protocol in chunks.ts:
  *
  *   chunk 7   a─b─c─…─p ──NEXT──► chunk 9  q─r─…          blocks of a chunk are one chain
  *                 └────PARENT──── chunk 8  x─y            a branch is a chunk of its own
  *
  * Invariants
  *   I1  Slot s + 1 of a chunk is a child of slot s; only slot 0 has its parent elsewhere (PARENT).
- *       Nothing is ever split or moved, so a block id names its block until the block is gone.
- *   I2  A child is either the next slot of its parent's chunk or the first of exactly one chunk.
- *   I3  The last used slot is held by somebody or has a chunk below; else it is popped. A chunk without
- *       used slots is unlinked and freed. A block in the middle that nobody holds is a hole: it keeps its
- *       local hash and has set 0.
- *   I4  A worker slot in the set of a block holds it under the block's name (its entry of the engine
+ *       Events never split or move a block; only `maintain` moves one, and repairs what names it.
+ *   I2  A block in the middle that nobody holds is a hole: it keeps its local hash and has set 0.
+ *   I3  A holder in the set of a block holds it under the block's name (its entry of the engine
  *       table), one copy, unless it has records in `names` for that block: then exactly under those.
- *   I5  A worker slot has each engine hash in one place only: held at one block, or parked, or not at all.
- *   I6  No orphan has a parent that its worker slot holds.
+ *   I4  A holder has each engine hash in one place only: held at one block, or parked, or not at all.
+ *   I5  No orphan has a parent that its holder holds.
+ *   I6  A retired holder (holders.ts) counts for nobody; where its bit still is, a block may lie that nobody
+ *       holds. When its sweep has ended, nothing is left of it.
  *
  * What events mean, block by block
  *   stored   the parent must be held by the same worker slot, else the block is parked (an orphan) until
  *            it is. An engine hash that is known with other content moves: the old place is given up.
  *   removed  gives one copy back; the last one leaves a hole that ends every overlap there.
+ *   cleared  at once: the worker slot's holder is retired. Its blocks are swept by `maintain`.
  *
- * Protocol (one writer; readers take no lock and write nothing)
- *   use a chunk again   VER + 1, PARENT = −1, fill, HNEXT, PARENT, then bucket, MASK, NEXT
- *   grow a tail         VER + 1 if slots below HIGH are used again; hashes and set; then USED
- *   free a chunk        unhook from the bucket, then unlink counter + 1; memory is used again only later.
- *                       The counter grows after the unhooking: a reader that strays from a freed chunk has
- *                       taken its counter before, so it sees the change (before the unhooking is too early)
- *   On x64 data words are plain and in order; elsewhere every access is an Atomics call.
+ * Maintenance, in steps of a bounded size: sweep what was cleared; merge chunks that are mostly empty; when
+ * little is left of what once was used, move all chunks to the beginning of the memory and go on in new memory,
+ * of which only that much is touched. The old one is marked as left (H_LEFT): a reader that still has it reads
+ * the state of that moment. `clear`, `dump` and the move to new memory alone are not bounded by a step's size.
  *
- * When full: blocks are dropped from chunks without children whose blocks are all held by one worker slot
- * each, the deepest first, in the order of the arena (a clock hand), counted in `evictedForSpace`; a store
- * that still finds no room ends `full`. A dropped block is credit that is lost, never credit that is wrong.
+ * When full: what was cleared is swept first. Then blocks are dropped from chunks without children whose blocks
+ * are all held by one worker slot each, the deepest first, in the order of the memory (a clock hand), counted in
+ * `evictedForSpace`; a store that still finds no room ends `full`. A dropped block is credit that is lost,
+ * never credit that is wrong.
  *
- * Cost   stored: about one cache miss per new block, less for shared ones; removed: three per block;
- *        clear and dump: a scan of the arena (about 20 ms per 100,000 chunks).
+ * Cost   stored: about one cache miss per new block, less for shared ones; removed: three per block; clear:
+ *        constant; dump: a scan of the chunks; the move to new memory: a copy of what is left.
  */
 
+import { Chunks } from './chunks.ts'
+import { claimDoor, isDoor } from './door.ts'
 import { EngineTable, INSERTED, NO_ROOM, type TouchedRecords } from './engine-table.ts'
+import { Holders } from './holders.ts'
 import {
   CHUNK_BYTES,
+  CHUNK_SLOTS,
   CHUNK_WORDS,
-  childBucket,
   createShared,
   defaultAccess,
   emptyShared,
+  FIRST,
   H_ACCESS,
-  H_BUCKET_BASE,
-  H_BUCKET_MASK,
-  H_CHUNK_BASE,
-  H_SLOT_WORDS,
-  H_UNLINK_BASE,
-  H_UNLINK_MASK,
-  HIGH,
-  HNEXT,
-  KIDS,
+  H_DOOR_NUMBER,
+  H_LEFT,
   type Layout,
   LOC,
-  MASK,
-  NEXT,
   PARENT,
   planLayout,
   SET,
-  save,
   USED,
-  VER,
+  WHOLE,
 } from './layout.ts'
 import { SideTable } from './side-table.ts'
 import type {
@@ -78,6 +70,7 @@ import type {
   IndexStats,
   RemoveOutcome,
   StoreOutcome,
+  WordAccess,
 } from './types.ts'
 import { NO_SET, WorkerSets } from './worker-sets.ts'
 
@@ -85,50 +78,68 @@ const ROOT = 0
 const NONE = 0
 /** Stands for a parent that the worker slot does not hold. */
 const UNKNOWN = -1
+/** Stands for the holder of a worker slot that holds nothing. */
+const NOBODY = -1
 /** Chunks that eviction looks at before a store is refused. */
 const EVICTION_SCAN_MAX = 1 << 14
+/** Chunks or records that `maintain` looks at unless told otherwise: about 0.2 ms. */
+const MAINTAIN_BUDGET = 1024
+/** What a step of `maintain` costs, in chunks that are only looked at. */
+const MOVE_COST = 8
+const SEGMENT_COST = 64
+/** Merging pays when chunks are emptier than this on average. */
+const SLOTS_PER_CHUNK_MIN = CHUNK_SLOTS / 2
+const MERGE_CHUNKS_MIN = 16
+/** Memory is given back when less than a quarter of it is in use, and at least so much is at stake. */
+const SWAP_SHARE = 4
+const SWAP_BYTES_MIN = 1 << 20
+const HALVINGS_MAX = 8
+/** Bit of slot 0 in `Chunks.flags`: the block is held but has no entry in the engine table. */
+const UNNAMED_SHIFT = 8
 
 export class BlockIndex {
-  /** Give this to readers. */
-  readonly memory: SharedArrayBuffer
-  readonly #words: Int32Array
-  readonly #isAtomic: boolean
+  #memory: SharedArrayBuffer
+  #words: Int32Array
   readonly #layout: Layout
+  readonly #access: WordAccess
   readonly #copies: Copies
-  readonly #chunkBase: number
-  readonly #bucketBase: number
-  readonly #bucketMask: number
-  readonly #unlinkBase: number
-  readonly #unlinkMask: number
+  readonly #swapBytesMin: number
+  readonly #onMemory: ((memory: SharedArrayBuffer) => void) | undefined
+  readonly #halvings: number
+  readonly #chunks: Chunks
+  readonly #holders: Holders
   readonly #sets: WorkerSets
   readonly #engines: EngineTable
   readonly #records: TouchedRecords
   readonly #names: SideTable
   readonly #orphans: SideTable
-  /** Per chunk: bit s says that the block has no entry in the engine table although it is held. */
-  readonly #unnamed: Uint16Array
-  /** Per worker slot: blocks held. */
+  /** Per holder: blocks held. */
   readonly #held: Int32Array
-  /** Freed chunks, chained by the word of their first engine hash. */
-  #freeChunk = 0
-  #chunksTouched = 0
-  #chunksFree = 0
   #hand = 0
   /** The side record through which `#find` found its answer; 0: by the block's name. */
   #foundRecord = NONE
   #foundPosition = -1
   /** Engine hashes that became held and may be parents of orphans: low, high, … */
   readonly #arrivals: number[] = []
+  #sweepPhase: 'names' | 'orphans' | 'chunks' = 'names'
+  #sweepAt = 0
+  #mergeAt = 0
+  #segmentAt = 0
+  #leftSinceMerge = 0
+  #isSwapRefused = false
   #changes = 0
   #blocksCreated = 0
   #blocksDistinct = 0
   #memberships = 0
+  /** Of side tables: records of retired holders. */
+  #retiredOrphans = 0
   #evictedForSpace = 0
   #refusedBlocks = 0
   #unknownRemoves = 0
   #duplicateStores = 0
   #movedHashes = 0
   #adoptedOrphans = 0
+  #memorySwaps = 0
 
   /** An empty index. Throws RangeError when the options leave no room for it. */
   static create(options: IndexOptions): BlockIndex {
@@ -136,26 +147,33 @@ export class BlockIndex {
   }
 
   private constructor(options: IndexOptions) {
-    const layout = planLayout(options)
-    this.memory = options.memory ?? createShared(layout, options.access ?? defaultAccess())
-    if (options.memory !== undefined) emptyShared(options.memory, layout)
-    const words = new Int32Array(this.memory)
-    this.#words = words
-    this.#isAtomic = words[H_ACCESS] === 1
+    this.#access = options.access ?? defaultAccess()
+    const { memory, layout, halvings } = memoryFor(options)
+    this.#memory = memory
     this.#layout = layout
+    this.#halvings = halvings
+    const words = new Int32Array(memory)
+    this.#words = words
+    const isAtomic = words[H_ACCESS] === 1
     this.#copies = options.copies ?? 'count'
-    this.#chunkBase = words[H_CHUNK_BASE]!
-    this.#bucketBase = words[H_BUCKET_BASE]!
-    this.#bucketMask = words[H_BUCKET_MASK]!
-    this.#unlinkBase = words[H_UNLINK_BASE]!
-    this.#unlinkMask = words[H_UNLINK_MASK]!
-    this.#sets = new WorkerSets(layout, words, this.#isAtomic)
-    this.#engines = new EngineTable(layout.chunksMax, layout.engineTableSize)
-    this.#records = { words, base: this.#chunkBase + SET, chunkWords: CHUNK_WORDS }
-    this.#names = new SideTable(layout.workerSlotsMax, bytes => this.#chunkBytes() + bytes <= this.#budget())
-    this.#orphans = new SideTable(layout.workerSlotsMax, bytes => bytes <= layout.orphanBytesMax)
-    this.#unnamed = new Uint16Array(layout.chunksMax + 1)
-    this.#held = new Int32Array(layout.workerSlotsMax)
+    this.#swapBytesMin = options.swapBytesMin ?? SWAP_BYTES_MIN
+    this.#onMemory = options.onMemory
+    this.#chunks = new Chunks(layout, words, isAtomic)
+    this.#holders = new Holders(layout, words, isAtomic)
+    this.#sets = new WorkerSets(layout, words, isAtomic)
+    this.#engines = new EngineTable(layout)
+    this.#records = { words, base: this.#chunks.chunkBase + SET, chunkWords: CHUNK_WORDS }
+    this.#names = new SideTable(layout.holdersMax, bytes => this.#hasRoomFor(bytes))
+    this.#orphans = new SideTable(layout.holdersMax, bytes => bytes <= layout.orphanBytesMax)
+    this.#held = new Int32Array(layout.holdersMax)
+  }
+
+  /**
+   * Give this to readers. It changes when `maintain` moves the index to new memory: `onMemory` is called, and
+   * readers must be given it with `replaceShard`.
+   */
+  get memory(): SharedArrayBuffer {
+    return this.#memory
   }
 
   /**
@@ -170,7 +188,9 @@ export class BlockIndex {
     count: number,
     copies: Copies = this.#copies,
   ): StoreOutcome {
-    this.#useSlot(workerSlot)
+    this.#requireSlot(workerSlot)
+    if (count === 0) return 'stored'
+    const holder = this.#holderFor(workerSlot)
     let outcome: StoreOutcome = 'stored'
     let above = ROOT
     let aboveLow = 0
@@ -178,7 +198,7 @@ export class BlockIndex {
     if (parent !== undefined) {
       aboveLow = parent[0]!
       aboveHigh = parent[1]!
-      above = this.#find(workerSlot, aboveLow, aboveHigh)
+      above = this.#find(holder, aboveLow, aboveHigh)
       if (above === NONE) above = UNKNOWN
     }
     let touched = 0
@@ -189,7 +209,7 @@ export class BlockIndex {
       const localLow = localHashes[2 * i]!
       const localHigh = localHashes[2 * i + 1]!
       if (above === UNKNOWN) {
-        above = this.#park(workerSlot, aboveLow, aboveHigh, low, high, localLow, localHigh, copies)
+        above = this.#park(holder, aboveLow, aboveHigh, low, high, localLow, localHigh, copies)
         if (above === NONE) {
           this.#refusedBlocks += count - i
           return 'overflow'
@@ -200,10 +220,10 @@ export class BlockIndex {
         if (this.#blocksCreated !== created && i >= touched) {
           touched = this.#engines.touch(engineHashes, i, count, undefined)
         }
-        above = this.#place(workerSlot, above, low, high, localLow, localHigh, copies)
+        above = this.#place(holder, above, low, high, localLow, localHigh, copies)
         if (above !== NONE && this.#arrivals.length > 0) {
-          this.#adopt(workerSlot)
-          above = this.#find(workerSlot, low, high) // adoption may have evicted it
+          this.#adopt(holder)
+          above = this.#find(holder, low, high) // adoption may have evicted it
         }
         if (above === NONE) {
           this.#arrivals.length = 0
@@ -219,53 +239,79 @@ export class BlockIndex {
 
   /** Gives one copy of each engine hash back. What the worker slot does not hold is counted and ignored. */
   remove(workerSlot: number, engineHashes: Int32Array, count: number): RemoveOutcome {
-    this.#useSlot(workerSlot)
+    this.#requireSlot(workerSlot)
+    const holder = this.#holders.of(workerSlot)
     let removed = 0
     let touched = 0
-    for (let i = 0; i < count; i++) {
+    for (let i = 0; i < count && holder !== NOBODY; i++) {
       if (i === touched) touched = this.#engines.touch(engineHashes, i, count, this.#records)
-      if (this.#removeOne(workerSlot, engineHashes[2 * i]!, engineHashes[2 * i + 1]!)) removed++
+      if (this.#removeOne(holder, engineHashes[2 * i]!, engineHashes[2 * i + 1]!)) removed++
     }
     this.#unknownRemoves += count - removed
     return { removed, unknown: count - removed }
   }
 
-  /** Forgets everything of this worker slot, orphans too; the slot may then serve another worker key. */
+  /**
+   * Forgets everything of this worker slot at once, orphans too; the slot may then serve another worker key.
+   * The memory comes back when `maintain` has swept it.
+   */
   clear(workerSlot: number): void {
-    this.#useSlot(workerSlot)
-    this.#orphans.clear(workerSlot)
-    this.#names.clear(workerSlot) // from here its blocks count as held under their names: only `#leave` follows
-    for (let chunk = 1; chunk <= this.#chunksTouched && this.#held[workerSlot]! > 0; chunk++) {
-      const base = this.#base(chunk)
-      for (let slot = this.#words[base + USED]! - 1; slot >= 0; slot--) {
-        const set = this.#words[base + SET + slot]!
-        if (set !== 0 && this.#sets.has(set, workerSlot)) this.#leave(workerSlot, (chunk << 4) | slot, -1)
-      }
-    }
+    this.#requireSlot(workerSlot)
+    const holder = this.#holders.of(workerSlot)
+    if (holder === NOBODY) return
+    const orphans = this.#orphans.countOf(holder)
+    if (this.#held[holder] === 0 && orphans === 0) return
+    this.#memberships -= this.#held[holder]!
+    this.#retiredOrphans += orphans
+    this.#holders.retire(workerSlot)
   }
 
   /** Blocks of the tree that this worker slot holds; a block with several engine hashes counts once. */
   blocksHeld(workerSlot: number): number {
-    return this.#held[workerSlot] ?? 0
+    const holder = this.#holderOf(workerSlot)
+    return holder === NOBODY ? 0 : this.#held[holder]!
   }
 
   /** Whether this worker slot holds a block under this engine hash; parked ones do not count. */
   has(workerSlot: number, engineHash: Int32Array | HashPair): boolean {
-    return this.#find(workerSlot, engineHash[0]!, engineHash[1]!) !== NONE
+    const holder = this.#holderOf(workerSlot)
+    return holder !== NOBODY && this.#find(holder, engineHash[0]!, engineHash[1]!) !== NONE
+  }
+
+  /**
+   * Does a part of what is due: sweeping, merging, giving memory back. True: more is due. Call it between
+   * events; what it leaves undone costs memory, never a wrong answer. `budget` bounds the chunks or records that
+   * it looks at (0.1 to 2 µs each); a move to new memory is one step, and costs a copy of what is in use.
+   */
+  maintain(budget: number = MAINTAIN_BUDGET): boolean {
+    let left = budget
+    while (left > 0) {
+      const cost = this.#maintainStep(left)
+      if (cost === 0) return false
+      this.#changes++
+      left -= cost
+    }
+    return true
   }
 
   stats(): IndexStats {
+    const { fixedBytes, capacityBytes, chunksMax } = this.#layout
+    const tables = this.#engines.bytes + this.#sets.bytes + this.#holders.bytes
     return {
-      bytesUsed: this.#layout.fixedBytes + this.#chunkBytes() + this.#names.bytes + this.#orphans.bytes,
-      bytesLimit: this.#layout.capacityBytes,
+      bytesUsed: fixedBytes + tables + this.#chunks.bytes + this.#names.bytes + this.#orphans.bytes,
+      bytesLimit: capacityBytes,
+      capacityHalvings: this.#halvings,
       blocksDistinct: this.#blocksDistinct,
       memberships: this.#memberships,
-      orphanBlocks: this.#orphans.count,
+      orphanBlocks: this.#orphans.count - this.#retiredOrphans,
       orphanBytes: this.#orphans.bytes,
-      chunks: this.#chunksTouched - this.#chunksFree,
-      chunksMax: this.#layout.chunksMax,
+      chunks: this.#chunks.count,
+      chunksMax,
+      chunksTouched: this.#chunks.touched,
       workerSets: this.#sets.count,
+      retiredHolders: this.#holders.retiredCount,
       sideNames: this.#names.count,
+      memorySwaps: this.#memorySwaps,
       evictedForSpace: this.#evictedForSpace,
       refusedBlocks: this.#refusedBlocks,
       unknownRemoves: this.#unknownRemoves,
@@ -280,25 +326,25 @@ export class BlockIndex {
    * to compare with an engine's cache. Orphans are not in it. Throws when the index changes meanwhile.
    */
   *dump(workerSlot: number): Generator<DumpEntry, void, undefined> {
+    const holder = this.#holderOf(workerSlot)
+    if (holder === NOBODY) return
     const changes = this.#changes
-    const reachable = new Uint16Array(this.#chunksTouched + 1)
-    for (const [chunk, depth] of this.#chunksByDepth(workerSlot)) {
-      const base = this.#base(chunk)
-      const used = this.#words[base + USED]!
-      let above = this.#words[base + PARENT]!
+    const words = this.#words
+    const reachable = new Uint16Array(this.#chunks.top + 1)
+    for (const [chunk, depth] of this.#chunksByDepth(holder)) {
+      const base = this.#chunks.base(chunk)
+      const used = words[base + USED]!
+      let above = words[base + PARENT]!
       let isReachable = above === ROOT || ((reachable[above >>> 4]! >>> (above & 15)) & 1) === 1
       for (let slot = 0; slot < used; slot++) {
         const block = (chunk << 4) | slot
-        if (!this.#sets.has(this.#words[base + SET + slot]!, workerSlot)) {
+        if (!this.#sets.has(words[base + SET + slot]!, holder)) {
           isReachable = false
         } else {
           if (isReachable) reachable[chunk]! |= 1 << slot
-          const parentEngineHash = above === ROOT ? undefined : this.#someName(workerSlot, above)
-          const localHash = [
-            this.#words[base + LOC + 2 * slot]!,
-            this.#words[base + LOC + 2 * slot + 1]!,
-          ] as const
-          for (const [engineHash, copies] of this.#namesOf(workerSlot, block)) {
+          const parentEngineHash = above === ROOT ? undefined : this.#someName(holder, above)
+          const localHash = [words[base + LOC + 2 * slot]!, words[base + LOC + 2 * slot + 1]!] as const
+          for (const [engineHash, copies] of this.#namesOf(holder, block)) {
             yield { engineHash, parentEngineHash, localHash, position: depth + slot, isReachable, copies }
             if (this.#changes !== changes)
               throw new Error('cannot go on with the dump: the index has changed')
@@ -307,6 +353,61 @@ export class BlockIndex {
         above = block
       }
     }
+  }
+
+  /**
+   * Checks that the structure is what the invariants say, and every count. Throws an Error that says what does not
+   * hold. For tests: several passes over everything.
+   */
+  audit(): void {
+    this.#chunks.audit()
+    this.#engines.audit()
+    const require = (condition: boolean, what: string) => {
+      if (!condition) throw new Error(what)
+    }
+    const held = new Int32Array(this.#held.length)
+    const blocksOf = new Map<number, number>()
+    let named = 0
+    let distinct = 0
+    for (let chunk = 1; chunk <= this.#chunks.top; chunk++) {
+      const base = this.#chunks.base(chunk)
+      for (let slot = 0; slot < this.#words[base + USED]!; slot++) {
+        const block = (chunk << 4) | slot
+        const set = this.#words[base + SET + slot]!
+        require(set !== 0 || !this.#isUnnamed(block), `the hole ${block} is marked as held`)
+        if (set === 0) continue
+        distinct++
+        if (!this.#isUnnamed(block)) named++
+        blocksOf.set(set, (blocksOf.get(set) ?? 0) + 1)
+        const members = this.#sets.members(set)
+        require(members.length > 0, `block ${block} has an empty set`)
+        for (const member of members) held[member]!++
+      }
+    }
+    for (const [set, blocks] of blocksOf) {
+      require(this.#sets.blocksOf(set) ===
+        blocks, `set ${set} has ${blocks} blocks, not ${this.#sets.blocksOf(set)}`)
+    }
+    let memberships = 0
+    for (const [holder, blocks] of held.entries()) {
+      require(this.#held[holder] ===
+        blocks, `holder ${holder} holds ${blocks} blocks, not ${this.#held[holder]}`)
+      if (this.#holders.ownerOf(holder) >= 0) memberships += blocks
+    }
+    require(memberships === this.#memberships, `${memberships} memberships, not ${this.#memberships}`)
+    require(distinct === this.#blocksDistinct, `${distinct} blocks, not ${this.#blocksDistinct}`)
+    require(named === this.#engines.count, `${named} names, not ${this.#engines.count}`)
+    for (let record = 1; record < this.#names.recordsEnd; record++) {
+      const holder = this.#names.holderOf(record)
+      if (holder < 0) continue
+      const block = this.#names.groupLow(record)
+      require(this.#sets.has(
+        this.#chunks.setOf(block),
+        holder,
+      ), `a record of holder ${holder} is about ${block}`)
+    }
+    const { bytesUsed, bytesLimit } = this.stats()
+    require(bytesUsed <= bytesLimit, `${bytesUsed} bytes of ${bytesLimit}`)
   }
 
   /**
@@ -331,13 +432,14 @@ export class BlockIndex {
       }
       this.#arrivals.push(low, high)
     }
-    let block = this.#child(above, localLow, localHigh)
+    let block = this.#chunks.child(above, localLow, localHigh)
     let set = 0
     if (block === NONE) {
       block = this.#create(worker, above, localLow, localHigh)
       if (block === NONE) return NONE
     } else {
-      set = this.#set(block)
+      set = this.#chunks.setOf(block)
+      if (set !== 0 && this.#holders.retiredCount > 0) set = this.#forgetRetired(block, set)
       if (set !== 0) {
         const isNamed =
           !this.#isUnnamed(block) &&
@@ -372,7 +474,7 @@ export class BlockIndex {
     // Nobody else holds it: it takes this name.
     const inserted = engines.insert(block, low, high)
     if (inserted !== INSERTED || hasSides) {
-      if (inserted === NO_ROOM) this.#unnamed[block >>> 4]! |= 1 << (block & 15)
+      if (inserted === NO_ROOM) this.#chunks.flags[block >>> 4]! |= 1 << (UNNAMED_SHIFT + (block & 15))
       this.#giveUp(worker, low, high, block)
       if (inserted === NO_ROOM) return this.#addName(worker, low, high, block)
     }
@@ -465,7 +567,7 @@ export class BlockIndex {
   ): number {
     const block = this.#find(worker, low, high)
     if (block !== NONE) {
-      const local = this.#base(block >>> 4) + LOC + 2 * (block & 15)
+      const local = this.#chunks.base(block >>> 4) + LOC + 2 * (block & 15)
       if (this.#words[local] === localLow && this.#words[local + 1] === localHigh) {
         const again = this.#again(worker, low, high, block, this.#foundRecord, copies)
         return again === NONE ? block : again // the copy is not counted: it is held all the same
@@ -543,7 +645,7 @@ export class BlockIndex {
       const block = engines.blockAt(at)
       if (
         block !== except &&
-        this.#sets.has(this.#set(block), worker) &&
+        this.#sets.has(this.#chunks.setOf(block), worker) &&
         !(hasSides && names.inGroup(worker, block, 0) !== NONE)
       ) {
         this.#foundPosition = at
@@ -554,68 +656,16 @@ export class BlockIndex {
     return NONE
   }
 
-  /** The child of `above` with this local hash; 0: none. */
-  #child(above: number, low: number, high: number): number {
-    const words = this.#words
-    if (above !== ROOT) {
-      const base = this.#base(above >>> 4)
-      const slot = above & 15
-      const next = base + LOC + 2 * slot + 2
-      if (slot + 1 < words[base + USED]! && words[next] === low && words[next + 1] === high) return above + 1
-      if (((words[base + MASK]! >>> slot) & 1) === 0) return NONE
-    }
-    let chunk = words[this.#bucketBase + childBucket(above, low, high, this.#bucketMask)]!
-    while (chunk !== 0) {
-      const base = this.#base(chunk)
-      if (words[base + PARENT] === above && words[base + LOC] === low && words[base + LOC + 1] === high) {
-        return chunk << 4
-      }
-      chunk = words[base + HNEXT]!
-    }
-    return NONE
-  }
-
   /** A new block below `above`, held by `worker`, without a name yet. 0: no room. */
   #create(worker: number, above: number, low: number, high: number): number {
-    const words = this.#words
-    const isAtomic = this.#isAtomic
-    const slot = above & 15
-    const aboveBase = this.#base(above >>> 4)
+    const chunks = this.#chunks
     let block: number
-    if (above !== ROOT && slot < 15 && words[aboveBase + USED] === slot + 1) {
-      block = above + 1
-      if (slot + 1 < words[aboveBase + HIGH]!) {
-        Atomics.store(words, aboveBase + VER, (words[aboveBase + VER]! + 1) | 0)
-      }
-      words[aboveBase + HIGH] = slot + 2
-      save(words, aboveBase + LOC + 2 * slot + 2, low, isAtomic)
-      save(words, aboveBase + LOC + 2 * slot + 3, high, isAtomic)
-      save(words, aboveBase + SET + slot + 1, worker + 1, isAtomic)
-      save(words, aboveBase + USED, slot + 2, isAtomic)
+    if (chunks.canAppend(above)) {
+      block = chunks.append(above, low, high, worker + 1)
     } else {
       const chunk = this.#allocate(above >>> 4)
-      if (chunk === 0) return NONE
-      block = chunk << 4
-      const base = this.#base(chunk)
-      Atomics.store(words, base + VER, (words[base + VER]! + 1) | 0)
-      Atomics.store(words, base + PARENT, -1)
-      save(words, base + MASK, 0, isAtomic)
-      save(words, base + NEXT, 0, isAtomic)
-      words[base + KIDS] = 0
-      words[base + HIGH] = 1
-      save(words, base + LOC, low, isAtomic)
-      save(words, base + LOC + 1, high, isAtomic)
-      save(words, base + SET, worker + 1, isAtomic)
-      save(words, base + USED, 1, isAtomic)
-      const bucket = this.#bucketBase + childBucket(above, low, high, this.#bucketMask)
-      save(words, base + HNEXT, words[bucket]!, isAtomic)
-      Atomics.store(words, base + PARENT, above)
-      Atomics.store(words, bucket, chunk)
-      if (above !== ROOT) {
-        words[aboveBase + KIDS]!++
-        save(words, aboveBase + MASK, words[aboveBase + MASK]! | (1 << slot), isAtomic)
-        if (slot === 15 && words[aboveBase + NEXT] === 0) save(words, aboveBase + NEXT, chunk, isAtomic)
-      }
+      if (chunk === NONE) return NONE
+      block = chunks.begin(chunk, above, low, high, worker + 1)
     }
     this.#sets.move(0, worker + 1)
     this.#blocksCreated++
@@ -627,29 +677,61 @@ export class BlockIndex {
 
   /** Takes a worker out of a block's set. `position`: of the block's name in the engine table, if known. */
   #leave(worker: number, block: number, position: number): void {
-    const set = this.#set(block)
+    const set = this.#chunks.setOf(block)
     let next = this.#sets.without(set, worker)
     if (next === NO_SET) {
-      // No id is free for the rest: keep the credit of one of them, who needs none.
       const kept = this.#sets.lowest(set, worker)
-      for (const member of this.#sets.members(set)) {
-        if (member === worker || member === kept) continue
-        this.#deleteNames(member, block)
-        this.#held[member]!--
-        this.#memberships--
-        this.#evictedForSpace++
-      }
+      this.#keepOnly(block, set, kept, worker)
       next = kept + 1
     }
     this.#setSet(block, set, next)
-    this.#held[worker]!--
-    this.#memberships--
+    this.#lose(worker)
+    this.#leftSinceMerge++
     if (next !== 0) return
+    this.#unname(block, position)
+    this.#chunks.trim(block >>> 4)
+  }
+
+  /** No id is free for a smaller set: keeps the credit of one of its members, who needs none. */
+  #keepOnly(block: number, set: number, kept: number, except: number): void {
+    for (const member of this.#sets.members(set)) {
+      if (member === except || member === kept) continue
+      this.#deleteNames(member, block)
+      if (this.#lose(member)) this.#evictedForSpace++
+    }
+  }
+
+  /** A holder has lost a block. False: it is retired, so nobody has lost it. */
+  #lose(worker: number): boolean {
+    this.#held[worker]!--
+    if (this.#holders.ownerOf(worker) < 0) return false
+    this.#memberships--
+    return true
+  }
+
+  /** Nobody holds the block any more: its name goes. */
+  #unname(block: number, position: number): void {
     this.#blocksDistinct--
-    if (this.#isUnnamed(block)) this.#unnamed[block >>> 4]! &= ~(1 << (block & 15))
+    if (this.#isUnnamed(block)) this.#chunks.flags[block >>> 4]! &= ~(1 << (UNNAMED_SHIFT + (block & 15)))
     else if (position >= 0) this.#engines.deleteAt(position)
     else this.#engines.delete(block)
-    this.#trim(block >>> 4)
+  }
+
+  /**
+   * Takes retired holders out of a block that is about to be stored, so that who comes after an engine that began
+   * anew need not go by its names. Only if they are alone; what is left of the set.
+   */
+  #forgetRetired(block: number, set: number): number {
+    if (this.#holders.ownerOf(this.#sets.lowest(set)) >= 0) return set
+    const members = this.#sets.members(set)
+    for (const member of members) if (this.#holders.ownerOf(member) >= 0) return set
+    for (const member of members) {
+      this.#deleteNames(member, block)
+      this.#lose(member)
+    }
+    this.#setSet(block, set, 0)
+    this.#unname(block, -1)
+    return 0
   }
 
   #deleteNames(worker: number, block: number): void {
@@ -663,124 +745,291 @@ export class BlockIndex {
     }
   }
 
-  /** Pops what I3 does not allow at the end of a chunk; frees it when empty, and looks at its parent. */
-  #trim(chunk: number): void {
-    const words = this.#words
-    while (chunk !== 0) {
-      const base = this.#base(chunk)
-      let used = words[base + USED]!
-      const mask = words[base + MASK]!
-      const before = used
-      while (used > 0 && words[base + SET + used - 1] === 0 && ((mask >>> (used - 1)) & 1) === 0) used--
-      if (used === before) return
-      save(words, base + USED, used, this.#isAtomic)
-      if (used > 0) return
-      chunk = this.#free(chunk)
-    }
-  }
-
-  /** Unlinks and frees an empty chunk. The parent's chunk if that has lost its last child; else 0. */
-  #free(chunk: number): number {
-    const words = this.#words
-    const base = this.#base(chunk)
-    const above = words[base + PARENT]!
-    const bucket = childBucket(above, words[base + LOC]!, words[base + LOC + 1]!, this.#bucketMask)
-    let link = this.#bucketBase + bucket
-    while (words[link] !== chunk) link = this.#base(words[link]!) + HNEXT
-    Atomics.store(words, link, words[base + HNEXT]!)
-    const unlinks = this.#unlinkBase + (bucket & this.#unlinkMask)
-    Atomics.store(words, unlinks, (words[unlinks]! + 1) | 0)
-
-    this.#engines.hashes[chunk << 5] = this.#freeChunk
-    this.#freeChunk = chunk
-    this.#chunksFree++
-    if (above === ROOT) return 0
-    const aboveBase = this.#base(above >>> 4)
-    if (words[aboveBase + NEXT] === chunk) save(words, aboveBase + NEXT, 0, this.#isAtomic)
-    if (--words[aboveBase + KIDS]! > 0) return 0
-    save(words, aboveBase + MASK, 0, this.#isAtomic)
-    return above >>> 4
-  }
-
-  /** A chunk to fill, evicting others if there is none; never `pinned`. 0: no room. */
+  /** A chunk to fill, sweeping and evicting others if there is none; never `pinned`. 0: no room. */
   #allocate(pinned: number): number {
-    if (this.#freeChunk === 0) {
-      const hasRoom =
-        this.#chunksTouched < this.#layout.chunksMax &&
-        this.#chunkBytes() + CHUNK_BYTES + this.#names.bytes <= this.#budget()
-      if (hasRoom) return ++this.#chunksTouched
-      this.#evict(pinned)
+    const chunks = this.#chunks
+    if (!chunks.hasFree) {
+      if (!chunks.isExhausted && this.#hasRoomFor(CHUNK_BYTES + this.#names.bytes)) return chunks.take()
+      while (!chunks.hasFree && this.#holders.retiredCount > 0) this.#sweepStep(MAINTAIN_BUDGET)
+      if (!chunks.hasFree) this.#evict(pinned)
     }
-    const chunk = this.#freeChunk
-    if (chunk === 0) return 0
-    this.#freeChunk = this.#engines.hashes[chunk << 5]!
-    this.#chunksFree--
-    return chunk
+    return chunks.hasFree ? chunks.take() : NONE
   }
 
   /** Frees one chunk without children whose blocks are held by one worker slot each. */
   #evict(pinned: number): void {
     const words = this.#words
-    const scanMax = Math.min(EVICTION_SCAN_MAX, this.#chunksTouched)
-    for (let scanned = 0; scanned < scanMax && this.#freeChunk === 0; scanned++) {
-      this.#hand = this.#hand >= this.#chunksTouched ? 1 : this.#hand + 1
+    const chunks = this.#chunks
+    const scanMax = Math.min(EVICTION_SCAN_MAX, chunks.top)
+    for (let scanned = 0; scanned < scanMax && !chunks.hasFree; scanned++) {
+      this.#hand = this.#hand >= chunks.top ? 1 : this.#hand + 1
       const chunk = this.#hand
-      const base = this.#base(chunk)
+      const base = chunks.base(chunk)
       const used = words[base + USED]!
-      if (chunk === pinned || used === 0 || words[base + KIDS] !== 0) continue
+      if (chunk === pinned || used === 0 || words[base + FIRST] !== 0) continue
       let isLone = true
       for (let slot = 0; slot < used && isLone; slot++) {
-        isLone = words[base + SET + slot]! <= this.#layout.workerSlotsMax
+        isLone = words[base + SET + slot]! <= this.#layout.holdersMax
       }
       if (!isLone) continue
       for (let slot = used - 1; slot >= 0; slot--) {
         const set = words[base + SET + slot]!
         if (set === 0) continue
         this.#deleteNames(set - 1, (chunk << 4) | slot)
-        this.#evictedForSpace++
+        if (this.#holders.ownerOf(set - 1) >= 0) this.#evictedForSpace++
         this.#leave(set - 1, (chunk << 4) | slot, -1)
       }
     }
   }
 
-  #useSlot(workerSlot: number): void {
+  /** One step of what is due; its cost, 0 when nothing is. */
+  #maintainStep(budget: number): number {
+    if (this.#holders.retiredCount > 0) return this.#sweepStep(budget)
+    const chunks = this.#chunks
+    const bytesAtStake = (chunks.touched - chunks.count) * CHUNK_BYTES
+    const isGivingBack =
+      !this.#isSwapRefused &&
+      bytesAtStake >= this.#swapBytesMin &&
+      chunks.count * SWAP_SHARE <= chunks.touched
+    if (this.#isMergeDue()) return this.#mergeStep(budget)
+    if (isGivingBack) return this.#giveBackStep(budget)
+    this.#names.shrink()
+    this.#orphans.shrink()
+    return 0
+  }
+
+  /** Takes retired holders out: of the side tables first, so that their blocks go by the blocks' own names. */
+  #sweepStep(budget: number): number {
+    const holders = this.#holders
+    if (!holders.isSweeping) {
+      holders.beginSweep()
+      this.#sets.beginPurge()
+      this.#sweepPhase = 'names'
+      this.#sweepAt = 1
+    }
+    const end = this.#sweepAt + budget
+    if (this.#sweepPhase !== 'chunks') {
+      const table = this.#sweepPhase === 'names' ? this.#names : this.#orphans
+      const last = table.count === 0 ? 0 : table.recordsEnd
+      let at = this.#sweepAt
+      for (; at < Math.min(end, last); at++) {
+        const holder = table.holderOf(at)
+        if (holder < 0 || !holders.isSweptNow(holder)) continue
+        table.delete(at)
+        if (table === this.#orphans) this.#retiredOrphans--
+      }
+      const cost = 1 + at - this.#sweepAt
+      this.#sweepAt = at
+      if (at >= last) {
+        this.#sweepPhase = this.#sweepPhase === 'names' ? 'orphans' : 'chunks'
+        this.#sweepAt = 1
+      }
+      return cost
+    }
+    let chunk = this.#sweepAt
+    for (; chunk < end && chunk <= this.#chunks.top; chunk++) this.#sweepChunk(chunk)
+    const cost = 1 + chunk - this.#sweepAt
+    this.#sweepAt = chunk
+    if (chunk > this.#chunks.top) {
+      for (let holder = 0; holder < this.#held.length; holder++) {
+        if (holders.isSweptNow(holder) && this.#held[holder] !== 0) {
+          throw new Error(`a sweep has left ${this.#held[holder]} blocks of holder ${holder}`)
+        }
+      }
+      holders.endSweep()
+    }
+    return cost
+  }
+
+  #sweepChunk(chunk: number): void {
+    const words = this.#words
+    const base = this.#chunks.base(chunk)
+    let isTrimDue = false
+    // The slots of a chunk that is free are counted as used by nobody: USED is 0.
+    for (let slot = words[base + USED]! - 1; slot >= 0; slot--) {
+      const set = words[base + SET + slot]!
+      if (set === 0) continue
+      const block = (chunk << 4) | slot
+      let next = this.#sets.purge(set, this.#holders.sweeping)
+      if (next === set) continue
+      if (next === NO_SET) {
+        const kept = this.#sets.members(set).find(member => !this.#holders.isSweptNow(member))!
+        this.#keepOnly(block, set, kept, -1)
+        next = kept + 1
+      } else {
+        this.#loseSwept(set)
+      }
+      this.#setSet(block, set, next)
+      this.#leftSinceMerge++
+      if (next !== 0) continue
+      this.#unname(block, -1)
+      isTrimDue = true
+    }
+    if (isTrimDue) this.#chunks.trim(chunk)
+  }
+
+  #loseSwept(set: number): void {
+    if (set <= this.#layout.holdersMax) {
+      this.#held[set - 1]!--
+      return
+    }
+    const { sweeping } = this.#holders
+    for (let i = 0; i < sweeping.length; i++) {
+      for (let word = sweeping[i]!; word !== 0; word &= word - 1) {
+        const holder = i * 32 + 31 - Math.clz32(word & -word)
+        if (this.#sets.has(set, holder)) this.#held[holder]!--
+      }
+    }
+  }
+
+  #isMergeDue(): boolean {
+    if (this.#mergeAt > 0) return true
+    const { count, slotsUsed } = this.#chunks
+    return (
+      count >= MERGE_CHUNKS_MIN &&
+      slotsUsed < count * SLOTS_PER_CHUNK_MIN &&
+      this.#leftSinceMerge * 4 >= slotsUsed
+    )
+  }
+
+  /** A pass over all chunks: each takes in the only one below its end, as often as that fits. */
+  #mergeStep(budget: number): number {
+    const chunks = this.#chunks
+    let cost = 0
+    while (cost < budget && ++this.#mergeAt <= chunks.top) {
+      cost++
+      for (;;) {
+        const child = chunks.mergeable(this.#mergeAt)
+        if (child === NONE) break
+        chunks.merge(this.#mergeAt, child, this.#relocated)
+        cost += MOVE_COST
+      }
+    }
+    if (this.#mergeAt > chunks.top) {
+      this.#mergeAt = 0
+      this.#leftSinceMerge = 0
+    }
+    return cost + 1
+  }
+
+  /** Makes everything dense, then leaves for new memory. */
+  #giveBackStep(budget: number): number {
+    const chunks = this.#chunks
+    const engines = this.#engines
+    let cost = 0
+    while (chunks.top > chunks.count && cost < budget) {
+      chunks.moveTop(this.#relocated)
+      cost += MOVE_COST
+    }
+    if (cost > 0) return cost
+    if (this.#segmentAt < engines.segmentCount) {
+      engines.shrinkStep(this.#segmentAt++)
+      return SEGMENT_COST
+    }
+    if (chunks.joinBuckets(budget)) return budget
+    this.#segmentAt = 0
+    this.#swap()
+    return budget
+  }
+
+  /** Goes on in new memory. Without room for it, in the old one: then it is not tried again. */
+  #swap(): void {
+    let memory: SharedArrayBuffer
+    try {
+      memory = createShared(this.#layout, this.#access)
+    } catch {
+      this.#isSwapRefused = true
+      return
+    }
+    const words = new Int32Array(memory)
+    const before = this.#words
+    words[H_DOOR_NUMBER] = before[H_DOOR_NUMBER]!
+    this.#holders.renew(words)
+    const ids = this.#sets.renew(words)
+    this.#chunks.renew(words)
+    const { holdersMax } = this.#layout
+    for (let chunk = 1; chunk <= this.#chunks.top; chunk++) {
+      const base = this.#chunks.base(chunk)
+      for (let slot = words[base + USED]! - 1; slot >= 0; slot--) {
+        const set = words[base + SET + slot]!
+        if (set > holdersMax) words[base + SET + slot] = ids[set - holdersMax - 1]!
+      }
+      const whole = words[base + WHOLE]!
+      if (whole > holdersMax) words[base + WHOLE] = ids[whole - holdersMax - 1]!
+    }
+    this.#engines.renew((this.#chunks.top + 1) * CHUNK_SLOTS)
+    this.#names.shrink()
+    this.#orphans.shrink()
+    this.#words = words
+    this.#records.words = words
+    this.#memory = memory
+    this.#hand = 0
+    this.#memorySwaps++
+    Atomics.store(before, H_LEFT, 1)
+    this.#onMemory?.(memory)
+  }
+
+  /** A block goes by another id: so do its name and the records that are about it. */
+  readonly #relocated = (from: number, to: number): void => {
+    const { flags } = this.#chunks
+    const set = this.#chunks.setOf(to)
+    if (set === 0) return
+    if (this.#isUnnamed(from)) {
+      flags[to >>> 4]! |= 1 << (UNNAMED_SHIFT + (to & 15))
+    } else {
+      this.#engines.relocate(from, to)
+    }
+    const names = this.#names
+    if (names.count === 0) return
+    for (const member of this.#sets.members(set)) {
+      for (
+        let record = names.inGroup(member, from, 0);
+        record !== NONE;
+        record = names.inGroup(member, from, 0)
+      ) {
+        names.regroup(record, to, 0)
+      }
+    }
+  }
+
+  #requireSlot(workerSlot: number): void {
     if (!(workerSlot >= 0 && workerSlot < this.#layout.workerSlotsMax)) {
       throw new RangeError(`worker slot ${workerSlot} is not of 0 … ${this.#layout.workerSlotsMax - 1}`)
     }
     this.#changes++
-    const slotWords = (workerSlot >>> 5) + 1
-    if (slotWords > this.#words[H_SLOT_WORDS]!) Atomics.store(this.#words, H_SLOT_WORDS, slotWords)
   }
 
-  #base(chunk: number): number {
-    return this.#chunkBase + Math.imul(chunk, CHUNK_WORDS)
+  #holderOf(workerSlot: number): number {
+    return workerSlot >= 0 && workerSlot < this.#layout.workerSlotsMax ? this.#holders.of(workerSlot) : NOBODY
   }
 
-  #set(block: number): number {
-    return this.#words[this.#chunkBase + Math.imul(block >>> 4, CHUNK_WORDS) + SET + (block & 15)]!
+  /** The holder of a worker slot, a new one where it has none. When all are taken, the sweep ends at once. */
+  #holderFor(workerSlot: number): number {
+    const known = this.#holders.of(workerSlot)
+    if (known !== NOBODY) return known
+    for (;;) {
+      const holder = this.#holders.assign(workerSlot)
+      if (holder !== NOBODY) return holder
+      this.#sweepStep(MAINTAIN_BUDGET)
+    }
   }
 
   #setSet(block: number, from: number, to: number): void {
-    const at = this.#chunkBase + Math.imul(block >>> 4, CHUNK_WORDS) + SET + (block & 15)
-    save(this.#words, at, to, this.#isAtomic)
+    this.#chunks.setSet(block, to)
     this.#sets.move(from, to)
   }
 
   #isUnnamed(block: number): boolean {
-    return ((this.#unnamed[block >>> 4]! >>> (block & 15)) & 1) !== 0
+    return ((this.#chunks.flags[block >>> 4]! >>> (UNNAMED_SHIFT + (block & 15))) & 1) !== 0
   }
 
-  /** Bytes that chunks and names may share. */
-  #budget(): number {
-    return this.#layout.capacityBytes - this.#layout.fixedBytes - this.#layout.orphanBytesMax
-  }
-
-  #chunkBytes(): number {
-    return this.#chunksTouched * CHUNK_BYTES
+  /** Whether chunks and so many bytes more stay within what both may share. */
+  #hasRoomFor(bytes: number): boolean {
+    return this.#chunks.touched * CHUNK_BYTES + bytes <= this.#layout.chunkBytesMax
   }
 
   #someName(worker: number, block: number): HashPair | undefined {
-    return this.#sets.has(this.#set(block), worker) ? this.#namesOf(worker, block)[0]![0] : undefined
+    return this.#sets.has(this.#chunks.setOf(block), worker) ? this.#namesOf(worker, block)[0]![0] : undefined
   }
 
   /** The hashes under which a worker holds a block that it holds, with copies. */
@@ -802,7 +1051,7 @@ export class BlockIndex {
   /** Chunks with a block of this worker, and the position of their first block, parents first. */
   #chunksByDepth(worker: number): [chunk: number, depth: number][] {
     const words = this.#words
-    const depths = new Int32Array(this.#chunksTouched + 1).fill(-1)
+    const depths = new Int32Array(this.#chunks.top + 1).fill(-1)
     const depthOf = (chunk: number): number => {
       const path: number[] = []
       let each = chunk
@@ -810,7 +1059,7 @@ export class BlockIndex {
       for (;;) {
         depth = depths[each]!
         if (depth >= 0) break
-        const above = words[this.#base(each) + PARENT]!
+        const above = words[this.#chunks.base(each) + PARENT]!
         path.push(each)
         if (above === ROOT) {
           depth = 0
@@ -822,15 +1071,15 @@ export class BlockIndex {
       }
       while (path.length > 0) {
         each = path.pop()!
-        const above = words[this.#base(each) + PARENT]!
+        const above = words[this.#chunks.base(each) + PARENT]!
         depth = depths[above >>> 4]! + (above & 15) + 1
         depths[each] = depth
       }
       return depth
     }
     const chunks: [number, number][] = []
-    for (let chunk = 1; chunk <= this.#chunksTouched; chunk++) {
-      const base = this.#base(chunk)
+    for (let chunk = 1; chunk <= this.#chunks.top; chunk++) {
+      const base = this.#chunks.base(chunk)
       const used = words[base + USED]!
       for (let slot = 0; slot < used; slot++) {
         if (!this.#sets.has(words[base + SET + slot]!, worker)) continue
@@ -844,8 +1093,38 @@ export class BlockIndex {
 
 /**
  * Memory for one shard that outlives its writers: an empty index to readers, until a BlockIndex is created
- * with it and the same options. Throws RangeError as `BlockIndex.create` does.
+ * with it and the same options. Throws RangeError as `BlockIndex.create` does. An index that moves to new memory
+ * leaves it for good: where memory is to be given back, use `createIndexDoor`.
  */
 export function createIndexMemory(options: IndexOptions): SharedArrayBuffer {
   return createShared(planLayout(options), options.access ?? defaultAccess())
+}
+
+interface Reserved {
+  readonly memory: SharedArrayBuffer
+  readonly layout: Layout
+  /** How often the capacity was halved because the system would not reserve so much. */
+  readonly halvings: number
+}
+
+function memoryFor(options: IndexOptions): Reserved {
+  const { memory } = options
+  if (memory !== undefined && !isDoor(memory)) {
+    const layout = planLayout(options)
+    emptyShared(memory, layout)
+    return { memory, layout, halvings: 0 }
+  }
+  for (let halvings = 0; ; halvings++) {
+    const layout = planLayout({
+      ...options,
+      capacityBytes: Math.floor(options.capacityBytes / 2 ** halvings),
+    })
+    try {
+      const reserved = createShared(layout, options.access ?? defaultAccess())
+      if (memory !== undefined) Atomics.store(new Int32Array(reserved), H_DOOR_NUMBER, claimDoor(memory))
+      return { memory: reserved, layout, halvings }
+    } catch (thrown) {
+      if (!(thrown instanceof RangeError) || halvings >= HALVINGS_MAX) throw thrown
+    }
+  }
 }

@@ -2,21 +2,26 @@
  * EngineTable: engine hash → blocks that carry it as their name. Private to the writer.
  *
  *   hashes   low, high of every block slot (8 B), written when the block is named
- *   table    one word per entry: tag | block id, 0 = empty; linear probing, no wrap-around
- *            tag = low bits of the entry's home position, as many as the block id leaves (at most 10)
+ *   table    one word per entry: tag | block id, 0 = empty. In segments by the first bits of the hash:
+ *
+ *            ┌ segment 0 ── size ──┬─ tail ─┐┌ segment 1 ── size ──┬─ tail ─┐ …
+ *            each reserved for the capacity and used from its beginning; size grows by a quarter when the
+ *            segment is 0.85 full, and shrinks in `shrinkStep`. A step rebuilds one segment: at most 16,384
+ *            words, about 0.3 ms. The sizes are out of step on purpose, so that all of them never grow at once.
+ *
+ *   tag      low bits of the entry's home position, as many as the block id leaves
  *
  * Invariants
- *   T1  An entry lies at home … home + displacementMax, and displacementMax fits into the tag: so the
- *       tag and the position give the home, and deletion shifts back without reading hashes.
+ *   T1  An entry lies at home … home + DISPLACEMENT_MAX of its segment; the tail takes what runs over.
  *   T2  No empty word lies between an entry and its home.
  *   T3  `duplicates` = Σ over distinct hashes of (entries of that hash − 1): while it is 0, an entry with
  *       the right hash is the only one.
  *
  * One hash may name several blocks (workers need not agree): `find` continues after a position.
- * An insert that finds no room within displacementMax is refused; the caller records that name elsewhere.
+ * An insert that finds no room within DISPLACEMENT_MAX is refused; the caller records that name elsewhere.
  */
 
-import { CHUNK_SLOTS, ENGINE_TABLE_DISPLACEMENT_MAX } from './layout.ts'
+import { CHUNK_SLOTS, DISPLACEMENT_MAX, type Layout, SEGMENT_GROWTH, SEGMENT_LOAD_MAX } from './layout.ts'
 
 /** `insert`: named; named, and another block carries the same hash; no room. */
 export const INSERTED = 0
@@ -25,39 +30,70 @@ export const NO_ROOM = -1
 
 /** Hashes that `touch` reads ahead at once. */
 const TOUCH_MAX = 128
+const SEGMENT_WORDS_MIN = 32
+/** Below this load a segment shrinks, to the load after growth. */
+const SEGMENT_LOAD_MIN = 0.4
+const TAIL_WORDS = DISPLACEMENT_MAX + 1
 
 /** Where the set word of block b lies: base + (b >>> 4) · chunkWords + (b & 15). */
 export interface TouchedRecords {
-  readonly words: Int32Array
+  words: Int32Array
   readonly base: number
   readonly chunkWords: number
 }
 
 export class EngineTable {
   /** Names of the block slots: low at 2 · block, high behind it. Stale where a block is not named. */
-  readonly hashes: Int32Array
-  readonly table: Int32Array
+  hashes: Int32Array
+  #table: Int32Array
   #duplicates = 0
   #sink = 0
+  #count = 0
+  /** Words of all segments that were ever used, tails too. */
+  #touchedWords = 0
+  readonly #sizes: Int32Array
+  readonly #counts: Int32Array
+  readonly #touched: Int32Array
+  readonly #buffer: Int32Array
+  #bufferWords = 0
   readonly #homes = new Int32Array(TOUCH_MAX)
-  readonly #scale: number
+  readonly #segmentBits: number
+  readonly #stride: number
+  readonly #segmentWords: number
   readonly #blockBits: number
   readonly #blockMask: number
-  readonly #displacementMax: number
+  readonly #tagMask: number
+  readonly #blockSlots: number
 
-  constructor(chunksMax: number, size: number) {
-    const blockSlots = (chunksMax + 1) * CHUNK_SLOTS
-    this.#blockBits = Math.ceil(Math.log2(blockSlots))
+  constructor(layout: Layout) {
+    this.#blockSlots = (layout.chunksMax + 1) * CHUNK_SLOTS
+    this.#blockBits = Math.ceil(Math.log2(this.#blockSlots))
     this.#blockMask = 2 ** this.#blockBits - 1
-    this.#displacementMax = Math.min(ENGINE_TABLE_DISPLACEMENT_MAX, 2 ** (32 - this.#blockBits) - 1)
-    this.#scale = size / 2 ** 32
-    this.hashes = new Int32Array(blockSlots * 2)
-    this.table = new Int32Array(size + ENGINE_TABLE_DISPLACEMENT_MAX + 1)
+    this.#tagMask = Math.min(1023, 2 ** (32 - this.#blockBits) - 1)
+    this.#segmentBits = Math.log2(layout.segmentCount)
+    this.#segmentWords = layout.segmentWords
+    this.#stride = layout.segmentWords + TAIL_WORDS
+    this.#sizes = new Int32Array(layout.segmentCount)
+    this.#counts = new Int32Array(layout.segmentCount)
+    this.#touched = new Int32Array(layout.segmentCount)
+    this.#buffer = new Int32Array(this.#stride)
+    this.hashes = new Int32Array(this.#blockSlots * 2)
+    this.#table = new Int32Array(layout.segmentCount * this.#stride)
   }
 
   /** Entries whose hash another entry has too. */
   get duplicates(): number {
     return this.#duplicates
+  }
+
+  /** Blocks that are named here. */
+  get count(): number {
+    return this.#count
+  }
+
+  /** Bytes in use but for `hashes`, which the chunks account for: segments and what rebuilds them. */
+  get bytes(): number {
+    return (this.#touchedWords + this.#bufferWords + this.#sizes.length * 3) * 4
   }
 
   /** Where entries of this hash begin. */
@@ -66,17 +102,20 @@ export class EngineTable {
     h ^= h >>> 16
     h = Math.imul(h, 0x9e3779b1)
     h ^= h >>> 15
-    return ((h >>> 0) * this.#scale) | 0
+    const segment = h >>> (32 - this.#segmentBits)
+    const within = ((h << this.#segmentBits) >>> 0) * (this.#sizes[segment]! / 2 ** 32)
+    return Math.imul(segment, this.#stride) + (within | 0)
   }
 
   /** Position of the first entry of this hash, or of the next one after position `after`; −1: none. */
   find(low: number, high: number, after = -1): number {
-    const { table, hashes } = this
+    const hashes = this.hashes
+    const table = this.#table
     const home = this.home(low, high)
     const blockMask = this.#blockMask
     const blockBits = this.#blockBits
-    const tag = home & this.#displacementMax
-    const end = home + this.#displacementMax
+    const tag = home & this.#tagMask
+    const end = home + DISPLACEMENT_MAX
     for (let at = after < 0 ? home : after + 1; at <= end; at++) {
       const entry = table[at]!
       if (entry === 0) return -1
@@ -89,7 +128,7 @@ export class EngineTable {
 
   /** The block of the entry at a position. */
   blockAt(position: number): number {
-    return this.table[position]! & this.#blockMask
+    return this.#table[position]! & this.#blockMask
   }
 
   /**
@@ -98,7 +137,8 @@ export class EngineTable {
    * and the set words of their blocks (what a removal needs). At most TOUCH_MAX hashes; the end of what it read.
    */
   touch(engineHashes: Int32Array, from: number, count: number, records: TouchedRecords | undefined): number {
-    const { table, hashes } = this
+    const hashes = this.hashes
+    const table = this.#table
     const homes = this.#homes
     const length = Math.min(count - from, TOUCH_MAX)
     const blockMask = this.#blockMask
@@ -127,45 +167,46 @@ export class EngineTable {
 
   /** Names a block that has no name. */
   insert(block: number, low: number, high: number): number {
-    const { table, hashes } = this
-    const home = this.home(low, high)
-    const blockBits = this.#blockBits
-    const blockMask = this.#blockMask
-    const tag = home & this.#displacementMax
-    const end = home + this.#displacementMax
-    let again = INSERTED
-    for (let at = home; at <= end; at++) {
-      const entry = table[at]!
-      if (entry === 0) {
-        table[at] = (tag << blockBits) | block
-        hashes[block * 2] = low
-        hashes[block * 2 + 1] = high
-        this.#duplicates += again
-        return again
+    const hashes = this.hashes
+    for (;;) {
+      const table = this.#table
+      const home = this.home(low, high)
+      const segment = Math.floor(home / this.#stride)
+      const size = this.#sizes[segment]!
+      if (this.#counts[segment]! >= size * SEGMENT_LOAD_MAX && this.#grow(segment)) continue
+      if (size === 0) return NO_ROOM
+      const blockBits = this.#blockBits
+      const tag = home & this.#tagMask
+      const end = home + DISPLACEMENT_MAX
+      let again = INSERTED
+      for (let at = home; at <= end; at++) {
+        const entry = table[at]!
+        if (entry === 0) {
+          table[at] = (tag << blockBits) | block
+          hashes[block * 2] = low
+          hashes[block * 2 + 1] = high
+          this.#duplicates += again
+          this.#counts[segment]!++
+          this.#count++
+          return again
+        }
+        if (again === INSERTED && entry >>> blockBits === tag) {
+          const other = entry & this.#blockMask
+          if (hashes[other * 2] === low && hashes[other * 2 + 1] === high) again = INSERTED_AGAIN
+        }
       }
-      if (again === INSERTED && entry >>> blockBits === tag) {
-        const other = entry & blockMask
-        if (hashes[other * 2] === low && hashes[other * 2 + 1] === high) again = INSERTED_AGAIN
-      }
+      if (!this.#grow(segment)) return NO_ROOM
     }
-    return NO_ROOM
   }
 
   /** Takes the name of a block away. */
   delete(block: number): void {
-    const low = this.hashes[block * 2]!
-    const high = this.hashes[block * 2 + 1]!
-    let at = this.find(low, high)
-    while (at >= 0 && this.blockAt(at) !== block) at = this.find(low, high, at)
-    if (at < 0) throw new Error(`cannot take the name of block ${block}: it is not in the table`)
-    this.deleteAt(at)
+    this.deleteAt(this.#positionOf(block))
   }
 
   /** Takes the name of the block of the entry at `position` away. */
   deleteAt(position: number): void {
-    const { table } = this
-    const blockBits = this.#blockBits
-    const tagMask = this.#displacementMax
+    const table = this.#table
     if (this.#duplicates > 0) {
       const block = this.blockAt(position)
       const low = this.hashes[block * 2]!
@@ -173,16 +214,152 @@ export class EngineTable {
       const first = this.find(low, high)
       if (first !== position || this.find(low, high, first) >= 0) this.#duplicates--
     }
+    this.#counts[Math.floor(position / this.#stride)]!--
+    this.#count--
     let hole = position
     for (let at = position + 1; ; at++) {
       const entry = table[at]!
       if (entry === 0) break
-      const displacement = (at - (entry >>> blockBits)) & tagMask
-      if (at - displacement <= hole) {
+      if (this.#homeAt(at, entry) <= hole) {
         table[hole] = entry
         hole = at
       }
     }
     table[hole] = 0
+  }
+
+  /** A named block goes by another id from now on. */
+  relocate(from: number, to: number): void {
+    const at = this.#positionOf(from)
+    this.#table[at] = (this.#table[at]! & ~this.#blockMask) | to
+    this.hashes[to * 2] = this.hashes[from * 2]!
+    this.hashes[to * 2 + 1] = this.hashes[from * 2 + 1]!
+  }
+
+  /** Segments, for `shrinkStep`. */
+  get segmentCount(): number {
+    return this.#sizes.length
+  }
+
+  /** Whether shrinking pays. */
+  get isSparse(): boolean {
+    return this.#count < (this.#touchedWords - this.#sizes.length * TAIL_WORDS) * SEGMENT_LOAD_MIN * 0.5
+  }
+
+  /** Makes one segment as small as it may be. */
+  shrinkStep(segment: number): void {
+    const size = this.#sizes[segment]!
+    const count = this.#counts[segment]!
+    if (size === 0 || count > size * SEGMENT_LOAD_MIN) return
+    const wanted =
+      count === 0 ? 0 : Math.max(SEGMENT_WORDS_MIN, Math.ceil((count / SEGMENT_LOAD_MAX) * SEGMENT_GROWTH))
+    if (wanted < size) this.#rebuild(segment, wanted)
+  }
+
+  /** Moves to arrays of its own in which nothing was touched but what is in use; `blocks` slots are. */
+  renew(blocks: number): void {
+    const hashes = new Int32Array(this.#blockSlots * 2)
+    hashes.set(this.hashes.subarray(0, blocks * 2))
+    this.hashes = hashes
+    const table = new Int32Array(this.#sizes.length * this.#stride)
+    this.#touchedWords = 0
+    for (let segment = 0; segment < this.#sizes.length; segment++) {
+      const size = this.#sizes[segment]!
+      this.#touched[segment] = 0
+      if (size === 0) continue
+      const base = segment * this.#stride
+      table.set(this.#table.subarray(base, base + size + TAIL_WORDS), base)
+      this.#touch(segment, size)
+    }
+    this.#table = table
+  }
+
+  /** Checks T1, T2 and the counts. Throws an Error that says what does not hold. */
+  audit(): void {
+    let count = 0
+    for (let segment = 0; segment < this.#sizes.length; segment++) {
+      const base = segment * this.#stride
+      let within = 0
+      for (let at = base; at < base + this.#stride; at++) {
+        const entry = this.#table[at]!
+        if (entry === 0) continue
+        within++
+        const block = entry & this.#blockMask
+        const home = this.home(this.hashes[block * 2]!, this.hashes[block * 2 + 1]!)
+        if (at < home || at > home + DISPLACEMENT_MAX || (home & this.#tagMask) !== entry >>> this.#blockBits)
+          throw new Error(`entry ${at} of block ${block} is not at its home ${home}`)
+        for (let between = home; between < at; between++)
+          if (this.#table[between] === 0) throw new Error(`entry ${at} is cut off from its home ${home}`)
+      }
+      if (within !== this.#counts[segment]) throw new Error(`segment ${segment}: ${within} entries counted`)
+      count += within
+    }
+    if (count !== this.#count) throw new Error(`${count} entries, not ${this.#count}`)
+  }
+
+  #positionOf(block: number): number {
+    const low = this.hashes[block * 2]!
+    const high = this.hashes[block * 2 + 1]!
+    let at = this.find(low, high)
+    while (at >= 0 && this.blockAt(at) !== block) at = this.find(low, high, at)
+    if (at < 0) throw new Error(`cannot find the name of block ${block}: it is not in the table`)
+    return at
+  }
+
+  /** The tag says it where it is long enough, else the hash. */
+  #homeAt(at: number, entry: number): number {
+    if (this.#tagMask >= DISPLACEMENT_MAX) return at - ((at - (entry >>> this.#blockBits)) & this.#tagMask)
+    const block = entry & this.#blockMask
+    return this.home(this.hashes[block * 2]!, this.hashes[block * 2 + 1]!)
+  }
+
+  #grow(segment: number): boolean {
+    const size = this.#sizes[segment]!
+    if (size >= this.#segmentWords) return false
+    const wanted =
+      size === 0
+        ? SEGMENT_WORDS_MIN * SEGMENT_GROWTH ** (segment / this.#sizes.length)
+        : Math.max(size + 1, size * SEGMENT_GROWTH)
+    return this.#rebuild(segment, Math.min(this.#segmentWords, Math.ceil(wanted)))
+  }
+
+  /** Gives a segment another size. False, and nothing has changed: an entry would be too far from home. */
+  #rebuild(segment: number, size: number): boolean {
+    const base = segment * this.#stride
+    const before = this.#sizes[segment]!
+    const used = before === 0 ? 0 : before + TAIL_WORDS
+    const table = this.#table
+    const buffer = this.#buffer
+    for (let i = 0; i < used; i++) {
+      buffer[i] = table[base + i]!
+      table[base + i] = 0
+    }
+    if (used > this.#bufferWords) this.#bufferWords = used
+    this.#sizes[segment] = size
+    const blockMask = this.#blockMask
+    for (let i = 0; i < used; i++) {
+      const entry = buffer[i]!
+      if (entry === 0) continue
+      const block = entry & blockMask
+      const home = this.home(this.hashes[block * 2]!, this.hashes[block * 2 + 1]!)
+      let at = home
+      while (at <= home + DISPLACEMENT_MAX && table[at] !== 0) at++
+      if (at > home + DISPLACEMENT_MAX) {
+        this.#sizes[segment] = before
+        table.fill(0, base, base + this.#stride)
+        for (let k = 0; k < used; k++) table[base + k] = buffer[k]!
+        return false
+      }
+      table[at] = ((home & this.#tagMask) << this.#blockBits) | block
+    }
+    this.#touch(segment, size)
+    return true
+  }
+
+  #touch(segment: number, size: number): void {
+    const words = size === 0 ? 0 : size + TAIL_WORDS
+    if (words <= this.#touched[segment]!) return
+    this.#touchedWords += words - this.#touched[segment]!
+    this.#touched[segment] = words
   }
 }

@@ -8,28 +8,39 @@
  * had there (so PARENT meant that block); USED once; hashes, set ids; a bitmap under one even version, with
  * the id still at the block afterwards; the version of the current set again when it is left and at the end
  * of the chunk (ids are given to other sets); last the chunk's VER again. "No such child" counts only if the
- * bucket's unlink counter did not move during the walk of the chain. Anything else: the lookup of the shard
- * starts again, as it does when a new writer empties the shard in place (H_LIFE), ATTEMPTS_MAX times; then
+ * bucket's unlink counter was even and did not move during the walk of the chain, and the VER of the chunk above
+ * is even and the same; that MASK or USED say there is nothing, only if VER is even. What writers do in which order,
+ * and why this suffices, is in chunks.ts. Anything else: the lookup of the shard starts again, as it does when
+ * H_LIFE changes (a new writer empties the shard in place, a holder gets another owner), ATTEMPTS_MAX times; then
  * the shard is a miss, counted, and `isComplete` is false: a worse choice for one request instead of a wait
  * for all.
+ *
+ * Memory that its writer has left for other memory (H_LEFT) is read as it was at that moment; memory of a writer
+ * that is gone (door.ts) is not. Both are counted, and `isStale` says which shards to ask for anew.
  *
  * Memory order: on x64 loads stay in order, so data words are plain; a memory created with `atomic` access
  * is read with Atomics throughout.
  */
 
+import { isDoor, numberOfDoor } from './door.ts'
 import {
+  bucketOf,
   CHUNK_WORDS,
-  childBucket,
+  childHash,
   H_ACCESS,
   H_BUCKET_BASE,
-  H_BUCKET_MASK,
+  H_BUCKETS,
   H_CHUNK_BASE,
+  H_DOOR_NUMBER,
+  H_HOLDER_WORDS,
+  H_HOLDERS,
+  H_LEFT,
   H_LIFE,
   H_MAGIC,
+  H_OWNER_BASE,
   H_SET_BITS_BASE,
   H_SET_VERSION_BASE,
   H_SET_WORDS,
-  H_SLOT_WORDS,
   H_SLOTS,
   H_UNLINK_BASE,
   H_UNLINK_MASK,
@@ -55,20 +66,37 @@ const CHAIN_STEPS_MAX = 4096
 const SET_READS_MAX = 64
 
 export class IndexReader {
-  readonly #shards: ShardReader[]
+  /** Undefined: a door whose memory has not come yet. */
+  readonly #shards: (ShardReader | undefined)[]
+  readonly #doors: (Int32Array | undefined)[]
+  readonly #isStale: boolean[]
   #lookups = 0
   #retries = 0
   #misses = 0
+  #staleLookups = 0
 
-  /** One memory per shard; the worker slots of the shards are disjoint. */
+  /**
+   * One memory per shard, or its door: then the memory comes with `replaceShard`. The worker slots of the shards
+   * are disjoint.
+   */
   constructor(memories: readonly SharedArrayBuffer[]) {
-    this.#shards = memories.map(memory => new ShardReader(memory))
+    this.#doors = memories.map(memory => (isDoor(memory) ? new Int32Array(memory) : undefined))
+    this.#shards = memories.map((memory, i) =>
+      this.#doors[i] === undefined ? new ShardReader(memory, undefined) : undefined,
+    )
+    this.#isStale = memories.map(() => false)
   }
 
-  /** Reads another memory for a shard from now on: its writer has started afresh. */
+  /** Reads another memory for a shard from now on: its writer has started afresh, or moved. */
   replaceShard(shard: number, memory: SharedArrayBuffer): void {
     if (!(shard >= 0 && shard < this.#shards.length)) throw new RangeError(`no shard ${shard}`)
-    this.#shards[shard] = new ShardReader(memory)
+    this.#shards[shard] = new ShardReader(memory, this.#doors[shard])
+    this.#isStale[shard] = false
+  }
+
+  /** Whether the last lookup found that the writer of this shard has other memory now: ask for it. */
+  isStale(shard: number): boolean {
+    return this.#isStale[shard] === true
   }
 
   /**
@@ -78,13 +106,18 @@ export class IndexReader {
   overlap(localHashes: Int32Array, count: number, into: OverlapScores, limitBlocks: number = count): void {
     this.#lookups++
     let capacity = 0
-    for (const shard of this.#shards) capacity += shard.workerSlotsMax
+    for (const shard of this.#shards) if (shard !== undefined) capacity += shard.workerSlotsMax
     into.reserve(capacity)
     into.length = 0
     into.isComplete = true
     const blocks = Math.min(count, limitBlocks)
     if (blocks <= 0) return
-    for (const shard of this.#shards) {
+    for (let i = 0; i < this.#shards.length; i++) {
+      const shard = this.#usable(i)
+      if (shard === undefined) {
+        into.isComplete = false
+        continue
+      }
       const length = into.length
       let attempts = 1
       while (!shard.walk(localHashes, blocks, into)) {
@@ -100,42 +133,62 @@ export class IndexReader {
   }
 
   stats(): ReaderStats {
-    return { lookups: this.#lookups, retries: this.#retries, misses: this.#misses }
+    return {
+      lookups: this.#lookups,
+      retries: this.#retries,
+      misses: this.#misses,
+      staleLookups: this.#staleLookups,
+    }
+  }
+
+  /** The reader of a shard; undefined: it has no memory, or that of a writer that is gone. */
+  #usable(i: number): ShardReader | undefined {
+    const shard = this.#shards[i]
+    if (shard !== undefined && !shard.isLeft()) return shard
+    this.#isStale[i] = true
+    this.#staleLookups++
+    return shard?.isOrphaned() === false ? shard : undefined
   }
 }
 
 /** No worker set has been met yet, or the current one must be read again. */
 const NO_SET_YET = -1
 const REREAD = -2
-/** In the place of the only active worker slot: several, none. */
+/** In the place of the only active holder: several, none. */
 const MANY = -1
 const NOBODY = -2
 
 class ShardReader {
   readonly workerSlotsMax: number
   readonly #words: Int32Array
+  readonly #door: Int32Array | undefined
+  readonly #doorNumber: number
   readonly #isAtomic: boolean
+  readonly #holdersMax: number
+  readonly #ownerBase: number
   readonly #chunkBase: number
   readonly #bucketBase: number
-  readonly #bucketMask: number
   readonly #unlinkBase: number
   readonly #unlinkMask: number
   readonly #setVersionBase: number
   readonly #setBitsBase: number
   readonly #setWords: number
-  /** Worker slots that hold everything so far, when they are more than one. */
+  /** Holders that hold everything so far, when they are more than one. */
   readonly #active: Int32Array
   readonly #copy: Int32Array
 
-  constructor(memory: SharedArrayBuffer) {
+  constructor(memory: SharedArrayBuffer, door: Int32Array | undefined) {
     const words = new Int32Array(memory)
     if (Atomics.load(words, H_MAGIC) !== MAGIC) throw new TypeError('this memory is not a shard of the index')
     this.#words = words
+    this.#door = door
+    this.#doorNumber = words[H_DOOR_NUMBER]!
     this.#isAtomic = words[H_ACCESS] === 1
     this.workerSlotsMax = words[H_SLOTS]!
+    this.#holdersMax = words[H_HOLDERS]!
+    this.#ownerBase = words[H_OWNER_BASE]!
     this.#chunkBase = words[H_CHUNK_BASE]!
     this.#bucketBase = words[H_BUCKET_BASE]!
-    this.#bucketMask = words[H_BUCKET_MASK]!
     this.#unlinkBase = words[H_UNLINK_BASE]!
     this.#unlinkMask = words[H_UNLINK_MASK]!
     this.#setVersionBase = words[H_SET_VERSION_BASE]!
@@ -145,14 +198,24 @@ class ShardReader {
     this.#copy = new Int32Array(this.#setWords)
   }
 
+  /** Whether the writer has other memory now, or is another. */
+  isLeft(): boolean {
+    return load(this.#words, H_LEFT, this.#isAtomic) !== 0 || this.isOrphaned()
+  }
+
+  /** Whether the writer of this memory is gone. */
+  isOrphaned(): boolean {
+    return this.#door !== undefined && numberOfDoor(this.#door) !== this.#doorNumber
+  }
+
   /** One attempt. False: memory was used again under it; `into` holds nothing of use then. */
   walk(hashes: Int32Array, count: number, into: OverlapScores): boolean {
     const words = this.#words
     const isAtomic = this.#isAtomic
     const life = Atomics.load(words, H_LIFE)
     if ((life & 1) === 1) return false
-    const slots = this.workerSlotsMax
-    const slotWords = load(words, H_SLOT_WORDS, isAtomic)
+    const slots = this.#holdersMax
+    const slotWords = load(words, H_HOLDER_WORDS, isAtomic)
     let above = 0
     let aboveBase = -1
     let aboveVersion = 0
@@ -160,7 +223,7 @@ class ShardReader {
     let depth = 0
     let set = NO_SET_YET
     let setVersion = 0
-    /** The only active worker slot, or MANY: see #active. */
+    /** The only active holder, or MANY: see #active. */
     let only = MANY
     let setReads = 0
 
@@ -176,10 +239,11 @@ class ShardReader {
         if (this.#isHead(base, above, low, high)) chunk = hint
       }
       if (chunk === 0) {
-        const bucket = childBucket(above, low, high, this.#bucketMask)
-        const unlinksAt = this.#unlinkBase + (bucket & this.#unlinkMask)
+        const hash = childHash(above, low, high)
+        const unlinksAt = this.#unlinkBase + (hash & this.#unlinkMask)
         const unlinks = Atomics.load(words, unlinksAt)
         let steps = 0
+        const bucket = bucketOf(hash, load(words, H_BUCKETS, isAtomic))
         chunk = load(words, this.#bucketBase + bucket, isAtomic)
         while (chunk !== 0) {
           base = this.#chunkBase + Math.imul(chunk, CHUNK_WORDS)
@@ -189,13 +253,17 @@ class ShardReader {
           chunk = load(words, base + HNEXT, isAtomic)
         }
         if (chunk === 0) {
-          if (Atomics.load(words, unlinksAt) !== unlinks) return false
+          if ((unlinks & 1) === 1 || Atomics.load(words, unlinksAt) !== unlinks) return false
+          if (aboveBase >= 0 && isMoved(words, aboveBase, aboveVersion)) return false
           break
         }
       }
       if (aboveBase >= 0 && Atomics.load(words, aboveBase + VER) !== aboveVersion) return false
       const used = load(words, base + USED, isAtomic)
-      if (used === 0) break // just emptied
+      if (used === 0) {
+        if (isMoved(words, base, version)) return false
+        break // just emptied
+      }
       const matched = isAtomic
         ? matchAtomic(words, base + LOC, Math.min(used, count - depth), hashes, 2 * depth)
         : matchPlain(words, base + LOC, Math.min(used, count - depth), hashes, 2 * depth)
@@ -214,7 +282,7 @@ class ShardReader {
           isNobodyLeft = true
         } else if (id <= slots) {
           const worker = id - 1
-          if (worker >>> 5 >= slotWords) return false // a worker slot that is newer than this walk
+          if (worker >>> 5 >= slotWords) return false // a holder that is newer than this walk
           if (isFirst) only = worker
           else if (only !== MANY) isNobodyLeft = only !== worker
           else if (((this.#active[worker >>> 5]! >>> (worker & 31)) & 1) === 0) isNobodyLeft = true
@@ -267,7 +335,11 @@ class ShardReader {
         return false
       if (Atomics.load(words, base + VER) !== version) return false
       depth += matched
-      if (depth >= count || !hasBranch) break
+      if (depth >= count) break
+      if (!hasBranch) {
+        if ((version & 1) === 1) return false
+        break
+      }
       above = (chunk << 4) | last
       aboveBase = base
       aboveVersion = version
@@ -307,12 +379,8 @@ class ShardReader {
   }
 
   #emitRest(only: number, slotWords: number, blocks: number, into: OverlapScores): void {
-    if (only === MANY) {
-      this.#emitActive(slotWords, blocks, into)
-    } else {
-      into.workerSlots[into.length] = only
-      into.blocks[into.length++] = blocks
-    }
+    if (only === MANY) this.#emitActive(slotWords, blocks, into)
+    else this.#emit(only, blocks, into)
   }
 
   #emitActive(slotWords: number, blocks: number, into: OverlapScores): void {
@@ -324,10 +392,22 @@ class ShardReader {
 
   #emitWord(word: number, i: number, blocks: number, into: OverlapScores): void {
     for (let rest = word; rest !== 0; rest &= rest - 1) {
-      into.workerSlots[into.length] = i * 32 + 31 - Math.clz32(rest & -rest)
-      into.blocks[into.length++] = blocks
+      this.#emit(i * 32 + 31 - Math.clz32(rest & -rest), blocks, into)
     }
   }
+
+  /** What nobody owns any more counts for nobody. */
+  #emit(holder: number, blocks: number, into: OverlapScores): void {
+    const owner = load(this.#words, this.#ownerBase + holder, this.#isAtomic)
+    if (owner === 0) return
+    into.workerSlots[into.length] = owner - 1
+    into.blocks[into.length++] = blocks
+  }
+}
+
+/** Whether a chunk is, or was since, moved or used again: what is not found in or below it may be elsewhere. */
+function isMoved(words: Int32Array, base: number, version: number): boolean {
+  return (version & 1) === 1 || Atomics.load(words, base + VER) !== version
 }
 
 /** Blocks from 1 on that are equal, and block 0, which is known to be. */

@@ -1,4 +1,5 @@
 export { BlockIndex, createIndexMemory } from './block-index.ts'
+export { createIndexDoor } from './door.ts'
 export { IndexReader } from './index-reader.ts'
 export { OverlapScores } from './overlap-scores.ts'
 export type {

@@ -1,44 +1,60 @@
 /**
  * Layout of a shard in shared memory: offsets, words of a chunk, the rules of access.
  *
- *   header     32 words, written at creation; only H_SLOT_WORDS (it grows) and H_LIFE change
- *   unlinks    one counter per group of buckets: grows when a chain has lost a chunk
- *   setVersion one version per interned worker set: odd while the set is rewritten
- *   setBits    ⌈workerSlotsMax / 32⌉ words per interned worker set
- *   buckets    mix(PARENT, first local hash) → chunk, chained by HNEXT
+ *   header     32 words, written at creation; H_HOLDER_WORDS, H_BUCKETS, H_LIFE and H_LEFT change
+ *   unlinks    one counter per group of buckets: grows by 2 when a chain has lost a chunk, odd while a
+ *              bucket of the group is split or joined
+ *   owners     holder → worker slot + 1; 0: nobody's
+ *   holders    worker slot → holder + 1; 0: none
+ *   setVersion one version per interned set: odd while the set is rewritten
+ *   setBits    ⌈holdersMax / 32⌉ words per interned set
+ *   buckets    mix(PARENT, first local hash) → chunk, chained by HNEXT; H_BUCKETS of them are in use
  *   chunks     56 words each; chunk 0 is the root and holds nothing
  *
- *   chunk  ┌────────┬───────┬──────┬──────┬──────┬──────┬─────┬──────┬─────────┬─────────────────────┐
- *          │ PARENT │ HNEXT │ USED │ MASK │ NEXT │ KIDS │ VER │ HIGH │ SET ×16 │ LOC ×16 (low, high) │
- *          └────────┴───────┴──────┴──────┴──────┴──────┴─────┴──────┴─────────┴─────────────────────┘
+ *   chunk  ┌────────┬───────┬──────┬──────┬──────┬───────┬─────┬───────┬─────────┬─────────────────────┐
+ *          │ PARENT │ HNEXT │ USED │ MASK │ NEXT │ FIRST │ VER │ WHOLE │ SET ×16 │ LOC ×16 (low, high) │
+ *          └────────┴───────┴──────┴──────┴──────┴───────┴─────┴───────┴─────────┴─────────────────────┘
  *     PARENT  block above slot 0; 0 = root; −1 = being filled   HNEXT  next chunk of the bucket
  *     USED    slots in use, 0 … 16                              MASK   bit s: chunks may hang below slot s
- *     NEXT    a chunk below slot 15, as a short cut             KIDS   chunks below any slot
- *     VER     grows before slots are used again                 HIGH   slots ever used since VER grew
+ *     NEXT    a chunk below slot 15, as a short cut             FIRST  a chunk below any slot (the writer's)
+ *     VER     grows by 2 before slots are used again, odd while the chunk is moved away or grows by a merge
+ *     WHOLE   the set of every used slot, when it is one; −1: look at SET
  *
- * A block id is `chunk << 4 | slot`; 0 stands for the root, and for "none". A worker-set id is 0 (nobody),
- * 1 … N (exactly worker slot id − 1), above N an interned bitmap.
+ * Every region is reserved for the capacity and used from its beginning: pages that were never written cost no
+ * memory. A block id is `chunk << 4 | slot`; 0 stands for the root, and for "none". A set id is 0 (nobody),
+ * 1 … H (exactly holder id − 1), above H an interned bitmap of holders; see holders.ts.
  */
 
 import type { IndexOptions, WordAccess } from './types.ts'
 
-export const MAGIC = 0x484f4d49
+export const MAGIC = 0x484f4d4a
 export const H_MAGIC = 0
 export const H_ACCESS = 1
 export const H_SLOTS = 2
-export const H_SET_WORDS = 3
-/** Words of a bitmap that any worker slot in use needs; only grows. */
-export const H_SLOT_WORDS = 4
-export const H_CHUNKS_MAX = 5
-export const H_CHUNK_BASE = 6
-export const H_BUCKET_BASE = 7
-export const H_BUCKET_MASK = 8
-export const H_SET_VERSION_BASE = 9
-export const H_SET_BITS_BASE = 10
-export const H_UNLINK_BASE = 11
-export const H_UNLINK_MASK = 12
-/** Odd while a new writer empties the shard: no walk counts that saw it odd, or saw it change. */
-export const H_LIFE = 13
+export const H_HOLDERS = 3
+export const H_SET_WORDS = 4
+/** Words of a bitmap that any holder in use needs; only grows. */
+export const H_HOLDER_WORDS = 5
+export const H_CHUNKS_MAX = 6
+export const H_CHUNK_BASE = 7
+export const H_BUCKET_BASE = 8
+/** Buckets in use; see `bucketOf`. */
+export const H_BUCKETS = 9
+export const H_SET_VERSION_BASE = 10
+export const H_SET_BITS_BASE = 11
+export const H_UNLINK_BASE = 12
+export const H_UNLINK_MASK = 13
+export const H_OWNER_BASE = 14
+export const H_HOLDER_BASE = 15
+/**
+ * Odd while a new writer empties the shard; grows by 2 before a holder gets another owner. No walk counts
+ * that saw it odd, or saw it change.
+ */
+export const H_LIFE = 16
+/** 1: the writer has left for another memory, which readers should ask for; what is here is of that moment. */
+export const H_LEFT = 17
+/** The number that the door gave to the writer of this memory; see door.ts. */
+export const H_DOOR_NUMBER = 18
 const HEADER_WORDS = 32
 
 export const CHUNK_WORDS = 56
@@ -48,9 +64,9 @@ export const HNEXT = 1
 export const USED = 2
 export const MASK = 3
 export const NEXT = 4
-export const KIDS = 5
+export const FIRST = 5
 export const VER = 6
-export const HIGH = 7
+export const WHOLE = 7
 export const SET = 8
 export const LOC = 24
 
@@ -58,11 +74,11 @@ export const CAPACITY_BYTES_MIN = 64 << 10
 export const CAPACITY_BYTES_MAX = 8 * 2 ** 30
 export const WORKER_SLOTS_MAX = 16_384
 
-/** Share of the engine table that may be in use: longer probes above, wasted words below. */
-const ENGINE_TABLE_LOAD = 0.7
-/** Bytes of a chunk that are touched only when it is used: record, engine hashes, flags. */
-export const CHUNK_BYTES = CHUNK_WORDS * 4 + CHUNK_SLOTS * 8 + 2
-/** A small shard gets small fixed tables. */
+/** Bytes of a chunk that are touched when it is used: record, engine hashes, links, flags, free bit. */
+export const CHUNK_BYTES = CHUNK_WORDS * 4 + CHUNK_SLOTS * 8 + 12 + 1
+/** Buckets per chunk, at most: chains of 1.3 chunks for who finds, 0.7 for who does not. */
+export const BUCKETS_PER_CHUNK = 1.5
+/** A small shard gets small tables. */
 const SMALL_SHARD_BYTES = 4 << 20
 const SETS_MIN = 32
 const SETS_MAX = 1 << 17
@@ -70,20 +86,34 @@ const SETS_MAX = 1 << 17
 const SETS_SHARE = 1 / 24
 const CHUNKS_MIN = 8
 
-/** Sizes of everything in a shard, derived from its options. */
+/** The engine table: load at which a segment grows, by what, and the load of a full shard. */
+export const SEGMENT_LOAD_MAX = 0.85
+export const SEGMENT_GROWTH = 1.25
+const SEGMENT_LOAD_FULL = 0.8
+/** Longest way of an entry from its home; a segment ends with as many words, and one that is empty. */
+export const DISPLACEMENT_MAX = 255
+/** A segment has at most about so many words: what one step of growth costs is in proportion. */
+const SEGMENT_WORDS_MAX = 16_384
+
+/** The most that everything in a shard may take, derived from its options. */
 export interface Layout {
   readonly workerSlotsMax: number
+  readonly holdersMax: number
   readonly setWords: number
   readonly setsMax: number
   readonly chunksMax: number
-  readonly bucketCount: number
+  readonly bucketsMin: number
+  readonly bucketsMax: number
   readonly unlinkCount: number
-  /** Entries of the writer's transition cache. */
-  readonly transitionCount: number
-  readonly engineTableSize: number
-  readonly internSize: number
+  /** Entries of the writer's transition cache, at most. */
+  readonly transitionsMax: number
+  /** Segments of the engine table, a power of two, and the words of each without its tail. */
+  readonly segmentCount: number
+  readonly segmentWords: number
   readonly orphanBytesMax: number
-  /** Bytes of the tables whose size does not change. */
+  /** Bytes of chunks and side names together, at most. */
+  readonly chunkBytesMax: number
+  /** Bytes that are in use from the beginning. */
   readonly fixedBytes: number
   readonly capacityBytes: number
   readonly sharedBytes: number
@@ -98,56 +128,66 @@ export function planLayout(options: IndexOptions): Layout {
   requireInteger('orphanBytesMax', orphanBytesMax, 0, capacityBytes)
 
   const isSmall = capacityBytes < SMALL_SHARD_BYTES
-  const setWords = Math.ceil(workerSlotsMax / 32)
+  // Spare holders, for worker slots that are cleared and used again while their past is swept.
+  const holdersMax = workerSlotsMax + Math.min(workerSlotsMax, Math.max(8, workerSlotsMax >> 3))
+  const setWords = Math.ceil(holdersMax / 32)
   const unlinkCount = isSmall ? 64 : 1024
-  const transitionCount = isSmall ? 512 : 16_384
-  // Shared: bits, version. Private: members' count, free list, up to 4 words of the intern table.
-  const setBytes = setWords * 4 + 4 + 8 + 16
+  const transitionsMax = isSmall ? 512 : 16_384
+  // Shared: bits, version. Private: blocks of the id, hash, free list, up to 4 words of the intern table.
+  const setBytes = setWords * 4 + 4 + 12 + 16
   const setsMax = Math.min(SETS_MAX, Math.max(SETS_MIN, Math.floor((capacityBytes * SETS_SHARE) / setBytes)))
-  const internSize = powerOfTwo(setsMax * 1.5)
-  const fixedWithoutChunks =
-    4 * (HEADER_WORDS + unlinkCount + CHUNK_WORDS) +
-    setsMax * (setWords * 4 + 12) +
-    internSize * 4 +
-    transitionCount * 16 +
-    workerSlotsMax * 16 +
-    setWords * 8
+  const headBytes = 4 * (HEADER_WORDS + unlinkCount + CHUNK_WORDS + unlinkCount)
+  // Shared: owner, holder. Private: blocks held and of the single set, records in two side tables.
+  const slotBytes = workerSlotsMax * 4 + holdersMax * 20
+  const fixedBytes = headBytes + slotBytes
+  const tablesBytesMax = fixedBytes + setsMax * setBytes + transitionsMax * 16 + setWords * 16
 
-  const chunkBudget = capacityBytes - fixedWithoutChunks - orphanBytesMax
-  const tableBytesPerChunk = (CHUNK_SLOTS * 4) / ENGINE_TABLE_LOAD + 8
-  const chunksMax = Math.floor((chunkBudget - ENGINE_TABLE_TAIL_BYTES) / (CHUNK_BYTES + tableBytesPerChunk))
+  const chunkBudget = capacityBytes - tablesBytesMax - orphanBytesMax
+  const perChunk = CHUNK_BYTES + BUCKETS_PER_CHUNK * 4 + (CHUNK_SLOTS * 4) / SEGMENT_LOAD_FULL
+  // Tails of the segments, their sizes and counts, and the buffer through which they are rebuilt.
+  const perSegment = (DISPLACEMENT_MAX + 1) * 4 + 12
+  const slotsWanted = (chunkBudget / perChunk) * CHUNK_SLOTS
+  const segmentCount = powerOfTwo(Math.max(2, slotsWanted / SEGMENT_LOAD_FULL / SEGMENT_WORDS_MAX))
+  const segmentWordsWanted = Math.ceil(slotsWanted / SEGMENT_LOAD_FULL / segmentCount)
+  const segmentBytes = segmentCount * perSegment + (segmentWordsWanted + DISPLACEMENT_MAX + 1) * 4
+  const chunksMax = Math.floor((chunkBudget - segmentBytes - CHUNK_SLOTS * 8) / perChunk)
   if (chunksMax < CHUNKS_MIN) {
     throw new RangeError(
       `cannot lay out a shard of ${capacityBytes} bytes: no room for ${CHUNKS_MIN} chunks beside the tables of ${workerSlotsMax} worker slots and ${orphanBytesMax} bytes of orphans`,
     )
   }
-  const bucketCount = powerOfTwo(chunksMax)
-  const engineTableSize = Math.ceil((chunksMax * CHUNK_SLOTS) / ENGINE_TABLE_LOAD)
-  const fixedBytes = fixedWithoutChunks + bucketCount * 4 + engineTableSize * 4 + ENGINE_TABLE_TAIL_BYTES
+  const segmentWords = Math.ceil((chunksMax * CHUNK_SLOTS) / SEGMENT_LOAD_FULL / segmentCount)
+  const bucketsMin = unlinkCount
+  const bucketsMax = bucketsMin + Math.floor(chunksMax * BUCKETS_PER_CHUNK)
   const sharedWords =
-    HEADER_WORDS + unlinkCount + setsMax * (1 + setWords) + bucketCount + (chunksMax + 1) * CHUNK_WORDS
+    HEADER_WORDS +
+    unlinkCount +
+    holdersMax +
+    workerSlotsMax +
+    setsMax * (1 + setWords) +
+    bucketsMax +
+    (chunksMax + 1) * CHUNK_WORDS
   return {
     workerSlotsMax,
+    holdersMax,
     setWords,
     setsMax,
     chunksMax,
-    bucketCount,
+    bucketsMin,
+    bucketsMax,
     unlinkCount,
-    transitionCount,
-    engineTableSize,
-    internSize,
+    transitionsMax,
+    segmentCount,
+    segmentWords,
     orphanBytesMax,
+    chunkBytesMax: chunksMax * CHUNK_BYTES,
     fixedBytes,
     capacityBytes,
     sharedBytes: sharedWords * 4,
   }
 }
 
-/** The engine table ends with the longest displacement and an empty word. */
-export const ENGINE_TABLE_DISPLACEMENT_MAX = 1023
-const ENGINE_TABLE_TAIL_BYTES = (ENGINE_TABLE_DISPLACEMENT_MAX + 1) * 4
-
-/** Allocates the shared memory of a layout and writes its header. */
+/** Allocates the shared memory of a layout and writes its header. Throws RangeError when there is none. */
 export function createShared(layout: Layout, access: WordAccess): SharedArrayBuffer {
   const memory = new SharedArrayBuffer(layout.sharedBytes)
   const words = new Int32Array(memory)
@@ -157,16 +197,19 @@ export function createShared(layout: Layout, access: WordAccess): SharedArrayBuf
     base += length
   }
   place(H_UNLINK_BASE, layout.unlinkCount)
+  place(H_OWNER_BASE, layout.holdersMax)
+  place(H_HOLDER_BASE, layout.workerSlotsMax)
   place(H_SET_VERSION_BASE, layout.setsMax)
   place(H_SET_BITS_BASE, layout.setsMax * layout.setWords)
-  place(H_BUCKET_BASE, layout.bucketCount)
+  place(H_BUCKET_BASE, layout.bucketsMax)
   place(H_CHUNK_BASE, (layout.chunksMax + 1) * CHUNK_WORDS)
   words[H_ACCESS] = access === 'atomic' ? 1 : 0
   words[H_SLOTS] = layout.workerSlotsMax
+  words[H_HOLDERS] = layout.holdersMax
   words[H_SET_WORDS] = layout.setWords
-  words[H_SLOT_WORDS] = 1
+  words[H_HOLDER_WORDS] = 1
   words[H_CHUNKS_MAX] = layout.chunksMax
-  words[H_BUCKET_MASK] = layout.bucketCount - 1
+  words[H_BUCKETS] = layout.bucketsMin
   words[H_UNLINK_MASK] = layout.unlinkCount - 1
   Atomics.store(words, H_MAGIC, MAGIC)
   return memory
@@ -195,7 +238,9 @@ export function emptyShared(memory: SharedArrayBuffer, layout: Layout): void {
   const life = before | 1
   Atomics.store(words, H_LIFE, life)
   words.fill(0, HEADER_WORDS)
-  Atomics.store(words, H_SLOT_WORDS, 1)
+  Atomics.store(words, H_HOLDER_WORDS, 1)
+  Atomics.store(words, H_BUCKETS, layout.bucketsMin)
+  Atomics.store(words, H_LEFT, 0)
   Atomics.store(words, H_LIFE, (life + 1) | 0)
 }
 
@@ -215,12 +260,22 @@ export function save(words: Int32Array, at: number, value: number, isAtomic: boo
   else words[at] = value
 }
 
-/** The bucket of the chunk below block `parent` whose first local hash is (low, high). */
-export function childBucket(parent: number, low: number, high: number, mask: number): number {
+/** Mixes block `parent` and a first local hash; the low bits say the bucket and its unlink counter. */
+export function childHash(parent: number, low: number, high: number): number {
   let h = Math.imul(low ^ Math.imul(parent, 0x9e3779b1), 0x85ebca6b) ^ Math.imul(high, 0x27d4eb2f)
   h ^= h >>> 15
   h = Math.imul(h, 0xc2b2ae35)
-  return (h ^ (h >>> 13)) & mask
+  return h ^ (h >>> 13)
+}
+
+/**
+ * The bucket of a hash among `buckets`, at least 2: linear hashing. The low bits of the number of a bucket do
+ * not change when there are more buckets, so neither does its unlink counter.
+ */
+export function bucketOf(hash: number, buckets: number): number {
+  const mask = -1 >>> Math.clz32(buckets - 1)
+  const bucket = hash & mask
+  return bucket < buckets ? bucket : bucket & (mask >>> 1)
 }
 
 /** The least power of two that is not below `value`. */

@@ -1,21 +1,22 @@
 /**
  * SideTable: the rare holdings that need a record of their own. Private to the writer.
  *
- * A record belongs to one worker slot and one engine hash, and is in a group of that worker slot:
+ * A record belongs to one holder and one engine hash, and is in a group of that holder:
  *
  *   names    group = (block, 0)          an engine hash beside or instead of the block's name, and copies
  *   orphans  group = parent engine hash  a parked block, with its local hash and copies
  *
- *   record  SLOT, E low, E high, G low, G high, L low, L high, COPIES, next by hash, next by group
+ *   record  HOLDER, E low, E high, G low, G high, L low, L high, COPIES, next by hash, next by group
  *
- * Two chained hash tables over the records: (slot, engine hash) → at most one record, (slot, group) → some.
- * Record 0 is none. The arrays double, as far as `mayGrow` allows; freed records are used again.
+ * Two chained hash tables over the records: (holder, engine hash) → at most one record, (holder, group) → some.
+ * Record 0 is none. The arrays double, as far as `mayGrow` allows; freed records are used again, and
+ * `shrink` gives the arrays back when few are left.
  */
 
 import { powerOfTwo } from './layout.ts'
 
 const RECORD_WORDS = 10
-const SLOT = 0
+const HOLDER = 0
 const ENGINE = 1
 const GROUP = 3
 const LOCAL = 5
@@ -33,12 +34,12 @@ export class SideTable {
   #fresh = 1
   #free = 0
   #count = 0
-  readonly #perSlot: Int32Array
+  readonly #perHolder: Int32Array
   readonly #mayGrow: (bytes: number) => boolean
 
   /** @param mayGrow Asked before growth to so many bytes in all; false refuses. */
-  constructor(workerSlotsMax: number, mayGrow: (bytes: number) => boolean) {
-    this.#perSlot = new Int32Array(workerSlotsMax)
+  constructor(holdersMax: number, mayGrow: (bytes: number) => boolean) {
+    this.#perHolder = new Int32Array(holdersMax)
     this.#mayGrow = mayGrow
   }
 
@@ -51,36 +52,36 @@ export class SideTable {
     return (this.#records.length + this.#byHash.length + this.#byGroup.length) * 4
   }
 
-  /** Records of one worker slot. */
-  countOf(slot: number): number {
-    return this.#perSlot[slot]!
+  /** Records of one holder. */
+  countOf(holder: number): number {
+    return this.#perHolder[holder]!
   }
 
-  /** The record of (slot, engine hash); 0: none. */
-  find(slot: number, low: number, high: number): number {
-    if (this.#perSlot[slot] === 0) return 0
+  /** The record of (holder, engine hash); 0: none. */
+  find(holder: number, low: number, high: number): number {
+    if (this.#perHolder[holder] === 0) return 0
     const records = this.#records
-    let record = this.#byHash[this.#bucket(slot, low, high)]!
+    let record = this.#byHash[this.#bucket(holder, low, high)]!
     while (record !== 0) {
       const at = record * RECORD_WORDS
-      if (records[at] === slot && records[at + ENGINE] === low && records[at + ENGINE + 1] === high)
+      if (records[at] === holder && records[at + ENGINE] === low && records[at + ENGINE + 1] === high)
         return record
       record = records[at + NEXT_BY_HASH]!
     }
     return 0
   }
 
-  /** Some record of (slot, group), or the next one after record `after`; 0: none. */
-  inGroup(slot: number, low: number, high: number, after = 0): number {
-    if (this.#perSlot[slot] === 0) return 0
+  /** Some record of (holder, group), or the next one after record `after`; 0: none. */
+  inGroup(holder: number, low: number, high: number, after = 0): number {
+    if (this.#perHolder[holder] === 0) return 0
     const records = this.#records
     let record =
       after === 0
-        ? this.#byGroup[this.#bucket(slot, low, high)]!
+        ? this.#byGroup[this.#bucket(holder, low, high)]!
         : records[after * RECORD_WORDS + NEXT_BY_GROUP]!
     while (record !== 0) {
       const at = record * RECORD_WORDS
-      if (records[at] === slot && records[at + GROUP] === low && records[at + GROUP + 1] === high)
+      if (records[at] === holder && records[at + GROUP] === low && records[at + GROUP + 1] === high)
         return record
       record = records[at + NEXT_BY_GROUP]!
     }
@@ -119,9 +120,9 @@ export class SideTable {
     this.#records[record * RECORD_WORDS + COPIES] = copies
   }
 
-  /** Adds a record with one copy; (slot, engine hash) must have none. 0: no space. */
+  /** Adds a record with one copy; (holder, engine hash) must have none. 0: no space. */
   add(
-    slot: number,
+    holder: number,
     low: number,
     high: number,
     groupLow: number,
@@ -138,7 +139,7 @@ export class SideTable {
     }
     const records = this.#records
     const at = record * RECORD_WORDS
-    records[at + SLOT] = slot
+    records[at + HOLDER] = holder
     records[at + ENGINE] = low
     records[at + ENGINE + 1] = high
     records[at + GROUP] = groupLow
@@ -148,78 +149,112 @@ export class SideTable {
     records[at + COPIES] = 1
     this.#link(record)
     this.#count++
-    this.#perSlot[slot]!++
+    this.#perHolder[holder]!++
     return record
   }
 
   delete(record: number): void {
     const records = this.#records
     const at = record * RECORD_WORDS
-    const slot = records[at]!
+    const holder = records[at]!
     unlink(
       records,
       this.#byHash,
-      this.#bucket(slot, records[at + 1]!, records[at + 2]!),
+      this.#bucket(holder, records[at + 1]!, records[at + 2]!),
       record,
       NEXT_BY_HASH,
     )
-    unlink(
-      records,
-      this.#byGroup,
-      this.#bucket(slot, records[at + 3]!, records[at + 4]!),
-      record,
-      NEXT_BY_GROUP,
-    )
-    records[at + SLOT] = FREE
+    this.#unlinkFromGroup(record)
+    records[at + HOLDER] = FREE
     records[at + NEXT_BY_HASH] = this.#free
     this.#free = record
     this.#count--
-    this.#perSlot[slot]!--
+    this.#perHolder[holder]!--
   }
 
-  /** Deletes all records of a worker slot: a scan of the table. */
-  clear(slot: number): void {
-    for (let record = 1; record < this.#fresh && this.#perSlot[slot]! > 0; record++) {
-      if (this.#records[record * RECORD_WORDS] === slot) this.delete(record)
-    }
+  /** Puts a record into another group of its holder. */
+  regroup(record: number, groupLow: number, groupHigh: number): void {
+    const records = this.#records
+    const at = record * RECORD_WORDS
+    this.#unlinkFromGroup(record)
+    records[at + GROUP] = groupLow
+    records[at + GROUP + 1] = groupHigh
+    const bucket = this.#bucket(records[at]!, groupLow, groupHigh)
+    records[at + NEXT_BY_GROUP] = this.#byGroup[bucket]!
+    this.#byGroup[bucket] = record
   }
 
-  /** Calls back with every record of a worker slot; the table must not change meanwhile. */
-  forEach(slot: number, visit: (record: number) => void): void {
-    if (this.#perSlot[slot] === 0) return
-    for (let record = 1; record < this.#fresh; record++) {
-      if (this.#records[record * RECORD_WORDS] === slot) visit(record)
+  /** The end of `sweep` and of a loop over all records. */
+  get recordsEnd(): number {
+    return this.#fresh
+  }
+
+  /** The holder of a record; −1: it is free. */
+  holderOf(record: number): number {
+    return this.#records[record * RECORD_WORDS]!
+  }
+
+  /** Gives back what the arrays have too much. Cost: a pass over what is left, at most an eighth. */
+  shrink(): void {
+    if (this.#capacity <= RECORDS_MIN || this.#count * 8 > this.#capacity) return
+    const old = this.#records
+    const end = this.#fresh
+    this.#capacity = 0
+    this.#fresh = 1
+    this.#free = 0
+    this.#records = new Int32Array(0)
+    this.#byHash = new Int32Array(0)
+    this.#byGroup = new Int32Array(0)
+    if (this.#count === 0) return
+    this.#resize(Math.max(RECORDS_MIN, this.#count * 2))
+    for (let record = 1; record < end; record++) {
+      const at = record * RECORD_WORDS
+      if (old[at] === FREE) continue
+      const to = this.#fresh++
+      this.#records.set(old.subarray(at, at + RECORD_WORDS), to * RECORD_WORDS)
+      this.#link(to)
     }
   }
 
   #grow(): boolean {
     const capacity = this.#capacity === 0 ? RECORDS_MIN : this.#capacity * 2 + 1
+    if (!this.#mayGrow(((capacity + 1) * RECORD_WORDS + powerOfTwo(capacity) * 2) * 4)) return false
+    this.#resize(capacity)
+    for (let record = 1; record < this.#fresh; record++) this.#link(record)
+    return true
+  }
+
+  #resize(capacity: number): void {
     const buckets = powerOfTwo(capacity)
-    if (!this.#mayGrow(((capacity + 1) * RECORD_WORDS + buckets * 2) * 4)) return false
     const records = new Int32Array((capacity + 1) * RECORD_WORDS)
     records.set(this.#records)
     this.#records = records
     this.#byHash = new Int32Array(buckets)
     this.#byGroup = new Int32Array(buckets)
     this.#capacity = capacity
-    for (let record = 1; record < this.#fresh; record++) this.#link(record)
-    return true
+  }
+
+  #unlinkFromGroup(record: number): void {
+    const records = this.#records
+    const at = record * RECORD_WORDS
+    const bucket = this.#bucket(records[at]!, records[at + GROUP]!, records[at + GROUP + 1]!)
+    unlink(records, this.#byGroup, bucket, record, NEXT_BY_GROUP)
   }
 
   #link(record: number): void {
     const records = this.#records
     const at = record * RECORD_WORDS
-    const slot = records[at]!
-    const byHash = this.#bucket(slot, records[at + ENGINE]!, records[at + ENGINE + 1]!)
+    const holder = records[at]!
+    const byHash = this.#bucket(holder, records[at + ENGINE]!, records[at + ENGINE + 1]!)
     records[at + NEXT_BY_HASH] = this.#byHash[byHash]!
     this.#byHash[byHash] = record
-    const byGroup = this.#bucket(slot, records[at + GROUP]!, records[at + GROUP + 1]!)
+    const byGroup = this.#bucket(holder, records[at + GROUP]!, records[at + GROUP + 1]!)
     records[at + NEXT_BY_GROUP] = this.#byGroup[byGroup]!
     this.#byGroup[byGroup] = record
   }
 
-  #bucket(slot: number, low: number, high: number): number {
-    let h = Math.imul(low ^ Math.imul(slot + 1, 0x9e3779b1), 0x85ebca6b) ^ Math.imul(high, 0xc2b2ae35)
+  #bucket(holder: number, low: number, high: number): number {
+    let h = Math.imul(low ^ Math.imul(holder + 1, 0x9e3779b1), 0x85ebca6b) ^ Math.imul(high, 0xc2b2ae35)
     h ^= h >>> 15
     h = Math.imul(h, 0x27d4eb2f)
     return (h ^ (h >>> 14)) & (this.#byHash.length - 1)

@@ -37,9 +37,14 @@ export interface IndexOptions {
   readonly access?: WordAccess
   /**
    * Made by `createIndexMemory` with the same options, and written by nobody else any more: it is
-   * emptied in place, and readers that hold it go on. Default: new memory.
+   * emptied in place, and readers that hold it go on. Or made by `createIndexDoor`: the index has memory of its
+   * own, and readers with the door count nothing of earlier ones. Default: new memory.
    */
   readonly memory?: SharedArrayBuffer
+  /** Least bytes of chunks that are given back at once; below, memory stays. Default 1 MiB. */
+  readonly swapBytesMin?: number
+  /** Called when the index has moved to new memory, within `maintain`. */
+  readonly onMemory?: (memory: SharedArrayBuffer) => void
 }
 
 /**
@@ -62,23 +67,33 @@ export interface RemoveOutcome {
 
 /** Figures of one shard. Counters grow from creation; the rest is the present. */
 export interface IndexStats {
-  /** Bytes in use now: fixed tables, chunks ever used, side tables. */
+  /**
+   * Bytes of everything, shared and private to the writer: of arrays that are reserved for the capacity, what was
+   * ever written since the index came to its memory; of the others, all. Pages round each of about ten up.
+   */
   readonly bytesUsed: number
   readonly bytesLimit: number
-  /** Blocks held by at least one worker slot. */
+  /** How often the capacity was halved at creation, because the system would not reserve so much memory. */
+  readonly capacityHalvings: number
+  /** Blocks held by at least one worker slot, or by one that was cleared and is not yet swept. */
   readonly blocksDistinct: number
   /** Pairs of worker slot and block. */
   readonly memberships: number
   /** Parked blocks. */
   readonly orphanBlocks: number
   readonly orphanBytes: number
-  /** Chunks of 16 blocks in use, and the most that fit. */
+  /** Chunks of 16 blocks in use, the most that fit, and those that were ever used in this memory. */
   readonly chunks: number
   readonly chunksMax: number
+  readonly chunksTouched: number
   /** Distinct groups of worker slots that hold something together. */
   readonly workerSets: number
+  /** Worker slots that were cleared and are not yet swept. */
+  readonly retiredHolders: number
   /** Holdings that need a record of their own: copies, and engine hashes on which workers disagree. */
   readonly sideNames: number
+  /** Counter: moves to new memory. */
+  readonly memorySwaps: number
   /** Counter: memberships dropped to make space. Above 0 the index under-reports. */
   readonly evictedForSpace: number
   /** Counter: blocks of stores that ended `full` or `overflow`. Above 0 the index under-reports. */
@@ -114,4 +129,6 @@ export interface ReaderStats {
   readonly retries: number
   /** Shards given up after all attempts: reported as a miss. */
   readonly misses: number
+  /** Lookups of a shard whose writer has other memory now: answered from the state at that moment, or not. */
+  readonly staleLookups: number
 }

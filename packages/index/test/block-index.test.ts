@@ -235,6 +235,7 @@ t.test('a worker slot serves another worker key after clear', async t => {
   t.strictSame([overlap(prompt), overlap(chain(500, 3))], [{ 8: 20 }, { 7: 3 }])
   index.clear(7)
   index.clear(8)
+  while (index.maintain());
   t.match(index.stats(), { chunks: 0, memberships: 0, blocksDistinct: 0 })
 })
 
@@ -387,7 +388,10 @@ t.test('a full index stays consistent and claims nothing that is not held, whate
       index.clear(slot)
       assert.equal(index.blocksHeld(slot), 0)
     }
-    assert.ok(held > 0)
+    index.audit()
+    while (index.maintain());
+    index.audit()
+    assert.ok(held > 0 || events.every(each => !each.isStore))
     const { chunks, memberships, sideNames, orphanBlocks } = index.stats()
     assert.deepEqual(
       { chunks, memberships, sideNames, orphanBlocks },

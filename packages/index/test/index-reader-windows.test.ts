@@ -5,7 +5,7 @@
 
 import t, { type Test } from 'tap'
 import { BlockIndex, IndexReader, OverlapScores } from '../src/index.ts'
-import { childBucket, H_BUCKET_MASK } from '../src/layout.ts'
+import { bucketOf, childHash, H_BUCKETS } from '../src/layout.ts'
 
 const OPTIONS = { capacityBytes: 1 << 20, workerSlotsMax: 40, access: 'atomic' } as const
 
@@ -119,12 +119,12 @@ t.test('a chunk that is used again for other blocks is not credited to those it 
 })
 
 t.test('a reader that strays from a freed chunk into another chain does not miss what follows', async t => {
-  const mask = new Int32Array(BlockIndex.create(OPTIONS).memory)[H_BUCKET_MASK]!
-  const bucketOf = (hash: number) => childBucket(0, hash, hash, mask)
+  const buckets = new Int32Array(BlockIndex.create(OPTIONS).memory)[H_BUCKETS]!
+  const bucket = (hash: number) => bucketOf(childHash(0, hash, hash), buckets)
   let colliding = 101
-  while (bucketOf(colliding) !== bucketOf(100)) colliding++
+  while (bucket(colliding) !== bucket(100)) colliding++
   let elsewhere = colliding + 1
-  while (bucketOf(elsewhere) === bucketOf(100)) elsewhere++
+  while (bucket(elsewhere) === bucket(100)) elsewhere++
   holds(t, {
     prompt: chain(100, 3),
     before(index) {

@@ -1,0 +1,124 @@
+/**
+ * Holders: who a worker slot is inside the sets. A holder is one life of a worker slot, from its first store to
+ * its clear; then the slot gets another holder, and the old one belongs to nobody at once, wherever its bit
+ * still is. A sweep takes the bits out in slices; then the number is given out again.
+ *
+ *   slot 7 ──holders──► holder 3 ──owners──► slot 7        in use
+ *                       holder 5 ──owners──► nobody        retired: its blocks count for nobody
+ *                       holder 9                           free: its bit is in no set
+ *
+ * Protocol: H_LIFE grows by 2 before a holder gets an owner. A reader that met the bit of its former life, and
+ * maps it to the new owner, sees that H_LIFE has changed and begins again.
+ */
+
+import { H_HOLDER_BASE, H_HOLDER_WORDS, H_LIFE, H_OWNER_BASE, type Layout, save } from './layout.ts'
+
+const NONE = -1
+
+export class Holders {
+  #words: Int32Array
+  readonly #isAtomic: boolean
+  readonly #ownerBase: number
+  readonly #holderBase: number
+  readonly #holdersMax: number
+  readonly #slotsMax: number
+  /** Bit per holder: in use or retired. */
+  readonly #taken: Int32Array
+  /** Bit per holder: retired, and not yet being swept. */
+  readonly #retired: Int32Array
+  /** Bit per holder: being swept. */
+  readonly sweeping: Int32Array
+  #retiredCount = 0
+  #sweepingCount = 0
+
+  constructor(layout: Layout, words: Int32Array, isAtomic: boolean) {
+    this.#words = words
+    this.#isAtomic = isAtomic
+    this.#ownerBase = words[H_OWNER_BASE]!
+    this.#holderBase = words[H_HOLDER_BASE]!
+    this.#holdersMax = layout.holdersMax
+    this.#slotsMax = layout.workerSlotsMax
+    this.#taken = new Int32Array(layout.setWords)
+    this.#retired = new Int32Array(layout.setWords)
+    this.sweeping = new Int32Array(layout.setWords)
+  }
+
+  /** Bytes of the masks. */
+  get bytes(): number {
+    return this.sweeping.length * 12
+  }
+
+  /** Holders that belong to nobody and may still be in sets. */
+  get retiredCount(): number {
+    return this.#retiredCount + this.#sweepingCount
+  }
+
+  get isSweeping(): boolean {
+    return this.#sweepingCount > 0
+  }
+
+  /** The holder of a worker slot; −1: it has none. */
+  of(slot: number): number {
+    return this.#words[this.#holderBase + slot]! - 1
+  }
+
+  /** The worker slot of a holder; −1: nobody's. */
+  ownerOf(holder: number): number {
+    return this.#words[this.#ownerBase + holder]! - 1
+  }
+
+  isSweptNow(holder: number): boolean {
+    return ((this.sweeping[holder >>> 5]! >>> (holder & 31)) & 1) !== 0
+  }
+
+  /** A free holder for a worker slot that has none; −1: all are taken. */
+  assign(slot: number): number {
+    for (let i = 0; i < this.#taken.length; i++) {
+      const free = ~this.#taken[i]!
+      if (free === 0) continue
+      const holder = i * 32 + 31 - Math.clz32(free & -free)
+      if (holder >= this.#holdersMax) return NONE
+      this.#taken[i]! |= 1 << (holder & 31)
+      const words = this.#words
+      if (i + 1 > words[H_HOLDER_WORDS]!) Atomics.store(words, H_HOLDER_WORDS, i + 1)
+      Atomics.store(words, H_LIFE, (words[H_LIFE]! + 2) | 0)
+      save(words, this.#ownerBase + holder, slot + 1, this.#isAtomic)
+      save(words, this.#holderBase + slot, holder + 1, this.#isAtomic)
+      return holder
+    }
+    return NONE
+  }
+
+  /** The worker slot has no holder from now on; its holder is nobody's. */
+  retire(slot: number): void {
+    const holder = this.of(slot)
+    save(this.#words, this.#ownerBase + holder, 0, this.#isAtomic)
+    save(this.#words, this.#holderBase + slot, 0, this.#isAtomic)
+    this.#retired[holder >>> 5]! |= 1 << (holder & 31)
+    this.#retiredCount++
+  }
+
+  /** What is retired now is swept from now on. */
+  beginSweep(): void {
+    this.sweeping.set(this.#retired)
+    this.#retired.fill(0)
+    this.#sweepingCount = this.#retiredCount
+    this.#retiredCount = 0
+  }
+
+  /** What was swept is in no set any more: free. */
+  endSweep(): void {
+    for (let i = 0; i < this.#taken.length; i++) this.#taken[i]! &= ~this.sweeping[i]!
+    this.sweeping.fill(0)
+    this.#sweepingCount = 0
+  }
+
+  /** Moves to other shared memory, to which owners and holders have been copied. */
+  renew(words: Int32Array): void {
+    words.set(this.#words.subarray(this.#ownerBase, this.#ownerBase + this.#holdersMax), this.#ownerBase)
+    words.set(this.#words.subarray(this.#holderBase, this.#holderBase + this.#slotsMax), this.#holderBase)
+    words[H_HOLDER_WORDS] = this.#words[H_HOLDER_WORDS]!
+    words[H_LIFE] = this.#words[H_LIFE]!
+    this.#words = words
+  }
+}
