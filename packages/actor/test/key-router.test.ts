@@ -310,7 +310,7 @@ for (const whileDown of ['hold', 'remap'] as const) {
 }
 
 t.test('so it does for a router on a thread', async t => {
-  const system = await start(t, { hungAfter: '500ms' })
+  const system = await start(t, { hungAfter: '2s' })
   const record = newRecord(10_000)
   const host = system.spawn(routerHost, { name: 'host', args: { record }, thread: 'p-0' })
   for (let key = 0; key < KEYS; key++) await host.ask({ type: 'put', key, n: 0 }, soon)
