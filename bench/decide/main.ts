@@ -43,6 +43,7 @@ interface Fixture {
     readonly count: number
     readonly workerSlots: Int32Array
     readonly overlapBlocks: Int32Array
+    readonly creditFactors: Float64Array
     readonly activeBlocks: Int32Array
     readonly newBlocks: Int32Array
     readonly activePrefillTokens: Float64Array
@@ -62,6 +63,7 @@ function fixtureOf(workers: number, promptTokens: number): Fixture {
       count: workers,
       workerSlots: Int32Array.from(numbers),
       overlapBlocks: overlapBlocks.slice(),
+      creditFactors: new Float64Array(workers).fill(1),
       activeBlocks: Int32Array.from(numbers, i => i % 127),
       newBlocks: Int32Array.from(numbers, i => promptBlocks - overlapBlocks[i]!),
       activePrefillTokens: Float64Array.from(numbers, i => 16 * i),

@@ -1,7 +1,7 @@
 /**
  * Directory: which workers exist, what they are, how they are, and how far their caches are known.
  *
- * In     `suspect` from the dispatcher; `source` from listeners; `shardReset` from indexers; what its own probes
+ * In     `suspect` from the dispatcher; `source` from listeners; `audit` from the router; `shardReset` from indexers; what its own probes
  *        found; subscriptions and questions.
  * Out    `fleet` to its subscribers after every change; a listener per worker key that publishes events.
  * Owns   every `WorkerRecord`, the worker slots, and the listeners (as children). Its modules share `Worker` and
@@ -10,6 +10,7 @@
  *          key-listeners     the lives of the listeners       key-trust        what is told of their trust
  *          shard-watch       indexers that began anew         fleet-feed       snapshots, subscribers
  *          worker-table      the workers together             worker-announcements  a line for people
+ *          key-audits        what answers say of the events
  *        This file hands them the messages, and what one finds to the others.
  * Order  a subscriber sees the versions in order, and on this thread the last one in the end. A worker slot serves another key only after its listener has
  *        ended and its indexer has answered `release`.
@@ -21,6 +22,7 @@ import { type ActorContext, type ActorRef, defineActor, type Signal, signal } fr
 import type { IndexerMessage, ShardResetMessage } from '@homing/indexer'
 import type { SourceMessage } from '@homing/listener'
 import { FleetFeed } from './fleet-feed.ts'
+import { KeyAudits } from './key-audits.ts'
 import { KeyListeners } from './key-listeners.ts'
 import { KeyTrust } from './key-trust.ts'
 import type { DirectoryMessage, FleetReport, WorkerSpec } from './messages.ts'
@@ -63,6 +65,10 @@ export const directory = defineActor(
       subscribe: ({ subscriber }) => feed.subscribe(subscriber),
       suspect: ({ workerId, reason, isUnreachable }) => probes.suspect(workerId, reason, isUnreachable),
       source: message => state.heard(message),
+      audit: message => {
+        const key = state.keys.ofSlot(message.workerSlot)
+        if (key !== undefined) state.audits.heard(key, message)
+      },
       shardReset: message => state.shardReset(message),
       describe: ({ reply }) => state.describe(reply),
       whenProbed: ({ reply }) => feed.whenProbed(reply),
@@ -96,6 +102,7 @@ class Directory {
   readonly probes: WorkerProbes
   readonly announcements: WorkerAnnouncements
   readonly shards: ShardWatch
+  readonly audits: KeyAudits
   readonly feed: FleetFeed
   readonly #context: ActorContext<DirectoryMessage>
   readonly #trust: KeyTrust
@@ -111,6 +118,7 @@ class Directory {
     this.#trust = trust
     this.workers = workers
     this.feed = feed
+    this.audits = new KeyAudits({ context, trust })
     this.keys = new WorkerKeys({
       shardCount: indexers.length,
       workerSlotsMax,
@@ -155,10 +163,14 @@ class Directory {
   }
 
   /** A listener says how far its source may be believed, and the block size it has seen. */
-  heard({ workerSlot, trust, reason, blockSizeTokens }: SourceMessage): void {
+  heard({ workerSlot, trust, reason, epoch, isSuffix, blockSizeTokens }: SourceMessage): void {
     const key = this.keys.ofSlot(workerSlot)
     if (key === undefined || key.phase !== 'running') return
-    key.heard = { trust, reason }
+    if (epoch !== key.heard.epoch) {
+      key.epoch++
+      this.audits.begin(key)
+    }
+    key.heard = { trust, reason, epoch, isSuffix }
     const { worker } = key
     if (blockSizeTokens !== undefined && blockSizeTokens !== worker.learnedBlockSizeTokens) {
       worker.learnedBlockSizeTokens = blockSizeTokens

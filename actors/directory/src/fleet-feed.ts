@@ -141,7 +141,7 @@ export class FleetFeed {
 }
 
 function keyRecordOf(key: Key): WorkerKeyRecord {
-  const { worker, dpRank, workerSlot, shard, trust, trustReason, trustSinceMs } = key
+  const { worker, dpRank, workerSlot, shard, trust, trustReason, trustSinceMs, epoch } = key
   const source = eventSourceOf(worker.spec, worker.outcome, dpRank)
   return {
     key: key.name,
@@ -154,5 +154,6 @@ function keyRecordOf(key: Key): WorkerKeyRecord {
     trust,
     trustReason,
     trustSinceMs,
+    epoch,
   }
 }

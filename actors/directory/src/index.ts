@@ -2,6 +2,7 @@ export type { SourceStatus, Trust } from '@homing/listener'
 export { type DirectoryArgs, directory } from './directory.ts'
 export { InvalidWorkerError, NoWorkerSlotError } from './errors.ts'
 export type {
+  AuditMessage,
   DirectoryMessage,
   EngineFamily,
   EventSource,

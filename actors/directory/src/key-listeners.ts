@@ -26,7 +26,7 @@ import type { IndexerMessage } from '@homing/indexer'
 import { LISTENER_LIMITS, type ListenerArgs, listener } from '@homing/listener'
 import type { KeyTrust } from './key-trust.ts'
 import type { DirectoryMessage } from './messages.ts'
-import type { Key, Worker } from './worker.ts'
+import { type Key, unheard, type Worker } from './worker.ts'
 import { eventSourceOf } from './worker-facts.ts'
 import type { WorkerTable } from './worker-table.ts'
 
@@ -75,7 +75,7 @@ export class KeyListeners {
       else if (wanted !== undefined) this.#start(key, wanted)
     } else if (key.phase === 'running' && (wanted === undefined || sourceText(wanted) !== key.startedFor)) {
       key.phase = 'stopping'
-      key.heard = { trust: 'none', reason: 'its listener is replaced; served by load' }
+      key.heard = unheard('its listener is replaced; served by load')
       // The watch may have ended with its thread, and without one its end would never be known.
       this.#context.watch(key.listener!)
       this.#context.stop(key.listener!)
@@ -95,12 +95,12 @@ export class KeyListeners {
   terminated(key: Key, { reason, error }: Terminated): void {
     const why = error?.message ?? reason
     if (key.phase === 'running' && isThreadLoss(reason)) {
-      key.heard = { trust: 'none', reason: `its event thread has ended (${why}); served by load` }
+      key.heard = unheard(`its event thread has ended (${why}); served by load`)
       this.#pause(key)
     } else {
       if (key.phase === 'running') {
         this.#context.log.error({ key: key.name, reason: why }, 'listener has ended; it is started anew')
-        key.heard = { trust: 'none', reason: `its listener has ended (${why}); served by load` }
+        key.heard = unheard(`its listener has ended (${why}); served by load`)
       }
       key.listener = undefined
       this.#release(key)
@@ -126,7 +126,7 @@ export class KeyListeners {
   #start(key: Key, args: ListenerArgs): void {
     key.phase = 'running'
     key.startedFor = sourceText(args)
-    key.heard = { trust: 'none', reason: `no connection to ${args.eventsEndpoint} yet; served by load` }
+    key.heard = unheard(`no connection to ${args.eventsEndpoint} yet; served by load`)
     key.listener = this.#context.spawn(listener, {
       name: `listener ${key.name}`,
       args,

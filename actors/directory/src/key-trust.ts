@@ -1,7 +1,9 @@
 /**
  * Key trust: how far the index may be believed about a worker key, and why, in words for people.
  *
- * The listener owns the trust in its source; it counts as long as the key is to have a listener at all.
+ * The listener owns the trust in its source; it counts as long as the key is to have a listener at all. Answers of the
+ * engine then count for more than its events: they take `exact` away, and give it to a history whose only
+ * fault is that it has no beginning.
  * Owns `trust`, `trustReason` and `trustSinceMs` of every key: what others are told.
  */
 
@@ -42,8 +44,7 @@ export class KeyTrust {
   refresh(key: Key): void {
     const { context, changed } = this.#options
     const obstacle = this.obstacle(key)
-    const trust: Trust = obstacle === undefined ? key.heard.trust : 'none'
-    const reason = obstacle ?? key.heard.reason
+    const [trust, reason] = obstacle === undefined ? trustOf(key) : (['none', obstacle] as const)
     if (key.trust === trust && key.trustReason === reason) return
     if (key.trust !== trust) {
       key.trustSinceMs = context.clock.wallMs()
@@ -53,4 +54,14 @@ export class KeyTrust {
     key.trustReason = reason
     changed(key.worker)
   }
+}
+
+function trustOf({ heard, audit }: Key): readonly [Trust, string] {
+  if (audit?.verdict === 'contradicted' && (heard.trust === 'exact' || heard.trust === 'partial')) {
+    return ['partial', `${audit.reason}; ${heard.reason}`]
+  }
+  if (audit?.verdict === 'confirmed' && heard.isSuffix) {
+    return ['exact', `${audit.reason}; before that, ${heard.reason}`]
+  }
+  return [heard.trust, heard.reason]
 }

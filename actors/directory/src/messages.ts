@@ -5,7 +5,7 @@
  * may be late by one message, never torn. `version` grows by one per change.
  */
 
-import type { ActorRef, Reply } from '@homing/actor'
+import type { ActorRef, Message, Reply } from '@homing/actor'
 import type { ShardResetMessage } from '@homing/indexer'
 import type { SourceMessage, SourceStatus, Trust } from '@homing/listener'
 
@@ -49,6 +49,20 @@ export interface WorkerKeyRecord {
   readonly trustReason: string
   /** Unix milliseconds since when the trust is what it is. */
   readonly trustSinceMs: number
+  /** Grows by one whenever all that was known of its cache was forgotten. */
+  readonly epoch: number
+}
+
+/** Told to the directory by who compares predictions with answers. */
+export interface AuditMessage extends Message {
+  readonly type: 'audit'
+  readonly workerSlot: number
+  /** Of the worker key, when the predictions were made. */
+  readonly epoch: number
+  /** `contradicted`: blocks count as held that are not. `confirmed`: a run of answers agreed with the events. */
+  readonly verdict: 'contradicted' | 'confirmed'
+  /** For people. */
+  readonly reason: string
 }
 
 export interface WorkerRecord {
@@ -114,6 +128,7 @@ export type DirectoryMessage =
     }
   /** From a listener: the trust of its key changed, or it learned the block size. */
   | SourceMessage
+  | AuditMessage
   /** From an indexer that restarted with an empty shard: every listener of it resyncs. */
   | ShardResetMessage
   /** The fleet, with what each listener says of its source (undefined: it did not answer in time). */

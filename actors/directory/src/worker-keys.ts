@@ -13,7 +13,7 @@
 import type { ActorContext } from '@homing/actor'
 import { NoWorkerSlotError } from './errors.ts'
 import type { DirectoryMessage } from './messages.ts'
-import type { Key, Worker } from './worker.ts'
+import { type Key, unheard, type Worker } from './worker.ts'
 
 export interface WorkerKeysOptions {
   readonly shardCount: number
@@ -99,7 +99,9 @@ export class WorkerKeys {
       phase: 'idle',
       listener: undefined,
       startedFor: '',
-      heard: { trust: 'none', reason: 'its events are not heard yet' },
+      heard: unheard('its events are not heard yet'),
+      epoch: 0,
+      audit: undefined,
       trust: 'none',
       trustReason: 'not probed yet',
       trustSinceMs: this.#options.wallMs(),

@@ -7,7 +7,7 @@
  */
 
 import type { ActorRef } from '@homing/actor'
-import type { ListenerMessage, Trust } from '@homing/listener'
+import type { ListenerMessage, SourceTrust, Trust } from '@homing/listener'
 import type { WorkerSpec, WorkerState } from './messages.ts'
 import type { ReachedOutcome } from './worker-facts.ts'
 
@@ -40,6 +40,11 @@ export interface Worker {
  */
 export type ListenerPhase = 'idle' | 'running' | 'stopping' | 'releasing'
 
+/** What is said of a key whose listener cannot speak for itself. */
+export function unheard(reason: string): SourceTrust {
+  return { trust: 'none', reason, epoch: 0, isSuffix: false }
+}
+
 /** A worker key and its listener. */
 export interface Key {
   /** `<worker id>/<dp rank>`. */
@@ -60,7 +65,15 @@ export interface Key {
   /** What the running listener was started for. */
   startedFor: string
   /** What the listener last said, or what is said in its place. */
-  heard: { readonly trust: Trust; readonly reason: string }
+  heard: SourceTrust
+
+  // directory.ts
+  /** Grows by one whenever a listener begins another epoch, its own restarts included. */
+  epoch: number
+
+  // key-audits.ts
+  /** What answers said of the events; undefined: nothing since they last agreed with them or began anew. */
+  audit: { readonly verdict: 'contradicted' | 'confirmed'; readonly reason: string } | undefined
 
   // key-trust.ts
   trust: Trust

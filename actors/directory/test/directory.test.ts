@@ -85,6 +85,14 @@ class DirectoryWorld {
     return this.outside.messages.publish({ endpoint })
   }
 
+  /** Has nothing to replay, and says so. */
+  async replaySocket(endpoint: string): Promise<void> {
+    const socket = await this.outside.messages.serve({ endpoint }, identity => {
+      const nothing = new Uint8Array(0)
+      socket.send(identity, [nothing, nothing, new Uint8Array(8).fill(0xff), nothing])
+    })
+  }
+
   get fleet(): Fleet {
     return this.subscriber.waiting.at(-1)!.fleet
   }
@@ -354,7 +362,15 @@ t.test('events with another block size than given: trust none, with what to corr
   await w.publisher('tcp://10.0.0.1:5557')
   w.start(['http://10.0.0.1:8000?events=5557&block_size=16'])
   await w.system.settle()
-  w.ref.tell({ type: 'source', workerSlot: 0, trust: 'exact', reason: 'all is well', blockSizeTokens: 32 })
+  w.ref.tell({
+    type: 'source',
+    workerSlot: 0,
+    trust: 'exact',
+    epoch: 1,
+    isSuffix: false,
+    reason: 'all is well',
+    blockSizeTokens: 32,
+  })
   await w.system.settle()
   t.match(w.worker(), {
     blockSizeTokens: { value: 16, source: 'given' },
@@ -368,7 +384,15 @@ t.test('a block size that events show counts more than one that was probed', asy
   await w.publisher('tcp://10.0.0.1:5557')
   w.start(['http://10.0.0.1:8000?events=5557'])
   await w.system.settle()
-  w.ref.tell({ type: 'source', workerSlot: 0, trust: 'exact', reason: 'all is well', blockSizeTokens: 16 })
+  w.ref.tell({
+    type: 'source',
+    workerSlot: 0,
+    trust: 'exact',
+    epoch: 1,
+    isSuffix: false,
+    reason: 'all is well',
+    blockSizeTokens: 16,
+  })
   await w.system.settle()
   t.match(w.worker(), { blockSizeTokens: { value: 16, source: 'learned' }, keys: [{ trust: 'exact' }] })
 })
@@ -475,6 +499,8 @@ t.test('while a listener is replaced, what it said counts no more', async t => {
     type: 'source',
     workerSlot: 0,
     trust: 'exact',
+    epoch: 1,
+    isSuffix: false,
     reason: 'all is well',
     blockSizeTokens: undefined,
   })
@@ -534,7 +560,15 @@ t.test('a probe that finds the block size later takes nothing from what events s
   w.network.faults.http = ({ path }) => (path === '/metrics' ? 'refuse' : 'deliver')
   w.start(['http://10.0.0.1:8000?events=5557'])
   await w.system.settle()
-  w.ref.tell({ type: 'source', workerSlot: 0, trust: 'exact', reason: 'all is well', blockSizeTokens: 16 })
+  w.ref.tell({
+    type: 'source',
+    workerSlot: 0,
+    trust: 'exact',
+    epoch: 1,
+    isSuffix: false,
+    reason: 'all is well',
+    blockSizeTokens: 16,
+  })
   await w.system.settle()
   w.network.faults.http = undefined
   await w.system.advance('15s')
@@ -585,3 +619,67 @@ declare namespace Tap {
     teardown(callback: () => unknown): void
   }
 }
+
+t.test('answers that contradict the events lower the trust, and have the source rebuilt', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { events: EVENTS })
+  await w.publisher('tcp://10.0.0.1:5557')
+  await w.replaySocket('tcp://10.0.0.1:5558')
+  w.start(['http://10.0.0.1:8000'])
+  await w.system.settle()
+  const key = () => w.worker().keys[0]!
+  const clears = () => w.indexers[0]!.waiting.filter(({ type }) => type === 'clear').length
+  const audit = async (verdict: 'contradicted' | 'confirmed', epoch = key().epoch) => {
+    w.ref.tell({ type: 'audit', workerSlot: 0, epoch, verdict, reason: '4 of 5 answers' })
+    await w.system.settle()
+  }
+  t.equal(key().trust, 'exact')
+  const [epoch, cleared] = [key().epoch, clears()]
+  await audit('contradicted', epoch - 1)
+  t.equal(key().trust, 'exact', 'a verdict on an earlier epoch says nothing')
+
+  await w.system.advance(10_000)
+  await audit('contradicted')
+  t.match(key(), { trust: 'partial', trustReason: /^4 of 5 answers; every batch/, epoch: epoch + 1 })
+  t.equal(clears(), cleared + 1)
+  await audit('contradicted')
+  t.equal(clears(), cleared + 1, 'at most one rebuild a minute')
+  await w.system.advance(60_000)
+  await audit('contradicted')
+  t.equal(clears(), cleared + 2)
+  t.equal(key().trust, 'partial')
+  await audit('confirmed')
+  t.match(key(), { trust: 'exact', trustReason: /^every batch/ })
+})
+
+t.test('answers that agree make a history without a beginning exact, until it begins anew', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { events: EVENTS })
+  const publisher = await w.publisher('tcp://10.0.0.1:5557')
+  w.start(['http://10.0.0.1:8000'])
+  await w.system.settle()
+  const say = async (epoch: number, trust: 'partial' | 'none', isSuffix: boolean) => {
+    const said = { trust, reason: 'older blocks are unknown', epoch, isSuffix }
+    w.ref.tell({ type: 'source', workerSlot: 0, ...said, blockSizeTokens: undefined })
+    await w.system.settle()
+  }
+  const confirm = async () => {
+    const { epoch } = w.worker().keys[0]!
+    w.ref.tell({ type: 'audit', workerSlot: 0, epoch, verdict: 'confirmed', reason: '32 answers agree' })
+    await w.system.settle()
+  }
+  await say(7, 'partial', true)
+  t.equal(w.worker().keys[0]!.trust, 'partial')
+  await confirm()
+  t.match(w.worker().keys[0], {
+    trust: 'exact',
+    trustReason: '32 answers agree; before that, older blocks are unknown',
+  })
+  await say(7, 'partial', false)
+  t.equal(w.worker().keys[0]!.trust, 'partial', 'what could not be read may be a removal')
+  await say(7, 'partial', true)
+  await say(8, 'none', false)
+  await say(8, 'partial', true)
+  t.equal(w.worker().keys[0]!.trust, 'partial', 'the next epoch was not confirmed')
+  publisher.close()
+})

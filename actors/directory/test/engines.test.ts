@@ -168,7 +168,8 @@ t.test('a listener that is to end soon after its thread died does end, and a new
   const { workerSlot, shard } = before.workers[0]!.keys[0]!
   await fleet.system.killThread(`events-${shard}`)
   // Another block size than the one that was probed and given: no listener is wanted any more.
-  fleet.directory.tell({ type: 'source', workerSlot, trust: 'exact', reason: 'x', blockSizeTokens: 99 })
+  const said = { trust: 'exact', reason: 'x', epoch: 1, isSuffix: false } as const
+  fleet.directory.tell({ type: 'source', workerSlot, ...said, blockSizeTokens: 99 })
   await work(fleet, 2)
   // The engine's next process has its own block size: a listener is wanted again.
   await fleet.engines[0]!.ref.ask({ type: 'restart', downMs: 1500 }, { timeout: 10_000 })

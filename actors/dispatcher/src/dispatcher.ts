@@ -7,6 +7,8 @@
  *        To directory: workers that could not be reached.
  * Owns   the upstream calls and their attempts.
  * Order  bytes reach the sink as the worker sent them. A message of an attempt that is over is ignored.
+ *        A stream is asked for usage where the client did not; the event that this adds is taken out, and
+ *        all other bytes pass as they came.
  *        A head waits for the first byte behind it: vLLM sends the head of a stream before prefill, and a
  *        worker that dies in between has given nothing.
  * Fails  before the first byte of an answer: one new try on the same worker where a reused connection
@@ -19,7 +21,7 @@
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
 import type { DirectoryMessage } from '@homing/directory'
 import { type ErrorRecord, type RouterError, toErrorRecord } from '@homing/errors'
-import { UsageTap } from '@homing/openai'
+import { editBody, UsageTap } from '@homing/openai'
 import type { Decision, Delivery, RouterMessage, RoutingRequest } from '@homing/router'
 import type { TrackerMessage } from '@homing/tracker'
 import { type HttpCall, type HttpHeaders, transportCapability } from '@homing/transport'
@@ -39,6 +41,8 @@ export interface DispatcherArgs {
   readonly requestMsMax: number
   /** Longest wait for a decision of the router, in milliseconds. */
   readonly decideMsMax: number
+  /** Streams are asked for usage, for the audit of predictions. */
+  readonly audit: boolean
 }
 
 /** Answers that wait in one exchange while its sink is full; the call is paused meanwhile. */
@@ -60,6 +64,8 @@ interface Exchange {
   failedWorkers: string[]
   hasRetriedWorker: boolean
   call: HttpCall | undefined
+  /** The call asks for usage in the client's place. */
+  asksForUsage: boolean
   status: number | undefined
   /** The head of the answer, until its first byte or its end comes. */
   heldHead: HttpHeaders | undefined
@@ -98,6 +104,7 @@ export const dispatcher = defineActor(
           failedWorkers: [],
           hasRetriedWorker: false,
           call: undefined,
+          asksForUsage: false,
           status: undefined,
           heldHead: undefined,
           isStream: false,
@@ -150,6 +157,7 @@ class Calls {
     const attempt = ++exchange.attempt
     const number = exchange.number
     const { decision, request } = exchange
+    const body = this.#bodyOf(exchange)
     exchange.lastByteMs = this.#context.clock.nowMs()
     // A full mailbox loses what the call says; the call is ended, and the sweep reports the silence.
     const tellSelf = (message: DispatcherMessage): void => {
@@ -161,7 +169,7 @@ class Calls {
         method: request.method,
         path: request.path,
         headers: upstreamHeaders(request.headers, decision, exchange.routing.requestId, attempt),
-        ...(request.body === undefined ? {} : { body: request.body }),
+        ...(body === undefined ? {} : { body }),
       },
       {
         head: (status, headers) =>
@@ -187,9 +195,11 @@ class Calls {
       return this.#placeAgain(exchange, `worker ${exchange.decision.worker} answered 503`)
     }
     exchange.status = status
-    exchange.heldHead = headers
     exchange.isStream = String(headers['content-type'] ?? '').startsWith('text/event-stream')
-    exchange.tap = new UsageTap(exchange.isStream ? 'sse' : 'json')
+    const cutsUsageEvent = exchange.isStream && exchange.asksForUsage
+    // What is cut would be missing from the length that the engine gave.
+    exchange.heldHead = cutsUsageEvent ? withoutLength(headers) : headers
+    exchange.tap = new UsageTap(exchange.isStream ? 'sse' : 'json', { cutsUsageEvent })
     if (!exchange.isStream) this.#prefillComplete(exchange)
   }
 
@@ -199,14 +209,14 @@ class Calls {
     this.#touch(exchange)
     if (exchange.isStream && exchange.tap?.hasBytes === false) this.#prefillComplete(exchange)
     this.#releaseHead(exchange)
-    exchange.tap?.push(bytes)
-    this.#answer(exchange, { type: 'answerData', exchange: number, bytes })
+    this.#relay(exchange, exchange.tap?.push(bytes) ?? bytes)
   }
 
   end(number: number, attempt: number): void {
     const exchange = this.#current(number, attempt)
     if (exchange === undefined) return
     this.#releaseHead(exchange)
+    this.#relayRest(exchange)
     const usage = exchange.tap?.finish()
     const failedInside = (exchange.status ?? 0) >= 400 || usage?.sawError === true
     this.#settle(exchange, failedInside ? 'error' : 'ok', undefined)
@@ -348,6 +358,7 @@ class Calls {
   }
 
   #fail(exchange: Exchange, error: ErrorRecord): void {
+    this.#relayRest(exchange)
     this.#settle(exchange, 'error', error)
     const { decision, number } = exchange
     this.#answer(exchange, { type: 'answerFailed', exchange: number, error, decision })
@@ -363,10 +374,10 @@ class Calls {
   #settle(exchange: Exchange, outcome: Delivery['outcome'], error: ErrorRecord | undefined): void {
     if (!exchange.isBooked) return
     exchange.isBooked = false
-    const { id } = exchange.decision
-    this.#args.tracker.tell({ type: 'free', requestId: id })
+    const { decision } = exchange
+    this.#args.tracker.tell({ type: 'free', requestId: decision.id })
     const delivery = this.#delivery(exchange, outcome, error)
-    this.#args.router.tell({ type: 'delivered', decisionId: id, delivery })
+    this.#args.router.tell({ type: 'delivered', decision, delivery })
   }
 
   #delivery(exchange: Exchange, outcome: Delivery['outcome'], error: ErrorRecord | undefined): Delivery {
@@ -381,6 +392,28 @@ class Calls {
       durationMs: this.#context.clock.nowMs() - exchange.startedMs,
       error,
     }
+  }
+
+  /** What goes upstream; asks for usage where that is wanted, possible and of use: where something was predicted. */
+  #bodyOf(exchange: Exchange): Uint8Array | undefined {
+    const { decision, request } = exchange
+    const { body, usageEdit } = request
+    exchange.asksForUsage =
+      this.#args.audit &&
+      body !== undefined &&
+      usageEdit !== undefined &&
+      decision.takesUsageOption &&
+      decision.trust !== 'none'
+    return exchange.asksForUsage ? editBody(body!, usageEdit!) : body
+  }
+
+  #relay(exchange: Exchange, bytes: Uint8Array): void {
+    if (bytes.length > 0) this.#answer(exchange, { type: 'answerData', exchange: exchange.number, bytes })
+  }
+
+  /** The answer ends here, perhaps inside an event of which the beginning was held back. */
+  #relayRest(exchange: Exchange): void {
+    if (exchange.tap !== undefined) this.#relay(exchange, exchange.tap.takeRest())
   }
 
   /** The first byte has come, or the end of an answer without any. */
@@ -440,4 +473,9 @@ class Calls {
     const exchange = this.#exchanges.get(number)
     return exchange === undefined || exchange.attempt !== attempt || exchange.hasEnded ? undefined : exchange
   }
+}
+
+function withoutLength(headers: HttpHeaders): HttpHeaders {
+  const { 'content-length': _, ...others } = headers
+  return others
 }

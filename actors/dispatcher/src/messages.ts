@@ -1,5 +1,6 @@
 import type { ActorRef } from '@homing/actor'
 import type { ErrorRecord } from '@homing/errors'
+import type { BodyEdit } from '@homing/openai'
 import type { Decision, RoutingRequest } from '@homing/router'
 import type { HttpCallFailure, HttpHeaders } from '@homing/transport'
 
@@ -28,6 +29,8 @@ export interface UpstreamRequest {
   readonly path: string
   readonly headers: HttpHeaders
   readonly body: Uint8Array | undefined
+  /** What asks for the usage of a stream, in `body`; undefined: nothing is to be asked. */
+  readonly usageEdit: BodyEdit | undefined
 }
 
 export type DispatcherMessage =

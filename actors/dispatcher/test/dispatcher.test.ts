@@ -5,7 +5,13 @@ import type { Decision, RouterMessage, RoutingRequest } from '@homing/router'
 import type { TrackerMessage } from '@homing/tracker'
 import { type HttpExchange, MemoryNetwork, transportCapability } from '@homing/transport'
 import t, { type Test } from 'tap'
-import { type AnswerMessage, type DispatcherArgs, dispatcher, upstreamHeaders } from '../src/index.ts'
+import {
+  type AnswerMessage,
+  type DispatcherArgs,
+  dispatcher,
+  type UpstreamRequest,
+  upstreamHeaders,
+} from '../src/index.ts'
 
 const HOST = '10.0.0.1'
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text)
@@ -20,8 +26,12 @@ function decisionFor(port: number, id = `decision-${port}`): Decision {
     origin: `http://${HOST}:${port}`,
     dpRank: 0,
     pinRank: false,
+    takesUsageOption: true,
     overlapBlocks: 0,
+    blockSizeTokens: 16,
+    predictedTokens: 0,
     trust: 'exact',
+    epoch: 1,
   }
 }
 
@@ -74,6 +84,9 @@ export const scriptedRouter = defineActor(
       delivered(message) {
         log.delivered.push(message)
       },
+      audits({ reply }) {
+        reply([])
+      },
       receipt({ reply }) {
         reply(undefined)
       },
@@ -112,12 +125,17 @@ async function start(t: Test, ports: readonly number[], settings: Partial<Dispat
       silenceMsMax: 60_000,
       requestMsMax: 0,
       decideMsMax: 1000,
+      audit: true,
       ...settings,
     },
   })
   const serve = (port: number, onExchange: (exchange: HttpExchange) => void) =>
     network.transport().http.listen({ host: HOST, port }, onExchange)
-  const dispatch = (port: number): void => {
+  const dispatch = (
+    port: number,
+    upstream: Pick<UpstreamRequest, 'body' | 'usageEdit'> = { body: bytes('{}'), usageEdit: undefined },
+    decision: Partial<Decision> = {},
+  ): void => {
     ref.tell({
       type: 'dispatch',
       exchange: 1,
@@ -125,10 +143,10 @@ async function start(t: Test, ports: readonly number[], settings: Partial<Dispat
         method: 'POST',
         path: '/v1/completions',
         headers: { 'x-a': '1', host: 'client' },
-        body: bytes('{}'),
+        ...upstream,
       },
       routing: ROUTING,
-      decision: decisionFor(port),
+      decision: { ...decisionFor(port), ...decision },
       sink: sink.ref,
     })
   }
@@ -179,6 +197,72 @@ t.test('an answer is relayed as it comes, its booking freed, its usage reported'
   t.match(log.delivered[0]?.delivery, { outcome: 'ok', status: 200, promptTokens: 10, cachedTokens: 7 })
 })
 
+const PLAIN = bytes('{"stream":true}')
+const USAGE_EDIT = { start: 14, end: 14, text: ',"stream_options":{"include_usage":true}' }
+const TOKEN = 'data: {"choices":[{"text":"a"}],"usage":null}\n\n'
+const EXTRA =
+  'data: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":7}}}\n\n'
+
+t.test('a stream is asked for usage in the place of its client, who sees nothing of it', async t => {
+  const { system, sink, log, serve, dispatch } = await start(t, [])
+  const seen: string[] = []
+  await serve(1, async exchange => {
+    seen.push(text(await exchange.readBody(1000)))
+    const answer = `${TOKEN}${EXTRA}data: [DONE]\n\n`
+    exchange.writeHead(200, {
+      'content-type': 'text/event-stream',
+      'content-length': String(answer.length),
+    })
+    for (const byte of bytes(answer)) exchange.write(Uint8Array.of(byte))
+    exchange.end()
+  })
+  dispatch(1, { body: PLAIN, usageEdit: USAGE_EDIT })
+  const answer = await answerOf(system, sink)
+  t.strictSame(seen, ['{"stream":true,"stream_options":{"include_usage":true}}'])
+  t.strictSame([answer.body, answer.end], [`${TOKEN}data: [DONE]\n\n`, 'complete'])
+  const head = sink.waiting.find(message => message.type === 'answerHead')
+  t.notOk('content-length' in (head?.headers ?? {}), "the length that the engine gave is not the client's")
+  t.match(log.delivered[0]?.delivery, { outcome: 'ok', promptTokens: 10, cachedTokens: 7 })
+})
+
+t.test('where nothing is predicted, known or wanted, a stream passes both ways as it is', async t => {
+  const cases = [
+    { audit: false, usageEdit: USAGE_EDIT, decision: {} },
+    { audit: true, usageEdit: USAGE_EDIT, decision: { takesUsageOption: false } },
+    { audit: true, usageEdit: USAGE_EDIT, decision: { trust: 'none' as const } },
+    { audit: true, usageEdit: undefined, decision: {} },
+  ]
+  for (const { audit, usageEdit, decision } of cases) {
+    const { system, sink, serve, dispatch } = await start(t, [], { audit })
+    const seen: string[] = []
+    await serve(1, async exchange => {
+      seen.push(text(await exchange.readBody(1000)))
+      exchange.writeHead(200, { 'content-type': 'text/event-stream' })
+      exchange.end(bytes(`${TOKEN}${EXTRA}`))
+    })
+    dispatch(1, { body: PLAIN, usageEdit }, decision)
+    t.equal((await answerOf(system, sink)).body, `${TOKEN}${EXTRA}`)
+    t.strictSame(seen, ['{"stream":true}'])
+    await system.shutdown()
+  }
+})
+
+t.test('a stream that breaks off inside an event ends with all bytes that came', async t => {
+  const { system, sink, serve, dispatch } = await start(t, [])
+  let breakOff = (): void => {}
+  await serve(1, exchange => {
+    exchange.writeHead(200, { 'content-type': 'text/event-stream' })
+    exchange.write(bytes(`${TOKEN}data: {"choi`))
+    breakOff = () => exchange.destroy()
+  })
+  dispatch(1, { body: PLAIN, usageEdit: USAGE_EDIT })
+  t.equal((await answerOf(system, sink)).body, TOKEN)
+  breakOff()
+  const answer = await answerOf(system, sink)
+  t.equal(answer.body, `${TOKEN}data: {"choi`)
+  t.match(answer.end, /after the head$/)
+})
+
 t.test('a worker that refuses the connection costs a new place, not the request', async t => {
   const { system, sink, tracker, directory, log, serve, dispatch } = await start(t, [2])
   await serve(2, exchange => {
@@ -191,7 +275,7 @@ t.test('a worker that refuses the connection costs a new place, not the request'
   t.match(directory.waiting, [{ type: 'suspect', workerId: `${HOST}:1`, isUnreachable: true }])
   t.strictSame(freed(tracker), ['decision-1', 'decision-2'])
   t.strictSame(
-    log.delivered.map(({ decisionId, delivery }) => [decisionId, delivery.outcome]),
+    log.delivered.map(({ decision, delivery }) => [decision.id, delivery.outcome]),
     [
       ['decision-1', 'error'],
       ['decision-2', 'ok'],
@@ -344,7 +428,7 @@ t.test('a client that leaves while another worker is looked for completes both r
   await system.settle()
   t.strictSame(freed(tracker), ['decision-1', 'decision-2'])
   t.strictSame(
-    log.delivered.map(({ decisionId, delivery }) => [decisionId, delivery.outcome]),
+    log.delivered.map(({ decision, delivery }) => [decision.id, delivery.outcome]),
     [
       ['decision-1', 'error'],
       ['decision-2', 'aborted'],

@@ -7,6 +7,7 @@
  * prompts leave nothing in a KV cache that a later request could use, so they go by load.
  */
 
+import type { UpstreamRequest } from '@homing/dispatcher'
 import { type ErrorRecord, fromErrorRecord, RouterError } from '@homing/errors'
 import { scanRequest } from '@homing/openai'
 import type { Decision, RoutingRequest } from '@homing/router'
@@ -49,7 +50,8 @@ export class Completions {
     if (read.annotations.includes('query_instance_id')) {
       return this.#selectOnly(exchange, route, body, routing)
     }
-    await this.#send(exchange, route, read.upstreamBody ?? body, hold, routing, startedMs)
+    const upstream = { body: read.upstreamBody ?? body, usageEdit: read.usageEdit }
+    await this.#send(exchange, route, upstream, hold, routing, startedMs)
   }
 
   /** Any other `/v1` route: bytes through, to the worker with the least load. */
@@ -71,7 +73,7 @@ export class Completions {
       pinnedRank: undefined,
       excludedWorkers: [],
     }
-    await this.#send(exchange, 'other', body, hold, routing, startedMs)
+    await this.#send(exchange, 'other', { body, usageEdit: undefined }, hold, routing, startedMs)
   }
 
   /** `POST /route`: the receipt, nothing sent, nothing changed. */
@@ -91,7 +93,7 @@ export class Completions {
   async #send(
     exchange: HttpExchange,
     route: CompletionRoute | 'other',
-    body: Uint8Array | undefined,
+    upstream: Pick<UpstreamRequest, 'body' | 'usageEdit'>,
     hold: BodyHold,
     routing: RoutingRequest,
     startedMs: number,
@@ -111,7 +113,12 @@ export class Completions {
     const status = args.dispatcher.tell({
       type: 'dispatch',
       exchange: number,
-      request: { method: exchange.method, path: exchange.path + query, headers: exchange.headers, body },
+      request: {
+        method: exchange.method,
+        path: exchange.path + query,
+        headers: exchange.headers,
+        ...upstream,
+      },
       routing,
       decision,
       sink: context.self,

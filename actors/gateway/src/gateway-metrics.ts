@@ -9,6 +9,7 @@ import type { FleetReport, SourceStatus, Trust } from '@homing/directory'
 import type { ShardStatus } from '@homing/indexer'
 import { type Counter, type Gauge, Metrics } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/router'
+import { ERROR_BOUNDS_BLOCKS, type KeyAudit } from '@homing/selection'
 import type { LoadReport } from '@homing/tracker'
 import { collectActors } from './actor-metrics.ts'
 import type { GatewayArgs } from './gateway-args.ts'
@@ -27,6 +28,16 @@ const SOURCE_COUNTERS = {
   malformedFrames: 'Messages on the event socket that cannot be read.',
   skippedEvents: 'KV events of an unknown or malformed kind.',
 } as const satisfies Partial<Record<keyof SourceStatus, string>>
+
+/** Counters of the audit, by the name of the metric. */
+const AUDIT_COUNTERS = {
+  requests: 'Answers whose cached tokens were compared with what was predicted.',
+  predictedTokens: 'Prompt tokens that were predicted to be cached, of the answers compared.',
+  deliveredTokens: 'Prompt tokens that engines reported as cached, of the answers compared.',
+  overPredictions: 'Answers with more than a block less cached than predicted.',
+  underPredictions: 'Answers with more than a block more cached than predicted.',
+  unreported: 'Answers that could not be compared: the engine reports no cached tokens.',
+} as const satisfies Partial<Record<keyof KeyAudit, string>>
 
 export class GatewayMetrics {
   readonly #metrics = new Metrics()
@@ -109,6 +120,7 @@ export class GatewayMetrics {
     metrics.observeProcess()
     collectFleet(metrics, args)
     collectLoads(metrics, args)
+    collectAudits(metrics, args)
     collectShards(metrics, args)
     collectActors(metrics, system)
   }
@@ -174,7 +186,7 @@ function collectFleet(metrics: Metrics, args: GatewayArgs): void {
   const counters = Object.entries(SOURCE_COUNTERS).map(([field, help]) => ({
     field: field as keyof typeof SOURCE_COUNTERS,
     counter: metrics.counter({
-      name: `homing_listener_${field.replace(/[A-Z]/g, letter => `_${letter.toLowerCase()}`)}_total`,
+      name: `homing_listener_${snakeCase(field)}_total`,
       help,
       labels: ['worker'],
     }),
@@ -206,6 +218,43 @@ function collectFleet(metrics: Metrics, args: GatewayArgs): void {
       for (const { worker, source } of known) counter.setTotal(source[field], { worker })
     }
   })
+}
+
+function collectAudits(metrics: Metrics, args: GatewayArgs): void {
+  const counters = Object.entries(AUDIT_COUNTERS).map(([field, help]) => ({
+    field: field as keyof typeof AUDIT_COUNTERS,
+    counter: metrics.counter({ name: `homing_audit_${snakeCase(field)}_total`, help, labels: ['worker'] }),
+  }))
+  const errors = metrics.histogramTotals({
+    name: 'homing_audit_error_blocks',
+    help: 'Blocks predicted to be cached less blocks delivered; below 0 more was there than predicted.',
+    labels: ['worker'],
+    buckets: ERROR_BOUNDS_BLOCKS,
+  })
+  const precision = metrics.gauge({
+    name: 'homing_audit_precision_ratio',
+    help: 'Tokens delivered of tokens predicted, over the last requests that something was predicted for.',
+    labels: ['worker'],
+  })
+  metrics.collect(async () => {
+    const audits = await args.router.ask({ type: 'audits' }, { timeout: args.askMsMax })
+    for (const { field, counter } of counters) {
+      counter.replaceTotals(audits.map(audit => ({ total: audit[field], labels: { worker: audit.worker } })))
+    }
+    errors.replace(
+      audits.map(({ worker, errorCounts, errorBlocksSum }) => ({
+        counts: errorCounts,
+        sum: errorBlocksSum,
+        labels: { worker },
+      })),
+    )
+    precision.replace(audits.map(({ worker, precision: value }) => ({ value, labels: { worker } })))
+  })
+}
+
+/** `predictedTokens` to `predicted_tokens`. */
+function snakeCase(field: string): string {
+  return field.replace(/[A-Z]/g, letter => `_${letter.toLowerCase()}`)
 }
 
 function collectLoads(metrics: Metrics, args: GatewayArgs): void {

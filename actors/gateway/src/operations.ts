@@ -147,13 +147,14 @@ export class Operations {
   async #workersView(): Promise<object> {
     const { args } = this.#parts
     const deadline = { timeout: args.askMsMax }
-    const [report, loads, ...shards] = await Promise.all([
+    const [report, loads, audits, ...shards] = await Promise.all([
       args.directory.ask({ type: 'describe' }, deadline),
       args.tracker.ask({ type: 'loads' }, deadline),
+      args.router.ask({ type: 'audits' }, deadline),
       // A shard that does not answer in time is shown without its blocks, not as an error.
       ...args.indexers.map(indexer => indexer.ask({ type: 'status' }, deadline).catch(() => undefined)),
     ])
-    return workersView(report, shards, loads.rows)
+    return workersView(report, shards, loads.rows, audits)
   }
 
   #modelCards(): {

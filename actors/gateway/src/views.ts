@@ -3,6 +3,7 @@
 import type { FleetReport, Sourced, WorkerKeyRecord, WorkerRecord } from '@homing/directory'
 import type { ShardStatus } from '@homing/indexer'
 import type { Receipt } from '@homing/router'
+import type { KeyAudit } from '@homing/selection'
 import type { WorkerLoad } from '@homing/tracker'
 
 const sourced = <T>(value: Sourced<T> | undefined) =>
@@ -15,8 +16,10 @@ export function workersView(
   report: FleetReport,
   shards: readonly (ShardStatus | undefined)[],
   loads: readonly WorkerLoad[],
+  audits: readonly KeyAudit[],
 ): object {
   const loadBySlot = new Map(loads.map(load => [load.workerSlot, load]))
+  const auditByKey = new Map(audits.map(audit => [audit.worker, audit]))
   return {
     version: report.fleet.version,
     workers: report.fleet.workers.map(worker => ({
@@ -40,7 +43,7 @@ export function workersView(
       tokenize: worker.canTokenize,
       taints: worker.taints,
       worker_keys: worker.keys.map(key =>
-        keyView(worker, key, report, shards, loadBySlot.get(key.workerSlot)),
+        keyView(worker, key, report, shards, loadBySlot.get(key.workerSlot), auditByKey.get(key.key)),
       ),
     })),
   }
@@ -52,6 +55,7 @@ function keyView(
   report: FleetReport,
   shards: readonly (ShardStatus | undefined)[],
   load: WorkerLoad | undefined,
+  audit: KeyAudit | undefined,
 ): object {
   const source = report.sources[key.workerSlot]
   return {
@@ -60,6 +64,7 @@ function keyView(
     trust: key.trust,
     trust_reason: key.trustReason,
     trust_since: iso(key.trustSinceMs),
+    audit: auditView(audit),
     last_event_age_ms: source?.lastEventAgeMs ?? null,
     blocks_held: worker.state === 'up' ? (shards[key.shard]?.blocksHeld[key.workerSlot] ?? 0) : 0,
     load: {
@@ -90,6 +95,20 @@ function keyView(
   }
 }
 
+/** How the predictions for a worker key have fared. `waiting`: no answer to compare yet. */
+function auditView(audit: KeyAudit | undefined): object {
+  return {
+    state: audit?.state ?? 'waiting',
+    requests: audit?.requests ?? 0,
+    predicted_tokens: audit?.predictedTokens ?? 0,
+    delivered_tokens: audit?.deliveredTokens ?? 0,
+    over_predictions: audit?.overPredictions ?? 0,
+    under_predictions: audit?.underPredictions ?? 0,
+    precision: audit?.precision ?? null,
+    sample_requests: audit?.sampleRequests ?? 0,
+  }
+}
+
 /** A receipt: every candidate with every term of its cost, and what was delivered. */
 export function receiptView(receipt: Receipt): object {
   const { delivery } = receipt
@@ -115,6 +134,7 @@ export function receiptView(receipt: Receipt): object {
       worker: candidate.worker,
       trust: candidate.trust,
       overlap_blocks: candidate.overlapBlocks,
+      credit_factor: candidate.creditFactor,
       queued_prefill_tokens: candidate.activePrefillTokens,
       prefill_tokens: candidate.prefillTokens,
       prefill_blocks: candidate.prefillBlocks,

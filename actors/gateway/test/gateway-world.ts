@@ -10,6 +10,7 @@ import type { AnswerMessage, DispatcherMessage } from '@homing/dispatcher'
 import type { ErrorRecord } from '@homing/errors'
 import type { IndexedBlock, IndexerMessage, ShardStatus } from '@homing/indexer'
 import type { DecideResult, Decision, Receipt, RouterMessage, RoutingRequest } from '@homing/router'
+import type { KeyAudit } from '@homing/selection'
 import type { ReadRequest, ReadResult, TokenizerMessage } from '@homing/tokenizer'
 import type { LoadReport, TrackerMessage } from '@homing/tracker'
 import {
@@ -42,6 +43,7 @@ export interface Script {
   loads: LoadReport | undefined
   shard: ShardStatus | undefined
   blocks: readonly IndexedBlock[]
+  audits: readonly KeyAudit[]
 }
 
 const scripts = new Map<string, Script>()
@@ -53,6 +55,7 @@ type Question =
   | Arm<RouterMessage, 'explain'>
   | Arm<RouterMessage, 'receipt'>
   | Arm<RouterMessage, 'receipts'>
+  | Arm<RouterMessage, 'audits'>
   | Arm<DirectoryMessage, 'describe'>
   | Arm<IndexerMessage, 'status'>
   | Arm<IndexerMessage, 'dump'>
@@ -72,6 +75,7 @@ export const scripted = defineActor(
       decide: ({ request, reply }) => answer(reply, script.decide(request)),
       explain: ({ request, reply }) => reply(script.explain(request)),
       receipt: ({ id, reply }) => reply(script.receipts.find(receipt => receipt.id === id)),
+      audits: ({ reply }) => reply(script.audits),
       receipts: ({ limit, reply }) => reply(script.receipts.slice(0, limit)),
       describe: ({ reply }) => answer(reply, script.report),
       status: ({ reply }) => answer(reply, script.shard),
@@ -133,8 +137,12 @@ export const DECISION: Decision = {
   origin: 'http://10.0.0.1:8001',
   dpRank: 0,
   pinRank: false,
+  takesUsageOption: true,
   overlapBlocks: 3,
+  blockSizeTokens: 16,
+  predictedTokens: 48,
   trust: 'exact',
+  epoch: 1,
 }
 
 export const READ: ReadRequest = {
@@ -154,6 +162,7 @@ export const READ: ReadRequest = {
   annotations: [],
   extraFields: [],
   upstreamBody: undefined,
+  usageEdit: undefined,
 }
 
 export const RECEIPT: Receipt = {
@@ -210,6 +219,7 @@ export const WORKER: WorkerRecord = {
       trust: 'exact',
       trustReason: 'complete',
       trustSinceMs: Date.UTC(2026, 0, 1),
+      epoch: 1,
     },
   ],
 }
@@ -277,6 +287,7 @@ export async function start(t: Test, settings: Partial<GatewayArgs> = {}, change
     loads: { rows: [], stats: { expiredTotal: 0 } as LoadReport['stats'] },
     shard: SHARD,
     blocks: [],
+    audits: [],
     ...change,
   }
   scripts.set(name, script)

@@ -1,6 +1,7 @@
 /** What /metrics says: names, and labels whose values clients cannot make up. */
 
 import { faultOfMetricName } from '@homing/metrics'
+import type { KeyAudit } from '@homing/selection'
 import t from 'tap'
 import { DECISION, data, end, head, start, type World } from './gateway-world.ts'
 
@@ -125,4 +126,32 @@ t.test('the actor runtime is shown by thread', async t => {
   t.match(body, /homing_actor_handler_seconds_bucket\{thread="main",le="0.000001"\} \d+/)
   t.match(body, /homing_actor_dead_letters_total\{thread="main",reason="overflow"\} 0/)
   t.match(body, /homing_actor_frames_total\{thread="main",direction="in",lane="coded"\} 0/)
+})
+
+t.test('the audit is shown by worker key', async t => {
+  const audit: KeyAudit = {
+    worker: 'a/0',
+    workerSlot: 0,
+    state: 'audited',
+    requests: 3,
+    predictedTokens: 96,
+    deliveredTokens: 48,
+    overPredictions: 1,
+    underPredictions: 0,
+    unreported: 0,
+    errorCounts: [0, 0, 0, 0, 2, 0, 1, 0, 0, 0],
+    errorBlocksSum: 3,
+    precision: 0.5,
+    sampleRequests: 3,
+  }
+  const world = await start(t, {}, { audits: [audit] })
+  t.strictSame(await samples(world, 'homing_audit_'), [
+    'homing_audit_requests_total{worker="a/0"} 3',
+    'homing_audit_predicted_tokens_total{worker="a/0"} 96',
+    'homing_audit_delivered_tokens_total{worker="a/0"} 48',
+    'homing_audit_over_predictions_total{worker="a/0"} 1',
+    'homing_audit_error_blocks_sum{worker="a/0"} 3',
+    'homing_audit_error_blocks_count{worker="a/0"} 3',
+    'homing_audit_precision_ratio{worker="a/0"} 0.5',
+  ])
 })

@@ -1,5 +1,6 @@
 /** The routes for people and their tools. */
 
+import type { KeyAudit } from '@homing/selection'
 import t from 'tap'
 import { fleetOf, RECEIPT, start, WORKER } from './gateway-world.ts'
 
@@ -184,4 +185,28 @@ t.test('the last things that a thread did can be read', async t => {
   const text = await ask('GET', '/actors/flight?format=text&limit=1000')
   t.match(text.body, /^\d{4}-\d\d-\d\dT\S+Z {2}thread started, life 1$/m)
   t.match((await ask('GET', '/actors/flight?thread=nope')).error, [404])
+})
+
+t.test('/workers shows how the predictions for a worker key have fared', async t => {
+  const audit: KeyAudit = {
+    worker: WORKER.keys[0]!.key,
+    workerSlot: 0,
+    state: 'unaudited',
+    requests: 0,
+    predictedTokens: 0,
+    deliveredTokens: 0,
+    overPredictions: 0,
+    underPredictions: 0,
+    unreported: 7,
+    errorCounts: [],
+    errorBlocksSum: 0,
+    precision: 1,
+    sampleRequests: 0,
+  }
+  const shown = async (world: Awaited<ReturnType<typeof start>>) =>
+    JSON.parse((await world.ask('GET', '/workers')).body).workers[0].worker_keys[0].audit
+  t.match(await shown(await start(t)), { state: 'waiting', requests: 0, precision: null })
+  await t.test('unaudited', async t => {
+    t.match(await shown(await start(t, {}, { audits: [audit] })), { state: 'unaudited', requests: 0 })
+  })
 })

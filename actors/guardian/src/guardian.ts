@@ -62,6 +62,7 @@ export interface GuardianArgs {
   readonly eventThreads: number
   readonly indexBytes: number
   readonly replayTimeoutMs: number
+  readonly audit: boolean
   readonly probeIntervalMs: number
   readonly probeTimeoutMs: number
   readonly tokenizers: readonly string[]
@@ -208,6 +209,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       router,
       options('router', {
         tracker: trackerRef,
+        directory: directoryRef,
         indexMemories,
         indexers,
         workerSlotsMax,
@@ -233,6 +235,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
           silenceMsMax: args.silenceTimeoutMs,
           requestMsMax: args.requestTimeoutMs,
           decideMsMax: ASK_MS_MAX,
+          audit: args.audit,
         },
         ANSWERS_PER_REQUEST,
       ),

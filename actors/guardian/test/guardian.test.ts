@@ -42,6 +42,7 @@ const ARGS: GuardianArgs = {
   eventThreads: 2,
   indexBytes: 2 << 20,
   replayTimeoutMs: 1000,
+  audit: true,
   probeIntervalMs: 5000,
   probeTimeoutMs: 1000,
   tokenizers: [],

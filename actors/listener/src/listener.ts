@@ -24,7 +24,7 @@ import {
 } from '@homing/protocol'
 import { type Dealer, type Frames, transportCapability } from '@homing/transport'
 import type { ListenerLimits } from './limits.ts'
-import type { ListenerMessage, SourceMessage, Trust } from './messages.ts'
+import type { ListenerMessage, SourceMessage, SourceTrust } from './messages.ts'
 import { SequenceFollower } from './sequence-follower.ts'
 
 export interface ListenerArgs {
@@ -54,8 +54,7 @@ export const listener = defineActor(
     const { messages } = use(transportCapability)
     let blockSizeTokens = args.blockSizeTokens
     let learnedBlockSizeTokens: number | undefined
-    let trust: Trust = 'none'
-    let reason = ''
+    let trust: SourceTrust = { trust: 'none', reason: '', epoch: 0, isSuffix: false }
     let foreignTopics = 0
     let dealer: Dealer | undefined
     let wait: { cancel(): void } | undefined
@@ -64,12 +63,10 @@ export const listener = defineActor(
       const report = {
         type: 'source',
         workerSlot,
-        trust,
-        reason,
+        ...trust,
         blockSizeTokens: learnedBlockSizeTokens,
       } as const
-      if (directory.tell(report) !== 'ok')
-        log.warn({ key, trust, reason }, 'the directory did not take the trust')
+      if (directory.tell(report) !== 'ok') log.warn({ key, ...trust }, 'the directory did not take the trust')
     }
 
     const follower = new SequenceFollower(
@@ -97,10 +94,9 @@ export const listener = defineActor(
           wait?.cancel()
           wait = schedule(delayMs, { type: 'wake', wait: number })
         },
-        trustChanged(newTrust, newReason) {
-          if (newTrust !== trust) log.debug({ key, trust: newTrust, reason: newReason }, 'trust changed')
-          trust = newTrust
-          reason = newReason
+        trustChanged(changed) {
+          if (changed.trust !== trust.trust) log.debug({ key, ...changed }, 'trust changed')
+          trust = changed
           reportSource()
         },
       },

@@ -15,13 +15,21 @@ import type { Frames } from '@homing/transport'
  */
 export type Trust = 'exact' | 'partial' | 'approximate' | 'none'
 
-/** Told to the directory: the trust of a key changed, or its engine named its block size. */
-export interface SourceMessage extends Message {
-  readonly type: 'source'
-  readonly workerSlot: number
+/** The trust in a source, as its events alone give it. */
+export interface SourceTrust {
   readonly trust: Trust
   /** For people: why the trust is what it is, and what to do where something can be done. */
   readonly reason: string
+  /** Grows by one per clear: what was predicted in an earlier epoch says nothing of this one. */
+  readonly epoch: number
+  /** `partial` only because the history has no beginning: nothing of it is missing since, or could not be read. */
+  readonly isSuffix: boolean
+}
+
+/** Told to the directory: the trust of a key changed, or its engine named its block size. */
+export interface SourceMessage extends SourceTrust, Message {
+  readonly type: 'source'
+  readonly workerSlot: number
   /** The block size of the events; undefined before the first store. */
   readonly blockSizeTokens: number | undefined
 }

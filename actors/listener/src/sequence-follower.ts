@@ -14,6 +14,7 @@
  *                  attempts used up, replaying from 0       live from the batches held back: clear, partial
  *                  first live batch has sequence 0          live: the whole history is at hand
  *   live           expected sequence                        applied
+ *                  …and in it the cache was cleared         the history is whole from here on
  *                  lower, seen with the same content        duplicate: dropped
  *                  lower, missing until now                 late: fills its hole
  *                  lower, anything else                     the engine restarted: recovering, from 0
@@ -27,7 +28,8 @@
  *
  * Invariants
  *   I1  Between two clears the batches applied have sequences s, s + 1, …; none twice, none left out.
- *   I2  Trust `exact` only while s is 0 and every batch could be read, or nothing was published at all.
+ *   I2  Trust `exact` only while s is 0, or the cache was cleared since s, and every batch since then could be read; or
+ *       nothing was published at all.
  *   I3  What is applied is a suffix of the history of one life of the engine. So without trust
  *       `exact` too, what counts as held is held: a history with a hole is never kept, because a removal in
  *       the hole would leave a block that counts for ever. (A batch that cannot be decoded is such
@@ -43,7 +45,7 @@
 import type { ResyncCause } from '@homing/indexer'
 import { decodeKvBatch, type KvBatch, type KvEvent, MalformedKvBatchError } from '@homing/protocol'
 import type { ListenerLimits } from './limits.ts'
-import type { SourceStatus, Trust } from './messages.ts'
+import type { SourceStatus, SourceTrust, Trust } from './messages.ts'
 import { PendingBatches } from './pending-batches.ts'
 import { SeenBatches } from './seen-batches.ts'
 
@@ -59,7 +61,7 @@ export interface FollowerEffects {
   stopReplay(): void
   /** Calls `wake(wait)` after the delay; a later wait replaces an earlier one. */
   setWait(wait: number, delayMs: number): void
-  trustChanged(trust: Trust, reason: string): void
+  trustChanged(trust: SourceTrust): void
 }
 
 export interface FollowerOptions {
@@ -103,8 +105,9 @@ export class SequenceFollower {
   /** The next sequence to apply; undefined: nothing applied yet, any batch may be the first. */
   #expected: number | undefined
   #firstSequence = 0
-  /** The epoch began at sequence 0. */
+  /** The history begins with an empty cache: at sequence 0, or where it was cleared. */
   #isWhole = false
+  #wasCleared = false
   #unreadableBatches = 0
   #clearReason = ''
   /** The highest sequence among them. */
@@ -567,6 +570,7 @@ export class SequenceFollower {
     this.#epoch++
     this.#expected = undefined
     this.#isWhole = false
+    this.#wasCleared = false
     this.#unreadableBatches = 0
     this.#clearReason = reason
     this.#applied.reset()
@@ -608,6 +612,7 @@ export class SequenceFollower {
     this.#lastBatchMs = this.#effects.nowMs()
     this.#applied.add(sequence, payload)
     this.#batches++
+    if (batch?.events.some(({ kind }) => kind === 'cleared') === true) this.#cacheWasCleared()
     if (batch === undefined || batch.skipped.malformed > 0) {
       this.#unreadableBatches++
       if (batch === undefined) this.#malformed++
@@ -619,6 +624,14 @@ export class SequenceFollower {
       if (batch.rank !== undefined && batch.rank !== this.#options.dpRank) this.#foreignRanks++
     }
     return true
+  }
+
+  /** Nothing is held that came before: what is unknown of it, or was not readable, no longer matters. */
+  #cacheWasCleared(): void {
+    this.#isWhole = true
+    this.#wasCleared = true
+    this.#unreadableBatches = 0
+    if (this.#phase === 'live') this.#reportTrust()
   }
 
   #decode(payload: Uint8Array): KvBatch | undefined {
@@ -634,9 +647,12 @@ export class SequenceFollower {
 
   #reportTrust(): void {
     const [trust, reason] = this.#trust()
-    if (`${trust} ${reason}` === this.#lastTrust) return
-    this.#lastTrust = `${trust} ${reason}`
-    this.#effects.trustChanged(trust, reason)
+    const isSuffix = trust === 'partial' && this.#phase === 'live' && this.#unreadableBatches === 0
+    const epoch = this.#epoch
+    const text = `${trust} ${reason} ${epoch} ${isSuffix}`
+    if (text === this.#lastTrust) return
+    this.#lastTrust = text
+    this.#effects.trustChanged({ trust, reason, epoch, isSuffix })
   }
 
   #trust(): readonly [Trust, string] {
@@ -656,6 +672,9 @@ export class SequenceFollower {
         'partial',
         `${this.#unreadableBatches} batches could not be read; blocks may be missing or stale`,
       ]
+    }
+    if (this.#isWhole && this.#wasCleared) {
+      return ['exact', 'every batch since the engine last cleared its cache is applied']
     }
     if (this.#isWhole) return ['exact', 'every batch since the engine started is applied']
     return ['partial', `older blocks are unknown: ${this.#clearReason}`]

@@ -157,10 +157,12 @@ t.test('a gap that the replay no longer reaches: rebuilt from what it has, parti
   await world.system.settle()
   world.publish(5)
   world.lose(6)
-  world.publish(1)
+  // Nothing that is left to replay clears the cache.
+  for (let i = 0; i < 2; i++) world.source.publishStore()
+  world.send(world.source.publishStore())
   await world.system.advance('10s')
-  t.match(world.trust(), /^partial: .*replay begins at sequence 9/)
-  t.match(await world.status(), { state: 'live', lastSequence: 11, epoch: 2 })
+  t.match(world.trust(), /^partial: .*replay begins at sequence 11/)
+  t.match(await world.status(), { state: 'live', lastSequence: 13, epoch: 2 })
 })
 
 t.test('a gap without replay: forgotten, and begun anew from the next batch, partial', async t => {
@@ -425,4 +427,27 @@ t.test('readers see what the indexer applied', async t => {
   const status = world.indexer.ask({ type: 'status' }, { timeout: 1000 })
   await world.system.settle()
   t.equal((await status).blocksHeld[0], world.cached().length)
+})
+
+t.test('a cleared cache makes the history whole, whatever was missing or unreadable before', async t => {
+  const world = await listenerWorld(t, { hasReplay: false })
+  world.startListener()
+  await world.system.settle()
+  world.lose(3)
+  world.send(world.source.publishStore())
+  await world.system.settle()
+  t.match(world.trust(), /^partial: older blocks are unknown/)
+  t.match(world.directory.waiting.at(-1), { isSuffix: true, epoch: 1 })
+  world.send(world.source.publishClear(), world.source.publishStore())
+  await world.system.settle()
+  t.equal(world.trust(), 'exact: every batch since the engine last cleared its cache is applied')
+  t.strictSame(await world.held(), world.cached())
+
+  world.send(world.source.publishGarbage())
+  await world.system.settle()
+  t.match(world.trust(), /^partial: 1 batches could not be read/)
+  t.match(world.directory.waiting.at(-1), { isSuffix: false })
+  world.send(world.source.publishClear())
+  await world.system.settle()
+  t.match(world.trust(), /^exact/)
 })

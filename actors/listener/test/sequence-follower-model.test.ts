@@ -58,7 +58,7 @@ class World {
           this.#replies = []
         },
         setWait: (wait, delayMs) => void this.clock.after(delayMs, () => this.follower.wake(wait)),
-        trustChanged: (trust, reason) => {
+        trustChanged: ({ trust, reason }) => {
           this.trust = trust
           this.reason = reason
         },

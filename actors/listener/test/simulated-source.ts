@@ -78,6 +78,11 @@ export class SimulatedSource {
     return this.#emit([KV_CLEARED])
   }
 
+  /** A batch with an event of this kind only. */
+  publishStore(): PublishedBatch {
+    return this.#emit([this.#store(undefined)])
+  }
+
   /** A batch that nobody can decode; nothing changes. */
   publishGarbage(): PublishedBatch {
     return this.#keep(new Uint8Array([0xc1, ...this.#random.bytes(20)]))

@@ -2,6 +2,7 @@ import type { Reply } from '@homing/actor'
 import type { FleetMessage, Trust } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
 import type { ShardMemoryMessage } from '@homing/indexer'
+import type { KeyAudit } from '@homing/selection'
 
 /** Per-request settings that override the router's own; unset fields fall back. */
 export interface RouterOverride {
@@ -33,6 +34,8 @@ export interface CandidateTerms {
   readonly worker: string
   readonly trust: Trust
   readonly overlapBlocks: number
+  /** What an overlap of this worker key counts for, 0 … 1. */
+  readonly creditFactor: number
   readonly activePrefillTokens: number
   readonly prefillTokens: number
   readonly prefillBlocks: number
@@ -96,8 +99,15 @@ export interface Decision {
   readonly dpRank: number
   /** More than one rank: the engine must be told which. */
   readonly pinRank: boolean
+  /** Its engine is of a family that knows `stream_options.include_usage`. */
+  readonly takesUsageOption: boolean
   readonly overlapBlocks: number
+  readonly blockSizeTokens: number
+  /** Tokens of the prompt that are predicted to be cached. */
+  readonly predictedTokens: number
   readonly trust: Trust
+  /** Of the worker key, as the fleet said when it was chosen. */
+  readonly epoch: number
 }
 
 /** `refused`: the error says why and what would help. */
@@ -118,6 +128,8 @@ export type RouterMessage =
       readonly request: RoutingRequest
       readonly reply: Reply<Receipt | ErrorRecord>
     }
-  | { readonly type: 'delivered'; readonly decisionId: string; readonly delivery: Delivery }
+  | { readonly type: 'delivered'; readonly decision: Decision; readonly delivery: Delivery }
+  /** What was predicted against what was delivered, per worker key. */
+  | { readonly type: 'audits'; readonly reply: Reply<readonly KeyAudit[]> }
   | { readonly type: 'receipt'; readonly id: string; readonly reply: Reply<Receipt | undefined> }
   | { readonly type: 'receipts'; readonly limit: number; readonly reply: Reply<readonly Receipt[]> }

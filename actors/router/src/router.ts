@@ -2,9 +2,11 @@
  * Router: overlap and load to a worker key, with a receipt for every decision.
  *
  * In     `decide` from gateway and dispatcher, `explain` without effect; the fleet; what was delivered.
- * Out    to tracker: one projection and one booking per decision. To indexers: `attach`, every ATTACH_INTERVAL_MS and
- *        when a shard turns out to have moved; they answer with its memory.
- * Owns   the receipts (the last `decisionsKept`, within `receiptRowsMax`), the turn of round-robin, its copy of the fleet.
+ * Out    to tracker: one projection and one booking per decision. To directory: when answers contradict or confirm what
+ *        the events of a worker key say. To indexers: `attach`, every ATTACH_INTERVAL_MS and when a shard turns out
+ *        to have moved; they answer with its memory.
+ * Owns   the receipts (the last `decisionsKept`, within `receiptRowsMax`), the audits, the turn of round-robin, its copy
+ *        of the fleet.
  * Order  one decision at a time: the booking of one is in the load that the next one sees.
  *        The booking exists before the reply; a reply that nobody awaits is freed by the dispatcher's
  *        or the tracker's inactivity rule.
@@ -13,11 +15,18 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
-import type { Fleet, WorkerKeyRecord, WorkerRecord } from '@homing/directory'
+import type { AuditMessage, Fleet, WorkerKeyRecord, WorkerRecord } from '@homing/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import { IndexReader, OverlapScores } from '@homing/index'
 import type { IndexerMessage, ShardMemoryMessage } from '@homing/indexer'
-import { type Choice, candidateTerms, type RouterMode, Selector } from '@homing/selection'
+import {
+  Audits,
+  type Choice,
+  candidateTerms,
+  creditFactor,
+  type RouterMode,
+  Selector,
+} from '@homing/selection'
 import type { LoadProjection, TrackerMessage } from '@homing/tracker'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { ModelNotFoundError, NoWorkerError, PinnedWorkerError, TooManyRequestsError } from './errors.ts'
@@ -26,6 +35,7 @@ import { Receipts } from './receipts.ts'
 
 export interface RouterArgs {
   readonly tracker: ActorRef<TrackerMessage>
+  readonly directory: ActorRef<AuditMessage>
   /** One per shard of the index: its door, or its memory. */
   readonly indexMemories: readonly SharedArrayBuffer[]
   /** By shard; they say where its memory is. */
@@ -54,6 +64,7 @@ export const router = defineActor(
       place.attachToShards()
       context.scheduleEvery(ATTACH_INTERVAL_MS, { type: 'attachToShards' })
     }
+    const { audits } = place
 
     return {
       attachToShards() {
@@ -66,6 +77,8 @@ export const router = defineActor(
 
       fleet({ fleet }) {
         place.fleet = fleet
+        const keys = fleet.workers.flatMap(worker => worker.keys)
+        audits.keepOnly(new Map(keys.map(({ workerSlot, key }) => [workerSlot, key])))
       },
 
       async decide({ request, reply }) {
@@ -77,8 +90,19 @@ export const router = defineActor(
         reply('code' in placed ? placed : placed.receipt)
       },
 
-      delivered({ decisionId, delivery }) {
-        receipts.complete(decisionId, delivery)
+      delivered({ decision, delivery }) {
+        receipts.complete(decision.id, delivery)
+        // An answer that failed says nothing; and where nothing is known, nothing was predicted.
+        if (delivery.outcome !== 'ok' || delivery.promptTokens === undefined) return
+        const { worker, workerSlot, epoch, trust } = decision
+        if (trust === 'none') return
+        const { isNewlyUnaudited, verdict } = audits.add(decision, delivery.cachedTokens)
+        if (isNewlyUnaudited) context.log.warn({ worker }, UNAUDITED)
+        if (verdict !== undefined) args.directory.tell({ type: 'audit', workerSlot, epoch, ...verdict })
+      },
+
+      audits({ reply }) {
+        reply(audits.report())
       },
 
       receipt({ id, reply }) {
@@ -91,6 +115,9 @@ export const router = defineActor(
     }
   },
 })
+
+const UNAUDITED =
+  'engine reports no cached tokens: its predictions are not audited. Start vLLM with --enable-prompt-tokens-details, SGLang with --enable-cache-report'
 
 interface Candidate {
   readonly worker: WorkerRecord
@@ -110,6 +137,7 @@ const ID_LENGTH = 21
 
 class Placement {
   fleet: Fleet = { version: 0, workers: [] }
+  readonly audits = new Audits()
 
   readonly #context: ActorContext<RouterMessage>
   readonly #args: RouterArgs
@@ -185,11 +213,15 @@ class Placement {
 
     const workerSlots = Int32Array.from(candidates, candidate => candidate.key.workerSlot)
     const overlapBlocks = this.#overlaps(request, candidates)
+    const creditFactors = Float64Array.from(candidates, ({ key }) => {
+      const { precision, requests } = this.audits.precision(key.workerSlot)
+      return creditFactor(key.trust, precision, requests)
+    })
     const load = await this.#load(workerSlots, request.sequenceHashes)
     if ('code' in load) return load
     const mode = this.#modeFor(request)
     const choice = this.#selector.choose(
-      { count: candidates.length, workerSlots, overlapBlocks, ...load },
+      { count: candidates.length, workerSlots, overlapBlocks, creditFactors, ...load },
       {
         promptTokens: Math.max(1, request.promptTokens),
         blockSizeTokens: request.blockSizeTokens,
@@ -213,11 +245,13 @@ class Placement {
       choice,
       workerSlots,
       overlapBlocks,
+      creditFactors,
       load,
       excluded,
       startedMs,
     )
-    const prefillTokens = Math.max(0, request.promptTokens - receipt.overlapBlocks * request.blockSizeTokens)
+    const creditedTokens = receipt.overlapBlocks * request.blockSizeTokens * creditFactors[choice.winner]!
+    const prefillTokens = Math.max(0, Math.round(request.promptTokens - creditedTokens))
     // The choice is overwritten by the next one.
     const { nextTurn } = choice
     const winner = candidates[choice.winner]!
@@ -318,12 +352,13 @@ class Placement {
     choice: Choice,
     workerSlots: Int32Array,
     overlapBlocks: Int32Array,
+    creditFactors: Float64Array,
     load: LoadProjection,
     excluded: readonly { readonly worker: string; readonly reason: string }[],
     startedMs: number,
   ): Receipt {
     const winner = candidates[choice.winner]!
-    const view = { count: candidates.length, workerSlots, overlapBlocks, ...load }
+    const view = { count: candidates.length, workerSlots, overlapBlocks, creditFactors, ...load }
     const { clock } = this.#context
     return {
       id: this.#newId(),
@@ -347,6 +382,7 @@ class Placement {
           worker: key.key,
           trust: key.trust,
           overlapBlocks: terms.overlapBlocks,
+          creditFactor: terms.creditFactor,
           activePrefillTokens: load.activePrefillTokens[i]!,
           prefillTokens: terms.prefillTokens,
           prefillBlocks: terms.prefillBlocks,
@@ -376,7 +412,11 @@ function decisionOf(receipt: Receipt, { worker, key }: Candidate): Decision {
     origin: worker.origin,
     dpRank: key.dpRank,
     pinRank: worker.keys.length > 1,
+    takesUsageOption: worker.engine !== 'unknown',
     overlapBlocks: receipt.overlapBlocks,
+    blockSizeTokens: receipt.blockSizeTokens,
+    predictedTokens: receipt.overlapBlocks * receipt.blockSizeTokens,
     trust: receipt.trust,
+    epoch: key.epoch,
   }
 }

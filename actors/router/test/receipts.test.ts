@@ -11,6 +11,7 @@ function candidate(number: number, costBlocks: number): CandidateTerms {
     worker: `w${number}`,
     trust: 'exact',
     overlapBlocks: 0,
+    creditFactor: 1,
     activePrefillTokens: 0,
     prefillTokens: 0,
     prefillBlocks: 0,

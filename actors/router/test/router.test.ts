@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { createTestSystem } from '@homing/actor/testing'
 import { chainSequence } from '@homing/blocks'
-import type { Fleet, Trust, WorkerRecord } from '@homing/directory'
+import type { AuditMessage, Fleet, Trust, WorkerRecord } from '@homing/directory'
 import { BlockIndex } from '@homing/index'
 import { tracker } from '@homing/tracker'
 import t from 'tap'
@@ -78,6 +78,7 @@ function fleetOf(...workers: WorkerOptions[]): Fleet {
         trust: trust ?? 'exact',
         trustReason: '',
         trustSinceMs: 0,
+        epoch: 1,
       })),
     })),
   }
@@ -90,10 +91,12 @@ async function start(fleet: Fleet, settings: Partial<RouterArgs> = {}) {
     name: 'tracker',
     args: { workerSlotsMax: SLOTS, requestsMax: 100, idleMsMax: 60_000 },
   })
+  const directory = system.probe<AuditMessage>('directory')
   const ref = system.spawn(router, {
     name: 'router',
     args: {
       tracker: trackerRef,
+      directory: directory.ref,
       indexMemories: [index.memory],
       indexers: [],
       workerSlotsMax: SLOTS,
@@ -122,7 +125,7 @@ async function start(fleet: Fleet, settings: Partial<RouterArgs> = {}) {
     return result.kind === 'refused' ? result.error.code : 'decided'
   }
   const loads = async () => (await trackerRef.ask({ type: 'loads' }, ASK)).rows
-  return { system, ref, trackerRef, hold, decide, refusal, loads }
+  return { system, ref, trackerRef, directory, hold, decide, refusal, loads }
 }
 
 t.test('a request goes to the worker that holds most of its prefix', async t => {
@@ -240,8 +243,9 @@ t.test('an explanation books nothing and is what the decision will be', async t 
 t.test('receipts are kept up to the bound, and completed with what was delivered', async t => {
   const { system, ref, decide } = await start(fleetOf({ id: 'a', slots: [0] }))
   t.teardown(() => system.shutdown())
-  const ids: string[] = []
-  for (const letters of ['A', 'B', 'C', 'D']) ids.push((await decide(request(letters))).id)
+  const decision = await decide(request('A'))
+  const ids = [decision.id]
+  for (const letters of ['B', 'C', 'D']) ids.push((await decide(request(letters))).id)
   t.equal(new Set(ids).size, 4)
   t.equal(await ref.ask({ type: 'receipt', id: ids[0]! }, ASK), undefined)
   const latest = await ref.ask({ type: 'receipts', limit: 2 }, ASK)
@@ -259,8 +263,8 @@ t.test('receipts are kept up to the bound, and completed with what was delivered
     durationMs: 40,
     error: undefined,
   } as const
-  ref.tell({ type: 'delivered', decisionId: ids[3]!, delivery })
-  ref.tell({ type: 'delivered', decisionId: ids[0]!, delivery })
+  ref.tell({ type: 'delivered', decision: { ...decision, id: ids[3]! }, delivery })
+  ref.tell({ type: 'delivered', decision: { ...decision, id: ids[0]! }, delivery })
   t.strictSame((await ref.ask({ type: 'receipt', id: ids[3]! }, ASK))?.delivery, delivery)
   t.equal(await ref.ask({ type: 'receipt', id: ids[0]! }, ASK), undefined)
 })
@@ -332,4 +336,31 @@ t.test('a tracker that is gone refuses requests and leaves the router and its re
   const explained = await ref.ask({ type: 'explain', request: request('B') }, ASK)
   t.match(explained, { code: 'HOMING_ACTOR_TERMINATED' })
   t.equal((await ref.ask({ type: 'receipt', id }, ASK))?.id, id)
+})
+
+t.test('answers are compared with predictions, and what follows is told to the directory', async t => {
+  const { system, ref, directory, hold, decide } = await start(fleetOf({ id: 'a', slots: [0] }))
+  t.teardown(() => system.shutdown())
+  hold(0, 'ABCD')
+  const deliver = async (cachedTokens: number | undefined, outcome: 'ok' | 'aborted' = 'ok') => {
+    const decision = await decide(request('ABCDE'))
+    t.equal(decision.predictedTokens, 4 * BLOCK)
+    const times = { timeToFirstByteMs: 1, durationMs: 2 }
+    const delivery = { ...times, outcome, status: 200, promptTokens: 81, completionTokens: 1, cachedTokens }
+    ref.tell({ type: 'delivered', decision, delivery: { ...delivery, error: undefined } })
+  }
+  const audits = () => ref.ask({ type: 'audits' }, ASK)
+  await deliver(0, 'aborted')
+  t.strictSame(await audits(), [])
+  await deliver(undefined)
+  t.match(await audits(), [{ worker: 'a/0', state: 'unaudited' }])
+  for (let i = 0; i < 4; i++) await deliver(0)
+  t.match(await audits(), [{ state: 'audited', requests: 4, overPredictions: 4, precision: 0 }])
+  await system.settle()
+  t.match(directory.waiting, [{ type: 'audit', workerSlot: 0, epoch: 1, verdict: 'contradicted' }])
+
+  const [receipt] = await ref.ask({ type: 'receipts', limit: 1 }, ASK)
+  t.equal(receipt?.candidates[0]?.creditFactor, 16 / 19, 'as measured by three answers before')
+  ref.tell({ type: 'fleet', fleet: fleetOf({ id: 'b', slots: [0] }) })
+  t.strictSame(await audits(), [], 'the slot serves another worker')
 })

@@ -1,6 +1,7 @@
 import type { Reply } from '@homing/actor'
 import type { FleetMessage } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
+import type { BodyEdit } from '@homing/openai'
 
 export type CompletionRoute = 'chat' | 'completions'
 
@@ -28,6 +29,8 @@ export interface ReadRequest {
   readonly extraFields: readonly string[]
   /** The body to send upstream when it differs from the client's (`nvext` cut out); else undefined. */
   readonly upstreamBody: Uint8Array | undefined
+  /** What asks the engine for usage, in the body sent upstream; undefined: nothing is to be asked. */
+  readonly usageEdit: BodyEdit | undefined
 }
 
 export type ReadResult =

@@ -11,6 +11,7 @@
 import { type HashNamespace, hashBlocks, namespaceSeed } from '@homing/blocks'
 import { toErrorRecord } from '@homing/errors'
 import {
+  type BodyEdit,
   cutMembers,
   InvalidRequestError,
   parseTokenIds,
@@ -20,6 +21,7 @@ import {
   readRequest,
   scanRequest,
   spliceMember,
+  usageEdit,
 } from '@homing/openai'
 import type { CompletionRoute, ReadRequest, ReadResult } from './messages.ts'
 import type { ModelEntry, ModelTable } from './model-table.ts'
@@ -91,6 +93,7 @@ async function read(task: Extract<PoolTask, { type: 'read' }>): Promise<PoolOutc
     ...(entry?.loraName === undefined ? {} : { loraName: entry.loraName }),
     ...(request.cacheSalt === undefined ? {} : { cacheSalt: request.cacheSalt }),
   }
+  const upstreamBody = upstreamBodyOf(body, scan, request)
   const unread: ReadRequest = {
     model,
     isStream: request.isStream,
@@ -107,7 +110,8 @@ async function read(task: Extract<PoolTask, { type: 'read' }>): Promise<PoolOutc
     pinnedRank: request.hints.dpRank,
     annotations: request.hints.annotations,
     extraFields: request.hints.extraFields,
-    upstreamBody: upstreamBodyOf(body, scan, request),
+    upstreamBody,
+    usageEdit: usageEditOf(request, upstreamBody ?? body, upstreamBody === undefined ? scan : undefined),
   }
   const unknown = (reason: string): PoolOutcome => ({
     kind: 'read',
@@ -240,4 +244,14 @@ function upstreamBodyOf(
     if (JSON.parse(text) === cacheSalt) return cut
   }
   return spliceMember(current, currentScan, 'cache_salt', wanted)
+}
+
+/** `scan` where the body has been scanned already. */
+function usageEditOf(
+  request: RoutingRequest,
+  body: Uint8Array,
+  scan: RequestScan | undefined,
+): BodyEdit | undefined {
+  if (!request.isStream || request.includesUsage) return undefined
+  return usageEdit(body, scan ?? scanRequest(body))
 }

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { chainSequence, hashBlocks, namespaceSeed } from '@homing/blocks'
+import { editBody } from '@homing/openai'
 import { PromptTokenizer } from '@homing/tokenization'
 import t from 'tap'
 import type { CompletionRoute, ReadRequest } from '../src/index.ts'
@@ -157,6 +158,24 @@ t.test('what is meant for the router is cut; every other byte stays', async t =>
   t.equal(textOf(request.upstreamBody), `${before.trimEnd()}${after}`)
   t.strictSame(request.annotations, ['query_instance_id'])
   t.equal((await read(`${before}${after}`)).upstreamBody, undefined)
+})
+
+t.test('a stream that did not ask for usage can be asked, in the bytes that go upstream', async t => {
+  const asked = ({ upstreamBody, usageEdit }: ReadRequest, body: string) =>
+    usageEdit === undefined ? undefined : textOf(editBody(upstreamBody ?? Buffer.from(body), usageEdit))
+  const plain = '{"model":"m","prompt":"x","stream":true}'
+  t.equal(
+    asked(await read(plain), plain),
+    '{"model":"m","prompt":"x","stream":true,"stream_options":{"include_usage":true}}',
+  )
+  const cut = '{"nvext":{"annotations":["some"]},"model":"m","prompt":"x","stream":true,"stream_options":{}}'
+  t.equal(
+    asked(await read(cut), cut),
+    '{"model":"m","prompt":"x","stream":true,"stream_options":{"include_usage":true}}',
+  )
+  for (const rest of ['', ',"stream":false', ',"stream":true,"stream_options":{"include_usage":true}']) {
+    t.equal((await read(`{"model":"m","prompt":"x"${rest}}`)).usageEdit, undefined, rest)
+  }
 })
 
 t.test('hints of nvext and its headers reach the router', async t => {

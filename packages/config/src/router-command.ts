@@ -228,6 +228,14 @@ const routerSettings = [
     help: 'Candidates and excluded workers in all receipts together, at some 200 bytes each. Above it the oldest receipts are shortened to the worker chosen, the runner-up and the cheapest others, eight in all, and say how many were left out; where that is not enough, the oldest go.',
   },
   {
+    key: 'audit',
+    name: 'audit',
+    group: 'Routing',
+    kind: 'flag',
+    default: true,
+    help: 'Compare what was predicted to be cached with what engines report (cached_tokens). A stream whose client did not ask for usage is asked for it, and the event that this adds is taken out of the answer again; no other byte changes. With --no-audit streams are sent as they came, and only answers that have usage by themselves are compared.',
+  },
+  {
     key: 'seed',
     name: 'seed',
     group: 'Routing',

@@ -15,6 +15,7 @@ const KEY: WorkerKeyRecord = {
   trust: 'exact',
   trustReason: 'complete since its start',
   trustSinceMs: 0,
+  epoch: 0,
 }
 
 const WORKER: WorkerRecord = {

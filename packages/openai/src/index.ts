@@ -3,7 +3,7 @@ export { EmptyPromptError, InvalidRequestError, MalformedJsonError } from './err
 export { type ModelCard, modelsBody } from './models.ts'
 export { HINT_HEADERS, type ReadOptions, ROUTER_MEMBERS, readRequest } from './request.ts'
 export { DEPTH_MAX, MEMBERS_MAX, scanRequest } from './scan.ts'
-export { cutMembers, spliceMember } from './splice.ts'
+export { type BodyEdit, cutMembers, editBody, spliceMember } from './splice.ts'
 export { parseTokenIds } from './token-ids.ts'
 export type {
   ApiError,
@@ -16,4 +16,5 @@ export type {
   RoutingHints,
   RoutingRequest,
 } from './types.ts'
-export { type UsageReport, UsageTap } from './usage-tap.ts'
+export { usageEdit } from './usage-edit.ts'
+export { type UsageReport, UsageTap, type UsageTapOptions } from './usage-tap.ts'

@@ -40,29 +40,40 @@ export function cutMembers(bytes: Uint8Array, scan: RequestScan, names: readonly
   return result
 }
 
+/** One place of a body and what stands there instead. It belongs to the bytes that it was made for. */
+export interface BodyEdit extends ByteRange {
+  readonly text: string
+}
+
+/** The body with the edit made; always a new array. */
+export function editBody(bytes: Uint8Array, { start, end, text }: BodyEdit): Uint8Array {
+  const inserted = Buffer.from(text)
+  const result = new Uint8Array(bytes.length - (end - start) + inserted.length)
+  result.set(bytes.subarray(0, start), 0)
+  result.set(inserted, start)
+  result.set(bytes.subarray(end), start + inserted.length)
+  return result
+}
+
 /**
- * The body with `"name": jsonText`: in place of the value that counts, or as a new last member. `jsonText` must be
- * valid JSON; it is not checked. Always a new array.
+ * The edit that makes it `"name": jsonText`: in place of the value that counts, or as a new last member. `jsonText`
+ * must be valid JSON; it is not checked.
  */
+export function memberEdit(scan: RequestScan, name: string, jsonText: string): BodyEdit {
+  const existing = scan.byName.get(name)
+  if (existing !== undefined) return { ...existing.value, text: jsonText }
+  const last = scan.members.at(-1)
+  const at = last?.member.end ?? scan.open + 1
+  const comma = last === undefined ? '' : ','
+  return { start: at, end: at, text: `${comma}${JSON.stringify(name)}:${jsonText}` }
+}
+
+/** The body with that edit made; always a new array. */
 export function spliceMember(
   bytes: Uint8Array,
   scan: RequestScan,
   name: string,
   jsonText: string,
 ): Uint8Array {
-  const existing = scan.byName.get(name)
-  if (existing !== undefined) return replaceRange(bytes, existing.value, jsonText)
-  const last = scan.members.at(-1)
-  const at = last?.member.end ?? scan.open + 1
-  const comma = last === undefined ? '' : ','
-  return replaceRange(bytes, { start: at, end: at }, `${comma}${JSON.stringify(name)}:${jsonText}`)
-}
-
-function replaceRange(bytes: Uint8Array, range: ByteRange, text: string): Uint8Array {
-  const inserted = Buffer.from(text)
-  const result = new Uint8Array(bytes.length - (range.end - range.start) + inserted.length)
-  result.set(bytes.subarray(0, range.start), 0)
-  result.set(inserted, range.start)
-  result.set(bytes.subarray(range.end), range.start + inserted.length)
-  return result
+  return editBody(bytes, memberEdit(scan, name, jsonText))
 }

@@ -7,6 +7,7 @@
  *   scan.ts       where the top-level members are         splice.ts    cut and insert members
  *   request.ts    the fields that routing needs           token-ids.ts ids straight from bytes
  *   api-error.ts  answers with an error                   usage-tap.ts usage, from an answer as it passes
+ *   usage-edit.ts asks for usage in the client's place    event-cut.ts takes the answer to that out again
  */
 
 /** Bytes start … end − 1. */

@@ -7,12 +7,18 @@
  * It is an automaton over single bytes: chunks may be split anywhere, inside a UTF-8 sequence, a name or
  * a line end, and the answer is the same. Memory is one capture of at most CAPTURE_BYTES_MAX.
  *
+ * Asked to, it takes out the event that was not the client's wish: the one with usage and without choices
+ * (event-cut.ts). All other bytes pass as they came, and at once, but for the beginning of an event that a chunk
+ * ends in: it waits until its first choice is seen, as no reader could do anything with it before.
+ *
  * It does not validate: what an engine sends goes to the client in any case. From a text that is not JSON it
  * learns nothing. Names with escapes in them are not recognised; no engine writes such.
  *
  * Source: the WHATWG event stream format; usage as vLLM and SGLang report it (usage of the last event that
  * has one; null in the others), errors inside a stream as {"error": …} or flat with "object": "error".
  */
+
+import { EventCut } from './event-cut.ts'
 
 /** What passed until now. Counts are undefined where the engine did not report them. */
 export interface UsageReport {
@@ -28,7 +34,13 @@ export interface UsageReport {
   readonly eventsCount: number
 }
 
+export interface UsageTapOptions {
+  /** The event with usage and without choices does not pass; for event streams. Default false. */
+  readonly cutsUsageEvent?: boolean
+}
+
 export class UsageTap {
+  readonly #cut: EventCut | undefined
   readonly #lines: EventLines | undefined
   readonly #members: MemberTap
   #hasBytes = false
@@ -38,9 +50,20 @@ export class UsageTap {
   #sawError = false
 
   /** 'sse' for text/event-stream, 'json' for a body that is one JSON object. */
-  constructor(form: 'sse' | 'json') {
-    this.#members = new MemberTap((name, value) => this.#member(name, value))
-    this.#lines = form === 'sse' ? new EventLines(this.#members) : undefined
+  constructor(form: 'sse' | 'json', { cutsUsageEvent = false }: UsageTapOptions = {}) {
+    this.#cut = cutsUsageEvent ? new EventCut() : undefined
+    this.#members = new MemberTap({
+      usage: text => this.#usage(text),
+      error: () => {
+        this.#sawError = true
+        this.#cut?.pass()
+      },
+      choices: isEmpty => {
+        if (isEmpty) this.#cut?.noteEmptyChoices()
+        else this.#cut?.pass()
+      },
+    })
+    this.#lines = form === 'sse' ? new EventLines(this.#members, this.#cut) : undefined
   }
 
   /** True once a byte passed. */
@@ -48,11 +71,21 @@ export class UsageTap {
     return this.#hasBytes
   }
 
-  /** Takes the next bytes of the answer; they are only read, and not kept. */
-  push(bytes: Uint8Array): void {
+  /**
+   * Takes the next bytes of the answer and returns those that pass on: the same array, unless some are cut or held
+   * back. The bytes given are only read, and not kept.
+   */
+  push(bytes: Uint8Array): Uint8Array {
     if (bytes.length > 0) this.#hasBytes = true
+    this.#cut?.begin(bytes)
     if (this.#lines === undefined) this.#members.push(bytes, 0, bytes.length)
     else this.#lines.push(bytes)
+    return this.#cut === undefined ? bytes : this.#cut.end()
+  }
+
+  /** What is held back, for an answer that ends here; empty where nothing is. */
+  takeRest(): Uint8Array {
+    return this.#cut?.takeRest() ?? new Uint8Array(0)
   }
 
   /** What passed until now; may be called at any time and more than once. */
@@ -67,17 +100,14 @@ export class UsageTap {
     }
   }
 
-  #member(name: WatchedName, text: string): void {
-    if (name !== 'usage') {
-      this.#sawError = true
-    } else {
-      const usage = tryObject(text)
-      if (usage === undefined) return
-      this.#promptTokens = tryCount(usage['prompt_tokens'])
-      this.#completionTokens = tryCount(usage['completion_tokens'])
-      const details = usage['prompt_tokens_details']
-      this.#cachedTokens = isRecord(details) ? tryCount(details['cached_tokens']) : undefined
-    }
+  #usage(text: string): void {
+    const usage = tryObject(text)
+    if (usage === undefined) return
+    this.#cut?.noteUsage()
+    this.#promptTokens = tryCount(usage['prompt_tokens'])
+    this.#completionTokens = tryCount(usage['completion_tokens'])
+    const details = usage['prompt_tokens_details']
+    this.#cachedTokens = isRecord(details) ? tryCount(details['cached_tokens']) : undefined
   }
 }
 
@@ -92,19 +122,23 @@ type LineState = 'field' | 'space' | 'payload' | 'ignored'
 /** Finds the payloads of `data:` lines. A line ends with LF, CR or CR LF, an event with an empty line. */
 class EventLines {
   readonly #members: MemberTap
+  readonly #cut: EventCut | undefined
   #state: LineState = 'field'
   /** Bytes of FIELD that matched so far. */
   #fieldMatched = 0
   /** Bytes of DONE that matched so far; −1: the payload is something else. */
   #doneMatched = 0
   #isEmptyLine = true
+  /** No line since the last empty one. */
+  #isFirstLine = true
   #followsCarriageReturn = false
   #hasData = false
   isDone = false
   eventsCount = 0
 
-  constructor(members: MemberTap) {
+  constructor(members: MemberTap, cut: EventCut | undefined) {
     this.#members = members
+    this.#cut = cut
   }
 
   push(bytes: Uint8Array): void {
@@ -113,16 +147,23 @@ class EventLines {
       const byte = bytes[at]!
       if (byte === LINE_FEED && this.#followsCarriageReturn) {
         this.#followsCarriageReturn = false
+        this.#cut?.lineFeedAt(at)
         at++
         continue
       }
       this.#followsCarriageReturn = byte === CARRIAGE_RETURN
       if (byte === LINE_FEED || byte === CARRIAGE_RETURN) {
-        this.#endLine()
+        this.#endLine(at)
         at++
         continue
       }
-      this.#isEmptyLine = false
+      if (this.#isEmptyLine) {
+        this.#isEmptyLine = false
+        // An event of several lines is none that an engine adds.
+        if (this.#isFirstLine) this.#cut?.eventAt(at)
+        else this.#cut?.pass()
+        this.#isFirstLine = false
+      }
       if (this.#state === 'field') {
         this.#matchField(byte)
         at++
@@ -140,6 +181,7 @@ class EventLines {
   #matchField(byte: number): void {
     if (byte !== FIELD[this.#fieldMatched]) {
       this.#state = 'ignored'
+      this.#cut?.pass()
     } else if (++this.#fieldMatched === FIELD.length) {
       this.#state = 'space'
       // Lines of one event are joined by a line feed, which is white space between JSON tokens.
@@ -157,6 +199,7 @@ class EventLines {
         break
       }
       at++
+      this.#cut?.pass()
       if (++this.#doneMatched === DONE.length) {
         this.isDone = true
         this.#hasData = false
@@ -172,12 +215,14 @@ class EventLines {
     this.#doneMatched = -1
   }
 
-  #endLine(): void {
+  #endLine(at: number): void {
     if (this.#state === 'payload' && this.#doneMatched > 0) this.#releaseWithheld()
     if (this.#isEmptyLine) {
       if (this.#hasData) this.eventsCount++
       this.#hasData = false
+      this.#isFirstLine = true
       this.#members.reset()
+      this.#cut?.eventEndsAt(at)
     }
     this.#isEmptyLine = true
     this.#state = 'field'
@@ -191,8 +236,9 @@ function lineEnd(bytes: Uint8Array, from: number): number {
   return at
 }
 
-type WatchedName = 'usage' | 'error' | 'object'
-const WATCHED: readonly WatchedName[] = ['usage', 'error', 'object']
+type WatchedName = 'usage' | 'error' | 'object' | 'choices'
+const WATCHED: readonly WatchedName[] = ['usage', 'error', 'object', 'choices']
+const CHOICES = WATCHED.indexOf('choices')
 const WATCHED_BYTES = WATCHED.map(name => Buffer.from(name))
 /** A usage object has some 300 bytes; of a longer value only the beginning is seen. */
 const CAPTURE_BYTES_MAX = 4096
@@ -207,12 +253,18 @@ const COLON_EXPECTED = 3
 const VALUE = 4
 const WATCHED_VALUE = 5
 
-/**
- * Finds the watched top-level members of a JSON object: `usage` with its text, and `error` and
- * `"object": "error"`, each unless it is null.
- */
+/** What is found in an object, unless it is null. */
+interface MembersFound {
+  usage(text: string): void
+  /** `error`, or `"object": "error"`. */
+  error(): void
+  /** Whether the list is empty; called as soon as that is known, and perhaps again at its end. */
+  choices(isEmpty: boolean): void
+}
+
+/** Finds the watched top-level members of a JSON object. */
 class MemberTap {
-  readonly #found: (name: WatchedName, text: string) => void
+  readonly #found: MembersFound
   #depth = 0
   #state = NO_OBJECT
   #isInString = false
@@ -223,7 +275,7 @@ class MemberTap {
   readonly #captured = Buffer.alloc(CAPTURE_BYTES_MAX)
   #capturedBytes = 0
 
-  constructor(found: (name: WatchedName, text: string) => void) {
+  constructor(found: MembersFound) {
     this.#found = found
   }
 
@@ -266,6 +318,9 @@ class MemberTap {
       } else if (byte === 0x7b || byte === 0x5b) {
         depth++
         if (depth === 1) state = byte === 0x7b ? NAME_EXPECTED : NO_OBJECT
+        else if (depth === 3 && state === WATCHED_VALUE && this.#watched === CHOICES) {
+          this.#found.choices(false)
+        }
       } else if (byte === 0x7d || byte === 0x5d) {
         if (depth === 1) {
           if (state === WATCHED_VALUE) this.#endValue(bytes, begin, at)
@@ -318,15 +373,25 @@ class MemberTap {
     while (start < end && source[start]! <= 0x20) start++
     // null is the value of `usage` in all chunks but the last, and no error.
     if (start === end || source[start] === 0x6e) return
-    if (name === 'object' && !startsWith(source, start, FLAT_ERROR)) return
-    const bytesOfUsage = name === 'usage' ? end - start : 0
-    this.#found(name, Buffer.from(source.buffer, source.byteOffset + start, bytesOfUsage).toString())
+    if (name === 'usage') {
+      this.#found.usage(Buffer.from(source.buffer, source.byteOffset + start, end - start).toString())
+    } else if (name === 'choices') {
+      this.#found.choices(isEmptyList(source, start, end))
+    } else if (name === 'error' || startsWith(source, start, FLAT_ERROR)) {
+      this.#found.error()
+    }
   }
 }
 
 function startsWith(bytes: Uint8Array, at: number, word: Uint8Array): boolean {
   for (let i = 0; i < word.length; i++) if (bytes[at + i] !== word[i]) return false
   return true
+}
+
+function isEmptyList(bytes: Uint8Array, start: number, end: number): boolean {
+  let at = start + 1
+  while (at < end && bytes[at]! <= 0x20) at++
+  return bytes[start] === 0x5b && at < end && bytes[at] === 0x5d
 }
 
 function watchedIndex(bytes: Uint8Array, from: number, to: number): number {

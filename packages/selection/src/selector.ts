@@ -2,7 +2,7 @@
  * Selector: the cost of every candidate for a request, and who wins.
  *
  *   overlap       = min(overlap, full blocks of the prompt)
- *   prefillTokens = activePrefillTokens + max(0, promptTokens − overlap · blockSizeTokens)
+ *   prefillTokens = activePrefillTokens + max(0, promptTokens − overlap · creditFactor · blockSizeTokens)
  *   cost          = overlapWeight · prefillTokens / blockSizeTokens + activeBlocks + newBlocks
  *
  *   kv            T = 0: the smallest cost, ties uniformly at random.
@@ -107,6 +107,7 @@ export function candidateTerms(choice: Choice, candidates: Candidates, index: nu
   return {
     workerSlot: candidates.workerSlots[index]!,
     overlapBlocks: terms.overlapBlocks[index]!,
+    creditFactor: candidates.creditFactors[index]!,
     prefillTokens: terms.prefillTokens[index]!,
     prefillBlocks: terms.prefillBlocks[index]!,
     decodeBlocks: terms.decodeBlocks[index]!,
@@ -137,12 +138,13 @@ function score(
   overlapWeight: number,
   terms: ChoiceTerms,
 ): void {
-  const { count, overlapBlocks, activeBlocks, newBlocks, activePrefillTokens } = candidates
+  const { count, overlapBlocks, creditFactors, activeBlocks, newBlocks, activePrefillTokens } = candidates
   const { promptTokens, blockSizeTokens } = request
   const promptBlocks = Math.floor(promptTokens / blockSizeTokens)
   for (let i = 0; i < count; i++) {
     const overlap = Math.min(overlapBlocks[i]!, promptBlocks)
-    const prefillTokens = activePrefillTokens[i]! + Math.max(0, promptTokens - overlap * blockSizeTokens)
+    const creditedTokens = overlap * creditFactors[i]! * blockSizeTokens
+    const prefillTokens = activePrefillTokens[i]! + Math.max(0, promptTokens - creditedTokens)
     const prefillBlocks = prefillTokens / blockSizeTokens
     const decodeBlocks = activeBlocks[i]! + newBlocks[i]!
     terms.overlapBlocks[i] = overlap

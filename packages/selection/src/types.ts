@@ -14,6 +14,8 @@ export interface Candidates {
   readonly workerSlots: ArrayLike<number>
   /** Leading blocks of the prompt that it holds. More than the prompt has counts as all of them. */
   readonly overlapBlocks: ArrayLike<number>
+  /** What its overlap counts for, 0 … 1: see `creditFactor`. */
+  readonly creditFactors: ArrayLike<number>
   /** Blocks in use by its running requests. */
   readonly activeBlocks: ArrayLike<number>
   /** Blocks of this prompt that are not active there. */
@@ -49,7 +51,7 @@ export interface SelectionRequest {
 export interface ChoiceTerms {
   /** As used: clamped to the full blocks of the prompt. */
   readonly overlapBlocks: Int32Array
-  /** Queued prefill tokens of the worker plus the uncached tokens of this request. */
+  /** Queued prefill tokens of the worker plus the tokens of this request that are not credited as cached. */
   readonly prefillTokens: Float64Array
   /** prefillTokens / blockSizeTokens, a fraction. */
   readonly prefillBlocks: Float64Array
@@ -80,6 +82,7 @@ export interface Choice {
 export interface CandidateTerms {
   readonly workerSlot: number
   readonly overlapBlocks: number
+  readonly creditFactor: number
   readonly prefillTokens: number
   readonly prefillBlocks: number
   readonly decodeBlocks: number

@@ -6,6 +6,7 @@ import { type Candidates, candidateTerms, type SelectionSettings, Selector } fro
 
 interface Row {
   readonly overlap?: number
+  readonly credit?: number
   readonly active?: number
   readonly fresh?: number
   readonly prefill?: number
@@ -17,6 +18,7 @@ function candidates(rows: readonly Row[]): Candidates {
     count: rows.length,
     workerSlots: Int32Array.from(rows, (_, i) => 100 + i),
     overlapBlocks: Int32Array.from(rows, row => row.overlap ?? 0),
+    creditFactors: Float64Array.from(rows, row => row.credit ?? 1),
     activeBlocks: Int32Array.from(rows, row => row.active ?? 0),
     newBlocks: Int32Array.from(rows, row => row.fresh ?? 0),
     activePrefillTokens: Float64Array.from(rows, row => row.prefill ?? 0),
@@ -30,6 +32,18 @@ const noRandom: Random = {
   below: () => assert.fail('nothing to draw'),
   bytes: () => assert.fail('nothing to draw'),
 }
+
+t.test('an overlap that is believed less counts less, and all of it counts where it is believed', async t => {
+  const input = candidates([
+    { overlap: 7, credit: 0.8 },
+    { overlap: 6, credit: 1 },
+  ])
+  const request = { promptTokens: 160, blockSizeTokens: 16 }
+  const choice = new Selector().choose(input, request, kv, noRandom)
+  t.equal(choice.winner, 1)
+  t.strictSame([...choice.terms.prefillTokens.subarray(0, 2)], [160 - 7 * 16 * 0.8, 160 - 6 * 16])
+  t.match(candidateTerms(choice, input, 0), { overlapBlocks: 7, creditFactor: 0.8 })
+})
 
 t.test(
   'three workers with 2, 5 and 8 of 10 blocks cached and 10, 5 and 9 to decode cost 18, 10 and 11',
@@ -46,6 +60,7 @@ t.test(
     t.strictSame(candidateTerms(choice, input, 1), {
       workerSlot: 101,
       overlapBlocks: 5,
+      creditFactor: 1,
       prefillTokens: 80,
       prefillBlocks: 5,
       decodeBlocks: 5,

@@ -1,0 +1,260 @@
+/**
+ * Audits: what was predicted to be cached against what engines say they reused, per worker key.
+ *
+ *   error = predicted − delivered; beyond TOLERANCE_BLOCKS it is an over- or an under-prediction
+ *
+ *   contradicted   since the last verdict or epoch, more than CONTRADICTED_SHARE of the requests that something was
+ *                  predicted for were over-predicted, and at least CONTRADICTIONS_MIN: blocks count as held that are not
+ *   confirmed      of AGREEMENT_REQUESTS in a row at most AGREEMENT_MISSES were off, either way, and at least
+ *                  AGREEMENT_HITS had something predicted: said once until the next contradiction or epoch
+ *
+ * The tolerance and the share leave room for what is no lie: a removal that is on its way while the router decides, a
+ * block that is evicted between the decision and the request's turn in the engine. Under-predictions are
+ * counted, and prevent a confirmation, but contradict nothing: requests sent together share blocks before any event.
+ *
+ * Engines leave `cached_tokens` out where it would be 0, so its absence is 0 for an engine that has ever reported it.
+ * One that has not, and reuses nothing where something was predicted, is unaudited.
+ *
+ * Bounded: one row per worker key of the fleet, SAMPLE_REQUESTS requests in each.
+ */
+
+/** Requests that the precision is measured over, the last ones for which something was predicted. */
+export const SAMPLE_REQUESTS = 64
+export const TOLERANCE_BLOCKS = 1
+export const CONTRADICTIONS_MIN = 4
+export const CONTRADICTED_SHARE = 0.25
+export const AGREEMENT_REQUESTS = 32
+export const AGREEMENT_HITS = 8
+export const AGREEMENT_MISSES = 1
+/** Upper bounds of the histogram of errors, in blocks; below 0 more was there than predicted. */
+export const ERROR_BOUNDS_BLOCKS = [-64, -16, -4, -1, 0, 1, 4, 16, 64] as const
+
+/** `waiting`: nothing to compare yet. `unaudited`: the engine reports no cached tokens. */
+export type AuditState = 'waiting' | 'audited' | 'unaudited'
+
+/** What was predicted when a worker key was chosen. */
+export interface Prediction {
+  /** Name of the worker key. */
+  readonly worker: string
+  readonly workerSlot: number
+  /** Grows whenever all that was known of its cache was forgotten. */
+  readonly epoch: number
+  /** Tokens of the prompt that were predicted to be cached. */
+  readonly predictedTokens: number
+  readonly blockSizeTokens: number
+}
+
+/** The audit of one worker key; counts since the ledger was made. */
+export interface KeyAudit {
+  readonly worker: string
+  readonly workerSlot: number
+  readonly state: AuditState
+  readonly requests: number
+  readonly predictedTokens: number
+  readonly deliveredTokens: number
+  readonly overPredictions: number
+  readonly underPredictions: number
+  /** Answers with usage that could not be compared, since the engine reports no cached tokens. */
+  readonly unreported: number
+  /** Requests with an error up to each of ERROR_BOUNDS_BLOCKS and above the one before; then those above the last. */
+  readonly errorCounts: readonly number[]
+  readonly errorBlocksSum: number
+  /** Delivered of predicted over the sample, 0 … 1; 1 where nothing was predicted yet. */
+  readonly precision: number
+  readonly sampleRequests: number
+}
+
+export interface AuditVerdict {
+  readonly verdict: 'contradicted' | 'confirmed'
+  /** For people. */
+  readonly reason: string
+}
+
+export interface AuditOutcome {
+  /** The engine was found to report no cached tokens; said once. */
+  readonly isNewlyUnaudited: boolean
+  readonly verdict: AuditVerdict | undefined
+}
+
+const NOTHING: AuditOutcome = { isNewlyUnaudited: false, verdict: undefined }
+
+export class Audits {
+  readonly #rows = new Map<number, Row>()
+
+  /** Forgets the rows of worker keys that are no longer there. */
+  keepOnly(workers: ReadonlyMap<number, string>): void {
+    for (const [workerSlot, row] of this.#rows) {
+      if (workers.get(workerSlot) !== row.worker) this.#rows.delete(workerSlot)
+    }
+  }
+
+  /** Takes in what a complete answer with usage says; `cachedTokens` is undefined where it does not say it. */
+  add(prediction: Prediction, cachedTokens: number | undefined): AuditOutcome {
+    const { worker, workerSlot } = prediction
+    let row = this.#rows.get(workerSlot)
+    if (row === undefined || row.worker !== worker) {
+      row = new Row(worker)
+      this.#rows.set(workerSlot, row)
+    }
+    return row.add(prediction, cachedTokens)
+  }
+
+  /** Delivered of predicted for a worker slot, and over how many requests. */
+  precision(workerSlot: number): { readonly precision: number; readonly requests: number } {
+    const row = this.#rows.get(workerSlot)
+    return row === undefined ? UNMEASURED : { precision: row.precision, requests: row.sampleRequests }
+  }
+
+  report(): KeyAudit[] {
+    return Array.from(this.#rows, ([workerSlot, row]) => row.report(workerSlot))
+  }
+}
+
+const UNMEASURED = { precision: 1, requests: 0 }
+
+class Row {
+  readonly worker: string
+  #state: AuditState = 'waiting'
+  #hasReported = false
+  #requests = 0
+  #predictedTokens = 0
+  #deliveredTokens = 0
+  #overPredictions = 0
+  #underPredictions = 0
+  #unreported = 0
+  readonly #errorCounts: number[] = new Array(ERROR_BOUNDS_BLOCKS.length + 1).fill(0)
+  #errorBlocksSum = 0
+
+  // The sample: a ring of requests for which something was predicted.
+  readonly #samplePredicted = new Float64Array(SAMPLE_REQUESTS)
+  readonly #sampleDelivered = new Float64Array(SAMPLE_REQUESTS)
+  #sampled = 0
+
+  // Since the last verdict or epoch.
+  #epoch = 0
+  #hits = 0
+  #contradictions = 0
+  #isConfirmed = false
+
+  // The run of requests that may end in a confirmation.
+  #runRequests = 0
+  #runHits = 0
+  #runMisses = 0
+
+  constructor(worker: string) {
+    this.worker = worker
+  }
+
+  get sampleRequests(): number {
+    return Math.min(this.#sampled, SAMPLE_REQUESTS)
+  }
+
+  get precision(): number {
+    let predicted = 0
+    let delivered = 0
+    for (let i = 0; i < this.sampleRequests; i++) {
+      predicted += this.#samplePredicted[i]!
+      delivered += this.#sampleDelivered[i]!
+    }
+    return predicted === 0 ? 1 : delivered / predicted
+  }
+
+  add(prediction: Prediction, cachedTokens: number | undefined): AuditOutcome {
+    const { predictedTokens, blockSizeTokens, epoch } = prediction
+    if (cachedTokens !== undefined) {
+      this.#hasReported = true
+      this.#state = 'audited'
+    }
+    if (!this.#hasReported) {
+      this.#unreported++
+      const isNewlyUnaudited = predictedTokens > 0 && this.#state === 'waiting'
+      if (isNewlyUnaudited) this.#state = 'unaudited'
+      return { isNewlyUnaudited, verdict: undefined }
+    }
+    const deliveredTokens = cachedTokens ?? 0
+    const errorBlocks = (predictedTokens - deliveredTokens) / blockSizeTokens
+    this.#count(predictedTokens, deliveredTokens, errorBlocks)
+    if (epoch < this.#epoch) return NOTHING
+    if (epoch > this.#epoch) this.#begin(epoch)
+    return { isNewlyUnaudited: false, verdict: this.#judge(predictedTokens > 0, errorBlocks) }
+  }
+
+  report(workerSlot: number): KeyAudit {
+    return {
+      worker: this.worker,
+      workerSlot,
+      state: this.#state,
+      requests: this.#requests,
+      predictedTokens: this.#predictedTokens,
+      deliveredTokens: this.#deliveredTokens,
+      overPredictions: this.#overPredictions,
+      underPredictions: this.#underPredictions,
+      unreported: this.#unreported,
+      errorCounts: [...this.#errorCounts],
+      errorBlocksSum: this.#errorBlocksSum,
+      precision: this.precision,
+      sampleRequests: this.sampleRequests,
+    }
+  }
+
+  #count(predictedTokens: number, deliveredTokens: number, errorBlocks: number): void {
+    this.#requests++
+    this.#predictedTokens += predictedTokens
+    this.#deliveredTokens += deliveredTokens
+    if (errorBlocks > TOLERANCE_BLOCKS) this.#overPredictions++
+    if (errorBlocks < -TOLERANCE_BLOCKS) this.#underPredictions++
+    const bound = ERROR_BOUNDS_BLOCKS.findIndex(bound => errorBlocks <= bound)
+    this.#errorCounts[bound < 0 ? ERROR_BOUNDS_BLOCKS.length : bound]!++
+    this.#errorBlocksSum += errorBlocks
+    if (predictedTokens === 0) return
+    const place = this.#sampled++ % SAMPLE_REQUESTS
+    this.#samplePredicted[place] = predictedTokens
+    this.#sampleDelivered[place] = Math.min(predictedTokens, deliveredTokens)
+  }
+
+  #judge(isHit: boolean, errorBlocks: number): AuditVerdict | undefined {
+    if (isHit) this.#hits++
+    if (errorBlocks > TOLERANCE_BLOCKS) this.#contradictions++
+    const [hits, contradictions] = [this.#hits, this.#contradictions]
+    if (contradictions >= CONTRADICTIONS_MIN && contradictions > CONTRADICTED_SHARE * hits) {
+      this.#begin(this.#epoch)
+      return {
+        verdict: 'contradicted',
+        reason: `${Math.round(contradictions)} of ${Math.round(hits)} answers found less cached than the events say`,
+      }
+    }
+    // A long good record must not hide what begins to go wrong.
+    if (hits >= SAMPLE_REQUESTS) {
+      this.#hits /= 2
+      this.#contradictions /= 2
+    }
+    return this.#agree(isHit, errorBlocks)
+  }
+
+  #agree(isHit: boolean, errorBlocks: number): AuditVerdict | undefined {
+    if (this.#isConfirmed) return undefined
+    this.#runRequests++
+    if (isHit) this.#runHits++
+    if (Math.abs(errorBlocks) > TOLERANCE_BLOCKS && ++this.#runMisses > AGREEMENT_MISSES) this.#beginRun()
+    if (this.#runRequests < AGREEMENT_REQUESTS || this.#runHits < AGREEMENT_HITS) return undefined
+    this.#isConfirmed = true
+    return {
+      verdict: 'confirmed',
+      reason: `${this.#runRequests} answers in a row found cached what was predicted`,
+    }
+  }
+
+  #begin(epoch: number): void {
+    this.#epoch = epoch
+    this.#hits = 0
+    this.#contradictions = 0
+    this.#isConfirmed = false
+    this.#beginRun()
+  }
+
+  #beginRun(): void {
+    this.#runRequests = 0
+    this.#runHits = 0
+    this.#runMisses = 0
+  }
+}
