@@ -161,7 +161,7 @@ t.test('garbage on the event socket is counted and skipped', async t => {
 t.test('where the event port is closed, requests are served by load', async t => {
   const fleet = await startFleet({
     engines: [{}, {}],
-    workerQuery: ({ ranks }) => `?events=${ranks[0]!.replayPort + 1}&replay=${ranks[0]!.replayPort + 2}`,
+    workerQuery: ({ ranks }) => `?events=${ranks[0]!.replayPort! + 1}&replay=${ranks[0]!.replayPort! + 2}`,
     trust: 'none',
   })
   t.teardown(() => fleet.stop())

@@ -19,3 +19,4 @@ export { asksForHelp, type ParsedSettings, type ParseOptions, parseSettings } fr
 export { renderHelp, renderReference } from './render-help.ts'
 export { type RouterSettings, routerCommand } from './router-command.ts'
 export { SettingsError } from './settings-error.ts'
+export { type SidecarSettings, sidecarCommand } from './sidecar-command.ts'

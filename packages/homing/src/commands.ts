@@ -3,8 +3,10 @@
 import type { CommandEntry } from './command-entry.ts'
 import { engineCommandEntry } from './engine-command.ts'
 import { routerCommandEntry } from './router-command.ts'
+import { sidecarCommandEntry } from './sidecar-command.ts'
 
 export const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   router: routerCommandEntry,
   engine: engineCommandEntry,
+  sidecar: sidecarCommandEntry,
 }

@@ -44,7 +44,9 @@ export const engineCommandEntry: CommandEntry = {
       const { url, model, ranks } = await describeEngine(ref, ended)
       console.log(`engine ready on ${url} (pid ${process.pid})`)
       for (const { rank, events, replay } of ranks) {
-        console.log(`model ${model}, rank ${rank}: events ${events}, replay ${replay}`)
+        console.log(
+          `model ${model}, rank ${rank}: events ${events}, ${replay === undefined ? 'no replay' : `replay ${replay}`}`,
+        )
       }
       const failure = await Promise.race([
         stopped.then(() => undefined),

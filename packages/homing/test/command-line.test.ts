@@ -75,7 +75,10 @@ t.test('no command, or one that does not exist, is one line and exit code 2', as
     const { code, stdout, stderr } = await (argv.length === 0 ? run(t, argv) : runHere(t, argv))
     t.strictSame([code, stdout], [2, ''], argv.join(' '))
     t.match(stderr, ONE_LINE)
-    t.match(stderr, /^homing: cannot run .*: name a command, which are router, engine \(homing --help\)/)
+    t.match(
+      stderr,
+      /^homing: cannot run .*: name a command, which are router, engine, sidecar \(homing --help\)/,
+    )
   }
 })
 

@@ -57,6 +57,12 @@ export class RunningCommand {
     return { code, signal, stdout: this.stdout, stderr: this.stderr }
   }
 
+  /** Resolves when more was said on standard output or standard error. */
+  async changed(): Promise<void> {
+    const what = (): string => `more of it; stdout: ${this.stdout}; stderr: ${this.stderr}`
+    await bounded(once(this.#changed, 'text'), what)
+  }
+
   /** The first match of `pattern` in standard output. */
   async says(pattern: RegExp): Promise<RegExpExecArray> {
     const search = async (): Promise<RegExpExecArray> => {

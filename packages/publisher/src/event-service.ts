@@ -49,7 +49,8 @@ export interface EventServiceOptions {
   readonly queuedMessagesMax: number
   /** Peers answered at one time; further ones are refused, or get no answer. */
   readonly repliesMax: number
-  readonly batchesFrom: (start: number) => readonly BufferedBatch[]
+  /** What a replay from `start` on repeats; undefined: the request gets no answer. */
+  readonly batchesFrom: (start: number) => readonly BufferedBatch[] | undefined
   /** Undefined: requests for snapshots get no answer, as from an engine. */
   readonly snapshot: (() => Snapshot) | undefined
 }
@@ -156,6 +157,7 @@ export class EventService {
       this.#replays++
       // Taken now: a batch that is forgotten meanwhile would be a hole.
       const batches = this.#options.batchesFrom(start)
+      if (batches === undefined) return
       if (!this.#replies.begin(identity, this.#replay(batches))) this.#refusedReplies++
       return
     }

@@ -34,7 +34,7 @@ export function eventSourcesAnswer(
       enable_kv_cache_events: true,
       publisher: 'zmq',
       endpoint: `tcp://*:${eventsPort}`,
-      replay_endpoint: `tcp://*:${replayPort}`,
+      replay_endpoint: replayPort === undefined ? null : `tcp://*:${replayPort}`,
       buffer_steps: settings.replayBatchesMax,
       hwm: 100_000,
       max_queue_size: 100_000,
@@ -69,7 +69,7 @@ export function serverInfoAnswer(settings: ResolvedEngineSettings, endpoints: re
             topic: settings.topic,
             block_size: blockSizeTokens,
             dp_size: ranks,
-            replay_endpoint_port_base: first.replayPort,
+            ...(first.replayPort === undefined ? {} : { replay_endpoint_port_base: first.replayPort }),
           },
   }
 }

@@ -151,7 +151,9 @@ export class EngineRanks {
       rank,
       host: settings.host,
       eventsPort: known?.eventsPort ?? (settings.eventsPort > 0 ? settings.eventsPort + rank : 0),
-      replayPort: known?.replayPort ?? (settings.replayPort > 0 ? settings.replayPort + rank : 0),
+      replayPort: settings.offersReplay
+        ? (known?.replayPort ?? (settings.replayPort > 0 ? settings.replayPort + rank : 0))
+        : undefined,
       topic: settings.topic,
       form: settings.eventForm,
       hashForm: settings.hashForm,
@@ -169,7 +171,7 @@ function endpointsOf(rank: number, publisher: EventPublisher): RankEndpoints {
     events: endpoint,
     eventsPort: portOf(endpoint),
     replay: replayEndpoint,
-    replayPort: portOf(replayEndpoint),
+    replayPort: replayEndpoint === undefined ? undefined : portOf(replayEndpoint),
   }
 }
 

@@ -22,6 +22,8 @@ export interface EngineSettings {
   readonly replayPort: number
   /** False: no sockets for events, and /kv_event_sources is 404. */
   readonly publishesEvents: boolean
+  /** False: what was published is not repeated: no replay socket, as in an engine that was not told to have one. */
+  readonly offersReplay: boolean
   /** The name requests use. */
   readonly model: string
   /** Directory with tokenizer.json and tokenizer_config.json; undefined: the built-in byte tokenizer. */
@@ -66,6 +68,7 @@ export const DEFAULT_ENGINE_SETTINGS: EngineSettings = {
   eventsPort: 5557,
   replayPort: 6557,
   publishesEvents: true,
+  offersReplay: true,
   model: 'homing-sim',
   tokenizer: undefined,
   adapters: [],
@@ -298,6 +301,15 @@ export const ENGINE_OPTIONS = [
     default: true,
     env: 'HOMING_ENGINE_EVENTS',
     help: 'Publish KV events. Without, a router can only guess what this engine holds.',
+  },
+  {
+    key: 'offersReplay',
+    name: 'replay',
+    group: 'KV events',
+    kind: 'flag',
+    default: true,
+    env: 'HOMING_ENGINE_REPLAY',
+    help: 'Repeat missed KV events on the replay port. Off, as many engines are: a router that joins late is unsure of the cache, unless a sidecar stands beside the engine (homing sidecar --help).',
   },
   {
     key: 'eventForm',

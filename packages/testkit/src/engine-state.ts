@@ -24,8 +24,9 @@ export interface RankEndpoints {
   /** 'tcp://127.0.0.1:5557'. */
   readonly events: string
   readonly eventsPort: number
-  readonly replay: string
-  readonly replayPort: number
+  /** Undefined, as its port: the engine repeats nothing. */
+  readonly replay: string | undefined
+  readonly replayPort: number | undefined
 }
 
 /** One request, for tests. */

@@ -1,7 +1,9 @@
 /**
- * Event publisher of one dp rank: a PUB socket for KV event batches and a ROUTER socket that repeats them.
+ * Event publisher of one dp rank: a PUB socket for KV event batches and, unless it is switched off, a ROUTER socket that repeats them.
  *
  *   publish(events)  ->  encode  ->  replay buffer  ->  PUB      sequence 0, 1, 2, … since the socket was bound
+ *
+ * Sockets, buffer and pacing of replays are those of @homing/publisher; what is here is the engine's way to write events.
  *
  * Faults, as a network or a slow subscriber would cause them. Each counts down over the next batches:
  *   drop        the batch is numbered and can be replayed, but is not published
@@ -17,24 +19,25 @@
 
 import type { Clock, Timer } from '@homing/clock'
 import {
-  encodeEventFrames,
   encodeKvBatch,
-  encodeReplayEnd,
-  encodeReplayReply,
   KV_CLEARED,
   type KvBatchForm,
   type KvEvent,
   type KvHashForm,
   kvRemoved,
   kvStored,
-  parseReplayRequest,
   type ReplayForm,
 } from '@homing/protocol'
-import type { MessageTransport, Publisher, Router } from '@homing/transport'
+import { BatchRing, type BufferedBatch, EventService } from '@homing/publisher'
+import type { MessageTransport } from '@homing/transport'
 import type { CacheEvent } from './block-manager.ts'
 
 /** Bytes of payload that a replay buffer holds at most: 64 MiB. */
 const REPLAY_BYTES_MAX = 67_108_864
+/** As vLLM's publisher queues per subscriber. */
+const QUEUED_MESSAGES_MAX = 100_000
+/** Replays at one time; vLLM serves one after the other. */
+const REPLIES_MAX = 1000
 /** A port that was closed a moment ago may need a while until it can be bound again. */
 const BIND_ATTEMPTS_MAX = 40
 const BIND_RETRY_MS = 50
@@ -48,7 +51,8 @@ export interface EventPublisherOptions {
   readonly host: string
   /** 0: the system picks one. */
   readonly eventsPort: number
-  readonly replayPort: number
+  /** Undefined: nothing is repeated. */
+  readonly replayPort: number | undefined
   readonly topic: string
   readonly form: EventForm
   readonly hashForm: KvHashForm
@@ -78,77 +82,76 @@ export const NO_EVENT_FAULTS: EventFaults = {
   replaySilent: false,
 }
 
-interface BufferedBatch {
-  readonly sequence: number
-  readonly payload: Uint8Array
-}
-
 export class EventPublisher {
   faults: EventFaults = NO_EVENT_FAULTS
 
   readonly #options: EventPublisherOptions
   readonly #clock: Clock
-  #publisher: Publisher | undefined
-  #replay: Router | undefined
-  #nextSequence = 0
-  #publishedBatches = 0
-  #buffer: BufferedBatch[] = []
-  #bufferBytes = 0
+  readonly #ring: BatchRing
+  /** Sequences that a replay leaves out. */
+  readonly #forgotten = new Set<number>()
+  #service: EventService | undefined
   readonly #delayed = new Set<Timer>()
+  #isClosed = false
 
   private constructor(options: EventPublisherOptions, clock: Clock) {
     this.#options = options
     this.#clock = clock
+    this.#ring = new BatchRing({ batchesMax: options.replayBatchesMax, bytesMax: REPLAY_BYTES_MAX })
   }
 
-  /** Binds both sockets. Rejects as the transport does when a port stays taken for two seconds. */
+  /** Binds the sockets. Rejects as the transport does when a port stays taken for two seconds. */
   static async open(
     messages: MessageTransport,
     clock: Clock,
     options: EventPublisherOptions,
   ): Promise<EventPublisher> {
     const self = new EventPublisher(options, clock)
-    const { host, eventsPort, replayPort } = options
-    try {
-      self.#publisher = await bind(clock, eventsPort, () =>
-        messages.publish({ endpoint: `tcp://${host}:${eventsPort}` }),
-      )
-      self.#replay = await bind(clock, replayPort, () =>
-        messages.serve({ endpoint: `tcp://${host}:${replayPort}` }, (identity, frames) =>
-          self.#answer(identity, frames),
-        ),
-      )
-    } catch (error) {
-      self.close()
-      throw error
-    }
+    const { host, eventsPort, replayPort, topic, replayForm } = options
+    self.#service = await bind(clock, [eventsPort, replayPort], () =>
+      EventService.open({
+        clock,
+        messages,
+        eventsEndpoint: `tcp://${host}:${eventsPort}`,
+        replayEndpoint: replayPort === undefined ? undefined : `tcp://${host}:${replayPort}`,
+        topic,
+        replayForm,
+        // Engines give no snapshots, so nobody reads it.
+        publisherId: '0000000000000000',
+        queuedMessagesMax: QUEUED_MESSAGES_MAX,
+        repliesMax: REPLIES_MAX,
+        batchesFrom: start => self.#replayed(start),
+        snapshot: undefined,
+      }),
+    )
     return self
   }
 
   /** 'tcp://127.0.0.1:5557', with the real port. */
   get endpoint(): string {
-    return this.#publisher?.endpoint ?? ''
+    return this.#service?.endpoint ?? ''
   }
 
-  get replayEndpoint(): string {
-    return this.#replay?.endpoint ?? ''
+  /** Undefined: nothing is repeated. */
+  get replayEndpoint(): string | undefined {
+    return this.#service?.replayEndpoint
   }
 
   /** The sequence that the next batch gets; equals the number of batches so far. */
   get nextSequence(): number {
-    return this.#nextSequence
+    return this.#ring.nextSequence
   }
 
   /** Batches that went out on the PUB socket, duplicates included. */
   get publishedBatches(): number {
-    return this.#publishedBatches
+    return this.#service?.stats.publishedBatches ?? 0
   }
 
   /** Publishes the events as one batch; none, no batch. */
   publish(events: readonly CacheEvent[]): void {
-    if (events.length === 0 || this.#publisher === undefined) return
-    const { form, hashForm, rank, topic } = this.#options
-    const sequence = this.#nextSequence++
+    const service = this.#service
+    if (events.length === 0 || service === undefined || this.#isClosed) return
+    const { form, hashForm, rank } = this.#options
     const payload = encodeKvBatch(
       {
         timestampSeconds: this.#clock.wallMs() / 1000,
@@ -158,73 +161,44 @@ export class EventPublisher {
       form,
       { hashes: hashForm },
     )
+    const sequence = this.#ring.add(payload)
     const { faults } = this
-    const isDropped = faults.drop > 0
-    if (!isDropped || !faults.forget) this.#remember({ sequence, payload })
-    if (isDropped) {
+    if (faults.drop > 0) {
+      if (faults.forget) this.#forgotten.add(sequence)
       this.faults = { ...faults, drop: faults.drop - 1 }
       return
     }
-    const frames = encodeEventFrames(topic, sequence, payload)
     if (faults.delay > 0) {
       this.faults = { ...faults, delay: faults.delay - 1 }
       const timer = this.#clock.after(faults.delayMs, () => {
         this.#delayed.delete(timer)
-        this.#send(frames)
+        service.publish(sequence, payload)
       })
       this.#delayed.add(timer)
       return
     }
-    this.#send(frames)
+    service.publish(sequence, payload)
     if (faults.duplicate > 0) {
       this.faults = { ...faults, duplicate: faults.duplicate - 1 }
-      this.#send(frames)
+      service.publish(sequence, payload)
     }
   }
 
-  /** Closes both sockets; delayed batches are lost. Idempotent. */
+  /** Closes the sockets; delayed batches are lost. Idempotent. */
   close(): void {
     for (const timer of this.#delayed) timer.cancel()
     this.#delayed.clear()
-    this.#publisher?.close()
-    this.#publisher = undefined
-    this.#replay?.close()
-    this.#replay = undefined
-    this.#buffer = []
-    this.#bufferBytes = 0
+    this.#service?.close()
+    this.#isClosed = true
   }
 
-  #send(frames: readonly Uint8Array[]): void {
-    this.#publishedBatches++
-    this.#publisher?.send(frames)
-  }
-
-  #remember(batch: BufferedBatch): void {
-    this.#buffer.push(batch)
-    this.#bufferBytes += batch.payload.length
-    let first = 0
-    while (
-      this.#buffer.length - first > this.#options.replayBatchesMax ||
-      this.#bufferBytes > REPLAY_BYTES_MAX
-    ) {
-      this.#bufferBytes -= this.#buffer[first++]!.payload.length
-    }
-    if (first > 0) this.#buffer.splice(0, first)
-  }
-
-  #answer(identity: Uint8Array, frames: readonly Uint8Array[]): void {
-    const start = parseReplayRequest(frames)
+  #replayed(start: number): readonly BufferedBatch[] | undefined {
     const { replayLoseEvery, replaySilent } = this.faults
-    if (start === undefined || replaySilent || this.#replay === undefined) return
-    const { replayForm, topic } = this.#options
-    let sent = 0
-    for (const { sequence, payload } of this.#buffer) {
-      if (sequence < start) continue
-      sent++
-      if (replayLoseEvery > 0 && sent % replayLoseEvery === 0) continue
-      this.#replay.send(identity, encodeReplayReply(replayForm, topic, sequence, payload))
-    }
-    this.#replay.send(identity, encodeReplayEnd(replayForm))
+    if (replaySilent) return undefined
+    return this.#ring
+      .range(start)
+      .filter(({ sequence }) => !this.#forgotten.has(sequence))
+      .filter((_, i) => replayLoseEvery === 0 || (i + 1) % replayLoseEvery !== 0)
   }
 
   #wireEvent(event: CacheEvent): KvEvent {
@@ -252,12 +226,17 @@ export class EventPublisher {
   }
 }
 
-async function bind<T>(clock: Clock, port: number, open: () => Promise<T>): Promise<T> {
+async function bind<T>(
+  clock: Clock,
+  ports: readonly (number | undefined)[],
+  open: () => Promise<T>,
+): Promise<T> {
+  const isGiven = ports.some(port => port !== undefined && port > 0)
   for (let attempt = 1; ; attempt++) {
     try {
       return await open()
     } catch (error) {
-      if (port === 0 || attempt === BIND_ATTEMPTS_MAX) throw error
+      if (!isGiven || attempt === BIND_ATTEMPTS_MAX) throw error
       await new Promise<void>(resolve => void clock.after(BIND_RETRY_MS, resolve))
     }
   }

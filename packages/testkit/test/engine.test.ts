@@ -352,12 +352,12 @@ t.test('dropped batches are missing on the socket and come with a replay, in bot
       subscriber.batches.map(batch => batch.sequence),
       [2, 3],
     )
-    const whole = await replay(transport, endpoint, 0)
+    const whole = await replay(transport, endpoint!, 0)
     t.strictSame(whole.sequences, [0, 1, 2, 3])
     t.ok(whole.frameCounts.every(count => count === (replayForm === 'topic' ? 4 : 3)))
-    t.strictSame((await replay(transport, endpoint, 3)).sequences, [3])
+    t.strictSame((await replay(transport, endpoint!, 3)).sequences, [3])
     await post('/admin/faults', { events: { replayLoseEvery: 2 } })
-    t.strictSame((await replay(transport, endpoint, 0)).sequences, [0, 2])
+    t.strictSame((await replay(transport, endpoint!, 0)).sequences, [0, 2])
   }
 })
 
@@ -368,7 +368,21 @@ t.test('a forgotten batch and a full buffer leave a hole', async t => {
     if (i === 3) await post('/admin/faults', { events: { drop: 1, forget: true } })
     await post('/v1/completions', { prompt: ids(20, 100 + i), max_tokens: 1 })
   }
-  t.strictSame((await replay(transport, endpoint, 0)).sequences, [1, 2, 4])
+  t.strictSame((await replay(transport, endpoint!, 0)).sequences, [2, 4])
+})
+
+t.test('an engine without replay says so, and publishes all the same', async t => {
+  const { engine, post, transport, url } = await started(t, { offersReplay: false })
+  const [rank] = engine.describe().ranks
+  t.match(rank, { replay: undefined, replayPort: undefined })
+  const sources = await transport.http.fetch(
+    { origin: url, method: 'GET', path: '/kv_event_sources' },
+    { timeoutMs: 10_000 },
+  )
+  t.match(JSON.parse(Buffer.from(sources.body).toString()), { 0: { replay_endpoint: null } })
+  const subscriber = await subscribe(transport, rank!.events)
+  await post('/v1/completions', { prompt: ids(20), max_tokens: 1 })
+  await until(() => subscriber.batches.length === 1, 'a batch came')
 })
 
 t.test('a replay request without the delimiter gets no answer', async t => {
@@ -376,7 +390,7 @@ t.test('a replay request without the delimiter gets no answer', async t => {
   await post('/v1/completions', { prompt: ids(20), max_tokens: 1 })
   let answers = 0
   const dealer = transport.messages.dial(
-    { endpoint: engine.describe().ranks[0]!.replay },
+    { endpoint: engine.describe().ranks[0]!.replay! },
     () => void answers++,
   )
   dealer.send([new Uint8Array(8)])

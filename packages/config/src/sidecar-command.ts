@@ -1,0 +1,233 @@
+/** The settings of `homing sidecar`. */
+
+import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
+
+const SECOND_MS = 1000
+const MIB = 2 ** 20
+const GIB = 2 ** 30
+const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'] as const
+
+const sidecarSettings = [
+  {
+    key: 'engineEvents',
+    name: 'events',
+    group: 'Engine',
+    kind: 'text',
+    placeholder: 'ENDPOINT',
+    default: undefined,
+    unsetMeans: 'none: it must be given',
+    env: 'HOMING_SIDECAR_EVENTS',
+    check: faultOfEndpoint,
+    help: 'Where the engine publishes its KV events, such as tcp://127.0.0.1:5557. With several ranks, that of rank 0; rank r is expected on this port + r.',
+  },
+  {
+    key: 'ranks',
+    name: 'ranks',
+    group: 'Engine',
+    kind: 'integer',
+    default: 1,
+    min: 1,
+    max: 64,
+    unit: 'ranks',
+    env: 'HOMING_SIDECAR_RANKS',
+    help: 'Data-parallel ranks of the engine, each with an event port of its own.',
+  },
+  {
+    key: 'topic',
+    name: 'topic',
+    group: 'Engine',
+    kind: 'text',
+    placeholder: 'TOPIC',
+    default: '',
+    env: 'HOMING_SIDECAR_TOPIC',
+    help: 'Topic of the events, as the engine was told; the sidecar publishes under the same one. Empty takes every topic and publishes without one.',
+  },
+  {
+    key: 'host',
+    name: 'host',
+    group: 'Listening',
+    kind: 'text',
+    placeholder: 'ADDRESS',
+    default: '0.0.0.0',
+    env: 'HOMING_SIDECAR_HOST',
+    help: 'Address on which events, replays and snapshots are offered. 0.0.0.0 is every interface of the machine, as engines do by default; 127.0.0.1 keeps them to this machine. There is no authentication.',
+  },
+  {
+    key: 'eventsPort',
+    name: 'events-port',
+    group: 'Listening',
+    kind: 'integer',
+    default: 5657,
+    min: 0,
+    max: 65_535,
+    zeroMeans: 'free ports, told in the ready lines',
+    env: 'HOMING_SIDECAR_EVENTS_PORT',
+    help: 'First port on which the events are published again; rank r uses this port + r. Routers take it instead of the engine’s.',
+  },
+  {
+    key: 'replayPort',
+    name: 'replay-port',
+    group: 'Listening',
+    kind: 'integer',
+    default: 6657,
+    min: 0,
+    max: 65_535,
+    zeroMeans: 'free ports, told in the ready lines',
+    env: 'HOMING_SIDECAR_REPLAY_PORT',
+    help: 'First port on which missed events and snapshots are asked for; rank r uses this port + r.',
+  },
+  {
+    key: 'shutdownTimeoutMs',
+    name: 'shutdown-timeout',
+    group: 'Listening',
+    kind: 'duration',
+    default: 5 * SECOND_MS,
+    min: 0,
+    max: 3600 * SECOND_MS,
+    zeroMeans: 'cut replays at once',
+    env: 'HOMING_SIDECAR_SHUTDOWN_TIMEOUT',
+    help: 'After SIGTERM or SIGINT no event is taken any more; replays and snapshots that are under way have this long to end.',
+  },
+  {
+    key: 'detach',
+    name: 'detach',
+    group: 'Listening',
+    kind: 'flag',
+    default: false,
+    env: 'HOMING_SIDECAR_DETACH',
+    help: 'Keep running when the process that started the sidecar has gone.',
+  },
+  {
+    key: 'bufferBatchesMax',
+    name: 'buffer-batches',
+    group: 'Memory',
+    kind: 'integer',
+    default: 10_000,
+    min: 1,
+    max: 99_999,
+    unit: 'batches',
+    env: 'HOMING_SIDECAR_BUFFER_BATCHES',
+    help: 'Batches of events kept for replays, for each rank; vLLM keeps 10000. A router that starts later than the first of them is sure of the cache only if it asks for a snapshot.',
+  },
+  {
+    key: 'bufferBytesMax',
+    name: 'buffer-bytes',
+    group: 'Memory',
+    kind: 'size',
+    default: 64 * MIB,
+    min: 1024,
+    max: 64 * GIB,
+    env: 'HOMING_SIDECAR_BUFFER_BYTES',
+    help: 'Most bytes of those batches, for each rank; the oldest are forgotten first.',
+  },
+  {
+    key: 'heldBytesMax',
+    name: 'blocks-bytes',
+    group: 'Memory',
+    kind: 'size',
+    default: 256 * MIB,
+    min: 1024,
+    max: 64 * GIB,
+    env: 'HOMING_SIDECAR_BLOCKS_BYTES',
+    help: 'Most bytes for the blocks that the engine holds, for each rank: 160 and four per token for each. 256 MiB are about 1.2 million blocks of 16 tokens. Blocks past it are missing in snapshots, which then say so.',
+  },
+  {
+    key: 'queuedMessagesMax',
+    name: 'send-queue',
+    group: 'Memory',
+    kind: 'integer',
+    default: 100_000,
+    min: 2,
+    max: 100_000,
+    unit: 'messages',
+    env: 'HOMING_SIDECAR_SEND_QUEUE',
+    help: 'Messages that wait for a router that reads too slowly; it loses further ones, sees the gap and asks for them. Must be above --buffer-batches, so that no replay is cut.',
+  },
+  {
+    key: 'repliesMax',
+    name: 'max-replies',
+    group: 'Memory',
+    kind: 'integer',
+    default: 16,
+    min: 1,
+    max: 1024,
+    unit: 'peers',
+    env: 'HOMING_SIDECAR_MAX_REPLIES',
+    help: 'Routers that are sent a replay or snapshot at one time; further ones ask again.',
+  },
+  {
+    key: 'logLevel',
+    name: 'log-level',
+    group: 'Logging',
+    kind: 'choice',
+    choices: LOG_LEVELS,
+    default: 'info',
+    env: 'HOMING_SIDECAR_LOG_LEVEL',
+    help: 'Logs are JSON lines on standard error. warn tells of events that were lost, and of an engine that restarted or cannot be reached.',
+  },
+] as const satisfies readonly SettingDescriptor[]
+
+/** The settings of `homing sidecar`: times in milliseconds, sizes in bytes. */
+export type SidecarSettings = SettingsOf<typeof sidecarSettings>
+
+/** `homing sidecar`. */
+export const sidecarCommand: Command<typeof sidecarSettings> = {
+  name: 'sidecar',
+  summary:
+    'Publishes the KV events of an engine again, with the replay and the snapshots that the engine lacks.',
+  settings: sidecarSettings,
+  examples: [
+    {
+      does: 'Beside an engine that publishes on port 5557 of this machine:',
+      line: 'homing sidecar --events tcp://127.0.0.1:5557',
+    },
+    {
+      does: 'And the router takes its events from the sidecar, on the same host as the engine:',
+      line: "homing router --worker 'http://ENGINE:8000?events=5657&replay=6657'",
+    },
+  ],
+  rules: [faultOfMissingEvents, faultOfRanks, faultOfPorts, faultOfSendQueue],
+}
+
+type Facts = RuleFacts<SidecarSettings>
+
+function faultOfMissingEvents({ settings }: Facts): string | undefined {
+  if (settings.engineEvents !== undefined) return undefined
+  return '--events is missing: name the endpoint on which the engine publishes, such as --events tcp://127.0.0.1:5557'
+}
+
+function faultOfRanks({ settings: { engineEvents, ranks } }: Facts): string | undefined {
+  if (ranks === 1 || engineEvents === undefined) return undefined
+  if (engineEvents.startsWith('ipc:')) {
+    return `--ranks ${ranks} needs ports to count from, and --events ${engineEvents} has none; start a sidecar for each rank`
+  }
+  const port = Number(engineEvents.slice(engineEvents.lastIndexOf(':') + 1))
+  return port + ranks - 1 > 65_535
+    ? `--ranks ${ranks} goes past port 65535 from --events ${engineEvents}`
+    : undefined
+}
+
+function faultOfPorts({ settings: { eventsPort, replayPort, ranks } }: Facts): string | undefined {
+  if (eventsPort === 0 || replayPort === 0) return undefined
+  if (Math.max(eventsPort, replayPort) + ranks - 1 > 65_535) {
+    return `--ranks ${ranks} goes past port 65535 from --events-port ${eventsPort} and --replay-port ${replayPort}`
+  }
+  if (Math.abs(eventsPort - replayPort) >= ranks) return undefined
+  return `the ports of --events-port ${eventsPort} and --replay-port ${replayPort} overlap with --ranks ${ranks}`
+}
+
+function faultOfSendQueue({ settings: { queuedMessagesMax, bufferBatchesMax } }: Facts): string | undefined {
+  if (queuedMessagesMax > bufferBatchesMax) return undefined
+  return `--send-queue ${queuedMessagesMax} must be above --buffer-batches ${bufferBatchesMax}, or a replay would be cut`
+}
+
+function faultOfEndpoint(text: string): string | undefined {
+  if (/^ipc:\/\/./.test(text)) return undefined
+  const match = /^tcp:\/\/(\[[^\]]+\]|[^[\]:/]+):(\d{1,5})$/.exec(text)
+  if (match === null) return 'is no endpoint; use tcp://HOST:PORT or ipc://PATH'
+  if (match[1] === '*' || match[1] === '0.0.0.0') {
+    return 'names every interface, which is for binding; name the host of the engine, such as tcp://127.0.0.1:5557'
+  }
+  const port = Number(match[2])
+  return port < 1 || port > 65_535 ? 'has a port out of range 1 … 65535' : undefined
+}

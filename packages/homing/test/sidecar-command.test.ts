@@ -1,0 +1,151 @@
+/** `homing sidecar` as a process, between a simulated engine that repeats nothing and a router that comes late. */
+
+import assert from 'node:assert/strict'
+import t, { type Test } from 'tap'
+import { RunningCommand, run } from './command.ts'
+
+const ENGINE = [
+  'engine',
+  '--port',
+  '0',
+  '--events-port',
+  '0',
+  '--speed',
+  '0',
+  '--no-replay',
+  '--block-size',
+  '4',
+]
+const SIDECAR = ['sidecar', '--host', '127.0.0.1', '--events-port', '0', '--replay-port', '0']
+const ROUTER = [
+  'router',
+  '--port',
+  '0',
+  '--host',
+  '127.0.0.1',
+  '--router-event-threads',
+  '1',
+  '--log-level',
+  'error',
+]
+
+interface Key {
+  readonly trust: string
+  readonly trust_reason: string
+  readonly blocks: number | null
+}
+
+async function json(url: string, init?: RequestInit): Promise<unknown> {
+  const answer = await fetch(url, { ...init, signal: AbortSignal.timeout(20_000) })
+  assert.ok(answer.ok, `${url}: ${answer.status}`)
+  return answer.json()
+}
+
+function complete(url: string, prompt: readonly number[]): Promise<unknown> {
+  return json(`${url}/v1/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ prompt, max_tokens: 1 }),
+  })
+}
+
+/** Asks until the answer is as wanted; each ask waits for its answer, and the time limit of the test ends it. */
+async function keyOf(url: string, isWanted: (key: Key) => boolean): Promise<Key> {
+  for (;;) {
+    const { workers } = (await json(`${url}/workers`)) as {
+      readonly workers: readonly { readonly worker_keys: readonly Key[] }[]
+    }
+    const key = workers[0]?.worker_keys[0]
+    if (key !== undefined && isWanted(key)) return key
+  }
+}
+
+/** An engine without replay, and the query with which its sidecar is named to a router. */
+async function engineWithSidecar(t: Test) {
+  const engine = new RunningCommand(t, ENGINE)
+  const { url } = await engine.ready()
+  const [, events] = await engine.says(/events (tcp:\S+), no replay\n/)
+  const sidecar = new RunningCommand(t, [...SIDECAR, '--events', events!])
+  const [, endpoint, pid] = await sidecar.says(/^sidecar ready on (tcp:\S+) \(pid (\d+)\)\n/)
+  assert.equal(Number(pid), sidecar.child.pid)
+  const [, query] = await sidecar.says(
+    /point the router at it: homing router --worker 'http:\/\/ENGINE:PORT(\?\S+)'/,
+  )
+  // What is published before the sidecar has subscribed is lost to it.
+  while (!sidecar.stderr.includes('connected to the engine')) await sidecar.changed()
+  return { engine, url, events: events!, sidecar, endpoint: endpoint!, query: query! }
+}
+
+t.test('a router that comes late is exact behind a sidecar, though its engine repeats nothing', async t => {
+  const { engine, url, sidecar, query } = await engineWithSidecar(t)
+  for (let i = 0; i < 5; i++)
+    await complete(
+      url,
+      Array.from({ length: 20 }, (_, at) => i * 100 + at),
+    )
+
+  const router = new RunningCommand(t, [...ROUTER, '--worker', `${url}${query}`])
+  const { url: routed } = await router.ready()
+  const { trust_reason } = await keyOf(routed, ({ trust }) => trust === 'exact')
+  t.match(trust_reason, /every batch since the engine started is applied/)
+  const answer = await fetch(`${routed}/v1/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ prompt: Array.from({ length: 20 }, (_, at) => 300 + at), max_tokens: 1 }),
+    signal: AbortSignal.timeout(20_000),
+  })
+  t.strictSame(
+    [answer.status, answer.headers.get('x-homing-overlap-blocks'), answer.headers.get('x-homing-trust')],
+    // The last token of a prompt is always computed, so its fifth block does not count.
+    [200, '4', 'exact'],
+  )
+  await answer.text()
+
+  engine.child.kill('SIGKILL')
+  await engine.exit()
+  while (!sidecar.stderr.includes('what is known of its cache is withdrawn')) await sidecar.changed()
+  router.child.kill('SIGTERM')
+  t.equal((await router.exit()).code, 0)
+  sidecar.child.kill('SIGTERM')
+  const { code, stderr } = await sidecar.exit()
+  t.equal(code, 0)
+  t.match(stderr, /"reason":"signal SIGTERM","graceMs":5000,"msg":"stopping"/)
+})
+
+t.test('a port that is taken is one line that says what to do', async t => {
+  const { events, endpoint, sidecar } = await engineWithSidecar(t)
+  const port = endpoint.slice(endpoint.lastIndexOf(':') + 1)
+  const refused = await run(t, [...SIDECAR, '--events', events, '--events-port', port])
+  t.strictSame([refused.code, refused.stdout], [1, ''])
+  t.match(
+    refused.stderr,
+    /homing: cannot listen on tcp:\S+: .*EADDRINUSE.*; choose another with --events-port or --replay-port \(0: a free one\)/,
+  )
+  sidecar.child.kill('SIGTERM')
+  t.equal((await sidecar.exit()).code, 0)
+})
+
+t.test('settings that cannot be are told at once, with exit code 2', async t => {
+  for (const [argv, message] of [
+    [[], /--events is missing: name the endpoint .* such as --events tcp:\/\/127\.0\.0\.1:5557\n$/],
+    [['--events', 'tcp://*:5557'], /names every interface.*; name the host of the engine/],
+    [['--events', 'localhost:5557'], /is no endpoint; use tcp:\/\/HOST:PORT/],
+    [['--events', 'ipc:///tmp/e', '--ranks', '2'], /start a sidecar for each rank/],
+    [['--events', 'tcp://a:5557', '--ranks', '2', '--events-port', '6658'], /overlap with --ranks 2/],
+    [
+      ['--events', 'tcp://a:5557', '--send-queue', '100'],
+      /--send-queue 100 must be above --buffer-batches 10000/,
+    ],
+  ] as const) {
+    const { code, stderr, stdout } = await run(t, ['sidecar', ...argv])
+    t.strictSame([code, stdout], [2, ''])
+    t.match(stderr, message)
+  }
+})
+
+t.test('the help says what it is for and how a router is pointed at it', async t => {
+  const { code, stdout } = await run(t, ['sidecar', '--help'])
+  t.equal(code, 0)
+  t.match(stdout, /homing sidecar --events tcp:\/\/127\.0\.0\.1:5557/)
+  t.match(stdout, /homing router --worker 'http:\/\/ENGINE:8000\?events=5657&replay=6657'/)
+})
