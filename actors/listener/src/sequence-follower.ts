@@ -35,7 +35,9 @@
  *       the hole would leave a block that counts for ever. (A batch that cannot be decoded is such
  *       a hole, and kept with trust `partial`: its engine would send it again just the same.)
  *   I4  A recovery repeats the last batch applied, as proof that the engine is still the same.
- *   I5  There is at most one wait at a time, and every state but `live`, `connecting` and `disconnected`
+ *   I5  A batch held back follows one of a replay only if it is not older: it may be left over from a life of the
+ *       engine that ended, unnoticed, before the replay was answered.
+ *   I6  There is at most one wait at a time, and every state but `live`, `connecting` and `disconnected`
  *       has one: nothing waits for ever.
  *
  * A batch whose application is refused (the indexer's mailbox is full) counts as not received:
@@ -110,6 +112,9 @@ export class SequenceFollower {
   #wasCleared = false
   #unreadableBatches = 0
   #clearReason = ''
+  /** By the engine's clock: the last batch applied, and the same if it came from a replay. */
+  #appliedSeconds: number | undefined
+  #replayedSeconds: number | undefined
   /** The highest sequence among them. */
   #liveMax = -1
 
@@ -420,6 +425,7 @@ export class SequenceFollower {
       return
     }
     this.#attemptApplied++
+    this.#replayedSeconds = this.#appliedSeconds
     // The batches held back begin here: what else this replay brings is known already.
     if (this.#pending.first === undefined || this.#pending.first.sequence > this.#expected!) return
     if (this.#drain() === 'empty') this.#goLive()
@@ -437,6 +443,7 @@ export class SequenceFollower {
     this.#effects.stopReplay()
     this.#cancelWait()
     const drained = this.#drain()
+    if (drained === 'restarted') return
     if (drained === 'refused') {
       this.#pause('retry')
       return
@@ -484,12 +491,13 @@ export class SequenceFollower {
     // A batch was dropped after those at hand: the next one to come begins the history.
     if (first !== undefined && first.sequence + this.#pending.size <= this.#liveMax) this.#pending.clear()
     else if (first !== undefined) this.#begin(first.sequence, 'live')
+    // Nothing was replayed in this epoch, so no restart can show here.
     if (this.#owesClear || this.#drain() === 'refused') this.#pause('retry')
     else this.#goLive()
   }
 
-  /** Applies what is held back as far as it continues the history. */
-  #drain(): 'empty' | 'hole' | 'refused' {
+  /** Applies what is held back as far as it continues the history. `restarted`: another recovery has begun. */
+  #drain(): 'empty' | 'hole' | 'refused' | 'restarted' {
     for (let batch = this.#pending.first; batch !== undefined; batch = this.#pending.first) {
       if (this.#expected === undefined) return 'hole'
       const { sequence, payload } = batch
@@ -497,13 +505,24 @@ export class SequenceFollower {
       if (sequence < this.#expected) {
         if (this.#applied.compare(sequence, payload) === 'other') return 'hole'
         this.#duplicates++
+      } else if (this.#isOlderThanReplay(payload)) {
+        this.#noticeRestart('the engine restarted: batches held back are older than its replay')
+        return 'restarted'
       } else if (!this.#apply(sequence, payload)) {
         return 'refused'
+      } else {
+        this.#replayedSeconds = undefined
       }
       this.#pending.removeFirst()
     }
     const reached = this.#expected === undefined ? this.#liveMax < 0 : this.#expected > this.#liveMax
     return reached ? 'empty' : 'hole'
+  }
+
+  #isOlderThanReplay(payload: Uint8Array): boolean {
+    if (this.#replayedSeconds === undefined) return false
+    const batch = this.#decode(payload)
+    return batch !== undefined && batch.timestampSeconds < this.#replayedSeconds
   }
 
   /** Something was refused: tries again, and goes on where it stopped. */
@@ -521,7 +540,7 @@ export class SequenceFollower {
     const drained = this.#drain()
     if (drained === 'refused') this.#waitUntil('retry', this.#options.limits.backoffMsMin)
     else if (drained === 'empty') this.#goLive()
-    else this.#recoverGap()
+    else if (drained === 'hole') this.#recoverGap()
   }
 
   #goLive(): void {
@@ -573,6 +592,7 @@ export class SequenceFollower {
     this.#wasCleared = false
     this.#unreadableBatches = 0
     this.#clearReason = reason
+    this.#replayedSeconds = undefined
     this.#applied.reset()
     this.#tryClear()
   }
@@ -610,6 +630,7 @@ export class SequenceFollower {
     this.#expected = sequence + 1
     this.#lastSequence = sequence
     this.#lastBatchMs = this.#effects.nowMs()
+    this.#appliedSeconds = batch?.timestampSeconds
     this.#applied.add(sequence, payload)
     this.#batches++
     if (batch?.events.some(({ kind }) => kind === 'cleared') === true) this.#cacheWasCleared()
