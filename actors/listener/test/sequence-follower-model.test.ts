@@ -321,20 +321,23 @@ t.test(
   },
 )
 
-t.test('a batch held back of a life that ended unnoticed does not continue the replay of the next', async t => {
-  const script: readonly Step[] = [
-    { do: 'garbage' },
-    { do: 'connect' },
-    { do: 'publish', count: 1 },
-    { do: 'deliver', count: 1, fate: 'deliver' },
-    { do: 'restartInPlace' },
-    { do: 'wait', ms: 1700 },
-    { do: 'reply', count: 1, fate: 'deliver' },
-    { do: 'deliver', count: 1, fate: 'deliver' },
-    { do: 'reply', count: 2, fate: 'deliver' },
-  ]
-  t.doesNotThrow(() => run(1, true, 10_000, script))
-})
+t.test(
+  'a batch held back of a life that ended unnoticed does not continue the replay of the next',
+  async t => {
+    const script: readonly Step[] = [
+      { do: 'garbage' },
+      { do: 'connect' },
+      { do: 'publish', count: 1 },
+      { do: 'deliver', count: 1, fate: 'deliver' },
+      { do: 'restartInPlace' },
+      { do: 'wait', ms: 1700 },
+      { do: 'reply', count: 1, fate: 'deliver' },
+      { do: 'deliver', count: 1, fate: 'deliver' },
+      { do: 'reply', count: 2, fate: 'deliver' },
+    ]
+    t.doesNotThrow(() => run(1, true, 10_000, script))
+  },
+)
 
 t.test('with a short replay buffer, what counts as held is held, and exact means equal', async t => {
   const holds = fc.property(seeds, fc.integer({ min: 0, max: 8 }), steps, (seed, keptMax, script) => {
