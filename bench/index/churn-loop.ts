@@ -26,6 +26,8 @@ const TAIL_BLOCKS_MIN = 16
 const TAIL_BLOCKS_MAX = 128
 const WINDOW_S = 10
 const TICK_MS = 10
+/** Of each tick, for what the index has to tidy up. */
+const MAINTAIN_MS = 1
 const SAMPLES = 360
 const CHECK_EVERY = 97
 const SETTLED_S = 60
@@ -70,6 +72,7 @@ export async function churnLoop(): Promise<Measures> {
       window.push(run, nowS)
       if (run % CHECK_EVERY === 0) checker.require(prompts.whole(run), worker)
     }
+    for (const untilMs = performance.now() + MAINTAIN_MS; index.maintain() && performance.now() < untilMs; );
     if (nowS >= sampleAtS) {
       points.push(sample(index, nowS))
       sampleAtS += totalS / SAMPLES
@@ -79,6 +82,7 @@ export async function churnLoop(): Promise<Measures> {
   const { user, system } = process.cpuUsage(cpuFrom)
   points.push(sample(index, totalS))
   for (; window.count > 0; window.drop()) prompts.remove(index, window.oldest)
+  while (index.maintain());
   const { memberships: left } = index.stats()
   if (left !== 0) throw new Error(`${left} memberships are left of what was removed`)
   const emptied = sample(index, totalS)
@@ -169,15 +173,23 @@ class Prompts {
 /** What was stored just now is found, whole. */
 class Checker {
   checked = 0
+  readonly #index: BlockIndex
   readonly #reader: IndexReader
   readonly #scores = new OverlapScores(WORKERS)
+  #memory: SharedArrayBuffer
 
   constructor(index: BlockIndex) {
+    this.#index = index
+    this.#memory = index.memory
     this.#reader = new IndexReader([index.memory])
   }
 
   require(locals: Int32Array, worker: number): void {
     const count = locals.length / 2
+    if (this.#memory !== this.#index.memory) {
+      this.#memory = this.#index.memory
+      this.#reader.replaceShard(0, this.#memory)
+    }
     this.#reader.overlap(locals, count, this.#scores)
     const found = this.#scores.blocksOf(worker)
     if (found !== count) throw new Error(`worker ${worker} holds ${found} blocks of a prompt, not ${count}`)

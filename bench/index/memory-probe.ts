@@ -20,6 +20,9 @@ export interface Footprint {
 const WARM_UP_RECORDS = 300
 const WARM_UP_MB = 1
 const REST_ROUNDS = 3
+const REST_MS = 20
+/** Events of a batch: after each the indexer lets the index tidy up for a while. */
+const MAINTAIN_EVERY = 16
 
 const [path, livePath, megabytes] = process.argv.slice(2) as [string, string, string]
 
@@ -28,11 +31,19 @@ const offsets: number[] = []
 for (let offset = live.offset; live.next(); offset = live.offset) offsets.push(offset)
 warmUp()
 const events = new CorpusReader(path)
+// Its buffer becomes resident with the first read, which must not count as the index.
+const start = events.offset
+events.next()
+events.offset = start
 await settle()
 const before = residentBytes()
 
 const index = create(Number(megabytes), events.workers)
-while (events.next()) if (isEvent(events.record)) apply(index, events.record)
+for (let i = 0; events.next(); i++) {
+  if (isEvent(events.record)) apply(index, events.record)
+  if (i % MAINTAIN_EVERY === 0) index.maintain()
+}
+while (index.maintain());
 const stats = index.stats()
 if (stats.evictedForSpace + stats.refusedBlocks + stats.orphanBlocks > 0) {
   throw new Error(`the corpus does not fit into capacityMb=${megabytes}: ${JSON.stringify(stats)}`)
@@ -45,6 +56,7 @@ for (const offset of offsets.reverse()) {
   live.next()
   index.remove(live.record.worker, lastFirst(live.record), live.record.count)
 }
+while (index.maintain());
 if (index.stats().memberships !== 0) throw new Error('something is left of what was removed')
 await settle()
 const footprint: Footprint = {
@@ -77,14 +89,12 @@ function apply(
 }
 
 function warmUp(): void {
-  const reader = new CorpusReader(livePath)
-  const warm = create(WARM_UP_MB, reader.workers)
-  for (let i = 0; i < WARM_UP_RECORDS && reader.next(); i++) {
-    if (!isEvent(reader.record)) continue
-    apply(warm, reader.record)
-    if (i % 2 === 0) warm.remove(reader.record.worker, lastFirst(reader.record), reader.record.count)
+  const warm = create(WARM_UP_MB, live.workers)
+  live.offset = offsets[0]!
+  for (let i = 0; i < WARM_UP_RECORDS && live.next(); i++) {
+    apply(warm, live.record)
+    if (i % 2 === 0) warm.remove(live.record.worker, lastFirst(live.record), live.record.count)
   }
-  reader.close()
 }
 
 /** Engines give up leaves before roots. */
@@ -101,7 +111,7 @@ function lastFirst({ hashes, count }: StreamedRecord): Int32Array {
 async function settle(): Promise<void> {
   for (let i = 0; i < REST_ROUNDS; i++) {
     globalThis.gc!()
-    await new Promise(resolve => setImmediate(resolve))
+    await new Promise(resolve => setTimeout(resolve, REST_MS))
   }
 }
 
