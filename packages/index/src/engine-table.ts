@@ -5,8 +5,8 @@
  *   table    one word per entry: tag | block id, 0 = empty. In segments by the first bits of the hash:
  *
  *            ┌ segment 0 ── size ──┬─ tail ─┐┌ segment 1 ── size ──┬─ tail ─┐ …
- *            each reserved for the capacity and used from its beginning; size grows by a quarter when the
- *            segment is 0.85 full, and shrinks in `shrinkStep`. A step rebuilds one segment: at most 16,384
+ *            each reserved for the capacity and used from its beginning; size grows by two fifths when the
+ *            segment is 0.75 full, and shrinks in `shrinkStep`. A step rebuilds one segment: at most 16,384
  *            words, about 0.3 ms. The sizes are out of step on purpose, so that all of them never grow at once.
  *
  *   tag      low bits of the entry's home position, as many as the block id leaves
@@ -59,6 +59,7 @@ export class EngineTable {
   readonly #homes = new Int32Array(TOUCH_MAX)
   readonly #segmentBits: number
   readonly #stride: number
+  readonly #strideInverse: number
   readonly #segmentWords: number
   readonly #blockBits: number
   readonly #blockMask: number
@@ -73,6 +74,7 @@ export class EngineTable {
     this.#segmentBits = Math.log2(layout.segmentCount)
     this.#segmentWords = layout.segmentWords
     this.#stride = layout.segmentWords + TAIL_WORDS
+    this.#strideInverse = 1 / this.#stride
     this.#sizes = new Int32Array(layout.segmentCount)
     this.#counts = new Int32Array(layout.segmentCount)
     this.#touched = new Int32Array(layout.segmentCount)
@@ -171,7 +173,7 @@ export class EngineTable {
     for (;;) {
       const table = this.#table
       const home = this.home(low, high)
-      const segment = Math.floor(home / this.#stride)
+      const segment = this.#segmentOf(home)
       const size = this.#sizes[segment]!
       if (this.#counts[segment]! >= size * SEGMENT_LOAD_MAX && this.#grow(segment)) continue
       if (size === 0) return NO_ROOM
@@ -214,7 +216,7 @@ export class EngineTable {
       const first = this.find(low, high)
       if (first !== position || this.find(low, high, first) >= 0) this.#duplicates--
     }
-    this.#counts[Math.floor(position / this.#stride)]!--
+    this.#counts[this.#segmentOf(position)]!--
     this.#count--
     let hole = position
     for (let at = position + 1; ; at++) {
@@ -295,6 +297,10 @@ export class EngineTable {
       count += within
     }
     if (count !== this.#count) throw new Error(`${count} entries, not ${this.#count}`)
+  }
+
+  #segmentOf(position: number): number {
+    return ((position + 0.5) * this.#strideInverse) | 0
   }
 
   #positionOf(block: number): number {

@@ -7,8 +7,8 @@
  *                       holder 5 ──owners──► nobody        retired: its blocks count for nobody
  *                       holder 9                           free: its bit is in no set
  *
- * Protocol: H_LIFE grows by 2 before a holder gets an owner. A reader that met the bit of its former life, and
- * maps it to the new owner, sees that H_LIFE has changed and begins again.
+ * Protocol: H_LIFE is odd while an owner changes, and grows by 2 in all. A reader keeps the owners of one even H_LIFE,
+ * and counts a walk only when H_LIFE has stayed the same: bits and owners belong together.
  */
 
 import { H_HOLDER_BASE, H_HOLDER_WORDS, H_LIFE, H_OWNER_BASE, type Layout, save } from './layout.ts'
@@ -81,9 +81,7 @@ export class Holders {
       this.#taken[i]! |= 1 << (holder & 31)
       const words = this.#words
       if (i + 1 > words[H_HOLDER_WORDS]!) Atomics.store(words, H_HOLDER_WORDS, i + 1)
-      Atomics.store(words, H_LIFE, (words[H_LIFE]! + 2) | 0)
-      save(words, this.#ownerBase + holder, slot + 1, this.#isAtomic)
-      save(words, this.#holderBase + slot, holder + 1, this.#isAtomic)
+      this.#own(holder, slot + 1, slot, holder + 1)
       return holder
     }
     return NONE
@@ -92,8 +90,7 @@ export class Holders {
   /** The worker slot has no holder from now on; its holder is nobody's. */
   retire(slot: number): void {
     const holder = this.of(slot)
-    save(this.#words, this.#ownerBase + holder, 0, this.#isAtomic)
-    save(this.#words, this.#holderBase + slot, 0, this.#isAtomic)
+    this.#own(holder, 0, slot, 0)
     this.#retired[holder >>> 5]! |= 1 << (holder & 31)
     this.#retiredCount++
   }
@@ -120,5 +117,13 @@ export class Holders {
     words[H_HOLDER_WORDS] = this.#words[H_HOLDER_WORDS]!
     words[H_LIFE] = this.#words[H_LIFE]!
     this.#words = words
+  }
+
+  #own(holder: number, owner: number, slot: number, held: number): void {
+    const words = this.#words
+    Atomics.store(words, H_LIFE, (words[H_LIFE]! + 1) | 0)
+    save(words, this.#ownerBase + holder, owner, this.#isAtomic)
+    save(words, this.#holderBase + slot, held, this.#isAtomic)
+    Atomics.store(words, H_LIFE, (words[H_LIFE]! + 1) | 0)
   }
 }

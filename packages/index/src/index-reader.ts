@@ -41,7 +41,6 @@ import {
   H_SET_BITS_BASE,
   H_SET_VERSION_BASE,
   H_SET_WORDS,
-  H_SLOTS,
   H_UNLINK_BASE,
   H_UNLINK_MASK,
   HNEXT,
@@ -106,7 +105,7 @@ export class IndexReader {
   overlap(localHashes: Int32Array, count: number, into: OverlapScores, limitBlocks: number = count): void {
     this.#lookups++
     let capacity = 0
-    for (const shard of this.#shards) if (shard !== undefined) capacity += shard.workerSlotsMax
+    for (const shard of this.#shards) if (shard !== undefined) capacity += shard.holdersMax
     into.reserve(capacity)
     into.length = 0
     into.isComplete = true
@@ -159,12 +158,12 @@ const MANY = -1
 const NOBODY = -2
 
 class ShardReader {
-  readonly workerSlotsMax: number
+  /** The most that a walk may list before it is mapped to worker slots. */
+  readonly holdersMax: number
   readonly #words: Int32Array
   readonly #door: Int32Array | undefined
   readonly #doorNumber: number
   readonly #isAtomic: boolean
-  readonly #holdersMax: number
   readonly #ownerBase: number
   readonly #chunkBase: number
   readonly #bucketBase: number
@@ -176,6 +175,10 @@ class ShardReader {
   /** Holders that hold everything so far, when they are more than one. */
   readonly #active: Int32Array
   readonly #copy: Int32Array
+  /** By holder, as of #ownersLife: its worker slot; a bit that says that it has one. */
+  readonly #owners: Int32Array
+  readonly #owned: Int32Array
+  #ownersLife = 0
 
   constructor(memory: SharedArrayBuffer, door: Int32Array | undefined) {
     const words = new Int32Array(memory)
@@ -184,8 +187,7 @@ class ShardReader {
     this.#door = door
     this.#doorNumber = words[H_DOOR_NUMBER]!
     this.#isAtomic = words[H_ACCESS] === 1
-    this.workerSlotsMax = words[H_SLOTS]!
-    this.#holdersMax = words[H_HOLDERS]!
+    this.holdersMax = words[H_HOLDERS]!
     this.#ownerBase = words[H_OWNER_BASE]!
     this.#chunkBase = words[H_CHUNK_BASE]!
     this.#bucketBase = words[H_BUCKET_BASE]!
@@ -196,6 +198,8 @@ class ShardReader {
     this.#setWords = words[H_SET_WORDS]!
     this.#active = new Int32Array(this.#setWords)
     this.#copy = new Int32Array(this.#setWords)
+    this.#owners = new Int32Array(this.holdersMax)
+    this.#owned = new Int32Array(this.#setWords)
   }
 
   /** Whether the writer has other memory now, or is another. */
@@ -214,7 +218,8 @@ class ShardReader {
     const isAtomic = this.#isAtomic
     const life = Atomics.load(words, H_LIFE)
     if ((life & 1) === 1) return false
-    const slots = this.#holdersMax
+    if (life !== this.#ownersLife) this.#readOwners(life)
+    const slots = this.holdersMax
     const slotWords = load(words, H_HOLDER_WORDS, isAtomic)
     let above = 0
     let aboveBase = -1
@@ -283,8 +288,10 @@ class ShardReader {
         } else if (id <= slots) {
           const worker = id - 1
           if (worker >>> 5 >= slotWords) return false // a holder that is newer than this walk
-          if (isFirst) only = worker
-          else if (only !== MANY) isNobodyLeft = only !== worker
+          if (isFirst) {
+            only = worker
+            isNobodyLeft = ((this.#owned[worker >>> 5]! >>> (worker & 31)) & 1) === 0
+          } else if (only !== MANY) isNobodyLeft = only !== worker
           else if (((this.#active[worker >>> 5]! >>> (worker & 31)) & 1) === 0) isNobodyLeft = true
           else {
             this.#active[worker >>> 5]! &= ~(1 << (worker & 31))
@@ -308,7 +315,7 @@ class ShardReader {
             continue
           }
           if (isFirst) {
-            for (let i = 0; i < slotWords; i++) this.#active[i] = copy[i]!
+            for (let i = 0; i < slotWords; i++) this.#active[i] = copy[i]! & this.#owned[i]!
           } else if (only !== MANY) {
             isNobodyLeft = ((copy[only >>> 5]! >>> (only & 31)) & 1) === 0
           } else {
@@ -348,6 +355,19 @@ class ShardReader {
     return Atomics.load(words, H_LIFE) === life
   }
 
+  /** Who owns which holder, kept until H_LIFE changes; a walk that saw it change does not count. */
+  #readOwners(life: number): void {
+    const owned = this.#owned
+    owned.fill(0)
+    for (let holder = 0; holder < this.holdersMax; holder++) {
+      const owner = load(this.#words, this.#ownerBase + holder, this.#isAtomic)
+      if (owner === 0) continue
+      this.#owners[holder] = owner - 1
+      owned[holder >>> 5]! |= 1 << (holder & 31)
+    }
+    this.#ownersLife = life
+  }
+
   #isHead(base: number, above: number, low: number, high: number): boolean {
     const words = this.#words
     if (this.#isAtomic) {
@@ -379,8 +399,12 @@ class ShardReader {
   }
 
   #emitRest(only: number, slotWords: number, blocks: number, into: OverlapScores): void {
-    if (only === MANY) this.#emitActive(slotWords, blocks, into)
-    else this.#emit(only, blocks, into)
+    if (only === MANY) {
+      this.#emitActive(slotWords, blocks, into)
+    } else {
+      into.workerSlots[into.length] = this.#owners[only]!
+      into.blocks[into.length++] = blocks
+    }
   }
 
   #emitActive(slotWords: number, blocks: number, into: OverlapScores): void {
@@ -392,16 +416,9 @@ class ShardReader {
 
   #emitWord(word: number, i: number, blocks: number, into: OverlapScores): void {
     for (let rest = word; rest !== 0; rest &= rest - 1) {
-      this.#emit(i * 32 + 31 - Math.clz32(rest & -rest), blocks, into)
+      into.workerSlots[into.length] = this.#owners[i * 32 + 31 - Math.clz32(rest & -rest)]!
+      into.blocks[into.length++] = blocks
     }
-  }
-
-  /** What nobody owns any more counts for nobody. */
-  #emit(holder: number, blocks: number, into: OverlapScores): void {
-    const owner = load(this.#words, this.#ownerBase + holder, this.#isAtomic)
-    if (owner === 0) return
-    into.workerSlots[into.length] = owner - 1
-    into.blocks[into.length++] = blocks
   }
 }
 

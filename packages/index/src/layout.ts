@@ -47,8 +47,8 @@ export const H_UNLINK_MASK = 13
 export const H_OWNER_BASE = 14
 export const H_HOLDER_BASE = 15
 /**
- * Odd while a new writer empties the shard; grows by 2 before a holder gets another owner. No walk counts
- * that saw it odd, or saw it change.
+ * Odd while a new writer empties the shard, or a holder gets another owner or none. No walk counts that saw it odd, or
+ * saw it change.
  */
 export const H_LIFE = 16
 /** 1: the writer has left for another memory, which readers should ask for; what is here is of that moment. */
@@ -87,9 +87,9 @@ const SETS_SHARE = 1 / 24
 const CHUNKS_MIN = 8
 
 /** The engine table: load at which a segment grows, by what, and the load of a full shard. */
-export const SEGMENT_LOAD_MAX = 0.85
-export const SEGMENT_GROWTH = 1.25
-const SEGMENT_LOAD_FULL = 0.8
+export const SEGMENT_LOAD_MAX = 0.75
+export const SEGMENT_GROWTH = 1.4
+const SEGMENT_LOAD_FULL = 0.7
 /** Longest way of an entry from its home; a segment ends with as many words, and one that is empty. */
 export const DISPLACEMENT_MAX = 255
 /** A segment has at most about so many words: what one step of growth costs is in proportion. */
