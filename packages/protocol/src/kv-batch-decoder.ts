@@ -11,6 +11,9 @@
  *                                                                metadata (SGLang)
  *   removed hashes  medium  group
  *
+ * Relays in Dynamo's form may put what they know of media in front of the group, and leave the group out: behind slot 8 a list
+ * is of media, and a string is the kind.
+ *
  * The form is decided per event, never by version: fleets are mixed during upgrades. An event that
  * cannot be understood is counted and passed over; only a broken message is an error. One pass, no
  * object per token or hash: 64-bit hashes go straight into words, since a BigInt each would
@@ -95,6 +98,7 @@ interface Fields {
   group: number | undefined
   attention: string | undefined
   extraKeys: ExtraKeys | undefined
+  hasMediaInfos: boolean
 }
 
 function noFields(): Fields {
@@ -112,6 +116,7 @@ function noFields(): Fields {
     group: undefined,
     attention: undefined,
     extraKeys: undefined,
+    hasMediaInfos: false,
   }
 }
 
@@ -167,11 +172,14 @@ const STORED_SLOTS = [
   'kv_cache_spec_kind',
 ] as const
 
+/** Where the group stands, unless something else does. */
+const GROUP_SLOT = STORED_SLOTS.indexOf('group_idx') + 1
+
 const REMOVED_SLOTS = ['block_hashes', 'medium', 'group_idx'] as const
 
 /** The fields that count, by tag. */
 const FIELDS_OF: ReadonlyMap<string, ReadonlySet<string>> = new Map([
-  ['BlockStored', new Set([...STORED_SLOTS, 'locality', 'cache_salt', 'session_id'])],
+  ['BlockStored', new Set([...STORED_SLOTS, 'block_mm_infos', 'locality', 'cache_salt', 'session_id'])],
   ['BlockRemoved', new Set([...REMOVED_SLOTS, 'locality'])],
   ['AllBlocksCleared', new Set()],
 ])
@@ -183,8 +191,18 @@ function readArrayEvent(reader: MessagePackReader): KvEvent | undefined {
   const names: readonly string[] =
     tag === 'BlockStored' ? STORED_SLOTS : tag === 'BlockRemoved' ? REMOVED_SLOTS : []
   const fields = noFields()
+  let shift = 1
   for (let slot = 1; slot < slotCount; slot++) {
-    const name = names[slot - 1]
+    if (slot === GROUP_SLOT && names === STORED_SLOTS) {
+      const type = reader.peek()
+      if (type === 'array' || type === 'map') {
+        readField(reader, 'block_mm_infos', fields)
+        shift = 2
+        continue
+      }
+      if (type === 'string') shift = 0
+    }
+    const name = names[slot - shift]
     if (name === undefined) reader.skip()
     else if (name === 'lora_name' && reader.peek() === 'map') readMetadata(reader, fields)
     else readField(reader, name, fields)
@@ -242,6 +260,9 @@ function readField(reader: MessagePackReader, name: string, fields: Fields): voi
     case 'kv_cache_spec_kind':
       fields.attention = readText(reader)
       break
+    case 'block_mm_infos':
+      fields.hasMediaInfos = readHasInfos(reader)
+      break
     case 'extra_keys':
       fields.extraKeys = reader.takeNil() ? undefined : readExtraKeys(reader)
       break
@@ -255,6 +276,23 @@ function readParent(reader: MessagePackReader): Int32Array | undefined {
   const parent = new Int32Array(2)
   reader.hash(parent, 0)
   return parent
+}
+
+/** True when a list of what blocks have beside their tokens says something of any of them. */
+function readHasInfos(reader: MessagePackReader): boolean {
+  if (reader.takeNil()) return false
+  if (reader.peek() !== 'array') {
+    reader.skip()
+    return true
+  }
+  let hasAny = false
+  const blockCount = reader.arrayCount()
+  for (let block = 0; block < blockCount; block++) {
+    if (reader.takeNil()) continue
+    reader.skip()
+    hasAny = true
+  }
+  return hasAny
 }
 
 /** Counts and group numbers fit into 31 bits. */
@@ -282,6 +320,12 @@ const TIERS: ReadonlyMap<string, KvTier> = new Map([
   ['FS', 'disk'],
   ['OBJ', 'disk'],
   ['EXTERNAL', 'external'],
+  // As Dynamo's relays name them.
+  ['DEVICE', 'device'],
+  ['NVME', 'disk'],
+  ['NETWORK', 'external'],
+  ['REMOTE', 'external'],
+  ['SHARED', 'external'],
 ])
 
 function readTier(reader: MessagePackReader): KvTier {
@@ -365,22 +409,29 @@ function toEvent(tag: string, fields: Fields): KvEvent | undefined {
   }
 }
 
+/** In front of the salt where Dynamo passes it on to an engine. */
+const SALT_PREFIX = 'dynamo-cache-salt:'
+
+function saltOf(text: string | undefined): string | undefined {
+  return text?.startsWith(SALT_PREFIX) === true ? text.slice(SALT_PREFIX.length) : text
+}
+
 const NO_WORDS = new Int32Array(0)
 
 function toStored(fields: Fields): KvStored {
   if (fields.hashes === undefined) throw new WrongTypeError('no block hashes')
   const extraKeys = fields.extraKeys
   let cacheSalt = fields.cacheSalt
-  let hasUnknownExtraKeys = false
+  let hasUnknownExtraKeys = fields.hasMediaInfos
   if (extraKeys !== undefined && extraKeys !== PLAIN_KEYS) {
-    hasUnknownExtraKeys = extraKeys.hasOthers
+    hasUnknownExtraKeys ||= extraKeys.hasOthers
     for (let block = 0; block < extraKeys.texts.length; block++) {
       const texts = extraKeys.texts[block]!
       // The adapter stands first, in every block; the salt stands in the first block only.
       let i = 0
       if (i < texts.length && texts[i] === fields.loraName) i++
-      if (i < texts.length && block === 0) cacheSalt ??= texts[i]
-      if (i < texts.length && texts[i] === cacheSalt) i++
+      if (i < texts.length && block === 0) cacheSalt ??= saltOf(texts[i])
+      if (i < texts.length && saltOf(texts[i]) === cacheSalt) i++
       if (i < texts.length) hasUnknownExtraKeys = true
     }
   }

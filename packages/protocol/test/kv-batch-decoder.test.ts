@@ -362,6 +362,15 @@ t.test('extra keys are told apart: adapter, salt, media, and what is not known',
     [{ extra_keys: [[['x', 1, 2]], null] }, { hasUnknownExtraKeys: true }],
     [{ extra_keys: [[{ x: 1 }], null] }, { hasUnknownExtraKeys: true }],
     [{ extra_keys: [null, [['img', -4]]] }, { mediaHashes: [[], [{ id: 'img', offsetTokens: -4 }]] }],
+    [{ extra_keys: [['dynamo-cache-salt:tenant'], null] }, { cacheSalt: 'tenant' }],
+    [{ extra_keys: [['dynamo-cache-salt:tenant']], cache_salt: 'tenant' }, { cacheSalt: 'tenant' }],
+    [
+      { block_mm_infos: [null, { mm_objects: [{ mm_hash: 5, offsets: [[0, 2]] }] }] },
+      { hasUnknownExtraKeys: true },
+    ],
+    [{ block_mm_infos: { mm_hash: 5 } }, { hasUnknownExtraKeys: true }],
+    [{ block_mm_infos: [null, null] }, {}],
+    [{ block_mm_infos: null }, {}],
     [{ extra_keys: [] }, {}],
     [{ extra_keys: null }, {}],
   ]
@@ -381,6 +390,60 @@ t.test('extra keys are told apart: adapter, salt, media, and what is not known',
   }
 })
 
+t.test('the tail of a relayed store is told apart by its types', async t => {
+  const head = ['BlockStored', [3], null, [5, 6], 2, null, 'GPU', null, null]
+  const store = { hashes: words(3n), tokens: tokens(5, 6), blockSizeTokens: 2 }
+  for (const [tail, expected] of [
+    [[3, 'full_attention', 128], { group: 3, attention: 'full_attention' }],
+    [[null, 'full_attention', 128], { attention: 'full_attention' }],
+    [['mla_attention', 128], { attention: 'mla_attention' }],
+    [[[null], 3, 'full_attention', 128], { group: 3, attention: 'full_attention' }],
+    [
+      [[{ mm_objects: [] }], 3, 'full_attention'],
+      { group: 3, attention: 'full_attention', hasUnknownExtraKeys: true },
+    ],
+    [[[null]], {}],
+    [[null, null, 128], {}],
+  ] as const) {
+    const { events, skipped } = decodeEvents([...head, ...tail])
+    t.strictSame(skipped, { unknownTag: 0, malformed: 0 })
+    t.strictSame(events, [kvStored({ ...store, ...expected })], JSON.stringify(tail))
+  }
+})
+
+t.test('what TensorRT-LLM publishes is read: maps, and signed hashes from the front of a digest', async t => {
+  const { events, skipped } = decodeEvents(
+    {
+      type: 'BlockStored',
+      block_hashes: [-(2n ** 63n), 5n],
+      parent_block_hash: -1n,
+      token_ids: [1, 2, 3, 4],
+      block_size: 2,
+      lora_id: null,
+      medium: 'GPU',
+      lora_name: null,
+      group_idx: 0,
+      kv_cache_spec_kind: 'full_attention',
+      locality: 'LOCAL',
+    },
+    { type: 'BlockRemoved', block_hashes: [5], medium: 'CPU', group_idx: 0, locality: 'LOCAL' },
+    { type: 'AllBlocksCleared' },
+  )
+  t.strictSame(skipped, { unknownTag: 0, malformed: 0 })
+  t.strictSame(events, [
+    kvStored({
+      hashes: words(2n ** 63n, 5n),
+      parent: words(2n ** 64n - 1n),
+      tokens: tokens(1, 2, 3, 4),
+      blockSizeTokens: 2,
+      group: 0,
+      attention: 'full_attention',
+    }),
+    kvRemoved({ hashes: words(5n), tier: 'host', group: 0 }),
+    KV_CLEARED,
+  ])
+})
+
 t.test('a medium without a name of ours is never the device', async t => {
   for (const [medium, tier] of [
     [null, 'device'],
@@ -392,6 +455,11 @@ t.test('a medium without a name of ours is never the device', async t => {
     ['FS', 'disk'],
     ['OBJ', 'disk'],
     ['EXTERNAL', 'external'],
+    ['DEVICE', 'device'],
+    ['NVME', 'disk'],
+    ['NETWORK', 'external'],
+    ['REMOTE', 'external'],
+    ['SHARED', 'external'],
     ['TAPE', 'unknown'],
     ['', 'unknown'],
   ]) {
@@ -439,7 +507,7 @@ const rarely = <T>(usual: fc.Arbitrary<T>): fc.Arbitrary<unknown> =>
   )
 const wireToken = fc.oneof(fc.integer({ min: 0, max: 200_000 }), fc.integer({ min: 0, max: 2 ** 32 - 1 }))
 const wireText = fc.oneof(
-  fc.constantFrom('GPU', 'CPU', 'a', 'tenant', 'full_attention', 'Grüße'),
+  fc.constantFrom('GPU', 'CPU', 'a', 'tenant', 'dynamo-cache-salt:a', 'full_attention', 'Grüße'),
   fc.string(),
 )
 const extraKey = fc.oneof(wireText, fc.tuple(wireText, fc.integer()), rarely(fc.uint8Array()))
@@ -459,6 +527,9 @@ const wireMap = fc.record(
     locality: rarely(fc.constantFrom('LOCAL', 'REMOTE', null)),
     cache_salt: rarely(fc.option(wireText)),
     session_id: rarely(fc.option(wireText)),
+    block_mm_infos: rarely(
+      fc.array(fc.option(fc.record({ mm_objects: fc.array(fc.nat()) })), { maxLength: 3 }),
+    ),
     future: fc.anything({ maxDepth: 2 }).map(value => JSON.stringify(value) ?? null),
   },
   { requiredKeys: ['type'] },
@@ -471,6 +542,10 @@ const wireArray = fc.oneof(
   wireMap.map(({ cache_salt, session_id, block_hashes, token_ids, medium, block_size }) => [
     ...['BlockStored', block_hashes ?? [], null, token_ids ?? [], block_size ?? 1, null, medium],
     { cache_salt, session_id, future: 1 },
+  ]),
+  wireMap.map(({ block_hashes, block_mm_infos, group_idx, kv_cache_spec_kind }) => [
+    ...['BlockStored', block_hashes ?? [], null, [], 1, null, 'GPU', null, null],
+    ...[block_mm_infos, group_idx, kv_cache_spec_kind, 7],
   ]),
   wireMap.map(({ block_hashes, medium, group_idx }) => ['BlockRemoved', block_hashes, medium, group_idx]),
 )

@@ -83,12 +83,18 @@ const SLOTS: Record<string, string[]> = {
   AllBlocksCleared: ['type'],
 }
 
+const GROUP_SLOT = 9
+
 function toEvent(raw: unknown): KvEvent | undefined {
   let fields: Record<string, unknown>
   if (Array.isArray(raw)) {
     if (typeof raw[0] !== 'string') throw new NotUnderstood()
-    const names = SLOTS[raw[0]]
-    if (names === undefined) return undefined
+    const slots = SLOTS[raw[0]]
+    if (slots === undefined) return undefined
+    const names = [...slots]
+    const atGroup: unknown = raw[0] === 'BlockStored' ? raw[GROUP_SLOT] : undefined
+    if (Array.isArray(atGroup) || isMap(atGroup)) names.splice(GROUP_SLOT, 0, 'block_mm_infos')
+    if (typeof atGroup === 'string') names.splice(GROUP_SLOT, 1)
     fields = Object.fromEntries(raw.slice(0, names.length).map((value, slot) => [names[slot], value]))
     if (isMap(fields['lora_name'])) {
       const { cache_salt, session_id, lora_name } = fields['lora_name']
@@ -114,7 +120,8 @@ function toEvent(raw: unknown): KvEvent | undefined {
   const loraId = fields['lora_id']
   const loraName = text(fields['lora_name'])
   let cacheSalt = text(fields['cache_salt'])
-  let hasUnknownExtraKeys = false
+  const infos = fields['block_mm_infos']
+  let hasUnknownExtraKeys = !isNil(infos) && !(Array.isArray(infos) && infos.every(isNil))
   const media: { id: string; offsetTokens: number }[][] = []
   optionalList(fields['extra_keys']).forEach((keys, block) => {
     const texts: string[] = []
@@ -125,8 +132,9 @@ function toEvent(raw: unknown): KvEvent | undefined {
       else hasUnknownExtraKeys = true
     }
     if (texts[0] === loraName) texts.shift()
-    if (block === 0) cacheSalt ??= texts[0]
-    if (texts[0] === cacheSalt) texts.shift()
+    const unprefixed = texts[0]?.replace(/^dynamo-cache-salt:/, '')
+    if (block === 0) cacheSalt ??= unprefixed
+    if (unprefixed === cacheSalt) texts.shift()
     if (texts.length > 0) hasUnknownExtraKeys = true
   })
   return kvStored({
@@ -148,10 +156,10 @@ function toEvent(raw: unknown): KvEvent | undefined {
 function toTier(medium: string | undefined): KvTier {
   if (medium === undefined) return 'device'
   const upper = medium.toUpperCase()
-  if (upper === 'GPU') return 'device'
+  if (['GPU', 'DEVICE'].includes(upper)) return 'device'
   if (['CPU', 'CPU_PINNED', 'CPU_TIER1'].includes(upper)) return 'host'
-  if (['CPU_TIER2', 'DISK', 'STORAGE', 'FS', 'OBJ'].includes(upper)) return 'disk'
-  return upper === 'EXTERNAL' ? 'external' : 'unknown'
+  if (['CPU_TIER2', 'DISK', 'STORAGE', 'FS', 'OBJ', 'NVME'].includes(upper)) return 'disk'
+  return ['EXTERNAL', 'NETWORK', 'REMOTE', 'SHARED'].includes(upper) ? 'external' : 'unknown'
 }
 
 function words(value: unknown): Int32Array {
