@@ -35,3 +35,4 @@ export {
   type SnapshotReply,
   snapshotRequestFrames,
 } from './snapshot-frames.ts'
+export { type TensorRtAnswer, type TensorRtBatch, TensorRtEvents } from './tensorrt-events.ts'
