@@ -1,74 +1,28 @@
 /**
- * The whole router in a simulation: guardian and everything that it spawns on virtual threads, simulated engines and
- * a client around it, a network in memory between them, one clock. One seed is one history.
+ * The whole router in a simulation, with faults. One seed is one history.
  *
  *   ├─ start ─┼─ requests, 1 to 3 faults ─┼─ calm: all faults end ─┼─ one request to each engine ─┼─ checks ─┤
  *
  * A lost batch shows only when another one follows it; so every engine is given a last request after the faults.
  */
 
-import { CRASH_POINTS, createSimulation, type SeedOutcome, type Simulation } from '@homing/actor/simulation'
+import { CRASH_POINTS, type SeedOutcome, type Simulation } from '@homing/actor/simulation'
 import { type Random, seededRandom } from '@homing/clock'
-import { parseSettings, type RouterSettings, routerCommand } from '@homing/config'
-import { parseWorkerSpec } from '@homing/directory'
-import { guardian } from '@homing/guardian'
-import { type Log, silentLog } from '@homing/log'
-import { byteTokenizer, Engine } from '@homing/testkit'
-import { inlineTaskPool, taskPoolCapability } from '@homing/tokenizer'
+import type { MemoryNetwork } from '@homing/transport'
 import {
-  type HttpReply,
-  type HttpRequest,
-  MemoryNetwork,
-  type Transport,
-  transportCapability,
-} from '@homing/transport'
-import { threadTransport } from './thread-transport.ts'
+  BLOCK_SIZE_TOKENS,
+  EVENT_THREADS,
+  type FleetEngine,
+  MODEL,
+  SimulatedFleet,
+} from './simulated-fleet.ts'
 
-const MODEL = 'homing-sim'
-const URL = 'http://127.0.0.1:8000'
-const EVENT_THREADS = 2
-const BLOCK_SIZE_TOKENS = 16
-const LATENCY_MS = 0.2
-const TASK_MS = 0.1
-const READY_MS_MAX = 60_000
 /** Requests begin and faults strike within this time. */
 const BUSY_MS = 800
 /** Longest end of a request after the last fault, of everything after that. */
 const END_MS_MAX = 20_000
 const REST_MS_MAX = 20_000
 const LOOK_MS = 250
-const ASK_MS_MAX = 5000
-
-const tokenizer = byteTokenizer()
-
-const base: RouterSettings = parseSettings(
-  routerCommand,
-  [
-    ...['--host', '127.0.0.1', '--port', '8000', '--worker', 'http://127.0.0.1:8001'],
-    ...['--router-event-threads', String(EVENT_THREADS), '--tokenizer-threads', '1', '--index-bytes', '1MiB'],
-    ...[
-      '--worker-slots-max',
-      '8',
-      '--max-open-requests',
-      '64',
-      '--probe-interval',
-      '500ms',
-      '--probe-timeout',
-      '200ms',
-    ],
-    ...[
-      '--replay-timeout',
-      '300ms',
-      '--silence-timeout',
-      '3s',
-      '--request-timeout',
-      '10s',
-      '--log-level',
-      'silent',
-    ],
-  ],
-  {},
-).settings
 
 export interface RouterSeedOutcome extends SeedOutcome {
   readonly faults: readonly string[]
@@ -95,10 +49,7 @@ export async function runRouterSeed(
   return world.stop()
 }
 
-export interface Source {
-  readonly engine: Engine
-  readonly url: string
-  readonly events: string
+export interface Source extends FleetEngine {
   /** Batches that it keeps for replay. */
   readonly replayBatches: number
   /** Some of what it published can never be repeated. */
@@ -114,9 +65,7 @@ class RouterWorld {
   readonly #faults: string[] = []
   readonly #sources: Source[] = []
   readonly #prefixes: readonly (readonly number[])[]
-  #simulation!: Simulation
-  #network: MemoryNetwork | undefined
-  #client!: Transport
+  #fleet!: SimulatedFleet
   #requests = 0
   #answered = 0
   #open = 0
@@ -135,76 +84,19 @@ class RouterWorld {
 
   async start(): Promise<void> {
     const random = this.#random
-    this.#simulation = await createSimulation({
-      seed: this.#seed,
-      pools: { events: { count: EVENT_THREADS } },
-      hungAfter: '500ms',
-      log: thread => this.#log(thread),
-      provide: thread => {
-        // Main comes first, and lives as long as the simulation.
-        this.#network ??= new MemoryNetwork({ clock: thread.clock, latencyMs: LATENCY_MS })
-        const { clock } = thread
-        const whenFree = (): Promise<void> => new Promise(resolve => clock.after(TASK_MS, resolve))
-        return [
-          [transportCapability, threadTransport(this.#network, thread)],
-          [taskPoolCapability, inlineTaskPool(whenFree)],
-        ]
-      },
+    const engines = Array.from({ length: 2 + random.below(2) }, () => {
+      const replayBatchesMax = random.below(4) === 0 ? 4 : 1000
+      const blocks = 24 + random.below(24)
+      return { replayBatchesMax, blocks, hashSeed: random.below(2 ** 31) }
     })
-    const simulation = this.#simulation
-    this.#client = this.#network!.transport()
-    const engines = 2 + random.below(2)
-    for (let number = 0; number < engines; number++) {
-      const replayBatches = random.below(4) === 0 ? 4 : 1000
-      const engine = await simulation.settle(
-        Engine.start({
-          settings: {
-            port: 8001 + number,
-            eventsPort: 5557 + number,
-            replayPort: 6557 + number,
-            blocks: 24 + random.below(24),
-            blockSizeTokens: BLOCK_SIZE_TOKENS,
-            seed: 1,
-            hashSeed: random.below(2 ** 31),
-            speed: 4,
-            replayBatchesMax: replayBatches,
-          },
-          transport: this.#network!.transport(),
-          tokenizer,
-          clock: simulation.clock,
-          random: seededRandom(this.#seed * 31 + number),
-          log: silentLog,
-        }),
-      )
-      const { url, ranks } = engine.describe()
-      this.#sources.push({ engine, url, events: ranks[0]!.events, replayBatches, hasForgotten: false })
+    this.#fleet = await SimulatedFleet.start({ seed: this.#seed, engines, tell: this.#tell })
+    for (const [number, one] of this.#fleet.engines.entries()) {
+      this.#sources.push({ ...one, replayBatches: engines[number]!.replayBatchesMax, hasForgotten: false })
     }
-    const specs = this.#sources.map(({ url }, position) => parseWorkerSpec(url, position))
-    const ref = simulation.spawn(guardian, { name: 'guardian', args: { ...base, specs } })
-    const ready = await simulation.settle(ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX }), {
-      within: READY_MS_MAX,
-    })
-    if ('code' in ready) throw new Error(`cannot start the router: ${ready.message}`)
   }
 
-  /** What goes wrong, for people who look at one seed. */
-  #log(thread: string): Log {
-    const line = (level: string) => (fields: object, text: string) => {
-      if (this.#simulation === undefined) return
-      this.#tell(
-        `${this.#simulation.clock.nowMs().toFixed(3)} ${thread} ${level} ${text} ${JSON.stringify(fields)}`,
-      )
-    }
-    const log: Log = {
-      trace() {},
-      debug() {},
-      info: line('info'),
-      warn: line('warn'),
-      error: line('error'),
-      child: () => log,
-      isLevelEnabled: level => level !== 'trace' && level !== 'debug',
-    }
-    return log
+  get #simulation(): Simulation {
+    return this.#fleet.simulation
   }
 
   // ── Work and faults ──────────────────────────────────────────────────────────────────────────
@@ -234,7 +126,7 @@ class RouterWorld {
       source,
       thread,
       random: this.#random,
-      network: this.#network!,
+      network: this.#fleet.network,
       simulation: this.#simulation,
       hasThread: this.#simulation.threadNames.includes(thread),
     })
@@ -265,8 +157,7 @@ class RouterWorld {
       const reason = new Error('the client leaves')
       this.#simulation.clock.after(this.#random.next() * 60, () => leaving.abort(reason))
     }
-    const request = { origin: URL, method: 'POST', path: '/v1/completions' }
-    this.#send(request, body, END_MS_MAX, leaving.signal).then(
+    this.#fleet.send({}, body, END_MS_MAX, leaving.signal).then(
       reply => this.#ended(number, String(reply.status), reply.status === 200),
       (error: { code?: string }) => this.#ended(number, error.code ?? String(error), false),
     )
@@ -279,20 +170,11 @@ class RouterWorld {
     this.#tell(`${this.#simulation.clock.nowMs().toFixed(3)} request ${number}: ${outcome}`)
   }
 
-  #send(request: HttpRequest, body: unknown, timeoutMs: number, signal?: AbortSignal): Promise<HttpReply> {
-    const bytes = body === undefined ? {} : { body: Buffer.from(JSON.stringify(body)) }
-    const headers = { 'content-type': 'application/json' }
-    return this.#client.http.fetch(
-      { ...request, headers, ...bytes },
-      { timeoutMs, ...(signal === undefined ? {} : { signal }) },
-    )
-  }
-
   // ── Rest and checks ──────────────────────────────────────────────────────────────────────────
 
   async rest(): Promise<void> {
     const simulation = this.#simulation
-    const network = this.#network!
+    const { network } = this.#fleet
     simulation.setFaults({})
     network.faults.message = undefined
     network.faults.http = undefined
@@ -313,8 +195,7 @@ class RouterWorld {
   /** Makes an engine publish: a lost batch shows when another one follows. */
   async #nudge({ url }: Source): Promise<void> {
     const body = { model: MODEL, prompt: this.#tokens(2 * BLOCK_SIZE_TOKENS), max_tokens: 1 }
-    const sent = this.#send({ origin: url, method: 'POST', path: '/v1/completions' }, body, ASK_MS_MAX)
-    const reply = await this.#simulation.settle(sent, { within: ASK_MS_MAX * 2 })
+    const reply = await this.#fleet.ask({ origin: url }, body)
     if (reply.status !== 200) this.#violations.push(`${url} answered ${reply.status} to a last request`)
   }
 
@@ -331,20 +212,10 @@ class RouterWorld {
     await this.#checkClaims()
   }
 
-  async #view(path: string): Promise<unknown> {
-    const reply = await this.#simulation.settle(
-      this.#send({ origin: URL, method: 'GET', path }, undefined, ASK_MS_MAX),
-      { within: ASK_MS_MAX * 2 },
-    )
-    if (reply.status !== 200)
-      throw new Error(`${path} answered ${reply.status}: ${Buffer.from(reply.body).toString()}`)
-    return JSON.parse(Buffer.from(reply.body).toString())
-  }
-
   /** What is not yet, or not, as it should be at rest. */
   async #differences(): Promise<readonly string[]> {
-    const { workers } = (await this.#view('/workers')) as { workers: readonly WorkerView[] }
-    const dump = (await this.#view('/dump')) as Dump
+    const workers = await this.#fleet.workers()
+    const dump = await this.#fleet.dump()
     const found: string[] = []
     for (const { engine, url, hasForgotten, replayBatches } of this.#sources) {
       const worker = workers.find(one => one.url === url)
@@ -382,8 +253,7 @@ class RouterWorld {
   async #checkClaims(): Promise<void> {
     for (const prefix of this.#prefixes) {
       const body = { model: MODEL, prompt: [...prefix, ...this.#tokens(5)], max_tokens: 1 }
-      const sent = this.#send({ origin: URL, method: 'POST', path: '/v1/completions' }, body, ASK_MS_MAX)
-      const reply = await this.#simulation.settle(sent, { within: ASK_MS_MAX * 2 })
+      const reply = await this.#fleet.ask({}, body)
       const text = Buffer.from(reply.body).toString()
       if (reply.status !== 200) {
         this.#violations.push(`a request at rest was answered with ${reply.status}: ${text}`)
@@ -400,9 +270,8 @@ class RouterWorld {
 
   async stop(): Promise<RouterSeedOutcome> {
     const simulation = this.#simulation
-    const report = await simulation.settle(simulation.shutdown({ deadline: '10s' }), { within: '30s' })
-    if (report.slow.length > 0) this.#violations.push(`slow at the end: ${report.slow.join(', ')}`)
-    for (const { engine } of this.#sources) await simulation.settle(engine.close(), { within: '5s' })
+    const slow = await this.#fleet.stop()
+    if (slow.length > 0) this.#violations.push(`slow at the end: ${slow.join(', ')}`)
     this.#violations.push(...simulation.violations)
     return {
       traceHash: simulation.traceHash,
@@ -414,29 +283,6 @@ class RouterWorld {
     }
   }
 }
-
-interface WorkerView {
-  readonly url: string
-  readonly state: string
-  readonly state_reason: string
-  readonly worker_keys: readonly {
-    readonly worker: string
-    readonly trust: string
-    readonly trust_reason: string
-    readonly load: {
-      readonly active_blocks: number
-      readonly prefill_tokens: number
-      readonly requests: number
-    }
-  }[]
-}
-
-type Dump = Readonly<
-  Record<
-    string,
-    { readonly blocks: readonly { readonly block_hash: string; readonly parent_block_hash: string | null }[] }
-  >
->
 
 // ── Faults ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,253 @@
+/**
+ * A router and its engines in a simulation: guardian and everything that it spawns on virtual threads, simulated engines and a
+ * client around it, a network in memory between them, one clock.
+ */
+
+import type { ActorRef } from '@homing/actor'
+import { createSimulation, type Simulation } from '@homing/actor/simulation'
+import { seededRandom } from '@homing/clock'
+import { parseSettings, type RouterSettings, routerCommand } from '@homing/config'
+import { parseWorkerSpec } from '@homing/directory'
+import { type GuardianMessage, guardian } from '@homing/guardian'
+import { type Log, silentLog } from '@homing/log'
+import { byteTokenizer, Engine, type EngineSettings } from '@homing/testkit'
+import { inlineTaskPool, taskPoolCapability } from '@homing/tokenizer'
+import {
+  type HttpReply,
+  type HttpRequest,
+  MemoryNetwork,
+  type Transport,
+  transportCapability,
+} from '@homing/transport'
+import { threadTransport } from './thread-transport.ts'
+
+export const MODEL = 'homing-sim'
+export const BLOCK_SIZE_TOKENS = 16
+export const EVENT_THREADS = 2
+export const ASK_MS_MAX = 5000
+const URL = 'http://127.0.0.1:8000'
+const LATENCY_MS = 0.2
+const TASK_MS = 0.1
+const READY_MS_MAX = 60_000
+
+const tokenizer = byteTokenizer()
+
+const ARGUMENTS: Readonly<Record<string, string>> = {
+  host: '127.0.0.1',
+  port: '8000',
+  worker: 'http://127.0.0.1:8001',
+  'router-event-threads': String(EVENT_THREADS),
+  'tokenizer-threads': '1',
+  'index-bytes': '1MiB',
+  'worker-slots-max': '8',
+  'max-open-requests': '64',
+  'probe-interval': '500ms',
+  'probe-timeout': '200ms',
+  'replay-timeout': '300ms',
+  'silence-timeout': '3s',
+  'request-timeout': '10s',
+  'log-level': 'silent',
+}
+
+const base: RouterSettings = parseSettings(
+  routerCommand,
+  Object.entries(ARGUMENTS).flatMap(([name, value]) => [`--${name}`, value]),
+  {},
+).settings
+
+export interface FleetOptions {
+  readonly seed: number
+  /** One engine each; ports and what makes a simulation small are filled in. */
+  readonly engines: readonly Partial<EngineSettings>[]
+  readonly settings?: Partial<RouterSettings>
+  /** What is added to the URL of a worker, such as `?events=7000`. */
+  readonly query?: string
+  /** Tells each line of the logs of the router. */
+  readonly tell?: (line: string) => void
+}
+
+export interface FleetEngine {
+  readonly engine: Engine
+  readonly url: string
+  /** Of its first rank. */
+  readonly events: string
+}
+
+/** One worker of `GET /workers`, as far as tests look at it. */
+export interface WorkerView {
+  readonly url: string
+  readonly state: string
+  readonly state_reason: string
+  readonly worker_keys: readonly {
+    readonly worker: string
+    readonly trust: string
+    readonly trust_reason: string
+    readonly audit: { readonly state: string; readonly requests: number; readonly over_predictions: number }
+    readonly load: {
+      readonly active_blocks: number
+      readonly prefill_tokens: number
+      readonly requests: number
+    }
+    readonly events: { readonly epoch: number | null; readonly gaps: number | null } | null
+  }[]
+}
+
+/** `GET /dump`, by worker key. */
+export type Dump = Readonly<
+  Record<
+    string,
+    { readonly blocks: readonly { readonly block_hash: string; readonly parent_block_hash: string | null }[] }
+  >
+>
+
+export class SimulatedFleet {
+  readonly simulation: Simulation
+  readonly network: MemoryNetwork
+  readonly engines: readonly FleetEngine[]
+  readonly #client: Transport
+  readonly #args: RouterSettings & { readonly specs: ReturnType<typeof parseWorkerSpec>[] }
+  #guardian!: ActorRef<GuardianMessage>
+
+  private constructor(
+    simulation: Simulation,
+    network: MemoryNetwork,
+    engines: readonly FleetEngine[],
+    { settings, query = '' }: FleetOptions,
+  ) {
+    this.simulation = simulation
+    this.network = network
+    this.engines = engines
+    this.#client = network.transport()
+    const specs = engines.map(({ url }, position) => parseWorkerSpec(`${url}${query}`, position))
+    this.#args = { ...base, ...settings, specs }
+  }
+
+  static async start(options: FleetOptions): Promise<SimulatedFleet> {
+    const { seed, tell = () => {} } = options
+    let network: MemoryNetwork | undefined
+    const clockOf: { simulation?: Simulation } = {}
+    const simulation = await createSimulation({
+      seed,
+      pools: { events: { count: EVENT_THREADS } },
+      hungAfter: '500ms',
+      log: thread => logOf(thread, clockOf, tell),
+      provide: thread => {
+        // Main comes first, and lives as long as the simulation.
+        network ??= new MemoryNetwork({ clock: thread.clock, latencyMs: LATENCY_MS })
+        const { clock } = thread
+        const whenFree = (): Promise<void> => new Promise(resolve => clock.after(TASK_MS, resolve))
+        return [
+          [transportCapability, threadTransport(network, thread)],
+          [taskPoolCapability, inlineTaskPool(whenFree)],
+        ]
+      },
+    })
+    clockOf.simulation = simulation
+    const engines: FleetEngine[] = []
+    for (const [number, settings] of options.engines.entries()) {
+      const engine = await simulation.settle(
+        Engine.start({
+          settings: {
+            port: 8001 + number,
+            eventsPort: 5557 + number,
+            replayPort: 6557 + number,
+            blockSizeTokens: BLOCK_SIZE_TOKENS,
+            seed: 1,
+            speed: 4,
+            ...settings,
+          },
+          transport: network!.transport(),
+          tokenizer,
+          clock: simulation.clock,
+          random: seededRandom(seed * 31 + number),
+          log: silentLog,
+        }),
+      )
+      const { url, ranks } = engine.describe()
+      engines.push({ engine, url, events: ranks[0]!.events })
+    }
+    const fleet = new SimulatedFleet(simulation, network!, engines, options)
+    await fleet.startRouter()
+    return fleet
+  }
+
+  async startRouter(): Promise<void> {
+    const ref = this.simulation.spawn(guardian, { name: 'guardian', args: this.#args })
+    this.#guardian = ref
+    const ready = await this.simulation.settle(ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX }), {
+      within: READY_MS_MAX,
+    })
+    if ('code' in ready) throw new Error(`cannot start the router: ${ready.message}`)
+  }
+
+  /** Ends the router, with everything that it knew; its engines go on. */
+  async stopRouter(): Promise<void> {
+    await this.simulation.settle(this.simulation.stop(this.#guardian), { within: READY_MS_MAX })
+  }
+
+  /** To an engine, or where no origin is given to the router. */
+  send(
+    request: Partial<HttpRequest>,
+    body: unknown,
+    timeoutMs: number,
+    signal?: AbortSignal,
+  ): Promise<HttpReply> {
+    const bytes = body === undefined ? {} : { body: Buffer.from(JSON.stringify(body)) }
+    const headers = { 'content-type': 'application/json' }
+    return this.#client.http.fetch(
+      { origin: URL, method: 'POST', path: '/v1/completions', ...request, headers, ...bytes },
+      { timeoutMs, ...(signal === undefined ? {} : { signal }) },
+    )
+  }
+
+  /** Sends, and runs until the answer is there. */
+  async ask(request: Partial<HttpRequest>, body?: unknown): Promise<HttpReply> {
+    return this.simulation.settle(this.send(request, body, ASK_MS_MAX), { within: ASK_MS_MAX * 2 })
+  }
+
+  /** What the router answers to GET; throws when that is not 200. */
+  async view(path: string): Promise<unknown> {
+    const reply = await this.ask({ method: 'GET', path })
+    if (reply.status !== 200)
+      throw new Error(`${path} answered ${reply.status}: ${Buffer.from(reply.body).toString()}`)
+    return JSON.parse(Buffer.from(reply.body).toString())
+  }
+
+  async workers(): Promise<readonly WorkerView[]> {
+    return ((await this.view('/workers')) as { workers: readonly WorkerView[] }).workers
+  }
+
+  async dump(): Promise<Dump> {
+    return (await this.view('/dump')) as Dump
+  }
+
+  /** Names of actors that did not stop in time. */
+  async stop(): Promise<readonly string[]> {
+    const { simulation } = this
+    const report = await simulation.settle(simulation.shutdown({ deadline: '10s' }), { within: '30s' })
+    for (const { engine } of this.engines) await simulation.settle(engine.close(), { within: '5s' })
+    return report.slow
+  }
+}
+
+/** What goes wrong, for people who look at one seed. */
+function logOf(
+  thread: string,
+  { simulation }: { simulation?: Simulation },
+  tell: (line: string) => void,
+): Log {
+  const line = (level: string) => (fields: object, text: string) => {
+    const nowMs = simulation?.clock.nowMs() ?? 0
+    tell(`${nowMs.toFixed(3)} ${thread} ${level} ${text} ${JSON.stringify(fields)}`)
+  }
+  const log: Log = {
+    trace() {},
+    debug() {},
+    info: line('info'),
+    warn: line('warn'),
+    error: line('error'),
+    child: () => log,
+    isLevelEnabled: level => level !== 'trace' && level !== 'debug',
+  }
+  return log
+}
