@@ -23,6 +23,9 @@ interface Percentiles {
 
 interface SingleLine {
   readonly mixedBlockOpsPerS: number
+  readonly mixedCpuNs: number
+  readonly eventCpuUs: number
+  readonly fullLookupCpuUs: number
   readonly eventBlocksPerS: number
   readonly storedBlocksPerS: number
   readonly removedBlocksPerS: number
@@ -34,6 +37,7 @@ interface SingleLine {
 
 interface PoolLine {
   readonly blockOpsPerS: number
+  readonly eventThreadCpuNs: number
   readonly lookupUs: Percentiles
 }
 
@@ -85,6 +89,9 @@ export function runDynamo(part: string): Measures {
       }
       return {
         mixed: { value: tree.mixedBlockOpsPerS, unit: 'block op/s' },
+        mixedCpu: { value: tree.mixedCpuNs, unit: 'ns CPU' },
+        eventCpu: { value: compressed.eventCpuUs, unit: 'µs CPU' },
+        lookupCpu: { value: compressed.fullLookupCpuUs, unit: 'µs CPU' },
         events: { value: compressed.eventBlocksPerS, unit: 'block/s' },
         stored: { value: tree.storedBlocksPerS, unit: 'block/s' },
         removed: { value: tree.removedBlocksPerS, unit: 'block/s' },
@@ -95,9 +102,10 @@ export function runDynamo(part: string): Measures {
       }
     }
     case 'C': {
-      const { blockOpsPerS, lookupUs } = run<PoolLine>('pool', path, '1')
+      const { blockOpsPerS, eventThreadCpuNs, lookupUs } = run<PoolLine>('pool', path, '1')
       return {
         poolDrained: { value: blockOpsPerS, unit: 'block op/s' },
+        poolWriterCpu: { value: eventThreadCpuNs, unit: 'ns CPU' },
         poolLookupP50: { value: lookupUs.p50, unit: 'µs' },
         poolLookupP99: { value: lookupUs.p99, unit: 'µs' },
       }

@@ -42,6 +42,7 @@ export function singleLoop(): Measures {
   // Sampled answers are kept and compared when the clock has stopped.
   const answers = new Map<number, Map<number, number>>()
   let keptMs = 0
+  const mixedCpuFrom = threadCpuUs()
   const mixedFrom = performance.now()
   for (let i = 0; i < kinds.length; i++) {
     if (kinds[i] !== LOOKUP) {
@@ -55,6 +56,7 @@ export function singleLoop(): Measures {
     keptMs += performance.now() - from
   }
   const mixedMs = performance.now() - mixedFrom - keptMs
+  const mixedCpuUs = threadCpuUs() - mixedCpuFrom
   for (const [i, expected] of reference.answers) requireAnswer(i, answers.get(i)!, expected)
   requireHeld([index], reference.held)
   requireAllTaken(index)
@@ -83,6 +85,7 @@ export function singleLoop(): Measures {
   const pauses = collections()
   return {
     mixed: perSecond(blockOps(corpus), mixedMs, 'block op/s'),
+    mixedCpu: { value: (mixedCpuUs * 1000) / blockOps(corpus), unit: 'ns CPU' },
     events: perSecond(totals.storedBlocks + totals.removedBlocks, best.storedMs + best.removedMs, 'block/s'),
     stored: perSecond(totals.storedBlocks, best.storedMs, 'block/s'),
     removed: perSecond(totals.removedBlocks, best.removedMs, 'block/s'),

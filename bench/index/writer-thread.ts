@@ -1,10 +1,12 @@
 /**
  * The writer thread of loops B, C and D: takes events out of the ring and applies them to the index that it alone
- * writes. FRESH makes a new index and posts its memory; CHECK compares what it holds with the reference.
+ * writes. FRESH makes a new index and posts its memory; CHECK compares what it holds with the reference, and posts
+ * the CPU time that this thread had since FRESH.
  */
 
 import { parentPort, workerData } from 'node:worker_threads'
 import type { BlockIndex } from '@homing/index'
+import { threadCpuUs } from '../actors/cpu.ts'
 import { clockOffsetMs } from './clock-offset.ts'
 import { applyRun, createIndex, requireAllTaken, warmUpWith } from './drive.ts'
 import { CHECK, type EventRingMemory, EventTaker, FRESH, STOP } from './event-ring.ts'
@@ -29,6 +31,7 @@ const taker = new EventTaker(ring)
 let index: BlockIndex = createIndex(workers)
 /** Slots taken before this index began. */
 let begun = 0
+let cpuFromUs = 0
 port.postMessage('ready')
 
 try {
@@ -46,10 +49,12 @@ function applyNext(): boolean {
     index = createIndex(workers)
     begun = taker.applied + 1
     port.postMessage(index.memory)
+    cpuFromUs = threadCpuUs()
   } else if (kind === CHECK) {
+    const cpuUs = threadCpuUs() - cpuFromUs
     requireAllTaken(index)
     requireHeld([index], held)
-    port.postMessage('equal')
+    port.postMessage(cpuUs)
   } else if (kind !== STOP) {
     applyRun(index, kind, head[1]!, head[3] === 1 ? parent : undefined, engines, locals, head[2]!)
     if (timeMs[0]! > 0) appliedUs[taker.applied - begun] = (performance.now() + offsetMs - timeMs[0]!) * 1000

@@ -50,11 +50,12 @@ export class Writer {
     return new IndexReader([memory])
   }
 
-  /** Rejects when the index does not hold what it should. */
-  async check(): Promise<void> {
+  /** Rejects when the index does not hold what it should. CPU time of the writer thread since `fresh`. */
+  async check(): Promise<number> {
     const answered = once(this.#worker, 'message')
     this.issuer.order(CHECK)
-    await answered
+    const [cpuUs] = (await answered) as [number]
+    return cpuUs
   }
 
   async stop(): Promise<void> {

@@ -172,6 +172,7 @@ fn mixed(corpus: Corpus) -> Result<Value> {
     let mut index = RadixTree::new();
     let totals = corpus.totals;
     let [mut stored_ns, mut removed_ns, mut failed] = [0u64; 3];
+    let cpu = thread_cpu();
     let start = Instant::now();
     for op in corpus.ops {
         let from = Instant::now();
@@ -191,8 +192,10 @@ fn mixed(corpus: Corpus) -> Result<Value> {
         }
     }
     let total = start.elapsed();
+    let mixed_cpu = thread_cpu() - cpu;
     let mut line = json!({
         "mixedBlockOpsPerS": rate(totals.block_ops(), total),
+        "mixedCpuNs": mixed_cpu as f64 / totals.block_ops() as f64,
         "storedBlocksPerS": totals.stored as f64 * 1e9 / stored_ns as f64,
         "removedBlocksPerS": totals.removed as f64 * 1e9 / removed_ns as f64,
         "failedEvents": failed,
@@ -211,16 +214,23 @@ fn applied(corpus: Corpus) -> Result<Value> {
     let index = ConcurrentRadixTreeCompressed::new();
     let totals = corpus.totals;
     let (sender, receiver) = flume::unbounded();
+    let mut events = 0u64;
     for op in corpus.ops {
         if let Op::Event(event) = op {
+            events += 1;
             sender.send(WorkerTask::Event(event))?;
         }
     }
     sender.send(WorkerTask::Terminate)?;
+    let cpu = thread_cpu();
     let start = Instant::now();
     index.worker(receiver, None)?;
     let total = start.elapsed();
-    let mut line = json!({ "eventBlocksPerS": rate(totals.stored + totals.removed, total) });
+    let cpu = thread_cpu() - cpu;
+    let mut line = json!({
+        "eventBlocksPerS": rate(totals.stored + totals.removed, total),
+        "eventCpuUs": cpu as f64 / 1e3 / events as f64,
+    });
     extend(
         &mut line,
         look_up_all(&lookups, |hashes| index.find_matches(&hashes, false)),
@@ -235,11 +245,13 @@ fn look_up_all(
     find: impl Fn(Vec<LocalBlockHash>) -> OverlapScores,
 ) -> Value {
     let copies = lookups.to_vec();
+    let cpu = thread_cpu();
     let start = Instant::now();
     for lookup in copies {
         black_box(find(lookup));
     }
     let total = start.elapsed();
+    let cpu = thread_cpu() - cpu;
 
     let copies = lookups.to_vec();
     let mut samples = Vec::with_capacity(lookups.len());
@@ -256,6 +268,7 @@ fn look_up_all(
     }
     json!({
         "fullLookupsPerS": rate(lookups.len() as u64, total),
+        "fullLookupCpuUs": cpu as f64 / 1e3 / lookups.len() as f64,
         "fullLookupUs": percentiles(samples),
         "fullScoreSum": scores,
     })
@@ -272,6 +285,7 @@ fn overload(corpus: Corpus, threads: usize) -> Result<Value> {
         corpus.block_size,
     );
     let mut samples = Vec::with_capacity(totals.lookups as usize);
+    let cpu = (process_cpu(), thread_cpu());
     let start = Instant::now();
     for op in corpus.ops {
         match op {
@@ -286,9 +300,11 @@ fn overload(corpus: Corpus, threads: usize) -> Result<Value> {
     let issued = start.elapsed();
     runtime.block_on(pool.flush_and_wait())?;
     let drained = start.elapsed();
+    let event_cpu = (process_cpu() - cpu.0) - (thread_cpu() - cpu.1);
     std::mem::forget(pool);
     Ok(json!({
         "blockOpsPerS": rate(totals.block_ops(), drained),
+        "eventThreadCpuNs": event_cpu as f64 / totals.block_ops() as f64,
         "issueSeconds": issued.as_secs_f64(), "drainedSeconds": drained.as_secs_f64(),
         "lookupUs": percentiles(samples),
     }))
@@ -411,6 +427,22 @@ fn trim() {
 
 fn rate(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64()
+}
+
+/// CPU time of this thread in nanoseconds.
+fn thread_cpu() -> u64 {
+    cpu_clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time of all threads in nanoseconds.
+fn process_cpu() -> u64 {
+    cpu_clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn cpu_clock(clock: libc::clockid_t) -> u64 {
+    let mut time: libc::timespec = unsafe { std::mem::zeroed() };
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 fn percentiles(mut samples: Vec<u64>) -> Value {
