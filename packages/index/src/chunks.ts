@@ -8,8 +8,8 @@
  *   C1  A child is either the next slot of its parent's chunk or the first block of exactly one chunk.
  *   C2  A chunk in use is in the chain of the bucket of (PARENT, first local hash), and in no other.
  *   C3  The chunks below a chunk are a list: FIRST, then `next` and `previous`. Those below the root are in none.
- *   C4  MASK bit s is set when a chunk hangs below slot s.
- *   C5  The last used slot has a set other than 0 or a chunk below; `trim` restores this.
+ *   C4  MASK bit s is set when a chunk hangs below slot s; it may be when none does any more.
+ *   C5  The last used slot has a set other than 0 or its mask bit; `trim` restores this.
  *   C6  WHOLE is −1, or the set of every used slot.
  *
  * Protocol, one writer; readers take no lock and write nothing. The order of the writer's steps:
@@ -71,6 +71,8 @@ const NONE = 0
 const MIXED = -1
 /** Chunks below one chunk that are looked through for those of one slot. */
 const SIBLINGS_MAX = 32
+/** The same where a chunk is freed: a slot may keep its mask bit without need. */
+const SIBLINGS_LOOKED_AT = 4
 
 export class Chunks {
   words: Int32Array
@@ -547,7 +549,7 @@ export class Chunks {
     this.words[aboveBase + FIRST] = chunk
   }
 
-  /** Takes a chunk that hung below `above` out of its list; the slot loses its mask bit with its last one. */
+  /** Takes a chunk that hung below `above` out of its list; the slot may lose its mask bit. */
   #delist(chunk: number, above: number): void {
     const words = this.words
     const base = this.base(above >>> 4)
@@ -557,7 +559,7 @@ export class Chunks {
     if (previous !== 0) this.#next[previous] = next
     else words[base + FIRST] = next
     let sibling = words[base + FIRST]!
-    for (let looked = 0; sibling !== 0 && looked < SIBLINGS_MAX; looked++) {
+    for (let looked = 0; sibling !== 0 && looked < SIBLINGS_LOOKED_AT; looked++) {
       if (words[this.base(sibling) + PARENT] === above) break
       sibling = this.#next[sibling]!
     }
@@ -565,7 +567,9 @@ export class Chunks {
       const isBelowLast = sibling !== 0 && words[this.base(sibling) + PARENT] === above
       save(words, base + NEXT, isBelowLast ? sibling : 0, this.#isAtomic)
     }
-    if (sibling === 0) save(words, base + MASK, words[base + MASK]! & ~(1 << (above & 15)), this.#isAtomic)
+    if (sibling !== 0) return
+    const mask = words[base + FIRST] === 0 ? 0 : words[base + MASK]! & ~(1 << (above & 15))
+    save(words, base + MASK, mask, this.#isAtomic)
   }
 
   /** Hangs all chunks below the chunk at `base` below `to`, `shift` slots further on. */

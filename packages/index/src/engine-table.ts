@@ -5,7 +5,7 @@
  *   table    one word per entry: tag | block id, 0 = empty. In segments by the first bits of the hash:
  *
  *            ┌ segment 0 ── size ──┬─ tail ─┐┌ segment 1 ── size ──┬─ tail ─┐ …
- *            each reserved for the capacity and used from its beginning; size grows by two fifths when the
+ *            each reserved for the capacity and used from its beginning; size grows by half when the
  *            segment is 0.75 full, and shrinks in `shrinkStep`. A step rebuilds one segment: at most 16,384
  *            words, about 0.3 ms. The sizes are out of step on purpose, so that all of them never grow at once.
  *
@@ -52,12 +52,17 @@ export class EngineTable {
   /** Words of all segments that were ever used, tails too. */
   #touchedWords = 0
   readonly #sizes: Int32Array
+  /** size / 2^32, by segment. */
+  readonly #scales: Float64Array
   readonly #counts: Int32Array
   readonly #touched: Int32Array
+  /** Of a segment that is rebuilt: its entries, and their new homes. */
   readonly #buffer: Int32Array
+  readonly #rebuiltHomes: Int32Array
   #bufferWords = 0
   readonly #homes = new Int32Array(TOUCH_MAX)
   readonly #segmentBits: number
+  readonly #segmentShift: number
   readonly #stride: number
   readonly #strideInverse: number
   readonly #segmentWords: number
@@ -72,13 +77,16 @@ export class EngineTable {
     this.#blockMask = 2 ** this.#blockBits - 1
     this.#tagMask = Math.min(1023, 2 ** (32 - this.#blockBits) - 1)
     this.#segmentBits = Math.log2(layout.segmentCount)
+    this.#segmentShift = 32 - this.#segmentBits
     this.#segmentWords = layout.segmentWords
     this.#stride = layout.segmentWords + TAIL_WORDS
     this.#strideInverse = 1 / this.#stride
     this.#sizes = new Int32Array(layout.segmentCount)
+    this.#scales = new Float64Array(layout.segmentCount)
     this.#counts = new Int32Array(layout.segmentCount)
     this.#touched = new Int32Array(layout.segmentCount)
     this.#buffer = new Int32Array(this.#stride)
+    this.#rebuiltHomes = new Int32Array(this.#stride)
     this.hashes = new Int32Array(this.#blockSlots * 2)
     this.#table = new Int32Array(layout.segmentCount * this.#stride)
   }
@@ -95,7 +103,7 @@ export class EngineTable {
 
   /** Bytes in use but for `hashes`, which the chunks account for: segments and what rebuilds them. */
   get bytes(): number {
-    return (this.#touchedWords + this.#bufferWords + this.#sizes.length * 3) * 4
+    return (this.#touchedWords + this.#bufferWords * 2 + this.#sizes.length * 5) * 4
   }
 
   /** Where entries of this hash begin. */
@@ -104,8 +112,8 @@ export class EngineTable {
     h ^= h >>> 16
     h = Math.imul(h, 0x9e3779b1)
     h ^= h >>> 15
-    const segment = h >>> (32 - this.#segmentBits)
-    const within = ((h << this.#segmentBits) >>> 0) * (this.#sizes[segment]! / 2 ** 32)
+    const segment = h >>> this.#segmentShift
+    const within = ((h << this.#segmentBits) >>> 0) * this.#scales[segment]!
     return Math.imul(segment, this.#stride) + (within | 0)
   }
 
@@ -218,11 +226,15 @@ export class EngineTable {
     }
     this.#counts[this.#segmentOf(position)]!--
     this.#count--
+    const tagMask = this.#tagMask
+    const blockBits = this.#blockBits
+    const isTagEnough = tagMask >= DISPLACEMENT_MAX
     let hole = position
     for (let at = position + 1; ; at++) {
       const entry = table[at]!
       if (entry === 0) break
-      if (this.#homeAt(at, entry) <= hole) {
+      const home = isTagEnough ? at - ((at - (entry >>> blockBits)) & tagMask) : this.#homeOf(entry)
+      if (home <= hole) {
         table[hole] = entry
         hole = at
       }
@@ -312,9 +324,8 @@ export class EngineTable {
     return at
   }
 
-  /** The tag says it where it is long enough, else the hash. */
-  #homeAt(at: number, entry: number): number {
-    if (this.#tagMask >= DISPLACEMENT_MAX) return at - ((at - (entry >>> this.#blockBits)) & this.#tagMask)
+  /** The home of an entry where the tag is too short to say it. */
+  #homeOf(entry: number): number {
     const block = entry & this.#blockMask
     return this.home(this.hashes[block * 2]!, this.hashes[block * 2 + 1]!)
   }
@@ -336,30 +347,55 @@ export class EngineTable {
     const used = before === 0 ? 0 : before + TAIL_WORDS
     const table = this.#table
     const buffer = this.#buffer
-    for (let i = 0; i < used; i++) {
-      buffer[i] = table[base + i]!
-      table[base + i] = 0
+    const homes = this.#rebuiltHomes
+    let count = 0
+    for (let at = base; at < base + used; at++) {
+      const entry = table[at]!
+      if (entry !== 0) buffer[count++] = entry
     }
     if (used > this.#bufferWords) this.#bufferWords = used
-    this.#sizes[segment] = size
+    this.#resize(segment, size)
+    // Hashes lie anywhere: a pass of loads that do not wait for each other.
+    const hashes = this.hashes
     const blockMask = this.#blockMask
-    for (let i = 0; i < used; i++) {
-      const entry = buffer[i]!
-      if (entry === 0) continue
-      const block = entry & blockMask
-      const home = this.home(this.hashes[block * 2]!, this.hashes[block * 2 + 1]!)
-      let at = home
-      while (at <= home + DISPLACEMENT_MAX && table[at] !== 0) at++
-      if (at > home + DISPLACEMENT_MAX) {
-        this.#sizes[segment] = before
-        table.fill(0, base, base + this.#stride)
-        for (let k = 0; k < used; k++) table[base + k] = buffer[k]!
-        return false
-      }
-      table[at] = ((home & this.#tagMask) << this.#blockBits) | block
+    for (let i = 0; i < count; i++) {
+      const block = buffer[i]! & blockMask
+      homes[i] = this.home(hashes[block * 2]!, hashes[block * 2 + 1]!)
     }
-    this.#touch(segment, size)
+    table.fill(0, base, base + used)
+    const isPlaced = this.#place(count)
+    if (!isPlaced) {
+      table.fill(0, base, base + this.#stride)
+      this.#resize(segment, before)
+      for (let i = 0; i < count; i++) homes[i] = this.#homeOf(buffer[i]!)
+      this.#place(count)
+    }
+    this.#touch(segment, this.#sizes[segment]!)
+    return isPlaced
+  }
+
+  /** Puts the entries of the buffer at their homes or behind, in their order. False: one is too far away. */
+  #place(count: number): boolean {
+    const table = this.#table
+    const buffer = this.#buffer
+    const homes = this.#rebuiltHomes
+    const blockMask = this.#blockMask
+    const blockBits = this.#blockBits
+    const tagMask = this.#tagMask
+    for (let i = 0; i < count; i++) {
+      const home = homes[i]!
+      const end = home + DISPLACEMENT_MAX
+      let at = home
+      while (at <= end && table[at] !== 0) at++
+      if (at > end) return false
+      table[at] = ((home & tagMask) << blockBits) | (buffer[i]! & blockMask)
+    }
     return true
+  }
+
+  #resize(segment: number, size: number): void {
+    this.#sizes[segment] = size
+    this.#scales[segment] = size / 2 ** 32
   }
 
   #touch(segment: number, size: number): void {

@@ -87,9 +87,9 @@ const SETS_SHARE = 1 / 24
 const CHUNKS_MIN = 8
 
 /** The engine table: load at which a segment grows, by what, and the load of a full shard. */
-export const SEGMENT_LOAD_MAX = 0.75
-export const SEGMENT_GROWTH = 1.4
-const SEGMENT_LOAD_FULL = 0.7
+export const SEGMENT_LOAD_MAX = 0.62
+export const SEGMENT_GROWTH = 1.5
+const SEGMENT_LOAD_FULL = 0.62
 /** Longest way of an entry from its home; a segment ends with as many words, and one that is empty. */
 export const DISPLACEMENT_MAX = 255
 /** A segment has at most about so many words: what one step of growth costs is in proportion. */
@@ -144,12 +144,12 @@ export function planLayout(options: IndexOptions): Layout {
 
   const chunkBudget = capacityBytes - tablesBytesMax - orphanBytesMax
   const perChunk = CHUNK_BYTES + BUCKETS_PER_CHUNK * 4 + (CHUNK_SLOTS * 4) / SEGMENT_LOAD_FULL
-  // Tails of the segments, their sizes and counts, and the buffer through which they are rebuilt.
-  const perSegment = (DISPLACEMENT_MAX + 1) * 4 + 12
+  // Tails of the segments, their sizes and counts, and the buffers through which they are rebuilt.
+  const perSegment = (DISPLACEMENT_MAX + 1) * 4 + 24
   const slotsWanted = (chunkBudget / perChunk) * CHUNK_SLOTS
   const segmentCount = powerOfTwo(Math.max(2, slotsWanted / SEGMENT_LOAD_FULL / SEGMENT_WORDS_MAX))
   const segmentWordsWanted = Math.ceil(slotsWanted / SEGMENT_LOAD_FULL / segmentCount)
-  const segmentBytes = segmentCount * perSegment + (segmentWordsWanted + DISPLACEMENT_MAX + 1) * 4
+  const segmentBytes = segmentCount * perSegment + (segmentWordsWanted + DISPLACEMENT_MAX + 1) * 8
   const chunksMax = Math.floor((chunkBudget - segmentBytes - CHUNK_SLOTS * 8) / perChunk)
   if (chunksMax < CHUNKS_MIN) {
     throw new RangeError(
