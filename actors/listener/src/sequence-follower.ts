@@ -6,6 +6,7 @@
  *   connecting     socket is up, or a batch comes           recovering: clear, replay from 0
  *   recovering     reply at the expected sequence           applied
  *                  reply after a hole                       left; asked for again from the hole
+ *                  first reply of a gap is after the hole   recovering: clear, replay from 0
  *                  live batch                               held back (bounded; past the bound dropped)
  *                  replay reached the batches held back     live: they are applied in order
  *                  end or silence, nothing missing          live
@@ -85,6 +86,8 @@ type Phase =
 
 type WaitFor = 'replies' | 'attempt' | 'retry' | 'settle' | 'rebuild' | 'knock'
 
+const FORGOTTEN = 'batches were lost and the engine no longer keeps them'
+
 export class SequenceFollower {
   readonly #effects: FollowerEffects
   readonly #options: FollowerOptions
@@ -126,6 +129,7 @@ export class SequenceFollower {
   #isKnocking = false
   #attempt = 0
   #attemptApplied = 0
+  #attemptHasReplies = false
   #attemptHadHole = false
   #attemptRefused = false
   #attemptsFruitless = 0
@@ -396,6 +400,7 @@ export class SequenceFollower {
     this.#attempt++
     this.#attemptsTotal++
     this.#attemptApplied = 0
+    this.#attemptHasReplies = false
     this.#attemptRefused = false
     this.#attemptHadHole = false
     this.#replays++
@@ -409,6 +414,13 @@ export class SequenceFollower {
   #replayedBatch(sequence: number, payload: Uint8Array): void {
     if (this.#expected === undefined) this.#begin(sequence, 'replay')
     const expected = this.#expected as number
+    const isFirst = !this.#attemptHasReplies
+    this.#attemptHasReplies = true
+    if (isFirst && sequence > expected && !this.#isRebuilding) {
+      // A replay loses what its socket has no room for, which is never the first: the engine no longer keeps what is missing.
+      this.#rebuild(FORGOTTEN)
+      return
+    }
     if (sequence < expected) {
       if (this.#applied.compare(sequence, payload) === 'other') {
         this.#noticeRestart('the engine restarted: its replay tells another history')
@@ -471,7 +483,7 @@ export class SequenceFollower {
   #giveUp(): void {
     const answers = this.#recoveryReplies > 0
     if (answers && !this.#isRebuilding) {
-      this.#rebuild('batches were lost and the engine no longer keeps them')
+      this.#rebuild(FORGOTTEN)
       return
     }
     this.#replayPausedUntilMs = this.#effects.nowMs() + this.#options.limits.replayPauseMs

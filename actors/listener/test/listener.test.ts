@@ -165,6 +165,18 @@ t.test('a gap that the replay no longer reaches: rebuilt from what it has, parti
   t.match(await world.status(), { state: 'live', lastSequence: 13, epoch: 2 })
 })
 
+t.test('a replay that begins after the hole will never fill it: rebuilt at once', async t => {
+  const world = await listenerWorld(t, { keptMax: 3 })
+  world.startListener()
+  await world.system.settle()
+  world.publish(5)
+  world.lose(6)
+  world.publish(1)
+  await world.system.settle()
+  t.match(await world.status(), { state: 'live', lastSequence: 11, epoch: 2 })
+  t.strictSame(world.replayRequests, [0, 4, 0])
+})
+
 t.test('a gap without replay: forgotten, and begun anew from the next batch, partial', async t => {
   const world = await listenerWorld(t, { hasReplay: false })
   world.startListener()

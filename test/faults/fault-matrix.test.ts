@@ -1,0 +1,30 @@
+/** The fault matrix with one seed: `exact` never lies, and every source comes to rest. HOMING_FAULTS_SEED sets the seed. */
+
+import process from 'node:process'
+import t from 'tap'
+import { COLUMNS, ROWS, runCell, type Trust } from './fault-matrix.ts'
+
+const SEED = Number(process.env['HOMING_FAULTS_SEED'] ?? 1)
+/** Without a replay that reaches back these end with a history without a beginning, unless answers confirm it. */
+const PARTIAL: Readonly<Record<string, readonly string[]>> = {
+  'vLLM, no replay': ['late join', 'gap', 'buffer exceeded', 'router restart', 'reordered', 'link down'],
+  'vLLM, replay': ['buffer exceeded'],
+  SGLang: ['buffer exceeded'],
+}
+
+for (const column of COLUMNS.filter(({ engine }) => engine !== undefined)) {
+  t.test(`${column.name}: in no fault is stale credit given under exact`, { timeout: 120_000 }, async t => {
+    for (const row of ROWS) {
+      const outcome = await runCell(SEED, column, row)
+      const where = `${row.name}, seed ${SEED}`
+      t.equal(outcome.staleExact, 0, `${where}: stale under exact`)
+      t.equal(outcome.missing, 0, `${where}: missing under exact`)
+      const expected: Trust[] =
+        PARTIAL[column.name]?.includes(row.name) === true ? ['partial', 'exact'] : ['exact']
+      t.ok(expected.includes(outcome.trusts.at(-1)!), `${where}: ${outcome.trusts.join(' → ')}`)
+      // An engine is down for 200 ms, and a link for 500; a confirmation needs 32 answers.
+      const healMsMax = expected.length === 1 ? 1000 : 6000
+      t.ok(outcome.healMs < healMsMax, `${where}: as it stays after ${outcome.healMs} ms`)
+    }
+  })
+}
