@@ -15,10 +15,45 @@ const sidecarSettings = [
     kind: 'text',
     placeholder: 'ENDPOINT',
     default: undefined,
-    unsetMeans: 'none: it must be given',
+    unsetMeans: 'none: this or --poll must be given',
     env: 'HOMING_SIDECAR_EVENTS',
     check: faultOfEndpoint,
     help: 'Where the engine publishes its KV events, such as tcp://127.0.0.1:5557. With several ranks, that of rank 0; rank r is expected on this port + r.',
+  },
+  {
+    key: 'poll',
+    name: 'poll',
+    group: 'Engine',
+    kind: 'text',
+    placeholder: 'URL',
+    default: undefined,
+    unsetMeans: 'none: this or --events must be given',
+    env: 'HOMING_SIDECAR_POLL',
+    check: faultOfUrl,
+    help: 'TensorRT-LLM server whose KV events are asked for over HTTP (POST /kv_cache_events), such as http://127.0.0.1:8000. It answers each event once, so nobody else may ask.',
+  },
+  {
+    key: 'blockSizeTokens',
+    name: 'block-size',
+    group: 'Engine',
+    kind: 'integer',
+    default: 32,
+    min: 1,
+    max: 65_536,
+    unit: 'tokens',
+    env: 'HOMING_SIDECAR_BLOCK_SIZE',
+    help: 'With --poll: tokens_per_block of the server, which its events do not say. With another value every block counts as partial, and none is published.',
+  },
+  {
+    key: 'pollIntervalMs',
+    name: 'poll-interval',
+    group: 'Engine',
+    kind: 'duration',
+    default: 50,
+    min: 1,
+    max: 60 * SECOND_MS,
+    env: 'HOMING_SIDECAR_POLL_INTERVAL',
+    help: 'With --poll: pause between an answer and the next question. The server waits up to 2s itself where it has no events.',
   },
   {
     key: 'ranks',
@@ -30,7 +65,7 @@ const sidecarSettings = [
     max: 64,
     unit: 'ranks',
     env: 'HOMING_SIDECAR_RANKS',
-    help: 'Data-parallel ranks of the engine, each with an event port of its own.',
+    help: 'Data-parallel ranks of the engine. With --events each has a port of its own; --poll asks for all of them.',
   },
   {
     key: 'topic',
@@ -40,7 +75,7 @@ const sidecarSettings = [
     placeholder: 'TOPIC',
     default: '',
     env: 'HOMING_SIDECAR_TOPIC',
-    help: 'Topic of the events, as the engine was told; the sidecar publishes under the same one. Empty takes every topic and publishes without one.',
+    help: 'Topic of the events of --events, as the engine was told; the sidecar publishes under the same one. Empty takes every topic and publishes without one.',
   },
   {
     key: 'host',
@@ -182,18 +217,25 @@ export const sidecarCommand: Command<typeof sidecarSettings> = {
       line: 'homing sidecar --events tcp://127.0.0.1:5557',
     },
     {
+      does: 'Beside a TensorRT-LLM server with blocks of 32 tokens:',
+      line: 'homing sidecar --poll http://127.0.0.1:8000 --block-size 32',
+    },
+    {
       does: 'And the router takes its events from the sidecar, on the same host as the engine:',
       line: "homing router --worker 'http://ENGINE:8000?events=5657&replay=6657'",
     },
   ],
-  rules: [faultOfMissingEvents, faultOfRanks, faultOfPorts, faultOfSendQueue],
+  rules: [faultOfEngine, faultOfRanks, faultOfPorts, faultOfSendQueue],
 }
 
 type Facts = RuleFacts<SidecarSettings>
 
-function faultOfMissingEvents({ settings }: Facts): string | undefined {
-  if (settings.engineEvents !== undefined) return undefined
-  return '--events is missing: name the endpoint on which the engine publishes, such as --events tcp://127.0.0.1:5557'
+function faultOfEngine({ settings: { engineEvents, poll } }: Facts): string | undefined {
+  if (engineEvents !== undefined && poll !== undefined) {
+    return '--events and --poll name two engines: start a sidecar for each'
+  }
+  if (engineEvents !== undefined || poll !== undefined) return undefined
+  return '--events is missing: name the endpoint on which the engine publishes, such as --events tcp://127.0.0.1:5557, or a TensorRT-LLM server with --poll'
 }
 
 function faultOfRanks({ settings: { engineEvents, ranks } }: Facts): string | undefined {
@@ -219,6 +261,14 @@ function faultOfPorts({ settings: { eventsPort, replayPort, ranks } }: Facts): s
 function faultOfSendQueue({ settings: { queuedMessagesMax, bufferBatchesMax } }: Facts): string | undefined {
   if (queuedMessagesMax > bufferBatchesMax) return undefined
   return `--send-queue ${queuedMessagesMax} must be above --buffer-batches ${bufferBatchesMax}, or a replay would be cut`
+}
+
+function faultOfUrl(text: string): string | undefined {
+  const url = URL.parse(text)
+  if (url === null || url.hostname === '' || url.protocol !== 'http:') {
+    return 'is no URL such as http://127.0.0.1:8000'
+  }
+  return url.pathname === '/' ? undefined : `has the path ${url.pathname}; name only host and port`
 }
 
 function faultOfEndpoint(text: string): string | undefined {

@@ -1,5 +1,5 @@
 /**
- * `homing sidecar`: a sidecar for each rank of an engine, as a process.
+ * `homing sidecar`: stands beside an engine, as a process: for each rank one that subscribes, or one that polls for all.
  *
  * Standard output: the ready line, then one line per rank and how a router is pointed at it. Logs go to standard error.
  */
@@ -7,7 +7,7 @@
 import { systemClock, systemRandom } from '@homing/clock'
 import { asksForHelp, parseSettings, renderHelp, type SidecarSettings, sidecarCommand } from '@homing/config'
 import { createLog, type Log } from '@homing/log'
-import { Sidecar } from '@homing/publisher'
+import { PolledSidecar, Republisher, type RepublisherOptions, Sidecar } from '@homing/publisher'
 import { systemTransport, type Transport } from '@homing/transport'
 import type { CommandEntry } from './command-entry.ts'
 import { untilStopped } from './until-stopped.ts'
@@ -26,15 +26,15 @@ export const sidecarCommandEntry: CommandEntry = {
 
     const stopped = untilStopped(systemClock, settings)
     const transport = systemTransport({ clock: systemClock, log })
-    const sidecars: Sidecar[] = []
     try {
-      for (let rank = 0; rank < settings.ranks; rank++) {
-        sidecars.push(await openSidecar(settings, rank, transport, log))
-      }
-      const [first] = sidecars
+      const sidecar =
+        settings.poll === undefined
+          ? await openSubscribed(settings, transport, log)
+          : await openPolled(settings, settings.poll, transport, log)
+      const [first] = sidecar.ranks
       console.log(`sidecar ready on ${first!.endpoint} (pid ${process.pid})`)
-      for (const [rank, { endpoint, replayEndpoint }] of sidecars.entries()) {
-        const engine = engineEndpoint(settings, rank)
+      for (const [rank, { endpoint, replayEndpoint }] of sidecar.ranks.entries()) {
+        const engine = settings.poll ?? engineEndpoint(settings, rank)
         console.log(`rank ${rank}: engine ${engine}, events ${endpoint}, replay ${replayEndpoint}`)
       }
       const query = `events=${portOf(first!.endpoint)}&replay=${portOf(first!.replayEndpoint)}`
@@ -42,7 +42,7 @@ export const sidecarCommandEntry: CommandEntry = {
 
       const reason = await stopped
       log.info({ reason, graceMs: settings.shutdownTimeoutMs }, 'stopping')
-      await Promise.all(sidecars.map(sidecar => sidecar.close(settings.shutdownTimeoutMs)))
+      await sidecar.close(settings.shutdownTimeoutMs)
       return 0
     } finally {
       transport.close()
@@ -50,25 +50,60 @@ export const sidecarCommandEntry: CommandEntry = {
   },
 }
 
-function openSidecar(
+/** A running sidecar, however it hears of the engine. */
+interface Running {
+  readonly ranks: readonly { readonly endpoint: string; readonly replayEndpoint: string }[]
+  close(graceMs: number): Promise<void>
+}
+
+async function openSubscribed(settings: SidecarSettings, transport: Transport, log: Log): Promise<Running> {
+  const ranks: Sidecar[] = []
+  for (let rank = 0; rank < settings.ranks; rank++) {
+    const options = republished(settings, rank, transport)
+    ranks.push(await Sidecar.open({ ...options, log, engineEndpoint: engineEndpoint(settings, rank) }))
+  }
+  return { ranks, close: graceMs => closeAll(ranks, graceMs) }
+}
+
+async function openPolled(
   settings: SidecarSettings,
-  rank: number,
-  { messages }: Transport,
+  url: string,
+  transport: Transport,
   log: Log,
-): Promise<Sidecar> {
+): Promise<Running> {
+  const ranks: Republisher[] = []
+  for (let rank = 0; rank < settings.ranks; rank++) {
+    ranks.push(await Republisher.open(republished(settings, rank, transport)))
+  }
+  const { http } = transport
+  const engineOrigin = new URL(url).origin
+  const sidecar = new PolledSidecar({ ...settings, clock: systemClock, http, log, engineOrigin, ranks })
+  sidecar.start()
+  return {
+    ranks,
+    async close(graceMs) {
+      await sidecar.close()
+      await closeAll(ranks, graceMs)
+    },
+  }
+}
+
+async function closeAll(ranks: readonly (Sidecar | Republisher)[], graceMs: number): Promise<void> {
+  await Promise.all(ranks.map(rank => rank.close(graceMs)))
+}
+
+function republished(settings: SidecarSettings, rank: number, { messages }: Transport): RepublisherOptions {
   const { host, eventsPort, replayPort } = settings
   const bound = (port: number): string => `tcp://${host.includes(':') ? `[${host}]` : host}:${port}`
-  return Sidecar.open({
+  return {
     ...settings,
     clock: systemClock,
     random: systemRandom,
     messages,
-    log,
-    engineEndpoint: engineEndpoint(settings, rank),
     eventsEndpoint: bound(eventsPort === 0 ? 0 : eventsPort + rank),
     replayEndpoint: bound(replayPort === 0 ? 0 : replayPort + rank),
     replayForm: 'topic',
-  })
+  }
 }
 
 function engineEndpoint({ engineEvents }: SidecarSettings, rank: number): string {

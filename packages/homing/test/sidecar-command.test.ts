@@ -1,6 +1,15 @@
 /** `homing sidecar` as a process, between a simulated engine that repeats nothing and a router that comes late. */
 
 import assert from 'node:assert/strict'
+import { systemClock } from '@homing/clock'
+import {
+  decodeKvBatch,
+  type KvEvent,
+  parseSnapshotReply,
+  type SnapshotReply,
+  snapshotRequestFrames,
+} from '@homing/protocol'
+import { systemTransport } from '@homing/transport'
 import t, { type Test } from 'tap'
 import { RunningCommand, run } from './command.ts'
 
@@ -112,6 +121,39 @@ t.test('a router that comes late is exact behind a sidecar, though its engine re
   t.match(stderr, /"reason":"signal SIGTERM","graceMs":5000,"msg":"stopping"/)
 })
 
+t.test('a TensorRT-LLM server is polled, and its events are published', async t => {
+  const answers = [
+    '[{"event_id":0,"data":{"type":"created","num_blocks_per_cache_level":[100,0]},"window_size":8192},' +
+      '{"event_id":1,"data":{"type":"stored","parent_hash":null,"blocks":[{"type":"stored_block",' +
+      '"block_hash":17357386176853808775,"tokens":[{"type":"unique_token","token_id":1,"token_extra_id":0},' +
+      '{"type":"unique_token","token_id":2,"token_extra_id":0}],"cache_level":0,"priority":35}]},"window_size":8192}]',
+  ]
+  const transport = systemTransport({ clock: systemClock, log: { warn() {} } })
+  t.teardown(() => transport.close())
+  const server = await transport.http.listen({ host: '127.0.0.1', port: 0 }, exchange => {
+    exchange.writeHead(exchange.path === '/kv_cache_events' ? 200 : 404, {})
+    exchange.end(Buffer.from(answers.shift() ?? '[]'))
+  })
+  const url = `http://127.0.0.1:${server.port}`
+  const sidecar = new RunningCommand(t, [...SIDECAR, '--poll', url, '--block-size', '2'])
+  const [, replay] = await sidecar.says(/^rank 0: engine http:\S+, events \S+, replay (tcp:\S+)\n/m)
+  // Until the first answer is published, the snapshot is empty.
+  let events: readonly KvEvent[] = []
+  while (events.length === 0) {
+    const { promise: answered, resolve } = Promise.withResolvers<SnapshotReply>()
+    const dealer = transport.messages.dial({ endpoint: replay! }, frames =>
+      resolve(parseSnapshotReply(frames)),
+    )
+    dealer.send(snapshotRequestFrames())
+    const reply = await answered
+    dealer.close()
+    if (reply.kind === 'part') events = decodeKvBatch(reply.payload).events
+  }
+  t.match(events, [{ kind: 'stored', tokens: Int32Array.of(1, 2), blockSizeTokens: 2 }])
+  sidecar.child.kill('SIGTERM')
+  t.equal((await sidecar.exit()).code, 0)
+})
+
 t.test('a port that is taken is one line that says what to do', async t => {
   const { events, endpoint, sidecar } = await engineWithSidecar(t)
   const port = endpoint.slice(endpoint.lastIndexOf(':') + 1)
@@ -127,7 +169,13 @@ t.test('a port that is taken is one line that says what to do', async t => {
 
 t.test('settings that cannot be are told at once, with exit code 2', async t => {
   for (const [argv, message] of [
-    [[], /--events is missing: name the endpoint .* such as --events tcp:\/\/127\.0\.0\.1:5557\n$/],
+    [
+      [],
+      /--events is missing: name the endpoint .* such as --events tcp:\/\/127\.0\.0\.1:5557, or .* --poll\n$/,
+    ],
+    [['--events', 'tcp://a:5557', '--poll', 'http://a:8000'], /name two engines/],
+    [['--poll', 'http://a:8000/v1'], /has the path \/v1; name only host and port/],
+    [['--poll', 'a:8000'], /is no URL such as http/],
     [['--events', 'tcp://*:5557'], /names every interface.*; name the host of the engine/],
     [['--events', 'localhost:5557'], /is no endpoint; use tcp:\/\/HOST:PORT/],
     [['--events', 'ipc:///tmp/e', '--ranks', '2'], /start a sidecar for each rank/],

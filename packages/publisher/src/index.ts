@@ -16,6 +16,7 @@ export {
   type LocalIndexerStats,
   type TreeDump,
 } from './local-indexer.ts'
+export { PolledSidecar, type PolledSidecarOptions, type PolledSidecarStatus } from './polled-sidecar.ts'
 export {
   createPublisher,
   type KvPublisher,
@@ -25,4 +26,5 @@ export {
   type StoredBlock,
   type StoredOptions,
 } from './publisher.ts'
+export { Republisher, type RepublisherOptions, type RepublisherStatus } from './republisher.ts'
 export { Sidecar, type SidecarOptions, type SidecarStatus } from './sidecar.ts'

@@ -16,53 +16,35 @@
  * Invariants
  *   I1  What a follower holds after any batch is held by the engine, but for events in flight: history with a hole is
  *       never carried on.
- *   I2  A clear of ours comes only after something was relayed since the last one.
- *   I3  `isWhole` of a snapshot is true only when the history is known since the engine's batch 0 or its own clear.
+ *   I2  See republisher.ts; the engine has just started when its batch is number 0.
  *
  * An engine that comes back at exactly the batch that was expected cannot be told from one that never left; so a connection
  * that goes down is the end of a history.
  */
 
-import type { Clock, Random } from '@homing/clock'
 import type { Log } from '@homing/log'
 import {
   decodeKvBatch,
-  encodeKvBatch,
-  KV_CLEARED,
   type KvBatch,
   MalformedEventFramesError,
   MalformedKvBatchError,
   parseEventFrames,
-  type ReplayForm,
 } from '@homing/protocol'
-import type { Closable, Frames, MessageTransport } from '@homing/transport'
-import { EventService, type EventServiceStats } from './event-service.ts'
-import { LocalIndexer, type LocalIndexerOptions, type LocalIndexerStats } from './local-indexer.ts'
-import { snapshotOf } from './snapshot-parts.ts'
+import type { Closable, Frames } from '@homing/transport'
+import { Republisher, type RepublisherOptions, type RepublisherStatus } from './republisher.ts'
 
-export interface SidecarOptions extends LocalIndexerOptions {
-  readonly clock: Clock
-  readonly random: Random
-  readonly messages: MessageTransport
+/** `topic` is that of the engine's events, and of ours; '' takes all and publishes without one. */
+export interface SidecarOptions extends RepublisherOptions {
   /** Told what the sidecar sees of its engine and what it does about it. */
   readonly log: Pick<Log, 'info' | 'warn'>
   /** The engine's PUB socket: 'tcp://127.0.0.1:5557'. */
   readonly engineEndpoint: string
-  readonly eventsEndpoint: string
-  readonly replayEndpoint: string
-  /** Topic of the engine's events, and of ours; '' takes all and publishes without one. */
-  readonly topic: string
-  readonly replayForm: ReplayForm
-  readonly queuedMessagesMax: number
-  readonly repliesMax: number
 }
 
-export interface SidecarStatus extends EventServiceStats, LocalIndexerStats {
+export interface SidecarStatus extends RepublisherStatus {
   readonly isConnected: boolean
   /** The engine's batch that comes next; undefined: none came since the history began. */
   readonly expectedSequence: number | undefined
-  readonly nextSequence: number
-  readonly isWhole: boolean
   /** Counters. */
   readonly gaps: number
   readonly restarts: number
@@ -70,14 +52,11 @@ export interface SidecarStatus extends EventServiceStats, LocalIndexerStats {
   readonly duplicates: number
   readonly unreadable: number
   readonly foreignTopics: number
-  /** Clears that the engine did not send. */
-  readonly clears: number
 }
 
 export class Sidecar {
   readonly #options: SidecarOptions
-  readonly #local: LocalIndexer
-  #service: EventService | undefined
+  readonly #out: Republisher
   #subscriber: Closable | undefined
   #isConnected = false
 
@@ -87,9 +66,6 @@ export class Sidecar {
   #first = 0
   /** Our number of a batch, less the engine's. */
   #offset = 0
-  /** Something was relayed that no clear has undone. */
-  #hasRelayed = false
-  #rank: number | undefined
 
   #gaps = 0
   #restarts = 0
@@ -97,24 +73,17 @@ export class Sidecar {
   #duplicates = 0
   #unreadable = 0
   #foreignTopics = 0
-  #clears = 0
 
-  private constructor(options: SidecarOptions) {
+  private constructor(options: SidecarOptions, out: Republisher) {
     this.#options = options
-    this.#local = new LocalIndexer(options)
-    this.#local.restart({ isWhole: false })
+    this.#out = out
   }
 
   /** Binds both sockets, then subscribes. Rejects as the transport does. */
   static async open(options: SidecarOptions): Promise<Sidecar> {
-    const self = new Sidecar(options)
-    const { clock, random, messages, engineEndpoint, log } = options
-    self.#service = await EventService.open({
-      ...options,
-      publisherId: Buffer.from(random.bytes(8)).toString('hex'),
-      batchesFrom: start => self.#local.batchesFrom(start),
-      snapshot: () => snapshotOf(self.#local, { timestampSeconds: clock.wallMs() / 1000, rank: self.#rank }),
-    })
+    const { messages, engineEndpoint, log } = options
+    const out = await Republisher.open(options)
+    const self = new Sidecar(options, out)
     // Every topic is received: a wrong one should show as such, not as silence.
     try {
       self.#subscriber = messages.subscribe(
@@ -129,37 +98,34 @@ export class Sidecar {
         },
       )
     } catch (error) {
-      self.#service.close()
+      await out.close(0)
       throw error
     }
     return self
   }
 
   get endpoint(): string {
-    return this.#service?.endpoint ?? ''
+    return this.#out.endpoint
   }
 
   get replayEndpoint(): string {
-    return this.#service?.replayEndpoint ?? ''
+    return this.#out.replayEndpoint
   }
 
   /** Undefined once it is closed. */
   status(): SidecarStatus | undefined {
-    if (this.#service === undefined) return undefined
+    const status = this.#out.status()
+    if (status === undefined) return undefined
     return {
-      ...this.#service.stats,
-      ...this.#local.stats,
+      ...status,
       isConnected: this.#isConnected,
       expectedSequence: this.#expected,
-      nextSequence: this.#local.nextEventId,
-      isWhole: this.#local.isWhole,
       gaps: this.#gaps,
       restarts: this.#restarts,
       disconnections: this.#disconnections,
       duplicates: this.#duplicates,
       unreadable: this.#unreadable,
       foreignTopics: this.#foreignTopics,
-      clears: this.#clears,
     }
   }
 
@@ -167,10 +133,7 @@ export class Sidecar {
   async close(graceMs: number): Promise<void> {
     this.#subscriber?.close()
     this.#subscriber = undefined
-    const service = this.#service
-    await service?.drained(graceMs)
-    service?.close()
-    this.#service = undefined
+    await this.#out.close(graceMs)
   }
 
   #disconnected(): void {
@@ -233,43 +196,26 @@ export class Sidecar {
       this.#beginHistory(sequence + 1)
       return
     }
-    this.#rank = batch.rank
-    this.#publish(batch.events, payload)
+    this.#out.publish(batch.events, payload, batch.rank)
     this.#expected = sequence + 1
-    this.#hasRelayed = true
   }
 
   #beginHistory(sequence: number): void {
     this.#expected = sequence
     this.#first = sequence
-    this.#offset = this.#local.nextEventId - sequence
-    if (sequence === 0) this.#local.restart({ isWhole: true })
+    this.#offset = this.#out.nextSequence - sequence
+    if (sequence === 0) this.#out.begin()
   }
 
   /** Nothing that was relayed is to be believed any more. */
   #endHistory(): void {
-    if (this.#hasRelayed) {
-      this.#clears++
-      const batch = {
-        timestampSeconds: this.#options.clock.wallMs() / 1000,
-        rank: this.#rank,
-        events: [KV_CLEARED],
-      }
-      this.#publish(batch.events, encodeKvBatch(batch, 'vllm-map'))
-    }
-    this.#hasRelayed = false
     this.#expected = undefined
-    // The clear is ours: the engine may hold anything.
-    this.#local.restart({ isWhole: false })
-  }
-
-  #publish(events: KvBatch['events'], payload: Uint8Array): void {
-    this.#service?.publish(this.#local.record(events, payload), payload)
+    this.#out.withdraw()
   }
 
   #wasRelayed(sequence: number, payload: Uint8Array): boolean {
     if (sequence < this.#first) return false
-    const before = this.#local.payloadOf(sequence + this.#offset)
+    const before = this.#out.payloadOf(sequence + this.#offset)
     return before !== undefined && Buffer.compare(before, payload) === 0
   }
 }

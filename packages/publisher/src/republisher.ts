@@ -1,0 +1,128 @@
+/**
+ * Republisher: publishes what a sidecar hears of one worker key, under numbers of its own, with a replay and snapshots, and
+ * withdraws it when it cannot be believed any more.
+ *
+ * Invariants
+ *   I1  A clear of ours comes only after something was published since the last clear of ours.
+ *   I2  `isWhole` is true only when the history is known since the engine's start or its own clear.
+ */
+
+import type { Clock, Random } from '@homing/clock'
+import { encodeKvBatch, KV_CLEARED, type KvEvent, type ReplayForm } from '@homing/protocol'
+import type { MessageTransport } from '@homing/transport'
+import { EventService, type EventServiceStats } from './event-service.ts'
+import { LocalIndexer, type LocalIndexerOptions, type LocalIndexerStats } from './local-indexer.ts'
+import { snapshotOf } from './snapshot-parts.ts'
+
+export interface RepublisherOptions extends LocalIndexerOptions {
+  readonly clock: Clock
+  readonly random: Random
+  readonly messages: MessageTransport
+  readonly eventsEndpoint: string
+  readonly replayEndpoint: string
+  readonly topic: string
+  readonly replayForm: ReplayForm
+  readonly queuedMessagesMax: number
+  readonly repliesMax: number
+}
+
+export interface RepublisherStatus extends EventServiceStats, LocalIndexerStats {
+  readonly nextSequence: number
+  readonly isWhole: boolean
+  /** Counter: clears that the engine did not send. */
+  readonly clears: number
+}
+
+export class Republisher {
+  readonly #clock: Clock
+  readonly #local: LocalIndexer
+  #service: EventService | undefined
+  /** Something was published that no clear has undone. */
+  #hasPublished = false
+  #rank: number | undefined
+  #clears = 0
+
+  private constructor(options: RepublisherOptions) {
+    this.#clock = options.clock
+    this.#local = new LocalIndexer(options)
+    this.#local.restart({ isWhole: false })
+  }
+
+  /** Binds both sockets. Rejects as the transport does. */
+  static async open(options: RepublisherOptions): Promise<Republisher> {
+    const self = new Republisher(options)
+    const { clock, random } = options
+    self.#service = await EventService.open({
+      ...options,
+      publisherId: Buffer.from(random.bytes(8)).toString('hex'),
+      batchesFrom: start => self.#local.batchesFrom(start),
+      snapshot: () => snapshotOf(self.#local, { timestampSeconds: clock.wallMs() / 1000, rank: self.#rank }),
+    })
+    return self
+  }
+
+  get endpoint(): string {
+    return this.#service?.endpoint ?? ''
+  }
+
+  get replayEndpoint(): string {
+    return this.#service?.replayEndpoint ?? ''
+  }
+
+  /** The number of the next batch. */
+  get nextSequence(): number {
+    return this.#local.nextEventId
+  }
+
+  /** Undefined once it is closed. */
+  status(): RepublisherStatus | undefined {
+    if (this.#service === undefined) return undefined
+    return {
+      ...this.#service.stats,
+      ...this.#local.stats,
+      nextSequence: this.#local.nextEventId,
+      isWhole: this.#local.isWhole,
+      clears: this.#clears,
+    }
+  }
+
+  /** Publishes events; `payload` says the same, of the given rank. */
+  publish(events: readonly KvEvent[], payload: Uint8Array, rank: number | undefined): void {
+    this.#rank = rank
+    this.#send(events, payload)
+    this.#hasPublished = true
+  }
+
+  /** The engine's cache is known to be empty: it has just started. */
+  begin(): void {
+    this.#local.restart({ isWhole: true })
+  }
+
+  /** Nothing that was published is to be believed any more, and what the engine holds is not known. */
+  withdraw(): void {
+    if (this.#hasPublished) {
+      this.#clears++
+      const timestampSeconds = this.#clock.wallMs() / 1000
+      const events = [KV_CLEARED]
+      this.#send(events, encodeKvBatch({ timestampSeconds, rank: this.#rank, events }, 'vllm-map'))
+    }
+    this.#hasPublished = false
+    this.#local.restart({ isWhole: false })
+  }
+
+  /** The payload of a batch that is still kept. */
+  payloadOf(sequence: number): Uint8Array | undefined {
+    return this.#local.payloadOf(sequence)
+  }
+
+  /** Answers requests that are under way for up to `graceMs`, and closes the sockets. Idempotent. */
+  async close(graceMs: number): Promise<void> {
+    await this.#service?.drained(graceMs)
+    this.#service?.close()
+    this.#service = undefined
+  }
+
+  #send(events: readonly KvEvent[], payload: Uint8Array): void {
+    this.#service?.publish(this.#local.record(events, payload), payload)
+  }
+}
