@@ -75,6 +75,7 @@ import type {
 import { NO_SET, WorkerSets } from './worker-sets.ts'
 
 const ROOT = 0
+const NO_SLOTS: readonly number[] = []
 const NONE = 0
 /** Stands for a parent that the worker slot does not hold. */
 const UNKNOWN = -1
@@ -179,6 +180,8 @@ export class BlockIndex {
   /**
    * A run of blocks, each the parent of the next: block i has engineHashes[2i, 2i + 1] and
    * localHashes[2i, 2i + 1]. `parent` is the engine hash above block 0; undefined: they begin a prompt.
+   * It may also be held by one of `parentSlots`, the other layers of a worker key (layers.ts); when none of
+   * them holds it yet, the run waits until its own slot does.
    */
   store(
     workerSlot: number,
@@ -187,6 +190,7 @@ export class BlockIndex {
     localHashes: Int32Array,
     count: number,
     copies: Copies = this.#copies,
+    parentSlots: readonly number[] = NO_SLOTS,
   ): StoreOutcome {
     this.#requireSlot(workerSlot)
     if (count === 0) return 'stored'
@@ -199,6 +203,10 @@ export class BlockIndex {
       aboveLow = parent[0]!
       aboveHigh = parent[1]!
       above = this.#find(holder, aboveLow, aboveHigh)
+      for (let i = 0; above === NONE && i < parentSlots.length; i++) {
+        const other = this.#holderOf(parentSlots[i]!)
+        if (other !== NOBODY) above = this.#find(other, aboveLow, aboveHigh)
+      }
       if (above === NONE) above = UNKNOWN
     }
     let touched = 0

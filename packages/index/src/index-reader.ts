@@ -23,6 +23,7 @@
  */
 
 import { isDoor, numberOfDoor } from './door.ts'
+import type { LayerScores, Layers } from './layers.ts'
 import {
   bucketOf,
   CHUNK_WORDS,
@@ -32,6 +33,7 @@ import {
   H_BUCKETS,
   H_CHUNK_BASE,
   H_DOOR_NUMBER,
+  H_HOLDER_BASE,
   H_HOLDER_WORDS,
   H_HOLDERS,
   H_LEFT,
@@ -41,6 +43,7 @@ import {
   H_SET_BITS_BASE,
   H_SET_VERSION_BASE,
   H_SET_WORDS,
+  H_SLOTS,
   H_UNLINK_BASE,
   H_UNLINK_MASK,
   HNEXT,
@@ -131,6 +134,41 @@ export class IndexReader {
     }
   }
 
+  /**
+   * What each layer of each key adds to the prefix that the key can use; see layers.ts. Cost: a walk of its own, and
+   * per change of the set of holders a look at every layer of every key that goes on; keys of one layer are
+   * better asked for with `overlap`.
+   */
+  extend(
+    localHashes: Int32Array,
+    count: number,
+    layers: Layers,
+    into: LayerScores,
+    limitBlocks: number = count,
+  ): void {
+    this.#lookups++
+    into.reset(layers)
+    const blocks = Math.min(count, limitBlocks)
+    if (blocks <= 0) return
+    for (let i = 0; i < this.#shards.length; i++) {
+      const shard = this.#usable(i)
+      if (shard === undefined) {
+        into.isComplete = false
+        continue
+      }
+      let attempts = 1
+      while (!shard.walkLayers(localHashes, blocks, layers, into)) {
+        if (attempts++ >= ATTEMPTS_MAX) {
+          shard.forgetLayers(layers, into)
+          this.#misses++
+          into.isComplete = false
+          break
+        }
+        this.#retries++
+      }
+    }
+  }
+
   stats(): ReaderStats {
     return {
       lookups: this.#lookups,
@@ -153,6 +191,8 @@ export class IndexReader {
 /** No worker set has been met yet, or the current one must be read again. */
 const NO_SET_YET = -1
 const REREAD = -2
+/** In the place of a chunk: the walk begins again. */
+const AGAIN = -1
 /** In the place of the only active holder: several, none. */
 const MANY = -1
 const NOBODY = -2
@@ -164,7 +204,9 @@ class ShardReader {
   readonly #door: Int32Array | undefined
   readonly #doorNumber: number
   readonly #isAtomic: boolean
+  readonly #workerSlotsMax: number
   readonly #ownerBase: number
+  readonly #holderBase: number
   readonly #chunkBase: number
   readonly #bucketBase: number
   readonly #unlinkBase: number
@@ -179,6 +221,13 @@ class ShardReader {
   readonly #owners: Int32Array
   readonly #owned: Int32Array
   #ownersLife = 0
+  #soughtBase = 0
+  #soughtVersion = 0
+  /** Of a walk in layers: the holder of each layer of each key, or −1. */
+  #layerHolders = new Int32Array(0)
+  /** Keys that have gone on so far; and by key the layer that holds the current set's blocks. */
+  #alive = new Int32Array(0)
+  #layerOf = new Int32Array(0)
 
   constructor(memory: SharedArrayBuffer, door: Int32Array | undefined) {
     const words = new Int32Array(memory)
@@ -188,7 +237,9 @@ class ShardReader {
     this.#doorNumber = words[H_DOOR_NUMBER]!
     this.#isAtomic = words[H_ACCESS] === 1
     this.holdersMax = words[H_HOLDERS]!
+    this.#workerSlotsMax = words[H_SLOTS]!
     this.#ownerBase = words[H_OWNER_BASE]!
+    this.#holderBase = words[H_HOLDER_BASE]!
     this.#chunkBase = words[H_CHUNK_BASE]!
     this.#bucketBase = words[H_BUCKET_BASE]!
     this.#unlinkBase = words[H_UNLINK_BASE]!
@@ -235,34 +286,11 @@ class ShardReader {
     for (;;) {
       const low = hashes[2 * depth]!
       const high = hashes[2 * depth + 1]!
-      let chunk = 0
-      let base = 0
-      let version = 0
-      if (hint !== 0) {
-        base = this.#chunkBase + Math.imul(hint, CHUNK_WORDS)
-        version = load(words, base + VER, isAtomic)
-        if (this.#isHead(base, above, low, high)) chunk = hint
-      }
-      if (chunk === 0) {
-        const hash = childHash(above, low, high)
-        const unlinksAt = this.#unlinkBase + (hash & this.#unlinkMask)
-        const unlinks = Atomics.load(words, unlinksAt)
-        let steps = 0
-        const bucket = bucketOf(hash, load(words, H_BUCKETS, isAtomic))
-        chunk = load(words, this.#bucketBase + bucket, isAtomic)
-        while (chunk !== 0) {
-          base = this.#chunkBase + Math.imul(chunk, CHUNK_WORDS)
-          version = load(words, base + VER, isAtomic)
-          if (this.#isHead(base, above, low, high)) break
-          if (++steps > CHAIN_STEPS_MAX) return false
-          chunk = load(words, base + HNEXT, isAtomic)
-        }
-        if (chunk === 0) {
-          if ((unlinks & 1) === 1 || Atomics.load(words, unlinksAt) !== unlinks) return false
-          if (aboveBase >= 0 && isMoved(words, aboveBase, aboveVersion)) return false
-          break
-        }
-      }
+      const chunk = this.#seek(above, aboveBase, aboveVersion, hint, low, high)
+      if (chunk === AGAIN) return false
+      if (chunk === 0) break
+      const base = this.#soughtBase
+      const version = this.#soughtVersion
       if (aboveBase >= 0 && Atomics.load(words, aboveBase + VER) !== aboveVersion) return false
       const used = load(words, base + USED, isAtomic)
       if (used === 0) {
@@ -353,6 +381,193 @@ class ShardReader {
     }
     if (depth > 0) this.#emitRest(only, slotWords, depth, into)
     return Atomics.load(words, H_LIFE) === life
+  }
+
+  /** As `walk`, for keys of several layers: a key goes on as long as one of its layers holds the block. */
+  walkLayers(hashes: Int32Array, count: number, layers: Layers, into: LayerScores): boolean {
+    const words = this.#words
+    const isAtomic = this.#isAtomic
+    const life = Atomics.load(words, H_LIFE)
+    if ((life & 1) === 1) return false
+    const holdersMax = this.holdersMax
+    let aliveCount = this.#beginLayers(layers, into)
+    if (aliveCount === 0) return Atomics.load(words, H_LIFE) === life
+    const holderWords = load(words, H_HOLDER_WORDS, isAtomic)
+    let above = 0
+    let aboveBase = -1
+    let aboveVersion = 0
+    let hint = 0
+    let depth = 0
+    let set = NO_SET_YET
+    let setVersion = 0
+    let setFrom = 0
+    let setReads = 0
+
+    for (;;) {
+      const low = hashes[2 * depth]!
+      const high = hashes[2 * depth + 1]!
+      const chunk = this.#seek(above, aboveBase, aboveVersion, hint, low, high)
+      if (chunk === AGAIN) return false
+      if (chunk === 0) break
+      const base = this.#soughtBase
+      const version = this.#soughtVersion
+      if (aboveBase >= 0 && Atomics.load(words, aboveBase + VER) !== aboveVersion) return false
+      const used = load(words, base + USED, isAtomic)
+      if (used === 0) {
+        if (isMoved(words, base, version)) return false
+        break // just emptied
+      }
+      const matched = isAtomic
+        ? matchAtomic(words, base + LOC, Math.min(used, count - depth), hashes, 2 * depth)
+        : matchPlain(words, base + LOC, Math.min(used, count - depth), hashes, 2 * depth)
+
+      for (let slot = 0; slot < matched && aliveCount > 0; ) {
+        const id = load(words, base + SET + slot, isAtomic)
+        if (id === set) {
+          slot++
+          continue
+        }
+        const versionAt = this.#setVersionBase + set - holdersMax - 1
+        if (set > holdersMax && Atomics.load(words, versionAt) !== setVersion) return false
+        if (id > holdersMax) {
+          const row = this.#setBitsBase + Math.imul(id - holdersMax - 1, this.#setWords)
+          const idVersionAt = this.#setVersionBase + id - holdersMax - 1
+          setVersion = Atomics.load(words, idVersionAt)
+          for (let i = 0; i < holderWords; i++) this.#copy[i] = load(words, row + i, isAtomic)
+          if (
+            (setVersion & 1) === 1 ||
+            Atomics.load(words, idVersionAt) !== setVersion ||
+            Atomics.load(words, base + SET + slot) !== id
+          ) {
+            // The block has changed sets: look again. What was read before stays true.
+            if (++setReads > SET_READS_MAX) return false
+            this.#creditLayers(aliveCount, layers, depth + slot - setFrom, into)
+            setFrom = depth + slot
+            set = REREAD
+            continue
+          }
+        } else {
+          if ((id - 1) >>> 5 >= holderWords && id !== 0) return false // a holder that is newer than this walk
+          this.#copy.fill(0, 0, holderWords)
+          if (id !== 0) this.#copy[(id - 1) >>> 5] = 1 << ((id - 1) & 31)
+        }
+        this.#creditLayers(aliveCount, layers, depth + slot - setFrom, into)
+        setFrom = depth + slot
+        aliveCount = this.#chooseLayers(aliveCount, layers)
+        set = id
+        slot++
+      }
+
+      const last = matched - 1
+      const hasBranch = ((load(words, base + MASK, isAtomic) >>> last) & 1) === 1
+      hint = last === 15 ? load(words, base + NEXT, isAtomic) : 0
+      if (set > holdersMax && Atomics.load(words, this.#setVersionBase + set - holdersMax - 1) !== setVersion)
+        return false
+      if (Atomics.load(words, base + VER) !== version) return false
+      if (aliveCount === 0) return Atomics.load(words, H_LIFE) === life
+      depth += matched
+      if (depth >= count) break
+      if (!hasBranch) {
+        if ((version & 1) === 1) return false
+        break
+      }
+      above = (chunk << 4) | last
+      aboveBase = base
+      aboveVersion = version
+    }
+    this.#creditLayers(aliveCount, layers, depth - setFrom, into)
+    return Atomics.load(words, H_LIFE) === life
+  }
+
+  /** Makes what `walkLayers` has written 0 again. */
+  forgetLayers(layers: Layers, into: LayerScores): void {
+    this.#beginLayers(layers, into)
+  }
+
+  /** Keys of this shard: those with a layer that has a holder here. Their number. */
+  #beginLayers({ keyCount, layersMax, slots }: Layers, into: LayerScores): number {
+    if (this.#layerHolders.length < slots.length) {
+      this.#layerHolders = new Int32Array(slots.length)
+      this.#alive = new Int32Array(keyCount)
+      this.#layerOf = new Int32Array(keyCount)
+    }
+    let alive = 0
+    for (let key = 0; key < keyCount; key++) {
+      let isHere = false
+      for (let at = key * layersMax; at < (key + 1) * layersMax; at++) {
+        const slot = slots[at]!
+        const isSlot = slot >= 0 && slot < this.#workerSlotsMax
+        const holder = isSlot ? load(this.#words, this.#holderBase + slot, this.#isAtomic) - 1 : -1
+        this.#layerHolders[at] = holder
+        if (holder >= 0) isHere = true
+      }
+      if (!isHere) continue
+      into.blocks.fill(0, key * layersMax, (key + 1) * layersMax)
+      this.#layerOf[key] = 0
+      this.#alive[alive++] = key
+    }
+    return alive
+  }
+
+  /** The first layer of each key that is in #copy; keys without one end here. How many go on. */
+  #chooseLayers(aliveCount: number, { layersMax }: Layers): number {
+    let left = 0
+    for (let i = 0; i < aliveCount; i++) {
+      const key = this.#alive[i]!
+      for (let layer = 0; layer < layersMax; layer++) {
+        const holder = this.#layerHolders[key * layersMax + layer]!
+        if (holder < 0 || ((this.#copy[holder >>> 5]! >>> (holder & 31)) & 1) === 0) continue
+        this.#layerOf[key] = layer
+        this.#alive[left++] = key
+        break
+      }
+    }
+    return left
+  }
+
+  #creditLayers(aliveCount: number, { layersMax }: Layers, blocks: number, into: LayerScores): void {
+    if (blocks === 0) return
+    for (let i = 0; i < aliveCount; i++) {
+      const key = this.#alive[i]!
+      into.blocks[key * layersMax + this.#layerOf[key]!]! += blocks
+    }
+  }
+
+  /**
+   * The chunk below `above` that begins with a hash; #soughtBase and #soughtVersion are its. 0: there is none. AGAIN:
+   * nobody can say.
+   */
+  #seek(
+    above: number,
+    aboveBase: number,
+    aboveVersion: number,
+    hint: number,
+    low: number,
+    high: number,
+  ): number {
+    const words = this.#words
+    const isAtomic = this.#isAtomic
+    if (hint !== 0) {
+      const base = this.#chunkBase + Math.imul(hint, CHUNK_WORDS)
+      this.#soughtBase = base
+      this.#soughtVersion = load(words, base + VER, isAtomic)
+      if (this.#isHead(base, above, low, high)) return hint
+    }
+    const hash = childHash(above, low, high)
+    const unlinksAt = this.#unlinkBase + (hash & this.#unlinkMask)
+    const unlinks = Atomics.load(words, unlinksAt)
+    const bucket = bucketOf(hash, load(words, H_BUCKETS, isAtomic))
+    let chunk = load(words, this.#bucketBase + bucket, isAtomic)
+    for (let steps = 0; chunk !== 0; steps++) {
+      const base = this.#chunkBase + Math.imul(chunk, CHUNK_WORDS)
+      this.#soughtBase = base
+      this.#soughtVersion = load(words, base + VER, isAtomic)
+      if (this.#isHead(base, above, low, high)) return chunk
+      if (steps >= CHAIN_STEPS_MAX) return AGAIN
+      chunk = load(words, base + HNEXT, isAtomic)
+    }
+    if ((unlinks & 1) === 1 || Atomics.load(words, unlinksAt) !== unlinks) return AGAIN
+    return aboveBase >= 0 && isMoved(words, aboveBase, aboveVersion) ? AGAIN : 0
   }
 
   /** Who owns which holder, kept until H_LIFE changes; a walk that saw it change does not count. */

@@ -1,6 +1,7 @@
 export { BlockIndex, createIndexMemory } from './block-index.ts'
 export { createIndexDoor } from './door.ts'
 export { IndexReader } from './index-reader.ts'
+export { LayerScores, Layers } from './layers.ts'
 export { OverlapScores } from './overlap-scores.ts'
 export type {
   Copies,

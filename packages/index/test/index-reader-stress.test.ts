@@ -9,9 +9,25 @@ import { once } from 'node:events'
 import { Worker } from 'node:worker_threads'
 
 import t from 'tap'
-import { BlockIndex, IndexReader, type IndexStats, OverlapScores, type WordAccess } from '../src/index.ts'
+import {
+  BlockIndex,
+  IndexReader,
+  type IndexStats,
+  LayerScores,
+  OverlapScores,
+  type WordAccess,
+} from '../src/index.ts'
 import { CHUNK_WORDS, H_CHUNK_BASE, H_SET_VERSION_BASE, PARENT } from '../src/layout.ts'
-import { ENGINE_STOP, faultOf, makePlan, PLAN_SLOTS, planWriter, seededRandom } from './stress-plan.ts'
+import {
+  ENGINE_STOP,
+  faultOf,
+  faultOfLayers,
+  makePlan,
+  PLAN_LAYERS,
+  PLAN_SLOTS,
+  planWriter,
+  seededRandom,
+} from './stress-plan.ts'
 
 const STRESS_MS = Number(process.env['HOMING_STRESS_MS'] ?? 1500)
 
@@ -27,6 +43,7 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
     const reader = new IndexReader([memory])
     const random = seededRandom(seed + 1)
     const scores = new OverlapScores()
+    const layerScores = new LayerScores()
     const sumBefore = new Map<number, number>()
     let wrong = ''
     let changed = 0
@@ -46,6 +63,9 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
         if (sumBefore.get(number) !== sum) changed++
         sumBefore.set(number, sum)
         wrong = faultOf(path, scores)
+        if (wrong !== '' || random.below(3) > 0) continue
+        reader.extend(path.locals, path.count, PLAN_LAYERS, layerScores)
+        if (layerScores.isComplete) wrong = faultOfLayers(path, layerScores)
       }
     }
     Atomics.store(new Int32Array(control), ENGINE_STOP, 1)
@@ -128,16 +148,22 @@ t.test('an event between any two words that a reader reads does not make it wron
     for (let i = 0; i < 500; i++) step()
     const reader = new IndexReader([index.memory])
     const scores = new OverlapScores()
+    const layerScores = new LayerScores()
     let fault = ''
     for (let i = 0; i < 1500 && fault === ''; i++) {
       const path = plan[random.below(plan.length)]!
       // Seldom and many at once, so that what is freed has been used again when the reader goes on.
       const rarity = 20 + random.below(400)
       const between = () => {
-        if (random.below(rarity) === 0) for (let k = random.below(60); k >= 0; k--) step()
+        if (random.below(rarity) > 0) return
+        for (let k = random.below(60); k >= 0; k--) step()
+        index.maintain(random.below(40))
       }
       interleave('load', between, () => reader.overlap(path.locals, path.count, scores))
       if (scores.isComplete) fault = faultOf(path, scores)
+      if (fault !== '' || random.below(3) > 0) continue
+      interleave('load', between, () => reader.extend(path.locals, path.count, PLAN_LAYERS, layerScores))
+      if (layerScores.isComplete) fault = faultOfLayers(path, layerScores)
     }
     if (fault !== '') t.fail(`seed ${seed}: ${fault}`)
     if (index.stats().evictedForSpace > 0) t.fail(`seed ${seed}: the plan does not fit`)

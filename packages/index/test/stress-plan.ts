@@ -3,7 +3,13 @@
  * under different parents, and for every path and worker slot the least and the most that it ever holds.
  */
 
-import type { BlockIndex, OverlapScores, WordAccess } from '../src/index.ts'
+import {
+  type BlockIndex,
+  type LayerScores,
+  Layers,
+  type OverlapScores,
+  type WordAccess,
+} from '../src/index.ts'
 
 /** Word of the control memory that ends the writer. */
 export const ENGINE_STOP = 0
@@ -136,6 +142,25 @@ export function faultOf(path: PlanPath, scores: OverlapScores): string {
     const blocks = found.get(slot) ?? 0
     if (blocks >= path.lower[slot]! && blocks <= path.upper[slot]!) continue
     return `worker slot ${slot}: ${blocks} is not of ${path.lower[slot]} … ${path.upper[slot]}`
+  }
+  return ''
+}
+
+/** Two worker slots each: what the first holds counts before the second's. */
+export const PLAN_LAYERS = new Layers(
+  Array.from({ length: PLAN_SLOTS / 2 }, (_, key) => [2 * key, 2 * key + 1]),
+)
+
+/** What is wrong about an answer in PLAN_LAYERS for this path; '' when it is within the bounds. */
+export function faultOfLayers(path: PlanPath, scores: LayerScores): string {
+  for (let key = 0; key < PLAN_LAYERS.keyCount; key++) {
+    const first = scores.blocksOf(key, 0)
+    const total = first + scores.blocksOf(key, 1)
+    const lower = Math.max(path.lower[2 * key]!, path.lower[2 * key + 1]!)
+    const upper = Math.max(path.upper[2 * key]!, path.upper[2 * key + 1]!)
+    const isWithin = first >= path.lower[2 * key]! && first <= path.upper[2 * key]!
+    if (isWithin && total >= lower && total <= upper) continue
+    return `key ${key}: ${first} of ${total} is not of ${lower} … ${upper}`
   }
   return ''
 }
