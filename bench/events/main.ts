@@ -8,9 +8,9 @@
  *            cost   decode, hash and index in one thread, runs of 1, 16 and 128 blocks, on an index of 10 k, 1 M and 10 M
  *                   memberships.
  * Checked    every batch is seen by a lookup; no gap, no malformed frame; what each engine holds at the end.
- * Read it    `block/s` counts stored and removed blocks, with everything from the socket to the index. Main polls, so
- *            it is busy all the time: with two cores, the event thread has one. `eventThreadCpu` is the CPU time
- *            of all threads but main.
+ * Read it    `block/s` counts stored and removed blocks, with everything from the socket to the index. Sockets are on
+ *            main, as in the router, and so are the engines and the reader, which polls: main is the busier thread, and
+ *            the rate a lower bound for the event thread. `eventThreadCpu` is the CPU time of all threads but main.
  */
 
 import { loadavg } from 'node:os'
