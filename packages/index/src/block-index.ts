@@ -40,7 +40,9 @@
 
 import { Chunks } from './chunks.ts'
 import { claimDoor, isDoor } from './door.ts'
+import { type DumpedChunk, type DumpVisitor, DumpWriter, newDumpedChunk, readDump } from './dump-format.ts'
 import { EngineTable, INSERTED, NO_ROOM, type TouchedRecords } from './engine-table.ts'
+import { IndexDumpError } from './errors.ts'
 import { Holders } from './holders.ts'
 import {
   CHUNK_BYTES,
@@ -69,6 +71,7 @@ import type {
   IndexOptions,
   IndexStats,
   RemoveOutcome,
+  RestoreReport,
   StoreOutcome,
   WordAccess,
 } from './types.ts'
@@ -361,6 +364,45 @@ export class BlockIndex {
         above = block
       }
     }
+  }
+
+  /**
+   * Everything that the worker slots of `names` hold, orphans too, as bytes in the form of dump-format.ts, piece by
+   * piece; about 40 KB each, and yours. Throws when the index changes meanwhile: write the pieces without waiting for
+   * events, or hold events back.
+   */
+  *dumpBytes(names: ReadonlyMap<number, string>): Generator<Uint8Array, void, undefined> {
+    const changes = this.#changes
+    const writer = new DumpWriter(names)
+    for (const _ of this.#visit(names, writer)) {
+      if (!writer.isFull) continue
+      yield writer.take()
+      if (this.#changes !== changes) throw new Error('cannot go on with the dump: the index has changed')
+    }
+    yield writer.take(true)
+  }
+
+  /**
+   * Fills this index, which must be empty, from a dump. `slotOf` says which worker slot a name has here; undefined:
+   * what it held is left out. What finds no room is left out and counted. Throws IndexDumpError, and the index is
+   * empty, when the dump is truncated, altered or of another version. No event may be applied meanwhile.
+   */
+  async restore(
+    source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+    slotOf: (name: string) => number | undefined,
+  ): Promise<RestoreReport> {
+    if (this.#chunks.count + this.#orphans.count > 0) throw new Error('cannot restore into an index in use')
+    const refused = this.#refusedBlocks
+    try {
+      await readDump(source, names => this.#restorer(names, slotOf))
+    } catch (thrown) {
+      for (let slot = 0; slot < this.#layout.workerSlotsMax; slot++) this.clear(slot)
+      this.#trimAll()
+      while (this.maintain());
+      throw thrown
+    }
+    this.#trimAll()
+    return { memberships: this.#memberships, refusedBlocks: this.#refusedBlocks - refused }
   }
 
   /**
@@ -998,6 +1040,235 @@ export class BlockIndex {
         names.regroup(record, to, 0)
       }
     }
+  };
+
+  /** Tells a writer everything, parents first; yields after each chunk. */
+  *#visit(names: ReadonlyMap<number, string>, writer: DumpWriter): Generator<void, void, undefined> {
+    const chunks = this.#chunks
+    const words = this.#words
+    const { hashes } = this.#engines
+    const chunk = newDumpedChunk()
+    const setNumbers = new Map<number, number>([[0, 0]])
+    let sets = 0
+    let blocks = 0
+    let memberships = 0
+    const membersOf = new Map<number, number>()
+    /** By chunk: number of its first block. */
+    const numbers = new Int32Array(chunks.top + 1)
+    const stack: number[] = []
+    const numberOf = (set: number): number => {
+      const known = setNumbers.get(set)
+      if (known !== undefined) return known
+      const owners = this.#sets.members(set).map(member => this.#holders.ownerOf(member))
+      const slots = owners.filter(owner => names.has(owner))
+      const number = slots.length === 0 ? 0 : ++sets
+      if (number > 0) writer.set(slots)
+      setNumbers.set(set, number)
+      membersOf.set(number, slots.length)
+      return number
+    }
+    for (let root = 1; root <= chunks.top; root++) {
+      const rootBase = chunks.base(root)
+      if (words[rootBase + USED] === 0 || words[rootBase + PARENT] !== ROOT) continue
+      stack.push(root)
+      for (let each = stack.pop(); each !== undefined; each = stack.pop()) {
+        const base = chunks.base(each)
+        const above = words[base + PARENT]!
+        chunk.parent = above === ROOT ? 0 : numbers[above >>> 4]! + (above & 15)
+        chunk.count = words[base + USED]!
+        chunk.named = 0
+        for (let slot = 0; slot < chunk.count; slot++) {
+          const block = (each << 4) | slot
+          const number = numberOf(words[base + SET + slot]!)
+          chunk.sets[slot] = number
+          memberships += membersOf.get(number) ?? 0
+          if (number !== 0 && !this.#isUnnamed(block)) chunk.named |= 1 << slot
+          for (let k = 0; k < 2; k++) {
+            chunk.engines[2 * slot + k] = hashes[2 * block + k]!
+            chunk.locals[2 * slot + k] = words[base + LOC + 2 * slot + k]!
+          }
+        }
+        writer.chunk(chunk)
+        numbers[each] = blocks + 1
+        blocks += chunk.count
+        for (let below = chunks.firstBelow(each); below !== NONE; below = chunks.nextBelow(below)) {
+          stack.push(below)
+        }
+        yield
+      }
+    }
+    for (const [table, isOrphans] of [
+      [this.#names, false],
+      [this.#orphans, true],
+    ] as const) {
+      for (let record = 1; record < table.recordsEnd; record++) {
+        const holder = table.holderOf(record)
+        const slot = holder < 0 ? NOBODY : this.#holders.ownerOf(holder)
+        if (!names.has(slot)) continue
+        const low = table.engineLow(record)
+        const high = table.engineHigh(record)
+        const group = table.groupLow(record)
+        if (isOrphans) {
+          const rest = [group, table.groupHigh(record), table.localLow(record), table.localHigh(record)]
+          writer.orphan(slot, Int32Array.of(low, high, ...rest), table.copies(record))
+        } else {
+          writer.name(slot, numbers[group >>> 4]! + (group & 15), low, high, table.copies(record))
+        }
+        yield
+      }
+    }
+    writer.end(blocks, memberships)
+  }
+
+  /** Takes in what a dump says. It may be anything until the checksum has been read. */
+  #restorer(names: ReadonlyMap<number, string>, slotOf: (name: string) => number | undefined): DumpVisitor {
+    const slots = new Map<number, number>()
+    const taken = new Set<number>()
+    for (const [number, name] of names) {
+      const slot = slotOf(name)
+      if (slot === undefined) continue
+      this.#requireSlot(slot)
+      if (taken.has(slot)) throw new IndexDumpError('altered', `two names are of worker slot ${slot}`)
+      taken.add(slot)
+      slots.set(number, slot)
+    }
+    const holderOf = (number: number): number => {
+      const slot = slots.get(number)
+      return slot === undefined ? NOBODY : this.#holderFor(slot)
+    }
+    const sets: number[][] = [[]]
+    /** By number: the block here; 0: it found no room. */
+    const blocks: number[] = [ROOT]
+    let hasRefused = false
+    const refuse = (count: number) => {
+      hasRefused = true
+      this.#refusedBlocks += count
+    }
+    return {
+      set: numbers => {
+        const holders = numbers.map(holderOf).filter(holder => holder !== NOBODY)
+        if (new Set(holders).size < holders.length)
+          throw new IndexDumpError('altered', 'a set names a slot twice')
+        sets.push(holders)
+      },
+      chunk: chunk => {
+        this.#changes++
+        let above = blocks[chunk.parent]!
+        let isLost = chunk.parent !== 0 && above === NONE
+        let lastNumber = 0
+        let lastSet = 0
+        for (let i = 0; i < chunk.count; i++) {
+          const holders = sets[chunk.sets[i]!]!
+          let block = NONE
+          if (!isLost) {
+            if (this.#chunks.child(above, chunk.locals[2 * i]!, chunk.locals[2 * i + 1]!) !== NONE) {
+              throw new IndexDumpError('altered', `block ${blocks.length} is there twice`)
+            }
+            const set = lastSet !== 0 && chunk.sets[i] === lastNumber ? lastSet : this.#setFor(holders)
+            block = this.#restoreBlock(above, chunk, i, set, holders)
+            if (block !== NONE) {
+              lastNumber = chunk.sets[i]!
+              lastSet = this.#chunks.setOf(block)
+            }
+          }
+          if (block === NONE) {
+            isLost = true
+            refuse(holders.length)
+          }
+          blocks.push(block)
+          above = block
+        }
+      },
+      name: (number, blockNumber, low, high, copies) => {
+        const holder = holderOf(number)
+        const block = blocks[blockNumber]!
+        if (holder === NOBODY) return
+        if (block === NONE || !this.#sets.has(this.#chunks.setOf(block), holder)) {
+          if (hasRefused) return
+          throw new IndexDumpError('altered', `slot ${number} has a name for block ${blockNumber}`)
+        }
+        const known = this.#names.find(holder, low, high)
+        const record = known === NONE ? this.#names.add(holder, low, high, block, 0, 0, 0) : known
+        if (record !== NONE) this.#names.setCopies(record, copies)
+        else refuse(1)
+      },
+      orphan: (number, hashes, copies) => {
+        const holder = holderOf(number)
+        if (holder === NOBODY) return
+        const [low, high, groupLow, groupHigh, localLow, localHigh] = hashes as unknown as number[]
+        if (this.#orphans.find(holder, low!, high!) !== NONE) {
+          throw new IndexDumpError('altered', `slot ${number} has an orphan twice`)
+        }
+        const record = this.#orphans.add(holder, low!, high!, groupLow!, groupHigh!, localLow!, localHigh!)
+        if (record !== NONE) this.#orphans.setCopies(record, copies)
+        else refuse(1)
+      },
+    }
+  }
+
+  /** The set of some holders; of the first alone where no id is free. */
+  #setFor(holders: readonly number[]): number {
+    if (holders.length === 0) return 0
+    const set = this.#sets.of(holders)
+    return set === NO_SET ? holders[0]! + 1 : set
+  }
+
+  /** A block of a dump, in a set that may be empty: a hole. 0: no room. */
+  #restoreBlock(
+    above: number,
+    chunk: DumpedChunk,
+    i: number,
+    set: number,
+    holders: readonly number[],
+  ): number {
+    const chunks = this.#chunks
+    const low = chunk.locals[2 * i]!
+    const high = chunk.locals[2 * i + 1]!
+    let block: number
+    if (chunks.canAppend(above)) {
+      block = chunks.append(above, low, high, set)
+    } else {
+      const hasRoom = !chunks.isExhausted && this.#hasRoomFor(CHUNK_BYTES + this.#names.bytes)
+      if (!chunks.hasFree && !hasRoom) return NONE
+      block = chunks.begin(chunks.take(), above, low, high, set)
+    }
+    if (set === 0) return block
+    this.#sets.move(0, set)
+    this.#blocksCreated++
+    this.#blocksDistinct++
+    for (const holder of holders) {
+      if (!this.#sets.has(set, holder)) {
+        this.#refusedBlocks++
+        continue
+      }
+      this.#held[holder]!++
+      this.#memberships++
+    }
+    const isNamed = ((chunk.named >>> i) & 1) === 1
+    const inserted = isNamed
+      ? this.#engines.insert(block, chunk.engines[2 * i]!, chunk.engines[2 * i + 1]!)
+      : NO_ROOM
+    if (inserted === NO_ROOM) chunks.flags[block >>> 4]! |= 1 << (UNNAMED_SHIFT + (block & 15))
+    if (isNamed && inserted === NO_ROOM) {
+      for (const holder of holders) {
+        const record = this.#names.add(
+          holder,
+          chunk.engines[2 * i]!,
+          chunk.engines[2 * i + 1]!,
+          block,
+          0,
+          0,
+          0,
+        )
+        if (record === NONE) this.#refusedBlocks++
+      }
+    }
+    return block
+  }
+
+  /** Frees what only holes are left of. */
+  #trimAll(): void {
+    for (let chunk = this.#chunks.top; chunk > 0; chunk--) this.#chunks.trim(chunk)
   }
 
   #requireSlot(workerSlot: number): void {

@@ -163,6 +163,15 @@ export class Chunks {
     )
   }
 
+  /** A chunk below `chunk`, or 0; with `nextBelow` all of them. */
+  firstBelow(chunk: number): number {
+    return this.words[this.base(chunk) + FIRST]!
+  }
+
+  nextBelow(chunk: number): number {
+    return this.#next[chunk]!
+  }
+
   /** Whether a chunk may be taken that is not free: the memory is not used up. */
   get hasFree(): boolean {
     return this.#freeCount > 0

@@ -1,5 +1,6 @@
 export { BlockIndex, createIndexMemory } from './block-index.ts'
 export { createIndexDoor } from './door.ts'
+export { type DumpFault, IndexDumpError } from './errors.ts'
 export { IndexReader } from './index-reader.ts'
 export { LayerScores, Layers } from './layers.ts'
 export { OverlapScores } from './overlap-scores.ts'
@@ -11,6 +12,7 @@ export type {
   IndexStats,
   ReaderStats,
   RemoveOutcome,
+  RestoreReport,
   StoreOutcome,
   WordAccess,
 } from './types.ts'

@@ -151,6 +151,13 @@ export class WorkerSets {
     return result
   }
 
+  /** The set of some holders, at least one. NO_SET: no id is free. */
+  of(holders: readonly number[]): number {
+    this.#scratch.fill(0)
+    for (const holder of holders) this.#scratch[holder >>> 5]! |= 1 << (holder & 31)
+    return this.#internScratch(this.#words[H_HOLDER_WORDS]!)
+  }
+
   /**
    * The set without the holders of a mask; the same id when none is in. NO_SET: no id is free. Remembered
    * until `beginPurge`, so the mask must be the same until then.
