@@ -5,7 +5,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
-import { type Command, renderReference, routerCommand, sidecarCommand } from '@homing/config'
+import { type Command, indexerCommand, renderReference, routerCommand, sidecarCommand } from '@homing/config'
 import { ENGINE_OPTIONS } from '@homing/testkit'
 
 export const CONFIGURATION_PATH = join(import.meta.dirname, '..', 'docs', 'configuration.md')
@@ -37,7 +37,7 @@ and one line per fault, all of them at once.
 
 /** The whole page. */
 export function renderConfiguration(): string {
-  return `${[HEADER, renderReference(routerCommand), renderReference(engineCommand), renderReference(sidecarCommand)].join('\n').trimEnd()}\n`
+  return `${[HEADER, renderReference(routerCommand), renderReference(engineCommand), renderReference(sidecarCommand), renderReference(indexerCommand)].join('\n').trimEnd()}\n`
 }
 
 if (import.meta.main) {

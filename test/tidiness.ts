@@ -63,7 +63,12 @@ const TIME_AND_CHANCE =
 const TURN_OF_LOOP = /\b(setImmediate|process\.nextTick)\s*\(/
 const MAY_USE_TURNS = ['packages/actor/', 'packages/clock/', 'packages/transport/']
 /** Those that put the house together may import the definitions of actors, not only their types. */
-const MAY_IMPORT_DEFINITIONS = ['actors/guardian/', 'actors/directory/', 'packages/homing/']
+const MAY_IMPORT_DEFINITIONS = [
+  'actors/guardian/',
+  'actors/directory/',
+  'actors/index-service/',
+  'packages/homing/',
+]
 
 export const rules: readonly Rule[] = [
   {

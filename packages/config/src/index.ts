@@ -15,6 +15,7 @@ export type {
   SizeSetting,
   TextSetting,
 } from './descriptor.ts'
+export { type IndexerSettings, indexerCommand } from './indexer-command.ts'
 export { asksForHelp, type ParsedSettings, type ParseOptions, parseSettings } from './parse-settings.ts'
 export { renderHelp, renderReference } from './render-help.ts'
 export { type RouterSettings, routerCommand } from './router-command.ts'

@@ -2,6 +2,7 @@
 
 import type { CommandEntry } from './command-entry.ts'
 import { engineCommandEntry } from './engine-command.ts'
+import { indexerCommandEntry } from './indexer-command.ts'
 import { routerCommandEntry } from './router-command.ts'
 import { sidecarCommandEntry } from './sidecar-command.ts'
 
@@ -9,4 +10,5 @@ export const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   router: routerCommandEntry,
   engine: engineCommandEntry,
   sidecar: sidecarCommandEntry,
+  indexer: indexerCommandEntry,
 }

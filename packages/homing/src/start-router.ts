@@ -8,6 +8,7 @@ import { fromErrorRecord } from '@homing/errors'
 import { guardian } from '@homing/guardian'
 import { PromptTokenizer } from '@homing/tokenization'
 import { readGivenTokenizers } from '@homing/tokenizer'
+import { dialledHost } from './dialled-host.ts'
 import { parseWorkers } from './worker-specs.ts'
 
 export interface RunningRouter {
@@ -83,11 +84,4 @@ export async function startRouter(settings: RouterSettings): Promise<RunningRout
     await system.shutdown({ deadline: STOP_MS_MAX })
     throw thrown
   }
-}
-
-/** A listener on every interface is dialled on this machine. */
-function dialledHost(host: string): string {
-  if (host === '0.0.0.0' || host === '') return '127.0.0.1'
-  if (host === '::') return '[::1]'
-  return host.includes(':') ? `[${host}]` : host
 }

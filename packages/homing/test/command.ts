@@ -81,9 +81,11 @@ export class RunningCommand {
     )
   }
 
-  /** Where the router or engine answers, and its process. */
+  /** Where the router, engine or indexer answers, and its process. */
   async ready(): Promise<{ readonly url: string; readonly port: number; readonly pid: number }> {
-    const [, url, pid] = await this.says(/^(?:router|engine) ready on (http:\/\/\S+) \(pid (\d+)\)\n/m)
+    const [, url, pid] = await this.says(
+      /^(?:router|engine|indexer) ready on (http:\/\/\S+) \(pid (\d+)\)\n/m,
+    )
     return { url: url!, port: Number(new URL(url!).port), pid: Number(pid) }
   }
 }

@@ -1,0 +1,277 @@
+/**
+ * Index service: the prefix index alone, over HTTP, for routers that are no Homing.
+ *
+ * In     HTTP exchanges from the transport; `source` from listeners; `shardReset` and `shardMemory` from indexers.
+ * Out    a listener per registered rank; answers straight from shared memory.
+ * Owns   the registrations, worker slots, peers, the HTTP listener; indexers and listeners as children. Its modules
+ *        share `Rank` (rank.ts), where each field has one writer:
+ *          registry       who is registered, slots and shards   rank-listeners   the lives of the listeners
+ *          shards         indexers, the reader of their memory  peers            what other services know
+ *          routes         requests to answers                   inheritance      what is only a peer's word
+ * Order  at the start: listeners of the ranks that were given; what peers say; then HTTP. A worker slot serves another
+ *        rank only after its listener has ended and its indexer has forgotten it.
+ * Fails  what fails inside one request becomes its answer. An indexer that is lost for good, or a mistake here, ends the
+ *        service: whoever registers its engines does so again.
+ */
+
+import { type ActorContext, defineActor, type Reply, signal } from '@homing/actor'
+import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import {
+  type HttpExchange,
+  type HttpListener,
+  type HttpTransport,
+  transportCapability,
+} from '@homing/transport'
+import { AccessLog } from './access-log.ts'
+import { sendError } from './answers.ts'
+import { ServiceStoppingError } from './errors.ts'
+import { Inheritance } from './inheritance.ts'
+import type { IndexServiceMessage, ServiceReady } from './messages.ts'
+import { OpenRequests } from './open-requests.ts'
+import { OverlapLookup } from './overlap-answer.ts'
+import { Peers } from './peers.ts'
+import type { Rank } from './rank.ts'
+import { RankListeners } from './rank-listeners.ts'
+import { Registry } from './registry.ts'
+import { findRoute, type RequestNote, type Route, routeTable } from './routes.ts'
+import type { IndexServiceArgs } from './service-args.ts'
+import { ServiceMetrics } from './service-metrics.ts'
+import { Shards } from './shards.ts'
+
+const ASK_MS_MAX = 5000
+
+export const indexService = defineActor(
+  import.meta.url,
+  'indexService',
+)<IndexServiceMessage, IndexServiceArgs>({
+  reentrant: true,
+  setup(context, args) {
+    const state = new IndexService(context, args)
+    let started: ServiceReady | ErrorRecord | undefined
+    const waiting: Reply<ServiceReady | ErrorRecord>[] = []
+    context.pipe(
+      state.start(),
+      outcome => ({ type: 'started', outcome }),
+      thrown => ({ type: 'started', outcome: toErrorRecord(thrown) }),
+    )
+    return {
+      whenReady({ reply }) {
+        if (started === undefined) waiting.push(reply)
+        else reply(started)
+      },
+      started({ outcome }) {
+        started = outcome
+        for (const reply of waiting.splice(0)) reply(outcome)
+      },
+      async drain({ graceMs, reply }) {
+        reply(await state.drain(graceMs))
+      },
+      source(message) {
+        const rank = state.registry.ofSlot(message.workerSlot)
+        if (rank === undefined) return
+        state.listeners.heard(rank, message)
+        state.inheritance.confirm(rank)
+      },
+      shardReset(message) {
+        if (!state.shards.isReset(message)) return
+        const { shard, openSlots } = message
+        context.log.warn({ shard }, 'index shard began anew; its sources are rebuilt')
+        for (const rank of state.registry.all()) {
+          // Who has opened its slot since is rebuilding already.
+          if (rank.shard !== shard || openSlots.includes(rank.workerSlot)) continue
+          rank.listener?.tell({ type: 'resync', cause: 'lost', reason: 'the index began anew' })
+        }
+      },
+      shardMemory: message => state.shards.moved(message),
+      listenerDue({ workerSlot }) {
+        const rank = state.registry.ofSlot(workerSlot)
+        if (rank !== undefined) state.listeners.due(rank)
+      },
+      released({ workerSlot, isReleased }) {
+        const rank = state.registry.ofSlot(workerSlot)
+        if (rank !== undefined) state.listeners.released(rank, isReleased)
+      },
+      lookAfterShards() {
+        state.shards.look()
+        state.reviewInheritance()
+      },
+      inheritedCounted: ({ counts }) => state.inheritance.review(state.registry.all(), counts),
+      watchAgain: ({ shard }) => state.shards.watchAgain(shard),
+      [signal](received) {
+        if (received.type !== 'terminated') return state.close()
+        if (state.shards.terminated(received)) return
+        for (const rank of state.registry.all()) {
+          if (rank.listener?.key !== received.ref.key) continue
+          state.listeners.terminated(rank, received)
+          return
+        }
+      },
+    }
+  },
+})
+
+class IndexService {
+  readonly registry: Registry
+  readonly shards: Shards
+  readonly listeners: RankListeners
+  readonly inheritance: Inheritance
+  readonly #context: ActorContext<IndexServiceMessage>
+  readonly #args: IndexServiceArgs
+  readonly #peers: Peers
+  readonly #metrics: ServiceMetrics
+  readonly #open: OpenRequests
+  readonly #accessLog: AccessLog | undefined
+  readonly #routes: readonly Route[]
+  /** Ranks that start now may inherit: their events go through an inheritor. */
+  #isRecovering = false
+  #http: HttpListener | undefined
+  #isDraining = false
+
+  constructor(context: ActorContext<IndexServiceMessage>, args: IndexServiceArgs) {
+    const { threads, indexBytes, workerSlotsMax, peersMax, accessLog, replayTimeoutMs } = args
+    const eventPool = args.eventPool ?? 'events'
+    this.#context = context
+    this.#args = args
+    this.#accessLog = accessLog === undefined ? undefined : new AccessLog(accessLog, context.log)
+    this.#open = new OpenRequests(args)
+    this.#peers = new Peers(
+      {
+        peersMax,
+        waitMs: args.peerWaitMs,
+        timeoutMs: args.peerTimeoutMs,
+        dumpBytesMax: args.peerDumpBytesMax,
+      },
+      args.peers,
+    )
+    this.registry = new Registry({ shardCount: threads, workerSlotsMax })
+    const inherits = args.peers.length > 0 && args.registrations.length > 0
+    this.shards = new Shards(context, { count: threads, indexBytes, workerSlotsMax, eventPool, inherits })
+    const { indexers, inheritors, reader, inheritedReader } = this.shards
+    this.listeners = new RankListeners({
+      context,
+      sinkOf: rank => (this.#isRecovering ? inheritors[rank.shard]! : indexers[rank.shard]!),
+      releaserOf: rank => inheritors[rank.shard] ?? indexers[rank.shard]!,
+      eventPool,
+      replayTimeoutMs,
+      ended: rank => this.registry.end(rank),
+    })
+    this.inheritance = new Inheritance(inheritors)
+    this.#metrics = new ServiceMetrics({
+      registry: this.registry,
+      shards: this.shards,
+      peers: this.#peers,
+      askMsMax: ASK_MS_MAX,
+      workerSlotsMax,
+      openRequests: () => this.#open.count,
+      bodyBytes: () => this.#open.bodyBytes,
+      accessLinesDropped: () => this.#accessLog?.dropped ?? 0,
+    })
+    this.#routes = routeTable({
+      context,
+      registry: this.registry,
+      listeners: this.listeners,
+      shards: this.shards,
+      lookup: new OverlapLookup(inheritedReader === undefined ? [reader] : [reader, inheritedReader]),
+      peers: this.#peers,
+      metrics: this.#metrics,
+      accessLog: this.#accessLog,
+      askMsMax: ASK_MS_MAX,
+    })
+  }
+
+  /** Listens when it resolves. */
+  async start(): Promise<ServiceReady> {
+    const { registrations, host, port, bodyTimeoutMs, clientStallTimeoutMs, peers } = this.#args
+    const { http } = this.#context.use(transportCapability)
+    this.#isRecovering = this.shards.inheritors.length > 0
+    const ranks = registrations.map(registration => this.registry.register(registration))
+    for (const rank of ranks) {
+      this.inheritance.expect(rank)
+      this.listeners.reconcile(rank)
+    }
+    let recovery: string | undefined
+    if (this.#isRecovering) recovery = await this.#recover(http, ranks)
+    else if (peers.length > 0)
+      recovery = 'no rank was given at the start, so there was nothing to ask peers for'
+    this.#isRecovering = false
+    const listening = {
+      host,
+      port,
+      bodySilenceMsMax: bodyTimeoutMs,
+      readerStallMsMax: clientStallTimeoutMs,
+    }
+    this.#http = await http.listen(listening, exchange => void this.#serve(exchange))
+    return { host: this.#http.host, port: this.#http.port, ranks: ranks.length, recovery }
+  }
+
+  reviewInheritance(): void {
+    if (this.#isRecovering || this.shards.inheritors.length === 0) return
+    this.#context.pipe(
+      this.shards.inheritedBlocks(ASK_MS_MAX),
+      counts => ({ type: 'inheritedCounted', counts }),
+      () => ({ type: 'inheritedCounted', counts: [] }),
+    )
+  }
+
+  async drain(graceMs: number): Promise<number> {
+    this.#isDraining = true
+    let cutRequests = 0
+    // Set before the listener's own timer, which is due with it and cuts what is still open then.
+    const timer = this.#context.clock.after(graceMs, () => {
+      cutRequests = this.#open.count
+    })
+    await this.#http?.close(graceMs)
+    timer.cancel()
+    await this.#accessLog?.close()
+    return cutRequests
+  }
+
+  async close(): Promise<void> {
+    await this.#http?.close(0)
+    await this.#accessLog?.close()
+  }
+
+  /** What came of it, for people. */
+  async #recover(http: HttpTransport, ranks: readonly Rank[]): Promise<string> {
+    const { clock, log } = this.#context
+    const found = await this.#peers.firstDump(http, clock, log)
+    if (found === undefined) {
+      for (const rank of ranks) this.inheritance.drop(rank)
+      return 'no peer could be asked: the index begins empty'
+    }
+    const { url, dumps } = found
+    const blocks = await this.inheritance.take(url, dumps, ranks)
+    const inherited = ranks.filter(({ inheritedFrom }) => inheritedFrom !== undefined).length
+    return `${blocks} blocks of ${inherited} of ${ranks.length} ranks are the word of ${url}`
+  }
+
+  async #serve(exchange: HttpExchange): Promise<void> {
+    const { clock, log } = this.#context
+    const startedMs = clock.nowMs()
+    const note: RequestNote = { model: undefined }
+    let status: number
+    const name = this.#routes.some(({ path }) => path === exchange.path) ? exchange.path : 'none'
+    try {
+      if (this.#isDraining) throw new ServiceStoppingError()
+      const route = findRoute(this.#routes, exchange)
+      status = await this.#open.during(exchange, body => route.handle(exchange, body, note))
+    } catch (thrown) {
+      const record = toErrorRecord(thrown)
+      if (record.code === 'HOMING_TRANSPORT_CLIENT_GONE' || exchange.isClosed) return
+      status = sendError(exchange, thrown, record)
+      if (status >= 500) log.warn({ path: exchange.path, error: record }, 'request failed')
+    }
+    const durationMs = clock.nowMs() - startedMs
+    this.#metrics.answered(name, status, durationMs)
+    const traceId = exchange.headers[this.#args.traceIdHeader]
+    this.#accessLog?.write({
+      ts: new Date(clock.wallMs()).toISOString(),
+      trace_id: typeof traceId === 'string' ? traceId : '-',
+      method: exchange.method,
+      path: name,
+      model: note.model ?? '-',
+      status,
+      duration_ms: Math.round(durationMs * 1000) / 1000,
+    })
+  }
+}

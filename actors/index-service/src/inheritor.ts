@@ -1,0 +1,221 @@
+/**
+ * Inheritor: stands between the listeners of a shard and its indexer, and keeps the blocks that a peer's dump named.
+ *
+ * In     what listeners tell an indexer, passed on as it is; `inherit` and `disinherit` from the service.
+ * Out    to the indexer everything that came for it. To a source: `resync` when the indexer did not take its events.
+ * Owns   a small index of its own, beside the shard: what a peer said of a worker slot, brought forward by the events
+ *        since. Readers take the longer overlap of the two.
+ *
+ *   waiting ──`inherit`: the dump, then the events kept──▶ inherited ──`disinherit`, clear──▶ none
+ *      └──────────`disinherit`, too many events────────────────────────────────────────────▶
+ *
+ * Invariants
+ *   I1  The dump was asked for after the source had connected, and one epoch of it goes on since: a clear drops all. So the
+ *       events kept reach back at least to the moment of the dump, and no removal is missed.
+ *   I2  A block counts once here, however often it is stored: a copy too few loses credit early, one too many would
+ *       keep it for ever.
+ *   I3  A store is taken only below a block that is held here, with its own salt: a chain whose salt stands in the dump
+ *       alone is stored with other hashes than it has, which no prompt finds.
+ *
+ * Fails  when it restarts, its index is emptied and nothing is inherited any more.
+ */
+
+import { type ActorRef, defineActor, type Reply } from '@homing/actor'
+import { formatHash, hashLocals, mediaHashOf, namespaceSeed } from '@homing/blocks'
+import { BlockIndex } from '@homing/index'
+import type { EventSourceMessage, IndexedBlock, IndexerMessage } from '@homing/indexer'
+import { AttentionGroups, type KvEvent, type KvRemoved, type KvStored } from '@homing/protocol'
+
+/** A run of blocks of a dump, each the parent of the next; hashes are pairs [lo, hi]. */
+export interface InheritedRun {
+  /** The engine hash above the first block; undefined: it begins a prompt. */
+  readonly parent: Int32Array | undefined
+  readonly engineHashes: Int32Array
+  readonly localHashes: Int32Array
+}
+
+/** What the service tells it. */
+export type InheritanceMessage =
+  /** A peer may have a word on this slot: keep its events until that is known. */
+  | { readonly type: 'awaitInheritance'; readonly workerSlot: number; readonly blockSizeTokens: number }
+  /** The blocks of this slot, parents first. Answers how many count; 0: it has begun another epoch, or events were too many. */
+  | {
+      readonly type: 'inherit'
+      readonly workerSlot: number
+      readonly runs: readonly InheritedRun[]
+      readonly reply: Reply<number>
+    }
+  | { readonly type: 'disinherit'; readonly workerSlot: number }
+  | { readonly type: 'inheritedBlocks'; readonly reply: Reply<Readonly<Record<number, number>>> }
+  /** The blocks that count, parents first. */
+  | {
+      readonly type: 'dumpInherited'
+      readonly workerSlot: number
+      readonly reply: Reply<readonly IndexedBlock[]>
+    }
+
+export type InheritorMessage = IndexerMessage | InheritanceMessage
+
+export interface InheritorArgs {
+  /** Made by `createIndexMemory` with the sizes below. */
+  readonly memory: SharedArrayBuffer
+  readonly capacityBytes: number
+  readonly workerSlotsMax: number
+  readonly indexer: ActorRef<IndexerMessage>
+}
+
+/** Blocks of the events kept for a slot that waits: more than an engine publishes while a peer answers. */
+const KEPT_BLOCKS_MAX = 1 << 18
+const MAINTAIN_DELAY_MS = 5
+
+interface Slot {
+  readonly blockSizeTokens: number
+  readonly groups: AttentionGroups
+  /** Clears since it waits: the first one begins the epoch. */
+  clears: number
+  /** Undefined: it has inherited. */
+  kept: KvEvent[] | undefined
+  keptBlocks: number
+}
+
+export const inheritor = defineActor(
+  import.meta.url,
+  'inheritor',
+)<InheritorMessage, InheritorArgs>({
+  setup(context, { memory, capacityBytes, workerSlotsMax, indexer }) {
+    // The memory stays: its readers are not told of another one.
+    const index = BlockIndex.create({
+      memory,
+      capacityBytes,
+      workerSlotsMax,
+      copies: 'set',
+      swapBytesMin: capacityBytes + 1,
+    })
+    const slots = new Map<number, Slot>()
+    let isMaintaining = false
+    const maintain = (): void => {
+      if (isMaintaining || !index.maintain()) return
+      isMaintaining = true
+      context.schedule(MAINTAIN_DELAY_MS, { type: 'maintain' })
+    }
+    const drop = (workerSlot: number): void => {
+      slots.delete(workerSlot)
+      index.clear(workerSlot)
+      maintain()
+    }
+    const passOn = (message: IndexerMessage, source?: ActorRef<EventSourceMessage>): void => {
+      if (indexer.tell(message) === 'ok') return
+      source?.tell({ type: 'resync', cause: 'lost', reason: 'the indexer did not take its events' })
+    }
+
+    return {
+      apply(message) {
+        passOn(message, message.source)
+        const { workerSlot, events } = message
+        const slot = slots.get(workerSlot)
+        if (slot === undefined) return
+        if (slot.kept === undefined) {
+          for (const event of events) applyInherited(index, workerSlot, slot, event)
+          return
+        }
+        for (const event of events) {
+          slot.kept.push(event)
+          slot.keptBlocks += event.kind === 'cleared' ? 1 : event.hashes.length / 2
+        }
+        if (slot.keptBlocks > KEPT_BLOCKS_MAX) drop(workerSlot)
+      },
+      clear(message) {
+        passOn(message)
+        const slot = slots.get(message.workerSlot)
+        if (slot === undefined) return
+        slot.clears++
+        if (slot.clears > 1) drop(message.workerSlot)
+      },
+      release(message) {
+        drop(message.workerSlot)
+        passOn(message)
+      },
+
+      awaitInheritance({ workerSlot, blockSizeTokens }) {
+        drop(workerSlot)
+        const groups = new AttentionGroups()
+        slots.set(workerSlot, { blockSizeTokens, groups, clears: 0, kept: [], keptBlocks: 0 })
+      },
+      inherit({ workerSlot, runs, reply }) {
+        const slot = slots.get(workerSlot)
+        if (slot?.kept === undefined || slot.clears !== 1) {
+          drop(workerSlot)
+          reply(0)
+          return
+        }
+        const { kept } = slot
+        slot.kept = undefined
+        for (const { parent, engineHashes, localHashes } of runs) {
+          index.store(workerSlot, parent, engineHashes, localHashes, engineHashes.length / 2)
+        }
+        for (const event of kept) applyInherited(index, workerSlot, slot, event)
+        reply(index.blocksHeld(workerSlot))
+      },
+      disinherit: ({ workerSlot }) => drop(workerSlot),
+      inheritedBlocks({ reply }) {
+        const blocks: Record<number, number> = {}
+        for (const workerSlot of slots.keys()) blocks[workerSlot] = index.blocksHeld(workerSlot)
+        reply(blocks)
+      },
+      dumpInherited({ workerSlot, reply }) {
+        const blocks: IndexedBlock[] = []
+        for (const { engineHash, parentEngineHash, localHash, isReachable } of index.dump(workerSlot)) {
+          if (!isReachable) continue
+          blocks.push({
+            engineHash: formatHash(...engineHash),
+            parentEngineHash: parentEngineHash && formatHash(...parentEngineHash),
+            localHash: formatHash(...localHash),
+          })
+        }
+        reply(blocks)
+      },
+
+      maintain() {
+        isMaintaining = false
+        maintain()
+      },
+      observe: message => passOn(message),
+      attach: message => passOn(message),
+      status: message => passOn(message),
+      dump: message => passOn(message),
+    }
+  },
+})
+
+/** Brings what is inherited forward by one event. What begins a prompt is the indexer's alone. */
+function applyInherited(index: BlockIndex, workerSlot: number, slot: Slot, event: KvEvent): void {
+  if (event.kind === 'cleared') index.clear(workerSlot)
+  else if (event.kind === 'removed') remove(index, workerSlot, slot, event)
+  else store(index, workerSlot, slot, event)
+}
+
+function remove(index: BlockIndex, workerSlot: number, { groups }: Slot, event: KvRemoved): void {
+  if (event.tier !== 'device' || !event.isLocal || !groups.accepts(event)) return
+  index.remove(workerSlot, event.hashes, event.hashes.length / 2)
+}
+
+function store(index: BlockIndex, workerSlot: number, slot: Slot, event: KvStored): void {
+  const { hashes, parent, tokens, blockSizeTokens, loraName, cacheSalt, mediaHashes } = event
+  const count = hashes.length / 2
+  // Also learns the groups, so it comes first.
+  if (!slot.groups.accepts(event)) return
+  if (event.tier !== 'device' || !event.isLocal || event.hasUnknownExtraKeys) return
+  if (event.loraId !== undefined && loraName === undefined) return
+  if (blockSizeTokens !== slot.blockSizeTokens || tokens.length !== count * blockSizeTokens) return
+  if (parent === undefined || !index.has(workerSlot, parent)) return
+  const locals = new Int32Array(hashes.length)
+  const media = mediaHashes?.map(items => {
+    const words = items.flatMap(({ id }) => {
+      const hash = mediaHashOf(id)
+      return hash === undefined ? [] : [hash.lo, hash.hi]
+    })
+    return words.length === 0 ? undefined : Int32Array.from(words)
+  })
+  hashLocals(tokens, blockSizeTokens, namespaceSeed({ loraName, cacheSalt }), locals, 0, { media })
+  index.store(workerSlot, parent, hashes, locals, count)
+}

@@ -1,0 +1,34 @@
+import type { Reply } from '@homing/actor'
+import type { ErrorRecord } from '@homing/errors'
+import type { ShardMemoryMessage, ShardResetMessage } from '@homing/indexer'
+import type { SourceMessage } from '@homing/listener'
+import type { InheritedCounts } from './shards.ts'
+
+/** The service answers: where, and what it began with. */
+export interface ServiceReady {
+  readonly host: string
+  readonly port: number
+  /** Ranks that were given at the start. */
+  readonly ranks: number
+  /** What came of the peers, for people; undefined: none was given. */
+  readonly recovery: string | undefined
+}
+
+export type IndexServiceMessage =
+  /** Answered once it listens, or cannot. */
+  | { readonly type: 'whenReady'; readonly reply: Reply<ServiceReady | ErrorRecord> }
+  /** Stops accepting, lets open requests end for `graceMs`, cuts the rest; answers how many were cut. */
+  | { readonly type: 'drain'; readonly graceMs: number; readonly reply: Reply<number> }
+  /** From listeners. */
+  | SourceMessage
+  /** From indexers. */
+  | ShardResetMessage
+  | ShardMemoryMessage
+  // From itself.
+  | { readonly type: 'listenerDue'; readonly workerSlot: number }
+  | { readonly type: 'released'; readonly workerSlot: number; readonly isReleased: boolean }
+  | { readonly type: 'lookAfterShards' }
+  | { readonly type: 'inheritedCounted'; readonly counts: readonly InheritedCounts[] }
+  /** The thread of this indexer died; its end must be noticed again. */
+  | { readonly type: 'watchAgain'; readonly shard: number }
+  | { readonly type: 'started'; readonly outcome: ServiceReady | ErrorRecord }

@@ -1,0 +1,173 @@
+/**
+ * Dumps as peers exchange them: `{"<model>:<group>": {"block_size": n, "events": [RouterEvent …]}}`.
+ *
+ * Written    only `stored` events, parents before children; runs of blocks share an event, up to EVENT_BLOCKS_MAX. Event
+ *            ids count from 0 in every partition: they are made up for the format, and no cursor of anything.
+ * Read       leniently: fields that are not known are ignored; blocks of other tiers than the device are left out; an
+ *            event that is none of the form fails the whole dump, of which nothing is used then.
+ * A model's name may hold a colon; a routing group in a dump may not: the last one parts them.
+ */
+
+import { bigintToHash, parseHash } from '@homing/blocks'
+import type { IndexedBlock } from '@homing/indexer'
+import { BadDumpError } from './errors.ts'
+import type { InheritedRun } from './inheritor.ts'
+import { parseWideJson, tryBits64, tryUnsigned64, wideJson } from './wide-json.ts'
+
+/** What a dump says of one rank. */
+export interface RankDump {
+  readonly model: string
+  readonly group: string
+  readonly blockSizeTokens: number
+  readonly instanceId: bigint
+  readonly dpRank: number
+  readonly runs: InheritedRun[]
+}
+
+const EVENT_BLOCKS_MAX = 128
+
+/** The name of a partition in a dump. */
+export function dumpKey(model: string, group: string): string {
+  return `${model}:${group}`
+}
+
+/** The events of one rank as the items of a JSON list, without brackets; '' where there are none. `nextEventId` numbers them. */
+export function dumpEvents(
+  instanceId: bigint,
+  dpRank: number,
+  blocks: Iterable<IndexedBlock>,
+  nextEventId: () => number,
+): string {
+  const events: string[] = []
+  let run: IndexedBlock[] = []
+  const flush = (): void => {
+    if (run.length === 0) return
+    const parent = run[0]!.parentEngineHash
+    const stored = {
+      parent_hash: parent === undefined ? null : numberOf(parent),
+      blocks: run.map(block => ({
+        block_hash: numberOf(block.engineHash),
+        tokens_hash: numberOf(block.localHash),
+      })),
+    }
+    const event = { event_id: nextEventId(), data: { stored }, dp_rank: dpRank }
+    events.push(wideJson({ worker_id: instanceId, storage_tier: 'device', event }))
+    run = []
+  }
+  for (const block of blocks) {
+    const last = run.at(-1)
+    if (last === undefined || last.engineHash !== block.parentEngineHash || run.length >= EVENT_BLOCKS_MAX) {
+      flush()
+    }
+    run.push(block)
+  }
+  flush()
+  return events.join(',')
+}
+
+/**
+ * Only what a reader can reach: without a parent there are blocks that begin a prompt, and blocks whose parent is gone;
+ * of the latter and all below, nothing may be said. `beginsPrompt` tells them apart.
+ */
+export function* reachableBlocks<B extends IndexedBlock>(
+  blocks: Iterable<B>,
+  beginsPrompt: (block: B) => boolean,
+): Generator<B, void, undefined> {
+  const reached = new Set<string>()
+  for (const block of blocks) {
+    const { engineHash, parentEngineHash } = block
+    if (parentEngineHash === undefined ? !beginsPrompt(block) : !reached.has(parentEngineHash)) continue
+    reached.add(engineHash)
+    yield block
+  }
+}
+
+/** Throws BadDumpError. */
+export function readDump(peer: string, body: Uint8Array): readonly RankDump[] {
+  const fail = (why: string): never => {
+    throw new BadDumpError(peer, why)
+  }
+  let dump: unknown
+  try {
+    dump = parseWideJson(new TextDecoder('utf-8', { fatal: true }).decode(body))
+  } catch (thrown) {
+    return fail(`it is no JSON: ${(thrown as Error).message}`)
+  }
+  const ranks = new Map<string, RankDump>()
+  for (const [key, entry] of Object.entries(objectOr(dump, () => fail('it is no JSON object')))) {
+    const colon = key.lastIndexOf(':')
+    if (colon < 0) fail(`${JSON.stringify(key)} is no model and routing group`)
+    const fields = objectOr(entry, () => fail(`${JSON.stringify(key)} is no object`))
+    const { block_size: blockSize, events } = fields
+    if (typeof blockSize !== 'number' || !Number.isInteger(blockSize) || blockSize < 1) {
+      fail(`block_size of ${JSON.stringify(key)} is no whole number`)
+    }
+    if (!Array.isArray(events)) return fail(`events of ${JSON.stringify(key)} is no list`)
+    for (const [i, event] of (events as readonly unknown[]).entries()) {
+      const read = readEvent(event, () => fail(`event ${i} of ${JSON.stringify(key)} cannot be read`))
+      if (read === undefined) continue
+      const name = JSON.stringify([key, read.instanceId.toString(), read.dpRank])
+      let rank = ranks.get(name)
+      if (rank === undefined) {
+        const { instanceId, dpRank } = read
+        const partition = { model: key.slice(0, colon), group: key.slice(colon + 1) }
+        rank = { ...partition, blockSizeTokens: blockSize as number, instanceId, dpRank, runs: [] }
+        ranks.set(name, rank)
+      }
+      rank.runs.push(read.run)
+    }
+  }
+  return [...ranks.values()]
+}
+
+interface ReadEvent {
+  readonly instanceId: bigint
+  readonly dpRank: number
+  readonly run: InheritedRun
+}
+
+/** Undefined: not of the device, or no store. */
+function readEvent(value: unknown, fail: () => never): ReadEvent | undefined {
+  const { worker_id: workerId, storage_tier: tier, event: inner } = objectOr(value, fail)
+  const { data, dp_rank: dpRank = 0 } = objectOr(inner, fail)
+  if (data === 'cleared') return undefined
+  const { stored } = objectOr(data, fail)
+  if ((tier !== undefined && tier !== 'device') || stored === undefined) return undefined
+  const { parent_hash: parentHash = null, blocks } = objectOr(stored, fail)
+  if (!Array.isArray(blocks) || typeof dpRank !== 'number' || !Number.isInteger(dpRank)) return fail()
+  const engineHashes = new Int32Array(blocks.length * 2)
+  const localHashes = new Int32Array(blocks.length * 2)
+  for (const [i, block] of (blocks as readonly unknown[]).entries()) {
+    const { block_hash: engineHash, tokens_hash: localHash } = objectOr(block, fail)
+    writeHash(engineHashes, i, engineHash, fail)
+    writeHash(localHashes, i, localHash, fail)
+  }
+  let parent: Int32Array | undefined
+  if (parentHash !== null) {
+    parent = new Int32Array(2)
+    writeHash(parent, 0, parentHash, fail)
+  }
+  const instanceId = tryUnsigned64(workerId) ?? fail()
+  return { instanceId, dpRank, run: { parent, engineHashes, localHashes } }
+}
+
+function writeHash(target: Int32Array, at: number, value: unknown, fail: () => never): void {
+  const { lo, hi } = bigintToHash(tryBits64(value) ?? fail())
+  target[2 * at] = lo
+  target[2 * at + 1] = hi
+}
+
+function objectOr(value: unknown, fail: () => never): Readonly<Record<string, unknown>> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return fail()
+  return value as Readonly<Record<string, unknown>>
+}
+
+function numberOf(hexadecimal: string): bigint {
+  return BigInt(`0x${hexadecimal}`)
+}
+
+/** The words of a hash in hexadecimal: low, high. */
+export function hashWords(hexadecimal: string): Int32Array {
+  const { lo, hi } = parseHash(hexadecimal)
+  return Int32Array.of(lo, hi)
+}

@@ -1,0 +1,79 @@
+/** Peers: other services with the same workers; the first that answers is asked, once, at the start, for what it knows. */
+
+import type { Clock } from '@homing/clock'
+import { toErrorRecord } from '@homing/errors'
+import type { Log } from '@homing/log'
+import type { HttpTransport } from '@homing/transport'
+import { BadDumpError, NotRegisteredError, RegistrationsFullError } from './errors.ts'
+import { type RankDump, readDump } from './peer-dump.ts'
+
+export interface PeersOptions {
+  readonly peersMax: number
+  /** Between the start of the listeners and the first question. */
+  readonly waitMs: number
+  /** How long a peer has for its dump. */
+  readonly timeoutMs: number
+  readonly dumpBytesMax: number
+}
+
+export interface PeerDump {
+  readonly url: string
+  readonly dumps: readonly RankDump[]
+}
+
+export class Peers {
+  readonly #options: PeersOptions
+  readonly #urls = new Set<string>()
+  /** Dumps asked for, by outcome. */
+  readonly dumps = { used: 0, failed: 0 }
+
+  constructor(options: PeersOptions, urls: readonly string[]) {
+    this.#options = options
+    for (const url of urls) this.add(url)
+  }
+
+  get urls(): readonly string[] {
+    return [...this.#urls]
+  }
+
+  /** Throws RegistrationsFullError. A peer that is known stays one. */
+  add(url: string): void {
+    const { peersMax } = this.#options
+    if (!this.#urls.has(url) && this.#urls.size >= peersMax) {
+      throw new RegistrationsFullError('peer', peersMax, '--peers-max')
+    }
+    this.#urls.add(url)
+  }
+
+  /** Throws NotRegisteredError. */
+  remove(url: string): void {
+    if (this.#urls.delete(url)) return
+    throw new NotRegisteredError('deregister', `peer ${url}`, 'GET /peers lists those that are')
+  }
+
+  /** The dump of the first peer, in their order, that gives one; undefined: none does. Never rejects. */
+  async firstDump(http: HttpTransport, clock: Clock, log: Log): Promise<PeerDump | undefined> {
+    await new Promise<void>(resolve => clock.after(this.#options.waitMs, resolve))
+    for (const url of this.#urls) {
+      try {
+        const dumps = await this.#dumpOf(http, url)
+        this.dumps.used++
+        return { url, dumps }
+      } catch (thrown) {
+        this.dumps.failed++
+        log.warn({ peer: url, error: toErrorRecord(thrown) }, 'peer cannot help; the next one is asked')
+      }
+    }
+    return undefined
+  }
+
+  async #dumpOf(http: HttpTransport, url: string): Promise<readonly RankDump[]> {
+    const { timeoutMs, dumpBytesMax } = this.#options
+    const { origin, pathname } = new URL(url)
+    const path = `${pathname.replace(/\/$/, '')}/dump`
+    const limits = { timeoutMs, maxBytes: dumpBytesMax }
+    const { status, body } = await http.fetch({ origin, method: 'GET', path }, limits)
+    if (status !== 200) throw new BadDumpError(url, `it answers ${status}`)
+    return readDump(url, body)
+  }
+}

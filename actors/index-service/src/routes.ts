@@ -1,0 +1,229 @@
+/** The routes of the service: what each takes, does and answers. */
+
+import type { ActorContext } from '@homing/actor'
+import { fullBlocks, hashLocals, namespaceSeed } from '@homing/blocks'
+import type { IndexedBlock } from '@homing/indexer'
+import type { HttpExchange } from '@homing/transport'
+import type { AccessLog } from './access-log.ts'
+import { sendJson, sendText, streamJson } from './answers.ts'
+import { UnknownRouteError, WrongMethodError } from './errors.ts'
+import type { IndexServiceMessage } from './messages.ts'
+import type { OverlapLookup } from './overlap-answer.ts'
+import { dumpEvents, dumpKey, hashWords, reachableBlocks } from './peer-dump.ts'
+import type { Peers } from './peers.ts'
+import type { Rank } from './rank.ts'
+import { nameOf, type RankListeners } from './rank-listeners.ts'
+import type { PartitionEntry, Registry } from './registry.ts'
+import {
+  type Partition,
+  readHashQuery,
+  readPeer,
+  readRegistration,
+  readTokenQuery,
+  readUnregistration,
+} from './requests.ts'
+import type { ServiceMetrics } from './service-metrics.ts'
+import type { Shards } from './shards.ts'
+import { viewRanks, workersView } from './workers-view.ts'
+
+/** What the access log says of a request besides. */
+export interface RequestNote {
+  model: string | undefined
+}
+
+export interface Route {
+  readonly method: 'GET' | 'POST'
+  readonly path: string
+  /** Answers the status. */
+  readonly handle: (
+    exchange: HttpExchange,
+    body: () => Promise<Uint8Array>,
+    note: RequestNote,
+  ) => Promise<number> | number
+}
+
+export interface RoutesOptions {
+  readonly context: ActorContext<IndexServiceMessage>
+  readonly registry: Registry
+  readonly listeners: RankListeners
+  readonly shards: Shards
+  readonly lookup: OverlapLookup
+  readonly peers: Peers
+  readonly metrics: ServiceMetrics
+  readonly accessLog: AccessLog | undefined
+  readonly askMsMax: number
+}
+
+const OK = { status: 'ok' }
+/** A rank may hold millions of blocks. */
+const DUMP_TIMEOUT_MS = 60_000
+
+/** The route of an exchange. Throws UnknownRouteError and WrongMethodError. HEAD is GET without the body. */
+export function findRoute(routes: readonly Route[], { method, path }: HttpExchange): Route {
+  const onPath = routes.filter(route => route.path === path)
+  if (onPath.length === 0) throw new UnknownRouteError(path)
+  const wanted = method === 'HEAD' ? 'GET' : method
+  const route = onPath.find(({ method: taken }) => taken === wanted)
+  if (route === undefined)
+    throw new WrongMethodError(
+      method,
+      path,
+      onPath.map(({ method: taken }) => taken),
+    )
+  return route
+}
+
+export function routeTable(options: RoutesOptions): readonly Route[] {
+  const { registry, listeners, peers, accessLog, metrics, context } = options
+  const get = (path: string, handle: Route['handle']): Route => ({ method: 'GET', path, handle })
+  const post = (path: string, handle: Route['handle']): Route => ({ method: 'POST', path, handle })
+  return [
+    post('/register', async (exchange, body, note) => {
+      const registration = readRegistration(await body())
+      note.model = registration.model
+      const rank = registry.register(registration)
+      listeners.reconcile(rank)
+      context.log.info({ rank: nameOf(rank), model: rank.model, endpoint: rank.endpoint }, 'rank registered')
+      return sendJson(exchange, 201, OK)
+    }),
+    post('/unregister', async (exchange, body, note) => {
+      const unregistration = readUnregistration(await body())
+      note.model = unregistration.model
+      for (const rank of registry.unregister(unregistration)) {
+        listeners.reconcile(rank)
+        context.log.info({ rank: nameOf(rank), model: rank.model }, 'rank unregistered')
+      }
+      return sendJson(exchange, 200, OK)
+    }),
+    get('/workers', exchange => workers(options, exchange)),
+    post('/query', async (exchange, body, note) => {
+      const { tokens, loraName, cacheSalt, ...partition } = readTokenQuery(await body())
+      note.model = partition.model
+      const entry = registry.partition(partition)
+      const localHashes = new Int32Array(fullBlocks(tokens.length, entry.blockSizeTokens) * 2)
+      hashLocals(tokens, entry.blockSizeTokens, namespaceSeed({ loraName, cacheSalt }), localHashes)
+      return answerQuery(options, exchange, entry, localHashes)
+    }),
+    post('/query_by_hash', async (exchange, body, note) => {
+      const { localHashes, ...partition } = readHashQuery(await body())
+      note.model = partition.model
+      return answerQuery(options, exchange, registry.partition(partition), localHashes)
+    }),
+    get('/dump', exchange => streamJson(exchange, dumpPieces(options))),
+    post('/register_peer', async (exchange, body) => {
+      peers.add(readPeer(await body()))
+      return sendJson(exchange, 201, OK)
+    }),
+    post('/deregister_peer', async (exchange, body) => {
+      peers.remove(readPeer(await body()))
+      return sendJson(exchange, 200, OK)
+    }),
+    get('/peers', exchange => sendJson(exchange, 200, peers.urls)),
+    get('/health', exchange => sendJson(exchange, 200, OK)),
+    get('/metrics', async exchange => {
+      return sendText(exchange, 200, await metrics.render(), { 'content-type': metrics.contentType })
+    }),
+    post('/reopen_logs', exchange => {
+      accessLog?.reopen()
+      return sendJson(exchange, 200, OK)
+    }),
+    get('/', overview),
+  ]
+}
+
+function answerQuery(
+  { lookup, shards, metrics }: RoutesOptions,
+  exchange: HttpExchange,
+  entry: PartitionEntry,
+  localHashes: Int32Array,
+): number {
+  const { answer, trust, isComplete } = lookup.overlap(entry, localHashes)
+  shards.lookAgain()
+  const queryTokens = (localHashes.length / 2) * entry.blockSizeTokens
+  metrics.queried(queryTokens, answer.frequencies.length * entry.blockSizeTokens, isComplete)
+  return sendJson(exchange, 200, answer, { 'x-homing-trust': trust, 'x-homing-complete': String(isComplete) })
+}
+
+async function workers(
+  { registry, shards, askMsMax }: RoutesOptions,
+  exchange: HttpExchange,
+): Promise<number> {
+  const query = new URLSearchParams(exchange.query)
+  const model = query.get('model_name')
+  const group = query.get('routing_group')
+  const filter: Partial<Partition> = {
+    ...(model === null ? {} : { model }),
+    ...(group === null ? {} : { group }),
+  }
+  const ranks = [...registry.partitions].flatMap(partition => [...partition.ranks])
+  const [views, status, inherited] = await Promise.all([
+    viewRanks(ranks),
+    shards.status(askMsMax),
+    shards.inheritedBlocks(askMsMax),
+  ])
+  const blocksOf = (rank: Rank): number | null => {
+    const shard = status[rank.shard]
+    return shard === undefined ? null : (shard.blocksHeld[rank.workerSlot] ?? 0)
+  }
+  return sendJson(
+    exchange,
+    200,
+    workersView(views, filter, blocksOf, rank => inherited[rank.shard]?.[rank.workerSlot] ?? 0),
+  )
+}
+
+/** One piece per rank: no more than one of them is in memory. */
+async function* dumpPieces(options: RoutesOptions): AsyncGenerator<string, void, undefined> {
+  const { registry } = options
+  let isFirstPartition = true
+  yield '{'
+  for (const { model, group, blockSizeTokens, ranks } of [...registry.partitions]) {
+    const head = `${JSON.stringify(dumpKey(model, group))}:{"block_size":${blockSizeTokens},"events":[`
+    yield isFirstPartition ? head : `,${head}`
+    isFirstPartition = false
+    let eventId = 0
+    for (const rank of ranks) {
+      for (const blocks of await rankBlocks(options, rank)) {
+        const before = eventId
+        const events = dumpEvents(rank.instanceId, rank.dpRank, blocks, () => eventId++)
+        if (events !== '') yield before === 0 ? events : `,${events}`
+      }
+    }
+    yield ']}'
+  }
+  yield '}\n'
+}
+
+/** Of the engine's events, and of a peer's word: each can be applied by itself. */
+async function rankBlocks(
+  { shards, lookup }: RoutesOptions,
+  { workerSlot, shard, inheritedFrom, fault }: Rank,
+): Promise<readonly Iterable<IndexedBlock>[]> {
+  if (fault !== undefined) return []
+  const blocks = await shards.indexers[shard]!.ask({ type: 'dump', workerSlot }, { timeout: DUMP_TIMEOUT_MS })
+  const reachable = reachableBlocks(blocks, ({ localHash }) =>
+    lookup.beginsPrompt(workerSlot, hashWords(localHash)),
+  )
+  if (inheritedFrom === undefined) return [reachable]
+  const inherited = await shards.inheritors[shard]!.ask(
+    { type: 'dumpInherited', workerSlot },
+    { timeout: DUMP_TIMEOUT_MS },
+  )
+  return [reachable, inherited]
+}
+
+function overview(exchange: HttpExchange): number {
+  return sendJson(exchange, 200, {
+    product: 'homing indexer',
+    routes: {
+      'POST /register': 'subscribes to the KV events of one rank of an engine',
+      'POST /unregister': 'forgets ranks of an instance',
+      'GET /workers?model_name=&routing_group=': 'what is registered, and how far it may be believed',
+      'POST /query': 'who holds how much of a prompt, given as token ids',
+      'POST /query_by_hash': 'the same, given as local hashes of its blocks',
+      'GET /dump': 'everything that is held, as events',
+      'POST /register_peer, POST /deregister_peer, GET /peers': 'who else may be asked at a start',
+      'GET /health, GET /metrics, POST /reopen_logs': 'for machines',
+    },
+  })
+}

@@ -1,0 +1,177 @@
+/**
+ * Shards: the indexers of the service, one per event thread, and the reader of their memory.
+ *
+ * Owns   the reader, and which memory and which life of each shard are known. Every LOOK_INTERVAL_MS each indexer is
+ *        told both, and answers where something has changed.
+ * Fails  an indexer that fails is restarted with an empty shard under the same ref; its sources rebuild. One whose budget
+ *        is spent fails the service: an index with a hole in it is worse than one that is started again.
+ */
+
+import {
+  type ActorContext,
+  type ActorRef,
+  isThreadLoss,
+  type Supervision,
+  type Terminated,
+} from '@homing/actor'
+import { createIndexDoor, createIndexMemory, IndexReader } from '@homing/index'
+import {
+  type IndexerMessage,
+  indexer,
+  type ShardMemoryMessage,
+  type ShardResetMessage,
+  type ShardStatus,
+} from '@homing/indexer'
+import { ServiceActorLostError } from './errors.ts'
+import { type InheritorMessage, inheritor } from './inheritor.ts'
+import type { IndexServiceMessage } from './messages.ts'
+
+export interface ShardsOptions {
+  readonly count: number
+  /** All shards together, what is inherited included. */
+  readonly indexBytes: number
+  readonly workerSlotsMax: number
+  readonly eventPool: string
+  /** Blocks of peers' dumps are to be kept beside those of the engines. */
+  readonly inherits: boolean
+}
+
+/** Of one shard, by worker slot. */
+export type InheritedCounts = Readonly<Record<number, number>> | undefined
+
+const LOOK_INTERVAL_MS = 1000
+const WATCH_AGAIN_MS = 1000
+const MAILBOX = 16_384
+/** The part of a shard's memory for what is inherited, where anything can be. */
+const INHERITED_SHARE = 0.25
+
+const SUPERVISION: Supervision = {
+  directive: 'restart',
+  max: 10,
+  within: '1m',
+  backoff: { min: '20ms', max: '5s', jitter: 0.2 },
+}
+
+export class Shards {
+  readonly indexers: readonly ActorRef<IndexerMessage>[]
+  /** By shard; empty: nothing is inherited. */
+  readonly inheritors: readonly ActorRef<InheritorMessage>[]
+  readonly reader: IndexReader
+  /** What peers said; undefined: nothing is inherited. */
+  readonly inheritedReader: IndexReader | undefined
+  readonly #context: ActorContext<IndexServiceMessage>
+  readonly #incarnations: (number | undefined)[]
+  readonly #memoryNumbers: (number | undefined)[]
+
+  constructor(context: ActorContext<IndexServiceMessage>, options: ShardsOptions) {
+    const { count, indexBytes, workerSlotsMax, eventPool, inherits } = options
+    this.#context = context
+    const shardBytes = Math.floor(indexBytes / count)
+    const inheritedBytes = inherits ? Math.floor(shardBytes * INHERITED_SHARE) : 0
+    const doors: SharedArrayBuffer[] = []
+    const inheritedMemories: SharedArrayBuffer[] = []
+    const indexers: ActorRef<IndexerMessage>[] = []
+    const inheritors: ActorRef<InheritorMessage>[] = []
+    for (let shard = 0; shard < count; shard++) {
+      const place = {
+        thread: `${eventPool}-${shard}`,
+        supervision: SUPERVISION,
+        mailbox: { capacity: MAILBOX },
+      }
+      // Made here so that it outlives the indexer: by it the reader knows when that has begun anew.
+      const memory = createIndexDoor()
+      doors.push(memory)
+      const capacityBytes = shardBytes - inheritedBytes
+      const ref = context.spawn(indexer, {
+        ...place,
+        name: `indexer-${shard}`,
+        args: { shard, memory, capacityBytes, workerSlotsMax },
+      })
+      context.watch(ref)
+      indexers.push(ref)
+      if (!inherits) continue
+      const inherited = createIndexMemory({ capacityBytes: inheritedBytes, workerSlotsMax })
+      inheritedMemories.push(inherited)
+      const before = context.spawn(inheritor, {
+        ...place,
+        name: `inheritor-${shard}`,
+        args: { memory: inherited, capacityBytes: inheritedBytes, workerSlotsMax, indexer: ref },
+      })
+      context.watch(before)
+      inheritors.push(before)
+    }
+    this.indexers = indexers
+    this.inheritors = inheritors
+    this.reader = new IndexReader(doors)
+    this.inheritedReader = inherits ? new IndexReader(inheritedMemories) : undefined
+    this.#incarnations = doors.map(() => undefined)
+    this.#memoryNumbers = doors.map(() => undefined)
+    this.look()
+  }
+
+  /** Asks every indexer for what has changed, now and again. */
+  look(): void {
+    for (const [shard, ref] of this.indexers.entries()) {
+      ref.tell({ type: 'observe', incarnation: this.#incarnations[shard], observer: this.#context.self })
+      this.#attach(shard)
+    }
+    this.#context.schedule(LOOK_INTERVAL_MS, { type: 'lookAfterShards' })
+  }
+
+  /** A lookup found that a shard has moved: asks for its memory at once. */
+  lookAgain(): void {
+    for (const shard of this.indexers.keys()) if (this.reader.isStale(shard)) this.#attach(shard)
+  }
+
+  moved({ shard, memory, memoryNumber }: ShardMemoryMessage): void {
+    this.#memoryNumbers[shard] = memoryNumber
+    this.reader.replaceShard(shard, memory)
+  }
+
+  /** True: the shard has lost what it held. */
+  isReset({ shard, incarnation }: ShardResetMessage): boolean {
+    const known = this.#incarnations[shard]
+    this.#incarnations[shard] = incarnation
+    return known !== undefined && known !== incarnation
+  }
+
+  /** False: the ref is none of these. Throws when the actor is not coming back. */
+  terminated({ ref, reason, error }: Terminated): boolean {
+    const actors: readonly ActorRef<never>[] = [...this.indexers, ...this.inheritors]
+    const at = actors.findIndex(({ key }) => key === ref.key)
+    if (at < 0) return false
+    if (!isThreadLoss(reason)) throw new ServiceActorLostError(ref.name, error?.message ?? reason)
+    // Its thread is being replaced, and the actor started there again under the same ref.
+    this.#context.schedule(WATCH_AGAIN_MS, { type: 'watchAgain', shard: at % this.indexers.length })
+    return true
+  }
+
+  watchAgain(shard: number): void {
+    this.#context.watch(this.indexers[shard]!)
+    const before = this.inheritors[shard]
+    if (before !== undefined) this.#context.watch(before)
+  }
+
+  /** By shard; undefined: it did not answer in time. */
+  status(timeoutMs: number): Promise<readonly (ShardStatus | undefined)[]> {
+    const deadline = { timeout: timeoutMs }
+    return Promise.all(this.indexers.map(ref => ref.ask({ type: 'status' }, deadline).catch(() => undefined)))
+  }
+
+  /** By shard, the inherited blocks by worker slot; undefined: it did not answer in time. */
+  inheritedBlocks(timeoutMs: number): Promise<readonly InheritedCounts[]> {
+    return Promise.all(
+      this.inheritors.map(ref =>
+        ref.ask({ type: 'inheritedBlocks' }, { timeout: timeoutMs }).catch(() => undefined),
+      ),
+    )
+  }
+
+  #attach(shard: number): void {
+    this.indexers[shard]!.tell({
+      type: 'attach',
+      memoryNumber: this.#memoryNumbers[shard],
+      reader: this.#context.self,
+    })
+  }
+}

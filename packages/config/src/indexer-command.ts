@@ -1,0 +1,357 @@
+/**
+ * The settings of `homing indexer`.
+ *
+ * Source   names: the options that operators of such an index service know; the bounds are ours.
+ */
+
+import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
+
+const SECOND_MS = 1000
+const MINUTE_MS = 60_000
+const HOUR_MS = 3_600_000
+const KIB = 2 ** 10
+const MIB = 2 ** 20
+const GIB = 2 ** 30
+const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'] as const
+
+const indexerSettings = [
+  {
+    key: 'host',
+    name: 'host',
+    group: 'Listening',
+    kind: 'text',
+    placeholder: 'ADDRESS',
+    default: '0.0.0.0',
+    env: 'HOMING_INDEXER_HOST',
+    help: 'Address to listen on. 0.0.0.0 is every interface of the machine; 127.0.0.1 keeps the indexer to this machine. There is no authentication.',
+  },
+  {
+    key: 'port',
+    name: 'port',
+    group: 'Listening',
+    kind: 'integer',
+    default: 8090,
+    min: 0,
+    max: 65_535,
+    zeroMeans: 'a free port, told in the ready line',
+    env: 'HOMING_INDEXER_PORT',
+    help: 'Port of the HTTP routes; GET / lists them.',
+  },
+  {
+    key: 'bodyBytesMax',
+    name: 'max-body-bytes',
+    group: 'Listening',
+    kind: 'size',
+    default: 8 * MIB,
+    min: KIB,
+    max: GIB,
+    env: 'HOMING_INDEXER_MAX_BODY_BYTES',
+    help: 'Largest request body. A longer one is answered with 413 and not read to its end. 8 MiB hold a query of about a million tokens.',
+  },
+  {
+    key: 'bodiesBytesMax',
+    name: 'max-bodies-bytes',
+    group: 'Listening',
+    kind: 'size',
+    default: 256 * MIB,
+    min: KIB,
+    max: 1024 * GIB,
+    env: 'HOMING_INDEXER_MAX_BODIES_BYTES',
+    help: 'Most bytes of request bodies in memory at one time. A request that finds no room is answered with 503 at once.',
+  },
+  {
+    key: 'bodyTimeoutMs',
+    name: 'body-timeout',
+    group: 'Listening',
+    kind: 'duration',
+    default: 60 * SECOND_MS,
+    min: 100,
+    max: 24 * HOUR_MS,
+    env: 'HOMING_INDEXER_BODY_TIMEOUT',
+    help: 'Longest pause between two pieces of a request body. After it the request is answered with 408 and its connection closed.',
+  },
+  {
+    key: 'clientStallTimeoutMs',
+    name: 'client-stall-timeout',
+    group: 'Listening',
+    kind: 'duration',
+    default: 120 * SECOND_MS,
+    min: 100,
+    max: 24 * HOUR_MS,
+    env: 'HOMING_INDEXER_CLIENT_STALL_TIMEOUT',
+    help: 'How long an answer, such as a dump, may wait for a client that takes none of its bytes. Then the connection is cut.',
+  },
+  {
+    key: 'openRequestsMax',
+    name: 'max-open-requests',
+    group: 'Listening',
+    kind: 'integer',
+    default: 1024,
+    min: 1,
+    max: 1_000_000,
+    unit: 'requests',
+    env: 'HOMING_INDEXER_MAX_OPEN_REQUESTS',
+    help: 'Requests that may be open at one time. One more is answered with 503 at once.',
+  },
+  {
+    key: 'shutdownTimeoutMs',
+    name: 'shutdown-timeout',
+    group: 'Listening',
+    kind: 'duration',
+    default: 10 * SECOND_MS,
+    min: 0,
+    max: HOUR_MS,
+    zeroMeans: 'cut open requests at once',
+    env: 'HOMING_INDEXER_SHUTDOWN_TIMEOUT',
+    help: 'After SIGTERM or SIGINT no new request is taken; those that are open have this long to end.',
+  },
+  {
+    key: 'detach',
+    name: 'detach',
+    group: 'Listening',
+    kind: 'flag',
+    default: false,
+    env: 'HOMING_INDEXER_DETACH',
+    help: 'Keep running when the process that started the indexer has gone.',
+  },
+
+  {
+    key: 'workers',
+    name: 'workers',
+    group: 'Workers',
+    kind: 'list',
+    placeholder: 'ID[:RANK]=ENDPOINT',
+    separator: 'comma',
+    aliases: ['worker'],
+    unsetMeans: 'none: they are registered over HTTP',
+    env: 'HOMING_INDEXER_WORKERS',
+    help: 'Ranks to follow from the start, separated by commas or given one by one: 7=tcp://10.0.0.1:5557 or, with rank and replay port, 7:1=tcp://10.0.0.1:5558?replay=5559. An engine without replay is known only from the first event on that is seen.',
+  },
+  {
+    key: 'blockSizeTokens',
+    name: 'block-size',
+    group: 'Workers',
+    kind: 'integer',
+    default: undefined,
+    min: 1,
+    max: 65_536,
+    unit: 'tokens',
+    unsetMeans: 'none: it must be given with --workers',
+    env: 'HOMING_INDEXER_BLOCK_SIZE',
+    help: 'Tokens in a block of the KV cache of the --workers. It must be what the engines run with.',
+  },
+  {
+    key: 'modelName',
+    name: 'model-name',
+    group: 'Workers',
+    kind: 'text',
+    placeholder: 'NAME',
+    default: 'default',
+    env: 'HOMING_INDEXER_MODEL_NAME',
+    help: 'Model of the --workers, under which they are queried.',
+  },
+  {
+    key: 'routingGroup',
+    name: 'routing-group',
+    group: 'Workers',
+    kind: 'text',
+    placeholder: 'NAME',
+    default: 'default',
+    env: 'HOMING_INDEXER_ROUTING_GROUP',
+    help: 'Routing group of the --workers: one model may have several, each with its own engines.',
+  },
+  {
+    key: 'workerSlotsMax',
+    name: 'worker-slots-max',
+    group: 'Workers',
+    kind: 'integer',
+    default: 1024,
+    min: 1,
+    max: 16_384,
+    unit: 'ranks',
+    env: 'HOMING_INDEXER_WORKER_SLOTS_MAX',
+    help: 'Ranks that may be registered at one time, over all models and groups. One more is answered with 503.',
+  },
+  {
+    key: 'replayTimeoutMs',
+    name: 'replay-timeout',
+    group: 'Workers',
+    kind: 'duration',
+    default: 5 * SECOND_MS,
+    min: 10,
+    max: 10 * MINUTE_MS,
+    env: 'HOMING_INDEXER_REPLAY_TIMEOUT',
+    help: 'How long an engine may be silent while it replays past events before it is asked again.',
+  },
+
+  {
+    key: 'threads',
+    name: 'threads',
+    group: 'Index',
+    kind: 'integer',
+    default: {
+      says: 'min(4, cores − 1), at least 1',
+      of: machine => Math.max(1, Math.min(4, machine.cores - 1)),
+    },
+    min: 1,
+    max: 64,
+    unit: 'threads',
+    env: 'HOMING_INDEXER_THREADS',
+    help: 'Threads that receive KV events, each with one shard of the index. More help when the events of many engines are more than one thread can apply.',
+  },
+  {
+    key: 'indexBytes',
+    name: 'index-bytes',
+    group: 'Index',
+    kind: 'size',
+    default: 256 * MIB,
+    min: MIB,
+    max: 64 * GIB,
+    env: 'HOMING_INDEXER_INDEX_BYTES',
+    help: 'Memory that the whole index may take, divided evenly among its threads. It never grows past this; blocks that find no room are left out and counted. With --peers and --workers a quarter of it is for what peers say.',
+  },
+
+  {
+    key: 'peers',
+    name: 'peers',
+    group: 'Peers',
+    kind: 'list',
+    placeholder: 'URL',
+    separator: 'comma',
+    aliases: ['peer'],
+    unsetMeans: 'none: the index begins empty',
+    env: 'HOMING_INDEXER_PEERS',
+    help: 'Other indexers that follow the same --workers, such as http://10.0.0.2:8090. At the start they are asked in this order for their dump; the first that answers is believed until the engines’ own replays are complete. An engine without replay stays at trust approximate.',
+  },
+  {
+    key: 'peersMax',
+    name: 'peers-max',
+    group: 'Peers',
+    kind: 'integer',
+    default: 64,
+    min: 1,
+    max: 10_000,
+    unit: 'peers',
+    env: 'HOMING_INDEXER_PEERS_MAX',
+    help: 'Peers that may be registered at one time.',
+  },
+  {
+    key: 'peerWaitMs',
+    name: 'peer-wait',
+    group: 'Peers',
+    kind: 'duration',
+    default: SECOND_MS,
+    min: 0,
+    max: MINUTE_MS,
+    env: 'HOMING_INDEXER_PEER_WAIT',
+    help: 'How long connections to the engines have to come up before peers are asked: what changes after a peer has spoken must arrive here. An engine that is not connected by then takes nothing from a peer.',
+  },
+  {
+    key: 'peerTimeoutMs',
+    name: 'peer-timeout',
+    group: 'Peers',
+    kind: 'duration',
+    default: 10 * SECOND_MS,
+    min: 10,
+    max: 10 * MINUTE_MS,
+    env: 'HOMING_INDEXER_PEER_TIMEOUT',
+    help: 'How long a peer has for its whole dump before the next one is asked.',
+  },
+  {
+    key: 'peerDumpBytesMax',
+    name: 'peer-dump-bytes',
+    group: 'Peers',
+    kind: 'size',
+    default: 256 * MIB,
+    min: KIB,
+    max: 4 * GIB,
+    env: 'HOMING_INDEXER_PEER_DUMP_BYTES',
+    help: 'Largest dump that is taken from a peer: about 80 bytes per block. While it is read, it takes several times as much memory.',
+  },
+
+  {
+    key: 'accessLog',
+    name: 'access-log',
+    group: 'Logging',
+    kind: 'text',
+    placeholder: 'FILE',
+    default: undefined,
+    unsetMeans: 'none',
+    env: 'HOMING_INDEXER_ACCESS_LOG',
+    help: 'File to which one JSON line per request is appended. After it was moved away, POST /reopen_logs begins a new one.',
+  },
+  {
+    key: 'traceIdHeader',
+    name: 'trace-id-header',
+    group: 'Logging',
+    kind: 'text',
+    placeholder: 'NAME',
+    default: 'x-trace-id',
+    env: 'HOMING_INDEXER_TRACE_ID_HEADER',
+    help: 'Header of a request whose value the access log shows as trace_id.',
+  },
+  {
+    key: 'logLevel',
+    name: 'log-level',
+    group: 'Logging',
+    kind: 'choice',
+    choices: LOG_LEVELS,
+    default: 'info',
+    env: 'HOMING_INDEXER_LOG_LEVEL',
+    help: 'Logs are JSON lines on standard error. info tells of registrations and trust; trace of every event.',
+  },
+] as const satisfies readonly SettingDescriptor[]
+
+/** The settings of `homing indexer`: times in milliseconds, sizes in bytes. */
+export type IndexerSettings = SettingsOf<typeof indexerSettings>
+
+/** `homing indexer`. */
+export const indexerCommand: Command<typeof indexerSettings> = {
+  name: 'indexer',
+  summary: 'Runs the prefix index alone, over HTTP: which engine holds how much of a prompt.',
+  settings: indexerSettings,
+  examples: [
+    {
+      does: 'An empty index on port 8090; engines are registered with POST /register:',
+      line: 'homing indexer',
+    },
+    {
+      does: 'Two engines from the start, and what another indexer knows of them:',
+      line: "homing indexer --block-size 16 --workers '1=tcp://10.0.0.1:5557?replay=5558,2=tcp://10.0.0.2:5557?replay=5558' --peers http://10.0.0.9:8090",
+    },
+  ],
+  rules: [faultOfMissingBlockSize, faultOfBodies, faultOfShards],
+}
+
+type Facts = RuleFacts<IndexerSettings>
+
+function faultOfMissingBlockSize({ settings: { workers, blockSizeTokens } }: Facts): string | undefined {
+  if (workers.length === 0 || blockSizeTokens !== undefined) return undefined
+  return '--workers need --block-size: the tokens in a block of their KV cache, such as --block-size 16'
+}
+
+function faultOfBodies({ settings: { bodiesBytesMax, bodyBytesMax } }: Facts): string | undefined {
+  if (bodiesBytesMax >= bodyBytesMax) return undefined
+  return `--max-bodies-bytes ${bodiesBytesMax} is less than one body of --max-body-bytes ${bodyBytesMax}: raise the first or lower the second`
+}
+
+/** Least bytes of a shard, as for the router: its tables, and as much again for blocks. */
+const SHARD_BYTES_MIN = 64 * KIB
+const SHARD_BYTES_PER_WORKER_SLOT = 32
+const SHARD_BYTES_MAX = 8 * GIB
+/** What peers say takes a quarter of each. */
+const INHERITED_PARTS = 4
+
+function faultOfShards({ settings }: Facts): string | undefined {
+  const { indexBytes, threads, workerSlotsMax, peers, workers } = settings
+  const parts = peers.length > 0 && workers.length > 0 ? INHERITED_PARTS : 1
+  const shardBytes = Math.floor(indexBytes / threads)
+  const shardBytesMin = (SHARD_BYTES_MIN + workerSlotsMax * SHARD_BYTES_PER_WORKER_SLOT) * parts
+  if (shardBytes < shardBytesMin) {
+    return `--index-bytes leaves ${shardBytes} bytes for each of --threads ${threads}: with --worker-slots-max ${workerSlotsMax}${parts > 1 ? ' and peers' : ''} each needs ${shardBytesMin}`
+  }
+  if (shardBytes > SHARD_BYTES_MAX) {
+    return `--index-bytes leaves ${shardBytes} bytes for each of --threads ${threads}: each can use ${SHARD_BYTES_MAX}, so name more threads`
+  }
+  return undefined
+}

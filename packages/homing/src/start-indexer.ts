@@ -1,0 +1,92 @@
+/** A running index service as a value: for the command line, for tests, and for programs that embed it. */
+
+import { type ActorSystem, createActorSystem } from '@homing/actor'
+import type { IndexerSettings } from '@homing/config'
+import { fromErrorRecord } from '@homing/errors'
+import { indexService } from '@homing/index-service'
+import { dialledHost } from './dialled-host.ts'
+import { parsePeers, parseRanks } from './indexer-workers.ts'
+import type { StopReport } from './start-router.ts'
+
+export interface RunningIndexer {
+  /** 'http://host:port', with a host that can be dialled. */
+  readonly url: string
+  readonly port: number
+  readonly system: ActorSystem
+  /** Ranks that were given at the start. */
+  readonly ranks: number
+  /** What came of the peers, for people; undefined: none was given. */
+  readonly recovery: string | undefined
+  /** Resolves with the reason when the indexer cannot go on by itself; pending while it serves. */
+  readonly whenFailed: Promise<string>
+  /** Takes no more requests, lets open ones end for `graceMs`, stops every actor and thread. Idempotent. */
+  stop(graceMs: number): Promise<StopReport>
+}
+
+const STOP_MS_MAX = 10_000
+/** Beyond what peers may take. */
+const READY_MS_MAX = 60_000
+
+/**
+ * Starts an indexer and resolves when it serves: after its peers, where there are any. Rejects with ListenError when the port
+ * cannot be had, and with AccessLogError. The settings must have no faults: see `faultsOfRanks`, `faultsOfPeers`.
+ */
+export async function startIndexer(settings: IndexerSettings): Promise<RunningIndexer> {
+  const peers = parsePeers(settings.peers)
+  const registrations = parseRanks(settings.workers, {
+    model: settings.modelName,
+    group: settings.routingGroup,
+    // A rule of the settings: where there are ranks there is a block size.
+    blockSizeTokens: settings.blockSizeTokens ?? 0,
+  })
+  const system = await createActorSystem({
+    name: 'indexer',
+    pools: { events: { count: settings.threads } },
+    logLevel: settings.logLevel,
+  })
+  try {
+    const ref = system.spawn(indexService, {
+      name: 'index-service',
+      args: {
+        ...settings,
+        registrations,
+        peers,
+        traceIdHeader: settings.traceIdHeader.toLowerCase(),
+      },
+      shutdown: STOP_MS_MAX,
+    })
+    const ended = system.whenTerminated(ref)
+    const timeout = READY_MS_MAX + settings.peerWaitMs + peers.length * settings.peerTimeoutMs
+    const ready = await Promise.race([
+      ref.ask({ type: 'whenReady' }, { timeout }),
+      // Its own failure says more than the ask that it left unanswered.
+      ended.then(({ error }) => Promise.reject(error ?? new Error('the index service has ended'))),
+    ])
+    if ('code' in ready) throw fromErrorRecord(ready)
+
+    let stopping: Promise<StopReport> | undefined
+    const stop = async (graceMs: number): Promise<StopReport> => {
+      // A service that has failed has nothing left to drain.
+      const cutRequests = await ref
+        .ask({ type: 'drain', graceMs }, { timeout: graceMs + STOP_MS_MAX })
+        .catch(() => 0)
+      const report = await system.shutdown({ deadline: STOP_MS_MAX })
+      return { cutRequests, slowActors: report.slow }
+    }
+    return {
+      url: `http://${dialledHost(ready.host)}:${ready.port}`,
+      port: ready.port,
+      system,
+      ranks: ready.ranks,
+      recovery: ready.recovery,
+      whenFailed: ended.then(({ error }) => error?.message ?? 'the index service has ended'),
+      stop: graceMs => {
+        stopping ??= stop(graceMs)
+        return stopping
+      },
+    }
+  } catch (thrown) {
+    await system.shutdown({ deadline: STOP_MS_MAX })
+    throw thrown
+  }
+}
