@@ -252,11 +252,29 @@ export class BlockIndex {
   remove(workerSlot: number, engineHashes: Int32Array, count: number): RemoveOutcome {
     this.#requireSlot(workerSlot)
     const holder = this.#holders.of(workerSlot)
+    const engines = this.#engines
+    // Neither grows while blocks are removed.
+    const isPlain = holder !== NOBODY && this.#names.countOf(holder) === 0 && engines.duplicates === 0
     let removed = 0
+    let touchedFrom = 0
     let touched = 0
     for (let i = 0; i < count && holder !== NOBODY; i++) {
-      if (i === touched) touched = this.#engines.touch(engineHashes, i, count, this.#records)
-      if (this.#removeOne(holder, engineHashes[2 * i]!, engineHashes[2 * i + 1]!)) removed++
+      const low = engineHashes[2 * i]!
+      const high = engineHashes[2 * i + 1]!
+      if (i === touched) {
+        touchedFrom = i
+        touched = engines.touch(engineHashes, i, count, this.#records)
+      }
+      if (isPlain) {
+        const at = engines.findTouched(i - touchedFrom, low, high)
+        const block = at < 0 ? NONE : engines.blockAt(at)
+        if (block !== NONE && this.#sets.has(this.#chunks.setOf(block), holder)) {
+          this.#leave(holder, block, at)
+          removed++
+          continue
+        }
+      }
+      if (this.#removeOne(holder, low, high)) removed++
     }
     this.#unknownRemoves += count - removed
     return { removed, unknown: count - removed }

@@ -6,7 +6,7 @@
  *
  *            ┌ segment 0 ── size ──┬─ tail ─┐┌ segment 1 ── size ──┬─ tail ─┐ …
  *            each reserved for the capacity and used from its beginning; size grows by half when the
- *            segment is 0.75 full, and shrinks in `shrinkStep`. A step rebuilds one segment: at most 16,384
+ *            segment is 0.62 full, and shrinks in `shrinkStep`. A step rebuilds one segment: at most 16,384
  *            words, about 0.3 ms. The sizes are out of step on purpose, so that all of them never grow at once.
  *
  *   tag      low bits of the entry's home position, as many as the block id leaves
@@ -48,13 +48,13 @@ export class EngineTable {
   #table: Int32Array
   #duplicates = 0
   #sink = 0
-  #count = 0
   /** Words of all segments that were ever used, tails too. */
   #touchedWords = 0
   readonly #sizes: Int32Array
   /** size / 2^32, by segment. */
   readonly #scales: Float64Array
-  readonly #counts: Int32Array
+  /** By segment: entries that it takes before it grows; below 0 where it could not. */
+  readonly #room: Int32Array
   readonly #touched: Int32Array
   /** Of a segment that is rebuilt: its entries, and their new homes. */
   readonly #buffer: Int32Array
@@ -83,7 +83,7 @@ export class EngineTable {
     this.#strideInverse = 1 / this.#stride
     this.#sizes = new Int32Array(layout.segmentCount)
     this.#scales = new Float64Array(layout.segmentCount)
-    this.#counts = new Int32Array(layout.segmentCount)
+    this.#room = new Int32Array(layout.segmentCount)
     this.#touched = new Int32Array(layout.segmentCount)
     this.#buffer = new Int32Array(this.#stride)
     this.#rebuiltHomes = new Int32Array(this.#stride)
@@ -98,7 +98,9 @@ export class EngineTable {
 
   /** Blocks that are named here. */
   get count(): number {
-    return this.#count
+    let count = 0
+    for (let segment = 0; segment < this.#sizes.length; segment++) count += this.#countOf(segment)
+    return count
   }
 
   /** Bytes in use but for `hashes`, which the chunks account for: segments and what rebuilds them. */
@@ -108,32 +110,22 @@ export class EngineTable {
 
   /** Where entries of this hash begin. */
   home(low: number, high: number): number {
-    let h = Math.imul(low, 0x85ebca6b) ^ Math.imul(high, 0xc2b2ae35)
-    h ^= h >>> 16
-    h = Math.imul(h, 0x9e3779b1)
-    h ^= h >>> 15
-    const segment = h >>> this.#segmentShift
-    const within = ((h << this.#segmentBits) >>> 0) * this.#scales[segment]!
+    const hash = mixed(low, high)
+    const segment = hash >>> this.#segmentShift
+    const within = ((hash << this.#segmentBits) >>> 0) * this.#scales[segment]!
     return Math.imul(segment, this.#stride) + (within | 0)
   }
 
   /** Position of the first entry of this hash, or of the next one after position `after`; −1: none. */
   find(low: number, high: number, after = -1): number {
-    const hashes = this.hashes
-    const table = this.#table
     const home = this.home(low, high)
-    const blockMask = this.#blockMask
-    const blockBits = this.#blockBits
-    const tag = home & this.#tagMask
-    const end = home + DISPLACEMENT_MAX
-    for (let at = after < 0 ? home : after + 1; at <= end; at++) {
-      const entry = table[at]!
-      if (entry === 0) return -1
-      if (entry >>> blockBits !== tag) continue
-      const block = entry & blockMask
-      if (hashes[block * 2] === low && hashes[block * 2 + 1] === high) return at
-    }
-    return -1
+    return this.#search(home, after < 0 ? home : after + 1, low, high)
+  }
+
+  /** As `find`, for hash i of the last `touch`; nothing may have been inserted since. */
+  findTouched(i: number, low: number, high: number): number {
+    const home = this.#homes[i]!
+    return this.#search(home, home, low, high)
   }
 
   /** The block of the entry at a position. */
@@ -178,14 +170,16 @@ export class EngineTable {
   /** Names a block that has no name. */
   insert(block: number, low: number, high: number): number {
     const hashes = this.hashes
+    const hash = mixed(low, high)
+    const segment = hash >>> this.#segmentShift
+    const blockBits = this.#blockBits
     for (;;) {
+      const room = this.#room[segment]!
+      if (room <= 0 && this.#grow(segment)) continue
+      if (this.#sizes[segment] === 0) return NO_ROOM
       const table = this.#table
-      const home = this.home(low, high)
-      const segment = this.#segmentOf(home)
-      const size = this.#sizes[segment]!
-      if (this.#counts[segment]! >= size * SEGMENT_LOAD_MAX && this.#grow(segment)) continue
-      if (size === 0) return NO_ROOM
-      const blockBits = this.#blockBits
+      const within = ((hash << this.#segmentBits) >>> 0) * this.#scales[segment]!
+      const home = Math.imul(segment, this.#stride) + (within | 0)
       const tag = home & this.#tagMask
       const end = home + DISPLACEMENT_MAX
       let again = INSERTED
@@ -196,11 +190,10 @@ export class EngineTable {
           hashes[block * 2] = low
           hashes[block * 2 + 1] = high
           this.#duplicates += again
-          this.#counts[segment]!++
-          this.#count++
+          this.#room[segment] = room - 1
           return again
         }
-        if (again === INSERTED && entry >>> blockBits === tag) {
+        if (entry >>> blockBits === tag && again === INSERTED) {
           const other = entry & this.#blockMask
           if (hashes[other * 2] === low && hashes[other * 2 + 1] === high) again = INSERTED_AGAIN
         }
@@ -224,8 +217,7 @@ export class EngineTable {
       const first = this.find(low, high)
       if (first !== position || this.find(low, high, first) >= 0) this.#duplicates--
     }
-    this.#counts[this.#segmentOf(position)]!--
-    this.#count--
+    this.#room[this.#segmentOf(position)]!++
     const tagMask = this.#tagMask
     const blockBits = this.#blockBits
     const isTagEnough = tagMask >= DISPLACEMENT_MAX
@@ -255,15 +247,10 @@ export class EngineTable {
     return this.#sizes.length
   }
 
-  /** Whether shrinking pays. */
-  get isSparse(): boolean {
-    return this.#count < (this.#touchedWords - this.#sizes.length * TAIL_WORDS) * SEGMENT_LOAD_MIN * 0.5
-  }
-
   /** Makes one segment as small as it may be. */
   shrinkStep(segment: number): void {
     const size = this.#sizes[segment]!
-    const count = this.#counts[segment]!
+    const count = this.#countOf(segment)
     if (size === 0 || count > size * SEGMENT_LOAD_MIN) return
     const wanted =
       count === 0 ? 0 : Math.max(SEGMENT_WORDS_MIN, Math.ceil((count / SEGMENT_LOAD_MAX) * SEGMENT_GROWTH))
@@ -290,7 +277,6 @@ export class EngineTable {
 
   /** Checks T1, T2 and the counts. Throws an Error that says what does not hold. */
   audit(): void {
-    let count = 0
     for (let segment = 0; segment < this.#sizes.length; segment++) {
       const base = segment * this.#stride
       let within = 0
@@ -305,10 +291,25 @@ export class EngineTable {
         for (let between = home; between < at; between++)
           if (this.#table[between] === 0) throw new Error(`entry ${at} is cut off from its home ${home}`)
       }
-      if (within !== this.#counts[segment]) throw new Error(`segment ${segment}: ${within} entries counted`)
-      count += within
+      if (within !== this.#countOf(segment)) throw new Error(`segment ${segment}: ${within} entries counted`)
     }
-    if (count !== this.#count) throw new Error(`${count} entries, not ${this.#count}`)
+  }
+
+  #search(home: number, from: number, low: number, high: number): number {
+    const hashes = this.hashes
+    const table = this.#table
+    const blockMask = this.#blockMask
+    const blockBits = this.#blockBits
+    const tag = home & this.#tagMask
+    const end = home + DISPLACEMENT_MAX
+    for (let at = from; at <= end; at++) {
+      const entry = table[at]!
+      if (entry === 0) return -1
+      if (entry >>> blockBits !== tag) continue
+      const block = entry & blockMask
+      if (hashes[block * 2] === low && hashes[block * 2 + 1] === high) return at
+    }
+    return -1
   }
 
   #segmentOf(position: number): number {
@@ -393,7 +394,13 @@ export class EngineTable {
     return true
   }
 
+  #countOf(segment: number): number {
+    return Math.floor(this.#sizes[segment]! * SEGMENT_LOAD_MAX) - this.#room[segment]!
+  }
+
   #resize(segment: number, size: number): void {
+    const count = this.#countOf(segment)
+    this.#room[segment] = Math.floor(size * SEGMENT_LOAD_MAX) - count
     this.#sizes[segment] = size
     this.#scales[segment] = size / 2 ** 32
   }
@@ -404,4 +411,11 @@ export class EngineTable {
     this.#touchedWords += words - this.#touched[segment]!
     this.#touched[segment] = words
   }
+}
+
+function mixed(low: number, high: number): number {
+  let h = Math.imul(low, 0x85ebca6b) ^ Math.imul(high, 0xc2b2ae35)
+  h ^= h >>> 16
+  h = Math.imul(h, 0x9e3779b1)
+  return h ^ (h >>> 15)
 }

@@ -2,6 +2,14 @@ export { BlockIndex, createIndexMemory } from './block-index.ts'
 export { createIndexDoor } from './door.ts'
 export { type DumpFault, IndexDumpError } from './errors.ts'
 export { IndexReader } from './index-reader.ts'
+export {
+  DEVICE_LAYER,
+  KEY_LAYERS,
+  type KeyLayer,
+  layeredOptions,
+  layerSlot,
+  PREDICTED_LAYER,
+} from './key-layers.ts'
 export { LayerScores, Layers } from './layers.ts'
 export { OverlapScores } from './overlap-scores.ts'
 export type {

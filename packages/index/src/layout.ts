@@ -72,7 +72,9 @@ export const LOC = 24
 
 export const CAPACITY_BYTES_MIN = 64 << 10
 export const CAPACITY_BYTES_MAX = 8 * 2 ** 30
-export const WORKER_SLOTS_MAX = 16_384
+/** Five layers each of 16,384 worker keys; see key-layers.ts. */
+export const WORKER_SLOTS_MAX = 81_920
+export const HOLDERS_MAX = 32_768
 
 /** Bytes of a chunk that are touched when it is used: record, engine hashes, links, flags, free bit. */
 export const CHUNK_BYTES = CHUNK_WORDS * 4 + CHUNK_SLOTS * 8 + 12 + 1
@@ -128,8 +130,10 @@ export function planLayout(options: IndexOptions): Layout {
   requireInteger('orphanBytesMax', orphanBytesMax, 0, capacityBytes)
 
   const isSmall = capacityBytes < SMALL_SHARD_BYTES
+  const holders = options.holdersMax ?? workerSlotsMax
+  requireInteger('holdersMax', holders, 1, HOLDERS_MAX)
   // Spare holders, for worker slots that are cleared and used again while their past is swept.
-  const holdersMax = workerSlotsMax + Math.min(workerSlotsMax, Math.max(8, workerSlotsMax >> 3))
+  const holdersMax = holders + Math.min(holders, Math.max(8, holders >> 3))
   const setWords = Math.ceil(holdersMax / 32)
   const unlinkCount = isSmall ? 64 : 1024
   const transitionsMax = isSmall ? 512 : 16_384

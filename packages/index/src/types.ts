@@ -27,8 +27,13 @@ export type WordAccess = 'plain' | 'atomic'
 export interface IndexOptions {
   /** Hard limit of this shard in bytes, tables private to the writer included. 64 KiB … 8 GiB. */
   readonly capacityBytes: number
-  /** Worker slots are 0 … workerSlotsMax − 1. 1 … 16,384. */
+  /** Worker slots are 0 … workerSlotsMax − 1. 1 … 81,920. */
   readonly workerSlotsMax: number
+  /**
+   * Worker slots that hold something at one time; the caller sees to it that there are no more. 1 … 32,768. Default:
+   * workerSlotsMax. Numbers of slots may be sparse: a slot that holds nothing costs a word.
+   */
+  readonly holdersMax?: number
   /** Part of capacityBytes that parked orphans may take; default a 32nd of it. */
   readonly orphanBytesMax?: number
   /** Default for every `store`; default `count`. */
