@@ -62,6 +62,10 @@ export interface FleetOptions {
   readonly settings?: Partial<RouterSettings>
   /** What is added to the URL of a worker, such as `?events=7000`. */
   readonly query?: string
+  /** Called for whatever an event socket of the router says: a batch, a connection, its end. */
+  readonly onEvents?: () => void
+  /** For what stands between engines and router. */
+  readonly beforeRouter?: (fleet: SimulatedFleet) => Promise<void>
   /** Tells each line of the logs of the router. */
   readonly tell?: (line: string) => void
 }
@@ -88,7 +92,11 @@ export interface WorkerView {
       readonly prefill_tokens: number
       readonly requests: number
     }
-    readonly events: { readonly epoch: number | null; readonly gaps: number | null } | null
+    readonly events: {
+      readonly state: string | null
+      readonly epoch: number | null
+      readonly gaps: number | null
+    } | null
   }[]
 }
 
@@ -137,7 +145,7 @@ export class SimulatedFleet {
         const { clock } = thread
         const whenFree = (): Promise<void> => new Promise(resolve => clock.after(TASK_MS, resolve))
         return [
-          [transportCapability, threadTransport(network, thread)],
+          [transportCapability, watched(threadTransport(network, thread), options.onEvents)],
           [taskPoolCapability, inlineTaskPool(whenFree)],
         ]
       },
@@ -167,6 +175,7 @@ export class SimulatedFleet {
       engines.push({ engine, url, events: ranks[0]!.events })
     }
     const fleet = new SimulatedFleet(simulation, network!, engines, options)
+    await options.beforeRouter?.(fleet)
     await fleet.startRouter()
     return fleet
   }
@@ -227,6 +236,32 @@ export class SimulatedFleet {
     const report = await simulation.settle(simulation.shutdown({ deadline: '10s' }), { within: '30s' })
     for (const { engine } of this.engines) await simulation.settle(engine.close(), { within: '5s' })
     return report.slow
+  }
+}
+
+function watched(transport: Transport, onEvents: (() => void) | undefined): Transport {
+  if (onEvents === undefined) return transport
+  const { messages } = transport
+  return {
+    ...transport,
+    messages: {
+      ...messages,
+      subscribe: (options, handler) =>
+        messages.subscribe(options, {
+          message(frames) {
+            onEvents()
+            handler.message(frames)
+          },
+          connected() {
+            onEvents()
+            handler.connected()
+          },
+          disconnected() {
+            onEvents()
+            handler.disconnected()
+          },
+        }),
+    },
   }
 }
 

@@ -350,8 +350,17 @@ export class SequenceFollower {
   #liveHeldBack(sequence: number, payload: Uint8Array): void {
     this.#hold(sequence, payload)
     if (this.#expected === undefined && this.#pending.first?.sequence === 0) this.#begin(0, 'live')
-    if (this.#owesClear || this.#pending.first?.sequence !== this.#expected) return
-    if (this.#drain() === 'empty') this.#goLive()
+    const continues = !this.#owesClear && this.#pending.first?.sequence === this.#expected
+    if (continues && this.#drain() === 'empty') this.#goLive()
+    else if (this.#isSettling) this.#gapWhileSettling()
+  }
+
+  /** The replay that was to make sure has something to find: what is held back may be a removal. */
+  #gapWhileSettling(): void {
+    this.#gaps++
+    this.#isSettling = false
+    this.#resetAttempts()
+    this.#reportTrust()
   }
 
   #hold(sequence: number, payload: Uint8Array): void {
@@ -571,6 +580,7 @@ export class SequenceFollower {
   #pause(waitFor: 'attempt' | 'retry'): void {
     const { backoffMsMin, backoffMsMax } = this.#options.limits
     this.#phase = 'pausing'
+    this.#isSettling = false
     const doublings = waitFor === 'attempt' ? Math.min(16, Math.max(0, this.#attemptsFruitless - 1)) : 0
     this.#waitUntil(waitFor, Math.min(backoffMsMax, backoffMsMin * 2 ** doublings))
     this.#reportTrust()

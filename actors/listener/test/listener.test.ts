@@ -358,6 +358,26 @@ t.test(
   },
 )
 
+t.test('a gap while a replay only makes sure is a gap: trust falls at once', async t => {
+  const world = await listenerWorld(t)
+  world.startListener()
+  world.publish(3)
+  await world.system.settle()
+  world.replayAnswers = false
+  await world.system.advance(LISTENER_LIMITS.settleMs)
+  t.match(await world.status(), { state: 'recovering', lastSequence: 2 })
+  t.match(world.trust(), /^exact/)
+  world.lose(1)
+  world.publish(1)
+  await world.system.settle()
+  t.equal(world.trust(), 'partial: catching up from sequence 3')
+  t.match(await world.status(), { gaps: 1 })
+  world.replayAnswers = true
+  await world.system.advance('10s')
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
+})
+
 t.test('garbage is counted and skipped, and the next good batch applied', async t => {
   const world = await listenerWorld(t)
   world.startListener()

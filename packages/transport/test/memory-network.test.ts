@@ -80,6 +80,30 @@ t.test('a disconnection loses what is under way and lasts until the reconnection
   t.equal(await inbox.next('a message'), 'found')
 })
 
+t.test('a socket that closes while a connection to it is made is not connected to', async t => {
+  const clock = new SimulatedClock()
+  const network = new MemoryNetwork({ clock, latencyMs: 1 })
+  const publish = () => network.transport().messages.publish({ endpoint: 'tcp://engine:5557' })
+  const first = await publish()
+  const inbox = new Inbox<string>()
+  network.transport().messages.subscribe(
+    { endpoint: first.endpoint, topic: '' },
+    {
+      message: ([frame]) => inbox.put(text(frame)),
+      connected: () => inbox.put('connected'),
+      disconnected: () => inbox.put('disconnected'),
+    },
+  )
+  first.close()
+  const second = await publish()
+  clock.advance(1)
+  second.send([bytes('found')])
+  clock.advance(1)
+  t.equal(await inbox.next('the connection'), 'connected')
+  t.equal(await inbox.next('a message'), 'found')
+  t.equal(inbox.size, 0)
+})
+
 t.test('requests are refused, lost on idle connections and cut as the faults say', async t => {
   const network = new MemoryNetwork({ clock: new SimulatedClock() })
   const gone = new Inbox<string>()

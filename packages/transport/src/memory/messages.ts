@@ -179,7 +179,8 @@ export class MemoryMessages {
   #unbind(bound: Bound): void {
     if (this.#bound.get(placeOf(bound.endpoint)) !== bound) return
     this.#bound.delete(placeOf(bound.endpoint))
-    for (const link of [...bound.links]) this.#unlink(link)
+    // Connections that are still being made are not among the links.
+    for (const { link } of this.#connectors) if (link?.bound === bound) this.#unlink(link)
   }
 
   #connect(
