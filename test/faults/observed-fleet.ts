@@ -3,7 +3,7 @@
  *
  * A block that is credited although the engine does not hold it is **stale** once it could be known: IN_FLIGHT_MS after the
  * first thing that the router's own event socket said after the block was gone, be it a batch (its removal is in that one
- * or in one before it, which is missing then), a broken connection or a new one. Before that it is **unseen**.
+ * or in one before it, which is missing then) or a broken connection. Before that it is **unseen**.
  */
 
 import { type Random, seededRandom } from '@homing/clock'

@@ -62,7 +62,7 @@ export interface FleetOptions {
   readonly settings?: Partial<RouterSettings>
   /** What is added to the URL of a worker, such as `?events=7000`. */
   readonly query?: string
-  /** Called for whatever an event socket of the router says: a batch, a connection, its end. */
+  /** Called for a batch of an event socket of the router, and for the end of its connection. */
   readonly onEvents?: () => void
   /** For what stands between engines and router. */
   readonly beforeRouter?: (fleet: SimulatedFleet) => Promise<void>
@@ -252,10 +252,7 @@ function watched(transport: Transport, onEvents: (() => void) | undefined): Tran
             onEvents()
             handler.message(frames)
           },
-          connected() {
-            onEvents()
-            handler.connected()
-          },
+          connected: () => handler.connected(),
           disconnected() {
             onEvents()
             handler.disconnected()

@@ -9,7 +9,9 @@
  *                  first reply of a gap is after the hole   recovering: clear, replay from 0
  *                  live batch                               held back (bounded; past the bound dropped)
  *                  replay reached the batches held back     live: they are applied in order
- *                  end or silence, nothing missing          live
+ *                  end or silence, nothing missing          live; but where replies may be lost at the end (a hole was
+ *                                                           seen, or there were as many as a socket drops after),
+ *                                                           asked again until nothing new comes
  *                  end or silence, something missing        next attempt, at most `replayAttempts…Max`
  *                  attempts used up, filling a gap          recovering: clear, replay from 0
  *                  attempts used up, replaying from 0       live from the batches held back: clear, partial
@@ -86,6 +88,8 @@ type Phase =
 
 type WaitFor = 'replies' | 'attempt' | 'retry' | 'settle' | 'rebuild' | 'knock'
 
+/** An engine's replay socket keeps 1,000 messages for a peer, and drops further ones without a word. */
+const LOSSLESS_REPLIES_MAX = 1000
 const FORGOTTEN = 'batches were lost and the engine no longer keeps them'
 
 export class SequenceFollower {
@@ -135,6 +139,7 @@ export class SequenceFollower {
   #attemptsFruitless = 0
   #attemptsTotal = 0
   #recoveryReplies = 0
+  #recoveryHadHole = false
   #lastReplyMs = 0
   /** Until then no replay is asked for: the last recovery failed with it. */
   #replayPausedUntilMs = Number.NEGATIVE_INFINITY
@@ -472,7 +477,10 @@ export class SequenceFollower {
     // An end without a single batch: nothing was published yet.
     if (isMarked && this.#expected === undefined && drained === 'empty') this.#begin(0, 'replay')
     const isAnswered = isMarked || this.#attemptApplied > 0 || this.#isSettling
-    if (isAnswered && drained === 'empty' && !this.#attemptHadHole && this.#expected !== undefined) {
+    if (this.#attemptHadHole) this.#recoveryHadHole = true
+    const mayLackEnd = this.#recoveryHadHole || this.#recoveryReplies >= LOSSLESS_REPLIES_MAX
+    const isComplete = drained === 'empty' && !this.#attemptHadHole && this.#expected !== undefined
+    if (isAnswered && isComplete && !(mayLackEnd && this.#attemptApplied > 0)) {
       this.#goLive()
       return
     }
@@ -603,6 +611,7 @@ export class SequenceFollower {
     this.#attemptsFruitless = 0
     this.#attemptsTotal = 0
     this.#recoveryReplies = 0
+    this.#recoveryHadHole = false
   }
 
   // The epoch.

@@ -63,10 +63,26 @@ t.test('batches lost inside a replay are asked for again, from the first one mis
     request === 1 ? sequence >= 500 && sequence < 800 : request === 2 && sequence > 1000 && sequence < 1100
   world.startListener()
   await world.system.settle()
-  t.strictSame(world.replayRequests, [0, 499, 1000], 'the last batch is repeated, as proof of the same life')
-  t.match(await world.status(), { state: 'live', lastSequence: 1499, batches: 1500, replays: 3, restarts: 0 })
+  t.strictSame(
+    world.replayRequests,
+    [0, 499, 1000, 1499],
+    'the last batch is repeated, as proof of the same life',
+  )
+  t.match(await world.status(), { state: 'live', lastSequence: 1499, batches: 1500, replays: 4, restarts: 0 })
   t.strictSame(await world.held(), world.cached())
   t.match(world.trust(), /^exact/)
+})
+
+t.test('a long replay may lack its end: it is asked again until nothing new comes', async t => {
+  const world = await listenerWorld(t)
+  for (let i = 0; i < 1200; i++) world.source.publish()
+  world.losesReply = (sequence, request) => request === 1 && sequence >= 1100
+  world.startListener()
+  await world.system.settle()
+  t.strictSame(world.replayRequests, [0, 1099, 1199])
+  t.match(await world.status(), { state: 'live', lastSequence: 1199 })
+  t.strictSame(await world.held(), world.cached())
+  t.strictSame(world.trusts(), ['none', 'exact'], 'not before')
 })
 
 t.test('a replay without end marker ends by silence', async t => {
