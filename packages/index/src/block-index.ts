@@ -61,7 +61,6 @@ import {
   planLayout,
   SET,
   USED,
-  WHOLE,
 } from './layout.ts'
 import { SideTable } from './side-table.ts'
 import type {
@@ -98,8 +97,6 @@ const MERGE_CHUNKS_MIN = 16
 const SWAP_SHARE = 4
 const SWAP_BYTES_MIN = 1 << 20
 const HALVINGS_MAX = 8
-/** Bit of slot 0 in `Chunks.flags`: the block is held but has no entry in the engine table. */
-const UNNAMED_SHIFT = 8
 
 export class BlockIndex {
   #memory: SharedArrayBuffer
@@ -542,7 +539,7 @@ export class BlockIndex {
     // Nobody else holds it: it takes this name.
     const inserted = engines.insert(block, low, high)
     if (inserted !== INSERTED || hasSides) {
-      if (inserted === NO_ROOM) this.#chunks.flags[block >>> 4]! |= 1 << (UNNAMED_SHIFT + (block & 15))
+      if (inserted === NO_ROOM) this.#chunks.mark(block)
       this.#giveUp(worker, low, high, block)
       if (inserted === NO_ROOM) return this.#addName(worker, low, high, block)
     }
@@ -780,7 +777,7 @@ export class BlockIndex {
   /** Nobody holds the block any more: its name goes. */
   #unname(block: number, position: number): void {
     this.#blocksDistinct--
-    if (this.#isUnnamed(block)) this.#chunks.flags[block >>> 4]! &= ~(1 << (UNNAMED_SHIFT + (block & 15)))
+    if (this.#isUnnamed(block)) this.#chunks.unmark(block)
     else if (position >= 0) this.#engines.deleteAt(position)
     else this.#engines.delete(block)
   }
@@ -1022,8 +1019,6 @@ export class BlockIndex {
         const set = words[base + SET + slot]!
         if (set > holdersMax) words[base + SET + slot] = ids[set - holdersMax - 1]!
       }
-      const whole = words[base + WHOLE]!
-      if (whole > holdersMax) words[base + WHOLE] = ids[whole - holdersMax - 1]!
     }
     this.#engines.renew((this.#chunks.top + 1) * CHUNK_SLOTS)
     this.#names.shrink()
@@ -1039,11 +1034,10 @@ export class BlockIndex {
 
   /** A block goes by another id: so do its name and the records that are about it. */
   readonly #relocated = (from: number, to: number): void => {
-    const { flags } = this.#chunks
     const set = this.#chunks.setOf(to)
     if (set === 0) return
     if (this.#isUnnamed(from)) {
-      flags[to >>> 4]! |= 1 << (UNNAMED_SHIFT + (to & 15))
+      this.#chunks.mark(to)
     } else {
       this.#engines.relocate(from, to)
     }
@@ -1266,7 +1260,7 @@ export class BlockIndex {
     const inserted = isNamed
       ? this.#engines.insert(block, chunk.engines[2 * i]!, chunk.engines[2 * i + 1]!)
       : NO_ROOM
-    if (inserted === NO_ROOM) chunks.flags[block >>> 4]! |= 1 << (UNNAMED_SHIFT + (block & 15))
+    if (inserted === NO_ROOM) chunks.mark(block)
     if (isNamed && inserted === NO_ROOM) {
       for (const holder of holders) {
         const record = this.#names.add(
@@ -1316,8 +1310,9 @@ export class BlockIndex {
     this.#sets.move(from, to)
   }
 
+  /** The block is held but has no entry in the engine table. */
   #isUnnamed(block: number): boolean {
-    return ((this.#chunks.flags[block >>> 4]! >>> (UNNAMED_SHIFT + (block & 15))) & 1) !== 0
+    return this.#chunks.isMarked(block)
   }
 
   /** Whether chunks and so many bytes more stay within what both may share. */

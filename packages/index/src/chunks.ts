@@ -2,15 +2,16 @@
  * Chunks: the tree in shared memory, its buckets, and which chunks are free. Private to the writer; who reads is
  * index-reader.ts. Knows blocks, local hashes and set words, not what a set means or how a block is named.
  *
- * Ids are given out lowest first, so that what is in use lies at the beginning.
+ * A chunk that was just freed is still in the processor's cache and given out again first; else the lowest that is
+ * free; one that was never used only when none is free. So what was ever used lies at the beginning.
  *
  * Invariants
  *   C1  A child is either the next slot of its parent's chunk or the first block of exactly one chunk.
  *   C2  A chunk in use is in the chain of the bucket of (PARENT, first local hash), and in no other.
- *   C3  The chunks below a chunk are a list: FIRST, then `next` and `previous`. Those below the root are in none.
+ *   C3  The chunks below a chunk are a list: FIRST, then links, two words a chunk: next, previous. Those below the root
+ *       are in none.
  *   C4  MASK bit s is set when a chunk hangs below slot s; it may be when none does any more.
  *   C5  The last used slot has a set other than 0 or its mask bit; `trim` restores this.
- *   C6  WHOLE is −1, or the set of every used slot.
  *
  * Protocol, one writer; readers take no lock and write nothing. The order of the writer's steps:
  *   use      VER + 2 (even), PARENT = −1, fill, HNEXT, PARENT, bucket, MASK, NEXT
@@ -58,17 +59,22 @@ import {
   LOC,
   MASK,
   NEXT,
+  OWN,
   PARENT,
   SET,
   save,
   USED,
   VER,
-  WHOLE,
 } from './layout.ts'
 
 const ROOT = 0
 const NONE = 0
-const MIXED = -1
+/** Of the word OWN: slots ever used since VER grew. */
+const SLOTS_MASK = 0xff
+/** Of the word OWN: the mark of slot 0. */
+const MARK_SHIFT = 8
+/** Chunks freed lately that are remembered, a power of two: what a processor's cache may still hold. */
+const RECENT_MAX = 512
 /** Chunks below one chunk that are looked through for those of one slot. */
 const SIBLINGS_MAX = 32
 /** The same where a chunk is freed: a slot may keep its mask bit without need. */
@@ -87,14 +93,15 @@ export class Chunks {
   #buckets: number
   #bucketsTouched: number
   /** Lists of the chunks below a chunk. */
-  #next: Int32Array
-  #previous: Int32Array
-  /** Per chunk: slots used since VER grew; behind 8 bits, a bit per slot for the owner of this object. */
-  flags: Int32Array
+  #links: Int32Array
   /** Bit per chunk: free; bit per word of these: not 0. */
   #free: Int32Array
   #freeWords: Int32Array
   #freeHint = 0
+  /** A ring of chunks that were freed lately; some of them may be in use again. */
+  readonly #recent = new Int32Array(RECENT_MAX)
+  #recentEnd = 0
+  #recentCount = 0
   #freeCount = 0
   /** The highest chunk that was ever used in this memory, and the highest that is in use. */
   #touched = 0
@@ -113,9 +120,7 @@ export class Chunks {
     this.#bucketsTouched = layout.bucketsMin
     this.#unlinkBase = words[H_UNLINK_BASE]!
     this.#unlinkMask = words[H_UNLINK_MASK]!
-    this.#next = new Int32Array(layout.chunksMax + 1)
-    this.#previous = new Int32Array(layout.chunksMax + 1)
-    this.flags = new Int32Array(layout.chunksMax + 1)
+    this.#links = new Int32Array((layout.chunksMax + 1) * 2)
     this.#free = new Int32Array((layout.chunksMax >>> 5) + 1)
     this.#freeWords = new Int32Array((layout.chunksMax >>> 10) + 1)
   }
@@ -169,7 +174,7 @@ export class Chunks {
   }
 
   nextBelow(chunk: number): number {
-    return this.#next[chunk]!
+    return this.#links[2 * chunk]!
   }
 
   /** Whether a chunk may be taken that is not free: the memory is not used up. */
@@ -179,6 +184,19 @@ export class Chunks {
 
   get isExhausted(): boolean {
     return this.#touched >= this.#chunksMax
+  }
+
+  /** A bit per used slot for the owner of this object; 0 in a new slot. */
+  isMarked(block: number): boolean {
+    return ((this.words[this.base(block >>> 4) + OWN]! >>> (MARK_SHIFT + (block & 15))) & 1) !== 0
+  }
+
+  mark(block: number): void {
+    this.words[this.base(block >>> 4) + OWN]! |= 1 << (MARK_SHIFT + (block & 15))
+  }
+
+  unmark(block: number): void {
+    this.words[this.base(block >>> 4) + OWN]! &= ~(1 << (MARK_SHIFT + (block & 15)))
   }
 
   /** The child of `above` with this local hash; 0: none. */
@@ -215,9 +233,9 @@ export class Chunks {
     const chunk = above >>> 4
     const slot = (above & 15) + 1
     const base = this.base(chunk)
-    const flags = this.flags[chunk]!
-    if (slot < (flags & 0xff)) Atomics.store(words, base + VER, (words[base + VER]! + 2) | 0)
-    this.flags[chunk] = (flags & ~0xff) | (slot + 1)
+    const own = words[base + OWN]!
+    if (slot < (own & SLOTS_MASK)) Atomics.store(words, base + VER, (words[base + VER]! + 2) | 0)
+    words[base + OWN] = (own & ~SLOTS_MASK) | (slot + 1)
     save(words, base + LOC + 2 * slot, low, isAtomic)
     save(words, base + LOC + 2 * slot + 1, high, isAtomic)
     save(words, base + SET + slot, set, isAtomic)
@@ -236,12 +254,11 @@ export class Chunks {
     save(words, base + MASK, 0, isAtomic)
     save(words, base + NEXT, 0, isAtomic)
     words[base + FIRST] = 0
-    save(words, base + WHOLE, MIXED, isAtomic)
+    words[base + OWN] = 1
     save(words, base + LOC, low, isAtomic)
     save(words, base + LOC + 1, high, isAtomic)
     save(words, base + SET, set, isAtomic)
     save(words, base + USED, 1, isAtomic)
-    this.flags[chunk] = 1
     this.#hook(chunk, base, above)
     if (above !== ROOT) {
       const slot = above & 15
@@ -255,18 +272,19 @@ export class Chunks {
     return chunk << 4
   }
 
-  /** The lowest chunk that is free, or the next one that was never used. */
+  /** A chunk that is free, or the next one that was never used. */
   take(): number {
     if (this.#freeCount === 0) {
       this.#top = ++this.#touched
       return this.#touched
     }
-    const chunk = this.#lowestFree()
-    this.#free[chunk >>> 5]! &= ~(1 << (chunk & 31))
-    if (this.#free[chunk >>> 5] === 0) this.#freeWords[chunk >>> 10]! &= ~(1 << ((chunk >>> 5) & 31))
-    this.#freeCount--
-    if (chunk > this.#top) this.#top = chunk
-    return chunk
+    while (this.#recentCount > 0) {
+      this.#recentCount--
+      this.#recentEnd = (this.#recentEnd - 1) & (RECENT_MAX - 1)
+      const chunk = this.#recent[this.#recentEnd]!
+      if (this.#isFree(chunk)) return this.#occupy(chunk)
+    }
+    return this.#occupy(this.#lowestFree())
   }
 
   /** Pops what C5 does not allow at the end of a chunk; frees it when empty, and looks at its parent. */
@@ -296,7 +314,7 @@ export class Chunks {
     const words = this.words
     const isAtomic = this.#isAtomic
     const from = this.#top
-    const to = this.take()
+    const to = this.#occupy(this.#lowestFree())
     const base = this.base(from)
     const target = this.base(to)
     const used = words[base + USED]!
@@ -306,11 +324,10 @@ export class Chunks {
     save(words, target + USED, used, isAtomic)
     save(words, target + MASK, words[base + MASK]!, isAtomic)
     save(words, target + NEXT, words[base + NEXT]!, isAtomic)
-    save(words, target + WHOLE, words[base + WHOLE]!, isAtomic)
+    words[target + OWN] = used
     words[target + FIRST] = 0
     for (let i = 0; i < used; i++) save(words, target + SET + i, words[base + SET + i]!, isAtomic)
     for (let i = 0; i < 2 * used; i++) save(words, target + LOC + i, words[base + LOC + i]!, isAtomic)
-    this.flags[to] = used
 
     Atomics.store(words, base + VER, words[base + VER]! | 1)
     this.#adoptChildren(base, to, 0)
@@ -325,12 +342,12 @@ export class Chunks {
     if (above !== ROOT) {
       const aboveBase = this.base(above >>> 4)
       if (words[aboveBase + NEXT] === from) save(words, aboveBase + NEXT, to, isAtomic)
-      const next = this.#next[from]!
-      const previous = this.#previous[from]!
-      this.#next[to] = next
-      this.#previous[to] = previous
-      if (next !== 0) this.#previous[next] = to
-      if (previous !== 0) this.#next[previous] = to
+      const next = this.#links[2 * from]!
+      const previous = this.#links[2 * from + 1]!
+      this.#links[2 * to] = next
+      this.#links[2 * to + 1] = previous
+      if (next !== 0) this.#links[2 * next + 1] = to
+      if (previous !== 0) this.#links[2 * previous] = to
       else words[aboveBase + FIRST] = to
     }
     for (let slot = 0; slot < used; slot++) relocated((from << 4) | slot, (to << 4) | slot)
@@ -350,7 +367,7 @@ export class Chunks {
     const last = (chunk << 4) | (used - 1)
     let found = 0
     let looked = 0
-    for (let child = words[base + FIRST]!; child !== 0; child = this.#next[child]!) {
+    for (let child = words[base + FIRST]!; child !== 0; child = this.#links[2 * child]!) {
       if (++looked > SIBLINGS_MAX) return 0
       if (words[this.base(child) + PARENT] !== last) continue
       if (found !== 0) return 0
@@ -370,7 +387,6 @@ export class Chunks {
     const last = (chunk << 4) | (used - 1)
     Atomics.store(words, base + VER, words[base + VER]! | 1)
     Atomics.store(words, from + VER, words[from + VER]! | 1)
-    save(words, base + WHOLE, MIXED, isAtomic)
     for (let i = 0; i < added; i++) save(words, base + SET + used + i, words[from + SET + i]!, isAtomic)
     for (let i = 0; i < 2 * added; i++) {
       save(words, base + LOC + 2 * used + i, words[from + LOC + i]!, isAtomic)
@@ -384,12 +400,12 @@ export class Chunks {
       let looked = 0
       for (let each = words[base + FIRST]!; each !== 0 && next === 0 && looked++ < SIBLINGS_MAX; ) {
         if ((words[this.base(each) + PARENT]! & 15) === 15) next = each
-        each = this.#next[each]!
+        each = this.#links[2 * each]!
       }
       save(words, base + NEXT, next, isAtomic)
     }
     save(words, base + MASK, (words[base + MASK]! & ~(1 << (used - 1))) | mask, isAtomic)
-    this.flags[chunk] = (this.flags[chunk]! & ~0xff) | (used + added)
+    words[base + OWN] = (words[base + OWN]! & ~SLOTS_MASK) | (used + added)
     save(words, base + USED, used + added, isAtomic)
     Atomics.store(words, base + VER, (words[base + VER]! + 1) | 0)
     for (let i = 0; i < added; i++) relocated((child << 4) | i, (chunk << 4) | (used + i))
@@ -419,15 +435,14 @@ export class Chunks {
     this.#touched = count
     this.#freeCount = 0
     this.#freeHint = 0
-    this.#next = renewed(this.#next, count + 1)
-    this.#previous = renewed(this.#previous, count + 1)
-    this.flags = renewed(this.flags, count + 1)
+    this.#recentCount = 0
+    this.#links = renewed(this.#links, (count + 1) * 2)
     this.#free = renewed(this.#free, 0)
     this.#freeWords = renewed(this.#freeWords, 0)
     this.words = words
   }
 
-  /** Checks C1 to C6 and the counts. Throws an Error that says what does not hold. */
+  /** Checks C1 to C5 and the counts. Throws an Error that says what does not hold. */
   audit(): void {
     const { words } = this
     const require = (condition: boolean, what: string) => {
@@ -478,14 +493,10 @@ export class Chunks {
       const last = used - 1
       require(words[base + SET + last] !== 0 ||
         ((words[base + MASK]! >>> last) & 1) === 1, `chunk ${chunk} ends with a block that nobody holds`)
-      for (let slot = 0; slot < used; slot++) {
-        const whole = words[base + WHOLE]!
-        require(whole === MIXED || whole === words[base + SET + slot], `chunk ${chunk} is not whole`)
-      }
       let previous = 0
-      for (let child = words[base + FIRST]!; child !== 0; child = this.#next[child]!) {
+      for (let child = words[base + FIRST]!; child !== 0; child = this.#links[2 * child]!) {
         require(words[this.base(child) + PARENT]! >>> 4 === chunk, `chunk ${child} is in a wrong list`)
-        require(this.#previous[child] === previous, `the list of chunk ${chunk} is broken`)
+        require(this.#links[2 * child + 1] === previous, `the list of chunk ${chunk} is broken`)
         previous = child
         hooked[child]! |= 2
       }
@@ -507,6 +518,14 @@ export class Chunks {
     return ((this.#free[chunk >>> 5]! >>> (chunk & 31)) & 1) === 1
   }
 
+  #occupy(chunk: number): number {
+    this.#free[chunk >>> 5]! &= ~(1 << (chunk & 31))
+    if (this.#free[chunk >>> 5] === 0) this.#freeWords[chunk >>> 10]! &= ~(1 << ((chunk >>> 5) & 31))
+    this.#freeCount--
+    if (chunk > this.#top) this.#top = chunk
+    return chunk
+  }
+
   #lowestFree(): number {
     const summary = this.#freeWords
     let at = this.#freeHint
@@ -521,6 +540,9 @@ export class Chunks {
     this.#freeWords[chunk >>> 10]! |= 1 << ((chunk >>> 5) & 31)
     if (chunk >>> 10 < this.#freeHint || this.#freeCount === 0) this.#freeHint = chunk >>> 10
     this.#freeCount++
+    this.#recent[this.#recentEnd] = chunk
+    this.#recentEnd = (this.#recentEnd + 1) & (RECENT_MAX - 1)
+    if (this.#recentCount < RECENT_MAX) this.#recentCount++
     while (this.#top > 0 && this.#isFree(this.#top)) this.#top--
   }
 
@@ -552,9 +574,9 @@ export class Chunks {
 
   #enlist(chunk: number, aboveBase: number): void {
     const first = this.words[aboveBase + FIRST]!
-    this.#next[chunk] = first
-    this.#previous[chunk] = 0
-    if (first !== 0) this.#previous[first] = chunk
+    this.#links[2 * chunk] = first
+    this.#links[2 * chunk + 1] = 0
+    if (first !== 0) this.#links[2 * first + 1] = chunk
     this.words[aboveBase + FIRST] = chunk
   }
 
@@ -562,15 +584,15 @@ export class Chunks {
   #delist(chunk: number, above: number): void {
     const words = this.words
     const base = this.base(above >>> 4)
-    const next = this.#next[chunk]!
-    const previous = this.#previous[chunk]!
-    if (next !== 0) this.#previous[next] = previous
-    if (previous !== 0) this.#next[previous] = next
+    const next = this.#links[2 * chunk]!
+    const previous = this.#links[2 * chunk + 1]!
+    if (next !== 0) this.#links[2 * next + 1] = previous
+    if (previous !== 0) this.#links[2 * previous] = next
     else words[base + FIRST] = next
     let sibling = words[base + FIRST]!
     for (let looked = 0; sibling !== 0 && looked < SIBLINGS_LOOKED_AT; looked++) {
       if (words[this.base(sibling) + PARENT] === above) break
-      sibling = this.#next[sibling]!
+      sibling = this.#links[2 * sibling]!
     }
     if (words[base + NEXT] === chunk) {
       const isBelowLast = sibling !== 0 && words[this.base(sibling) + PARENT] === above
@@ -587,7 +609,7 @@ export class Chunks {
     const target = this.base(to)
     let next = 0
     for (let child = words[base + FIRST]!; child !== 0; child = next) {
-      next = this.#next[child]!
+      next = this.#links[2 * child]!
       const childBase = this.base(child)
       const slot = words[childBase + PARENT]! & 15
       this.#unhook(child, childBase)

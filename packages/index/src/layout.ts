@@ -12,13 +12,13 @@
  *   chunks     56 words each; chunk 0 is the root and holds nothing
  *
  *   chunk  ┌────────┬───────┬──────┬──────┬──────┬───────┬─────┬───────┬─────────┬─────────────────────┐
- *          │ PARENT │ HNEXT │ USED │ MASK │ NEXT │ FIRST │ VER │ WHOLE │ SET ×16 │ LOC ×16 (low, high) │
+ *          │ PARENT │ HNEXT │ USED │ MASK │ NEXT │ FIRST │ VER │ OWN   │ SET ×16 │ LOC ×16 (low, high) │
  *          └────────┴───────┴──────┴──────┴──────┴───────┴─────┴───────┴─────────┴─────────────────────┘
  *     PARENT  block above slot 0; 0 = root; −1 = being filled   HNEXT  next chunk of the bucket
  *     USED    slots in use, 0 … 16                              MASK   bit s: chunks may hang below slot s
  *     NEXT    a chunk below slot 15, as a short cut             FIRST  a chunk below any slot (the writer's)
  *     VER     grows by 2 before slots are used again, odd while the chunk is moved away or grows by a merge
- *     WHOLE   the set of every used slot, when it is one; −1: look at SET
+ *     OWN     the writer's: slots ever used since VER grew, and a mark per slot
  *
  * Every region is reserved for the capacity and used from its beginning: pages that were never written cost no
  * memory. A block id is `chunk << 4 | slot`; 0 stands for the root, and for "none". A set id is 0 (nobody),
@@ -66,7 +66,7 @@ export const MASK = 3
 export const NEXT = 4
 export const FIRST = 5
 export const VER = 6
-export const WHOLE = 7
+export const OWN = 7
 export const SET = 8
 export const LOC = 24
 
@@ -76,8 +76,8 @@ export const CAPACITY_BYTES_MAX = 8 * 2 ** 30
 export const WORKER_SLOTS_MAX = 81_920
 export const HOLDERS_MAX = 32_768
 
-/** Bytes of a chunk that are touched when it is used: record, engine hashes, links, flags, free bit. */
-export const CHUNK_BYTES = CHUNK_WORDS * 4 + CHUNK_SLOTS * 8 + 12 + 1
+/** Bytes of a chunk that are touched when it is used: record, engine hashes, links, free bit. */
+export const CHUNK_BYTES = CHUNK_WORDS * 4 + CHUNK_SLOTS * 8 + 8 + 1
 /** Buckets per chunk, at most: chains of 1.3 chunks for who finds, 0.7 for who does not. */
 export const BUCKETS_PER_CHUNK = 1.5
 /** A small shard gets small tables. */
