@@ -14,8 +14,9 @@
  *        service: whoever registers its engines does so again.
  */
 
-import { type ActorContext, defineActor, type Reply, signal } from '@homing/actor'
+import { type ActorContext, type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import type { IndexerMessage } from '@homing/indexer'
 import {
   type HttpExchange,
   type HttpListener,
@@ -120,7 +121,7 @@ class IndexService {
   readonly #peers: Peers
   readonly #metrics: ServiceMetrics
   readonly #open: OpenRequests
-  readonly #accessLog: AccessLog | undefined
+  #accessLog: AccessLog | undefined
   readonly #routes: readonly Route[]
   /** Ranks that start now may inherit: their events go through an inheritor. */
   #isRecovering = false
@@ -128,29 +129,29 @@ class IndexService {
   #isDraining = false
 
   constructor(context: ActorContext<IndexServiceMessage>, args: IndexServiceArgs) {
-    const { threads, indexBytes, workerSlotsMax, peersMax, accessLog, replayTimeoutMs } = args
+    const { threads, indexBytes, workerSlotsMax, peersMax, replayTimeoutMs } = args
     const eventPool = args.eventPool ?? 'events'
     this.#context = context
     this.#args = args
-    this.#accessLog = accessLog === undefined ? undefined : new AccessLog(accessLog, context.log)
     this.#open = new OpenRequests(args)
-    this.#peers = new Peers(
-      {
-        peersMax,
-        waitMs: args.peerWaitMs,
-        timeoutMs: args.peerTimeoutMs,
-        dumpBytesMax: args.peerDumpBytesMax,
-      },
-      args.peers,
-    )
+    this.#peers = new Peers({
+      peersMax,
+      waitMs: args.peerWaitMs,
+      timeoutMs: args.peerTimeoutMs,
+      dumpBytesMax: args.peerDumpBytesMax,
+    })
     this.registry = new Registry({ shardCount: threads, workerSlotsMax })
     const inherits = args.peers.length > 0 && args.registrations.length > 0
     this.shards = new Shards(context, { count: threads, indexBytes, workerSlotsMax, eventPool, inherits })
     const { indexers, inheritors, reader, inheritedReader } = this.shards
     this.listeners = new RankListeners({
       context,
-      sinkOf: rank => (this.#isRecovering ? inheritors[rank.shard]! : indexers[rank.shard]!),
-      releaserOf: rank => inheritors[rank.shard] ?? indexers[rank.shard]!,
+      // A listener tells an indexer nothing that an inheritor does not pass on.
+      sinkOf: ({ shard }) =>
+        this.#isRecovering
+          ? (inheritors[shard]! as ActorRef<never> as ActorRef<IndexerMessage>)
+          : indexers[shard]!,
+      releaserOf: ({ shard }) => inheritors[shard] ?? indexers[shard]!,
       eventPool,
       replayTimeoutMs,
       ended: rank => this.registry.end(rank),
@@ -174,14 +175,16 @@ class IndexService {
       lookup: new OverlapLookup(inheritedReader === undefined ? [reader] : [reader, inheritedReader]),
       peers: this.#peers,
       metrics: this.#metrics,
-      accessLog: this.#accessLog,
+      accessLog: () => this.#accessLog,
       askMsMax: ASK_MS_MAX,
     })
   }
 
-  /** Listens when it resolves. */
+  /** Listens when it resolves. Rejects with what the settings turn out not to allow. */
   async start(): Promise<ServiceReady> {
-    const { registrations, host, port, bodyTimeoutMs, clientStallTimeoutMs, peers } = this.#args
+    const { registrations, host, port, bodyTimeoutMs, clientStallTimeoutMs, peers, accessLog } = this.#args
+    if (accessLog !== undefined) this.#accessLog = new AccessLog(accessLog, this.#context.log)
+    for (const url of peers) this.#peers.add(url)
     const { http } = this.#context.use(transportCapability)
     this.#isRecovering = this.shards.inheritors.length > 0
     const ranks = registrations.map(registration => this.registry.register(registration))

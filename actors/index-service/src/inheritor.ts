@@ -54,7 +54,14 @@ export type InheritanceMessage =
       readonly reply: Reply<readonly IndexedBlock[]>
     }
 
-export type InheritorMessage = IndexerMessage | InheritanceMessage
+/** What a listener tells an indexer, and who gives the slot of a listener back. */
+type PassedOn = Extract<IndexerMessage, { readonly type: 'apply' | 'clear' | 'release' }>
+
+export type InheritorMessage =
+  | PassedOn
+  | InheritanceMessage
+  /** Goes on with what its index has to tidy up. Of the inheritor to itself. */
+  | { readonly type: 'maintain' }
 
 export interface InheritorArgs {
   /** Made by `createIndexMemory` with the sizes below. */
@@ -103,7 +110,7 @@ export const inheritor = defineActor(
       index.clear(workerSlot)
       maintain()
     }
-    const passOn = (message: IndexerMessage, source?: ActorRef<EventSourceMessage>): void => {
+    const passOn = (message: PassedOn, source?: ActorRef<EventSourceMessage>): void => {
       if (indexer.tell(message) === 'ok') return
       source?.tell({ type: 'resync', cause: 'lost', reason: 'the indexer did not take its events' })
     }
@@ -179,10 +186,6 @@ export const inheritor = defineActor(
         isMaintaining = false
         maintain()
       },
-      observe: message => passOn(message),
-      attach: message => passOn(message),
-      status: message => passOn(message),
-      dump: message => passOn(message),
     }
   },
 })

@@ -27,9 +27,8 @@ export class Peers {
   /** Dumps asked for, by outcome. */
   readonly dumps = { used: 0, failed: 0 }
 
-  constructor(options: PeersOptions, urls: readonly string[]) {
+  constructor(options: PeersOptions) {
     this.#options = options
-    for (const url of urls) this.add(url)
   }
 
   get urls(): readonly string[] {

@@ -22,12 +22,14 @@ import { LISTENER_LIMITS, listener, type SourceMessage } from '@homing/listener'
 import type { IndexServiceMessage } from './messages.ts'
 import { type Rank, unheard } from './rank.ts'
 
+type ReleaseMessage = Extract<IndexerMessage, { readonly type: 'release' }>
+
 export interface RankListenersOptions {
   readonly context: ActorContext<IndexServiceMessage>
   /** Where the events of a rank go: its indexer, or who stands before it. */
   readonly sinkOf: (rank: Rank) => ActorRef<IndexerMessage>
   /** Who is to forget the slot of a rank whose listener has ended. */
-  readonly releaserOf: (rank: Rank) => ActorRef<IndexerMessage>
+  readonly releaserOf: (rank: Rank) => ActorRef<ReleaseMessage>
   /** The thread `<pool>-<shard>` hosts the listeners of a shard. */
   readonly eventPool: string
   /** Silence after which a replay has ended. */

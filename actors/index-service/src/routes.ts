@@ -50,7 +50,7 @@ export interface RoutesOptions {
   readonly lookup: OverlapLookup
   readonly peers: Peers
   readonly metrics: ServiceMetrics
-  readonly accessLog: AccessLog | undefined
+  readonly accessLog: () => AccessLog | undefined
   readonly askMsMax: number
 }
 
@@ -124,7 +124,7 @@ export function routeTable(options: RoutesOptions): readonly Route[] {
       return sendText(exchange, 200, await metrics.render(), { 'content-type': metrics.contentType })
     }),
     post('/reopen_logs', exchange => {
-      accessLog?.reopen()
+      accessLog()?.reopen()
       return sendJson(exchange, 200, OK)
     }),
     get('/', overview),

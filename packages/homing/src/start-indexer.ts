@@ -57,11 +57,7 @@ export async function startIndexer(settings: IndexerSettings): Promise<RunningIn
     })
     const ended = system.whenTerminated(ref)
     const timeout = READY_MS_MAX + settings.peerWaitMs + peers.length * settings.peerTimeoutMs
-    const ready = await Promise.race([
-      ref.ask({ type: 'whenReady' }, { timeout }),
-      // Its own failure says more than the ask that it left unanswered.
-      ended.then(({ error }) => Promise.reject(error ?? new Error('the index service has ended'))),
-    ])
+    const ready = await ref.ask({ type: 'whenReady' }, { timeout })
     if ('code' in ready) throw fromErrorRecord(ready)
 
     let stopping: Promise<StopReport> | undefined

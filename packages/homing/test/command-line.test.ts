@@ -77,7 +77,7 @@ t.test('no command, or one that does not exist, is one line and exit code 2', as
     t.match(stderr, ONE_LINE)
     t.match(
       stderr,
-      /^homing: cannot run .*: name a command, which are router, engine, sidecar \(homing --help\)/,
+      /^homing: cannot run .*: name a command, which are router, engine, sidecar, indexer \(homing --help\)/,
     )
   }
 })
