@@ -90,6 +90,7 @@ const MAINTAIN_BUDGET = 1024
 /** What a step of `maintain` costs, in chunks that are only looked at. */
 const MOVE_COST = 8
 const SEGMENT_COST = 64
+const UNNAME_COST = 2
 /** Merging pays when chunks are emptier than this on average. */
 const SLOTS_PER_CHUNK_MIN = CHUNK_SLOTS / 2
 const MERGE_CHUNKS_MIN = 16
@@ -107,13 +108,13 @@ export class BlockIndex {
   readonly #swapBytesMin: number
   readonly #onMemory: ((memory: SharedArrayBuffer) => void) | undefined
   readonly #halvings: number
-  readonly #chunks: Chunks
-  readonly #holders: Holders
-  readonly #sets: WorkerSets
-  readonly #engines: EngineTable
+  #chunks: Chunks
+  #holders: Holders
+  #sets: WorkerSets
+  #engines: EngineTable
   readonly #records: TouchedRecords
-  readonly #names: SideTable
-  readonly #orphans: SideTable
+  #names: SideTable
+  #orphans: SideTable
   /** Per holder: blocks held. */
   readonly #held: Int32Array
   #hand = 0
@@ -849,7 +850,12 @@ export class BlockIndex {
 
   /** One step of what is due; its cost, 0 when nothing is. */
   #maintainStep(budget: number): number {
-    if (this.#holders.retiredCount > 0) return this.#sweepStep(budget)
+    if (this.#holders.retiredCount > 0) {
+      const hasOrphans = this.#orphans.count > this.#retiredOrphans
+      const isWorthIt = this.#chunks.touched * CHUNK_BYTES >= this.#swapBytesMin && !this.#isSwapRefused
+      if (this.#memberships === 0 && !hasOrphans && isWorthIt) return this.#beginAfresh(budget)
+      return this.#sweepStep(budget)
+    }
     const chunks = this.#chunks
     const bytesAtStake = (chunks.touched - chunks.count) * CHUNK_BYTES
     const isGivingBack =
@@ -892,8 +898,9 @@ export class BlockIndex {
       return cost
     }
     let chunk = this.#sweepAt
-    for (; chunk < end && chunk <= this.#chunks.top; chunk++) this.#sweepChunk(chunk)
-    const cost = 1 + chunk - this.#sweepAt
+    let cost = 1
+    for (; cost < budget && chunk <= this.#chunks.top; chunk++)
+      cost += 1 + this.#sweepChunk(chunk) * UNNAME_COST
     this.#sweepAt = chunk
     if (chunk > this.#chunks.top) {
       for (let holder = 0; holder < this.#held.length; holder++) {
@@ -906,10 +913,11 @@ export class BlockIndex {
     return cost
   }
 
-  #sweepChunk(chunk: number): void {
+  /** How many blocks nobody holds any more. */
+  #sweepChunk(chunk: number): number {
     const words = this.#words
     const base = this.#chunks.base(chunk)
-    let isTrimDue = false
+    let unnamed = 0
     // The slots of a chunk that is free are counted as used by nobody: USED is 0.
     for (let slot = words[base + USED]! - 1; slot >= 0; slot--) {
       const set = words[base + SET + slot]!
@@ -927,10 +935,11 @@ export class BlockIndex {
       this.#setSet(block, set, next)
       this.#leftSinceMerge++
       if (next !== 0) continue
+      if (unnamed++ === 0) this.#engines.touchBlocks(chunk << 4, slot + 1)
       this.#unname(block, -1)
-      isTrimDue = true
     }
-    if (isTrimDue) this.#chunks.trim(chunk)
+    if (unnamed > 0) this.#chunks.trim(chunk)
+    return unnamed
   }
 
   #loseSwept(set: number): void {
@@ -997,18 +1006,58 @@ export class BlockIndex {
     return budget
   }
 
+  /** Everything was cleared: goes on in new memory, in which nothing has been. */
+  #beginAfresh(budget: number): number {
+    const memory = this.#newMemory()
+    if (memory === undefined) return 1
+    const words = new Int32Array(memory)
+    const isAtomic = words[H_ACCESS] === 1
+    const layout = this.#layout
+    this.#chunks = new Chunks(layout, words, isAtomic)
+    this.#holders = new Holders(layout, words, isAtomic)
+    this.#sets = new WorkerSets(layout, words, isAtomic)
+    this.#engines = new EngineTable(layout)
+    this.#names = new SideTable(layout.holdersMax, bytes => this.#hasRoomFor(bytes))
+    this.#orphans = new SideTable(layout.holdersMax, bytes => bytes <= layout.orphanBytesMax)
+    this.#held.fill(0)
+    this.#retiredOrphans = 0
+    this.#blocksDistinct = 0
+    this.#mergeAt = 0
+    this.#segmentAt = 0
+    this.#moveTo(memory, words)
+    return budget
+  }
+
+  /** Undefined: there is none; it is not tried again. */
+  #newMemory(): SharedArrayBuffer | undefined {
+    try {
+      const memory = createShared(this.#layout, this.#access)
+      new Int32Array(memory)[H_DOOR_NUMBER] = this.#words[H_DOOR_NUMBER]!
+      return memory
+    } catch (thrown) {
+      if (!(thrown instanceof RangeError)) throw thrown
+      this.#isSwapRefused = true
+      return undefined
+    }
+  }
+
+  /** The new memory is complete; readers of the old one can see that it was left. */
+  #moveTo(memory: SharedArrayBuffer, words: Int32Array): void {
+    const before = this.#words
+    this.#words = words
+    this.#records.words = words
+    this.#memory = memory
+    this.#hand = 0
+    this.#memorySwaps++
+    Atomics.store(before, H_LEFT, 1)
+    this.#onMemory?.(memory)
+  }
+
   /** Goes on in new memory. Without room for it, in the old one: then it is not tried again. */
   #swap(): void {
-    let memory: SharedArrayBuffer
-    try {
-      memory = createShared(this.#layout, this.#access)
-    } catch {
-      this.#isSwapRefused = true
-      return
-    }
+    const memory = this.#newMemory()
+    if (memory === undefined) return
     const words = new Int32Array(memory)
-    const before = this.#words
-    words[H_DOOR_NUMBER] = before[H_DOOR_NUMBER]!
     this.#holders.renew(words)
     const ids = this.#sets.renew(words)
     this.#chunks.renew(words)
@@ -1023,13 +1072,7 @@ export class BlockIndex {
     this.#engines.renew((this.#chunks.top + 1) * CHUNK_SLOTS)
     this.#names.shrink()
     this.#orphans.shrink()
-    this.#words = words
-    this.#records.words = words
-    this.#memory = memory
-    this.#hand = 0
-    this.#memorySwaps++
-    Atomics.store(before, H_LEFT, 1)
-    this.#onMemory?.(memory)
+    this.#moveTo(memory, words)
   }
 
   /** A block goes by another id: so do its name and the records that are about it. */

@@ -162,6 +162,16 @@ export class EngineTable {
     return from + length
   }
 
+  /** Reads ahead what `delete` of the blocks `first` … needs. */
+  touchBlocks(first: number, count: number): void {
+    const hashes = this.hashes
+    let sink = 0
+    for (let at = 2 * first; at < 2 * (first + count); at += 2) {
+      sink ^= this.#table[this.home(hashes[at]!, hashes[at + 1]!)]!
+    }
+    this.#sink = sink
+  }
+
   /** Keeps the reads of `touch` from being optimised away. */
   get sink(): number {
     return this.#sink
