@@ -2,12 +2,15 @@
  * One engine behind the whole router in a simulation, its traffic, and who looks on: what is credited, against what is there.
  *
  * A block that is credited although the engine does not hold it is **stale** once it could be known: IN_FLIGHT_MS after the
- * first thing that the router's own event socket said after the block was gone, be it a batch (its removal is in that one
- * or in one before it, which is missing then) or a broken connection. Before that it is **unseen**.
+ * first thing that the router's own event socket said about the time when the block was gone already, be it a batch
+ * that was written after that (the removal is in it, or in one before it, which is missing then) or a broken connection.
+ * Before that it is **unseen**.
  */
 
 import { type Random, seededRandom } from '@homing/clock'
+import { decodeKvBatch, parseEventFrames } from '@homing/protocol'
 import type { EngineSettings } from '@homing/testkit'
+import type { Frames } from '@homing/transport'
 import { ASK_MS_MAX, BLOCK_SIZE_TOKENS, MODEL, SimulatedFleet } from '../simulation/simulated-fleet.ts'
 
 export type Trust = 'exact' | 'partial' | 'approximate' | 'none'
@@ -69,7 +72,7 @@ export class ObservedFleet {
     const fleet = await SimulatedFleet.start({
       seed,
       engines: [engine],
-      onEvents: () => gone?.sign(),
+      onEvents: batch => gone?.sign(batch),
       beforeRouter: async made => {
         gone = new GoneBlocks(made)
       },
@@ -141,6 +144,7 @@ export class ObservedFleet {
   /** One look, and LOOK_MS of life. */
   async look(): Promise<void> {
     const { trust, held, cached } = await this.#state()
+    this.#gone.note(cached)
     const nowMs = this.#fleet.simulation.clock.nowMs()
     const seconds = (nowMs - this.#lastMs) / 1000
     this.#lastMs = nowMs
@@ -148,9 +152,9 @@ export class ObservedFleet {
     if (trust !== 'none') {
       for (const hash of held) {
         if (cached.has(hash)) continue
-        const sinceMs = this.#gone.sinceMs(hash)
-        if (sinceMs === undefined) this.#unseen += seconds
-        else if (nowMs - sinceMs > IN_FLIGHT_MS) staleBlocks++
+        const knownForMs = this.#gone.knownForMs(hash)
+        if (knownForMs === undefined) this.#unseen += seconds
+        else if (knownForMs > IN_FLIGHT_MS) staleBlocks++
       }
     }
     this.#stale += staleBlocks * seconds
@@ -201,28 +205,46 @@ export class ObservedFleet {
 class GoneBlocks {
   readonly #fleet: SimulatedFleet
   readonly #known = new Set<string>()
-  readonly #sinceMs = new Map<string, number>()
+  /** When each block was first seen to be gone, and when that could be known; both by the wall clock. */
+  readonly #gone = new Map<string, { readonly atMs: number; knownMs: number | undefined }>()
 
   constructor(fleet: SimulatedFleet) {
     this.#fleet = fleet
   }
 
-  /** The router's event socket has said something. */
-  sign(): void {
-    const cached = cacheOf(this.#fleet)
-    const nowMs = this.#fleet.simulation.clock.nowMs()
+  /** What the engine holds now. */
+  note(cached: ReadonlySet<string>): void {
     for (const hash of cached) {
       this.#known.add(hash)
-      this.#sinceMs.delete(hash)
+      this.#gone.delete(hash)
     }
+    const atMs = this.#wallMs()
     for (const hash of this.#known) {
-      if (!cached.has(hash) && !this.#sinceMs.has(hash)) this.#sinceMs.set(hash, nowMs)
+      if (!cached.has(hash) && !this.#gone.has(hash)) this.#gone.set(hash, { atMs, knownMs: undefined })
     }
   }
 
-  sinceMs(hash: string): number | undefined {
-    return this.#sinceMs.get(hash)
+  /** The router's event socket has said something. */
+  sign(batch: Frames | 'disconnected'): void {
+    this.note(cacheOf(this.#fleet))
+    const nowMs = this.#wallMs()
+    const writtenMs = batch === 'disconnected' ? nowMs : writtenAtMs(batch)
+    for (const gone of this.#gone.values()) if (gone.atMs <= writtenMs) gone.knownMs ??= nowMs
   }
+
+  /** For how long it could be known; undefined: it could not. */
+  knownForMs(hash: string): number | undefined {
+    const knownMs = this.#gone.get(hash)?.knownMs
+    return knownMs === undefined ? undefined : this.#wallMs() - knownMs
+  }
+
+  #wallMs(): number {
+    return this.#fleet.simulation.clock.wallMs()
+  }
+}
+
+function writtenAtMs(frames: Frames): number {
+  return decodeKvBatch(parseEventFrames(frames).payload).timestampSeconds * 1000
 }
 
 function cacheOf(fleet: SimulatedFleet): ReadonlySet<string> {

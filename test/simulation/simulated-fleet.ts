@@ -13,6 +13,7 @@ import { type Log, silentLog } from '@homing/log'
 import { byteTokenizer, Engine, type EngineSettings } from '@homing/testkit'
 import { inlineTaskPool, taskPoolCapability } from '@homing/tokenizer'
 import {
+  type Frames,
   type HttpReply,
   type HttpRequest,
   MemoryNetwork,
@@ -63,7 +64,7 @@ export interface FleetOptions {
   /** What is added to the URL of a worker, such as `?events=7000`. */
   readonly query?: string
   /** Called for a batch of an event socket of the router, and for the end of its connection. */
-  readonly onEvents?: () => void
+  readonly onEvents?: (batch: Frames | 'disconnected') => void
   /** For what stands between engines and router. */
   readonly beforeRouter?: (fleet: SimulatedFleet) => Promise<void>
   /** Tells each line of the logs of the router. */
@@ -239,7 +240,7 @@ export class SimulatedFleet {
   }
 }
 
-function watched(transport: Transport, onEvents: (() => void) | undefined): Transport {
+function watched(transport: Transport, onEvents: FleetOptions['onEvents']): Transport {
   if (onEvents === undefined) return transport
   const { messages } = transport
   return {
@@ -249,12 +250,12 @@ function watched(transport: Transport, onEvents: (() => void) | undefined): Tran
       subscribe: (options, handler) =>
         messages.subscribe(options, {
           message(frames) {
-            onEvents()
+            onEvents(frames)
             handler.message(frames)
           },
           connected: () => handler.connected(),
           disconnected() {
-            onEvents()
+            onEvents('disconnected')
             handler.disconnected()
           },
         }),
