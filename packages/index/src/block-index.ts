@@ -93,7 +93,9 @@ const SEGMENT_COST = 64
 const UNNAME_COST = 2
 /** Merging pays when chunks are emptier than this on average. */
 const SLOTS_PER_CHUNK_MIN = CHUNK_SLOTS / 2
-const MERGE_CHUNKS_MIN = 16
+const MERGE_CHUNKS_MIN = 4
+/** A pass is made again when so much of the slots in use has been left: 1 of 16. */
+const MERGE_LEFT_SHARE = 16
 /** Memory is given back when less than a quarter of it is in use, and at least so much is at stake. */
 const SWAP_SHARE = 4
 const SWAP_BYTES_MIN = 1 << 20
@@ -962,7 +964,7 @@ export class BlockIndex {
     return (
       count >= MERGE_CHUNKS_MIN &&
       slotsUsed < count * SLOTS_PER_CHUNK_MIN &&
-      this.#leftSinceMerge * 4 >= slotsUsed
+      this.#leftSinceMerge * MERGE_LEFT_SHARE >= slotsUsed
     )
   }
 

@@ -193,7 +193,10 @@ t.test('a reader that looks while a writer is anywhere within an event sees only
       if (scores.isComplete) fault = faultOf(path, scores)
     }
     interleave('store', between, () => {
-      for (let i = 0; i < 500; i++) step()
+      for (let i = 0; i < 500; i++) {
+        step()
+        index.maintain(random.below(20))
+      }
     })
     t.equal(fault, '', `seed ${seed}`)
   }

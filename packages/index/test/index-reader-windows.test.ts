@@ -4,7 +4,7 @@
  */
 
 import t, { type Test } from 'tap'
-import { BlockIndex, IndexReader, OverlapScores } from '../src/index.ts'
+import { BlockIndex, type IndexOptions, IndexReader, OverlapScores } from '../src/index.ts'
 import { bucketOf, childHash, H_BUCKETS } from '../src/layout.ts'
 
 const OPTIONS = { capacityBytes: 1 << 20, workerSlotsMax: 40, access: 'atomic' } as const
@@ -28,6 +28,7 @@ function storeAll(index: BlockIndex, slot: number, hashes: Int32Array): void {
 }
 
 interface Window {
+  readonly options?: Partial<IndexOptions>
   readonly prompt: Int32Array
   readonly before: (index: BlockIndex) => void
   readonly change: (index: BlockIndex) => void
@@ -36,16 +37,20 @@ interface Window {
 }
 
 /** The answers of a lookup with the change at every place in it. Throws what the lookup throws. */
-function* everyPlace({ prompt, before, change }: Window): Generator<Map<number, number>> {
+function* everyPlace({ options, prompt, before, change }: Window): Generator<Map<number, number>> {
   const load = Atomics.load
   for (let place = 0; place < 10_000; place++) {
-    const index = BlockIndex.create(OPTIONS)
+    const index = BlockIndex.create({ ...OPTIONS, ...options })
     before(index)
     const reader = new IndexReader([index.memory])
     const scores = new OverlapScores()
     let reads = 0
     const patched = (words: Int32Array, at: number): number => {
-      if (reads++ === place) change(index)
+      if (reads++ === place) {
+        Object.assign(Atomics, { load }) // the change is not part of the lookup
+        change(index)
+        Object.assign(Atomics, { load: patched })
+      }
       return load(words, at)
     }
     Object.assign(Atomics, { load: patched })
@@ -66,6 +71,35 @@ function holds(t: Test, window: Window): void {
     places++
   }
   t.ok(places > 20 && places < 10_000, `${places} places`)
+}
+
+/** The same for lookups that fall between any two stores of the change; one that cannot say is not an answer. */
+function holdsWithin(t: Test, { options, prompt, before, change, isPossible }: Window): void {
+  const { store } = Atomics
+  const index = BlockIndex.create({ ...OPTIONS, ...options })
+  before(index)
+  const reader = new IndexReader([index.memory])
+  const scores = new OverlapScores()
+  let stores = 0
+  let answers = 0
+  const patched = (words: Int32Array, at: number, value: number): number => {
+    Object.assign(Atomics, { store })
+    reader.overlap(prompt, prompt.length / 2, scores)
+    stores++
+    if (scores.isComplete) {
+      answers++
+      if (!isPossible(scores.toMap())) t.fail(`store ${stores}: ${JSON.stringify([...scores.toMap()])}`)
+    }
+    Object.assign(Atomics, { store: patched })
+    return store(words, at, value)
+  }
+  Object.assign(Atomics, { store: patched })
+  try {
+    change(index)
+  } finally {
+    Object.assign(Atomics, { store })
+  }
+  t.ok(stores > 20 && answers > stores / 2, `${answers} answers at ${stores} stores`)
 }
 
 t.test('a child counts only below the block that its parent was when the reader was there', async t => {
@@ -138,3 +172,122 @@ t.test('a reader that strays from a freed chunk into another chain does not miss
     isPossible: overlap => overlap.get(1) === 3 && !overlap.has(2),
   })
 })
+
+/** 30 prompts of 12 blocks; of each the first chunk ends with a block below which the second chunk hangs alone. */
+function storeSparse(index: BlockIndex): void {
+  for (let i = 0; i < 30; i++) {
+    const trunk = chain(1000 * (i + 1), 6)
+    storeAll(index, 1, trunk)
+    index.store(1, trunk.subarray(8, 10), chain(1000 * (i + 1) + 500, 4), chain(1000 * (i + 1) + 500, 4), 4)
+    // A branch and a chunk below the second chunk, so that a merge has children to move.
+    const last = chain(1000 * (i + 1) + 503, 1)
+    index.store(1, last, chain(1000 * (i + 1) + 600, 3), chain(1000 * (i + 1) + 600, 3), 3)
+    index.store(
+      1,
+      chain(1000 * (i + 1) + 501, 1),
+      chain(1000 * (i + 1) + 700, 2),
+      chain(1000 * (i + 1) + 700, 2),
+      2,
+    )
+    index.remove(1, trunk.subarray(10), 1)
+  }
+}
+
+t.test('blocks that are merged into the chunk above are found at every moment', async t => {
+  const prompt = (i: number) => join(chain(1000 * i, 5), chain(1000 * i + 500, 4), chain(1000 * i + 600, 3))
+  const merged = BlockIndex.create(OPTIONS)
+  storeSparse(merged)
+  const chunks = merged.stats().chunks
+  while (merged.maintain());
+  merged.audit()
+  t.ok(merged.stats().chunks < chunks - 20, `${merged.stats().chunks} chunks of ${chunks}`)
+  for (const i of [1, 15, 30]) {
+    const window: Window = {
+      prompt: prompt(i),
+      before: storeSparse,
+      change(index) {
+        while (index.maintain());
+      },
+      isPossible: overlap => overlap.get(1) === 12,
+    }
+    holds(t, window)
+    holdsWithin(t, window)
+  }
+  const window: Window = {
+    prompt: join(chain(7000, 5), chain(7500, 2), chain(7700, 2)),
+    before: storeSparse,
+    change(index) {
+      while (index.maintain());
+    },
+    isPossible: overlap => overlap.get(1) === 9,
+  }
+  holds(t, window)
+  holdsWithin(t, window)
+})
+
+t.test('blocks that are moved to other chunks, and to other memory, are found at every moment', async t => {
+  const trunk = chain(100, 40)
+  const branch = chain(300, 20)
+  const before = (index: BlockIndex) => {
+    for (let i = 0; i < 60; i++) storeAll(index, 3, chain(10_000 + 100 * i, 20))
+    storeAll(index, 1, trunk)
+    storeAll(index, 2, trunk.subarray(0, 66))
+    index.store(1, trunk.subarray(30, 32), branch, branch, 20)
+  }
+  for (const prompt of [trunk, join(trunk.subarray(0, 32), branch)]) {
+    const window: Window = {
+      options: { swapBytesMin: 1 },
+      prompt,
+      before,
+      change(index) {
+        const memory = index.memory
+        index.clear(3)
+        while (index.maintain());
+        if (index.memory === memory) throw new Error('nothing was moved')
+      },
+      isPossible: overlap =>
+        overlap.get(1) === prompt.length / 2 && overlap.get(2) === (prompt === trunk ? 33 : 16),
+    }
+    holds(t, window)
+    holdsWithin(t, window)
+  }
+})
+
+t.test('a bucket that is split while a reader looks into it loses nothing', async t => {
+  const window: Window = {
+    prompt: chain(100, 40),
+    before(index) {
+      for (let i = 0; i < 39; i++) storeAll(index, 3, chain(5000 + i, 1))
+      storeAll(index, 1, chain(100, 40))
+    },
+    change(index) {
+      for (let i = 0; i < 300; i++) storeAll(index, 3, chain(20_000 + i, 1))
+    },
+    isPossible: overlap => overlap.get(1) === 40,
+  }
+  holds(t, window)
+  holdsWithin(t, window)
+})
+
+t.test(
+  'a holder that is given to another worker slot is not credited with what its former owner held',
+  async t => {
+    const prompt = chain(100, 40)
+    const window: Window = {
+      prompt,
+      before(index) {
+        storeAll(index, 1, prompt)
+        storeAll(index, 2, prompt)
+      },
+      change(index) {
+        index.clear(1)
+        while (index.maintain());
+        storeAll(index, 7, prompt.subarray(0, 6))
+      },
+      isPossible: overlap =>
+        overlap.get(2) === 40 && (overlap.get(7) ?? 0) <= 3 && (overlap.get(1) ?? 40) === 40,
+    }
+    holds(t, window)
+    holdsWithin(t, window)
+  },
+)
