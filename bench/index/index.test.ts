@@ -37,6 +37,14 @@ t.test('without cargo the peer is skipped by name, and the bench goes on', async
   t.match(JSON.parse(stdout), { results: { mixed: { values: [Number] } } })
 })
 
+t.test('where nothing is removed, there is no figure of it', async t => {
+  const { status, stdout, stderr } = bench(['loops=A', 'requests=100', 'cacheBlocks=20000', 'capacityMb=8'])
+  t.equal(status, 0, stderr)
+  const { results } = JSON.parse(stdout)
+  t.ok(results.stored)
+  t.notOk('removed' in results)
+})
+
 t.test('--check compares the best of the runs, and names the row that became slower', async t => {
   const baseline = join(folder, 'baseline.json')
   t.equal(bench(['loops=A', `out=${baseline}`]).status, 0)

@@ -88,7 +88,9 @@ export function singleLoop(): Measures {
     mixedCpu: { value: (mixedCpuUs * 1000) / blockOps(corpus), unit: 'ns CPU' },
     events: perSecond(totals.storedBlocks + totals.removedBlocks, best.storedMs + best.removedMs, 'block/s'),
     stored: perSecond(totals.storedBlocks, best.storedMs, 'block/s'),
-    removed: perSecond(totals.removedBlocks, best.removedMs, 'block/s'),
+    ...(totals.removedBlocks === 0
+      ? {}
+      : { removed: perSecond(totals.removedBlocks, best.removedMs, 'block/s') }),
     eventCpu: { value: best.cpuUs / events, unit: 'µs CPU' },
     lookupsFirstPass: perSecond(lookups.length, firstMs, 'lookup/s'),
     lookups: perSecond(lookups.length, lookupMs, 'lookup/s'),
