@@ -172,7 +172,7 @@ class IndexService {
       registry: this.registry,
       listeners: this.listeners,
       shards: this.shards,
-      lookup: new OverlapLookup(inheritedReader === undefined ? [reader] : [reader, inheritedReader]),
+      lookup: new OverlapLookup({ reader, inheritedReader, workerSlotsMax }),
       peers: this.#peers,
       metrics: this.#metrics,
       accessLog: () => this.#accessLog,
@@ -257,7 +257,8 @@ class IndexService {
     try {
       if (this.#isDraining) throw new ServiceStoppingError()
       const route = findRoute(this.#routes, exchange)
-      status = await this.#open.during(exchange, body => route.handle(exchange, body, note))
+      const { handle, isAlwaysServed } = route
+      status = await this.#open.during(exchange, isAlwaysServed, body => handle(exchange, body, note))
     } catch (thrown) {
       const record = toErrorRecord(thrown)
       if (record.code === 'HOMING_TRANSPORT_CLIENT_GONE' || exchange.isClosed) return

@@ -26,13 +26,14 @@ export class OpenRequests {
     return this.#bytes
   }
 
-  /** Serves one request within the bounds; throws ServiceBusyError past them. */
+  /** Serves one request within the bounds; throws ServiceBusyError past them. `isAlwaysServed`: whatever is open. */
   async during<T>(
     exchange: HttpExchange,
+    isAlwaysServed: boolean,
     serve: (body: () => Promise<Uint8Array>) => Promise<T> | T,
   ): Promise<T> {
     const { openRequestsMax, bodyBytesMax, bodiesBytesMax } = this.#options
-    if (this.#count >= openRequestsMax) {
+    if (!isAlwaysServed && this.#count >= openRequestsMax) {
       throw new ServiceBusyError('requests are open', openRequestsMax, '--max-open-requests')
     }
     let held = 0

@@ -1,15 +1,16 @@
 /**
  * The answer of `/query` and `/query_by_hash`: how many tokens of a prompt each rank holds, from its first one on.
  *
- * `scores`       by instance and rank; `frequencies[i]`: ranks that hold block i and all before it
- * `instances`    by instance: `gpu` is the most that one of its ranks holds on the device, `dp` that of each; `cpu` and
- *                `disk` add what lower tiers hold beyond, which this index does not follow, so they are the same.
- *                `longest_matched` is the largest of them.
+ * `scores`       by instance and rank, on the device; `frequencies[i]`: ranks that hold block i and all before it there
+ * `instances`    by instance: `gpu` is the most that one of its ranks holds on the device, `dp` that of each; `cpu` is the
+ *                longest run of which each block is on the device or the host, `disk` that with disks and what is outside of
+ *                the machine. `longest_matched` is the largest of them, which is `disk`.
  * Ranks that hold nothing of the prompt are not named.
+ *
+ * Cost: three walks through the index; the second and third end at once for ranks that have no lower tier.
  */
 
-import type { IndexReader } from '@homing/index'
-import { OverlapScores } from '@homing/index'
+import { type IndexReader, KEY_LAYERS, LayerScores, Layers, layerSlot, OverlapScores } from '@homing/index'
 import type { Trust } from '@homing/listener'
 import { type Rank, trustOf } from './rank.ts'
 import type { PartitionEntry } from './registry.ts'
@@ -39,67 +40,110 @@ export interface OverlapResult {
 /** From the most to the least. */
 const TRUSTS: readonly Trust[] = ['exact', 'partial', 'approximate', 'none']
 
-export class OverlapLookup {
-  readonly #readers: readonly IndexReader[]
-  readonly #scores = new OverlapScores()
+/** Blocks that a rank holds, each with those of the tiers above. */
+interface Held {
+  readonly rank: Rank
+  readonly gpu: number
+  readonly cpu: number
+  readonly disk: number
+}
 
-  /** The longer overlap of the readers counts. */
-  constructor(readers: readonly IndexReader[]) {
-    this.#readers = readers
+const DEVICE = KEY_LAYERS.indexOf('device')
+const TO_HOST = [DEVICE, KEY_LAYERS.indexOf('host')]
+const TO_DISK = [...TO_HOST, KEY_LAYERS.indexOf('disk'), KEY_LAYERS.indexOf('external')]
+
+export interface OverlapLookupOptions {
+  /** Of the shards. */
+  readonly reader: IndexReader
+  /** Of what is inherited, on the device; undefined: nothing ever is. The longer overlap of the two counts. */
+  readonly inheritedReader: IndexReader | undefined
+  readonly workerSlotsMax: number
+}
+
+export class OverlapLookup {
+  readonly #options: OverlapLookupOptions
+  readonly #scores = new OverlapScores()
+  readonly #layerScores = new LayerScores()
+
+  constructor(options: OverlapLookupOptions) {
+    this.#options = options
   }
 
   /** `localHashes`: pairs of the full blocks of the prompt. */
-  overlap({ ranks, blockSizeTokens }: PartitionEntry, localHashes: Int32Array): OverlapResult {
-    const blocksBySlot = new Map<number, number>()
-    const scores = this.#scores
+  overlap(partition: PartitionEntry, localHashes: Int32Array): OverlapResult {
+    const ranks = [...partition.ranks].filter(({ fault }) => fault === undefined)
+    const device = this.#deviceBlocks(localHashes)
+    const toHost = this.#blocksInLayers(ranks, TO_HOST, localHashes)
+    const toDisk = this.#blocksInLayers(ranks, TO_DISK, localHashes)
+    const held: Held[] = []
+    for (const [i, rank] of ranks.entries()) {
+      const gpu = device.blocks.get(rank.workerSlot) ?? 0
+      const cpu = Math.max(gpu, toHost.blocks[i]!)
+      const disk = Math.max(cpu, toDisk.blocks[i]!)
+      if (disk > 0) held.push({ rank, gpu, cpu, disk })
+    }
+    const leastTrust = Math.max(...held.map(({ rank }) => TRUSTS.indexOf(trustOf(rank).trust)))
+    return {
+      answer: answerOf(held, partition.blockSizeTokens),
+      trust: TRUSTS[leastTrust] ?? 'none',
+      isComplete: device.isComplete && toHost.isComplete && toDisk.isComplete,
+    }
+  }
+
+  /** Whether a slot holds this block on the device as the first of a prompt. `localHash`: its pair. */
+  beginsPrompt(workerSlot: number, localHash: Int32Array): boolean {
+    return (this.#deviceBlocks(localHash).blocks.get(workerSlot) ?? 0) > 0
+  }
+
+  /** By worker slot. */
+  #deviceBlocks(localHashes: Int32Array) {
+    const { reader, inheritedReader } = this.#options
+    const blocks = new Map<number, number>()
     let isComplete = true
-    for (const reader of this.#readers) {
-      reader.overlap(localHashes, localHashes.length / 2, scores)
+    const scores = this.#scores
+    for (const each of inheritedReader === undefined ? [reader] : [reader, inheritedReader]) {
+      each.overlap(localHashes, localHashes.length / 2, scores)
       isComplete &&= scores.isComplete
       for (let i = 0; i < scores.length; i++) {
         const slot = scores.workerSlots[i]!
-        blocksBySlot.set(slot, Math.max(scores.blocks[i]!, blocksBySlot.get(slot) ?? 0))
+        blocks.set(slot, Math.max(scores.blocks[i]!, blocks.get(slot) ?? 0))
       }
     }
-    const held: { readonly rank: Rank; readonly blocks: number }[] = []
-    for (const rank of ranks) {
-      const blocks = rank.fault === undefined ? (blocksBySlot.get(rank.workerSlot) ?? 0) : 0
-      if (blocks > 0) held.push({ rank, blocks })
-    }
-    const leastTrust = Math.max(...held.map(({ rank }) => TRUSTS.indexOf(trustOf(rank).trust)))
-    return { answer: answerOf(held, blockSizeTokens), trust: TRUSTS[leastTrust] ?? 'none', isComplete }
+    return { blocks, isComplete }
   }
 
-  /** Whether a slot holds this block as the first of a prompt. `localHash`: its pair. */
-  beginsPrompt(workerSlot: number, localHash: Int32Array): boolean {
-    return this.#readers.some(reader => {
-      reader.overlap(localHash, 1, this.#scores)
-      return this.#scores.blocksOf(workerSlot) > 0
-    })
+  /** By position in `ranks`: the longest run of which each block is in one of these layers. */
+  #blocksInLayers(ranks: readonly Rank[], among: readonly number[], localHashes: Int32Array) {
+    const { reader, workerSlotsMax } = this.#options
+    const slots = ranks.map(({ workerSlot }) =>
+      among.map(layer => layerSlot(workerSlot, layer, workerSlotsMax)),
+    )
+    const scores = this.#layerScores
+    reader.extend(localHashes, localHashes.length / 2, new Layers(slots), scores)
+    const blocks = ranks.map((_, rank) =>
+      among.reduce((sum, _layer, at) => sum + scores.blocksOf(rank, at), 0),
+    )
+    return { blocks, isComplete: scores.isComplete }
   }
 }
 
-function answerOf(
-  held: readonly { readonly rank: Rank; readonly blocks: number }[],
-  blockSizeTokens: number,
-): OverlapAnswer {
+function answerOf(held: readonly Held[], blockSizeTokens: number): OverlapAnswer {
   const scores: Record<string, Record<string, number>> = {}
   const instances: Record<string, InstanceOverlap> = {}
-  const frequencies: number[] = Array.from(
-    { length: Math.max(0, ...held.map(({ blocks }) => blocks)) },
-    () => 0,
-  )
-  for (const { rank, blocks } of held) {
+  const frequencies: number[] = Array.from({ length: Math.max(0, ...held.map(({ gpu }) => gpu)) }, () => 0)
+  for (const { rank, gpu, cpu, disk } of held) {
     const id = rank.instanceId.toString()
-    const tokens = blocks * blockSizeTokens
-    scores[id] ??= {}
-    scores[id][rank.dpRank] = tokens
     instances[id] ??= { longest_matched: 0, gpu: 0, dp: {}, cpu: 0, disk: 0 }
     const instance = instances[id]
-    instance.dp[rank.dpRank] = tokens
-    const most = Math.max(instance.gpu, tokens)
-    Object.assign(instance, { longest_matched: most, gpu: most, cpu: most, disk: most })
-    for (let i = 0; i < blocks; i++) frequencies[i]!++
+    instance.gpu = Math.max(instance.gpu, gpu * blockSizeTokens)
+    instance.cpu = Math.max(instance.cpu, cpu * blockSizeTokens)
+    instance.disk = Math.max(instance.disk, disk * blockSizeTokens)
+    instance.longest_matched = instance.disk
+    instance.dp[rank.dpRank] = gpu * blockSizeTokens
+    if (gpu === 0) continue
+    scores[id] ??= {}
+    scores[id][rank.dpRank] = gpu * blockSizeTokens
+    for (let i = 0; i < gpu; i++) frequencies[i]!++
   }
   return { scores, frequencies, instances }
 }

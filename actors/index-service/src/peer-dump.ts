@@ -66,20 +66,29 @@ export function dumpEvents(
 }
 
 /**
- * Only what a reader can reach: without a parent there are blocks that begin a prompt, and blocks whose parent is gone;
- * of the latter and all below, nothing may be said. `beginsPrompt` tells them apart.
+ * Only what a reader can reach. An indexer names blocks that begin a prompt and blocks whose parent is gone alike, without a
+ * parent; of the latter and all below nothing may be said. `beginsPrompt`: whether some block of this content begins a
+ * prompt. It is the one without a parent, if only one such block has this content; of several, none is taken.
  */
-export function* reachableBlocks<B extends IndexedBlock>(
-  blocks: Iterable<B>,
-  beginsPrompt: (block: B) => boolean,
-): Generator<B, void, undefined> {
-  const reached = new Set<string>()
-  for (const block of blocks) {
-    const { engineHash, parentEngineHash } = block
-    if (parentEngineHash === undefined ? !beginsPrompt(block) : !reached.has(parentEngineHash)) continue
-    reached.add(engineHash)
-    yield block
+export function reachableBlocks(
+  blocks: readonly IndexedBlock[],
+  beginsPrompt: (block: IndexedBlock) => boolean,
+): readonly IndexedBlock[] {
+  const withoutParent = new Map<string, number>()
+  for (const { parentEngineHash, localHash } of blocks) {
+    if (parentEngineHash !== undefined) continue
+    withoutParent.set(localHash, (withoutParent.get(localHash) ?? 0) + 1)
   }
+  const reached = new Set<string>()
+  return blocks.filter(block => {
+    const { engineHash, parentEngineHash, localHash } = block
+    const isReached =
+      parentEngineHash === undefined
+        ? withoutParent.get(localHash) === 1 && beginsPrompt(block)
+        : reached.has(parentEngineHash)
+    if (isReached) reached.add(engineHash)
+    return isReached
+  })
 }
 
 /** Throws BadDumpError. */

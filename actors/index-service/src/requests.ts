@@ -51,7 +51,7 @@ export function readRegistration(body: Uint8Array): Registration {
   return {
     instanceId: fields.instanceId(),
     model: fields.name('model_name'),
-    group: fields.name('routing_group', DEFAULT_GROUP),
+    group: fields.newGroup('routing_group'),
     dpRank: fields.integer('dp_rank', 0, RANK_MAX, 0),
     blockSizeTokens: fields.integer('block_size', 1, BLOCK_SIZE_MAX),
     endpoint: fields.endpoint('endpoint'),
@@ -165,6 +165,12 @@ class Fields {
     if (text === '') this.refuse(`${name} must not be empty`)
     if (text.length > NAME_LENGTH_MAX) this.refuse(`${name} has more than ${NAME_LENGTH_MAX} characters`)
     return text
+  }
+
+  /** Of a registration: dumps name a model and its group with a colon between them. */
+  newGroup(name: string): string {
+    const group = this.name(name, DEFAULT_GROUP)
+    return group.includes(':') ? this.refuse(`${name} must not hold a colon`) : group
   }
 
   endpoint(name: string): string {

@@ -34,6 +34,8 @@ export interface RequestNote {
 export interface Route {
   readonly method: 'GET' | 'POST'
   readonly path: string
+  /** It is served however many requests are open: for those who watch over the service. */
+  readonly isAlwaysServed: boolean
   /** Answers the status. */
   readonly handle: (
     exchange: HttpExchange,
@@ -75,8 +77,12 @@ export function findRoute(routes: readonly Route[], { method, path }: HttpExchan
 
 export function routeTable(options: RoutesOptions): readonly Route[] {
   const { registry, listeners, peers, accessLog, metrics, context } = options
-  const get = (path: string, handle: Route['handle']): Route => ({ method: 'GET', path, handle })
-  const post = (path: string, handle: Route['handle']): Route => ({ method: 'POST', path, handle })
+  const get = (path: string, handle: Route['handle'], isAlwaysServed = false): Route => {
+    return { method: 'GET', path, isAlwaysServed, handle }
+  }
+  const post = (path: string, handle: Route['handle']): Route => {
+    return { method: 'POST', path, isAlwaysServed: false, handle }
+  }
   return [
     post('/register', async (exchange, body, note) => {
       const registration = readRegistration(await body())
@@ -119,10 +125,14 @@ export function routeTable(options: RoutesOptions): readonly Route[] {
       return sendJson(exchange, 200, OK)
     }),
     get('/peers', exchange => sendJson(exchange, 200, peers.urls)),
-    get('/health', exchange => sendJson(exchange, 200, OK)),
-    get('/metrics', async exchange => {
-      return sendText(exchange, 200, await metrics.render(), { 'content-type': metrics.contentType })
-    }),
+    get('/health', exchange => sendJson(exchange, 200, OK), true),
+    get(
+      '/metrics',
+      async exchange => {
+        return sendText(exchange, 200, await metrics.render(), { 'content-type': metrics.contentType })
+      },
+      true,
+    ),
     post('/reopen_logs', exchange => {
       accessLog()?.reopen()
       return sendJson(exchange, 200, OK)
@@ -198,7 +208,7 @@ async function* dumpPieces(options: RoutesOptions): AsyncGenerator<string, void,
 async function rankBlocks(
   { shards, lookup }: RoutesOptions,
   { workerSlot, shard, inheritedFrom, fault }: Rank,
-): Promise<readonly Iterable<IndexedBlock>[]> {
+): Promise<readonly (readonly IndexedBlock[])[]> {
   if (fault !== undefined) return []
   const blocks = await shards.indexers[shard]!.ask({ type: 'dump', workerSlot }, { timeout: DUMP_TIMEOUT_MS })
   const reachable = reachableBlocks(blocks, ({ localHash }) =>

@@ -129,6 +129,7 @@ t.test('bad input is 400 with one sentence, and other statuses are what they say
     [...register({ instance_id: '18446744073709551616' }), /instance_id must be/],
     [...register({ model_name: null }), /model_name is missing/],
     [...register({ model_name: '' }), /model_name must not be empty/],
+    [...register({ routing_group: 'a:b' }), /routing_group must not hold a colon/],
     [...register({ block_size: 0 }), /block_size must be a whole number from 1 to 65536/],
     [...register({ dp_rank: -1 }), /dp_rank must be/],
     [...register({ endpoint: 'http://a:1' }), /endpoint "http:\/\/a:1" must be tcp:\/\/HOST:PORT/],

@@ -157,6 +157,7 @@ const indexerSettings = [
     kind: 'text',
     placeholder: 'NAME',
     default: 'default',
+    check: faultOfGroup,
     env: 'HOMING_INDEXER_ROUTING_GROUP',
     help: 'Routing group of the --workers: one model may have several, each with its own engines.',
   },
@@ -324,6 +325,10 @@ export const indexerCommand: Command<typeof indexerSettings> = {
 }
 
 type Facts = RuleFacts<IndexerSettings>
+
+function faultOfGroup(text: string): string | undefined {
+  return text.includes(':') ? 'must not hold a colon, which parts model and group in dumps' : undefined
+}
 
 function faultOfMissingBlockSize({ settings: { workers, blockSizeTokens } }: Facts): string | undefined {
   if (workers.length === 0 || blockSizeTokens !== undefined) return undefined
