@@ -6,6 +6,7 @@
  */
 
 import { once } from 'node:events'
+import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 
 import t from 'tap'
@@ -36,7 +37,7 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
   t.test(`readers see only what is held while another thread writes (${access} words)`, { skip }, async t => {
     const seed = Number(process.env['HOMING_STRESS_SEED'] ?? 20_261)
     const control = new SharedArrayBuffer(64)
-    const options = { seed, access, control, capacityBytes: 260 << 10 }
+    const options = { seed, access, control, capacityBytes: 280 << 10, isMoving: false }
     const writer = new Worker(new URL('./stress-writer.ts', import.meta.url), { workerData: options })
     const [memory] = (await once(writer, 'message')) as [SharedArrayBuffer]
     const plan = makePlan(options)
@@ -78,6 +79,55 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
     t.ok(incomplete * 20 < lookups, 'giving up is rare')
     t.comment(
       `${lookups} lookups, ${changed} changed, ${retries} retries, ${incomplete} misses, ${done.events} events`,
+    )
+  })
+}
+
+for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
+  const skip = access === 'plain' && process.arch !== 'x64' ? 'plain words are for x64' : false
+  t.test(`readers go on while the writer moves to other memory (${access} words)`, { skip }, async t => {
+    const seed = Number(process.env['HOMING_STRESS_SEED'] ?? 20_262)
+    const control = new SharedArrayBuffer(64)
+    const options = { seed, access, control, capacityBytes: 2 << 20, isMoving: true }
+    const writer = new Worker(new URL('./stress-writer.ts', import.meta.url), { workerData: options })
+    const [memory] = (await once(writer, 'message')) as [SharedArrayBuffer]
+    const plan = makePlan(options)
+    const reader = new IndexReader([memory])
+    let done: { stats: IndexStats } | undefined
+    let memories = 0
+    writer.on('message', message => {
+      if (!(message instanceof SharedArrayBuffer)) {
+        done = message
+        return
+      }
+      memories++
+      reader.replaceShard(0, message)
+    })
+    const random = seededRandom(seed + 1)
+    const scores = new OverlapScores()
+    const layerScores = new LayerScores()
+    let wrong = ''
+    const end = performance.now() + STRESS_MS
+    while (performance.now() < end && wrong === '') {
+      for (let i = 0; i < 100 && wrong === ''; i++) {
+        const path = plan[random.below(plan.length)]!
+        reader.overlap(path.locals, path.count, scores)
+        if (scores.isComplete) wrong = faultOf(path, scores)
+        reader.extend(path.locals, path.count, PLAN_LAYERS, layerScores)
+        if (layerScores.isComplete && wrong === '') wrong = faultOfLayers(path, layerScores)
+      }
+      await setImmediate()
+    }
+    Atomics.store(new Int32Array(control), ENGINE_STOP, 1)
+    while (done === undefined) await once(writer, 'message')
+    await writer.terminate()
+    t.equal(wrong, '', `seed ${seed}`)
+    t.equal(done.stats.evictedForSpace + done.stats.refusedBlocks, 0, 'the plan fits, so the bounds hold')
+    t.ok(memories > 3, `${memories} memories`)
+    const { lookups, retries, misses, staleLookups } = reader.stats()
+    t.ok(misses * 20 < lookups, 'giving up is rare')
+    t.comment(
+      `${lookups} lookups, ${retries} retries, ${misses} misses, ${staleLookups} stale, ${memories} memories`,
     )
   })
 }
