@@ -3,9 +3,10 @@
  * that holds 10 k, 1 M or 10 M memberships already. A run is stored and removed in turn, so the index keeps its size.
  */
 
-import { BlockIndex } from '@homing/index'
+import { BlockIndex, layeredOptions } from '@homing/index'
 import { decodeKvBatch } from '@homing/protocol'
 import { EventApplier } from '../../actors/indexer/src/event-applier.ts'
+import { LayerSlots } from '../../actors/indexer/src/layer-slots.ts'
 import { type Measures, percentile } from '../harness.ts'
 import { mixInto } from '../index/splitmix.ts'
 import { BLOCK_TOKENS, onePayload } from './workload.ts'
@@ -20,6 +21,7 @@ const BALLAST_AT = 2 ** 45
 const BYTES_PER_MEMBERSHIP = 44
 const ENGINE_SLOT = 0
 const BALLAST_SLOT = 1
+const KEYS = 2
 
 /** Microseconds of an event, by what was done and the size of the index. */
 export function costOfEvents(membershipsMax: number): Measures {
@@ -28,7 +30,7 @@ export function costOfEvents(membershipsMax: number): Measures {
     if (size > membershipsMax) break
     const name = size < 1e6 ? `${size / 1e3}k` : `${size / 1e6}M`
     const index = ballasted(size)
-    const applier = new EventApplier(index)
+    const applier = new EventApplier(index, new LayerSlots(KEYS))
     applier.open(ENGINE_SLOT)
     for (const run of RUNS) {
       for (const [what, us] of Object.entries(measure(applier, run))) {
@@ -70,10 +72,7 @@ function measure(applier: EventApplier, run: number): Readonly<Record<string, nu
 
 /** Holds `size` memberships of another worker. */
 function ballasted(size: number): BlockIndex {
-  const index = BlockIndex.create({
-    capacityBytes: (8 << 20) + size * BYTES_PER_MEMBERSHIP,
-    workerSlotsMax: 2,
-  })
+  const index = BlockIndex.create(layeredOptions((8 << 20) + size * BYTES_PER_MEMBERSHIP, KEYS))
   const locals = new Int32Array(2 * BALLAST_CHAIN_BLOCKS)
   for (let first = 0; first < size; first += BALLAST_CHAIN_BLOCKS) {
     for (let i = 0; i < BALLAST_CHAIN_BLOCKS; i++) mixInto(BALLAST_AT + first + i, locals, 2 * i)

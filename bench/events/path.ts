@@ -6,7 +6,7 @@
 
 import { type ActorRef, type ActorSystem, createActorSystem, defineActor, type Message } from '@homing/actor'
 import { systemClock } from '@homing/clock'
-import { createIndexMemory, IndexReader, OverlapScores } from '@homing/index'
+import { createIndexMemory, IndexReader, layeredOptions, OverlapScores } from '@homing/index'
 import { type IndexerMessage, indexer } from '@homing/indexer'
 import { LISTENER_LIMITS, type ListenerMessage, listener } from '@homing/listener'
 import { silentLog } from '@homing/log'
@@ -78,7 +78,7 @@ class Path {
     options: PathOptions,
   ): Promise<Path> {
     const { engines } = options
-    const memory = createIndexMemory({ capacityBytes: CAPACITY_BYTES, workerSlotsMax: engines })
+    const memory = createIndexMemory(layeredOptions(CAPACITY_BYTES, engines))
     const index = system.spawn(indexer, {
       name: 'indexer',
       thread: THREAD,

@@ -11,7 +11,7 @@ import { seededRandom, systemClock } from '@homing/clock'
 import { silentLog } from '@homing/log'
 import { encodeEventFrames } from '@homing/protocol'
 import { type Closable, type Frames, systemTransport } from '@homing/transport'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import {
   type Answer,
   assertIndexEqualsCaches,
@@ -158,27 +158,44 @@ t.test('garbage on the event socket is counted and skipped', async t => {
   t.equal(Number((await complete(fleet, promptOf(2))).headers['x-homing-overlap-blocks']), 10)
 })
 
-t.test('where the event port is closed, requests are served by load', async t => {
+t.test('where the event port is closed, what was sent to an engine counts', async t => {
   const fleet = await startFleet({
     engines: [{}, {}],
     workerQuery: ({ ranks }) => `?events=${ranks[0]!.replayPort! + 1}&replay=${ranks[0]!.replayPort! + 2}`,
-    trust: 'none',
+    trust: 'approximate',
   })
   t.teardown(() => fleet.stop())
-  for (let turn = 0; turn < 4; turn++) {
-    const answer = await complete(fleet, promptOf(1))
-    t.equal(answer.headers['x-homing-trust'], 'none')
-    t.equal(answer.headers['x-homing-overlap-blocks'], '0')
-  }
+  await sendsAgainToTheSame(t, fleet)
   const { trust_reason: reason } = (await fleet.worker(fleet.engines[0]!.url)).worker_keys[0]!
-  t.ok(reason, reason)
+  t.match(reason, /what was sent there counts$/)
 })
 
-t.test('an engine that does not publish is served by load', async t => {
-  const fleet = await startFleet({ engines: [{ publishesEvents: false }], trust: 'none' })
-  t.teardown(() => fleet.stop())
-  t.equal((await complete(fleet, promptOf(1))).headers['x-homing-trust'], 'none')
-})
+for (const [name, engine, router] of [
+  ['an engine that does not publish', { publishesEvents: false }, []],
+  ['a router that wants no events', {}, ['--no-kv-events']],
+] as const) {
+  t.test(`${name}: what was sent to an engine counts, and is shown`, async t => {
+    const fleet = await startFleet({ engines: [engine, engine, engine], router, trust: 'approximate' })
+    t.teardown(() => fleet.stop())
+    await sendsAgainToTheSame(t, fleet)
+    const metrics = (await fleet.send('/metrics')).text
+    t.match(metrics, /^homing_index_predicted_blocks\{shard="\d"\} [1-9]/m)
+  })
+}
+
+/** Prompts go where they went before, with an overlap that the engines confirm. */
+async function sendsAgainToTheSame(t: Test, fleet: Fleet): Promise<void> {
+  const prompts = [1, 2, 3, 4, 5, 6].map(seed => promptOf(seed))
+  const before: (string | undefined)[] = []
+  for (const prompt of prompts) before.push((await complete(fleet, prompt)).headers['x-homing-worker'])
+  t.ok(new Set(before).size > 1, 'load spreads what is new')
+  for (const [i, prompt] of prompts.entries()) {
+    const answer = await complete(fleet, prompt)
+    t.equal(answer.headers['x-homing-worker'], before[i])
+    t.equal(answer.headers['x-homing-overlap-blocks'], '10')
+    t.equal(answer.headers['x-homing-trust'], 'approximate')
+  }
+}
 
 t.test('before the first byte a request is placed again, after it never', async t => {
   const fleet = await startFleet({ engines: [{}, {}], router: ['--log-level', 'silent'] })

@@ -3,7 +3,8 @@
  *
  * In     `suspect` from the dispatcher; `source` from listeners; `audit` from the router; `shardReset` from indexers; what its own probes
  *        found; subscriptions and questions.
- * Out    `fleet` to its subscribers after every change; a listener per worker key that publishes events.
+ * Out    `fleet` to its subscribers after every change; a listener per worker key that publishes events. To indexers:
+ *        when a worker key has lost what was sent to it.
  * Owns   every `WorkerRecord`, the worker slots, and the listeners (as children). Its modules share `Worker` and
  *        `Key` (worker.ts), where each field has one writer:
  *          worker-probes     whether a worker is up           worker-keys      keys, slots and shards of its ranks
@@ -19,7 +20,7 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, type Signal, signal } from '@homing/actor'
-import type { IndexerMessage, ShardResetMessage } from '@homing/indexer'
+import type { IndexerMessage, RoutedMessage, ShardResetMessage } from '@homing/indexer'
 import type { SourceMessage } from '@homing/listener'
 import { FleetFeed } from './fleet-feed.ts'
 import { KeyAudits } from './key-audits.ts'
@@ -37,8 +38,8 @@ import { WorkerTable } from './worker-table.ts'
 export interface DirectoryArgs {
   readonly specs: readonly WorkerSpec[]
   /** By shard. */
-  readonly indexers: readonly ActorRef<IndexerMessage>[]
-  /** False: no listeners, every worker is served by load. */
+  readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
+  /** False: no listeners, what was sent to a worker is taken to be cached there. */
   readonly kvEvents: boolean
   /** The block size of every worker that does not say otherwise in its own parameters. */
   readonly blockSizeTokens: number | undefined
@@ -106,6 +107,7 @@ class Directory {
   readonly feed: FleetFeed
   readonly #context: ActorContext<DirectoryMessage>
   readonly #trust: KeyTrust
+  readonly #indexers: DirectoryArgs['indexers']
 
   constructor(context: ActorContext<DirectoryMessage>, args: DirectoryArgs) {
     const { indexers, kvEvents, workerSlotsMax, replayTimeoutMs, probeIntervalMs, probeTimeoutMs } = args
@@ -116,6 +118,7 @@ class Directory {
     const trust = new KeyTrust({ context, workers, kvEvents, changed })
     this.#context = context
     this.#trust = trust
+    this.#indexers = indexers
     this.workers = workers
     this.feed = feed
     this.audits = new KeyAudits({ context, trust })
@@ -140,7 +143,7 @@ class Directory {
       workers,
       probeIntervalMs,
       probeTimeoutMs,
-      reached: (worker, outcome) => this.#reached(worker, outcome),
+      reached: (worker, outcome, wasDown) => this.#reached(worker, outcome, wasDown),
       changed,
     })
     this.announcements = new WorkerAnnouncements(context, workers)
@@ -211,7 +214,7 @@ class Directory {
     }
   }
 
-  #reached(worker: Worker, probed: ReachedOutcome): void {
+  #reached(worker: Worker, probed: ReachedOutcome, wasDown: boolean): void {
     const before = worker.outcome
     const outcome = outcomeAfter(before, probed)
     worker.outcome = outcome
@@ -222,8 +225,20 @@ class Directory {
     }
     this.#reconcileKeys(worker)
     if (isOther) for (const key of worker.keys) key.listener?.tell({ type: 'engineRestarted' })
+    // One that does not say when it started may have been started anew while it did not answer.
+    const mayBeOther = wasDown && outcome.processStartSeconds === undefined
+    if (isOther || mayBeOther) for (const key of worker.keys) this.#forgetRouted(key)
     this.#reconcileListeners()
     this.announcements.announceSoon(worker)
+  }
+
+  /** What was sent to a key without events is not cached there any more. One with events learns it from them. */
+  #forgetRouted(key: Key): void {
+    if (key.trust !== 'approximate') return
+    const { workerSlot, shard } = key
+    const epoch = ++key.epoch
+    this.#indexers[shard]?.tell({ type: 'forgetRouted', workerSlot, epoch })
+    this.feed.touch(key.worker)
   }
 
   /** Makes the keys of a worker match its ranks. */

@@ -22,7 +22,7 @@ import {
   type Supervision,
   type Terminated,
 } from '@homing/actor'
-import type { IndexerMessage } from '@homing/indexer'
+import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
 import { LISTENER_LIMITS, type ListenerArgs, listener } from '@homing/listener'
 import type { KeyTrust } from './key-trust.ts'
 import type { DirectoryMessage } from './messages.ts'
@@ -35,7 +35,7 @@ export interface KeyListenersOptions {
   readonly workers: WorkerTable
   readonly trust: KeyTrust
   /** By shard. */
-  readonly indexers: readonly ActorRef<IndexerMessage>[]
+  readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
   /** The thread `<pool>-<shard>` hosts the listeners of a shard. */
   readonly eventPool: string
   /** Silence after which a replay has ended. */
@@ -71,11 +71,12 @@ export class KeyListeners {
   reconcile(key: Key): void {
     const wanted = this.#argsOf(key)
     if (key.phase === 'idle') {
-      if (key.isGone) this.#options.ended(key)
+      // Predictions need no listener.
+      if (key.isGone) this.#release(key)
       else if (wanted !== undefined) this.#start(key, wanted)
     } else if (key.phase === 'running' && (wanted === undefined || sourceText(wanted) !== key.startedFor)) {
       key.phase = 'stopping'
-      key.heard = unheard('its listener is replaced; served by load')
+      key.heard = unheard('its listener is replaced')
       // The watch may have ended with its thread, and without one its end would never be known.
       this.#context.watch(key.listener!)
       this.#context.stop(key.listener!)
@@ -95,12 +96,12 @@ export class KeyListeners {
   terminated(key: Key, { reason, error }: Terminated): void {
     const why = error?.message ?? reason
     if (key.phase === 'running' && isThreadLoss(reason)) {
-      key.heard = unheard(`its event thread has ended (${why}); served by load`)
+      key.heard = unheard(`its event thread has ended (${why})`)
       this.#pause(key)
     } else {
       if (key.phase === 'running') {
         this.#context.log.error({ key: key.name, reason: why }, 'listener has ended; it is started anew')
-        key.heard = unheard(`its listener has ended (${why}); served by load`)
+        key.heard = unheard(`its listener has ended (${why})`)
       }
       key.listener = undefined
       this.#release(key)
@@ -126,7 +127,7 @@ export class KeyListeners {
   #start(key: Key, args: ListenerArgs): void {
     key.phase = 'running'
     key.startedFor = sourceText(args)
-    key.heard = unheard(`no connection to ${args.eventsEndpoint} yet; served by load`)
+    key.heard = unheard(`no connection to ${args.eventsEndpoint} yet`)
     key.listener = this.#context.spawn(listener, {
       name: `listener ${key.name}`,
       args,
@@ -139,7 +140,10 @@ export class KeyListeners {
 
   #release(key: Key): void {
     key.phase = 'releasing'
-    const { name, workerSlot, shard } = key
+    const { name, workerSlot, shard, epoch } = key
+    // What is still on its way from the router must not count for the next key of this slot.
+    if (key.isGone)
+      this.#options.indexers[shard]!.tell({ type: 'forgetRouted', workerSlot, epoch: epoch + 1 })
     this.#context.pipe(
       this.#options.indexers[shard]!.ask({ type: 'release', workerSlot }, { timeout: RELEASE_TIMEOUT_MS }),
       () => ({ type: 'released', key: name, isReleased: true }),

@@ -1,6 +1,9 @@
 /**
  * Key trust: how far the index may be believed about a worker key, and why, in words for people.
  *
+ * Where no events can be believed, now or ever, what was sent there is taken to be cached: `approximate`. Only of a worker
+ * that never answered is nothing known at all.
+ *
  * The listener owns the trust in its source; it counts as long as the key is to have a listener at all. Answers of the
  * engine then count for more than its events: they take `exact` away, and give it to a history whose only
  * fault is that it has no beginning.
@@ -29,22 +32,22 @@ export class KeyTrust {
     this.#options = options
   }
 
-  /** Why a key can have no listener; undefined: it can. */
+  /** Why a key can have no listener, without what follows; undefined: it can. */
   obstacle({ worker, dpRank }: Key): string | undefined {
-    if (!this.#options.kvEvents) return 'KV events are switched off (--no-kv-events); served by load'
+    if (!this.#options.kvEvents) return 'KV events are switched off (--no-kv-events)'
     if (worker.outcome === undefined) return 'not probed yet'
     if (eventSourceOf(worker.spec, worker.outcome, dpRank) === undefined) {
-      return `publishes no KV events: start it with ${eventFlags(worker.outcome.engine)}; served by load`
+      return `publishes no KV events: start it with ${eventFlags(worker.outcome.engine)}`
     }
-    const fault = this.#options.workers.blockSizeFault(worker)
-    return fault === undefined ? undefined : `${fault}; served by load`
+    return this.#options.workers.blockSizeFault(worker)
   }
 
   /** Brings the trust of a key in line with what is known. */
   refresh(key: Key): void {
     const { context, changed } = this.#options
     const obstacle = this.obstacle(key)
-    const [trust, reason] = obstacle === undefined ? trustOf(key) : (['none', obstacle] as const)
+    const known = obstacle === undefined ? trustOf(key) : (['none', obstacle] as const)
+    const [trust, reason] = key.worker.outcome === undefined ? known : orGuessed(known)
     if (key.trust === trust && key.trustReason === reason) return
     if (key.trust !== trust) {
       key.trustSinceMs = context.clock.wallMs()
@@ -54,6 +57,11 @@ export class KeyTrust {
     key.trustReason = reason
     changed(key.worker)
   }
+}
+
+/** Where nothing is known, what was sent there stands in. */
+function orGuessed([trust, reason]: readonly [Trust, string]): readonly [Trust, string] {
+  return trust === 'none' ? ['approximate', `${reason}; what was sent there counts`] : [trust, reason]
 }
 
 function trustOf({ heard, audit }: Key): readonly [Trust, string] {

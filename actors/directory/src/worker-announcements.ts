@@ -63,5 +63,5 @@ export class WorkerAnnouncements {
 
 /** Nothing is about to change in the trust of this key, as far as one can see. */
 function isSettled(key: Key): boolean {
-  return key.phase !== 'running' || key.trust !== 'none'
+  return key.phase !== 'running' || key.heard.trust !== 'none'
 }

@@ -8,6 +8,7 @@
  *       until the indexer has forgotten the slot, another key would inherit its blocks.
  *   I2  A name has one key at most: a rank that goes and comes back gets a key when the old one has ended.
  *   I3  A key keeps its shard for life; a new key goes to the shard with the fewest.
+ *   I4  Epochs of a slot only grow, whoever has it: what was meant for an earlier key is told by its epoch.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -28,6 +29,8 @@ export class WorkerKeys {
   readonly #keys = new Map<string, Key>()
   readonly #keysBySlot = new Map<number, Key>()
   readonly #freeSlots: number[] = []
+  /** Of slots that had a key before: the epoch that its next one begins with. */
+  readonly #nextEpochs = new Map<number, number>()
   /** Slots below were given out before. */
   #slotsUsed = 0
   readonly #keysPerShard: number[]
@@ -74,6 +77,7 @@ export class WorkerKeys {
     this.#keysBySlot.delete(key.workerSlot)
     this.#keysPerShard[key.shard]!--
     this.#freeSlots.push(key.workerSlot)
+    this.#nextEpochs.set(key.workerSlot, key.epoch + 1)
   }
 
   #tryAdd(worker: Worker, dpRank: number): Key | undefined {
@@ -100,7 +104,7 @@ export class WorkerKeys {
       listener: undefined,
       startedFor: '',
       heard: unheard('its events are not heard yet'),
-      epoch: 0,
+      epoch: this.#nextEpochs.get(workerSlot) ?? 0,
       audit: undefined,
       trust: 'none',
       trustReason: 'not probed yet',

@@ -28,8 +28,8 @@ export interface WorkerProbesOptions {
   readonly workers: WorkerTable
   readonly probeIntervalMs: number
   readonly probeTimeoutMs: number
-  /** A full probe reached the worker, which is up by now. */
-  readonly reached: (worker: Worker, outcome: ReachedOutcome) => void
+  /** A full probe reached the worker, which is up by now; `wasDown`: and was down until then. */
+  readonly reached: (worker: Worker, outcome: ReachedOutcome, wasDown: boolean) => void
   /** State or reason of the worker may have changed. */
   readonly changed: (worker: Worker) => void
 }
@@ -175,12 +175,13 @@ export class WorkerProbes {
 
   #reached(worker: Worker, outcome: ReachedOutcome): void {
     this.#probings.get(worker)!.misses = 0
+    const wasDown = worker.state === 'down'
     if (worker.state !== 'up') {
       if (worker.state === 'down') this.#context.log.info({ worker: worker.spec.id }, 'worker is up')
       worker.state = 'up'
       worker.stateReason = 'answers'
     }
-    this.#options.reached(worker, outcome)
+    this.#options.reached(worker, outcome, wasDown)
     this.#schedule(worker, this.#options.probeIntervalMs)
   }
 

@@ -68,7 +68,7 @@ export interface Key {
   heard: SourceTrust
 
   // directory.ts
-  /** Grows by one whenever a listener begins another epoch, its own restarts included. */
+  /** Grows by one whenever all that was known of its cache is forgotten: of its events, or of what was sent there. */
   epoch: number
 
   // key-audits.ts

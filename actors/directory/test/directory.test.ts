@@ -1,7 +1,7 @@
 import { defineActor } from '@homing/actor'
 import { createTestSystem, type Probe } from '@homing/actor/testing'
 import { SimulatedClock } from '@homing/clock'
-import type { IndexerMessage } from '@homing/indexer'
+import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
 import { type HttpListener, MemoryNetwork, type Publisher, transportCapability } from '@homing/transport'
 import t from 'tap'
 import {
@@ -16,7 +16,8 @@ import {
 interface EngineAnswers {
   readonly model?: string
   readonly blockSizeTokens?: number
-  readonly startSeconds?: number
+  /** Null: it does not say. */
+  readonly startSeconds?: number | null
   readonly events?: readonly object[] | undefined
   readonly ranks?: number
 }
@@ -31,7 +32,7 @@ class DirectoryWorld {
     provide: [[transportCapability, this.network.transport()]],
   })
   readonly outside = this.network.transport()
-  readonly indexers: readonly Probe<IndexerMessage>[]
+  readonly indexers: readonly Probe<IndexerMessage | RoutedMessage>[]
   readonly subscriber = this.system.probe<FleetMessage>('subscriber')
   /** Paths asked for, per host. */
   readonly asked = new Map<string, string[]>()
@@ -42,7 +43,7 @@ class DirectoryWorld {
 
   constructor(shardCount = 1) {
     this.indexers = Array.from({ length: shardCount }, (_, i) =>
-      this.system.probe<IndexerMessage>(`indexer-${i}`),
+      this.system.probe<IndexerMessage | RoutedMessage>(`indexer-${i}`),
     )
   }
 
@@ -113,7 +114,7 @@ function answerOf(path: string, answers: EngineAnswers): unknown {
   if (path !== '/metrics') return undefined
   const lines = Array.from({ length: ranks }, (_, rank) => `vllm:num_requests_running{engine="${rank}"} 0.0`)
   lines.push(`vllm:cache_config_info{block_size="${blockSizeTokens}",num_gpu_blocks="100",engine="0"} 1.0`)
-  lines.push(`process_start_time_seconds ${startSeconds}`)
+  if (startSeconds !== null) lines.push(`process_start_time_seconds ${startSeconds}`)
   return lines.join('\n')
 }
 
@@ -158,7 +159,7 @@ t.test('a worker is probed, and each value says where it comes from', async t =>
         eventsEndpoint: 'tcp://10.0.0.1:5557',
         replayEndpoint: 'tcp://10.0.0.1:5558',
         topic: 'kv-events',
-        trust: 'none',
+        trust: 'approximate',
       },
     ],
   })
@@ -170,7 +171,8 @@ t.test('a worker that publishes no events says what to type', async t => {
   w.start(['http://10.0.0.1:8000'])
   await w.system.settle()
   const [key] = w.worker().keys
-  t.equal(key!.trust, 'none')
+  t.equal(key!.trust, 'approximate')
+  t.match(key!.trustReason, /what was sent there counts$/)
   t.match(key!.trustReason, /--kv-events-config '\{"enable_kv_cache_events":true/)
 })
 
@@ -336,27 +338,31 @@ t.test(
   },
 )
 
-t.test('a worker with another block size than the first of its model is served by load', async t => {
-  const w = await world(t)
-  await w.engine('10.0.0.1', { blockSizeTokens: 16 })
-  await w.engine('10.0.0.2', { blockSizeTokens: 32 })
-  await w.engine('10.0.0.3', { blockSizeTokens: 32, model: 'other' })
-  for (const host of ['10.0.0.1', '10.0.0.2', '10.0.0.3']) await w.publisher(`tcp://${host}:5557`)
-  w.start([
-    'http://10.0.0.1:8000?events=5557',
-    'http://10.0.0.2:8000?events=5557',
-    'http://10.0.0.3:8000?events=5557',
-  ])
-  await w.system.settle()
-  t.equal(w.worker(0).keys[0]!.trust, 'partial')
-  t.equal(w.worker(2).keys[0]!.trust, 'partial')
-  t.match(w.worker(1).keys[0], {
-    trust: 'none',
-    trustReason: /^blocks of 32 tokens, but 10.0.0.1:8000 of the same model has 16: .*; served by load$/,
-  })
-})
+t.test(
+  'the events of a worker with another block size than the first of its model count for nothing',
+  async t => {
+    const w = await world(t)
+    await w.engine('10.0.0.1', { blockSizeTokens: 16 })
+    await w.engine('10.0.0.2', { blockSizeTokens: 32 })
+    await w.engine('10.0.0.3', { blockSizeTokens: 32, model: 'other' })
+    for (const host of ['10.0.0.1', '10.0.0.2', '10.0.0.3']) await w.publisher(`tcp://${host}:5557`)
+    w.start([
+      'http://10.0.0.1:8000?events=5557',
+      'http://10.0.0.2:8000?events=5557',
+      'http://10.0.0.3:8000?events=5557',
+    ])
+    await w.system.settle()
+    t.equal(w.worker(0).keys[0]!.trust, 'partial')
+    t.equal(w.worker(2).keys[0]!.trust, 'partial')
+    t.match(w.worker(1).keys[0], {
+      trust: 'approximate',
+      trustReason:
+        /^blocks of 32 tokens, but 10.0.0.1:8000 of the same model has 16: .*; what was sent there counts$/,
+    })
+  },
+)
 
-t.test('events with another block size than given: trust none, with what to correct', async t => {
+t.test('events with another block size than given count for nothing, with what to correct', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1', { blockSizeTokens: 32 })
   await w.publisher('tcp://10.0.0.1:5557')
@@ -374,7 +380,7 @@ t.test('events with another block size than given: trust none, with what to corr
   await w.system.settle()
   t.match(w.worker(), {
     blockSizeTokens: { value: 16, source: 'given' },
-    keys: [{ trust: 'none', trustReason: /blocks of 32 tokens, 16 were given: correct block_size/ }],
+    keys: [{ trust: 'approximate', trustReason: /blocks of 32 tokens, 16 were given: correct block_size/ }],
   })
 })
 
@@ -449,7 +455,7 @@ t.test('without KV events there are no listeners, and it says so', async t => {
   await w.engine('10.0.0.1', { events: EVENTS })
   w.start(['http://10.0.0.1:8000'], { kvEvents: false })
   await w.system.settle()
-  t.match(w.worker().keys[0], { trust: 'none', trustReason: /switched off/ })
+  t.match(w.worker().keys[0], { trust: 'approximate', trustReason: /switched off/ })
   t.notOk(w.indexers[0]!.waiting.some(message => message.type === 'clear'))
 })
 
@@ -512,7 +518,7 @@ t.test('while a listener is replaced, what it said counts no more', async t => {
   // The indexer never answers: the slot is still being released.
   t.match(w.worker().keys[0], {
     eventsEndpoint: 'tcp://10.0.0.1:6557',
-    trust: 'none',
+    trust: 'approximate',
     trustReason: /^its listener is replaced/,
   })
 })
@@ -542,6 +548,30 @@ t.test('a question that a busy worker did not answer takes nothing from what is 
   t.equal(clears(), 2)
 })
 
+t.test('what was sent to a worker is forgotten when it may run as another process', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { startSeconds: 1000 })
+  await w.engine('10.0.0.2', { startSeconds: null })
+  w.start(['http://10.0.0.1:8000', 'http://10.0.0.2:8000'])
+  await w.system.settle()
+  const forgotten = () =>
+    w.indexers[0]!.waiting.flatMap(message =>
+      message.type === 'forgetRouted' ? [[message.workerSlot, message.epoch]] : [],
+    )
+  // Both do not answer for a while; the first says that it is still the same process.
+  w.network.faults.http = () => 'refuse'
+  await w.system.advance('30s')
+  t.strictSame([w.worker(0).state, w.worker(1).state], ['down', 'down'])
+  w.network.faults.http = undefined
+  await w.system.advance('30s')
+  t.strictSame([w.worker(0).state, w.worker(1).state], ['up', 'up'])
+  t.strictSame(forgotten(), [[1, 1]])
+  t.strictSame([w.worker(0).keys[0]!.epoch, w.worker(1).keys[0]!.epoch], [0, 1])
+  w.answers.set('10.0.0.1', { startSeconds: 2000 })
+  await w.system.advance('30s')
+  t.strictSame(forgotten().at(-1), [0, 1])
+})
+
 t.test('what a worker no longer says is forgotten when it answered everything', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1', { events: EVENTS })
@@ -550,7 +580,7 @@ t.test('what a worker no longer says is forgotten when it answered everything', 
   t.equal(w.worker().keys[0]!.eventsEndpoint, 'tcp://10.0.0.1:5557')
   w.answers.set('10.0.0.1', {})
   await w.system.advance('15s')
-  t.match(w.worker().keys[0], { eventsEndpoint: undefined, trust: 'none' })
+  t.match(w.worker().keys[0], { eventsEndpoint: undefined, trust: 'approximate' })
 })
 
 t.test('a probe that finds the block size later takes nothing from what events showed', async t => {

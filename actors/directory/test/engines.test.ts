@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict'
 import { type ActorRef, type ActorSystem, createActorSystem } from '@homing/actor'
 import { systemClock } from '@homing/clock'
-import { createIndexMemory } from '@homing/index'
+import { createIndexMemory, layeredOptions } from '@homing/index'
 import { type IndexerMessage, indexer } from '@homing/indexer'
 import { type EngineMessage, type EngineSettings, engine } from '@homing/testkit'
 import t from 'tap'
@@ -42,7 +42,11 @@ async function startFleet(
   const indexers = Array.from({ length: SHARDS }, (_, shard) =>
     system.spawn(indexer, {
       name: `indexer-${shard}`,
-      args: { shard, memory: createIndexMemory(SHARD), ...SHARD },
+      args: {
+        shard,
+        memory: createIndexMemory(layeredOptions(SHARD.capacityBytes, SHARD.workerSlotsMax)),
+        ...SHARD,
+      },
       thread: `events-${shard}`,
       supervision: { directive: 'restart', max: 10, within: '1m', backoff: { min: 20, max: 100 } },
       mailbox: { capacity: 16_384 },

@@ -30,6 +30,7 @@ function decisionFor(port: number, id = `decision-${port}`): Decision {
     overlapBlocks: 0,
     blockSizeTokens: 16,
     predictedTokens: 0,
+    guessedTokens: 0,
     trust: 'exact',
     epoch: 1,
   }

@@ -292,6 +292,24 @@ function collectShards(metrics: Metrics, args: GatewayArgs): void {
     help: 'Blocks forgotten to make space: above 0 the index under-reports.',
     labels: ['shard'],
   })
+  const predicted = shardGauge(
+    'homing_index_predicted_blocks',
+    'Blocks taken to be cached at worker keys because they were sent there, each key by itself.',
+  )
+  const predictedBytes = shardGauge(
+    'homing_index_predicted_bytes',
+    'Memory of what was sent where, besides what its blocks take in the index.',
+  )
+  const expired = metrics.counter({
+    name: 'homing_index_predicted_expired_blocks_total',
+    help: 'Predicted blocks whose time was over (--router-ttl-secs, --router-predicted-ttl-secs).',
+    labels: ['shard'],
+  })
+  const pruned = metrics.counter({
+    name: 'homing_index_predicted_pruned_blocks_total',
+    help: 'Predicted blocks forgotten because there were too many (--router-max-tree-size, or what the engine holds).',
+    labels: ['shard'],
+  })
   const shardStates = async (): Promise<ShardStatus[]> =>
     Promise.all(args.indexers.map(indexer => indexer.ask({ type: 'status' }, { timeout: args.askMsMax })))
   metrics.collect(async () => {
@@ -302,6 +320,12 @@ function collectShards(metrics: Metrics, args: GatewayArgs): void {
     limit.replace(by(shard => shard.bytesLimit))
     distinct.replace(by(shard => shard.blocksDistinct))
     orphans.replace(by(shard => shard.orphanBlocks))
-    for (const [number, shard] of shards.entries()) evicted.setTotal(shard.blocksEvicted, { shard: number })
+    predicted.replace(by(shard => shard.predictions.blocks))
+    predictedBytes.replace(by(shard => shard.predictions.bytes))
+    for (const [number, shard] of shards.entries()) {
+      evicted.setTotal(shard.blocksEvicted, { shard: number })
+      expired.setTotal(shard.predictions.expired, { shard: number })
+      pruned.setTotal(shard.predictions.pruned, { shard: number })
+    }
   })
 }

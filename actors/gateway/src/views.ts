@@ -2,7 +2,7 @@
 
 import type { FleetReport, Sourced, WorkerKeyRecord, WorkerRecord } from '@homing/directory'
 import type { ShardStatus } from '@homing/indexer'
-import type { Receipt } from '@homing/router'
+import type { CandidateTerms, LayerTerm, Receipt } from '@homing/router'
 import type { KeyAudit } from '@homing/selection'
 import type { WorkerLoad } from '@homing/tracker'
 
@@ -67,6 +67,7 @@ function keyView(
     audit: auditView(audit),
     last_event_age_ms: source?.lastEventAgeMs ?? null,
     blocks_held: worker.state === 'up' ? (shards[key.shard]?.blocksHeld[key.workerSlot] ?? 0) : 0,
+    other_blocks: (worker.state === 'up' && shards[key.shard]?.layersHeld[key.workerSlot]) || {},
     load: {
       active_blocks: load?.activeBlocks ?? 0,
       prefill_tokens: load?.activePrefillTokens ?? 0,
@@ -106,7 +107,15 @@ function auditView(audit: KeyAudit | undefined): object {
     under_predictions: audit?.underPredictions ?? 0,
     precision: audit?.precision ?? null,
     sample_requests: audit?.sampleRequests ?? 0,
+    guess_precision: audit?.guessPrecision ?? null,
+    guess_sample_requests: audit?.guessSampleRequests ?? 0,
   }
+}
+
+/** What each layer adds to the overlap. Where none is named, all of it is on the device. */
+function layersView({ layers, overlapBlocks, creditFactor }: CandidateTerms): readonly LayerTerm[] {
+  if (layers.length > 0 || overlapBlocks === 0) return layers
+  return [{ layer: 'device', blocks: overlapBlocks, factor: creditFactor }]
 }
 
 /** A receipt: every candidate with every term of its cost, and what was delivered. */
@@ -135,6 +144,7 @@ export function receiptView(receipt: Receipt): object {
       trust: candidate.trust,
       overlap_blocks: candidate.overlapBlocks,
       credit_factor: candidate.creditFactor,
+      layers: layersView(candidate),
       queued_prefill_tokens: candidate.activePrefillTokens,
       prefill_tokens: candidate.prefillTokens,
       prefill_blocks: candidate.prefillBlocks,

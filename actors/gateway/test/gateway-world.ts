@@ -141,6 +141,7 @@ export const DECISION: Decision = {
   overlapBlocks: 3,
   blockSizeTokens: 16,
   predictedTokens: 48,
+  guessedTokens: 0,
   trust: 'exact',
   epoch: 1,
 }
@@ -245,6 +246,8 @@ const SHARD: ShardStatus = {
     unknownContent: 0,
     unopened: 0,
   },
+  layersHeld: {},
+  predictions: { keys: 0, blocks: 0, bytes: 0, routed: 0, expired: 0, pruned: 0 },
   blocksRefused: 0,
   blocksEvicted: 0,
   unknownRemoves: 0,

@@ -143,6 +143,8 @@ t.test('the audit is shown by worker key', async t => {
     errorBlocksSum: 3,
     precision: 0.5,
     sampleRequests: 3,
+    guessPrecision: 1,
+    guessSampleRequests: 0,
   }
   const world = await start(t, {}, { audits: [audit] })
   t.strictSame(await samples(world, 'homing_audit_'), [

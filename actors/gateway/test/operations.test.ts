@@ -202,6 +202,8 @@ t.test('/workers shows how the predictions for a worker key have fared', async t
     errorBlocksSum: 0,
     precision: 1,
     sampleRequests: 0,
+    guessPrecision: 1,
+    guessSampleRequests: 0,
   }
   const shown = async (world: Awaited<ReturnType<typeof start>>) =>
     JSON.parse((await world.ask('GET', '/workers')).body).workers[0].worker_keys[0].audit

@@ -33,7 +33,7 @@ import { dispatcher } from '@homing/dispatcher'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import { type GatewayMessage, gateway } from '@homing/gateway'
 import { createIndexDoor } from '@homing/index'
-import { type IndexerMessage, indexer } from '@homing/indexer'
+import { indexer, type ShardMessage } from '@homing/indexer'
 import { router } from '@homing/router'
 import { tokenizer } from '@homing/tokenizer'
 import { tracker } from '@homing/tracker'
@@ -58,6 +58,13 @@ export interface GuardianArgs {
   readonly decisionsKept: number
   readonly decisionRowsKept: number
   readonly kvEvents: boolean
+  readonly predictionTtlMs: number
+  readonly predictionBlocksMax: number
+  readonly pruneTargetRatio: number
+  /** 0: what was sent to a worker with events does not count before they say so. */
+  readonly predictedTtlMs: number
+  readonly hostCacheHitWeight: number
+  readonly diskCacheHitWeight: number
   readonly blockSizeTokens: number | undefined
   readonly eventThreads: number
   readonly indexBytes: number
@@ -171,12 +178,13 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
 
   const capacityBytes = Math.floor(args.indexBytes / args.eventThreads)
   const indexMemories: SharedArrayBuffer[] = []
-  const indexers: ActorRef<IndexerMessage>[] = []
+  const indexers: ActorRef<ShardMessage>[] = []
   for (let shard = 0; shard < args.eventThreads; shard++) {
     // Made here so that it outlives the indexer: by it readers know when that has begun anew.
     const memory = createIndexDoor()
     indexMemories.push(memory)
-    const shardArgs = { shard, memory, capacityBytes, workerSlotsMax }
+    const { pruneTargetRatio } = args
+    const shardArgs = { shard, memory, capacityBytes, workerSlotsMax, pruneTargetRatio }
     const thread = `events-${shard}`
     indexers.push(watched(context.spawn(indexer, { ...options(`indexer-${shard}`, shardArgs), thread })))
   }
@@ -213,6 +221,12 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
         indexMemories,
         indexers,
         workerSlotsMax,
+        layerWeights: { host: args.hostCacheHitWeight, disk: args.diskCacheHitWeight },
+        predictions: {
+          ttlMs: args.predictionTtlMs,
+          pendingTtlMs: args.predictedTtlMs === 0 ? undefined : args.predictedTtlMs,
+          blocksMax: args.predictionBlocksMax,
+        },
         mode: args.routerMode,
         overlapScoreWeight: args.overlapScoreWeight,
         temperature: args.temperature,
@@ -305,7 +319,7 @@ async function settledFleet(
 function isSettling(worker: WorkerRecord, { sources }: FleetReport): boolean {
   if (worker.state !== 'up') return false
   return worker.keys.some(({ workerSlot, trust }) => {
-    if (trust !== 'none' || !(workerSlot in sources)) return false
+    if (trust === 'exact' || trust === 'partial' || !(workerSlot in sources)) return false
     const state = sources[workerSlot]?.state
     return state === undefined || state === 'connecting' || state === 'recovering'
   })

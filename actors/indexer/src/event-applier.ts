@@ -30,8 +30,9 @@ import {
   namespaceSeed,
   type Seed,
 } from '@homing/blocks'
-import type { BlockIndex } from '@homing/index'
+import { type BlockIndex, DEVICE_LAYER, KEY_LAYERS, type KeyLayer } from '@homing/index'
 import { AttentionGroups, type KvEvent, type KvMedia, type KvRemoved, type KvStored } from '@homing/protocol'
+import type { LayerSlots } from './layer-slots.ts'
 import type { IndexedBlock, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
 
 /** What became of a batch of events. */
@@ -62,6 +63,7 @@ interface Slot {
 
 export class EventApplier {
   readonly #index: BlockIndex
+  readonly #layers: LayerSlots
   readonly #slots = new Map<number, Slot>()
   readonly #seeds = new Map<string, Seed>()
   #locals = new Int32Array(1024)
@@ -77,13 +79,14 @@ export class EventApplier {
     unopened: 0,
   }
 
-  constructor(index: BlockIndex) {
+  constructor(index: BlockIndex, layers: LayerSlots) {
     this.#index = index
+    this.#layers = layers
   }
 
   /** Forgets all of a worker slot; events of it are taken from here on. */
   open(workerSlot: number): void {
-    this.#index.clear(workerSlot)
+    this.#index.clear(this.#layers.slotOf(workerSlot, DEVICE_LAYER))
     this.#slots.set(workerSlot, newSlot())
   }
 
@@ -136,7 +139,7 @@ export class EventApplier {
     return { resync: undefined, learnedBlockSizeTokens }
   }
 
-  status(): ShardStatus {
+  status(): Omit<ShardStatus, 'predictions'> {
     const stats = this.#index.stats()
     const blocksHeld: Record<number, number> = {}
     for (const workerSlot of this.#slots.keys()) blocksHeld[workerSlot] = this.#index.blocksHeld(workerSlot)
@@ -152,6 +155,7 @@ export class EventApplier {
       blocksEvicted: stats.evictedForSpace,
       unknownRemoves: stats.unknownRemoves,
       blocksHeld,
+      layersHeld: this.#layersHeld(),
     }
   }
 
@@ -166,6 +170,19 @@ export class EventApplier {
       })
     }
     return blocks
+  }
+
+  #layersHeld(): ShardStatus['layersHeld'] {
+    const held: Record<number, Partial<Record<KeyLayer, number>>> = {}
+    for (const [keySlot, mask] of this.#layers.used()) {
+      const blocks: Partial<Record<KeyLayer, number>> = {}
+      for (const [layer, name] of KEY_LAYERS.entries()) {
+        if (layer === DEVICE_LAYER || (mask & (1 << layer)) === 0) continue
+        blocks[name] = this.#index.blocksHeld(this.#layers.slotOf(keySlot, layer))
+      }
+      held[keySlot] = blocks
+    }
+    return held
   }
 
   /** False: the index has no place for orphans any more. */

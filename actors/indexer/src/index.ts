@@ -6,8 +6,11 @@ export type {
   LearnedMessage,
   ResyncCause,
   ResyncMessage,
+  RoutedMessage,
   ShardMemoryMessage,
+  ShardMessage,
   ShardResetMessage,
   ShardStatus,
   SkipReason,
 } from './messages.ts'
+export type { PredictionStatus, RoutedBlocks } from './predictions.ts'

@@ -1,37 +1,50 @@
 /**
  * Indexer: the only writer of one shard of the prefix index.
  *
- * In     KV events of the worker keys of this shard, from their listeners; clears.
+ * In     KV events of the worker keys of this shard, from their listeners; clears. From the router: what it sent
+ *        to them; from the directory: when that is to be forgotten.
  * Out    nothing while serving: readers look at the shared memory directly. To a source: `resync` when
  *        its events cannot be applied, `learned` when its blocks have another size than assumed. To who
  *        observes: `shardReset` when this indexer began anew. To readers that attached themselves: `shardMemory`
  *        when the shard is in other memory than theirs.
- * Owns   the shard, and per worker slot what `EventApplier` keeps.
+ * Owns   the shard, and per worker slot what `EventApplier` and `Predictions` keep.
  * Order  events of one worker key arrive as published; between worker keys there is no order,
  *        and none is needed. What was cleared counts for nobody at once; its memory is swept in slices of about
  *        a fifth of a millisecond, after batches and in pauses.
  * Fails  orphans beyond their bound: the source is resynced. Anything else stops the actor; it
- *        restarts with an empty shard. A source that goes on sending is told to resync at once,
+ *        restarts with an empty shard, and what was predicted is gone. A source that goes on sending is told to resync at once,
  *        because its slot is not open; a silent one is resynced by the directory, which observes.
  * Full   the mailbox refuses: the listener keeps the batch and tries again.
  */
 
 import { type ActorRef, defineActor, signal } from '@homing/actor'
-import { BlockIndex } from '@homing/index'
+import { BlockIndex, layeredOptions } from '@homing/index'
 import { EventApplier } from './event-applier.ts'
-import type { IndexerMessage, ShardMemoryMessage } from './messages.ts'
+import { LayerSlots } from './layer-slots.ts'
+import type { ShardMemoryMessage, ShardMessage } from './messages.ts'
+import { Predictions } from './predictions.ts'
 
 export interface IndexerArgs {
   readonly shard: number
   /**
    * Made by `createIndexDoor`: readers hold it, and attach themselves here for the memory. Or by `createIndexMemory`
-   * with the same options: readers hold that, and keep it when this actor restarts.
+   * with `layeredOptions(capacityBytes, workerSlotsMax)`: readers hold that, and keep it when this actor restarts.
    */
   readonly memory: SharedArrayBuffer
-  /** Bytes of the shard, tables private to the writer included. */
+  /**
+   * Bytes of the shard, tables private to the writer included. The tables of predictions come on top: 32 bytes for each
+   * of `capacityBytes / PREDICTION_BYTES` blocks at most.
+   */
   readonly capacityBytes: number
+  /** Worker keys; each has a worker slot, and further ones for its other layers. */
   readonly workerSlotsMax: number
+  /** What is left of predictions that became too many, 0 … 1; default 0.8. */
+  readonly pruneTargetRatio?: number
 }
+
+/** Bytes of the shard per block that may be predicted. */
+const PREDICTION_BYTES = 64
+const PRUNE_TARGET_RATIO = 0.8
 
 /** Pause between two slices of what the index has to tidy up. */
 const MAINTAIN_DELAY_MS = 1
@@ -39,17 +52,21 @@ const MAINTAIN_DELAY_MS = 1
 export const indexer = defineActor(
   import.meta.url,
   'indexer',
-)<IndexerMessage, IndexerArgs>({
-  setup(context, { shard, memory, capacityBytes, workerSlotsMax }) {
-    const { log, random } = context
+)<ShardMessage, IndexerArgs>({
+  setup(context, { shard, memory, capacityBytes, workerSlotsMax, pruneTargetRatio }) {
+    const { log, random, clock } = context
     const readers = new Readers(shard, random.below(2 ** 31))
     const index = BlockIndex.create({
-      capacityBytes,
-      workerSlotsMax,
+      ...layeredOptions(capacityBytes, workerSlotsMax),
       memory,
       onMemory: moved => readers.announce(moved),
     })
-    const applier = new EventApplier(index)
+    const slots = new LayerSlots(workerSlotsMax)
+    const applier = new EventApplier(index, slots)
+    const predictions = new Predictions(index, slots, {
+      blocksMax: Math.floor(capacityBytes / PREDICTION_BYTES),
+      pruneTargetRatio: pruneTargetRatio ?? PRUNE_TARGET_RATIO,
+    })
     const incarnation = random.below(2 ** 32)
     let isMaintaining = false
     /** One message at a time: between two, events are applied. */
@@ -57,6 +74,14 @@ export const indexer = defineActor(
       if (isMaintaining || !applier.maintain()) return
       isMaintaining = true
       context.schedule(MAINTAIN_DELAY_MS, { type: 'maintain' })
+    }
+    let tidyDueMs = Number.POSITIVE_INFINITY
+    let tidyTimer: { cancel: () => void } | undefined
+    const tidyAt = (dueMs: number) => {
+      if (dueMs >= tidyDueMs) return
+      tidyTimer?.cancel()
+      tidyDueMs = dueMs
+      tidyTimer = context.schedule(Math.max(0, dueMs - clock.nowMs()), { type: 'tidyPredictions' })
     }
     const stats = index.stats()
     if (stats.capacityHalvings > 0) {
@@ -79,12 +104,27 @@ export const indexer = defineActor(
         maintain()
       },
       clear({ workerSlot }) {
+        predictions.forget(workerSlot)
         applier.open(workerSlot)
         maintain()
       },
       release({ workerSlot, reply }) {
+        predictions.forget(workerSlot)
         applier.release(workerSlot)
         reply('released')
+        maintain()
+      },
+      routed(blocks) {
+        tidyAt(predictions.routed(blocks, clock.nowMs()))
+        maintain()
+      },
+      forgetRouted({ workerSlot, epoch }) {
+        predictions.forget(workerSlot, epoch)
+        maintain()
+      },
+      tidyPredictions() {
+        tidyDueMs = Number.POSITIVE_INFINITY
+        tidyAt(predictions.tidy(clock.nowMs()))
         maintain()
       },
       maintain() {
@@ -100,7 +140,7 @@ export const indexer = defineActor(
         observer.tell({ type: 'shardReset', shard, incarnation, openSlots: applier.openSlots() })
       },
       status({ reply }) {
-        reply(applier.status())
+        reply({ ...applier.status(), predictions: predictions.status() })
       },
       dump({ workerSlot, reply }) {
         reply(applier.dump(workerSlot))

@@ -1,7 +1,9 @@
 /** What an indexer is told, and what it tells the sources of its events. */
 
 import type { ActorRef, Message, Reply } from '@homing/actor'
+import type { KeyLayer } from '@homing/index'
 import type { KvEvent } from '@homing/protocol'
+import type { PredictionStatus, RoutedBlocks } from './predictions.ts'
 
 /**
  * `lost`: what was applied is gone or wrong. `orphans`: too many blocks wait for a parent that is unknown,
@@ -85,9 +87,26 @@ export interface ShardStatus {
   readonly blocksEvicted: number
   /** Removed blocks that were not held. */
   readonly unknownRemoves: number
-  /** By worker slot. */
+  /** By worker slot: of the device. */
   readonly blocksHeld: Readonly<Record<number, number>>
+  /** By worker slot: of other layers, those of worker keys that have any. */
+  readonly layersHeld: Readonly<Record<number, Readonly<Partial<Record<KeyLayer, number>>>>>
+  readonly predictions: PredictionStatus
 }
+
+/** What is told of requests rather than of events. */
+export type RoutedMessage =
+  /** A request was sent to a worker key: its blocks are taken to be held there for a while. */
+  | ({ readonly type: 'routed' } & RoutedBlocks)
+  /** What was sent to a worker key before this epoch is not taken to be held any more. */
+  | { readonly type: 'forgetRouted'; readonly workerSlot: number; readonly epoch: number }
+
+/** All that an indexer understands. */
+export type ShardMessage =
+  | IndexerMessage
+  | RoutedMessage
+  /** Predictions have expired, or are too many. Of the indexer to itself. */
+  | { readonly type: 'tidyPredictions' }
 
 export type IndexerMessage =
   /** Events of one worker key, in the order published. The indexer owns the arrays afterwards. */

@@ -1,14 +1,15 @@
 import { hashBlocks, namespaceSeed } from '@homing/blocks'
-import { BlockIndex, IndexReader, OverlapScores } from '@homing/index'
+import { BlockIndex, IndexReader, layeredOptions, OverlapScores } from '@homing/index'
 import { KV_CLEARED, type KvStoredFields, kvRemoved, kvStored } from '@homing/protocol'
 import t from 'tap'
 import { EventApplier } from '../src/event-applier.ts'
+import { LayerSlots } from '../src/layer-slots.ts'
 
 const BLOCK_TOKENS = 4
 
 function fixture() {
-  const index = BlockIndex.create({ capacityBytes: 1 << 20, workerSlotsMax: 4 })
-  const applier = new EventApplier(index)
+  const index = BlockIndex.create(layeredOptions(1 << 20, 4))
+  const applier = new EventApplier(index, new LayerSlots(4))
   const reader = new IndexReader([index.memory])
   applier.open(0)
   return {
@@ -181,8 +182,8 @@ t.test('a child that comes before its parent counts once the parent is there', a
 })
 
 t.test('too many orphans: said once, until the slot is opened again', async t => {
-  const index = BlockIndex.create({ capacityBytes: 1 << 20, workerSlotsMax: 1, orphanBytesMax: 4096 })
-  const applier = new EventApplier(index)
+  const index = BlockIndex.create({ ...layeredOptions(1 << 20, 4), orphanBytesMax: 4096 })
+  const applier = new EventApplier(index, new LayerSlots(4))
   applier.open(0)
   const orphan = (id: number) => stored(hashes(id), tokens(id, 4), { parent: hashes(1_000_000 + id) })
   const causes = Array.from(

@@ -1,5 +1,5 @@
 import { createTestSystem } from '@homing/actor/testing'
-import { BlockIndex, createIndexDoor, IndexReader, OverlapScores } from '@homing/index'
+import { BlockIndex, createIndexDoor, IndexReader, layeredOptions, OverlapScores } from '@homing/index'
 import { kvStored } from '@homing/protocol'
 import t from 'tap'
 import {
@@ -18,7 +18,10 @@ const EVENT = kvStored({
   blockSizeTokens: 2,
 })
 
-function start(t: Tap.Test, options = OPTIONS, memory = BlockIndex.create(options).memory) {
+const memoryOf = ({ capacityBytes, workerSlotsMax }: typeof OPTIONS): SharedArrayBuffer =>
+  BlockIndex.create(layeredOptions(capacityBytes, workerSlotsMax)).memory
+
+function start(t: Tap.Test, options = OPTIONS, memory = memoryOf(options)) {
   const system = createTestSystem()
   t.teardown(() => system.shutdown())
   const ref = system.spawn(indexer, {

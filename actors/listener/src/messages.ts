@@ -11,7 +11,7 @@ import type { Frames } from '@homing/transport'
 /**
  * How far the index may be believed about a worker key. `exact`: every block it says is held, is held,
  * and none is missing. `partial`: what it says is held, but older blocks may be missing. `approximate`:
- * guessed from routing history. `none`: nothing is known; served by load alone.
+ * guessed from routing history. `none`: nothing is known.
  */
 export type Trust = 'exact' | 'partial' | 'approximate' | 'none'
 

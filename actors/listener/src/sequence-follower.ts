@@ -709,9 +709,8 @@ export class SequenceFollower {
 
   #trust(): readonly [Trust, string] {
     const { eventsEndpoint } = this.#options
-    if (this.#phase === 'connecting')
-      return ['none', `no connection to ${eventsEndpoint} yet; served by load`]
-    if (this.#phase === 'disconnected') return ['none', 'event socket is down; served by load']
+    if (this.#phase === 'connecting') return ['none', `no connection to ${eventsEndpoint} yet`]
+    if (this.#phase === 'disconnected') return ['none', 'event socket is down']
     if (this.#phase !== 'live' && this.#isRebuilding) {
       return ['none', `rebuilding from the engine's replay: ${this.#clearReason}`]
     }

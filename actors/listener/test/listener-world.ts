@@ -3,7 +3,7 @@
 import type { ActorRef } from '@homing/actor'
 import { createTestSystem, type Probe, type TestSystem } from '@homing/actor/testing'
 import { SimulatedClock, seededRandom } from '@homing/clock'
-import { BlockIndex, IndexReader } from '@homing/index'
+import { BlockIndex, IndexReader, layeredOptions } from '@homing/index'
 import { type IndexerMessage, indexer } from '@homing/indexer'
 import {
   encodeEventFrames,
@@ -73,7 +73,7 @@ export class ListenerWorld {
       provide: [[transportCapability, this.network.transport()]],
     })
     const shard = { capacityBytes: 1 << 20, workerSlotsMax: 4 }
-    this.memory = BlockIndex.create(shard).memory
+    this.memory = BlockIndex.create(layeredOptions(shard.capacityBytes, shard.workerSlotsMax)).memory
     this.reader = new IndexReader([this.memory])
     this.directory = this.system.probe<SourceMessage>('directory')
     this.indexer = this.system.spawn(indexer, {

@@ -334,7 +334,7 @@ t.test('a socket that goes down clears at once; one that comes back rebuilds fro
   world.network.disconnect(EVENTS)
   await world.system.settle()
   t.strictSame(await world.held(), [])
-  t.equal(world.trust(), 'none: event socket is down; served by load')
+  t.equal(world.trust(), 'none: event socket is down')
   t.match(await world.status(), { state: 'disconnected' })
 
   world.lose(3)

@@ -6,7 +6,7 @@
 import { type ActorRef, createActorSystem } from '@homing/actor'
 import { createProbe } from '@homing/actor/testing'
 import { systemClock } from '@homing/clock'
-import { BlockIndex, IndexReader } from '@homing/index'
+import { BlockIndex, IndexReader, layeredOptions } from '@homing/index'
 import { indexer } from '@homing/indexer'
 import { silentLog } from '@homing/log'
 import {
@@ -71,7 +71,7 @@ async function play(t: Tap.Test, recording: Recording, replayForm: ReplayForm) {
     await engine.close()
   })
   const shard = { capacityBytes: 4 << 20, workerSlotsMax: recording.socketCount }
-  const { memory } = BlockIndex.create(shard)
+  const { memory } = BlockIndex.create(layeredOptions(shard.capacityBytes, shard.workerSlotsMax))
   const reader = new IndexReader([memory])
   const indexerRef = system.spawn(indexer, { name: 'indexer', args: { shard: 0, memory, ...shard } })
   const directory = createProbe<SourceMessage>(system, 'directory')

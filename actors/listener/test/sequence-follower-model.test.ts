@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import { type Random, SimulatedClock, seededRandom } from '@homing/clock'
-import { BlockIndex } from '@homing/index'
+import { BlockIndex, layeredOptions } from '@homing/index'
 import fc from 'fast-check'
 import t from 'tap'
 import { EventApplier } from '../../indexer/src/event-applier.ts'
+import { LayerSlots } from '../../indexer/src/layer-slots.ts'
 import { LISTENER_LIMITS } from '../src/limits.ts'
 import type { Trust } from '../src/messages.ts'
 import { SequenceFollower } from '../src/sequence-follower.ts'
@@ -15,8 +16,8 @@ const LIMITS = { ...LISTENER_LIMITS, pendingBatchesMax: 6, resyncMsMin: 300, rep
 class World {
   readonly clock = new SimulatedClock()
   readonly source: SimulatedSource
-  readonly index = BlockIndex.create({ capacityBytes: 1 << 20, workerSlotsMax: 1 })
-  readonly applier = new EventApplier(this.index)
+  readonly index = BlockIndex.create(layeredOptions(1 << 20, 1))
+  readonly applier = new EventApplier(this.index, new LayerSlots(1))
   readonly follower: SequenceFollower
   readonly #random: Random
   #isUp = false

@@ -4,9 +4,10 @@ export type {
   DecideResult,
   Decision,
   Delivery,
+  LayerTerm,
   Receipt,
   RouterMessage,
   RouterOverride,
   RoutingRequest,
 } from './messages.ts'
-export { type RouterArgs, router } from './router.ts'
+export { type PredictionSettings, type RouterArgs, router } from './router.ts'

@@ -1,6 +1,7 @@
 import type { Reply } from '@homing/actor'
 import type { FleetMessage, Trust } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
+import type { KeyLayer } from '@homing/index'
 import type { ShardMemoryMessage } from '@homing/indexer'
 import type { KeyAudit } from '@homing/selection'
 
@@ -29,13 +30,24 @@ export interface RoutingRequest {
   readonly excludedWorkers: readonly string[]
 }
 
+/** Blocks of a prompt that a worker key is credited with in one layer. */
+export interface LayerTerm {
+  readonly layer: KeyLayer
+  readonly blocks: number
+  /** What each of them counts for, 0 … 1. */
+  readonly factor: number
+}
+
 /** One candidate in a receipt, every term of its cost. */
 export interface CandidateTerms {
   readonly worker: string
   readonly trust: Trust
+  /** Of all layers together. */
   readonly overlapBlocks: number
-  /** What an overlap of this worker key counts for, 0 … 1. */
+  /** What they count for, 0 … 1: the mean over the blocks of `layers`. */
   readonly creditFactor: number
+  /** Layers with blocks; none where all of them are on the device. */
+  readonly layers: readonly LayerTerm[]
   readonly activePrefillTokens: number
   readonly prefillTokens: number
   readonly prefillBlocks: number
@@ -77,6 +89,7 @@ export interface Receipt {
   readonly temperature: number
   readonly worker: string
   readonly runnerUp: string | undefined
+  /** Of what the worker is credited with: `approximate` where a part of it is predicted, whatever its events are worth. */
   readonly trust: Trust
   readonly overlapBlocks: number
   readonly candidates: readonly CandidateTerms[]
@@ -105,6 +118,8 @@ export interface Decision {
   readonly blockSizeTokens: number
   /** Tokens of the prompt that are predicted to be cached. */
   readonly predictedTokens: number
+  /** Of those, what is taken to be cached because it was sent there. */
+  readonly guessedTokens: number
   readonly trust: Trust
   /** Of the worker key, as the fleet said when it was chosen. */
   readonly epoch: number

@@ -4,7 +4,7 @@
  * In     `decide` from gateway and dispatcher, `explain` without effect; the fleet; what was delivered.
  * Out    to tracker: one projection and one booking per decision. To directory: when answers contradict or confirm what
  *        the events of a worker key say. To indexers: `attach`, every ATTACH_INTERVAL_MS and when a shard turns out
- *        to have moved; they answer with its memory.
+ *        to have moved; they answer with its memory. And `routed`, where what was sent is to count as held.
  * Owns   the receipts (the last `decisionsKept`, within `receiptRowsMax`), the audits, the turn of round-robin, its copy
  *        of the fleet.
  * Order  one decision at a time: the booking of one is in the load that the next one sees.
@@ -15,22 +15,15 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
-import type { AuditMessage, Fleet, WorkerKeyRecord, WorkerRecord } from '@homing/directory'
+import type { AuditMessage, Fleet } from '@homing/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
-import { IndexReader, OverlapScores } from '@homing/index'
-import type { IndexerMessage, ShardMemoryMessage } from '@homing/indexer'
-import {
-  Audits,
-  type Choice,
-  candidateTerms,
-  creditFactor,
-  type RouterMode,
-  Selector,
-} from '@homing/selection'
+import type { IndexerMessage, RoutedMessage, ShardMemoryMessage } from '@homing/indexer'
+import { Audits, type Choice, candidateTerms, type RouterMode, Selector } from '@homing/selection'
 import type { LoadProjection, TrackerMessage } from '@homing/tracker'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { ModelNotFoundError, NoWorkerError, PinnedWorkerError, TooManyRequestsError } from './errors.ts'
 import type { DecideResult, Decision, Receipt, RouterMessage, RoutingRequest } from './messages.ts'
+import { type Candidate, type LayerWeights, OverlapLookup, type Overlaps } from './overlap-lookup.ts'
 import { Receipts } from './receipts.ts'
 
 export interface RouterArgs {
@@ -39,8 +32,10 @@ export interface RouterArgs {
   /** One per shard of the index: its door, or its memory. */
   readonly indexMemories: readonly SharedArrayBuffer[]
   /** By shard; they say where its memory is. */
-  readonly indexers: readonly ActorRef<IndexerMessage>[]
+  readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
   readonly workerSlotsMax: number
+  readonly layerWeights: LayerWeights
+  readonly predictions: PredictionSettings
   readonly mode: RouterMode
   readonly overlapScoreWeight: number
   readonly temperature: number
@@ -49,6 +44,16 @@ export interface RouterArgs {
   readonly receiptRowsMax: number
   /** Longest wait for the tracker, in milliseconds. */
   readonly trackerMsMax: number
+}
+
+/** What is taken to be held because it was sent there. */
+export interface PredictionSettings {
+  /** How long, in milliseconds, where no events tell. */
+  readonly ttlMs: number
+  /** How long where events do, until they come; undefined: not at all. */
+  readonly pendingTtlMs: number | undefined
+  /** Most blocks of a worker key; fewer where its engine is known to hold fewer. */
+  readonly blocksMax: number
 }
 
 const ATTACH_INTERVAL_MS = 1000
@@ -119,14 +124,11 @@ export const router = defineActor(
 const UNAUDITED =
   'engine reports no cached tokens: its predictions are not audited. Start vLLM with --enable-prompt-tokens-details, SGLang with --enable-cache-report'
 
-interface Candidate {
-  readonly worker: WorkerRecord
-  readonly key: WorkerKeyRecord
-}
-
 interface Placed {
   readonly receipt: Receipt
   readonly winner: Candidate
+  /** Of the overlap of the winner, what is predicted. */
+  readonly guessedBlocks: number
   readonly prefillTokens: number
   /** Of round-robin, once this place is taken. */
   readonly nextTurn: number
@@ -141,24 +143,24 @@ class Placement {
 
   readonly #context: ActorContext<RouterMessage>
   readonly #args: RouterArgs
-  readonly #reader: IndexReader
-  readonly #scores: OverlapScores
+  readonly #lookup: OverlapLookup
   readonly #selector: Selector
   readonly #newId: () => string
   /** By shard: of the memory that is read; undefined before it came. */
   readonly #memoryNumbers: (number | undefined)[]
-  /** Overlap by worker slot, for the request at hand; zero between requests. */
-  readonly #overlapBySlot: Int32Array
   #turn = 0
 
   constructor(context: ActorContext<RouterMessage>, args: RouterArgs) {
     this.#context = context
     this.#args = args
-    this.#reader = new IndexReader(args.indexMemories)
-    this.#scores = new OverlapScores(args.workerSlotsMax)
+    this.#lookup = new OverlapLookup({
+      indexMemories: args.indexMemories,
+      workerSlotsMax: args.workerSlotsMax,
+      weights: args.layerWeights,
+      predictsPending: args.predictions.pendingTtlMs !== undefined,
+    })
     this.#memoryNumbers = args.indexMemories.map(() => undefined)
     this.#selector = new Selector(args.workerSlotsMax)
-    this.#overlapBySlot = new Int32Array(args.workerSlotsMax)
     this.#newId = customRandom(urlAlphabet, ID_LENGTH, count => context.random.bytes(count))
   }
 
@@ -173,14 +175,14 @@ class Placement {
 
   takeShard({ shard, memory, memoryNumber }: ShardMemoryMessage): void {
     this.#memoryNumbers[shard] = memoryNumber
-    this.#reader.replaceShard(shard, memory)
+    this.#lookup.replaceShard(shard, memory)
   }
 
   /** Chooses, books, keeps the receipt. A tracker that does not answer refuses the request, not the router. */
   async decide(request: RoutingRequest, receipts: Receipts): Promise<DecideResult> {
     const placed = await this.choose(request)
     if ('code' in placed) return { kind: 'refused', error: placed }
-    const { receipt, winner, prefillTokens } = placed
+    const { receipt, winner, guessedBlocks, prefillTokens } = placed
     this.#turn = placed.nextTurn
     const booking = {
       requestId: receipt.id,
@@ -201,7 +203,8 @@ class Placement {
       return { kind: 'refused', error: toErrorRecord(thrown) }
     }
     receipts.add(receipt)
-    return { kind: 'decided', decision: decisionOf(receipt, winner) }
+    this.#predict(request, winner)
+    return { kind: 'decided', decision: decisionOf(receipt, winner, guessedBlocks) }
   }
 
   /** The receipt of the best place, or why there is none. Changes nothing. */
@@ -212,11 +215,9 @@ class Placement {
     if (!Array.isArray(candidates)) return candidates
 
     const workerSlots = Int32Array.from(candidates, candidate => candidate.key.workerSlot)
-    const overlapBlocks = this.#overlaps(request, candidates)
-    const creditFactors = Float64Array.from(candidates, ({ key }) => {
-      const { precision, requests } = this.audits.precision(key.workerSlot)
-      return creditFactor(key.trust, precision, requests)
-    })
+    const overlaps = this.#lookup.lookUp(request, candidates, this.audits)
+    if (!overlaps.isComplete) this.#askForStaleShards()
+    const { blocks: overlapBlocks, creditFactors } = overlaps
     const load = await this.#load(workerSlots, request.sequenceHashes)
     if ('code' in load) return load
     const mode = this.#modeFor(request)
@@ -244,8 +245,7 @@ class Placement {
       candidates,
       choice,
       workerSlots,
-      overlapBlocks,
-      creditFactors,
+      overlaps,
       load,
       excluded,
       startedMs,
@@ -256,7 +256,23 @@ class Placement {
     const { nextTurn } = choice
     const winner = candidates[choice.winner]!
     this.#context.log.debug({ ...receipt, candidates: receipt.candidates.length }, 'worker selected')
-    return { receipt, winner, prefillTokens, nextTurn }
+    const guessedBlocks = overlaps.guessedBlocks[choice.winner]!
+    return { receipt, winner, guessedBlocks, prefillTokens, nextTurn }
+  }
+
+  /** What was sent counts as held for a while, where no events tell, or until they come. */
+  #predict(request: RoutingRequest, { worker, key }: Candidate): void {
+    const { ttlMs, pendingTtlMs, blocksMax } = this.#args.predictions
+    const lifeMs = key.trust === 'approximate' ? ttlMs : key.trust === 'none' ? undefined : pendingTtlMs
+    if (lifeMs === undefined || request.localHashes.length === 0) return
+    this.#args.indexers[key.shard]?.tell({
+      type: 'routed',
+      workerSlot: key.workerSlot,
+      epoch: key.epoch,
+      localHashes: request.localHashes,
+      ttlMs: lifeMs,
+      blocksMax: Math.min(blocksMax, worker.kvBlocks?.value ?? blocksMax),
+    })
   }
 
   /**
@@ -318,30 +334,10 @@ class Placement {
     return [...names].sort()
   }
 
-  /** Leading blocks that each candidate holds. An engine always computes the last token itself. */
-  #overlaps(request: RoutingRequest, candidates: readonly Candidate[]): Int32Array {
-    const overlaps = new Int32Array(candidates.length)
-    const blocksMax = Math.floor((request.promptTokens - 1) / request.blockSizeTokens)
-    const count = Math.min(blocksMax, request.localHashes.length / 2)
-    if (count <= 0) return overlaps
-    const scores = this.#scores
-    const bySlot = this.#overlapBySlot
-    this.#reader.overlap(request.localHashes, count, scores)
-    if (!scores.isComplete) this.#askForStaleShards()
-    for (let i = 0; i < scores.length; i++) bySlot[scores.workerSlots[i]!] = scores.blocks[i]!
-    for (let i = 0; i < candidates.length; i++) {
-      const { key, worker } = candidates[i]!
-      const isComparable = worker.blockSizeTokens?.value === request.blockSizeTokens
-      if (key.trust !== 'none' && isComparable) overlaps[i] = bySlot[key.workerSlot]!
-    }
-    for (let i = 0; i < scores.length; i++) bySlot[scores.workerSlots[i]!] = 0
-    return overlaps
-  }
-
   /** At once, instead of at the next interval. A shard that is asked for twice answers twice at worst. */
   #askForStaleShards(): void {
     for (let shard = 0; shard < this.#memoryNumbers.length; shard++) {
-      if (this.#reader.isStale(shard)) this.attachToShards(shard)
+      if (this.#lookup.isStale(shard)) this.attachToShards(shard)
     }
   }
 
@@ -351,8 +347,7 @@ class Placement {
     candidates: readonly Candidate[],
     choice: Choice,
     workerSlots: Int32Array,
-    overlapBlocks: Int32Array,
-    creditFactors: Float64Array,
+    { blocks: overlapBlocks, creditFactors, guessedBlocks, layers }: Overlaps,
     load: LoadProjection,
     excluded: readonly { readonly worker: string; readonly reason: string }[],
     startedMs: number,
@@ -374,7 +369,12 @@ class Placement {
       temperature: choice.temperature,
       worker: winner.key.key,
       runnerUp: candidates[choice.runnerUp]?.key.key,
-      trust: request.unknownPrompt === undefined ? winner.key.trust : 'none',
+      trust:
+        request.unknownPrompt !== undefined
+          ? 'none'
+          : guessedBlocks[choice.winner]! > 0
+            ? 'approximate'
+            : winner.key.trust,
       overlapBlocks: choice.terms.overlapBlocks[choice.winner]!,
       candidates: candidates.map(({ key }, i) => {
         const terms = candidateTerms(choice, view, i)
@@ -383,6 +383,7 @@ class Placement {
           trust: key.trust,
           overlapBlocks: terms.overlapBlocks,
           creditFactor: terms.creditFactor,
+          layers: layers[i]!,
           activePrefillTokens: load.activePrefillTokens[i]!,
           prefillTokens: terms.prefillTokens,
           prefillBlocks: terms.prefillBlocks,
@@ -403,7 +404,7 @@ class Placement {
   }
 }
 
-function decisionOf(receipt: Receipt, { worker, key }: Candidate): Decision {
+function decisionOf(receipt: Receipt, { worker, key }: Candidate, guessedBlocks: number): Decision {
   return {
     id: receipt.id,
     workerId: worker.id,
@@ -416,6 +417,7 @@ function decisionOf(receipt: Receipt, { worker, key }: Candidate): Decision {
     overlapBlocks: receipt.overlapBlocks,
     blockSizeTokens: receipt.blockSizeTokens,
     predictedTokens: receipt.overlapBlocks * receipt.blockSizeTokens,
+    guessedTokens: guessedBlocks * receipt.blockSizeTokens,
     trust: receipt.trust,
     epoch: key.epoch,
   }

@@ -12,6 +12,7 @@ function candidate(number: number, costBlocks: number): CandidateTerms {
     trust: 'exact',
     overlapBlocks: 0,
     creditFactor: 1,
+    layers: [],
     activePrefillTokens: 0,
     prefillTokens: 0,
     prefillBlocks: 0,

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict'
 import { createTestSystem } from '@homing/actor/testing'
 import { chainSequence } from '@homing/blocks'
 import type { AuditMessage, Fleet, Trust, WorkerRecord } from '@homing/directory'
-import { BlockIndex } from '@homing/index'
+import { BlockIndex, layeredOptions, layerSlot, PREDICTED_LAYER } from '@homing/index'
+import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
 import { tracker } from '@homing/tracker'
 import t from 'tap'
 import { type Decision, type RouterArgs, type RoutingRequest, router } from '../src/index.ts'
@@ -84,9 +85,8 @@ function fleetOf(...workers: WorkerOptions[]): Fleet {
   }
 }
 
-async function start(fleet: Fleet, settings: Partial<RouterArgs> = {}) {
-  const index = BlockIndex.create({ capacityBytes: 1 << 20, workerSlotsMax: SLOTS })
-  const system = await createTestSystem()
+async function start(fleet: Fleet, settings: Partial<RouterArgs> = {}, system = createTestSystem()) {
+  const index = BlockIndex.create(layeredOptions(1 << 20, SLOTS))
   const trackerRef = system.spawn(tracker, {
     name: 'tracker',
     args: { workerSlotsMax: SLOTS, requestsMax: 100, idleMsMax: 60_000 },
@@ -100,6 +100,8 @@ async function start(fleet: Fleet, settings: Partial<RouterArgs> = {}) {
       indexMemories: [index.memory],
       indexers: [],
       workerSlotsMax: SLOTS,
+      layerWeights: { host: 0.75, disk: 0.25 },
+      predictions: { ttlMs: 120_000, pendingTtlMs: undefined, blocksMax: 1 << 20 },
       mode: 'kv',
       overlapScoreWeight: 1,
       temperature: 0,
@@ -125,7 +127,7 @@ async function start(fleet: Fleet, settings: Partial<RouterArgs> = {}) {
     return result.kind === 'refused' ? result.error.code : 'decided'
   }
   const loads = async () => (await trackerRef.ask({ type: 'loads' }, ASK)).rows
-  return { system, ref, trackerRef, directory, hold, decide, refusal, loads }
+  return { index, system, ref, trackerRef, directory, hold, decide, refusal, loads }
 }
 
 t.test('a request goes to the worker that holds most of its prefix', async t => {
@@ -213,6 +215,73 @@ t.test('a request that names a worker or a rank goes there or is refused', async
   t.equal(decision.pinRank, true)
   t.equal(await refusal(request('A', { pinnedInstanceId: 7 })), 'HOMING_ROUTER_PINNED_WORKER')
   t.equal(await refusal(request('A', { pinnedRank: 2 })), 'HOMING_ROUTER_PINNED_WORKER')
+})
+
+/** One block per letter, in a layer of a key. */
+const holdIn = (index: BlockIndex, workerSlot: number, layer: number, letters: string, from = 0): void => {
+  const count = letters.length - from
+  const [hashes, words] = [chainSequence(prompt(letters), letters.length), prompt(letters)]
+  const parent = from === 0 ? undefined : hashes.subarray(2 * from - 2, 2 * from)
+  const slot = layerSlot(workerSlot, layer, SLOTS)
+  const rest = [hashes.subarray(2 * from), words.subarray(2 * from)] as const
+  assert.equal(index.store(slot, parent, ...rest, count, 'set', [workerSlot]), 'stored')
+}
+
+t.test('without events, what was sent to a worker counts, and is told to its indexer', async t => {
+  const system = createTestSystem()
+  const indexer = system.probe<IndexerMessage | RoutedMessage>('indexer')
+  t.teardown(() => system.shutdown())
+  const fleet = fleetOf({ id: 'a', slots: [0], trust: 'approximate' }, { id: 'b', slots: [1] })
+  const { index, ref, decide } = await start(fleet, { indexers: [indexer.ref] }, system)
+  const first = await decide(request('ABCD', { pinnedInstanceId: 0 }))
+  t.match(first, { worker: 'a/0', trust: 'approximate', overlapBlocks: 0, guessedTokens: 0 })
+  const routed = () => indexer.waiting.filter(message => message.type === 'routed')
+  t.match(routed(), [{ workerSlot: 0, epoch: 1, ttlMs: 120_000, blocksMax: 1 << 20 }])
+  t.strictSame(routed()[0]!.localHashes, prompt('ABCD'))
+  holdIn(index, 0, PREDICTED_LAYER, 'ABCD')
+  holdIn(index, 1, PREDICTED_LAYER, 'ABCD')
+  const again = await decide(request('ABCDE', { pinnedInstanceId: 0 }))
+  t.match(again, { trust: 'approximate', overlapBlocks: 4, guessedTokens: 4 * BLOCK })
+  const receipt = await ref.ask({ type: 'receipt', id: again.id }, ASK)
+  t.match(receipt?.candidates, [
+    { creditFactor: 0.8, layers: [{ layer: 'predicted', blocks: 4, factor: 0.8 }] },
+  ])
+  const exact = await decide(request('ABCDE', { pinnedInstanceId: 1 }))
+  t.match(
+    exact,
+    { trust: 'exact', overlapBlocks: 0, guessedTokens: 0 },
+    'where events tell, they alone count',
+  )
+  t.equal(routed().length, 2)
+})
+
+t.test('until events come, what was sent counts after what they say, where that is wanted', async t => {
+  const system = createTestSystem()
+  const indexer = system.probe<IndexerMessage | RoutedMessage>('indexer')
+  t.teardown(() => system.shutdown())
+  const predictions = { ttlMs: 120_000, pendingTtlMs: 5000, blocksMax: 100 }
+  const fleet = fleetOf({ id: 'a', slots: [0] })
+  const { index, ref, decide } = await start(fleet, { indexers: [indexer.ref], predictions }, system)
+  holdIn(index, 0, 0, 'AB')
+  const known = await decide(request('ABC'))
+  t.match(known, { trust: 'exact', overlapBlocks: 2, guessedTokens: 0 })
+  t.match(
+    indexer.waiting.filter(message => message.type === 'routed'),
+    [{ ttlMs: 5000, blocksMax: 100 }],
+  )
+  holdIn(index, 0, PREDICTED_LAYER, 'ABCD')
+  const guessed = await decide(request('ABCDE'))
+  t.match(guessed, { trust: 'approximate', overlapBlocks: 4, guessedTokens: 2 * BLOCK })
+  const receipt = await ref.ask({ type: 'receipt', id: guessed.id }, ASK)
+  t.match(receipt?.candidates, [
+    {
+      creditFactor: 0.9,
+      layers: [
+        { layer: 'device', blocks: 2, factor: 1 },
+        { layer: 'predicted', blocks: 2, factor: 0.8 },
+      ],
+    },
+  ])
 })
 
 t.test('an explanation books nothing and is what the decision will be', async t => {

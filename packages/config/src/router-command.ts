@@ -255,7 +255,76 @@ const routerSettings = [
     default: true,
     aliases: ['router-kv-events', 'use-kv-events'],
     envAliases: [{ name: 'DYN_ROUTER_USE_KV_EVENTS' }],
-    help: 'Subscribe to the KV events of the workers. With --no-kv-events nothing is known of their caches (trust none) and requests are placed by load alone.',
+    help: 'Subscribe to the KV events of the workers. With --no-kv-events what was sent to a worker is taken to be cached there (trust approximate), as it is for workers that publish none.',
+  },
+  {
+    key: 'predictionTtlMs',
+    name: 'router-ttl-secs',
+    group: 'KV events and index',
+    kind: 'duration',
+    default: 120 * SECOND_MS,
+    min: 100,
+    max: 24 * HOUR_MS,
+    aliases: ['router-ttl'],
+    envAliases: [{ name: 'DYN_ROUTER_TTL_SECS' }, { name: 'DYN_ROUTER_TTL' }],
+    help: 'How long what was sent to a worker is taken to be cached there, where no KV events tell. Sent again, it lasts as long anew. Lower it where caches turn over faster.',
+  },
+  {
+    key: 'predictionBlocksMax',
+    name: 'router-max-tree-size',
+    group: 'KV events and index',
+    kind: 'integer',
+    default: 2 ** 20,
+    min: 1,
+    max: 2 ** 26,
+    unit: 'blocks',
+    envAliases: [{ name: 'DYN_ROUTER_MAX_TREE_SIZE' }],
+    help: 'Most blocks that are taken to be cached at one worker because they were sent there; fewer where the worker says that its cache holds fewer. All workers of an event thread together have a block for every 64 bytes of its part of --index-bytes.',
+  },
+  {
+    key: 'pruneTargetRatio',
+    name: 'router-prune-target-ratio',
+    group: 'KV events and index',
+    kind: 'number',
+    default: 0.8,
+    min: 0,
+    max: 1,
+    envAliases: [{ name: 'DYN_ROUTER_PRUNE_TARGET_RATIO' }],
+    help: 'When what was sent to a worker has become too much, what expires first is forgotten until this share is left.',
+  },
+  {
+    key: 'predictedTtlMs',
+    name: 'router-predicted-ttl-secs',
+    group: 'KV events and index',
+    kind: 'duration',
+    default: 0,
+    min: 0,
+    max: HOUR_MS,
+    zeroMeans: 'events alone count where there are any',
+    envAliases: [{ name: 'DYN_ROUTER_PREDICTED_TTL_SECS' }],
+    help: 'How long what was sent to a worker with KV events is taken to be cached there until its events say so. A few seconds let requests that arrive together share a prompt that is still being computed.',
+  },
+  {
+    key: 'hostCacheHitWeight',
+    name: 'router-host-cache-hit-weight',
+    group: 'KV events and index',
+    kind: 'number',
+    default: 0.75,
+    min: 0,
+    max: 1,
+    envAliases: [{ name: 'DYN_ROUTER_HOST_CACHE_HIT_WEIGHT' }],
+    help: "What a block in the memory of a worker's host counts for, when one on the device counts 1.",
+  },
+  {
+    key: 'diskCacheHitWeight',
+    name: 'router-disk-cache-hit-weight',
+    group: 'KV events and index',
+    kind: 'number',
+    default: 0.25,
+    min: 0,
+    max: 1,
+    envAliases: [{ name: 'DYN_ROUTER_DISK_CACHE_HIT_WEIGHT' }],
+    help: 'What a block on disk, or in a store outside the worker, counts for, when one on the device counts 1.',
   },
   {
     key: 'blockSizeTokens',
@@ -428,6 +497,10 @@ export const routerCommand: Command<typeof routerSettings> = {
         : undefined,
     faultOfShardSize,
     ({ settings }) =>
+      settings.predictedTtlMs > 0 && !settings.kvEvents
+        ? '--router-predicted-ttl-secs fills the time until KV events come, and --no-kv-events wants none: use --router-ttl-secs'
+        : undefined,
+    ({ settings }) =>
       settings.bodiesBytesMax < settings.bodyBytesMax
         ? `--max-bodies-bytes ${settings.bodiesBytesMax} is less than one body of --max-body-bytes ${settings.bodyBytesMax}: raise the first or lower the second`
         : undefined,
@@ -435,11 +508,11 @@ export const routerCommand: Command<typeof routerSettings> = {
 }
 
 /**
- * Least bytes of a shard: the tables of packages/index that have a size of their own need about 18 bytes per
- * worker slot and 30 KiB; with twice that, something is left for blocks.
+ * Least bytes of a shard: the tables of packages/index that have a size of their own need about 72 bytes per
+ * worker key with its layers and 30 KiB; with twice that, something is left for blocks.
  */
 const SHARD_BYTES_MIN = 64 * 1024
-const SHARD_BYTES_PER_WORKER_SLOT = 32
+const SHARD_BYTES_PER_WORKER_SLOT = 144
 const SHARD_BYTES_MAX = 8 * GIB
 
 function faultOfShardSize({ settings }: RuleFacts<RouterSettings>): string | undefined {

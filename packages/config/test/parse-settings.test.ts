@@ -91,16 +91,22 @@ t.test('several faults are a list, one line each', async t => {
 
 t.test('an index that cannot be divided among its threads is a fault', async t => {
   t.strictSame(faultsOf(['--index-bytes', '1MiB', '--router-event-threads', '64']), [
-    '--index-bytes leaves 16384 bytes for each of --router-event-threads 64: with --worker-slots-max 1024 each needs 98304',
+    '--index-bytes leaves 16384 bytes for each of --router-event-threads 64: with --worker-slots-max 1024 each needs 212992',
   ])
   t.strictSame(faultsOf(['--index-bytes', '64GiB', '--router-event-threads', '7']), [
     '--index-bytes leaves 9817068105 bytes for each of --router-event-threads 7: each can use 8589934592, so name more threads',
   ])
   t.strictSame(
-    parseSettings(routerCommand, ['--index-bytes', '1MiB', '--router-event-threads', '8'], {}).settings
+    parseSettings(routerCommand, ['--index-bytes', '1MiB', '--router-event-threads', '4'], {}).settings
       .indexBytes,
     2 ** 20,
   )
+})
+
+t.test('predictions until events come are a fault where no events are wanted', async t => {
+  t.strictSame(faultsOf(['--router-predicted-ttl-secs', '5', '--no-kv-events']), [
+    '--router-predicted-ttl-secs fills the time until KV events come, and --no-kv-events wants none: use --router-ttl-secs',
+  ])
 })
 
 t.test('an option without its value is a fault', async t => {

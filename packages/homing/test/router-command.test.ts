@@ -191,7 +191,7 @@ t.test('with workers named, a line for each says what it is and what is missing'
   )
   t.equal(
     lines[1],
-    `worker 127.0.0.1:${unknown.port}: vllm 0.32.0, model homing-sim, blocks of 16 tokens, 2 ranks, no events, trust none`,
+    `worker 127.0.0.1:${unknown.port}: vllm 0.32.0, model homing-sim, blocks of 16 tokens, 2 ranks, no events, trust approximate`,
   )
   t.match(
     lines[2],

@@ -41,6 +41,8 @@ export interface Prediction {
   readonly epoch: number
   /** Tokens of the prompt that were predicted to be cached. */
   readonly predictedTokens: number
+  /** Of those, what no event spoke of: they were taken to be cached because they were sent there. */
+  readonly guessedTokens: number
   readonly blockSizeTokens: number
 }
 
@@ -59,9 +61,12 @@ export interface KeyAudit {
   /** Requests with an error up to each of ERROR_BOUNDS_BLOCKS and above the one before; then those above the last. */
   readonly errorCounts: readonly number[]
   readonly errorBlocksSum: number
-  /** Delivered of predicted over the sample, 0 … 1; 1 where nothing was predicted yet. */
+  /** Of what events said: delivered of predicted over the sample, 0 … 1; 1 where nothing was predicted yet. */
   readonly precision: number
   readonly sampleRequests: number
+  /** The same of what was guessed. */
+  readonly guessPrecision: number
+  readonly guessSampleRequests: number
 }
 
 export interface AuditVerdict {
@@ -102,7 +107,13 @@ export class Audits {
   /** Delivered of predicted for a worker slot, and over how many requests. */
   precision(workerSlot: number): { readonly precision: number; readonly requests: number } {
     const row = this.#rows.get(workerSlot)
-    return row === undefined ? UNMEASURED : { precision: row.precision, requests: row.sampleRequests }
+    return row === undefined ? UNMEASURED : row.events
+  }
+
+  /** The same of what was guessed. */
+  guessPrecision(workerSlot: number): { readonly precision: number; readonly requests: number } {
+    const row = this.#rows.get(workerSlot)
+    return row === undefined ? UNMEASURED : row.guesses
   }
 
   report(): KeyAudit[] {
@@ -111,6 +122,34 @@ export class Audits {
 }
 
 const UNMEASURED = { precision: 1, requests: 0 }
+
+/** The last requests for which something was predicted, in a ring. */
+class Sample {
+  readonly #predicted = new Float64Array(SAMPLE_REQUESTS)
+  readonly #delivered = new Float64Array(SAMPLE_REQUESTS)
+  #count = 0
+
+  get requests(): number {
+    return Math.min(this.#count, SAMPLE_REQUESTS)
+  }
+
+  get precision(): number {
+    let predicted = 0
+    let delivered = 0
+    for (let i = 0; i < this.requests; i++) {
+      predicted += this.#predicted[i]!
+      delivered += this.#delivered[i]!
+    }
+    return predicted === 0 ? 1 : delivered / predicted
+  }
+
+  add(predictedTokens: number, deliveredTokens: number): void {
+    if (predictedTokens === 0) return
+    const place = this.#count++ % SAMPLE_REQUESTS
+    this.#predicted[place] = predictedTokens
+    this.#delivered[place] = Math.min(predictedTokens, deliveredTokens)
+  }
+}
 
 class Row {
   readonly worker: string
@@ -125,10 +164,8 @@ class Row {
   readonly #errorCounts: number[] = new Array(ERROR_BOUNDS_BLOCKS.length + 1).fill(0)
   #errorBlocksSum = 0
 
-  // The sample: a ring of requests for which something was predicted.
-  readonly #samplePredicted = new Float64Array(SAMPLE_REQUESTS)
-  readonly #sampleDelivered = new Float64Array(SAMPLE_REQUESTS)
-  #sampled = 0
+  readonly events = new Sample()
+  readonly guesses = new Sample()
 
   // Since the last verdict or epoch.
   #epoch = 0
@@ -145,22 +182,8 @@ class Row {
     this.worker = worker
   }
 
-  get sampleRequests(): number {
-    return Math.min(this.#sampled, SAMPLE_REQUESTS)
-  }
-
-  get precision(): number {
-    let predicted = 0
-    let delivered = 0
-    for (let i = 0; i < this.sampleRequests; i++) {
-      predicted += this.#samplePredicted[i]!
-      delivered += this.#sampleDelivered[i]!
-    }
-    return predicted === 0 ? 1 : delivered / predicted
-  }
-
   add(prediction: Prediction, cachedTokens: number | undefined): AuditOutcome {
-    const { predictedTokens, blockSizeTokens, epoch } = prediction
+    const { predictedTokens, guessedTokens, blockSizeTokens, epoch } = prediction
     if (cachedTokens !== undefined) {
       this.#hasReported = true
       this.#state = 'audited'
@@ -172,11 +195,17 @@ class Row {
       return { isNewlyUnaudited, verdict: undefined }
     }
     const deliveredTokens = cachedTokens ?? 0
-    const errorBlocks = (predictedTokens - deliveredTokens) / blockSizeTokens
-    this.#count(predictedTokens, deliveredTokens, errorBlocks)
+    this.#count(predictedTokens, deliveredTokens, (predictedTokens - deliveredTokens) / blockSizeTokens)
+    // What is there beyond what events said is what was guessed, as far as that goes.
+    const eventTokens = predictedTokens - guessedTokens
+    const deliveredGuess = Math.min(guessedTokens, Math.max(0, deliveredTokens - eventTokens))
+    this.events.add(eventTokens, deliveredTokens)
+    this.guesses.add(guessedTokens, deliveredGuess)
     if (epoch < this.#epoch) return NOTHING
     if (epoch > this.#epoch) this.#begin(epoch)
-    return { isNewlyUnaudited: false, verdict: this.#judge(predictedTokens > 0, errorBlocks) }
+    // Verdicts are about events: a wrong guess contradicts none of them.
+    const errorBlocks = (eventTokens - (deliveredTokens - deliveredGuess)) / blockSizeTokens
+    return { isNewlyUnaudited: false, verdict: this.#judge(eventTokens > 0, errorBlocks) }
   }
 
   report(workerSlot: number): KeyAudit {
@@ -192,8 +221,10 @@ class Row {
       unreported: this.#unreported,
       errorCounts: [...this.#errorCounts],
       errorBlocksSum: this.#errorBlocksSum,
-      precision: this.precision,
-      sampleRequests: this.sampleRequests,
+      precision: this.events.precision,
+      sampleRequests: this.events.requests,
+      guessPrecision: this.guesses.precision,
+      guessSampleRequests: this.guesses.requests,
     }
   }
 
@@ -206,10 +237,6 @@ class Row {
     const bound = ERROR_BOUNDS_BLOCKS.findIndex(bound => errorBlocks <= bound)
     this.#errorCounts[bound < 0 ? ERROR_BOUNDS_BLOCKS.length : bound]!++
     this.#errorBlocksSum += errorBlocks
-    if (predictedTokens === 0) return
-    const place = this.#sampled++ % SAMPLE_REQUESTS
-    this.#samplePredicted[place] = predictedTokens
-    this.#sampleDelivered[place] = Math.min(predictedTokens, deliveredTokens)
   }
 
   #judge(isHit: boolean, errorBlocks: number): AuditVerdict | undefined {

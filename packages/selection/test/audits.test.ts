@@ -16,10 +16,26 @@ function prediction(predictedBlocks: number, extra: Partial<Prediction> = {}): P
     workerSlot: 3,
     blockSizeTokens: BLOCK,
     predictedTokens: predictedBlocks * BLOCK,
+    guessedTokens: 0,
     epoch: 1,
     ...extra,
   }
 }
+
+t.test('a wrong guess contradicts no events, and has a precision of its own', async t => {
+  const audits = new Audits()
+  // 4 blocks by events and 6 by guess; 5, then 10 are there.
+  t.notOk(
+    add(audits, 50, 10, 5, { guessedTokens: 6 * BLOCK }).some(([, verdict]) => verdict === 'contradicted'),
+  )
+  t.strictSame(audits.precision(3).precision, 1)
+  t.equal(audits.guessPrecision(3).precision, 1 / 6)
+  t.equal(audits.guessPrecision(3).requests, 50)
+  add(audits, SAMPLE_REQUESTS, 10, 10, { guessedTokens: 6 * BLOCK })
+  t.equal(audits.guessPrecision(3).precision, 1)
+  // Less than events said is a contradiction, whatever was guessed.
+  t.ok(add(audits, 50, 10, 1, { guessedTokens: 6 * BLOCK }).some(([, verdict]) => verdict === 'contradicted'))
+})
 
 /** Adds `count` answers; the verdicts that came, with the position of each. */
 function add(
