@@ -40,6 +40,14 @@ export interface OverlapResult {
 /** From the most to the least. */
 const TRUSTS: readonly Trust[] = ['exact', 'partial', 'approximate', 'none']
 
+/** What is looked up for a partition, until its ranks are others. Key i of the layers is rank i. */
+interface Plan {
+  readonly revision: number
+  readonly ranks: readonly Rank[]
+  readonly toHost: Layers
+  readonly toDisk: Layers
+}
+
 /** Blocks that a rank holds, each with those of the tiers above. */
 interface Held {
   readonly rank: Rank
@@ -64,6 +72,7 @@ export class OverlapLookup {
   readonly #options: OverlapLookupOptions
   readonly #scores = new OverlapScores()
   readonly #layerScores = new LayerScores()
+  readonly #plans = new WeakMap<PartitionEntry, Plan>()
 
   constructor(options: OverlapLookupOptions) {
     this.#options = options
@@ -71,12 +80,13 @@ export class OverlapLookup {
 
   /** `localHashes`: pairs of the full blocks of the prompt. */
   overlap(partition: PartitionEntry, localHashes: Int32Array): OverlapResult {
-    const ranks = [...partition.ranks].filter(({ fault }) => fault === undefined)
+    const plan = this.#planOf(partition)
     const device = this.#deviceBlocks(localHashes)
-    const toHost = this.#blocksInLayers(ranks, TO_HOST, localHashes)
-    const toDisk = this.#blocksInLayers(ranks, TO_DISK, localHashes)
+    const toHost = this.#blocksInLayers(plan.toHost, localHashes)
+    const toDisk = this.#blocksInLayers(plan.toDisk, localHashes)
     const held: Held[] = []
-    for (const [i, rank] of ranks.entries()) {
+    for (const [i, rank] of plan.ranks.entries()) {
+      if (rank.fault !== undefined) continue
       const gpu = device.blocks.get(rank.workerSlot) ?? 0
       const cpu = Math.max(gpu, toHost.blocks[i]!)
       const disk = Math.max(cpu, toDisk.blocks[i]!)
@@ -112,18 +122,30 @@ export class OverlapLookup {
     return { blocks, isComplete }
   }
 
-  /** By position in `ranks`: the longest run of which each block is in one of these layers. */
-  #blocksInLayers(ranks: readonly Rank[], among: readonly number[], localHashes: Int32Array) {
-    const { reader, workerSlotsMax } = this.#options
-    const slots = ranks.map(({ workerSlot }) =>
-      among.map(layer => layerSlot(workerSlot, layer, workerSlotsMax)),
-    )
+  /** By position of the key: the longest run of which each block is in one of its layers. */
+  #blocksInLayers(layers: Layers, localHashes: Int32Array) {
     const scores = this.#layerScores
-    reader.extend(localHashes, localHashes.length / 2, new Layers(slots), scores)
-    const blocks = ranks.map((_, rank) =>
-      among.reduce((sum, _layer, at) => sum + scores.blocksOf(rank, at), 0),
-    )
+    this.#options.reader.extend(localHashes, localHashes.length / 2, layers, scores)
+    const blocks = new Int32Array(layers.keyCount)
+    for (let key = 0; key < layers.keyCount; key++) {
+      for (let layer = 0; layer < layers.layersMax; layer++) blocks[key]! += scores.blocksOf(key, layer)
+    }
     return { blocks, isComplete: scores.isComplete }
+  }
+
+  #planOf(partition: PartitionEntry): Plan {
+    const known = this.#plans.get(partition)
+    if (known?.revision === partition.revision) return known
+    const ranks = [...partition.ranks]
+    const { workerSlotsMax } = this.#options
+    const among = (layers: readonly number[]) =>
+      new Layers(
+        ranks.map(({ workerSlot }) => layers.map(layer => layerSlot(workerSlot, layer, workerSlotsMax))),
+      )
+    const { revision } = partition
+    const plan = { revision, ranks, toHost: among(TO_HOST), toDisk: among(TO_DISK) }
+    this.#plans.set(partition, plan)
+    return plan
   }
 }
 
@@ -143,7 +165,9 @@ function answerOf(held: readonly Held[], blockSizeTokens: number): OverlapAnswer
     if (gpu === 0) continue
     scores[id] ??= {}
     scores[id][rank.dpRank] = gpu * blockSizeTokens
-    for (let i = 0; i < gpu; i++) frequencies[i]!++
+    // Of the last block that it holds; those before it are added below.
+    frequencies[gpu - 1]!++
   }
+  for (let i = frequencies.length - 2; i >= 0; i--) frequencies[i]! += frequencies[i + 1]!
   return { scores, frequencies, instances }
 }

@@ -25,10 +25,13 @@ export interface RegistryOptions {
 export interface PartitionEntry extends Partition {
   readonly blockSizeTokens: number
   readonly ranks: ReadonlySet<Rank>
+  /** Another number: the ranks may be others. */
+  readonly revision: number
 }
 
 interface MutablePartition extends PartitionEntry {
   readonly ranks: Set<Rank>
+  revision: number
 }
 
 export class Registry {
@@ -113,8 +116,9 @@ export class Registry {
     const shard = this.#ranksPerShard.indexOf(Math.min(...this.#ranksPerShard))
     this.#ranksPerShard[shard]!++
     const rank = newRank(registration, workerSlot, shard)
-    entry ??= { model, group, blockSizeTokens, ranks: new Set() }
+    entry ??= { model, group, blockSizeTokens, ranks: new Set(), revision: 0 }
     entry.ranks.add(rank)
+    entry.revision++
     this.#partitions.set(key, entry)
     if (instance === undefined) this.#instances.set(name, new Map([[dpRank, rank]]))
     else instance.set(dpRank, rank)
@@ -147,6 +151,7 @@ export class Registry {
       const key = partitionKey(rank.model, rank.group)
       const entry = this.#partitions.get(key)!
       entry.ranks.delete(rank)
+      entry.revision++
       if (entry.ranks.size === 0) this.#partitions.delete(key)
     }
     if (instance!.size === 0) this.#instances.delete(name)

@@ -35,7 +35,7 @@ t.test('what lower tiers hold beyond the device is added, tier by tier', async t
     return newRank({ ...place, instanceId, dpRank }, workerSlot, 0)
   }
   const ranks = new Set([rank(0, 7n, 0), rank(1, 7n, 1), rank(2, 8n, 0), rank(3, 9n, 0)])
-  const partition = { model: 'm', group: 'g', blockSizeTokens: 16, ranks }
+  const partition = { model: 'm', group: 'g', blockSizeTokens: 16, ranks, revision: 1 }
   const reader = new IndexReader([index.memory])
   const lookup = new OverlapLookup({ reader, inheritedReader: undefined, workerSlotsMax: SLOTS_MAX })
   const { answer, isComplete } = lookup.overlap(partition, chain('abcdefgh'))
