@@ -817,11 +817,11 @@ export class BlockIndex {
   #allocate(pinned: number): number {
     const chunks = this.#chunks
     if (!chunks.hasFree) {
-      if (!chunks.isExhausted && this.#hasRoomFor(CHUNK_BYTES + this.#names.bytes)) return chunks.take()
+      if (!chunks.isExhausted && this.#hasRoomFor(CHUNK_BYTES + this.#names.bytes)) return chunks.take(pinned)
       while (!chunks.hasFree && this.#holders.retiredCount > 0) this.#sweepStep(MAINTAIN_BUDGET)
       if (!chunks.hasFree) this.#evict(pinned)
     }
-    return chunks.hasFree ? chunks.take() : NONE
+    return chunks.hasFree ? chunks.take(pinned) : NONE
   }
 
   /** Frees one chunk without children whose blocks are held by one worker slot each. */
@@ -1287,7 +1287,7 @@ export class BlockIndex {
     } else {
       const hasRoom = !chunks.isExhausted && this.#hasRoomFor(CHUNK_BYTES + this.#names.bytes)
       if (!chunks.hasFree && !hasRoom) return NONE
-      block = chunks.begin(chunks.take(), above, low, high, set)
+      block = chunks.begin(chunks.take(above >>> 4), above, low, high, set)
     }
     if (set === 0) return block
     this.#sets.move(0, set)

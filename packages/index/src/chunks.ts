@@ -272,12 +272,16 @@ export class Chunks {
     return chunk << 4
   }
 
-  /** A chunk that is free, or the next one that was never used. */
-  take(): number {
+  /**
+   * A chunk that is free, or the next one that was never used; where it can be the one behind `near`, so that a path
+   * lies in a row.
+   */
+  take(near: number): number {
     if (this.#freeCount === 0) {
       this.#top = ++this.#touched
       return this.#touched
     }
+    if (near < this.#touched && this.#isFree(near + 1)) return this.#occupy(near + 1)
     while (this.#recentCount > 0) {
       this.#recentCount--
       this.#recentEnd = (this.#recentEnd - 1) & (RECENT_MAX - 1)
