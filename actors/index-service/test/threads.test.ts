@@ -89,3 +89,47 @@ t.test('after the death of an event thread its ranks are replayed, and the other
     t.strictSame(await scores(), { 1: { 0: 8 }, 2: { 0: 8 } }, `after the death of ${thread}`)
   }
 })
+
+t.test('what was inherited dies with its event thread, and is no longer told', async t => {
+  const transport = systemTransport({ clock: systemClock, log: silentLog })
+  t.teardown(() => transport.close())
+  const { messages, http } = transport
+  const publisher = await messages.publish({ endpoint: 'tcp://127.0.0.1:0' })
+  const peer = await http.listen({ host: '127.0.0.1', port: 0 }, exchange => {
+    exchange.writeHead(200, {})
+    const blocks = '[{"block_hash": 1, "tokens_hash": 14643705804678351452}]'
+    const event = `{"worker_id": 7, "event": {"event_id": 0, "data": {"stored": {"parent_hash": null, "blocks": ${blocks}}}}}`
+    exchange.end(new TextEncoder().encode(`{"m:default": {"block_size": 4, "events": [${event}]}}`))
+  })
+  const system = await createActorSystem({ pools: { events: { count: 2 } }, logLevel: 'silent' })
+  t.teardown(() => system.shutdown({ deadline: '5s' }))
+  const registration = {
+    instanceId: 7n,
+    dpRank: 0,
+    model: 'm',
+    group: 'default',
+    blockSizeTokens: BLOCK,
+    endpoint: publisher.endpoint,
+    replayEndpoint: undefined,
+  }
+  const args = {
+    ...ARGS,
+    registrations: [registration],
+    peers: [`http://127.0.0.1:${peer.port}`],
+    peerWaitMs: 1000,
+  }
+  const ref = system.spawn(indexService, { name: 'index-service', args })
+  const ready = await ref.ask({ type: 'whenReady' }, { timeout: '10s' })
+  assert.ok('port' in ready)
+  t.match(ready.recovery, /^1 blocks of 1 of 1 ranks/)
+  const origin = `http://127.0.0.1:${ready.port}`
+  const inherited = async (): Promise<unknown> => {
+    const reply = await http.fetch({ origin, method: 'GET', path: '/workers' }, { timeoutMs: 5000 })
+    return JSON.parse(new TextDecoder().decode(reply.body))[0].listeners[0].inherited
+  }
+  t.match(await inherited(), { blocks: 1 })
+  await system.killThread('events-0')
+  // Bounded by the time limit of the test.
+  while ((await inherited()) !== null);
+  await peer.close(0)
+})
