@@ -71,8 +71,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     what: 'a replay with a hole is taken for whole',
     scenario: 'router',
     file: 'actors/listener/src/sequence-follower.ts',
-    right: "if (isAnswered && drained === 'empty' && !this.#attemptHadHole && ",
-    wrong: "if (isAnswered && drained !== 'refused' && ",
+    right: "const isComplete = drained === 'empty' && !this.#attemptHadHole && ",
+    wrong: "const isComplete = drained !== 'refused' && ",
   },
   {
     what: 'the booking of a client who left is not freed',
