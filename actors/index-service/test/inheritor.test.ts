@@ -1,0 +1,187 @@
+/**
+ * Whatever an engine does before, while and after a peer speaks: what is inherited is never more than the engine holds, once
+ * the events published until then have arrived.
+ */
+
+import assert from 'node:assert/strict'
+import { createTestSystem } from '@homing/actor/testing'
+import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
+import { createIndexMemory, IndexReader, OverlapScores } from '@homing/index'
+import type { EventSourceMessage, IndexerMessage } from '@homing/indexer'
+import { KV_CLEARED, type KvEvent, kvRemoved, kvStored } from '@homing/protocol'
+import fc from 'fast-check'
+import t from 'tap'
+import { type InheritedRun, inheritor } from '../src/inheritor.ts'
+
+const BLOCK = 4
+const SIZES = { capacityBytes: 1 << 20, workerSlotsMax: 2 }
+const SLOT = 1
+
+/** A path through a tree of blocks, one letter per block; its engine hash is the whole path. */
+const paths = fc
+  .array(fc.constantFrom('a', 'b'), { minLength: 1, maxLength: 4 })
+  .map(letters => letters.join(''))
+const acts = fc.array(
+  fc.oneof(
+    { weight: 6, arbitrary: fc.record({ do: fc.constant('store' as const), path: paths }) },
+    { weight: 4, arbitrary: fc.record({ do: fc.constant('remove' as const), path: paths }) },
+    { weight: 1, arbitrary: fc.record({ do: fc.constant('clear' as const), path: fc.constant('') }) },
+  ),
+  { maxLength: 20 },
+)
+
+const hashOf = (path: string): Int32Array =>
+  Int32Array.of(Number.parseInt(path.replaceAll('a', '1').replaceAll('b', '2'), 3), 0)
+const tokensOf = (path: string): Int32Array =>
+  Int32Array.from([...path].flatMap(letter => Array.from({ length: BLOCK }, () => letter.charCodeAt(0))))
+const localsOf = (path: string): Int32Array => hashBlocks(tokensOf(path), BLOCK, DEFAULT_SEED).local
+
+/** The cache of an engine: copies by path. */
+class NaiveCache {
+  readonly #copies = new Map<string, number>()
+
+  /** What the engine publishes; undefined: it cannot do that now. */
+  act(kind: 'store' | 'remove' | 'clear', path: string): KvEvent | undefined {
+    if (kind === 'clear') {
+      this.#copies.clear()
+      return KV_CLEARED
+    }
+    const parent = path.slice(0, -1)
+    const copies = this.#copies.get(path) ?? 0
+    if (kind === 'remove') {
+      if (copies === 0) return undefined
+      this.#copies.set(path, copies - 1)
+      return kvRemoved({ hashes: hashOf(path) })
+    }
+    if (parent !== '' && !this.#has(parent)) return undefined
+    this.#copies.set(path, copies + 1)
+    return kvStored({
+      hashes: hashOf(path),
+      parent: parent === '' ? undefined : hashOf(parent),
+      tokens: tokensOf(path).slice(-BLOCK),
+      blockSizeTokens: BLOCK,
+    })
+  }
+
+  overlap(path: string): number {
+    let blocks = 0
+    while (blocks < path.length && this.#has(path.slice(0, blocks + 1))) blocks++
+    return blocks
+  }
+
+  /** Parents first, only what can be reached. */
+  dump(): InheritedRun[] {
+    return [...this.#copies.keys()]
+      .filter(path => this.overlap(path) === path.length)
+      .sort((a, b) => a.length - b.length)
+      .map(path => ({
+        parent: path.length === 1 ? undefined : hashOf(path.slice(0, -1)),
+        engineHashes: hashOf(path),
+        localHashes: localsOf(path).slice(-2),
+      }))
+  }
+
+  #has(path: string): boolean {
+    return (this.#copies.get(path) ?? 0) > 0
+  }
+}
+
+function allPaths(): string[] {
+  let level = ['a', 'b']
+  const paths: string[] = []
+  for (let length = 1; length <= 4; length++) {
+    paths.push(...level)
+    level = level.flatMap(path => [`${path}a`, `${path}b`])
+  }
+  return paths
+}
+
+async function world() {
+  const system = createTestSystem()
+  const memory = createIndexMemory(SIZES)
+  const indexer = system.probe<IndexerMessage>('indexer')
+  const source = system.probe<EventSourceMessage>('source')
+  const ref = system.spawn(inheritor, { name: 'inheritor', args: { ...SIZES, memory, indexer: indexer.ref } })
+  const reader = new IndexReader([memory])
+  const scores = new OverlapScores()
+  const overlap = (path: string): number => {
+    reader.overlap(localsOf(path), path.length, scores)
+    return scores.blocksOf(SLOT)
+  }
+  const apply = (...events: readonly (KvEvent | undefined)[]): void => {
+    for (const event of events) {
+      if (event === undefined) continue
+      const message = { type: 'apply', workerSlot: SLOT, blockSizeTokens: BLOCK, source: source.ref } as const
+      ref.tell({ ...message, events: [event] })
+    }
+  }
+  return { system, ref, indexer, overlap, apply }
+}
+
+t.test('it is never more than the engine holds', async t => {
+  const agree = fc.asyncProperty(acts, acts, acts, acts, async (before, kept, late, after) => {
+    const { system, ref, indexer, overlap, apply } = await world()
+    const cache = new NaiveCache()
+    const publish = (list: typeof before): (KvEvent | undefined)[] =>
+      list.map(act => cache.act(act.do, act.path))
+    publish(before)
+    ref.tell({ type: 'awaitInheritance', workerSlot: SLOT, blockSizeTokens: BLOCK })
+    ref.tell({ type: 'clear', workerSlot: SLOT })
+    apply(...publish(kept))
+    // What the peer says is of some moment after the connection was up.
+    const runs = cache.dump()
+    apply(...publish(late))
+    void ref.ask({ type: 'inherit', workerSlot: SLOT, runs }, { timeout: 1000 })
+    await system.settle()
+    const check = (when: string): void => {
+      for (const path of allPaths()) {
+        const [held, truth] = [overlap(path), cache.overlap(path)]
+        assert.ok(held <= truth, `${when}: ${path} has ${held} blocks, and the engine holds ${truth}`)
+      }
+    }
+    check('once inherited')
+    if (kept.length + late.length === 0) {
+      for (const path of allPaths()) assert.equal(overlap(path), cache.overlap(path), `all of ${path}`)
+    }
+    for (const act of after) {
+      apply(cache.act(act.do, act.path))
+      await system.settle()
+      check(`after ${act.do} ${act.path}`)
+    }
+    const applied = indexer.waiting.filter(({ type }) => type === 'apply').length
+    assert.ok(applied <= kept.length + late.length + after.length, 'events are passed on once')
+    await system.shutdown()
+  })
+  await t.resolves(fc.assert(agree, { numRuns: 150 }))
+})
+
+t.test('nothing is inherited without a connection, after another epoch, or twice', async t => {
+  for (const clears of [0, 2]) {
+    const { system, ref, overlap } = await world()
+    ref.tell({ type: 'awaitInheritance', workerSlot: SLOT, blockSizeTokens: BLOCK })
+    for (let i = 0; i < clears; i++) ref.tell({ type: 'clear', workerSlot: SLOT })
+    const cache = new NaiveCache()
+    cache.act('store', 'a')
+    const inherit = { type: 'inherit', workerSlot: SLOT, runs: cache.dump() } as const
+    const blocks = ref.ask(inherit, { timeout: 1000 })
+    await system.settle()
+    t.strictSame([await blocks, overlap('a')], [0, 0], `${clears} clears`)
+    await system.shutdown()
+  }
+  const { system, ref, overlap } = await world()
+  const cache = new NaiveCache()
+  cache.act('store', 'a')
+  ref.tell({ type: 'awaitInheritance', workerSlot: SLOT, blockSizeTokens: BLOCK })
+  ref.tell({ type: 'clear', workerSlot: SLOT })
+  const inherit = { type: 'inherit', workerSlot: SLOT, runs: cache.dump() } as const
+  const first = ref.ask(inherit, { timeout: 1000 })
+  await system.settle()
+  t.strictSame([await first, overlap('a')], [1, 1])
+  ref.tell({ type: 'clear', workerSlot: SLOT })
+  await system.settle()
+  t.equal(overlap('a'), 0, 'another epoch takes it away')
+  const second = ref.ask(inherit, { timeout: 1000 })
+  await system.settle()
+  t.strictSame([await second, overlap('a')], [0, 0])
+  await system.shutdown()
+})
