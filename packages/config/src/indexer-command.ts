@@ -340,9 +340,9 @@ function faultOfBodies({ settings: { bodiesBytesMax, bodyBytesMax } }: Facts): s
   return `--max-bodies-bytes ${bodiesBytesMax} is less than one body of --max-body-bytes ${bodyBytesMax}: raise the first or lower the second`
 }
 
-/** Least bytes of a shard, as for the router: its tables, and as much again for blocks. */
+/** Least bytes of a shard, as for the router: its tables with every layer of every rank, and as much again for blocks. */
 const SHARD_BYTES_MIN = 64 * KIB
-const SHARD_BYTES_PER_WORKER_SLOT = 32
+const SHARD_BYTES_PER_WORKER_SLOT = 144
 const SHARD_BYTES_MAX = 8 * GIB
 /** What peers say takes a quarter of each. */
 const INHERITED_PARTS = 4

@@ -109,3 +109,18 @@ t.test('the help says how engines and peers are named, and its examples can be t
     )
   }
 })
+
+t.test('the least memory that is allowed is enough to start with', async t => {
+  const slots = ['--worker-slots-max', '16384']
+  const ranks = ['--block-size', '4', '--workers', '1=tcp://127.0.0.1:1']
+  const peers = [...ranks, '--peers', 'http://127.0.0.1:1', '--peer-wait', '0']
+  for (const further of [[], peers]) {
+    const argv = [...QUIET, ...slots, ...further]
+    const { stderr } = await run(t, [...argv, '--index-bytes', '1MiB'])
+    const [, least] = /each needs (\d+)/.exec(stderr) ?? []
+    const indexer = new RunningCommand(t, [...argv, '--index-bytes', least!])
+    await indexer.ready()
+    indexer.child.kill('SIGTERM')
+    t.equal((await indexer.exit()).code, 0)
+  }
+})
