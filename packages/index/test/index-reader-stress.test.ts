@@ -181,7 +181,7 @@ function interleave(name: 'load' | 'store', between: () => void, work: () => voi
 }
 
 /** Histories of the interleaving tests; each has its own plan. */
-const SEEDS = Number(process.env['HOMING_TEST_SEEDS'] ?? 12)
+const SEEDS = Number(process.env['HOMING_TEST_SEEDS'] ?? 8)
 
 t.test('an event between any two words that a reader reads does not make it wrong', async t => {
   let retries = 0
