@@ -131,6 +131,7 @@ export class BlockIndex {
   #segmentAt = 0
   #leftSinceMerge = 0
   #isSwapRefused = false
+  #isRestoring = false
   #changes = 0
   #blocksCreated = 0
   #blocksDistinct = 0
@@ -313,6 +314,8 @@ export class BlockIndex {
    * it looks at (0.1 to 2 µs each); a move to new memory is one step, and costs a copy of what is in use.
    */
   maintain(budget: number = MAINTAIN_BUDGET): boolean {
+    // A dump that is being read goes by the ids of its blocks.
+    if (this.#isRestoring) return false
     let left = budget
     while (left > 0) {
       const cost = this.#maintainStep(left)
@@ -403,7 +406,7 @@ export class BlockIndex {
   /**
    * Fills this index, which must be empty, from a dump. `slotOf` says which worker slot a name has here; undefined:
    * what it held is left out. What finds no room is left out and counted. Throws IndexDumpError, and the index is
-   * empty, when the dump is truncated, altered or of another version. No event may be applied meanwhile.
+   * empty, when the dump is truncated, altered or of another version. Events that are applied meanwhile throw.
    */
   async restore(
     source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
@@ -411,9 +414,12 @@ export class BlockIndex {
   ): Promise<RestoreReport> {
     if (this.#chunks.count + this.#orphans.count > 0) throw new Error('cannot restore into an index in use')
     const refused = this.#refusedBlocks
+    this.#isRestoring = true
     try {
       await readDump(source, names => this.#restorer(names, slotOf))
+      this.#isRestoring = false
     } catch (thrown) {
+      this.#isRestoring = false
       for (let slot = 0; slot < this.#layout.workerSlotsMax; slot++) this.clear(slot)
       this.#trimAll()
       while (this.maintain());
@@ -1184,7 +1190,7 @@ export class BlockIndex {
     for (const [number, name] of names) {
       const slot = slotOf(name)
       if (slot === undefined) continue
-      this.#requireSlot(slot)
+      this.#requireInRange(slot)
       if (taken.has(slot)) throw new IndexDumpError('altered', `two names are of worker slot ${slot}`)
       taken.add(slot)
       slots.set(number, slot)
@@ -1329,10 +1335,15 @@ export class BlockIndex {
   }
 
   #requireSlot(workerSlot: number): void {
+    this.#requireInRange(workerSlot)
+    if (this.#isRestoring) throw new Error('cannot apply events while a dump is restored')
+    this.#changes++
+  }
+
+  #requireInRange(workerSlot: number): void {
     if (!(workerSlot >= 0 && workerSlot < this.#layout.workerSlotsMax)) {
       throw new RangeError(`worker slot ${workerSlot} is not of 0 … ${this.#layout.workerSlotsMax - 1}`)
     }
-    this.#changes++
   }
 
   #holderOf(workerSlot: number): number {

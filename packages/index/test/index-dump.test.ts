@@ -176,3 +176,17 @@ t.test('a dump goes on only while the index stays the same; a restore needs an e
   t.throws(() => pieces.next(), /the index has changed/)
   await t.rejects(index.restore([...index.dumpBytes(NAMES)], slotOf), /cannot restore into an index in use/)
 })
+
+t.test('nothing is applied or moved while a dump is restored', async t => {
+  const bytes = Buffer.concat([...build([]).dumpBytes(NAMES)])
+  const index = BlockIndex.create(OPTIONS)
+  const block = Int32Array.of(1, 2)
+  async function* pieces() {
+    yield bytes.subarray(0, 20)
+    t.throws(() => index.store(0, undefined, block, block, 1), /while a dump is restored/)
+    t.equal(index.maintain(), false)
+    yield bytes.subarray(20)
+  }
+  t.strictSame(await index.restore(pieces(), slotOf), { memberships: 0, refusedBlocks: 0 })
+  t.equal(index.store(0, undefined, block, block, 1), 'stored')
+})
