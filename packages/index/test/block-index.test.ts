@@ -351,6 +351,7 @@ t.test('a full index stays consistent and claims nothing that is not held, whate
     count: fc.integer({ min: 1, max: 60 }),
     salt: fc.nat(1),
   })
+  let historiesThatHold = 0
   const property = fc.property(fc.array(event, { minLength: 200, maxLength: 400, size: 'max' }), events => {
     const { index, store, remove, overlap } = create({
       capacityBytes: 64 << 10,
@@ -391,7 +392,7 @@ t.test('a full index stays consistent and claims nothing that is not held, whate
     index.audit()
     while (index.maintain());
     index.audit()
-    assert.ok(held > 0 || events.every(each => !each.isStore))
+    if (held > 0) historiesThatHold++
     const { chunks, memberships, sideNames, orphanBlocks } = index.stats()
     assert.deepEqual(
       { chunks, memberships, sideNames, orphanBlocks },
@@ -399,4 +400,5 @@ t.test('a full index stays consistent and claims nothing that is not held, whate
     )
   })
   t.doesNotThrow(() => fc.assert(property, { numRuns: 30 }))
+  t.ok(historiesThatHold > 20)
 })
