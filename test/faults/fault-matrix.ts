@@ -19,6 +19,7 @@ export interface Column {
   readonly name: string
   /** Undefined: there is no such source yet. */
   readonly engine: Partial<EngineSettings> | undefined
+  readonly hasSidecar?: boolean
 }
 
 export interface Row {
@@ -28,7 +29,7 @@ export interface Row {
 }
 
 const SEEDS = 5
-const WARM_MS = 1500
+const WARM_MS = 6500
 const WATCH_MS = 6000
 const ENGINE: Partial<EngineSettings> = { blocks: 40, replayBatchesMax: 10_000 }
 
@@ -36,7 +37,7 @@ export const COLUMNS: readonly Column[] = [
   { name: 'vLLM, replay', engine: {} },
   { name: 'vLLM, no replay', engine: { offersReplay: false } },
   { name: 'SGLang', engine: { eventForm: 'sglang-map', isClearLate: false } },
-  { name: 'sidecar', engine: undefined },
+  { name: 'vLLM, sidecar', engine: { offersReplay: false }, hasSidecar: true },
   { name: 'approximate', engine: undefined },
 ]
 
@@ -95,7 +96,11 @@ export const ROWS: readonly Row[] = [
 
 /** One cell, with one seed. */
 export async function runCell(seed: number, column: Column, row: Row): Promise<Seen> {
-  const observed = await ObservedFleet.start(seed, { ...ENGINE, ...column.engine, ...row.engine })
+  const observed = await ObservedFleet.start(
+    seed,
+    { ...ENGINE, ...column.engine, ...row.engine },
+    column.hasSidecar,
+  )
   observed.beginTraffic()
   await observed.run(WARM_MS)
   observed.endTraffic()

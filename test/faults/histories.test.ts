@@ -13,7 +13,7 @@ import fc from 'fast-check'
 import t from 'tap'
 import { ObservedFleet } from './observed-fleet.ts'
 
-const RUNS = Number(process.env['HOMING_FAULTS_RUNS'] ?? 25)
+const RUNS = Number(process.env['HOMING_FAULTS_RUNS'] ?? 15)
 /** A replay socket that was silent is asked again after 60 s. */
 const REST_MS_MAX = 75_000
 

@@ -8,7 +8,9 @@
  */
 
 import { type Random, seededRandom } from '@homing/clock'
+import { silentLog } from '@homing/log'
 import { decodeKvBatch, parseEventFrames } from '@homing/protocol'
+import { Sidecar } from '@homing/publisher'
 import type { EngineSettings } from '@homing/testkit'
 import type { Frames } from '@homing/transport'
 import { ASK_MS_MAX, BLOCK_SIZE_TOKENS, MODEL, SimulatedFleet } from '../simulation/simulated-fleet.ts'
@@ -18,6 +20,8 @@ export type Trust = 'exact' | 'partial' | 'approximate' | 'none'
 export const LOOK_MS = 20
 const IN_FLIGHT_MS = 100
 const REQUEST_EVERY_MS = 60
+const SIDECAR_EVENTS = 7557
+const SIDECAR_REPLAY = 8557
 
 /** What was seen from the fault on. */
 export interface Seen {
@@ -67,14 +71,21 @@ export class ObservedFleet {
     this.#prefixes = Array.from({ length: 4 }, () => this.#tokens(BLOCK_SIZE_TOKENS * 4))
   }
 
-  static async start(seed: number, engine: Partial<EngineSettings>): Promise<ObservedFleet> {
+  /** `hasSidecar`: the router has its events from a sidecar beside the engine. */
+  static async start(
+    seed: number,
+    engine: Partial<EngineSettings>,
+    hasSidecar = false,
+  ): Promise<ObservedFleet> {
     let gone: GoneBlocks | undefined
     const fleet = await SimulatedFleet.start({
       seed,
       engines: [engine],
+      query: hasSidecar ? `?events=${SIDECAR_EVENTS}&replay=${SIDECAR_REPLAY}` : '',
       onEvents: batch => gone?.sign(batch),
       beforeRouter: async made => {
         gone = new GoneBlocks(made)
+        if (hasSidecar) await openSidecar(made, seed)
       },
     })
     return new ObservedFleet(fleet, gone!, seed)
@@ -241,6 +252,23 @@ class GoneBlocks {
   #wallMs(): number {
     return this.#fleet.simulation.clock.wallMs()
   }
+}
+
+/** It lives as long as the network, which nobody closes. */
+async function openSidecar({ simulation, network, engines }: SimulatedFleet, seed: number): Promise<void> {
+  await Sidecar.open({
+    clock: simulation.clock,
+    random: seededRandom(seed),
+    messages: network.transport().messages,
+    log: silentLog,
+    engineEndpoint: engines[0]!.events,
+    eventsEndpoint: `tcp://127.0.0.1:${SIDECAR_EVENTS}`,
+    replayEndpoint: `tcp://127.0.0.1:${SIDECAR_REPLAY}`,
+    topic: '',
+    replayForm: 'topic',
+    queuedMessagesMax: 100_000,
+    repliesMax: 16,
+  })
 }
 
 function writtenAtMs(frames: Frames): number {

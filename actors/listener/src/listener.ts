@@ -20,7 +20,9 @@ import {
   MalformedEventFramesError,
   parseEventFrames,
   parseReplayReply,
+  parseSnapshotReply,
   replayRequestFrames,
+  snapshotRequestFrames,
 } from '@homing/protocol'
 import { type Dealer, type Frames, transportCapability } from '@homing/transport'
 import type { ListenerLimits } from './limits.ts'
@@ -75,7 +77,7 @@ export const listener = defineActor(
         apply: events =>
           indexer.tell({ type: 'apply', workerSlot, blockSizeTokens, events, source: self }) === 'ok',
         clear: () => indexer.tell({ type: 'clear', workerSlot }) === 'ok',
-        startReplay(attempt, fromSequence) {
+        startReplay(attempt, { snapshot, fromSequence }) {
           dealer?.close()
           dealer = undefined
           if (replayEndpoint === undefined) return
@@ -83,8 +85,9 @@ export const listener = defineActor(
           dealer = messages.dial({ endpoint: replayEndpoint }, frames => {
             self.tell({ type: 'replayed', attempt, frames })
           })
-          dealer.send(replayRequestFrames(fromSequence))
-          log.debug({ key, attempt, fromSequence }, 'replay requested')
+          if (snapshot) dealer.send(snapshotRequestFrames())
+          if (fromSequence !== undefined) dealer.send(replayRequestFrames(fromSequence))
+          log.debug({ key, attempt, snapshot, fromSequence }, 'replay requested')
         },
         stopReplay() {
           dealer?.close()
@@ -167,6 +170,11 @@ export const listener = defineActor(
         catchUp(number)
       },
       replayed({ attempt, frames }) {
+        const snapshot = parseSnapshotReply(frames)
+        if (snapshot.kind !== 'malformed') {
+          follower.snapshot(attempt, snapshot)
+          return
+        }
         const reply = parseReplayReply(frames)
         if (reply.kind !== 'batch' || topic === '' || reply.topic === '' || reply.topic === topic) {
           follower.replayed(attempt, reply)

@@ -13,6 +13,7 @@
  *                                                           seen, or there were as many as a socket drops after),
  *                                                           asked again until nothing new comes
  *                  end or silence, something missing        next attempt, at most `replayAttempts…Max`
+ *                  a snapshot                               applied part by part; the history begins behind it
  *                  attempts used up, filling a gap          recovering: clear, replay from 0
  *                  attempts used up, replaying from 0       live from the batches held back: clear, partial
  *                  first live batch has sequence 0          live: the whole history is at hand
@@ -23,7 +24,7 @@
  *                  lower, anything else                     the engine restarted: recovering, from 0
  *                  higher                                   recovering the gap: replay from the hole
  *                  higher, replay impossible                live: clear, start anew here, partial
- *                  partial, replay never answered           asked again now and then; an answer: recovering
+ *                  partial, since the replay failed         asked again now and then; an answer: recovering
  *   any            resync, engine restarted, reconnected    recovering: clear, replay from 0
  *                  socket is down                           disconnected: clear, trust none
  *   disconnected   socket is up                             recovering: clear, replay from 0
@@ -43,12 +44,22 @@
  *   I6  There is at most one wait at a time, and every state but `live`, `connecting` and `disconnected`
  *       has one: nothing waits for ever.
  *
+ * Publishers beside an engine (a sidecar) number their own batches and publish clears of their own: neither a sequence of 0
+ * nor a clear says that the engine's cache was empty. They offer snapshots, which say whether they know all of it. So a
+ * snapshot is asked for with the first replay; an engine drops that request and answers the replay behind it.
+ *
  * A batch whose application is refused (the indexer's mailbox is full) counts as not received:
  * it is held back and tried again. The follower touches no socket and no clock; see `FollowerEffects`.
  */
 
 import type { ResyncCause } from '@homing/indexer'
-import { decodeKvBatch, type KvBatch, type KvEvent, MalformedKvBatchError } from '@homing/protocol'
+import {
+  decodeKvBatch,
+  type KvBatch,
+  type KvEvent,
+  MalformedKvBatchError,
+  type SnapshotReply,
+} from '@homing/protocol'
 import type { ListenerLimits } from './limits.ts'
 import type { SourceStatus, SourceTrust, Trust } from './messages.ts'
 import { PendingBatches } from './pending-batches.ts'
@@ -61,8 +72,11 @@ export interface FollowerEffects {
   apply(events: readonly KvEvent[]): boolean
   /** Forgets everything applied. False: refused, to be tried again. */
   clear(): boolean
-  /** Asks for all batches from a sequence on; replies carry the attempt. Ends the attempt before. */
-  startReplay(attempt: number, fromSequence: number): void
+  /**
+   * Asks for a snapshot, for all batches from a sequence on, or for both, in this order; replies carry the attempt. Ends
+   * the attempt before.
+   */
+  startReplay(attempt: number, asked: { readonly snapshot: boolean; readonly fromSequence?: number }): void
   stopReplay(): void
   /** Calls `wake(wait)` after the delay; a later wait replaces an earlier one. */
   setWait(wait: number, delayMs: number): void
@@ -134,6 +148,10 @@ export class SequenceFollower {
   #attempt = 0
   #attemptApplied = 0
   #attemptHasReplies = false
+  /** The snapshot was asked for with this attempt. */
+  #attemptAsksSnapshot = false
+  /** The part of a snapshot that comes next; undefined: none is under way. */
+  #nextPart: number | undefined
   #attemptHadHole = false
   #attemptRefused = false
   #attemptsFruitless = 0
@@ -143,8 +161,12 @@ export class SequenceFollower {
   #lastReplyMs = 0
   /** Until then no replay is asked for: the last recovery failed with it. */
   #replayPausedUntilMs = Number.NEGATIVE_INFINITY
-  /** The replay socket did not answer at all. */
-  #isSilent = false
+  /** The last recovery failed because the replay socket did not answer, or lost some of what it sent. */
+  #mayHealLater = false
+  /** Whether the source offers snapshots, and so is no engine; undefined: not known yet. */
+  #offersSnapshots: boolean | undefined
+  /** It had none to give in this rebuild, or none with anything in it: it is asked again later. */
+  #asksSnapshotAgain = false
 
   #wait = 0
   #waitFor: WaitFor | undefined
@@ -285,17 +307,50 @@ export class SequenceFollower {
     if (attempt !== this.#attempt) return
     if (this.#phase === 'live' && this.#isKnocking) {
       this.#replayPausedUntilMs = Number.NEGATIVE_INFINITY
-      this.#isSilent = false
-      this.#rebuild('the replay socket answers at last')
+      this.#mayHealLater = false
+      this.#rebuild('the replay socket answers again')
       return
     }
     if (this.#phase !== 'replaying') return
     this.#lastReplyMs = this.#effects.nowMs()
     this.#recoveryReplies++
-    this.#isSilent = false
-    if (reply.kind === 'malformed') this.#malformed++
-    else if (reply.kind === 'end') this.#attemptEnded(true)
+    if (reply.kind === 'malformed') {
+      this.#malformed++
+      return
+    }
+    if (this.#nextPart !== undefined) {
+      // The publisher went on to the replay before the snapshot was whole.
+      this.#snapshotFailed()
+      return
+    }
+    if (this.#attemptAsksSnapshot) this.#offersSnapshots ??= false
+    if (reply.kind === 'end') this.#attemptEnded(true)
     else this.#replayedBatch(reply.sequence, reply.payload)
+  }
+
+  /** A part of a snapshot, or the word that there is none now. */
+  snapshot(attempt: number, reply: Exclude<SnapshotReply, { readonly kind: 'malformed' }>): void {
+    if (attempt !== this.#attempt || this.#phase !== 'replaying' || !this.#attemptAsksSnapshot) return
+    this.#lastReplyMs = this.#effects.nowMs()
+    this.#recoveryReplies++
+    const isNews = this.#offersSnapshots === undefined
+    this.#offersSnapshots = true
+    if (this.#expected !== undefined) {
+      // The history was taken for one of an engine.
+      if (isNews) this.#rebuild('its publisher offers snapshots')
+      return
+    }
+    if (reply.kind === 'refused') {
+      this.#asksSnapshotAgain = true
+      return
+    }
+    const { part, parts, payload } = reply
+    if (part !== (this.#nextPart ?? 0) || !this.#applySnapshot(payload)) {
+      this.#snapshotFailed()
+      return
+    }
+    this.#nextPart = part + 1
+    if (this.#nextPart === parts) this.#snapshotEnded(reply.nextSequence, reply.isWhole)
   }
 
   wake(wait: number): void {
@@ -354,7 +409,8 @@ export class SequenceFollower {
 
   #liveHeldBack(sequence: number, payload: Uint8Array): void {
     this.#hold(sequence, payload)
-    if (this.#expected === undefined && this.#pending.first?.sequence === 0) this.#begin(0, 'live')
+    const isFree = this.#expected === undefined && this.#nextPart === undefined
+    if (isFree && this.#pending.first?.sequence === 0) this.#begin(0, 'live')
     const continues = !this.#owesClear && this.#pending.first?.sequence === this.#expected
     if (continues && this.#drain() === 'empty') this.#goLive()
     else if (this.#isSettling) this.#gapWhileSettling()
@@ -379,6 +435,7 @@ export class SequenceFollower {
     this.#beginEpoch(reason)
     this.#lastRebuildMs = this.#effects.nowMs()
     this.#owesRebuild = undefined
+    this.#asksSnapshotAgain = false
     this.#isRebuilding = true
     this.#isSettling = false
     this.#resetAttempts()
@@ -407,6 +464,39 @@ export class SequenceFollower {
     this.#rebuild(reason)
   }
 
+  #applySnapshot(payload: Uint8Array): boolean {
+    if (this.#owesClear && !this.#tryClear()) return false
+    const batch = this.#decode(payload)
+    if (batch === undefined || batch.skipped.malformed > 0) return false
+    return batch.events.length === 0 || this.#effects.apply(batch.events)
+  }
+
+  #snapshotEnded(nextSequence: number, isWhole: boolean): void {
+    this.#nextPart = undefined
+    this.#attemptApplied++
+    this.#expected = nextSequence
+    this.#firstSequence = nextSequence
+    this.#isWhole = isWhole
+    this.#lastSequence = nextSequence - 1
+    if (!isWhole) {
+      this.#clearReason = 'the publisher beside the engine has not seen its whole history'
+      // Nor anything of it: with the engine's first batch it will know.
+      this.#asksSnapshotAgain = nextSequence === 0
+    }
+    if (this.#drain() === 'empty') this.#goLive()
+    else this.#attemptEnded(false)
+  }
+
+  /** Something of it is missing: forgets what was applied, and asks again. */
+  #snapshotFailed(): void {
+    this.#nextPart = undefined
+    this.#effects.stopReplay()
+    this.#beginEpoch('a snapshot was cut short')
+    this.#attemptsFruitless++
+    if (this.#attemptsFruitless >= this.#options.limits.replayAttemptsMax) this.#giveUp()
+    else this.#pause('attempt')
+  }
+
   #startAttempt(): void {
     const expected = this.#expected
     this.#phase = 'replaying'
@@ -415,6 +505,7 @@ export class SequenceFollower {
     this.#attemptsTotal++
     this.#attemptApplied = 0
     this.#attemptHasReplies = false
+    this.#nextPart = undefined
     this.#attemptRefused = false
     this.#attemptHadHole = false
     this.#replays++
@@ -422,7 +513,13 @@ export class SequenceFollower {
     const repeatsLast = expected !== undefined && this.#applied.has(expected - 1)
     const from = expected === undefined ? 0 : repeatsLast ? expected - 1 : expected
     this.#waitUntil('replies', this.#options.limits.replayTimeoutMs)
-    this.#effects.startReplay(this.#attempt, from)
+    const isUnknown = this.#offersSnapshots === undefined
+    this.#attemptAsksSnapshot = isUnknown || (expected === undefined && this.#offersSnapshots === true)
+    const asksSnapshotOnly = this.#attemptAsksSnapshot && !isUnknown
+    this.#effects.startReplay(this.#attempt, {
+      snapshot: this.#attemptAsksSnapshot,
+      ...(asksSnapshotOnly ? {} : { fromSequence: from }),
+    })
   }
 
   #replayedBatch(sequence: number, payload: Uint8Array): void {
@@ -466,6 +563,10 @@ export class SequenceFollower {
   }
 
   #attemptEnded(isMarked: boolean): void {
+    if (this.#nextPart !== undefined) {
+      this.#snapshotFailed()
+      return
+    }
     this.#effects.stopReplay()
     this.#cancelWait()
     const drained = this.#drain()
@@ -503,8 +604,10 @@ export class SequenceFollower {
       this.#rebuild(FORGOTTEN)
       return
     }
-    this.#replayPausedUntilMs = this.#effects.nowMs() + this.#options.limits.replayPauseMs
-    this.#isSilent = !answers
+    // The next snapshot is a newer one.
+    if (this.#offersSnapshots === true) this.#asksSnapshotAgain = true
+    else this.#replayPausedUntilMs = this.#effects.nowMs() + this.#options.limits.replayPauseMs
+    this.#mayHealLater = !answers || this.#recoveryHadHole
     this.#startFromPending(
       answers ? 'the replay does not reach the live events' : 'the replay socket does not answer',
     )
@@ -580,8 +683,10 @@ export class SequenceFollower {
     this.#isSettling = false
     this.#cancelWait()
     if (this.#owesRebuild !== undefined) this.#waitUntil('rebuild', Math.max(0, this.#resyncDueMs()))
+    else if (this.#asksSnapshotAgain) this.#waitUntil('rebuild', Math.max(0, this.#resyncDueMs()))
     else if (settles) this.#waitUntil('settle', this.#options.limits.settleMs)
-    else if (this.#isSilent && !this.#isWhole) this.#waitUntil('knock', this.#options.limits.replayPauseMs)
+    else if (this.#mayHealLater && !this.#isWhole)
+      this.#waitUntil('knock', this.#options.limits.replayPauseMs)
     this.#reportTrust()
   }
 
@@ -600,7 +705,7 @@ export class SequenceFollower {
     this.#replays++
     this.#isKnocking = true
     this.#waitUntil('knock', this.#options.limits.replayPauseMs)
-    this.#effects.startReplay(this.#attempt, this.#liveMax + 1)
+    this.#effects.startReplay(this.#attempt, { snapshot: false, fromSequence: this.#liveMax + 1 })
   }
 
   #canReplay(): boolean {
@@ -612,6 +717,7 @@ export class SequenceFollower {
     this.#attemptsTotal = 0
     this.#recoveryReplies = 0
     this.#recoveryHadHole = false
+    this.#mayHealLater = false
   }
 
   // The epoch.
@@ -619,6 +725,7 @@ export class SequenceFollower {
   #beginEpoch(reason: string): void {
     this.#epoch++
     this.#expected = undefined
+    this.#nextPart = undefined
     this.#isWhole = false
     this.#wasCleared = false
     this.#unreadableBatches = 0
@@ -631,9 +738,11 @@ export class SequenceFollower {
   #begin(sequence: number, source: 'live' | 'replay'): void {
     this.#expected = sequence
     this.#firstSequence = sequence
-    this.#isWhole = sequence === 0
+    this.#isWhole = sequence === 0 && this.#offersSnapshots !== true
     if (this.#isWhole) return
-    if (source === 'replay') this.#clearReason = `the engine's replay begins at sequence ${sequence}`
+    if (this.#offersSnapshots === true) {
+      this.#clearReason = 'the publisher beside the engine has not said how much it knows'
+    } else if (source === 'replay') this.#clearReason = `the engine's replay begins at sequence ${sequence}`
     else if (!this.#options.hasReplay) {
       this.#clearReason = `the first batch seen was ${sequence} and no replay endpoint is known`
     }
@@ -645,7 +754,7 @@ export class SequenceFollower {
     this.#seenLive.reset()
     this.#liveMax = -1
     this.#replayPausedUntilMs = Number.NEGATIVE_INFINITY
-    this.#isSilent = false
+    this.#mayHealLater = false
   }
 
   #tryClear(): boolean {
@@ -680,10 +789,15 @@ export class SequenceFollower {
 
   /** Nothing is held that came before: what is unknown of it, or was not readable, no longer matters. */
   #cacheWasCleared(): void {
-    this.#isWhole = true
+    this.#isWhole = this.#offersSnapshots !== true
     this.#wasCleared = true
     this.#unreadableBatches = 0
-    if (this.#phase === 'live') this.#reportTrust()
+    if (!this.#isWhole) this.#clearReason = 'the publisher beside the engine began anew'
+    if (this.#phase !== 'live') return
+    // The next snapshot says whether it was the engine that cleared its cache.
+    if (!this.#isWhole)
+      this.#waitUntil('rebuild', Math.max(this.#options.limits.settleMs, this.#resyncDueMs()))
+    this.#reportTrust()
   }
 
   #decode(payload: Uint8Array): KvBatch | undefined {

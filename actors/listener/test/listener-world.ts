@@ -9,6 +9,7 @@ import {
   encodeEventFrames,
   encodeReplayEnd,
   encodeReplayReply,
+  isSnapshotRequest,
   parseReplayRequest,
   type ReplayForm,
 } from '@homing/protocol'
@@ -58,6 +59,8 @@ export class ListenerWorld {
   readonly replayRequests: number[] = []
   /** Which batches of a replay are lost on the way; may be changed at any time. */
   losesReply: (sequence: number, request: number) => boolean = () => false
+  /** Undefined: requests for snapshots get no answer, as from an engine. */
+  answerSnapshot: ((send: (frames: Frames) => void) => void) | undefined
   replayEnds = true
   replayAnswers = true
   readonly #options: WorldOptions
@@ -172,6 +175,7 @@ export class ListenerWorld {
   }
 
   #serveReplay(identity: Uint8Array, frames: Frames): void {
+    if (isSnapshotRequest(frames)) this.answerSnapshot?.(reply => this.#router!.send(identity, reply))
     const from = parseReplayRequest(frames)
     if (from === undefined) return
     this.replayRequests.push(from)

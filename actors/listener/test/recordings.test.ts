@@ -82,7 +82,8 @@ async function play(t: Tap.Test, recording: Recording, replayForm: ReplayForm) {
       const kept: Batch[] = socket === recording.socketCount - 1 ? earlierBatches(recording) : []
       const publisher = await engine.messages.publish({ endpoint: 'tcp://127.0.0.1:0' })
       const router = await engine.messages.serve({ endpoint: 'tcp://127.0.0.1:0' }, (identity, frames) => {
-        const from = parseReplayRequest(frames) ?? Number.POSITIVE_INFINITY
+        const from = parseReplayRequest(frames)
+        if (from === undefined) return
         for (const { sequence, payload } of kept) {
           if (sequence >= from) router.send(identity, encodeReplayReply(replayForm, '', sequence, payload))
         }

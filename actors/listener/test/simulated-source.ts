@@ -88,6 +88,32 @@ export class SimulatedSource {
     return this.#keep(new Uint8Array([0xc1, ...this.#random.bytes(20)]))
   }
 
+  /** What is cached as batches of stores, one block each, parents first; at least one batch. */
+  snapshot(): readonly Uint8Array[] {
+    const stores: KvEvent[] = []
+    const told = new Set<string>()
+    const tell = (key: string): void => {
+      const block = this.#cache.get(key)
+      if (block === undefined || told.has(key)) return
+      told.add(key)
+      const { hash, parent, copies } = block
+      if (parent !== undefined) tell(parent)
+      const token = tokenOf(hash)
+      const store = kvStored({
+        hashes: hash,
+        parent: parent === undefined ? undefined : this.#cache.get(parent)?.hash,
+        tokens: Int32Array.of(token, token),
+        blockSizeTokens: SOURCE_BLOCK_TOKENS,
+      })
+      for (let copy = 0; copy < copies; copy++) stores.push(store)
+    }
+    for (const key of this.#cache.keys()) tell(key)
+    const events = stores.length === 0 ? [[]] : stores.map(store => [store])
+    return events.map(some =>
+      encodeKvBatch({ timestampSeconds: this.#timestampSeconds, rank: 0, events: some }, this.#form),
+    )
+  }
+
   /** Another process takes over: nothing is cached, and the sequence begins at 0. */
   restart(): void {
     this.#life++
