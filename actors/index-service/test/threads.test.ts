@@ -77,16 +77,16 @@ t.test('after the death of an event thread its ranks are replayed, and the other
     const reply = await http.fetch({ origin, method: 'POST', path: '/query', body }, { timeoutMs: 5000 })
     return JSON.parse(new TextDecoder().decode(reply.body)).scores
   }
-  /** Bounded by the time limit of the test. */
+  /** Bounded by the time limit of the test. A shard that dies may answer for a while, and one that is rebuilt in part. */
   const untilBoth = async (): Promise<void> => {
-    while (Object.keys(await scores()).length < 2);
+    while (JSON.stringify(await scores()) !== '{"1":{"0":8},"2":{"0":8}}');
   }
   await untilBoth()
   for (const thread of ['events-0', 'events-1', 'events-0']) {
     await system.killThread(thread)
     t.ok(Object.keys(await scores()).length >= 1, 'the other shard answers')
     await untilBoth()
-    t.strictSame(await scores(), { 1: { 0: 8 }, 2: { 0: 8 } }, `after the death of ${thread}`)
+    t.pass(`both answer after the death of ${thread}`)
   }
 })
 
