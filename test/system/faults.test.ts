@@ -9,7 +9,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { seededRandom, systemClock } from '@homing/clock'
 import { silentLog } from '@homing/log'
-import { encodeEventFrames } from '@homing/protocol'
+import { encodeEventFrames, encodeKvBatch, kvRemoved, kvStored } from '@homing/protocol'
 import { type Closable, type Frames, systemTransport } from '@homing/transport'
 import t, { type Test } from 'tap'
 import {
@@ -111,6 +111,41 @@ t.test('batches that nobody can repeat cost trust, not truth', async t => {
   t.not(key.trust, 'exact', `${key.trust}: ${key.trust_reason}`)
   for (let seed = 1; seed <= 3; seed++) await complete(fleet, promptOf(seed), onFirst)
   t.pass('no block was credited that is not there')
+})
+
+t.test('what an engine says of its host counts after its device, and less', async t => {
+  const transport = systemTransport({ clock: systemClock, log: silentLog })
+  t.teardown(() => transport.close())
+  const { engines, stop } = await startEngines([{ publishesEvents: false }])
+  t.teardown(stop)
+  const publisher = await transport.messages.publish({ endpoint: 'tcp://127.0.0.1:0' })
+  const port = publisher.endpoint.slice(publisher.endpoint.lastIndexOf(':') + 1)
+  const otherWorkers = [`${engines[0]!.url}?events=${port}`]
+  const fleet = await startFleet({ engines: [], otherWorkers, trust: 'partial' })
+  t.teardown(() => fleet.stop())
+  const prompt = promptOf(1)
+  const hashes = Int32Array.from({ length: 20 }, (_, i) => i + 1)
+  const events = [
+    kvStored({ hashes, tokens: Int32Array.from(prompt.slice(0, 160)), blockSizeTokens: 16 }),
+    kvStored({ hashes, tokens: new Int32Array(0), blockSizeTokens: 0, tier: 'host' }),
+    kvRemoved({ hashes: hashes.slice(8) }),
+  ]
+  const payload = encodeKvBatch({ timestampSeconds: 1, rank: 0, events }, 'vllm-map')
+  const layers = await until('the host counts', async () => {
+    publisher.send(encodeEventFrames('kv-events', 0, payload))
+    const answer = await fleet.send('/route', { body: { model: MODEL, token_ids: prompt } })
+    const [candidate] = answer.json.candidates
+    return candidate.layers.length > 1 ? candidate.layers : undefined
+  })
+  t.strictSame(
+    layers.map(({ layer, blocks }: { layer: string; blocks: number }) => [layer, blocks]),
+    [
+      ['device', 4],
+      ['host', 6],
+    ],
+  )
+  t.equal(layers[1].factor, layers[0].factor * 0.75)
+  t.match((await fleet.worker(engines[0]!.url)).worker_keys, [{ blocks_held: 4, other_blocks: { host: 10 } }])
 })
 
 t.test('garbage on the event socket is counted and skipped', async t => {

@@ -242,6 +242,8 @@ const SHARD: ShardStatus = {
     otherGroup: 0,
     noBlocks: 0,
     unevenTokens: 0,
+    unplaced: 0,
+    noLayer: 0,
     blockSize: 0,
     unknownContent: 0,
     unopened: 0,

@@ -2,8 +2,9 @@
  * Event applier: turns the KV events of worker keys into stores and removes of one `BlockIndex`.
  *
  * What counts
- *   R1  Only whole prefixes on the device of the worker itself: events of other tiers, of other places
- *       and of cache groups without full attention are skipped, counted by reason.
+ *   R1  Only whole prefixes of the worker itself: events of other places and of cache groups without full
+ *       attention are skipped, counted by reason. Each tier is a layer of its own. A placeholder (no tokens, block
+ *       size 0) names blocks that another tier holds; those that none holds are skipped.
  *   R2  Tokens are hashed here, in the namespace of their chain (adapter and cache salt); engine hashes are
  *       handles. A chain whose content is not in its tokens (adapter known by number only, prompt
  *       embeddings) is skipped.
@@ -15,8 +16,9 @@
  *       removed again. A true second copy of such a run needs a request that was forbidden to read
  *       the cache; counting it once loses an overlap early, counting a report twice would keep
  *       a block for ever. One block alone at token 0 is counted: a prompt of exactly one block is
- *       stored anew by every request.
- *   R5  The first block stored decides the block size of a slot; what has another size is skipped.
+ *       stored anew by every request. Lower tiers hold a block once, however often they say so.
+ *   R5  The first block stored on the device decides the block size of a slot; what has another size is skipped.
+ *   R6  A parent may be on any tier: the device evicts what the host keeps. A clear clears all tiers.
  *
  * Costs one hash per block and what the index costs. Memory: per slot, one entry per block of a salted
  * chain, at most `saltedBlocksMax`; past it the salted chains lose their children, never their salt.
@@ -31,7 +33,14 @@ import {
   type Seed,
 } from '@homing/blocks'
 import { type BlockIndex, DEVICE_LAYER, KEY_LAYERS, type KeyLayer } from '@homing/index'
-import { AttentionGroups, type KvEvent, type KvMedia, type KvRemoved, type KvStored } from '@homing/protocol'
+import {
+  AttentionGroups,
+  type KvEvent,
+  type KvMedia,
+  type KvRemoved,
+  type KvStored,
+  type KvTier,
+} from '@homing/protocol'
 import type { LayerSlots } from './layer-slots.ts'
 import type { IndexedBlock, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
 
@@ -41,12 +50,23 @@ export interface ApplyReport {
   readonly resync: Resync | undefined
   /** The block size of the engine, when it is another than the caller assumed. */
   readonly learnedBlockSizeTokens: number | undefined
+  /** The cache was cleared: what was predicted of it is gone too. */
+  readonly wasCleared: boolean
 }
 
 export interface Resync {
   readonly cause: ResyncCause
   readonly reason: string
 }
+
+/** A tier of an unknown name has none. */
+const LAYER_OF_TIER: Readonly<Record<Exclude<KvTier, 'unknown'>, number>> = {
+  device: DEVICE_LAYER,
+  host: KEY_LAYERS.indexOf('host'),
+  disk: KEY_LAYERS.indexOf('disk'),
+  external: KEY_LAYERS.indexOf('external'),
+}
+const LOWER_LAYERS = [LAYER_OF_TIER.host, LAYER_OF_TIER.disk, LAYER_OF_TIER.external]
 
 const SALTED_BLOCKS_MAX = 1 << 17
 const SEEDS_MAX = 4096
@@ -74,6 +94,8 @@ export class EventApplier {
     otherGroup: 0,
     noBlocks: 0,
     unevenTokens: 0,
+    unplaced: 0,
+    noLayer: 0,
     blockSize: 0,
     unknownContent: 0,
     unopened: 0,
@@ -86,13 +108,13 @@ export class EventApplier {
 
   /** Forgets all of a worker slot; events of it are taken from here on. */
   open(workerSlot: number): void {
-    this.#index.clear(this.#layers.slotOf(workerSlot, DEVICE_LAYER))
+    this.#clearTiers(workerSlot)
     this.#slots.set(workerSlot, newSlot())
   }
 
   /** Forgets all of a worker slot; events of it are refused until it is opened again. */
   release(workerSlot: number): void {
-    this.#index.clear(workerSlot)
+    this.#clearTiers(workerSlot)
     this.#slots.delete(workerSlot)
   }
 
@@ -110,18 +132,24 @@ export class EventApplier {
     const slot = this.#slots.get(workerSlot)
     if (slot === undefined) {
       this.#skipped.unopened += events.length
-      return { resync: { cause: 'lost', reason: 'the index began anew' }, learnedBlockSizeTokens: undefined }
+      return {
+        resync: { cause: 'lost', reason: 'the index began anew' },
+        learnedBlockSizeTokens: undefined,
+        wasCleared: false,
+      }
     }
     const revisions = slot.groups.revisions
     let overflows = false
+    let wasCleared = false
     for (const event of events) {
       if (event.kind === 'stored') {
-        if (!this.#store(workerSlot, slot, event)) overflows = true
+        if (!this.#store(workerSlot, slot, event, blockSizeTokens)) overflows = true
       } else if (event.kind === 'removed') {
         this.#remove(workerSlot, slot, event)
       } else {
         this.#applied.cleared++
-        this.#index.clear(workerSlot)
+        wasCleared = true
+        this.#clearTiers(workerSlot)
         slot.salts.clear()
       }
     }
@@ -129,14 +157,14 @@ export class EventApplier {
     const learnedBlockSizeTokens = learned === blockSizeTokens ? undefined : learned
     if (slot.groups.revisions !== revisions) {
       const reason = 'a cache group turned out not to keep whole prefixes'
-      return { resync: { cause: 'lost', reason }, learnedBlockSizeTokens }
+      return { resync: { cause: 'lost', reason }, learnedBlockSizeTokens, wasCleared }
     }
     if (overflows && !slot.isOverflown) {
       slot.isOverflown = true
       const reason = 'too many blocks whose parent is unknown'
-      return { resync: { cause: 'orphans', reason }, learnedBlockSizeTokens }
+      return { resync: { cause: 'orphans', reason }, learnedBlockSizeTokens, wasCleared }
     }
-    return { resync: undefined, learnedBlockSizeTokens }
+    return { resync: undefined, learnedBlockSizeTokens, wasCleared }
   }
 
   status(): Omit<ShardStatus, 'predictions'> {
@@ -186,27 +214,38 @@ export class EventApplier {
   }
 
   /** False: the index has no place for orphans any more. */
-  #store(workerSlot: number, slot: Slot, event: KvStored): boolean {
-    const reason = this.#whySkipped(slot, event)
+  #store(workerSlot: number, slot: Slot, event: KvStored, assumedSizeTokens: number | undefined): boolean {
+    const { tier } = event
+    if (tier === 'unknown') {
+      this.#skipped.otherTier++
+      return true
+    }
+    const layer = LAYER_OF_TIER[tier]
+    const reason = this.#whySkipped(slot, event, layer, assumedSizeTokens)
     if (reason !== undefined) {
       this.#skipped[reason]++
       return true
     }
+    if (!this.#layers.take(workerSlot, layer)) {
+      this.#skipped.noLayer++
+      return true
+    }
     const { hashes, parent, tokens, blockSizeTokens } = event
     const count = hashes.length / 2
+    const layerSlot = this.#layers.slotOf(workerSlot, layer)
+    const others = this.#layers.othersOf(workerSlot, layer)
+    if (isPlaceholder(event)) {
+      if (this.#index.storeKnown(layerSlot, others, hashes, count) === 0) this.#skipped.unplaced++
+      else this.#applied.stored++
+      return true
+    }
     const salt = this.#saltOf(slot, event)
     if (this.#locals.length < hashes.length) this.#locals = new Int32Array(hashes.length * 2)
     const seed = this.#seed(event.loraName ?? '', salt)
     hashLocals(tokens, blockSizeTokens, seed, this.#locals, 0, { media: mediaOf(event.mediaHashes) })
-    const repeats = parent === undefined && count > 1
-    const outcome = this.#index.store(
-      workerSlot,
-      parent,
-      hashes,
-      this.#locals,
-      count,
-      repeats ? 'set' : 'count',
-    )
+    const repeats = layer !== DEVICE_LAYER || (parent === undefined && count > 1)
+    const copies = repeats ? 'set' : 'count'
+    const outcome = this.#index.store(layerSlot, parent, hashes, this.#locals, count, copies, others)
     if (salt !== '') keepSalts(slot, hashes, salt)
     this.#applied.stored++
     return outcome !== 'overflow'
@@ -214,30 +253,49 @@ export class EventApplier {
 
   #remove(workerSlot: number, slot: Slot, event: KvRemoved): void {
     const { hashes, tier, isLocal } = event
-    if (tier !== 'device' || !isLocal || !slot.groups.accepts(event)) {
-      this.#skipped[tier !== 'device' ? 'otherTier' : isLocal ? 'otherGroup' : 'remote']++
+    if (tier === 'unknown' || !isLocal || !slot.groups.accepts(event)) {
+      this.#skipped[tier === 'unknown' ? 'otherTier' : isLocal ? 'otherGroup' : 'remote']++
       return
     }
-    this.#index.remove(workerSlot, hashes, hashes.length / 2)
+    const layer = LAYER_OF_TIER[tier]
+    this.#index.remove(this.#layers.slotOf(workerSlot, layer), hashes, hashes.length / 2)
     this.#applied.removed++
     if (slot.salts.size === 0) return
+    const tiers = [this.#layers.slotOf(workerSlot, layer), ...this.#layers.othersOf(workerSlot, layer)]
     for (let i = 0; i < hashes.length; i += 2) {
       const key = keyOf(hashes[i]!, hashes[i + 1]!)
-      if (slot.salts.has(key) && !this.#index.has(workerSlot, hashes.subarray(i, i + 2)))
-        slot.salts.delete(key)
+      if (!slot.salts.has(key)) continue
+      const hash = hashes.subarray(i, i + 2)
+      if (!tiers.some(tier => this.#index.has(tier, hash))) slot.salts.delete(key)
     }
   }
 
-  #whySkipped(slot: Slot, event: KvStored): SkipReason | undefined {
+  /** All that events speak of. */
+  #clearTiers(workerSlot: number): void {
+    this.#index.clear(this.#layers.slotOf(workerSlot, DEVICE_LAYER))
+    for (const layer of LOWER_LAYERS) {
+      this.#index.clear(this.#layers.slotOf(workerSlot, layer))
+      this.#layers.giveBack(workerSlot, layer)
+    }
+  }
+
+  #whySkipped(
+    slot: Slot,
+    event: KvStored,
+    layer: number,
+    assumedSizeTokens: number | undefined,
+  ): SkipReason | undefined {
     const { hashes, tokens, blockSizeTokens } = event
-    if (event.tier !== 'device') return 'otherTier'
     if (!event.isLocal) return 'remote'
     // Also learns the groups, so it comes before what looks at the content.
     if (!slot.groups.accepts(event)) return 'otherGroup'
-    if (hashes.length === 0 || tokens.length === 0 || blockSizeTokens <= 0) return 'noBlocks'
+    if (hashes.length === 0) return 'noBlocks'
+    if (isPlaceholder(event)) return undefined
+    if (tokens.length === 0 || blockSizeTokens <= 0) return 'noBlocks'
     if (tokens.length !== (hashes.length / 2) * blockSizeTokens) return 'unevenTokens'
-    slot.blockSizeTokens ??= blockSizeTokens
-    if (slot.blockSizeTokens !== blockSizeTokens) return 'blockSize'
+    if (layer === DEVICE_LAYER) slot.blockSizeTokens ??= blockSizeTokens
+    // What a lower tier calls a block may be several of the device.
+    if ((slot.blockSizeTokens ?? assumedSizeTokens ?? blockSizeTokens) !== blockSizeTokens) return 'blockSize'
     if (event.hasUnknownExtraKeys || (event.loraId !== undefined && event.loraName === undefined)) {
       return 'unknownContent'
     }
@@ -263,6 +321,11 @@ export class EventApplier {
     }
     return seed
   }
+}
+
+/** Names blocks that another tier holds, and not what is in them. */
+function isPlaceholder({ tokens, blockSizeTokens }: KvStored): boolean {
+  return tokens.length === 0 && blockSizeTokens === 0
 }
 
 function newSlot(): Slot {

@@ -6,7 +6,7 @@
  * Out    nothing while serving: readers look at the shared memory directly. To a source: `resync` when
  *        its events cannot be applied, `learned` when its blocks have another size than assumed. To who
  *        observes: `shardReset` when this indexer began anew. To readers that attached themselves: `shardMemory`
- *        when the shard is in other memory than theirs.
+ *        when the shard is in other memory than theirs, or other worker keys hold blocks in lower tiers.
  * Owns   the shard, and per worker slot what `EventApplier` and `Predictions` keep.
  * Order  events of one worker key arrive as published; between worker keys there is no order,
  *        and none is needed. What was cleared counts for nobody at once; its memory is swept in slices of about
@@ -55,13 +55,13 @@ export const indexer = defineActor(
 )<ShardMessage, IndexerArgs>({
   setup(context, { shard, memory, capacityBytes, workerSlotsMax, pruneTargetRatio }) {
     const { log, random, clock } = context
-    const readers = new Readers(shard, random.below(2 ** 31))
+    const slots = new LayerSlots(workerSlotsMax)
+    const readers = new Readers(shard, slots, random.below(2 ** 31))
     const index = BlockIndex.create({
       ...layeredOptions(capacityBytes, workerSlotsMax),
       memory,
       onMemory: moved => readers.announce(moved),
     })
-    const slots = new LayerSlots(workerSlotsMax)
     const applier = new EventApplier(index, slots)
     const predictions = new Predictions(index, slots, {
       blocksMax: Math.floor(capacityBytes / PREDICTION_BYTES),
@@ -93,7 +93,10 @@ export const indexer = defineActor(
 
     return {
       apply({ workerSlot, blockSizeTokens, events, source }) {
-        const { resync, learnedBlockSizeTokens } = applier.apply(workerSlot, blockSizeTokens, events)
+        const report = applier.apply(workerSlot, blockSizeTokens, events)
+        const { resync, learnedBlockSizeTokens } = report
+        if (report.wasCleared) predictions.forget(workerSlot)
+        readers.announceLayers(index.memory)
         if (resync !== undefined) {
           log.warn({ shard, workerSlot, reason: resync.reason }, 'events cannot be applied')
           source.tell({ type: 'resync', ...resync })
@@ -106,12 +109,14 @@ export const indexer = defineActor(
       clear({ workerSlot }) {
         predictions.forget(workerSlot)
         applier.open(workerSlot)
+        readers.announceLayers(index.memory)
         maintain()
       },
       release({ workerSlot, reply }) {
         predictions.forget(workerSlot)
         applier.release(workerSlot)
         reply('released')
+        readers.announceLayers(index.memory)
         maintain()
       },
       routed(blocks) {
@@ -152,15 +157,19 @@ export const indexer = defineActor(
   },
 })
 
-/** Who is told where the shard is. */
+/** Who is told where the shard is, and which lower tiers it knows of. */
 class Readers {
   readonly #shard: number
   readonly #refs = new Map<string, ActorRef<ShardMemoryMessage>>()
+  readonly #slots: LayerSlots
   #memoryNumber: number
+  /** Of the layers that were announced last. */
+  #lowerRevision = 0
 
   /** @param memoryNumber Differs from those of other lives of this indexer. */
-  constructor(shard: number, memoryNumber: number) {
+  constructor(shard: number, slots: LayerSlots, memoryNumber: number) {
     this.#shard = shard
+    this.#slots = slots
     this.#memoryNumber = memoryNumber
   }
 
@@ -183,7 +192,20 @@ class Readers {
     for (const reader of this.#refs.values()) this.#tell(reader, memory)
   }
 
+  /** Tells it again where other worker keys, or other tiers of them, hold something in lower tiers. */
+  announceLayers(memory: SharedArrayBuffer): void {
+    if (this.#lowerRevision === this.#slots.lowerRevision) return
+    this.#lowerRevision = this.#slots.lowerRevision
+    this.announce(memory)
+  }
+
   #tell(reader: ActorRef<ShardMemoryMessage>, memory: SharedArrayBuffer): void {
-    reader.tell({ type: 'shardMemory', shard: this.#shard, memoryNumber: this.#memoryNumber, memory })
+    reader.tell({
+      type: 'shardMemory',
+      shard: this.#shard,
+      memoryNumber: this.#memoryNumber,
+      memory,
+      lowerLayers: this.#slots.lowerLayers(),
+    })
   }
 }

@@ -5,16 +5,24 @@
  * time (packages/index, key-layers.ts). Past that nothing is held for another layer until one is given back.
  */
 
-import { DEVICE_LAYER, layerSlot } from '@homing/index'
+import { DEVICE_LAYER, layerSlot, PREDICTED_LAYER } from '@homing/index'
+
+const NO_SLOTS: readonly number[] = []
 
 export class LayerSlots {
   readonly keysMax: number
   /** By key: bit per layer in use; the device always has its place and no bit. */
   readonly #masks = new Map<number, number>()
   #otherLayers = 0
+  /** Grows whenever `lowerLayers` changes. */
+  #lowerRevision = 0
 
   constructor(keysMax: number) {
     this.keysMax = keysMax
+  }
+
+  get lowerRevision(): number {
+    return this.#lowerRevision
   }
 
   /** The worker slot of a layer. Throws RangeError for a key that the shard has no room for. */
@@ -32,10 +40,12 @@ export class LayerSlots {
 
   /** Uses a layer from now on. False: too many are in use. */
   take(keySlot: number, layer: number): boolean {
+    if (layer === DEVICE_LAYER) return true
     const mask = this.maskOf(keySlot)
-    if (layer === DEVICE_LAYER || (mask & (1 << layer)) !== 0) return true
+    if ((mask & (1 << layer)) !== 0) return true
     if (this.#otherLayers >= this.keysMax) return false
     this.#otherLayers++
+    if (layer !== PREDICTED_LAYER) this.#lowerRevision++
     this.#masks.set(keySlot, mask | (1 << layer))
     return true
   }
@@ -46,8 +56,30 @@ export class LayerSlots {
     const bit = 1 << layer
     if ((mask & bit) === 0) return
     this.#otherLayers--
+    if (layer !== PREDICTED_LAYER) this.#lowerRevision++
     if (mask === bit) this.#masks.delete(keySlot)
     else this.#masks.set(keySlot, mask & ~bit)
+  }
+
+  /** The worker slots in use of this key that events speak of, other than that of one layer. */
+  othersOf(keySlot: number, layer: number): readonly number[] {
+    const mask = (this.maskOf(keySlot) | (1 << DEVICE_LAYER)) & ~((1 << PREDICTED_LAYER) | (1 << layer))
+    if (mask === 0) return NO_SLOTS
+    const slots: number[] = []
+    for (let other = 0; mask >>> other !== 0; other++) {
+      if (((mask >>> other) & 1) === 1) slots.push(this.slotOf(keySlot, other))
+    }
+    return slots
+  }
+
+  /** By key: bit per layer in use other than device and predicted; keys with none are left out. */
+  lowerLayers(): Readonly<Record<number, number>> {
+    const lower: Record<number, number> = {}
+    for (const [keySlot, mask] of this.#masks) {
+      const bits = mask & ~(1 << PREDICTED_LAYER)
+      if (bits !== 0) lower[keySlot] = bits
+    }
+    return lower
   }
 
   /** Keys with their layers in use: bit per layer. */

@@ -46,6 +46,11 @@ export interface ShardMemoryMessage extends Message {
   /** Another number is another memory. */
   readonly memoryNumber: number
   readonly memory: SharedArrayBuffer
+  /**
+   * By worker slot: lower tiers that hold something, bit i for layer i of KEY_LAYERS; worker keys with none are left out.
+   * When this changes, the number does too.
+   */
+  readonly lowerLayers: Readonly<Record<number, number>>
 }
 
 /** One block that a worker key holds, as hex words; enough to compare with an engine's cache. */
@@ -57,7 +62,7 @@ export interface IndexedBlock {
 
 /** Why an event, or a part of it, was not applied. */
 export type SkipReason =
-  /** Held on the host, on disk or elsewhere: not on the device. */
+  /** On a tier whose name is not known. */
   | 'otherTier'
   /** Held by another worker. */
   | 'remote'
@@ -67,6 +72,10 @@ export type SkipReason =
   | 'noBlocks'
   /** Hashes and tokens do not match: which token belongs to which block is unknown. */
   | 'unevenTokens'
+  /** A placeholder for blocks that no tier of the worker key holds. */
+  | 'unplaced'
+  /** A tier of a worker key for which the shard has no room: too many tiers of others are in use. */
+  | 'noLayer'
   /** Another block size than the worker's. */
   | 'blockSize'
   /** An adapter known by number only, or something in the hash that is not in the tokens. */

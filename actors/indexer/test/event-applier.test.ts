@@ -109,35 +109,40 @@ t.test('an adapter separates, with and without salt', async t => {
   t.equal(f.overlap(tokens(0, 8)), 0)
 })
 
-t.test('what is not a whole prefix on the device of this worker is skipped, by reason', async t => {
-  const f = fixture()
-  const text = tokens(0, 8)
-  f.applier.apply(0, BLOCK_TOKENS, [
-    stored(hashes(1, 2), text, { tier: 'host' }),
-    stored(hashes(1, 2), text, { tier: 'unknown' }),
-    stored(hashes(1, 2), text, { isLocal: false }),
-    stored(hashes(1, 2), [], { tier: 'device', blockSizeTokens: 0 }),
-    stored(hashes(1, 2), text, { group: 0, attention: 'sliding_window' }),
-    stored(hashes(), text, { group: 3, attention: 'full_attention' }),
-    stored(hashes(1), text, { group: 3, attention: 'full_attention' }),
-    stored(hashes(1, 2), text, { loraId: 7 }),
-    stored(hashes(1, 2), text, { hasUnknownExtraKeys: true }),
-    kvRemoved({ hashes: hashes(1), tier: 'host' }),
-    kvRemoved({ hashes: hashes(1), isLocal: false }),
-    kvRemoved({ hashes: hashes(1), group: 0 }),
-  ])
-  t.strictSame(f.applier.status().eventsSkipped, {
-    otherTier: 3,
-    remote: 2,
-    otherGroup: 2,
-    noBlocks: 2,
-    unevenTokens: 1,
-    blockSize: 0,
-    unknownContent: 2,
-    unopened: 0,
-  })
-  t.equal(f.index.blocksHeld(0), 0)
-})
+t.test(
+  'what is not a whole prefix of this worker, on a tier that is known, is skipped, by reason',
+  async t => {
+    const f = fixture()
+    const text = tokens(0, 8)
+    f.applier.apply(0, BLOCK_TOKENS, [
+      stored(hashes(1, 2), [], { tier: 'host', blockSizeTokens: 0 }),
+      stored(hashes(1, 2), text, { tier: 'unknown' }),
+      stored(hashes(1, 2), text, { isLocal: false }),
+      stored(hashes(1, 2), [], { tier: 'device' }),
+      stored(hashes(1, 2), text, { group: 0, attention: 'sliding_window' }),
+      stored(hashes(), text, { group: 3, attention: 'full_attention' }),
+      stored(hashes(1), text, { group: 3, attention: 'full_attention' }),
+      stored(hashes(1, 2), text, { loraId: 7 }),
+      stored(hashes(1, 2), text, { hasUnknownExtraKeys: true }),
+      kvRemoved({ hashes: hashes(1), tier: 'unknown' }),
+      kvRemoved({ hashes: hashes(1), isLocal: false }),
+      kvRemoved({ hashes: hashes(1), group: 0 }),
+    ])
+    t.strictSame(f.applier.status().eventsSkipped, {
+      otherTier: 2,
+      remote: 2,
+      otherGroup: 2,
+      noBlocks: 2,
+      unevenTokens: 1,
+      unplaced: 1,
+      noLayer: 0,
+      blockSize: 0,
+      unknownContent: 2,
+      unopened: 0,
+    })
+    t.equal(f.index.blocksHeld(0), 0)
+  },
+)
 
 t.test('a removal in another group leaves the block of the main group', async t => {
   const f = fixture()

@@ -1,6 +1,15 @@
 import { createTestSystem } from '@homing/actor/testing'
-import { BlockIndex, createIndexDoor, IndexReader, layeredOptions, OverlapScores } from '@homing/index'
-import { kvStored } from '@homing/protocol'
+import {
+  BlockIndex,
+  createIndexDoor,
+  IndexReader,
+  KEY_LAYERS,
+  layeredOptions,
+  layerSlot,
+  OverlapScores,
+  PREDICTED_LAYER,
+} from '@homing/index'
+import { KV_CLEARED, kvStored } from '@homing/protocol'
 import t from 'tap'
 import {
   type EventSourceMessage,
@@ -102,6 +111,55 @@ t.test('a released slot is empty before the answer', async t => {
   await system.settle()
   t.equal(await released, 'released')
   t.equal(await held(), undefined)
+})
+
+t.test('tells readers which worker keys hold blocks in lower tiers, when that changes', async t => {
+  const { system, ref, apply, source } = start(t)
+  const router = system.probe<ShardMemoryMessage>('router')
+  ref.tell({ type: 'attach', memoryNumber: undefined, reader: router.ref })
+  ref.tell({ type: 'clear', workerSlot: 0 })
+  ref.tell(apply())
+  const onHost = { ...EVENT, tier: 'host' } as const
+  ref.tell({ type: 'apply', workerSlot: 0, blockSizeTokens: 2, events: [onHost], source: source.ref })
+  ref.tell({ type: 'apply', workerSlot: 0, blockSizeTokens: 2, events: [onHost], source: source.ref })
+  await system.settle()
+  ref.tell({ type: 'clear', workerSlot: 0 })
+  await system.settle()
+  t.strictSame(
+    router.waiting.map(({ lowerLayers }) => lowerLayers),
+    [{}, { 0: 1 << KEY_LAYERS.indexOf('host') }, {}],
+  )
+  t.equal(new Set(router.waiting.map(({ memoryNumber }) => memoryNumber)).size, 3)
+})
+
+t.test('what was sent is forgotten when its time is over, and when the cache is cleared', async t => {
+  const { system, ref, memory, source } = start(t)
+  const reader = new IndexReader([memory])
+  const scores = new OverlapScores()
+  const localHashes = Int32Array.of(1, 2, 3, 4)
+  const slot = layerSlot(0, PREDICTED_LAYER, OPTIONS.workerSlotsMax)
+  const send = (ttlMs: number) =>
+    ref.tell({ type: 'routed', workerSlot: 0, epoch: 0, localHashes, ttlMs, blocksMax: 100 })
+  const overlap = async () => {
+    await system.settle()
+    reader.overlap(localHashes, 2, scores)
+    return scores.blocksOf(slot)
+  }
+  send(5000)
+  await system.advance(4900)
+  t.equal(await overlap(), 2)
+  await system.advance(100)
+  t.equal(await overlap(), 0)
+  send(60_000)
+  send(500)
+  await system.advance(500)
+  t.equal(await overlap(), 2, 'the longer time counts')
+  ref.tell({ type: 'clear', workerSlot: 0 })
+  t.equal(await overlap(), 0)
+  send(60_000)
+  t.equal(await overlap(), 2)
+  ref.tell({ type: 'apply', workerSlot: 0, blockSizeTokens: 2, events: [KV_CLEARED], source: source.ref })
+  t.equal(await overlap(), 0)
 })
 
 t.test(

@@ -23,6 +23,7 @@ import {
   OverlapScores,
   PREDICTED_LAYER,
 } from '@homing/index'
+import type { ShardMemoryMessage } from '@homing/indexer'
 import { type Audits, creditFactor } from '@homing/selection'
 import type { LayerTerm, RoutingRequest } from './messages.ts'
 
@@ -77,8 +78,9 @@ export class OverlapLookup {
   readonly #layerScores = new LayerScores()
   /** Overlap by worker slot of a layer, for the request at hand; zero between requests. */
   readonly #bySlot: Int32Array
-  /** By worker slot: lower tiers that its events have spoken of, bit per layer. */
-  readonly #lowerLayers = new Map<number, number>()
+  /** By shard and worker slot: lower tiers that hold something, bit per layer. */
+  readonly #lowerLayers: Readonly<Record<number, number>>[] = []
+  readonly #memories: SharedArrayBuffer[] = []
   /** Of the last walk in layers: its keys and their layers, worth keeping since they are mostly the same. */
   #walkKeys: number[] = []
   #walkLayers = new Layers([])
@@ -91,7 +93,10 @@ export class OverlapLookup {
     this.#bySlot = new Int32Array(slots)
   }
 
-  replaceShard(shard: number, memory: SharedArrayBuffer): void {
+  takeShard({ shard, memory, lowerLayers }: ShardMemoryMessage): void {
+    this.#lowerLayers[shard] = lowerLayers
+    if (this.#memories[shard] === memory) return
+    this.#memories[shard] = memory
     this.#reader.replaceShard(shard, memory)
   }
 
@@ -139,13 +144,13 @@ export class OverlapLookup {
 
   /** Bit per layer that counts for this request. */
   #layersOf({ worker, key }: Candidate, request: RoutingRequest): number {
-    const { trust, workerSlot } = key
+    const { trust, workerSlot, shard } = key
     if (trust === 'none') return 0
     if (trust === 'approximate') return PREDICTED_BIT
     const pending = this.#options.predictsPending ? PREDICTED_BIT : 0
     // Blocks of another size are other blocks.
     if (worker.blockSizeTokens?.value !== request.blockSizeTokens) return pending
-    return DEVICE_BIT | pending | (this.#lowerLayers.get(workerSlot) ?? 0)
+    return DEVICE_BIT | pending | (this.#lowerLayers[shard]?.[workerSlot] ?? 0)
   }
 
   /** `walked`: numbers of candidates of several layers, each followed by its layers. */

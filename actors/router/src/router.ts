@@ -173,9 +173,9 @@ class Placement {
     }
   }
 
-  takeShard({ shard, memory, memoryNumber }: ShardMemoryMessage): void {
-    this.#memoryNumbers[shard] = memoryNumber
-    this.#lookup.replaceShard(shard, memory)
+  takeShard(message: ShardMemoryMessage): void {
+    this.#memoryNumbers[message.shard] = message.memoryNumber
+    this.#lookup.takeShard(message)
   }
 
   /** Chooses, books, keeps the receipt. A tracker that does not answer refuses the request, not the router. */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { createTestSystem } from '@homing/actor/testing'
 import { chainSequence } from '@homing/blocks'
 import type { AuditMessage, Fleet, Trust, WorkerRecord } from '@homing/directory'
-import { BlockIndex, layeredOptions, layerSlot, PREDICTED_LAYER } from '@homing/index'
+import { BlockIndex, KEY_LAYERS, layeredOptions, layerSlot, PREDICTED_LAYER } from '@homing/index'
 import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
 import { tracker } from '@homing/tracker'
 import t from 'tap'
@@ -223,8 +223,9 @@ const holdIn = (index: BlockIndex, workerSlot: number, layer: number, letters: s
   const [hashes, words] = [chainSequence(prompt(letters), letters.length), prompt(letters)]
   const parent = from === 0 ? undefined : hashes.subarray(2 * from - 2, 2 * from)
   const slot = layerSlot(workerSlot, layer, SLOTS)
+  const others = KEY_LAYERS.map((_, other) => layerSlot(workerSlot, other, SLOTS))
   const rest = [hashes.subarray(2 * from), words.subarray(2 * from)] as const
-  assert.equal(index.store(slot, parent, ...rest, count, 'set', [workerSlot]), 'stored')
+  assert.equal(index.store(slot, parent, ...rest, count, 'set', others), 'stored')
 }
 
 t.test('without events, what was sent to a worker counts, and is told to its indexer', async t => {
@@ -279,6 +280,34 @@ t.test('until events come, what was sent counts after what they say, where that 
       layers: [
         { layer: 'device', blocks: 2, factor: 1 },
         { layer: 'predicted', blocks: 2, factor: 0.8 },
+      ],
+    },
+  ])
+})
+
+t.test('lower tiers count less, and only after what is on the device', async t => {
+  const system = createTestSystem()
+  t.teardown(() => system.shutdown())
+  const fleet = fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] })
+  const { index, ref, decide } = await start(fleet, {}, system)
+  holdIn(index, 0, 0, 'AB')
+  holdIn(index, 0, KEY_LAYERS.indexOf('host'), 'ABCD')
+  holdIn(index, 0, KEY_LAYERS.indexOf('disk'), 'ABCDEF', 4)
+  holdIn(index, 1, 0, 'ABC')
+  t.equal((await decide(request('ABCDEFG'))).worker, 'b/0', 'before the indexer has spoken of lower tiers')
+  const [host, disk] = [1 << KEY_LAYERS.indexOf('host'), 1 << KEY_LAYERS.indexOf('disk')]
+  const lowerLayers = { 0: host | disk }
+  ref.tell({ type: 'shardMemory', shard: 0, memoryNumber: 1, memory: index.memory, lowerLayers })
+  const decision = await decide(request('ABCDEFG', { requestId: 'again', pinnedInstanceId: 0 }))
+  t.match(decision, { overlapBlocks: 6, guessedTokens: 0, trust: 'exact' })
+  const receipt = await ref.ask({ type: 'receipt', id: decision.id }, ASK)
+  t.match(receipt?.candidates, [
+    {
+      creditFactor: (2 + 2 * 0.75 + 2 * 0.25) / 6,
+      layers: [
+        { layer: 'device', blocks: 2, factor: 1 },
+        { layer: 'host', blocks: 2, factor: 0.75 },
+        { layer: 'disk', blocks: 2, factor: 0.25 },
       ],
     },
   ])

@@ -249,6 +249,42 @@ export class BlockIndex {
     return outcome
   }
 
+  /**
+   * Holds blocks whose content is known only from other worker slots, the other layers of a worker key (layers.ts), which
+   * hold them under the same engine hashes. How many are held then: the rest is known to none of them, or found no room.
+   */
+  storeKnown(
+    workerSlot: number,
+    knownSlots: readonly number[],
+    engineHashes: Int32Array,
+    count: number,
+  ): number {
+    this.#requireSlot(workerSlot)
+    const holder = this.#holderFor(workerSlot)
+    const others = knownSlots.map(slot => this.#holderOf(slot)).filter(other => other !== NOBODY)
+    let held = 0
+    for (let i = 0; i < count; i++) {
+      const low = engineHashes[2 * i]!
+      const high = engineHashes[2 * i + 1]!
+      let block = this.#find(holder, low, high)
+      for (let at = 0; block === NONE && at < others.length; at++) block = this.#find(others[at]!, low, high)
+      if (block === NONE) continue
+      const base = this.#chunks.base(block >>> 4)
+      const slot = block & 15
+      const above = slot > 0 ? block - 1 : this.#words[base + PARENT]!
+      const local = base + LOC + 2 * slot
+      const [localLow, localHigh] = [this.#words[local]!, this.#words[local + 1]!]
+      if (this.#place(holder, above, low, high, localLow, localHigh, 'set') === NONE) {
+        this.#arrivals.length = 0
+        this.#refusedBlocks++
+        continue
+      }
+      held++
+      if (this.#arrivals.length > 0) this.#adopt(holder)
+    }
+    return held
+  }
+
   /** Gives one copy of each engine hash back. What the worker slot does not hold is counted and ignored. */
   remove(workerSlot: number, engineHashes: Int32Array, count: number): RemoveOutcome {
     this.#requireSlot(workerSlot)
@@ -289,8 +325,8 @@ export class BlockIndex {
     this.#requireSlot(workerSlot)
     const holder = this.#holders.of(workerSlot)
     if (holder === NOBODY) return
+    // One that holds nothing any more gives its holder back too: others may need it.
     const orphans = this.#orphans.countOf(holder)
-    if (this.#held[holder] === 0 && orphans === 0) return
     this.#memberships -= this.#held[holder]!
     this.#retiredOrphans += orphans
     this.#holders.retire(workerSlot)

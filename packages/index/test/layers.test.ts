@@ -123,3 +123,32 @@ t.test(
     t.strictSame(Array.from(scores.blocks), [0, 0, 0, 0, 0, 0])
   },
 )
+
+t.test('layers that were used and cleared make room for others, empty or not', async t => {
+  const [keys, layers] = [2, 5]
+  const index = BlockIndex.create({ capacityBytes: 1 << 20, workerSlotsMax: keys * layers, holdersMax: 2 })
+  const [names, words] = [pairs([1n]), pairs([2n])]
+  for (let round = 0; round < 3; round++) {
+    for (let slot = 0; slot < keys * layers; slot++) {
+      assert.equal(index.store(slot, undefined, names, words, 1), 'stored')
+      if (slot % 2 === 0) index.remove(slot, names, 1)
+      index.clear(slot)
+    }
+  }
+  index.audit()
+  t.equal(index.stats().memberships, 0)
+})
+
+t.test('blocks that only other layers know are held where they are known', async t => {
+  const index = BlockIndex.create({ capacityBytes: 1 << 20, workerSlotsMax: 4 })
+  const reader = new IndexReader([index.memory])
+  const names = pairs(engines.slice(0, 20))
+  index.store(0, undefined, names, pairs(locals.slice(0, 20)), 12)
+  t.equal(index.storeKnown(1, [0, 2], names, 20), 12)
+  t.equal(index.storeKnown(1, [0, 2], names, 20), 12, 'again: once')
+  index.clear(0)
+  t.strictSame(answer(reader, locals, new LayerScores())[0], [0, 12])
+  index.remove(1, names, 12)
+  t.equal(index.blocksHeld(1), 0)
+  index.audit()
+})
