@@ -95,7 +95,11 @@ t.test('what was inherited dies with its event thread, and is no longer told', a
   t.teardown(() => transport.close())
   const { messages, http } = transport
   const publisher = await messages.publish({ endpoint: 'tcp://127.0.0.1:0' })
-  const peer = await http.listen({ host: '127.0.0.1', port: 0 }, exchange => {
+  // Asked for a replay, which never comes: so its listener is connected.
+  const { promise: connected, resolve } = Promise.withResolvers<void>()
+  const replay = await messages.serve({ endpoint: 'tcp://127.0.0.1:0' }, () => resolve())
+  const peer = await http.listen({ host: '127.0.0.1', port: 0 }, async exchange => {
+    await connected
     exchange.writeHead(200, {})
     const blocks = '[{"block_hash": 1, "tokens_hash": 14643705804678351452}]'
     const event = `{"worker_id": 7, "event": {"event_id": 0, "data": {"stored": {"parent_hash": null, "blocks": ${blocks}}}}}`
@@ -110,13 +114,13 @@ t.test('what was inherited dies with its event thread, and is no longer told', a
     group: 'default',
     blockSizeTokens: BLOCK,
     endpoint: publisher.endpoint,
-    replayEndpoint: undefined,
+    replayEndpoint: replay.endpoint,
   }
   const args = {
     ...ARGS,
     registrations: [registration],
     peers: [`http://127.0.0.1:${peer.port}`],
-    peerWaitMs: 1000,
+    peerTimeoutMs: 20_000,
   }
   const ref = system.spawn(indexService, { name: 'index-service', args })
   const ready = await ref.ask({ type: 'whenReady' }, { timeout: '10s' })
