@@ -241,7 +241,7 @@ t.test('a peer helps an indexer that starts later, and is not believed as an eng
 
   const second = await startIndexer(t, [
     ...['--model-name', MODEL, '--block-size', String(BLOCK), '--workers', `7=${engine.events}`],
-    ...['--peers', `http://127.0.0.1:1,${first.url}`],
+    ...['--peers', `http://127.0.0.1:1,${first.url}`, '--peer-wait', '3s'],
   ])
   const told = await until('what peers said is told', () =>
     second.outputLines.find(line => line.startsWith('peers: ')),

@@ -69,6 +69,23 @@ t.test('ranks and instances are told apart, in their own model and group only', 
   t.match(unknown.json.error, /model "m" in routing group "third" is not registered/)
 })
 
+t.test('blocks on the host and on disk are named beyond those on the device', async t => {
+  const w = serviceWorld(t)
+  const engine = await w.engine('10.0.0.1')
+  const prompt = stored([1, 2, 3], tokensUpTo(12))
+  engine.publish(prompt, { ...prompt, tier: 'host' } as typeof prompt)
+  engine.publish(kvRemoved({ hashes: hashes(2, 3) }), kvRemoved({ hashes: hashes(3), tier: 'host' }))
+  engine.publish({ ...stored([3], [9, 10, 11, 12], 2), tier: 'disk' } as typeof prompt)
+  const { url } = await w.start('10.0.0.9')
+  await w.ask(url, 'POST', '/register', registration(engine))
+  await w.settle()
+  t.strictSame((await w.ask(url, 'POST', '/query', { token_ids: tokensUpTo(12), model_name: 'm' })).json, {
+    scores: { 7: { 0: 4 } },
+    frequencies: [1],
+    instances: { 7: { longest_matched: 12, gpu: 4, dp: { 0: 4 }, cpu: 8, disk: 12 } },
+  })
+})
+
 t.test('adapter and cache salt are part of what is held', async t => {
   const w = serviceWorld(t)
   const engine = await w.engine('10.0.0.1')
