@@ -113,6 +113,34 @@ t.test('batches that nobody can repeat cost trust, not truth', async t => {
   t.pass('no block was credited that is not there')
 })
 
+t.test('a prompt that nobody can tokenize goes where its text went before', async t => {
+  const fleet = await startFleet({ engines: [{}, {}, {}] })
+  t.teardown(() => fleet.stop())
+  const system = (topic: number) => ({ role: 'system', content: `Topic ${topic}. `.repeat(60) })
+  const ask = async (topic: number, turns: number, more: object = {}) => {
+    const users = Array.from({ length: turns }, (_, turn) => ({ role: 'user', content: `Turn ${turn}?` }))
+    const messages = [system(topic), ...users]
+    // What /tokenize does not know, so that no engine is asked.
+    const body = { model: MODEL, messages, max_tokens: 2, reasoning_effort: 'low', ...more }
+    const answer = await fleet.send('/v1/chat/completions', { body })
+    assert.equal(answer.status, 200, answer.text)
+    t.equal(answer.headers['x-homing-trust'], 'approximate')
+    return answer
+  }
+  const before: (string | undefined)[] = []
+  for (let topic = 1; topic <= 5; topic++) {
+    const answer = await ask(topic, 1, await pin(fleet, topic % 3))
+    t.equal(answer.headers['x-homing-overlap-blocks'], '0')
+    before.push(answer.headers['x-homing-worker'])
+  }
+  for (let topic = 1; topic <= 5; topic++) {
+    const answer = await ask(topic, 2)
+    t.equal(answer.headers['x-homing-worker'], before[topic - 1])
+    t.ok(Number(answer.headers['x-homing-overlap-blocks']) > 5)
+    t.ok(answer.json.usage.prompt_tokens_details.cached_tokens > 0, 'and the engine has it')
+  }
+})
+
 t.test('what an engine says of its host counts after its device, and less', async t => {
   const transport = systemTransport({ clock: systemClock, log: silentLog })
   t.teardown(() => transport.close())

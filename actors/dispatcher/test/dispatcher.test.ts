@@ -44,6 +44,7 @@ const ROUTING: RoutingRequest = {
   localHashes: new Int32Array(0),
   sequenceHashes: new Int32Array(0),
   unknownPrompt: undefined,
+  textBlocks: undefined,
   override: {},
   pinnedInstanceId: undefined,
   pinnedRank: undefined,

@@ -68,6 +68,7 @@ export class Completions {
       localHashes: new Int32Array(0),
       sequenceHashes: new Int32Array(0),
       unknownPrompt: NOT_A_COMPLETION,
+      textBlocks: undefined,
       override: {},
       pinnedInstanceId: undefined,
       pinnedRank: undefined,
@@ -193,6 +194,7 @@ export class Completions {
       localHashes: read.localHashes,
       sequenceHashes: read.sequenceHashes,
       unknownPrompt: read.unknownPrompt,
+      textBlocks: read.textBlocks,
       override: {
         ...(read.overlapScoreWeight === undefined ? {} : { overlapScoreWeight: read.overlapScoreWeight }),
         ...(read.temperature === undefined ? {} : { temperature: read.temperature }),

@@ -51,6 +51,7 @@ export class GatewayMetrics {
   readonly #promptTokens: Counter
   readonly #overlapTokens: Counter
   readonly #unknownPrompts: Counter
+  readonly #textPrompts: Counter
   readonly #open: Gauge
 
   constructor(
@@ -108,6 +109,10 @@ export class GatewayMetrics {
       name: 'homing_router_unknown_prompts_total',
       help: 'Requests placed by load because the tokens of their prompt are not known.',
     })
+    this.#textPrompts = metrics.counter({
+      name: 'homing_router_text_prompts_total',
+      help: 'Requests placed by the text of their prompt because its tokens are not known.',
+    })
     this.#open = metrics.gauge({ name: 'homing_gateway_open_requests', help: 'Requests being answered.' })
     const bodyBytes = metrics.gauge({
       name: 'homing_gateway_body_bytes',
@@ -160,6 +165,7 @@ export class GatewayMetrics {
     this.#promptTokens.add(routing.promptTokens)
     this.#overlapTokens.add(decision.overlapBlocks * routing.blockSizeTokens)
     if (routing.unknownPrompt !== undefined) this.#unknownPrompts.add(1)
+    if (routing.textBlocks !== undefined) this.#textPrompts.add(1)
   }
 
   async render(): Promise<string> {

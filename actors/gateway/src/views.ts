@@ -131,6 +131,7 @@ export function receiptView(receipt: Receipt): object {
     block_size: receipt.blockSizeTokens,
     prompt_blocks: receipt.promptBlocks,
     unknown_prompt: receipt.unknownPrompt ?? null,
+    text_blocks: receipt.textBlocks ?? null,
     overlap_score_weight: receipt.overlapScoreWeight,
     temperature: receipt.temperature,
     worker: receipt.worker,

@@ -23,6 +23,8 @@ export interface RoutingRequest {
   readonly sequenceHashes: Int32Array
   /** Why the prompt is not known; undefined when it is. */
   readonly unknownPrompt: string | undefined
+  /** Why the hashes are of pieces of its text, which only what was sent before can match; undefined: they are not. */
+  readonly textBlocks: string | undefined
   readonly override: RouterOverride
   readonly pinnedInstanceId: number | undefined
   readonly pinnedRank: number | undefined
@@ -85,6 +87,7 @@ export interface Receipt {
   readonly blockSizeTokens: number
   readonly promptBlocks: number
   readonly unknownPrompt: string | undefined
+  readonly textBlocks: string | undefined
   readonly overlapScoreWeight: number
   readonly temperature: number
   readonly worker: string

@@ -3,7 +3,8 @@
  *
  *   device                    where the events of the key are believed
  *   host, disk, external      besides, for keys whose events have spoken of them
- *   predicted                 where there are no events, or predictions fill the time until they come
+ *   predicted                 where there are no events, or predictions fill the time until they come; and for
+ *                             prompts of which only the text is known
  *
  * A key of one layer is answered by the lookup of all keys together; only keys of more pay for a walk of their own.
  * What a layer counts for is its weight times the credit factor of what is known of it: of events, or of predictions.
@@ -146,7 +147,7 @@ export class OverlapLookup {
   #layersOf({ worker, key }: Candidate, request: RoutingRequest): number {
     const { trust, workerSlot, shard } = key
     if (trust === 'none') return 0
-    if (trust === 'approximate') return PREDICTED_BIT
+    if (trust === 'approximate' || request.textBlocks !== undefined) return PREDICTED_BIT
     const pending = this.#options.predictsPending ? PREDICTED_BIT : 0
     // Blocks of another size are other blocks.
     if (worker.blockSizeTokens?.value !== request.blockSizeTokens) return pending

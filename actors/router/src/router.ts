@@ -263,8 +263,9 @@ class Placement {
   /** What was sent counts as held for a while, where no events tell, or until they come. */
   #predict(request: RoutingRequest, { worker, key }: Candidate): void {
     const { ttlMs, pendingTtlMs, blocksMax } = this.#args.predictions
-    const lifeMs = key.trust === 'approximate' ? ttlMs : key.trust === 'none' ? undefined : pendingTtlMs
-    if (lifeMs === undefined || request.localHashes.length === 0) return
+    const isGuess = key.trust === 'approximate' || request.textBlocks !== undefined
+    const lifeMs = isGuess ? ttlMs : pendingTtlMs
+    if (lifeMs === undefined || key.trust === 'none' || request.localHashes.length === 0) return
     this.#args.indexers[key.shard]?.tell({
       type: 'routed',
       workerSlot: key.workerSlot,
@@ -365,6 +366,7 @@ class Placement {
       blockSizeTokens: request.blockSizeTokens,
       promptBlocks: Math.ceil(request.promptTokens / request.blockSizeTokens),
       unknownPrompt: request.unknownPrompt,
+      textBlocks: request.textBlocks,
       overlapScoreWeight: choice.overlapWeight,
       temperature: choice.temperature,
       worker: winner.key.key,
@@ -372,7 +374,7 @@ class Placement {
       trust:
         request.unknownPrompt !== undefined
           ? 'none'
-          : guessedBlocks[choice.winner]! > 0
+          : guessedBlocks[choice.winner]! > 0 || request.textBlocks !== undefined
             ? 'approximate'
             : winner.key.trust,
       overlapBlocks: choice.terms.overlapBlocks[choice.winner]!,

@@ -43,6 +43,7 @@ function receipt(
     blockSizeTokens: 16,
     promptBlocks: 1,
     unknownPrompt: undefined,
+    textBlocks: undefined,
     overlapScoreWeight: 1,
     temperature: 0,
     worker,

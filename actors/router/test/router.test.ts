@@ -28,6 +28,7 @@ function request(letters: string, extra: Partial<RoutingRequest> = {}): RoutingR
     localHashes,
     sequenceHashes: chainSequence(localHashes, letters.length),
     unknownPrompt: undefined,
+    textBlocks: undefined,
     override: {},
     pinnedInstanceId: undefined,
     pinnedRank: undefined,
@@ -255,6 +256,32 @@ t.test('without events, what was sent to a worker counts, and is told to its ind
   )
   t.equal(routed().length, 2)
 })
+
+t.test(
+  'a prompt that is known as text only is matched by what was sent before, whatever events say',
+  async t => {
+    const system = createTestSystem()
+    const indexer = system.probe<IndexerMessage | RoutedMessage>('indexer')
+    t.teardown(() => system.shutdown())
+    const { index, ref, decide } = await start(
+      fleetOf({ id: 'a', slots: [0] }),
+      { indexers: [indexer.ref] },
+      system,
+    )
+    holdIn(index, 0, 0, 'ABC')
+    holdIn(index, 0, PREDICTED_LAYER, 'AB')
+    const decision = await decide(request('ABCD', { textBlocks: 'no tokenizer' }))
+    t.match(decision, { trust: 'approximate', overlapBlocks: 2, guessedTokens: 2 * BLOCK })
+    t.match(
+      indexer.waiting.filter(message => message.type === 'routed'),
+      [{ workerSlot: 0, ttlMs: 120_000 }],
+    )
+    t.match(await ref.ask({ type: 'receipt', id: decision.id }, ASK), {
+      mode: 'kv',
+      textBlocks: 'no tokenizer',
+    })
+  },
+)
 
 t.test('until events come, what was sent counts after what they say, where that is wanted', async t => {
   const system = createTestSystem()

@@ -9,7 +9,7 @@ export type CompletionRoute = 'chat' | 'completions'
 export interface ReadRequest {
   readonly model: string
   readonly isStream: boolean
-  /** Tokens of the prompt; 0 when it is not known. */
+  /** Tokens of the prompt; about how many where only its text is known; 0 when nothing is. */
   readonly promptTokens: number
   readonly blockSizeTokens: number
   readonly localHashes: Int32Array
@@ -18,6 +18,8 @@ export interface ReadRequest {
   readonly tokenIds: Int32Array | undefined
   /** Why the prompt is not known (no tokenizer, pictures in it, …); undefined when it is. */
   readonly unknownPrompt: string | undefined
+  /** Why the hashes are those of pieces of the text (packages/blocks); undefined: they are not. */
+  readonly textBlocks: string | undefined
   /** Who tokenized. */
   readonly tokenizedBy: 'router' | 'engine' | 'client' | 'nobody'
   readonly overlapScoreWeight: number | undefined

@@ -40,7 +40,7 @@ export function readGivenTokenizers(texts: readonly string[]): GivenTokenizers {
 
 /**
  * Block size and engine family of a model are those of its first worker that has said them, up or not:
- * the directory compares the others with the same one, and one that differs is served by load.
+ * the directory compares the others with the same one, and of one that differs only what was sent there counts.
  */
 export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
   const table = new Map<string, ModelEntry>()

@@ -1,14 +1,18 @@
 /**
  * The work of the pool's threads: request bytes to model, prompt tokens, block hashes and hints.
  *
- *   read   scan the JSON, read what routing needs, render and tokenize, hash; or say what to ask an engine
+ *   read   scan the JSON, read what routing needs, render and tokenize, hash; or say what to ask an engine; where
+ *          none can be asked, hash the text in pieces
  *   hash   an engine's `/tokenize` reply to block hashes
+ *
+ * While no worker has said its block size, a prompt is hashed in blocks of an assumed one. What was sent where can be
+ * told with any size.
  *
  * A thread keeps every tokenizer that it has loaded. What a task throws is caught here and travels as a
  * record: an error class does not survive the way back.
  */
 
-import { type HashNamespace, hashBlocks, namespaceSeed } from '@homing/blocks'
+import { type HashNamespace, hashBlocks, hashText, namespaceSeed, textTokens } from '@homing/blocks'
 import { toErrorRecord } from '@homing/errors'
 import {
   type BodyEdit,
@@ -25,8 +29,8 @@ import {
 } from '@homing/openai'
 import type { CompletionRoute, ReadRequest, ReadResult } from './messages.ts'
 import type { ModelEntry, ModelTable } from './model-table.ts'
-import { type Prompt, promptTokens } from './prompt-tokens.ts'
-import { hasValue, tokenizeBody } from './tokenize-body.ts'
+import { type Prompt, promptTokens, renderedText } from './prompt-tokens.ts'
+import { hasValue, mediumIn, tokenizeBody } from './tokenize-body.ts'
 
 export type PoolTask =
   | {
@@ -38,6 +42,8 @@ export type PoolTask =
       readonly table: ModelTable
       /** Unix milliseconds, for templates that print the date. */
       readonly wallMs: number
+      /** Why no engine is to be asked for this request any more; undefined: one may be. */
+      readonly unaskable: string | undefined
     }
   | {
       readonly type: 'hash'
@@ -46,7 +52,6 @@ export type PoolTask =
       /** What `read` knew already. */
       readonly request: ReadRequest
       readonly namespace: HashNamespace
-      readonly isBlockSizeKnown: boolean
       readonly wantTokenIds: boolean
     }
 
@@ -57,8 +62,6 @@ export type PoolOutcome =
       /** Everything but the prompt. */
       readonly request: ReadRequest
       readonly namespace: HashNamespace
-      /** False: `request.blockSizeTokens` is assumed, and the prompt cannot be cut into blocks. */
-      readonly isBlockSizeKnown: boolean
       /** Body for `/tokenize`: the client's own members, as bytes. */
       readonly tokenizeBody: Uint8Array
       readonly origins: readonly string[]
@@ -66,7 +69,7 @@ export type PoolOutcome =
       readonly why: string
     }
 
-/** Only scales the cost of a prompt that is not known. */
+/** Until a worker has said another one. */
 const ASSUMED_BLOCK_SIZE_TOKENS = 16
 
 /** The one task of the pool's threads. Never throws. */
@@ -103,6 +106,7 @@ async function read(task: Extract<PoolTask, { type: 'read' }>): Promise<PoolOutc
     sequenceHashes: new Int32Array(0),
     tokenIds: undefined,
     unknownPrompt: undefined,
+    textBlocks: undefined,
     tokenizedBy: 'nobody',
     overlapScoreWeight: request.hints.overlapWeight,
     temperature: request.hints.temperature,
@@ -120,26 +124,31 @@ async function read(task: Extract<PoolTask, { type: 'read' }>): Promise<PoolOutc
 
   // The router says which models there are; it refuses this one.
   if (entry === undefined) return unknown('no worker serves the model')
-  const isBlockSizeKnown = entry.blockSizeTokens !== undefined
+  const asText = async (why: string): Promise<PoolOutcome> => {
+    const text = await textOf(body, scan, request, entry, wallMs)
+    return text === undefined
+      ? unknown(why)
+      : { kind: 'read', request: withText(unread, text, namespace, why) }
+  }
   const prompt = await promptOf(body, scan, request, entry, wallMs)
   switch (prompt.kind) {
     case 'tokens':
       return {
         kind: 'read',
-        request: withTokens(unread, prompt.ids, namespace, wantTokenIds, prompt.by, isBlockSizeKnown),
+        request: withTokens(unread, prompt.ids, namespace, wantTokenIds, prompt.by),
       }
     case 'unknown':
       return unknown(prompt.reason)
     case 'ask-engine': {
+      if (task.unaskable !== undefined) return asText(task.unaskable)
       const question = tokenizeBody(body, scan, request, model)
-      if (question.kind === 'unknown') return unknown(`${prompt.why}; ${question.reason}`)
+      if (question.kind === 'unknown') return asText(`${prompt.why}; ${question.reason}`)
       if (entry.tokenizeOrigins.length === 0)
-        return unknown(`${prompt.why}; no worker can be asked to tokenize`)
+        return asText(`${prompt.why}; no worker can be asked to tokenize`)
       return {
         kind: 'ask-engine',
         request: unread,
         namespace,
-        isBlockSizeKnown,
         tokenizeBody: question.body,
         origins: entry.tokenizeOrigins,
         why: prompt.why,
@@ -149,14 +158,14 @@ async function read(task: Extract<PoolTask, { type: 'read' }>): Promise<PoolOutc
 }
 
 function hashReply(task: Extract<PoolTask, { type: 'hash' }>): PoolOutcome {
-  const { request, namespace, wantTokenIds, isBlockSizeKnown } = task
+  const { request, namespace, wantTokenIds } = task
   const scan = scanRequest(task.reply)
   const tokens = scan.byName.get('tokens')
   if (tokens === undefined) throw new InvalidRequestError('tokens', '(missing)', 'the reply of /tokenize')
   const ids = parseTokenIds(task.reply, tokens.value, 'tokens')
   return {
     kind: 'read',
-    request: withTokens(request, ids, namespace, wantTokenIds, 'engine', isBlockSizeKnown),
+    request: withTokens(request, ids, namespace, wantTokenIds, 'engine'),
   }
 }
 
@@ -186,18 +195,54 @@ function withTokens(
   namespace: HashNamespace,
   wantTokenIds: boolean,
   tokenizedBy: ReadRequest['tokenizedBy'],
-  isBlockSizeKnown: boolean,
 ): ReadRequest {
   const { local, sequence } = hashBlocks(ids, request.blockSizeTokens, namespaceSeed(namespace))
   return {
     ...request,
     promptTokens: ids.length,
-    localHashes: isBlockSizeKnown ? local : request.localHashes,
-    sequenceHashes: isBlockSizeKnown ? sequence : request.sequenceHashes,
+    localHashes: local,
+    sequenceHashes: sequence,
     tokenIds: wantTokenIds ? ids : undefined,
-    unknownPrompt: isBlockSizeKnown ? undefined : 'no worker has said its block size yet',
     tokenizedBy,
   }
+}
+
+function withText(
+  request: ReadRequest,
+  text: Uint8Array,
+  namespace: HashNamespace,
+  why: string,
+): ReadRequest {
+  const { local, sequence } = hashText(text, request.blockSizeTokens, namespace)
+  return {
+    ...request,
+    promptTokens: textTokens(text.length),
+    localHashes: local,
+    sequenceHashes: sequence,
+    textBlocks: why,
+  }
+}
+
+/** The text of a prompt, as far as it decides what an engine caches; undefined where there is more than text to it. */
+async function textOf(
+  body: Uint8Array,
+  scan: RequestScan,
+  request: RoutingRequest,
+  entry: ModelEntry,
+  wallMs: number,
+): Promise<Uint8Array | undefined> {
+  if (request.promptShape === 'text') return body.subarray(request.prompt!.start + 1, request.prompt!.end - 1)
+  if (request.promptShape !== 'messages' || mediumIn(body, scan) !== undefined) return undefined
+  const rendered = await renderedText(body, entry, wallMs)
+  if (rendered !== undefined) return Buffer.from(rendered)
+  // What templates put before the messages; and the messages without their end, so that they may go on.
+  const parts: Uint8Array[] = []
+  for (const name of ['chat_template', 'chat_template_kwargs', 'tools', 'documents', 'messages']) {
+    const value = scan.byName.get(name)?.value
+    if (value !== undefined)
+      parts.push(body.subarray(value.start, name === 'messages' ? value.end - 1 : value.end))
+  }
+  return Buffer.concat(parts)
 }
 
 /** `/route` takes token ids for a prompt; the other routes leave it to the engine to refuse what it must. */

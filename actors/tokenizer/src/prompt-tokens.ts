@@ -1,4 +1,4 @@
-/** Token ids of a prompt by the tokenizer of its model, on a pool thread. */
+/** Token ids of a prompt by the tokenizer of its model, or its text, on a pool thread. */
 
 import type { RoutingRequest } from '@homing/openai'
 import { PromptTokenizer } from '@homing/tokenization'
@@ -44,6 +44,21 @@ export async function promptTokens(
   return first === undefined
     ? { kind: 'unknown', reason: 'the request has no prompt' }
     : { kind: 'tokens', ids: first, by: 'router' }
+}
+
+/** The rendered text of a chat where its template can be used; undefined: its messages must do. */
+export async function renderedText(
+  body: Uint8Array,
+  entry: ModelEntry,
+  wallMs: number,
+): Promise<string | undefined> {
+  const { tokenizerDirectory, dialect } = entry
+  if (tokenizerDirectory === undefined) return undefined
+  const tokenizer = await load(tokenizerDirectory, dialect)
+  if (typeof tokenizer === 'string') return undefined
+  renderedAtMs = wallMs
+  const answer = tokenizer.renderChat(body)
+  return answer.kind === 'text' ? answer.text + answer.textAfter : undefined
 }
 
 function refusal(kind: 'delegate' | 'unsupported', reason: string): Prompt {

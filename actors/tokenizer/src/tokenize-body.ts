@@ -59,7 +59,7 @@ export function hasValue(body: Uint8Array, scan: RequestScan, name: string): boo
 }
 
 /** The type of a content part that is not text: its blocks hash with the medium, which no token shows. */
-function mediumIn(body: Uint8Array, scan: RequestScan): string | undefined {
+export function mediumIn(body: Uint8Array, scan: RequestScan): string | undefined {
   const text = valueText(body, scan, 'messages')
   if (text === undefined) return undefined
   const messages = JSON.parse(text) as readonly ({ readonly content?: unknown } | null)[]

@@ -3,19 +3,20 @@
  *
  * In     `read` from the gateway; the fleet.
  * Out    `read` is answered by a thread of the pool. Where that thread cannot know the prompt's tokens, an
- *        engine is asked (`/tokenize`); where no engine can be asked either, the prompt is not known.
+ *        engine is asked (`/tokenize`); where no engine can be asked either, or none answers, the text of the prompt is
+ *        hashed instead; one that is more than text is not known.
  * Owns   the pool. Each of its threads holds its own copy of the tokenizers, loaded at first use.
  * Order  none between requests.
  * Fails  a request that cannot be read is refused with the reason. A pool with `queueMax` waiting
- *        requests refuses more. An engine that does not tokenize in time leaves the prompt unknown: the
- *        request is served by load.
+ *        requests refuses more. An engine that does not tokenize in time leaves the text: the worker is chosen by what was
+ *        sent where.
  */
 
 import { type ActorContext, defineActor, signal } from '@homing/actor'
 import { toErrorRecord } from '@homing/errors'
 import { transportCapability } from '@homing/transport'
 import { TokenizerOverloadedError } from './errors.ts'
-import type { ReadRequest, ReadResult, TokenizerMessage } from './messages.ts'
+import type { ReadResult, TokenizerMessage } from './messages.ts'
 import { type ModelTable, modelTable, readGivenTokenizers } from './model-table.ts'
 import type { PoolOutcome, PoolTask } from './pool-tasks.ts'
 import { taskPoolCapability } from './task-pool.ts'
@@ -62,9 +63,15 @@ export const tokenizer = defineActor(
       const { route, body, headers, wantTokenIds } = message
       try {
         const wallMs = context.clock.wallMs()
-        const outcome = await run({ type: 'read', route, body, headers, wantTokenIds, table, wallMs })
+        const task = { type: 'read', route, body, headers, wantTokenIds, table, wallMs } as const
+        const outcome = await run({ ...task, unaskable: undefined })
         if (outcome.kind !== 'ask-engine') return outcome
-        return await askEngine(context, args, outcome, wantTokenIds, run)
+        const answer = await askEngine(context, args, outcome, wantTokenIds, run)
+        if (typeof answer !== 'string') return answer
+        context.log.debug({ model: outcome.request.model, reason: answer }, 'prompt is known as text only')
+        const asText = await run({ ...task, unaskable: answer })
+        if (asText.kind !== 'ask-engine') return asText
+        throw new Error('asked for an engine that is not to be asked')
       } catch (thrown) {
         return { kind: 'refused', error: toErrorRecord(thrown), param: undefined }
       }
@@ -77,20 +84,16 @@ export const tokenizer = defineActor(
   },
 })
 
-/** Has an engine tokenize, and a pool thread hash what it answers. */
+/** Has an engine tokenize, and a pool thread hash what it answers; or why that cannot be. */
 async function askEngine(
   context: ActorContext<TokenizerMessage>,
   args: TokenizerArgs,
   outcome: Extract<PoolOutcome, { kind: 'ask-engine' }>,
   wantTokenIds: boolean,
   run: (task: PoolTask) => Promise<PoolOutcome>,
-): Promise<ReadResult> {
+): Promise<ReadResult | string> {
   const { request, origins, tokenizeBody, why } = outcome
-  const unknown = (reason: string): ReadResult => {
-    context.log.debug({ model: request.model, reason }, 'prompt is not known')
-    const unread: ReadRequest = { ...request, unknownPrompt: `${why}; ${reason}`, tokenizedBy: 'nobody' }
-    return { kind: 'read', request: unread }
-  }
+  const unknown = (reason: string): string => `${why}; ${reason}`
   const origin = origins[context.random.below(origins.length)]
   if (origin === undefined) return unknown('no engine can be asked to tokenize')
   try {
@@ -110,7 +113,6 @@ async function askEngine(
       reply: reply.body,
       request,
       namespace: outcome.namespace,
-      isBlockSizeKnown: outcome.isBlockSizeKnown,
       wantTokenIds,
     })
     if (hashed.kind === 'read') return hashed

@@ -4,7 +4,7 @@ import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { chainSequence, hashBlocks, namespaceSeed } from '@homing/blocks'
+import { chainSequence, hashBlocks, hashText, namespaceSeed } from '@homing/blocks'
 import { editBody } from '@homing/openai'
 import { PromptTokenizer } from '@homing/tokenization'
 import t from 'tap'
@@ -38,6 +38,7 @@ interface ReadOptions {
   readonly table?: ModelTable
   readonly wantTokenIds?: boolean
   readonly wallMs?: number
+  readonly unaskable?: string
 }
 
 /** `body`: JSON text as it stands, or a value. */
@@ -51,6 +52,7 @@ function run(body: string | object, options: ReadOptions = {}): Promise<PoolOutc
     wantTokenIds: options.wantTokenIds ?? true,
     table: options.table ?? LOCAL,
     wallMs: options.wallMs ?? 0,
+    unaskable: options.unaskable,
   })
 }
 
@@ -72,7 +74,10 @@ async function question(body: string | object, options: ReadOptions = {}) {
   if (outcome.kind === 'ask-engine') return { body: textOf(outcome.tokenizeBody), why: outcome.why }
   return {
     kind: outcome.kind,
-    why: outcome.kind === 'read' ? outcome.request.unknownPrompt : outcome.error.code,
+    why:
+      outcome.kind === 'read'
+        ? (outcome.request.unknownPrompt ?? outcome.request.textBlocks)
+        : outcome.error.code,
   }
 }
 
@@ -239,14 +244,15 @@ t.test('a model that nobody serves is left to the router to refuse', async t => 
   }
 })
 
-t.test('without a block size the length is known, the blocks are not', async t => {
+t.test('without a block size the prompt is cut into blocks of an assumed one', async t => {
   const request = await read(
     { model: 'm', prompt: TEXT },
     { table: tableOf([TINY], { blockSizeTokens: undefined }) },
   )
   t.equal(request.promptTokens, tiny.encodeText(TEXT).length)
-  t.equal(request.localHashes.length, 0)
-  t.match(request.unknownPrompt, /block size/)
+  t.equal(request.blockSizeTokens, 16)
+  t.equal(request.localHashes.length, 2 * Math.floor(request.promptTokens / 16))
+  t.equal(request.unknownPrompt, undefined)
 })
 
 t.test('a prompt that the engine will truncate is not known', async t => {
@@ -303,12 +309,46 @@ t.test('what /tokenize cannot render is not asked', async t => {
   t.match(await question({ model: 'm', prompt: [[1], [2]] }), { why: /takes one text, not token-lists/ })
 })
 
-t.test('where nobody can be asked the prompt is not known', async t => {
+t.test('where nobody can be asked the prompt is known as text', async t => {
   const table = tableOf([], { canTokenize: true, state: 'down' }, { canTokenize: false })
   t.match(await question({ model: 'm', messages: HELLO }, { table }), {
     kind: 'read',
     why: /no tokenizer directory for m; no worker can be asked/,
   })
+})
+
+t.test('a text is hashed in pieces that go on where the conversation goes on', async t => {
+  const table = tableOf([], { blockSizeTokens: BLOCK })
+  const textOf = async (body: object) => {
+    const request = await read({ model: 'm', ...body }, { table })
+    t.match(request, { unknownPrompt: undefined, tokenizedBy: 'nobody', tokenIds: undefined })
+    t.match(request.textBlocks, /no worker can be asked/)
+    return request
+  }
+  const first = await textOf({ messages: HELLO })
+  const bytes = JSON.stringify(HELLO).length - 1
+  t.equal(first.promptTokens, Math.ceil(bytes / 4))
+  t.equal(first.localHashes.length, 2 * Math.floor(bytes / (4 * BLOCK)))
+  t.strictSame(first.sequenceHashes, chainSequence(first.localHashes, first.localHashes.length / 2))
+  const more = [...HELLO, { role: 'assistant', content: TEXT }, { role: 'user', content: 'And then?' }]
+  const second = await textOf({ messages: more })
+  t.strictSame(second.localHashes.slice(0, first.localHashes.length), first.localHashes)
+  t.not((await textOf({ messages: HELLO, tools: [] })).localHashes[0], first.localHashes[0])
+  t.not((await textOf({ messages: HELLO, cache_salt: 's' })).localHashes[0], first.localHashes[0])
+  t.strictSame((await textOf({ prompt: TEXT })).localHashes, hashText(utf8(TEXT), BLOCK, {}).local)
+})
+
+t.test('where no engine answers, the rendered text counts', async t => {
+  // Half a character renders, and does not tokenize.
+  const table = tableOf([TINY], { blockSizeTokens: BLOCK, canTokenize: true })
+  const lone = { model: 'm', messages: [{ role: 'user', content: `${TEXT}\ud800` }] }
+  const outcome = await run(lone, { table })
+  t.equal(outcome.kind, 'ask-engine')
+  const request = await read(lone, { table, unaskable: 'it does not answer' })
+  t.match(request, { textBlocks: 'it does not answer', unknownPrompt: undefined })
+  const rendered = tiny.renderChat(JSON.stringify(lone))
+  if (rendered.kind !== 'text') return t.fail(rendered.reason)
+  t.strictSame(request.localHashes, hashText(Buffer.from(rendered.text), BLOCK, {}).local)
 })
 
 t.test('a tokenizer that might be wrong leaves it to the engine', async t => {
@@ -371,7 +411,6 @@ t.test('the reply of /tokenize becomes hashes in the namespace of the request', 
       reply: utf8(reply),
       request: outcome.request,
       namespace: outcome.namespace,
-      isBlockSizeKnown: outcome.isBlockSizeKnown,
       wantTokenIds: true,
     })
   const hashed = await hash('{"count":9,"max_model_len":100,"tokens":[1,2,3,4,5,6,7,8,9]}')
@@ -390,20 +429,19 @@ t.test('the reply of /tokenize becomes hashes in the namespace of the request', 
   }
 })
 
-t.test('the reply of /tokenize has no blocks while their size is not known', async t => {
+t.test('the reply of /tokenize is cut into blocks of an assumed size while none is known', async t => {
   const table = tableOf([], { blockSizeTokens: undefined, canTokenize: true })
   const outcome = await run({ model: 'm', messages: HELLO }, { table })
   if (outcome.kind !== 'ask-engine') return t.fail(outcome.kind)
-  const { request, namespace, isBlockSizeKnown } = outcome
+  const { request, namespace } = outcome
   const reply = utf8(`{"tokens":[${Array.from({ length: 40 }, (_, id) => id)}]}`)
   const hashed = await runPoolTask({
     type: 'hash',
     reply,
     request,
     namespace,
-    isBlockSizeKnown,
     wantTokenIds: false,
   })
-  t.match(hashed, { request: { promptTokens: 40, unknownPrompt: /block size/ } })
-  if (hashed.kind === 'read') t.equal(hashed.request.localHashes.length, 0)
+  t.match(hashed, { request: { promptTokens: 40, blockSizeTokens: 16, unknownPrompt: undefined } })
+  if (hashed.kind === 'read') t.equal(hashed.request.localHashes.length, 4)
 })

@@ -99,7 +99,7 @@ t.test('without a tokenizer an engine is asked, in the words of the client', asy
   if (result.kind === 'read') t.strictSame(result.request.localHashes, local)
 })
 
-t.test('an engine that does not tokenize leaves the prompt unknown, with the reason', async t => {
+t.test('an engine that does not tokenize leaves the text of the prompt, with the reason', async t => {
   const replies: [number, string, RegExp][] = [
     [500, '{"error":{}}', /\/tokenize answered 500/],
     [404, '', /\/tokenize answered 404/],
@@ -113,21 +113,21 @@ t.test('an engine that does not tokenize leaves the prompt unknown, with the rea
     const result = await read({ model: 'm', prompt: 'hello' })
     t.match(result, {
       kind: 'read',
-      request: { promptTokens: 0, tokenizedBy: 'nobody', unknownPrompt: reason },
+      request: { promptTokens: 2, tokenizedBy: 'nobody', textBlocks: reason, unknownPrompt: undefined },
     })
-    t.match(result.kind === 'read' && result.request.unknownPrompt, /^no tokenizer directory for m; /)
+    t.match(result.kind === 'read' && result.request.textBlocks, /^no tokenizer directory for m; /)
   }
 })
 
-t.test('an engine that cannot be reached leaves the prompt unknown', async t => {
+t.test('an engine that cannot be reached leaves the text of the prompt', async t => {
   const { read } = await start(t, {}, ASKED_ENGINE)
   t.match(await read({ model: 'm', prompt: 'hello' }), {
     kind: 'read',
-    request: { unknownPrompt: /10\.0\.0\.1:8001\/tokenize: cannot complete POST .*ECONNREFUSED/ },
+    request: { textBlocks: /10\.0\.0\.1:8001\/tokenize: cannot complete POST .*ECONNREFUSED/ },
   })
 })
 
-t.test('an engine that takes too long leaves the prompt unknown', async t => {
+t.test('an engine that takes too long leaves the text of the prompt', async t => {
   const { system, read, serve } = await start(t, {}, ASKED_ENGINE)
   const asked = Promise.withResolvers<void>()
   await serve(() => asked.resolve())
@@ -136,7 +136,7 @@ t.test('an engine that takes too long leaves the prompt unknown', async t => {
   await system.advance(TOKENIZE_MS_MAX)
   t.match(await result, {
     kind: 'read',
-    request: { unknownPrompt: /\/tokenize: .*no whole answer within 5000 ms/ },
+    request: { textBlocks: /\/tokenize: .*no whole answer within 5000 ms/ },
   })
 })
 
@@ -146,7 +146,7 @@ t.test('a worker that went down is not asked any more', async t => {
   await serve(answering(200, '{"tokens":[1]}', seen))
   ref.tell({ type: 'fleet', fleet: fleetOf({ ...ASKED_ENGINE, state: 'down' }) })
   t.match(await read({ model: 'm', prompt: 'hello' }), {
-    request: { unknownPrompt: /no worker can be asked to tokenize/ },
+    request: { textBlocks: /no worker can be asked to tokenize/ },
   })
   t.strictSame(seen, [])
 })

@@ -26,4 +26,5 @@ export {
   tryMediaDigest,
 } from './media.ts'
 export { DEFAULT_SEED, type HashNamespace, namespaceSeed, type Seed } from './namespace.ts'
+export { hashText, TEXT_BYTES_PER_TOKEN, textTokens } from './text-blocks.ts'
 export { INPUT_SIZE_MAX, xxh3 } from './xxh3.ts'

@@ -18,6 +18,8 @@
  * Bounded: one row per worker key of the fleet, SAMPLE_REQUESTS requests in each.
  */
 
+import type { CreditTrust } from './credit.ts'
+
 /** Requests that the precision is measured over, the last ones for which something was predicted. */
 export const SAMPLE_REQUESTS = 64
 export const TOLERANCE_BLOCKS = 1
@@ -43,6 +45,8 @@ export interface Prediction {
   readonly predictedTokens: number
   /** Of those, what no event spoke of: they were taken to be cached because they were sent there. */
   readonly guessedTokens: number
+  /** Of what was predicted: 'approximate' where it was guessed, or the prompt was known as text only. */
+  readonly trust: CreditTrust
   readonly blockSizeTokens: number
 }
 
@@ -203,7 +207,8 @@ class Row {
     this.guesses.add(guessedTokens, deliveredGuess)
     if (epoch < this.#epoch) return NOTHING
     if (epoch > this.#epoch) this.#begin(epoch)
-    // Verdicts are about events: a wrong guess contradicts none of them.
+    // Verdicts are about events: a wrong guess contradicts none of them, and where they were not asked they said nothing.
+    if (eventTokens === 0 && prediction.trust === 'approximate') return NOTHING
     const errorBlocks = (eventTokens - (deliveredTokens - deliveredGuess)) / blockSizeTokens
     return { isNewlyUnaudited: false, verdict: this.#judge(eventTokens > 0, errorBlocks) }
   }

@@ -17,6 +17,7 @@ function prediction(predictedBlocks: number, extra: Partial<Prediction> = {}): P
     blockSizeTokens: BLOCK,
     predictedTokens: predictedBlocks * BLOCK,
     guessedTokens: 0,
+    trust: 'exact',
     epoch: 1,
     ...extra,
   }
