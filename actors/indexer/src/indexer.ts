@@ -32,8 +32,8 @@ export interface IndexerArgs {
    */
   readonly memory: SharedArrayBuffer
   /**
-   * Bytes of the shard, tables private to the writer included. The tables of predictions come on top: 32 bytes for each
-   * of `capacityBytes / PREDICTION_BYTES` blocks at most.
+   * Bytes of the shard, tables private to the writer included. The tables of predictions come on top: 32 to 64 bytes
+   * for each of `capacityBytes / PREDICTION_BYTES` blocks at most, so half as much.
    */
   readonly capacityBytes: number
   /** Worker keys; each has a worker slot, and further ones for its other layers. */
@@ -43,7 +43,7 @@ export interface IndexerArgs {
 }
 
 /** Bytes of the shard per block that may be predicted. */
-const PREDICTION_BYTES = 64
+const PREDICTION_BYTES = 128
 const PRUNE_TARGET_RATIO = 0.8
 
 /** Pause between two slices of what the index has to tidy up. */

@@ -279,7 +279,7 @@ const routerSettings = [
     max: 2 ** 26,
     unit: 'blocks',
     envAliases: [{ name: 'DYN_ROUTER_MAX_TREE_SIZE' }],
-    help: 'Most blocks that are taken to be cached at one worker because they were sent there; fewer where the worker says that its cache holds fewer. All workers of an event thread together have a block for every 64 bytes of its part of --index-bytes.',
+    help: 'Most blocks that are taken to be cached at one worker because they were sent there; fewer where the worker says that its cache holds fewer. All workers of an event thread together have a block for every 128 bytes of its part of --index-bytes.',
   },
   {
     key: 'pruneTargetRatio',
