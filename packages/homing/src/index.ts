@@ -1,4 +1,5 @@
 export { type DemoFleet, startDemoFleet } from './demo-fleet.ts'
 export { type RunningIndexer, startIndexer } from './start-indexer.ts'
-export { type RunningRouter, type StopReport, startRouter } from './start-router.ts'
+export { type RunningRouter, startRouter } from './start-router.ts'
+export type { StopReport } from './stop-service.ts'
 export { version } from './version.ts'

@@ -6,7 +6,7 @@ import { fromErrorRecord } from '@homing/errors'
 import { indexService } from '@homing/index-service'
 import { dialledHost } from './dialled-host.ts'
 import { parsePeers, parseRanks } from './indexer-workers.ts'
-import type { StopReport } from './start-router.ts'
+import { STOP_MS_MAX, type StopReport, serviceStop } from './stop-service.ts'
 
 export interface RunningIndexer {
   /** 'http://host:port', with a host that can be dialled. */
@@ -23,7 +23,6 @@ export interface RunningIndexer {
   stop(graceMs: number): Promise<StopReport>
 }
 
-const STOP_MS_MAX = 10_000
 /** Beyond what peers may take. */
 const READY_MS_MAX = 60_000
 
@@ -60,15 +59,6 @@ export async function startIndexer(settings: IndexerSettings): Promise<RunningIn
     const ready = await ref.ask({ type: 'whenReady' }, { timeout })
     if ('code' in ready) throw fromErrorRecord(ready)
 
-    let stopping: Promise<StopReport> | undefined
-    const stop = async (graceMs: number): Promise<StopReport> => {
-      // A service that has failed has nothing left to drain.
-      const cutRequests = await ref
-        .ask({ type: 'drain', graceMs }, { timeout: graceMs + STOP_MS_MAX })
-        .catch(() => 0)
-      const report = await system.shutdown({ deadline: STOP_MS_MAX })
-      return { cutRequests, slowActors: report.slow }
-    }
     return {
       url: `http://${dialledHost(ready.host)}:${ready.port}`,
       port: ready.port,
@@ -76,10 +66,9 @@ export async function startIndexer(settings: IndexerSettings): Promise<RunningIn
       ranks: ready.ranks,
       recovery: ready.recovery,
       whenFailed: ended.then(({ error }) => error?.message ?? 'the index service has ended'),
-      stop: graceMs => {
-        stopping ??= stop(graceMs)
-        return stopping
-      },
+      stop: serviceStop(system, graceMs =>
+        ref.ask({ type: 'drain', graceMs }, { timeout: graceMs + STOP_MS_MAX }),
+      ),
     }
   } catch (thrown) {
     await system.shutdown({ deadline: STOP_MS_MAX })

@@ -9,6 +9,7 @@ import { guardian } from '@homing/guardian'
 import { PromptTokenizer } from '@homing/tokenization'
 import { readGivenTokenizers } from '@homing/tokenizer'
 import { dialledHost } from './dialled-host.ts'
+import { STOP_MS_MAX, type StopReport, serviceStop } from './stop-service.ts'
 import { parseWorkers } from './worker-specs.ts'
 
 export interface RunningRouter {
@@ -24,15 +25,6 @@ export interface RunningRouter {
   stop(graceMs: number): Promise<StopReport>
 }
 
-export interface StopReport {
-  /** Requests that were open when the grace was over. */
-  readonly cutRequests: number
-  /** Actors that did not stop in their time. */
-  readonly slowActors: readonly string[]
-}
-
-/** Beyond the grace of open requests: how long actors and threads may take to end. */
-const STOP_MS_MAX = 10_000
 const READY_MS_MAX = 60_000
 
 /**
@@ -60,25 +52,15 @@ export async function startRouter(settings: RouterSettings): Promise<RunningRout
     const ready = await ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX })
     if ('code' in ready) throw fromErrorRecord(ready)
 
-    let stopping: Promise<StopReport> | undefined
-    const stop = async (graceMs: number): Promise<StopReport> => {
-      // A guardian that has failed has nothing left to drain.
-      const cutRequests = await ref
-        .ask({ type: 'drain', graceMs }, { timeout: graceMs + STOP_MS_MAX })
-        .catch(() => 0)
-      const report = await system.shutdown({ deadline: STOP_MS_MAX })
-      return { cutRequests, slowActors: report.slow }
-    }
     return {
       url: `http://${dialledHost(ready.host)}:${ready.port}`,
       port: ready.port,
       system,
       fleet: ready.fleet,
       whenFailed: system.whenTerminated(ref).then(({ error }) => error?.message ?? 'the guardian has ended'),
-      stop: graceMs => {
-        stopping ??= stop(graceMs)
-        return stopping
-      },
+      stop: serviceStop(system, graceMs =>
+        ref.ask({ type: 'drain', graceMs }, { timeout: graceMs + STOP_MS_MAX }),
+      ),
     }
   } catch (thrown) {
     await system.shutdown({ deadline: STOP_MS_MAX })
