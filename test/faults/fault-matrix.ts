@@ -13,18 +13,24 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import process, { argv, stdout } from 'node:process'
 import type { EngineSettings } from '@homing/testkit'
-import { ObservedFleet, type Seen, type Trust } from './observed-fleet.ts'
+import type { SimulatedFleet } from '../simulation/simulated-fleet.ts'
+import type { Seen, Trust } from './looks.ts'
+import { ObservedFleet, type ObservedOptions } from './observed-fleet.ts'
 
 export interface Column {
   readonly name: string
-  /** Undefined: there is no such source yet. */
-  readonly engine: Partial<EngineSettings> | undefined
+  readonly engine: Partial<EngineSettings>
   readonly hasSidecar?: boolean
+  /** The engine publishes no events. */
+  readonly isGuessed?: boolean
 }
 
 export interface Row {
   readonly name: string
   readonly engine?: Partial<EngineSettings>
+  readonly sidecarBatchesMax?: number
+  /** What it takes to happen; by default an engine and a router. */
+  readonly needs?: 'events' | 'sidecar'
   readonly deal: (observed: ObservedFleet) => void | Promise<void>
 }
 
@@ -38,8 +44,14 @@ export const COLUMNS: readonly Column[] = [
   { name: 'vLLM, no replay', engine: { offersReplay: false } },
   { name: 'SGLang', engine: { eventForm: 'sglang-map', isClearLate: false } },
   { name: 'vLLM, sidecar', engine: { offersReplay: false }, hasSidecar: true },
-  { name: 'approximate', engine: undefined },
+  { name: 'approximate', engine: {}, isGuessed: true },
 ]
+
+/** Whether the fault can happen there at all. */
+export function canHappen(column: Column, { needs }: Row): boolean {
+  if (needs === 'sidecar') return column.hasSidecar === true
+  return needs === undefined || column.isGuessed !== true
+}
 
 const events =
   (faults: object) =>
@@ -58,8 +70,8 @@ export const ROWS: readonly Row[] = [
       await fleet.startRouter()
     },
   },
-  { name: 'gap', deal: events({ drop: 3 }) },
-  { name: 'buffer exceeded', engine: { replayBatchesMax: 4 }, deal: events({ drop: 8 }) },
+  { name: 'gap', needs: 'events', deal: events({ drop: 3 }) },
+  { name: 'buffer exceeded', needs: 'events', engine: { replayBatchesMax: 4 }, deal: events({ drop: 8 }) },
   { name: 'engine restart', deal: ({ fleet }) => void fleet.engines[0]!.engine.restart(200) },
   {
     name: 'router restart',
@@ -70,15 +82,14 @@ export const ROWS: readonly Row[] = [
       await observed.fleet.startRouter()
     },
   },
-  { name: 'duplicated', deal: events({ duplicate: 20 }) },
-  { name: 'delayed', deal: events({ delay: 1_000_000, delayMs: 80 }) },
-  { name: 'reordered', deal: events({ delay: 4, delayMs: 150 }) },
+  { name: 'duplicated', needs: 'events', deal: events({ duplicate: 20 }) },
+  { name: 'delayed', needs: 'events', deal: events({ delay: 1_000_000, delayMs: 80 }) },
+  { name: 'reordered', needs: 'events', deal: events({ delay: 4, delayMs: 150 }) },
   {
     name: 'link down',
-    deal: ({ fleet }) => {
-      const { events: endpoint } = fleet.engines[0]!
-      fleet.network.disconnect(endpoint)
-      fleet.simulation.clock.after(500, () => fleet.network.reconnect(endpoint))
+    deal: ({ fleet, isGuessed }) => {
+      const { events: endpoint, url } = fleet.engines[0]!
+      cut(fleet, isGuessed ? url : endpoint)
     },
   },
   {
@@ -92,14 +103,53 @@ export const ROWS: readonly Row[] = [
       await observed.lookFor(500)
     },
   },
+  {
+    name: 'gap behind the sidecar',
+    needs: 'sidecar',
+    deal: observed => loseBehindSidecar(observed, 3),
+  },
+  {
+    name: 'buffer exceeded behind the sidecar',
+    needs: 'sidecar',
+    sidecarBatchesMax: 4,
+    deal: observed => loseBehindSidecar(observed, 8),
+  },
+  {
+    name: 'link down behind the sidecar',
+    needs: 'sidecar',
+    deal: ({ fleet, sidecar }) => cut(fleet, sidecar.endpoint),
+  },
+  { name: 'sidecar restart', needs: 'sidecar', deal: ({ sidecar }) => sidecar.restart() },
 ]
 
+function cut({ network, simulation }: SimulatedFleet, endpoint: string): void {
+  network.disconnect(endpoint)
+  simulation.clock.after(500, () => network.reconnect(endpoint))
+}
+
+function loseBehindSidecar({ fleet, sidecar }: ObservedFleet, batches: number): void {
+  let left = batches
+  fleet.network.faults.message = place => (place === sidecar.endpoint && left-- > 0 ? 'drop' : 'deliver')
+}
+
 /** One cell, with one seed. */
-export async function runCell(seed: number, column: Column, row: Row): Promise<Seen> {
+export async function runCell(
+  seed: number,
+  column: Column,
+  row: Row,
+  options: ObservedOptions = {},
+): Promise<Seen> {
+  const { hasSidecar = false, isGuessed = false } = column
+  const { sidecarBatchesMax } = row
   const observed = await ObservedFleet.start(
     seed,
     { ...ENGINE, ...column.engine, ...row.engine },
-    column.hasSidecar,
+    {
+      hasSidecar,
+      isGuessed,
+      ...(sidecarBatchesMax === undefined ? {} : { sidecarBatchesMax }),
+      ...options,
+    },
   )
   observed.beginTraffic()
   await observed.run(WARM_MS)
@@ -154,8 +204,8 @@ async function table(): Promise<string> {
   for (const row of ROWS) {
     const cells: string[] = []
     for (const column of COLUMNS) {
-      if (column.engine === undefined) {
-        cells.push('–')
+      if (!canHappen(column, row)) {
+        cells.push(row.needs === 'events' ? 'no events: nothing to lose' : '–')
         continue
       }
       const outcomes: Seen[] = []

@@ -4,95 +4,118 @@
  * A block that is credited although the engine does not hold it is **stale** once it could be known: IN_FLIGHT_MS after the
  * first thing that the router's own event socket said about the time when the block was gone already, be it a batch
  * that was written after that (the removal is in it, or in one before it, which is missing then) or a broken connection.
- * Before that it is **unseen**.
+ * Before that it is **unseen**. Without events the sign is a request to the engine, or a probe of it, that failed.
+ *
+ * What is credited is read from the index; of an engine without events, from what `POST /route` answers for the prompts that
+ * were sent.
  */
 
+import assert from 'node:assert/strict'
 import { type Random, seededRandom } from '@homing/clock'
 import { silentLog } from '@homing/log'
 import { decodeKvBatch, parseEventFrames } from '@homing/protocol'
 import { Sidecar } from '@homing/publisher'
-import type { EngineSettings } from '@homing/testkit'
+import { type EngineSettings, promptHashes } from '@homing/testkit'
 import type { Frames } from '@homing/transport'
 import { ASK_MS_MAX, BLOCK_SIZE_TOKENS, MODEL, SimulatedFleet } from '../simulation/simulated-fleet.ts'
+import { IN_FLIGHT_MS, Looks, type Seen, type State, type Trust } from './looks.ts'
 
-export type Trust = 'exact' | 'partial' | 'approximate' | 'none'
-
-export const LOOK_MS = 20
-const IN_FLIGHT_MS = 100
+/** Between two looks; each of them asks once per prompt where nothing but guesses is credited. */
+const LOOK_MS = 20
+const LOOK_MS_OF_GUESSES = 100
 const REQUEST_EVERY_MS = 60
 const SIDECAR_EVENTS = 7557
 const SIDECAR_REPLAY = 8557
+const PREFIX_BLOCKS = 4
+/** Other hashes in each life of an engine would hide that a prompt is the same. */
+const HASH_SEED = 7
+/** Until then a prompt that was sent may still be on its way to its decision. */
+const DECIDED_MS = 1000
 
-/** What was seen from the fault on. */
-export interface Seen {
-  /** From the fault to the moment after which trust is as at the end, and nothing is stale. */
-  readonly healMs: number
-  /** Blocks × seconds, under `exact` and under any trust. */
-  readonly staleExact: number
-  readonly stale: number
-  readonly unseen: number
-  /** In turn. */
-  readonly trusts: readonly Trust[]
-  /** At the end: blocks that the engine holds and the index lacks, and the other way round. */
-  readonly missing: number
-  readonly surplus: number
-  /** At the end: no recovery is under way. */
-  readonly isAtRest: boolean
-  /** For people, at the end. */
-  readonly reason: string
+export interface ObservedOptions {
+  /** The router has its events from a sidecar beside the engine. */
+  readonly hasSidecar?: boolean
+  /** The engine publishes no events. */
+  readonly isGuessed?: boolean
+  /** Batches that the sidecar keeps for replay. */
+  readonly sidecarBatchesMax?: number
+  /** Between two looks. */
+  readonly lookMs?: number
 }
 
-interface Look {
-  readonly atMs: number
-  readonly trust: Trust
-  readonly isStale: boolean
+/** A prompt that was sent; infinitely late: one that others begin with. */
+interface SentPrompt {
+  readonly tokens: readonly number[]
+  readonly hashes: readonly string[]
+  readonly sentMs: number
 }
 
 export class ObservedFleet {
   readonly #fleet: SimulatedFleet
   readonly #gone: GoneBlocks
+  readonly #isGuessed: boolean
+  readonly #lookMs: number
+  readonly #sidecar: SidecarBeside | undefined
+  /** What may be credited, where that is asked for prompt by prompt. */
+  #sent: SentPrompt[] = []
   readonly #random: Random
   readonly #prefixes: readonly (readonly number[])[]
   #trafficTurn = 0
 
-  #beginMs = 0
-  #lastMs = 0
-  /** The router was not there before. */
-  #isNew = false
-  #looks: Look[] = []
-  #stale = 0
-  #staleExact = 0
-  #unseen = 0
+  readonly #looks = new Looks()
 
-  private constructor(fleet: SimulatedFleet, gone: GoneBlocks, seed: number) {
+  private constructor(
+    fleet: SimulatedFleet,
+    gone: GoneBlocks,
+    sidecar: SidecarBeside | undefined,
+    seed: number,
+    { isGuessed = false, lookMs = isGuessed ? LOOK_MS_OF_GUESSES : LOOK_MS }: ObservedOptions,
+  ) {
     this.#fleet = fleet
     this.#gone = gone
+    this.#sidecar = sidecar
+    this.#isGuessed = isGuessed
+    this.#lookMs = lookMs
     this.#random = seededRandom(seed)
-    this.#prefixes = Array.from({ length: 4 }, () => this.#tokens(BLOCK_SIZE_TOKENS * 4))
+    this.#prefixes = Array.from({ length: 4 }, () => this.#tokens(BLOCK_SIZE_TOKENS * PREFIX_BLOCKS))
+    if (isGuessed) for (const prefix of this.#prefixes) this.#noteSent(prefix, Number.POSITIVE_INFINITY)
   }
 
-  /** `hasSidecar`: the router has its events from a sidecar beside the engine. */
   static async start(
     seed: number,
     engine: Partial<EngineSettings>,
-    hasSidecar = false,
+    options: ObservedOptions = {},
   ): Promise<ObservedFleet> {
+    const { hasSidecar = false, isGuessed = false, sidecarBatchesMax } = options
     let gone: GoneBlocks | undefined
+    let sidecar: SidecarBeside | undefined
     const fleet = await SimulatedFleet.start({
       seed,
-      engines: [engine],
+      engines: [isGuessed ? { ...engine, publishesEvents: false, hashSeed: HASH_SEED } : engine],
       query: hasSidecar ? `?events=${SIDECAR_EVENTS}&replay=${SIDECAR_REPLAY}` : '',
       onEvents: batch => gone?.sign(batch),
+      ...(isGuessed ? { onUnreachable: () => gone?.sign('disconnected') } : {}),
       beforeRouter: async made => {
         gone = new GoneBlocks(made)
-        if (hasSidecar) await openSidecar(made, seed)
+        if (!hasSidecar) return
+        sidecar = new SidecarBeside(made, seed, sidecarBatchesMax)
+        await sidecar.open()
       },
     })
-    return new ObservedFleet(fleet, gone!, seed)
+    return new ObservedFleet(fleet, gone!, sidecar, seed, options)
   }
 
   get fleet(): SimulatedFleet {
     return this.#fleet
+  }
+
+  get isGuessed(): boolean {
+    return this.#isGuessed
+  }
+
+  get sidecar(): SidecarBeside {
+    assert.ok(this.#sidecar, 'there is a sidecar')
+    return this.#sidecar
   }
 
   async run(forMs: number): Promise<void> {
@@ -133,6 +156,7 @@ export class ObservedFleet {
     const random = this.#random
     const prefix = this.#prefixes[random.below(this.#prefixes.length)]!
     const prompt = [...prefix, ...this.#tokens(random.below(4 * BLOCK_SIZE_TOKENS))]
+    if (this.#isGuessed) this.#noteSent(prompt)
     const body = { model: MODEL, prompt, max_tokens: 1 + random.below(20), stream: random.below(2) === 0 }
     // An engine that restarts cuts its requests, and a router that is not there takes none.
     this.#fleet.send(origin === undefined ? {} : { origin }, body, ASK_MS_MAX).catch(() => undefined)
@@ -143,35 +167,25 @@ export class ObservedFleet {
     return Array.from({ length: count }, () => 33 + this.#random.below(90))
   }
 
+  #noteSent(tokens: readonly number[], sentMs = this.#fleet.simulation.clock.nowMs()): void {
+    this.#sent.push({ tokens, hashes: promptHashes(HASH_SEED, tokens, BLOCK_SIZE_TOKENS), sentMs })
+  }
+
   // Looking.
 
   /** From here everything counts. `isNew`: the router is started only now, and cannot heal before. */
   begin(isNew = false): void {
-    this.#beginMs = this.#fleet.simulation.clock.nowMs()
-    this.#lastMs = this.#beginMs
-    this.#isNew = isNew
+    this.#looks.begin(this.#fleet.simulation.clock.nowMs(), isNew)
   }
 
-  /** One look, and LOOK_MS of life. */
+  /** One look, and the time until the next one. */
   async look(): Promise<void> {
     const { trust, held, cached } = await this.#state()
     this.#gone.note(cached)
     const nowMs = this.#fleet.simulation.clock.nowMs()
-    const seconds = (nowMs - this.#lastMs) / 1000
-    this.#lastMs = nowMs
-    let staleBlocks = 0
-    if (trust !== 'none') {
-      for (const hash of held) {
-        if (cached.has(hash)) continue
-        const knownForMs = this.#gone.knownForMs(hash)
-        if (knownForMs === undefined) this.#unseen += seconds
-        else if (knownForMs > IN_FLIGHT_MS) staleBlocks++
-      }
-    }
-    this.#stale += staleBlocks * seconds
-    if (trust === 'exact') this.#staleExact += staleBlocks * seconds
-    this.#looks.push({ atMs: nowMs, trust, isStale: staleBlocks > 0 })
-    await this.run(LOOK_MS)
+    const gone = [...held].filter(hash => !cached.has(hash)).map(hash => this.#gone.knownForMs(hash))
+    this.#looks.add(nowMs, trust, gone)
+    await this.run(this.#lookMs)
   }
 
   async lookFor(forMs: number): Promise<void> {
@@ -180,35 +194,50 @@ export class ObservedFleet {
   }
 
   async seen(): Promise<Seen> {
-    const { trust, isAtRest, reason, held, cached } = await this.#state()
-    const looks = this.#looks
-    let healed = looks.length
-    while (healed > 0 && looks[healed - 1]!.trust === trust && !looks[healed - 1]!.isStale) healed--
-    const isUntouched = healed === 0 && !this.#isNew
+    return this.#looks.seen(await this.#state())
+  }
+
+  async #state(): Promise<State> {
+    const fleet = this.#fleet
+    const [worker] = await fleet.workers()
+    const key = worker!.worker_keys[0]!
+    const held = this.#isGuessed
+      ? await this.#credited()
+      : new Set((await fleet.dump())[key.worker]?.blocks.map(block => block.block_hash))
     return {
-      healMs: isUntouched ? 0 : (looks[healed] ?? looks.at(-1)!).atMs - this.#beginMs,
-      staleExact: this.#staleExact,
-      stale: this.#stale,
-      unseen: this.#unseen,
-      trusts: looks.map(look => look.trust).filter((one, i, all) => one !== all[i - 1]),
-      missing: [...cached].filter(hash => !held.has(hash)).length,
-      surplus: [...held].filter(hash => !cached.has(hash)).length,
-      isAtRest,
-      reason,
+      trust: key.trust as Trust,
+      isAtRest: this.#isGuessed ? worker!.state === 'up' : key.events?.state === 'live',
+      reason: key.trust_reason,
+      held,
+      cached: cacheOf(fleet),
     }
   }
 
-  async #state() {
-    const fleet = this.#fleet
-    const key = (await fleet.workers())[0]!.worker_keys[0]!
-    const dump = await fleet.dump()
-    return {
-      trust: key.trust as Trust,
-      isAtRest: key.events?.state === 'live',
-      reason: key.trust_reason,
-      held: new Set(dump[key.worker]?.blocks.map(block => block.block_hash)),
-      cached: cacheOf(fleet),
-    }
+  /** What requests that are like those of before would be credited with now. */
+  async #credited(): Promise<ReadonlySet<string>> {
+    const { clock } = this.#fleet.simulation
+    const credited = new Set<string>()
+    const asked = this.#sent
+    const overlaps = await this.#fleet.simulation.settle(
+      Promise.all(asked.map(({ tokens }) => this.#overlapOf(tokens))),
+      { within: ASK_MS_MAX },
+    )
+    const latestMs = clock.nowMs() - DECIDED_MS
+    // What is no longer credited will not be again: no prompt is sent twice. Their beginnings are in later ones.
+    this.#sent = this.#sent.filter(
+      ({ sentMs }, i) => sentMs > latestMs || overlaps[i] === undefined || overlaps[i] > PREFIX_BLOCKS,
+    )
+    for (const [i, { hashes }] of asked.entries())
+      for (const hash of hashes.slice(0, overlaps[i] ?? 0)) credited.add(hash)
+    return credited
+  }
+
+  /** Undefined: there is no worker to credit now. */
+  async #overlapOf(prompt: readonly number[]): Promise<number | undefined> {
+    const reply = await this.#fleet.send({ path: '/route' }, { model: MODEL, prompt }, ASK_MS_MAX)
+    if (reply.status !== 200) return undefined
+    return (JSON.parse(Buffer.from(reply.body).toString()) as { readonly overlap_blocks: number })
+      .overlap_blocks
   }
 }
 
@@ -254,21 +283,42 @@ class GoneBlocks {
   }
 }
 
-/** It lives as long as the network, which nobody closes. */
-async function openSidecar({ simulation, network, engines }: SimulatedFleet, seed: number): Promise<void> {
-  await Sidecar.open({
-    clock: simulation.clock,
-    random: seededRandom(seed),
-    messages: network.transport().messages,
-    log: silentLog,
-    engineEndpoint: engines[0]!.events,
-    eventsEndpoint: `tcp://127.0.0.1:${SIDECAR_EVENTS}`,
-    replayEndpoint: `tcp://127.0.0.1:${SIDECAR_REPLAY}`,
-    topic: '',
-    replayForm: 'topic',
-    queuedMessagesMax: 100_000,
-    repliesMax: 16,
-  })
+/** The sidecar of an engine; it lives as long as the network, which nobody closes. */
+class SidecarBeside {
+  readonly endpoint = `tcp://127.0.0.1:${SIDECAR_EVENTS}`
+  readonly #fleet: SimulatedFleet
+  readonly #random: Random
+  readonly #batchesMax: number | undefined
+  #sidecar: Sidecar | undefined
+
+  constructor(fleet: SimulatedFleet, seed: number, batchesMax: number | undefined) {
+    this.#fleet = fleet
+    this.#random = seededRandom(seed)
+    this.#batchesMax = batchesMax
+  }
+
+  async open(): Promise<void> {
+    const { simulation, network, engines } = this.#fleet
+    this.#sidecar = await Sidecar.open({
+      clock: simulation.clock,
+      random: this.#random,
+      messages: network.transport().messages,
+      log: silentLog,
+      engineEndpoint: engines[0]!.events,
+      eventsEndpoint: this.endpoint,
+      replayEndpoint: `tcp://127.0.0.1:${SIDECAR_REPLAY}`,
+      topic: '',
+      replayForm: 'topic',
+      queuedMessagesMax: 100_000,
+      repliesMax: 16,
+      ...(this.#batchesMax === undefined ? {} : { bufferBatchesMax: this.#batchesMax }),
+    })
+  }
+
+  async restart(): Promise<void> {
+    await this.#sidecar!.close(0)
+    await this.open()
+  }
 }
 
 function writtenAtMs(frames: Frames): number {

@@ -16,7 +16,9 @@ import {
   type Frames,
   type HttpReply,
   type HttpRequest,
+  type HttpTransport,
   MemoryNetwork,
+  type MessageTransport,
   type Transport,
   transportCapability,
 } from '@homing/transport'
@@ -65,6 +67,8 @@ export interface FleetOptions {
   readonly query?: string
   /** Called for a batch of an event socket of the router, and for the end of its connection. */
   readonly onEvents?: (batch: Frames | 'disconnected') => void
+  /** Called when a request of the router to an engine has failed. */
+  readonly onUnreachable?: () => void
   /** For what stands between engines and router. */
   readonly beforeRouter?: (fleet: SimulatedFleet) => Promise<void>
   /** Tells each line of the logs of the router. */
@@ -74,7 +78,7 @@ export interface FleetOptions {
 export interface FleetEngine {
   readonly engine: Engine
   readonly url: string
-  /** Of its first rank. */
+  /** Of its first rank; '' when it publishes none. */
   readonly events: string
 }
 
@@ -146,7 +150,7 @@ export class SimulatedFleet {
         const { clock } = thread
         const whenFree = (): Promise<void> => new Promise(resolve => clock.after(TASK_MS, resolve))
         return [
-          [transportCapability, watched(threadTransport(network, thread), options.onEvents)],
+          [transportCapability, watched(threadTransport(network, thread), options)],
           [taskPoolCapability, inlineTaskPool(whenFree)],
         ]
       },
@@ -173,7 +177,7 @@ export class SimulatedFleet {
         }),
       )
       const { url, ranks } = engine.describe()
-      engines.push({ engine, url, events: ranks[0]!.events })
+      engines.push({ engine, url, events: ranks[0]?.events ?? '' })
     }
     const fleet = new SimulatedFleet(simulation, network!, engines, options)
     await options.beforeRouter?.(fleet)
@@ -240,26 +244,58 @@ export class SimulatedFleet {
   }
 }
 
-function watched(transport: Transport, onEvents: FleetOptions['onEvents']): Transport {
-  if (onEvents === undefined) return transport
-  const { messages } = transport
+/** Of the router, as what looks on sees it. */
+function watched(transport: Transport, { onEvents, onUnreachable }: FleetOptions): Transport {
+  const { http, messages } = transport
   return {
     ...transport,
-    messages: {
-      ...messages,
-      subscribe: (options, handler) =>
-        messages.subscribe(options, {
-          message(frames) {
-            onEvents(frames)
-            handler.message(frames)
-          },
-          connected: () => handler.connected(),
-          disconnected() {
-            onEvents('disconnected')
-            handler.disconnected()
-          },
-        }),
+    http: onUnreachable === undefined ? http : watchedHttp(http, onUnreachable),
+    messages: onEvents === undefined ? messages : watchedMessages(messages, onEvents),
+  }
+}
+
+function watchedHttp(http: HttpTransport, onUnreachable: () => void): HttpTransport {
+  return {
+    ...http,
+    call: (request, handler) =>
+      http.call(request, {
+        head: (status, headers) => handler.head(status, headers),
+        data: bytes => handler.data(bytes),
+        end: () => handler.end(),
+        failed(error, info) {
+          onUnreachable()
+          handler.failed(error, info)
+        },
+      }),
+    async fetch(request, options) {
+      try {
+        return await http.fetch(request, options)
+      } catch (thrown) {
+        onUnreachable()
+        throw thrown
+      }
     },
+  }
+}
+
+function watchedMessages(
+  messages: MessageTransport,
+  onEvents: NonNullable<FleetOptions['onEvents']>,
+): MessageTransport {
+  return {
+    ...messages,
+    subscribe: (options, handler) =>
+      messages.subscribe(options, {
+        message(frames) {
+          onEvents(frames)
+          handler.message(frames)
+        },
+        connected: () => handler.connected(),
+        disconnected() {
+          onEvents('disconnected')
+          handler.disconnected()
+        },
+      }),
   }
 }
 

@@ -51,6 +51,25 @@ export function hashBlock(
   target[at + 1] = finish(high ^ Math.imul(mixedLow, PRIME_B))
 }
 
+/** The hashes of the full blocks of a prompt without adapter and salt, in hexadecimal, in an engine with this hash seed. */
+export function promptHashes(
+  hashSeed: number,
+  tokenIds: readonly number[],
+  blockSizeTokens: number,
+): string[] {
+  const tokens = Int32Array.from(tokenIds)
+  let [low, high] = hashNamespace(hashSeed, undefined, undefined)
+  const words = new Int32Array(2)
+  const hashes: string[] = []
+  for (let start = 0; start + blockSizeTokens <= tokens.length; start += blockSizeTokens) {
+    hashBlock(low, high, tokens, start, blockSizeTokens, words, 0)
+    low = words[0]!
+    high = words[1]!
+    hashes.push(hexOfHash(low, high))
+  }
+  return hashes
+}
+
 /** 16 hexadecimal digits of a hash, high word first. */
 export function hexOfHash(low: number, high: number): string {
   return (high >>> 0).toString(16).padStart(8, '0') + (low >>> 0).toString(16).padStart(8, '0')

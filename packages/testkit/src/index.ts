@@ -26,7 +26,7 @@ export {
   NO_ENGINE_FAULTS,
   type RequestFault,
 } from './engine-faults.ts'
-export { type HashWords, hexOfHash } from './engine-hash.ts'
+export { type HashWords, hexOfHash, promptHashes } from './engine-hash.ts'
 export {
   type EmittedToken,
   EngineModel,
