@@ -1,5 +1,6 @@
 /**
- * Worker announcements: one line in the log for people about each worker, when it answered for the first time.
+ * Worker announcements: one line in the log for people about each worker, when it answered for the first time; a
+ * warning where something is missing for its cache to be known.
  *
  * It waits until the trust in all keys of the worker has settled, ANNOUNCE_MS_MAX at most.
  * Owns `wasAnnounced` of every worker.
@@ -44,7 +45,8 @@ export class WorkerAnnouncements {
       const source = eventSourceOf(worker.spec, worker.outcome, dpRank)
       return { dpRank, eventsEndpoint: source?.endpoint, replayEndpoint: source?.replayEndpoint }
     })
-    this.#context.log.info(
+    const missing = missingOf({ ...facts, origin: worker.spec.origin, keys })
+    this.#context.log[missing.length === 0 ? 'info' : 'warn'](
       {
         worker: worker.spec.id,
         engine: `${facts.engine} ${facts.engineVersion}`.trim(),
@@ -54,7 +56,7 @@ export class WorkerAnnouncements {
         events: keys[0]?.eventsEndpoint,
         trust: first?.trust,
         trustReason: first?.trustReason,
-        missing: missingOf({ ...facts, origin: worker.spec.origin, keys }),
+        missing,
       },
       'worker found',
     )

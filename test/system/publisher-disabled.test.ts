@@ -1,0 +1,166 @@
+/**
+ * Engines that publish no KV events, from their start or since they were started anew: it is told where people and
+ * machines look, with what to type, and requests are served nevertheless. All are processes of their own.
+ */
+
+import { seededRandom } from '@homing/clock'
+import t, { type Test } from 'tap'
+import { type KeyView, RouterClient, startProcess, type TestProcess, until } from './fleet.ts'
+
+const MODEL = 'homing-sim'
+const PROMPT_TOKENS = 165
+const PROMPT_BLOCKS = 10
+const REQUESTS = 12
+const WHAT_TO_TYPE = /--kv-events-config '\{"enable_kv_cache_events":true,"publisher":"zmq"/
+
+interface LogLine {
+  readonly level: string
+  readonly msg: string
+  readonly worker?: string
+  readonly key?: string
+  readonly trust?: string
+  readonly reason?: string
+  readonly missing?: readonly string[]
+}
+
+t.test('a worker whose publisher is disabled is told of within seconds of the start, and serves', async t => {
+  const mute = await startEngine(t, ['--no-events'])
+  const others = await Promise.all([startEngine(t), startEngine(t)])
+  const { router, linesAbout, printed } = await startRouter(t, [mute, ...others])
+  const found = async (engine: TestProcess) =>
+    (await linesAbout(engine)).filter(({ msg }) => msg === 'worker found')
+
+  const key = await untilReason(router, mute, 'publishes no KV events: start it with')
+  t.match(key, { trust: 'approximate', events: null })
+  t.match(key.trust_reason, WHAT_TO_TYPE)
+  t.match(key.trust_reason, /what was sent there counts$/)
+  const metrics = (await router.send('/metrics')).text.split('\n')
+  t.ok(metrics.includes(`homing_directory_trust_state{worker="${key.worker}",trust="approximate"} 1`))
+
+  const [line, ...more] = await linesAbout(mute)
+  t.strictSame(more, [], 'one line of the log is about it')
+  t.match(line, { level: 'warn', msg: 'worker found' })
+  const [missing, ...otherFaults] = line!.missing!
+  t.strictSame(otherFaults, [])
+  t.match(missing, /^no KV events: start the engine with/)
+  t.match(missing, WHAT_TO_TYPE)
+  const below = await printed(`  ${missing}`)
+  t.match(below, new RegExp(`^worker ${key.worker.split('/')[0]}: .*no events, trust approximate$`))
+
+  for (const other of others) {
+    await until('the others are known', async () =>
+      (await keyOf(router, other)).trust === 'exact' ? true : undefined,
+    )
+    t.match(await found(other), [{ level: 'info', missing: [] }])
+  }
+  await serves(t, router, mute, 'approximate')
+  await serves(t, router, others[0]!, 'exact')
+  t.equal((await linesAbout(mute)).length, 1, 'it is not said again')
+})
+
+t.test('an engine that comes back without its publisher is told of, and credited with nothing', async t => {
+  const engine = await startEngine(t)
+  // Every fifth probe asks for all that an engine says of itself.
+  const { router, linesAbout } = await startRouter(t, [engine], ['--probe-interval', '0.5s'])
+  await router.trusted()
+  await serves(t, router, engine, 'exact')
+
+  engine.kill('SIGKILL')
+  await engine.ended
+  const reborn = await startEngine(t, ['--no-events', '--port', new URL(engine.url).port])
+  const key = await untilReason(router, reborn, 'publishes no KV events: start it with')
+  t.match(key, { trust: 'approximate', events: null, blocks_held: 0 })
+  const changes = (await linesAbout(reborn)).filter(({ msg }) => msg === 'trust has changed')
+  t.match(changes.at(-1), { trust: 'approximate' })
+  await serves(t, router, reborn, 'approximate')
+})
+
+/** Prompts of its own, each sent there twice: the first time nothing of it counts, the second all. */
+async function serves(t: Test, router: RouterClient, engine: TestProcess, trust: string): Promise<void> {
+  const { instance_id: instance } = await router.worker(engine.url)
+  const seen: unknown[] = []
+  for (let seed = 0; seed < REQUESTS; seed++) {
+    const random = seededRandom(seed)
+    const prompt = Array.from({ length: PROMPT_TOKENS }, () => 33 + random.below(90))
+    for (const blocks of [0, PROMPT_BLOCKS]) {
+      const body = { model: MODEL, prompt, max_tokens: 2, nvext: { backend_instance_id: instance } }
+      const { status, headers, json } = await router.send('/v1/completions', { body })
+      seen.push([
+        status,
+        headers['x-homing-trust'],
+        headers['x-homing-overlap-blocks'],
+        json.usage.prompt_tokens_details?.cached_tokens ?? 0,
+        blocks,
+      ])
+      if (blocks === 0) await router.caughtUp([engine])
+    }
+  }
+  t.strictSame(
+    seen,
+    Array.from({ length: REQUESTS }, () =>
+      [0, PROMPT_BLOCKS].map(blocks => [200, trust, String(blocks), blocks * 16, blocks]),
+    ).flat(),
+    `all are served with trust ${trust}, and what is credited is there`,
+  )
+}
+
+function startEngine(t: Test, argv: readonly string[] = []): Promise<TestProcess> {
+  return started(t, 'engine', [
+    '--port',
+    '0',
+    '--events-port',
+    '0',
+    '--replay-port',
+    '0',
+    '--speed',
+    '0',
+    ...argv,
+  ])
+}
+
+async function startRouter(t: Test, engines: readonly TestProcess[], argv: readonly string[] = []) {
+  const process = await started(t, 'router', [
+    // No engine is taken to be down because the machine is busy.
+    ...['--port', '0', '--host', '127.0.0.1', '--probe-timeout', '10s'],
+    ...engines.flatMap(({ url }) => ['--worker', url]),
+    ...argv,
+  ])
+  const about = (engine: TestProcess) => (line: LogLine) =>
+    line.worker === new URL(engine.url).host || line.key?.startsWith(`${new URL(engine.url).host}/`) === true
+  const lines = (): LogLine[] => process.errorLines.map(line => JSON.parse(line) as LogLine)
+  return {
+    router: new RouterClient(process.url),
+    /** Lines of the log about an engine, once there is any. */
+    linesAbout: (engine: TestProcess) =>
+      until(`the log speaks of ${engine.url}`, () => {
+        const found = lines().filter(about(engine))
+        return found.length > 0 ? found : undefined
+      }),
+    /** The line printed before `wanted`, once that is there. */
+    printed: (wanted: string) =>
+      until(`the router prints ${wanted}`, () => {
+        const position = process.outputLines.indexOf(wanted)
+        return position < 0 ? undefined : process.outputLines[position - 1]
+      }),
+  }
+}
+
+async function started(t: Test, command: string, argv: readonly string[]): Promise<TestProcess> {
+  const process = await startProcess(command, argv)
+  t.teardown(() => process.kill('SIGKILL'))
+  return process
+}
+
+/** The key of an engine once the reason for its trust begins so. */
+async function untilReason(router: RouterClient, engine: TestProcess, reason: string): Promise<KeyView> {
+  let seen: KeyView | undefined
+  const ask = async () => {
+    seen = await keyOf(router, engine)
+    return seen.trust_reason.startsWith(reason) ? seen : undefined
+  }
+  return until(`${engine.url} ${reason}`, ask, { seen: () => seen })
+}
+
+async function keyOf(router: RouterClient, engine: TestProcess): Promise<KeyView> {
+  return (await router.worker(engine.url)).worker_keys[0]!
+}
