@@ -11,6 +11,10 @@ const sourced = <T>(value: Sourced<T> | undefined) =>
 
 const iso = (unixMs: number): string => new Date(unixMs).toISOString()
 
+/** To the microsecond: what is behind that is noise of the clock. */
+const milliseconds = (ms: number | undefined): number | null =>
+  ms === undefined ? null : Math.round(ms * 1000) / 1000
+
 /** One row per worker; its worker keys inside, each with trust, event age, blocks held and load. */
 export function workersView(
   report: FleetReport,
@@ -65,7 +69,7 @@ function keyView(
     trust_reason: key.trustReason,
     trust_since: iso(key.trustSinceMs),
     audit: auditView(audit),
-    last_event_age_ms: source?.lastEventAgeMs ?? null,
+    last_event_age_ms: milliseconds(source?.lastEventAgeMs),
     blocks_held: worker.state === 'up' ? (shards[key.shard]?.blocksHeld[key.workerSlot] ?? 0) : 0,
     other_blocks: (worker.state === 'up' && shards[key.shard]?.layersHeld[key.workerSlot]) || {},
     load: {
@@ -139,7 +143,7 @@ export function receiptView(receipt: Receipt): object {
     trust: receipt.trust,
     overlap_blocks: receipt.overlapBlocks,
     predicted_cached_tokens: receipt.overlapBlocks * receipt.blockSizeTokens,
-    decision_ms: receipt.decisionMs,
+    decision_ms: milliseconds(receipt.decisionMs),
     candidates: receipt.candidates.map(candidate => ({
       worker: candidate.worker,
       trust: candidate.trust,
@@ -168,8 +172,8 @@ export function receiptView(receipt: Receipt): object {
             prompt_tokens: delivery.promptTokens ?? null,
             completion_tokens: delivery.completionTokens ?? null,
             cached_tokens: delivery.cachedTokens ?? null,
-            time_to_first_byte_ms: delivery.timeToFirstByteMs ?? null,
-            duration_ms: delivery.durationMs,
+            time_to_first_byte_ms: milliseconds(delivery.timeToFirstByteMs),
+            duration_ms: milliseconds(delivery.durationMs),
             error:
               delivery.error === undefined
                 ? null

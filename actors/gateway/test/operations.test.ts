@@ -131,6 +131,25 @@ t.test('/decisions has the latest first, as many as asked for', async t => {
   t.match((await ask('GET', '/decisions/decision-4')).error, [404])
 })
 
+t.test('a receipt tells times to the microsecond', async t => {
+  const delivery = {
+    outcome: 'ok' as const,
+    status: 200,
+    promptTokens: 100,
+    completionTokens: 1,
+    cachedTokens: 48,
+    timeToFirstByteMs: 179.59945799999696,
+    durationMs: 0.1 + 0.2,
+    error: undefined,
+  }
+  const receipt = { ...RECEIPT, decisionMs: 1 / 3, delivery }
+  const { ask } = await start(t, {}, { receipts: [receipt] })
+  const { decisions } = JSON.parse((await ask('GET', '/decisions')).body)
+  t.match(decisions, [
+    { decision_ms: 0.333, delivered: { time_to_first_byte_ms: 179.599, duration_ms: 0.3 } },
+  ])
+})
+
 t.test('/dump lists the index by worker key', async t => {
   const { ask } = await start(
     t,
