@@ -36,7 +36,7 @@ const SLOW_FILES: Readonly<Record<string, number>> = {
 }
 /** Variables of ours that a test may read; all others could change what it tests. */
 const TEST_VARIABLES =
-  /^HOMING_(REAL_ENGINES|REAL_ENGINE_URLS|REAL_REQUESTS|TRACES|SEED|SIM_SEED|SIM_SEEDS|FAULTS_RUNS|FAULTS_SEED|TEST_SEED|FUZZ_SECONDS)$/
+  /^HOMING_(REAL_ENGINES|REAL_ENGINE_URLS|REAL_ENGINE_RESTART|REAL_REQUESTS|TRACES|SEED|SIM_SEED|SIM_SEEDS|FAULTS_RUNS|FAULTS_SEED|TEST_SEED|FUZZ_SECONDS)$/
 /** Lines of standard error shown for a file that failed. */
 const ERROR_LINES_MAX = 60
 
