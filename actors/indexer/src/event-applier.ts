@@ -32,7 +32,15 @@ import {
   namespaceSeed,
   type Seed,
 } from '@homing/blocks'
-import { type BlockIndex, DEVICE_LAYER, KEY_LAYERS, type KeyLayer } from '@homing/index'
+import {
+  type BlockIndex,
+  DEVICE_LAYER,
+  HELD_WORDS,
+  imageOf,
+  KEY_LAYERS,
+  type KeyLayer,
+  storeImage,
+} from '@homing/index'
 import {
   AttentionGroups,
   type KvEvent,
@@ -42,7 +50,7 @@ import {
   type KvTier,
 } from '@homing/protocol'
 import type { LayerSlots } from './layer-slots.ts'
-import type { IndexedBlock, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
+import type { IndexedBlock, KeyImage, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
 
 /** What became of a batch of events. */
 export interface ApplyReport {
@@ -123,6 +131,10 @@ export class EventApplier {
     return this.#index.maintain()
   }
 
+  isOpen(workerSlot: number): boolean {
+    return this.#slots.has(workerSlot)
+  }
+
   openSlots(): readonly number[] {
     return [...this.#slots.keys()]
   }
@@ -200,12 +212,44 @@ export class EventApplier {
     return blocks
   }
 
+  /** All that is known of a worker slot, what was predicted of it left out; undefined: it is not open. */
+  image(workerSlot: number): KeyImage | undefined {
+    const slot = this.#slots.get(workerSlot)
+    if (slot === undefined) return undefined
+    const used = [DEVICE_LAYER, ...LOWER_LAYERS.filter(layer => isIn(this.#layers.maskOf(workerSlot), layer))]
+    const layers = used.map(layer => ({ layer, slot: this.#layers.slotOf(workerSlot, layer) }))
+    return {
+      blockSizeTokens: slot.blockSizeTokens,
+      salts: [...slot.salts].map(([key, salt]) => [
+        Number(BigInt.asIntN(32, key)),
+        Number(key >> 32n) | 0,
+        salt,
+      ]),
+      groups: slot.groups.records(),
+      ...imageOf(this.#index, layers),
+    }
+  }
+
+  /** Takes over what an image says of a worker slot, which was just opened. False: not all of it found room. */
+  load(workerSlot: number, image: KeyImage): boolean {
+    const slot = this.#slots.get(workerSlot)
+    if (slot === undefined) throw new Error(`worker slot ${workerSlot} is not open`)
+    slot.blockSizeTokens = image.blockSizeTokens
+    for (const [low, high, salt] of image.salts) slot.salts.set(keyOf(low, high), salt)
+    slot.groups.learn(image.groups)
+    const layers = new Set<number>()
+    for (let i = 1; i < image.held.length; i += HELD_WORDS) layers.add(image.held[i]!)
+    for (const layer of layers) if (!this.#layers.take(workerSlot, layer)) return false
+    const slotOf = (layer: number) => this.#layers.slotOf(workerSlot, layer)
+    return storeImage(this.#index, image, slotOf, layer => this.#layers.othersOf(workerSlot, layer))
+  }
+
   #layersHeld(): ShardStatus['layersHeld'] {
     const held: Record<number, Partial<Record<KeyLayer, number>>> = {}
     for (const [keySlot, mask] of this.#layers.used()) {
       const blocks: Partial<Record<KeyLayer, number>> = {}
       for (const [layer, name] of KEY_LAYERS.entries()) {
-        if (layer === DEVICE_LAYER || (mask & (1 << layer)) === 0) continue
+        if (layer === DEVICE_LAYER || !isIn(mask, layer)) continue
         blocks[name] = this.#index.blocksHeld(this.#layers.slotOf(keySlot, layer))
       }
       held[keySlot] = blocks
@@ -321,6 +365,10 @@ export class EventApplier {
     }
     return seed
   }
+}
+
+function isIn(mask: number, layer: number): boolean {
+  return (mask & (1 << layer)) !== 0
 }
 
 /** Names blocks that another tier holds, and not what is in them. */

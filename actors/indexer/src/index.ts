@@ -3,6 +3,7 @@ export type {
   EventSourceMessage,
   IndexedBlock,
   IndexerMessage,
+  KeyImage,
   LearnedMessage,
   ResyncCause,
   ResyncMessage,

@@ -106,6 +106,19 @@ export const indexer = defineActor(
         }
         maintain()
       },
+      image({ workerSlot, reply }) {
+        reply(applier.image(workerSlot))
+      },
+      load({ workerSlot, image, source }) {
+        if (!applier.isOpen(workerSlot)) {
+          source.tell({ type: 'resync', cause: 'lost', reason: 'the index began anew' })
+          return
+        }
+        if (!applier.load(workerSlot, image))
+          log.warn({ shard, workerSlot }, 'not all of a checkpoint found room')
+        readers.announceLayers(index.memory)
+        maintain()
+      },
       clear({ workerSlot }) {
         predictions.forget(workerSlot)
         applier.open(workerSlot)

@@ -1,8 +1,8 @@
 /** What an indexer is told, and what it tells the sources of its events. */
 
 import type { ActorRef, Message, Reply } from '@homing/actor'
-import type { KeyLayer } from '@homing/index'
-import type { KvEvent } from '@homing/protocol'
+import type { BlockImage, KeyLayer } from '@homing/index'
+import type { AttentionGroupRecord, KvEvent } from '@homing/protocol'
 import type { PredictionStatus, RoutedBlocks } from './predictions.ts'
 
 /**
@@ -51,6 +51,15 @@ export interface ShardMemoryMessage extends Message {
    * When this changes, the number does too.
    */
   readonly lowerLayers: Readonly<Record<number, number>>
+}
+
+/** All that an indexer knows of one worker key, what was predicted of it left out. */
+export interface KeyImage extends BlockImage {
+  /** Undefined: nothing was stored on the device yet. */
+  readonly blockSizeTokens: number | undefined
+  /** Engine hashes, two words each, of the blocks of salted chains, with the salt. */
+  readonly salts: readonly (readonly [low: number, high: number, salt: string])[]
+  readonly groups: readonly AttentionGroupRecord[]
 }
 
 /** One block that a worker key holds, as hex words; enough to compare with an engine's cache. */
@@ -125,6 +134,19 @@ export type IndexerMessage =
       /** What the worker is assumed to use; undefined: the first block stored decides. */
       readonly blockSizeTokens: number | undefined
       readonly events: readonly KvEvent[]
+      readonly source: ActorRef<EventSourceMessage>
+    }
+  /** Answers all that is known of a worker key, as of the events told before; undefined: its slot is not open. */
+  | {
+      readonly type: 'image'
+      readonly workerSlot: number
+      readonly reply: Reply<KeyImage | undefined>
+    }
+  /** Take over an image, behind a clear and before the first `apply`. What finds no room is as any other block. */
+  | {
+      readonly type: 'load'
+      readonly workerSlot: number
+      readonly image: KeyImage
       readonly source: ActorRef<EventSourceMessage>
     }
   /** Forget all blocks of a worker key. Must precede its first `apply`. */

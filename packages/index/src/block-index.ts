@@ -64,11 +64,13 @@ import {
 } from './layout.ts'
 import { SideTable } from './side-table.ts'
 import type {
+  BlockPlace,
   Copies,
   DumpEntry,
   HashPair,
   IndexOptions,
   IndexStats,
+  OrphanEntry,
   RemoveOutcome,
   RestoreReport,
   StoreOutcome,
@@ -413,13 +415,51 @@ export class BlockIndex {
           const parentEngineHash = above === ROOT ? undefined : this.#someName(holder, above)
           const localHash = [words[base + LOC + 2 * slot]!, words[base + LOC + 2 * slot + 1]!] as const
           for (const [engineHash, copies] of this.#namesOf(holder, block)) {
-            yield { engineHash, parentEngineHash, localHash, position: depth + slot, isReachable, copies }
+            yield {
+              block,
+              parentBlock: above,
+              engineHash,
+              parentEngineHash,
+              localHash,
+              position: depth + slot,
+              isReachable,
+              copies,
+            }
             if (this.#changes !== changes)
               throw new Error('cannot go on with the dump: the index has changed')
           }
         }
         above = block
       }
+    }
+  }
+
+  /** Where a block lies that a dump named, held or not: for the holes above those that are. */
+  placeOf(block: number): BlockPlace {
+    const base = this.#chunks.base(block >>> 4)
+    const slot = block & 15
+    const at = base + LOC + 2 * slot
+    return {
+      parentBlock: slot > 0 ? block - 1 : this.#words[base + PARENT]!,
+      localHash: [this.#words[at]!, this.#words[at + 1]!],
+    }
+  }
+
+  /** What this worker slot has stored below parents that are unknown. Throws when the index changes meanwhile. */
+  *orphans(workerSlot: number): Generator<OrphanEntry, void, undefined> {
+    const holder = this.#holderOf(workerSlot)
+    if (holder === NOBODY) return
+    const changes = this.#changes
+    const table = this.#orphans
+    for (let record = 1; record < table.recordsEnd; record++) {
+      if (table.holderOf(record) !== holder) continue
+      yield {
+        engineHash: [table.engineLow(record), table.engineHigh(record)],
+        parentEngineHash: [table.groupLow(record), table.groupHigh(record)],
+        localHash: [table.localLow(record), table.localHigh(record)],
+        copies: table.copies(record),
+      }
+      if (this.#changes !== changes) throw new Error('cannot go on with the dump: the index has changed')
     }
   }
 

@@ -1,3 +1,11 @@
+export {
+  type BlockImage,
+  HELD_WORDS,
+  imageOf,
+  type LayerSlot,
+  ORPHAN_WORDS,
+  storeImage,
+} from './block-image.ts'
 export { BlockIndex, createIndexMemory } from './block-index.ts'
 export { createIndexDoor } from './door.ts'
 export { type DumpFault, IndexDumpError } from './errors.ts'
@@ -13,11 +21,13 @@ export {
 export { LayerScores, Layers } from './layers.ts'
 export { OverlapScores } from './overlap-scores.ts'
 export type {
+  BlockPlace,
   Copies,
   DumpEntry,
   HashPair,
   IndexOptions,
   IndexStats,
+  OrphanEntry,
   ReaderStats,
   RemoveOutcome,
   RestoreReport,

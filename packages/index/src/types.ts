@@ -113,8 +113,27 @@ export interface IndexStats {
   readonly adoptedOrphans: number
 }
 
+/** Where a block lies in the tree. */
+export interface BlockPlace {
+  /** 0: the root. */
+  readonly parentBlock: number
+  readonly localHash: HashPair
+}
+
+/** A parked block. */
+export interface OrphanEntry {
+  readonly engineHash: HashPair
+  readonly parentEngineHash: HashPair
+  readonly localHash: HashPair
+  readonly copies: number
+}
+
 /** One engine hash that a worker slot holds. Parents come before children. */
 export interface DumpEntry {
+  /** Number of the block, the same for every worker slot until the index changes. */
+  readonly block: number
+  /** 0: the root. It may be a hole, which nobody holds; `placeOf` says where that lies. */
+  readonly parentBlock: number
   readonly engineHash: HashPair
   /** A name of the parent at this worker slot; undefined at the root, and where the parent is not held. */
   readonly parentEngineHash: HashPair | undefined

@@ -72,6 +72,8 @@ function picture(index: BlockIndex, rename: (slot: number) => number): unknown {
     const entries = [...index.dump(here)].map(entry =>
       JSON.stringify({
         ...entry,
+        block: undefined,
+        parentBlock: undefined,
         engineHash: `${value(entry.engineHash)}`,
         parentEngineHash: entry.parentEngineHash === undefined ? '' : 'known',
       }),

@@ -27,6 +27,11 @@ interface Group {
   wasAccepted: boolean
 }
 
+/** What is known of one group. */
+export interface AttentionGroupRecord extends Readonly<Group> {
+  readonly id: number
+}
+
 export class AttentionGroups {
   readonly #groups = new Map<number, Group>()
   #knowsKinds = false
@@ -39,6 +44,20 @@ export class AttentionGroups {
    */
   get revisions(): number {
     return this.#revisions
+  }
+
+  /** What was learned, for `learn` of another instance. */
+  records(): readonly AttentionGroupRecord[] {
+    return [...this.#groups].map(([id, group]) => ({ id, ...group }))
+  }
+
+  /** Takes over what another instance has learned of the same stream; this one knows nothing yet. */
+  learn(records: readonly AttentionGroupRecord[]): void {
+    for (const { id, kind, isSparse, wasAccepted } of records.slice(0, GROUPS_MAX)) {
+      this.#groups.set(id, { kind, isSparse, wasAccepted })
+      this.#knowsKinds ||= kind !== undefined
+    }
+    this.#reviseAll()
   }
 
   /** True when `event` describes prefix residency. Learns from stores. */

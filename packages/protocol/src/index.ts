@@ -1,4 +1,4 @@
-export { AttentionGroups } from './attention-groups.ts'
+export { type AttentionGroupRecord, AttentionGroups } from './attention-groups.ts'
 export { MalformedEventFramesError, MalformedKvBatchError } from './errors.ts'
 export {
   type EventMessage,
