@@ -142,6 +142,12 @@ export interface KeyView {
     readonly duplicates: number | null
     readonly malformed_frames: number | null
     readonly shard: number
+    readonly checkpoint: {
+      readonly resumed_sequence: number | null
+      readonly refusal: string | null
+      readonly saved_sequence: number | null
+      readonly saves: number
+    } | null
   } | null
 }
 

@@ -21,7 +21,12 @@
 
 import { type ActorContext, type ActorRef, defineActor, type Signal, signal } from '@homing/actor'
 import type { IndexerMessage, RoutedMessage, ShardResetMessage } from '@homing/indexer'
-import type { SourceMessage } from '@homing/listener'
+import {
+  checkpointOptions,
+  type ListenerMessage,
+  type SourceMessage,
+  saveCheckpoints,
+} from '@homing/listener'
 import { FleetFeed } from './fleet-feed.ts'
 import { KeyAudits } from './key-audits.ts'
 import { KeyListeners } from './key-listeners.ts'
@@ -50,6 +55,9 @@ export interface DirectoryArgs {
   readonly probeTimeoutMs: number
   /** Silence after which a replay has ended. */
   readonly replayTimeoutMs: number
+  /** Where listeners keep checkpoints; undefined: nowhere. */
+  readonly checkpointDirectory?: string | undefined
+  readonly checkpointIntervalMs?: number
 }
 
 const STATUS_TIMEOUT_MS = 500
@@ -72,6 +80,12 @@ export const directory = defineActor(
       },
       shardReset: message => state.shardReset(message),
       describe: ({ reply }) => state.describe(reply),
+      saveCheckpoints: ({ timeoutMs, reply }) => {
+        void saveCheckpoints(
+          state.running().map(({ listener }) => listener),
+          timeoutMs,
+        ).then(reply)
+      },
       whenProbed: ({ reply }) => feed.whenProbed(reply),
       observeIndexers: () => shards.observe(),
       probeDue: ({ workerId, turn }) => probes.probeDue(workerId, turn),
@@ -135,6 +149,7 @@ class Directory {
       indexers,
       eventPool: args.eventPool ?? 'events',
       replayTimeoutMs,
+      checkpoints: checkpointOptions(args),
       ended: key => this.#endKey(key),
       changed,
     })
@@ -195,12 +210,18 @@ class Directory {
     }
   }
 
+  /** Listeners that run, each with the slot that it writes to. */
+  running(): readonly { readonly listener: ActorRef<ListenerMessage>; readonly workerSlot: number }[] {
+    return [...this.keys.all()].flatMap(({ phase, listener, workerSlot }) =>
+      phase === 'running' && listener !== undefined ? [{ listener, workerSlot }] : [],
+    )
+  }
+
   describe(reply: (report: FleetReport) => void): void {
     const { fleet } = this.feed
-    const asked = [...this.keys.all()].flatMap(({ phase, listener, workerSlot }) => {
-      if (phase !== 'running' || listener === undefined) return []
+    const asked = this.running().map(async ({ listener, workerSlot }) => {
       const status = listener.ask({ type: 'status' }, { timeout: STATUS_TIMEOUT_MS })
-      return [status.catch(() => undefined).then(answer => [workerSlot, answer] as const)]
+      return [workerSlot, await status.catch(() => undefined)] as const
     })
     void Promise.all(asked).then(entries => reply({ fleet, sources: Object.fromEntries(entries) }))
   }

@@ -1,4 +1,4 @@
-export type { SourceStatus, Trust } from '@homing/listener'
+export type { CheckpointStatus, SourceStatus, Trust } from '@homing/listener'
 export { type DirectoryArgs, directory } from './directory.ts'
 export { InvalidWorkerError, NoWorkerSlotError } from './errors.ts'
 export type {

@@ -23,7 +23,7 @@ import {
   type Terminated,
 } from '@homing/actor'
 import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
-import { LISTENER_LIMITS, type ListenerArgs, listener } from '@homing/listener'
+import { type CheckpointOptions, LISTENER_LIMITS, type ListenerArgs, listener } from '@homing/listener'
 import type { KeyTrust } from './key-trust.ts'
 import type { DirectoryMessage } from './messages.ts'
 import { type Key, unheard, type Worker } from './worker.ts'
@@ -40,6 +40,8 @@ export interface KeyListenersOptions {
   readonly eventPool: string
   /** Silence after which a replay has ended. */
   readonly replayTimeoutMs: number
+  /** Undefined: none are kept. */
+  readonly checkpoints: CheckpointOptions | undefined
   /** Called for a key that is gone when nothing is left of it: its slot may serve another. */
   readonly ended: (key: Key) => void
   /** The record of the worker may have changed. */
@@ -172,6 +174,7 @@ export class KeyListeners {
       blockSizeTokens: this.#options.workers.assumedBlockSizeTokens(worker),
       indexer: this.#options.indexers[key.shard]!,
       directory: this.#context.self,
+      checkpoints: this.#options.checkpoints,
       limits: { ...LISTENER_LIMITS, replayTimeoutMs: this.#options.replayTimeoutMs },
     }
   }

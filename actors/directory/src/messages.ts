@@ -7,7 +7,7 @@
 
 import type { ActorRef, Message, Reply } from '@homing/actor'
 import type { ShardResetMessage } from '@homing/indexer'
-import type { SourceMessage, SourceStatus, Trust } from '@homing/listener'
+import type { SaveReport, SourceMessage, SourceStatus, Trust } from '@homing/listener'
 
 /** Where a value comes from: read from the worker, given by the operator, learned from traffic, assumed. */
 export type ValueSource = 'probed' | 'given' | 'learned' | 'default'
@@ -135,6 +135,12 @@ export type DirectoryMessage =
   | { readonly type: 'describe'; readonly reply: Reply<FleetReport> }
   /** Resolves when every worker given has been probed once, up or down. */
   | { readonly type: 'whenProbed'; readonly reply: Reply<Fleet> }
+  /** Has every listener write its checkpoint, and answers when they have, or after `timeoutMs`. */
+  | {
+      readonly type: 'saveCheckpoints'
+      readonly timeoutMs: number
+      readonly reply: Reply<SaveReport>
+    }
   // From itself.
   | { readonly type: 'observeIndexers' }
   | { readonly type: 'probeDue'; readonly workerId: string; readonly turn: number }

@@ -197,6 +197,11 @@ function collectFleet(metrics: Metrics, args: GatewayArgs): void {
       labels: ['worker'],
     }),
   }))
+  const checkpoints = metrics.counter({
+    name: 'homing_listener_checkpoints_total',
+    help: 'Checkpoints written, or that could not be.',
+    labels: ['worker', 'outcome'],
+  })
   metrics.collect(async () => {
     const { fleet, sources }: FleetReport = await args.directory.ask(
       { type: 'describe' },
@@ -222,6 +227,11 @@ function collectFleet(metrics: Metrics, args: GatewayArgs): void {
     )
     for (const { field, counter } of counters) {
       for (const { worker, source } of known) counter.setTotal(source[field], { worker })
+    }
+    for (const { worker, source } of known) {
+      const { saves, failedSaves } = source.checkpoint
+      if (saves > 0) checkpoints.setTotal(saves, { worker, outcome: 'saved' })
+      if (failedSaves > 0) checkpoints.setTotal(failedSaves, { worker, outcome: 'failed' })
     }
   })
 }

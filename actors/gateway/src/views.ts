@@ -1,6 +1,6 @@
 /** The JSON of `/workers`, `/route` and `/decisions`: wire names, one function per thing shown. */
 
-import type { FleetReport, Sourced, WorkerKeyRecord, WorkerRecord } from '@homing/directory'
+import type { CheckpointStatus, FleetReport, Sourced, WorkerKeyRecord, WorkerRecord } from '@homing/directory'
 import type { ShardStatus } from '@homing/indexer'
 import type { CandidateTerms, LayerTerm, Receipt } from '@homing/router'
 import type { KeyAudit } from '@homing/selection'
@@ -96,7 +96,21 @@ function keyView(
             duplicates: source?.duplicates ?? null,
             malformed_frames: source?.malformedFrames ?? null,
             skipped_events: source?.skippedEvents ?? null,
+            checkpoint: checkpointView(source?.checkpoint),
           },
+  }
+}
+
+/** Undefined: the listener did not answer in time. */
+function checkpointView(checkpoint: CheckpointStatus | undefined): object | null {
+  if (checkpoint === undefined) return null
+  return {
+    resumed_sequence: checkpoint.resumedSequence ?? null,
+    refusal: checkpoint.refusal ?? null,
+    saved_sequence: checkpoint.savedSequence ?? null,
+    saved_age_ms: checkpoint.savedAgeMs ?? null,
+    saves: checkpoint.saves,
+    failed_saves: checkpoint.failedSaves,
   }
 }
 

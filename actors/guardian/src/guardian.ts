@@ -69,6 +69,8 @@ export interface GuardianArgs {
   readonly eventThreads: number
   readonly indexBytes: number
   readonly replayTimeoutMs: number
+  readonly checkpointDirectory?: string | undefined
+  readonly checkpointIntervalMs?: number
   readonly audit: boolean
   readonly probeIntervalMs: number
   readonly probeTimeoutMs: number
@@ -86,6 +88,8 @@ const ANSWERS_PER_REQUEST = 8
 const MESSAGES_PER_REQUEST = 4
 const ASK_MS_MAX = 10_000
 const READ_MS_MAX = 60_000
+/** Twice this must be less than what the program waits for beyond the grace. */
+const SAVE_MS_MAX = 4000
 const TOKENIZE_MS_MAX = 10_000
 const RENEW_INTERVAL_MS = 1000
 /** How long the first probes may hold up the ready line. */
@@ -288,8 +292,24 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       return { ...address, fleet: (await settledFleet(context, directoryRef)) ?? fleet }
     },
     async drain(graceMs) {
-      return gatewayRef.ask({ type: 'drain', graceMs }, { timeout: graceMs + ASK_MS_MAX })
+      const cutRequests = await gatewayRef.ask({ type: 'drain', graceMs }, { timeout: graceMs + ASK_MS_MAX })
+      if (args.checkpointDirectory !== undefined) await lastCheckpoints(context, directoryRef)
+      return cutRequests
     },
+  }
+}
+
+/** Of a moment when no more requests come: what the engines publish after it is theirs to repeat. */
+async function lastCheckpoints(
+  context: ActorContext<GuardianMessage>,
+  directoryRef: ActorRef<DirectoryMessage>,
+): Promise<void> {
+  const message = { type: 'saveCheckpoints', timeoutMs: SAVE_MS_MAX } as const
+  try {
+    const report = await directoryRef.ask(message, { timeout: 2 * SAVE_MS_MAX })
+    context.log.info({ ...report }, 'last checkpoints')
+  } catch (thrown) {
+    context.log.warn({ error: toErrorRecord(thrown) }, 'the last checkpoints are not written')
   }
 }
 

@@ -17,6 +17,7 @@
 import { type ActorContext, type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import type { IndexerMessage } from '@homing/indexer'
+import { checkpointOptions, saveCheckpoints } from '@homing/listener'
 import {
   type HttpExchange,
   type HttpListener,
@@ -40,6 +41,7 @@ import { ServiceMetrics } from './service-metrics.ts'
 import { Shards } from './shards.ts'
 
 const ASK_MS_MAX = 5000
+const SAVE_MS_MAX = 4000
 
 export const indexService = defineActor(
   import.meta.url,
@@ -154,6 +156,7 @@ class IndexService {
       releaserOf: ({ shard }) => inheritors[shard] ?? indexers[shard]!,
       eventPool,
       replayTimeoutMs,
+      checkpoints: checkpointOptions(args),
       ended: rank => this.registry.end(rank),
     })
     this.inheritance = new Inheritance(inheritors)
@@ -226,7 +229,17 @@ class IndexService {
     await this.#http?.close(graceMs)
     timer.cancel()
     await this.#accessLog?.close()
+    if (this.#args.checkpointDirectory !== undefined) await this.#lastCheckpoints()
     return cutRequests
+  }
+
+  /** Of a moment when nobody asks any more: what the engines publish after it is theirs to repeat. */
+  async #lastCheckpoints(): Promise<void> {
+    const listeners = [...this.registry.all()].flatMap(({ listener }) =>
+      listener === undefined ? [] : [listener],
+    )
+    const report = await saveCheckpoints(listeners, SAVE_MS_MAX)
+    this.#context.log.info({ ...report }, 'last checkpoints')
   }
 
   async close(): Promise<void> {

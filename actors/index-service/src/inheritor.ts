@@ -55,7 +55,7 @@ export type InheritanceMessage =
     }
 
 /** What a listener tells an indexer, and who gives the slot of a listener back. */
-type PassedOn = Extract<IndexerMessage, { readonly type: 'apply' | 'clear' | 'release' }>
+type PassedOn = Extract<IndexerMessage, { readonly type: 'apply' | 'clear' | 'release' | 'image' | 'load' }>
 
 export type InheritorMessage =
   | PassedOn
@@ -131,6 +131,8 @@ export const inheritor = defineActor(
         }
         if (slot.keptBlocks > KEPT_BLOCKS_MAX) drop(workerSlot)
       },
+      image: message => passOn(message),
+      load: message => passOn(message, message.source),
       clear(message) {
         passOn(message)
         const slot = slots.get(message.workerSlot)

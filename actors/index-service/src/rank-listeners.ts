@@ -18,7 +18,7 @@ import {
   type Terminated,
 } from '@homing/actor'
 import type { IndexerMessage } from '@homing/indexer'
-import { LISTENER_LIMITS, listener, type SourceMessage } from '@homing/listener'
+import { type CheckpointOptions, LISTENER_LIMITS, listener, type SourceMessage } from '@homing/listener'
 import type { IndexServiceMessage } from './messages.ts'
 import { type Rank, unheard } from './rank.ts'
 
@@ -34,6 +34,8 @@ export interface RankListenersOptions {
   readonly eventPool: string
   /** Silence after which a replay has ended. */
   readonly replayTimeoutMs: number
+  /** Undefined: none are kept. */
+  readonly checkpoints: CheckpointOptions | undefined
   /** Called for a rank that is gone when nothing is left of it: its slot may serve another. */
   readonly ended: (rank: Rank) => void
 }
@@ -138,6 +140,7 @@ export class RankListeners {
         blockSizeTokens,
         indexer: this.#options.sinkOf(rank),
         directory: this.#context.self,
+        checkpoints: this.#options.checkpoints,
         limits: { ...LISTENER_LIMITS, replayTimeoutMs: this.#options.replayTimeoutMs },
       },
       thread: `${this.#options.eventPool}-${shard}`,

@@ -19,6 +19,9 @@ export interface IndexServiceArgs {
   readonly indexBytes: number
   readonly workerSlotsMax: number
   readonly replayTimeoutMs: number
+  /** Where listeners keep checkpoints; undefined: nowhere. */
+  readonly checkpointDirectory?: string | undefined
+  readonly checkpointIntervalMs?: number
   /** Ranks that are registered from the start; only these can inherit from a peer. */
   readonly registrations: readonly Registration[]
   readonly peers: readonly string[]

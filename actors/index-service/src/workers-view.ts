@@ -90,6 +90,8 @@ function listenerView({ rank, state, status }: RankView, blocks: number | null, 
     gaps: status?.gaps ?? null,
     replays: status?.replays ?? null,
     foreign_ranks: status?.foreignRanks ?? null,
+    resumed_sequence: status?.checkpoint.resumedSequence ?? null,
+    saved_sequence: status?.checkpoint.savedSequence ?? null,
   }
 }
 

@@ -1,3 +1,15 @@
+export { type CheckpointStore, checkpointFiles, prepareCheckpointDirectory } from './checkpoint-files.ts'
+export { type CheckpointOptions, checkpointOptions } from './checkpoints.ts'
+export { CheckpointDirectoryError, type CheckpointFault, UnusableCheckpointError } from './errors.ts'
 export { LISTENER_LIMITS, type ListenerLimits } from './limits.ts'
 export { type ListenerArgs, listener } from './listener.ts'
-export type { ListenerMessage, SourceMessage, SourceStatus, SourceTrust, Trust } from './messages.ts'
+export type {
+  CheckpointStatus,
+  ListenerMessage,
+  SaveOutcome,
+  SourceMessage,
+  SourceStatus,
+  SourceTrust,
+  Trust,
+} from './messages.ts'
+export { type SaveReport, saveCheckpoints } from './save-checkpoints.ts'

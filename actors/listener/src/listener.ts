@@ -9,6 +9,7 @@
  * Owns   sequence, epoch and recovery of its source: the states are in sequence-follower.ts.
  * Order  a clear precedes every epoch, so the indexer never mixes two of them. Frames of an earlier
  *        connection are dropped by the number of their connection.
+ * Keeps  checkpoints, where a directory is given: before it connects it reads the one of an earlier life.
  * Full   frames that the own mailbox refuses are a gap later, and a gap is replayed. That the socket went
  *        down is not lost with them: what the socket last said is looked at with every message.
  * Fails  restarted by the directory; it begins with a clear and rebuilds.
@@ -24,9 +25,10 @@ import {
   replayRequestFrames,
   snapshotRequestFrames,
 } from '@homing/protocol'
-import { type Dealer, type Frames, transportCapability } from '@homing/transport'
+import { type Closable, type Dealer, type Frames, transportCapability } from '@homing/transport'
+import { type CheckpointOptions, Checkpoints } from './checkpoints.ts'
 import type { ListenerLimits } from './limits.ts'
-import type { ListenerMessage, SourceMessage, SourceTrust } from './messages.ts'
+import type { CheckpointStatus, ListenerMessage, SourceMessage, SourceTrust } from './messages.ts'
 import { SequenceFollower } from './sequence-follower.ts'
 
 export interface ListenerArgs {
@@ -44,14 +46,26 @@ export interface ListenerArgs {
   readonly blockSizeTokens: number | undefined
   readonly indexer: ActorRef<IndexerMessage>
   readonly directory: ActorRef<SourceMessage>
+  /** Undefined: none are kept. */
+  readonly checkpoints?: CheckpointOptions | undefined
   readonly limits: ListenerLimits
 }
+
+const NO_CHECKPOINTS: CheckpointStatus = Object.freeze({
+  resumedSequence: undefined,
+  refusal: undefined,
+  savedSequence: undefined,
+  savedAgeMs: undefined,
+  saves: 0,
+  failedSaves: 0,
+})
 
 export const listener = defineActor(
   import.meta.url,
   'listener',
 )<ListenerMessage, ListenerArgs>({
-  setup({ self, clock, log, schedule, use }, args) {
+  setup(context, args) {
+    const { self, clock, log, schedule, use } = context
     const { workerSlot, key, eventsEndpoint, replayEndpoint, topic, indexer, directory } = args
     const { messages } = use(transportCapability)
     let blockSizeTokens = args.blockSizeTokens
@@ -60,7 +74,16 @@ export const listener = defineActor(
     let foreignTopics = 0
     let dealer: Dealer | undefined
     let wait: { cancel(): void } | undefined
+    const source = `${eventsEndpoint} ${args.dpRank}`
+    const checkpoints =
+      args.checkpoints && new Checkpoints(context, { ...args.checkpoints, key, source, workerSlot, indexer })
 
+    const learn = (tokens: number) => {
+      if (tokens === learnedBlockSizeTokens) return
+      learnedBlockSizeTokens = tokens
+      blockSizeTokens = tokens
+      reportSource()
+    }
     const reportSource = () => {
       const report = {
         type: 'source',
@@ -77,6 +100,14 @@ export const listener = defineActor(
         apply: events =>
           indexer.tell({ type: 'apply', workerSlot, blockSizeTokens, events, source: self }) === 'ok',
         clear: () => indexer.tell({ type: 'clear', workerSlot }) === 'ok',
+        restore() {
+          const image = checkpoints?.image
+          if (image === undefined) return false
+          if (indexer.tell({ type: 'load', workerSlot, image, source: self }) !== 'ok') return false
+          if (image.blockSizeTokens !== undefined) learn(image.blockSizeTokens)
+          return true
+        },
+        checkpointSettled: refusal => checkpoints?.settled(refusal),
         startReplay(attempt, { snapshot, fromSequence }) {
           dealer?.close()
           dealer = undefined
@@ -136,23 +167,27 @@ export const listener = defineActor(
     }
 
     // The filter is a prefix, and a wrong topic should show: so everything is received, and compared here.
-    const subscriber = messages.subscribe(
-      { endpoint: eventsEndpoint, topic: '' },
-      {
-        message: frames => void self.tell({ type: 'live', connection, frames }),
-        connected() {
-          connection++
-          isUp = true
-          self.tell({ type: 'connected', connection })
+    const subscribe = () =>
+      messages.subscribe(
+        { endpoint: eventsEndpoint, topic: '' },
+        {
+          message: frames => void self.tell({ type: 'live', connection, frames }),
+          connected() {
+            connection++
+            isUp = true
+            self.tell({ type: 'connected', connection })
+          },
+          disconnected() {
+            isUp = false
+            self.tell({ type: 'disconnected', connection })
+          },
         },
-        disconnected() {
-          isUp = false
-          self.tell({ type: 'disconnected', connection })
-        },
-      },
-    )
+      )
+    let subscriber: Closable | undefined
+    if (checkpoints === undefined) subscriber = subscribe()
+    else checkpoints.read()
     const close = () => {
-      subscriber.close()
+      subscriber?.close()
       dealer?.close()
       wait?.cancel()
     }
@@ -191,15 +226,22 @@ export const listener = defineActor(
       engineRestarted() {
         follower.engineRestarted()
       },
-      learned({ blockSizeTokens: learned }) {
-        if (learned === learnedBlockSizeTokens) return
-        learnedBlockSizeTokens = learned
-        blockSizeTokens = learned
-        reportSource()
-      },
+      learned: ({ blockSizeTokens: tokens }) => learn(tokens),
       status({ reply }) {
-        reply({ ...follower.status(), foreignTopics })
+        reply({ ...follower.status(), foreignTopics, checkpoint: checkpoints?.status() ?? NO_CHECKPOINTS })
       },
+      checkpointRead({ checkpoint, problem }) {
+        const point = checkpoints?.offer(checkpoint, problem)
+        if (point !== undefined) follower.offer(point)
+        subscriber = subscribe()
+      },
+      save({ reply }) {
+        if (checkpoints === undefined) reply('off')
+        else checkpoints.save(follower.point(), reply)
+      },
+      saveDue: () => checkpoints?.saveDue(follower.point()),
+      imaged: ({ image }) => checkpoints?.imaged(image, follower.point()),
+      saved: ({ problem }) => checkpoints?.saved(problem),
       [signal](received) {
         if (received.type === 'stopped' || received.type === 'beforeRestart') close()
       },

@@ -5,8 +5,9 @@
  */
 
 import type { Message, Reply } from '@homing/actor'
-import type { EventSourceMessage } from '@homing/indexer'
+import type { EventSourceMessage, KeyImage } from '@homing/indexer'
 import type { Frames } from '@homing/transport'
+import type { Checkpoint } from './checkpoint.ts'
 
 /**
  * How far the index may be believed about a worker key. `exact`: every block it says is held, is held,
@@ -63,13 +64,32 @@ export interface SourceStatus {
   readonly foreignTopics: number
   /** Milliseconds since the last batch; undefined before the first. */
   readonly lastEventAgeMs: number | undefined
+  readonly checkpoint: CheckpointStatus
 }
 
-/** What a listener is told. The first three lines come from others, the rest from itself. */
+/** What became of checkpoints. */
+export interface CheckpointStatus {
+  /** The last batch of the one taken over at the start; undefined: none was. */
+  readonly resumedSequence: number | undefined
+  /** Why the one that was there is not used; undefined: there was none, or it was taken over. */
+  readonly refusal: string | undefined
+  /** The last batch of the one last written; undefined: none yet. */
+  readonly savedSequence: number | undefined
+  readonly savedAgeMs: number | undefined
+  readonly saves: number
+  readonly failedSaves: number
+}
+
+/** What became of an attempt to write a checkpoint. `unsettled`: the source is not at a point that could be proven. */
+export type SaveOutcome = 'saved' | 'unchanged' | 'unsettled' | 'failed' | 'off'
+
+/** What a listener is told. The first four lines come from others, the rest from itself. */
 export type ListenerMessage =
   /** `resync`: forget what was applied and rebuild from the engine's replay; from the indexer or the directory. */
   | EventSourceMessage
   | { readonly type: 'status'; readonly reply: Reply<SourceStatus> }
+  /** Write a checkpoint now, where one is wanted and has changed. Answers when it is on the disk. */
+  | { readonly type: 'save'; readonly reply: Reply<SaveOutcome> }
   /** The engine's process is another one than before (its start time moved). */
   | { readonly type: 'engineRestarted' }
   /** `connection` counts the connections of the socket: a message of an earlier one is stale. */
@@ -77,5 +97,17 @@ export type ListenerMessage =
   | { readonly type: 'connected'; readonly connection: number }
   | { readonly type: 'disconnected'; readonly connection: number }
   | { readonly type: 'replayed'; readonly attempt: number; readonly frames: Frames }
+  /** The time for the next checkpoint has come. */
+  | { readonly type: 'saveDue' }
+  /** What the directory of checkpoints has for this source. */
+  | {
+      readonly type: 'checkpointRead'
+      readonly checkpoint: Checkpoint | undefined
+      readonly problem: string | undefined
+    }
+  /** The indexer's answer for a checkpoint; undefined: it has nothing to give. */
+  | { readonly type: 'imaged'; readonly image: KeyImage | undefined }
+  /** `problem`: why it could not be written. */
+  | { readonly type: 'saved'; readonly problem: string | undefined }
   /** The wait that was set with this number is over. */
   | { readonly type: 'wake'; readonly wait: number }

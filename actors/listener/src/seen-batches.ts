@@ -25,9 +25,18 @@ export class SeenBatches {
   }
 
   add(sequence: number, payload: Uint8Array): void {
+    this.addFingerprint(sequence, fingerprintOf(payload))
+  }
+
+  addFingerprint(sequence: number, fingerprint: number): void {
     const slot = sequence % this.#sequences.length
     this.#sequences[slot] = sequence
-    this.#fingerprints[slot] = fingerprintOf(payload)
+    this.#fingerprints[slot] = fingerprint
+  }
+
+  /** Undefined: not remembered. */
+  fingerprintOf(sequence: number): number | undefined {
+    return this.has(sequence) ? this.#fingerprints[sequence % this.#sequences.length] : undefined
   }
 
   /** `same` or `other`: this sequence was seen with this or another content; `unknown`: not remembered. */
@@ -43,7 +52,7 @@ export class SeenBatches {
 }
 
 /** FNV-1a over the length, the first and the last bytes. */
-function fingerprintOf(payload: Uint8Array): number {
+export function fingerprintOf(payload: Uint8Array): number {
   let hash = Math.imul(0x811c9dc5 ^ payload.length, 0x01000193)
   const head = Math.min(HEAD_BYTES, payload.length)
   for (let i = 0; i < head; i++) hash = Math.imul(hash ^ payload[i]!, 0x01000193)

@@ -14,6 +14,9 @@
  *                                                           asked again until nothing new comes
  *                  end or silence, something missing        next attempt, at most `replayAttempts…Max`
  *                  a snapshot                               applied part by part; the history begins behind it
+ *                  a checkpoint, and the engine repeats     taken over; the history goes on behind it
+ *                  the last batch of it
+ *                  …and it repeats another, or none         the checkpoint is dropped; replay from 0
  *                  attempts used up, filling a gap          recovering: clear, replay from 0
  *                  attempts used up, replaying from 0       live from the batches held back: clear, partial
  *                  first live batch has sequence 0          live: the whole history is at hand
@@ -38,7 +41,8 @@
  *       `exact` too, what counts as held is held: a history with a hole is never kept, because a removal in
  *       the hole would leave a block that counts for ever. (A batch that cannot be decoded is such
  *       a hole, and kept with trust `partial`: its engine would send it again just the same.)
- *   I4  A recovery repeats the last batch applied, as proof that the engine is still the same.
+ *   I4  A recovery repeats the last batch applied, as proof that the engine is still the same. So it is with a checkpoint
+ *       of an earlier life of this router: what it holds counts once its last batch was repeated, not before.
  *   I5  A batch held back follows one of a replay only if it is not older: it may be left over from a life of the
  *       engine that ended, unnoticed, before the replay was answered.
  *   I6  There is at most one wait at a time, and every state but `live`, `connecting` and `disconnected`
@@ -60,10 +64,11 @@ import {
   MalformedKvBatchError,
   type SnapshotReply,
 } from '@homing/protocol'
+import type { HistoryPoint } from './checkpoint.ts'
 import type { ListenerLimits } from './limits.ts'
 import type { SourceStatus, SourceTrust, Trust } from './messages.ts'
 import { PendingBatches } from './pending-batches.ts'
-import { SeenBatches } from './seen-batches.ts'
+import { fingerprintOf, SeenBatches } from './seen-batches.ts'
 
 /** What a follower can do to the world. */
 export interface FollowerEffects {
@@ -72,6 +77,10 @@ export interface FollowerEffects {
   apply(events: readonly KvEvent[]): boolean
   /** Forgets everything applied. False: refused, to be tried again. */
   clear(): boolean
+  /** Hands on what the checkpoint holds that was offered, behind a clear. False: refused, nothing was taken. */
+  restore(): boolean
+  /** The checkpoint that was offered is done with: taken over, or of no use for this reason. */
+  checkpointSettled(refusal: string | undefined): void
   /**
    * Asks for a snapshot, for all batches from a sequence on, or for both, in this order; replies carry the attempt. Ends
    * the attempt before.
@@ -168,6 +177,9 @@ export class SequenceFollower {
   /** It had none to give in this rebuild, or none with anything in it: it is asked again later. */
   #asksSnapshotAgain = false
 
+  /** What was offered and is not yet proven. */
+  #checkpoint: HistoryPoint | undefined
+
   #wait = 0
   #waitFor: WaitFor | undefined
   #lastRebuildMs = Number.NEGATIVE_INFINITY
@@ -199,8 +211,8 @@ export class SequenceFollower {
     this.#reportTrust()
   }
 
-  /** Everything but `foreignTopics`, which only who reads the frames can know. */
-  status(): Omit<SourceStatus, 'foreignTopics'> {
+  /** Everything but what only the listener around it can know. */
+  status(): Omit<SourceStatus, 'foreignTopics' | 'checkpoint'> {
     const phase = this.#phase
     return {
       state: phase === 'replaying' || phase === 'pausing' ? 'recovering' : phase,
@@ -218,6 +230,29 @@ export class SequenceFollower {
       foreignRanks: this.#foreignRanks,
       lastEventAgeMs:
         this.#lastBatchMs === undefined ? undefined : Math.max(0, this.#effects.nowMs() - this.#lastBatchMs),
+    }
+  }
+
+  /** Before anything else: where an earlier life of this listener stood. It counts when the engine proves it. */
+  offer(checkpoint: HistoryPoint): void {
+    this.#checkpoint = checkpoint
+    if (!this.#options.hasReplay) this.#dropCheckpoint('no replay endpoint is known, so nothing can prove it')
+  }
+
+  /** Where the history stands; undefined: not at a point that could be proven later. */
+  point(): (HistoryPoint & { readonly epoch: number }) | undefined {
+    const isSettled = this.#phase === 'live' && !this.#owesClear && this.#owesRebuild === undefined
+    if (!isSettled || this.#unreadableBatches > 0 || this.#offersSnapshots === true) return undefined
+    if (this.#expected === undefined || !this.#options.hasReplay) return undefined
+    const fingerprint = this.#applied.fingerprintOf(this.#expected - 1)
+    if (fingerprint === undefined) return undefined
+    return {
+      nextSequence: this.#expected,
+      fingerprint,
+      isWhole: this.#isWhole,
+      wasCleared: this.#wasCleared,
+      gapReason: this.#isWhole ? '' : this.#clearReason,
+      epoch: this.#epoch,
     }
   }
 
@@ -335,6 +370,7 @@ export class SequenceFollower {
     this.#recoveryReplies++
     const isNews = this.#offersSnapshots === undefined
     this.#offersSnapshots = true
+    this.#dropCheckpoint('its publisher offers snapshots')
     if (this.#expected !== undefined) {
       // The history was taken for one of an engine.
       if (isNews) this.#rebuild('its publisher offers snapshots')
@@ -511,7 +547,8 @@ export class SequenceFollower {
     this.#replays++
     this.#lastReplyMs = this.#effects.nowMs()
     const repeatsLast = expected !== undefined && this.#applied.has(expected - 1)
-    const from = expected === undefined ? 0 : repeatsLast ? expected - 1 : expected
+    const proven = this.#checkpoint === undefined ? 0 : this.#checkpoint.nextSequence - 1
+    const from = expected === undefined ? proven : repeatsLast ? expected - 1 : expected
     this.#waitUntil('replies', this.#options.limits.replayTimeoutMs)
     const isUnknown = this.#offersSnapshots === undefined
     this.#attemptAsksSnapshot = isUnknown || (expected === undefined && this.#offersSnapshots === true)
@@ -523,6 +560,10 @@ export class SequenceFollower {
   }
 
   #replayedBatch(sequence: number, payload: Uint8Array): void {
+    if (this.#expected === undefined && this.#checkpoint !== undefined) {
+      this.#proveCheckpoint(this.#checkpoint, sequence, payload)
+      return
+    }
     if (this.#expected === undefined) this.#begin(sequence, 'replay')
     const expected = this.#expected as number
     const isFirst = !this.#attemptHasReplies
@@ -549,9 +590,51 @@ export class SequenceFollower {
     }
     this.#attemptApplied++
     this.#replayedSeconds = this.#appliedSeconds
-    // The batches held back begin here: what else this replay brings is known already.
+    this.#drainReplay()
+  }
+
+  /** Where the batches held back begin here, what else this replay brings is known already. */
+  #drainReplay(): void {
     if (this.#pending.first === undefined || this.#pending.first.sequence > this.#expected!) return
     if (this.#drain() === 'empty') this.#goLive()
+  }
+
+  /** The first reply to the question for its last batch. */
+  #proveCheckpoint(checkpoint: HistoryPoint, sequence: number, payload: Uint8Array): void {
+    const { nextSequence, fingerprint, isWhole, wasCleared, gapReason } = checkpoint
+    if (sequence !== nextSequence - 1) {
+      this.#replayWithoutCheckpoint(`the engine no longer keeps batch ${nextSequence - 1}`)
+    } else if (fingerprintOf(payload) !== fingerprint) {
+      this.#replayWithoutCheckpoint('the engine has restarted since')
+    } else if ((this.#owesClear && !this.#tryClear()) || !this.#effects.restore()) {
+      this.#replayWithoutCheckpoint('the indexer did not take it')
+    } else {
+      this.#checkpoint = undefined
+      this.#expected = nextSequence
+      this.#firstSequence = sequence
+      this.#isWhole = isWhole
+      this.#wasCleared = wasCleared
+      if (!isWhole) this.#clearReason = gapReason
+      this.#lastSequence = sequence
+      this.#applied.addFingerprint(sequence, fingerprint)
+      this.#appliedSeconds = this.#decode(payload)?.timestampSeconds
+      this.#replayedSeconds = this.#appliedSeconds
+      this.#attemptHasReplies = true
+      this.#attemptApplied++
+      this.#effects.checkpointSettled(undefined)
+      this.#drainReplay()
+    }
+  }
+
+  #replayWithoutCheckpoint(why: string): void {
+    this.#dropCheckpoint(why)
+    this.#startAttempt()
+  }
+
+  #dropCheckpoint(why: string): void {
+    if (this.#checkpoint === undefined) return
+    this.#checkpoint = undefined
+    this.#effects.checkpointSettled(why)
   }
 
   /** Nothing came for a while: the end of the replay, unless something came since the wait began. */
@@ -565,6 +648,11 @@ export class SequenceFollower {
   #attemptEnded(isMarked: boolean): void {
     if (this.#nextPart !== undefined) {
       this.#snapshotFailed()
+      return
+    }
+    if (this.#checkpoint !== undefined) {
+      const why = isMarked ? 'the engine has published less since' : 'the replay socket does not answer'
+      this.#replayWithoutCheckpoint(why)
       return
     }
     this.#effects.stopReplay()
@@ -736,6 +824,7 @@ export class SequenceFollower {
   }
 
   #begin(sequence: number, source: 'live' | 'replay'): void {
+    this.#dropCheckpoint('the history at hand begins without it')
     this.#expected = sequence
     this.#firstSequence = sequence
     this.#isWhole = sequence === 0 && this.#offersSnapshots !== true

@@ -21,10 +21,13 @@ import {
   transportCapability,
 } from '@homing/transport'
 import {
+  type CheckpointStore,
+  checkpointFiles,
   LISTENER_LIMITS,
   type ListenerArgs,
   type ListenerMessage,
   listener,
+  type SaveOutcome,
   type SourceMessage,
   type SourceStatus,
 } from '../src/index.ts'
@@ -43,7 +46,27 @@ export interface WorldOptions {
   readonly engineTopic?: string
   readonly mailboxCapacity?: number
   readonly seed?: number
+  /** Where checkpoints are kept; undefined: nowhere. */
+  readonly store?: MemoryStore
 }
+
+/** Checkpoints in memory, with the faults of a disk. */
+export class MemoryStore implements CheckpointStore {
+  readonly files = new Map<string, Uint8Array>()
+  fault: string | undefined
+
+  async read(_directory: string, source: string): Promise<Uint8Array | undefined> {
+    if (this.fault !== undefined) throw new Error(this.fault)
+    return this.files.get(source)
+  }
+
+  async write(_directory: string, source: string, pieces: readonly Uint8Array[]): Promise<void> {
+    if (this.fault !== undefined) throw new Error(this.fault)
+    this.files.set(source, Buffer.concat(pieces))
+  }
+}
+
+export const CHECKPOINT_INTERVAL_MS = 10_000
 
 export class ListenerWorld {
   readonly clock = new SimulatedClock()
@@ -73,7 +96,10 @@ export class ListenerWorld {
     this.source = new SimulatedSource(seededRandom(options.seed ?? 1), options.keptMax ?? 10_000)
     this.system = createTestSystem({
       clock: this.clock,
-      provide: [[transportCapability, this.network.transport()]],
+      provide: [
+        [transportCapability, this.network.transport()],
+        [checkpointFiles, options.store ?? new MemoryStore()],
+      ],
     })
     const shard = { capacityBytes: 1 << 20, workerSlotsMax: 4 }
     this.memory = BlockIndex.create(layeredOptions(shard.capacityBytes, shard.workerSlotsMax)).memory
@@ -100,7 +126,7 @@ export class ListenerWorld {
   }
 
   startListener(overrides: Partial<ListenerArgs> = {}): void {
-    const { limits, hasReplay, topic, mailboxCapacity } = this.#options
+    const { limits, hasReplay, topic, mailboxCapacity, store } = this.#options
     this.listener = this.system.spawn(listener, {
       name: 'listener',
       args: {
@@ -113,11 +139,27 @@ export class ListenerWorld {
         blockSizeTokens: undefined,
         indexer: this.indexer,
         directory: this.directory.ref,
+        checkpoints: store && { directory: '/checkpoints', intervalMs: CHECKPOINT_INTERVAL_MS },
         limits: { ...LISTENER_LIMITS, ...limits },
         ...overrides,
       },
       mailbox: { capacity: mailboxCapacity ?? 32_768 },
     })
+  }
+
+  /** The router begins anew: another listener, and an index that knows nothing. */
+  async restartRouter(): Promise<void> {
+    await this.system.stop(this.listener!)
+    this.indexer.tell({ type: 'clear', workerSlot: 0 })
+    this.startListener()
+    await this.system.settle()
+  }
+
+  /** Writes a checkpoint now. */
+  async save(): Promise<SaveOutcome> {
+    const answer = this.listener!.ask({ type: 'save' }, { timeout: 1000 })
+    await this.system.settle()
+    return answer
   }
 
   /** Sends batches on the event socket. */

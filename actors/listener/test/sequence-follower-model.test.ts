@@ -1,11 +1,13 @@
 import assert from 'node:assert/strict'
 import { type Random, SimulatedClock, seededRandom } from '@homing/clock'
 import { BlockIndex, layeredOptions } from '@homing/index'
+import type { KeyImage } from '@homing/indexer'
 import type { SnapshotReply } from '@homing/protocol'
 import fc from 'fast-check'
 import t from 'tap'
 import { EventApplier } from '../../indexer/src/event-applier.ts'
 import { LayerSlots } from '../../indexer/src/layer-slots.ts'
+import type { HistoryPoint } from '../src/checkpoint.ts'
 import { LISTENER_LIMITS } from '../src/limits.ts'
 import type { Trust } from '../src/messages.ts'
 import { SequenceFollower } from '../src/sequence-follower.ts'
@@ -19,9 +21,10 @@ type SnapshotPart = Extract<SnapshotReply, { readonly kind: 'part' }>
 class World {
   readonly clock = new SimulatedClock()
   readonly source: SimulatedSource
-  readonly index = BlockIndex.create(layeredOptions(1 << 20, 1))
-  readonly applier = new EventApplier(this.index, new LayerSlots(1))
-  readonly follower: SequenceFollower
+  index = BlockIndex.create(layeredOptions(1 << 20, 1))
+  applier = new EventApplier(this.index, new LayerSlots(1))
+  follower: SequenceFollower
+  readonly #hasReplay: boolean
   readonly #random: Random
   readonly #offersSnapshots: boolean
   #isUp = false
@@ -35,13 +38,44 @@ class World {
   /** Applications that will be refused. */
   refusals = 0
   replayAnswers = true
+  /** Checkpoints that were taken over. */
+  resumed = 0
+  #saved: { readonly point: HistoryPoint; readonly image: KeyImage } | undefined
 
   /** `offersSnapshots`: a publisher that knows its cache from its first batch on. */
   constructor(seed: number, hasReplay: boolean, keptMax: number, offersSnapshots: boolean) {
     this.#random = seededRandom(seed)
     this.#offersSnapshots = offersSnapshots
+    this.#hasReplay = hasReplay
     this.source = new SimulatedSource(this.#random, keptMax)
-    this.follower = new SequenceFollower(
+    this.follower = this.#newFollower()
+  }
+
+  /** Writes a checkpoint, if the follower stands where one can be. */
+  save(): void {
+    const point = this.follower.point()
+    const image = point && this.applier.image(0)
+    if (point !== undefined && image !== undefined) this.#saved = structuredClone({ point, image })
+  }
+
+  /** The router begins anew with the last checkpoint. */
+  restartRouter(): void {
+    this.disconnect()
+    this.refusals = 0
+    this.#repliesBegun = 0
+    this.trust = 'none'
+    this.index = BlockIndex.create(layeredOptions(1 << 20, 1))
+    this.applier = new EventApplier(this.index, new LayerSlots(1))
+    this.follower = this.#newFollower()
+    if (this.#saved !== undefined) this.follower.offer(this.#saved.point)
+  }
+
+  #newFollower(): SequenceFollower {
+    const { offersSnapshots, hasReplay } = {
+      offersSnapshots: this.#offersSnapshots,
+      hasReplay: this.#hasReplay,
+    }
+    return new SequenceFollower(
       {
         nowMs: () => this.clock.nowMs(),
         apply: events => {
@@ -55,6 +89,12 @@ class World {
           this.applier.open(0)
           return true
         },
+        restore: () => {
+          if (this.#isRefused()) return false
+          this.resumed++
+          return this.applier.load(0, this.#saved!.image)
+        },
+        checkpointSettled: () => {},
         startReplay: (attempt, { snapshot, fromSequence }) => {
           this.#replies = []
           if (!this.replayAnswers) return
@@ -73,7 +113,11 @@ class World {
         stopReplay: () => {
           this.#replies = []
         },
-        setWait: (wait, delayMs) => void this.clock.after(delayMs, () => this.follower.wake(wait)),
+        // A wait of an earlier follower is nobody's.
+        setWait: (wait, delayMs) => {
+          const follower = this.follower
+          this.clock.after(delayMs, () => follower === this.follower && this.follower.wake(wait))
+        },
         trustChanged: ({ trust, reason }) => {
           this.trust = trust
           this.reason = reason
@@ -208,6 +252,8 @@ type Step =
         | 'repeat'
         | 'silence'
         | 'answer'
+        | 'save'
+        | 'restartRouter'
     }
 
 const few = fc.integer({ min: 1, max: 4 })
@@ -257,6 +303,35 @@ const steps: fc.Arbitrary<readonly Step[]> = fc.array(
   { minLength: 5, maxLength: 60 },
 )
 
+const quiet: readonly Step[] = [
+  { do: 'connect' },
+  { do: 'publish', count: 3 },
+  { do: 'reply', count: 30, fate: 'deliver' },
+  { do: 'deliver', count: 9, fate: 'deliver' },
+  { do: 'reply', count: 30, fate: 'deliver' },
+]
+const newRouter: readonly Step[] = [{ do: 'restartRouter' }, { do: 'connect' }]
+
+/** The same, with a router that writes checkpoints and begins anew now and then. */
+const stepsOfRouters: fc.Arbitrary<readonly Step[]> = fc
+  .array(
+    fc.oneof(
+      { weight: 5, arbitrary: steps.map(script => script.slice(0, 8)) },
+      {
+        weight: 3,
+        arbitrary: fc.constantFrom<readonly Step[]>(
+          [{ do: 'save' }],
+          [...quiet, { do: 'save' }],
+          [...quiet, { do: 'save' }, { do: 'publish', count: 3 }, ...newRouter],
+          [{ do: 'publish', count: 2 }, ...newRouter],
+          [...newRouter, ...quiet],
+        ),
+      },
+    ),
+    { minLength: 3, maxLength: 12 },
+  )
+  .map(parts => parts.flat())
+
 function take(world: World, step: Step): void {
   switch (step.do) {
     case 'publish':
@@ -305,6 +380,12 @@ function take(world: World, step: Step): void {
       return
     case 'answer':
       world.replayAnswers = true
+      return
+    case 'save':
+      world.save()
+      return
+    case 'restartRouter':
+      world.restartRouter()
       return
   }
 }
@@ -370,6 +451,20 @@ t.test('with a short replay buffer, what counts as held is held, and exact means
     run(seed, true, keptMax, script)
   })
   t.doesNotThrow(() => fc.assert(holds, { numRuns: 400 }))
+})
+
+t.test('a router that begins anew with a checkpoint counts what is held, and exact means equal', async t => {
+  let resumed = 0
+  const holds = fc.property(
+    seeds,
+    fc.integer({ min: 0, max: 12 }),
+    stepsOfRouters,
+    (seed, keptMax, script) => {
+      resumed += run(seed, true, keptMax, script).resumed
+    },
+  )
+  t.doesNotThrow(() => fc.assert(holds, { numRuns: 800 }))
+  t.ok(resumed > 100, `${resumed} checkpoints were taken over`)
 })
 
 t.test('without replay, what counts as held is held, and exact means equal', async t => {

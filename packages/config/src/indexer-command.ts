@@ -184,6 +184,28 @@ const indexerSettings = [
     env: 'HOMING_INDEXER_REPLAY_TIMEOUT',
     help: 'How long an engine may be silent while it replays past events before it is asked again.',
   },
+  {
+    key: 'checkpointDirectory',
+    name: 'checkpoint-dir',
+    group: 'Workers',
+    kind: 'text',
+    placeholder: 'DIRECTORY',
+    default: undefined,
+    unsetMeans: 'none are kept',
+    env: 'HOMING_INDEXER_CHECKPOINT_DIR',
+    help: 'Where to keep checkpoints: what the index holds of each rank, so that after a restart it goes on where it was, also where the engine no longer repeats its whole history. A checkpoint counts only when the engine repeats the batch that it ends with.',
+  },
+  {
+    key: 'checkpointIntervalMs',
+    name: 'checkpoint-interval',
+    group: 'Workers',
+    kind: 'duration',
+    default: MINUTE_MS,
+    min: 100,
+    max: 24 * HOUR_MS,
+    env: 'HOMING_INDEXER_CHECKPOINT_INTERVAL',
+    help: 'How often the checkpoint of each rank is written, where something has changed. They are also written at a graceful stop. While one is taken, events of its shard wait: about 1 ms per thousand blocks.',
+  },
 
   {
     key: 'threads',

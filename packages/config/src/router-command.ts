@@ -375,6 +375,26 @@ const routerSettings = [
     max: 10 * MINUTE_MS,
     help: 'How long a worker may be silent while it replays past events before it is asked again. Meanwhile its cache is trusted less.',
   },
+  {
+    key: 'checkpointDirectory',
+    name: 'checkpoint-dir',
+    group: 'KV events and index',
+    kind: 'text',
+    placeholder: 'DIRECTORY',
+    default: undefined,
+    unsetMeans: 'none are kept',
+    help: 'Where to keep checkpoints: what the index holds of each source of events, so that after a restart it goes on where it was, also where the engine no longer repeats its whole history. A checkpoint counts only when the engine repeats the batch that it ends with.',
+  },
+  {
+    key: 'checkpointIntervalMs',
+    name: 'checkpoint-interval',
+    group: 'KV events and index',
+    kind: 'duration',
+    default: MINUTE_MS,
+    min: 100,
+    max: 24 * HOUR_MS,
+    help: 'How often the checkpoint of each source is written, where something has changed. They are also written at a graceful stop. While one is taken, events of its shard wait: about 1 ms per thousand blocks.',
+  },
 
   {
     key: 'tokenizers',

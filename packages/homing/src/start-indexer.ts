@@ -1,9 +1,11 @@
 /** A running index service as a value: for the command line, for tests, and for programs that embed it. */
 
 import { type ActorSystem, createActorSystem } from '@homing/actor'
+import { systemClock } from '@homing/clock'
 import type { IndexerSettings } from '@homing/config'
 import { fromErrorRecord } from '@homing/errors'
 import { indexService } from '@homing/index-service'
+import { prepareCheckpointDirectory } from '@homing/listener'
 import { dialledHost } from './dialled-host.ts'
 import { parsePeers, parseRanks } from './indexer-workers.ts'
 import { STOP_MS_MAX, type StopReport, serviceStop } from './stop-service.ts'
@@ -38,6 +40,9 @@ export async function startIndexer(settings: IndexerSettings): Promise<RunningIn
     // A rule of the settings: where there are ranks there is a block size.
     blockSizeTokens: settings.blockSizeTokens ?? 0,
   })
+  const { checkpointDirectory } = settings
+  if (checkpointDirectory !== undefined)
+    await prepareCheckpointDirectory(checkpointDirectory, systemClock.wallMs())
   const system = await createActorSystem({
     name: 'indexer',
     pools: { events: { count: settings.threads } },

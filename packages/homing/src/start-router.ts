@@ -1,11 +1,12 @@
 /** A running router as a value: for the command line, for tests, and for programs that embed it. */
 
 import { type ActorSystem, createActorSystem } from '@homing/actor'
-import { seededRandom, systemRandom } from '@homing/clock'
+import { seededRandom, systemClock, systemRandom } from '@homing/clock'
 import type { RouterSettings } from '@homing/config'
 import type { Fleet } from '@homing/directory'
 import { fromErrorRecord } from '@homing/errors'
 import { guardian } from '@homing/guardian'
+import { prepareCheckpointDirectory } from '@homing/listener'
 import { PromptTokenizer } from '@homing/tokenization'
 import { readGivenTokenizers } from '@homing/tokenizer'
 import { dialledHost } from './dialled-host.ts'
@@ -37,6 +38,9 @@ export async function startRouter(settings: RouterSettings): Promise<RunningRout
   // At the first request it would be too late: every prompt would silently be asked of an engine.
   const directories = readGivenTokenizers(settings.tokenizers).values()
   for (const directory of directories) await PromptTokenizer.load(directory)
+  const { checkpointDirectory } = settings
+  if (checkpointDirectory !== undefined)
+    await prepareCheckpointDirectory(checkpointDirectory, systemClock.wallMs())
   const system = await createActorSystem({
     name: 'homing',
     pools: { events: { count: settings.eventThreads } },

@@ -1,0 +1,22 @@
+import { RouterError } from '@homing/errors'
+
+/** `truncated`: it ends early. `version`: it is of another version, or no checkpoint. `altered`: it contradicts itself. */
+export type CheckpointFault = 'truncated' | 'version' | 'altered'
+
+/** The directory for checkpoints cannot be used; nothing is started. */
+export class CheckpointDirectoryError extends RouterError {
+  readonly code = 'HOMING_LISTENER_CHECKPOINT_DIRECTORY'
+
+  constructor(directory: string, reason: string) {
+    super(`cannot keep checkpoints in ${directory}: ${reason}`, { directory, reason })
+  }
+}
+
+/** A checkpoint cannot be taken over; the source is replayed from its beginning instead. */
+export class UnusableCheckpointError extends RouterError {
+  readonly code = 'HOMING_LISTENER_UNUSABLE_CHECKPOINT'
+
+  constructor(fault: CheckpointFault, reason: string) {
+    super(`cannot use a checkpoint: ${reason}`, { fault, reason })
+  }
+}
