@@ -5,7 +5,8 @@
  *
  * One engine with a cache that is too small for its traffic, so that blocks are evicted all the time, behind the whole router in
  * a simulation. `node test/faults/fault-matrix.ts --write` runs every cell with SEEDS seeds and writes the table into
- * docs/reliability.md; each cell shows the worst of its seeds.
+ * docs/reliability.md; each cell shows the worst of its seeds. Where python3 has vLLM, it does the same for vllm-matrix.ts.
+ * `--no-simulation` and `--no-vllm` leave one of them as it is.
  */
 
 import assert from 'node:assert/strict'
@@ -16,6 +17,8 @@ import type { EngineSettings } from '@homing/testkit'
 import type { SimulatedFleet } from '../simulation/simulated-fleet.ts'
 import type { Seen, Trust } from './looks.ts'
 import { ObservedFleet, type ObservedOptions } from './observed-fleet.ts'
+import { POOL_COLUMNS, POOL_ROWS, runPoolCell } from './vllm-matrix.ts'
+import { hasVllm, PoolProcess } from './vllm-pool.ts'
 
 export interface Column {
   readonly name: string
@@ -35,6 +38,8 @@ export interface Row {
 }
 
 const SEEDS = 5
+/** Of a cell with vLLM's own pool, in real time. */
+const POOL_RUNS = 2
 const WARM_MS = 6500
 const WATCH_MS = 6000
 const ENGINE: Partial<EngineSettings> = { blocks: 40, replayBatchesMax: 10_000 }
@@ -194,38 +199,70 @@ function cellText({ healMs, staleExact, stale, unseen, trusts }: Seen): string {
 }
 
 const PATH = join(import.meta.dirname, '..', '..', 'docs', 'reliability.md')
-const [BEGIN, END] = ['<!-- fault matrix: begin -->', '<!-- fault matrix: end -->']
 
-async function table(): Promise<string> {
-  const lines = [
-    `| | ${COLUMNS.map(({ name }) => name).join(' | ')} |`,
-    `|---|${COLUMNS.map(() => '---|').join('')}`,
-  ]
-  for (const row of ROWS) {
+interface Table {
+  /** Its marks in the page. */
+  readonly mark: string
+  readonly text: string
+}
+
+async function table(
+  mark: string,
+  columns: readonly string[],
+  rows: readonly string[],
+  cell: (row: number, column: number) => Promise<string>,
+): Promise<Table> {
+  const lines = [`| | ${columns.join(' | ')} |`, `|---|${columns.map(() => '---|').join('')}`]
+  for (const [row, name] of rows.entries()) {
     const cells: string[] = []
-    for (const column of COLUMNS) {
-      if (!canHappen(column, row)) {
-        cells.push(row.needs === 'events' ? 'no events: nothing to lose' : '–')
-        continue
-      }
-      const outcomes: Seen[] = []
-      for (let seed = 1; seed <= SEEDS; seed++) outcomes.push(await runCell(seed, column, row))
-      cells.push(cellText(worstOf(outcomes)))
-    }
-    const line = `| ${row.name} | ${cells.join(' | ')} |`
+    for (const column of columns.keys()) cells.push(await cell(row, column))
+    const line = `| ${name} | ${cells.join(' | ')} |`
     stdout.write(`${line}\n`)
     lines.push(line)
   }
-  return lines.join('\n')
+  return { mark, text: lines.join('\n') }
+}
+
+const namesOf = (all: readonly { readonly name: string }[]): string[] => all.map(({ name }) => name)
+
+function simulatedTable(): Promise<Table> {
+  return table('fault matrix', namesOf(COLUMNS), namesOf(ROWS), async (rowNumber, columnNumber) => {
+    const [row, column] = [ROWS[rowNumber]!, COLUMNS[columnNumber]!]
+    if (!canHappen(column, row)) return row.needs === 'events' ? 'no events: nothing to lose' : '–'
+    const outcomes: Seen[] = []
+    for (let seed = 1; seed <= SEEDS; seed++) outcomes.push(await runCell(seed, column, row))
+    return cellText(worstOf(outcomes))
+  })
+}
+
+async function vllmTable(): Promise<Table> {
+  const pool = await PoolProcess.open()
+  try {
+    return await table('vLLM matrix', namesOf(POOL_COLUMNS), namesOf(POOL_ROWS), async (row, column) => {
+      const outcomes: Seen[] = []
+      for (let run = 1; run <= POOL_RUNS; run++)
+        outcomes.push(await runPoolCell(pool, run, POOL_COLUMNS[column]!, POOL_ROWS[row]!))
+      return cellText(worstOf(outcomes))
+    })
+  } finally {
+    pool.close()
+  }
+}
+
+function write({ mark, text }: Table): void {
+  const [begin, end] = [`<!-- ${mark}: begin -->`, `<!-- ${mark}: end -->`]
+  const page = readFileSync(PATH, 'utf8')
+  const [before, after] = [page.split(begin)[0]!, page.split(end)[1]!]
+  writeFileSync(PATH, `${before}${begin}\n${text}\n${end}${after}`)
+  stdout.write(`wrote the ${mark} into ${PATH}\n`)
 }
 
 if (import.meta.main) {
-  const text = await table()
-  if (argv.includes('--write')) {
-    const page = readFileSync(PATH, 'utf8')
-    const [before, after] = [page.split(BEGIN)[0]!, page.split(END)[1]!]
-    writeFileSync(PATH, `${before}${BEGIN}\n${text}\n${END}${after}`)
-    stdout.write(`wrote ${PATH}\n`)
-  }
+  const isWanted = (name: string): boolean => !argv.includes(`--no-${name}`)
+  const tables: Table[] = []
+  if (isWanted('simulation')) tables.push(await simulatedTable())
+  if (!hasVllm()) stdout.write("vLLM's own pool and publisher are left out: python3 has no vLLM\n")
+  else if (isWanted('vllm')) tables.push(await vllmTable())
+  if (argv.includes('--write')) for (const made of tables) write(made)
   process.exit(0)
 }

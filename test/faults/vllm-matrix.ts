@@ -1,0 +1,259 @@
+/**
+ * The fault matrix of vLLM's own block pool and event publisher, in real time, with real sockets, behind the whole router: the
+ * columns of vLLM in fault-matrix.ts again, where nothing of the engine is simulated.
+ */
+
+import { seededRandom } from '@homing/clock'
+import type { RunningRouter } from 'homing'
+import { send, startTestRouter } from '../system/fleet.ts'
+import { Looks, type Seen, type State, type Trust } from './looks.ts'
+import {
+  BLOCK_SIZE_TOKENS,
+  PoolEngine as Pool,
+  type PoolEngine,
+  type PoolProcess,
+  pause,
+} from './vllm-pool.ts'
+
+export interface PoolColumn {
+  readonly name: string
+  readonly hasReplay: boolean
+}
+
+export interface PoolRow {
+  readonly name: string
+  readonly bufferBatches?: number
+  readonly deal: (observed: ObservedPool) => void | Promise<void>
+}
+
+const BLOCKS = 40
+const BUFFER_BATCHES = 10_000
+const WARM_MS = 1500
+const WATCH_MS = 6000
+/** For a recovery that takes longer. */
+const REST_MS_MAX = 30_000
+const LOOK_MS = 20
+const REQUEST_EVERY_MS = 60
+/** More than the 1,000 that a replay socket keeps for a peer. */
+const MANY = 3000
+
+export const POOL_COLUMNS: readonly PoolColumn[] = [
+  { name: "vLLM's publisher, replay", hasReplay: true },
+  { name: "vLLM's publisher, no replay", hasReplay: false },
+]
+
+const faults =
+  (dealt: Parameters<PoolEngine['deal']>[0]) =>
+  ({ engine }: ObservedPool): void =>
+    engine.deal(dealt)
+
+export const POOL_ROWS: readonly PoolRow[] = [
+  {
+    name: 'late join, after 3,000 batches',
+    deal: async observed => {
+      await observed.stopRouter()
+      await observed.engine.burst(MANY)
+      await observed.workPastRouter(1000)
+      await observed.startRouter()
+    },
+  },
+  { name: 'gap', deal: faults({ drop: 3 }) },
+  {
+    name: 'gap of 3,000 batches',
+    deal: async ({ engine }) => {
+      engine.deal({ drop: MANY })
+      await engine.burst(MANY)
+    },
+  },
+  { name: 'buffer exceeded', bufferBatches: 4, deal: faults({ drop: 8 }) },
+  { name: 'engine restart', deal: ({ engine }) => engine.restart(200) },
+  {
+    name: 'router restart',
+    deal: async observed => {
+      await observed.stopRouter()
+      await observed.workPastRouter(300)
+      await observed.startRouter()
+    },
+  },
+  { name: 'duplicated', deal: faults({ duplicate: 20 }) },
+  { name: 'delayed', deal: faults({ delay: 1_000_000, delayMs: 80 }) },
+  { name: 'reordered', deal: faults({ delay: 4, delayMs: 150 }) },
+  { name: 'link down', deal: ({ engine }) => engine.cut(500) },
+  {
+    name: 'cache cleared',
+    deal: async observed => {
+      await observed.idle()
+      if (!(await observed.engine.clear())) throw new Error('the cache was not cleared')
+      await observed.lookFor(500)
+    },
+  },
+]
+
+/** One cell. */
+export async function runPoolCell(
+  pool: PoolProcess,
+  seed: number,
+  { hasReplay }: PoolColumn,
+  { bufferBatches = BUFFER_BATCHES, deal }: PoolRow,
+): Promise<Seen> {
+  const engine = await Pool.start(pool, { hasReplay, blocks: BLOCKS, bufferBatches })
+  const observed = new ObservedPool(engine, seed)
+  try {
+    await observed.startRouter()
+    observed.beginTraffic()
+    await pause(WARM_MS)
+    observed.endTraffic()
+    observed.begin()
+    await deal(observed)
+    observed.beginTraffic()
+    await observed.lookFor(WATCH_MS)
+    await observed.lookUntilAtRest()
+    await observed.idle()
+    return await observed.seen()
+  } finally {
+    observed.endTraffic()
+    await observed.stopRouter()
+    await engine.stop()
+  }
+}
+
+class ObservedPool {
+  readonly engine: PoolEngine
+  readonly #looks = new Looks()
+  readonly #random: ReturnType<typeof seededRandom>
+  readonly #prefixes: readonly (readonly number[])[]
+  readonly #open = new Set<Promise<unknown>>()
+  #router: RunningRouter | undefined
+  #trafficTurn = 0
+  #hasBegun = false
+
+  constructor(engine: PoolEngine, seed: number) {
+    this.engine = engine
+    this.#random = seededRandom(seed)
+    this.#prefixes = Array.from({ length: 4 }, () => this.#tokens(4 * BLOCK_SIZE_TOKENS))
+  }
+
+  async startRouter(): Promise<void> {
+    if (this.#hasBegun) this.#looks.begin(performance.now(), true)
+    this.#router = await startTestRouter([this.engine.workerUrl], [])
+  }
+
+  async stopRouter(): Promise<void> {
+    await this.#router?.stop(0)
+    this.#router = undefined
+  }
+
+  // Traffic: prompts that share beginnings, one every REQUEST_EVERY_MS.
+
+  beginTraffic(url?: string): void {
+    void this.#sendUntil(++this.#trafficTurn, url)
+  }
+
+  endTraffic(): void {
+    this.#trafficTurn++
+  }
+
+  async workPastRouter(forMs: number): Promise<void> {
+    this.beginTraffic(this.engine.url)
+    await pause(forMs)
+    this.endTraffic()
+  }
+
+  /** Until every request has its answer, and what was published of it has arrived. */
+  async idle(): Promise<void> {
+    this.endTraffic()
+    await Promise.all(this.#open)
+    await this.lookFor(300)
+  }
+
+  async #sendUntil(turn: number, url: string | undefined): Promise<void> {
+    while (turn === this.#trafficTurn) {
+      const target = url ?? this.#router?.url
+      if (target !== undefined) this.#send(target)
+      await pause(REQUEST_EVERY_MS)
+    }
+  }
+
+  #send(url: string): void {
+    const random = this.#random
+    const prefix = this.#prefixes[random.below(this.#prefixes.length)]!
+    const prompt = [...prefix, ...this.#tokens(1 + random.below(4 * BLOCK_SIZE_TOKENS))]
+    const body = { model: 'vllm-pool', prompt, max_tokens: 1 + random.below(20) }
+    // An engine that is killed cuts its requests, and a router that is not there takes none.
+    const sent = send(url, '/v1/completions', { body }).catch(() => undefined)
+    this.#open.add(sent)
+    void sent.then(() => this.#open.delete(sent))
+  }
+
+  #tokens(count: number): number[] {
+    return Array.from({ length: count }, () => 10 + this.#random.below(1900))
+  }
+
+  // Looking.
+
+  begin(): void {
+    this.#hasBegun = true
+    this.#looks.begin(performance.now(), false)
+  }
+
+  async look(): Promise<State> {
+    const state = await this.#state()
+    const gone = [...state.held].filter(hash => !state.cached.has(hash))
+    this.#looks.add(
+      performance.now(),
+      state.trust,
+      gone.map(hash => {
+        const knownMs = this.engine.wire.knownMs(hash)
+        return knownMs === undefined ? undefined : state.atMs - knownMs
+      }),
+    )
+    return state
+  }
+
+  async lookFor(forMs: number): Promise<void> {
+    const endMs = performance.now() + forMs
+    while (performance.now() < endMs) {
+      await this.look()
+      await pause(LOOK_MS)
+    }
+  }
+
+  async lookUntilAtRest(): Promise<void> {
+    const endMs = performance.now() + REST_MS_MAX
+    while (!(await this.look()).isAtRest && performance.now() < endMs) await pause(LOOK_MS)
+  }
+
+  async seen(): Promise<Seen> {
+    return this.#looks.seen(await this.#state())
+  }
+
+  /** What was credited at `atMs`, and what was there a moment later. */
+  async #state(): Promise<State & { readonly atMs: number }> {
+    const { url } = this.#router!
+    const { workers } = (await send(url, '/workers')).json as { workers: readonly Worker[] }
+    const key = workers[0]!.worker_keys[0]!
+    const atMs = performance.now()
+    const dump = (await send(url, '/dump')).json as Readonly<Record<string, Dumped>>
+    return {
+      atMs,
+      trust: key.trust,
+      isAtRest: key.events?.state === 'live',
+      reason: key.trust_reason,
+      held: new Set(dump[key.worker]?.blocks.map(block => block.block_hash)),
+      cached: await this.engine.held(),
+    }
+  }
+}
+
+interface Worker {
+  readonly worker_keys: readonly {
+    readonly worker: string
+    readonly trust: Trust
+    readonly trust_reason: string
+    readonly events: { readonly state: string | null } | null
+  }[]
+}
+
+interface Dumped {
+  readonly blocks: readonly { readonly block_hash: string }[]
+}
