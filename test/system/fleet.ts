@@ -136,6 +136,7 @@ export interface KeyView {
     readonly state: string | null
     readonly last_sequence: number | null
     readonly epoch: number | null
+    readonly batches: number | null
     readonly gaps: number | null
     readonly replays: number | null
     readonly restarts: number | null

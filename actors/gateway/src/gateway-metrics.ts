@@ -25,6 +25,8 @@ const SOURCE_COUNTERS = {
   replays: 'Replays asked for.',
   restarts: 'Engine restarts and resets of the sequence.',
   duplicates: 'Batches that had been applied already.',
+  lostFrames:
+    'Messages on the event socket that came faster than they could be read; each run of them is a gap.',
   malformedFrames: 'Messages on the event socket that cannot be read.',
   skippedEvents: 'KV events of an unknown or malformed kind.',
 } as const satisfies Partial<Record<keyof SourceStatus, string>>

@@ -72,6 +72,7 @@ export const listener = defineActor(
     let learnedBlockSizeTokens: number | undefined
     let trust: SourceTrust = { trust: 'none', reason: '', epoch: 0, isSuffix: false }
     let foreignTopics = 0
+    let lostFrames = 0
     let dealer: Dealer | undefined
     let wait: { cancel(): void } | undefined
     const source = `${eventsEndpoint} ${args.dpRank}`
@@ -171,7 +172,9 @@ export const listener = defineActor(
       messages.subscribe(
         { endpoint: eventsEndpoint, topic: '' },
         {
-          message: frames => void self.tell({ type: 'live', connection, frames }),
+          message(frames) {
+            if (self.tell({ type: 'live', connection, frames }) !== 'ok') lostFrames++
+          },
           connected() {
             connection++
             isUp = true
@@ -228,7 +231,8 @@ export const listener = defineActor(
       },
       learned: ({ blockSizeTokens: tokens }) => learn(tokens),
       status({ reply }) {
-        reply({ ...follower.status(), foreignTopics, checkpoint: checkpoints?.status() ?? NO_CHECKPOINTS })
+        const checkpoint = checkpoints?.status() ?? NO_CHECKPOINTS
+        reply({ ...follower.status(), foreignTopics, lostFrames, checkpoint })
       },
       checkpointRead({ checkpoint, problem }) {
         const point = checkpoints?.offer(checkpoint, problem)

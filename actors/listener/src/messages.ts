@@ -58,6 +58,8 @@ export interface SourceStatus {
   readonly skippedEvents: number
   /** Live batches given up because too many waited for a replay; each became a gap. */
   readonly droppedBatches: number
+  /** Messages of the event socket that found no room in the listener's mailbox; each run of them is a gap. */
+  readonly lostFrames: number
   /** Batches whose payload names another dp rank than the one this socket belongs to. */
   readonly foreignRanks: number
   /** Messages under another topic than the one asked for; ignored. */

@@ -212,7 +212,7 @@ export class SequenceFollower {
   }
 
   /** Everything but what only the listener around it can know. */
-  status(): Omit<SourceStatus, 'foreignTopics' | 'checkpoint'> {
+  status(): Omit<SourceStatus, 'foreignTopics' | 'lostFrames' | 'checkpoint'> {
     const phase = this.#phase
     return {
       state: phase === 'replaying' || phase === 'pausing' ? 'recovering' : phase,
