@@ -30,6 +30,7 @@ import {
 import { FleetFeed } from './fleet-feed.ts'
 import { KeyAudits } from './key-audits.ts'
 import { KeyListeners } from './key-listeners.ts'
+import { KeySilence } from './key-silence.ts'
 import { KeyTrust } from './key-trust.ts'
 import type { DirectoryMessage, FleetReport, WorkerSpec } from './messages.ts'
 import { ShardWatch } from './shard-watch.ts'
@@ -78,6 +79,10 @@ export const directory = defineActor(
         const key = state.keys.ofSlot(message.workerSlot)
         if (key !== undefined) state.audits.heard(key, message)
       },
+      computed: message => {
+        const key = state.keys.ofSlot(message.workerSlot)
+        if (key !== undefined) state.silence.computed(key, message)
+      },
       shardReset: message => state.shardReset(message),
       describe: ({ reply }) => state.describe(reply),
       saveCheckpoints: ({ timeoutMs, reply }) => {
@@ -101,6 +106,14 @@ export const directory = defineActor(
         const key = state.keys.get(name)
         if (key !== undefined) state.listeners.due(key)
       },
+      silenceDue: ({ key: name, epoch }) => {
+        const key = state.keys.get(name)
+        if (key !== undefined) state.silence.due(key, epoch)
+      },
+      silenceSeen: ({ key: name, epoch, status }) => {
+        const key = state.keys.get(name)
+        if (key !== undefined) state.silence.seen(key, epoch, status)
+      },
       released: ({ key: name, isReleased }) => {
         const key = state.keys.get(name)
         if (key !== undefined) state.listeners.released(key, isReleased)
@@ -118,6 +131,7 @@ class Directory {
   readonly announcements: WorkerAnnouncements
   readonly shards: ShardWatch
   readonly audits: KeyAudits
+  readonly silence: KeySilence
   readonly feed: FleetFeed
   readonly #context: ActorContext<DirectoryMessage>
   readonly #trust: KeyTrust
@@ -136,6 +150,7 @@ class Directory {
     this.workers = workers
     this.feed = feed
     this.audits = new KeyAudits({ context, trust })
+    this.silence = new KeySilence({ context, trust, probeIntervalMs, statusTimeoutMs: STATUS_TIMEOUT_MS })
     this.keys = new WorkerKeys({
       shardCount: indexers.length,
       workerSlotsMax,
@@ -187,6 +202,7 @@ class Directory {
     if (epoch !== key.heard.epoch) {
       key.epoch++
       this.audits.begin(key)
+      this.silence.begin(key)
     }
     key.heard = { trust, reason, epoch, isSuffix }
     const { worker } = key

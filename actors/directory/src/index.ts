@@ -3,6 +3,7 @@ export { type DirectoryArgs, directory } from './directory.ts'
 export { InvalidWorkerError, NoWorkerSlotError } from './errors.ts'
 export type {
   AuditMessage,
+  ComputedMessage,
   DirectoryMessage,
   EngineFamily,
   EventSource,

@@ -64,12 +64,13 @@ function orGuessed([trust, reason]: readonly [Trust, string]): readonly [Trust, 
   return trust === 'none' ? ['approximate', `${reason}; what was sent there counts`] : [trust, reason]
 }
 
-function trustOf({ heard, audit }: Key): readonly [Trust, string] {
+function trustOf({ heard, audit, silence }: Key): readonly [Trust, string] {
   if (audit?.verdict === 'contradicted' && (heard.trust === 'exact' || heard.trust === 'partial')) {
     return ['partial', `${audit.reason}; ${heard.reason}`]
   }
   if (audit?.verdict === 'confirmed' && heard.isSuffix) {
     return ['exact', `${audit.reason}; before that, ${heard.reason}`]
   }
+  if (silence?.reason !== undefined && heard.trust === 'exact') return ['partial', silence.reason]
   return [heard.trust, heard.reason]
 }

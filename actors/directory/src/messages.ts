@@ -65,6 +65,16 @@ export interface AuditMessage extends Message {
   readonly reason: string
 }
 
+/** Told to the directory by who sees answers: blocks were computed for one, which its source must publish. */
+export interface ComputedMessage extends Message {
+  readonly type: 'computed'
+  readonly workerSlot: number
+  /** Of the worker key, when the request was sent there. */
+  readonly epoch: number
+  /** Of the request. */
+  readonly durationMs: number
+}
+
 export interface WorkerRecord {
   /** `host:port` of its URL. */
   readonly id: string
@@ -129,6 +139,7 @@ export type DirectoryMessage =
   /** From a listener: the trust of its key changed, or it learned the block size. */
   | SourceMessage
   | AuditMessage
+  | ComputedMessage
   /** From an indexer that restarted with an empty shard: every listener of it resyncs. */
   | ShardResetMessage
   /** The fleet, with what each listener says of its source (undefined: it did not answer in time). */
@@ -161,6 +172,14 @@ export type DirectoryMessage =
   | { readonly type: 'resend' }
   | { readonly type: 'announce'; readonly workerId: string }
   | { readonly type: 'listenerDue'; readonly key: string }
+  | { readonly type: 'silenceDue'; readonly key: string; readonly epoch: number }
+  | {
+      readonly type: 'silenceSeen'
+      readonly key: string
+      readonly epoch: number
+      /** Undefined: the listener did not answer. */
+      readonly status: SourceStatus | undefined
+    }
   /** The indexer has forgotten the slot of this key (true), or did not answer (false). */
   | { readonly type: 'released'; readonly key: string; readonly isReleased: boolean }
 

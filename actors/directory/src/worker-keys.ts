@@ -106,6 +106,7 @@ export class WorkerKeys {
       heard: unheard('its events are not heard yet'),
       epoch: this.#nextEpochs.get(workerSlot) ?? 0,
       audit: undefined,
+      silence: undefined,
       trust: 'none',
       trustReason: 'not probed yet',
       trustSinceMs: this.#options.wallMs(),

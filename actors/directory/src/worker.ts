@@ -75,6 +75,13 @@ export interface Key {
   /** What answers said of the events; undefined: nothing since they last agreed with them or began anew. */
   audit: { readonly verdict: 'contradicted' | 'confirmed'; readonly reason: string } | undefined
 
+  // key-silence.ts
+  /**
+   * An answer has shown that blocks were computed, and since then (milliseconds of the clock) events are expected; where
+   * they did not come in time, for people, why not. Undefined: nothing is expected.
+   */
+  silence: { readonly sinceMs: number; readonly reason: string | undefined } | undefined
+
   // key-trust.ts
   trust: Trust
   trustReason: string

@@ -682,6 +682,53 @@ t.test('answers that contradict the events lower the trust, and have the source 
   t.match(key(), { trust: 'exact', trustReason: /^every batch/ })
 })
 
+t.test('a source that says nothing though its engine computes is partial until it does', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { events: EVENTS })
+  const publisher = await w.publisher('tcp://10.0.0.1:5557')
+  await w.replaySocket('tcp://10.0.0.1:5558')
+  w.start(['http://10.0.0.1:8000'])
+  await w.system.settle()
+  const key = () => w.worker().keys[0]!
+  const computed = async (epoch = key().epoch) => {
+    w.ref.tell({ type: 'computed', workerSlot: 0, epoch, durationMs: 300 })
+    await w.system.settle()
+  }
+  let sequence = 0
+  const publish = async () => {
+    // [1, [['AllBlocksCleared']]]
+    const payload = Uint8Array.of(0x92, 1, 0x91, 0x91, 0xb0, ...utf8.encode('AllBlocksCleared'))
+    publisher.send([utf8.encode('kv-events'), new Uint8Array(8).fill(sequence++, 7), payload])
+    await w.system.settle()
+  }
+  await computed(key().epoch - 1)
+  await w.system.advance(10_000)
+  t.equal(key().trust, 'exact', 'what was computed in an earlier epoch says nothing')
+  await computed()
+  await publish()
+  await w.system.advance(10_000)
+  t.equal(key().trust, 'exact', 'it was said in time')
+
+  await computed()
+  await w.system.advance(3000)
+  t.equal(key().trust, 'exact', 'for two probe intervals it is waited for')
+  await w.system.advance(1100)
+  t.match(key(), { trust: 'partial', trustReason: /^it has computed blocks and published none/ })
+  await computed()
+  await w.system.advance(10_000)
+  t.equal(key().trust, 'partial')
+  await publish()
+  await w.system.advance(4100)
+  t.equal(key().trust, 'exact', 'it publishes again')
+
+  await computed()
+  await w.system.advance(5000)
+  t.equal(key().trust, 'partial')
+  w.answers.set('10.0.0.1', { events: EVENTS, startSeconds: 2000 })
+  await w.system.advance(12_000)
+  t.match(key(), { trust: 'exact' }, 'another process owes nothing')
+})
+
 t.test('answers that agree make a history without a beginning exact, until it begins anew', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1', { events: EVENTS })

@@ -15,7 +15,7 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
-import type { AuditMessage, Fleet } from '@homing/directory'
+import type { AuditMessage, ComputedMessage, Fleet } from '@homing/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import type { IndexerMessage, RoutedMessage, ShardMemoryMessage } from '@homing/indexer'
 import { Audits, type Choice, candidateTerms, type RouterMode, Selector } from '@homing/selection'
@@ -28,7 +28,7 @@ import { Receipts } from './receipts.ts'
 
 export interface RouterArgs {
   readonly tracker: ActorRef<TrackerMessage>
-  readonly directory: ActorRef<AuditMessage>
+  readonly directory: ActorRef<AuditMessage | ComputedMessage>
   /** One per shard of the index: its door, or its memory. */
   readonly indexMemories: readonly SharedArrayBuffer[]
   /** By shard; they say where its memory is. */
@@ -70,6 +70,8 @@ export const router = defineActor(
       context.scheduleEvery(ATTACH_INTERVAL_MS, { type: 'attachToShards' })
     }
     const { audits } = place
+    /** When the directory was last told that blocks were computed, by worker slot. */
+    const toldMs = new Map<number, number>()
 
     return {
       attachToShards() {
@@ -104,6 +106,13 @@ export const router = defineActor(
         const { isNewlyUnaudited, verdict } = audits.add(decision, delivery.cachedTokens)
         if (isNewlyUnaudited) context.log.warn({ worker }, UNAUDITED)
         if (verdict !== undefined) args.directory.tell({ type: 'audit', workerSlot, epoch, ...verdict })
+        const computedTokens = delivery.promptTokens - decision.predictedTokens
+        if (trust !== 'exact' || computedTokens < COMPUTED_BLOCKS_MIN * decision.blockSizeTokens) return
+        const { durationMs } = delivery
+        const nowMs = context.clock.nowMs()
+        if (nowMs - (toldMs.get(workerSlot) ?? Number.NEGATIVE_INFINITY) < COMPUTED_MS_MIN) return
+        toldMs.set(workerSlot, nowMs)
+        args.directory.tell({ type: 'computed', workerSlot, epoch, durationMs })
       },
 
       audits({ reply }) {
@@ -120,6 +129,11 @@ export const router = defineActor(
     }
   },
 })
+
+/** One may be cached and computed all the same: engines compute the last token always. */
+const COMPUTED_BLOCKS_MIN = 2
+/** Of a worker key the directory need not know of every answer. */
+const COMPUTED_MS_MIN = 1000
 
 const UNAUDITED =
   'engine reports no cached tokens: its predictions are not audited. Start vLLM with --enable-prompt-tokens-details, SGLang with --enable-cache-report'

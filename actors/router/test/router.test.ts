@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { createTestSystem } from '@homing/actor/testing'
 import { chainSequence } from '@homing/blocks'
-import type { AuditMessage, Fleet, Trust, WorkerRecord } from '@homing/directory'
+import type { AuditMessage, ComputedMessage, Fleet, Trust, WorkerRecord } from '@homing/directory'
 import { BlockIndex, KEY_LAYERS, layeredOptions, layerSlot, PREDICTED_LAYER } from '@homing/index'
 import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
 import { tracker } from '@homing/tracker'
@@ -92,7 +92,7 @@ async function start(fleet: Fleet, settings: Partial<RouterArgs> = {}, system = 
     name: 'tracker',
     args: { workerSlotsMax: SLOTS, requestsMax: 100, idleMsMax: 60_000 },
   })
-  const directory = system.probe<AuditMessage>('directory')
+  const directory = system.probe<AuditMessage | ComputedMessage>('directory')
   const ref = system.spawn(router, {
     name: 'router',
     args: {
@@ -488,4 +488,35 @@ t.test('answers are compared with predictions, and what follows is told to the d
   t.equal(receipt?.candidates[0]?.creditFactor, 16 / 19, 'as measured by three answers before')
   ref.tell({ type: 'fleet', fleet: fleetOf({ id: 'b', slots: [0] }) })
   t.strictSame(await audits(), [], 'the slot serves another worker')
+})
+
+t.test('the directory is told of blocks that were computed, now and then', async t => {
+  const { system, ref, directory, hold, decide } = await start(fleetOf({ id: 'a', slots: [0] }))
+  t.teardown(() => system.shutdown())
+  hold(0, 'ABC')
+  const deliver = async (letters: string, outcome: 'ok' | 'aborted' = 'ok') => {
+    const decision = await decide(request(letters))
+    const promptTokens = letters.length * BLOCK
+    const tokens = { promptTokens, completionTokens: 1, cachedTokens: undefined }
+    const delivery = {
+      outcome,
+      status: 200,
+      ...tokens,
+      timeToFirstByteMs: 1,
+      durationMs: 70,
+      error: undefined,
+    }
+    ref.tell({ type: 'delivered', decision, delivery })
+    await system.settle()
+  }
+  await deliver('ABCD')
+  await deliver('ABCDE', 'aborted')
+  t.strictSame(directory.waiting, [], 'the last block may be cached; an answer that was cut says nothing')
+  await deliver('ABCDE')
+  await deliver('ABCDEF')
+  const told = { type: 'computed', workerSlot: 0, epoch: 1, durationMs: 70 }
+  t.strictSame(directory.waiting, [told])
+  await system.advance(1000)
+  await deliver('ABCDEF')
+  t.strictSame(directory.waiting, [told, told])
 })
