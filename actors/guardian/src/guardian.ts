@@ -321,12 +321,12 @@ async function settledFleet(
   const { clock } = context
   const endMs = clock.nowMs() + FIRST_TRUST_MS_MAX
   try {
-    for (;;) {
+    // What a listener says of itself may be ahead of what the fleet says of its trust: so it is looked at twice.
+    for (let settled = 0; ; ) {
       const report = await directoryRef.ask({ type: 'describe' }, { timeout: FIRST_TRUST_MS_MAX })
-      if (!report.fleet.workers.some(worker => isSettling(worker, report)) || clock.nowMs() >= endMs) {
-        return report.fleet
-      }
-      await new Promise<void>(resolve => clock.after(TRUST_POLL_MS, resolve))
+      settled = report.fleet.workers.some(worker => isSettling(worker, report)) ? 0 : settled + 1
+      if (settled === 2 || clock.nowMs() >= endMs) return report.fleet
+      if (settled === 0) await new Promise<void>(resolve => clock.after(TRUST_POLL_MS, resolve))
     }
   } catch (thrown) {
     // It answered the first probes and is served by load until it answers again: no reason not to start.
