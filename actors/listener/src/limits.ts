@@ -7,6 +7,8 @@ export interface ListenerLimits {
   readonly pendingBytesMax: number
   /** A replay that sends nothing for this long has ended. */
   readonly replayTimeoutMs: number
+  /** The same of one that has begun, where this is less. */
+  readonly replaySilenceMs: number
   /** Replay attempts in a row that brought nothing before the replay is given up. */
   readonly replayAttemptsMax: number
   /** Replay attempts of one recovery, those that brought something included. */
@@ -29,6 +31,7 @@ export const LISTENER_LIMITS: ListenerLimits = Object.freeze({
   pendingBatchesMax: 8192,
   pendingBytesMax: 64 * 1024 * 1024,
   replayTimeoutMs: 1500,
+  replaySilenceMs: 1000,
   replayAttemptsMax: 4,
   replayAttemptsTotalMax: 64,
   backoffMsMin: 200,

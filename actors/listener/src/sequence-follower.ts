@@ -566,8 +566,7 @@ export class SequenceFollower {
     }
     if (this.#expected === undefined) this.#begin(sequence, 'replay')
     const expected = this.#expected as number
-    const isFirst = !this.#attemptHasReplies
-    this.#attemptHasReplies = true
+    const isFirst = this.#replyCame()
     if (isFirst && sequence > expected && !this.#isRebuilding) {
       // A replay loses what its socket has no room for, which is never the first: the engine no longer keeps what is missing.
       this.#rebuild(FORGOTTEN)
@@ -619,7 +618,7 @@ export class SequenceFollower {
       this.#applied.addFingerprint(sequence, fingerprint)
       this.#appliedSeconds = this.#decode(payload)?.timestampSeconds
       this.#replayedSeconds = this.#appliedSeconds
-      this.#attemptHasReplies = true
+      this.#replyCame()
       this.#attemptApplied++
       this.#effects.checkpointSettled(undefined)
       this.#drainReplay()
@@ -637,10 +636,23 @@ export class SequenceFollower {
     this.#effects.checkpointSettled(why)
   }
 
+  /** True for the first one of its attempt. */
+  #replyCame(): boolean {
+    if (this.#attemptHasReplies) return false
+    this.#attemptHasReplies = true
+    this.#waitUntil('replies', this.#silenceMsMax)
+    return true
+  }
+
+  /** A replay that has begun comes from memory: when it falls silent, its end was lost. */
+  get #silenceMsMax(): number {
+    const { replayTimeoutMs, replaySilenceMs } = this.#options.limits
+    return this.#attemptHasReplies ? Math.min(replayTimeoutMs, replaySilenceMs) : replayTimeoutMs
+  }
+
   /** Nothing came for a while: the end of the replay, unless something came since the wait began. */
   #awaitReplies(): void {
-    const { replayTimeoutMs } = this.#options.limits
-    const dueMs = this.#lastReplyMs + replayTimeoutMs - this.#effects.nowMs()
+    const dueMs = this.#lastReplyMs + this.#silenceMsMax - this.#effects.nowMs()
     if (dueMs > 0) this.#waitUntil('replies', dueMs)
     else this.#attemptEnded(false)
   }

@@ -96,6 +96,22 @@ t.test('a replay without end marker ends by silence', async t => {
   t.match(world.trust(), /^exact/)
 })
 
+t.test('a replay that has begun and falls silent is asked again soon', async t => {
+  const world = await listenerWorld(t, { limits: { replayTimeoutMs: 60_000 } })
+  world.lose(1200)
+  world.losesReply = (sequence, request) => request === 1 && sequence >= 1100
+  world.replayEnds = false
+  world.startListener()
+  const { replaySilenceMs } = LISTENER_LIMITS
+  await world.system.advance(replaySilenceMs)
+  t.strictSame(world.replayRequests, [0, 1099])
+  world.replayEnds = true
+  await world.system.advance(replaySilenceMs)
+  t.strictSame(world.replayRequests, [0, 1099, 1199], 'until nothing new comes')
+  t.match(await world.status(), { state: 'live', lastSequence: 1199 })
+  t.match(world.trust(), /^exact/)
+})
+
 t.test('a replay buffer that does not reach back gives partial trust, and says why', async t => {
   const world = await listenerWorld(t, { keptMax: 5 })
   world.lose(20)
