@@ -34,6 +34,11 @@ export interface State {
   readonly cached: ReadonlySet<string>
 }
 
+/** Whether blocks of the index count for anything: with the trust `approximate` only what was sent does. */
+export function countsEvents(trust: Trust): boolean {
+  return trust === 'exact' || trust === 'partial'
+}
+
 interface Look {
   readonly atMs: number
   readonly trust: Trust

@@ -18,7 +18,7 @@ import { Sidecar } from '@homing/publisher'
 import { type EngineSettings, promptHashes } from '@homing/testkit'
 import type { Frames } from '@homing/transport'
 import { ASK_MS_MAX, BLOCK_SIZE_TOKENS, MODEL, SimulatedFleet } from '../simulation/simulated-fleet.ts'
-import { IN_FLIGHT_MS, Looks, type Seen, type State, type Trust } from './looks.ts'
+import { countsEvents, IN_FLIGHT_MS, Looks, type Seen, type State, type Trust } from './looks.ts'
 
 /** Between two looks; each of them asks once per prompt where nothing but guesses is credited. */
 const LOOK_MS = 20
@@ -183,7 +183,8 @@ export class ObservedFleet {
     const { trust, held, cached } = await this.#state()
     this.#gone.note(cached)
     const nowMs = this.#fleet.simulation.clock.nowMs()
-    const gone = [...held].filter(hash => !cached.has(hash)).map(hash => this.#gone.knownForMs(hash))
+    const credited = this.#isGuessed || countsEvents(trust) ? [...held] : []
+    const gone = credited.filter(hash => !cached.has(hash)).map(hash => this.#gone.knownForMs(hash))
     this.#looks.add(nowMs, trust, gone)
     await this.run(this.#lookMs)
   }

@@ -6,7 +6,7 @@
 import { seededRandom } from '@homing/clock'
 import type { RunningRouter } from 'homing'
 import { send, startTestRouter } from '../system/fleet.ts'
-import { Looks, type Seen, type State, type Trust } from './looks.ts'
+import { countsEvents, Looks, type Seen, type State, type Trust } from './looks.ts'
 import {
   BLOCK_SIZE_TOKENS,
   PoolEngine as Pool,
@@ -198,7 +198,8 @@ class ObservedPool {
 
   async look(): Promise<State> {
     const state = await this.#state()
-    const gone = [...state.held].filter(hash => !state.cached.has(hash))
+    const credited = countsEvents(state.trust) ? [...state.held] : []
+    const gone = credited.filter(hash => !state.cached.has(hash))
     this.#looks.add(
       performance.now(),
       state.trust,
