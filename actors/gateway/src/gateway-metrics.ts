@@ -266,7 +266,8 @@ function collectAudits(metrics: Metrics, args: GatewayArgs): void {
         labels: { worker },
       })),
     )
-    precision.replace(audits.map(({ worker, precision: value }) => ({ value, labels: { worker } })))
+    const measured = audits.filter(({ sampleRequests }) => sampleRequests > 0)
+    precision.replace(measured.map(({ worker, precision: value }) => ({ value, labels: { worker } })))
   })
 }
 

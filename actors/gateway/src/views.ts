@@ -123,11 +123,16 @@ function auditView(audit: KeyAudit | undefined): object {
     delivered_tokens: audit?.deliveredTokens ?? 0,
     over_predictions: audit?.overPredictions ?? 0,
     under_predictions: audit?.underPredictions ?? 0,
-    precision: audit?.precision ?? null,
+    precision: measured(audit?.precision, audit?.sampleRequests),
     sample_requests: audit?.sampleRequests ?? 0,
-    guess_precision: audit?.guessPrecision ?? null,
+    guess_precision: measured(audit?.guessPrecision, audit?.guessSampleRequests),
     guess_sample_requests: audit?.guessSampleRequests ?? 0,
   }
+}
+
+/** Null where no request was measured. */
+function measured(ratio: number | undefined, requests: number | undefined): number | null {
+  return ratio === undefined || requests === 0 ? null : ratio
 }
 
 /** What each layer adds to the overlap. Where none is named, all of it is on the device. */

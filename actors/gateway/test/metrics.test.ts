@@ -156,4 +156,6 @@ t.test('the audit is shown by worker key', async t => {
     'homing_audit_error_blocks_count{worker="a/0"} 3',
     'homing_audit_precision_ratio{worker="a/0"} 0.5',
   ])
+  const unaudited = await start(t, {}, { audits: [{ ...audit, precision: 1, sampleRequests: 0 }] })
+  t.strictSame(await samples(unaudited, 'homing_audit_precision_ratio'), [], 'nothing was measured')
 })
