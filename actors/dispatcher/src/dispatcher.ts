@@ -394,7 +394,7 @@ class Calls {
     }
   }
 
-  /** What goes upstream; asks for usage where that is wanted, possible and of use: where something was predicted. */
+  /** What goes upstream; asks for usage where that is wanted, possible and of use: where anything is known of the worker. */
   #bodyOf(exchange: Exchange): Uint8Array | undefined {
     const { decision, request } = exchange
     const { body, usageEdit } = request
