@@ -49,6 +49,8 @@ interface Observation {
   readonly cachedTokens: number | undefined
   readonly promptTokens: number | undefined
   readonly routerPromptTokens: number
+  /** The events of the turn before had come; false: they are late, or their blocks are evicted. */
+  readonly wasSettled: boolean
 }
 
 t.test(
@@ -213,14 +215,15 @@ async function runSessions(
     Array.from({ length: SESSIONS_IN_FLIGHT }, async () => {
       for (let session = queue.shift(); session !== undefined; session = queue.shift()) {
         const messages: { role: string; content: string }[] = []
+        let wasSettled = true
         for (const [turn, content] of sessions[session]!.entries()) {
           messages.push({ role: 'user', content })
           const form = FORMS[observations.length % FORMS.length]!
           const { answer, ...seen } = await complete(router, { model, messages }, form, blockSize)
-          observations.push({ session, turn, form, ...seen })
+          observations.push({ session, turn, form, wasSettled, ...seen })
           messages.push({ role: 'assistant', content: answer })
           const blocks = Math.floor((seen.computedTokens - 1) / blockSize)
-          await eventsSettled(router, seen.worker, { model, messages }, blocks)
+          wasSettled = await eventsSettled(router, seen.worker, { model, messages }, blocks)
         }
       }
     }),
@@ -233,7 +236,9 @@ async function complete(
   conversation: Conversation,
   form: Form,
   blockSize: number,
-): Promise<Omit<Observation, 'session' | 'turn' | 'form'> & { answer: string; computedTokens: number }> {
+): Promise<
+  Omit<Observation, 'session' | 'turn' | 'form' | 'wasSettled'> & { answer: string; computedTokens: number }
+> {
   const response = await new RouterClient(router.url).send('/v1/chat/completions', {
     body: {
       ...conversation,
@@ -307,7 +312,9 @@ function assertAgreement(t: Test, observations: readonly Observation[]): readonl
   }
   for (const o of compared) if (!isEqual(o)) t.comment(JSON.stringify(o))
   const agreeing = compared.filter(isEqual).length
-  t.comment(`${agreeing} of ${compared.length} agree, of ${observations.length} requests`)
+  t.comment(
+    `${agreeing} of ${compared.length} agree, of ${observations.length} requests; ${observations.filter(o => !o.wasSettled).length} were sent before all events of the turn before had come`,
+  )
   t.ok(agreeing / compared.length >= AGREEMENT_MIN, `at least ${AGREEMENT_MIN * 100} % agree`)
   t.equal(
     compared.filter(o => o.promptTokens !== o.routerPromptTokens).length,
@@ -334,18 +341,19 @@ async function assertAllExactAndIdle(t: Test, router: RunningRouter): Promise<vo
 /**
  * The next turn is typed by a person: by then the engine has published the last one. Asks where the conversation so
  * far would go until its worker is known to hold every full block of it, LOOKS_MAX times at most: what the engine
- * has evicted meanwhile never comes, nor does an answer that its text tokenizes otherwise.
+ * has evicted meanwhile never comes, nor does an answer that its text tokenizes otherwise. False: they did not come.
  */
 async function eventsSettled(
   router: RunningRouter,
   worker: string,
   conversation: Conversation,
   blocks: number,
-): Promise<void> {
+): Promise<boolean> {
   for (let look = 0; look < LOOKS_MAX; look++) {
     const { candidates } = await route(router, conversation)
-    if ((candidates.find(row => row.worker === worker)?.overlap_blocks ?? 0) >= blocks) return
+    if ((candidates.find(row => row.worker === worker)?.overlap_blocks ?? 0) >= blocks) return true
   }
+  return false
 }
 
 async function route(
