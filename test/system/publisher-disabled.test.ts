@@ -39,7 +39,7 @@ t.test('a worker whose publisher is disabled is told of within seconds of the st
   const found = async (engine: TestProcess) =>
     (await linesAbout(engine)).filter(({ msg }) => msg === 'worker found')
 
-  const key = await untilReason(router, mute, 'publishes no KV events: start it with')
+  const key = await untilReason(router, mute, 'tells of no KV events: start it with')
   t.match(key, { trust: 'approximate', events: null })
   t.match(key.trust_reason, WHAT_TO_TYPE)
   t.match(key.trust_reason, /what was sent there counts$/)
@@ -77,7 +77,7 @@ t.test('an engine that comes back without its publisher is told of, and credited
   engine.kill('SIGKILL')
   await engine.ended
   const reborn = await startEngine(t, ['--no-events', '--port', new URL(engine.url).port])
-  const key = await untilReason(router, reborn, 'publishes no KV events: start it with')
+  const key = await untilReason(router, reborn, 'tells of no KV events: start it with')
   t.match(key, { trust: 'approximate', events: null, blocks_held: 0 })
   const changes = (await linesAbout(reborn)).filter(({ msg }) => msg === 'trust has changed')
   t.match(changes.at(-1), { trust: 'approximate' })

@@ -37,7 +37,8 @@ export class KeyTrust {
     if (!this.#options.kvEvents) return 'KV events are switched off (--no-kv-events)'
     if (worker.outcome === undefined) return 'not probed yet'
     if (eventSourceOf(worker.spec, worker.outcome, dpRank) === undefined) {
-      return `publishes no KV events: start it with ${eventFlags(worker.outcome.engine)}`
+      const ports = `${worker.spec.origin}?events=PORT&replay=PORT`
+      return `tells of no KV events: start it with ${eventFlags(worker.outcome.engine)}, or name their ports: ${ports}`
     }
     return this.#options.workers.blockSizeFault(worker)
   }

@@ -174,6 +174,8 @@ t.test('a worker that publishes no events says what to type', async t => {
   t.equal(key!.trust, 'approximate')
   t.match(key!.trustReason, /what was sent there counts$/)
   t.match(key!.trustReason, /--kv-events-config '\{"enable_kv_cache_events":true/)
+  // Older vLLM publishes, and does not tell where.
+  t.match(key!.trustReason, /or name their ports: http:\/\/10\.0\.0\.1:8000\?events=PORT&replay=PORT; /)
 })
 
 t.test('the listener of a worker clears its slot, and its trust reaches the fleet', async t => {
