@@ -33,6 +33,17 @@ export function readModels(
   return { models, owner }
 }
 
+/**
+ * The models of SGLang with where it loaded their tokenizer from, as `/model_info` says: in `/v1/models` the root is the name
+ * under which they are served.
+ */
+export function withTokenizerPath(models: readonly ModelCard[], modelInfo: unknown): readonly ModelCard[] {
+  if (!isObject(modelInfo)) return models
+  const path = text(modelInfo['tokenizer_path']) ?? text(modelInfo['model_path'])
+  if (path === undefined) return models
+  return models.map(card => (card.root === card.name ? { ...card, root: path } : card))
+}
+
 /** What the configuration of an engine tells: `/server_info` of SGLang, or of vLLM in development mode. */
 export interface ServerInfo {
   readonly family: EngineFamily | undefined

@@ -21,6 +21,7 @@ import {
   readModels,
   readServerInfo,
   readVersion,
+  withTokenizerPath,
 } from './probe-answers.ts'
 import { hostOf } from './worker-spec.ts'
 
@@ -92,7 +93,7 @@ export async function probeWorker(
     reached: true,
     engine,
     engineVersion: versionText ?? serverInfo?.version ?? '',
-    models: list.models,
+    models: withTokenizerPath(list.models, tryJson(modelInfo)),
     blockSizeTokens,
     maxBatchedTokens: serverInfo?.maxBatchedTokens,
     kvBlocks:

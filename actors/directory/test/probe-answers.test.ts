@@ -6,6 +6,7 @@ import {
   readMetrics,
   readModels,
   readServerInfo,
+  withTokenizerPath,
 } from '../src/probe-answers.ts'
 
 t.test('models, with an adapter', async t => {
@@ -78,6 +79,23 @@ t.test('what vLLM 0.32 answers', async t => {
   })
   t.equal(readMetrics('vllm:cache_config_info{block_size="16",num_gpu_blocks="66"} 1.0').kvBlocks, 66)
   t.match(readMetrics('<html>'), { isVllm: false, kvBlocks: undefined, ranks: undefined })
+})
+
+t.test('SGLang names a model after itself, and says elsewhere where its tokenizer is', async t => {
+  const models = readModels({
+    data: [
+      { id: 'tiny', root: 'tiny', parent: null, max_model_len: 2048 },
+      { id: 'poet', root: '/adapters/poet', parent: 'tiny' },
+    ],
+  })!.models
+  const info = { model_path: '/models/tiny', tokenizer_path: '/models/tokenizer', is_generation: true }
+  t.match(withTokenizerPath(models, info), [{ root: '/models/tokenizer' }, { root: '/adapters/poet' }])
+  t.match(withTokenizerPath(models, { model_path: '/models/tiny' }), [{ root: '/models/tiny' }, {}])
+  for (const nothing of [undefined, {}, { tokenizer_path: 7 }, []]) {
+    t.strictSame(withTokenizerPath(models, nothing), models)
+  }
+  const elsewhere = models.map(model => ({ ...model, root: '/models/other' }))
+  t.strictSame(withTokenizerPath(elsewhere, info), elsewhere, 'what is a path already stays')
 })
 
 t.test('what SGLang 0.5.23 answers', async t => {
