@@ -893,7 +893,11 @@ export class SequenceFollower {
     this.#isWhole = this.#offersSnapshots !== true
     this.#wasCleared = true
     this.#unreadableBatches = 0
-    if (!this.#isWhole) this.#clearReason = 'the publisher beside the engine began anew'
+    if (!this.#isWhole) {
+      // Nothing is to be forgotten, but what answers have said of the history before is not true of this one.
+      this.#epoch++
+      this.#clearReason = 'the publisher beside the engine began anew'
+    }
     if (this.#phase !== 'live') return
     // The next snapshot says whether it was the engine that cleared its cache.
     if (!this.#isWhole)

@@ -565,9 +565,15 @@ t.test(
     await world.system.settle()
     t.match(world.trust(), /^exact/, 'as the snapshot says, before anything was published')
     snapshot.isWhole = false
+    const { epoch } = world.directory.waiting.at(-1)!
     world.send(world.source.publishClear(), world.source.publishStore())
     await world.system.settle()
     t.match(world.trust(), /^partial: .*began anew/)
+    t.equal(
+      world.directory.waiting.at(-1)!.epoch,
+      epoch + 1,
+      'answers of before say nothing of what is known now',
+    )
     snapshot.isWhole = true
     await world.system.advance(LISTENER_LIMITS.resyncMsMin)
     t.match(world.trust(), /^exact/, 'the clear was of the engine, says the next snapshot')
