@@ -270,7 +270,9 @@ class GoneBlocks {
     this.note(cacheOf(this.#fleet))
     const nowMs = this.#wallMs()
     const writtenMs = batch === 'disconnected' ? nowMs : writtenAtMs(batch)
-    for (const gone of this.#gone.values()) if (gone.atMs <= writtenMs) gone.knownMs ??= nowMs
+    // The wall clock tells whole milliseconds: a batch of the same one may have been written before.
+    const isSaid = ({ atMs }: { readonly atMs: number }) => batch === 'disconnected' || atMs < writtenMs
+    for (const gone of this.#gone.values()) if (isSaid(gone)) gone.knownMs ??= nowMs
   }
 
   /** For how long it could be known; undefined: it could not. */
