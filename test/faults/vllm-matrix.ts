@@ -6,7 +6,7 @@
 import { seededRandom } from '@homing/clock'
 import type { RunningRouter } from 'homing'
 import { send, startTestRouter } from '../system/fleet.ts'
-import { countsEvents, Looks, type Seen, type State, type Trust } from './looks.ts'
+import { countsEvents, IN_FLIGHT_MS, Looks, type Seen, type State, type Trust } from './looks.ts'
 import {
   BLOCK_SIZE_TOKENS,
   PoolEngine as Pool,
@@ -33,6 +33,7 @@ const WATCH_MS = 6000
 /** For a recovery that takes longer. */
 const REST_MS_MAX = 30_000
 const LOOK_MS = 20
+const RUNS_MAX = 3
 const REQUEST_EVERY_MS = 60
 /** More than the 1,000 that a replay socket keeps for a peer. */
 const MANY = 3000
@@ -89,13 +90,35 @@ export const POOL_ROWS: readonly PoolRow[] = [
   },
 ]
 
-/** One cell. */
+export interface PoolSeen extends Seen {
+  /** For how long at most the router, or the machine, let a look wait. */
+  readonly stallMs: number
+}
+
+/**
+ * One cell. A run in which router or machine stood still for longer than a removal may take says nothing of the router: it is
+ * done again, and the calmest is shown.
+ */
 export async function runPoolCell(
+  pool: PoolProcess,
+  seed: number,
+  column: PoolColumn,
+  row: PoolRow,
+): Promise<PoolSeen> {
+  let calmest = await runOnce(pool, seed, column, row)
+  for (let run = 1; run < RUNS_MAX && calmest.stallMs > IN_FLIGHT_MS; run++) {
+    const seen = await runOnce(pool, seed, column, row)
+    if (seen.stallMs < calmest.stallMs) calmest = seen
+  }
+  return calmest
+}
+
+async function runOnce(
   pool: PoolProcess,
   seed: number,
   { hasReplay }: PoolColumn,
   { bufferBatches = BUFFER_BATCHES, deal }: PoolRow,
-): Promise<Seen> {
+): Promise<PoolSeen> {
   const engine = await Pool.start(pool, { hasReplay, blocks: BLOCKS, bufferBatches })
   const observed = new ObservedPool(engine, seed)
   try {
@@ -109,7 +132,7 @@ export async function runPoolCell(
     await observed.lookFor(WATCH_MS)
     await observed.lookUntilAtRest()
     await observed.idle()
-    return await observed.seen()
+    return { ...(await observed.seen()), stallMs: observed.stallMs }
   } finally {
     observed.endTraffic()
     await observed.stopRouter()
@@ -126,6 +149,7 @@ class ObservedPool {
   #router: RunningRouter | undefined
   #trafficTurn = 0
   #hasBegun = false
+  stallMs = 0
 
   constructor(engine: PoolEngine, seed: number) {
     this.engine = engine
@@ -197,7 +221,9 @@ class ObservedPool {
   }
 
   async look(): Promise<State> {
+    const beginMs = performance.now()
     const state = await this.#state()
+    this.stallMs = Math.max(this.stallMs, performance.now() - beginMs)
     const credited = countsEvents(state.trust) ? [...state.held] : []
     const gone = credited.filter(hash => !state.cached.has(hash))
     this.#looks.add(
