@@ -6,6 +6,8 @@
  *               approximate  --no-kv-events: what was sent where
  *               text         what was sent where, of the text: no engine tokenizes
  *               none         --no-kv-events with room for one block
+ *               …, weight 4  the same, with cached blocks counting four times as much against load
+ *               rival        no router of ours: the policy of the best router that goes by text alone (TextPolicy)
  *
  * Traffic: conversations of 1 to 6 turns, each turn the text of all before and more; one of eight system prompts at their
  * beginning. Turns begin by a Poisson process that is the same for every cell of a seed.
@@ -17,6 +19,7 @@ import process from 'node:process'
 import { type Random, seededRandom } from '@homing/clock'
 import type { RouterSettings } from '@homing/config'
 import { MODEL, SimulatedFleet } from './simulation/simulated-fleet.ts'
+import { TextPolicy } from './text-policy.ts'
 
 const PATH = join(import.meta.dirname, '..', 'docs', 'routing-quality.md')
 const ENGINES = 4
@@ -32,17 +35,22 @@ interface Trouble {
   readonly pastShare: number
   /** One engine after the other is killed and started again so often; 0: never. */
   readonly restartMs: number
+  /** 2: each request goes to one of two routers by chance, and neither knows of the other. */
+  readonly routers: 1 | 2
 }
 
 export const TROUBLES: Readonly<Record<string, Trouble>> = {
-  'router alone': { pastShare: 0, restartMs: 0 },
-  '30 % past the router': { pastShare: 0.3, restartMs: 0 },
-  'engines restart': { pastShare: 0, restartMs: 3000 },
+  'router alone': { pastShare: 0, restartMs: 0, routers: 1 },
+  '30 % past the router': { pastShare: 0.3, restartMs: 0, routers: 1 },
+  'two routers': { pastShare: 0, restartMs: 0, routers: 2 },
+  'engines restart': { pastShare: 0, restartMs: 3000, routers: 1 },
 }
 
 interface Knowledge {
   readonly settings: Partial<RouterSettings>
   readonly tokenizes: boolean
+  /** TextPolicy chooses, and not the router. */
+  readonly isRival?: true
 }
 
 export const KNOWLEDGE: Readonly<Record<string, Knowledge>> = {
@@ -50,6 +58,9 @@ export const KNOWLEDGE: Readonly<Record<string, Knowledge>> = {
   approximate: { settings: { kvEvents: false }, tokenizes: true },
   text: { settings: { kvEvents: false }, tokenizes: false },
   none: { settings: { kvEvents: false, predictionBlocksMax: 1 }, tokenizes: true },
+  'exact, weight 4': { settings: { overlapScoreWeight: 4 }, tokenizes: true },
+  'approximate, weight 4': { settings: { kvEvents: false, overlapScoreWeight: 4 }, tokenizes: true },
+  rival: { settings: {}, tokenizes: true, isRival: true },
 }
 
 export interface Outcome {
@@ -75,6 +86,9 @@ async function runOnce(
   const fleet = await SimulatedFleet.start({ seed, engines, settings })
   if (!knowledge.tokenizes)
     fleet.network.faults.http = ({ path }) => (path === '/tokenize' ? 'refuse' : 'deliver')
+  const origins = [undefined, ...(trouble.routers === 2 ? [await fleet.startSecondRouter()] : [])]
+  const policies = origins.map(() => new TextPolicy(ENGINES))
+  const instances = await instanceIds(fleet)
   const { clock } = fleet.simulation
   const random = seededRandom(seed)
   const systems = Array.from({ length: 8 }, () => text(random, 600))
@@ -87,14 +101,23 @@ async function runOnce(
     for (let turn = 0; turn < turns; turn++) {
       prompt += text(random, 50 + random.below(150))
       const stream_options = { include_usage: true }
-      const body = { model: MODEL, prompt, max_tokens: 8, stream: true, stream_options }
+      const request = { model: MODEL, prompt, max_tokens: 8, stream: true, stream_options }
       const isPast = random.next() < trouble.pastShare
-      const origin = fleet.engines[random.below(ENGINES)]!.url
+      const engine = fleet.engines[random.below(ENGINES)]!.url
+      const router = random.below(origins.length)
       open++
       clock.after(atMs + turn * TURN_MS * (0.5 + random.next()), () => {
+        const isPlaced = knowledge.isRival === true && !isPast
+        const worker = isPlaced ? policies[router]!.place(request.prompt) : 0
         // One that an engine loses when it restarts has ended, too.
-        const ended = () => open--
-        fleet.send(isPast ? { origin } : {}, body, 600_000).then(ended, ended)
+        const ended = () => {
+          open--
+          if (isPlaced) policies[router]!.ended(worker)
+        }
+        const origin = isPast ? engine : origins[router]
+        const nvext = { backend_instance_id: instances[worker] }
+        const body = isPlaced ? { ...request, nvext } : request
+        fleet.send(origin === undefined ? {} : { origin }, body, 600_000).then(ended, ended)
       })
     }
   }
@@ -103,7 +126,11 @@ async function runOnce(
   }
   const outcome = await fleet.simulation.run(() => open === 0, { within: 600_000 })
   if (outcome !== 'reached') throw new Error(`${open} requests did not end: ${outcome}`)
-  const { decisions } = (await fleet.view('/decisions?limit=1000')) as { decisions: readonly ReceiptView[] }
+  const decisions: ReceiptView[] = []
+  for (const origin of origins) {
+    const view = await fleet.view('/decisions?limit=1000', origin)
+    decisions.push(...(view as { decisions: readonly ReceiptView[] }).decisions)
+  }
   await fleet.stop()
   const sample: Sample = { timesMs: [], promptTokens: 0, cachedTokens: 0 }
   for (const { delivered } of decisions) {
@@ -113,6 +140,12 @@ async function runOnce(
     sample.cachedTokens += delivered.cached_tokens ?? 0
   }
   return sample
+}
+
+/** By engine. */
+async function instanceIds(fleet: SimulatedFleet): Promise<readonly number[]> {
+  const workers = await fleet.workers()
+  return fleet.engines.map(engine => workers.find(({ url }) => url === engine.url)!.instance_id)
 }
 
 interface Sample {

@@ -85,6 +85,7 @@ export interface FleetEngine {
 /** One worker of `GET /workers`, as far as tests look at it. */
 export interface WorkerView {
   readonly url: string
+  readonly instance_id: number
   readonly state: string
   readonly state_reason: string
   readonly worker_keys: readonly {
@@ -113,12 +114,14 @@ export type Dump = Readonly<
   >
 >
 
+type RouterArgs = RouterSettings & { readonly specs: ReturnType<typeof parseWorkerSpec>[] }
+
 export class SimulatedFleet {
   readonly simulation: Simulation
   readonly network: MemoryNetwork
   readonly engines: readonly FleetEngine[]
   readonly #client: Transport
-  readonly #args: RouterSettings & { readonly specs: ReturnType<typeof parseWorkerSpec>[] }
+  readonly #args: RouterArgs
   #guardian!: ActorRef<GuardianMessage>
 
   private constructor(
@@ -186,12 +189,23 @@ export class SimulatedFleet {
   }
 
   async startRouter(): Promise<void> {
-    const ref = this.simulation.spawn(guardian, { name: 'guardian', args: this.#args })
-    this.#guardian = ref
+    this.#guardian = await this.#startGuardian('guardian', this.#args)
+  }
+
+  /** Another router over the same engines, which knows nothing of the first; its origin. */
+  async startSecondRouter(): Promise<string> {
+    const port = this.#args.port + 100
+    await this.#startGuardian('second-guardian', { ...this.#args, port })
+    return `http://127.0.0.1:${port}`
+  }
+
+  async #startGuardian(name: string, args: RouterArgs): Promise<ActorRef<GuardianMessage>> {
+    const ref = this.simulation.spawn(guardian, { name, args })
     const ready = await this.simulation.settle(ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX }), {
       within: READY_MS_MAX,
     })
     if ('code' in ready) throw new Error(`cannot start the router: ${ready.message}`)
+    return ref
   }
 
   /** Ends the router, with everything that it knew; its engines go on. */
@@ -219,9 +233,9 @@ export class SimulatedFleet {
     return this.simulation.settle(this.send(request, body, ASK_MS_MAX), { within: ASK_MS_MAX * 2 })
   }
 
-  /** What the router answers to GET; throws when that is not 200. */
-  async view(path: string): Promise<unknown> {
-    const reply = await this.ask({ method: 'GET', path })
+  /** What a router answers to GET; throws when that is not 200. */
+  async view(path: string, origin = URL): Promise<unknown> {
+    const reply = await this.ask({ method: 'GET', path, origin })
     if (reply.status !== 200)
       throw new Error(`${path} answered ${reply.status}: ${Buffer.from(reply.body).toString()}`)
     return JSON.parse(Buffer.from(reply.body).toString())
