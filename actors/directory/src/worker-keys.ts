@@ -12,9 +12,10 @@
  */
 
 import type { ActorContext } from '@homing/actor'
+import { unheard } from '@homing/listener'
 import { NoWorkerSlotError } from './errors.ts'
 import type { DirectoryMessage } from './messages.ts'
-import { type Key, unheard, type Worker } from './worker.ts'
+import type { Key, Worker } from './worker.ts'
 
 export interface WorkerKeysOptions {
   readonly shardCount: number

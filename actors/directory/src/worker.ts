@@ -6,8 +6,7 @@
  * slots) is not here but inside that module.
  */
 
-import type { ActorRef } from '@homing/actor'
-import type { ListenerMessage, SourceTrust, Trust } from '@homing/listener'
+import type { Listened, Trust } from '@homing/listener'
 import type { WorkerSpec, WorkerState } from './messages.ts'
 import type { ReachedOutcome } from './worker-facts.ts'
 
@@ -34,38 +33,19 @@ export interface Worker {
   wasAnnounced: boolean
 }
 
-/**
- *   idle ──wanted──▶ running ──not wanted, or for another source──▶ stopping ──ended──▶ releasing ──the
- *   indexer has forgotten the slot──▶ idle
- */
-export type ListenerPhase = 'idle' | 'running' | 'stopping' | 'releasing'
-
-/** What is said of a key whose listener cannot speak for itself. */
-export function unheard(reason: string): SourceTrust {
-  return { trust: 'none', reason, epoch: 0, isSuffix: false }
-}
-
 /** A worker key and its listener. */
-export interface Key {
+export interface Key extends Listened {
   /** `<worker id>/<dp rank>`. */
   readonly name: string
   readonly worker: Worker
-  readonly dpRank: number
-  readonly workerSlot: number
-  readonly shard: number
 
   // worker-keys.ts
   /** The worker no longer has this rank: the key ends when its listener has. */
   isGone: boolean
 
   // key-listeners.ts
-  phase: ListenerPhase
-  /** Undefined while idle or releasing. */
-  listener: ActorRef<ListenerMessage> | undefined
   /** What the running listener was started for. */
   startedFor: string
-  /** What the listener last said, or what is said in its place. */
-  heard: SourceTrust
 
   // directory.ts
   /** Grows by one whenever all that was known of its cache is forgotten: of its events, or of what was sent there. */

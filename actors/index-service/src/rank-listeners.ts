@@ -1,28 +1,20 @@
 /**
- * Rank listeners: starts a listener for every registered rank, follows its life, and has the indexer forget the slot
- * afterwards. The phases are in rank.ts.
+ * Rank listeners: has a listener for every registered rank that has no fault.
  *
- * Owns   `phase`, `listener`, `heard` and `fault` of every rank; the listeners are children of the service.
- * Order  a listener starts, and a rank that is gone ends, only in `idle`: then no listener of before writes to the
- *        slot, and the indexer holds nothing for it. An indexer that does not answer is asked again until it does.
- * Fails  a listener that fails is restarted; one that fails for good is started anew after LISTENER_PAUSE_MS. When its
- *        event thread dies it comes back under the same ref, but the watch has ended: it is watched again after
- *        LISTENER_PAUSE_MS.
+ * Owns   `fault` of every rank; the listeners are children of the service (listener-lives.ts of actors/listener).
+ * Fails  a listener that fails for good is started anew after a pause.
  */
 
-import {
-  type ActorContext,
-  type ActorRef,
-  isThreadLoss,
-  type Supervision,
-  type Terminated,
-} from '@homing/actor'
+import type { ActorContext, ActorRef, Terminated } from '@homing/actor'
 import type { IndexerMessage } from '@homing/indexer'
-import { type CheckpointOptions, LISTENER_LIMITS, listener, type SourceMessage } from '@homing/listener'
+import {
+  type CheckpointOptions,
+  ListenerLives,
+  type ReleaseMessage,
+  type SourceMessage,
+} from '@homing/listener'
 import type { IndexServiceMessage } from './messages.ts'
-import { type Rank, unheard } from './rank.ts'
-
-type ReleaseMessage = Extract<IndexerMessage, { readonly type: 'release' }>
+import type { Rank } from './rank.ts'
 
 export interface RankListenersOptions {
   readonly context: ActorContext<IndexServiceMessage>
@@ -40,25 +32,24 @@ export interface RankListenersOptions {
   readonly ended: (rank: Rank) => void
 }
 
-const LISTENER_PAUSE_MS = 1000
-const RELEASE_TIMEOUT_MS = 5000
-/** Replies of one replay may all wait: engines keep 10,000 batches. */
-const LISTENER_MAILBOX = 32_768
-
-const LISTENER_SUPERVISION: Supervision = {
-  directive: 'restart',
-  max: 10,
-  within: '1m',
-  backoff: { min: '50ms', max: '5s', jitter: 0.2 },
-}
-
 export class RankListeners {
   readonly #options: RankListenersOptions
-  readonly #context: ActorContext<IndexServiceMessage>
+  readonly #lives: ListenerLives<Rank, IndexServiceMessage>
 
   constructor(options: RankListenersOptions) {
+    const { context, releaserOf, eventPool, replayTimeoutMs, checkpoints } = options
     this.#options = options
-    this.#context = options.context
+    this.#lives = new ListenerLives({
+      context,
+      directory: context.self,
+      eventPool,
+      replayTimeoutMs,
+      checkpoints,
+      nameOf,
+      releaserOf,
+      released: ({ workerSlot }, isReleased) => ({ type: 'released', workerSlot, isReleased }),
+      due: ({ workerSlot }) => ({ type: 'listenerDue', workerSlot }),
+    })
   }
 
   /** Brings the listener of a rank in line with what is wanted of it. */
@@ -68,47 +59,31 @@ export class RankListeners {
       if (isWanted) this.#start(rank)
       else if (rank.isGone) this.#options.ended(rank)
     } else if (rank.phase === 'running' && !isWanted) {
-      rank.phase = 'stopping'
-      rank.heard = unheard('its listener is stopping')
-      // The watch may have ended with its thread, and without one its end would never be known.
-      this.#context.watch(rank.listener!)
-      this.#context.stop(rank.listener!)
+      this.#lives.stop(rank, 'its listener is stopping')
     }
   }
 
   heard(rank: Rank, { trust, reason, epoch, isSuffix, blockSizeTokens }: SourceMessage): void {
+    const { log } = this.#options.context
     if (rank.phase !== 'running') return
-    if (trust !== rank.heard.trust) {
-      this.#context.log.info({ rank: nameOf(rank), trust, reason }, 'trust has changed')
-    }
+    if (trust !== rank.heard.trust) log.info({ rank: nameOf(rank), trust, reason }, 'trust has changed')
     rank.heard = { trust, reason, epoch, isSuffix }
     if (blockSizeTokens === undefined || blockSizeTokens === rank.blockSizeTokens) return
     rank.fault = `its engine stores blocks of ${blockSizeTokens} tokens, not ${rank.blockSizeTokens}: unregister it, and register it with block_size ${blockSizeTokens}`
-    this.#context.log.error({ rank: nameOf(rank), reason: rank.fault }, 'rank cannot be used')
+    log.error({ rank: nameOf(rank), reason: rank.fault }, 'rank cannot be used')
     this.reconcile(rank)
   }
 
   /** What a pause was for. */
   due(rank: Rank): void {
-    if (rank.phase === 'releasing') this.#release(rank)
+    if (rank.phase === 'releasing') this.#lives.release(rank)
     else this.reconcile(rank)
-    if (rank.phase === 'running') this.#context.watch(rank.listener!)
+    this.#lives.resume(rank)
   }
 
   /** The listener of this rank has ended, or its thread has. */
-  terminated(rank: Rank, { reason, error }: Terminated): void {
-    const why = error?.message ?? reason
-    if (rank.phase === 'running' && isThreadLoss(reason)) {
-      rank.heard = unheard(`its event thread has ended (${why})`)
-      this.#pause(rank)
-      return
-    }
-    if (rank.phase === 'running') {
-      this.#context.log.error({ rank: nameOf(rank), reason: why }, 'listener has ended; it is started anew')
-      rank.heard = unheard(`its listener has ended (${why})`)
-    }
-    rank.listener = undefined
-    this.#release(rank)
+  terminated(rank: Rank, terminated: Terminated): void {
+    if (this.#lives.terminated(rank, terminated)) this.#lives.release(rank)
   }
 
   /** The indexer has forgotten the slot (true), or did not answer (false). */
@@ -121,47 +96,18 @@ export class RankListeners {
         return
       }
     }
-    if (!isReleased || rank.fault === undefined) this.#pause(rank)
+    if (!isReleased || rank.fault === undefined) this.#lives.pause(rank)
   }
 
   #start(rank: Rank): void {
-    const { instanceId, dpRank, endpoint, replayEndpoint, workerSlot, shard, blockSizeTokens } = rank
-    rank.phase = 'running'
-    rank.heard = unheard(`no connection to ${endpoint} yet`)
-    rank.listener = this.#context.spawn(listener, {
-      name: `listener ${instanceId}/${dpRank} slot ${workerSlot}`,
-      args: {
-        workerSlot,
-        key: nameOf(rank),
-        dpRank,
-        eventsEndpoint: endpoint,
-        replayEndpoint,
-        topic: '',
-        blockSizeTokens,
-        indexer: this.#options.sinkOf(rank),
-        directory: this.#context.self,
-        checkpoints: this.#options.checkpoints,
-        limits: { ...LISTENER_LIMITS, replayTimeoutMs: this.#options.replayTimeoutMs },
-      },
-      thread: `${this.#options.eventPool}-${shard}`,
-      supervision: LISTENER_SUPERVISION,
-      mailbox: { capacity: LISTENER_MAILBOX },
+    const { instanceId, dpRank, endpoint, replayEndpoint, workerSlot, blockSizeTokens } = rank
+    this.#lives.start(rank, `listener ${instanceId}/${dpRank} slot ${workerSlot}`, {
+      eventsEndpoint: endpoint,
+      replayEndpoint,
+      topic: '',
+      blockSizeTokens,
+      indexer: this.#options.sinkOf(rank),
     })
-    this.#context.watch(rank.listener)
-  }
-
-  #release(rank: Rank): void {
-    rank.phase = 'releasing'
-    const { workerSlot } = rank
-    this.#context.pipe(
-      this.#options.releaserOf(rank).ask({ type: 'release', workerSlot }, { timeout: RELEASE_TIMEOUT_MS }),
-      () => ({ type: 'released', workerSlot, isReleased: true }),
-      () => ({ type: 'released', workerSlot, isReleased: false }),
-    )
-  }
-
-  #pause(rank: Rank): void {
-    this.#context.schedule(LISTENER_PAUSE_MS, { type: 'listenerDue', workerSlot: rank.workerSlot })
   }
 }
 

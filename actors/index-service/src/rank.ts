@@ -1,30 +1,14 @@
 /** A registered rank, as the modules of the service share it. One module writes each field, named above it. */
 
-import type { ActorRef } from '@homing/actor'
-import type { ListenerMessage, SourceTrust, Trust } from '@homing/listener'
+import { type Listened, type Trust, unheard } from '@homing/listener'
 import type { Registration } from './requests.ts'
 
-/**
- *   running ──unregistered, or faulty──▶ stopping ──ended──▶ releasing ──the indexer has forgotten the slot──▶ idle
- *      ▲        └──────────────failed for good────────────────────▲                                            │
- *      └──────────────────────────────────after a pause, unless gone or faulty─────────────────────────────────┘
- */
-export type ListenerPhase = 'idle' | 'running' | 'stopping' | 'releasing'
-
-export interface Rank extends Registration {
-  readonly workerSlot: number
-  readonly shard: number
-
+export interface Rank extends Registration, Listened {
   // registry.ts
   /** Unregistered: it ends when its listener has. */
   isGone: boolean
 
   // rank-listeners.ts
-  phase: ListenerPhase
-  /** Undefined while idle or releasing. */
-  listener: ActorRef<ListenerMessage> | undefined
-  /** What the running listener last said, or what is said in its place. */
-  heard: SourceTrust
   /** Why it must not have a listener, for people; undefined: it may. */
   fault: string | undefined
 
@@ -45,11 +29,6 @@ export function newRank(registration: Registration, workerSlot: number, shard: n
     fault: undefined,
     inheritedFrom: undefined,
   }
-}
-
-/** What is said of a rank whose listener cannot speak for itself. */
-export function unheard(reason: string): SourceTrust {
-  return { trust: 'none', reason, epoch: 0, isSuffix: false }
 }
 
 /** How far the index may be believed about a rank: what a peer said is never more than `approximate`. */

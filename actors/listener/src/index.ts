@@ -3,6 +3,14 @@ export { type CheckpointOptions, checkpointOptions } from './checkpoints.ts'
 export { CheckpointDirectoryError, type CheckpointFault, UnusableCheckpointError } from './errors.ts'
 export { LISTENER_LIMITS, type ListenerLimits } from './limits.ts'
 export { type ListenerArgs, listener } from './listener.ts'
+export {
+  type Listened,
+  type ListenedSource,
+  ListenerLives,
+  type ListenerPhase,
+  type ReleaseMessage,
+  unheard,
+} from './listener-lives.ts'
 export type {
   CheckpointStatus,
   ListenerMessage,
