@@ -16,6 +16,7 @@ export { decodeKvBatch } from './kv-batch-decoder.ts'
 export { encodeKvBatch, type KvBatchForm, type KvHashForm } from './kv-batch-encoder.ts'
 export {
   KV_CLEARED,
+  KV_WITHDRAWN,
   type KvBatch,
   type KvCleared,
   type KvEvent,

@@ -10,6 +10,7 @@
  *                                                                or a map of
  *                                                                metadata (SGLang)
  *   removed hashes  medium  group
+ *   cleared         (`withdrawn` in maps only)
  *
  * Relays in Dynamo's form may put what they know of media in front of the group, and leave the group out: behind slot 8 a list
  * is of media, and a string is the kind.
@@ -23,6 +24,7 @@
 import { MalformedKvBatchError } from './errors.ts'
 import {
   KV_CLEARED,
+  KV_WITHDRAWN,
   type KvBatch,
   type KvEvent,
   type KvMedia,
@@ -99,6 +101,7 @@ interface Fields {
   attention: string | undefined
   extraKeys: ExtraKeys | undefined
   hasMediaInfos: boolean
+  isWithdrawn: boolean
 }
 
 function noFields(): Fields {
@@ -117,6 +120,7 @@ function noFields(): Fields {
     attention: undefined,
     extraKeys: undefined,
     hasMediaInfos: false,
+    isWithdrawn: false,
   }
 }
 
@@ -181,7 +185,7 @@ const REMOVED_SLOTS = ['block_hashes', 'medium', 'group_idx'] as const
 const FIELDS_OF: ReadonlyMap<string, ReadonlySet<string>> = new Map([
   ['BlockStored', new Set([...STORED_SLOTS, 'block_mm_infos', 'locality', 'cache_salt', 'session_id'])],
   ['BlockRemoved', new Set([...REMOVED_SLOTS, 'locality'])],
-  ['AllBlocksCleared', new Set()],
+  ['AllBlocksCleared', new Set(['withdrawn'])],
 ])
 
 function readArrayEvent(reader: MessagePackReader): KvEvent | undefined {
@@ -265,6 +269,10 @@ function readField(reader: MessagePackReader, name: string, fields: Fields): voi
       break
     case 'extra_keys':
       fields.extraKeys = reader.takeNil() ? undefined : readExtraKeys(reader)
+      break
+    case 'withdrawn':
+      fields.isWithdrawn = reader.takeTrue()
+      if (!fields.isWithdrawn) reader.skip()
       break
     default:
       reader.skip()
@@ -403,7 +411,7 @@ function toEvent(tag: string, fields: Fields): KvEvent | undefined {
     case 'BlockRemoved':
       return toRemoved(fields)
     case 'AllBlocksCleared':
-      return KV_CLEARED
+      return fields.isWithdrawn ? KV_WITHDRAWN : KV_CLEARED
     default:
       return undefined
   }

@@ -7,7 +7,7 @@
  *   sglang-map   as SGLang since
  *
  * What a form has no place for is not written: SGLang has no groups, media or removals by group, and
- * only vllm-map can say that a block is held elsewhere.
+ * only vllm-map can say that a block is held elsewhere, or that a clear is a withdrawal.
  */
 
 import { encode } from '@msgpack/msgpack'
@@ -79,7 +79,7 @@ function vllmFields(event: KvEvent, hash: HashWriter): WireEvent {
         optional: { group_idx: event.group, locality: locality(event) },
       }
     case 'cleared':
-      return CLEARED
+      return event.isWithdrawal ? WITHDRAWN : CLEARED
   }
 }
 
@@ -108,6 +108,7 @@ function sglangFields(event: KvEvent, hash: HashWriter): WireEvent {
 }
 
 const CLEARED: WireEvent = { tag: 'AllBlocksCleared', required: {}, optional: {} }
+const WITHDRAWN: WireEvent = { ...CLEARED, optional: { withdrawn: true } }
 
 function storedFields(event: KvStored, hash: HashWriter): WireFields {
   return {
@@ -126,8 +127,8 @@ function toMap(tag: string, required: WireFields, optional: WireFields): WireFie
   return map
 }
 
-/** vLLM's array versions end before locality and session. */
-const ARRAY_FIELDS_END: ReadonlySet<string> = new Set(['locality', 'session_id'])
+/** vLLM's array versions end before locality and session; no engine withdraws anything. */
+const ARRAY_FIELDS_END: ReadonlySet<string> = new Set(['locality', 'session_id', 'withdrawn'])
 
 function toArray(tag: string, required: WireFields, optional: WireFields): readonly unknown[] {
   const array: unknown[] = [tag]

@@ -71,6 +71,11 @@ export interface KvRemoved {
 /** Everything of the publishing dp rank is gone, all tiers and groups. */
 export interface KvCleared {
   readonly kind: 'cleared'
+  /**
+   * True: not the engine says so, but a publisher beside it. Nothing that was told before is to be believed, and what the
+   * cache holds is not known. False: the cache is empty.
+   */
+  readonly isWithdrawal: boolean
 }
 
 export type KvEvent = KvStored | KvRemoved | KvCleared
@@ -128,5 +133,8 @@ export function kvRemoved(fields: Pick<KvRemoved, 'hashes'> & Partial<Omit<KvRem
   }
 }
 
-/** The clear; it has no fields, so one object serves all. */
-export const KV_CLEARED: KvCleared = { kind: 'cleared' }
+/** The clear of an engine: its cache is empty. One object serves all. */
+export const KV_CLEARED: KvCleared = { kind: 'cleared', isWithdrawal: false }
+
+/** The clear of a publisher beside an engine: what it told is void, and what the cache holds is not known. */
+export const KV_WITHDRAWN: KvCleared = { kind: 'cleared', isWithdrawal: true }

@@ -65,6 +65,13 @@ export class MessagePackReader {
     return true
   }
 
+  /** Consumes a true; false, and nothing is consumed, for anything else. */
+  takeTrue(): boolean {
+    if (this.#bytes[this.at] !== 0xc3) return false
+    this.at++
+    return true
+  }
+
   /** Number of elements that follow. */
   arrayCount(): number {
     const head = this.#byte()

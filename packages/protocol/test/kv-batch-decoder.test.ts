@@ -5,6 +5,7 @@ import t from 'tap'
 import {
   decodeKvBatch,
   KV_CLEARED,
+  KV_WITHDRAWN,
   type KvBatch,
   type KvStored,
   kvRemoved,
@@ -175,6 +176,7 @@ const EXPECTED: Record<VectorName, Pick<KvBatch, 'rank' | 'events'>> = {
   },
   F2: { rank: 3, events: [kvRemoved({ hashes: words(-1n, 42n) })] },
   F3: { rank: undefined, events: [KV_CLEARED] },
+  G1: { rank: undefined, events: [KV_WITHDRAWN] },
 }
 
 t.test('every engine version decodes to the same events', async t => {
@@ -313,6 +315,20 @@ t.test('newer fields, further slots and missing slots are no obstacle', async t 
     kvRemoved({ hashes: words(3n), tier: 'disk', group: 1 }),
     KV_CLEARED,
     KV_CLEARED,
+    kvRemoved({ hashes: words(3n) }),
+  ])
+})
+
+t.test('a clear is a withdrawal only when it says so', async t => {
+  const { events, skipped } = decodeEvents(
+    { withdrawn: true, type: 'AllBlocksCleared' },
+    ...[false, null, 1, 'true', [true]].map(withdrawn => ({ type: 'AllBlocksCleared', withdrawn })),
+    { type: 'BlockRemoved', block_hashes: [3], withdrawn: true },
+  )
+  t.strictSame(skipped, { unknownTag: 0, malformed: 0 })
+  t.strictSame(events, [
+    KV_WITHDRAWN,
+    ...Array.from({ length: 5 }, () => KV_CLEARED),
     kvRemoved({ hashes: words(3n) }),
   ])
 })
@@ -527,6 +543,7 @@ const wireMap = fc.record(
     locality: rarely(fc.constantFrom('LOCAL', 'REMOTE', null)),
     cache_salt: rarely(fc.option(wireText)),
     session_id: rarely(fc.option(wireText)),
+    withdrawn: rarely(fc.boolean()),
     block_mm_infos: rarely(
       fc.array(fc.option(fc.record({ mm_objects: fc.array(fc.nat()) })), { maxLength: 3 }),
     ),

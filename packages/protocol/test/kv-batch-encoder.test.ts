@@ -6,6 +6,7 @@ import {
   decodeKvBatch,
   encodeKvBatch,
   KV_CLEARED,
+  KV_WITHDRAWN,
   type KvBatchForm,
   type KvEvent,
   type KvHashForm,
@@ -19,6 +20,7 @@ t.test('what is written is what that engine writes', async t => {
   for (const [name, form] of [
     ['B3', 'vllm-array'],
     ['F3', 'vllm-map'],
+    ['G1', 'vllm-map'],
   ] as const) {
     t.strictSame(encodeKvBatch(decodeKvBatch(vector(name)), form), vector(name), name)
   }
@@ -134,7 +136,7 @@ function vllmEvents(isMap: boolean): fc.Arbitrary<KvEvent> {
       })
       .map(fields => kvStored(fields as Parameters<typeof kvStored>[0])),
     fc.record({ hashes: common.hashes, tier, group, isLocal }).map(kvRemoved),
-    fc.constant(KV_CLEARED),
+    isMap ? fc.constantFrom(KV_CLEARED, KV_WITHDRAWN) : fc.constant(KV_CLEARED),
   )
 }
 

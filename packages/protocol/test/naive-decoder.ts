@@ -4,7 +4,15 @@
  */
 
 import { Decoder } from '@msgpack/msgpack'
-import { KV_CLEARED, type KvBatch, type KvEvent, type KvTier, kvRemoved, kvStored } from '../src/index.ts'
+import {
+  KV_CLEARED,
+  KV_WITHDRAWN,
+  type KvBatch,
+  type KvEvent,
+  type KvTier,
+  kvRemoved,
+  kvStored,
+} from '../src/index.ts'
 
 /** A float, told apart from the integer of the same value. */
 class Float {
@@ -105,7 +113,7 @@ function toEvent(raw: unknown): KvEvent | undefined {
   } else throw new NotUnderstood()
   const tag = fields['type']
   if (typeof tag !== 'string') throw new NotUnderstood()
-  if (tag === 'AllBlocksCleared') return KV_CLEARED
+  if (tag === 'AllBlocksCleared') return fields['withdrawn'] === true ? KV_WITHDRAWN : KV_CLEARED
   if (tag !== 'BlockStored' && tag !== 'BlockRemoved') return undefined
 
   const place = {

@@ -138,7 +138,7 @@ export class HeldBlocks {
   apply(event: KvEvent): void {
     if (event.kind === 'cleared') {
       this.#forget()
-      this.#isWhole = true
+      this.#isWhole = !event.isWithdrawal
       return
     }
     const { revisions } = this.#groups

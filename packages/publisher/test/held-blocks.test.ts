@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { type KvEvent, type KvStored, kvRemoved, kvStored } from '@homing/protocol'
+import { KV_CLEARED, KV_WITHDRAWN, type KvEvent, type KvStored, kvRemoved, kvStored } from '@homing/protocol'
 import fc from 'fast-check'
 import t from 'tap'
 import { wordsOf } from '../src/engine-hash.ts'
@@ -152,8 +152,13 @@ t.test('a store whose tokens do not fit its hashes is doubted until the next cle
     kvStored({ hashes: wordsOf([1n]), tokens: Int32Array.of(1, 2, 3), blockSizeTokens: BLOCK_SIZE }),
   ])
   t.strictSame([held.stats.blocks, held.isWhole], [0, false])
-  held.apply({ kind: 'cleared' })
+  held.apply(KV_CLEARED)
   t.equal(held.isWhole, true)
+})
+
+t.test('after a withdrawal nothing is held, and what the cache holds is not known', async t => {
+  const held = heldAfter([storedChain([1], 0), KV_WITHDRAWN, storedChain([2], 0)])
+  t.strictSame([held.stats.blocks, held.isWhole], [1, false])
 })
 
 t.test('a group that turns out to say nothing about prefixes is forgotten', async t => {
