@@ -60,6 +60,7 @@ class Publisher:
             self._publish({"type": "BlockRemoved", "block_hashes": hashes})
 
     def cleared(self):
+        """The cache is empty. (Who stands beside an engine and has missed something adds "withdrawn": True.)"""
         with self.lock:
             self.held.clear()
             self._publish({"type": "AllBlocksCleared"})

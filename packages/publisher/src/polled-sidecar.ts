@@ -7,9 +7,9 @@
  *
  *   the answer                                          what is published
  *   has events                                          the same events, as vLLM writes them
- *   begins after a hole: the server's queue overflowed  a clear, then the events
- *   has an event that cannot be read                    the events, then a clear
- *   does not come                                       a clear, at once
+ *   begins after a hole: the server's queue overflowed  a withdrawal, then the events
+ *   has an event that cannot be read                    the events, then a withdrawal
+ *   does not come                                       a withdrawal, at once
  */
 
 import type { Clock, Timer } from '@homing/clock'

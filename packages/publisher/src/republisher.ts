@@ -3,12 +3,21 @@
  * withdraws it when it cannot be believed any more.
  *
  * Invariants
- *   I1  A clear of ours comes only after something was published since the last clear of ours.
+ *   I1  A withdrawal comes only when something was told that none has undone.
  *   I2  `isWhole` is true only when the history is known since the engine's start or its own clear.
+ *   I3  A follower from batch 0 on concludes the same: batch 0 makes a history whole, a withdrawal ends that, a clear begins it
+ *       anew. So a history whose start is not known begins with a withdrawal, and an engine that starts later is told as a clear.
  */
 
 import type { Clock, Random } from '@homing/clock'
-import { encodeKvBatch, KV_CLEARED, type KvEvent, type ReplayForm } from '@homing/protocol'
+import {
+  encodeKvBatch,
+  KV_CLEARED,
+  KV_WITHDRAWN,
+  type KvCleared,
+  type KvEvent,
+  type ReplayForm,
+} from '@homing/protocol'
 import type { MessageTransport } from '@homing/transport'
 import { EventService, type EventServiceStats } from './event-service.ts'
 import { LocalIndexer, type LocalIndexerOptions, type LocalIndexerStats } from './local-indexer.ts'
@@ -29,7 +38,7 @@ export interface RepublisherOptions extends LocalIndexerOptions {
 export interface RepublisherStatus extends EventServiceStats, LocalIndexerStats {
   readonly nextSequence: number
   readonly isWhole: boolean
-  /** Counter: clears that the engine did not send. */
+  /** Counter: clears and withdrawals that the engine did not send. */
   readonly clears: number
 }
 
@@ -37,8 +46,8 @@ export class Republisher {
   readonly #clock: Clock
   readonly #local: LocalIndexer
   #service: EventService | undefined
-  /** Something was published that no clear has undone. */
-  #hasPublished = false
+  /** Nothing that was told is to be believed: there is nothing to withdraw. */
+  #isWithdrawn = true
   #rank: number | undefined
   #clears = 0
 
@@ -86,27 +95,30 @@ export class Republisher {
     }
   }
 
-  /** Publishes events; `payload` says the same, of the given rank. */
-  publish(events: readonly KvEvent[], payload: Uint8Array, rank: number | undefined): void {
+  /** Publishes events; `payload` says the same, of the given rank. Answers our number of it. */
+  publish(events: readonly KvEvent[], payload: Uint8Array, rank: number | undefined): number {
     this.#rank = rank
-    this.#send(events, payload)
-    this.#hasPublished = true
+    const isFirst = this.#local.nextEventId === 0
+    // As batch 0 it would be taken for the first of the engine's life.
+    if (isFirst && !this.#local.isWhole && events[0]?.kind !== 'cleared') this.#sendClear(KV_WITHDRAWN)
+    this.#isWithdrawn = false
+    return this.#send(events, payload)
   }
 
   /** The engine's cache is known to be empty: it has just started. */
   begin(): void {
+    // What comes as batch 0 says so itself.
+    if (this.#local.nextEventId > 0) {
+      this.#sendClear(KV_CLEARED)
+      this.#isWithdrawn = false
+    }
     this.#local.restart({ isWhole: true })
   }
 
   /** Nothing that was published is to be believed any more, and what the engine holds is not known. */
   withdraw(): void {
-    if (this.#hasPublished) {
-      this.#clears++
-      const timestampSeconds = this.#clock.wallMs() / 1000
-      const events = [KV_CLEARED]
-      this.#send(events, encodeKvBatch({ timestampSeconds, rank: this.#rank, events }, 'vllm-map'))
-    }
-    this.#hasPublished = false
+    if (!this.#isWithdrawn) this.#sendClear(KV_WITHDRAWN)
+    this.#isWithdrawn = true
     this.#local.restart({ isWhole: false })
   }
 
@@ -122,7 +134,17 @@ export class Republisher {
     this.#service = undefined
   }
 
-  #send(events: readonly KvEvent[], payload: Uint8Array): void {
-    this.#service?.publish(this.#local.record(events, payload), payload)
+  #sendClear(clear: KvCleared): void {
+    this.#clears++
+    const timestampSeconds = this.#clock.wallMs() / 1000
+    const events = [clear]
+    // The one form that tells a withdrawal from a clear.
+    this.#send(events, encodeKvBatch({ timestampSeconds, rank: this.#rank, events }, 'vllm-map'))
+  }
+
+  #send(events: readonly KvEvent[], payload: Uint8Array): number {
+    const sequence = this.#local.record(events, payload)
+    this.#service?.publish(sequence, payload)
+    return sequence
   }
 }

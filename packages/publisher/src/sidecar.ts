@@ -8,10 +8,11 @@
  *   the engine's batch                        what is published
  *   is the next one                           the same payload
  *   was relayed before, with the same payload nothing
- *   is later: some were lost                  a clear, then the payload
- *   is earlier: the engine restarted          a clear, then the payload
- *   cannot be read                            a clear in its place: it may have removed something
- *   (connection is down)                      a clear, at once
+ *   is the first, and not number 0            a withdrawal, then the payload
+ *   is later: some were lost                  a withdrawal, then the payload
+ *   is earlier: the engine restarted          a withdrawal, or a clear if it is number 0, then the payload
+ *   cannot be read                            a withdrawal in its place: it may have removed something
+ *   (connection is down)                      a withdrawal, at once
  *
  * Invariants
  *   I1  What a follower holds after any batch is held by the engine, but for events in flight: history with a hole is
@@ -172,7 +173,7 @@ export class Sidecar {
       }
       this.#restarts++
       log.warn({ engine, sequence, expected: this.#expected }, 'the engine restarted: its cache is new')
-      this.#endHistory()
+      if (sequence > 0) this.#endHistory()
       this.#beginHistory(sequence)
     } else if (sequence > this.#expected) {
       this.#gaps++
@@ -196,14 +197,13 @@ export class Sidecar {
       this.#beginHistory(sequence + 1)
       return
     }
-    this.#out.publish(batch.events, payload, batch.rank)
+    this.#offset = this.#out.publish(batch.events, payload, batch.rank) - sequence
     this.#expected = sequence + 1
   }
 
   #beginHistory(sequence: number): void {
     this.#expected = sequence
     this.#first = sequence
-    this.#offset = this.#out.nextSequence - sequence
     if (sequence === 0) this.#out.begin()
   }
 

@@ -32,6 +32,8 @@ class World {
   engineCache = new NaiveCache()
   readonly follower = new NaiveCache()
   readonly followed: number[] = []
+  /** What the follower concludes from the batches alone: it knows all that the engine holds. */
+  followerIsWhole = false
   sidecar!: Sidecar
   #engine: Publisher | undefined
   #sequence = 0
@@ -58,7 +60,12 @@ class World {
         message: frames => {
           const { sequence, payload } = parseEventFrames(frames)
           this.followed.push(sequence)
-          this.follower.applyAll(decodeKvBatch(payload).events)
+          const { events } = decodeKvBatch(payload)
+          this.follower.applyAll(events)
+          if (sequence === 0) this.followerIsWhole = true
+          for (const event of events) {
+            if (event.kind === 'cleared') this.followerIsWhole = !event.isWithdrawal
+          }
         },
         connected() {},
         disconnected() {},
@@ -123,7 +130,7 @@ async function world(t: Test, options?: { readonly topic?: string }): Promise<Wo
 }
 
 function kinds(events: readonly KvEvent[]): readonly string[] {
-  return events.map(({ kind }) => kind)
+  return events.map(event => (event.kind === 'cleared' && event.isWithdrawal ? 'withdrawn' : event.kind))
 }
 
 t.test('an engine is published again, with a replay and a snapshot that it does not have', async t => {
@@ -148,7 +155,7 @@ t.test('batches that were lost end what is known: a clear goes out before the ne
   w.publish([storedChain([3], 0)])
   await w.settle()
   const { events, batches } = await w.settled(replay(w.messages, REPLAY, 0))
-  t.strictSame(kinds(events), ['stored', 'cleared', 'stored'])
+  t.strictSame(kinds(events), ['stored', 'withdrawn', 'stored'])
   t.strictSame(
     batches.map(({ sequence }) => sequence),
     [0, 1, 2],
@@ -176,10 +183,12 @@ t.test('an engine that restarts has a new cache, noticed or not', async t => {
     t.match(w.status, {
       restarts: noticed ? 0 : 1,
       disconnections: noticed ? 1 : 0,
-      clears: 1,
+      clears: noticed ? 2 : 1,
       isWhole: true,
     })
-    t.strictSame(w.followed, [0, 1, 2])
+    const again = await w.settled(replay(w.messages, REPLAY, 1))
+    t.strictSame(kinds(again.events), [...(noticed ? ['withdrawn'] : []), 'cleared', 'stored'])
+    t.equal(w.followerIsWhole, true, 'it is told that the engine is new')
   }
 })
 
@@ -188,7 +197,23 @@ t.test('who joins late is unsure of what was before, until the engine clears', a
   w.publish([storedChain([1], 0)], 'lost')
   w.publish([storedChain([2], 0)])
   await w.settle()
-  t.match(w.status, { isWhole: false, gaps: 0, clears: 0, nextSequence: 1 })
+  t.match(w.status, { isWhole: false, gaps: 0, clears: 1, nextSequence: 2 })
+  const { events } = await w.settled(replay(w.messages, REPLAY, 0))
+  t.strictSame(kinds(events), ['withdrawn', 'stored'], 'number 0 does not pass for the first of the engine')
+  t.equal(w.followerIsWhole, false)
+  w.publish([storedChain([3], 0)], 'twice')
+  w.publish([KV_CLEARED])
+  await w.settle()
+  t.match(w.status, { isWhole: true, duplicates: 1 })
+  t.equal(w.followerIsWhole, true)
+})
+
+t.test('a first batch that cannot be read leaves the start unknown', async t => {
+  const w = await world(t)
+  w.publish([storedChain([1], 0)], 'garbled')
+  w.publish([storedChain([2], 0)])
+  await w.settle()
+  t.strictSame([w.status.isWhole, w.followerIsWhole], [false, false])
 })
 
 t.test('a batch that comes twice is published once', async t => {
@@ -242,6 +267,7 @@ t.test('what a follower holds is held by the engine, whatever happened', async t
       }
       // An engine that crashed unnoticed tells by its next batch; until then nobody can know.
       if (what === 'crash' || what === 'lost') continue
+      assert.equal(w.followerIsWhole, w.status.isWhole)
       const isSure = w.status.expectedSequence !== undefined && w.status.isWhole
       const engine = new Map(w.engineCache.state() as [string, unknown][])
       for (const [name, block] of w.follower.state() as [string, unknown][]) {
