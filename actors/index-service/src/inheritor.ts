@@ -3,6 +3,7 @@
  *
  * In     what listeners tell an indexer, passed on as it is; `inherit` and `disinherit` from the service.
  * Out    to the indexer everything that came for it. To a source: `resync` when the indexer did not take its events.
+ *        A clear is owed until the indexer takes it, and nothing of its slot passes it: its sender was told that it was taken.
  * Owns   a small index of its own, beside the shard: what a peer said of a worker slot, brought forward by the events
  *        since. Readers take the longer overlap of the two.
  *
@@ -23,7 +24,7 @@
 import { type ActorRef, defineActor, type Reply } from '@homing/actor'
 import { formatHash, hashLocals, mediaHashOf, namespaceSeed } from '@homing/blocks'
 import { BlockIndex } from '@homing/index'
-import type { EventSourceMessage, IndexedBlock, IndexerMessage } from '@homing/indexer'
+import type { IndexedBlock, IndexerMessage } from '@homing/indexer'
 import { AttentionGroups, type KvEvent, type KvRemoved, type KvStored } from '@homing/protocol'
 
 /** A run of blocks of a dump, each the parent of the next; hashes are pairs [lo, hi]. */
@@ -62,6 +63,8 @@ export type InheritorMessage =
   | InheritanceMessage
   /** Goes on with what its index has to tidy up. Of the inheritor to itself. */
   | { readonly type: 'maintain' }
+  /** Tells the indexer again what it had no room for. Of the inheritor to itself. */
+  | { readonly type: 'payClears' }
 
 export interface InheritorArgs {
   /** Made by `createIndexMemory` with the sizes below. */
@@ -74,6 +77,7 @@ export interface InheritorArgs {
 /** Blocks of the events kept for a slot that waits: more than an engine publishes while a peer answers. */
 const KEPT_BLOCKS_MAX = 1 << 18
 const MAINTAIN_DELAY_MS = 5
+const PAY_INTERVAL_MS = 5
 
 interface Slot {
   readonly blockSizeTokens: number
@@ -110,14 +114,35 @@ export const inheritor = defineActor(
       index.clear(workerSlot)
       maintain()
     }
-    const passOn = (message: PassedOn, source?: ActorRef<EventSourceMessage>): void => {
-      if (indexer.tell(message) === 'ok') return
-      source?.tell({ type: 'resync', cause: 'lost', reason: 'the indexer did not take its events' })
+    /** Worker slots with a clear that the indexer had no room for. */
+    const owedClears = new Set<number>()
+    let paying: { cancel(): void } | undefined
+    const payClear = (workerSlot: number): boolean => {
+      if (!owedClears.has(workerSlot)) return true
+      if (indexer.tell({ type: 'clear', workerSlot }) === 'full') return false
+      owedClears.delete(workerSlot)
+      return true
+    }
+    const payClears = (): void => {
+      for (const workerSlot of owedClears) payClear(workerSlot)
+      if (owedClears.size > 0) {
+        paying ??= context.scheduleEvery(PAY_INTERVAL_MS, { type: 'payClears' })
+      } else {
+        paying?.cancel()
+        paying = undefined
+      }
+    }
+    /** False: the indexer did not take it. */
+    const passOn = (message: PassedOn): boolean =>
+      payClear(message.workerSlot) && indexer.tell(message) === 'ok'
+    const passOrResync = (message: Extract<PassedOn, { readonly source: unknown }>): void => {
+      if (passOn(message)) return
+      message.source.tell({ type: 'resync', cause: 'lost', reason: 'the indexer did not take its events' })
     }
 
     return {
       apply(message) {
-        passOn(message, message.source)
+        passOrResync(message)
         const { workerSlot, events } = message
         const slot = slots.get(workerSlot)
         if (slot === undefined) return
@@ -131,18 +156,23 @@ export const inheritor = defineActor(
         }
         if (slot.keptBlocks > KEPT_BLOCKS_MAX) drop(workerSlot)
       },
-      image: message => passOn(message),
-      load: message => passOn(message, message.source),
-      clear(message) {
-        passOn(message)
-        const slot = slots.get(message.workerSlot)
+      image(message) {
+        if (!passOn(message)) message.reply(undefined)
+      },
+      load: passOrResync,
+      clear({ workerSlot }) {
+        owedClears.add(workerSlot)
+        payClears()
+        const slot = slots.get(workerSlot)
         if (slot === undefined) return
         slot.clears++
-        if (slot.clears > 1) drop(message.workerSlot)
+        if (slot.clears > 1) drop(workerSlot)
       },
+      payClears,
       release(message) {
         drop(message.workerSlot)
-        passOn(message)
+        // Who asks for it asks again when it was not taken.
+        if (indexer.tell(message) === 'ok') owedClears.delete(message.workerSlot)
       },
 
       awaitInheritance({ workerSlot, blockSizeTokens }) {

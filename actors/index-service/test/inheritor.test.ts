@@ -6,11 +6,11 @@
 import assert from 'node:assert/strict'
 import { createTestSystem } from '@homing/actor/testing'
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
-import { createIndexMemory, IndexReader, OverlapScores } from '@homing/index'
-import type { EventSourceMessage, IndexerMessage } from '@homing/indexer'
+import { createIndexMemory, IndexReader, layeredOptions, OverlapScores } from '@homing/index'
+import { type EventSourceMessage, type IndexerMessage, indexer } from '@homing/indexer'
 import { KV_CLEARED, type KvEvent, kvRemoved, kvStored } from '@homing/protocol'
 import fc from 'fast-check'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { type InheritedRun, inheritor } from '../src/inheritor.ts'
 
 const BLOCK = 4
@@ -184,4 +184,63 @@ t.test('nothing is inherited without a connection, after another epoch, or twice
   await system.settle()
   t.strictSame([await second, overlap('a')], [0, 0])
   await system.shutdown()
+})
+
+/** An inheritor in front of an indexer with a small mailbox. */
+function narrowWorld(t: Test) {
+  const system = createTestSystem()
+  t.teardown(() => system.shutdown())
+  const small = system.spawn(indexer, {
+    name: 'indexer',
+    args: { shard: 0, memory: createIndexMemory(layeredOptions(SIZES.capacityBytes, 2)), ...SIZES },
+    mailbox: { capacity: 4 },
+  })
+  const memory = createIndexMemory(SIZES)
+  const ref = system.spawn(inheritor, { name: 'inheritor', args: { ...SIZES, memory, indexer: small } })
+  const source = system.probe<EventSourceMessage>('source')
+  const other = system.probe<EventSourceMessage>('other')
+  const store = (path: string): void => {
+    const events = [new NaiveCache().act('store', path)!]
+    ref.tell({ type: 'apply', workerSlot: SLOT, blockSizeTokens: BLOCK, source: source.ref, events })
+  }
+  /** More than the indexer has room for, before it has a turn. */
+  const flood = (): void => {
+    const message = { type: 'apply', workerSlot: 0, blockSizeTokens: BLOCK, source: other.ref } as const
+    for (let i = 0; i < 20; i++) ref.tell({ ...message, events: [] })
+  }
+  const held = async (): Promise<number> => {
+    const dump = small.ask({ type: 'dump', workerSlot: SLOT }, { timeout: 1000 })
+    await system.settle()
+    return (await dump).length
+  }
+  return { system, ref, source, other, store, flood, held }
+}
+
+t.test('a clear that finds the mailbox of the indexer full is told later, and nothing passes it', async t => {
+  const { system, ref, source, other, store, flood, held } = narrowWorld(t)
+  for (const workerSlot of [0, SLOT]) ref.tell({ type: 'clear', workerSlot })
+  store('a')
+  await system.settle()
+  t.equal(await held(), 1)
+  flood()
+  ref.tell({ type: 'clear', workerSlot: SLOT })
+  store('b')
+  const image = ref.ask({ type: 'image', workerSlot: SLOT }, { timeout: 1000 })
+  await system.settle()
+  t.equal(await image, undefined, 'what was cleared is given to nobody')
+  t.equal(source.waiting.length, 1, 'events that were not taken are answered with a resync')
+  t.ok(other.waiting.every(({ type }) => type === 'resync') && other.waiting.length > 0)
+  await system.advance(10)
+  t.equal(await held(), 0, 'the clear is told once there is room')
+  store('b')
+  await system.settle()
+  t.equal(await held(), 1, 'and only once')
+  flood()
+  ref.tell({ type: 'clear', workerSlot: SLOT })
+  await system.settle()
+  store('b')
+  await system.settle()
+  t.equal(await held(), 1, 'it is told in front of the events that follow')
+  await system.advance(10)
+  t.equal(await held(), 1)
 })
