@@ -8,9 +8,10 @@
  *   updated, priority   nothing
  *
  * Rules
- *   R1  Only events of the largest window are of whole prefixes. One larger than those before begins anew, with a clear.
- *   R2  Ids of a rank that go on are a history. A hole is told as `missedEvents`; an id that goes back is another life, told as a
- *       clear.
+ *   R1  Only events of the largest window are of whole prefixes. One larger than those before begins anew: with a clear when it
+ *       was announced by `created`, else with a withdrawal.
+ *   R2  Ids of a rank that go on are a history. A hole is told as `missedEvents`. An id that goes back is another life: told as
+ *       a clear if it is 0, else as missed events, which were the first of that life.
  *   R3  An event that cannot be understood is counted and passed over. Only an answer that is no JSON array is an error.
  *
  * Exactly one reader may ask a server, since each answer is given once. Hashes are beyond 2^53: numbers are read from their
@@ -20,13 +21,13 @@
  */
 
 import { MalformedKvBatchError } from './errors.ts'
-import { KV_CLEARED, type KvEvent, type KvTier, kvRemoved, kvStored } from './kv-event.ts'
+import { KV_CLEARED, KV_WITHDRAWN, type KvEvent, type KvTier, kvRemoved, kvStored } from './kv-event.ts'
 
 /** Events of one rank, in order. */
 export interface TensorRtBatch {
   /** Undefined: the server has one rank. */
   readonly rank: number | undefined
-  /** Events that were lost in front of these: the server's queue overflowed, or somebody else asked it. */
+  /** Events that were lost in front of these: the server's queue overflowed, or somebody else asked it. What went before is void. */
   readonly missedEvents: number
   readonly events: readonly KvEvent[]
 }
@@ -47,8 +48,8 @@ const PARTIALS_MAX = 65_536
 const RANKS_MAX = 1024
 
 interface Rank {
-  /** Undefined: nothing was read yet. */
-  nextEventId: number | undefined
+  nextEventId: number
+  /** The largest seen in this life; −1: none yet. */
   window: number
   readonly partials: Set<bigint>
   hasHost: boolean
@@ -79,16 +80,19 @@ export class TensorRtEvents {
         malformed++
         continue
       }
-      const missedEvents = missedBefore(rank, header.eventId)
+      const isNewLife = header.eventId < rank.nextEventId
+      if (isNewLife) {
+        beginAnew(rank)
+        rank.window = -1
+        rank.nextEventId = 0
+      }
+      const missedEvents = header.eventId - rank.nextEventId
       let batch = batches.at(-1)
       if (batch === undefined || batch.rank !== header.rank || missedEvents > 0) {
         batch = { rank: header.rank, missedEvents, events: [] }
         batches.push(batch)
       }
-      if (rank.nextEventId !== undefined && header.eventId < rank.nextEventId) {
-        beginAnew(rank)
-        batch.events.push(KV_CLEARED)
-      }
+      if (isNewLife && missedEvents === 0) batch.events.push(KV_CLEARED)
       rank.nextEventId = header.eventId + 1
       try {
         const events = this.#events(rank, header)
@@ -108,8 +112,8 @@ export class TensorRtEvents {
     if (window < rank.window) return []
     const before: KvEvent[] = []
     if (window > rank.window) {
-      // What was told of a smaller window was not of whole prefixes.
-      if (rank.window >= 0 && type !== 'created') before.push(KV_CLEARED)
+      // What was told of a smaller window was not of whole prefixes, and what went before in this one was not told.
+      if (rank.window >= 0 && type !== 'created') before.push(KV_WITHDRAWN)
       beginAnew(rank)
       rank.window = window
     }
@@ -170,7 +174,7 @@ export class TensorRtEvents {
     let rank = this.#ranks.get(number)
     if (rank === undefined) {
       if (this.#ranks.size >= RANKS_MAX) throw new NotUnderstood()
-      rank = { nextEventId: undefined, window: -1, partials: new Set(), hasHost: false }
+      rank = { nextEventId: 0, window: -1, partials: new Set(), hasHost: false }
       this.#ranks.set(number, rank)
     }
     return rank
@@ -233,10 +237,6 @@ function readHeader(element: unknown): Header {
     type: data['type'],
     data,
   }
-}
-
-function missedBefore({ nextEventId }: Rank, eventId: number): number {
-  return Math.max(0, eventId - (nextEventId ?? 0))
 }
 
 function beginAnew(rank: Rank): void {

@@ -1,5 +1,5 @@
 import { SimulatedClock, seededRandom } from '@homing/clock'
-import { decodeKvBatch, parseEventFrames } from '@homing/protocol'
+import { decodeKvBatch, type KvEvent, parseEventFrames } from '@homing/protocol'
 import { type HttpListener, MemoryNetwork } from '@homing/transport'
 import t, { type Test } from 'tap'
 import { PolledSidecar, PUBLISHER_DEFAULTS, Republisher } from '../src/index.ts'
@@ -42,7 +42,7 @@ class World {
           message: frames => {
             const { events } = decodeKvBatch(parseEventFrames(frames).payload)
             this.followers[rank]!.applyAll(events)
-            this.kinds[rank]!.push(...events.map(({ kind }) => kind))
+            this.kinds[rank]!.push(...events.map(kindOf))
           },
           connected() {},
           disconnected() {},
@@ -88,6 +88,10 @@ class World {
     }
     await new Promise(resolve => setImmediate(resolve))
   }
+}
+
+function kindOf(event: KvEvent): string {
+  return event.kind === 'cleared' && event.isWithdrawal ? 'withdrawn' : event.kind
 }
 
 const created = (event_id: number, rank?: number) => ({
@@ -155,12 +159,41 @@ t.test('a hole in the ids ends what is known, and so does an event that cannot b
   const w = await new World().open(t)
   w.queue.push([created(0), stored(1, 5, null)], [stored(3, 6, null)])
   await w.settle()
-  t.strictSame(w.kinds[0], ['cleared', 'stored', 'cleared', 'stored'])
+  t.strictSame(w.kinds[0], ['cleared', 'stored', 'withdrawn', 'stored'])
   t.match(w.ranks[0]!.status(), { isWhole: false, clears: 1 })
   w.queue.push([removed(4, 6), { ...removed(5), data: { type: 'removed' } }, stored(6, 7, null)])
   await w.settle()
   t.equal(w.followers[0]!.blocks.size, 0)
   t.match(w.sidecar.status(), { gaps: 1, unreadable: 1, isAnswered: true })
+})
+
+t.test('only a start of which nothing is missing makes what is told whole', async t => {
+  const larger = { window_size: 9000 }
+  const answers: Readonly<Record<string, readonly [answer: readonly unknown[], kinds: readonly string[]]>> = {
+    'after missed events a larger window': [
+      [stored(1000, 5, null), { ...stored(1001, 6, null), ...larger }],
+      ['withdrawn', 'stored', 'withdrawn', 'stored'],
+    ],
+    'a restart of which the first events are missing': [
+      [created(0), stored(1, 5, null), stored(2, 6, null), stored(1, 7, null)],
+      ['cleared', 'stored', 'stored', 'withdrawn', 'stored'],
+    ],
+    'a larger window that was not announced': [
+      [created(0), { ...stored(1, 6, null), ...larger }],
+      ['cleared', 'withdrawn', 'stored'],
+    ],
+  }
+  for (const [name, [answer, kinds]] of Object.entries(answers)) {
+    const w = await new World().open(t)
+    w.queue.push(answer)
+    await w.settle()
+    t.strictSame(w.kinds[0], kinds, name)
+    t.equal(w.ranks[0]!.status()!.isWhole, false, name)
+    w.queue.push([created(0), stored(1, 9, null)])
+    await w.settle()
+    t.equal(w.ranks[0]!.status()!.isWhole, true, name)
+    t.strictSame([...w.followers[0]!.blocks.keys()], ['device//9'], name)
+  }
 })
 
 t.test('an engine that does not answer is withdrawn once, and asked again until it does', async t => {
@@ -169,7 +202,7 @@ t.test('an engine that does not answer is withdrawn once, and asked again until 
   await w.settle()
   await w.stopEngine()
   await w.settle(20_000)
-  t.strictSame(w.kinds[0], ['cleared', 'stored', 'cleared'])
+  t.strictSame(w.kinds[0], ['cleared', 'stored', 'withdrawn'])
   t.equal(w.warnings.length, 1)
   const { failures } = w.sidecar.status()
   t.ok(failures > 3 && failures < 15, `${failures} questions in 20 s`)
