@@ -34,6 +34,7 @@ export class KeyAudits {
   heard(key: Key, { epoch, verdict, reason }: AuditMessage): void {
     if (epoch !== key.epoch) return
     key.audit = { verdict, reason }
+    key.listener?.tell({ type: 'audited', isContradicted: verdict === 'contradicted' })
     if (verdict === 'contradicted') this.#resync(key, reason)
     this.#options.trust.refresh(key)
   }

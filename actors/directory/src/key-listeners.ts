@@ -100,6 +100,7 @@ export class KeyListeners {
   #start(key: Key, source: ListenedSource): void {
     key.startedFor = sourceText(source)
     this.#lives.start(key, `listener ${key.name}`, source)
+    if (key.audit?.verdict === 'contradicted') key.listener!.tell({ type: 'audited', isContradicted: true })
   }
 
   #release(key: Key): void {

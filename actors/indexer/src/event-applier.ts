@@ -39,9 +39,11 @@ import {
   imageOf,
   KEY_LAYERS,
   type KeyLayer,
+  ORPHAN_WORDS,
   storeImage,
 } from '@homing/index'
 import {
+  type AttentionGroupRecord,
   AttentionGroups,
   type KvEvent,
   type KvMedia,
@@ -60,6 +62,8 @@ export interface ApplyReport {
   readonly learnedBlockSizeTokens: number | undefined
   /** The cache was cleared: what was predicted of it is gone too. */
   readonly wasCleared: boolean
+  /** Why not all of it is in the index, said once per opening; undefined: all is well. */
+  readonly lacks: string | undefined
 }
 
 export interface Resync {
@@ -87,12 +91,18 @@ interface Slot {
   readonly salts: Map<bigint, string>
   /** Orphans went beyond their bound and the source knows; said once per opening. */
   isOverflown: boolean
+  /** A tier found no room among the layers; the source knows. */
+  lacksLayer: boolean
 }
+
+const NO_LAYER = 'more lower tiers of worker keys are in use than the index has room for (--worker-slots-max)'
 
 export class EventApplier {
   readonly #index: BlockIndex
   readonly #layers: LayerSlots
   readonly #slots = new Map<number, Slot>()
+  /** What was learned of slots that are to be rebuilt because of it: else the rebuild would have to learn it again. */
+  readonly #revisedGroups = new Map<number, readonly AttentionGroupRecord[]>()
   readonly #seeds = new Map<string, Seed>()
   #locals = new Int32Array(1024)
   readonly #applied = { stored: 0, removed: 0, cleared: 0 }
@@ -117,13 +127,17 @@ export class EventApplier {
   /** Forgets all of a worker slot; events of it are taken from here on. */
   open(workerSlot: number): void {
     this.#clearTiers(workerSlot)
-    this.#slots.set(workerSlot, newSlot())
+    const slot = newSlot()
+    slot.groups.learn(this.#revisedGroups.get(workerSlot) ?? [])
+    this.#revisedGroups.delete(workerSlot)
+    this.#slots.set(workerSlot, slot)
   }
 
   /** Forgets all of a worker slot; events of it are refused until it is opened again. */
   release(workerSlot: number): void {
     this.#clearTiers(workerSlot)
     this.#slots.delete(workerSlot)
+    this.#revisedGroups.delete(workerSlot)
   }
 
   /** Tidies up for a moment; true when there is more to do. */
@@ -148,8 +162,10 @@ export class EventApplier {
         resync: { cause: 'lost', reason: 'the index began anew' },
         learnedBlockSizeTokens: undefined,
         wasCleared: false,
+        lacks: undefined,
       }
     }
+    const { noLayer } = this.#skipped
     const revisions = slot.groups.revisions
     let overflows = false
     let wasCleared = false
@@ -167,16 +183,20 @@ export class EventApplier {
     }
     const learned = slot.blockSizeTokens
     const learnedBlockSizeTokens = learned === blockSizeTokens ? undefined : learned
+    const lacks = this.#skipped.noLayer > noLayer && !slot.lacksLayer ? NO_LAYER : undefined
+    if (lacks !== undefined) slot.lacksLayer = true
+    const report = { learnedBlockSizeTokens, wasCleared, lacks }
     if (slot.groups.revisions !== revisions) {
+      this.#revisedGroups.set(workerSlot, slot.groups.records())
       const reason = 'a cache group turned out not to keep whole prefixes'
-      return { resync: { cause: 'lost', reason }, learnedBlockSizeTokens, wasCleared }
+      return { ...report, resync: { cause: 'lost', reason } }
     }
     if (overflows && !slot.isOverflown) {
       slot.isOverflown = true
       const reason = 'too many blocks whose parent is unknown'
-      return { resync: { cause: 'orphans', reason }, learnedBlockSizeTokens, wasCleared }
+      return { ...report, resync: { cause: 'orphans', reason } }
     }
-    return { resync: undefined, learnedBlockSizeTokens, wasCleared }
+    return { ...report, resync: undefined }
   }
 
   status(): Omit<ShardStatus, 'predictions'> {
@@ -239,7 +259,12 @@ export class EventApplier {
     slot.groups.learn(image.groups)
     const layers = new Set<number>()
     for (let i = 1; i < image.held.length; i += HELD_WORDS) layers.add(image.held[i]!)
-    for (const layer of layers) if (!this.#layers.take(workerSlot, layer)) return false
+    for (let i = 0; i < image.orphans.length; i += ORPHAN_WORDS) layers.add(image.orphans[i]!)
+    const missing = [...layers].filter(layer => !this.#layers.take(workerSlot, layer))
+    if (missing.length > 0) {
+      this.load(workerSlot, withoutLayers(image, missing))
+      return false
+    }
     const slotOf = (layer: number) => this.#layers.slotOf(workerSlot, layer)
     return storeImage(this.#index, image, slotOf, layer => this.#layers.othersOf(workerSlot, layer))
   }
@@ -367,6 +392,19 @@ export class EventApplier {
   }
 }
 
+/** What the other layers hold. */
+function withoutLayers(image: KeyImage, missing: readonly number[]): KeyImage {
+  const kept = (words: Int32Array, size: number, layerAt: number): Int32Array => {
+    const records = Array.from({ length: words.length / size }, (_, i) =>
+      words.subarray(i * size, (i + 1) * size),
+    )
+    const left = records.filter(record => !missing.includes(record[layerAt]!))
+    return Int32Array.from(left.flatMap(record => [...record]))
+  }
+  const held = kept(image.held, HELD_WORDS, 1)
+  return { ...image, held, orphans: kept(image.orphans, ORPHAN_WORDS, 0) }
+}
+
 function isIn(mask: number, layer: number): boolean {
   return (mask & (1 << layer)) !== 0
 }
@@ -377,7 +415,13 @@ function isPlaceholder({ tokens, blockSizeTokens }: KvStored): boolean {
 }
 
 function newSlot(): Slot {
-  return { groups: new AttentionGroups(), blockSizeTokens: undefined, salts: new Map(), isOverflown: false }
+  return {
+    groups: new AttentionGroups(),
+    blockSizeTokens: undefined,
+    salts: new Map(),
+    isOverflown: false,
+    lacksLayer: false,
+  }
 }
 
 function keepSalts(slot: Slot, hashes: Int32Array, salt: string): void {

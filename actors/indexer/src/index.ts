@@ -1,6 +1,7 @@
 export { type IndexerArgs, indexer } from './indexer.ts'
 export type {
   EventSourceMessage,
+  IncompleteMessage,
   IndexedBlock,
   IndexerMessage,
   KeyImage,

@@ -4,7 +4,8 @@
  * In     KV events of the worker keys of this shard, from their listeners; clears. From the router: what it sent
  *        to them; from the directory: when that is to be forgotten.
  * Out    nothing while serving: readers look at the shared memory directly. To a source: `resync` when
- *        its events cannot be applied, `learned` when its blocks have another size than assumed. To who
+ *        its events cannot be applied, `learned` when its blocks have another size than assumed, `incomplete` when blocks
+ *        of it may have been dropped. To who
  *        observes: `shardReset` when this indexer began anew. To readers that attached themselves: `shardMemory`
  *        when the shard is in other memory than theirs, or other worker keys hold blocks in lower tiers.
  * Owns   the shard, and per worker slot what `EventApplier` and `Predictions` keep.
@@ -21,7 +22,7 @@ import { type ActorRef, defineActor, signal } from '@homing/actor'
 import { BlockIndex, layeredOptions } from '@homing/index'
 import { EventApplier } from './event-applier.ts'
 import { LayerSlots } from './layer-slots.ts'
-import type { ShardMemoryMessage, ShardMessage } from './messages.ts'
+import type { EventSourceMessage, ShardMemoryMessage, ShardMessage } from './messages.ts'
 import { Predictions } from './predictions.ts'
 
 export interface IndexerArgs {
@@ -48,6 +49,9 @@ const PRUNE_TARGET_RATIO = 0.8
 
 /** Pause between two slices of what the index has to tidy up. */
 const MAINTAIN_DELAY_MS = 1
+const RETELL_MS = 100
+/** How long blocks may have been dropped before the sources are told. */
+const ROOM_LOOK_MS = 50
 
 export const indexer = defineActor(
   import.meta.url,
@@ -75,6 +79,39 @@ export const indexer = defineActor(
       isMaintaining = true
       context.schedule(MAINTAIN_DELAY_MS, { type: 'maintain' })
     }
+    /** By worker slot that is open. */
+    const sources = new Map<number, ActorRef<EventSourceMessage>>()
+    /** Each word is said once, so one that finds no room is said again. */
+    const tellSource = (source: ActorRef<EventSourceMessage>, message: EventSourceMessage) => {
+      if (source.tell(message) === 'full') context.schedule(RETELL_MS, { type: 'retell', source, message })
+    }
+    const incomplete = (workerSlot: number, reason: string) => {
+      const source = sources.get(workerSlot)
+      if (source !== undefined) tellSource(source, { type: 'incomplete', reason })
+    }
+    /** Worker slots that were told that blocks were dropped. */
+    const lacking = new Set<number>()
+    let droppedBlocks = 0
+    let isRoomLooked = false
+    /** Whose blocks were dropped to make room is not known: none of the shard is whole any more. */
+    const lookForDropped = () => {
+      const { evictedForSpace, refusedBlocks } = index.stats()
+      if (evictedForSpace + refusedBlocks === droppedBlocks) return
+      droppedBlocks = evictedForSpace + refusedBlocks
+      for (const workerSlot of sources.keys()) {
+        if (lacking.has(workerSlot)) continue
+        lacking.add(workerSlot)
+        incomplete(workerSlot, 'the index is full and has dropped blocks (--index-bytes)')
+      }
+    }
+    const applied = (workerSlot: number, source: ActorRef<EventSourceMessage>) => {
+      sources.set(workerSlot, source)
+      readers.announceLayers(index.memory)
+      maintain()
+      if (isRoomLooked) return
+      isRoomLooked = true
+      context.schedule(ROOM_LOOK_MS, { type: 'lookAtRoom' })
+    }
     let tidyDueMs = Number.POSITIVE_INFINITY
     let tidyTimer: { cancel: () => void } | undefined
     const tidyAt = (dueMs: number) => {
@@ -94,39 +131,53 @@ export const indexer = defineActor(
     return {
       apply({ workerSlot, blockSizeTokens, events, source }) {
         const report = applier.apply(workerSlot, blockSizeTokens, events)
-        const { resync, learnedBlockSizeTokens } = report
-        if (report.wasCleared) predictions.forget(workerSlot)
-        readers.announceLayers(index.memory)
+        const { resync, learnedBlockSizeTokens, lacks } = report
+        if (report.wasCleared) {
+          predictions.forget(workerSlot)
+          lacking.delete(workerSlot)
+        }
+        applied(workerSlot, source)
         if (resync !== undefined) {
           log.warn({ shard, workerSlot, reason: resync.reason }, 'events cannot be applied')
-          source.tell({ type: 'resync', ...resync })
+          tellSource(source, { type: 'resync', ...resync })
         }
         if (learnedBlockSizeTokens !== undefined) {
-          source.tell({ type: 'learned', blockSizeTokens: learnedBlockSizeTokens })
+          tellSource(source, { type: 'learned', blockSizeTokens: learnedBlockSizeTokens })
         }
-        maintain()
+        if (lacks !== undefined) incomplete(workerSlot, lacks)
+      },
+      lookAtRoom() {
+        isRoomLooked = false
+        lookForDropped()
+      },
+      retell({ source, message }) {
+        tellSource(source, message)
       },
       image({ workerSlot, reply }) {
         reply(applier.image(workerSlot))
       },
       load({ workerSlot, image, source }) {
         if (!applier.isOpen(workerSlot)) {
-          source.tell({ type: 'resync', cause: 'lost', reason: 'the index began anew' })
+          tellSource(source, { type: 'resync', cause: 'lost', reason: 'the index began anew' })
           return
         }
-        if (!applier.load(workerSlot, image))
-          log.warn({ shard, workerSlot }, 'not all of a checkpoint found room')
-        readers.announceLayers(index.memory)
-        maintain()
+        const isWhole = applier.load(workerSlot, image)
+        applied(workerSlot, source)
+        if (isWhole) return
+        log.warn({ shard, workerSlot }, 'not all of a checkpoint found room')
+        incomplete(workerSlot, 'not all of its checkpoint found room')
       },
       clear({ workerSlot }) {
         predictions.forget(workerSlot)
+        lacking.delete(workerSlot)
         applier.open(workerSlot)
         readers.announceLayers(index.memory)
         maintain()
       },
       release({ workerSlot, reply }) {
         predictions.forget(workerSlot)
+        lacking.delete(workerSlot)
+        sources.delete(workerSlot)
         applier.release(workerSlot)
         reply('released')
         readers.announceLayers(index.memory)

@@ -24,8 +24,14 @@ export interface LearnedMessage extends Message {
   readonly blockSizeTokens: number
 }
 
+/** Told to a source: not all that its engine holds is in the index, until its next clear. */
+export interface IncompleteMessage extends Message {
+  readonly type: 'incomplete'
+  readonly reason: string
+}
+
 /** What a sender of events accepts. */
-export type EventSourceMessage = ResyncMessage | LearnedMessage
+export type EventSourceMessage = ResyncMessage | LearnedMessage | IncompleteMessage
 
 /**
  * Told to an observer that knew another life of this indexer: its shard began empty, so every source
@@ -125,6 +131,14 @@ export type ShardMessage =
   | RoutedMessage
   /** Predictions have expired, or are too many. Of the indexer to itself. */
   | { readonly type: 'tidyPredictions' }
+  /** Blocks may have been dropped since. Of the indexer to itself. */
+  | { readonly type: 'lookAtRoom' }
+  /** What a source had no room for. Of the indexer to itself. */
+  | {
+      readonly type: 'retell'
+      readonly source: ActorRef<EventSourceMessage>
+      readonly message: EventSourceMessage
+    }
 
 export type IndexerMessage =
   /** Events of one worker key, in the order published. The indexer owns the arrays afterwards. */

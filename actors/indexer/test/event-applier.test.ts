@@ -224,3 +224,30 @@ t.test('a dump names hashes and parents as hex words', async t => {
   ])
   t.strictSame(f.applier.dump(3), [])
 })
+
+t.test('what was learned of cache groups outlives the rebuild that it asks for', async t => {
+  const { applier } = fixture()
+  const dense = stored(hashes(1, 2), tokens(0, 8), { group: 0 })
+  const sparse = kvStored({
+    hashes: hashes(9),
+    tokens: Int32Array.from(tokens(0, 12)),
+    blockSizeTokens: 4,
+    group: 0,
+  })
+  const other = stored(hashes(1, 2), tokens(0, 8), { group: 1 })
+  const life = () => applier.apply(0, BLOCK_TOKENS, [dense, sparse, other]).resync?.reason
+  t.match(life(), 'a cache group turned out not to keep whole prefixes')
+  applier.open(0)
+  t.equal(life(), undefined, 'the same history, replayed')
+  t.equal(applier.status().blocksHeld[0], 2)
+})
+
+t.test('a tier that finds no room among the layers is told once', async t => {
+  const index = BlockIndex.create(layeredOptions(1 << 20, 1))
+  const applier = new EventApplier(index, new LayerSlots(1))
+  applier.open(0)
+  const on = (tier: 'host' | 'disk', id: number) => stored(hashes(id), tokens(id, 4), { tier })
+  t.equal(applier.apply(0, BLOCK_TOKENS, [on('host', 1)]).lacks, undefined)
+  t.match(applier.apply(0, BLOCK_TOKENS, [on('disk', 2)]).lacks, /--worker-slots-max/)
+  t.equal(applier.apply(0, BLOCK_TOKENS, [on('disk', 3)]).lacks, undefined)
+})

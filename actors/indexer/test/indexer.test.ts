@@ -54,6 +54,36 @@ function start(t: Tap.Test, options = OPTIONS, memory = memoryOf(options)) {
   return { system, memory, ref, source, apply, held }
 }
 
+t.test('an index that is full tells every source, once for each time that it is opened', async t => {
+  const { system, ref, source } = start(t)
+  const fill = (first: number): IndexerMessage => ({
+    type: 'apply',
+    workerSlot: 0,
+    blockSizeTokens: 1,
+    events: Array.from({ length: 40 }, (_, i) => {
+      const ids = Array.from({ length: 1000 }, (_, k) => first + i * 1000 + k)
+      return kvStored({
+        hashes: Int32Array.from(ids.flatMap(id => [id, 1])),
+        tokens: Int32Array.from(ids),
+        blockSizeTokens: 1,
+      })
+    }),
+    source: source.ref,
+  })
+  const said = () => source.waiting.filter(({ type }) => type === 'incomplete').length
+  ref.tell({ type: 'clear', workerSlot: 0 })
+  ref.tell(fill(1))
+  await system.advance('1s')
+  t.equal(said(), 1)
+  ref.tell(fill(100_000))
+  await system.advance('1s')
+  t.equal(said(), 1)
+  ref.tell({ type: 'clear', workerSlot: 0 })
+  ref.tell(fill(200_000))
+  await system.advance('1s')
+  t.equal(said(), 2)
+})
+
 t.test('applies what follows a clear, and asks for a resync of what does not', async t => {
   const { system, ref, source, apply, held } = start(t)
   ref.tell(apply())

@@ -118,3 +118,16 @@ t.test('an image that does not fit says so, and what fits counts', async t => {
   t.equal(applier.load(0, roomy.image(0)!), false)
   t.ok(applier.status().blocksHeld[0]! > 1000)
 })
+
+t.test('of an image what finds a layer counts, and the rest is told', async t => {
+  const { applier } = shard()
+  applier.apply(0, 1, [
+    kvStored({ hashes: Int32Array.of(1, 0, 2, 0), tokens: Int32Array.of(1, 2), blockSizeTokens: 1 }),
+    kvStored({ hashes: Int32Array.of(1, 0), tokens: Int32Array.of(1), blockSizeTokens: 1, tier: 'host' }),
+    kvStored({ hashes: Int32Array.of(5, 0), tokens: Int32Array.of(5), blockSizeTokens: 1, tier: 'disk' }),
+  ])
+  const small = new EventApplier(BlockIndex.create(layeredOptions(1 << 20, 1)), new LayerSlots(1))
+  small.open(0)
+  t.equal(small.load(0, applier.image(0)!), false)
+  t.match(small.status(), { blocksHeld: { 0: 2 }, layersHeld: { 0: { host: 1 } } })
+})

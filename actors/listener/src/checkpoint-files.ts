@@ -4,9 +4,10 @@
  */
 
 import { createHash } from 'node:crypto'
-import { mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises'
+import { constants } from 'node:fs'
+import { access, mkdir, open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { Capability } from '@homing/actor'
+import type { Capability, ThreadFacilities } from '@homing/actor'
 import { CheckpointDirectoryError } from './errors.ts'
 
 /** Where checkpoints are kept; tests keep them in memory. */
@@ -15,30 +16,36 @@ export interface CheckpointStore {
   read(directory: string, source: string): Promise<Uint8Array | undefined>
   /** Replaces the one before. */
   write(directory: string, source: string, pieces: readonly Uint8Array[]): Promise<void>
+  /** It is still of use. */
+  touch(directory: string, source: string): Promise<void>
+  remove(directory: string, source: string): Promise<void>
 }
 
-/** A source whose checkpoint was not written for so long is taken to be gone, and its file with it. */
+/** A source whose checkpoint was not looked after for so long is taken to be gone, and its file with it. */
 const FORGOTTEN_MS = 7 * 24 * 3_600_000
-const SUFFIX = '.checkpoint'
-const PART_SUFFIX = '.part'
+/** The names of files that are ours: `<words>-<digest>.checkpoint`, and `….<letters>.part` until they are whole. */
+const OURS = /-[0-9a-f]{16}\.checkpoint(\.[0-9a-f]{12}\.part)?$/
 
 class CheckpointFiles implements CheckpointStore {
+  readonly #random: ThreadFacilities['random']
+  readonly #clock: ThreadFacilities['clock']
+
+  constructor({ random, clock }: ThreadFacilities) {
+    this.#random = random
+    this.#clock = clock
+  }
+
   async read(directory: string, source: string): Promise<Uint8Array | undefined> {
-    try {
-      return await readFile(join(directory, fileNameOf(source)))
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
-      throw error
-    }
+    return unlessMissing(readFile(pathOf(directory, source)))
   }
 
   async write(directory: string, source: string, pieces: readonly Uint8Array[]): Promise<void> {
-    const path = join(directory, fileNameOf(source))
-    // Two processes may share a directory.
-    const part = `${path}.${process.pid}${PART_SUFFIX}`
+    const path = pathOf(directory, source)
+    // Several processes may write to a directory, in containers of equal process ids.
+    const part = `${path}.${Buffer.from(this.#random.bytes(6)).toString('hex')}.part`
     await mkdir(directory, { recursive: true })
     try {
-      const file = await open(part, 'w', 0o600)
+      const file = await open(part, 'wx', 0o600)
       try {
         for (const piece of pieces) await file.writeFile(piece)
         await file.sync()
@@ -51,11 +58,20 @@ class CheckpointFiles implements CheckpointStore {
       throw error
     }
   }
+
+  async touch(directory: string, source: string): Promise<void> {
+    const now = this.#clock.wallMs() / 1000
+    await unlessMissing(utimes(pathOf(directory, source), now, now))
+  }
+
+  async remove(directory: string, source: string): Promise<void> {
+    await rm(pathOf(directory, source), { force: true })
+  }
 }
 
 export const checkpointFiles: Capability<CheckpointStore> = {
   name: 'checkpoint files',
-  create: () => new CheckpointFiles(),
+  create: facilities => new CheckpointFiles(facilities),
 }
 
 /**
@@ -65,9 +81,7 @@ export const checkpointFiles: Capability<CheckpointStore> = {
 export async function prepareCheckpointDirectory(directory: string, nowMs: number): Promise<void> {
   try {
     await mkdir(directory, { recursive: true })
-    const probe = join(directory, `.${process.pid}${PART_SUFFIX}`)
-    await (await open(probe, 'w', 0o600)).close()
-    await rm(probe, { force: true })
+    await access(directory, constants.R_OK | constants.W_OK | constants.X_OK)
     await forgetOldFiles(directory, nowMs)
   } catch (error) {
     throw new CheckpointDirectoryError(directory, error instanceof Error ? error.message : String(error))
@@ -75,21 +89,27 @@ export async function prepareCheckpointDirectory(directory: string, nowMs: numbe
 }
 
 async function forgetOldFiles(directory: string, nowMs: number): Promise<void> {
-  for (const name of await readdir(directory)) {
-    if (!name.endsWith(SUFFIX) && !name.endsWith(PART_SUFFIX)) continue
-    const path = join(directory, name)
-    const modifiedMs = await stat(path).then(
-      ({ mtimeMs }) => mtimeMs,
-      // Another process was quicker.
-      () => nowMs,
-    )
-    if (nowMs - modifiedMs > FORGOTTEN_MS) await rm(path, { force: true })
+  for (const entry of await readdir(directory, { withFileTypes: true })) {
+    if (!entry.isFile() || !OURS.test(entry.name)) continue
+    const path = join(directory, entry.name)
+    // Missing: another process was quicker.
+    const found = await unlessMissing(stat(path))
+    if (found !== undefined && nowMs - found.mtimeMs > FORGOTTEN_MS) await rm(path, { force: true })
+  }
+}
+
+async function unlessMissing<T>(looked: Promise<T>): Promise<T | undefined> {
+  try {
+    return await looked
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    throw error
   }
 }
 
 /** 'tcp_10.0.0.5_5557_0-1a2b3c4d5e6f7081.checkpoint': to be recognised by people, and no two alike. */
-function fileNameOf(source: string): string {
+function pathOf(directory: string, source: string): string {
   const digest = createHash('sha256').update(source).digest('hex').slice(0, 16)
   const words = source.replace(/[^\w.-]+/g, '_').slice(0, 80)
-  return `${words}-${digest}${SUFFIX}`
+  return join(directory, `${words}-${digest}.checkpoint`)
 }

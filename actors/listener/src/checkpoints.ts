@@ -55,6 +55,8 @@ export class Checkpoints {
   #savedMs = 0
   #saves = 0
   #failedSaves = 0
+  /** Answers of the engine contradict its events. */
+  #isContradicted = false
 
   constructor(context: ActorContext<ListenerMessage>, options: KeyCheckpoints) {
     this.#context = context
@@ -131,9 +133,11 @@ export class Checkpoints {
       return
     }
     const saved = this.#saved
-    if (point === undefined) reply?.('unsettled')
-    else if (saved?.epoch === point.epoch && saved.nextSequence === point.nextSequence) reply?.('unchanged')
-    else {
+    if (point === undefined || this.#isContradicted) reply?.('unsettled')
+    else if (saved?.epoch === point.epoch && saved.nextSequence === point.nextSequence) {
+      this.#keep()
+      reply?.('unchanged')
+    } else {
       this.#underWay = { point, replies: reply === undefined ? [] : [reply] }
       const { indexer, workerSlot } = this.#options
       this.#context.pipe(
@@ -147,7 +151,7 @@ export class Checkpoints {
   /** `now`: where the history stands now. An epoch that is over may have been told to the indexer before it answered. */
   imaged(image: KeyImage | undefined, now: Point | undefined): void {
     const { point } = this.#underWay!
-    if (image === undefined || now?.epoch !== point.epoch) {
+    if (image === undefined || now?.epoch !== point.epoch || this.#isContradicted) {
       this.#ended('unsettled')
       return
     }
@@ -173,6 +177,32 @@ export class Checkpoints {
     this.#saved = this.#underWay!.point
     this.#savedMs = this.#context.clock.nowMs()
     this.#ended('saved')
+  }
+
+  /** What was written may be wrong: none is kept until answers agree again. */
+  contradicted(): void {
+    this.#isContradicted = true
+    this.#saved = undefined
+    const { directory, source } = this.#options
+    this.#afterwards(this.#context.use(checkpointFiles).remove(directory, source))
+  }
+
+  confirmed(): void {
+    this.#isContradicted = false
+  }
+
+  /** One that is true is not to be taken for one that is forgotten. */
+  #keep(): void {
+    const { directory, source } = this.#options
+    this.#afterwards(this.#context.use(checkpointFiles).touch(directory, source))
+  }
+
+  #afterwards(done: Promise<void>): void {
+    const { key, directory } = this.#options
+    done.catch(thrown => {
+      const problem = toErrorRecord(thrown).message
+      this.#context.log.warn({ key, directory, problem }, 'checkpoint cannot be kept or removed')
+    })
   }
 
   #ended(outcome: SaveOutcome): void {

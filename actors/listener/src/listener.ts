@@ -10,8 +10,8 @@
  * Order  a clear precedes every epoch, so the indexer never mixes two of them. Frames of an earlier
  *        connection are dropped by the number of their connection.
  * Keeps  checkpoints, where a directory is given: before it connects it reads the one of an earlier life.
- * Full   frames that the own mailbox refuses are a gap later, and a gap is replayed. That the socket went
- *        down is not lost with them: what the socket last said is looked at with every message.
+ * Full   frames that the own mailbox refuses are asked for again behind what waits there. That the socket went
+ *        down is not lost with them: what the socket last said is looked at with every message, and then.
  * Fails  restarted by the directory; it begins with a clear and rebuilds.
  */
 
@@ -60,12 +60,14 @@ const NO_CHECKPOINTS: CheckpointStatus = Object.freeze({
   failedSaves: 0,
 })
 
+const REPORT_INTERVAL_MS = 10_000
+
 export const listener = defineActor(
   import.meta.url,
   'listener',
 )<ListenerMessage, ListenerArgs>({
   setup(context, args) {
-    const { self, clock, log, schedule, use } = context
+    const { self, clock, log, schedule, scheduleEvery, use } = context
     const { workerSlot, key, eventsEndpoint, replayEndpoint, topic, indexer, directory } = args
     const { messages } = use(transportCapability)
     let blockSizeTokens = args.blockSizeTokens
@@ -79,6 +81,20 @@ export const listener = defineActor(
     const checkpoints =
       args.checkpoints && new Checkpoints(context, { ...args.checkpoints, key, source, workerSlot, indexer })
 
+    // What the socket last said, beside the mailbox, which may be full.
+    let connection = 0
+    let isUp = false
+    let seenConnection = 0
+    let seenUp = false
+    let hasLost = false
+    let hasLostReplies = false
+    let isLookDue = false
+    /** Something of the socket found no room in the mailbox. Timers go past its bound, behind what waits there. */
+    const lookLater = () => {
+      if (isLookDue) return
+      isLookDue = true
+      schedule(0, { type: 'look' })
+    }
     const learn = (tokens: number) => {
       if (tokens === learnedBlockSizeTokens) return
       learnedBlockSizeTokens = tokens
@@ -94,6 +110,8 @@ export const listener = defineActor(
       } as const
       if (directory.tell(report) !== 'ok') log.warn({ key, ...trust }, 'the directory did not take the trust')
     }
+    // A word that a full mailbox or a broken link has lost is said again.
+    scheduleEvery(REPORT_INTERVAL_MS, { type: 'report' })
 
     const follower = new SequenceFollower(
       {
@@ -113,9 +131,10 @@ export const listener = defineActor(
           dealer?.close()
           dealer = undefined
           if (replayEndpoint === undefined) return
-          // Replies that the mailbox refuses are a hole in the replay, which is asked for again.
           dealer = messages.dial({ endpoint: replayEndpoint }, frames => {
-            self.tell({ type: 'replayed', attempt, frames })
+            if (self.tell({ type: 'replayed', attempt, frames }) === 'ok') return
+            hasLostReplies = true
+            lookLater()
           })
           if (snapshot) dealer.send(snapshotRequestFrames())
           if (fromSequence !== undefined) dealer.send(replayRequestFrames(fromSequence))
@@ -143,28 +162,24 @@ export const listener = defineActor(
       },
     )
 
-    // What the socket last said, beside the mailbox, which may be full.
-    let connection = 0
-    let isUp = false
-    let seenConnection = 0
-    let seenUp = false
-    const catchUp = (upTo: number) => {
-      if (upTo !== seenConnection && upTo === connection) {
-        if (seenUp) follower.disconnected()
-        seenConnection = upTo
-        seenUp = true
-        follower.connected()
-      }
-      if (seenUp && !isUp) {
+    const catchUp = () => {
+      if (seenUp && (!isUp || seenConnection !== connection)) {
         seenUp = false
         follower.disconnected()
+      }
+      if (isUp && !seenUp) {
+        seenUp = true
+        seenConnection = connection
+        follower.connected()
       }
     }
     const receive = (frames: Frames) => {
       const message = tryParse(frames)
       if (message === undefined) follower.malformed()
-      else if (topic !== '' && message.topic !== topic) foreignTopics++
-      else follower.live(message.sequence, message.payload)
+      else if (topic !== '' && message.topic !== topic) {
+        foreignTopics++
+        follower.foreign()
+      } else follower.live(message.sequence, message.payload)
     }
 
     // The filter is a prefix, and a wrong topic should show: so everything is received, and compared here.
@@ -173,16 +188,19 @@ export const listener = defineActor(
         { endpoint: eventsEndpoint, topic: '' },
         {
           message(frames) {
-            if (self.tell({ type: 'live', connection, frames }) !== 'ok') lostFrames++
+            if (self.tell({ type: 'live', connection, frames }) === 'ok') return
+            lostFrames++
+            hasLost = true
+            lookLater()
           },
           connected() {
             connection++
             isUp = true
-            self.tell({ type: 'connected', connection })
+            if (self.tell({ type: 'moved' }) !== 'ok') lookLater()
           },
           disconnected() {
             isUp = false
-            self.tell({ type: 'disconnected', connection })
+            if (self.tell({ type: 'moved' }) !== 'ok') lookLater()
           },
         },
       )
@@ -197,15 +215,18 @@ export const listener = defineActor(
 
     return {
       live({ connection: ofConnection, frames }) {
-        catchUp(ofConnection)
+        catchUp()
         // A batch may come before the word that the first connection is up; later it would be a stale one.
         if (ofConnection === connection || connection === 1) receive(frames)
       },
-      connected({ connection: number }) {
-        catchUp(number)
-      },
-      disconnected({ connection: number }) {
-        catchUp(number)
+      moved: catchUp,
+      look() {
+        isLookDue = false
+        catchUp()
+        if (hasLostReplies) follower.lostReplies()
+        if (hasLost) follower.lostLive()
+        hasLostReplies = false
+        hasLost = false
       },
       replayed({ attempt, frames }) {
         const snapshot = parseSnapshotReply(frames)
@@ -218,6 +239,7 @@ export const listener = defineActor(
           follower.replayed(attempt, reply)
         } else {
           foreignTopics++
+          follower.foreign()
         }
       },
       wake({ wait: number }) {
@@ -229,6 +251,12 @@ export const listener = defineActor(
       engineRestarted() {
         follower.engineRestarted()
       },
+      incomplete: ({ reason: why }) => follower.incomplete(why),
+      audited({ isContradicted }) {
+        if (isContradicted) checkpoints?.contradicted()
+        else checkpoints?.confirmed()
+      },
+      report: reportSource,
       learned: ({ blockSizeTokens: tokens }) => learn(tokens),
       status({ reply }) {
         const checkpoint = checkpoints?.status() ?? NO_CHECKPOINTS

@@ -38,7 +38,7 @@ export interface SourceMessage extends SourceTrust, Message {
 /** What a listener says of its source: counters since it started, and where it stands. */
 export interface SourceStatus {
   readonly state: 'connecting' | 'recovering' | 'live' | 'disconnected'
-  /** The last sequence applied; undefined before the first. */
+  /** The last sequence applied in this epoch; undefined before the first. */
   readonly lastSequence: number | undefined
   /** Grows by one per life of the engine's cache seen by this listener. */
   readonly epoch: number
@@ -90,14 +90,20 @@ export type ListenerMessage =
   /** `resync`: forget what was applied and rebuild from the engine's replay; from the indexer or the directory. */
   | EventSourceMessage
   | { readonly type: 'status'; readonly reply: Reply<SourceStatus> }
+  /** Answers of the engine contradict its events, or do no longer: meanwhile there are no checkpoints. */
+  | { readonly type: 'audited'; readonly isContradicted: boolean }
   /** Write a checkpoint now, where one is wanted and has changed. Answers when it is on the disk. */
   | { readonly type: 'save'; readonly reply: Reply<SaveOutcome> }
   /** The engine's process is another one than before (its start time moved). */
   | { readonly type: 'engineRestarted' }
   /** `connection` counts the connections of the socket: a message of an earlier one is stale. */
   | { readonly type: 'live'; readonly connection: number; readonly frames: Frames }
-  | { readonly type: 'connected'; readonly connection: number }
-  | { readonly type: 'disconnected'; readonly connection: number }
+  /** The socket went up or down. */
+  | { readonly type: 'moved' }
+  /** Something of the socket found no room in the mailbox. */
+  | { readonly type: 'look' }
+  /** The time to tell the directory again what it was told. */
+  | { readonly type: 'report' }
   | { readonly type: 'replayed'; readonly attempt: number; readonly frames: Frames }
   /** The time for the next checkpoint has come. */
   | { readonly type: 'saveDue' }

@@ -48,9 +48,9 @@
  *   I6  There is at most one wait at a time, and every state but `live`, `connecting` and `disconnected`
  *       has one: nothing waits for ever.
  *
- * Publishers beside an engine (a sidecar) number their own batches and publish clears of their own: neither a sequence of 0
- * nor a clear says that the engine's cache was empty. They offer snapshots, which say whether they know all of it. So a
- * snapshot is asked for with the first replay; an engine drops that request and answers the replay behind it.
+ * Publishers beside an engine (a sidecar) number their own batches. Where they do not know the engine's cache, they publish a
+ * withdrawal: a clear that does not say that the cache is empty. They offer snapshots, which say whether they know all of it. So
+ * a snapshot is asked for with the first replay; an engine drops that request and answers the replay behind it.
  *
  * A batch whose application is refused (the indexer's mailbox is full) counts as not received:
  * it is held back and tried again. The follower touches no socket and no clock; see `FollowerEffects`.
@@ -60,6 +60,7 @@ import type { ResyncCause } from '@homing/indexer'
 import {
   decodeKvBatch,
   type KvBatch,
+  type KvCleared,
   type KvEvent,
   MalformedKvBatchError,
   type SnapshotReply,
@@ -177,6 +178,14 @@ export class SequenceFollower {
   /** It had none to give in this rebuild, or none with anything in it: it is asked again later. */
   #asksSnapshotAgain = false
 
+  /** Messages came that are unreadable, or under another topic, since the socket is up. */
+  #hasUnusable = false
+  /** Live batches were lost during this recovery. */
+  #hasLostLive = false
+  /** A rebuild from the beginning did not bring the parents that are unknown; in this life of the engine. */
+  #hasRebuiltOrphans = false
+  /** Why the index lacks something of this epoch that was applied. */
+  #lacks: string | undefined
   /** What was offered and is not yet proven. */
   #checkpoint: HistoryPoint | undefined
 
@@ -242,7 +251,8 @@ export class SequenceFollower {
   /** Where the history stands; undefined: not at a point that could be proven later. */
   point(): (HistoryPoint & { readonly epoch: number }) | undefined {
     const isSettled = this.#phase === 'live' && !this.#owesClear && this.#owesRebuild === undefined
-    if (!isSettled || this.#unreadableBatches > 0 || this.#offersSnapshots === true) return undefined
+    const isMissing = this.#unreadableBatches > 0 || this.#lacks !== undefined
+    if (!isSettled || isMissing || this.#offersSnapshots === true) return undefined
     if (this.#expected === undefined || !this.#options.hasReplay) return undefined
     const fingerprint = this.#applied.fingerprintOf(this.#expected - 1)
     if (fingerprint === undefined) return undefined
@@ -290,6 +300,12 @@ export class SequenceFollower {
   resync(cause: ResyncCause, reason: string): void {
     if (this.#phase === 'connecting' || this.#phase === 'disconnected') return
     if (cause === 'orphans' && !this.#isWhole) return
+    if (cause === 'orphans' && this.#hasRebuiltOrphans) {
+      // They would come again, and again.
+      this.incomplete(reason)
+      return
+    }
+    if (cause === 'orphans') this.#hasRebuiltOrphans = true
     if (this.#resyncDueMs() <= 0) {
       this.#rebuild(reason)
       return
@@ -302,6 +318,34 @@ export class SequenceFollower {
   /** A message that cannot be read at all: its sequence is unknown, so it will show as a gap. */
   malformed(): void {
     this.#malformed++
+    this.#hasUnusable = true
+  }
+
+  /** A message under another topic: there is a history, and it is not heard. */
+  foreign(): void {
+    this.#hasUnusable = true
+  }
+
+  /** Live batches came and are lost, which ones nobody knows. They may have been the last for long. */
+  lostLive(): void {
+    if (this.#phase === 'connecting' || this.#phase === 'disconnected') return
+    if (this.#phase !== 'live') {
+      this.#hasLostLive = true
+      return
+    }
+    this.#gaps++
+    this.#recoverGap()
+  }
+
+  /** Replies came and are lost: a hole in the replay, perhaps at its end. */
+  lostReplies(): void {
+    this.#attemptHadHole = true
+  }
+
+  /** Not all that was applied is in the index, until the next clear. */
+  incomplete(reason: string): void {
+    this.#lacks = reason
+    this.#reportTrust()
   }
 
   live(sequence: number, payload: Uint8Array): void {
@@ -675,8 +719,14 @@ export class SequenceFollower {
       this.#pause('retry')
       return
     }
-    // An end without a single batch: nothing was published yet.
-    if (isMarked && this.#expected === undefined && drained === 'empty') this.#begin(0, 'replay')
+    if (isMarked && this.#expected === undefined && drained === 'empty') {
+      if (this.#hasUnusable) {
+        this.#startFromPending('what the engine repeats is under another topic, or cannot be read')
+        return
+      }
+      // An end without a single batch: nothing was published yet.
+      this.#begin(0, 'replay')
+    }
     const isAnswered = isMarked || this.#attemptApplied > 0 || this.#isSettling
     if (this.#attemptHadHole) this.#recoveryHadHole = true
     const mayLackEnd = this.#recoveryHadHole || this.#recoveryReplies >= LOSSLESS_REPLIES_MAX
@@ -782,6 +832,12 @@ export class SequenceFollower {
     this.#isRebuilding = false
     this.#isSettling = false
     this.#cancelWait()
+    if (this.#hasLostLive) {
+      this.#hasLostLive = false
+      this.#gaps++
+      this.#recoverGap()
+      return
+    }
     if (this.#owesRebuild !== undefined) this.#waitUntil('rebuild', Math.max(0, this.#resyncDueMs()))
     else if (this.#asksSnapshotAgain) this.#waitUntil('rebuild', Math.max(0, this.#resyncDueMs()))
     else if (settles) this.#waitUntil('settle', this.#options.limits.settleMs)
@@ -825,10 +881,12 @@ export class SequenceFollower {
   #beginEpoch(reason: string): void {
     this.#epoch++
     this.#expected = undefined
+    this.#lastSequence = undefined
     this.#nextPart = undefined
     this.#isWhole = false
     this.#wasCleared = false
     this.#unreadableBatches = 0
+    this.#lacks = undefined
     this.#clearReason = reason
     this.#replayedSeconds = undefined
     this.#applied.reset()
@@ -851,6 +909,9 @@ export class SequenceFollower {
 
   /** The live socket begins anew: what it brought belongs to the past, and so do failed replays. */
   #forgetLive(): void {
+    this.#hasUnusable = false
+    this.#hasLostLive = false
+    this.#hasRebuiltOrphans = false
     this.#pending.clear()
     this.#seenLive.reset()
     this.#liveMax = -1
@@ -874,8 +935,10 @@ export class SequenceFollower {
     this.#appliedSeconds = batch?.timestampSeconds
     this.#applied.add(sequence, payload)
     this.#batches++
-    if (batch?.events.some(({ kind }) => kind === 'cleared') === true) this.#cacheWasCleared()
-    if (batch === undefined || batch.skipped.malformed > 0) {
+    const clear = batch?.events.findLast(({ kind }) => kind === 'cleared') as KvCleared | undefined
+    if (clear !== undefined) this.#nothingIsHeld(clear.isWithdrawal)
+    // An event of a kind that is not known may be a removal.
+    if (batch === undefined || batch.skipped.malformed + batch.skipped.unknownTag > 0) {
       this.#unreadableBatches++
       if (batch === undefined) this.#malformed++
       this.#reportTrust()
@@ -888,19 +951,24 @@ export class SequenceFollower {
     return true
   }
 
-  /** Nothing is held that came before: what is unknown of it, or was not readable, no longer matters. */
-  #cacheWasCleared(): void {
-    this.#isWhole = this.#offersSnapshots !== true
+  /**
+   * Nothing counts that came before: what is unknown of it, or was not readable, no longer matters. Either the cache was
+   * cleared, or a publisher beside the engine withdrew what it had told, and does not know the cache.
+   */
+  #nothingIsHeld(isWithdrawal: boolean): void {
+    this.#isWhole = !isWithdrawal
     this.#wasCleared = true
     this.#unreadableBatches = 0
+    this.#lacks = undefined
+    this.#hasRebuiltOrphans = false
     if (!this.#isWhole) {
       // Nothing is to be forgotten, but what answers have said of the history before is not true of this one.
       this.#epoch++
-      this.#clearReason = 'the publisher beside the engine began anew'
+      this.#clearReason = 'the publisher beside the engine withdrew what it had told'
     }
     if (this.#phase !== 'live') return
-    // The next snapshot says whether it was the engine that cleared its cache.
-    if (!this.#isWhole)
+    // The next snapshot may know more.
+    if (!this.#isWhole && this.#offersSnapshots === true)
       this.#waitUntil('rebuild', Math.max(this.#options.limits.settleMs, this.#resyncDueMs()))
     this.#reportTrust()
   }
@@ -918,7 +986,8 @@ export class SequenceFollower {
 
   #reportTrust(): void {
     const [trust, reason] = this.#trust()
-    const isSuffix = trust === 'partial' && this.#phase === 'live' && this.#unreadableBatches === 0
+    const isMissing = this.#unreadableBatches > 0 || this.#lacks !== undefined
+    const isSuffix = trust === 'partial' && this.#phase === 'live' && !isMissing
     const epoch = this.#epoch
     const text = `${trust} ${reason} ${epoch} ${isSuffix}`
     if (text === this.#lastTrust) return
@@ -940,9 +1009,10 @@ export class SequenceFollower {
     if (this.#unreadableBatches > 0) {
       return [
         'partial',
-        `${this.#unreadableBatches} batches could not be read; blocks may be missing or stale`,
+        `${this.#unreadableBatches} batches could not be read, or not all of them; blocks may be missing or stale`,
       ]
     }
+    if (this.#lacks !== undefined) return ['partial', `blocks are missing: ${this.#lacks}`]
     if (this.#isWhole && this.#wasCleared) {
       return ['exact', 'every batch since the engine last cleared its cache is applied']
     }

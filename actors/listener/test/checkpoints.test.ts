@@ -1,9 +1,9 @@
 /** Checkpoints: a router that begins anew goes on where it was, if the engine proves that it can, and says why not otherwise. */
 
-import { mkdtemp, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { SimulatedClock } from '@homing/clock'
+import { SimulatedClock, seededRandom } from '@homing/clock'
 import { silentLog } from '@homing/log'
 import fc from 'fast-check'
 import t from 'tap'
@@ -134,6 +134,21 @@ t.test('they are written now and then, and only where something has changed', as
   t.match((await world.status()).checkpoint, { saves: 2, savedSequence: 50, savedAgeMs: Number })
 })
 
+t.test('one that is true is kept alive, and one that answers contradict is removed', async t => {
+  const { world, store } = await seasoned(t)
+  t.equal(await world.save(), 'saved')
+  t.equal(await world.save(), 'unchanged')
+  t.equal(store.touches, 1)
+  world.listener!.tell({ type: 'audited', isContradicted: true })
+  await world.system.settle()
+  t.equal(store.files.size, 0)
+  world.send(world.source.publishStore())
+  await world.system.settle()
+  t.equal(await world.save(), 'unsettled')
+  world.listener!.tell({ type: 'audited', isContradicted: false })
+  t.equal(await world.save(), 'saved')
+})
+
 t.test('where nothing could be proven later, nothing is written', async t => {
   const { world, store } = await seasoned(t, { hasReplay: false })
   t.equal(await world.save(), 'unsettled')
@@ -189,7 +204,7 @@ t.test(
     const directory = await mkdtemp(join(tmpdir(), 'homing-checkpoints-'))
     t.teardown(() => rm(directory, { recursive: true }))
     const clock = new SimulatedClock()
-    const store = checkpointFiles.create({ clock, log: silentLog, random: undefined as never })
+    const store = checkpointFiles.create({ clock, log: silentLog, random: seededRandom(1) })
     const inside = join(directory, 'made', 'here')
     await prepareCheckpointDirectory(inside, 0)
     t.equal(await store.read(inside, SOURCE), undefined)
@@ -200,12 +215,30 @@ t.test(
     t.equal(names.length, 2)
     t.ok(names.every(name => /^tcp_10\.0\.0\.1_5557_01?-[0-9a-f]{16}\.checkpoint$/.test(name)))
 
-    const old = join(inside, names[0]!)
-    await utimes(old, 1000, 1000)
-    await writeFile(join(inside, 'notes.txt'), 'not ours')
-    await utimes(join(inside, 'notes.txt'), 1000, 1000)
-    await prepareCheckpointDirectory(inside, 1_000_000 + 8 * 24 * 3_600_000)
-    t.strictSame((await readdir(inside)).sort(), [names[1]!, 'notes.txt'].sort())
+    // Neither of others nor one that is looked after is forgotten.
+    const others = ['notes.txt', 'llama-70b.checkpoint', 'download.part']
+    for (const name of others) await writeFile(join(inside, name), 'not ours')
+    await mkdir(join(inside, 'step-0123456789abcdef.checkpoint'))
+    for (const name of await readdir(inside)) await utimes(join(inside, name), 1000, 1000)
+    await writeFile(join(inside, `${names[0]}.0123456789ab.part`), 'cut off')
+    await utimes(join(inside, `${names[0]}.0123456789ab.part`), 1000, 1000)
+    clock.advance(8 * 24 * 3_600_000)
+    await store.touch(inside, `${SOURCE}1`)
+    await store.touch(inside, 'of none')
+    await prepareCheckpointDirectory(inside, clock.wallMs())
+    const kept = names.find(name => name.startsWith('tcp_10.0.0.1_5557_01'))!
+    t.strictSame((await readdir(inside)).sort(), [kept, ...others, 'step-0123456789abcdef.checkpoint'].sort())
+    await store.remove(inside, `${SOURCE}1`)
+    t.equal(await store.read(inside, `${SOURCE}1`), undefined)
+
+    const texts = Array.from({ length: 20 }, (_, i) => `writer ${i} `.repeat(1000))
+    const written = texts.map(text => store.write(inside, SOURCE, [Buffer.from(text), Buffer.from(text)]))
+    await Promise.all(written)
+    const whole = Buffer.from((await store.read(inside, SOURCE))!).toString()
+    t.ok(
+      texts.some(text => whole === text + text),
+      'of writers at the same time one wins',
+    )
 
     const file = join(directory, 'file')
     await writeFile(file, '')

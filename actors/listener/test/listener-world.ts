@@ -54,6 +54,7 @@ export interface WorldOptions {
 export class MemoryStore implements CheckpointStore {
   readonly files = new Map<string, Uint8Array>()
   fault: string | undefined
+  touches = 0
 
   async read(_directory: string, source: string): Promise<Uint8Array | undefined> {
     if (this.fault !== undefined) throw new Error(this.fault)
@@ -63,6 +64,14 @@ export class MemoryStore implements CheckpointStore {
   async write(_directory: string, source: string, pieces: readonly Uint8Array[]): Promise<void> {
     if (this.fault !== undefined) throw new Error(this.fault)
     this.files.set(source, Buffer.concat(pieces))
+  }
+
+  async touch(): Promise<void> {
+    this.touches++
+  }
+
+  async remove(_directory: string, source: string): Promise<void> {
+    this.files.delete(source)
   }
 }
 

@@ -557,7 +557,7 @@ t.test('a snapshot is taken over, and its word for how much it knows', async t =
 })
 
 t.test(
-  'of a publisher that offers snapshots neither the number 0 nor a clear says that nothing else is held',
+  'of a publisher that offers snapshots neither the number 0 nor a withdrawal says that nothing else is held',
   async t => {
     const { world, snapshot } = await sidecarWorld(t)
     snapshot.isWhole = true
@@ -566,9 +566,9 @@ t.test(
     t.match(world.trust(), /^exact/, 'as the snapshot says, before anything was published')
     snapshot.isWhole = false
     const { epoch } = world.directory.waiting.at(-1)!
-    world.send(world.source.publishClear(), world.source.publishStore())
+    world.send(world.source.publishWithdrawal(), world.source.publishStore())
     await world.system.settle()
-    t.match(world.trust(), /^partial: .*began anew/)
+    t.match(world.trust(), /^partial: .*withdrew what it had told/)
     t.equal(
       world.directory.waiting.at(-1)!.epoch,
       epoch + 1,

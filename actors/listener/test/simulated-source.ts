@@ -7,6 +7,7 @@ import type { Random } from '@homing/clock'
 import {
   encodeKvBatch,
   KV_CLEARED,
+  KV_WITHDRAWN,
   type KvBatchForm,
   type KvEvent,
   kvRemoved,
@@ -76,6 +77,11 @@ export class SimulatedSource {
   publishClear(): PublishedBatch {
     this.#cache.clear()
     return this.#emit([KV_CLEARED])
+  }
+
+  /** A batch of a publisher that has lost track: what it told counts no more, and the cache is as it was. */
+  publishWithdrawal(): PublishedBatch {
+    return this.#emit([KV_WITHDRAWN])
   }
 
   /** A batch with an event of this kind only. */
