@@ -14,8 +14,9 @@
  * full attention (see AttentionGroups), stores whose tokens do not fit their hashes.
  *
  * Cost     BLOCK_BYTES and four per token for each block; a copy beyond the first is counted as a block, since a dump repeats it.
- *          Tokens of blocks that go while they are frozen stay until the release: at most as many again. To freeze takes
- *          about half a microsecond per block, and a pointer for each until the release.
+ *          Tokens of blocks that go while they are frozen stay until the release of the last freeze that has them: for each
+ *          open freeze at most as many again. To freeze takes about half a microsecond per block, and a pointer for each
+ *          until the release.
  */
 
 import {
@@ -57,8 +58,20 @@ interface HeldBlock {
   readonly row: number
   readonly media: readonly KvMedia[] | undefined
   copies: number
-  /** The last freeze that has it, by number. */
-  frozenBy: number
+  /**
+   * The last freeze before it was stored, by number: all later ones have it. The complement, below 0, of a block that is in its
+   * place while a freeze puts them in order: a field of its own would take 8 bytes of each.
+   */
+  bornAfter: number
+}
+
+/** The row of a block that is gone. The freezes after `bornAfter`, up to `goneAfter`, have the block. */
+interface GoneRow {
+  readonly rows: TokenRows
+  readonly row: number
+  readonly size: number
+  readonly bornAfter: number
+  readonly goneAfter: number
 }
 
 interface Scope {
@@ -100,9 +113,10 @@ export class HeldBlocks {
   #groups = new AttentionGroups()
   #isWhole = true
   #freezes = 0
-  #openFreezes = 0
-  /** Of blocks that went while they were frozen. */
-  #rowsToFree: { readonly rows: TokenRows; readonly row: number; readonly size: number }[] = []
+  /** By number. */
+  readonly #openFreezes = new Set<number>()
+  /** Those that an open freeze has. */
+  #goneRows: GoneRow[] = []
   #blocks = 0
   #copies = 0
   #bytes = 0
@@ -159,7 +173,7 @@ export class HeldBlocks {
     const number = ++this.#freezes
     const entries: HeldBlock[] = []
     for (const { blocks } of scopes) {
-      let repeated = putParentsFirst(blocks, number, entries)
+      let repeated = putParentsFirst(blocks, entries)
       for (let copy = 2; repeated.length > 0; copy++) {
         for (const block of repeated) entries.push(block)
         repeated = repeated.filter(({ copies }) => copies > copy)
@@ -167,7 +181,7 @@ export class HeldBlocks {
     }
     const rows = this.#rows
     let isOpen = true
-    this.#openFreezes++
+    this.#openFreezes.add(number)
     return {
       size: entries.length,
       isWhole: this.#isWhole,
@@ -177,7 +191,8 @@ export class HeldBlocks {
         if (!isOpen) return
         isOpen = false
         entries.length = 0
-        if (--this.#openFreezes === 0) this.#freeRows()
+        this.#openFreezes.delete(number)
+        this.#freeGoneRows()
       },
     }
   }
@@ -218,7 +233,7 @@ export class HeldBlocks {
           row,
           media: media === undefined || media.length === 0 ? undefined : media,
           copies: 1,
-          frozenBy: 0,
+          bornAfter: this.#freezes,
         })
         this.#count(1, 1, bytes)
       }
@@ -247,24 +262,37 @@ export class HeldBlocks {
     scope.blocks.delete(held.key)
     this.#count(-1, -held.copies, -held.copies * bytesOf(held))
     if (held.row < 0) return
+    const { row, bornAfter } = held
     const size = held.labels.blockSizeTokens
-    this.#rowsToFree.push({ rows: this.#rowsOf(size), row: held.row, size })
-    if (this.#openFreezes === 0) this.#freeRows()
+    const gone: GoneRow = { rows: this.#rowsOf(size), row, size, bornAfter, goneAfter: this.#freezes }
+    if (this.#isFrozen(gone)) this.#goneRows.push(gone)
+    else this.#free(gone)
   }
 
-  #freeRows(): void {
-    for (const { rows, row, size } of this.#rowsToFree) {
-      rows.free(row)
-      if (rows.size === 0 && this.#rows.get(size) === rows) this.#rows.delete(size)
+  #isFrozen({ bornAfter, goneAfter }: GoneRow): boolean {
+    for (const freeze of this.#openFreezes) if (freeze > bornAfter && freeze <= goneAfter) return true
+    return false
+  }
+
+  #freeGoneRows(): void {
+    const stillFrozen: GoneRow[] = []
+    for (const gone of this.#goneRows) {
+      if (this.#isFrozen(gone)) stillFrozen.push(gone)
+      else this.#free(gone)
     }
-    this.#rowsToFree = []
+    this.#goneRows = stillFrozen
+  }
+
+  #free({ rows, row, size }: GoneRow): void {
+    rows.free(row)
+    if (rows.size === 0 && this.#rows.get(size) === rows) this.#rows.delete(size)
   }
 
   #forget(): void {
     this.#scopes.clear()
     // Not emptied: what is frozen is read from it.
     this.#rows = new Map()
-    this.#rowsToFree = []
+    this.#goneRows = []
     this.#labels = undefined
     this.#blocks = 0
     this.#copies = 0
@@ -351,17 +379,13 @@ function scopeName({ tier, group }: Pick<KvStored, 'tier' | 'group'>): string {
  * Appends the blocks in the order of their stores, but for parents that came back later than a child. Answers those with
  * more copies than one, in that order.
  */
-function putParentsFirst(
-  blocks: ReadonlyMap<bigint, HeldBlock>,
-  freeze: number,
-  entries: HeldBlock[],
-): readonly HeldBlock[] {
+function putParentsFirst(blocks: ReadonlyMap<bigint, HeldBlock>, entries: HeldBlock[]): readonly HeldBlock[] {
   const repeated: HeldBlock[] = []
   const path: HeldBlock[] = []
   for (const block of blocks.values()) {
     // A block that was seen ends the path: it stands in front already, or the parents go in a circle.
-    for (let at: HeldBlock | undefined = block; at !== undefined && at.frozenBy !== freeze; ) {
-      at.frozenBy = freeze
+    for (let at: HeldBlock | undefined = block; at !== undefined && at.bornAfter >= 0; ) {
+      at.bornAfter = ~at.bornAfter
       path.push(at)
       at = at.parent === undefined ? undefined : blocks.get(at.parent)
     }
@@ -370,6 +394,7 @@ function putParentsFirst(
       if (next.copies > 1) repeated.push(next)
     }
   }
+  for (const block of blocks.values()) block.bornAfter = ~block.bornAfter
   return repeated
 }
 

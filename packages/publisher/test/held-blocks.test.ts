@@ -57,25 +57,58 @@ t.test('a dump rebuilds what the naive model holds, whatever happened before', a
 })
 
 t.test('what is frozen stays as it was, whatever comes after', async t => {
-  const agree = fc.property(history, history, history, (events, more, evenMore) => {
-    const held = heldAfter(events)
-    const moments = [{ frozen: held.freeze(), naive: new NaiveCache().applyAll(events).state() }]
-    for (const event of more) held.apply(event)
-    moments.push({
-      frozen: held.freeze(),
-      naive: new NaiveCache().applyAll(events).applyAll(more).state(),
-    })
-    for (const event of evenMore) held.apply(event)
-    for (const { frozen, naive } of moments) {
-      const stores = frozen.runs(0, frozen.size, 3)
-      assert.deepEqual(new NaiveCache().applyAll(stores).state(), naive)
-      frozen.release()
-      frozen.release()
-    }
-    const now = new NaiveCache().applyAll([...events, ...more, ...evenMore])
-    assert.deepEqual(new NaiveCache().applyAll(dump(held, 512)).state(), now.state())
-  })
+  const agree = fc.property(
+    history,
+    history,
+    history,
+    fc.boolean(),
+    (events, more, evenMore, isLastFirst) => {
+      const held = heldAfter(events)
+      const moments = [{ frozen: held.freeze(), naive: new NaiveCache().applyAll(events).state() }]
+      for (const event of more) held.apply(event)
+      moments.push({
+        frozen: held.freeze(),
+        naive: new NaiveCache().applyAll(events).applyAll(more).state(),
+      })
+      for (const event of evenMore) held.apply(event)
+      if (isLastFirst) moments.reverse()
+      for (const { frozen, naive } of moments) {
+        const stores = frozen.runs(0, frozen.size, 3)
+        assert.deepEqual(new NaiveCache().applyAll(stores).state(), naive)
+        frozen.release()
+        frozen.release()
+      }
+      const now = new NaiveCache().applyAll([...events, ...more, ...evenMore])
+      assert.deepEqual(new NaiveCache().applyAll(dump(held, 512)).state(), now.state())
+    },
+  )
   t.doesNotThrow(() => fc.assert(agree, { numRuns: 500 }))
+})
+
+t.test('blocks that come and go while others are frozen take no room', async t => {
+  const fields = { hashes: wordsOf([7n]), blockSizeTokens: 16_384 }
+  const tokens = new Int32Array(fields.blockSizeTokens)
+  const came = kvStored({ ...fields, tokens })
+  const gone = kvRemoved(fields)
+  const held = heldAfter([kvStored({ ...fields, hashes: wordsOf([8n]), tokens })])
+  const first = held.freeze()
+  const { arrayBuffers: before } = process.memoryUsage()
+  for (let i = 0; i < 1000; i++) {
+    held.apply(came)
+    held.apply(gone)
+  }
+  const { arrayBuffers: alone } = process.memoryUsage()
+  for (let i = 0; i < 1000; i++) {
+    held.apply(came)
+    const next = held.freeze()
+    held.apply(gone)
+    next.release()
+  }
+  const { arrayBuffers: overlapping } = process.memoryUsage()
+  first.release()
+  // A thousand of them have 65 MB; the rows that there are at first have 1 MB.
+  t.ok(alone - before < 2 ** 23, `grown by ${alone - before} bytes`)
+  t.ok(overlapping - before < 2 ** 23, `grown by ${overlapping - before} bytes with further freezes`)
 })
 
 t.test('a chain that was stored block by block is told in one run', async t => {
