@@ -232,12 +232,17 @@ export class EventApplier {
     return blocks
   }
 
-  /** All that is known of a worker slot, what was predicted of it left out; undefined: it is not open. */
-  image(workerSlot: number): KeyImage | undefined {
+  /**
+   * All that is known of a worker slot, what was predicted of it left out; undefined: it is not open, or holds more than
+   * `blocksMax` blocks.
+   */
+  image(workerSlot: number, blocksMax?: number): KeyImage | undefined {
     const slot = this.#slots.get(workerSlot)
     if (slot === undefined) return undefined
     const used = [DEVICE_LAYER, ...LOWER_LAYERS.filter(layer => isIn(this.#layers.maskOf(workerSlot), layer))]
     const layers = used.map(layer => ({ layer, slot: this.#layers.slotOf(workerSlot, layer) }))
+    const blocks = imageOf(this.#index, layers, blocksMax)
+    if (blocks === undefined) return undefined
     return {
       blockSizeTokens: slot.blockSizeTokens,
       salts: [...slot.salts].map(([key, salt]) => [
@@ -246,7 +251,7 @@ export class EventApplier {
         salt,
       ]),
       groups: slot.groups.records(),
-      ...imageOf(this.#index, layers),
+      ...blocks,
     }
   }
 

@@ -19,7 +19,7 @@
  */
 
 import { type ActorRef, defineActor, signal } from '@homing/actor'
-import { BlockIndex, layeredOptions } from '@homing/index'
+import { BlockIndex, IMAGE_BLOCKS_MAX, layeredOptions } from '@homing/index'
 import { EventApplier } from './event-applier.ts'
 import { LayerSlots } from './layer-slots.ts'
 import type { EventSourceMessage, ShardMemoryMessage, ShardMessage } from './messages.ts'
@@ -154,7 +154,11 @@ export const indexer = defineActor(
         tellSource(source, message)
       },
       image({ workerSlot, reply }) {
-        reply(applier.image(workerSlot))
+        const image = applier.image(workerSlot)
+        if (image === undefined && applier.isOpen(workerSlot)) {
+          log.warn({ shard, workerSlot, blocksMax: IMAGE_BLOCKS_MAX }, 'too many blocks for a checkpoint')
+        }
+        reply(image)
       },
       load({ workerSlot, image, source }) {
         if (!applier.isOpen(workerSlot)) {

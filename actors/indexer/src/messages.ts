@@ -150,7 +150,10 @@ export type IndexerMessage =
       readonly events: readonly KvEvent[]
       readonly source: ActorRef<EventSourceMessage>
     }
-  /** Answers all that is known of a worker key, as of the events told before; undefined: its slot is not open. */
+  /**
+   * Answers all that is known of a worker key, as of the events told before; undefined: its slot is not open, or it holds
+   * more blocks than IMAGE_BLOCKS_MAX. Events of the shard wait meanwhile, about 0.3 ms per thousand blocks.
+   */
   | {
       readonly type: 'image'
       readonly workerSlot: number

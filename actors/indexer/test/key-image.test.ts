@@ -106,6 +106,16 @@ t.test('of a slot that is not open there is no image, and none can be taken over
   t.throws(() => applier.load(0, image), /not open/)
 })
 
+t.test('of a slot with more blocks than an image may have there is none', async t => {
+  const { applier } = shard()
+  for (const tier of ['device', 'host'] as const) {
+    const hashes = Int32Array.of(1, 0, 2, 0)
+    applier.apply(0, 1, [kvStored({ hashes, tokens: Int32Array.of(1, 2), blockSizeTokens: 1, tier })])
+  }
+  t.equal(applier.image(0, 3), undefined, 'each tier counts')
+  t.equal(applier.image(0, 4)?.parents.length, 2)
+})
+
 t.test('an image that does not fit says so, and what fits counts', async t => {
   const { applier } = shard()
   const count = 40_000

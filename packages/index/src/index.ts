@@ -1,6 +1,7 @@
 export {
   type BlockImage,
   HELD_WORDS,
+  IMAGE_BLOCKS_MAX,
   imageOf,
   type LayerSlot,
   ORPHAN_WORDS,
