@@ -22,10 +22,16 @@
  */
 
 import { type ActorRef, defineActor, type Reply } from '@homing/actor'
-import { formatHash, hashLocals, mediaHashOf, namespaceSeed } from '@homing/blocks'
+import { formatHash, hashLocals, mediaOfBlocks, namespaceSeed } from '@homing/blocks'
 import { BlockIndex } from '@homing/index'
 import type { IndexedBlock, IndexerMessage } from '@homing/indexer'
-import { AttentionGroups, type KvEvent, type KvRemoved, type KvStored } from '@homing/protocol'
+import {
+  AttentionGroups,
+  isContentKnown,
+  type KvEvent,
+  type KvRemoved,
+  type KvStored,
+} from '@homing/protocol'
 
 /** A run of blocks of a dump, each the parent of the next; hashes are pairs [lo, hi]. */
 export interface InheritedRun {
@@ -239,18 +245,11 @@ function store(index: BlockIndex, workerSlot: number, slot: Slot, event: KvStore
   const count = hashes.length / 2
   // Also learns the groups, so it comes first.
   if (!slot.groups.accepts(event)) return
-  if (event.tier !== 'device' || !event.isLocal || event.hasUnknownExtraKeys) return
-  if (event.loraId !== undefined && loraName === undefined) return
+  if (event.tier !== 'device' || !event.isLocal || !isContentKnown(event)) return
   if (blockSizeTokens !== slot.blockSizeTokens || tokens.length !== count * blockSizeTokens) return
   if (parent === undefined || !index.has(workerSlot, parent)) return
   const locals = new Int32Array(hashes.length)
-  const media = mediaHashes?.map(items => {
-    const words = items.flatMap(({ id }) => {
-      const hash = mediaHashOf(id)
-      return hash === undefined ? [] : [hash.lo, hash.hi]
-    })
-    return words.length === 0 ? undefined : Int32Array.from(words)
-  })
+  const media = mediaOfBlocks(mediaHashes)
   hashLocals(tokens, blockSizeTokens, namespaceSeed({ loraName, cacheSalt }), locals, 0, { media })
   index.store(workerSlot, parent, hashes, locals, count)
 }

@@ -24,14 +24,7 @@
  * chain, at most `saltedBlocksMax`; past it the salted chains lose their children, never their salt.
  */
 
-import {
-  DEFAULT_SEED,
-  hashLocals,
-  type MediaByBlock,
-  mediaHashOf,
-  namespaceSeed,
-  type Seed,
-} from '@homing/blocks'
+import { DEFAULT_SEED, hashLocals, mediaOfBlocks, namespaceSeed, type Seed } from '@homing/blocks'
 import {
   type BlockIndex,
   DEVICE_LAYER,
@@ -45,8 +38,8 @@ import {
 import {
   type AttentionGroupRecord,
   AttentionGroups,
+  isContentKnown,
   type KvEvent,
-  type KvMedia,
   type KvRemoved,
   type KvStored,
   type KvTier,
@@ -316,7 +309,7 @@ export class EventApplier {
     const salt = this.#saltOf(slot, event)
     if (this.#locals.length < hashes.length) this.#locals = new Int32Array(hashes.length * 2)
     const seed = this.#seed(event.loraName ?? '', salt)
-    hashLocals(tokens, blockSizeTokens, seed, this.#locals, 0, { media: mediaOf(event.mediaHashes) })
+    hashLocals(tokens, blockSizeTokens, seed, this.#locals, 0, { media: mediaOfBlocks(event.mediaHashes) })
     const repeats = layer !== DEVICE_LAYER || (parent === undefined && count > 1)
     const copies = repeats ? 'set' : 'count'
     const outcome = this.#index.store(layerSlot, parent, hashes, this.#locals, count, copies, others)
@@ -370,9 +363,7 @@ export class EventApplier {
     if (layer === DEVICE_LAYER) slot.blockSizeTokens ??= blockSizeTokens
     // What a lower tier calls a block may be several of the device.
     if ((slot.blockSizeTokens ?? assumedSizeTokens ?? blockSizeTokens) !== blockSizeTokens) return 'blockSize'
-    if (event.hasUnknownExtraKeys || (event.loraId !== undefined && event.loraName === undefined)) {
-      return 'unknownContent'
-    }
+    if (!isContentKnown(event)) return 'unknownContent'
     return undefined
   }
 
@@ -433,17 +424,6 @@ function keepSalts(slot: Slot, hashes: Int32Array, salt: string): void {
   for (let i = 0; i < hashes.length && slot.salts.size < SALTED_BLOCKS_MAX; i += 2) {
     slot.salts.set(keyOf(hashes[i]!, hashes[i + 1]!), salt)
   }
-}
-
-function mediaOf(media: readonly (readonly KvMedia[])[] | undefined): MediaByBlock | undefined {
-  return media?.map(items => {
-    const words: number[] = []
-    for (const { id } of items) {
-      const hash = mediaHashOf(id)
-      if (hash !== undefined) words.push(hash.lo, hash.hi)
-    }
-    return words.length === 0 ? undefined : Int32Array.from(words)
-  })
 }
 
 function keyOf(low: number, high: number): bigint {

@@ -22,6 +22,7 @@ export {
   type MediaObject,
   mediaByBlock,
   mediaHashOf,
+  mediaOfBlocks,
   mediaPadToken,
   tryMediaDigest,
 } from './media.ts'

@@ -48,6 +48,20 @@ export function mediaPadToken(hash: Hash64): number {
   return PAD_TOKEN_OFFSET + (hash.lo & 0x3fff_ffff)
 }
 
+/** From the objects that an engine names per block; undefined: it names none at all. */
+export function mediaOfBlocks(
+  media: readonly (readonly { readonly id: string }[])[] | undefined,
+): MediaByBlock | undefined {
+  return media?.map(objects => {
+    const words: number[] = []
+    for (const { id } of objects) {
+      const hash = mediaHashOf(id)
+      if (hash !== undefined) words.push(hash.lo, hash.hi)
+    }
+    return words.length === 0 ? undefined : Int32Array.from(words)
+  })
+}
+
 /** Spreads the objects of a prompt over its blocks. An object counts once in every block it overlaps. */
 export function mediaByBlock(
   objects: readonly MediaObject[],

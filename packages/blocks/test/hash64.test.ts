@@ -11,6 +11,7 @@ import {
   hashToBigInt,
   mediaByBlock,
   mediaHashOf,
+  mediaOfBlocks,
   mediaPadToken,
   parseHash,
   sortHashes,
@@ -73,6 +74,16 @@ t.test('a digest of 64 digits gives its first eight bytes, any other identifier 
   t.equal(mediaHashOf(''), undefined)
   t.equal(tryMediaDigest('adapter-a'), undefined)
   t.equal(tryMediaDigest(`${digest}0`), undefined)
+})
+
+t.test('the objects of a block are those that have a name', async t => {
+  const [one, two] = [mediaHashOf('one')!, mediaHashOf('two')!]
+  t.strictSame(mediaOfBlocks([[{ id: 'one' }, { id: '' }, { id: 'two' }], [], [{ id: '' }]]), [
+    Int32Array.of(one.lo, one.hi, two.lo, two.hi),
+    undefined,
+    undefined,
+  ])
+  t.equal(mediaOfBlocks(undefined), undefined)
 })
 
 t.test('the pad token of an object keeps 30 bits of its hash', async t => {

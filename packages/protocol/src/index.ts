@@ -15,6 +15,7 @@ export {
 export { decodeKvBatch } from './kv-batch-decoder.ts'
 export { encodeKvBatch, type KvBatchForm, type KvHashForm } from './kv-batch-encoder.ts'
 export {
+  isContentKnown,
   KV_CLEARED,
   KV_WITHDRAWN,
   type KvBatch,

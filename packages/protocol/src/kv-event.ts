@@ -138,3 +138,8 @@ export const KV_CLEARED: KvCleared = { kind: 'cleared', isWithdrawal: false }
 
 /** The clear of a publisher beside an engine: what it told is void, and what the cache holds is not known. */
 export const KV_WITHDRAWN: KvCleared = { kind: 'cleared', isWithdrawal: true }
+
+/** Whether its names and tokens say what the blocks of a store hold: else no prompt can be found by them. */
+export function isContentKnown({ hasUnknownExtraKeys, loraId, loraName }: KvStored): boolean {
+  return !hasUnknownExtraKeys && (loraId === undefined || loraName !== undefined)
+}
