@@ -191,6 +191,17 @@ const sidecarSettings = [
     help: 'Routers that are sent a replay or snapshot at one time; further ones ask again.',
   },
   {
+    key: 'peerBytesMax',
+    name: 'peer-bytes',
+    group: 'Memory',
+    kind: 'size',
+    default: GIB,
+    min: 1024,
+    max: 64 * GIB,
+    env: 'HOMING_SIDECAR_PEER_BYTES',
+    help: 'Most bytes of replays and snapshots over one connection, since nobody tells what was read of them; then its requests are refused. Routers connect anew for each.',
+  },
+  {
     key: 'logLevel',
     name: 'log-level',
     group: 'Logging',

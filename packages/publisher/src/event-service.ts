@@ -8,7 +8,7 @@
  *   ROUTER  anything else         ->  nothing, as engines do
  *
  * Loss     a subscriber that reads too slowly loses batches past `queuedMessagesMax` and asks for them. An answer is never
- *          longer than that, so it loses none; see paced-replies.ts.
+ *          longer than that, so it loses none; see paced-replies.ts, also for `peerBytesMax`.
  */
 
 import type { Clock } from '@homing/clock'
@@ -49,6 +49,8 @@ export interface EventServiceOptions {
   readonly queuedMessagesMax: number
   /** Peers answered at one time; further ones are refused, or get no answer. */
   readonly repliesMax: number
+  /** Bytes of answers over one connection; then its requests are refused, or get no answer. Default PEER_BYTES_MAX. */
+  readonly peerBytesMax?: number
   /** What a replay from `start` on repeats; undefined: the request gets no answer. */
   readonly batchesFrom: (start: number) => readonly BufferedBatch[] | undefined
   /** Undefined: requests for snapshots get no answer, as from an engine. */
@@ -62,8 +64,11 @@ export interface EventServiceStats {
   readonly snapshots: number
   /** Requests that came while `repliesMax` peers were being answered. */
   readonly refusedReplies: number
+  /** Requests of peers that had been sent `peerBytesMax` already. */
+  readonly excessReplies: number
 }
 
+export const PEER_BYTES_MAX = 2 ** 30
 const NO_BYTES = new Uint8Array(0)
 
 export class EventService {
@@ -75,12 +80,14 @@ export class EventService {
   #replays = 0
   #snapshots = 0
   #refusedReplies = 0
+  #excessReplies = 0
 
   private constructor(options: EventServiceOptions) {
     this.#options = options
     this.#replies = new PacedReplies({
       clock: options.clock,
       peersMax: options.repliesMax,
+      peerBytesMax: options.peerBytesMax ?? PEER_BYTES_MAX,
       send: (identity, frames) => this.#router?.send(identity, frames) ?? false,
     })
   }
@@ -120,6 +127,7 @@ export class EventService {
       replays: this.#replays,
       snapshots: this.#snapshots,
       refusedReplies: this.#refusedReplies,
+      excessReplies: this.#excessReplies,
     }
   }
 
@@ -158,16 +166,22 @@ export class EventService {
       // Taken now: a batch that is forgotten meanwhile would be a hole.
       const batches = this.#options.batchesFrom(start)
       if (batches === undefined) return
-      if (!this.#replies.begin(identity, this.#replay(batches))) this.#refusedReplies++
+      this.#begin(identity, this.#replay(batches))
       return
     }
     if (this.#options.snapshot === undefined || !isSnapshotRequest(frames)) return
     this.#snapshots++
-    if (this.#replies.begin(identity, this.#parts(this.#options.snapshot))) return
-    this.#refusedReplies++
+    if (this.#begin(identity, this.#parts(this.#options.snapshot))) return
     const { publisherId } = this.#options
     const refusal = { publisherId, nextSequence: 0, part: 0, parts: 0, isWhole: false }
     this.#router?.send(identity, encodeSnapshotReply(refusal, NO_BYTES))
+  }
+
+  #begin(identity: Uint8Array, messages: Iterable<Frames>): boolean {
+    const outcome = this.#replies.begin(identity, messages)
+    if (outcome === 'busy') this.#refusedReplies++
+    else if (outcome === 'excess') this.#excessReplies++
+    return outcome === 'begun'
   }
 
   *#replay(batches: readonly BufferedBatch[]): Generator<Frames> {

@@ -7,7 +7,8 @@
  * Order    one answer per peer at a time: a further request of the same peer ends the answer before.
  * Bounds   `peersMax` answers at one time; a burst is BURST_MESSAGES_MAX messages or BURST_BYTES_MAX bytes.
  *          What a peer has not read waits in its socket, up to the high-water mark: an answer of fewer messages than that
- *          loses none.
+ *          loses none. That mark counts messages, and nobody tells how many of them were read. So a peer, which is one
+ *          connection, gets no further answer once it was sent `peerBytesMax`: at most that and one answer wait for it.
  */
 
 import type { Clock, Timer } from '@homing/clock'
@@ -18,10 +19,13 @@ const BURST_BYTES_MAX = 2 ** 20
 const PACE_MS = 1
 const RETRY_MS = 10
 const STALL_MS_MAX = 5000
+/** Peers of which it is known what they were sent; the transport knows as many. */
+const KNOWN_PEERS_MAX = 16_384
 
 export interface PacedRepliesOptions {
   readonly clock: Clock
   readonly peersMax: number
+  readonly peerBytesMax: number
   /** False: not taken now, or the peer has gone. */
   readonly send: (identity: Uint8Array, frames: Frames) => boolean
 }
@@ -39,18 +43,28 @@ export class PacedReplies {
   readonly #options: PacedRepliesOptions
   /** By the peer's identity as hexadecimal text. */
   readonly #answers = new Map<string, Answer>()
+  /** Bytes, by the same; who was silent longest comes first. */
+  readonly #sent = new Map<string, number>()
   #idle: PromiseWithResolvers<void> | undefined
 
   constructor(options: PacedRepliesOptions) {
     this.#options = options
   }
 
-  /** False: too many others are being answered. The first burst is sent before this returns. */
-  begin(identity: Uint8Array, messages: Iterable<Frames>): boolean {
+  /**
+   * 'busy': too many others are being answered. 'excess': this peer was sent all that it may be. The first burst is sent before
+   * this returns.
+   */
+  begin(identity: Uint8Array, messages: Iterable<Frames>): 'begun' | 'busy' | 'excess' {
+    const { peersMax, peerBytesMax } = this.#options
     const name = Buffer.from(identity).toString('hex')
     const before = this.#answers.get(name)
-    if (before === undefined && this.#answers.size >= this.#options.peersMax) return false
+    if (before === undefined && this.#answers.size >= peersMax) return 'busy'
     if (before !== undefined) abandon(before)
+    if (this.#sentTo(name) >= peerBytesMax) {
+      if (before !== undefined) this.#end(name)
+      return 'excess'
+    }
     const answer: Answer = {
       identity,
       messages: messages[Symbol.iterator](),
@@ -60,7 +74,7 @@ export class PacedReplies {
     }
     this.#answers.set(name, answer)
     this.#burst(name, answer)
-    return true
+    return 'begun'
   }
 
   /** Resolves when no answer is under way. */
@@ -97,9 +111,30 @@ export class PacedReplies {
       }
       answer.refused = undefined
       answer.lastProgressMs = clock.nowMs()
-      for (const frame of frames) bytes += frame.length
+      bytes += this.#count(name, frames)
     }
     answer.timer = clock.after(PACE_MS, () => this.#burst(name, answer))
+  }
+
+  /** The peer is the last that is forgotten. */
+  #sentTo(name: string): number {
+    const sentBytes = this.#sent.get(name) ?? 0
+    this.#sent.delete(name)
+    this.#sent.set(name, sentBytes)
+    if (this.#sent.size > KNOWN_PEERS_MAX) {
+      for (const silentLongest of this.#sent.keys()) {
+        this.#sent.delete(silentLongest)
+        break
+      }
+    }
+    return sentBytes
+  }
+
+  #count(name: string, frames: Frames): number {
+    let bytes = 0
+    for (const frame of frames) bytes += frame.length
+    this.#sent.set(name, (this.#sent.get(name) ?? 0) + bytes)
+    return bytes
   }
 
   #end(name: string): void {

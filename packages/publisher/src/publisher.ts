@@ -12,7 +12,7 @@
  *   C4  A call never waits. What a subscriber does not read in time is lost to it, and can be replayed.
  *
  * Bounds   events and blocks of a batch; messages queued per subscriber; batches and bytes for replays; bytes of held
- *          blocks; answers at one time. Each is an option, and its default is in PUBLISHER_DEFAULTS.
+ *          blocks; answers at one time, and bytes of them over one connection. Each is an option, and its default is in PUBLISHER_DEFAULTS.
  */
 
 import { type Clock, type Random, systemClock, systemRandom } from '@homing/clock'
@@ -30,7 +30,7 @@ import {
 import { type MessageTransport, systemTransport } from '@homing/transport'
 import { type EngineHash, hashKey, wordsOf } from './engine-hash.ts'
 import { BadBlockError, BlockSizeError, PublisherClosedError, PublisherOptionsError } from './errors.ts'
-import { EventService, type EventServiceStats, type Snapshot } from './event-service.ts'
+import { EventService, type EventServiceStats, PEER_BYTES_MAX, type Snapshot } from './event-service.ts'
 import {
   type EventRange,
   LOCAL_INDEXER_DEFAULTS,
@@ -68,6 +68,8 @@ export interface PublisherOptions {
   readonly heldBytesMax?: number
   /** Replays and snapshots under way at one time; default 16. */
   readonly repliesMax?: number
+  /** Bytes of replays and snapshots over one connection; a peer that needs more connects anew. Default 1 GiB. */
+  readonly peerBytesMax?: number
   /** Default: sockets of this process, closed with the publisher. */
   readonly messages?: MessageTransport
   readonly clock?: Clock
@@ -86,6 +88,7 @@ export const PUBLISHER_DEFAULTS = {
   batchBlocksMax: 8192,
   queuedMessagesMax: 100_000,
   repliesMax: 16,
+  peerBytesMax: PEER_BYTES_MAX,
 } as const satisfies Partial<PublisherOptions>
 
 /** One block that became cached. */
@@ -181,7 +184,8 @@ class Publisher implements KvPublisher {
   }
 
   async open(messages: MessageTransport, random: Random): Promise<void> {
-    const { eventsEndpoint, replayEndpoint, topic, replayForm, queuedMessagesMax, repliesMax } = this.#options
+    const { eventsEndpoint, replayEndpoint, topic, replayForm } = this.#options
+    const { queuedMessagesMax, repliesMax, peerBytesMax } = this.#options
     this.#service = await EventService.open({
       clock: this.#clock,
       messages,
@@ -192,6 +196,7 @@ class Publisher implements KvPublisher {
       publisherId: Buffer.from(random.bytes(8)).toString('hex'),
       queuedMessagesMax,
       repliesMax,
+      peerBytesMax,
       batchesFrom: start => this.#local.batchesFrom(start),
       snapshot: () => this.#takeSnapshot(),
     })
@@ -373,6 +378,7 @@ function checkOptions(options: ResolvedOptions): void {
   whole('bufferBytesMax', 1024, 2 ** 36)
   whole('heldBytesMax', 1024, 2 ** 36)
   whole('repliesMax', 1, 1024)
+  whole('peerBytesMax', 1024, 2 ** 36)
   // With the end marker a replay must fit, or its last messages would be lost at the high-water mark.
   whole('queuedMessagesMax', options.bufferBatchesMax + 1, 100_000)
 }

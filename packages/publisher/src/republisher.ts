@@ -33,6 +33,8 @@ export interface RepublisherOptions extends LocalIndexerOptions {
   readonly replayForm: ReplayForm
   readonly queuedMessagesMax: number
   readonly repliesMax: number
+  /** As of an event service. */
+  readonly peerBytesMax?: number
 }
 
 export interface RepublisherStatus extends EventServiceStats, LocalIndexerStats {

@@ -1,5 +1,12 @@
 import { SimulatedClock, seededRandom } from '@homing/clock'
-import { decodeKvBatch, type KvBatch, parseEventFrames } from '@homing/protocol'
+import {
+  decodeKvBatch,
+  type KvBatch,
+  parseEventFrames,
+  parseSnapshotReply,
+  replayRequestFrames,
+  snapshotRequestFrames,
+} from '@homing/protocol'
 import { MemoryNetwork } from '@homing/transport'
 import t, { type Test } from 'tap'
 import {
@@ -12,6 +19,7 @@ import {
   PublisherOptionsError,
   type StoredBlock,
 } from '../src/index.ts'
+import { PacedReplies } from '../src/paced-replies.ts'
 import { replay, snapshot } from './asking.ts'
 import { BLOCK_SIZE, keyOf, tokensOf } from './histories.ts'
 import { NaiveCache } from './naive-cache.ts'
@@ -340,6 +348,54 @@ t.test('more peers than are answered at one time are refused a snapshot and told
   t.match((await w.settled(second)).replies, [{ kind: 'refused' }])
   t.equal((await w.settled(first)).batches.length, 200)
   t.match((await w.settled(snapshot(w.messages, REPLAY))).replies, [{ kind: 'part' }])
+})
+
+t.test('a peer that asks again and again is not sent more than a bound, until it connects anew', async t => {
+  const peerBytesMax = 100_000
+  const w = await world(t, { peerBytesMax })
+  for (let first = 0; first < 300; first++) w.publisher.stored(undefined, blocks([first, 1, 2]))
+  let bytes = 0
+  let refused = 0
+  const dealer = w.messages.dial({ endpoint: REPLAY }, frames => {
+    if (parseSnapshotReply(frames).kind === 'refused') refused++
+    for (const frame of frames) bytes += frame.length
+  })
+  dealer.send(snapshotRequestFrames())
+  await w.settle()
+  const snapshotBytes = bytes
+  for (let i = 0; i < 20; i++) {
+    dealer.send(snapshotRequestFrames())
+    await w.settle()
+  }
+  t.ok(refused > 0)
+  t.equal(w.publisher.stats.excessReplies, refused)
+  t.ok(bytes >= peerBytesMax && bytes < peerBytesMax + 2 * snapshotBytes, `${bytes} bytes`)
+
+  const before = bytes
+  dealer.send(replayRequestFrames(0))
+  await w.settle()
+  t.equal(bytes, before, 'a replay gets no answer')
+  t.equal(w.publisher.stats.excessReplies, refused + 1)
+  t.match((await w.settled(snapshot(w.messages, REPLAY))).replies, [{ kind: 'part' }])
+  dealer.close()
+})
+
+t.test('what peers were sent is forgotten when there are too many of them', async t => {
+  const sent: number[] = []
+  const replies = new PacedReplies({
+    clock: new SimulatedClock(),
+    peersMax: 1,
+    peerBytesMax: 10,
+    send: identity => sent.push(identity[0]! * 256 + identity[1]!) > 0,
+  })
+  const ask = (peer: number): string => replies.begin(Uint8Array.of(peer >> 8, peer), [[new Uint8Array(10)]])
+  t.equal(ask(0), 'begun')
+  t.equal(ask(0), 'excess')
+  for (let peer = 1; peer < 16_384; peer++) ask(peer)
+  t.equal(ask(0), 'excess')
+  ask(16_384)
+  t.equal(ask(1), 'begun', 'the one that was silent longest')
+  t.equal(ask(0), 'excess')
 })
 
 t.test('a replay that is under way survives that its batches are forgotten', async t => {
