@@ -4,6 +4,7 @@
  * In     what listeners tell an indexer, passed on as it is; `inherit` and `disinherit` from the service.
  * Out    to the indexer everything that came for it. To a source: `resync` when the indexer did not take its events.
  *        A clear is owed until the indexer takes it, and nothing of its slot passes it: its sender was told that it was taken.
+ *        A resync is owed until the source takes it.
  * Owns   a small index of its own, beside the shard: what a peer said of a worker slot, brought forward by the events
  *        since. Readers take the longer overlap of the two.
  *
@@ -24,7 +25,7 @@
 import { type ActorRef, defineActor, type Reply } from '@homing/actor'
 import { formatHash, hashLocals, mediaOfBlocks, namespaceSeed } from '@homing/blocks'
 import { BlockIndex } from '@homing/index'
-import type { IndexedBlock, IndexerMessage } from '@homing/indexer'
+import type { EventSourceMessage, IndexedBlock, IndexerMessage } from '@homing/indexer'
 import {
   AttentionGroups,
   isContentKnown,
@@ -69,8 +70,8 @@ export type InheritorMessage =
   | InheritanceMessage
   /** Goes on with what its index has to tidy up. Of the inheritor to itself. */
   | { readonly type: 'maintain' }
-  /** Tells the indexer again what it had no room for. Of the inheritor to itself. */
-  | { readonly type: 'payClears' }
+  /** Tells again what found no room. Of the inheritor to itself. */
+  | { readonly type: 'pay' }
 
 export interface InheritorArgs {
   /** Made by `createIndexMemory` with the sizes below. */
@@ -84,6 +85,11 @@ export interface InheritorArgs {
 const KEPT_BLOCKS_MAX = 1 << 18
 const MAINTAIN_DELAY_MS = 5
 const PAY_INTERVAL_MS = 5
+const RESYNC: EventSourceMessage = {
+  type: 'resync',
+  cause: 'lost',
+  reason: 'the indexer did not take its events',
+}
 
 interface Slot {
   readonly blockSizeTokens: number
@@ -122,6 +128,8 @@ export const inheritor = defineActor(
     }
     /** Worker slots with a clear that the indexer had no room for. */
     const owedClears = new Set<number>()
+    /** Sources with a resync that they had no room for, by worker slot. */
+    const owedResyncs = new Map<number, ActorRef<EventSourceMessage>>()
     let paying: { cancel(): void } | undefined
     const payClear = (workerSlot: number): boolean => {
       if (!owedClears.has(workerSlot)) return true
@@ -129,10 +137,13 @@ export const inheritor = defineActor(
       owedClears.delete(workerSlot)
       return true
     }
-    const payClears = (): void => {
+    const pay = (): void => {
       for (const workerSlot of owedClears) payClear(workerSlot)
-      if (owedClears.size > 0) {
-        paying ??= context.scheduleEvery(PAY_INTERVAL_MS, { type: 'payClears' })
+      for (const [workerSlot, source] of owedResyncs) {
+        if (source.tell(RESYNC) !== 'full') owedResyncs.delete(workerSlot)
+      }
+      if (owedClears.size + owedResyncs.size > 0) {
+        paying ??= context.scheduleEvery(PAY_INTERVAL_MS, { type: 'pay' })
       } else {
         paying?.cancel()
         paying = undefined
@@ -143,7 +154,8 @@ export const inheritor = defineActor(
       payClear(message.workerSlot) && indexer.tell(message) === 'ok'
     const passOrResync = (message: Extract<PassedOn, { readonly source: unknown }>): void => {
       if (passOn(message)) return
-      message.source.tell({ type: 'resync', cause: 'lost', reason: 'the indexer did not take its events' })
+      owedResyncs.set(message.workerSlot, message.source)
+      pay()
     }
 
     return {
@@ -168,15 +180,18 @@ export const inheritor = defineActor(
       load: passOrResync,
       clear({ workerSlot }) {
         owedClears.add(workerSlot)
-        payClears()
+        // What it begins is whole again.
+        owedResyncs.delete(workerSlot)
+        pay()
         const slot = slots.get(workerSlot)
         if (slot === undefined) return
         slot.clears++
         if (slot.clears > 1) drop(workerSlot)
       },
-      payClears,
+      pay,
       release(message) {
         drop(message.workerSlot)
+        owedResyncs.delete(message.workerSlot)
         // Who asks for it asks again when it was not taken.
         if (indexer.tell(message) === 'ok') owedClears.delete(message.workerSlot)
       },

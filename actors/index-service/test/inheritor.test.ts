@@ -4,6 +4,7 @@
  */
 
 import assert from 'node:assert/strict'
+import { defineActor } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
 import { createIndexMemory, IndexReader, layeredOptions, OverlapScores } from '@homing/index'
@@ -244,3 +245,36 @@ t.test('a clear that finds the mailbox of the indexer full is told later, and no
   await system.advance(10)
   t.equal(await held(), 1)
 })
+
+t.test(
+  'a resync that finds the mailbox of its source full is told later, unless a clear comes first',
+  async t => {
+    for (const isCleared of [false, true]) {
+      const { system, ref, flood } = narrowWorld(t)
+      const heard: EventSourceMessage[] = []
+      const busy = defineActor(
+        import.meta.url,
+        'busy',
+      )<EventSourceMessage, undefined>({
+        setup: () => ({
+          resync: message => void heard.push(message),
+          learned: message => void heard.push(message),
+          incomplete: message => void heard.push(message),
+        }),
+      })
+      const source = system.spawn(busy, { name: 'busy', args: undefined, mailbox: { capacity: 1 } })
+      const message = { type: 'apply', workerSlot: SLOT, blockSizeTokens: BLOCK, source, events: [] } as const
+      flood()
+      // Before the inheritor has a turn; all but the first find the mailbox full.
+      for (let i = 0; i < 3; i++) ref.tell(message)
+      source.tell({ type: 'learned', blockSizeTokens: BLOCK })
+      if (isCleared) ref.tell({ type: 'clear', workerSlot: SLOT })
+      await system.settle()
+      await system.advance(10)
+      const told = heard.filter(({ type }) => type === 'resync').length
+      t.equal(told, isCleared ? 0 : 1)
+      await system.advance(100)
+      t.equal(heard.filter(({ type }) => type === 'resync').length, told, 'it is told once')
+    }
+  },
+)
