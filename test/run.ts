@@ -30,6 +30,7 @@ const FILE_LIMIT_S = 120
 const TOTAL_LIMIT_S = 14 * 60
 /** Files that build or install something, or try many seeds. */
 const SLOW_FILES: Readonly<Record<string, number>> = {
+  'packages/index/test/index-wasm.test.ts': 420,
   'test/package.test.ts': 420,
   'test/real-engines/sessions.test.ts': 660,
   'test/simulation/router.test.ts': 300,

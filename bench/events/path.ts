@@ -6,7 +6,13 @@
 
 import { type ActorRef, type ActorSystem, createActorSystem, defineActor, type Message } from '@homing/actor'
 import { systemClock } from '@homing/clock'
-import { createIndexMemory, IndexReader, layeredOptions, OverlapScores } from '@homing/index'
+import {
+  createIndexMemory,
+  type IndexMemory,
+  IndexReader,
+  layeredOptions,
+  OverlapScores,
+} from '@homing/index'
 import { type IndexerMessage, indexer } from '@homing/indexer'
 import { LISTENER_LIMITS, type ListenerMessage, listener } from '@homing/listener'
 import { silentLog } from '@homing/log'
@@ -118,7 +124,7 @@ class Path {
     publishers: readonly Publisher[],
     listeners: readonly ActorRef<ListenerMessage>[],
     index: ActorRef<IndexerMessage>,
-    memory: SharedArrayBuffer,
+    memory: IndexMemory,
   ) {
     this.#options = options
     this.#publishers = publishers

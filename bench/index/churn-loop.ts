@@ -11,7 +11,7 @@
 
 import { writeFileSync } from 'node:fs'
 import { chainSequence } from '@homing/blocks'
-import { type BlockIndex, IndexReader, OverlapScores } from '@homing/index'
+import { type BlockIndex, type IndexMemory, IndexReader, OverlapScores } from '@homing/index'
 import { pause } from '../actors/loads.ts'
 import type { Measures } from '../harness.ts'
 import { type CurvePoint, churnCsv, churnSvg } from './churn-curve.ts'
@@ -176,7 +176,7 @@ class Checker {
   readonly #index: BlockIndex
   readonly #reader: IndexReader
   readonly #scores = new OverlapScores(WORKERS)
-  #memory: SharedArrayBuffer
+  #memory: IndexMemory
 
   constructor(index: BlockIndex) {
     this.#index = index

@@ -2,7 +2,7 @@
 
 import { once } from 'node:events'
 import { Worker } from 'node:worker_threads'
-import { IndexReader } from '@homing/index'
+import { type IndexMemory, IndexReader } from '@homing/index'
 import { openCorpus } from './corpora.ts'
 import { CHECK, createEventRing, EventIssuer, FRESH, REMOVED_MAX, STOP } from './event-ring.ts'
 import type { Corpus } from './kvc1.ts'
@@ -46,7 +46,7 @@ export class Writer {
   async fresh(): Promise<IndexReader> {
     const answered = once(this.#worker, 'message')
     this.issuer.order(FRESH)
-    const [memory] = (await answered) as [SharedArrayBuffer]
+    const [memory] = (await answered) as [IndexMemory]
     return new IndexReader([memory])
   }
 

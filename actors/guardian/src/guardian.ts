@@ -32,7 +32,7 @@ import {
 import { dispatcher } from '@homing/dispatcher'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import { type GatewayMessage, gateway } from '@homing/gateway'
-import { createIndexDoor } from '@homing/index'
+import { createIndexDoor, type ShardMemory } from '@homing/index'
 import { indexer, type ShardMessage } from '@homing/indexer'
 import { router } from '@homing/router'
 import { tokenizer } from '@homing/tokenizer'
@@ -181,7 +181,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
   }
 
   const capacityBytes = Math.floor(args.indexBytes / args.eventThreads)
-  const indexMemories: SharedArrayBuffer[] = []
+  const indexMemories: ShardMemory[] = []
   const indexers: ActorRef<ShardMessage>[] = []
   for (let shard = 0; shard < args.eventThreads; shard++) {
     // Made here so that it outlives the indexer: by it readers know when that has begun anew.

@@ -24,7 +24,7 @@
 
 import { type ActorRef, defineActor, type Reply } from '@homing/actor'
 import { formatHash, hashLocals, mediaOfBlocks, namespaceSeed } from '@homing/blocks'
-import { BlockIndex } from '@homing/index'
+import { BlockIndex, type IndexMemory } from '@homing/index'
 import type { EventSourceMessage, IndexedBlock, IndexerMessage } from '@homing/indexer'
 import {
   AttentionGroups,
@@ -75,7 +75,7 @@ export type InheritorMessage =
 
 export interface InheritorArgs {
   /** Made by `createIndexMemory` with the sizes below. */
-  readonly memory: SharedArrayBuffer
+  readonly memory: IndexMemory
   readonly capacityBytes: number
   readonly workerSlotsMax: number
   readonly indexer: ActorRef<IndexerMessage>

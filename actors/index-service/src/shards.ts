@@ -14,7 +14,7 @@ import {
   type Supervision,
   type Terminated,
 } from '@homing/actor'
-import { createIndexDoor, createIndexMemory, IndexReader } from '@homing/index'
+import { createIndexDoor, createIndexMemory, type IndexMemory, IndexReader } from '@homing/index'
 import {
   type IndexerMessage,
   indexer,
@@ -69,7 +69,7 @@ export class Shards {
     const shardBytes = Math.floor(indexBytes / count)
     const inheritedBytes = inherits ? Math.floor(shardBytes * INHERITED_SHARE) : 0
     const doors: SharedArrayBuffer[] = []
-    const inheritedMemories: SharedArrayBuffer[] = []
+    const inheritedMemories: IndexMemory[] = []
     const indexers: ActorRef<IndexerMessage>[] = []
     const inheritors: ActorRef<InheritorMessage>[] = []
     for (let shard = 0; shard < count; shard++) {

@@ -19,7 +19,7 @@
  */
 
 import { type ActorRef, defineActor, signal } from '@homing/actor'
-import { BlockIndex, IMAGE_BLOCKS_MAX, layeredOptions } from '@homing/index'
+import { BlockIndex, IMAGE_BLOCKS_MAX, type IndexMemory, layeredOptions, type ShardMemory } from '@homing/index'
 import { EventApplier } from './event-applier.ts'
 import { LayerSlots } from './layer-slots.ts'
 import type { EventSourceMessage, ShardMemoryMessage, ShardMessage } from './messages.ts'
@@ -31,7 +31,7 @@ export interface IndexerArgs {
    * Made by `createIndexDoor`: readers hold it, and attach themselves here for the memory. Or by `createIndexMemory`
    * with `layeredOptions(capacityBytes, workerSlotsMax)`: readers hold that, and keep it when this actor restarts.
    */
-  readonly memory: SharedArrayBuffer
+  readonly memory: ShardMemory
   /**
    * Bytes of the shard, tables private to the writer included. The tables of predictions come on top: 32 to 64 bytes
    * for each of `capacityBytes / PREDICTION_BYTES` blocks at most, so half as much.
@@ -241,11 +241,7 @@ class Readers {
     this.#memoryNumber = memoryNumber
   }
 
-  attach(
-    reader: ActorRef<ShardMemoryMessage>,
-    memoryNumber: number | undefined,
-    memory: SharedArrayBuffer,
-  ): void {
+  attach(reader: ActorRef<ShardMemoryMessage>, memoryNumber: number | undefined, memory: IndexMemory): void {
     this.#refs.set(reader.key, reader)
     if (memoryNumber !== this.#memoryNumber) this.#tell(reader, memory)
   }
@@ -255,19 +251,19 @@ class Readers {
   }
 
   /** The shard has moved. */
-  announce(memory: SharedArrayBuffer): void {
+  announce(memory: IndexMemory): void {
     this.#memoryNumber++
     for (const reader of this.#refs.values()) this.#tell(reader, memory)
   }
 
   /** Tells it again where other worker keys, or other tiers of them, hold something in lower tiers. */
-  announceLayers(memory: SharedArrayBuffer): void {
+  announceLayers(memory: IndexMemory): void {
     if (this.#lowerRevision === this.#slots.lowerRevision) return
     this.#lowerRevision = this.#slots.lowerRevision
     this.announce(memory)
   }
 
-  #tell(reader: ActorRef<ShardMemoryMessage>, memory: SharedArrayBuffer): void {
+  #tell(reader: ActorRef<ShardMemoryMessage>, memory: IndexMemory): void {
     reader.tell({
       type: 'shardMemory',
       shard: this.#shard,

@@ -1,7 +1,7 @@
 /** What an indexer is told, and what it tells the sources of its events. */
 
 import type { ActorRef, Message, Reply } from '@homing/actor'
-import type { BlockImage, KeyLayer } from '@homing/index'
+import type { BlockImage, IndexMemory, KeyLayer } from '@homing/index'
 import type { AttentionGroupRecord, KvEvent } from '@homing/protocol'
 import type { PredictionStatus, RoutedBlocks } from './predictions.ts'
 
@@ -51,7 +51,7 @@ export interface ShardMemoryMessage extends Message {
   readonly shard: number
   /** Another number is another memory. */
   readonly memoryNumber: number
-  readonly memory: SharedArrayBuffer
+  readonly memory: IndexMemory
   /**
    * By worker slot: lower tiers that hold something, bit i for layer i of KEY_LAYERS; worker keys with none are left out.
    * When this changes, the number does too.

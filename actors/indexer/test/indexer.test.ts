@@ -2,12 +2,14 @@ import { createTestSystem } from '@homing/actor/testing'
 import {
   BlockIndex,
   createIndexDoor,
+  type IndexMemory,
   IndexReader,
   KEY_LAYERS,
   layeredOptions,
   layerSlot,
   OverlapScores,
   PREDICTED_LAYER,
+  type ShardMemory,
 } from '@homing/index'
 import { KV_CLEARED, kvStored } from '@homing/protocol'
 import t from 'tap'
@@ -27,10 +29,10 @@ const EVENT = kvStored({
   blockSizeTokens: 2,
 })
 
-const memoryOf = ({ capacityBytes, workerSlotsMax }: typeof OPTIONS): SharedArrayBuffer =>
+const memoryOf = ({ capacityBytes, workerSlotsMax }: typeof OPTIONS): IndexMemory =>
   BlockIndex.create(layeredOptions(capacityBytes, workerSlotsMax)).memory
 
-function start(t: Tap.Test, options = OPTIONS, memory = memoryOf(options)) {
+function start(t: Tap.Test, options = OPTIONS, memory: ShardMemory = memoryOf(options)) {
   const system = createTestSystem()
   t.teardown(() => system.shutdown())
   const ref = system.spawn(indexer, {

@@ -3,7 +3,7 @@
 import type { ActorRef } from '@homing/actor'
 import { createTestSystem, type Probe, type TestSystem } from '@homing/actor/testing'
 import { SimulatedClock, seededRandom } from '@homing/clock'
-import { BlockIndex, IndexReader, layeredOptions } from '@homing/index'
+import { BlockIndex, type IndexMemory, IndexReader, layeredOptions } from '@homing/index'
 import { type IndexerMessage, indexer } from '@homing/indexer'
 import {
   encodeEventFrames,
@@ -82,7 +82,7 @@ export class ListenerWorld {
   readonly network = new MemoryNetwork({ clock: this.clock })
   readonly system: TestSystem
   readonly source: SimulatedSource
-  readonly memory: SharedArrayBuffer
+  readonly memory: IndexMemory
   readonly reader: IndexReader
   readonly indexer: ActorRef<IndexerMessage>
   readonly directory: Probe<SourceMessage>

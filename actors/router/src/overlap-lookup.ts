@@ -16,6 +16,7 @@
 import type { WorkerKeyRecord, WorkerRecord } from '@homing/directory'
 import {
   DEVICE_LAYER,
+  type IndexMemory,
   IndexReader,
   KEY_LAYERS,
   LayerScores,
@@ -23,6 +24,7 @@ import {
   layerSlot,
   OverlapScores,
   PREDICTED_LAYER,
+  type ShardMemory,
 } from '@homing/index'
 import type { ShardMemoryMessage } from '@homing/indexer'
 import { type Audits, creditFactor } from '@homing/selection'
@@ -41,7 +43,7 @@ export interface LayerWeights {
 }
 
 export interface OverlapLookupOptions {
-  readonly indexMemories: readonly SharedArrayBuffer[]
+  readonly indexMemories: readonly ShardMemory[]
   readonly workerSlotsMax: number
   readonly weights: LayerWeights
   /** Predictions count for keys with events too. */
@@ -81,7 +83,7 @@ export class OverlapLookup {
   readonly #bySlot: Int32Array
   /** By shard and worker slot: lower tiers that hold something, bit per layer. */
   readonly #lowerLayers: Readonly<Record<number, number>>[] = []
-  readonly #memories: SharedArrayBuffer[] = []
+  readonly #memories: IndexMemory[] = []
   /** Of the last walk in layers: its keys and their layers, worth keeping since they are mostly the same. */
   #walkKeys: number[] = []
   #walkLayers = new Layers([])

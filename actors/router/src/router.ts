@@ -17,6 +17,7 @@
 import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
 import type { AuditMessage, ComputedMessage, Fleet } from '@homing/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import type { ShardMemory } from '@homing/index'
 import type { IndexerMessage, RoutedMessage, ShardMemoryMessage } from '@homing/indexer'
 import { Audits, type Choice, candidateTerms, type RouterMode, Selector } from '@homing/selection'
 import type { LoadProjection, TrackerMessage } from '@homing/tracker'
@@ -30,7 +31,7 @@ export interface RouterArgs {
   readonly tracker: ActorRef<TrackerMessage>
   readonly directory: ActorRef<AuditMessage | ComputedMessage>
   /** One per shard of the index: its door, or its memory. */
-  readonly indexMemories: readonly SharedArrayBuffer[]
+  readonly indexMemories: readonly ShardMemory[]
   /** By shard; they say where its memory is. */
   readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
   readonly workerSlotsMax: number

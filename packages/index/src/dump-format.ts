@@ -18,7 +18,7 @@
 
 import { crc32 } from 'node:zlib'
 import { IndexDumpError } from './errors.ts'
-import { CHUNK_SLOTS } from './layout.ts'
+import { CHUNK_SLOTS } from './words.ts'
 
 const MAGIC = 'HOMINGIX'
 const VERSION = 1

@@ -11,7 +11,9 @@
  * and counts a walk only when H_LIFE has stayed the same: bits and owners belong together.
  */
 
-import { H_HOLDER_BASE, H_HOLDER_WORDS, H_LIFE, H_OWNER_BASE, type Layout, save } from './layout.ts'
+import type { Layout } from './layout.ts'
+import { save } from './shard-memory.ts'
+import { H_ACCESS, H_HOLDER_BASE, H_HOLDER_WORDS, H_LIFE, H_OWNER_BASE } from './words.ts'
 
 const NONE = -1
 
@@ -31,9 +33,9 @@ export class Holders {
   #retiredCount = 0
   #sweepingCount = 0
 
-  constructor(layout: Layout, words: Int32Array, isAtomic: boolean) {
+  constructor(layout: Layout, words: Int32Array) {
     this.#words = words
-    this.#isAtomic = isAtomic
+    this.#isAtomic = words[H_ACCESS] === 1
     this.#ownerBase = words[H_OWNER_BASE]!
     this.#holderBase = words[H_HOLDER_BASE]!
     this.#holdersMax = layout.holdersMax

@@ -7,7 +7,7 @@ export {
   ORPHAN_WORDS,
   storeImage,
 } from './block-image.ts'
-export { BlockIndex, createIndexMemory } from './block-index.ts'
+export { BlockIndex } from './block-index.ts'
 export { createIndexDoor } from './door.ts'
 export { type DumpFault, IndexDumpError } from './errors.ts'
 export { IndexReader } from './index-reader.ts'
@@ -21,17 +21,20 @@ export {
 } from './key-layers.ts'
 export { LayerScores, Layers } from './layers.ts'
 export { OverlapScores } from './overlap-scores.ts'
+export { createIndexMemory } from './shard-memory.ts'
 export type {
   BlockPlace,
   Copies,
   DumpEntry,
   HashPair,
+  IndexMemory,
   IndexOptions,
   IndexStats,
   OrphanEntry,
   ReaderStats,
   RemoveOutcome,
   RestoreReport,
+  ShardMemory,
   StoreOutcome,
   WordAccess,
 } from './types.ts'

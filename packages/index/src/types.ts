@@ -23,9 +23,18 @@ export type Copies = 'count' | 'set'
  */
 export type WordAccess = 'plain' | 'atomic'
 
+/** Memory of a shard: a WebAssembly.Memory, shared. */
+export interface IndexMemory {
+  readonly buffer: SharedArrayBuffer
+  grow(pages: number): number
+}
+
+/** The memory of a shard, or its door, by which readers know whether their memory is still its writer's. */
+export type ShardMemory = IndexMemory | SharedArrayBuffer
+
 /** What a shard may use. */
 export interface IndexOptions {
-  /** Hard limit of this shard in bytes, tables private to the writer included. 64 KiB … 8 GiB. */
+  /** Hard limit of this shard in bytes, tables private to the writer included. 64 KiB … 3.75 GiB. */
   readonly capacityBytes: number
   /** Worker slots are 0 … workerSlotsMax − 1. 1 … 81,920. */
   readonly workerSlotsMax: number
@@ -45,11 +54,11 @@ export interface IndexOptions {
    * emptied in place, and readers that hold it go on. Or made by `createIndexDoor`: the index has memory of its
    * own, and readers with the door count nothing of earlier ones. Default: new memory.
    */
-  readonly memory?: SharedArrayBuffer
+  readonly memory?: ShardMemory
   /** Least bytes of chunks that are given back at once; below, memory stays. Default 1 MiB. */
   readonly swapBytesMin?: number
   /** Called when the index has moved to new memory, within `maintain`. */
-  readonly onMemory?: (memory: SharedArrayBuffer) => void
+  readonly onMemory?: (memory: IndexMemory) => void
 }
 
 /**
@@ -74,7 +83,7 @@ export interface RemoveOutcome {
 export interface IndexStats {
   /**
    * Bytes of everything, shared and private to the writer: of arrays that are reserved for the capacity, what was
-   * ever written since the index came to its memory; of the others, all. Pages round each of about ten up.
+   * ever written since the index came to its memory; of the others, all. Pages round each of about twenty up.
    */
   readonly bytesUsed: number
   readonly bytesLimit: number

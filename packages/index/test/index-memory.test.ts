@@ -1,5 +1,12 @@
 import t from 'tap'
-import { BlockIndex, createIndexDoor, createIndexMemory, IndexReader, OverlapScores } from '../src/index.ts'
+import {
+  BlockIndex,
+  createIndexDoor,
+  createIndexMemory,
+  type IndexMemory,
+  IndexReader,
+  OverlapScores,
+} from '../src/index.ts'
 
 const OPTIONS = { capacityBytes: 1 << 20, workerSlotsMax: 64 }
 const PROMPT = Int32Array.from({ length: 40 }, (_, i) => i * 7 + 1)
@@ -67,7 +74,7 @@ t.test('an index takes memory as it fills, and gives it back', async t => {
 })
 
 t.test('what is left when most was removed is moved together; readers go on and learn of it', async t => {
-  const memories: SharedArrayBuffer[] = []
+  const memories: IndexMemory[] = []
   const index = BlockIndex.create({ ...OPTIONS, swapBytesMin: 1, onMemory: memory => memories.push(memory) })
   const first = index.memory
   const reader = new IndexReader([first])
@@ -112,15 +119,19 @@ t.test('readers with a door count nothing of a writer that is gone', async t => 
   t.strictSame(overlaps(reader), [[2, COUNT]])
 })
 
+interface Limits {
+  readonly initial: number
+}
+
 t.test('an index that finds no memory for its capacity takes half, and says so', async t => {
-  const original = globalThis.SharedArrayBuffer
-  const scarce = class extends original {
-    constructor(bytes = 0) {
-      if (bytes > 1 << 20) throw new RangeError('Array buffer allocation failed')
-      super(bytes)
+  const { WebAssembly } = globalThis as unknown as { WebAssembly: { Memory: new (limits: Limits) => object } }
+  const original = WebAssembly.Memory
+  WebAssembly.Memory = class extends original {
+    constructor(limits: Limits) {
+      if (limits.initial > 16) throw new RangeError('could not allocate memory')
+      super(limits)
     }
   }
-  globalThis.SharedArrayBuffer = scarce
   try {
     const index = BlockIndex.create({ capacityBytes: 4 << 20, workerSlotsMax: 64 })
     const { capacityHalvings, bytesLimit } = index.stats()
@@ -128,7 +139,7 @@ t.test('an index that finds no memory for its capacity takes half, and says so',
     t.ok(capacityHalvings >= 1 && capacityHalvings <= 3)
     t.throws(() => BlockIndex.create({ capacityBytes: 2 ** 33, workerSlotsMax: 64 }), RangeError)
   } finally {
-    globalThis.SharedArrayBuffer = original
+    WebAssembly.Memory = original
   }
 })
 

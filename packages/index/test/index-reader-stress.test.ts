@@ -12,23 +12,15 @@ import { Worker } from 'node:worker_threads'
 import t from 'tap'
 import {
   BlockIndex,
+  type IndexMemory,
   IndexReader,
   type IndexStats,
   LayerScores,
   OverlapScores,
   type WordAccess,
 } from '../src/index.ts'
-import { CHUNK_WORDS, H_CHUNK_BASE, H_SET_VERSION_BASE, PARENT } from '../src/layout.ts'
-import {
-  ENGINE_STOP,
-  faultOf,
-  faultOfLayers,
-  makePlan,
-  PLAN_LAYERS,
-  PLAN_SLOTS,
-  planWriter,
-  seededRandom,
-} from './stress-plan.ts'
+import { CHUNK_WORDS, H_CHUNK_BASE, H_SET_VERSION_BASE, PARENT } from '../src/words.ts'
+import { ENGINE_STOP, faultOf, faultOfLayers, makePlan, PLAN_LAYERS, seededRandom } from './stress-plan.ts'
 
 const STRESS_MS = Number(process.env['HOMING_STRESS_MS'] ?? 1500)
 
@@ -39,7 +31,7 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
     const control = new SharedArrayBuffer(64)
     const options = { seed, access, control, capacityBytes: 280 << 10, isMoving: false }
     const writer = new Worker(new URL('./stress-writer.ts', import.meta.url), { workerData: options })
-    const [memory] = (await once(writer, 'message')) as [SharedArrayBuffer]
+    const [memory] = (await once(writer, 'message')) as [IndexMemory]
     const plan = makePlan(options)
     const reader = new IndexReader([memory])
     const random = seededRandom(seed + 1)
@@ -90,13 +82,13 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
     const control = new SharedArrayBuffer(64)
     const options = { seed, access, control, capacityBytes: 2 << 20, isMoving: true }
     const writer = new Worker(new URL('./stress-writer.ts', import.meta.url), { workerData: options })
-    const [memory] = (await once(writer, 'message')) as [SharedArrayBuffer]
+    const [memory] = (await once(writer, 'message')) as [IndexMemory]
     const plan = makePlan(options)
     const reader = new IndexReader([memory])
     let done: { stats: IndexStats } | undefined
     let memories = 0
     writer.on('message', message => {
-      if (!(message instanceof SharedArrayBuffer)) {
+      if ('stats' in message) {
         done = message
         return
       }
@@ -143,7 +135,7 @@ t.test('a reader that never sees a consistent view reports a miss, and says so',
   t.strictSame([scores.length, scores.isComplete], [2, true])
 
   // A writer that stopped within a set: the version stays odd.
-  const words = new Int32Array(index.memory)
+  const words = new Int32Array(index.memory.buffer)
   const version = words[H_SET_VERSION_BASE]!
   words[version]!++
   reader.overlap(hashes, 1, scores)
@@ -155,136 +147,4 @@ t.test('a reader that never sees a consistent view reports a miss, and says so',
   words[words[H_CHUNK_BASE]! + CHUNK_WORDS + PARENT] = -1
   reader.overlap(hashes, 1, scores)
   t.strictSame([scores.length, scores.isComplete], [0, true])
-})
-
-/**
- * Runs `between` before Atomics calls of `name`, and never within itself: an interleaving that is the same
- * on every run. With atomic access every word that a reader reads is an Atomics.load.
- */
-function interleave(name: 'load' | 'store', between: () => void, work: () => void): void {
-  const original = Atomics[name] as (words: Int32Array, at: number, value?: number) => number
-  let isWithin = false
-  const patched = (words: Int32Array, at: number, value?: number): number => {
-    if (!isWithin) {
-      isWithin = true
-      between()
-      isWithin = false
-    }
-    return name === 'load' ? original(words, at) : original(words, at, value)
-  }
-  Object.assign(Atomics, { [name]: patched })
-  try {
-    work()
-  } finally {
-    Object.assign(Atomics, { [name]: original })
-  }
-}
-
-/** Histories of the interleaving tests; each has its own plan. */
-const SEEDS = Number(process.env['HOMING_TEST_SEEDS'] ?? 8)
-
-t.test('an event between any two words that a reader reads does not make it wrong', async t => {
-  let retries = 0
-  for (let seed = 1; seed <= SEEDS; seed++) {
-    const random = seededRandom(seed)
-    const plan = makePlan({ seed, access: 'atomic' })
-    const index = BlockIndex.create({
-      capacityBytes: 260 << 10,
-      workerSlotsMax: PLAN_SLOTS,
-      orphanBytesMax: 0,
-      access: 'atomic',
-    })
-    const step = planWriter(index, plan, random)
-    for (let i = 0; i < 500; i++) step()
-    const reader = new IndexReader([index.memory])
-    const scores = new OverlapScores()
-    const layerScores = new LayerScores()
-    let fault = ''
-    for (let i = 0; i < 1500 && fault === ''; i++) {
-      const path = plan[random.below(plan.length)]!
-      // Seldom and many at once, so that what is freed has been used again when the reader goes on.
-      const rarity = 20 + random.below(400)
-      const between = () => {
-        if (random.below(rarity) > 0) return
-        for (let k = random.below(60); k >= 0; k--) step()
-        index.maintain(random.below(40))
-      }
-      interleave('load', between, () => reader.overlap(path.locals, path.count, scores))
-      if (scores.isComplete) fault = faultOf(path, scores)
-      if (fault !== '' || random.below(3) > 0) continue
-      interleave('load', between, () => reader.extend(path.locals, path.count, PLAN_LAYERS, layerScores))
-      if (layerScores.isComplete) fault = faultOfLayers(path, layerScores)
-    }
-    if (fault !== '') t.fail(`seed ${seed}: ${fault}`)
-    if (index.stats().evictedForSpace > 0) t.fail(`seed ${seed}: the plan does not fit`)
-    retries += reader.stats().retries
-  }
-  t.ok(retries > 0, `${retries} retries`)
-})
-
-t.test('a reader that looks while a writer is anywhere within an event sees only what is held', async t => {
-  for (let seed = 1; seed <= SEEDS; seed++) {
-    const random = seededRandom(seed + 1000)
-    const plan = makePlan({ seed, access: 'atomic' })
-    const index = BlockIndex.create({
-      capacityBytes: 260 << 10,
-      workerSlotsMax: PLAN_SLOTS,
-      orphanBytesMax: 0,
-      access: 'atomic',
-    })
-    const step = planWriter(index, plan, random)
-    const reader = new IndexReader([index.memory])
-    const scores = new OverlapScores()
-    let fault = ''
-    const between = () => {
-      if (random.below(20) > 0 || fault !== '') return
-      const path = plan[random.below(plan.length)]!
-      reader.overlap(path.locals, path.count, scores)
-      if (scores.isComplete) fault = faultOf(path, scores)
-    }
-    interleave('store', between, () => {
-      for (let i = 0; i < 500; i++) {
-        step()
-        index.maintain(random.below(20))
-      }
-    })
-    t.equal(fault, '', `seed ${seed}`)
-  }
-})
-
-t.test('worker-set ids that are given to other sets under the reader do not mislead it', async t => {
-  const count = 20
-  const hashes = Int32Array.from({ length: 2 * count }, (_, i) => i + 1)
-  let retries = 0
-  for (let seed = 1; seed <= SEEDS; seed++) {
-    const random = seededRandom(seed)
-    const index = BlockIndex.create({ capacityBytes: 64 << 10, workerSlotsMax: 12, access: 'atomic' })
-    // Worker slot w never holds a block past `most[w]`; slot 0 holds all for ever.
-    const most = Array.from({ length: 12 }, (_, slot) => (slot === 0 ? count : 1 + random.below(count)))
-    for (let slot = 0; slot < 12; slot++) index.store(slot, undefined, hashes, hashes, most[slot]!)
-    const step = () => {
-      const slot = 1 + random.below(11)
-      const at = random.below(most[slot]!)
-      const block = hashes.subarray(2 * at, 2 * at + 2)
-      const parent = at === 0 ? undefined : hashes.subarray(2 * at - 2, 2 * at)
-      if (index.has(slot, block)) index.remove(slot, block, 1)
-      else if (parent === undefined || index.has(slot, parent)) index.store(slot, parent, block, block, 1)
-    }
-    const reader = new IndexReader([index.memory])
-    const scores = new OverlapScores()
-    for (let i = 0; i < 1000; i++) {
-      const rarity = 10 + random.below(100)
-      const between = () => {
-        if (random.below(rarity) === 0) for (let k = random.below(100); k >= 0; k--) step()
-      }
-      interleave('load', between, () => reader.overlap(hashes, count, scores))
-      if (!scores.isComplete) continue
-      const isWithin = [...scores.toMap()].every(([slot, blocks]) => blocks <= most[slot]!)
-      if (!isWithin || scores.blocksOf(0) !== count)
-        t.fail(`seed ${seed}: ${JSON.stringify([...scores.toMap()])}`)
-    }
-    t.equal(index.stats().evictedForSpace + index.stats().refusedBlocks, 0)
-    retries += reader.stats().retries
-  }
-  t.ok(retries > 0, `${retries} retries`)
 })

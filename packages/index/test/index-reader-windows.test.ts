@@ -5,7 +5,8 @@
 
 import t, { type Test } from 'tap'
 import { BlockIndex, type IndexOptions, IndexReader, OverlapScores } from '../src/index.ts'
-import { bucketOf, childHash, H_BUCKETS } from '../src/layout.ts'
+import { loopsOver } from '../src/loops.ts'
+import { interleave } from './interleave.ts'
 
 const OPTIONS = { capacityBytes: 1 << 20, workerSlotsMax: 40, access: 'atomic' } as const
 
@@ -38,27 +39,16 @@ interface Window {
 
 /** The answers of a lookup with the change at every place in it. Throws what the lookup throws. */
 function* everyPlace({ options, prompt, before, change }: Window): Generator<Map<number, number>> {
-  const load = Atomics.load
   for (let place = 0; place < 10_000; place++) {
     const index = BlockIndex.create({ ...OPTIONS, ...options })
     before(index)
     const reader = new IndexReader([index.memory])
     const scores = new OverlapScores()
     let reads = 0
-    const patched = (words: Int32Array, at: number): number => {
-      if (reads++ === place) {
-        Object.assign(Atomics, { load }) // the change is not part of the lookup
-        change(index)
-        Object.assign(Atomics, { load: patched })
-      }
-      return load(words, at)
+    const between = () => {
+      if (reads++ === place) change(index)
     }
-    Object.assign(Atomics, { load: patched })
-    try {
-      reader.overlap(prompt, prompt.length / 2, scores)
-    } finally {
-      Object.assign(Atomics, { load })
-    }
+    interleave('load', between, () => reader.overlap(prompt, prompt.length / 2, scores))
     yield scores.toMap()
     if (reads <= place) return
   }
@@ -75,30 +65,20 @@ function holds(t: Test, window: Window): void {
 
 /** The same for lookups that fall between any two stores of the change; one that cannot say is not an answer. */
 function holdsWithin(t: Test, { options, prompt, before, change, isPossible }: Window): void {
-  const { store } = Atomics
   const index = BlockIndex.create({ ...OPTIONS, ...options })
   before(index)
   const reader = new IndexReader([index.memory])
   const scores = new OverlapScores()
   let stores = 0
   let answers = 0
-  const patched = (words: Int32Array, at: number, value: number): number => {
-    Object.assign(Atomics, { store })
+  const between = () => {
     reader.overlap(prompt, prompt.length / 2, scores)
     stores++
-    if (scores.isComplete) {
-      answers++
-      if (!isPossible(scores.toMap())) t.fail(`store ${stores}: ${JSON.stringify([...scores.toMap()])}`)
-    }
-    Object.assign(Atomics, { store: patched })
-    return store(words, at, value)
+    if (!scores.isComplete) return
+    answers++
+    if (!isPossible(scores.toMap())) t.fail(`store ${stores}: ${JSON.stringify([...scores.toMap()])}`)
   }
-  Object.assign(Atomics, { store: patched })
-  try {
-    change(index)
-  } finally {
-    Object.assign(Atomics, { store })
-  }
+  interleave('store', between, () => change(index))
   t.ok(stores > 20 && answers > stores / 2, `${answers} answers at ${stores} stores`)
 }
 
@@ -153,8 +133,8 @@ t.test('a chunk that is used again for other blocks is not credited to those it 
 })
 
 t.test('a reader that strays from a freed chunk into another chain does not miss what follows', async t => {
-  const buckets = new Int32Array(BlockIndex.create(OPTIONS).memory)[H_BUCKETS]!
-  const bucket = (hash: number) => bucketOf(childHash(0, hash, hash), buckets)
+  const loops = loopsOver(BlockIndex.create(OPTIONS).memory)
+  const bucket = (hash: number) => loops.bucketOfHead(0, hash, hash)
   let colliding = 101
   while (bucket(colliding) !== bucket(100)) colliding++
   let elsewhere = colliding + 1
