@@ -2,7 +2,7 @@
  * BlockIndex: which worker slot holds which prefix. The only writer of one shard; readers look at the
  * shared memory with `IndexReader`, on any thread, without asking.
  *
- * A radix tree of local hashes in chunks of 16 blocks, layout in layout.ts, protocol in ../wasm/chunks.as.ts:
+ * A radix tree of local hashes in chunks of 16 blocks, layout in layout.ts, protocol in ../wasm/loops/chunks.ts:
  *
  *   chunk 7   a─b─c─…─p ──NEXT──► chunk 9  q─r─…          blocks of a chunk are one chain
  *                 └────PARENT──── chunk 8  x─y            a branch is a chunk of its own

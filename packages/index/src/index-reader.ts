@@ -10,7 +10,7 @@
  * of the chunk (ids are given to other sets); last the chunk's VER again. "No such child" counts only if the
  * bucket's unlink counter was even and did not move during the walk of the chain, and the VER of the chunk above
  * is even and the same; that MASK or USED say there is nothing, only if VER is even. What writers do in which order,
- * and why this suffices, is in ../wasm/chunks.as.ts. Anything else: the lookup of the shard starts again, as it does when
+ * and why this suffices, is in ../wasm/loops/chunks.ts. Anything else: the lookup of the shard starts again, as it does when
  * H_LIFE changes (a new writer empties the shard in place, a holder gets another owner), 64 times in all; then
  * the shard is a miss, counted, and `isComplete` is false: a worse choice for one request instead of a wait
  * for all.
@@ -18,7 +18,7 @@
  * Memory that its writer has left for other memory (H_LEFT) is read as it was at that moment; memory of a writer
  * that is gone (door.ts) is not. Both are counted, and `isStale` says which shards to ask for anew.
  *
- * The walk is WebAssembly (../wasm/reader.as.ts). It works in a scratch behind the shard that is this reader's alone, to
+ * The walk is WebAssembly (../wasm/loops/reader.ts). It works in a scratch behind the shard that is this reader's alone, to
  * which the hashes of the prompt are copied: the first ones, further ones when the walk asks for them.
  *
  * Memory order: on x64 loads stay in order, so data words are plain; a memory created with `atomic` access

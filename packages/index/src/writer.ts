@@ -5,7 +5,7 @@
  *            it is. An engine hash that is known with other content moves: the old place is given up.
  *   removed  gives one copy back; the last one leaves a hole that ends every overlap there.
  *
- * The blocks of a holder without side names and orphans go through the loops (../wasm/runs.as.ts); where one of them is
+ * The blocks of a holder without side names and orphans go through the loops (../wasm/loops/runs.ts); where one of them is
  * not plain, the loops end before it, and it goes the way that is written here, which is right for every block.
  */
 

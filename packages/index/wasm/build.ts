@@ -1,8 +1,8 @@
 /**
- * Compiles *.as.ts (AssemblyScript) and writes ../src/index-wasm.ts with the modules as base64, and ../test/hooked-wasm.ts
+ * Compiles loops/*.ts (AssemblyScript) and writes ../src/index-wasm.ts with the modules as base64, and ../test/hooked-wasm.ts
  * with one for tests, which calls the host before each access to a shared word.
  *
- * Run `node packages/index/wasm/build.ts` after a change of *.as.ts or ../src/words.ts, and commit all. A test
+ * Run `node packages/index/wasm/build.ts` after a change of loops/*.ts or ../src/words.ts, and commit all. A test
  * compiles again and compares the text, so source and binary cannot drift apart. The result depends on nothing but
  * these files and the pinned version of the compiler.
  */
@@ -48,7 +48,7 @@ export async function indexWasmTexts(): Promise<ReadonlyMap<string, string>> {
     'HOOKED_WASM_BASE64',
     await compile({ isAtomic: true, isHooked: true }),
   )
-  const head = ['/** Made by ../wasm/build.ts out of ../wasm/*.as.ts; do not edit. */', '']
+  const head = ['/** Made by ../wasm/build.ts out of ../wasm/loops/*.ts; do not edit. */', '']
   return new Map(
     [
       [PRODUCT, [...head, ...product].join('\n')],
@@ -71,7 +71,7 @@ async function compile(options: {
     `HOOKED=${Number(options.isHooked)}`,
   ]
   const { error, stderr } = await asc.main(
-    ['index.as.ts', '--outFile', 'index.wasm', ...OPTIONS, ...constants],
+    ['loops/index.ts', '--outFile', 'index.wasm', ...OPTIONS, ...constants],
     {
       readFile: name => {
         const path = fileURLToPath(new URL(name, import.meta.url))

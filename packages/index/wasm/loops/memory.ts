@@ -1,7 +1,7 @@
 /**
  * Memory of a shard as the loops see it: where its regions begin, and how its words are read and written.
  *
- * AssemblyScript, compiled by build.ts; see index.as.ts. ATOMIC and HOOKED are constants of the compiler: every word that
+ * AssemblyScript; see index.ts. ATOMIC and HOOKED are constants of the compiler: every word that
  * another thread may read or write is accessed atomically where processors reorder plain accesses; a hook before each
  * such access is for tests that put something between any two of them.
  */
@@ -12,7 +12,7 @@ import {
   H_REBUILD_BASE, H_RECENT_BASE, H_SCRATCH_BASE, H_SEGMENT_BASE, H_SEGMENT_BITS, H_SEGMENT_GROUPS, H_SEGMENT_INFO_BASE,
   H_SET_BITS_BASE, H_SET_BLOCKS_BASE, H_SET_HASH_BASE, H_SET_VERSION_BASE, H_SET_WORDS, H_SETS_MAX, H_SLOTS,
   H_TOUCH_BASE, H_TRANSITION_BASE, H_TRANSITIONS_MAX, H_UNLINK_BASE, H_UNLINK_MASK, CHUNK_WORDS, SET,
-} from '../src/words'
+} from '../../src/words'
 
 // @ts-ignore: a declaration of the host
 @external('env', 'hook')

@@ -20,11 +20,11 @@
 import {
   H_HOLDER_WORDS, NO_SET, S_INTERN_MASK, S_SET_SWEEPS, S_SETS_FREE, S_SETS_FRESH, S_SETS_GARBAGE, S_SETS_SOFT,
   S_SETS_TOUCHED, S_TRANSITION_MASK, TRANSITIONS_MIN,
-} from '../src/words'
+} from '../../src/words'
 import {
   freeSetBase, holdersMax, internBase, ownerBase, publish, scratchBase, setBitsBase, setBlocksBase, setBytes, setHashBase,
   setVersionBase, setWord, setsMax, transitionBase, transitionsMax, word, write,
-} from './memory.as'
+} from './memory'
 
 const FREE: u32 = 0xffffffff
 const NONE: u32 = 0xffffffff

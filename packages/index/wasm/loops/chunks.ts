@@ -1,5 +1,5 @@
 /**
- * Chunks: the tree in shared memory, its buckets, and which chunks are free. Who reads is reader.as.ts. Knows blocks,
+ * Chunks: the tree in shared memory, its buckets, and which chunks are free. Who reads is reader.ts. Knows blocks,
  * local hashes and set words, not what a set means or how a block is named.
  *
  * A chunk that was just freed is still in the processor's cache and given out again first; else the lowest that is
@@ -45,12 +45,12 @@ import {
   CHUNK_SLOTS, FIRST, H_BUCKETS, HASH_ARGUMENT, HNEXT, LOC, MASK, NEXT, OWN, PARENT, RECENT_MAX, S_BUCKETS_TOUCHED,
   S_CHUNKS_ALLOWED, S_FREE_COUNT, S_FREE_HINT, S_RECENT_COUNT, S_RECENT_END, S_SLOTS_USED, S_TOP, S_TOUCHED, SET,
   SLOTS_MASK, USED, VER,
-} from '../src/words'
-import { keep } from './engine-table.as'
+} from '../../src/words'
+import { keep } from './engine-table'
 import {
   at, bucketBase, bucketsMax, bucketsMin, chunkAt, chunksMax, copyHashes, fillWords, freeBase, freeWordBase, linkBase,
   nameAt, publish, recentBase, setWord, unlinkBase, unlinkMask, word, write, write64,
-} from './memory.as'
+} from './memory'
 
 /** Chunks below one chunk that are looked through for those of one slot. */
 const SIBLINGS_MAX = 32

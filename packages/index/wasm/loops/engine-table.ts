@@ -22,10 +22,10 @@
 import {
   GROUP_SLOTS, INFO_ENTRIES, INFO_GROUPS, INFO_ROOM, INFO_TOUCHED, S_DUPLICATES, S_GROUPS_TOUCHED, S_REBUILT_MAX,
   SEGMENT_LOAD_MAX, SEGMENT_LOAD_MIN,
-} from '../src/words'
+} from '../../src/words'
 import {
   nameAt, hashOf, rebuildBase, segmentBase, segmentBits, segmentBytes, segmentGroups, segmentInfoBase, setWord, word,
-} from './memory.as'
+} from './memory'
 
 const OVER: usize = 12
 const IDS: usize = 16

@@ -1,6 +1,6 @@
 /**
  * Reader: the walk of a lookup through shared memory that another thread writes. What may be believed is argued in
- * ../src/index-reader.ts; what writers do in which order, in chunks.as.ts.
+ * ../../src/index-reader.ts; what writers do in which order, in chunks.ts.
  *
  * A reader has a scratch of its own behind the shard, which nobody else touches:
  *
@@ -11,13 +11,13 @@
 
 import {
   H_BUCKETS, H_HOLDER_WORDS, H_LIFE, HNEXT, LOC, MASK, NEXT, PARENT, R_FIXED, R_LIFE, R_RETRIES, SET, USED, VER,
-} from '../src/words'
-import { bucketAt, bucketOf, childHash, unlinksAt } from './chunks.as'
+} from '../../src/words'
+import { bucketAt, bucketOf, childHash, unlinksAt } from './chunks'
 import {
   at, chunkAt, holderBase, holdersMax, matchShared, ownerBase, read, read64, runLength, setBytes, setVersionBase,
   setWords, slotsMax, version,
-} from './memory.as'
-import { rowAt } from './worker-sets.as'
+} from './memory'
+import { rowAt } from './worker-sets'
 
 // @ts-ignore: a declaration of the host
 @external('env', 'more')

@@ -14,18 +14,18 @@ import {
   CHUNK_SLOTS, DONE, EVENT_BLOCKS, MARK_SHIFT, MASK, NEXT, NO_SET, OUT_AGAIN, OUT_BLOCK, OUT_CREATED, OUT_DISTINCT,
   OUT_INDEX, OUT_MEMBERSHIPS, OWN, PARENT, S_DUPLICATES, S_LEFT_SINCE_MERGE, S_RETIRED, SLOW, TOUCH_MAX, UNKNOWN_PARENT,
   USED, H_BUCKETS,
-} from '../src/words'
+} from '../../src/words'
 import {
   append, begin, bucketAt, bucketOf, canAppend, childHash, local, release, seek, setOf, take, trim,
-} from './chunks.as'
+} from './chunks'
 import {
   blockAt, deleteEntry, entryAt, findEntry, groupOf, hasOther, insertNew, keep, mix, tagMask, tagOf,
-} from './engine-table.as'
+} from './engine-table'
 import {
   at, chunkAt, copyHashes, eventBase, fillWords, hashOf, heldBase, holdersMax, matchLength, nameAt, runLength, setAt,
   setWord, touchBase, word, write,
-} from './memory.as'
-import { has, isRetired, join, leave, moveBlocks } from './worker-sets.as'
+} from './memory'
+import { has, isRetired, join, leave, moveBlocks } from './worker-sets'
 
 @inline function engineAt(i: u32): usize { return eventBase + (<usize>i << 3) }
 @inline function localAt(i: u32): usize { return eventBase + (EVENT_BLOCKS << 3) + (<usize>i << 3) }
