@@ -4,7 +4,7 @@
  * each and what to put back there. A message without any passes untouched, after one scan.
  *
  * A view of part of a buffer is cut to its own bytes, because clone would copy the whole buffer;
- * memory of a SharedArrayBuffer is shared, as always.
+ * memory of a SharedArrayBuffer and of a shared WebAssembly.Memory is shared, as always.
  */
 
 import { UnserializableMessageError } from './errors.ts'
@@ -60,6 +60,9 @@ export interface Packed {
 const DEPTH_MAX = 64
 /** Steps of a path that are told. */
 const PATH_STEPS_MAX = 8
+
+/** The part of the global WebAssembly used here; the type libraries of this workspace lack it. */
+declare const WebAssembly: { readonly Memory: new () => { readonly buffer: ArrayBufferLike } }
 
 /** Something in a value may not travel. */
 class Refusal extends Error {
@@ -256,6 +259,7 @@ function isCloneable(value: object): boolean {
   return (
     value instanceof ArrayBuffer ||
     value instanceof SharedArrayBuffer ||
+    (value instanceof WebAssembly.Memory && value.buffer instanceof SharedArrayBuffer) ||
     value instanceof Date ||
     value instanceof RegExp ||
     value instanceof Error

@@ -300,6 +300,17 @@ t.test('a packed and cloned message unpacks to an equal one, refs and replies in
   t.throws(() => pack(new Map([['ref', new FakeRef(1)]]), describeReply), UnserializableMessageError)
 })
 
+t.test('a shared memory of WebAssembly may travel, one of its own thread may not', async t => {
+  const { Memory } = (globalThis as unknown as { WebAssembly: { Memory: new (limits: object) => object } })
+    .WebAssembly
+  const memory = new Memory({ initial: 1, maximum: 1, shared: true })
+  t.strictSame(
+    pack({ memory }, () => undefined),
+    { body: { memory }, patches: 0 },
+  )
+  t.throws(() => pack({ memory: new Memory({ initial: 1 }) }, () => undefined), UnserializableMessageError)
+})
+
 /** `value` in a form that deepEqual compares by content, functions and refs included. */
 function describeValue(value: unknown): unknown {
   if (typeof value === 'function') return 'reply'

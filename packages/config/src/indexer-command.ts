@@ -365,7 +365,8 @@ function faultOfBodies({ settings: { bodiesBytesMax, bodyBytesMax } }: Facts): s
 /** Least bytes of a shard, as for the router: its tables with every layer of every rank, and as much again for blocks. */
 const SHARD_BYTES_MIN = 64 * KIB
 const SHARD_BYTES_PER_WORKER_SLOT = 144
-const SHARD_BYTES_MAX = 8 * GIB
+/** A shared memory of WebAssembly has 4 GiB, a part of which is for readers. */
+const SHARD_BYTES_MAX = 3840 * MIB
 /** What peers say takes a quarter of each. */
 const INHERITED_PARTS = 4
 

@@ -533,7 +533,8 @@ export const routerCommand: Command<typeof routerSettings> = {
  */
 const SHARD_BYTES_MIN = 64 * 1024
 const SHARD_BYTES_PER_WORKER_SLOT = 144
-const SHARD_BYTES_MAX = 8 * GIB
+/** A shared memory of WebAssembly has 4 GiB, a part of which is for readers. */
+const SHARD_BYTES_MAX = 3840 * MIB
 
 function faultOfShardSize({ settings }: RuleFacts<RouterSettings>): string | undefined {
   const { indexBytes, eventThreads, workerSlotsMax } = settings

@@ -94,7 +94,7 @@ t.test('an index that cannot be divided among its threads is a fault', async t =
     '--index-bytes leaves 16384 bytes for each of --router-event-threads 64: with --worker-slots-max 1024 each needs 212992',
   ])
   t.strictSame(faultsOf(['--index-bytes', '64GiB', '--router-event-threads', '7']), [
-    '--index-bytes leaves 9817068105 bytes for each of --router-event-threads 7: each can use 8589934592, so name more threads',
+    '--index-bytes leaves 9817068105 bytes for each of --router-event-threads 7: each can use 4026531840, so name more threads',
   ])
   t.strictSame(
     parseSettings(routerCommand, ['--index-bytes', '1MiB', '--router-event-threads', '4'], {}).settings

@@ -132,8 +132,8 @@ export const INFO_ENTRIES = 1
 export const INFO_ROOM = 2
 export const INFO_TOUCHED = 3
 /** Load at which a segment grows, in thousandths. */
-export const SEGMENT_LOAD_MAX = 620
-export const SEGMENT_LOAD_MIN = 400
+export const SEGMENT_LOAD_MAX = 720
+export const SEGMENT_LOAD_MIN = 480
 
 export const TRANSITION_WORDS = 4
 export const SETS_SOFT_MIN = 64

@@ -113,7 +113,7 @@ function reserve(h: u64): bool {
   if (<i32>info(at, INFO_ROOM) > 0) return true
   const before = info(at, INFO_GROUPS)
   if (before < segmentGroups) {
-    let groups = before == 0 ? GROUPS_MIN + (segment & 1) : before + max(1, before >> 1)
+    let groups = before == 0 ? GROUPS_MIN + (segment & 1) : before + max(1, before / 3)
     if (before < GROUPS_SPREAD) groups += segment & 7
     rebuild(segment, min(groups, segmentGroups))
     return true
