@@ -54,7 +54,7 @@ const CAPACITY_MB: Readonly<Record<string, number>> = {
   'idx-wide': 256,
   'idx-ballast': 384,
   'idx-ballast-4': 1536,
-  'idx-ballast-16': 6144,
+  'idx-ballast-16': 3840,
 }
 export const capacityMb = parameter('capacityMb', { smoke: 2, full: CAPACITY_MB[corpusName] ?? 14 })
 
