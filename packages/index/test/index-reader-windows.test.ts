@@ -269,5 +269,23 @@ t.test(
     }
     holds(t, window)
     holdsWithin(t, window)
+
+    // The same where the walk ends at a block that somebody else holds.
+    const ended: Window = {
+      prompt: prompt.subarray(0, 40),
+      before(index) {
+        storeAll(index, 1, prompt.subarray(0, 20))
+        storeAll(index, 2, prompt)
+        index.remove(2, prompt, 10)
+      },
+      change(index) {
+        index.clear(1)
+        while (index.maintain());
+        storeAll(index, 7, prompt.subarray(0, 6))
+      },
+      isPossible: overlap => (overlap.get(1) ?? 10) === 10 && (overlap.get(7) ?? 0) <= 3 && !overlap.has(2),
+    }
+    holds(t, ended)
+    holdsWithin(t, ended)
   },
 )
