@@ -42,7 +42,7 @@ export interface Counters {
 }
 
 /** What a holder holds under an engine hash: reused, valid until the next call of `find`. */
-export interface Found {
+interface Found {
   /** The side record through which it was found; 0: by the block's name. */
   record: number
   /** The entry of the engine table through which it was found; 0: by a record. */

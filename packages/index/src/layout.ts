@@ -69,12 +69,12 @@ import {
   TRANSITION_WORDS,
 } from './words.ts'
 
-export const CAPACITY_BYTES_MIN = 64 << 10
+const CAPACITY_BYTES_MIN = 64 << 10
 /** A memory has 4 GiB at most; the rest of it is for the scratches of readers. */
-export const CAPACITY_BYTES_MAX = 3840 * 2 ** 20
+const CAPACITY_BYTES_MAX = 3840 * 2 ** 20
 /** Five layers each of 16,384 worker keys; see key-layers.ts. */
-export const WORKER_SLOTS_MAX = 81_920
-export const HOLDERS_MAX = 32_768
+const WORKER_SLOTS_MAX = 81_920
+const HOLDERS_MAX = 32_768
 
 /** Bytes of a chunk that are touched when it is used: record, names, links, free bit. */
 export const CHUNK_BYTES = CHUNK_WORDS * 4 + CHUNK_SLOTS * 8 + 8 + 1

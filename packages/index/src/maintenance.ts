@@ -26,7 +26,7 @@ const MERGE_LEFT_SHARE = 16
 const SWAP_SHARE = 4
 const SWAP_BYTES_MIN = 1 << 20
 
-export interface MaintenanceOptions {
+interface MaintenanceOptions {
   readonly access: WordAccess
   readonly swapBytesMin: number | undefined
   readonly onMemory: ((memory: IndexMemory) => void) | undefined

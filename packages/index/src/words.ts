@@ -97,8 +97,7 @@ export const OUT_INDEX = 96
 export const OUT_BLOCK = 97
 export const OUT_MEMBERSHIPS = 98
 export const OUT_DISTINCT = 99
-export const OUT_CREATED = 100
-export const OUT_AGAIN = 101
+export const OUT_AGAIN = 100
 /** One hash that a call is about. */
 export const HASH_ARGUMENT = 104
 export const HEADER_WORDS = 112

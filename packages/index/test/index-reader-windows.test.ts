@@ -6,6 +6,7 @@
 import t, { type Test } from 'tap'
 import { BlockIndex, type IndexOptions, IndexReader, OverlapScores } from '../src/index.ts'
 import { loopsOver } from '../src/loops.ts'
+import { CHUNK_WORDS, H_CHUNK_BASE, SET } from '../src/words.ts'
 import { interleave } from './interleave.ts'
 
 const OPTIONS = { capacityBytes: 1 << 20, workerSlotsMax: 40, access: 'atomic' } as const
@@ -289,3 +290,56 @@ t.test(
     holdsWithin(t, ended)
   },
 )
+
+t.test('an id that is given to another set is not taken for the set that it was', async t => {
+  const prompt = chain(100, 2)
+  const [first, second] = [prompt.subarray(0, 2), prompt.subarray(2)]
+  const setWord = (index: BlockIndex, slot: number): number => {
+    const words = new Int32Array(index.memory.buffer)
+    return words[words[H_CHUNK_BASE]! + 2 * CHUNK_WORDS + SET + slot]!
+  }
+  /** A set that no block has any more. */
+  const intern = (index: BlockIndex, one: number, other: number) => {
+    const spare = chain(900, 1)
+    storeAll(index, one, spare)
+    storeAll(index, other, spare)
+    index.remove(one, spare, 1)
+    index.remove(other, spare, 1)
+  }
+  const window: Window = {
+    options: { capacityBytes: 64 << 10, workerSlotsMax: 40 },
+    prompt,
+    before(index) {
+      // Who holds something has a holder; a new one would have the lookup begin again.
+      for (let slot = 0; slot < 40; slot++) storeAll(index, slot, chain(800, 1))
+      for (const slot of [5, 6, 9]) {
+        storeAll(index, slot, prompt)
+        index.remove(slot, first, 1)
+      }
+      storeAll(index, 1, first)
+      storeAll(index, 2, first)
+    },
+    change(index) {
+      const id = setWord(index, 0)
+      index.remove(1, first, 1)
+      index.remove(2, first, 1)
+      storeAll(index, 3, prompt)
+      storeAll(index, 4, prompt)
+      index.remove(4, first, 1)
+      for (const slot of [5, 6, 9]) index.remove(slot, second, 1)
+      let pair = 0
+      for (let i = 0; setWord(index, 1) !== id; i++) {
+        if (i === 2000) throw new Error('the id was not given out again')
+        index.store(9, first, second, second, 1, 'count', [3])
+        // Ids come back all at once when they run out, the last one first.
+        for (let k = (i * 7) % 80; k >= 0; k--) {
+          intern(index, 10 + (pair % 15), 25 + (Math.floor(pair / 15) % 15))
+          pair++
+        }
+        index.remove(9, second, 1)
+      }
+    },
+    isPossible: overlap => (overlap.get(1) ?? 0) <= 1 && (overlap.get(2) ?? 0) <= 1,
+  }
+  holds(t, window)
+})

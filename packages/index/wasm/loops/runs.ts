@@ -11,7 +11,7 @@
  */
 
 import {
-  CHUNK_SLOTS, DONE, EVENT_BLOCKS, MARK_SHIFT, MASK, NEXT, NO_SET, OUT_AGAIN, OUT_BLOCK, OUT_CREATED, OUT_DISTINCT,
+  CHUNK_SLOTS, DONE, EVENT_BLOCKS, MARK_SHIFT, MASK, NEXT, NO_SET, OUT_AGAIN, OUT_BLOCK, OUT_DISTINCT,
   OUT_INDEX, OUT_MEMBERSHIPS, OWN, PARENT, S_DUPLICATES, S_LEFT_SINCE_MERGE, S_RETIRED, SLOW, TOUCH_MAX, UNKNOWN_PARENT,
   USED, H_BUCKETS,
 } from '../../src/words'
@@ -22,7 +22,7 @@ import {
   blockAt, deleteEntry, entryAt, findEntry, groupOf, hasOther, insertNew, keep, mix, tagMask, tagOf,
 } from './engine-table'
 import {
-  at, chunkAt, copyHashes, eventBase, fillWords, hashOf, heldBase, holdersMax, matchLength, nameAt, runLength, setAt,
+  at, chunkAt, eventBase, fillWords, hashOf, heldBase, holdersMax, matchLength, nameAt, runLength, setAt,
   setWord, touchBase, word, write,
 } from './memory'
 import { has, isRetired, join, leave, moveBlocks } from './worker-sets'
@@ -196,7 +196,6 @@ export function storeRun(
   setWord(OUT_BLOCK, above)
   setWord(OUT_MEMBERSHIPS, all)
   setWord(OUT_DISTINCT, refilled + created)
-  setWord(OUT_CREATED, created)
   setWord(OUT_AGAIN, again)
   return code
 }
