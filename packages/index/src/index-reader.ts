@@ -175,7 +175,10 @@ class ShardReader {
   #keyCount = -1
   #layersMax = -1
   #blocksMax = 0
+  /** Where hashes go, and answers and layers are: word indexes. */
   #hashesAt = 0
+  #answersAt = 0
+  #layersAt = 0
   /** The prompt of the present lookup, and how much of it has been copied. */
   #hashes: Int32Array
   #count = 0
@@ -226,7 +229,7 @@ class ShardReader {
     const words = this.#words
     const { workerSlots, blocks } = into
     let to = into.length
-    for (let i = 0, at = this.#loops.answersAt() >>> 2; i < length; i++, at += 2) {
+    for (let i = 0, at = this.#answersAt; i < length; i++, at += 2) {
       workerSlots[to] = words[at]!
       blocks[to++] = words[at + 1]!
     }
@@ -240,7 +243,7 @@ class ShardReader {
     if (count > this.#blocksMax || keyCount !== this.#keyCount || layersMax !== this.#layersMax) {
       this.#reserve(count, keyCount, layersMax)
     }
-    const at = this.#loops.layersAt() >>> 2
+    const at = this.#layersAt
     this.#words.set(slots, at)
     this.#begin(hashes, count)
     if (this.#loops.extend(count, this.#copied) === 0) return false
@@ -285,5 +288,7 @@ class ShardReader {
     this.#layersMax = layersMax
     this.#blocksMax = (this.#scratchWords - fixed) >> 1
     this.#hashesAt = this.#loops.useScratch(this.#scratchBase * 4, keyCount, layersMax) >>> 2
+    this.#answersAt = this.#loops.answersAt() >>> 2
+    this.#layersAt = this.#loops.layersAt() >>> 2
   }
 }

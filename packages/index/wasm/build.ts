@@ -15,7 +15,6 @@ const PRODUCT = '../src/index-wasm.ts'
 const HOOKED = '../test/hooked-wasm.ts'
 const OPTIONS = [
   '-O3',
-  '--converge',
   '--noAssert',
   '--runtime',
   'stub',
