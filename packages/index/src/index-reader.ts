@@ -11,7 +11,7 @@
  * bucket's unlink counter was even and did not move during the walk of the chain, and the VER of the chunk above
  * is even and the same; that MASK or USED say there is nothing, only if VER is even. What writers do in which order,
  * and why this suffices, is in ../wasm/loops/chunks.ts. Anything else: the lookup of the shard starts again, as it does when
- * H_LIFE changes (a new writer empties the shard in place, a holder gets another owner), 64 times in all; then
+ * H_LIFE changes (a new writer empties the shard in place, a holder gets another owner), 64 times in all with pauses between; then
  * the shard is a miss, counted, and `isComplete` is false: a worse choice for one request instead of a wait
  * for all.
  *

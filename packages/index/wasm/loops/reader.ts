@@ -13,6 +13,7 @@ import {
   H_BUCKETS, H_HOLDER_WORDS, H_LIFE, HNEXT, LOC, MASK, NEXT, PARENT, R_FIXED, R_LIFE, R_RETRIES, SET, USED, VER,
 } from '../../src/words'
 import { bucketAt, bucketOf, childHash, unlinksAt } from './chunks'
+import { keep } from './engine-table'
 import {
   at, chunkAt, holderBase, holdersMax, matchShared, ownerBase, read, read64, runLength, setBytes, setVersionBase,
   setWords, slotsMax, version,
@@ -25,6 +26,8 @@ declare function more(need: u32): u32
 
 /** A walk is begun again this often before the shard counts as a miss. */
 const ATTEMPTS_MAX: u32 = 64
+/** Loads of a word that one more attempt waits. */
+const PAUSE_LOADS: u32 = 32
 /** Longer chains do not occur; a reader that strays through freed chunks may meet one. */
 const CHAIN_STEPS_MAX = 4096
 /** A set id that changes again and again under the reader. */
@@ -100,7 +103,7 @@ export function overlap(count: u32, available: u32): i32 {
   for (let attempt: u32 = 1; !walk(count); attempt++) {
     if (attempt >= ATTEMPTS_MAX) return -1
     answerCount = 0
-    store<u32>(scratch + (R_RETRIES << 2), load<u32>(scratch + (R_RETRIES << 2)) + 1)
+    beginAgain(attempt)
   }
   return answerCount
 }
@@ -111,9 +114,20 @@ export function extend(count: u32, available: u32): bool {
   there = available
   for (let attempt: u32 = 1; !walk(count); attempt++) {
     if (attempt >= ATTEMPTS_MAX) return false
-    store<u32>(scratch + (R_RETRIES << 2), load<u32>(scratch + (R_RETRIES << 2)) + 1)
+    beginAgain(attempt)
   }
   return true
+}
+
+/**
+ * Waits a little longer every time, some 30 µs in all: an attempt that fails at its first word takes less than the
+ * page fault of a writer that is within a change.
+ */
+function beginAgain(attempt: u32): void {
+  store<u32>(scratch + (R_RETRIES << 2), load<u32>(scratch + (R_RETRIES << 2)) + 1)
+  let sum: u64 = 0
+  for (let i: u32 = 0; i < attempt * PAUSE_LOADS; i++) sum += atomic.load<u32>(H_LIFE << 2)
+  keep(sum)
 }
 
 @inline function bitOf(bits: usize, holder: u32): u32 {
