@@ -123,6 +123,9 @@ export class Holders {
 
   #own(holder: number, owner: number, slot: number, held: number): void {
     const words = this.#words
+    // The first touch of a page takes a fault, which readers should not have to wait for.
+    save(words, this.#ownerBase + holder, words[this.#ownerBase + holder]!, this.#isAtomic)
+    save(words, this.#holderBase + slot, words[this.#holderBase + slot]!, this.#isAtomic)
     Atomics.store(words, H_LIFE, (words[H_LIFE]! + 1) | 0)
     save(words, this.#ownerBase + holder, owner, this.#isAtomic)
     save(words, this.#holderBase + slot, held, this.#isAtomic)
