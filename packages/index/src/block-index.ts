@@ -21,13 +21,10 @@
 import { auditIndex } from './audit.ts'
 import { Capacity } from './capacity.ts'
 import { claimDoor } from './door.ts'
-import { dumpAll, dumpHolder, dumpOrphans, requireUnchanged } from './dump.ts'
-import { DumpWriter, readDump } from './dump-format.ts'
-import { IndexDumpError } from './errors.ts'
+import { dumpHolder, dumpOrphans } from './dump.ts'
 import { IndexState, NOBODY, NONE } from './index-state.ts'
 import { type Layout, planLayout } from './layout.ts'
 import { Maintenance } from './maintenance.ts'
-import { Restorer } from './restore.ts'
 import { shardOver } from './shard.ts'
 import { createShared, defaultAccess, emptyShared, isMemory } from './shard-memory.ts'
 import { Sweep } from './sweep.ts'
@@ -41,7 +38,6 @@ import type {
   IndexStats,
   OrphanEntry,
   RemoveOutcome,
-  RestoreReport,
   StoreOutcome,
 } from './types.ts'
 import { H_DOOR_NUMBER, LOC, PARENT } from './words.ts'
@@ -162,8 +158,6 @@ export class BlockIndex {
    * it looks at (0.1 to 2 µs each); a move to new memory is one step, and costs a copy of what is in use.
    */
   maintain(budget: number = MAINTAIN_BUDGET): boolean {
-    // A dump that is being read goes by the ids of its blocks.
-    if (this.#state.isRestoring) return false
     let left = budget
     while (left > 0) {
       const cost = this.#maintenance.step(left)
@@ -223,49 +217,6 @@ export class BlockIndex {
   }
 
   /**
-   * Everything that the worker slots of `names` hold, orphans too, as bytes in the form of dump-format.ts, piece by
-   * piece; about 40 KB each, and yours. Throws when the index changes meanwhile: write the pieces without waiting for
-   * events, or hold events back.
-   */
-  *dumpBytes(names: ReadonlyMap<number, string>): Generator<Uint8Array, void, undefined> {
-    const { changes } = this.#state
-    const writer = new DumpWriter(names)
-    for (const _ of dumpAll(this.#state, names, writer)) {
-      if (!writer.isFull) continue
-      yield writer.take()
-      requireUnchanged(this.#state, changes)
-    }
-    yield writer.take(true)
-  }
-
-  /**
-   * Fills this index, which must be empty, from a dump. `slotOf` says which worker slot a name has here; undefined:
-   * what it held is left out. What finds no room is left out and counted. Throws IndexDumpError, and the index is
-   * empty, when the dump is truncated, altered or of another version. Events that are applied meanwhile throw.
-   */
-  async restore(
-    source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
-    slotOf: (name: string) => number | undefined,
-  ): Promise<RestoreReport> {
-    const state = this.#state
-    if (state.chunks.count + state.orphans.count > 0) throw new Error('cannot restore into an index in use')
-    const refused = state.counters.refusedBlocks
-    state.isRestoring = true
-    try {
-      await readDump(source, names => this.#restorer(names, slotOf).visitor)
-      state.isRestoring = false
-    } catch (thrown) {
-      state.isRestoring = false
-      for (let slot = 0; slot < state.layout.workerSlotsMax; slot++) this.clear(slot)
-      this.#trimAll()
-      while (this.maintain());
-      throw thrown
-    }
-    this.#trimAll()
-    return { memberships: state.memberships, refusedBlocks: state.counters.refusedBlocks - refused }
-  }
-
-  /**
    * Checks that the structure is what the invariants say, and every count. Throws an Error that says what does not
    * hold. For tests: several passes over everything.
    */
@@ -275,28 +226,8 @@ export class BlockIndex {
     if (bytesUsed > bytesLimit) throw new Error(`${bytesUsed} bytes of ${bytesLimit}`)
   }
 
-  #restorer(names: ReadonlyMap<number, string>, slotOf: (name: string) => number | undefined): Restorer {
-    const slots = new Map<number, number>()
-    const taken = new Set<number>()
-    for (const [number, name] of names) {
-      const slot = slotOf(name)
-      if (slot === undefined) continue
-      this.#requireInRange(slot)
-      if (taken.has(slot)) throw new IndexDumpError('altered', `two names are of worker slot ${slot}`)
-      taken.add(slot)
-      slots.set(number, slot)
-    }
-    return new Restorer(this.#state, this.#capacity, slots)
-  }
-
-  /** Frees what only holes are left of. */
-  #trimAll(): void {
-    for (let chunk = this.#state.chunks.top; chunk > 0; chunk--) this.#state.loops.trim(chunk)
-  }
-
   #requireSlot(workerSlot: number): void {
     this.#requireInRange(workerSlot)
-    if (this.#state.isRestoring) throw new Error('cannot apply events while a dump is restored')
     this.#state.changes++
   }
 

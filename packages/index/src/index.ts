@@ -9,7 +9,6 @@ export {
 } from './block-image.ts'
 export { BlockIndex } from './block-index.ts'
 export { createIndexDoor } from './door.ts'
-export { type DumpFault, IndexDumpError } from './errors.ts'
 export { IndexReader } from './index-reader.ts'
 export {
   DEVICE_LAYER,
@@ -33,7 +32,6 @@ export type {
   OrphanEntry,
   ReaderStats,
   RemoveOutcome,
-  RestoreReport,
   ShardMemory,
   StoreOutcome,
   WordAccess,

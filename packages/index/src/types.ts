@@ -155,13 +155,6 @@ export interface DumpEntry {
   readonly copies: number
 }
 
-/** What a restored dump has given. */
-export interface RestoreReport {
-  readonly memberships: number
-  /** Memberships and orphans that found no room. */
-  readonly refusedBlocks: number
-}
-
 /** Figures of a reader since its construction. */
 export interface ReaderStats {
   readonly lookups: number
