@@ -32,10 +32,13 @@ async function setUp(
   return { engines, directory, urls: engines.map(({ url }) => url) }
 }
 
+/** Thirty prompts for each engine, pinned: how many batches each publishes is not left to chance. */
 async function serve(router: RouterClient, engines: readonly ThreadEngine[], first: number): Promise<void> {
+  const ids = await Promise.all(engines.map(async ({ url }) => (await router.worker(url)).instance_id))
   for (let i = first; i < first + 60; i++) {
     const prompt = Array.from({ length: 70 }, (_, k) => 33 + ((i * 7 + k * k) % 90))
-    const body = { model: 'homing-sim', prompt, max_tokens: 1 }
+    const nvext = { backend_instance_id: ids[i % ids.length] }
+    const body = { model: 'homing-sim', prompt, max_tokens: 1, nvext }
     const { status, text } = await router.send('/v1/completions', { body })
     if (status !== 200) throw new Error(text)
   }
