@@ -19,7 +19,13 @@
  */
 
 import { type ActorRef, defineActor, signal } from '@homing/actor'
-import { BlockIndex, IMAGE_BLOCKS_MAX, type IndexMemory, layeredOptions, type ShardMemory } from '@homing/index'
+import {
+  BlockIndex,
+  IMAGE_BLOCKS_MAX,
+  type IndexMemory,
+  layeredOptions,
+  type ShardMemory,
+} from '@homing/index'
 import { EventApplier } from './event-applier.ts'
 import { LayerSlots } from './layer-slots.ts'
 import type { EventSourceMessage, ShardMemoryMessage, ShardMessage } from './messages.ts'
