@@ -157,9 +157,8 @@ t.test(
 
     const before = await fleet.directory.ask({ type: 'describe' }, ASK)
     const sources = Object.values(before.sources)
-    // One that did not answer in time says nothing.
+    // Not of each one: which batches are lost, and whether a replay brings them before they are missed, is chance.
     t.ok(sources.some(source => source !== undefined && source.gaps > 0))
-    t.ok(sources.every(source => source === undefined || source.gaps > 0))
     await fleet.system.killThread('events-0')
     await work(fleet, 5)
     await untilEqual(fleet)
