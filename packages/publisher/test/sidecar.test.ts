@@ -36,6 +36,8 @@ class World {
   followerIsWhole = false
   sidecar!: Sidecar
   #engine: Publisher | undefined
+  /** By the engine's clock, which no restart sets back: two lives never publish the same batch. */
+  #seconds = 1
   #sequence = 0
 
   async open({ topic = '' } = {}): Promise<this> {
@@ -104,7 +106,8 @@ class World {
     topic = '',
   ): void {
     this.engineCache.applyAll(events)
-    const payload = encodeKvBatch({ timestampSeconds: this.#sequence, rank: 0, events }, 'vllm-map')
+    const batch = { timestampSeconds: this.#seconds++, rank: 0, events }
+    const payload = encodeKvBatch(batch, 'vllm-map')
     const frames = encodeEventFrames(topic, this.#sequence++, payload)
     if (fate === 'garbled') frames[2] = payload.subarray(0, payload.length - 1)
     for (let i = fate === 'twice' ? 2 : fate === 'lost' ? 0 : 1; i > 0; i--) this.#engine?.send(frames)
@@ -253,7 +256,12 @@ t.test('what a follower holds is held by the engine, whatever happened', async t
   )
   const holds = fc.asyncProperty(fc.array(step, { maxLength: 25 }), async steps => {
     const w = await new World().open()
-    for (const [what, events] of steps) {
+    let isUnnoticed = false
+    for (const [step, events] of steps) {
+      // Of a crash that broke no connection only the next batch tells: where that were lost, the one after it could have the
+      // number that is expected, and nobody could know.
+      const what: typeof step = step === 'lost' && isUnnoticed ? 'sent' : step
+      isUnnoticed = what === 'crash' || (isUnnoticed && what === 'cut')
       if (what === 'restart') await w.restartEngine(true)
       else if (what === 'crash') await w.restartEngine(false)
       else if (what === 'cut') {
