@@ -13,6 +13,27 @@ t.test('without a name the benches are listed with their questions', async t => 
   t.match(stdout, /^index +How fast and how small is the prefix index\?$/m)
 })
 
+t.test('with --help each bench tells its question, its parameters and its options', async t => {
+  const names = [...bench().stdout.matchAll(/^([a-z]+) +[A-Z]/gm)].map(([, name]) => name!)
+  t.ok(names.length >= 5)
+  const helps = new Map(names.map(name => [name, bench(name, '--help')]))
+  for (const [name, { status, stdout, stderr }] of helps) {
+    t.strictSame([status, stderr], [0, ''], name)
+    t.match(stdout, new RegExp(`^Usage: pnpm bench ${name} .*\\n\\nQuestion +[A-Z]`))
+    t.match(stdout, /^ {2}--runs N +runs, each in a process of its own/m)
+    t.match(stdout, /^ +default +with --smoke\n {2}\w+ +\S+ +\S+$/m)
+  }
+  const { stdout } = helps.get('index')!
+  t.match(stdout, /^ {2}corpus +idx-small +synthetic$/m)
+  t.match(stdout, /^ {2}offeredMax +32_000_000 +2_000_000$/m)
+  t.match(stdout, /^ {2}--vs PEER,… +others that do the same work: naive, dynamo$/m)
+  t.equal(bench('index', '--help', '--nope').status, 2, 'what is wrong beside it is still told')
+})
+
+t.test('a question of two lines is listed whole', async t => {
+  t.match(bench().stdout, /^soak +What is lost, .* and over 200 million messages of simulated ones\?$/m)
+})
+
 t.test('an unknown bench, option, parameter or peer is one clear line and exit code 2', async t => {
   for (const words of [
     ['nope'],

@@ -1,7 +1,7 @@
 /**
  * Harness of the benches: parameters from the command line, runs in fresh processes, medians, one JSON line.
  *
- *   pnpm bench NAME [--smoke] [--runs N] [--vs PEER,…] [--check FILE] [--json] [out=FILE] [key=value …]
+ *   pnpm bench NAME [--smoke] [--runs N] [--vs PEER,…] [--check FILE] [--json] [out=FILE] [key=value …] [--help]
  *
  * A bench declares its parameters at the top of its module, then calls `runBench` once. People read
  * standard error (nothing with --json); the last line of standard output is one JSON object. Every run is a
@@ -19,6 +19,8 @@ import { execFileSync, spawnSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { cpus } from 'node:os'
 import { fileURLToPath } from 'node:url'
+import { readHeader } from './bench-header.ts'
+import { benchHelp, type ParameterDefaults } from './bench-help.ts'
 
 /** One measured value. */
 export interface Measure {
@@ -81,6 +83,7 @@ export interface BenchDefinition {
 }
 
 interface Arguments {
+  readonly help: boolean
   readonly smoke: boolean
   readonly json: boolean
   readonly runs: number | undefined
@@ -98,6 +101,7 @@ const RUNS_MAX = 1000
 
 const parsed = parseArguments(process.argv.slice(2))
 const parameters = new Map<string, number | string>()
+const parameterDefaults = new Map<string, ParameterDefaults>()
 
 /** True with --smoke: tiny sizes, to show that the bench works. */
 export const isSmoke = parsed.smoke
@@ -120,6 +124,7 @@ export function parameter<T extends number | string>(
     }
   }
   parameters.set(name, value)
+  parameterDefaults.set(name, defaults)
   return value
 }
 
@@ -135,6 +140,10 @@ export async function runBench(definition: BenchDefinition, run: BenchRun): Prom
       usage(`unknown peer ${name}; known: ${Object.keys(definition.peers ?? {}).join(', ') || 'none'}`)
     }
     peers.set(name, typeof peer === 'function' ? { run: peer } : peer)
+  }
+  if (parsed.help) {
+    process.stdout.write(`${benchHelp(definition, readHeader(process.argv[1]!), parameterDefaults)}\n`)
+    return
   }
   const runOf = (who: string): BenchRun => (who === OURS ? run : peers.get(who)!.run)
 
@@ -192,7 +201,7 @@ function print(value: object): Promise<void> {
 
 /** A line for people. */
 export function say(line: string): void {
-  if (!parsed.json) process.stderr.write(`${line}\n`)
+  if (!parsed.json && !parsed.help) process.stderr.write(`${line}\n`)
 }
 
 /** The q-th percentile (0 … 100) of `samples`, which are sorted in place. 0 when there are none. */
@@ -460,6 +469,7 @@ function commit(): string {
 }
 
 function parseArguments(words: readonly string[]): Arguments {
+  let help = false
   let smoke = false
   let json = false
   let runs: number | undefined
@@ -473,7 +483,8 @@ function parseArguments(words: readonly string[]): Arguments {
     const option = word.startsWith('--') && equals > 0 ? word.slice(0, equals) : word
     const operand = () => (option === word ? words[++i] : word.slice(equals + 1))
     if (word === '--') continue
-    if (word === '--smoke') smoke = true
+    if (word === '--help' || word === '-h') help = true
+    else if (word === '--smoke') smoke = true
     else if (word === '--json') json = true
     else if (option === '--runs') {
       const text = operand()
@@ -489,9 +500,11 @@ function parseArguments(words: readonly string[]): Arguments {
     } else if (word.startsWith('out=')) out = word.slice(equals + 1)
     else if (!word.startsWith('-') && equals > 0) values.set(word.slice(0, equals), word.slice(equals + 1))
     else
-      usage(`unknown option ${word}; known: --smoke, --runs N, --vs PEER,…, --check FILE, --json, key=value`)
+      usage(
+        `unknown option ${word}; known: --help, --smoke, --runs N, --vs PEER,…, --check FILE, --json, key=value`,
+      )
   }
-  return { smoke, json, runs, versus, check, out, values }
+  return { help, smoke, json, runs, versus, check, out, values }
 }
 
 /** Ends the process: the command line is wrong. */

@@ -1,12 +1,13 @@
 /**
- * `pnpm bench`: lists the benches with the question each answers; `pnpm bench NAME …` runs one.
+ * `pnpm bench`: lists the benches with the question each answers; `pnpm bench NAME …` runs one, with --help says what it takes.
  *
  * A bench is a folder here with a main.ts; the word "Question" in its header comment is what is listed.
  */
 
 import { spawnSync } from 'node:child_process'
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
+import { questionOf, readHeader } from './bench-header.ts'
 
 const directory = fileURLToPath(new URL('.', import.meta.url))
 const names = readdirSync(directory, { withFileTypes: true })
@@ -15,20 +16,23 @@ const names = readdirSync(directory, { withFileTypes: true })
   .sort()
 
 const [name, ...rest] = process.argv.slice(2).filter((word, i) => !(i === 0 && word === '--'))
-if (name === undefined || name === '--help') {
-  for (const each of names) process.stdout.write(`${each.padEnd(10)} ${question(each)}\n`)
+if (name === undefined || name === '--help' || name === '-h') {
+  for (const each of names) {
+    const question = questionOf(readHeader(mainOf(each))) ?? '(its header states no question)'
+    process.stdout.write(`${each.padEnd(10)} ${question}\n`)
+  }
   process.stdout.write(
-    '\npnpm bench NAME [--smoke] [--runs N] [--vs PEER,…] [--check FILE] [--json] [out=FILE] [key=value …]\n',
+    '\npnpm bench NAME [--smoke] [--runs N] [--vs PEER,…] [--check FILE] [--json] [out=FILE] [key=value …]\n' +
+      'pnpm bench NAME --help says what a bench does, and shows its parameters with their defaults.\n',
   )
 } else if (!names.includes(name)) {
   process.stderr.write(`bench: unknown bench ${name}; known: ${names.join(', ')}\n`)
   process.exitCode = 2
 } else {
-  const result = spawnSync(process.execPath, [`${directory}${name}/main.ts`, ...rest], { stdio: 'inherit' })
+  const result = spawnSync(process.execPath, [mainOf(name), ...rest], { stdio: 'inherit' })
   process.exitCode = result.status ?? 1
 }
 
-function question(each: string): string {
-  const source = readFileSync(`${directory}${each}/main.ts`, 'utf8')
-  return /^ \* Question\s+(.*)$/m.exec(source)?.[1] ?? '(its header states no question)'
+function mainOf(each: string): string {
+  return `${directory}${each}/main.ts`
 }

@@ -1,11 +1,18 @@
 /**
- * docs/configuration.md, written from the tables of settings. `pnpm run docs` writes it; a test compares.
+ * Writes docs/configuration.md from the tables of settings: `pnpm run docs`. A test compares.
  */
 
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
-import { type Command, indexerCommand, renderReference, routerCommand, sidecarCommand } from '@homing/config'
+import {
+  type Command,
+  indexerCommand,
+  renderReference,
+  routerCommand,
+  sidecarCommand,
+  simulateCommand,
+} from '@homing/config'
 import { ENGINE_OPTIONS } from '@homing/testkit'
 
 export const CONFIGURATION_PATH = join(import.meta.dirname, '..', 'docs', 'configuration.md')
@@ -20,6 +27,7 @@ const engineCommand: Command<typeof ENGINE_OPTIONS> = {
 const HEADER = `# Configuration
 
 Written by \`pnpm run docs\` from the tables in \`packages/config\`; change them there. \`homing COMMAND --help\` shows the same.
+In a checkout, \`homing\` is \`npx --yes pnpm@10 start\`.
 
 Each setting can be given on the command line, in the environment, and in a YAML file (\`--config FILE\` or
 \`HOMING_CONFIG\`) under the option's name without its dashes. The command line wins over the environment, the environment
@@ -30,14 +38,17 @@ and one line per fault, all of them at once.
   bare number of bytes.
 - **On or off** is \`--name\` or \`--no-name\`; in a variable or file \`true\` or \`false\`.
 - **Repeatable** options collect; in a variable the items are separated by commas (workers also by spaces), in a file they
-  are a list. A list given in one place replaces the list of another.
-- \`DYN_*\` variables are read where our own is not set, each with one warning; those without a counterpart are named in a
-  warning and ignored.
+  are a list. A list given in one place replaces the list of another. An empty list in a file (\`peers: []\`) means none; only
+  \`worker\` must not be empty if it is given.
+- **Key** is the name of the setting in a program that embeds the router or the indexer. Its value has the unit that the key ends with:
+  see [embedding.md](embedding.md).
+- \`DYN_*\` variables are read if our own is not set, each with one warning. A warning names those without a counterpart, which
+  are ignored.
 `
 
 /** The whole page. */
 export function renderConfiguration(): string {
-  return `${[HEADER, renderReference(routerCommand), renderReference(engineCommand), renderReference(sidecarCommand), renderReference(indexerCommand)].join('\n').trimEnd()}\n`
+  return `${[HEADER, renderReference(routerCommand), renderReference(engineCommand), renderReference(sidecarCommand), renderReference(indexerCommand), renderReference(simulateCommand)].join('\n').trimEnd()}\n`
 }
 
 if (import.meta.main) {

@@ -1,6 +1,6 @@
 /**
- * What `pnpm build` and `pnpm pack` make is installed into an empty folder and used there: the command, the
- * library with threads of its own, and the declarations.
+ * The output of `pnpm build` and `pnpm pack` is installed into an empty folder and used there: the command, the
+ * library with its own threads, and the declarations.
  */
 
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
@@ -34,6 +34,11 @@ const ref = system.spawn(adder, { name: 'adder', args: { start: 40 }, thread: 'w
 console.log(await ref.ask({ type: 'add', n: 2 }, { timeout: '10s' }))
 await system.shutdown()
 `
+
+/** The program of docs/embedding.md, which is installed like any user's. */
+const EMBEDDING = /```ts\n\/\/ program\.ts\n(.*?)```\n\n```\n(.*?)```/s.exec(
+  readFileSync(join(ROOT, 'docs/embedding.md'), 'utf8'),
+)!
 
 interface Outcome {
   readonly exitCode: number
@@ -79,6 +84,18 @@ t.test('an unknown option is one clear line and exit code 2', { skip }, async t 
   t.equal(exitCode, 2)
   t.match(output, /did you mean --port\?\n$/)
   t.equal(output.trim().split('\n').length, 1, output)
+})
+
+t.test('npx homing simulate runs its cells on threads, and keeps them', { skip }, async t => {
+  const options = ['--policies', 'product,least-loaded', '--requests', '100', '--speeds', '1', '--seeds', '1']
+  const argv = ['homing', 'simulate', '--cache-dir', 'kept', ...options]
+  const { exitCode, output } = await run('npx', argv, folder)
+  t.equal(exitCode, 0, output)
+  t.match(output, /\n {2}least-loaded +\d/)
+  const kept = readdirSync(join(folder, 'kept'), { recursive: true }).filter(name =>
+    /\.json$/.test(String(name)),
+  )
+  t.equal(kept.length, 2)
 })
 
 t.test('npx homing router serves its demo fleet and drains on SIGTERM', { skip }, async t => {
@@ -132,6 +149,12 @@ t.test('a program of its own spawns an actor on another thread and asks it', { s
   t.strictSame(await run(process.execPath, ['program.ts'], folder), { exitCode: 0, output: '42 on work-0\n' })
 })
 
+t.test('a program of its own embeds the router', { skip }, async t => {
+  writeFileSync(join(folder, 'embedding.ts'), EMBEDDING[1]!)
+  const outcome = await run(process.execPath, ['embedding.ts'], folder)
+  t.strictSame(outcome, { exitCode: 0, output: EMBEDDING[2]! })
+})
+
 t.test('the declarations type-check for a user of the packages', { skip }, async t => {
   const options = [
     '--strict',
@@ -145,7 +168,10 @@ t.test('the declarations type-check for a user of the packages', { skip }, async
   // Node's types are looked up where we have them; our own declarations are checked too (no skipLibCheck).
   options.push('--types', 'node', '--typeRoots', join(ROOT, 'node_modules/@types'), '--erasableSyntaxOnly')
   const tsc = join(ROOT, 'node_modules/.bin/tsc')
-  t.strictSame(await run(tsc, [...options, 'program.ts'], folder), { exitCode: 0, output: '' })
+  t.strictSame(await run(tsc, [...options, 'program.ts', 'embedding.ts'], folder), {
+    exitCode: 0,
+    output: '',
+  })
 })
 
 function run(command: string, args: readonly string[], cwd: string): Promise<Outcome> {

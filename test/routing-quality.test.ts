@@ -1,4 +1,4 @@
-/** That the table of docs/routing-quality.md can be made, and shows what it is for. */
+/** The table of docs/routing-quality.md can be made, and shows its point. */
 
 import t from 'tap'
 import { CACHES, KNOWLEDGE, runCell, TROUBLES } from './routing-quality.ts'

@@ -1,13 +1,13 @@
 /**
- * What exact events bring: the same policy with different knowledge of the caches, on simulated engines and a virtual clock.
- * `node test/routing-quality.ts --write` writes the table of docs/routing-quality.md.
+ * What exact events are worth: the same policy with different knowledge of the caches, on simulated engines and a virtual clock.
+ * `pnpm exec node test/routing-quality.ts --write` writes the table of docs/routing-quality.md.
  *
  *   knowledge   exact        KV events
  *               approximate  --no-kv-events: what was sent where
  *               text         what was sent where, of the text: no engine tokenizes
  *               none         --no-kv-events with room for one block
  *               …, weight 4  the same, with cached blocks counting four times as much against load
- *               rival        no router of ours: the policy of the best router that goes by text alone (TextPolicy)
+ *               rival        another router: the policy of the best router that uses text alone (TextPolicy)
  *
  * Traffic: conversations of 1 to 6 turns, each turn the text of all before and more; one of eight system prompts at their
  * beginning. Turns begin by a Poisson process that is the same for every cell of a seed.
@@ -57,9 +57,9 @@ export const KNOWLEDGE: Readonly<Record<string, Knowledge>> = {
   exact: { settings: {}, tokenizes: true },
   approximate: { settings: { kvEvents: false }, tokenizes: true },
   text: { settings: { kvEvents: false }, tokenizes: false },
-  none: { settings: { kvEvents: false, predictionBlocksMax: 1 }, tokenizes: true },
-  'exact, weight 4': { settings: { overlapScoreWeight: 4 }, tokenizes: true },
-  'approximate, weight 4': { settings: { kvEvents: false, overlapScoreWeight: 4 }, tokenizes: true },
+  none: { settings: { kvEvents: false, guessBlocksMax: 1 }, tokenizes: true },
+  'exact, weight 4': { settings: { overlapWeight: 4 }, tokenizes: true },
+  'approximate, weight 4': { settings: { kvEvents: false, overlapWeight: 4 }, tokenizes: true },
   rival: { settings: {}, tokenizes: true, isRival: true },
 }
 

@@ -9,9 +9,9 @@
  * Invariants
  *   I1  A test without tests in it is one case. One with tests in it is a case only if it failed by itself.
  *   I2  A file whose assertions stand outside of every test is one case, named after the file.
- *   I3  What is skipped or marked as still to be done is counted by name, never as passed.
+ *   I3  Cases that are skipped or marked as still to be done are counted by name, never as passed.
  *
- * Lines that are no TAP are ignored: a test may print.
+ * Lines that are not TAP are ignored: a test may print.
  *
  * Source   https://testanything.org/tap-version-14-specification.html, in node-tap's spelling
  */

@@ -61,6 +61,77 @@ t.test('a fault of each kind is found', async t => {
   t.equal(faultsOf(/only re-exports/, 'packages/load/src/index.ts', "export { x } from './x.ts'").length, 0)
   t.equal(faultsOf(/named after nothing/, 'packages/load/src/load-utils.ts', '').length, 1)
   t.equal(faultsOf(/left to be done/, actor, `// ${'TO'}${'DO'} later`).length, 1)
+  t.equal(faultsOf(/run a file with node/, actor, `// ${'node'} test/x.ts`).length, 1)
+  t.equal(faultsOf(/run a file with node/, actor, `// pnpm exec ${'node'} test/x.ts`).length, 0)
   t.equal(faultsOf(/every error code/, actor, "readonly code = 'HOMING_NO_SUCH_CODE'").length, 1)
+  const twice = rules
+    .find(({ title }) => /exported by one folder/.test(title))!
+    .faults({
+      ...repository,
+      files: [
+        { path: 'packages/load/src/index.ts', text: '', code: "export { type A, b as c } from './x.ts'" },
+        { path: 'actors/router/src/index.ts', text: '', code: "export type {\n  A,\n  C,\n} from './y.ts'" },
+        { path: 'actors/gateway/src/index.ts', text: '', code: "export type { A } from '@homing/load'" },
+      ],
+    })
+  t.strictSame(twice, ['actors/router/src/index.ts: A is something of packages/load already'])
+  const ruledOut = /glossary.md rules out/
+  t.match(faultsOf(ruledOut, actor, 'export interface PodLoad {}'), [/PodLoad says 'pod': say worker/])
+  t.equal(faultsOf(ruledOut, actor, 'export const CACHE_HITS_MAX = 1').length, 1)
+  t.equal(faultsOf(ruledOut, actor, 'export async function cacheHits() {}').length, 1)
+  t.equal(faultsOf(ruledOut, actor, "export { trust as confidence } from './trust.ts'").length, 1)
+  t.equal(faultsOf(ruledOut, actor, 'export abstract class KVScore {}').length, 1)
+  t.equal(faultsOf(ruledOut, actor, 'export interface Podium {}\nconst pod = 1 // pod').length, 0)
+  t.equal(faultsOf(ruledOut, actor, 'export interface InstanceOverlap {}').length, 0)
+  const stale = rules
+    .find(({ title }) => /lets no name stay/.test(title))!
+    .faults({ ...repository, files: [] })
+  t.ok(stale.includes('docs/glossary.md: InstanceOverlap does not exist'))
+  const cell = 'packages/actor/src/cell/x.ts'
+  const alongLayers = /along its layers/
+  t.equal(faultsOf(alongLayers, cell, "import type { Runtime } from '../runtime/runtime.ts'").length, 1)
+  t.equal(faultsOf(alongLayers, cell, "export { createActorSystem } from '../index.ts'").length, 1)
+  t.equal(faultsOf(alongLayers, cell, "import { a } from '../asks/asks.ts'\nimport './cell.ts'").length, 0)
+  t.equal(
+    faultsOf(alongLayers, 'packages/actor/src/index.ts', "export { a } from './cell/cell.ts'").length,
+    0,
+  )
+  t.equal(faultsOf(alongLayers, 'packages/actor/src/misplaced/x.ts', '').length, 1)
   t.equal(faultsOf(/among the dependencies/, actor, "import x from 'left-pad'").length, 1)
 })
+
+t.test(
+  'a circle of run-time imports is found, within a package and between two, and one of types is none',
+  async t => {
+    const circlesIn = (texts: Readonly<Record<string, string>>) => {
+      const files = Object.entries(texts).map(([path, text]) => ({ path, text, code: withoutComments(text) }))
+      return rules.find(({ title }) => /in a circle/.test(title))!.faults({ ...repository, files })
+    }
+    const a = 'packages/load/src/a.ts'
+    const b = 'packages/load/src/b.ts'
+    const c = 'packages/load/src/c.ts'
+    const back = "import { a } from './a.ts'"
+    t.strictSame(circlesIn({ [a]: "import { b } from './b.ts'", [b]: back }), [`${a} → ${b} → ${a}`])
+    t.strictSame(circlesIn({ [a]: "import { b } from './b.ts'", [b]: "import type { A } from './a.ts'" }), [])
+    t.strictSame(
+      circlesIn({
+        [a]: "import './b.ts'",
+        [b]: "export { c } from './c.ts'",
+        [c]: back,
+        'packages/load/src/d.ts': back,
+      }),
+      [`${a} → ${b} → ${c} → ${a}`],
+    )
+    const index = 'packages/actor/src/index.ts'
+    const testing = 'packages/actor/src/testing.ts'
+    t.strictSame(
+      circlesIn({
+        [testing]: "import { x } from '@homing/load'",
+        'packages/load/src/index.ts': "export { x } from './a.ts'",
+        [a]: "import { y } from '@homing/actor/testing'",
+        [index]: "export { x } from '@homing/load'",
+      }),
+      [`${testing} → packages/load/src/index.ts → ${a} → ${testing}`],
+    )
+  },
+)

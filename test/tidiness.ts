@@ -1,7 +1,7 @@
 /**
- * Tidiness: what must hold of the files of this repository and no compiler checks.
+ * Tidiness: rules for the files of this repository that no compiler checks.
  *
- * Each rule answers its faults, one line each with file and reason; none means that it holds. The rules read
+ * Each rule returns its faults, one line each with file and reason; none means that it holds. The rules read
  * text, with comments blanked out where code is meant, so they can be fooled; they catch habits, not intent.
  */
 
@@ -35,9 +35,11 @@ export interface Repository {
 
 export interface Manifest {
   readonly name?: string
+  readonly version?: string
   readonly description?: string
   readonly private?: boolean
   readonly license?: string
+  readonly exports?: Readonly<Record<string, string>>
   readonly dependencies?: Readonly<Record<string, string>>
   readonly devDependencies?: Readonly<Record<string, string>>
 }
@@ -69,6 +71,12 @@ const MAY_IMPORT_DEFINITIONS = [
   'actors/index-service/',
   'packages/homing/',
 ]
+
+/** Names for programs that embed the router. */
+const SETTING_KEYS = routerCommand.settings.map(({ key }) => ({
+  path: 'packages/config',
+  name: key as string,
+}))
 
 export const rules: readonly Rule[] = [
   {
@@ -109,6 +117,25 @@ export const rules: readonly Rule[] = [
         .filter(file => /^(packages|actors)\/[^/]+\/src\/index\.ts$/.test(file.path))
         .filter(file => file.code.replace(/export (type )?\{[^}]*\} from '[^']+'/g, '').trim() !== '')
         .map(file => `${file.path}: holds something else than export { … } from`),
+  },
+  {
+    title: 'a name is exported by one folder only; others may pass it on',
+    faults: ({ files }) => {
+      const homes = new Map<string, string>()
+      const faults: string[] = []
+      for (const { path, code } of files) {
+        const folder = /^((?:packages|actors)\/[^/]+)\/src\/index\.ts$/.exec(path)?.[1]
+        if (folder === undefined) continue
+        for (const [, names] of code.matchAll(/export (?:type )?\{([^}]*)\} from '\.[^']*'/g)) {
+          for (const [, name] of names!.matchAll(/(\w+)\s*(?:,|$)/g)) {
+            const home = homes.get(name!)
+            if (home !== undefined) faults.push(`${path}: ${name} is something of ${home} already`)
+            homes.set(name!, folder)
+          }
+        }
+      }
+      return faults
+    },
   },
   {
     title: 'nothing is left to be done',
@@ -174,8 +201,11 @@ export const rules: readonly Rule[] = [
     ],
   },
   {
-    title: 'only the tokenizer has a thread pool that is not of the actor system',
-    faults: ({ files }) => importsIn(files, ['piscina'], 'actors/tokenizer/'),
+    title: 'only the tokenizer and the simulator have a thread pool that is not of the actor system',
+    faults: ({ files }) => {
+      const others = files.filter(({ path }) => !path.startsWith('packages/simulate/'))
+      return importsIn(others, ['piscina'], 'actors/tokenizer/')
+    },
   },
   {
     title: 'only config reads the environment',
@@ -232,6 +262,34 @@ export const rules: readonly Rule[] = [
         ),
   },
   {
+    title: 'every package that is published has the version of the workspace',
+    faults: ({ manifests }) => {
+      const version = manifests.get('')?.version
+      return [...manifests]
+        .filter(([, manifest]) => manifest.private !== true && manifest.version !== version)
+        .map(([folder, manifest]) => `${folder}/package.json: ${manifest.version} is not ${version}`)
+    },
+  },
+  {
+    title: 'whoever is told to run a file with node gets a Node that can',
+    faults: ({ root, files }) => {
+      const pages = [
+        'README.md',
+        'CHANGELOG.md',
+        ...['docs', 'packages', 'actors', 'bench'].flatMap(folder => markdownFiles(root, folder)),
+      ]
+      const texts = pages.map(path => ({ path, text: readFileSync(join(root, path), 'utf8'), code: '' }))
+      return matchingLines(
+        [...texts, ...files],
+        file => file.text,
+        /(?<!exec )\bnode [\w.-]+\/[\w./-]+\.ts\b/,
+      ).map(
+        ({ at, match }) =>
+          `${at}: write pnpm exec ${match}: an older Node says ERR_UNKNOWN_FILE_EXTENSION and no more`,
+      )
+    },
+  },
+  {
     title: 'every dependency has its reason in docs/decisions',
     faults: ({ root, manifests }) => {
       const pages = readdirSync(join(root, 'docs/decisions')).filter(name => name.endsWith('.md'))
@@ -241,6 +299,58 @@ export const rules: readonly Rule[] = [
           .filter(([name, version]) => !version.startsWith('workspace:') && !text.includes(`\`${name}\``))
           .map(([name]) => `${folder || '.'}/package.json: ${name} is in no page of docs/decisions`),
       )
+    },
+  },
+  {
+    title: 'packages/actor imports along its layers',
+    faults: ({ root, files }) => {
+      const home = 'packages/actor/src/'
+      const layers = actorLayers(root)
+      if (layers.length === 0) return ['docs/actor-runtime.md: no table of layers at its head']
+      const layerOf = (path: string): string | undefined => /^([^/]+)\//.exec(path.slice(home.length))?.[1]
+      return files
+        .filter(({ path }) => path.startsWith(home))
+        .flatMap(file => {
+          const layer = layerOf(file.path)
+          // The public faces come after all layers.
+          const rank = layer === undefined ? layers.length : layers.indexOf(layer)
+          if (rank < 0) return [`${file.path}: ${layer} is no layer of docs/actor-runtime.md`]
+          return importsOf(file.code)
+            .filter(({ specifier }) => specifier.startsWith('.'))
+            .map(({ specifier }) => join(dirname(file.path), specifier))
+            .filter(target => {
+              const of = layerOf(target)
+              return of === undefined || layers.indexOf(of) > rank
+            })
+            .map(target => `${file.path}: imports ${target}, which is of a later layer`)
+        })
+    },
+  },
+  {
+    title: 'no imports go round in a circle at run time',
+    faults: repository => importCircles(repository).map(circle => circle.join(' → ')),
+  },
+  {
+    title: 'no exported name has a word that docs/glossary.md rules out',
+    faults: ({ root, files }) => {
+      const words = ruledOutWords(root)
+      if (words.length === 0) return ['docs/glossary.md: no table of words that are ruled out']
+      const names = [...exportedNames(sources(files)), ...SETTING_KEYS]
+      return names.flatMap(({ path, name }) =>
+        words
+          .filter(({ pattern, allowed }) => pattern.test(wordsOf(name)) && !allowed.has(name))
+          .map(({ word, instead }) => `${path}: ${name} says '${word}': say ${instead} (docs/glossary.md)`),
+      )
+    },
+  },
+  {
+    title: 'docs/glossary.md lets no name stay that does not exist',
+    faults: ({ root, files }) => {
+      const names = new Set([...exportedNames(sources(files)), ...SETTING_KEYS].map(({ name }) => name))
+      return ruledOutWords(root)
+        .flatMap(({ allowed }) => [...allowed])
+        .filter(name => !names.has(name))
+        .map(name => `docs/glossary.md: ${name} does not exist`)
     },
   },
   {
@@ -310,6 +420,125 @@ export function importsOf(code: string): readonly Import[] {
     found.push({ specifier: specifier!, isType: [':', '<', '|', '&', '?'].includes(before!) })
   }
   return found
+}
+
+/** The layers of packages/actor, the lowest first: the first column of the table at the head of docs/actor-runtime.md. */
+function actorLayers(root: string): readonly string[] {
+  const page = readFileSync(join(root, 'docs/actor-runtime.md'), 'utf8')
+  const [, section = ''] = /^## Layers$([\s\S]*?)^## /m.exec(page) ?? []
+  return [...section.matchAll(/^\| `([a-z-]+)` \|/gm)].map(([, layer]) => layer!)
+}
+
+/**
+ * Circles of run-time imports, one for each group of files that reach each other: a file, and the shortest way back to
+ * it. Imports of types are gone when the program runs, so they make no circle.
+ */
+function importCircles({ files, manifests }: Repository): readonly (readonly string[])[] {
+  const folders = new Map([...manifests].map(([folder, { name }]) => [name, folder]))
+  const targetOf = (file: SourceFile, specifier: string): string | undefined => {
+    if (specifier.startsWith('.')) return join(dirname(file.path), specifier)
+    const name = packageOf(specifier)
+    const folder = name === undefined ? undefined : folders.get(name)
+    if (folder === undefined) return undefined
+    const target = manifests.get(folder)!.exports?.[`.${specifier.slice(name!.length)}`]
+    return target === undefined ? undefined : join(folder, target)
+  }
+  const imports = new Map<string, readonly string[]>()
+  for (const file of files) {
+    // Holds import statements as texts.
+    if (file.path === 'test/tidiness.test.ts') continue
+    const targets = importsOf(file.code)
+      .filter(({ isType }) => !isType)
+      .flatMap(({ specifier }) => targetOf(file, specifier) ?? [])
+    imports.set(file.path, targets)
+  }
+  const circles: (readonly string[])[] = []
+  const reported = new Set<string>()
+  for (const path of withoutLeaves(imports)) {
+    if (reported.has(path)) continue
+    const circle = wayBack(path, imports)
+    if (circle === undefined) continue
+    circles.push(circle)
+    for (const member of circle) reported.add(member)
+  }
+  return circles
+}
+
+/** The files that may be on a circle: those without imports, or with imports of such files only, are not. */
+function withoutLeaves(imports: ReadonlyMap<string, readonly string[]>): readonly string[] {
+  const left = new Set(imports.keys())
+  for (let before = -1; before !== left.size; ) {
+    before = left.size
+    for (const path of left) if (!imports.get(path)!.some(target => left.has(target))) left.delete(path)
+  }
+  return [...left]
+}
+
+/** The shortest way of imports from a file back to itself. */
+function wayBack(
+  start: string,
+  imports: ReadonlyMap<string, readonly string[]>,
+): readonly string[] | undefined {
+  const ways: (readonly string[])[] = [[start]]
+  const seen = new Set<string>()
+  for (const way of ways) {
+    for (const target of imports.get(way.at(-1)!) ?? []) {
+      if (target === start) return [...way, start]
+      if (seen.has(target)) continue
+      seen.add(target)
+      ways.push([...way, target])
+    }
+  }
+  return undefined
+}
+
+interface RuledOutWord {
+  readonly word: string
+  readonly instead: string
+  /** Names that may stay. */
+  readonly allowed: ReadonlySet<string>
+  /** Finds it in the words of a name. */
+  readonly pattern: RegExp
+}
+
+/** The table at the end of docs/glossary.md. */
+function ruledOutWords(root: string): readonly RuledOutWord[] {
+  const page = readFileSync(join(root, 'docs/glossary.md'), 'utf8')
+  const [, section = ''] = /^## Words that are ruled out$([\s\S]*)/m.exec(page) ?? []
+  return [...section.matchAll(/^\| ([a-z][a-z ]*) \| ([^|]+) \|([^|]*)\|$/gm)]
+    .filter(([, word]) => word !== 'ruled out')
+    .map(([, word, instead, allowed]) => ({
+      word: word!,
+      instead: instead!,
+      allowed: new Set(Array.from(allowed!.matchAll(/`(\w+)`/g), ([, name]) => name!)),
+      pattern: new RegExp(`(^| )${word}(s|es)?( |$)`),
+    }))
+}
+
+/** Names that files export where they declare them; what an index hands on is among them. */
+function exportedNames(
+  files: readonly SourceFile[],
+): readonly { readonly path: string; readonly name: string }[] {
+  const declaration =
+    /^export (?:declare |default |abstract |async )*(?:interface|type|class|function\*?|const|let|enum) (\w+)/gm
+  const renamed = /\bas (\w+)(?=[^{}]*\})/g
+  return files.flatMap(({ path, code }) =>
+    [
+      ...code.matchAll(declaration),
+      ...Array.from(code.matchAll(/^export (?:type )?\{[^}]*\}/gm), ([list]) => [
+        ...list.matchAll(renamed),
+      ]).flat(),
+    ].map(([, name]) => ({ path, name: name! })),
+  )
+}
+
+/** `CacheHits`, `cacheHits` and `CACHE_HITS` to `cache hits`. */
+function wordsOf(name: string): string {
+  return name
+    .replace(/([a-z0-9])([A-Z])|([A-Z])(?=[A-Z][a-z])/g, '$1$3 $2')
+    .replaceAll('_', ' ')
+    .replace(/ +/g, ' ')
+    .toLowerCase()
 }
 
 function errorCodes(files: readonly SourceFile[]): ReadonlyMap<string, string> {
@@ -382,16 +611,19 @@ function packageOf(specifier: string): string | undefined {
 }
 
 function markdownFiles(root: string, folder: string): readonly string[] {
-  return readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
-    .filter(name => name.endsWith('.md'))
-    .map(name => `${folder}/${name}`)
+  return filesUnder(root, folder, '.md')
 }
 
 function typescriptFiles(root: string, folder: string): readonly string[] {
+  return filesUnder(root, folder, '.ts')
+}
+
+/** Without folders that others write, through whose links one would walk for ever. */
+function filesUnder(root: string, folder: string, ending: string): readonly string[] {
   return readdirSync(join(root, folder)).flatMap(name => {
     const path = `${folder}/${name}`
     if (SKIPPED_FOLDERS.has(name)) return []
-    if (statSync(join(root, path)).isDirectory()) return typescriptFiles(root, path)
-    return name.endsWith('.ts') ? [path] : []
+    if (statSync(join(root, path)).isDirectory()) return filesUnder(root, path, ending)
+    return name.endsWith(ending) ? [path] : []
   })
 }

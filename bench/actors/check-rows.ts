@@ -1,6 +1,6 @@
-/** The rows that are no figures of speed: what is lost over many deaths, and what a model check has seen. */
+/** The rows that are not about speed: losses over many deaths, and results of a model check. */
 
-import * as ring from '../../packages/actor/src/ring/ring.ts'
+import * as ring from '../../packages/actor/src/links/ring/ring.ts'
 import { type Bounds, explore, type Model, summary } from '../../packages/actor/test/model/explorer.ts'
 import { oneRing, twoRings } from '../../packages/actor/test/model/ring-programs.ts'
 import { torture } from '../../packages/actor/test/torture/driver.ts'

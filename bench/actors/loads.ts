@@ -1,4 +1,4 @@
-/** Loads: the shapes of work that a row puts on ours, on the raw means and on a peer alike. Every answer is checked. */
+/** Loads: the shapes of work that a row runs on ours, on the raw means and on a peer alike. Every answer is checked. */
 
 const WAIT_MS_MAX = 30_000
 

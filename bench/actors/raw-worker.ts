@@ -1,4 +1,4 @@
-/** What the worker threads of the raw loads run: each of them one thing, said in `workerData`. */
+/** The code of the worker threads of the raw loads: each runs one thing, named in `workerData`. */
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { threadCpuUs } from './cpu.ts'

@@ -1,7 +1,7 @@
 /**
  * Writes the actor package as JavaScript into a folder, with the packages that it needs: their sources without types.
  *
- *   node strip.ts FOLDER        FOLDER/node_modules/@homing/actor, …
+ *   pnpm exec node bench/actors/strip.ts FOLDER        FOLDER/node_modules/@homing/actor, …
  */
 
 import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'

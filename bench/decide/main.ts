@@ -9,74 +9,39 @@
  *              hash     block and sequence hashes of 2 k, 12 k and 100 k token ids
  *              route    hash, then decide, on prompts of that length
  *              load     projecting, booking, completing and freeing in ActiveLoad
+ *            The part `policies` (parts=policies) has every policy and mode at 64 and 1,024 workers, each decision with its lookup in an
+ *            index of 10 M blocks. They take turns, so that what else the machine does falls on all; 64 prompts in turn.
  * Checked    before the clock starts, every answer against the definition computed with plain arrays: costs,
  *            probabilities, winner, overlaps; `winnerSum` pins the behavior.
- * Read it    nanoseconds per decision, mean of the loop; a run is one process. One prompt is decided again and
- *            again, so caches are warm: on a router that does other work, expect more. One machine only. `--vs naive`: arrays of records and a map of sets, for choose and decide.
+ * Read it    nanoseconds per decision, mean of the loop, or median of the turns; a run is one process for each part. Outside of `policies`
+ *            one prompt is decided again and again, so caches are warm: on a router that does other work, expect more. One machine
+ *            only. `--vs naive`: arrays of records and a map of sets, for choose and decide.
  */
 
 import assert from 'node:assert/strict'
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
 import { seededRandom } from '@homing/clock'
-import { BlockIndex, IndexReader, OverlapScores } from '@homing/index'
+import { BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
 import { ActiveLoad } from '@homing/load'
-import { type SelectionSettings, Selector } from '@homing/selection'
-import { type Measure, type Measures, parameter, runBench } from '../harness.ts'
+import { FIXED_POLICY_NAMES, type SelectionSettings, Selector, selectionSettings } from '@homing/selection'
+import { type Measure, type Measures, parameter, runBench, type Target } from '../harness.ts'
+import { BLOCK_TOKENS, type Fixture, fixtureOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
 import { NaiveIndex, naiveChoose } from './naive.ts'
+import { measurePolicies } from './policies.ts'
 
 const budgetMs = parameter('budgetMs', { smoke: 2, full: 300 })
 const workersMax = parameter('workers', { smoke: 64, full: 10_000 })
 const decideWorkersMax = parameter('decideWorkers', { smoke: 64, full: 1024 })
 const promptTokensMax = parameter('promptTokens', { smoke: 12_288, full: 102_400 })
 const activePerWorker = parameter('activePerWorker', { smoke: 2, full: 8 })
+const blocks = parameter('blocks', { smoke: 20_000, full: 10_000_000 })
+const rounds = parameter('rounds', { smoke: 2, full: 50 })
+const parts = parameter('parts', { smoke: 'costs,policies', full: 'costs,policies' }).split(',')
 
 const FLEETS = [2, 32, 64, 1024, 10_000]
 const TEMPERATURES = [0, 0.7]
+const POLICY_FLEETS = [64, 1024]
 const PROMPTS = [2048, 12_288, 102_400]
-const SEL_PROMPT_TOKENS = 2048
-const BLOCK_TOKENS = 16
-
-interface Fixture {
-  readonly workers: number
-  readonly overlapBlocks: Int32Array
-  readonly candidates: {
-    readonly count: number
-    readonly workerSlots: Int32Array
-    readonly overlapBlocks: Int32Array
-    readonly creditFactors: Float64Array
-    readonly activeBlocks: Int32Array
-    readonly newBlocks: Int32Array
-    readonly activePrefillTokens: Float64Array
-    readonly activeRequests: Int32Array
-  }
-}
-
-/** The workers of SEL; what a prompt adds to active blocks is all that is not in the overlap. */
-function fixtureOf(workers: number, promptTokens: number): Fixture {
-  const numbers = Array.from({ length: workers }, (_, i) => i)
-  const promptBlocks = promptTokens / BLOCK_TOKENS
-  const overlapBlocks = Int32Array.from(numbers, i => ((i % 32) * 64) / BLOCK_TOKENS)
-  return {
-    workers,
-    overlapBlocks,
-    candidates: {
-      count: workers,
-      workerSlots: Int32Array.from(numbers),
-      overlapBlocks: overlapBlocks.slice(),
-      creditFactors: new Float64Array(workers).fill(1),
-      activeBlocks: Int32Array.from(numbers, i => i % 127),
-      newBlocks: Int32Array.from(numbers, i => promptBlocks - overlapBlocks[i]!),
-      activePrefillTokens: Float64Array.from(numbers, i => 16 * i),
-      activeRequests: Int32Array.from(numbers, i => i % 17),
-    },
-  }
-}
-
-function promptOf(promptTokens: number): Int32Array {
-  const random = seededRandom(promptTokens)
-  return Int32Array.from({ length: promptTokens }, () => random.below(128_000))
-}
-
 /** Every worker of the fixture with the leading blocks it holds; hashes are those of the prompt. */
 function indexOf(fixture: Fixture, prompt: Int32Array): BlockIndex {
   const { local, sequence } = hashBlocks(prompt, BLOCK_TOKENS, DEFAULT_SEED)
@@ -92,14 +57,14 @@ function indexOf(fixture: Fixture, prompt: Int32Array): BlockIndex {
 class Decider {
   readonly #fixture: Fixture
   readonly #reader: IndexReader
-  readonly #scores: OverlapScores
+  readonly #scores: OverlapCounts
   readonly #selector: Selector
   readonly #random = seededRandom(1)
 
   constructor(fixture: Fixture, index: BlockIndex) {
     this.#fixture = fixture
     this.#reader = new IndexReader([index.memory])
-    this.#scores = new OverlapScores(fixture.workers)
+    this.#scores = new OverlapCounts(fixture.workers)
     this.#selector = new Selector(fixture.workers)
   }
 
@@ -116,7 +81,7 @@ class Decider {
 }
 
 function settingsAt(temperature: number): SelectionSettings {
-  return { mode: 'kv', overlapWeight: 1, temperature }
+  return selectionSettings({ temperature })
 }
 
 function ours(): Measures {
@@ -174,7 +139,7 @@ function check(workers: number, temperature: number): number {
   const choice = new Selector().choose(candidates, request, settingsAt(temperature), seededRandom(3))
   const naive = naiveChoose(candidates, request, temperature, seededRandom(3))
   for (let i = 0; i < workers; i++) {
-    assert.equal(choice.terms.costBlocks[i], naive.costs[i], `cost of worker ${i}`)
+    assert.equal(choice.terms.cost[i], naive.costs[i], `cost of worker ${i}`)
     const difference = Math.abs(choice.terms.probability[i]! - naive.probabilities[i]!)
     assert.ok(difference < 1e-12, `probability of worker ${i}`)
   }
@@ -275,11 +240,33 @@ function naivePeer(): Measures {
   return measures
 }
 
+/** Linear within 4 µs at 64 workers and 30 µs at 1,024; every other policy within 1.5 times that. */
+function targets(): Readonly<Record<string, Target>> {
+  const of = (floor: number): Target => ({ floor, goal: 0.8 * floor })
+  const others = FIXED_POLICY_NAMES.filter(policy => policy !== 'linear')
+  return Object.fromEntries([
+    ['linear T=0, W=64', of(4000)],
+    ['linear T=0, W=1024', of(30_000)],
+    ...POLICY_FLEETS.flatMap(workers =>
+      others.map(policy => [`${policy} T=0 ÷ linear, W=${workers}`, of(1.5)]),
+    ),
+  ])
+}
+
 await runBench(
   {
     name: 'decide',
     question: 'What does one routing decision cost, from token ids to a worker?',
-    peers: { naive: naivePeer },
+    parts,
+    peers: { naive: { run: naivePeer, parts: ['costs'] } },
+    targets: targets(),
   },
-  ours,
+  part =>
+    part === 'policies'
+      ? measurePolicies({
+          fleets: POLICY_FLEETS.filter(workers => workers <= decideWorkersMax),
+          blocks,
+          rounds,
+        })
+      : ours(),
 )

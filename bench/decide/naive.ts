@@ -1,7 +1,7 @@
 /** Choice and lookup by their definitions, with records and maps: what `decide` is checked against and compared with. */
 
 import type { Random } from '@homing/clock'
-import type { Candidates, SelectionRequest } from '@homing/selection'
+import type { Candidates, SelectionRequest, SelectionSettings } from '@homing/selection'
 
 export interface NaiveChoice {
   readonly winner: number
@@ -40,6 +40,64 @@ export function naiveChoose(
     return drawn < cumulative
   })
   return { winner: winner < 0 ? candidates.count - 1 : winner, costs, probabilities }
+}
+
+/** Costs with the default weights of each policy. */
+export function naiveCosts(
+  { policy, overlapCredit, creditDecay }: SelectionSettings,
+  candidates: Candidates,
+  { promptTokens, blockSizeTokens }: SelectionRequest,
+): readonly number[] {
+  const queuedMin = Math.min(...Array.from(candidates.activePrefillTokens).slice(0, candidates.count))
+  const creditAt = (i: number): number => {
+    const promptsAhead = (candidates.activePrefillTokens[i]! - queuedMin) / promptTokens
+    return overlapCredit / (1 + creditDecay * promptsAhead)
+  }
+  const all = Array.from({ length: candidates.count }, (_, i) => ({
+    fresh: Math.max(1, promptTokens - creditAt(i) * candidates.overlapBlocks[i]! * blockSizeTokens),
+    queued: candidates.activePrefillTokens[i]!,
+    blocks: candidates.activeBlocks[i]! + candidates.newBlocks[i]!,
+    requests: candidates.activeRequests[i]!,
+  }))
+  switch (policy) {
+    case 'linear':
+      return all.map(({ fresh, queued, blocks }) => (queued + fresh) / blockSizeTokens + blocks)
+    case 'product':
+      return all.map(({ fresh, queued, requests }) => (queued + fresh) * (requests + 1))
+    case 'est-ttft':
+      return all.map(({ fresh, queued }) => 0.023 * (queued + fresh) + 0.96e-6 * fresh * 0.6 * promptTokens)
+    case 'threshold': {
+      const requests = all.map(candidate => candidate.requests)
+      const [fewest, most] = [Math.min(...requests), Math.max(...requests)]
+      const shares = all.map(({ fresh }) => fresh / promptTokens)
+      const isBalanced = !(most - fewest > 64 && most > 1.5 * fewest)
+      return isBalanced && 1 - Math.min(...shares) > 0.3 ? shares : requests
+    }
+    default:
+      throw new RangeError(`cannot score by ${policy}: it is no fixed policy`)
+  }
+}
+
+/** Those that may win. */
+export function naiveWinners(
+  { mode, temperature }: SelectionSettings,
+  candidates: Candidates,
+  costs: readonly number[],
+): readonly number[] {
+  const all = costs.map((_, i) => i)
+  const requests = all.map(i => candidates.activeRequests[i]!)
+  switch (mode) {
+    case 'kv':
+      return temperature > 0 ? all : all.filter(i => costs[i]! <= Math.min(...costs) * (1 + 1e-9))
+    case 'least-loaded':
+    case 'direct':
+      return all.filter(i => requests[i] === Math.min(...requests))
+    case 'power-of-two':
+      // Never the only one with the most.
+      return all.filter(i => requests.some((other, j) => j !== i && other >= requests[i]!))
+    default:
+      return all
+  }
 }
 
 /** Which workers hold each block. */

@@ -11,7 +11,7 @@ import {
   type IndexMemory,
   IndexReader,
   layeredOptions,
-  OverlapScores,
+  OverlapCounts,
 } from '@homing/index'
 import { type IndexerMessage, indexer } from '@homing/indexer'
 import { LISTENER_LIMITS, type ListenerMessage, listener } from '@homing/listener'
@@ -74,7 +74,7 @@ class Path {
   readonly #listeners: readonly ActorRef<ListenerMessage>[]
   readonly #indexer: ActorRef<IndexerMessage>
   readonly #reader: IndexReader
-  readonly #scores: OverlapScores
+  readonly #scores: OverlapCounts
   /** By engine: the next batch to be made. */
   readonly #made: number[]
 
@@ -131,7 +131,7 @@ class Path {
     this.#listeners = listeners
     this.#indexer = index
     this.#reader = new IndexReader([memory])
-    this.#scores = new OverlapScores(options.engines)
+    this.#scores = new OverlapCounts(options.engines)
     this.#made = publishers.map(() => 0)
   }
 

@@ -11,7 +11,7 @@
 
 import { writeFileSync } from 'node:fs'
 import { chainSequence } from '@homing/blocks'
-import { type BlockIndex, type IndexMemory, IndexReader, OverlapScores } from '@homing/index'
+import { type BlockIndex, type IndexMemory, IndexReader, OverlapCounts } from '@homing/index'
 import { pause } from '../actors/loads.ts'
 import type { Measures } from '../harness.ts'
 import { type CurvePoint, churnCsv, churnSvg } from './churn-curve.ts'
@@ -175,7 +175,7 @@ class Checker {
   checked = 0
   readonly #index: BlockIndex
   readonly #reader: IndexReader
-  readonly #scores = new OverlapScores(WORKERS)
+  readonly #scores = new OverlapCounts(WORKERS)
   #memory: IndexMemory
 
   constructor(index: BlockIndex) {

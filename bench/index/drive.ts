@@ -1,8 +1,8 @@
-/** What all loops do with an index: make it, feed it a record, ask it, and see that it took everything. */
+/** Steps that all loops share: make an index, feed it a record, query it, and check that it took everything. */
 
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
-import { BlockIndex, IndexReader, OverlapScores } from '@homing/index'
+import { BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
 import type { Measure } from '../harness.ts'
 import { type CorpusFiles, openCorpus, requireTotals } from './corpora.ts'
 import { type Corpus, LOOKUP, loadCorpus, STORED } from './kvc1.ts'
@@ -60,7 +60,7 @@ export function applyRun(
 }
 
 /** Record i of the corpus, which is a lookup. */
-export function lookUp(reader: IndexReader, corpus: Corpus, i: number, scores: OverlapScores): void {
+export function lookUp(reader: IndexReader, corpus: Corpus, i: number, scores: OverlapCounts): void {
   reader.overlap(corpus.hashes[i]!, corpus.counts[i]!, scores)
   if (plant === 'lookup') reader.overlap(corpus.hashes[i]!, corpus.counts[i]!, scores)
 }
@@ -68,7 +68,7 @@ export function lookUp(reader: IndexReader, corpus: Corpus, i: number, scores: O
 /** Replays a small corpus into an index that is then forgotten. */
 export function warmUpWith(corpus: Corpus): void {
   const { kinds, totals } = corpus
-  const scores = new OverlapScores(totals.workers)
+  const scores = new OverlapCounts(totals.workers)
   for (let pass = 0; pass < WARM_UP_PASSES; pass++) {
     const index = createIndex(totals.workers, Math.max(capacityMb, 8))
     const reader = new IndexReader([index.memory])
@@ -87,7 +87,7 @@ export function requireAllTaken(index: BlockIndex): void {
   }
 }
 
-export function sumOf(scores: OverlapScores): number {
+export function sumOf(scores: OverlapCounts): number {
   let sum = 0
   for (let i = 0; i < scores.length; i++) sum += scores.blocks[i]!
   return sum

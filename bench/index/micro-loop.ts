@@ -10,7 +10,7 @@
  */
 
 import { chainSequence } from '@homing/blocks'
-import { type BlockIndex, IndexReader, OverlapScores } from '@homing/index'
+import { type BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
 import { type Measures, percentile } from '../harness.ts'
 import { createIndex } from './drive.ts'
 import { microMemberships } from './parameters.ts'
@@ -86,7 +86,7 @@ function measureAt(size: number): Readonly<Record<string, number>> {
   }
 
   const reader = new IndexReader([index.memory])
-  const scores = new OverlapScores(WORKERS)
+  const scores = new OverlapCounts(WORKERS)
   const random = new SplitMix(SEED)
   const asked = Array.from({ length: Math.min(CHAINS_ASKED, chains) }, () =>
     chainAt(random.below(chains) * CHAIN_BLOCKS, CHAIN_BLOCKS),
@@ -121,7 +121,7 @@ function measureAt(size: number): Readonly<Record<string, number>> {
 
 function timeLookups(
   reader: IndexReader,
-  scores: OverlapScores,
+  scores: OverlapCounts,
   prompts: readonly Int32Array[],
   count: number,
 ): number {

@@ -8,7 +8,7 @@
  *       accepted to applied of an event.
  */
 
-import { type IndexReader, OverlapScores } from '@homing/index'
+import { type IndexReader, OverlapCounts } from '@homing/index'
 import { type Measure, type Measures, percentile, say } from '../harness.ts'
 import { clockOffsetMs } from './clock-offset.ts'
 import { blockOps, collect, lookUp, prepare, warmUpWith } from './drive.ts'
@@ -106,7 +106,7 @@ function replay(
   samples: Samples | undefined,
 ): Replay {
   const { kinds, deadlines, totals } = corpus
-  const scores = new OverlapScores(totals.workers)
+  const scores = new OverlapCounts(totals.workers)
   const offsetMs = clockOffsetMs()
   const firstS = deadlines[0]!
   const scale = windowMs / Math.max(deadlines.at(-1)! - firstS, Number.MIN_VALUE)

@@ -1,4 +1,4 @@
-/** The parts of a run: one loop each. Says what cores and load each of them had; those of two threads pass the gate. */
+/** The parts of a run: one loop each. Reports the cores and load that each of them had; those of two threads pass the gate. */
 
 import { loadavg } from 'node:os'
 import { CORES_MIN, effectiveCores } from '../actors/cores.ts'

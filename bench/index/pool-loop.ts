@@ -5,7 +5,7 @@
  * is what bounds the rate where it never waits; where it does, its spinning is in it.
  */
 
-import { OverlapScores } from '@homing/index'
+import { OverlapCounts } from '@homing/index'
 import { type Measures, percentile } from '../harness.ts'
 import { blockOps, collect, lookUp, perSecond, prepare, warmUpWith } from './drive.ts'
 import { LOOKUP } from './kvc1.ts'
@@ -22,7 +22,7 @@ export async function poolLoop(): Promise<Measures> {
 
   const { kinds, totals } = corpus
   const { issuer } = writer
-  const scores = new OverlapScores(totals.workers)
+  const scores = new OverlapCounts(totals.workers)
   const timesUs = new Float64Array(totals.lookups)
   let lookups = 0
   const from = performance.now()

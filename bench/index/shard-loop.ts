@@ -3,7 +3,7 @@
  * thread asks them all in turn. Passes over all lookups alternate, and the time is compared within a round.
  */
 
-import { type BlockIndex, IndexReader, OverlapScores } from '@homing/index'
+import { type BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
 import { type Measures, percentile } from '../harness.ts'
 import { apply, collect, createIndex, lookUp, prepare, requireAllTaken, sumOf, warmUpWith } from './drive.ts'
 import { type Corpus, LOOKUP, recordsOf } from './kvc1.ts'
@@ -17,7 +17,7 @@ export function shardLoop(): Measures {
   const reference = referenceOf(files, corpus, sampleEvery)
   warmUpWith(warmUp)
   const lookups = recordsOf(corpus, LOOKUP)
-  const scores = new OverlapScores(corpus.totals.workers)
+  const scores = new OverlapCounts(corpus.totals.workers)
   const sides = SHARDS.map(shards => {
     const indexes = fill(corpus, shards)
     requireHeld(indexes, reference.held)

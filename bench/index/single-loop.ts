@@ -4,7 +4,7 @@
  */
 
 import { PerformanceObserver } from 'node:perf_hooks'
-import { IndexReader, OverlapScores } from '@homing/index'
+import { IndexReader, OverlapCounts } from '@homing/index'
 import { threadCpuUs } from '../actors/cpu.ts'
 import { type Measures, percentile } from '../harness.ts'
 import {
@@ -38,7 +38,7 @@ export function singleLoop(): Measures {
   const { kinds, totals } = corpus
   const index = createIndex(totals.workers)
   const reader = new IndexReader([index.memory])
-  const scores = new OverlapScores(totals.workers)
+  const scores = new OverlapCounts(totals.workers)
   // Sampled answers are kept and compared when the clock has stopped.
   const answers = new Map<number, Map<number, number>>()
   let keptMs = 0
@@ -107,7 +107,7 @@ export function singleLoop(): Measures {
   }
 }
 
-function pass(reader: IndexReader, corpus: Corpus, lookups: Int32Array, scores: OverlapScores): void {
+function pass(reader: IndexReader, corpus: Corpus, lookups: Int32Array, scores: OverlapCounts): void {
   for (let k = 0; k < lookups.length; k++) lookUp(reader, corpus, lookups[k]!, scores)
 }
 

@@ -1,4 +1,4 @@
-/** What the index should reach, on the corpora for which that is stated; and what --check compares. */
+/** Targets for the index, on the corpora that have them; and the figures that --check compares. */
 
 import type { Target } from '../harness.ts'
 import { corpusName } from './parameters.ts'

@@ -1,9 +1,9 @@
 /** The fault matrix with one seed: `exact` never lies, and every source comes to rest. HOMING_FAULTS_SEED sets the seed. */
 
 import process from 'node:process'
+import type { Trust } from '@homing/index'
 import t from 'tap'
 import { COLUMNS, canHappen, ROWS, runCell } from './fault-matrix.ts'
-import type { Trust } from './looks.ts'
 
 const SEED = Number(process.env['HOMING_FAULTS_SEED'] ?? 1)
 /** Looks are most of the work, and every change of trust is seen at any of them that comes after it. */

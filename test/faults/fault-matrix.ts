@@ -1,23 +1,32 @@
 /**
- * The fault matrix: what each fault does to what is known of an engine, by kind of engine.
+ * The fault matrix: the effect of each fault on the knowledge of an engine, by kind of engine.
  *
  *   ├─ traffic ─┼─ fault ─┼─ traffic, and a look at trust, index and cache every LOOK_MS ─┤
  *
  * One engine with a cache that is too small for its traffic, so that blocks are evicted all the time, behind the whole router in
- * a simulation. `node test/faults/fault-matrix.ts --write` runs every cell with SEEDS seeds and writes the table into
+ * a simulation. `pnpm exec node test/faults/fault-matrix.ts --write` runs every cell with SEEDS seeds and writes the table into
  * docs/reliability.md; each cell shows the worst of its seeds. Where python3 has vLLM, it does the same for vllm-matrix.ts.
- * `--no-simulation` and `--no-vllm` leave one of them as it is.
+ * `--only 'life matrix'` makes one of the tables.
  */
 
 import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import process, { argv, stdout } from 'node:process'
+import type { Trust } from '@homing/index'
 import type { EngineSettings } from '@homing/testkit'
 import type { SimulatedFleet } from '../simulation/simulated-fleet.ts'
-import type { Seen, Trust } from './looks.ts'
+import type { Seen } from './looks.ts'
+import { LIFE_ROWS, StoredCheckpoints, UNTOLD_ROWS } from './mistaken-lives.ts'
 import { ObservedFleet, type ObservedOptions } from './observed-fleet.ts'
-import { POOL_COLUMNS, POOL_ROWS, runPoolCell } from './vllm-matrix.ts'
+import {
+  canHappenInPool,
+  POOL_COLUMNS,
+  POOL_LIFE_ROWS,
+  POOL_ROWS,
+  type PoolRow,
+  runPoolCell,
+} from './vllm-matrix.ts'
 import { hasVllm, PoolProcess } from './vllm-pool.ts'
 
 export interface Column {
@@ -32,12 +41,26 @@ export interface Row {
   readonly name: string
   readonly engine?: Partial<EngineSettings>
   readonly sidecarBatchesMax?: number
+  readonly observed?: Pick<ObservedOptions, 'mistake' | 'hasSalts' | 'hasReports'>
+  /** The router keeps checkpoints. */
+  readonly hasCheckpoints?: boolean
   /** What it takes to happen; by default an engine and a router. */
-  readonly needs?: 'events' | 'sidecar'
+  readonly needs?: 'events' | 'replay' | 'vLLM' | 'sidecar'
+  /** It is a mistake of the start, and looked at from there. */
+  readonly isThereAtStart?: boolean
+  /** The trusts that it may end with; default: as its column says. */
+  readonly ends?: readonly Trust[]
+  /** Blocks whose removal nobody can read stay. */
+  readonly hidesRemovals?: boolean
+  /** Blocks may be missing, whatever the trust. */
+  readonly mayLack?: boolean
   readonly deal: (observed: ObservedFleet) => void | Promise<void>
 }
 
 const SEEDS = 5
+/** Seeds of the tables of mistaken lives, and the time that the cache has to fill. */
+const LIFE_SEEDS = 2
+export const LIFE_WARM_MS = 2500
 /** Of vLLM's own pool and publisher. */
 const POOL_SEED = 1
 const WARM_MS = 6500
@@ -52,9 +75,14 @@ export const COLUMNS: readonly Column[] = [
   { name: 'approximate', engine: {}, isGuessed: true },
 ]
 
+export const EVENT_COLUMNS: readonly Column[] = COLUMNS.filter(({ isGuessed }) => isGuessed !== true)
+
 /** Whether the fault can happen there at all. */
 export function canHappen(column: Column, { needs }: Row): boolean {
   if (needs === 'sidecar') return column.hasSidecar === true
+  // A sidecar asks its engine for no replay.
+  if (needs === 'replay') return column.engine.offersReplay !== false && column.isGuessed !== true
+  if (needs === 'vLLM') return column.engine.eventForm === undefined && column.isGuessed !== true
   return needs === undefined || column.isGuessed !== true
 }
 
@@ -137,15 +165,21 @@ function loseBehindSidecar({ fleet, sidecar }: ObservedFleet, batches: number): 
   fleet.network.faults.message = place => (place === sidecar.endpoint && left-- > 0 ? 'drop' : 'deliver')
 }
 
+export interface CellOptions extends ObservedOptions {
+  /** For how long there is traffic before, and looking after. */
+  readonly warmMs?: number
+  readonly watchMs?: number
+}
+
 /** One cell, with one seed. */
 export async function runCell(
   seed: number,
   column: Column,
   row: Row,
-  options: ObservedOptions = {},
+  { warmMs = WARM_MS, watchMs = WATCH_MS, ...options }: CellOptions = {},
 ): Promise<Seen> {
   const { hasSidecar = false, isGuessed = false } = column
-  const { sidecarBatchesMax } = row
+  const { sidecarBatchesMax, hasCheckpoints = false } = row
   const observed = await ObservedFleet.start(
     seed,
     { ...ENGINE, ...column.engine, ...row.engine },
@@ -153,16 +187,21 @@ export async function runCell(
       hasSidecar,
       isGuessed,
       ...(sidecarBatchesMax === undefined ? {} : { sidecarBatchesMax }),
+      ...(hasCheckpoints ? { checkpoints: new StoredCheckpoints() } : {}),
+      ...row.observed,
       ...options,
     },
   )
-  observed.beginTraffic()
-  await observed.run(WARM_MS)
-  observed.endTraffic()
-  observed.begin()
+  if (row.isThereAtStart === true) observed.begin(true)
+  else {
+    observed.beginTraffic()
+    await observed.run(warmMs)
+    observed.endTraffic()
+    observed.begin()
+  }
   await row.deal(observed)
   observed.beginTraffic()
-  await observed.lookFor(WATCH_MS)
+  await observed.lookFor(watchMs)
   await observed.idle()
   const seen = await observed.seen()
   await observed.fleet.stop()
@@ -223,23 +262,35 @@ async function table(
   return { mark, text: lines.join('\n') }
 }
 
+interface SimulatedTableOptions {
+  readonly columns: readonly Column[]
+  readonly rows: readonly Row[]
+  readonly seeds?: number
+  readonly warmMs?: number
+}
+
 const namesOf = (all: readonly { readonly name: string }[]): string[] => all.map(({ name }) => name)
 
-function simulatedTable(): Promise<Table> {
-  return table('fault matrix', namesOf(COLUMNS), namesOf(ROWS), async (rowNumber, columnNumber) => {
-    const [row, column] = [ROWS[rowNumber]!, COLUMNS[columnNumber]!]
+function simulatedTable(
+  mark: string,
+  { columns, rows, seeds = LIFE_SEEDS, warmMs = LIFE_WARM_MS }: SimulatedTableOptions,
+): Promise<Table> {
+  return table(mark, namesOf(columns), namesOf(rows), async (rowNumber, columnNumber) => {
+    const [row, column] = [rows[rowNumber]!, columns[columnNumber]!]
     if (!canHappen(column, row)) return row.needs === 'events' ? 'no events: nothing to lose' : '–'
     const outcomes: Seen[] = []
-    for (let seed = 1; seed <= SEEDS; seed++) outcomes.push(await runCell(seed, column, row))
+    for (let seed = 1; seed <= seeds; seed++) outcomes.push(await runCell(seed, column, row, { warmMs }))
     return cellText(worstOf(outcomes))
   })
 }
 
-async function vllmTable(): Promise<Table> {
+async function vllmTable(mark: string, rows: readonly PoolRow[]): Promise<Table> {
   const pool = await PoolProcess.open()
   try {
-    return await table('vLLM matrix', namesOf(POOL_COLUMNS), namesOf(POOL_ROWS), async (row, column) => {
-      return cellText(await runPoolCell(pool, POOL_SEED, POOL_COLUMNS[column]!, POOL_ROWS[row]!))
+    return await table(mark, namesOf(POOL_COLUMNS), namesOf(rows), async (rowNumber, columnNumber) => {
+      const [row, column] = [rows[rowNumber]!, POOL_COLUMNS[columnNumber]!]
+      if (!canHappenInPool(column, row)) return '–'
+      return cellText(await runPoolCell(pool, POOL_SEED, column, row))
     })
   } finally {
     pool.close()
@@ -255,11 +306,22 @@ function write({ mark, text }: Table): void {
 }
 
 if (import.meta.main) {
-  const isWanted = (name: string): boolean => !argv.includes(`--no-${name}`)
+  const only = argv.filter((_, i) => argv[i - 1] === '--only')
+  const isWanted = (mark: string): boolean => only.length === 0 || only.includes(mark)
   const tables: Table[] = []
-  if (isWanted('simulation')) tables.push(await simulatedTable())
+  const simulated: readonly (readonly [mark: string, SimulatedTableOptions])[] = [
+    ['fault matrix', { columns: COLUMNS, rows: ROWS, seeds: SEEDS, warmMs: WARM_MS }],
+    ['life matrix', { columns: EVENT_COLUMNS, rows: LIFE_ROWS }],
+    ['untold matrix', { columns: EVENT_COLUMNS, rows: UNTOLD_ROWS }],
+  ]
+  for (const [mark, options] of simulated) {
+    if (isWanted(mark)) tables.push(await simulatedTable(mark, options))
+  }
   if (!hasVllm()) stdout.write("vLLM's own pool and publisher are left out: python3 has no vLLM\n")
-  else if (isWanted('vllm')) tables.push(await vllmTable())
+  else {
+    if (isWanted('vLLM matrix')) tables.push(await vllmTable('vLLM matrix', POOL_ROWS))
+    if (isWanted('vLLM life matrix')) tables.push(await vllmTable('vLLM life matrix', POOL_LIFE_ROWS))
+  }
   if (argv.includes('--write')) for (const made of tables) write(made)
   process.exit(0)
 }

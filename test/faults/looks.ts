@@ -1,6 +1,6 @@
-/** What was seen of one source from a fault on, look by look: trust, and what is credited although it is gone. */
+/** Observations of one source from a fault on, look by look: trust, and blocks that are credited although they are gone. */
 
-export type Trust = 'exact' | 'partial' | 'approximate' | 'none'
+import type { Trust } from '@homing/index'
 
 /** A block that is gone is stale so long after that could be known. */
 export const IN_FLIGHT_MS = 100
@@ -32,6 +32,8 @@ export interface State {
   /** What is credited, and what is there. */
   readonly held: ReadonlySet<string>
   readonly cached: ReadonlySet<string>
+  /** Whether a block that is there may be missing all the same; default: none may. */
+  readonly isDoubtful?: (hash: string) => boolean
 }
 
 /** Whether blocks of the index count for anything: with the trust `approximate` only what was sent does. */
@@ -75,7 +77,7 @@ export class Looks {
     this.#looks.push({ atMs: nowMs, trust, isStale: staleBlocks > 0 })
   }
 
-  seen({ trust, held, cached, isAtRest, reason }: State): Seen {
+  seen({ trust, held, cached, isAtRest, reason, isDoubtful = () => false }: State): Seen {
     const looks = this.#looks
     let healed = looks.length
     while (healed > 0 && looks[healed - 1]!.trust === trust && !looks[healed - 1]!.isStale) healed--
@@ -86,7 +88,7 @@ export class Looks {
       stale: this.#stale,
       unseen: this.#unseen,
       trusts: looks.map(look => look.trust).filter((one, i, all) => one !== all[i - 1]),
-      missing: [...cached].filter(hash => !held.has(hash)).length,
+      missing: [...cached].filter(hash => !held.has(hash) && !isDoubtful(hash)).length,
       surplus: [...held].filter(hash => !cached.has(hash)).length,
       isAtRest,
       reason,

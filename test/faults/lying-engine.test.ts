@@ -1,4 +1,4 @@
-/** An engine whose events do not tell of removals: its answers tell, and the trust follows. */
+/** An engine whose events leave out removals: its answers show it, and the trust follows. */
 
 import { seededRandom } from '@homing/clock'
 import { decodeKvBatch, encodeEventFrames, encodeKvBatch, parseEventFrames } from '@homing/protocol'

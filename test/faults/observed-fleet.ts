@@ -12,20 +12,34 @@
 
 import assert from 'node:assert/strict'
 import { type Random, seededRandom } from '@homing/clock'
+import type { Trust } from '@homing/index'
+import type { CheckpointStore } from '@homing/listener'
 import { silentLog } from '@homing/log'
 import { decodeKvBatch, parseEventFrames } from '@homing/protocol'
 import { Sidecar } from '@homing/publisher'
-import { type EngineSettings, promptHashes } from '@homing/testkit'
-import type { Frames } from '@homing/transport'
-import { ASK_MS_MAX, BLOCK_SIZE_TOKENS, MODEL, SimulatedFleet } from '../simulation/simulated-fleet.ts'
-import { countsEvents, IN_FLIGHT_MS, Looks, type Seen, type State, type Trust } from './looks.ts'
+import { type CachedBlock, type EngineSettings, promptHashes } from '@homing/testkit'
+import type { Frames, Publisher } from '@homing/transport'
+import {
+  ASK_MS_MAX,
+  BLOCK_SIZE_TOKENS,
+  type FleetEngine,
+  MODEL,
+  SimulatedFleet,
+} from '../simulation/simulated-fleet.ts'
+import { countsEvents, IN_FLIGHT_MS, Looks, type Seen, type State } from './looks.ts'
 
 /** Between two looks; each of them asks once per prompt where nothing but guesses is credited. */
 const LOOK_MS = 20
 const LOOK_MS_OF_GUESSES = 100
 const REQUEST_EVERY_MS = 60
+/** When a neighbour gets the same request. */
+const OTHER_AFTER_MS = 17
 const SIDECAR_EVENTS = 7557
 const SIDECAR_REPLAY = 8557
+const RELAY_EVENTS = 7100
+const SALT = 's'
+const SALTED_ASKED = 4
+const BURST = 8
 const PREFIX_BLOCKS = 4
 /** Other hashes in each life of an engine would hide that a prompt is the same. */
 const HASH_SEED = 7
@@ -41,7 +55,19 @@ export interface ObservedOptions {
   readonly sidecarBatchesMax?: number
   /** Between two looks. */
   readonly lookMs?: number
+  /**
+   * What the router is told wrong: the replay port of another engine, one socket on which another engine publishes too, the
+   * events port of this engine for another worker.
+   */
+  readonly mistake?: Mistake
+  /** Half of the requests have a cache salt. */
+  readonly hasSalts?: boolean
+  /** Every request asks the engine to report what it reuses. */
+  readonly hasReports?: boolean
+  readonly checkpoints?: CheckpointStore
 }
+
+export type Mistake = 'replay of a neighbour' | 'two ranks on one socket' | 'one port for two workers'
 
 /** A prompt that was sent; infinitely late: one that others begin with. */
 interface SentPrompt {
@@ -56,8 +82,11 @@ export class ObservedFleet {
   readonly #isGuessed: boolean
   readonly #lookMs: number
   readonly #sidecar: SidecarBeside | undefined
+  readonly #options: ObservedOptions
   /** What may be credited, where that is asked for prompt by prompt. */
   #sent: SentPrompt[] = []
+  /** Prompts that were sent with a salt: without one nothing of them is there because of that. */
+  readonly #salted: SentPrompt[] = []
   readonly #random: Random
   readonly #prefixes: readonly (readonly number[])[]
   #trafficTurn = 0
@@ -69,9 +98,11 @@ export class ObservedFleet {
     gone: GoneBlocks,
     sidecar: SidecarBeside | undefined,
     seed: number,
-    { isGuessed = false, lookMs = isGuessed ? LOOK_MS_OF_GUESSES : LOOK_MS }: ObservedOptions,
+    options: ObservedOptions,
   ) {
+    const { isGuessed = false, lookMs = isGuessed ? LOOK_MS_OF_GUESSES : LOOK_MS } = options
     this.#fleet = fleet
+    this.#options = options
     this.#gone = gone
     this.#sidecar = sidecar
     this.#isGuessed = isGuessed
@@ -86,19 +117,38 @@ export class ObservedFleet {
     engine: Partial<EngineSettings>,
     options: ObservedOptions = {},
   ): Promise<ObservedFleet> {
-    const { hasSidecar = false, isGuessed = false, sidecarBatchesMax } = options
+    const {
+      hasSidecar = false,
+      isGuessed = false,
+      sidecarBatchesMax,
+      mistake,
+      hasSalts,
+      checkpoints,
+    } = options
     let gone: GoneBlocks | undefined
     let sidecar: SidecarBeside | undefined
+    const isHashSeedGiven = isGuessed || hasSalts === true
     const fleet = await SimulatedFleet.start({
       seed,
-      engines: [isGuessed ? { ...engine, publishesEvents: false, hashSeed: HASH_SEED } : engine],
-      query: hasSidecar ? `?events=${SIDECAR_EVENTS}&replay=${SIDECAR_REPLAY}` : '',
+      engines: [
+        {
+          ...engine,
+          ...(isGuessed ? { publishesEvents: false } : {}),
+          ...(isHashSeedGiven ? { hashSeed: HASH_SEED } : {}),
+        },
+        ...(mistake === undefined ? [] : [engine]),
+      ],
+      workers: ([url, other]) => workersOf(url!, other, options, engine.offersReplay !== false),
       onEvents: batch => gone?.sign(batch),
       ...(isGuessed ? { onUnreachable: () => gone?.sign('disconnected') } : {}),
+      ...(checkpoints === undefined ? {} : { checkpoints }),
       beforeRouter: async made => {
-        gone = new GoneBlocks(made)
+        gone = new GoneBlocks(made, mistake !== undefined)
+        if (mistake === 'two ranks on one socket') relay(made)
         if (!hasSidecar) return
-        sidecar = new SidecarBeside(made, seed, sidecarBatchesMax)
+        const heard =
+          mistake === 'two ranks on one socket' ? endpointOf(RELAY_EVENTS) : made.engines[0]!.events
+        sidecar = new SidecarBeside(made, seed, sidecarBatchesMax, heard)
         await sidecar.open()
       },
     })
@@ -141,6 +191,23 @@ export class ObservedFleet {
     this.endTraffic()
   }
 
+  /** So many batches, as fast as the engine makes them, past the router. */
+  async burst(batches: number): Promise<void> {
+    const [{ engine, url: origin }] = this.#fleet.engines as [FleetEngine]
+    const end = engine.state().ranks[0]!.nextSequence + batches
+    while (engine.state().ranks[0]!.nextSequence < end) {
+      const sent = Array.from({ length: BURST }, () => {
+        const body = { model: MODEL, prompt: this.#tokens(BLOCK_SIZE_TOKENS + 1), max_tokens: 1 }
+        return this.#fleet.send({ origin }, body, ASK_MS_MAX)
+      })
+      for (const one of sent) await this.#fleet.simulation.settle(one, { within: ASK_MS_MAX })
+    }
+  }
+
+  get engine(): FleetEngine['engine'] {
+    return this.#fleet.engines[0]!.engine
+  }
+
   /** Until the engine has nothing to do, nothing is on its way to it, and nothing from it. */
   async idle(): Promise<void> {
     this.endTraffic()
@@ -157,10 +224,29 @@ export class ObservedFleet {
     const prefix = this.#prefixes[random.below(this.#prefixes.length)]!
     const prompt = [...prefix, ...this.#tokens(random.below(4 * BLOCK_SIZE_TOKENS))]
     if (this.#isGuessed) this.#noteSent(prompt)
-    const body = { model: MODEL, prompt, max_tokens: 1 + random.below(20), stream: random.below(2) === 0 }
+    const { hasSalts = false, hasReports = false } = this.#options
+    const isSalted = hasSalts && random.below(2) === 0
+    if (isSalted && origin === undefined) this.#salted.push(this.#asSent(prompt))
+    const body = {
+      model: MODEL,
+      prompt,
+      max_tokens: 1 + random.below(20),
+      stream: random.below(2) === 0,
+      ...(isSalted ? { cache_salt: SALT } : {}),
+      ...(hasReports ? { vllm_xargs: { kv_cache_report_mode: 'full' } } : {}),
+    }
+    const { clock } = this.#fleet.simulation
+    const other = this.#fleet.engines[1]?.url
+    // At another time: what two engines publish at one moment would hardly differ.
+    if (other !== undefined) {
+      clock.after(
+        OTHER_AFTER_MS,
+        () => void this.#fleet.send({ origin: other }, body, ASK_MS_MAX).catch(() => undefined),
+      )
+    }
     // An engine that restarts cuts its requests, and a router that is not there takes none.
     this.#fleet.send(origin === undefined ? {} : { origin }, body, ASK_MS_MAX).catch(() => undefined)
-    this.#fleet.simulation.clock.after(REQUEST_EVERY_MS, () => this.#sendNext(turn, origin))
+    clock.after(REQUEST_EVERY_MS, () => this.#sendNext(turn, origin))
   }
 
   #tokens(count: number): number[] {
@@ -168,7 +254,11 @@ export class ObservedFleet {
   }
 
   #noteSent(tokens: readonly number[], sentMs = this.#fleet.simulation.clock.nowMs()): void {
-    this.#sent.push({ tokens, hashes: promptHashes(HASH_SEED, tokens, BLOCK_SIZE_TOKENS), sentMs })
+    this.#sent.push(this.#asSent(tokens, sentMs))
+  }
+
+  #asSent(tokens: readonly number[], sentMs = this.#fleet.simulation.clock.nowMs()): SentPrompt {
+    return { tokens, hashes: promptHashes(HASH_SEED, tokens, BLOCK_SIZE_TOKENS), sentMs }
   }
 
   // Looking.
@@ -181,11 +271,11 @@ export class ObservedFleet {
   /** One look, and the time until the next one. */
   async look(): Promise<void> {
     const { trust, held, cached } = await this.#state()
-    this.#gone.note(cached)
+    this.#gone.note()
     const nowMs = this.#fleet.simulation.clock.nowMs()
     const credited = this.#isGuessed || countsEvents(trust) ? [...held] : []
     const gone = credited.filter(hash => !cached.has(hash)).map(hash => this.#gone.knownForMs(hash))
-    this.#looks.add(nowMs, trust, gone)
+    this.#looks.add(nowMs, trust, [...gone, ...(await this.#creditedWithoutSalt(cached))])
     await this.run(this.#lookMs)
   }
 
@@ -211,7 +301,26 @@ export class ObservedFleet {
       reason: key.trust_reason,
       held,
       cached: cacheOf(fleet),
+      isDoubtful: hash => this.#gone.mayLack(hash),
     }
+  }
+
+  /** Blocks that are there under a salt only, and are credited without: since when that could be known. */
+  async #creditedWithoutSalt(cached: ReadonlySet<string>): Promise<readonly number[]> {
+    // The last ones show it, and asking takes time.
+    const asked = this.#salted.slice(-SALTED_ASKED)
+    if (asked.length === 0) return []
+    const overlaps = await this.#fleet.simulation.settle(
+      Promise.all(asked.map(({ tokens }) => this.#overlapOf(tokens))),
+      { within: ASK_MS_MAX },
+    )
+    const nowMs = this.#fleet.simulation.clock.nowMs()
+    return asked.flatMap(({ hashes, sentMs }, i) =>
+      hashes
+        .slice(0, overlaps[i] ?? 0)
+        .filter(hash => !cached.has(hash) && this.#gone.knownForMs(hash) === undefined)
+        .map(() => nowMs - sentMs),
+    )
   }
 
   /** What requests that are like those of before would be credited with now. */
@@ -248,13 +357,21 @@ class GoneBlocks {
   readonly #known = new Set<string>()
   /** When each block was first seen to be gone, and when that could be known; both by the wall clock. */
   readonly #gone = new Map<string, { readonly atMs: number; knownMs: number | undefined }>()
+  /** Blocks of which there were copies since they are cached, and what is below them. */
+  readonly #copied = new Set<string>()
+  /** Since when blocks are credited that the engine never held; looked after where another engine may be taken for it. */
+  readonly #neverHeld: Map<string, number> | undefined
 
-  constructor(fleet: SimulatedFleet) {
+  constructor(fleet: SimulatedFleet, hasOthers: boolean) {
     this.#fleet = fleet
+    this.#neverHeld = hasOthers ? new Map() : undefined
   }
 
   /** What the engine holds now. */
-  note(cached: ReadonlySet<string>): void {
+  note(): void {
+    const blocks = blocksOf(this.#fleet)
+    const cached = new Set(blocks.map(({ hash }) => hash))
+    this.#noteCopies(blocks, cached)
     for (const hash of cached) {
       this.#known.add(hash)
       this.#gone.delete(hash)
@@ -265,9 +382,26 @@ class GoneBlocks {
     }
   }
 
+  /**
+   * Where the engine had several copies of a block, less is held until it has shown how it tells of them, and nothing is known below a
+   * block that is not held.
+   */
+  mayLack(hash: string): boolean {
+    return this.#copied.has(hash)
+  }
+
+  #noteCopies(blocks: readonly CachedBlock[], cached: ReadonlySet<string>): void {
+    for (const hash of this.#copied) if (!cached.has(hash)) this.#copied.delete(hash)
+    for (let found = -1; found !== this.#copied.size; ) {
+      found = this.#copied.size
+      for (const { hash, parentHash, copies } of blocks)
+        if (copies > 1 || (parentHash !== null && this.#copied.has(parentHash))) this.#copied.add(hash)
+    }
+  }
+
   /** The router's event socket has said something. */
   sign(batch: Frames | 'disconnected'): void {
-    this.note(cacheOf(this.#fleet))
+    this.note()
     const nowMs = this.#wallMs()
     const writtenMs = batch === 'disconnected' ? nowMs : writtenAtMs(batch)
     // The wall clock tells whole milliseconds: a batch of the same one may have been written before.
@@ -277,6 +411,11 @@ class GoneBlocks {
 
   /** For how long it could be known; undefined: it could not. */
   knownForMs(hash: string): number | undefined {
+    if (this.#neverHeld !== undefined && !this.#known.has(hash)) {
+      const sinceMs = this.#neverHeld.get(hash) ?? this.#wallMs()
+      this.#neverHeld.set(hash, sinceMs)
+      return this.#wallMs() - sinceMs
+    }
     const knownMs = this.#gone.get(hash)?.knownMs
     return knownMs === undefined ? undefined : this.#wallMs() - knownMs
   }
@@ -288,28 +427,30 @@ class GoneBlocks {
 
 /** The sidecar of an engine; it lives as long as the network, which nobody closes. */
 class SidecarBeside {
-  readonly endpoint = `tcp://127.0.0.1:${SIDECAR_EVENTS}`
+  readonly endpoint = endpointOf(SIDECAR_EVENTS)
   readonly #fleet: SimulatedFleet
   readonly #random: Random
   readonly #batchesMax: number | undefined
+  readonly #engineEndpoint: string
   #sidecar: Sidecar | undefined
 
-  constructor(fleet: SimulatedFleet, seed: number, batchesMax: number | undefined) {
+  constructor(fleet: SimulatedFleet, seed: number, batchesMax: number | undefined, engineEndpoint: string) {
     this.#fleet = fleet
+    this.#engineEndpoint = engineEndpoint
     this.#random = seededRandom(seed)
     this.#batchesMax = batchesMax
   }
 
   async open(): Promise<void> {
-    const { simulation, network, engines } = this.#fleet
+    const { simulation, network } = this.#fleet
     this.#sidecar = await Sidecar.open({
       clock: simulation.clock,
       random: this.#random,
       messages: network.transport().messages,
       log: silentLog,
-      engineEndpoint: engines[0]!.events,
+      engineEndpoint: this.#engineEndpoint,
       eventsEndpoint: this.endpoint,
-      replayEndpoint: `tcp://127.0.0.1:${SIDECAR_REPLAY}`,
+      replayEndpoint: endpointOf(SIDECAR_REPLAY),
       topic: '',
       replayForm: 'topic',
       queuedMessagesMax: 100_000,
@@ -324,11 +465,64 @@ class SidecarBeside {
   }
 }
 
+function endpointOf(port: number): string {
+  return `tcp://127.0.0.1:${port}`
+}
+
+/** As `--worker` takes them: the engine, and what is told wrong. `other`: a neighbour. */
+function workersOf(
+  url: string,
+  other: string | undefined,
+  { hasSidecar = false, mistake }: ObservedOptions,
+  hasReplay: boolean,
+): readonly string[] {
+  const replay = hasReplay ? '&replay=6557' : ''
+  if (hasSidecar) {
+    const query = `?events=${SIDECAR_EVENTS}&replay=${SIDECAR_REPLAY}`
+    return mistake === 'one port for two workers' ? [url + query, other + query] : [url + query]
+  }
+  switch (mistake) {
+    case 'replay of a neighbour':
+      return [`${url}?events=5557&replay=6558`]
+    case 'two ranks on one socket':
+      return [`${url}?events=${RELAY_EVENTS}${replay}`]
+    case 'one port for two workers':
+      return [`${url}?events=5557${replay}`, `${other}?events=5557${replay}`]
+    default:
+      return [url]
+  }
+}
+
+/** Publishes on one socket what all engines publish on theirs, as long as the first of them is there. */
+function relay({ network, engines }: SimulatedFleet): void {
+  const { messages } = network.transport()
+  let publisher: Promise<Publisher> | undefined
+  for (const [number, { events }] of engines.entries()) {
+    const isFirst = number === 0
+    messages.subscribe(
+      { endpoint: events, topic: '' },
+      {
+        message: frames => void publisher?.then(open => open.send(frames)),
+        connected() {
+          if (isFirst) publisher = messages.publish({ endpoint: endpointOf(RELAY_EVENTS) })
+        },
+        disconnected() {
+          if (isFirst) void publisher?.then(open => open.close())
+          if (isFirst) publisher = undefined
+        },
+      },
+    )
+  }
+}
+
 function writtenAtMs(frames: Frames): number {
   return decodeKvBatch(parseEventFrames(frames).payload).timestampSeconds * 1000
 }
 
 function cacheOf(fleet: SimulatedFleet): ReadonlySet<string> {
-  const [rank] = fleet.engines[0]!.engine.state({ hasBlocks: true }).ranks
-  return new Set(rank?.blocks?.map(({ hash }) => hash))
+  return new Set(blocksOf(fleet).map(({ hash }) => hash))
+}
+
+function blocksOf(fleet: SimulatedFleet): readonly CachedBlock[] {
+  return fleet.engines[0]!.engine.state({ hasBlocks: true }).ranks[0]?.blocks ?? []
 }

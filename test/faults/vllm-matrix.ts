@@ -4,14 +4,16 @@
  */
 
 import { seededRandom } from '@homing/clock'
+import type { Trust } from '@homing/index'
 import type { RunningRouter } from 'homing'
 import { send, startTestRouter } from '../system/fleet.ts'
-import { countsEvents, IN_FLIGHT_MS, Looks, type Seen, type State, type Trust } from './looks.ts'
+import { countsEvents, IN_FLIGHT_MS, Looks, type Seen, type State } from './looks.ts'
 import {
   BLOCK_SIZE_TOKENS,
   PoolEngine as Pool,
   type PoolEngine,
   type PoolProcess,
+  type PoolSettings,
   pause,
 } from './vllm-pool.ts'
 
@@ -23,6 +25,12 @@ export interface PoolColumn {
 export interface PoolRow {
   readonly name: string
   readonly bufferBatches?: number
+  /** A mistake of the start, and looked at from there. */
+  readonly neighbour?: NonNullable<PoolSettings['neighbour']>
+  /** Nobody can tell it without a replay. */
+  readonly needsReplay?: boolean
+  /** For how long it is looked at. */
+  readonly watchMs?: number
   readonly deal: (observed: ObservedPool) => void | Promise<void>
 }
 
@@ -90,6 +98,52 @@ export const POOL_ROWS: readonly PoolRow[] = [
   },
 ]
 
+const LIFE_WATCH_MS = 3000
+/** More than a listener remembers, and than a replay socket keeps for a peer. */
+const MANY_LIVES = 1500
+
+/** Lives that pass for others, and publishers that are not what they are taken for. Hashes are the same in all lives. */
+export const POOL_LIFE_ROWS: readonly PoolRow[] = [
+  { name: 'restart in place', watchMs: LIFE_WATCH_MS, deal: ({ engine }) => engine.restartInPlace() },
+  {
+    name: `restart in place, behind a replay of ${MANY_LIVES} batches, before one is heard`,
+    watchMs: LIFE_WATCH_MS,
+    deal: async observed => {
+      await observed.stopRouter()
+      await observed.engine.burst(MANY_LIVES)
+      await observed.startRouter()
+      await observed.lookFor(1500)
+      await observed.engine.restartInPlace()
+    },
+  },
+  {
+    name: 'restart in place behind a silence of 2.5 s, as many batches lost as were heard',
+    needsReplay: true,
+    watchMs: LIFE_WATCH_MS,
+    deal: async observed => {
+      await observed.idle()
+      await observed.lookFor(2500)
+      const { engine } = observed
+      const heard = await engine.burst(0)
+      await engine.restartInPlace()
+      engine.deal({ drop: heard })
+      await engine.burst(heard)
+    },
+  },
+  {
+    name: 'replay port of a neighbour, late join',
+    neighbour: 'replay',
+    needsReplay: true,
+    watchMs: LIFE_WATCH_MS,
+    deal() {},
+  },
+  { name: 'two ranks on one socket', neighbour: 'events', watchMs: LIFE_WATCH_MS, deal() {} },
+]
+
+export function canHappenInPool({ hasReplay }: PoolColumn, { needsReplay }: PoolRow): boolean {
+  return hasReplay || needsReplay !== true
+}
+
 export interface PoolSeen extends Seen {
   /** For how long at most the router, or the machine, let a look wait. */
   readonly stallMs: number
@@ -104,9 +158,10 @@ export async function runPoolCell(
   seed: number,
   column: PoolColumn,
   row: PoolRow,
+  runsMax = RUNS_MAX,
 ): Promise<PoolSeen> {
   let calmest = await runOnce(pool, seed, column, row)
-  for (let run = 1; run < RUNS_MAX && calmest.stallMs > IN_FLIGHT_MS; run++) {
+  for (let run = 1; run < runsMax && calmest.stallMs > IN_FLIGHT_MS; run++) {
     const seen = await runOnce(pool, seed, column, row)
     if (seen.stallMs < calmest.stallMs) calmest = seen
   }
@@ -117,20 +172,27 @@ async function runOnce(
   pool: PoolProcess,
   seed: number,
   { hasReplay }: PoolColumn,
-  { bufferBatches = BUFFER_BATCHES, deal }: PoolRow,
+  { bufferBatches = BUFFER_BATCHES, neighbour, watchMs = WATCH_MS, deal }: PoolRow,
 ): Promise<PoolSeen> {
-  const engine = await Pool.start(pool, { hasReplay, blocks: BLOCKS, bufferBatches })
+  const settings = { hasReplay, blocks: BLOCKS, bufferBatches }
+  const engine = await Pool.start(pool, neighbour === undefined ? settings : { ...settings, neighbour })
   const observed = new ObservedPool(engine, seed)
   try {
-    await observed.startRouter()
-    observed.beginTraffic()
-    await pause(WARM_MS)
-    observed.endTraffic()
-    observed.begin()
+    if (neighbour === undefined) {
+      await observed.startRouter()
+      observed.beginTraffic()
+      await pause(WARM_MS)
+      observed.endTraffic()
+      observed.begin()
+    } else {
+      await observed.workPastRouter(WARM_MS)
+      observed.begin()
+      await observed.startRouter()
+    }
     await deal(observed)
     observed.beginTraffic()
-    await observed.lookFor(WATCH_MS)
-    await observed.lookUntilAtRest()
+    await observed.lookFor(watchMs)
+    if (neighbour === undefined) await observed.lookUntilAtRest()
     await observed.idle()
     return { ...(await observed.seen()), stallMs: observed.stallMs }
   } finally {
@@ -149,6 +211,7 @@ class ObservedPool {
   #router: RunningRouter | undefined
   #trafficTurn = 0
   #hasBegun = false
+  readonly #foreignSinceMs = new Map<string, number>()
   stallMs = 0
 
   constructor(engine: PoolEngine, seed: number) {
@@ -230,11 +293,19 @@ class ObservedPool {
       performance.now(),
       state.trust,
       gone.map(hash => {
+        if (!this.engine.wire.knows(hash)) return this.#creditedForMs(hash, state.atMs)
         const knownMs = this.engine.wire.knownMs(hash)
         return knownMs === undefined ? undefined : state.atMs - knownMs
       }),
     )
     return state
+  }
+
+  /** For how long a block is credited that the engine never held. */
+  #creditedForMs(hash: string, nowMs: number): number {
+    const sinceMs = this.#foreignSinceMs.get(hash) ?? nowMs
+    this.#foreignSinceMs.set(hash, sinceMs)
+    return nowMs - sinceMs
   }
 
   async lookFor(forMs: number): Promise<void> {

@@ -13,6 +13,8 @@ another started without the seconds that it takes to load vLLM:
     {"op":"burst","batches":3000}       requests of one block until so many batches were published
     {"op":"clear"}                      the clear leaves with the next step's batch, as in vLLM
     {"op":"held"}                       -> {"blocks":[hashes in hexadecimal]}
+    {"op":"neighbour","events":5558,"replay":6558,"rank":1,"batches":300}   another pool and publisher, which has a request of its own
+                                        with every run from then on
 
 When a child ends the parent says {"ended":pid}, and takes the next start. Written for vLLM 0.32; its inner modules are no stable API.
 """
@@ -77,13 +79,17 @@ class Engine:
             enable_kv_cache_events=True,
         )
         replay = given["replay"]
+        rank = given.get("rank", 0)
+        # The publisher of rank r adds r to both ports.
         self.publisher = ZmqEventPublisher(
-            0,
-            endpoint=f"tcp://*:{given['events']}",
-            replay_endpoint=None if replay is None else f"tcp://*:{replay}",
+            rank,
+            endpoint=f"tcp://*:{given['events'] - rank}",
+            replay_endpoint=None if replay is None else f"tcp://*:{replay - rank}",
             buffer_steps=given["buffer"],
         )
-        self.random = random.Random(1)
+        self.given = given
+        self.neighbour = None
+        self.random = random.Random(given.get("seed", 1))
         self.block = block
         self.sequence = 0
         self.requests = 0
@@ -118,6 +124,8 @@ class Engine:
             self.publish()
         manager.free(request)
         self.publish()
+        if self.neighbour is not None:
+            self.neighbour.run([self.random.randrange(10, 2000) for _ in range(3 * self.block)], 1)
         return {"hit": hit, "sequence": self.sequence}
 
     def burst(self, batches):
@@ -125,6 +133,10 @@ class Engine:
         while self.sequence < end:
             self.run([self.random.randrange(10, 2000) for _ in range(self.block + 1)], 0)
         return {"sequence": self.sequence}
+
+    def begin_neighbour(self, given):
+        self.neighbour = Engine({**self.given, **given, "seed": 2})
+        return self.neighbour.burst(given["batches"])
 
     def clear(self):
         return {"success": self.manager.reset_prefix_cache()}
@@ -141,6 +153,7 @@ def serve(given):
         "run": lambda command: engine.run(command["tokens"], command["out"]),
         "burst": lambda command: engine.burst(command["batches"]),
         "clear": lambda _: engine.clear(),
+        "neighbour": engine.begin_neighbour,
         "held": lambda _: engine.held(),
     }
     for command in lines():

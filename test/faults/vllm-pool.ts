@@ -1,6 +1,6 @@
 /**
- * vLLM's own block pool and event publisher as an engine: vllm-pool.py behind an HTTP front, and a relay of its events where faults
- * are dealt.
+ * vLLM's own block pool and event publisher as an engine: vllm-pool.py behind an HTTP front, and a relay of its events that
+ * injects faults.
  *
  *   requests ──▶ front ──▶ vllm-pool.py ──▶ PUB ──▶ relay ──▶ router      batches keep their numbers
  *                                      ──▶ ROUTER ──────────▶ router      replays are vLLM's own, with what they lose
@@ -111,7 +111,14 @@ export interface PoolSettings {
   readonly blocks: number
   /** Batches kept for replay. */
   readonly bufferBatches: number
+  /** What of another publisher the router is told to be of this engine; default: nothing. */
+  readonly neighbour?: 'replay' | 'events'
 }
+
+/** Published before the router comes. */
+const NEIGHBOUR_BATCHES = 300
+/** For a subscription to arrive. */
+const SUBSCRIBED_MS = 300
 
 /** Faults of the next batches on their way to the router. */
 export interface RelayFaults {
@@ -134,6 +141,10 @@ export class PoolEngine {
   #subscriber: Closable | undefined
   #publisher: Publisher | undefined
   #relayPort = 0
+  #neighbourEventsPort = 0
+  #neighbourReplayPort = 0
+  #neighbourSubscriber: Closable | undefined
+  #isInPlace = false
   #isEngineUp = false
   #isCut = false
   #faults: Required<RelayFaults> = { drop: 0, duplicate: 0, delay: 0, delayMs: 0 }
@@ -146,16 +157,19 @@ export class PoolEngine {
 
   static async start(pool: PoolProcess, settings: PoolSettings): Promise<PoolEngine> {
     const self = new PoolEngine(pool, settings)
-    const ports = await freePorts(4)
-    ;[self.#port, self.#eventsPort, self.#replayPort, self.#relayPort] = ports as [
-      number,
-      number,
-      number,
-      number,
+    const [port, events, replay, relay, neighbourEvents, neighbourReplay] = (await freePorts(6)) as [
+      ...(readonly [number, number, number, number, number, number]),
     ]
+    self.#port = port
+    self.#eventsPort = events
+    self.#replayPort = replay
+    self.#relayPort = relay
+    self.#neighbourEventsPort = neighbourEvents
+    self.#neighbourReplayPort = neighbourReplay
     await self.#begin()
     self.#subscriber = self.#subscribe()
     await self.#relayIsUp.promise
+    await self.#beginNeighbour()
     return self
   }
 
@@ -165,7 +179,9 @@ export class PoolEngine {
 
   /** As `--worker` takes it. */
   get workerUrl(): string {
-    const replay = this.#settings.hasReplay ? `&replay=${this.#replayPort}` : ''
+    const { hasReplay, neighbour } = this.#settings
+    const port = neighbour === 'replay' ? this.#neighbourReplayPort : this.#replayPort
+    const replay = hasReplay ? `&replay=${port}` : ''
     return `${this.url}?events=${this.#relayPort}${replay}`
   }
 
@@ -188,9 +204,22 @@ export class PoolEngine {
     await this.#begin()
   }
 
-  /** Publishes so many batches as fast as it can. */
-  async burst(batches: number): Promise<void> {
-    await this.#process.ask('burst', { batches })
+  /** As behind a proxy: connections to the router stay, and the process start that the engine tells. */
+  async restartInPlace(): Promise<void> {
+    this.#isInPlace = true
+    this.#isEngineUp = false
+    this.#resubscribed = Promise.withResolvers()
+    await this.#process.kill()
+    await this.#startProcess()
+    await this.#resubscribed.promise
+    await pause(SUBSCRIBED_MS)
+    this.#isEngineUp = true
+    this.#isInPlace = false
+  }
+
+  /** Publishes so many batches as fast as it can; how many there are then. */
+  async burst(batches: number): Promise<number> {
+    return (await this.#process.ask('burst', { batches }))['sequence'] as number
   }
 
   async clear(): Promise<boolean> {
@@ -207,13 +236,14 @@ export class PoolEngine {
   async stop(): Promise<void> {
     await this.#end()
     this.#subscriber?.close()
+    this.#neighbourSubscriber?.close()
     this.#closeRelay()
     this.#transport.close()
   }
 
   // The engine and its front.
 
-  async #begin(): Promise<void> {
+  async #startProcess(): Promise<void> {
     const { hasReplay, blocks, bufferBatches } = this.#settings
     await this.#process.start({
       events: this.#eventsPort,
@@ -222,6 +252,33 @@ export class PoolEngine {
       blocks,
       buffer: bufferBatches,
     })
+  }
+
+  async #beginNeighbour(): Promise<void> {
+    const { neighbour } = this.#settings
+    if (neighbour === undefined) return
+    await this.#process.ask('neighbour', {
+      events: this.#neighbourEventsPort,
+      replay: this.#neighbourReplayPort,
+      rank: neighbour === 'events' ? 1 : 0,
+      batches: NEIGHBOUR_BATCHES,
+    })
+    if (neighbour !== 'events') return
+    const connected = Promise.withResolvers<void>()
+    this.#neighbourSubscriber = this.#transport.messages.subscribe(
+      { endpoint: `tcp://${HOST}:${this.#neighbourEventsPort}`, topic: '' },
+      {
+        message: frames => this.#publisher?.send(frames),
+        connected: connected.resolve,
+        disconnected() {},
+      },
+    )
+    await connected.promise
+    await pause(SUBSCRIBED_MS)
+  }
+
+  async #begin(): Promise<void> {
+    await this.#startProcess()
     this.#startSeconds = Date.now() / 1000
     this.#isEngineUp = true
     const front = createServer((request, response) => void this.#serve(request, response))
@@ -295,15 +352,22 @@ export class PoolEngine {
   // The relay.
 
   readonly #relayIsUp = Promise.withResolvers<void>()
+  /** After a restart in place. */
+  #resubscribed = Promise.withResolvers<void>()
 
   #subscribe(): Closable {
     return this.#transport.messages.subscribe(
       { endpoint: `tcp://${HOST}:${this.#eventsPort}`, topic: '' },
       {
         message: frames => this.#relay(frames),
-        connected: () => void this.#openRelay().then(this.#relayIsUp.resolve),
+        connected: () => {
+          this.#resubscribed.resolve()
+          void this.#openRelay().then(this.#relayIsUp.resolve)
+        },
         disconnected: () => {
-          this.wire.ended(performance.now())
+          this.wire.ended()
+          if (this.#isInPlace) return
+          this.wire.said(0, performance.now())
           this.#closeRelay()
         },
       },
@@ -372,10 +436,14 @@ export class Wire {
     }
   }
 
-  /** The engine has ended, with all of its cache. */
-  ended(nowMs: number): void {
+  /** The engine has ended, with all of its cache. Whatever is said next tells it. */
+  ended(): void {
     for (const hash of this.#stored) this.#remove(hash, 0)
-    this.said(0, nowMs)
+  }
+
+  /** Whether the engine ever held it. */
+  knows(hash: string): boolean {
+    return this.#stored.has(hash) || this.#removed.has(hash)
   }
 
   knownMs(hash: string): number | undefined {

@@ -1,5 +1,5 @@
 /**
- * Live engines behind the router: multi-turn sessions, and what was predicted against what was delivered.
+ * Live engines behind the router: multi-turn sessions, and predicted against delivered cached tokens.
  *
  * Runs with HOMING_REAL_ENGINES=1 and engines at HOMING_REAL_ENGINE_URLS (comma separated, with a query where an
  * engine does not tell its ports; default two at 127.0.0.1:8100 and 8101); docs/engines.md shows how to start
@@ -324,9 +324,12 @@ function assertAgreement(t: Test, observations: readonly Observation[]): readonl
     0,
     'the router counts as many prompt tokens as the engine',
   )
+  // The first streams to an engine go as they are, to show what it sends unasked; sessions in flight send some at once.
+  const unasked = observations.filter(o => o.cachedTokens === undefined && o.predictedTokens > 0)
+  const workers = new Set(observations.map(o => o.worker)).size
   t.ok(
-    observations.every(o => o.cachedTokens !== undefined || o.predictedTokens === 0),
-    'wherever something was predicted, the engine was asked',
+    unasked.every(({ form }) => form === 'stream') && unasked.length <= workers * SESSIONS_IN_FLIGHT,
+    `wherever something was predicted the engine was asked, but for ${unasked.length} first streams`,
   )
   return compared
 }

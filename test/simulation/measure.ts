@@ -1,7 +1,7 @@
 /**
  * How fast is simulation? Toys that throw balls around a ring on three threads and main, then whole seeds.
  *
- *   node test/simulation/measure.ts        prints one JSON object
+ *   pnpm exec node test/simulation/measure.ts        prints one JSON object
  */
 
 import { stdout } from 'node:process'

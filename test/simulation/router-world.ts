@@ -87,7 +87,8 @@ class RouterWorld {
     const engines = Array.from({ length: 2 + random.below(2) }, () => {
       const replayBatchesMax = random.below(4) === 0 ? 4 : 1000
       const blocks = 24 + random.below(24)
-      return { replayBatchesMax, blocks, hashSeed: random.below(2 ** 31) }
+      // What is told of copies decides what can be known: of the last removal alone, all of it.
+      return { replayBatchesMax, blocks, hashSeed: random.below(2 ** 31), removals: 'last' as const }
     })
     this.#fleet = await SimulatedFleet.start({ seed: this.#seed, engines, tell: this.#tell })
     for (const [number, one] of this.#fleet.engines.entries()) {
@@ -385,7 +386,7 @@ export const FAULTS: readonly Fault[] = [
     deal: ({ source }) => source.engine.setFaults({ hang: 'generation' }),
   },
   { name: 'thread crashes', deal: crash },
-  ...['indexer-0', 'directory', 'tracker', 'tokenizer', 'router', 'dispatcher'].map(failing),
+  ...['indexer-0', 'directory', 'tracker', 'tokenizer', 'router', 'console', 'gateway'].map(failing),
   {
     name: 'listener fails',
     deal: ({ simulation, source }) =>

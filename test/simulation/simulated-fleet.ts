@@ -6,10 +6,14 @@
 import type { ActorRef } from '@homing/actor'
 import { createSimulation, type Simulation } from '@homing/actor/simulation'
 import { seededRandom } from '@homing/clock'
-import { parseSettings, type RouterSettings, routerCommand } from '@homing/config'
+import { parseSettings, type RouterSettings, readRelayRoute, routerCommand } from '@homing/config'
+import { processMetrics } from '@homing/console'
+import { type LogFiles, logFiles } from '@homing/decision-log'
 import { parseWorkerSpec } from '@homing/directory'
 import { type GuardianMessage, guardian } from '@homing/guardian'
+import { type CheckpointStore, checkpointFiles } from '@homing/listener'
 import { type Log, silentLog } from '@homing/log'
+import { Metrics } from '@homing/metrics'
 import { byteTokenizer, Engine, type EngineSettings } from '@homing/testkit'
 import { inlineTaskPool, taskPoolCapability } from '@homing/tokenizer'
 import {
@@ -32,6 +36,8 @@ const URL = 'http://127.0.0.1:8000'
 const LATENCY_MS = 0.2
 const TASK_MS = 0.1
 const READY_MS_MAX = 60_000
+const CHECKPOINT_INTERVAL_MS = 1000
+export const DECISION_LOG = '/decisions.jsonl'
 
 const tokenizer = byteTokenizer()
 
@@ -65,6 +71,12 @@ export interface FleetOptions {
   readonly settings?: Partial<RouterSettings>
   /** What is added to the URL of a worker, such as `?events=7000`. */
   readonly query?: string
+  /** Workers as `--worker` takes them; default: every engine, with `query`. */
+  readonly workers?: (urls: readonly string[]) => readonly string[]
+  /** Where the router keeps checkpoints; default: it keeps none. */
+  readonly checkpoints?: CheckpointStore
+  /** Where the router writes its decision log, as DECISION_LOG; default: it writes none. */
+  readonly decisionFiles?: LogFiles
   /** Called for a batch of an event socket of the router, and for the end of its connection. */
   readonly onEvents?: (batch: Frames | 'disconnected') => void
   /** Called when a request of the router to an engine has failed. */
@@ -128,14 +140,20 @@ export class SimulatedFleet {
     simulation: Simulation,
     network: MemoryNetwork,
     engines: readonly FleetEngine[],
-    { settings, query = '' }: FleetOptions,
+    options: FleetOptions,
   ) {
+    const { settings, query = '', workers = urls => urls.map(url => `${url}${query}`) } = options
     this.simulation = simulation
     this.network = network
     this.engines = engines
     this.#client = network.transport()
-    const specs = engines.map(({ url }, position) => parseWorkerSpec(`${url}${query}`, position))
-    this.#args = { ...base, ...settings, specs }
+    const specs = workers(engines.map(({ url }) => url)).map(parseWorkerSpec)
+    const checkpoints =
+      options.checkpoints === undefined
+        ? {}
+        : { checkpointDirectory: '/checkpoints', checkpointIntervalMs: CHECKPOINT_INTERVAL_MS }
+    const decisions = options.decisionFiles === undefined ? {} : { decisionLogFile: DECISION_LOG }
+    this.#args = { ...base, ...checkpoints, ...decisions, ...settings, specs }
   }
 
   static async start(options: FleetOptions): Promise<SimulatedFleet> {
@@ -155,6 +173,9 @@ export class SimulatedFleet {
         return [
           [transportCapability, watched(threadTransport(network, thread), options)],
           [taskPoolCapability, inlineTaskPool(whenFree)],
+          ...(options.checkpoints === undefined ? [] : [[checkpointFiles, options.checkpoints] as const]),
+          ...(options.decisionFiles === undefined ? [] : [[logFiles, options.decisionFiles] as const]),
+          [processMetrics, new Metrics()],
         ]
       },
     })
@@ -200,7 +221,11 @@ export class SimulatedFleet {
   }
 
   async #startGuardian(name: string, args: RouterArgs): Promise<ActorRef<GuardianMessage>> {
-    const ref = this.simulation.spawn(guardian, { name, args })
+    const relayRoutes = args.relayRoutes.map(readRelayRoute)
+    const ref = this.simulation.spawn(guardian, {
+      name,
+      args: { ...args, relayRoutes, loadedTokenizers: new Map() },
+    })
     const ready = await this.simulation.settle(ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX }), {
       within: READY_MS_MAX,
     })
@@ -211,6 +236,12 @@ export class SimulatedFleet {
   /** Ends the router, with everything that it knew; its engines go on. */
   async stopRouter(): Promise<void> {
     await this.simulation.settle(this.simulation.stop(this.#guardian), { within: READY_MS_MAX })
+  }
+
+  /** Lets open requests end, and what is to be kept be written. */
+  async drainRouter(graceMs: number): Promise<number> {
+    const drained = this.#guardian.ask({ type: 'drain', graceMs }, { timeout: READY_MS_MAX })
+    return this.simulation.settle(drained, { within: READY_MS_MAX })
   }
 
   /** To an engine, or where no origin is given to the router. */
@@ -258,7 +289,7 @@ export class SimulatedFleet {
   }
 }
 
-/** Of the router, as what looks on sees it. */
+/** The router, as observers see it. */
 function watched(transport: Transport, { onEvents, onUnreachable }: FleetOptions): Transport {
   const { http, messages } = transport
   return {
@@ -275,7 +306,7 @@ function watchedHttp(http: HttpTransport, onUnreachable: () => void): HttpTransp
       http.call(request, {
         head: (status, headers) => handler.head(status, headers),
         data: bytes => handler.data(bytes),
-        end: () => handler.end(),
+        end: how => handler.end(how),
         failed(error, info) {
           onUnreachable()
           handler.failed(error, info)

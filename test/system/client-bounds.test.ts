@@ -65,12 +65,12 @@ t.test('bodies that find no room are 503, and the router goes on', async t => {
   const body = JSON.stringify({ model: 'endless', input: 'x'.repeat(BODY_BYTES_MAX - 100) })
   const abort = new AbortController()
   const held = [1, 2].map(() =>
-    client.open('/v1/hang', { body, signal: abort.signal }).catch((error: unknown) => error),
+    client.open('/v1/score', { body, signal: abort.signal }).catch((error: unknown) => error),
   )
   await until('two bodies are held', async () =>
     (await metric('homing_gateway_body_bytes')) === 2 * body.length ? true : undefined,
   )
-  const refused = await client.send('/v1/hang', { body })
+  const refused = await client.send('/v1/score', { body })
   t.equal(refused.status, 503, refused.text)
   t.equal(refused.json.error.code, 'overloaded')
   t.match(refused.json.error.message, /--max-bodies-bytes/)
@@ -117,7 +117,7 @@ interface EndlessWorker {
   open(): number
 }
 
-/** Streams without an end to `/v1/completions`, says nothing to `/v1/hang`, and yes to the rest. */
+/** Streams without an end to `/v1/completions`, says nothing to `/v1/score`, and yes to the rest. */
 async function startEndlessWorker(): Promise<EndlessWorker> {
   let open = 0
   const event = `data: ${JSON.stringify({ text: 'x'.repeat(60_000) })}\n\n`
@@ -126,7 +126,7 @@ async function startEndlessWorker(): Promise<EndlessWorker> {
     if (request.method !== 'POST' || !request.url?.startsWith('/v1/'))
       return void response.writeHead(404).end()
     request.resume()
-    if (request.url === '/v1/hang') return
+    if (request.url === '/v1/score') return
     if (request.url !== '/v1/completions') {
       response.writeHead(200, { 'content-type': 'application/json' })
       return void response.end('{}')

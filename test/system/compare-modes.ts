@@ -8,7 +8,8 @@
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { type TraceRequest, traceTokens } from '@homing/testkit'
+import { traceTokens } from '@homing/testkit'
+import type { TraceRequest } from '@homing/trace'
 import type { Test } from 'tap'
 import { assertIndexEqualsCaches, chunksOf, type Fleet, withFleet } from './fleet.ts'
 

@@ -1,4 +1,4 @@
-/** What a client is told when something is wrong, and what reaches the engine when nothing is. */
+/** The errors that clients get, and the bytes that reach the engine when there is no error. */
 
 import assert from 'node:assert/strict'
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http'
@@ -339,18 +339,18 @@ t.test('a receipt shows every term of the cost and what was delivered', async t 
       active_blocks: active,
       new_blocks: fresh,
       decode_blocks: decode,
-      cost_blocks: cost,
+      cost,
     } = candidate
     t.equal(prefill, queued + 84 - overlap * 16)
     t.equal(prefillBlocks, prefill / 16)
     t.equal(decode, active + fresh)
     t.equal(cost, receipt.overlap_score_weight * prefillBlocks + decode)
   }
-  const costs = receipt.candidates.map((candidate: { cost_blocks: number }) => candidate.cost_blocks)
+  const costs = receipt.candidates.map((candidate: { cost: number }) => candidate.cost)
   const chosen = receipt.candidates.find(
     (candidate: { worker: string }) => candidate.worker === receipt.worker,
   )
-  t.equal(chosen.cost_blocks, Math.min(...costs))
+  t.equal(chosen.cost, Math.min(...costs))
   t.not(receipt.runner_up, receipt.worker)
   const list = await fleet.send('/decisions?limit=2')
   t.strictSame(

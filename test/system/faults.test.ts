@@ -1,6 +1,6 @@
 /**
- * What breaks in a fleet, and what must hold nevertheless: every request has one answer, the index ends up equal to the
- * caches, no worker is credited with what it does not hold, and no booking is left behind.
+ * Faults in a fleet, and what must hold nevertheless: every request gets one answer, the index ends up equal to the
+ * caches, no worker is credited with blocks that it does not hold, and no booking is left behind.
  */
 
 import assert from 'node:assert/strict'
@@ -230,7 +230,7 @@ t.test('where the event port is closed, what was sent to an engine counts', asyn
   t.teardown(() => fleet.stop())
   await sendsAgainToTheSame(t, fleet)
   const { trust_reason: reason } = (await fleet.worker(fleet.engines[0]!.url)).worker_keys[0]!
-  t.match(reason, /what was sent there counts$/)
+  t.match(reason, /guesses from sent requests count$/)
 })
 
 for (const [name, engine, router] of [
@@ -242,7 +242,7 @@ for (const [name, engine, router] of [
     t.teardown(() => fleet.stop())
     await sendsAgainToTheSame(t, fleet)
     const metrics = (await fleet.send('/metrics')).text
-    t.match(metrics, /^homing_index_predicted_blocks\{shard="\d"\} [1-9]/m)
+    t.match(metrics, /^homing_index_guessed_blocks\{shard="\d"\} [1-9]/m)
   })
 }
 

@@ -205,17 +205,19 @@ export class RouterClient {
 
   /** Resolves once the index holds all that `engines` have published by now; rejects when it does not get there. */
   async caughtUp(engines: readonly EngineHandle[], msMax = SETTLE_MS_MAX): Promise<void> {
-    const wanted = new Map<string, readonly number[]>()
-    for (const { url, state } of engines) {
-      wanted.set(
-        url,
-        (await state()).ranks.map(rank => rank.nextSequence - 1),
-      )
+    // An engine publishes what a request did behind its answer: so it is looked at until it has nothing more to say.
+    for (let wanted = await publishedBy(engines), before = ''; JSON.stringify(wanted) !== before; ) {
+      before = JSON.stringify(wanted)
+      await this.#hasSeen(wanted, msMax)
+      wanted = await publishedBy(engines)
     }
+  }
+
+  async #hasSeen(wanted: Readonly<Record<string, readonly number[]>>, msMax: number): Promise<void> {
     let seen: unknown
     const isReached = (worker: WorkerView): boolean =>
       worker.worker_keys.every(key => {
-        const last = wanted.get(worker.url)?.[key.dp_rank]
+        const last = wanted[worker.url]?.[key.dp_rank]
         return last === undefined || (key.events?.last_sequence ?? -1) >= last
       })
     await until(
@@ -223,9 +225,9 @@ export class RouterClient {
       async () => {
         const workers = await this.workers()
         seen = workers.map(({ worker_keys }) => worker_keys.map(key => key.events?.last_sequence))
-        return workers.filter(({ url }) => wanted.has(url)).every(isReached) ? true : undefined
+        return workers.filter(({ url }) => url in wanted).every(isReached) ? true : undefined
       },
-      { msMax, seen: () => ({ wanted: [...wanted.values()], seen }) },
+      { msMax, seen: () => ({ wanted, seen }) },
     )
     // The listener had passed the batch on when it said so; this question stands behind it in the indexer's mailbox.
     await this.workers()
@@ -277,6 +279,13 @@ export class RouterClient {
       ]),
     )
   }
+}
+
+/** The last sequence of each rank, by the URL of its engine. */
+async function publishedBy(engines: readonly EngineHandle[]): Promise<Record<string, readonly number[]>> {
+  const last: Record<string, readonly number[]> = {}
+  for (const { url, state } of engines) last[url] = (await state()).ranks.map(rank => rank.nextSequence - 1)
+  return last
 }
 
 /** Throws unless the index holds, for every rank of every engine, exactly the blocks of its cache. */

@@ -1,4 +1,4 @@
-/** A source that floods the only event thread: another engine's index equals its cache all the same, and what is lost is counted. */
+/** A source that floods the only event thread: another engine's index still equals its cache, and losses are counted. */
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -65,7 +65,7 @@ t.test(
     const [quiet, flooded] = fleet.engines as [(typeof fleet.engines)[0], (typeof fleet.engines)[0]]
     const keyOf = async (url: string) => (await fleet.worker(url)).worker_keys[0]!
     for (const { url } of fleet.engines) {
-      await until('the event socket is up', async () =>
+      await until('the event socket is connected', async () =>
         (await keyOf(url)).events!.state === 'live' ? true : undefined,
       )
     }

@@ -1,6 +1,6 @@
 /**
- * docs/indexer-service.md, typed as it is printed: every command runs, in order, on ports of this test, and what is printed
- * below it is what comes back. Fields that the page leaves out may be there.
+ * docs/indexer-service.md, typed as printed: every command runs, in order, on ports of this test, and gives the answer that is
+ * printed below it. Fields that the page leaves out may be there.
  */
 
 import assert from 'node:assert/strict'

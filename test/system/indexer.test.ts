@@ -1,5 +1,5 @@
 /**
- * `homing indexer` as a process, beside simulated engines as processes: real HTTP, real ZeroMQ. What is expected is written
+ * `homing indexer` as a process, beside simulated engines as processes: real HTTP, real ZeroMQ. Expected answers are written
  * by hand from the public form of such a service; hashes are the public vectors of the tokens 1, 2, 3, … in blocks of four.
  */
 
@@ -201,23 +201,24 @@ t.test('conflicts, unknown names and bad input have their statuses', async t => 
   t.equal(await status, 413)
   announced.destroy()
   // Ignored: a tenant, and a salt that no published hash has.
-  const more = registration(engine, { dp_rank: 1, tenant_id: 'x', additional_salt: 'y' })
+  const rank = { dp_rank: 1, endpoint: 'tcp://127.0.0.1:1', replay_endpoint: null }
+  const more = registration(engine, { ...rank, tenant_id: 'x', additional_salt: 'y' })
   t.equal((await post(indexer, '/register', more)).status, 201)
   t.equal((await send(indexer.url, '/health')).status, 200)
 })
 
 t.test('ranks, groups and salts are told apart', async t => {
-  const [a, b] = [await startEngine(t), await startEngine(t)]
+  const [a, b, c] = [await startEngine(t), await startEngine(t), await startEngine(t)]
   const indexer = await startIndexer(t)
   await compute(a, tokensUpTo(8))
-  await compute(b, tokensUpTo(4))
-  const salted = await send(b.url, '/v1/completions', {
+  for (const engine of [b, c]) await compute(engine, tokensUpTo(4))
+  const salted = await send(c.url, '/v1/completions', {
     body: { prompt: tokensUpTo(12), max_tokens: 1, cache_salt: 'tenant-a' },
   })
   t.equal(salted.status, 200)
   await post(indexer, '/register', registration(a, {}, '7'))
   await post(indexer, '/register', registration(b, { dp_rank: 1 }, '7'))
-  await post(indexer, '/register', registration(b, { routing_group: 'other' }, '8'))
+  await post(indexer, '/register', registration(c, { routing_group: 'other' }, '8'))
   const answer = await untilScores(indexer, tokensUpTo(12), { 7: { 0: 8, 1: 4 } })
   t.strictSame(answer.json.frequencies, [2, 1])
   t.strictSame(answer.json.instances, {
@@ -246,7 +247,7 @@ t.test('a peer helps an indexer that starts later, and is not believed as an eng
   const told = await until('what peers said is told', () =>
     second.outputLines.find(line => line.startsWith('peers: ')),
   )
-  t.equal(told, `peers: 3 blocks of 1 of 1 ranks are the word of ${first.url}`)
+  t.equal(told, `peers: 3 blocks of 1 of 1 ranks are known only from ${first.url}`)
   t.strictSame((await send(second.url, '/peers')).json, ['http://127.0.0.1:1', first.url])
   const answer = await query(second, tokensUpTo(12))
   t.strictSame(answer.json.scores, { 7: { 0: 12 } })

@@ -1,6 +1,6 @@
 /**
- * Engines that publish no KV events, from their start or since they were started anew: it is told where people and
- * machines look, with what to type, and requests are served nevertheless. All are processes of their own.
+ * Engines that publish no KV events, from their start or since a restart: this is reported where people and
+ * machines look, with the text to type, and requests are served nevertheless. All are processes of their own.
  */
 
 import { seededRandom } from '@homing/clock'
@@ -39,10 +39,10 @@ t.test('a worker whose publisher is disabled is told of within seconds of the st
   const found = async (engine: TestProcess) =>
     (await linesAbout(engine)).filter(({ msg }) => msg === 'worker found')
 
-  const key = await untilReason(router, mute, 'tells of no KV events: start it with')
+  const key = await untilReason(router, mute, 'reports no KV events: start it with')
   t.match(key, { trust: 'approximate', events: null })
   t.match(key.trust_reason, WHAT_TO_TYPE)
-  t.match(key.trust_reason, /what was sent there counts$/)
+  t.match(key.trust_reason, /guesses from sent requests count$/)
   const metrics = (await router.send('/metrics')).text.split('\n')
   t.ok(metrics.includes(`homing_directory_trust_state{worker="${key.worker}",trust="approximate"} 1`))
 
@@ -77,7 +77,7 @@ t.test('an engine that comes back without its publisher is told of, and credited
   engine.kill('SIGKILL')
   await engine.ended
   const reborn = await startEngine(t, ['--no-events', '--port', new URL(engine.url).port])
-  const key = await untilReason(router, reborn, 'tells of no KV events: start it with')
+  const key = await untilReason(router, reborn, 'reports no KV events: start it with')
   t.match(key, { trust: 'approximate', events: null, blocks_held: 0 })
   const changes = (await linesAbout(reborn)).filter(({ msg }) => msg === 'trust has changed')
   t.match(changes.at(-1), { trust: 'approximate' })

@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { readTrace, traceTokens } from '@homing/testkit'
+import { traceTokens } from '@homing/testkit'
+import { readTrace } from '@homing/trace'
 import t from 'tap'
 import {
   assertIndexEqualsCaches,
@@ -187,6 +188,31 @@ t.test('equal tokens under another salt are other blocks', async t => {
     const none = { overlapBlocks: 0, cachedTokens: 0 }
     t.match(await place(fleet, prompt, { cache_salt: 'z' }), none)
     t.match(await place(fleet, prompt), none, 'no salt is a salt of its own')
+  })
+})
+
+t.test('an engine whose events name no salts is credited with nothing that may be salted', async t => {
+  await withFleet({ engines: [{ eventForm: 'vllm-array-8' }] }, async fleet => {
+    const trust = async () => (await fleet.send('/workers')).json.workers[0].worker_keys[0]
+    const prompt = [...blocksOf('ABCD'), 50, 51]
+    const salted = { cache_salt: 'x' }
+    t.match(await place(fleet, prompt, salted), { overlapBlocks: 0, cachedTokens: 0 })
+    t.match(await place(fleet, prompt), { overlapBlocks: 0, cachedTokens: 0 }, 'nothing is predicted')
+    t.match(await place(fleet, prompt, salted), { overlapBlocks: 0, cachedTokens: 64 }, 'nor of the salted')
+
+    const other = [...blocksOf('WXYZ'), 50, 51]
+    const held = { overlapBlocks: 4, cachedTokens: 64 }
+    t.match(await place(fleet, other), { overlapBlocks: 0, cachedTokens: 0 })
+    t.match(await place(fleet, other), held)
+    t.match(await place(fleet, other, salted), { overlapBlocks: 0, cachedTokens: 0 })
+    t.match(await place(fleet, other), held, 'what was there before is known')
+    t.match(await trust(), { trust: 'exact' })
+
+    // Of several prompts the router knows the first.
+    const both = { prompt: [blocksOf('EF'), blocksOf('GH')], max_tokens: 1, model: MODEL, ...salted }
+    t.equal((await fleet.send('/v1/completions', { body: both })).status, 200)
+    await fleet.caughtUp(fleet.engines)
+    t.match(await trust(), { trust: 'partial', trust_reason: /not know were sent there with a cache salt/ })
   })
 })
 

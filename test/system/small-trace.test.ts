@@ -1,8 +1,8 @@
-/** What trace.test.ts shows on a recorded workload, on the trace of packages/testkit: everywhere, and quickly. */
+/** The same as trace.test.ts on the trace of packages/testkit instead of a recorded workload: runs everywhere, and quickly. */
 
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { readTrace } from '@homing/testkit'
+import { readTrace } from '@homing/trace'
 import t from 'tap'
 import { compare } from './compare-modes.ts'
 

@@ -2,12 +2,12 @@
  * The promise of the project on a recorded workload: prefixes are found, predicted exactly, and nothing is left behind.
  *
  * Workload  the Mooncake conversation trace, from the folder HOMING_TRACES, or ../shared/traces beside the repository.
- *           small-trace.test.ts does the same with what is in the repository.
+ *           small-trace.test.ts does the same with a trace in the repository.
  */
 
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { readTrace } from '@homing/testkit'
+import { readTrace } from '@homing/trace'
 import t from 'tap'
 import { compare } from './compare-modes.ts'
 

@@ -1,21 +1,22 @@
 /**
- * Directory: which workers exist, what they are, how they are, and how far their caches are known.
+ * Directory: which workers exist, their facts, their health, and how well their caches are known.
  *
- * In     `suspect` from the dispatcher; `source` from listeners; `audit` from the router; `shardReset` from indexers; what its own probes
- *        found; subscriptions and questions.
+ * In     `suspect` from the gateway; `source` from listeners; `audit` from the router; `shardReset` from indexers; results of its
+ *        own probes; subscriptions and questions.
  * Out    `fleet` to its subscribers after every change; a listener per worker key that publishes events. To indexers:
  *        when a worker key has lost what was sent to it.
  * Owns   every `WorkerRecord`, the worker slots, and the listeners (as children). Its modules share `Worker` and
  *        `Key` (worker.ts), where each field has one writer:
  *          worker-probes     whether a worker is up           worker-keys      keys, slots and shards of its ranks
- *          key-listeners     the lives of the listeners       key-trust        what is told of their trust
- *          shard-watch       indexers that began anew         fleet-feed       snapshots, subscribers
+ *          key-listeners     the lives of the listeners       key-trust        the trust that others are told
+ *          shard-watch       indexers that were reset         fleet-feed       snapshots, subscribers
  *          worker-table      the workers together             worker-announcements  a line for people
- *          key-audits        what answers say of the events
- *        This file hands them the messages, and what one finds to the others.
- * Order  a subscriber sees the versions in order, and on this thread the last one in the end. A worker slot serves another key only after its listener has
- *        ended and its indexer has answered `release`.
- * Fails  a worker that does not answer is a state, not a failure. When the directory itself restarts it
+ *          key-audits        what answers say about the events
+ *          named-sockets     which sockets keys name: no two may name the same
+ *        This file passes them the messages, and passes the findings of one to the others.
+ * Order  a subscriber sees the versions in order, and on this thread finally the last one. A worker slot serves another key only
+ *        after its listener has ended and its indexer has answered `release`.
+ * Fails  a worker that does not answer is a state, not a failure. When the directory itself restarts, it
  *        begins empty: new slots, new probes, new listeners.
  */
 
@@ -27,16 +28,18 @@ import {
   type SourceMessage,
   saveCheckpoints,
 } from '@homing/listener'
+import { clashText, SocketClaims } from '@homing/transport'
 import { FleetFeed } from './fleet-feed.ts'
 import { KeyAudits } from './key-audits.ts'
 import { KeyListeners } from './key-listeners.ts'
 import { KeySilence } from './key-silence.ts'
 import { KeyTrust } from './key-trust.ts'
 import type { DirectoryMessage, FleetReport, WorkerSpec } from './messages.ts'
+import { socketsOf } from './named-sockets.ts'
 import { ShardWatch } from './shard-watch.ts'
 import type { Key, Worker } from './worker.ts'
 import { WorkerAnnouncements } from './worker-announcements.ts'
-import { isOtherProcess, outcomeAfter, type ReachedOutcome } from './worker-facts.ts'
+import { eventSourceOf, isOtherProcess, outcomeAfter, type ReachedOutcome } from './worker-facts.ts'
 import { WorkerKeys } from './worker-keys.ts'
 import { WorkerProbes } from './worker-probes.ts'
 import { WorkerTable } from './worker-table.ts'
@@ -95,7 +98,7 @@ export const directory = defineActor(
       observeIndexers: () => shards.observe(),
       probeDue: ({ workerId, turn }) => probes.probeDue(workerId, turn),
       probed: ({ workerId, turn, outcome }) => probes.probed(workerId, turn, outcome),
-      healthChecked: ({ workerId, turn, fault }) => probes.healthChecked(workerId, turn, fault),
+      healthChecked: message => probes.healthChecked(message),
       publish: () => feed.publish(),
       resend: () => feed.resend(),
       announce: ({ workerId }) => {
@@ -135,6 +138,7 @@ class Directory {
   readonly feed: FleetFeed
   readonly #context: ActorContext<DirectoryMessage>
   readonly #trust: KeyTrust
+  readonly #claims = new SocketClaims()
   readonly #indexers: DirectoryArgs['indexers']
 
   constructor(context: ActorContext<DirectoryMessage>, args: DirectoryArgs) {
@@ -143,7 +147,7 @@ class Directory {
     const workers = new WorkerTable({ blockSizeTokens: args.blockSizeTokens })
     const feed = new FleetFeed(context, workers)
     const changed = (worker: Worker) => feed.touch(worker)
-    const trust = new KeyTrust({ context, workers, kvEvents, changed })
+    const trust = new KeyTrust({ context, workers, claims: this.#claims, kvEvents, changed })
     this.#context = context
     this.#trust = trust
     this.#indexers = indexers
@@ -218,11 +222,11 @@ class Directory {
   shardReset(message: ShardResetMessage): void {
     if (!this.shards.isReset(message)) return
     const { shard, openSlots } = message
-    this.#context.log.warn({ shard }, 'index shard began anew; its sources are rebuilt')
+    this.#context.log.warn({ shard }, 'index shard was reset; its sources are rebuilt')
     for (const key of this.keys.all()) {
-      // Who has opened its slot since is rebuilding already.
+      // A listener that has opened its slot since then is rebuilding already.
       if (key.shard !== shard || openSlots.includes(key.workerSlot)) continue
-      key.listener?.tell({ type: 'resync', cause: 'lost', reason: 'the index began anew' })
+      key.listener?.tell({ type: 'resync', cause: 'lost', reason: 'the index was reset' })
     }
   }
 
@@ -261,7 +265,11 @@ class Directory {
       worker.learnedBlockSizeTokens = undefined
     }
     this.#reconcileKeys(worker)
-    if (isOther) for (const key of worker.keys) key.listener?.tell({ type: 'engineRestarted' })
+    const { processStartSeconds: startSeconds } = outcome
+    for (const { listener } of worker.keys) {
+      if (isOther) listener?.tell({ type: 'engineRestarted', startSeconds })
+      else if (startSeconds !== undefined) listener?.tell({ type: 'process', startSeconds })
+    }
     // One that does not say when it started may have been started anew while it did not answer.
     const mayBeOther = wasDown && outcome.processStartSeconds === undefined
     if (isOther || mayBeOther) for (const key of worker.keys) this.#forgetRouted(key)
@@ -269,7 +277,7 @@ class Directory {
     this.announcements.announceSoon(worker)
   }
 
-  /** What was sent to a key without events is not cached there any more. One with events learns it from them. */
+  /** Requests sent to a key without events are no longer cached there. A key with events learns this from them. */
   #forgetRouted(key: Key): void {
     if (key.trust !== 'approximate') return
     const { workerSlot, shard } = key
@@ -278,21 +286,35 @@ class Directory {
     this.feed.touch(key.worker)
   }
 
-  /** Makes the keys of a worker match its ranks. */
+  /** Makes the keys of a worker match its ranks, and claims the sockets that they name. */
   #reconcileKeys(worker: Worker): void {
     const ranks = this.workers.facts(worker).ranks.value
     this.keys.grow(worker, ranks)
     for (;;) {
       const key = this.keys.takeSurplus(worker, ranks)
-      if (key === undefined) return
+      if (key === undefined) break
+      this.#claims.claim(key.name, [])
       this.listeners.reconcile(key)
     }
+    for (const key of worker.keys) this.#claimSockets(key)
+  }
+
+  #claimSockets({ name, worker, dpRank }: Key): void {
+    const source = eventSourceOf(worker.spec, worker.outcome, dpRank)
+    if (!this.#claims.claim(name, socketsOf(source))) return
+    const clash = this.#claims.clashOf(name)
+    if (clash === undefined) return
+    const { endpoint, rival } = clash
+    this.#context.log.warn(
+      { key: name, rival, endpoint, reason: `${name} names ${clashText(clash)}` },
+      'two worker keys name one socket; the events of neither are followed',
+    )
   }
 
   #endKey(key: Key): void {
     this.keys.end(key)
     this.#reconcileKeys(key.worker)
-    for (const other of key.worker.keys) this.listeners.reconcile(other)
+    this.#reconcileListeners()
   }
 
   /** Brings every listener and every trust in line with what is known; a change may concern other workers. */

@@ -1,7 +1,7 @@
-import { RouterError } from '@homing/errors'
+import { HomingError } from '@homing/errors'
 
 /** A worker as given (`--worker`, HOMING_WORKERS) is not a usable URL; the router does not start with it. */
-export class InvalidWorkerError extends RouterError {
+export class InvalidWorkerError extends HomingError {
   readonly code = 'HOMING_DIRECTORY_INVALID_WORKER'
 
   constructor(text: string, reason: string) {
@@ -10,7 +10,7 @@ export class InvalidWorkerError extends RouterError {
 }
 
 /** There are more worker keys than worker slots; the keys without one get no requests. */
-export class NoWorkerSlotError extends RouterError {
+export class NoWorkerSlotError extends HomingError {
   readonly code = 'HOMING_DIRECTORY_NO_SLOT'
 
   constructor(key: string, workerSlotsMax: number) {

@@ -1,9 +1,9 @@
 /**
  * Fleet feed: makes the snapshots of the fleet and hands them to its subscribers.
  *
- * Owns   the last `Fleet`, the subscribers, and who waits until every worker was probed.
- * Order  a subscriber sees the versions in order; `version` grows by one per change. What changes while one
- *        turn of messages is handled becomes one snapshot, and a record that is equal is not sent again.
+ * Owns   the last `Fleet`, the subscribers, and the asks that wait until every worker has been probed.
+ * Order  a subscriber sees the versions in order; `version` grows by one per change. All changes within one
+ *        turn of messages become one snapshot, and a record that has not changed is not sent again.
  * Full   a subscriber whose mailbox refuses a version is behind: it gets the last one every RESEND_MS until it takes
  *        it, and misses those between.
  * Bounds SUBSCRIBERS_MAX and WAITERS_MAX; past it the oldest waiter is dropped, whose ask ends by its deadline.

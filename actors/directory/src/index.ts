@@ -1,4 +1,5 @@
-export type { CheckpointStatus, SourceStatus, Trust } from '@homing/listener'
+export type { Trust } from '@homing/index'
+export type { CheckpointStatus, SourceStatus } from '@homing/listener'
 export { type DirectoryArgs, directory } from './directory.ts'
 export { InvalidWorkerError, NoWorkerSlotError } from './errors.ts'
 export type {
@@ -10,14 +11,15 @@ export type {
   Fleet,
   FleetMessage,
   FleetReport,
-  ModelCard,
   ProbeOutcome,
   Sourced,
   ValueSource,
   WorkerKeyRecord,
+  WorkerModel,
   WorkerRecord,
   WorkerSpec,
   WorkerState,
 } from './messages.ts'
+export { givenSockets } from './named-sockets.ts'
 export { type CacheFacts, missingOf } from './worker-facts.ts'
 export { parseWorkerSpec } from './worker-spec.ts'

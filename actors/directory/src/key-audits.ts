@@ -1,12 +1,12 @@
 /**
- * Key audits: what answers of engines say about their events, and what follows.
+ * Key audits: compares the answers of engines with their events, and acts on the verdicts.
  *
  *   contradicted   trust is `partial` at most, and the source is rebuilt from the engine's replay, at most once per
- *                  RESYNC_MS_MIN and key; it stays so, over every rebuild, until answers agree again
+ *                  RESYNC_MS_MIN and key; it stays `partial`, over every rebuild, until answers agree again
  *   confirmed      ends that; and a history without a beginning counts as whole until the next epoch
  *
  * Owns `audit` of every key.
- * Order  a verdict on predictions of an earlier epoch says nothing of what is known now, and is dropped.
+ * Order  a verdict on predictions of an earlier epoch says nothing about the current one, and is dropped.
  */
 
 import type { ActorContext } from '@homing/actor'

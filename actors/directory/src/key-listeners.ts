@@ -1,11 +1,11 @@
 /**
- * Key listeners: has a listener for every worker key that publishes events, and none for the others.
+ * Key listeners: runs a listener for every worker key that publishes events, and none for the others.
  *
  *   idle ──endpoint known──▶ running ──endpoint changed or useless──▶ stopping … (listener-lives.ts of actors/listener)
  *
  * Owns   `startedFor` of every key; the listeners are children of the directory. The key of a rank that is gone ends only in
  *        `idle`.
- * Fails  a listener that fails for good is started anew after a pause.
+ * Fails  a listener that fails for good is started again after a pause.
  */
 
 import type { ActorContext, ActorRef, Terminated } from '@homing/actor'
@@ -106,8 +106,11 @@ export class KeyListeners {
   #release(key: Key): void {
     const { workerSlot, shard, epoch } = key
     // What is still on its way from the router must not count for the next key of this slot.
-    if (key.isGone)
-      this.#options.indexers[shard]!.tell({ type: 'forgetRouted', workerSlot, epoch: epoch + 1 })
+    if (key.isGone) {
+      const indexer = this.#options.indexers[shard]!
+      indexer.tell({ type: 'forgetRouted', workerSlot, epoch: epoch + 1 })
+      indexer.tell({ type: 'forgetSeparated', workerSlot, epoch: epoch + 1 })
+    }
     this.#lives.release(key)
   }
 
@@ -123,6 +126,7 @@ export class KeyListeners {
       replayEndpoint: source.replayEndpoint,
       topic: source.topic,
       blockSizeTokens: this.#options.workers.assumedBlockSizeTokens(worker),
+      processStartSeconds: worker.outcome?.processStartSeconds,
       indexer: this.#options.indexers[key.shard]!,
     }
   }

@@ -1,17 +1,18 @@
 /**
- * Key trust: how far the index may be believed about a worker key, and why, in words for people.
+ * Key trust: how far the index can be believed about a worker key, and why, in words for people.
  *
- * Where no events can be believed, now or ever, what was sent there is taken to be cached: `approximate`. Only of a worker
- * that never answered is nothing known at all.
+ * If no events can be believed, now or ever, prompts count as cached where they were sent: `approximate`. Nothing at all is
+ * known only about a worker that has never answered.
  *
- * The listener owns the trust in its source; it counts as long as the key is to have a listener at all. Answers of the
- * engine then count for more than its events: they take `exact` away, and give it to a history whose only
+ * The listener owns the trust in its source; this trust counts while the key should have a listener. Answers of the
+ * engine outweigh its events: they can take `exact` away, and can give it to a history whose only
  * fault is that it has no beginning.
- * Owns `trust`, `trustReason` and `trustSinceMs` of every key: what others are told.
+ * Owns `trust`, `trustReason` and `trustSinceMs` of every key, which others are told.
  */
 
 import type { ActorContext } from '@homing/actor'
-import type { Trust } from '@homing/listener'
+import type { Trust } from '@homing/index'
+import { clashText, type SocketClaims } from '@homing/transport'
 import type { DirectoryMessage } from './messages.ts'
 import type { Key, Worker } from './worker.ts'
 import { eventFlags, eventSourceOf } from './worker-facts.ts'
@@ -20,6 +21,7 @@ import type { WorkerTable } from './worker-table.ts'
 export interface KeyTrustOptions {
   readonly context: ActorContext<DirectoryMessage>
   readonly workers: WorkerTable
+  readonly claims: SocketClaims
   readonly kvEvents: boolean
   /** Trust or reason of a key of this worker changed. */
   readonly changed: (worker: Worker) => void
@@ -33,12 +35,16 @@ export class KeyTrust {
   }
 
   /** Why a key can have no listener, without what follows; undefined: it can. */
-  obstacle({ worker, dpRank }: Key): string | undefined {
+  obstacle({ name, worker, dpRank }: Key): string | undefined {
     if (!this.#options.kvEvents) return 'KV events are switched off (--no-kv-events)'
     if (worker.outcome === undefined) return 'not probed yet'
     if (eventSourceOf(worker.spec, worker.outcome, dpRank) === undefined) {
       const ports = `${worker.spec.origin}?events=PORT&replay=PORT`
-      return `tells of no KV events: start it with ${eventFlags(worker.outcome.engine)}, or name their ports: ${ports}`
+      return `reports no KV events: start it with ${eventFlags(worker.outcome.engine)}, or name their ports: ${ports}`
+    }
+    const clash = this.#options.claims.clashOf(name)
+    if (clash !== undefined) {
+      return `names ${clashText(clash)}, and nobody can tell whose blocks are reported there: give each engine ports of its own`
     }
     return this.#options.workers.blockSizeFault(worker)
   }
@@ -60,9 +66,9 @@ export class KeyTrust {
   }
 }
 
-/** Where nothing is known, what was sent there stands in. */
+/** If nothing is known, guesses from sent requests stand in. */
 function orGuessed([trust, reason]: readonly [Trust, string]): readonly [Trust, string] {
-  return trust === 'none' ? ['approximate', `${reason}; what was sent there counts`] : [trust, reason]
+  return trust === 'none' ? ['approximate', `${reason}; guesses from sent requests count`] : [trust, reason]
 }
 
 function trustOf({ heard, audit, silence }: Key): readonly [Trust, string] {

@@ -1,13 +1,14 @@
 /**
- * What the directory is told and what it tells: the fleet, as everybody else sees it.
+ * Messages of the directory: the fleet, as everybody else sees it.
  *
- * The directory owns every `WorkerRecord`. Others hold the last `Fleet` they were sent: a copy that
+ * The directory owns every `WorkerRecord`. Others hold the last `Fleet` that they received: a copy that
  * may be late by one message, never torn. `version` grows by one per change.
  */
 
 import type { ActorRef, Message, Reply } from '@homing/actor'
+import type { Trust } from '@homing/index'
 import type { ShardResetMessage } from '@homing/indexer'
-import type { SaveReport, SourceMessage, SourceStatus, Trust } from '@homing/listener'
+import type { SaveReport, SourceMessage, SourceStatus } from '@homing/listener'
 
 /** Where a value comes from: read from the worker, given by the operator, learned from traffic, assumed. */
 export type ValueSource = 'probed' | 'given' | 'learned' | 'default'
@@ -22,7 +23,7 @@ export type EngineFamily = 'vllm' | 'sglang' | 'trtllm' | 'homing' | 'unknown'
 /** A worker with no settled answer yet is `probing`; `down` is not routed to and is probed again. */
 export type WorkerState = 'probing' | 'up' | 'down'
 
-export interface ModelCard {
+export interface WorkerModel {
   /** The name that requests use. */
   readonly name: string
   /** For a LoRA adapter: the model it adapts. */
@@ -57,7 +58,7 @@ export interface WorkerKeyRecord {
 export interface AuditMessage extends Message {
   readonly type: 'audit'
   readonly workerSlot: number
-  /** Of the worker key, when the predictions were made. */
+  /** Epoch of the worker key when the predictions were made. */
   readonly epoch: number
   /** `contradicted`: blocks count as held that are not. `confirmed`: a run of answers agreed with the events. */
   readonly verdict: 'contradicted' | 'confirmed'
@@ -65,13 +66,13 @@ export interface AuditMessage extends Message {
   readonly reason: string
 }
 
-/** Told to the directory by who sees answers: blocks were computed for one, which its source must publish. */
+/** From the router to the directory: blocks were computed for an answer, and its source must publish them. */
 export interface ComputedMessage extends Message {
   readonly type: 'computed'
   readonly workerSlot: number
-  /** Of the worker key, when the request was sent there. */
+  /** Epoch of the worker key when the request was sent there. */
   readonly epoch: number
-  /** Of the request. */
+  /** Duration of the request. */
   readonly durationMs: number
 }
 
@@ -85,7 +86,7 @@ export interface WorkerRecord {
   readonly stateReason: string
   readonly engine: EngineFamily
   readonly engineVersion: string
-  readonly models: readonly ModelCard[]
+  readonly models: readonly WorkerModel[]
   readonly blockSizeTokens: Sourced<number> | undefined
   readonly maxBatchedTokens: Sourced<number>
   /** Capacity of its KV cache per rank, in blocks. */
@@ -127,7 +128,7 @@ export type DirectoryMessage =
   /** Sends the fleet now and after every change; a subscriber that ends is forgotten. */
   | { readonly type: 'subscribe'; readonly subscriber: ActorRef<FleetMessage> }
   /**
-   * From the dispatcher: a call to the worker broke. `isUnreachable`: there was no connection, so it is down until a
+   * From the gateway: a call to the worker broke. `isUnreachable`: there was no connection, so it is down until a
    * probe succeeds. Otherwise it is probed at once, and is down if that fails or if it breaks calls again and again.
    */
   | {
@@ -167,6 +168,8 @@ export type DirectoryMessage =
       readonly turn: number
       /** Undefined: it is healthy. */
       readonly fault: string | undefined
+      /** It was not asked, for want of something of this machine. */
+      readonly isLocal: boolean
     }
   | { readonly type: 'publish' }
   | { readonly type: 'resend' }
@@ -189,14 +192,15 @@ export interface FleetReport {
   readonly sources: Readonly<Record<number, SourceStatus | undefined>>
 }
 
-/** What one probe of a worker's base URL found; `reached` false carries the reason. */
+/** Result of one probe of a worker's base URL; `reached` false carries the reason. */
 export type ProbeOutcome =
-  | { readonly reached: false; readonly reason: string }
+  /** `isLocal`: it was not asked, for want of something of this machine. */
+  | { readonly reached: false; readonly reason: string; readonly isLocal?: boolean }
   | {
       readonly reached: true
       readonly engine: EngineFamily
       readonly engineVersion: string
-      readonly models: readonly ModelCard[]
+      readonly models: readonly WorkerModel[]
       readonly blockSizeTokens: number | undefined
       readonly maxBatchedTokens: number | undefined
       readonly kvBlocks: number | undefined

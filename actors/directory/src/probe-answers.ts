@@ -1,23 +1,23 @@
 /**
  * Reads what engines answer to a probe: models, configuration, event sources, metrics. Every reader
  * takes the parsed JSON or text of one answer and leaves out what it does not find: an engine that
- * says less is still a worker.
+ * reports less is still a worker.
  *
  * Sources: vLLM 0.15 to 0.32 and SGLang 0.5.23 as recorded; the three shapes of `/kv_event_sources`
  * that are in use; TensorRT-LLM's documentation.
  */
 
-import type { EngineFamily, EventSource, ModelCard } from './messages.ts'
+import type { EngineFamily, EventSource, WorkerModel } from './messages.ts'
 
 type JsonObject = Readonly<Record<string, unknown>>
 
 /** `/v1/models`; undefined when it is no list of models. */
 export function readModels(
   body: unknown,
-): { readonly models: readonly ModelCard[]; readonly owner: string | undefined } | undefined {
+): { readonly models: readonly WorkerModel[]; readonly owner: string | undefined } | undefined {
   const data = isObject(body) ? body['data'] : undefined
   if (!Array.isArray(data)) return undefined
-  const models: ModelCard[] = []
+  const models: WorkerModel[] = []
   let owner: string | undefined
   for (const entry of data.filter(isObject)) {
     const name = text(entry['id'])
@@ -37,7 +37,10 @@ export function readModels(
  * The models of SGLang with where it loaded their tokenizer from, as `/model_info` says: in `/v1/models` the root is the name
  * under which they are served.
  */
-export function withTokenizerPath(models: readonly ModelCard[], modelInfo: unknown): readonly ModelCard[] {
+export function withTokenizerPath(
+  models: readonly WorkerModel[],
+  modelInfo: unknown,
+): readonly WorkerModel[] {
   if (!isObject(modelInfo)) return models
   const path = text(modelInfo['tokenizer_path']) ?? text(modelInfo['model_path'])
   if (path === undefined) return models

@@ -1,5 +1,5 @@
 /**
- * Probe: what a worker's base URL tells about the engine behind it.
+ * Probe: asks a worker's base URL about the engine behind it.
  *
  *   GET  /v1/models                                models, reachability; without it there is no worker
  *   GET  /version, /server_info, /get_server_info, /model_info      family, version, sizes, event sources
@@ -7,12 +7,12 @@
  *   GET  /metrics                                  block size, capacity, ranks, start of the process
  *   POST /tokenize                                 whether it tokenizes
  *
- * The questions after the first are asked at the same time, each with its own deadline; one that is
- * not answered in time, or with 429 or 5xx, leaves its facts unknown and is named in `unanswered`. 403 and 404 both say "not here": vLLM answers 403 on routes
- * that are switched off.
+ * The requests after the first are sent at the same time, each with its own deadline. If one is not
+ * answered in time, or with 429 or 5xx, its facts stay unknown and it is named in `unanswered`. 403 and 404 both mean "not here":
+ * vLLM answers 403 on routes that are switched off.
  */
 
-import type { HttpReply, HttpTransport } from '@homing/transport'
+import { HttpCallError, type HttpReply, type HttpTransport } from '@homing/transport'
 import type { EngineFamily, ProbedFact, ProbeOutcome } from './messages.ts'
 import {
   familyOfOwner,
@@ -56,11 +56,10 @@ export async function probeWorker(
   const ask = (path: string, body?: object) => tryFetch(http, origin, path, timeoutMs, body)
   const host = hostOf(origin)
   const first = await ask('/v1/models')
-  if (first instanceof Error) return { reached: false, reason: first.message }
+  if (first instanceof Error) return { reached: false, reason: first.message, isLocal: isLocal(first) }
   if (first.status !== 200) return { reached: false, reason: `GET /v1/models answers ${first.status}` }
   const list = readModels(tryJson(first))
-  if (list === undefined)
-    return { reached: false, reason: 'GET /v1/models answers something that is no list of models' }
+  if (list === undefined) return { reached: false, reason: 'GET /v1/models does not answer a list of models' }
 
   const model = list.models[0]?.name
   const [version, info, olderInfo, modelInfo, sources, metricsReply, tokenize] = await Promise.all([
@@ -119,7 +118,7 @@ export async function probeWorker(
 /** What one cheap question says: whether the worker answers at all. */
 export type HealthOutcome =
   | { readonly isHealthy: true }
-  | { readonly isHealthy: false; readonly reason: string }
+  | { readonly isHealthy: false; readonly reason: string; readonly isLocal: boolean }
 
 /** Never rejects. `/v1/models` is answered without touching the model on every engine. */
 export async function checkHealth(
@@ -128,8 +127,9 @@ export async function checkHealth(
   timeoutMs: number,
 ): Promise<HealthOutcome> {
   const answer = await tryFetch(http, origin, '/v1/models', timeoutMs)
-  if (answer instanceof Error) return { isHealthy: false, reason: answer.message }
-  if (answer.status >= 500) return { isHealthy: false, reason: `GET /v1/models answers ${answer.status}` }
+  if (answer instanceof Error) return { isHealthy: false, reason: answer.message, isLocal: isLocal(answer) }
+  if (answer.status >= 500)
+    return { isHealthy: false, reason: `GET /v1/models answers ${answer.status}`, isLocal: false }
   return { isHealthy: true }
 }
 
@@ -155,6 +155,11 @@ async function tryFetch(
   } catch (error) {
     return error instanceof Error ? error : new Error(String(error))
   }
+}
+
+/** The question never left this machine. */
+function isLocal(error: Error): boolean {
+  return error instanceof HttpCallError && error.failure === 'local'
 }
 
 function isAnswer(reply: HttpReply | Error): reply is HttpReply {

@@ -1,8 +1,8 @@
 /**
- * Shard watch: notices that an indexer began anew with an empty shard.
+ * Shard watch: notices that an indexer restarted with an empty shard.
  *
- * Owns the incarnation last heard of each shard. Every OBSERVE_INTERVAL_MS each indexer is told which one is
- * known; it answers only when it is another one. The first word of a shard names its incarnation.
+ * Owns the last known incarnation of each shard. Every OBSERVE_INTERVAL_MS each indexer is told the known
+ * incarnation; it answers only if its own differs. Its first answer names its incarnation.
  */
 
 import type { ActorContext, ActorRef } from '@homing/actor'

@@ -1,8 +1,8 @@
 /**
- * Worker announcements: one line in the log for people about each worker, when it answered for the first time; a
- * warning where something is missing for its cache to be known.
+ * Worker announcements: one log line about each worker when it has answered for the first time; a
+ * warning if something is missing that would make its cache known.
  *
- * It waits until the trust in all keys of the worker has settled, ANNOUNCE_MS_MAX at most.
+ * The line waits until the trust in all keys of the worker has settled, at most ANNOUNCE_MS_MAX.
  * Owns `wasAnnounced` of every worker.
  */
 

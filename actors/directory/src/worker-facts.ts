@@ -1,17 +1,18 @@
 /**
- * What is known of a worker, with where each value comes from: given wins over learned, learned over
- * probed, probed over assumed. Pure: the directory keeps the inputs, this file says what follows.
+ * Facts about a worker, with the source of each value: given wins over learned, learned over
+ * probed, probed over assumed. Pure: the directory keeps the inputs, this file derives the facts.
  */
 
+import { isOtherProcessStart } from '@homing/listener'
 import type {
   EngineFamily,
   EventSource,
-  ModelCard,
   ProbedFact,
   ProbeOutcome,
   Sourced,
   ValueSource,
   WorkerKeyRecord,
+  WorkerModel,
   WorkerRecord,
   WorkerSpec,
 } from './messages.ts'
@@ -19,8 +20,6 @@ import { hostOf } from './worker-spec.ts'
 
 /** What vLLM uses on large GPUs when it is not told; it does not say what it uses. */
 const MAX_BATCHED_TOKENS_DEFAULT = 8192
-/** A process whose start moved by more is another one. */
-const START_TOLERANCE_SECONDS = 1
 
 /** A probe that reached its worker. */
 export type ReachedOutcome = Extract<ProbeOutcome, { readonly reached: true }>
@@ -34,7 +33,7 @@ export interface WorkerDefaults {
 export interface WorkerFacts {
   readonly engine: EngineFamily
   readonly engineVersion: string
-  readonly models: readonly ModelCard[]
+  readonly models: readonly WorkerModel[]
   readonly blockSizeTokens: Sourced<number> | undefined
   readonly maxBatchedTokens: Sourced<number>
   readonly kvBlocks: Sourced<number> | undefined
@@ -56,13 +55,10 @@ export function outcomeAfter(before: ReachedOutcome | undefined, outcome: Reache
 /** Whether the engine runs as another process than before: its start moved, or its blocks have another size. */
 export function isOtherProcess(before: ReachedOutcome, after: ReachedOutcome): boolean {
   const [started, size] = [after.processStartSeconds, after.blockSizeTokens]
-  const startedBefore = before.processStartSeconds ?? started
   const sizeBefore = before.blockSizeTokens ?? size
-  const hasMoved =
-    started !== undefined &&
-    startedBefore !== undefined &&
-    Math.abs(started - startedBefore) > START_TOLERANCE_SECONDS
-  return hasMoved || (size !== undefined && size !== sizeBefore)
+  return (
+    isOtherProcessStart(started, before.processStartSeconds) || (size !== undefined && size !== sizeBefore)
+  )
 }
 
 /** `learnedBlockSizeTokens`: what the events of the worker showed. */
@@ -129,7 +125,7 @@ export function missingOf(worker: CacheFacts): readonly string[] {
   } else if (first !== undefined) {
     if (first.replayEndpoint === undefined) {
       missing.push(
-        `no replay: add "replay_endpoint":"tcp://*:5558" to --kv-events-config, or name its port: ${url}`,
+        `no replay: add "replay_endpoint":"tcp://*:6557" to --kv-events-config, or name its port: ${url}`,
       )
     }
     for (let dpRank = 1; dpRank < ranks.value; dpRank++) {
@@ -155,17 +151,17 @@ export function missingOf(worker: CacheFacts): readonly string[] {
 export function eventFlags(engine: EngineFamily): string {
   const config =
     engine === 'sglang'
-      ? { publisher: 'zmq', endpoint: 'tcp://*:5557', replay_endpoint: 'tcp://*:5558' }
+      ? { publisher: 'zmq', endpoint: 'tcp://*:5557', replay_endpoint: 'tcp://*:6557' }
       : {
           enable_kv_cache_events: true,
           publisher: 'zmq',
           endpoint: 'tcp://*:5557',
-          replay_endpoint: 'tcp://*:5558',
+          replay_endpoint: 'tcp://*:6557',
         }
   return `--kv-events-config '${JSON.stringify(config)}'${engine === 'sglang' ? ' --page-size 16' : ''}`
 }
 
-function modelsOf(spec: WorkerSpec, outcome: ReachedOutcome | undefined): readonly ModelCard[] {
+function modelsOf(spec: WorkerSpec, outcome: ReachedOutcome | undefined): readonly WorkerModel[] {
   const probed = outcome?.models ?? []
   if (spec.model === undefined) return probed
   const matching = probed.filter(card => card.name === spec.model || card.base === spec.model)

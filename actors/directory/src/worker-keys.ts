@@ -8,7 +8,7 @@
  *       until the indexer has forgotten the slot, another key would inherit its blocks.
  *   I2  A name has one key at most: a rank that goes and comes back gets a key when the old one has ended.
  *   I3  A key keeps its shard for life; a new key goes to the shard with the fewest.
- *   I4  Epochs of a slot only grow, whoever has it: what was meant for an earlier key is told by its epoch.
+ *   I4  Epochs of a slot only grow, whichever key has it: a message for an earlier key is recognized by its epoch.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -30,7 +30,7 @@ export class WorkerKeys {
   readonly #keys = new Map<string, Key>()
   readonly #keysBySlot = new Map<number, Key>()
   readonly #freeSlots: number[] = []
-  /** Of slots that had a key before: the epoch that its next one begins with. */
+  /** For slots that had a key before: the epoch with which the next key begins. */
   readonly #nextEpochs = new Map<number, number>()
   /** Slots below were given out before. */
   #slotsUsed = 0
@@ -104,7 +104,7 @@ export class WorkerKeys {
       phase: 'idle',
       listener: undefined,
       startedFor: '',
-      heard: unheard('its events are not heard yet'),
+      heard: unheard('its events are not followed yet'),
       epoch: this.#nextEpochs.get(workerSlot) ?? 0,
       audit: undefined,
       silence: undefined,

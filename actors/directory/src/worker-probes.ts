@@ -1,17 +1,18 @@
 /**
- * Worker probes: asks every worker again and again how it is, and so decides whether it is up.
+ * Worker probes: probes every worker regularly and decides whether it is up.
  *
  *   probing ──reached──▶ up ──unreachable, or MISSES_MAX misses──▶ down ──reached──▶ up
  *      └──────one miss──────────────────────────────────────────▲
  *
  * A probe is one of two kinds: `full` asks for everything and is used until a worker is up, after a miss
  * or a suspicion, and every FULL_PROBE_TURNS; the cheap one only asks whether it answers. A slow answer
- * is not death: each miss doubles the time that the next probe may take. Nor is one call that broke: the worker is
- * probed at once, and only that probe's miss, or calls that break again soon, take it down.
+ * is not death: each miss doubles the time that the next probe may take. One broken call is not death either: the worker is
+ * probed at once, and only a miss of that probe, or further broken calls soon after, take it down. If this machine lacks
+ * a resource (file descriptors, ports), this does not count as a miss of the worker.
  *
  * Owns   `state`, `stateReason` and `wasProbed` of every worker, and when it is probed next.
  * Order  a worker has one *turn* at a time: a probe under way, or a wait for the next. Every decision about
- *        it begins another turn, and what comes back from an earlier turn is dropped. So a suspicion
+ *        it begins another turn, and results of an earlier turn are dropped. So a suspicion
  *        during a probe wins over its answer, which may have left the worker before the trouble.
  */
 
@@ -46,6 +47,8 @@ const SUSPECT_MEMORY_MS = 10_000
 /** Calls that break this soon after another broke it with one blow: an engine that ends cuts all it has. */
 const SUSPECT_EPISODE_MS = 500
 
+type HealthChecked = Extract<DirectoryMessage, { readonly type: 'healthChecked' }>
+
 interface Probing {
   /** In a row. */
   misses: number
@@ -61,6 +64,8 @@ export class WorkerProbes {
   readonly #options: WorkerProbesOptions
   readonly #context: ActorContext<DirectoryMessage>
   readonly #probings = new Map<Worker, Probing>()
+  /** A probe has failed for want of something of this machine, and none has gone well since. */
+  #couldNotAsk = false
 
   constructor(options: WorkerProbesOptions) {
     this.#options = options
@@ -92,8 +97,9 @@ export class WorkerProbes {
     const isFirst = !worker.wasProbed
     worker.wasProbed = true
     if (outcome.reached) this.#reached(worker, outcome)
+    else if (outcome.isLocal === true) this.#notAsked(worker, outcome.reason)
     else this.#missed(worker, outcome.reason)
-    if (isFirst && !outcome.reached) {
+    if (isFirst && !outcome.reached && outcome.isLocal !== true) {
       this.#context.log.warn(
         { worker: workerId, reason: outcome.reason },
         'worker does not answer; it is probed until it does',
@@ -103,11 +109,13 @@ export class WorkerProbes {
   }
 
   /** The answer of a cheap probe; no fault: it is healthy. */
-  healthChecked(workerId: string, turn: number, fault: string | undefined): void {
+  healthChecked({ workerId, turn, fault, isLocal }: HealthChecked): void {
     const worker = this.#workerOfTurn(workerId, turn)
     if (worker === undefined) return
-    if (fault !== undefined) this.#missed(worker, fault)
+    if (fault !== undefined && isLocal) this.#notAsked(worker, fault)
+    else if (fault !== undefined) this.#missed(worker, fault)
     else {
+      this.#couldNotAsk = false
       this.#probings.get(worker)!.misses = 0
       this.#schedule(worker, this.#options.probeIntervalMs)
     }
@@ -160,8 +168,9 @@ export class WorkerProbes {
           workerId,
           turn,
           fault: health.isHealthy ? undefined : health.reason,
+          isLocal: !health.isHealthy && health.isLocal,
         }),
-        error => ({ type: 'healthChecked', workerId, turn, fault: String(error) }),
+        error => ({ type: 'healthChecked', workerId, turn, fault: String(error), isLocal: false }),
       )
       return
     }
@@ -173,7 +182,22 @@ export class WorkerProbes {
     )
   }
 
+  /** This machine could not ask, which says nothing of the worker: its state stays, and it is asked again. */
+  #notAsked(worker: Worker, reason: string): void {
+    if (worker.state !== 'up') worker.stateReason = reason
+    if (!this.#couldNotAsk) {
+      this.#couldNotAsk = true
+      this.#context.log.warn(
+        { worker: worker.spec.id, reason },
+        'workers cannot be probed: this machine lacks a resource; their states stay',
+      )
+    }
+    this.#probings.get(worker)!.turnsSinceFull = FULL_PROBE_TURNS
+    this.#schedule(worker, RETRY_MS_MAX)
+  }
+
   #reached(worker: Worker, outcome: ReachedOutcome): void {
+    this.#couldNotAsk = false
     this.#probings.get(worker)!.misses = 0
     const wasDown = worker.state === 'down'
     if (worker.state !== 'up') {

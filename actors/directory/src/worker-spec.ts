@@ -1,14 +1,14 @@
 /**
- * One worker as the operator writes it: `http://host:8001?events=5557&replay=5558&ranks=2`.
+ * One worker as the operator writes it: `http://host:8001?events=5557&replay=6557&ranks=2`.
  *
  *   events, replay        ports of rank 0; rank r is at port + r
  *   ranks                 data-parallel ranks behind this URL
- *   model, block_size, kv_blocks, max_batched_tokens      what a probe would find out
- *   taints=a,b            words that a request may avoid
+ *   model, block_size, kv_blocks, max_batched_tokens      facts that a probe would find out
+ *   taints=a,b            words that a request may require, prefer or avoid
  *   topic                 topic of the KV events
  *   id                    number for `nvext.backend_instance_id`; default: the position
  *
- * What is given wins over what is probed.
+ * Given values win over probed ones.
  */
 
 import { InvalidWorkerError } from './errors.ts'
@@ -39,9 +39,9 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
   if (trimmed === '') fail('it is empty; write http://HOST:PORT')
   const withScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(trimmed) ? trimmed : `http://${trimmed}`
   const url = tryUrl(withScheme) ?? fail('it is not a URL; write http://HOST:PORT?events=PORT&replay=PORT')
-  if (url.protocol !== 'http:') fail(`only http is spoken to workers, not ${url.protocol.slice(0, -1)}`)
+  if (url.protocol !== 'http:') fail(`workers are reached over http only, not ${url.protocol.slice(0, -1)}`)
   if (url.hostname === '') fail('it has no host')
-  if (url.username !== '' || url.password !== '') fail('a user name is not understood')
+  if (url.username !== '' || url.password !== '') fail('it must not have a user name')
   if (url.pathname !== '/' && url.pathname !== '') {
     fail(`leave out the path ${url.pathname}: the routes of the engine begin at its root`)
   }
@@ -50,7 +50,7 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
   const values = new Map<string, string>()
   for (const [name, value] of url.searchParams) {
     if (!(PARAMETERS as readonly string[]).includes(name)) {
-      fail(`there is no parameter ${JSON.stringify(name)}; there are ${PARAMETERS.join(', ')}`)
+      fail(`unknown parameter ${JSON.stringify(name)}; known parameters: ${PARAMETERS.join(', ')}`)
     }
     if (values.has(name)) fail(`${name} is given twice`)
     if (value === '') fail(`${name} has no value`)
@@ -76,7 +76,10 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
       fail(`${name}=${port} leaves no ports for ${ranks} ranks`)
   }
   if (eventsPort !== undefined && replayPort !== undefined && Math.abs(eventsPort - replayPort) <= lastRank) {
-    fail(`the ports of events=${eventsPort} and replay=${replayPort} overlap with ${ranks ?? 1} ranks`)
+    const ranksText = lastRank === 0 ? '' : `, which publish on ${eventsPort} to ${eventsPort + lastRank}`
+    fail(
+      `the ports of events=${eventsPort} and replay=${replayPort} overlap with ${ranks ?? 1} ranks${ranksText}: use another replay port, such as ${freeReplayPort(eventsPort, lastRank)}`,
+    )
   }
   const port = url.port === '' ? '80' : url.port
   return {
@@ -98,6 +101,12 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
 /** The host of an origin, as it stands in an endpoint: IPv6 in brackets. */
 export function hostOf(origin: string): string {
   return new URL(origin).hostname
+}
+
+/** A replay port that leaves room for every rank: 1000 above the events, or below where there is no room above. */
+function freeReplayPort(eventsPort: number, lastRank: number): number {
+  const distance = Math.max(1000, lastRank + 1)
+  return eventsPort + distance + lastRank <= 65_535 ? eventsPort + distance : eventsPort - distance
 }
 
 function tryUrl(text: string): URL | undefined {

@@ -1,7 +1,7 @@
 /**
- * Worker table: the workers given, in their order, and what is known of them all together.
+ * Worker table: the given workers, in their order, and facts about all of them together.
  *
- * Owns the list, which never changes after the start. Pure otherwise: it answers from what the other
+ * Owns the list, which never changes after the start. Otherwise pure: it answers from the fields that the other
  * modules wrote into the workers.
  */
 
@@ -58,7 +58,7 @@ export class WorkerTable {
     const learned = worker.learnedBlockSizeTokens
     if (own === undefined) return undefined
     if (learned !== undefined && learned !== own.value) {
-      return `its events have blocks of ${learned} tokens, ${own.value} were given: correct block_size or --kv-cache-block-size`
+      return `its events have blocks of ${learned} tokens, but ${own.value} were given: correct block_size or --kv-cache-block-size`
     }
     for (const { name } of worker.outcome?.models ?? []) {
       const first = this.#firstOfModel(name)

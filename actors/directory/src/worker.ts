@@ -2,11 +2,12 @@
  * A worker and its keys, as the modules of the directory share them.
  *
  * All of it lives on the directory's thread and is changed only while it handles a message. Everybody
- * may read a field; one module writes it, named above it. What only one module needs (misses of probes, free
- * slots) is not here but inside that module.
+ * may read a field; one module writes it, named above it. State that only one module needs (misses of probes, free
+ * slots) is inside that module.
  */
 
-import type { Listened, Trust } from '@homing/listener'
+import type { Trust } from '@homing/index'
+import type { Listened } from '@homing/listener'
 import type { WorkerSpec, WorkerState } from './messages.ts'
 import type { ReachedOutcome } from './worker-facts.ts'
 
@@ -48,7 +49,7 @@ export interface Key extends Listened {
   startedFor: string
 
   // directory.ts
-  /** Grows by one whenever all that was known of its cache is forgotten: of its events, or of what was sent there. */
+  /** Grows by one whenever everything known about its cache is forgotten, from its events and from requests sent there. */
   epoch: number
 
   // key-audits.ts

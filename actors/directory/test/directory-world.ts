@@ -3,7 +3,9 @@
 import { createTestSystem, type Probe } from '@homing/actor/testing'
 import { SimulatedClock } from '@homing/clock'
 import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
+import { recordingLog } from '@homing/log'
 import { type HttpListener, MemoryNetwork, type Publisher, transportCapability } from '@homing/transport'
+import type { Test } from 'tap'
 import {
   type DirectoryArgs,
   directory,
@@ -27,14 +29,16 @@ export const utf8 = new TextEncoder()
 export class DirectoryWorld {
   readonly clock = new SimulatedClock()
   readonly network = new MemoryNetwork({ clock: this.clock })
+  readonly log = recordingLog()
   readonly system = createTestSystem({
     clock: this.clock,
+    log: this.log,
     provide: [[transportCapability, this.network.transport()]],
   })
   readonly outside = this.network.transport()
   readonly indexers: readonly Probe<IndexerMessage | RoutedMessage>[]
   readonly subscriber = this.system.probe<FleetMessage>('subscriber')
-  /** Paths asked for, per host. */
+  /** Paths asked for, per engine. */
   readonly asked = new Map<string, string[]>()
   readonly answers = new Map<string, EngineAnswers>()
   #ref:
@@ -69,17 +73,31 @@ export class DirectoryWorld {
     this.#ref.tell({ type: 'subscribe', subscriber: this.subscriber.ref })
   }
 
-  /** An engine on port 8000 of a host. */
-  async engine(host: string, answers: EngineAnswers = {}): Promise<HttpListener> {
-    this.answers.set(host, answers)
-    return this.outside.http.listen({ host, port: 8000 }, exchange => {
-      this.asked.set(host, [...(this.asked.get(host) ?? []), exchange.path])
-      const body = answerOf(exchange.path, this.answers.get(host)!)
+  /** An engine on a host. Its answers are kept under its host, or 'host:port' where the port is another than 8000. */
+  async engine(host: string, answers: EngineAnswers = {}, port = 8000): Promise<HttpListener> {
+    const name = port === 8000 ? host : `${host}:${port}`
+    this.answers.set(name, answers)
+    return this.outside.http.listen({ host, port }, exchange => {
+      this.asked.set(name, [...(this.asked.get(name) ?? []), exchange.path])
+      const body = answerOf(exchange.path, this.answers.get(name)!)
       exchange.writeHead(body === undefined ? 404 : 200, {})
       exchange.end(
         utf8.encode(typeof body === 'string' ? body : JSON.stringify(body ?? { detail: 'Not Found' })),
       )
     })
+  }
+
+  /** The same, and lets everybody finish what can be done now. */
+  async begin(workers: readonly string[], overrides: Partial<DirectoryArgs> = {}): Promise<void> {
+    this.start(workers, overrides)
+    await this.system.settle()
+  }
+
+  /** What the listener of a worker slot tells: all is well. */
+  async exact(workerSlot: number, blockSizeTokens?: number): Promise<void> {
+    const well = { trust: 'exact', epoch: 1, isSuffix: false, reason: 'all is well' } as const
+    this.ref.tell({ type: 'source', workerSlot, ...well, blockSizeTokens })
+    await this.system.settle()
   }
 
   publisher(endpoint: string): Promise<Publisher> {
@@ -118,7 +136,7 @@ function answerOf(path: string, answers: EngineAnswers): unknown {
   return lines.join('\n')
 }
 
-export async function world(t: Tap.Test, shardCount = 1): Promise<DirectoryWorld> {
+export async function world(t: Test, shardCount = 1): Promise<DirectoryWorld> {
   const made = new DirectoryWorld(shardCount)
   t.teardown(async () => {
     await made.system.shutdown()
@@ -130,9 +148,3 @@ export async function world(t: Tap.Test, shardCount = 1): Promise<DirectoryWorld
 export const EVENTS = [
   { data_parallel_rank: 0, endpoint: 'tcp://*:5557', replay_endpoint: 'tcp://*:5558', topic: 'kv-events' },
 ]
-
-declare namespace Tap {
-  interface Test {
-    teardown(callback: () => unknown): void
-  }
-}

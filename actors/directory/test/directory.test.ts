@@ -40,11 +40,10 @@ t.test('a worker is probed, and each value says where it comes from', async t =>
 t.test('a worker that publishes no events says what to type', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1')
-  w.start(['http://10.0.0.1:8000'])
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000'])
   const [key] = w.worker().keys
   t.equal(key!.trust, 'approximate')
-  t.match(key!.trustReason, /what was sent there counts$/)
+  t.match(key!.trustReason, /guesses from sent requests count$/)
   t.match(key!.trustReason, /--kv-events-config '\{"enable_kv_cache_events":true/)
   // Older vLLM publishes, and does not tell where.
   t.match(key!.trustReason, /or name their ports: http:\/\/10\.0\.0\.1:8000\?events=PORT&replay=PORT; /)
@@ -54,13 +53,12 @@ t.test('the listener of a worker clears its slot, and its trust reaches the flee
   const w = await world(t)
   await w.engine('10.0.0.1')
   await w.publisher('tcp://10.0.0.1:5557')
-  w.start(['http://10.0.0.1:8000?events=5557'])
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000?events=5557'])
   t.match(
     w.indexers[0]!.waiting.find(message => message.type === 'clear'),
     { type: 'clear', workerSlot: 0 },
   )
-  t.match(w.worker().keys[0], { trust: 'partial', trustReason: /no replay|event socket is up/ })
+  t.match(w.worker().keys[0], { trust: 'partial', trustReason: /no replay|event socket is connected/ })
   const report = w.ref.ask({ type: 'describe' }, { timeout: 5000 })
   await w.system.settle()
   t.match((await report).sources[0], { state: 'live' })
@@ -70,8 +68,10 @@ t.test('every rank has a key, a slot and a listener; shards are filled evenly', 
   const w = await world(t, 2)
   await w.engine('10.0.0.1', { ranks: 2 })
   await w.engine('10.0.0.2', { ranks: 2 })
-  w.start(['http://10.0.0.1:8000?events=5557&replay=5600', 'http://10.0.0.2:8000?events=5557&replay=5600'])
-  await w.system.settle()
+  await w.begin([
+    'http://10.0.0.1:8000?events=5557&replay=5600',
+    'http://10.0.0.2:8000?events=5557&replay=5600',
+  ])
   const keys = w.fleet.workers.flatMap(worker => worker.keys)
   t.strictSame(
     keys.map(({ key, eventsEndpoint, replayEndpoint }) => [key, eventsEndpoint, replayEndpoint]),
@@ -103,28 +103,53 @@ t.test('a worker that is not there is kept, probed on, and found when it comes',
   t.equal(w.worker().state, 'up')
 })
 
+t.test('what this machine lacks is no fault of a worker: its state stays, and it is told once', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  await w.engine('10.0.0.2')
+  w.network.faults.http = ({ origin }) => (origin.startsWith('http://10.0.0.2') ? 'no-socket' : 'deliver')
+  w.start(['http://10.0.0.1:8000', 'http://10.0.0.2:8000'])
+  const probed = w.ref.ask({ type: 'whenProbed' }, { timeout: 5000 })
+  await w.system.settle()
+  t.strictSame(
+    (await probed).workers.map(({ state }) => state),
+    ['up', 'probing'],
+    'the start does not wait for it',
+  )
+  t.match(w.worker(1).stateReason, /EMFILE/)
+  w.network.faults.http = () => 'no-socket'
+  await w.system.advance('5m')
+  t.strictSame(
+    w.fleet.workers.map(({ state }) => state),
+    ['up', 'probing'],
+  )
+  const warned = () => w.log.lines.filter(({ level }) => level === 'warn').map(({ text }) => text)
+  t.equal(
+    warned().filter(text => text.startsWith('workers cannot be probed')).length,
+    2,
+    'before and after one was',
+  )
+  t.notOk(warned().some(text => /is down|does not answer/.test(text)))
+  w.network.faults.http = undefined
+  await w.system.advance('10s')
+  t.strictSame(
+    w.fleet.workers.map(({ state }) => state),
+    ['up', 'up'],
+  )
+})
+
 t.test('a worker without a connection is down at once, probed soon, and up when it answers', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1')
-  w.start(['http://10.0.0.1:8000'])
-  await w.system.settle()
-  w.ref.tell({
-    type: 'suspect',
-    workerId: '10.0.0.1:8000',
-    reason: 'connection refused',
-    isUnreachable: true,
-  })
+  await w.begin(['http://10.0.0.1:8000'])
+  const suspect = { type: 'suspect', workerId: '10.0.0.1:8000', isUnreachable: true } as const
+  w.ref.tell({ ...suspect, reason: 'connection refused' })
   await w.system.settle()
   t.match(w.worker(), { state: 'down', stateReason: 'connection refused' })
   await w.system.advance(200)
   t.equal(w.worker().state, 'up')
   // Again at once: it is probed later than the first time.
-  w.ref.tell({
-    type: 'suspect',
-    workerId: '10.0.0.1:8000',
-    reason: 'connection refused',
-    isUnreachable: true,
-  })
+  w.ref.tell({ ...suspect, reason: 'connection refused' })
   await w.system.advance(300)
   t.equal(w.worker().state, 'down')
   await w.system.advance(100)
@@ -134,8 +159,7 @@ t.test('a worker without a connection is down at once, probed soon, and up when 
 t.test('a call that broke is no death when a probe at once is answered, but again soon is', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1')
-  w.start(['http://10.0.0.1:8000'])
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000'])
   const suspect = { type: 'suspect', workerId: '10.0.0.1:8000', isUnreachable: false } as const
   let probes = 0
   w.network.faults.http = () => {
@@ -159,8 +183,7 @@ t.test('a call that broke is no death when a probe at once is answered, but agai
 t.test('a call that broke takes the worker down with the next probe that fails', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1')
-  w.start(['http://10.0.0.1:8000'])
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000'])
   w.network.faults.http = () => 'refuse'
   w.ref.tell({ type: 'suspect', workerId: '10.0.0.1:8000', reason: 'reset', isUnreachable: false })
   await w.system.settle()
@@ -170,8 +193,7 @@ t.test('a call that broke takes the worker down with the next probe that fails',
 t.test('one miss is not death, three are', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1')
-  w.start(['http://10.0.0.1:8000'])
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000'])
   let refusals = 1
   w.network.faults.http = () => (refusals-- > 0 ? 'refuse' : 'deliver')
   await w.system.advance('10s')
@@ -188,8 +210,7 @@ t.test('one miss is not death, three are', async t => {
 t.test('a slow answer is not death', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1')
-  w.start(['http://10.0.0.1:8000'])
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000'])
   w.network.faults.http = () => ({ delayMs: 1500 })
   await w.system.advance('30s')
   t.equal(w.worker().state, 'up')
@@ -202,8 +223,7 @@ t.test(
     const w = await world(t)
     await w.engine('10.0.0.1', { startSeconds: 1000 })
     await w.publisher('tcp://10.0.0.1:5557')
-    w.start(['http://10.0.0.1:8000?events=5557'])
-    await w.system.settle()
+    await w.begin(['http://10.0.0.1:8000?events=5557'])
     const clears = () => w.indexers[0]!.waiting.filter(message => message.type === 'clear').length
     const before = clears()
     w.answers.set('10.0.0.1', { startSeconds: 2000 })
@@ -220,18 +240,17 @@ t.test(
     await w.engine('10.0.0.2', { blockSizeTokens: 32 })
     await w.engine('10.0.0.3', { blockSizeTokens: 32, model: 'other' })
     for (const host of ['10.0.0.1', '10.0.0.2', '10.0.0.3']) await w.publisher(`tcp://${host}:5557`)
-    w.start([
+    await w.begin([
       'http://10.0.0.1:8000?events=5557',
       'http://10.0.0.2:8000?events=5557',
       'http://10.0.0.3:8000?events=5557',
     ])
-    await w.system.settle()
     t.equal(w.worker(0).keys[0]!.trust, 'partial')
     t.equal(w.worker(2).keys[0]!.trust, 'partial')
     t.match(w.worker(1).keys[0], {
       trust: 'approximate',
       trustReason:
-        /^blocks of 32 tokens, but 10.0.0.1:8000 of the same model has 16: .*; what was sent there counts$/,
+        /^blocks of 32 tokens, but 10.0.0.1:8000 of the same model has 16: .*; guesses from sent requests count$/,
     })
   },
 )
@@ -240,21 +259,13 @@ t.test('events with another block size than given count for nothing, with what t
   const w = await world(t)
   await w.engine('10.0.0.1', { blockSizeTokens: 32 })
   await w.publisher('tcp://10.0.0.1:5557')
-  w.start(['http://10.0.0.1:8000?events=5557&block_size=16'])
-  await w.system.settle()
-  w.ref.tell({
-    type: 'source',
-    workerSlot: 0,
-    trust: 'exact',
-    epoch: 1,
-    isSuffix: false,
-    reason: 'all is well',
-    blockSizeTokens: 32,
-  })
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000?events=5557&block_size=16'])
+  await w.exact(0, 32)
   t.match(w.worker(), {
     blockSizeTokens: { value: 16, source: 'given' },
-    keys: [{ trust: 'approximate', trustReason: /blocks of 32 tokens, 16 were given: correct block_size/ }],
+    keys: [
+      { trust: 'approximate', trustReason: /blocks of 32 tokens, but 16 were given: correct block_size/ },
+    ],
   })
 })
 
@@ -262,18 +273,8 @@ t.test('a block size that events show counts more than one that was probed', asy
   const w = await world(t)
   await w.engine('10.0.0.1', { blockSizeTokens: 528 })
   await w.publisher('tcp://10.0.0.1:5557')
-  w.start(['http://10.0.0.1:8000?events=5557'])
-  await w.system.settle()
-  w.ref.tell({
-    type: 'source',
-    workerSlot: 0,
-    trust: 'exact',
-    epoch: 1,
-    isSuffix: false,
-    reason: 'all is well',
-    blockSizeTokens: 16,
-  })
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000?events=5557'])
+  await w.exact(0, 16)
   t.match(w.worker(), { blockSizeTokens: { value: 16, source: 'learned' }, keys: [{ trust: 'exact' }] })
 })
 
@@ -282,8 +283,7 @@ t.test('a rank that is gone gives its slot back only when the indexer has forgot
   await w.engine('10.0.0.1', { ranks: 2 })
   await w.publisher('tcp://10.0.0.1:5557')
   await w.publisher('tcp://10.0.0.1:5558')
-  w.start(['http://10.0.0.1:8000?events=5557'], { workerSlotsMax: 2 })
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000?events=5557'], { workerSlotsMax: 2 })
   t.equal(w.worker().keys.length, 2)
   w.answers.set('10.0.0.1', { ranks: 1, startSeconds: 2000 })
   await w.system.advance('15s')
@@ -301,8 +301,7 @@ t.test('a rank that is gone gives its slot back only when the indexer has forgot
 t.test('more ranks than slots: the others do without', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1', { ranks: 4 })
-  w.start(['http://10.0.0.1:8000'], { workerSlotsMax: 3 })
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000'], { workerSlotsMax: 3 })
   t.equal(w.worker().keys.length, 3)
 })
 
@@ -327,8 +326,7 @@ t.test('an index shard that began anew has its listeners rebuild, but those that
 t.test('without KV events there are no listeners, and it says so', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1', { events: EVENTS })
-  w.start(['http://10.0.0.1:8000'], { kvEvents: false })
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000'], { kvEvents: false })
   t.match(w.worker().keys[0], { trust: 'approximate', trustReason: /switched off/ })
   t.notOk(w.indexers[0]!.waiting.some(message => message.type === 'clear'))
 })
@@ -349,8 +347,7 @@ t.test('versions grow by one per change, and what did not change is not sent', a
 t.test('a worker given twice counts once', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1')
-  w.start(['http://10.0.0.1:8000', '10.0.0.1:8000'])
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000', '10.0.0.1:8000'])
   t.equal(w.fleet.workers.length, 1)
 })
 
@@ -375,16 +372,7 @@ t.test('while a listener is replaced, what it said counts no more', async t => {
   await w.publisher('tcp://10.0.0.1:5557')
   w.start(['http://10.0.0.1:8000'])
   await w.system.advance('2s')
-  w.ref.tell({
-    type: 'source',
-    workerSlot: 0,
-    trust: 'exact',
-    epoch: 1,
-    isSuffix: false,
-    reason: 'all is well',
-    blockSizeTokens: undefined,
-  })
-  await w.system.settle()
+  await w.exact(0)
   t.equal(w.worker().keys[0]!.trust, 'exact')
   const moved = [{ ...EVENTS[0], endpoint: 'tcp://*:6557' }]
   w.answers.set('10.0.0.1', { events: moved })
@@ -401,8 +389,7 @@ t.test('a question that a busy worker did not answer takes nothing from what is 
   const w = await world(t)
   await w.engine('10.0.0.1', { events: EVENTS, ranks: 2, startSeconds: 1000 })
   await w.publisher('tcp://10.0.0.1:5557')
-  w.start(['http://10.0.0.1:8000'])
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000'])
   const { keys, ...before } = w.worker()
   const clears = () => w.indexers[0]!.waiting.filter(message => message.type === 'clear').length
   t.equal(clears(), 1)
@@ -426,8 +413,7 @@ t.test('what was sent to a worker is forgotten when it may run as another proces
   const w = await world(t)
   await w.engine('10.0.0.1', { startSeconds: 1000 })
   await w.engine('10.0.0.2', { startSeconds: null })
-  w.start(['http://10.0.0.1:8000', 'http://10.0.0.2:8000'])
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000', 'http://10.0.0.2:8000'])
   const forgotten = () =>
     w.indexers[0]!.waiting.flatMap(message =>
       message.type === 'forgetRouted' ? [[message.workerSlot, message.epoch]] : [],
@@ -449,8 +435,7 @@ t.test('what was sent to a worker is forgotten when it may run as another proces
 t.test('what a worker no longer says is forgotten when it answered everything', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1', { events: EVENTS })
-  w.start(['http://10.0.0.1:8000'])
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000'])
   t.equal(w.worker().keys[0]!.eventsEndpoint, 'tcp://10.0.0.1:5557')
   w.answers.set('10.0.0.1', {})
   await w.system.advance('15s')
@@ -462,18 +447,8 @@ t.test('a probe that finds the block size later takes nothing from what events s
   await w.engine('10.0.0.1', { blockSizeTokens: 528 })
   await w.publisher('tcp://10.0.0.1:5557')
   w.network.faults.http = ({ path }) => (path === '/metrics' ? 'refuse' : 'deliver')
-  w.start(['http://10.0.0.1:8000?events=5557'])
-  await w.system.settle()
-  w.ref.tell({
-    type: 'source',
-    workerSlot: 0,
-    trust: 'exact',
-    epoch: 1,
-    isSuffix: false,
-    reason: 'all is well',
-    blockSizeTokens: 16,
-  })
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000?events=5557'])
+  await w.exact(0, 16)
   w.network.faults.http = undefined
   await w.system.advance('15s')
   t.match(w.worker(), { blockSizeTokens: { value: 16, source: 'learned' }, kvBlocks: { value: 100 } })

@@ -1,6 +1,6 @@
 /**
  * The event path as it runs: simulated engines on threads of their own, real HTTP and real ZeroMQ, listeners and
- * indexers on event threads. After whatever happens, the index holds what the engines hold.
+ * indexers on event threads. Whatever happens, the index finally holds what the engines hold.
  */
 
 import assert from 'node:assert/strict'
@@ -9,7 +9,7 @@ import { systemClock } from '@homing/clock'
 import { createIndexMemory, layeredOptions } from '@homing/index'
 import { type IndexerMessage, indexer } from '@homing/indexer'
 import { type EngineMessage, type EngineSettings, engine } from '@homing/testkit'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { type DirectoryMessage, directory, parseWorkerSpec } from '../src/index.ts'
 
 const SHARDS = 2
@@ -25,16 +25,18 @@ interface Fleet {
 }
 
 async function startFleet(
-  t: Tap.Test,
+  t: Test,
   settings: readonly Partial<EngineSettings>[],
   blockSizeTokens?: number,
 ): Promise<Fleet> {
   const system = await createActorSystem({ logLevel: 'silent', pools: { events: { count: SHARDS } } })
   t.teardown(() => system.shutdown())
+  // Where only the last removal of a block is told, all of what is held can be known.
+  const common = { port: 0, eventsPort: 0, replayPort: 0, speed: 0, blocks: 80, removals: 'last' } as const
   const refs = settings.map((given, i) =>
     system.spawn(engine, {
       name: `engine-${i}`,
-      args: { port: 0, eventsPort: 0, replayPort: 0, speed: 0, blocks: 80, blockSizeTokens: 16, ...given },
+      args: { ...common, blockSizeTokens: 16, ...given },
       thread: 'dedicated',
     }),
   )
@@ -183,9 +185,3 @@ t.test('a listener that is to end soon after its thread died does end, and a new
   await untilEqual(fleet)
   t.pass('index and cache are equal again')
 })
-
-declare namespace Tap {
-  interface Test {
-    teardown(callback: () => unknown): void
-  }
-}

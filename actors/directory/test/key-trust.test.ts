@@ -8,8 +8,7 @@ t.test('answers that contradict the events lower the trust, and have the source 
   await w.engine('10.0.0.1', { events: EVENTS })
   await w.publisher('tcp://10.0.0.1:5557')
   await w.replaySocket('tcp://10.0.0.1:5558')
-  w.start(['http://10.0.0.1:8000'])
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000'])
   const key = () => w.worker().keys[0]!
   const clears = () => w.indexers[0]!.waiting.filter(({ type }) => type === 'clear').length
   const audit = async (verdict: 'contradicted' | 'confirmed', epoch = key().epoch) => {
@@ -40,8 +39,7 @@ t.test('a source that says nothing though its engine computes is partial until i
   await w.engine('10.0.0.1', { events: EVENTS })
   const publisher = await w.publisher('tcp://10.0.0.1:5557')
   await w.replaySocket('tcp://10.0.0.1:5558')
-  w.start(['http://10.0.0.1:8000'])
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000'])
   const key = () => w.worker().keys[0]!
   const computed = async (epoch = key().epoch) => {
     w.ref.tell({ type: 'computed', workerSlot: 0, epoch, durationMs: 300 })
@@ -86,8 +84,7 @@ t.test('answers that agree make a history without a beginning exact, until it be
   const w = await world(t)
   await w.engine('10.0.0.1', { events: EVENTS })
   const publisher = await w.publisher('tcp://10.0.0.1:5557')
-  w.start(['http://10.0.0.1:8000'])
-  await w.system.settle()
+  await w.begin(['http://10.0.0.1:8000'])
   const say = async (epoch: number, trust: 'partial' | 'none', isSuffix: boolean) => {
     const said = { trust, reason: 'older blocks are unknown', epoch, isSuffix }
     w.ref.tell({ type: 'source', workerSlot: 0, ...said, blockSizeTokens: undefined })

@@ -1,7 +1,7 @@
-import { RouterError } from '@homing/errors'
+import { HomingError } from '@homing/errors'
 
 /** `openRequestsMax` exchanges are open already. */
-export class TooManyExchangesError extends RouterError {
+export class TooManyExchangesError extends HomingError {
   readonly code = 'HOMING_GATEWAY_TOO_MANY_EXCHANGES'
 
   constructor(openRequestsMax: number) {
@@ -12,7 +12,7 @@ export class TooManyExchangesError extends RouterError {
 }
 
 /** The bodies of other requests take all the memory that bodies may take. */
-export class NoBodyRoomError extends RouterError {
+export class NoBodyRoomError extends HomingError {
   readonly code = 'HOMING_GATEWAY_NO_BODY_ROOM'
 
   constructor(bytes: number, bytesMax: number) {
@@ -24,7 +24,7 @@ export class NoBodyRoomError extends RouterError {
 }
 
 /** The router is draining. */
-export class ShuttingDownError extends RouterError {
+export class ShuttingDownError extends HomingError {
   readonly code = 'HOMING_GATEWAY_SHUTTING_DOWN'
 
   constructor() {
@@ -32,41 +32,38 @@ export class ShuttingDownError extends RouterError {
   }
 }
 
-/** No route has this path. */
-export class NoSuchRouteError extends RouterError {
-  readonly code = 'HOMING_GATEWAY_NO_SUCH_ROUTE'
+/** The worker broke the connection, or could not be reached and no other could take the request. */
+export class UpstreamFailedError extends HomingError {
+  readonly code = 'HOMING_DISPATCH_UPSTREAM_FAILED'
 
-  constructor(path: string) {
-    super(`cannot serve ${path}: no such route; GET / lists them`, { path })
+  constructor(worker: string, reason: string) {
+    super(`cannot get an answer from worker ${worker}: ${reason}`, { worker, reason })
   }
 }
 
-/** The route exists, for another method. */
-export class MethodNotAllowedError extends RouterError {
-  readonly code = 'HOMING_GATEWAY_METHOD_NOT_ALLOWED'
-  readonly allowed: readonly string[]
+/** This machine has no socket for the call: no worker is at fault, and another would not help. */
+export class NoSocketError extends HomingError {
+  readonly code = 'HOMING_DISPATCH_NO_SOCKET'
 
-  constructor(method: string, path: string, allowed: readonly string[]) {
-    const names = allowed.join(' or ')
-    super(`cannot ${method} ${path}: use ${names}`, { method, path, allowed: names })
-    this.allowed = allowed
+  constructor(reason: string) {
+    super(`cannot send the request: the router's machine has no socket for it: ${reason}`, { reason })
   }
 }
 
-/** A parameter of the query, or the id in the path, is not usable. */
-export class BadParameterError extends RouterError {
-  readonly code = 'HOMING_GATEWAY_BAD_PARAMETER'
+/** The worker took longer than the limits allow: its silence, or the whole answer. */
+export class NoAnswerError extends HomingError {
+  readonly code = 'HOMING_DISPATCH_NO_ANSWER'
 
-  constructor(name: string, value: string, wanted: string) {
-    super(`cannot use ${name}=${value}: ${wanted}`, { name, value })
+  constructor(worker: string, reason: string) {
+    super(`cannot wait longer for worker ${worker}: ${reason}`, { worker, reason })
   }
 }
 
-/** What the path names is not here. */
-export class NotFoundError extends RouterError {
-  readonly code = 'HOMING_GATEWAY_NOT_FOUND'
+/** The gateway failed, or stops, while the request was under way. */
+export class GatewayRestartedError extends HomingError {
+  readonly code = 'HOMING_GATEWAY_RESTARTED'
 
-  constructor(what: string, id: string, hint: string) {
-    super(`cannot find ${what} ${id}: ${hint}`, { what, id })
+  constructor() {
+    super("cannot finish the answer: the router's gateway was restarted")
   }
 }

@@ -1,12 +1,19 @@
-/** What the gateway is given: limits, and the actors that a request walks through. */
+/** Arguments of the gateway: limits, and the actors that a request passes through. */
 
 import type { ActorRef } from '@homing/actor'
+import type { RelayRoute } from '@homing/config'
+import type { ConsoleMessage } from '@homing/console'
 import type { DirectoryMessage } from '@homing/directory'
-import type { DispatcherMessage } from '@homing/dispatcher'
-import type { IndexerMessage } from '@homing/indexer'
 import type { RouterMessage } from '@homing/router'
 import type { TokenizerMessage } from '@homing/tokenizer'
 import type { TrackerMessage } from '@homing/tracker'
+import type { ExchangeLimits } from './exchange.ts'
+import type { OwnRoute } from './own-routes.ts'
+
+export interface Operators {
+  readonly console: ActorRef<ConsoleMessage>
+  readonly routes: readonly OwnRoute[]
+}
 
 export interface GatewayArgs {
   readonly host: string
@@ -20,14 +27,19 @@ export interface GatewayArgs {
   /** Longest time that an answer may wait for a client that takes none of it, in milliseconds. */
   readonly clientStallMsMax: number
   readonly openRequestsMax: number
+  readonly exchangeLimits: ExchangeLimits
+  /** Streams are asked for usage, for the audit of predictions. */
+  readonly audit: boolean
+  /** Routes of engines that are relayed besides those that always are; default: none. */
+  readonly relayRoutes?: readonly RelayRoute[]
   /** Longest wait for the tokenizer, in milliseconds; a long prompt may need seconds. */
   readonly readMsMax: number
-  /** Longest wait for router, directory, indexers and tracker, in milliseconds. */
+  /** Longest wait for the router, in milliseconds. */
   readonly askMsMax: number
   readonly tokenizer: ActorRef<TokenizerMessage>
   readonly router: ActorRef<RouterMessage>
-  readonly dispatcher: ActorRef<DispatcherMessage>
   readonly directory: ActorRef<DirectoryMessage>
   readonly tracker: ActorRef<TrackerMessage>
-  readonly indexers: readonly ActorRef<IndexerMessage>[]
+  /** The actor that answers the operator routes, and these routes; undefined: they are on a port of their own. */
+  readonly operators?: Operators | undefined
 }

@@ -1,51 +1,49 @@
 /**
  * Gateway: HTTP in, token stream out.
  *
- * In     HTTP exchanges from the transport; answers from the dispatcher; the fleet.
- * Out    each completion: tokenizer, router, dispatcher, in this order. Answers of the dispatcher go to
- *        the client as they arrive.
- * Owns   the HTTP listener and the open exchanges. A client that leaves ends its exchange at once.
- * Order  bytes reach the client in the order of the dispatcher's answers.
- * Fails  every exchange ends with exactly one answer: the engine's, or an error in OpenAI's form. What
- *        fails inside one exchange never touches another.
+ * In     HTTP exchanges from the transport; the fleet; questions of the console, and what it has counted.
+ * Out    for each completion, by its exchange (exchange.ts): to tokenizer and router; the call to its worker; to tracker: first byte
+ *        and signs of life; to directory: workers that could not be reached. To console: requests for the operator routes, unless
+ *        it has a port of its own; if its answer does not come in time, the request gets 503 or 504, and nothing else waits for it.
+ * Owns   the HTTP listener, and the open exchanges with everything that they hold: bodies, placements, calls, answers.
+ * Order  bytes reach the client in the order of the worker's. Sockets and their bytes stay on this thread: they pass no mailbox.
+ * Fails  every exchange ends with exactly one answer: the engine's, or an error in OpenAI's form. A
+ *        failure inside one exchange never touches another. A gateway that stops or is restarted ends its exchanges first.
+ *        A gateway whose thread dies cannot: its next life tells router and tracker, which release what it held.
+ *        If it cannot listen, it says so when asked for its address, and fails if it should serve already.
  */
 
-import { type ActorContext, defineActor, signal, systemView } from '@homing/actor'
+import { defineActor, signal } from '@homing/actor'
+import type { OperatorRequest } from '@homing/console'
 import type { Fleet } from '@homing/directory'
-import { type ErrorRecord, toErrorRecord } from '@homing/errors'
-import { errorBody } from '@homing/openai'
+import { toErrorRecord } from '@homing/errors'
+import { Bodies, FrontDoor, RouteTable, refuseRoute, sendAnswer } from '@homing/http'
 import { type HttpExchange, transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
-import { Bodies, type BodyHold } from './bodies.ts'
-import { Completions } from './completions.ts'
-import { apiErrorOf } from './error-kinds.ts'
-import {
-  MethodNotAllowedError,
-  NoSuchRouteError,
-  ShuttingDownError,
-  TooManyExchangesError,
-} from './errors.ts'
+import { ClientAnswer } from './client-answer.ts'
+import { GatewayRestartedError, NoBodyRoomError, ShuttingDownError } from './errors.ts'
+import type { ReadStep } from './exchange.ts'
+import { Exchanges } from './exchanges.ts'
+import { FleetViews } from './fleet-views.ts'
 import type { GatewayArgs } from './gateway-args.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayMessage } from './messages.ts'
-import { OpenExchanges } from './open-exchanges.ts'
-import { Operations } from './operations.ts'
+import { OWN_ROUTES, type OwnPath, type OwnRoute } from './own-routes.ts'
+import { Placements } from './placement.ts'
+import { RelayRoutes } from './relay-routes.ts'
+import { RequestReader } from './request-reader.ts'
+import { StreamForms } from './stream-forms.ts'
 
-/** Serves one exchange; what it throws becomes an error answer. */
-export type RouteHandler = (exchange: HttpExchange, parameter: string, hold: BodyHold) => Promise<void> | void
+/** Answers one request at once; what it throws becomes an error answer. */
+export type ViewHandler = (exchange: HttpExchange, parameter: string) => Promise<void> | void
 
-interface Route {
-  /** Its label in metrics. */
-  readonly name: string
-  /** It counts against `openRequestsMax`: it takes the work of other actors. */
-  readonly isCostly: boolean
-  readonly method: string
-  /** A trailing '*' takes the rest of the path as the parameter. */
-  readonly path: string
-  readonly handle: RouteHandler
-}
+/** `read`: it takes the work of other actors, and counts against `openRequestsMax`. */
+type Served = { readonly view: ViewHandler } | { readonly read: ReadStep }
+type ServedRoute = OwnRoute & Served
 
-const REQUEST_ID_LENGTH = 21
+/** Ids of requests and decisions: 21 characters of nanoid's alphabet, drawn from the thread's randomness. */
+const ID_LENGTH = 21
+const LOOK_INTERVAL_MS = 1000
 
 export const gateway = defineActor(
   import.meta.url,
@@ -53,174 +51,157 @@ export const gateway = defineActor(
 )<GatewayMessage, GatewayArgs>({
   reentrant: true,
   async setup(context, args) {
-    const bodies = new Bodies(args.bodiesBytesMax)
-    const system = context.use(systemView)
-    const metrics: GatewayMetrics = new GatewayMetrics(args, system, {
-      openRequests: () => exchanges.size,
-      bodyBytes: () => bodies.bytes,
-    })
-    const exchanges: OpenExchanges = new OpenExchanges(args.dispatcher, context.clock, metrics)
-    const newId = customRandom(urlAlphabet, REQUEST_ID_LENGTH, count => context.random.bytes(count))
-    let fleet: Fleet = { version: 0, workers: [] }
-    let isDraining = false
-    const shared = { context, args, bodies, exchanges, metrics, newId, fleet: () => fleet, system }
-    const completions = new Completions(shared)
-    const operations = new Operations(shared)
-    const routes = routeTable(completions, operations)
+    const { clock, log } = context
+    const { http } = context.use(transportCapability)
+    const newId = customRandom(urlAlphabet, ID_LENGTH, count => context.random.bytes(count))
+    const life = { name: context.name, life: newId() }
+    args.router.tell({ type: 'gatewayStarted', gateway: life })
 
-    let inHand = 0
+    const bodies = new Bodies(args.bodiesBytesMax, (bytes, bytesMax) => new NoBodyRoomError(bytes, bytesMax))
+    const metrics = new GatewayMetrics()
+    const exchanges = new Exchanges(args.openRequestsMax, bodies, {
+      context,
+      http,
+      metrics,
+      placements: new Placements(args.router, life, { askMsMax: args.askMsMax, newId }),
+      streamForms: new StreamForms(),
+      tracker: args.tracker,
+      directory: args.directory,
+      limits: args.exchangeLimits,
+      audit: args.audit,
+    })
+    let fleet: Fleet = { version: 0, workers: [] }
+    let isStarted = false
+    let isDraining = false
+    const reader = new RequestReader({ args, newId, fleet: () => fleet })
+    const relayed = new RelayRoutes(args.relayRoutes ?? [])
+    const views = new FleetViews(
+      () => fleet,
+      () => isStarted,
+    )
+    const routes = new RouteTable([...ownRoutes(reader, views), ...operatorRoutes(args, metrics)])
+    const relay: ReadStep = (exchange, hold) => reader.relayed(exchange, hold)
+    const where =
+      args.operators === undefined ? 'the operator routes are on --admin-port' : 'GET / lists them'
+    const hint = `${where}, and --relay-route adds a route of the engines`
+
     const serve = async (exchange: HttpExchange): Promise<void> => {
       if (isDraining) throw new ShuttingDownError()
-      const { isCostly, handle, parameter } = findRoute(routes, exchange)
-      const hold = bodies.hold()
-      if (!isCostly) return handle(exchange, parameter, hold)
-      if (exchanges.size + inHand >= args.openRequestsMax)
-        throw new TooManyExchangesError(args.openRequestsMax)
-      inHand++
-      try {
-        await handle(exchange, parameter, hold)
-      } finally {
-        inHand--
-        if (!hold.isPassedOn) hold.release()
+      const found = routes.lookUp(exchange)
+      if ('route' in found) {
+        const { route, parameter } = found
+        if ('view' in route) await route.view(exchange, parameter)
+        else await exchanges.open(exchange, route.name).serve(route.read)
+        return
       }
+      const passes = found.length > 0 ? found : relayed.find(exchange.method, exchange.path)
+      if (passes !== true) refuseRoute(exchange, passes, hint)
+      await exchanges.open(exchange, 'other').serve(relay)
+    }
+    /** Its label in metrics, also where no route takes the method. */
+    const routeName = ({ method, path }: HttpExchange): string => {
+      const own = routes.at(path)
+      if (own !== undefined) return own.name
+      const found = relayed.find(method, path)
+      return found === true || found.length > 0 ? 'other' : 'none'
     }
 
-    const { http } = context.use(transportCapability)
-    const listening = {
-      host: args.host,
-      port: args.port,
-      bodySilenceMsMax: args.bodySilenceMsMax,
-      readerStallMsMax: args.clientStallMsMax,
-    }
-    const listener = await http.listen(listening, exchange => {
+    const onExchange = (exchange: HttpExchange): void => {
       exchange.onClientGone(reason => {
-        if (reason === 'stalled') metrics.clientStalled(routeName(routes, exchange))
+        if (reason === 'stalled') metrics.clientStalled(routeName(exchange))
       })
       serve(exchange).catch((thrown: unknown) => {
-        answerError(context, exchange, routeName(routes, exchange), thrown, metrics)
+        new ClientAnswer(exchange, routeName(exchange), clock, metrics).refuse(thrown, log)
       })
-    })
+    }
+    const { host, port, bodySilenceMsMax, clientStallMsMax } = args
+    const door = await FrontDoor.open(
+      http,
+      { host, port, bodySilenceMsMax, readerStallMsMax: clientStallMsMax },
+      status => metrics.refused('none', status),
+      onExchange,
+    )
+    context.scheduleEvery(LOOK_INTERVAL_MS, { type: 'look' })
 
     return {
       fleet(message) {
         fleet = message.fleet
       },
-      answerHead: message => exchanges.answer(message),
-      answerData: message => exchanges.answer(message),
-      answerEnd: message => exchanges.answer(message),
-      answerFailed: message => exchanges.answer(message),
-      address({ reply }) {
-        reply({ host: listener.host, port: listener.port })
+      started() {
+        door.assertOpen()
+        isStarted = true
       },
+      look() {
+        exchanges.look()
+      },
+      address({ reply }) {
+        reply(door.address)
+      },
+      async metrics({ reply }) {
+        reply(await metrics.render(exchanges.size, bodies.bytes))
+      },
+      async explain({ body, headers, reply }) {
+        reply(await reader.explain(body, headers))
+      },
+      refused: ({ route, status }) => metrics.refused(route, status),
+      clientStalled: ({ route }) => metrics.clientStalled(route),
       async drain({ graceMs, reply }) {
         isDraining = true
         let cutRequests = 0
         // Set before the listener's own timer, which is due with it and cuts what is still open then.
-        const timer = context.clock.after(graceMs, () => {
-          cutRequests = exchanges.size + inHand
+        const timer = clock.after(graceMs, () => {
+          cutRequests = exchanges.size
           exchanges.endAll(toErrorRecord(new ShuttingDownError()))
         })
-        await listener.close(graceMs)
+        await door.close(graceMs)
         timer.cancel()
         reply(cutRequests)
       },
       [signal](event) {
+        if (event.type === 'terminated') return
+        exchanges.endAll(toErrorRecord(new GatewayRestartedError()))
         // Also before a restart: the next instance listens on the same port.
-        if (event.type !== 'terminated') return listener.close(0)
+        return door.close(0)
       },
     }
   },
 })
 
-/** Its label in metrics, also where no route takes the method. */
-function routeName(routes: readonly Route[], exchange: HttpExchange): string {
-  return routes.find(({ path }) => isOnPath(path, exchange.path))?.name ?? 'none'
+function ownRoutes(reader: RequestReader, views: FleetViews): readonly ServedRoute[] {
+  const served: Readonly<Record<OwnPath, Served>> = {
+    '/v1/chat/completions': { read: (exchange, hold) => reader.completion(exchange, 'chat', hold) },
+    '/v1/completions': { read: (exchange, hold) => reader.completion(exchange, 'completions', hold) },
+    '/v1/models': { view: exchange => views.models(exchange) },
+    '/v1/models/*': { view: (exchange, name) => views.model(exchange, name) },
+    '/health': { view: exchange => views.health(exchange) },
+    '/ready': { view: exchange => views.ready(exchange) },
+  }
+  return OWN_ROUTES.map(route => ({ ...route, ...served[route.path] }))
 }
 
-/** `route`: a name of the table, so that clients cannot make up series of metrics. */
-function answerError(
-  context: ActorContext<GatewayMessage>,
-  exchange: HttpExchange,
-  route: string,
-  thrown: unknown,
+/** Those that the console answers. One with a body is a request like any other as long as that is held. */
+function operatorRoutes(
+  { operators, bodyBytesMax, readMsMax, askMsMax }: GatewayArgs,
   metrics: GatewayMetrics,
-): void {
-  const record: ErrorRecord = toErrorRecord(thrown)
-  if (record.code === 'HOMING_TRANSPORT_CLIENT_GONE' || exchange.isClosed) return
-  const param = (thrown as { readonly param?: unknown } | undefined)?.param
-  const error = apiErrorOf(record, typeof param === 'string' ? param : undefined)
-  if (error.status >= 500) context.log.warn({ path: exchange.path, error: record }, 'request failed')
-  metrics.refused(route, error.status)
-  const body = errorBody(error)
-  const headers: Record<string, string> = { ...error.headers, 'content-length': String(body.length) }
-  // RFC 9110 §15.5.6: who may not use a method is told which ones there are.
-  if (thrown instanceof MethodNotAllowedError) headers['allow'] = thrown.allowed.join(', ')
-  exchange.writeHead(error.status, headers)
-  exchange.end(body)
-}
-
-function routeTable(completions: Completions, operations: Operations): readonly Route[] {
-  const costly = (name: string, method: string, path: string, handle: RouteHandler): Route => {
-    return { name, isCostly: true, method, path, handle }
+): readonly ServedRoute[] {
+  if (operators === undefined) return []
+  // Longer than the console may wait itself.
+  const options = { timeout: readMsMax + askMsMax }
+  const pass = async (exchange: HttpExchange, name: string, body: OperatorRequest['body']): Promise<void> => {
+    const { method, path, query, headers } = exchange
+    const request = { method, path, query, headers, body }
+    const answer = await operators.console.ask({ type: 'serve', request }, options)
+    if (exchange.isClosed) return
+    if (sendAnswer(exchange, answer) >= 400) metrics.refused(name, answer.status)
   }
-  const view = (name: string, path: string, handle: RouteHandler): Route => {
-    return { name, isCostly: false, method: 'GET', path, handle }
-  }
-  return [
-    costly('chat', 'POST', '/v1/chat/completions', (exchange, _, hold) =>
-      completions.serve(exchange, 'chat', hold),
-    ),
-    costly('completions', 'POST', '/v1/completions', (exchange, _, hold) =>
-      completions.serve(exchange, 'completions', hold),
-    ),
-    view('models', '/v1/models', exchange => operations.models(exchange)),
-    view('models', '/v1/models/*', (exchange, name) => operations.model(exchange, name)),
-    costly('other', '*', '/v1/*', (exchange, _, hold) => completions.relay(exchange, hold)),
-    costly('route', 'POST', '/route', (exchange, _, hold) => completions.explain(exchange, hold)),
-    view('decisions', '/decisions', exchange => operations.receipts(exchange)),
-    view('decisions', '/decisions/*', (exchange, id) => operations.receipt(exchange, id)),
-    view('workers', '/workers', exchange => operations.workers(exchange)),
-    view('actors', '/actors', exchange => operations.actors(exchange)),
-    view('flight', '/actors/flight', exchange => operations.flight(exchange)),
-    view('dump', '/dump', exchange => operations.dump(exchange)),
-    view('health', '/health', exchange => operations.health(exchange)),
-    view('ready', '/ready', exchange => operations.ready(exchange)),
-    view('metrics', '/metrics', exchange => operations.metrics(exchange)),
-    view('overview', '/', exchange => operations.overview(exchange)),
-  ]
-}
-
-/** A pattern that ends in '*' wants at least one character there. */
-function isOnPath(pattern: string, path: string): boolean {
-  if (!pattern.endsWith('*')) return path === pattern
-  return path.startsWith(pattern.slice(0, -1)) && path.length >= pattern.length
-}
-
-function findRoute(routes: readonly Route[], exchange: HttpExchange): Route & { readonly parameter: string } {
-  const { path, method } = exchange
-  // '/v1/../admin' is under /v1 only to who does not resolve it, and a worker may.
-  if (decodePath(path).split('/').includes('..')) throw new NoSuchRouteError(path)
-  const allowed: string[] = []
-  for (const route of routes) {
-    if (!isOnPath(route.path, path)) continue
-    // HEAD is GET without the body, which the HTTP server leaves out itself.
-    if (route.method === '*' || route.method === method || (route.method === 'GET' && method === 'HEAD')) {
-      // The catch-all must not hide that a route exists for another method.
-      if (route.method === '*' && allowed.length > 0) break
-      const prefix = route.path.endsWith('*') ? route.path.slice(0, -1) : route.path
-      return { ...route, parameter: decodePath(path.slice(prefix.length)) }
+  return operators.routes.map(route => {
+    if (route.method !== 'POST') return { ...route, view: exchange => pass(exchange, route.name, undefined) }
+    return {
+      ...route,
+      async read(exchange, hold) {
+        await pass(exchange, route.name, await exchange.readBody(bodyBytesMax, hold))
+        return undefined
+      },
     }
-    allowed.push(route.method)
-  }
-  if (allowed.length > 0) throw new MethodNotAllowedError(method, path, allowed)
-  throw new NoSuchRouteError(path)
-}
-
-function decodePath(text: string): string {
-  try {
-    return decodeURIComponent(text)
-  } catch {
-    // A stray '%' is part of the name as it stands; it will simply not be found.
-    return text
-  }
+  })
 }

@@ -1,16 +1,18 @@
 import type { Reply } from '@homing/actor'
+import type { FromConsole } from '@homing/console'
 import type { FleetMessage } from '@homing/directory'
-import type { AnswerMessage } from '@homing/dispatcher'
-
-export interface GatewayAddress {
-  readonly host: string
-  readonly port: number
-}
+import type { ErrorRecord } from '@homing/errors'
+import type { HttpAddress } from '@homing/http'
 
 export type GatewayMessage =
   | FleetMessage
-  | AnswerMessage
-  /** Where it listens. */
-  | { readonly type: 'address'; readonly reply: Reply<GatewayAddress> }
+  /** From the console. */
+  | FromConsole
+  /** Where it listens, or why it cannot. */
+  | { readonly type: 'address'; readonly reply: Reply<HttpAddress | ErrorRecord> }
+  /** From the guardian: every worker was probed once and the first replays are over, or took too long. */
+  | { readonly type: 'started' }
   /** Stops accepting, lets open exchanges end for `graceMs`, cuts the rest; answers how many were cut. */
   | { readonly type: 'drain'; readonly graceMs: number; readonly reply: Reply<number> }
+  /** Looks at what is open, now and then. Of the gateway to itself. */
+  | { readonly type: 'look' }

@@ -1,9 +1,7 @@
 /** Clients that stop sending, stop reading, or send more than there is memory for. */
 
 import t from 'tap'
-import { DECISION, data, end, head, start, type World } from './gateway-world.ts'
-
-const FAILED = { code: 'HOMING_DISPATCH_UPSTREAM_FAILED', message: 'cannot', details: {} }
+import { DECISION, data, die, end, head, start, type World } from './gateway-world.ts'
 
 /** One sample of /metrics; undefined when there is none. */
 async function sample({ ask }: Pick<World, 'ask'>, name: string): Promise<number | undefined> {
@@ -21,7 +19,7 @@ t.test('a body that stops arriving is 408, its place is free again, and it is co
     const call = send('POST', path, { body: '{}' })
     await system.advance('59999ms')
     t.equal(call.end, 'open')
-    t.equal((await ask('GET', '/v1/files')).status, 503, 'it takes a place meanwhile')
+    t.equal((await ask('GET', '/v1/responses/r')).status, 503, 'it takes a place meanwhile')
     await system.advance('1ms')
     t.strictSame(call.error, [408, 'RequestTimeoutError', 'body_timeout', null], path)
   }
@@ -32,23 +30,16 @@ t.test('a body that stops arriving is 408, its place is free again, and it is co
 
 t.test('a client that takes nothing is cut, its request aborted, and it is counted', async t => {
   const world = await start(t)
-  const { system, send, answer, dispatcher } = world
+  const { system, send, answer, called, settled } = world
   const call = send('POST', '/v1/chat/completions', { body: '{}' })
   await system.settle()
   call.call.pause()
-  await answer(head(200, { 'content-type': 'text/event-stream' }), data('x'.repeat(100_000)))
+  await answer(head(200, { 'content-type': 'text/event-stream' }), data(`data: ${'x'.repeat(100_000)}\n\n`))
   await system.advance('119999ms')
-  t.strictSame(
-    dispatcher.waiting.map(({ type }) => type),
-    ['dispatch', 'pause'],
-  )
+  t.strictSame([called().isGone, settled()], [false, []])
   t.equal(await sample(world, 'homing_gateway_body_bytes'), 2)
   await system.advance('1ms')
-  t.strictSame(
-    dispatcher.waiting.map(({ type }) => type),
-    ['dispatch', 'pause', 'abort'],
-    'the dispatcher frees the booking and ends the call to the engine',
-  )
+  t.strictSame([called().isGone, settled()], [true, ['decision-1']])
   t.equal(call.end, 'broken')
   t.equal(await sample(world, 'homing_gateway_clients_stalled_total{route="chat"}'), 1)
   t.equal(await sample(world, 'homing_gateway_clients_gone_total{route="chat"}'), 1)
@@ -58,18 +49,15 @@ t.test('a client that takes nothing is cut, its request aborted, and it is count
 
 t.test('a client that is cut after its answer has ended upstream is counted, too', async t => {
   const world = await start(t)
-  const { system, send, answer, dispatcher } = world
+  const { system, send, answer, called, settled } = world
   const call = send('POST', '/v1/chat/completions', { body: '{}' })
   await system.settle()
   call.call.pause()
   await answer(head(), data('x'.repeat(10)), end)
   await system.advance('2m')
   t.equal(call.end, 'broken')
-  t.strictSame(
-    dispatcher.waiting.map(({ type }) => type),
-    ['dispatch'],
-    'there is nothing to abort',
-  )
+  t.strictSame([called().isGone, settled()], [false, ['decision-1']], 'there was nothing to abort')
+  t.equal(await sample(world, 'homing_gateway_clients_stalled_total{route="chat"}'), 1)
 })
 
 t.test('bodies together have a bound: one more is 503, until one of them is done', async t => {
@@ -93,7 +81,7 @@ t.test('bodies together have a bound: one more is 503, until one of them is done
   t.equal(await sample(world, 'homing_gateway_body_bytes'), 600)
   const third = send('POST', '/v1/completions', { body: 'x'.repeat(400) })
   await system.settle()
-  await answer({ type: 'answerFailed', error: FAILED, decision: DECISION })
+  await answer(die)
   t.equal(third.status, 502)
   t.equal(await sample(world, 'homing_gateway_body_bytes'), 600)
   first.call.abort()
@@ -118,7 +106,7 @@ t.test('a body is given back wherever its request ends', async t => {
   })
   t.equal((await post('/v1/embeddings')).status, 503)
   t.equal(await sample(world, 'homing_gateway_body_bytes'), 0)
-  script.decide = () => ({ kind: 'decided', decision: DECISION })
+  script.decide = (_, id) => ({ kind: 'decided', decision: { ...DECISION, id } })
   const cut = send('POST', '/v1/embeddings', { body: '{}' })
   await system.settle()
   t.equal(await sample(world, 'homing_gateway_body_bytes'), 2)

@@ -1,17 +1,18 @@
 /**
  * A gateway on a network in memory, between scripted actors: tokenizer and router answer what the
- * test wrote down, directory, tracker and indexers show one fixed fleet, and the test itself is the dispatcher.
+ * test wrote down, directory, tracker and indexers show one fixed fleet, and the test itself is the worker.
  */
 
 import { type ActorRef, defineActor, type Message } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
+import { type ConsoleArgs, type ConsoleMessage, OPERATOR_ROUTES, operatorConsole } from '@homing/console'
+import type { DecisionLogMessage } from '@homing/decision-log'
 import type { DirectoryMessage, Fleet, FleetReport, WorkerRecord } from '@homing/directory'
-import type { AnswerMessage, DispatcherMessage } from '@homing/dispatcher'
 import type { ErrorRecord } from '@homing/errors'
 import type { IndexedBlock, IndexerMessage, ShardStatus } from '@homing/indexer'
 import type { DecideResult, Decision, Receipt, RouterMessage, RoutingRequest } from '@homing/router'
 import type { KeyAudit } from '@homing/selection'
-import type { ReadRequest, ReadResult, TokenizerMessage } from '@homing/tokenizer'
+import type { ReadRequest, ReadResult, TokenizerMessage, TokenizerStatus } from '@homing/tokenizer'
 import type { LoadReport, TrackerMessage } from '@homing/tracker'
 import {
   type HttpCall,
@@ -22,7 +23,7 @@ import {
   transportCapability,
 } from '@homing/transport'
 import type { Test } from 'tap'
-import { type GatewayArgs, gateway } from '../src/index.ts'
+import { type GatewayArgs, gateway, relayedNames } from '../src/index.ts'
 
 export const HOST = '10.0.0.9'
 export const PORT = 8000
@@ -36,7 +37,7 @@ type Arm<M extends Message, T extends M['type']> = Extract<M, { readonly type: T
 /** What the scripted actors answer; undefined: nothing, ever. The test may change it at any time. */
 export interface Script {
   read: (message: Arm<TokenizerMessage, 'read'>) => ReadResult | undefined
-  decide: (request: RoutingRequest) => DecideResult | undefined
+  decide: (request: RoutingRequest, id: string) => DecideResult | Promise<DecideResult> | undefined
   explain: (request: RoutingRequest) => Receipt | ErrorRecord
   receipts: readonly Receipt[]
   report: FleetReport | undefined
@@ -44,14 +45,28 @@ export interface Script {
   shard: ShardStatus | undefined
   blocks: readonly IndexedBlock[]
   audits: readonly KeyAudit[]
+  tokenizers: TokenizerStatus | undefined
 }
 
-const scripts = new Map<string, Script>()
+type Settled = Arm<RouterMessage, 'settled'>
+
+/** What the router was asked and told. Its decisions are called decision-1, decision-2, …, as they come. */
+class RouterLog {
+  readonly asked: RoutingRequest[] = []
+  /** Names by id. */
+  readonly names = new Map<string, string>()
+  readonly settled: Settled[] = []
+  readonly gateways: Arm<RouterMessage, 'gatewayStarted'>['gateway'][] = []
+}
+
+const scripts = new Map<string, Script & { readonly log: RouterLog }>()
 
 /** What the gateway asks of tokenizer, router, directory and indexers. */
 type Question =
-  | Arm<TokenizerMessage, 'read'>
+  | Arm<TokenizerMessage, 'read' | 'tokenizers'>
   | Arm<RouterMessage, 'decide'>
+  | Arm<RouterMessage, 'settled'>
+  | Arm<RouterMessage, 'gatewayStarted'>
   | Arm<RouterMessage, 'explain'>
   | Arm<RouterMessage, 'receipt'>
   | Arm<RouterMessage, 'receipts'>
@@ -72,7 +87,15 @@ export const scripted = defineActor(
     }
     return {
       read: message => answer(message.reply, script.read(message)),
-      decide: ({ request, reply }) => answer(reply, script.decide(request)),
+      tokenizers: ({ reply }) => answer(reply, script.tokenizers),
+      async decide({ request, id, reply }) {
+        const { log } = script
+        log.asked.push(request)
+        log.names.set(id, `decision-${log.names.size + 1}`)
+        answer(reply, await script.decide(request, log.names.get(id)!))
+      },
+      settled: message => void script.log.settled.push(message),
+      gatewayStarted: ({ gateway: life }) => void script.log.gateways.push(life),
       explain: ({ request, reply }) => reply(script.explain(request)),
       receipt: ({ id, reply }) => reply(script.receipts.find(receipt => receipt.id === id)),
       audits: ({ reply }) => reply(script.audits),
@@ -82,6 +105,16 @@ export const scripted = defineActor(
       dump: ({ reply }) => reply(script.blocks),
     }
   },
+})
+
+/** A decision log that has written one request. */
+const scriptedLog = defineActor(
+  import.meta.url,
+  'scriptedLog',
+)<Arm<DecisionLogMessage, 'status'>, undefined>({
+  setup: () => ({
+    status: ({ reply }) => reply({ written: 1, dropped: 0, bytes: 500, waitingBytes: 0, fault: undefined }),
+  }),
 })
 
 /** Answers `loads`, and keeps the rest for the test. */
@@ -98,6 +131,7 @@ export const scriptedTracker = defineActor(
       prefillComplete: keep,
       touch: keep,
       free: keep,
+      gatewayStarted: keep,
       sweep: keep,
       loads({ reply }) {
         const { loads } = scripts.get(name)!
@@ -107,27 +141,38 @@ export const scriptedTracker = defineActor(
   },
 })
 
-/** Takes one message and keeps it until `release` of its test. */
-export const stuckDispatcher = defineActor(
+export const WORKER_HOST = '10.0.0.1'
+
+/** Answers `describe`, and keeps the rest for the test. */
+export const scriptedDirectory = defineActor(
   import.meta.url,
-  'stuckDispatcher',
-)<DispatcherMessage, { readonly until: Promise<void> }>({
-  setup(_context, { until }) {
-    const wait = (): Promise<void> => until
+  'scriptedDirectory',
+)<
+  Arm<DirectoryMessage, 'describe' | 'suspect'>,
+  { readonly script: string; readonly probe: ActorRef<DirectoryMessage> }
+>({
+  setup(_context, { script: name, probe }) {
     return {
-      dispatch: wait,
-      abort: wait,
-      pause: wait,
-      resume: wait,
-      upstreamHead: wait,
-      upstreamData: wait,
-      upstreamEnd: wait,
-      upstreamFailed: wait,
-      flush: wait,
-      sweep: wait,
+      suspect: message => void probe.tell(message),
+      describe({ reply }) {
+        const { report } = scripts.get(name)!
+        if (report !== undefined) reply(report)
+      },
     }
   },
 })
+
+export const TOKENIZERS: TokenizerStatus = {
+  tokenizers: [
+    { directory: '/models/m', models: ['m'], path: 'library', reason: 'it has a WordPiece model' },
+  ],
+  checks: 12,
+  differences: 1,
+  checksFailed: 2,
+  promptCacheBytes: 4096,
+  wordTableBytes: 2 ** 20,
+  vocabularyBytes: 2 ** 24,
+}
 
 export const DECISION: Decision = {
   id: 'decision-1',
@@ -154,11 +199,12 @@ export const READ: ReadRequest = {
   localHashes: new Int32Array(0),
   sequenceHashes: new Int32Array(0),
   tokenIds: undefined,
-  unknownPrompt: undefined,
-  textBlocks: undefined,
+  unknownPromptReason: undefined,
+  separated: undefined,
+  textBlocksReason: undefined,
   tokenizedBy: 'router',
-  overlapScoreWeight: undefined,
-  temperature: undefined,
+  override: { overlapWeight: undefined, overlapCredit: undefined, temperature: undefined },
+  constraints: undefined,
   pinnedInstanceId: undefined,
   pinnedRank: undefined,
   annotations: [],
@@ -172,13 +218,23 @@ export const RECEIPT: Receipt = {
   requestId: 'request-1',
   atMs: Date.UTC(2026, 0, 1),
   mode: 'kv',
+  cost: {
+    policy: 'linear',
+    rule: 'linear',
+    formula: 'prefill_blocks + decode_blocks',
+    unit: 'blocks',
+    terms: [
+      { name: 'prefill_blocks', unit: 'blocks', means: 'To prefill.' },
+      { name: 'decode_blocks', unit: 'blocks', means: 'To decode.' },
+    ],
+  },
   model: 'm',
   promptTokens: 100,
   blockSizeTokens: 16,
   promptBlocks: 6,
-  unknownPrompt: undefined,
-  textBlocks: undefined,
-  overlapScoreWeight: 1,
+  unknownPromptReason: undefined,
+  textBlocksReason: undefined,
+  overlapWeight: 1,
   temperature: 0,
   worker: DECISION.worker,
   runnerUp: undefined,
@@ -251,7 +307,8 @@ const SHARD: ShardStatus = {
     unopened: 0,
   },
   layersHeld: {},
-  predictions: { keys: 0, blocks: 0, bytes: 0, routed: 0, expired: 0, pruned: 0 },
+  guesses: { keys: 0, blocks: 0, bytes: 0, routed: 0, expired: 0, pruned: 0 },
+  unclearStores: 0,
   blocksRefused: 0,
   blocksEvicted: 0,
   unknownRemoves: 0,
@@ -282,12 +339,34 @@ export interface RequestOptions {
 
 export type World = Awaited<ReturnType<typeof start>>
 
+export interface StartOptions {
+  readonly isStarted?: boolean
+  readonly hasWorker?: boolean
+  /** Where the console listens itself. */
+  readonly adminPort?: number
+  /** False: it answers nothing, ever. */
+  readonly consoleAnswers?: boolean
+  /** What calls to workers say of their bodies, once they have ended; by default these are in use for ever. */
+  readonly usesBody?: () => boolean
+}
+
 /** `change`: what the script says instead of: every request is read, and decided for the one worker. */
-export async function start(t: Test, settings: Partial<GatewayArgs> = {}, change: Partial<Script> = {}) {
+export async function start(
+  t: Test,
+  settings: Partial<GatewayArgs> = {},
+  change: Partial<Script> = {},
+  {
+    isStarted = true,
+    hasWorker = true,
+    adminPort,
+    consoleAnswers = true,
+    usesBody = () => true,
+  }: StartOptions = {},
+) {
   const name = t.fullname
   const script: Script = {
     read: () => ({ kind: 'read', request: READ }),
-    decide: () => ({ kind: 'decided', decision: DECISION }),
+    decide: (_, id) => ({ kind: 'decided', decision: { ...DECISION, id } }),
     explain: () => RECEIPT,
     receipts: [],
     report: { fleet: fleetOf(WORKER), sources: {} },
@@ -295,9 +374,11 @@ export async function start(t: Test, settings: Partial<GatewayArgs> = {}, change
     shard: SHARD,
     blocks: [],
     audits: [],
+    tokenizers: TOKENIZERS,
     ...change,
   }
-  scripts.set(name, script)
+  const log = new RouterLog()
+  scripts.set(name, Object.assign(script, { log }))
   // The network must live on the clock of the system that it is given to.
   const { clock } = createTestSystem()
   const network = new MemoryNetwork({ clock })
@@ -309,6 +390,17 @@ export async function start(t: Test, settings: Partial<GatewayArgs> = {}, change
       listening.onExchange = onExchange
       return transport.http.listen(options, onExchange)
     },
+    call(request, handler) {
+      const call = transport.http.call(request, handler)
+      return {
+        abort: () => call.abort(),
+        pause: () => call.pause(),
+        resume: () => call.resume(),
+        get usesBody() {
+          return usesBody()
+        },
+      }
+    },
   }
   const system = createTestSystem({ clock, provide: [[transportCapability, { ...transport, http }]] })
   t.teardown(async () => {
@@ -319,30 +411,53 @@ export async function start(t: Test, settings: Partial<GatewayArgs> = {}, change
   })
   const actor = <M extends Message>(actorName: string): ActorRef<M> =>
     system.spawn(scripted, { name: actorName, args: { script: name } }) as ActorRef<never> as ActorRef<M>
-  const dispatcher = system.probe<DispatcherMessage>('dispatcher')
+  const directory = system.probe<DirectoryMessage>('suspected')
   const tracker = system.probe<TrackerMessage>('tracker')
-  const args: GatewayArgs = {
+  const tokenizer = actor<TokenizerMessage>('tokenizer')
+  const shared: Omit<ConsoleArgs, 'adminPort' | 'relayed' | 'indexers'> = {
+    tokenizer,
     host: HOST,
-    port: PORT,
     bodyBytesMax: 1000,
-    bodiesBytesMax: 10_000,
     bodySilenceMsMax: 60_000,
     clientStallMsMax: 120_000,
-    openRequestsMax: 10,
     readMsMax: 5000,
     askMsMax: 1000,
-    tokenizer: actor('tokenizer'),
     router: actor('router'),
-    dispatcher: dispatcher.ref,
-    directory: actor('directory'),
+    directory: system.spawn(scriptedDirectory, {
+      name: 'scripted-directory',
+      args: { script: name, probe: directory.ref },
+    }) as ActorRef<never> as ActorRef<DirectoryMessage>,
     tracker: system.spawn(scriptedTracker, {
       name: 'scripted-tracker',
       args: { script: name, probe: tracker.ref },
     }),
-    indexers: [actor('indexer-0')],
+  }
+  const consoleArgs = {
+    ...shared,
+    adminPort,
+    relayed: relayedNames(settings.relayRoutes ?? []),
+    indexers: [actor<IndexerMessage>('indexer-0')],
+    decisionLog: system.spawn(scriptedLog, {
+      name: 'decision-log',
+      args: undefined,
+    }) as ActorRef<never> as ActorRef<DecisionLogMessage>,
+  }
+  const consoleRef = consoleAnswers
+    ? system.spawn(operatorConsole, { name: 'console', args: consoleArgs })
+    : system.probe<ConsoleMessage>('console').ref
+  const args: GatewayArgs = {
+    ...shared,
+    port: PORT,
+    bodiesBytesMax: 10_000,
+    openRequestsMax: 10,
+    exchangeLimits: { retriesMax: 0, silenceMsMax: 60_000, requestMsMax: 0 },
+    audit: true,
+    operators: adminPort === undefined ? { console: consoleRef, routes: OPERATOR_ROUTES } : undefined,
     ...settings,
   }
   const ref = system.spawn(gateway, { name: 'gateway', args })
+  consoleRef.tell({ type: 'gateway', gateway: ref })
+  if (isStarted) ref.tell({ type: 'started' })
   ref.tell({ type: 'fleet', fleet: fleetOf(WORKER) })
   await system.settle()
 
@@ -385,31 +500,96 @@ export async function start(t: Test, settings: Partial<GatewayArgs> = {}, change
     await system.settle()
     return answer
   }
-  /** What the gateway dispatched and not looked at yet. */
-  const dispatched = (): Arm<DispatcherMessage, 'dispatch'> => {
-    const message = dispatcher.waiting.findLast(({ type }) => type === 'dispatch')
-    if (message?.type !== 'dispatch') throw new Error('nothing was dispatched')
-    return message
+  /** Serves as a worker on this port of DECISION's host: what it does with each call. */
+  const serve = (port: number, ...acts: ((exchange: HttpExchange) => void)[]) =>
+    network.transport().http.listen({ host: WORKER_HOST, port }, exchange => {
+      for (const act of acts) act(exchange)
+    })
+  const calls: WorkerExchange[] = []
+  if (hasWorker) {
+    await serve(8001, http => {
+      const call = new WorkerExchange(http, log.asked.at(-1)!)
+      calls.push(call)
+      // A client that leaves takes its body with it.
+      http.readBody(1_000_000).then(
+        body => call.took(body),
+        () => {},
+      )
+      http.onClientGone(() => {
+        call.isGone = true
+      })
+    })
   }
-  /** The dispatcher's word about the exchange dispatched last. */
-  const answer = async (...messages: AnswerBody[]): Promise<void> => {
-    const { exchange } = dispatched()
-    for (const message of messages) ref.tell({ ...message, exchange } as AnswerMessage)
+  /** The call that came last. */
+  const called = (): WorkerExchange => {
+    const call = calls.at(-1)
+    if (call === undefined) throw new Error('no worker was called')
+    return call
+  }
+  /** What the worker does with the call that came last. */
+  const answer = async (...acts: ((http: HttpExchange) => void)[]): Promise<void> => {
+    const { http } = called()
+    for (const act of acts) act(http)
     await system.settle()
   }
-  const freed = (): string[] =>
-    tracker.waiting.flatMap(message => (message.type === 'free' ? [message.requestId] : []))
-  return { system, network, listening, ref, script, dispatcher, send, ask, dispatched, answer, freed }
+  /** Names of the decisions that were settled, in order. */
+  const settled = (): string[] => log.settled.map(({ id }) => log.names.get(id)!)
+  return {
+    system,
+    network,
+    listening,
+    ref,
+    console: consoleRef,
+    script,
+    log,
+    tracker,
+    directory,
+    send,
+    ask,
+    serve,
+    calls,
+    called,
+    answer,
+    settled,
+  }
 }
 
-type Without<M> = M extends AnswerMessage ? Omit<M, 'exchange'> : never
-export type AnswerBody = Without<AnswerMessage>
+/** A call that the worker got. */
+export class WorkerExchange {
+  readonly http: HttpExchange
+  readonly routing: RoutingRequest
+  body = ''
+  /** The gateway has cut it. */
+  isGone = false
 
-export const head = (status = 200, headers: HttpHeaders = {}): AnswerBody => ({
-  type: 'answerHead',
-  status,
-  headers,
-  decision: DECISION,
-})
-export const data = (text: string): AnswerBody => ({ type: 'answerData', bytes: utf8(text) })
-export const end: AnswerBody = { type: 'answerEnd' }
+  constructor(http: HttpExchange, routing: RoutingRequest) {
+    this.http = http
+    this.routing = routing
+  }
+
+  took(body: Uint8Array): void {
+    this.body = textOf(body)
+  }
+
+  get request() {
+    const { method, path, query, headers } = this.http
+    return { method, path: query === '' ? path : `${path}?${query}`, headers }
+  }
+}
+
+export const head =
+  (status = 200, headers: HttpHeaders = {}) =>
+  (http: HttpExchange): void =>
+    http.writeHead(status, headers)
+export const data =
+  (text: string) =>
+  (http: HttpExchange): void =>
+    void http.write(utf8(text))
+/** The last bytes. */
+export const finish =
+  (text: string) =>
+  (http: HttpExchange): void =>
+    http.end(utf8(text))
+export const end = (http: HttpExchange): void => http.end()
+/** It breaks off. */
+export const die = (http: HttpExchange): void => http.destroy()

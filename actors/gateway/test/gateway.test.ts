@@ -1,10 +1,13 @@
-/** A request on its way through the gateway, whatever becomes of it. */
+/** A request on its way through the gateway, with every outcome. */
 
+import { readFileSync } from 'node:fs'
+import { SALT } from '@homing/protocol'
+import type { DecideResult } from '@homing/router'
 import t from 'tap'
 import {
-  type ClientCall,
   DECISION,
   data,
+  die,
   end,
   fleetOf,
   HOST,
@@ -13,17 +16,17 @@ import {
   READ,
   RECEIPT,
   start,
-  stuckDispatcher,
   textOf,
+  utf8,
   WORKER,
 } from './gateway-world.ts'
 
 const CHAT = '{"model":"m","messages":[{"role":"user","content":"hi"}]}'
-const FAILED = { code: 'HOMING_DISPATCH_UPSTREAM_FAILED', message: 'cannot get an answer', details: {} }
+const JSON_TYPE = { 'content-type': 'application/json' }
 
-t.test('a completion is read, placed, dispatched, and its answer relayed as it comes', async t => {
+t.test('a completion is read, placed, sent, and its answer relayed as it comes', async t => {
   const read: unknown[] = []
-  const { ask, dispatched, answer, dispatcher } = await start(
+  const { ask, called, answer, settled, calls } = await start(
     t,
     {},
     {
@@ -38,17 +41,16 @@ t.test('a completion is read, placed, dispatched, and its answer relayed as it c
     body: CHAT,
   })
   t.strictSame(read, [['chat', CHAT, 'me', false]])
-  t.match(dispatched(), {
+  t.match(called(), {
     request: { method: 'POST', path: '/v1/chat/completions?a=1', headers: { authorization: 'Bearer x' } },
     routing: { requestId: 'mine', model: 'm', promptTokens: 100 },
-    decision: DECISION,
   })
-  t.equal(textOf(dispatched().request.body), CHAT, 'the bytes of the client')
+  t.equal(called().body, CHAT, 'the bytes of the client')
   await answer(
     head(200, { 'content-type': 'text/event-stream', connection: 'close', 'x-engine': 'e' }),
-    data('one '),
+    data('data: one\n\n'),
   )
-  t.strictSame([call.status, call.body, call.end], [200, 'one ', 'open'])
+  t.strictSame([call.status, call.body, call.end], [200, 'data: one\n\n', 'open'])
   t.match(call.headers, {
     'x-engine': 'e',
     'x-homing-decision': 'decision-1',
@@ -57,16 +59,15 @@ t.test('a completion is read, placed, dispatched, and its answer relayed as it c
     'x-homing-trust': 'exact',
   })
   t.equal(call.headers['connection'], undefined)
-  await answer(data('two'), end)
-  t.strictSame([call.body, call.end], ['one two', 'complete'])
-  await answer(data('late'), end)
-  t.equal(dispatcher.waiting.length, 1, 'nothing but the dispatch')
+  await answer(data('data: two\n\ndata: [DONE]\n\n'), end)
+  t.strictSame([call.body, call.end], ['data: one\n\ndata: two\n\ndata: [DONE]\n\n', 'complete'])
+  t.strictSame([calls.length, settled()], [1, ['decision-1']])
 })
 
 t.test('what the tokenizer changed goes upstream, and its hints to the router', async t => {
   const placed: unknown[] = []
   const upstreamBody = new TextEncoder().encode('{"model":"m"}')
-  const { ask, dispatched } = await start(
+  const { ask, called } = await start(
     t,
     {},
     {
@@ -75,47 +76,154 @@ t.test('what the tokenizer changed goes upstream, and its hints to the router', 
         request: {
           ...READ,
           upstreamBody,
-          overlapScoreWeight: 0.5,
-          temperature: 0.1,
+          override: { overlapWeight: 0.5, overlapCredit: 2, temperature: 0.1 },
+          constraints: { allowedInstanceIds: [7], requiredTaints: [], preferredTaints: {} },
           pinnedInstanceId: 7,
           pinnedRank: 1,
-          unknownPrompt: 'because',
+          unknownPromptReason: 'because',
         },
       }),
-      decide: request => {
+      decide: (request, id) => {
         placed.push(request)
-        return { kind: 'decided', decision: DECISION }
+        return { kind: 'decided', decision: { ...DECISION, id } }
       },
     },
   )
   await ask('POST', '/v1/completions', { body: '{"model":"m","nvext":{}}' })
-  t.strictSame(dispatched().request.body, upstreamBody)
+  t.equal(called().body, textOf(upstreamBody))
   t.match(placed, [
     {
-      override: { overlapScoreWeight: 0.5, temperature: 0.1 },
+      override: { overlapWeight: 0.5, overlapCredit: 2, temperature: 0.1 },
+      constraints: { allowedInstanceIds: [7] },
       pinnedInstanceId: 7,
       pinnedRank: 1,
-      unknownPrompt: 'because',
+      unknownPromptReason: 'because',
       requestId: /^[\w-]{21}$/,
     },
   ])
 })
 
-t.test('other /v1 routes are relayed by load, with any method', async t => {
-  const { ask, dispatched, script } = await start(t)
+t.test('the inference routes of engines are relayed by load, with the methods that they have', async t => {
+  const { ask, called, script } = await start(t)
   script.read = () => t.fail('the tokenizer was asked') as never
-  const json = { 'content-type': 'application/json' }
-  await ask('POST', '/v1/embeddings', { headers: json, body: '{"model":"m","input":"x"}' })
-  t.match(dispatched(), { routing: { model: 'm', unknownPrompt: /by load/, promptTokens: 0 } })
+  await ask('POST', '/v1/embeddings?a=1', { headers: JSON_TYPE, body: '{"model":"m","input":"x"}' })
+  t.match(called(), {
+    request: { method: 'POST', path: '/v1/embeddings?a=1' },
+    routing: { model: 'm', unknownPromptReason: /by load/, promptTokens: 0, pinnedInstanceId: undefined },
+  })
   await ask('POST', '/v1/audio/transcriptions', {
     headers: { 'content-type': 'multipart/form-data' },
     body: '--x',
   })
-  t.match(dispatched(), { request: { method: 'POST' }, routing: { model: '' } })
-  await ask('GET', '/v1/files?limit=1')
-  t.match(dispatched(), { request: { method: 'GET', path: '/v1/files?limit=1', body: undefined } })
+  t.match(called(), { request: { method: 'POST' }, routing: { model: '' } })
+  await ask('GET', '/v1/responses/resp_1?stream=true')
+  t.match(called(), {
+    request: { method: 'GET', path: '/v1/responses/resp_1?stream=true' },
+    body: '',
+  })
+  await ask('POST', '/v1/responses/resp_1/cancel', { body: '' })
+  t.match(called(), { request: { method: 'POST', path: '/v1/responses/resp_1/cancel' } })
+})
+
+t.test('what separates a relayed prompt from equal ones is told', async t => {
+  const { ask, called } = await start(t)
+  const routed = async (body: object, headers: Record<string, string> = JSON_TYPE) => {
+    await ask('POST', '/v1/responses', { headers, body: JSON.stringify(body) })
+    return called().routing.separated?.unnamed
+  }
+  t.equal(await routed({ model: 'm' }), undefined)
+  t.strictSame(await routed({ model: 'm', cache_salt: 's' }), [SALT])
+  t.strictSame(await routed({ model: 'm' }, { ...JSON_TYPE, 'x-tenant-id': 'a' }), [SALT])
+  t.strictSame(await routed({ model: 'm', nvext: { cache_salt: 's' }, extra_key: 'k', lora_path: 'l' }), [7])
+})
+
+t.test('other routes of engines are not relayed, and the answer says how to', async t => {
+  const { ask, calls } = await start(t)
+  for (const [method, path] of [
+    ['POST', '/v1/load_lora_adapter'],
+    ['POST', '/v1/unload_lora_adapter'],
+    ['POST', '/sleep'],
+    ['POST', '/reset_prefix_cache'],
+    ['POST', '/update_weights'],
+    ['GET', '/v1/files'],
+    ['GET', '/server_info'],
+    ['POST', '/v1/responses/a/b/cancel'],
+    ['GET', '/v1/responses/a%2Fb'],
+    ['GET', '/v1/responses/'],
+    ['POST', '/v1/embeddings/'],
+    ['POST', '//v1/embeddings'],
+    ['POST', '/v1//embeddings'],
+    ['POST', '/v1/./embeddings'],
+    ['POST', '/v1/%65mbeddings'],
+    ['POST', '/V1/embeddings'],
+    ['POST', '/v1/chat%2Fcompletions'],
+    ['POST', `/${'x'.repeat(5000)}`],
+  ] as const) {
+    const refused = await ask(method, path, method === 'POST' ? { body: '{}' } : {})
+    t.strictSame(refused.error, [404, 'NotFoundError', 'not_found', null], `${method} ${path.slice(0, 50)}`)
+    t.match(refused.body, /--relay-route/)
+    t.ok(refused.body.length < 500)
+  }
+  const wrong = await ask('DELETE', '/v1/responses/a')
+  t.strictSame(wrong.error, [405, 'MethodNotAllowedError', 'method_not_allowed', null])
+  t.equal(wrong.headers['allow'], 'GET')
+  t.strictSame(calls, [])
+})
+
+t.test('docs/requests.md lists the relayed routes', async t => {
+  const text = readFileSync(new URL('../../../docs/requests.md', import.meta.url), 'utf8')
+  const rows = text
+    .split('## Relayed routes')[1]!
+    .split('\n## ')[0]!
+    .matchAll(/^\| `([A-Z]+)` \| (.*) \|$/gm)
+  const documented = [...rows].flatMap(([, method, paths]) =>
+    [...paths!.matchAll(/`([^`]+)`/g)].map(([, path]) => `${method} ${path}`),
+  )
+  const { relayed } = JSON.parse((await (await start(t)).ask('GET', '/')).body)
+  t.strictSame(documented.sort(), relayed.sort())
+})
+
+t.test('a route that the operator adds is relayed', async t => {
+  const relayRoutes = [
+    { method: undefined, path: '/v1/files/*' },
+    { method: 'POST', path: '/v1/load_lora_adapter' },
+  ]
+  const { ask, called } = await start(t, { relayRoutes })
   await ask('DELETE', '/v1/files/f-1')
-  t.match(dispatched(), { request: { method: 'DELETE', path: '/v1/files/f-1' } })
+  t.match(called(), { request: { method: 'DELETE', path: '/v1/files/f-1' } })
+  await ask('POST', '/v1/load_lora_adapter', { headers: JSON_TYPE, body: '{"lora_name":"a"}' })
+  t.match(called(), { request: { path: '/v1/load_lora_adapter' }, routing: { model: '' } })
+  t.equal((await ask('GET', '/v1/load_lora_adapter')).headers['allow'], 'POST')
+  t.equal((await ask('GET', '/v1/files/f-1/..')).status, 404)
+  const { relayed } = JSON.parse((await ask('GET', '/')).body)
+  t.ok(relayed.includes('/v1/files/*') && relayed.includes('POST /v1/embeddings'), 'GET / lists them')
+})
+
+t.test('pins, salts and what else is meant for the router work on relayed routes, too', async t => {
+  const { ask, called } = await start(t)
+  const nvext = '"nvext":{"backend_instance_id":7,"dp_rank":1,"cache_salt":"s"}'
+  await ask('POST', '/v1/responses', { headers: JSON_TYPE, body: `{"model":"m",${nvext},"input":"x"}` })
+  t.match(called().routing, { model: 'm', pinnedInstanceId: 7, pinnedRank: 1 })
+  t.equal(called().body, '{"model":"m","input":"x","cache_salt":"s"}')
+  await ask('POST', '/v1/embeddings', {
+    headers: { ...JSON_TYPE, 'x-worker-instance-id': '3', 'x-data-parallel-rank': '2', 'x-tenant-id': 't' },
+    body: `{"model":"m",${nvext}}`,
+  })
+  t.match(called().routing, { pinnedInstanceId: 3, pinnedRank: 2 }, 'a header wins')
+  t.equal(called().body, '{"model":"m"}', 'no salt for a route that has none')
+  await ask('GET', '/v1/responses/r', { headers: { 'x-dynamo-worker-instance-id': '5' } })
+  t.match(called().routing, { pinnedInstanceId: 5, pinnedRank: undefined })
+  const bytes = ' {"model":"m", "input" : 1.0}'
+  await ask('POST', '/v1/embeddings', { headers: JSON_TYPE, body: bytes })
+  t.equal(called().body, bytes)
+  for (const [headers, body, param] of [
+    [{ 'x-worker-instance-id': 'x' }, '{}', 'x-worker-instance-id'],
+    [{}, '{"nvext":{"dp_rank":-1}}', 'nvext.dp_rank'],
+    [{}, '{"nvext":7}', 'nvext'],
+  ] as const) {
+    const refused = await ask('POST', '/v1/rerank', { headers: { ...JSON_TYPE, ...headers }, body })
+    t.strictSame(refused.error, [400, 'BadRequestError', 'invalid_value', param])
+  }
 })
 
 t.test('a refusal of the tokenizer names the field at fault', async t => {
@@ -136,7 +244,7 @@ t.test('a refusal of the tokenizer names the field at fault', async t => {
 })
 
 t.test('a refusal of the router is the answer', async t => {
-  const { ask, dispatcher } = await start(
+  const { ask, calls } = await start(
     t,
     {},
     {
@@ -151,7 +259,7 @@ t.test('a refusal of the router is the answer', async t => {
     t.strictSame(call.error, [503, 'ServiceUnavailableError', 'no_worker', null])
     t.equal(call.headers['retry-after'], '1')
   }
-  t.strictSame(dispatcher.waiting, [])
+  t.strictSame(calls, [])
 })
 
 t.test('an actor that does not answer in time is 504, and the client need not try again', async t => {
@@ -191,11 +299,11 @@ t.test('a body over the limit is 413 and not read', async t => {
 t.test('one request more than may be open is 503; a place that is free again is taken', async t => {
   const { ask, answer } = await start(t, { openRequestsMax: 2 })
   const first = await ask('POST', '/v1/completions', { body: '{}' })
-  await ask('GET', '/v1/files')
+  await ask('GET', '/v1/responses/r')
   for (const [method, path] of [
     ['POST', '/v1/completions'],
     ['POST', '/v1/embeddings'],
-    ['GET', '/v1/files'],
+    ['GET', '/v1/responses/r'],
     ['POST', '/route'],
   ] as const) {
     const call = await ask(method, path, method === 'POST' ? { body: '{}' } : {})
@@ -217,7 +325,7 @@ t.test('requests that are still being read count as open', async t => {
 })
 
 t.test('a client that leaves while its request is read costs nothing', async t => {
-  const { system, send, script, dispatcher, freed } = await start(t)
+  const { system, send, script, calls, log } = await start(t)
   const replies: (() => void)[] = []
   script.read = ({ reply }) => {
     replies.push(() => reply({ kind: 'read', request: READ }))
@@ -229,64 +337,88 @@ t.test('a client that leaves while its request is read costs nothing', async t =
   await system.settle()
   for (const reply of replies) reply()
   await system.settle()
-  t.strictSame(dispatcher.waiting, [])
-  t.ok(freed().length <= 1)
+  t.strictSame(calls, [])
+  t.strictSame([log.asked, log.settled], [[], []])
 })
 
-t.test('a client that leaves while its request is placed frees the booking', async t => {
-  const { system, send, script, dispatcher, freed } = await start(t)
-  let isPlaced = false
+t.test('a client that leaves while its request is placed has the place settled at once', async t => {
+  const { system, send, script, calls, log, settled } = await start(t)
+  const { promise, resolve } = Promise.withResolvers<DecideResult>()
+  script.decide = () => promise
   const call = send('POST', '/v1/completions', { body: '{}' })
-  script.decide = () => {
-    isPlaced = true
-    call.call.abort()
-    return { kind: 'decided', decision: DECISION }
-  }
   await system.settle()
-  t.ok(isPlaced)
-  t.strictSame(dispatcher.waiting, [])
-  t.strictSame(freed(), ['decision-1'])
+  t.equal(log.asked.length, 1)
+  call.call.abort()
+  await system.settle()
+  resolve({ kind: 'decided', decision: DECISION })
+  await system.settle()
+  t.strictSame([calls.length, settled()], [0, ['decision-1']])
+  t.match(log.settled, [{ delivery: { outcome: 'aborted' }, wasTaken: false }])
 })
 
 t.test('a client that leaves during its answer aborts the call upstream, once', async t => {
-  const { system, ask, answer, dispatcher } = await start(t)
+  const { system, ask, answer, called, log, settled } = await start(t)
   const call = await ask('POST', '/v1/completions', { body: '{}' })
   await answer(head(), data('x'))
   call.call.abort()
   await system.settle()
-  await answer(data('y'), end)
-  t.strictSame(
-    dispatcher.waiting.map(({ type }) => type),
-    ['dispatch', 'abort'],
-  )
+  t.ok(called().isGone)
+  t.strictSame(settled(), ['decision-1'])
+  t.match(log.settled, [{ delivery: { outcome: 'aborted', status: 200 }, wasTaken: true }])
 })
 
 t.test('a client that reads slowly pauses the call upstream until it has read', async t => {
-  const { system, ask, answer, dispatcher } = await start(t)
+  const { system, ask, answer, called } = await start(t)
   const call = await ask('POST', '/v1/completions', { body: '{}' })
   call.call.pause()
-  await answer(head(), data('a'.repeat(40_000)))
-  t.equal(dispatcher.waiting.length, 1)
-  await answer(data('b'.repeat(40_000)), data('c'))
-  t.strictSame(
-    dispatcher.waiting.map(({ type }) => type),
-    ['dispatch', 'pause'],
-  )
+  await answer(head())
+  let written = 0
+  while (written < 1000 && called().http.write(utf8('a'.repeat(40_000)))) {
+    written++
+    await system.settle()
+  }
+  t.ok(written < 1000, 'the worker is told to wait')
+  let isDrained = false
+  called().http.onDrain(() => {
+    isDrained = true
+  })
+  await system.advance('119s')
+  t.strictSame([call.end, isDrained], ['open', false], 'that is no silence of the worker')
   call.call.resume()
   await system.settle()
-  t.strictSame(
-    dispatcher.waiting.map(({ type }) => type),
-    ['dispatch', 'pause', 'resume'],
-  )
+  t.ok(isDrained)
   await answer(end)
-  t.equal(call.body.length, 80_001)
+  t.equal(call.body.length, (written + 1) * 40_000)
   t.equal(call.end, 'complete')
+})
+
+t.test('what is thrown in one exchange ends it and touches no other', async t => {
+  const exchangeLimits = {
+    retriesMax: 0,
+    requestMsMax: 0,
+    isBroken: false,
+    get silenceMsMax(): number {
+      if (!this.isBroken) return 60_000
+      this.isBroken = false
+      throw new Error('a bug')
+    },
+  }
+  const { system, send, answer, settled } = await start(t, { exchangeLimits })
+  const first = send('POST', '/v1/completions', { body: '{}' })
+  await system.settle()
+  const second = send('POST', '/v1/completions', { body: '{}' })
+  await system.settle()
+  exchangeLimits.isBroken = true
+  await system.advance('1s')
+  t.strictSame([first.status, second.end, settled()], [500, 'open', ['decision-1']])
+  await answer(head(), data('x'), end)
+  t.strictSame([second.status, second.body, settled()], [200, 'x', ['decision-1', 'decision-2']])
 })
 
 t.test('a failure before the head is an error of its own', async t => {
   const { ask, answer } = await start(t)
   const call = await ask('POST', '/v1/completions', { body: '{}' })
-  await answer({ type: 'answerFailed', error: FAILED, decision: DECISION })
+  await answer(die)
   t.strictSame(call.error, [502, 'BadGatewayError', 'upstream_failed', null])
   t.match(call.headers, { 'x-homing-decision': 'decision-1', 'x-should-retry': 'false' })
   t.equal(call.end, 'complete')
@@ -297,22 +429,19 @@ t.test('a failure inside a stream is its last event', async t => {
   const call = await ask('POST', '/v1/completions', { body: '{}' })
   const stream = { 'content-type': 'text/event-stream' }
   await answer(head(200, stream), data('data: {"x":1}\n\n'))
-  await answer({ type: 'answerFailed', error: FAILED, decision: DECISION })
+  await answer(die)
   t.match(call.body, /^data: \{"x":1\}\n\ndata: \{"error":\{.*"code":"upstream_failed"\}\}\n\n$/)
   t.equal(call.end, 'complete')
 })
 
-t.test('a failure in the middle of an event ends that event first', async t => {
-  for (const [half, between] of [
-    ['data: {"x":1', '\n\n'],
-    ['data: {"x":1}\n', '\n\n'],
-    ['data: {"x":1}\n\n', ''],
-  ]) {
+t.test('of a failure in the middle of an event the client gets the events before it', async t => {
+  for (const half of ['data: {"x":1', 'data: {"x":1}\n', '']) {
+    const whole = 'data: {"x":0}\n\n'
     const { ask, answer } = await start(t)
     const call = await ask('POST', '/v1/completions', { body: '{}' })
-    await answer(head(200, { 'content-type': 'text/event-stream' }), data(half!))
-    await answer({ type: 'answerFailed', error: FAILED, decision: DECISION })
-    t.ok(call.body.startsWith(`${half}${between}data: {"error":`), call.body)
+    await answer(head(200, { 'content-type': 'text/event-stream' }), data(`${whole}${half}`))
+    await answer(die)
+    t.ok(call.body.startsWith(`${whole}data: {"error":`), call.body)
   }
 })
 
@@ -327,40 +456,12 @@ t.test('a failure inside an answer that is no stream breaks the connection', asy
   const { ask, answer } = await start(t)
   const call = await ask('POST', '/v1/completions', { body: '{}' })
   await answer(head(200, { 'content-length': '100' }), data('{"half":'))
-  await answer({ type: 'answerFailed', error: FAILED, decision: DECISION })
+  await answer(die)
   t.equal(call.end, 'broken', 'a short answer would look whole')
 })
 
-t.test('a dispatcher that cannot take the request is 503, and its booking is freed', async t => {
-  const other = await start(t)
-  await other.system.shutdown()
-  const { ask, freed } = await start(t, { dispatcher: other.dispatcher.ref })
-  const call = await ask('POST', '/v1/completions', { body: '{}' })
-  t.strictSame(call.error, [503, 'ServiceUnavailableError', 'overloaded', null])
-  t.match(call.body, /cannot dispatch the request: the dispatcher is restarting/)
-  t.strictSame(freed(), ['decision-1'])
-})
-
-t.test('a dispatcher with a full mailbox is 503 for one request more', async t => {
-  const { promise: until, resolve: release } = Promise.withResolvers<void>()
-  const { system } = await start(t)
-  const stuck = system.spawn(stuckDispatcher, { name: 'stuck', args: { until }, mailbox: { capacity: 1 } })
-  t.teardown(release)
-  const gateway = await start(t, { dispatcher: stuck })
-  const calls: ClientCall[] = []
-  for (let turn = 0; turn < 3; turn++)
-    calls.push(await gateway.ask('POST', '/v1/completions', { body: '{}' }))
-  t.strictSame(
-    calls.map(({ end }) => end),
-    ['open', 'open', 'complete'],
-  )
-  t.strictSame(calls[2]?.error, [503, 'ServiceUnavailableError', 'overloaded', null])
-  t.match(calls[2]?.body, /the dispatcher is overloaded/)
-  t.strictSame(gateway.freed(), ['decision-1'])
-})
-
 t.test('/route explains without sending; its refusals are errors', async t => {
-  const { ask, dispatcher, script } = await start(t)
+  const { ask, calls, script } = await start(t)
   const routes: string[] = []
   script.read = ({ route }) => {
     routes.push(route)
@@ -370,7 +471,7 @@ t.test('/route explains without sending; its refusals are errors', async t => {
   t.match(JSON.parse(call.body), { worker: '10.0.0.1:8001/0', overlap_blocks: 3, tokenized_by: 'router' })
   await ask('POST', '/route', { body: '{"token_ids":[1,2]}' })
   t.strictSame(routes, ['chat', 'completions'])
-  t.strictSame(dispatcher.waiting, [])
+  t.strictSame(calls, [])
   script.explain = () => ({ code: 'HOMING_ROUTER_MODEL_NOT_FOUND', message: 'cannot serve it', details: {} })
   t.strictSame((await ask('POST', '/route', { body: CHAT })).error, [
     404,
@@ -387,7 +488,7 @@ t.test('/route explains without sending; its refusals are errors', async t => {
 })
 
 t.test('query_instance_id answers the choice as events, and sends nothing', async t => {
-  const { ask, dispatcher } = await start(
+  const { ask, calls } = await start(
     t,
     {},
     {
@@ -407,16 +508,16 @@ t.test('query_instance_id answers the choice as events, and sends nothing', asyn
     'event: worker_instance_id\ndata: "7"\n\nevent: token_data\ndata: [1,2,3]\n\ndata: [DONE]\n\n',
   )
   t.match(call.headers, { 'content-type': 'text/event-stream', 'x-homing-worker': RECEIPT.worker })
-  t.strictSame(dispatcher.waiting, [])
+  t.strictSame(calls, [])
 })
 
 t.test(
   'while it drains, what is open ends, what is new is 503, and what stays is cut and counted',
   async t => {
-    const { system, ref, ask, answer, dispatched, network, listening } = await start(t)
+    const { system, ref, ask, called, network, listening } = await start(t)
     const ends = await ask('POST', '/v1/completions', { body: '{}' })
-    await answer(head(), data('a'))
-    const { exchange } = dispatched()
+    const first = called().http
+    first.write(utf8('a'))
     const cut = await ask('POST', '/v1/completions', { body: '{}' })
     // A connection from before may bring one request more while the listener closes.
     await network.transport().http.listen({ host: HOST, port: 1 }, listening.onExchange)
@@ -427,7 +528,7 @@ t.test(
       t.strictSame(late.error, [503, 'ServiceUnavailableError', 'shutting_down', null])
     }
     t.equal((await ask('GET', '/health')).end, 'broken', 'the listener takes nobody new')
-    ref.tell({ type: 'answerEnd', exchange })
+    first.end()
     await system.settle()
     t.strictSame([ends.body, ends.end], ['a', 'complete'])
     await system.advance('999ms')
@@ -471,4 +572,29 @@ t.test('the fleet can change at any time', async t => {
     status: 'no worker is up',
     waiting_for: [{ worker: WORKER.id, state: 'down', reason: 'does not answer' }],
   })
+})
+
+t.test('the memory of a long body is given up with its request, unless a call may still read it', async t => {
+  for (const usesBody of [false, true]) {
+    let body: Uint8Array | undefined
+    const { ask, called, answer, settled } = await start(
+      t,
+      { bodyBytesMax: 100_000, bodiesBytesMax: 100_000 },
+      {
+        read: message => {
+          body = message.body
+          return { kind: 'read', request: READ }
+        },
+      },
+      { usesBody: () => usesBody },
+    )
+    const text = `{"model":"m","messages":[{"role":"user","content":"${'x'.repeat(50_000)}"}]}`
+    const call = await ask('POST', '/v1/chat/completions', { body: text })
+    t.equal(called().body, text)
+    t.equal(body?.length, text.length, 'as long as it is open')
+    await answer(head(200, JSON_TYPE), data('{}'), end)
+    t.strictSame([call.body, call.end], ['{}', 'complete'])
+    t.strictSame(settled(), ['decision-1'])
+    t.equal(body?.length, usesBody ? text.length : 0)
+  }
 })

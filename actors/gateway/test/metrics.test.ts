@@ -1,11 +1,11 @@
-/** What /metrics says: names, and labels whose values clients cannot make up. */
+/** The content of /metrics: names, and labels whose values clients cannot make up. */
 
+import { readFileSync } from 'node:fs'
+import process from 'node:process'
 import { faultOfMetricName } from '@homing/metrics'
 import type { KeyAudit } from '@homing/selection'
 import t from 'tap'
-import { DECISION, data, end, head, start, type World } from './gateway-world.ts'
-
-const FAILED = { code: 'HOMING_DISPATCH_UPSTREAM_FAILED', message: 'cannot', details: {} }
+import { data, die, end, head, start, type World } from './gateway-world.ts'
 
 /** Samples of the gateway's and router's own counters that are not 0, as lines of text. */
 async function samples({ ask }: World, prefix: string): Promise<string[]> {
@@ -15,16 +15,37 @@ async function samples({ ask }: World, prefix: string): Promise<string[]> {
     .filter(line => line.startsWith(prefix) && !line.includes('_bucket') && !/ 0$/.test(line))
 }
 
-t.test('every metric has a name that says area, what and unit', async t => {
+t.test('every metric has a name that says area, what and unit, or is one of every Node process', async t => {
   const { ask } = await start(t)
   const { body, headers } = await ask('GET', '/metrics')
   t.match(headers['content-type'], /^text\/plain; version=0\.0\.4/)
-  const types = [...body.matchAll(/^# TYPE (homing_\w+) (counter|gauge|histogram)$/gm)]
-  // What a Node process tells of itself has names of its own.
-  const own = types.filter(([, name]) => !/^homing_(process|nodejs)_/.test(name!))
+  const types = [...body.matchAll(/^# TYPE (\w+) (counter|gauge|histogram)$/gm)]
+  const own = types.filter(([, name]) => !/^(process|nodejs)_/.test(name!))
   t.ok(own.length > 15)
   for (const [, name, kind] of own) t.equal(faultOfMetricName(name!, kind as 'counter'), undefined)
   t.equal(new Set(types.map(([, name]) => name)).size, types.length)
+})
+
+t.test('docs/metrics.md names every metric and no other', async t => {
+  const { ask } = await start(t)
+  const { body } = await ask('GET', '/metrics')
+  const answered = [...body.matchAll(/^# TYPE (\w+) /gm)].map(([, name]) => name!)
+  const page = readFileSync(new URL('../../../docs/metrics.md', import.meta.url), 'utf8')
+  const [, ofBoth, ofRouter] = page.split(/^## .*$/m)
+  const documented = [...`${ofBoth}${ofRouter}`.matchAll(/`((?:homing|process|nodejs)_\w+)`/g)].map(
+    ([, name]) => name!,
+  )
+  // docs/actors.md has those of the actor runtime.
+  t.strictSame(
+    answered.filter(name => !name.startsWith('homing_actor_') && !documented.includes(name)),
+    [],
+  )
+  // Other systems do not tell all of the process.
+  const isHere = (name: string) => process.platform === 'linux' || !name.startsWith('process_')
+  t.strictSame(
+    documented.filter(name => isHere(name) && !answered.includes(name)),
+    [],
+  )
 })
 
 t.test('every request is counted once, under the route it took', async t => {
@@ -34,7 +55,7 @@ t.test('every request is counted once, under the route it took', async t => {
   await post('/v1/chat/completions')
   await answer(head(), data('x'), end)
   await post('/v1/chat/completions')
-  await answer({ type: 'answerFailed', error: FAILED, decision: DECISION })
+  await answer(die)
   await post('/v1/completions', 'x'.repeat(2000))
   await post('/v1/embeddings')
   await answer(head(400), end)
@@ -152,9 +173,9 @@ t.test('the audit is shown by worker key', async t => {
     'homing_audit_predicted_tokens_total{worker="a/0"} 96',
     'homing_audit_delivered_tokens_total{worker="a/0"} 48',
     'homing_audit_over_predictions_total{worker="a/0"} 1',
+    'homing_audit_precision_ratio{worker="a/0"} 0.5',
     'homing_audit_error_blocks_sum{worker="a/0"} 3',
     'homing_audit_error_blocks_count{worker="a/0"} 3',
-    'homing_audit_precision_ratio{worker="a/0"} 0.5',
   ])
   const unaudited = await start(t, {}, { audits: [{ ...audit, precision: 1, sampleRequests: 0 }] })
   t.strictSame(await samples(unaudited, 'homing_audit_precision_ratio'), [], 'nothing was measured')

@@ -49,6 +49,43 @@ t.test('every route answers its methods and no other', async t => {
   }
 })
 
+t.test('what machines watch answers whatever their parameters are', async t => {
+  const { ask } = await start(t)
+  for (const path of ['/health', '/ready', '/metrics']) {
+    const [plain, asked] = [await ask('GET', path), await ask('GET', `${path}?from=balancer`)]
+    t.equal(asked.status, plain.status, path)
+    t.not(asked.status, 400)
+  }
+})
+
+t.test('a parameter that a route does not know is refused by name, with those that there are', async t => {
+  const { ask } = await start(t, {}, { receipts: [RECEIPT] })
+  const known: [string, string[]][] = [
+    ['/decisions', ['limit']],
+    ['/actors', ['limit', 'format']],
+    ['/actors/flight', ['thread', 'limit', 'format']],
+    ...['/decisions/decision-1', '/workers', '/dump', '/'].map((path): [string, string[]] => [path, []]),
+  ]
+  for (const [path, names] of known) {
+    for (const query of ['lmit=1', 'lmit', 'limit_=2&lmit=1'].filter(query => !names.includes(query))) {
+      const { status, body } = await ask('GET', `${path}?${query}`)
+      const { error } = JSON.parse(body)
+      t.strictSame([status, error.code], [400, 'invalid_value'], `${path}?${query}`)
+      t.match(
+        error.message,
+        names.length === 0 ? `: ${path} takes no parameters` : `: ${path} takes ${names.join(', ')}`,
+      )
+      t.match(error.message, /^cannot use li?mit_?=/)
+    }
+    t.equal((await ask('GET', `${path}?`)).status, 200, `${path}? asks for nothing`)
+  }
+  t.match((await ask('GET', '/decisions?limit=1&limit=2')).body, /limit=2: it is given twice/)
+  t.match((await ask('GET', '/actors?format=')).body, /format=: use json or text/)
+  t.match((await ask('GET', '/actors?limit=')).body, /limit=: use a whole number/)
+  const route = await ask('POST', '/route?x=1', { body: '{"model":"m","prompt":"hi"}' })
+  t.match(route.body, /x=1: \/route takes no parameters/)
+})
+
 t.test('models are those of workers that are up, each once, adapters with their base', async t => {
   const { system, ref, ask } = await start(t)
   const down = {
@@ -138,8 +175,10 @@ t.test('a receipt tells times to the microsecond', async t => {
     promptTokens: 100,
     completionTokens: 1,
     cachedTokens: 48,
+    waitedMs: 0,
     timeToFirstByteMs: 179.59945799999696,
     durationMs: 0.1 + 0.2,
+    streamEvents: undefined,
     error: undefined,
   }
   const receipt = { ...RECEIPT, decisionMs: 1 / 3, delivery }
@@ -166,12 +205,48 @@ t.test('/dump lists the index by worker key', async t => {
   })
 })
 
-t.test('/ready is about workers, /health is not', async t => {
+t.test('/ready is about workers; /health is about the process, and its status tells of them', async t => {
   const { system, ref, ask } = await start(t)
-  ref.tell({ type: 'fleet', fleet: fleetOf({ ...WORKER, state: 'down' }) })
+  const seen = async () => {
+    await system.settle()
+    const [health, ready] = [await ask('GET', '/health'), await ask('GET', '/ready')]
+    return [health.status, JSON.parse(health.body), ready.status, JSON.parse(ready.body).status]
+  }
+  t.strictSame(await seen(), [200, { status: 'ok', workers: { up: 1, total: 1 } }, 200, 'ready'])
+  const down = { ...WORKER, id: 'other:1', state: 'down' } as const
+  ref.tell({ type: 'fleet', fleet: fleetOf(WORKER, down) })
+  t.match(await seen(), [
+    200,
+    { status: 'degraded', workers: { up: 1, total: 2 }, hint: /^1 of 2 workers are up: / },
+    200,
+  ])
+  ref.tell({ type: 'fleet', fleet: fleetOf(down) })
+  t.match(await seen(), [
+    200,
+    {
+      status: 'degraded',
+      workers: { up: 0, total: 1 },
+      hint: /^no worker is up, .* GET \/workers says why$/,
+    },
+    503,
+    'no worker is up',
+  ])
+  ref.tell({ type: 'fleet', fleet: fleetOf() })
+  t.match(await seen(), [200, { status: 'degraded', workers: { up: 0, total: 0 } }, 503])
+})
+
+t.test('until the start is over it is not ready, whatever workers are up', async t => {
+  const { system, ref, ask } = await start(t, {}, {}, { isStarted: false })
+  t.match(JSON.parse((await ask('GET', '/health')).body), {
+    status: 'starting',
+    workers: { up: 1, total: 1 },
+    hint: /GET \/ready/,
+  })
+  const early = await ask('GET', '/ready')
+  t.match([early.status, JSON.parse(early.body)], [503, { status: 'starting', waiting_for: [] }])
+  ref.tell({ type: 'started' })
   await system.settle()
-  t.equal((await ask('GET', '/health')).status, 200)
-  t.equal((await ask('GET', '/ready')).status, 503)
+  t.equal((await ask('GET', '/ready')).status, 200)
 })
 
 t.test('actors are shown as a tree, within a limit, for machines and for people', async t => {

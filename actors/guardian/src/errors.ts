@@ -1,7 +1,7 @@
-import { RouterError } from '@homing/errors'
+import { HomingError } from '@homing/errors'
 
 /** An actor failed more often than its budget allows, or could not start. */
-export class ActorLostError extends RouterError {
+export class ActorLostError extends HomingError {
   readonly code = 'HOMING_GUARDIAN_ACTOR_LOST'
 
   constructor(actor: string, why: string) {

@@ -2,13 +2,15 @@
  * Guardian: starts the router's actors in order, keeps them running, stops them in reverse.
  *
  * In     `whenReady` and `drain` from the program.
- * Out    spawns everything else; renews the subscriptions to the fleet, so that they survive restarts of
- *        either side.
- * Owns   the order: indexers, directory, tracker, tokenizer, router, dispatcher, gateway. Each is given the
- *        refs of those before it. Stopping goes the other way, so nobody speaks to the dead.
- * Fails  a child that fails is restarted under its own budget. One whose budget is spent fails the
- *        guardian, and with it the process: a router with a hole in it is worse than one that is
- *        started again. A thread that dies is replaced by the runtime, its actors with it. A gateway that cannot listen at the first start is reported, not retried.
+ * Out    spawns everything else. Periodically renews the subscriptions to the fleet, tells the gateway that the start is over, and
+ *        tells the console its gateway, so that these survive restarts of either side.
+ * Owns   the order: indexers, directory, tracker, tokenizer, decision log, router, console, gateway. Each gets the
+ *        refs of those before it. Stopping goes the other way, so nobody sends messages to a stopped actor.
+ * Fails  a child that fails is restarted under its own budget. A child whose budget is used up fails the
+ *        guardian, and with it the process: a router without one of its parts is worse than one that is
+ *        restarted. The runtime replaces a thread that dies, with its actors. A gateway or
+ *        console that cannot listen at the first start is reported, not retried. The budgets of the console and of the decision log
+ *        are practically unlimited, because requests do not need them.
  */
 
 import {
@@ -20,6 +22,8 @@ import {
   type Supervision,
   signal,
 } from '@homing/actor'
+import { OPERATOR_ROUTES, operatorConsole } from '@homing/console'
+import { type DecisionLogMessage, decisionLog } from '@homing/decision-log'
 import {
   type DirectoryMessage,
   directory,
@@ -29,40 +33,51 @@ import {
   type WorkerRecord,
   type WorkerSpec,
 } from '@homing/directory'
-import { dispatcher } from '@homing/dispatcher'
-import { type ErrorRecord, toErrorRecord } from '@homing/errors'
-import { type GatewayMessage, gateway } from '@homing/gateway'
+import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/errors'
+import { type GatewayArgs, type GatewayMessage, gateway, relayedNames } from '@homing/gateway'
 import { createIndexDoor, type ShardMemory } from '@homing/index'
 import { indexer, type ShardMessage } from '@homing/indexer'
-import { router } from '@homing/router'
+import { type RouterMessage, router } from '@homing/router'
+import { CustomPolicy, type CustomSelection, type PolicyName, type RouterMode } from '@homing/selection'
+import type { LoadedTokenizer } from '@homing/tokenization'
 import { tokenizer } from '@homing/tokenizer'
 import { tracker } from '@homing/tracker'
 import { ActorLostError } from './errors.ts'
 import type { GuardianMessage, ReadyReport } from './messages.ts'
 
-/** What the guardian gives to the actors; plain data, in the units of the names. See packages/config. */
+/** Arguments that the guardian gives to the actors; plain data, in the units of the names. See packages/config. */
 export interface GuardianArgs {
   readonly specs: readonly WorkerSpec[]
   readonly host: string
   readonly port: number
+  /** Port of the operator routes; undefined: they are on `port`. */
+  readonly adminPort?: number | undefined
   readonly bodyBytesMax: number
   readonly bodiesBytesMax: number
   readonly bodyTimeoutMs: number
   readonly clientStallTimeoutMs: number
   readonly openRequestsMax: number
   readonly workerSlotsMax: number
-  readonly routerMode: 'kv' | 'random' | 'round-robin' | 'least-loaded'
-  readonly overlapScoreWeight: number
+  readonly routerMode: RouterMode
+  readonly routerPolicy: PolicyName
+  /** A selection of one's own, in place of the policy. */
+  readonly customSelection?: CustomSelection | undefined
+  readonly overlapCredit: number
+  readonly creditDecay: number
+  readonly activeRequestWeight: number
+  readonly prefillMsPerToken: number
+  readonly attentionMsPerMillionPairs: number
+  readonly overlapWeight: number
   readonly temperature: number
   readonly activeRequestExpiryMs: number
   readonly decisionsKept: number
   readonly decisionRowsKept: number
   readonly kvEvents: boolean
-  readonly predictionTtlMs: number
-  readonly predictionBlocksMax: number
+  readonly guessTtlWithoutEventsMs: number
+  readonly guessBlocksMax: number
   readonly pruneTargetRatio: number
   /** 0: what was sent to a worker with events does not count before they say so. */
-  readonly predictedTtlMs: number
+  readonly guessTtlUntilEventsMs: number
   readonly hostCacheHitWeight: number
   readonly diskCacheHitWeight: number
   readonly blockSizeTokens: number | undefined
@@ -71,20 +86,30 @@ export interface GuardianArgs {
   readonly replayTimeoutMs: number
   readonly checkpointDirectory?: string | undefined
   readonly checkpointIntervalMs?: number
+  /** Undefined: none is written. */
+  readonly decisionLogFile?: string | undefined
+  readonly decisionLogBytesMax?: number
+  readonly decisionLogFilesMax?: number
   readonly audit: boolean
   readonly probeIntervalMs: number
   readonly probeTimeoutMs: number
   readonly tokenizers: readonly string[]
   readonly tokenizerThreads: number
+  readonly promptCacheBytes: number
+  readonly wordTableBytes: number
+  readonly inlineBodyBytesMax: number
+  readonly tokenizeCheckEvery: number
+  /** By directory: tokenizers that are loaded already. */
+  readonly loadedTokenizers: ReadonlyMap<string, LoadedTokenizer>
   readonly retries: number
   readonly requestTimeoutMs: number
   readonly silenceTimeoutMs: number
+  readonly relayRoutes?: GatewayArgs['relayRoutes']
 }
 
 /** Messages that may wait at an actor of the request path: some per open request, and this. */
 const MAILBOX_SLACK = 1024
-/** Mailbox room per open request: chunks of answers come in bursts, decisions one by one. */
-const ANSWERS_PER_REQUEST = 8
+/** Mailbox room per open request. */
 const MESSAGES_PER_REQUEST = 4
 const ASK_MS_MAX = 10_000
 const READ_MS_MAX = 60_000
@@ -106,6 +131,9 @@ const SUPERVISION: Supervision = {
   backoff: { min: '20ms', max: '5s', jitter: 0.2 },
 }
 
+/** The backoff keeps it far below that. */
+const UNLIMITED: Supervision = { ...SUPERVISION, max: 1000 }
+
 export const guardian = defineActor(
   import.meta.url,
   'guardian',
@@ -118,6 +146,10 @@ export const guardian = defineActor(
     const settleReady = (outcome: ReadyReport | ErrorRecord): void => {
       ready = outcome
       for (const reply of waiting.splice(0)) reply(outcome)
+    }
+
+    const tellStarted = (): void => {
+      if (ready !== undefined && !('code' in ready)) children.started()
     }
 
     children.renewSubscriptions()
@@ -136,9 +168,12 @@ export const guardian = defineActor(
       ready({ outcome }) {
         // The gateway's own failure says more than the ask that it left unanswered.
         if (ready === undefined) settleReady(outcome)
+        // After the program, which tells of it first.
+        tellStarted()
       },
       renewSubscriptions() {
         children.renewSubscriptions()
+        tellStarted()
         context.schedule(RENEW_INTERVAL_MS, { type: 'renewSubscriptions' })
       },
       watchAgain({ child }) {
@@ -166,6 +201,7 @@ export const guardian = defineActor(
 interface Children {
   readonly renewSubscriptions: () => void
   readonly whenReady: () => Promise<ReadyReport>
+  readonly started: () => void
   readonly drain: (graceMs: number) => Promise<number>
 }
 
@@ -210,96 +246,173 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       tokenizer,
       options('tokenizer', {
         threads: args.tokenizerThreads,
+        promptCacheBytes: args.promptCacheBytes,
+        wordTableBytes: args.wordTableBytes,
+        inlineBodyBytesMax: args.inlineBodyBytesMax,
+        checkEvery: args.tokenizeCheckEvery,
+        loaded: args.loadedTokenizers,
         tokenizers: args.tokenizers,
         queueMax: openRequestsMax,
         tokenizeMsMax: TOKENIZE_MS_MAX,
       }),
     ),
   )
+  const decisionLogRef = spawnDecisionLog(context, args)
+  if (decisionLogRef !== undefined) watched(decisionLogRef)
   const routerRef = watched(
     context.spawn(
       router,
       options('router', {
+        decisionLog: decisionLogRef,
         tracker: trackerRef,
         directory: directoryRef,
         indexMemories,
         indexers,
         workerSlotsMax,
         layerWeights: { host: args.hostCacheHitWeight, disk: args.diskCacheHitWeight },
-        predictions: {
-          ttlMs: args.predictionTtlMs,
-          pendingTtlMs: args.predictedTtlMs === 0 ? undefined : args.predictedTtlMs,
-          blocksMax: args.predictionBlocksMax,
+        guesses: {
+          ttlWithoutEventsMs: args.guessTtlWithoutEventsMs,
+          ttlUntilEventsMs: args.guessTtlUntilEventsMs === 0 ? undefined : args.guessTtlUntilEventsMs,
+          blocksMax: args.guessBlocksMax,
         },
-        mode: args.routerMode,
-        overlapScoreWeight: args.overlapScoreWeight,
-        temperature: args.temperature,
+        selection: {
+          mode: args.routerMode,
+          policy: args.routerPolicy,
+          custom: args.customSelection === undefined ? undefined : new CustomPolicy(args.customSelection),
+          overlapWeight: args.overlapWeight,
+          overlapCredit: args.overlapCredit,
+          creditDecay: args.creditDecay,
+          activeRequestWeight: args.activeRequestWeight,
+          prefillMsPerToken: args.prefillMsPerToken,
+          attentionMsPerMillionPairs: args.attentionMsPerMillionPairs,
+          temperature: args.temperature,
+        },
         decisionsKept: args.decisionsKept,
         receiptRowsMax: args.decisionRowsKept,
+        openMax: openRequestsMax * 2,
         trackerMsMax: ASK_MS_MAX,
       }),
     ),
   )
-  const dispatcherRef = watched(
-    context.spawn(
-      dispatcher,
-      options(
-        'dispatcher',
-        {
-          router: routerRef,
-          tracker: trackerRef,
-          directory: directoryRef,
-          retriesMax: args.retries,
-          silenceMsMax: args.silenceTimeoutMs,
-          requestMsMax: args.requestTimeoutMs,
-          decideMsMax: ASK_MS_MAX,
-          audit: args.audit,
-        },
-        ANSWERS_PER_REQUEST,
-      ),
-    ),
-  )
-  const gatewayArgs = {
+  const { adminPort } = args
+  const relayRoutes = args.relayRoutes ?? []
+  const listening = {
     host: args.host,
-    port: args.port,
     bodyBytesMax: args.bodyBytesMax,
-    bodiesBytesMax: args.bodiesBytesMax,
     bodySilenceMsMax: args.bodyTimeoutMs,
     clientStallMsMax: args.clientStallTimeoutMs,
-    openRequestsMax,
     readMsMax: READ_MS_MAX,
     askMsMax: ASK_MS_MAX,
-    tokenizer: tokenizerRef,
     router: routerRef,
-    dispatcher: dispatcherRef,
     directory: directoryRef,
     tracker: trackerRef,
-    indexers,
+    tokenizer: tokenizerRef,
   }
-  // Not restarted by the runtime: a port that is taken stays taken, and its clients are gone anyway.
+  const relayed = relayedNames(relayRoutes)
+  const consoleArgs = { ...listening, adminPort, relayed, indexers, decisionLog: decisionLogRef }
+  const consoleRef = watched(
+    context.spawn(operatorConsole, {
+      ...options('console', consoleArgs),
+      supervision: UNLIMITED,
+    }),
+  )
+  const gatewayArgs = {
+    ...listening,
+    port: args.port,
+    bodiesBytesMax: args.bodiesBytesMax,
+    openRequestsMax,
+    exchangeLimits: {
+      retriesMax: args.retries,
+      silenceMsMax: args.silenceTimeoutMs,
+      requestMsMax: args.requestTimeoutMs,
+    },
+    audit: args.audit,
+    relayRoutes,
+    operators: adminPort === undefined ? { console: consoleRef, routes: OPERATOR_ROUTES } : undefined,
+  }
   const gatewayRef: ActorRef<GatewayMessage> = watched(
-    context.spawn(gateway, { name: 'gateway', args: gatewayArgs, mailbox: mailbox(ANSWERS_PER_REQUEST) }),
+    context.spawn(gateway, options('gateway', gatewayArgs)),
   )
 
   return {
     renewSubscriptions() {
       const subscribers: ActorRef<FleetMessage>[] = [trackerRef, tokenizerRef, routerRef, gatewayRef]
+      if (decisionLogRef !== undefined) subscribers.push(decisionLogRef)
       for (const subscriber of subscribers) directoryRef.tell({ type: 'subscribe', subscriber })
+      consoleRef.tell({ type: 'gateway', gateway: gatewayRef })
     },
     async whenReady() {
-      const address = await gatewayRef.ask({ type: 'address' }, { timeout: FIRST_PROBES_MS_MAX })
-      const fleet = await directoryRef.ask({ type: 'whenProbed' }, { timeout: FIRST_PROBES_MS_MAX })
-      return { ...address, fleet: (await settledFleet(context, directoryRef)) ?? fleet }
+      const serving = async (): Promise<ReadyReport> => {
+        const [address, admin] = await Promise.all([
+          gatewayRef.ask({ type: 'address' }, { timeout: FIRST_PROBES_MS_MAX }),
+          consoleRef.ask({ type: 'address' }, { timeout: FIRST_PROBES_MS_MAX }),
+        ])
+        if ('code' in address) throw fromErrorRecord(address)
+        if (admin !== undefined && 'code' in admin) throw fromErrorRecord(admin)
+        const fleet = await directoryRef.ask({ type: 'whenProbed' }, { timeout: FIRST_PROBES_MS_MAX })
+        return { ...address, admin, fleet: (await settledFleet(context, directoryRef)) ?? fleet }
+      }
+      const threads = async (): Promise<void> => {
+        const failure = await tokenizerRef.ask({ type: 'whenStarted' }, { timeout: FIRST_PROBES_MS_MAX })
+        if (failure !== undefined) throw fromErrorRecord(failure)
+      }
+      const [report] = await Promise.all([serving(), threads()])
+      return report
+    },
+    started() {
+      gatewayRef.tell({ type: 'started' })
+      consoleRef.tell({ type: 'started' })
     },
     async drain(graceMs) {
       const cutRequests = await gatewayRef.ask({ type: 'drain', graceMs }, { timeout: graceMs + ASK_MS_MAX })
       if (args.checkpointDirectory !== undefined) await lastCheckpoints(context, directoryRef)
+      if (decisionLogRef !== undefined) await lastDecisions(context, routerRef)
       return cutRequests
     },
   }
 }
 
-/** Of a moment when no more requests come: what the engines publish after it is theirs to repeat. */
+/** The decision log, on a thread of its own. */
+function spawnDecisionLog(
+  context: ActorContext<GuardianMessage>,
+  args: GuardianArgs,
+): ActorRef<DecisionLogMessage> | undefined {
+  const { decisionLogFile, decisionLogBytesMax, decisionLogFilesMax } = args
+  if (decisionLogFile === undefined) return undefined
+  if (decisionLogBytesMax === undefined || decisionLogFilesMax === undefined)
+    throw new Error('a decision log needs the bounds of its files')
+  return context.spawn(decisionLog, {
+    name: 'decision-log',
+    args: {
+      path: decisionLogFile,
+      fileBytesMax: decisionLogBytesMax,
+      filesMax: decisionLogFilesMax,
+      selection: {
+        mode: args.routerMode,
+        policy: args.customSelection?.name ?? args.routerPolicy,
+        overlapWeight: args.overlapWeight,
+        temperature: args.temperature,
+        followsEvents: args.kvEvents,
+      },
+    },
+    thread: 'dedicated',
+    supervision: UNLIMITED,
+    // A line of a long prompt takes milliseconds; this is a few seconds of a busy router.
+    mailbox: { capacity: MAILBOX_SLACK },
+  })
+}
+
+/** What was settled until now is written, behind what the router has not handled yet. */
+async function lastDecisions(
+  context: ActorContext<GuardianMessage>,
+  routerRef: ActorRef<RouterMessage>,
+): Promise<void> {
+  const message = { type: 'flushDecisionLog', timeoutMs: SAVE_MS_MAX } as const
+  const isWritten = await routerRef.ask(message, { timeout: 2 * SAVE_MS_MAX }).catch(() => false)
+  if (!isWritten) context.log.warn({}, 'the end of the decision log could not be written')
+}
+
+/** Takes checkpoints when no more requests come: engines can repeat what they publish after this moment. */
 async function lastCheckpoints(
   context: ActorContext<GuardianMessage>,
   directoryRef: ActorRef<DirectoryMessage>,
@@ -309,7 +422,7 @@ async function lastCheckpoints(
     const report = await directoryRef.ask(message, { timeout: 2 * SAVE_MS_MAX })
     context.log.info({ ...report }, 'last checkpoints')
   } catch (thrown) {
-    context.log.warn({ error: toErrorRecord(thrown) }, 'the last checkpoints are not written')
+    context.log.warn({ error: toErrorRecord(thrown) }, 'the last checkpoints could not be written')
   }
 }
 
@@ -321,7 +434,7 @@ async function settledFleet(
   const { clock } = context
   const endMs = clock.nowMs() + FIRST_TRUST_MS_MAX
   try {
-    // What a listener says of itself may be ahead of what the fleet says of its trust: so it is looked at twice.
+    // A listener's own report may be ahead of its trust in the fleet, so this is checked twice.
     for (let settled = 0; ; ) {
       const report = await directoryRef.ask({ type: 'describe' }, { timeout: FIRST_TRUST_MS_MAX })
       settled = report.fleet.workers.some(worker => isSettling(worker, report)) ? 0 : settled + 1

@@ -1,11 +1,12 @@
 import type { ActorRef, Reply } from '@homing/actor'
 import type { Fleet } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
+import type { HttpAddress } from '@homing/http'
 
 /** The router serves: where, and what it found. */
-export interface ReadyReport {
-  readonly host: string
-  readonly port: number
+export interface ReadyReport extends HttpAddress {
+  /** Port of the operator routes; undefined: they are on the same port. */
+  readonly admin: HttpAddress | undefined
   /** After the first probes, with the trust as it is once the first replays have ended, or after 3 s. */
   readonly fleet: Fleet
 }

@@ -1,8 +1,10 @@
-/** The guardian: the order of its children, what their ends mean, and how it drains. */
+/** The guardian: the order of its children, the consequences of their ends, and how it drains. */
 
 import { type ActorStatus, createActorSystem } from '@homing/actor'
+import { createSimulation } from '@homing/actor/simulation'
 import { createTestSystem } from '@homing/actor/testing'
 import { parseWorkerSpec } from '@homing/directory'
+import { inlineTaskPool, taskPoolCapability } from '@homing/tokenizer'
 import {
   type HttpExchange,
   type HttpReply,
@@ -32,15 +34,21 @@ const ARGS: GuardianArgs = {
   openRequestsMax: 100,
   workerSlotsMax: 16,
   routerMode: 'kv',
-  overlapScoreWeight: 1,
+  routerPolicy: 'linear',
+  overlapWeight: 1,
+  overlapCredit: 1,
+  creditDecay: 0,
+  activeRequestWeight: 0,
+  prefillMsPerToken: 0.023,
+  attentionMsPerMillionPairs: 0.96,
   temperature: 0,
   activeRequestExpiryMs: 60_000,
   decisionsKept: 10,
   decisionRowsKept: 1000,
-  predictionTtlMs: 120_000,
-  predictionBlocksMax: 1 << 20,
+  guessTtlWithoutEventsMs: 120_000,
+  guessBlocksMax: 1 << 20,
   pruneTargetRatio: 0.8,
-  predictedTtlMs: 0,
+  guessTtlUntilEventsMs: 0,
   hostCacheHitWeight: 0.75,
   diskCacheHitWeight: 0.25,
   kvEvents: true,
@@ -53,6 +61,11 @@ const ARGS: GuardianArgs = {
   probeTimeoutMs: 1000,
   tokenizers: [],
   tokenizerThreads: 1,
+  promptCacheBytes: 1e7,
+  wordTableBytes: 2 ** 20,
+  inlineBodyBytesMax: 16_384,
+  tokenizeCheckEvery: 0,
+  loadedTokenizers: new Map(),
   retries: 0,
   requestTimeoutMs: 0,
   silenceTimeoutMs: 60_000,
@@ -112,8 +125,17 @@ t.test('children are started in the order in which they are needed', async t => 
   await system.settle()
   t.strictSame(
     (await childrenOf(system)).map(({ name }) => name),
-    ['indexer-0', 'indexer-1', 'directory', 'tracker', 'tokenizer', 'router', 'dispatcher', 'gateway'],
+    ['indexer-0', 'indexer-1', 'directory', 'tracker', 'tokenizer', 'router', 'console', 'gateway'],
   )
+})
+
+t.test('a decision log is started before the router, and only where there is one', async t => {
+  const bounds = { decisionLogBytesMax: 1 << 20, decisionLogFilesMax: 2 }
+  const { system, spawn } = await start(t, { decisionLogFile: '/decisions.jsonl', ...bounds })
+  spawn()
+  await system.settle()
+  const names = (await childrenOf(system)).map(({ name }) => name)
+  t.equal(names.indexOf('decision-log'), names.indexOf('router') - 1, names.join(' '))
 })
 
 t.test('it is ready when the gateway listens and every worker was probed once', async t => {
@@ -137,15 +159,15 @@ t.test('it is ready when the gateway listens and every worker was probed once', 
 })
 
 t.test('a replay that is under way holds it up for three seconds at most', async t => {
-  const { system, network, spawn } = await start(t, {
-    specs: [parseWorkerSpec(`${ENGINE}?events=5557&replay=5558&block_size=16`, 0)],
+  const { system, network, spawn, get } = await start(t, {
+    specs: [parseWorkerSpec(`${ENGINE}?events=5557&replay=6557&block_size=16`, 0)],
     replayTimeoutMs: 60_000,
   })
   await serveEngine(network)
   const { messages } = network.transport()
   await messages.publish({ endpoint: 'tcp://10.0.0.1:5557' })
   let replaysAsked = 0
-  await messages.serve({ endpoint: 'tcp://10.0.0.1:5558' }, (_identity, frames) => {
+  await messages.serve({ endpoint: 'tcp://10.0.0.1:6557' }, (_identity, frames) => {
     // It is asked for a snapshot, too, which is longer.
     if (frames.at(-1)?.length === 8) replaysAsked++
   })
@@ -160,10 +182,14 @@ t.test('a replay that is under way holds it up for three seconds at most', async
   await system.advance('2.9s')
   t.equal(replaysAsked, 1)
   t.equal(isReady, false)
+  t.equal((await get('/ready')).status, 503, 'the worker is up, and what it holds is not known yet')
+  t.equal((await get('/health')).status, 200)
   await system.advance('200ms')
   const report = await ready
   if ('code' in report) return t.fail(report.message)
   t.match(report.fleet.workers, [{ state: 'up', keys: [{ trust: 'approximate' }] }])
+  await system.settle()
+  t.equal((await get('/ready')).status, 200)
 })
 
 t.test('who asks again is answered again', async t => {
@@ -187,38 +213,36 @@ t.test('a port that is taken is what it is not ready for', async t => {
 })
 
 t.test('a child whose restarts are spent fails the guardian, with the reason', async t => {
-  const broken = (transport: Transport): Transport => ({
-    ...transport,
-    http: {
-      ...transport.http,
-      call() {
-        throw new Error('a bug in the dispatcher')
-      },
+  let network: MemoryNetwork | undefined
+  const simulation = await createSimulation({
+    seed: 1,
+    pools: { events: { count: 1 } },
+    provide: thread => {
+      network ??= new MemoryNetwork({ clock: thread.clock })
+      return [
+        [transportCapability, network.transport()],
+        [taskPoolCapability, inlineTaskPool(() => Promise.resolve())],
+      ]
     },
   })
-  const { system, network, spawn, post } = await start(t, {
-    specs: [parseWorkerSpec(ENGINE, 0)],
-    change: broken,
-  })
-  await serveEngine(network)
-  const ref = spawn()
-  const ended = system.whenTerminated(ref)
-  await ref.ask({ type: 'whenReady' }, ASK)
-  await system.settle()
-  const stateOf = async () => (await childrenOf(system)).find(({ name }) => name === 'dispatcher')?.state
+  t.teardown(() => simulation.settle(simulation.shutdown()))
+  const ref = simulation.spawn(guardian, { name: 'guardian', args: { ...ARGS, eventThreads: 1 } })
+  const ended = simulation.whenTerminated(ref)
+  const ready = await simulation.settle(ref.ask({ type: 'whenReady' }, ASK))
+  if ('code' in ready) return t.fail(ready.message)
   let deaths = 0
-  for (; deaths < 20 && (await stateOf()) === 'running'; deaths++) {
-    // Its call fails the dispatcher, which comes back after a pause, or not at all.
-    post('/v1/embeddings', { model: 'm', input: 'x' }).catch(() => {})
-    await system.settle()
-    for (let turn = 0; turn < 100 && (await stateOf()) === 'backoff'; turn++) await system.advance('100ms')
+  for (let wait = 0; wait < 60; wait++) {
+    if (simulation.fail('gateway')) {
+      deaths++
+      wait = 0
+    }
+    // It comes back after a pause, or not at all.
+    await simulation.run(undefined, { within: '100ms' })
   }
   t.equal(deaths, 11)
-  // The gateway cuts who is still waiting.
-  await system.advance('1s')
-  const { reason, error } = await ended
+  const { reason, error } = await simulation.settle(ended)
   t.equal(reason, 'failed')
-  t.match(error?.message, /cannot go on without the dispatcher: .*a bug in the dispatcher/)
+  t.match(error?.message, /cannot go on without the gateway: /)
 })
 
 t.test('a thread that dies is no loss: its indexer comes back, as often as that happens', async t => {

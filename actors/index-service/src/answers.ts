@@ -1,25 +1,13 @@
-/** Answers of the service: whole ones, and one that is written as the client takes it. Each function answers the status. */
+/** Answers of the service: whole ones, and one that is written as fast as the client reads it. Each function returns the status. */
 
 import type { ErrorRecord } from '@homing/errors'
+import { errorHeaders, sendAnswer, textAnswer } from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
 import { statusOf } from './error-answer.ts'
-import { WrongMethodError } from './errors.ts'
 import { wideJson } from './wide-json.ts'
 
 const JSON_TYPE = 'application/json'
 const utf8 = new TextEncoder()
-
-export function sendText(
-  exchange: HttpExchange,
-  status: number,
-  text: string,
-  headers: Readonly<Record<string, string>>,
-): number {
-  const bytes = utf8.encode(text)
-  exchange.writeHead(status, { ...headers, 'content-length': String(bytes.length) })
-  exchange.end(bytes)
-  return status
-}
 
 /** Bigints are written as numbers. */
 export function sendJson(
@@ -28,15 +16,14 @@ export function sendJson(
   value: unknown,
   headers: Readonly<Record<string, string>> = {},
 ): number {
-  return sendText(exchange, status, `${wideJson(value)}\n`, { ...headers, 'content-type': JSON_TYPE })
+  const answer = textAnswer(status, `${wideJson(value)}\n`, { ...headers, 'content-type': JSON_TYPE })
+  return sendAnswer(exchange, answer)
 }
 
 /** What was thrown, as the client is told it. */
 export function sendError(exchange: HttpExchange, thrown: unknown, record: ErrorRecord): number {
-  const status = statusOf(record)
-  // RFC 9110 §15.5.6: who may not use a method is told which ones there are.
-  const headers = thrown instanceof WrongMethodError ? { allow: thrown.allowed.join(', ') } : {}
-  return sendJson(exchange, status, { error: record.message, code: record.code }, headers)
+  const body = { error: record.message, code: record.code }
+  return sendJson(exchange, statusOf(record), body, errorHeaders(thrown))
 }
 
 /** JSON in pieces; the next one is made when the client has taken those before. Cut when a piece cannot be made. */

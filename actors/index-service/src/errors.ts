@@ -1,9 +1,9 @@
-/** What a caller of the index service is told instead of an answer; the status of each is in error-answer.ts. */
+/** Errors that a caller of the index service gets instead of an answer; error-answer.ts has the status of each. */
 
-import { RouterError } from '@homing/errors'
+import { HomingError } from '@homing/errors'
 
 /** The body is no JSON, or a field of it has a value that it cannot have. */
-export class BadRequestError extends RouterError {
+export class BadRequestError extends HomingError {
   readonly code = 'HOMING_INDEX_SERVICE_BAD_REQUEST'
 
   constructor(action: string, why: string) {
@@ -12,7 +12,7 @@ export class BadRequestError extends RouterError {
 }
 
 /** A registration contradicts one that exists. */
-export class RegistrationConflictError extends RouterError {
+export class RegistrationConflictError extends HomingError {
   readonly code = 'HOMING_INDEX_SERVICE_CONFLICT'
 
   constructor(instanceId: bigint, dpRank: number, why: string) {
@@ -23,8 +23,8 @@ export class RegistrationConflictError extends RouterError {
   }
 }
 
-/** What the request names is not registered. */
-export class NotRegisteredError extends RouterError {
+/** The request names something that is not registered. */
+export class NotRegisteredError extends HomingError {
   readonly code = 'HOMING_INDEX_SERVICE_NOT_REGISTERED'
 
   constructor(action: string, what: string, hint: string) {
@@ -33,7 +33,7 @@ export class NotRegisteredError extends RouterError {
 }
 
 /** As many ranks or peers are registered as there is room for. */
-export class RegistrationsFullError extends RouterError {
+export class RegistrationsFullError extends HomingError {
   readonly code = 'HOMING_INDEX_SERVICE_FULL'
 
   constructor(what: string, max: number, option: string) {
@@ -42,7 +42,7 @@ export class RegistrationsFullError extends RouterError {
 }
 
 /** As many requests are open, or as many bytes of bodies held, as may be. */
-export class ServiceBusyError extends RouterError {
+export class ServiceBusyError extends HomingError {
   readonly code = 'HOMING_INDEX_SERVICE_BUSY'
 
   constructor(what: string, max: number, option: string) {
@@ -51,7 +51,7 @@ export class ServiceBusyError extends RouterError {
 }
 
 /** The service is draining. */
-export class ServiceStoppingError extends RouterError {
+export class ServiceStoppingError extends HomingError {
   readonly code = 'HOMING_INDEX_SERVICE_STOPPING'
 
   constructor() {
@@ -59,38 +59,8 @@ export class ServiceStoppingError extends RouterError {
   }
 }
 
-/** No route has this path. */
-export class UnknownRouteError extends RouterError {
-  readonly code = 'HOMING_INDEX_SERVICE_NO_SUCH_ROUTE'
-
-  constructor(path: string) {
-    super(`cannot serve ${path}: no such route; GET / lists them`, { path })
-  }
-}
-
-/** The route exists, for another method. */
-export class WrongMethodError extends RouterError {
-  readonly code = 'HOMING_INDEX_SERVICE_METHOD'
-  readonly allowed: readonly string[]
-
-  constructor(method: string, path: string, allowed: readonly string[]) {
-    super(`cannot ${method} ${path}: use ${allowed.join(' or ')}`, { method, path })
-    this.allowed = allowed
-  }
-}
-
-/** The access log cannot be opened, or not anew. */
-export class AccessLogError extends RouterError {
-  readonly code = 'HOMING_INDEX_SERVICE_ACCESS_LOG'
-
-  constructor(path: string, cause: unknown) {
-    const reason = cause instanceof Error ? cause.message : String(cause)
-    super(`cannot open the access log ${path}: ${reason}`, { path, reason }, { cause })
-  }
-}
-
-/** What a peer answered is no dump. */
-export class BadDumpError extends RouterError {
+/** A peer's answer is not a dump. */
+export class BadDumpError extends HomingError {
   readonly code = 'HOMING_INDEX_SERVICE_BAD_DUMP'
 
   constructor(peer: string, why: string) {
@@ -99,7 +69,7 @@ export class BadDumpError extends RouterError {
 }
 
 /** An actor of the service failed more often than its budget allows, or could not start. */
-export class ServiceActorLostError extends RouterError {
+export class ServiceActorLostError extends HomingError {
   readonly code = 'HOMING_INDEX_SERVICE_ACTOR_LOST'
 
   constructor(actor: string, why: string) {

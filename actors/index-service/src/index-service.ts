@@ -1,21 +1,22 @@
 /**
- * Index service: the prefix index alone, over HTTP, for routers that are no Homing.
+ * Index service: the prefix index alone, over HTTP, for routers other than Homing.
  *
  * In     HTTP exchanges from the transport; `source` from listeners; `shardReset` and `shardMemory` from indexers.
- * Out    a listener per registered rank; answers straight from shared memory.
+ * Out    a listener per registered rank; answers directly from shared memory.
  * Owns   the registrations, worker slots, peers, the HTTP listener; indexers and listeners as children. Its modules
  *        share `Rank` (rank.ts), where each field has one writer:
- *          registry       who is registered, slots and shards   rank-listeners   the lives of the listeners
+ *          registry       registered ranks, slots and shards    rank-listeners   the lives of the listeners
  *          shards         indexers, the reader of their memory  peers            what other services know
- *          routes         requests to answers                   inheritance      what is only a peer's word
- * Order  at the start: listeners of the ranks that were given; what peers say; then HTTP. A worker slot serves another
+ *          routes         requests to answers                   inheritance      blocks known only from a peer
+ * Order  at the start: listeners of the given ranks; then dumps of peers; then HTTP. A worker slot serves another
  *        rank only after its listener has ended and its indexer has forgotten it.
- * Fails  what fails inside one request becomes its answer. An indexer that is lost for good, or a mistake here, ends the
- *        service: whoever registers its engines does so again.
+ * Fails  an error inside one request becomes its answer. An indexer that is lost for good, or a bug here, ends the
+ *        service: then the engines must be registered again.
  */
 
 import { type ActorContext, type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import { AccessLog, type RouteTable } from '@homing/http'
 import type { IndexerMessage } from '@homing/indexer'
 import { checkpointOptions, saveCheckpoints } from '@homing/listener'
 import {
@@ -24,18 +25,18 @@ import {
   type HttpTransport,
   transportCapability,
 } from '@homing/transport'
-import { AccessLog } from './access-log.ts'
 import { sendError } from './answers.ts'
 import { ServiceStoppingError } from './errors.ts'
 import { Inheritance } from './inheritance.ts'
 import type { IndexServiceMessage, ServiceReady } from './messages.ts'
 import { OpenRequests } from './open-requests.ts'
-import { OverlapLookup } from './overlap-answer.ts'
+import { IndexQuery } from './overlap-answer.ts'
 import { Peers } from './peers.ts'
+import { serviceProcessMetrics } from './process-metrics.ts'
 import type { Rank } from './rank.ts'
-import { RankListeners } from './rank-listeners.ts'
+import { nameOf, RankListeners } from './rank-listeners.ts'
 import { Registry } from './registry.ts'
-import { findRoute, type RequestNote, type Route, routeTable } from './routes.ts'
+import { type RequestNote, routeTable, type ServiceRoute } from './routes.ts'
 import type { IndexServiceArgs } from './service-args.ts'
 import { ServiceMetrics } from './service-metrics.ts'
 import { Shards } from './shards.ts'
@@ -78,11 +79,11 @@ export const indexService = defineActor(
       shardReset(message) {
         if (!state.shards.isReset(message)) return
         const { shard, openSlots } = message
-        context.log.warn({ shard }, 'index shard began anew; its sources are rebuilt')
+        context.log.warn({ shard }, 'index shard was reset; its sources are rebuilt')
         for (const rank of state.registry.all()) {
-          // Who has opened its slot since is rebuilding already.
+          // A listener that has opened its slot since then is rebuilding already.
           if (rank.shard !== shard || openSlots.includes(rank.workerSlot)) continue
-          rank.listener?.tell({ type: 'resync', cause: 'lost', reason: 'the index began anew' })
+          rank.listener?.tell({ type: 'resync', cause: 'lost', reason: 'the index was reset' })
         }
       },
       shardMemory: message => state.shards.moved(message),
@@ -124,11 +125,12 @@ class IndexService {
   readonly #metrics: ServiceMetrics
   readonly #open: OpenRequests
   #accessLog: AccessLog | undefined
-  readonly #routes: readonly Route[]
+  readonly #routes: RouteTable<ServiceRoute>
   /** Ranks that start now may inherit: their events go through an inheritor. */
   #isRecovering = false
   #http: HttpListener | undefined
   #isDraining = false
+  #isClosed = false
 
   constructor(context: ActorContext<IndexServiceMessage>, args: IndexServiceArgs) {
     const { threads, indexBytes, workerSlotsMax, peersMax, replayTimeoutMs } = args
@@ -161,6 +163,7 @@ class IndexService {
     })
     this.inheritance = new Inheritance(inheritors)
     this.#metrics = new ServiceMetrics({
+      process: context.use(serviceProcessMetrics),
       registry: this.registry,
       shards: this.shards,
       peers: this.#peers,
@@ -175,7 +178,7 @@ class IndexService {
       registry: this.registry,
       listeners: this.listeners,
       shards: this.shards,
-      lookup: new OverlapLookup({ reader, inheritedReader, workerSlotsMax }),
+      lookup: new IndexQuery({ reader, inheritedReader, workerSlotsMax }),
       peers: this.#peers,
       metrics: this.#metrics,
       accessLog: () => this.#accessLog,
@@ -200,6 +203,7 @@ class IndexService {
     else if (peers.length > 0)
       recovery = 'no rank was given at the start, so there was nothing to ask peers for'
     this.#isRecovering = false
+    if (this.#isClosed) throw new ServiceStoppingError()
     const listening = {
       host,
       port,
@@ -207,6 +211,10 @@ class IndexService {
       readerStallMsMax: clientStallTimeoutMs,
     }
     this.#http = await http.listen(listening, exchange => void this.#serve(exchange))
+    if (this.#isClosed) {
+      await this.#http.close(0)
+      throw new ServiceStoppingError()
+    }
     return { host: this.#http.host, port: this.#http.port, ranks: ranks.length, recovery }
   }
 
@@ -233,7 +241,7 @@ class IndexService {
     return cutRequests
   }
 
-  /** Of a moment when nobody asks any more: what the engines publish after it is theirs to repeat. */
+  /** Takes checkpoints when no more queries come: engines can repeat what they publish after this moment. */
   async #lastCheckpoints(): Promise<void> {
     const listeners = [...this.registry.all()].flatMap(({ listener }) =>
       listener === undefined ? [] : [listener],
@@ -242,7 +250,9 @@ class IndexService {
     this.#context.log.info({ ...report }, 'last checkpoints')
   }
 
+  /** Also while it starts. */
   async close(): Promise<void> {
+    this.#isClosed = true
     await this.#http?.close(0)
     await this.#accessLog?.close()
   }
@@ -256,9 +266,16 @@ class IndexService {
       return 'no peer could be asked: the index begins empty'
     }
     const { url, dumps } = found
-    const blocks = await this.inheritance.take(url, dumps, ranks)
+    const { blocks, refused } = await this.inheritance.take(url, dumps, ranks)
+    for (const { rank, why } of refused) {
+      log.warn(
+        { rank: nameOf(rank), endpoint: rank.endpoint, peer: url, reason: why },
+        'nothing is inherited: the peer may mean another engine',
+      )
+    }
     const inherited = ranks.filter(({ inheritedFrom }) => inheritedFrom !== undefined).length
-    return `${blocks} blocks of ${inherited} of ${ranks.length} ranks are the word of ${url}`
+    const others = refused.length === 0 ? '' : `; for ${refused.length} it may mean another engine`
+    return `${blocks} blocks of ${inherited} of ${ranks.length} ranks are known only from ${url}${others}`
   }
 
   async #serve(exchange: HttpExchange): Promise<void> {
@@ -266,11 +283,10 @@ class IndexService {
     const startedMs = clock.nowMs()
     const note: RequestNote = { model: undefined }
     let status: number
-    const name = this.#routes.some(({ path }) => path === exchange.path) ? exchange.path : 'none'
+    const name = this.#routes.at(exchange.path)?.path ?? 'none'
     try {
       if (this.#isDraining) throw new ServiceStoppingError()
-      const route = findRoute(this.#routes, exchange)
-      const { handle, isAlwaysServed } = route
+      const { handle, isAlwaysServed } = this.#routes.find(exchange, 'GET / lists them').route
       status = await this.#open.during(exchange, isAlwaysServed, body => handle(exchange, body, note))
     } catch (thrown) {
       const record = toErrorRecord(thrown)

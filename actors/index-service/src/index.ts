@@ -1,5 +1,4 @@
 export {
-  AccessLogError,
   BadDumpError,
   BadRequestError,
   NotRegisteredError,
@@ -8,10 +7,9 @@ export {
   ServiceActorLostError,
   ServiceBusyError,
   ServiceStoppingError,
-  UnknownRouteError,
-  WrongMethodError,
 } from './errors.ts'
 export { indexService } from './index-service.ts'
 export type { IndexServiceMessage, ServiceReady } from './messages.ts'
+export { serviceProcessMetrics } from './process-metrics.ts'
 export { faultOfEndpoint, faultOfPeer, peerUrl, type Registration } from './requests.ts'
 export type { IndexServiceArgs } from './service-args.ts'

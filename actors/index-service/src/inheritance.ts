@@ -1,13 +1,16 @@
 /**
- * Inheritance: which ranks hold blocks that are a peer's word, from before they have any to when none is left.
+ * Inheritance: which ranks have blocks known only from a peer, from before the first until none is left.
  *
  *   listeners connect ─▶ a peer is asked for its dump ─▶ its blocks are inherited ─▶ `exact`, another epoch: dropped
  *
- * First connected, then asked: whatever an engine removes after its peer spoke arrives here too. A rank inherits only if its
- * listener is connected by then, and is of the same partition with the same block size.
- * Owns   `inheritedFrom` of every rank. The blocks are the inheritors'; what they have dropped is noticed within a second.
+ * The listener connects before the peer is asked, so removals after the peer's answer arrive here too. A rank inherits only if its
+ * listener is connected by then, and if partition, block size and engine are the same. Instances and ranks are arbitrary
+ * numbers, so the dump must name the endpoint that is registered here. An endpoint on the local machine means another engine
+ * if the peer is on another machine.
+ * Owns   `inheritedFrom` of every rank. The inheritors own the blocks; this module notices within a second when they have dropped them.
  */
 
+import { hostName, isOfThisMachine, isSameSocket } from '@homing/transport'
 import type { InheritanceMessage } from './inheritor.ts'
 import type { RankDump } from './peer-dump.ts'
 import type { Rank } from './rank.ts'
@@ -20,6 +23,14 @@ export interface InheritorRef {
     message: Omit<Extract<InheritanceMessage, { readonly type: 'inherit' }>, 'reply'>,
     options: { readonly timeout: number },
   ): Promise<number>
+}
+
+/** What came of a peer's dump. */
+export interface Taken {
+  /** How many blocks count. */
+  readonly blocks: number
+  /** Ranks that the peer may mean another engine by. */
+  readonly refused: readonly { readonly rank: Rank; readonly why: string }[]
 }
 
 const STATUS_TIMEOUT_MS = 1000
@@ -38,9 +49,10 @@ export class Inheritance {
     this.#inheritors[shard]?.tell({ type: 'awaitInheritance', workerSlot, blockSizeTokens })
   }
 
-  /** Gives every expecting rank what the dumps of a peer say of it, or nothing. How many blocks count. */
-  async take(url: string, dumps: readonly RankDump[], ranks: readonly Rank[]): Promise<number> {
+  /** Gives every expecting rank what the dumps of a peer say of it, or nothing. */
+  async take(url: string, dumps: readonly RankDump[], ranks: readonly Rank[]): Promise<Taken> {
     let blocks = 0
+    const refused: { readonly rank: Rank; readonly why: string }[] = []
     for (const rank of ranks) {
       const dump = dumps.find(
         ({ model, group, instanceId, dpRank, blockSizeTokens }) =>
@@ -50,7 +62,9 @@ export class Inheritance {
           dpRank === rank.dpRank &&
           blockSizeTokens === rank.blockSizeTokens,
       )
-      if (dump === undefined || !(await isConnected(rank))) {
+      const why = dump && whyOtherEngine(dump, rank, url)
+      if (why !== undefined) refused.push({ rank, why })
+      if (dump === undefined || why !== undefined || !(await isConnected(rank))) {
         this.drop(rank)
         continue
       }
@@ -66,7 +80,7 @@ export class Inheritance {
         blocks += inherited
       }
     }
-    return blocks
+    return { blocks, refused }
   }
 
   drop(rank: Rank): void {
@@ -87,6 +101,16 @@ export class Inheritance {
       if ((ofShard[rank.workerSlot] ?? 0) === 0) this.drop(rank)
     }
   }
+}
+
+/** Why a dump may be of another engine than a rank; undefined: it is of the same. */
+function whyOtherEngine({ endpoint }: RankDump, rank: Rank, url: string): string | undefined {
+  if (endpoint === undefined)
+    return 'its dump names no endpoint; it is from an older version, or another implementation'
+  if (!isSameSocket(endpoint, rank.endpoint)) return `its dump is from the engine at ${endpoint}`
+  const isNeighbour = hostName(new URL(url).hostname) === 'localhost'
+  if (isNeighbour || !isOfThisMachine(endpoint)) return undefined
+  return `${endpoint} means another engine on the peer's machine; name the host of the engine`
 }
 
 async function isConnected({ listener, heard }: Rank): Promise<boolean> {

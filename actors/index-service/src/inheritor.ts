@@ -1,23 +1,25 @@
 /**
  * Inheritor: stands between the listeners of a shard and its indexer, and keeps the blocks that a peer's dump named.
  *
- * In     what listeners tell an indexer, passed on as it is; `inherit` and `disinherit` from the service.
- * Out    to the indexer everything that came for it. To a source: `resync` when the indexer did not take its events.
- *        A clear is owed until the indexer takes it, and nothing of its slot passes it: its sender was told that it was taken.
- *        A resync is owed until the source takes it.
- * Owns   a small index of its own, beside the shard: what a peer said of a worker slot, brought forward by the events
+ * In     messages of listeners to an indexer, passed on unchanged; `inherit` and `disinherit` from the service.
+ * Out    to the indexer: every message meant for it. To a source: `resync` when the indexer did not take its events.
+ *        A clear is retried until the indexer takes it, and nothing of its slot overtakes it: its sender was told that it was taken.
+ *        A resync is retried until the source takes it.
+ * Owns   a small index of its own, beside the shard: the blocks that a peer named for a worker slot, updated by the events
  *        since. Readers take the longer overlap of the two.
  *
  *   waiting ──`inherit`: the dump, then the events kept──▶ inherited ──`disinherit`, clear──▶ none
  *      └──────────`disinherit`, too many events────────────────────────────────────────────▶
  *
  * Invariants
- *   I1  The dump was asked for after the source had connected, and one epoch of it goes on since: a clear drops all. So the
- *       events kept reach back at least to the moment of the dump, and no removal is missed.
- *   I2  A block counts once here, however often it is stored: a copy too few loses credit early, one too many would
+ *   I1  The dump was requested after the source had connected, and the same epoch has lasted since: a clear drops everything. So the
+ *       kept events reach back at least to the moment of the dump, and no removal is missed.
+ *   I2  A block counts once here, however often it is stored: one copy too few loses credit early, one too many would
  *       keep it for ever.
- *   I3  A store is taken only below a block that is held here, with its own salt: a chain whose salt stands in the dump
- *       alone is stored with other hashes than it has, which no prompt finds.
+ *   I3  Events are read as the indexer reads them (CacheReading): a removal of a block that only the dump named counts, whatever its
+ *       group.
+ *   I4  A store is taken only below a block that is held here, with its own salt: a chain whose salt is only in the dump
+ *       is stored with hashes that differ from its own, which no prompt finds.
  *
  * Fails  when it restarts, its index is emptied and nothing is inherited any more.
  */
@@ -27,11 +29,11 @@ import { formatHash, hashLocals, mediaOfBlocks, namespaceSeed } from '@homing/bl
 import { BlockIndex, type IndexMemory } from '@homing/index'
 import type { EventSourceMessage, IndexedBlock, IndexerMessage } from '@homing/indexer'
 import {
-  AttentionGroups,
+  CacheReading,
   isContentKnown,
   type KvEvent,
-  type KvRemoved,
   type KvStored,
+  type RemovableBlocks,
 } from '@homing/protocol'
 
 /** A run of blocks of a dump, each the parent of the next; hashes are pairs [lo, hi]. */
@@ -93,7 +95,7 @@ const RESYNC: EventSourceMessage = {
 
 interface Slot {
   readonly blockSizeTokens: number
-  readonly groups: AttentionGroups
+  readonly reading: CacheReading
   /** Clears since it waits: the first one begins the epoch. */
   clears: number
   /** Undefined: it has inherited. */
@@ -192,14 +194,14 @@ export const inheritor = defineActor(
       release(message) {
         drop(message.workerSlot)
         owedResyncs.delete(message.workerSlot)
-        // Who asks for it asks again when it was not taken.
+        // The caller asks again if it was not taken.
         if (indexer.tell(message) === 'ok') owedClears.delete(message.workerSlot)
       },
 
       awaitInheritance({ workerSlot, blockSizeTokens }) {
         drop(workerSlot)
-        const groups = new AttentionGroups()
-        slots.set(workerSlot, { blockSizeTokens, groups, clears: 0, kept: [], keptBlocks: 0 })
+        const reading = new CacheReading()
+        slots.set(workerSlot, { blockSizeTokens, reading, clears: 0, kept: [], keptBlocks: 0 })
       },
       inherit({ workerSlot, runs, reply }) {
         const slot = slots.get(workerSlot)
@@ -245,23 +247,30 @@ export const inheritor = defineActor(
 
 /** Brings what is inherited forward by one event. What begins a prompt is the indexer's alone. */
 function applyInherited(index: BlockIndex, workerSlot: number, slot: Slot, event: KvEvent): void {
-  if (event.kind === 'cleared') index.clear(workerSlot)
-  else if (event.kind === 'removed') remove(index, workerSlot, slot, event)
-  else store(index, workerSlot, slot, event)
+  if (event.kind === 'cleared') {
+    index.clear(workerSlot)
+    slot.reading.cleared(event)
+  } else if (event.kind === 'removed') {
+    slot.reading.remove(event, deviceBlocks(index, workerSlot))
+  } else {
+    store(index, workerSlot, slot, event)
+  }
 }
 
-function remove(index: BlockIndex, workerSlot: number, { groups }: Slot, event: KvRemoved): void {
-  if (event.tier !== 'device' || !event.isLocal || !groups.accepts(event)) return
-  index.remove(workerSlot, event.hashes, event.hashes.length / 2)
+/** A dump names blocks of the device alone. */
+function deviceBlocks(index: BlockIndex, workerSlot: number): RemovableBlocks {
+  return {
+    remove: (tier, hashes, copies) =>
+      tier === 'device' ? index.remove(workerSlot, hashes, hashes.length / 2, copies).removed : 0,
+  }
 }
 
 function store(index: BlockIndex, workerSlot: number, slot: Slot, event: KvStored): void {
   const { hashes, parent, tokens, blockSizeTokens, loraName, cacheSalt, mediaHashes } = event
   const count = hashes.length / 2
-  // Also learns the groups, so it comes first.
-  if (!slot.groups.accepts(event)) return
-  if (event.tier !== 'device' || !event.isLocal || !isContentKnown(event)) return
-  if (blockSizeTokens !== slot.blockSizeTokens || tokens.length !== count * blockSizeTokens) return
+  // Learns from it, so it comes first.
+  if (slot.reading.faultOf(event) !== undefined) return
+  if (event.tier !== 'device' || !isContentKnown(event) || blockSizeTokens !== slot.blockSizeTokens) return
   if (parent === undefined || !index.has(workerSlot, parent)) return
   const locals = new Int32Array(hashes.length)
   const media = mediaOfBlocks(mediaHashes)

@@ -1,6 +1,7 @@
-/** The bounds of what is open at one time: requests, and the bytes of their bodies. What has come is counted, never what is announced. */
+/** Bounds on open requests and the bytes of their bodies. Only bytes that have arrived count, never announced lengths. */
 
-import type { BodyRoom, HttpExchange } from '@homing/transport'
+import { Bodies } from '@homing/http'
+import type { HttpExchange } from '@homing/transport'
 import { ServiceBusyError } from './errors.ts'
 
 export interface OpenRequestsOptions {
@@ -11,11 +12,16 @@ export interface OpenRequestsOptions {
 
 export class OpenRequests {
   readonly #options: OpenRequestsOptions
+  readonly #bodies: Bodies
   #count = 0
-  #bytes = 0
 
   constructor(options: OpenRequestsOptions) {
     this.#options = options
+    this.#bodies = new Bodies(
+      options.bodiesBytesMax,
+      (_bytes, bytesMax) =>
+        new ServiceBusyError('bytes of bodies are the limit', bytesMax, '--max-bodies-bytes'),
+    )
   }
 
   get count(): number {
@@ -23,7 +29,7 @@ export class OpenRequests {
   }
 
   get bodyBytes(): number {
-    return this.#bytes
+    return this.#bodies.bytes
   }
 
   /** Serves one request within the bounds; throws ServiceBusyError past them. `isAlwaysServed`: whatever is open. */
@@ -32,32 +38,17 @@ export class OpenRequests {
     isAlwaysServed: boolean,
     serve: (body: () => Promise<Uint8Array>) => Promise<T> | T,
   ): Promise<T> {
-    const { openRequestsMax, bodyBytesMax, bodiesBytesMax } = this.#options
+    const { openRequestsMax, bodyBytesMax } = this.#options
     if (!isAlwaysServed && this.#count >= openRequestsMax) {
       throw new ServiceBusyError('requests are open', openRequestsMax, '--max-open-requests')
     }
-    let held = 0
-    const room: BodyRoom = {
-      check: byteCount => {
-        if (this.#bytes + byteCount <= bodiesBytesMax) return
-        throw new ServiceBusyError(
-          'bytes of bodies are all there is room for',
-          bodiesBytesMax,
-          '--max-bodies-bytes',
-        )
-      },
-      take: byteCount => {
-        room.check(byteCount)
-        this.#bytes += byteCount
-        held += byteCount
-      },
-    }
+    const hold = this.#bodies.hold()
     this.#count++
     try {
-      return await serve(() => exchange.readBody(bodyBytesMax, room))
+      return await serve(() => exchange.readBody(bodyBytesMax, hold))
     } finally {
       this.#count--
-      this.#bytes -= held
+      hold.release()
     }
   }
 }

@@ -3,15 +3,22 @@
  *
  * `scores`       by instance and rank, on the device; `frequencies[i]`: ranks that hold block i and all before it there
  * `instances`    by instance: `gpu` is the most that one of its ranks holds on the device, `dp` that of each; `cpu` is the
- *                longest run of which each block is on the device or the host, `disk` that with disks and what is outside of
+ *                longest run whose blocks are all on the device or the host, `disk` also includes disks and stores outside
  *                the machine. `longest_matched` is the largest of them, which is `disk`.
- * Ranks that hold nothing of the prompt are not named.
+ * Ranks that hold nothing of the prompt are not listed.
  *
  * Cost: three walks through the index; the second and third end at once for ranks that have no lower tier.
  */
 
-import { type IndexReader, KEY_LAYERS, LayerScores, Layers, layerSlot, OverlapScores } from '@homing/index'
-import type { Trust } from '@homing/listener'
+import {
+  type IndexReader,
+  KEY_LAYERS,
+  LayerOverlaps,
+  Layers,
+  layerSlot,
+  OverlapCounts,
+  type Trust,
+} from '@homing/index'
 import { type Rank, trustOf } from './rank.ts'
 import type { PartitionEntry } from './registry.ts'
 
@@ -60,21 +67,21 @@ const DEVICE = KEY_LAYERS.indexOf('device')
 const TO_HOST = [DEVICE, KEY_LAYERS.indexOf('host')]
 const TO_DISK = [...TO_HOST, KEY_LAYERS.indexOf('disk'), KEY_LAYERS.indexOf('external')]
 
-export interface OverlapLookupOptions {
-  /** Of the shards. */
+export interface IndexQueryOptions {
+  /** Reader of the shards. */
   readonly reader: IndexReader
-  /** Of what is inherited, on the device; undefined: nothing ever is. The longer overlap of the two counts. */
+  /** Reader of inherited blocks, on the device; undefined: nothing is ever inherited. The longer overlap of the two counts. */
   readonly inheritedReader: IndexReader | undefined
   readonly workerSlotsMax: number
 }
 
-export class OverlapLookup {
-  readonly #options: OverlapLookupOptions
-  readonly #scores = new OverlapScores()
-  readonly #layerScores = new LayerScores()
+export class IndexQuery {
+  readonly #options: IndexQueryOptions
+  readonly #scores = new OverlapCounts()
+  readonly #layerScores = new LayerOverlaps()
   readonly #plans = new WeakMap<PartitionEntry, Plan>()
 
-  constructor(options: OverlapLookupOptions) {
+  constructor(options: IndexQueryOptions) {
     this.#options = options
   }
 
@@ -165,7 +172,7 @@ function answerOf(held: readonly Held[], blockSizeTokens: number): OverlapAnswer
     if (gpu === 0) continue
     scores[id] ??= {}
     scores[id][rank.dpRank] = gpu * blockSizeTokens
-    // Of the last block that it holds; those before it are added below.
+    // Only the last block that it holds; those before it are added below.
     frequencies[gpu - 1]!++
   }
   for (let i = frequencies.length - 2; i >= 0; i--) frequencies[i]! += frequencies[i + 1]!

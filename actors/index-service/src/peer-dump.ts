@@ -1,17 +1,22 @@
 /**
- * Dumps as peers exchange them: `{"<model>:<group>": {"block_size": n, "events": [RouterEvent …]}}`.
+ * Dumps as peers exchange them:
+ *
+ *   {"<model>:<group>": {"block_size": n, "endpoints": {"<instance>": {"<rank>": "tcp://…"}}, "events": [RouterEvent …]}}
+ *
+ * `endpoints` say which engines the blocks belong to; dumps of other implementations have none.
  *
  * Written    only `stored` events, parents before children; runs of blocks share an event, up to EVENT_BLOCKS_MAX. Event
- *            ids count from 0 in every partition: they are made up for the format, and no cursor of anything.
- * Read       leniently: fields that are not known are ignored; blocks of other tiers than the device are left out; an
- *            event that is none of the form fails the whole dump, of which nothing is used then.
- * A model's name may hold a colon; a routing group in a dump may not: the last one parts them.
+ *            ids count from 0 in every partition: the format requires them, and they have no other meaning.
+ * Read       leniently: unknown fields are ignored; blocks of tiers other than the device are left out; one
+ *            malformed event fails the whole dump, and no part of it is used.
+ * A model's name may contain a colon, a routing group in a dump may not: the last colon separates them.
  */
 
 import { bigintToHash, parseHash } from '@homing/blocks'
 import type { IndexedBlock } from '@homing/indexer'
 import { BadDumpError } from './errors.ts'
 import type { InheritedRun } from './inheritor.ts'
+import type { Partition, Registration } from './requests.ts'
 import { parseWideJson, tryBits64, tryUnsigned64, wideJson } from './wide-json.ts'
 
 /** What a dump says of one rank. */
@@ -21,14 +26,30 @@ export interface RankDump {
   readonly blockSizeTokens: number
   readonly instanceId: bigint
   readonly dpRank: number
+  /** Where the engine publishes, as the peer names it; undefined: the dump does not say. */
+  readonly endpoint: string | undefined
   readonly runs: InheritedRun[]
 }
 
 const EVENT_BLOCKS_MAX = 128
 
 /** The name of a partition in a dump. */
-export function dumpKey(model: string, group: string): string {
+function dumpKey(model: string, group: string): string {
   return `${model}:${group}`
+}
+
+/** The beginning of a partition, up to its events. */
+export function dumpHead(
+  { model, group, blockSizeTokens }: Partition & { readonly blockSizeTokens: number },
+  ranks: Iterable<Pick<Registration, 'instanceId' | 'dpRank' | 'endpoint'>>,
+): string {
+  const endpoints: Record<string, Record<string, string>> = {}
+  for (const { instanceId, dpRank, endpoint } of ranks) {
+    endpoints[instanceId.toString()] ??= {}
+    endpoints[instanceId.toString()]![dpRank] = endpoint
+  }
+  const key = JSON.stringify(dumpKey(model, group))
+  return `${key}:{"block_size":${blockSizeTokens},"endpoints":${JSON.stringify(endpoints)},"events":[`
 }
 
 /** The events of one rank as the items of a JSON list, without brackets; '' where there are none. `nextEventId` numbers them. */
@@ -100,16 +121,19 @@ export function readDump(peer: string, body: Uint8Array): readonly RankDump[] {
   try {
     dump = parseWideJson(new TextDecoder('utf-8', { fatal: true }).decode(body))
   } catch (thrown) {
-    return fail(`it is no JSON: ${(thrown as Error).message}`)
+    return fail(`it is not JSON: ${(thrown as Error).message}`)
   }
   const ranks = new Map<string, RankDump>()
-  for (const [key, entry] of Object.entries(objectOr(dump, () => fail('it is no JSON object')))) {
+  for (const [key, entry] of Object.entries(objectOr(dump, () => fail('it is not a JSON object')))) {
     const colon = key.lastIndexOf(':')
-    if (colon < 0) fail(`${JSON.stringify(key)} is no model and routing group`)
+    if (colon < 0) fail(`${JSON.stringify(key)} is not a model and routing group`)
     const fields = objectOr(entry, () => fail(`${JSON.stringify(key)} is no object`))
-    const { block_size: blockSize, events } = fields
+    const { block_size: blockSize, endpoints, events } = fields
+    const endpointOf = readEndpoints(endpoints, () =>
+      fail(`endpoints of ${JSON.stringify(key)} cannot be read`),
+    )
     if (typeof blockSize !== 'number' || !Number.isInteger(blockSize) || blockSize < 1) {
-      fail(`block_size of ${JSON.stringify(key)} is no whole number`)
+      fail(`block_size of ${JSON.stringify(key)} is not a whole number`)
     }
     if (!Array.isArray(events)) return fail(`events of ${JSON.stringify(key)} is no list`)
     for (const [i, event] of (events as readonly unknown[]).entries()) {
@@ -120,13 +144,29 @@ export function readDump(peer: string, body: Uint8Array): readonly RankDump[] {
       if (rank === undefined) {
         const { instanceId, dpRank } = read
         const partition = { model: key.slice(0, colon), group: key.slice(colon + 1) }
-        rank = { ...partition, blockSizeTokens: blockSize as number, instanceId, dpRank, runs: [] }
+        const endpoint = endpointOf(instanceId, dpRank)
+        rank = { ...partition, blockSizeTokens: blockSize as number, instanceId, dpRank, endpoint, runs: [] }
         ranks.set(name, rank)
       }
       rank.runs.push(read.run)
     }
   }
   return [...ranks.values()]
+}
+
+/** Undefined for ranks that have none. */
+function readEndpoints(
+  value: unknown,
+  fail: () => never,
+): (instanceId: bigint, dpRank: number) => string | undefined {
+  if (value === undefined || value === null) return () => undefined
+  const endpoints = new Map<string, string>()
+  for (const [instanceId, ranks] of Object.entries(objectOr(value, fail))) {
+    for (const [dpRank, endpoint] of Object.entries(objectOr(ranks, fail))) {
+      endpoints.set(`${instanceId}/${dpRank}`, typeof endpoint === 'string' ? endpoint : fail())
+    }
+  }
+  return (instanceId, dpRank) => endpoints.get(`${instanceId}/${dpRank}`)
 }
 
 interface ReadEvent {

@@ -1,4 +1,4 @@
-/** Peers: other services with the same workers; the first that answers is asked, once, at the start, for what it knows. */
+/** Peers: other services with the same workers. At the start they are asked once for their dumps; the first answer is used. */
 
 import type { Clock } from '@homing/clock'
 import { toErrorRecord } from '@homing/errors'

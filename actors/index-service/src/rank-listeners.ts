@@ -1,8 +1,8 @@
 /**
- * Rank listeners: has a listener for every registered rank that has no fault.
+ * Rank listeners: runs a listener for every registered rank that has no fault.
  *
  * Owns   `fault` of every rank; the listeners are children of the service (listener-lives.ts of actors/listener).
- * Fails  a listener that fails for good is started anew after a pause.
+ * Fails  a listener that fails for good is started again after a pause.
  */
 
 import type { ActorContext, ActorRef, Terminated } from '@homing/actor'
@@ -20,7 +20,7 @@ export interface RankListenersOptions {
   readonly context: ActorContext<IndexServiceMessage>
   /** Where the events of a rank go: its indexer, or who stands before it. */
   readonly sinkOf: (rank: Rank) => ActorRef<IndexerMessage>
-  /** Who is to forget the slot of a rank whose listener has ended. */
+  /** The indexer that must forget the slot of a rank whose listener has ended. */
   readonly releaserOf: (rank: Rank) => ActorRef<ReleaseMessage>
   /** The thread `<pool>-<shard>` hosts the listeners of a shard. */
   readonly eventPool: string

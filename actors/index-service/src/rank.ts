@@ -1,6 +1,7 @@
 /** A registered rank, as the modules of the service share it. One module writes each field, named above it. */
 
-import { type Listened, type Trust, unheard } from '@homing/listener'
+import type { Trust } from '@homing/index'
+import { type Listened, unheard } from '@homing/listener'
 import type { Registration } from './requests.ts'
 
 export interface Rank extends Registration, Listened {
@@ -25,7 +26,7 @@ export function newRank(registration: Registration, workerSlot: number, shard: n
     isGone: false,
     phase: 'idle',
     listener: undefined,
-    heard: unheard('its events are not heard yet'),
+    heard: unheard('its events are not followed yet'),
     fault: undefined,
     inheritedFrom: undefined,
   }
@@ -38,6 +39,6 @@ export function trustOf(rank: Rank): { readonly trust: Trust; readonly reason: s
   if (inheritedFrom === undefined) return heard
   return {
     trust: 'approximate',
-    reason: `some blocks are the word of ${inheritedFrom}, which no replay has confirmed; ${heard.reason}`,
+    reason: `some blocks are known only from ${inheritedFrom}, and no replay has confirmed them; ${heard.reason}`,
   }
 }

@@ -7,11 +7,13 @@
  *   I2  A slot has one rank at most. It is free again when `end` is called, not when its rank is taken out: until
  *       the indexer has forgotten the slot, another rank would inherit its blocks.
  *   I3  A rank keeps its shard for life; a new one goes to the shard with the fewest.
+ *   I4  No two ranks name one socket: events there do not say whose they are.
  *
  * A rank that was taken out is in no partition and counts for no query, but keeps its slot until it has ended; the
  * same rank may be registered again meanwhile, with another slot.
  */
 
+import { clashText, type NamedSocket, SocketClaims } from '@homing/transport'
 import { NotRegisteredError, RegistrationConflictError, RegistrationsFullError } from './errors.ts'
 import { newRank, type Rank } from './rank.ts'
 import type { Partition, Registration, Unregistration } from './requests.ts'
@@ -44,14 +46,11 @@ export class Registry {
   /** Slots below were given out before. */
   #slotsUsed = 0
   readonly #ranksPerShard: number[]
+  readonly #claims = new SocketClaims()
 
   constructor(options: RegistryOptions) {
     this.#options = options
     this.#ranksPerShard = Array.from({ length: options.shardCount }, () => 0)
-  }
-
-  get instanceCount(): number {
-    return this.#instances.size
   }
 
   /** Slots that serve a rank, or one that has not ended yet. */
@@ -80,7 +79,7 @@ export class Registry {
     throw new NotRegisteredError(
       'query',
       `model ${JSON.stringify(model)} in routing group ${JSON.stringify(group)}`,
-      'GET /workers lists what is',
+      'GET /workers lists those that are',
     )
   }
 
@@ -106,10 +105,18 @@ export class Registry {
         `model ${model} in routing group ${group} has blocks of ${entry.blockSizeTokens} tokens, not ${blockSizeTokens}`,
       )
     }
+    const owner = ownerOf(registration)
+    this.#claims.claim(owner, socketsOf(registration))
+    const clash = this.#claims.clashOf(owner)
+    if (clash !== undefined) {
+      this.#claims.claim(owner, [])
+      conflict(`it names ${clashText(clash)}; every rank needs a socket of its own`)
+    }
     const { workerSlotsMax } = this.#options
     const workerSlot =
       this.#freeSlots.pop() ?? (this.#slotsUsed < workerSlotsMax ? this.#slotsUsed++ : undefined)
     if (workerSlot === undefined) {
+      this.#claims.claim(owner, [])
       throw new RegistrationsFullError('rank', workerSlotsMax, '--worker-slots-max')
     }
 
@@ -142,11 +149,12 @@ export class Registry {
       throw new NotRegisteredError(
         'unregister',
         `instance ${name}${ofRank} of model ${model}${inGroup}`,
-        'GET /workers lists what is',
+        'GET /workers lists those that are',
       )
     }
     for (const rank of taken) {
       rank.isGone = true
+      this.#claims.claim(ownerOf(rank), [])
       instance!.delete(rank.dpRank)
       const key = partitionKey(rank.model, rank.group)
       const entry = this.#partitions.get(key)!
@@ -164,6 +172,15 @@ export class Registry {
     this.#ranksPerShard[rank.shard]!--
     this.#freeSlots.push(rank.workerSlot)
   }
+}
+
+function ownerOf({ instanceId, dpRank }: Registration): string {
+  return `instance ${instanceId} rank ${dpRank}`
+}
+
+function socketsOf({ endpoint, replayEndpoint }: Registration): readonly NamedSocket[] {
+  const events = { use: 'events', endpoint } as const
+  return replayEndpoint === undefined ? [events] : [events, { use: 'replay', endpoint: replayEndpoint }]
 }
 
 /** Names may hold any character, so a separator alone would not part them. */

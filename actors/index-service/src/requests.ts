@@ -1,6 +1,7 @@
-/** The bodies of requests: every field checked, one sentence for the first that is wrong. Fields that are not known are ignored. */
+/** Reads the bodies of requests: every field is checked, with one sentence about the first wrong one. Unknown fields are ignored. */
 
 import { bigintToHash } from '@homing/blocks'
+import { isSameSocket } from '@homing/transport'
 import { BadRequestError } from './errors.ts'
 import { parseWideJson, tryBits64, tryUnsigned64 } from './wide-json.ts'
 
@@ -48,7 +49,7 @@ const TOKEN_MAX = 2 ** 32 - 1
 
 export function readRegistration(body: Uint8Array): Registration {
   const fields = new Fields('register', body)
-  return {
+  const registration = {
     instanceId: fields.instanceId(),
     model: fields.name('model_name'),
     group: fields.newGroup('routing_group'),
@@ -57,6 +58,11 @@ export function readRegistration(body: Uint8Array): Registration {
     endpoint: fields.endpoint('endpoint'),
     replayEndpoint: fields.has('replay_endpoint') ? fields.endpoint('replay_endpoint') : undefined,
   }
+  const { endpoint, replayEndpoint } = registration
+  if (replayEndpoint !== undefined && isSameSocket(endpoint, replayEndpoint)) {
+    fields.refuse(`replay_endpoint must differ from endpoint, which is ${endpoint}`)
+  }
+  return registration
 }
 
 export function readUnregistration(body: Uint8Array): Unregistration {
@@ -137,10 +143,10 @@ class Fields {
       value = parseWideJson(new TextDecoder('utf-8', { fatal: true }).decode(body))
     } catch (thrown) {
       const why = thrown instanceof SyntaxError ? thrown.message : 'it is not UTF-8'
-      this.refuse(`the body is no JSON: ${why}`)
+      this.refuse(`the body is not JSON: ${why}`)
     }
     if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-      this.refuse('the body is no JSON object')
+      this.refuse('the body is not a JSON object')
     }
     this.#fields = value as Readonly<Record<string, unknown>>
   }
@@ -167,10 +173,10 @@ class Fields {
     return text
   }
 
-  /** Of a registration: dumps name a model and its group with a colon between them. */
+  /** Routing group of a registration: dumps name a model and its group with a colon between them. */
   newGroup(name: string): string {
     const group = this.name(name, DEFAULT_GROUP)
-    return group.includes(':') ? this.refuse(`${name} must not hold a colon`) : group
+    return group.includes(':') ? this.refuse(`${name} must not contain a colon`) : group
   }
 
   endpoint(name: string): string {
@@ -211,7 +217,7 @@ class Fields {
     const list = this.#list(name)
     const words = new Int32Array(list.length * 2)
     for (let i = 0; i < list.length; i++) {
-      const bits = tryBits64(list[i]) ?? this.refuse(`${name}[${i}] must be a whole number of 64 bits`)
+      const bits = tryBits64(list[i]) ?? this.refuse(`${name}[${i}] must be a 64-bit whole number`)
       const { lo, hi } = bigintToHash(bits)
       words[2 * i] = lo
       words[2 * i + 1] = hi

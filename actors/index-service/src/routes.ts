@@ -2,14 +2,13 @@
 
 import type { ActorContext } from '@homing/actor'
 import { fullBlocks, hashLocals, namespaceSeed } from '@homing/blocks'
+import { type AccessLog, type Route, RouteTable, sendAnswer, textAnswer } from '@homing/http'
 import type { IndexedBlock } from '@homing/indexer'
 import type { HttpExchange } from '@homing/transport'
-import type { AccessLog } from './access-log.ts'
-import { sendJson, sendText, streamJson } from './answers.ts'
-import { UnknownRouteError, WrongMethodError } from './errors.ts'
+import { sendJson, streamJson } from './answers.ts'
 import type { IndexServiceMessage } from './messages.ts'
-import type { OverlapLookup } from './overlap-answer.ts'
-import { dumpEvents, dumpKey, hashWords, reachableBlocks } from './peer-dump.ts'
+import type { IndexQuery } from './overlap-answer.ts'
+import { dumpEvents, dumpHead, hashWords, reachableBlocks } from './peer-dump.ts'
 import type { Peers } from './peers.ts'
 import type { Rank } from './rank.ts'
 import { nameOf, type RankListeners } from './rank-listeners.ts'
@@ -31,9 +30,7 @@ export interface RequestNote {
   model: string | undefined
 }
 
-export interface Route {
-  readonly method: 'GET' | 'POST'
-  readonly path: string
+export interface ServiceRoute extends Route {
   /** It is served however many requests are open: for those who watch over the service. */
   readonly isAlwaysServed: boolean
   /** Answers the status. */
@@ -49,7 +46,7 @@ export interface RoutesOptions {
   readonly registry: Registry
   readonly listeners: RankListeners
   readonly shards: Shards
-  readonly lookup: OverlapLookup
+  readonly lookup: IndexQuery
   readonly peers: Peers
   readonly metrics: ServiceMetrics
   readonly accessLog: () => AccessLog | undefined
@@ -60,30 +57,15 @@ const OK = { status: 'ok' }
 /** A rank may hold millions of blocks. */
 const DUMP_TIMEOUT_MS = 60_000
 
-/** The route of an exchange. Throws UnknownRouteError and WrongMethodError. HEAD is GET without the body. */
-export function findRoute(routes: readonly Route[], { method, path }: HttpExchange): Route {
-  const onPath = routes.filter(route => route.path === path)
-  if (onPath.length === 0) throw new UnknownRouteError(path)
-  const wanted = method === 'HEAD' ? 'GET' : method
-  const route = onPath.find(({ method: taken }) => taken === wanted)
-  if (route === undefined)
-    throw new WrongMethodError(
-      method,
-      path,
-      onPath.map(({ method: taken }) => taken),
-    )
-  return route
-}
-
-export function routeTable(options: RoutesOptions): readonly Route[] {
+export function routeTable(options: RoutesOptions): RouteTable<ServiceRoute> {
   const { registry, listeners, peers, accessLog, metrics, context } = options
-  const get = (path: string, handle: Route['handle'], isAlwaysServed = false): Route => {
+  const get = (path: string, handle: ServiceRoute['handle'], isAlwaysServed = false): ServiceRoute => {
     return { method: 'GET', path, isAlwaysServed, handle }
   }
-  const post = (path: string, handle: Route['handle']): Route => {
+  const post = (path: string, handle: ServiceRoute['handle']): ServiceRoute => {
     return { method: 'POST', path, isAlwaysServed: false, handle }
   }
-  return [
+  return new RouteTable([
     post('/register', async (exchange, body, note) => {
       const registration = readRegistration(await body())
       note.model = registration.model
@@ -129,7 +111,8 @@ export function routeTable(options: RoutesOptions): readonly Route[] {
     get(
       '/metrics',
       async exchange => {
-        return sendText(exchange, 200, await metrics.render(), { 'content-type': metrics.contentType })
+        const headers = { 'content-type': metrics.contentType }
+        return sendAnswer(exchange, textAnswer(200, await metrics.render(), headers))
       },
       true,
     ),
@@ -138,7 +121,7 @@ export function routeTable(options: RoutesOptions): readonly Route[] {
       return sendJson(exchange, 200, OK)
     }),
     get('/', overview),
-  ]
+  ])
 }
 
 function answerQuery(
@@ -187,8 +170,9 @@ async function* dumpPieces(options: RoutesOptions): AsyncGenerator<string, void,
   const { registry } = options
   let isFirstPartition = true
   yield '{'
-  for (const { model, group, blockSizeTokens, ranks } of [...registry.partitions]) {
-    const head = `${JSON.stringify(dumpKey(model, group))}:{"block_size":${blockSizeTokens},"events":[`
+  for (const partition of [...registry.partitions]) {
+    const ranks = [...partition.ranks]
+    const head = dumpHead(partition, ranks)
     yield isFirstPartition ? head : `,${head}`
     isFirstPartition = false
     let eventId = 0
@@ -204,7 +188,7 @@ async function* dumpPieces(options: RoutesOptions): AsyncGenerator<string, void,
   yield '}\n'
 }
 
-/** Of the engine's events, and of a peer's word: each can be applied by itself. */
+/** Blocks from the engine's events, and inherited blocks: each list can be applied by itself. */
 async function rankBlocks(
   { shards, lookup }: RoutesOptions,
   { workerSlot, shard, inheritedFrom, fault }: Rank,
@@ -228,11 +212,11 @@ function overview(exchange: HttpExchange): number {
     routes: {
       'POST /register': 'subscribes to the KV events of one rank of an engine',
       'POST /unregister': 'forgets ranks of an instance',
-      'GET /workers?model_name=&routing_group=': 'what is registered, and how far it may be believed',
-      'POST /query': 'who holds how much of a prompt, given as token ids',
-      'POST /query_by_hash': 'the same, given as local hashes of its blocks',
+      'GET /workers?model_name=&routing_group=': 'registered instances, and how far they can be believed',
+      'POST /query': 'how much of a prompt, given as token ids, each rank holds',
+      'POST /query_by_hash': 'the same for a prompt given as local hashes of its blocks',
       'GET /dump': 'everything that is held, as events',
-      'POST /register_peer, POST /deregister_peer, GET /peers': 'who else may be asked at a start',
+      'POST /register_peer, POST /deregister_peer, GET /peers': 'indexers that can be asked at a start',
       'GET /health, GET /metrics, POST /reopen_logs': 'for machines',
     },
   })

@@ -1,4 +1,4 @@
-/** What the index service is given; plain data, in the units of the names. See packages/config. */
+/** Arguments of the index service: plain data, in the units of the names. See packages/config. */
 
 import type { Registration } from './requests.ts'
 

@@ -1,8 +1,9 @@
 /**
- * What `/metrics` says: counted here as requests pass, or fetched from the owner at scrape time. A figure whose owner does
- * not answer in time keeps its last value; the scrape never fails for it.
+ * Metrics of the service: counted here as requests pass, or fetched from the owner at scrape time. A figure whose owner does
+ * not answer in time keeps its last value, and the scrape still succeeds.
  */
 
+import { SHARD_COLUMNS } from '@homing/index'
 import { type Counter, type Histogram, Metrics } from '@homing/metrics'
 import type { Peers } from './peers.ts'
 import { trustOf } from './rank.ts'
@@ -14,6 +15,7 @@ const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 const TRUSTS = ['exact', 'partial', 'approximate', 'none'] as const
 
 export interface ServiceFigures {
+  readonly process: Metrics
   readonly registry: Registry
   readonly shards: Shards
   readonly peers: Peers
@@ -34,6 +36,7 @@ export class ServiceMetrics {
 
   constructor(figures: ServiceFigures) {
     const metrics = this.#metrics
+    metrics.include(() => figures.process.render())
     this.#requests = metrics.counter({
       name: 'homing_indexer_requests_total',
       help: 'Requests answered, by route and HTTP status.',
@@ -55,9 +58,8 @@ export class ServiceMetrics {
     })
     this.#incomplete = metrics.counter({
       name: 'homing_indexer_incomplete_queries_total',
-      help: 'Queries that some shard gave no consistent view for: they name less than is held.',
+      help: 'Queries for which a shard gave no consistent view: their answers list less than is held.',
     })
-    metrics.observeProcess()
     collectRequests(metrics, figures)
     collectRanks(metrics, figures)
     collectShards(metrics, figures)
@@ -92,7 +94,7 @@ function collectRequests(metrics: Metrics, figures: ServiceFigures): void {
   })
   const dumps = metrics.counter({
     name: 'homing_indexer_peer_dumps_total',
-    help: 'Dumps asked of peers, by outcome.',
+    help: 'Dumps requested from peers, by outcome.',
     labels: ['outcome'],
   })
   metrics.collect(() => {
@@ -120,7 +122,7 @@ function collectRanks(
   })
   const slotsMax = metrics.gauge({
     name: 'homing_indexer_slots_limit_keys',
-    help: 'Worker slots that there are (--worker-slots-max).',
+    help: 'Worker slots in total (--worker-slots-max).',
   })
   const states = metrics.gauge({
     name: 'homing_indexer_listener_keys',
@@ -129,12 +131,12 @@ function collectRanks(
   })
   const trusts = metrics.gauge({
     name: 'homing_indexer_trust_keys',
-    help: 'Registered ranks by the trust in what is known of them.',
+    help: 'Registered ranks by the trust in them.',
     labels: ['trust'],
   })
   const inherited = metrics.gauge({
     name: 'homing_indexer_inherited_blocks',
-    help: 'Blocks that are only the word of a peer.',
+    help: 'Blocks that are known only from a peer.',
   })
   metrics.collect(async () => {
     slots.set(registry.slotsTaken)
@@ -166,27 +168,9 @@ function collectRanks(
 }
 
 function collectShards(metrics: Metrics, { shards, askMsMax }: ServiceFigures): void {
-  const gauge = (name: string, help: string) => metrics.gauge({ name, help, labels: ['shard'] })
-  const used = gauge('homing_index_used_bytes', 'Memory of the prefix index in use.')
-  const limit = gauge(
-    'homing_index_limit_bytes',
-    'Most memory that the prefix index may use (--index-bytes).',
-  )
-  const distinct = gauge('homing_index_distinct_blocks', 'Blocks that at least one rank holds.')
-  const orphans = gauge('homing_index_orphan_blocks', 'Parked blocks whose parent is not known yet.')
-  const evicted = metrics.counter({
-    name: 'homing_index_evicted_blocks_total',
-    help: 'Blocks forgotten to make space: above 0 the index under-reports.',
-    labels: ['shard'],
-  })
+  const table = metrics.table(['shard'], SHARD_COLUMNS)
   metrics.collect(async () => {
-    const answered = (await shards.status(askMsMax)).flatMap((status, shard) =>
-      status === undefined ? [] : [{ status, labels: { shard } }],
-    )
-    used.replace(answered.map(({ status, labels }) => ({ value: status.bytesUsed, labels })))
-    limit.replace(answered.map(({ status, labels }) => ({ value: status.bytesLimit, labels })))
-    distinct.replace(answered.map(({ status, labels }) => ({ value: status.blocksDistinct, labels })))
-    orphans.replace(answered.map(({ status, labels }) => ({ value: status.orphanBlocks, labels })))
-    for (const { status, labels } of answered) evicted.setTotal(status.blocksEvicted, labels)
+    const answers = await shards.status(askMsMax)
+    table.update(answers.flatMap((row, shard) => (row === undefined ? [] : [{ row, labels: { shard } }])))
   })
 }

@@ -1,10 +1,10 @@
 /**
  * Shards: the indexers of the service, one per event thread, and the reader of their memory.
  *
- * Owns   the reader, and which memory and which life of each shard are known. Every LOOK_INTERVAL_MS each indexer is
- *        told both, and answers where something has changed.
- * Fails  an indexer that fails is restarted with an empty shard under the same ref; its sources rebuild. One whose budget
- *        is spent fails the service: an index with a hole in it is worse than one that is started again.
+ * Owns   the reader, and the known memory and life of each shard. Every LOOK_INTERVAL_MS each indexer is
+ *        told both, and answers if something has changed.
+ * Fails  an indexer that fails is restarted with an empty shard under the same ref; its sources rebuild. An indexer whose budget
+ *        is used up fails the service: an index without one of its shards is worse than one that is restarted.
  */
 
 import {
@@ -36,7 +36,7 @@ export interface ShardsOptions {
   readonly inherits: boolean
 }
 
-/** Of one shard, by worker slot. */
+/** Inherited blocks of one shard, by worker slot. */
 export type InheritedCounts = Readonly<Record<number, number>> | undefined
 
 const LOOK_INTERVAL_MS = 1000

@@ -1,8 +1,8 @@
 /**
  * `GET /workers`: one row per instance, with the state of each of its listeners.
  *
- * A listener is `pending` until its events flow, `active` while they do, and `failed` when its connection is down, which heals
- * by itself, or its registration wrong, which does not. Of an instance: failed before pending before active. The state
+ * A listener is `pending` until its events flow, `active` while they do, and `failed` if its connection is down (it recovers
+ * by itself) or its registration is wrong (it does not). An instance shows failed before pending before active. The state
  * `paused` of other services does not occur: nobody can pause a listener.
  */
 

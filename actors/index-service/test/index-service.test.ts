@@ -1,5 +1,7 @@
 /** The service by its answers; hashes are the public vectors: blocks of four tokens 1, 2, 3, … */
 
+import { readFileSync } from 'node:fs'
+import { Metrics } from '@homing/metrics'
 import { KV_CLEARED, kvRemoved } from '@homing/protocol'
 import t from 'tap'
 import { BLOCK, hashes, registration, serviceWorld, stored, tokensUpTo } from './service-world.ts'
@@ -129,7 +131,64 @@ t.test('what contradicts a registration is a conflict and changes nothing', asyn
     t.match(answer.json.error, message)
   }
   t.equal((await w.ask(url, 'GET', '/workers')).json.length, 1)
-  t.equal((await register({ instance_id: 8, model_name: 'n', block_size: 16 })).status, 201)
+  const endpoints = { endpoint: 'tcp://10.0.0.2:1', replay_endpoint: null }
+  t.equal((await register({ instance_id: 8, model_name: 'n', block_size: 16, ...endpoints })).status, 201)
+})
+
+t.test('a socket belongs to one rank; the answer names both', async t => {
+  const w = serviceWorld(t)
+  const engine = await w.engine('10.0.0.1')
+  const { url } = await w.start('10.0.0.9')
+  const register = (fields: object) => w.ask(url, 'POST', '/register', registration(engine, fields))
+  t.equal((await register({})).status, 201)
+  const { endpoint, replayEndpoint: replay } = engine
+  for (const [fields, message] of [
+    [
+      { instance_id: 8 },
+      /^cannot register instance 8 rank 0: .* for its events, which instance 7 rank 0 names for its events/,
+    ],
+    [
+      { dp_rank: 1, replay_endpoint: null },
+      /instance 7 rank 1: .* which instance 7 rank 0 names for its events/,
+    ],
+    [
+      { instance_id: 8, endpoint: 'tcp://10.0.0.1:9' },
+      /for its replay, which instance 7 rank 0 names for its replay/,
+    ],
+    [{ instance_id: 8, endpoint: replay, replay_endpoint: null }, /for its events, which .* for its replay/],
+    [{ instance_id: 8, model_name: 'n', routing_group: 'g' }, /which instance 7 rank 0 names/],
+  ] as const) {
+    const answer = await register(fields)
+    t.equal(answer.status, 409)
+    t.match(answer.json.error, message)
+  }
+  const twice = await register({ instance_id: 8, endpoint: 'tcp://a:1', replay_endpoint: 'tcp://A:01' })
+  t.equal(twice.status, 400)
+  t.match(twice.json.error, /replay_endpoint must differ from endpoint/)
+
+  await w.ask(url, 'POST', '/unregister', { instance_id: 7, model_name: 'm' })
+  t.equal((await register({ instance_id: 8 })).status, 201, 'it is free at once')
+  t.equal((await register({ endpoint, replay_endpoint: null })).status, 409)
+})
+
+t.test('an instance that is registered again at other ports begins anew', async t => {
+  const w = serviceWorld(t)
+  const [before, after] = [await w.engine('10.0.0.1'), await w.engine('10.0.0.2')]
+  before.publish(stored([1, 2], tokensUpTo(8)))
+  after.publish(stored([5], [90, 91, 92, 93]))
+  const { url } = await w.start('10.0.0.9')
+  const query = async (token_ids: number[]) =>
+    (await w.ask(url, 'POST', '/query', { token_ids, model_name: 'm' })).json.scores
+  await w.ask(url, 'POST', '/register', registration(before))
+  await w.settle()
+  t.strictSame(await query(tokensUpTo(8)), { 7: { 0: 8 } })
+  await w.ask(url, 'POST', '/unregister', { instance_id: 7, model_name: 'm' })
+  await w.ask(url, 'POST', '/register', registration(after))
+  await w.settle()
+  before.publish(stored([3], [9, 10, 11, 12], 2))
+  await w.settle()
+  t.strictSame(await query(tokensUpTo(12)), {}, 'of the ports before nothing counts, and nothing is heard')
+  t.strictSame(await query([90, 91, 92, 93]), { 7: { 0: 4 } })
 })
 
 t.test('bad input is 400 with one sentence, and other statuses are what they say', async t => {
@@ -138,15 +197,15 @@ t.test('bad input is 400 with one sentence, and other statuses are what they say
   const { url } = await w.start('10.0.0.9', { bodyBytesMax: 2000 })
   const register = (fields: object) => ['/register', registration(engine, fields)] as const
   const cases: readonly (readonly [string, unknown, RegExp])[] = [
-    ['/register', '{', /the body is no JSON: /],
-    ['/register', '[]', /the body is no JSON object/],
+    ['/register', '{', /the body is not JSON: /],
+    ['/register', '[]', /the body is not a JSON object/],
     ['/register', {}, /instance_id is missing/],
     [...register({ instance_id: -1 }), /instance_id must be a whole number from 0 to 18446744073709551615/],
     [...register({ instance_id: 1.5 }), /instance_id must be/],
     [...register({ instance_id: '18446744073709551616' }), /instance_id must be/],
     [...register({ model_name: null }), /model_name is missing/],
     [...register({ model_name: '' }), /model_name must not be empty/],
-    [...register({ routing_group: 'a:b' }), /routing_group must not hold a colon/],
+    [...register({ routing_group: 'a:b' }), /routing_group must not contain a colon/],
     [...register({ block_size: 0 }), /block_size must be a whole number from 1 to 65536/],
     [...register({ dp_rank: -1 }), /dp_rank must be/],
     [...register({ endpoint: 'http://a:1' }), /endpoint "http:\/\/a:1" must be tcp:\/\/HOST:PORT/],
@@ -192,13 +251,13 @@ t.test(
   'what is unregistered counts no more, and its slot serves another when nothing is left of it',
   async t => {
     const w = serviceWorld(t)
-    const [a, b] = [await w.engine('10.0.0.1'), await w.engine('10.0.0.2')]
+    const [a, b, c] = [await w.engine('10.0.0.1'), await w.engine('10.0.0.2'), await w.engine('10.0.0.3')]
     a.publish(stored([1, 2], tokensUpTo(8)))
-    b.publish(stored([1], tokensUpTo(4)))
+    for (const engine of [b, c]) engine.publish(stored([1], tokensUpTo(4)))
     const { url } = await w.start('10.0.0.9', { workerSlotsMax: 2 })
     await w.ask(url, 'POST', '/register', registration(a))
     await w.ask(url, 'POST', '/register', registration(b, { dp_rank: 1 }))
-    const full = await w.ask(url, 'POST', '/register', registration(b, { dp_rank: 2 }))
+    const full = await w.ask(url, 'POST', '/register', registration(c, { dp_rank: 2 }))
     t.equal(full.status, 503)
     t.match(full.json.error, /another rank: 2 are registered \(--worker-slots-max\)/)
     t.equal(
@@ -208,7 +267,7 @@ t.test(
     const query = { token_ids: tokensUpTo(8), model_name: 'm' }
     t.strictSame((await w.ask(url, 'POST', '/query', query)).json.scores, { 7: { 1: 4 } })
     await w.settle()
-    t.equal((await w.ask(url, 'POST', '/register', registration(b, { dp_rank: 2 }))).status, 201)
+    t.equal((await w.ask(url, 'POST', '/register', registration(c, { dp_rank: 2 }))).status, 201)
     await w.settle()
     t.strictSame((await w.ask(url, 'POST', '/query', query)).json.scores, { 7: { 1: 4, 2: 4 } })
     for (const model of ['n', 'm']) {
@@ -304,7 +363,9 @@ t.test('/dump names what is held, parents first, with ids of its own', async t =
   // Blocks below one that is gone are in no overlap, so a dump must not name them as beginnings of prompts.
   engine.publish(kvRemoved({ hashes: hashes(101) }))
   await w.settle()
-  t.strictSame((await w.ask(url, 'GET', '/dump')).json, { 'm:default': { block_size: 4, events: [] } })
+  t.strictSame((await w.ask(url, 'GET', '/dump')).json, {
+    'm:default': { block_size: 4, endpoints: { 7: { 0: engine.endpoint } }, events: [] },
+  })
 })
 
 t.test('peers are listed, once each and no more than there is room for', async t => {
@@ -319,6 +380,16 @@ t.test('peers are listed, once each and no more than there is room for', async t
   t.equal((await w.ask(url, 'POST', '/register_peer', { url: 'http://c:1' })).status, 503)
   t.match(await w.ask(url, 'POST', '/deregister_peer', peer), { status: 200, json: OK })
   t.equal((await w.ask(url, 'POST', '/deregister_peer', peer)).status, 404)
+})
+
+t.test('a service that begins anew observes its process once: nothing would end a second time', async t => {
+  const observed = t.capture(Metrics.prototype, 'observeProcess', Metrics.prototype.observeProcess)
+  const w = serviceWorld(t)
+  const { url, ref, system } = await w.start('10.0.0.9')
+  await system.stop(ref)
+  await w.start('10.0.0.9', {}, system)
+  t.match((await w.ask(url, 'GET', '/metrics')).text, /^process_cpu_seconds_total/m)
+  t.equal(observed().length, 1)
 })
 
 t.test('health, metrics and the way out', async t => {
@@ -342,6 +413,15 @@ t.test('health, metrics and the way out', async t => {
   ]) {
     t.match(text, line)
   }
+  const page = readFileSync(new URL('../../../docs/metrics.md', import.meta.url), 'utf8')
+  const answered = [...text.matchAll(/^# TYPE (\w+) /gm)].map(([, name]) => name!)
+  t.strictSame(
+    answered.filter(name => !page.includes(`\`${name}\``)),
+    [],
+    'docs/metrics.md names every metric',
+  )
+  const [, documented = ''] = page.split('## Indexer')
+  for (const [, name] of documented.matchAll(/`(homing_\w+)`/g)) t.ok(answered.includes(name!), name!)
   const cut = ref.ask({ type: 'drain', graceMs: 100 }, { timeout: 5000 })
   await system.advance('1s')
   t.equal(await cut, 0)

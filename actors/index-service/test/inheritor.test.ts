@@ -1,5 +1,5 @@
 /**
- * Whatever an engine does before, while and after a peer speaks: what is inherited is never more than the engine holds, once
+ * Whatever an engine does before, during and after a peer's answer: no inherited block is missing at the engine, once
  * the events published until then have arrived.
  */
 
@@ -7,9 +7,9 @@ import assert from 'node:assert/strict'
 import { defineActor } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
-import { createIndexMemory, IndexReader, layeredOptions, OverlapScores } from '@homing/index'
+import { createIndexMemory, IndexReader, layeredOptions, OverlapCounts } from '@homing/index'
 import { type EventSourceMessage, type IndexerMessage, indexer } from '@homing/indexer'
-import { KV_CLEARED, type KvEvent, kvRemoved, kvStored } from '@homing/protocol'
+import { KV_CLEARED, type KvEvent, type KvStored, kvRemoved, kvStored } from '@homing/protocol'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import { type InheritedRun, inheritor } from '../src/inheritor.ts'
@@ -104,7 +104,7 @@ async function world() {
   const source = system.probe<EventSourceMessage>('source')
   const ref = system.spawn(inheritor, { name: 'inheritor', args: { ...SIZES, memory, indexer: indexer.ref } })
   const reader = new IndexReader([memory])
-  const scores = new OverlapScores()
+  const scores = new OverlapCounts()
   const overlap = (path: string): number => {
     reader.overlap(localsOf(path), path.length, scores)
     return scores.blocksOf(SLOT)
@@ -184,6 +184,38 @@ t.test('nothing is inherited without a connection, after another epoch, or twice
   const second = ref.ask(inherit, { timeout: 1000 })
   await system.settle()
   t.strictSame([await second, overlap('a')], [0, 0])
+  await system.shutdown()
+})
+
+t.test('a removal of what only the dump named counts, whatever it says of its place', async t => {
+  for (const fields of [{}, { group: 0 }, { group: 3 }, { tier: 'host' }, { tier: 'unknown' }] as const) {
+    const { system, ref, overlap, apply } = await world()
+    const cache = new NaiveCache()
+    cache.act('store', 'a')
+    cache.act('store', 'ab')
+    ref.tell({ type: 'awaitInheritance', workerSlot: SLOT, blockSizeTokens: BLOCK })
+    ref.tell({ type: 'clear', workerSlot: SLOT })
+    void ref.ask({ type: 'inherit', workerSlot: SLOT, runs: cache.dump() }, { timeout: 1000 })
+    await system.settle()
+    t.equal(overlap('ab'), 2)
+    apply(kvRemoved({ hashes: hashOf('ab'), ...fields }))
+    await system.settle()
+    t.equal(overlap('ab'), 1, JSON.stringify(fields))
+    await system.shutdown()
+  }
+})
+
+t.test('a removal of a group that keeps other than whole prefixes leaves what is inherited', async t => {
+  const { system, ref, overlap, apply } = await world()
+  const cache = new NaiveCache()
+  const store = cache.act('store', 'a') as KvStored
+  ref.tell({ type: 'awaitInheritance', workerSlot: SLOT, blockSizeTokens: BLOCK })
+  ref.tell({ type: 'clear', workerSlot: SLOT })
+  void ref.ask({ type: 'inherit', workerSlot: SLOT, runs: cache.dump() }, { timeout: 1000 })
+  apply(kvStored({ ...store, hashes: hashOf('b'), group: 1, attention: 'sliding_window' }))
+  apply(kvRemoved({ hashes: hashOf('a'), group: 1 }))
+  await system.settle()
+  t.equal(overlap('a'), 1)
   await system.shutdown()
 })
 

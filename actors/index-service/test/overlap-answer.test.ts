@@ -2,7 +2,7 @@
 
 import { BlockIndex, IndexReader, KEY_LAYERS, layeredOptions, layerSlot } from '@homing/index'
 import t from 'tap'
-import { OverlapLookup } from '../src/overlap-answer.ts'
+import { IndexQuery } from '../src/overlap-answer.ts'
 import { newRank } from '../src/rank.ts'
 
 const SLOTS_MAX = 4
@@ -22,7 +22,7 @@ t.test('what lower tiers hold beyond the device is added, tier by tier', async t
   store(1, 'device', 'a')
   store(2, 'host', 'abc')
   // What nobody has confirmed counts for no answer.
-  store(3, 'predicted', 'abcdef')
+  store(3, 'guessed', 'abcdef')
 
   const rank = (workerSlot: number, instanceId: bigint, dpRank: number) => {
     const place = {
@@ -37,7 +37,7 @@ t.test('what lower tiers hold beyond the device is added, tier by tier', async t
   const ranks = new Set([rank(0, 7n, 0), rank(1, 7n, 1), rank(2, 8n, 0), rank(3, 9n, 0)])
   const partition = { model: 'm', group: 'g', blockSizeTokens: 16, ranks, revision: 1 }
   const reader = new IndexReader([index.memory])
-  const lookup = new OverlapLookup({ reader, inheritedReader: undefined, workerSlotsMax: SLOTS_MAX })
+  const lookup = new IndexQuery({ reader, inheritedReader: undefined, workerSlotsMax: SLOTS_MAX })
   const { answer, isComplete } = lookup.overlap(partition, chain('abcdefgh'))
   t.strictSame(answer, {
     scores: { 7: { 0: 32, 1: 16 } },

@@ -2,10 +2,10 @@
 
 import assert from 'node:assert/strict'
 import { formatHash } from '@homing/blocks'
-import { BlockIndex, IndexReader, OverlapScores } from '@homing/index'
+import { BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
 import fc from 'fast-check'
 import t from 'tap'
-import { dumpEvents, hashWords, reachableBlocks, readDump } from '../src/peer-dump.ts'
+import { dumpEvents, dumpHead, hashWords, reachableBlocks, readDump } from '../src/peer-dump.ts'
 
 const OPTIONS = { capacityBytes: 1 << 20, workerSlotsMax: 2 }
 
@@ -33,7 +33,7 @@ for (let length = 1, level = ['a', 'b']; length <= 5; length++) {
 const localHashes = (path: string): Int32Array => pairs([...path], letter => letter.charCodeAt(0))
 
 function overlapOf(index: BlockIndex, path: string): number {
-  const scores = new OverlapScores()
+  const scores = new OverlapCounts()
   new IndexReader([index.memory]).overlap(localHashes(path), path.length, scores)
   return scores.blocksOf(1)
 }
@@ -56,7 +56,7 @@ t.test(
           parentEngineHash: parentEngineHash && formatHash(...parentEngineHash),
           localHash: formatHash(...localHash),
         }))
-        const scores = new OverlapScores()
+        const scores = new OverlapCounts()
         const reader = new IndexReader([index.memory])
         const reachable = reachableBlocks(blocks, ({ localHash }) => {
           reader.overlap(hashWords(localHash), 1, scores)
@@ -69,7 +69,9 @@ t.test(
         }
         let ids = 0
         const events = dumpEvents(2n ** 64n - 1n, 3, reachable, () => ids++)
-        const text = `{"a:model:group": {"block_size": 16, "events": [${events}]}}`
+        const rank = { instanceId: 2n ** 64n - 1n, dpRank: 3, endpoint: 'tcp://"e":5557' }
+        const head = dumpHead({ model: 'a:model', group: 'group', blockSizeTokens: 16 }, [rank])
+        const text = `{${head}${events}]}}`
         const dumps = readDump('http://peer', new TextEncoder().encode(text))
 
         const restored = BlockIndex.create(OPTIONS)
@@ -80,6 +82,7 @@ t.test(
             blockSizeTokens: 16,
             instanceId: 2n ** 64n - 1n,
             dpRank: 3,
+            endpoint: 'tcp://"e":5557',
           })
           for (const run of runs) {
             const outcome = restored.store(
@@ -124,6 +127,7 @@ t.test('other tiers, other events and fields that are not known are left out', a
   const [rank, ...others] = readDump('http://peer', new TextEncoder().encode(JSON.stringify(dump)))
   t.strictSame(others, [])
   t.match(rank, { instanceId: 7n, dpRank: 0, model: 'm', group: 'default', blockSizeTokens: 4 })
+  t.equal(rank!.endpoint, undefined)
   t.strictSame(rank!.runs, [
     { parent: undefined, engineHashes: Int32Array.of(1, 0), localHashes: Int32Array.of(-1, -1) },
   ])

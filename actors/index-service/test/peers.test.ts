@@ -1,4 +1,4 @@
-/** What a service inherits from a peer at its start, what becomes of it, and how far it is believed. */
+/** Blocks that a service inherits from a peer at its start: how long they stay, and how far they are believed. */
 
 import { KV_CLEARED, kvRemoved } from '@homing/protocol'
 import t, { type Test } from 'tap'
@@ -51,12 +51,13 @@ async function inherited(t: Test, meanwhile: (engine: FakeEngine) => void = () =
 
 t.test('the first peer that answers is believed, but not as exact', async t => {
   const { w, ready, url, scores, listener } = await inherited(t)
-  t.match(ready, { recovery: /^3 blocks of 1 of 1 ranks are the word of http:\/\/10\.0\.0\.8:8090$/ })
+  t.match(ready, { recovery: /^3 blocks of 1 of 1 ranks are known only from http:\/\/10\.0\.0\.8:8090$/ })
   t.strictSame(await scores(), { 7: { 0: 12 } })
   t.equal((await w.ask(url, 'POST', '/query', QUERY)).headers['x-homing-trust'], 'approximate')
   t.match(await listener(), {
     trust: 'approximate',
-    trust_reason: /some blocks are the word of http:\/\/10\.0\.0\.8:8090, which no replay has confirmed/,
+    trust_reason:
+      /some blocks are known only from http:\/\/10\.0\.0\.8:8090, and no replay has confirmed them/,
     inherited: { peer: 'http://10.0.0.8:8090', blocks: 3 },
   })
   const dump = (await w.ask(url, 'GET', '/dump')).json['m:default']
@@ -64,6 +65,18 @@ t.test('the first peer that answers is believed, but not as exact', async t => {
     dump.events[0].event.data.stored.blocks.map(({ block_hash }: { block_hash: number }) => block_hash),
     [101, 102, 103],
   )
+})
+
+t.test('a service that is stopped while it asks its peers leaves its port to the next one', async t => {
+  const w: ServiceWorld = serviceWorld(t)
+  const engine = await w.engine('10.0.0.1')
+  const stopped = w.spawn('10.0.0.9', { registrations: [given(engine)], peers: ['http://10.0.0.7:8090'] })
+  await stopped.system.settle()
+  await stopped.system.shutdown()
+  await t.rejects(stopped.whenReady)
+  await w.advance('20s')
+  const { ready } = await w.start('10.0.0.9')
+  t.match(ready, { ranks: 0 })
 })
 
 t.test('events go on from what was inherited', async t => {
@@ -125,6 +138,41 @@ t.test('an engine that repeats its history is exact by itself and inherits nothi
   t.equal(answer.headers['x-homing-trust'], 'exact')
 })
 
+t.test('a peer that may mean another engine is not believed', async t => {
+  const events = JSON.stringify([
+    {
+      worker_id: 7,
+      event: { data: { stored: { parent_hash: null, blocks: [{ block_hash: 101, tokens_hash: 1 }] } } },
+    },
+  ])
+  const w = serviceWorld(t)
+  const engine = await w.engine('10.0.0.1', { hasReplay: false })
+  const near = await w.engine('127.0.0.1', { hasReplay: false })
+  let body = ''
+  await w.network.transport().http.listen({ host: '10.0.0.8', port: 8090 }, exchange => {
+    exchange.writeHead(200, {})
+    exchange.end(new TextEncoder().encode(body))
+  })
+  for (const [of, endpoints, blocks] of [
+    [engine, { 7: { 0: engine.endpoint } }, 1],
+    [engine, undefined, 0],
+    [engine, { 8: { 0: engine.endpoint }, 7: { 1: engine.endpoint } }, 0],
+    [engine, { 7: { 0: 'tcp://10.0.0.2:5557' } }, 0],
+    [near, { 7: { 0: near.endpoint } }, 0],
+  ] as const) {
+    const named = endpoints === undefined ? '' : `"endpoints": ${JSON.stringify(endpoints)},`
+    body = `{"m:default": {"block_size": 4, ${named} "events": ${events}}}`
+    const service = w.spawn('10.0.0.9', { registrations: [given(of)], peers: ['http://10.0.0.8:8090'] })
+    await w.advance('2s')
+    const { recovery } = (await service.whenReady) as { readonly recovery: string }
+    t.equal(recovery.startsWith(`${blocks} blocks of ${blocks} of 1 ranks`), true, recovery)
+    t.equal(/it may mean another engine/.test(recovery), blocks === 0, recovery)
+    const ended = service.system.shutdown()
+    await w.advance('1s')
+    await ended
+  }
+})
+
 t.test('where no peer can be used the index begins empty', async t => {
   const w = serviceWorld(t)
   const engine = await w.engine('10.0.0.1', { hasReplay: false })
@@ -134,11 +182,12 @@ t.test('where no peer can be used the index begins empty', async t => {
     exchange.end(new TextEncoder().encode(body))
   })
   for (body of [
-    'no JSON',
+    'not JSON',
     '[]',
     '{"m": {"block_size": 4, "events": []}}',
     '{"m:default": {"block_size": "4", "events": []}}',
     '{"m:default": {"block_size": 4, "events": {}}}',
+    '{"m:default": {"block_size": 4, "endpoints": {"7": "tcp://a:1"}, "events": []}}',
     '{"m:default": {"block_size": 4, "events": [{"worker_id": 7}]}}',
     '{"m:default": {"block_size": 4, "events": [{"worker_id": 7, "event": {"data": {"stored": {"parent_hash": null, "blocks": [{"block_hash": 1}]}}}}]}}',
   ]) {

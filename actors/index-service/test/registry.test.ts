@@ -4,6 +4,7 @@ import t from 'tap'
 import { RegistrationConflictError, RegistrationsFullError } from '../src/errors.ts'
 import type { Rank } from '../src/rank.ts'
 import { Registry } from '../src/registry.ts'
+import type { Registration } from '../src/requests.ts'
 
 const SLOTS_MAX = 6
 const SHARDS = 3
@@ -14,8 +15,15 @@ const registrations = fc.record({
   model: fc.constantFrom('m', 'n'),
   group: fc.constantFrom('g', 'h'),
   blockSizeTokens: fc.constantFrom(4, 16),
-  endpoint: fc.constant('tcp://a:1'),
-  replayEndpoint: fc.constant(undefined),
+  endpoint: fc.constantFrom(
+    'tcp://localhost:1',
+    'tcp://127.0.0.1:1',
+    'tcp://a:1',
+    'tcp://a:2',
+    'tcp://a:3',
+    'tcp://a:4',
+  ),
+  replayEndpoint: fc.constantFrom(undefined, undefined, 'tcp://a:4', 'tcp://a:5'),
 })
 
 const steps = fc.array(
@@ -33,6 +41,11 @@ const steps = fc.array(
   { maxLength: 60 },
 )
 
+function sockets({ endpoint, replayEndpoint }: Registration): string[] {
+  const named = endpoint.replace('localhost', '127.0.0.1')
+  return replayEndpoint === undefined ? [named] : [named, replayEndpoint]
+}
+
 t.test('slots, partitions and conflicts are those of a list of ranks, whatever happened before', async t => {
   const agree = fc.property(steps, list => {
     const registry = new Registry({ shardCount: SHARDS, workerSlotsMax: SLOTS_MAX })
@@ -41,11 +54,15 @@ t.test('slots, partitions and conflicts are those of a list of ranks, whatever h
     for (const step of list) {
       if (step.do === 'register') {
         const { instanceId, dpRank, model, group, blockSizeTokens } = step.registration
-        const contradicts = ranks.some(rank => {
-          const isSamePartition = rank.model === model && rank.group === group
-          if (isSamePartition && rank.blockSizeTokens !== blockSizeTokens) return true
-          return rank.instanceId === instanceId && (!isSamePartition || rank.dpRank === dpRank)
-        })
+        const isTwice = new Set(sockets(step.registration)).size < sockets(step.registration).length
+        const contradicts =
+          isTwice ||
+          ranks.some(rank => {
+            const isSamePartition = rank.model === model && rank.group === group
+            if (isSamePartition && rank.blockSizeTokens !== blockSizeTokens) return true
+            if (rank.instanceId === instanceId && (!isSamePartition || rank.dpRank === dpRank)) return true
+            return sockets(rank).some(socket => sockets(step.registration).includes(socket))
+          })
         const register = () => registry.register(step.registration)
         if (contradicts) assert.throws(register, RegistrationConflictError)
         else if (ranks.length + ending.length >= SLOTS_MAX) assert.throws(register, RegistrationsFullError)
@@ -98,7 +115,7 @@ t.test('a new rank goes to the shard with the fewest', async t => {
       model: 'm',
       group: 'g',
       blockSizeTokens: 4,
-      endpoint: 'tcp://a:1',
+      endpoint: `tcp://a:${instanceId}`,
       replayEndpoint: undefined,
     }
     return registry.register({ ...place, instanceId, dpRank: 0 }).shard

@@ -94,13 +94,8 @@ export class ServiceWorld {
     return engine
   }
 
-  /** Starts a service; not ready yet. */
-  spawn(host: string, overrides: Partial<IndexServiceArgs> = {}) {
-    const system = createTestSystem({
-      clock: this.clock,
-      provide: [[transportCapability, this.network.transport()]],
-    })
-    this.#systems.push(system)
+  /** Starts a service; not ready yet. `system`: one that had a service before. */
+  spawn(host: string, overrides: Partial<IndexServiceArgs> = {}, system = this.#newSystem()) {
     const ref = system.spawn(indexService, {
       name: 'index-service',
       args: {
@@ -131,8 +126,8 @@ export class ServiceWorld {
     return { system, ref, url, whenReady }
   }
 
-  async start(host: string, overrides: Partial<IndexServiceArgs> = {}) {
-    const { system, ref, url, whenReady } = this.spawn(host, overrides)
+  async start(host: string, overrides: Partial<IndexServiceArgs> = {}, before?: TestSystem) {
+    const { system, ref, url, whenReady } = this.spawn(host, overrides, before)
     await system.settle()
     const ready: ServiceReady | ErrorRecord = await whenReady
     return { system, ref, url, ready }
@@ -172,6 +167,13 @@ export class ServiceWorld {
     // They share the clock: whoever moves it, the others' timers fire too.
     await this.#systems[0]!.advance(duration as number)
     await this.settle()
+  }
+
+  #newSystem(): TestSystem {
+    const provide = [[transportCapability, this.network.transport()]] as const
+    const system = createTestSystem({ clock: this.clock, provide })
+    this.#systems.push(system)
+    return system
   }
 
   async stop(): Promise<void> {

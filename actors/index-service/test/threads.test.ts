@@ -106,7 +106,12 @@ t.test('what was inherited dies with its event thread, and is no longer told', a
     exchange.writeHead(200, {})
     const blocks = '[{"block_hash": 1, "tokens_hash": 14643705804678351452}]'
     const event = `{"worker_id": 7, "event": {"event_id": 0, "data": {"stored": {"parent_hash": null, "blocks": ${blocks}}}}}`
-    exchange.end(new TextEncoder().encode(`{"m:default": {"block_size": 4, "events": [${event}]}}`))
+    const endpoints = `{"7": {"0": "${publisher.endpoint}"}}`
+    exchange.end(
+      new TextEncoder().encode(
+        `{"m:default": {"block_size": 4, "endpoints": ${endpoints}, "events": [${event}]}}`,
+      ),
+    )
   })
   const system = await createActorSystem({ pools: { events: { count: 2 } }, logLevel: 'silent' })
   t.teardown(() => system.shutdown({ deadline: '5s' }))

@@ -2,31 +2,35 @@
  * Event applier: turns the KV events of worker keys into stores and removes of one `BlockIndex`.
  *
  * What counts
- *   R1  Only whole prefixes of the worker itself: events of other places and of cache groups without full
- *       attention are skipped, counted by reason. Each tier is a layer of its own. A placeholder (no tokens, block
- *       size 0) names blocks that another tier holds; those that none holds are skipped.
+ *   R1  Events are read as everywhere (CacheReading of packages/protocol): groups, copies, tiers. Skipped events are
+ *       counted by reason. Each tier is a layer of its own. A placeholder (no tokens, block
+ *       size 0) names blocks that another tier holds; blocks that no tier holds are skipped.
  *   R2  Tokens are hashed here, in the namespace of their chain (adapter and cache salt); engine hashes are
  *       handles. A chain whose content is not in its tokens (adapter known by number only, prompt
  *       embeddings) is skipped.
  *   R3  vLLM names the salt on the first block of a chain only; the blocks below inherit it. So the engine
  *       hashes of salted chains are kept per slot until they are removed.
- *   R4  A block is held once per physical copy: stored, stored, removed is held. But a store that
- *       begins at token 0 with two blocks or more says the same thing again where blocks are known: that is
- *       how vLLM re-reports a prefix on request ("full" report mode), unmarked and never
- *       removed again. A true second copy of such a run needs a request that was forbidden to read
- *       the cache; counting it once loses an overlap early, counting a report twice would keep
- *       a block for ever. One block alone at token 0 is counted: a prompt of exactly one block is
- *       stored anew by every request. Lower tiers hold a block once, however often they say so.
- *   R5  The first block stored on the device decides the block size of a slot; what has another size is skipped.
- *   R6  A parent may be on any tier: the device evicts what the host keeps. A clear clears all tiers.
+ *   R4  Not every event names what separates a chain from others with the same tokens. A chain that begins like a prompt that was
+ *       sent with a separator, and whose event does not say that it has none, is credited to nobody (separated-prompts.ts), nor is
+ *       anything below it. If such prompts did not pass through the router, two hashes of equal tokens show them: the source is told.
+ *   R5  The first block stored on the device decides the block size of a slot; blocks of another size are skipped.
+ *   R6  A parent may be on any tier: the device evicts blocks that the host keeps. A clear clears all tiers.
  *
- * Costs one hash per block and what the index costs. Memory: per slot, one entry per block of a salted
- * chain, at most `saltedBlocksMax`; past it the salted chains lose their children, never their salt.
+ * Cost: one hash per block, and that of the index. Memory: per slot, one entry per block of a salted
+ * chain, at most `saltedBlocksMax`; beyond it the salted chains lose their children, never their salt.
  */
 
-import { DEFAULT_SEED, hashLocals, mediaOfBlocks, namespaceSeed, type Seed } from '@homing/blocks'
+import {
+  DEFAULT_SEED,
+  hashLocals,
+  mediaOfBlocks,
+  NOBODYS_SEED,
+  namespaceSeed,
+  type Seed,
+} from '@homing/blocks'
 import {
   type BlockIndex,
+  type Copies,
   DEVICE_LAYER,
   HELD_WORDS,
   imageOf,
@@ -36,16 +40,27 @@ import {
   storeImage,
 } from '@homing/index'
 import {
-  type AttentionGroupRecord,
-  AttentionGroups,
+  ADAPTER,
+  ALL_SEPARATORS,
+  addsCopies,
+  CacheReading,
+  EXTRA_KEY,
+  HELD_TIERS,
+  type HeldTier,
   isContentKnown,
+  isPlaceholder,
+  type KvCleared,
   type KvEvent,
   type KvRemoved,
   type KvStored,
-  type KvTier,
+  type LeftCopies,
+  type RemovableBlocks,
+  SALT,
+  type SeparatedPrompt,
 } from '@homing/protocol'
 import type { LayerSlots } from './layer-slots.ts'
 import type { IndexedBlock, KeyImage, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
+import { MarkRoom, SeparatedPrompts } from './separated-prompts.ts'
 
 /** What became of a batch of events. */
 export interface ApplyReport {
@@ -53,10 +68,12 @@ export interface ApplyReport {
   readonly resync: Resync | undefined
   /** The block size of the engine, when it is another than the caller assumed. */
   readonly learnedBlockSizeTokens: number | undefined
-  /** The cache was cleared: what was predicted of it is gone too. */
+  /** The cache was cleared: what was guessed of it is gone too. */
   readonly wasCleared: boolean
   /** Why not all of it is in the index, said once per opening; undefined: all is well. */
   readonly lacks: string | undefined
+  /** Blocks are credited to nobody that may be of prompts with separators; said once per opening. */
+  readonly isUnclear: boolean
 }
 
 export interface Resync {
@@ -64,8 +81,7 @@ export interface Resync {
   readonly reason: string
 }
 
-/** A tier of an unknown name has none. */
-const LAYER_OF_TIER: Readonly<Record<Exclude<KvTier, 'unknown'>, number>> = {
+const LAYER_OF_TIER: Readonly<Record<HeldTier, number>> = {
   device: DEVICE_LAYER,
   host: KEY_LAYERS.indexOf('host'),
   disk: KEY_LAYERS.indexOf('disk'),
@@ -78,26 +94,46 @@ const SEEDS_MAX = 4096
 
 /** What is known of a worker slot since it was opened. */
 interface Slot {
-  readonly groups: AttentionGroups
+  readonly reading: CacheReading
   blockSizeTokens: number | undefined
-  /** Engine hash of each block of a salted chain -> its salt. */
-  readonly salts: Map<bigint, string>
+  /** Engine hash of each block of a salted chain -> its salt; null: of a chain that is credited to nobody. */
+  readonly salts: Map<bigint, string | null>
+  /** Separators that some event has named: where its engine names them once, it always does. */
+  told: number
+  /** Separators that some event has not named, and could have had. */
+  untold: number
+  /** Separators of prompts that were sent there and whose blocks nobody knows. */
+  unknownSeparators: number
   /** Orphans went beyond their bound and the source knows; said once per opening. */
   isOverflown: boolean
-  /** A tier found no room among the layers; the source knows. */
-  lacksLayer: boolean
+  /** Why blocks of equal tokens have several hashes; undefined: none have. */
+  twins: string | undefined
+  /** It was told that blocks are credited to nobody. */
+  isUnclear: boolean
+  /** The source knows that something is missing; a clear makes it whole again. */
+  isLacking: boolean
 }
 
-const NO_LAYER = 'more lower tiers of worker keys are in use than the index has room for (--worker-slots-max)'
-
+/** Why a skipped event leaves the index without something that the engine holds. */
+const LACKS: Readonly<Partial<Record<SkipReason, string>>> = {
+  noLayer: 'the index has no room for another lower tier of a worker key (--worker-slots-max)',
+  unevenTokens: 'its engine stores blocks whose token count does not match their number',
+}
 export class EventApplier {
   readonly #index: BlockIndex
   readonly #layers: LayerSlots
+  readonly #removable: SlotBlocks
   readonly #slots = new Map<number, Slot>()
-  /** What was learned of slots that are to be rebuilt because of it: else the rebuild would have to learn it again. */
-  readonly #revisedGroups = new Map<number, readonly AttentionGroupRecord[]>()
+  /** By worker slot, from the first such prompt until its key is gone: another opening may bring their blocks again. */
+  readonly #separated = new Map<number, SeparatedPrompts>()
+  readonly #markRoom = new MarkRoom()
+  /** By worker slot that had other keys: what was sent in an earlier epoch was sent to them. */
+  readonly #separatedFrom = new Map<number, number>()
+  /** Slots that are to be rebuilt because of their groups: else the rebuild would have to learn them again. */
+  readonly #revised = new Set<number>()
   readonly #seeds = new Map<string, Seed>()
   #locals = new Int32Array(1024)
+  #unclear = 0
   readonly #applied = { stored: 0, removed: 0, cleared: 0 }
   readonly #skipped: Record<SkipReason, number> = {
     otherTier: 0,
@@ -115,22 +151,51 @@ export class EventApplier {
   constructor(index: BlockIndex, layers: LayerSlots) {
     this.#index = index
     this.#layers = layers
+    this.#removable = new SlotBlocks(index, layers)
   }
 
   /** Forgets all of a worker slot; events of it are taken from here on. */
   open(workerSlot: number): void {
     this.#clearTiers(workerSlot)
     const slot = newSlot()
-    slot.groups.learn(this.#revisedGroups.get(workerSlot) ?? [])
-    this.#revisedGroups.delete(workerSlot)
+    // Since then more may have been learned, or all of it forgotten with a withdrawal.
+    const before = this.#revised.delete(workerSlot) ? this.#slots.get(workerSlot) : undefined
+    if (before !== undefined) slot.reading.learn({ groups: before.reading.record().groups })
     this.#slots.set(workerSlot, slot)
   }
 
-  /** Forgets all of a worker slot; events of it are refused until it is opened again. */
+  /**
+   * A prompt with separators is being sent to a worker slot, or may have been. What its source must be told: nobody knows which blocks
+   * are of it, and its events do not say. `epoch`: of the key that it is sent to; undefined: of the one that has the slot.
+   */
+  separated(workerSlot: number, prompt: SeparatedPrompt, epoch?: number): string | undefined {
+    if (epoch !== undefined && epoch < (this.#separatedFrom.get(workerSlot) ?? 0)) return undefined
+    let prompts = this.#separated.get(workerSlot)
+    if (prompts === undefined) {
+      prompts = new SeparatedPrompts(this.#markRoom)
+      this.#separated.set(workerSlot, prompts)
+    }
+    prompts.add(prompt)
+    const slot = this.#slots.get(workerSlot)
+    if (slot === undefined) return undefined
+    slot.unknownSeparators |= prompts.unknownOf(slot.untold)
+    if (slot.unknownSeparators === 0 || slot.isLacking) return undefined
+    slot.isLacking = true
+    return unknownText(slot.unknownSeparators)
+  }
+
+  /** The key of a worker slot is gone: requests sent there before this epoch say nothing about the next key. */
+  forgetSeparated(workerSlot: number, epoch: number): void {
+    this.#separatedFrom.set(workerSlot, epoch)
+    this.#separated.get(workerSlot)?.end()
+    this.#separated.delete(workerSlot)
+  }
+
+  /** Forgets what events told of a worker slot; events of it are refused until it is opened again. */
   release(workerSlot: number): void {
     this.#clearTiers(workerSlot)
     this.#slots.delete(workerSlot)
-    this.#revisedGroups.delete(workerSlot)
+    this.#revised.delete(workerSlot)
   }
 
   /** Tidies up for a moment; true when there is more to do. */
@@ -152,35 +217,46 @@ export class EventApplier {
     if (slot === undefined) {
       this.#skipped.unopened += events.length
       return {
-        resync: { cause: 'lost', reason: 'the index began anew' },
+        resync: { cause: 'lost', reason: 'the index was reset' },
         learnedBlockSizeTokens: undefined,
         wasCleared: false,
         lacks: undefined,
+        isUnclear: false,
       }
     }
-    const { noLayer } = this.#skipped
-    const revisions = slot.groups.revisions
+    const unclear = this.#unclear
+    const revisions = slot.reading.revisions
     let overflows = false
     let wasCleared = false
+    let lacks: string | undefined
     for (const event of events) {
-      if (event.kind === 'stored') {
-        if (!this.#store(workerSlot, slot, event, blockSizeTokens)) overflows = true
-      } else if (event.kind === 'removed') {
-        this.#remove(workerSlot, slot, event)
-      } else {
-        this.#applied.cleared++
+      if (event.kind === 'cleared') {
+        this.#clear(workerSlot, slot, event)
         wasCleared = true
-        this.#clearTiers(workerSlot)
-        slot.salts.clear()
+        lacks = undefined
+        continue
       }
+      const outcome =
+        event.kind === 'stored'
+          ? this.#store(workerSlot, slot, event, blockSizeTokens)
+          : this.#remove(workerSlot, slot, event)
+      if (outcome === 'overflow') overflows = true
+      else if (outcome !== 'applied') {
+        this.#skipped[outcome]++
+        if (!slot.isLacking) lacks ??= LACKS[outcome]
+      }
+      if (slot.isLacking) continue
+      if (slot.unknownSeparators !== 0) lacks ??= unknownText(slot.unknownSeparators)
+      else if (slot.twins !== undefined) lacks ??= slot.twins
     }
+    if (lacks !== undefined) slot.isLacking = true
     const learned = slot.blockSizeTokens
     const learnedBlockSizeTokens = learned === blockSizeTokens ? undefined : learned
-    const lacks = this.#skipped.noLayer > noLayer && !slot.lacksLayer ? NO_LAYER : undefined
-    if (lacks !== undefined) slot.lacksLayer = true
-    const report = { learnedBlockSizeTokens, wasCleared, lacks }
-    if (slot.groups.revisions !== revisions) {
-      this.#revisedGroups.set(workerSlot, slot.groups.records())
+    const isUnclear = this.#unclear > unclear && !slot.isUnclear
+    if (isUnclear) slot.isUnclear = true
+    const report = { learnedBlockSizeTokens, wasCleared, lacks, isUnclear }
+    if (slot.reading.revisions !== revisions) {
+      this.#revised.add(workerSlot)
       const reason = 'a cache group turned out not to keep whole prefixes'
       return { ...report, resync: { cause: 'lost', reason } }
     }
@@ -192,7 +268,7 @@ export class EventApplier {
     return { ...report, resync: undefined }
   }
 
-  status(): Omit<ShardStatus, 'predictions'> {
+  status(): Omit<ShardStatus, 'guesses'> {
     const stats = this.#index.stats()
     const blocksHeld: Record<number, number> = {}
     for (const workerSlot of this.#slots.keys()) blocksHeld[workerSlot] = this.#index.blocksHeld(workerSlot)
@@ -204,6 +280,7 @@ export class EventApplier {
       orphanBlocks: stats.orphanBlocks,
       eventsApplied: { ...this.#applied },
       eventsSkipped: { ...this.#skipped },
+      unclearStores: this.#unclear,
       blocksRefused: stats.refusedBlocks,
       blocksEvicted: stats.evictedForSpace,
       unknownRemoves: stats.unknownRemoves,
@@ -226,7 +303,7 @@ export class EventApplier {
   }
 
   /**
-   * All that is known of a worker slot, what was predicted of it left out; undefined: it is not open, or holds more than
+   * All that is known of a worker slot, what was guessed of it left out; undefined: it is not open, or holds more than
    * `blocksMax` blocks.
    */
   image(workerSlot: number, blocksMax?: number): KeyImage | undefined {
@@ -243,7 +320,7 @@ export class EventApplier {
         Number(key >> 32n) | 0,
         salt,
       ]),
-      groups: slot.groups.records(),
+      reading: slot.reading.record(),
       ...blocks,
     }
   }
@@ -254,7 +331,7 @@ export class EventApplier {
     if (slot === undefined) throw new Error(`worker slot ${workerSlot} is not open`)
     slot.blockSizeTokens = image.blockSizeTokens
     for (const [low, high, salt] of image.salts) slot.salts.set(keyOf(low, high), salt)
-    slot.groups.learn(image.groups)
+    slot.reading.learn(image.reading)
     const layers = new Set<number>()
     for (let i = 1; i < image.held.length; i += HELD_WORDS) layers.add(image.held[i]!)
     for (let i = 0; i < image.orphans.length; i += ORPHAN_WORDS) layers.add(image.orphans[i]!)
@@ -280,61 +357,79 @@ export class EventApplier {
     return held
   }
 
-  /** False: the index has no place for orphans any more. */
-  #store(workerSlot: number, slot: Slot, event: KvStored, assumedSizeTokens: number | undefined): boolean {
-    const { tier } = event
-    if (tier === 'unknown') {
-      this.#skipped.otherTier++
-      return true
-    }
-    const layer = LAYER_OF_TIER[tier]
-    const reason = this.#whySkipped(slot, event, layer, assumedSizeTokens)
-    if (reason !== undefined) {
-      this.#skipped[reason]++
-      return true
-    }
-    if (!this.#layers.take(workerSlot, layer)) {
-      this.#skipped.noLayer++
-      return true
-    }
+  /** `overflow`: the index has no place for orphans any more. */
+  #store(
+    workerSlot: number,
+    slot: Slot,
+    event: KvStored,
+    assumedSizeTokens: number | undefined,
+  ): 'applied' | 'overflow' | SkipReason {
+    const fault = slot.reading.faultOf(event)
+    if (fault !== undefined) return fault
+    slot.told |= separatorsOf(event)
+    const layer = LAYER_OF_TIER[event.tier as HeldTier]
     const { hashes, parent, tokens, blockSizeTokens } = event
     const count = hashes.length / 2
+    if (!isPlaceholder(event)) {
+      if (layer === DEVICE_LAYER) slot.blockSizeTokens ??= blockSizeTokens
+      // What a lower tier calls a block may be several of the device.
+      if ((slot.blockSizeTokens ?? assumedSizeTokens ?? blockSizeTokens) !== blockSizeTokens)
+        return 'blockSize'
+      if (!isContentKnown(event)) return 'unknownContent'
+    }
+    if (!this.#layers.take(workerSlot, layer)) return 'noLayer'
     const layerSlot = this.#layers.slotOf(workerSlot, layer)
     const others = this.#layers.othersOf(workerSlot, layer)
     if (isPlaceholder(event)) {
-      if (this.#index.storeKnown(layerSlot, others, hashes, count) === 0) this.#skipped.unplaced++
-      else this.#applied.stored++
-      return true
+      if (this.#index.storeKnown(layerSlot, others, hashes, count) === 0) return 'unplaced'
+      this.#applied.stored++
+      return 'applied'
     }
-    const salt = this.#saltOf(slot, event)
+    const untold = ALL_SEPARATORS & ~(event.tells | slot.told)
+    slot.untold |= untold
+    const salt = this.#saltOf(workerSlot, slot, event, untold)
     if (this.#locals.length < hashes.length) this.#locals = new Int32Array(hashes.length * 2)
-    const seed = this.#seed(event.loraName ?? '', salt)
+    const seed = salt === null ? NOBODYS_SEED : this.#seed(event.loraName ?? '', salt)
     hashLocals(tokens, blockSizeTokens, seed, this.#locals, 0, { media: mediaOfBlocks(event.mediaHashes) })
-    const repeats = layer !== DEVICE_LAYER || (parent === undefined && count > 1)
-    const copies = repeats ? 'set' : 'count'
+    if (parent === undefined && salt !== null && layer === DEVICE_LAYER && slot.twins === undefined) {
+      if (this.#index.isHeldOtherwise(layerSlot, this.#locals, hashes))
+        slot.twins = untold === 0 ? OTHER_LIFE : TWINS
+    }
+    const copies = addsCopies(event) ? 'count' : 'set'
     const outcome = this.#index.store(layerSlot, parent, hashes, this.#locals, count, copies, others)
-    if (salt !== '') keepSalts(slot, hashes, salt)
+    keepSalts(slot, hashes, salt)
     this.#applied.stored++
-    return outcome !== 'overflow'
+    if (salt === null) this.#unclear++
+    return outcome === 'overflow' ? 'overflow' : 'applied'
   }
 
-  #remove(workerSlot: number, slot: Slot, event: KvRemoved): void {
-    const { hashes, tier, isLocal } = event
-    if (tier === 'unknown' || !isLocal || !slot.groups.accepts(event)) {
-      this.#skipped[tier === 'unknown' ? 'otherTier' : isLocal ? 'otherGroup' : 'remote']++
-      return
-    }
-    const layer = LAYER_OF_TIER[tier]
-    this.#index.remove(this.#layers.slotOf(workerSlot, layer), hashes, hashes.length / 2)
+  #remove(workerSlot: number, slot: Slot, event: KvRemoved): 'applied' | SkipReason {
+    this.#removable.workerSlot = workerSlot
+    const fault = slot.reading.remove(event, this.#removable)
+    if (fault !== undefined) return fault
     this.#applied.removed++
-    if (slot.salts.size === 0) return
-    const tiers = [this.#layers.slotOf(workerSlot, layer), ...this.#layers.othersOf(workerSlot, layer)]
+    if (slot.salts.size === 0) return 'applied'
+    const { hashes } = event
+    const tiers = HELD_TIERS.map(tier => this.#layers.slotOf(workerSlot, LAYER_OF_TIER[tier]))
     for (let i = 0; i < hashes.length; i += 2) {
       const key = keyOf(hashes[i]!, hashes[i + 1]!)
       if (!slot.salts.has(key)) continue
       const hash = hashes.subarray(i, i + 2)
       if (!tiers.some(tier => this.#index.has(tier, hash))) slot.salts.delete(key)
     }
+    return 'applied'
+  }
+
+  #clear(workerSlot: number, slot: Slot, event: KvCleared): void {
+    this.#applied.cleared++
+    this.#clearTiers(workerSlot)
+    slot.salts.clear()
+    slot.reading.cleared(event)
+    slot.told = 0
+    slot.untold = 0
+    slot.unknownSeparators = 0
+    slot.twins = undefined
+    slot.isLacking = false
   }
 
   /** All that events speak of. */
@@ -346,33 +441,20 @@ export class EventApplier {
     }
   }
 
-  #whySkipped(
-    slot: Slot,
-    event: KvStored,
-    layer: number,
-    assumedSizeTokens: number | undefined,
-  ): SkipReason | undefined {
-    const { hashes, tokens, blockSizeTokens } = event
-    if (!event.isLocal) return 'remote'
-    // Also learns the groups, so it comes before what looks at the content.
-    if (!slot.groups.accepts(event)) return 'otherGroup'
-    if (hashes.length === 0) return 'noBlocks'
-    if (isPlaceholder(event)) return undefined
-    if (tokens.length === 0 || blockSizeTokens <= 0) return 'noBlocks'
-    if (tokens.length !== (hashes.length / 2) * blockSizeTokens) return 'unevenTokens'
-    if (layer === DEVICE_LAYER) slot.blockSizeTokens ??= blockSizeTokens
-    // What a lower tier calls a block may be several of the device.
-    if ((slot.blockSizeTokens ?? assumedSizeTokens ?? blockSizeTokens) !== blockSizeTokens) return 'blockSize'
-    if (!isContentKnown(event)) return 'unknownContent'
-    return undefined
-  }
-
-  /** The salt of the chain: named here, or by a block above. '' is none. */
-  #saltOf(slot: Slot, event: KvStored): string {
-    if (event.cacheSalt !== undefined) return event.cacheSalt
-    const { parent } = event
-    if (parent === undefined || slot.salts.size === 0) return ''
-    return slot.salts.get(keyOf(parent[0]!, parent[1]!)) ?? ''
+  /** The salt of the chain: named here, or by a block above. '' is none; null: the chain is credited to nobody. */
+  #saltOf(workerSlot: number, slot: Slot, event: KvStored, untold: number): string | null {
+    const { parent, hashes, tokens, cacheSalt, loraName } = event
+    if (parent !== undefined) return cacheSalt === undefined ? saltAt(slot, parent) : cacheSalt
+    const separated = untold === 0 ? undefined : this.#separated.get(workerSlot)
+    if (separated !== undefined) {
+      slot.unknownSeparators |= separated.unknownOf(untold)
+      if (separated.mayBegin(tokens, this.#seed(loraName ?? '', cacheSalt ?? ''), untold)) return null
+    }
+    if (cacheSalt !== undefined) return cacheSalt
+    if (untold === 0) return ''
+    // Blocks that are known under this name are the same blocks.
+    const known = saltAt(slot, hashes)
+    return known === null || (untold & SALT) !== 0 ? known : ''
   }
 
   #seed(loraName: string, salt: string): Seed {
@@ -385,6 +467,23 @@ export class EventApplier {
       this.#seeds.set(key, seed)
     }
     return seed
+  }
+}
+
+/** The blocks of the worker slot that is set. */
+class SlotBlocks implements RemovableBlocks {
+  workerSlot = 0
+  readonly #index: BlockIndex
+  readonly #layers: LayerSlots
+
+  constructor(index: BlockIndex, layers: LayerSlots) {
+    this.#index = index
+    this.#layers = layers
+  }
+
+  remove(tier: HeldTier, hashes: Int32Array, copies: Copies, left: LeftCopies): number {
+    const slot = this.#layers.slotOf(this.workerSlot, LAYER_OF_TIER[tier])
+    return this.#index.remove(slot, hashes, hashes.length / 2, copies, left).removed
   }
 }
 
@@ -405,25 +504,61 @@ function isIn(mask: number, layer: number): boolean {
   return (mask & (1 << layer)) !== 0
 }
 
-/** Names blocks that another tier holds, and not what is in them. */
-function isPlaceholder({ tokens, blockSizeTokens }: KvStored): boolean {
-  return tokens.length === 0 && blockSizeTokens === 0
-}
-
 function newSlot(): Slot {
   return {
-    groups: new AttentionGroups(),
+    reading: new CacheReading(),
     blockSizeTokens: undefined,
     salts: new Map(),
+    told: 0,
+    untold: 0,
+    unknownSeparators: 0,
+    twins: undefined,
+    isUnclear: false,
     isOverflown: false,
-    lacksLayer: false,
+    isLacking: false,
   }
 }
 
-function keepSalts(slot: Slot, hashes: Int32Array, salt: string): void {
-  for (let i = 0; i < hashes.length && slot.salts.size < SALTED_BLOCKS_MAX; i += 2) {
-    slot.salts.set(keyOf(hashes[i]!, hashes[i + 1]!), salt)
+/** Those that the event names. */
+function separatorsOf({ cacheSalt, loraName, loraId }: KvStored): number {
+  return (cacheSalt === undefined ? 0 : SALT) | ((loraName ?? loraId) === undefined ? 0 : ADAPTER)
+}
+
+/** Keeps nothing of a chain without salt, and forgets entries of others under these names. */
+function keepSalts(slot: Slot, hashes: Int32Array, salt: string | null): void {
+  const { salts } = slot
+  if (salt === '') {
+    if (salts.size === 0) return
+    for (let i = 0; i < hashes.length; i += 2) salts.delete(keyOf(hashes[i]!, hashes[i + 1]!))
+    return
   }
+  for (let i = 0; i < hashes.length && salts.size < SALTED_BLOCKS_MAX; i += 2) {
+    salts.set(keyOf(hashes[i]!, hashes[i + 1]!), salt)
+  }
+}
+
+/** Salt of the block of the first of these hashes; '' if none is known. */
+function saltAt({ salts }: Slot, hashes: Int32Array): string | null {
+  const salt = salts.size === 0 ? undefined : salts.get(keyOf(hashes[0]!, hashes[1]!))
+  return salt === undefined ? '' : salt
+}
+
+const SEPARATOR_NAMES: readonly (readonly [bit: number, name: string])[] = [
+  [SALT, 'a cache salt'],
+  [ADAPTER, 'an adapter'],
+  [EXTRA_KEY, 'an extra key'],
+]
+
+/** Its events name all that keeps equal tokens apart in one life. */
+const OTHER_LIFE =
+  'blocks of equal tokens have several hashes there, and its events name nothing that would keep them apart: they belong to two lives or two engines'
+
+const TWINS =
+  'blocks of equal tokens have several hashes there: something that its events do not name, such as a cache salt, keeps them apart'
+
+function unknownText(separators: number): string {
+  const names = SEPARATOR_NAMES.filter(([bit]) => (separators & bit) !== 0).map(([, name]) => name)
+  return `prompts that the router does not know were sent there with ${names.join(', ')}, and the engine's events do not say whose blocks are whose`
 }
 
 function keyOf(low: number, high: number): bigint {

@@ -1,3 +1,4 @@
+export type { GuessStatus, RoutedBlocks } from './guesses.ts'
 export { type IndexerArgs, indexer } from './indexer.ts'
 export type {
   EventSourceMessage,
@@ -15,4 +16,3 @@ export type {
   ShardStatus,
   SkipReason,
 } from './messages.ts'
-export type { PredictionStatus, RoutedBlocks } from './predictions.ts'

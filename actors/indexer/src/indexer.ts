@@ -1,20 +1,20 @@
 /**
  * Indexer: the only writer of one shard of the prefix index.
  *
- * In     KV events of the worker keys of this shard, from their listeners; clears. From the router: what it sent
- *        to them; from the directory: when that is to be forgotten.
+ * In     KV events of the worker keys of this shard, from their listeners; clears. From the router: blocks of requests that it
+ *        sent to them; from the directory: when these are to be forgotten.
  * Out    nothing while serving: readers look at the shared memory directly. To a source: `resync` when
- *        its events cannot be applied, `learned` when its blocks have another size than assumed, `incomplete` when blocks
- *        of it may have been dropped. To who
- *        observes: `shardReset` when this indexer began anew. To readers that attached themselves: `shardMemory`
+ *        its events cannot be applied, `learned` when its blocks have another size than assumed, `incomplete` when some of its
+ *        blocks may have been dropped. To observers: `shardReset` when this indexer has restarted. To attached readers: `shardMemory`
  *        when the shard is in other memory than theirs, or other worker keys hold blocks in lower tiers.
- * Owns   the shard, and per worker slot what `EventApplier` and `Predictions` keep.
+ * Owns   the shard, and per worker slot the state of `EventApplier` and `Guesses`.
  * Order  events of one worker key arrive as published; between worker keys there is no order,
- *        and none is needed. What was cleared counts for nobody at once; its memory is swept in slices of about
+ *        and none is needed. Cleared blocks stop counting at once; their memory is swept in slices of about
  *        a fifth of a millisecond, after batches and in pauses.
+ *        A prompt with separators is announced before it is sent, and so before its events.
  * Fails  orphans beyond their bound: the source is resynced. Anything else stops the actor; it
- *        restarts with an empty shard, and what was predicted is gone. A source that goes on sending is told to resync at once,
- *        because its slot is not open; a silent one is resynced by the directory, which observes.
+ *        restarts with an empty shard and without guesses. A source that goes on sending is told to resync at once,
+ *        because its slot is not open; the directory, which observes, resyncs a silent one.
  * Full   the mailbox refuses: the listener keeps the batch and tries again.
  */
 
@@ -27,9 +27,9 @@ import {
   type ShardMemory,
 } from '@homing/index'
 import { EventApplier } from './event-applier.ts'
+import { Guesses } from './guesses.ts'
 import { LayerSlots } from './layer-slots.ts'
 import type { EventSourceMessage, ShardMemoryMessage, ShardMessage } from './messages.ts'
-import { Predictions } from './predictions.ts'
 
 export interface IndexerArgs {
   readonly shard: number
@@ -39,19 +39,22 @@ export interface IndexerArgs {
    */
   readonly memory: ShardMemory
   /**
-   * Bytes of the shard, tables private to the writer included. The tables of predictions come on top: 32 to 64 bytes
-   * for each of `capacityBytes / PREDICTION_BYTES` blocks at most, so half as much.
+   * Bytes of the shard, tables private to the writer included. The tables of guesses come on top: 32 to 64 bytes
+   * for each of `capacityBytes / GUESS_BYTES` blocks at most, so half as much.
    */
   readonly capacityBytes: number
   /** Worker keys; each has a worker slot, and further ones for its other layers. */
   readonly workerSlotsMax: number
-  /** What is left of predictions that became too many, 0 … 1; default 0.8. */
+  /** What is left of guesses that became too many, 0 … 1; default 0.8. */
   readonly pruneTargetRatio?: number
 }
 
-/** Bytes of the shard per block that may be predicted. */
-const PREDICTION_BYTES = 128
+/** Bytes of the shard per block that may be guessed. */
+const GUESS_BYTES = 128
 const PRUNE_TARGET_RATIO = 0.8
+
+const UNCLEAR =
+  'prompts are sent with a cache salt, an adapter or an extra key to an engine that does not name it in its events: blocks that may be theirs are credited to nobody'
 
 /** Pause between two slices of what the index has to tidy up. */
 const MAINTAIN_DELAY_MS = 1
@@ -66,18 +69,18 @@ export const indexer = defineActor(
   setup(context, { shard, memory, capacityBytes, workerSlotsMax, pruneTargetRatio }) {
     const { log, random, clock } = context
     const slots = new LayerSlots(workerSlotsMax)
-    const readers = new Readers(shard, slots, random.below(2 ** 31))
+    const incarnation = random.below(2 ** 32)
+    const readers = new Readers(shard, incarnation, slots, random.below(2 ** 31))
     const index = BlockIndex.create({
       ...layeredOptions(capacityBytes, workerSlotsMax),
       memory,
       onMemory: moved => readers.announce(moved),
     })
     const applier = new EventApplier(index, slots)
-    const predictions = new Predictions(index, slots, {
-      blocksMax: Math.floor(capacityBytes / PREDICTION_BYTES),
+    const guesses = new Guesses(index, slots, {
+      blocksMax: Math.floor(capacityBytes / GUESS_BYTES),
       pruneTargetRatio: pruneTargetRatio ?? PRUNE_TARGET_RATIO,
     })
-    const incarnation = random.below(2 ** 32)
     let isMaintaining = false
     /** One message at a time: between two, events are applied. */
     const maintain = () => {
@@ -124,7 +127,7 @@ export const indexer = defineActor(
       if (dueMs >= tidyDueMs) return
       tidyTimer?.cancel()
       tidyDueMs = dueMs
-      tidyTimer = context.schedule(Math.max(0, dueMs - clock.nowMs()), { type: 'tidyPredictions' })
+      tidyTimer = context.schedule(Math.max(0, dueMs - clock.nowMs()), { type: 'tidyGuesses' })
     }
     const stats = index.stats()
     if (stats.capacityHalvings > 0) {
@@ -137,9 +140,9 @@ export const indexer = defineActor(
     return {
       apply({ workerSlot, blockSizeTokens, events, source }) {
         const report = applier.apply(workerSlot, blockSizeTokens, events)
-        const { resync, learnedBlockSizeTokens, lacks } = report
+        const { resync, learnedBlockSizeTokens, lacks, isUnclear } = report
         if (report.wasCleared) {
-          predictions.forget(workerSlot)
+          guesses.forget(workerSlot)
           lacking.delete(workerSlot)
         }
         applied(workerSlot, source)
@@ -151,6 +154,7 @@ export const indexer = defineActor(
           tellSource(source, { type: 'learned', blockSizeTokens: learnedBlockSizeTokens })
         }
         if (lacks !== undefined) incomplete(workerSlot, lacks)
+        if (isUnclear) log.warn({ shard, workerSlot }, UNCLEAR)
       },
       lookAtRoom() {
         isRoomLooked = false
@@ -168,24 +172,24 @@ export const indexer = defineActor(
       },
       load({ workerSlot, image, source }) {
         if (!applier.isOpen(workerSlot)) {
-          tellSource(source, { type: 'resync', cause: 'lost', reason: 'the index began anew' })
+          tellSource(source, { type: 'resync', cause: 'lost', reason: 'the index was reset' })
           return
         }
         const isWhole = applier.load(workerSlot, image)
         applied(workerSlot, source)
         if (isWhole) return
-        log.warn({ shard, workerSlot }, 'not all of a checkpoint found room')
-        incomplete(workerSlot, 'not all of its checkpoint found room')
+        log.warn({ shard, workerSlot }, 'no room for the whole checkpoint')
+        incomplete(workerSlot, 'there was no room for its whole checkpoint')
       },
       clear({ workerSlot }) {
-        predictions.forget(workerSlot)
+        guesses.forget(workerSlot)
         lacking.delete(workerSlot)
         applier.open(workerSlot)
         readers.announceLayers(index.memory)
         maintain()
       },
       release({ workerSlot, reply }) {
-        predictions.forget(workerSlot)
+        guesses.forget(workerSlot)
         lacking.delete(workerSlot)
         sources.delete(workerSlot)
         applier.release(workerSlot)
@@ -194,16 +198,27 @@ export const indexer = defineActor(
         maintain()
       },
       routed(blocks) {
-        tidyAt(predictions.routed(blocks, clock.nowMs()))
+        tidyAt(guesses.routed(blocks, clock.nowMs()))
         maintain()
+      },
+      unrouted(blocks) {
+        guesses.unrouted(blocks)
+        maintain()
+      },
+      separated({ workerSlot, prompt, epoch }) {
+        const lacks = applier.separated(workerSlot, prompt, epoch)
+        if (lacks !== undefined) incomplete(workerSlot, lacks)
+      },
+      forgetSeparated({ workerSlot, epoch }) {
+        applier.forgetSeparated(workerSlot, epoch)
       },
       forgetRouted({ workerSlot, epoch }) {
-        predictions.forget(workerSlot, epoch)
+        guesses.forget(workerSlot, epoch)
         maintain()
       },
-      tidyPredictions() {
+      tidyGuesses() {
         tidyDueMs = Number.POSITIVE_INFINITY
-        tidyAt(predictions.tidy(clock.nowMs()))
+        tidyAt(guesses.tidy(clock.nowMs()))
         maintain()
       },
       maintain() {
@@ -219,7 +234,7 @@ export const indexer = defineActor(
         observer.tell({ type: 'shardReset', shard, incarnation, openSlots: applier.openSlots() })
       },
       status({ reply }) {
-        reply({ ...applier.status(), predictions: predictions.status() })
+        reply({ ...applier.status(), guesses: guesses.status() })
       },
       dump({ workerSlot, reply }) {
         reply(applier.dump(workerSlot))
@@ -231,18 +246,20 @@ export const indexer = defineActor(
   },
 })
 
-/** Who is told where the shard is, and which lower tiers it knows of. */
+/** The readers that are told where the shard is, and which lower tiers it has. */
 class Readers {
   readonly #shard: number
+  readonly #incarnation: number
   readonly #refs = new Map<string, ActorRef<ShardMemoryMessage>>()
   readonly #slots: LayerSlots
   #memoryNumber: number
-  /** Of the layers that were announced last. */
+  /** Version of the layers that were announced last. */
   #lowerRevision = 0
 
   /** @param memoryNumber Differs from those of other lives of this indexer. */
-  constructor(shard: number, slots: LayerSlots, memoryNumber: number) {
+  constructor(shard: number, incarnation: number, slots: LayerSlots, memoryNumber: number) {
     this.#shard = shard
+    this.#incarnation = incarnation
     this.#slots = slots
     this.#memoryNumber = memoryNumber
   }
@@ -273,6 +290,7 @@ class Readers {
     reader.tell({
       type: 'shardMemory',
       shard: this.#shard,
+      incarnation: this.#incarnation,
       memoryNumber: this.#memoryNumber,
       memory,
       lowerLayers: this.#slots.lowerLayers(),

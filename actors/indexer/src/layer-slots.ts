@@ -1,11 +1,11 @@
 /**
  * Layer slots: which layers of which worker keys are in use in a shard.
  *
- * The device of every key has its place in the shard; of other layers as many as there are keys may be in use at one
- * time (packages/index, key-layers.ts). Past that nothing is held for another layer until one is given back.
+ * The device layer of every key has its place in the shard. Of the other layers, as many as there are keys can be in use at one
+ * time (packages/index, key-layers.ts). Beyond that, another layer holds nothing until one is given back.
  */
 
-import { DEVICE_LAYER, layerSlot, PREDICTED_LAYER } from '@homing/index'
+import { DEVICE_LAYER, GUESSED_LAYER, layerSlot } from '@homing/index'
 
 const NO_SLOTS: readonly number[] = []
 
@@ -45,7 +45,7 @@ export class LayerSlots {
     if ((mask & (1 << layer)) !== 0) return true
     if (this.#otherLayers >= this.keysMax) return false
     this.#otherLayers++
-    if (layer !== PREDICTED_LAYER) this.#lowerRevision++
+    if (layer !== GUESSED_LAYER) this.#lowerRevision++
     this.#masks.set(keySlot, mask | (1 << layer))
     return true
   }
@@ -56,14 +56,14 @@ export class LayerSlots {
     const bit = 1 << layer
     if ((mask & bit) === 0) return
     this.#otherLayers--
-    if (layer !== PREDICTED_LAYER) this.#lowerRevision++
+    if (layer !== GUESSED_LAYER) this.#lowerRevision++
     if (mask === bit) this.#masks.delete(keySlot)
     else this.#masks.set(keySlot, mask & ~bit)
   }
 
   /** The worker slots in use of this key that events speak of, other than that of one layer. */
   othersOf(keySlot: number, layer: number): readonly number[] {
-    const mask = (this.maskOf(keySlot) | (1 << DEVICE_LAYER)) & ~((1 << PREDICTED_LAYER) | (1 << layer))
+    const mask = (this.maskOf(keySlot) | (1 << DEVICE_LAYER)) & ~((1 << GUESSED_LAYER) | (1 << layer))
     if (mask === 0) return NO_SLOTS
     const slots: number[] = []
     for (let other = 0; mask >>> other !== 0; other++) {
@@ -72,11 +72,11 @@ export class LayerSlots {
     return slots
   }
 
-  /** By key: bit per layer in use other than device and predicted; keys with none are left out. */
+  /** By key: bit per layer in use other than device and guessed; keys with none are left out. */
   lowerLayers(): Readonly<Record<number, number>> {
     const lower: Record<number, number> = {}
     for (const [keySlot, mask] of this.#masks) {
-      const bits = mask & ~(1 << PREDICTED_LAYER)
+      const bits = mask & ~(1 << GUESSED_LAYER)
       if (bits !== 0) lower[keySlot] = bits
     }
     return lower

@@ -1,9 +1,9 @@
-/** What an indexer is told, and what it tells the sources of its events. */
+/** Messages to an indexer, and its messages to the sources of its events. */
 
 import type { ActorRef, Message, Reply } from '@homing/actor'
 import type { BlockImage, IndexMemory, KeyLayer } from '@homing/index'
-import type { AttentionGroupRecord, KvEvent } from '@homing/protocol'
-import type { PredictionStatus, RoutedBlocks } from './predictions.ts'
+import type { CacheReadingRecord, EventFault, KvEvent, SeparatedPrompt } from '@homing/protocol'
+import type { GuessStatus, RoutedBlocks, UnroutedBlocks } from './guesses.ts'
 
 /**
  * `lost`: what was applied is gone or wrong. `orphans`: too many blocks wait for a parent that is unknown,
@@ -49,6 +49,8 @@ export interface ShardResetMessage extends Message {
 export interface ShardMemoryMessage extends Message {
   readonly type: 'shardMemory'
   readonly shard: number
+  /** Another number is another life of the indexer, which was told nothing yet. */
+  readonly incarnation: number
   /** Another number is another memory. */
   readonly memoryNumber: number
   readonly memory: IndexMemory
@@ -59,13 +61,13 @@ export interface ShardMemoryMessage extends Message {
   readonly lowerLayers: Readonly<Record<number, number>>
 }
 
-/** All that an indexer knows of one worker key, what was predicted of it left out. */
+/** All that an indexer knows of one worker key, what was guessed of it left out. */
 export interface KeyImage extends BlockImage {
   /** Undefined: nothing was stored on the device yet. */
   readonly blockSizeTokens: number | undefined
-  /** Engine hashes, two words each, of the blocks of salted chains, with the salt. */
-  readonly salts: readonly (readonly [low: number, high: number, salt: string])[]
-  readonly groups: readonly AttentionGroupRecord[]
+  /** Engine hashes, two words each, of the blocks of salted chains, with the salt; null: credited to nobody. */
+  readonly salts: readonly (readonly [low: number, high: number, salt: string | null])[]
+  readonly reading: CacheReadingRecord
 }
 
 /** One block that a worker key holds, as hex words; enough to compare with an engine's cache. */
@@ -77,16 +79,7 @@ export interface IndexedBlock {
 
 /** Why an event, or a part of it, was not applied. */
 export type SkipReason =
-  /** On a tier whose name is not known. */
-  | 'otherTier'
-  /** Held by another worker. */
-  | 'remote'
-  /** A cache group that does not keep whole prefixes. */
-  | 'otherGroup'
-  /** A store without hashes, or without tokens: it names no block. */
-  | 'noBlocks'
-  /** Hashes and tokens do not match: which token belongs to which block is unknown. */
-  | 'unevenTokens'
+  | EventFault
   /** A placeholder for blocks that no tier of the worker key holds. */
   | 'unplaced'
   /** A tier of a worker key for which the shard has no room: too many tiers of others are in use. */
@@ -109,28 +102,42 @@ export interface ShardStatus {
   /** Blocks of stores that found no room, and blocks dropped to make room: the index knows less than it could. */
   readonly blocksRefused: number
   readonly blocksEvicted: number
+  /** Counter: stores that are credited to nobody, since they may be of a prompt with a separator that they do not name. */
+  readonly unclearStores: number
   /** Removed blocks that were not held. */
   readonly unknownRemoves: number
   /** By worker slot: of the device. */
   readonly blocksHeld: Readonly<Record<number, number>>
   /** By worker slot: of other layers, those of worker keys that have any. */
   readonly layersHeld: Readonly<Record<number, Readonly<Partial<Record<KeyLayer, number>>>>>
-  readonly predictions: PredictionStatus
+  readonly guesses: GuessStatus
 }
 
 /** What is told of requests rather than of events. */
 export type RoutedMessage =
   /** A request was sent to a worker key: its blocks are taken to be held there for a while. */
   | ({ readonly type: 'routed' } & RoutedBlocks)
-  /** What was sent to a worker key before this epoch is not taken to be held any more. */
+  /** It was not sent there after all. */
+  | ({ readonly type: 'unrouted' } & UnroutedBlocks)
+  /** A prompt with separators is being sent to a worker key: blocks that may be of it are credited to nobody. */
+  | {
+      readonly type: 'separated'
+      readonly workerSlot: number
+      readonly prompt: SeparatedPrompt
+      /** Epoch of the worker key when it was chosen; undefined: that of the key that has the slot. */
+      readonly epoch?: number
+    }
+  /** A worker key is gone: what was sent to its slot before this epoch was not sent to the next one. */
+  | { readonly type: 'forgetSeparated'; readonly workerSlot: number; readonly epoch: number }
+  /** Requests sent to a worker key before this epoch no longer count as held. */
   | { readonly type: 'forgetRouted'; readonly workerSlot: number; readonly epoch: number }
 
 /** All that an indexer understands. */
 export type ShardMessage =
   | IndexerMessage
   | RoutedMessage
-  /** Predictions have expired, or are too many. Of the indexer to itself. */
-  | { readonly type: 'tidyPredictions' }
+  /** Guesses have expired, or are too many. Of the indexer to itself. */
+  | { readonly type: 'tidyGuesses' }
   /** Blocks may have been dropped since. Of the indexer to itself. */
   | { readonly type: 'lookAtRoom' }
   /** What a source had no room for. Of the indexer to itself. */

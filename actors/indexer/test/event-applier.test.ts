@@ -1,6 +1,13 @@
 import { hashBlocks, namespaceSeed } from '@homing/blocks'
-import { BlockIndex, IndexReader, layeredOptions, OverlapScores } from '@homing/index'
-import { KV_CLEARED, type KvStoredFields, kvRemoved, kvStored } from '@homing/protocol'
+import { BlockIndex, IndexReader, layeredOptions, OverlapCounts } from '@homing/index'
+import {
+  KV_CLEARED,
+  KV_WITHDRAWN,
+  type KvEvent,
+  type KvStoredFields,
+  kvRemoved,
+  kvStored,
+} from '@homing/protocol'
 import t from 'tap'
 import { EventApplier } from '../src/event-applier.ts'
 import { LayerSlots } from '../src/layer-slots.ts'
@@ -18,7 +25,7 @@ function fixture() {
     /** Leading blocks of a prompt that worker slot 0 holds. */
     overlap(tokens: readonly number[], namespace: { loraName?: string; cacheSalt?: string } = {}): number {
       const { local, count } = hashBlocks(Int32Array.from(tokens), BLOCK_TOKENS, namespaceSeed(namespace))
-      const scores = new OverlapScores()
+      const scores = new OverlapCounts()
       reader.overlap(local, count, scores)
       return scores.blocksOf(0)
     },
@@ -50,15 +57,29 @@ t.test('stored blocks count, removed ones end the overlap, a clear ends all', as
   t.match(f.applier.status(), { eventsApplied: { stored: 1, removed: 1, cleared: 1 }, blocksHeld: { 0: 0 } })
 })
 
-t.test('a block stored twice is held until it is removed twice', async t => {
+t.test(
+  'a block stored twice is gone when it is removed, until the engine has shown to remove each copy',
+  async t => {
+    const f = fixture()
+    const first = stored(hashes(1), tokens(0, 4))
+    const second = stored(hashes(2), tokens(4, 4), { parent: hashes(1) })
+    const removal = kvRemoved({ hashes: hashes(2) })
+    f.applier.apply(0, BLOCK_TOKENS, [first, second, second, removal])
+    t.equal(f.overlap(tokens(0, 8)), 1, 'it may have been the last copy')
+    f.applier.apply(0, BLOCK_TOKENS, [removal, second, second, removal])
+    t.equal(f.overlap(tokens(0, 8)), 2, 'it was one of two')
+    f.applier.apply(0, BLOCK_TOKENS, [removal])
+    t.equal(f.overlap(tokens(0, 8)), 1)
+  },
+)
+
+t.test('a full report of a prefix of one block is no copy', async t => {
   const f = fixture()
   const first = stored(hashes(1), tokens(0, 4))
   const second = stored(hashes(2), tokens(4, 4), { parent: hashes(1) })
-  f.applier.apply(0, BLOCK_TOKENS, [first, second, second])
-  f.applier.apply(0, BLOCK_TOKENS, [kvRemoved({ hashes: hashes(2) })])
-  t.equal(f.overlap(tokens(0, 8)), 2)
-  f.applier.apply(0, BLOCK_TOKENS, [kvRemoved({ hashes: hashes(2) })])
-  t.equal(f.overlap(tokens(0, 8)), 1)
+  const removal = (hash: number) => kvRemoved({ hashes: hashes(hash) })
+  f.applier.apply(0, BLOCK_TOKENS, [first, second, second, removal(2), removal(2), first, removal(1)])
+  t.equal(f.overlap(tokens(0, 4)), 0, 'of an engine that removes each copy')
 })
 
 t.test('a re-report of a prefix that is known adds no copies, and fills in what is not', async t => {
@@ -82,17 +103,25 @@ t.test('a salt named at the first block holds for the chain below it', async t =
   t.equal(f.overlap(tokens(0, 16), { cacheSalt: 'tenant-b' }), 0)
 })
 
-t.test('the salt of a chain is forgotten with its last copy, and with a clear', async t => {
+t.test('the salt of a chain is forgotten when its blocks are held no more, and with a clear', async t => {
   const f = fixture()
   const salted = stored(hashes(1), tokens(0, 4), { cacheSalt: 'tenant-a' })
   const child = stored(hashes(2), tokens(4, 4), { parent: hashes(1) })
-  f.applier.apply(0, BLOCK_TOKENS, [salted, salted, kvRemoved({ hashes: hashes(1) }), child])
-  t.equal(f.overlap(tokens(0, 8), { cacheSalt: 'tenant-a' }), 2, 'one copy is left')
-  f.applier.apply(0, BLOCK_TOKENS, [kvRemoved({ hashes: hashes(2) }), kvRemoved({ hashes: hashes(1) })])
+  const plain = stored(hashes(1), tokens(0, 4))
+  const onHost = { ...salted, tier: 'host' } as const
+  f.applier.apply(0, BLOCK_TOKENS, [salted, onHost, kvRemoved({ hashes: hashes(1) }), salted, child])
+  t.equal(f.overlap(tokens(0, 8), { cacheSalt: 'tenant-a' }), 2)
+  f.applier.apply(0, BLOCK_TOKENS, [kvRemoved({ hashes: hashes(1, 2) }), child])
+  f.applier.apply(0, BLOCK_TOKENS, [salted])
+  t.equal(f.overlap(tokens(0, 8), { cacheSalt: 'tenant-a' }), 2, 'the host has the salted block still')
+  f.applier.apply(0, BLOCK_TOKENS, [
+    kvRemoved({ hashes: hashes(1, 2) }),
+    kvRemoved({ hashes: hashes(1), tier: 'host' }),
+  ])
   // The same engine hashes without salt are another chain.
-  f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(1), tokens(0, 4)), child])
+  f.applier.apply(0, BLOCK_TOKENS, [plain, child])
   t.equal(f.overlap(tokens(0, 8)), 2)
-  f.applier.apply(0, BLOCK_TOKENS, [KV_CLEARED, salted, KV_CLEARED, stored(hashes(1), tokens(0, 4)), child])
+  f.applier.apply(0, BLOCK_TOKENS, [KV_CLEARED, salted, KV_CLEARED, plain, child])
   t.equal(f.overlap(tokens(0, 8)), 2)
 })
 
@@ -143,6 +172,27 @@ t.test(
     t.equal(f.index.blocksHeld(0), 0)
   },
 )
+
+t.test('a removal under a group that never stored takes the block that is held', async t => {
+  for (const group of [undefined, 0, 1]) {
+    const f = fixture()
+    const text = tokens(0, 4)
+    f.applier.apply(0, BLOCK_TOKENS, [
+      stored(hashes(1), text, { group: 3, attention: 'full_attention' }),
+      kvRemoved({ hashes: hashes(1), ...(group === undefined ? {} : { group }) }),
+    ])
+    t.equal(f.overlap(text), 0, `group ${group}`)
+  }
+})
+
+t.test('a store whose tokens do not fit its hashes is told, again after a clear', async t => {
+  const f = fixture()
+  const odd = stored(hashes(1), tokens(0, 6))
+  t.match(f.applier.apply(0, BLOCK_TOKENS, [odd]).lacks, /token count does not match/)
+  t.equal(f.applier.apply(0, BLOCK_TOKENS, [odd]).lacks, undefined)
+  t.match(f.applier.apply(0, BLOCK_TOKENS, [odd, KV_CLEARED, odd]).lacks, /token count does not match/)
+  t.equal(f.applier.apply(0, BLOCK_TOKENS, [KV_CLEARED, odd, KV_CLEARED]).lacks, undefined)
+})
 
 t.test('a removal in another group leaves the block of the main group', async t => {
   const f = fixture()
@@ -204,7 +254,7 @@ t.test('too many orphans: said once, until the slot is opened again', async t =>
 t.test('a slot that is not open takes nothing', async t => {
   const f = fixture()
   const { resync } = f.applier.apply(1, BLOCK_TOKENS, [stored(hashes(1), tokens(0, 4))])
-  t.match(resync, { cause: 'lost', reason: 'the index began anew' })
+  t.match(resync, { cause: 'lost', reason: 'the index was reset' })
   f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(1), tokens(0, 4))])
   f.applier.release(0)
   t.equal(f.overlap(tokens(0, 4)), 0)
@@ -241,6 +291,28 @@ t.test('what was learned of cache groups outlives the rebuild that it asks for',
   t.equal(life(), undefined, 'the same history, replayed')
   t.equal(applier.status().blocksHeld[0], 2)
 })
+
+t.test(
+  'what was learned of cache groups until the rebuild, too; what a withdrawal has forgotten does not',
+  async t => {
+    const { applier } = fixture()
+    const of = (group: number, tokenCount = 4) =>
+      kvStored({
+        hashes: hashes(1 + group),
+        tokens: Int32Array.from(tokens(0, tokenCount)),
+        blockSizeTokens: 4,
+        group,
+      })
+    const say = (...events: readonly KvEvent[]) => applier.apply(0, BLOCK_TOKENS, events).resync?.reason
+    t.match(say(of(0), of(0, 8), of(1)), 'a cache group turned out not to keep whole prefixes')
+    say(KV_WITHDRAWN, of(1, 8), of(0))
+    applier.open(0)
+    say(of(1))
+    t.equal(applier.status().blocksHeld[0], 0, 'now it is the other one')
+    say(of(0))
+    t.equal(applier.status().blocksHeld[0], 1)
+  },
+)
 
 t.test('a tier that finds no room among the layers is told once', async t => {
   const index = BlockIndex.create(layeredOptions(1 << 20, 1))

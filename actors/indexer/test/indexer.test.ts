@@ -2,17 +2,17 @@ import { createTestSystem } from '@homing/actor/testing'
 import {
   BlockIndex,
   createIndexDoor,
+  GUESSED_LAYER,
   type IndexMemory,
   IndexReader,
   KEY_LAYERS,
   layeredOptions,
   layerSlot,
-  OverlapScores,
-  PREDICTED_LAYER,
+  OverlapCounts,
   type ShardMemory,
 } from '@homing/index'
 import { KV_CLEARED, kvStored } from '@homing/protocol'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import {
   type EventSourceMessage,
   type IndexerMessage,
@@ -32,7 +32,7 @@ const EVENT = kvStored({
 const memoryOf = ({ capacityBytes, workerSlotsMax }: typeof OPTIONS): IndexMemory =>
   BlockIndex.create(layeredOptions(capacityBytes, workerSlotsMax)).memory
 
-function start(t: Tap.Test, options = OPTIONS, memory: ShardMemory = memoryOf(options)) {
+function start(t: Test, options = OPTIONS, memory: ShardMemory = memoryOf(options)) {
   const system = createTestSystem()
   t.teardown(() => system.shutdown())
   const ref = system.spawn(indexer, {
@@ -121,7 +121,7 @@ t.test('begins anew in the same memory after a failure; observers and sources le
   ref.tell({ type: 'clear', workerSlot: 99 })
   await system.advance(10)
   const reader = new IndexReader([memory])
-  const scores = new OverlapScores()
+  const scores = new OverlapCounts()
   reader.overlap(new Int32Array(2), 1, scores)
   t.equal(scores.length, 0, 'readers see an empty index')
   ref.tell({ type: 'observe', incarnation, observer: observer.ref })
@@ -167,11 +167,11 @@ t.test('tells readers which worker keys hold blocks in lower tiers, when that ch
 t.test('what was sent is forgotten when its time is over, and when the cache is cleared', async t => {
   const { system, ref, memory, source } = start(t)
   const reader = new IndexReader([memory])
-  const scores = new OverlapScores()
+  const scores = new OverlapCounts()
   const localHashes = Int32Array.of(1, 2, 3, 4)
-  const slot = layerSlot(0, PREDICTED_LAYER, OPTIONS.workerSlotsMax)
+  const slot = layerSlot(0, GUESSED_LAYER, OPTIONS.workerSlotsMax)
   const send = (ttlMs: number) =>
-    ref.tell({ type: 'routed', workerSlot: 0, epoch: 0, localHashes, ttlMs, blocksMax: 100 })
+    ref.tell({ type: 'routed', id: 'one', workerSlot: 0, epoch: 0, localHashes, ttlMs, blocksMax: 100 })
   const overlap = async () => {
     await system.settle()
     reader.overlap(localHashes, 2, scores)
@@ -202,7 +202,7 @@ t.test(
     const { system, ref, source } = start(t, options, door)
     const router = system.probe<ShardMemoryMessage>('router')
     const reader = new IndexReader([door])
-    const scores = new OverlapScores()
+    const scores = new OverlapCounts()
     const overlap = () => {
       reader.overlap(new Int32Array(2), 1, scores)
       return scores.isComplete
@@ -248,9 +248,3 @@ t.test(
     t.equal(overlap(), true)
   },
 )
-
-declare namespace Tap {
-  interface Test {
-    teardown(callback: () => unknown): void
-  }
-}

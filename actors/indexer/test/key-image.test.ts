@@ -1,11 +1,11 @@
 /**
- * Images of worker keys: another shard that has taken one over answers as the first one does, now and after any further
+ * Images of worker keys: another shard that has loaded one answers as the first one does, now and after any further
  * events.
  */
 
 import assert from 'node:assert/strict'
 import { seededRandom } from '@homing/clock'
-import { BlockIndex, IndexReader, layeredOptions, OverlapScores } from '@homing/index'
+import { BlockIndex, IndexReader, layeredOptions, OverlapCounts } from '@homing/index'
 import { KV_CLEARED, type KvEvent, kvRemoved, kvStored } from '@homing/protocol'
 import t from 'tap'
 import { EventApplier } from '../src/event-applier.ts'
@@ -35,7 +35,7 @@ function picture({ index, applier, reader }: Shard, slot: number): unknown {
     return [entries.sort(), orphans.sort()]
   })
   const overlaps = [...index.dump(slot)].map(({ localHash }) => {
-    const scores = new OverlapScores()
+    const scores = new OverlapCounts()
     reader.overlap(Int32Array.from(localHash), 1, scores)
     return scores.blocksOf(slot)
   })

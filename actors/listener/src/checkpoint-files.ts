@@ -1,27 +1,32 @@
 /**
- * Checkpoint files: one per source, in a directory that the user names. A file is written beside and renamed when it is
- * whole, so that whoever reads finds an old one or a new one, never half of one.
+ * Checkpoint files: one per source, in a directory that the user names. A file is written under another name and renamed when
+ * it is complete, so that a reader finds an old one or a new one, never half of one.
  */
 
 import { createHash } from 'node:crypto'
-import { constants } from 'node:fs'
-import { access, mkdir, open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises'
-import { join } from 'node:path'
+import { mkdir, open, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import type { Capability, ThreadFacilities } from '@homing/actor'
-import { CheckpointDirectoryError } from './errors.ts'
+import { decodeCheckpoint } from './checkpoint.ts'
+import { CheckpointDirectoryError, UnusableCheckpointError } from './errors.ts'
 
 /** Where checkpoints are kept; tests keep them in memory. */
 export interface CheckpointStore {
   /** Undefined: there is none. Rejects where one is there and cannot be read. */
   read(directory: string, source: string): Promise<Uint8Array | undefined>
-  /** Replaces the one before. */
-  write(directory: string, source: string, pieces: readonly Uint8Array[]): Promise<void>
+  /** Replaces the one before, unless it is not wanted any more when it is whole. */
+  write(
+    directory: string,
+    source: string,
+    pieces: readonly Uint8Array[],
+    isWanted: () => boolean,
+  ): Promise<void>
   /** It is still of use. */
   touch(directory: string, source: string): Promise<void>
   remove(directory: string, source: string): Promise<void>
 }
 
-/** A source whose checkpoint was not looked after for so long is taken to be gone, and its file with it. */
+/** A source that is not configured, and whose checkpoint was not looked after for so long, is taken to be gone, and its file with it. */
 const FORGOTTEN_MS = 7 * 24 * 3_600_000
 /** The names of files that are ours: `<words>-<digest>.checkpoint`, and `….<letters>.part` until they are whole. */
 const OURS = /-[0-9a-f]{16}\.checkpoint(\.[0-9a-f]{12}\.part)?$/
@@ -39,11 +44,16 @@ class CheckpointFiles implements CheckpointStore {
     return unlessMissing(readFile(pathOf(directory, source)))
   }
 
-  async write(directory: string, source: string, pieces: readonly Uint8Array[]): Promise<void> {
+  async write(
+    directory: string,
+    source: string,
+    pieces: readonly Uint8Array[],
+    isWanted: () => boolean,
+  ): Promise<void> {
     const path = pathOf(directory, source)
     // Several processes may write to a directory, in containers of equal process ids.
     const part = `${path}.${Buffer.from(this.#random.bytes(6)).toString('hex')}.part`
-    await mkdir(directory, { recursive: true })
+    await makeDirectory(directory)
     try {
       const file = await open(part, 'wx', 0o600)
       try {
@@ -52,7 +62,8 @@ class CheckpointFiles implements CheckpointStore {
       } finally {
         await file.close()
       }
-      await rename(part, path)
+      if (isWanted()) await rename(part, path)
+      else await rm(part, { force: true })
     } catch (error) {
       await rm(part, { force: true })
       throw error
@@ -75,26 +86,81 @@ export const checkpointFiles: Capability<CheckpointStore> = {
 }
 
 /**
- * Makes the directory where it is missing, and removes files of sources that are long gone. Rejects with
- * CheckpointDirectoryError when it cannot be written to.
+ * Makes the directory where it is missing, and removes files of sources that are long gone: of workers whose ids are not
+ * among the `configured` ones. Rejects with CheckpointDirectoryError when it cannot be written to.
  */
-export async function prepareCheckpointDirectory(directory: string, nowMs: number): Promise<void> {
+export async function prepareCheckpointDirectory(
+  directory: string,
+  nowMs: number,
+  configured: readonly string[],
+): Promise<void> {
   try {
-    await mkdir(directory, { recursive: true })
-    await access(directory, constants.R_OK | constants.W_OK | constants.X_OK)
-    await forgetOldFiles(directory, nowMs)
+    await makeDirectory(directory)
+    await tryToWrite(directory)
+    await forgetOldFiles(directory, nowMs, new Set(configured))
   } catch (error) {
     throw new CheckpointDirectoryError(directory, error instanceof Error ? error.message : String(error))
   }
 }
 
-async function forgetOldFiles(directory: string, nowMs: number): Promise<void> {
+/**
+ * `mkdir` with `recursive` makes the parent again for as long as the path is missing, which in /proc is for ever, on a
+ * thread that cannot be stopped. Here each folder is tried twice at most.
+ */
+async function makeDirectory(directory: string): Promise<void> {
+  try {
+    await mkdir(directory)
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    if (code === 'EEXIST') return
+    const parent = dirname(directory)
+    if (code !== 'ENOENT' || parent === directory) throw error
+    await makeDirectory(parent)
+    await mkdir(directory).catch(again => {
+      // Another process may have been quicker.
+      if ((again as NodeJS.ErrnoException).code !== 'EEXIST') throw again
+    })
+  }
+}
+
+/** Rights say little, to root above all: a file is written as a checkpoint is, and removed. */
+async function tryToWrite(directory: string): Promise<void> {
+  const trial = join(
+    directory,
+    `trial-0000000000000000.checkpoint.${process.pid.toString(16).padStart(12, '0')}.part`,
+  )
+  try {
+    await writeFile(trial, 'homing')
+  } finally {
+    await rm(trial, { force: true })
+  }
+}
+
+async function forgetOldFiles(
+  directory: string,
+  nowMs: number,
+  configured: ReadonlySet<string>,
+): Promise<void> {
   for (const entry of await readdir(directory, { withFileTypes: true })) {
     if (!entry.isFile() || !OURS.test(entry.name)) continue
     const path = join(directory, entry.name)
     // Missing: another process was quicker.
     const found = await unlessMissing(stat(path))
-    if (found !== undefined && nowMs - found.mtimeMs > FORGOTTEN_MS) await rm(path, { force: true })
+    const isOld = found !== undefined && nowMs - found.mtimeMs > FORGOTTEN_MS
+    if (isOld && !(await isOfAny(path, configured))) await rm(path, { force: true })
+  }
+}
+
+/** Whether it can be used, and is of one of these workers. */
+async function isOfAny(path: string, workerIds: ReadonlySet<string>): Promise<boolean> {
+  const bytes = path.endsWith('.part') ? undefined : await unlessMissing(readFile(path))
+  if (bytes === undefined) return false
+  try {
+    const { key } = decodeCheckpoint(bytes)
+    return workerIds.has(key.slice(0, key.lastIndexOf('/')))
+  } catch (error) {
+    if (error instanceof UnusableCheckpointError) return false
+    throw error
   }
 }
 

@@ -1,26 +1,28 @@
 /**
- * Checkpoint: what a worker key held at one point of its source's history, as bytes and back. Pure; checkpoint-files.ts
- * keeps them.
+ * Checkpoint: the blocks that a worker key held at one point of its source's history, converted to bytes and back. Pure;
+ * checkpoint-files.ts stores them.
  *
  *   "HOMINGCP", version u32, bytes of the body u32, CRC-32 of the body u32, body: a map in MessagePack
  *
- * Little-endian. A checkpoint says where in the history it stands and what the last batch looked like. It counts only
- * when the engine, asked to repeat that batch, repeats it: then it is the same life of the engine, and nothing is missing
- * between the checkpoint and what follows.
+ * Little-endian. A checkpoint records its position in the history and the last batches. It counts only
+ * if the engine repeats these batches when asked: then it is the same life of the engine, and nothing
+ * is missing between the checkpoint and the next batch. If both the checkpoint and the engine know when its process began,
+ * these times must agree too: engines whose batches contain no time may begin two lives with the same batches.
  */
 
 import { crc32 } from 'node:zlib'
-import { HELD_WORDS, KEY_LAYERS, ORPHAN_WORDS, PREDICTED_LAYER } from '@homing/index'
+import { GUESSED_LAYER, HELD_WORDS, KEY_LAYERS, ORPHAN_WORDS } from '@homing/index'
 import type { KeyImage } from '@homing/indexer'
+import { type CacheReadingRecord, HELD_TIERS, type KvTier } from '@homing/protocol'
 import { decode, encode } from '@msgpack/msgpack'
 import { UnusableCheckpointError } from './errors.ts'
 
 /** Where in the history of a source something was true. */
 export interface HistoryPoint {
-  /** Of the batch that comes next; the one before it is the proof. */
+  /** Sequence of the batch that comes next; those before it are the proof. */
   readonly nextSequence: number
-  /** Of the batch before, as SeenBatches has it. */
-  readonly fingerprint: number
+  /** Fingerprints of the consecutive batches before it, as in SeenBatches; at least one. */
+  readonly fingerprints: readonly number[]
   /** The history begins with an empty cache. */
   readonly isWhole: boolean
   /** …because the engine cleared it. */
@@ -30,24 +32,32 @@ export interface HistoryPoint {
 }
 
 export interface Checkpoint {
-  /** Of which source: its endpoint and rank. */
+  /** The source: its endpoint and rank. */
   readonly source: string
+  /** `<worker id>/<dp rank>` */
+  readonly key: string
+  /** When the engine's process began; undefined: it does not say. */
+  readonly processStartSeconds: number | undefined
   readonly point: HistoryPoint
   readonly image: KeyImage
 }
 
 const MAGIC = 'HOMINGCP'
-const VERSION = 1
+const VERSION = 3
 const HEADER_BYTES = MAGIC.length + 12
+const TIERS: readonly KvTier[] = [...HELD_TIERS, 'unknown']
 
-export function encodeCheckpoint({ source, point, image }: Checkpoint): Uint8Array[] {
-  const { localHashes, parents, held, orphans } = image
+export function encodeCheckpoint(checkpoint: Checkpoint): Uint8Array[] {
+  const { image } = checkpoint
+  const { localHashes, parents, held, orphans, reading } = image
   const words = { localHashes, parents, held, orphans }
   const columns = Object.entries(words).map(([name, column]) => [name, bytesOf(column)])
-  const body = encode(
-    { source, point, image: { ...image, ...Object.fromEntries(columns) } },
-    { ignoreUndefined: true },
-  )
+  const written = {
+    ...image,
+    ...Object.fromEntries(columns),
+    reading: { ...reading, left: bytesOf(reading.left) },
+  }
+  const body = encode({ ...checkpoint, image: written }, { ignoreUndefined: true })
   const header = new Uint8Array(HEADER_BYTES)
   header.set(new TextEncoder().encode(MAGIC))
   const view = new DataView(header.buffer)
@@ -91,9 +101,11 @@ export function decodeCheckpoint(bytes: Uint8Array): Checkpoint {
   const point = root.fields('point')
   return {
     source: root.text('source'),
+    key: root.text('key'),
+    processStartSeconds: root.has('processStartSeconds') ? root.number('processStartSeconds') : undefined,
     point: {
       nextSequence: point.integer('nextSequence', 1),
-      fingerprint: point.integer('fingerprint', -(2 ** 31)),
+      fingerprints: point.integers('fingerprints', -(2 ** 31)),
       isWhole: point.flag('isWhole'),
       wasCleared: point.flag('wasCleared'),
       gapReason: point.text('gapReason'),
@@ -124,9 +136,20 @@ function readImage(image: Fields): KeyImage {
     blockSizeTokens: image.has('blockSizeTokens') ? image.integer('blockSizeTokens', 1) : undefined,
     salts: image.list('salts').map(entry => {
       const salt = new Fields(entry, 'salts')
-      return [salt.integer('0', -(2 ** 31)), salt.integer('1', -(2 ** 31)), salt.text('2')] as const
+      const name = salt.has('2') ? salt.text('2') : null
+      return [salt.integer('0', -(2 ** 31)), salt.integer('1', -(2 ** 31)), name] as const
     }),
-    groups: image.list('groups').map(entry => {
+    reading: readReading(image.fields('reading')),
+    localHashes,
+    parents,
+    held,
+    orphans,
+  }
+}
+
+function readReading(reading: Fields): CacheReadingRecord {
+  return {
+    groups: reading.list('groups').map(entry => {
       const group = new Fields(entry, 'groups')
       return {
         id: group.integer('id', 0),
@@ -135,15 +158,17 @@ function readImage(image: Fields): KeyImage {
         wasAccepted: group.flag('wasAccepted'),
       }
     }),
-    localHashes,
-    parents,
-    held,
-    orphans,
+    tiers: reading.list('tiers').map(tier => {
+      reading.require(TIERS.includes(tier as KvTier), 'a tier is one of those that events name')
+      return tier as KvTier
+    }),
+    removesCopies: reading.flag('removesCopies'),
+    left: reading.words('left', 2),
   }
 }
 
 function isLayer(layer: number): boolean {
-  return layer >= 0 && layer < KEY_LAYERS.length && layer !== PREDICTED_LAYER
+  return layer >= 0 && layer < KEY_LAYERS.length && layer !== GUESSED_LAYER
 }
 
 function bytesOf(words: Int32Array): Uint8Array {
@@ -177,6 +202,20 @@ class Fields {
     const value = this.#value[key]
     if (!Array.isArray(value)) throw this.#fault(`has no list ${key}`)
     return value
+  }
+
+  number(key: string): number {
+    const value = this.#value[key]
+    if (typeof value !== 'number' || !Number.isFinite(value)) throw this.#fault(`has no number ${key}`)
+    return value
+  }
+
+  /** At least one. */
+  integers(key: string, min: number): readonly number[] {
+    const values = this.list(key)
+    const isRight = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= min
+    if (values.length === 0 || !values.every(isRight)) throw this.#fault(`has no numbers ${key}`)
+    return values as readonly number[]
   }
 
   integer(key: string, min: number): number {

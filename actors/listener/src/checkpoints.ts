@@ -1,11 +1,13 @@
 /**
- * Checkpoints of one listener: reads the one of an earlier life, writes new ones, and says what became of them.
+ * Checkpoints of one listener: reads the one of an earlier life, writes new ones, and reports their state.
  *
  *   idle ──save──▶ imaging ──image of the indexer──▶ writing ──▶ idle
  *                     └── nothing to give, or the history has begun anew ──▶ idle
  *
- * The image is of the moment at which the history stood at its point: the indexer is asked for it behind the events up
- * to there, and before those that follow. Who asks to save meanwhile gets the answer of the save under way.
+ * The image shows the index exactly at its point of the history: the indexer is asked for it after the events up
+ * to that point, and before those that follow. Another request to save meanwhile gets the answer of the save under way.
+ *
+ * A disk failure is logged once; saves are then tried half as often each time, until one succeeds.
  */
 
 import type { ActorContext, ActorRef, Reply } from '@homing/actor'
@@ -14,6 +16,7 @@ import type { IndexerMessage, KeyImage } from '@homing/indexer'
 import { type Checkpoint, decodeCheckpoint, encodeCheckpoint, type HistoryPoint } from './checkpoint.ts'
 import { checkpointFiles } from './checkpoint-files.ts'
 import type { CheckpointStatus, ListenerMessage, SaveOutcome } from './messages.ts'
+import { isOtherProcessStart } from './process-start.ts'
 
 /** Where checkpoints are kept, and how often they are written. */
 export interface CheckpointOptions {
@@ -41,6 +44,8 @@ export interface KeyCheckpoints extends CheckpointOptions {
 
 type Point = HistoryPoint & { readonly epoch: number }
 
+/** While the disk fails: most intervals between two tries. */
+const BACKOFF_INTERVALS_MAX = 16
 /** An indexer that replays much answers late. */
 const IMAGE_MS_MAX = 60_000
 
@@ -48,13 +53,19 @@ export class Checkpoints {
   readonly #context: ActorContext<ListenerMessage>
   readonly #options: KeyCheckpoints
   #offered: Checkpoint | undefined
-  #underWay: { readonly point: Point; readonly replies: Reply<SaveOutcome>[] } | undefined
+  #underWay: { readonly point: Point; readonly replies: Reply<SaveOutcome>[]; isVoid: boolean } | undefined
+  /** Resolves when the disk has done what was asked of it so far: one thing after the other. */
+  #disk: Promise<unknown> = Promise.resolve()
   #resumedSequence: number | undefined
   #refusal: string | undefined
   #saved: Point | undefined
   #savedMs = 0
   #saves = 0
   #failedSaves = 0
+  /** Calls to the disk that failed since one went well. */
+  #diskFaults = 0
+  /** Intervals to let pass before the next try. */
+  #intervalsToSkip = 0
   /** Answers of the engine contradict its events. */
   #isContradicted = false
 
@@ -86,19 +97,32 @@ export class Checkpoints {
     )
   }
 
-  /** Where an earlier life stood; undefined: nothing is there that could be used. */
-  offer(checkpoint: Checkpoint | undefined, problem: string | undefined): HistoryPoint | undefined {
+  /** Where an earlier life stood; undefined: nothing is there that could be used. `startSeconds`: of the engine's process. */
+  offer(
+    checkpoint: Checkpoint | undefined,
+    problem: string | undefined,
+    startSeconds: number | undefined,
+  ): HistoryPoint | undefined {
     const { key, source, directory } = this.#options
     if (problem !== undefined) {
       this.#refusal = problem
       this.#context.log.warn({ key, directory, problem }, 'checkpoint is not used; the index begins empty')
     } else if (checkpoint !== undefined && checkpoint.source !== source) {
-      this.#refusal = `it is of ${checkpoint.source}`
+      this.#refusal = `it belongs to ${checkpoint.source}`
+    } else if (isOtherProcessStart(checkpoint?.processStartSeconds, startSeconds)) {
+      this.#refusal = 'the engine runs as another process now'
+      const fields = { key, reason: this.#refusal, sequence: checkpoint!.point.nextSequence - 1 }
+      this.#context.log.info(fields, 'checkpoint is not used')
     } else {
       this.#offered = checkpoint
     }
     this.#scheduleSave(this.#context.random.next())
     return this.#offered?.point
+  }
+
+  /** When the process began that the checkpoint offered is of; undefined: not known. */
+  get offeredStartSeconds(): number | undefined {
+    return this.#offered?.processStartSeconds
   }
 
   /** What is offered, for the indexer. */
@@ -118,12 +142,13 @@ export class Checkpoints {
       return
     }
     this.#resumedSequence = sequence
-    this.#context.log.info({ key, sequence, blocks: image.parents.length }, 'goes on from a checkpoint')
+    this.#context.log.info({ key, sequence, blocks: image.parents.length }, 'continuing from a checkpoint')
   }
 
   saveDue(point: Point | undefined): void {
     this.#scheduleSave(1)
-    this.save(point)
+    if (this.#intervalsToSkip > 0) this.#intervalsToSkip--
+    else this.save(point)
   }
 
   /** Begins to write one. `point`: where the history stands; undefined: nowhere that could be proven. */
@@ -138,7 +163,7 @@ export class Checkpoints {
       this.#keep()
       reply?.('unchanged')
     } else {
-      this.#underWay = { point, replies: reply === undefined ? [] : [reply] }
+      this.#underWay = { point, replies: reply === undefined ? [] : [reply], isVoid: false }
       const { indexer, workerSlot } = this.#options
       this.#context.pipe(
         indexer.ask({ type: 'image', workerSlot }, { timeout: IMAGE_MS_MAX }),
@@ -149,42 +174,55 @@ export class Checkpoints {
   }
 
   /** `now`: where the history stands now. An epoch that is over may have been told to the indexer before it answered. */
-  imaged(image: KeyImage | undefined, now: Point | undefined): void {
-    const { point } = this.#underWay!
-    if (image === undefined || now?.epoch !== point.epoch || this.#isContradicted) {
+  imaged(image: KeyImage | undefined, now: Point | undefined, processStartSeconds: number | undefined): void {
+    const underWay = this.#underWay
+    // Asked for by a life of this listener that is over.
+    if (underWay === undefined) return
+    const { point } = underWay
+    if (image === undefined || now?.epoch !== point.epoch || underWay.isVoid) {
       this.#ended('unsettled')
       return
     }
-    const { directory, source } = this.#options
+    const { directory, source, key } = this.#options
     const { epoch: _, ...history } = point
-    const pieces = encodeCheckpoint({ source, point: history, image })
+    const pieces = encodeCheckpoint({ source, key, processStartSeconds, point: history, image })
+    const files = this.#context.use(checkpointFiles)
     this.#context.pipe(
-      this.#context.use(checkpointFiles).write(directory, source, pieces),
+      this.#onDisk(() => files.write(directory, source, pieces, () => !underWay.isVoid)),
       () => ({ type: 'saved', problem: undefined }),
       thrown => ({ type: 'saved', problem: toErrorRecord(thrown).message }),
     )
   }
 
   saved(problem: string | undefined): void {
+    if (this.#underWay === undefined) return
     if (problem !== undefined) {
-      const { key, directory } = this.#options
       this.#failedSaves++
-      this.#context.log.warn({ key, directory, problem }, 'checkpoint cannot be written')
+      this.#diskFailed(problem, 'checkpoint cannot be written; it is retried at growing intervals')
       this.#ended('failed')
       return
     }
+    this.#diskIsWell()
+    if (this.#underWay.isVoid) {
+      this.#ended('unsettled')
+      return
+    }
     this.#saves++
-    this.#saved = this.#underWay!.point
+    this.#saved = this.#underWay.point
     this.#savedMs = this.#context.clock.nowMs()
     this.#ended('saved')
   }
 
-  /** What was written may be wrong: none is kept until answers agree again. */
+  /** What was written may be wrong, and what is being written: none is kept until answers agree again. */
   contradicted(): void {
     this.#isContradicted = true
     this.#saved = undefined
+    if (this.#underWay !== undefined) this.#underWay.isVoid = true
     const { directory, source } = this.#options
-    this.#afterwards(this.#context.use(checkpointFiles).remove(directory, source))
+    const files = this.#context.use(checkpointFiles)
+    // At once, since a router that is killed during a write would find the one before; and behind the write that may have just ended.
+    this.#afterwards(files.remove(directory, source))
+    this.#afterwards(this.#onDisk(() => files.remove(directory, source)))
   }
 
   confirmed(): void {
@@ -194,15 +232,38 @@ export class Checkpoints {
   /** One that is true is not to be taken for one that is forgotten. */
   #keep(): void {
     const { directory, source } = this.#options
-    this.#afterwards(this.#context.use(checkpointFiles).touch(directory, source))
+    const files = this.#context.use(checkpointFiles)
+    this.#afterwards(this.#onDisk(() => files.touch(directory, source)))
+  }
+
+  #onDisk(work: () => Promise<void>): Promise<void> {
+    const done = this.#disk.then(work)
+    this.#disk = done.catch(() => undefined)
+    return done
   }
 
   #afterwards(done: Promise<void>): void {
+    done.then(
+      () => this.#diskIsWell(),
+      thrown => {
+        const { message } = toErrorRecord(thrown)
+        this.#diskFailed(message, 'checkpoint cannot be kept or removed; it is retried at growing intervals')
+      },
+    )
+  }
+
+  #diskFailed(problem: string, text: string): void {
     const { key, directory } = this.#options
-    done.catch(thrown => {
-      const problem = toErrorRecord(thrown).message
-      this.#context.log.warn({ key, directory, problem }, 'checkpoint cannot be kept or removed')
-    })
+    if (this.#diskFaults++ === 0) this.#context.log.warn({ key, directory, problem }, text)
+    this.#intervalsToSkip = Math.min(2 ** this.#diskFaults, BACKOFF_INTERVALS_MAX) - 1
+  }
+
+  #diskIsWell(): void {
+    if (this.#diskFaults === 0) return
+    this.#diskFaults = 0
+    this.#intervalsToSkip = 0
+    const { key, directory } = this.#options
+    this.#context.log.info({ key, directory }, 'checkpoints are written again')
   }
 
   #ended(outcome: SaveOutcome): void {

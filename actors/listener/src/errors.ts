@@ -1,10 +1,10 @@
-import { RouterError } from '@homing/errors'
+import { HomingError } from '@homing/errors'
 
 /** `truncated`: it ends early. `version`: it is of another version, or no checkpoint. `altered`: it contradicts itself. */
 export type CheckpointFault = 'truncated' | 'version' | 'altered'
 
 /** The directory for checkpoints cannot be used; nothing is started. */
-export class CheckpointDirectoryError extends RouterError {
+export class CheckpointDirectoryError extends HomingError {
   readonly code = 'HOMING_LISTENER_CHECKPOINT_DIRECTORY'
 
   constructor(directory: string, reason: string) {
@@ -13,7 +13,7 @@ export class CheckpointDirectoryError extends RouterError {
 }
 
 /** A checkpoint cannot be taken over; the source is replayed from its beginning instead. */
-export class UnusableCheckpointError extends RouterError {
+export class UnusableCheckpointError extends HomingError {
   readonly code = 'HOMING_LISTENER_UNUSABLE_CHECKPOINT'
 
   constructor(fault: CheckpointFault, reason: string) {

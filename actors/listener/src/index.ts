@@ -18,6 +18,6 @@ export type {
   SourceMessage,
   SourceStatus,
   SourceTrust,
-  Trust,
 } from './messages.ts'
+export { isOtherProcessStart } from './process-start.ts'
 export { type SaveReport, saveCheckpoints } from './save-checkpoints.ts'

@@ -5,11 +5,11 @@
  *   idle ──start──▶ running ──stop──▶ stopping ──ended──▶ releasing ──the indexer has forgotten the slot──▶ idle
  *                      └─────────────failed for good──────────▲
  *
- * Owns   `phase`, `listener` and, where nobody else speaks, `heard` of every key. When to start and to stop is its owner's.
- * Order  a listener starts only in `idle`: then no listener of before writes to the slot, and the indexer holds nothing
+ * Owns   `phase`, `listener` and, while there is no listener to report, `heard` of every key. Its owner decides when to start and stop.
+ * Order  a listener starts only in `idle`: then no earlier listener writes to the slot, and the indexer holds nothing
  *        for it. An indexer that does not answer, because it restarts or is slow, is asked again until it does.
- * Fails  a listener that fails is restarted; of one that fails for good the owner is told after LISTENER_PAUSE_MS. When its
- *        event thread dies it comes back under the same ref, but the watch has ended: `resume` watches it again.
+ * Fails  a listener that fails is restarted; if it fails for good, the owner is told after LISTENER_PAUSE_MS. When its
+ *        event thread dies, it comes back under the same ref, but the watch has ended: `resume` watches it again.
  */
 
 import {
@@ -43,14 +43,14 @@ export interface Listened {
 /** What a listener is started for. */
 export type ListenedSource = Pick<
   ListenerArgs,
-  'eventsEndpoint' | 'replayEndpoint' | 'topic' | 'blockSizeTokens' | 'indexer'
+  'eventsEndpoint' | 'replayEndpoint' | 'topic' | 'blockSizeTokens' | 'processStartSeconds' | 'indexer'
 >
 
 export type ReleaseMessage = Extract<IndexerMessage, { readonly type: 'release' }>
 
 export interface ListenerLivesOptions<K extends Listened, M extends Message> {
   readonly context: ActorContext<M>
-  /** Who is told what the listeners hear. */
+  /** The actor that the listeners report to. */
   readonly directory: ActorRef<SourceMessage>
   /** The thread `<pool>-<shard>` hosts the listeners of a shard. */
   readonly eventPool: string
@@ -60,7 +60,7 @@ export interface ListenerLivesOptions<K extends Listened, M extends Message> {
   readonly checkpoints: CheckpointOptions | undefined
   /** For logs. */
   readonly nameOf: (key: K) => string
-  /** Who is to forget the slot of a key whose listener has ended. */
+  /** The indexer that must forget the slot of a key whose listener has ended. */
   readonly releaserOf: (key: K) => ActorRef<ReleaseMessage>
   /** To the owner: the indexer has forgotten the slot (true), or did not answer. */
   readonly released: (key: K, isReleased: boolean) => M
@@ -131,7 +131,7 @@ export class ListenerLives<K extends Listened, M extends Message> {
     }
     if (key.phase === 'running') {
       const fields = { key: this.#options.nameOf(key), reason: why }
-      this.#context.log.error(fields, 'listener has ended; it is started anew')
+      this.#context.log.error(fields, 'listener has ended; it is restarted')
       key.heard = unheard(`its listener has ended (${why})`)
     }
     key.listener = undefined

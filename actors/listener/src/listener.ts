@@ -9,15 +9,16 @@
  * Owns   sequence, epoch and recovery of its source: the states are in sequence-follower.ts.
  * Order  a clear precedes every epoch, so the indexer never mixes two of them. Frames of an earlier
  *        connection are dropped by the number of their connection.
- * Keeps  checkpoints, where a directory is given: before it connects it reads the one of an earlier life.
- * Full   frames that the own mailbox refuses are asked for again behind what waits there. That the socket went
- *        down is not lost with them: what the socket last said is looked at with every message, and then.
+ * Keeps  checkpoints, if a directory is given: before it connects, it reads the one of an earlier life.
+ * Full   frames that its own mailbox refuses are asked for again after the waiting ones. The news that the socket went
+ *        down is not lost with them: the socket's last state is checked with every message, and after a refusal.
  * Fails  restarted by the directory; it begins with a clear and rebuilds.
  */
 
-import { type ActorRef, defineActor, signal } from '@homing/actor'
+import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
 import type { IndexerMessage } from '@homing/indexer'
 import {
+  type KvEvent,
   MalformedEventFramesError,
   parseEventFrames,
   parseReplayReply,
@@ -25,11 +26,26 @@ import {
   replayRequestFrames,
   snapshotRequestFrames,
 } from '@homing/protocol'
-import { type Closable, type Dealer, type Frames, transportCapability } from '@homing/transport'
+import {
+  type Closable,
+  type Dealer,
+  type Frames,
+  type MessageTransport,
+  transportCapability,
+} from '@homing/transport'
+import type { Checkpoint } from './checkpoint.ts'
 import { type CheckpointOptions, Checkpoints } from './checkpoints.ts'
 import type { ListenerLimits } from './limits.ts'
-import type { CheckpointStatus, ListenerMessage, SourceMessage, SourceTrust } from './messages.ts'
-import { SequenceFollower } from './sequence-follower.ts'
+import type {
+  CheckpointStatus,
+  ListenerMessage,
+  SourceMessage,
+  SourceStatus,
+  SourceTrust,
+} from './messages.ts'
+import { isOtherProcessStart } from './process-start.ts'
+import type { ReplayQuestion } from './replay.ts'
+import { type FollowerEffects, SequenceFollower } from './sequence-follower.ts'
 
 export interface ListenerArgs {
   readonly workerSlot: number
@@ -44,6 +60,8 @@ export interface ListenerArgs {
   readonly topic: string
   /** What the worker is assumed to use; undefined: not known before the first store. */
   readonly blockSizeTokens: number | undefined
+  /** When the engine's process began, in Unix seconds; undefined: it does not say, or nobody asks it. */
+  readonly processStartSeconds?: number | undefined
   readonly indexer: ActorRef<IndexerMessage>
   readonly directory: ActorRef<SourceMessage>
   /** Undefined: none are kept. */
@@ -67,219 +85,303 @@ export const listener = defineActor(
   'listener',
 )<ListenerMessage, ListenerArgs>({
   setup(context, args) {
-    const { self, clock, log, schedule, scheduleEvery, use } = context
-    const { workerSlot, key, eventsEndpoint, replayEndpoint, topic, indexer, directory } = args
-    const { messages } = use(transportCapability)
-    let blockSizeTokens = args.blockSizeTokens
-    let learnedBlockSizeTokens: number | undefined
-    let trust: SourceTrust = { trust: 'none', reason: '', epoch: 0, isSuffix: false }
-    let foreignTopics = 0
-    let lostFrames = 0
-    let dealer: Dealer | undefined
-    let wait: { cancel(): void } | undefined
-    const source = `${eventsEndpoint} ${args.dpRank}`
-    const checkpoints =
-      args.checkpoints && new Checkpoints(context, { ...args.checkpoints, key, source, workerSlot, indexer })
-
-    // What the socket last said, beside the mailbox, which may be full.
-    let connection = 0
-    let isUp = false
-    let seenConnection = 0
-    let seenUp = false
-    let hasLost = false
-    let hasLostReplies = false
-    let isLookDue = false
-    /** Something of the socket found no room in the mailbox. Timers go past its bound, behind what waits there. */
-    const lookLater = () => {
-      if (isLookDue) return
-      isLookDue = true
-      schedule(0, { type: 'look' })
-    }
-    const learn = (tokens: number) => {
-      if (tokens === learnedBlockSizeTokens) return
-      learnedBlockSizeTokens = tokens
-      blockSizeTokens = tokens
-      reportSource()
-    }
-    const reportSource = () => {
-      const report = {
-        type: 'source',
-        workerSlot,
-        ...trust,
-        blockSizeTokens: learnedBlockSizeTokens,
-      } as const
-      if (directory.tell(report) !== 'ok') log.warn({ key, ...trust }, 'the directory did not take the trust')
-    }
-    // A word that a full mailbox or a broken link has lost is said again.
-    scheduleEvery(REPORT_INTERVAL_MS, { type: 'report' })
-
-    const follower = new SequenceFollower(
-      {
-        nowMs: () => clock.nowMs(),
-        apply: events =>
-          indexer.tell({ type: 'apply', workerSlot, blockSizeTokens, events, source: self }) === 'ok',
-        clear: () => indexer.tell({ type: 'clear', workerSlot }) === 'ok',
-        restore() {
-          const image = checkpoints?.image
-          if (image === undefined) return false
-          if (indexer.tell({ type: 'load', workerSlot, image, source: self }) !== 'ok') return false
-          if (image.blockSizeTokens !== undefined) learn(image.blockSizeTokens)
-          return true
-        },
-        checkpointSettled: refusal => checkpoints?.settled(refusal),
-        startReplay(attempt, { snapshot, fromSequence }) {
-          dealer?.close()
-          dealer = undefined
-          if (replayEndpoint === undefined) return
-          dealer = messages.dial({ endpoint: replayEndpoint }, frames => {
-            if (self.tell({ type: 'replayed', attempt, frames }) === 'ok') return
-            hasLostReplies = true
-            lookLater()
-          })
-          if (snapshot) dealer.send(snapshotRequestFrames())
-          if (fromSequence !== undefined) dealer.send(replayRequestFrames(fromSequence))
-          log.debug({ key, attempt, snapshot, fromSequence }, 'replay requested')
-        },
-        stopReplay() {
-          dealer?.close()
-          dealer = undefined
-        },
-        setWait(number, delayMs) {
-          wait?.cancel()
-          wait = schedule(delayMs, { type: 'wake', wait: number })
-        },
-        trustChanged(changed) {
-          if (changed.trust !== trust.trust) log.debug({ key, ...changed }, 'trust changed')
-          trust = changed
-          reportSource()
-        },
-      },
-      {
-        eventsEndpoint,
-        hasReplay: replayEndpoint !== undefined,
-        dpRank: args.dpRank,
-        limits: args.limits,
-      },
-    )
-
-    const catchUp = () => {
-      if (seenUp && (!isUp || seenConnection !== connection)) {
-        seenUp = false
-        follower.disconnected()
-      }
-      if (isUp && !seenUp) {
-        seenUp = true
-        seenConnection = connection
-        follower.connected()
-      }
-    }
-    const receive = (frames: Frames) => {
-      const message = tryParse(frames)
-      if (message === undefined) follower.malformed()
-      else if (topic !== '' && message.topic !== topic) {
-        foreignTopics++
-        follower.foreign()
-      } else follower.live(message.sequence, message.payload)
-    }
-
-    // The filter is a prefix, and a wrong topic should show: so everything is received, and compared here.
-    const subscribe = () =>
-      messages.subscribe(
-        { endpoint: eventsEndpoint, topic: '' },
-        {
-          message(frames) {
-            if (self.tell({ type: 'live', connection, frames }) === 'ok') return
-            lostFrames++
-            hasLost = true
-            lookLater()
-          },
-          connected() {
-            connection++
-            isUp = true
-            if (self.tell({ type: 'moved' }) !== 'ok') lookLater()
-          },
-          disconnected() {
-            isUp = false
-            if (self.tell({ type: 'moved' }) !== 'ok') lookLater()
-          },
-        },
-      )
-    let subscriber: Closable | undefined
-    if (checkpoints === undefined) subscriber = subscribe()
-    else checkpoints.read()
-    const close = () => {
-      subscriber?.close()
-      dealer?.close()
-      wait?.cancel()
-    }
-
+    const state = new Listener(context, args)
+    const { follower, checkpoints } = state
+    state.start()
     return {
-      live({ connection: ofConnection, frames }) {
-        catchUp()
-        // A batch may come before the word that the first connection is up; later it would be a stale one.
-        if (ofConnection === connection || connection === 1) receive(frames)
-      },
-      moved: catchUp,
-      look() {
-        isLookDue = false
-        catchUp()
-        if (hasLostReplies) follower.lostReplies()
-        if (hasLost) follower.lostLive()
-        hasLostReplies = false
-        hasLost = false
-      },
-      replayed({ attempt, frames }) {
-        const snapshot = parseSnapshotReply(frames)
-        if (snapshot.kind !== 'malformed') {
-          follower.snapshot(attempt, snapshot)
-          return
-        }
-        const reply = parseReplayReply(frames)
-        if (reply.kind !== 'batch' || topic === '' || reply.topic === '' || reply.topic === topic) {
-          follower.replayed(attempt, reply)
-        } else {
-          foreignTopics++
-          follower.foreign()
-        }
-      },
-      wake({ wait: number }) {
-        follower.wake(number)
-      },
-      resync({ cause, reason: why }) {
-        follower.resync(cause, why)
-      },
-      engineRestarted() {
-        follower.engineRestarted()
-      },
-      incomplete: ({ reason: why }) => follower.incomplete(why),
+      live: ({ connection, frames }) => state.live(connection, frames),
+      moved: () => state.moved(),
+      look: () => state.look(),
+      replayed: ({ attempt, frames }) => state.replayed(attempt, frames),
+      wake: ({ wait }) => follower.wake(wait),
+      resync: ({ cause, reason }) => follower.resync(cause, reason),
+      engineRestarted: ({ startSeconds }) => state.engineRestarted(startSeconds),
+      process: ({ startSeconds }) => state.processBegan(startSeconds),
+      incomplete: ({ reason }) => follower.incomplete(reason),
       audited({ isContradicted }) {
         if (isContradicted) checkpoints?.contradicted()
         else checkpoints?.confirmed()
       },
-      report: reportSource,
-      learned: ({ blockSizeTokens: tokens }) => learn(tokens),
-      status({ reply }) {
-        const checkpoint = checkpoints?.status() ?? NO_CHECKPOINTS
-        reply({ ...follower.status(), foreignTopics, lostFrames, checkpoint })
-      },
-      checkpointRead({ checkpoint, problem }) {
-        const point = checkpoints?.offer(checkpoint, problem)
-        if (point !== undefined) follower.offer(point)
-        subscriber = subscribe()
-      },
+      report: () => state.report(),
+      learned: ({ blockSizeTokens }) => state.learned(blockSizeTokens),
+      status: ({ reply }) => reply(state.status()),
+      checkpointRead: ({ checkpoint, problem }) => state.checkpointRead(checkpoint, problem),
       save({ reply }) {
         if (checkpoints === undefined) reply('off')
         else checkpoints.save(follower.point(), reply)
       },
       saveDue: () => checkpoints?.saveDue(follower.point()),
-      imaged: ({ image }) => checkpoints?.imaged(image, follower.point()),
+      imaged: ({ image }) => checkpoints?.imaged(image, follower.point(), state.processStartSeconds),
       saved: ({ problem }) => checkpoints?.saved(problem),
       [signal](received) {
-        if (received.type === 'stopped' || received.type === 'beforeRestart') close()
+        if (received.type === 'stopped' || received.type === 'beforeRestart') state.close()
       },
     }
   },
 })
+
+/** The sockets of a source around its follower, and what is told of it. */
+class Listener implements FollowerEffects {
+  readonly follower: SequenceFollower
+  readonly checkpoints: Checkpoints | undefined
+  readonly #context: ActorContext<ListenerMessage>
+  readonly #args: ListenerArgs
+  readonly #messages: MessageTransport
+  /** What the worker uses, or is assumed to. */
+  #blockSizeTokens: number | undefined
+  #learnedBlockSizeTokens: number | undefined
+  /** Start of the process whose events are followed; undefined: not known. */
+  #processStartSeconds: number | undefined
+  #trust: SourceTrust = { trust: 'none', reason: '', epoch: 0, isSuffix: false }
+  #foreignTopics = 0
+  #lostFrames = 0
+  #subscriber: Closable | undefined
+  #dealer: Dealer | undefined
+  #wait: { cancel(): void } | undefined
+
+  /** What the socket last said, beside the mailbox, which may be full. Connections are numbered from 1. */
+  readonly #socket = { connection: 0, isUp: false }
+  /** What of that the follower was told. */
+  readonly #told = { connection: 0, isUp: false }
+  /** What found no room in the mailbox since the last look. */
+  readonly #refused = { isLive: false, isReplies: false }
+  #isLookDue = false
+
+  constructor(context: ActorContext<ListenerMessage>, args: ListenerArgs) {
+    const { workerSlot, key, dpRank, eventsEndpoint, replayEndpoint, indexer, limits } = args
+    this.#context = context
+    this.#args = args
+    this.#messages = context.use(transportCapability).messages
+    this.#blockSizeTokens = args.blockSizeTokens
+    this.#processStartSeconds = args.processStartSeconds
+    const source = `${eventsEndpoint} ${dpRank}`
+    this.checkpoints =
+      args.checkpoints && new Checkpoints(context, { ...args.checkpoints, key, source, workerSlot, indexer })
+    this.follower = new SequenceFollower(this, { eventsEndpoint, replayEndpoint, dpRank, limits })
+    if (args.processStartSeconds !== undefined) this.follower.engineRuns()
+  }
+
+  start(): void {
+    // A word that a full mailbox or a broken link has lost is said again.
+    this.#context.scheduleEvery(REPORT_INTERVAL_MS, { type: 'report' })
+    if (this.checkpoints === undefined) this.#subscribe()
+    else this.checkpoints.read()
+  }
+
+  close(): void {
+    this.#subscriber?.close()
+    this.#dealer?.close()
+    this.#wait?.cancel()
+  }
+
+  status(): SourceStatus {
+    return {
+      ...this.follower.status(),
+      foreignTopics: this.#foreignTopics,
+      lostFrames: this.#lostFrames,
+      checkpoint: this.checkpoints?.status() ?? NO_CHECKPOINTS,
+    }
+  }
+
+  /** Tells the directory how far the source may be believed. */
+  report(): void {
+    const { directory, key, workerSlot } = this.#args
+    const [trust, blockSizeTokens] = [this.#trust, this.#learnedBlockSizeTokens]
+    if (directory.tell({ type: 'source', workerSlot, ...trust, blockSizeTokens }) === 'ok') return
+    this.#context.log.warn({ key, ...trust }, 'the directory did not take the trust')
+  }
+
+  learned(blockSizeTokens: number): void {
+    if (blockSizeTokens === this.#learnedBlockSizeTokens) return
+    this.#learnedBlockSizeTokens = blockSizeTokens
+    this.#blockSizeTokens = blockSizeTokens
+    this.report()
+  }
+
+  checkpointRead(checkpoint: Checkpoint | undefined, problem: string | undefined): void {
+    const point = this.checkpoints?.offer(checkpoint, problem, this.#processStartSeconds)
+    // What it was of has to be what is found later, if nobody has asked yet.
+    this.#processStartSeconds ??= this.checkpoints?.offeredStartSeconds
+    if (point !== undefined) this.follower.offer(point)
+    this.#subscribe()
+  }
+
+  get processStartSeconds(): number | undefined {
+    return this.#processStartSeconds
+  }
+
+  /** A probe has found another process; `startSeconds`: when it began, if it says so. */
+  engineRestarted(startSeconds: number | undefined): void {
+    this.#processStartSeconds = startSeconds
+    this.follower.engineRestarted(startSeconds)
+  }
+
+  /** A probe has asked the engine since when it runs. */
+  processBegan(startSeconds: number): void {
+    if (isOtherProcessStart(startSeconds, this.#processStartSeconds)) this.engineRestarted(startSeconds)
+    else this.follower.engineRuns()
+    this.#processStartSeconds ??= startSeconds
+  }
+
+  // The event socket.
+
+  live(ofConnection: number, frames: Frames): void {
+    this.moved()
+    const { connection } = this.#socket
+    // A batch may come before the word that the first connection is up; later it would be a stale one.
+    if (ofConnection === connection || connection === 1) this.#receive(frames)
+  }
+
+  /** The socket went up or down. */
+  moved(): void {
+    const [socket, told] = [this.#socket, this.#told]
+    if (told.isUp && (!socket.isUp || told.connection !== socket.connection)) {
+      told.isUp = false
+      this.follower.disconnected()
+    }
+    if (socket.isUp && !told.isUp) {
+      told.isUp = true
+      told.connection = socket.connection
+      this.follower.connected()
+    }
+  }
+
+  /** Something of the socket found no room in the mailbox. */
+  look(): void {
+    const refused = this.#refused
+    this.#isLookDue = false
+    this.moved()
+    if (refused.isReplies) this.follower.lostReplies()
+    if (refused.isLive) this.follower.lostLive()
+    refused.isReplies = false
+    refused.isLive = false
+  }
+
+  /** The filter is a prefix, and a wrong topic should show: so everything is received, and compared here. */
+  #subscribe(): void {
+    const { self } = this.#context
+    const socket = this.#socket
+    this.#subscriber = this.#messages.subscribe(
+      { endpoint: this.#args.eventsEndpoint, topic: '' },
+      {
+        message: frames => {
+          if (self.tell({ type: 'live', connection: socket.connection, frames }) === 'ok') return
+          this.#lostFrames++
+          this.#refused.isLive = true
+          this.#lookLater()
+        },
+        connected: () => {
+          socket.connection++
+          socket.isUp = true
+          if (self.tell({ type: 'moved' }) !== 'ok') this.#lookLater()
+        },
+        disconnected: () => {
+          socket.isUp = false
+          if (self.tell({ type: 'moved' }) !== 'ok') this.#lookLater()
+        },
+      },
+    )
+  }
+
+  #receive(frames: Frames): void {
+    const message = tryParse(frames)
+    const { topic } = this.#args
+    if (message === undefined) this.follower.malformed()
+    else if (topic !== '' && message.topic !== topic) {
+      this.#foreignTopics++
+      this.follower.foreign()
+    } else this.follower.live(message.sequence, message.payload)
+  }
+
+  /** Timers go past the bound of the mailbox, behind what waits there. */
+  #lookLater(): void {
+    if (this.#isLookDue) return
+    this.#isLookDue = true
+    this.#context.schedule(0, { type: 'look' })
+  }
+
+  // The replay socket.
+
+  replayed(attempt: number, frames: Frames): void {
+    const snapshot = parseSnapshotReply(frames)
+    if (snapshot.kind !== 'malformed') {
+      this.follower.snapshot(attempt, snapshot)
+      return
+    }
+    const reply = parseReplayReply(frames)
+    const { topic } = this.#args
+    if (reply.kind !== 'batch' || topic === '' || reply.topic === '' || reply.topic === topic) {
+      this.follower.replayed(attempt, reply)
+    } else {
+      this.#foreignTopics++
+      this.follower.foreign()
+    }
+  }
+
+  // What the follower does to the world.
+
+  nowMs(): number {
+    return this.#context.clock.nowMs()
+  }
+
+  apply(events: readonly KvEvent[]): boolean {
+    const { indexer, workerSlot, key } = this.#args
+    const { log, self } = this.#context
+    const blockSizeTokens = this.#blockSizeTokens
+    if (log.isLevelEnabled('trace')) log.trace({ key, ...countsOf(events) }, 'KV events applied')
+    return indexer.tell({ type: 'apply', workerSlot, blockSizeTokens, events, source: self }) === 'ok'
+  }
+
+  clear(): boolean {
+    const { indexer, workerSlot } = this.#args
+    return indexer.tell({ type: 'clear', workerSlot }) === 'ok'
+  }
+
+  restore(): boolean {
+    const { indexer, workerSlot } = this.#args
+    const image = this.checkpoints?.image
+    if (image === undefined) return false
+    if (indexer.tell({ type: 'load', workerSlot, image, source: this.#context.self }) !== 'ok') return false
+    if (image.blockSizeTokens !== undefined) this.learned(image.blockSizeTokens)
+    return true
+  }
+
+  checkpointSettled(refusal: string | undefined): void {
+    this.checkpoints?.settled(refusal)
+  }
+
+  startReplay(attempt: number, { snapshot, fromSequence }: ReplayQuestion): void {
+    const { key, replayEndpoint } = this.#args
+    this.stopReplay()
+    if (replayEndpoint === undefined) return
+    const dealer = this.#messages.dial({ endpoint: replayEndpoint }, frames => {
+      if (this.#context.self.tell({ type: 'replayed', attempt, frames }) === 'ok') return
+      this.#refused.isReplies = true
+      this.#lookLater()
+    })
+    this.#dealer = dealer
+    if (snapshot) dealer.send(snapshotRequestFrames())
+    if (fromSequence !== undefined) dealer.send(replayRequestFrames(fromSequence))
+    this.#context.log.debug({ key, attempt, snapshot, fromSequence }, 'replay requested')
+  }
+
+  stopReplay(): void {
+    this.#dealer?.close()
+    this.#dealer = undefined
+  }
+
+  setWait(wait: number, delayMs: number): void {
+    this.#wait?.cancel()
+    this.#wait = this.#context.schedule(delayMs, { type: 'wake', wait })
+  }
+
+  trustChanged(trust: SourceTrust): void {
+    const { key } = this.#args
+    if (trust.trust !== this.#trust.trust) this.#context.log.debug({ key, ...trust }, 'trust changed')
+    this.#trust = trust
+    this.report()
+  }
+}
 
 /** Undefined when the frames are no event message. */
 function tryParse(frames: Frames): ReturnType<typeof parseEventFrames> | undefined {
@@ -289,4 +391,11 @@ function tryParse(frames: Frames): ReturnType<typeof parseEventFrames> | undefin
     if (error instanceof MalformedEventFramesError) return undefined
     throw error
   }
+}
+
+/** Blocks stored and removed, and clears, of one batch: a line of constant size. */
+function countsOf(events: readonly KvEvent[]) {
+  const counts = { stored: 0, removed: 0, cleared: 0 }
+  for (const event of events) counts[event.kind] += event.kind === 'cleared' ? 1 : event.hashes.length / 2
+  return counts
 }

@@ -1,20 +1,14 @@
 /**
- * What a listener is told, and what it tells: the trust in its source, and where it stands.
+ * Messages to and from a listener: the trust in its source, and the state of the source.
  *
- * The types of trust live here, because the listener owns the trust; the directory hands them on.
+ * The listener owns the trust in its source; the directory passes it on.
  */
 
 import type { Message, Reply } from '@homing/actor'
+import type { Trust } from '@homing/index'
 import type { EventSourceMessage, KeyImage } from '@homing/indexer'
 import type { Frames } from '@homing/transport'
 import type { Checkpoint } from './checkpoint.ts'
-
-/**
- * How far the index may be believed about a worker key. `exact`: every block it says is held, is held,
- * and none is missing. `partial`: what it says is held, but older blocks may be missing. `approximate`:
- * guessed from routing history. `none`: nothing is known.
- */
-export type Trust = 'exact' | 'partial' | 'approximate' | 'none'
 
 /** The trust in a source, as its events alone give it. */
 export interface SourceTrust {
@@ -50,6 +44,8 @@ export interface SourceStatus {
   readonly replays: number
   /** Restarts of the engine that were noticed, by sequence or by its process. */
   readonly restarts: number
+  /** Times that events contradicted each other, or their replay. One by itself is a restart. */
+  readonly contradictions: number
   /** Batches that came again; dropped. */
   readonly duplicates: number
   /** Messages that are no event message, and batches that cannot be decoded. */
@@ -69,7 +65,7 @@ export interface SourceStatus {
   readonly checkpoint: CheckpointStatus
 }
 
-/** What became of checkpoints. */
+/** State of the checkpoints. */
 export interface CheckpointStatus {
   /** The last batch of the one taken over at the start; undefined: none was. */
   readonly resumedSequence: number | undefined
@@ -85,7 +81,7 @@ export interface CheckpointStatus {
 /** What became of an attempt to write a checkpoint. `unsettled`: the source is not at a point that could be proven. */
 export type SaveOutcome = 'saved' | 'unchanged' | 'unsettled' | 'failed' | 'off'
 
-/** What a listener is told. The first four lines come from others, the rest from itself. */
+/** Messages to a listener. The first four lines come from others, the rest from itself. */
 export type ListenerMessage =
   /** `resync`: forget what was applied and rebuild from the engine's replay; from the indexer or the directory. */
   | EventSourceMessage
@@ -94,8 +90,10 @@ export type ListenerMessage =
   | { readonly type: 'audited'; readonly isContradicted: boolean }
   /** Write a checkpoint now, where one is wanted and has changed. Answers when it is on the disk. */
   | { readonly type: 'save'; readonly reply: Reply<SaveOutcome> }
-  /** The engine's process is another one than before (its start time moved). */
-  | { readonly type: 'engineRestarted' }
+  /** The engine's process is another one than before: its start moved, or its block size. In Unix seconds, if it says so. */
+  | { readonly type: 'engineRestarted'; readonly startSeconds?: number | undefined }
+  /** When the engine's process began, as it says itself: said with every probe. */
+  | { readonly type: 'process'; readonly startSeconds: number }
   /** `connection` counts the connections of the socket: a message of an earlier one is stale. */
   | { readonly type: 'live'; readonly connection: number; readonly frames: Frames }
   /** The socket went up or down. */

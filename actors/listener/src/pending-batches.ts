@@ -6,6 +6,7 @@
 export interface PendingBatch {
   readonly sequence: number
   readonly payload: Uint8Array
+  readonly fingerprint: number
 }
 
 export interface PendingLimits {
@@ -30,6 +31,14 @@ export class PendingBatches {
 
   get first(): PendingBatch | undefined {
     return this.#batches[this.#head]
+  }
+
+  /** The last sequence of the run without a hole that begins with the first one; undefined: none is held. */
+  get firstRunEnd(): number | undefined {
+    let at = this.#head
+    if (at === this.#batches.length) return undefined
+    while (this.#batches[at + 1]?.sequence === this.#batches[at]!.sequence + 1) at++
+    return this.#batches[at]!.sequence
   }
 
   /** A sequence that is not held yet. False: the bound is reached and the batch is not held. */

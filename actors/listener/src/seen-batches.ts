@@ -1,14 +1,11 @@
 /**
- * The last batches seen of one epoch: tells a batch that came again from a new batch under an old number.
+ * The last batches seen in one epoch: tells a repeated batch from a new batch under an old number.
  *
  *   sequence modulo capacity  ->  sequence, fingerprint
  *
- * A fingerprint covers the length, the head (where the time stamp is) and the tail of a payload: two
- * batches of one engine differ there, and a batch that is repeated does not.
+ * A fingerprint covers all of a payload: the time stamp in its head tells most batches apart, but not those of an engine whose
+ * clock stands still, or says the same in another life. Cost: about a microsecond for 4 KB.
  */
-
-const HEAD_BYTES = 32
-const TAIL_BYTES = 16
 
 export class SeenBatches {
   readonly #sequences: Float64Array
@@ -24,11 +21,12 @@ export class SeenBatches {
     this.#sequences.fill(-1)
   }
 
-  add(sequence: number, payload: Uint8Array): void {
-    this.addFingerprint(sequence, fingerprintOf(payload))
+  /** Forgets this sequence and all before it. */
+  forgetUpTo(sequence: number): void {
+    for (const [slot, seen] of this.#sequences.entries()) if (seen <= sequence) this.#sequences[slot] = -1
   }
 
-  addFingerprint(sequence: number, fingerprint: number): void {
+  add(sequence: number, fingerprint: number): void {
     const slot = sequence % this.#sequences.length
     this.#sequences[slot] = sequence
     this.#fingerprints[slot] = fingerprint
@@ -40,10 +38,10 @@ export class SeenBatches {
   }
 
   /** `same` or `other`: this sequence was seen with this or another content; `unknown`: not remembered. */
-  compare(sequence: number, payload: Uint8Array): 'same' | 'other' | 'unknown' {
+  compare(sequence: number, fingerprint: number): 'same' | 'other' | 'unknown' {
     const slot = sequence % this.#sequences.length
     if (this.#sequences[slot] !== sequence) return 'unknown'
-    return this.#fingerprints[slot] === fingerprintOf(payload) ? 'same' : 'other'
+    return this.#fingerprints[slot] === fingerprint ? 'same' : 'other'
   }
 
   has(sequence: number): boolean {
@@ -51,13 +49,16 @@ export class SeenBatches {
   }
 }
 
-/** FNV-1a over the length, the first and the last bytes. */
+/** FNV-1a over the length, and the bytes four at a time; folded after each, so that high bits count in low ones. */
 export function fingerprintOf(payload: Uint8Array): number {
-  let hash = Math.imul(0x811c9dc5 ^ payload.length, 0x01000193)
-  const head = Math.min(HEAD_BYTES, payload.length)
-  for (let i = 0; i < head; i++) hash = Math.imul(hash ^ payload[i]!, 0x01000193)
-  for (let i = Math.max(head, payload.length - TAIL_BYTES); i < payload.length; i++) {
-    hash = Math.imul(hash ^ payload[i]!, 0x01000193)
+  const { length } = payload
+  let hash = Math.imul(0x811c9dc5 ^ length, 0x01000193)
+  let i = 0
+  for (; i + 4 <= length; i += 4) {
+    const word = payload[i]! | (payload[i + 1]! << 8) | (payload[i + 2]! << 16) | (payload[i + 3]! << 24)
+    hash = Math.imul(hash ^ word, 0x01000193)
+    hash ^= hash >>> 15
   }
+  for (; i < length; i++) hash = Math.imul(hash ^ payload[i]!, 0x01000193)
   return hash | 0
 }

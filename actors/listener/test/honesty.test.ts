@@ -1,4 +1,4 @@
-/** What must not be called `exact`: frames that found no room, sockets that went down unseen, histories that nobody can read. */
+/** Cases that must not be called `exact`: frames that found no room, sockets that went down unseen, histories that nobody can read. */
 
 import { encodeEventFrames } from '@homing/protocol'
 import t from 'tap'
@@ -66,12 +66,12 @@ t.test('an event of a kind that is not known may be a removal', async t => {
   world.publish(3)
   await world.system.settle()
   t.match(world.trust(), /^exact/)
-  // [1.0, [["BlocksEvicted", [1]]], 0] in MessagePack.
+  // [131072.0, [["BlocksEvicted", [1]]], 0] in MessagePack.
   const payload = Buffer.from([
     0x93,
     0xcb,
-    0x3f,
-    0xf0,
+    0x41,
+    0,
     0,
     0,
     0,
@@ -108,7 +108,7 @@ t.test('orphans that a rebuild did not help are not a reason for another', async
     await world.system.advance(LISTENER_LIMITS.resyncMsMin)
   }
   t.match(await world.status(), { epoch: epoch + 1, state: 'live' })
-  t.match(world.trust(), /^partial: blocks are missing: too many blocks whose parent is unknown/)
+  t.match(world.trust(), /^partial: not all is known: too many blocks whose parent is unknown/)
   // Of another life of the engine nothing is known yet.
   world.source.restart()
   world.publish(3)
@@ -123,7 +123,7 @@ t.test('what the index dropped is missing, until the cache is cleared', async t 
   await world.system.settle()
   world.listener!.tell({ type: 'incomplete', reason: 'the index is full' })
   await world.system.settle()
-  t.match(world.trust(), /^partial: blocks are missing: the index is full/)
+  t.match(world.trust(), /^partial: not all is known: the index is full/)
   world.send(world.source.publishClear())
   await world.system.settle()
   t.match(world.trust(), /^exact/)
@@ -137,7 +137,7 @@ t.test(
     await world.system.settle()
     world.send(world.source.publishWithdrawal(), world.source.publishStore())
     await world.system.settle()
-    t.match(world.trust(), /^partial: .*withdrew what it had told/, 'though it is batch 0')
+    t.match(world.trust(), /^partial: .*withdrew its earlier events/, 'though it is batch 0')
     world.send(world.source.publishClear(), world.source.publishStore())
     await world.system.settle()
     t.match(world.trust(), /^exact/)

@@ -5,6 +5,7 @@ import { createTestSystem, type Probe, type TestSystem } from '@homing/actor/tes
 import { SimulatedClock, seededRandom } from '@homing/clock'
 import { BlockIndex, type IndexMemory, IndexReader, layeredOptions } from '@homing/index'
 import { type IndexerMessage, indexer } from '@homing/indexer'
+import type { Log } from '@homing/log'
 import {
   encodeEventFrames,
   encodeReplayEnd,
@@ -20,6 +21,7 @@ import {
   type Router,
   transportCapability,
 } from '@homing/transport'
+import type { Test } from 'tap'
 import {
   type CheckpointStore,
   checkpointFiles,
@@ -48,12 +50,16 @@ export interface WorldOptions {
   readonly seed?: number
   /** Where checkpoints are kept; undefined: nowhere. */
   readonly store?: MemoryStore
+  /** Default: writes nothing. */
+  readonly log?: Log
 }
 
 /** Checkpoints in memory, with the faults of a disk. */
 export class MemoryStore implements CheckpointStore {
   readonly files = new Map<string, Uint8Array>()
   fault: string | undefined
+  /** What a write waits for. */
+  writing: Promise<void> | undefined
   touches = 0
 
   async read(_directory: string, source: string): Promise<Uint8Array | undefined> {
@@ -61,12 +67,19 @@ export class MemoryStore implements CheckpointStore {
     return this.files.get(source)
   }
 
-  async write(_directory: string, source: string, pieces: readonly Uint8Array[]): Promise<void> {
+  async write(
+    _directory: string,
+    source: string,
+    pieces: readonly Uint8Array[],
+    isWanted: () => boolean,
+  ): Promise<void> {
     if (this.fault !== undefined) throw new Error(this.fault)
-    this.files.set(source, Buffer.concat(pieces))
+    await this.writing
+    if (isWanted()) this.files.set(source, Buffer.concat(pieces))
   }
 
   async touch(): Promise<void> {
+    if (this.fault !== undefined) throw new Error(this.fault)
     this.touches++
   }
 
@@ -82,6 +95,8 @@ export class ListenerWorld {
   readonly network = new MemoryNetwork({ clock: this.clock })
   readonly system: TestSystem
   readonly source: SimulatedSource
+  /** Whose batches are repeated on the replay port; another one's, where the port is wrong. */
+  replaySource: SimulatedSource
   readonly memory: IndexMemory
   readonly reader: IndexReader
   readonly indexer: ActorRef<IndexerMessage>
@@ -103,8 +118,10 @@ export class ListenerWorld {
   constructor(options: WorldOptions = {}) {
     this.#options = options
     this.source = new SimulatedSource(seededRandom(options.seed ?? 1), options.keptMax ?? 10_000)
+    this.replaySource = this.source
     this.system = createTestSystem({
       clock: this.clock,
+      ...(options.log === undefined ? {} : { log: options.log }),
       provide: [
         [transportCapability, this.network.transport()],
         [checkpointFiles, options.store ?? new MemoryStore()],
@@ -157,10 +174,10 @@ export class ListenerWorld {
   }
 
   /** The router begins anew: another listener, and an index that knows nothing. */
-  async restartRouter(): Promise<void> {
+  async restartRouter(overrides: Partial<ListenerArgs> = {}): Promise<void> {
     await this.system.stop(this.listener!)
     this.indexer.tell({ type: 'clear', workerSlot: 0 })
-    this.startListener()
+    this.startListener(overrides)
     await this.system.settle()
   }
 
@@ -233,7 +250,7 @@ export class ListenerWorld {
     if (!this.replayAnswers) return
     const form = this.#options.replayForm ?? 'topic'
     const topic = this.#options.engineTopic ?? this.#options.topic ?? 'kv-events'
-    for (const { sequence, payload } of this.source.replay(from)) {
+    for (const { sequence, payload } of this.replaySource.replay(from)) {
       if (this.losesReply(sequence, this.replayRequests.length)) continue
       this.#router!.send(identity, encodeReplayReply(form, topic, sequence, payload))
     }
@@ -242,15 +259,9 @@ export class ListenerWorld {
 }
 
 /** A started world, stopped when the test ends. */
-export async function listenerWorld(t: Tap.Test, options: WorldOptions = {}): Promise<ListenerWorld> {
+export async function listenerWorld(t: Test, options: WorldOptions = {}): Promise<ListenerWorld> {
   const world = new ListenerWorld(options)
   t.teardown(() => world.stop())
   await world.startEngine()
   return world
-}
-
-declare namespace Tap {
-  interface Test {
-    teardown(callback: () => unknown): void
-  }
 }

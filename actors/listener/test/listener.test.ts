@@ -1,3 +1,5 @@
+import { recordingLog } from '@homing/log'
+import { decodeKvBatch } from '@homing/protocol'
 import t from 'tap'
 import { LISTENER_LIMITS } from '../src/index.ts'
 import { EVENTS, listenerWorld } from './listener-world.ts'
@@ -272,7 +274,7 @@ t.test('batches that come again are dropped and counted', async t => {
   t.strictSame(await world.held(), world.cached())
 })
 
-t.test('a batch that was overtaken fills its hole', async t => {
+t.test('a batch that was overtaken fills its hole; exact it is once the replay has told both', async t => {
   const world = await listenerWorld(t)
   world.startListener()
   await world.system.settle()
@@ -281,7 +283,12 @@ t.test('a batch that was overtaken fills its hole', async t => {
   world.replayAnswers = false
   world.send(fourth, fifth, third)
   await world.system.settle()
-  t.match(await world.status(), { state: 'live', lastSequence: 5, gaps: 1, restarts: 0, epoch: 1 })
+  t.match(await world.status(), { lastSequence: 5, gaps: 1, restarts: 0, epoch: 1 })
+  t.strictSame(await world.held(), world.cached())
+  t.match(world.trust(), /^partial: the replay .* has not yet repeated an event/)
+  world.replayAnswers = true
+  await world.system.advance('5s')
+  t.match(await world.status(), { state: 'live', lastSequence: 5, restarts: 0, epoch: 1 })
   t.strictSame(await world.held(), world.cached())
   t.match(world.trust(), /^exact/)
 })
@@ -309,7 +316,7 @@ t.test('an engine that restarts in place before its second batch is noticed by i
   world.source.restart()
   world.publish(1)
   await world.system.settle()
-  t.match(await world.status(), { state: 'live', restarts: 1, epoch: 2, lastSequence: 0, duplicates: 0 })
+  t.match(await world.status(), { state: 'live', restarts: 1, epoch: 2, lastSequence: 0, batches: 2 })
   t.strictSame(await world.held(), world.cached())
 })
 
@@ -529,4 +536,29 @@ t.test('a replay that lost too much for a time is asked again later', async t =>
   await world.system.advance(LISTENER_LIMITS.replayPauseMs)
   t.match(world.trust(), /^exact/)
   t.strictSame(await world.held(), world.cached())
+})
+
+t.test('at trace every batch is a line: whose it is and how much, and no hash or token', async t => {
+  const log = recordingLog()
+  const world = await listenerWorld(t, { log })
+  world.startListener()
+  await world.system.settle()
+  world.publish(3)
+  await world.system.settle()
+  const lines = log.lines.filter(({ text }) => text === 'KV events applied')
+  const expected = [...world.source.replay(0)].map(({ payload }) => {
+    const { events } = decodeKvBatch(payload)
+    const blocksOf = (kind: 'stored' | 'removed') =>
+      events.reduce((sum, event) => sum + (event.kind === kind ? event.hashes.length / 2 : 0), 0)
+    const cleared = events.filter(({ kind }) => kind === 'cleared').length
+    return { stored: blocksOf('stored'), removed: blocksOf('removed'), cleared }
+  })
+  t.match(
+    lines,
+    expected.map(each => ({ level: 'trace', fields: { key: 'engine:8000/0', ...each } })),
+  )
+  t.equal(
+    Object.keys(lines[0]!.fields).some(name => /hash|token/i.test(name)),
+    false,
+  )
 })

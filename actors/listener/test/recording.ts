@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { brotliDecompressSync } from 'node:zlib'
 import { hashBlocks, namespaceSeed } from '@homing/blocks'
-import { type IndexReader, OverlapScores } from '@homing/index'
+import { type IndexReader, OverlapCounts } from '@homing/index'
 
 export type RecordedEntry =
   | { readonly kind: 'session'; readonly blockSizeTokens: number; readonly sockets: readonly string[] }
@@ -61,7 +61,7 @@ export function predictedTokens(
   const { local } = hashBlocks(Int32Array.from(ask.prompt), blockSizeTokens, seed)
   // One token is always computed.
   const usable = Math.floor((ask.prompt.length - 1) / blockSizeTokens)
-  const scores = new OverlapScores()
+  const scores = new OverlapCounts()
   reader.overlap(local, usable, scores)
   const blocks = new Array<number>(slotCount).fill(0)
   for (const [workerSlot, count] of scores.toMap()) blocks[workerSlot] = count

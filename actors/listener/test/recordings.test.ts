@@ -18,7 +18,7 @@ import {
   type ReplayForm,
 } from '@homing/protocol'
 import { systemTransport } from '@homing/transport'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { LISTENER_LIMITS, type ListenerMessage, listener, type SourceMessage } from '../src/index.ts'
 import { predictedTokens, type Recording, readRecording } from './recording.ts'
 
@@ -63,7 +63,7 @@ for (const [name, { differs, replayForm }] of Object.entries(EXPECTED)) {
   })
 }
 
-async function play(t: Tap.Test, recording: Recording, replayForm: ReplayForm) {
+async function play(t: Test, recording: Recording, replayForm: ReplayForm) {
   const system = await createActorSystem({ logLevel: 'silent' })
   const engine = systemTransport({ clock: systemClock, log: silentLog })
   t.teardown(async () => {
@@ -171,11 +171,5 @@ async function until(holds: () => Promise<boolean>): Promise<void> {
   while (!(await holds())) {
     if (systemClock.nowMs() > endMs) throw new Error('cannot go on: what was awaited did not happen')
     await new Promise<void>(resolve => void systemClock.after(1, resolve))
-  }
-}
-
-declare namespace Tap {
-  interface Test {
-    teardown(callback: () => unknown): void
   }
 }

@@ -1,6 +1,7 @@
 /**
  * A source of KV events for tests: the cache of one worker key as a naive model, its published
- * batches, and what it keeps for replay. Batches are encoded as an engine would.
+ * batches, and what it keeps for replay. Batches are encoded as an engine would. Copies of a block are stored again, and only the
+ * last one is removed: then what is held can be told exactly (CacheReading of packages/protocol).
  */
 
 import type { Random } from '@homing/clock'
@@ -27,23 +28,44 @@ interface Block {
 
 export const SOURCE_BLOCK_TOKENS = 2
 
+/** What tells a source from another one. */
+export interface SourceIdentity {
+  /** Of its first life: sources of other lives have other hashes. */
+  readonly life?: number
+  /** The dp rank that its batches name. */
+  readonly rank?: number
+}
+
 export class SimulatedSource {
   readonly #random: Random
   readonly #form: KvBatchForm
   readonly #keptMax: number
-  #life = 0
+  readonly #rank: number
+  #life: number
+  /** The life that its hashes are of. */
+  #hashLife: number
   #nextSequence = 0
-  #timestampSeconds = 1000
+  #timestampSeconds: number
   #kept: PublishedBatch[] = []
   readonly #cache = new Map<string, Block>()
   /** Per life and sequence: the hashes that were cached after it. */
-  readonly #snapshots: ReadonlySet<string>[][] = [[]]
+  readonly #snapshots: ReadonlySet<string>[][] = []
 
   /** Keeps the last `keptMax` batches for replay. */
-  constructor(random: Random, keptMax: number, form: KvBatchForm = 'vllm-map') {
+  constructor(
+    random: Random,
+    keptMax: number,
+    form: KvBatchForm = 'vllm-map',
+    { life = 0, rank = 0 }: SourceIdentity = {},
+  ) {
     this.#random = random
     this.#keptMax = keptMax
     this.#form = form
+    this.#life = life
+    this.#hashLife = life
+    // No two engines publish at the same times.
+    this.#timestampSeconds = 1000 + life / 64
+    this.#rank = rank
   }
 
   /** What is cached now, as hex words. */
@@ -57,7 +79,7 @@ export class SimulatedSource {
 
   /** What was cached after a sequence, in each life of the source that reached it. */
   cachedAfter(sequence: number): readonly ReadonlySet<string>[] {
-    return this.#snapshots.flatMap(life => (life[sequence] === undefined ? [] : [life[sequence]]))
+    return this.#snapshots.flatMap(life => (life?.[sequence] === undefined ? [] : [life[sequence]]))
   }
 
   /** Everything kept from a sequence on. */
@@ -116,15 +138,20 @@ export class SimulatedSource {
     for (const key of this.#cache.keys()) tell(key)
     const events = stores.length === 0 ? [[]] : stores.map(store => [store])
     return events.map(some =>
-      encodeKvBatch({ timestampSeconds: this.#timestampSeconds, rank: 0, events: some }, this.#form),
+      encodeKvBatch({ timestampSeconds: this.#timestampSeconds, rank: this.#rank, events: some }, this.#form),
     )
   }
 
-  /** Another process takes over: nothing is cached, and the sequence begins at 0. */
-  restart(): void {
+  /** Its clock is set: what it publishes next may be older than what it published last. */
+  moveClock(seconds: number): void {
+    this.#timestampSeconds += seconds
+  }
+
+  /** Another process takes over, and nothing is cached. */
+  restart({ nextSequence = 0, hasNewHashes = true } = {}): void {
     this.#life++
-    this.#snapshots.push([])
-    this.#nextSequence = 0
+    if (hasNewHashes) this.#hashLife = this.#life
+    this.#nextSequence = nextSequence
     this.#kept = []
     this.#cache.clear()
   }
@@ -151,7 +178,7 @@ export class SimulatedSource {
     const count = 1 + this.#random.below(3)
     for (let i = 0; i < count; i++) {
       const token = this.#random.below(3)
-      const hash = hashOf(this.#life, above, token)
+      const hash = hashOf(this.#hashLife, above, token)
       const key = hexOf(hash)
       // A run that begins a prompt and is known already would be a report, not a copy.
       if (this.#cache.has(key) && (i > 0 || count > 1)) break
@@ -182,8 +209,7 @@ export class SimulatedSource {
   }
 
   #remove([key, block]: readonly [string, Block]): KvEvent {
-    block.copies--
-    if (block.copies === 0) this.#cache.delete(key)
+    this.#cache.delete(key)
     return kvRemoved({ hashes: block.hash })
   }
 
@@ -200,7 +226,7 @@ export class SimulatedSource {
 
   #emit(events: readonly KvEvent[]): PublishedBatch {
     this.#timestampSeconds += 0.25
-    const batch = { timestampSeconds: this.#timestampSeconds, rank: 0, events }
+    const batch = { timestampSeconds: this.#timestampSeconds, rank: this.#rank, events }
     return this.#keep(encodeKvBatch(batch, this.#form))
   }
 
@@ -208,6 +234,7 @@ export class SimulatedSource {
     const batch = { sequence: this.#nextSequence++, payload }
     this.#kept.push(batch)
     if (this.#kept.length > this.#keptMax) this.#kept.shift()
+    this.#snapshots[this.#life] ??= []
     this.#snapshots[this.#life]!.push(this.cached)
     return batch
   }

@@ -1,9 +1,10 @@
-/** Publishers that offer snapshots: what they say is taken over, and how much they say they know. */
+/** Publishers that offer snapshots: their snapshots are applied, and so is their word about how much they know. */
 
 import { encodeSnapshotReply } from '@homing/protocol'
 import t from 'tap'
 import { LISTENER_LIMITS } from '../src/index.ts'
 import { listenerWorld } from './listener-world.ts'
+import { answerSnapshots, isTrue, loseStores } from './lives-world.ts'
 
 /** A publisher beside an engine: its own numbers, replays and snapshots. */
 async function sidecarWorld(t: Parameters<typeof listenerWorld>[0]) {
@@ -11,7 +12,8 @@ async function sidecarWorld(t: Parameters<typeof listenerWorld>[0]) {
   const snapshot = { isWhole: false, refuses: 0, cutAfter: Number.POSITIVE_INFINITY, requests: 0 }
   world.answerSnapshot = send => {
     snapshot.requests++
-    const header = { publisherId: '0123456789abcdef', nextSequence: world.source.lastSequence + 1 }
+    const nextSequence = world.source.lastSequence + 1
+    const header = { publisherId: '0123456789abcdef', nextSequence, mayBeStale: false }
     if (snapshot.refuses-- > 0) {
       send(encodeSnapshotReply({ ...header, part: 0, parts: 0, isWhole: false }, new Uint8Array(0)))
       return
@@ -56,7 +58,7 @@ t.test(
     const { epoch } = world.directory.waiting.at(-1)!
     world.send(world.source.publishWithdrawal(), world.source.publishStore())
     await world.system.settle()
-    t.match(world.trust(), /^partial: .*withdrew what it had told/)
+    t.match(world.trust(), /^partial: .*withdrew its earlier events/)
     t.equal(
       world.directory.waiting.at(-1)!.epoch,
       epoch + 1,
@@ -65,6 +67,71 @@ t.test(
     snapshot.isWhole = true
     await world.system.advance(LISTENER_LIMITS.resyncMsMin)
     t.match(world.trust(), /^exact/, 'the clear was of the engine, says the next snapshot')
+    t.strictSame(await world.held(), world.cached())
+  },
+)
+
+t.test('behind another process of the engine a snapshot counts once its publisher has withdrawn', async t => {
+  const { world, snapshot } = await sidecarWorld(t)
+  snapshot.isWhole = true
+  world.startListener()
+  await world.system.settle()
+  const probe = (startSeconds: number, isOther = false) =>
+    world.listener!.tell({ type: isOther ? 'engineRestarted' : 'process', startSeconds })
+  probe(100)
+  for (let i = 0; i < 5; i++) world.send(world.source.publishStore())
+  await world.system.advance('6s')
+  t.match(world.trust(), /^exact/)
+
+  probe(100)
+  probe(200, true)
+  await world.system.advance('20s')
+  t.match(world.trust(), /^partial: .*has not confirmed that it knows/)
+  t.strictSame(await world.held(), [], 'of the process before')
+
+  world.send(world.source.publishWithdrawal(), world.source.publishClear(), world.source.publishStore())
+  await world.system.advance('6s')
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
+
+  probe(200)
+  world.send(world.source.publishWithdrawal())
+  world.send(world.source.publishStore())
+  await world.system.settle()
+  probe(300, true)
+  await world.system.advance('6s')
+  t.match(world.trust(), /^exact/, 'it had noticed first')
+  t.strictSame(await world.held(), world.cached())
+})
+
+t.test(
+  'what a publisher told between two restarts of the engine does not count behind the second, which it did not notice',
+  async t => {
+    const { world, snapshot } = await sidecarWorld(t)
+    snapshot.isWhole = true
+    world.startListener()
+    await world.system.settle()
+    const probe = (startSeconds: number, isOther = false) =>
+      world.listener!.tell({ type: isOther ? 'engineRestarted' : 'process', startSeconds })
+    probe(100)
+    world.send(world.source.publishStore())
+    await world.system.settle()
+    // It noticed the first one, and what it has told since is older than the process that the probe finds.
+    world.send(world.source.publishWithdrawal(), world.source.publishClear(), world.source.publishStore())
+    await world.system.settle()
+    t.match(world.trust(), /^exact/)
+    probe(5000, true)
+    await world.system.advance('20s')
+    t.match(world.trust(), /^partial: .*has not confirmed that it knows/)
+    t.strictSame(await world.held(), [], 'of the process before')
+    world.source.moveClock(10_000)
+    world.send(world.source.publishWithdrawal(), world.source.publishClear(), world.source.publishStore())
+    await world.system.advance('6s')
+    t.match(world.trust(), /^exact/)
+    t.strictSame(await world.held(), world.cached())
+    probe(9000, true)
+    await world.system.advance('20s')
+    t.match(world.trust(), /^exact/, 'it is younger')
     t.strictSame(await world.held(), world.cached())
   },
 )
@@ -84,14 +151,64 @@ t.test('a snapshot that is refused or cut short is asked for again', async t => 
   t.ok(snapshot.requests >= 2)
 })
 
-t.test('a snapshot of nothing that does not know all is asked for again', async t => {
+t.test('a snapshot of nothing that does not know all is asked for again with the first batch', async t => {
   const { world, snapshot } = await sidecarWorld(t)
   world.startListener()
   await world.system.settle()
   t.match(world.trust(), /^partial/)
+  const { epoch } = await world.status()
+  await world.system.advance(10 * LISTENER_LIMITS.resyncMsMin)
+  t.equal(snapshot.requests, 1, 'not before: it has nothing to tell')
+  t.match(await world.status(), { epoch }, 'and nothing is forgotten meanwhile')
   world.publish(3)
   snapshot.isWhole = true
   await world.system.advance(LISTENER_LIMITS.resyncMsMin)
   t.match(world.trust(), /^exact/)
   t.strictSame(await world.held(), world.cached())
+})
+
+t.test('a live batch that a snapshot holds already is no restart', async t => {
+  const world = await listenerWorld(t)
+  answerSnapshots(world)
+  loseStores(world, 10)
+  const late = world.source.publishStore()
+  world.startListener()
+  await world.system.settle()
+  world.send(late)
+  await world.system.advance('10s')
+  t.match(await world.status(), { restarts: 0, lastSequence: 10 })
+  t.match(world.trust(), /^exact/)
+  await isTrue(t, world)
+})
+
+for (const [what, says, isSuffix] of [
+  ['has not seen the beginning: answers may make up for it', { isWhole: false }, true],
+  [
+    'could not read all: no answers make up for what may be stale',
+    { isWhole: false, mayBeStale: true },
+    false,
+  ],
+] as const) {
+  t.test(`a snapshot of a publisher that ${what}`, async t => {
+    const world = await listenerWorld(t)
+    answerSnapshots(world, says)
+    loseStores(world, 10)
+    world.startListener()
+    await world.system.settle()
+    t.match(world.trust(), /^partial/)
+    t.match(world.directory.waiting.at(-1), { isSuffix })
+  })
+}
+
+t.test('a snapshot of a publisher that restarted in place since is taken anew', async t => {
+  const world = await listenerWorld(t)
+  answerSnapshots(world)
+  loseStores(world, 10)
+  world.startListener()
+  await world.system.settle()
+  world.source.restart()
+  world.publish(3)
+  await world.system.advance('10s')
+  t.match(world.trust(), /^exact/)
+  await isTrue(t, world)
 })

@@ -1,7 +1,7 @@
-import { RouterError } from '@homing/errors'
+import { HomingError } from '@homing/errors'
 
 /** No worker serves a model of this name. */
-export class ModelNotFoundError extends RouterError {
+export class ModelNotFoundError extends HomingError {
   readonly code = 'HOMING_ROUTER_MODEL_NOT_FOUND'
 
   constructor(model: string, known: readonly string[]) {
@@ -13,7 +13,7 @@ export class ModelNotFoundError extends RouterError {
 }
 
 /** No worker can take the request now. */
-export class NoWorkerError extends RouterError {
+export class NoWorkerError extends HomingError {
   readonly code = 'HOMING_ROUTER_NO_WORKER'
 
   constructor(model: string, excluded: readonly { readonly worker: string; readonly reason: string }[]) {
@@ -26,7 +26,7 @@ export class NoWorkerError extends RouterError {
 }
 
 /** The worker or rank that the request names does not exist, or does not serve its model. */
-export class PinnedWorkerError extends RouterError {
+export class PinnedWorkerError extends HomingError {
   readonly code = 'HOMING_ROUTER_PINNED_WORKER'
 
   constructor(instanceId: number | undefined, dpRank: number | undefined) {
@@ -40,8 +40,44 @@ export class PinnedWorkerError extends RouterError {
   }
 }
 
+/** The request names a worker that its own allow-list leaves out. */
+export class PinNotAllowedError extends HomingError {
+  readonly code = 'HOMING_ROUTER_PIN_NOT_ALLOWED'
+
+  constructor(instanceId: number, allowed: readonly number[]) {
+    super(
+      `cannot place the request on instance ${instanceId}: it is not in its allowed_worker_ids ${excerptOf(allowed)}; add it there, or leave one of the two out`,
+      { instanceId },
+    )
+  }
+}
+
+/** The router takes no choice of its own (mode direct), and the request makes none. */
+export class WorkerNotNamedError extends HomingError {
+  readonly code = 'HOMING_ROUTER_WORKER_NOT_NAMED'
+
+  constructor() {
+    super(
+      'cannot place the request: in mode direct it must name its worker, with nvext.backend_instance_id or the header x-dynamo-worker-instance-id; GET /workers lists them',
+      {},
+    )
+  }
+}
+
+/** The filter of a selection of one's own let no worker take the request. */
+export class AllFilteredError extends HomingError {
+  readonly code = 'HOMING_ROUTER_ALL_FILTERED'
+
+  constructor(selection: string, workers: readonly string[]) {
+    super(
+      `cannot place the request: the filter of the selection ${JSON.stringify(selection)} left out every worker that could take it: ${workers.join(', ')}`,
+      { selection },
+    )
+  }
+}
+
 /** The bounds of the slot manager are reached. */
-export class TooManyRequestsError extends RouterError {
+export class TooManyRequestsError extends HomingError {
   readonly code = 'HOMING_ROUTER_TOO_MANY_REQUESTS'
 
   constructor(outcome: string) {
@@ -50,4 +86,11 @@ export class TooManyRequestsError extends RouterError {
       { outcome },
     )
   }
+}
+
+const IDS_SHOWN = 8
+
+function excerptOf(ids: readonly number[]): string {
+  const more = ids.length > IDS_SHOWN ? `, … (${ids.length} in all)` : ''
+  return `[${ids.slice(0, IDS_SHOWN).join(', ')}${more}]`
 }

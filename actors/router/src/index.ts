@@ -1,4 +1,12 @@
-export { ModelNotFoundError, NoWorkerError, PinnedWorkerError, TooManyRequestsError } from './errors.ts'
+export {
+  AllFilteredError,
+  ModelNotFoundError,
+  NoWorkerError,
+  PinNotAllowedError,
+  PinnedWorkerError,
+  TooManyRequestsError,
+  WorkerNotNamedError,
+} from './errors.ts'
 export type {
   CandidateTerms,
   DecideResult,
@@ -7,7 +15,6 @@ export type {
   LayerTerm,
   Receipt,
   RouterMessage,
-  RouterOverride,
   RoutingRequest,
 } from './messages.ts'
-export { type PredictionSettings, type RouterArgs, router } from './router.ts'
+export { type GuessSettings, type RouterArgs, router } from './router.ts'

@@ -1,15 +1,11 @@
 import type { Reply } from '@homing/actor'
-import type { FleetMessage, Trust } from '@homing/directory'
+import type { FleetMessage } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
-import type { KeyLayer } from '@homing/index'
+import type { KeyLayer, Trust } from '@homing/index'
 import type { ShardMemoryMessage } from '@homing/indexer'
-import type { KeyAudit } from '@homing/selection'
-
-/** Per-request settings that override the router's own; unset fields fall back. */
-export interface RouterOverride {
-  readonly overlapScoreWeight?: number
-  readonly temperature?: number
-}
+import type { SeparatedPrompt } from '@homing/protocol'
+import type { CostDescription, KeyAudit, SelectionOverride, WorkerConstraints } from '@homing/selection'
+import type { GatewayLife } from '@homing/tracker'
 
 /** What the router must know of a request to place it. */
 export interface RoutingRequest {
@@ -18,14 +14,23 @@ export interface RoutingRequest {
   readonly model: string
   readonly promptTokens: number
   readonly blockSizeTokens: number
+  /** Its answer comes token by token. Default: it does not. */
+  readonly isStream?: boolean
   /** Local and sequence hashes [lo, hi] of the full prompt blocks; empty where the prompt is not known. */
   readonly localHashes: Int32Array
   readonly sequenceHashes: Int32Array
   /** Why the prompt is not known; undefined when it is. */
-  readonly unknownPrompt: string | undefined
+  readonly unknownPromptReason: string | undefined
   /** Why the hashes are of pieces of its text, which only what was sent before can match; undefined: they are not. */
-  readonly textBlocks: string | undefined
-  readonly override: RouterOverride
+  readonly textBlocksReason: string | undefined
+  /** How it begins in events that do not name its separators (packages/protocol); undefined: it has none. */
+  readonly separated?: SeparatedPrompt | undefined
+  /** The client's name for the conversation, where it gives one. */
+  readonly sessionId?: string | undefined
+  /** Replaces the router's own settings; unset members leave them as they are. */
+  readonly override: SelectionOverride
+  /** Undefined: any worker may take it. */
+  readonly constraints?: WorkerConstraints | undefined
   readonly pinnedInstanceId: number | undefined
   readonly pinnedRank: number | undefined
   /** Worker ids that have failed this request already. */
@@ -44,7 +49,7 @@ export interface LayerTerm {
 export interface CandidateTerms {
   readonly worker: string
   readonly trust: Trust
-  /** Of all layers together. */
+  /** Blocks of all layers together. */
   readonly overlapBlocks: number
   /** What they count for, 0 … 1: the mean over the blocks of `layers`. */
   readonly creditFactor: number
@@ -57,7 +62,12 @@ export interface CandidateTerms {
   readonly newBlocks: number
   readonly decodeBlocks: number
   readonly activeRequests: number
-  readonly costBlocks: number
+  /** What its cost is multiplied by: below 1 if the request prefers its taints, above 1 if it avoids them. */
+  readonly preference: number
+  /** Element t: the term that `cost.terms[t]` of the receipt describes. */
+  readonly terms: readonly number[]
+  /** In `cost.unit` of the receipt. */
+  readonly cost: number
   readonly probability: number
 }
 
@@ -69,8 +79,14 @@ export interface Delivery {
   readonly completionTokens: number | undefined
   /** What the engine says it reused; undefined when it does not report it. */
   readonly cachedTokens: number | undefined
+  /** From the arrival of the request to its first call, or to its end where none was made. */
+  readonly waitedMs: number
+  /** From its first call. */
   readonly timeToFirstByteMs: number | undefined
+  /** From its first call. */
   readonly durationMs: number
+  /** Events of the answer that passed; undefined: it is no stream. */
+  readonly streamEvents: number | undefined
   readonly error: ErrorRecord | undefined
 }
 
@@ -82,17 +98,19 @@ export interface Receipt {
   readonly atMs: number
   /** The router's mode; 'least-loaded' instead of 'kv' where the prompt is not known. */
   readonly mode: string
+  /** What the costs are made of. Only mode kv chooses by them. */
+  readonly cost: CostDescription
   readonly model: string
   readonly promptTokens: number
   readonly blockSizeTokens: number
   readonly promptBlocks: number
-  readonly unknownPrompt: string | undefined
-  readonly textBlocks: string | undefined
-  readonly overlapScoreWeight: number
+  readonly unknownPromptReason: string | undefined
+  readonly textBlocksReason: string | undefined
+  readonly overlapWeight: number
   readonly temperature: number
   readonly worker: string
   readonly runnerUp: string | undefined
-  /** Of what the worker is credited with: `approximate` where a part of it is predicted, whatever its events are worth. */
+  /** Trust in the worker's credited overlap: `approximate` if a part of it is guessed, whatever its events are worth. */
   readonly trust: Trust
   readonly overlapBlocks: number
   readonly candidates: readonly CandidateTerms[]
@@ -121,10 +139,10 @@ export interface Decision {
   readonly blockSizeTokens: number
   /** Tokens of the prompt that are predicted to be cached. */
   readonly predictedTokens: number
-  /** Of those, what is taken to be cached because it was sent there. */
+  /** The part of those that counts as cached because it was sent there. */
   readonly guessedTokens: number
   readonly trust: Trust
-  /** Of the worker key, as the fleet said when it was chosen. */
+  /** Epoch of the worker key, according to the fleet, when it was chosen. */
   readonly epoch: number
 }
 
@@ -138,15 +156,44 @@ export type RouterMessage =
   | ShardMemoryMessage
   /** Asks the indexers where their shards are. Of the router to itself. */
   | { readonly type: 'attachToShards' }
-  /** Chooses and books; the booking exists before the reply. */
-  | { readonly type: 'decide'; readonly request: RoutingRequest; readonly reply: Reply<DecideResult> }
+  /**
+   * Chooses and books; the booking exists before the reply. Whatever the reply is, and also where none came, `settled` with
+   * the same id follows.
+   */
+  | {
+      readonly type: 'decide'
+      /** Id of the decision. */
+      readonly id: string
+      readonly gateway: GatewayLife
+      readonly request: RoutingRequest
+      readonly reply: Reply<DecideResult>
+    }
+  /**
+   * What was decided is over: its booking is freed, its receipt completed. Where the worker never worked on it
+   * (`wasTaken`), what it was guessed to hold is taken back.
+   */
+  | {
+      readonly type: 'settled'
+      readonly id: string
+      readonly delivery: Delivery
+      readonly wasTaken: boolean
+      /** Another placement of the same request follows; default false. */
+      readonly isPlacedAgain?: boolean
+    }
+  /** Answers when all that was settled before is in the decision log (true), or cannot be written. */
+  | {
+      readonly type: 'flushDecisionLog'
+      readonly timeoutMs: number
+      readonly reply: Reply<boolean>
+    }
+  /** What this gateway had decided in another life, and not settled, is over. */
+  | { readonly type: 'gatewayStarted'; readonly gateway: GatewayLife }
   /** The receipt that `decide` would write; changes nothing. */
   | {
       readonly type: 'explain'
       readonly request: RoutingRequest
       readonly reply: Reply<Receipt | ErrorRecord>
     }
-  | { readonly type: 'delivered'; readonly decision: Decision; readonly delivery: Delivery }
   /** What was predicted against what was delivered, per worker key. */
   | { readonly type: 'audits'; readonly reply: Reply<readonly KeyAudit[]> }
   | { readonly type: 'receipt'; readonly id: string; readonly reply: Reply<Receipt | undefined> }

@@ -1,29 +1,29 @@
 /**
  * Overlap lookup: the leading blocks of a prompt that each candidate is credited with, layer by layer.
  *
- *   device                    where the events of the key are believed
- *   host, disk, external      besides, for keys whose events have spoken of them
- *   predicted                 where there are no events, or predictions fill the time until they come; and for
+ *   device                    if the events of the key are believed
+ *   host, disk, external      in addition, for keys whose events have named them
+ *   guessed                   if there are no events, or guesses cover the time until they come; and for
  *                             prompts of which only the text is known
  *
- * A key of one layer is answered by the lookup of all keys together; only keys of more pay for a walk of their own.
- * What a layer counts for is its weight times the credit factor of what is known of it: of events, or of predictions.
+ * One lookup of all keys together answers for keys with one layer; only keys with more layers need a walk of their own.
+ * A layer counts with its weight times the credit factor of its kind of knowledge: events, or guesses.
  *
- * Reads  every shard of the index, directly. What it reads was true at some instant of the call; of a shard that has
+ * Reads  every shard of the index, directly. The result was true at some instant of the call; for a shard that has
  *        moved, until its new memory comes, at the instant of the move.
  */
 
 import type { WorkerKeyRecord, WorkerRecord } from '@homing/directory'
 import {
   DEVICE_LAYER,
+  GUESSED_LAYER,
   type IndexMemory,
   IndexReader,
   KEY_LAYERS,
-  LayerScores,
+  LayerOverlaps,
   Layers,
   layerSlot,
-  OverlapScores,
-  PREDICTED_LAYER,
+  OverlapCounts,
   type ShardMemory,
 } from '@homing/index'
 import type { ShardMemoryMessage } from '@homing/indexer'
@@ -46,17 +46,19 @@ export interface OverlapLookupOptions {
   readonly indexMemories: readonly ShardMemory[]
   readonly workerSlotsMax: number
   readonly weights: LayerWeights
-  /** Predictions count for keys with events too. */
-  readonly predictsPending: boolean
+  /** Guesses count for keys with events too. */
+  readonly guessesPending: boolean
 }
 
 /** Element i of each belongs to candidate i. */
 export interface Overlaps {
-  /** Of all layers together. */
+  /** Blocks of all layers together. */
   readonly blocks: Int32Array
   /** What these blocks count for, 0 … 1. */
   readonly creditFactors: Float64Array
-  /** Of the predicted layer. */
+  /** The part of blocks · credit factor that is in lower tiers. */
+  readonly lowerTierBlocks: Float64Array
+  /** Blocks of the guessed layer. */
   readonly guessedBlocks: Int32Array
   /** Layers with blocks, in their order; none where all blocks are on the device. */
   readonly layers: readonly (readonly LayerTerm[])[]
@@ -71,20 +73,20 @@ interface OwnOverlaps extends Overlaps {
 }
 
 const DEVICE_BIT = 1 << DEVICE_LAYER
-const PREDICTED_BIT = 1 << PREDICTED_LAYER
+const GUESSED_BIT = 1 << GUESSED_LAYER
 const NO_LAYERS: readonly LayerTerm[] = []
 
 export class OverlapLookup {
   readonly #options: OverlapLookupOptions
   readonly #reader: IndexReader
-  readonly #scores: OverlapScores
-  readonly #layerScores = new LayerScores()
+  readonly #scores: OverlapCounts
+  readonly #layerScores = new LayerOverlaps()
   /** Overlap by worker slot of a layer, for the request at hand; zero between requests. */
   readonly #bySlot: Int32Array
   /** By shard and worker slot: lower tiers that hold something, bit per layer. */
   readonly #lowerLayers: Readonly<Record<number, number>>[] = []
   readonly #memories: IndexMemory[] = []
-  /** Of the last walk in layers: its keys and their layers, worth keeping since they are mostly the same. */
+  /** Keys and layers of the last walk in layers, kept because they are mostly the same. */
   #walkKeys: number[] = []
   #walkLayers = new Layers([])
 
@@ -92,7 +94,7 @@ export class OverlapLookup {
     const slots = KEY_LAYERS.length * options.workerSlotsMax
     this.#options = options
     this.#reader = new IndexReader(options.indexMemories)
-    this.#scores = new OverlapScores(slots)
+    this.#scores = new OverlapCounts(slots)
     this.#bySlot = new Int32Array(slots)
   }
 
@@ -113,6 +115,7 @@ export class OverlapLookup {
     const overlaps: OwnOverlaps = {
       blocks: new Int32Array(candidates.length),
       creditFactors: Float64Array.from(candidates, ({ key }) => eventFactor(key, audits)),
+      lowerTierBlocks: new Float64Array(candidates.length),
       guessedBlocks: new Int32Array(candidates.length),
       layers: new Array(candidates.length).fill(NO_LAYERS),
       isComplete: true,
@@ -133,9 +136,9 @@ export class OverlapLookup {
       const { workerSlot } = candidate.key
       if (mask === DEVICE_BIT) {
         overlaps.blocks[i] = bySlot[workerSlot]!
-      } else if (mask === PREDICTED_BIT) {
-        const blocks = bySlot[layerSlot(workerSlot, PREDICTED_LAYER, workerSlotsMax)]!
-        this.#credit(overlaps, i, candidate.key, audits, layer => (layer === PREDICTED_LAYER ? blocks : 0))
+      } else if (mask === GUESSED_BIT) {
+        const blocks = bySlot[layerSlot(workerSlot, GUESSED_LAYER, workerSlotsMax)]!
+        this.#credit(overlaps, i, candidate.key, audits, layer => (layer === GUESSED_LAYER ? blocks : 0))
       } else if (mask !== 0) {
         walked.push(i, mask)
       }
@@ -149,8 +152,8 @@ export class OverlapLookup {
   #layersOf({ worker, key }: Candidate, request: RoutingRequest): number {
     const { trust, workerSlot, shard } = key
     if (trust === 'none') return 0
-    if (trust === 'approximate' || request.textBlocks !== undefined) return PREDICTED_BIT
-    const pending = this.#options.predictsPending ? PREDICTED_BIT : 0
+    if (trust === 'approximate' || request.textBlocksReason !== undefined) return GUESSED_BIT
+    const pending = this.#options.guessesPending ? GUESSED_BIT : 0
     // Blocks of another size are other blocks.
     if (worker.blockSizeTokens?.value !== request.blockSizeTokens) return pending
     return DEVICE_BIT | pending | (this.#lowerLayers[shard]?.[workerSlot] ?? 0)
@@ -209,7 +212,8 @@ export class OverlapLookup {
       terms.push({ layer: name, blocks, factor })
       sum += blocks
       credited += blocks * factor
-      if (layer === PREDICTED_LAYER) overlaps.guessedBlocks[i] = blocks
+      if (layer === GUESSED_LAYER) overlaps.guessedBlocks[i] = blocks
+      else if (layer !== DEVICE_LAYER) overlaps.lowerTierBlocks[i]! += blocks * factor
     }
     if (sum === 0) return
     overlaps.blocks[i] = sum
@@ -222,7 +226,7 @@ export class OverlapLookup {
     switch (layer) {
       case 'device':
         return eventFactor(key, audits)
-      case 'predicted': {
+      case 'guessed': {
         const { precision, requests } = audits.guessPrecision(key.workerSlot)
         return creditFactor('approximate', precision, requests)
       }

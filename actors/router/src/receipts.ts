@@ -2,8 +2,8 @@
  * Receipts: the last decisions by id, within two bounds: their number, and the rows in all of them together. A row is a
  * candidate or a worker that was excluded; in a fleet of a thousand worker keys every decision has a thousand.
  *
- * Where the rows are too many, the oldest receipts are shortened, and keep the worker chosen, the runner-up and the
- * cheapest of the others. Where that is not enough, the oldest receipts go.
+ * If there are too many rows, the oldest receipts are shortened to the chosen worker, the runner-up and the
+ * cheapest of the others. If that is not enough, the oldest receipts are dropped.
  */
 
 import type { CandidateTerms, Delivery, Receipt } from './messages.ts'
@@ -99,9 +99,7 @@ function shortened(receipt: Receipt): Receipt {
     if (candidate.worker === worker) return 0
     return candidate.worker === runnerUp ? 1 : 2
   }
-  const byRelevance = candidates.toSorted(
-    (one, other) => place(one) - place(other) || one.costBlocks - other.costBlocks,
-  )
+  const byRelevance = candidates.toSorted((one, other) => place(one) - place(other) || one.cost - other.cost)
   const kept = new Set(byRelevance.slice(0, SHORT_ROWS))
   return {
     ...receipt,

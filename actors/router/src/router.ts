@@ -1,58 +1,70 @@
 /**
- * Router: overlap and load to a worker key, with a receipt for every decision.
+ * Router: chooses a worker key by overlap and load, and writes a receipt for every decision.
  *
- * In     `decide` from gateway and dispatcher, `explain` without effect; the fleet; what was delivered.
- * Out    to tracker: one projection and one booking per decision. To directory: when answers contradict or confirm what
- *        the events of a worker key say. To indexers: `attach`, every ATTACH_INTERVAL_MS and when a shard turns out
- *        to have moved; they answer with its memory. And `routed`, where what was sent is to count as held.
- * Owns   the receipts (the last `decisionsKept`, within `receiptRowsMax`), the audits, the turn of round-robin, its copy
+ * In     `decide` from gateways, `explain` without effect; `settled`, which ends every `decide`; the fleet; new lives of gateways.
+ * Out    to tracker: one projection and one booking per decision, freed when it is settled. To directory: when answers contradict or
+ *        confirm the events of a worker key. To the decision log, if there is one: what is settled. To indexers: `attach`, every ATTACH_INTERVAL_MS and when a shard turns out
+ *        to have moved; they answer with its memory. `routed` if sent blocks are to count as held, `unrouted` if they were not sent
+ *        after all; `separated` if the blocks of a prompt may look like those of others.
+ * Owns   the open decisions, the receipts (the last `decisionsKept`, within `receiptRowsMax`), the audits, the turn of round-robin, its copy
  *        of the fleet.
  * Order  one decision at a time: the booking of one is in the load that the next one sees.
- *        The booking exists before the reply; a reply that nobody awaits is freed by the dispatcher's
- *        or the tracker's inactivity rule.
- * Reads  every shard of the index, directly. What it reads was true at some instant of the call; of a shard that has
+ *        The booking exists before the reply. `settled` comes after `decide` from the same gateway, even if the reply was
+ *        not awaited, so it finds the booking, the receipt and the guesses. Decisions that a gateway did not settle before its
+ *        life ended are settled when its next one begins.
+ * Reads  every shard of the index, directly. The result was true at some instant of the call; for a shard that has
  *        moved, until its new memory comes, at the instant of the move.
  */
 
 import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
-import type { AuditMessage, ComputedMessage, Fleet } from '@homing/directory'
+import type { DecisionLogMessage } from '@homing/decision-log'
+import type { AuditMessage, ComputedMessage, Fleet, WorkerKeyRecord } from '@homing/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import type { ShardMemory } from '@homing/index'
 import type { IndexerMessage, RoutedMessage, ShardMemoryMessage } from '@homing/indexer'
-import { Audits, type Choice, candidateTerms, type RouterMode, Selector } from '@homing/selection'
-import type { LoadProjection, TrackerMessage } from '@homing/tracker'
+import { filterProjection } from '@homing/load'
+import { Audits, CustomSelectionError, type SelectionSettings, Selector } from '@homing/selection'
+import type { CandidateLoads, GatewayLife, TrackerMessage } from '@homing/tracker'
 import { customRandom, urlAlphabet } from 'nanoid'
-import { ModelNotFoundError, NoWorkerError, PinnedWorkerError, TooManyRequestsError } from './errors.ts'
-import type { DecideResult, Decision, Receipt, RouterMessage, RoutingRequest } from './messages.ts'
-import { type Candidate, type LayerWeights, OverlapLookup, type Overlaps } from './overlap-lookup.ts'
+import { eligible } from './eligible.ts'
+import { AllFilteredError, TooManyRequestsError, WorkerNotNamedError } from './errors.ts'
+import { inputOf, type Known, selectionRequestOf } from './known-candidates.ts'
+import type { DecideResult, Decision, Delivery, Receipt, RouterMessage, RoutingRequest } from './messages.ts'
+import { type LoggedDecision, OpenDecisions } from './open-decisions.ts'
+import { type Candidate, type LayerWeights, OverlapLookup } from './overlap-lookup.ts'
 import { Receipts } from './receipts.ts'
+import { SeparatedPrompts } from './separated-prompts.ts'
+import { SettledLog } from './settled-log.ts'
+import { decisionOf, writeReceipt } from './write-receipt.ts'
 
 export interface RouterArgs {
   readonly tracker: ActorRef<TrackerMessage>
   readonly directory: ActorRef<AuditMessage | ComputedMessage>
+  /** Undefined: none is written. */
+  readonly decisionLog?: ActorRef<DecisionLogMessage> | undefined
   /** One per shard of the index: its door, or its memory. */
   readonly indexMemories: readonly ShardMemory[]
   /** By shard; they say where its memory is. */
   readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
   readonly workerSlotsMax: number
   readonly layerWeights: LayerWeights
-  readonly predictions: PredictionSettings
-  readonly mode: RouterMode
-  readonly overlapScoreWeight: number
-  readonly temperature: number
+  readonly guesses: GuessSettings
+  readonly selection: SelectionSettings
   readonly decisionsKept: number
   /** Candidates and excluded workers in all receipts together. */
   readonly receiptRowsMax: number
+  /** Decisions that are not settled. */
+  readonly openMax: number
   /** Longest wait for the tracker, in milliseconds. */
   readonly trackerMsMax: number
 }
 
 /** What is taken to be held because it was sent there. */
-export interface PredictionSettings {
+export interface GuessSettings {
   /** How long, in milliseconds, where no events tell. */
-  readonly ttlMs: number
+  readonly ttlWithoutEventsMs: number
   /** How long where events do, until they come; undefined: not at all. */
-  readonly pendingTtlMs: number | undefined
+  readonly ttlUntilEventsMs: number | undefined
   /** Most blocks of a worker key; fewer where its engine is known to hold fewer. */
   readonly blocksMax: number
 }
@@ -64,56 +76,87 @@ export const router = defineActor(
   'router',
 )<RouterMessage, RouterArgs>({
   setup(context, args) {
-    const place = new Placement(context, args)
+    const decider = new Decider(context, args)
     const receipts = new Receipts({ receiptsMax: args.decisionsKept, rowsMax: args.receiptRowsMax })
     if (args.indexers.length > 0) {
-      place.attachToShards()
+      decider.attachToShards()
       context.scheduleEvery(ATTACH_INTERVAL_MS, { type: 'attachToShards' })
     }
-    const { audits } = place
+    const { audits } = decider
+    const settledLog =
+      args.decisionLog === undefined ? undefined : new SettledLog(args.decisionLog, context.clock)
     /** When the directory was last told that blocks were computed, by worker slot. */
     const toldMs = new Map<number, number>()
 
+    /** The one place where a decision ends. */
+    const settle = (id: string, delivery: Delivery, wasTaken: boolean, isPlacedAgain = false): void => {
+      // Behind its booking, also where that was made in an earlier life.
+      const outputTokens = delivery.outcome === 'ok' ? delivery.completionTokens : undefined
+      args.tracker.tell({ type: 'free', decisionId: id, outputTokens })
+      receipts.complete(id, delivery)
+      const open = decider.open.take(id)
+      if (open === undefined) return
+      if (!wasTaken) open.takeBack?.()
+      if (open.decision !== undefined) compare(open.decision, delivery)
+      if (open.logged !== undefined && !isPlacedAgain)
+        settledLog?.settled(open, open.logged, delivery, wasTaken)
+    }
+
+    /** What was predicted with what was delivered. */
+    const compare = (decision: Decision, delivery: Delivery): void => {
+      // An answer that failed says nothing; and where nothing is known, nothing was predicted.
+      if (delivery.outcome !== 'ok' || delivery.promptTokens === undefined) return
+      const { worker, workerSlot, epoch, trust } = decision
+      if (trust === 'none') return
+      const { isNewlyUnaudited, verdict } = audits.add(decision, delivery.cachedTokens)
+      if (isNewlyUnaudited) context.log.warn({ worker }, UNAUDITED)
+      if (verdict !== undefined) args.directory.tell({ type: 'audit', workerSlot, epoch, ...verdict })
+      const computedTokens = delivery.promptTokens - decision.predictedTokens
+      if (trust !== 'exact' || computedTokens < COMPUTED_BLOCKS_MIN * decision.blockSizeTokens) return
+      const { durationMs } = delivery
+      const nowMs = context.clock.nowMs()
+      if (nowMs - (toldMs.get(workerSlot) ?? Number.NEGATIVE_INFINITY) < COMPUTED_MS_MIN) return
+      toldMs.set(workerSlot, nowMs)
+      args.directory.tell({ type: 'computed', workerSlot, epoch, durationMs })
+    }
+
     return {
       attachToShards() {
-        place.attachToShards()
+        decider.attachToShards()
+        decider.separatedPrompts.tellMissed()
       },
 
       shardMemory(message) {
-        place.takeShard(message)
+        decider.takeShard(message)
       },
 
       fleet({ fleet }) {
-        place.fleet = fleet
         const keys = fleet.workers.flatMap(worker => worker.keys)
+        decider.takeFleet(fleet, keys)
         audits.keepOnly(new Map(keys.map(({ workerSlot, key }) => [workerSlot, key])))
       },
 
-      async decide({ request, reply }) {
-        reply(await place.decide(request, receipts))
+      async decide({ id, gateway, request, reply }) {
+        reply(await decider.decide(id, gateway, request, receipts))
       },
 
       async explain({ request, reply }) {
-        const placed = await place.choose(request)
+        const placed = await decider.choose(request)
         reply('code' in placed ? placed : placed.receipt)
       },
 
-      delivered({ decision, delivery }) {
-        receipts.complete(decision.id, delivery)
-        // An answer that failed says nothing; and where nothing is known, nothing was predicted.
-        if (delivery.outcome !== 'ok' || delivery.promptTokens === undefined) return
-        const { worker, workerSlot, epoch, trust } = decision
-        if (trust === 'none') return
-        const { isNewlyUnaudited, verdict } = audits.add(decision, delivery.cachedTokens)
-        if (isNewlyUnaudited) context.log.warn({ worker }, UNAUDITED)
-        if (verdict !== undefined) args.directory.tell({ type: 'audit', workerSlot, epoch, ...verdict })
-        const computedTokens = delivery.promptTokens - decision.predictedTokens
-        if (trust !== 'exact' || computedTokens < COMPUTED_BLOCKS_MIN * decision.blockSizeTokens) return
-        const { durationMs } = delivery
-        const nowMs = context.clock.nowMs()
-        if (nowMs - (toldMs.get(workerSlot) ?? Number.NEGATIVE_INFINITY) < COMPUTED_MS_MIN) return
-        toldMs.set(workerSlot, nowMs)
-        args.directory.tell({ type: 'computed', workerSlot, epoch, durationMs })
+      settled({ id, delivery, wasTaken, isPlacedAgain }) {
+        settle(id, delivery, wasTaken, isPlacedAgain)
+      },
+
+      gatewayStarted({ gateway }) {
+        for (const id of decider.open.idsOfOtherLives(gateway)) settle(id, CUT, true)
+        // What an earlier life of this router has booked, too.
+        args.tracker.tell({ type: 'gatewayStarted', gateway })
+      },
+
+      async flushDecisionLog({ timeoutMs, reply }) {
+        reply((await settledLog?.flush(timeoutMs)) ?? true)
       },
 
       audits({ reply }) {
@@ -133,7 +176,7 @@ export const router = defineActor(
 
 /** One may be cached and computed all the same: engines compute the last token always. */
 const COMPUTED_BLOCKS_MIN = 2
-/** Of a worker key the directory need not know of every answer. */
+/** The directory need not know about every answer of a worker key. */
 const COMPUTED_MS_MIN = 1000
 
 const UNAUDITED =
@@ -142,40 +185,62 @@ const UNAUDITED =
 interface Placed {
   readonly receipt: Receipt
   readonly winner: Candidate
-  /** Of the overlap of the winner, what is predicted. */
+  /** The guessed part of the winner's overlap. */
   readonly guessedBlocks: number
   readonly prefillTokens: number
-  /** Of round-robin, once this place is taken. */
+  /** Turn of round-robin, once this place is taken. */
   readonly nextTurn: number
 }
 
-/** Ids in receipts and headers: 21 characters of nanoid's alphabet, drawn from the thread's randomness. */
+/** What becomes of a request whose gateway was gone before its end. */
+const CUT: Delivery = {
+  outcome: 'aborted',
+  status: undefined,
+  promptTokens: undefined,
+  completionTokens: undefined,
+  cachedTokens: undefined,
+  waitedMs: 0,
+  timeToFirstByteMs: undefined,
+  durationMs: 0,
+  streamEvents: undefined,
+  error: undefined,
+}
+
+/** Id for `explain`, which decides nothing: 21 characters of nanoid's alphabet, drawn from the thread's randomness. */
 const ID_LENGTH = 21
 
-class Placement {
+class Decider {
   fleet: Fleet = { version: 0, workers: [] }
   readonly audits = new Audits()
+  readonly open: OpenDecisions
 
   readonly #context: ActorContext<RouterMessage>
   readonly #args: RouterArgs
   readonly #lookup: OverlapLookup
   readonly #selector: Selector
+  /** For prompts that are not known. */
+  readonly #byLoad: SelectionSettings
   readonly #newId: () => string
   /** By shard: of the memory that is read; undefined before it came. */
   readonly #memoryNumbers: (number | undefined)[]
+  readonly separatedPrompts: SeparatedPrompts
+  readonly #incarnations: (number | undefined)[] = []
   #turn = 0
 
   constructor(context: ActorContext<RouterMessage>, args: RouterArgs) {
     this.#context = context
     this.#args = args
+    this.open = new OpenDecisions(args.openMax)
+    this.separatedPrompts = new SeparatedPrompts(args.indexers)
     this.#lookup = new OverlapLookup({
       indexMemories: args.indexMemories,
       workerSlotsMax: args.workerSlotsMax,
       weights: args.layerWeights,
-      predictsPending: args.predictions.pendingTtlMs !== undefined,
+      guessesPending: args.guesses.ttlUntilEventsMs !== undefined,
     })
     this.#memoryNumbers = args.indexMemories.map(() => undefined)
     this.#selector = new Selector(args.workerSlotsMax)
+    this.#byLoad = { ...args.selection, mode: 'least-loaded' }
     this.#newId = customRandom(urlAlphabet, ID_LENGTH, count => context.random.bytes(count))
   }
 
@@ -191,20 +256,33 @@ class Placement {
   takeShard(message: ShardMemoryMessage): void {
     this.#memoryNumbers[message.shard] = message.memoryNumber
     this.#lookup.takeShard(message)
+    const { shard, incarnation } = message
+    const before = this.#incarnations[shard]
+    this.#incarnations[shard] = incarnation
+    if (before === undefined || before === incarnation) return
+    this.separatedPrompts.indexerRestarted(shard)
   }
 
   /** Chooses, books, keeps the receipt. A tracker that does not answer refuses the request, not the router. */
-  async decide(request: RoutingRequest, receipts: Receipts): Promise<DecideResult> {
-    const placed = await this.choose(request)
-    if ('code' in placed) return { kind: 'refused', error: placed }
+  async decide(
+    id: string,
+    gateway: GatewayLife,
+    request: RoutingRequest,
+    receipts: Receipts,
+  ): Promise<DecideResult> {
+    const placed = await this.choose(request, id)
+    if ('code' in placed) return this.#refuse(id, gateway, request, placed)
     const { receipt, winner, guessedBlocks, prefillTokens } = placed
     this.#turn = placed.nextTurn
     const booking = {
-      requestId: receipt.id,
+      decisionId: id,
+      gateway,
       workerSlot: winner.key.workerSlot,
       sequenceHashes: request.sequenceHashes,
       promptTokens: request.promptTokens,
       prefillTokens,
+      isStream: request.isStream === true,
+      stepTokens: winner.worker.maxBatchedTokens.value,
     }
     try {
       const booked = await this.#args.tracker.ask(
@@ -213,56 +291,104 @@ class Placement {
       )
       if (booked !== 'booked') throw new TooManyRequestsError(booked)
     } catch (thrown) {
-      // It may have been booked although nobody said so.
-      this.#args.tracker.tell({ type: 'free', requestId: receipt.id })
-      return { kind: 'refused', error: toErrorRecord(thrown) }
+      // It may have been booked although nobody said so: it is settled, too.
+      return this.#refuse(id, gateway, request, toErrorRecord(thrown))
     }
     receipts.add(receipt)
-    this.#predict(request, winner)
-    return { kind: 'decided', decision: decisionOf(receipt, winner, guessedBlocks) }
+    const decision = decisionOf(receipt, winner, guessedBlocks)
+    // Before it is sent, so before any event that it causes.
+    this.separatedPrompts.sent(request, winner.key)
+    const takeBack = this.#guess(request, winner, id)
+    this.open.add(id, { gateway, decision, takeBack, logged: this.#logged(request) })
+    return { kind: 'decided', decision }
+  }
+
+  #refuse(id: string, gateway: GatewayLife, request: RoutingRequest, error: ErrorRecord): DecideResult {
+    const logged = this.#logged(request)
+    if (logged !== undefined) this.open.add(id, { gateway, decision: undefined, takeBack: undefined, logged })
+    return { kind: 'refused', error }
+  }
+
+  /** What the decision log will be told of it. */
+  #logged(request: RoutingRequest): LoggedDecision | undefined {
+    if (this.#args.decisionLog === undefined) return undefined
+    const { mode, policy: fixed, custom } = this.#settingsFor(request)
+    const policy = mode === 'kv' ? (custom?.name ?? fixed) : mode
+    return { request, policy, decidedMs: this.#context.clock.nowMs() }
   }
 
   /** The receipt of the best place, or why there is none. Changes nothing. */
-  async choose(request: RoutingRequest): Promise<Placed | ErrorRecord> {
+  async choose(request: RoutingRequest, id = this.#newId()): Promise<Placed | ErrorRecord> {
     const startedMs = this.#context.clock.nowMs()
-    const excluded: { worker: string; reason: string }[] = []
-    const candidates = this.#candidates(request, excluded)
-    if (!Array.isArray(candidates)) return candidates
-
-    const workerSlots = Int32Array.from(candidates, candidate => candidate.key.workerSlot)
-    const overlaps = this.#lookup.lookUp(request, candidates, this.audits)
+    if (this.#args.selection.mode === 'direct' && request.pinnedInstanceId === undefined) {
+      return toErrorRecord(new WorkerNotNamedError())
+    }
+    const found = eligible(this.fleet, request)
+    if ('code' in found) return found
+    const workerSlots = Int32Array.from(found.candidates, candidate => candidate.key.workerSlot)
+    const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)
     if (!overlaps.isComplete) this.#askForStaleShards()
-    const { blocks: overlapBlocks, creditFactors } = overlaps
     const load = await this.#load(workerSlots, request.sequenceHashes)
     if ('code' in load) return load
-    const mode = this.#modeFor(request)
+    try {
+      const known = this.#filtered({ ...found, workerSlots, overlaps, load }, request)
+      return 'code' in known ? known : this.#place(id, request, known, startedMs)
+    } catch (thrown) {
+      // The code of whoever embeds the router; a bug of ours goes on.
+      if (!(thrown instanceof CustomSelectionError)) throw thrown
+      this.#context.log.error({ error: thrown }, 'selection failed')
+      return toErrorRecord(thrown)
+    }
+  }
+
+  /** Without the candidates that the filter of a selection of one's own leaves out. */
+  #filtered(known: Known, request: RoutingRequest): Known | ErrorRecord {
+    const { custom } = this.#args.selection
+    const isKept = this.#selector.eligible(inputOf(known), selectionRequestOf(request), this.#args.selection)
+    if (custom === undefined || isKept === undefined) return known
+    const only = (_: unknown, i: number): boolean => isKept[i] === true
+    const candidates = known.candidates.filter(only)
+    const leftOut = known.candidates.filter((_, i) => isKept[i] !== true).map(({ key }) => key.key)
+    if (leftOut.length === 0) return known
+    if (candidates.length === 0) return toErrorRecord(new AllFilteredError(custom.name, leftOut))
+    const reason = `the filter of the selection ${custom.name} left it out`
+    const { load, preferences, workerSlots } = known
+    return {
+      candidates,
+      excluded: [...known.excluded, ...leftOut.map(worker => ({ worker, reason }))],
+      preferences: preferences?.filter(only),
+      workerSlots: workerSlots.filter(only),
+      overlaps: this.#lookup.lookUp(request, candidates, this.audits),
+      load: {
+        activeBlocks: load.activeBlocks.filter(only),
+        newBlocks: load.newBlocks.filter(only),
+        activePrefillTokens: load.activePrefillTokens.filter(only),
+        activeRequests: load.activeRequests.filter(only),
+        engines: load.engines === undefined ? undefined : filterProjection(load.engines, isKept),
+      },
+    }
+  }
+
+  #place(id: string, request: RoutingRequest, known: Known, startedMs: number): Placed {
+    const { candidates, overlaps } = known
+    const { creditFactors } = overlaps
+    const settings = this.#settingsFor(request)
+    const input = inputOf(known)
     const choice = this.#selector.choose(
-      { count: candidates.length, workerSlots, overlapBlocks, creditFactors, ...load },
-      {
-        promptTokens: Math.max(1, request.promptTokens),
-        blockSizeTokens: request.blockSizeTokens,
-        override: {
-          overlapWeight: request.override.overlapScoreWeight,
-          temperature: request.override.temperature,
-        },
-      },
-      {
-        mode,
-        overlapWeight: this.#args.overlapScoreWeight,
-        temperature: this.#args.temperature,
-      },
+      input,
+      selectionRequestOf(request),
+      settings,
       this.#context.random,
       this.#turn,
     )
-    const receipt = this.#receipt(
+    const receipt = writeReceipt(
+      this.#context.clock,
+      id,
       request,
-      mode,
-      candidates,
+      settings.mode,
+      known,
       choice,
-      workerSlots,
-      overlaps,
-      load,
-      excluded,
+      input,
       startedMs,
     )
     const creditedTokens = receipt.overlapBlocks * request.blockSizeTokens * creditFactors[choice.winner]!
@@ -275,35 +401,51 @@ class Placement {
     return { receipt, winner, guessedBlocks, prefillTokens, nextTurn }
   }
 
-  /** What was sent counts as held for a while, where no events tell, or until they come. */
-  #predict(request: RoutingRequest, { worker, key }: Candidate): void {
-    const { ttlMs, pendingTtlMs, blocksMax } = this.#args.predictions
-    const isGuess = key.trust === 'approximate' || request.textBlocks !== undefined
-    const lifeMs = isGuess ? ttlMs : pendingTtlMs
-    if (lifeMs === undefined || key.trust === 'none' || request.localHashes.length === 0) return
-    this.#args.indexers[key.shard]?.tell({
+  takeFleet(fleet: Fleet, keys: readonly WorkerKeyRecord[]): void {
+    this.fleet = fleet
+    this.separatedPrompts.keepOnly(keys)
+  }
+
+  /** What is sent counts as held for a while, where no events tell, or until they come. Returns what takes that back. */
+  #guess(request: RoutingRequest, { worker, key }: Candidate, id: string): (() => void) | undefined {
+    const { ttlWithoutEventsMs, ttlUntilEventsMs, blocksMax } = this.#args.guesses
+    const isGuess = key.trust === 'approximate' || request.textBlocksReason !== undefined
+    const lifeMs = isGuess ? ttlWithoutEventsMs : ttlUntilEventsMs
+    if (lifeMs === undefined || key.trust === 'none' || request.localHashes.length === 0) return undefined
+    const { workerSlot, epoch, shard } = key
+    const { localHashes } = request
+    const indexer = this.#args.indexers[shard]
+    indexer?.tell({
       type: 'routed',
-      workerSlot: key.workerSlot,
-      epoch: key.epoch,
-      localHashes: request.localHashes,
+      id,
+      workerSlot,
+      epoch,
+      localHashes,
       ttlMs: lifeMs,
       blocksMax: Math.min(blocksMax, worker.kvBlocks?.value ?? blocksMax),
     })
+    return () => void indexer?.tell({ type: 'unrouted', id, workerSlot, epoch, localHashes })
   }
 
   /**
    * A prompt that is not known has no cost: every worker would be as cheap. It goes where the fewest
-   * requests are, whose number is known of all.
+   * requests are, whose number is known of all. A selection of one's own is told.
    */
-  #modeFor(request: RoutingRequest): RouterMode {
-    const { mode } = this.#args
-    return mode === 'kv' && request.unknownPrompt !== undefined ? 'least-loaded' : mode
+  #settingsFor({ unknownPromptReason }: RoutingRequest): SelectionSettings {
+    const { selection } = this.#args
+    const isByLoad = selection.mode === 'kv' && selection.custom === undefined
+    return isByLoad && unknownPromptReason !== undefined ? this.#byLoad : selection
   }
 
-  async #load(workerSlots: Int32Array, sequenceHashes: Int32Array): Promise<LoadProjection | ErrorRecord> {
+  async #load(workerSlots: Int32Array, sequenceHashes: Int32Array): Promise<CandidateLoads | ErrorRecord> {
     try {
       return await this.#args.tracker.ask(
-        { type: 'project', workerSlots, sequenceHashes },
+        {
+          type: 'project',
+          workerSlots,
+          sequenceHashes,
+          wantsEngines: this.#args.selection.policy === 'auto',
+        },
         { timeout: this.#args.trackerMsMax },
       )
     } catch (thrown) {
@@ -311,131 +453,10 @@ class Placement {
     }
   }
 
-  #candidates(
-    request: RoutingRequest,
-    excluded: { worker: string; reason: string }[],
-  ): Candidate[] | ErrorRecord {
-    const { model, pinnedInstanceId, pinnedRank, excludedWorkers } = request
-    const candidates: Candidate[] = []
-    let isModelKnown = model === ''
-    let isPinKnown = pinnedInstanceId === undefined && pinnedRank === undefined
-    for (const worker of this.fleet.workers) {
-      if (model !== '' && !worker.models.some(card => card.name === model)) continue
-      isModelKnown = true
-      const isPinned =
-        (pinnedInstanceId === undefined || worker.instanceId === pinnedInstanceId) &&
-        (pinnedRank === undefined || worker.keys.some(key => key.dpRank === pinnedRank))
-      if (isPinned) isPinKnown = true
-      for (const key of worker.keys) {
-        if (worker.state !== 'up')
-          excluded.push({ worker: key.key, reason: `${worker.state}: ${worker.stateReason}` })
-        else if (excludedWorkers.includes(worker.id))
-          excluded.push({ worker: key.key, reason: 'failed this request' })
-        else if (!isPinned || (pinnedRank !== undefined && key.dpRank !== pinnedRank)) {
-          excluded.push({ worker: key.key, reason: 'the request names another worker' })
-        } else candidates.push({ worker, key })
-      }
-    }
-    if (candidates.length > 0) return candidates
-    if (!isModelKnown && this.fleet.workers.some(worker => worker.models.length > 0)) {
-      return toErrorRecord(new ModelNotFoundError(model, this.#modelNames()))
-    }
-    if (!isPinKnown) return toErrorRecord(new PinnedWorkerError(pinnedInstanceId, pinnedRank))
-    return toErrorRecord(new NoWorkerError(model, excluded))
-  }
-
-  #modelNames(): string[] {
-    const names = new Set<string>()
-    for (const worker of this.fleet.workers) for (const { name } of worker.models) names.add(name)
-    return [...names].sort()
-  }
-
   /** At once, instead of at the next interval. A shard that is asked for twice answers twice at worst. */
   #askForStaleShards(): void {
     for (let shard = 0; shard < this.#memoryNumbers.length; shard++) {
       if (this.#lookup.isStale(shard)) this.attachToShards(shard)
     }
-  }
-
-  #receipt(
-    request: RoutingRequest,
-    mode: RouterMode,
-    candidates: readonly Candidate[],
-    choice: Choice,
-    workerSlots: Int32Array,
-    { blocks: overlapBlocks, creditFactors, guessedBlocks, layers }: Overlaps,
-    load: LoadProjection,
-    excluded: readonly { readonly worker: string; readonly reason: string }[],
-    startedMs: number,
-  ): Receipt {
-    const winner = candidates[choice.winner]!
-    const view = { count: candidates.length, workerSlots, overlapBlocks, creditFactors, ...load }
-    const { clock } = this.#context
-    return {
-      id: this.#newId(),
-      requestId: request.requestId,
-      atMs: clock.wallMs(),
-      mode,
-      model: request.model,
-      promptTokens: request.promptTokens,
-      blockSizeTokens: request.blockSizeTokens,
-      promptBlocks: Math.ceil(request.promptTokens / request.blockSizeTokens),
-      unknownPrompt: request.unknownPrompt,
-      textBlocks: request.textBlocks,
-      overlapScoreWeight: choice.overlapWeight,
-      temperature: choice.temperature,
-      worker: winner.key.key,
-      runnerUp: candidates[choice.runnerUp]?.key.key,
-      trust:
-        request.unknownPrompt !== undefined
-          ? 'none'
-          : guessedBlocks[choice.winner]! > 0 || request.textBlocks !== undefined
-            ? 'approximate'
-            : winner.key.trust,
-      overlapBlocks: choice.terms.overlapBlocks[choice.winner]!,
-      candidates: candidates.map(({ key }, i) => {
-        const terms = candidateTerms(choice, view, i)
-        return {
-          worker: key.key,
-          trust: key.trust,
-          overlapBlocks: terms.overlapBlocks,
-          creditFactor: terms.creditFactor,
-          layers: layers[i]!,
-          activePrefillTokens: load.activePrefillTokens[i]!,
-          prefillTokens: terms.prefillTokens,
-          prefillBlocks: terms.prefillBlocks,
-          activeBlocks: load.activeBlocks[i]!,
-          newBlocks: load.newBlocks[i]!,
-          decodeBlocks: terms.decodeBlocks,
-          activeRequests: load.activeRequests[i]!,
-          costBlocks: terms.costBlocks,
-          probability: terms.probability,
-        }
-      }),
-      candidatesLeftOut: 0,
-      excluded,
-      excludedLeftOut: 0,
-      decisionMs: clock.nowMs() - startedMs,
-      delivery: undefined,
-    }
-  }
-}
-
-function decisionOf(receipt: Receipt, { worker, key }: Candidate, guessedBlocks: number): Decision {
-  return {
-    id: receipt.id,
-    workerId: worker.id,
-    worker: key.key,
-    workerSlot: key.workerSlot,
-    origin: worker.origin,
-    dpRank: key.dpRank,
-    pinRank: worker.keys.length > 1,
-    takesUsageOption: worker.engine !== 'unknown',
-    overlapBlocks: receipt.overlapBlocks,
-    blockSizeTokens: receipt.blockSizeTokens,
-    predictedTokens: receipt.overlapBlocks * receipt.blockSizeTokens,
-    guessedTokens: guessedBlocks * receipt.blockSizeTokens,
-    trust: receipt.trust,
-    epoch: key.epoch,
   }
 }

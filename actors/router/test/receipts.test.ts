@@ -6,7 +6,7 @@ import t from 'tap'
 import type { CandidateTerms, Receipt } from '../src/index.ts'
 import { Receipts, SHORT_ROWS } from '../src/receipts.ts'
 
-function candidate(number: number, costBlocks: number): CandidateTerms {
+function candidate(number: number, cost: number): CandidateTerms {
   return {
     worker: `w${number}`,
     trust: 'exact',
@@ -20,7 +20,9 @@ function candidate(number: number, costBlocks: number): CandidateTerms {
     newBlocks: 0,
     decodeBlocks: 0,
     activeRequests: 0,
-    costBlocks,
+    preference: 1,
+    terms: [],
+    cost,
     probability: 0,
   }
 }
@@ -38,13 +40,14 @@ function receipt(
     requestId: id,
     atMs: 0,
     mode: 'kv',
+    cost: { policy: 'linear', rule: 'linear', formula: '', unit: 'blocks', terms: [] },
     model: 'm',
     promptTokens: 1,
     blockSizeTokens: 16,
     promptBlocks: 1,
-    unknownPrompt: undefined,
-    textBlocks: undefined,
-    overlapScoreWeight: 1,
+    unknownPromptReason: undefined,
+    textBlocksReason: undefined,
+    overlapWeight: 1,
     temperature: 0,
     worker,
     runnerUp,
@@ -65,8 +68,10 @@ const DELIVERY = {
   promptTokens: 1,
   completionTokens: 1,
   cachedTokens: 0,
+  waitedMs: 0,
   timeToFirstByteMs: 1,
   durationMs: 2,
+  streamEvents: undefined,
   error: undefined,
 } as const
 

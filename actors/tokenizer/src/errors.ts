@@ -1,12 +1,22 @@
-import { RouterError } from '@homing/errors'
+import { HomingError } from '@homing/errors'
 
 /** As many requests as allowed wait for a tokenizer thread. */
-export class TokenizerOverloadedError extends RouterError {
+export class TokenizerOverloadedError extends HomingError {
   readonly code = 'HOMING_TOKENIZER_OVERLOADED'
 
   constructor(queueMax: number) {
     super(`cannot read another request: ${queueMax} wait for a tokenizer thread (--tokenizer-threads)`, {
       queueMax,
     })
+  }
+}
+
+/** Every thread of the pool is gone, and none can be started in its place: files or memory of this machine are used up. */
+export class NoTokenizerThreadError extends HomingError {
+  readonly code = 'HOMING_TOKENIZER_NO_THREAD'
+
+  constructor(cause: unknown) {
+    const why = cause instanceof Error ? cause.message : String(cause)
+    super(`cannot read the request: no tokenizer thread can be started: ${why}`, { why }, { cause })
   }
 }

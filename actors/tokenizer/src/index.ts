@@ -1,5 +1,12 @@
 export { TokenizerOverloadedError } from './errors.ts'
-export type { CompletionRoute, ReadRequest, ReadResult, TokenizerMessage } from './messages.ts'
+export type {
+  CompletionRoute,
+  ReadRequest,
+  ReadResult,
+  TokenizerMessage,
+  TokenizerPath,
+  TokenizerStatus,
+} from './messages.ts'
 export { type GivenTokenizers, readGivenTokenizers } from './model-table.ts'
 export {
   inlineTaskPool,

@@ -1,7 +1,8 @@
 import type { Reply } from '@homing/actor'
 import type { FleetMessage } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
-import type { BodyEdit } from '@homing/openai'
+import type { BodyEdit, RoutingConstraints, RoutingOverride } from '@homing/openai'
+import type { SeparatedPrompt } from '@homing/protocol'
 
 export type CompletionRoute = 'chat' | 'completions'
 
@@ -17,13 +18,15 @@ export interface ReadRequest {
   /** The prompt's ids, only when asked for. */
   readonly tokenIds: Int32Array | undefined
   /** Why the prompt is not known (no tokenizer, pictures in it, …); undefined when it is. */
-  readonly unknownPrompt: string | undefined
+  readonly unknownPromptReason: string | undefined
   /** Why the hashes are those of pieces of the text (packages/blocks); undefined: they are not. */
-  readonly textBlocks: string | undefined
-  /** Who tokenized. */
+  readonly textBlocksReason: string | undefined
+  /** How it begins in events that do not name its separators; undefined: it has none. */
+  readonly separated: SeparatedPrompt | undefined
+  /** The party that tokenized. */
   readonly tokenizedBy: 'router' | 'engine' | 'client' | 'nobody'
-  readonly overlapScoreWeight: number | undefined
-  readonly temperature: number | undefined
+  readonly override: RoutingOverride
+  readonly constraints: RoutingConstraints | undefined
   readonly pinnedInstanceId: number | undefined
   readonly pinnedRank: number | undefined
   /** Annotations of `nvext`, such as `query_instance_id`. */
@@ -33,6 +36,34 @@ export interface ReadRequest {
   readonly upstreamBody: Uint8Array | undefined
   /** What asks the engine for usage, in the body sent upstream; undefined: nothing is to be asked. */
   readonly usageEdit: BodyEdit | undefined
+}
+
+/** Who encodes the prompts of a tokenizer directory. */
+export interface TokenizerPath {
+  readonly directory: string
+  /** Names of the models that it is used for. */
+  readonly models: readonly string[]
+  /** Our own encoder, the JavaScript library, or engines, which are asked. */
+  readonly path: 'own' | 'library' | 'engine'
+  /** Why it is not our own encoder; undefined: it is. */
+  readonly reason: string | undefined
+}
+
+export interface TokenizerStatus {
+  /** Those that models need and that are loaded, or could not be. */
+  readonly tokenizers: readonly TokenizerPath[]
+  /** Prompts whose ids were compared with those of their engine, since the start. */
+  readonly checks: number
+  /** Of those, prompts with other ids. */
+  readonly differences: number
+  /** Prompts that an engine did not encode when asked for such a comparison. */
+  readonly checksFailed: number
+  /** Bytes of what is remembered of bodies and prompts. */
+  readonly promptCacheBytes: number
+  /** Bytes of the words that tokenizers have seen, over all threads. */
+  readonly wordTableBytes: number
+  /** Bytes of the vocabularies and merges of the own encoder, which all threads share. */
+  readonly vocabularyBytes: number
 }
 
 export type ReadResult =
@@ -50,4 +81,13 @@ export type TokenizerMessage =
       readonly headers: Readonly<Record<string, string>>
       readonly wantTokenIds: boolean
       readonly reply: Reply<ReadResult>
+    }
+  | {
+      readonly type: 'tokenizers'
+      readonly reply: Reply<TokenizerStatus>
+    }
+  | {
+      readonly type: 'whenStarted'
+      /** Once every thread runs; or why one cannot be started. */
+      readonly reply: Reply<ErrorRecord | undefined>
     }

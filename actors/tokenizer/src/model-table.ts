@@ -1,6 +1,6 @@
 /**
- * What the pool threads must know of each model: who tokenizes it, in which blocks, under which name
- * its adapters hash. Built from the fleet whenever that changes.
+ * What the pool threads must know about each model: its tokenizer, its block size, and the name under which
+ * its adapters hash. Built again whenever the fleet changes.
  */
 
 import { existsSync } from 'node:fs'
@@ -40,7 +40,7 @@ export function readGivenTokenizers(texts: readonly string[]): GivenTokenizers {
 
 /**
  * Block size and engine family of a model are those of its first worker that has said them, up or not:
- * the directory compares the others with the same one, and of one that differs only what was sent there counts.
+ * the directory compares the others with the same one, and for one that differs only guesses from sent requests count.
  */
 export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
   const table = new Map<string, ModelEntry>()

@@ -1,7 +1,15 @@
-/** Token ids of a prompt by the tokenizer of its model, or its text, on a pool thread. */
+/** Token ids of a prompt by the tokenizer of its model, or its text. */
 
-import type { RoutingRequest } from '@homing/openai'
-import { PromptTokenizer } from '@homing/tokenization'
+import { isLocalFault } from '@homing/errors'
+import type { RequestFields } from '@homing/openai'
+import {
+  type LoadedTokenizer,
+  PromptCache,
+  PromptTokenizer,
+  type PythonDict,
+  RenderingRefusedError,
+  type RequestBody,
+} from '@homing/tokenization'
 import type { ModelEntry } from './model-table.ts'
 
 export type Prompt =
@@ -9,72 +17,144 @@ export type Prompt =
   | { readonly kind: 'ask-engine'; readonly why: string }
   | { readonly kind: 'unknown'; readonly reason: string }
 
-/** Loaded at first use, by directory and dialect: one per model, so their number is bounded by the fleet. */
-const loaded = new Map<string, Promise<PromptTokenizer | string>>()
+export const DISTRUSTED = 'ids of this tokenizer were seen to differ from those of an engine'
 
-/** What templates that print the date are told; set before each rendering, which does not wait. */
-let renderedAtMs = 0
-
-/**
- * `body`: the JSON text as it arrived; parsing it twice would lose numbers and the order of keys.
- * `wallMs`: Unix milliseconds, by the clock of the actor: threads of the pool have none of their own.
- */
-export async function promptTokens(
-  body: Uint8Array,
-  request: RoutingRequest,
-  entry: ModelEntry,
-  wallMs: number,
-): Promise<Prompt> {
-  const { tokenizerDirectory, dialect } = entry
-  if (tokenizerDirectory === undefined) {
-    return { kind: 'ask-engine', why: `no tokenizer directory for ${entry.base}` }
-  }
-  const tokenizer = await load(tokenizerDirectory, dialect)
-  if (typeof tokenizer === 'string') return { kind: 'ask-engine', why: tokenizer }
-  renderedAtMs = wallMs
-  if (request.promptShape === 'messages') {
-    const answer = tokenizer.encodeChat(body)
-    if (answer.kind === 'tokens') return { kind: 'tokens', ids: answer.tokens, by: 'router' }
-    return refusal(answer.kind, answer.reason)
-  }
-  const answer = tokenizer.encodeCompletion(body)
-  if (answer.kind !== 'tokens') return refusal(answer.kind, answer.reason)
-  // Several prompts in one request go to one worker: the first decides.
-  const [first] = answer.prompts
-  return first === undefined
-    ? { kind: 'unknown', reason: 'the request has no prompt' }
-    : { kind: 'tokens', ids: first, by: 'router' }
+export interface ThreadTokenizersOptions {
+  /** For what is remembered of prompts. */
+  readonly promptCacheBytes: number
+  /** For the words that each tokenizer has seen. */
+  readonly wordTableBytes: number
 }
 
-/** The rendered text of a chat where its template can be used; undefined: its messages must do. */
-export async function renderedText(
-  body: Uint8Array,
-  entry: ModelEntry,
-  wallMs: number,
-): Promise<string | undefined> {
-  const { tokenizerDirectory, dialect } = entry
-  if (tokenizerDirectory === undefined) return undefined
-  const tokenizer = await load(tokenizerDirectory, dialect)
-  if (typeof tokenizer === 'string') return undefined
-  renderedAtMs = wallMs
-  const answer = tokenizer.renderChat(body)
-  return answer.kind === 'text' ? answer.text + answer.textAfter : undefined
+/** The tokenizers of one thread, loaded at first use, by directory and dialect: bounded by the models of the fleet. */
+export class ThreadTokenizers {
+  readonly #loaded = new Map<string, Promise<PromptTokenizer | string>>()
+  /** Of those, the ones that are loaded. */
+  readonly #ready = new Map<string, PromptTokenizer>()
+  readonly #promptCache: PromptCache
+  readonly #wordTableBytesMax: number
+  #shared: ReadonlyMap<string, LoadedTokenizer> = new Map()
+  #distrusted: ReadonlySet<string> = new Set()
+  /** What templates that print the date are told; set before each rendering, which does not wait. */
+  #renderedAtMs = 0
+
+  constructor({ promptCacheBytes, wordTableBytes }: ThreadTokenizersOptions) {
+    this.#promptCache = new PromptCache(promptCacheBytes)
+    this.#wordTableBytesMax = wordTableBytes
+  }
+
+  /** Bytes of what is remembered of prompts. */
+  get bytes(): number {
+    return this.#promptCache.bytes
+  }
+
+  /** Bytes of the words that its tokenizers have seen. */
+  get wordTableBytes(): number {
+    let bytes = 0
+    for (const tokenizer of this.#ready.values()) bytes += tokenizer.wordTableBytes
+    return bytes
+  }
+
+  /** What one thread has loaded for all, by directory, takes the place of what this thread has loaded by itself. */
+  use(shared: ReadonlyMap<string, LoadedTokenizer>, distrusted: ReadonlySet<string>): void {
+    this.#distrusted = distrusted
+    for (const name of this.#loaded.keys()) {
+      const directory = name.slice(name.indexOf(' ') + 1)
+      // By their ids: each configuration comes as a copy.
+      if (shared.get(directory)?.id !== this.#shared.get(directory)?.id) this.#forget(name)
+    }
+    this.#shared = shared
+  }
+
+  /** `values`: of the body. `wallMs`: Unix milliseconds, by the clock of the actor: threads have none of their own. */
+  async prompt(
+    values: () => PythonDict | undefined,
+    request: RequestFields,
+    entry: ModelEntry,
+    wallMs: number,
+  ): Promise<Prompt> {
+    const { tokenizerDirectory, dialect } = entry
+    if (tokenizerDirectory === undefined) {
+      return { kind: 'ask-engine', why: `no tokenizer directory for ${entry.base}` }
+    }
+    if (this.#distrusted.has(tokenizerDirectory)) return { kind: 'ask-engine', why: DISTRUSTED }
+    const tokenizer = await this.#load(tokenizerDirectory, dialect)
+    if (typeof tokenizer === 'string') return { kind: 'ask-engine', why: tokenizer }
+    this.#renderedAtMs = wallMs
+    const body = valuesOf(values)
+    if (request.promptShape === 'messages') {
+      const answer = tokenizer.encodeChat(body)
+      if (answer.kind === 'tokens') return { kind: 'tokens', ids: answer.tokens, by: 'router' }
+      return refusal(answer.kind, answer.reason)
+    }
+    const answer = tokenizer.encodeCompletion(body)
+    if (answer.kind !== 'tokens') return refusal(answer.kind, answer.reason)
+    // Several prompts in one request go to one worker: the first decides.
+    const [first] = answer.prompts
+    return first === undefined
+      ? { kind: 'unknown', reason: 'the request has no prompt' }
+      : { kind: 'tokens', ids: first, by: 'router' }
+  }
+
+  /** The rendered text of a chat where its template can be used; undefined: its messages must do. */
+  async rendered(
+    values: () => PythonDict | undefined,
+    entry: ModelEntry,
+    wallMs: number,
+  ): Promise<string | undefined> {
+    const { tokenizerDirectory, dialect } = entry
+    if (tokenizerDirectory === undefined) return undefined
+    const tokenizer = await this.#load(tokenizerDirectory, dialect)
+    if (typeof tokenizer === 'string') return undefined
+    this.#renderedAtMs = wallMs
+    const answer = tokenizer.renderChat(valuesOf(values))
+    return answer.kind === 'text' ? answer.text + answer.textAfter : undefined
+  }
+
+  /** The tokenizer, or why it cannot be loaded; that is not tried again, but where this machine lacked something. */
+  #load(directory: string, dialect: ModelEntry['dialect']): Promise<PromptTokenizer | string> {
+    const name = `${dialect} ${directory}`
+    let loading = this.#loaded.get(name)
+    if (loading === undefined) {
+      const now = () => new Date(this.#renderedAtMs)
+      const wordTableBytesMax = this.#wordTableBytesMax
+      const options = { dialect, now, promptCache: this.#promptCache, wordTableBytesMax, lendsIds: true }
+      const shared = this.#shared.get(directory)
+      const made =
+        shared === undefined
+          ? PromptTokenizer.load(directory, options)
+          : (async () => PromptTokenizer.of(shared, options))()
+      loading = made.then(
+        tokenizer => {
+          if (this.#loaded.get(name) === loading) this.#ready.set(name, tokenizer)
+          return tokenizer
+        },
+        (thrown: Error) => {
+          if (isLocalFault(thrown.cause) && this.#loaded.get(name) === loading) this.#forget(name)
+          return thrown.message
+        },
+      )
+      this.#loaded.set(name, loading)
+    }
+    return loading
+  }
+
+  #forget(name: string): void {
+    this.#loaded.delete(name)
+    this.#ready.delete(name)
+  }
+}
+
+/** A body that Python cannot read is delegated like one that is no object. */
+function valuesOf(values: () => PythonDict | undefined): RequestBody {
+  try {
+    return values() ?? ''
+  } catch (error) {
+    if (error instanceof RenderingRefusedError) return ''
+    throw error
+  }
 }
 
 function refusal(kind: 'delegate' | 'unsupported', reason: string): Prompt {
   return kind === 'delegate' ? { kind: 'ask-engine', why: reason } : { kind: 'unknown', reason }
-}
-
-/** The tokenizer, or why it cannot be loaded; a failed load is not tried again. */
-function load(directory: string, dialect: ModelEntry['dialect']): Promise<PromptTokenizer | string> {
-  const name = `${dialect} ${directory}`
-  let loading = loaded.get(name)
-  if (loading === undefined) {
-    const now = () => new Date(renderedAtMs)
-    loading = PromptTokenizer.load(directory, { dialect, now }).catch(
-      (thrown: unknown) => (thrown as Error).message,
-    )
-    loaded.set(name, loading)
-  }
-  return loading
 }

@@ -1,6 +1,6 @@
 /** The body of an engine's `/tokenize` for a request: the client's own members as bytes, nothing rewritten. */
 
-import type { RequestScan, RoutingRequest } from '@homing/openai'
+import type { RequestFields, RequestScan } from '@homing/openai'
 
 export type TokenizeQuestion =
   | { readonly kind: 'body'; readonly body: Uint8Array }
@@ -26,7 +26,7 @@ const TEXT_PARTS: ReadonlySet<string> = new Set(['text', 'input_text', 'output_t
 export function tokenizeBody(
   body: Uint8Array,
   scan: RequestScan,
-  request: RoutingRequest,
+  request: RequestFields,
   model: string,
 ): TokenizeQuestion {
   const isChat = request.promptShape === 'messages'
@@ -36,9 +36,9 @@ export function tokenizeBody(
   if (isChat) {
     const unknown = CHAT_MEMBERS_UNKNOWN.find(name => hasValue(body, scan, name))
     if (unknown !== undefined) return { kind: 'unknown', reason: `/tokenize does not know ${unknown}` }
-    const medium = mediumIn(body, scan)
+    const medium = mediaTypeIn(body, scan)
     if (medium !== undefined) {
-      return { kind: 'unknown', reason: `/tokenize does not tell what the engine makes of ${medium}` }
+      return { kind: 'unknown', reason: `/tokenize does not tell how the engine handles ${medium}` }
     }
   }
   const names: readonly string[] = isChat ? CHAT_MEMBERS : ['prompt', 'add_special_tokens']
@@ -59,7 +59,7 @@ export function hasValue(body: Uint8Array, scan: RequestScan, name: string): boo
 }
 
 /** The type of a content part that is not text: its blocks hash with the medium, which no token shows. */
-export function mediumIn(body: Uint8Array, scan: RequestScan): string | undefined {
+export function mediaTypeIn(body: Uint8Array, scan: RequestScan): string | undefined {
   const text = valueText(body, scan, 'messages')
   if (text === undefined) return undefined
   const messages = JSON.parse(text) as readonly ({ readonly content?: unknown } | null)[]

@@ -1,35 +1,55 @@
 /**
- * Tokenizer: request bytes to what routing needs of them, off the main thread.
+ * Tokenizer: extracts what routing needs from request bytes.
  *
- * In     `read` from the gateway; the fleet.
- * Out    `read` is answered by a thread of the pool. Where that thread cannot know the prompt's tokens, an
- *        engine is asked (`/tokenize`); where no engine can be asked either, or none answers, the text of the prompt is
- *        hashed instead; one that is more than text is not known.
- * Owns   the pool. Each of its threads holds its own copy of the tokenizers, loaded at first use.
+ * In     `read` from the gateway; the fleet; `whenStarted` from the guardian.
+ * Out    a reader answers `read`: this thread for short requests, a thread of the pool for others. If it cannot know the prompt's tokens, an
+ *        engine is asked (`/tokenize`). If no engine can be asked either, or none answers, the text of the prompt is
+ *        hashed instead; a prompt that is more than text is not known.
+ * Owns   the pool, whose threads are started at once, and the readers' configuration. A tokenizer is loaded once, as soon as
+ *        a model needs it; its tables are in memory that all threads share. Short requests are read on this thread.
  * Order  none between requests.
  * Fails  a request that cannot be read is refused with the reason. A pool with `queueMax` waiting
- *        requests refuses more. An engine that does not tokenize in time leaves the text: the worker is chosen by what was
- *        sent where.
+ *        requests refuses more. If threads die and none can be started, waiting and new requests are refused until one
+ *        can. If an engine does not tokenize in time, the text remains: the worker is chosen by the texts that were
+ *        sent to each.
  */
 
-import { type ActorContext, defineActor, signal } from '@homing/actor'
+import { type ActorContext, type Capability, defineActor, defineCapability, signal } from '@homing/actor'
 import { toErrorRecord } from '@homing/errors'
-import { transportCapability } from '@homing/transport'
-import { TokenizerOverloadedError } from './errors.ts'
+import type { LoadedTokenizer } from '@homing/tokenization'
+import { askToTokenize } from './engine-tokenize.ts'
 import type { ReadResult, TokenizerMessage } from './messages.ts'
-import { type ModelTable, modelTable, readGivenTokenizers } from './model-table.ts'
-import type { PoolOutcome, PoolTask } from './pool-tasks.ts'
+import { modelTable, readGivenTokenizers } from './model-table.ts'
+import type { PoolOutcome } from './pool-tasks.ts'
+import { Readers } from './readers.ts'
 import { taskPoolCapability } from './task-pool.ts'
+import { TokenChecker } from './token-checker.ts'
 
 export interface TokenizerArgs {
+  /** By directory: tokenizers that are loaded already. */
+  readonly loaded: ReadonlyMap<string, LoadedTokenizer>
+  /** Of so many prompts that are tokenized here, one is also given to its engine, and the ids compared; 0: none is. */
+  readonly checkEvery: number
   readonly threads: number
   /** `[MODEL=]DIR`. */
   readonly tokenizers: readonly string[]
   /** Requests that may wait for a thread. */
   readonly queueMax: number
+  /** Bytes for what is remembered of request bodies and prompts, over all threads. */
+  readonly promptCacheBytes: number
+  /** Bytes for the words that each tokenizer has seen, on each thread that reads requests. */
+  readonly wordTableBytes: number
+  /** Bodies up to this size are read on the thread of this actor where that is cheap; in bytes. */
+  readonly inlineBodyBytesMax: number
   /** Longest wait for an engine's `/tokenize`, in milliseconds. */
   readonly tokenizeMsMax: number
 }
+
+/** Directories whose ids were seen to differ from an engine's: a restarted tokenizer must not trust them again. */
+const distrustCapability: Capability<Set<string>> = defineCapability({
+  name: 'distrusted-tokenizers',
+  create: () => new Set(),
+})
 
 export const tokenizer = defineActor(
   import.meta.url,
@@ -38,16 +58,56 @@ export const tokenizer = defineActor(
   reentrant: true,
   setup(context, args) {
     const given = readGivenTokenizers(args.tokenizers)
-    let table: ModelTable = new Map()
+    const inlineCacheBytes =
+      args.inlineBodyBytesMax === 0 ? 0 : Math.floor(args.promptCacheBytes * INLINE_CACHE_SHARE)
     const pool = context.use(taskPoolCapability)({
       threads: args.threads,
       queueMax: args.queueMax,
+      promptCacheBytes: args.promptCacheBytes - inlineCacheBytes,
+      wordTableBytes: args.wordTableBytes,
       onError: error => context.log.error({ error: toErrorRecord(error) }, 'tokenizer thread failed'),
     })
+    const readers = new Readers({
+      pool,
+      inlineBodyBytesMax: args.inlineBodyBytesMax,
+      promptCacheBytes: inlineCacheBytes,
+      wordTableBytes: args.wordTableBytes,
+      loaded: args.loaded,
+      distrusted: context.use(distrustCapability),
+      onLoaded({ directory, tables, refusal }) {
+        if (tables !== undefined)
+          context.log.info({ directory }, 'tokenizer loaded; its prompts are encoded here')
+        else
+          context.log.warn(
+            { directory, reason: refusal },
+            'tokenizer loaded; a slower library encodes its prompts',
+          )
+      },
+      onLoadFailed: (directory, error) =>
+        context.log.warn({ directory, error }, 'tokenizer cannot be loaded; engines are asked'),
+    })
+
+    const checker = new TokenChecker(context, args, readers)
 
     return {
       fleet({ fleet }) {
-        table = modelTable(fleet, given)
+        readers.setModels(modelTable(fleet, given))
+      },
+
+      tokenizers({ reply }) {
+        const { checks, differences, checksFailed } = checker
+        const { paths: tokenizers, promptCacheBytes, wordTableBytes, vocabularyBytes } = readers
+        const bytes = { promptCacheBytes, wordTableBytes, vocabularyBytes }
+        reply({ tokenizers, checks, differences, checksFailed, ...bytes })
+      },
+
+      async whenStarted({ reply }) {
+        try {
+          await pool.start()
+          reply(undefined)
+        } catch (thrown) {
+          reply(toErrorRecord(thrown))
+        }
       },
 
       async read(message) {
@@ -63,26 +123,30 @@ export const tokenizer = defineActor(
       const { route, body, headers, wantTokenIds } = message
       try {
         const wallMs = context.clock.wallMs()
-        const task = { type: 'read', route, body, headers, wantTokenIds, table, wallMs } as const
-        const outcome = await run({ ...task, unaskable: undefined })
-        if (outcome.kind !== 'ask-engine') return outcome
-        const answer = await askEngine(context, args, outcome, wantTokenIds, run)
+        const task = { route, body, headers, wantTokenIds, wallMs }
+        const outcome = await readers.read({ ...task, unaskable: undefined })
+        if (outcome.kind === 'read' && outcome.request.tokenizedBy === 'router') {
+          checker.offer({ ...task, unaskable: undefined })
+        }
+        if (outcome.kind !== 'ask-engine') return resultOf(outcome)
+        const answer = await askEngine(context, args, outcome, wantTokenIds, readers)
         if (typeof answer !== 'string') return answer
-        context.log.debug({ model: outcome.request.model, reason: answer }, 'prompt is known as text only')
-        const asText = await run({ ...task, unaskable: answer })
-        if (asText.kind !== 'ask-engine') return asText
-        throw new Error('asked for an engine that is not to be asked')
+        context.log.debug({ model: outcome.request.model, reason: answer }, 'prompt is known only as text')
+        return resultOf(await readers.read({ ...task, unaskable: answer }))
       } catch (thrown) {
         return { kind: 'refused', error: toErrorRecord(thrown), param: undefined }
       }
     }
-
-    async function run(task: PoolTask): Promise<PoolOutcome> {
-      if (pool.queueSize >= args.queueMax) throw new TokenizerOverloadedError(args.queueMax)
-      return pool.run(task)
-    }
   },
 })
+
+/** This thread reads short requests; it gets this part of the bytes for remembering bodies and prompts. */
+const INLINE_CACHE_SHARE = 1 / 8
+
+function resultOf(outcome: PoolOutcome): ReadResult {
+  if (outcome.kind === 'read' || outcome.kind === 'refused') return outcome
+  throw new Error(`cannot read a request: the reader answered "${outcome.kind}"`)
+}
 
 /** Has an engine tokenize, and a pool thread hash what it answers; or why that cannot be. */
 async function askEngine(
@@ -90,37 +154,15 @@ async function askEngine(
   args: TokenizerArgs,
   outcome: Extract<PoolOutcome, { kind: 'ask-engine' }>,
   wantTokenIds: boolean,
-  run: (task: PoolTask) => Promise<PoolOutcome>,
+  readers: Readers,
 ): Promise<ReadResult | string> {
-  const { request, origins, tokenizeBody, why } = outcome
-  const unknown = (reason: string): string => `${why}; ${reason}`
-  const origin = origins[context.random.below(origins.length)]
-  if (origin === undefined) return unknown('no engine can be asked to tokenize')
+  const { request, namespace, why } = outcome
   try {
-    const reply = await context.use(transportCapability).http.fetch(
-      {
-        origin,
-        method: 'POST',
-        path: '/tokenize',
-        headers: { 'content-type': 'application/json' },
-        body: tokenizeBody,
-      },
-      { timeoutMs: args.tokenizeMsMax, maxBytes: TOKENIZE_REPLY_BYTES_MAX },
-    )
-    if (reply.status !== 200) return unknown(`${origin}/tokenize answered ${reply.status}`)
-    const hashed = await run({
-      type: 'hash',
-      reply: reply.body,
-      request,
-      namespace: outcome.namespace,
-      wantTokenIds,
-    })
+    const reply = await askToTokenize(context, outcome, args.tokenizeMsMax)
+    const hashed = await readers.hash({ type: 'hash', reply, request, namespace, wantTokenIds })
     if (hashed.kind === 'read') return hashed
-    return unknown(`${origin}/tokenize answered what cannot be read`)
+    return `${why}; /tokenize gave an answer that cannot be read`
   } catch (thrown) {
-    return unknown(`${origin}/tokenize: ${toErrorRecord(thrown).message}`)
+    return `${why}; ${toErrorRecord(thrown).message}`
   }
 }
-
-/** Two million ids as JSON. */
-const TOKENIZE_REPLY_BYTES_MAX = 16 * 2 ** 20

@@ -1,22 +1,22 @@
 /** Fleets for the tests of this folder. */
 
-import type { EngineFamily, Fleet, ModelCard, WorkerState } from '@homing/directory'
+import type { EngineFamily, Fleet, WorkerModel, WorkerState } from '@homing/directory'
 
 export interface WorkerOptions {
   readonly id?: string
   readonly origin?: string
   readonly state?: WorkerState
   readonly engine?: EngineFamily
-  readonly models?: readonly ModelCard[]
+  readonly models?: readonly WorkerModel[]
   readonly blockSizeTokens?: number | undefined
   readonly canTokenize?: boolean
 }
 
-export function model(name: string, root?: string): ModelCard {
+export function model(name: string, root?: string): WorkerModel {
   return { name, base: undefined, root, maxModelTokens: undefined }
 }
 
-export function adapter(name: string, base: string): ModelCard {
+export function adapter(name: string, base: string): WorkerModel {
   return { name, base, root: `/adapters/${name}`, maxModelTokens: undefined }
 }
 

@@ -1,2 +1,9 @@
-export type { Booking, LoadProjection, LoadReport, TrackerMessage, WorkerLoad } from './messages.ts'
+export type {
+  Booking,
+  CandidateLoads,
+  GatewayLife,
+  LoadReport,
+  TrackerMessage,
+  WorkerLoad,
+} from './messages.ts'
 export { type TrackerArgs, tracker } from './tracker.ts'

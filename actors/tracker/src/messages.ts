@@ -1,25 +1,40 @@
 import type { Reply } from '@homing/actor'
 import type { FleetMessage } from '@homing/directory'
-import type { LoadStats } from '@homing/load'
+import type { EngineProjection, LoadStats } from '@homing/load'
 
 /** Load of the candidates, as typed arrays beside each other: index i belongs to `workerSlots[i]`. */
-export interface LoadProjection {
+export interface CandidateLoads {
   readonly activeBlocks: Int32Array
   /** Prompt blocks of the request that would become active there. */
   readonly newBlocks: Int32Array
   readonly activePrefillTokens: Float64Array
   readonly activeRequests: Int32Array
+  /** What is before each of them in milliseconds; undefined if it was not asked for. */
+  readonly engines: EngineProjection | undefined
+}
+
+/** One life of a gateway: what it holds elsewhere ends with it. */
+export interface GatewayLife {
+  /** Name of the gateway; the same in every life. */
+  readonly name: string
+  readonly life: string
 }
 
 export interface Booking {
   /** The decision's id: every attempt of a request has its own. */
-  readonly requestId: string
+  readonly decisionId: string
+  /** The gateway that relays the request. */
+  readonly gateway: GatewayLife
   readonly workerSlot: number
   /** Sequence hashes [lo, hi] of the full prompt blocks; empty where the prompt is not known. */
   readonly sequenceHashes: Int32Array
   readonly promptTokens: number
   /** Tokens that the worker must compute, as predicted; 0 … promptTokens. */
   readonly prefillTokens: number
+  /** Its first token will be told by `prefillComplete`. */
+  readonly isStream: boolean
+  /** Tokens of a step of the worker at most. */
+  readonly stepTokens: number
 }
 
 export interface WorkerLoad {
@@ -44,7 +59,8 @@ export type TrackerMessage =
       readonly type: 'project'
       readonly workerSlots: Int32Array
       readonly sequenceHashes: Int32Array
-      readonly reply: Reply<LoadProjection>
+      readonly wantsEngines: boolean
+      readonly reply: Reply<CandidateLoads>
     }
   | {
       readonly type: 'book'
@@ -52,11 +68,13 @@ export type TrackerMessage =
       readonly reply: Reply<'booked' | 'duplicate' | 'full'>
     }
   /** First token seen: its prefill is done. Idempotent. */
-  | { readonly type: 'prefillComplete'; readonly requestId: string }
+  | { readonly type: 'prefillComplete'; readonly decisionId: string }
   /** It still runs. */
-  | { readonly type: 'touch'; readonly requestId: string }
-  /** The request ended, however. Idempotent. */
-  | { readonly type: 'free'; readonly requestId: string }
+  | { readonly type: 'touch'; readonly decisionId: string }
+  /** The request ended, however; `outputTokens`, if its answer is whole and says. Idempotent. */
+  | { readonly type: 'free'; readonly decisionId: string; readonly outputTokens?: number | undefined }
   | { readonly type: 'loads'; readonly reply: Reply<LoadReport> }
+  /** What this gateway had booked in another life is freed. */
+  | { readonly type: 'gatewayStarted'; readonly gateway: GatewayLife }
   /** Frees bookings that nobody has touched for the inactivity limit. */
   | { readonly type: 'sweep' }

@@ -1,18 +1,20 @@
 /**
  * Tracker: the slot manager, the sole writer of the load of every worker key.
  *
- * In     `project` and `book` from the router; first byte and end of answers from the dispatcher;
- *        lost worker keys from the fleet.
+ * In     `project`, `book` and `free` from the router; first byte and signs of life of answers from the gateway;
+ *        lost worker keys from the fleet; new lives of gateways.
  * Out    replies only.
- * Owns   ActiveLoad: active blocks, prefill tokens and requests of every worker slot.
+ * Owns   ActiveLoad: active blocks, prefill tokens and requests of every worker slot. EngineBook: what is before each in milliseconds, and what
+ *        was learned of its speed.
  * Order  a router that awaits each `book` before its next `project` never decides on stale load.
- * Fails  a booking that nobody touches for `idleMsMax` is freed and counted: its owner has lost it.
- *        Restarted, it starts empty; requests under way are then freed without effect.
+ * Fails  bookings of a gateway's ended life are freed when the next life begins. A booking that nobody touches for
+ *        `idleMsMax` is freed and counted: its owner has lost it.
+ *        After a restart the tracker is empty; freeing requests that were under way then has no effect.
  */
 
 import { defineActor } from '@homing/actor'
-import { ActiveLoad } from '@homing/load'
-import type { TrackerMessage, WorkerLoad } from './messages.ts'
+import { ActiveLoad, copyProjection, EngineBook } from '@homing/load'
+import type { GatewayLife, TrackerMessage, WorkerLoad } from './messages.ts'
 
 export interface TrackerArgs {
   readonly workerSlotsMax: number
@@ -31,6 +33,14 @@ export const tracker = defineActor(
   setup(context, { workerSlotsMax, requestsMax, idleMsMax }) {
     const load = new ActiveLoad({ workerSlotsMax, requestsMax })
     let keysBySlot = new Map<number, string>()
+    /** By id: who booked it. */
+    const gateways = new Map<string, GatewayLife>()
+    const book = new EngineBook({ workerSlotsMax })
+    const free = (decisionId: string, outputTokens?: number): void => {
+      gateways.delete(decisionId)
+      load.free(decisionId)
+      book.ended(decisionId, context.clock.nowMs(), outputTokens)
+    }
     context.schedule(SWEEP_INTERVAL_MS, { type: 'sweep' })
 
     return {
@@ -40,12 +50,14 @@ export const tracker = defineActor(
           for (const { key, workerSlot } of worker.keys) present.set(workerSlot, key)
         }
         for (const [workerSlot, key] of keysBySlot) {
-          if (present.get(workerSlot) !== key) load.freeWorker(workerSlot)
+          if (present.get(workerSlot) === key) continue
+          for (const decisionId of load.freeWorker(workerSlot)) gateways.delete(decisionId)
+          book.forget(workerSlot)
         }
         keysBySlot = present
       },
 
-      project({ workerSlots, sequenceHashes, reply }) {
+      project({ workerSlots, sequenceHashes, wantsEngines, reply }) {
         const projection = load.project(sequenceHashes, sequenceHashes.length / 2, workerSlots)
         const { count } = projection
         reply({
@@ -53,32 +65,46 @@ export const tracker = defineActor(
           newBlocks: projection.newBlocks.slice(0, count),
           activePrefillTokens: projection.activePrefillTokens.slice(0, count),
           activeRequests: projection.activeRequests.slice(0, count),
+          engines: wantsEngines
+            ? copyProjection(book.project(workerSlots, context.clock.nowMs()))
+            : undefined,
         })
       },
 
       book({ booking, reply }) {
-        const { requestId, workerSlot, sequenceHashes, promptTokens, prefillTokens } = booking
-        reply(
-          load.book(requestId, workerSlot, {
-            sequenceHashes,
-            count: sequenceHashes.length / 2,
-            promptTokens,
-            prefillTokens,
-            nowMs: context.clock.nowMs(),
-          }),
-        )
+        const { decisionId, gateway, workerSlot, sequenceHashes, promptTokens, prefillTokens } = booking
+        const { isStream, stepTokens } = booking
+        const outcome = load.book(decisionId, workerSlot, {
+          sequenceHashes,
+          count: sequenceHashes.length / 2,
+          promptTokens,
+          prefillTokens,
+          nowMs: context.clock.nowMs(),
+        })
+        if (outcome === 'booked') {
+          gateways.set(decisionId, gateway)
+          const sent = { promptTokens, newTokens: prefillTokens, isStream, nowMs: context.clock.nowMs() }
+          book.sent(decisionId, workerSlot, sent, stepTokens)
+        }
+        reply(outcome)
       },
 
-      prefillComplete({ requestId }) {
-        load.prefillComplete(requestId, context.clock.nowMs())
+      prefillComplete({ decisionId }) {
+        load.prefillComplete(decisionId, context.clock.nowMs())
+        book.firstToken(decisionId, context.clock.nowMs())
       },
 
-      touch({ requestId }) {
-        load.touch(requestId, context.clock.nowMs())
+      touch({ decisionId }) {
+        load.touch(decisionId, context.clock.nowMs())
       },
 
-      free({ requestId }) {
-        load.free(requestId)
+      free({ decisionId, outputTokens }) {
+        free(decisionId, outputTokens)
+      },
+
+      gatewayStarted({ gateway }) {
+        for (const [decisionId, { name, life }] of gateways)
+          if (name === gateway.name && life !== gateway.life) free(decisionId)
       },
 
       loads({ reply }) {
@@ -92,8 +118,9 @@ export const tracker = defineActor(
 
       sweep() {
         const expired = load.expire(context.clock.nowMs(), idleMsMax)
-        for (const requestId of expired) {
-          context.log.warn({ requestId, idleMsMax }, 'booking freed: no sign of life')
+        for (const decisionId of expired) {
+          free(decisionId)
+          context.log.warn({ decisionId, idleMsMax }, 'booking freed: no sign of life')
         }
         context.schedule(SWEEP_INTERVAL_MS, { type: 'sweep' })
       },

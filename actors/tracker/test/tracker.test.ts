@@ -4,6 +4,7 @@ import t from 'tap'
 import { tracker } from '../src/index.ts'
 
 const ASK = { timeout: '1s' } as const
+const GATEWAY = { name: 'gateway', life: 'one' }
 const PROMPT = Int32Array.from({ length: 8 }, (_, i) => i + 1)
 
 async function start(idleMsMax = 60_000) {
@@ -13,11 +14,20 @@ async function start(idleMsMax = 60_000) {
     args: { workerSlotsMax: 8, requestsMax: 100, idleMsMax },
   })
   ref.tell({ type: 'fleet', fleet: fleetOf(['a/0', 0], ['b/0', 1]) })
-  const book = (requestId: string, workerSlot: number) =>
+  const book = (decisionId: string, workerSlot: number, gateway = GATEWAY) =>
     ref.ask(
       {
         type: 'book',
-        booking: { requestId, workerSlot, sequenceHashes: PROMPT, promptTokens: 70, prefillTokens: 70 },
+        booking: {
+          decisionId,
+          gateway,
+          workerSlot,
+          sequenceHashes: PROMPT,
+          promptTokens: 70,
+          prefillTokens: 70,
+          isStream: true,
+          stepTokens: 8192,
+        },
       },
       ASK,
     )
@@ -41,10 +51,10 @@ t.test('a booking counts until its request ends, its prefill until the first tok
   t.equal(await book('r1', 0), 'booked')
   t.strictSame(await load('a/0'), [4, 70, 1])
   t.strictSame(await load('b/0'), [0, 0, 0])
-  ref.tell({ type: 'prefillComplete', requestId: 'r1' })
+  ref.tell({ type: 'prefillComplete', decisionId: 'r1' })
   t.strictSame(await load('a/0'), [4, 0, 1])
-  ref.tell({ type: 'free', requestId: 'r1' })
-  ref.tell({ type: 'free', requestId: 'r1' })
+  ref.tell({ type: 'free', decisionId: 'r1' })
+  ref.tell({ type: 'free', decisionId: 'r1' })
   t.strictSame(await load('a/0'), [0, 0, 0])
 })
 
@@ -61,7 +71,7 @@ t.test('a projection counts what is new on each worker and changes nothing', asy
   t.teardown(() => system.shutdown())
   await book('r1', 0)
   const projection = await ref.ask(
-    { type: 'project', workerSlots: Int32Array.of(1, 0), sequenceHashes: PROMPT },
+    { type: 'project', workerSlots: Int32Array.of(1, 0), sequenceHashes: PROMPT, wantsEngines: false },
     ASK,
   )
   t.strictSame([...projection.activeBlocks], [0, 4])
@@ -88,10 +98,56 @@ t.test('a booking without a sign of life is freed, a touched one is not', async 
   await book('alive', 1)
   for (let i = 0; i < 6; i++) {
     await system.advance('5s')
-    ref.tell({ type: 'touch', requestId: 'alive' })
+    ref.tell({ type: 'touch', decisionId: 'alive' })
   }
   t.strictSame(await load('a/0'), [0, 0, 0])
   t.strictSame(await load('b/0'), [4, 70, 1])
   const { stats } = await ref.ask({ type: 'loads' }, ASK)
   t.equal(stats.expiredTotal, 1)
+})
+
+t.test('what a gateway booked in a life that has ended is freed, and nothing else', async t => {
+  const { system, ref, book, load } = await start()
+  t.teardown(() => system.shutdown())
+  const next = { ...GATEWAY, life: 'two' }
+  await book('of the life before', 0)
+  await book('of another gateway', 1, { name: 'other', life: 'one' })
+  await book('of this life', 1, next)
+  ref.tell({ type: 'gatewayStarted', gateway: next })
+  t.strictSame((await load('a/0'))?.[2], 0)
+  t.strictSame((await load('b/0'))?.[2], 2)
+  ref.tell({ type: 'free', decisionId: 'of this life' })
+  ref.tell({ type: 'free', decisionId: 'of another gateway' })
+  t.strictSame(
+    [await load('a/0'), await load('b/0')],
+    [
+      [0, 0, 0],
+      [0, 0, 0],
+    ],
+  )
+})
+
+t.test('a projection has what is before each worker in milliseconds, if that is asked for', async t => {
+  const { system, ref, book } = await start()
+  t.teardown(() => system.shutdown())
+  await book('r1', 0)
+  const ask = {
+    type: 'project',
+    workerSlots: Int32Array.of(1, 0),
+    sequenceHashes: PROMPT,
+    wantsEngines: true,
+  } as const
+  const queued = await ref.ask(ask, ASK)
+  t.match(queued.engines, {
+    count: 2,
+    requests: { 0: 0, 1: 1 },
+    queuedTokens: { 0: 0, 1: 70 },
+    decoding: { 1: 0 },
+  })
+  ref.tell({ type: 'prefillComplete', decisionId: 'r1' })
+  const decoding = await ref.ask(ask, ASK)
+  t.match(decoding.engines, { requests: { 1: 1 }, queuedTokens: { 1: 0 }, decoding: { 1: 1 } })
+  ref.tell({ type: 'free', decisionId: 'r1', outputTokens: 30 })
+  const idle = await ref.ask(ask, ASK)
+  t.match(idle.engines, { requests: { 1: 0 }, decoding: { 1: 0 }, outputTokensExpected: 30 })
 })

@@ -4,21 +4,21 @@
  */
 
 import { type Duration, type Random, SimulatedClock, seededRandom, systemClock } from '@homing/clock'
-import { RouterError } from '@homing/errors'
+import { HomingError } from '@homing/errors'
 import { type Log, silentLog } from '@homing/log'
-import { toMs } from './durations.ts'
-import { createMainRuntime, LocalActorSystem } from './system.ts'
-import { anyMessage } from './turn-taker.ts'
+import { anyMessage } from './cell/arms.ts'
 import {
   type ActorDefinition,
   type ActorRef,
   type ActorSystem,
-  type Message,
   type Provided,
   type Signal,
   signal,
   type Terminated,
-} from './types.ts'
+} from './contract/types.ts'
+import { createMainRuntime, LocalActorSystem } from './system/system.ts'
+import { toMs } from './values/durations.ts'
+import type { Message } from './values/message.ts'
 
 /** Options of a test system; all have defaults. */
 export interface TestSystemOptions {
@@ -59,7 +59,7 @@ export interface Probe<M extends Message> {
 }
 
 /** A probe was not told what the test awaited. */
-export class ProbeTimeoutError extends RouterError {
+export class ProbeTimeoutError extends HomingError {
   readonly code = 'HOMING_ACTOR_PROBE_TIMEOUT'
 
   constructor(probe: string, what: string, withinMs: number) {

@@ -1,4 +1,4 @@
-/** What goes wrong in an actor or a facility, in odd ways, and harms nobody else. */
+/** Odd failures in an actor or a facility, which harm nobody else. */
 
 import {
   type ActorRef,
@@ -11,35 +11,14 @@ import {
   signal,
 } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
-import type { Log, LogFields } from '@homing/log'
-import t, { type Test } from 'tap'
+import { recordingLog } from '@homing/log'
+import t from 'tap'
+import { startSystem } from './inline-actors.ts'
 
 type Job =
   | { readonly type: 'job'; readonly n: number; readonly reply: Reply<number> }
   | { readonly type: 'fail'; readonly how: () => unknown }
   | { readonly type: 'poke' }
-
-function recordingLog(): Log & { readonly lines: { level: string; fields: LogFields; text: string }[] } {
-  const lines: { level: string; fields: LogFields; text: string }[] = []
-  const at = (level: string) => (fields: LogFields, text: string) => void lines.push({ level, fields, text })
-  const log = {
-    lines,
-    trace: at('trace'),
-    debug: at('debug'),
-    info: at('info'),
-    warn: at('warn'),
-    error: at('error'),
-    child: () => log,
-    isLevelEnabled: () => true,
-  }
-  return log
-}
-
-function system(t: Test, options: Parameters<typeof createTestSystem>[0] = {}) {
-  const made = createTestSystem(options)
-  t.teardown(() => made.shutdown())
-  return made
-}
 
 const failing = defineActor(
   import.meta.url,
@@ -55,7 +34,7 @@ const failing = defineActor(
 })
 
 t.test('whatever an actor throws, it fails and the others go on', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const other = sys.spawn(failing, { name: 'other', args: undefined })
   const thrown: Record<string, () => unknown> = {
     undefined: () => undefined,
@@ -82,7 +61,7 @@ t.test('whatever an actor throws, it fails and the others go on', async t => {
 })
 
 t.test('a thenable that answers twice, at once or throws is one outcome', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const odd = (then: (resolve: () => void, reject: (error: unknown) => void) => void): Promise<void> =>
     ({ then }) as never
   type Odd =
@@ -130,7 +109,7 @@ t.test('a thenable that answers twice, at once or throws is one outcome', async 
 })
 
 t.test('a deadline that never comes is refused', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const ref = sys.spawn(failing, { name: 'a', args: undefined })
   for (const timeout of [Number.POSITIVE_INFINITY, Number.NaN, -1, 'soon' as never]) {
     await t.rejects(ref.ask({ type: 'job', n: 1 }, { timeout }), RangeError)
@@ -139,7 +118,7 @@ t.test('a deadline that never comes is refused', async t => {
 })
 
 t.test('an actor that watches a dead one again and again leaves others their turn', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const dead = sys.spawn(failing, { name: 'dead', args: undefined })
   await sys.stop(dead)
   let told = 0
@@ -169,7 +148,7 @@ t.test('an actor that watches a dead one again and again leaves others their tur
 
 t.test('a stop during an async beforeRestart waits for it, and is the end', async t => {
   const log = recordingLog()
-  const sys = system(t, { log })
+  const sys = startSystem(t, { log })
   const seen: string[] = []
   const gates: (() => void)[] = []
   const definition = defineActor(

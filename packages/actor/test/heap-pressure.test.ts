@@ -1,36 +1,24 @@
-/** Threads whose heap fills: what they refuse, and how they are replaced before it is full. */
+/** Threads whose heap fills: the messages that they refuse, and their replacement before it is full. */
 
 import assert from 'node:assert/strict'
-import { type ActorSystem, createActorSystem, type Supervision } from '@homing/actor'
+import { type ActorSystemOptions, createActorSystem, type Supervision } from '@homing/actor'
 import { createProbe } from '@homing/actor/testing'
 import { SimulatedClock, seededRandom } from '@homing/clock'
 import { silentLog } from '@homing/log'
 import t, { type Test } from 'tap'
-import { OP } from '../src/frames.ts'
-import { HeapGuard } from '../src/heap-guard.ts'
+import { OP } from '../src/links/frames.ts'
 import { readFlight } from '../src/observe/flight.ts'
-import { Runtime } from '../src/runtime.ts'
+import { Runtime } from '../src/runtime/runtime.ts'
+import { HeapGuard } from '../src/threads/heap-guard.ts'
 import { echo } from './fixtures/echo.ts'
-import { type HoarderMessage, hoarder } from './fixtures/keyed.ts'
+import { type HoarderMessage, hoarder } from './fixtures/hoarder.ts'
 import { makeRuntime, settled, Wire } from './linked-runtimes.ts'
+import { soon, startThreads } from './thread-systems.ts'
 
-const soon = { timeout: '10s' } as const
 const restart: Supervision = { directive: 'restart', max: 0, within: '1m', backoff: { min: 1, max: 10 } }
 const PROCESS_BYTES_MAX = 500e6
 
-async function start(t: Test, options: Parameters<typeof createActorSystem>[0] = {}): Promise<ActorSystem> {
-  const system = await createActorSystem({
-    pools: { p: { count: 2 } },
-    log: silentLog,
-    logLevel: 'silent',
-    threadExecArgv: [],
-    threadHeapMb: 64,
-    ...options,
-  })
-  t.teardown(() => system.shutdown({ deadline: '1s' }))
-  return system
-}
-
+const start = (t: Test, options: ActorSystemOptions = {}) => startThreads(t, { threadHeapMb: 64, ...options })
 const round = (): Promise<void> => new Promise(resolve => setImmediate(resolve))
 
 t.test(
@@ -59,7 +47,7 @@ t.test(
       collections++
       garbage = 0
     })
-    const ref = main.spawn(main.guardian!, hoarder, { name: 'hoarder', args: undefined, thread: 'p-0' })
+    const ref = main.spawn(main.root!, hoarder, { name: 'hoarder', args: undefined, thread: 'p-0' })
     const told = async (type: 'keep' | 'drop'): Promise<number> => {
       ref.tell(type === 'keep' ? { type, kilobytes: 0 } : { type })
       wire.settle()

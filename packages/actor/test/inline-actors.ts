@@ -1,4 +1,4 @@
-/** What the tests of one thread share: actors made of a setup, a system that ends with its test, a log that is kept. */
+/** What the tests of one thread share: actors made of a setup, and a system that ends with its test. */
 
 import {
   type ActorContext,
@@ -8,7 +8,6 @@ import {
   type Message,
 } from '@homing/actor'
 import { createTestSystem, type TestSystem } from '@homing/actor/testing'
-import type { Log, LogFields } from '@homing/log'
 import type { Test } from 'tap'
 
 export type Setup<M extends Message, A> = (
@@ -32,27 +31,4 @@ export function startSystem(t: Test, options: Parameters<typeof createTestSystem
     await shutdown
   })
   return made
-}
-
-export interface Line {
-  readonly level: string
-  readonly fields: LogFields
-  readonly text: string
-}
-
-/** A log that keeps its lines. */
-export function recordingLog(): Log & { readonly lines: Line[] } {
-  const lines: Line[] = []
-  const at = (level: string) => (fields: LogFields, text: string) => void lines.push({ level, fields, text })
-  const log = {
-    lines,
-    trace: at('trace'),
-    debug: at('debug'),
-    info: at('info'),
-    warn: at('warn'),
-    error: at('error'),
-    child: () => log,
-    isLevelEnabled: () => true,
-  }
-  return log
 }

@@ -1,14 +1,14 @@
 /**
- * Threads are killed over and over under load. Whatever is lost, every ask settles, order per pair of
+ * Threads are killed repeatedly under load. Whatever is lost, every ask settles, order per pair of
  * actors holds, nothing arrives twice, and nothing is left behind.
  */
 
-import { type ActorRef, createActorSystem, type Supervision, ThreadDownError } from '@homing/actor'
+import { type ActorRef, type Supervision, ThreadDownError } from '@homing/actor'
 import { seededRandom } from '@homing/clock'
-import { RouterError } from '@homing/errors'
-import { silentLog } from '@homing/log'
+import { HomingError } from '@homing/errors'
 import t from 'tap'
 import { type EchoMessage, echo } from './fixtures/echo.ts'
+import { startThreads } from './thread-systems.ts'
 
 const KILLS = 30
 const ASKERS = 16
@@ -16,11 +16,7 @@ const ASK_MS_MAX = 10_000
 const seed = Number(process.env['HOMING_TEST_SEED'] ?? 1)
 
 t.test(`${KILLS} kills of a thread under load, seed ${seed}`, { timeout: 60_000 }, async t => {
-  const system = await createActorSystem({
-    pools: { p: { count: 2 } },
-    log: silentLog,
-    logLevel: 'silent',
-    threadExecArgv: [],
+  const system = await startThreads(t, {
     threadRestartsMax: KILLS * 3,
     threadBackoff: { min: 0, max: 0 },
   })
@@ -51,7 +47,7 @@ t.test(`${KILLS} kills of a thread under load, seed ${seed}`, { timeout: 60_000 
         count(value > last || value <= ASKERS * 2 ? 'answered' : 'out of order')
         last = value
       } catch (error) {
-        count(error instanceof RouterError ? error.code : 'untyped')
+        count(error instanceof HomingError ? error.code : 'untyped')
         await nextRound()
       }
       slowestMs = Math.max(slowestMs, performance.now() - startMs)

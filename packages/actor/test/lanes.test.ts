@@ -1,26 +1,12 @@
 /** The two lanes between threads: messages with a layout, messages without, and the order of both. */
 
-import { type ActorSystem, type ActorSystemOptions, createActorSystem } from '@homing/actor'
-import { silentLog } from '@homing/log'
-import t, { type Test } from 'tap'
+import { createActorSystem } from '@homing/actor'
+import t from 'tap'
 import { type TypedMessage, typed } from './fixtures/typed.ts'
-
-const soon = { timeout: '10s' } as const
-
-async function start(t: Test, options: ActorSystemOptions = {}): Promise<ActorSystem> {
-  const system = await createActorSystem({
-    pools: { p: { count: 2 } },
-    log: silentLog,
-    logLevel: 'silent',
-    threadExecArgv: [],
-    ...options,
-  })
-  t.teardown(() => system.shutdown({ deadline: '1s' }))
-  return system
-}
+import { restart, soon, startThreads } from './thread-systems.ts'
 
 t.test('messages of both lanes', async t => {
-  const system = await start(t)
+  const system = await startThreads(t)
   const ref = system.spawn(typed, {
     name: 'typed',
     args: undefined,
@@ -82,13 +68,13 @@ t.test('messages of both lanes', async t => {
 t.test(
   'tells that a dead thread had not taken reach its heir, in order, and those told meanwhile',
   async t => {
-    const system = await start(t)
+    const system = await startThreads(t)
     const ref = system.spawn(typed, {
       name: 'heir',
       args: undefined,
       thread: 'p-0',
       mailbox: { capacity: 65_536 },
-      supervision: { directive: 'restart', max: 10, within: '1m', backoff: { min: 1, max: 10 } },
+      supervision: restart,
     })
     await ref.ask({ type: 'add', a: 1, b: 1 }, soon)
     ref.tell({ type: 'die' })
@@ -116,7 +102,7 @@ t.test(
 t.test('a link holds about 16,384 messages, whatever the size of its ring', async t => {
   for (const ringKib of [16, 1024]) {
     for (const type of ['note', 'object'] as const) {
-      const system = await start(t, { ringKib })
+      const system = await startThreads(t, { ringKib })
       const ref = system.spawn(typed, {
         name: 'typed',
         args: undefined,
@@ -148,7 +134,7 @@ t.test('a link holds about 16,384 messages, whatever the size of its ring', asyn
 })
 
 t.test('a message that its sender changes while it waits for room harms no other', async t => {
-  const system = await start(t, { ringKib: 16 })
+  const system = await startThreads(t, { ringKib: 16 })
   const ref = system.spawn(typed, {
     name: 'typed',
     args: undefined,

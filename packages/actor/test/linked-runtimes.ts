@@ -5,9 +5,9 @@
 
 import { SimulatedClock, seededRandom } from '@homing/clock'
 import { silentLog } from '@homing/log'
-import type { Registration } from '../src/frames.ts'
-import type { Frame, LinkHandlers, ThreadLink } from '../src/link.ts'
-import { Runtime } from '../src/runtime.ts'
+import type { Registration } from '../src/links/frames.ts'
+import type { Frame, LinkHandlers, ThreadLink } from '../src/links/link.ts'
+import { Runtime } from '../src/runtime/runtime.ts'
 
 /** A runtime that calls itself `thread`, with a registrar that only takes notes. */
 export function makeRuntime(
@@ -47,7 +47,7 @@ export class Wire {
       [other, one],
     ] as const) {
       this.#sent.set(from, [])
-      from.peers.connect(to.thread, to.uid, handlers => this.#open(from, handlers))
+      from.lives.connect(to.thread, to.uid, handlers => this.#open(from, handlers))
     }
   }
 

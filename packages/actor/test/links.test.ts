@@ -1,17 +1,17 @@
-/** What links of different speed and threads that die at the wrong moment may not break. */
+/** Promises that links of different speed, and threads that die at the wrong moment, may not break. */
 
 import { type ActorRef, defineActor, type Signal, signal } from '@homing/actor'
 import { SimulatedClock } from '@homing/clock'
 import t from 'tap'
-import { OP } from '../src/frames.ts'
-import type { Runtime } from '../src/runtime.ts'
+import { OP } from '../src/links/frames.ts'
+import type { Runtime } from '../src/runtime/runtime.ts'
 import { type EchoMessage, echo } from './fixtures/echo.ts'
 import { makeRuntime, settled, Wire } from './linked-runtimes.ts'
 
 const soon = { timeout: '1m' } as const
 
 function spawnOn(runtime: Runtime, thread: string, name: string): ActorRef<EchoMessage> {
-  return runtime.spawn(runtime.guardian!, echo, { name, args: {}, thread })
+  return runtime.spawn(runtime.root!, echo, { name, args: {}, thread })
 }
 
 function refAt(runtime: Runtime, ref: ActorRef<EchoMessage>, thread: string): ActorRef<EchoMessage> {
@@ -92,7 +92,7 @@ t.test('a watch of a thread that is being replaced is kept for its next life', a
   const x = spawnOn(main, 'b', 'x')
   const seen: string[] = []
   const watcher = main.spawn(
-    main.guardian!,
+    main.root!,
     defineActor(
       import.meta.url,
       'inline',
@@ -124,7 +124,7 @@ t.test('a watch of a thread that is being replaced is kept for its next life', a
     exportName: 'echo',
     args: {},
     argsPatches: 0,
-    settings: main.guardian!.settings,
+    settings: main.root!.settings,
     parent: { thread: 'main', uid: 1, id: 0 },
     restartAgesMs: [0],
   })
@@ -154,7 +154,7 @@ t.test('a watch that waits for the next life of a thread ends when there is none
   main.watches.add(second, x as never)
   main.watches.remove(second, x as never)
   t.strictSame(seen, [])
-  main.peers.gone('b')
+  main.lives.gone('b')
   t.strictSame(seen, ['unreachable'])
 })
 
@@ -163,7 +163,7 @@ t.test('the reply of an ask that has settled leaves no trace when it is passed o
   type Keep = { readonly type: 'keep'; readonly reply: (n: number) => void } | { readonly type: 'pass' }
   const remote = spawnOn(main, 'b', 'remote')
   const keeper = main.spawn(
-    main.guardian!,
+    main.root!,
     defineActor(
       import.meta.url,
       'inline',
@@ -200,7 +200,7 @@ t.test('a child whose parent has died with its thread is not made', async t => {
     exportName: 'echo',
     args: {},
     argsPatches: 0 as const,
-    settings: main.guardian!.settings,
+    settings: main.root!.settings,
     parent: { thread: 'a', uid: a.uid, id: 2 * 2 ** 32 },
     restartAgesMs: [],
   }

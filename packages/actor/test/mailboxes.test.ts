@@ -8,8 +8,9 @@ import {
   type Supervision,
   signal,
 } from '@homing/actor'
+import { recordingLog } from '@homing/log'
 import t from 'tap'
-import { actor, recordingLog, startSystem } from './inline-actors.ts'
+import { actor, startSystem } from './inline-actors.ts'
 
 type Told =
   | { readonly type: 'note'; readonly n: number }

@@ -1,4 +1,4 @@
-/** What is wrong in the calling code is told to the caller, and harms nobody else. */
+/** Mistakes in the calling code are reported to the caller, and harm nobody else. */
 
 import {
   type ActorRef,
@@ -16,12 +16,11 @@ import t from 'tap'
 import { echo, parent } from './fixtures/echo.ts'
 import { typed } from './fixtures/typed.ts'
 import { actor, startSystem } from './inline-actors.ts'
+import { soon, startThreads } from './thread-systems.ts'
 
 type Told =
   | { readonly type: 'note'; readonly n: number }
   | { readonly type: 'get'; readonly reply: Reply<number> }
-
-const soon = { timeout: '5s' } as const
 
 /** Counts its notes. */
 const counting = actor<Told>(() => {
@@ -62,12 +61,7 @@ t.test('what is no message is a dead letter, and the actor goes on', async t => 
 t.test(
   'what is no message is a dead letter also when its actor is on another thread, has ended or is its sender',
   async t => {
-    const sys = await createActorSystem({
-      pools: { p: { count: 1 } },
-      logLevel: 'silent',
-      threadExecArgv: [],
-    })
-    t.teardown(() => sys.shutdown())
+    const sys = await startThreads(t)
     const far = sys.spawn(echo, { name: 'far', args: {}, thread: 'p-0' })
     const ended = sys.spawn(counting, { name: 'ended', args: undefined })
     await sys.stop(ended)
@@ -97,8 +91,7 @@ t.test(
 )
 
 t.test('a message that loses its type on the way or while it waits is a dead letter', async t => {
-  const sys = await createActorSystem({ pools: { p: { count: 1 } }, logLevel: 'silent', threadExecArgv: [] })
-  t.teardown(() => sys.shutdown())
+  const sys = await startThreads(t)
   const far = sys.spawn(echo, { name: 'far', args: {}, thread: 'p-0' })
   t.equal(far.tell(Object.assign(/note/, { type: 'note', n: 1 }) as never), 'ok', 'a clone of it has no type')
   t.equal(await far.ask({ type: 'where' }, soon), 'p-0')
@@ -113,8 +106,7 @@ t.test('a message that loses its type on the way or while it waits is a dead let
 })
 
 t.test('a message that cannot be read cannot travel; tell says so and does not throw', async t => {
-  const sys = await createActorSystem({ pools: { p: { count: 1 } }, logLevel: 'silent', threadExecArgv: [] })
-  t.teardown(() => sys.shutdown())
+  const sys = await startThreads(t)
   const ref = sys.spawn(typed, { name: 'typed', args: undefined, thread: 'p-0' })
   // From here on there is a link, and messages are coded.
   await ref.ask({ type: 'add', a: 1, b: 2 }, soon)
@@ -218,8 +210,7 @@ for (const [what, make] of Object.entries(behaviors)) {
 }
 
 t.test('what cannot travel is named by its path', async t => {
-  const sys = await createActorSystem({ pools: { p: { count: 1 } }, logLevel: 'silent', threadExecArgv: [] })
-  t.teardown(() => sys.shutdown())
+  const sys = await startThreads(t)
   const ref = sys.spawn(echo, { name: 'far', args: {}, thread: 'p-0' })
   const cyclic: { next?: object } = {}
   cyclic.next = cyclic
@@ -253,8 +244,7 @@ t.test('what cannot travel is named by its path', async t => {
 })
 
 t.test('stop ends also an actor that is the child of another, on any thread', async t => {
-  const sys = await createActorSystem({ pools: { p: { count: 1 } }, logLevel: 'silent', threadExecArgv: [] })
-  t.teardown(() => sys.shutdown())
+  const sys = await startThreads(t)
   for (const childThread of ['main', 'p-0']) {
     const above = sys.spawn(parent, { name: 'parent', args: { childThread } })
     const child = await above.ask({ type: 'child' }, soon)

@@ -1,21 +1,20 @@
-/** What a system says about itself: counters, threads and flight recorders, also of threads that are hung or dead. */
+/** Observation of a system: counters, threads and flight recorders, including those of hung and dead threads. */
 
-import { createActorSystem, type FlightEvent, type Supervision, systemView, textOfEvent } from '@homing/actor'
+import { type ActorSystemOptions, type FlightEvent, systemView, textOfEvent } from '@homing/actor'
 import { SimulatedClock, seededRandom } from '@homing/clock'
-import { silentLog } from '@homing/log'
+import { recordingLog, silentLog } from '@homing/log'
 import t, { type Test } from 'tap'
-import { DEAD_LETTER_REASONS } from '../src/dead-letters.ts'
+import { MAIN } from '../src/links/life.ts'
 import { Counts, readCounters } from '../src/observe/counts.ts'
 import { FlightRecorder, readFlight } from '../src/observe/flight.ts'
 import { Observatory } from '../src/observe/observatory.ts'
 import { ThreadMemory } from '../src/observe/thread-memory.ts'
-import { MAIN, Runtime } from '../src/runtime.ts'
+import { Runtime } from '../src/runtime/runtime.ts'
+import { DEAD_LETTER_REASONS } from '../src/values/dead-letters.ts'
 import { echo } from './fixtures/echo.ts'
 import { typed } from './fixtures/typed.ts'
-import { actor, recordingLog, startSystem } from './inline-actors.ts'
-
-const soon = { timeout: '10s' } as const
-const restart: Supervision = { directive: 'restart', max: 10, within: '1m', backoff: { min: 1, max: 10 } }
+import { actor, startSystem } from './inline-actors.ts'
+import { restart, soon, startThreads } from './thread-systems.ts'
 
 type Work =
   | { readonly type: 'work'; readonly n: number }
@@ -32,16 +31,9 @@ const worker = actor<Work>(() => ({
   silent() {},
 }))
 
-async function start(t: Test, options: Parameters<typeof createActorSystem>[0] = {}) {
+async function start(t: Test, options: ActorSystemOptions = {}) {
   const log = recordingLog()
-  const system = await createActorSystem({
-    pools: { p: { count: 2 } },
-    log,
-    logLevel: 'silent',
-    threadExecArgv: [],
-    ...options,
-  })
-  t.teardown(() => system.shutdown({ deadline: 1 }))
+  const system = await startThreads(t, { log, ...options })
   const counters = (name: string) => system.counters().threads.find(({ thread }) => thread === name)!
   return { system, log, counters }
 }
@@ -303,7 +295,7 @@ t.test('the texts of every kind of event are for people', t => {
     'link to p-0 closed, life 3',
     "dead letter 'work': dead",
     "ask 'work' timed out after 50 ms",
-    'turn took 200 ms',
+    'a round of the event loop with turns of actors took 200 ms',
     'heap at 71 % of its limit',
     'messages are shed: heap at 72 % of its limit',
     'heap pressure is over',
@@ -341,7 +333,7 @@ t.test('the heap is looked at every 256 turns, and whoever cares is told', async
     heap: () => ({ usedBytes: 80, limitBytes: 100 }),
   })
   runtime.heap.onPressure = share => void pressures.push(share)
-  const ref = runtime.spawn(runtime.guardian!, worker, { name: 'worker', args: undefined })
+  const ref = runtime.spawn(runtime.root!, worker, { name: 'worker', args: undefined })
   for (let turn = 0; turn < 600; turn++) {
     ref.tell({ type: 'work', n: turn })
     runtime.turns.runNow()

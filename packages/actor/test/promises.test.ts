@@ -8,8 +8,6 @@ import {
   AskAbortedError,
   AskRefusedError,
   AskTimeoutError,
-  type Behavior,
-  defineActor,
   defineCapability,
   type Message,
   type Reply,
@@ -21,8 +19,9 @@ import {
   UnhandledMessageError,
 } from '@homing/actor'
 import { createTestSystem, ProbeTimeoutError } from '@homing/actor/testing'
-import type { Log, LogFields } from '@homing/log'
-import t, { type Test } from 'tap'
+import { recordingLog } from '@homing/log'
+import t from 'tap'
+import { actor, startSystem } from './inline-actors.ts'
 
 type Note = { readonly type: 'note'; readonly text: string }
 type Work =
@@ -36,37 +35,8 @@ const restart = (max = 10, min = 10): Supervision => ({
   backoff: { min, max: 1000 },
 })
 
-/** An actor made of a setup, for one test. */
-function actor<M extends Message, A = undefined>(setup: Setup<M, A>, reentrant = false) {
-  return defineActor(import.meta.url, 'inline')<M, A>({ setup, reentrant })
-}
-type Setup<M extends Message, A> = (ctx: ActorContext<M>, args: A) => Behavior<M> | Promise<Behavior<M>>
-
-/** A log that keeps its lines. */
-function recordingLog(): Log & { readonly lines: { level: string; fields: LogFields; text: string }[] } {
-  const lines: { level: string; fields: LogFields; text: string }[] = []
-  const at = (level: string) => (fields: LogFields, text: string) => void lines.push({ level, fields, text })
-  const log = {
-    lines,
-    trace: at('trace'),
-    debug: at('debug'),
-    info: at('info'),
-    warn: at('warn'),
-    error: at('error'),
-    child: () => log,
-    isLevelEnabled: () => true,
-  }
-  return log
-}
-
-function system(t: Test, options: Parameters<typeof createTestSystem>[0] = {}) {
-  const made = createTestSystem(options)
-  t.teardown(() => made.shutdown())
-  return made
-}
-
 t.test('an async arm suspends the mailbox of its actor until it settles', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const probe = sys.probe<Note>()
   const gates: (() => void)[] = []
   const slow = actor<Note>(() => ({
@@ -92,7 +62,7 @@ t.test('an async arm suspends the mailbox of its actor until it settles', async 
 })
 
 t.test('a reentrant actor interleaves async arms', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const seen: string[] = []
   const gates: (() => void)[] = []
   const slow = actor<Note>(
@@ -103,7 +73,7 @@ t.test('a reentrant actor interleaves async arms', async t => {
         seen.push(`end ${text}`)
       },
     }),
-    true,
+    { reentrant: true },
   )
   const ref = sys.spawn(slow, { name: 'slow', args: undefined })
   ref.tell({ type: 'note', text: 'a' })
@@ -115,7 +85,7 @@ t.test('a reentrant actor interleaves async arms', async t => {
 })
 
 t.test('messages of one sender to one receiver are handled in order', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const seen: number[] = []
   const ref = sys.spawn(
     actor<Work>(() => ({ work: m => m.reply(m.n), tick: m => void seen.push(m.n) })),
@@ -130,7 +100,7 @@ t.test('messages of one sender to one receiver are handled in order', async t =>
 })
 
 t.test("tell answers 'ok', 'full' or 'dead' and never throws", async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const ref = sys.spawn(
     actor<Note>(() => ({ note() {} })),
     { name: 'a', args: undefined, mailbox: { capacity: 2 } },
@@ -146,7 +116,7 @@ t.test("tell answers 'ok', 'full' or 'dead' and never throws", async t => {
 })
 
 t.test('a full mailbox rejects, drops its oldest or drops the newest message, as it was told', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   for (const [overflow, kept] of [
     ['reject', [1, 2]],
     ['dropNewest', [1, 2]],
@@ -166,7 +136,7 @@ t.test('a full mailbox rejects, drops its oldest or drops the newest message, as
 })
 
 t.test('an ask settles with the reply; a second reply is discarded', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const ref = sys.spawn(
     actor<Work>(() => ({
       work(m) {
@@ -182,7 +152,7 @@ t.test('an ask settles with the reply; a second reply is discarded', async t => 
 })
 
 t.test('an ask without an answer settles at its deadline; a late reply is discarded', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   let late: Reply<number> = () => {}
   const ref = sys.spawn(
     actor<Work>(() => ({
@@ -206,7 +176,7 @@ t.test('an ask without an answer settles at its deadline; a late reply is discar
 })
 
 t.test('an ask that a full mailbox refuses settles at once', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const ref = sys.spawn(
     actor<Work>(() => ({ work() {}, tick() {} })),
     { name: 'a', args: undefined, mailbox: { capacity: 1 } },
@@ -216,7 +186,7 @@ t.test('an ask that a full mailbox refuses settles at once', async t => {
 })
 
 t.test('an ask whose message is dropped from a full mailbox is refused', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const ref = sys.spawn(
     actor<Work>(() => ({ work() {}, tick() {} })),
     { name: 'a', args: undefined, mailbox: { capacity: 1, overflow: 'dropOldest' } },
@@ -228,7 +198,7 @@ t.test('an ask whose message is dropped from a full mailbox is refused', async t
 })
 
 t.test('an ask settles when its target is dead, or dies before it answers', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const ref = sys.spawn(
     actor<Work>(() => ({ work() {}, tick() {} })),
     { name: 'a', args: undefined },
@@ -242,7 +212,7 @@ t.test('an ask settles when its target is dead, or dies before it answers', asyn
 })
 
 t.test('an ask can be aborted, before and while it waits', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const ref = sys.spawn(
     actor<Work>(() => ({ work() {}, tick() {} })),
     { name: 'a', args: undefined },
@@ -262,7 +232,7 @@ t.test('an ask can be aborted, before and while it waits', async t => {
 })
 
 t.test('an ask rejects with the error that its handler threw', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const ref = sys.spawn(
     actor<Work>(() => ({
       work(m) {
@@ -279,7 +249,7 @@ t.test('an ask rejects with the error that its handler threw', async t => {
 })
 
 t.test('an ask of a type without an arm is rejected, and told messages of it are dead letters', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const ref = sys.spawn(
     actor<Work>(() => ({ tick() {} }) as never),
     { name: 'a', args: undefined },
@@ -289,7 +259,7 @@ t.test('an ask of a type without an arm is rejected, and told messages of it are
 })
 
 t.test('a failed actor is stopped by default and its watchers are told', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const probe = sys.probe()
   const ref = sys.spawn(
     actor<Note>(() => ({
@@ -309,7 +279,7 @@ t.test('a failed actor is stopped by default and its watchers are told', async t
 })
 
 t.test('restart keeps ref and mailbox and loses only the failing message', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const seen: number[] = []
   let setups = 0
   const ref = sys.spawn(
@@ -337,7 +307,7 @@ t.test('restart keeps ref and mailbox and loses only the failing message', async
 })
 
 t.test('an ask that waits in the mailbox survives a restart; one that was taken does not', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const ref = sys.spawn(
     actor<Work>(() => ({
       work(m) {
@@ -358,7 +328,7 @@ t.test('an ask that waits in the mailbox survives a restart; one that was taken 
 })
 
 t.test('a setup that fails counts as a failure and leaves no zombie', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const probe = sys.probe()
   const broken = actor<Note>(() => {
     throw new Error('no setup')
@@ -374,7 +344,7 @@ t.test('a setup that fails counts as a failure and leaves no zombie', async t =>
 })
 
 t.test('a setup that fails is retried within the budget', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   let setups = 0
   const ref = sys.spawn(
     actor<Work>(() => {
@@ -390,7 +360,7 @@ t.test('a setup that fails is retried within the budget', async t => {
 })
 
 t.test('a failure that escalates fails the parent', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const probe = sys.probe()
   const child = actor<Note>(() => ({
     note() {
@@ -411,7 +381,7 @@ t.test('a failure that escalates fails the parent', async t => {
 
 t.test('a failure that escalates to the top is logged and harms nobody else', async t => {
   const log = recordingLog()
-  const sys = system(t, { log })
+  const sys = startSystem(t, { log })
   const other = sys.spawn(
     actor<Work>(() => ({ work: m => m.reply(m.n), tick() {} })),
     { name: 'other', args: undefined },
@@ -428,7 +398,7 @@ t.test('a failure that escalates to the top is logged and harms nobody else', as
 })
 
 t.test('restarts past the budget of its window end the actor as failed', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const failing = actor<Note>(() => ({
     note() {
       throw new Error('again')
@@ -451,7 +421,7 @@ t.test('restarts past the budget of its window end the actor as failed', async t
 })
 
 t.test('siblings do not share a restart budget', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const failing = actor<Work>(() => ({
     work: m => m.reply(m.n),
     tick() {
@@ -472,7 +442,7 @@ t.test('siblings do not share a restart budget', async t => {
 })
 
 t.test('backoff doubles up to its maximum while failures go on', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const setupsMs: number[] = []
   sys.spawn(
     actor<Note>(ctx => {
@@ -490,7 +460,7 @@ t.test('backoff doubles up to its maximum while failures go on', async t => {
 })
 
 t.test('jitter shortens a backoff by up to its share', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const setupsMs: number[] = []
   sys.spawn(
     actor<Note>(ctx => {
@@ -516,7 +486,7 @@ t.test('jitter shortens a backoff by up to its share', async t => {
 
 t.test('restarts and the failures behind them are in the log', async t => {
   const log = recordingLog()
-  const sys = system(t, { log })
+  const sys = startSystem(t, { log })
   const ref = sys.spawn(
     actor<Note>(() => ({
       note() {
@@ -536,7 +506,7 @@ t.test('restarts and the failures behind them are in the log', async t => {
 })
 
 t.test('signals: beforeRestart to the failed instance, stopped as the last thing', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const seen: string[] = []
   let instance = 0
   const ref = sys.spawn(
@@ -559,7 +529,7 @@ t.test('signals: beforeRestart to the failed instance, stopped as the last thing
 })
 
 t.test('children are stopped in reverse order before their parent, on stop and on restart', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const seen: string[] = []
   const leaf = actor<Note, string>((_ctx, name) => ({
     note() {},
@@ -589,7 +559,7 @@ t.test('children are stopped in reverse order before their parent, on stop and o
 })
 
 t.test('an actor stops after the message in hand, and what waits becomes dead letters', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const seen: number[] = []
   const ref = sys.spawn(
     actor<Work>(ctx => ({
@@ -609,7 +579,7 @@ t.test('an actor stops after the message in hand, and what waits becomes dead le
 })
 
 t.test('an actor that does not stop in its own shutdown time is abandoned and reported', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const stuck = actor<Note>(() => ({ note: () => new Promise<void>(() => {}) }))
   const ref = sys.spawn(stuck, { name: 'stuck', args: undefined, shutdown: '100ms' })
   const patient = sys.spawn(stuck, { name: 'patient', args: undefined, shutdown: '1m' })
@@ -628,7 +598,7 @@ t.test('an actor that does not stop in its own shutdown time is abandoned and re
 })
 
 t.test('an actor that waits for its last arm does not spin', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const ref = sys.spawn(
     actor<Note>(() => ({ note: () => new Promise<void>(() => {}) })),
     { name: 'stuck', args: undefined, shutdown: '100ms' },
@@ -642,7 +612,7 @@ t.test('an actor that waits for its last arm does not spin', async t => {
 })
 
 t.test('one terminated signal per watch, also when the actor has ended already', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const probe = sys.probe()
   const ref = sys.spawn(
     actor<Note>(() => ({ note() {} })),
@@ -660,7 +630,7 @@ t.test('one terminated signal per watch, also when the actor has ended already',
 })
 
 t.test('a watch that was taken back is silent', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const seen: string[] = []
   const target = sys.spawn(
     actor<Note>(() => ({ note() {} })),
@@ -681,7 +651,7 @@ t.test('a watch that was taken back is silent', async t => {
 })
 
 t.test('a scheduled message arrives when due, unless cancelled or the actor restarted', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const seen: number[] = []
   const ref = sys.spawn(
     actor<Work>(ctx => {
@@ -707,7 +677,7 @@ t.test('a scheduled message arrives when due, unless cancelled or the actor rest
 })
 
 t.test('pipe turns the outcome of a promise into a message, also when the mailbox is full', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const seen: string[] = []
   const ref = sys.spawn(
     actor<Note>(ctx => {
@@ -763,7 +733,7 @@ t.test('a capability is made once per thread, or provided; what was made is disp
 
 t.test('a flood of dead letters is counted in full and logged in part', async t => {
   const log = recordingLog()
-  const sys = system(t, { log })
+  const sys = startSystem(t, { log })
   const ref = sys.spawn(
     actor<Note>(() => ({ note() {} })),
     { name: 'a', args: undefined },
@@ -797,7 +767,7 @@ t.test('shutdown stops top-level actors in reverse order and refuses new ones', 
 })
 
 t.test('a context of an earlier instance does nothing', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const contexts: ActorContext<Note>[] = []
   const definition = actor<Note>(ctx => {
     contexts.push(ctx)
@@ -818,7 +788,7 @@ t.test('a context of an earlier instance does nothing', async t => {
 })
 
 t.test('promises that answer each other leave the event loop its share', async t => {
-  const sys = system(t)
+  const sys = startSystem(t)
   const ref = sys.spawn(
     actor<Work>(() => ({ work: m => m.reply(m.n), tick() {} })),
     { name: 'a', args: undefined },

@@ -1,6 +1,6 @@
 /**
- * What went wrong in other actor libraries, one test each. All of their list applies here, except that no message is
- * relayed or dispatched by proxies: for those the test shows that nothing hangs on garbage collection.
+ * Bugs of other actor libraries, one test each. All of them apply here, except that no message is
+ * relayed or dispatched by proxies: for those the test shows that nothing depends on garbage collection.
  *
  * The worst case of a stuck `terminate`, native code that nothing ends, takes seconds and is in threads.test.ts
  * ("a thread stuck where nothing ends it is cut off, reported and replaced").
@@ -13,15 +13,16 @@ import {
   type ActorSystem,
   ActorTerminatedError,
   AskAbortedError,
-  createActorSystem,
   type Reply,
   type Supervision,
   ThreadDownError,
 } from '@homing/actor'
 import { createProbe } from '@homing/actor/testing'
-import t, { type Test } from 'tap'
+import { recordingLog } from '@homing/log'
+import t from 'tap'
 import { echo } from './fixtures/echo.ts'
-import { actor, recordingLog, startSystem } from './inline-actors.ts'
+import { actor, startSystem } from './inline-actors.ts'
+import { soon, startThreads, whereWhenUp } from './thread-systems.ts'
 
 type Told =
   | { readonly type: 'note'; readonly n: number }
@@ -29,7 +30,6 @@ type Told =
   | { readonly type: 'hang' }
   | { readonly type: 'get'; readonly n: number; readonly reply: Reply<number> }
 
-const soon = { timeout: '5s' } as const
 const restart: Supervision = { directive: 'restart', max: 10, within: '1m', backoff: { min: 10, max: 10 } }
 
 /** Notes what it is told. */
@@ -43,30 +43,9 @@ const plain = (seen: number[] = []) =>
     get: m => m.reply(m.n),
   }))
 
-async function startThreads(t: Test) {
-  const system = await createActorSystem({
-    pools: { p: { count: 2 } },
-    logLevel: 'silent',
-    threadExecArgv: [],
-    threadBackoff: { min: 1, max: 10 },
-  })
-  t.teardown(() => system.shutdown())
-  return system
-}
-
 /** Where a new actor says it is, once its thread has been replaced. */
-async function whenUp(system: ActorSystem, thread: string): Promise<string> {
-  const ref = system.spawn(echo, { name: 'after', args: {}, thread, supervision: restart })
-  for (;;) {
-    try {
-      return await ref.ask({ type: 'where' }, soon)
-    } catch (error) {
-      // The test itself is the bound.
-      if (!(error instanceof ThreadDownError)) throw error
-      await new Promise<void>(resolve => setImmediate(resolve))
-    }
-  }
-}
+const whenUp = (system: ActorSystem, thread: string): Promise<string> =>
+  whereWhenUp(system.spawn(echo, { name: 'after', args: {}, thread, supervision: restart }))
 
 t.test('constructor zombie: an actor whose setup throws is gone, and everybody hears of it', async t => {
   const sys = startSystem(t)
@@ -242,7 +221,7 @@ t.test('abort-order stall: asks aborted in any order leave no slot behind and ho
 })
 
 t.test('between threads', async t => {
-  const system = await startThreads(t)
+  const system = await startThreads(t, { threadBackoff: { min: 1, max: 10 } })
 
   t.test('no-op remote watch: the end of an actor on another thread is told once', async t => {
     const probe = createProbe(system, 'watcher')

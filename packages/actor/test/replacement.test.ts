@@ -3,41 +3,22 @@
  * made by telling main's list of threads what another thread would have told it.
  */
 
-import { type ActorRef, createActorSystem, type Supervision, ThreadDownError } from '@homing/actor'
-import { type Log, silentLog } from '@homing/log'
+import type { ActorRef, ActorSystemOptions } from '@homing/actor'
+import { type Log, recordingLog, silentLog } from '@homing/log'
 import t, { type Test } from 'tap'
-import { resolvePlacement } from '../src/placement.ts'
-import { toSettings } from '../src/settings.ts'
-import type { LocalActorSystem } from '../src/system.ts'
+import { toSettings } from '../src/contract/settings.ts'
+import { resolvePlacement } from '../src/runtime/placement.ts'
+import type { LocalActorSystem } from '../src/system/system.ts'
 import { broken } from './fixtures/broken.ts'
 import { type EchoMessage, echo, parent } from './fixtures/echo.ts'
 import { fatal } from './fixtures/fatal.ts'
+import { restart, soon, startThreads, whereWhenUp } from './thread-systems.ts'
 
-const soon = { timeout: '5s' } as const
-const restart: Supervision = { directive: 'restart', max: 10, within: '1m', backoff: { min: 1, max: 10 } }
-
-async function start(t: Test, options: Parameters<typeof createActorSystem>[0] = {}) {
-  const lines: string[] = []
-  const keep = (_fields: unknown, text: string): void => void lines.push(text)
-  const log: Log = {
-    trace: keep,
-    debug: keep,
-    info: keep,
-    warn: keep,
-    error: keep,
-    child: () => log,
-    isLevelEnabled: () => true,
-  }
-  const system = await createActorSystem({
-    pools: { p: { count: 2 } },
-    log,
-    logLevel: 'silent',
-    threadExecArgv: [],
-    ...options,
-  })
-  t.teardown(() => system.shutdown())
+async function start(t: Test, options: ActorSystemOptions = {}) {
+  const log = recordingLog()
+  const system = await startThreads(t, { log, ...options })
   const { runtime } = system as unknown as LocalActorSystem
-  return { system, runtime, lines }
+  return { system, runtime, log }
 }
 
 /** What a parent on another thread registers for an actor that it wants on `thread`. */
@@ -108,7 +89,7 @@ t.test('no thread is started for an actor that comes after the shutdown', async 
 })
 
 t.test('an escalating actor whose module does not load fails its parent', async t => {
-  const { system, lines } = await start(t)
+  const { system, log } = await start(t)
   const ref = system.spawn(broken, {
     name: 'broken',
     args: undefined,
@@ -116,7 +97,7 @@ t.test('an escalating actor whose module does not load fails its parent', async 
     supervision: { directive: 'escalate' },
   })
   t.equal((await system.whenTerminated(ref)).reason, 'failed')
-  t.ok(lines.includes('failure escalated to the top'))
+  t.ok(log.lines.some(({ text }) => text === 'failure escalated to the top'))
 })
 
 t.test('an error that cannot be cloned settles the ask that it failed, and is what watchers see', async t => {
@@ -163,23 +144,11 @@ t.test('a watcher that watches again at once follows its actor from life to life
   follow()
   for (let kill = 0; kill < 3; kill++) {
     await system.killThread('p-0')
-    await untilUp(ref)
+    await whereWhenUp(ref)
   }
   await system.stop(ref)
   t.strictSame(reasons, ['threadExit', 'threadExit', 'threadExit', 'stopped'])
 })
-
-async function untilUp(ref: ActorRef<EchoMessage>): Promise<void> {
-  for (;;) {
-    try {
-      await ref.ask({ type: 'where' }, soon)
-      return
-    } catch (error) {
-      if (!(error instanceof ThreadDownError)) throw error
-      await new Promise<void>(resolve => setImmediate(resolve))
-    }
-  }
-}
 
 t.test('when spares die before they are needed no more are made, and that is logged', async t => {
   const { promise, resolve } = Promise.withResolvers<unknown>()

@@ -3,9 +3,9 @@
 import { createActorSystem } from '@homing/actor'
 import { silentLog } from '@homing/log'
 import t, { type Test } from 'tap'
-import { RING_DATA } from '../src/ring/ring.ts'
-import { RingStock } from '../src/ring/ring-stock.ts'
-import type { Life } from '../src/thread-host.ts'
+import type { Life } from '../src/links/life.ts'
+import { RING_DATA } from '../src/links/ring/ring.ts'
+import { RingStock } from '../src/links/ring/ring-stock.ts'
 import { echo } from './fixtures/echo.ts'
 
 const WORDS = 64

@@ -1,9 +1,10 @@
-/** What a shutdown reports is what it did itself, from every thread, however full the links are. */
+/** A shutdown reports exactly its own actions, from every thread, however full the links are. */
 
 import { createActorSystem } from '@homing/actor'
+import { recordingLog } from '@homing/log'
 import t from 'tap'
 import { echo } from './fixtures/echo.ts'
-import { actor, recordingLog, startSystem } from './inline-actors.ts'
+import { actor, startSystem } from './inline-actors.ts'
 
 type Told = { readonly type: 'hang' }
 

@@ -1,16 +1,16 @@
-/** What simulations found wrong, each as a test of its own. */
+/** Faults found by simulations, one test each. */
 
 import { MessageChannel, type MessagePort } from 'node:worker_threads'
 import { type ActorRef, defineActor, type Reply, type Supervision } from '@homing/actor'
 import { createSimulation } from '@homing/actor/simulation'
 import { SimulatedClock } from '@homing/clock'
-import type { RouterError } from '@homing/errors'
+import type { HomingError } from '@homing/errors'
 import t from 'tap'
-import { OP, type PeerAddress } from '../src/frames.ts'
-import type { Frame, LinkHandlers, ThreadLink } from '../src/link.ts'
-import { ringBytes } from '../src/ring/ring.ts'
-import { openRing } from '../src/ring/ring-link.ts'
-import type { Runtime } from '../src/runtime.ts'
+import { OP, type PeerAddress } from '../src/links/frames.ts'
+import type { Frame, LinkHandlers, ThreadLink } from '../src/links/link.ts'
+import { ringBytes } from '../src/links/ring/ring.ts'
+import { openRing } from '../src/links/ring/ring-link.ts'
+import type { Runtime } from '../src/runtime/runtime.ts'
 import { makeRuntime } from './linked-runtimes.ts'
 
 const RING_WORDS = 1024
@@ -35,7 +35,7 @@ function openAs(
   const runtime = {
     uid,
     counts: makeRuntime('counts', uid, new SimulatedClock()).counts,
-    peers: {
+    lives: {
       connect(
         _name: string,
         _uid: number,
@@ -417,7 +417,7 @@ const asker = defineActor(
           void settled.push(`${outcome} ${ctx.clock.nowMs() - beganMs < 50 ? 'at once' : 'late'}`)
         to.ask({ type: 'count' }, { timeout: '10s' }).then(
           () => settle('answered'),
-          (error: RouterError) => settle(error.code),
+          (error: HomingError) => settle(error.code),
         )
       },
     }

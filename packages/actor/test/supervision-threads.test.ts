@@ -1,12 +1,12 @@
 /** Supervision between threads: siblings that are restarted together, budgets that escalate, mailboxes that sort. */
 
-import { createActorSystem, RestartBudgetError, type Supervision } from '@homing/actor'
+import { RestartBudgetError, type Supervision } from '@homing/actor'
 import { createProbe } from '@homing/actor/testing'
 import t, { type Test } from 'tap'
 import { echo } from './fixtures/echo.ts'
 import { allTeam, type DiaryMessage, restTeam, sorter } from './fixtures/team.ts'
+import { soon, startThreads } from './thread-systems.ts'
 
-const soon = { timeout: '5s' } as const
 const supervision: Supervision = {
   directive: 'restart',
   max: 10,
@@ -15,13 +15,7 @@ const supervision: Supervision = {
 }
 
 async function start(t: Test) {
-  const system = await createActorSystem({
-    pools: { p: { count: 2 } },
-    logLevel: 'silent',
-    threadExecArgv: [],
-    threadBackoff: { min: 5, max: 50 },
-  })
-  t.teardown(() => system.shutdown())
+  const system = await startThreads(t, { threadBackoff: { min: 5, max: 50 } })
   const diary = createProbe<DiaryMessage>(system, 'diary')
   /** The next lines, as many as asked for. */
   const lines = async (count: number): Promise<string[]> => {

@@ -1,18 +1,20 @@
 /** Supervision on one thread: strategies, directives, restart types, budgets, stop orders, hooks. */
 
-import type {
-  ActorContext,
-  ActorRef,
-  Message,
-  Reply,
-  Signal,
-  SpawnOptions,
-  Strategy,
-  Supervision,
+import {
+  type ActorContext,
+  type ActorRef,
+  type Message,
+  type Reply,
+  RestartBudgetError,
+  type Signal,
+  type SpawnOptions,
+  type Strategy,
+  type Supervision,
+  signal,
 } from '@homing/actor'
-import { RestartBudgetError, signal } from '@homing/actor'
+import { recordingLog } from '@homing/log'
 import t, { type Test } from 'tap'
-import { actor, recordingLog, startSystem } from './inline-actors.ts'
+import { actor, startSystem } from './inline-actors.ts'
 
 type Told =
   | { readonly type: 'note'; readonly n: number }

@@ -10,7 +10,6 @@ import {
   createActorSystem,
   defineActor,
   ModuleImportError,
-  type Supervision,
   ThreadDownError,
   UnknownExportError,
   UnknownThreadError,
@@ -19,7 +18,7 @@ import {
 import { createProbe } from '@homing/actor/testing'
 import { RemoteError } from '@homing/errors'
 import { silentLog } from '@homing/log'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { broken } from './fixtures/broken.ts'
 import {
   type EchoMessage,
@@ -30,24 +29,10 @@ import {
   parent,
   sharer,
 } from './fixtures/echo.ts'
-
-const soon = { timeout: '5s' } as const
-const restart: Supervision = { directive: 'restart', max: 10, within: '1m', backoff: { min: 1, max: 10 } }
-
-async function start(t: Test, options: Parameters<typeof createActorSystem>[0] = {}): Promise<ActorSystem> {
-  const system = await createActorSystem({
-    pools: { p: { count: 2 } },
-    log: silentLog,
-    logLevel: 'silent',
-    threadExecArgv: [],
-    ...options,
-  })
-  t.teardown(() => system.shutdown())
-  return system
-}
+import { restart, soon, startThreads, whereWhenUp } from './thread-systems.ts'
 
 t.test('one system, two threads beside main', async t => {
-  const system = await start(t)
+  const system = await startThreads(t)
   const on = (thread: string, name = `echo on ${thread}`): ActorRef<EchoMessage> =>
     system.spawn(echo, { name, args: {}, thread })
   const e0 = on('p-0')
@@ -319,7 +304,7 @@ t.test('when a thread dies', async t => {
       },
     ],
   ]
-  const system = await start(t)
+  const system = await startThreads(t)
   for (const [way, kill] of ways) {
     t.test(`because it ${way}: asks, watches and actors are settled`, async t => {
       const restarted = system.spawn(echo, {
@@ -352,7 +337,7 @@ t.test('when a thread dies', async t => {
       while (events.length < 2) events = await watcher.ask({ type: 'events' }, soon)
       t.strictSame([...events].sort(), ['restarted threadExit', 'watcher.child threadExit'])
 
-      await untilUp(restarted)
+      await whereWhenUp(restarted)
       t.equal(await restarted.ask({ type: 'count' }, soon), 1, 'a new instance')
       t.equal(await restarted.ask({ type: 'where' }, soon), 'p-0', 'under the same ref')
       await t.rejects(stopped.ask({ type: 'where' }, soon), ActorTerminatedError)
@@ -366,7 +351,7 @@ t.test('when a thread dies', async t => {
 })
 
 t.test('an actor that a thread death took back is stopped by its parent like any other', async t => {
-  const system = await start(t)
+  const system = await startThreads(t)
   const ref = system.spawn(echo, { name: 'r', args: {}, thread: 'p-0', supervision: restart })
   await ref.ask({ type: 'where' }, soon)
   await system.killThread('p-0')
@@ -379,7 +364,7 @@ t.test('an actor that a thread death took back is stopped by its parent like any
 })
 
 t.test('a parent that dies with its thread takes its children elsewhere with it', async t => {
-  const system = await start(t)
+  const system = await startThreads(t)
   const ref = system.spawn(parent, {
     name: 'family',
     args: { childThread: 'p-1' },
@@ -397,7 +382,7 @@ t.test('a parent that dies with its thread takes its children elsewhere with it'
 })
 
 t.test('an actor that kills its thread too often is given up, its thread goes on', async t => {
-  const system = await start(t, { threadBackoff: { min: 0, max: 0 } })
+  const system = await startThreads(t, { threadBackoff: { min: 0, max: 0 } })
   const deadly = system.spawn(echo, {
     name: 'deadly',
     args: {},
@@ -407,16 +392,16 @@ t.test('an actor that kills its thread too often is given up, its thread goes on
   const other = system.spawn(echo, { name: 'other', args: {}, thread: 'p-0', supervision: restart })
   const ended = system.whenTerminated(deadly)
   for (let i = 0; i < 3; i++) {
-    await untilUp(other)
+    await whereWhenUp(other)
     await t.rejects(deadly.ask({ type: 'exit', code: 1 } as never, soon), ThreadDownError)
   }
   t.match(await ended, { reason: 'failed', error: { code: 'HOMING_ACTOR_RESTART_BUDGET' } })
-  await untilUp(other)
+  await whereWhenUp(other)
   t.equal(await other.ask({ type: 'where' }, soon), 'p-0')
 })
 
 t.test('a thread that dies too often is given up and its actors are unreachable', async t => {
-  const system = await start(t, { threadRestartsMax: 1, threadBackoff: { min: 0, max: 0 } })
+  const system = await startThreads(t, { threadRestartsMax: 1, threadBackoff: { min: 0, max: 0 } })
   const ref = system.spawn(echo, { name: 'r', args: {}, thread: 'p-0', supervision: restart })
   const ended = system.whenTerminated(ref)
   await system.killThread('p-0')
@@ -432,7 +417,7 @@ t.test('a thread that dies too often is given up and its actors are unreachable'
 })
 
 t.test('a dedicated thread that dies is replaced when its actor restarts, and gone when not', async t => {
-  const system = await start(t, { pools: {} })
+  const system = await startThreads(t, { pools: {} })
   const restarted = system.spawn(echo, { name: 'r', args: {}, thread: 'dedicated', supervision: restart })
   const stopped = system.spawn(echo, { name: 's', args: {}, thread: 'dedicated' })
   const thread = await restarted.ask({ type: 'where' }, soon)
@@ -441,13 +426,27 @@ t.test('a dedicated thread that dies is replaced when its actor restarts, and go
   restarted.tell({ type: 'exit', code: 1 })
   stopped.tell({ type: 'exit', code: 1 })
   t.equal((await ended).reason, 'threadExit')
-  await untilUp(restarted)
+  await whereWhenUp(restarted)
   t.equal(await restarted.ask({ type: 'where' }, soon), thread)
   t.equal((await system.stats()).threads, 2)
 })
 
+t.test('an ask that a thread did not answer says whether the thread may have taken it', async t => {
+  const system = await startThreads(t)
+  const ref = system.spawn(echo, { name: 'spinning', args: {}, thread: 'p-0', supervision: restart })
+  await ref.ask({ type: 'where' }, soon)
+  const taken = ref.ask({ type: 'silent' }, soon)
+  const begun = new Int32Array(new SharedArrayBuffer(4))
+  ref.tell({ type: 'spin', begun })
+  t.not(await Atomics.waitAsync(begun, 0, 0, 5000).value, 'timed-out')
+  const untaken = ref.ask({ type: 'where' }, soon)
+  void system.killThread('p-0')
+  await t.rejects(taken, { code: 'HOMING_ACTOR_THREAD_DOWN', mayBeTaken: true })
+  await t.rejects(untaken, { code: 'HOMING_ACTOR_THREAD_DOWN', mayBeTaken: false })
+})
+
 t.test('a thread that never yields does not hold up shutdown', async t => {
-  const system = await start(t)
+  const system = await startThreads(t)
   const ref = system.spawn(echo, { name: 'spinning', args: {}, thread: 'p-0', shutdown: '100ms' })
   await ref.ask({ type: 'where' }, soon)
   const begun = new Int32Array(new SharedArrayBuffer(4))
@@ -459,7 +458,7 @@ t.test('a thread that never yields does not hold up shutdown', async t => {
 })
 
 t.test('a thread stuck where nothing ends it is cut off, reported and replaced', async t => {
-  const system = await start(t)
+  const system = await startThreads(t)
   const stuck = system.spawn(echo, { name: 'stuck', args: {}, thread: 'p-0', supervision: restart })
   await stuck.ask({ type: 'where' }, soon)
   stuck.tell({ type: 'sleepNatively', seconds: 4 })
@@ -489,23 +488,10 @@ t.test('a thread that does not come up rejects the start, with the reason', asyn
 })
 
 t.test('an actor system cannot be created on a thread of another', async t => {
-  const system = await start(t, { pools: { p: { count: 1 } } })
+  const system = await startThreads(t, { pools: { p: { count: 1 } } })
   const nested = system.spawn(nester, { name: 'nester', args: undefined, thread: 'p-0' })
   t.match(await system.whenTerminated(nested), {
     reason: 'failed',
     error: { code: 'HOMING_ACTOR_NESTED_SYSTEM' },
   })
 })
-
-/** Asks until the actor answers again; bounded by the timeout of the test. */
-async function untilUp(ref: ActorRef<EchoMessage>): Promise<void> {
-  for (;;) {
-    try {
-      await ref.ask({ type: 'where' }, soon)
-      return
-    } catch (error) {
-      if (!(error instanceof ThreadDownError)) throw error
-      await new Promise<void>(resolve => setImmediate(resolve))
-    }
-  }
-}

@@ -1,9 +1,9 @@
-/** What a watchdog makes of its own lateness: main shares the processor with the threads that it watches. */
+/** How a watchdog treats its own lateness: main shares the processor with the threads that it watches. */
 
 import type { Clock } from '@homing/clock'
 import t from 'tap'
-import type { ThreadSlot } from '../src/thread-slot.ts'
-import { Watchdog } from '../src/watchdog.ts'
+import type { ThreadSlot } from '../src/threads/thread-slot.ts'
+import { Watchdog } from '../src/threads/watchdog.ts'
 
 const HUNG_AFTER_MS = 100
 

@@ -1,32 +1,10 @@
 /** Threads that hang, threads that die with a spare ready and without one. */
 
-import {
-  type ActorRef,
-  type ActorSystem,
-  AskRefusedError,
-  createActorSystem,
-  type Supervision,
-  ThreadDownError,
-} from '@homing/actor'
+import { type ActorRef, AskRefusedError, ThreadDownError } from '@homing/actor'
 import { createProbe } from '@homing/actor/testing'
-import { silentLog } from '@homing/log'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { type EchoMessage, echo } from './fixtures/echo.ts'
-
-const soon = { timeout: '10s' } as const
-const restart: Supervision = { directive: 'restart', max: 10, within: '1m', backoff: { min: 1, max: 10 } }
-
-async function start(t: Test, options: Parameters<typeof createActorSystem>[0]): Promise<ActorSystem> {
-  const system = await createActorSystem({
-    pools: { p: { count: 2 } },
-    log: silentLog,
-    logLevel: 'silent',
-    threadExecArgv: [],
-    ...options,
-  })
-  t.teardown(() => system.shutdown({ deadline: '1s' }))
-  return system
-}
+import { restart, soon, startThreads } from './thread-systems.ts'
 
 /** Where the actor is, once it answers again. */
 async function whereOf(ref: ActorRef<EchoMessage>): Promise<string> {
@@ -43,7 +21,7 @@ async function whereOf(ref: ActorRef<EchoMessage>): Promise<string> {
 }
 
 t.test('a thread that hangs is replaced, and whoever watches on any thread is told why', async t => {
-  const system = await start(t, { hungAfter: '300ms' })
+  const system = await startThreads(t, { hungAfter: '300ms' })
   const hanging = system.spawn(echo, { name: 'hanging', args: {}, thread: 'p-0', supervision: restart })
   const bystander = system.spawn(echo, { name: 'bystander', args: {}, thread: 'p-1', supervision: restart })
   const probe = createProbe(system, 'watcher')
@@ -63,7 +41,7 @@ t.test('a thread that hangs is replaced, and whoever watches on any thread is to
 })
 
 t.test('a busy thread is no hanging thread', async t => {
-  const system = await start(t, { hungAfter: '500ms' })
+  const system = await startThreads(t, { hungAfter: '500ms' })
   const busy = system.spawn(echo, { name: 'busy', args: {}, thread: 'p-0', mailbox: { capacity: 100_000 } })
   await whereOf(busy)
   // A second and a half of work, told without a pause: the thread is never without messages.
@@ -76,7 +54,7 @@ t.test('a busy thread is no hanging thread', async t => {
 
 for (const warmSpare of [true, false]) {
   t.test(`threads die one after the other ${warmSpare ? 'with' : 'without'} a spare`, async t => {
-    const system = await start(t, { warmSpare, threadBackoff: { min: 0, max: 0 } })
+    const system = await startThreads(t, { warmSpare, threadBackoff: { min: 0, max: 0 } })
     const refs = ['p-0', 'p-1'].map(thread =>
       system.spawn(echo, { name: `on ${thread}`, args: {}, thread, supervision: restart }),
     )

@@ -26,6 +26,12 @@ export {
   mediaPadToken,
   tryMediaDigest,
 } from './media.ts'
-export { DEFAULT_SEED, type HashNamespace, namespaceSeed, type Seed } from './namespace.ts'
+export {
+  DEFAULT_SEED,
+  type HashNamespace,
+  NOBODYS_SEED,
+  namespaceSeed,
+  type Seed,
+} from './namespace.ts'
 export { hashText, TEXT_BYTES_PER_TOKEN, textTokens } from './text-blocks.ts'
 export { INPUT_SIZE_MAX, xxh3 } from './xxh3.ts'

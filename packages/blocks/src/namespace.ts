@@ -17,6 +17,9 @@ export const DEFAULT_SEED: Seed = Object.freeze({ lo: 1337, hi: 0 })
 /** A seed of XXH3-64; plain data, may be cached and sent between threads. */
 export type Seed = Hash64
 
+/** The seed of blocks that no prompt may match, since nobody knows whose they are. */
+export const NOBODYS_SEED: Seed = Object.freeze({ lo: 0x5e9a_7b1d, hi: 0x3c40_96e2 })
+
 /** What separates the caches of one worker from each other. An empty string is the same as none. */
 export interface HashNamespace {
   readonly loraName?: string | undefined

@@ -1,7 +1,7 @@
 /**
  * Compiles xxh3.ts (AssemblyScript) and writes ../src/xxh3-wasm.ts with the module as base64.
  *
- * Run `node packages/blocks/wasm/build.ts` after a change of xxh3.ts, and commit both. A test
+ * Run `pnpm exec node packages/blocks/wasm/build.ts` after a change of xxh3.ts, and commit both. A test
  * compiles again and compares the text, so source and binary cannot drift apart. The result
  * depends on nothing but xxh3.ts and the pinned version of the compiler.
  */

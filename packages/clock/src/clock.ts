@@ -1,5 +1,5 @@
 /**
- * Clock and Random: the only doors to time and chance. Everything that waits or rolls dice takes
+ * Clock and Random: the only doors to time and randomness. Everything that waits or rolls dice takes
  * one of these as an argument, so that a simulation can own both.
  */
 

@@ -23,8 +23,8 @@ export interface EnvironmentAlias {
   /** Written behind its value before that is parsed: 'MiB' turns 64 into 64MiB. */
   readonly suffix?: string
   /**
-   * For a variable whose values have a form of their own: what its value means as one of the setting's, or undefined
-   * where it means none, which is a warning and no fault.
+   * For a variable whose values have a form of their own: translates its value into one of the setting, or returns undefined
+   * if there is none, which is a warning and not a fault.
    */
   readonly read?: (text: string) => string | undefined
 }
@@ -36,7 +36,7 @@ interface SettingNames {
   readonly name: string
   /** Heading in the help under which it stands; settings of a group stand together. */
   readonly group: string
-  /** What it does, and when one would change it. Sentences. */
+  /** What it does, and when to change it. Sentences. */
   readonly help: string
   /** Environment variable; default `HOMING_` and the name in capitals. */
   readonly env?: string
@@ -53,7 +53,7 @@ export interface NumberSetting extends SettingNames {
   readonly max: number
   /** Word behind the number in the help: 'tokens'. */
   readonly unit?: string
-  /** What no value or 0 means, where that needs saying: 'no limit'. */
+  /** What no value or 0 means, if that needs explaining: 'no limit'. */
   readonly unsetMeans?: string
   readonly zeroMeans?: string
 }
@@ -85,6 +85,8 @@ export interface TextSetting extends SettingNames {
   readonly unsetMeans?: string
   /** Why a value cannot be used; undefined when it can. */
   readonly check?: (text: string) => string | undefined
+  /** Normalizes the text if it can be written in several ways. */
+  readonly read?: (text: string) => string
 }
 
 /** On or off: `--name`, `--no-name`, and `--name=true|false`. */
@@ -106,6 +108,8 @@ export interface ListSetting extends SettingNames {
   /** Between items of a variable; 'comma or space' only where no item contains a space. */
   readonly separator: 'comma' | 'comma or space'
   readonly unsetMeans?: string
+  /** If it is not given, something other than an empty list is meant; so a given list must have an item. */
+  readonly mustNameOne?: boolean
   /** Why an item cannot be used; undefined when it can. */
   readonly check?: (text: string) => string | undefined
 }
@@ -145,14 +149,14 @@ export interface SettingSource {
   readonly name: string
 }
 
-/** What a rule over several settings may ask. */
+/** What a rule over several settings can see. */
 export interface RuleFacts<S> {
   readonly settings: S
-  /** True when the operator gave the setting, by whatever way. */
+  /** True when the operator gave the setting, in whatever place. */
   isGiven(key: keyof S): boolean
 }
 
-/** One command: its table, and what its help says around it. */
+/** One command: its table, and the rest of its help. */
 export interface Command<T extends readonly SettingDescriptor[] = readonly SettingDescriptor[]> {
   /** As typed: 'router'. */
   readonly name: string

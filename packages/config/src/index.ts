@@ -1,3 +1,4 @@
+export { type CompleteOptions, completeSettings, type GivenSettings } from './complete-settings.ts'
 export type {
   ChoiceSetting,
   Command,
@@ -17,7 +18,9 @@ export type {
 } from './descriptor.ts'
 export { type IndexerSettings, indexerCommand } from './indexer-command.ts'
 export { asksForHelp, type ParsedSettings, type ParseOptions, parseSettings } from './parse-settings.ts'
+export { type RelayRoute, readRelayRoute, relayRouteFault } from './relay-route.ts'
 export { renderHelp, renderReference } from './render-help.ts'
 export { type RouterSettings, routerCommand } from './router-command.ts'
 export { SettingsError } from './settings-error.ts'
 export { type SidecarSettings, sidecarCommand } from './sidecar-command.ts'
+export { numbersOf, type SimulateSettings, simulateCommand } from './simulate-command.ts'

@@ -5,6 +5,7 @@
  */
 
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
+import { hostWithoutBrackets } from './setting-value.ts'
 
 const SECOND_MS = 1000
 const MINUTE_MS = 60_000
@@ -23,7 +24,8 @@ const indexerSettings = [
     placeholder: 'ADDRESS',
     default: '0.0.0.0',
     env: 'HOMING_INDEXER_HOST',
-    help: 'Address to listen on. 0.0.0.0 is every interface of the machine; 127.0.0.1 keeps the indexer to this machine. There is no authentication.',
+    read: hostWithoutBrackets,
+    help: 'Address to listen on. 0.0.0.0 is every interface of the machine; 127.0.0.1 accepts connections from this machine only. There is no authentication.',
   },
   {
     key: 'port',
@@ -33,7 +35,7 @@ const indexerSettings = [
     default: 8090,
     min: 0,
     max: 65_535,
-    zeroMeans: 'a free port, told in the ready line',
+    zeroMeans: 'a free port, named in the ready line',
     env: 'HOMING_INDEXER_PORT',
     help: 'Port of the HTTP routes; GET / lists them.',
   },
@@ -68,7 +70,7 @@ const indexerSettings = [
     min: 100,
     max: 24 * HOUR_MS,
     env: 'HOMING_INDEXER_BODY_TIMEOUT',
-    help: 'Longest pause between two pieces of a request body. After it the request is answered with 408 and its connection closed.',
+    help: 'Longest pause between two pieces of a request body. After it the request is answered with 408 and its connection is closed.',
   },
   {
     key: 'clientStallTimeoutMs',
@@ -91,7 +93,7 @@ const indexerSettings = [
     max: 1_000_000,
     unit: 'requests',
     env: 'HOMING_INDEXER_MAX_OPEN_REQUESTS',
-    help: 'Requests that may be open at one time. One more is answered with 503 at once.',
+    help: 'Most requests that may be open at one time. Further ones are answered with 503 at once.',
   },
   {
     key: 'shutdownTimeoutMs',
@@ -103,7 +105,7 @@ const indexerSettings = [
     max: HOUR_MS,
     zeroMeans: 'cut open requests at once',
     env: 'HOMING_INDEXER_SHUTDOWN_TIMEOUT',
-    help: 'After SIGTERM or SIGINT no new request is taken; those that are open have this long to end.',
+    help: 'After SIGTERM or SIGINT no new request is taken; open requests have this long to end.',
   },
   {
     key: 'detach',
@@ -125,7 +127,7 @@ const indexerSettings = [
     aliases: ['worker'],
     unsetMeans: 'none: they are registered over HTTP',
     env: 'HOMING_INDEXER_WORKERS',
-    help: 'Ranks to follow from the start, separated by commas or given one by one: 7=tcp://10.0.0.1:5557 or, with rank and replay port, 7:1=tcp://10.0.0.1:5558?replay=5559. An engine without replay is known only from the first event on that is seen.',
+    help: 'Ranks to follow from the start, separated by commas or given one by one: 7=tcp://10.0.0.1:5557 or, with rank and replay port, 7:1=tcp://10.0.0.1:5558?replay=6558. An engine without replay is known only from the first event that is seen.',
   },
   {
     key: 'blockSizeTokens',
@@ -138,7 +140,7 @@ const indexerSettings = [
     unit: 'tokens',
     unsetMeans: 'none: it must be given with --workers',
     env: 'HOMING_INDEXER_BLOCK_SIZE',
-    help: 'Tokens in a block of the KV cache of the --workers. It must be what the engines run with.',
+    help: 'Tokens in a block of the KV cache of the --workers. It must match the engines.',
   },
   {
     key: 'modelName',
@@ -171,7 +173,7 @@ const indexerSettings = [
     max: 16_384,
     unit: 'ranks',
     env: 'HOMING_INDEXER_WORKER_SLOTS_MAX',
-    help: 'Ranks that may be registered at one time, over all models and groups. One more is answered with 503.',
+    help: 'Most ranks that may be registered at one time, over all models and groups. Further ones are answered with 503.',
   },
   {
     key: 'replayTimeoutMs',
@@ -182,7 +184,7 @@ const indexerSettings = [
     min: 10,
     max: 10 * MINUTE_MS,
     env: 'HOMING_INDEXER_REPLAY_TIMEOUT',
-    help: 'How long an engine may be silent while it replays past events before it is asked again.',
+    help: 'How long an engine may be silent during a replay of past events before it is asked again.',
   },
   {
     key: 'checkpointDirectory',
@@ -193,7 +195,7 @@ const indexerSettings = [
     default: undefined,
     unsetMeans: 'none are kept',
     env: 'HOMING_INDEXER_CHECKPOINT_DIR',
-    help: 'Where to keep checkpoints: what the index holds of each rank, so that after a restart it goes on where it was, also where the engine no longer repeats its whole history. A checkpoint counts only when the engine repeats the batch that it ends with.',
+    help: 'Directory for checkpoints: the index content of each rank. After a restart the index continues from there, even if the engine no longer repeats its whole history. A checkpoint counts only when the engine repeats the batches that it ends with.',
   },
   {
     key: 'checkpointIntervalMs',
@@ -204,7 +206,7 @@ const indexerSettings = [
     min: 100,
     max: 24 * HOUR_MS,
     env: 'HOMING_INDEXER_CHECKPOINT_INTERVAL',
-    help: 'How often the checkpoint of each rank is written, where something has changed. They are also written at a graceful stop. While one is taken, events of its shard wait: about 0.3 ms per thousand blocks; a rank with more than four million gets none.',
+    help: 'How often the checkpoint of each rank is written, if something has changed. Checkpoints are also written at a graceful stop. While one is taken, events of its shard wait: about 0.3 ms per thousand blocks; a rank with more than four million blocks gets none.',
   },
 
   {
@@ -220,7 +222,7 @@ const indexerSettings = [
     max: 64,
     unit: 'threads',
     env: 'HOMING_INDEXER_THREADS',
-    help: 'Threads that receive KV events, each with one shard of the index. More help when the events of many engines are more than one thread can apply.',
+    help: 'Threads that receive KV events, each with one shard of the index. Use more when one thread cannot apply the events of all engines.',
   },
   {
     key: 'indexBytes',
@@ -231,7 +233,7 @@ const indexerSettings = [
     min: MIB,
     max: 64 * GIB,
     env: 'HOMING_INDEXER_INDEX_BYTES',
-    help: 'Memory that the whole index may take, divided evenly among its threads. It never grows past this; blocks that find no room are left out and counted. With --peers and --workers a quarter of it is for what peers say.',
+    help: 'Memory that the whole index may take, divided evenly among its threads. It never grows past this; blocks that find no room are left out and counted. With --peers and --workers a quarter of it is for blocks known from peers.',
   },
 
   {
@@ -244,7 +246,7 @@ const indexerSettings = [
     aliases: ['peer'],
     unsetMeans: 'none: the index begins empty',
     env: 'HOMING_INDEXER_PEERS',
-    help: 'Other indexers that follow the same --workers, such as http://10.0.0.2:8090. At the start they are asked in this order for their dump; the first that answers is believed until the engines’ own replays are complete. An engine without replay stays at trust approximate.',
+    help: 'Other indexers that follow the same --workers, such as http://10.0.0.2:8090. At the start the indexer asks them in this order for their dump; it believes the first answer until the engines’ own replays are complete. An engine without replay stays at trust approximate.',
   },
   {
     key: 'peersMax',
@@ -256,7 +258,7 @@ const indexerSettings = [
     max: 10_000,
     unit: 'peers',
     env: 'HOMING_INDEXER_PEERS_MAX',
-    help: 'Peers that may be registered at one time.',
+    help: 'Most peers that may be registered at one time.',
   },
   {
     key: 'peerWaitMs',
@@ -267,7 +269,7 @@ const indexerSettings = [
     min: 0,
     max: MINUTE_MS,
     env: 'HOMING_INDEXER_PEER_WAIT',
-    help: 'How long connections to the engines have to come up before peers are asked: what changes after a peer has spoken must arrive here. An engine that is not connected by then takes nothing from a peer.',
+    help: 'How long connections to the engines have to come up before peers are asked, because changes after a peer’s answer must arrive here. An engine that is not connected by then takes nothing from a peer.',
   },
   {
     key: 'peerTimeoutMs',
@@ -278,7 +280,7 @@ const indexerSettings = [
     min: 10,
     max: 10 * MINUTE_MS,
     env: 'HOMING_INDEXER_PEER_TIMEOUT',
-    help: 'How long a peer has for its whole dump before the next one is asked.',
+    help: 'How long a peer has to send its whole dump before the next one is asked.',
   },
   {
     key: 'peerDumpBytesMax',
@@ -289,7 +291,7 @@ const indexerSettings = [
     min: KIB,
     max: 4 * GIB,
     env: 'HOMING_INDEXER_PEER_DUMP_BYTES',
-    help: 'Largest dump that is taken from a peer: about 80 bytes per block. While it is read, it takes several times as much memory.',
+    help: 'Largest dump that is taken from a peer; a block takes about 80 bytes. While a dump is read, it needs several times as much memory.',
   },
 
   {
@@ -301,7 +303,7 @@ const indexerSettings = [
     default: undefined,
     unsetMeans: 'none',
     env: 'HOMING_INDEXER_ACCESS_LOG',
-    help: 'File to which one JSON line per request is appended. After it was moved away, POST /reopen_logs begins a new one.',
+    help: 'File to which one JSON line per request is appended. After you move it away, POST /reopen_logs begins a new one.',
   },
   {
     key: 'traceIdHeader',
@@ -311,7 +313,7 @@ const indexerSettings = [
     placeholder: 'NAME',
     default: 'x-trace-id',
     env: 'HOMING_INDEXER_TRACE_ID_HEADER',
-    help: 'Header of a request whose value the access log shows as trace_id.',
+    help: 'Request header whose value the access log shows as trace_id.',
   },
   {
     key: 'logLevel',
@@ -321,7 +323,7 @@ const indexerSettings = [
     choices: LOG_LEVELS,
     default: 'info',
     env: 'HOMING_INDEXER_LOG_LEVEL',
-    help: 'Logs are JSON lines on standard error. info tells of registrations and trust; trace of every event.',
+    help: 'Logs are JSON lines on standard error. info reports registrations and trust; trace every batch of KV events.',
   },
 ] as const satisfies readonly SettingDescriptor[]
 
@@ -331,7 +333,7 @@ export type IndexerSettings = SettingsOf<typeof indexerSettings>
 /** `homing indexer`. */
 export const indexerCommand: Command<typeof indexerSettings> = {
   name: 'indexer',
-  summary: 'Runs the prefix index alone, over HTTP: which engine holds how much of a prompt.',
+  summary: 'Runs the prefix index alone, over HTTP: it tells how much of a prompt each engine holds.',
   settings: indexerSettings,
   examples: [
     {
@@ -339,8 +341,8 @@ export const indexerCommand: Command<typeof indexerSettings> = {
       line: 'homing indexer',
     },
     {
-      does: 'Two engines from the start, and what another indexer knows of them:',
-      line: "homing indexer --block-size 16 --workers '1=tcp://10.0.0.1:5557?replay=5558,2=tcp://10.0.0.2:5557?replay=5558' --peers http://10.0.0.9:8090",
+      does: 'Two engines from the start, with what another indexer knows about them:',
+      line: "homing indexer --block-size 16 --workers '1=tcp://10.0.0.1:5557?replay=6557,2=tcp://10.0.0.2:5557?replay=6557' --peers http://10.0.0.9:8090",
     },
   ],
   rules: [faultOfMissingBlockSize, faultOfBodies, faultOfShards],
@@ -349,7 +351,7 @@ export const indexerCommand: Command<typeof indexerSettings> = {
 type Facts = RuleFacts<IndexerSettings>
 
 function faultOfGroup(text: string): string | undefined {
-  return text.includes(':') ? 'must not hold a colon, which parts model and group in dumps' : undefined
+  return text.includes(':') ? 'must not contain a colon, which separates model and group in dumps' : undefined
 }
 
 function faultOfMissingBlockSize({ settings: { workers, blockSizeTokens } }: Facts): string | undefined {
@@ -367,7 +369,7 @@ const SHARD_BYTES_MIN = 64 * KIB
 const SHARD_BYTES_PER_WORKER_SLOT = 144
 /** A shared memory of WebAssembly has 4 GiB, a part of which is for readers. */
 const SHARD_BYTES_MAX = 3840 * MIB
-/** What peers say takes a quarter of each. */
+/** Blocks known from peers take a quarter of each shard. */
 const INHERITED_PARTS = 4
 
 function faultOfShards({ settings }: Facts): string | undefined {

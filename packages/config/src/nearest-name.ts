@@ -1,5 +1,5 @@
 /**
- * The name that somebody most likely meant: the nearest one by edits, if any is near.
+ * The name that the user most likely meant: the nearest one by edit distance, if any is near.
  *
  * Cost   O(names × length²), only for names that are already known to be wrong.
  */

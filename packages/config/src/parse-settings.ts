@@ -1,17 +1,17 @@
 /**
- * Settings of a command, from its arguments, the environment and a file, in one pass that finds every fault.
+ * Reads the settings of a command from its arguments, the environment and a file, in one pass that finds every fault.
  *
  *   command line  >  environment HOMING_*  >  DYN_* aliases  >  file  >  default
  *
  * Invariants
- *   I1  Nothing is accepted and ignored: an unknown option or file key is a fault; a `DYN_*` variable
- *       without a counterpart, one that is overruled, one in a form of its own that means nothing to us,
- *       and a `HOMING_*` variable that looks like a misspelling are warnings.
+ *   I1  Nothing is accepted and silently ignored. An unknown option or file key is a fault. These are warnings: a `DYN_*`
+ *       variable without a counterpart, one that is overruled, one with a value that means nothing to us,
+ *       and a `HOMING_*` variable that looks like a misspelling.
  *   I2  Each alias of the environment that is set gives exactly one warning.
  *   I3  The settings are frozen; their sources say where each came from.
  *
- * An option given twice counts the last time, so that a script can append; a list collects. A list given
- * in one place replaces what another place gave.
+ * When an option is given twice, the last one counts, so that a script can append; a list collects. A list given
+ * in one place replaces the list of another place.
  */
 
 import { readFileSync } from 'node:fs'
@@ -42,23 +42,27 @@ export interface ParseOptions<S = unknown> {
   /** Default: this machine. */
   readonly machine?: Machine
   /**
-   * By key, for those who know more of a list than its table: faults of its items and among them, a sentence each.
-   * An item is undefined where it has a fault already.
+   * Further checks of lists, by key, for callers that know more than the table: faults of the items and between them, a
+   * sentence each. An item is undefined if it has a fault already.
    */
   readonly listChecks?: { readonly [K in keyof S]?: ListCheck }
 }
 
-type ListCheck = (items: readonly (string | undefined)[]) => readonly string[]
+/** Faults of the items of a list and between them; an item is undefined if it has a fault already. */
+export type ListCheck = (items: readonly (string | undefined)[]) => readonly string[]
 
 /** The option that names the file; every command has it. */
 export const CONFIG_OPTION = 'config'
 export const CONFIG_VARIABLE = 'HOMING_CONFIG'
+const HELP: readonly string[] = ['--help', '-h']
 
 /** What one place gives: the texts of a setting, already split for a list. */
 interface Given {
   readonly setting: SettingDescriptor
   readonly texts: readonly string[]
   readonly source: SettingSource
+  /** It is an empty list, as only a file can have it. */
+  readonly isEmptyList?: boolean
 }
 
 /**
@@ -76,7 +80,8 @@ export function parseSettings<T extends readonly SettingDescriptor[]>(
   const warnings: string[] = []
   const byName = settingsByName(command.settings)
 
-  const line = readCommandLine(byName, argv, faults)
+  const line = readCommandLine(byName, argv)
+  faults.push(...line.faults)
   const environment = readEnvironment(command.settings, env, warnings)
   const configFile = options.configFile ?? line.configFile ?? (env[CONFIG_VARIABLE] || undefined)
   const file = configFile === undefined ? [] : readFile(byName, configFile, faults)
@@ -89,7 +94,7 @@ export function parseSettings<T extends readonly SettingDescriptor[]>(
     values[setting.key] = defaultValue(setting, machine)
     sources[setting.key] = { kind: 'default', name: setting.name }
   }
-  for (const { setting, texts, source } of [...file, ...environment, ...line.given]) {
+  for (const { setting, texts, source, isEmptyList } of [...file, ...environment, ...line.given]) {
     const items: (string | undefined)[] = []
     for (const text of texts) {
       const reading = readSettingText(setting, text)
@@ -98,6 +103,10 @@ export function parseSettings<T extends readonly SettingDescriptor[]>(
       else if (setting.kind !== 'list') values[setting.key] = reading.value
     }
     if (setting.kind === 'list') {
+      // A list of commas is a slip. An empty one means none, unless the default is more than that.
+      const isNone = isEmptyList === true && setting.mustNameOne !== true
+      if (texts.length === 0 && !isNone)
+        faults.push(`${source.name}: the list is empty; leave it out, or name one`)
       for (const fault of listChecks[setting.key]?.(items) ?? []) faults.push(`${source.name}: ${fault}`)
       values[setting.key] = Object.freeze(items.filter(item => item !== undefined))
     }
@@ -116,9 +125,16 @@ export function parseSettings<T extends readonly SettingDescriptor[]>(
   return { settings, warnings, sources: Object.freeze(sources) as Record<keyof SettingsOf<T>, SettingSource> }
 }
 
-/** True when the arguments ask for the help text instead of a run. */
-export function asksForHelp(argv: readonly string[]): boolean {
-  return argv.includes('--help') || argv.includes('-h')
+/**
+ * True when the arguments ask for the help text instead of a run; values do not matter then. Throws SettingsError if
+ * they also name an unknown option: a user who mistypes an option beside --help should be told.
+ */
+export function asksForHelp(command: Command, argv: readonly string[]): boolean {
+  const others = argv.filter(argument => !HELP.includes(argument))
+  if (others.length === argv.length) return false
+  const { strangers } = readCommandLine(settingsByName(command.settings), others)
+  if (strangers.length > 0) throw new SettingsError(command.name, strangers)
+  return true
 }
 
 function settingsByName(settings: readonly SettingDescriptor[]): Map<string, SettingDescriptor> {
@@ -129,19 +145,32 @@ function settingsByName(settings: readonly SettingDescriptor[]): Map<string, Set
   return byName
 }
 
+interface CommandLine {
+  readonly given: readonly Given[]
+  readonly configFile: string | undefined
+  readonly faults: readonly string[]
+  /** The faults about options and arguments that do not exist. */
+  readonly strangers: readonly string[]
+}
+
 function readCommandLine(
   byName: ReadonlyMap<string, SettingDescriptor>,
   argv: readonly string[],
-  faults: string[],
-): { readonly given: readonly Given[]; readonly configFile: string | undefined } {
+): CommandLine {
   const given: Given[] = []
+  const faults: string[] = []
+  const strangers: string[] = []
+  const strange = (fault: string): void => {
+    faults.push(fault)
+    strangers.push(fault)
+  }
   const lists = new Map<SettingDescriptor, string[]>()
   let configFile: string | undefined
 
   for (let i = 0; i < argv.length; i++) {
     const argument = argv[i]!
     if (!argument.startsWith('--') || argument === '--') {
-      faults.push(`unexpected argument ${quoted(argument)}: options begin with --`)
+      strange(`unexpected argument ${quoted(argument)}: options begin with --`)
       continue
     }
     const equals = argument.indexOf('=')
@@ -158,7 +187,7 @@ function readCommandLine(
       continue
     }
     if (negated !== undefined) {
-      faults.push(`unknown option ${option}: --${negated.name} takes a value and cannot be turned off`)
+      strange(`unknown option ${option}: --${negated.name} takes a value and cannot be turned off`)
       continue
     }
     if (setting?.kind === 'flag') {
@@ -166,7 +195,7 @@ function readCommandLine(
       continue
     }
     if (setting === undefined && name !== CONFIG_OPTION) {
-      faults.push(`unknown option ${option}${didYouMean(name, optionNames(byName), '--')}`)
+      strange(`unknown option ${option}${didYouMean(name, optionNames(byName), '--')}`)
       // Its value, if it has one, is not a fault of its own.
       if (attached === undefined && argv[i + 1]?.startsWith('--') === false) i++
       continue
@@ -188,7 +217,7 @@ function readCommandLine(
       given.push({ setting, texts: [text], source })
     }
   }
-  return { given, configFile }
+  return { given, configFile, faults, strangers }
 }
 
 function readEnvironment(
@@ -213,7 +242,7 @@ function readEnvironment(
       }
       const meaning = alias.read === undefined ? text : alias.read(text)
       if (meaning === undefined) {
-        warnings.push(`${alias.name}: nothing in ${quoted(text)} is a value of ${own}; ignored`)
+        warnings.push(`${alias.name}: ${quoted(text)} contains no value of ${own}; ignored`)
         continue
       }
       taken = alias.name
@@ -227,7 +256,7 @@ function readEnvironment(
     .filter(name => name.startsWith('DYN_') && env[name] && !known.has(name))
     .sort()
   if (withoutCounterpart.length > 0) {
-    warnings.push(`${withoutCounterpart.join(', ')}: set, but not a setting of this command; ignored`)
+    warnings.push(`${withoutCounterpart.join(', ')}: not a setting of this command; ignored`)
   }
   for (const name of Object.keys(env).sort()) {
     if (!name.startsWith('HOMING_') || !env[name] || known.has(name)) continue
@@ -236,7 +265,9 @@ function readEnvironment(
       [...known].filter(isOurs).map(name => name.slice(7)),
     )
     if (nearest !== undefined) {
-      warnings.push(`${name} is not a setting of this command and ignored; did you mean HOMING_${nearest}?`)
+      warnings.push(
+        `${name} is not a setting of this command and is ignored; did you mean HOMING_${nearest}?`,
+      )
     }
   }
   return given
@@ -278,7 +309,8 @@ function readFile(
       faults.push(`${where}: needs ${wanted}`)
       continue
     }
-    given.push({ setting, texts, source: { kind: 'file', name: where } })
+    const isEmptyList = Array.isArray(entry) && entry.length === 0
+    given.push({ setting, texts, source: { kind: 'file', name: where }, isEmptyList })
   }
   return given
 }

@@ -1,5 +1,5 @@
 /**
- * The help text of a command and its page in docs/configuration.md, both read off the table.
+ * The help text of a command and its section in docs/configuration.md, both made from its table.
  */
 
 import { type Command, environmentName, type Machine, type SettingDescriptor } from './descriptor.ts'
@@ -27,9 +27,9 @@ export function renderHelp(
       )
     }
   }
-  lines.push('', 'Everywhere')
+  lines.push('', 'All commands')
   lines.push(`  --${CONFIG_OPTION} FILE`)
-  lines.push(...wrap(`YAML file with the same names. Its values give way to ${CONFIG_ORDER}.`, width))
+  lines.push(...wrap(`YAML file with the same names. ${CONFIG_ORDER}`, width))
   lines.push(...wrap(`default none · ${CONFIG_VARIABLE}`, width))
   lines.push('  --help', ...wrap('Show this text.', width))
   lines.push('', 'Examples')
@@ -42,7 +42,7 @@ export function renderReference(command: Command): string {
   const lines = [`## homing ${command.name}`, '', command.summary]
   for (const [group, settings] of groupsOf(command.settings)) {
     lines.push('', `### ${group}`, '')
-    lines.push('| option | default | range | environment | what it does |', '|---|---|---|---|---|')
+    lines.push('| option | default | range | environment | key | what it does |', '|---|---|---|---|---|---|')
     for (const setting of settings) {
       const columns = [
         `\`${signatureOf(setting)}\`${aliasesOf(setting)}`,
@@ -51,6 +51,7 @@ export function renderReference(command: Command): string {
         [environmentName(setting), ...(setting.envAliases ?? []).map(alias => alias.name)]
           .map(name => `\`${name}\``)
           .join(', '),
+        `\`${setting.key}\``,
         setting.help,
       ]
       lines.push(`| ${columns.map(column => column.replaceAll('|', '\\|')).join(' | ')} |`)
@@ -61,7 +62,7 @@ export function renderReference(command: Command): string {
   return lines.join('\n')
 }
 
-const CONFIG_ORDER = 'the environment, and both to the command line'
+const CONFIG_ORDER = 'The environment overrides it, and the command line overrides both.'
 
 function groupsOf(settings: readonly SettingDescriptor[]): Map<string, SettingDescriptor[]> {
   const groups = new Map<string, SettingDescriptor[]>()

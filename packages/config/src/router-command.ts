@@ -1,16 +1,19 @@
 /**
- * The settings of `homing router`. Every one of them does something; what a later version will know is
- * not here, so that nobody sets it in vain.
+ * The settings of `homing router`. Each of them has an effect; settings of later versions are
+ * not here, so that nobody sets them in vain.
  *
  * Source   names and older spellings: the options and `DYN_*` variables that operators of KV-aware
- *          routers know. Defaults are ours where theirs do not suit a router that stands alone.
+ *          routers know. Defaults are ours where theirs do not suit a standalone router.
  */
 
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
+import { relayRouteFault } from './relay-route.ts'
+import { hostWithoutBrackets } from './setting-value.ts'
 
 const SECOND_MS = 1000
 const MINUTE_MS = 60_000
 const HOUR_MS = 3_600_000
+const KIB = 2 ** 10
 const MIB = 2 ** 20
 const GIB = 2 ** 30
 
@@ -26,7 +29,8 @@ const routerSettings = [
     default: '0.0.0.0',
     aliases: ['http-host'],
     envAliases: [{ name: 'DYN_HTTP_HOST' }],
-    help: 'Address to listen on. 0.0.0.0 is every interface of the machine, as engines do by default; 127.0.0.1 keeps the router to this machine. There is no authentication.',
+    read: hostWithoutBrackets,
+    help: 'Address to listen on. 0.0.0.0 is every interface of the machine, the usual default of engines; 127.0.0.1 accepts connections from this machine only. There is no authentication.',
   },
   {
     key: 'port',
@@ -36,10 +40,22 @@ const routerSettings = [
     default: 8000,
     min: 0,
     max: 65_535,
-    zeroMeans: 'a free port, told in the ready line',
+    zeroMeans: 'a free port, named in the ready line',
     aliases: ['http-port'],
     envAliases: [{ name: 'DYN_HTTP_PORT' }],
-    help: 'Port of the OpenAI-compatible API, /metrics, /workers and /decisions.',
+    help: 'Port of the OpenAI-compatible API and, without --admin-port, of the operator routes.',
+  },
+  {
+    key: 'adminPort',
+    name: 'admin-port',
+    group: 'Listening',
+    kind: 'integer',
+    default: undefined,
+    min: 0,
+    max: 65_535,
+    zeroMeans: 'a free port, named below the ready line',
+    unsetMeans: 'the operator routes are on --port',
+    help: 'Separate port, at the same --host, for the operator routes: /metrics, /workers, /decisions, /route, /actors, /dump and /. Then --port serves only the API, the relayed routes, /health and /ready; everything else there is 404. Neither port has authentication: keep clients away from this one with a firewall.',
   },
   {
     key: 'bodyBytesMax',
@@ -60,7 +76,7 @@ const routerSettings = [
     default: GIB,
     min: 1024,
     max: 1024 * GIB,
-    help: 'Most bytes of request bodies in memory at one time, those that are still arriving included; a body is kept until its request has ended, for another try. A request that finds no room is answered with 503 at once. 1 GiB is 256 KiB, some 60,000 tokens of text, for each of 4096 requests. Bodies lie outside the JavaScript heap; while prompts are read, copies take up to as much again.',
+    help: 'Most bytes of request bodies in memory at one time, including bodies that are still arriving; a body is kept until its request has ended, for a retry. A request that finds no room is answered with 503 at once. 1 GiB is 256 KiB, about 60,000 tokens of text, for each of 4096 requests. Bodies are outside the JavaScript heap; while prompts are read, copies take up to the same amount again.',
   },
   {
     key: 'bodyTimeoutMs',
@@ -70,7 +86,7 @@ const routerSettings = [
     default: 60 * SECOND_MS,
     min: 100,
     max: 24 * HOUR_MS,
-    help: 'Longest pause between two pieces of a request body. After it the request is answered with 408 and its connection closed.',
+    help: 'Longest pause between two pieces of a request body. After it the request is answered with 408 and its connection is closed.',
   },
   {
     key: 'clientStallTimeoutMs',
@@ -80,7 +96,7 @@ const routerSettings = [
     default: 120 * SECOND_MS,
     min: 100,
     max: 24 * HOUR_MS,
-    help: 'How long an answer may wait for a client that takes none of its bytes. Then the connection is cut, the request aborted at its engine and its load taken off. A client that reads slowly is left alone; since the operating system passes on what it takes in large pieces, leave room for slow ones.',
+    help: 'How long an answer may wait for a client that takes none of its bytes. Then the connection is cut, the request is aborted at its engine and its load is freed. A client that reads slowly is not cut; but the operating system passes on its reads in large pieces, so leave some margin for slow clients.',
   },
   {
     key: 'openRequestsMax',
@@ -91,7 +107,7 @@ const routerSettings = [
     min: 1,
     max: 1_000_000,
     unit: 'requests',
-    help: 'Requests that may be in the router at one time. One more is answered with 503 at once, instead of making all the others slower.',
+    help: 'Most requests in the router at one time. Further ones are answered with 503 at once, instead of slowing down all others. Each request takes two sockets, which count as open files: if the limit of open files (ulimit -n) allows fewer requests, the router takes fewer, and the log says so.',
   },
   {
     key: 'shutdownTimeoutMs',
@@ -103,7 +119,7 @@ const routerSettings = [
     max: HOUR_MS,
     zeroMeans: 'cut open requests at once',
     envAliases: [{ name: 'DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS' }],
-    help: 'After SIGTERM or SIGINT no new request is taken; those that are open have this long to end.',
+    help: 'After SIGTERM or SIGINT no new request is taken; open requests have this long to end.',
   },
   {
     key: 'detach',
@@ -111,7 +127,7 @@ const routerSettings = [
     group: 'Listening',
     kind: 'flag',
     default: false,
-    help: 'Keep running when the process that started the router has gone. Without it, a killed npx or pnpm takes the router with it, drained.',
+    help: 'Keep running when the process that started the router has gone. Without it, the router drains and ends when npx or pnpm is killed.',
   },
 
   {
@@ -123,9 +139,10 @@ const routerSettings = [
     separator: 'comma or space',
     aliases: ['workers'],
     unsetMeans: 'a demo fleet of simulated engines',
+    mustNameOne: true,
     env: 'HOMING_WORKERS',
     check: faultOfWorkerUrl,
-    help: 'Base URL of an engine; give it once per engine. What the engine does not tell by itself rides in the query: http://h:8001?events=5557&replay=5558&ranks=2 (also model=, block_size=, max_batched_tokens=, kv_blocks=, taints=, topic=, id=).',
+    help: 'Base URL of an engine; give it once per engine. Put what the engine does not report itself into the query: http://h:8001?events=5557&replay=6557&ranks=2 (also model=, block_size=, max_batched_tokens=, kv_blocks=, taints=, topic=, id=).',
   },
   {
     key: 'probeIntervalMs',
@@ -145,7 +162,7 @@ const routerSettings = [
     default: 2 * SECOND_MS,
     min: 10,
     max: 10 * SECOND_MS,
-    help: 'How long a worker has to answer one question of a probe before it counts as down. After a miss it is given twice as long each time, up to 10s.',
+    help: 'How long a worker has to answer one request of a probe before it counts as down. The time doubles after each miss, up to 10s.',
   },
   {
     key: 'workerSlotsMax',
@@ -156,7 +173,7 @@ const routerSettings = [
     min: 1,
     max: 16_384,
     unit: 'worker keys',
-    help: 'Worker keys (workers times their data-parallel ranks) that the index and the load tables have room for.',
+    help: 'Most worker keys (workers times their data-parallel ranks) in the index and the load tables.',
   },
 
   {
@@ -164,22 +181,102 @@ const routerSettings = [
     name: 'router-mode',
     group: 'Routing',
     kind: 'choice',
-    choices: ['kv', 'random', 'round-robin', 'least-loaded'],
+    choices: ['kv', 'random', 'round-robin', 'least-loaded', 'power-of-two', 'direct'],
     default: 'kv',
     envAliases: [{ name: 'DYN_ROUTER_MODE' }],
-    help: 'How a worker is chosen. kv weighs what each worker has cached of the prompt against what it is busy with; the others are for comparison and for engines without a prefix cache.',
+    help: 'How a worker is chosen. kv weighs the cached part of the prompt at each worker against its load, by the rule of --router-policy. The others do not look at the cache: least-loaded takes the worker with the fewest requests, power-of-two the one with fewer requests of two that it draws, and direct the worker that the request names (nvext.backend_instance_id).',
   },
   {
-    key: 'overlapScoreWeight',
+    key: 'routerPolicy',
+    name: 'router-policy',
+    group: 'Routing',
+    kind: 'choice',
+    choices: ['auto', 'linear', 'product', 'est-ttft', 'threshold'],
+    default: 'linear',
+    help: 'What mode kv compares (docs/policies.md). auto: what a placement costs the request, those that are there and those that come, in milliseconds that it learns from each worker; it has no knobs. linear: blocks to prefill, weighed by --kv-overlap-score-weight, plus blocks in use. product: tokens to prefill times requests; it needs no weight. est-ttft: estimated milliseconds to the first token; give it the figures of your engines. threshold: most of the prompt cached, unless the fleet is out of balance.',
+  },
+  {
+    key: 'selectionModule',
+    name: 'selection-module',
+    group: 'Routing',
+    kind: 'text',
+    placeholder: 'FILE',
+    default: undefined,
+    unsetMeans: 'the policy chooses',
+    help: 'JavaScript or TypeScript module whose default export takes the place of --router-policy: filter, score and pick, functions of your own (docs/policies.md). It is loaded once, at the start, and runs inside the router: use only code that you trust.',
+  },
+  {
+    key: 'overlapWeight',
     name: 'kv-overlap-score-weight',
     group: 'Routing',
     kind: 'number',
     default: 1,
     min: 0,
     max: 1000,
-    aliases: ['router-kv-overlap-score-weight', 'overlap-score-weight'],
-    envAliases: [{ name: 'DYN_ROUTER_KV_OVERLAP_SCORE_WEIGHT' }, { name: 'DYN_KV_OVERLAP_SCORE_WEIGHT' }],
-    help: 'What a block that must be prefilled costs, when a block in use by running requests costs 1. Higher favours cache hits and a short time to the first token; lower spreads load and steadies the tokens after it; 0 ignores the cache.',
+    aliases: ['router-kv-overlap-score-weight', 'overlap-score-weight', 'router-prefill-load-scale'],
+    envAliases: [
+      { name: 'DYN_ROUTER_KV_OVERLAP_SCORE_WEIGHT' },
+      { name: 'DYN_KV_OVERLAP_SCORE_WEIGHT' },
+      { name: 'DYN_ROUTER_PREFILL_LOAD_SCALE' },
+    ],
+    help: 'Policy linear: cost of a block that must be prefilled, when a block in use by running requests costs 1. Higher values favour cache hits and a short time to the first token; lower values spread load and steady the tokens after it. 0 ignores the cache, under every policy.',
+  },
+  {
+    key: 'overlapCredit',
+    name: 'router-kv-overlap-score-credit',
+    group: 'Routing',
+    kind: 'number',
+    default: 1,
+    min: 0,
+    max: 1000,
+    aliases: ['kv-overlap-score-credit'],
+    envAliases: [{ name: 'DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT' }],
+    help: 'What a cached block on the device counts for, in blocks that need no prefill. Below 1 the cache counts less than it saves; above 1 a worker that holds the prompt is also forgiven some of its queue.',
+  },
+  {
+    key: 'creditDecay',
+    name: 'router-kv-overlap-score-credit-decay',
+    group: 'Routing',
+    kind: 'number',
+    default: 0,
+    min: 0,
+    max: 1000,
+    zeroMeans: 'no decay',
+    envAliases: [{ name: 'DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT_DECAY' }],
+    help: 'How fast that credit falls with the queue of a worker: it is divided by 1 + this · the prompts of this length that are queued there beyond the least busy worker. It spreads a popular prompt over more workers.',
+  },
+  {
+    key: 'activeRequestWeight',
+    name: 'router-decode-active-request-weight',
+    group: 'Routing',
+    kind: 'number',
+    default: 0,
+    min: 0,
+    max: 100_000,
+    envAliases: [{ name: 'DYN_ROUTER_DECODE_ACTIVE_REQUEST_WEIGHT' }],
+    help: 'Policy linear: cost in blocks of each request that is active at a worker. Raise it if requests are short and many, so that their number slows an engine down more than their blocks.',
+  },
+  {
+    key: 'prefillMsPerToken',
+    name: 'est-ttft-ms-per-token',
+    group: 'Routing',
+    kind: 'number',
+    default: 0.023,
+    min: 0,
+    max: 1000,
+    unit: 'ms',
+    help: 'Policy est-ttft: time of an engine for each token of a prompt, without attention. The default is that of an H100 with an 8B model in BF16; four H100 with a 70B model need 0.068. To measure it, divide the time to the first token of a prompt of about 2,000 tokens by its length.',
+  },
+  {
+    key: 'attentionMsPerMillionPairs',
+    name: 'est-ttft-attention-ms-per-million-pairs',
+    group: 'Routing',
+    kind: 'number',
+    default: 0.96,
+    min: 0,
+    max: 100_000,
+    unit: 'ms',
+    help: 'Policy est-ttft: time for the attention between tokens, for a million pairs of a new token and a token before it: what makes long prompts cost more than their length. The default is that of an H100 with an 8B model; four H100 with a 70B model need 1.2.',
   },
   {
     key: 'temperature',
@@ -191,7 +288,7 @@ const routerSettings = [
     max: 1000,
     zeroMeans: 'the cheapest worker always wins',
     envAliases: [{ name: 'DYN_ROUTER_TEMPERATURE' }],
-    help: 'Above 0 the worker is drawn by softmax over the costs; higher is closer to uniform. A little helps where several routers share one fleet and would all pick the same worker.',
+    help: 'Above 0 the worker is drawn by softmax over the costs; higher values are closer to uniform. A small value helps when several routers share one fleet and would all pick the same worker.',
   },
   {
     key: 'activeRequestExpiryMs',
@@ -203,7 +300,7 @@ const routerSettings = [
     max: 24 * HOUR_MS,
     aliases: ['router-active-request-expiry-secs'],
     envAliases: [{ name: 'DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS' }],
-    help: 'Load of a request that nobody has touched for this long is taken off its worker. A stream that still sends tokens is not inactive, however old it is.',
+    help: 'After this long without a sign of life from a request, its load is taken off its worker. A stream that still sends tokens is alive, however old it is.',
   },
   {
     key: 'decisionsKept',
@@ -225,7 +322,7 @@ const routerSettings = [
     min: 1000,
     max: 100_000_000,
     unit: 'rows',
-    help: 'Candidates and excluded workers in all receipts together, at some 200 bytes each. Above it the oldest receipts are shortened to the worker chosen, the runner-up and the cheapest others, eight in all, and say how many were left out; where that is not enough, the oldest go.',
+    help: 'Candidates and excluded workers in all receipts together, at about 200 bytes each. Beyond this the oldest receipts are shortened to the chosen worker, the runner-up and the cheapest others, eight in all, and say how many were left out; if that is not enough, the oldest receipts are dropped.',
   },
   {
     key: 'audit',
@@ -233,7 +330,7 @@ const routerSettings = [
     group: 'Routing',
     kind: 'flag',
     default: true,
-    help: 'Compare what was predicted to be cached with what engines report (cached_tokens). A stream whose client did not ask for usage is asked for it, and the event that this adds is taken out of the answer again; no other byte changes. With --no-audit streams are sent as they came, and only answers that have usage by themselves are compared.',
+    help: 'Compare predicted cached tokens with those that engines report (cached_tokens). If a client did not ask for the usage of a stream, the router asks for it and undoes what this changes in the answer: the client gets the same as without a router. With --no-audit streams are sent as they came, and only answers that already contain usage are compared.',
   },
   {
     key: 'seed',
@@ -243,8 +340,8 @@ const routerSettings = [
     default: undefined,
     min: 0,
     max: 2 ** 32 - 1,
-    unsetMeans: 'drawn anew at every start',
-    help: 'Seed of every draw the router makes (ties, temperature), so that a run can be repeated.',
+    unsetMeans: 'a new one at every start',
+    help: 'Seed of all random choices of the router (ties, temperature), so that a run can be repeated.',
   },
 
   {
@@ -255,10 +352,10 @@ const routerSettings = [
     default: true,
     aliases: ['router-kv-events', 'use-kv-events'],
     envAliases: [{ name: 'DYN_ROUTER_USE_KV_EVENTS' }],
-    help: 'Subscribe to the KV events of the workers. With --no-kv-events what was sent to a worker is taken to be cached there (trust approximate), as it is for workers that publish none.',
+    help: 'Subscribe to the KV events of the workers. With --no-kv-events, prompts count as cached where they were sent (trust approximate), as for workers that publish no events.',
   },
   {
-    key: 'predictionTtlMs',
+    key: 'guessTtlWithoutEventsMs',
     name: 'router-ttl-secs',
     group: 'KV events and index',
     kind: 'duration',
@@ -267,10 +364,10 @@ const routerSettings = [
     max: 24 * HOUR_MS,
     aliases: ['router-ttl'],
     envAliases: [{ name: 'DYN_ROUTER_TTL_SECS' }, { name: 'DYN_ROUTER_TTL' }],
-    help: 'How long what was sent to a worker is taken to be cached there, where no KV events tell. Sent again, it lasts as long anew. Lower it where caches turn over faster.',
+    help: 'How long a prompt counts as cached at the worker that it was sent to, if there are no KV events. Sending it again renews the time. Lower this if caches turn over faster.',
   },
   {
-    key: 'predictionBlocksMax',
+    key: 'guessBlocksMax',
     name: 'router-max-tree-size',
     group: 'KV events and index',
     kind: 'integer',
@@ -279,7 +376,7 @@ const routerSettings = [
     max: 2 ** 26,
     unit: 'blocks',
     envAliases: [{ name: 'DYN_ROUTER_MAX_TREE_SIZE' }],
-    help: 'Most blocks that are taken to be cached at one worker because they were sent there; fewer where the worker says that its cache holds fewer. All workers of an event thread together have a block for every 128 bytes of its part of --index-bytes.',
+    help: 'Most blocks that count as cached at one worker because they were sent there; fewer if the worker reports a smaller cache. All workers of an event thread together have room for one block per 128 bytes of its part of --index-bytes.',
   },
   {
     key: 'pruneTargetRatio',
@@ -290,19 +387,19 @@ const routerSettings = [
     min: 0,
     max: 1,
     envAliases: [{ name: 'DYN_ROUTER_PRUNE_TARGET_RATIO' }],
-    help: 'When what was sent to a worker has become too much, what expires first is forgotten until this share is left.',
+    help: 'When too many blocks were sent to a worker, those that expire first are forgotten until this share is left.',
   },
   {
-    key: 'predictedTtlMs',
+    key: 'guessTtlUntilEventsMs',
     name: 'router-predicted-ttl-secs',
     group: 'KV events and index',
     kind: 'duration',
     default: 0,
     min: 0,
     max: HOUR_MS,
-    zeroMeans: 'events alone count where there are any',
+    zeroMeans: 'only events count where there are any',
     envAliases: [{ name: 'DYN_ROUTER_PREDICTED_TTL_SECS' }],
-    help: 'How long what was sent to a worker with KV events is taken to be cached there until its events say so. A few seconds let requests that arrive together share a prompt that is still being computed.',
+    help: 'How long a prompt counts as cached at a worker with KV events before its events confirm it. A few seconds let requests that arrive together share a prompt that is still being computed.',
   },
   {
     key: 'hostCacheHitWeight',
@@ -313,7 +410,7 @@ const routerSettings = [
     min: 0,
     max: 1,
     envAliases: [{ name: 'DYN_ROUTER_HOST_CACHE_HIT_WEIGHT' }],
-    help: "What a block in the memory of a worker's host counts for, when one on the device counts 1.",
+    help: "Weight of a block in the memory of a worker's host, when one on the device counts 1.",
   },
   {
     key: 'diskCacheHitWeight',
@@ -324,7 +421,7 @@ const routerSettings = [
     min: 0,
     max: 1,
     envAliases: [{ name: 'DYN_ROUTER_DISK_CACHE_HIT_WEIGHT' }],
-    help: 'What a block on disk, or in a store outside the worker, counts for, when one on the device counts 1.',
+    help: 'Weight of a block on disk, or in a store outside the worker, when one on the device counts 1.',
   },
   {
     key: 'blockSizeTokens',
@@ -338,7 +435,7 @@ const routerSettings = [
     unsetMeans: 'what each worker reports, or its first event shows',
     aliases: ['block-size', 'router-block-size'],
     envAliases: [{ name: 'DYN_KV_CACHE_BLOCK_SIZE' }],
-    help: 'Tokens in a block of the KV cache. It must be what the engines run with, or no prefix is ever found; set it only for engines that do not say.',
+    help: 'Tokens in a block of the KV cache. It must match the engines, or no prefix is ever found; set it only for engines that do not report it.',
   },
   {
     key: 'eventThreads',
@@ -353,7 +450,7 @@ const routerSettings = [
     max: 64,
     unit: 'threads',
     envAliases: [{ name: 'DYN_ROUTER_EVENT_THREADS' }],
-    help: 'Threads that receive KV events, each with one shard of the index. More help when the events of many workers are more than one thread can apply.',
+    help: 'Threads that receive KV events, each with one shard of the index. Use more when one thread cannot apply the events of all workers.',
   },
   {
     key: 'indexBytes',
@@ -373,7 +470,7 @@ const routerSettings = [
     default: 5 * SECOND_MS,
     min: 10,
     max: 10 * MINUTE_MS,
-    help: 'How long a worker may be silent while it replays past events before it is asked again. Meanwhile its cache is trusted less.',
+    help: 'How long a worker may be silent during a replay of past events before it is asked again. Meanwhile its cache is trusted less.',
   },
   {
     key: 'checkpointDirectory',
@@ -383,7 +480,7 @@ const routerSettings = [
     placeholder: 'DIRECTORY',
     default: undefined,
     unsetMeans: 'none are kept',
-    help: 'Where to keep checkpoints: what the index holds of each source of events, so that after a restart it goes on where it was, also where the engine no longer repeats its whole history. A checkpoint counts only when the engine repeats the batch that it ends with.',
+    help: 'Directory for checkpoints: the index content of each event source. After a restart the index continues from there, even if the engine no longer repeats its whole history. A checkpoint counts only when the engine repeats the batches that it ends with.',
   },
   {
     key: 'checkpointIntervalMs',
@@ -393,7 +490,7 @@ const routerSettings = [
     default: MINUTE_MS,
     min: 100,
     max: 24 * HOUR_MS,
-    help: 'How often the checkpoint of each source is written, where something has changed. They are also written at a graceful stop. While one is taken, events of its shard wait: about 0.3 ms per thousand blocks; a source with more than four million gets none.',
+    help: 'How often the checkpoint of each source is written, if something has changed. Checkpoints are also written at a graceful stop. While one is taken, events of its shard wait: about 0.3 ms per thousand blocks; a source with more than four million blocks gets none.',
   },
 
   {
@@ -407,7 +504,7 @@ const routerSettings = [
     env: 'HOMING_TOKENIZERS',
     unsetMeans: 'a worker is asked to tokenize',
     check: faultOfTokenizer,
-    help: 'Directory with tokenizer.json and tokenizer_config.json, for one model or, without MODEL=, for all that have none of their own. The router then tokenizes by itself, which saves each request a round trip.',
+    help: 'Directory with tokenizer.json and tokenizer_config.json, for one model or, without MODEL=, for all models that have none of their own. The router then tokenizes by itself, which saves each request a round trip.',
   },
   {
     key: 'tokenizerThreads',
@@ -421,7 +518,48 @@ const routerSettings = [
     min: 1,
     max: 64,
     unit: 'threads',
-    help: 'Threads that read, render, tokenize and hash prompts. More help when prompts are long and the tokenizing shows in the time to the first token.',
+    help: 'Threads that read, render, tokenize and hash prompts. Use more when prompts are long and tokenizing delays the first token.',
+  },
+  {
+    key: 'promptCacheBytes',
+    name: 'prompt-cache-bytes',
+    group: 'Tokenizing',
+    kind: 'size',
+    default: 256 * MIB,
+    min: 0,
+    max: 64 * GIB,
+    help: 'Memory for the beginnings of earlier requests and their tokens, over all threads that read requests. Of a conversation that goes on, only what is new is then read and tokenized; a token takes about 25 bytes. 0 switches it off.',
+  },
+  {
+    key: 'wordTableBytes',
+    name: 'word-table-bytes',
+    group: 'Tokenizing',
+    kind: 'size',
+    default: 8 * MIB,
+    min: 64 * KIB,
+    max: GIB,
+    help: 'Memory for words that were seen and their tokens: for each tokenizer, on each thread that reads requests. A word that is not there is tokenized anew, which costs some 2 µs instead of 0.05.',
+  },
+  {
+    key: 'inlineBodyBytesMax',
+    name: 'inline-body-bytes',
+    group: 'Tokenizing',
+    kind: 'size',
+    default: 16 * KIB,
+    min: 0,
+    max: MIB,
+    help: 'Request bodies up to this size are read and tokenized where they arrive, which is cheaper than handing them to a tokenizer thread. Longer ones would hold up other requests. 0 gives every body to a thread.',
+  },
+  {
+    key: 'tokenizeCheckEvery',
+    name: 'tokenize-check-every',
+    group: 'Tokenizing',
+    kind: 'integer',
+    default: 10_000,
+    min: 0,
+    max: 1_000_000_000,
+    unit: 'prompts',
+    help: 'The router also gives one in N of the prompts that it tokenizes to an engine (/tokenize) and compares the ids. If they differ, engines tokenize for that model from then on. 0 switches it off.',
   },
 
   {
@@ -444,7 +582,7 @@ const routerSettings = [
     min: 0,
     max: 24 * HOUR_MS,
     zeroMeans: 'no limit',
-    help: 'Longest time from a request to the end of its answer. Long outputs take minutes: set it only where clients would not wait longer.',
+    help: 'Longest time from a request to the end of its answer. Long outputs take minutes: set it only if clients would not wait longer.',
   },
   {
     key: 'silenceTimeoutMs',
@@ -454,7 +592,50 @@ const routerSettings = [
     default: 10 * MINUTE_MS,
     min: 100,
     max: 24 * HOUR_MS,
-    help: 'Longest wait for the next byte of an answer, the first included. A worker that hangs is given up after it; an answer that is not a stream comes in one piece, so leave room for the longest.',
+    help: 'Longest wait for the next byte of an answer, including the first. After it a worker counts as hung and is given up; an answer that is not a stream comes in one piece, so allow for the longest.',
+  },
+  {
+    key: 'relayRoutes',
+    name: 'relay-route',
+    group: 'Relaying',
+    kind: 'list',
+    separator: 'comma',
+    placeholder: "'[METHOD ]PATH'",
+    unsetMeans: 'the inference routes of engines (docs/requests.md)',
+    check: relayRouteFault,
+    help: "A further route of the engines that clients may use through the router, such as 'GET /v1/files/*' or '/v1/load_lora_adapter': * stands for one segment, and without a method any method is passed on. A request goes to the worker with the least load that serves the model of its body, or to the worker that it is pinned to. All clients of the router can use this route: add no route that changes an engine unless you trust them.",
+  },
+
+  {
+    key: 'decisionLogFile',
+    name: 'decision-log',
+    group: 'Decision log',
+    kind: 'text',
+    placeholder: 'FILE',
+    default: undefined,
+    unsetMeans: 'none is written',
+    help: 'File for one JSON line per settled request: arrival, lengths, numbers of its blocks, worker, policy, predicted and delivered cached tokens, times. It is a trace that homing simulate reads (docs/decision-log.md). There is no text and no token id in it. Give each router a file of its own.',
+  },
+  {
+    key: 'decisionLogBytesMax',
+    name: 'decision-log-bytes',
+    group: 'Decision log',
+    kind: 'size',
+    default: 64 * MIB,
+    min: 4 * KIB,
+    max: 64 * GIB,
+    help: 'Size at which a file of the decision log is full: it becomes FILE.1, the one before FILE.2, and so on, and a new one is begun. A prompt of 10,000 tokens takes about 4 KiB.',
+  },
+  {
+    key: 'decisionLogFilesMax',
+    name: 'decision-log-files',
+    group: 'Decision log',
+    kind: 'integer',
+    default: 8,
+    min: 1,
+    max: 1000,
+    unit: 'files',
+    help: 'Files of the decision log that are kept, the one being written included. The oldest is removed.',
   },
 
   {
@@ -487,7 +668,7 @@ const routerSettings = [
     choices: LOG_LEVELS,
     default: 'info',
     envAliases: [{ name: 'DYN_LOG', read: levelOfFilter }],
-    help: 'Logs are JSON lines on standard error. info tells of starts, stops and trust; debug of every request; trace of every event.',
+    help: 'Logs are JSON lines on standard error. info reports starts, stops and trust; debug every request; trace every batch of KV events.',
   },
 ] as const satisfies readonly SettingDescriptor[]
 
@@ -506,19 +687,36 @@ export const routerCommand: Command<typeof routerSettings> = {
       line: 'homing router',
     },
     {
-      does: 'Two engines of your own, events and replay where the engines say:',
+      does: 'Two engines of your own; they report their event and replay ports:',
       line: 'homing router --worker http://10.0.0.1:8001 --worker http://10.0.0.2:8001 --tokenizer ./model',
     },
   ],
   rules: [
     ({ settings, isGiven }) =>
       settings.workers.length > 0 && (isGiven('demoEngines') || isGiven('demoSpeed'))
-        ? '--demo-engines and --demo-speed have no effect where workers are named: leave them out, or --worker'
+        ? '--demo-engines and --demo-speed have no effect when workers are named: leave them out, or leave out --worker'
         : undefined,
     faultOfShardSize,
+    faultOfEstimate,
+    ({ settings, isGiven }) =>
+      isGiven('activeRequestWeight') && settings.routerPolicy !== 'linear'
+        ? `--router-decode-active-request-weight has no effect on --router-policy ${settings.routerPolicy}: leave it out, or use linear`
+        : undefined,
+    ({ isGiven }) =>
+      isGiven('selectionModule') && isGiven('routerPolicy')
+        ? '--selection-module takes the place of --router-policy: leave one of them out'
+        : undefined,
+    ({ settings: { selectionModule, routerMode } }) =>
+      selectionModule !== undefined && routerMode !== 'kv'
+        ? `--selection-module has no effect in --router-mode ${routerMode}: use mode kv, or leave it out`
+        : undefined,
+    ({ settings: { port, adminPort } }) =>
+      adminPort === port && port > 0
+        ? `--admin-port ${adminPort} is the same as --port: choose another, or leave it out`
+        : undefined,
     ({ settings }) =>
-      settings.predictedTtlMs > 0 && !settings.kvEvents
-        ? '--router-predicted-ttl-secs fills the time until KV events come, and --no-kv-events wants none: use --router-ttl-secs'
+      settings.guessTtlUntilEventsMs > 0 && !settings.kvEvents
+        ? '--router-predicted-ttl-secs covers the time until KV events come, but --no-kv-events disables them: use --router-ttl-secs'
         : undefined,
     ({ settings }) =>
       settings.bodiesBytesMax < settings.bodyBytesMax
@@ -528,8 +726,8 @@ export const routerCommand: Command<typeof routerSettings> = {
 }
 
 /**
- * Least bytes of a shard: the tables of packages/index that have a size of their own need about 72 bytes per
- * worker key with its layers and 30 KiB; with twice that, something is left for blocks.
+ * Least bytes of a shard: the fixed-size tables of packages/index need about 72 bytes per
+ * worker key with its layers, and 30 KiB; twice that leaves room for blocks.
  */
 const SHARD_BYTES_MIN = 64 * 1024
 const SHARD_BYTES_PER_WORKER_SLOT = 144
@@ -549,6 +747,18 @@ function faultOfShardSize({ settings }: RuleFacts<RouterSettings>): string | und
   return undefined
 }
 
+function faultOfEstimate({ settings, isGiven }: RuleFacts<RouterSettings>): string | undefined {
+  const { routerPolicy, prefillMsPerToken, attentionMsPerMillionPairs } = settings
+  if (routerPolicy !== 'est-ttft') {
+    return isGiven('prefillMsPerToken') || isGiven('attentionMsPerMillionPairs')
+      ? `--est-ttft-ms-per-token and --est-ttft-attention-ms-per-million-pairs have no effect on --router-policy ${routerPolicy}: leave them out, or use est-ttft`
+      : undefined
+  }
+  return prefillMsPerToken === 0 && attentionMsPerMillionPairs === 0
+    ? '--est-ttft-ms-per-token and --est-ttft-attention-ms-per-million-pairs are both 0, so all workers would cost the same: give the figures of your engines'
+    : undefined
+}
+
 function faultOfWorkerUrl(text: string): string | undefined {
   const url = URL.parse(text)
   if (url === null || url.hostname === '') return 'is not a URL such as http://10.0.0.1:8001'
@@ -558,8 +768,8 @@ function faultOfWorkerUrl(text: string): string | undefined {
 }
 
 /**
- * The level of a filter such as 'info,hyper=warn': that of its last directive without a target. Those with one are
- * about modules that we do not have.
+ * The level of a filter such as 'info,hyper=warn': that of its last directive without a target. Directives with a
+ * target are about modules that we do not have.
  *
  * Source   EnvFilter of the Rust crate tracing-subscriber.
  */

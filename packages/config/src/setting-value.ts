@@ -5,6 +5,7 @@
 
 import { availableParallelism } from 'node:os'
 import type { ComputedDefault, Machine, SettingDescriptor } from './descriptor.ts'
+import { nearestName } from './nearest-name.ts'
 
 export type SettingValue = string | number | boolean | undefined | readonly string[]
 
@@ -50,16 +51,37 @@ export function readSettingText(setting: SettingDescriptor, text: string): Readi
       return fault('is neither true nor false')
     }
     case 'choice':
-      return setting.choices.includes(text)
-        ? value(text)
-        : fault(`is not one of ${setting.choices.join(', ')}`)
+      return setting.choices.includes(text) ? value(text) : fault(faultOfChoice(setting.choices, text))
     case 'text':
     case 'list': {
       if (text === '')
         return setting.kind === 'text' && setting.default === '' ? value('') : fault('is empty')
       const why = setting.check?.(text)
-      return why === undefined ? value(text) : fault(why)
+      if (why !== undefined) return fault(why)
+      return value(setting.kind === 'text' ? (setting.read?.(text) ?? text) : text)
     }
+  }
+}
+
+/** Checks a value of a program, in the unit of the setting's key. For a list, the value is one item. */
+export function readSettingValue(setting: SettingDescriptor, given: unknown): Reading<SettingValue> {
+  switch (setting.kind) {
+    case 'integer':
+    case 'number':
+    case 'duration':
+    case 'size': {
+      const what =
+        setting.kind === 'duration' ? ' of milliseconds' : setting.kind === 'size' ? ' of bytes' : ''
+      if (typeof given !== 'number' || Number.isNaN(given)) return fault(`is not a number${what}`)
+      if (setting.kind !== 'number' && setting.kind !== 'duration' && !Number.isInteger(given))
+        return fault('is not a whole number')
+      return within(given, setting.min, setting.max, String)
+    }
+    case 'flag':
+      return typeof given === 'boolean' ? value(given) : fault('is neither true nor false')
+    default:
+      // Texts are read as those of the command line are.
+      return typeof given === 'string' ? readSettingText(setting, given) : fault('is not a text')
   }
 }
 
@@ -67,6 +89,11 @@ export function readSettingText(setting: SettingDescriptor, text: string): Readi
 export function splitItems(separator: 'comma' | 'comma or space', text: string): readonly string[] {
   const items = separator === 'comma' ? text.split(',') : text.split(/[,\s]+/)
   return items.map(item => item.trim()).filter(item => item !== '')
+}
+
+/** A host as sockets take it: an IPv6 address may be given as it stands in a URL, in brackets. */
+export function hostWithoutBrackets(text: string): string {
+  return text.replace(/^\[(.*)\]$/, '$1')
 }
 
 /** The default on `machine`; a list has the empty list. */
@@ -176,4 +203,10 @@ function value<T>(of: T): Reading<T> {
 
 function fault(why: string): Reading<never> {
   return { kind: 'fault', why }
+}
+
+function faultOfChoice(choices: readonly string[], text: string): string {
+  const meant = nearestName(text, choices)
+  const hint = meant === undefined ? '' : `; did you mean ${meant}?`
+  return `is not one of ${choices.join(', ')}${hint}`
 }

@@ -1,12 +1,12 @@
-import { RouterError } from '@homing/errors'
+import { HomingError } from '@homing/errors'
 
 /** The settings cannot be used; `faults` holds every reason found, a sentence each. */
-export class SettingsError extends RouterError {
+export class SettingsError extends HomingError {
   readonly code = 'HOMING_CONFIG_BAD_SETTINGS'
   readonly faults: readonly string[]
 
   constructor(command: string, faults: readonly string[]) {
-    // One fault fits the line that says so; several are a list to work through.
+    // One fault fits on the same line; several are listed.
     const list = faults.length === 1 ? ` ${faults[0]}` : faults.map(fault => `\n  ${fault}`).join('')
     super(`cannot start ${command}:${list}`, { command, faultCount: faults.length })
     this.faults = faults

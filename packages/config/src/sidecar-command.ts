@@ -1,6 +1,7 @@
 /** The settings of `homing sidecar`. */
 
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
+import { hostWithoutBrackets } from './setting-value.ts'
 
 const SECOND_MS = 1000
 const MIB = 2 ** 20
@@ -18,7 +19,7 @@ const sidecarSettings = [
     unsetMeans: 'none: this or --poll must be given',
     env: 'HOMING_SIDECAR_EVENTS',
     check: faultOfEndpoint,
-    help: 'Where the engine publishes its KV events, such as tcp://127.0.0.1:5557. With several ranks, that of rank 0; rank r is expected on this port + r.',
+    help: 'Endpoint on which the engine publishes its KV events, such as tcp://127.0.0.1:5557. With several ranks this is the endpoint of rank 0; rank r is expected on this port + r.',
   },
   {
     key: 'poll',
@@ -30,7 +31,7 @@ const sidecarSettings = [
     unsetMeans: 'none: this or --events must be given',
     env: 'HOMING_SIDECAR_POLL',
     check: faultOfUrl,
-    help: 'TensorRT-LLM server whose KV events are asked for over HTTP (POST /kv_cache_events), such as http://127.0.0.1:8000. It answers each event once, so nobody else may ask.',
+    help: 'TensorRT-LLM server whose KV events are polled over HTTP (POST /kv_cache_events), such as http://127.0.0.1:8000. It returns each event only once, so no other client may poll it.',
   },
   {
     key: 'blockSizeTokens',
@@ -42,7 +43,7 @@ const sidecarSettings = [
     max: 65_536,
     unit: 'tokens',
     env: 'HOMING_SIDECAR_BLOCK_SIZE',
-    help: 'With --poll: tokens_per_block of the server, which its events do not say. With another value every block counts as partial, and none is published.',
+    help: 'With --poll: tokens_per_block of the server, which its events do not contain. With a wrong value every block counts as partial, and none is published.',
   },
   {
     key: 'pollIntervalMs',
@@ -53,7 +54,7 @@ const sidecarSettings = [
     min: 1,
     max: 60 * SECOND_MS,
     env: 'HOMING_SIDECAR_POLL_INTERVAL',
-    help: 'With --poll: pause between an answer and the next question. The server waits up to 2s itself where it has no events.',
+    help: 'With --poll: pause between an answer and the next request. The server itself waits up to 2s when it has no events.',
   },
   {
     key: 'ranks',
@@ -65,7 +66,7 @@ const sidecarSettings = [
     max: 64,
     unit: 'ranks',
     env: 'HOMING_SIDECAR_RANKS',
-    help: 'Data-parallel ranks of the engine. With --events each has a port of its own; --poll asks for all of them.',
+    help: 'Data-parallel ranks of the engine. With --events each rank has its own port; --poll asks for all of them.',
   },
   {
     key: 'topic',
@@ -75,7 +76,7 @@ const sidecarSettings = [
     placeholder: 'TOPIC',
     default: '',
     env: 'HOMING_SIDECAR_TOPIC',
-    help: 'Topic of the events of --events, as the engine was told; the sidecar publishes under the same one. Empty takes every topic and publishes without one.',
+    help: 'Topic of the events of --events, as set in the engine; the sidecar publishes under the same topic. Empty takes every topic and publishes without one.',
   },
   {
     key: 'host',
@@ -85,7 +86,8 @@ const sidecarSettings = [
     placeholder: 'ADDRESS',
     default: '0.0.0.0',
     env: 'HOMING_SIDECAR_HOST',
-    help: 'Address on which events, replays and snapshots are offered. 0.0.0.0 is every interface of the machine, as engines do by default; 127.0.0.1 keeps them to this machine. There is no authentication.',
+    read: hostWithoutBrackets,
+    help: 'Address on which events, replays and snapshots are offered. 0.0.0.0 is every interface of the machine, the usual default of engines; 127.0.0.1 accepts connections from this machine only. There is no authentication.',
   },
   {
     key: 'eventsPort',
@@ -95,9 +97,9 @@ const sidecarSettings = [
     default: 5657,
     min: 0,
     max: 65_535,
-    zeroMeans: 'free ports, told in the ready lines',
+    zeroMeans: 'free ports, named in the ready lines',
     env: 'HOMING_SIDECAR_EVENTS_PORT',
-    help: 'First port on which the events are published again; rank r uses this port + r. Routers take it instead of the engine’s.',
+    help: 'First port on which the events are published again; rank r uses this port + r. Routers use it instead of the engine’s port.',
   },
   {
     key: 'replayPort',
@@ -107,9 +109,9 @@ const sidecarSettings = [
     default: 6657,
     min: 0,
     max: 65_535,
-    zeroMeans: 'free ports, told in the ready lines',
+    zeroMeans: 'free ports, named in the ready lines',
     env: 'HOMING_SIDECAR_REPLAY_PORT',
-    help: 'First port on which missed events and snapshots are asked for; rank r uses this port + r.',
+    help: 'First port on which routers ask for missed events and snapshots; rank r uses this port + r.',
   },
   {
     key: 'shutdownTimeoutMs',
@@ -121,7 +123,7 @@ const sidecarSettings = [
     max: 3600 * SECOND_MS,
     zeroMeans: 'cut replays at once',
     env: 'HOMING_SIDECAR_SHUTDOWN_TIMEOUT',
-    help: 'After SIGTERM or SIGINT no event is taken any more; replays and snapshots that are under way have this long to end.',
+    help: 'After SIGTERM or SIGINT no further event is taken; replays and snapshots that are under way have this long to end.',
   },
   {
     key: 'detach',
@@ -164,7 +166,7 @@ const sidecarSettings = [
     min: 1024,
     max: 64 * GIB,
     env: 'HOMING_SIDECAR_BLOCKS_BYTES',
-    help: 'Most bytes for the blocks that the engine holds, for each rank: 160 and four per token for each. 256 MiB are about 1.2 million blocks of 16 tokens. Blocks past it are missing in snapshots, which then say so.',
+    help: 'Most bytes for the blocks that the engine holds, for each rank. A block takes 160 bytes plus four per token; 256 MiB hold about 1.2 million blocks of 16 tokens. Further blocks are missing in snapshots, which then say so.',
   },
   {
     key: 'queuedMessagesMax',
@@ -176,7 +178,7 @@ const sidecarSettings = [
     max: 100_000,
     unit: 'messages',
     env: 'HOMING_SIDECAR_SEND_QUEUE',
-    help: 'Messages that wait for a router that reads too slowly; it loses further ones, sees the gap and asks for them. Must be above --buffer-batches, so that no replay is cut.',
+    help: 'Most messages that wait for a router that reads too slowly; it loses further ones, sees the gap and asks for them. Must be above --buffer-batches, so that no replay is cut.',
   },
   {
     key: 'repliesMax',
@@ -188,7 +190,7 @@ const sidecarSettings = [
     max: 1024,
     unit: 'peers',
     env: 'HOMING_SIDECAR_MAX_REPLIES',
-    help: 'Routers that are sent a replay or snapshot at one time; further ones ask again.',
+    help: 'Most routers that receive a replay or snapshot at one time; further ones ask again.',
   },
   {
     key: 'peerBytesMax',
@@ -199,7 +201,7 @@ const sidecarSettings = [
     min: 1024,
     max: 64 * GIB,
     env: 'HOMING_SIDECAR_PEER_BYTES',
-    help: 'Most bytes of replays and snapshots over one connection, since nobody tells what was read of them; then its requests are refused. Routers connect anew for each.',
+    help: 'Most bytes of replays and snapshots over one connection, because ZeroMQ does not tell how much was read; further requests are refused. Routers connect again for each request.',
   },
   {
     key: 'logLevel',
@@ -209,7 +211,7 @@ const sidecarSettings = [
     choices: LOG_LEVELS,
     default: 'info',
     env: 'HOMING_SIDECAR_LOG_LEVEL',
-    help: 'Logs are JSON lines on standard error. warn tells of events that were lost, and of an engine that restarted or cannot be reached.',
+    help: 'Logs are JSON lines on standard error. warn reports lost events, and an engine that restarted or cannot be reached.',
   },
 ] as const satisfies readonly SettingDescriptor[]
 
@@ -219,8 +221,7 @@ export type SidecarSettings = SettingsOf<typeof sidecarSettings>
 /** `homing sidecar`. */
 export const sidecarCommand: Command<typeof sidecarSettings> = {
   name: 'sidecar',
-  summary:
-    'Publishes the KV events of an engine again, with the replay and the snapshots that the engine lacks.',
+  summary: 'Republishes the KV events of an engine, with the replay and the snapshots that the engine lacks.',
   settings: sidecarSettings,
   examples: [
     {
@@ -232,7 +233,7 @@ export const sidecarCommand: Command<typeof sidecarSettings> = {
       line: 'homing sidecar --poll http://127.0.0.1:8000 --block-size 32',
     },
     {
-      does: 'And the router takes its events from the sidecar, on the same host as the engine:',
+      does: 'A router that takes its events from the sidecar, on the same host as the engine:',
       line: "homing router --worker 'http://ENGINE:8000?events=5657&replay=6657'",
     },
   ],
@@ -277,7 +278,7 @@ function faultOfSendQueue({ settings: { queuedMessagesMax, bufferBatchesMax } }:
 function faultOfUrl(text: string): string | undefined {
   const url = URL.parse(text)
   if (url === null || url.hostname === '' || url.protocol !== 'http:') {
-    return 'is no URL such as http://127.0.0.1:8000'
+    return 'is not a URL such as http://127.0.0.1:8000'
   }
   return url.pathname === '/' ? undefined : `has the path ${url.pathname}; name only host and port`
 }
@@ -285,7 +286,7 @@ function faultOfUrl(text: string): string | undefined {
 function faultOfEndpoint(text: string): string | undefined {
   if (/^ipc:\/\/./.test(text)) return undefined
   const match = /^tcp:\/\/(\[[^\]]+\]|[^[\]:/]+):(\d{1,5})$/.exec(text)
-  if (match === null) return 'is no endpoint; use tcp://HOST:PORT or ipc://PATH'
+  if (match === null) return 'is not an endpoint; use tcp://HOST:PORT or ipc://PATH'
   if (match[1] === '*' || match[1] === '0.0.0.0') {
     return 'names every interface, which is for binding; name the host of the engine, such as tcp://127.0.0.1:5557'
   }

@@ -5,10 +5,12 @@ import { environmentName } from '../src/descriptor.ts'
 import {
   asksForHelp,
   type Command,
+  indexerCommand,
   parseSettings,
   routerCommand,
   type SettingDescriptor,
   SettingsError,
+  sidecarCommand,
 } from '../src/index.ts'
 
 const machine = { cores: 8 }
@@ -103,9 +105,16 @@ t.test('an index that cannot be divided among its threads is a fault', async t =
   )
 })
 
+t.test('one port for clients and operators both is a fault, unless each is picked', async t => {
+  t.strictSame(faultsOf(['--port', '8100', '--admin-port', '8100']), [
+    '--admin-port 8100 is the same as --port: choose another, or leave it out',
+  ])
+  t.strictSame(faultsOf(['--port', '0', '--admin-port', '0']), [])
+})
+
 t.test('predictions until events come are a fault where no events are wanted', async t => {
   t.strictSame(faultsOf(['--router-predicted-ttl-secs', '5', '--no-kv-events']), [
-    '--router-predicted-ttl-secs fills the time until KV events come, and --no-kv-events wants none: use --router-ttl-secs',
+    '--router-predicted-ttl-secs covers the time until KV events come, but --no-kv-events disables them: use --router-ttl-secs',
   ])
 })
 
@@ -191,8 +200,8 @@ t.test('each DYN_* variable that is used gives one warning', async t => {
 })
 
 t.test('a fault in a variable names the variable', async t => {
-  t.strictSame(faultsOf([], { DYN_ROUTER_MODE: 'direct' }), [
-    'DYN_ROUTER_MODE: "direct" is not one of kv, random, round-robin, least-loaded',
+  t.strictSame(faultsOf([], { DYN_ROUTER_MODE: 'device-aware-weighted' }), [
+    'DYN_ROUTER_MODE: "device-aware-weighted" is not one of kv, random, round-robin, least-loaded, power-of-two, direct',
   ])
 })
 
@@ -206,7 +215,7 @@ t.test('a log filter counts by its level; what else it says is ignored with one 
       'DYN_LOG is read as HOMING_LOG_LEVEL=error; rename it',
     ],
     ['off', 'silent', 'DYN_LOG is read as HOMING_LOG_LEVEL=silent; rename it'],
-    ['foo=debug', 'info', 'DYN_LOG: nothing in "foo=debug" is a value of HOMING_LOG_LEVEL; ignored'],
+    ['foo=debug', 'info', 'DYN_LOG: "foo=debug" contains no value of HOMING_LOG_LEVEL; ignored'],
   ] as const) {
     const { settings, warnings } = parseSettings(routerCommand, [], { DYN_LOG: filter })
     t.equal(settings.logLevel, level, filter)
@@ -240,8 +249,8 @@ t.test('variables that mean nothing here are warned of, others are left alone', 
     PATH: '/bin',
   })
   t.strictSame(warnings, [
-    'DYN_NAMESPACE, DYN_ROUTER_REPLICA_SYNC: set, but not a setting of this command; ignored',
-    'HOMING_ROUTER_MOED is not a setting of this command and ignored; did you mean HOMING_ROUTER_MODE?',
+    'DYN_NAMESPACE, DYN_ROUTER_REPLICA_SYNC: not a setting of this command; ignored',
+    'HOMING_ROUTER_MOED is not a setting of this command and is ignored; did you mean HOMING_ROUTER_MODE?',
   ])
 })
 
@@ -270,15 +279,109 @@ t.test('a file that cannot be used is one fault beside the others', async t => {
   t.match(faultsOf([], {}, path('nested.yaml')), [/^port in .*: needs one value$/])
 })
 
+t.test('an unknown policy is refused with the nearest name', async t => {
+  t.strictSame(faultsOf(['--router-policy', 'prodcut']), [
+    '--router-policy: "prodcut" is not one of auto, linear, product, est-ttft, threshold; did you mean product?',
+  ])
+})
+
+t.test('options of policies that are not chosen, and an estimate of nothing, are refused', async t => {
+  for (const argv of [
+    ['--est-ttft-ms-per-token', '1'],
+    ['--router-policy', 'product', '--router-decode-active-request-weight', '1'],
+    ['--selection-module', 'mine.ts', '--router-mode', 'random'],
+  ]) {
+    t.match(faultsOf(argv), [/no effect/], argv.join(' '))
+  }
+  const none = ['--est-ttft-ms-per-token', '0', '--est-ttft-attention-ms-per-million-pairs', '0']
+  t.match(faultsOf(['--router-policy', 'est-ttft', ...none]), [/all workers would cost the same/])
+  t.match(faultsOf(['--selection-module', 'mine.ts', '--router-policy', 'product']), [
+    /leave one of them out/,
+  ])
+})
+
+t.test('names and variables of the credit form are understood', async t => {
+  const { settings } = parseSettings(
+    routerCommand,
+    ['--router-prefill-load-scale', '4', '--router-kv-overlap-score-credit', '0.5'],
+    { DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT_DECAY: '0.1', DYN_ROUTER_DECODE_ACTIVE_REQUEST_WEIGHT: '2' },
+  )
+  t.match(settings, { overlapWeight: 4, overlapCredit: 0.5, creditDecay: 0.1, activeRequestWeight: 2 })
+})
+
 t.test('settings that have no effect together are refused', async t => {
-  t.match(faultsOf(['--worker', 'http://a:1', '--demo-speed', '2']), [/no effect where workers are named/])
+  t.match(faultsOf(['--worker', 'http://a:1', '--demo-speed', '2']), [/no effect when workers are named/])
   t.strictSame(faultsOf(['--demo-speed', '2']), [])
 })
 
 t.test('help is asked for wherever it stands', async t => {
-  t.ok(asksForHelp(['--port', '1', '--help']))
-  t.ok(asksForHelp(['-h']))
-  t.notOk(asksForHelp(['--port', '1']))
+  t.ok(asksForHelp(routerCommand, ['--port', '1', '--help']))
+  t.ok(asksForHelp(routerCommand, ['--port', '--help']))
+  t.ok(asksForHelp(routerCommand, ['--config', '/none', '--no-audit', '-h']))
+  t.notOk(asksForHelp(routerCommand, ['--port', '1']))
+  t.notOk(asksForHelp(routerCommand, ['--bogus']), 'which the parser will tell')
+})
+
+t.test('what does not exist is told beside --help as well', async t => {
+  for (const [argv, why] of [
+    [['--help', '--bogus'], /unknown option --bogus/],
+    [['--prot', '1', '-h'], /unknown option --prot; did you mean --port\?/],
+    [['--help', 'engine'], /unexpected argument "engine"/],
+    [['--no-port', '--help'], /unknown option --no-port/],
+  ] as const) {
+    t.throws(() => asksForHelp(routerCommand, argv), { message: why }, argv.join(' '))
+  }
+})
+
+t.test('a list that is given and names nothing is a fault, and never the default', async t => {
+  for (const text of [',', ' ', ', ,']) {
+    t.strictSame(faultsOf([], { HOMING_WORKERS: text }), [
+      'HOMING_WORKERS: the list is empty; leave it out, or name one',
+    ])
+  }
+  const dir = t.testdir({
+    'empty.yaml': 'worker: []\n',
+    'comma.yaml': 'worker: ","\n',
+    'null.yaml': 'worker:\n',
+  })
+  for (const file of ['empty', 'comma']) {
+    const [fault, ...others] = faultsOf([], { HOMING_CONFIG: `${dir}/${file}.yaml` })
+    t.match(fault, /^worker in .*: the list is empty; /)
+    t.strictSame(others, [])
+  }
+  t.strictSame(faultsOf([], { HOMING_CONFIG: `${dir}/null.yaml` }), [], 'a name without a value is not given')
+  t.strictSame(faultsOf([], { HOMING_WORKERS: '' }), [], 'nor is an empty variable')
+})
+
+t.test('an empty list in a file means none, also where the file is written by a program', async t => {
+  const dir = t.testdir({
+    'indexer.yaml': 'workers: []\npeers: []\n',
+    'router.yaml': 'tokenizers: []\nrelay-route: []\n',
+    'comma.yaml': 'peers: ","\n',
+  })
+  const indexer = parseSettings(indexerCommand, [], {}, { configFile: `${dir}/indexer.yaml` })
+  t.strictSame([indexer.settings.workers, indexer.settings.peers], [[], []])
+  t.strictSame(indexer.sources.peers, { kind: 'file', name: `peers in ${dir}/indexer.yaml` })
+  const router = parseSettings(routerCommand, [], {}, { configFile: `${dir}/router.yaml` })
+  t.strictSame([router.settings.tokenizers, router.settings.relayRoutes], [[], []])
+  t.throws(() => parseSettings(indexerCommand, [], {}, { configFile: `${dir}/comma.yaml` }), {
+    message: /peers in .*: the list is empty; leave it out, or name one/,
+  })
+})
+
+t.test('an address may be given as it stands in a URL', async t => {
+  for (const [given, host] of [
+    ['[::1]', '::1'],
+    ['[fe80::1%eth0]', 'fe80::1%eth0'],
+    ['::1', '::1'],
+    ['127.0.0.1', '127.0.0.1'],
+  ] as const) {
+    for (const command of [routerCommand, indexerCommand, sidecarCommand] as readonly Command[]) {
+      const argv = command === sidecarCommand ? ['--events', 'tcp://h:5557'] : []
+      const { settings } = parseSettings(command, [...argv, '--host', given], {})
+      t.equal((settings as { readonly host: string }).host, host, `${command.name} ${given}`)
+    }
+  }
 })
 
 t.test('every name, key and variable of the router stands for one setting', async t => {

@@ -2,8 +2,9 @@ export {
   type ErrorDetails,
   type ErrorRecord,
   fromErrorRecord,
+  HomingError,
   RemoteError,
-  RouterError,
   toErrorRecord,
   UNEXPECTED_CODE,
-} from './router-error.ts'
+} from './homing-error.ts'
+export { isLocalFault } from './local-faults.ts'

@@ -1,30 +1,48 @@
-/** The command line: which command, with what exit code, and how its errors read. */
+/** The command line: picks the command, prints its errors, returns the exit code. */
 
 import { SettingsError } from '@homing/config'
-import { RouterError } from '@homing/errors'
+import { HomingError } from '@homing/errors'
 import type { CommandEntry } from './command-entry.ts'
 import { COMMANDS } from './commands.ts'
 import { errorLine } from './error-line.ts'
 import { version } from './version.ts'
 
-/** `argv`: what is typed behind `homing`. Resolves with the exit code; rejects only for a bug. */
+/** `argv`: the words after `homing`. Resolves with the exit code; rejects only for a bug. */
 export async function runCommandLine([name, ...argv]: readonly string[]): Promise<number> {
-  if (name === 'help' || name === '--help' || name === '-h') {
-    console.log(overview())
-    return 0
+  if (name === 'help' && argv.length === 1 && commandOf(argv[0]) !== undefined) {
+    return run(commandOf(argv[0])!, ['--help'])
   }
-  if (name === '--version' || name === 'version') {
-    console.log(version())
-    return 0
+  if (name !== undefined && Object.hasOwn(TOLD, name)) {
+    if (argv[0] === undefined) {
+      console.log(TOLD[name]!())
+      return 0
+    }
+    console.error(
+      `homing: cannot run ${name}: unexpected argument ${JSON.stringify(argv[0])} (homing --help)`,
+    )
+    return 2
   }
-  const command = name !== undefined && Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
+  const command = commandOf(name)
   if (command === undefined) {
     const typed = name === undefined ? 'nothing' : JSON.stringify(name)
     const known = Object.keys(COMMANDS).join(', ')
-    console.error(`homing: cannot run ${typed}: name a command, which are ${known} (homing --help)`)
+    console.error(`homing: cannot run ${typed}: name one of the commands ${known} (homing --help)`)
     return 2
   }
   return run(command, argv)
+}
+
+/** Words that print a text instead of running a command. */
+const TOLD: Readonly<Record<string, () => string>> = {
+  help: overview,
+  '--help': overview,
+  '-h': overview,
+  version,
+  '--version': version,
+}
+
+function commandOf(name: string | undefined): CommandEntry | undefined {
+  return name !== undefined && Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
 }
 
 async function run(command: CommandEntry, argv: readonly string[]): Promise<number> {
@@ -35,7 +53,7 @@ async function run(command: CommandEntry, argv: readonly string[]): Promise<numb
       console.error(thrown.message)
       return 2
     }
-    if (thrown instanceof RouterError) {
+    if (thrown instanceof HomingError) {
       console.error(errorLine(thrown))
       return 1
     }

@@ -2,7 +2,7 @@
 
 import { fileURLToPath } from 'node:url'
 import { createActorSystem } from '@homing/actor'
-import type { RouterSettings } from '@homing/config'
+import { completeSettings, type GivenSettings, type RouterSettings, routerCommand } from '@homing/config'
 import { engine } from '@homing/testkit'
 import { describeEngine } from './describe-engine.ts'
 
@@ -21,10 +21,19 @@ const TOKENIZER_DIRECTORY = fileURLToPath(
 )
 const STOP_MS_MAX = 5000
 
-/** Starts `demoEngines` engines on free ports. They behave as one model: equal prompts, equal answers. */
-export async function startDemoFleet(
-  settings: Pick<RouterSettings, 'demoEngines' | 'demoSpeed' | 'logLevel'>,
-): Promise<DemoFleet> {
+/** What a program can set of a demo fleet, with the defaults of the command line. */
+export type GivenDemoSettings = GivenSettings<Pick<RouterSettings, 'demoEngines' | 'demoSpeed' | 'logLevel'>>
+
+/**
+ * Starts `demoEngines` engines on free ports. They behave as one model: equal prompts, equal answers. Rejects with SettingsError
+ * for settings that cannot be.
+ */
+export async function startDemoFleet({
+  demoEngines,
+  demoSpeed,
+  logLevel,
+}: GivenDemoSettings = {}): Promise<DemoFleet> {
+  const settings = completeSettings(routerCommand, { demoEngines, demoSpeed, logLevel })
   const system = await createActorSystem({ name: 'demo-fleet', logLevel: settings.logLevel })
   try {
     const refs = Array.from({ length: settings.demoEngines }, (_, number) =>

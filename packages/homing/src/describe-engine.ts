@@ -16,7 +16,7 @@ export async function describeEngine(
   try {
     return await ref.ask({ type: 'describe' }, { timeout: START_MS_MAX })
   } catch (thrown) {
-    // That nobody is there to answer is a consequence; its end has the cause.
+    // The missing answer is a consequence; the actor's end has the cause.
     if (thrown instanceof ActorTerminatedError) throw (await ended).error ?? thrown
     throw thrown
   }

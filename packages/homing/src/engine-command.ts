@@ -29,7 +29,7 @@ export const engineCommandEntry: CommandEntry = {
   summary: engineCommand.summary,
 
   async run(argv) {
-    if (asksForHelp(argv)) {
+    if (asksForHelp(engineCommand, argv)) {
       console.log(renderHelp(engineCommand))
       return 0
     }

@@ -1,17 +1,24 @@
-/** What a person is told of an error that ended a command: what, why, what to do, and the code for docs/errors.md. */
+/** The line that a user sees when an error ends a command: what, why, what to do, and the code for docs/errors.md. */
 
-import type { RouterError } from '@homing/errors'
+import type { HomingError } from '@homing/errors'
 
 /** One line. The error may come from another thread: its code counts, not its class. */
-export function errorLine({ code, message, details }: RouterError): string {
-  const advice = code === 'HOMING_TRANSPORT_LISTEN' ? adviceOfListening(details) : ''
+export function errorLine({ code, message, details }: HomingError): string {
+  const advice = ADVICE[code]?.(details) ?? ''
   return `homing: ${message}${advice} [${code}]`
 }
 
-function adviceOfListening({ endpoint, reason }: RouterError['details']): string {
-  const options = String(endpoint).startsWith('tcp:') ? '--events-port or --replay-port' : '--port'
+/** What to do, by code. */
+const ADVICE: Readonly<Record<string, (details: HomingError['details']) => string>> = {
+  HOMING_TRANSPORT_LISTEN: adviceOfListening,
+  HOMING_LISTENER_CHECKPOINT_DIRECTORY: () =>
+    '; give --checkpoint-dir a directory that this user can create and write to',
+}
+
+function adviceOfListening({ endpoint, reason, option = '--port' }: HomingError['details']): string {
+  const options = String(endpoint).startsWith('tcp:') ? '--events-port or --replay-port' : option
   if (/EADDRINUSE/.test(String(reason))) {
-    return `; choose another with ${options} (0: a free one), or end what holds it`
+    return `; choose another with ${options} (0: a free one), or end the process that holds it`
   }
   if (/EACCES/.test(String(reason))) return `; choose one above 1023 with ${options}`
   if (/EADDRNOTAVAIL|ENOTFOUND/.test(String(reason))) return '; choose an address of this machine with --host'

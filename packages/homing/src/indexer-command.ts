@@ -9,14 +9,14 @@ import { asksForHelp, indexerCommand, parseSettings, renderHelp } from '@homing/
 import { createLog } from '@homing/log'
 import type { CommandEntry } from './command-entry.ts'
 import { faultsOfPeers, faultsOfRanks } from './indexer-workers.ts'
-import { startIndexer } from './start-indexer.ts'
+import { serveIndexer } from './start-indexer.ts'
 import { untilStopped } from './until-stopped.ts'
 
 export const indexerCommandEntry: CommandEntry = {
   summary: indexerCommand.summary,
 
   async run(argv) {
-    if (asksForHelp(argv)) {
+    if (asksForHelp(indexerCommand, argv)) {
       console.log(renderHelp(indexerCommand))
       return 0
     }
@@ -28,7 +28,7 @@ export const indexerCommandEntry: CommandEntry = {
 
     // Listens for signals from the first moment: one that arrives while starting must end the start.
     const stopped = untilStopped(systemClock, settings)
-    const indexer = await startIndexer(settings)
+    const indexer = await serveIndexer(settings)
     console.log(`indexer ready on ${indexer.url} (pid ${process.pid})`)
     console.log(beginning(indexer.url, indexer.ranks, indexer.recovery))
 

@@ -1,6 +1,7 @@
-/** The ranks and peers that `homing indexer` is given: `ID[:RANK]=ENDPOINT[?replay=PORT]`, `URL`; several in one text are parted by commas. */
+/** The ranks and peers that `homing indexer` is given: `ID[:RANK]=ENDPOINT[?replay=PORT]`, `URL`; several in one text are separated by commas. */
 
 import { faultOfEndpoint, faultOfPeer, peerUrl, type Registration } from '@homing/index-service'
+import { clashText, SocketClaims } from '@homing/transport'
 
 /** What all ranks of the command line have in common. */
 export interface RankDefaults {
@@ -16,13 +17,19 @@ const RANK = /^(\d{1,20})(?::(\d{1,10}))?=([^?]+)(?:\?(.*))?$/
 /** Every fault, a sentence each that begins with the rank. `texts`: undefined where one is faulty already. */
 export function faultsOfRanks(texts: readonly (string | undefined)[]): readonly string[] {
   const seen = new Set<string>()
+  const claims = new SocketClaims()
   return itemsOf(texts).flatMap(text => {
     const rank = tryRank(text)
     if (typeof rank === 'string') return [`${JSON.stringify(text)}: ${rank}`]
     const name = `${rank.instanceId}:${rank.dpRank}`
     if (seen.has(name)) return [`${JSON.stringify(text)}: rank ${name} is given twice`]
     seen.add(name)
-    return []
+    const { endpoint, replayEndpoint } = rank
+    const replay = replayEndpoint === undefined ? [] : [{ use: 'replay', endpoint: replayEndpoint } as const]
+    claims.claim(`rank ${name}`, [{ use: 'events', endpoint }, ...replay])
+    const clash = claims.clashOf(`rank ${name}`)
+    if (clash === undefined) return []
+    return [`${JSON.stringify(text)}: it names ${clashText(clash)}; every rank needs a socket of its own`]
   })
 }
 
@@ -67,7 +74,7 @@ function tryRank(text: string): RankPlace | string {
   if (fault !== undefined) return `the endpoint ${fault}`
   let replayEndpoint: string | undefined
   for (const [name, value] of new URLSearchParams(query)) {
-    if (name !== 'replay') return `the parameter ${JSON.stringify(name)} is not known; there is replay=PORT`
+    if (name !== 'replay') return `unknown parameter ${JSON.stringify(name)}; known: replay=PORT`
     replayEndpoint = /^\d+$/.test(value)
       ? `${endpoint!.slice(0, endpoint!.lastIndexOf(':'))}:${value}`
       : value

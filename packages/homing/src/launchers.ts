@@ -1,9 +1,9 @@
 /**
- * Launchers: the processes between this one and who typed the command: npx, pnpm, and the shells that they start.
+ * Launchers: the processes between this one and the user who typed the command: npx, pnpm, and the shells that they start.
  *
  *   npm exec ── sh ── pnpm ── sh ── node's shim (sh) ── this process
  *
- * Killing one of them leaves those below it running, so the direct parent tells nothing of the others.
+ * Killing one of them leaves those below it running, so the direct parent says nothing about the others.
  * Read from /proc; where there is none, only the direct parent is known.
  */
 
@@ -17,26 +17,33 @@ const LAUNCHER = /^(npm|npx|pnpm|pnpx|yarn|corepack)(-cli)?(\.[cm]?js)?$/
 export function launcherPids(): readonly number[] {
   const pids: number[] = []
   let kept = 1
-  for (let pid = process.ppid; pid > 1 && pids.length < DEPTH_MAX; pid = parentOf(pid)) {
+  for (let pid = process.ppid; pid > 1 && pids.length < DEPTH_MAX; pid = parentOf(pid) ?? 0) {
     pids.push(pid)
     if (isLauncher(pid)) kept = pids.length
   }
   return pids.slice(0, kept)
 }
 
-/** True while the first of `pids` is the parent of this process, and each other one that of the one before it. */
+/**
+ * True while the first of `pids` is the parent of this process, and each other one that of the one before it, as far as can be read:
+ * a process without a file left to open does not lose its launchers by that.
+ */
 export function isChainWhole(pids: readonly number[]): boolean {
-  return pids.every((pid, i) => pid === (i === 0 ? process.ppid : parentOf(pids[i - 1]!)))
+  return pids.every((pid, i) => {
+    const parent = i === 0 ? process.ppid : parentOf(pids[i - 1]!)
+    return parent === undefined || parent === pid
+  })
 }
 
-/** 0 where it cannot be known. */
-function parentOf(pid: number): number {
+/** 0 where there is no such process, or no /proc; undefined where it cannot be read. */
+function parentOf(pid: number): number | undefined {
   try {
     // The name, in parentheses, may hold anything; behind it stand the state and the parent.
     const text = readFileSync(`/proc/${pid}/stat`, 'latin1')
     return Number(text.slice(text.lastIndexOf(')') + 2).split(' ')[1])
-  } catch {
-    return 0
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    return code === 'ENOENT' || code === 'ESRCH' ? 0 : undefined
   }
 }
 

@@ -1,4 +1,4 @@
-/** The oldest Node that runs this; `engines` in package.json says the same, which npm only warns of. */
+/** The oldest Node that runs this. `engines` in package.json says the same, but npm only warns about it. */
 
 const NODE_MIN = [22, 19] as const
 

@@ -9,17 +9,18 @@ import { asksForHelp, parseSettings, renderHelp, routerCommand } from '@homing/c
 import { createLog } from '@homing/log'
 import type { CommandEntry } from './command-entry.ts'
 import { startDemoFleet } from './demo-fleet.ts'
-import { startRouter } from './start-router.ts'
+import { checkPorts } from './port-check.ts'
+import { serveRouter } from './start-router.ts'
 import { untilStopped } from './until-stopped.ts'
 import { whatToTry } from './what-to-try.ts'
-import { workerLines } from './worker-lines.ts'
+import { tokenizerLines, workerLines } from './worker-lines.ts'
 import { faultsOfWorkers } from './worker-specs.ts'
 
 export const routerCommandEntry: CommandEntry = {
   summary: routerCommand.summary,
 
   async run(argv) {
-    if (asksForHelp(argv)) {
+    if (asksForHelp(routerCommand, argv)) {
       console.log(renderHelp(routerCommand))
       return 0
     }
@@ -31,12 +32,19 @@ export const routerCommandEntry: CommandEntry = {
 
     // Listens for signals from the first moment: one that arrives while starting must end the start.
     const stopped = untilStopped(systemClock, settings)
+    // A demo fleet takes seconds to start, and more to stop.
+    if (settings.workers.length === 0) await checkPorts(settings)
     const fleet = settings.workers.length > 0 ? undefined : await startDemoFleet(settings)
     try {
-      const router = await startRouter({ ...settings, workers: fleet?.workers ?? settings.workers })
-      console.log(`router ready on ${router.url} (pid ${process.pid})`)
-      if (fleet !== undefined) console.log(whatToTry(router.url, fleet))
-      else console.log(router.fleet.workers.flatMap(workerLines).join('\n'))
+      const router = await serveRouter({ ...settings, workers: fleet?.workers ?? settings.workers })
+      const { url, adminUrl } = router
+      const operators = adminUrl === url ? '' : `\nroutes for operators on ${adminUrl}`
+      console.log(`router ready on ${url} (pid ${process.pid})${operators}`)
+      if (fleet !== undefined) console.log(whatToTry(router, fleet))
+      else {
+        const lines = [...router.fleet.workers.flatMap(workerLines), ...tokenizerLines(router.tokenizers)]
+        console.log(lines.join('\n'))
+      }
 
       const failed = router.whenFailed.then(reason => ({ reason, exitCode: 1 }))
       const ended = await Promise.race([stopped.then(reason => ({ reason, exitCode: 0 })), failed])

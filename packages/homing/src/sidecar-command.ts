@@ -1,7 +1,7 @@
 /**
- * `homing sidecar`: stands beside an engine, as a process: for each rank one that subscribes, or one that polls for all.
+ * `homing sidecar`: a process beside an engine: one sidecar per rank that subscribes, or one that polls for all ranks.
  *
- * Standard output: the ready line, then one line per rank and how a router is pointed at it. Logs go to standard error.
+ * Standard output: the ready line, then one line per rank and how to point a router at it. Logs go to standard error.
  */
 
 import { systemClock, systemRandom } from '@homing/clock'
@@ -16,7 +16,7 @@ export const sidecarCommandEntry: CommandEntry = {
   summary: sidecarCommand.summary,
 
   async run(argv) {
-    if (asksForHelp(argv)) {
+    if (asksForHelp(sidecarCommand, argv)) {
       console.log(renderHelp(sidecarCommand))
       return 0
     }

@@ -2,12 +2,15 @@
 
 import { type ActorSystem, createActorSystem } from '@homing/actor'
 import { systemClock } from '@homing/clock'
-import type { IndexerSettings } from '@homing/config'
+import { completeSettings, type GivenSettings, type IndexerSettings, indexerCommand } from '@homing/config'
 import { fromErrorRecord } from '@homing/errors'
 import { indexService } from '@homing/index-service'
 import { prepareCheckpointDirectory } from '@homing/listener'
+import { createLog } from '@homing/log'
 import { dialledHost } from './dialled-host.ts'
-import { parsePeers, parseRanks } from './indexer-workers.ts'
+import { faultsOfPeers, faultsOfRanks, parsePeers, parseRanks } from './indexer-workers.ts'
+import { requestsWithinFiles } from './open-files.ts'
+import { checkPort } from './port-check.ts'
 import { STOP_MS_MAX, type StopReport, serviceStop } from './stop-service.ts'
 
 export interface RunningIndexer {
@@ -21,18 +24,30 @@ export interface RunningIndexer {
   readonly recovery: string | undefined
   /** Resolves with the reason when the indexer cannot go on by itself; pending while it serves. */
   readonly whenFailed: Promise<string>
-  /** Takes no more requests, lets open ones end for `graceMs`, stops every actor and thread. Idempotent. */
-  stop(graceMs: number): Promise<StopReport>
+  /**
+   * Takes no more requests, lets open ones end for `graceMs` (default: the setting `shutdownTimeoutMs`), stops every actor
+   * and thread. Idempotent.
+   */
+  stop(graceMs?: number): Promise<StopReport>
 }
+
+/** What a program can set; what it leaves out has the default of the command line. See docs/configuration.md for each. */
+export type GivenIndexerSettings = Omit<GivenSettings<IndexerSettings>, 'detach'>
 
 /** Beyond what peers may take. */
 const READY_MS_MAX = 60_000
 
 /**
- * Starts an indexer and resolves when it serves: after its peers, where there are any. Rejects with ListenError when the port
- * cannot be had, and with AccessLogError. The settings must have no faults: see `faultsOfRanks`, `faultsOfPeers`.
+ * Starts an indexer in this process and resolves when it serves: after its peers, where there are any. Rejects with
+ * SettingsError for all that is wrong with the settings at once, ListenError when the port cannot be had, AccessLogError.
  */
-export async function startIndexer(settings: IndexerSettings): Promise<RunningIndexer> {
+export async function startIndexer(given: GivenIndexerSettings): Promise<RunningIndexer> {
+  const listChecks = { workers: faultsOfRanks, peers: faultsOfPeers }
+  return serveIndexer(completeSettings(indexerCommand, given, { listChecks, without: ['detach'] }))
+}
+
+/** The same with settings that are complete and have no faults. */
+export async function serveIndexer(settings: IndexerSettings): Promise<RunningIndexer> {
   const peers = parsePeers(settings.peers)
   const registrations = parseRanks(settings.workers, {
     model: settings.modelName,
@@ -40,19 +55,29 @@ export async function startIndexer(settings: IndexerSettings): Promise<RunningIn
     // A rule of the settings: where there are ranks there is a block size.
     blockSizeTokens: settings.blockSizeTokens ?? 0,
   })
+  // Before its peers are waited for.
+  await checkPort(settings)
   const { checkpointDirectory } = settings
   if (checkpointDirectory !== undefined)
-    await prepareCheckpointDirectory(checkpointDirectory, systemClock.wallMs())
+    await prepareCheckpointDirectory(
+      checkpointDirectory,
+      systemClock.wallMs(),
+      registrations.map(({ instanceId }) => String(instanceId)),
+    )
   const system = await createActorSystem({
     name: 'indexer',
     pools: { events: { count: settings.threads } },
     logLevel: settings.logLevel,
   })
   try {
+    // Ranks may be registered later; those of the start stand for them.
+    const needs = { openRequestsMax: settings.openRequestsMax, perRequest: 1, workers: registrations.length }
+    const openRequestsMax = requestsWithinFiles(needs, createLog(settings.logLevel))
     const ref = system.spawn(indexService, {
       name: 'index-service',
       args: {
         ...settings,
+        openRequestsMax,
         registrations,
         peers,
         traceIdHeader: settings.traceIdHeader.toLowerCase(),
@@ -71,7 +96,7 @@ export async function startIndexer(settings: IndexerSettings): Promise<RunningIn
       ranks: ready.ranks,
       recovery: ready.recovery,
       whenFailed: ended.then(({ error }) => error?.message ?? 'the index service has ended'),
-      stop: serviceStop(system, graceMs =>
+      stop: serviceStop(system, settings.shutdownTimeoutMs, graceMs =>
         ref.ask({ type: 'drain', graceMs }, { timeout: graceMs + STOP_MS_MAX }),
       ),
     }

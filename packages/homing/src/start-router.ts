@@ -2,45 +2,104 @@
 
 import { type ActorSystem, createActorSystem } from '@homing/actor'
 import { seededRandom, systemClock, systemRandom } from '@homing/clock'
-import type { RouterSettings } from '@homing/config'
+import {
+  completeSettings,
+  type GivenSettings,
+  type RouterSettings,
+  readRelayRoute,
+  routerCommand,
+  SettingsError,
+} from '@homing/config'
+import { prepareDecisionLog } from '@homing/decision-log'
 import type { Fleet } from '@homing/directory'
 import { fromErrorRecord } from '@homing/errors'
 import { guardian } from '@homing/guardian'
+import type { HttpAddress } from '@homing/http'
 import { prepareCheckpointDirectory } from '@homing/listener'
-import { PromptTokenizer } from '@homing/tokenization'
+import { createLog } from '@homing/log'
+import {
+  type EncoderPath,
+  encoderPath,
+  type LoadedTokenizer,
+  loadTokenizer,
+  PromptTokenizer,
+} from '@homing/tokenization'
 import { readGivenTokenizers } from '@homing/tokenizer'
 import { dialledHost } from './dialled-host.ts'
+import { requestsWithinFiles } from './open-files.ts'
+import { checkPorts } from './port-check.ts'
+import { loadSelection } from './selection-module.ts'
 import { STOP_MS_MAX, type StopReport, serviceStop } from './stop-service.ts'
-import { parseWorkers } from './worker-specs.ts'
+import { faultsOfWorkers, parseWorkers } from './worker-specs.ts'
 
 export interface RunningRouter {
   /** 'http://host:port', with a host that can be dialled. */
   readonly url: string
   readonly port: number
+  /** Where the routes for operators are: `url`, unless they have a port of their own. */
+  readonly adminUrl: string
   readonly system: ActorSystem
   /** What was found at the start, before the ready line; `GET /workers` has it as it is now. */
   readonly fleet: Fleet
+  /** Who encodes the prompts of each directory of `tokenizers`. */
+  readonly tokenizers: ReadonlyMap<string, EncoderPath>
   /** Resolves with the reason when the router cannot go on by itself; pending while it serves. */
   readonly whenFailed: Promise<string>
-  /** Takes no more requests, lets open ones end for `graceMs`, stops every actor and thread. Idempotent. */
-  stop(graceMs: number): Promise<StopReport>
+  /**
+   * Takes no more requests, lets open ones end for `graceMs` (default: the setting `shutdownTimeoutMs`), stops every actor
+   * and thread. Idempotent.
+   */
+  stop(graceMs?: number): Promise<StopReport>
 }
 
+/** What a program can set; what it leaves out has the default of the command line. See docs/configuration.md for each. */
+export type GivenRouterSettings = Omit<GivenSettings<RouterSettings>, (typeof COMMAND_LINE_ONLY)[number]>
+
 const READY_MS_MAX = 60_000
+const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'detach'] as const
 
 /**
- * Starts a router and resolves when it serves: it listens, and each worker was probed once. Rejects with
- * ListenError when the port cannot be had, InvalidWorkerError for a worker that is not a usable URL or is
- * given twice, and TokenizerLoadError for a directory of `tokenizers` that cannot be used.
+ * Starts a router in this process and resolves when it serves: it listens, and each worker was probed once. Rejects with
+ * SettingsError for all that is wrong with the settings at once, ListenError when the port cannot be had,
+ * TokenizerLoadError for a directory of `tokenizers` that cannot be used, CheckpointDirectoryError and
+ * DecisionLogFileError likewise.
  */
-export async function startRouter(settings: RouterSettings): Promise<RunningRouter> {
+export async function startRouter(given: GivenRouterSettings): Promise<RunningRouter> {
+  const settings = completeSettings(routerCommand, given, {
+    listChecks: { workers: faultsOfWorkers },
+    without: COMMAND_LINE_ONLY,
+  })
+  if (settings.workers.length === 0) {
+    throw new SettingsError('router', [
+      'workers: the list is empty; give the URLs of engines, or those of startDemoFleet()',
+    ])
+  }
+  return serveRouter(settings)
+}
+
+/** The same with settings that are complete and have no faults. */
+export async function serveRouter(settings: RouterSettings): Promise<RunningRouter> {
   const specs = parseWorkers(settings.workers)
   // At the first request it would be too late: every prompt would silently be asked of an engine.
   const directories = readGivenTokenizers(settings.tokenizers).values()
-  for (const directory of directories) await PromptTokenizer.load(directory)
-  const { checkpointDirectory } = settings
+  const loadedTokenizers = new Map<string, LoadedTokenizer>()
+  for (const directory of new Set(directories)) {
+    const loaded = await loadTokenizer(directory)
+    // Its template, and the library where that is needed.
+    PromptTokenizer.of(loaded)
+    loadedTokenizers.set(directory, loaded)
+  }
+  const { selectionModule } = settings
+  const customSelection = selectionModule === undefined ? undefined : await loadSelection(selectionModule)
+  await checkPorts(settings)
+  const { checkpointDirectory, decisionLogFile } = settings
+  if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)
   if (checkpointDirectory !== undefined)
-    await prepareCheckpointDirectory(checkpointDirectory, systemClock.wallMs())
+    await prepareCheckpointDirectory(
+      checkpointDirectory,
+      systemClock.wallMs(),
+      specs.map(({ id }) => id),
+    )
   const system = await createActorSystem({
     name: 'homing',
     pools: { events: { count: settings.eventThreads } },
@@ -48,21 +107,36 @@ export async function startRouter(settings: RouterSettings): Promise<RunningRout
     logLevel: settings.logLevel,
   })
   try {
+    const workers = specs.length
+    const needs = { openRequestsMax: settings.openRequestsMax, perRequest: 2, workers }
+    const openRequestsMax = requestsWithinFiles(needs, createLog(settings.logLevel))
     const ref = system.spawn(guardian, {
       name: 'guardian',
-      args: { ...settings, specs },
+      args: {
+        ...settings,
+        openRequestsMax,
+        specs,
+        relayRoutes: settings.relayRoutes.map(readRelayRoute),
+        loadedTokenizers,
+        customSelection,
+      },
       shutdown: STOP_MS_MAX,
     })
     const ready = await ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX })
     if ('code' in ready) throw fromErrorRecord(ready)
 
+    const urlOf = ({ host, port }: HttpAddress): string => `http://${dialledHost(host)}:${port}`
     return {
-      url: `http://${dialledHost(ready.host)}:${ready.port}`,
+      url: urlOf(ready),
       port: ready.port,
+      adminUrl: urlOf(ready.admin ?? ready),
       system,
       fleet: ready.fleet,
+      tokenizers: new Map(
+        [...loadedTokenizers].map(([directory, loaded]) => [directory, encoderPath(loaded)]),
+      ),
       whenFailed: system.whenTerminated(ref).then(({ error }) => error?.message ?? 'the guardian has ended'),
-      stop: serviceStop(system, graceMs =>
+      stop: serviceStop(system, settings.shutdownTimeoutMs, graceMs =>
         ref.ask({ type: 'drain', graceMs }, { timeout: graceMs + STOP_MS_MAX }),
       ),
     }

@@ -1,4 +1,4 @@
-/** How a service that listens is stopped: first its open requests, then its actors and threads. */
+/** Stops a service that listens: first its open requests, then its actors and threads. */
 
 import type { ActorSystem } from '@homing/actor'
 
@@ -12,18 +12,19 @@ export interface StopReport {
 /** Beyond the grace of open requests: how long actors and threads may take to end. */
 export const STOP_MS_MAX = 10_000
 
-/** Stops once, whoever asks and how often. `drain` answers how many requests it had to cut, and rejects when nothing is left to drain. */
+/** Stops once, whoever asks and how often, after `graceMsDefault` where nobody says another. `drain` answers how many requests it had to cut, and rejects when nothing is left to drain. */
 export function serviceStop(
   system: ActorSystem,
+  graceMsDefault: number,
   drain: (graceMs: number) => Promise<number>,
-): (graceMs: number) => Promise<StopReport> {
+): (graceMs?: number) => Promise<StopReport> {
   let stopping: Promise<StopReport> | undefined
   const stop = async (graceMs: number): Promise<StopReport> => {
     const cutRequests = await drain(graceMs).catch(() => 0)
     const { slow } = await system.shutdown({ deadline: STOP_MS_MAX })
     return { cutRequests, slowActors: slow }
   }
-  return graceMs => {
+  return (graceMs = graceMsDefault) => {
     stopping ??= stop(graceMs)
     return stopping
   }

@@ -1,12 +1,17 @@
 /**
  * Until stopped: resolves when the process should end: on SIGTERM, SIGINT or SIGHUP, or when one of those
  * that started it (npx, pnpm, their shells) has gone, unless it runs detached. A second signal ends it at once.
+ *
+ * A terminal sends Ctrl-C to all of them, and launchers pass on what they get: a signal that follows within ECHO_MS is the
+ * same request, delivered twice. No person sends two that fast.
  */
 
+import { constants } from 'node:os'
 import type { Clock } from '@homing/clock'
 import { isChainWhole, launcherPids } from './launchers.ts'
 
 const LAUNCHERS_POLL_MS = 500
+const ECHO_MS = 200
 
 /** Why the process should end, for the log. */
 export async function untilStopped(clock: Clock, options: { readonly detach: boolean }): Promise<string> {
@@ -14,13 +19,15 @@ export async function untilStopped(clock: Clock, options: { readonly detach: boo
   return new Promise(resolve => {
     for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
       process.on(name, () => {
-        if (hasBegun) process.exit(128 + (name === 'SIGINT' ? 2 : 15))
-        stop(`signal ${name}`)
+        if (!hasBegun) stop(`signal ${name}`)
+        else if (clock.nowMs() - begunMs > ECHO_MS) process.exit(128 + constants.signals[name])
       })
     }
     let hasBegun = false
+    let begunMs = 0
     const stop = (reason: string): void => {
       hasBegun = true
+      begunMs = clock.nowMs()
       resolve(reason)
     }
     // A launcher that is killed cannot pass a signal on; its children get another parent.

@@ -1,13 +1,17 @@
-/** What a newcomer is shown after the ready line of a demo: three commands that prove the point. */
+/** The text for newcomers after the ready line of a demo: three commands that prove the point. */
 
 import type { DemoFleet } from './demo-fleet.ts'
+import type { RunningRouter } from './start-router.ts'
 
 /** Long enough for several blocks, and the same every time it is pasted. */
 const PROMPT =
   'A homing pigeon finds its way back over a thousand kilometres. ' +
   'Explain in plain words how it knows the direction, what it remembers of the way, and why it comes home.'
 
-export function whatToTry(url: string, fleet: DemoFleet): string {
+export function whatToTry(
+  { url, adminUrl }: Pick<RunningRouter, 'url' | 'adminUrl'>,
+  fleet: DemoFleet,
+): string {
   const body = JSON.stringify({
     model: fleet.model,
     messages: [{ role: 'user', content: PROMPT }],
@@ -25,7 +29,7 @@ No --worker was named: this is a demo fleet of ${fleet.workers.length} simulated
 
 3. Look at the fleet and at the last decision, term by term:
 
-   curl -s ${url}/workers
-   curl -s '${url}/decisions?limit=1'
+   curl -s ${adminUrl}/workers
+   curl -s '${adminUrl}/decisions?limit=1'
 `
 }

@@ -1,9 +1,10 @@
-/** What a person is told of each worker after the ready line: what it is, and what is missing at it. */
+/** The lines after the ready line: what each worker is, and what it lacks; who encodes with each tokenizer. */
 
 import { missingOf, type WorkerKeyRecord, type WorkerRecord } from '@homing/directory'
+import type { EncoderPath } from '@homing/tokenization'
 
 /**
- * One line per worker, and below it, indented, what keeps its cache from being known and what to do:
+ * One line per worker, and below it, indented, why its cache is not fully known and what to do:
  *
  *   worker 127.0.0.1:8100: vllm 0.32.0, model tiny, blocks of 32 tokens, 1 rank, events tcp://127.0.0.1:5557, trust exact
  */
@@ -33,7 +34,7 @@ function trustText(keys: readonly WorkerKeyRecord[]): string {
   return counts.size === 0 ? 'none' : [...counts].map(([trust, count]) => `${trust} ${count}`).join(', ')
 }
 
-/** Why keys are not trusted, then what the worker lacks; the reason of a key without events is one of the latter. */
+/** Why keys are not trusted, then what the worker lacks; a key without events is one of the latter. */
 function missingAt(worker: WorkerRecord): readonly string[] {
   const reasons = worker.keys
     .filter(({ trust, eventsEndpoint }) => trust !== 'exact' && eventsEndpoint !== undefined)
@@ -43,4 +44,14 @@ function missingAt(worker: WorkerRecord): readonly string[] {
 
 function plural(count: number, word: string): string {
   return count === 1 ? word : `${word}s`
+}
+
+/** One line per tokenizer directory: who encodes its prompts, and why it is not the router's own encoder. */
+export function tokenizerLines(tokenizers: ReadonlyMap<string, EncoderPath>): readonly string[] {
+  const words = { own: 'own encoder', library: 'JavaScript library (slower)', engine: 'engines are asked' }
+  return [...tokenizers].map(([directory, { path, reason }]) =>
+    reason === undefined
+      ? `tokenizer ${directory}: ${words[path]}`
+      : `tokenizer ${directory}: ${words[path]}: ${reason}`,
+  )
 }

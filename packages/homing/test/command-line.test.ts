@@ -1,4 +1,4 @@
-/** What is typed, and what comes back: texts and exit codes. Nothing here serves a request. */
+/** The command line: arguments, texts and exit codes. Nothing here serves a request. */
 
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
@@ -9,6 +9,7 @@ import { runCommandLine } from '../src/command-line.ts'
 import { engineCommand } from '../src/engine-command.ts'
 import { faultOfNodeVersion } from '../src/node-version.ts'
 import { version } from '../src/version.ts'
+import { faultsOfWorkers } from '../src/worker-specs.ts'
 import { MAIN, RunningCommand, run } from './command.ts'
 
 /** One line, and the line feed behind it. */
@@ -70,6 +71,55 @@ t.test('a reader that has gone is no failure', async t => {
   t.strictSame([code, stderr], [0, ''])
 })
 
+t.test('help of a command can be asked for in both orders', async t => {
+  const [asked, typed] = [await runHere(t, ['help', 'router']), await runHere(t, ['router', '--help'])]
+  t.strictSame(asked, typed)
+})
+
+t.test('what does not exist beside --help or --version is one line and exit code 2', async t => {
+  for (const argv of [
+    ['--help', '--bogus'],
+    ['-h', 'x'],
+    ['help', 'rooter'],
+    ['help', 'router', 'x'],
+    ['--version', '--bogus'],
+    ['version', 'x'],
+    ...['router', 'engine', 'sidecar', 'indexer', 'simulate'].flatMap(name => [
+      [name, '--help', '--bogus'],
+      [name, '--bogus=1', '-h'],
+      [name, '--help', 'x'],
+    ]),
+  ]) {
+    const { code, stdout, stderr } = await runHere(t, argv)
+    t.strictSame([code, stdout], [2, ''], argv.join(' '))
+    t.match(stderr, ONE_LINE)
+    t.match(stderr, /unknown option --bogus|unexpected argument/)
+  }
+})
+
+t.test('a list of workers that names none is a fault, and no demo', async t => {
+  const { code, stdout, stderr } = await runHere(t, ['router', '--port', '0'], { HOMING_WORKERS: ',' })
+  t.strictSame([code, stdout], [2, ''])
+  t.equal(stderr, 'cannot start router: HOMING_WORKERS: the list is empty; leave it out, or name one\n')
+})
+
+t.test('a directory for checkpoints that cannot be is one line before anything starts', async t => {
+  const directory = process.platform === 'linux' ? '/proc/homing' : '/dev/null/homing'
+  for (const argv of [
+    ['router', '--port', '0', '--worker', 'http://127.0.0.1:1'],
+    ['indexer', '--port', '0'],
+  ]) {
+    const { code, stdout, stderr } = await runHere(t, [...argv, '--checkpoint-dir', directory])
+    t.strictSame([code, stdout], [1, ''])
+    t.match(stderr, ONE_LINE)
+    t.match(stderr, `homing: cannot keep checkpoints in ${directory}: `)
+    t.match(
+      stderr,
+      '; give --checkpoint-dir a directory that this user can create and write to [HOMING_LISTENER_CHECKPOINT_DIRECTORY]',
+    )
+  }
+})
+
 t.test('no command, or one that does not exist, is one line and exit code 2', async t => {
   for (const argv of [[], ['rooter'], ['constructor'], ['--port', '8000']]) {
     const { code, stdout, stderr } = await (argv.length === 0 ? run(t, argv) : runHere(t, argv))
@@ -77,7 +127,7 @@ t.test('no command, or one that does not exist, is one line and exit code 2', as
     t.match(stderr, ONE_LINE)
     t.match(
       stderr,
-      /^homing: cannot run .*: name a command, which are router, engine, sidecar, indexer \(homing --help\)/,
+      /^homing: cannot run .*: name one of the commands router, engine, sidecar, indexer, simulate \(homing --help\)/,
     )
   }
 })
@@ -106,7 +156,7 @@ t.test('settings that cannot be used are reported together, with exit code 2', a
     /--detach: "maybe"/,
     /HOMING_RETRIES: "-1"/,
     /--worker: "nonsense" is not a URL/,
-    /--worker: "http:[^"]*evnts=5557": there is no parameter "evnts"/,
+    /--worker: "http:[^"]*evnts=5557": unknown parameter "evnts"/,
   ]) {
     t.match(stderr, fault)
   }
@@ -122,7 +172,7 @@ t.test('a worker that is no URL, or has a parameter that is none, is exit code 2
   for (const [worker, why] of [
     ['nonsense', /is not a URL such as http:/],
     ['https://10.0.0.1:8000', /use http/],
-    ['http://10.0.0.1:8000?evnts=5557', /there is no parameter "evnts"/],
+    ['http://10.0.0.1:8000?evnts=5557', /unknown parameter "evnts"/],
     ['http://10.0.0.1:8000?ranks=0', /ranks=0 is not a whole number from 1/],
   ] as const) {
     const argv = ['router', '--port', '0', '--worker', worker]
@@ -136,13 +186,51 @@ t.test('a worker that is no URL, or has a parameter that is none, is exit code 2
 t.test('two workers that are the same, or have the same id, are one fault that names both', async t => {
   for (const [first, second, why] of [
     ['http://a:1', 'http://a:1/?id=7', /"http:\/\/a:1\/\?id=7": it is the worker "http:\/\/a:1" again/],
-    ['http://a:1', 'http://b:1?id=0', /"http:\/\/b:1\?id=0": its id 0 is that of "http:\/\/a:1"/],
+    ['http://a:1', 'http://b:1?id=0', /"http:\/\/b:1\?id=0": its id 0 is also that of "http:\/\/a:1"/],
   ] as const) {
     const { code, stdout, stderr } = await runHere(t, ['router', '--worker', first, '--worker', second])
     t.strictSame([code, stdout], [2, ''])
     t.match(stderr, ONE_LINE)
     t.match(stderr, why)
   }
+})
+
+t.test('two workers that name one socket are one fault that names both', async t => {
+  for (const [first, second, why] of [
+    [
+      'http://h:1?events=5557',
+      'http://h:2?events=5557',
+      /"http:\/\/h:2\?events=5557": it names tcp:\/\/h:5557 for its events, which "http:\/\/h:1\?events=5557" names for its events: give each/,
+    ],
+    ['http://h:1?events=5557&ranks=2', 'http://h:2?events=5558', /names tcp:\/\/h:5558 for its events/],
+    ['http://h:1?events=5557', 'http://h:2?events=5556&ranks=2', /names tcp:\/\/h:5557 for its events/],
+    [
+      'http://h:1?events=5557',
+      'http://h:2?events=6557&replay=5557',
+      /for its replay, which .* for its events/,
+    ],
+    [
+      'http://h:1?events=5557&replay=6557',
+      'http://h:2?events=6557',
+      /for its events, which .* for its replay/,
+    ],
+    [
+      'http://h:1?events=5557&replay=6557',
+      'http://h:2?events=5657&replay=6557',
+      /for its replay, which .* for its replay/,
+    ],
+    ['http://localhost:1?events=5557', 'http://127.0.0.1:2?events=5557', /for its events/],
+    ['http://[::1]:1?events=5557', 'http://LOCALHOST:2?events=5557', /for its events/],
+    ['http://localhost:1', 'http://127.0.0.1:1?id=7', /it is the worker "http:\/\/localhost:1" again/],
+  ] as const) {
+    const { code, stdout, stderr } = await runHere(t, ['router', '--worker', first, '--worker', second])
+    t.strictSame([code, stdout], [2, ''])
+    t.match(stderr, ONE_LINE)
+    t.match(stderr, why)
+    t.match(stderr, JSON.stringify(first), 'the other name')
+  }
+  const faults = faultsOfWorkers(['http://10.0.0.1:1?events=5557', 'http://10.0.0.2:1?events=5557'])
+  t.strictSame(faults, [], 'another host is another socket')
 })
 
 t.test('an engine that cannot start says why in one line, with exit code 1', async t => {
@@ -163,6 +251,61 @@ t.test('an engine that cannot start says why in one line, with exit code 1', asy
     t.match(stderr, new RegExp(why))
   }
 })
+
+t.test(
+  'a router, indexer or sidecar that cannot listen says so in one line and nothing else, with exit code 1',
+  async t => {
+    const server = createServer()
+    t.teardown(() => server.close())
+    await once(server.listen(0, '127.0.0.1'), 'listening')
+    const { port } = server.address() as AddressInfo
+    const taken = ['--host', '127.0.0.1', '--port', String(port)]
+    for (const [argv, why] of [
+      [
+        ['router', ...taken],
+        `cannot listen on http://127\\.0\\.0\\.1:${port}: .*EADDRINUSE.*; choose another with --port `,
+      ],
+      [
+        ['router', ...taken, '--worker', 'http://127.0.0.1:1'],
+        `cannot listen on http://127\\.0\\.0\\.1:${port}: .*EADDRINUSE`,
+      ],
+      [
+        ['router', '--host', '192.0.2.1', '--port', '0'],
+        'EADDRNOTAVAIL.*; choose an address of this machine with --host',
+      ],
+      [
+        // Told before its peer is waited for, which would take a minute.
+        [
+          ...['indexer', ...taken, '--block-size', '4', '--workers', '1=tcp://127.0.0.1:1'],
+          ...['--peers', 'http://192.0.2.1:1', '--peer-timeout', '1m'],
+        ],
+        `cannot listen on http://127\\.0\\.0\\.1:${port}: .*EADDRINUSE.*; choose another with --port `,
+      ],
+      [
+        [
+          'sidecar',
+          '--host',
+          '127.0.0.1',
+          '--events',
+          'tcp://127.0.0.1:1',
+          '--events-port',
+          String(port),
+          '--replay-port',
+          '0',
+          '--block-size',
+          '16',
+        ],
+        'EADDRINUSE.*; choose another with --events-port ',
+      ],
+    ] as const) {
+      // A process of its own: what its threads and its log say counts too.
+      const { code, stdout, stderr } = await run(t, argv)
+      t.strictSame([code, stdout], [1, ''], argv.join(' '))
+      t.match(stderr, ONE_LINE)
+      t.match(stderr, new RegExp(why))
+    }
+  },
+)
 
 t.test('a tokenizer directory that is none is refused before anything listens', async t => {
   const argv = [

@@ -1,4 +1,4 @@
-/** What is typed behind `homing indexer`, and what comes back; what it serves is in test/system. */
+/** Arguments of `homing indexer`, and its output; test/system tests what it serves. */
 
 import { indexerCommand, parseSettings } from '@homing/config'
 import t from 'tap'
@@ -13,6 +13,14 @@ t.test('settings that cannot be are told at once, with exit code 2', async t => 
     [
       ['--block-size', '4', '--workers', '7=tcp://a:1,7:0=tcp://b:1'],
       /"7:0=tcp:\/\/b:1": rank 7:0 is given twice/,
+    ],
+    [
+      ['--block-size', '4', '--workers', '7=tcp://127.0.0.1:1,8=tcp://localhost:1'],
+      /"8=tcp:\/\/localhost:1": it names tcp:\/\/localhost:1 for its events, which rank 7:0 names for its events/,
+    ],
+    [
+      ['--block-size', '4', '--workers', '7=tcp://a:1?replay=1'],
+      /it names tcp:\/\/a:1 for its events, which rank 7:0 names for its replay/,
     ],
     [['--peers', '10.0.0.1:8090'], /"10\.0\.0\.1:8090": it must be a URL such as/],
     [['--index-bytes', '1MiB', '--threads', '64'], /leaves 16384 bytes for each of --threads 64/],
@@ -77,7 +85,7 @@ t.test('ranks are read with id, rank, endpoint and replay', async t => {
     ['1:4294967296=tcp://a:1', /the rank must be at most/],
     ['1=http://a:1', /the endpoint must be tcp:/],
     ['1=tcp://*:1', /the endpoint names every interface/],
-    ['1=tcp://a:1?repaly=2', /"repaly" is not known; there is replay=PORT/],
+    ['1=tcp://a:1?repaly=2', /unknown parameter "repaly"; known: replay=PORT/],
     ['1=tcp://a:1?replay=99999', /the replay endpoint has a port out of range/],
   ] as const) {
     t.match(faultsOfRanks([text])[0], message)

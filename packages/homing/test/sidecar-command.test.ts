@@ -1,4 +1,4 @@
-/** `homing sidecar` as a process, between a simulated engine that repeats nothing and a router that comes late. */
+/** `homing sidecar` as a process, between a simulated engine without replay and a router that comes late. */
 
 import assert from 'node:assert/strict'
 import { systemClock } from '@homing/clock'
@@ -112,7 +112,7 @@ t.test('a router that comes late is exact behind a sidecar, though its engine re
 
   engine.child.kill('SIGKILL')
   await engine.exit()
-  while (!sidecar.stderr.includes('what is known of its cache is withdrawn')) await sidecar.changed()
+  while (!sidecar.stderr.includes('earlier events are withdrawn')) await sidecar.changed()
   router.child.kill('SIGTERM')
   t.equal((await router.exit()).code, 0)
   sidecar.child.kill('SIGTERM')
@@ -175,9 +175,9 @@ t.test('settings that cannot be are told at once, with exit code 2', async t => 
     ],
     [['--events', 'tcp://a:5557', '--poll', 'http://a:8000'], /name two engines/],
     [['--poll', 'http://a:8000/v1'], /has the path \/v1; name only host and port/],
-    [['--poll', 'a:8000'], /is no URL such as http/],
+    [['--poll', 'a:8000'], /is not a URL such as http/],
     [['--events', 'tcp://*:5557'], /names every interface.*; name the host of the engine/],
-    [['--events', 'localhost:5557'], /is no endpoint; use tcp:\/\/HOST:PORT/],
+    [['--events', 'localhost:5557'], /is not an endpoint; use tcp:\/\/HOST:PORT/],
     [['--events', 'ipc:///tmp/e', '--ranks', '2'], /start a sidecar for each rank/],
     [['--events', 'tcp://a:5557', '--ranks', '2', '--events-port', '6658'], /overlap with --ranks 2/],
     [

@@ -1,15 +1,15 @@
 /**
- * Block image: all that some worker slots hold together, as plain arrays that another index can take over.
+ * Block image: everything that some worker slots hold together, as plain arrays that another index can take over.
  *
  *   blocks    those held and the holes above them, parents before children; numbered from 1 in this order
  *   held      which of the layers holds which block, under which engine hash, ascending by block
- *   orphans   what waits for a parent
+ *   orphans   blocks that wait for a parent
  *
- * Holes are in it because a block below one counts again when the hole is filled. A layer is a number that the caller
- * knows a worker slot for.
+ * Holes are included because a block below one counts again when the hole is filled. A layer is a number for which the caller
+ * knows a worker slot.
  *
- * It is taken in one go, since an index in use changes all the time: about 0.3 ms per thousand blocks, and 36 to 96 bytes
- * per block, of which 32 are the image. So of layers with more blocks than IMAGE_BLOCKS_MAX there is none.
+ * It is taken in one go, because an index in use changes all the time: about 0.3 ms per thousand blocks, and 36 to 96 bytes
+ * per block, of which 32 are the image. So there is no image of layers with more than IMAGE_BLOCKS_MAX blocks.
  */
 
 import type { BlockIndex } from './block-index.ts'
@@ -40,7 +40,7 @@ export interface LayerSlot {
 /** The most blocks of an image, one per layer and engine hash; taking so many holds the index up for about two seconds. */
 export const IMAGE_BLOCKS_MAX = 1 << 22
 
-/** Of the blocks that these layers hold; undefined: they are more than `blocksMax`. The index must not change meanwhile. */
+/** Image of the blocks that these layers hold; undefined: they are more than `blocksMax`. The index must not change meanwhile. */
 export function imageOf(
   index: BlockIndex,
   layers: readonly LayerSlot[],

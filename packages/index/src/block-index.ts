@@ -7,8 +7,8 @@
  *   chunk 7   a─b─c─…─p ──NEXT──► chunk 9  q─r─…          blocks of a chunk are one chain
  *                 └────PARENT──── chunk 8  x─y            a branch is a chunk of its own
  *
- * What events mean is in writer.ts, what is done when there is no room in capacity.ts, what is done between events in
- * maintenance.ts; invariants in index-state.ts. What runs for every block is WebAssembly (loops.ts).
+ * The meaning of events is in writer.ts, making room in capacity.ts, the work between events in
+ * maintenance.ts, invariants in index-state.ts. The code that runs for every block is WebAssembly (loops.ts).
  *
  *   cleared  at once: the worker slot's holder is retired. Its blocks are swept by `maintain`.
  *
@@ -22,7 +22,7 @@ import { auditIndex } from './audit.ts'
 import { Capacity } from './capacity.ts'
 import { claimDoor } from './door.ts'
 import { dumpHolder, dumpOrphans } from './dump.ts'
-import { IndexState, NOBODY, NONE } from './index-state.ts'
+import { IndexState, NOBODY, NONE, ROOT } from './index-state.ts'
 import { type Layout, planLayout } from './layout.ts'
 import { Maintenance } from './maintenance.ts'
 import { shardOver } from './shard.ts'
@@ -36,6 +36,7 @@ import type {
   IndexMemory,
   IndexOptions,
   IndexStats,
+  LeftCopies,
   OrphanEntry,
   RemoveOutcome,
   StoreOutcome,
@@ -119,10 +120,19 @@ export class BlockIndex {
     return this.#writer.storeKnown(workerSlot, knownSlots, engineHashes, count)
   }
 
-  /** Gives one copy of each engine hash back. What the worker slot does not hold is counted and ignored. */
-  remove(workerSlot: number, engineHashes: Int32Array, count: number): RemoveOutcome {
+  /**
+   * Gives one copy of each engine hash back; with `set`, all copies, and `left` is told of those that had more than one. What
+   * the worker slot does not hold is counted and ignored.
+   */
+  remove(
+    workerSlot: number,
+    engineHashes: Int32Array,
+    count: number,
+    copies: Copies = 'count',
+    left?: LeftCopies,
+  ): RemoveOutcome {
     this.#requireSlot(workerSlot)
-    return this.#writer.remove(workerSlot, engineHashes, count)
+    return this.#writer.remove(workerSlot, engineHashes, count, copies, left)
   }
 
   /**
@@ -150,6 +160,17 @@ export class BlockIndex {
   has(workerSlot: number, engineHash: Int32Array | HashPair): boolean {
     const holder = this.#state.holderOf(workerSlot)
     return holder !== NOBODY && this.#state.find(holder, engineHash[0]!, engineHash[1]!) !== NONE
+  }
+
+  /** Whether this worker slot holds the block that begins prompts with this local hash, under another engine hash than this. */
+  isHeldOtherwise(workerSlot: number, localHash: Int32Array | HashPair, engineHash: Int32Array): boolean {
+    const { loops, sets, chunks } = this.#state
+    const holder = this.#state.holderOf(workerSlot)
+    if (holder === NOBODY) return false
+    const block = loops.childOf(ROOT, localHash[0]!, localHash[1]!)
+    if (block === NONE || !sets.has(chunks.setOf(block), holder)) return false
+    const names = this.#state.namesOf(holder, block)
+    return names.some(([[low, high]]) => low !== engineHash[0] || high !== engineHash[1])
   }
 
   /**

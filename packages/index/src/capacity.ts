@@ -1,7 +1,7 @@
 /**
- * Capacity: room for what is stored when there is none. What was cleared is swept first. Then blocks are dropped from chunks
+ * Capacity: makes room for stores when there is none. Cleared blocks are swept first. Then blocks are dropped from chunks
  * without children whose blocks are all held by one worker slot each, in the order of the memory (a clock hand), counted
- * in `evictedForSpace`. A dropped block is credit that is lost, never credit that is wrong.
+ * in `evictedForSpace`. A dropped block means lost credit, never wrong credit.
  */
 
 import { type IndexState, NOBODY, NONE } from './index-state.ts'

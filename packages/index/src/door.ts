@@ -1,12 +1,12 @@
 /**
- * Door: the one word by which readers of a shard know whether the memory that they hold is still its writer's.
+ * Door: the one word that tells readers of a shard whether their memory is still that of its writer.
  * It outlives writers and memories, and takes 64 bytes.
  *
  *   word   0       1
  *         | MAGIC | number of the present writer; 0: none yet |
  *
  * A writer that is created with a door takes the next number, and writes it into every memory that it makes. A
- * reader with a memory of another number holds what a writer has left that is gone: it counts nothing of it.
+ * reader whose memory has another number holds the memory of a writer that is gone: it counts nothing in it.
  */
 
 const MAGIC = 0x484f4d44

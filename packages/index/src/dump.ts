@@ -1,6 +1,6 @@
 /**
- * Dump: what a holder holds, told in order, parents first. The index must stay the same meanwhile, and every entry looks
- * whether it has.
+ * Dump: the blocks of a holder in order, parents first. The index must not change meanwhile; every entry checks
+ * this.
  */
 
 import { type IndexState, ROOT } from './index-state.ts'

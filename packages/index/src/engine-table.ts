@@ -23,7 +23,7 @@ import {
   SEGMENT_LOAD_MAX,
 } from './words.ts'
 
-/** Of an entry of a segment that is rebuilt. */
+/** Bytes for an entry of a segment that is rebuilt. */
 const REBUILD_BYTES = 16
 
 export class EngineTable {

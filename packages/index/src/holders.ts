@@ -1,7 +1,7 @@
 /**
- * Holders: who a worker slot is inside the sets. A holder is one life of a worker slot, from its first store to
- * its clear; then the slot gets another holder, and the old one belongs to nobody at once, wherever its bit
- * still is. A sweep takes the bits out in slices; then the number is given out again.
+ * Holders: the identity of a worker slot inside the sets. A holder is one life of a worker slot, from its first store to
+ * its clear. Then the slot gets another holder, and the old one belongs to nobody at once, wherever its bit
+ * still is. A sweep takes the bits out in slices; then the number is assigned again.
  *
  *   slot 7 ──holders──► holder 3 ──owners──► slot 7        in use
  *                       holder 5 ──owners──► nobody        retired: its blocks count for nobody

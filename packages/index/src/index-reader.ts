@@ -26,9 +26,9 @@
  */
 
 import { numberOfDoor } from './door.ts'
-import type { LayerScores, Layers } from './layers.ts'
+import type { LayerOverlaps, Layers } from './layers.ts'
 import { type Loops, loopsOver } from './loops.ts'
-import type { OverlapScores } from './overlap-scores.ts'
+import type { OverlapCounts } from './overlap-counts.ts'
 import { giveScratch, isMemory, isShard, load, takeScratch } from './shard-memory.ts'
 import type { IndexMemory, ReaderStats, ShardMemory } from './types.ts'
 import {
@@ -56,7 +56,7 @@ export class IndexReader {
   readonly #doors: (Int32Array | undefined)[]
   readonly #isStale: boolean[]
   #lookups = 0
-  /** Of readers of memories that were replaced. */
+  /** Counts of readers whose memory was replaced. */
   #retries = 0
   #misses = 0
   #staleLookups = 0
@@ -89,7 +89,7 @@ export class IndexReader {
    * Leading blocks of the prompt that each worker slot holds, into `into`, whose old content is dropped.
    * Looks at the first `limitBlocks` blocks at most.
    */
-  overlap(localHashes: Int32Array, count: number, into: OverlapScores, limitBlocks: number = count): void {
+  overlap(localHashes: Int32Array, count: number, into: OverlapCounts, limitBlocks: number = count): void {
     this.#lookups++
     let capacity = 0
     for (const shard of this.#shards) if (shard !== undefined) capacity += shard.holdersMax
@@ -119,7 +119,7 @@ export class IndexReader {
     localHashes: Int32Array,
     count: number,
     layers: Layers,
-    into: LayerScores,
+    into: LayerOverlaps,
     limitBlocks: number = count,
   ): void {
     this.#lookups++
@@ -221,7 +221,7 @@ class ShardReader {
   }
 
   /** Appends its answers to `into`. False: nobody could say; `into` has nothing new. */
-  overlap(hashes: Int32Array, count: number, into: OverlapScores): boolean {
+  overlap(hashes: Int32Array, count: number, into: OverlapCounts): boolean {
     if (count > this.#blocksMax) this.#reserve(count, this.#keyCount, this.#layersMax)
     this.#begin(hashes, count)
     const length = this.#loops.overlap(count, this.#copied)
@@ -238,7 +238,7 @@ class ShardReader {
   }
 
   /** Adds what it knows of each key to `into`. False: nobody could say; `into` is as it was. */
-  extend(hashes: Int32Array, count: number, layers: Layers, into: LayerScores): boolean {
+  extend(hashes: Int32Array, count: number, layers: Layers, into: LayerOverlaps): boolean {
     const { keyCount, layersMax, slots } = layers
     if (count > this.#blocksMax || keyCount !== this.#keyCount || layersMax !== this.#layersMax) {
       this.#reserve(count, keyCount, layersMax)

@@ -12,15 +12,17 @@ export { createIndexDoor } from './door.ts'
 export { IndexReader } from './index-reader.ts'
 export {
   DEVICE_LAYER,
+  GUESSED_LAYER,
   KEY_LAYERS,
   type KeyLayer,
   layeredOptions,
   layerSlot,
-  PREDICTED_LAYER,
 } from './key-layers.ts'
-export { LayerScores, Layers } from './layers.ts'
-export { OverlapScores } from './overlap-scores.ts'
+export { LayerOverlaps, Layers } from './layers.ts'
+export { OverlapCounts } from './overlap-counts.ts'
+export { SHARD_COLUMNS, type ShardFigures } from './shard-columns.ts'
 export { createIndexMemory } from './shard-memory.ts'
+export type { Trust } from './trust.ts'
 export type {
   BlockPlace,
   Copies,

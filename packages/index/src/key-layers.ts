@@ -3,10 +3,10 @@
  *
  *   worker slot of a layer = layer · keysMax + worker slot of the key
  *
- *   device      what its events say of the device; its worker slot is that of the key
- *   predicted   what was sent there and not yet confirmed, or never will be: see actors/indexer
+ *   device      blocks on the device, from its events; its worker slot is that of the key
+ *   guessed     blocks sent there and not yet confirmed, or never to be: see actors/indexer
  *   host, disk, external
- *               what its events say of lower tiers
+ *               blocks on lower tiers, from its events
  *
  * A block counts for the first layer that holds it, in this order: a block that was just sent there is on the
  * device, or on its way to it, whatever lower tier it may come from.
@@ -17,12 +17,12 @@
 
 import type { IndexOptions } from './types.ts'
 
-export const KEY_LAYERS = ['device', 'predicted', 'host', 'disk', 'external'] as const
+export const KEY_LAYERS = ['device', 'guessed', 'host', 'disk', 'external'] as const
 
 export type KeyLayer = (typeof KEY_LAYERS)[number]
 
 export const DEVICE_LAYER = 0
-export const PREDICTED_LAYER = 1
+export const GUESSED_LAYER = 1
 
 const HOLDERS_PER_KEY = 2
 

@@ -1,7 +1,7 @@
 /**
- * Layers: worker slots that belong together, and what each of them adds to a prefix.
+ * Layers: worker slots that belong together, and the blocks that each of them adds to a prefix.
  *
- * What holds blocks for one worker key may be several things: its device, its host's memory, a disk. Each has a worker
+ * Several stores may hold blocks for one worker key: its device, its host's memory, a disk. Each has a worker
  * slot of its own. A request can use a block from any of them, so the prefix goes on where the first one ends:
  *
  *   device   a b c · · · g        of a prompt a b c d e f g:
@@ -32,7 +32,7 @@ export class Layers {
 }
 
 /** The answer of one lookup in layers, reused from call to call. Owner: the caller of the reader. */
-export class LayerScores {
+export class LayerOverlaps {
   /** Blocks that layer l of key k is credited with, at k · layersMax + l of the layers that were asked for. */
   blocks = new Int32Array(0)
   layersMax = 0

@@ -91,7 +91,7 @@ const CHUNKS_MIN = 8
 const GROUP_ENTRIES = (GROUP_SLOTS * SEGMENT_LOAD_MAX) / 1000
 /** A segment has at most about so many groups: what one step of growth costs is in proportion. */
 const SEGMENT_GROUPS_MAX = 1024
-/** Of one entry of a segment that is rebuilt: the block, its mixed hash. */
+/** Words for one entry of a segment that is rebuilt: the block, its mixed hash. */
 const REBUILD_WORDS = 4
 /** Regions begin at a line of a processor's cache. */
 const LINE_WORDS = 16
@@ -118,7 +118,7 @@ export interface Layout {
   /** Bytes that are in use from the beginning. */
   readonly fixedBytes: number
   readonly capacityBytes: number
-  /** Of each region: the word of the header that says where it begins, and that beginning. */
+  /** For each region: the word of the header that says where it begins, and that beginning. */
   readonly regions: readonly (readonly [header: number, base: number])[]
   /** Words of the header and of all regions. */
   readonly words: number

@@ -1,7 +1,7 @@
 /**
  * Loops: the part of the index that is WebAssembly (../wasm/), over the memory of one shard. A writer has an instance,
- * and each reader of each shard has one; they share the memory and nothing else. Addresses are in bytes, hashes two
- * words; what is not said here is in ../wasm/.
+ * and each reader of each shard has one; they share the memory and nothing else. Addresses are in bytes, hashes are two
+ * words; ../wasm/ describes the rest.
  */
 
 import { INDEX_ATOMIC_WASM_BASE64, INDEX_WASM_BASE64 } from './index-wasm.ts'

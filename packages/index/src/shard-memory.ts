@@ -1,10 +1,10 @@
 /**
- * Shard memory: a WebAssembly.Memory with a header, as big as the layout wants it, and what is done with it as a whole.
+ * Shard memory: a WebAssembly.Memory with a header, as big as the layout requires, and the operations on it as a whole.
  *
  *   ┌ header ┬ regions of layout.ts ┬ scratch of a reader ┬ scratch of a reader ┬ …
  *
- * Any thread may be given it in a message. It cannot shrink: where memory is to be given back, the writer goes on in
- * another one. It grows by the scratch of each reader that comes, which is so by nobody else's.
+ * It may be sent to any thread in a message. It cannot shrink: to give memory back, the writer goes on in
+ * another one. It grows by the scratch of each new reader, which belongs to that reader alone.
  */
 
 import { isDoor } from './door.ts'

@@ -1,4 +1,4 @@
-/** Shard: one memory and what is laid over it: the loops, and the parts of the index that lie in it. */
+/** Shard: one memory with everything laid over it: the loops, and the parts of the index that are in it. */
 
 import { Chunks } from './chunks.ts'
 import { EngineTable } from './engine-table.ts'

@@ -17,6 +17,9 @@ export type HashPair = readonly [low: number, high: number]
  */
 export type Copies = 'count' | 'set'
 
+/** Told of a hash that was removed with all its copies, how many there were beside the one removed. */
+export type LeftCopies = (low: number, high: number, copies: number) => void
+
 /**
  * How data words of the shared memory are read and written. `plain` relies on the memory order of
  * x86-64; `atomic` is right everywhere and slower. Readers take it from the memory.

@@ -1,17 +1,17 @@
 /**
- * Writer: what events mean, block by block.
+ * Writer: applies events block by block.
  *
  *   stored   the parent must be held by the same worker slot, else the block is parked (an orphan) until
  *            it is. An engine hash that is known with other content moves: the old place is given up.
- *   removed  gives one copy back; the last one leaves a hole that ends every overlap there.
+ *   removed  gives one copy back, or all; the last one leaves a hole that ends every overlap there.
  *
- * The blocks of a holder without side names and orphans go through the loops (../wasm/loops/runs.ts); where one of them is
- * not plain, the loops end before it, and it goes the way that is written here, which is right for every block.
+ * The blocks of a holder without side names and orphans go through the loops (../wasm/loops/runs.ts). If one of them is
+ * not plain, the loops end before it, and the code here handles it, which is right for every block.
  */
 
 import type { Capacity } from './capacity.ts'
 import { type IndexState, NOBODY, NONE, ROOT } from './index-state.ts'
-import type { Copies, RemoveOutcome, StoreOutcome } from './types.ts'
+import type { Copies, LeftCopies, RemoveOutcome, StoreOutcome } from './types.ts'
 import {
   DONE,
   EVENT_BLOCKS,
@@ -156,7 +156,13 @@ export class Writer {
     return held
   }
 
-  remove(workerSlot: number, engineHashes: Int32Array, count: number): RemoveOutcome {
+  remove(
+    workerSlot: number,
+    engineHashes: Int32Array,
+    count: number,
+    copies: Copies,
+    left: LeftCopies | undefined,
+  ): RemoveOutcome {
     const state = this.#state
     const { words } = state
     const holder = state.holders.of(workerSlot)
@@ -177,7 +183,7 @@ export class Writer {
         i = pieceFrom + words[OUT_INDEX]!
         if (code === DONE) continue
       }
-      if (this.#removeOne(holder, engineHashes[2 * i]!, engineHashes[2 * i + 1]!)) removed++
+      if (this.#removeOne(holder, engineHashes[2 * i]!, engineHashes[2 * i + 1]!, copies, left)) removed++
       i++
     }
     state.counters.unknownRemoves += count - removed
@@ -312,7 +318,7 @@ export class Writer {
     this.#state.leave(holder, block, entry)
   }
 
-  #removeOne(holder: number, low: number, high: number): boolean {
+  #removeOne(holder: number, low: number, high: number, mode: Copies, left: LeftCopies | undefined): boolean {
     const state = this.#state
     const { names, orphans } = state
     const block = state.find(holder, low, high)
@@ -320,16 +326,22 @@ export class Writer {
       const orphan = orphans.find(holder, low, high)
       if (orphan === NONE) return false
       const copies = orphans.copies(orphan)
-      if (copies > 1) orphans.setCopies(orphan, copies - 1)
-      else orphans.delete(orphan)
+      if (copies > 1 && mode === 'count') {
+        orphans.setCopies(orphan, copies - 1)
+      } else {
+        orphans.delete(orphan)
+        if (copies > 1) left?.(low, high, copies - 1)
+      }
       return true
     }
     const { record, entry } = state.found
-    if (record !== NONE && names.copies(record) > 1) {
-      names.setCopies(record, names.copies(record) - 1)
+    const copies = record === NONE ? 1 : names.copies(record)
+    if (copies > 1 && mode === 'count') {
+      names.setCopies(record, copies - 1)
       this.#forgetPlainRecord(holder, block, record)
     } else {
       this.#drop(holder, block, record, entry)
+      if (copies > 1) left?.(low, high, copies - 1)
     }
     return true
   }

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import t from 'tap'
-import { BlockIndex, type Copies, IndexReader, OverlapScores, type WordAccess } from '../src/index.ts'
+import { BlockIndex, type Copies, IndexReader, OverlapCounts, type WordAccess } from '../src/index.ts'
 import { NaiveIndex, pairs, value } from './naive-index.ts'
 
 /** Worker slots at the edges of bitmap words. */
@@ -50,6 +50,7 @@ type Step =
       readonly from: number
       readonly count: number
       readonly isReversed: boolean
+      readonly copies: Copies
     }
   | { readonly type: 'clear'; readonly worker: number }
   | { readonly type: 'maintain'; readonly budget: number }
@@ -84,6 +85,7 @@ const steps: fc.Arbitrary<Step[]> = fc.array(
         from,
         count: fc.oneof(fc.constant(1), fc.nat(40)),
         isReversed: fc.boolean(),
+        copies: fc.constantFrom<Copies>('count', 'count', 'set'),
       }),
     },
     { weight: 1, arbitrary: fc.record({ type: fc.constant('clear' as const), worker }) },
@@ -156,9 +158,13 @@ function apply({ index, naive }: Both, step: Step): void {
   } else {
     const hashes = engines.slice(first, first + step.count)
     if (step.isReversed) hashes.reverse()
-    const outcome = index.remove(slot, pairs(hashes), hashes.length)
-    const removed = naive.remove(slot, hashes)
-    assert.deepEqual(outcome, { removed, unknown: hashes.length - removed })
+    const left: [bigint, number][] = []
+    const outcome = index.remove(slot, pairs(hashes), hashes.length, step.copies, (low, high, copies) => {
+      left.push([value([low, high]), copies])
+    })
+    const expected = naive.remove(slot, hashes, step.copies)
+    assert.deepEqual(outcome, { removed: expected.removed, unknown: hashes.length - expected.removed })
+    assert.deepEqual(left, expected.left)
   }
 }
 
@@ -202,7 +208,7 @@ function agrees(access: WordAccess, history: readonly Step[], prompts: readonly 
     naive: new NaiveIndex(),
   }
   const reader: IndexReader = new IndexReader([both.index.memory])
-  const scores = new OverlapScores()
+  const scores = new OverlapCounts()
   for (const step of history) {
     apply(both, step)
     both.index.audit()

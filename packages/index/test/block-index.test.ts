@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import t from 'tap'
-import { BlockIndex, type IndexOptions, IndexReader, OverlapScores } from '../src/index.ts'
+import { BlockIndex, type IndexOptions, IndexReader, OverlapCounts } from '../src/index.ts'
 import { NaiveIndex, pairs, value } from './naive-index.ts'
 
 const MEGABYTE = 1 << 20
@@ -9,7 +9,7 @@ const MEGABYTE = 1 << 20
 function create(options: Partial<IndexOptions> = {}) {
   const index = BlockIndex.create({ capacityBytes: MEGABYTE, workerSlotsMax: 130, ...options })
   const reader = new IndexReader([index.memory])
-  const scores = new OverlapScores()
+  const scores = new OverlapCounts()
   return {
     index,
     reader,
@@ -139,6 +139,25 @@ t.test('an index of sets takes a report again as the same report', async t => {
   t.strictSame(overlap(chain(1, 3)), {})
 })
 
+t.test(
+  'a block that begins prompts is held otherwise where its worker has another engine hash of it',
+  async t => {
+    const { store, remove, index } = create()
+    const isOther = (slot: number, local: bigint, engine: bigint) =>
+      index.isHeldOtherwise(slot, pairs([local]), pairs([engine]))
+    store(0, [5n, 6n], undefined, [100n, 101n])
+    store(1, [5n], undefined, [200n])
+    t.strictSame([isOther(0, 5n, 100n), isOther(0, 5n, 200n), isOther(0, 6n, 7n)], [false, true, false])
+    t.strictSame([isOther(1, 5n, 200n), isOther(1, 5n, 100n), isOther(2, 5n, 100n)], [false, true, false])
+    store(0, [5n], undefined, [300n])
+    t.strictSame([isOther(0, 5n, 100n), isOther(0, 5n, 300n)], [true, true])
+    remove(0, [100n])
+    t.strictSame([isOther(0, 5n, 100n), isOther(0, 5n, 300n)], [true, false])
+    remove(0, [300n])
+    t.equal(isOther(0, 5n, 100n), false)
+  },
+)
+
 t.test('a block that a worker stored under two engine hashes is held until both are removed', async t => {
   const { store, remove, overlap, index } = create()
   store(0, [5n], undefined, [100n])
@@ -258,7 +277,7 @@ t.test('readers of several shards see the worker slots of all of them', async t 
   first.store(0, chain(1, 5))
   second.store(1, chain(1, 9))
   const reader = new IndexReader([first.index.memory, second.index.memory])
-  const scores = new OverlapScores()
+  const scores = new OverlapCounts()
   reader.overlap(pairs(chain(1, 9)), 9, scores)
   t.strictSame(Object.fromEntries(scores.toMap()), { 0: 5, 1: 9 })
   t.equal(scores.blocksOf(1), 9)
@@ -370,7 +389,7 @@ t.test('a full index stays consistent and claims nothing that is not held, whate
         naive.store(slot, parent, engines.slice(from, from + count), locals.slice(from, from + count), 'set')
       } else {
         remove(slot, engines.slice(from, from + count))
-        naive.remove(slot, engines.slice(from, from + count))
+        naive.remove(slot, engines.slice(from, from + count), 'count')
       }
       const stats = index.stats()
       assert.ok(stats.bytesUsed <= stats.bytesLimit)

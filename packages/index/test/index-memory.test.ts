@@ -5,7 +5,7 @@ import {
   createIndexMemory,
   type IndexMemory,
   IndexReader,
-  OverlapScores,
+  OverlapCounts,
 } from '../src/index.ts'
 
 const OPTIONS = { capacityBytes: 1 << 20, workerSlotsMax: 64 }
@@ -13,7 +13,7 @@ const PROMPT = Int32Array.from({ length: 40 }, (_, i) => i * 7 + 1)
 const COUNT = PROMPT.length / 2
 
 function overlaps(reader: IndexReader): [number, number][] {
-  const scores = new OverlapScores(64)
+  const scores = new OverlapCounts(64)
   reader.overlap(PROMPT, COUNT, scores)
   return Array.from({ length: scores.length }, (_, i) => [scores.workerSlots[i]!, scores.blocks[i]!])
 }
@@ -103,7 +103,7 @@ t.test('what is left when most was removed is moved together; readers go on and 
 t.test('readers with a door count nothing of a writer that is gone', async t => {
   const door = createIndexDoor()
   const reader = new IndexReader([door])
-  const scores = new OverlapScores()
+  const scores = new OverlapCounts()
   reader.overlap(PROMPT, COUNT, scores)
   t.strictSame([scores.length, scores.isComplete, reader.isStale(0)], [0, false, true])
   const first = BlockIndex.create({ ...OPTIONS, memory: door })

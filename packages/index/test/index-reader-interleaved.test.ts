@@ -4,7 +4,7 @@
  */
 
 import t from 'tap'
-import { BlockIndex, IndexReader, LayerScores, OverlapScores } from '../src/index.ts'
+import { BlockIndex, IndexReader, LayerOverlaps, OverlapCounts } from '../src/index.ts'
 import { interleave } from './interleave.ts'
 import {
   faultOf,
@@ -33,8 +33,8 @@ t.test('an event between any two words that a reader reads does not make it wron
     const step = planWriter(index, plan, random)
     for (let i = 0; i < 500; i++) step()
     const reader = new IndexReader([index.memory])
-    const scores = new OverlapScores()
-    const layerScores = new LayerScores()
+    const scores = new OverlapCounts()
+    const layerScores = new LayerOverlaps()
     let fault = ''
     for (let i = 0; i < 1500 && fault === ''; i++) {
       const path = plan[random.below(plan.length)]!
@@ -70,7 +70,7 @@ t.test('a reader that looks while a writer is anywhere within an event sees only
     })
     const step = planWriter(index, plan, random)
     const reader = new IndexReader([index.memory])
-    const scores = new OverlapScores()
+    const scores = new OverlapCounts()
     let fault = ''
     const between = () => {
       if (random.below(20) > 0 || fault !== '') return
@@ -107,7 +107,7 @@ t.test('worker-set ids that are given to other sets under the reader do not misl
       else if (parent === undefined || index.has(slot, parent)) index.store(slot, parent, block, block, 1)
     }
     const reader = new IndexReader([index.memory])
-    const scores = new OverlapScores()
+    const scores = new OverlapCounts()
     for (let i = 0; i < 1000; i++) {
       const rarity = 10 + random.below(100)
       const between = () => {

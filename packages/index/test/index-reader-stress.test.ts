@@ -15,8 +15,8 @@ import {
   type IndexMemory,
   IndexReader,
   type IndexStats,
-  LayerScores,
-  OverlapScores,
+  LayerOverlaps,
+  OverlapCounts,
   type WordAccess,
 } from '../src/index.ts'
 import { CHUNK_WORDS, H_CHUNK_BASE, H_SET_VERSION_BASE, PARENT } from '../src/words.ts'
@@ -35,8 +35,8 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
     const plan = makePlan(options)
     const reader = new IndexReader([memory])
     const random = seededRandom(seed + 1)
-    const scores = new OverlapScores()
-    const layerScores = new LayerScores()
+    const scores = new OverlapCounts()
+    const layerScores = new LayerOverlaps()
     const sumBefore = new Map<number, number>()
     let wrong = ''
     let changed = 0
@@ -96,8 +96,8 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
       reader.replaceShard(0, message)
     })
     const random = seededRandom(seed + 1)
-    const scores = new OverlapScores()
-    const layerScores = new LayerScores()
+    const scores = new OverlapCounts()
+    const layerScores = new LayerOverlaps()
     let wrong = ''
     const end = performance.now() + STRESS_MS
     while (performance.now() < end && wrong === '') {
@@ -130,7 +130,7 @@ t.test('a reader that never sees a consistent view reports a miss, and says so',
   index.store(0, undefined, hashes, hashes, 1)
   index.store(1, undefined, hashes, hashes, 1)
   const reader = new IndexReader([index.memory])
-  const scores = new OverlapScores()
+  const scores = new OverlapCounts()
   reader.overlap(hashes, 1, scores)
   t.strictSame([scores.length, scores.isComplete], [2, true])
 

@@ -4,7 +4,7 @@
  */
 
 import t, { type Test } from 'tap'
-import { BlockIndex, type IndexOptions, IndexReader, OverlapScores } from '../src/index.ts'
+import { BlockIndex, type IndexOptions, IndexReader, OverlapCounts } from '../src/index.ts'
 import { loopsOver } from '../src/loops.ts'
 import { CHUNK_WORDS, H_CHUNK_BASE, SET } from '../src/words.ts'
 import { interleave } from './interleave.ts'
@@ -44,7 +44,7 @@ function* everyPlace({ options, prompt, before, change }: Window): Generator<Map
     const index = BlockIndex.create({ ...OPTIONS, ...options })
     before(index)
     const reader = new IndexReader([index.memory])
-    const scores = new OverlapScores()
+    const scores = new OverlapCounts()
     let reads = 0
     const between = () => {
       if (reads++ === place) change(index)
@@ -69,7 +69,7 @@ function holdsWithin(t: Test, { options, prompt, before, change, isPossible }: W
   const index = BlockIndex.create({ ...OPTIONS, ...options })
   before(index)
   const reader = new IndexReader([index.memory])
-  const scores = new OverlapScores()
+  const scores = new OverlapCounts()
   let stores = 0
   let answers = 0
   const between = () => {

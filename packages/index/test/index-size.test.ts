@@ -1,11 +1,11 @@
 /**
- * Size: what the index takes when histories are unkind, and what is left of it afterwards.
+ * Size: memory of the index under unfavourable histories, and what is left of it afterwards.
  */
 
 import { execFileSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { BlockIndex, IndexReader, OverlapScores } from '../src/index.ts'
+import { BlockIndex, IndexReader, OverlapCounts } from '../src/index.ts'
 import { seededRandom } from './stress-plan.ts'
 
 /** Hashes of `count` blocks that nothing else has. */
@@ -42,7 +42,7 @@ t.test(
     t.equal(blocksDistinct, paths * length)
     // Two neighbours on a path without a branch hold 17 or more; a path has one chunk that may be alone.
     t.ok(chunks <= (2 * blocksDistinct) / 17 + paths, `${chunks} chunks of ${blocksDistinct} blocks`)
-    const scores = new OverlapScores()
+    const scores = new OverlapCounts()
     const reader = new IndexReader([index.memory])
     for (const trunk of trunks) {
       reader.overlap(trunk, length, scores)
@@ -72,7 +72,7 @@ t.test('10,000 worker slots: sets stay within their bound, and answers are right
   index.audit()
   const stats = index.stats()
   t.ok(stats.bytesUsed <= stats.bytesLimit, `${stats.bytesUsed} bytes, ${stats.workerSets} sets`)
-  const scores = new OverlapScores()
+  const scores = new OverlapCounts()
   new IndexReader([index.memory]).overlap(prompt, 60, scores)
   const found = scores.toMap()
   let tooMuch = 0

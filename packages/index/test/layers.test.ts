@@ -1,11 +1,11 @@
 /**
- * Layers: what each adds to a prefix, against the definition, block by block.
+ * Layers: the blocks that each adds to a prefix, against the definition, block by block.
  */
 
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import t from 'tap'
-import { BlockIndex, IndexReader, LayerScores, Layers, type WordAccess } from '../src/index.ts'
+import { BlockIndex, IndexReader, LayerOverlaps, Layers, type WordAccess } from '../src/index.ts'
 import { pairs } from './naive-index.ts'
 
 const SLOTS = 80
@@ -26,7 +26,7 @@ function naive(count: number, holds: (slot: number, block: number) => boolean): 
   })
 }
 
-function answer(reader: IndexReader, locals: bigint[], scores: LayerScores): number[][] {
+function answer(reader: IndexReader, locals: bigint[], scores: LayerOverlaps): number[][] {
   reader.extend(pairs(locals), locals.length, LAYERS, scores)
   assert.ok(scores.isComplete)
   return KEYS.map((slots, key) => slots.map((_, layer) => scores.blocksOf(key, layer)))
@@ -58,7 +58,7 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
           onMemory: memory => reader.replaceShard(0, memory),
         })
         const reader: IndexReader = new IndexReader([index.memory])
-        const scores = new LayerScores()
+        const scores = new LayerOverlaps()
         const held = new Map(KEYS.flat().map(slot => [slot, new Set<number>()]))
         for (const { slot, kind, from, count } of history) {
           const blocks = held.get(slot)!
@@ -114,7 +114,7 @@ t.test(
     second.store(5, undefined, hashes, hashes, 10)
     const reader = new IndexReader([first.memory, second.memory])
     const layers = new Layers([[0, 1], [6, 5], [3]])
-    const scores = new LayerScores()
+    const scores = new LayerOverlaps()
     reader.extend(hashes, 10, layers, scores)
     t.strictSame(Array.from(scores.blocks), [4, 3, 9, 1, 0, 0])
     reader.extend(hashes, 10, layers, scores, 5)
@@ -147,7 +147,7 @@ t.test('blocks that only other layers know are held where they are known', async
   t.equal(index.storeKnown(1, [0, 2], names, 20), 12)
   t.equal(index.storeKnown(1, [0, 2], names, 20), 12, 'again: once')
   index.clear(0)
-  t.strictSame(answer(reader, locals, new LayerScores())[0], [0, 12])
+  t.strictSame(answer(reader, locals, new LayerOverlaps())[0], [0, 12])
   index.remove(1, names, 12)
   t.equal(index.blocksHeld(1), 0)
   index.audit()

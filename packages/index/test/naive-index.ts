@@ -1,5 +1,5 @@
 /**
- * NaiveIndex: what the index means, with maps and strings. A block is the text of its path.
+ * NaiveIndex: the definition of the index, with maps and strings. A block is the text of its path.
  */
 
 import type { Copies } from '../src/index.ts'
@@ -43,17 +43,25 @@ export class NaiveIndex {
     return hasParked
   }
 
-  remove(slot: number, engines: bigint[]): number {
+  /** `left`: hashes that went with more copies than one, and how many more. */
+  remove(
+    slot: number,
+    engines: bigint[],
+    copies: Copies,
+  ): { readonly removed: number; readonly left: [bigint, number][] } {
     const worker = this.#worker(slot)
+    const left: [bigint, number][] = []
     let removed = 0
     for (const engine of engines) {
       const from = worker.held.has(engine) ? worker.held : worker.orphans
       const entry = from.get(engine)
       if (entry === undefined) continue
       removed++
-      if (--entry.copies === 0) from.delete(engine)
+      entry.copies--
+      if (copies === 'set' && entry.copies > 0) left.push([engine, entry.copies])
+      if (copies === 'set' || entry.copies === 0) from.delete(engine)
     }
-    return removed
+    return { removed, left }
   }
 
   clear(slot: number): void {

@@ -5,9 +5,9 @@
 
 import {
   type BlockIndex,
-  type LayerScores,
+  type LayerOverlaps,
   Layers,
-  type OverlapScores,
+  type OverlapCounts,
   type WordAccess,
 } from '../src/index.ts'
 
@@ -135,7 +135,7 @@ export function planWriter(index: BlockIndex, plan: readonly PlanPath[], random:
 }
 
 /** What is wrong about an answer for this path; '' when it is within the bounds. */
-export function faultOf(path: PlanPath, scores: OverlapScores): string {
+export function faultOf(path: PlanPath, scores: OverlapCounts): string {
   const found = scores.toMap()
   if (found.size !== scores.length) return 'a worker slot is listed twice'
   for (let slot = 0; slot < PLAN_SLOTS; slot++) {
@@ -152,7 +152,7 @@ export const PLAN_LAYERS = new Layers(
 )
 
 /** What is wrong about an answer in PLAN_LAYERS for this path; '' when it is within the bounds. */
-export function faultOfLayers(path: PlanPath, scores: LayerScores): string {
+export function faultOfLayers(path: PlanPath, scores: LayerOverlaps): string {
   for (let key = 0; key < PLAN_LAYERS.keyCount; key++) {
     const first = scores.blocksOf(key, 0)
     const total = first + scores.blocksOf(key, 1)

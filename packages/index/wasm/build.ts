@@ -2,7 +2,7 @@
  * Compiles loops/*.ts (AssemblyScript) and writes ../src/index-wasm.ts with the modules as base64, and ../test/hooked-wasm.ts
  * with one for tests, which calls the host before each access to a shared word.
  *
- * Run `node packages/index/wasm/build.ts` after a change of loops/*.ts or ../src/words.ts, and commit all. A test
+ * Run `pnpm exec node packages/index/wasm/build.ts` after a change of loops/*.ts or ../src/words.ts, and commit all. A test
  * compiles again and compares the text, so source and binary cannot drift apart. The result depends on nothing but
  * these files and the pinned version of the compiler.
  */

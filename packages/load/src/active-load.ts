@@ -1,24 +1,29 @@
 /**
  * ActiveLoad: active blocks, prefill tokens and requests of every worker slot, from booking to free.
  *
- *   nodes   (parent node, hash) -> holders, first hold        a trie of the active prompts
- *   holds   (node, slot) -> refs, parent hold, previous, next one per active block and slot
- *   a request points at the hold of its last block
+ *   runs    (parent run, hash of its first block) -> holders, first hold, blocks    a trie of the active prompts
+ *   holds   (run, slot) -> refs, parent hold, previous, next                         one per run and slot
+ *   a request points at the hold of its last run
+ *
+ * A run is as many blocks in a row as all prompts through it have in common: where prompts part, or one ends, runs part. So a long
+ * prompt is one run, or one for each other that it shares a part with, and the cost of its blocks is that of comparing and
+ * copying their hashes.
  *
  * Invariants
  *   I1  refs of a hold = holds below it on the same slot + requests that end at it; > 0.
- *   I2  holders of a node = its holds in the list that starts at its first hold; > 0.
- *   I3  A slot that holds a node holds the parent of the node: along a prompt the holders shrink.
- *   I4  active prompt blocks of a slot = its holds; their sum over all slots = entries of `holds`.
+ *   I2  holders of a run = its holds in the list that starts at its first hold; > 0.
+ *   I3  A slot that holds a run holds the parent of the run: along a prompt the holders shrink.
+ *   I4  active prompt blocks of a slot = blocks of the runs that it holds.
  *   I5  With no request booked, every table is empty and every figure is exactly 0.
+ *   I6  A slot holds all of a run or nothing of it, and every request ends at the end of a run.
  *
  * What counts. A block shared by several requests of one slot counts once and is released with its last
  * holder. Only full, hashed blocks of the prompt and output blocks are active blocks: a partial last block has
  * no hash, so it is not counted here, while the cost of the prompt rounds up through its tokens.
  * Output blocks are private to their request and kept in whole 1/1024, so that the sum returns to 0.
  *
- * Cost. book and free: O(blocks of the request). project: one lookup per leading block that is active
- * anywhere, then at most O(slots · log(blocks)); see `#depths`. No allocation but for growth.
+ * Cost. book, free and project: one lookup for each run of the prompt, and a comparison of its hashes; booking copies those that are
+ * new, or that part. Then project takes at most O(slots · log(runs)); see `#subtractDepths`.
  *
  * Source: Dynamo's slot manager (a prefix trie with references; the leading run decides what is new).
  */
@@ -27,7 +32,7 @@ import { KeyTable } from './key-table.ts'
 import type {
   ActiveLoadMethods,
   ActiveLoadOptions,
-  Booking,
+  BookedLoad,
   BookOutcome,
   LoadProjection,
   LoadStats,
@@ -40,9 +45,10 @@ const ACTIVE_BLOCKS_MAX_DEFAULT = 4_194_304
 /** Parent of a first block, and end of every list. */
 const NONE = -1
 
-const NODE_HOLDERS = 0
-const NODE_FIRST = 1
-const NODE_VALUES = 2
+const RUN_HOLDERS = 0
+const RUN_FIRST = 1
+const RUN_BLOCKS = 2
+const RUN_VALUES = 3
 
 const HOLD_REFS = 0
 const HOLD_PARENT = 1
@@ -71,7 +77,9 @@ export class ActiveLoad implements ActiveLoadMethods {
   readonly #requestsMax: number
   readonly #activeBlocksMax: number
 
-  readonly #nodes = new KeyTable(NODE_VALUES)
+  readonly #runs = new KeyTable(RUN_VALUES)
+  /** Sequence hashes of each run. */
+  readonly #hashes: (Int32Array | undefined)[] = []
   readonly #holds = new KeyTable(HOLD_VALUES)
   readonly #requests = new Map<string, ActiveRequest>()
   /** Requests of each slot; undefined until the slot is first used. */
@@ -79,6 +87,10 @@ export class ActiveLoad implements ActiveLoadMethods {
   #oldest: ActiveRequest | undefined
   #newest: ActiveRequest | undefined
   #latestMs = 0
+  /** Blocks of all runs. */
+  #distinctBlocks = 0
+  /** Blocks of all holds. */
+  #heldBlocks = 0
 
   readonly #promptBlocks: Int32Array
   readonly #outputUnits: Float64Array
@@ -88,7 +100,9 @@ export class ActiveLoad implements ActiveLoadMethods {
 
   /** Scratch of `project`, by slot and by depth. */
   readonly #depthBySlot: Int32Array
-  #path = new Int32Array(256)
+  #path = new Int32Array(64)
+  /** Blocks of the prompt up to the end of each run of #path. */
+  #pathBlocks = new Int32Array(64)
   #projection: OwnProjection = newProjection(64)
 
   #bookedTotal = 0
@@ -114,23 +128,23 @@ export class ActiveLoad implements ActiveLoadMethods {
   }
 
   /** Books a request. RangeError for a slot or figures that no caller should have. */
-  book(requestId: string, workerSlot: number, booking: Booking): BookOutcome {
+  book(bookingId: string, workerSlot: number, booking: BookedLoad): BookOutcome {
     this.#checkSlot(workerSlot)
     const { sequenceHashes, count } = booking
     checkHashes(sequenceHashes, count)
     const prefillTokens = wholeTokens('prefillTokens', booking.prefillTokens)
     const promptTokens = wholeTokens('promptTokens', booking.promptTokens)
-    if (this.#requests.has(requestId)) {
+    if (this.#requests.has(bookingId)) {
       this.#duplicatesTotal++
       return 'duplicate'
     }
-    if (this.#requests.size >= this.#requestsMax || this.#holds.count + count > this.#activeBlocksMax) {
+    if (this.#requests.size >= this.#requestsMax || this.#heldBlocks + count > this.#activeBlocksMax) {
       this.#refusedTotal++
       return 'full'
     }
 
     const request: ActiveRequest = {
-      id: requestId,
+      id: bookingId,
       workerSlot,
       lastHold: this.#holdPrompt(sequenceHashes, count, workerSlot),
       promptTokens,
@@ -140,7 +154,7 @@ export class ActiveLoad implements ActiveLoadMethods {
       older: undefined,
       newer: undefined,
     }
-    this.#requests.set(requestId, request)
+    this.#requests.set(bookingId, request)
     this.#append(request)
     let requestsOfSlot = this.#bySlot[workerSlot]
     if (requestsOfSlot === undefined) {
@@ -156,8 +170,8 @@ export class ActiveLoad implements ActiveLoadMethods {
   }
 
   /** The prompt is computed. False: the id is unknown, or this was said before (or there was nothing to compute). */
-  prefillComplete(requestId: string, nowMs?: number): boolean {
-    const request = this.#requests.get(requestId)
+  prefillComplete(bookingId: string, nowMs?: number): boolean {
+    const request = this.#requests.get(bookingId)
     if (request === undefined) return false
     if (nowMs !== undefined) this.#seen(request, nowMs)
     if (request.prefillTokens === 0) return false
@@ -167,8 +181,8 @@ export class ActiveLoad implements ActiveLoadMethods {
   }
 
   /** A sign of life. False: the id is unknown. */
-  touch(requestId: string, nowMs: number): boolean {
-    const request = this.#requests.get(requestId)
+  touch(bookingId: string, nowMs: number): boolean {
+    const request = this.#requests.get(bookingId)
     if (request === undefined) return false
     this.#seen(request, nowMs)
     return true
@@ -178,14 +192,14 @@ export class ActiveLoad implements ActiveLoadMethods {
    * Sets how many output blocks the request has and what each weighs: `fraction` 0 … 1, 1 by default, less as a
    * request of known length nears its end. False: the id is unknown. RangeError for figures out of range.
    */
-  setOutputBlocks(requestId: string, count: number, fraction = 1): boolean {
+  setOutputBlocks(bookingId: string, count: number, fraction = 1): boolean {
     if (!Number.isInteger(count) || count < 0) {
       throw new RangeError(`cannot set output blocks to ${count}: use a whole number ≥ 0`)
     }
     if (!(fraction >= 0 && fraction <= 1)) {
       throw new RangeError(`cannot weigh output blocks by ${fraction}: use a fraction from 0 to 1`)
     }
-    const request = this.#requests.get(requestId)
+    const request = this.#requests.get(bookingId)
     if (request === undefined) return false
     const units = Math.round(count * fraction * OUTPUT_UNITS)
     this.#outputUnits[request.workerSlot]! += units - request.outputUnits
@@ -194,8 +208,8 @@ export class ActiveLoad implements ActiveLoadMethods {
   }
 
   /** Ends a request, prefill included. False: the id is unknown or was freed before. */
-  free(requestId: string): boolean {
-    const request = this.#requests.get(requestId)
+  free(bookingId: string): boolean {
+    const request = this.#requests.get(bookingId)
     if (request === undefined) return false
     this.#release(request)
     this.#freedTotal++
@@ -259,16 +273,11 @@ export class ActiveLoad implements ActiveLoadMethods {
     }
   }
 
-  /** The slot that a request is booked on; undefined when the id is unknown. */
-  workerSlotOf(requestId: string): number | undefined {
-    return this.#requests.get(requestId)?.workerSlot
-  }
-
   get stats(): LoadStats {
     return {
       requests: this.#requests.size,
-      activeBlocks: this.#holds.count,
-      distinctBlocks: this.#nodes.count,
+      activeBlocks: this.#heldBlocks,
+      distinctBlocks: this.#distinctBlocks,
       bookedTotal: this.#bookedTotal,
       duplicatesTotal: this.#duplicatesTotal,
       refusedTotal: this.#refusedTotal,
@@ -277,60 +286,122 @@ export class ActiveLoad implements ActiveLoadMethods {
     }
   }
 
-  /** Holds every block of a prompt on a slot; returns the hold of the last one, NONE for no blocks. */
+  /** Holds every block of a prompt on a slot; returns the hold of the last run, NONE for no blocks. */
   #holdPrompt(sequenceHashes: Int32Array, count: number, workerSlot: number): number {
-    const nodes = this.#nodes
+    const runs = this.#runs
     const holds = this.#holds
-    let node = NONE
+    let run = NONE
     let hold = NONE
-    for (let i = 0; i < count; i++) {
-      const low = sequenceHashes[2 * i]!
-      const high = sequenceHashes[2 * i + 1]!
-      const parentNode = node
-      node = nodes.find(parentNode, low, high)
-      if (node < 0) {
-        node = nodes.insert(parentNode, low, high)
-        nodes.words[nodes.valueAt(node, NODE_FIRST)] = NONE
-      }
+    for (let block = 0; block < count; ) {
+      run = this.#runAt(run, sequenceHashes, block, count)
+      const blocks = runs.words[runs.valueAt(run, RUN_BLOCKS)]!
+      block += blocks
       const parentHold = hold
-      hold = holds.find(node, workerSlot, 0)
+      hold = holds.find(run, workerSlot, 0)
       if (hold >= 0) continue
-      hold = holds.insert(node, workerSlot, 0)
-      const first = nodes.words[nodes.valueAt(node, NODE_FIRST)]!
-      holds.words[holds.valueAt(hold, HOLD_PARENT)] = parentHold
-      holds.words[holds.valueAt(hold, HOLD_PREVIOUS)] = NONE
-      holds.words[holds.valueAt(hold, HOLD_NEXT)] = first
-      if (first >= 0) holds.words[holds.valueAt(first, HOLD_PREVIOUS)] = hold
+      hold = this.#insertHold(run, workerSlot, parentHold)
       if (parentHold >= 0) holds.words[holds.valueAt(parentHold, HOLD_REFS)]!++
-      nodes.words[nodes.valueAt(node, NODE_FIRST)] = hold
-      nodes.words[nodes.valueAt(node, NODE_HOLDERS)]!++
-      this.#promptBlocks[workerSlot]!++
+      this.#promptBlocks[workerSlot]! += blocks
+      this.#heldBlocks += blocks
     }
     if (hold >= 0) holds.words[holds.valueAt(hold, HOLD_REFS)]!++
     return hold
   }
 
+  /** The run of the prompt that begins at `block`, below `parent`: one that is there, its beginning, or a new one. */
+  #runAt(parent: number, sequenceHashes: Int32Array, block: number, count: number): number {
+    const runs = this.#runs
+    const [low, high] = [sequenceHashes[2 * block]!, sequenceHashes[2 * block + 1]!]
+    const known = runs.find(parent, low, high)
+    if (known >= 0) {
+      const equalBlocks = this.#equalBlocks(known, sequenceHashes, block, count)
+      const isWhole = equalBlocks === runs.words[runs.valueAt(known, RUN_BLOCKS)]
+      return isWhole ? known : this.#split(known, equalBlocks)
+    }
+    const run = runs.insert(parent, low, high)
+    runs.words[runs.valueAt(run, RUN_FIRST)] = NONE
+    runs.words[runs.valueAt(run, RUN_BLOCKS)] = count - block
+    this.#hashes[run] = sequenceHashes.slice(2 * block, 2 * count)
+    this.#distinctBlocks += count - block
+    return run
+  }
+
+  /** Leading blocks of a run that the prompt has from `block` on. */
+  #equalBlocks(run: number, sequenceHashes: Int32Array, block: number, count: number): number {
+    const hashes = this.#hashes[run]!
+    const start = 2 * block
+    const end = Math.min(hashes.length, 2 * count - start)
+    for (let word = 0; word < end; word++) {
+      if (hashes[word] !== sequenceHashes[start + word]) return word >> 1
+    }
+    return end >> 1
+  }
+
+  /** Parts a run behind `blocks`; returns the upper part. The lower one keeps its number, so that runs and holds below keep their parents. */
+  #split(lower: number, blocks: number): number {
+    const runs = this.#runs
+    const holds = this.#holds
+    const hashes = this.#hashes[lower]!
+    const at = lower * runs.stride
+    const upper = runs.insert(runs.words[at]!, runs.words[at + 1]!, runs.words[at + 2]!)
+    runs.rekey(lower, upper, hashes[2 * blocks]!, hashes[2 * blocks + 1]!)
+    runs.words[runs.valueAt(upper, RUN_FIRST)] = NONE
+    runs.words[runs.valueAt(upper, RUN_BLOCKS)] = blocks
+    runs.words[runs.valueAt(lower, RUN_BLOCKS)]! -= blocks
+    this.#hashes[upper] = hashes.slice(0, 2 * blocks)
+    this.#hashes[lower] = hashes.slice(2 * blocks)
+    for (let hold = runs.words[runs.valueAt(lower, RUN_FIRST)]!; hold >= 0; ) {
+      const parentHold = holds.words[holds.valueAt(hold, HOLD_PARENT)]!
+      const above = this.#insertHold(upper, holds.words[hold * holds.stride + 1]!, parentHold)
+      holds.words[holds.valueAt(above, HOLD_REFS)] = 1
+      holds.words[holds.valueAt(hold, HOLD_PARENT)] = above
+      hold = holds.words[holds.valueAt(hold, HOLD_NEXT)]!
+    }
+    return upper
+  }
+
+  /** A hold without references, in the list of its run. */
+  #insertHold(run: number, workerSlot: number, parentHold: number): number {
+    const runs = this.#runs
+    const holds = this.#holds
+    const hold = holds.insert(run, workerSlot, 0)
+    const first = runs.words[runs.valueAt(run, RUN_FIRST)]!
+    holds.words[holds.valueAt(hold, HOLD_PARENT)] = parentHold
+    holds.words[holds.valueAt(hold, HOLD_PREVIOUS)] = NONE
+    holds.words[holds.valueAt(hold, HOLD_NEXT)] = first
+    if (first >= 0) holds.words[holds.valueAt(first, HOLD_PREVIOUS)] = hold
+    runs.words[runs.valueAt(run, RUN_FIRST)] = hold
+    runs.words[runs.valueAt(run, RUN_HOLDERS)]!++
+    return hold
+  }
+
   /** Takes one reference from a hold, and removes it and the holds above that lose their last one. */
   #releaseHolds(lastHold: number): void {
-    const nodes = this.#nodes
+    const runs = this.#runs
     const holds = this.#holds
     for (let hold = lastHold; hold >= 0; ) {
       const words = holds.words
       const at = holds.valueAt(hold, 0)
       words[at + HOLD_REFS]!--
       if (words[at + HOLD_REFS]! > 0) return
-      const node = words[hold * holds.stride]!
+      const run = words[hold * holds.stride]!
       const workerSlot = words[hold * holds.stride + 1]!
       const parent = words[at + HOLD_PARENT]!
       const previous = words[at + HOLD_PREVIOUS]!
       const next = words[at + HOLD_NEXT]!
+      const blocks = runs.words[runs.valueAt(run, RUN_BLOCKS)]!
       if (next >= 0) words[holds.valueAt(next, HOLD_PREVIOUS)] = previous
       if (previous >= 0) words[holds.valueAt(previous, HOLD_NEXT)] = next
-      else nodes.words[nodes.valueAt(node, NODE_FIRST)] = next
-      nodes.words[nodes.valueAt(node, NODE_HOLDERS)]!--
+      else runs.words[runs.valueAt(run, RUN_FIRST)] = next
+      runs.words[runs.valueAt(run, RUN_HOLDERS)]!--
       holds.remove(hold)
-      if (nodes.words[nodes.valueAt(node, NODE_HOLDERS)] === 0) nodes.remove(node)
-      this.#promptBlocks[workerSlot]!--
+      this.#promptBlocks[workerSlot]! -= blocks
+      this.#heldBlocks -= blocks
+      if (runs.words[runs.valueAt(run, RUN_HOLDERS)] === 0) {
+        runs.remove(run)
+        this.#hashes[run] = undefined
+        this.#distinctBlocks -= blocks
+      }
       hold = parent
     }
   }
@@ -347,32 +418,40 @@ export class ActiveLoad implements ActiveLoadMethods {
     this.#unlink(request)
   }
 
-  /** Fills #path with the nodes of the leading blocks that are active anywhere; returns how many. */
+  /** Fills #path and #pathBlocks with the runs of the leading blocks that are active anywhere; returns how many runs. */
   #findPath(sequenceHashes: Int32Array, count: number): number {
-    if (this.#path.length < count) this.#path = new Int32Array(count * 2)
-    const path = this.#path
-    let node = NONE
-    for (let i = 0; i < count; i++) {
-      node = this.#nodes.find(node, sequenceHashes[2 * i]!, sequenceHashes[2 * i + 1]!)
-      if (node < 0) return i
-      path[i] = node
+    const runs = this.#runs
+    let length = 0
+    let run = NONE
+    for (let block = 0; block < count; ) {
+      run = runs.find(run, sequenceHashes[2 * block]!, sequenceHashes[2 * block + 1]!)
+      if (run < 0) break
+      const equalBlocks = this.#equalBlocks(run, sequenceHashes, block, count)
+      block += equalBlocks
+      if (length === this.#path.length) {
+        this.#path = grown(this.#path)
+        this.#pathBlocks = grown(this.#pathBlocks)
+      }
+      this.#path[length] = run
+      this.#pathBlocks[length++] = block
+      if (equalBlocks < runs.words[runs.valueAt(run, RUN_BLOCKS)]!) break
     }
-    return count
+    return length
   }
 
   /**
-   * Subtracts from newBlocks[i] how many leading nodes of the path slot i holds. Two ways, by cost: walking
-   * the holders of each node where their number changes (I3: equal numbers are equal holders), or bisecting
+   * Subtracts from newBlocks[i] how many leading blocks of the path slot i holds. Two ways, by cost: walking
+   * the holders of each run where their number changes (I3: equal numbers are equal holders), or bisecting
    * the path for each slot. The first is one list when all share the whole path, the second bounds the rest.
    */
   #subtractDepths(pathLength: number, workerSlots: ArrayLike<number>, newBlocks: Int32Array): void {
-    const nodes = this.#nodes
+    const runs = this.#runs
     const slotCount = workerSlots.length
     const bisectSteps = slotCount * (Math.ceil(Math.log2(pathLength + 1)) + 1)
     let walkSteps = 0
     let holdersBelow = -1
     for (let i = pathLength - 1; i >= 0 && walkSteps <= bisectSteps; i--) {
-      const holders = nodes.words[nodes.valueAt(this.#path[i]!, NODE_HOLDERS)]!
+      const holders = runs.words[runs.valueAt(this.#path[i]!, RUN_HOLDERS)]!
       if (holders !== holdersBelow) walkSteps += holders
       holdersBelow = holders
     }
@@ -381,18 +460,18 @@ export class ActiveLoad implements ActiveLoadMethods {
   }
 
   #walkHolders(pathLength: number, workerSlots: ArrayLike<number>, newBlocks: Int32Array): void {
-    const nodes = this.#nodes
+    const runs = this.#runs
     const { words, stride } = this.#holds
     const depthBySlot = this.#depthBySlot
     let holdersBelow = -1
     for (let i = pathLength - 1; i >= 0; i--) {
-      const node = nodes.valueAt(this.#path[i]!, 0)
-      const holders = nodes.words[node + NODE_HOLDERS]!
+      const run = runs.valueAt(this.#path[i]!, 0)
+      const holders = runs.words[run + RUN_HOLDERS]!
       if (holders === holdersBelow) continue
       holdersBelow = holders
-      for (let hold = nodes.words[node + NODE_FIRST]!; hold >= 0; ) {
+      for (let hold = runs.words[run + RUN_FIRST]!; hold >= 0; ) {
         const slot = words[hold * stride + 1]!
-        if (depthBySlot[slot] === 0) depthBySlot[slot] = i + 1
+        if (depthBySlot[slot] === 0) depthBySlot[slot] = this.#pathBlocks[i]!
         hold = words[this.#holds.valueAt(hold, HOLD_NEXT)]!
       }
     }
@@ -411,7 +490,7 @@ export class ActiveLoad implements ActiveLoadMethods {
       if (this.#holds.find(this.#path[middle - 1]!, workerSlot, 0) >= 0) held = middle
       else notHeld = middle
     }
-    return held
+    return held === 0 ? 0 : this.#pathBlocks[held - 1]!
   }
 
   #activeBlocks(workerSlot: number): number {
@@ -470,6 +549,12 @@ function newProjection(slots: number): OwnProjection {
     activePrefillTokens: new Float64Array(slots),
     activeRequests: new Int32Array(slots),
   }
+}
+
+function grown(array: Int32Array): Int32Array<ArrayBuffer> {
+  const longer = new Int32Array(array.length * 2)
+  longer.set(array)
+  return longer
 }
 
 function checkHashes(sequenceHashes: Int32Array, count: number): void {

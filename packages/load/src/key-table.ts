@@ -81,6 +81,23 @@ export class KeyTable {
 
   /** Removes an entry that `find` or `insert` returned. */
   remove(entry: number): void {
+    this.#vacate(entry)
+    this.words[entry * this.stride] = this.#free
+    this.#free = entry
+    this.#count--
+  }
+
+  /** Gives an entry a key that no other one has; it keeps its number and its values. Another entry may have had the same key before. */
+  rekey(entry: number, a: number, b: number, c: number): void {
+    this.#vacate(entry)
+    const at = entry * this.stride
+    this.words[at] = a
+    this.words[at + 1] = b
+    this.words[at + 2] = c
+    this.#place(entry)
+  }
+
+  #vacate(entry: number): void {
     const homes = this.#homes
     const mask = this.#mask
     let hole = this.#homeOf(entry)
@@ -94,9 +111,6 @@ export class KeyTable {
       }
     }
     homes[hole] = 0
-    this.words[entry * this.stride] = this.#free
-    this.#free = entry
-    this.#count--
   }
 
   #homeOf(entry: number): number {

@@ -1,7 +1,7 @@
 /**
- * What goes into the active load and what comes out of it: bookings, projections, totals.
+ * Inputs and outputs of the active load: bookings, projections, totals.
  *
- * Requests are named by text ids, worker keys by small numbers (`workerSlot`, 0 … workerSlotsMax − 1)
+ * Bookings are named by text ids, worker keys by small numbers (`workerSlot`, 0 … workerSlotsMax − 1)
  * that the caller hands out. Sequence hashes are pairs of int32 words `[lo, hi]`.
  */
 
@@ -15,7 +15,7 @@ export interface ActiveLoadOptions {
 }
 
 /** One request as it is booked on a worker slot. Nothing of it is kept by reference. */
-export interface Booking {
+export interface BookedLoad {
   /**
    * Sequence hashes of the full blocks of the prompt, from its first block on: words 0 … 2·count − 1.
    * A partial last block has no hash and is not counted as active.
@@ -73,22 +73,20 @@ export interface LoadStats {
 
 /** What `ActiveLoad` (./active-load.ts, `new ActiveLoad(options)`) does. All of it is synchronous. */
 export interface ActiveLoadMethods {
-  book(requestId: string, workerSlot: number, booking: Booking): BookOutcome
+  book(bookingId: string, workerSlot: number, booking: BookedLoad): BookOutcome
   /** The prompt is computed: its prefill tokens are subtracted. False: unknown, or done before. */
-  prefillComplete(requestId: string, nowMs?: number): boolean
+  prefillComplete(bookingId: string, nowMs?: number): boolean
   /** A sign of life, so that `expire` leaves the request alone. False: unknown. */
-  touch(requestId: string, nowMs: number): boolean
+  touch(bookingId: string, nowMs: number): boolean
   /** Sets the output blocks of a request; each weighs `fraction` (0 … 1, default 1). False: unknown. */
-  setOutputBlocks(requestId: string, count: number, fraction?: number): boolean
+  setOutputBlocks(bookingId: string, count: number, fraction?: number): boolean
   /** Ends a request; implies prefillComplete. False: unknown, or freed before. */
-  free(requestId: string): boolean
+  free(bookingId: string): boolean
   /** Frees every request of a slot and returns their ids. */
   freeWorker(workerSlot: number): string[]
   /** Frees the requests without a sign of life for `idleMs`; returns their ids, the longest silent first. */
   expire(nowMs: number, idleMs: number): string[]
   project(sequenceHashes: Int32Array, count: number, workerSlots: ArrayLike<number>): LoadProjection
   totals(workerSlot: number): LoadTotals
-  /** The slot a request is booked on, or undefined. */
-  workerSlotOf(requestId: string): number | undefined
   readonly stats: LoadStats
 }

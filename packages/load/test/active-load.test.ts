@@ -54,7 +54,8 @@ t.test('a duplicate id changes nothing, on whatever worker it arrives', async t 
   load.book('one', 1, booking('abc', 48))
   t.equal(load.book('one', 2, booking('xyz', 10)), 'duplicate')
   t.strictSame(load.totals(2), empty)
-  t.equal(load.workerSlotOf('one'), 1)
+  t.strictSame(load.freeWorker(2), [])
+  t.strictSame(load.freeWorker(1), ['one'])
   t.equal(load.stats.duplicatesTotal, 1)
 })
 
@@ -259,6 +260,7 @@ function apply(load: ActiveLoad, naive: NaiveLoad, step: Step, nowMs: number): v
 
 function compare(load: ActiveLoad, naive: NaiveLoad, query: string): void {
   const all = [0, 1, 2, 3, 4, 5]
+  assert.equal(load.stats.distinctBlocks, naive.distinctBlocks)
   for (const asked of [all, [4, 1]]) {
     const projection = load.project(hashes(query), query.length, asked)
     asked.forEach((s, i) => {

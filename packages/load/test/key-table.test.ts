@@ -3,12 +3,12 @@ import fc from 'fast-check'
 import t from 'tap'
 import { KeyTable } from '../src/key-table.ts'
 
-t.test('agrees with a Map after any inserts and removals, growth included', async t => {
+t.test('agrees with a Map after any inserts, removals and new keys, growth included', async t => {
   const key = fc.tuple(fc.nat(6), fc.nat(6), fc.nat(6))
-  const agree = fc.property(fc.array(fc.tuple(fc.boolean(), key), { maxLength: 400 }), steps => {
+  const agree = fc.property(fc.array(fc.tuple(fc.boolean(), key, key), { maxLength: 400 }), steps => {
     const table = new KeyTable(2)
     const naive = new Map<string, number>()
-    for (const [isInsert, [a, b, c]] of steps) {
+    for (const [isInsert, [a, b, c], [d, e, f]] of steps) {
       const name = `${a} ${b} ${c}`
       const entry = table.find(a, b, c)
       assert.equal(entry, naive.get(name) ?? -1)
@@ -17,6 +17,11 @@ t.test('agrees with a Map after any inserts and removals, growth included', asyn
         assert.equal(table.words[table.valueAt(inserted, 0)], 0)
         table.words[table.valueAt(inserted, 0)] = 7
         naive.set(name, inserted)
+      } else if (isInsert && table.find(d, e, f) < 0) {
+        table.rekey(entry, d, e, f)
+        assert.equal(table.words[table.valueAt(entry, 0)], 7)
+        naive.delete(name)
+        naive.set(`${d} ${e} ${f}`, entry)
       } else if (!isInsert && entry >= 0) {
         table.remove(entry)
         naive.delete(name)

@@ -40,6 +40,11 @@ export class NaiveLoad {
     return ids
   }
 
+  /** Different blocks, over all slots. */
+  get distinctBlocks(): number {
+    return new Set([...this.requests.values()].flatMap(request => request.path)).size
+  }
+
   #of(slot: number): NaiveRequest[] {
     return [...this.requests.values()].filter(request => request.slot === slot)
   }

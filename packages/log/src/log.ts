@@ -1,8 +1,10 @@
 /**
  * Log: `log.info({ fields }, 'constant text')`, one JSON line each on standard error. Written by
- * pino, synchronously, so that the last line before a crash is there.
+ * pino, synchronously, so that the last line before a crash is not lost. If pino cannot be loaded, because the process cannot
+ * open another file, lines are written without it: a log line must never fail its caller.
  */
 
+import { writeSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import type pino from 'pino'
 
@@ -27,7 +29,7 @@ const LEVELS: readonly LogLevel[] = ['trace', 'debug', 'info', 'warn', 'error', 
 
 /** A log on standard error. */
 export function createLog(level: LogLevel = 'info', fields: LogFields = {}): Log {
-  return lateLog(level, () => {
+  return lateLog(level, fields, () => {
     const open = require('pino') as typeof pino
     return open(
       {
@@ -42,16 +44,25 @@ export function createLog(level: LogLevel = 'info', fields: LogFields = {}): Log
 }
 
 /** Loads pino with its first line: that takes 5 ms or more, which a thread that starts for one that died has better use for. */
-function lateLog(level: LogLevel, open: () => Log): Log {
+function lateLog(level: LogLevel, fields: LogFields, open: () => Log): Log {
   const threshold = LEVELS.indexOf(level)
   let opened: Log | undefined
-  const get = (): Log => {
-    opened ??= open()
+  const tryOpen = (): Log | undefined => {
+    try {
+      opened ??= open()
+    } catch {
+      // Tried again with the next line.
+    }
     return opened
   }
   const isLevelEnabled = (of: LogLevel): boolean => of !== 'silent' && LEVELS.indexOf(of) >= threshold
   const writer = (of: Exclude<LogLevel, 'silent'>): Log['info'] => {
-    return isLevelEnabled(of) ? (fields, text) => get()[of](fields, text) : () => {}
+    if (!isLevelEnabled(of)) return () => {}
+    return (own, text) => {
+      const log = tryOpen()
+      if (log === undefined) writeBare({ level: of, ...fields, ...own, msg: text })
+      else log[of](own, text)
+    }
   }
   return {
     trace: writer('trace'),
@@ -59,8 +70,23 @@ function lateLog(level: LogLevel, open: () => Log): Log {
     info: writer('info'),
     warn: writer('warn'),
     error: writer('error'),
-    child: fields => lateLog(level, () => get().child(fields)),
+    child: own => {
+      const parent = (): Log => {
+        opened ??= open()
+        return opened
+      }
+      return lateLog(level, { ...fields, ...own }, () => parent().child(own))
+    },
     isLevelEnabled,
+  }
+}
+
+/** Without a time, for which pino has the clock. */
+function writeBare(line: LogFields): void {
+  try {
+    writeSync(2, `${JSON.stringify(line)}\n`)
+  } catch {
+    // Nobody is left to tell.
   }
 }
 

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import process from 'node:process'
 import t from 'tap'
-import { createLog, silentLog } from '../src/index.ts'
+import { createLog, recordingLog, silentLog } from '../src/index.ts'
 
 const INDEX = join(import.meta.dirname, '../src/index.ts')
 
@@ -58,10 +58,36 @@ t.test('the last line before a crash is there', async t => {
   t.match(line, { level: 'error', msg: 'last words' })
 })
 
+t.test('a process that can open no file logs all the same, and as ever once it can', async t => {
+  const lines = linesOf(`
+    import { createRequire, Module } from 'node:module'
+    const load = Module._load
+    Module._load = () => { throw new Error('EMFILE: too many open files') }
+    const log = createLog('info', { a: 1 }).child({ b: 2 })
+    log.info({ c: 3 }, 'bare')
+    log.debug({}, 'no')
+    Module._load = load
+    log.child({ d: 4 }).warn({ c: 5 }, 'whole')
+  `)
+  t.strictSame(lines[0], { level: 'info', a: 1, b: 2, c: 3, msg: 'bare' })
+  t.match(lines[1], { level: 'warn', time: String, a: 1, b: 2, c: 5, d: 4, msg: 'whole' })
+  t.equal(lines.length, 2)
+})
+
 t.test('a log can be spread, and one of its lines be taken over', async t => {
   const lines: string[] = []
   const log: typeof silentLog = { ...silentLog, warn: (_fields, text) => void lines.push(text) }
   log.info({}, 'no')
   log.warn({}, 'yes')
   t.strictSame(lines, ['yes'])
+})
+
+t.test('a recording log keeps every line, with the fields of its parents', async t => {
+  const log = recordingLog()
+  log.child({ actor: 'a' }).child({ thread: 'main' }).warn({ key: 'k' }, 'text')
+  log.trace({}, 'other')
+  t.strictSame(log.lines, [
+    { level: 'warn', fields: { actor: 'a', thread: 'main', key: 'k' }, text: 'text' },
+    { level: 'trace', fields: {}, text: 'other' },
+  ])
 })

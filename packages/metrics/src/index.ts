@@ -1,3 +1,4 @@
+export { type BuildInfo, buildInfo } from './build-info.ts'
 export {
   type Counter,
   faultOfMetricName,
@@ -7,6 +8,9 @@ export {
   type HistogramTotal,
   type HistogramTotals,
   type Labels,
+  type MetricColumn,
   type MetricDeclaration,
+  type MetricRow,
   Metrics,
+  type MetricTable,
 } from './metrics.ts'

@@ -1,13 +1,15 @@
 /**
  * Metrics of one process: counters, gauges and histograms by name, and their Prometheus text.
  *
- * A thin layer on prom-client that holds no global state: whoever makes a `Metrics` owns everything in it.
+ * A thin layer on prom-client that holds no global state: the creator of a `Metrics` owns everything in it.
  *
  * Invariants
- *   I1  A name is `homing_<area>_<what>_<unit>`; a counter's unit is `total` and nobody else's is.
+ *   I1  A name is `homing_<area>_<what>_<unit>`, or `homing_<what>_info`; only a counter has the unit `total`.
+ *       Metrics of the process have the names that all Prometheus clients share: process_*, nodejs_*.
  *   I2  A name is declared once. Both are checked when it is declared: breaking them is a bug.
  *   I3  A collector that fails costs its own figures, not the scrape: it is counted in
  *       `homing_metrics_collector_failures_total` and the figures it set before stay.
+ *   I4  An included text comes from another Metrics of the same process that declares other names.
  *
  * Figures that somebody else keeps (loads, mailbox depths) are fetched when Prometheus asks: see `collect`.
  *
@@ -15,7 +17,9 @@
  */
 
 import assert from 'node:assert/strict'
+import process from 'node:process'
 import prometheus from 'prom-client'
+import { buildInfo } from './build-info.ts'
 
 /** Values of the labels, by name; each label of the declaration exactly once. */
 export type Labels<L extends string> = Readonly<Record<L, string | number>>
@@ -68,6 +72,26 @@ export interface HistogramTotal<L extends string> {
   readonly labels: Labels<L>
 }
 
+/**
+ * One metric of a table: a counter where its name ends with `_total`, and else a gauge. A row without a value has no
+ * series of it.
+ */
+export type MetricColumn<Row> = readonly [name: string, help: string, value: (row: Row) => number | undefined]
+
+/** A row of a table, and the labels of its series. */
+export interface MetricRow<Row, L extends string> {
+  readonly row: Row
+  readonly labels: Labels<L>
+}
+
+/** Several metrics of the same things, with the same labels. */
+export interface MetricTable<Row, L extends string> {
+  /** Replaces all series at once: those not among `rows` are gone. */
+  replace(rows: readonly MetricRow<Row, L>[]): void
+  /** Sets the series of these rows; those of others stay as they were. */
+  update(rows: readonly MetricRow<Row, L>[]): void
+}
+
 const UNITS = [
   'actors',
   'asks',
@@ -89,7 +113,8 @@ const UNITS = [
 
 /** Why `name` is no good name for a metric of the given kind; undefined when it is one. */
 export function faultOfMetricName(name: string, kind: 'counter' | 'gauge' | 'histogram'): string | undefined {
-  if (!/^homing(_[a-z][a-z0-9]*){3,}$/.test(name)) return `${name} is not homing_<area>_<what>_<unit>`
+  if (!/^homing((_[a-z][a-z0-9]*){3,}|_[a-z]+_info)$/.test(name))
+    return `${name} is not homing_<area>_<what>_<unit>`
   const unit = name.slice(name.lastIndexOf('_') + 1)
   if (!UNITS.some(known => known === unit)) return `${name} ends with none of the units ${UNITS.join(', ')}`
   if (kind === 'counter' && unit !== 'total') return `${name} is a counter and must end with _total`
@@ -102,14 +127,12 @@ export class Metrics {
   readonly contentType: string
   readonly #registry = new prometheus.Registry()
   readonly #collectors: (() => void | Promise<void>)[] = []
-  readonly #collectorFailures: Counter
+  readonly #included = new Map<() => Promise<string>, string>()
+  /** Declared with the first collector: without any there are no failures. */
+  #collectorFailures: Counter | undefined
 
   constructor() {
     this.contentType = this.#registry.contentType
-    this.#collectorFailures = this.counter({
-      name: 'homing_metrics_collector_failures_total',
-      help: 'Collectors that failed during a scrape; their figures are as old as their last success.',
-    })
   }
 
   counter<L extends string = never>(declaration: MetricDeclaration<L>): Counter<L> {
@@ -152,6 +175,34 @@ export class Metrics {
     return { observe: (value, ...[labels]) => histogram.observe(labels ?? {}, value) }
   }
 
+  /** For collectors: one metric a column, one series a row. */
+  table<Row, L extends string>(
+    labels: readonly L[],
+    columns: readonly MetricColumn<Row>[],
+  ): MetricTable<Row, L> {
+    const metrics = columns.map(([name, help, value]) => {
+      const Kind = name.endsWith('_total') ? prometheus.Counter : prometheus.Gauge
+      const kind = Kind === prometheus.Counter ? 'counter' : 'gauge'
+      return { value, metric: new Kind(this.#configuration({ name, help, labels }, kind)) }
+    })
+    const fill = (rows: readonly MetricRow<Row, L>[]): void => {
+      for (const { value, metric } of metrics) {
+        for (const { row, labels: ofRow } of rows) {
+          metric.remove(ofRow)
+          const figure = value(row)
+          if (figure !== undefined) metric.inc(ofRow, figure)
+        }
+      }
+    }
+    return {
+      replace(rows) {
+        for (const { metric } of metrics) metric.reset()
+        fill(rows)
+      },
+      update: fill,
+    }
+  }
+
   /** A histogram whose counts are taken over at each scrape. */
   histogramTotals<L extends string>(declaration: HistogramDeclaration<L>): HistogramTotals<L> {
     const { name, help } = this.#configuration(declaration, 'histogram')
@@ -189,20 +240,39 @@ export class Metrics {
    * collectors run at the same time; each must settle by itself (an ask has its deadline).
    */
   collect(collector: () => void | Promise<void>): void {
+    this.#collectorFailures ??= this.counter({
+      name: 'homing_metrics_collector_failures_total',
+      help: 'Collectors that failed during a scrape; their figures are as old as their last success.',
+    })
     this.#collectors.push(collector)
   }
 
-  /** Adds memory, processor time, event loop delay and garbage collection of this process, as `homing_process_*` and `homing_nodejs_*`. */
+  /** Shows what another Metrics renders behind what this one has; where that fails, what it rendered last. */
+  include(text: () => Promise<string>): void {
+    this.collect(async () => void this.#included.set(text, await text()))
+  }
+
+  /** Adds memory, processor time, files, event loop delay and garbage collection of this process (`process_*`, `nodejs_*`), and the build. */
   observeProcess(): void {
-    prometheus.collectDefaultMetrics({ register: this.#registry, prefix: 'homing_' })
+    prometheus.collectDefaultMetrics({ register: this.#registry })
+    // Gauges with the name of a counter; each is the sum of the one without the suffix.
+    for (const what of ['handles', 'requests', 'resources'])
+      this.#registry.removeSingleMetric(`nodejs_active_${what}_total`)
+    const { version, commit = '' } = buildInfo()
+    const build = this.gauge({
+      name: 'homing_build_info',
+      help: 'Version, Node version and, in a git checkout, the commit.',
+      labels: ['version', 'node', 'commit'],
+    })
+    build.set(1, { version, node: process.versions.node, commit })
   }
 
   /** The text that GET /metrics answers. Never rejects because of a collector. */
   async render(): Promise<string> {
     const outcomes = await Promise.allSettled(this.#collectors.map(async collector => collector()))
     const failures = outcomes.filter(outcome => outcome.status === 'rejected').length
-    if (failures > 0) this.#collectorFailures.add(failures)
-    return this.#registry.metrics()
+    if (failures > 0) this.#collectorFailures?.add(failures)
+    return [await this.#registry.metrics(), ...this.#included.values()].join('')
   }
 
   #configuration<L extends string>(

@@ -1,5 +1,7 @@
+import { spawnSync } from 'node:child_process'
+import process from 'node:process'
 import t from 'tap'
-import { faultOfMetricName, Metrics } from '../src/index.ts'
+import { buildInfo, faultOfMetricName, Metrics } from '../src/index.ts'
 
 const lines = async (metrics: Metrics, name: string) =>
   (await metrics.render()).split('\n').filter(line => line.startsWith(name))
@@ -76,6 +78,7 @@ t.test('two registries know nothing of each other', async t => {
 t.test('a name follows the pattern, with a unit at its end', async t => {
   t.equal(faultOfMetricName('homing_router_decisions_total', 'counter'), undefined)
   t.equal(faultOfMetricName('homing_index_memory_bytes', 'gauge'), undefined)
+  t.equal(faultOfMetricName('homing_build_info', 'gauge'), undefined, 'information of the whole has no area')
   t.match(faultOfMetricName('router_decisions_total', 'counter'), /is not homing_/)
   t.match(faultOfMetricName('homing_decisions_total', 'counter'), /is not homing_/)
   t.match(faultOfMetricName('homing_router_Decisions_total', 'counter'), /is not homing_/)
@@ -96,11 +99,53 @@ t.test('a bad declaration is a bug and stops at once', async t => {
   )
 })
 
-t.test('figures of the process are there when asked for', async t => {
+t.test('figures of the process have the names that every Prometheus client gives them', async t => {
   const metrics = new Metrics()
   metrics.observeProcess()
-  t.match(await metrics.render(), /homing_process_resident_memory_bytes \d+/)
+  const text = await metrics.render()
+  const names = [...text.matchAll(/^# TYPE (\w+) /gm)].map(([, name]) => name)
+  const linux = process.platform === 'linux' ? ['process_open_fds', 'process_max_fds'] : []
+  for (const name of [
+    'process_cpu_seconds_total',
+    'process_resident_memory_bytes',
+    'process_start_time_seconds',
+    ...linux,
+    'nodejs_eventloop_lag_p99_seconds',
+    'nodejs_version_info',
+  ]) {
+    t.ok(names.includes(name), name)
+  }
+  t.match(text, /^process_resident_memory_bytes \d+$/m)
   t.match(metrics.contentType, /^text\/plain/)
+})
+
+t.test('only counters end with _total, those of the process too', async t => {
+  const metrics = new Metrics()
+  metrics.observeProcess()
+  const types = [...(await metrics.render()).matchAll(/^# TYPE (\w+) (\w+)$/gm)]
+  t.ok(types.length > 15)
+  for (const [, name, type] of types) t.equal(name!.endsWith('_total'), type === 'counter', name!)
+})
+
+t.test('the build says which version and commit run, and on which Node', async t => {
+  const metrics = new Metrics()
+  metrics.observeProcess()
+  const { version, commit = '' } = buildInfo()
+  t.match(version, /^\d+\.\d+\.\d+/)
+  t.strictSame(await lines(metrics, 'homing_build_info'), [
+    `homing_build_info{version="${version}",node="${process.versions.node}",commit="${commit}"} 1`,
+  ])
+})
+
+const git = spawnSync('git', ['rev-parse', '--show-prefix', 'HEAD'], {
+  cwd: import.meta.dirname,
+  encoding: 'utf8',
+})
+const [prefix, head] = git.status === 0 ? git.stdout.split('\n') : []
+const skip = prefix === 'packages/metrics/test/' ? false : 'this is no checkout of git'
+
+t.test('the commit of a checkout is the one that git tells', { skip }, async t => {
+  t.equal(buildInfo().commit, head!.slice(0, 12))
 })
 
 t.test('figures that somebody else keeps are taken over whole', async t => {
@@ -129,4 +174,67 @@ t.test('figures that somebody else keeps are taken over whole', async t => {
     'homing_actor_handler_seconds_sum{thread="a"} 0.5',
     'homing_actor_handler_seconds_count{thread="a"} 8',
   ])
+})
+
+t.test('what is included stands behind the own figures, and stays when it cannot be had', async t => {
+  const metrics = new Metrics()
+  metrics.gauge({ name: 'homing_gateway_open_requests', help: 'h' }).set(1)
+  const other = new Metrics()
+  const sent = other.counter({ name: 'homing_actor_sent_messages_total', help: 'h' })
+  let isThere = true
+  metrics.include(() => (isThere ? other.render() : Promise.reject(new Error('gone'))))
+  sent.add(3)
+  const both = async () => [
+    ...(await lines(metrics, 'homing_gateway_open_requests')),
+    ...(await lines(metrics, 'homing_actor_sent')),
+    ...(await lines(metrics, 'homing_metrics_collector')),
+  ]
+  const shown = ['homing_gateway_open_requests 1', 'homing_actor_sent_messages_total 3']
+  t.strictSame(await both(), [...shown, 'homing_metrics_collector_failures_total 0'])
+  isThere = false
+  sent.add(1)
+  await metrics.render()
+  t.strictSame((await both()).slice(0, 2), shown)
+  t.match(await metrics.render(), /^homing_metrics_collector_failures_total [1-9]/m)
+  const names = [...(await metrics.render()).matchAll(/^# TYPE (\w+)/gm)].map(([, name]) => name)
+  t.equal(new Set(names).size, names.length, 'each metric is declared once')
+})
+
+t.test('a table has a metric for each column and a series for each row that has a value', async t => {
+  const metrics = new Metrics()
+  const table = metrics.table<{ readonly sent: number; readonly waiting?: number }, 'thread'>(
+    ['thread'],
+    [
+      ['homing_actor_sent_messages_total', 'h', row => row.sent],
+      ['homing_actor_waiting_messages', 'h', row => row.waiting],
+    ],
+  )
+  table.replace([
+    { row: { sent: 1, waiting: 4 }, labels: { thread: 'a' } },
+    { row: { sent: 2 }, labels: { thread: 'b' } },
+  ])
+  const shown = async () => (await metrics.render()).split('\n').filter(line => /^homing|^# TYPE/.test(line))
+  const types = [
+    '# TYPE homing_actor_sent_messages_total counter',
+    '# TYPE homing_actor_waiting_messages gauge',
+  ]
+  t.strictSame(await shown(), [
+    types[0],
+    'homing_actor_sent_messages_total{thread="a"} 1',
+    'homing_actor_sent_messages_total{thread="b"} 2',
+    types[1],
+    'homing_actor_waiting_messages{thread="a"} 4',
+  ])
+  table.update([{ row: { sent: 5 }, labels: { thread: 'a' } }])
+  t.strictSame(
+    (await shown()).sort(),
+    [
+      ...types,
+      'homing_actor_sent_messages_total{thread="a"} 5',
+      'homing_actor_sent_messages_total{thread="b"} 2',
+    ].sort(),
+    'what is updated has no value any more where it has none now',
+  )
+  table.replace([{ row: { sent: 6 }, labels: { thread: 'b' } }])
+  t.strictSame(await shown(), [types[0], 'homing_actor_sent_messages_total{thread="b"} 6', types[1]])
 })

@@ -3,8 +3,8 @@
  * type, code and the headers that steer a client's own retries.
  *
  * Client libraries repeat 408, 409, 429 and everything from 500 on unless told otherwise. `x-should-retry: false`
- * says so where the router has spent its own attempts or the request may have run already: three attempts of a
- * client times those of the router is how one bad request becomes a storm. 503 comes with `retry-after`.
+ * tells them not to, when the router has used up its own attempts or the request may have run already: three attempts of a
+ * client times those of the router turn one bad request into a storm. 503 comes with `retry-after`.
  */
 
 import type { ApiError, ApiErrorKind } from './types.ts'
@@ -17,6 +17,10 @@ interface KindRow {
 }
 
 const KINDS: Readonly<Record<ApiErrorKind, KindRow>> = {
+  malformed_http: { status: 400, type: 'BadRequestError', code: 'malformed_http' },
+  headers_timeout: { status: 408, type: 'RequestTimeoutError', code: 'headers_timeout' },
+  expectation_failed: { status: 417, type: 'ExpectationFailedError', code: 'expectation_failed' },
+  headers_too_large: { status: 431, type: 'HeadersTooLargeError', code: 'headers_too_large' },
   malformed_json: { status: 400, type: 'BadRequestError', code: 'malformed_json' },
   invalid_value: { status: 400, type: 'BadRequestError', code: 'invalid_value' },
   empty_prompt: { status: 400, type: 'BadRequestError', code: 'empty_prompt' },

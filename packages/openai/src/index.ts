@@ -1,20 +1,33 @@
+export { isJsonAnswer, isStreamAnswer } from './answer-type.ts'
 export { type ApiErrorOptions, apiError, errorBody, errorEvent } from './api-error.ts'
 export { EmptyPromptError, InvalidRequestError, MalformedJsonError } from './errors.ts'
+export type { EventRelayOptions } from './event-relay.ts'
 export { type ModelCard, modelsBody } from './models.ts'
-export { HINT_HEADERS, type ReadOptions, ROUTER_MEMBERS, readRequest } from './request.ts'
-export { DEPTH_MAX, MEMBERS_MAX, scanRequest } from './scan.ts'
+export {
+  type ReadOptions,
+  type RelayedRequest,
+  ROUTER_MEMBERS,
+  readRelayedRequest,
+  readRequest,
+} from './request.ts'
+export { DEPTH_MAX, MEMBERS_MAX, scanPoint, scanRequest } from './scan.ts'
 export { type BodyEdit, cutMembers, editBody, spliceMember } from './splice.ts'
+export { canAsk, type StreamForm, StreamFormLearner, type UsageMember } from './stream-form.ts'
 export { parseTokenIds } from './token-ids.ts'
 export type {
   ApiError,
   ApiErrorKind,
   ByteRange,
   Member,
+  MessageList,
   PromptShape,
+  RequestFields,
   RequestHeaders,
   RequestScan,
+  RoutingConstraints,
   RoutingHints,
-  RoutingRequest,
+  RoutingOverride,
+  ScanPoint,
 } from './types.ts'
 export { usageEdit } from './usage-edit.ts'
-export { type UsageReport, UsageTap, type UsageTapOptions } from './usage-tap.ts'
+export { type UsageReport, UsageTap } from './usage-tap.ts'

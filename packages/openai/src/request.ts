@@ -1,8 +1,8 @@
 /**
  * The few fields of a request that routing needs, read from a scanned body and its headers.
  *
- * Everything else stays bytes: the engine judges it. What is read is checked, and what is wrong is named
- * with its value and with what would be right. null counts as absent everywhere, as engines have it.
+ * Everything else stays bytes: the engine judges it. Fields that are read are checked; an error names the
+ * wrong value and what would be right. null counts as absent everywhere, as in engines.
  *
  * Headers win over the body. For the cache salt: header, then nvext, then the top level.
  *
@@ -15,10 +15,12 @@ import type {
   ByteRange,
   Member,
   PromptShape,
+  RequestFields,
   RequestHeaders,
   RequestScan,
+  RoutingConstraints,
   RoutingHints,
-  RoutingRequest,
+  RoutingOverride,
 } from './types.ts'
 
 /** Top-level members that are meant for the router and would confuse an engine. */
@@ -40,7 +42,7 @@ export function readRequest(
   scan: RequestScan,
   headers: RequestHeaders = {},
   options: ReadOptions = {},
-): RoutingRequest {
+): RequestFields {
   const top = new Fields(bytes, scan, '')
   const readsHints = options.readsHints ?? true
   const nvext = readsHints ? top.object('nvext') : undefined
@@ -62,10 +64,38 @@ export function readRequest(
     outputTokensMax: top.whole('max_completion_tokens', 0, U32_MAX) ?? top.whole('max_tokens', 0, U32_MAX),
     includesUsage: top.object('stream_options')?.flag('include_usage') ?? false,
     cacheSalt: tenant || nvext?.text('cache_salt') || top.text('cache_salt') || undefined,
+    hasExtraKey: top.range('extra_key') !== undefined,
+    hasLoraPath: top.range('lora_path') !== undefined,
     promptShape: promptShape(bytes, messages, prompt, promptParam),
     prompt,
     messages,
     hints: readHints(top, nvext, readsHints ? headers : {}, readsHints),
+    hasNvext: ROUTER_MEMBERS.some(name => scan.byName.has(name)),
+  }
+}
+
+/** What is read of a request whose prompt is not: the model, the hints of nvext and headers, and what separates its cache. */
+export interface RelayedRequest
+  extends Pick<RequestFields, 'model' | 'cacheSalt' | 'hasExtraKey' | 'hasLoraPath' | 'hints' | 'hasNvext'> {
+  /** The body has a `cache_salt` of its own. */
+  readonly hasCacheSalt: boolean
+}
+
+/** Throws InvalidRequestError for a value of the wrong kind, as `readRequest` does. `headers` have names in lower case. */
+export function readRelayedRequest(
+  bytes: Uint8Array,
+  scan: RequestScan,
+  headers: RequestHeaders,
+): RelayedRequest {
+  const top = new Fields(bytes, scan, '')
+  const nvext = top.object('nvext')
+  return {
+    model: top.text('model'),
+    cacheSalt: headerText(headers, 'x-tenant-id') || nvext?.text('cache_salt') || undefined,
+    hasCacheSalt: top.range('cache_salt') !== undefined,
+    hasExtraKey: top.range('extra_key') !== undefined,
+    hasLoraPath: top.range('lora_path') !== undefined,
+    hints: readHints(top, nvext, headers, true),
     hasNvext: ROUTER_MEMBERS.some(name => scan.byName.has(name)),
   }
 }
@@ -76,6 +106,9 @@ const U64_MAX = 2n ** 64n - 1n
 /** As the settings of the router; far above, costs leave the range of numbers and cannot be compared. */
 const WEIGHT_MAX = 1000
 const TEMPERATURE_MAX = 1000
+/** Ids of nvext.allowed_worker_ids; taints in each of the two lists. */
+const ALLOWED_IDS_MAX = 16_384
+const TAINTS_MAX = 64
 
 function promptShape(
   bytes: Uint8Array,
@@ -108,6 +141,7 @@ function promptShape(
 }
 
 const QUOTE = 0x22
+const OPEN_BRACE = 0x7b
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 const COMMA = 0x2c
@@ -141,16 +175,7 @@ const HEADERS = {
   prefillDpRank: ['x-dynamo-prefill-dp-rank', 'x-prefill-dp-rank'],
   priority: ['x-dynamo-request-priority'],
   strictPriority: ['x-dynamo-request-strict-priority'],
-  policyClass: ['x-dynamo-meta-policy-class'],
-  sessionId: ['x-dynamo-session-id'],
 } as const
-
-/** Names of the headers that `readRequest` reads, in lower case. */
-export const HINT_HEADERS: readonly string[] = [
-  ...Object.values(HEADERS).flat(),
-  'x-tenant-id',
-  'x-request-id',
-]
 
 function readHints(
   top: Fields,
@@ -162,41 +187,62 @@ function readHints(
   const override = readsHints
     ? (nvext?.object('router_config_override') ?? top.object('router_config_override'))
     : undefined
-  const annotations = nvext?.texts('annotations') ?? []
   const workerHeader = headerU64(headers, HEADERS.workerId)
   const tokenData = nvext?.range('token_data')
   if (tokenData !== undefined && nvext?.isEmptyList(tokenData) === true) {
     throw new EmptyPromptError('nvext.token_data')
   }
+  checkUnused(nvext, agent, headers)
 
   return {
     // One worker computes prefill and decode here, so the pin of either name is the pin.
     workerId: workerHeader ?? nvext?.u64('backend_instance_id') ?? nvext?.u64('decode_worker_id'),
-    prefillWorkerId: headerU64(headers, HEADERS.prefillWorkerId) ?? nvext?.u64('prefill_worker_id'),
-    decodeWorkerId: workerHeader ?? nvext?.u64('decode_worker_id'),
     dpRank: headerWhole(headers, HEADERS.dpRank, 0, U32_MAX) ?? nvext?.whole('dp_rank', 0, U32_MAX),
-    prefillDpRank:
-      headerWhole(headers, HEADERS.prefillDpRank, 0, U32_MAX) ?? nvext?.whole('prefill_dp_rank', 0, U32_MAX),
     tokenData,
-    annotations,
-    isSelectionOnly: annotations.includes('query_instance_id'),
+    annotations: nvext?.texts('annotations') ?? [],
     extraFields: nvext?.texts('extra_fields') ?? [],
-    latencySensitivity: agent?.number('latency_sensitivity', -Number.MAX_VALUE, Number.MAX_VALUE),
-    priority:
-      headerWhole(headers, HEADERS.priority, -I32_MAX - 1, I32_MAX) ??
-      agent?.whole('priority', -I32_MAX - 1, I32_MAX),
-    strictPriority:
-      headerWhole(headers, HEADERS.strictPriority, 0, U32_MAX) ?? agent?.whole('strict_priority', 0, U32_MAX),
-    expectedOutputTokens: agent?.whole('osl', 0, U32_MAX),
-    overlapWeight:
-      override?.number('overlap_score_weight', 0, WEIGHT_MAX) ??
-      agent?.number('kv_overlap_score_weight', 0, WEIGHT_MAX),
-    temperature: override?.number('router_temperature', 0, TEMPERATURE_MAX),
-    wantsSpeculativePrefill: agent?.flag('speculative_prefill') ?? false,
-    sessionId: firstHeader(headers, HEADERS.sessionId)?.text,
-    requestId: headerText(headers, 'x-request-id'),
-    policyClass: firstHeader(headers, HEADERS.policyClass)?.text,
+    override: readOverride(override, agent),
+    constraints: readConstraints(nvext),
   }
+}
+
+/** All are checked, also those that another one takes precedence over. */
+function readOverride(override: Fields | undefined, agent: Fields | undefined): RoutingOverride {
+  const weight = override?.number('overlap_score_weight', 0, WEIGHT_MAX)
+  const loadScale = override?.number('prefill_load_scale', 0, WEIGHT_MAX)
+  const hint = agent?.number('kv_overlap_score_weight', 0, WEIGHT_MAX)
+  return {
+    overlapWeight: weight ?? loadScale ?? hint,
+    overlapCredit: override?.number('overlap_score_credit', 0, WEIGHT_MAX),
+    temperature: override?.number('router_temperature', 0, TEMPERATURE_MAX),
+  }
+}
+
+function readConstraints(nvext: Fields | undefined): RoutingConstraints | undefined {
+  const taints = nvext?.object('routing_constraints')
+  const allowedInstanceIds = nvext?.ids('allowed_worker_ids', ALLOWED_IDS_MAX)
+  const requiredTaints = taints?.texts('required_taints', TAINTS_MAX) ?? []
+  const preferredTaints = taints?.weights('preferred_taints', TAINTS_MAX, WEIGHT_MAX) ?? {}
+  const hasTaints = requiredTaints.length > 0 || Object.keys(preferredTaints).length > 0
+  if (allowedInstanceIds === undefined && !hasTaints) return undefined
+  return { allowedInstanceIds, requiredTaints, preferredTaints }
+}
+
+/** Fields without effect here are checked all the same: a mistake is found before another router makes something of it. */
+function checkUnused(nvext: Fields | undefined, agent: Fields | undefined, headers: RequestHeaders): void {
+  const prefillWorkerId = headerU64(headers, HEADERS.prefillWorkerId)
+  const prefillDpRank = headerWhole(headers, HEADERS.prefillDpRank, 0, U32_MAX)
+  const priority = headerWhole(headers, HEADERS.priority, -I32_MAX - 1, I32_MAX)
+  const strictPriority = headerWhole(headers, HEADERS.strictPriority, 0, U32_MAX)
+  // A header wins over the body, whose field is not read then.
+  if (prefillWorkerId === undefined) nvext?.u64('prefill_worker_id')
+  if (headerU64(headers, HEADERS.workerId) === undefined) nvext?.u64('decode_worker_id')
+  if (prefillDpRank === undefined) nvext?.whole('prefill_dp_rank', 0, U32_MAX)
+  agent?.number('latency_sensitivity', -Number.MAX_VALUE, Number.MAX_VALUE)
+  if (priority === undefined) agent?.whole('priority', -I32_MAX - 1, I32_MAX)
+  if (strictPriority === undefined) agent?.whole('strict_priority', 0, U32_MAX)
+  agent?.whole('osl', 0, U32_MAX)
+  agent?.flag('speculative_prefill')
 }
 
 /** The members of one object of the body; every reader answers undefined for an absent member and for null. */
@@ -226,7 +272,7 @@ class Fields {
   object(name: string): Fields | undefined {
     const range = this.range(name)
     if (range === undefined) return undefined
-    if (this.#bytes[range.start] !== 0x7b) this.#refuse(name, range, 'an object')
+    if (this.#bytes[range.start] !== OPEN_BRACE) this.#refuse(name, range, 'an object')
     const scan = scanRequest(this.#bytes.subarray(range.start, range.end))
     return new Fields(this.#bytes, scan, `${this.#path}${name}.`, range.start)
   }
@@ -238,14 +284,36 @@ class Fields {
     return JSON.parse(textOf(this.#bytes, range)) as string
   }
 
-  texts(name: string): readonly string[] | undefined {
+  texts(name: string, countMax = Number.MAX_SAFE_INTEGER): readonly string[] | undefined {
     const range = this.range(name)
     if (range === undefined) return undefined
-    const value: unknown = this.#bytes[range.start] === OPEN_BRACKET ? this.#parse(range) : undefined
-    if (!Array.isArray(value) || !value.every(element => typeof element === 'string')) {
+    const value = this.#list(range)
+    if (value?.every(element => typeof element === 'string') !== true) {
       return this.#refuse(name, range, 'a list of texts')
     }
-    return value
+    if (value.length > countMax) this.#refuse(name, range, `a list of at most ${countMax} texts`)
+    return value as string[]
+  }
+
+  /** Numbers of workers, at least one; as texts, too. They need not be exact past 2^53. */
+  ids(name: string, countMax: number): readonly number[] | undefined {
+    const range = this.range(name)
+    if (range === undefined) return undefined
+    const ids = this.#list(range)?.map(id => (typeof id === 'string' && id.trim() !== '' ? Number(id) : id))
+    const isFit = ids?.every(id => typeof id === 'number' && Number.isInteger(id) && id >= 0)
+    if (isFit === true && ids!.length > 0 && ids!.length <= countMax) return ids as number[]
+    return this.#refuse(name, range, `a list of 1 to ${countMax} whole numbers ≥ 0`)
+  }
+
+  /** Numbers of either sign by name. */
+  weights(name: string, countMax: number, max: number): Readonly<Record<string, number>> | undefined {
+    const range = this.range(name)
+    if (range === undefined) return undefined
+    const value: unknown = this.#bytes[range.start] === OPEN_BRACE ? this.#parse(range) : undefined
+    const weights = Object.values(value ?? { wrong: '' })
+    const isFit = weights.every(weight => typeof weight === 'number' && Math.abs(weight) <= max)
+    if (isFit && weights.length <= countMax) return value as Record<string, number>
+    return this.#refuse(name, range, `an object of at most ${countMax} numbers from ${-max} to ${max}`)
   }
 
   flag(name: string): boolean | undefined {
@@ -292,6 +360,10 @@ class Fields {
   #numberAt(range: ByteRange): number | undefined {
     const first = this.#bytes[range.start]!
     return first === 0x2d || (first >= 0x30 && first <= 0x39) ? Number(textOf(this.#bytes, range)) : undefined
+  }
+
+  #list(range: ByteRange): unknown[] | undefined {
+    return this.#bytes[range.start] === OPEN_BRACKET ? (this.#parse(range) as unknown[]) : undefined
   }
 
   #parse(range: ByteRange): unknown {

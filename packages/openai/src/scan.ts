@@ -6,18 +6,22 @@
  * no trailing commas, nothing after the object. Lone surrogates as \u escapes are valid there and here,
  * as in JSON.parse and Python. Of repeated names the last one counts, as in both.
  *
+ * A text whose beginning has been scanned before can be scanned from a ScanPoint on: behind a message of its `messages`.
+ *
  * Bounds: DEPTH_MAX levels (the top-level object is level 1), MEMBERS_MAX top-level members.
  * Cost: linear, about 1 ns per byte; no recursion, no allocation but for the members.
  */
 
 import { isUtf8 } from 'node:buffer'
 import { MalformedJsonError } from './errors.ts'
-import type { Member, RequestScan } from './types.ts'
+import type { Member, MessageList, RequestScan, ScanPoint } from './types.ts'
 
 /** Deeper texts are refused: no request needs it, and engines' parsers give up at about 1,000. */
 export const DEPTH_MAX = 256
 /** An OpenAI request has some 60 known members. */
 export const MEMBERS_MAX = 4096
+
+const MESSAGES = 'messages'
 
 const QUOTE = 0x22
 const COMMA = 0x2c
@@ -37,44 +41,109 @@ ENDS_RUN.fill(1, 0, 0x20)
 ENDS_RUN[QUOTE] = 1
 ENDS_RUN[BACKSLASH] = 1
 
-/** Throws MalformedJsonError. The bytes are only read; the ranges refer to them. */
-export function scanRequest(bytes: Uint8Array): RequestScan {
-  if (!isUtf8(bytes)) throw new MalformedJsonError(firstInvalidUtf8(bytes), 'invalid UTF-8')
-  const members: Member[] = []
-  const byName = new Map<string, Member>()
-  const open = skipSpace(bytes, 0)
+/**
+ * Throws MalformedJsonError. The bytes are only read; the ranges refer to them. `known`: a point of an earlier scan of
+ * bytes that were the same up to there.
+ */
+export function scanRequest(bytes: Uint8Array, known?: ScanPoint): RequestScan {
+  const from = known?.at ?? 0
+  const unread = bytes.subarray(from)
+  if (!isUtf8(unread)) throw new MalformedJsonError(from + firstInvalidUtf8(unread), 'invalid UTF-8')
+  const open = known?.open ?? skipSpace(bytes, 0)
   if (bytes[open] !== OPEN_BRACE) fail(bytes, open, 'expected a JSON object')
 
-  let at = skipSpace(bytes, open + 1)
-  if (bytes[at] !== CLOSE_BRACE) {
-    for (;;) {
-      const start = at
-      const nameEnd = skipString(bytes, at, 'expected a name in quotes')
-      const name = decodeName(bytes, start, nameEnd)
-      const valueStart = skipSpace(bytes, skipColon(bytes, nameEnd))
-      const end = skipValue(bytes, valueStart)
-      const member: Member = { name, member: { start, end }, value: { start: valueStart, end } }
-      members.push(member)
-      byName.set(name, member)
-      if (members.length > MEMBERS_MAX) {
-        throw new MalformedJsonError(start, `more than ${MEMBERS_MAX} members`)
-      }
-      at = skipSpace(bytes, end)
-      if (bytes[at] === CLOSE_BRACE) break
-      if (bytes[at] !== COMMA) fail(bytes, at, "expected ',' or '}'")
-      at = skipSpace(bytes, at + 1)
-    }
+  const members: Member[] = []
+  let messages: MessageList | undefined
+  let at: number
+  if (known === undefined) at = skipSpace(bytes, open + 1)
+  else {
+    members.push(...known.before)
+    const ends: number[] = []
+    messages = { ...known.messages, ends }
+    const listEnd = skipElements(bytes, known.at, ends)
+    members.push(memberOf(MESSAGES, messages.start, messages.valueStart, listEnd))
+    at = skipSeparator(bytes, listEnd)
+  }
+  while (bytes[at] !== CLOSE_BRACE) {
+    const start = at
+    const nameEnd = skipString(bytes, at, 'expected a name in quotes')
+    const name = decodeName(bytes, start, nameEnd)
+    const valueStart = skipSpace(bytes, skipColon(bytes, nameEnd))
+    let end: number
+    if (name === MESSAGES && messages === undefined && bytes[valueStart] === OPEN_BRACKET) {
+      const ends: number[] = []
+      messages = { number: members.length, start, valueStart, ends }
+      end = skipList(bytes, valueStart, ends)
+    } else end = skipValue(bytes, valueStart, 0)
+    members.push(memberOf(name, start, valueStart, end))
+    if (members.length > MEMBERS_MAX) throw new MalformedJsonError(start, `more than ${MEMBERS_MAX} members`)
+    at = skipSeparator(bytes, end)
   }
   const rest = skipSpace(bytes, at + 1)
   if (rest < bytes.length) fail(bytes, rest, 'expected nothing after the object')
-  return { members, byName, open, close: at }
+  return { members, byName: new Map(members.map(member => [member.name, member])), open, close: at, messages }
 }
 
-/** What surrounds a position inside the top-level object, innermost last: true for an object. */
+/**
+ * The point behind message `number` of a scan, from which a text that begins like this one can be scanned. Undefined where
+ * there is no such message, or one that is no object: a number might go on.
+ */
+export function scanPoint(
+  bytes: Uint8Array,
+  { open, members, messages }: RequestScan,
+  number: number,
+): ScanPoint | undefined {
+  const at = messages?.ends[number]
+  if (messages === undefined || at === undefined || bytes[at - 1] !== CLOSE_BRACE) return undefined
+  const { start, valueStart } = messages
+  return {
+    at,
+    open,
+    before: members.slice(0, messages.number),
+    messages: { number: messages.number, start, valueStart },
+  }
+}
+
+function memberOf(name: string, start: number, valueStart: number, end: number): Member {
+  return { name, member: { start, end }, value: { start: valueStart, end } }
+}
+
+/** From the end of a member to the name of the next, or to the brace that closes the object. */
+function skipSeparator(bytes: Uint8Array, end: number): number {
+  const at = skipSpace(bytes, end)
+  if (bytes[at] === CLOSE_BRACE) return at
+  if (bytes[at] !== COMMA) fail(bytes, at, "expected ',' or '}'")
+  const next = skipSpace(bytes, at + 1)
+  if (bytes[next] !== QUOTE) fail(bytes, next, 'expected a name in quotes')
+  return next
+}
+
+/** The list that opens at `at`, at the top level; returns its end and notes those of its elements. */
+function skipList(bytes: Uint8Array, at: number, ends: number[]): number {
+  const first = skipSpace(bytes, at + 1)
+  if (bytes[first] === CLOSE_BRACKET) return first + 1
+  const end = skipValue(bytes, first, 1)
+  ends.push(end)
+  return skipElements(bytes, end, ends)
+}
+
+/** From the end of an element of a list at the top level to the end of the list. */
+function skipElements(bytes: Uint8Array, from: number, ends: number[]): number {
+  let at = skipSpace(bytes, from)
+  while (bytes[at] === COMMA) {
+    const end = skipValue(bytes, skipSpace(bytes, at + 1), 1)
+    ends.push(end)
+    at = skipSpace(bytes, end)
+  }
+  if (bytes[at] !== CLOSE_BRACKET) fail(bytes, at, "expected ',' or ']'")
+  return at + 1
+}
+
+/** What surrounds a position inside the value, innermost last: 1 for an object. */
 const insideObject = new Uint8Array(DEPTH_MAX)
 
-/** The end of the value that starts at `at`. */
-function skipValue(bytes: Uint8Array, at: number): number {
+/** The end of the value that starts at `at`, `above` levels below the top-level object. */
+function skipValue(bytes: Uint8Array, at: number, above: number): number {
   let depth = 0
   let here = at
   for (;;) {
@@ -84,7 +153,7 @@ function skipValue(bytes: Uint8Array, at: number): number {
     } else if (byte === OPEN_BRACE || byte === OPEN_BRACKET) {
       const isObject = byte === OPEN_BRACE
       // The top-level object is one level already.
-      if (depth + 2 > DEPTH_MAX) throw new MalformedJsonError(here, `more than ${DEPTH_MAX} levels`)
+      if (above + depth + 2 > DEPTH_MAX) throw new MalformedJsonError(here, `more than ${DEPTH_MAX} levels`)
       here = skipSpace(bytes, here + 1)
       if (bytes[here] === (isObject ? CLOSE_BRACE : CLOSE_BRACKET)) {
         here++

@@ -7,7 +7,7 @@
  *   scan.ts       where the top-level members are         splice.ts    cut and insert members
  *   request.ts    the fields that routing needs           token-ids.ts ids straight from bytes
  *   api-error.ts  answers with an error                   usage-tap.ts usage, from an answer as it passes
- *   usage-edit.ts asks for usage in the client's place    event-cut.ts takes the answer to that out again
+ *   usage-edit.ts asks for usage for the client           stream-form.ts undoes what that changes
  */
 
 /** Bytes start … end − 1. */
@@ -34,6 +34,28 @@ export interface RequestScan {
   /** Position of the opening and of the closing brace. */
   readonly open: number
   readonly close: number
+  /** The first member of that name that is a list; undefined: there is none. */
+  readonly messages: MessageList | undefined
+}
+
+/** Where the messages of a chat are. */
+export interface MessageList {
+  /** Which of the members it is, from 0. */
+  readonly number: number
+  /** Position of the quote before its name, and of its bracket. */
+  readonly start: number
+  readonly valueStart: number
+  /** Where each message ends; of a scan from a ScanPoint on, those behind it. */
+  readonly ends: readonly number[]
+}
+
+/** A point of a scan behind a message: it depends on nothing that follows. */
+export interface ScanPoint {
+  readonly at: number
+  readonly open: number
+  /** Members in front of the messages. */
+  readonly before: readonly Member[]
+  readonly messages: Omit<MessageList, 'ends'>
 }
 
 /** Request headers, names in lower case. */
@@ -48,34 +70,38 @@ export interface RoutingHints {
    * decode_worker_id.
    */
   readonly workerId: string | undefined
-  readonly prefillWorkerId: string | undefined
-  readonly decodeWorkerId: string | undefined
   readonly dpRank: number | undefined
-  readonly prefillDpRank: number | undefined
   /** Range of nvext.token_data in the body: read it with `parseTokenIds`, which checks the ids. */
   readonly tokenData: ByteRange | undefined
   readonly annotations: readonly string[]
-  /** annotations has `query_instance_id`: choose, tell, send nothing, change nothing. */
-  readonly isSelectionOnly: boolean
   readonly extraFields: readonly string[]
-  /** Head start in the queue, in seconds. */
-  readonly latencySensitivity: number | undefined
-  readonly priority: number | undefined
-  readonly strictPriority: number | undefined
-  /** agent_hints.osl. */
-  readonly expectedOutputTokens: number | undefined
-  /** router_config_override.overlap_score_weight, else agent_hints.kv_overlap_score_weight. */
+  readonly override: RoutingOverride
+  /** Undefined: any worker may take the request, and it prefers none. */
+  readonly constraints: RoutingConstraints | undefined
+}
+
+/** What a request changes of the settings of selection. */
+export interface RoutingOverride {
+  /** overlap_score_weight or prefill_load_scale of router_config_override, else agent_hints.kv_overlap_score_weight. */
   readonly overlapWeight: number | undefined
+  /** router_config_override.overlap_score_credit. */
+  readonly overlapCredit: number | undefined
   /** router_config_override.router_temperature. */
   readonly temperature: number | undefined
-  readonly wantsSpeculativePrefill: boolean
-  readonly sessionId: string | undefined
-  readonly requestId: string | undefined
-  readonly policyClass: string | undefined
+}
+
+/** Which workers may take a request, and which of them it prefers. */
+export interface RoutingConstraints {
+  /** nvext.allowed_worker_ids; undefined: all. Ids past 2^53 name no worker. */
+  readonly allowedInstanceIds: readonly number[] | undefined
+  /** Taints that a worker must have. */
+  readonly requiredTaints: readonly string[]
+  /** Weight by taint: above 0 draws the request to workers that have it, below 0 away from them. */
+  readonly preferredTaints: Readonly<Record<string, number>>
 }
 
 /** What routing needs of a request. */
-export interface RoutingRequest {
+export interface RequestFields {
   readonly model: string | undefined
   readonly isStream: boolean
   /** n; 1 when absent. */
@@ -86,6 +112,10 @@ export interface RoutingRequest {
   readonly includesUsage: boolean
   /** Header, else nvext, else top level; empty counts as absent. */
   readonly cacheSalt: string | undefined
+  /** SGLang's `extra_key`: equal prompts share nothing under another one. */
+  readonly hasExtraKey: boolean
+  /** SGLang's `lora_path`: an adapter that the model does not name. */
+  readonly hasLoraPath: boolean
   readonly promptShape: PromptShape
   /** Value of `prompt` (or of `token_ids`, where a body of /route has it). */
   readonly prompt: ByteRange | undefined
@@ -97,6 +127,10 @@ export interface RoutingRequest {
 
 /** Everything that the router itself may answer with an error for. */
 export type ApiErrorKind =
+  | 'malformed_http'
+  | 'headers_timeout'
+  | 'headers_too_large'
+  | 'expectation_failed'
   | 'malformed_json'
   | 'invalid_value'
   | 'empty_prompt'

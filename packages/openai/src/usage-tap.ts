@@ -1,24 +1,22 @@
 /**
- * UsageTap: reads what an engine says about an answer from its bytes as they pass, without holding the answer.
+ * UsageTap: reads an engine's figures about an answer from its bytes as they pass, without holding the answer.
  *
  *   bytes ─▶ lines of an event stream ─▶ payload of `data:` ─▶ top-level members of each JSON object
  *   bytes ───────────────────────────────────────────────────▶ top-level members of the one JSON object
  *
  * It is an automaton over single bytes: chunks may be split anywhere, inside a UTF-8 sequence, a name or
- * a line end, and the answer is the same. Memory is one capture of at most CAPTURE_BYTES_MAX.
+ * a line end, and the answer is the same. Memory is one capture of at most CAPTURE_BYTES_MAX, and an event that is not
+ * whole: a stream passes in whole events (event-relay.ts), all else as it comes.
  *
- * Asked to, it takes out the event that was not the client's wish: the one with usage and without choices
- * (event-cut.ts). All other bytes pass as they came, and at once, but for the beginning of an event that a chunk
- * ends in: it waits until its first choice is seen, as no reader could do anything with it before.
- *
- * It does not validate: what an engine sends goes to the client in any case. From a text that is not JSON it
- * learns nothing. Names with escapes in them are not recognised; no engine writes such.
+ * It does not validate: the engine's bytes go to the client in any case. It learns nothing from a text that is
+ * not JSON. Names with escapes in them are not recognised; no engine writes such names.
  *
  * Source: the WHATWG event stream format; usage as vLLM and SGLang report it (usage of the last event that
- * has one; null in the others), errors inside a stream as {"error": …} or flat with "object": "error".
+ * has one; null in the others), errors inside a stream as {"error": …} or flat with "object": "error"; the last events of
+ * OpenAI's Responses and Anthropic's Messages by their `type`.
  */
 
-import { EventCut } from './event-cut.ts'
+import { EventRelay, type EventRelayOptions } from './event-relay.ts'
 
 /** What passed until now. Counts are undefined where the engine did not report them. */
 export interface UsageReport {
@@ -28,19 +26,16 @@ export interface UsageReport {
   readonly cachedTokens: number | undefined
   /** An object with `error`, or with `"object": "error"`, passed. */
   readonly sawError: boolean
-  /** `data: [DONE]` passed. */
+  /** For a stream: the event passed that ends every stream of its kind: `[DONE]`, or the last one of a response or message. */
   readonly isDone: boolean
   /** Events with data, [DONE] not counted; 0 for a JSON body. */
   readonly eventsCount: number
-}
-
-export interface UsageTapOptions {
-  /** The event with usage and without choices does not pass; for event streams. Default false. */
-  readonly cutsUsageEvent?: boolean
+  /** What came ends inside an event, or inside the JSON body; also true of an empty body. */
+  readonly isInside: boolean
 }
 
 export class UsageTap {
-  readonly #cut: EventCut | undefined
+  readonly #relay: EventRelay | undefined
   readonly #lines: EventLines | undefined
   readonly #members: MemberTap
   #hasBytes = false
@@ -48,22 +43,24 @@ export class UsageTap {
   #completionTokens: number | undefined
   #cachedTokens: number | undefined
   #sawError = false
+  #sawLastType = false
 
-  /** 'sse' for text/event-stream, 'json' for a body that is one JSON object. */
-  constructor(form: 'sse' | 'json', { cutsUsageEvent = false }: UsageTapOptions = {}) {
-    this.#cut = cutsUsageEvent ? new EventCut() : undefined
+  /** 'sse' for text/event-stream, 'json' for a body that is one JSON object; `options` are for streams. */
+  constructor(form: 'sse' | 'json', options: EventRelayOptions = {}) {
+    this.#relay = form === 'sse' ? new EventRelay(options) : undefined
     this.#members = new MemberTap({
       usage: text => this.#usage(text),
       error: () => {
         this.#sawError = true
-        this.#cut?.pass()
+        this.#relay?.noteForeign()
       },
-      choices: isEmpty => {
-        if (isEmpty) this.#cut?.noteEmptyChoices()
-        else this.#cut?.pass()
+      choices: isEmpty => this.#relay?.noteChoices(isEmpty),
+      choiceEnd: () => this.#relay?.noteChoiceEnd(),
+      lastType: () => {
+        this.#sawLastType = true
       },
     })
-    this.#lines = form === 'sse' ? new EventLines(this.#members, this.#cut) : undefined
+    this.#lines = this.#relay === undefined ? undefined : new EventLines(this.#members, this.#relay)
   }
 
   /** True once a byte passed. */
@@ -72,20 +69,25 @@ export class UsageTap {
   }
 
   /**
-   * Takes the next bytes of the answer and returns those that pass on: the same array, unless some are cut or held
+   * Takes the next bytes of the answer and returns those that pass on: the same array, unless some are changed or held
    * back. The bytes given are only read, and not kept.
    */
   push(bytes: Uint8Array): Uint8Array {
     if (bytes.length > 0) this.#hasBytes = true
-    this.#cut?.begin(bytes)
+    this.#relay?.begin(bytes)
     if (this.#lines === undefined) this.#members.push(bytes, 0, bytes.length)
     else this.#lines.push(bytes)
-    return this.#cut === undefined ? bytes : this.#cut.end()
+    return this.#relay === undefined ? bytes : this.#relay.end()
   }
 
   /** What is held back, for an answer that ends here; empty where nothing is. */
   takeRest(): Uint8Array {
-    return this.#cut?.takeRest() ?? new Uint8Array(0)
+    return this.#relay?.takeRest() ?? new Uint8Array(0)
+  }
+
+  /** The same without half an event, for an answer that is cut here. */
+  takeWhole(): Uint8Array {
+    return this.#relay?.takeWhole() ?? new Uint8Array(0)
   }
 
   /** What passed until now; may be called at any time and more than once. */
@@ -95,15 +97,16 @@ export class UsageTap {
       completionTokens: this.#completionTokens,
       cachedTokens: this.#cachedTokens,
       sawError: this.#sawError,
-      isDone: this.#lines?.isDone ?? false,
+      isDone: this.#lines !== undefined && (this.#lines.isDone || this.#sawLastType),
       eventsCount: this.#lines?.eventsCount ?? 0,
+      isInside: this.#relay?.isInsideEvent ?? (this.#members.isInside || !this.#hasBytes),
     }
   }
 
-  #usage(text: string): void {
-    const usage = tryObject(text)
+  #usage(text: string | undefined): void {
+    const usage = text === undefined ? undefined : tryObject(text)
+    this.#relay?.noteUsage(usage === undefined)
     if (usage === undefined) return
-    this.#cut?.noteUsage()
     this.#promptTokens = tryCount(usage['prompt_tokens'])
     this.#completionTokens = tryCount(usage['completion_tokens'])
     const details = usage['prompt_tokens_details']
@@ -122,7 +125,7 @@ type LineState = 'field' | 'space' | 'payload' | 'ignored'
 /** Finds the payloads of `data:` lines. A line ends with LF, CR or CR LF, an event with an empty line. */
 class EventLines {
   readonly #members: MemberTap
-  readonly #cut: EventCut | undefined
+  readonly #relay: EventRelay
   #state: LineState = 'field'
   /** Bytes of FIELD that matched so far. */
   #fieldMatched = 0
@@ -136,9 +139,9 @@ class EventLines {
   isDone = false
   eventsCount = 0
 
-  constructor(members: MemberTap, cut: EventCut | undefined) {
+  constructor(members: MemberTap, relay: EventRelay) {
     this.#members = members
-    this.#cut = cut
+    this.#relay = relay
   }
 
   push(bytes: Uint8Array): void {
@@ -147,7 +150,7 @@ class EventLines {
       const byte = bytes[at]!
       if (byte === LINE_FEED && this.#followsCarriageReturn) {
         this.#followsCarriageReturn = false
-        this.#cut?.lineFeedAt(at)
+        this.#relay.lineFeedAt(at)
         at++
         continue
       }
@@ -159,9 +162,9 @@ class EventLines {
       }
       if (this.#isEmptyLine) {
         this.#isEmptyLine = false
-        // An event of several lines is none that an engine adds.
-        if (this.#isFirstLine) this.#cut?.eventAt(at)
-        else this.#cut?.pass()
+        // An event of several lines is none that asking for usage adds or changes.
+        if (this.#isFirstLine) this.#relay.eventAt(at)
+        else this.#relay.noteForeign()
         this.#isFirstLine = false
       }
       if (this.#state === 'field') {
@@ -181,7 +184,7 @@ class EventLines {
   #matchField(byte: number): void {
     if (byte !== FIELD[this.#fieldMatched]) {
       this.#state = 'ignored'
-      this.#cut?.pass()
+      this.#relay.noteForeign()
     } else if (++this.#fieldMatched === FIELD.length) {
       this.#state = 'space'
       // Lines of one event are joined by a line feed, which is white space between JSON tokens.
@@ -199,7 +202,6 @@ class EventLines {
         break
       }
       at++
-      this.#cut?.pass()
       if (++this.#doneMatched === DONE.length) {
         this.isDone = true
         this.#hasData = false
@@ -222,7 +224,7 @@ class EventLines {
       this.#hasData = false
       this.#isFirstLine = true
       this.#members.reset()
-      this.#cut?.eventEndsAt(at)
+      this.#relay.eventEndsAt(at)
     }
     this.#isEmptyLine = true
     this.#state = 'field'
@@ -236,14 +238,21 @@ function lineEnd(bytes: Uint8Array, from: number): number {
   return at
 }
 
-type WatchedName = 'usage' | 'error' | 'object' | 'choices'
-const WATCHED: readonly WatchedName[] = ['usage', 'error', 'object', 'choices']
+type WatchedName = 'usage' | 'error' | 'object' | 'choices' | 'type'
+const WATCHED: readonly WatchedName[] = ['usage', 'error', 'object', 'choices', 'type']
 const CHOICES = WATCHED.indexOf('choices')
 const WATCHED_BYTES = WATCHED.map(name => Buffer.from(name))
 /** A usage object has some 300 bytes; of a longer value only the beginning is seen. */
 const CAPTURE_BYTES_MAX = 4096
 /** The value of `object` in an error that is not wrapped. */
 const FLAT_ERROR = Buffer.from('"error"')
+
+/** Values of `type` behind which nothing follows in a stream of responses or messages. */
+const LAST_TYPES: ReadonlySet<string> = new Set(
+  ['message_stop', 'response.completed', 'response.incomplete', 'response.failed', 'error'].map(type =>
+    JSON.stringify(type),
+  ),
+)
 
 /** States of a MemberTap at depth 1; below that depth nothing is looked at but quotes and brackets. */
 const NO_OBJECT = 0
@@ -253,14 +262,21 @@ const COLON_EXPECTED = 3
 const VALUE = 4
 const WATCHED_VALUE = 5
 
-/** What is found in an object, unless it is null. */
+/** What is found in an object; but for `usage`, unless it is null. */
 interface MembersFound {
-  usage(text: string): void
+  /** Undefined: it is null. */
+  usage(text: string | undefined): void
   /** `error`, or `"object": "error"`. */
   error(): void
   /** Whether the list is empty; called as soon as that is known, and perhaps again at its end. */
   choices(isEmpty: boolean): void
+  /** An element of `choices` has a `finish_reason`, or a chunk ends where that would be seen. */
+  choiceEnd(): void
+  /** `type` has one of LAST_TYPES. */
+  lastType(): void
 }
+
+const FINISH_REASON = Buffer.from('finish_reason')
 
 /** Finds the watched top-level members of a JSON object. */
 class MemberTap {
@@ -279,6 +295,11 @@ class MemberTap {
     this.#found = found
   }
 
+  /** An object or list is open. */
+  get isInside(): boolean {
+    return this.#depth > 0
+  }
+
   /** Forgets the object that is under way. */
   reset(): void {
     this.#depth = 0
@@ -295,6 +316,8 @@ class MemberTap {
     let isEscaped = this.#isEscaped
     // The part of the name or watched value under way that this chunk has begins here.
     let begin = from
+    // The string under way begins behind this; one that an earlier chunk began is none that is looked for.
+    let stringAt = -FINISH_REASON.length
     for (let at = from; at < to; at++) {
       const byte = bytes[at]!
       if (isInString) {
@@ -305,12 +328,15 @@ class MemberTap {
           if (state === NAME && depth === 1) {
             this.#watched = this.#endName(bytes, begin, at)
             state = COLON_EXPECTED
+          } else if (depth === 3 && at - stringAt === FINISH_REASON.length + 1) {
+            this.#endNameOfChoice(bytes, stringAt + 1, at + 1, to)
           }
         }
         continue
       }
       if (byte === 0x22) {
         isInString = true
+        stringAt = at
         if (state === NAME_EXPECTED && depth === 1) {
           state = NAME
           begin = at + 1
@@ -338,6 +364,8 @@ class MemberTap {
       }
     }
     if (state === NAME || state === WATCHED_VALUE) this.#capture(bytes, begin, to)
+    // What a chunk cuts may be the name that is looked for.
+    if (state === WATCHED_VALUE && this.#watched === CHOICES) this.#found.choiceEnd()
     this.#depth = depth
     this.#state = state
     this.#isInString = isInString
@@ -349,6 +377,15 @@ class MemberTap {
     const count = Math.min(to - from, CAPTURE_BYTES_MAX - this.#capturedBytes)
     this.#captured.set(bytes.subarray(from, from + count), this.#capturedBytes)
     this.#capturedBytes += count
+  }
+
+  /** A string of this length ended in an element of a list; `behind` is the byte after its quote. */
+  #endNameOfChoice(bytes: Uint8Array, from: number, behind: number, to: number): void {
+    if (this.#watched !== CHOICES || !startsWith(bytes, from, FINISH_REASON)) return
+    let at = behind
+    while (at < to && (bytes[at]! <= 0x20 || bytes[at] === 0x3a)) at++
+    // null is its value in all chunks but the last.
+    if (at === to || (at > behind && bytes[at] !== 0x6e)) this.#found.choiceEnd()
   }
 
   /** Index in WATCHED of the name, −1 when it is not there. */
@@ -371,10 +408,18 @@ class MemberTap {
     // The same bound whether the value came in one chunk or in several.
     end = Math.min(end, start + CAPTURE_BYTES_MAX)
     while (start < end && source[start]! <= 0x20) start++
+    if (start === end) return
+    const textOf = (): string =>
+      Buffer.from(source.buffer, source.byteOffset + start, end - start)
+        .toString()
+        .trimEnd()
     // null is the value of `usage` in all chunks but the last, and no error.
-    if (start === end || source[start] === 0x6e) return
-    if (name === 'usage') {
-      this.#found.usage(Buffer.from(source.buffer, source.byteOffset + start, end - start).toString())
+    if (source[start] === 0x6e) {
+      if (name === 'usage') this.#found.usage(undefined)
+    } else if (name === 'usage') {
+      this.#found.usage(textOf())
+    } else if (name === 'type') {
+      if (LAST_TYPES.has(textOf())) this.#found.lastType()
     } else if (name === 'choices') {
       this.#found.choices(isEmptyList(source, start, end))
     } else if (name === 'error' || startsWith(source, start, FLAT_ERROR)) {

@@ -3,6 +3,10 @@ import { type ApiErrorKind, apiError, errorBody, errorEvent, modelsBody } from '
 
 t.test('every kind of error has its status, and an OpenAI body', async t => {
   const statuses: Record<ApiErrorKind, number> = {
+    malformed_http: 400,
+    headers_timeout: 408,
+    expectation_failed: 417,
+    headers_too_large: 431,
     malformed_json: 400,
     invalid_value: 400,
     empty_prompt: 400,

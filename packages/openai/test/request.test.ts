@@ -34,7 +34,6 @@ t.test('reads what routing needs of a chat request', async t => {
   })
   t.equal(body.slice(request.messages!.start, request.messages!.end), '[{"role":"user","content":"hi"}]')
   t.strictSame(request.hints.annotations, [])
-  t.equal(request.hints.isSelectionOnly, false)
 })
 
 t.test('absent and null are the same', async t => {
@@ -120,6 +119,16 @@ t.test('a value of the wrong kind is named with what would be right', async t =>
       'nvext.agent_hints.latency_sensitivity',
       /a number/,
     ],
+    ['{"nvext":{"decode_worker_id":-1,"backend_instance_id":1}}', 'nvext.decode_worker_id', /from 0/],
+    ['{"nvext":{"prefill_worker_id":"a"}}', 'nvext.prefill_worker_id', /from 0/],
+    ['{"nvext":{"prefill_dp_rank":-1}}', 'nvext.prefill_dp_rank', /from 0/],
+    ['{"nvext":{"agent_hints":{"priority":0.5}}}', 'nvext.agent_hints.priority', /use a whole number/],
+    ['{"nvext":{"agent_hints":{"strict_priority":-1}}}', 'nvext.agent_hints.strict_priority', /from 0/],
+    [
+      '{"nvext":{"agent_hints":{"speculative_prefill":1}}}',
+      'nvext.agent_hints.speculative_prefill',
+      /use true or false/,
+    ],
   ]
   for (const [body, param, message] of cases) {
     t.throws(() => read(body), { code: 'HOMING_OPENAI_INVALID_REQUEST', param, message }, body)
@@ -148,23 +157,11 @@ t.test('reads nvext', async t => {
   const { tokenData, ...hints } = request.hints
   t.strictSame(hints, {
     workerId: '18446744073709551615',
-    prefillWorkerId: '7',
-    decodeWorkerId: '8',
     dpRank: 1,
-    prefillDpRank: 2,
     annotations: ['query_instance_id', 'token_ids'],
-    isSelectionOnly: true,
     extraFields: ['worker_id'],
-    latencySensitivity: 1.5,
-    priority: -3,
-    strictPriority: 2,
-    expectedOutputTokens: 100,
-    overlapWeight: 0.5,
-    temperature: 0.7,
-    wantsSpeculativePrefill: true,
-    sessionId: undefined,
-    requestId: undefined,
-    policyClass: undefined,
+    override: { overlapWeight: 0.5, overlapCredit: undefined, temperature: 0.7 },
+    constraints: undefined,
   })
   t.strictSame(parseTokenIds(Buffer.from(body), tokenData!, 'nvext.token_data'), Int32Array.of(1, -1))
 })
@@ -178,22 +175,20 @@ t.test('headers win over the body', async t => {
     'x-data-parallel-rank': '4',
     'x-tenant-id': 'tenant',
     'x-dynamo-request-priority': '-9',
-    'x-dynamo-session-id': ['s1', 's2'],
-    'x-request-id': 'r',
   })
   t.equal(request.cacheSalt, 'tenant')
   t.match(request.hints, {
     workerId: '33',
-    decodeWorkerId: '33',
     dpRank: 4,
-    priority: -9,
-    sessionId: 's1',
-    requestId: 'r',
   })
   t.equal(read(body, { 'x-tenant-id': '' }).cacheSalt, 'inner')
   t.equal(read('{"cache_salt":"top","nvext":{"cache_salt":""}}').cacheSalt, 'top')
   t.throws(() => read(body, { 'x-dp-rank': 'one' }), { param: 'x-dp-rank', message: /use a whole number/ })
   t.throws(() => read(body, { 'x-worker-instance-id': '1e3' }), InvalidRequestError)
+  t.throws(() => read(body, { 'x-dynamo-request-priority': 'high' }), {
+    param: 'x-dynamo-request-priority',
+    message: /use a whole number/,
+  })
 })
 
 t.test('switched off, nvext and its headers have no effect, and nvext is still reported', async t => {

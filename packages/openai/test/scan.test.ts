@@ -6,13 +6,16 @@ import {
   DEPTH_MAX,
   MalformedJsonError,
   MEMBERS_MAX,
+  type RequestScan,
+  type ScanPoint,
+  scanPoint,
   scanRequest,
   spliceMember,
 } from '../src/index.ts'
 
-function tryScan(bytes: Uint8Array) {
+function tryScan(bytes: Uint8Array, known?: ScanPoint) {
   try {
-    return scanRequest(bytes)
+    return scanRequest(bytes, known)
   } catch (error) {
     assert.ok(error instanceof MalformedJsonError, String(error))
     assert.ok(error.position >= 0 && error.position <= bytes.length)
@@ -176,6 +179,64 @@ const object = fc
     members =>
       `{${members.map(([name, value, space]) => `${space}"${name}"${space}:${space}${value}${space}`).join(',')}}`,
   )
+
+t.test('from a point behind any message, the scan ends as the whole scan does, whatever follows', async t => {
+  const message = fc.oneof(
+    fc.record({ role: fc.constant('user'), content: fc.oneof(fc.string({ unit: 'binary' }), fc.json()) }),
+    fc.jsonValue({ maxDepth: 3 }),
+  )
+  const body = fc
+    .tuple(
+      fc.dictionary(fc.string({ maxLength: 4 }), fc.jsonValue({ maxDepth: 1 }), { maxKeys: 3 }),
+      fc.array(message, { maxLength: 5 }),
+      fc.dictionary(fc.string({ maxLength: 4 }), fc.jsonValue({ maxDepth: 1 }), { maxKeys: 3 }),
+      fc.constantFrom(undefined, 1),
+      fc.boolean(),
+    )
+    .map(([before, messages, after, space, isTwice]) => {
+      const object = JSON.stringify({ ...before, messages, ...after }, undefined, space)
+      return isTwice ? `${object.slice(0, -1)},"messages":[{}]}` : object
+    })
+  let points = 0
+  fc.assert(
+    fc.property(body, fc.string(), fc.nat(), fc.nat(), (object, junk, start, size) => {
+      const bytes = Buffer.from(object)
+      const whole = scanRequest(bytes)
+      for (let number = 0; number < (whole.messages?.ends.length ?? 0); number++) {
+        const point = scanPoint(bytes, whole, number)
+        if (point === undefined) continue
+        assert.deepEqual(withoutEnds(scanRequest(bytes, point)), withoutEnds(whole))
+        assert.deepEqual(scanRequest(bytes, point).messages?.ends, whole.messages?.ends.slice(number + 1))
+        const tail = object.length - point.at
+        const from = point.at + (start % tail)
+        const damaged = Buffer.from(
+          Buffer.from(object.slice(0, from) + junk + object.slice(from + (size % 3))),
+        )
+        const isSame = damaged.subarray(0, point.at).equals(bytes.subarray(0, point.at))
+        if (isSame) assert.deepEqual(withoutEnds(tryScan(damaged, point)), withoutEnds(tryScan(damaged)))
+        points++
+      }
+    }),
+  )
+  t.ok(points > 100, `${points} points`)
+})
+
+function withoutEnds(scan: RequestScan | undefined) {
+  return scan === undefined ? undefined : { ...scan, messages: { ...scan.messages, ends: [] } }
+}
+
+t.test('messages are bounded in depth like everything else', async t => {
+  const nested = (levels: number) => Buffer.from(`{"messages":[${'['.repeat(levels)}${']'.repeat(levels)}]}`)
+  scanRequest(nested(DEPTH_MAX - 2))
+  t.throws(() => scanRequest(nested(DEPTH_MAX - 1)), MalformedJsonError)
+  for (const [body, number] of [
+    ['{"messages":[{}]}', 1],
+    ['{"messages":{}}', 0],
+    ['{"messages":[12]}', 0],
+  ] as const) {
+    t.equal(scanPoint(Buffer.from(body), scanRequest(Buffer.from(body)), number), undefined, body)
+  }
+})
 
 t.test('cutting leaves a valid object with every other member as it was, byte for byte', async t => {
   const holds = fc.property(object, fc.uniqueArray(names), (body, cut: readonly string[]) => {

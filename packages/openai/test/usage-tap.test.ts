@@ -18,6 +18,7 @@ const nothing = {
   sawError: false,
   isDone: false,
   eventsCount: 0,
+  isInside: false,
 }
 
 const chunk = (rest: string) => `data: {"id":"chatcmpl-1","object":"chat.completion.chunk",${rest}}\n\n`
@@ -41,6 +42,7 @@ t.test('finds usage and the end of a stream', async t => {
     sawError: false,
     isDone: true,
     eventsCount: 4,
+    isInside: false,
   })
 })
 
@@ -94,7 +96,7 @@ t.test('a JSON body is read wherever its usage stands', async t => {
 })
 
 t.test('what is not JSON, or too long to be usage, teaches nothing and does not throw', async t => {
-  t.strictSame(tapAll('json', '<html>}}{"usage":'), nothing)
+  t.strictSame(tapAll('json', '<html>}}{"usage":'), { ...nothing, isInside: true })
   t.strictSame(tapAll('json', `{"usage":{"x":"${'a'.repeat(5000)}","prompt_tokens":1}}`), nothing)
   t.strictSame(tapAll('json', '{"usage":{"prompt_tokens":-1,"completion_tokens":"2"}}'), nothing)
   t.strictSame(tapAll('sse', ''), nothing)
@@ -106,6 +108,27 @@ t.test('the bound on a value is the same in one chunk and in many', async t => {
     const cuts = Array.from({ length: text.length }, (_, i) => i)
     t.strictSame(tapAll('json', text, cuts), tapAll('json', text), `${spaces}`)
   }
+})
+
+t.test('tells where an answer stops that ends too early, and that one ended', async t => {
+  const insideOf = (form: 'sse' | 'json', text: string) => tapAll(form, text).isInside
+  for (const whole of ['{"a":[1,{"b":"}"}]}', '[{"a":1}]\n', ' "text"']) {
+    t.equal(insideOf('json', whole), false, whole)
+  }
+  for (const part of ['', '{', '{"a":[1,{"b":"}"}]', '[{"a":1}']) t.equal(insideOf('json', part), true, part)
+  t.equal(insideOf('sse', ''), false)
+  t.equal(insideOf('sse', ': ping\n\n'), false)
+  t.equal(insideOf('sse', 'data: {}\n'), true)
+  for (const type of [
+    'message_stop',
+    'response.completed',
+    'response.incomplete',
+    'response.failed',
+    'error',
+  ]) {
+    t.equal(tapAll('sse', `event: ${type}\ndata: {"x":1,"type":"${type}"}\n\n`).isDone, true, type)
+  }
+  t.equal(tapAll('sse', 'data: {"type":"message_delta","delta":{"type":"message_stop"}}\n\n').isDone, false)
 })
 
 t.test('hasBytes turns true with the first byte', async t => {

@@ -6,15 +6,18 @@
  * that is not there. One instance per event stream (worker key and epoch).
  *
  * Rules
- *   R1  An event without group and kind belongs to an engine without groups: accepted.
+ *   R1  A store without group and kind belongs to an engine without groups: accepted.
  *   R2  A store with an attention kind teaches the kind of its group; the kind decides.
- *   R3  Once any kind is known, a group of unknown kind is not accepted.
- *   R4  Without any kind, the main group is the lowest one that has not shown to be sparse, that is
- *       stored more tokens than its hashes cover; only it is accepted.
- *   R5  A removal follows what is known of its group; a group that never stored has nothing to remove.
+ *   R3  Of the groups, only the main one is accepted. Once any kind is known, it is the first one that stored under a kind
+ *       that keeps whole prefixes. An engine may have several of those: a prefix is of use only while all of them hold it.
+ *   R4  Without any kind, the main group is the first one that has not shown to be sparse, and of several that are known at once
+ *       the lowest. A sparse group stored more tokens than its hashes cover.
+ *   R5  A removal under a group that does not keep whole prefixes says nothing. A removal under the main group takes a copy. A
+ *       removal under any other group, even one that never stored, or under none if the stores name groups, takes the block:
+ *       it is not known which copies it means.
  */
 
-import type { KvRemoved, KvStored } from './kv-event.ts'
+import type { KvStored } from './kv-event.ts'
 
 const PREFIX_KINDS: ReadonlySet<string> = new Set(['full_attention', 'mla_attention', 'sink_full_attention'])
 
@@ -56,16 +59,20 @@ export class AttentionGroups {
     for (const { id, kind, isSparse, wasAccepted } of records.slice(0, GROUPS_MAX)) {
       this.#groups.set(id, { kind, isSparse, wasAccepted })
       this.#knowsKinds ||= kind !== undefined
+      if (wasAccepted) this.#mainGroup = id
     }
     this.#reviseAll()
   }
 
-  /** True when `event` describes prefix residency. Learns from stores. */
-  accepts(event: KvStored | KvRemoved): boolean {
-    return event.kind === 'stored' ? this.#acceptsStore(event) : this.#acceptsGroup(event.group)
+  /** Forgets everything: what comes is of another engine, or another life of one. */
+  forget(): void {
+    this.#groups.clear()
+    this.#knowsKinds = false
+    this.#mainGroup = undefined
   }
 
-  #acceptsStore(event: KvStored): boolean {
+  /** True when a store describes prefix residency. Learns from it. */
+  accepts(event: KvStored): boolean {
     const { group: id, attention } = event
     if (id === undefined) return attention === undefined || PREFIX_KINDS.has(attention)
     const group = this.#group(id)
@@ -78,17 +85,18 @@ export class AttentionGroups {
       group.isSparse ||= event.tokens.length > (event.hashes.length / 2) * event.blockSizeTokens
       this.#reviseAll()
     }
-    const accepted = this.#acceptsGroup(id)
+    const accepted = id === this.#mainGroup
     if (accepted) group.wasAccepted = true
     return accepted
   }
 
-  #acceptsGroup(id: number | undefined): boolean {
-    if (id === undefined) return true
+  /** What a removal under this group takes of a block that is held. */
+  taken(id: number | undefined): 'copy' | 'block' | 'nothing' {
+    if (id === undefined) return this.#groups.size === 0 ? 'copy' : 'block'
     const group = this.#groups.get(id)
-    if (group === undefined) return false
-    if (this.#knowsKinds) return group.kind !== undefined && PREFIX_KINDS.has(group.kind)
-    return id === this.#mainGroup
+    if (group === undefined) return 'block'
+    if (id === this.#mainGroup) return 'copy'
+    return group.isSparse || (group.kind !== undefined && !PREFIX_KINDS.has(group.kind)) ? 'nothing' : 'block'
   }
 
   #group(id: number): Group | undefined {
@@ -101,15 +109,31 @@ export class AttentionGroups {
 
   /** Finds the main group again and notices verdicts that are taken back. */
   #reviseAll(): void {
-    this.#mainGroup = undefined
+    const before = this.#mainGroup
+    this.#mainGroup = this.#knowsKinds ? this.#firstOfKind() : this.#lowestDense()
+    if (before === undefined || before === this.#mainGroup) return
+    const group = this.#groups.get(before)!
+    if (group.wasAccepted) this.#revisions++
+    group.wasAccepted = false
+  }
+
+  /** The one that was main stays it, while its kind allows. */
+  #firstOfKind(): number | undefined {
+    const isOfKind = ({ kind }: Group): boolean => kind !== undefined && PREFIX_KINDS.has(kind)
+    const main = this.#mainGroup
+    if (main !== undefined && isOfKind(this.#groups.get(main)!)) return main
+    for (const [id, group] of this.#groups) if (isOfKind(group)) return id
+    return undefined
+  }
+
+  /** The one that was main stays it, while it is dense: that another one is seems so until it stores several blocks. */
+  #lowestDense(): number | undefined {
+    const main = this.#mainGroup
+    if (main !== undefined && !this.#groups.get(main)!.isSparse) return main
+    let lowest: number | undefined
     for (const [id, group] of this.#groups) {
-      if (!group.isSparse && (this.#mainGroup === undefined || id < this.#mainGroup)) this.#mainGroup = id
+      if (!group.isSparse && (lowest === undefined || id < lowest)) lowest = id
     }
-    for (const [id, group] of this.#groups) {
-      if (group.wasAccepted && !this.#acceptsGroup(id)) {
-        group.wasAccepted = false
-        this.#revisions++
-      }
-    }
+    return lowest
   }
 }

@@ -1,9 +1,9 @@
-/** What the world can send in place of KV events. Each error is about one message; the stream goes on. */
+/** Errors for messages that are not KV events. Each error is about one message; the stream goes on. */
 
-import { RouterError } from '@homing/errors'
+import { HomingError } from '@homing/errors'
 
 /** A payload is not a batch of KV events; its sequence number counts as seen, its content is lost. */
-export class MalformedKvBatchError extends RouterError {
+export class MalformedKvBatchError extends HomingError {
   readonly code = 'HOMING_PROTOCOL_BAD_BATCH'
 
   constructor(reason: string, sizeBytes: number, options?: { readonly cause?: unknown }) {
@@ -12,7 +12,7 @@ export class MalformedKvBatchError extends RouterError {
 }
 
 /** A message does not have the frames topic, sequence, payload; it is dropped. */
-export class MalformedEventFramesError extends RouterError {
+export class MalformedEventFramesError extends HomingError {
   readonly code = 'HOMING_PROTOCOL_BAD_FRAMES'
 
   constructor(reason: string, frameCount: number) {

@@ -8,7 +8,7 @@
  *   end of replay            as a reply, topic empty, sequence all ff, payload empty
  *
  * A request or reply is as its DEALER sees it; the ROUTER has the identity in front. Sequences are
- * unsigned, big-endian. Payloads are handed on as they are, not copied.
+ * unsigned, big-endian. Payloads are passed on as they are, not copied.
  */
 
 import { MalformedEventFramesError } from './errors.ts'
@@ -127,7 +127,7 @@ function trySequence(frame: Uint8Array): number | undefined {
 
 function sequenceBytes(sequence: number): Uint8Array {
   if (!Number.isSafeInteger(sequence) || sequence < 0) {
-    throw new RangeError(`cannot use ${sequence} as a sequence: an integer from 0 to 2^53 − 1 is needed`)
+    throw new RangeError(`cannot use ${sequence} as a sequence: use an integer from 0 to 2^53 − 1`)
   }
   const bytes = new Uint8Array(8)
   const view = new DataView(bytes.buffer)

@@ -1,4 +1,15 @@
 export { type AttentionGroupRecord, AttentionGroups } from './attention-groups.ts'
+export {
+  addsCopies,
+  CacheReading,
+  type CacheReadingRecord,
+  type EventFault,
+  HELD_TIERS,
+  type HeldTier,
+  isPlaceholder,
+  type LeftCopies,
+  type RemovableBlocks,
+} from './cache-reading.ts'
 export { MalformedEventFramesError, MalformedKvBatchError } from './errors.ts'
 export {
   type EventMessage,
@@ -28,7 +39,9 @@ export {
   type KvTier,
   kvRemoved,
   kvStored,
+  unreadEvents,
 } from './kv-event.ts'
+export { ADAPTER, ALL_SEPARATORS, EXTRA_KEY, SALT, type SeparatedPrompt } from './separators.ts'
 export {
   encodeSnapshotReply,
   isSnapshotRequest,

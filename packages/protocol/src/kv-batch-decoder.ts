@@ -12,12 +12,12 @@
  *   removed hashes  medium  group
  *   cleared         (`withdrawn` in maps only)
  *
- * Relays in Dynamo's form may put what they know of media in front of the group, and leave the group out: behind slot 8 a list
- * is of media, and a string is the kind.
+ * Relays in Dynamo's form may put a list of media in front of the group, and leave the group out: after slot 8, a list
+ * contains media, and a string is the kind.
  *
  * The form is decided per event, never by version: fleets are mixed during upgrades. An event that
- * cannot be understood is counted and passed over; only a broken message is an error. One pass, no
- * object per token or hash: 64-bit hashes go straight into words, since a BigInt each would
+ * cannot be understood is counted and skipped; only a broken message is an error. One pass, no
+ * object per token or hash: 64-bit hashes go straight into words, because a BigInt each would
  * cost more than all the rest.
  */
 
@@ -33,6 +33,7 @@ import {
   type KvTier,
 } from './kv-event.ts'
 import { BrokenMessageError, MessagePackReader, WrongTypeError } from './message-pack-reader.ts'
+import { ADAPTER, ALL_SEPARATORS, SALT } from './separators.ts'
 
 /** Throws MalformedKvBatchError when `payload` is not a batch. The result does not refer to `payload`. */
 export function decodeKvBatch(payload: Uint8Array): KvBatch {
@@ -94,12 +95,15 @@ interface Fields {
   loraId: number | undefined
   loraName: string | undefined
   tier: KvTier
-  isLocal: boolean
+  /** Undefined: the worker's own. */
+  locality: string | undefined
   cacheSalt: string | undefined
   sessionId: string | undefined
   group: number | undefined
   attention: string | undefined
   extraKeys: ExtraKeys | undefined
+  /** Separators with a place of their own, that something or nil stands in. */
+  tells: number
   hasMediaInfos: boolean
   isWithdrawn: boolean
 }
@@ -113,12 +117,13 @@ function noFields(): Fields {
     loraId: undefined,
     loraName: undefined,
     tier: 'device',
-    isLocal: true,
+    locality: undefined,
     cacheSalt: undefined,
     sessionId: undefined,
     group: undefined,
     attention: undefined,
     extraKeys: undefined,
+    tells: 0,
     hasMediaInfos: false,
     isWithdrawn: false,
   }
@@ -245,15 +250,17 @@ function readField(reader: MessagePackReader, name: string, fields: Fields): voi
       break
     case 'lora_name':
       fields.loraName = readText(reader)
+      fields.tells |= ADAPTER
       break
     case 'medium':
       fields.tier = readTier(reader)
       break
     case 'locality':
-      fields.isLocal = (readText(reader) ?? 'LOCAL') === 'LOCAL'
+      fields.locality = readText(reader)?.toUpperCase()
       break
     case 'cache_salt':
       fields.cacheSalt = readText(reader)
+      fields.tells |= SALT
       break
     case 'session_id':
       fields.sessionId = readText(reader)
@@ -357,8 +364,10 @@ interface ExtraKeys {
 const NOTHING: readonly never[] = []
 const PLAIN_KEYS: ExtraKeys = { texts: NOTHING, media: undefined, hasOthers: false }
 
-function readExtraKeys(reader: MessagePackReader): ExtraKeys {
+/** Undefined: of no block. */
+function readExtraKeys(reader: MessagePackReader): ExtraKeys | undefined {
   const blockCount = reader.arrayCount()
+  if (blockCount === 0) return undefined
   let block = 0
   while (block < blockCount && reader.takeNil()) block++
   if (block === blockCount) return PLAIN_KEYS
@@ -450,7 +459,7 @@ function toStored(fields: Fields): KvStored {
     tokens: fields.tokens ?? NO_WORDS,
     blockSizeTokens: fields.blockSizeTokens,
     tier: fields.tier,
-    isLocal: fields.isLocal,
+    isLocal: (fields.locality ?? 'LOCAL') === 'LOCAL',
     loraName: fields.loraName,
     loraId: fields.loraId,
     cacheSalt,
@@ -459,6 +468,9 @@ function toStored(fields: Fields): KvStored {
     group: fields.group,
     attention: fields.attention,
     sessionId: fields.sessionId,
+    // Extra keys are all that went into the hashes beside tokens.
+    tells:
+      extraKeys !== undefined ? ALL_SEPARATORS : fields.tells | (fields.loraId === undefined ? 0 : ADAPTER),
   }
 }
 
@@ -468,7 +480,8 @@ function toRemoved(fields: Fields): KvRemoved {
     kind: 'removed',
     hashes: fields.hashes,
     tier: fields.tier,
-    isLocal: fields.isLocal,
+    // A store at an unknown place is not the worker's; a removal may be.
+    isLocal: fields.locality !== 'REMOTE',
     group: fields.group,
   }
 }

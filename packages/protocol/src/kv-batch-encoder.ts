@@ -2,40 +2,50 @@
  * Encodes batches of KV events the way engines do: for simulated engines, sidecars and tests.
  *
  *   vllm-array   as vLLM 0.21 to 0.23: every slot written, 12 in a store, 4 in a removal
+ *   vllm-array-8 as vLLM 0.13 to 0.15: the first 8 slots of a store and 3 of a removal, without extra keys and groups
  *   vllm-map     as vLLM 0.24 and later: optional fields that are nil are left out
  *   sglang-array as SGLang until September 2026: 7 slots, metadata of a store in a map behind them
  *   sglang-map   as SGLang since
  *
- * What a form has no place for is not written: SGLang has no groups, media or removals by group, and
+ * A field that a form has no place for is not written: SGLang has no groups, media or removals by group, and
  * only vllm-map can say that a block is held elsewhere, or that a clear is a withdrawal.
  */
 
 import { encode } from '@msgpack/msgpack'
 import type { KvBatch, KvEvent, KvRemoved, KvStored, KvTier } from './kv-event.ts'
+import { ADAPTER, ALL_SEPARATORS, SALT } from './separators.ts'
 
-export type KvBatchForm = 'vllm-array' | 'vllm-map' | 'sglang-array' | 'sglang-map'
+export type KvBatchForm = 'vllm-array' | 'vllm-array-8' | 'vllm-map' | 'sglang-array' | 'sglang-map'
 
 /** `int`: unsigned for vLLM, signed for SGLang. `bytes`: digests of 32 bytes that end in the hash (vLLM). */
 export type KvHashForm = 'int' | 'bytes'
 
+export interface WrittenBatch extends Pick<KvBatch, 'timestampSeconds' | 'rank' | 'events'> {
+  /** Events of kinds that have no name here, behind the others: readers learn that there were some. Default 0. */
+  readonly unknownEvents?: number
+}
+
 /** The payload of one message. Linear in its tokens; not made for hot paths. */
 export function encodeKvBatch(
-  batch: Pick<KvBatch, 'timestampSeconds' | 'rank' | 'events'>,
+  batch: WrittenBatch,
   form: KvBatchForm,
   options: { readonly hashes?: KvHashForm } = {},
 ): Uint8Array {
   const isSglang = form === 'sglang-array' || form === 'sglang-map'
   const hash = options.hashes === 'bytes' ? digestHash : isSglang ? signedHash : unsignedHash
-  const toWire = isSglang ? sglangFields : vllmFields
   const isMap = form === 'vllm-map' || form === 'sglang-map'
   const events = batch.events.map(event => {
-    const { tag, required, optional } = toWire(event, hash)
+    const { tag, required, optional } = isSglang ? sglangFields(event, hash) : vllmFields(event, hash, isMap)
     if (isMap) return toMap(tag, required, optional)
-    return isSglang ? toSglangArray(tag, required, optional) : toArray(tag, required, optional)
+    if (isSglang) return toSglangArray(tag, required, optional)
+    return toArray(tag, required, form === 'vllm-array-8' ? {} : optional)
   })
+  for (let i = 0; i < (batch.unknownEvents ?? 0); i++) events.push(isMap ? { type: UNKNOWN } : [UNKNOWN])
   // A whole timestamp is written as an integer, which readers of floats accept.
   return encode([batch.timestampSeconds, events, batch.rank ?? null], { useBigInt64: true })
 }
+
+const UNKNOWN = 'Unknown'
 
 type WireHash = bigint | Uint8Array
 type HashWriter = (hashes: Int32Array, index: number) => WireHash
@@ -53,7 +63,7 @@ const MEDIA: Readonly<Record<'vllm' | 'sglang', Readonly<Record<KvTier, string>>
   sglang: { device: 'GPU', host: 'CPU_PINNED', disk: 'DISK', external: 'EXTERNAL', unknown: 'UNKNOWN' },
 }
 
-function vllmFields(event: KvEvent, hash: HashWriter): WireEvent {
+function vllmFields(event: KvEvent, hash: HashWriter, isMap: boolean): WireEvent {
   switch (event.kind) {
     case 'stored':
       return {
@@ -61,10 +71,10 @@ function vllmFields(event: KvEvent, hash: HashWriter): WireEvent {
         required: {
           ...storedFields(event, hash),
           medium: MEDIA.vllm[event.tier],
-          lora_name: event.loraName,
+          ...(isMap && !namesAdapter(event) ? {} : { lora_name: event.loraName }),
         },
         optional: {
-          extra_keys: extraKeys(event),
+          ...separatorFields(event, isMap),
           group_idx: event.group,
           kv_cache_spec_kind: event.attention,
           kv_cache_spec_sliding_window: undefined,
@@ -147,6 +157,21 @@ function toSglangArray(tag: string, required: WireFields, optional: WireFields):
   const given = Object.entries(metadata).filter(([, value]) => value !== undefined)
   if (given.length > 0) array.push(Object.fromEntries(given))
   return array
+}
+
+/**
+ * What says that there is no separator, too. A store that was read in a form without extra keys is written without them: they would say
+ * that it has none.
+ */
+function separatorFields(event: KvStored, isMap: boolean): WireFields {
+  const hasOthers = event.mediaHashes !== undefined || event.hasUnknownExtraKeys
+  if (!isMap || event.tells === ALL_SEPARATORS || hasOthers) return { extra_keys: extraKeys(event) }
+  const namesSalt = event.cacheSalt !== undefined || (event.tells & SALT) !== 0
+  return namesSalt ? { cache_salt: event.cacheSalt ?? null } : {}
+}
+
+function namesAdapter({ loraName, tells }: KvStored): boolean {
+  return loraName !== undefined || (tells & ADAPTER) !== 0
 }
 
 /** One list per block: adapter, media, and on the first block the salt. */

@@ -1,5 +1,5 @@
 /**
- * KV events, normalised: what vLLM, SGLang and relays say about their caches, in one form.
+ * KV events, normalised: the reports of vLLM, SGLang and relays about their caches, in one form.
  *
  * A 64-bit engine hash is two int32 words: `hashes[2 * i]` is the low word of hash i and
  * `hashes[2 * i + 1]` its high word. Engine hashes are opaque; they identify a block only within
@@ -9,11 +9,13 @@
  *   I1  `hashes.length` is even; every typed array is owned by whoever holds the event, and is not
  *       a view of the message it came from.
  *   I2  Stores are not idempotent facts: two physical copies of one block are stored twice and
- *       removed twice. Whoever applies events counts copies per tier and group.
+ *       removed twice. Code that applies events counts copies per tier and group.
  *   I3  A store may hold more tokens than its hashes cover (sparse groups), or none at all
  *       (a placeholder: blockSizeTokens 0). Only when `tokens.length` is
  *       `hashes.length / 2 * blockSizeTokens` does hash i name tokens [i, i + 1) * blockSizeTokens.
  */
+
+import { ALL_SEPARATORS } from './separators.ts'
 
 /** Where a block is held. `unknown`: a medium this version has no name for; never count it as device. */
 export type KvTier = 'device' | 'host' | 'disk' | 'external' | 'unknown'
@@ -54,8 +56,10 @@ export interface KvStored {
   readonly group: number | undefined
   /** Attention kind of the group: 'full_attention', 'sliding_window', … */
   readonly attention: string | undefined
-  /** Who caused the store; says nothing about who may use it. */
+  /** The session that caused the store; says nothing about who may use it. */
   readonly sessionId: string | undefined
+  /** Separators (separators.ts) that the event would name, if the blocks had them; of others it says nothing. */
+  readonly tells: number
 }
 
 /** One copy of each block is gone. */
@@ -97,11 +101,19 @@ export interface KvBatch {
   }
 }
 
+/**
+ * Events that were passed over, because their kind is not known or they cannot be understood. Any of them may have removed
+ * blocks: above 0 nobody knows the cache whole, until it is cleared.
+ */
+export function unreadEvents({ skipped }: Pick<KvBatch, 'skipped'>): number {
+  return skipped.unknownTag + skipped.malformed
+}
+
 /** The fields of a store that have no default. */
 export type KvStoredFields = Pick<KvStored, 'hashes' | 'tokens' | 'blockSizeTokens'> &
   Partial<Omit<KvStored, 'kind'>>
 
-/** A local store on the device, of the base model, unless `fields` say otherwise. */
+/** A local store on the device, of the base model, which names every separator, unless `fields` say otherwise. */
 export function kvStored(fields: KvStoredFields): KvStored {
   return {
     kind: 'stored',
@@ -119,6 +131,7 @@ export function kvStored(fields: KvStoredFields): KvStored {
     group: fields.group,
     attention: fields.attention,
     sessionId: fields.sessionId,
+    tells: fields.tells ?? ALL_SEPARATORS,
   }
 }
 

@@ -1,5 +1,5 @@
 /**
- * The frames of a snapshot: everything that a publisher's cache holds now, asked for on its replay socket.
+ * The frames of a snapshot: everything that a publisher's cache holds now, requested on its replay socket.
  *
  *   request   [] ["snapshot"] [version, 1 byte]
  *   reply     [] ["snapshot"] [header] [payload]        one per part; the parts come in order
@@ -21,7 +21,7 @@ type Frames = readonly Uint8Array[]
 
 /** Fields of one reply, but for the payload. */
 export interface SnapshotHeader {
-  /** 64 random bits, 16 hexadecimal digits, drawn anew in each life of a publisher. */
+  /** 64 random bits, 16 hexadecimal digits, new in each life of a publisher. */
   readonly publisherId: string
   /** The first batch that is not in the snapshot: the one to go on with. 0: nothing was published yet. */
   readonly nextSequence: number
@@ -31,6 +31,8 @@ export interface SnapshotHeader {
   readonly parts: number
   /** True: the cache holds nothing else. False: it may hold blocks that the publisher does not know of. */
   readonly isWhole: boolean
+  /** True: some of what it names may be gone. The engine told something that could not be read, and it may have been a removal. */
+  readonly mayBeStale: boolean
 }
 
 export type SnapshotReply =
@@ -41,6 +43,7 @@ export type SnapshotReply =
 
 const VERSION = 1
 const FLAG_WHOLE = 1
+const FLAG_MAY_BE_STALE = 2
 const HEADER_BYTES = 26
 const EMPTY = new Uint8Array(0)
 const MARK = new TextEncoder().encode('snapshot')
@@ -63,14 +66,14 @@ export function isSnapshotRequest(frames: Frames): boolean {
 
 /** One part, or with `parts` 0 the refusal, from the empty delimiter on. Throws RangeError for fields out of range. */
 export function encodeSnapshotReply(header: SnapshotHeader, payload: Uint8Array): Uint8Array[] {
-  const { publisherId, nextSequence, part, parts, isWhole } = header
+  const { publisherId, nextSequence, part, parts, isWhole, mayBeStale } = header
   if (!/^[0-9a-f]{16}$/.test(publisherId) || !Number.isSafeInteger(nextSequence) || nextSequence < 0) {
     throw new RangeError(`cannot write a snapshot of publisher ${publisherId} up to ${nextSequence}`)
   }
   const bytes = new Uint8Array(HEADER_BYTES)
   const view = new DataView(bytes.buffer)
   view.setUint8(0, VERSION)
-  view.setUint8(1, isWhole ? FLAG_WHOLE : 0)
+  view.setUint8(1, (isWhole ? FLAG_WHOLE : 0) | (mayBeStale ? FLAG_MAY_BE_STALE : 0))
   view.setBigUint64(2, BigInt(`0x${publisherId}`))
   view.setBigUint64(10, BigInt(nextSequence))
   view.setUint32(18, part)
@@ -94,8 +97,10 @@ export function parseSnapshotReply(frames: Frames): SnapshotReply {
   const parts = view.getUint32(22)
   if (parts === 0) return { kind: 'refused', publisherId }
   if (part >= parts) return malformed(`part ${part} of ${parts}`)
-  const isWhole = (view.getUint8(1) & FLAG_WHOLE) !== 0
-  return { kind: 'part', publisherId, nextSequence, part, parts, isWhole, payload: payload! }
+  const flags = view.getUint8(1)
+  const isWhole = (flags & FLAG_WHOLE) !== 0
+  const mayBeStale = (flags & FLAG_MAY_BE_STALE) !== 0
+  return { kind: 'part', publisherId, nextSequence, part, parts, isWhole, mayBeStale, payload: payload! }
 }
 
 function isMark(frame: Uint8Array): boolean {

@@ -8,13 +8,13 @@
  *   updated, priority   nothing
  *
  * Rules
- *   R1  Only events of the largest window are of whole prefixes. One larger than those before begins anew: with a clear when it
- *       was announced by `created`, else with a withdrawal.
+ *   R1  Only events of the largest window are about whole prefixes. A window larger than those before starts over: with a clear
+ *       if `created` announced it, otherwise with a withdrawal.
  *   R2  Ids of a rank that go on are a history. A hole is told as `missedEvents`. An id that goes back is another life: told as
  *       a clear if it is 0, else as missed events, which were the first of that life.
- *   R3  An event that cannot be understood is counted and passed over. Only an answer that is no JSON array is an error.
+ *   R3  An event that cannot be understood is counted and skipped. Only an answer that is not a JSON array is an error.
  *
- * Exactly one reader may ask a server, since each answer is given once. Hashes are beyond 2^53: numbers are read from their
+ * Only one reader may ask a server, because each event is returned once. Hashes are beyond 2^53: numbers are read from their
  * text. One instance per server; ranks and windows are remembered from answer to answer.
  *
  * Source   TensorRT-LLM 1.x, `KVCacheEventSerializer`.
@@ -22,6 +22,7 @@
 
 import { MalformedKvBatchError } from './errors.ts'
 import { KV_CLEARED, KV_WITHDRAWN, type KvEvent, type KvTier, kvRemoved, kvStored } from './kv-event.ts'
+import { ADAPTER, SALT } from './separators.ts'
 
 /** Events of one rank, in order. */
 export interface TensorRtBatch {
@@ -64,7 +65,7 @@ export class TensorRtEvents {
     this.#blockSizeTokens = blockSizeTokens
   }
 
-  /** Reads the body of an answer. Throws MalformedKvBatchError when it is no JSON array; then nothing has changed. */
+  /** Reads the body of an answer. Throws MalformedKvBatchError when it is not JSON array; then nothing has changed. */
   read(body: Uint8Array): TensorRtAnswer {
     const batches: { rank: number | undefined; missedEvents: number; events: KvEvent[] }[] = []
     let unknownTag = 0
@@ -92,7 +93,8 @@ export class TensorRtEvents {
         batch = { rank: header.rank, missedEvents, events: [] }
         batches.push(batch)
       }
-      if (isNewLife && missedEvents === 0) batch.events.push(KV_CLEARED)
+      // A clear alone may be of the life before.
+      if (isNewLife && missedEvents === 0) batch.events.push(KV_WITHDRAWN, KV_CLEARED)
       rank.nextEventId = header.eventId + 1
       try {
         const events = this.#events(rank, header)
@@ -161,6 +163,7 @@ export class TensorRtEvents {
           loraId: first.loraId,
           cacheSalt: first.cacheSalt,
           hasUnknownExtraKeys: first.hasUnknownKeys,
+          tells: first.tells,
           group,
         }),
       )
@@ -202,6 +205,7 @@ interface Block {
   readonly loraId: number | undefined
   readonly cacheSalt: string | undefined
   readonly hasUnknownKeys: boolean
+  readonly tells: number
 }
 
 /** The elements, with integers beyond 2^53 as BigInt. */
@@ -213,7 +217,7 @@ function parseArray(body: Uint8Array): readonly unknown[] {
     // Too deep a nesting is a RangeError, bytes that are no text a TypeError.
     if (!(cause instanceof SyntaxError || cause instanceof RangeError || cause instanceof TypeError))
       throw cause
-    throw new MalformedKvBatchError('it is no JSON', body.length, { cause })
+    throw new MalformedKvBatchError('it is not JSON', body.length, { cause })
   }
   if (!Array.isArray(value)) throw new MalformedKvBatchError('a JSON array is expected', body.length)
   return value
@@ -299,6 +303,8 @@ function readBlock(value: unknown): Block {
     loraId: isNil(block['lora_id']) ? undefined : integer(block['lora_id']),
     cacheSalt: isNil(salt) ? undefined : salt,
     hasUnknownKeys,
+    // Versions that write neither have salts and adapters all the same.
+    tells: ('cache_salt' in block ? SALT : 0) | ('lora_id' in block ? ADAPTER : 0),
   }
 }
 
@@ -307,7 +313,8 @@ function isAlike(a: Block, b: Block): boolean {
     a.tier === b.tier &&
     a.loraId === b.loraId &&
     a.cacheSalt === b.cacheSalt &&
-    a.hasUnknownKeys === b.hasUnknownKeys
+    a.hasUnknownKeys === b.hasUnknownKeys &&
+    a.tells === b.tells
   )
 }
 

@@ -1,6 +1,6 @@
 /**
- * A fuzzer over all that reads bytes of engines: whatever comes, it is read or refused with the error of that message, and what
- * is made of it takes memory in proportion to it.
+ * A fuzzer over all code that reads bytes of engines: every input is read or refused with the error of that message, and takes
+ * memory in proportion to its size.
  *
  * Runs for HOMING_FUZZ_SECONDS, 2 unless given. Each case has a seed of its own; a failure says which, and
  * HOMING_SEED=<that> runs it first.
@@ -9,7 +9,7 @@
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { type Random, seededRandom } from '@homing/clock'
-import type { RouterError } from '@homing/errors'
+import type { HomingError } from '@homing/errors'
 import t from 'tap'
 import {
   decodeKvBatch,
@@ -51,7 +51,7 @@ const FRAMES = [
   encodeReplayReply('plain', '', 7, vector('F1')),
   encodeReplayEnd('topic'),
   encodeSnapshotReply(
-    { publisherId: '00f0e1d2c3b4a596', nextSequence: 9, part: 0, parts: 2, isWhole: true },
+    { publisherId: '00f0e1d2c3b4a596', nextSequence: 9, part: 0, parts: 2, isWhole: true, mayBeStale: false },
     vector('E2'),
   ),
 ]
@@ -128,7 +128,7 @@ function weightOf(value: unknown): number {
 function mayRefuse(
   read: () => unknown,
   sizeBytes: number,
-  refusal: new (...of: never[]) => RouterError,
+  refusal: new (...of: never[]) => HomingError,
 ): boolean {
   let result: unknown
   try {

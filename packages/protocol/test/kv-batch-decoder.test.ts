@@ -3,6 +3,8 @@ import { encode } from '@msgpack/msgpack'
 import fc from 'fast-check'
 import t from 'tap'
 import {
+  ADAPTER,
+  ALL_SEPARATORS,
   decodeKvBatch,
   KV_CLEARED,
   KV_WITHDRAWN,
@@ -11,6 +13,7 @@ import {
   kvRemoved,
   kvStored,
   MalformedKvBatchError,
+  SALT,
 } from '../src/index.ts'
 import { ENGINE_VECTORS, type VectorName, vector } from './engine-vectors.ts'
 import { naiveDecode } from './naive-decoder.ts'
@@ -40,6 +43,7 @@ const EXPECTED: Record<VectorName, Pick<KvBatch, 'rank' | 'events'>> = {
         hashes: words(0x1122334455667788n, -5n),
         tokens: tokens(1, 2, 3, 4, 5, 6, 7, 8),
         blockSizeTokens: 4,
+        tells: 0,
       }),
     ],
   },
@@ -52,6 +56,7 @@ const EXPECTED: Record<VectorName, Pick<KvBatch, 'rank' | 'events'>> = {
         parent: words(0xffffffffffffffffn),
         tokens: tokens(151644, 872, 198, 9707),
         blockSizeTokens: 2,
+        tells: 0,
       }),
     ],
   },
@@ -108,7 +113,14 @@ const EXPECTED: Record<VectorName, Pick<KvBatch, 'rank' | 'events'>> = {
   D3: {
     rank: 0,
     events: [
-      kvStored({ hashes: words(0x11n), tokens: tokens(), blockSizeTokens: 0, tier: 'host', group: 0 }),
+      kvStored({
+        hashes: words(0x11n),
+        tokens: tokens(),
+        blockSizeTokens: 0,
+        tier: 'host',
+        group: 0,
+        tells: ADAPTER,
+      }),
       kvRemoved({ hashes: words(0x11n), tier: 'disk', isLocal: false, group: 0 }),
     ],
   },
@@ -133,6 +145,7 @@ const EXPECTED: Record<VectorName, Pick<KvBatch, 'rank' | 'events'>> = {
         hashes: words(-3488128144981237669n),
         tokens: tokens(1, 2, 3, 4),
         blockSizeTokens: 4,
+        tells: 0,
       }),
       kvRemoved({ hashes: words(-3488128144981237669n) }),
     ],
@@ -145,6 +158,7 @@ const EXPECTED: Record<VectorName, Pick<KvBatch, 'rank' | 'events'>> = {
         tokens: tokens(1, 2, 3, 4),
         blockSizeTokens: 4,
         cacheSalt: 'tenant-a',
+        tells: SALT,
       }),
     ],
   },
@@ -156,12 +170,14 @@ const EXPECTED: Record<VectorName, Pick<KvBatch, 'rank' | 'events'>> = {
         tokens: tokens(1, 2, 3, 4),
         blockSizeTokens: 4,
         cacheSalt: 'tenant-a',
+        tells: SALT,
       }),
       kvStored({
         hashes: words(-638950109823820341n),
         tokens: tokens(1, 2, 3, 4),
         blockSizeTokens: 4,
         tier: 'host',
+        tells: 0,
       }),
       kvRemoved({ hashes: words(3718046898735569995n) }),
     ],
@@ -169,7 +185,7 @@ const EXPECTED: Record<VectorName, Pick<KvBatch, 'rank' | 'events'>> = {
   F1: {
     rank: 0,
     events: [
-      kvStored({ hashes: words(-1n, 42n), tokens: tokens(10, 20, 30, 40), blockSizeTokens: 2 }),
+      kvStored({ hashes: words(-1n, 42n), tokens: tokens(10, 20, 30, 40), blockSizeTokens: 2, tells: 0 }),
       kvRemoved({ hashes: words(-1n) }),
       KV_CLEARED,
     ],
@@ -309,9 +325,9 @@ t.test('newer fields, further slots and missing slots are no obstacle', async t 
   const store = { hashes: words(3n), tokens: tokens(5, 6), blockSizeTokens: 2 }
   t.strictSame(skipped, { unknownTag: 0, malformed: 0 })
   t.strictSame(events, [
-    kvStored(store),
-    kvStored(store),
-    kvStored({ hashes: words(3n), tokens: tokens(), blockSizeTokens: 0 }),
+    kvStored({ ...store, tells: 0 }),
+    kvStored({ ...store, tells: ADAPTER }),
+    kvStored({ hashes: words(3n), tokens: tokens(), blockSizeTokens: 0, tells: 0 }),
     kvRemoved({ hashes: words(3n), tier: 'disk', group: 1 }),
     KV_CLEARED,
     KV_CLEARED,
@@ -423,7 +439,7 @@ t.test('the tail of a relayed store is told apart by its types', async t => {
   ] as const) {
     const { events, skipped } = decodeEvents([...head, ...tail])
     t.strictSame(skipped, { unknownTag: 0, malformed: 0 })
-    t.strictSame(events, [kvStored({ ...store, ...expected })], JSON.stringify(tail))
+    t.strictSame(events, [kvStored({ ...store, ...expected, tells: ADAPTER })], JSON.stringify(tail))
   }
 })
 
@@ -454,10 +470,40 @@ t.test('what TensorRT-LLM publishes is read: maps, and signed hashes from the fr
       blockSizeTokens: 2,
       group: 0,
       attention: 'full_attention',
+      tells: ADAPTER,
     }),
     kvRemoved({ hashes: words(5n), tier: 'host', group: 0 }),
     KV_CLEARED,
   ])
+})
+
+t.test('an event tells of the separators that its form has a place for', async t => {
+  const base = ['BlockStored', [3], null, [5, 6], 2]
+  const map = { type: 'BlockStored', block_hashes: [3], token_ids: [5, 6], block_size: 2 }
+  for (const [event, tells] of [
+    [base, 0],
+    [[...base, null], 0],
+    [[...base, 7], ADAPTER],
+    [[...base, null, 'GPU'], 0],
+    [[...base, null, 'GPU', null], ADAPTER],
+    [[...base, null, 'GPU', 'a'], ADAPTER],
+    [[...base, null, 'GPU', { session_id: 's' }], 0],
+    [[...base, null, 'GPU', { cache_salt: 's' }], SALT],
+    [[...base, null, 'GPU', { cache_salt: null, lora_name: 'a' }], SALT | ADAPTER],
+    [[...base, null, 'GPU', null, null], ADAPTER],
+    [[...base, null, 'GPU', null, []], ADAPTER],
+    [[...base, null, 'GPU', null, [null]], ALL_SEPARATORS],
+    [map, 0],
+    [{ ...map, lora_id: null }, 0],
+    [{ ...map, lora_id: 3 }, ADAPTER],
+    [{ ...map, lora_name: null }, ADAPTER],
+    [{ ...map, cache_salt: null }, SALT],
+    [{ ...map, cache_salt: 's', lora_name: 'a' }, SALT | ADAPTER],
+    [{ ...map, extra_keys: null }, 0],
+    [{ ...map, extra_keys: [['s']] }, ALL_SEPARATORS],
+  ] as const) {
+    t.match(decodeEvents(event).events[0], { tells }, JSON.stringify(event))
+  }
 })
 
 t.test('a medium without a name of ours is never the device', async t => {
@@ -483,6 +529,11 @@ t.test('a medium without a name of ours is never the device', async t => {
   }
   t.match(decodeEvents(wireStore({ locality: 'NEARBY' })).events[0], { isLocal: false })
   t.match(decodeEvents(wireStore({ locality: 'LOCAL' })).events[0], { isLocal: true })
+  const removal = (locality: string) =>
+    decodeEvents({ type: 'BlockRemoved', block_hashes: [5], locality }).events[0]
+  t.match(removal('NEARBY'), { isLocal: true }, 'it may be of a block that is held')
+  t.match(removal('REMOTE'), { isLocal: false })
+  t.match(removal('remote'), { isLocal: false })
 })
 
 t.test('events outlive their message', async t => {

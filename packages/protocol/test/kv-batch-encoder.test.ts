@@ -3,15 +3,20 @@ import { decode } from '@msgpack/msgpack'
 import fc from 'fast-check'
 import t from 'tap'
 import {
+  ADAPTER,
+  ALL_SEPARATORS,
   decodeKvBatch,
+  EXTRA_KEY,
   encodeKvBatch,
   KV_CLEARED,
   KV_WITHDRAWN,
   type KvBatchForm,
   type KvEvent,
   type KvHashForm,
+  type KvStored,
   kvRemoved,
   kvStored,
+  SALT,
 } from '../src/index.ts'
 import { vector } from './engine-vectors.ts'
 
@@ -60,6 +65,15 @@ t.test('what is written is what that engine writes', async t => {
     ],
     3,
   ])
+  t.strictSame(wire('vllm-array-8'), [
+    1.5,
+    [
+      ['BlockStored', [2n ** 64n - 5n], null, [1, 2], 2, null, 'GPU', null],
+      ['BlockRemoved', [2n ** 64n - 5n], 'GPU'],
+      ['AllBlocksCleared'],
+    ],
+    3,
+  ])
   t.strictSame(wire('sglang-array'), [
     1.5,
     [
@@ -98,12 +112,44 @@ const common = {
   loraName: text,
 }
 
+/** Separators that an event tells of in any form, since it has them. */
+function toldBy({ cacheSalt, loraName, loraId }: KvStored): number {
+  return (cacheSalt === undefined ? 0 : SALT) | (loraName === undefined && loraId === undefined ? 0 : ADAPTER)
+}
+
+/** What is read back of an event, whose form tells of some separators where there are none, too. */
+const told =
+  (tells: (event: KvStored) => number) =>
+  (event: KvEvent): KvEvent =>
+    event.kind === 'stored' ? { ...event, tells: tells(event) } : event
+
 /** Events that a form has room for. */
 const EVENTS: Record<KvBatchForm, fc.Arbitrary<KvEvent>> = {
-  'vllm-array': vllmEvents(false),
-  'vllm-map': vllmEvents(true),
-  'sglang-array': sglangEvents(),
-  'sglang-map': sglangEvents(),
+  'vllm-array': vllmEvents(false).map(told(({ hashes }) => (hashes.length > 0 ? ALL_SEPARATORS : ADAPTER))),
+  'vllm-array-8': oldVllmEvents().map(told(() => ADAPTER)),
+  'vllm-map': fc.tuple(vllmEvents(true), fc.nat(ALL_SEPARATORS)).map(([event, tells]) =>
+    told(stored => {
+      const hasOthers = stored.mediaHashes !== undefined || stored.hasUnknownExtraKeys
+      if (stored.hashes.length > 0 && (hasOthers || tells === ALL_SEPARATORS)) return ALL_SEPARATORS
+      return (tells & ~EXTRA_KEY) | toldBy(stored)
+    })(event),
+  ),
+  'sglang-array': sglangEvents().map(told(toldBy)),
+  'sglang-map': sglangEvents().map(told(toldBy)),
+}
+
+function oldVllmEvents(): fc.Arbitrary<KvEvent> {
+  return fc.oneof(
+    fc
+      .record({
+        ...common,
+        sessionId: fc.constant(undefined),
+        loraId: fc.option(fc.nat(), { nil: undefined }),
+      })
+      .map(kvStored),
+    fc.record({ hashes: common.hashes, tier }).map(kvRemoved),
+    fc.constant(KV_CLEARED),
+  )
 }
 
 function vllmEvents(isMap: boolean): fc.Arbitrary<KvEvent> {

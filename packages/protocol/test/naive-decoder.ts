@@ -1,10 +1,12 @@
 /**
  * The decoder as one would write it first: a MessagePack library makes objects, then they are read.
- * Slow and simple; what `decodeKvBatch` must agree with.
+ * Slow and simple; `decodeKvBatch` must agree with it.
  */
 
 import { Decoder } from '@msgpack/msgpack'
 import {
+  ADAPTER,
+  ALL_SEPARATORS,
   KV_CLEARED,
   KV_WITHDRAWN,
   type KvBatch,
@@ -12,6 +14,7 @@ import {
   type KvTier,
   kvRemoved,
   kvStored,
+  SALT,
 } from '../src/index.ts'
 
 /** A float, told apart from the integer of the same value. */
@@ -116,9 +119,10 @@ function toEvent(raw: unknown): KvEvent | undefined {
   if (tag === 'AllBlocksCleared') return fields['withdrawn'] === true ? KV_WITHDRAWN : KV_CLEARED
   if (tag !== 'BlockStored' && tag !== 'BlockRemoved') return undefined
 
+  const locality = text(fields['locality'])?.toUpperCase() ?? 'LOCAL'
   const place = {
     tier: toTier(text(fields['medium'])),
-    isLocal: (text(fields['locality']) ?? 'LOCAL') === 'LOCAL',
+    isLocal: tag === 'BlockRemoved' ? locality !== 'REMOTE' : locality === 'LOCAL',
     group: count(fields['group_idx']),
   }
   const hashes = words(fields['block_hashes'])
@@ -158,7 +162,14 @@ function toEvent(raw: unknown): KvEvent | undefined {
     hasUnknownExtraKeys,
     attention: text(fields['kv_cache_spec_kind']),
     sessionId: text(fields['session_id']),
+    tells: tells(fields),
   })
+}
+
+function tells(fields: Record<string, unknown>): number {
+  if (optionalList(fields['extra_keys']).length > 0) return ALL_SEPARATORS
+  const namesAdapter = fields['lora_name'] !== undefined || !isNil(fields['lora_id'])
+  return (namesAdapter ? ADAPTER : 0) | (fields['cache_salt'] === undefined ? 0 : SALT)
 }
 
 function toTier(medium: string | undefined): KvTier {

@@ -15,6 +15,7 @@ const HEADER: SnapshotHeader = {
   part: 1,
   parts: 3,
   isWhole: true,
+  mayBeStale: false,
 }
 const PAYLOAD = Uint8Array.of(0x92, 0x00, 0x90)
 
@@ -33,7 +34,11 @@ t.test('the frames are those of the documented wire form', async t => {
 })
 
 t.test('what is written is read back', async t => {
-  for (const header of [HEADER, { ...HEADER, isWhole: false, part: 0, parts: 1, nextSequence: 0 }]) {
+  for (const header of [
+    HEADER,
+    { ...HEADER, isWhole: false, part: 0, parts: 1, nextSequence: 0 },
+    { ...HEADER, isWhole: false, mayBeStale: true },
+  ]) {
     const reply = parseSnapshotReply(encodeSnapshotReply(header, PAYLOAD))
     t.strictSame(reply, { kind: 'part', ...header, payload: PAYLOAD })
   }

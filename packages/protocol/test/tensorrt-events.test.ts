@@ -7,6 +7,7 @@ import {
   kvRemoved,
   kvStored,
   MalformedKvBatchError,
+  SALT,
   TensorRtEvents,
 } from '../src/index.ts'
 
@@ -81,7 +82,7 @@ t.test('the documented answers: a start, a partial block, an offload, a gap', as
         missedEvents: 0,
         events: [
           KV_CLEARED,
-          kvStored({ hashes: words(BIG), tokens: Int32Array.from(FULL), blockSizeTokens: 4 }),
+          kvStored({ hashes: words(BIG), tokens: Int32Array.from(FULL), blockSizeTokens: 4, tells: 0 }),
         ],
       },
     ],
@@ -130,17 +131,18 @@ t.test('blocks are chained, in runs of one tier', async t => {
       ),
     ),
   ).batches[0]!
-  const fields = { blockSizeTokens: 4, tokens: Int32Array.from(FULL) }
+  const fields = { blockSizeTokens: 4, tokens: Int32Array.from(FULL), tells: 0 }
   t.strictSame(events, [
     kvStored({
       hashes: words(1n, 2n),
       parent: words(2n ** 64n - 1n),
       tokens: Int32Array.from([...FULL, ...FULL]),
       blockSizeTokens: 4,
+      tells: 0,
     }),
     kvStored({ ...fields, hashes: words(3n), parent: words(2n), tier: 'host' }),
     kvStored({ ...fields, hashes: words(4n), parent: words(3n), tier: 'host', hasUnknownExtraKeys: true }),
-    kvStored({ ...fields, hashes: words(5n), parent: words(4n), cacheSalt: 'tenant' }),
+    kvStored({ ...fields, hashes: words(5n), parent: words(4n), cacheSalt: 'tenant', tells: SALT }),
   ])
 })
 
@@ -178,7 +180,7 @@ t.test('a server that restarts may have smaller windows', async t => {
   const store = stored(null, block(1, FULL))
   read(element(0, { type: 'created' }), element(1, store))
   t.match(read(element(0, { type: 'created' }, small), element(1, store, small)).batches, [
-    { missedEvents: 0, events: [KV_CLEARED, KV_CLEARED, { kind: 'stored' }] },
+    { missedEvents: 0, events: [KV_WITHDRAWN, KV_CLEARED, KV_CLEARED, { kind: 'stored' }] },
   ])
 })
 
@@ -196,14 +198,14 @@ t.test('ranks have histories of their own; holes and restarts are told', async t
     { rank: 0, missedEvents: 6 },
   ])
   t.match(read(element(0, store, at(0))).batches, [
-    { rank: 0, missedEvents: 0, events: [KV_CLEARED, { kind: 'stored' }] },
+    { rank: 0, missedEvents: 0, events: [KV_WITHDRAWN, KV_CLEARED, { kind: 'stored' }] },
   ])
   const restarted = read(element(1, store, at(0)), element(1, store, at(0)), element(0, store, at(0))).batches
   t.match(restarted, [
     { rank: 0, missedEvents: 0, events: [{ kind: 'stored' }] },
     { rank: 0, missedEvents: 1, events: [{ kind: 'stored' }] },
   ])
-  t.match(restarted[1]!.events, [{ kind: 'stored' }, KV_CLEARED, { kind: 'stored' }])
+  t.match(restarted[1]!.events, [{ kind: 'stored' }, KV_WITHDRAWN, KV_CLEARED, { kind: 'stored' }])
 })
 
 t.test('groups of layers are told apart', async t => {
@@ -257,10 +259,10 @@ t.test('one event that is not understood does not cost its answer, and its id co
 t.test('an answer that is no JSON array is an error that says so', async t => {
   const { text } = reader()
   for (const [body, reason] of [
-    ['', /no JSON/],
-    [STARTED.slice(0, -1), /no JSON/],
+    ['', /not JSON/],
+    [STARTED.slice(0, -1), /not JSON/],
     ['{"error":"not enabled"}', /a JSON array is expected/],
-    ['['.repeat(100_000) + ']'.repeat(100_000), /no JSON/],
+    ['['.repeat(100_000) + ']'.repeat(100_000), /not JSON/],
   ] as const) {
     t.throws(() => text(body), { code: 'HOMING_PROTOCOL_BAD_BATCH', message: reason })
   }

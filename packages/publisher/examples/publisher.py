@@ -51,13 +51,18 @@ class Publisher:
             self._publish(self._store(parent, hashes, tokens))
 
     def removed(self, hashes):
+        """One copy of each. Only the last one is told: routers cannot know how many an engine has."""
+        gone = []
         with self.lock:
             for block in hashes:
                 if block in self.held:
                     self.held[block][2] -= 1
-                    if self.held[block][2] == 0:
-                        del self.held[block]
-            self._publish({"type": "BlockRemoved", "block_hashes": hashes})
+                    if self.held[block][2] > 0:
+                        continue
+                    del self.held[block]
+                gone.append(block)
+            if gone:
+                self._publish({"type": "BlockRemoved", "block_hashes": gone})
 
     def cleared(self):
         """The cache is empty. (Who stands beside an engine and has missed something adds "withdrawn": True.)"""
@@ -67,7 +72,8 @@ class Publisher:
 
     def _store(self, parent, hashes, tokens):
         return {"type": "BlockStored", "block_hashes": hashes, "parent_block_hash": parent,
-                "token_ids": tokens, "block_size": self.block_size, "lora_id": None}
+                "token_ids": tokens, "block_size": self.block_size, "lora_id": None,
+                "lora_name": None, "cache_salt": None}  # there are none, which is more than not saying so
 
     def _publish(self, event):
         payload = msgpack.packb([time.time(), [event], self.rank])
@@ -104,8 +110,8 @@ class Publisher:
                 path.append(block)
                 block = self.held[block][0]
             for known in reversed(path):
-                parent, tokens, copies = self.held[known]
-                events += [self._store(parent, [known], tokens)] * copies
+                parent, tokens, _ = self.held[known]
+                events.append(self._store(parent, [known], tokens))
         return events
 
 

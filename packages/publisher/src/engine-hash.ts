@@ -1,5 +1,5 @@
 /**
- * Engine hashes as engines have them: unsigned or signed 64-bit integers, or digests of 32 bytes.
+ * Engine hashes in the engines' own forms: unsigned or signed 64-bit integers, or digests of 32 bytes.
  *
  * A digest stands for its last 8 bytes, big-endian, as vLLM itself shortens digests to integers.
  */

@@ -1,5 +1,5 @@
 /**
- * Event service: the sockets of one publisher. A PUB socket for batches, and where wanted a ROUTER socket that repeats them and
+ * Event service: the sockets of one publisher. A PUB socket for batches and, if wanted, a ROUTER socket that repeats them and
  * answers snapshots.
  *
  *   publish                       ->  PUB     [topic] [sequence] [payload]
@@ -27,7 +27,7 @@ import type { BufferedBatch } from './batch-ring.ts'
 import { PacedReplies } from './paced-replies.ts'
 
 /** A snapshot as it is sent: all parts are of the moment when it was taken. */
-export interface Snapshot extends Pick<SnapshotHeader, 'nextSequence' | 'isWhole' | 'parts'> {
+export interface Snapshot extends Pick<SnapshotHeader, 'nextSequence' | 'isWhole' | 'mayBeStale' | 'parts'> {
   /** The payload of a part, 0 … parts − 1; asked for when it is sent. */
   part(index: number): Uint8Array
   /** No part is asked for any more. Idempotent. */
@@ -173,7 +173,7 @@ export class EventService {
     this.#snapshots++
     if (this.#begin(identity, this.#parts(this.#options.snapshot))) return
     const { publisherId } = this.#options
-    const refusal = { publisherId, nextSequence: 0, part: 0, parts: 0, isWhole: false }
+    const refusal = { publisherId, nextSequence: 0, part: 0, parts: 0, isWhole: false, mayBeStale: false }
     this.#router?.send(identity, encodeSnapshotReply(refusal, NO_BYTES))
   }
 
@@ -194,9 +194,10 @@ export class EventService {
     const { publisherId } = this.#options
     const taken = take()
     try {
-      const { parts, nextSequence, isWhole } = taken
+      const { parts, nextSequence, isWhole, mayBeStale } = taken
       for (let part = 0; part < parts; part++) {
-        yield encodeSnapshotReply({ publisherId, nextSequence, part, parts, isWhole }, taken.part(part))
+        const header = { publisherId, nextSequence, part, parts, isWhole, mayBeStale }
+        yield encodeSnapshotReply(header, taken.part(part))
       }
     } finally {
       taken.release()

@@ -1,17 +1,17 @@
 /**
- * Held blocks: what one worker key's cache holds, kept by its events, to be told again as stores.
+ * Held blocks: the blocks of one worker key's cache, according to its events, to be published again as stores.
  *
- *   scope (tier, group)  ->  engine hash  ->  { parent, tokens, labels, copies }
+ *   tier  ->  engine hash  ->  { parent, tokens, labels, copies }
  *
  * Invariants
- *   I1  A block is held while it was stored more often than removed, per scope; a clear empties all scopes. A block
+ *   I1  Events are read as everywhere (CacheReading of packages/protocol): what is held here is held by the engine. A block
  *       that comes back with another parent or other tokens replaces the one that was held.
  *   I2  The stores of `freeze().runs`, applied in order to an empty cache, give exactly the blocks and copies of that
  *       moment, whatever is applied meanwhile, and parents come before children where they are held at all.
  *   I3  `bytes` ≤ `bytesMax`. A block that finds no room is not held, and what is held is no longer whole.
  *
- * What says nothing about prefixes that this worker can use is passed over: blocks held elsewhere, unknown tiers, groups without
- * full attention (see AttentionGroups), stores whose tokens do not fit their hashes.
+ * Events that say nothing about prefixes that this worker can use are skipped. A store whose tokens do not match its hashes leaves
+ * something out, and so may an event of an unknown kind: then the record is no longer complete.
  *
  * Cost     BLOCK_BYTES and four per token for each block; a copy beyond the first is counted as a block, since a dump repeats it.
  *          Tokens of blocks that go while they are frozen stay until the release of the last freeze that has them: for each
@@ -20,22 +20,22 @@
  */
 
 import {
-  AttentionGroups,
+  addsCopies,
+  CacheReading,
+  HELD_TIERS,
+  type HeldTier,
   type KvEvent,
   type KvMedia,
-  type KvRemoved,
   type KvStored,
-  type KvTier,
   kvStored,
+  type LeftCopies,
+  type RemovableBlocks,
 } from '@homing/protocol'
 import { keyAt, wordsOf } from './engine-hash.ts'
 import { TokenRows } from './token-rows.ts'
 
 /** Measured: a million blocks of 16 tokens take 198 to 222 bytes each, tokens included. */
 export const BLOCK_BYTES = 160
-
-/** In which order tiers are told: a block that is known on the device may be stored elsewhere without its tokens. */
-const TIERS: readonly KvTier[] = ['device', 'host', 'disk', 'external']
 
 /** What all blocks of a store have in common. Compared by identity. */
 type Labels = Pick<
@@ -48,6 +48,7 @@ type Labels = Pick<
   | 'hasUnknownExtraKeys'
   | 'group'
   | 'attention'
+  | 'tells'
 >
 
 interface HeldBlock {
@@ -65,6 +66,8 @@ interface HeldBlock {
   bornAfter: number
 }
 
+const NO_BLOCKS: ReadonlyMap<bigint, HeldBlock> = new Map()
+
 /** The row of a block that is gone. The freezes after `bornAfter`, up to `goneAfter`, have the block. */
 interface GoneRow {
   readonly rows: TokenRows
@@ -74,10 +77,7 @@ interface GoneRow {
   readonly goneAfter: number
 }
 
-interface Scope {
-  readonly tier: KvTier
-  readonly blocks: Map<bigint, HeldBlock>
-}
+type Blocks = Map<bigint, HeldBlock>
 
 /** Figures of what is held. Counters grow from creation; the rest is the present. */
 export interface HeldStats {
@@ -96,6 +96,8 @@ export interface FrozenBlocks {
   /** Blocks and further copies. */
   readonly size: number
   readonly isWhole: boolean
+  /** A removal may have been among what could not be read. */
+  readonly mayBeStale: boolean
   /** Tokens of entry i; 0 for a placeholder. */
   tokensAt(index: number): number
   /** Stores that tell entries `from` to `to` − 1, in runs of at most `eventBlocksMax` blocks. */
@@ -104,14 +106,15 @@ export interface FrozenBlocks {
   release(): void
 }
 
-export class HeldBlocks {
+export class HeldBlocks implements RemovableBlocks {
   readonly #bytesMax: number
-  readonly #scopes = new Map<string, Scope>()
+  readonly #tiers = new Map<HeldTier, Blocks>()
   /** By block size. */
   #rows = new Map<number, TokenRows>()
   #labels: Labels | undefined
-  #groups = new AttentionGroups()
+  #reading = new CacheReading()
   #isWhole = true
+  #mayBeStale = false
   #freezes = 0
   /** By number. */
   readonly #openFreezes = new Set<number>()
@@ -145,35 +148,45 @@ export class HeldBlocks {
   /** Forgets everything. `isWhole`: the cache is known to be empty; otherwise nothing is known of it any more. */
   restart({ isWhole }: { readonly isWhole: boolean }): void {
     this.#forget()
-    this.#groups = new AttentionGroups()
+    this.#reading = new CacheReading()
     this.#isWhole = isWhole
   }
 
   apply(event: KvEvent): void {
     if (event.kind === 'cleared') {
       this.#forget()
+      this.#reading.cleared(event)
       this.#isWhole = !event.isWithdrawal
       return
     }
-    const { revisions } = this.#groups
-    const isAccepted = this.#groups.accepts(event)
-    if (this.#groups.revisions !== revisions) {
+    if (event.kind === 'removed') {
+      this.#reading.remove(event, this)
+      return
+    }
+    const { revisions } = this.#reading
+    const fault = this.#reading.faultOf(event)
+    if (this.#reading.revisions !== revisions) {
       // The group whose blocks are held says nothing about prefixes, and what another group stored was passed over.
       this.#forget()
       this.#isWhole = false
     }
-    if (!isAccepted || !event.isLocal || event.tier === 'unknown') return
-    if (event.kind === 'stored') this.#store(event)
-    else this.#remove(event)
+    if (fault === undefined) this.#store(event)
+    else if (fault === 'unevenTokens') this.#isWhole = false
+  }
+
+  /** Something was told that could not be read, and may have been of any block: the cache is not known whole until it is cleared. */
+  doubt(): void {
+    this.#isWhole = false
+    this.#mayBeStale = true
   }
 
   /** Everything held now, parents first and further copies last. */
   freeze(): FrozenBlocks {
-    const scopes = [...this.#scopes.values()].sort((a, b) => TIERS.indexOf(a.tier) - TIERS.indexOf(b.tier))
     const number = ++this.#freezes
     const entries: HeldBlock[] = []
-    for (const { blocks } of scopes) {
-      let repeated = putParentsFirst(blocks, entries)
+    // The device first: a block that is known there may be stored elsewhere without its tokens.
+    for (const tier of HELD_TIERS) {
+      let repeated = putParentsFirst(this.#tiers.get(tier) ?? NO_BLOCKS, entries)
       for (let copy = 2; repeated.length > 0; copy++) {
         for (const block of repeated) entries.push(block)
         repeated = repeated.filter(({ copies }) => copies > copy)
@@ -185,6 +198,7 @@ export class HeldBlocks {
     return {
       size: entries.length,
       isWhole: this.#isWhole,
+      mayBeStale: this.#mayBeStale,
       tokensAt: index => tokensOf(entries[index]!),
       runs: (from, to, eventBlocksMax) => runs(entries, from, to, eventBlocksMax, rows),
       release: () => {
@@ -197,69 +211,75 @@ export class HeldBlocks {
     }
   }
 
-  #store(event: KvStored): void {
-    const count = event.hashes.length / 2
-    const { tokens, blockSizeTokens } = event
-    const isPlaceholder = tokens.length === 0
-    if (count === 0) return
-    if (!isPlaceholder && (blockSizeTokens === 0 || tokens.length !== count * blockSizeTokens)) {
-      this.#isWhole = false
-      return
+  /** For the reading of a removal. */
+  remove(tier: HeldTier, hashes: Int32Array, copies: 'count' | 'set', left: LeftCopies): number {
+    const blocks = this.#tiers.get(tier)
+    let found = 0
+    for (let i = 0; i < hashes.length / 2; i++) {
+      const held = blocks?.get(keyAt(hashes, i))
+      if (held === undefined) {
+        this.#unknownRemoves++
+        continue
+      }
+      found++
+      if (copies === 'count' && held.copies > 1) {
+        held.copies--
+        this.#count(0, -1, -bytesOf(held))
+      } else {
+        if (held.copies > 1) left(hashes[2 * i]!, hashes[2 * i + 1]!, held.copies - 1)
+        this.#drop(blocks!, held)
+      }
     }
-    const scope = this.#scope(event)
+    if (blocks?.size === 0) this.#tiers.delete(tier)
+    return found
+  }
+
+  #store(event: KvStored): void {
+    const { hashes, tokens, blockSizeTokens } = event
+    const tier = event.tier as HeldTier
+    const isPlaceholder = tokens.length === 0
+    const isCopy = addsCopies(event)
+    const blocks = this.#tiers.get(tier) ?? new Map<bigint, HeldBlock>()
     const labels = this.#labelsOf(event)
     const bytes = BLOCK_BYTES + 4 * (isPlaceholder ? 0 : blockSizeTokens)
     let parent = event.parent === undefined ? undefined : keyAt(event.parent, 0)
-    for (let i = 0; i < count; i++) {
-      const key = keyAt(event.hashes, i)
-      let held = scope.blocks.get(key)
+    for (let i = 0; i < hashes.length / 2; i++) {
+      const key = keyAt(hashes, i)
+      let held = blocks.get(key)
       if (held !== undefined && !this.#isSame(held, parent, tokens, i * blockSizeTokens)) {
-        this.#drop(scope, held)
+        this.#drop(blocks, held)
         held = undefined
       }
-      if (this.#bytes + bytes > this.#bytesMax) {
-        this.#refusedBlocks++
-        this.#isWhole = false
-      } else if (held !== undefined) {
-        held.copies++
-        this.#count(0, 1, bytes)
-      } else {
-        const row = isPlaceholder ? -1 : this.#rowsOf(blockSizeTokens).add(tokens, i * blockSizeTokens)
-        const media = event.mediaHashes?.[i]
-        scope.blocks.set(key, {
-          key,
-          parent,
-          labels,
-          row,
-          media: media === undefined || media.length === 0 ? undefined : media,
-          copies: 1,
-          bornAfter: this.#freezes,
-        })
-        this.#count(1, 1, bytes)
+      if (held === undefined || isCopy) {
+        if (this.#bytes + bytes > this.#bytesMax) {
+          this.#refusedBlocks++
+          this.#isWhole = false
+        } else if (held !== undefined) {
+          held.copies++
+          this.#count(0, 1, bytes)
+        } else {
+          const row = isPlaceholder ? -1 : this.#rowsOf(blockSizeTokens).add(tokens, i * blockSizeTokens)
+          const media = event.mediaHashes?.[i]
+          blocks.set(key, {
+            key,
+            parent,
+            labels,
+            row,
+            media: media === undefined || media.length === 0 ? undefined : media,
+            copies: 1,
+            bornAfter: this.#freezes,
+          })
+          this.#count(1, 1, bytes)
+        }
       }
       parent = key
     }
-    if (scope.blocks.size === 0) this.#scopes.delete(scopeName(event))
-  }
-
-  #remove(event: KvRemoved): void {
-    const name = scopeName(event)
-    const scope = this.#scopes.get(name)
-    for (let i = 0; i < event.hashes.length / 2; i++) {
-      const held = scope?.blocks.get(keyAt(event.hashes, i))
-      if (held === undefined) this.#unknownRemoves++
-      else if (held.copies === 1) this.#drop(scope!, held)
-      else {
-        held.copies--
-        this.#count(0, -1, -bytesOf(held))
-      }
-    }
-    if (scope?.blocks.size === 0) this.#scopes.delete(name)
+    if (blocks.size > 0) this.#tiers.set(tier, blocks)
   }
 
   /** All copies. */
-  #drop(scope: Scope, held: HeldBlock): void {
-    scope.blocks.delete(held.key)
+  #drop(blocks: Blocks, held: HeldBlock): void {
+    blocks.delete(held.key)
     this.#count(-1, -held.copies, -held.copies * bytesOf(held))
     if (held.row < 0) return
     const { row, bornAfter } = held
@@ -289,7 +309,8 @@ export class HeldBlocks {
   }
 
   #forget(): void {
-    this.#scopes.clear()
+    this.#mayBeStale = false
+    this.#tiers.clear()
     // Not emptied: what is frozen is read from it.
     this.#rows = new Map()
     this.#goneRows = []
@@ -310,16 +331,6 @@ export class HeldBlocks {
     if (tokens.length === 0) return true
     if (held.row < 0) return false
     return held.parent === parent && this.#rowsOf(held.labels.blockSizeTokens).equals(held.row, tokens, from)
-  }
-
-  #scope({ tier, group }: KvStored): Scope {
-    const name = scopeName({ tier, group })
-    let scope = this.#scopes.get(name)
-    if (scope === undefined) {
-      scope = { tier, blocks: new Map() }
-      this.#scopes.set(name, scope)
-    }
-    return scope
   }
 
   #rowsOf(blockSizeTokens: number): TokenRows {
@@ -343,12 +354,13 @@ export class HeldBlocks {
       last.cacheSalt === event.cacheSalt &&
       last.hasUnknownExtraKeys === event.hasUnknownExtraKeys &&
       last.group === event.group &&
-      last.attention === event.attention
+      last.attention === event.attention &&
+      last.tells === event.tells
     ) {
       return last
     }
-    const { blockSizeTokens, tier, loraName, loraId, cacheSalt, hasUnknownExtraKeys, group, attention } =
-      event
+    const { blockSizeTokens, tier, loraName, loraId, cacheSalt, hasUnknownExtraKeys } = event
+    const { group, attention, tells } = event
     this.#labels = {
       blockSizeTokens,
       tier,
@@ -358,6 +370,7 @@ export class HeldBlocks {
       hasUnknownExtraKeys,
       group,
       attention,
+      tells,
     }
     return this.#labels
   }
@@ -369,10 +382,6 @@ function bytesOf(block: HeldBlock): number {
 
 function tokensOf({ row, labels }: HeldBlock): number {
   return row < 0 ? 0 : labels.blockSizeTokens
-}
-
-function scopeName({ tier, group }: Pick<KvStored, 'tier' | 'group'>): string {
-  return group === undefined ? tier : `${tier}/${group}`
 }
 
 /**

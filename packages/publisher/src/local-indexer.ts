@@ -1,5 +1,5 @@
 /**
- * Local indexer: what a worker key holds and its last batches, kept where they are published, so that a router that
+ * Local indexer: the blocks of a worker key and its last batches, kept where they are published, so that a router that
  * missed some can ask.
  *
  *   record(events)  ->  held blocks: the whole cache        ->  dump
@@ -14,7 +14,7 @@
  *   start < oldest buffered              treeDump
  *   otherwise                            events: start … min(end, newest)
  *
- * Invariant  a dump is the state after the batch `lastEventId`, and no other: who applies it goes on with `nextEventId`.
+ * Invariant  a dump is exactly the state after the batch `lastEventId`: a reader that applies it goes on with `nextEventId`.
  * Memory     at most `bufferBytesMax` for the ring and `heldBytesMax` for the blocks; see their headers.
  *
  * Source     the local indexer of dynamo-kv-router, which numbers events where this numbers batches.
@@ -91,9 +91,13 @@ export class LocalIndexer {
     return { ...this.#held.stats, bufferedBatches: this.#ring.size, bufferedBytes: this.#ring.bytes }
   }
 
-  /** Takes over a batch before it is published; answers its id. `payload` must say what `events` say, and not change. */
-  record(events: readonly KvEvent[], payload: Uint8Array): number {
+  /**
+   * Takes over a batch before it is published; answers its id. `payload` must say what `events` say, and not change; it may hold
+   * further events, which could not be read.
+   */
+  record(events: readonly KvEvent[], payload: Uint8Array, isReadWhole = true): number {
     for (const event of events) this.#held.apply(event)
+    if (!isReadWhole) this.#held.doubt()
     return this.#ring.add(payload)
   }
 
@@ -112,7 +116,7 @@ export class LocalIndexer {
     return this.#ring.get(eventId)
   }
 
-  /** See the table above. Throws RangeError for what is no whole number ≥ 0. */
+  /** See the table above. Throws RangeError for what is not a whole number ≥ 0. */
   getEventsInIdRange(start?: number, end?: number): EventRange {
     checkId('start', start)
     checkId('end', end)

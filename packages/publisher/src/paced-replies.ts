@@ -6,8 +6,8 @@
  *
  * Order    one answer per peer at a time: a further request of the same peer ends the answer before.
  * Bounds   `peersMax` answers at one time; a burst is BURST_MESSAGES_MAX messages or BURST_BYTES_MAX bytes.
- *          What a peer has not read waits in its socket, up to the high-water mark: an answer of fewer messages than that
- *          loses none. That mark counts messages, and nobody tells how many of them were read. So a peer, which is one
+ *          Messages that a peer has not read wait in its socket, up to the high-water mark: an answer of fewer messages than
+ *          that loses none. The mark counts messages, and ZeroMQ does not tell how many were read. So a peer, which is one
  *          connection, gets no further answer once it was sent `peerBytesMax`: at most that and one answer wait for it.
  */
 

@@ -1,6 +1,6 @@
 /**
  * Polled sidecar: asks a TensorRT-LLM server for its KV events over HTTP and publishes them as other engines do, with a replay and
- * snapshots. A server answers each event once, so exactly one may ask: this one, for all routers.
+ * snapshots. A server returns each event once, so only one client may ask: this one, for all routers.
  *
  *   POST /kv_cache_events  ->  TensorRtEvents  ->  one republisher per rank
  *        └ fails  ->  withdrawn, once  ->  pause, doubling up to PAUSE_MS_MAX  ->  asked again
@@ -9,6 +9,7 @@
  *   has events                                          the same events, as vLLM writes them
  *   begins after a hole: the server's queue overflowed  a withdrawal, then the events
  *   has an event that cannot be read                    the events, then a withdrawal
+ *   has an event of an unknown type                     the events, then one of an unknown kind: the cache is not fully known
  *   does not come                                       a withdrawal, at once
  */
 
@@ -54,6 +55,8 @@ export interface PolledSidecarStatus {
   readonly failures: number
   readonly gaps: number
   readonly unreadable: number
+  /** Events of types that are not known. */
+  readonly unknownTypes: number
   /** Events of ranks that there is no republisher for. */
   readonly foreignRanks: number
 }
@@ -70,6 +73,7 @@ export class PolledSidecar {
   #failures = 0
   #gaps = 0
   #unreadable = 0
+  #unknownTypes = 0
   #foreignRanks = 0
 
   constructor(options: PolledSidecarOptions) {
@@ -84,6 +88,7 @@ export class PolledSidecar {
       failures: this.#failures,
       gaps: this.#gaps,
       unreadable: this.#unreadable,
+      unknownTypes: this.#unknownTypes,
       foreignRanks: this.#foreignRanks,
     }
   }
@@ -140,28 +145,42 @@ export class PolledSidecar {
     for (const { rank, missedEvents, events } of batches) {
       const out = ranks[rank ?? 0]
       if (out === undefined) {
-        if (this.#foreignRanks === 0) log.warn({ engine, rank }, 'events of a rank that was not named')
+        if (this.#foreignRanks === 0) log.warn({ engine, rank }, 'events of a rank that was not configured')
         this.#foreignRanks += events.length
         continue
       }
       if (missedEvents > 0) {
         this.#gaps++
-        log.warn({ engine, lost: missedEvents }, 'events of the engine were lost: what is known is withdrawn')
+        log.warn(
+          { engine, lost: missedEvents },
+          'events of the engine were lost: earlier events are withdrawn',
+        )
         out.withdraw()
       }
       for (let from = 0; from < events.length; from += BATCH_EVENTS_MAX) {
         this.#send(out, rank, events.slice(from, from + BATCH_EVENTS_MAX))
       }
     }
+    if (skipped.unknownTag > 0) {
+      if (this.#unknownTypes === 0) log.warn({ engine }, 'events of the engine are of unknown types')
+      this.#unknownTypes += skipped.unknownTag
+      const timestampSeconds = this.#options.clock.wallMs() / 1000
+      for (const [i, out] of ranks.entries()) {
+        const rank = ranks.length === 1 ? undefined : i
+        const batch = { timestampSeconds, rank, events: [], unknownEvents: skipped.unknownTag }
+        out.publish(batch, encodeKvBatch(batch, 'vllm-map'), false)
+      }
+    }
     if (skipped.malformed === 0) return
     this.#unreadable += skipped.malformed
-    log.warn({ engine, events: skipped.malformed }, 'events cannot be read: what is known is withdrawn')
+    log.warn({ engine, events: skipped.malformed }, 'events cannot be read: earlier events are withdrawn')
     for (const out of ranks) out.withdraw()
   }
 
   #send(out: Republisher, rank: number | undefined, events: readonly KvEvent[]): void {
     const timestampSeconds = this.#options.clock.wallMs() / 1000
-    out.publish(events, encodeKvBatch({ timestampSeconds, rank, events }, 'vllm-map'), rank)
+    const batch = { timestampSeconds, rank, events }
+    out.publish(batch, encodeKvBatch(batch, 'vllm-map'))
   }
 
   #failed(reason: string): void {
@@ -169,7 +188,7 @@ export class PolledSidecar {
     this.#failures++
     // Once, not with every further try.
     if (this.#isAnswered !== false) {
-      log.warn({ engine, reason }, 'the engine does not tell its KV events: what is known is withdrawn')
+      log.warn({ engine, reason }, 'the engine does not return its KV events: earlier events are withdrawn')
       for (const out of ranks) out.withdraw()
     }
     this.#isAnswered = false

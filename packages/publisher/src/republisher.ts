@@ -1,12 +1,13 @@
 /**
- * Republisher: publishes what a sidecar hears of one worker key, under numbers of its own, with a replay and snapshots, and
- * withdraws it when it cannot be believed any more.
+ * Republisher: publishes the events that a sidecar receives from one worker key, under its own numbers, with a replay and
+ * snapshots, and withdraws them when they can no longer be believed.
  *
  * Invariants
- *   I1  A withdrawal comes only when something was told that none has undone.
- *   I2  `isWhole` is true only when the history is known since the engine's start or its own clear.
- *   I3  A follower from batch 0 on concludes the same: batch 0 makes a history whole, a withdrawal ends that, a clear begins it
- *       anew. So a history whose start is not known begins with a withdrawal, and an engine that starts later is told as a clear.
+ *   I1  A withdrawal comes only if something was published since the last one.
+ *   I2  `isWhole` is true only when the history is known since the engine's start or its own clear, and all of it could be read.
+ *   I3  A follower from batch 0 on concludes the same: batch 0 makes a history whole, a withdrawal ends that, a clear makes it whole
+ *       again. So a history whose start is not known begins with a withdrawal, and the start of an engine is published as a clear,
+ *       after a withdrawal of the earlier life's events.
  */
 
 import type { Clock, Random } from '@homing/clock'
@@ -14,6 +15,7 @@ import {
   encodeKvBatch,
   KV_CLEARED,
   KV_WITHDRAWN,
+  type KvBatch,
   type KvCleared,
   type KvEvent,
   type ReplayForm,
@@ -51,6 +53,8 @@ export class Republisher {
   /** Nothing that was told is to be believed: there is nothing to withdraw. */
   #isWithdrawn = true
   #rank: number | undefined
+  /** Time of the last published batch, by the engine's clock: our own may differ, and a publisher does not go back in time. */
+  #seconds: number | undefined
   #clears = 0
 
   private constructor(options: RepublisherOptions) {
@@ -97,18 +101,28 @@ export class Republisher {
     }
   }
 
-  /** Publishes events; `payload` says the same, of the given rank. Answers our number of it. */
-  publish(events: readonly KvEvent[], payload: Uint8Array, rank: number | undefined): number {
+  /**
+   * Publishes a batch; `payload` says the same, and where it was not read whole, more. Followers see that themselves. Answers our
+   * number of it.
+   */
+  publish(
+    { events, rank, timestampSeconds }: Omit<KvBatch, 'skipped'>,
+    payload: Uint8Array,
+    isReadWhole = true,
+  ): number {
     this.#rank = rank
+    this.#seconds = timestampSeconds
     const isFirst = this.#local.nextEventId === 0
     // As batch 0 it would be taken for the first of the engine's life.
     if (isFirst && !this.#local.isWhole && events[0]?.kind !== 'cleared') this.#sendClear(KV_WITHDRAWN)
     this.#isWithdrawn = false
-    return this.#send(events, payload)
+    return this.#send(events, payload, isReadWhole)
   }
 
   /** The engine's cache is known to be empty: it has just started. */
   begin(): void {
+    // A clear alone may be of the life before.
+    this.withdraw()
     // What comes as batch 0 says so itself.
     if (this.#local.nextEventId > 0) {
       this.#sendClear(KV_CLEARED)
@@ -138,14 +152,14 @@ export class Republisher {
 
   #sendClear(clear: KvCleared): void {
     this.#clears++
-    const timestampSeconds = this.#clock.wallMs() / 1000
+    const timestampSeconds = this.#seconds ?? this.#clock.wallMs() / 1000
     const events = [clear]
     // The one form that tells a withdrawal from a clear.
     this.#send(events, encodeKvBatch({ timestampSeconds, rank: this.#rank, events }, 'vllm-map'))
   }
 
-  #send(events: readonly KvEvent[], payload: Uint8Array): number {
-    const sequence = this.#local.record(events, payload)
+  #send(events: readonly KvEvent[], payload: Uint8Array, isReadWhole = true): number {
+    const sequence = this.#local.record(events, payload, isReadWhole)
     this.#service?.publish(sequence, payload)
     return sequence
   }

@@ -1,5 +1,5 @@
 /**
- * Snapshot parts: what a local indexer holds at one moment, as batches of stores that are written one by one, so that live
+ * Snapshot parts: the blocks of a local indexer at one moment, as batches of stores that are written one by one, so that live
  * batches are published in between.
  */
 
@@ -33,5 +33,6 @@ export function snapshotOf(
     const events = [...frozen.runs(starts[index]!, starts[index + 1] ?? frozen.size, DUMP_EVENT_BLOCKS_MAX)]
     return encodeKvBatch({ ...batch, events }, 'vllm-map')
   }
-  return { nextSequence, isWhole: frozen.isWhole, parts: starts.length, part, release: frozen.release }
+  const { isWhole, mayBeStale, release } = frozen
+  return { nextSequence, isWhole, mayBeStale, parts: starts.length, part, release }
 }

@@ -4,7 +4,7 @@
  *
  *   row   0 … 15   16 … 47   48 … 111  …     segments double up to SEGMENT_ROWS_MAX rows
  *
- * Rows that are given back are used again; memory is that of the most rows ever held at one time.
+ * Returned rows are used again; memory is that of the most rows ever held at one time.
  */
 
 const SEGMENT_ROWS_MIN = 16

@@ -1,4 +1,4 @@
-/** What a router asks a replay socket for, and the answers whole; only for tests, which end by their own time limit. */
+/** A router's requests to a replay socket, with whole answers; only for tests, which end by their own time limit. */
 
 import {
   decodeKvBatch,

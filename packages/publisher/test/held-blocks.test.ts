@@ -155,6 +155,8 @@ t.test('what a store says beside its tokens is told again', async t => {
     attention: 'full_attention',
   })
   t.strictSame(dump(heldAfter([event]), 512), [event])
+  const untold = kvStored({ ...event, tells: 0 })
+  t.strictSame(dump(heldAfter([untold]), 512), [untold], 'what it does not say is not said in its place')
 })
 
 t.test('a placeholder names a known block on another tier, without its tokens', async t => {

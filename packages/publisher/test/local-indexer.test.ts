@@ -38,7 +38,7 @@ t.test('without a start everything held is told, up to the newest batch', async 
   const rebuilt = new NaiveCache().applyAll(dump.events)
   t.strictSame(
     [...rebuilt.blocks.keys()].sort(),
-    [[1], [1, 2, 3], [1, 2, 3, 1], [1, 2, 3, 1, 2]].map(chain => `device//${keyOf(chain)}`).sort(),
+    [[1], [1, 2, 3], [1, 2, 3, 1], [1, 2, 3, 1, 2]].map(chain => `device/${keyOf(chain)}`).sort(),
   )
 })
 

@@ -1,6 +1,6 @@
-/** The naive model of held blocks: plain objects, every block with all that it says. */
+/** The naive model of held blocks: plain objects, every block with all its facts. The meaning of events is that of CacheReading. */
 
-import type { KvEvent } from '@homing/protocol'
+import { addsCopies, CacheReading, type HeldTier, type KvEvent } from '@homing/protocol'
 import { keyAt } from '../src/engine-hash.ts'
 
 export interface NaiveBlock {
@@ -11,32 +11,48 @@ export interface NaiveBlock {
 }
 
 export class NaiveCache {
-  /** `tier/group/hash` to block. */
+  /** `tier/hash` to block. */
   readonly blocks = new Map<string, NaiveBlock>()
+  readonly #reading = new CacheReading()
   /** Blocks that came before a parent that is held now; parents-first dumps have none. */
   orphans = 0
 
   apply(event: KvEvent): void {
     if (event.kind === 'cleared') {
       this.blocks.clear()
+      this.#reading.cleared(event)
       return
     }
-    const name = (key: bigint): string => `${event.tier}/${event.group ?? ''}/${key}`
+    const name = (tier: string, key: bigint): string => `${tier}/${key}`
+    if (event.kind === 'removed') {
+      this.#reading.remove(event, {
+        remove: (tier: HeldTier, hashes, manner, left) => {
+          const found = Array.from({ length: hashes.length / 2 }, (_, i) => i).filter(i => {
+            const block = this.blocks.get(name(tier, keyAt(hashes, i)))
+            if (block === undefined) return false
+            block.copies--
+            if (manner === 'set' && block.copies > 0) left(hashes[2 * i]!, hashes[2 * i + 1]!, block.copies)
+            if (manner === 'set' || block.copies === 0) this.blocks.delete(name(tier, keyAt(hashes, i)))
+            return true
+          })
+          return found.length
+        },
+      })
+      return
+    }
+    if (this.#reading.faultOf(event) !== undefined) return
     for (let i = 0; i < event.hashes.length / 2; i++) {
       const key = keyAt(event.hashes, i)
-      const held = this.blocks.get(name(key))
-      if (event.kind === 'removed') {
-        if (held !== undefined && --held.copies === 0) this.blocks.delete(name(key))
-        continue
-      }
+      const held = this.blocks.get(name(event.tier, key))
       const size = event.blockSizeTokens
       const tokens = [...event.tokens.subarray(i * size, (i + 1) * size)]
       const parent =
         i > 0 ? keyAt(event.hashes, i - 1) : event.parent === undefined ? undefined : keyAt(event.parent, 0)
-      if (parent !== undefined && !this.blocks.has(name(parent))) this.orphans++
+      if (parent !== undefined && !this.blocks.has(name(event.tier, parent))) this.orphans++
       const isSame = held !== undefined && held.parent === parent && String(held.tokens) === String(tokens)
-      if (isSame) held.copies++
-      else this.blocks.set(name(key), { parent, tokens, loraName: event.loraName, copies: 1 })
+      if (!isSame)
+        this.blocks.set(name(event.tier, key), { parent, tokens, loraName: event.loraName, copies: 1 })
+      else if (addsCopies(event)) held.copies++
     }
   }
 

@@ -1,5 +1,5 @@
 import { SimulatedClock, seededRandom } from '@homing/clock'
-import { decodeKvBatch, type KvEvent, parseEventFrames } from '@homing/protocol'
+import { decodeKvBatch, type KvEvent, parseEventFrames, unreadEvents } from '@homing/protocol'
 import { type HttpListener, MemoryNetwork } from '@homing/transport'
 import t, { type Test } from 'tap'
 import { PolledSidecar, PUBLISHER_DEFAULTS, Republisher } from '../src/index.ts'
@@ -16,6 +16,7 @@ class World {
   readonly warnings: string[] = []
   readonly followers = [new NaiveCache(), new NaiveCache()]
   readonly kinds: string[][] = [[], []]
+  readonly unread = [0, 0]
   readonly ranks: Republisher[] = []
   /** What the next questions get; then the queue is empty. */
   readonly queue: (unknown | string)[] = []
@@ -40,9 +41,10 @@ class World {
         { endpoint: out.endpoint, topic: '' },
         {
           message: frames => {
-            const { events } = decodeKvBatch(parseEventFrames(frames).payload)
-            this.followers[rank]!.applyAll(events)
-            this.kinds[rank]!.push(...events.map(kindOf))
+            const batch = decodeKvBatch(parseEventFrames(frames).payload)
+            this.followers[rank]!.applyAll(batch.events)
+            this.kinds[rank]!.push(...batch.events.map(kindOf))
+            this.unread[rank]! += unreadEvents(batch)
           },
           connected() {},
           disconnected() {},
@@ -134,8 +136,8 @@ t.test('what is polled is published, repeated and told as a snapshot', async t =
   const w = await new World().open(t)
   w.queue.push([created(0), stored(1, 5, null)], [stored(2, 6, 5), removed(3, 5)], [])
   await w.settle()
-  t.strictSame([...w.followers[0]!.blocks.keys()], ['device//6'])
-  t.match(w.followers[0]!.blocks.get('device//6'), { parent: 5n, tokens: [1, 2, 3, 6] })
+  t.strictSame([...w.followers[0]!.blocks.keys()], ['device/6'])
+  t.match(w.followers[0]!.blocks.get('device/6'), { parent: 5n, tokens: [1, 2, 3, 6] })
   const asked = snapshot(w.transport.messages, REPLAY(0))
   await w.settle()
   const { replies, events } = await asked
@@ -150,9 +152,9 @@ t.test('each rank is published by itself', async t => {
   await w.settle()
   t.strictSame(
     w.followers.map(({ blocks }) => [...blocks.keys()]),
-    [['device//6'], ['device//5']],
+    [['device/6'], ['device/5']],
   )
-  t.match(w.warnings, [/a rank that was not named/])
+  t.match(w.warnings, [/a rank that was not configured/])
 })
 
 t.test('a hole in the ids ends what is known, and so does an event that cannot be read', async t => {
@@ -166,6 +168,28 @@ t.test('a hole in the ids ends what is known, and so does an event that cannot b
   t.equal(w.followers[0]!.blocks.size, 0)
   t.match(w.sidecar.status(), { gaps: 1, unreadable: 1, isAnswered: true })
 })
+
+t.test(
+  'after an event of an unknown type what is held is not known whole, until the server begins anew',
+  async t => {
+    const w = await new World().open(t)
+    w.queue.push([
+      created(0),
+      stored(1, 5, null),
+      { ...removed(2, 5), data: { type: 'evicted', block_hashes: [5] } },
+    ])
+    await w.settle()
+    t.match(w.ranks[0]!.status(), { isWhole: false, clears: 0, blocks: 1 })
+    t.match(w.sidecar.status(), { unknownTypes: 1, unreadable: 0 })
+    t.strictSame(w.unread, [1, 1], 'followers are told, of every rank')
+    const asked = snapshot(w.transport.messages, REPLAY(0))
+    await w.settle()
+    t.match((await asked).replies, [{ kind: 'part', isWhole: false }])
+    w.queue.push([created(0)])
+    await w.settle()
+    t.equal(w.ranks[0]!.status()!.isWhole, true)
+  },
+)
 
 t.test('only a start of which nothing is missing makes what is told whole', async t => {
   const larger = { window_size: 9000 }
@@ -192,7 +216,7 @@ t.test('only a start of which nothing is missing makes what is told whole', asyn
     w.queue.push([created(0), stored(1, 9, null)])
     await w.settle()
     t.equal(w.ranks[0]!.status()!.isWhole, true, name)
-    t.strictSame([...w.followers[0]!.blocks.keys()], ['device//9'], name)
+    t.strictSame([...w.followers[0]!.blocks.keys()], ['device/9'], name)
   }
 })
 
@@ -210,7 +234,7 @@ t.test('an engine that does not answer is withdrawn once, and asked again until 
   w.queue.push([created(0), stored(1, 9, null)])
   await w.listen()
   await w.settle(6000)
-  t.strictSame([...w.followers[0]!.blocks.keys()], ['device//9'])
+  t.strictSame([...w.followers[0]!.blocks.keys()], ['device/9'])
   t.match(w.ranks[0]!.status(), { isWhole: true })
 })
 

@@ -139,8 +139,8 @@ t.test('a store has parent, tokens and block size as routers expect them', async
     cacheSalt: 'tenant',
   })
   const cache = new NaiveCache().applyAll(batches[0]!.batch.events)
-  t.equal(cache.blocks.get(`host//${keyOf([1, 2])}`)?.parent, keyOf([1]))
-  t.equal(cache.blocks.get(`host//${keyOf([1, 2, 3])}`)?.parent, keyOf([1, 2]))
+  t.equal(cache.blocks.get(`host/${keyOf([1, 2])}`)?.parent, keyOf([1]))
+  t.equal(cache.blocks.get(`host/${keyOf([1, 2, 3])}`)?.parent, keyOf([1, 2]))
 })
 
 t.test('a batch ends early when it is full, and a long store is split', async t => {
@@ -178,7 +178,7 @@ t.test('hashes are 64-bit integers, signed or not, or digests of 32 bytes', asyn
   await w.settle()
   t.strictSame(
     [...new NaiveCache().applyAll(batches[0]!.batch.events).blocks.keys()],
-    [`device//${2n ** 64n - 2n}`, 'device//0'],
+    [`device/${2n ** 64n - 2n}`, 'device/0'],
   )
 })
 

@@ -9,7 +9,7 @@ import { existsSync } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { systemClock, systemRandom } from '@homing/clock'
-import { AttentionGroups, decodeKvBatch, snapshotRequestFrames } from '@homing/protocol'
+import { decodeKvBatch, snapshotRequestFrames } from '@homing/protocol'
 import { systemTransport } from '@homing/transport'
 import t from 'tap'
 import { PUBLISHER_DEFAULTS, Sidecar } from '../src/index.ts'
@@ -67,7 +67,6 @@ for (const window of [0, 64]) {
     })
     await connected.promise
 
-    const groups = new AttentionGroups()
     const direct = new NaiveCache()
     child.stdin.write(`${JSON.stringify({ op: 'random', n: REQUESTS, seed: 1, rank: 0 })}\n`)
     const [answer] = (await once(lines, 'line')) as [string]
@@ -77,9 +76,7 @@ for (const window of [0, 64]) {
       for (const batch of (await replay(messages, `tcp://127.0.0.1:${replayed}`, next)).batches) {
         if (batch.sequence !== next) continue
         next++
-        for (const event of decodeKvBatch(batch.payload).events) {
-          if (event.kind === 'cleared' || groups.accepts(event)) direct.apply(event)
-        }
+        direct.applyAll(decodeKvBatch(batch.payload).events)
       }
     }
     while ((sidecar.status()?.expectedSequence ?? 0) < sequence)

@@ -8,6 +8,7 @@ import {
   type KvEvent,
   kvRemoved,
   parseEventFrames,
+  unreadEvents,
 } from '@homing/protocol'
 import { MemoryNetwork, type Publisher } from '@homing/transport'
 import fc from 'fast-check'
@@ -32,6 +33,8 @@ class World {
   engineCache = new NaiveCache()
   readonly follower = new NaiveCache()
   readonly followed: number[] = []
+  /** The time stamps of the same. */
+  readonly seconds: number[] = []
   /** What the follower concludes from the batches alone: it knows all that the engine holds. */
   followerIsWhole = false
   sidecar!: Sidecar
@@ -62,12 +65,14 @@ class World {
         message: frames => {
           const { sequence, payload } = parseEventFrames(frames)
           this.followed.push(sequence)
-          const { events } = decodeKvBatch(payload)
-          this.follower.applyAll(events)
+          const batch = decodeKvBatch(payload)
+          this.seconds.push(batch.timestampSeconds)
+          this.follower.applyAll(batch.events)
           if (sequence === 0) this.followerIsWhole = true
-          for (const event of events) {
+          for (const event of batch.events) {
             if (event.kind === 'cleared') this.followerIsWhole = !event.isWithdrawal
           }
+          if (unreadEvents(batch) > 0) this.followerIsWhole = false
         },
         connected() {},
         disconnected() {},
@@ -102,15 +107,22 @@ class World {
 
   publish(
     events: readonly KvEvent[],
-    fate: 'sent' | 'lost' | 'twice' | 'garbled' = 'sent',
+    fate: 'sent' | 'lost' | 'twice' | 'garbled' | 'unknown' = 'sent',
     topic = '',
   ): void {
     this.engineCache.applyAll(events)
-    const batch = { timestampSeconds: this.#seconds++, rank: 0, events }
+    const unknownEvents = fate === 'unknown' ? 1 : 0
+    const batch = { timestampSeconds: this.#seconds++, rank: 0, events, unknownEvents }
     const payload = encodeKvBatch(batch, 'vllm-map')
     const frames = encodeEventFrames(topic, this.#sequence++, payload)
     if (fate === 'garbled') frames[2] = payload.subarray(0, payload.length - 1)
     for (let i = fate === 'twice' ? 2 : fate === 'lost' ? 0 : 1; i > 0; i--) this.#engine?.send(frames)
+  }
+
+  /** A batch as it is said here, whoever it is of. */
+  send(sequence: number, seconds: number, events: readonly KvEvent[], rank = 0): void {
+    const payload = encodeKvBatch({ timestampSeconds: seconds, rank, events }, 'vllm-map')
+    this.#engine?.send(encodeEventFrames('', sequence, payload))
   }
 
   async settle(): Promise<void> {
@@ -164,7 +176,7 @@ t.test('batches that were lost end what is known: a clear goes out before the ne
     [0, 1, 2],
   )
   t.match(w.status, { gaps: 1, clears: 1, isWhole: false, expectedSequence: 3, nextSequence: 3 })
-  t.match(w.warnings, [/were lost: what is known of its cache is withdrawn/])
+  t.match(w.warnings, [/were lost: earlier events are withdrawn/])
   t.match((await w.settled(snapshot(w.messages, REPLAY))).replies, [{ isWhole: false }])
 
   w.publish([KV_CLEARED])
@@ -186,11 +198,11 @@ t.test('an engine that restarts has a new cache, noticed or not', async t => {
     t.match(w.status, {
       restarts: noticed ? 0 : 1,
       disconnections: noticed ? 1 : 0,
-      clears: noticed ? 2 : 1,
+      clears: 2,
       isWhole: true,
     })
     const again = await w.settled(replay(w.messages, REPLAY, 1))
-    t.strictSame(kinds(again.events), [...(noticed ? ['withdrawn'] : []), 'cleared', 'stored'])
+    t.strictSame(kinds(again.events), ['withdrawn', 'cleared', 'stored'])
     t.equal(w.followerIsWhole, true, 'it is told that the engine is new')
   }
 })
@@ -239,7 +251,49 @@ t.test('a batch that cannot be read may have removed something', async t => {
   t.strictSame(w.follower.state(), w.engineCache.state())
 })
 
-t.test('events of another topic are passed over, and said once', async t => {
+t.test(
+  'after an event of an unknown kind what is held is not known whole, until the engine clears',
+  async t => {
+    const w = await world(t)
+    w.publish([storedChain([1], 0)])
+    w.publish([storedChain([2], 0)], 'unknown')
+    w.publish([storedChain([3], 0)], 'unknown')
+    await w.settle()
+    t.match(w.status, { unknownKinds: 2, unreadable: 0, clears: 0, isWhole: false, nextSequence: 3 })
+    t.match(w.warnings, [/of unknown kinds/])
+    t.strictSame([w.follower.blocks.size, w.followerIsWhole], [3, false])
+    const { replies, events } = await w.settled(snapshot(w.messages, REPLAY))
+    t.match(replies, [{ isWhole: false, mayBeStale: true }], 'what could not be read may have been a removal')
+    t.equal(new NaiveCache().applyAll(events).blocks.size, 3)
+    w.publish([KV_CLEARED, storedChain([4], 0)])
+    await w.settle()
+    t.strictSame([w.status.isWhole, w.followerIsWhole], [true, true])
+    t.match((await w.settled(snapshot(w.messages, REPLAY))).replies, [{ isWhole: true, mayBeStale: false }])
+  },
+)
+
+t.test('a removal counts whatever group it names: of the store, another, or none', async t => {
+  for (const [stored, removed] of [
+    [0, undefined],
+    [undefined, 0],
+    [0, 1],
+    [3, 0],
+  ]) {
+    const w = await world(t)
+    w.publish([storedChain([1, 2], 0, stored === undefined ? {} : { group: stored })])
+    const hashes = wordsOf([keyOf([1, 2])])
+    w.publish([kvRemoved({ hashes, ...(removed === undefined ? {} : { group: removed }) })])
+    await w.settle()
+    const { events } = await w.settled(snapshot(w.messages, REPLAY))
+    t.strictSame(
+      [...new NaiveCache().applyAll(events).blocks.keys()],
+      [`device/${keyOf([1])}`],
+      `stored under ${stored}, removed under ${removed}`,
+    )
+  }
+})
+
+t.test('events of another topic are skipped, and said once', async t => {
   const w = await world(t, { topic: 'kv' })
   w.publish([storedChain([1], 0)], 'sent', 'kv')
   w.publish([storedChain([2], 0)], 'sent', 'other')
@@ -251,7 +305,7 @@ t.test('events of another topic are passed over, and said once', async t => {
 t.test('what a follower holds is held by the engine, whatever happened', async t => {
   const step = fc.oneof(
     { weight: 8, arbitrary: fc.tuple(fc.constant('sent' as const), history) },
-    { weight: 1, arbitrary: fc.tuple(fc.constantFrom('lost', 'twice', 'garbled'), history) },
+    { weight: 1, arbitrary: fc.tuple(fc.constantFrom('lost', 'twice', 'garbled', 'unknown'), history) },
     { weight: 1, arbitrary: fc.tuple(fc.constantFrom('restart', 'crash', 'cut'), fc.constant([])) },
   )
   const holds = fc.asyncProperty(fc.array(step, { maxLength: 25 }), async steps => {
@@ -293,4 +347,91 @@ t.test('what a follower holds is held by the engine, whatever happened', async t
     await w.sidecar.close(0)
   })
   await t.resolves(fc.assert(holds, { numRuns: 60 }))
+})
+
+t.test('a batch 0 that comes late is no restart, and no history is whole because of it', async t => {
+  const w = await world(t)
+  w.send(1, 11, [storedChain([1, 3], 1), kvRemoved({ hashes: wordsOf([keyOf([1, 2])]) })])
+  w.send(0, 10, [storedChain([1, 2], 0)])
+  await w.settle()
+  t.match(w.status, { isWhole: false, restarts: 0, late: 1, blocks: 0 })
+  t.match(w.warnings.at(-1), /is older than the one before it/)
+  w.send(2, 12, [storedChain([5], 0)])
+  w.send(0, 13, [storedChain([6], 0)])
+  await w.settle()
+  t.match(w.status, { isWhole: true, restarts: 1, blocks: 1 }, 'a younger one is')
+})
+
+t.test('a batch left over from the life before, with just the number expected, is not believed', async t => {
+  const w = await world(t)
+  w.send(0, 10, [storedChain([1], 0)])
+  w.send(1, 11, [storedChain([2], 0)])
+  await w.settle()
+  t.match(w.status, { isWhole: true, blocks: 2 })
+  w.send(2, 5, [storedChain([3], 0)])
+  w.send(3, 6, [KV_CLEARED, storedChain([4], 0)])
+  await w.settle()
+  t.match(w.status, { isWhole: false, late: 2, blocks: 0 }, 'nor is one behind it')
+  w.send(2, 12, [storedChain([5], 0)])
+  await w.settle()
+  t.match(w.status, { isWhole: false, late: 2, restarts: 0, blocks: 1 })
+})
+
+t.test('a clock that is set back ends a history, and another one begins', async t => {
+  const w = await world(t)
+  w.send(0, 10_000, [storedChain([1], 0)])
+  w.send(1, 9000, [storedChain([2], 0)])
+  w.send(2, 9001, [storedChain([3], 0)])
+  await w.settle()
+  t.match(w.status, { isWhole: false, late: 2, blocks: 0 })
+  w.clock.advance(1000)
+  w.send(3, 9002, [storedChain([4], 0)])
+  w.send(4, 9003, [storedChain([5], 0)])
+  await w.settle()
+  t.match(w.status, { isWhole: false, late: 2, blocks: 2 })
+  w.send(5, 9004, [KV_CLEARED])
+  await w.settle()
+  t.match(w.status, { isWhole: true, blocks: 0 })
+})
+
+t.test('what the sidecar says itself is no younger than what it has heard', async t => {
+  const w = await world(t)
+  w.send(0, 10_000, [storedChain([1], 0)])
+  w.send(5, 10_001, [storedChain([2], 0)])
+  await w.settle()
+  t.strictSame(w.seconds, [10_000, 10_000, 10_001], 'whatever its own clock says')
+})
+
+t.test('two publishers on the socket of one engine are noticed, and neither is published', async t => {
+  const w = await world(t)
+  for (let i = 0; i < 5; i++) {
+    w.send(i, 10 + i, [storedChain([i], 0)])
+    w.send(i, 10.5 + i, [storedChain([100 + i], 0)])
+  }
+  await w.settle()
+  t.match(w.status, { isWhole: false, blocks: 0, restarts: 2 })
+  t.strictSame(
+    w.warnings.filter(text => /two publishers/.test(text)),
+    ['two publishers number their batches on the socket of the engine: none of it is published for a while'],
+  )
+  t.strictSame(w.follower.state(), new NaiveCache().state())
+  t.equal(w.followerIsWhole, false)
+
+  w.send(5, 20, [storedChain([7], 0)])
+  w.send(0, 21, [storedChain([8], 0)])
+  await w.settle()
+  t.match(w.status, { isWhole: false, blocks: 0 }, 'one setback is enough as long as it is not calm')
+  w.clock.advance(10_000)
+  w.send(0, 30, [storedChain([9], 0)])
+  await w.settle()
+  t.match(w.status, { isWhole: true, blocks: 1 }, 'an engine that restarts when all is calm is believed')
+})
+
+t.test('an engine that names another dp rank than before is not one engine', async t => {
+  const w = await world(t)
+  w.send(0, 10, [storedChain([1], 0)])
+  w.send(1, 11, [storedChain([2], 0)], 1)
+  await w.settle()
+  t.match(w.status, { isWhole: false, blocks: 0 })
+  t.match(w.warnings.at(-1), /two publishers/)
 })

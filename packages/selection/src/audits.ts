@@ -1,5 +1,5 @@
 /**
- * Audits: what was predicted to be cached against what engines say they reused, per worker key.
+ * Audits: compares predicted cached tokens with those that engines say they reused, per worker key.
  *
  *   error = predicted − delivered; beyond TOLERANCE_BLOCKS it is an over- or an under-prediction
  *
@@ -8,17 +8,17 @@
  *   confirmed      of AGREEMENT_REQUESTS in a row at most AGREEMENT_MISSES were off, either way, and at least
  *                  AGREEMENT_HITS had something predicted: said once until the next contradiction or epoch
  *
- * The tolerance and the share leave room for what is no lie: a removal that is on its way while the router decides, a
+ * The tolerance and the share allow for innocent causes: a removal that is on its way while the router decides, a
  * block that is evicted between the decision and the request's turn in the engine. Under-predictions are
  * counted, and prevent a confirmation, but contradict nothing: requests sent together share blocks before any event.
  *
- * Engines leave `cached_tokens` out where it would be 0, so its absence is 0 for an engine that has ever reported it.
- * One that has not, and reuses nothing where something was predicted, is unaudited.
+ * Engines leave `cached_tokens` out if it would be 0, so its absence is 0 for an engine that has ever reported it.
+ * An engine that never has, and reuses nothing although something was predicted, is unaudited.
  *
  * Bounded: one row per worker key of the fleet, SAMPLE_REQUESTS requests in each.
  */
 
-import type { CreditTrust } from './credit.ts'
+import type { Trust } from '@homing/index'
 
 /** Requests that the precision is measured over, the last ones for which something was predicted. */
 export const SAMPLE_REQUESTS = 64
@@ -34,7 +34,7 @@ export const ERROR_BOUNDS_BLOCKS = [-64, -16, -4, -1, 0, 1, 4, 16, 64] as const
 /** `waiting`: nothing to compare yet. `unaudited`: the engine reports no cached tokens. */
 export type AuditState = 'waiting' | 'audited' | 'unaudited'
 
-/** What was predicted when a worker key was chosen. */
+/** The prediction when a worker key was chosen. */
 export interface Prediction {
   /** Name of the worker key. */
   readonly worker: string
@@ -43,10 +43,10 @@ export interface Prediction {
   readonly epoch: number
   /** Tokens of the prompt that were predicted to be cached. */
   readonly predictedTokens: number
-  /** Of those, what no event spoke of: they were taken to be cached because they were sent there. */
+  /** The part of those that no event named: it counted as cached because it was sent there. */
   readonly guessedTokens: number
-  /** Of what was predicted: 'approximate' where it was guessed, or the prompt was known as text only. */
-  readonly trust: CreditTrust
+  /** Trust in the prediction: 'approximate' if it was guessed, or the prompt was known only as text. */
+  readonly trust: Trust
   readonly blockSizeTokens: number
 }
 
@@ -65,7 +65,7 @@ export interface KeyAudit {
   /** Requests with an error up to each of ERROR_BOUNDS_BLOCKS and above the one before; then those above the last. */
   readonly errorCounts: readonly number[]
   readonly errorBlocksSum: number
-  /** Of what events said: delivered of predicted over the sample, 0 … 1; 1 where nothing was predicted yet. */
+  /** For predictions from events: delivered ÷ predicted over the sample, 0 … 1; 1 if nothing was predicted yet. */
   readonly precision: number
   readonly sampleRequests: number
   /** The same of what was guessed. */
@@ -272,7 +272,7 @@ class Row {
     this.#isConfirmed = true
     return {
       verdict: 'confirmed',
-      reason: `${this.#runRequests} answers in a row found cached what was predicted`,
+      reason: `${this.#runRequests} answers in a row reported the predicted cached tokens`,
     }
   }
 

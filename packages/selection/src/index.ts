@@ -7,19 +7,41 @@ export {
   type KeyAudit,
   type Prediction,
 } from './audits.ts'
-export { CREDIT_PRIORS, type CreditTrust, creditFactor, PRIOR_REQUESTS } from './credit.ts'
-export { filterEligible } from './filter.ts'
-export { candidateTerms, Selector } from './selector.ts'
+export { CREDIT_PRIORS, creditFactor, PRIOR_REQUESTS } from './credit.ts'
+export {
+  CustomPolicy,
+  type CustomSelection,
+  CustomSelectionError,
+  defineSelection,
+  faultOfSelection,
+  type SelectedRequest,
+  type SelectionCandidate,
+} from './custom-selection.ts'
+export { POLICIES } from './policies.ts'
+export {
+  type CostDescription,
+  FIXED_POLICY_NAMES,
+  type FixedPolicyName,
+  POLICY_NAMES,
+  POLICY_TERMS_MAX,
+  type Policy,
+  type PolicyName,
+  type PolicyRule,
+  type PolicyWeights,
+  type TermDescription,
+} from './policy.ts'
+export { SELECTION_DEFAULTS, selectionSettings } from './selection-settings.ts'
+export { costTerms, describeCost, Selector } from './selector.ts'
 export {
   type Candidates,
-  type CandidateTerms,
+  type CandidateWorker,
   type Choice,
   type ChoiceTerms,
-  type Constraints,
-  type Eligibility,
+  type CostTerms,
   ROUTER_MODES,
   type RouterMode,
   type SelectionOverride,
   type SelectionRequest,
   type SelectionSettings,
 } from './types.ts'
+export { type FilteredWorker, type WorkerConstraints, WorkerFilter } from './worker-filter.ts'

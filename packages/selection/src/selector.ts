@@ -1,30 +1,30 @@
 /**
- * Selector: the cost of every candidate for a request, and who wins.
+ * Selector: the cost of every candidate for a request, and the winner.
  *
- *   overlap       = min(overlap, full blocks of the prompt)
- *   prefillTokens = activePrefillTokens + max(0, promptTokens − overlap · creditFactor · blockSizeTokens)
- *   cost          = overlapWeight · prefillTokens / blockSizeTokens + activeBlocks + newBlocks
+ *   prefill (prefill.ts)  ─▶  cost, by a policy (policies/)  ─▶  winner, by the mode (pick.ts)
  *
- *   kv            T = 0: the smallest cost, ties uniformly at random.
- *                 T > 0: chance ∝ exp(−cost / (max − min) / T); all equal: uniform. The range in the
- *                 exponent makes T free of the scale of the costs.
+ *   kv            temperature 0: the smallest cost, ties uniformly at random; above: softmax over the costs
  *   random        uniform
  *   round-robin   candidate `turn` mod count
- *   least-loaded  fewest active requests, ties uniformly at random
+ *   least-loaded  fewest active requests, ties uniformly at random; `direct` the same, among the ranks of one worker
+ *   power-of-two  of two that are drawn, the one with fewer active requests
  *
- * Costs are filled in every mode, so that a receipt can show what another mode would have seen.
- * At most one random number is drawn, and none where one candidate is certain.
+ * Costs are filled in every mode, so that a receipt can show what mode kv would have seen. A selection of one's own takes the place of
+ * the policy, and may filter and pick, too.
  *
  * Cost: a few passes over the candidates; nothing is allocated unless there are more than ever before.
- * Source: Dynamo's linear rule and softmax (its key-value router), with the clamps it lacked at first.
  */
 
 import type { Random } from '@homing/clock'
+import { pickCertain, pickOfTwo, pickSmallest, pickSoftmax, pickUniform, smallestOther } from './pick.ts'
+import { POLICIES } from './policies.ts'
+import { type CostDescription, POLICY_TERMS_MAX, type Policy, type PolicyWeights } from './policy.ts'
+import { fillPrefill } from './prefill.ts'
 import type {
   Candidates,
-  CandidateTerms,
   Choice,
   ChoiceTerms,
+  CostTerms,
   SelectionRequest,
   SelectionSettings,
 } from './types.ts'
@@ -34,13 +34,22 @@ interface OwnChoice {
   winner: number
   runnerUp: number
   nextTurn: number
+  policy: Policy
+  rule: number
   overlapWeight: number
+  overlapCredit: number
   temperature: number
   terms: ChoiceTerms
 }
 
 export class Selector {
   readonly #choice: OwnChoice
+  readonly #weights: PolicyWeights = {
+    overlapWeight: 0,
+    activeRequestWeight: 0,
+    prefillMsPerToken: 0,
+    attentionMsPerMillionPairs: 0,
+  }
   #capacity: number
 
   /** `candidatesExpected`: room to start with; it grows by itself. */
@@ -51,7 +60,10 @@ export class Selector {
       winner: -1,
       runnerUp: -1,
       nextTurn: 0,
+      policy: POLICIES.linear,
+      rule: 0,
       overlapWeight: 0,
+      overlapCredit: 0,
       temperature: 0,
       terms: newTerms(this.#capacity),
     }
@@ -60,7 +72,7 @@ export class Selector {
   /**
    * Scores the candidates and chooses one. `turn` is the caller's round-robin counter; take `nextTurn` of the
    * answer for the next call. The answer is overwritten by the next call. RangeError without candidates
-   * and for figures out of range: eligibility and requests are checked before.
+   * and for figures out of range: eligibility and requests are checked before. CustomSelectionError when a selection of one's own fails.
    */
   choose(
     candidates: Candidates,
@@ -69,54 +81,131 @@ export class Selector {
     random: Random,
     turn = 0,
   ): Choice {
-    const { count } = candidates
+    const { count, activeRequests } = candidates
     const overlapWeight = request.override?.overlapWeight ?? settings.overlapWeight
+    const overlapCredit = request.override?.overlapCredit ?? settings.overlapCredit
     const temperature = request.override?.temperature ?? settings.temperature
-    check(count, request, overlapWeight, temperature)
-    if (count > this.#capacity) {
-      this.#capacity = count * 2
-      this.#choice.terms = newTerms(this.#capacity)
-    }
+    check(count, request, settings, overlapWeight, overlapCredit, temperature)
+    this.#reserve(count)
+    const { custom } = settings
+    const policy = custom ?? POLICIES[settings.policy]
     const choice = this.#choice
     choice.count = count
+    choice.policy = policy
     choice.overlapWeight = overlapWeight
+    choice.overlapCredit = overlapCredit
     choice.temperature = temperature
     choice.nextTurn = turn
 
     const { terms } = choice
-    score(candidates, request, overlapWeight, terms)
-    const keys = settings.mode === 'least-loaded' ? candidates.activeRequests : terms.costBlocks
-    if (settings.mode === 'random') {
-      choice.winner = chooseUniform(count, terms.probability, random)
-    } else if (settings.mode === 'round-robin') {
-      choice.winner = chooseCertain(turn % count, count, terms.probability)
-      choice.nextTurn = (turn + 1) % Number.MAX_SAFE_INTEGER
-    } else if (settings.mode === 'least-loaded' || temperature === 0) {
-      choice.winner = chooseSmallest(keys, count, terms.probability, random)
-    } else {
-      choice.winner = chooseSoftmax(terms.costBlocks, count, temperature, terms.probability, random)
+    const weights = this.#weights
+    weights.overlapWeight = overlapWeight
+    weights.activeRequestWeight = settings.activeRequestWeight
+    weights.prefillMsPerToken = settings.prefillMsPerToken
+    weights.attentionMsPerMillionPairs = settings.attentionMsPerMillionPairs
+    fillPrefill(candidates, request, overlapWeight === 0 ? 0 : overlapCredit, settings.creditDecay, terms)
+    choice.rule = policy.score(candidates, request, weights, terms)
+
+    const { cost, probability } = terms
+    const { preferences } = candidates
+    if (preferences !== undefined && custom === undefined)
+      for (let i = 0; i < count; i++) cost[i]! *= preferences[i]!
+    switch (settings.mode) {
+      case 'kv':
+        if (custom?.picks === true) {
+          choice.winner = pickCertain(custom.pick(candidates, request, terms, random), count, probability)
+        } else if (temperature === 0) {
+          choice.winner = pickSmallest(cost, count, probability, random)
+        } else {
+          choice.winner = pickSoftmax(cost, count, temperature, probability, random)
+        }
+        break
+      case 'random':
+        choice.winner = pickUniform(count, probability, random)
+        break
+      case 'round-robin':
+        choice.winner = pickCertain(turn % count, count, probability)
+        choice.nextTurn = (turn + 1) % Number.MAX_SAFE_INTEGER
+        break
+      case 'least-loaded':
+      case 'direct':
+        choice.winner = pickSmallest(activeRequests, count, probability, random)
+        break
+      case 'power-of-two':
+        choice.winner = pickOfTwo(activeRequests, count, probability, random)
+        break
     }
-    choice.runnerUp = smallestOther(keys, count, choice.winner)
+    choice.runnerUp = smallestOther(comparesLoad(settings) ? activeRequests : cost, count, choice.winner)
     return choice
+  }
+
+  /**
+   * Element i: whether the filter of a selection of one's own lets candidate i take the request; undefined where there is no such filter.
+   * The caller leaves the others out. CustomSelectionError when the filter fails.
+   */
+  eligible(
+    candidates: Candidates,
+    request: SelectionRequest,
+    settings: SelectionSettings,
+  ): readonly boolean[] | undefined {
+    const { custom } = settings
+    if (custom?.filters !== true) return undefined
+    this.#reserve(candidates.count)
+    const { terms } = this.#choice
+    const credit = request.override?.overlapCredit ?? settings.overlapCredit
+    const weight = request.override?.overlapWeight ?? settings.overlapWeight
+    fillPrefill(candidates, request, weight === 0 ? 0 : credit, settings.creditDecay, terms)
+    return custom.eligible(candidates, request, terms)
+  }
+
+  #reserve(count: number): void {
+    if (count <= this.#capacity) return
+    this.#capacity = count * 2
+    this.#choice.terms = newTerms(this.#capacity)
   }
 }
 
 /** The terms of one candidate as a record of its own. */
-export function candidateTerms(choice: Choice, candidates: Candidates, index: number): CandidateTerms {
-  const { terms } = choice
+export function costTerms(
+  choice: Choice,
+  candidates: Candidates,
+  { blockSizeTokens }: SelectionRequest,
+  index: number,
+): CostTerms {
+  const { terms, policy } = choice
+  const prefillTokens = terms.prefillTokens[index]!
   return {
     workerSlot: candidates.workerSlots[index]!,
     overlapBlocks: terms.overlapBlocks[index]!,
     creditFactor: candidates.creditFactors[index]!,
-    prefillTokens: terms.prefillTokens[index]!,
-    prefillBlocks: terms.prefillBlocks[index]!,
-    decodeBlocks: terms.decodeBlocks[index]!,
-    costBlocks: terms.costBlocks[index]!,
+    newTokens: terms.newTokens[index]!,
+    prefillTokens,
+    prefillBlocks: prefillTokens / blockSizeTokens,
+    decodeBlocks: candidates.activeBlocks[index]! + candidates.newBlocks[index]!,
+    ofPolicy: policy.terms.map((_, term) => terms.ofPolicy[term]![index]!),
+    cost: terms.cost[index]!,
     probability: terms.probability[index]!,
   }
 }
 
-function check(count: number, request: SelectionRequest, overlapWeight: number, temperature: number): void {
+/** What the costs of a choice are made of, before preferences. */
+export function describeCost({ policy, rule }: Choice): CostDescription {
+  const { name, formula, unit } = policy.rules[rule]!
+  return { policy: policy.name, rule: name, formula, unit, terms: policy.terms }
+}
+
+function comparesLoad({ mode }: SelectionSettings): boolean {
+  return mode === 'least-loaded' || mode === 'power-of-two' || mode === 'direct'
+}
+
+function check(
+  count: number,
+  request: SelectionRequest,
+  settings: SelectionSettings,
+  overlapWeight: number,
+  overlapCredit: number,
+  temperature: number,
+): void {
   if (!(count >= 1)) throw new RangeError(`cannot choose among ${count} candidates: there must be one`)
   if (!(request.promptTokens >= 0)) {
     throw new RangeError(`cannot score a prompt of ${request.promptTokens} tokens: use a number ≥ 0`)
@@ -124,130 +213,33 @@ function check(count: number, request: SelectionRequest, overlapWeight: number, 
   if (!(request.blockSizeTokens >= 1)) {
     throw new RangeError(`cannot score with blocks of ${request.blockSizeTokens} tokens: use a number ≥ 1`)
   }
-  if (!(overlapWeight >= 0 && overlapWeight < Infinity)) {
-    throw new RangeError(`cannot weigh overlap by ${overlapWeight}: use a finite number ≥ 0`)
+  if (!Object.hasOwn(POLICIES, settings.policy)) {
+    const known = Object.keys(POLICIES).join(', ')
+    throw new RangeError(`cannot score by policy ${JSON.stringify(settings.policy)}: there are ${known}`)
   }
-  if (!(temperature >= 0 && temperature < Infinity)) {
-    throw new RangeError(`cannot choose at temperature ${temperature}: use a finite number ≥ 0`)
-  }
+  checkFigure('weigh overlap by', overlapWeight)
+  checkFigure('credit overlap by', overlapCredit)
+  checkFigure('choose at temperature', temperature)
+  checkFigure('let credit decay by', settings.creditDecay)
+  checkFigure('weigh active requests by', settings.activeRequestWeight)
+  checkFigure('reckon with milliseconds per token of', settings.prefillMsPerToken)
+  checkFigure('reckon with milliseconds per million pairs of tokens of', settings.attentionMsPerMillionPairs)
 }
 
-function score(
-  candidates: Candidates,
-  request: SelectionRequest,
-  overlapWeight: number,
-  terms: ChoiceTerms,
-): void {
-  const { count, overlapBlocks, creditFactors, activeBlocks, newBlocks, activePrefillTokens } = candidates
-  const { promptTokens, blockSizeTokens } = request
-  const promptBlocks = Math.floor(promptTokens / blockSizeTokens)
-  for (let i = 0; i < count; i++) {
-    const overlap = Math.min(overlapBlocks[i]!, promptBlocks)
-    const creditedTokens = overlap * creditFactors[i]! * blockSizeTokens
-    const prefillTokens = activePrefillTokens[i]! + Math.max(0, promptTokens - creditedTokens)
-    const prefillBlocks = prefillTokens / blockSizeTokens
-    const decodeBlocks = activeBlocks[i]! + newBlocks[i]!
-    terms.overlapBlocks[i] = overlap
-    terms.prefillTokens[i] = prefillTokens
-    terms.prefillBlocks[i] = prefillBlocks
-    terms.decodeBlocks[i] = decodeBlocks
-    terms.costBlocks[i] = overlapWeight * prefillBlocks + decodeBlocks
+function checkFigure(what: string, figure: number): void {
+  if (!(figure >= 0 && figure < Infinity)) {
+    throw new RangeError(`cannot ${what} ${figure}: use a finite number ≥ 0`)
   }
-}
-
-function chooseUniform(count: number, probability: Float64Array, random: Random): number {
-  probability.fill(1 / count, 0, count)
-  return count === 1 ? 0 : random.below(count)
-}
-
-function chooseCertain(winner: number, count: number, probability: Float64Array): number {
-  probability.fill(0, 0, count)
-  probability[winner] = 1
-  return winner
-}
-
-function chooseSmallest(
-  keys: ArrayLike<number>,
-  count: number,
-  probability: Float64Array,
-  random: Random,
-): number {
-  let smallest = keys[0]!
-  let ties = 1
-  let first = 0
-  for (let i = 1; i < count; i++) {
-    const key = keys[i]!
-    if (key < smallest) {
-      smallest = key
-      ties = 1
-      first = i
-    } else if (key === smallest) {
-      ties++
-    }
-  }
-  if (ties === 1) return chooseCertain(first, count, probability)
-  let skip = random.below(ties)
-  let winner = -1
-  for (let i = 0; i < count; i++) {
-    const isTied = keys[i] === smallest
-    probability[i] = isTied ? 1 / ties : 0
-    if (isTied && skip-- === 0) winner = i
-  }
-  return winner
-}
-
-function chooseSoftmax(
-  costs: Float64Array,
-  count: number,
-  temperature: number,
-  probability: Float64Array,
-  random: Random,
-): number {
-  let smallest = costs[0]!
-  let largest = smallest
-  for (let i = 1; i < count; i++) {
-    const cost = costs[i]!
-    if (cost < smallest) smallest = cost
-    if (cost > largest) largest = cost
-  }
-  const range = largest - smallest
-  if (range === 0) return chooseUniform(count, probability, random)
-  let sum = 0
-  for (let i = 0; i < count; i++) {
-    // The largest exponent is 0: the cheapest candidate. Dividing twice keeps the range out of underflow.
-    const weight = Math.exp(-(costs[i]! - smallest) / range / temperature)
-    probability[i] = weight
-    sum += weight
-  }
-  for (let i = 0; i < count; i++) probability[i]! /= sum
-  const drawn = random.next()
-  let cumulative = 0
-  let last = 0
-  for (let i = 0; i < count; i++) {
-    if (probability[i] === 0) continue
-    cumulative += probability[i]!
-    last = i
-    if (drawn < cumulative) return i
-  }
-  // Rounding may leave the sum a little below the number drawn.
-  return last
-}
-
-function smallestOther(keys: ArrayLike<number>, count: number, winner: number): number {
-  let index = -1
-  for (let i = 0; i < count; i++) {
-    if (i !== winner && (index < 0 || keys[i]! < keys[index]!)) index = i
-  }
-  return index
 }
 
 function newTerms(capacity: number): ChoiceTerms {
+  const figures = (): Float64Array => new Float64Array(capacity)
   return {
     overlapBlocks: new Int32Array(capacity),
-    prefillTokens: new Float64Array(capacity),
-    prefillBlocks: new Float64Array(capacity),
-    decodeBlocks: new Float64Array(capacity),
-    costBlocks: new Float64Array(capacity),
-    probability: new Float64Array(capacity),
+    newTokens: figures(),
+    prefillTokens: figures(),
+    ofPolicy: Array.from({ length: POLICY_TERMS_MAX }, figures),
+    cost: figures(),
+    probability: figures(),
   }
 }

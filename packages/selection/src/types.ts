@@ -1,21 +1,51 @@
 /**
- * What selection reads and answers: candidates and the request in, the winner and every term of
+ * Inputs and outputs of selection: candidates and the request in, the winner and every term of
  * every cost out. Arrays run over the candidates; element i of each belongs to candidate i.
  */
 
-export type RouterMode = 'kv' | 'random' | 'round-robin' | 'least-loaded'
+import type { EngineProjection } from '@homing/load'
+import type { CustomPolicy } from './custom-selection.ts'
+import type { Policy, PolicyName } from './policy.ts'
 
-export const ROUTER_MODES: readonly RouterMode[] = ['kv', 'random', 'round-robin', 'least-loaded']
+/**
+ * `kv` chooses by the cost of a policy; the others do not look at the cache. `direct` chooses among the ranks of the worker
+ * that the request names: the caller leaves out all other candidates.
+ */
+export type RouterMode = 'kv' | 'random' | 'round-robin' | 'least-loaded' | 'power-of-two' | 'direct'
+
+export const ROUTER_MODES: readonly RouterMode[] = [
+  'kv',
+  'random',
+  'round-robin',
+  'least-loaded',
+  'power-of-two',
+  'direct',
+]
+
+/** Which worker key a candidate is. */
+export interface CandidateWorker {
+  /** Name of the worker key. */
+  readonly worker: string
+  /** Number of its worker: see GET /workers. */
+  readonly instanceId: number
+  readonly dpRank: number
+  readonly taints: readonly string[]
+}
 
 /** The eligible worker keys with what is known about each. Only read; arrays may be longer than `count`. */
 export interface Candidates {
   readonly count: number
   /** Slot of the worker key; echoed, never interpreted. */
   readonly workerSlots: ArrayLike<number>
-  /** Leading blocks of the prompt that it holds. More than the prompt has counts as all of them. */
+  /** Leading blocks of the prompt that it holds, in all tiers. More than the prompt has counts as all of them. */
   readonly overlapBlocks: ArrayLike<number>
-  /** What its overlap counts for, 0 … 1: see `creditFactor`. */
+  /** What its overlap counts for, 0 … 1: see `creditFactor`; the mean over its tiers. */
   readonly creditFactors: ArrayLike<number>
+  /**
+   * The part of overlap · credit factor that is not on the device, in blocks: `overlapCredit` and `creditDecay` leave it as it is.
+   * Undefined: all of the overlap is on the device.
+   */
+  readonly lowerTierBlocks?: ArrayLike<number> | undefined
   /** Blocks in use by its running requests. */
   readonly activeBlocks: ArrayLike<number>
   /** Blocks of this prompt that are not active there. */
@@ -23,12 +53,37 @@ export interface Candidates {
   /** Tokens booked there and not yet prefilled. */
   readonly activePrefillTokens: ArrayLike<number>
   readonly activeRequests: ArrayLike<number>
+  /** What each cost is multiplied by: see `WorkerFilter`. Undefined: 1. */
+  readonly preferences?: ArrayLike<number> | undefined
+  /** For a selection of one's own, which alone needs it. */
+  readonly nameOf?: ((index: number) => CandidateWorker) | undefined
+  /** For `auto`: what is before each worker, in milliseconds. */
+  readonly engines?: EngineProjection | undefined
+  /** KV tokens that each holds at most; 0 where it is not known. */
+  readonly kvCapacityTokens?: ArrayLike<number> | undefined
+  /** Tokens that each computes in one step at most. */
+  readonly stepTokens?: ArrayLike<number> | undefined
 }
 
+/** How to choose. `selectionSettings` fills in what is not given. */
 export interface SelectionSettings {
   readonly mode: RouterMode
-  /** Weight of prefill blocks against decode blocks, ≥ 0. 0: only decode blocks count. */
+  /** Whose costs mode kv compares; other modes only show them. */
+  readonly policy: PolicyName
+  /** Takes the place of `policy`. */
+  readonly custom?: CustomPolicy | undefined
+  /** linear: weight of prefill blocks against decode blocks, ≥ 0. 0: no policy credits what is cached. */
   readonly overlapWeight: number
+  /** What a cached block on the device counts for, ≥ 0. Above 1 it makes up for queued prefill, too. */
+  readonly overlapCredit: number
+  /** How fast that credit falls with the prefill that a worker has queued beyond the others, ≥ 0. 0: not at all. */
+  readonly creditDecay: number
+  /** linear: blocks that each active request of a worker costs, ≥ 0. */
+  readonly activeRequestWeight: number
+  /** est-ttft: milliseconds that an engine computes for each token of a prompt, ≥ 0. */
+  readonly prefillMsPerToken: number
+  /** est-ttft: further milliseconds for a million pairs of a new token and a token before it, ≥ 0. */
+  readonly attentionMsPerMillionPairs: number
   /** 0: the cheapest wins. Above: softmax over costs normalised by their range. */
   readonly temperature: number
 }
@@ -36,6 +91,7 @@ export interface SelectionSettings {
 /** What one request may change of the settings; undefined keeps them. */
 export interface SelectionOverride {
   readonly overlapWeight?: number | undefined
+  readonly overlapCredit?: number | undefined
   readonly temperature?: number | undefined
 }
 
@@ -44,6 +100,9 @@ export interface SelectionRequest {
   readonly promptTokens: number
   /** ≥ 1. */
   readonly blockSizeTokens: number
+  /** For a selection of one's own: the model as the client named it, and whether anything is known of its prompt (default: yes). */
+  readonly model?: string | undefined
+  readonly isPromptKnown?: boolean | undefined
   readonly override?: SelectionOverride | undefined
 }
 
@@ -51,15 +110,15 @@ export interface SelectionRequest {
 export interface ChoiceTerms {
   /** As used: clamped to the full blocks of the prompt. */
   readonly overlapBlocks: Int32Array
-  /** Queued prefill tokens of the worker plus the tokens of this request that are not credited as cached. */
+  /** Tokens of this prompt that are not credited as cached; at least 1, as an engine always computes the last one. */
+  readonly newTokens: Float64Array
+  /** Queued prefill tokens of the worker plus `newTokens`. */
   readonly prefillTokens: Float64Array
-  /** prefillTokens / blockSizeTokens, a fraction. */
-  readonly prefillBlocks: Float64Array
-  /** Active blocks plus new blocks. */
-  readonly decodeBlocks: Float64Array
-  /** overlapWeight · prefillBlocks + decodeBlocks; lower is better. Filled in every mode. */
-  readonly costBlocks: Float64Array
-  /** Chance that this candidate had to win, given the costs; sums to 1. */
+  /** Element t: the term that `policy.terms[t]` describes. */
+  readonly ofPolicy: readonly Float64Array[]
+  /** In the unit of the rule that was used; lower is better. Filled in every mode. */
+  readonly cost: Float64Array
+  /** Chance that this candidate had to win, given the costs and, for power-of-two, the two that were drawn; sums to 1. */
   readonly probability: Float64Array
 }
 
@@ -68,43 +127,34 @@ export interface Choice {
   readonly count: number
   /** Index of the winner among the candidates. */
   readonly winner: number
-  /** Index of the cheapest other candidate (least-loaded: the least loaded other one); −1 when there is none. */
+  /** Index of the cheapest other candidate, or of the least loaded other one in the modes that compare load; −1 when there is none. */
   readonly runnerUp: number
   /** Pass as `turn` next time; only 'round-robin' advances it. */
   readonly nextTurn: number
-  /** The weight and temperature that were used, after the override. */
+  /** Whose costs these are: what its terms are called and measured in. */
+  readonly policy: Policy
+  /** Which of `policy.rules` the costs follow. */
+  readonly rule: number
+  /** The weight, credit and temperature that were used, after the override. */
   readonly overlapWeight: number
+  readonly overlapCredit: number
   readonly temperature: number
   readonly terms: ChoiceTerms
 }
 
 /** The terms of one candidate as a plain record, for a receipt. */
-export interface CandidateTerms {
+export interface CostTerms {
   readonly workerSlot: number
   readonly overlapBlocks: number
   readonly creditFactor: number
+  readonly newTokens: number
   readonly prefillTokens: number
+  /** prefillTokens / blockSizeTokens, a fraction. */
   readonly prefillBlocks: number
+  /** Active blocks plus new blocks. */
   readonly decodeBlocks: number
-  readonly costBlocks: number
+  /** Element t: the term that `policy.terms[t]` describes. */
+  readonly ofPolicy: readonly number[]
+  readonly cost: number
   readonly probability: number
 }
-
-/** Which worker slots may serve a request at all. Sets are given by the caller per request. */
-export interface Constraints {
-  /** Only these slots (a pinned worker: all its ranks; a pinned rank: one). Undefined: not pinned. */
-  readonly pinned?: ReadonlySet<number> | undefined
-  /** Only these slots. Undefined: all. */
-  readonly allowed?: ReadonlySet<number> | undefined
-  /** True for a slot that fails for another reason (taints, model, tried before). */
-  readonly isExcluded?: ((workerSlot: number) => boolean) | undefined
-  /** True for a slot over a busy threshold. */
-  readonly isOverloaded?: ((workerSlot: number) => boolean) | undefined
-}
-
-/**
- * 'eligible': at least one slot passed. 'no_worker': no slot is compatible. 'pin_not_allowed': the
- * pinned slots are not in the allowed set. 'pin_overloaded': the pinned slots are all overloaded; no
- * other is tried. 'all_overloaded': compatible slots exist and all are overloaded.
- */
-export type Eligibility = 'eligible' | 'no_worker' | 'pin_not_allowed' | 'pin_overloaded' | 'all_overloaded'

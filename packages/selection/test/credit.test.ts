@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
+import type { Trust } from '@homing/index'
 import fc from 'fast-check'
 import t from 'tap'
-import { CREDIT_PRIORS, type CreditTrust, creditFactor } from '../src/index.ts'
+import { CREDIT_PRIORS, creditFactor } from '../src/index.ts'
 
 t.test('before anything is measured, the trust decides', async t => {
   t.equal(creditFactor('exact', 1, 0), 1)
@@ -11,7 +12,7 @@ t.test('before anything is measured, the trust decides', async t => {
 })
 
 t.test('an exact 60 % beats an approximate 70 %, until the approximation has proved to be good', async t => {
-  const credit = (trust: CreditTrust, percent: number, precision: number, requests: number) =>
+  const credit = (trust: Trust, percent: number, precision: number, requests: number) =>
     percent * creditFactor(trust, precision, requests)
   t.ok(credit('exact', 60, 1, 0) > credit('approximate', 70, 1, 0))
   t.ok(credit('exact', 60, 1, 64) > credit('approximate', 70, 0.8, 64))
@@ -24,7 +25,7 @@ t.test('a source that is contradicted loses its credit, whatever its trust', asy
 })
 
 t.test('the factor lies between the prior and the precision, and in 0 … 1', async t => {
-  const trusts = fc.constantFrom<CreditTrust>('exact', 'partial', 'approximate')
+  const trusts = fc.constantFrom<Trust>('exact', 'partial', 'approximate')
   const holds = fc.property(
     trusts,
     fc.double({ min: -1, max: 2, noNaN: true }),

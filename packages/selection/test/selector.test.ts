@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { type Random, seededRandom } from '@homing/clock'
 import fc from 'fast-check'
 import t from 'tap'
-import { type Candidates, candidateTerms, type SelectionSettings, Selector } from '../src/index.ts'
+import { type Candidates, costTerms, ROUTER_MODES, Selector, selectionSettings } from '../src/index.ts'
 
 interface Row {
   readonly overlap?: number
@@ -26,7 +26,7 @@ function candidates(rows: readonly Row[]): Candidates {
   }
 }
 
-const kv: SelectionSettings = { mode: 'kv', overlapWeight: 1, temperature: 0 }
+const kv = selectionSettings()
 const noRandom: Random = {
   next: () => assert.fail('nothing to draw'),
   below: () => assert.fail('nothing to draw'),
@@ -42,7 +42,7 @@ t.test('an overlap that is believed less counts less, and all of it counts where
   const choice = new Selector().choose(input, request, kv, noRandom)
   t.equal(choice.winner, 1)
   t.strictSame([...choice.terms.prefillTokens.subarray(0, 2)], [160 - 7 * 16 * 0.8, 160 - 6 * 16])
-  t.match(candidateTerms(choice, input, 0), { overlapBlocks: 7, creditFactor: 0.8 })
+  t.match(costTerms(choice, input, request, 0), { overlapBlocks: 7, creditFactor: 0.8 })
 })
 
 t.test(
@@ -53,18 +53,21 @@ t.test(
       { overlap: 5, active: 0, fresh: 5 },
       { overlap: 8, active: 2, fresh: 7 },
     ])
-    const choice = new Selector().choose(input, { promptTokens: 160, blockSizeTokens: 16 }, kv, noRandom)
-    t.strictSame([...choice.terms.costBlocks.subarray(0, 3)], [18, 10, 11])
+    const request = { promptTokens: 160, blockSizeTokens: 16 }
+    const choice = new Selector().choose(input, request, kv, noRandom)
+    t.strictSame([...choice.terms.cost.subarray(0, 3)], [18, 10, 11])
     t.equal(choice.winner, 1)
     t.equal(choice.runnerUp, 2)
-    t.strictSame(candidateTerms(choice, input, 1), {
+    t.strictSame(costTerms(choice, input, request, 1), {
       workerSlot: 101,
       overlapBlocks: 5,
       creditFactor: 1,
+      newTokens: 80,
       prefillTokens: 80,
       prefillBlocks: 5,
       decodeBlocks: 5,
-      costBlocks: 10,
+      ofPolicy: [5, 5, 0],
+      cost: 10,
       probability: 1,
     })
   },
@@ -77,7 +80,7 @@ t.test('with 7 to decode on the second worker the third one wins', async t => {
     { overlap: 8, active: 9 },
   ])
   const choice = new Selector().choose(input, { promptTokens: 160, blockSizeTokens: 16 }, kv, noRandom)
-  t.strictSame([...choice.terms.costBlocks.subarray(0, 3)], [18, 12, 11])
+  t.strictSame([...choice.terms.cost.subarray(0, 3)], [18, 12, 11])
   t.equal(choice.winner, 2)
   t.equal(choice.runnerUp, 1)
 })
@@ -91,8 +94,9 @@ t.test('queued prefill tokens of the worker are part of its cost', async t => {
 
 t.test('overlap is clamped to the full blocks of the prompt, so that prefill is never negative', async t => {
   const input = candidates([{ overlap: 1000 }])
-  const choice = new Selector().choose(input, { promptTokens: 37, blockSizeTokens: 16 }, kv, noRandom)
-  t.match(candidateTerms(choice, input, 0), { overlapBlocks: 2, prefillTokens: 5, prefillBlocks: 5 / 16 })
+  const request = { promptTokens: 37, blockSizeTokens: 16 }
+  const choice = new Selector().choose(input, request, kv, noRandom)
+  t.match(costTerms(choice, input, request, 0), { overlapBlocks: 2, prefillTokens: 5, prefillBlocks: 5 / 16 })
   t.equal(choice.runnerUp, -1)
 })
 
@@ -103,7 +107,7 @@ t.test('weight 0 leaves only decode blocks', async t => {
   ])
   const request = { promptTokens: 160, blockSizeTokens: 16, override: { overlapWeight: 0 } }
   const choice = new Selector().choose(input, request, kv, noRandom)
-  t.strictSame([...choice.terms.costBlocks.subarray(0, 2)], [3, 2])
+  t.strictSame([...choice.terms.cost.subarray(0, 2)], [3, 2])
   t.equal(choice.winner, 1)
   t.equal(choice.overlapWeight, 0)
 })
@@ -192,7 +196,7 @@ t.test('random is uniform and still shows what each would have cost', async t =>
   for (let i = 0; i < 2000; i++) {
     const choice = selector.choose(input, request, { ...kv, mode: 'random' }, random)
     if (choice.winner === 0) wins++
-    assert.deepEqual([...choice.terms.costBlocks.subarray(0, 2)], [31, 2])
+    assert.deepEqual([...choice.terms.cost.subarray(0, 2)], [31, 2])
   }
   t.ok(wins > 900 && wins < 1100, `${wins}`)
 })
@@ -220,11 +224,13 @@ const request = fc.record({
   promptTokens: fc.integer({ min: 1, max: 4000 }),
   blockSizeTokens: fc.constantFrom(1, 16, 100),
 })
-const settings = fc.record({
-  mode: fc.constantFrom('kv' as const, 'random' as const, 'round-robin' as const, 'least-loaded' as const),
-  overlapWeight: fc.double({ min: 0, max: 100, noNaN: true }),
-  temperature: fc.oneof(fc.constant(0), fc.double({ min: 0, max: 100, noNaN: true })),
-})
+const settings = fc
+  .record({
+    mode: fc.constantFrom(...ROUTER_MODES),
+    overlapWeight: fc.double({ min: 0, max: 100, noNaN: true }),
+    temperature: fc.oneof(fc.constant(0), fc.double({ min: 0, max: 100, noNaN: true })),
+  })
+  .map(selectionSettings)
 
 t.test('whatever the input: probabilities sum to 1, the winner is possible, the terms add up', async t => {
   const selector = new Selector(4)
@@ -239,17 +245,17 @@ t.test('whatever the input: probabilities sum to 1, the winner is possible, the 
     assert.ok(Math.abs(sum - 1) < 1e-9, `${sum}`)
     assert.ok(terms.probability[winner]! > 0)
     rows.forEach((row, i) => {
-      const c = candidateTerms(choice, input, i)
+      const c = costTerms(choice, input, request, i)
       const uncached = Math.max(0, request.promptTokens - row.overlap * request.blockSizeTokens)
       const full = Math.floor(request.promptTokens / request.blockSizeTokens)
       assert.equal(c.overlapBlocks, Math.min(row.overlap, full))
       assert.ok(c.prefillTokens >= row.prefill + uncached)
       assert.equal(c.prefillBlocks, c.prefillTokens / request.blockSizeTokens)
       assert.equal(c.decodeBlocks, row.active + row.fresh)
-      assert.equal(c.costBlocks, settings.overlapWeight * c.prefillBlocks + c.decodeBlocks)
+      assert.equal(c.cost, settings.overlapWeight * c.prefillBlocks + c.decodeBlocks)
     })
     if (settings.mode === 'kv' && settings.temperature === 0) {
-      assert.equal(terms.costBlocks[winner], Math.min(...terms.costBlocks.subarray(0, count)))
+      assert.equal(terms.cost[winner], Math.min(...terms.cost.subarray(0, count)))
     }
   })
   t.doesNotThrow(() => fc.assert(holds, { numRuns: 400 }))
@@ -260,7 +266,7 @@ t.test('as T goes to 0 the cheapest candidates have all of the probability', asy
   const holds = fc.property(rows, request, fc.nat(), (rows, request, seed) => {
     const input = candidates(rows)
     const choice = selector.choose(input, request, { ...kv, temperature: 1e-9 }, seededRandom(seed))
-    const costs = [...choice.terms.costBlocks.subarray(0, choice.count)]
+    const costs = [...choice.terms.cost.subarray(0, choice.count)]
     const smallest = Math.min(...costs)
     // Costs closer than a millionth of the range may still share at this T.
     const near = smallest + (Math.max(...costs) - smallest) * 1e-6
@@ -279,7 +285,7 @@ t.test('more overlap never costs more', async t => {
     (row, request, more, overlapWeight) => {
       const input = candidates([row, { ...row, overlap: row.overlap + more }])
       const { terms } = selector.choose(input, request, { ...kv, overlapWeight }, seededRandom(1))
-      assert.ok(terms.costBlocks[1]! <= terms.costBlocks[0]!)
+      assert.ok(terms.cost[1]! <= terms.cost[0]!)
     },
   )
   t.doesNotThrow(() => fc.assert(holds))

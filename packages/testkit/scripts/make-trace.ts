@@ -1,8 +1,9 @@
-/** Writes fixtures/small-trace.jsonl.gz: `node packages/testkit/scripts/make-trace.ts`. The same bytes each time. */
+/** Writes fixtures/small-trace.jsonl.gz: `pnpm exec node packages/testkit/scripts/make-trace.ts`. The same bytes each time. */
 
 import { writeFileSync } from 'node:fs'
 import { gzipSync } from 'node:zlib'
-import { makeTrace, traceText } from '../src/workloads.ts'
+import { traceText } from '@homing/trace'
+import { makeTrace } from '../src/workloads.ts'
 
 const SEED = 512
 const REQUESTS = 1000

@@ -10,7 +10,8 @@
  *   I2  Only full blocks carry an engine hash; a hash covers all tokens from 0, the adapter and the salt.
  *   I3  A hit covers at most floor((tokens − 1) / block size) blocks: one token is always computed.
  *   I4  The parent of a cached block is cached, because sequences are released tail first.
- *   I5  Per hash, stored − removed events equal the physical copies (until a clear, which ends the epoch).
+ *   I5  Per hash, stored − removed events equal the physical copies (until a clear, which ends the epoch); where only the last
+ *       removal is told, a hash is cached from a store to the next removal.
  *
  * Duplicates are kept, as vLLM does: a prompt of exactly n blocks recomputes its last block each time, stores it
  * anew and removes it later, so one hash may be stored three times and removed three times.
@@ -38,7 +39,7 @@ export interface BlocksStored {
   readonly firstBlockIndex: number
   readonly tokenIds: Int32Array
   readonly namespace: CacheNamespace
-  /** Who caused it, when the request named a session. */
+  /** The session that caused it, if the request named one. */
   readonly sessionId: string | undefined
 }
 
@@ -75,6 +76,8 @@ export interface BlockManagerOptions {
   readonly blockCount: number
   /** Seed of the engine hashes: another seed gives other hashes for equal tokens. */
   readonly hashSeed: number
+  /** Which copies of a block are told to be removed: each, as vLLM does, or only the last one (vLLM #55092). Default: each. */
+  readonly removals?: 'each' | 'last'
 }
 
 /** The token and block state of one request; made by `openSequence`, changed only by its manager. */
@@ -99,6 +102,7 @@ export class BlockManager {
   readonly blockSizeTokens: number
   readonly blockCount: number
 
+  readonly #tellsEachRemoval: boolean
   readonly #seed: HashWords
   /** Tokens of every physical block that carries a hash. */
   readonly #tokens: Int32Array
@@ -134,6 +138,7 @@ export class BlockManager {
     }
     this.blockSizeTokens = blockSizeTokens
     this.blockCount = blockCount
+    this.#tellsEachRemoval = options.removals !== 'last'
     this.#seed = hashNamespace(options.hashSeed, undefined, undefined)
     this.#tokens = new Int32Array(blockCount * blockSizeTokens)
     this.#hashes = new Int32Array(blockCount * 2)
@@ -412,7 +417,7 @@ export class BlockManager {
     this.#hasHash[block] = 0
     this.#namespaces[block] = undefined
     this.#cachedCount--
-    this.#events.push({ type: 'removed', hash: [low, high] })
+    if (this.#tellsEachRemoval || next === block) this.#events.push({ type: 'removed', hash: [low, high] })
   }
 
   #storedEvent(sequence: BlockSequence, first: number, end: number): BlocksStored {

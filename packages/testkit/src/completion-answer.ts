@@ -4,12 +4,35 @@
  *   chat stream   role chunk with the first token, one chunk per token, the last one with its finish reason,
  *                 a chunk without choices when usage was asked for, [DONE]
  *
+ * Where fingerprint and usage stand is the engine's manner (`AnswerForm`). Answers of /v1/responses and /v1/messages have a
+ * form of their own: typed-answer.ts.
+ *
  * Text that could be the beginning of a stop text is held back until it is clear. Log probabilities have the right
  * shape and a constant value. Cost: one small JSON per token.
  */
 
 import type { CompletionRequest } from './completion-request.ts'
 import type { TokenTexts } from './engine-tokenizer.ts'
+import {
+  type TypedEnd,
+  type TypedHead,
+  typedBody,
+  typedDelta,
+  typedStart,
+  typedStreamEnd,
+} from './typed-answer.ts'
+
+/**
+ * Where a stream has its fingerprint and its usage.
+ *
+ *   vllm            fingerprint in the last chunk of a choice, or in the event with usage where that is asked for
+ *   openai          fingerprint in every chunk; `usage: null` in every chunk where usage is asked for
+ *   usage-in-chunks usage unasked in every chunk and in an event of its own, which has the fingerprint, as vLLM writes it
+ *                   with --enable-force-include-usage
+ *   usage-at-end    fingerprint in every chunk, and usage unasked in an event of its own
+ */
+export const ANSWER_FORMS = ['vllm', 'openai', 'usage-in-chunks', 'usage-at-end'] as const
+export type AnswerForm = (typeof ANSWER_FORMS)[number]
 
 export type FinishReason = 'length' | 'stop' | 'abort'
 
@@ -37,6 +60,8 @@ export interface CompletionAnswerOptions {
   readonly texts: TokenTexts
   /** Seconds since 1970. */
   readonly createdSeconds: number
+  readonly form: AnswerForm
+  readonly fingerprint: string
 }
 
 export class CompletionAnswer {
@@ -44,9 +69,13 @@ export class CompletionAnswer {
   readonly #texts: TokenTexts
   readonly #id: string
   readonly #createdSeconds: number
+  readonly #form: AnswerForm
+  readonly #fingerprint: string
+  /** Undefined for completions. */
+  readonly #typed: TypedHead | undefined
   readonly #choices: Choice[] = []
   #openChoices: number
-  /** Of each prompt; of its choices the largest, since they hit each other. */
+  /** Cached tokens of each prompt; the largest of its choices, because they hit each other. */
   readonly #cachedTokens: number[]
 
   constructor(options: CompletionAnswerOptions) {
@@ -54,6 +83,11 @@ export class CompletionAnswer {
     this.#texts = options.texts
     this.#id = options.id
     this.#createdSeconds = options.createdSeconds
+    this.#form = options.form
+    this.#fingerprint = options.fingerprint
+    const { kind, model } = options.request
+    const { id, createdSeconds } = options
+    this.#typed = kind === 'chat' || kind === 'text' ? undefined : { kind, id, model, createdSeconds }
     const { prompts, choicesCount } = options.request
     this.#cachedTokens = prompts.map(() => 0)
     for (let promptIndex = 0; promptIndex < prompts.length; promptIndex++) {
@@ -131,15 +165,24 @@ export class CompletionAnswer {
 
   /** What ends a complete stream. */
   streamEnd(): string {
-    const usage = this.request.includesUsage
-      ? `data: ${JSON.stringify({ ...this.#head(), choices: [], usage: this.#usage() })}\n\n`
-      : ''
-    return `${usage}data: [DONE]\n\n`
+    if (this.#typed !== undefined) return typedStreamEnd(this.#typed, this.#typedEnd())
+    const isAtEnd = this.#form === 'usage-at-end' || this.#form === 'usage-in-chunks'
+    if (!this.request.includesUsage && !isAtEnd) return 'data: [DONE]\n\n'
+    const event = {
+      ...this.#head(),
+      choices: [],
+      usage: this.#usage(),
+      system_fingerprint: this.#fingerprint,
+    }
+    return `data: ${JSON.stringify(event)}\n\ndata: [DONE]\n\n`
   }
 
   /** The whole body of an answer that is not a stream. */
   body(): Uint8Array {
     const { request } = this
+    if (this.#typed !== undefined) {
+      return new TextEncoder().encode(JSON.stringify(typedBody(this.#typed, this.#typedEnd())))
+    }
     const isChat = request.kind === 'chat'
     const value = {
       ...this.#head(),
@@ -164,7 +207,7 @@ export class CompletionAnswer {
         ...(isChat ? {} : { prompt_logprobs: null, prompt_token_ids: this.#promptIds(choice.promptIndex) }),
       })),
       service_tier: null,
-      system_fingerprint: null,
+      system_fingerprint: this.#fingerprint,
       usage: this.#usage(),
       ...(isChat ? { prompt_logprobs: null, prompt_token_ids: this.#promptIds(0) } : {}),
       kv_transfer_params: null,
@@ -197,6 +240,7 @@ export class CompletionAnswer {
 
   #chunks(choice: Choice, tokenId: number, delta: string): string {
     const { request } = this
+    if (this.#typed !== undefined) return this.#typedChunks(this.#typed, choice, delta)
     const isChat = request.kind === 'chat'
     let text = ''
     if (isChat && !choice.hasRole) {
@@ -229,9 +273,32 @@ export class CompletionAnswer {
     return text + this.#chunk(body, {}, choice.tokenIds.length)
   }
 
-  #chunk(choice: unknown, more: object, completionTokens: number): string {
-    const usage = this.request.hasContinuousUsage ? { usage: this.#usage(completionTokens) } : {}
-    return `data: ${JSON.stringify({ ...this.#head(), choices: [choice], ...usage, ...more })}\n\n`
+  #typedChunks(head: TypedHead, choice: Choice, delta: string): string {
+    const isFirst = choice.tokenIds.length === 1
+    return (isFirst ? typedStart(head, this.promptTokens) : '') + typedDelta(head, delta)
+  }
+
+  #typedEnd(): TypedEnd {
+    const [choice] = this.#choices
+    return {
+      text: choice!.text,
+      finishReason: choice!.finishReason ?? 'abort',
+      promptTokens: this.promptTokens,
+      cachedTokens: this.cachedTokens,
+      outputTokens: this.outputTokens,
+    }
+  }
+
+  #chunk(choice: Readonly<Record<string, unknown>>, more: object, completionTokens: number): string {
+    const { includesUsage, hasContinuousUsage } = this.request
+    const chunk: Record<string, unknown> = { ...this.#head(), choices: [choice] }
+    const form = this.#form
+    if (hasContinuousUsage || form === 'usage-in-chunks') chunk['usage'] = this.#usage(completionTokens)
+    else if (form === 'openai' && includesUsage) chunk['usage'] = null
+    const isEverywhere = form === 'openai' || form === 'usage-at-end'
+    const isHere = form === 'vllm' && !includesUsage && choice['finish_reason'] !== null
+    if (isEverywhere || isHere) chunk['system_fingerprint'] = this.#fingerprint
+    return `data: ${JSON.stringify({ ...chunk, ...more })}\n\n`
   }
 
   #head() {

@@ -1,5 +1,5 @@
 /**
- * Reads a body of /v1/chat/completions or /v1/completions as vLLM does, and refuses what vLLM refuses, in its words.
+ * Reads a body of a completion, a response or a message as vLLM does, and refuses what vLLM refuses, in its words.
  *
  * Fields that steer sampling (temperature, top_p, penalties, seed, response_format, tools, …) are accepted; the output does
  * not depend on them. Tools reach the chat template. Unknown fields are ignored, as vLLM ignores them.
@@ -7,6 +7,7 @@
 
 import type { EngineTokenizer } from './engine-tokenizer.ts'
 import { naturalOutputTokens } from './output.ts'
+import type { TypedKind } from './typed-answer.ts'
 
 /** An answer that is an error: vLLM's `{error: {message, type, param, code}}`. */
 export class RefusedRequest extends Error {
@@ -27,7 +28,7 @@ export class RefusedRequest extends Error {
   }
 }
 
-export type CompletionKind = 'chat' | 'text'
+export type CompletionKind = 'chat' | 'text' | TypedKind
 
 /** What one HTTP request asks for. */
 export interface CompletionRequest {
@@ -77,12 +78,11 @@ export function readCompletionRequest(
   const body = parseObject(bytes)
   const model = body['model'] === undefined || body['model'] === null ? context.model : body['model']
   const loraName = readModel(model, context)
-  const prompts =
-    kind === 'chat' ? [chatPrompt(body, bytes, context.tokenizer)] : textPrompts(body, context.tokenizer)
+  const prompts = promptsOf(kind, body, bytes, context.tokenizer)
   for (const prompt of prompts) {
     if (prompt.length === 0) {
       throw bad(
-        kind === 'chat' ? 'The rendered prompt is empty' : 'The decoder prompt cannot be empty',
+        kind === 'text' ? 'The decoder prompt cannot be empty' : 'The rendered prompt is empty',
         'prompt',
       )
     }
@@ -123,7 +123,8 @@ export function readCompletionRequest(
     finishReason: hasLimit ? 'length' : 'stop',
     isStream,
     includesUsage: streamOptions['include_usage'] === true,
-    hasContinuousUsage: streamOptions['continuous_usage_stats'] === true,
+    hasContinuousUsage:
+      streamOptions['include_usage'] === true && streamOptions['continuous_usage_stats'] === true,
     returnsTokenIds: body['return_token_ids'] === true,
     hasLogprobs: kind === 'chat' ? body['logprobs'] === true : typeof body['logprobs'] === 'number',
     stopTexts: stopTexts(body['stop']),
@@ -132,6 +133,34 @@ export function readCompletionRequest(
     sessionId: typeof body['session_id'] === 'string' ? body['session_id'] : sessionHeader,
     reportsFull: objectOf(body['vllm_xargs'])['kv_cache_report_mode'] === 'full',
   }
+}
+
+function promptsOf(
+  kind: CompletionKind,
+  body: Body,
+  bytes: Uint8Array,
+  tokenizer: EngineTokenizer,
+): Int32Array[] {
+  if (kind === 'text') return textPrompts(body, tokenizer)
+  if (kind === 'chat') return [chatPrompt(body, bytes, tokenizer)]
+  const chat = kind === 'responses' ? chatOfResponse(body) : chatOfMessages(body)
+  return [chatPrompt(chat, new TextEncoder().encode(JSON.stringify(chat)), tokenizer)]
+}
+
+/** A text, or a list of messages; `instructions` go before them. */
+function chatOfResponse({ input, instructions }: Body): Body {
+  const messages = typeof input === 'string' ? [{ role: 'user', content: input }] : input
+  if (!Array.isArray(messages)) throw bad('input must be a string or a list', 'input')
+  return typeof instructions === 'string'
+    ? { messages: [{ role: 'system', content: instructions }, ...messages] }
+    : { messages }
+}
+
+function chatOfMessages({ messages, system }: Body): Body {
+  if (!Array.isArray(messages)) throw bad('messages must be a list of objects', 'messages')
+  return typeof system === 'string'
+    ? { messages: [{ role: 'system', content: system }, ...messages] }
+    : { messages }
 }
 
 /** The ids that /tokenize answers for either of its forms. Throws RefusedRequest. */
@@ -209,10 +238,8 @@ function isIntegers(value: unknown): value is readonly number[] {
 }
 
 function outputTokensGiven(body: Body): number | undefined {
-  const name =
-    body['max_completion_tokens'] === undefined || body['max_completion_tokens'] === null
-      ? 'max_tokens'
-      : 'max_completion_tokens'
+  const names = ['max_completion_tokens', 'max_output_tokens', 'max_tokens']
+  const name = names.find(each => body[each] !== undefined && body[each] !== null) ?? 'max_tokens'
   return integerField(body, name, 1, 2 ** 31)
 }
 

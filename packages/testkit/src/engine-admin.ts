@@ -5,6 +5,8 @@
  *   GET, POST, DELETE /admin/faults            see engine-faults.ts; DELETE ends all of them
  *   POST /admin/restart {downMs?}              a new life: empty cache, other hashes, sequence 0, same ports; requests
  *                                              under way are cut; for downMs every other connection is cut too
+ *   POST /admin/restart {inPlace: true, firstSequence?}   a new life of which nothing shows but its events: same process,
+ *                                              same sockets, a sequence that begins where it is told to
  *   POST /admin/kill                           everything is cut and closed; the owner of the engine is told
  */
 
@@ -23,6 +25,7 @@ export interface AdministeredEngine {
   clearFaults(): void
   /** Resolves with its epoch when the new life can be used. */
   restart(downMs: number): Promise<number>
+  restartInPlace(firstSequence: number): void
   kill(): Promise<void>
 }
 
@@ -45,7 +48,20 @@ export async function administer(engine: AdministeredEngine, exchange: HttpExcha
       return sendJson(exchange, 200, faultState(engine))
     case 'POST /admin/restart': {
       const bytes = await exchange.readBody(BODY_BYTES_MAX)
-      const downMs = bytes.length === 0 ? 0 : Number(parseObject(bytes)['downMs'] ?? 0)
+      const body = bytes.length === 0 ? {} : parseObject(bytes)
+      if (body['inPlace'] === true) {
+        const first = Number(body['firstSequence'] ?? 0)
+        if (!Number.isSafeInteger(first) || first < 0) {
+          throw new RefusedRequest(
+            400,
+            'BadRequestError',
+            `firstSequence is ${first}, use a whole number from 0`,
+          )
+        }
+        engine.restartInPlace(first)
+        return sendJson(exchange, 200, { epoch: engine.state({}).epoch })
+      }
+      const downMs = Number(body['downMs'] ?? 0)
       if (!(downMs >= 0 && downMs <= DOWN_MS_MAX)) {
         throw new RefusedRequest(400, 'BadRequestError', `downMs is ${downMs}, use 0 to ${DOWN_MS_MAX}`)
       }

@@ -1,4 +1,4 @@
-/** What an engine answers to who asks what it is: models, event sources, server info. Pure. */
+/** An engine's answers about itself: models, event sources, server info. Pure. */
 
 import type { ResolvedEngineSettings } from './engine-settings.ts'
 import type { RankEndpoints } from './engine-state.ts'

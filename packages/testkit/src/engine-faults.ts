@@ -6,7 +6,11 @@
  *   events.duplicate N      the next N batches are published twice
  *   events.delay N, delayMs the next N batches come delayMs late; later ones overtake them
  *   events.replayLoseEvery  a replay leaves out every N-th message silently (0: none)
+ *   events.replayRepliesMax a replay loses what is behind so many replies (0: nothing)
  *   events.replaySilent     replay requests get no answer
+ *   events.unknownRemovals  the removals of the next N batches with any go by a name that no router knows
+ *   events.group, …         the manners of event-manners.ts: group and removalGroup ("form", "same", "none" or a number),
+ *                           slidingGroup, repeatsStores, namesKinds, namesSalts
  *   events.rank             the dp rank meant; without it, all of them
  *   hang                    'off', 'generation' (no step, no answer to /v1) or 'all' (every route but /admin)
  *   slowFactor              stretches every step; 1 is normal
@@ -57,6 +61,18 @@ export interface FaultRequest {
 
 type Body = Readonly<Record<string, unknown>>
 
+const COUNTS = [
+  'drop',
+  'duplicate',
+  'delay',
+  'delayMs',
+  'replayLoseEvery',
+  'replayRepliesMax',
+  'unknownRemovals',
+] as const
+const FLAGS = ['forget', 'replaySilent', 'repeatsStores', 'namesKinds', 'namesSalts'] as const
+const GROUP_MAX = 1023
+
 /** Throws RefusedRequest for an unknown name or a value out of range, before anything changes. */
 export function readFaultRequest(body: Body, current: EngineFaults): FaultRequest {
   const names = ['events', ...Object.keys(NO_ENGINE_FAULTS)]
@@ -78,17 +94,32 @@ export function readFaultRequest(body: Body, current: EngineFaults): FaultReques
   if (!isObject(events)) throw fault('events must be an object')
   refuseUnknown(events, ['rank', ...Object.keys(NO_EVENT_FAULTS)], 'event fault')
   const wanted: { -readonly [K in keyof EventFaults]?: EventFaults[K] } = {}
-  for (const name of ['drop', 'duplicate', 'delay', 'delayMs', 'replayLoseEvery'] as const) {
+  for (const name of COUNTS) {
     const value = numberOf(events, name, 0, 1_000_000)
     if (value !== undefined) wanted[name] = value
   }
-  for (const name of ['forget', 'replaySilent'] as const) {
+  for (const name of FLAGS) {
     const value = events[name]
     if (value === undefined) continue
     if (typeof value !== 'boolean') throw fault(`${name} must be true or false`)
     wanted[name] = value
   }
+  const slidingGroup = numberOf(events, 'slidingGroup', -1, GROUP_MAX)
+  if (slidingGroup !== undefined) wanted.slidingGroup = slidingGroup
+  const group = groupOf(events, 'group', 'form')
+  if (group !== undefined) wanted.group = group
+  const removalGroup = groupOf(events, 'removalGroup', 'same')
+  if (removalGroup !== undefined) wanted.removalGroup = removalGroup
   return { engine, events: wanted, rank: numberOf(events, 'rank', 0, 63) }
+}
+
+/** The number of a group, 'none', or the word that leaves it as it is elsewhere. */
+function groupOf<W extends string>(body: Body, name: string, word: W): W | 'none' | number | undefined {
+  const value = body[name]
+  if (value === word || value === 'none') return value as W | 'none'
+  if (typeof value === 'string')
+    throw fault(`${name} is ${JSON.stringify(value)}, use "${word}", "none" or a number`)
+  return numberOf(body, name, 0, GROUP_MAX)
 }
 
 function requestFault(body: Body, name: 'die' | 'error'): RequestFault | undefined {

@@ -3,7 +3,7 @@
  *
  *   namespace -> root;   hash(block i) = mix(hash(block i − 1) or root, tokens of block i)
  *
- * Two 32-bit lanes with multiply and rotate, finished as in MurmurHash3. It is nobody else's hash on purpose:
+ * Two 32-bit lanes with multiply and rotate, finished as in MurmurHash3. Deliberately no other program uses this hash:
  * a router that tried to recompute engine hashes would fail here. Cost: about 1 ns per token.
  */
 
@@ -51,14 +51,16 @@ export function hashBlock(
   target[at + 1] = finish(high ^ Math.imul(mixedLow, PRIME_B))
 }
 
-/** The hashes of the full blocks of a prompt without adapter and salt, in hexadecimal, in an engine with this hash seed. */
+/** The hashes of the full blocks of a prompt without adapter, in hexadecimal, in an engine with this hash seed. */
 export function promptHashes(
   hashSeed: number,
-  tokenIds: readonly number[],
+  tokenIds: ArrayLike<number>,
   blockSizeTokens: number,
+  cacheSalt?: string,
 ): string[] {
   const tokens = Int32Array.from(tokenIds)
   let [low, high] = hashNamespace(hashSeed, undefined, undefined)
+  if (cacheSalt !== undefined) [low, high] = hashNamespace(low, undefined, cacheSalt)
   const words = new Int32Array(2)
   const hashes: string[] = []
   for (let start = 0; start + blockSizeTokens <= tokens.length; start += blockSizeTokens) {

@@ -1,6 +1,6 @@
 /**
  * Engine rank: one dp rank in time. Runs the step loop of its `EngineModel` on a clock, publishes the events of each
- * step as one batch, then hands the tokens to whoever asked for them.
+ * step as one batch, then hands the tokens to the requests that asked for them.
  *
  *   idle --submit--> step: startStep | wait stepMs / speed | finishStep -> events, then tokens --> next step or idle
  *
@@ -118,10 +118,15 @@ export class EngineRank {
 
   /** Stops the loop and the sockets; requests end without a word. Idempotent. */
   close(): void {
+    this.end()
+    this.#publisher?.close()
+  }
+
+  /** Stops the loop, and leaves the sockets to another rank; requests end without a word. Idempotent. */
+  end(): void {
     this.#isClosed = true
     this.#timer?.cancel()
     this.#listeners.clear()
-    this.#publisher?.close()
   }
 
   #wake(): void {

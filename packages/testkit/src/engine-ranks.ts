@@ -40,7 +40,7 @@ export class EngineRanks {
     return this.#ranks
   }
 
-  /** Of the last life, also while none is open; empty when the engine publishes no events. */
+  /** Endpoints of the last life, even while none is open; empty when the engine publishes no events. */
   get endpoints(): readonly RankEndpoints[] {
     return this.#endpoints
   }
@@ -61,6 +61,19 @@ export class EngineRanks {
     }
     this.#ranks = ranks
     this.#endpoints = endpoints
+    this.applyFaults(faults())
+  }
+
+  /**
+   * New ranks with empty caches behind the sockets that there are: who follows their events is told nothing but what
+   * `EventPublisher.beginAnew` lets show.
+   */
+  beginAnew(hashSeed: number, firstSequence: number, faults: () => EngineFaults): void {
+    this.#ranks = this.#ranks.map(before => {
+      before.end()
+      before.publisher?.beginAnew(firstSequence)
+      return this.#newRank(before.rank, hashSeed, before.publisher)
+    })
     this.applyFaults(faults())
   }
 
@@ -135,8 +148,8 @@ export class EngineRanks {
 
   #newRank(rank: number, hashSeed: number, publisher: EventPublisher | undefined): EngineRank {
     const { settings, clock, vocabulary } = this.#options
-    const { blockSizeTokens, stepTokensMax, sequencesMax, speed, isClearLate } = settings
-    const blocks = new BlockManager({ blockSizeTokens, blockCount: settings.blocks, hashSeed })
+    const { blockSizeTokens, stepTokensMax, sequencesMax, speed, isClearLate, removals } = settings
+    const blocks = new BlockManager({ blockSizeTokens, blockCount: settings.blocks, hashSeed, removals })
     const profile = timingProfile(settings.profile)
     const model = new EngineModel({ blocks, profile, stepTokensMax, sequencesMax, vocabulary })
     return new EngineRank({ rank, model, blocks, publisher, clock, speed, isClearLate })

@@ -2,7 +2,7 @@
  * Engine routes: OpenAI HTTP as vLLM serves it, with what SGLang calls otherwise.
  *
  *   GET  /health /ping /version /load /metrics /v1/models /kv_event_sources     POST /tokenize /detokenize
- *   POST /v1/chat/completions /v1/completions /reset_prefix_cache
+ *   POST /v1/chat/completions /v1/completions /v1/responses /v1/messages /reset_prefix_cache
  *   GET  /server_info                          in the SGLang forms, instead of /version and /kv_event_sources
  *
  * In this order a request is cut because the engine is down, hangs, is refused on demand, is asked for its key, and
@@ -46,6 +46,12 @@ export interface EngineRoutesOptions {
   readonly life: () => EngineLife
 }
 
+const KINDS: ReadonlyMap<string, CompletionKind> = new Map([
+  ['/v1/chat/completions', 'chat'],
+  ['/v1/completions', 'text'],
+  ['/v1/responses', 'responses'],
+  ['/v1/messages', 'messages'],
+])
 const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
 
 export class EngineRoutes {
@@ -185,8 +191,7 @@ export class EngineRoutes {
 
 /** Undefined: no path of completions. */
 function kindOf(path: string): CompletionKind | undefined {
-  if (path === '/v1/chat/completions') return 'chat'
-  return path === '/v1/completions' ? 'text' : undefined
+  return KINDS.get(path)
 }
 
 /** vLLM's 401 is not of the form of its other errors. */

@@ -2,11 +2,12 @@
  * Settings of one simulated engine, and the table behind `pnpm start engine --help`.
  *
  * `ENGINE_OPTIONS` has the shape of the setting descriptors of @homing/config: a kind, a range, a default, help.
- * `engineSettings` fills the defaults in and refuses what cannot work, all faults in one error.
+ * `engineSettings` fills in the defaults and refuses settings that cannot work, with all faults in one error.
  */
 
-import { RouterError } from '@homing/errors'
+import { HomingError } from '@homing/errors'
 import type { KvHashForm, ReplayForm } from '@homing/protocol'
+import { ANSWER_FORMS, type AnswerForm } from './completion-answer.ts'
 import { EVENT_FORMS, type EventForm } from './event-publisher.ts'
 import { PROFILE_NAMES, type ProfileName, timingProfile } from './timing-profile.ts'
 
@@ -22,7 +23,7 @@ export interface EngineSettings {
   readonly replayPort: number
   /** False: no sockets for events, and /kv_event_sources is 404. */
   readonly publishesEvents: boolean
-  /** False: what was published is not repeated: no replay socket, as in an engine that was not told to have one. */
+  /** False: no replay socket, so published batches are not repeated, as in an engine that is not configured for replay. */
   readonly offersReplay: boolean
   /** The name requests use. */
   readonly model: string
@@ -46,7 +47,7 @@ export interface EngineSettings {
   readonly ranks: number
   /** Seed of the generated text: engines with the same seed behave as one model. */
   readonly seed: number
-  /** Seed of the engine hashes; −1: another one in each life, so that no two engines and no two lives agree. */
+  /** Seed of the engine hashes; −1: a new one in each life, so that no two engines and no two lives agree. */
   readonly hashSeed: number
   readonly eventForm: EventForm
   readonly hashForm: KvHashForm
@@ -56,8 +57,12 @@ export interface EngineSettings {
   readonly replayBatchesMax: number
   /** Publishes a clear with the next step only, as vLLM does; false: at once, as SGLang does. */
   readonly isClearLate: boolean
-  /** Key that /v1 routes ask for; '' asks for none. */
+  /** Reports the eviction of each copy of a block, as vLLM does, or only of the last one. */
+  readonly removals: 'each' | 'last'
+  /** Key that the /v1 routes require; '' requires none. */
   readonly apiKey: string
+  /** Where streams have their fingerprint and their usage. */
+  readonly answerForm: AnswerForm
   /** What /version answers. */
   readonly version: string
 }
@@ -88,7 +93,9 @@ export const DEFAULT_ENGINE_SETTINGS: EngineSettings = {
   topic: '',
   replayBatchesMax: 10_000,
   isClearLate: true,
+  removals: 'each',
   apiKey: '',
+  answerForm: 'vllm',
   version: '0.32.0',
 }
 
@@ -102,6 +109,8 @@ export const ENGINE_OPTIONS = [
     default: '127.0.0.1',
     placeholder: 'ADDRESS',
     env: 'HOMING_ENGINE_HOST',
+    // An IPv6 address may be given as it stands in a URL.
+    read: (text: string): string => text.replace(/^\[(.*)\]$/, '$1'),
     help: 'Address to listen on, for HTTP and for KV events.',
   },
   {
@@ -148,7 +157,7 @@ export const ENGINE_OPTIONS = [
     default: '',
     placeholder: 'KEY',
     env: 'HOMING_ENGINE_API_KEY',
-    help: 'Key that the routes under /v1 ask for, as `Authorization: Bearer KEY`. Empty: none.',
+    help: 'Key that the routes under /v1 require, as `Authorization: Bearer KEY`. Empty: none.',
   },
   {
     key: 'model',
@@ -214,7 +223,7 @@ export const ENGINE_OPTIONS = [
     choices: PROFILE_NAMES,
     default: 'h100-8b',
     env: 'HOMING_ENGINE_PROFILE',
-    help: 'How long steps take and how large the cache is: of an H100 with Llama 3.1 8B, of four with 70B, or of two other simulated engines.',
+    help: 'Step times and cache size: those of an H100 with Llama 3.1 8B, of four H100 with 70B, or of two other simulated engines.',
   },
   {
     key: 'speed',
@@ -226,7 +235,7 @@ export const ENGINE_OPTIONS = [
     max: 1_000_000,
     zeroMeans: 'no waiting',
     env: 'HOMING_ENGINE_SPEED',
-    help: 'Simulated over real time: 10 is ten times faster than the profile.',
+    help: 'Simulated time divided by real time: 10 is ten times faster than the profile.',
   },
   {
     key: 'blockSizeTokens',
@@ -252,7 +261,7 @@ export const ENGINE_OPTIONS = [
     zeroMeans: 'what the profile has room for',
     aliases: ['num-gpu-blocks-override'],
     env: 'HOMING_ENGINE_BLOCKS',
-    help: 'KV blocks of each rank; as in vLLM one of them is never used. Few blocks bring evictions at once.',
+    help: 'KV blocks of each rank; as in vLLM one of them is never used. With few blocks, evictions begin at once.',
   },
   {
     key: 'stepTokensMax',
@@ -265,7 +274,7 @@ export const ENGINE_OPTIONS = [
     unit: 'tokens',
     zeroMeans: "the profile's",
     env: 'HOMING_ENGINE_MAX_NUM_BATCHED_TOKENS',
-    help: 'Tokens computed in one step at most; longer prompts are prefilled in chunks.',
+    help: 'Most tokens computed in one step; longer prompts are prefilled in chunks.',
   },
   {
     key: 'sequencesMax',
@@ -278,7 +287,7 @@ export const ENGINE_OPTIONS = [
     unit: 'requests',
     zeroMeans: "the profile's",
     env: 'HOMING_ENGINE_MAX_NUM_SEQS',
-    help: 'Requests that run at once at most; the others wait in order.',
+    help: 'Most requests that run at once; the others wait in order.',
   },
   {
     key: 'ranks',
@@ -300,7 +309,7 @@ export const ENGINE_OPTIONS = [
     kind: 'flag',
     default: true,
     env: 'HOMING_ENGINE_EVENTS',
-    help: 'Publish KV events. Without, a router can only guess what this engine holds.',
+    help: 'Publish KV events. Without them, a router can only guess what this engine holds.',
   },
   {
     key: 'offersReplay',
@@ -309,7 +318,7 @@ export const ENGINE_OPTIONS = [
     kind: 'flag',
     default: true,
     env: 'HOMING_ENGINE_REPLAY',
-    help: 'Repeat missed KV events on the replay port. Off, as many engines are: a router that joins late is unsure of the cache, unless a sidecar stands beside the engine (homing sidecar --help).',
+    help: 'Repeat missed KV events on the replay port. If this is off, as in many engines, a router that joins late does not know the whole cache, unless a sidecar runs beside the engine (homing sidecar --help).',
   },
   {
     key: 'eventForm',
@@ -319,7 +328,7 @@ export const ENGINE_OPTIONS = [
     choices: EVENT_FORMS,
     default: 'vllm-map',
     env: 'HOMING_ENGINE_EVENT_FORM',
-    help: 'How events are written: as vLLM from 0.24 on, vLLM before, SGLang, or SGLang before September 2026.',
+    help: 'How events are written: as vLLM from 0.24 on, vLLM from 0.21 on, vLLM 0.13 to 0.15 (which names no salts), SGLang, or SGLang before September 2026.',
   },
   {
     key: 'hashForm',
@@ -361,7 +370,7 @@ export const ENGINE_OPTIONS = [
     max: 1_000_000,
     unit: 'batches',
     env: 'HOMING_ENGINE_BUFFER_STEPS',
-    help: 'Event batches kept for replay; 64 MiB at most, whatever their number.',
+    help: 'Event batches kept for replay; at most 64 MiB, whatever their number.',
   },
   {
     key: 'isClearLate',
@@ -370,7 +379,17 @@ export const ENGINE_OPTIONS = [
     kind: 'flag',
     default: true,
     env: 'HOMING_ENGINE_LATE_CLEAR',
-    help: 'Publish a cleared cache with the next step only, as vLLM does, and not at once, as SGLang does.',
+    help: 'Publish a cleared cache only with the next step, as vLLM does, and not at once, as SGLang does.',
+  },
+  {
+    key: 'removals',
+    name: 'removals',
+    group: 'KV events',
+    kind: 'choice',
+    choices: ['each', 'last'],
+    default: 'each',
+    env: 'HOMING_ENGINE_REMOVALS',
+    help: 'Report the eviction of each copy of a block, as vLLM does, or only of the last one.',
   },
   {
     key: 'hashSeed',
@@ -381,7 +400,17 @@ export const ENGINE_OPTIONS = [
     min: -1,
     max: 2_147_483_647,
     env: 'HOMING_ENGINE_HASH_SEED',
-    help: 'Seed of the engine hashes; -1 takes another one in each life of the engine.',
+    help: 'Seed of the engine hashes; -1 takes a new one in each life of the engine.',
+  },
+  {
+    key: 'answerForm',
+    name: 'answer-form',
+    group: 'Model',
+    kind: 'choice',
+    choices: ANSWER_FORMS,
+    default: 'vllm',
+    env: 'HOMING_ENGINE_ANSWER_FORM',
+    help: 'Where streams have fingerprint and usage. vllm: the fingerprint in the last chunk, or in the event with usage. openai: the fingerprint in every chunk, and `usage: null` if usage is asked for. usage-in-chunks: usage in every chunk without being asked. usage-at-end: usage in an event of its own without being asked.',
   },
   {
     key: 'version',
@@ -396,7 +425,7 @@ export const ENGINE_OPTIONS = [
 ] as const
 
 /** Some settings of an engine cannot be used. */
-export class InvalidEngineSettingsError extends RouterError {
+export class InvalidEngineSettingsError extends HomingError {
   readonly code = 'HOMING_ENGINE_INVALID_SETTINGS'
 
   constructor(faults: readonly string[]) {

@@ -1,4 +1,4 @@
-/** What an engine says of itself, to tests and under /admin/state: plain data, a copy at some instant. */
+/** The state that an engine reports, to tests and under /admin/state: plain data, a copy at some instant. */
 
 import type { CachedBlock } from './block-manager.ts'
 import type { EngineFaults } from './engine-faults.ts'

@@ -1,5 +1,5 @@
 /**
- * What the simulated engine needs of a tokenizer, and which ids it may emit.
+ * The simulated engine's requirements for a tokenizer, and the ids that it may emit.
  *
  * An engine emits *words*: ids whose text is a space and letters, and which come out of the tokenizer again when
  * that text is tokenized. So an answer that a client sends back as part of the next turn tokenizes to the very ids whose

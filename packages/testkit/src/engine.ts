@@ -89,6 +89,8 @@ export class Engine {
       random,
       texts: new TokenTexts(tokenizer),
       seed: settings.seed,
+      form: settings.answerForm,
+      fingerprint: `vllm-${settings.version}-${settings.seed.toString(16).padStart(8, '0')}`,
     })
     this.#routes = new EngineRoutes({
       settings,
@@ -174,6 +176,17 @@ export class Engine {
     return restarted
   }
 
+  /**
+   * A new life of which nothing shows but its events: requests are cut and caches are empty, in the same process, behind the same
+   * sockets. Its sequences begin at `firstSequence`. Nothing while the engine is down.
+   */
+  restartInPlace(firstSequence = 0): void {
+    if (this.#isClosed || this.#isRestarting) return
+    this.#epoch++
+    this.#cutAll()
+    this.#ranks.beginAnew(this.#newHashSeed(), firstSequence, () => this.#faults.current)
+  }
+
   /** Closes, and tells the owner. */
   async kill(): Promise<void> {
     await this.close()
@@ -222,9 +235,13 @@ export class Engine {
   async #begin(): Promise<void> {
     this.#epoch++
     this.#startSeconds = this.#clock.wallMs() / 1000
-    const { hashSeed } = this.#settings
-    await this.#ranks.open(hashSeed >= 0 ? hashSeed : this.#random.below(2 ** 31), () => this.#faults.current)
+    await this.#ranks.open(this.#newHashSeed(), () => this.#faults.current)
     if (this.#isClosed) this.#ranks.drop()
+  }
+
+  #newHashSeed(): number {
+    const { hashSeed } = this.#settings
+    return hashSeed >= 0 ? hashSeed : this.#random.below(2 ** 31)
   }
 
   async #serve(exchange: HttpExchange): Promise<void> {

@@ -9,6 +9,7 @@ export {
   type CacheEvent,
   type CacheNamespace,
 } from './block-manager.ts'
+export { ANSWER_FORMS, type AnswerForm } from './completion-answer.ts'
 export { RefusedRequest } from './completion-request.ts'
 export {
   Engine,
@@ -48,7 +49,15 @@ export {
   type EngineTokenizer,
   outputVocabulary,
 } from './engine-tokenizer.ts'
-export { EVENT_FORMS, type EventFaults, type EventForm, NO_EVENT_FAULTS } from './event-publisher.ts'
+export { type EventManners, PLAIN_MANNERS } from './event-manners.ts'
+export {
+  EVENT_FORMS,
+  type EventFaults,
+  type EventForm,
+  EventPublisher,
+  type EventPublisherOptions,
+  NO_EVENT_FAULTS,
+} from './event-publisher.ts'
 export { loadEngineTokenizer } from './load-engine-tokenizer.ts'
 export { DEFAULT_VOCABULARY, expectedOutput, naturalOutputTokens, OutputSource } from './output.ts'
 export {
@@ -60,19 +69,13 @@ export {
 } from './timing-profile.ts'
 export {
   DEFAULT_TOKEN_RANGE,
-  MalformedTraceError,
   makeTrace,
-  readTrace,
   type Session,
   type SessionOptions,
   type SessionTurn,
   sessionPrompt,
   sessions,
-  spreadTrace,
   type TokenRange,
-  TRACE_BLOCK_TOKENS,
   type TraceOptions,
-  type TraceRequest,
-  traceText,
   traceTokens,
 } from './workloads.ts'

@@ -1,4 +1,4 @@
-/** The tokenizer of an engine: of a Hugging Face directory, or the built-in one. */
+/** The tokenizer of an engine: from a Hugging Face directory, or the built-in one. */
 
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'

@@ -1,5 +1,5 @@
 /**
- * Request lives: serves completion requests to their end, each with a record of what became of it.
+ * Request lives: serves completion requests to their end, each with a record of its outcome.
  *
  *   running ──last token──▶ finished          running ──client left──▶ aborted
  *      └──fault, restart or close──▶ died
@@ -12,7 +12,7 @@
 
 import type { Clock, Random } from '@homing/clock'
 import type { HttpExchange } from '@homing/transport'
-import { CompletionAnswer } from './completion-answer.ts'
+import { type AnswerForm, CompletionAnswer } from './completion-answer.ts'
 import { type CompletionKind, type CompletionRequest, RefusedRequest } from './completion-request.ts'
 import type { EngineRank } from './engine-rank.ts'
 import type { EngineRequestRecord } from './engine-state.ts'
@@ -24,6 +24,8 @@ export interface RequestLivesOptions {
   readonly clock: Clock
   readonly random: Random
   readonly texts: TokenTexts
+  readonly form: AnswerForm
+  readonly fingerprint: string
   /** Seed of the output; a further choice of a request adds its index. */
   readonly seed: number
 }
@@ -97,13 +99,13 @@ export class RequestLives {
   /** Serves a request to its end; the answer is written as tokens come. */
   run(place: RequestPlace, strike: StrikeAfter): void {
     const { exchange, request, rank, epoch } = place
-    const { clock, texts, seed } = this.#options
+    const { clock, texts, seed, form, fingerprint } = this.#options
     const id = this.#newId(place)
     const createdSeconds = Math.floor(clock.wallMs() / 1000)
     const live: LiveRequest = {
       place,
       record: this.#newRecord(place, id, 'running'),
-      answer: new CompletionAnswer({ id, request, texts, createdSeconds }),
+      answer: new CompletionAnswer({ id, request, texts, createdSeconds, form, fingerprint }),
       writer: new StreamWriter(exchange),
       strike,
       sequences: [],
@@ -187,7 +189,12 @@ export class RequestLives {
   }
 
   #newId({ exchange, request }: RequestPlace): string {
-    const prefix: Record<CompletionKind, string> = { chat: 'chatcmpl', text: 'cmpl' }
+    const prefix: Record<CompletionKind, string> = {
+      chat: 'chatcmpl',
+      text: 'cmpl',
+      responses: 'resp',
+      messages: 'msg',
+    }
     const own = headerOf(exchange, 'x-request-id') ?? hexOf(this.#options.random.bytes(16))
     return `${prefix[request.kind]}-${own}`
   }

@@ -2,7 +2,7 @@
  * Workloads: prompts as token ids, from a seed or from a trace.
  *
  *   sessions   multi-turn chats over a few shared system prompts; the next turn holds the answer of the one before
- *   trace      Mooncake-style lines {timestamp, input_length, output_length, hash_ids}, one id per 512 tokens
+ *   trace      requests of @homing/trace, one id per 512 tokens
  *
  * Equal ids give equal tokens: token t of id h comes from a mix of (h, t), so prompts share exactly the prefixes that the
  * trace says they share, at any engine block size that divides 512.
@@ -10,13 +10,8 @@
  * Everything is a function of the seed. Sizes are drawn log-normal around a median, prompts by Zipf's law.
  */
 
-import { readFileSync } from 'node:fs'
-import { gunzipSync } from 'node:zlib'
 import { type Random, seededRandom } from '@homing/clock'
-import { RouterError } from '@homing/errors'
-
-/** Tokens that one trace id stands for. */
-export const TRACE_BLOCK_TOKENS = 512
+import { TRACE_BLOCK_TOKENS, type TraceRequest } from '@homing/trace'
 
 export interface TokenRange {
   /** Lowest token id that may occur. */
@@ -28,36 +23,6 @@ export interface TokenRange {
 /** Ids that every byte-level vocabulary has as plain text: letters and digits are among them. */
 export const DEFAULT_TOKEN_RANGE: TokenRange = { first: 32, count: 95 }
 
-/** A trace line. */
-export interface TraceRequest {
-  /** Arrival, milliseconds from the start. */
-  readonly timestampMs: number
-  readonly inputTokens: number
-  readonly outputTokens: number
-  /** One prefix id per 512 tokens, the partial last block included. */
-  readonly hashIds: readonly number[]
-}
-
-/** A line of a trace is not of its form. */
-export class MalformedTraceError extends RouterError {
-  readonly code = 'HOMING_TESTKIT_BAD_TRACE'
-
-  constructor(path: string, line: number, reason: string) {
-    super(`cannot read trace ${path}: line ${line}: ${reason}`, { path, line, reason })
-  }
-}
-
-/** Reads a .jsonl or .jsonl.gz file, whole. Throws MalformedTraceError, and what reading files throws. */
-export function readTrace(path: string): TraceRequest[] {
-  const bytes = readFileSync(path)
-  const text = (path.endsWith('.gz') ? gunzipSync(bytes) : bytes).toString('utf8')
-  const requests: TraceRequest[] = []
-  for (const [i, line] of text.split('\n').entries()) {
-    if (line.trim() !== '') requests.push(parseTraceLine(path, i + 1, line))
-  }
-  return requests
-}
-
 /** The token ids of a trace request; cut at its input length. */
 export function traceTokens(request: TraceRequest, range: TokenRange = DEFAULT_TOKEN_RANGE): Int32Array {
   const tokens = new Int32Array(request.inputTokens)
@@ -66,27 +31,6 @@ export function traceTokens(request: TraceRequest, range: TokenRange = DEFAULT_T
     tokens[position] = range.first + (mix(id, position % TRACE_BLOCK_TOKENS) % range.count)
   }
   return tokens
-}
-
-/**
- * Spreads requests that share a timestamp over `binMs` (3 s in the Mooncake conversation trace), keeping their order:
- * request j of n in a bin moves to t + binMs · j / n.
- */
-export function spreadTrace(requests: readonly TraceRequest[], binMs: number): TraceRequest[] {
-  const spread: TraceRequest[] = []
-  for (let start = 0; start < requests.length; ) {
-    let end = start
-    while (end < requests.length && requests[end]!.timestampMs === requests[start]!.timestampMs) end++
-    for (let i = start; i < end; i++) {
-      const request = requests[i]!
-      spread.push({
-        ...request,
-        timestampMs: request.timestampMs + (binMs * (i - start)) / (end - start),
-      })
-    }
-    start = end
-  }
-  return spread
 }
 
 export interface SessionOptions {
@@ -226,41 +170,6 @@ export function makeTrace(options: TraceOptions): TraceRequest[] {
     }
   }
   return requests
-}
-
-/** Lines of a .jsonl trace file. */
-export function traceText(requests: readonly TraceRequest[]): string {
-  return requests
-    .map(
-      ({ timestampMs, inputTokens, outputTokens, hashIds }) =>
-        `${JSON.stringify({ timestamp: timestampMs, input_length: inputTokens, output_length: outputTokens, hash_ids: hashIds })}\n`,
-    )
-    .join('')
-}
-
-function parseTraceLine(path: string, line: number, text: string): TraceRequest {
-  let value: Record<string, unknown>
-  try {
-    value = JSON.parse(text) as Record<string, unknown>
-  } catch {
-    throw new MalformedTraceError(path, line, 'it is not JSON')
-  }
-  const { timestamp, input_length: inputTokens, output_length: outputTokens, hash_ids: hashIds } = value
-  const isNumber = (field: unknown): field is number => Number.isSafeInteger(field) && (field as number) >= 0
-  if (!isNumber(timestamp) || !isNumber(inputTokens) || !isNumber(outputTokens)) {
-    throw new MalformedTraceError(
-      path,
-      line,
-      'timestamp, input_length and output_length must be integers ≥ 0',
-    )
-  }
-  if (!Array.isArray(hashIds) || !hashIds.every(isNumber)) {
-    throw new MalformedTraceError(path, line, 'hash_ids must be a list of integers ≥ 0')
-  }
-  if (hashIds.length !== Math.ceil(inputTokens / TRACE_BLOCK_TOKENS)) {
-    throw new MalformedTraceError(path, line, `${hashIds.length} hash_ids for ${inputTokens} tokens`)
-  }
-  return { timestampMs: timestamp, inputTokens, outputTokens, hashIds }
 }
 
 function randomTokens(random: Random, count: number, range: TokenRange): Int32Array {

@@ -51,6 +51,30 @@ t.test(
   },
 )
 
+t.test('where only the last removal is told, a hash is cached from a store to the next removal', async t => {
+  for (const removals of ['each', 'last'] as const) {
+    const blocks = new BlockManager({ blockSizeTokens: 4, blockCount: 9, hashSeed: 1, removals })
+    const told = new Set<string>()
+    let repeated = 0
+    for (const [count, from] of [8, 8, 12, 8, 24, 8, 8, 16, 24, 8, 28].map((n, i) => [
+      n,
+      i % 3 === 2 ? 7 : 0,
+    ])) {
+      blocks.release(prefill(blocks, ids(count!, from)).sequence)
+      for (const event of blocks.takeEvents()) {
+        if (event.type === 'removed' && !told.delete(hexOfHash(event.hash[0], event.hash[1]))) repeated++
+        if (event.type !== 'stored') continue
+        for (let i = 0; i < event.hashes.length; i += 2) {
+          told.add(hexOfHash(event.hashes[i]!, event.hashes[i + 1]!))
+        }
+      }
+      const cached = new Set(blocks.cacheSnapshot().map(({ hash }) => hash))
+      if (removals === 'last') t.strictSame([...told].sort(), [...cached].sort())
+    }
+    t.equal(repeated > 0, removals === 'each')
+  }
+})
+
 t.test('another seed, adapter or salt gives other hashes and shares nothing', async t => {
   const make = (hashSeed: number) => new BlockManager({ blockSizeTokens: 2, blockCount: 32, hashSeed })
   const one = make(1)

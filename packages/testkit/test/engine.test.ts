@@ -361,6 +361,34 @@ t.test('dropped batches are missing on the socket and come with a replay, in bot
   }
 })
 
+t.test('a restart in place shows in nothing but the events', async t => {
+  const { engine, get, post, transport } = await started(t)
+  const { events, replay: endpoint } = engine.describe().ranks[0]!
+  const subscriber = await subscribe(transport, events)
+  const startOf = async () => /process_start_time_seconds .*/.exec((await get('/metrics')).text)?.[0]
+  const before = await startOf()
+  for (let i = 0; i < 3; i++) await post('/v1/completions', { prompt: ids(20, 100 + i), max_tokens: 1 })
+  t.match((await post('/admin/restart', { inPlace: true, firstSequence: 7 })).json, { epoch: 2 })
+  t.equal(engine.state().ranks[0]!.cachedBlocks, 0)
+  await post('/v1/completions', { prompt: ids(20), max_tokens: 1 })
+  await until(() => subscriber.batches.length === 4, 'a batch of the new life came')
+  t.equal(subscriber.batches.at(-1)!.sequence, 7)
+  t.equal(subscriber.connections, 1)
+  t.equal(await startOf(), before)
+  t.strictSame((await replay(transport, endpoint!, 0)).sequences, [7])
+  t.equal((await post('/admin/restart', { inPlace: true, firstSequence: -1 })).status, 400)
+})
+
+t.test('faults of events that are not understood are refused', async t => {
+  const { engine, post } = await started(t)
+  for (const events of [{ group: 'x' }, { removalGroup: -2 }, { slidingGroup: 4000 }, { namesSalts: 1 }]) {
+    t.equal((await post('/admin/faults', { events })).status, 400, JSON.stringify(events))
+  }
+  const manners = { group: 3, removalGroup: 'none', slidingGroup: 1, namesKinds: false, repeatsStores: false }
+  t.equal((await post('/admin/faults', { events: manners })).status, 200)
+  t.match(engine.state().ranks[0]!.faults, manners)
+})
+
 t.test('a forgotten batch and a full buffer leave a hole', async t => {
   const { engine, post, transport } = await started(t, { replayBatchesMax: 3 })
   const { replay: endpoint } = engine.describe().ranks[0]!

@@ -1,17 +1,8 @@
 import assert from 'node:assert/strict'
-import { readFileSync, statSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { statSync } from 'node:fs'
+import { readTrace, TRACE_BLOCK_TOKENS } from '@homing/trace'
 import t from 'tap'
-import {
-  makeTrace,
-  readTrace,
-  sessionPrompt,
-  sessions,
-  spreadTrace,
-  TRACE_BLOCK_TOKENS,
-  traceText,
-  traceTokens,
-} from '../src/workloads.ts'
+import { makeTrace, sessionPrompt, sessions, traceTokens } from '../src/workloads.ts'
 
 const FIXTURE = new URL('../fixtures/small-trace.jsonl.gz', import.meta.url).pathname
 
@@ -28,7 +19,7 @@ t.test('the trace is a tree: an id has one parent and one depth, and lengths fit
   let inputTokens = 0
   for (const request of readTrace(FIXTURE)) {
     assert.equal(request.hashIds.length, Math.ceil(request.inputTokens / TRACE_BLOCK_TOKENS))
-    for (const [depth, id] of request.hashIds.entries()) {
+    for (const [depth, id] of Array.from(request.hashIds).entries()) {
       const parent = request.hashIds[depth - 1] ?? -1
       if (parents.has(id)) reusedTokens += TRACE_BLOCK_TOKENS
       else assert.equal(id, next++, 'ids are numbered in order of first appearance')
@@ -58,27 +49,6 @@ t.test('prompts share exactly the tokens of their common ids', async () => {
     const next = left.subarray(shared, shared + 16)
     if (next.length === 16) assert.notDeepEqual(next, right.subarray(shared, shared + 16))
   }
-})
-
-t.test('requests of one instant are spread over their bin in order', async t => {
-  const at = (timestampMs: number) => ({ timestampMs, inputTokens: 1, outputTokens: 1, hashIds: [0] })
-  const times = spreadTrace([at(0), at(0), at(0), at(3000), at(6000), at(6000)], 3000)
-  t.strictSame(
-    times.map(request => request.timestampMs),
-    [0, 1000, 2000, 3000, 6000, 7500],
-  )
-})
-
-t.test('a line that is not of the form is named', async t => {
-  const path = join(t.testdir(), 'bad.jsonl')
-  const good = traceText(makeTrace({ seed: 1, requests: 2 }))
-  writeFileSync(path, `${good}{"timestamp":1,"input_length":513,"output_length":1,"hash_ids":[0]}\n`)
-  t.throws(() => readTrace(path), {
-    code: 'HOMING_TESTKIT_BAD_TRACE',
-    message: /line 3: 1 hash_ids for 513 tokens/,
-  })
-  writeFileSync(path, good)
-  t.equal(readFileSync(path, 'utf8'), traceText(readTrace(path)))
 })
 
 t.test('sessions are a function of the seed; a turn begins with the turn before and its answer', async t => {

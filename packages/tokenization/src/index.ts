@@ -3,7 +3,13 @@ export { ChatTemplate, type RenderOptions } from './chat-template.ts'
 export { type ContentFormat, detectContentFormat, type EngineDialect } from './content-format.ts'
 export { EncodeError, RenderingRefusedError, TokenizerLoadError } from './errors.ts'
 export { fromParsedJson, tryParseJson } from './json.ts'
+export { ByteWindows, type PrefixNode, PrefixTree, TextWindows } from './prefix-tree.ts'
+export { PromptCache } from './prompt-cache.ts'
 export {
+  type EncoderPath,
+  encoderPath,
+  type LoadedTokenizer,
+  loadTokenizer,
   type NoTokens,
   PromptTokenizer,
   type PromptTokenizerOptions,

@@ -16,6 +16,8 @@ const SPACE = /[ \t\n\r]*/y
 /** Reads JSON text as Python's json.loads does; undefined when it is not valid JSON. */
 export function tryParseJson(text: string): PythonValue {
   let position = 0
+  /** The first backslash from some place on; looked for anew for each string, many short strings would cost their square. */
+  let backslash = text.indexOf('\\')
 
   const skipSpace = () => {
     const code = text.charCodeAt(position)
@@ -32,7 +34,7 @@ export function tryParseJson(text: string): PythonValue {
   const readString = (): string => {
     const start = position
     const quote = text.indexOf('"', start + 1)
-    const backslash = text.indexOf('\\', start + 1)
+    if (backslash !== -1 && backslash <= start) backslash = text.indexOf('\\', start + 1)
     if (quote !== -1 && (backslash === -1 || quote < backslash)) position = quote + 1
     else {
       STRING_REST.lastIndex = start + 1

@@ -10,6 +10,7 @@
 
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { type ModelBytes, splitModel } from './encoder/model-bytes.ts'
 import { TokenizerLoadError } from './errors.ts'
 
 /** Parsed JSON. */
@@ -23,7 +24,11 @@ export interface TemplateSources {
 
 /** What a directory holds. */
 export interface TokenizerFiles {
+  /** tokenizer.json, but for vocabulary and merges where `modelBytes` has them. */
   readonly tokenizer: JsonObject
+  readonly modelBytes: ModelBytes | undefined
+  /** The bytes of tokenizer.json. */
+  readonly tokenizerFile: Uint8Array
   readonly config: JsonObject
   readonly templates: TemplateSources | undefined
   /** bos_token, eos_token, … as templates see them. */
@@ -49,15 +54,20 @@ const MISREAD_BEHAVIORS: ReadonlySet<unknown> = new Set([
 
 /** Reads the directory. Throws TokenizerLoadError when a file is missing or is no JSON. */
 export async function readTokenizerFiles(directory: string): Promise<TokenizerFiles> {
-  const [tokenizer, config, template, legacySpecials] = await Promise.all([
-    readJson(directory, 'tokenizer.json'),
+  const [file, config, template, legacySpecials] = await Promise.all([
+    readBytes(directory, 'tokenizer.json'),
     readJson(directory, 'tokenizer_config.json'),
     readText(directory, 'chat_template.jinja'),
     readJson(directory, 'special_tokens_map.json'),
   ])
-  if (tokenizer === undefined) throw new TokenizerLoadError(directory, 'there is no tokenizer.json')
+  if (file === undefined) throw new TokenizerLoadError(directory, 'there is no tokenizer.json')
+  const whole = (): JsonObject => parseTokenizer(directory, file)
+  const split = splitModel(file)
+  const tokenizer = split?.rest ?? whole()
   return {
     tokenizer,
+    modelBytes: split === undefined ? undefined : { vocab: split.vocab, merges: split.merges, whole },
+    tokenizerFile: file,
     config: config ?? {},
     templates:
       template === undefined
@@ -68,18 +78,31 @@ export async function readTokenizerFiles(directory: string): Promise<TokenizerFi
   }
 }
 
+/** Parses the bytes of a tokenizer.json. Throws TokenizerLoadError. */
+export function parseTokenizer(directory: string, file: Uint8Array): JsonObject {
+  const { buffer, byteOffset, byteLength } = file
+  return parseJson(directory, 'tokenizer.json', Buffer.from(buffer, byteOffset, byteLength).toString())
+}
+
 async function readText(directory: string, name: string): Promise<string | undefined> {
+  return (await readBytes(directory, name))?.toString()
+}
+
+async function readBytes(directory: string, name: string): Promise<Buffer | undefined> {
   try {
-    return await readFile(join(directory, name), 'utf8')
+    return await readFile(join(directory, name))
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
-    throw new TokenizerLoadError(directory, `${name} cannot be read`, error)
+    throw new TokenizerLoadError(directory, `${name} cannot be read: ${(error as Error).message}`, error)
   }
 }
 
 async function readJson(directory: string, name: string): Promise<JsonObject | undefined> {
   const text = await readText(directory, name)
-  if (text === undefined) return undefined
+  return text === undefined ? undefined : parseJson(directory, name, text)
+}
+
+function parseJson(directory: string, name: string, text: string): JsonObject {
   try {
     const value: unknown = JSON.parse(text)
     if (typeof value === 'object' && value !== null) return value as JsonObject

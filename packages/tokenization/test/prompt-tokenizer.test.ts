@@ -1,12 +1,19 @@
 /** PromptTokenizer: the dialects, completions, media, refusals and round trips. */
 
 import assert from 'node:assert/strict'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import t from 'tap'
-import { PromptTokenizer, type PromptTokenizerOptions, TokenizerLoadError } from '../src/index.ts'
+import {
+  encoderPath,
+  loadTokenizer,
+  PromptTokenizer,
+  type PromptTokenizerOptions,
+  TokenizerLoadError,
+} from '../src/index.ts'
 
 const TINY = new URL('../fixtures/tiny', import.meta.url).pathname
 const SHOW =
@@ -221,3 +228,20 @@ t.test('a directory that is no tokenizer is a typed error', async t => {
     TokenizerLoadError,
   )
 })
+
+t.test(
+  'where the library encodes, every thread uses the tokenizer.json that was loaded, not what is there now',
+  async t => {
+    const tokenizer = JSON.parse(readFileSync(join(TINY, 'tokenizer.json'), 'utf8'))
+    const file = JSON.stringify({ ...tokenizer, normalizer: { type: 'Lowercase' } })
+    const directory = t.testdir({ 'tokenizer.json': file })
+    const loaded = await loadTokenizer(directory)
+    t.match(encoderPath(loaded), { path: 'library', reason: /Lowercase/ })
+    const expected = PromptTokenizer.of(loaded).encodeText('HELLO you')
+    writeFileSync(join(directory, 'tokenizer.json'), 'replaced')
+    const other = structuredClone(loaded)
+    t.ok(other.source!.buffer instanceof SharedArrayBuffer, 'in memory that threads share')
+    t.strictSame(PromptTokenizer.of(other).encodeText('HELLO you'), expected)
+    t.equal((await loadTokenizer(TINY)).source, undefined, 'the own encoder needs no copy')
+  },
+)

@@ -23,7 +23,7 @@ export function parseEndpoint(text: string, purpose: 'bind' | 'connect'): Endpoi
   const port = Number(match[2])
   if (port > 65_535) throw new EndpointError(text, 'ports end at 65535')
   if (purpose === 'connect' && (host === '*' || port === 0)) {
-    throw new EndpointError(text, 'it names no single place to connect to')
+    throw new EndpointError(text, 'it does not name a single address to connect to')
   }
   return { scheme: 'tcp', host: host === '*' ? '0.0.0.0' : host, port }
 }

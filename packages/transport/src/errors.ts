@@ -1,9 +1,10 @@
-/** What the network can do to a transport. */
+/** Errors that the network can cause in a transport. */
 
-import { RouterError } from '@homing/errors'
+import { HomingError } from '@homing/errors'
+import { HEADER_BYTES_MAX, HEADERS_MS_MAX } from './limits.ts'
 
 /** A port or endpoint cannot be bound. */
-export class ListenError extends RouterError {
+export class ListenError extends HomingError {
   readonly code = 'HOMING_TRANSPORT_LISTEN'
 
   constructor(endpoint: string, cause: unknown) {
@@ -13,7 +14,7 @@ export class ListenError extends RouterError {
 }
 
 /** An endpoint's text names no place that can be reached. */
-export class EndpointError extends RouterError {
+export class EndpointError extends HomingError {
   readonly code = 'HOMING_TRANSPORT_ENDPOINT'
 
   constructor(endpoint: string, reason: string) {
@@ -22,7 +23,7 @@ export class EndpointError extends RouterError {
 }
 
 /** A thread asks for ZeroMQ sockets, and the main thread, which opens them, has not loaded this package. */
-export class SocketHostError extends RouterError {
+export class SocketHostError extends HomingError {
   readonly code = 'HOMING_TRANSPORT_NO_HOST'
 
   constructor(threadId: number, cause: unknown) {
@@ -35,11 +36,13 @@ export class SocketHostError extends RouterError {
 }
 
 /**
- * Why a call ended without an answer. `connect`: no connection; `reset`: it broke; `protocol`: the answer is
+ * Why a call ended without an answer. `connect`: no connection; `local`: none, for want of something of this machine
+ * (file descriptors, ports, memory), which says nothing of the server; `reset`: it broke; `protocol`: the answer is
  * no HTTP; `request`: ours cannot be written as HTTP; `timeout`, `tooLarge`, `aborted`: we ended it.
  */
 export type HttpCallFailure =
   | 'connect'
+  | 'local'
   | 'reset'
   | 'protocol'
   | 'request'
@@ -48,7 +51,7 @@ export type HttpCallFailure =
   | 'aborted'
 
 /** A call to a server ended without a whole answer. */
-export class HttpCallError extends RouterError {
+export class HttpCallError extends HomingError {
   readonly code = 'HOMING_TRANSPORT_CALL'
   readonly failure: HttpCallFailure
 
@@ -68,8 +71,57 @@ export class HttpCallError extends RouterError {
   }
 }
 
+/** A request that cannot be served as HTTP, whatever it asks for. */
+export abstract class HttpRequestError extends HomingError {
+  abstract readonly status: number
+}
+
+/** It is no HTTP, or HTTP that nobody may send. */
+export class MalformedHttpError extends HttpRequestError {
+  readonly code = 'HOMING_TRANSPORT_MALFORMED_HTTP'
+  readonly status = 400
+
+  constructor(reason: string) {
+    super(`cannot read the request as HTTP: ${reason}`, { reason })
+  }
+}
+
+/** Its request line and headers are larger than a server of ours reads. */
+export class HeadersTooLargeError extends HttpRequestError {
+  readonly code = 'HOMING_TRANSPORT_HEADERS_TOO_LARGE'
+  readonly status = 431
+
+  constructor() {
+    super(`cannot read the request: its headers have more than ${HEADER_BYTES_MAX} bytes`, {
+      maxBytes: HEADER_BYTES_MAX,
+    })
+  }
+}
+
+/** Its headers did not come in time. */
+export class HeadersTimeoutError extends HttpRequestError {
+  readonly code = 'HOMING_TRANSPORT_HEADERS_TIMEOUT'
+  readonly status = 408
+
+  constructor() {
+    super(`cannot read the request: its headers took more than ${HEADERS_MS_MAX} ms`, {
+      maxMs: HEADERS_MS_MAX,
+    })
+  }
+}
+
+/** It expects something else than `100-continue`. */
+export class ExpectationError extends HttpRequestError {
+  readonly code = 'HOMING_TRANSPORT_EXPECTATION'
+  readonly status = 417
+
+  constructor(expected: string) {
+    super(`cannot meet the expectation ${expected}: use 100-continue, or none`, { expected })
+  }
+}
+
 /** A request's body is larger than its route accepts; the rest was not read. */
-export class BodyTooLargeError extends RouterError {
+export class BodyTooLargeError extends HomingError {
   readonly code = 'HOMING_TRANSPORT_BODY_TOO_LARGE'
 
   constructor(maxBytes: number) {
@@ -78,7 +130,7 @@ export class BodyTooLargeError extends RouterError {
 }
 
 /** Nothing more of a request's body came for as long as its listener waits; the rest was not read. */
-export class BodyTimeoutError extends RouterError {
+export class BodyTimeoutError extends HomingError {
   readonly code = 'HOMING_TRANSPORT_BODY_TIMEOUT'
 
   constructor(silenceMsMax: number, receivedBytes: number) {
@@ -90,7 +142,7 @@ export class BodyTimeoutError extends RouterError {
 }
 
 /** The client left before its request was read or answered. */
-export class ClientGoneError extends RouterError {
+export class ClientGoneError extends HomingError {
   readonly code = 'HOMING_TRANSPORT_CLIENT_GONE'
 
   constructor(action: string) {

@@ -4,11 +4,17 @@ export {
   BodyTooLargeError,
   ClientGoneError,
   EndpointError,
+  ExpectationError,
+  HeadersTimeoutError,
+  HeadersTooLargeError,
   HttpCallError,
   type HttpCallFailure,
+  HttpRequestError,
   ListenError,
+  MalformedHttpError,
   SocketHostError,
 } from './errors.ts'
+export { giveUpBytes } from './give-up-bytes.ts'
 export {
   type HttpFate,
   type MemoryFaults,
@@ -16,6 +22,16 @@ export {
   type MemoryNetworkOptions,
   type MessageFate,
 } from './memory/network.ts'
+export {
+  clashText,
+  hostName,
+  isOfThisMachine,
+  isSameSocket,
+  type NamedSocket,
+  SocketClaims,
+  type SocketClash,
+  type SocketUse,
+} from './socket-claims.ts'
 export { type SystemTransportOptions, systemTransport } from './system/system-transport.ts'
 export type {
   BindOptions,
@@ -25,6 +41,8 @@ export type {
   Dealer,
   Frames,
   HttpCall,
+  HttpEnd,
+  HttpErrorAnswer,
   HttpExchange,
   HttpFailure,
   HttpHeaders,

@@ -1,4 +1,4 @@
-/** One small answer, whole, made of a streaming call; shared by all transports. */
+/** Collects one small answer of a streaming call; shared by all transports. */
 
 import type { Clock } from '@homing/clock'
 import { HttpCallError, type HttpCallFailure } from './errors.ts'

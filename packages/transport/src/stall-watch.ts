@@ -1,5 +1,5 @@
 /**
- * Watches a writer whose reader takes nothing: cuts it when, for `msMax` in a row, not one byte of what waits has gone.
+ * Watches a writer whose reader takes nothing: cuts it when not one waiting byte has gone for `msMax` in a row.
  *
  * Looked at LOOKS times per bound instead of at every write: a cut comes at most one look late, and an answer that is
  * read as fast as it is written costs no timer.

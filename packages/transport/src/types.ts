@@ -8,7 +8,7 @@
  * stops the thread like any other; the transport goes on.
  */
 
-import type { HttpCallError } from './errors.ts'
+import type { HttpCallError, HttpRequestError } from './errors.ts'
 
 export type HttpHeaders = Readonly<Record<string, string | readonly string[] | undefined>>
 
@@ -26,7 +26,7 @@ export type ClientGoneReason = 'left' | 'stalled'
 /** One HTTP exchange as the server sees it. */
 export interface HttpExchange {
   readonly method: string
-  /** Path without the query. */
+  /** Path without the query; of a target in absolute form (`http://host/path`) the path alone. */
   readonly path: string
   /** Text after '?', '' when there is none. */
   readonly query: string
@@ -36,10 +36,14 @@ export interface HttpExchange {
   /**
    * The whole body. Rejects with BodyTooLargeError past `maxBytes`, with BodyTimeoutError when nothing of it comes
    * for the listener's `bodySilenceMsMax`, and with what `room` throws; the rest is then not read, and the
-   * connection closed after the answer. Rejects with ClientGoneError when the client leaves. Call at most once.
+   * connection closed after the answer. The same with MalformedHttpError for a body that ends before its length, or is
+   * no chunks. Rejects with ClientGoneError when the client leaves. Call at most once.
    */
   readBody(maxBytes: number, room?: BodyRoom): Promise<Uint8Array>
-  /** Called once when the client leaves, or is cut, before the answer is complete. */
+  /**
+   * Called once when the client leaves, or is cut, before the answer is complete. A client that has only closed its own side of
+   * the connection has not left.
+   */
   onClientGone(callback: (reason: ClientGoneReason) => void): void
   /** Sends status and headers. `content-length` is the caller's to give; otherwise the body is chunked. */
   writeHead(status: number, headers: HttpHeaders): void
@@ -64,6 +68,18 @@ export interface ListenOptions {
    * then, up to a quarter later. Default: no bound.
    */
   readonly readerStallMsMax?: number
+  /**
+   * What a client is told whose request is no HTTP that can be served; such a request is no exchange. Default: the
+   * error's status and message, as text.
+   */
+  readonly errorAnswer?: (error: HttpRequestError) => HttpErrorAnswer
+}
+
+/** A whole answer; length and connection are added. */
+export interface HttpErrorAnswer {
+  readonly status: number
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: Uint8Array
 }
 
 export interface HttpListener {
@@ -94,11 +110,17 @@ export interface HttpFailure {
   readonly reusedConnection: boolean
 }
 
-/** Called in order head, data*, then exactly one of end and failed. */
+/**
+ * How an answer's end is known. `framed`: its length or its last chunk said so, or it can have no body. `closed`: it had
+ * neither, and the server closed the connection in good order. HTTP takes that for the end; a server that died looks the same.
+ */
+export type HttpEnd = 'framed' | 'closed'
+
+/** Called in order head, data*, then exactly one of end and failed. Interim answers (1xx) are not told. */
 export interface HttpResponseHandler {
   head(status: number, headers: HttpHeaders): void
   data(bytes: Uint8Array): void
-  end(): void
+  end(how: HttpEnd): void
   /** Cannot connect, reset, bad answer, or aborted. */
   failed(error: HttpCallError, info: HttpFailure): void
 }
@@ -109,6 +131,8 @@ export interface HttpCall {
   /** Backpressure towards the server. */
   pause(): void
   resume(): void
+  /** False: the call has ended, and nobody will read the body of its request any more. */
+  readonly usesBody: boolean
 }
 
 export interface HttpReply {

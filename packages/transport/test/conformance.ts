@@ -1,5 +1,6 @@
-/** What every transport promises; run against sockets and against memory. */
+/** The promises of every transport; run against sockets and against memory. */
 
+import { createServer } from 'node:net'
 import type { Test } from 'tap'
 import {
   BodyTooLargeError,
@@ -7,6 +8,7 @@ import {
   EndpointError,
   type Frames,
   HttpCallError,
+  type HttpEnd,
   type HttpExchange,
   type HttpFailure,
   type HttpHeaders,
@@ -36,6 +38,19 @@ export function bounded<T>(promise: Promise<T>, what: string): Promise<T> {
   })
 }
 
+/** A port on which nobody listens; below those that systems give to whoever dials, so that it stays unused. */
+async function unusedPort(): Promise<number> {
+  for (let port = 20_000 + ((process.pid * 89) % 10_000); ; port++) {
+    const server = createServer()
+    const isFree = await new Promise<boolean>(resolve => {
+      server.once('error', () => resolve(false)).listen(port, HOST, () => resolve(true))
+    })
+    if (!isFree) continue
+    await new Promise(resolve => server.close(resolve))
+    return port
+  }
+}
+
 /** What was put in, one by one, waiting for what is not there yet. */
 export class Inbox<T> {
   readonly #items: T[] = []
@@ -61,7 +76,7 @@ export class Inbox<T> {
 export type Delivered =
   | { readonly type: 'head'; readonly status: number; readonly headers: HttpHeaders }
   | { readonly type: 'data'; readonly bytes: Uint8Array }
-  | { readonly type: 'end' }
+  | { readonly type: 'end'; readonly how: HttpEnd }
   | { readonly type: 'failed'; readonly error: HttpCallError; readonly info: HttpFailure }
 
 /** Makes a call whose answer arrives in an inbox. */
@@ -70,7 +85,7 @@ export function callInto(transport: Transport, request: HttpRequest) {
   const call = transport.http.call(request, {
     head: (status, headers) => inbox.put({ type: 'head', status, headers }),
     data: data => inbox.put({ type: 'data', bytes: data }),
-    end: () => inbox.put({ type: 'end' }),
+    end: how => inbox.put({ type: 'end', how }),
     failed: (error, info) => inbox.put({ type: 'failed', error, info }),
   })
   return { call, inbox }
@@ -284,23 +299,28 @@ export function testTransport(t: Test, createTransport: (t: Test) => Transport):
     t.equal(received, total)
   })
 
-  t.test('a listener that closes waits for its exchanges, and then cuts them', async t => {
+  t.test('a listener that closes waits for its exchanges, and takes nobody new', async t => {
     const exchanges = new Inbox<HttpExchange>()
     const { origin, listener } = await serve(t, exchanges.put)
-    const transport = createTransport(t)
-    const first = callInto(transport, { origin, method: 'GET', path: '/1' })
+    const first = callInto(createTransport(t), { origin, method: 'GET', path: '/1' })
     const exchange = await exchanges.next('the first request')
-    const second = callInto(transport, { origin, method: 'GET', path: '/2' })
-    await exchanges.next('the second request')
-    const closed = listener.close(100)
-    const third = callInto(createTransport(t), { origin, method: 'GET', path: '/3' })
-    t.match(await third.inbox.next('the refusal'), { type: 'failed', info: { wroteRequest: false } })
+    const closed = listener.close(WAIT_MS_MAX)
+    const late = callInto(createTransport(t), { origin, method: 'GET', path: '/2' })
+    t.match(await late.inbox.next('the refusal'), { type: 'failed', info: { wroteRequest: false } })
     exchange.end(bytes('done'))
     t.match(await first.inbox.next('the head'), { type: 'head' })
     t.match(await first.inbox.next('the body'), { type: 'data' })
     t.match(await first.inbox.next('the end'), { type: 'end' })
     await bounded(closed, 'the listener to close')
-    t.match(await second.inbox.next('the cut'), { type: 'failed', info: { wroteRequest: true } })
+  })
+
+  t.test('a listener that closes cuts exchanges that take longer than its grace', async t => {
+    const exchanges = new Inbox<HttpExchange>()
+    const { origin, listener } = await serve(t, exchanges.put)
+    const call = callInto(createTransport(t), { origin, method: 'GET', path: '/1' })
+    await exchanges.next('the request')
+    await bounded(listener.close(100), 'the listener to close')
+    t.match(await call.inbox.next('the cut'), { type: 'failed', info: { wroteRequest: true } })
     await listener.close(0)
   })
 
@@ -464,14 +484,13 @@ export function testTransport(t: Test, createTransport: (t: Test) => Transport):
 
   t.test('a dealer keeps what it is told until there is a connection, up to a bound', async t => {
     const serving = createTransport(t)
-    const first = await serving.messages.serve({ endpoint: `tcp://${HOST}:0` }, () => {})
-    first.close()
-    const dealer = createTransport(t).messages.dial({ endpoint: first.endpoint }, () => {})
+    const endpoint = `tcp://${HOST}:${await unusedPort()}`
+    const dealer = createTransport(t).messages.dial({ endpoint }, () => {})
     let kept = 0
     while (dealer.send([bytes(String(kept))]) && kept < 100_000) kept++
     t.equal(kept, 1000)
     const heard = new Inbox<string>()
-    await serving.messages.serve({ endpoint: first.endpoint }, (_, frames) => heard.put(text(frames[0])))
+    await serving.messages.serve({ endpoint }, (_, frames) => heard.put(text(frames[0])))
     for (let i = 0; i < kept; i++) {
       if ((await heard.next('a kept message')) !== String(i)) t.fail(`message ${i} is out of order`)
     }

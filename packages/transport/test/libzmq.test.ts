@@ -224,7 +224,7 @@ t.test('the wrong kind of peer is cut off and named in the log', async t => {
   watched.messages.subscribe({ endpoint: router.lastEndpoint!, topic: '' }, handler)
   t.match(await warnings.next('the warning'), {
     endpoint: router.lastEndpoint,
-    reason: 'the peer is no ZeroMQ socket of a kind that can answer',
+    reason: 'the peer is not a ZeroMQ socket that can answer',
   })
   const listener = await watched.http.listen({ host: '127.0.0.1', port: 0 }, exchange => exchange.end())
   watched.messages.subscribe({ endpoint: `tcp://127.0.0.1:${listener.port}`, topic: '' }, handler)

@@ -1,4 +1,4 @@
-/** What only the network in memory does: simulated time, faults, and equal histories. */
+/** Features of the network in memory alone: simulated time, faults, and equal histories. */
 
 import { SimulatedClock, seededRandom } from '@homing/clock'
 import t from 'tap'

@@ -1,4 +1,4 @@
-/** What only real sockets can show: connections that are reused, half spoken, or broken. */
+/** Behaviour that only real sockets can show: connections that are reused, half spoken, or broken. */
 
 import { once } from 'node:events'
 import { connect, createServer, type Server, type Socket } from 'node:net'
@@ -88,6 +88,75 @@ t.test('what is no HTTP, and what ends too early, are failures', async t => {
   }
 })
 
+t.test(
+  'an answer ends where its framing says so, or where its server closes, and never at a reset',
+  async t => {
+    const head = 'HTTP/1.1 200 OK\r\n'
+    const close = `${head}connection: close\r\n\r\n`
+    const end = (how: string) => ({ type: 'end', how })
+    const failed = { type: 'failed', error: { failure: 'reset' } }
+    const cases: readonly [answer: string, afterEnd: object, afterReset: object][] = [
+      [`${head}content-length: 2\r\n\r\nok`, end('framed'), end('framed')],
+      [`${head}content-length: 3\r\n\r\nok`, failed, failed],
+      [`${head}transfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n`, end('framed'), end('framed')],
+      [`${head}transfer-encoding: chunked\r\n\r\n002\r\nok\r\n000\r\n\r\n`, end('framed'), end('framed')],
+      [`${head}transfer-encoding: chunked\r\n\r\n2\r\nok\r\n`, failed, failed],
+      [`${head}transfer-encoding: chunked\r\n\r\n2\r\nok`, failed, failed],
+      [close, end('closed'), failed],
+      [`${close}ok`, end('closed'), failed],
+      [`${head}\r\nok`, end('closed'), failed],
+      ['HTTP/1.0 200 OK\r\n\r\nok', end('closed'), failed],
+      [`${head}transfer-encoding: gzip\r\n\r\nok`, end('closed'), failed],
+      ['HTTP/1.1 204 No Content\r\n\r\n', end('framed'), end('framed')],
+      [head, failed, failed],
+      ['', failed, failed],
+    ]
+    for (const [answer, afterEnd, afterReset] of cases) {
+      const ended = await rawServer(t, socket => socket.end(answer))
+      t.match(await outcome(ended.request), afterEnd, `${JSON.stringify(answer)}, then the end`)
+      const reset = await rawServer(t, socket => socket.write(answer, () => socket.resetAndDestroy()))
+      t.match(await outcome(reset.request), afterReset, `${JSON.stringify(answer)}, then a reset`)
+    }
+  },
+)
+
+t.test('interim answers are not told, however many there are and however they are cut', async t => {
+  const interim =
+    'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n'
+  const body = 'HTTP/1.1 100 Continue\r\n\r\n'
+  const final = `HTTP/1.1 200 OK\r\ncontent-length: ${body.length}\r\n\r\n${body}`
+  const answer = interim + final
+  const { request } = await rawServer(t, async (socket, received) => {
+    const cut = Number(/x-cut: (\d+)/.exec(received)?.[1])
+    socket.setNoDelay(true)
+    socket.write(answer.slice(0, cut))
+    await setImmediate()
+    await setImmediate()
+    socket.write(answer.slice(cut))
+  })
+  for (let cut = 1; cut < answer.length; cut++) {
+    const { inbox } = callInto(transport, { ...request, headers: { 'x-cut': String(cut) } })
+    t.match(await inbox.next('the head'), { type: 'head', status: 200 }, `cut at ${cut}`)
+    let seen = ''
+    let delivered = await inbox.next('the body')
+    for (; delivered.type === 'data'; delivered = await inbox.next('the body')) seen += text(delivered.bytes)
+    t.strictSame([seen, delivered.type], [body, 'end'], `cut at ${cut}: a body that looks like one passes`)
+    await setImmediate()
+  }
+})
+
+t.test('an answer that stays interim, or never becomes one, is a failure', async t => {
+  for (const answer of [
+    'HTTP/1.1 100 Continue\r\n\r\n',
+    'HTTP/1.1 103 Early',
+    `HTTP/1.1 103 Early Hints\r\nlink: ${'x'.repeat(70_000)}`,
+    'HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n',
+  ]) {
+    const { request } = await rawServer(t, socket => socket.end(answer))
+    t.match(await outcome(request), { type: 'failed' }, answer.slice(0, 40))
+  }
+})
+
 t.test('headers are relayed byte for byte, and an answer is not unpacked', async t => {
   const seen = new Inbox<string>()
   const { request } = await rawServer(t, (socket, received) => {
@@ -173,7 +242,7 @@ async function rawClient(t: Test, onExchange: (exchange: HttpExchange) => void) 
   return { socket, received, listener }
 }
 
-t.test('a client that leaves in the middle of its body is gone', async t => {
+t.test('a client that leaves in the middle of its body ends the body', async t => {
   const bodies = new Inbox<unknown>()
   const begun = new Inbox<string>()
   const { socket } = await rawClient(t, exchange => {
@@ -183,14 +252,20 @@ t.test('a client that leaves in the middle of its body is gone', async t => {
   socket.write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nhalf')
   await begun.next('the request')
   socket.destroy()
-  t.match(await bodies.next('the outcome'), { code: 'HOMING_TRANSPORT_CLIENT_GONE' })
+  t.match(await bodies.next('the outcome'), { code: 'HOMING_TRANSPORT_MALFORMED_HTTP' })
 })
 
-t.test('a client that half closes is gone, too', async t => {
-  const gone = new Inbox<string>()
-  const { socket } = await rawClient(t, exchange => exchange.onClientGone(() => gone.put('gone')))
-  socket.end('GET / HTTP/1.1\r\nhost: x\r\n\r\n')
-  t.equal(await gone.next('the news'), 'gone')
+t.test('a client whose connection breaks in the middle of its body is gone', async t => {
+  const bodies = new Inbox<unknown>()
+  const begun = new Inbox<string>()
+  const { socket } = await rawClient(t, exchange => {
+    exchange.readBody(1000).then(bodies.put, bodies.put)
+    begun.put('begun')
+  })
+  socket.write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nhalf')
+  await begun.next('the request')
+  socket.resetAndDestroy()
+  t.match(await bodies.next('the outcome'), { code: 'HOMING_TRANSPORT_CLIENT_GONE' })
 })
 
 t.test('a body without a length is bounded as it comes, and the connection is not used again', async t => {

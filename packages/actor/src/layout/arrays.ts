@@ -1,6 +1,6 @@
 /**
  * Typed arrays and lists in words: the count of elements (of bytes, for bytes), then the elements.
- * What is read has memory of its own. A view of shared memory does not fit: as an object it stays shared.
+ * Arrays that are read have memory of their own. A view of shared memory does not fit: as an object it stays shared.
  *
  * Below COPY_MIN elements a loop is faster than `set` or `slice`: V8 keeps arrays of up to 64 bytes on its
  * heap (25 ns to make, 200 ns otherwise), until somebody asks for their buffer.

@@ -1,5 +1,5 @@
 /**
- * Codecs as closures over a shape: what generate.ts does, two to five times slower, for processes in which
+ * Codecs as closures over a shape: the same as generate.ts, two to five times slower, for processes in which
  * code may not be generated.
  */
 

@@ -1,4 +1,4 @@
-/** What a codec is, whoever made it (generate.ts or closures.ts): both write the very same words. */
+/** The interface of codecs, whether made by generate.ts or closures.ts: both write the same words. */
 
 /** Two views of the same memory, both from its first byte. */
 export interface RingViews {

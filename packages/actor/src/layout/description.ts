@@ -69,12 +69,11 @@ const DEPTH_MAX = 16
 export function shapesOf(description: unknown): readonly VariantShape[] {
   const variants = entriesOf(description)
   if (variants === undefined)
-    throw new LayoutError('*', '', show(description), 'right is an object of variants by type')
+    throw new LayoutError('*', '', show(description), 'use an object of variants by type')
   return variants.map(([type, fields]) => {
-    if (type === '__proto__') throw new LayoutError(type, '', show(fields), 'no variant may be called so')
+    if (type === '__proto__') throw new LayoutError(type, '', show(fields), 'no variant may have this name')
     const entries = entriesOf(fields)
-    if (entries === undefined)
-      throw new LayoutError(type, '', show(fields), 'right is an object of its fields')
+    if (entries === undefined) throw new LayoutError(type, '', show(fields), 'use an object of its fields')
     const body: { name: string; shape: Shape }[] = []
     let reply: Shape | undefined
     for (const [name, field] of entries) {
@@ -112,33 +111,33 @@ function describe(shape: Shape): FieldDescription {
 }
 
 function fieldShape(type: string, path: string, name: string, field: unknown, depth: number): Shape {
-  if (name === '__proto__') throw new LayoutError(type, path, show(field), 'no field may be called so')
+  if (name === '__proto__') throw new LayoutError(type, path, show(field), 'no field may have this name')
   return shapeOf(type, path, field, depth)
 }
 
 function shapeOf(type: string, path: string, field: unknown, depth: number): Shape {
   if (typeof field === 'string') {
     if (isOneOf(SCALAR_KINDS, field)) return { kind: field }
-    throw new LayoutError(type, path, show(field), `right is one of ${SCALAR_KINDS.join(', ')}`)
+    throw new LayoutError(type, path, show(field), `use one of ${SCALAR_KINDS.join(', ')}`)
   }
   const entries = entriesOf(field)
   if (entries === undefined) {
-    const right = 'right is the name of a kind, { list }, { optional } or an object of fields'
+    const right = 'use the name of a kind, { list }, { optional } or an object of fields'
     throw new LayoutError(type, path, show(field), right)
   }
   if (depth === DEPTH_MAX) {
-    throw new LayoutError(type, path, show(field), `right are at most ${DEPTH_MAX} levels, and no cycle`)
+    throw new LayoutError(type, path, show(field), `use at most ${DEPTH_MAX} levels, and no cycle`)
   }
   const [first] = entries
   if (entries.length === 1 && first![0] === 'list') {
     const of = first![1]
     if (isOneOf(NUMBER_KINDS, of) || of === 'string') return { kind: 'list', of }
-    throw new LayoutError(type, path, show(field), `right is a list of ${NUMBER_KINDS.join(', ')} or string`)
+    throw new LayoutError(type, path, show(field), `use a list of ${NUMBER_KINDS.join(', ')} or string`)
   }
   if (entries.length === 1 && first![0] === 'optional') {
     const of = shapeOf(type, path, first![1], depth + 1)
     if (of.kind !== 'optional') return { kind: 'optional', of }
-    throw new LayoutError(type, path, show(field), 'right is one { optional }, which has a single undefined')
+    throw new LayoutError(type, path, show(field), 'use one { optional }, which has a single undefined')
   }
   const fields = entries.map(([name, inner]) => ({
     name,

@@ -1,9 +1,9 @@
-/** The error of a layout that cannot be: a mistake in a definition, so it is thrown when its module loads. */
+/** The error of an invalid layout: a mistake in a definition, so it is thrown when its module loads. */
 
-import { RouterError } from '@homing/errors'
+import { HomingError } from '@homing/errors'
 
 /** The description of a layout is not one; the definition that holds it is refused. */
-export class LayoutError extends RouterError {
+export class LayoutError extends HomingError {
   readonly code = 'HOMING_ACTOR_LAYOUT'
 
   /** `field` is the path to it, dotted, or '' for the variant itself; `given` what stands there; `right` what may. */

@@ -8,11 +8,11 @@
  *
  * The types below accept a kind only where it fits the type of the field, and a variant only when all its
  * fields are described. A variant with a field that no kind fits (a ref, a union, a map, a field that may
- * be missing rather than undefined) cannot be described; left out, it travels as an object, as does any
- * message that at run time does not fit.
+ * be missing rather than undefined) cannot be described; leave it out, and it travels as an object, as does any
+ * message that does not fit at run time.
  */
 
-import type { Message, Reply } from '../types.ts'
+import type { Message, Reply } from '../values/message.ts'
 import { descriptionOf, type LayoutDescription, type NumberKind, shapesOf } from './description.ts'
 
 /** What a definition holds: plain data, checked. */
@@ -130,7 +130,7 @@ type Misfits<T, Depth extends 1[]> = {
         : [KindOf<T[K], Depth>] extends [never]
           ? K
           : never
-    : 'a field whose name is no string'
+    : 'a field whose name is not a string'
 }[keyof T]
 
 type IsUnion<T, U = T> = [T] extends [never]

@@ -1,9 +1,9 @@
 /**
- * Counts: the figures of one thread, written where they survive it. A counter goes on where the life of the thread
- * before left it; a gauge begins again.
+ * Counts: the figures of one thread, written where they survive it. A counter continues from the previous life of the
+ * thread; a gauge begins again.
  */
 
-import { DEAD_LETTER_REASONS, type DeadLetterCounts, type DeadLetterReason } from '../dead-letters.ts'
+import { DEAD_LETTER_REASONS, type DeadLetterCounts, type DeadLetterReason } from '../values/dead-letters.ts'
 import { RECORD_COUNT, ThreadMemory } from './thread-memory.ts'
 
 const SENT = 0
@@ -93,7 +93,7 @@ export interface ThreadCounters {
   readonly layoutMisfits: number
   /** Bursts of messages handled in a row. */
   readonly turns: number
-  /** Time in rounds of the event loop in which actors had a turn. */
+  /** Time that actors were on turn, without what async arms do after an await. */
   readonly busyMs: number
   /** Most frames that ever waited for room in a ring. */
   readonly spillHighWater: number

@@ -1,19 +1,19 @@
 /**
  * Flight recorder: the last things that a thread did, in memory that outlives it.
  *
- *   messages   what actors were given to handle. Messages of one type for one actor in a row are one record with
+ *   messages   messages that actors were given. A run of messages of one type for one actor is one record with
  *              their count, cut every RUN_MS_MAX; the count grows when they have been handled
  *   events     everything else, so that a flood of messages does not wash away why an actor failed a minute ago.
  *              Equal ones in a row are one record with their count
  *
- * The time of what happens in a turn is that of its beginning.
+ * Everything in a turn has the time of the turn's beginning.
  *
  * Cost       a comparison for each message in a row, a look-up in a Map and seven stores for each row. Measured:
  *            see docs/actor-runtime.md.
  */
 
 import type { Clock } from '@homing/clock'
-import { DEAD_LETTER_REASONS } from '../dead-letters.ts'
+import { DEAD_LETTER_REASONS } from '../values/dead-letters.ts'
 import {
   HANDLED_BEFORE,
   IS_IN_TURN,
@@ -58,7 +58,7 @@ const KINDS_MAX = 256
  *   askTimedOut    an ask of `type`; its milliseconds. Who asked is not known
  *   linkOpened     to the thread `type`; its life
  *   linkClosed     as above
- *   longTurn       milliseconds
+ *   longTurn       milliseconds of the round of the event loop, other callbacks included
  *   heapPressure   percent of the limit
  *   shed           messages of other threads are refused, at that percentage of the heap limit; 0: no more
  *   recycle        the thread is about to be replaced, at that percentage
@@ -355,7 +355,7 @@ function wordsOf({ kind, type, detail }: FlightEvent): string {
     case 'linkClosed':
       return `link to ${type} closed, life ${detail}`
     case 'longTurn':
-      return `turn took ${detail} ms`
+      return `a round of the event loop with turns of actors took ${detail} ms`
     case 'heapPressure':
       return `heap at ${detail} % of its limit`
     case 'shed':

@@ -3,15 +3,15 @@
  * thread and hands it to every life; anybody reads it at any time, also while the thread is stuck, or dead.
  *
  *   figures    counters, gauges, high waters and a histogram            counts.ts
- *   messages   ring of what the actors were given to handle             flight.ts
+ *   messages   ring of the messages that actors were given              flight.ts
  *   events     ring of everything else that happened                    flight.ts
  *   types      the texts of message types, by number; never forgotten
  *   names      the names of actors, in a slot by id; a later actor takes the slot of an earlier one
  *
  * Protocol   The thread is the only writer; it uses plain stores of 64-bit numbers, each of which is one
  *            instruction on the machines that Node runs on. A reader sees every number whole, some a moment later
- *            than others; a record of a ring may be half written and is told by its sequence number, but for
- *            a race that costs a wrong line. Once the thread has ended all of it is exact.
+ *            than others; a record of a ring may be half written, which its sequence number shows, except for
+ *            a race that costs a wrong line. Once the thread has ended, all of it is exact.
  * Cost       196 KiB for each thread.
  */
 

@@ -1,6 +1,6 @@
 /**
- * Checkers: what the actor runtime promises, as functions over a recorded history. Each returns what it found
- * wrong, in words; nothing when the promise was kept. They suppose that the run had come to rest at its end.
+ * Checkers: the promises of the actor runtime, as functions over a recorded history. Each returns the faults that it
+ * found, in words; nothing if the promise was kept. They assume that the run had come to rest at its end.
  */
 
 import type { HistoryEntry, TellTag } from './history.ts'
@@ -280,18 +280,6 @@ export function servesAgain(actors: number, withinMs: number): Checker {
       ? []
       : [`${served.size} of ${actors} actors answered within ${withinMs} ms after the last fault`]
   }
-}
-
-/** At rest, what was sent was handled, or lost, and nothing else: in numbers. */
-export function conserved(counts: {
-  readonly sent: number
-  readonly handled: number
-  readonly dropped: number
-  readonly inFlight: number
-}): readonly string[] {
-  const { sent, handled, dropped, inFlight } = counts
-  if (sent === handled + dropped + inFlight) return []
-  return [`${sent} were sent; ${handled} handled + ${dropped} dropped + ${inFlight} in flight`]
 }
 
 function keyOf({ from, to, number }: TellTag): string {

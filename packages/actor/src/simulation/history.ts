@@ -1,12 +1,12 @@
 /**
- * History: what happened in a run, simulated or not, as the checkers (checkers.ts) want it. Actors and tests record
+ * History: the record of a run, simulated or not, for the checkers (checkers.ts). Actors and tests record
  * what they do and see; a simulation adds what its links and threads do.
  *
  * An actor is known by a name that is unique in the run, a tell by its sender, its receiver and a number that
  * grows for each pair of them.
  */
 
-import type { Frame } from '../link.ts'
+import type { Frame } from '../links/link.ts'
 import type { FaultName, LossCause } from './faults.ts'
 import type { SimulationObserver } from './simulation-host.ts'
 

@@ -2,7 +2,6 @@ export {
   asksSettleOnce,
   type Checker,
   childrenWithinParents,
-  conserved,
   fifoPerPair,
   lossesHaveCauses,
   noDuplicates,

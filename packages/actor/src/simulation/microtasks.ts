@@ -1,4 +1,4 @@
-/** Runs the microtasks that wait, from plain code: all of them, also those that they queue. */
+/** Runs the waiting microtasks from plain code: all of them, including those that they queue. */
 
 import { SimulationError } from './errors.ts'
 

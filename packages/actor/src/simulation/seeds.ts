@@ -1,6 +1,6 @@
 /** Runs a scenario over many seeds, each twice: equal seeds must give equal traces. */
 
-import { describe } from '../thrown.ts'
+import { describe } from '../values/thrown.ts'
 import { SeedFailedError } from './errors.ts'
 
 /** What a scenario leaves behind. */

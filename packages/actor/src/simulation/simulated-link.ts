@@ -1,5 +1,5 @@
 /**
- * SimulatedLink: the link between two virtual threads, with what a RingLink promises and without its memory.
+ * SimulatedLink: the link between two virtual threads, with the promises of a RingLink and without its memory.
  *
  *   Pipe    one direction, as the ring: what a life of the writer sent to a thread. It outlives the lives of its
  *           reader; frames behind `published` are seen by the reader, those after it die with the writer
@@ -8,11 +8,11 @@
  * A frame is copied when it is sent, through the codec of its layout if it has one, so that nothing is shared.
  */
 
-import { OP, type PeerAddress } from '../frames.ts'
 import type { RingViews } from '../layout/codec.ts'
 import type { CompiledLayout, VariantCodec } from '../layout/compile.ts'
-import type { CodedStatus, Frame, LinkHandlers, ThreadLink } from '../link.ts'
-import { INFLIGHT_MAX } from '../ring/ring-link.ts'
+import { OP, type PeerAddress } from '../links/frames.ts'
+import type { CodedStatus, Frame, LinkHandlers, ThreadLink } from '../links/link.ts'
+import { INFLIGHT_MAX } from '../links/ring/ring-link.ts'
 import { copyMessage } from './copy.ts'
 import type { LossCause } from './faults.ts'
 import type { VirtualThread } from './virtual-thread.ts'
@@ -103,15 +103,6 @@ export class Pipe {
     return this.#frames.slice(this.#head)
   }
 
-  /** Takes out what its reader is not to have any more. */
-  withdraw(isMeant: (frame: Frame) => boolean): Frame[] {
-    const { waiting, readable } = this
-    this.#publishedEnd = waiting.slice(0, readable).filter(frame => !isMeant(frame)).length
-    this.#frames = waiting.filter(frame => !isMeant(frame))
-    this.#head = 0
-    return waiting.filter(isMeant)
-  }
-
   /** Takes back what nobody has seen. */
   cut(): Frame[] {
     return this.#frames.splice(this.#publishedEnd)
@@ -123,7 +114,7 @@ export class Wire {
   readonly id: number
   readonly uids: readonly [number, number]
   /** By the life that opened it. */
-  readonly ends = new Map<number, Inbound>()
+  readonly ends = new Map<number, InboundEnd>()
   isCut = false
   /** The writer to an heir has said what the heir inherits. */
   isResumed: boolean
@@ -136,7 +127,7 @@ export class Wire {
 }
 
 /** What a life reads from a life of the other thread. */
-export interface Inbound {
+export interface InboundEnd {
   readonly link: SimulatedLink
   readonly handlers: LinkHandlers
   readonly pipe: Pipe
@@ -172,7 +163,7 @@ export class SimulatedLink implements ThreadLink {
   readonly #doorbell: Doorbell
   #spill: Frame[] = []
   #spillAt = 0
-  #inbound: Inbound
+  #inbound: InboundEnd
   #isDirty = false
 
   constructor(
@@ -202,9 +193,9 @@ export class SimulatedLink implements ThreadLink {
     this.#out.delivery?.plan()
   }
 
-  #open(pipe: Pipe, wire: Wire, isHeir: boolean, handlers: LinkHandlers): Inbound {
+  #open(pipe: Pipe, wire: Wire, isHeir: boolean, handlers: LinkHandlers): InboundEnd {
     const delivery = new Delivery(this)
-    const inbound: Inbound = {
+    const inbound: InboundEnd = {
       link: this,
       handlers,
       pipe,
@@ -316,7 +307,7 @@ export class SimulatedLink implements ThreadLink {
   // ── In ───────────────────────────────────────────────────────────────────────────────────────
 
   /** False when there is nothing that may be read. */
-  isReadable(inbound: Inbound): boolean {
+  isReadable(inbound: InboundEnd): boolean {
     if (inbound.isClosed || (inbound.isHeir && !inbound.wire.isResumed)) return false
     return inbound.pipe.readable > 0
   }
@@ -325,7 +316,7 @@ export class SimulatedLink implements ThreadLink {
    * What is taken now would wait in mailboxes, and be lost with them: what was taken before comes first, as with a
    * RingLink. When actors have had a turn, `turned` looks again.
    */
-  mayRead(inbound: Inbound): boolean {
+  mayRead(inbound: InboundEnd): boolean {
     if (inbound.isDelayed || !this.isReadable(inbound)) return false
     return inbound.isEager || inbound.handlers.isHandled(inbound.handedOver)
   }
@@ -337,7 +328,7 @@ export class SimulatedLink implements ThreadLink {
     inbound.delivery.plan()
   }
 
-  takeBatch(inbound: Inbound): void {
+  takeBatch(inbound: InboundEnd): void {
     if (!this.mayRead(inbound)) return
     const { thread } = this
     const { world } = thread
@@ -356,7 +347,7 @@ export class SimulatedLink implements ThreadLink {
   }
 
   /** Takes up to `count` frames and hands them over. */
-  #take(inbound: Inbound, count: number): void {
+  #take(inbound: InboundEnd, count: number): void {
     if (!this.isReadable(inbound)) return
     const { thread } = this
     const { world } = thread
@@ -390,7 +381,7 @@ export class SimulatedLink implements ThreadLink {
     if (thread.doom !== undefined) thread.diesAt('afterBatch')
   }
 
-  #hand(inbound: Inbound, frame: Frame, handlers: LinkHandlers): void {
+  #hand(inbound: InboundEnd, frame: Frame, handlers: LinkHandlers): void {
     const { pipe } = inbound
     const { op, target, corr } = frame
     const surroundings = this.#surroundings
@@ -429,7 +420,7 @@ export class SimulatedLink implements ThreadLink {
   }
 
   /** Takes what has arrived, then says that the other life is over. */
-  finish(inbound: Inbound): void {
+  finish(inbound: InboundEnd): void {
     if (inbound.isClosed) return
     while (this.isReadable(inbound)) {
       this.#take(inbound, INFLIGHT_MAX)
@@ -449,14 +440,6 @@ export class SimulatedLink implements ThreadLink {
   untakenAsks(): ReadonlySet<number> {
     const untaken = [...this.#out.waiting, ...this.#spill.slice(this.#spillAt)]
     return new Set(untaken.filter(({ op }) => op === OP.ASK).map(({ corr }) => corr))
-  }
-
-  takeBackTells(target: number): readonly Frame[] {
-    const isMeant = ({ op, target: to }: Frame): boolean => op === OP.TELL && to === target
-    const spilled = this.#spill.slice(this.#spillAt)
-    this.#spill = spilled.filter(frame => !isMeant(frame))
-    this.#spillAt = 0
-    return [...this.#out.withdraw(isMeant), ...spilled.filter(isMeant)]
   }
 
   discard(): number {
@@ -487,7 +470,7 @@ export class SimulatedLink implements ThreadLink {
 class Delivery extends Source {
   readonly code = 4
   readonly #link: SimulatedLink
-  inbound: Inbound | undefined = undefined
+  inbound: InboundEnd | undefined = undefined
 
   constructor(link: SimulatedLink) {
     super(link.thread)

@@ -5,13 +5,14 @@
 
 import type { Random } from '@homing/clock'
 import type { Log } from '@homing/log'
-import type { DefinitionSource } from '../definitions.ts'
-import { OP, type PeerAddress } from '../frames.ts'
-import { type Frame, LINK_FRAMES_MAX } from '../link.ts'
-import { MAIN, type Runtime } from '../runtime.ts'
-import { startThread, type ThreadInit } from '../thread.ts'
-import { AWAY, type HostedThread, type Life, type LifeEvents, type ThreadHost } from '../thread-host.ts'
-import type { Provided } from '../types.ts'
+import type { Provided } from '../contract/types.ts'
+import { OP, type PeerAddress } from '../links/frames.ts'
+import { AWAY, type Life, MAIN } from '../links/life.ts'
+import { type Frame, LINK_FRAMES_MAX } from '../links/link.ts'
+import type { DefinitionSource } from '../runtime/definitions.ts'
+import type { Runtime } from '../runtime/runtime.ts'
+import { startThread, type ThreadInit } from '../threads/thread.ts'
+import type { HostedThread, LifeEvents, ThreadHost } from '../threads/thread-host.ts'
 import { copyMessage } from './copy.ts'
 import { SimulatedFailure, SimulationError } from './errors.ts'
 import {
@@ -193,7 +194,7 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     const wire = this.#wires.get(address.port as never)!
     const out = this.#pipes.get(address.out as never)!
     const into = this.#pipes.get(address.in as never)!
-    runtime.peers.connect(address.name, address.uid, (handlers, previous) => {
+    runtime.lives.connect(address.name, address.uid, (handlers, previous) => {
       if (previous instanceof SimulatedLink) {
         previous.reopen(into, wire, handlers)
         return previous
@@ -362,7 +363,7 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
   }
 
   #endStep(): void {
-    // Whoever sent something, in a turn, a timer or a promise, publishes it in the microtask after.
+    // A sender, in a turn, a timer or a promise, publishes its frames in the next microtask.
     if (this.#written.length > 0) for (const link of this.#written.splice(0)) link.publish()
     const { steps } = this.world
     if (steps >= this.#nextCrash) this.#dealCrash()

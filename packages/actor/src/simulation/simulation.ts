@@ -1,18 +1,19 @@
 /**
  * A system of actors whose threads are simulated: the same runtimes, cells and registrar as over workers, on one
- * real thread, in an order that a seed decides. What happens is repeated exactly by the same seed and code.
+ * real thread, in an order that a seed decides. The same seed and code repeat a run exactly.
  *
- * Nothing runs but by `run`, `settle` and `step`. While they run, real time, timers and chance throw.
+ * Only `run`, `settle` and `step` make anything run. While they run, real time, timers and randomness throw.
  */
 
 import { type Clock, type Duration, type Random, seededRandom } from '@homing/clock'
 import { type Log, silentLog } from '@homing/log'
-import { toMs } from '../durations.ts'
-import { MAIN, Runtime } from '../runtime.ts'
-import { LocalActorSystem } from '../system.ts'
-import { Threads } from '../threads.ts'
-import { describe } from '../thrown.ts'
-import type { ActorSystem, Backoff, Provided } from '../types.ts'
+import type { ActorSystem, Backoff, Provided } from '../contract/types.ts'
+import { MAIN } from '../links/life.ts'
+import { Runtime } from '../runtime/runtime.ts'
+import { LocalActorSystem } from '../system/system.ts'
+import { Threads } from '../threads/threads.ts'
+import { toMs } from '../values/durations.ts'
+import { describe } from '../values/thrown.ts'
 import { SimulatedDefinitions } from './definitions.ts'
 import { SimulationError } from './errors.ts'
 import type { CrashPoint, SimulatedFaults } from './faults.ts'

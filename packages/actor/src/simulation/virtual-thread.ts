@@ -1,8 +1,8 @@
 /** VirtualThread: one life of a simulated thread, from its start to its death. */
 
 import type { Clock, Random } from '@homing/clock'
-import type { HeapSize } from '../heap-gauge.ts'
-import type { Runtime } from '../runtime.ts'
+import type { HeapSize } from '../observe/heap-gauge.ts'
+import type { Runtime } from '../runtime/runtime.ts'
 import type { CrashPoint } from './faults.ts'
 import type { SimulatedLink } from './simulated-link.ts'
 import { type Owner, Source, Task, type World } from './world.ts'

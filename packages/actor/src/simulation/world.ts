@@ -2,9 +2,9 @@
  * World: the order of everything in a simulation. All virtual threads live in one real thread; each *step* runs one
  * source of one of them (a turn, a batch of frames, a timer, …) to its end, then the microtasks that it left behind.
  *
- *   time      moves by STEP_MS per step, to the next timer when nothing can run, and now and then, as on a
- *             machine that stands still, by up to `pauseMsMax` although something can
- *   chance    which source is next: from the seed. What the actors and the faults roll has generators of its own
+ *   time      moves by STEP_MS per step, to the next timer when nothing can run, and sometimes, as on a
+ *             machine that pauses, by up to `pauseMsMax` although something can run
+ *   chance    which source is next: from the seed. Actors and faults have random generators of their own
  *   trace     a rolling hash of every choice and of every frame: equal seeds give equal traces
  *
  * Microtasks are first in, first out and no real time passes within a step, so promises are no source of chance.
@@ -117,7 +117,7 @@ export interface WorldOptions {
 
 export class World implements Clock {
   readonly seed: number
-  /** Of the schedule only. */
+  /** For the schedule only. */
   readonly #random: Random
   readonly #options: WorldOptions
   readonly #runnable: Source[] = []
@@ -354,7 +354,7 @@ export class Task extends Source {
 /** Steps until something with this chance per step happens: at least 1. */
 export function drawInterval(random: Random, chance: number): number {
   if (chance <= 0) return Number.POSITIVE_INFINITY
-  if (chance > 1) throw new SimulationError('draw an interval', `${chance} is no chance`)
+  if (chance > 1) throw new SimulationError('draw an interval', `${chance} is not a probability`)
   if (chance === 1) return 1
   return 1 + Math.floor(Math.log(1 - random.next()) / Math.log(1 - chance))
 }

@@ -1,9 +1,10 @@
 import fc from 'fast-check'
 import t from 'tap'
+import type { ActorRef } from '../../src/contract/types.ts'
 import type { FieldsDescription } from '../../src/layout/description.ts'
 import { LayoutError } from '../../src/layout/errors.ts'
 import { type LayoutOf, layout } from '../../src/layout/layout.ts'
-import type { ActorRef, Message, Reply } from '../../src/types.ts'
+import type { Message, Reply } from '../../src/values/message.ts'
 import { layoutCases } from './arbitraries.ts'
 
 interface Tree {
@@ -170,10 +171,10 @@ t.test('a wrong description is refused with type, field, what was given and what
     a = 'u8'
   }
   const kinds = 'u8, u16, u32, i32, f64, bool, string, bytes, i32s, u32s, f64s'
-  const form = 'right is the name of a kind, { list }, { optional } or an object of fields'
+  const form = 'use the name of a kind, { list }, { optional } or an object of fields'
   const cases: readonly (readonly [description: unknown, message: string])[] = [
-    [{ x: { a: 'u64' } }, `cannot lay out field 'a' of 'x' as 'u64': right is one of ${kinds}`],
-    [{ x: { a: { b: 'int' } } }, `cannot lay out field 'a.b' of 'x' as 'int': right is one of ${kinds}`],
+    [{ x: { a: 'u64' } }, `cannot lay out field 'a' of 'x' as 'u64': use one of ${kinds}`],
+    [{ x: { a: { b: 'int' } } }, `cannot lay out field 'a.b' of 'x' as 'int': use one of ${kinds}`],
     [{ x: { a: 1 } }, `cannot lay out field 'a' of 'x' as 1: ${form}`],
     [{ x: { a: null } }, `cannot lay out field 'a' of 'x' as null: ${form}`],
     [{ x: { a: ['u8'] } }, `cannot lay out field 'a' of 'x' as an array: ${form}`],
@@ -184,31 +185,31 @@ t.test('a wrong description is refused with type, field, what was given and what
     ],
     [
       { x: { a: { list: 'bool' } } },
-      `cannot lay out field 'a' of 'x' as { list: 'bool' }: right is a list of u8, u16, u32, i32, f64 or string`,
+      `cannot lay out field 'a' of 'x' as { list: 'bool' }: use a list of u8, u16, u32, i32, f64 or string`,
     ],
     [
       { x: { a: { optional: { optional: 'u8' } } } },
-      `cannot lay out field 'a' of 'x' as { optional: … }: right is one { optional }, which has a single undefined`,
+      `cannot lay out field 'a' of 'x' as { optional: … }: use one { optional }, which has a single undefined`,
     ],
     [
       { x: { ['__proto__']: 'u8' } },
-      `cannot lay out field '__proto__' of 'x' as 'u8': no field may be called so`,
+      `cannot lay out field '__proto__' of 'x' as 'u8': no field may have this name`,
     ],
     [
       { x: { a: { ['__proto__']: 'u8' } } },
-      `cannot lay out field 'a.__proto__' of 'x' as 'u8': no field may be called so`,
+      `cannot lay out field 'a.__proto__' of 'x' as 'u8': no field may have this name`,
     ],
     [
       { ['__proto__']: {} },
-      `cannot lay out '__proto__' as an object without fields of its own: no variant may be called so`,
+      `cannot lay out '__proto__' as an object without fields of its own: no variant may have this name`,
     ],
     [
       { x: { __proto__: { a: 'u8' } } },
-      `cannot lay out 'x' as an object without fields of its own: right is an object of its fields`,
+      `cannot lay out 'x' as an object without fields of its own: use an object of its fields`,
     ],
-    [{ x: new Fields() }, `cannot lay out 'x' as { a: 'u8' }: right is an object of its fields`],
-    [{ x: 'u8' }, `cannot lay out 'x' as 'u8': right is an object of its fields`],
-    [undefined, `cannot lay out '*' as undefined: right is an object of variants by type`],
+    [{ x: new Fields() }, `cannot lay out 'x' as { a: 'u8' }: use an object of its fields`],
+    [{ x: 'u8' }, `cannot lay out 'x' as 'u8': use an object of its fields`],
+    [undefined, `cannot lay out '*' as undefined: use an object of variants by type`],
   ]
   for (const [description, message] of cases) {
     t.throws(() => layout(description as never), {

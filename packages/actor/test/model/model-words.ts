@@ -15,7 +15,7 @@
  * once for each history of results that differs, however many interleavings lead there.
  */
 
-import type { Words } from '../../src/ring/words.ts'
+import type { Words } from '../../src/links/ring/words.ts'
 
 /** What else a program may do; each is a step of its own that others can come before, but `note`. */
 export interface Host {

@@ -15,7 +15,7 @@ import type { RingModule } from './ring-programs.ts'
 
 export type Change = readonly [from: string, to: string]
 
-const SOURCE = join(import.meta.dirname, '../../src/ring/ring.ts')
+const SOURCE = join(import.meta.dirname, '../../src/links/ring/ring.ts')
 
 /** A writer that goes on where the memory is, so that a model can begin anywhere. */
 export const WRITER_FROM_MEMORY: Change = [

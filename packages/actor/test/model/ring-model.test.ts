@@ -2,12 +2,12 @@
  * The ring of production code in every interleaving of its threads, within the bounds that the tests print.
  * How it works: explorer.ts. What the threads do: ring-programs.ts.
  *
- * `node ring-model.test.ts --traces` prints the shortest trace of each broken variant.
+ * `pnpm exec node packages/actor/test/model/ring-model.test.ts --traces` prints the shortest trace of each broken variant.
  */
 
 import process from 'node:process'
 import t, { type Test } from 'tap'
-import * as ring from '../../src/ring/ring.ts'
+import * as ring from '../../src/links/ring/ring.ts'
 import { type Bounds, explore, type Model, type Report, summary } from './explorer.ts'
 import { type Change, MISTAKES, patchedRing, WRITER_FROM_MEMORY } from './patched-ring.ts'
 import { newPort, oneRing, type RingMistake, type RingSetup, twoRings, writerDeath } from './ring-programs.ts'

@@ -17,8 +17,8 @@
  */
 
 import assert from 'node:assert/strict'
-import type * as ring from '../../src/ring/ring.ts'
-import type { Words } from '../../src/ring/words.ts'
+import type * as ring from '../../src/links/ring/ring.ts'
+import type { Words } from '../../src/links/ring/words.ts'
 import type { Model, Monitor, StateView, VirtualThread } from './explorer.ts'
 import { type Host, type Program, WordsFrom } from './model-words.ts'
 

@@ -10,7 +10,7 @@
  *           link, or with a mailbox: of an actor that was between two instances, or had not caught up since.
  */
 
-import { INFLIGHT_MAX } from '../../src/ring/inbound-ring.ts'
+import { INFLIGHT_MAX } from '../../src/links/ring/inbound-ring.ts'
 
 const VIOLATIONS_MAX = 20
 

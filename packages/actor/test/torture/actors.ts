@@ -7,9 +7,9 @@ import {
   type ActorRef,
   defineActor,
   layout,
-  type Placement,
   type Reply,
   signal,
+  type ThreadPlacement,
 } from '@homing/actor'
 import { Board, COUNT, MAIN_INDEX } from './board.ts'
 
@@ -252,7 +252,7 @@ export type NurseryMessage =
   | {
       readonly type: 'spawn'
       readonly id: number
-      readonly thread: Placement
+      readonly thread: ThreadPlacement
       readonly isRestarted: boolean
       readonly watchers: readonly ActorRef<WatcherMessage>[]
       /** How it ends; 'stay': with its parent. */

@@ -1,4 +1,4 @@
-/** What a torture run writes down, when a thread dies in the middle of a line. */
+/** The records of a torture run, when a thread dies in the middle of a line. */
 
 import t from 'tap'
 import { Board, COUNT } from './board.ts'

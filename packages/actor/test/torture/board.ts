@@ -1,5 +1,5 @@
 /**
- * Board: what a torture run writes down, in shared memory, so that the death of a thread erases nothing.
+ * Board: the records of a torture run, in shared memory, so that the death of a thread erases nothing.
  *
  *   pair      one record for each sender and receiver of numbered messages
  *   thread    deaths, lives and the moment of the last death of each thread

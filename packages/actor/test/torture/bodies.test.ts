@@ -2,10 +2,10 @@
 
 import { MessageChannel, type MessagePort, receiveMessageOnPort } from 'node:worker_threads'
 import t from 'tap'
-import { OP, type PeerAddress } from '../../src/frames.ts'
-import type { Frame, LinkHandlers } from '../../src/link.ts'
-import { ringBytes } from '../../src/ring/ring.ts'
-import { RingLink } from '../../src/ring/ring-link.ts'
+import { OP, type PeerAddress } from '../../src/links/frames.ts'
+import type { Frame, LinkHandlers } from '../../src/links/link.ts'
+import { ringBytes } from '../../src/links/ring/ring.ts'
+import { RingLink } from '../../src/links/ring/ring-link.ts'
 import { makeRuntime } from '../linked-runtimes.ts'
 
 function outbound() {

@@ -3,14 +3,7 @@
  *
  * Nodes exchange numbered messages on both lanes, ask, watch and spawn, while threads are killed in every way,
  * one death or more a cycle. What happened is on the board. At *quiet points* nobody dies and nothing is sent any
- * more: then every message has arrived or is missing for a reason that the runtime states.
- *
- * Reasons    window    the thread of the receiver died: at most INFLIGHT_MAX frames of each link to it
- *            mailbox   …, when the receiver had been in a backoff, or its thread was starting: its mailbox as well
- *            sender    the thread of the sender died before it had published them
- *            local     both on one thread, which died
- *            both      the threads of both died
- *            Any other loss is a violation.
+ * more: then every message has arrived or is missing for a reason that the runtime states (losses.ts).
  */
 
 import { getActiveResourcesInfo } from 'node:process'
@@ -19,12 +12,11 @@ import {
   type ActorStatus,
   type ActorSystem,
   createActorSystem,
-  type Placement,
   type Supervision,
   type SystemStats,
+  type ThreadPlacement,
 } from '@homing/actor'
 import { type Random, seededRandom } from '@homing/clock'
-import { RouterError } from '@homing/errors'
 import { silentLog } from '@homing/log'
 import {
   boardOf,
@@ -32,24 +24,18 @@ import {
   type NurseryMessage,
   node,
   nursery,
-  poisoned,
   sendNumbered,
-  sink,
   type WatcherMessage,
   watcher,
 } from './actors.ts'
-import { Board, COUNT, DRIVER, type Gap, MAIN_INDEX, SUBJECTS_MAX, WATCHES_MAX } from './board.ts'
+import { Asks } from './asks.ts'
+import { Board, COUNT, DRIVER, MAIN_INDEX, WATCHES_MAX } from './board.ts'
+import { CheckedFaults } from './checked-faults.ts'
+import { Losses, type Reason } from './losses.ts'
+import { ALIVE_MS_MAX, ANSWER_MS_MAX, bounded, LATE_MS_MAX, PUMP_MS, pause, QUIET_MS_MAX } from './waits.ts'
 
-/** What a thread that dies may lose of a link, as docs/actor-runtime.md says. */
-const INFLIGHT_MAX = 64
 const ASKERS = 6
-const ANSWER_MS_MAX = 20_000
-/** An ask may settle this much after its deadline: main may be waiting for a core. */
-const LATE_MS_MAX = 2000
-const ALIVE_MS_MAX = 40_000
-const QUIET_MS_MAX = 15_000
 const OUTSTANDING_MAX = 8000
-const PUMP_MS = 2
 
 export interface TortureOptions {
   readonly seed: number
@@ -103,8 +89,6 @@ export interface TortureResult {
   readonly violations: readonly string[]
 }
 
-type Reason = 'window' | 'mailbox' | 'sender' | 'local' | 'both'
-
 const forever: Supervision = {
   directive: 'restart',
   max: 1_000_000,
@@ -126,20 +110,9 @@ class Run {
   readonly #watchers: ActorRef<WatcherMessage>[] = []
   readonly #nurseries: ActorRef<NurseryMessage>[] = []
   readonly #violations: string[] = []
-  readonly #lost: Record<Reason, number> = { window: 0, mailbox: 0, sender: 0, local: 0, both: 0 }
-  /** Missing messages of each pair. */
-  readonly #missing = new Map<string, number>()
-  /** Messages that were lost of a link before a life, by the deaths that may have lost them: the last, the last two … */
-  readonly #windows = new Map<string, number[]>()
-  /** Lives whose start, or the start of the one before, was killed. */
-  readonly #killedStarts = new Set<string>()
-  #windowMax = 0
-  /** The last deaths. */
-  readonly #ways: string[] = []
-  #beyondWindow = 0
-  readonly #asks: Record<string, number> = {}
-  readonly #openAsks = new Set<{ readonly dueMs: number; readonly what: string }>()
-  #asksLateMsMax = 0
+  readonly #losses: Losses
+  readonly #asks: Asks
+  #checked!: CheckedFaults
   #stuckAsks = 0
   readonly #faults: Record<string, number> = {}
   readonly #failoversMs: number[] = []
@@ -148,14 +121,14 @@ class Run {
   #isPaused = false
   #isOver = false
   #watchCount = 1
-  #subjectCount = 0
-  /** Faults whose outcome is looked at later. */
-  readonly #checks = new Set<Promise<void>>()
 
   constructor(options: TortureOptions) {
     this.#options = options
     this.#random = seededRandom(options.seed)
     this.#board = boardOf(new Board().memory)
+    const violate = (what: string): void => this.#violate(what)
+    this.#losses = new Losses(this.#board, violate)
+    this.#asks = new Asks(violate)
   }
 
   async result(): Promise<TortureResult> {
@@ -166,6 +139,15 @@ class Run {
       logLevel: 'silent',
       threadRestartsMax: 1_000_000,
       threadBackoff: { min: 0, max: 0 },
+    })
+    this.#checked = new CheckedFaults({
+      board: this.#board,
+      system: this.#system,
+      random: this.#random,
+      threads,
+      nodes: this.#nodes,
+      asks: this.#asks,
+      violate: what => this.#violate(what),
     })
     const startMs = performance.now()
     this.#spawnAll()
@@ -183,7 +165,7 @@ class Run {
     }
     await this.#quiet()
     this.#isPaused = true
-    await Promise.all(this.#checks)
+    await this.#checked.settled()
     await this.#clearNurseries()
     this.#isOver = true
     await Promise.all(load)
@@ -205,7 +187,7 @@ class Run {
     const { threads } = this.#options
     const system = this.#system
     const { memory } = this.#board
-    const places: Placement[] = ['main']
+    const places: ThreadPlacement[] = ['main']
     for (let i = 0; i < threads; i++) places.push(`p-${i}`, { pool: 'p', key: `sticky-${i}` })
     for (const [index, thread] of places.entries()) {
       const options = { thread, supervision: forever, args: { index, memory } }
@@ -272,7 +254,7 @@ class Run {
     const ref = this.#nodes[index]!
     const kind = random.below(8)
     if (kind < 3)
-      await this.#ask(
+      await this.#asks.ask(
         'typed',
         ANSWER_MS_MAX,
         ms => ref.ask({ type: 'add', a: kind }, { timeout: ms }),
@@ -280,9 +262,9 @@ class Run {
       )
     else if (kind < 6) {
       const asked = (ms: number) => ref.ask({ type: 'addObject', a: { value: kind } }, { timeout: ms })
-      await this.#ask('object', ANSWER_MS_MAX, ms => asked(ms).then(({ value }) => value), kind + 1)
+      await this.#asks.ask('object', ANSWER_MS_MAX, ms => asked(ms).then(({ value }) => value), kind + 1)
     } else if (kind === 6) {
-      await this.#ask(
+      await this.#asks.ask(
         'mute',
         20 + random.below(200),
         ms => ref.ask({ type: 'mute' }, { timeout: ms }),
@@ -295,37 +277,6 @@ class Run {
     }
   }
 
-  async #ask(
-    kind: string,
-    timeoutMs: number,
-    ask: (timeoutMs: number) => Promise<number>,
-    answer: number | undefined,
-  ): Promise<void> {
-    const open = { dueMs: performance.now() + timeoutMs, what: kind }
-    this.#openAsks.add(open)
-    let outcome: string
-    try {
-      const value = await ask(timeoutMs)
-      outcome = 'answered'
-      if (value !== answer) this.#violate(`an ask (${kind}) was answered ${value}, not ${answer}`)
-    } catch (error) {
-      outcome = error instanceof RouterError ? error.code : String(error)
-      const isExpected =
-        ['HOMING_ACTOR_THREAD_DOWN', 'HOMING_ACTOR_ASK_REFUSED', 'HOMING_ACTOR_TERMINATED'].includes(
-          outcome,
-        ) ||
-        (outcome === 'HOMING_ACTOR_ASK_TIMEOUT' && answer === undefined) ||
-        // The handler failed while it had this ask, in its restart.
-        outcome === 'HOMING_ACTOR_FAILED'
-      if (!isExpected) this.#violate(`an ask (${kind}) was rejected with ${outcome}`)
-      // Not again at once while a thread is away.
-      await pause(PUMP_MS)
-    }
-    this.#openAsks.delete(open)
-    this.#asksLateMsMax = Math.max(this.#asksLateMsMax, performance.now() - open.dueMs)
-    count(this.#asks, `${kind} ${outcome}`)
-  }
-
   // ── Chaos ────────────────────────────────────────────────────────────────────────────────────
 
   async #cycle(): Promise<void> {
@@ -334,7 +285,7 @@ class Run {
     await pause(random.below(12))
     const thread = 1 + random.below(this.#options.threads)
     await this.#death(thread, random.below(11))
-    this.#takeGaps(false)
+    this.#takeLosses(false)
   }
 
   /** Brings a thread to its end, and awaits that its next life handles messages. */
@@ -348,8 +299,7 @@ class Run {
     const other = 1 + ((thread + this.#random.below(this.#options.threads - 1)) % this.#options.threads)
     const awaited: [number, number][] = [[thread, lives]]
     this.#cycles++
-    this.#ways.push(`${name} life ${lives} way ${way}`)
-    if (this.#ways.length > 20) this.#ways.shift()
+    this.#losses.note(`${name} life ${lives} way ${way}`)
     switch (way) {
       case 0:
       case 1:
@@ -376,8 +326,7 @@ class Run {
         break
       case 6: {
         count(this.#faults, 'kill while it starts')
-        // Whatever the next life takes while its actors are loaded waits in their mailboxes.
-        this.#killedStarts.add(`${thread} ${lives + 1}`).add(`${thread} ${lives + 2}`)
+        this.#losses.killedStart(thread, lives + 1)
         this.#kill(thread)
         const waitMs = this.#random.below(60)
         await pause(waitMs)
@@ -465,13 +414,16 @@ class Run {
         ref.tell({ type: 'throw' })
         break
       case 1:
-        this.#check('timer storm', this.#storm(index))
+        count(this.#faults, 'timer storm')
+        this.#checked.storm(index)
         break
       case 2:
-        this.#check('poison', this.#poison())
+        count(this.#faults, 'poison')
+        this.#checked.poison()
         break
       case 3:
-        this.#check('overflow', this.#overflow())
+        count(this.#faults, 'overflow')
+        this.#checked.overflow()
         break
       case 4:
       case 5:
@@ -502,152 +454,6 @@ class Run {
     }
   }
 
-  #check(name: string, check: Promise<void>): void {
-    count(this.#faults, name)
-    const noted = check
-      .catch((error: unknown) =>
-        this.#violate(`${name}: ${error instanceof Error ? error.stack : String(error)}`),
-      )
-      .finally(() => void this.#checks.delete(noted))
-    this.#checks.add(noted)
-  }
-
-  #nextSubject(): number {
-    this.#subjectCount = (this.#subjectCount + 1) % SUBJECTS_MAX
-    const id = this.#subjectCount
-    this.#board.addSubject(id, -this.#board.subject(id))
-    return id
-  }
-
-  async #storm(index: number): Promise<void> {
-    const board = this.#board
-    const timers = 200 + this.#random.below(2000)
-    const id = this.#nextSubject()
-    const thread = board.threadOf(index)
-    if (thread < 0) return
-    const before = `${board.lives(thread)} ${board.deaths(thread)} ${board.count(COUNT.throws)}`
-    if (this.#nodes[index]!.tell({ type: 'storm', id, timers }) !== 'ok') return
-    const isUntouched = (): boolean =>
-      `${board.lives(thread)} ${board.deaths(thread)} ${board.count(COUNT.throws)}` === before
-    const limitMs = performance.now() + QUIET_MS_MAX
-    while (board.subject(id) < timers && isUntouched() && performance.now() < limitMs) await pause(5)
-    await pause(50)
-    const fired = board.subject(id)
-    if (fired > timers) this.#violate(`${fired} of ${timers} timers fired`)
-    if (fired < timers && isUntouched()) this.#violate(`only ${fired} of ${timers} timers fired`)
-  }
-
-  /** Fails at every restart, up to its budget. */
-  async #poison(): Promise<void> {
-    const board = this.#board
-    const random = this.#random
-    const id = this.#nextSubject()
-    const thread = random.below(this.#options.threads + 1)
-    const max = 1 + random.below(5)
-    const deaths = board.deaths(thread)
-    const lives = board.lives(thread)
-    const ref = this.#system.spawn(poisoned, {
-      name: `poisoned-${id}`,
-      args: { memory: board.memory, id, where: random.below(2) === 0 ? 'setup' : 'arm' },
-      thread: thread === MAIN_INDEX ? 'main' : `p-${thread - 1}`,
-      supervision: { directive: 'restart', max, within: '10m', backoff: { min: 0, max: 2 } },
-    })
-    const { reason, error } = await bounded(
-      this.#system.whenTerminated(ref),
-      60_000,
-      `the end of poisoned-${id}`,
-    )
-    const setups = board.subject(id)
-    // A new thread knows of the restarts that deaths of threads cost, not of the others.
-    const setupsMax = (max + 1) * (1 + board.deaths(thread) - deaths)
-    if (setups > setupsMax) this.#violate(`an actor with ${max} restarts was set up ${setups} times`)
-    // The thread may have been dead at the spawn already, and nobody have known: that costs a restart.
-    const isSameLife = board.deaths(thread) === deaths && board.lives(thread) === lives
-    if (isSameLife && (setups !== max + 1 || error?.code !== 'HOMING_ACTOR_RESTART_BUDGET')) {
-      this.#violate(
-        `an actor with ${max} restarts was set up ${setups} times and ended as ${reason}, ${error?.code}`,
-      )
-    }
-  }
-
-  /** More messages than a mailbox holds, while its actor is held by a promise. */
-  async #overflow(): Promise<void> {
-    const board = this.#board
-    const random = this.#random
-    const id = this.#nextSubject()
-    const thread = random.below(this.#options.threads + 1)
-    const overflow = (['reject', 'dropOldest', 'dropNewest', 'coalesce'] as const)[random.below(4)]!
-    const capacity = 32
-    const told = 100
-    const deaths = board.deaths(thread)
-    const ref = this.#system.spawn(sink, {
-      name: `sink-${id}`,
-      args: { memory: board.memory, id },
-      thread: thread === MAIN_INDEX ? 'main' : `p-${thread - 1}`,
-      mailbox: { capacity, overflow },
-    })
-    const ended = this.#system.whenTerminated(ref)
-    let isEnded = false
-    void ended.then(() => {
-      isEnded = true
-    })
-    const until = async (subject: number): Promise<boolean> => {
-      const limitMs = performance.now() + ALIVE_MS_MAX
-      while (board.subject(id) < subject && !isEnded) {
-        if (performance.now() > limitMs)
-          throw new Error(`sink-${id} (${overflow}) did not reach ${subject}, but ${board.subject(id)}`)
-        await pause(2)
-      }
-      return !isEnded
-    }
-    // Its thread may be one whose links are full just now.
-    while (ref.tell({ type: 'hold' }) === 'full') await pause(PUMP_MS)
-    if (!(await until(1))) return
-    let taken = 0
-    for (let n = 0; n < told; n++) if (ref.tell({ type: 'put', n }) === 'ok') taken++
-    const near = this.#nodesOn(thread)[0]
-    // On main it is the mailbox that says so, elsewhere the link: then the mailbox may never be full.
-    const isLinkFull = thread !== MAIN_INDEX && taken < told
-    if (isLinkFull || near === undefined) {
-      board.addSubject(id)
-      await this.#stopSink(ref, ended)
-      return
-    }
-    // Its answer comes over the link behind them: they are in the mailbox, or were dropped.
-    await this.#nodes[near]!.ask({ type: 'add', a: 1 }, { timeout: ANSWER_MS_MAX }).catch(() => undefined)
-    // An ask that finds the mailbox full is refused; dropOldest makes room for it, coalesce has some.
-    if (overflow === 'reject' || overflow === 'dropNewest') {
-      await this.#ask(
-        'refused',
-        ANSWER_MS_MAX,
-        ms => ref.ask({ type: 'seen' }, { timeout: ms }).then(() => -1),
-        -2,
-      )
-    }
-    if (overflow === 'coalesce') {
-      board.addSubject(id)
-      await this.#stopSink(ref, ended)
-      return
-    }
-    board.addSubject(id)
-    if (await until(2 + capacity)) {
-      const seen = await ref.ask({ type: 'seen' }, { timeout: ANSWER_MS_MAX }).catch(() => undefined)
-      if (seen !== undefined && board.deaths(thread) === deaths) {
-        const from = overflow === 'dropOldest' ? told - capacity : 0
-        const expected = Array.from({ length: capacity }, (_, i) => from + i)
-        if (seen.join() !== expected.join())
-          this.#violate(`a mailbox with ${overflow} (thread ${thread}) kept ${seen.join()}`)
-      }
-    }
-    await this.#stopSink(ref, ended)
-  }
-
-  async #stopSink(ref: ActorRef<never>, ended: Promise<unknown>): Promise<void> {
-    // It may have ended already, and its thread be away.
-    this.#system.stop(ref).catch(() => {})
-    await bounded(ended, 60_000, `the end of ${ref.name}`)
-  }
-
   #spawnMayfly(): void {
     const random = this.#random
     const watchers = this.#watchers.filter(() => random.below(2) === 0)
@@ -657,7 +463,7 @@ class Run {
     this.#watchCount += watchers.length
     const { threads } = this.#options
     const where = random.below(60)
-    const thread: Placement =
+    const thread: ThreadPlacement =
       where === 0
         ? 'dedicated'
         : where < 15
@@ -707,11 +513,11 @@ class Run {
     this.#isPaused = true
     for (let index = 0; index < this.#nodes.length; index++) await this.#answered(index)
     await this.#until(
-      () => this.#openAsks.size === 0,
+      () => this.#asks.openCount === 0,
       ANSWER_MS_MAX + LATE_MS_MAX,
       () => 'asks settle',
     )
-    this.#stuckAsks = Math.max(this.#stuckAsks, this.#openAsks.size)
+    this.#stuckAsks = Math.max(this.#stuckAsks, this.#asks.openCount)
     // One message of each pair shows what is missing before it.
     for (let target = 0; target < this.#nodes.length; target++) {
       if (!sendNumbered(board, DRIVER, 0, this.#nodes[target]!, target, 1))
@@ -737,8 +543,8 @@ class Run {
       5000,
       () => `asks of actors settle: ${this.#threadIndexes.map(thread => board.openAsks(thread)).join()}`,
     )
-    this.#takeGaps(true)
-    this.#account()
+    this.#takeLosses(true)
+    this.#losses.account(this.#senders, [...this.#nodes.keys()])
     for (const [counter, what] of [
       [COUNT.duplicates, 'duplicates'],
       [COUNT.disorders, 'messages out of order'],
@@ -795,65 +601,9 @@ class Run {
     }
   }
 
-  #takeGaps(isAtRest: boolean): void {
+  #takeLosses(isAtRest: boolean): void {
     for (const ms of this.#board.takeFailovers()) this.#failoversMs.push(ms)
-    for (const gap of this.#board.takeGaps(isAtRest)) {
-      const key = `${gap.sender} ${gap.receiver}`
-      this.#missing.set(key, (this.#missing.get(key) ?? 0) + gap.size)
-      const reason = this.#reasonFor(gap)
-      if (reason === undefined) {
-        this.#beyondWindow += gap.size
-        this.#violate(
-          `lost without a reason: ${JSON.stringify(gap)}, sender on ${this.#board.threadOf(gap.sender)}, receiver on ${this.#board.threadOf(gap.receiver)}; deaths before: ${this.#ways.slice(-6).join('; ')}`,
-        )
-      } else this.#lost[reason] += gap.size
-    }
-  }
-
-  #reasonFor(gap: Gap): Reason | undefined {
-    const receiverDied = gap.lives > 0
-    const { senderDied } = gap
-    if (!receiverDied) return senderDied ? 'sender' : undefined
-    const from = gap.sender === DRIVER ? MAIN_INDEX : this.#board.threadOf(gap.sender)
-    const to = this.#board.threadOf(gap.receiver)
-    if (from === to) return 'local'
-    if (senderDied) return 'both'
-    if (gap.wasHeldUp || this.#killedStarts.has(`${to} ${gap.life}`)) return 'mailbox'
-    return this.#isInWindow(`${from} ${to} ${gap.life}`, gap) ? 'window' : undefined
-  }
-
-  /** The deaths before a life may have lost so much of a link, with what is known already. */
-  #isInWindow(link: string, { lives, size }: Gap): boolean {
-    const sizes = this.#windows.get(link) ?? []
-    this.#windows.set(link, sizes)
-    if (this.#windows.size > 1000) this.#windows.delete(this.#windows.keys().next().value!)
-    sizes[lives] = (sizes[lives] ?? 0) + size
-    let isWithin = true
-    let total = 0
-    // What was seen last before the last death was lost with that one; before the last two, with either of them.
-    for (let deaths = 1; deaths < sizes.length; deaths++) {
-      total += sizes[deaths] ?? 0
-      if (deaths < lives) continue
-      this.#windowMax = Math.max(this.#windowMax, Math.ceil(total / deaths))
-      isWithin &&= total <= INFLIGHT_MAX * deaths
-    }
-    if (!isWithin) this.#ways.push(`${link} lost ${sizes.join('+')}`)
-    return isWithin
-  }
-
-  /** Sent is handled and lost with a reason: of each pair, and exactly. */
-  #account(): void {
-    for (const sender of this.#senders) {
-      for (const receiver of this.#nodes.keys()) {
-        const { sent, received, expected } = this.#board.pair(sender, receiver)
-        const missing = this.#missing.get(`${sender} ${receiver}`) ?? 0
-        if (sent !== received + missing || sent !== expected) {
-          this.#violate(
-            `${sender}→${receiver}: sent ${sent}, handled ${received}, missing ${missing}, expected ${expected}`,
-          )
-        }
-      }
-    }
+    this.#losses.take(isAtRest)
   }
 
   // ── Report ───────────────────────────────────────────────────────────────────────────────────
@@ -873,11 +623,12 @@ class Run {
   #progress(startMs: number): string {
     const seconds = (performance.now() - startMs) / 1000
     const [, rss] = this.#memory.at(-1)!
-    const { window, mailbox, sender, local, both } = this.#lost
+    const { lost, windowMax } = this.#losses
+    const { window, mailbox, sender, local, both } = lost
     return [
       `${this.#cycles} deaths in ${seconds.toFixed(0)} s (${(this.#cycles / seconds).toFixed(1)}/s)`,
       `${this.#totals().sent} messages`,
-      `lost ${window} in the window (at most ${this.#windowMax}), ${mailbox} mailbox, ${sender} sender, ${local} local, ${both} both`,
+      `lost ${window} in the window (at most ${windowMax}), ${mailbox} mailbox, ${sender} sender, ${local} local, ${both} both`,
       `RSS ${(rss / 2 ** 20).toFixed(0)} MiB`,
       `${this.#violations.length} violations`,
     ].join('; ')
@@ -903,21 +654,21 @@ class Run {
     handlesOf: TortureResult['handles'],
     shutdownMs: number,
   ): TortureResult {
-    if (this.#asksLateMsMax > LATE_MS_MAX)
-      this.#violate(`an ask settled ${Math.round(this.#asksLateMsMax)} ms late`)
+    if (this.#asks.lateMsMax > LATE_MS_MAX)
+      this.#violate(`an ask settled ${Math.round(this.#asks.lateMsMax)} ms late`)
     return {
       seed,
       cycles: this.#cycles,
       seconds,
       ...this.#totals(),
-      lost: this.#lost,
-      windowMax: this.#windowMax,
-      asks: this.#asks,
-      asksLateMsMax: this.#asksLateMsMax,
+      lost: this.#losses.lost,
+      windowMax: this.#losses.windowMax,
+      asks: this.#asks.outcomes,
+      asksLateMsMax: this.#asks.lateMsMax,
       stuckAsks: this.#stuckAsks,
       duplicates: this.#board.count(COUNT.duplicates),
       disorders: this.#board.count(COUNT.disorders),
-      beyondWindow: this.#beyondWindow,
+      beyondWindow: this.#losses.beyondWindow,
       watches: this.#board.count(COUNT.watches),
       faults: this.#faults,
       threadRestarts,
@@ -944,21 +695,4 @@ function handles(): Record<string, number> {
   for (const kind of getActiveResourcesInfo())
     if (kind !== 'Timeout' && kind !== 'Immediate') count(counts, kind)
   return counts
-}
-
-function pause(ms: number): Promise<void> {
-  return new Promise(resolve => setTimeout(resolve, ms))
-}
-
-async function bounded<T>(promise: Promise<T>, limitMs: number, what: string): Promise<T> {
-  const limit = Promise.withResolvers<never>()
-  const timer = setTimeout(
-    () => limit.reject(new Error(`${what} did not come within ${limitMs} ms`)),
-    limitMs,
-  )
-  try {
-    return await Promise.race([promise, limit.promise])
-  } finally {
-    clearTimeout(timer)
-  }
 }

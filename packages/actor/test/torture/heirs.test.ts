@@ -1,4 +1,4 @@
-/** What an heir finds in its rings. */
+/** The frames that an heir finds in its rings. */
 
 import { type ActorSystem, createActorSystem } from '@homing/actor'
 import { silentLog } from '@homing/log'
@@ -65,7 +65,7 @@ t.test('a thread with a backlog that dies takes no more than one batch of each l
   const atDeath = Atomics.load(handled, 0)
   t.ok(atDeath < 2 * count - 500, 'it died with a backlog')
   // Two batches may be lost, and the message in hand; what comes last shows that no more comes.
-  const limitMs = performance.now() + 5000
+  const limitMs = performance.now() + 60_000
   const least = 2 * count - 2 * 64 - 1
   while (Atomics.load(handled, 0) < least && performance.now() < limitMs) await nextRound()
   t.ok(Atomics.load(handled, 0) >= least, `${2 * count - Atomics.load(handled, 0)} messages were lost`)

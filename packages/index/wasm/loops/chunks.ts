@@ -1,5 +1,5 @@
 /**
- * Chunks: the tree in shared memory, its buckets, and which chunks are free. Who reads is reader.ts. Knows blocks,
+ * Chunks: the tree in shared memory, its buckets, and which chunks are free. The reader is reader.ts. This file knows blocks,
  * local hashes and set words, not what a set means or how a block is named.
  *
  * A chunk that was just freed is still in the processor's cache and given out again first; else the lowest that is

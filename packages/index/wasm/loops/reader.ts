@@ -1,6 +1,6 @@
 /**
- * Reader: the walk of a lookup through shared memory that another thread writes. What may be believed is argued in
- * ../../src/index-reader.ts; what writers do in which order, in chunks.ts.
+ * Reader: the walk of a lookup through shared memory that another thread writes. ../../src/index-reader.ts argues which
+ * results can be believed; chunks.ts has the order of the writer's steps.
  *
  * A reader has a scratch of its own behind the shard, which nobody else touches:
  *

@@ -27,7 +27,8 @@ import type {
   ListenOptions,
 } from '../types.ts'
 import { Lane } from './lane.ts'
-import { findBound, type MemoryNetwork, placeOf } from './network.ts'
+import type { MemoryNetwork } from './network.ts'
+import { findBound, placeOf } from './place.ts'
 
 /** What a server may write ahead of its client. */
 const WRITE_AHEAD_BYTES = 64 * 1024
@@ -136,7 +137,9 @@ export class MemoryHttp {
       const place = placeOf(call.request.origin)
       const listening = findBound(this.#listening, place)
       const isSevered = this.#severed.has(place) || this.#severed.has(listening?.place ?? '')
-      if (fate === 'refuse' || listening === undefined || isSevered) {
+      if (fate === 'no-socket') {
+        call.fail('local', 'EMFILE')
+      } else if (fate === 'refuse' || listening === undefined || isSevered) {
         call.fail('connect', 'ECONNREFUSED')
       } else if (fate === 'stale') {
         call.fail('reset', 'ECONNRESET', { wroteRequest: true, reusedConnection: true })
@@ -178,6 +181,11 @@ class MemoryCall implements HttpCall {
 
   serve(exchange: MemoryExchange): void {
     this.#exchange = exchange
+  }
+
+  /** The server reads the same bytes, whenever it likes. */
+  get usesBody(): boolean {
+    return true
   }
 
   abort(): void {
@@ -240,7 +248,7 @@ class MemoryCall implements HttpCall {
           break
         case 'end':
           this.#end()
-          callOwner(() => this.#handler.end())
+          callOwner(() => this.#handler.end('framed'))
       }
     }
   }
@@ -380,11 +388,12 @@ class MemoryExchange implements HttpExchange {
 
   loseClient(reason: ClientGoneReason = 'left'): void {
     if (this.#isGone) return
-    const wasEnded = this.#isEnded
+    // As over a socket: an answer that has ended is complete when its client has taken it.
+    const wasComplete = this.#isEnded && this.#aheadBytes === 0
     this.#isGone = true
     this.#stall.stop()
     this.#leaveListener()
-    if (!wasEnded) for (const callback of this.#onGone.splice(0)) callOwner(callback, reason)
+    if (!wasComplete) for (const callback of this.#onGone.splice(0)) callOwner(callback, reason)
   }
 
   #leaveListener(): void {

@@ -5,7 +5,8 @@ import { formatEndpoint, parseEndpoint } from '../endpoint.ts'
 import { ListenError } from '../errors.ts'
 import type { Closable, Dealer, Frames, MessageTransport, Publisher, Router } from '../types.ts'
 import { Lane } from './lane.ts'
-import { findBound, type MemoryNetwork, placeOf } from './network.ts'
+import type { MemoryNetwork } from './network.ts'
+import { findBound, placeOf } from './place.ts'
 
 const DEALER_QUEUE_MAX = 1000
 

@@ -7,16 +7,22 @@
  */
 
 import type { Clock } from '@homing/clock'
-import { formatEndpoint, parseEndpoint } from '../endpoint.ts'
 import type { Frames, HttpRequest, Transport } from '../types.ts'
 import { MemoryHttp } from './http.ts'
 import { MemoryMessages } from './messages.ts'
+import { placeOf } from './place.ts'
 
 /**
- * `stale`: the connection was closed for idleness while the request was written; nothing is answered.
+ * `no-socket`: the caller's machine has none left. `stale`: the connection was closed for idleness while the request was written; nothing is answered.
  * `stall-body`: the head of the request arrives, its body never does.
  */
-export type HttpFate = 'deliver' | 'refuse' | 'stale' | 'stall-body' | { readonly delayMs: number }
+export type HttpFate =
+  | 'deliver'
+  | 'no-socket'
+  | 'refuse'
+  | 'stale'
+  | 'stall-body'
+  | { readonly delayMs: number }
 export type MessageFate = 'deliver' | 'drop' | { readonly delayMs: number }
 
 /** What happens to traffic; asked for every request, and for every message on every connection. */
@@ -78,19 +84,4 @@ export class MemoryNetwork {
   freePort(): number {
     return this.#nextPort++
   }
-}
-
-/** The text under which a place is known: 'host:port' or a path. */
-export function placeOf(endpoint: string): string {
-  const text = endpoint.startsWith('http://') ? endpoint.slice('http://'.length) : schemeless(endpoint)
-  return text.replace(/^localhost:/, '127.0.0.1:').replace(/\/$/, '')
-}
-
-/** What is bound at `place`, or at its port on every address. */
-export function findBound<T>(bound: ReadonlyMap<string, T>, place: string): T | undefined {
-  return bound.get(place) ?? bound.get(place.replace(/^.*:/, '0.0.0.0:'))
-}
-
-function schemeless(endpoint: string): string {
-  return formatEndpoint(parseEndpoint(endpoint, 'bind')).replace(/^(tcp|ipc):\/\//, '')
 }

@@ -7,13 +7,16 @@
  */
 
 import { subscribe } from 'node:diagnostics_channel'
+import type { Socket } from 'node:net'
 import type { Clock } from '@homing/clock'
-import { Agent, type Dispatcher, errors } from 'undici'
+import { isLocalFault } from '@homing/errors'
+import { Agent, buildConnector, type Dispatcher, errors } from 'undici'
 import { callOwner } from '../callback.ts'
 import { HttpCallError, type HttpCallFailure } from '../errors.ts'
 import { endToEndHeaders } from '../headers.ts'
 import { collectReply } from '../reply.ts'
-import type { HttpCall, HttpHeaders, HttpReply, HttpRequest, HttpResponseHandler } from '../types.ts'
+import type { HttpCall, HttpEnd, HttpHeaders, HttpReply, HttpRequest, HttpResponseHandler } from '../types.ts'
+import { InterimAnswers } from './interim-answers.ts'
 
 const KEEP_ALIVE_MS = 4000
 const KEEP_ALIVE_MS_MAX = 4500
@@ -37,7 +40,7 @@ export class HttpClient {
       headersTimeout: 0,
       bodyTimeout: 0,
       maxHeaderSize: HEADER_BYTES_MAX,
-      connect: { timeout: connectTimeoutMs },
+      connect: connectorOf(connectTimeoutMs),
     })
     watchConnections()
   }
@@ -93,6 +96,8 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
   #isEnded = false
   #wroteRequest = false
   #reusedConnection = false
+  #socket: Socket | undefined
+  #end: HttpEnd = 'framed'
 
   constructor(request: HttpRequest, handler: HttpResponseHandler) {
     this.#request = request
@@ -119,9 +124,16 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
     this.#controller?.resume()
   }
 
+  /** A server may answer before it has read all; what is written then lies with the connection, and must stay as it is. */
+  get usesBody(): boolean {
+    if (!this.#isEnded || this.#socket === undefined || this.#socket.destroyed) return true
+    return bytesWaiting(this.#socket) > 0
+  }
+
   /** The headers are about to be written to a connection that served before, or not. */
-  willWrite(reusedConnection: boolean): void {
+  willWrite(socket: Socket, reusedConnection: boolean): void {
     this.#wroteRequest = true
+    this.#socket = socket
     this.#reusedConnection = reusedConnection
   }
 
@@ -133,7 +145,9 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
   onResponseStart(controller: Dispatcher.DispatchController, status: number): void {
     if (status < 200 || this.#isEnded) return
     if (this.#isPaused) controller.pause()
-    callOwner(() => this.#handler.head(status, relayHeaders(controller.rawHeaders)))
+    const headers = relayHeaders(controller.rawHeaders)
+    if (endsWithConnection(this.#request.method, status, headers)) this.#end = 'closed'
+    callOwner(() => this.#handler.head(status, headers))
   }
 
   onResponseData(_: Dispatcher.DispatchController, chunk: Uint8Array): void {
@@ -141,12 +155,22 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
   }
 
   onResponseEnd(): void {
+    // undici takes a reset for the end of an answer that has no length; the socket knows better.
+    const broken = this.#end === 'closed' ? this.#socket?.errored : undefined
+    if (broken != null) {
+      this.#fail(broken)
+      return
+    }
     if (this.#isEnded) return
     this.#isEnded = true
-    callOwner(() => this.#handler.end())
+    callOwner(() => this.#handler.end(this.#end))
   }
 
   onResponseError(_: Dispatcher.DispatchController, cause: Error): void {
+    this.#fail(cause)
+  }
+
+  #fail(cause: Error): void {
     if (this.#isEnded) return
     this.#isEnded = true
     const error = new HttpCallError(this.#request, this.#failureOf(cause), cause)
@@ -157,7 +181,10 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
   #failureOf(cause: Error): HttpCallFailure {
     if (cause instanceof errors.HTTPParserError) return 'protocol'
     const code = String((cause as { code?: unknown }).code)
-    return FAILURES.get(code) ?? (this.#wroteRequest ? 'reset' : 'connect')
+    const known = FAILURES.get(code)
+    if (known !== undefined) return known
+    if (this.#wroteRequest) return 'reset'
+    return isLocalFault(cause) ? 'local' : 'connect'
   }
 }
 
@@ -168,6 +195,7 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
 let creating: UndiciCall | undefined
 const calls = new WeakMap<object, UndiciCall>()
 const usedSockets = new WeakSet<object>()
+const interimAnswers = new WeakMap<object, InterimAnswers>()
 let isWatching = false
 
 function watchConnections(): void {
@@ -178,10 +206,35 @@ function watchConnections(): void {
     if (creating !== undefined) calls.set(request, creating)
   })
   subscribe('undici:client:sendHeaders', message => {
-    const { request, socket } = message as { request: object; socket: object }
-    calls.get(request)?.willWrite(usedSockets.has(socket))
+    const { request, socket } = message as { request: object; socket: Socket }
+    calls.get(request)?.willWrite(socket, usedSockets.has(socket))
     usedSockets.add(socket)
+    interimAnswers.get(socket)?.expectAnswer()
   })
+}
+
+function connectorOf(timeoutMs: number): buildConnector.connector {
+  const connect = buildConnector({ timeout: timeoutMs, allowH2: false })
+  return (options, callback) =>
+    connect(options, (...[error, socket]) => {
+      if (error !== null) return callback(error, null)
+      interimAnswers.set(socket, new InterimAnswers(socket, HEADER_BYTES_MAX))
+      callback(null, socket)
+    })
+}
+
+/** Bytes that the operating system has not taken yet. */
+function bytesWaiting(socket: Socket): number {
+  const handle = (socket as { readonly _handle?: { readonly writeQueueSize?: number } | null })._handle
+  return socket.writableLength + (handle?.writeQueueSize ?? 0)
+}
+
+/** RFC 9112 §6.3: neither a length nor chunks, and a body is possible. */
+function endsWithConnection(method: string, status: number, headers: HttpHeaders): boolean {
+  if (method === 'HEAD' || status === 204 || status === 304) return false
+  const encoding = headers['transfer-encoding']
+  if (encoding === undefined) return headers['content-length'] === undefined
+  return !/\bchunked\s*$/i.test(typeof encoding === 'string' ? encoding : (encoding.at(-1) ?? ''))
 }
 
 /** One value per name, or all of them; as latin1, which is what a server can write again byte for byte. */

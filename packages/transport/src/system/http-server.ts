@@ -1,30 +1,44 @@
 /**
  * The HTTP server, on node:http: exchanges as the rest of the project sees them.
  *
- * Headers have HEADER_BYTES_MAX and HEADERS_MS_MAX. How long a body may be silent and a reader may take nothing
- * is the owner's to say; how long a whole request or answer takes is not bounded here. An idle connection is kept for
+ * Headers have HEADER_BYTES_MAX and HEADERS_MS_MAX. The owner decides how long a body may be silent and a reader may take
+ * nothing; the time of a whole request or answer is not bounded here. An idle connection is kept for
  * KEEP_ALIVE_MS, longer than the 60 s after which load balancers in front commonly let go, since the
  * side that closes last never loses a request.
+ *
+ * connection.ts handles everything that is not an exchange (a request that is not HTTP, a half close).
  */
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Clock, Timer } from '@homing/clock'
 import { callOwner } from '../callback.ts'
-import { BodyTimeoutError, BodyTooLargeError, ClientGoneError, ListenError } from '../errors.ts'
+import {
+  BodyTimeoutError,
+  BodyTooLargeError,
+  ClientGoneError,
+  ExpectationError,
+  type HttpRequestError,
+  ListenError,
+  MalformedHttpError,
+} from '../errors.ts'
+import { giveUpBytes } from '../give-up-bytes.ts'
+import { HEADER_BYTES_MAX, HEADERS_MS_MAX } from '../limits.ts'
 import { StallWatch } from '../stall-watch.ts'
 import type {
   BodyRoom,
   ClientGoneReason,
+  HttpErrorAnswer,
   HttpExchange,
   HttpHeaders,
   HttpListener,
   ListenOptions,
 } from '../types.ts'
+import { Connection, type OpenExchange } from './connection.ts'
 
-const HEADER_BYTES_MAX = 64 * 1024
-const HEADERS_MS_MAX = 60_000
 const KEEP_ALIVE_MS = 75_000
+/** Clients read sizes of 16 digits at least; what they need is 8 at most. */
+const ZEROS_MAX = 6
 /** A body that comes in tiny pieces is put together every so often: each piece costs far more than its bytes. */
 const LOOSE_PIECES_MAX = 1024
 
@@ -42,7 +56,11 @@ export async function listenHttp(
     keepAliveTimeout: KEEP_ALIVE_MS,
     // A long upload is the gateway's to judge.
     requestTimeout: 0,
+    // Node's own answer has no body.
+    requireHostHeader: false,
   })
+  // A client that has said all may still wait for its answer. Node has no option for it.
+  ;(server as { httpAllowHalfOpen?: boolean }).httpAllowHalfOpen = true
   const state: ServerState = {
     server,
     clock,
@@ -50,9 +68,34 @@ export async function listenHttp(
     readerStallMsMax: options.readerStallMsMax ?? Number.POSITIVE_INFINITY,
     isClosing: false,
   }
-  server.on('request', (request, response) => {
-    callOwner(onExchange, new NodeExchange(request, response, state))
+  const connections = new WeakMap<object, Connection>()
+  const connectionOf = (socket: Socket): Connection => {
+    let connection = connections.get(socket)
+    if (connection === undefined) {
+      connection = new Connection(socket, clock, options.errorAnswer ?? textAnswer)
+      connections.set(socket, connection)
+    }
+    return connection
+  }
+  const refuse = (request: IncomingMessage, error: HttpRequestError): void =>
+    connectionOf(request.socket).refuse(error)
+  server.on('connection', socket => {
+    socket.on('end', () => connectionOf(socket).halfClosed())
   })
+  server.on('request', (request, response) => {
+    if (connectionOf(request.socket).isFaulty) return
+    const hosts = hostCount(request)
+    if (hosts > 1 || (hosts === 0 && request.httpVersion === '1.1')) {
+      refuse(request, new MalformedHttpError(`it has ${hosts} Host headers, and must have one`))
+      return
+    }
+    callOwner(onExchange, new NodeExchange(request, response, connectionOf(request.socket), state))
+  })
+  server.on('checkExpectation', request =>
+    refuse(request, new ExpectationError(String(request.headers.expect))),
+  )
+  server.on('connect', request => refuse(request, new MalformedHttpError('CONNECT asks for a tunnel')))
+  server.on('clientError', (error, socket) => connectionOf(socket as Socket).broke(error))
   await new Promise<void>((resolve, reject) => {
     const failed = (error: Error): void => {
       reject(new ListenError(`http://${options.host}:${options.port}`, error))
@@ -100,7 +143,27 @@ function closeServer(state: ServerState, graceMs: number, clock: Clock): Promise
   })
 }
 
-class NodeExchange implements HttpExchange {
+/** Host is no list: a second one is another's (RFC 9112 §3.2). */
+function hostCount({ rawHeaders }: IncomingMessage): number {
+  let count = 0
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    if (rawHeaders[at]!.length === 4 && rawHeaders[at]!.toLowerCase() === 'host') count++
+  }
+  return count
+}
+
+function textAnswer({ status, message }: HttpRequestError): HttpErrorAnswer {
+  return {
+    status,
+    headers: { 'content-type': 'text/plain; charset=utf-8' },
+    body: Buffer.from(`${message}\n`),
+  }
+}
+
+/** Scheme and authority of a target in absolute form, which every server must take (RFC 9112 §3.2.2). */
+const ORIGIN = /^https?:\/\/[^/?#]*/i
+
+class NodeExchange implements HttpExchange, OpenExchange {
   readonly method: string
   readonly path: string
   readonly query: string
@@ -108,13 +171,28 @@ class NodeExchange implements HttpExchange {
   readonly #request: IncomingMessage
   readonly #response: ServerResponse
   readonly #server: ServerState
+  readonly #onBodyFault: ((error: HttpRequestError) => void)[] = []
+  #bodyFault: HttpRequestError | undefined
+  /** A piece of the answer is on its way, its head before it. */
+  #hasWritten = false
+  #hasLength = false
+  /** Zeros written since, which begin the size of the next chunk. */
+  #zeros = 0
   readonly #onGone: ((reason: ClientGoneReason) => void)[] = []
   readonly #stall: StallWatch
   #isGone = false
   #goneReason: ClientGoneReason = 'left'
 
-  constructor(request: IncomingMessage, response: ServerResponse, server: ServerState) {
-    const url = request.url ?? '/'
+  constructor(
+    request: IncomingMessage,
+    response: ServerResponse,
+    connection: Connection,
+    server: ServerState,
+  ) {
+    const target = request.url ?? '/'
+    const origin = target.startsWith('/') ? undefined : ORIGIN.exec(target)?.[0]
+    const rest = origin === undefined ? target : target.slice(origin.length)
+    const url = origin === undefined || rest.startsWith('/') ? rest : `/${rest}`
     const queryAt = url.indexOf('?')
     this.method = request.method ?? 'GET'
     this.path = queryAt < 0 ? url : url.slice(0, queryAt)
@@ -131,12 +209,13 @@ class NodeExchange implements HttpExchange {
       progress: () => (response.socket === null ? Number.NaN : bytesTaken(socket)),
       cut: () => {
         this.#goneReason = 'stalled'
-        socket.destroy()
+        this.destroy()
       },
     })
     response.on('close', () => {
       this.#stall.stop()
       if (!response.writableFinished) this.#leave()
+      connection.closed(this)
     })
     response.on('finish', () => {
       this.#stall.stop()
@@ -146,6 +225,29 @@ class NodeExchange implements HttpExchange {
     // Both report that the connection broke, which `close` tells already.
     response.on('error', () => {})
     request.on('error', () => {})
+    connection.opened(this)
+  }
+
+  get isRequestWhole(): boolean {
+    return this.#request.complete
+  }
+
+  failBody(error: HttpRequestError): void {
+    this.#bodyFault = error
+    this.#response.shouldKeepAlive = false
+    for (const callback of this.#onBodyFault.splice(0)) callback(error)
+  }
+
+  probe(): void {
+    const response = this.#response
+    // Behind the last chunk, which may wait for the client still, there is no next size.
+    if (this.#request.httpVersionMinor === 0 || response.writableEnded) return
+    if (!response.headersSent) response.writeContinue()
+    else if (!this.#hasWritten) response.flushHeaders()
+    else if (response.chunkedEncoding && this.#zeros < ZEROS_MAX) {
+      this.#zeros++
+      this.#request.socket.write('0')
+    }
   }
 
   get isClosed(): boolean {
@@ -171,6 +273,8 @@ class NodeExchange implements HttpExchange {
         request.pause()
         reject(error)
       }
+      if (this.#bodyFault !== undefined) return refuse(this.#bodyFault)
+      this.#onBodyFault.push(refuse)
       const announced = Number(request.headers['content-length'] ?? 0)
       if (announced > maxBytes) return refuse(new BodyTooLargeError(maxBytes))
       try {
@@ -204,7 +308,11 @@ class NodeExchange implements HttpExchange {
       request.on('end', () => {
         timer?.cancel()
         pieces.push(...loose)
-        resolve(pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces))
+        if (pieces.length === 1) return resolve(pieces[0]!)
+        const body = Buffer.concat(pieces)
+        // Nobody else has seen them.
+        for (const piece of pieces) giveUpBytes(piece)
+        resolve(body)
       })
       this.#onGone.push(() => {
         timer?.cancel()
@@ -222,11 +330,15 @@ class NodeExchange implements HttpExchange {
     if (this.isClosed) return
     if (this.#server.isClosing) this.#response.shouldKeepAlive = false
     const given = Object.entries(headers).filter(([, value]) => value !== undefined)
+    this.#hasLength = given.some(([name]) => name.toLowerCase() === 'content-length')
     this.#response.writeHead(status, Object.fromEntries(given) as Record<string, string | string[]>)
   }
 
   write(bytes: Uint8Array): boolean {
     if (this.isClosed) return true
+    if (bytes.length === 0) return true
+    this.#hasWritten = true
+    this.#zeros = 0
     const hasRoom = this.#response.write(bytes)
     if (!hasRoom) this.#stall.start()
     return hasRoom
@@ -244,7 +356,10 @@ class NodeExchange implements HttpExchange {
   }
 
   destroy(): void {
-    this.#request.socket.destroy()
+    const { socket, httpVersionMinor } = this.#request
+    // HTTP/1.0 has no chunks: the end of the connection is the end of the answer, and only a reset tells of a cut.
+    if (httpVersionMinor === 0 && !this.#hasLength) socket.resetAndDestroy()
+    else socket.destroy()
   }
 
   #leave(): void {

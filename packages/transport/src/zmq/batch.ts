@@ -1,5 +1,5 @@
 /**
- * What host and client tell each other in a burst, packed into one buffer that is handed over, not copied.
+ * The messages between host and client in a burst, packed into one buffer that is transferred, not copied.
  *
  *   | word count n | n words: op, socket, value, frame count, size of each frame … | frames, one after the other |
  *

@@ -2,17 +2,19 @@
  * The connecting side of SUB and DEALER: one library socket per connection, made again whenever that ends.
  *
  * Invariants
- *   I1  `connected` is told before the first message of its connection, `disconnected` after the last. libzmq hands
+ *   I1  `connected` is reported before the first message of its connection, `disconnected` after the last. libzmq hands
  *       messages and events on separate queues, and a socket that reconnects keeps what was not read yet: so messages wait
  *       for the handshake's event, and a socket whose connection has ended is read empty and closed, not used again.
  *   I2  `connected` follows the handshake, not the TCP connection: a peer that never spoke ZeroMQ is not there.
- *   I3  A socket that libzmq has given up (it does so, for good, when a peer breaks the protocol) is replaced, too.
+ *   I3  A socket that libzmq has given up (it does so, for good, when a peer breaks the protocol) is replaced, too, and one
+ *       that this machine has no file descriptors for is made when it has.
  *
  * Until a handshake libzmq tries by itself, after 100 ms and twice as long each time, up to 5 s. Sockets are replaced
  * after as long, and the delay starts over with a handshake.
  */
 
 import type { Clock, Timer } from '@homing/clock'
+import { isLocalFault } from '@homing/errors'
 import type * as zeromq from 'zeromq'
 import { callOwner } from '../callback.ts'
 import { formatEndpoint, parseEndpoint } from '../endpoint.ts'
@@ -88,6 +90,23 @@ export class ZmqConnector<S extends zeromq.Subscriber | zeromq.Dealer> {
   }
 
   #open(): void {
+    try {
+      this.#openSocket()
+    } catch (error) {
+      if (!isLocalFault(error)) throw error
+      this.#failure = (error as Error).message
+      this.#warn()
+      this.#openLater(Math.min(this.#delayMs * 2, RECONNECT_MS_MAX))
+    }
+  }
+
+  /** `nextDelayMs`: what the one after it waits. */
+  #openLater(nextDelayMs: number): void {
+    this.#timer = this.#clock.after(this.#delayMs, () => this.#open())
+    this.#delayMs = nextDelayMs
+  }
+
+  #openSocket(): void {
     const socket = openSocket(
       this.#endpoint,
       (library, options) =>
@@ -153,9 +172,7 @@ export class ZmqConnector<S extends zeromq.Subscriber | zeromq.Dealer> {
     if (socket !== this.#socket) return
     this.#letGo()
     if (!wasUp) this.#warn()
-    const delayMs = this.#delayMs
-    this.#delayMs = wasUp ? RECONNECT_MS_MIN : Math.min(delayMs * 2, RECONNECT_MS_MAX)
-    this.#timer = this.#clock.after(delayMs, () => this.#open())
+    this.#openLater(wasUp ? RECONNECT_MS_MIN : Math.min(this.#delayMs * 2, RECONNECT_MS_MAX))
     if (wasUp) callOwner(() => this.#handler.disconnected())
   }
 
@@ -172,7 +189,7 @@ export class ZmqConnector<S extends zeromq.Subscriber | zeromq.Dealer> {
 
   /** Once per row of failures. */
   #warn(): void {
-    const reason = this.#failure ?? 'the peer is no ZeroMQ socket of a kind that can answer'
+    const reason = this.#failure ?? 'the peer is not a ZeroMQ socket that can answer'
     this.#failure = undefined
     if (this.#hasWarned) return
     this.#hasWarned = true

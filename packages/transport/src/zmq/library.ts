@@ -6,7 +6,7 @@
  *
  * Protocol
  *   A socket that was closed is gone only when its monitor has said 'end': until then libzmq's own threads hold its port
- *   and may even accept a connection. Who binds or connects waits for the bound sockets that were closed before.
+ *   and may even accept a connection. Every bind or connect waits for the bound sockets that were closed before.
  */
 
 import { createRequire } from 'node:module'

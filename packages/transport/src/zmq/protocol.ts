@@ -1,5 +1,5 @@
 /**
- * What a client on a thread and the host on the main thread say to each other, beside batches (see batch.ts).
+ * Messages between a client on a thread and the host on the main thread, besides batches (see batch.ts).
  *
  * The client numbers its sockets. Each command to open is followed by `bound` or `refused` when the socket binds, by
  * nothing when it connects. The port's end is the end of all its sockets.

@@ -1,0 +1,33 @@
+/** Arguments of the console: limits, and the actors that own what it shows. */
+
+import type { ActorRef } from '@homing/actor'
+import type { DecisionLogMessage } from '@homing/decision-log'
+import type { DirectoryMessage } from '@homing/directory'
+import type { IndexerMessage } from '@homing/indexer'
+import type { RouterMessage } from '@homing/router'
+import type { TokenizerMessage } from '@homing/tokenizer'
+import type { TrackerMessage } from '@homing/tracker'
+
+export interface ConsoleArgs {
+  readonly host: string
+  /** 0 picks a free port; undefined: gateways pass requests on. */
+  readonly adminPort: number | undefined
+  readonly bodyBytesMax: number
+  /** Longest wait for the next bytes of a request body, in milliseconds. */
+  readonly bodySilenceMsMax: number
+  /** Longest time that an answer may wait for a client that takes none of it, in milliseconds. */
+  readonly clientStallMsMax: number
+  /** Longest wait for router, directory, indexers, tracker, tokenizer and gateway, in milliseconds. */
+  readonly askMsMax: number
+  /** Longest wait for a dump of a worker key, and for what reads a body, in milliseconds. */
+  readonly readMsMax: number
+  /** Routes of engines that are relayed, for people. */
+  readonly relayed: readonly string[]
+  readonly router: ActorRef<RouterMessage>
+  readonly directory: ActorRef<DirectoryMessage>
+  readonly tracker: ActorRef<TrackerMessage>
+  readonly tokenizer: ActorRef<TokenizerMessage>
+  readonly indexers: readonly ActorRef<IndexerMessage>[]
+  /** Undefined: none is written. */
+  readonly decisionLog?: ActorRef<DecisionLogMessage> | undefined
+}

@@ -1,0 +1,278 @@
+/**
+ * Metrics of the router: the gateway's own text, and figures that are fetched from their owners at scrape time.
+ *
+ * A figure whose owner does not answer in time keeps its last value, and the scrape still succeeds.
+ */
+
+import type { ActorRef, SystemView } from '@homing/actor'
+import type { DecisionLogMessage } from '@homing/decision-log'
+import type { SourceStatus, Trust } from '@homing/directory'
+import { SHARD_COLUMNS } from '@homing/index'
+import type { ShardStatus } from '@homing/indexer'
+import { type MetricColumn, Metrics } from '@homing/metrics'
+import { ERROR_BOUNDS_BLOCKS, type KeyAudit } from '@homing/selection'
+import type { LoadReport } from '@homing/tracker'
+import { collectActors } from './actor-metrics.ts'
+import type { ConsoleArgs } from './console-args.ts'
+
+const TRUSTS: readonly Trust[] = ['exact', 'partial', 'approximate', 'none']
+
+/** Counters of a listener, by the name of the metric. */
+const SOURCE_COUNTERS = {
+  batches: 'Batches of KV events received.',
+  events: 'KV events received.',
+  gaps: 'Holes in the sequence of a worker key.',
+  replays: 'Replays requested.',
+  restarts: 'Engine restarts and resets of the sequence.',
+  contradictions:
+    'How often KV events contradicted each other or their replay; a single time is a restart, repeated times are a wrong port.',
+  duplicates: 'Batches that had been applied already.',
+  lostFrames:
+    'Messages on the event socket that came faster than they could be read; each run of them is a gap.',
+  malformedFrames: 'Messages on the event socket that cannot be read.',
+  skippedEvents: 'KV events of an unknown or malformed kind.',
+} as const satisfies Partial<Record<keyof SourceStatus, string>>
+
+/** Counters of the audit, by the name of the metric. */
+const AUDIT_COUNTERS = {
+  requests: 'Answers whose cached tokens were compared with what was predicted.',
+  predictedTokens: 'Prompt tokens that were predicted to be cached, in the compared answers.',
+  deliveredTokens: 'Prompt tokens that engines reported as cached, in the compared answers.',
+  overPredictions: 'Answers with fewer cached tokens than predicted, by more than a block.',
+  underPredictions: 'Answers with more cached tokens than predicted, by more than a block.',
+  unreported: 'Answers that could not be compared: the engine reports no cached tokens.',
+} as const satisfies Partial<Record<keyof KeyAudit, string>>
+
+const AUDIT_COLUMNS: readonly MetricColumn<KeyAudit>[] = [
+  ...counterColumns('audit', AUDIT_COUNTERS),
+  [
+    'homing_audit_precision_ratio',
+    'Delivered tokens divided by predicted tokens, over the last requests with a prediction.',
+    audit => (audit.sampleRequests > 0 ? audit.precision : undefined),
+  ],
+]
+
+const LOAD_COLUMNS: readonly MetricColumn<LoadReport['rows'][number]>[] = [
+  ['homing_tracker_active_blocks', 'Blocks in use by running requests.', row => row.activeBlocks],
+  [
+    'homing_tracker_active_prefill_tokens',
+    'Prompt tokens booked and not yet computed.',
+    row => row.activePrefillTokens,
+  ],
+  ['homing_tracker_active_requests', 'Requests booked.', row => row.activeRequests],
+]
+
+/** Those that a shard of the index service has not. */
+const GUESS_COLUMNS: readonly MetricColumn<ShardStatus>[] = [
+  [
+    'homing_index_unclear_stores_total',
+    'Stores of blocks that are credited to nobody: they may belong to prompts with a cache salt, an adapter or an extra key that the events do not name.',
+    shard => shard.unclearStores,
+  ],
+  [
+    'homing_index_guessed_blocks',
+    'Blocks that count as cached at worker keys because they were sent there, counted for each key.',
+    shard => shard.guesses.blocks,
+  ],
+  [
+    'homing_index_guessed_bytes',
+    'Memory of the tables of guessed blocks, without that of their blocks in the index.',
+    shard => shard.guesses.bytes,
+  ],
+  [
+    'homing_index_guessed_expired_blocks_total',
+    'Guessed blocks that expired (--router-ttl-secs, --router-predicted-ttl-secs).',
+    shard => shard.guesses.expired,
+  ],
+  [
+    'homing_index_guessed_pruned_blocks_total',
+    'Guessed blocks forgotten because there were too many (--router-max-tree-size, or the size of its cache).',
+    shard => shard.guesses.pruned,
+  ],
+]
+
+/** `texts`: what others keep and render themselves. */
+export function consoleMetrics(
+  args: ConsoleArgs,
+  system: SystemView,
+  texts: readonly (() => Promise<string>)[],
+): Metrics {
+  const metrics = new Metrics()
+  for (const text of texts) metrics.include(text)
+  collectFleet(metrics, args)
+  collectLoads(metrics, args)
+  collectAudits(metrics, args)
+  collectShards(metrics, args)
+  collectTokenizer(metrics, args)
+  if (args.decisionLog !== undefined) collectDecisionLog(metrics, args.decisionLog, args.askMsMax)
+  collectActors(metrics, system)
+  return metrics
+}
+
+function collectFleet(metrics: Metrics, args: ConsoleArgs): void {
+  const state = metrics.gauge({
+    name: 'homing_directory_worker_state',
+    help: '1 for the current state of each worker: probing, up, down.',
+    labels: ['worker', 'state'],
+  })
+  const trust = metrics.gauge({
+    name: 'homing_directory_trust_state',
+    help: '1 for the current trust in each worker key: exact, partial, approximate, none.',
+    labels: ['worker', 'trust'],
+  })
+  const age = metrics.gauge({
+    name: 'homing_listener_last_event_seconds',
+    help: 'Time since the last batch of KV events; silence is normal while an engine is idle.',
+    labels: ['worker'],
+  })
+  const counters = metrics.table(['worker'], counterColumns('listener', SOURCE_COUNTERS))
+  const checkpoints = metrics.counter({
+    name: 'homing_listener_checkpoints_total',
+    help: 'Checkpoints that were written, or could not be written.',
+    labels: ['worker', 'outcome'],
+  })
+  metrics.collect(async () => {
+    const { fleet, sources } = await args.directory.ask({ type: 'describe' }, { timeout: args.askMsMax })
+    state.replace(
+      fleet.workers.map(worker => ({ value: 1, labels: { worker: worker.id, state: worker.state } })),
+    )
+    const keys = fleet.workers.flatMap(worker => worker.keys)
+    trust.replace(
+      keys.flatMap(key =>
+        TRUSTS.map(name => ({ value: name === key.trust ? 1 : 0, labels: { worker: key.key, trust: name } })),
+      ),
+    )
+    const known = keys.flatMap(key => {
+      const source = sources[key.workerSlot]
+      return source === undefined ? [] : [{ worker: key.key, source }]
+    })
+    age.replace(
+      known.flatMap(({ worker, source: { lastEventAgeMs } }) =>
+        lastEventAgeMs === undefined ? [] : [{ value: lastEventAgeMs / 1000, labels: { worker } }],
+      ),
+    )
+    counters.update(known.map(({ worker, source }) => ({ row: source, labels: { worker } })))
+    for (const { worker, source } of known) {
+      const { saves, failedSaves } = source.checkpoint
+      if (saves > 0) checkpoints.setTotal(saves, { worker, outcome: 'saved' })
+      if (failedSaves > 0) checkpoints.setTotal(failedSaves, { worker, outcome: 'failed' })
+    }
+  })
+}
+
+function collectAudits(metrics: Metrics, args: ConsoleArgs): void {
+  const table = metrics.table(['worker'], AUDIT_COLUMNS)
+  const errors = metrics.histogramTotals({
+    name: 'homing_audit_error_blocks',
+    help: 'Blocks predicted to be cached minus blocks delivered; below 0, more was cached than predicted.',
+    labels: ['worker'],
+    buckets: ERROR_BOUNDS_BLOCKS,
+  })
+  metrics.collect(async () => {
+    const audits = await args.router.ask({ type: 'audits' }, { timeout: args.askMsMax })
+    table.replace(audits.map(row => ({ row, labels: { worker: row.worker } })))
+    errors.replace(
+      audits.map(({ worker, errorCounts, errorBlocksSum }) => ({
+        counts: errorCounts,
+        sum: errorBlocksSum,
+        labels: { worker },
+      })),
+    )
+  })
+}
+
+function collectLoads(metrics: Metrics, args: ConsoleArgs): void {
+  const loads = metrics.table(['worker'], LOAD_COLUMNS)
+  const expired = metrics.counter({
+    name: 'homing_tracker_expired_requests_total',
+    help: 'Bookings freed because nobody touched them (--active-request-expiry-secs).',
+  })
+  metrics.collect(async () => {
+    const { rows, stats } = await args.tracker.ask({ type: 'loads' }, { timeout: args.askMsMax })
+    loads.replace(rows.map(row => ({ row, labels: { worker: row.worker } })))
+    expired.setTotal(stats.expiredTotal)
+  })
+}
+
+function collectTokenizer(metrics: Metrics, args: ConsoleArgs): void {
+  const checks = metrics.counter({
+    name: 'homing_tokenizer_checks_total',
+    help: 'Prompts whose token ids were compared with those of an engine (--tokenize-check-every).',
+    labels: ['outcome'],
+  })
+  const path = metrics.gauge({
+    name: 'homing_tokenizer_path_state',
+    help: '1 for who encodes the prompts of each model: own, library, engine.',
+    labels: ['model', 'path'],
+  })
+  const cache = metrics.gauge({
+    name: 'homing_tokenizer_cache_bytes',
+    help: 'Memory for what has been read of earlier requests (--prompt-cache-bytes).',
+  })
+  const words = metrics.gauge({
+    name: 'homing_tokenizer_word_table_bytes',
+    help: 'Memory for words with their token ids, over all tokenizers and threads (--word-table-bytes for each).',
+  })
+  const vocabularies = metrics.gauge({
+    name: 'homing_tokenizer_vocabulary_bytes',
+    help: 'Memory for vocabularies and merges of the own encoder, which all threads share.',
+  })
+  metrics.collect(async () => {
+    const status = await args.tokenizer.ask({ type: 'tokenizers' }, { timeout: args.askMsMax })
+    checks.setTotal(status.checks - status.differences, { outcome: 'equal' })
+    checks.setTotal(status.differences, { outcome: 'different' })
+    checks.setTotal(status.checksFailed, { outcome: 'failed' })
+    cache.set(status.promptCacheBytes)
+    words.set(status.wordTableBytes)
+    vocabularies.set(status.vocabularyBytes)
+    path.replace(
+      status.tokenizers.flatMap(({ models, path: name }) =>
+        models.map(model => ({ value: 1, labels: { model, path: name } })),
+      ),
+    )
+  })
+}
+
+function collectShards(metrics: Metrics, args: ConsoleArgs): void {
+  const table = metrics.table<ShardStatus, 'shard'>(['shard'], [...SHARD_COLUMNS, ...GUESS_COLUMNS])
+  metrics.collect(async () => {
+    const shards = await Promise.all(
+      args.indexers.map(indexer => indexer.ask({ type: 'status' }, { timeout: args.askMsMax })),
+    )
+    table.update(shards.map((row, shard) => ({ row, labels: { shard } })))
+  })
+}
+
+function collectDecisionLog(metrics: Metrics, log: ActorRef<DecisionLogMessage>, askMsMax: number): void {
+  const requests = metrics.counter({
+    name: 'homing_decision_log_requests_total',
+    help: 'Settled requests that were written to the decision log, and those that were dropped.',
+    labels: ['outcome'],
+  })
+  const bytes = metrics.counter({
+    name: 'homing_decision_log_bytes_total',
+    help: 'Bytes written to the decision log.',
+  })
+  const broken = metrics.gauge({
+    name: 'homing_decision_log_broken_state',
+    help: '1 while the file of the decision log cannot be written.',
+  })
+  metrics.collect(async () => {
+    const status = await log.ask({ type: 'status' }, { timeout: askMsMax })
+    requests.setTotal(status.written, { outcome: 'written' })
+    requests.setTotal(status.dropped, { outcome: 'dropped' })
+    bytes.setTotal(status.bytes)
+    broken.set(status.fault === undefined ? 0 : 1)
+  })
+}
+
+/** Counters of an area, by field: `predictedTokens` is `homing_<area>_predicted_tokens_total`. */
+function counterColumns<F extends string>(
+  area: string,
+  helps: Readonly<Record<F, string>>,
+): readonly MetricColumn<Readonly<Record<F, number>>>[] {
+  return (Object.entries(helps) as [F, string][]).map(([field, help]) => {
+    const what = field.replace(/[A-Z]/g, letter => `_${letter.toLowerCase()}`)
+    return [`homing_${area}_${what}_total`, help, row => row[field]]
+  })
+}

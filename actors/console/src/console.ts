@@ -1,0 +1,138 @@
+/**
+ * Console: answers operators and their tools: views of the router, and the metrics of all actors.
+ *
+ * In     requests of operators: from the gateway, as plain data, or from its own port if it has one (--admin-port).
+ * Out    questions to router, directory, tracker, indexers and the gateway, each with a deadline. It changes nothing, except that
+ *        the gateway counts the errors and the cut clients of its own port.
+ * Owns   its listener, if it has one. What it shows belongs to others and is asked for each time, so its restart loses
+ *        only the count of failed collectors. The gateway counts its own requests, and renders these metrics itself.
+ * Order  none between requests: at most OPEN_MAX are answered at one time, further ones get 503.
+ * Fails  an error inside one request becomes its answer. While the console restarts, requests wait for it up to their
+ *        deadline; then the gateway answers 503 or 504, and everything else goes on. If it cannot listen, it tells the guardian,
+ *        or fails if the start is over.
+ */
+
+import { type ActorRef, defineActor, signal, systemView } from '@homing/actor'
+import { toErrorRecord } from '@homing/errors'
+import { Bodies, errorAnswer, FrontDoor, type HttpAnswer, RouteTable, sendAnswer } from '@homing/http'
+import { type HttpExchange, type HttpTransport, transportCapability } from '@homing/transport'
+import type { ConsoleArgs } from './console-args.ts'
+import { ConsoleBusyError } from './errors.ts'
+import type { ConsoleMessage, FromConsole, OperatorRequest } from './messages.ts'
+import { Operations } from './operations.ts'
+import { OPERATOR_ROUTES } from './operator-routes.ts'
+import { processMetrics } from './process-metrics.ts'
+
+const OPEN_MAX = 100
+/** Bodies of `POST /route` on a port of its own, all together. */
+const BODIES_COUNT_MAX = 4
+
+export const operatorConsole = defineActor(
+  import.meta.url,
+  'operatorConsole',
+)<ConsoleMessage, ConsoleArgs>({
+  reentrant: true,
+  async setup(context, args) {
+    const { log } = context
+    // After a start it is known with the guardian's next word; what needs it waits until then.
+    const known = Promise.withResolvers<ActorRef<FromConsole>>()
+    let gateway: ActorRef<FromConsole> | undefined
+    const operations = new Operations({
+      args,
+      system: context.use(systemView),
+      process: context.use(processMetrics),
+      gateway: () => known.promise,
+    })
+    const routes = new RouteTable(OPERATOR_ROUTES)
+    let openCount = 0
+
+    /** Never rejects. */
+    const answer = async (request: OperatorRequest): Promise<HttpAnswer> => {
+      openCount++
+      try {
+        if (openCount > OPEN_MAX) throw new ConsoleBusyError('are being answered', OPEN_MAX)
+        const { route, parameter } = routes.find(request, 'GET / lists them')
+        return await operations.answer(route.path, request, parameter)
+      } catch (thrown) {
+        const refusal = errorAnswer(thrown)
+        if (refusal.status >= 500)
+          log.warn({ path: request.path, error: toErrorRecord(thrown) }, 'request failed')
+        return refusal
+      } finally {
+        openCount--
+      }
+    }
+
+    const { adminPort } = args
+    const { http } = context.use(transportCapability)
+    // Both ports count alike; before the gateway is known there is nobody to count.
+    const count = (message: CountedMessage): void => void gateway?.tell(message)
+    const routeName = (path: string): string => routes.at(path)?.name ?? 'none'
+    const door =
+      adminPort === undefined
+        ? undefined
+        : await openDoor(http, adminPort, args, { answer, count, routeName })
+
+    return {
+      async serve({ request, reply }) {
+        reply(await answer(request))
+      },
+      gateway(message) {
+        gateway = message.gateway
+        known.resolve(gateway)
+      },
+      started() {
+        door?.assertOpen()
+      },
+      address({ reply }) {
+        reply(door?.address)
+      },
+      [signal](event) {
+        if (event.type === 'terminated') return
+        // Also before a restart: the next instance listens on the same port.
+        return door?.close(0)
+      },
+    }
+  },
+})
+
+type CountedMessage = Exclude<FromConsole, { readonly reply: unknown }>
+
+interface DoorParts {
+  /** Never rejects. */
+  readonly answer: (request: OperatorRequest) => Promise<HttpAnswer>
+  readonly count: (message: CountedMessage) => void
+  /** Its label in metrics. */
+  readonly routeName: (path: string) => string
+}
+
+/** A port of its own. */
+function openDoor(
+  http: HttpTransport,
+  port: number,
+  { host, bodyBytesMax, bodySilenceMsMax, clientStallMsMax }: ConsoleArgs,
+  { answer, count, routeName }: DoorParts,
+): Promise<FrontDoor> {
+  const bodies = new Bodies(
+    BODIES_COUNT_MAX * bodyBytesMax,
+    (bytes, bytesMax) => new ConsoleBusyError(`bytes of bodies are held, of ${bytesMax}`, bytes),
+  )
+  const serve = async (exchange: HttpExchange): Promise<void> => {
+    const { method, path, query, headers } = exchange
+    const hold = bodies.hold()
+    exchange.onClientGone(reason => {
+      if (reason === 'stalled') count({ type: 'clientStalled', route: routeName(path) })
+    })
+    const bodyRead = method === 'POST' ? exchange.readBody(bodyBytesMax, hold) : Promise.resolve(undefined)
+    const answered = await bodyRead
+      .then(body => answer({ method, path, query, headers, body }))
+      .catch(errorAnswer)
+      .finally(() => hold.release())
+    if (exchange.isClosed) return
+    const status = sendAnswer(exchange, answered)
+    if (status >= 400) count({ type: 'refused', route: routeName(path), status })
+  }
+  const options = { host, port, bodySilenceMsMax, readerStallMsMax: clientStallMsMax }
+  const malformed = (status: number): void => count({ type: 'refused', route: 'none', status })
+  return FrontDoor.open(http, options, malformed, exchange => void serve(exchange))
+}

@@ -1,0 +1,10 @@
+import { HomingError } from '@homing/errors'
+
+/** As many requests of operators are being answered as may be, or as many bytes of their bodies held. */
+export class ConsoleBusyError extends HomingError {
+  readonly code = 'HOMING_CONSOLE_BUSY'
+
+  constructor(what: string, max: number) {
+    super(`cannot answer another operator request: ${max} ${what}`, { max })
+  }
+}

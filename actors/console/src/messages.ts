@@ -1,0 +1,46 @@
+import type { ActorRef, Reply } from '@homing/actor'
+import type { ErrorRecord } from '@homing/errors'
+import type { HttpAddress, HttpAnswer } from '@homing/http'
+import type { Receipt } from '@homing/router'
+import type { HttpHeaders } from '@homing/transport'
+
+/** A request for one of OPERATOR_ROUTES, as plain data. */
+export interface OperatorRequest {
+  readonly method: string
+  readonly path: string
+  readonly query: string
+  readonly headers: HttpHeaders
+  /** Undefined: it has none. */
+  readonly body: Uint8Array | undefined
+}
+
+/** The decision for a body, or why there is none; `param`: the field that is at fault. */
+export type Explained =
+  | { readonly kind: 'explained'; readonly receipt: Receipt; readonly tokenizedBy: string }
+  | { readonly kind: 'refused'; readonly error: ErrorRecord; readonly param: string | undefined }
+
+/** What the console asks the gateway, and what it has it count. */
+export type FromConsole =
+  /** Its own metrics, in Prometheus' text form. */
+  | { readonly type: 'metrics'; readonly reply: Reply<string> }
+  /** The decision for a body, without sending it or changing state. */
+  | {
+      readonly type: 'explain'
+      readonly body: Uint8Array
+      readonly headers: HttpHeaders
+      readonly reply: Reply<Explained>
+    }
+  /** An error on the console's own port. */
+  | { readonly type: 'refused'; readonly route: string; readonly status: number }
+  /** A client of that port was cut, because it took no byte. */
+  | { readonly type: 'clientStalled'; readonly route: string }
+
+export type ConsoleMessage =
+  /** From the gateway, of its own clients; always answered, with an error in OpenAI's form where need be. */
+  | { readonly type: 'serve'; readonly request: OperatorRequest; readonly reply: Reply<HttpAnswer> }
+  /** From the guardian, again and again: whom to ask. */
+  | { readonly type: 'gateway'; readonly gateway: ActorRef<FromConsole> }
+  /** From the guardian: the start is over. */
+  | { readonly type: 'started' }
+  /** Where it listens, or why it cannot; undefined: it has no port of its own. */
+  | { readonly type: 'address'; readonly reply: Reply<HttpAddress | ErrorRecord | undefined> }

@@ -1,0 +1,186 @@
+/** The answer of each operator route. */
+
+import type { ActorRef, SystemView } from '@homing/actor'
+import {
+  type HttpAnswer,
+  jsonAnswer,
+  limitOf,
+  NotFoundError,
+  queryOf,
+  RefusedError,
+  textAnswer,
+  wantsText,
+} from '@homing/http'
+import type { Metrics } from '@homing/metrics'
+import { actorsText, actorsView, flightText, flightView } from './actors-view.ts'
+import type { ConsoleArgs } from './console-args.ts'
+import { consoleMetrics } from './console-metrics.ts'
+import type { FromConsole, OperatorRequest } from './messages.ts'
+import type { OperatorPath } from './operator-routes.ts'
+import { receiptView, workersView } from './views.ts'
+
+const RECEIPTS_LIMIT = { default: 20, max: 1000 }
+const ACTORS_LIMIT = { default: 1000, max: 10_000 }
+const FLIGHT_LIMIT = { default: 100, max: 3072 }
+const TEXT = { 'content-type': 'text/plain; charset=utf-8' }
+const METRICS = { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' }
+const ELSEWHERE = '/v1/*, /health, /ready and the relayed routes are on --port'
+const NOTHING = new Uint8Array(0)
+
+type Answers = (request: OperatorRequest, parameter: string) => Promise<HttpAnswer> | HttpAnswer
+
+export interface OperationsParts {
+  readonly args: ConsoleArgs
+  readonly system: SystemView
+  /** Metrics of the process. */
+  readonly process: Metrics
+  readonly gateway: () => Promise<ActorRef<FromConsole>>
+}
+
+export class Operations {
+  readonly #args: ConsoleArgs
+  readonly #system: SystemView
+  readonly #gateway: OperationsParts['gateway']
+  readonly #metrics: Metrics
+
+  constructor({ args, system, process, gateway }: OperationsParts) {
+    this.#args = args
+    this.#system = system
+    this.#gateway = gateway
+    const ofGateway = async (): Promise<string> => {
+      return (await gateway()).ask({ type: 'metrics' }, { timeout: args.askMsMax })
+    }
+    this.#metrics = consoleMetrics(args, system, [ofGateway, () => process.render()])
+  }
+
+  /** Rejects with what becomes an error answer. `parameter`: what the '*' of the path stands for. */
+  async answer(path: OperatorPath, request: OperatorRequest, parameter: string): Promise<HttpAnswer> {
+    return this.#answers[path](request, parameter)
+  }
+
+  readonly #answers: Readonly<Record<OperatorPath, Answers>> = {
+    '/route': request => this.#explain(request),
+    '/decisions': request => this.#receipts(request),
+    '/decisions/*': (request, id) => this.#receipt(request, id),
+    '/workers': request => this.#workers(request),
+    '/actors': request => this.#actors(request),
+    '/actors/flight': request => this.#flight(request),
+    '/dump': request => this.#dump(request),
+    '/metrics': async () => textAnswer(200, await this.#metrics.render(), METRICS),
+    '/': request => this.#overview(request),
+  }
+
+  /** The receipt of a decision that is not taken: nothing is sent, nothing changed. */
+  async #explain(request: OperatorRequest): Promise<HttpAnswer> {
+    queryOf(request)
+    const { body = NOTHING, headers } = request
+    const gateway = await this.#gateway()
+    const { readMsMax } = this.#args
+    const explained = await gateway.ask({ type: 'explain', body, headers }, { timeout: readMsMax })
+    if (explained.kind === 'refused') throw new RefusedError(explained.error, explained.param)
+    return jsonAnswer(200, { ...receiptView(explained.receipt), tokenized_by: explained.tokenizedBy })
+  }
+
+  async #workers(request: OperatorRequest): Promise<HttpAnswer> {
+    queryOf(request)
+    const args = this.#args
+    const deadline = { timeout: args.askMsMax }
+    const [report, loads, audits, tokenizer, ...shards] = await Promise.all([
+      args.directory.ask({ type: 'describe' }, deadline),
+      args.tracker.ask({ type: 'loads' }, deadline),
+      args.router.ask({ type: 'audits' }, deadline),
+      args.tokenizer.ask({ type: 'tokenizers' }, deadline).catch(() => undefined),
+      // A shard that does not answer in time is shown without its blocks, not as an error.
+      ...args.indexers.map(indexer => indexer.ask({ type: 'status' }, deadline).catch(() => undefined)),
+    ])
+    return jsonAnswer(200, workersView(report, shards, loads.rows, audits, tokenizer?.tokenizers ?? []))
+  }
+
+  async #receipt(request: OperatorRequest, id: string): Promise<HttpAnswer> {
+    queryOf(request)
+    const args = this.#args
+    const receipt = await args.router.ask({ type: 'receipt', id }, { timeout: args.askMsMax })
+    if (receipt === undefined) {
+      throw new NotFoundError(
+        'decision',
+        id,
+        'no such decision is kept (--decisions-kept); GET /decisions lists the latest',
+      )
+    }
+    return jsonAnswer(200, receiptView(receipt))
+  }
+
+  async #receipts(request: OperatorRequest): Promise<HttpAnswer> {
+    const args = this.#args
+    const limit = limitOf(queryOf(request, ['limit']).limit, RECEIPTS_LIMIT)
+    const receipts = await args.router.ask({ type: 'receipts', limit }, { timeout: args.askMsMax })
+    return jsonAnswer(200, { decisions: receipts.map(receiptView) })
+  }
+
+  /** The threads, and the tree of actors: `?limit=`, `?format=text`. */
+  async #actors(request: OperatorRequest): Promise<HttpAnswer> {
+    const query = queryOf(request, ['limit', 'format'])
+    const limit = limitOf(query.limit, ACTORS_LIMIT)
+    const isText = wantsText(query.format)
+    const system = this.#system
+    const view = actorsView(await system.census(), system, limit)
+    return isText ? textAnswer(200, actorsText(view), TEXT) : jsonAnswer(200, view)
+  }
+
+  /** The last things that a thread did: `?thread=`, `?limit=`, `?format=text`. */
+  #flight(request: OperatorRequest): HttpAnswer {
+    const query = queryOf(request, ['thread', 'limit', 'format'])
+    const limit = limitOf(query.limit, FLIGHT_LIMIT)
+    const isText = wantsText(query.format)
+    const { thread = 'main' } = query
+    const events = this.#system.flight(thread, limit)
+    if (events === undefined) throw new NotFoundError('thread', thread, 'GET /actors lists them')
+    return isText ? textAnswer(200, flightText(events), TEXT) : jsonAnswer(200, flightView(thread, events))
+  }
+
+  /** The whole index, by worker key: to compare with an engine's cache, block for block. */
+  async #dump(request: OperatorRequest): Promise<HttpAnswer> {
+    queryOf(request)
+    const args = this.#args
+    const { fleet } = await args.directory.ask({ type: 'describe' }, { timeout: args.askMsMax })
+    const dump: Record<string, unknown> = {}
+    for (const worker of fleet.workers) {
+      for (const { key, shard, workerSlot } of worker.keys) {
+        const indexer = args.indexers[shard]
+        if (indexer === undefined) continue
+        const blocks = await indexer.ask({ type: 'dump', workerSlot }, { timeout: args.readMsMax })
+        dump[key] = {
+          block_size: worker.blockSizeTokens?.value ?? null,
+          blocks: blocks.map(block => ({
+            block_hash: block.engineHash,
+            parent_block_hash: block.parentEngineHash ?? null,
+            tokens_hash: block.localHash,
+          })),
+        }
+      }
+    }
+    return jsonAnswer(200, dump)
+  }
+
+  #overview(request: OperatorRequest): HttpAnswer {
+    queryOf(request)
+    const { adminPort, relayed } = this.#args
+    return jsonAnswer(200, {
+      product: 'homing',
+      routes: {
+        'POST /v1/chat/completions, POST /v1/completions':
+          'OpenAI-compatible; sent to the worker that holds the prefix',
+        'GET /v1/models': 'models of all workers',
+        'POST /route': 'the decision for a body, without sending it',
+        'GET /decisions?limit=, GET /decisions/:id': 'receipts: every candidate, every term',
+        'GET /workers': 'workers, trust, blocks held, load',
+        'GET /actors?format=text&limit=': 'threads and actors: state, restarts, waiting messages',
+        'GET /actors/flight?thread=&format=text&limit=': 'the last things that a thread did',
+        'GET /dump': 'the prefix index, by worker key',
+        'GET /health, GET /ready, GET /metrics': 'for machines',
+      },
+      ...(adminPort === undefined ? {} : { elsewhere: ELSEWHERE }),
+      relayed,
+    })
+  }
+}

@@ -1,0 +1,17 @@
+/** The operator routes, in the order in which they are tried. Each has a label for metrics. */
+
+const get = <P extends string>(name: string, path: P) => ({ name, method: 'GET', path }) as const
+
+export const OPERATOR_ROUTES = [
+  { name: 'route', method: 'POST', path: '/route' },
+  get('decisions', '/decisions'),
+  get('decisions', '/decisions/*'),
+  get('workers', '/workers'),
+  get('actors', '/actors'),
+  get('flight', '/actors/flight'),
+  get('dump', '/dump'),
+  get('metrics', '/metrics'),
+  get('overview', '/'),
+] as const
+
+export type OperatorPath = (typeof OPERATOR_ROUTES)[number]['path']

@@ -1,0 +1,219 @@
+/** The JSON of `/workers`, `/route` and `/decisions`: wire names, one function per object. */
+
+import type { CheckpointStatus, FleetReport, Sourced, WorkerKeyRecord, WorkerRecord } from '@homing/directory'
+import type { ShardStatus } from '@homing/indexer'
+import type { CandidateTerms, LayerTerm, Receipt } from '@homing/router'
+import type { KeyAudit } from '@homing/selection'
+import type { TokenizerPath } from '@homing/tokenizer'
+import type { WorkerLoad } from '@homing/tracker'
+
+const sourced = <T>(value: Sourced<T> | undefined) =>
+  value === undefined ? null : { value: value.value, source: value.source }
+
+const iso = (unixMs: number): string => new Date(unixMs).toISOString()
+
+/** To the microsecond: what is behind that is noise of the clock. */
+const milliseconds = (ms: number | undefined): number | null =>
+  ms === undefined ? null : Math.round(ms * 1000) / 1000
+
+/** One row per worker; its worker keys inside, each with trust, event age, blocks held and load. */
+export function workersView(
+  report: FleetReport,
+  shards: readonly (ShardStatus | undefined)[],
+  loads: readonly WorkerLoad[],
+  audits: readonly KeyAudit[],
+  tokenizers: readonly TokenizerPath[],
+): object {
+  const loadBySlot = new Map(loads.map(load => [load.workerSlot, load]))
+  const auditByKey = new Map(audits.map(audit => [audit.worker, audit]))
+  return {
+    version: report.fleet.version,
+    workers: report.fleet.workers.map(worker => ({
+      id: worker.id,
+      instance_id: worker.instanceId,
+      url: worker.origin,
+      state: worker.state,
+      state_reason: worker.stateReason,
+      engine: worker.engine,
+      engine_version: worker.engineVersion,
+      models: worker.models.map(card => ({
+        id: card.name,
+        parent: card.base ?? null,
+        root: card.root ?? null,
+        max_model_len: card.maxModelTokens ?? null,
+        tokenizer: tokenizerView(tokenizers.find(({ models }) => models.includes(card.name))),
+      })),
+      block_size: sourced(worker.blockSizeTokens),
+      max_num_batched_tokens: sourced(worker.maxBatchedTokens),
+      kv_blocks: sourced(worker.kvBlocks),
+      data_parallel_size: sourced(worker.ranks),
+      tokenize: worker.canTokenize,
+      taints: worker.taints,
+      worker_keys: worker.keys.map(key =>
+        keyView(worker, key, report, shards, loadBySlot.get(key.workerSlot), auditByKey.get(key.key)),
+      ),
+    })),
+  }
+}
+
+/** Undefined: engines are asked, or it is not loaded yet. */
+function tokenizerView(tokenizer: TokenizerPath | undefined): object | null {
+  if (tokenizer === undefined) return null
+  const { directory, path, reason } = tokenizer
+  return { directory, path, reason: reason ?? null }
+}
+
+function keyView(
+  worker: WorkerRecord,
+  key: WorkerKeyRecord,
+  report: FleetReport,
+  shards: readonly (ShardStatus | undefined)[],
+  load: WorkerLoad | undefined,
+  audit: KeyAudit | undefined,
+): object {
+  const source = report.sources[key.workerSlot]
+  return {
+    worker: key.key,
+    dp_rank: key.dpRank,
+    trust: key.trust,
+    trust_reason: key.trustReason,
+    trust_since: iso(key.trustSinceMs),
+    audit: auditView(audit),
+    last_event_age_ms: milliseconds(source?.lastEventAgeMs),
+    blocks_held: worker.state === 'up' ? (shards[key.shard]?.blocksHeld[key.workerSlot] ?? 0) : 0,
+    other_blocks: (worker.state === 'up' && shards[key.shard]?.layersHeld[key.workerSlot]) || {},
+    load: {
+      active_blocks: load?.activeBlocks ?? 0,
+      prefill_tokens: load?.activePrefillTokens ?? 0,
+      requests: load?.activeRequests ?? 0,
+    },
+    events:
+      key.eventsEndpoint === undefined
+        ? null
+        : {
+            endpoint: key.eventsEndpoint,
+            replay_endpoint: key.replayEndpoint ?? null,
+            topic: key.topic,
+            shard: key.shard,
+            state: source?.state ?? null,
+            last_sequence: source?.lastSequence ?? null,
+            epoch: source?.epoch ?? null,
+            batches: source?.batches ?? null,
+            events: source?.events ?? null,
+            gaps: source?.gaps ?? null,
+            replays: source?.replays ?? null,
+            restarts: source?.restarts ?? null,
+            contradictions: source?.contradictions ?? null,
+            duplicates: source?.duplicates ?? null,
+            malformed_frames: source?.malformedFrames ?? null,
+            skipped_events: source?.skippedEvents ?? null,
+            checkpoint: checkpointView(source?.checkpoint),
+          },
+  }
+}
+
+/** Undefined: the listener did not answer in time. */
+function checkpointView(checkpoint: CheckpointStatus | undefined): object | null {
+  if (checkpoint === undefined) return null
+  return {
+    resumed_sequence: checkpoint.resumedSequence ?? null,
+    refusal: checkpoint.refusal ?? null,
+    saved_sequence: checkpoint.savedSequence ?? null,
+    saved_age_ms: checkpoint.savedAgeMs ?? null,
+    saves: checkpoint.saves,
+    failed_saves: checkpoint.failedSaves,
+  }
+}
+
+/** How the predictions for a worker key have fared. `waiting`: no answer to compare yet. */
+function auditView(audit: KeyAudit | undefined): object {
+  return {
+    state: audit?.state ?? 'waiting',
+    requests: audit?.requests ?? 0,
+    predicted_tokens: audit?.predictedTokens ?? 0,
+    delivered_tokens: audit?.deliveredTokens ?? 0,
+    over_predictions: audit?.overPredictions ?? 0,
+    under_predictions: audit?.underPredictions ?? 0,
+    precision: measured(audit?.precision, audit?.sampleRequests),
+    sample_requests: audit?.sampleRequests ?? 0,
+    guess_precision: measured(audit?.guessPrecision, audit?.guessSampleRequests),
+    guess_sample_requests: audit?.guessSampleRequests ?? 0,
+  }
+}
+
+/** Null where no request was measured. */
+function measured(ratio: number | undefined, requests: number | undefined): number | null {
+  return ratio === undefined || requests === 0 ? null : ratio
+}
+
+/** What each layer adds to the overlap. Where none is named, all of it is on the device. */
+function layersView({ layers, overlapBlocks, creditFactor }: CandidateTerms): readonly LayerTerm[] {
+  if (layers.length > 0 || overlapBlocks === 0) return layers
+  return [{ layer: 'device', blocks: overlapBlocks, factor: creditFactor }]
+}
+
+/** A receipt: every candidate with every term of its cost, and what was delivered. */
+export function receiptView(receipt: Receipt): object {
+  const { delivery } = receipt
+  return {
+    id: receipt.id,
+    request_id: receipt.requestId,
+    at: iso(receipt.atMs),
+    mode: receipt.mode,
+    policy: receipt.cost.policy,
+    rule: receipt.cost.rule,
+    cost_formula: receipt.cost.formula,
+    cost_unit: receipt.cost.unit,
+    model: receipt.model,
+    prompt_tokens: receipt.promptTokens,
+    block_size: receipt.blockSizeTokens,
+    prompt_blocks: receipt.promptBlocks,
+    unknown_prompt: receipt.unknownPromptReason ?? null,
+    text_blocks: receipt.textBlocksReason ?? null,
+    overlap_score_weight: receipt.overlapWeight,
+    temperature: receipt.temperature,
+    worker: receipt.worker,
+    runner_up: receipt.runnerUp ?? null,
+    trust: receipt.trust,
+    overlap_blocks: receipt.overlapBlocks,
+    predicted_cached_tokens: receipt.overlapBlocks * receipt.blockSizeTokens,
+    decision_ms: milliseconds(receipt.decisionMs),
+    candidates: receipt.candidates.map(candidate => ({
+      worker: candidate.worker,
+      trust: candidate.trust,
+      overlap_blocks: candidate.overlapBlocks,
+      credit_factor: candidate.creditFactor,
+      layers: layersView(candidate),
+      queued_prefill_tokens: candidate.activePrefillTokens,
+      prefill_tokens: candidate.prefillTokens,
+      prefill_blocks: candidate.prefillBlocks,
+      active_blocks: candidate.activeBlocks,
+      new_blocks: candidate.newBlocks,
+      decode_blocks: candidate.decodeBlocks,
+      active_requests: candidate.activeRequests,
+      preference: candidate.preference,
+      terms: Object.fromEntries(receipt.cost.terms.map(({ name }, t) => [name, candidate.terms[t]])),
+      cost: candidate.cost,
+      probability: candidate.probability,
+    })),
+    candidates_left_out: receipt.candidatesLeftOut,
+    excluded: receipt.excluded,
+    excluded_left_out: receipt.excludedLeftOut,
+    delivered:
+      delivery === undefined
+        ? null
+        : {
+            outcome: delivery.outcome,
+            status: delivery.status ?? null,
+            prompt_tokens: delivery.promptTokens ?? null,
+            completion_tokens: delivery.completionTokens ?? null,
+            cached_tokens: delivery.cachedTokens ?? null,
+            time_to_first_byte_ms: milliseconds(delivery.timeToFirstByteMs),
+            duration_ms: milliseconds(delivery.durationMs),
+            error:
+              delivery.error === undefined
+                ? null
+                : { code: delivery.error.code, message: delivery.error.message },
+          },
+  }
+}

@@ -1,0 +1,111 @@
+/** The console by its messages, between owners that are silent or scripted. */
+
+import { type ActorRef, defineActor } from '@homing/actor'
+import { createTestSystem } from '@homing/actor/testing'
+import type { DirectoryMessage } from '@homing/directory'
+import type { RouterMessage } from '@homing/router'
+import type { TokenizerMessage } from '@homing/tokenizer'
+import type { TrackerMessage } from '@homing/tracker'
+import { MemoryNetwork, transportCapability } from '@homing/transport'
+import t, { type Test } from 'tap'
+import { type ConsoleArgs, type FromConsole, operatorConsole } from '../src/index.ts'
+
+const ASK = { timeout: '1m' } as const
+const HOST = '10.0.0.9'
+const PORT = 9000
+
+export const scriptedGateway = defineActor(
+  import.meta.url,
+  'scriptedGateway',
+)<FromConsole, undefined>({
+  setup() {
+    const error = { code: 'HOMING_ROUTER_NO_WORKER', message: 'cannot place it', details: {} }
+    return {
+      metrics: ({ reply }) => reply('homing_gateway_open_requests 7\n'),
+      refused() {},
+      clientStalled() {},
+      explain: ({ reply }) => reply({ kind: 'refused', error, param: undefined }),
+    }
+  },
+})
+
+function start(t: Test, change: Partial<ConsoleArgs> = {}) {
+  const { clock } = createTestSystem()
+  const network = new MemoryNetwork({ clock })
+  const system = createTestSystem({ clock, provide: [[transportCapability, network.transport()]] })
+  t.teardown(() => system.shutdown())
+  const args: ConsoleArgs = {
+    host: HOST,
+    adminPort: undefined,
+    bodyBytesMax: 1000,
+    bodySilenceMsMax: 60_000,
+    clientStallMsMax: 120_000,
+    askMsMax: 1000,
+    readMsMax: 5000,
+    relayed: ['POST /v1/embeddings'],
+    router: system.probe<RouterMessage>('router').ref,
+    directory: system.probe<DirectoryMessage>('directory').ref,
+    tracker: system.probe<TrackerMessage>('tracker').ref,
+    tokenizer: system.probe<TokenizerMessage>('tokenizer').ref,
+    indexers: [],
+    ...change,
+  }
+  const spawn = () => system.spawn(operatorConsole, { name: 'console', args })
+  const ref = spawn()
+  const gateway = system.spawn(scriptedGateway, { name: 'gateway', args: undefined })
+  const serve = async (path: string, method = 'GET') => {
+    const request = { method, path, query: '', headers: {}, body: undefined }
+    const { status, body } = await ref.ask({ type: 'serve', request }, ASK)
+    return { status, text: new TextDecoder().decode(body) }
+  }
+  return { system, ref, spawn, gateway: gateway as ActorRef<FromConsole>, serve }
+}
+
+t.test('what needs the gateway waits until it is known, and nothing else does', async t => {
+  const { system, ref, gateway, serve } = start(t)
+  t.equal((await serve('/')).status, 200)
+  let isScraped = false
+  const scrape = serve('/metrics').then(answer => {
+    isScraped = true
+    return answer
+  })
+  const route = serve('/route', 'POST')
+  await system.advance('2s')
+  t.equal(isScraped, false)
+  ref.tell({ type: 'gateway', gateway })
+  const { status, text } = await scrape
+  t.equal(status, 200)
+  t.match(text, /^homing_gateway_open_requests 7$/m)
+  t.match(text, /^homing_metrics_collector_failures_total \d+$/m)
+  t.match(await route, { status: 503, text: /cannot place it/ })
+})
+
+t.test('one request more than a hundred at one time is refused at once', async t => {
+  const { system, serve } = start(t)
+  const waiting = Array.from({ length: 100 }, () => serve('/decisions'))
+  await system.settle()
+  t.match(await serve('/'), { status: 503, text: /cannot answer another operator request: 100 / })
+  await system.advance('1s')
+  for (const { status } of await Promise.all(waiting)) t.equal(status, 504)
+  t.equal((await serve('/')).status, 200)
+})
+
+t.test('a port that is taken is told, and fails the console when the start is over', async t => {
+  const { system, ref, spawn } = start(t, { adminPort: PORT })
+  t.strictSame(await ref.ask({ type: 'address' }, ASK), { host: HOST, port: PORT })
+  const second = spawn()
+  t.match(await second.ask({ type: 'address' }, ASK), {
+    code: 'HOMING_TRANSPORT_LISTEN',
+    message: /10\.0\.0\.9:9000/,
+  })
+  const ended = system.whenTerminated(second)
+  second.tell({ type: 'started' })
+  t.match(await ended, { reason: 'failed' })
+  ref.tell({ type: 'started' })
+  t.match(await ref.ask({ type: 'address' }, ASK), { port: PORT })
+})
+
+t.test('without a port of its own it has no address', async t => {
+  const { ref } = start(t)
+  t.equal(await ref.ask({ type: 'address' }, ASK), undefined)
+})

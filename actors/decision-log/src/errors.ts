@@ -1,0 +1,10 @@
+import { HomingError } from '@homing/errors'
+
+/** The file of the decision log cannot be used; nothing is started. */
+export class DecisionLogFileError extends HomingError {
+  readonly code = 'HOMING_DECISION_LOG_FILE'
+
+  constructor(path: string, reason: string) {
+    super(`cannot write the decision log to ${path}: ${reason}`, { path, reason })
+  }
+}

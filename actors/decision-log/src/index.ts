@@ -1,0 +1,9 @@
+export { type DecisionLogArgs, decisionLog } from './decision-log.ts'
+export { DecisionLogFileError } from './errors.ts'
+export { type LogFile, type LogFiles, logFiles, prepareDecisionLog } from './log-files.ts'
+export type {
+  DecisionLogMessage,
+  DecisionLogStatus,
+  SettledMessage,
+  SettledRequest,
+} from './messages.ts'

@@ -1,0 +1,71 @@
+/** Files of a decision log in memory, on a disk that may be full or hang. */
+
+import { beginsAsDecisionLog } from '@homing/trace'
+import type { LogFile, LogFiles } from '../src/index.ts'
+
+interface Entry {
+  bytes: Buffer
+}
+
+export class MemoryFiles implements LogFiles {
+  /** Room on the disk; what does not fit is written in part. */
+  room = Number.POSITIVE_INFINITY
+  /** Writes wait for it. */
+  hanging: Promise<void> | undefined
+  /** What opening a file rejects with. */
+  refusal: string | undefined
+  opened = 0
+  readonly #entries = new Map<string, Entry>()
+
+  get paths(): readonly string[] {
+    return [...this.#entries.keys()].sort()
+  }
+
+  text(path: string): string {
+    return this.#entries.get(path)?.bytes.toString() ?? ''
+  }
+
+  put(path: string, text: string): void {
+    this.#entries.set(path, { bytes: Buffer.from(text) })
+  }
+
+  open(path: string): Promise<LogFile> {
+    if (this.refusal !== undefined) return Promise.reject(new Error(this.refusal))
+    this.opened++
+    const entry = this.#entries.get(path) ?? { bytes: Buffer.alloc(0) }
+    if (!beginsAsDecisionLog(entry.bytes.toString())) return Promise.reject(new Error('no decision log'))
+    this.#entries.set(path, entry)
+    entry.bytes = entry.bytes.subarray(0, entry.bytes.lastIndexOf(10) + 1)
+    return Promise.resolve({
+      bytes: entry.bytes.length,
+      append: bytes => this.#append(entry, bytes),
+      cut: bytes => {
+        this.room += entry.bytes.length - bytes
+        entry.bytes = entry.bytes.subarray(0, bytes)
+        return Promise.resolve()
+      },
+      isAt: there => Promise.resolve(this.#entries.get(there) === entry),
+      close: () => Promise.resolve(),
+    })
+  }
+
+  rename(from: string, to: string): Promise<void> {
+    const entry = this.#entries.get(from)
+    if (entry !== undefined) this.#entries.set(to, entry)
+    this.#entries.delete(from)
+    return Promise.resolve()
+  }
+
+  remove(path: string): Promise<void> {
+    this.#entries.delete(path)
+    return Promise.resolve()
+  }
+
+  async #append(entry: Entry, bytes: Uint8Array): Promise<void> {
+    await this.hanging
+    const taken = bytes.subarray(0, this.room)
+    this.room -= taken.length
+    entry.bytes = Buffer.concat([entry.bytes, taken])
+    if (taken.length < bytes.length) throw new Error('ENOSPC: no space left on device, write')
+  }
+}

@@ -1,0 +1,125 @@
+/**
+ * Client answer: the bytes sent to one client, and their counters. It has at most one head, and ends exactly once: complete, with
+ * an error in OpenAI's form, or cut if an error could not be told apart from the answer.
+ */
+
+import type { Clock } from '@homing/clock'
+import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import { apiErrorOf, errorAnswer, sendAnswer } from '@homing/http'
+import type { Log } from '@homing/log'
+import { errorBody, errorEvent, isStreamAnswer } from '@homing/openai'
+import type { Decision } from '@homing/router'
+import type { HttpExchange, HttpHeaders } from '@homing/transport'
+import type { GatewayMetrics } from './gateway-metrics.ts'
+
+const LINE_FEED = 0x0a
+/** Up to this status the client is at fault. */
+const CLIENT_STATUS_MAX = 499
+
+/** Headers of one connection only, and those that a new body framing makes wrong (RFC 9110 §7.6.1). */
+const NOT_RELAYED: ReadonlySet<string> = new Set([
+  'connection',
+  'keep-alive',
+  'proxy-authenticate',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+])
+
+export class ClientAnswer {
+  readonly #http: HttpExchange
+  readonly #route: string
+  readonly #clock: Clock
+  readonly #metrics: GatewayMetrics
+  readonly #startedMs: number
+  #head: 'none' | 'stream' | 'whole' = 'none'
+  #hasBytes = false
+  /** The last byte that the client was sent, and the one before it. */
+  #lastByte = LINE_FEED
+  #byteBefore = LINE_FEED
+
+  /** `route`: a name of the route table, so that clients cannot make up series of metrics. */
+  constructor(http: HttpExchange, route: string, clock: Clock, metrics: GatewayMetrics) {
+    this.#http = http
+    this.#route = route
+    this.#clock = clock
+    this.#metrics = metrics
+    this.#startedMs = clock.nowMs()
+  }
+
+  head(status: number, headers: HttpHeaders, decision: Decision): void {
+    this.#http.writeHead(status, relayedHeaders(headers, decision))
+    this.#head = isStreamAnswer(headers) ? 'stream' : 'whole'
+    this.#metrics.head(this.#route, status)
+  }
+
+  /** False: the client reads slowly, and `onDrain` of its exchange says when it has read. */
+  data(bytes: Uint8Array): boolean {
+    if (!this.#hasBytes) {
+      this.#hasBytes = true
+      this.#metrics.firstByte(this.#route, this.#clock.nowMs() - this.#startedMs)
+    }
+    if (bytes.length > 0) {
+      this.#byteBefore = bytes.length > 1 ? bytes[bytes.length - 2]! : this.#lastByte
+      this.#lastByte = bytes[bytes.length - 1]!
+    }
+    return this.#http.write(bytes)
+  }
+
+  /** The answer is whole. */
+  end(): void {
+    this.#http.end()
+    this.#metrics.ended(this.#route, this.#clock.nowMs() - this.#startedMs)
+  }
+
+  /** It was sent nowhere. What the client did not cause is logged. */
+  refuse(thrown: unknown, log: Log): void {
+    if (this.#http.isClosed) return
+    const status = sendAnswer(this.#http, errorAnswer(thrown))
+    this.#metrics.refused(this.#route, status)
+    if (status > CLIENT_STATUS_MAX)
+      log.warn({ path: this.#http.path, error: toErrorRecord(thrown) }, 'request failed')
+  }
+
+  /** The fleet failed the request. `decision`: the last place that it had. */
+  fail(record: ErrorRecord, decision: Decision | undefined): void {
+    const error = apiErrorOf(record)
+    const phase = this.#head === 'none' ? 'before_first_byte' : 'after_first_byte'
+    this.#metrics.failed(this.#route, phase, error.status)
+    if (this.#head === 'none') {
+      const headers = decision === undefined ? {} : decisionHeaders(decision)
+      const body = errorBody(error)
+      const length = { 'content-length': String(body.length) }
+      this.#http.writeHead(error.status, { ...error.headers, ...headers, ...length })
+      this.#http.end(body)
+    } else if (this.#head === 'stream') {
+      // The answer may have stopped inside an event: an empty line ends that, or changes nothing.
+      const isBetweenEvents = this.#lastByte === LINE_FEED && this.#byteBefore === LINE_FEED
+      if (!isBetweenEvents) this.#http.write(Uint8Array.of(LINE_FEED, LINE_FEED))
+      this.#http.end(errorEvent(error))
+    } else {
+      // A short answer would look whole to a client that does not check lengths.
+      this.#http.destroy()
+    }
+  }
+}
+
+/** The headers that explain a decision. */
+export function decisionHeaders(decision: Decision): Record<string, string> {
+  return {
+    'x-homing-decision': decision.id,
+    'x-homing-worker': decision.worker,
+    'x-homing-overlap-blocks': String(decision.overlapBlocks),
+    'x-homing-trust': decision.trust,
+  }
+}
+
+function relayedHeaders(headers: HttpHeaders, decision: Decision): HttpHeaders {
+  const relayed: Record<string, string | readonly string[] | undefined> = {}
+  for (const [name, value] of Object.entries(headers)) {
+    if (!NOT_RELAYED.has(name)) relayed[name] = value
+  }
+  return Object.assign(relayed, decisionHeaders(decision))
+}

@@ -1,0 +1,411 @@
+/**
+ * Exchange: one request of a client, from its first byte to the last byte of its answer. It owns everything that a request holds: its
+ * body, its placement, its call to a worker, its answer. Nobody else places, retries or settles a request.
+ *
+ *   state      waits for                            goes on to
+ *   reading    the body, then what is in it         placing; settled (refused, or answered without a worker)
+ *   placing    where the router sends it            calling; settled (refused)
+ *   calling    the first byte that passes           relaying; calling (a connection that was used before broke);
+ *                                                   placing (the worker failed or refused, and tries are left); settled
+ *   relaying   the worker's bytes, the client's     settled: after the first byte a request is never sent again
+ *              room for them
+ *   settled    nothing
+ *   any        the client leaves, a time limit passes, the gateway ends, or a fault in it: settled
+ *
+ * Invariants
+ *   I1  Every placement that it asks for is settled exactly once, by `#leave`; only then it asks for the next one.
+ *   I2  A client that is there gets exactly one answer: the worker's, or an error in OpenAI's form.
+ *   I3  Nothing happens to an exchange that is settled: late results belong to a call or a placement that it has left.
+ *   I4  An exception in an exchange ends it and touches no other.
+ *   I5  The bytes of its body count against the bound of all bodies until it is settled and nobody reads them.
+ *
+ * A worker that answers 503 refuses: others are tried, and its answer is kept for the client in case nobody takes the request.
+ * If this machine has no socket for the call, no worker is blamed or tried. A client that reads slowly pauses the call.
+ */
+
+import type { ActorContext, ActorRef } from '@homing/actor'
+import type { DirectoryMessage } from '@homing/directory'
+import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/errors'
+import type { BodyHold } from '@homing/http'
+import type { Decision, Delivery, RoutingRequest } from '@homing/router'
+import type { TrackerMessage } from '@homing/tracker'
+import { giveUpBytes, type HttpExchange, type HttpTransport } from '@homing/transport'
+import { ClientAnswer } from './client-answer.ts'
+import { NoAnswerError, NoSocketError, UpstreamFailedError } from './errors.ts'
+import type { GatewayMetrics } from './gateway-metrics.ts'
+import type { GatewayMessage } from './messages.ts'
+import type { Placement, Placements } from './placement.ts'
+import type { StreamForms } from './stream-forms.ts'
+import { type BrokenCall, type Refusal, type UpstreamRequest, WorkerCall } from './worker-call.ts'
+
+/** What every exchange works with. */
+export interface ExchangeParts {
+  readonly context: ActorContext<GatewayMessage>
+  readonly http: HttpTransport
+  readonly metrics: GatewayMetrics
+  readonly placements: Placements
+  readonly streamForms: StreamForms
+  readonly tracker: ActorRef<TrackerMessage>
+  readonly directory: ActorRef<DirectoryMessage>
+  readonly limits: ExchangeLimits
+  /** Streams are asked for usage, for the audit of predictions. */
+  readonly audit: boolean
+  /** It is settled, and holds nothing any more. */
+  readonly ended: (exchange: Exchange) => void
+}
+
+export interface ExchangeLimits {
+  /** Other workers that one request may be tried on before its first byte; ≥ 0. */
+  readonly retriesMax: number
+  /** Longest wait for the next byte of an answer, in milliseconds; the first included. */
+  readonly silenceMsMax: number
+  /** Longest time from the call to the end of its answer, in milliseconds; 0: no limit. */
+  readonly requestMsMax: number
+}
+
+/** A request that has been read: what the router must know to place it, and what the worker is sent. */
+export interface ReadyRequest {
+  readonly routing: RoutingRequest
+  readonly upstream: UpstreamRequest
+}
+
+/** Reads a request. Undefined: it was answered already, and needs no worker. */
+export type ReadStep = (http: HttpExchange, hold: BodyHold) => Promise<ReadyRequest | undefined>
+
+export type ExchangeState = 'reading' | 'placing' | 'calling' | 'relaying' | 'settled'
+
+/** What is told although a worker refused before: the request may have run elsewhere since. */
+const OWN_WORDS: ReadonlySet<string> = new Set(['HOMING_DISPATCH_NO_ANSWER', 'HOMING_GATEWAY_RESTARTED'])
+
+/** What became of a placement when it is left. */
+interface Outcome {
+  readonly outcome: Delivery['outcome']
+  readonly error?: ErrorRecord
+  /** False: its worker has never worked on the request. */
+  readonly wasTaken: boolean
+  /** Default: false. */
+  readonly isPlacedAgain?: boolean
+}
+
+export class Exchange {
+  readonly route: string
+  readonly #parts: ExchangeParts
+  readonly #http: HttpExchange
+  readonly #hold: BodyHold
+  readonly #answer: ClientAnswer
+  #state: ExchangeState = 'reading'
+  /** Somebody may still be reading the body. */
+  #isBeingRead = true
+  /** A call that is over may still have its body read. */
+  #isBodyLent = false
+  #ready: ReadyRequest | undefined
+  #placement: Placement | undefined
+  #decision: Decision | undefined
+  #call: WorkerCall | undefined
+  #attempts = 0
+  #failedWorkers: readonly string[] = []
+  /** On the worker at hand. */
+  #hasRetried = false
+  #refusal: Refusal | undefined
+  readonly #arrivedMs: number
+  /** The first call. */
+  #calledMs: number | undefined
+  #firstByteMs: number | undefined
+  #lastByteMs = 0
+  #isPaused = false
+
+  constructor(parts: ExchangeParts, http: HttpExchange, route: string, hold: BodyHold) {
+    const { context, metrics } = parts
+    this.route = route
+    this.#parts = parts
+    this.#http = http
+    this.#hold = hold
+    this.#arrivedMs = context.clock.nowMs()
+    this.#answer = new ClientAnswer(http, route, context.clock, metrics)
+    http.onClientGone(() => this.#clientGone())
+  }
+
+  get state(): ExchangeState {
+    return this.#state
+  }
+
+  /** Reads the request, and sends it on its way. */
+  async serve(read: ReadStep): Promise<void> {
+    const outcome = await read(this.#http, this.#hold).then(
+      ready => ({ ready }),
+      (thrown: unknown) => ({ thrown }),
+    )
+    this.#isBeingRead = false
+    if (this.#state !== 'reading') this.#release()
+    else if ('thrown' in outcome) this.#refuse(outcome.thrown)
+    else if (outcome.ready === undefined) this.#settled()
+    else {
+      this.#ready = outcome.ready
+      await this.#place()
+    }
+  }
+
+  /** Ends it with an error: a limit is over, or its gateway ends. */
+  end(error: ErrorRecord): void {
+    this.#guard(() => {
+      if (this.#state === 'reading') this.#refuse(fromErrorRecord(error))
+      else if (this.#state !== 'settled') this.#fail(error)
+    })
+  }
+
+  /** Gives up what takes too long, and tells the tracker of what lives. A client that reads slowly is not silence of the worker. */
+  look(nowMs: number): void {
+    this.#guard(() => this.#look(nowMs))
+  }
+
+  #look(nowMs: number): void {
+    if (this.#state !== 'calling' && this.#state !== 'relaying') return
+    const { silenceMsMax, requestMsMax } = this.#parts.limits
+    if (!this.#isPaused && nowMs - this.#lastByteMs >= silenceMsMax)
+      this.#giveUp(`no byte for ${silenceMsMax} ms`)
+    else if (requestMsMax > 0 && nowMs - this.#calledMs! >= requestMsMax)
+      this.#giveUp(`not finished within ${requestMsMax} ms`)
+    else this.#parts.tracker.tell({ type: 'touch', decisionId: this.#placement!.id })
+  }
+
+  // ── Placing ──────────────────────────────────────────────────────────────────────────────────
+
+  /** Never rejects. */
+  async #place(): Promise<void> {
+    this.#state = 'placing'
+    try {
+      const routing = { ...this.#ready!.routing, excludedWorkers: this.#failedWorkers }
+      const placement = this.#parts.placements.ask(routing)
+      this.#placement = placement
+      const answer = await placement.answer
+      if (this.#placement !== placement) return
+      if ('code' in answer) {
+        if (this.#attempts > 0) this.#fail(answer)
+        else this.#refuse(fromErrorRecord(answer))
+        return
+      }
+      this.#decision = answer
+      this.#calledMs ??= this.#nowMs
+      this.#parts.metrics.decided(routing, answer)
+      this.#startCall()
+    } catch (thrown) {
+      this.#fault(thrown)
+    }
+  }
+
+  // ── Calling ──────────────────────────────────────────────────────────────────────────────────
+
+  #startCall(): void {
+    const { context, limits } = this.#parts
+    this.#state = 'calling'
+    this.#attempts++
+    this.#lastByteMs = this.#nowMs
+    const { routing, upstream } = this.#ready!
+    const target = { decision: this.#decision!, requestId: routing.requestId, attempt: this.#attempts }
+    const call: WorkerCall = new WorkerCall(
+      { ...this.#parts, clock: context.clock, mayRefuse: this.#failedWorkers.length < limits.retriesMax },
+      upstream,
+      target,
+      {
+        alive: () => {
+          this.#lastByteMs = this.#nowMs
+        },
+        prefilled: () =>
+          void this.#parts.tracker.tell({ type: 'prefillComplete', decisionId: this.#placement!.id }),
+        head: (status, headers) =>
+          this.#guard(() => {
+            this.#state = 'relaying'
+            this.#firstByteMs = this.#nowMs - this.#calledMs!
+            this.#answer.head(status, headers, this.#decision!)
+          }),
+        data: bytes => this.#guard(() => this.#relay(bytes)),
+        ended: () => this.#guard(() => this.#ended()),
+        refused: (status, refusal) => this.#guard(() => this.#refused(status, refusal)),
+        broke: broken => this.#guard(() => this.#broke(broken)),
+      },
+    )
+    this.#call = call
+    call.start()
+    if (this.#isPaused) call.pause()
+  }
+
+  #refused(status: number, refusal: Refusal | undefined): void {
+    if (refusal !== undefined) this.#refusal = refusal
+    this.#placeAgain(`worker ${this.#decision!.worker} answered ${status}`, false)
+  }
+
+  #broke({ reason, failure, reusedConnection }: BrokenCall): void {
+    const { worker, workerId } = this.#decision!
+    const { directory, limits } = this.#parts
+    if (this.#state === 'relaying') {
+      this.#fail(toErrorRecord(new UpstreamFailedError(worker, reason)))
+      return
+    }
+    // An idle connection that the worker had closed looks like this; a fresh one tells.
+    if (reusedConnection && !this.#hasRetried) {
+      this.#hasRetried = true
+      this.#endCall()
+      this.#startCall()
+      return
+    }
+    const wasTaken = failure !== 'connect' && failure !== 'local' && failure !== 'request'
+    if (failure === 'local') {
+      this.#fail(toErrorRecord(new NoSocketError(reason)), wasTaken)
+      return
+    }
+    // What we cannot write as a request is no fault of the worker.
+    if (failure !== 'request')
+      directory.tell({ type: 'suspect', workerId, reason, isUnreachable: failure === 'connect' })
+    if (this.#failedWorkers.length >= limits.retriesMax)
+      this.#fail(toErrorRecord(new UpstreamFailedError(worker, reason)), wasTaken)
+    else this.#placeAgain(reason, wasTaken)
+  }
+
+  #placeAgain(reason: string, wasTaken: boolean): void {
+    const { worker, workerId } = this.#decision!
+    const { requestId } = this.#ready!.routing
+    this.#failedWorkers = [...this.#failedWorkers, workerId]
+    this.#hasRetried = false
+    const error = toErrorRecord(new UpstreamFailedError(worker, reason))
+    this.#leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true })
+    this.#parts.context.log.warn({ worker, requestId, reason }, 'request is placed again')
+    void this.#place()
+  }
+
+  // ── Relaying ─────────────────────────────────────────────────────────────────────────────────
+
+  #relay(bytes: Uint8Array): void {
+    if (this.#answer.data(bytes) || this.#isPaused) return
+    this.#isPaused = true
+    this.#call?.pause()
+    this.#http.onDrain(() => {
+      this.#isPaused = false
+      this.#lastByteMs = this.#nowMs
+      this.#call?.resume()
+    })
+  }
+
+  #ended(): void {
+    const { status = 0, usage } = this.#call!
+    const failedInside = status >= 400 || usage?.sawError === true
+    this.#leave({ outcome: failedInside ? 'error' : 'ok', wasTaken: true })
+    this.#settled()
+    this.#answer.end()
+  }
+
+  // ── The end ──────────────────────────────────────────────────────────────────────────────────
+
+  /** It was sent nowhere. */
+  #refuse(thrown: unknown): void {
+    this.#leave({ outcome: 'error', error: toErrorRecord(thrown), wasTaken: false })
+    this.#settled()
+    this.#answer.refuse(thrown, this.#parts.context.log)
+  }
+
+  /** The fleet failed it. The words of a worker that refused it say more than ours, unless it was begun elsewhere since. */
+  #fail(error: ErrorRecord, wasTaken = this.#state !== 'placing'): void {
+    const isUntouched = this.#state !== 'relaying' && !OWN_WORDS.has(error.code)
+    const whole = this.#call?.takeWhole()
+    if (whole !== undefined && whole.length > 0) this.#answer.data(whole)
+    const decision = this.#decision
+    this.#leave({ outcome: 'error', error, wasTaken })
+    this.#settled()
+    if (this.#http.isClosed) return
+    if (this.#refusal === undefined || !isUntouched) {
+      this.#answer.fail(error, decision)
+      return
+    }
+    const { status, headers, body, decision: refusedBy } = this.#refusal
+    this.#answer.head(status, headers, refusedBy)
+    for (const bytes of body) this.#answer.data(bytes)
+    this.#answer.end()
+  }
+
+  #giveUp(reason: string): void {
+    this.#fail(toErrorRecord(new NoAnswerError(this.#decision!.worker, reason)))
+  }
+
+  #clientGone(): void {
+    if (this.#state === 'settled') return
+    this.#parts.metrics.clientGone(this.route)
+    this.#leave({ outcome: 'aborted', wasTaken: this.#state !== 'placing' })
+    this.#settled()
+  }
+
+  /** The one place where a placement ends: its call with it, its booking freed, its receipt completed. */
+  #leave({ outcome, error, wasTaken, isPlacedAgain = false }: Outcome): void {
+    const [placement, call] = [this.#placement, this.#call]
+    const usage = call?.usage
+    this.#placement = undefined
+    this.#endCall()
+    const nowMs = this.#nowMs
+    const calledMs = this.#calledMs ?? nowMs
+    placement?.settle(
+      {
+        outcome,
+        status: call?.status,
+        promptTokens: usage?.promptTokens,
+        completionTokens: usage?.completionTokens,
+        cachedTokens: usage?.cachedTokens,
+        waitedMs: calledMs - this.#arrivedMs,
+        timeToFirstByteMs: this.#firstByteMs,
+        durationMs: nowMs - calledMs,
+        streamEvents: call?.isStream === true ? usage?.eventsCount : undefined,
+        error,
+      },
+      wasTaken,
+      isPlacedAgain,
+    )
+  }
+
+  #endCall(): void {
+    const call = this.#call
+    this.#call = undefined
+    if (call === undefined) return
+    call.abort()
+    if (!call.giveUpBody()) this.#isBodyLent = true
+  }
+
+  #settled(): void {
+    this.#state = 'settled'
+    if (!this.#isBeingRead) this.#release()
+  }
+
+  #release(): void {
+    this.#hold.release()
+    const body = this.#ready?.upstream.body
+    // One that was read to its end is kept by nobody but calls.
+    if (body !== undefined && !this.#isBodyLent) giveUpBytes(body)
+    this.#ready = undefined
+    this.#parts.ended(this)
+  }
+
+  /** What is thrown in here ends this exchange, and nothing else. */
+  #guard(run: () => void): void {
+    try {
+      run()
+    } catch (thrown) {
+      this.#fault(thrown)
+    }
+  }
+
+  /** A bug of ours: this exchange ends with it. */
+  #fault(thrown: unknown): void {
+    const error = toErrorRecord(thrown)
+    this.#parts.context.log.error({ path: this.#http.path, state: this.#state, error }, 'exchange failed')
+    try {
+      if (this.#state !== 'settled') this.#fail(error)
+      // It was settled, and its answer failed.
+      else if (!this.#http.isClosed) this.#http.destroy()
+    } catch {
+      // The answer itself is what fails: it is cut, so that it cannot look whole.
+      this.#leave({ outcome: 'error', error, wasTaken: true })
+      this.#settled()
+      this.#http.destroy()
+    }
+  }
+
+  get #nowMs(): number {
+    return this.#parts.context.clock.nowMs()
+  }
+}

@@ -1,0 +1,47 @@
+/**
+ * Exchanges: the open ones, at most `openMax`. Checks each of them periodically, and ends all when their gateway ends.
+ *
+ * A request that has ended counts as open until the router has accepted the message about it (placement.ts), so these messages are bounded too.
+ */
+
+import type { ErrorRecord } from '@homing/errors'
+import type { Bodies } from '@homing/http'
+import type { HttpExchange } from '@homing/transport'
+import { TooManyExchangesError } from './errors.ts'
+import { Exchange, type ExchangeParts } from './exchange.ts'
+
+export class Exchanges {
+  readonly #open = new Set<Exchange>()
+  readonly #openMax: number
+  readonly #bodies: Bodies
+  readonly #parts: ExchangeParts
+
+  constructor(openMax: number, bodies: Bodies, parts: Omit<ExchangeParts, 'ended'>) {
+    this.#openMax = openMax
+    this.#bodies = bodies
+    this.#parts = { ...parts, ended: exchange => void this.#open.delete(exchange) }
+  }
+
+  get size(): number {
+    return this.#open.size + this.#parts.placements.untoldCount
+  }
+
+  /** Throws TooManyExchangesError. */
+  open(http: HttpExchange, route: string): Exchange {
+    if (this.size >= this.#openMax) throw new TooManyExchangesError(this.#openMax)
+    const exchange = new Exchange(this.#parts, http, route, this.#bodies.hold())
+    this.#open.add(exchange)
+    return exchange
+  }
+
+  /** Gives up what takes too long, tells the tracker of what lives, and the router of what it had no room for. */
+  look(): void {
+    this.#parts.placements.tellUntold()
+    const nowMs = this.#parts.context.clock.nowMs()
+    for (const exchange of [...this.#open]) exchange.look(nowMs)
+  }
+
+  endAll(error: ErrorRecord): void {
+    for (const exchange of [...this.#open]) exchange.end(error)
+  }
+}

@@ -1,0 +1,81 @@
+/** Answers about the fleet that the gateway gives itself: models, health, readiness. */
+
+import type { Fleet, WorkerRecord } from '@homing/directory'
+import { jsonAnswer, NotFoundError, sendAnswer } from '@homing/http'
+import { type ModelCard, modelsBody } from '@homing/openai'
+import type { HttpExchange } from '@homing/transport'
+
+export class FleetViews {
+  readonly #fleet: () => Fleet
+  readonly #isStarted: () => boolean
+
+  /** `isStarted`: false while workers are still probed for the first time. */
+  constructor(fleet: () => Fleet, isStarted: () => boolean) {
+    this.#fleet = fleet
+    this.#isStarted = isStarted
+  }
+
+  models(exchange: HttpExchange): void {
+    const body = modelsBody(this.#modelCards())
+    sendAnswer(exchange, { status: 200, headers: { 'content-type': 'application/json' }, body })
+  }
+
+  model(exchange: HttpExchange, name: string): void {
+    const card = this.#modelCards().find(({ id }) => id === name)
+    if (card === undefined)
+      throw new NotFoundError('model', name, 'no worker serves it; GET /v1/models lists them')
+    const list = JSON.parse(Buffer.from(modelsBody([card])).toString()) as {
+      readonly data: readonly unknown[]
+    }
+    sendJson(exchange, 200, list.data[0])
+  }
+
+  /** 200 as long as this process answers: a process that is started anew has no more workers. Its `status` tells how they are. */
+  health(exchange: HttpExchange): void {
+    const { up, workers, waiting } = this.#standing()
+    const status = !this.#isStarted() ? 'starting' : waiting.length > 0 || up === 0 ? 'degraded' : 'ok'
+    const hint =
+      status === 'starting'
+        ? 'workers are probed for the first time: GET /ready is 200 when requests can be answered'
+        : up === 0
+          ? 'no worker is up, so requests are answered with 503: GET /workers says why'
+          : `${up} of ${workers.length} workers are up: GET /workers says why the others are not`
+    sendJson(exchange, 200, {
+      status,
+      workers: { up, total: workers.length },
+      ...(status === 'ok' ? {} : { hint }),
+    })
+  }
+
+  /** 200 once the start is over, while at least one worker can be routed to. */
+  ready(exchange: HttpExchange): void {
+    const { up, waiting } = this.#standing()
+    const isStarted = this.#isStarted()
+    const isReady = isStarted && up > 0
+    sendJson(exchange, isReady ? 200 : 503, {
+      status: isReady ? 'ready' : isStarted ? 'no worker is up' : 'starting',
+      waiting_for: waiting.map(({ id, state, stateReason }) => ({ worker: id, state, reason: stateReason })),
+    })
+  }
+
+  #standing(): { workers: readonly WorkerRecord[]; waiting: readonly WorkerRecord[]; up: number } {
+    const { workers } = this.#fleet()
+    const waiting = workers.filter(({ state }) => state !== 'up')
+    return { workers, waiting, up: workers.length - waiting.length }
+  }
+
+  /** Of each name the first one. */
+  #modelCards(): readonly ModelCard[] {
+    const cards = new Map<string, ModelCard>()
+    for (const worker of this.#fleet().workers) {
+      if (worker.state !== 'up') continue
+      for (const { name, base, root, maxModelTokens } of worker.models)
+        if (!cards.has(name)) cards.set(name, { id: name, parent: base, root, maxModelTokens })
+    }
+    return [...cards.values()]
+  }
+}
+
+function sendJson(exchange: HttpExchange, status: number, value: unknown): void {
+  sendAnswer(exchange, jsonAnswer(status, value))
+}

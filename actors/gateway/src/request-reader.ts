@@ -1,0 +1,235 @@
+/**
+ * Request reader: the first step of an exchange. It reads the body, and extracts what the router needs to place the request.
+ *
+ *   body -> tokenizer (model, prompt hashes, nvext) -> routing and upstream request
+ *
+ * A console request for `/route` goes as far as the receipt. Relayed routes skip the tokenizer: the router does not know how
+ * engines make prompts of them, so they are placed by load, or where they are pinned.
+ */
+
+import type { Explained } from '@homing/console'
+import type { Fleet } from '@homing/directory'
+import { fromErrorRecord, toErrorRecord } from '@homing/errors'
+import { type BodyHold, RefusedError } from '@homing/http'
+import {
+  cutMembers,
+  type RelayedRequest,
+  ROUTER_MEMBERS,
+  readRelayedRequest,
+  scanRequest,
+  spliceMember,
+} from '@homing/openai'
+import { ADAPTER, EXTRA_KEY, SALT, type SeparatedPrompt } from '@homing/protocol'
+import type { RoutingRequest } from '@homing/router'
+import type { CompletionRoute, ReadRequest } from '@homing/tokenizer'
+import type { HttpExchange, HttpHeaders } from '@homing/transport'
+import type { ReadyRequest } from './exchange.ts'
+import type { GatewayArgs } from './gateway-args.ts'
+import type { UpstreamRequest } from './worker-call.ts'
+
+/** What reading a request takes. */
+export interface ReaderParts {
+  readonly args: GatewayArgs
+  readonly newId: () => string
+  readonly fleet: () => Fleet
+}
+
+const NOT_A_COMPLETION = 'not a completion: placed by load'
+/** Block size of requests whose prompt is not known: it only scales their cost. */
+const ASSUMED_BLOCK_SIZE_TOKENS = 16
+
+export class RequestReader {
+  readonly #parts: ReaderParts
+
+  constructor(parts: ReaderParts) {
+    this.#parts = parts
+  }
+
+  async completion(
+    exchange: HttpExchange,
+    route: CompletionRoute,
+    hold: BodyHold,
+  ): Promise<ReadyRequest | undefined> {
+    const { args } = this.#parts
+    const body = await exchange.readBody(args.bodyBytesMax, hold)
+    const read = await this.#read(route, body, exchange.headers, false)
+    const routing = this.#routing(
+      read,
+      requestId(exchange.headers, this.#parts.newId),
+      sessionId(exchange.headers),
+    )
+    if (read.annotations.includes('query_instance_id')) {
+      await this.#selectOnly(exchange, route, body, routing)
+      return undefined
+    }
+    return ready(exchange, routing, { body: read.upstreamBody ?? body, usageEdit: read.usageEdit })
+  }
+
+  /** A relayed route: bytes through, to the worker with the least load or to the one that it is pinned to. */
+  async relayed(exchange: HttpExchange, hold: BodyHold): Promise<ReadyRequest> {
+    const { args, newId } = this.#parts
+    const hasBody = exchange.method !== 'GET' && exchange.method !== 'HEAD'
+    const body = hasBody ? await exchange.readBody(args.bodyBytesMax, hold) : undefined
+    const read = readRelayed(body, exchange)
+    const { hints } = read
+    const routing: RoutingRequest = {
+      requestId: requestId(exchange.headers, newId),
+      model: read.model ?? '',
+      promptTokens: 0,
+      blockSizeTokens: ASSUMED_BLOCK_SIZE_TOKENS,
+      localHashes: new Int32Array(0),
+      sequenceHashes: new Int32Array(0),
+      unknownPromptReason: NOT_A_COMPLETION,
+      textBlocksReason: undefined,
+      separated: this.#separatedRelay(read),
+      override: { temperature: hints.override.temperature },
+      constraints: hints.constraints,
+      // Ids of workers are small; a larger number names none, and the router says so.
+      pinnedInstanceId: hints.workerId === undefined ? undefined : Number(hints.workerId),
+      pinnedRank: hints.dpRank,
+      excludedWorkers: [],
+    }
+    return ready(exchange, routing, { body: read.body, usageEdit: undefined })
+  }
+
+  /** The decision for a body: nothing is sent, nothing changed. Never rejects. */
+  async explain(body: Uint8Array, headers: HttpHeaders): Promise<Explained> {
+    try {
+      const { args } = this.#parts
+      const isChat = scanRequest(body).byName.has('messages')
+      const read = await this.#read(isChat ? 'chat' : 'completions', body, headers, false)
+      const request = this.#routing(read, requestId(headers, this.#parts.newId), undefined)
+      const answer = await args.router.ask({ type: 'explain', request }, { timeout: args.askMsMax })
+      if ('code' in answer) return { kind: 'refused', error: answer, param: undefined }
+      return { kind: 'explained', receipt: answer, tokenizedBy: read.tokenizedBy }
+    } catch (thrown) {
+      const { param } = thrown as { readonly param?: string }
+      return { kind: 'refused', error: toErrorRecord(thrown), param }
+    }
+  }
+
+  /** How an engine makes a prompt of a relayed request is not known; what separates its blocks from others is. */
+  #separatedRelay(read: RelayedRequest): SeparatedPrompt | undefined {
+    const cards = this.#parts.fleet().workers.flatMap(({ models }) => models)
+    const hasAdapter =
+      read.hasLoraPath || cards.some(({ name, base }) => name === read.model && base !== undefined)
+    const separators =
+      (read.hasCacheSalt || read.cacheSalt !== undefined ? SALT : 0) |
+      (hasAdapter ? ADAPTER : 0) |
+      (read.hasExtraKey ? EXTRA_KEY : 0)
+    if (separators === 0) return undefined
+    return { firstTokens: 0, hashes: new Int32Array(0), unnamed: [separators] }
+  }
+
+  /** `nvext.annotations: ["query_instance_id"]`: the choice as server-sent events; nothing is sent or booked. */
+  async #selectOnly(
+    exchange: HttpExchange,
+    route: CompletionRoute,
+    body: Uint8Array,
+    routing: RoutingRequest,
+  ): Promise<void> {
+    const { args, fleet } = this.#parts
+    const answer = await args.router.ask({ type: 'explain', request: routing }, { timeout: args.askMsMax })
+    if ('code' in answer) throw fromErrorRecord(answer)
+    const { tokenIds } = await this.#read(route, body, exchange.headers, true)
+    const worker = fleet().workers.find(({ keys }) => keys.some(({ key }) => key === answer.worker))
+    const events = [
+      `event: worker_instance_id\ndata: ${JSON.stringify(String(worker?.instanceId ?? ''))}\n\n`,
+      `event: token_data\ndata: ${JSON.stringify([...(tokenIds ?? [])])}\n\n`,
+      'data: [DONE]\n\n',
+    ]
+    exchange.writeHead(200, {
+      'content-type': 'text/event-stream',
+      'cache-control': 'no-cache',
+      'x-homing-worker': answer.worker,
+      'x-homing-overlap-blocks': String(answer.overlapBlocks),
+      'x-homing-trust': answer.trust,
+    })
+    exchange.end(new TextEncoder().encode(events.join('')))
+  }
+
+  async #read(
+    route: CompletionRoute,
+    body: Uint8Array,
+    headers: HttpHeaders,
+    wantTokenIds: boolean,
+  ): Promise<ReadRequest> {
+    const { args } = this.#parts
+    const result = await args.tokenizer.ask(
+      { type: 'read', route, body, headers: singleHeaders(headers), wantTokenIds },
+      { timeout: args.readMsMax },
+    )
+    if (result.kind === 'refused') throw new RefusedError(result.error, result.param)
+    return result.request
+  }
+
+  #routing(read: ReadRequest, id: string, session: string | undefined): RoutingRequest {
+    return {
+      requestId: id,
+      model: read.model,
+      promptTokens: read.promptTokens,
+      blockSizeTokens: read.blockSizeTokens,
+      localHashes: read.localHashes,
+      sequenceHashes: read.sequenceHashes,
+      unknownPromptReason: read.unknownPromptReason,
+      textBlocksReason: read.textBlocksReason,
+      separated: read.separated,
+      sessionId: session,
+      override: read.override,
+      constraints: read.constraints,
+      isStream: read.isStream,
+      pinnedInstanceId: read.pinnedInstanceId,
+      pinnedRank: read.pinnedRank,
+      excludedWorkers: [],
+    }
+  }
+}
+
+function ready(
+  { method, path, query, headers }: HttpExchange,
+  routing: RoutingRequest,
+  upstream: Pick<UpstreamRequest, 'body' | 'usageEdit'>,
+): ReadyRequest {
+  const target = query === '' ? path : `${path}?${query}`
+  return { routing, upstream: { method, path: target, headers, ...upstream } }
+}
+
+/** The client's x-request-id, or one of ours. */
+function requestId(headers: HttpHeaders, newId: () => string): string {
+  const given = headers['x-request-id']
+  return typeof given === 'string' && given !== '' ? given : newId()
+}
+
+/** The client's name for the conversation. */
+function sessionId(headers: HttpHeaders): string | undefined {
+  const given = headers['x-dynamo-session-id']
+  return typeof given === 'string' && given !== '' ? given : undefined
+}
+
+function singleHeaders(headers: HttpHeaders): Record<string, string> {
+  const single: Record<string, string> = {}
+  for (const [name, value] of Object.entries(headers)) {
+    if (typeof value === 'string') single[name] = value
+  }
+  return single
+}
+
+/** Relayed requests whose `cache_salt` engines know. */
+const SALTED_PATHS: ReadonlySet<string> = new Set(['/v1/responses', '/v1/messages'])
+const NO_MEMBERS = new TextEncoder().encode('{}')
+
+/** Model, pins and the bytes for the engine; of a body that is not JSON, or none, the headers alone tell. */
+function readRelayed(
+  body: Uint8Array | undefined,
+  { headers, path }: HttpExchange,
+): RelayedRequest & { readonly body: Uint8Array | undefined } {
+  const isJson = body !== undefined && String(headers['content-type'] ?? '').includes('json')
+  const bytes = isJson ? body : NO_MEMBERS
+  const scan = scanRequest(bytes)
+  const read = readRelayedRequest(bytes, scan, headers)
+  if (!isJson) return { ...read, body }
+  const cut = read.hasNvext ? cutMembers(body, scan, ROUTER_MEMBERS) : body
+  if (read.cacheSalt === undefined || !SALTED_PATHS.has(path)) return { ...read, body: cut }
+  const salted = spliceMember(cut, scanRequest(cut), 'cache_salt', JSON.stringify(read.cacheSalt))
+  return { ...read, body: salted }
+}

@@ -1,0 +1,226 @@
+/**
+ * Guesses: blocks that were sent to worker keys, kept in their guessed layer for as long as they are believed.
+ *
+ *   a request was sent to a key ─▶ its blocks are held, until their expiry ─▶ removed, in slices
+ *   sent again                  ─▶ the expiry of the whole prefix moves
+ *   it was not sent after all   ─▶ the blocks that it added are removed, unless something else was sent with them since
+ *
+ * Owns   a GuessTable per key, and the guessed layer of every key in the index.
+ * Bounds the caller gives the bound of each key, usually the size of its engine's cache; all keys of the shard together have
+ *        `blocksMax`. A key that exceeds either is pruned to `pruneTargetRatio` of its bound, or of
+ *        its size: earliest expiry first, the deepest first. A table that holds too much, because
+ *        slices of its pruning are still to come, gives up as many blocks as it takes in.
+ * Fences a key is forgotten with an epoch; requests sent in an earlier epoch say nothing, and are dropped.
+ * Names  blocks are named by their sequence hashes: nothing else names them before an engine does.
+ */
+
+import { chainSequence } from '@homing/blocks'
+import { type BlockIndex, GUESSED_LAYER } from '@homing/index'
+import { GuessTable, tickOf } from './guess-table.ts'
+import type { LayerSlots } from './layer-slots.ts'
+
+export interface GuessOptions {
+  /** Most blocks of all keys of the shard. */
+  readonly blocksMax: number
+  /** 0 … 1. */
+  readonly pruneTargetRatio: number
+}
+
+/** Blocks that were sent to a worker key. */
+export interface RoutedBlocks {
+  /** Id of the decision. */
+  readonly id: string
+  readonly workerSlot: number
+  /** Epoch of the worker key. */
+  readonly epoch: number
+  /** Pairs [lo, hi] of the full blocks of the prompt. */
+  readonly localHashes: Int32Array
+  /** How long it is believed. */
+  readonly ttlMs: number
+  /** Most blocks of this key. */
+  readonly blocksMax: number
+}
+
+/** Blocks that were not sent after all; fields as in `RoutedBlocks`. */
+export type UnroutedBlocks = Pick<RoutedBlocks, 'id' | 'workerSlot' | 'epoch' | 'localHashes'>
+
+/** What one request has added. */
+interface Routed {
+  readonly workerSlot: number
+  /** Its first blocks that were guessed already, and all of them. */
+  readonly known: number
+  readonly count: number
+  readonly tick: number
+}
+
+/** Counters since the indexer began, and the present. */
+export interface GuessStatus {
+  /** Worker keys with guesses. */
+  readonly keys: number
+  readonly blocks: number
+  /** Memory of the tables, without that of the blocks in the index. */
+  readonly bytes: number
+  readonly routed: number
+  readonly expired: number
+  readonly pruned: number
+}
+
+/** Requests that can be taken back: of more, the oldest are forgotten, and expire like others. */
+const RECENT_MAX = 8192
+/** What one message takes out: about half a millisecond. */
+const SLICE_BLOCKS = 2048
+
+export class Guesses {
+  readonly #index: BlockIndex
+  readonly #slots: LayerSlots
+  readonly #options: GuessOptions
+  readonly #tables = new Map<number, GuessTable>()
+  /** By key: what was sent in an earlier epoch is dropped. */
+  readonly #epochs = new Map<number, number>()
+  readonly #slice = new Int32Array(2 * SLICE_BLOCKS)
+  /** By id, in their order. */
+  readonly #recent = new Map<string, Routed>()
+  #blocks = 0
+  #routed = 0
+  #expired = 0
+  #pruned = 0
+
+  constructor(index: BlockIndex, slots: LayerSlots, options: GuessOptions) {
+    this.#index = index
+    this.#slots = slots
+    this.#options = options
+  }
+
+  /** Takes a request in. Milliseconds of the clock at which `tidy` is due. */
+  routed({ id, workerSlot, epoch, localHashes, ttlMs, blocksMax }: RoutedBlocks, nowMs: number): number {
+    if (epoch < (this.#epochs.get(workerSlot) ?? epoch)) return Number.POSITIVE_INFINITY
+    const count = Math.min(localHashes.length / 2, blocksMax)
+    if (count === 0 || !this.#slots.take(workerSlot, GUESSED_LAYER)) return Number.POSITIVE_INFINITY
+    const table = this.#tables.get(workerSlot) ?? new GuessTable()
+    this.#tables.set(workerSlot, table)
+    for (let room = count; room > 0 && table.isPruning; room -= SLICE_BLOCKS) this.#prune(workerSlot, table)
+    this.#routed++
+    const sequenceHashes = chainSequence(localHashes, count)
+    const sizeBefore = table.size
+    const known = table.add(sequenceHashes, count, nowMs + ttlMs)
+    this.#remember(id, { workerSlot, known, count, tick: tickOf(nowMs + ttlMs) })
+    this.#blocks += table.size - sizeBefore
+    this.#hold(workerSlot, sequenceHashes, localHashes, known, count)
+    const { pruneTargetRatio, blocksMax: allMax } = this.#options
+    if (table.size > blocksMax) table.pruneTo(Math.floor(blocksMax * pruneTargetRatio))
+    else if (this.#blocks > allMax) table.pruneTo(Math.floor(table.size * pruneTargetRatio))
+    return this.#dueMs(table, nowMs)
+  }
+
+  /** It was not sent there after all. */
+  unrouted({ id, workerSlot, epoch, localHashes }: UnroutedBlocks): void {
+    const routed = this.#recent.get(id)
+    const table = this.#tables.get(workerSlot)
+    this.#recent.delete(id)
+    if (routed === undefined || table === undefined) return
+    if (epoch < (this.#epochs.get(workerSlot) ?? epoch)) return
+    const { known, count, tick } = routed
+    // What has the same expiry, and came later, may go on from there.
+    for (const other of this.#recent.values())
+      if (other.workerSlot === workerSlot && other.tick === tick) return
+    const sequenceHashes = chainSequence(localHashes, count)
+    for (let from = count; from > known; ) {
+      const to = from
+      from = Math.max(known, from - SLICE_BLOCKS)
+      const taken = table.takeBack(sequenceHashes, from, to, tick, this.#slice)
+      this.#release(workerSlot, table, taken)
+    }
+    if (table.size === 0) this.#drop(workerSlot)
+  }
+
+  /** Takes out a slice of what has expired or is too much. When it is due again; Infinity: with the next request. */
+  tidy(nowMs: number): number {
+    let dueMs = Number.POSITIVE_INFINITY
+    let left = SLICE_BLOCKS
+    for (const [workerSlot, table] of this.#tables) {
+      if (left > 0) {
+        const expired = table.takeExpired(nowMs, this.#slice)
+        this.#release(workerSlot, table, expired)
+        this.#expired += expired
+        left -= expired
+        if (left > 0 && table.isPruning) left -= this.#prune(workerSlot, table)
+      }
+      if (table.size === 0) this.#drop(workerSlot)
+      else dueMs = Math.min(dueMs, this.#dueMs(table, nowMs))
+    }
+    return dueMs
+  }
+
+  /** Forgets a key. What is said to have been sent there before this epoch is dropped from now on. */
+  forget(workerSlot: number, epoch = 0): void {
+    if (epoch > (this.#epochs.get(workerSlot) ?? 0)) this.#epochs.set(workerSlot, epoch)
+    const table = this.#tables.get(workerSlot)
+    if (table === undefined) return
+    this.#blocks -= table.size
+    this.#index.clear(this.#slots.slotOf(workerSlot, GUESSED_LAYER))
+    this.#drop(workerSlot)
+  }
+
+  status(): GuessStatus {
+    let bytes = 0
+    for (const table of this.#tables.values()) bytes += table.bytes
+    return {
+      keys: this.#tables.size,
+      blocks: this.#blocks,
+      bytes,
+      routed: this.#routed,
+      expired: this.#expired,
+      pruned: this.#pruned,
+    }
+  }
+
+  /** Blocks guessed for a key. */
+  blocksOf(workerSlot: number): number {
+    return this.#tables.get(workerSlot)?.size ?? 0
+  }
+
+  #remember(id: string, routed: Routed): void {
+    this.#recent.set(id, routed)
+    if (this.#recent.size <= RECENT_MAX) return
+    for (const oldest of this.#recent.keys()) {
+      this.#recent.delete(oldest)
+      return
+    }
+  }
+
+  #hold(workerSlot: number, sequence: Int32Array, locals: Int32Array, known: number, count: number): void {
+    const slot = this.#slots.slotOf(workerSlot, GUESSED_LAYER)
+    if (known === count) return
+    const above = known === 0 ? undefined : sequence.subarray(2 * known - 2, 2 * known)
+    // A full index drops leaves first: while the last known block is held, so are those above it.
+    const from = above === undefined || this.#index.has(slot, above) ? known : 0
+    const parent = from === 0 ? undefined : above
+    const rest = [sequence.subarray(2 * from), locals.subarray(2 * from)] as const
+    this.#index.store(slot, parent, ...rest, count - from, 'set')
+  }
+
+  #prune(workerSlot: number, table: GuessTable): number {
+    const taken = table.takePruned(this.#slice)
+    this.#release(workerSlot, table, taken)
+    this.#pruned += taken
+    return taken
+  }
+
+  #release(workerSlot: number, table: GuessTable, count: number): void {
+    if (count === 0) return
+    this.#blocks -= count
+    const slot = this.#slots.slotOf(workerSlot, GUESSED_LAYER)
+    // Nothing is left: at once, whatever the index may still hold of it.
+    if (table.size === 0) this.#index.clear(slot)
+    else this.#index.remove(slot, this.#slice, count)
+  }
+
+  #drop(workerSlot: number): void {
+    this.#tables.delete(workerSlot)
+    this.#slots.giveBack(workerSlot, GUESSED_LAYER)
+  }
+
+  #dueMs(table: GuessTable, nowMs: number): number {
+    return table.isPruning ? nowMs : (table.nextExpiryMs ?? Number.POSITIVE_INFINITY)
+  }
+}

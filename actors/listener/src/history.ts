@@ -1,0 +1,349 @@
+/**
+ * History: which batches of a source are applied, where they begin, and which are missing. Only this module sends
+ * events to the indexer.
+ *
+ *   forget ──▶ empty ──begin, take over──▶ s … expected − 1 ──apply──▶ s … expected
+ *
+ * Invariants
+ *   I1  Between two clears the batches applied have sequences s, s + 1, …; none twice, none left out.
+ *   I2  It has a beginning only while s is 0, or the cache was cleared since s.
+ *   I3  Nothing is applied before the indexer has taken a pending clear.
+ *   I4  `epoch` grows with every clear, and whenever predictions made from it must stop counting.
+ *
+ * A batch that cannot be decoded counts as applied: its engine would send the same again. `missing` reports it until
+ * the next clear.
+ */
+
+import {
+  decodeKvBatch,
+  type KvBatch,
+  type KvCleared,
+  type KvEvent,
+  MalformedKvBatchError,
+  unreadEvents,
+} from '@homing/protocol'
+import type { HistoryPoint } from './checkpoint.ts'
+import type { BatchSource, Extent, Life } from './life.ts'
+import type { PendingBatch } from './pending-batches.ts'
+import type { Snapshots } from './snapshots.ts'
+import type { SourceCounters } from './source-counters.ts'
+
+/** How the indexer takes a history. */
+export interface HistoryEffects {
+  nowMs(): number
+  /** Hands events on, in order. False: refused, nothing was taken. */
+  apply(events: readonly KvEvent[]): boolean
+  /** Forgets everything applied. False: refused, to be tried again. */
+  clear(): boolean
+  /** Hands on what the checkpoint holds that was offered, behind a clear. False: refused, nothing was taken. */
+  restore(): boolean
+}
+
+/** `unknown`: there are older blocks that nobody has told of. Else the history began with an empty cache. */
+export type Beginning = 'unknown' | 'start' | 'cleared'
+
+/**
+ * What became of a batch. `refused`: the indexer did not take it. `otherRank`, `older`: it is of another publisher, or of an
+ * earlier life; nothing of it was taken.
+ */
+export type Applied = 'applied' | 'refused' | 'otherRank' | 'older'
+
+/** What a trust in it depends on. */
+export interface HistoryView {
+  readonly epoch: number
+  readonly expected: number | undefined
+  readonly beginning: Beginning
+  /** Why it has no beginning, or was forgotten. */
+  readonly reason: string
+  /** Batches that could not be read, or not all of them. */
+  readonly unreadableBatches: number
+  /** Why the index lacks something that was applied. */
+  readonly lacks: string | undefined
+  /** Why some of what was applied may be of an earlier life of the engine. */
+  readonly doubt: string | undefined
+}
+
+export interface HistoryParts {
+  readonly counters: SourceCounters
+  readonly life: Life
+  /** Which say what publishes it. */
+  readonly snapshots: Snapshots
+  readonly hasReplay: boolean
+  readonly dpRank: number
+  /** Its first batch is known, and no checkpoint any more that could stand before it. */
+  readonly began: () => void
+  /**
+   * `unreadable`: a batch, or some of it. `cleared`: nothing is held that was applied before; `withdrawn`: the same, but the
+   * cache is not known.
+   */
+  readonly changed: (what: 'unreadable' | 'cleared' | 'withdrawn') => void
+}
+
+export class History implements Extent, HistoryView {
+  readonly #effects: HistoryEffects
+  readonly #parts: HistoryParts
+  #owesClear = false
+  #epoch = 0
+  #expected: number | undefined
+  #firstSequence = 0
+  #lastSequence: number | undefined
+  #beginning: Beginning = 'unknown'
+  #reason = ''
+  #unreadableBatches = 0
+  #lacks: string | undefined
+  /** Sequences that the engine has to repeat before what was taken over counts as of its present life, and how many were asked for. */
+  readonly #unproven = new Set<number>()
+  #proofs = 0
+
+  constructor(effects: HistoryEffects, parts: HistoryParts) {
+    this.#effects = effects
+    this.#parts = parts
+  }
+
+  get epoch(): number {
+    return this.#epoch
+  }
+
+  /** The next sequence to apply; undefined: nothing applied yet, any batch may be the first. */
+  get expected(): number | undefined {
+    return this.#expected
+  }
+
+  get firstSequence(): number {
+    return this.#firstSequence
+  }
+
+  /** Undefined: none is applied. */
+  get lastSequence(): number | undefined {
+    return this.#lastSequence
+  }
+
+  get beginning(): Beginning {
+    return this.#beginning
+  }
+
+  get isWhole(): boolean {
+    return this.#beginning !== 'unknown'
+  }
+
+  get reason(): string {
+    return this.#reason
+  }
+
+  get unreadableBatches(): number {
+    return this.#unreadableBatches
+  }
+
+  get lacks(): string | undefined {
+    return this.#lacks
+  }
+
+  get doubt(): string | undefined {
+    if (this.#unproven.size === 0) return undefined
+    const repeated = this.#proofs - this.#unproven.size
+    return `the engine repeats ${repeated} of the last ${this.#proofs} batches of the checkpoint`
+  }
+
+  /** The first batch that the engine is to repeat, to end a doubt; undefined: there is none. */
+  get unprovenFrom(): number | undefined {
+    return this.#unproven.values().next().value
+  }
+
+  /** The engine has repeated a batch that was applied, with the same content. */
+  repeated(sequence: number): void {
+    this.#unproven.delete(sequence)
+  }
+
+  /** Nothing of it can be held. */
+  get isEmpty(): boolean {
+    return this.#lastSequence === undefined || this.#expected === 0
+  }
+
+  get isMissingSome(): boolean {
+    return this.#unreadableBatches > 0 || this.#lacks !== undefined
+  }
+
+  /** A clear was refused. */
+  get owesClear(): boolean {
+    return this.#owesClear
+  }
+
+  /** Forgets everything, and begins another epoch. */
+  forget(reason: string): void {
+    this.#epoch++
+    this.#expected = undefined
+    this.#lastSequence = undefined
+    this.#beginning = 'unknown'
+    this.#unreadableBatches = 0
+    this.#lacks = undefined
+    this.#unproven.clear()
+    this.#reason = reason
+    this.#parts.life.forgetApplied()
+    this.tryClear()
+  }
+
+  /** Why there is nothing of it, where that is now known better. */
+  explain(reason: string): void {
+    this.#reason = reason
+  }
+
+  /** The batch with this sequence is to be the first. */
+  begin(sequence: number, source: BatchSource): void {
+    const isWhole = sequence === 0 && !this.#parts.snapshots.isOffered
+    this.#beginAt(sequence, isWhole, this.#whyNotWhole(sequence, source))
+    this.#parts.life.begin(sequence, source)
+  }
+
+  /** Behind a snapshot that was applied. */
+  beginBehindSnapshot(nextSequence: number, isWhole: boolean): void {
+    this.#beginAt(nextSequence, isWhole, 'the publisher beside the engine has not seen its whole history')
+    this.#lastSequence = nextSequence - 1
+    this.#parts.life.begin(nextSequence, 'replay')
+  }
+
+  /**
+   * Takes over what an earlier life of the router knew; `payload` is the last batch of it. Of its last batches the engine has repeated
+   * these. False: refused.
+   */
+  restore(point: HistoryPoint, payload: Uint8Array, repeated: ReadonlySet<number>): boolean {
+    const { nextSequence, fingerprints, isWhole, wasCleared, gapReason } = point
+    if ((this.#owesClear && !this.tryClear()) || !this.#effects.restore()) return false
+    this.#expected = nextSequence
+    this.#firstSequence = nextSequence - 1
+    this.#lastSequence = nextSequence - 1
+    this.#beginning = !isWhole ? 'unknown' : wasCleared ? 'cleared' : 'start'
+    if (!isWhole) this.#reason = gapReason
+    this.#proofs = fingerprints.length
+    for (let sequence = nextSequence - this.#proofs; sequence < nextSequence; sequence++)
+      if (!repeated.has(sequence)) this.#unproven.add(sequence)
+    this.#parts.life.takenOver(nextSequence, fingerprints, tryDecode(payload)?.timestampSeconds)
+    return true
+  }
+
+  /** Where it stands; undefined: nowhere that could be proven later. */
+  point(): (HistoryPoint & { readonly epoch: number }) | undefined {
+    if (this.#expected === undefined || this.isMissingSome) return undefined
+    const fingerprints = this.#parts.life.lastFingerprints(this.#expected, PROOF_BATCHES_MAX)
+    if (fingerprints.length === 0) return undefined
+    const { doubt } = this
+    const isWhole = this.isWhole && doubt === undefined
+    return {
+      nextSequence: this.#expected,
+      fingerprints,
+      isWhole,
+      wasCleared: isWhole && this.#beginning === 'cleared',
+      gapReason: isWhole ? '' : (doubt ?? this.#reason),
+      epoch: this.#epoch,
+    }
+  }
+
+  /** Not all that was applied is in the index, until the next clear. */
+  lacksSome(reason: string): void {
+    this.#lacks = reason
+  }
+
+  /** True: nothing is held that was applied before. */
+  tryClear(): boolean {
+    this.#owesClear = !this.#effects.clear()
+    return !this.#owesClear
+  }
+
+  /** Applies the batch that is expected. One that was held back is not older than what it follows. */
+  apply(batch: PendingBatch, source: BatchSource, wasHeldBack = false): Applied {
+    if (this.#owesClear && !this.tryClear()) return 'refused'
+    const { life } = this.#parts
+    const { sequence, payload, fingerprint } = batch
+    const wasEmpty = this.isEmpty
+    const read = tryDecode(payload)
+    if (life.isOtherRank(read?.rank)) return 'otherRank'
+    const isOlder = source === 'live' && life.isOlder(read?.timestampSeconds)
+    if (wasHeldBack && isOlder) return 'older'
+    if (read !== undefined && read.events.length > 0 && !this.#effects.apply(read.events)) return 'refused'
+    this.#expected = sequence + 1
+    this.#lastSequence = sequence
+    life.applied(sequence, fingerprint, read?.timestampSeconds)
+    this.#count(read)
+    const clear = read?.events.findLast(({ kind }) => kind === 'cleared') as KvCleared | undefined
+    this.#parts.snapshots.applied(read?.events ?? [], read?.timestampSeconds)
+    if (clear !== undefined) this.#nothingIsHeld(clear.isWithdrawal)
+    if (source === 'replay') life.joined(sequence)
+    // The engine's clock was set back; or it is left over from a life that ended, and the number fits by chance.
+    else if (isOlder) life.openSeam(sequence - 1)
+    // What the live socket told since is all that is held.
+    else if (wasEmpty || clear !== undefined) life.begin(sequence, 'live')
+    // An event of a kind that is not known may be a removal.
+    const isUnreadable = read === undefined || unreadEvents(read) > 0
+    if (isUnreadable) this.#unreadableBatches++
+    if (clear !== undefined) this.#parts.changed(clear.isWithdrawal ? 'withdrawn' : 'cleared')
+    else if (isUnreadable) this.#parts.changed('unreadable')
+    return 'applied'
+  }
+
+  /** Applies a part of a snapshot: how many events it has. Undefined: refused, or it cannot be read. */
+  applyPart(payload: Uint8Array): number | undefined {
+    if (this.#owesClear && !this.tryClear()) return undefined
+    const batch = tryDecode(payload)
+    if (batch === undefined || unreadEvents(batch) > 0) return undefined
+    const { length } = batch.events
+    return length === 0 || this.#effects.apply(batch.events) ? length : undefined
+  }
+
+  #beginAt(sequence: number, isWhole: boolean, whyNot: string | undefined): void {
+    this.#expected = sequence
+    this.#firstSequence = sequence
+    this.#beginning = isWhole ? 'start' : 'unknown'
+    if (!isWhole && whyNot !== undefined) this.#reason = whyNot
+    this.#parts.began()
+  }
+
+  /** Undefined: as it was told before. */
+  #whyNotWhole(sequence: number, source: BatchSource): string | undefined {
+    if (this.#parts.snapshots.isOffered) {
+      return 'the publisher beside the engine has not said how much it knows'
+    }
+    if (source === 'replay') return `the engine's replay begins at sequence ${sequence}`
+    if (this.#parts.hasReplay) return undefined
+    return `the first batch seen was ${sequence} and no replay endpoint is known`
+  }
+
+  /**
+   * Nothing counts that came before: what is unknown of it, or was not readable, no longer matters. Either the cache was
+   * cleared, or a publisher beside the engine withdrew what it had told, and does not know the cache.
+   */
+  #nothingIsHeld(isWithdrawal: boolean): void {
+    this.#beginning = isWithdrawal ? 'unknown' : 'cleared'
+    this.#unreadableBatches = 0
+    this.#lacks = undefined
+    this.#unproven.clear()
+    if (!isWithdrawal) return
+    // Nothing is to be forgotten, but what answers have said of the history before is not true of this one.
+    this.#epoch++
+    this.#reason = 'the publisher beside the engine withdrew its earlier events'
+  }
+
+  #count(batch: KvBatch | undefined): void {
+    const { counters, dpRank } = this.#parts
+    counters.batches++
+    counters.lastBatchMs = this.#effects.nowMs()
+    if (batch === undefined) {
+      counters.malformedFrames++
+      return
+    }
+    counters.events += batch.events.length
+    counters.skippedEvents += unreadEvents(batch)
+    if (batch.rank !== undefined && batch.rank !== dpRank) counters.foreignRanks++
+  }
+}
+
+/** The last batches of a history that its engine is to repeat, as far as it keeps them, before a checkpoint of it counts. */
+const PROOF_BATCHES_MAX = 16
+
+/** Undefined: nobody can decode it. */
+export function tryDecode(payload: Uint8Array): KvBatch | undefined {
+  try {
+    return decodeKvBatch(payload)
+  } catch (error) {
+    if (error instanceof MalformedKvBatchError) return undefined
+    throw error
+  }
+}

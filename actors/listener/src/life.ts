@@ -1,0 +1,267 @@
+/**
+ * Life: what proves that batches are of one life of one engine, whichever way they came.
+ *
+ * An engine that restarts numbers its batches from 0 again, nothing in them names their life, and a replay socket may even
+ * belong to another engine. These signs tell lives apart:
+ *   content     the same number with different content belongs to another life (seen-batches.ts)
+ *   direction   a publisher never goes back, although a batch may be overtaken on its way
+ *   dp rank     a publisher never changes it
+ *   time stamp  a later batch is not older
+ *
+ * There are two memories: of the applied batches, wherever they came from, and of those from the live socket. Each keeps the
+ * last `rememberedMax` sequences. A batch that is not remembered proves nothing.
+ *
+ * The **link** says whether the live socket and the current history are of one life:
+ *
+ *   unheard ──a live batch──▶ due ──the replay and the live socket tell one sequence with the same content──▶ linked
+ *      │                       ▲                                                                              │ ▲
+ *      │                       └──a live batch is older than the one before it, or fills a hole late──────────┘ │
+ *      └──the history begins with a live batch, or one of them clears the cache─────────────────────────────────┘
+ *
+ * Where the history came from a replay, and a live batch continues it, the seam between them is such a place: the engine may
+ * have restarted in between, and what it published unheard be as long as what was replayed. So are all places where nothing
+ * but the number says that a batch is the next one. `joinedMax` is the last sequence up to which a replay has told the history
+ * at a time when it was already there.
+ *
+ * A batch that was overtaken by those of the next life may have just the number that is expected of that one, and the batches of
+ * the next life may go on from the last number of the life before, behind a hole. So a live batch that is older than the one
+ * before it, or fills a hole late, opens such a seam before itself. Until it is closed the history is **doubted**.
+ *
+ * Invariants
+ *   I1  `applied` remembers only batches of the current history: it is forgotten with it.
+ *   I2  `live` remembers batches since the socket came up, or since the last sign of another life.
+ *   I3  A link never rests on a number alone, nor on a batch that is not remembered.
+ */
+
+import { SeenBatches } from './seen-batches.ts'
+
+/** `unknown`: not remembered. */
+export type Likeness = 'same' | 'other' | 'unknown'
+
+/**
+ * `new`: of this life as far as can be told, to be applied. `repeated`: it was taken before, from the live socket, or late, when
+ * a replay had brought it. `replayed`: a replay brought it, and the live socket has now come to it. `doubtful`: it may be
+ * that, or of another life. `restarted`: the live socket contradicts itself. `contradicted`: it contradicts what was replayed.
+ */
+export type LiveVerdict = 'new' | 'repeated' | 'replayed' | 'doubtful' | 'restarted' | 'contradicted'
+
+export type Link = 'unheard' | 'due' | 'linked'
+
+/** Where a batch came from. */
+export type BatchSource = 'live' | 'replay'
+
+/** The history at hand. */
+export interface Extent {
+  /** The next sequence to apply; undefined: nothing is applied yet. */
+  readonly expected: number | undefined
+  readonly firstSequence: number
+}
+
+export class Life {
+  readonly #rememberedMax: number
+  readonly #applied: SeenBatches
+  readonly #live: SeenBatches
+  #liveMax = -1
+  #link: Link = 'unheard'
+  /** What was replayed contradicted the live socket: until they agree, not even an idle source is believed. */
+  #mustAgree = false
+  #isDoubted = false
+  /** A live batch had come before the history at hand was asked for. */
+  #wasHeardBefore = false
+  #joinedMax = -1
+  /** Rank of the current history. */
+  #rank: number | undefined
+  /** By the engine's clock: the last batch applied. */
+  #appliedSeconds: number | undefined
+
+  constructor(rememberedMax: number) {
+    this.#rememberedMax = rememberedMax
+    this.#applied = new SeenBatches(rememberedMax)
+    this.#live = new SeenBatches(rememberedMax)
+  }
+
+  /** The highest sequence that the live socket brought; −1: none yet. */
+  get liveMax(): number {
+    return this.#liveMax
+  }
+
+  get link(): Link {
+    return this.#link
+  }
+
+  /** The link is due, and there is a live batch that a replay can be asked for. */
+  get canBeLinked(): boolean {
+    return this.#link === 'due' && this.#liveMax >= 0
+  }
+
+  /** What was replayed contradicted the live socket, and they have not agreed since. */
+  get isContradicted(): boolean {
+    return this.#mustAgree
+  }
+
+  /** There is a sign that the batches applied last are of another life than those before, and no replay has told both yet. */
+  get isDoubted(): boolean {
+    return this.#isDoubted
+  }
+
+  /** The dp rank that the batches of the history name; undefined: none has named one yet. */
+  get rank(): number | undefined {
+    return this.#rank
+  }
+
+  get joinedMax(): number {
+    return this.#joinedMax
+  }
+
+  /** The live socket begins anew: what it brought belongs to the past. */
+  forgetLive(): void {
+    this.#live.reset()
+    this.#liveMax = -1
+    if (this.#link === 'due') this.#link = this.#unlinked
+  }
+
+  /** Up to here the live socket brought another life than the one that a replay tells now. Later ones may be of the new one. */
+  forgetLiveUpTo(sequence: number): void {
+    this.#live.forgetUpTo(sequence)
+    if (this.#liveMax <= sequence) this.#liveMax = -1
+  }
+
+  /** What was replayed contradicts the live socket. */
+  contradict(): void {
+    this.#mustAgree = true
+  }
+
+  /** The history at hand is forgotten. */
+  forgetApplied(): void {
+    this.#applied.reset()
+    this.#rank = undefined
+    this.#appliedSeconds = undefined
+    this.#joinedMax = -1
+    this.#isDoubted = false
+    this.#link = this.#unlinked
+  }
+
+  /** The history begins with this batch. */
+  begin(sequence: number, source: BatchSource): void {
+    this.#joinedMax = source === 'live' ? sequence : sequence - 1
+    if (source === 'live') this.linked()
+    else this.#link = this.#unlinked
+  }
+
+  /** A history is asked for from its beginning. */
+  askedForHistory(): void {
+    this.#wasHeardBefore = this.#liveMax >= 0
+  }
+
+  /** The live socket brought this batch. */
+  heard(sequence: number, fingerprint: number): void {
+    this.#liveMax = Math.max(this.#liveMax, sequence)
+    this.#live.add(sequence, fingerprint)
+    if (this.#link === 'unheard') this.#link = 'due'
+  }
+
+  /** The live socket and the history are of one life. */
+  linked(): void {
+    this.#link = 'linked'
+    this.#mustAgree = false
+    this.#isDoubted = false
+  }
+
+  /** The live batches behind this one, which was applied, may be of another life. */
+  openSeam(sequence: number): void {
+    // Up to here there was no doubt; and that the live socket told it proves nothing of what came behind it.
+    if (this.#link === 'linked') this.joinedAt(sequence)
+    this.#live.forgetUpTo(sequence)
+    this.#link = 'due'
+    this.#isDoubted = true
+  }
+
+  /** It was applied. `seconds`: its time stamp; undefined: it cannot be read. */
+  applied(sequence: number, fingerprint: number, seconds: number | undefined): void {
+    this.#applied.add(sequence, fingerprint)
+    this.#appliedSeconds = seconds
+  }
+
+  /** The engine repeated the last batches of a checkpoint, which was taken over. */
+  takenOver(nextSequence: number, fingerprints: readonly number[], seconds: number | undefined): void {
+    const first = nextSequence - fingerprints.length
+    for (const [i, fingerprint] of fingerprints.entries()) this.#applied.add(first + i, fingerprint)
+    this.#appliedSeconds = seconds
+    this.begin(nextSequence, 'replay')
+  }
+
+  /** A replay told this sequence as it was applied, or it was applied from there: no seam up to here is open. */
+  joined(sequence: number): void {
+    if (sequence === this.#joinedMax + 1) this.#joinedMax = sequence
+  }
+
+  /** So many batches are behind the last seam that they are not all told again for its sake. */
+  joinedAt(sequence: number): void {
+    this.#joinedMax = Math.max(this.#joinedMax, sequence)
+  }
+
+  /** Whether a replay can be asked to repeat this batch, as proof that it is of this life. */
+  remembers(sequence: number): boolean {
+    return this.#applied.has(sequence)
+  }
+
+  /** Fingerprints of the last batches applied, at most `count`, up to the one before `nextSequence`. */
+  lastFingerprints(nextSequence: number, count: number): readonly number[] {
+    const fingerprints: number[] = []
+    for (let sequence = nextSequence - 1; sequence >= nextSequence - count; sequence--) {
+      const fingerprint = this.#applied.fingerprintOf(sequence)
+      if (fingerprint === undefined) break
+      fingerprints.unshift(fingerprint)
+    }
+    return fingerprints
+  }
+
+  /** With what was applied under this sequence. */
+  compare(sequence: number, fingerprint: number): Likeness {
+    return this.#applied.compare(sequence, fingerprint)
+  }
+
+  /** With what the live socket brought under this sequence. */
+  compareHeard(sequence: number, fingerprint: number): Likeness {
+    return this.#live.compare(sequence, fingerprint)
+  }
+
+  /** Whether the next batch has a rank that this history has not. The first rank that is named is its own. */
+  isOtherRank(rank: number | undefined): boolean {
+    if (rank === undefined) return false
+    this.#rank ??= rank
+    return rank !== this.#rank
+  }
+
+  /** Whether the next batch was published before the last one applied. */
+  isOlder(seconds: number | undefined): boolean {
+    return seconds !== undefined && this.#appliedSeconds !== undefined && seconds < this.#appliedSeconds
+  }
+
+  get #unlinked(): Link {
+    return this.#liveMax >= 0 || this.#mustAgree ? 'due' : 'unheard'
+  }
+
+  /** What a batch of the live socket is, before it is `heard`. */
+  classify(sequence: number, fingerprint: number, { expected, firstSequence }: Extent): LiveVerdict {
+    if (sequence > this.#liveMax) {
+      if (expected === undefined || sequence >= expected) return 'new'
+      const likeness = this.#applied.compare(sequence, fingerprint)
+      if (likeness === 'other') return 'contradicted'
+      if (likeness === 'same') {
+        this.linked()
+        return 'replayed'
+      }
+      // It goes on from what was linked, or from what had come before the history was asked for, which then begins behind it.
+      const isBehind = this.#wasHeardBefore && (sequence < firstSequence || this.#liveMax >= 0)
+      return this.#link === 'linked' || isBehind ? 'replayed' : 'doubtful'
+    }
+    // A lower sequence is a repetition, or late, or of another process.
+    const likeness = this.#live.compare(sequence, fingerprint)
+    if (likeness !== 'unknown') return likeness === 'same' ? 'repeated' : 'restarted'
+    if (this.#applied.compare(sequence, fingerprint) === 'same') return 'repeated'
+    // What no replay has told is not the first batch of all, late, but that of another life.
+    if (sequence === 0 || this.#liveMax - sequence >= this.#rememberedMax) return 'restarted'
+    return expected !== undefined && sequence >= expected ? 'new' : 'restarted'
+  }
+}

@@ -1,0 +1,9 @@
+/** Whether two process start times that an engine reports, in Unix seconds, belong to two processes. */
+
+/** A process tells the same time again; but some read it from a clock that is set meanwhile. */
+const TOLERANCE_SECONDS = 1
+
+/** Undefined is not known: it differs from nothing. */
+export function isOtherProcessStart(one: number | undefined, other: number | undefined): boolean {
+  return one !== undefined && other !== undefined && Math.abs(one - other) > TOLERANCE_SECONDS
+}

@@ -1,0 +1,143 @@
+/**
+ * Snapshots: whether the publisher of a source offers them (then it is not an engine), and how much of one has arrived.
+ *
+ *   unknown ──a batch, or the end of a replay──▶ none      an engine drops the request and answers the next one
+ *      └──────a part, or a refusal─────────────▶ offered
+ *
+ * When a probe has found another process of the engine, what its publisher has told up to then may be of the process before, and it
+ * may not have noticed, if its connection to the engine goes through something that holds it. Then its snapshots are **outdated** until
+ * it withdraws what it told; unless it has done so since a probe last found the process before, or none has. That withdrawal may be
+ * of a restart before this one: so what it has told since must not be older than the process is.
+ *
+ * Invariant  the parts of a snapshot are applied in order, from the first on, within one attempt; otherwise none of it counts.
+ */
+
+import type { KvEvent, SnapshotReply } from '@homing/protocol'
+
+export type SnapshotPart = Extract<SnapshotReply, { readonly kind: 'part' }>
+
+export class Snapshots {
+  #offer: 'unknown' | 'none' | 'offered' = 'unknown'
+  /** The part that comes next; undefined: none is under way. */
+  #nextPart: number | undefined
+  #due: 'no' | 'later' | 'with its next batch' = 'no'
+  /** Something was told that no clear or withdrawal has undone. */
+  #isHolding = false
+  /** By the engine's clock, the first of that; undefined: not known. */
+  #heldSinceSeconds: number | undefined
+  /** Events of the snapshot under way. */
+  #events = 0
+  #hasWithdrawn = true
+  #publisherId = ''
+  #outdatedId: string | undefined
+
+  get isUnknown(): boolean {
+    return this.#offer === 'unknown'
+  }
+
+  /** The publisher is one beside the engine. */
+  get isOffered(): boolean {
+    return this.#offer === 'offered'
+  }
+
+  get isUnderWay(): boolean {
+    return this.#nextPart !== undefined
+  }
+
+  /** It had none to give in this rebuild, or none with anything in it: it is asked again. `wasHeard`: a live batch came since. */
+  isDue(wasHeard: boolean): boolean {
+    return this.#due === 'later' || (this.#due === 'with its next batch' && wasHeard)
+  }
+
+  /** Whether the next attempt asks for one. */
+  isWanted(isHistoryEmpty: boolean): boolean {
+    return this.isUnknown || (isHistoryEmpty && this.isOffered)
+  }
+
+  /** A batch was applied. `seconds`: its time stamp; undefined: it cannot be read. */
+  applied(events: readonly KvEvent[], seconds: number | undefined): void {
+    const last = events.findLastIndex(({ kind }) => kind === 'cleared')
+    if (last >= 0) this.#holdsNothing()
+    if (last < 0 || last < events.length - 1) {
+      if (!this.#isHolding) this.#heldSinceSeconds = seconds
+      this.#isHolding = true
+    }
+    if (!events.some(isWithdrawal)) return
+    this.#hasWithdrawn = true
+    this.#outdatedId = undefined
+  }
+
+  /** A probe has found the same process of the engine as before. */
+  sameProcess(): void {
+    this.#hasWithdrawn = false
+  }
+
+  /** A probe has found another one. `startSeconds`: when it began; undefined: it does not say. */
+  otherProcess(startSeconds: number | undefined): void {
+    if (!this.isOffered || !this.#isHolding) return
+    const isOlder = startSeconds !== undefined && !(this.#heldSinceSeconds! >= startSeconds)
+    if (!this.#hasWithdrawn || isOlder) this.#outdatedId = this.#publisherId
+  }
+
+  /** It may hold blocks of a process of the engine that is over. */
+  isOutdated({ publisherId }: SnapshotPart): boolean {
+    return publisherId === this.#outdatedId
+  }
+
+  beginRebuild(): void {
+    this.#due = 'no'
+  }
+
+  beginAttempt(): void {
+    this.#nextPart = undefined
+  }
+
+  askAgainLater(): void {
+    this.#due = 'later'
+  }
+
+  askAgainWithItsNextBatch(): void {
+    this.#due = 'with its next batch'
+  }
+
+  /** Something else came in answer to the request for one. */
+  notOffered(): void {
+    if (this.isUnknown) this.#offer = 'none'
+  }
+
+  /** True: it was not known before. */
+  offered(): boolean {
+    const isNews = this.isUnknown
+    this.#offer = 'offered'
+    return isNews
+  }
+
+  isNext(part: number): boolean {
+    return part === (this.#nextPart ?? 0)
+  }
+
+  /** `events`: how many it has. True: it was the last one. */
+  took({ part, parts, publisherId }: SnapshotPart, events: number): boolean {
+    this.#publisherId = publisherId
+    this.#events = part === 0 ? events : this.#events + events
+    this.#nextPart = part + 1 === parts ? undefined : part + 1
+    if (this.#nextPart !== undefined) return false
+    if (this.#events === 0) this.#holdsNothing()
+    else this.#isHolding = true
+    return true
+  }
+
+  /** Forgets the parts taken over. */
+  cut(): void {
+    this.#nextPart = undefined
+  }
+
+  #holdsNothing(): void {
+    this.#isHolding = false
+    this.#heldSinceSeconds = undefined
+  }
+}
+
+function isWithdrawal(event: KvEvent): boolean {
+  return event.kind === 'cleared' && event.isWithdrawal
+}

@@ -1,0 +1,81 @@
+/** Trust in a source according to its events alone: a pure function of the source's state. */
+
+import type { Trust } from '@homing/index'
+import type { Purpose } from './attempts.ts'
+import type { HistoryView } from './history.ts'
+import type { SourceTrust } from './messages.ts'
+
+/**
+ * `replaying`: a replay is under way. `pausing`: between two replays, or between two tries to hand something on. `apart`: the live
+ * socket contradicts itself, and nothing of it is followed for a while.
+ */
+export type Phase = 'connecting' | 'disconnected' | 'live' | 'replaying' | 'pausing' | 'apart'
+
+export interface SourceView {
+  readonly phase: Phase
+  /** Purpose of the recovery, in the phases that have one. */
+  readonly purpose: Purpose
+  /** Why a rebuild is due. */
+  readonly owedRebuild: string | undefined
+  /** For people. */
+  readonly eventsEndpoint: string
+  readonly replayEndpoint: string | undefined
+  /** A clear was refused: what is held may be of before. */
+  readonly owesClear: boolean
+  /** Why live socket and replay, or the live socket itself, are contradictory. */
+  readonly contradiction: string | undefined
+  /** The live socket and the history are of one life, or there was no time yet to know. */
+  readonly isConfirmed: boolean
+  readonly history: HistoryView
+}
+
+export function trustOf(view: SourceView): SourceTrust {
+  const [trust, reason] = trustAndReason(view)
+  const { epoch, unreadableBatches, lacks, doubt } = view.history
+  const isMissing = unreadableBatches > 0 || lacks !== undefined
+  const isBelieved = view.contradiction === undefined && view.isConfirmed && !isMissing && doubt === undefined
+  return { trust, reason, epoch, isSuffix: trust === 'partial' && view.phase === 'live' && isBelieved }
+}
+
+function trustAndReason(view: SourceView): readonly [Trust, string] {
+  const { phase, purpose, owedRebuild, eventsEndpoint, history } = view
+  if (phase === 'connecting') return ['none', `no connection to ${eventsEndpoint} yet`]
+  if (phase === 'disconnected') return ['none', 'event socket is down']
+  if (view.owesClear) return ['none', `the index accepts no more events now: ${history.reason}`]
+  const isRecovering = phase !== 'live'
+  if (isRecovering && purpose === 'rebuild') {
+    return ['none', `replaying the engine's history: ${history.reason}`]
+  }
+  if (owedRebuild !== undefined) return ['none', `a rebuild is due: ${owedRebuild}`]
+  if (view.contradiction !== undefined) return ['partial', view.contradiction]
+  if (isRecovering && purpose !== 'check') {
+    return ['partial', `catching up from sequence ${history.expected ?? 0}`]
+  }
+  if (!view.isConfirmed) {
+    const { replayEndpoint } = view
+    return [
+      'partial',
+      replayEndpoint === undefined
+        ? `a batch of ${eventsEndpoint} is older than the one before it: the engine's clock was set back, or it restarted`
+        : `the replay at ${replayEndpoint} has not yet repeated an event of ${eventsEndpoint}`,
+    ]
+  }
+  if (history.unreadableBatches > 0) {
+    return [
+      'partial',
+      `${history.unreadableBatches} batches could not be read completely; blocks may be missing or stale`,
+    ]
+  }
+  if (history.lacks !== undefined) return ['partial', `not all is known: ${history.lacks}`]
+  if (history.doubt !== undefined) {
+    return ['partial', `blocks may be of an earlier life of the engine: ${history.doubt}`]
+  }
+  switch (history.beginning) {
+    case 'cleared':
+      return ['exact', 'every batch since the engine last cleared its cache is applied']
+    case 'start':
+      return ['exact', 'every batch since the engine started is applied']
+    case 'unknown':
+      return ['partial', `older blocks are unknown: ${history.reason}`]
+  }
+}

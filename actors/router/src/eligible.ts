@@ -1,0 +1,75 @@
+/**
+ * Eligible: the worker keys that may take a request, and why the others may not.
+ *
+ *   serves its model  ─▶  is up  ─▶  has not failed it  ─▶  is the one that it names  ─▶  meets its constraints
+ *
+ * None left: the error says what was asked for and does not exist, or else why each worker was left out.
+ */
+
+import type { Fleet } from '@homing/directory'
+import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import { WorkerFilter } from '@homing/selection'
+import { ModelNotFoundError, NoWorkerError, PinNotAllowedError, PinnedWorkerError } from './errors.ts'
+import type { RoutingRequest } from './messages.ts'
+import type { Candidate } from './overlap-lookup.ts'
+
+export interface Excluded {
+  readonly worker: string
+  readonly reason: string
+}
+
+export interface Eligible {
+  readonly candidates: readonly Candidate[]
+  readonly excluded: readonly Excluded[]
+  /** What the cost of each candidate is multiplied by; undefined: the request prefers none. */
+  readonly preferences: Float64Array | undefined
+}
+
+export function eligible(fleet: Fleet, request: RoutingRequest): Eligible | ErrorRecord {
+  const { model, pinnedInstanceId, pinnedRank, excludedWorkers, constraints } = request
+  const filter = new WorkerFilter(constraints)
+  if (pinnedInstanceId !== undefined && !filter.allows(pinnedInstanceId)) {
+    return toErrorRecord(new PinNotAllowedError(pinnedInstanceId, constraints?.allowedInstanceIds ?? []))
+  }
+  const candidates: Candidate[] = []
+  const excluded: Excluded[] = []
+  let isModelKnown = model === ''
+  let isPinKnown = pinnedInstanceId === undefined && pinnedRank === undefined
+  for (const worker of fleet.workers) {
+    if (model !== '' && !worker.models.some(card => card.name === model)) continue
+    isModelKnown = true
+    const isPinned =
+      (pinnedInstanceId === undefined || worker.instanceId === pinnedInstanceId) &&
+      (pinnedRank === undefined || worker.keys.some(key => key.dpRank === pinnedRank))
+    if (isPinned) isPinKnown = true
+    const reasonAgainst = filter.reasonAgainst(worker)
+    for (const key of worker.keys) {
+      if (worker.state !== 'up')
+        excluded.push({ worker: key.key, reason: `${worker.state}: ${worker.stateReason}` })
+      else if (excludedWorkers.includes(worker.id))
+        excluded.push({ worker: key.key, reason: 'failed this request' })
+      else if (!isPinned || (pinnedRank !== undefined && key.dpRank !== pinnedRank)) {
+        excluded.push({ worker: key.key, reason: 'the request names another worker' })
+      } else if (reasonAgainst !== undefined) {
+        excluded.push({ worker: key.key, reason: reasonAgainst })
+      } else candidates.push({ worker, key })
+    }
+  }
+  if (candidates.length > 0) {
+    const preferences = filter.prefers
+      ? Float64Array.from(candidates, ({ worker }) => filter.preference(worker))
+      : undefined
+    return { candidates, excluded, preferences }
+  }
+  if (!isModelKnown && fleet.workers.some(worker => worker.models.length > 0)) {
+    return toErrorRecord(new ModelNotFoundError(model, modelNames(fleet)))
+  }
+  if (!isPinKnown) return toErrorRecord(new PinnedWorkerError(pinnedInstanceId, pinnedRank))
+  return toErrorRecord(new NoWorkerError(model, excluded))
+}
+
+function modelNames(fleet: Fleet): string[] {
+  const names = new Set<string>()
+  for (const worker of fleet.workers) for (const { name } of worker.models) names.add(name)
+  return [...names].sort()
+}

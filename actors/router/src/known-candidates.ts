@@ -1,0 +1,59 @@
+/** What is known of the candidates for a request, and what selection is asked about them. */
+
+import type { Candidates, CandidateWorker, SelectionRequest } from '@homing/selection'
+import type { CandidateLoads } from '@homing/tracker'
+import type { Eligible } from './eligible.ts'
+import type { RoutingRequest } from './messages.ts'
+import type { Candidate, Overlaps } from './overlap-lookup.ts'
+
+/** The candidates with all that is known of them; element i of each list belongs to candidate i. */
+export interface Known extends Eligible {
+  readonly workerSlots: Int32Array
+  readonly overlaps: Overlaps
+  readonly load: CandidateLoads
+}
+
+/** What selection is asked about: all that is known of the candidates. */
+export function inputOf({ candidates, preferences, workerSlots, overlaps, load }: Known): Candidates {
+  return {
+    count: candidates.length,
+    workerSlots,
+    overlapBlocks: overlaps.blocks,
+    creditFactors: overlaps.creditFactors,
+    lowerTierBlocks: overlaps.lowerTierBlocks,
+    preferences,
+    nameOf: i => nameOf(candidates[i]!),
+    ...load,
+    ...(load.engines === undefined ? {} : limitsOf(candidates)),
+  }
+}
+
+/** Of each candidate: KV tokens, 0 where they are not known, and tokens of a step. */
+function limitsOf(candidates: readonly Candidate[]): Pick<Candidates, 'kvCapacityTokens' | 'stepTokens'> {
+  return {
+    kvCapacityTokens: candidates.map(
+      ({ worker: { kvBlocks, blockSizeTokens } }) => (kvBlocks?.value ?? 0) * (blockSizeTokens?.value ?? 0),
+    ),
+    stepTokens: candidates.map(({ worker }) => worker.maxBatchedTokens.value),
+  }
+}
+
+export function nameOf({ worker, key }: Candidate): CandidateWorker {
+  return { worker: key.key, instanceId: worker.instanceId, dpRank: key.dpRank, taints: worker.taints }
+}
+
+export function selectionRequestOf({
+  model,
+  promptTokens,
+  blockSizeTokens,
+  override,
+  unknownPromptReason,
+}: RoutingRequest): SelectionRequest {
+  return {
+    model,
+    promptTokens: Math.max(1, promptTokens),
+    blockSizeTokens,
+    override,
+    isPromptKnown: unknownPromptReason === undefined,
+  }
+}

@@ -1,0 +1,74 @@
+/**
+ * Settled log: tells the decision log about every request that is over. They are numbered, so that the log notices those that its
+ * mailbox had no room for.
+ *
+ * A request that is placed several times is told once, with its last place.
+ */
+
+import type { ActorRef } from '@homing/actor'
+import type { Clock } from '@homing/clock'
+import type { DecisionLogMessage, SettledRequest } from '@homing/decision-log'
+import type { Delivery } from './messages.ts'
+import type { LoggedDecision, OpenDecision } from './open-decisions.ts'
+
+export class SettledLog {
+  readonly #log: ActorRef<DecisionLogMessage>
+  readonly #clock: Clock
+  /** Unix milliseconds at time 0 of the clock. */
+  readonly #originMs: number
+  #told = 0
+
+  constructor(log: ActorRef<DecisionLogMessage>, clock: Clock) {
+    this.#log = log
+    this.#clock = clock
+    this.#originMs = clock.wallMs() - clock.nowMs()
+  }
+
+  settled(open: OpenDecision, logged: LoggedDecision, delivery: Delivery, wasTaken: boolean): void {
+    const nowMs = this.#clock.nowMs()
+    // One that its gateway could not settle has no times of its own.
+    const arrivedMs = Math.min(nowMs - delivery.waitedMs - delivery.durationMs, logged.decidedMs)
+    const request = settledRequest(open, logged, delivery, {
+      arrivedAtMs: this.#originMs + arrivedMs,
+      totalMs: nowMs - arrivedMs,
+      wasTaken,
+    })
+    this.#log.tell({ type: 'settled', request, number: this.#told++ })
+  }
+
+  /** False: it does not answer, or cannot write. */
+  flush(timeoutMs: number): Promise<boolean> {
+    return this.#log.ask({ type: 'flush' }, { timeout: timeoutMs }).catch(() => false)
+  }
+}
+
+function settledRequest(
+  { decision }: OpenDecision,
+  { request, policy }: LoggedDecision,
+  delivery: Delivery,
+  own: Pick<SettledRequest, 'arrivedAtMs' | 'totalMs' | 'wasTaken'>,
+): SettledRequest {
+  const { waitedMs, timeToFirstByteMs, streamEvents } = delivery
+  const isUnknown = request.unknownPromptReason !== undefined
+  const hasStream = streamEvents !== undefined && timeToFirstByteMs !== undefined
+  return {
+    ...own,
+    promptTokens: isUnknown ? (delivery.promptTokens ?? 0) : request.promptTokens,
+    outputTokens: delivery.completionTokens ?? streamEvents,
+    blockSizeTokens: request.blockSizeTokens,
+    // Of its own memory: a view would take all that is behind it along to another thread.
+    sequenceHashes: request.sequenceHashes.slice(),
+    knowledge: isUnknown ? 'none' : request.textBlocksReason === undefined ? 'tokens' : 'text',
+    sessionId: request.sessionId,
+    model: request.model,
+    worker: decision?.worker,
+    policy,
+    predictedTokens: decision?.predictedTokens ?? 0,
+    cachedTokens: delivery.cachedTokens,
+    routerMs: waitedMs,
+    firstTokenMs: hasStream ? waitedMs + timeToFirstByteMs : undefined,
+    outcome: decision === undefined && delivery.outcome === 'error' ? 'refused' : delivery.outcome,
+    error: delivery.error?.code,
+    attempts: request.excludedWorkers.length + (decision === undefined ? 0 : 1),
+  }
+}

@@ -1,0 +1,51 @@
+/** The policies and modes in the router: what it decides is what selection says, and its receipts show every term. */
+
+import { POLICIES, POLICY_NAMES, selectionSettings } from '@homing/selection'
+import t from 'tap'
+import { ASK, BLOCK, fleetOf, request, start } from './router-world.ts'
+
+const FLEET = fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] })
+
+for (const policy of POLICY_NAMES) {
+  t.test(`a receipt under policy ${policy} has its name, its formula and a value for every term`, async t => {
+    const { ref, hold, decide } = await start(t, FLEET, { selection: selectionSettings({ policy }) })
+    hold(0, 'AB')
+    const decision = await decide(request('ABCD'))
+    const receipt = await ref.ask({ type: 'receipt', id: decision.id }, ASK)
+    const { rules, terms } = POLICIES[policy]
+    t.match(receipt, { mode: 'kv', cost: { policy, terms }, worker: 'a/0' })
+    t.ok(rules.some(({ name, formula }) => receipt?.cost.rule === name && receipt.cost.formula === formula))
+    for (const candidate of receipt!.candidates) t.equal(candidate.terms.length, terms.length)
+  })
+}
+
+t.test('policy product goes where prefill times requests is least', async t => {
+  const { hold, decide, ref } = await start(t, FLEET, { selection: selectionSettings({ policy: 'product' }) })
+  hold(0, 'ABCD')
+  const first = await decide(request('ABCD'))
+  t.equal(first.worker, 'a/0', 'one token there, 65 elsewhere')
+  const second = await decide(request('EFGH'))
+  t.equal(second.worker, 'b/0')
+  const receipt = await ref.ask({ type: 'receipt', id: second.id }, ASK)
+  const prompt = 4 * BLOCK + 1
+  t.strictSame(
+    receipt!.candidates.map(({ terms, cost }) => [...terms, cost]),
+    [
+      [prompt + 1, 2, 2 * (prompt + 1)],
+      [prompt, 1, prompt],
+    ],
+  )
+})
+
+t.test('mode direct goes to the worker that the request names, and refuses one that names none', async t => {
+  const fleet = fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1, 2] })
+  const { hold, decide, ref } = await start(t, fleet, { selection: selectionSettings({ mode: 'direct' }) })
+  hold(0, 'ABCD')
+  hold(1, 'ABCD')
+  t.equal((await decide(request('ABCD', { pinnedInstanceId: 1 }))).workerId, 'b')
+  const refused = await ref.ask({ type: 'explain', request: request('ABCD') }, ASK)
+  t.match(refused, {
+    code: 'HOMING_ROUTER_WORKER_NOT_NAMED',
+    message: /must name its worker, with nvext.backend_instance_id/,
+  })
+})

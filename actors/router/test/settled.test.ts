@@ -1,0 +1,150 @@
+/** Receipts from decision to delivery, and the comparisons, messages and frees when one is settled. */
+
+import t from 'tap'
+import { ASK, BLOCK, DELIVERED, fleetOf, GATEWAY, LEFT, prompt, request, start } from './router-world.ts'
+
+t.test('an explanation books nothing and is what the decision will be', async t => {
+  const { ref, hold, decide, loads } = await start(
+    t,
+    fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] }),
+  )
+  hold(1, 'AB')
+  const explained = await ref.ask({ type: 'explain', request: request('ABC') }, ASK)
+  if ('code' in explained) throw new Error(explained.message)
+  t.equal(
+    (await loads()).reduce((sum, row) => sum + row.activeRequests, 0),
+    0,
+  )
+  t.equal(explained.worker, (await decide(request('ABC'))).worker)
+  t.strictSame(
+    explained.candidates.map(({ worker, overlapBlocks, prefillTokens, decodeBlocks, cost }) => {
+      return { worker, overlapBlocks, prefillTokens, decodeBlocks, cost }
+    }),
+    [
+      { worker: 'a/0', overlapBlocks: 0, prefillTokens: 49, decodeBlocks: 3, cost: 49 / 16 + 3 },
+      { worker: 'b/0', overlapBlocks: 2, prefillTokens: 17, decodeBlocks: 3, cost: 17 / 16 + 3 },
+    ],
+  )
+  t.equal(explained.runnerUp, 'a/0')
+})
+
+t.test('receipts are kept up to the bound, and completed with what was delivered', async t => {
+  const { ref, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
+  const decision = await decide(request('A'))
+  const ids = [decision.id]
+  for (const letters of ['B', 'C', 'D']) ids.push((await decide(request(letters))).id)
+  t.equal(new Set(ids).size, 4)
+  t.equal(await ref.ask({ type: 'receipt', id: ids[0]! }, ASK), undefined)
+  const latest = await ref.ask({ type: 'receipts', limit: 2 }, ASK)
+  t.strictSame(
+    latest.map(({ id }) => id),
+    [ids[3], ids[2]],
+  )
+  const delivery = { ...DELIVERED, cachedTokens: 0 }
+  ref.tell({ type: 'settled', id: ids[3]!, delivery, wasTaken: true })
+  ref.tell({ type: 'settled', id: ids[0]!, delivery, wasTaken: true })
+  t.strictSame((await ref.ask({ type: 'receipt', id: ids[3]! }, ASK))?.delivery, delivery)
+  t.equal(await ref.ask({ type: 'receipt', id: ids[0]! }, ASK), undefined)
+})
+
+t.test('a tracker that is gone refuses requests and leaves the router and its receipts alone', async t => {
+  const { system, ref, trackerRef, decide, refusal } = await start(t, fleetOf({ id: 'a', slots: [0] }))
+  const { id } = await decide(request('A'))
+  await system.stop(trackerRef)
+  t.equal(await refusal(request('B')), 'HOMING_ACTOR_TERMINATED')
+  const explained = await ref.ask({ type: 'explain', request: request('B') }, ASK)
+  t.match(explained, { code: 'HOMING_ACTOR_TERMINATED' })
+  t.equal((await ref.ask({ type: 'receipt', id }, ASK))?.id, id)
+})
+
+t.test('answers are compared with predictions, and what follows is told to the directory', async t => {
+  const { system, ref, directory, hold, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
+  hold(0, 'ABCD')
+  const deliver = async (cachedTokens: number | undefined, outcome: 'ok' | 'aborted' = 'ok') => {
+    const decision = await decide(request('ABCDE'))
+    t.equal(decision.predictedTokens, 4 * BLOCK)
+    const delivery = { ...DELIVERED, outcome, promptTokens: 81, cachedTokens }
+    ref.tell({ type: 'settled', id: decision.id, delivery, wasTaken: true })
+  }
+  const audits = () => ref.ask({ type: 'audits' }, ASK)
+  await deliver(0, 'aborted')
+  t.strictSame(await audits(), [])
+  await deliver(undefined)
+  t.match(await audits(), [{ worker: 'a/0', state: 'unaudited' }])
+  for (let i = 0; i < 4; i++) await deliver(0)
+  t.match(await audits(), [{ state: 'audited', requests: 4, overPredictions: 4, precision: 0 }])
+  await system.settle()
+  t.match(directory.waiting, [{ type: 'audit', workerSlot: 0, epoch: 1, verdict: 'contradicted' }])
+
+  const [receipt] = await ref.ask({ type: 'receipts', limit: 1 }, ASK)
+  t.equal(receipt?.candidates[0]?.creditFactor, 16 / 19, 'as measured by three answers before')
+  ref.tell({ type: 'fleet', fleet: fleetOf({ id: 'b', slots: [0] }) })
+  t.strictSame(await audits(), [], 'the slot serves another worker')
+})
+
+t.test('the directory is told of blocks that were computed, now and then', async t => {
+  const { system, ref, directory, hold, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
+  hold(0, 'ABC')
+  const deliver = async (letters: string, outcome: 'ok' | 'aborted' = 'ok') => {
+    const decision = await decide(request(letters))
+    const delivery = { ...DELIVERED, outcome, promptTokens: letters.length * BLOCK, durationMs: 70 }
+    ref.tell({ type: 'settled', id: decision.id, delivery, wasTaken: true })
+    await system.settle()
+  }
+  await deliver('ABCD')
+  await deliver('ABCDE', 'aborted')
+  t.strictSame(directory.waiting, [], 'the last block may be cached; an answer that was cut says nothing')
+  await deliver('ABCDE')
+  await deliver('ABCDEF')
+  const told = { type: 'computed', workerSlot: 0, epoch: 1, durationMs: 70 }
+  t.strictSame(directory.waiting, [told])
+  await system.advance(1000)
+  await deliver('ABCDEF')
+  t.strictSame(directory.waiting, [told, told])
+})
+
+t.test('what is settled before its answer was awaited leaves nothing', async t => {
+  const fleet = fleetOf({ id: 'a', slots: [0], trust: 'approximate' })
+  const { ref, loads, told, system } = await start(t, fleet)
+  await system.settle()
+  const asked = ref.ask({ type: 'decide', id: 'left', gateway: GATEWAY, request: request('AB') }, ASK)
+  ref.tell({ type: 'settled', id: 'left', delivery: LEFT, wasTaken: false })
+  t.match(await asked, { kind: 'decided', decision: { id: 'left' } })
+  await system.settle()
+  t.equal((await loads())[0]?.activeRequests, 0)
+  t.match(await ref.ask({ type: 'receipt', id: 'left' }, ASK), { delivery: LEFT })
+  t.match(told('routed', 'unrouted'), [
+    { type: 'routed', id: 'left' },
+    { type: 'unrouted', id: 'left', localHashes: prompt('AB') },
+  ])
+  ref.tell({ type: 'settled', id: 'left', delivery: LEFT, wasTaken: false })
+  await system.settle()
+  t.equal(told('routed', 'unrouted').length, 2, 'once')
+})
+
+t.test('what a worker has begun stays guessed, whatever became of it', async t => {
+  const fleet = fleetOf({ id: 'a', slots: [0], trust: 'approximate' })
+  const { ref, decide, told, system } = await start(t, fleet)
+  const { id } = await decide(request('AB'))
+  ref.tell({ type: 'settled', id, delivery: LEFT, wasTaken: true })
+  await system.settle()
+  t.notOk(told('unrouted').length)
+})
+
+t.test('what a gateway has not settled is settled when its next life begins', async t => {
+  const { system, ref, decide, loads } = await start(t, fleetOf({ id: 'a', slots: [0] }))
+  const lost = await decide(request('AB'))
+  const other = await decide(request('CD'), { name: 'other', life: 'one' })
+  t.equal((await loads())[0]?.activeRequests, 2)
+  ref.tell({ type: 'gatewayStarted', gateway: { ...GATEWAY, life: 'two' } })
+  const next = await decide(request('EF'), { ...GATEWAY, life: 'two' })
+  await system.settle()
+  t.equal((await loads())[0]?.activeRequests, 2)
+  const receipts = await Promise.all(
+    [lost, other, next].map(({ id }) => ref.ask({ type: 'receipt', id }, ASK)),
+  )
+  t.strictSame(
+    receipts.map(receipt => receipt?.delivery?.outcome),
+    ['aborted', undefined, undefined],
+  )
+})

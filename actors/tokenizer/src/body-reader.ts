@@ -1,0 +1,428 @@
+/**
+ * Body reader: request bytes to model, prompt tokens, block hashes and hints, on one thread.
+ *
+ *   read   scan the JSON, read what routing needs, render and tokenize, hash; or say what to ask an engine; if
+ *          none can be asked, hash the text in pieces
+ *   hash   an engine's `/tokenize` reply to block hashes
+ *
+ * Until a worker has reported its block size, a prompt is hashed in blocks of an assumed size: guesses from sent
+ * requests work with any size.
+ *
+ * Owns     every tokenizer that it has loaded, and the beginnings of bodies and prompts that it has read, up to a bound:
+ *          when a conversation goes on, only the new part is read.
+ */
+
+import {
+  formatHash,
+  type HashNamespace,
+  hashBlocks,
+  hashText,
+  namespaceSeed,
+  textTokens,
+  xxh3,
+} from '@homing/blocks'
+import { isLocalFault, toErrorRecord } from '@homing/errors'
+import {
+  type BodyEdit,
+  cutMembers,
+  InvalidRequestError,
+  parseTokenIds,
+  type RequestFields,
+  type RequestScan,
+  ROUTER_MEMBERS,
+  readRequest,
+  scanRequest,
+  spliceMember,
+  usageEdit,
+} from '@homing/openai'
+import { ADAPTER, EXTRA_KEY, SALT } from '@homing/protocol'
+import { loadTokenizer } from '@homing/tokenization'
+import { BodyMemory, type ReadBody } from './body-memory.ts'
+import { idsOfReply } from './engine-tokenize.ts'
+import type { CompletionRoute, ReadRequest } from './messages.ts'
+import type { ModelEntry, ModelTable } from './model-table.ts'
+import type {
+  CheckTask,
+  HashTask,
+  PoolOutcome,
+  PoolTask,
+  ReaderConfiguration,
+  ReadTask,
+} from './pool-tasks.ts'
+import { type Prompt, ThreadTokenizers } from './prompt-tokens.ts'
+import { separatedPrompt, unknownPromptWith } from './separated-prompt.ts'
+import { hasValue, mediaTypeIn, tokenizeBody } from './tokenize-body.ts'
+
+/** Until a worker has said another one. */
+const ASSUMED_BLOCK_SIZE_TOKENS = 16
+/** The share of the memory for remembered texts that is for bodies; the rest is for prompts and their tokens. */
+const BODY_SHARE = 0.5
+
+export interface BodyReaderOptions {
+  /** Bytes for the beginnings of bodies and prompts. */
+  readonly promptCacheBytes: number
+  /** Bytes for the words that each tokenizer has seen. */
+  readonly wordTableBytes: number
+}
+
+export class BodyReader {
+  readonly #bodies: BodyMemory
+  readonly #tokenizers: ThreadTokenizers
+  #configuration: ReaderConfiguration | undefined
+  /** Never rejects. */
+  #last: Promise<unknown> = Promise.resolve()
+
+  constructor({ promptCacheBytes, wordTableBytes }: BodyReaderOptions) {
+    this.#bodies = new BodyMemory(promptCacheBytes * BODY_SHARE)
+    this.#tokenizers = new ThreadTokenizers({
+      promptCacheBytes: promptCacheBytes * (1 - BODY_SHARE),
+      wordTableBytes,
+    })
+  }
+
+  configure(configuration: ReaderConfiguration): void {
+    this.#configuration = configuration
+    this.#tokenizers.use(configuration.tokenizers, configuration.distrusted)
+  }
+
+  /** Bytes of what is remembered of bodies and prompts. */
+  get bytes(): number {
+    return this.#bodies.bytes + this.#tokenizers.bytes
+  }
+
+  /** Bytes of the words that its tokenizers have seen. */
+  get wordTableBytes(): number {
+    return this.#tokenizers.wordTableBytes
+  }
+
+  /** Tasks are done one after the other: token ids are lent until the next prompt. Never throws. */
+  run(task: PoolTask): Promise<PoolOutcome> {
+    const outcome = this.#last.then(() => this.#run(task))
+    this.#last = outcome
+    return outcome
+  }
+
+  async #run(task: PoolTask): Promise<PoolOutcome> {
+    try {
+      switch (task.type) {
+        case 'read':
+        case 'check': {
+          const configuration = this.#configuration
+          if (configuration === undefined || configuration.version < task.version)
+            return { kind: 'unconfigured' }
+          if (task.type === 'check') return await this.#check(task, configuration.table)
+          return await this.#read(task, configuration.table)
+        }
+        case 'hash':
+          return hashReply(task)
+        case 'configure':
+          this.configure(task.configuration)
+          return { kind: 'configured' }
+        case 'load':
+          return await load(task.directory)
+      }
+    } catch (thrown) {
+      const param = (thrown as { readonly param?: unknown } | undefined)?.param
+      return {
+        kind: 'refused',
+        error: toErrorRecord(thrown),
+        param: typeof param === 'string' ? param : undefined,
+      }
+    }
+  }
+
+  async #read(task: ReadTask, table: ModelTable): Promise<PoolOutcome> {
+    const { body, headers, route, wantTokenIds, wallMs } = task
+    const readBody = this.#bodies.read(body)
+    const { scan } = readBody
+    const request = readRequest(body, scan, headers, requiredOf(route, scan))
+    const model = request.model ?? onlyBaseModel(table)
+    const entry = table.get(model)
+    const namespace: HashNamespace = {
+      ...(entry?.loraName === undefined ? {} : { loraName: entry.loraName }),
+      ...(request.cacheSalt === undefined ? {} : { cacheSalt: request.cacheSalt }),
+    }
+    const upstreamBody = upstreamBodyOf(body, scan, request)
+    const unread: ReadRequest = {
+      model,
+      isStream: request.isStream,
+      promptTokens: 0,
+      blockSizeTokens: entry?.blockSizeTokens ?? ASSUMED_BLOCK_SIZE_TOKENS,
+      localHashes: new Int32Array(0),
+      sequenceHashes: new Int32Array(0),
+      tokenIds: undefined,
+      unknownPromptReason: undefined,
+      textBlocksReason: undefined,
+      separated: unknownPromptWith(separatorsOf(request, namespace)),
+      tokenizedBy: 'nobody',
+      override: request.hints.override,
+      constraints: request.hints.constraints,
+      pinnedInstanceId: instanceIdOf(request),
+      pinnedRank: request.hints.dpRank,
+      annotations: request.hints.annotations,
+      extraFields: request.hints.extraFields,
+      upstreamBody,
+      usageEdit: usageEditOf(request, upstreamBody ?? body, upstreamBody === undefined ? scan : undefined),
+    }
+    const unknown = (reason: string): PoolOutcome => ({
+      kind: 'read',
+      request: { ...unread, unknownPromptReason: reason },
+    })
+
+    // The router says which models there are; it refuses this one.
+    if (entry === undefined) return unknown('no worker serves the model')
+    const asText = async (why: string): Promise<PoolOutcome> => {
+      const text = await this.#textOf(body, readBody, request, entry, wallMs)
+      return text === undefined
+        ? unknown(why)
+        : { kind: 'read', request: withText(unread, text, namespace, why) }
+    }
+    const prompt = await this.#promptOf(body, readBody, request, entry, wallMs)
+    switch (prompt.kind) {
+      case 'tokens':
+        return {
+          kind: 'read',
+          request: withTokens(
+            unread,
+            prompt.ids,
+            namespace,
+            wantTokenIds,
+            prompt.by,
+            unread.separated !== undefined && isOneOfMany(body, request),
+          ),
+        }
+      case 'unknown':
+        return unknown(prompt.reason)
+      case 'ask-engine': {
+        if (task.unaskable !== undefined) return asText(task.unaskable)
+        const question = tokenizeBody(body, scan, request, model)
+        if (question.kind === 'unknown') return asText(`${prompt.why}; ${question.reason}`)
+        if (entry.tokenizeOrigins.length === 0)
+          return asText(`${prompt.why}; no worker can be asked to tokenize`)
+        return {
+          kind: 'ask-engine',
+          request: unread,
+          namespace,
+          tokenizeBody: question.body,
+          origins: entry.tokenizeOrigins,
+          why: prompt.why,
+        }
+      }
+    }
+  }
+
+  async #check(task: CheckTask, table: ModelTable): Promise<PoolOutcome> {
+    const { body } = task
+    const outcome = await this.#read({ ...task, type: 'read', wantTokenIds: true }, table)
+    if (outcome.kind !== 'read' || outcome.request.tokenizedBy !== 'router') return { kind: 'uncheckable' }
+    const { model, tokenIds } = outcome.request
+    const entry = table.get(model)
+    const scan = scanRequest(body)
+    // `/tokenize` does not know these, and tells the time of another moment.
+    const isRenderedOtherwise =
+      hasValue(body, scan, 'tool_choice') ||
+      hasValue(body, scan, 'input_ids') ||
+      this.#printsTime(entry?.tokenizerDirectory)
+    const question = tokenizeBody(body, scan, readRequest(body, scan, task.headers), model)
+    const { tokenizerDirectory: directory, tokenizeOrigins: origins = [] } = entry ?? {}
+    if (
+      isRenderedOtherwise ||
+      tokenIds === undefined ||
+      directory === undefined ||
+      origins.length === 0 ||
+      question.kind !== 'body'
+    )
+      return { kind: 'uncheckable' }
+    const bodyHash = xxh3(body, { lo: 0, hi: 0 })
+    return {
+      kind: 'check',
+      model,
+      directory,
+      tokenIds,
+      tokenizeBody: question.body,
+      origins,
+      bodyHash: formatHash(bodyHash.lo, bodyHash.hi),
+    }
+  }
+
+  #printsTime(directory: string | undefined): boolean {
+    const templates = this.#configuration?.tokenizers.get(directory ?? '')?.files.templates
+    return [templates?.standard, templates?.toolUse].some(source => source?.includes('strftime') === true)
+  }
+
+  async #promptOf(
+    body: Uint8Array,
+    readBody: ReadBody,
+    request: RequestFields,
+    entry: ModelEntry,
+    wallMs: number,
+  ): Promise<Prompt> {
+    const { tokenData } = request.hints
+    if (tokenData !== undefined) {
+      return { kind: 'tokens', ids: parseTokenIds(body, tokenData, 'nvext.token_data'), by: 'client' }
+    }
+    if (hasValue(body, readBody.scan, 'truncate_prompt_tokens')) {
+      return { kind: 'unknown', reason: 'truncate_prompt_tokens changes the prompt inside the engine' }
+    }
+    if (request.promptShape === 'tokens') {
+      return { kind: 'tokens', ids: parseTokenIds(body, request.prompt!, 'prompt'), by: 'client' }
+    }
+    return this.#tokenizers.prompt(readBody.values, request, entry, wallMs)
+  }
+
+  /** The text of a prompt, as far as it decides what an engine caches; undefined where there is more than text to it. */
+  async #textOf(
+    body: Uint8Array,
+    { scan, values }: ReadBody,
+    request: RequestFields,
+    entry: ModelEntry,
+    wallMs: number,
+  ): Promise<Uint8Array | undefined> {
+    if (request.promptShape === 'text')
+      return body.subarray(request.prompt!.start + 1, request.prompt!.end - 1)
+    if (request.promptShape !== 'messages' || mediaTypeIn(body, scan) !== undefined) return undefined
+    const rendered = await this.#tokenizers.rendered(values, entry, wallMs)
+    if (rendered !== undefined) return Buffer.from(rendered)
+    // What templates put before the messages; and the messages without their end, so that they may go on.
+    const parts: Uint8Array[] = []
+    for (const name of ['chat_template', 'chat_template_kwargs', 'tools', 'documents', 'messages']) {
+      const value = scan.byName.get(name)?.value
+      if (value !== undefined)
+        parts.push(body.subarray(value.start, name === 'messages' ? value.end - 1 : value.end))
+    }
+    return Buffer.concat(parts)
+  }
+}
+
+async function load(directory: string): Promise<PoolOutcome> {
+  try {
+    return { kind: 'loaded', loaded: await loadTokenizer(directory) }
+  } catch (thrown) {
+    const mayComeBack = isLocalFault((thrown as { readonly cause?: unknown }).cause)
+    return { kind: 'notLoaded', error: toErrorRecord(thrown), mayComeBack }
+  }
+}
+
+function hashReply(task: HashTask): PoolOutcome {
+  const { request, namespace, wantTokenIds } = task
+  const ids = idsOfReply(task.reply)
+  return {
+    kind: 'read',
+    request: withTokens(request, ids, namespace, wantTokenIds, 'engine'),
+  }
+}
+
+function withTokens(
+  request: ReadRequest,
+  ids: Int32Array,
+  namespace: HashNamespace,
+  wantTokenIds: boolean,
+  tokenizedBy: ReadRequest['tokenizedBy'],
+  isOneOfMany = false,
+): ReadRequest {
+  const { local, sequence } = hashBlocks(ids, request.blockSizeTokens, namespaceSeed(namespace))
+  return {
+    ...request,
+    promptTokens: ids.length,
+    localHashes: local,
+    sequenceHashes: sequence,
+    // Of several prompts only the first one is known.
+    separated:
+      request.separated === undefined || isOneOfMany
+        ? request.separated
+        : separatedPrompt(ids, request.blockSizeTokens, namespace, request.separated.unnamed[0]!),
+    // The tokenizer only lends them.
+    tokenIds: wantTokenIds ? ids.slice() : undefined,
+    tokenizedBy,
+  }
+}
+
+function withText(
+  request: ReadRequest,
+  text: Uint8Array,
+  namespace: HashNamespace,
+  why: string,
+): ReadRequest {
+  const { local, sequence } = hashText(text, request.blockSizeTokens, namespace)
+  return {
+    ...request,
+    promptTokens: textTokens(text.length),
+    localHashes: local,
+    sequenceHashes: sequence,
+    textBlocksReason: why,
+  }
+}
+
+/** A list of several prompts, of which only the first is read. */
+function isOneOfMany(body: Uint8Array, { prompt, promptShape }: RequestFields): boolean {
+  if (prompt === undefined || (promptShape !== 'texts' && promptShape !== 'token-lists')) return false
+  const text = Buffer.from(body.subarray(prompt.start, prompt.end)).toString()
+  return (JSON.parse(text) as readonly unknown[]).length > 1
+}
+
+/** What keeps its blocks apart from those of equal prompts. */
+function separatorsOf({ hasExtraKey, hasLoraPath }: RequestFields, namespace: HashNamespace): number {
+  const hasAdapter = namespace.loraName !== undefined || hasLoraPath
+  return (
+    (namespace.cacheSalt === undefined ? 0 : SALT) |
+    (hasAdapter ? ADAPTER : 0) |
+    (hasExtraKey ? EXTRA_KEY : 0)
+  )
+}
+
+/** `/route` takes token ids for a prompt; the other routes leave it to the engine to refuse what it must. */
+function requiredOf(
+  route: CompletionRoute,
+  scan: RequestScan,
+): { readonly requires?: 'messages' | 'prompt' } {
+  if (route === 'chat') return { requires: 'messages' }
+  return scan.byName.has('token_ids') ? {} : { requires: 'prompt' }
+}
+
+/** Clients may leave the model out where there is but one, as engines allow. */
+function onlyBaseModel(table: ModelTable): string {
+  const bases = [...table.values()].filter(({ loraName }) => loraName === undefined)
+  if (bases.length === 1) return bases[0]!.name
+  throw new InvalidRequestError(
+    'model',
+    '(missing)',
+    `one of ${bases.map(({ name }) => name).join(', ') || 'the models served'}`,
+  )
+}
+
+function instanceIdOf(request: RequestFields): number | undefined {
+  const { workerId } = request.hints
+  // Ids of workers are small here; a larger number names none, and the router says so.
+  return workerId === undefined ? undefined : Number(workerId)
+}
+
+/** The body without what is meant for the router, and with the salt that a header or `nvext` set. */
+function upstreamBodyOf(body: Uint8Array, scan: RequestScan, request: RequestFields): Uint8Array | undefined {
+  const cut = request.hasNvext ? cutMembers(body, scan, ROUTER_MEMBERS) : undefined
+  const { cacheSalt } = request
+  if (cacheSalt === undefined) return cut
+  const current = cut ?? body
+  const currentScan = cut === undefined ? scan : scanRequest(cut)
+  const own = currentScan.byName.get('cache_salt')
+  const wanted = JSON.stringify(cacheSalt)
+  if (own !== undefined) {
+    const text = Buffer.from(current.subarray(own.value.start, own.value.end)).toString()
+    if (JSON.parse(text) === cacheSalt) return cut
+  }
+  return spliceMember(current, currentScan, 'cache_salt', wanted)
+}
+
+/**
+ * `scan` where the body has been scanned already. A stream of several choices is not asked: each has a last chunk, and what
+ * asking moves out of the earlier ones is known only at the end.
+ */
+function usageEditOf(
+  request: RequestFields,
+  body: Uint8Array,
+  scan: RequestScan | undefined,
+): BodyEdit | undefined {
+  if (!request.isStream || request.includesUsage) return undefined
+  const { choicesCount, promptShape } = request
+  if (choicesCount > 1 || promptShape === 'texts' || promptShape === 'token-lists') return undefined
+  return usageEdit(body, scan ?? scanRequest(body))
+}

@@ -1,0 +1,180 @@
+/**
+ * Readers: who reads a request body, and what they must know.
+ *
+ *   body ──▶ short, and every model has the own encoder ──▶ this thread
+ *        └─▶ else ──▶ a thread of the pool
+ *
+ * A short body costs less to read than to give to a thread and take back: a message there and back is 0.4 ms of CPU.
+ *
+ * Owns     the configuration of all readers: the models, and each tokenizer as one thread has loaded it for all.
+ * Bounds   `inlineBodyBytesMax` bytes are what this thread reads of one request.
+ */
+
+import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import { encoderPath, type LoadedTokenizer } from '@homing/tokenization'
+import { BodyReader } from './body-reader.ts'
+import type { TokenizerPath } from './messages.ts'
+import type { ModelTable } from './model-table.ts'
+import type {
+  CheckTask,
+  HashTask,
+  PoolOutcome,
+  PoolTask,
+  ReaderConfiguration,
+  ReadTask,
+} from './pool-tasks.ts'
+import { DISTRUSTED } from './prompt-tokens.ts'
+import type { TaskPool } from './task-pool.ts'
+
+export interface ReadersOptions {
+  readonly pool: TaskPool
+  /** Longer bodies go to the pool; in bytes. 0: all do. */
+  readonly inlineBodyBytesMax: number
+  /** For what this thread remembers of bodies and prompts. */
+  readonly promptCacheBytes: number
+  /** For the words that each tokenizer has seen on this thread. */
+  readonly wordTableBytes: number
+  /** By directory: what is loaded already. */
+  readonly loaded: ReadonlyMap<string, LoadedTokenizer>
+  /** Directories whose ids were seen to differ from an engine's; added to, so that it outlives these readers. */
+  readonly distrusted: Set<string>
+  /** A tokenizer cannot be loaded: models that need it ask an engine. */
+  readonly onLoadFailed: (directory: string, error: ErrorRecord) => void
+  readonly onLoaded: (loaded: LoadedTokenizer) => void
+}
+
+export class Readers {
+  readonly #options: ReadersOptions
+  readonly #inline: BodyReader
+  /** Directories that are loaded, are being loaded, or could not be. */
+  readonly #asked = new Set<string>()
+  #configuration: ReaderConfiguration = {
+    version: 0,
+    table: new Map(),
+    tokenizers: new Map(),
+    distrusted: new Set(),
+  }
+  readonly #failures = new Map<string, string>()
+  #mayInline = false
+
+  constructor(options: ReadersOptions) {
+    this.#options = options
+    this.#inline = new BodyReader(options)
+    for (const directory of options.loaded.keys()) this.#asked.add(directory)
+    this.#configure({ tokenizers: options.loaded, distrusted: new Set(options.distrusted) })
+  }
+
+  /** The models from now on; loads the tokenizers that are new. */
+  setModels(table: ModelTable): void {
+    this.#configure({ table })
+    for (const directory of directoriesOf(table)) {
+      if (this.#asked.has(directory)) continue
+      this.#asked.add(directory)
+      void this.#load(directory)
+    }
+  }
+
+  read(task: Omit<ReadTask, 'type' | 'version'>): Promise<PoolOutcome> {
+    const { body } = task
+    const { version } = this.#configuration
+    const isInline = this.#mayInline && body.length <= this.#options.inlineBodyBytesMax
+    if (isInline) return this.#inline.run({ ...task, type: 'read', version })
+    return this.#options.pool.run({ ...task, type: 'read', version }, affinityOf(body))
+  }
+
+  /** What can be compared with an engine of this request's prompt. */
+  check(task: Omit<CheckTask, 'type' | 'version'>): Promise<PoolOutcome> {
+    const { version } = this.#configuration
+    return this.#options.pool.run({ ...task, type: 'check', version }, affinityOf(task.body))
+  }
+
+  /** From now on engines are asked for prompts of this tokenizer. */
+  distrust(directory: string): void {
+    this.#options.distrusted.add(directory)
+    this.#configure({ distrusted: new Set(this.#options.distrusted) })
+  }
+
+  /** Who encodes, by tokenizer that a model needs. */
+  get paths(): readonly TokenizerPath[] {
+    const { table, tokenizers, distrusted } = this.#configuration
+    return directoriesOf(table).flatMap((directory): readonly TokenizerPath[] => {
+      const failure = distrusted.has(directory) ? DISTRUSTED : this.#failures.get(directory)
+      const models = [...table.values()]
+        .filter(entry => entry.tokenizerDirectory === directory)
+        .map(entry => entry.name)
+      if (failure !== undefined) return [{ directory, models, path: 'engine', reason: failure }]
+      const loaded = tokenizers.get(directory)
+      return loaded === undefined ? [] : [{ directory, models, ...encoderPath(loaded) }]
+    })
+  }
+
+  /** Bytes of what all readers remember of bodies and prompts. */
+  get promptCacheBytes(): number {
+    return this.#inline.bytes + this.#options.pool.promptCacheBytes
+  }
+
+  /** Bytes of the words that all tokenizers of all readers have seen. */
+  get wordTableBytes(): number {
+    return this.#inline.wordTableBytes + this.#options.pool.wordTableBytes
+  }
+
+  /** Bytes of the vocabularies and merges of the own encoder, which all readers share. */
+  get vocabularyBytes(): number {
+    let bytes = 0
+    for (const { tables } of this.#configuration.tokenizers.values()) bytes += tables?.memory.byteLength ?? 0
+    return bytes
+  }
+
+  hash(task: HashTask): Promise<PoolOutcome> {
+    return this.#options.pool.run(task)
+  }
+
+  async #load(directory: string): Promise<void> {
+    const task: PoolTask = { type: 'load', directory }
+    try {
+      const outcome = await this.#options.pool.run(task, this.#asked.size)
+      if (outcome.kind === 'loaded') {
+        const tokenizers = new Map(this.#configuration.tokenizers).set(directory, outcome.loaded)
+        this.#configure({ tokenizers })
+        this.#options.onLoaded(outcome.loaded)
+      } else if (outcome.kind === 'notLoaded') this.#failed(directory, outcome.error, outcome.mayComeBack)
+    } catch (thrown) {
+      // The thread is gone, or none can be started.
+      this.#failed(directory, toErrorRecord(thrown), true)
+    }
+  }
+
+  /** `mayComeBack`: it is tried again with the next word of the fleet, and meanwhile each reader tries for itself. */
+  #failed(directory: string, error: ErrorRecord, mayComeBack: boolean): void {
+    if (mayComeBack) this.#asked.delete(directory)
+    else this.#failures.set(directory, error.message)
+    this.#options.onLoadFailed(directory, error)
+  }
+
+  #configure(changed: Partial<ReaderConfiguration>): void {
+    const configuration = { ...this.#configuration, ...changed, version: this.#configuration.version + 1 }
+    this.#configuration = configuration
+    this.#inline.configure(configuration)
+    this.#options.pool.configure(configuration)
+    const { table, tokenizers } = configuration
+    this.#mayInline = directoriesOf(table).every(directory => tokenizers.get(directory)?.tables !== undefined)
+  }
+}
+
+function directoriesOf(table: ModelTable): readonly string[] {
+  const given = [...table.values()].map(entry => entry.tokenizerDirectory)
+  return [...new Set(given)].filter(directory => directory !== undefined)
+}
+
+/**
+ * The same for the turns of a conversation: a hash of the body's beginning. Conversations that begin alike for long share a
+ * thread until that has more to do than others.
+ */
+function affinityOf(body: Uint8Array): number {
+  let hash = 0
+  for (let at = 0; at < Math.min(body.length, AFFINITY_BYTES); at++)
+    hash = Math.imul(hash ^ body[at]!, 0x01000193)
+  return hash ^ (hash >>> 15)
+}
+
+const AFFINITY_BYTES = 1024

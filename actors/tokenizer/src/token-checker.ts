@@ -1,0 +1,85 @@
+/**
+ * Token checker: of many prompts that are tokenized here, one is also given to its engine, and the ids are compared.
+ *
+ *   request ──1 in `checkEvery`──▶ our ids ──────┬─ equal ──▶ counted
+ *                             └──▶ /tokenize ────┴─ differ ─▶ logged; engines are asked for this tokenizer from now on
+ *
+ * The request does not wait for any of this.
+ *
+ * Bounds   one check at a time; requests that are offered meanwhile are not checked. The report of a difference names a hash
+ *          of the body, lengths and the first place that differs, and nothing of the text.
+ */
+
+import type { ActorContext } from '@homing/actor'
+import { toErrorRecord } from '@homing/errors'
+import { askToTokenize, idsOfReply } from './engine-tokenize.ts'
+import type { TokenizerMessage } from './messages.ts'
+import type { ReadTask } from './pool-tasks.ts'
+import type { Readers } from './readers.ts'
+
+type Offered = Omit<ReadTask, 'type' | 'version'>
+
+export interface TokenCheckerOptions {
+  readonly checkEvery: number
+  /** Longest wait for an engine's `/tokenize`, in milliseconds. */
+  readonly tokenizeMsMax: number
+}
+
+export class TokenChecker {
+  /** Prompts that were compared. */
+  checks = 0
+  /** Of those, prompts with other ids. */
+  differences = 0
+  /** Prompts that an engine did not encode. */
+  checksFailed = 0
+  readonly #context: ActorContext<TokenizerMessage>
+  readonly #options: TokenCheckerOptions
+  readonly #readers: Readers
+  #isChecking = false
+
+  constructor(context: ActorContext<TokenizerMessage>, options: TokenCheckerOptions, readers: Readers) {
+    this.#context = context
+    this.#options = options
+    this.#readers = readers
+  }
+
+  /** A request whose prompt was tokenized here: checks it if it is its turn. */
+  offer(task: Offered): void {
+    const { checkEvery } = this.#options
+    if (checkEvery === 0 || this.#isChecking || this.#context.random.below(checkEvery) !== 0) return
+    this.#isChecking = true
+    // The request may be over before, and its body gone with it. (`slice` of a Buffer is no copy.)
+    this.#check({ ...task, body: new Uint8Array(task.body) })
+      .catch((thrown: unknown) => {
+        this.checksFailed++
+        this.#context.log.debug({ error: toErrorRecord(thrown) }, 'prompt was not compared with an engine')
+      })
+      .finally(() => {
+        this.#isChecking = false
+      })
+  }
+
+  async #check(task: Offered): Promise<void> {
+    const question = await this.#readers.check(task)
+    if (question.kind !== 'check') return
+    const { tokenizeMsMax } = this.#options
+    const engineIds = idsOfReply(await askToTokenize(this.#context, question, tokenizeMsMax))
+    const { tokenIds } = question
+    this.checks++
+    const position = tokenIds.findIndex((id, i) => id !== engineIds[i])
+    if (position === -1 && tokenIds.length === engineIds.length) return
+    this.differences++
+    this.#readers.distrust(question.directory)
+    this.#context.log.warn(
+      {
+        model: question.model,
+        directory: question.directory,
+        bodyHash: question.bodyHash,
+        tokens: tokenIds.length,
+        engineTokens: engineIds.length,
+        firstDifferentToken: position === -1 ? tokenIds.length : position,
+      },
+      'token ids differ from those of the engine; engines are asked for this tokenizer from now on',
+    )
+  }
+}

@@ -1,0 +1,501 @@
+/** A pool thread reads a request's bytes. */
+
+import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { chainSequence, hashBlocks, hashText, namespaceSeed } from '@homing/blocks'
+import { editBody } from '@homing/openai'
+import { ADAPTER, EXTRA_KEY, SALT } from '@homing/protocol'
+import { PromptTokenizer } from '@homing/tokenization'
+import t from 'tap'
+import { BodyReader } from '../src/body-reader.ts'
+import type { CompletionRoute, ReadRequest } from '../src/index.ts'
+import { type ModelTable, modelTable, readGivenTokenizers } from '../src/model-table.ts'
+import type { PoolOutcome } from '../src/pool-tasks.ts'
+import { adapter, fleetOf, model, type WorkerOptions } from './fleet.ts'
+
+const TINY = fileURLToPath(new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization')))
+const BLOCK = 4
+const TEXT = 'A homing pigeon finds its way back over a thousand kilometres.'
+const HELLO = [{ role: 'user', content: TEXT }]
+
+const reader = new BodyReader({ promptCacheBytes: 1e7, wordTableBytes: 2 ** 20 })
+let version = 0
+const tiny = await PromptTokenizer.load(TINY)
+const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text)
+const textOf = (bytes: Uint8Array | undefined): string | undefined =>
+  bytes === undefined ? undefined : new TextDecoder().decode(bytes)
+
+/** Everything local: the model `m` and its adapter `poet`. */
+const LOCAL = tableOf([`m=${TINY}`], { models: [model('m'), adapter('poet', 'm')], blockSizeTokens: BLOCK })
+/** Nothing local: the engines are asked. */
+const REMOTE = tableOf([], { blockSizeTokens: BLOCK, canTokenize: true })
+
+function tableOf(given: readonly string[], ...workers: WorkerOptions[]): ModelTable {
+  return modelTable(fleetOf(...workers), readGivenTokenizers(given))
+}
+
+interface ReadOptions {
+  readonly route?: CompletionRoute
+  readonly headers?: Record<string, string>
+  readonly table?: ModelTable
+  readonly wantTokenIds?: boolean
+  readonly wallMs?: number
+  readonly unaskable?: string
+}
+
+/** `body`: JSON text as it stands, or a value. */
+function run(body: string | object, options: ReadOptions = {}): Promise<PoolOutcome> {
+  const text = typeof body === 'string' ? body : JSON.stringify(body)
+  reader.configure({
+    version: ++version,
+    table: options.table ?? LOCAL,
+    tokenizers: new Map(),
+    distrusted: new Set(),
+  })
+  return reader.run({
+    type: 'read',
+    version,
+    route: options.route ?? (text.includes('"messages"') ? 'chat' : 'completions'),
+    body: utf8(text),
+    headers: options.headers ?? {},
+    wantTokenIds: options.wantTokenIds ?? true,
+    wallMs: options.wallMs ?? 0,
+    unaskable: options.unaskable,
+  })
+}
+
+async function read(body: string | object, options: ReadOptions = {}): Promise<ReadRequest> {
+  const outcome = await run(body, options)
+  if (outcome.kind !== 'read') throw new Error(`${outcome.kind}: ${JSON.stringify(outcome)}`)
+  return outcome.request
+}
+
+async function refusal(body: string | object, options: ReadOptions = {}): Promise<unknown[]> {
+  const outcome = await run(body, options)
+  return outcome.kind === 'refused'
+    ? [outcome.error.code, outcome.param, outcome.error.message]
+    : [outcome.kind]
+}
+
+async function question(body: string | object, options: ReadOptions = {}) {
+  const outcome = await run(body, { table: REMOTE, ...options })
+  if (outcome.kind === 'ask-engine') return { body: textOf(outcome.tokenizeBody), why: outcome.why }
+  if (outcome.kind === 'refused') return { kind: outcome.kind, why: outcome.error.code }
+  if (outcome.kind !== 'read') return { kind: outcome.kind, why: undefined }
+  return {
+    kind: outcome.kind,
+    why: outcome.request.unknownPromptReason ?? outcome.request.textBlocksReason,
+  }
+}
+
+const chatIds = (body: object): number[] => {
+  const answer = tiny.encodeChat(JSON.stringify(body))
+  return answer.kind === 'tokens' ? [...answer.tokens] : []
+}
+
+t.test('a chat becomes the tokens of its rendered template, and their hashes', async t => {
+  const request = await read({ model: 'm', messages: HELLO, stream: true })
+  const ids = chatIds({ messages: HELLO })
+  const { local, sequence } = hashBlocks(Int32Array.from(ids), BLOCK, namespaceSeed())
+  t.ok(ids.length > 3 * BLOCK)
+  t.match(request, {
+    model: 'm',
+    isStream: true,
+    promptTokens: ids.length,
+    blockSizeTokens: BLOCK,
+    tokenizedBy: 'router',
+    unknownPromptReason: undefined,
+    upstreamBody: undefined,
+  })
+  t.strictSame([...(request.tokenIds ?? [])], ids)
+  t.strictSame(request.localHashes, local)
+  t.strictSame(request.sequenceHashes, sequence)
+})
+
+t.test('token ids are copied back only for who asks', async t => {
+  t.equal((await read({ model: 'm', prompt: TEXT }, { wantTokenIds: false })).tokenIds, undefined)
+})
+
+t.test('a completion takes a text, texts, ids or lists of ids; the first prompt decides', async t => {
+  const ids = [...tiny.encodeText(TEXT)]
+  const idsOf = async (prompt: unknown) => {
+    const { tokenIds, tokenizedBy } = await read({ model: 'm', prompt })
+    return [tokenizedBy, ...(tokenIds ?? [])]
+  }
+  t.strictSame(await idsOf(TEXT), ['router', ...ids])
+  t.strictSame(await idsOf([TEXT, 'another']), ['router', ...ids])
+  t.strictSame(await idsOf([1, 2, 4_294_967_295]), ['client', 1, 2, -1])
+  t.strictSame(await idsOf([[5, 6], [7]]), ['router', 5, 6])
+})
+
+t.test('of what separates a prompt from equal ones each beginning is told that events may show', async t => {
+  const sets = async (body: object) => (await read({ prompt: TEXT, model: 'm', ...body })).separated
+  t.equal(await sets({}), undefined)
+  t.equal(await sets({ cache_salt: '', extra_key: null }), undefined)
+  const ids = Int32Array.from(tiny.encodeText(TEXT))
+  const first = (fields: object) => [
+    ...hashBlocks(ids.subarray(0, BLOCK), BLOCK, namespaceSeed(fields)).local,
+  ]
+  t.strictSame(await sets({ cache_salt: 's' }), {
+    firstTokens: BLOCK,
+    hashes: Int32Array.from(first({})),
+    unnamed: [SALT],
+  })
+  t.strictSame(await sets({ model: 'poet', cache_salt: 's', extra_key: ['k'] }), {
+    firstTokens: BLOCK,
+    hashes: Int32Array.from([
+      ...first({}),
+      ...first({ cacheSalt: 's' }),
+      ...first({ loraName: 'poet' }),
+      ...first({ loraName: 'poet', cacheSalt: 's' }),
+    ]),
+    unnamed: [SALT | ADAPTER | EXTRA_KEY, ADAPTER | EXTRA_KEY, SALT | EXTRA_KEY, EXTRA_KEY],
+  })
+  t.match(await sets({ lora_path: 'x' }), { unnamed: [ADAPTER] })
+  t.match(await sets({ prompt: [5, 6], cache_salt: 's' }), { firstTokens: 2, unnamed: [SALT] })
+  t.match(await sets({ prompt: [TEXT], cache_salt: 's' }), { firstTokens: BLOCK })
+  const unknown = { firstTokens: 0, hashes: new Int32Array(0), unnamed: [SALT] }
+  t.strictSame(await sets({ prompt: [TEXT, TEXT], cache_salt: 's' }), unknown)
+  t.strictSame(await sets({ prompt: [[5, 6], [7]], cache_salt: 's' }), unknown)
+  t.strictSame(await sets({ truncate_prompt_tokens: 5, cache_salt: 's' }), unknown)
+})
+
+t.test('an adapter and its base never share a hash', async t => {
+  const base = await read({ model: 'm', messages: HELLO })
+  const lora = await read({ model: 'poet', messages: HELLO })
+  t.strictSame(lora.tokenIds, base.tokenIds)
+  t.strictSame(lora.localHashes, hashBlocks(lora.tokenIds!, BLOCK, namespaceSeed({ loraName: 'poet' })).local)
+  t.notSame(lora.localHashes.slice(0, 2), base.localHashes.slice(0, 2))
+})
+
+t.test('a salt changes every hash, and the engine is told of it', async t => {
+  const salted = hashBlocks(
+    Int32Array.from(chatIds({ messages: HELLO })),
+    BLOCK,
+    namespaceSeed({ cacheSalt: 's"1' }),
+  )
+  const body = `{"model":"m","messages":${JSON.stringify(HELLO)}`
+  const cases: [string, string, Record<string, string>, string | undefined][] = [
+    ['at the top level', `${body},"cache_salt":"s\\"1"}`, {}, undefined],
+    ['in nvext', `${body},"nvext":{"cache_salt":"s\\"1"}}`, {}, `${body},"cache_salt":"s\\"1"}`],
+    ['in the tenant header', `${body}}`, { 'x-tenant-id': 's"1' }, `${body},"cache_salt":"s\\"1"}`],
+    [
+      'in the header, over the body',
+      `${body},"cache_salt": "other", "seed": 1.0}`,
+      { 'x-tenant-id': 's"1' },
+      `${body},"cache_salt": "s\\"1", "seed": 1.0}`,
+    ],
+  ]
+  for (const [where, text, headers, upstream] of cases) {
+    const request = await read(text, { headers })
+    t.strictSame(request.localHashes, salted.local, where)
+    t.strictSame(request.sequenceHashes, chainSequence(salted.local, salted.count), where)
+    t.equal(textOf(request.upstreamBody), upstream, where)
+  }
+})
+
+t.test('what is meant for the router is cut; every other byte stays', async t => {
+  const before = '{ "model" : "m",\t"temperature":1.0, "seed":12345678901234567890,"2":1,"1":2 '
+  const after = ` ,"messages" :[{"role":"user","content":"h\\u00e9llo \\ud83d\\ude00"}],"top_p":1e-1 }\n`
+  const nvext = '"nvext" : {"annotations":["query_instance_id"], "a":[1,{"b":"}"}]}'
+  const request = await read(`${before}, ${nvext}${after}`)
+  t.equal(textOf(request.upstreamBody), `${before.trimEnd()}${after}`)
+  t.strictSame(request.annotations, ['query_instance_id'])
+  t.equal((await read(`${before}${after}`)).upstreamBody, undefined)
+})
+
+t.test('a stream that did not ask for usage can be asked, in the bytes that go upstream', async t => {
+  const asked = ({ upstreamBody, usageEdit }: ReadRequest, body: string) =>
+    usageEdit === undefined ? undefined : textOf(editBody(upstreamBody ?? Buffer.from(body), usageEdit))
+  const plain = '{"model":"m","prompt":"x","stream":true}'
+  t.equal(
+    asked(await read(plain), plain),
+    '{"model":"m","prompt":"x","stream":true,"stream_options":{"include_usage":true}}',
+  )
+  const cut = '{"nvext":{"annotations":["some"]},"model":"m","prompt":"x","stream":true,"stream_options":{}}'
+  t.equal(
+    asked(await read(cut), cut),
+    '{"model":"m","prompt":"x","stream":true,"stream_options":{"include_usage":true}}',
+  )
+  for (const rest of ['', ',"stream":false', ',"stream":true,"stream_options":{"include_usage":true}']) {
+    t.equal((await read(`{"model":"m","prompt":"x"${rest}}`)).usageEdit, undefined, rest)
+  }
+  for (const several of ['"prompt":"x","n":2', '"prompt":["x","y"]', '"prompt":[[1],[2]]']) {
+    const { usageEdit } = await read(`{"model":"m","stream":true,${several}}`)
+    t.equal(usageEdit, undefined, `${several}: several choices have several last chunks`)
+  }
+})
+
+t.test('hints of nvext and its headers reach the router', async t => {
+  const body = {
+    model: 'm',
+    prompt: TEXT,
+    nvext: {
+      backend_instance_id: 3,
+      dp_rank: 1,
+      extra_fields: ['worker_id'],
+      allowed_worker_ids: [3, '4'],
+      routing_constraints: { required_taints: ['fast'], preferred_taints: { near: 1.5 } },
+      router_config_override: { overlap_score_weight: 0.5, overlap_score_credit: 2, router_temperature: 0.7 },
+    },
+  }
+  const expected = {
+    override: { overlapWeight: 0.5, overlapCredit: 2, temperature: 0.7 },
+    constraints: {
+      allowedInstanceIds: [3, 4],
+      requiredTaints: ['fast'],
+      preferredTaints: { near: 1.5 },
+    },
+    pinnedInstanceId: 3,
+    pinnedRank: 1,
+    extraFields: ['worker_id'],
+  }
+  t.match(await read(body), expected)
+  const headers = { 'x-worker-instance-id': '5', 'x-dp-rank': '2' }
+  t.match(await read(body, { headers }), { ...expected, pinnedInstanceId: 5, pinnedRank: 2 })
+  const [code, param] = await refusal(body, { headers: { 'x-dp-rank': 'two' } })
+  t.strictSame([code, param], ['HOMING_OPENAI_INVALID_REQUEST', 'x-dp-rank'])
+})
+
+t.test('token_data is the prompt, whatever the messages say', async t => {
+  const body = { model: 'm', messages: HELLO, nvext: { token_data: [9, 8, 7, 6, 5] } }
+  const request = await read(body)
+  t.strictSame([request.tokenizedBy, ...(request.tokenIds ?? [])], ['client', 9, 8, 7, 6, 5])
+  t.equal(request.localHashes.length, 2)
+  t.equal(textOf(request.upstreamBody), JSON.stringify({ model: 'm', messages: HELLO }))
+  t.strictSame((await refusal({ ...body, nvext: { token_data: [9, 'x'] } })).slice(0, 2), [
+    'HOMING_OPENAI_INVALID_REQUEST',
+    'nvext.token_data[1]',
+  ])
+  t.strictSame((await refusal({ ...body, nvext: { token_data: [] } })).slice(0, 2), [
+    'HOMING_OPENAI_EMPTY_PROMPT',
+    'nvext.token_data',
+  ])
+})
+
+t.test('the model may be left out where there is but one', async t => {
+  t.match(await read({ prompt: TEXT }), { model: 'm', tokenizedBy: 'router' })
+  const two = tableOf([TINY], { models: [model('m'), model('n')] })
+  const [code, param, message] = await refusal({ prompt: TEXT }, { table: two })
+  t.strictSame([code, param], ['HOMING_OPENAI_INVALID_REQUEST', 'model'])
+  t.match(message, /one of m, n/)
+  t.match((await refusal({ prompt: TEXT }, { table: tableOf([]) }))[2], /one of the models served/)
+})
+
+t.test('a model that nobody serves is left to the router to refuse', async t => {
+  for (const name of ['gpt-5', '__proto__', 'constructor']) {
+    t.match(await read(`{"model":"${name}","prompt":"${TEXT}"}`), {
+      model: name,
+      promptTokens: 0,
+      unknownPromptReason: 'no worker serves the model',
+      tokenizedBy: 'nobody',
+    })
+  }
+})
+
+t.test('without a block size the prompt is cut into blocks of an assumed one', async t => {
+  const request = await read(
+    { model: 'm', prompt: TEXT },
+    { table: tableOf([TINY], { blockSizeTokens: undefined }) },
+  )
+  t.equal(request.promptTokens, tiny.encodeText(TEXT).length)
+  t.equal(request.blockSizeTokens, 16)
+  t.equal(request.localHashes.length, 2 * Math.floor(request.promptTokens / 16))
+  t.equal(request.unknownPromptReason, undefined)
+})
+
+t.test('a prompt that the engine will truncate is not known', async t => {
+  for (const body of [{ prompt: TEXT }, { prompt: [1, 2, 3, 4, 5] }, { messages: HELLO }]) {
+    const request = await read({ model: 'm', ...body, truncate_prompt_tokens: 3 })
+    t.match(request.unknownPromptReason, /truncate_prompt_tokens/)
+    t.equal(request.localHashes.length, 0)
+    t.equal(
+      (await read({ model: 'm', ...body, truncate_prompt_tokens: null })).unknownPromptReason,
+      undefined,
+    )
+  }
+})
+
+t.test('a prompt with pictures is not known, and nobody is asked', async t => {
+  const picture = { type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } }
+  const body = {
+    model: 'm',
+    messages: [{ role: 'user', content: [{ type: 'text', text: 'what is it' }, picture] }],
+  }
+  for (const table of [LOCAL, REMOTE]) {
+    const request = await read(body, { table })
+    t.match(request.unknownPromptReason, /image_url/)
+    t.strictSame([request.tokenizedBy, request.localHashes.length], ['nobody', 0])
+  }
+})
+
+t.test('text parts alone are no picture', async t => {
+  const parts = [{ type: 'text', text: TEXT }]
+  t.match(await question({ model: 'm', messages: [{ role: 'user', content: parts }] }), {
+    why: /no tokenizer directory/,
+  })
+})
+
+t.test('an engine is asked with the bytes of the client', async t => {
+  const messages = '[ {"role":"user", "content":"h\\u00e9 1.0"} ]'
+  const chat =
+    `{"stream":true,"messages":${messages},"model":"m","tools": [{"type":"function","function":{"name":"f","x":1.0}}],` +
+    '"temperature":0.5,"chat_template_kwargs":{"2":1,"1":2},"add_generation_prompt":true}'
+  t.strictSame(await question(chat), {
+    body:
+      `{"model":"m","messages":${messages},"tools":[{"type":"function","function":{"name":"f","x":1.0}}],` +
+      '"add_generation_prompt":true,"chat_template_kwargs":{"2":1,"1":2}}',
+    why: 'no tokenizer directory for m',
+  })
+  t.match(await question('{"prompt" : "a\\tb" , "max_tokens":5,"add_special_tokens":false}'), {
+    body: '{"model":"m","prompt":"a\\tb","add_special_tokens":false}',
+  })
+})
+
+t.test('what /tokenize cannot render is not asked', async t => {
+  const chat = { model: 'm', messages: HELLO }
+  t.match(await question({ ...chat, documents: [{ text: 'x' }] }), { why: /does not know documents/ })
+  t.match(await question({ ...chat, reasoning_effort: 'low' }), { why: /does not know reasoning_effort/ })
+  t.match(await question({ ...chat, documents: null, reasoning_effort: null }), { body: /"messages"/ })
+  t.match(await question({ model: 'm', prompt: ['a', 'b'] }), { why: /takes one text, not texts/ })
+  t.match(await question({ model: 'm', prompt: [[1], [2]] }), { why: /takes one text, not token-lists/ })
+})
+
+t.test('where nobody can be asked the prompt is known as text', async t => {
+  const table = tableOf([], { canTokenize: true, state: 'down' }, { canTokenize: false })
+  t.match(await question({ model: 'm', messages: HELLO }, { table }), {
+    kind: 'read',
+    why: /no tokenizer directory for m; no worker can be asked/,
+  })
+})
+
+t.test('a text is hashed in pieces that go on where the conversation goes on', async t => {
+  const table = tableOf([], { blockSizeTokens: BLOCK })
+  const textOf = async (body: object) => {
+    const request = await read({ model: 'm', ...body }, { table })
+    t.match(request, { unknownPromptReason: undefined, tokenizedBy: 'nobody', tokenIds: undefined })
+    t.match(request.textBlocksReason, /no worker can be asked/)
+    return request
+  }
+  const first = await textOf({ messages: HELLO })
+  const bytes = JSON.stringify(HELLO).length - 1
+  t.equal(first.promptTokens, Math.ceil(bytes / 4))
+  t.equal(first.localHashes.length, 2 * Math.floor(bytes / (4 * BLOCK)))
+  t.strictSame(first.sequenceHashes, chainSequence(first.localHashes, first.localHashes.length / 2))
+  const more = [...HELLO, { role: 'assistant', content: TEXT }, { role: 'user', content: 'And then?' }]
+  const second = await textOf({ messages: more })
+  t.strictSame(second.localHashes.slice(0, first.localHashes.length), first.localHashes)
+  t.not((await textOf({ messages: HELLO, tools: [] })).localHashes[0], first.localHashes[0])
+  t.not((await textOf({ messages: HELLO, cache_salt: 's' })).localHashes[0], first.localHashes[0])
+  t.strictSame((await textOf({ prompt: TEXT })).localHashes, hashText(utf8(TEXT), BLOCK, {}).local)
+})
+
+t.test('where no engine answers, the rendered text counts', async t => {
+  // Half a character renders, and does not tokenize.
+  const table = tableOf([TINY], { blockSizeTokens: BLOCK, canTokenize: true })
+  const lone = { model: 'm', messages: [{ role: 'user', content: `${TEXT}\ud800` }] }
+  const outcome = await run(lone, { table })
+  t.equal(outcome.kind, 'ask-engine')
+  const request = await read(lone, { table, unaskable: 'it does not answer' })
+  t.match(request, { textBlocksReason: 'it does not answer', unknownPromptReason: undefined })
+  const rendered = tiny.renderChat(JSON.stringify(lone))
+  if (rendered.kind !== 'text') return t.fail(rendered.reason)
+  t.strictSame(request.localHashes, hashText(Buffer.from(rendered.text), BLOCK, {}).local)
+})
+
+t.test('a tokenizer that might be wrong leaves it to the engine', async t => {
+  const directory = await mkdtemp(join(tmpdir(), 'homing-hazard-'))
+  t.teardown(() => rm(directory, { recursive: true }))
+  await cp(TINY, directory, { recursive: true })
+  await writeFile(join(directory, 'chat_template.jinja'), '{{ messages | nosuchfilter }}')
+  const table = tableOf([directory], { blockSizeTokens: BLOCK, canTokenize: true })
+  const asked = await question({ model: 'm', messages: HELLO }, { table })
+  t.equal(asked.body, JSON.stringify({ model: 'm', messages: HELLO }))
+  t.not(asked.why, undefined)
+  t.match(await read({ model: 'm', prompt: TEXT }, { table }), { tokenizedBy: 'router' })
+})
+
+t.test('a directory that cannot be loaded leaves it to the engine, with the reason', async t => {
+  const table = tableOf(['/no/such/directory'], { canTokenize: true })
+  t.match(await question({ model: 'm', prompt: TEXT }, { table }), {
+    body: JSON.stringify({ model: 'm', prompt: TEXT }),
+    why: /\/no\/such\/directory: there is no tokenizer\.json/,
+  })
+})
+
+t.test('templates that print the date are told the time of the actor', async t => {
+  const directory = await mkdtemp(join(tmpdir(), 'homing-date-'))
+  t.teardown(() => rm(directory, { recursive: true }))
+  await cp(TINY, directory, { recursive: true })
+  await writeFile(
+    join(directory, 'chat_template.jinja'),
+    '{{ strftime_now("%d %b %Y") }}{% for m in messages %}{{ m.content }}{% endfor %}',
+  )
+  const table = tableOf([directory], { blockSizeTokens: BLOCK })
+  const textAt = async (wallMs: number) =>
+    tiny.decode((await read({ model: 'm', messages: HELLO }, { table, wallMs })).tokenIds ?? [])
+  t.equal(await textAt(Date.UTC(2026, 0, 15, 12)), `15 Jan 2026${TEXT}`)
+  t.equal(await textAt(Date.UTC(2031, 5, 2, 12)), `02 Jun 2031${TEXT}`)
+})
+
+t.test('what is no request is refused with its place', async t => {
+  t.strictSame((await refusal('{"model":')).slice(0, 1), ['HOMING_OPENAI_MALFORMED_JSON'])
+  t.strictSame((await refusal({ model: 'm' }, { route: 'chat' })).slice(0, 2), [
+    'HOMING_OPENAI_INVALID_REQUEST',
+    'messages',
+  ])
+  t.strictSame((await refusal({ model: 'm', messages: [] })).slice(0, 2), [
+    'HOMING_OPENAI_EMPTY_PROMPT',
+    'messages',
+  ])
+  t.strictSame((await refusal({ model: 7, prompt: 'x' })).slice(0, 2), [
+    'HOMING_OPENAI_INVALID_REQUEST',
+    'model',
+  ])
+})
+
+t.test('the reply of /tokenize becomes hashes in the namespace of the request', async t => {
+  const outcome = await run({ model: 'm', messages: HELLO, cache_salt: 's' }, { table: REMOTE })
+  if (outcome.kind !== 'ask-engine') return t.fail(outcome.kind)
+  const hash = (reply: string) =>
+    reader.run({
+      type: 'hash',
+      reply: utf8(reply),
+      request: outcome.request,
+      namespace: outcome.namespace,
+      wantTokenIds: true,
+    })
+  const hashed = await hash('{"count":9,"max_model_len":100,"tokens":[1,2,3,4,5,6,7,8,9]}')
+  const expected = hashBlocks(
+    Int32Array.of(1, 2, 3, 4, 5, 6, 7, 8, 9),
+    BLOCK,
+    namespaceSeed({ cacheSalt: 's' }),
+  )
+  t.match(hashed, {
+    kind: 'read',
+    request: { promptTokens: 9, tokenizedBy: 'engine', unknownPromptReason: undefined },
+  })
+  if (hashed.kind === 'read') t.strictSame(hashed.request.localHashes, expected.local)
+  for (const reply of ['', '[]', '{"count":9}', '{"tokens":"x"}', '{"tokens":[1,-2]}', '<html>']) {
+    t.equal((await hash(reply)).kind, 'refused', reply)
+  }
+})
+
+t.test('the reply of /tokenize is cut into blocks of an assumed size while none is known', async t => {
+  const table = tableOf([], { blockSizeTokens: undefined, canTokenize: true })
+  const outcome = await run({ model: 'm', messages: HELLO }, { table })
+  if (outcome.kind !== 'ask-engine') return t.fail(outcome.kind)
+  const { request, namespace } = outcome
+  const reply = utf8(`{"tokens":[${Array.from({ length: 40 }, (_, id) => id)}]}`)
+  const hashed = await reader.run({
+    type: 'hash',
+    reply,
+    request,
+    namespace,
+    wantTokenIds: false,
+  })
+  t.match(hashed, { request: { promptTokens: 40, blockSizeTokens: 16, unknownPromptReason: undefined } })
+  if (hashed.kind === 'read') t.equal(hashed.request.localHashes.length, 4)
+})

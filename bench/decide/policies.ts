@@ -1,0 +1,185 @@
+/**
+ * The part `policies` of the bench: a decision by each policy and in each mode, with its lookup in an index of many blocks.
+ *
+ *   index    `blocks` memberships: PROMPTS prompts, of each of which worker i holds its first (i mod 32) · 64 tokens, and chains
+ *            of 128 blocks that no prompt begins with
+ *   arms     every policy at temperature 0 and 0.7, every other mode, linear with a decaying credit; they take turns every SLICE_MS, each decision with the next prompt
+ *
+ * A ratio is the median over rounds of an arm's time ÷ that of linear at the same temperature in the same round.
+ */
+
+import assert from 'node:assert/strict'
+import { chainSequence, DEFAULT_SEED, hashBlocks } from '@homing/blocks'
+import { seededRandom } from '@homing/clock'
+import { BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
+import {
+  FIXED_POLICY_NAMES,
+  ROUTER_MODES,
+  type SelectionSettings,
+  Selector,
+  selectionSettings,
+} from '@homing/selection'
+import type { Measure, Measures } from '../harness.ts'
+import { mixInto } from '../index/splitmix.ts'
+import { BLOCK_TOKENS, type Fixture, fixtureOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
+import { naiveCosts, naiveWinners } from './naive.ts'
+
+const PROMPTS = 64
+const CHAIN_BLOCKS = 128
+const BYTES_PER_BLOCK = 40
+const SLICE_MS = 2
+const TEMPERATURES = [0, 0.7]
+
+export interface PolicyParameters {
+  readonly fleets: readonly number[]
+  readonly blocks: number
+  readonly rounds: number
+}
+
+interface Arm {
+  readonly name: string
+  /** Name of the arm that it is compared with. */
+  readonly basis: string
+  readonly settings: SelectionSettings
+  readonly times: number[]
+}
+
+export function measurePolicies({ fleets, blocks, rounds }: PolicyParameters): Measures {
+  const measures: Record<string, Measure> = {}
+  for (const workers of fleets) {
+    const decide = new Decisions(fixtureOf(workers, SEL_PROMPT_TOKENS), blocks)
+    const arms = armsOf()
+    for (const arm of arms) decide.check(arm.settings)
+    for (const { settings } of arms) decide.nanosecondsEach(settings, 20 * SLICE_MS)
+    for (let round = 0; round < rounds; round++) {
+      for (const { settings, times } of arms) times.push(decide.nanosecondsEach(settings, SLICE_MS))
+    }
+    for (const { name, times } of arms)
+      measures[`${name}, W=${workers}`] = { value: median(times), unit: 'ns' }
+    for (const { name, basis, times } of arms) {
+      if (name === basis) continue
+      const linear = arms.find(arm => arm.name === basis)!.times
+      const ratio = median(times.map((time, round) => time / linear[round]!))
+      measures[`${name} ÷ linear, W=${workers}`] = { value: ratio, unit: '×' }
+    }
+  }
+  return measures
+}
+
+function armsOf(): Arm[] {
+  const policies = TEMPERATURES.flatMap(temperature =>
+    FIXED_POLICY_NAMES.map(policy => ({
+      name: `${policy} T=${temperature}`,
+      basis: `linear T=${temperature}`,
+      settings: selectionSettings({ policy, temperature }),
+      times: [],
+    })),
+  )
+  const modes = ROUTER_MODES.filter(mode => mode !== 'kv').map(mode => ({
+    name: mode,
+    basis: 'linear T=0',
+    settings: selectionSettings({ mode }),
+    times: [],
+  }))
+  const decay = {
+    name: 'linear with a decaying credit',
+    basis: 'linear T=0',
+    settings: selectionSettings({ overlapCredit: 0.9, creditDecay: 0.1 }),
+    times: [],
+  }
+  return [...policies, ...modes, decay]
+}
+
+/** Decisions over a fleet, each about the next prompt. */
+class Decisions {
+  readonly #fixture: Fixture
+  readonly #prompts: readonly { readonly local: Int32Array; readonly count: number }[]
+  readonly #reader: IndexReader
+  readonly #scores: OverlapCounts
+  readonly #selector: Selector
+  readonly #random = seededRandom(1)
+  #next = 0
+
+  constructor(fixture: Fixture, blocks: number) {
+    const { workers, overlapBlocks } = fixture
+    const index = BlockIndex.create({
+      capacityBytes: Math.max(64 << 20, blocks * BYTES_PER_BLOCK),
+      workerSlotsMax: workers,
+    })
+    const prompts = Array.from({ length: PROMPTS }, (_, seed) =>
+      hashBlocks(promptOf(SEL_PROMPT_TOKENS, seed), BLOCK_TOKENS, DEFAULT_SEED),
+    )
+    let held = 0
+    for (const { local, sequence } of prompts) {
+      for (const [worker, count] of overlapBlocks.entries()) {
+        if (count > 0) assert.equal(index.store(worker, undefined, sequence, local, count), 'stored')
+        held += count
+      }
+    }
+    for (let chain = 0; held < blocks; chain++, held += CHAIN_BLOCKS) {
+      const local = ballast(chain)
+      const sequence = chainSequence(local, CHAIN_BLOCKS)
+      assert.equal(index.store(chain % workers, undefined, sequence, local, CHAIN_BLOCKS), 'stored')
+    }
+    this.#fixture = fixture
+    this.#prompts = prompts
+    this.#reader = new IndexReader([index.memory])
+    this.#scores = new OverlapCounts(workers)
+    this.#selector = new Selector(workers)
+  }
+
+  decide(settings: SelectionSettings): number {
+    const { candidates } = this.#fixture
+    const { local, count } = this.#prompts[this.#next++ % PROMPTS]!
+    this.#reader.overlap(local, count, this.#scores)
+    candidates.overlapBlocks.fill(0)
+    for (let i = 0; i < this.#scores.length; i++) {
+      candidates.overlapBlocks[this.#scores.workerSlots[i]!] = this.#scores.blocks[i]!
+    }
+    return this.#selector.choose(candidates, REQUEST, settings, this.#random, this.#next).winner
+  }
+
+  /** One decision about each prompt, against the definition. */
+  check(settings: SelectionSettings): void {
+    const { candidates, overlapBlocks, workers } = this.#fixture
+    for (let i = 0; i < PROMPTS; i++) {
+      const winner = this.decide(settings)
+      assert.deepEqual(candidates.overlapBlocks, overlapBlocks, 'overlaps of the index')
+      const { terms } = this.#selector.choose(candidates, REQUEST, settings, this.#random)
+      const costs = naiveCosts(settings, candidates, REQUEST)
+      for (let worker = 0; worker < workers; worker++) {
+        assert.ok(
+          Math.abs(terms.cost[worker]! - costs[worker]!) <= 1e-9 * costs[worker]!,
+          `cost of ${worker}`,
+        )
+      }
+      assert.ok(naiveWinners(settings, candidates, costs).includes(winner), `${winner} may win`)
+    }
+  }
+
+  /** CPU time of this thread for one decision: a processor that is shared with others takes turns longer than a slice. */
+  nanosecondsEach(settings: SelectionSettings, forMs: number): number {
+    const from = process.threadCpuUsage()
+    let calls = 0
+    let elapsedUs = 0
+    while (elapsedUs < forMs * 1000) {
+      for (let i = 0; i < 16; i++) this.decide(settings)
+      calls += 16
+      const { user, system } = process.threadCpuUsage(from)
+      elapsedUs = user + system
+    }
+    return (elapsedUs * 1000) / calls
+  }
+}
+
+const REQUEST = { promptTokens: SEL_PROMPT_TOKENS, blockSizeTokens: BLOCK_TOKENS }
+
+function ballast(chain: number): Int32Array {
+  const local = new Int32Array(2 * CHAIN_BLOCKS)
+  for (let i = 0; i < CHAIN_BLOCKS; i++) mixInto(chain * CHAIN_BLOCKS + i, local, 2 * i)
+  return local
+}
+
+function median(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)]!
+}

@@ -1,0 +1,81 @@
+/** The client of the bench: requests over kept connections, a fixed number of them open at a time. */
+
+import assert from 'node:assert/strict'
+import { Agent, type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http'
+
+export interface Answer {
+  readonly headers: IncomingHttpHeaders
+  /** What the engine generated. */
+  readonly text: string
+  readonly promptTokens: number
+  /** From the call to the first byte of the answer's body. */
+  readonly firstByteMs: number
+  /** Reads in which the body came: chunks that were late came together. */
+  readonly pieces: number
+}
+
+const ANSWER_MS_MAX = 60_000
+const agent = new Agent({ keepAlive: true })
+
+/** Sends `bodies` in order, `concurrency` at a time; body i goes to URL i mod the number of `urls`. */
+export async function sendAll(
+  urls: readonly string[],
+  bodies: readonly string[],
+  concurrency: number,
+): Promise<readonly Answer[]> {
+  const answers: Answer[] = []
+  let next = 0
+  const sendOn = async (): Promise<void> => {
+    while (next < bodies.length) {
+      const i = next++
+      answers[i] = await send(urls[i % urls.length]!, bodies[i]!)
+    }
+  }
+  await Promise.all(Array.from({ length: concurrency }, sendOn))
+  return answers
+}
+
+async function send(url: string, body: string): Promise<Answer> {
+  const sentMs = performance.now()
+  const reply = await new Promise<IncomingMessage>((resolve, reject) => {
+    request(`${url}/v1/chat/completions`, {
+      agent,
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) },
+      signal: AbortSignal.timeout(ANSWER_MS_MAX),
+    })
+      .once('response', resolve)
+      .once('error', reject)
+      .end(body)
+  })
+  const pieces: Buffer[] = []
+  let firstByteMs = 0
+  for await (const piece of reply) {
+    if (pieces.length === 0) firstByteMs = performance.now() - sentMs
+    pieces.push(piece as Buffer)
+  }
+  const bytes = Buffer.concat(pieces).toString()
+  assert.equal(reply.statusCode, 200, `cannot use the answer of ${url}: ${bytes}`)
+  const isStream = reply.headers['content-type']?.startsWith('text/event-stream') === true
+  return {
+    headers: reply.headers,
+    ...(isStream ? readStream(bytes) : readWhole(bytes)),
+    firstByteMs,
+    pieces: pieces.length,
+  }
+}
+
+function readWhole(text: string): { text: string; promptTokens: number } {
+  const { choices, usage } = JSON.parse(text)
+  return { text: choices[0].message.content, promptTokens: usage.prompt_tokens }
+}
+
+function readStream(text: string): { text: string; promptTokens: number } {
+  const events = text.trimEnd().split('\n\n')
+  assert.equal(events.pop(), 'data: [DONE]', 'a stream comes to its end')
+  const chunks = events.map(event => JSON.parse(event.slice('data: '.length)))
+  return {
+    text: chunks.map(({ choices }) => choices[0]?.delta.content ?? '').join(''),
+    promptTokens: chunks.at(-1).usage.prompt_tokens,
+  }
+}

@@ -1,0 +1,284 @@
+/**
+ * Question   How much CPU time does the router take for a request, compared with a plain relay and with itself before a change?
+ * Workload   Chats of `promptTokens` tokens, three quarters of which were seen before: `conversations` beginnings, each
+ *            prompt with an end of its own. Answers of `outputTokens` tokens, streamed (part stream) and in one piece
+ *            (part whole), from simulated engines, `engines` for each arm, that make a token in 6.5 ms ÷ `speed`.
+ *            Parts new-1k … new-100k: chats of new text, prose with some code, answers of 8 tokens in one piece. Parts
+ *            next-1k … next-100k: conversations of that length that go on by a turn of 128 tokens with each request.
+ *            `parts=` takes some of them. `tokenizer=` is the directory of a tokenizer for routers and engines.
+ * Arms       direct       client → engine
+ *            relay        a Node program that takes the engines in turn and pipes both bodies
+ *            relay parse  the same, with the body read whole and given to JSON.parse
+ *            homing       the router of this checkout, with KV events and a tokenizer of its own
+ *            before       the router of another checkout (installed), with `against=PATH`
+ *            The engines of these parts are ten times as fast, which changes how long a part takes.
+ * Warm-up    A router runs for days, so code that is not compiled yet is no part of the question: relays and router first get
+ *            `warmUp` requests each, 64 at a time: four fifths new text of 1,000 tokens, one fifth turns of conversations of
+ *            4,000, which another thread of the router reads. Then come requests of the part itself.
+ * Loop       closed, `concurrency` requests at a time: `requests` on each arm (fewer of 12k and 100k tokens), in slices
+ *            of `slice`: the arms take turns, forwards and backwards. Client, engines and each router are processes.
+ * Checked    Every answer is what the engine says to that prompt directly; the router's trust is exact when the clock
+ *            starts, and its overlap at least a quarter of the prompt.
+ * Read it    `… homing`: CPU time (user and system) of the router process for a request, with the relays as raw figures; others on
+ *            the machine change it less than the clock. `homing ÷ before` is of the same run, so each run is a
+ *            round: `--runs 7` for a verdict. `first byte` is the median at the client, which all else on the machine
+ *            delays. `pieces`: reads of one answer at the client; fewer than tokens means that chunks came together,
+ *            which is cheaper for everybody.
+ */
+
+import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { type Measures, parameter, percentile, runBench, Skip, usage } from '../harness.ts'
+import { type Answer, sendAll } from './client.ts'
+import { cpuMsOf, knowsCpuTime, type Process, startProcess } from './processes.ts'
+import { newBodies, nextBodies, promptBodies, TINY_TOKENIZER } from './prompts.ts'
+
+const against = parameter('against', { smoke: '', full: '' })
+const promptTokens = parameter('promptTokens', { smoke: 1000, full: 1000 })
+const outputTokens = parameter('outputTokens', { smoke: 8, full: 64 })
+const conversations = parameter('conversations', { smoke: 2, full: 16 })
+const engineCount = parameter('engines', { smoke: 1, full: 2 })
+const speed = parameter('speed', { smoke: 0, full: 2 })
+const requests = parameter('requests', { smoke: 16, full: 512 })
+const warmUp = parameter('warmUp', { smoke: 10, full: 5000 })
+const slice = parameter('slice', { smoke: 8, full: 32 })
+const concurrency = parameter('concurrency', { smoke: 4, full: 8 })
+const tokenizer = parameter('tokenizer', { smoke: TINY_TOKENIZER, full: TINY_TOKENIZER })
+const partNames = parameter('parts', {
+  smoke: 'stream,whole,next-1k',
+  full: 'stream,whole,new-1k,next-1k,new-12k,next-12k,new-100k,next-100k',
+}).split(',')
+
+const KNOWN_PARTS = /^(stream|whole|(new|next)-\d+k)$/
+const unknownPart = partNames.find(name => !KNOWN_PARTS.test(name))
+if (unknownPart !== undefined) usage(`parts=${unknownPart}: not stream, whole, new-Nk or next-Nk`)
+
+const BLOCK_TOKENS = 16
+const OVERLAP_SHARE_MIN = 0.25
+const SHORT_ANSWER_TOKENS = 8
+/** Requests of a part with long prompts are fewer, so that each part takes about the same time. */
+const PART_TOKENS_MAX = 5_000_000
+/** Prompt tokens of the warm-up with requests of the part itself. */
+const OWN_WARM_UP_TOKENS = 1_600_000
+/** Conversations of a part have together so many tokens at most: an engine keeps all of them. */
+const CHATS_TOKENS_MAX = 375_000
+const LONG_PARTS_SPEED = 10
+const WARM_UP_CONCURRENCY = 64
+const TRUST_MS_MAX = 30_000
+const RELAY = fileURLToPath(new URL('relay.ts', import.meta.url))
+const ENGINES = fileURLToPath(new URL('engines.ts', import.meta.url))
+const HERE = fileURLToPath(new URL('../..', import.meta.url))
+
+interface Arm {
+  readonly name: string
+  readonly urls: readonly string[]
+  /** What stands between client and engines; undefined: nothing. */
+  readonly process: Process | undefined
+  readonly isRouter: boolean
+  readonly answers: Answer[]
+  cpuMs: number
+}
+
+function routerOf(checkout: string): string {
+  return resolve(checkout, 'packages/homing/src/main.ts')
+}
+
+if (against !== '' && !existsSync(routerOf(against))) usage(`against=${against}: not a checkout of homing`)
+
+async function run(part: string): Promise<Measures | Skip> {
+  if (!knowsCpuTime) return new Skip('the CPU time of another process is read from /proc, which is not here')
+  const processes: Process[] = []
+  const start = async (file: string, words: readonly string[]): Promise<Process> => {
+    const started = await startProcess(file, words)
+    processes.push(started)
+    return started
+  }
+  try {
+    const workload = workloadOf(part)
+    return await measure(await startArms(start, workload.speed), workload, part)
+  } finally {
+    await Promise.all(processes.map(started => started.stop()))
+  }
+}
+
+interface Workload {
+  readonly bodies: Generator<string, never>
+  /** Requests of the part before the clock starts. */
+  readonly ownWarmUp: number
+  readonly requests: number
+  /** Of the engines. */
+  readonly speed: number
+  /** At least so much of the prompts was seen before. */
+  readonly overlapShareMin: number
+}
+
+function workloadOf(part: string): Workload {
+  if (part === 'stream' || part === 'whole') {
+    const isStream = part === 'stream'
+    const options = { seed: 1, promptTokens, outputTokens, conversations, isStream }
+    const bodies = promptBodies(options)
+    const ownWarmUp = Math.min(warmUp, Math.max(slice, 2 * conversations))
+    return { bodies, ownWarmUp, requests, speed, overlapShareMin: OVERLAP_SHARE_MIN }
+  }
+  const tokens = Number(/\d+/.exec(part)![0]) * 1000
+  const isNext = part.startsWith('next')
+  const chats = Math.max(2, Math.min(conversations, Math.floor(CHATS_TOKENS_MAX / tokens)))
+  const options = { seed: 1, promptTokens: tokens, outputTokens: SHORT_ANSWER_TOKENS, conversations: chats }
+  return {
+    bodies: isNext ? nextBodies(options) : newBodies(options),
+    ownWarmUp: Math.min(warmUp, Math.max(2 * chats, Math.min(128, Math.ceil(OWN_WARM_UP_TOKENS / tokens)))),
+    requests: Math.min(requests, Math.ceil(PART_TOKENS_MAX / tokens)),
+    speed: speed * LONG_PARTS_SPEED,
+    overlapShareMin: isNext ? OVERLAP_SHARE_MIN : 0,
+  }
+}
+
+/** Every arm has engines of its own: what they have cached is what this arm sent. */
+async function startArms(start: typeof startProcess, engineSpeed: number): Promise<readonly Arm[]> {
+  // Neither of the two that are compared is at an end, where turns forwards and backwards of an arm follow each other.
+  const names = ['direct', 'homing', ...(against === '' ? [] : ['before']), 'relay', 'relay parse']
+  const { urls } = await start(ENGINES, [String(names.length * engineCount), String(engineSpeed), tokenizer])
+  return Promise.all(
+    names.map(async (name, i): Promise<Arm> => {
+      const engines = urls.slice(i * engineCount, (i + 1) * engineCount)
+      const arm = { name, answers: [], cpuMs: 0 }
+      if (name === 'direct') return { ...arm, urls: engines, process: undefined, isRouter: false }
+      if (name.startsWith('relay')) {
+        const relay = await start(RELAY, [name === 'relay' ? 'pipe' : 'parse', ...engines])
+        return { ...arm, urls: relay.urls, process: relay, isRouter: false }
+      }
+      const router = await start(routerOf(name === 'homing' ? HERE : against), [
+        ...['router', '--host', '127.0.0.1', '--port', '0', '--log-level', 'warn', '--seed', '1'],
+        ...['--tokenizer', tokenizer, ...engines.flatMap(url => ['--worker', url])],
+      ])
+      return { ...arm, urls: router.urls, process: router, isRouter: true }
+    }),
+  )
+}
+
+async function measure(arms: readonly Arm[], workload: Workload, part: string): Promise<Measures> {
+  const { bodies, overlapShareMin } = workload
+  const take = (count: number): readonly string[] => Array.from({ length: count }, () => bodies.next().value)
+  const first = take(workload.ownWarmUp)
+  for (const arm of arms) {
+    if (arm.process !== undefined) await sendAll(arm.urls, compiling(), WARM_UP_CONCURRENCY)
+    await sendAll(arm.urls, first, concurrency)
+    if (arm.isRouter) await untilExact(arm.urls[0]!)
+  }
+  let order = arms
+  for (let sent = 0; sent < workload.requests; sent += slice) {
+    const prompts = take(Math.min(slice, workload.requests - sent))
+    for (const arm of order) {
+      const before = arm.process === undefined ? 0 : cpuMsOf(arm.process.pid)
+      arm.answers.push(...(await sendAll(arm.urls, prompts, concurrency)))
+      if (arm.process !== undefined) arm.cpuMs += cpuMsOf(arm.process.pid) - before
+    }
+    order = order.toReversed()
+  }
+  for (const arm of arms) check(arm, arms[0]!, overlapShareMin)
+  return figures(arms, part)
+}
+
+/** What makes relays and routers compile their code. */
+function compiling(): readonly string[] {
+  const options = { seed: 2, outputTokens: SHORT_ANSWER_TOKENS, conversations: 16 }
+  const short = newBodies({ ...options, promptTokens: 1000 })
+  const long = nextBodies({ ...options, promptTokens: 4000 })
+  return Array.from({ length: warmUp }, (_, i) => (i % 5 === 4 ? long : short).next().value)
+}
+
+/** Resolves once the router knows exactly what its workers have cached. */
+async function untilExact(url: string): Promise<void> {
+  const endsAt = performance.now() + TRUST_MS_MAX
+  for (;;) {
+    const { workers } = (await (await fetch(`${url}/workers`)).json()) as {
+      workers: readonly { worker_keys: readonly { trust: string; trust_reason: string }[] }[]
+    }
+    const keys = workers.flatMap(({ worker_keys }) => worker_keys)
+    const late = keys.find(({ trust }) => trust !== 'exact')
+    if (keys.length >= engineCount && late === undefined) return
+    assert.ok(
+      performance.now() < endsAt,
+      `cannot measure the router: a worker key is ${late?.trust}: ${late?.trust_reason}`,
+    )
+    // Between questions, not instead of an event: /workers is all that the router tells.
+    await new Promise(done => setTimeout(done, 20))
+  }
+}
+
+function check(arm: Arm, direct: Arm, overlapShareMin: number): void {
+  for (const [i, { text }] of arm.answers.entries()) {
+    assert.equal(text, direct.answers[i]!.text, `answer ${i} of ${arm.name} is that of the engine`)
+  }
+  if (!arm.isRouter) return
+  const share = overlapShare(arm)
+  assert.ok(share >= overlapShareMin, `the overlap of ${arm.name} is ${share} of the prompts`)
+}
+
+function overlapShare({ answers }: Arm): number {
+  const overlapBlocks = sum(answers.map(({ headers }) => Number(headers['x-homing-overlap-blocks'])))
+  return (overlapBlocks * BLOCK_TOKENS) / sum(answers.map(answer => answer.promptTokens))
+}
+
+function figures(arms: readonly Arm[], part: string): Measures {
+  const named = (name: string): Arm | undefined => arms.find(arm => arm.name === name)
+  const requests = arms[0]!.answers.length
+  const cpuMs = (name: string): number => named(name)!.cpuMs / requests
+  const homing = named('homing')!
+  const raw = { relay: cpuMs('relay'), 'relay parse': cpuMs('relay parse') }
+  const cpu = {
+    [`${part} homing`]: { value: cpuMs('homing'), unit: 'ms CPU', raw },
+    [`${part} homing ÷ relay parse`]: { value: cpuMs('homing') / cpuMs('relay parse'), unit: '' },
+    ...(named('before') && {
+      [`${part} before`]: { value: cpuMs('before'), unit: 'ms CPU' },
+      [`${part} homing ÷ before`]: { value: cpuMs('homing') / cpuMs('before'), unit: '' },
+    }),
+  }
+  const firstByte = arms.map(({ name, answers }) => {
+    const value = percentile(
+      Float64Array.from(answers, ({ firstByteMs }) => firstByteMs),
+      50,
+    )
+    return [`${part} first byte ${name}`, { value, unit: 'ms' }] as const
+  })
+  const pieces = arms.map(({ name, answers }) => {
+    const value = sum(answers.map(answer => answer.pieces)) / requests
+    return [`stream pieces ${name}`, { value, unit: '' }] as const
+  })
+  return {
+    ...cpu,
+    ...Object.fromEntries(firstByte),
+    ...(part === 'stream' ? Object.fromEntries(pieces) : {}),
+    [`${part} overlap`]: { value: overlapShare(homing) * 100, unit: '% of the prompt' },
+    [`${part} prompt`]: {
+      value: sum(homing.answers.map(answer => answer.promptTokens)) / requests,
+      unit: 'tokens',
+    },
+  }
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0)
+}
+
+const RATIO = { floor: 1.05, goal: 1 }
+const SHORT = { floor: 2, goal: 1.5 }
+const LONG = { floor: 1.5, goal: 1 }
+await runBench(
+  {
+    name: 'http',
+    question: 'What CPU time does the router take for a request?',
+    parts: partNames,
+    targets: {
+      'stream homing ÷ before': RATIO,
+      'whole homing ÷ before': RATIO,
+      'whole homing ÷ relay parse': SHORT,
+      'new-1k homing ÷ relay parse': SHORT,
+      'next-1k homing ÷ relay parse': SHORT,
+      'next-100k homing ÷ relay parse': LONG,
+    },
+  },
+  run,
+)

@@ -1,0 +1,113 @@
+/**
+ * The prompts of the bench: chats of which three quarters were seen before, chats of new text only, and chats that go on
+ * with another turn.
+ */
+
+import { fileURLToPath } from 'node:url'
+import { type Random, seededRandom } from '@homing/clock'
+
+/** A tokenizer that engines and routers load alike. */
+export const TINY_TOKENIZER = fileURLToPath(
+  new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization')),
+)
+/** The share of a prompt that was seen before. */
+export const SEEN_SHARE = 0.75
+
+/** One token each, with the space before them. */
+const WORDS = (
+  'the and that about answer return time with you city engine for long number two tokens count first function help ' +
+  'know name not old one price question response second there jump user again are blocks can capital come compute ' +
+  'door evening full him house live longest man million more numbers people prefix push queue quick router read'
+).split(' ')
+
+export interface PromptOptions {
+  readonly seed: number
+  readonly promptTokens: number
+  readonly outputTokens: number
+  /** Conversations that go on; each prompt begins with one of them. */
+  readonly conversations: number
+  readonly isStream: boolean
+}
+
+/** Request bodies for /v1/chat/completions, one after the other; equal options give equal bodies. */
+export function* promptBodies(options: PromptOptions): Generator<string, never> {
+  const random = seededRandom(options.seed)
+  const words = (count: number): string =>
+    Array.from({ length: count }, () => WORDS[random.below(WORDS.length)]!).join(' ')
+  const seenTokens = Math.round(options.promptTokens * SEEN_SHARE)
+  const seen = Array.from({ length: options.conversations }, () => words(seenTokens))
+  for (let number = 0; ; number++) {
+    yield JSON.stringify({
+      model: 'homing-sim',
+      messages: [
+        { role: 'system', content: seen[number % seen.length]! },
+        { role: 'user', content: words(options.promptTokens - seenTokens) },
+      ],
+      max_tokens: options.outputTokens,
+      ignore_eos: true,
+      stream: options.isStream,
+      ...(options.isStream ? { stream_options: { include_usage: true } } : {}),
+    })
+  }
+}
+
+export interface TurnOptions {
+  readonly seed: number
+  /** Length of each chat to begin with; it grows from there. */
+  readonly promptTokens: number
+  readonly outputTokens: number
+  readonly conversations: number
+}
+
+/** Tokens that a turn adds to its conversation, half of them the answer of the assistant. */
+const TURN_TOKENS = 128
+
+/** Request bodies of new text: no two have a message in common but the first. */
+export function* newBodies({ seed, promptTokens, outputTokens }: TurnOptions): Generator<string, never> {
+  const random = seededRandom(seed)
+  for (;;) yield chatBody([SYSTEM, { role: 'user', content: prose(random, promptTokens) }], outputTokens)
+}
+
+/** Request bodies of conversations in turn: first each as it begins, then each with an answer and a question more. */
+export function* nextBodies(options: TurnOptions): Generator<string, never> {
+  const { seed, promptTokens, outputTokens, conversations } = options
+  const random = seededRandom(seed)
+  const chats = Array.from({ length: conversations }, () => [
+    SYSTEM,
+    { role: 'user', content: prose(random, promptTokens) },
+  ])
+  for (const chat of chats) yield chatBody(chat, outputTokens)
+  for (;;) {
+    for (const chat of chats) {
+      chat.push({ role: 'assistant', content: prose(random, TURN_TOKENS / 2) })
+      chat.push({ role: 'user', content: prose(random, TURN_TOKENS / 2) })
+      yield chatBody(chat, outputTokens)
+    }
+  }
+}
+
+interface Message {
+  readonly role: string
+  readonly content: string
+}
+
+const SYSTEM: Message = { role: 'system', content: 'You are a helpful assistant. Answer briefly.' }
+
+function chatBody(messages: readonly Message[], outputTokens: number): string {
+  return JSON.stringify({ model: 'homing-sim', messages, max_tokens: outputTokens, ignore_eos: true })
+}
+
+/** Sentences in paragraphs, and now and then a line of code: about `tokens` tokens. */
+function prose(random: Random, tokens: number): string {
+  const pieces: string[] = []
+  for (let count = 0; count < tokens; ) {
+    const length = 5 + random.below(12)
+    const words = Array.from({ length }, () => WORDS[random.below(WORDS.length)]!)
+    const isCode = random.below(8) === 0
+    if (isCode)
+      pieces.push(`\n    ${words[0]}_${words[1]} = ${words[2]}(${words[3]}, "${random.below(1000)}")\n`)
+    else pieces.push(`${words.join(' ')}${random.below(6) === 0 ? '.\n\n' : ', '}`)
+    count += isCode ? 14 : length + 1
+  }
+  return pieces.join('')
+}

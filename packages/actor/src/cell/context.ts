@@ -1,0 +1,133 @@
+/**
+ * Context: the argument of a setup. It belongs to one instance: after a restart or the end of the actor
+ * it does nothing, except that `spawn` throws ActorTerminatedError.
+ *
+ * Methods come from getters that bind, so that `setup({ self, spawn }, …)` works and an idle actor
+ * carries no closures.
+ */
+
+import type { Clock, Random } from '@homing/clock'
+import type { Log } from '@homing/log'
+import type { ActorContext, ActorRef } from '../contract/types.ts'
+import { toMs } from '../values/durations.ts'
+import { ActorTerminatedError } from '../values/errors.ts'
+import type { Message } from '../values/message.ts'
+import type { Cell } from './cell.ts'
+import { asRef } from './ref.ts'
+
+type Public = ActorContext<Message>
+
+export class Context implements ActorContext<Message> {
+  readonly #cell: Cell
+  readonly #generation: number
+  #log: Log | undefined = undefined
+
+  constructor(cell: Cell, generation: number) {
+    this.#cell = cell
+    this.#generation = generation
+  }
+
+  get self(): ActorRef<Message> {
+    return this.#cell.ref
+  }
+
+  get name(): string {
+    return this.#cell.name
+  }
+
+  get thread(): string {
+    return this.#cell.host.thread
+  }
+
+  get clock(): Clock {
+    return this.#cell.host.clock
+  }
+
+  get random(): Random {
+    return this.#cell.host.random
+  }
+
+  get log(): Log {
+    this.#log ??= this.#cell.host.log.child({ actor: this.#cell.name })
+    return this.#log
+  }
+
+  get use(): Public['use'] {
+    return capability => this.#cell.host.use(capability)
+  }
+
+  get spawn(): Public['spawn'] {
+    return (definition, options) => {
+      if (!this.#isCurrent) throw new ActorTerminatedError(this.#cell.name, `spawn ${options.name}`)
+      return this.#cell.host.spawn(this.#cell, definition, options)
+    }
+  }
+
+  get stop(): Public['stop'] {
+    return ref => {
+      if (!this.#isCurrent) return
+      const cell = this.#cell
+      if (ref === undefined || ref.key === cell.ref.key) cell.requestOwnStop()
+      else cell.stopChild(asRef(ref).id)
+    }
+  }
+
+  get watch(): Public['watch'] {
+    return ref => {
+      if (this.#isCurrent) this.#cell.watch(asRef(ref))
+    }
+  }
+
+  get unwatch(): Public['unwatch'] {
+    return ref => {
+      if (this.#isCurrent) this.#cell.unwatch(asRef(ref))
+    }
+  }
+
+  get schedule(): Public['schedule'] {
+    return (delay, message) => {
+      const delayMs = toMs(delay)
+      return this.#isCurrent ? this.#cell.schedule(delayMs, message) : { cancel() {} }
+    }
+  }
+
+  get scheduleEvery(): Public['scheduleEvery'] {
+    return (interval, message) => {
+      const intervalMs = toMs(interval)
+      if (intervalMs <= 0) throw new RangeError('cannot schedule a message every 0 ms: use an interval > 0')
+      return this.#isCurrent ? this.#cell.scheduleEvery(intervalMs, message) : { cancel() {} }
+    }
+  }
+
+  get stash(): Public['stash'] {
+    return message => {
+      if (this.#isCurrent) this.#cell.stash(message)
+      else this.#cell.lose(message)
+    }
+  }
+
+  get unstashAll(): Public['unstashAll'] {
+    return () => (this.#isCurrent ? this.#cell.unstashAll() : 0)
+  }
+
+  get pipe(): Public['pipe'] {
+    return (promise, onFulfilled, onRejected) => {
+      const take = (message: () => Message): void => {
+        if (!this.#isCurrent) return
+        try {
+          this.#cell.enqueueForced(message())
+        } catch (error) {
+          this.#cell.fail(error, undefined)
+        }
+      }
+      promise.then(
+        value => take(() => onFulfilled(value)),
+        (error: unknown) => take(() => onRejected(error)),
+      )
+    }
+  }
+
+  get #isCurrent(): boolean {
+    return this.#cell.generation === this.#generation && this.#cell.isAccepting
+  }
+}

@@ -1,0 +1,107 @@
+/**
+ * Kin: messages between parents and children. On one thread they call each other; between two threads, the runtimes of both
+ * carry the messages.
+ */
+
+import type { ErrorRecord, HomingError } from '@homing/errors'
+import type { Settings } from '../contract/settings.ts'
+import type { Terminated, TerminationReason } from '../contract/types.ts'
+import type { Deadline } from '../values/deadlines.ts'
+import type { Ref } from './ref.ts'
+
+/** How an actor ended. */
+export interface Ending {
+  readonly reason: TerminationReason
+  readonly error?: ErrorRecord
+  /** The failure is to fail the parent as well. */
+  readonly isEscalated?: boolean
+}
+
+/** An actor whose parent restarts children together waits to be released. */
+export interface Halt {
+  /** It failed by itself; otherwise it was told to halt, or its thread was replaced. */
+  readonly isFailure: boolean
+  /** Its backoff. */
+  readonly delayMs: number
+  readonly error?: ErrorRecord
+}
+
+/** An actor on another thread, in one life of that. */
+export interface ParentAddress {
+  readonly thread: string
+  readonly uid: number
+  readonly id: number
+}
+
+/** A parent on the thread of its child. */
+export interface LocalParent {
+  readonly id: number
+  /** True when restarts of its children concern each other. */
+  readonly isGrouping: boolean
+  addChild(child: Child): void
+  /** `error`: the failure itself, where the child was on this thread. */
+  childEnded(id: number, ending: Ending, error: HomingError | undefined): void
+  /** The instance of a child has ended. False when it may start again at once. */
+  childHalted(id: number, halt: Halt): boolean
+}
+
+/** The parent: told when an actor ends, and failed when it escalates; undefined: the root has none. */
+export type Parent = LocalParent | ParentAddress | undefined
+
+/** A child as its parent sees it. */
+export interface Child {
+  readonly id: number
+  readonly ref: Ref
+  readonly settings: Settings
+  /** The thread it was placed on, when that is another one. */
+  readonly thread: string | undefined
+  /** Main knows it too, because its thread can be replaced or is its own. */
+  readonly isRegistered: boolean
+  /** Whom to tell, when anybody asked. */
+  onEnded: ((terminated: Terminated) => void)[] | undefined
+  isStopping: boolean
+  /** Bounds the wait for a child on another thread. */
+  guard: Deadline | undefined
+}
+
+/** A child that was just spawned. */
+export function newChild(
+  ref: Ref,
+  settings: Settings,
+  thread: string | undefined,
+  isRegistered: boolean,
+): Child {
+  return {
+    id: ref.id,
+    ref,
+    settings,
+    thread,
+    isRegistered,
+    onEnded: undefined,
+    isStopping: false,
+    guard: undefined,
+  }
+}
+
+/** A child as far as its parent is to hear of it. */
+export interface ChildCell {
+  readonly id: number
+  readonly parent: Parent
+  /** The parent lets the next instance start. */
+  release(): void
+}
+
+/** Carries what parents and children tell each other. */
+export interface Kinship {
+  /** Tells a child to stop; its parent hears from it through `childEnded`. */
+  stop(parent: LocalParent, child: Child): void
+  /** Ends a child at once and reports it as slow. */
+  abandon(child: Child): void
+  /** Ends the present instance of a child, which then reports through `childHalted` and waits for `release`. */
+  halt(child: Child, error: unknown): void
+  release(child: Child): void
+  /** A child was restarted after a failure. */
+  restarted(cell: ChildCell): void
+  /** A child whose parent restarts children together has no instance and waits. */
+  halted(cell: ChildCell, halt: Halt): void
+}

@@ -1,0 +1,91 @@
+/** LocalRef: reaches an actor of this thread, and offers what others on this thread may do with it. */
+
+import type { HomingError } from '@homing/errors'
+import type { OpenAsk, PendingAsk } from '../asks/asks.ts'
+import type { TellStatus, TerminationReason } from '../contract/types.ts'
+import type { CompiledLayout } from '../layout/compile.ts'
+import type { Counts } from '../observe/counts.ts'
+import { type Message, typeOf } from '../values/message.ts'
+import { Ref, type RefHost } from './ref.ts'
+import type { Watcher } from './watcher.ts'
+
+/** An actor, as others on its thread reach it. */
+export interface LocalCell {
+  /** The codecs for messages to it, when its definition declares a layout. */
+  readonly layout: CompiledLayout | undefined
+  readonly isEnded: boolean
+  /** How it ended. */
+  readonly endReason: TerminationReason
+  readonly endError: HomingError | undefined
+  enqueue(message: Message): TellStatus
+  /** Takes an ask whose promise is on this thread. */
+  enqueueAsk(message: { readonly type: string }, ask: PendingAsk): void
+  addWatcher(watcher: Watcher): void
+  removeWatcher(watcher: Watcher): void
+  /** Stops the actor after the message in hand. */
+  requestStop(): void
+  /** Ends the actor and everything below it now, without signals, and reports it as slow. */
+  abandon(): void
+  /** Ends the actor and everything below it now, without signals, as its options say. */
+  kill(): void
+  /** Ends the instance for the sake of a sibling, after the message in hand; another follows `release`. */
+  halt(error: unknown): void
+  /** The parent lets the next instance start. */
+  release(): void
+}
+
+/** The thread of the actor. */
+export interface LocalRefHost extends RefHost {
+  readonly counts: Counts
+  readonly cells: { get(id: number): LocalCell | undefined }
+  /** Takes what is for an actor that is not here, but may be on its way. */
+  readonly inbound: {
+    tellMissing(id: number, name: string, message: Message): TellStatus
+    askMissing(id: number, name: string, type: string, ask: OpenAsk, deliver: (cell: LocalCell) => void): void
+  }
+}
+
+/** A ref to an actor of this thread. */
+export class LocalRef extends Ref {
+  readonly host: LocalRefHost
+  #cell: LocalCell | undefined
+
+  constructor(host: LocalRefHost, id: number, name: string, cell: LocalCell | undefined) {
+    super(id, name)
+    this.host = host
+    this.#cell = cell
+  }
+
+  /** Undefined when the actor ended before the ref came to be, or is still on its way here. */
+  get cell(): LocalCell | undefined {
+    this.#cell ??= this.host.cells.get(this.id)
+    return this.#cell
+  }
+
+  override get thread(): string {
+    return this.host.thread
+  }
+
+  override get layout(): CompiledLayout | undefined {
+    return this.cell?.layout
+  }
+
+  override tell(message: Message): TellStatus {
+    if (typeOf(message) === undefined) return this.refuse(this.id)
+    this.host.counts.sent++
+    const cell = this.#cell ?? this.cell
+    return cell === undefined
+      ? this.host.inbound.tellMissing(this.id, this.name, message)
+      : cell.enqueue(message)
+  }
+
+  protected override send(message: Message, ask: PendingAsk): void {
+    this.host.counts.sent++
+    const { cell } = this
+    if (cell !== undefined) cell.enqueueAsk(message, ask)
+    else {
+      const deliver = (to: LocalCell): void => to.enqueueAsk(message, ask)
+      this.host.inbound.askMissing(this.id, this.name, message.type, ask, deliver)
+    }
+  }
+}

@@ -1,0 +1,60 @@
+/** Schedules: messages that an actor sends itself later, once or periodically. */
+
+import type { Deadline, Deadlines } from '../values/deadlines.ts'
+import type { Message } from '../values/message.ts'
+
+/** The cell that is told. */
+export interface ScheduleOwner {
+  readonly host: { readonly deadlines: Deadlines; readonly clock: { nowMs(): number } }
+  forgetScheduled(entry: Deadline): void
+  enqueueForced(message: Message): void
+}
+
+/** A message that an actor tells itself later. */
+export class ScheduledTell implements Deadline {
+  dueMs = 0
+  position = -1
+  readonly #owner: ScheduleOwner
+  readonly #message: Message
+
+  constructor(owner: ScheduleOwner, message: Message) {
+    this.#owner = owner
+    this.#message = message
+  }
+
+  expire(): void {
+    this.#owner.forgetScheduled(this)
+    this.#owner.enqueueForced(this.#message)
+  }
+}
+
+/** The owner of periodic messages can say whether one still waits. */
+export interface PeriodicOwner extends ScheduleOwner {
+  isWaiting(message: Message): boolean
+}
+
+/**
+ * A message that an actor tells itself at every multiple of an interval. One that is due while the last
+ * still waits is left out, and so are all but one of those that came due during a pause.
+ */
+export class PeriodicTell implements Deadline {
+  dueMs = 0
+  position = -1
+  readonly #owner: PeriodicOwner
+  readonly #intervalMs: number
+  readonly #message: Message
+
+  constructor(owner: PeriodicOwner, intervalMs: number, message: Message) {
+    this.#owner = owner
+    this.#intervalMs = intervalMs
+    // Its own object, so that it can be told from an equal one that somebody else sent.
+    this.#message = { ...message }
+  }
+
+  expire(): void {
+    const { deadlines, clock } = this.#owner.host
+    const lateMs = Math.max(0, clock.nowMs() - this.dueMs)
+    deadlines.add(this, this.#intervalMs - (lateMs % this.#intervalMs))
+    if (!this.#owner.isWaiting(this.#message)) this.#owner.enqueueForced(this.#message)
+  }
+}

@@ -1,0 +1,17 @@
+/** Watchers: those who are told when an actor ends. */
+
+import type { HomingError } from '@homing/errors'
+import type { TerminationReason } from '../contract/types.ts'
+import type { Ref } from './ref.ts'
+
+/** What is told when a watched actor ends. */
+export interface Watcher {
+  /** Called once per watch. `key` is that of the watched actor. */
+  onTerminated(key: string, name: string, reason: TerminationReason, error: HomingError | undefined): void
+}
+
+/** Keeps who watches whom. */
+export interface WatchList {
+  add(watcher: Watcher, ref: Ref): void
+  remove(watcher: Watcher, ref: Ref): void
+}

@@ -1,0 +1,67 @@
+/**
+ * Definitions: how an actor or a capability is declared in a module. A definition reaches another
+ * thread as the URL of its module and the name of its export; code itself never travels.
+ */
+
+import type { MessageLayout } from '../layout/layout.ts'
+import type { Message, MessageKey } from '../values/message.ts'
+import { checkedWord } from './settings.ts'
+import type { ActorContext, ActorDefinition, Behavior, Capability, Strategy } from './types.ts'
+
+/** What an actor is made of: all that `defineActor` is given beside its address. */
+export interface ActorSpecification<M extends Message, A> {
+  /** Makes a behavior; run again on every restart. What it throws counts as a failure of the actor. */
+  readonly setup: (context: ActorContext<M>, args: A) => Behavior<M> | Promise<Behavior<M>>
+  /** Lets async arms interleave; default false: an async arm suspends the mailbox until it settles. */
+  readonly reentrant?: boolean
+  /** How the failure of a child concerns its siblings: a fact about the children that `setup` spawns. */
+  readonly supervise?: Strategy
+  /** How messages travel between threads field by field; those without a layout are cloned as objects. */
+  readonly layout?: MessageLayout
+  /** Message types that overtake all others in the mailbox; they keep their order among themselves. */
+  readonly control?: readonly M['type'][]
+  /**
+   * For a mailbox with overflow `coalesce`: a message replaces a waiting one with the same key; undefined: none.
+   * Here and not in the options, because code does not travel between threads. Pure, and never throws.
+   */
+  readonly coalesce?: (message: M) => MessageKey
+}
+
+/**
+ * Declares an actor: `export const session = defineActor(import.meta.url, 'session')<M, Args>({ setup })`.
+ * `exportName` is the name under which the module at `moduleUrl` exports the result.
+ */
+export function defineActor(
+  moduleUrl: string,
+  exportName: string,
+): <M extends Message, A = void>(specification: ActorSpecification<M, A>) => ActorDefinition<M, A> {
+  return specification => {
+    const strategies = ['one-for-one', 'one-for-all', 'rest-for-one'] as const
+    checkedWord('supervise', specification.supervise ?? 'one-for-one', strategies)
+    return Object.freeze({
+      moduleUrl,
+      exportName,
+      reentrant: specification.reentrant ?? false,
+      ...(specification.supervise === undefined ? {} : { supervise: specification.supervise }),
+      ...(specification.layout === undefined ? {} : { layout: specification.layout }),
+      ...(specification.control === undefined ? {} : { control: new Set<string>(specification.control) }),
+      ...(specification.coalesce === undefined ? {} : { coalesce: specification.coalesce }),
+      setup: specification.setup,
+    })
+  }
+}
+
+/** Declares a facility that each thread makes at most once, when an actor first uses it. */
+export function defineCapability<T>(capability: Capability<T>): Capability<T> {
+  return Object.freeze({ ...capability })
+}
+
+/** True when `value` looks like the definition that the module claims to export. */
+export function isDefinition(value: unknown): value is ActorDefinition<Message, unknown> {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    typeof (value as { setup?: unknown }).setup === 'function' &&
+    typeof (value as { exportName?: unknown }).exportName === 'string'
+  )
+}

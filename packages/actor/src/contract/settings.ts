@@ -1,0 +1,123 @@
+/** Settings: the options of a spawn, checked, in milliseconds, with defaults filled in. */
+
+import { toMs } from '../values/durations.ts'
+import type { ActorDefinition, MailboxOptions, SpawnOptions, Supervision } from './types.ts'
+
+/** Options of an actor with durations in milliseconds and defaults filled in. */
+export interface Settings {
+  readonly directive: 'stop' | 'resume' | 'restart' | 'escalate'
+  /** Restarted also when it stops itself. */
+  readonly isPermanent: boolean
+  /** What past the restart budget. */
+  readonly whenExhausted: 'stop' | 'escalate'
+  /** Its parent restarts others with it: each restart waits for the parent's word. */
+  readonly isGrouped: boolean
+  readonly restartsMax: number
+  readonly withinMs: number
+  readonly backoffMsMin: number
+  readonly backoffMsMax: number
+  readonly jitter: number
+  readonly capacity: number
+  readonly overflow: NonNullable<MailboxOptions['overflow']>
+  readonly stashCapacity: number
+  /** Infinity when only the system bounds it. */
+  readonly shutdownMs: number
+  /** A stop ends it at once, without signals. */
+  readonly isKilled: boolean
+}
+
+const CAPACITY_DEFAULT = 1024
+const SHUTDOWN_MS_DEFAULT = 5000
+const STASH_CAPACITY_DEFAULT = 1024
+
+const DEFAULTS: Settings = {
+  directive: 'stop',
+  isPermanent: false,
+  whenExhausted: 'stop',
+  isGrouped: false,
+  restartsMax: 0,
+  withinMs: 0,
+  backoffMsMin: 0,
+  backoffMsMax: 0,
+  jitter: 0,
+  capacity: CAPACITY_DEFAULT,
+  overflow: 'reject',
+  stashCapacity: STASH_CAPACITY_DEFAULT,
+  shutdownMs: SHUTDOWN_MS_DEFAULT,
+  isKilled: false,
+}
+const DEFAULTS_GROUPED: Settings = { ...DEFAULTS, isGrouped: true }
+
+export const ROOT_SETTINGS: Settings = { ...DEFAULTS, shutdownMs: Number.POSITIVE_INFINITY }
+
+/**
+ * `isGrouped`: the parent restarts others with this child. Throws RangeError for an option out of its range:
+ * a mistake in the caller's code.
+ */
+export function toSettings(
+  options: SpawnOptions<unknown>,
+  definition?: Pick<ActorDefinition<never, never>, 'coalesce'>,
+  isGrouped = false,
+): Settings {
+  const { supervision, mailbox, shutdown } = options
+  if (typeof options.name !== 'string') throw new RangeError('cannot spawn an actor without a name')
+  const defaults = isGrouped ? DEFAULTS_GROUPED : DEFAULTS
+  if (supervision === undefined && mailbox === undefined && shutdown === undefined) return defaults
+  if (mailbox?.overflow === 'coalesce' && definition?.coalesce === undefined) {
+    throw new RangeError(`cannot coalesce the messages of ${options.name}: its definition has no coalesce`)
+  }
+  return {
+    ...defaults,
+    ...(supervision === undefined ? {} : supervisionSettings(supervision)),
+    ...(mailbox === undefined ? {} : mailboxSettings(mailbox)),
+    ...(shutdown === undefined ? {} : shutdownSettings(shutdown)),
+  }
+}
+
+function supervisionSettings(supervision: Supervision): Partial<Settings> {
+  checkedWord('directive', supervision.directive, ['stop', 'resume', 'restart', 'escalate'])
+  if (supervision.directive !== 'restart') return { directive: supervision.directive }
+  const { max, within, backoff, type, whenExhausted } = supervision
+  checkedWord('type', type ?? 'transient', ['transient', 'permanent'])
+  checkedWord('whenExhausted', whenExhausted ?? 'stop', ['stop', 'escalate'])
+  // The types say so; callers without them learn it here.
+  if ((backoff as unknown) === undefined) throw new RangeError('cannot restart without a backoff')
+  const jitter = backoff.jitter ?? 0
+  if (!Number.isInteger(max) || max < 0)
+    throw new RangeError(`cannot allow ${max} restarts: use an integer ≥ 0`)
+  if (!(jitter >= 0 && jitter <= 1))
+    throw new RangeError(`cannot use ${jitter} as jitter: it is a share, 0 … 1`)
+  return {
+    directive: 'restart',
+    isPermanent: type === 'permanent',
+    whenExhausted: whenExhausted ?? 'stop',
+    restartsMax: max,
+    withinMs: toMs(within),
+    backoffMsMin: toMs(backoff.min),
+    backoffMsMax: toMs(backoff.max),
+    jitter,
+  }
+}
+
+function shutdownSettings(shutdown: NonNullable<SpawnOptions<unknown>['shutdown']>): Partial<Settings> {
+  if (shutdown === 'kill') return { isKilled: true }
+  return { shutdownMs: shutdown === 'infinity' ? Number.POSITIVE_INFINITY : toMs(shutdown) }
+}
+
+function mailboxSettings({ capacity, overflow, stash }: MailboxOptions): Partial<Settings> {
+  if (!Number.isInteger(capacity) || capacity < 1) {
+    throw new RangeError(`cannot use ${capacity} as the capacity of a mailbox: use an integer ≥ 1`)
+  }
+  checkedWord('overflow', overflow ?? 'reject', ['reject', 'dropOldest', 'dropNewest', 'coalesce'])
+  const stashCapacity = stash ?? STASH_CAPACITY_DEFAULT
+  if (!Number.isInteger(stashCapacity) || stashCapacity < 0) {
+    throw new RangeError(`cannot stash ${stash} messages: use an integer ≥ 0`)
+  }
+  return { capacity, overflow: overflow ?? 'reject', stashCapacity }
+}
+
+/** Throws RangeError for a word that an option does not know. */
+export function checkedWord<W extends string>(option: string, given: W, known: readonly W[]): void {
+  if (known.includes(given)) return
+  throw new RangeError(`cannot use '${given}' as ${option}: use ${known.join(', ')}`)
+}

@@ -1,0 +1,23 @@
+/** The signal for a watched actor that ended. */
+
+import { type ErrorRecord, fromErrorRecord, HomingError } from '@homing/errors'
+import type { ActorRef, Terminated, TerminationReason } from './types.ts'
+
+export function terminatedOf(
+  ref: ActorRef<never>,
+  reason: TerminationReason,
+  error: HomingError | ErrorRecord | undefined,
+): Terminated {
+  const known = error === undefined || error instanceof HomingError ? error : fromErrorRecord(error)
+  return {
+    type: 'terminated',
+    ref,
+    reason,
+    ...(known === undefined ? {} : { error: known }),
+  }
+}
+
+/** True when an actor ended only because its thread did: with directive `restart` it comes back, under the same ref. */
+export function isThreadLoss(reason: TerminationReason): boolean {
+  return reason === 'threadExit' || reason === 'threadHung' || reason === 'threadOom'
+}

@@ -1,0 +1,128 @@
+/**
+ * Frames: the messages between the runtimes of two threads over a ThreadLink.
+ *
+ *   op          target    corr   body
+ *   TELL        actor     –      message
+ *   ASK         actor     ask    message without its reply; target 0 asks the runtime itself
+ *   REPLY       –         ask    the answer
+ *   ASK_FAILED  –         ask    AskFailure
+ *   CANCEL      –         ask    – (the asker no longer waits)
+ *   WATCH       actor     –      –
+ *   UNWATCH     actor     –      –
+ *   TERMINATED  actor     –      Ending (of the watched actor)
+ *   SPAWN       actor     –      SpawnSpec
+ *   STOP        actor     –      true: at once, without waiting
+ *   CHILD_ENDED parent    child  Ending
+ *   HELLO       last id   life   – (first on every link: the life that is meant; spawns over it have higher ids)
+ *   HALT        child  –      HaltRequest: end the instance, then say HALTED and wait
+ *   HALTED      parent child  Halt: the instance has ended
+ *   RELEASE     child  –      – (the next instance may start)
+ *   LAYOUT      –         index  LayoutDescription, for frames that follow (the link's own)
+ * and between a thread and main, which keeps the list of threads:
+ *   CONNECT     –         –      PeerAddress, with its port
+ *   LINKED      –         life   name: linked with that life of it, and all was registered that earlier ones were to have
+ *   SPAWNED     –         life   name: all is on its way that this life of it wants there of what it has registered
+ *   LOST        –         –      PeerLoss: the thread is gone, its link may not have noticed
+ *   GONE        –         1      name: the thread is not coming back (the answer is the same frame: it is forgotten)
+ *   GONE        –         –      name: there is no such thread
+ *   REGISTER    actor     –      Registration
+ *   UNREGISTER  actor     –      – (it is brought back no more, and stopped where it may still run)
+ *   RESTARTED   actor     –      – (after a failure: its next life has so much less of its budget)
+ *   RESOLVE     –         –      name: who is this?
+ *   READY       –         –      –
+ *   RECYCLE     –         life   true: nothing waits for its actors any more (its heap is full: replace it)
+ */
+
+import type { MessagePort } from 'node:worker_threads'
+import type { ErrorRecord } from '@homing/errors'
+import type { ParentAddress } from '../cell/kin.ts'
+import type { Settings } from '../contract/settings.ts'
+import type { TerminationReason } from '../contract/types.ts'
+import type { Patch } from '../layout/pack.ts'
+
+export const OP = {
+  TELL: 1,
+  ASK: 2,
+  REPLY: 3,
+  ASK_FAILED: 4,
+  CANCEL: 5,
+  WATCH: 6,
+  UNWATCH: 7,
+  TERMINATED: 8,
+  SPAWN: 9,
+  STOP: 10,
+  CHILD_ENDED: 11,
+  CONNECT: 12,
+  LOST: 13,
+  GONE: 14,
+  REGISTER: 15,
+  UNREGISTER: 16,
+  RESOLVE: 17,
+  READY: 18,
+  HELLO: 19,
+  LAYOUT: 20,
+  HALT: 21,
+  HALTED: 22,
+  RELEASE: 23,
+  RECYCLE: 25,
+  LINKED: 26,
+  SPAWNED: 27,
+  RESTARTED: 28,
+} as const
+
+/** A failed sibling takes this actor with it. */
+export interface HaltRequest {
+  readonly error?: ErrorRecord
+}
+
+/** Everything another thread needs to make an actor. */
+export interface SpawnSpec {
+  readonly id: number
+  readonly name: string
+  readonly moduleUrl: string
+  readonly exportName: string
+  readonly args: unknown
+  readonly argsPatches: readonly Patch[] | 0
+  readonly settings: Settings
+  readonly parent: ParentAddress
+  /** How long ago it was restarted before this life, oldest first: after failures, and with its thread. */
+  readonly restartAgesMs: readonly number[]
+}
+
+/** What main keeps of an actor that runs on another thread than its parent. */
+export interface Registration {
+  readonly spec: SpawnSpec
+  readonly thread: string
+  /** The life of the thread that was sent the spec; 0 when none was. */
+  readonly sentToUid: number
+  readonly isDedicated: boolean
+}
+
+export interface PeerAddress {
+  readonly name: string
+  /** The life of the thread; unique in the system. */
+  readonly uid: number
+  readonly port: MessagePort
+  /** The ring to it. */
+  readonly out: SharedArrayBuffer
+  /** The ring from it. */
+  readonly in: SharedArrayBuffer
+  /** The ring from it was sent to an earlier life of this thread. */
+  readonly isHeir: boolean
+}
+
+/** How a thread ended, for those who watch its actors. */
+export type ThreadEndReason = Extract<TerminationReason, 'threadExit' | 'threadHung' | 'threadOom'>
+
+export interface PeerLoss {
+  readonly name: string
+  readonly uid: number
+  readonly reason: ThreadEndReason
+}
+
+/** What a runtime answers about itself (ASK with target 0). */
+export type RuntimeQuery =
+  | { readonly type: 'stats' }
+  | { readonly type: 'describe' }
+  /** Ends what is left; capabilities may take `limitMs` to be released. Reports on the last `reportedMs`. */
+  | { readonly type: 'dispose'; readonly limitMs: number; readonly reportedMs: number }

@@ -1,0 +1,33 @@
+/** SlowActors: the actors that were abandoned because they did not stop in time; the last SLOW_MAX of a thread. */
+
+import type { Clock } from '@homing/clock'
+import type { Log } from '@homing/log'
+import { LineLimit } from './line-limit.ts'
+
+const SLOW_MAX = 1000
+
+export class SlowActors {
+  readonly #slow: { readonly name: string; readonly atMs: number }[] = []
+  readonly #clock: Clock
+  readonly #log: Log
+  readonly #limit: LineLimit
+
+  constructor(clock: Clock, log: Log) {
+    this.#clock = clock
+    this.#log = log
+    this.#limit = new LineLimit(clock)
+  }
+
+  add(name: string): void {
+    const { leftOut, isAllowed } = this.#limit.next()
+    if (leftOut > 0) this.#log.warn({ actors: leftOut }, 'more actors abandoned, not shown')
+    if (isAllowed) this.#log.warn({ actor: name }, 'actor abandoned: it did not stop in time')
+    if (this.#slow.length >= SLOW_MAX) this.#slow.shift()
+    this.#slow.push({ name, atMs: this.#clock.nowMs() })
+  }
+
+  /** The names of those since a time. */
+  since(timeMs: number): readonly string[] {
+    return this.#slow.filter(({ atMs }) => atMs >= timeMs).map(({ name }) => name)
+  }
+}

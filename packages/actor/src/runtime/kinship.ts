@@ -1,0 +1,249 @@
+/**
+ * ThreadKinship: messages between parents and children, on one thread and between two: stop, halt and release
+ * when siblings restart together, and how an actor ended. Also handles both when the thread of one is lost.
+ */
+
+import { fromErrorRecord, type HomingError } from '@homing/errors'
+import type { Cell } from '../cell/cell.ts'
+import type { CellTable } from '../cell/cell-table.ts'
+import type { EndedCell } from '../cell/host.ts'
+import type { Child, ChildCell, Ending, Halt, Kinship, LocalParent, ParentAddress } from '../cell/kin.ts'
+import { LocalRef } from '../cell/local-ref.ts'
+import type { Ref } from '../cell/ref.ts'
+import type { TerminationReason } from '../contract/types.ts'
+import { type HaltRequest, OP, type SpawnSpec } from '../links/frames.ts'
+import { MAIN } from '../links/life.ts'
+import type { Peer } from '../links/peer.ts'
+import type { SlowActors } from '../observe/slow-actors.ts'
+import type { Deadlines } from '../values/deadlines.ts'
+import { ThreadDownError } from '../values/errors.ts'
+import { recordOf } from '../values/thrown.ts'
+import type { Peers } from './peers.ts'
+import type { Registrar } from './registrar.ts'
+import type { RemoteRef } from './remote-ref.ts'
+
+/** How long a parent waits for a child on another thread beyond the child's own time. */
+const REMOTE_STOP_MARGIN_MS = 1000
+
+/** The thread of the parents, or of the children. */
+export interface KinThread {
+  readonly cells: CellTable
+  readonly peers: Peers
+  readonly deadlines: Deadlines
+  readonly slowActors: SlowActors
+  /** Main's list of those that follow their threads; set before anybody is spawned. */
+  readonly registrar: Registrar | undefined
+}
+
+export class ThreadKinship implements Kinship {
+  readonly #thread: KinThread
+
+  constructor(thread: KinThread) {
+    this.#thread = thread
+  }
+
+  // ── From a parent to its child ───────────────────────────────────────────────────────────────
+
+  /** Tells a child to stop; its parent hears from it through `childEnded`. */
+  stop(parent: LocalParent, child: Child): void {
+    if (child.thread === undefined) {
+      ;(child.ref as LocalRef).cell?.requestStop()
+      return
+    }
+    const peer = this.#thread.peers.to(child.thread)
+    if (!peer.isReachable) {
+      this.#giveUp(parent, child, 'stopped', undefined)
+      return
+    }
+    peer.send({ op: OP.STOP, target: child.id, corr: 0, body: false, patches: 0 })
+    child.guard = {
+      dueMs: 0,
+      position: -1,
+      expire: () => {
+        this.abandon(child)
+        this.#giveUp(parent, child, 'stopped', undefined)
+      },
+    }
+    this.#thread.deadlines.add(child.guard, child.settings.shutdownMs + REMOTE_STOP_MARGIN_MS)
+  }
+
+  /**
+   * Tells an actor to stop whose parent is somebody else, and hears of it as if it stopped itself. Throws
+   * ThreadDownError while its thread is being replaced.
+   */
+  stopDistant(ref: Ref): void {
+    if (ref instanceof LocalRef) {
+      ref.cell?.requestStop()
+      return
+    }
+    const { peer, id } = ref as RemoteRef
+    if (peer.state === 'down') throw new ThreadDownError(peer.name, 'it is being replaced', false)
+    peer.send({ op: OP.STOP, target: id, corr: 0, body: false, patches: 0 })
+  }
+
+  /** Ends a child at once and reports it as slow. */
+  abandon(child: Child): void {
+    if (child.thread === undefined) {
+      ;(child.ref as LocalRef).cell?.abandon()
+      return
+    }
+    const { slowActors, peers, registrar } = this.#thread
+    slowActors.add(child.ref.name)
+    peers.to(child.thread).send({ op: OP.STOP, target: child.id, corr: 0, body: true, patches: 0 })
+    if (child.isRegistered) registrar!.unregister(child.id)
+  }
+
+  /** Ends the present instance of a child, which then reports through `childHalted` and waits for `release`. */
+  halt(child: Child, error: unknown): void {
+    if (child.thread === undefined) (child.ref as LocalRef).cell?.halt(error)
+    else {
+      const body: HaltRequest = error === undefined ? {} : { error: recordOf(error) }
+      this.#thread.peers.to(child.thread).send({ op: OP.HALT, target: child.id, corr: 0, body, patches: 0 })
+    }
+  }
+
+  release(child: Child): void {
+    if (child.thread === undefined) (child.ref as LocalRef).cell?.release()
+    else {
+      this.#thread.peers
+        .to(child.thread)
+        .send({ op: OP.RELEASE, target: child.id, corr: 0, body: 0, patches: 0 })
+    }
+  }
+
+  takeStop(id: number, isAtOnce: boolean): void {
+    const cell = this.#thread.cells.get(id)
+    if (isAtOnce) cell?.abandon()
+    else cell?.requestStop()
+  }
+
+  takeHalt(id: number, { error }: HaltRequest): void {
+    this.#thread.cells.get(id)?.halt(error === undefined ? undefined : fromErrorRecord(error))
+  }
+
+  takeRelease(id: number): void {
+    this.#thread.cells.get(id)?.release()
+  }
+
+  // ── From a child to its parent ───────────────────────────────────────────────────────────────
+
+  /** Tells the parent of a cell how it ended. */
+  ended(cell: EndedCell, ending: Ending): void {
+    const { parent } = cell
+    if (parent === undefined) return
+    if (isLocal(parent)) parent.childEnded(cell.id, ending, cell.endError)
+    else {
+      const peer = this.#thread.peers.to(parent.thread)
+      if (peer.uid !== parent.uid) return
+      peer.send({ op: OP.CHILD_ENDED, target: parent.id, corr: cell.id, body: ending, patches: 0 })
+    }
+  }
+
+  /** Main counts the restarts of an actor that it would bring back: its next life is to know of them. */
+  restarted({ id, parent }: ChildCell): void {
+    if (parent === undefined || isLocal(parent)) return
+    this.#thread.peers.get(MAIN)?.send({ op: OP.RESTARTED, target: id, corr: 0, body: 0, patches: 0 })
+  }
+
+  /** A cell whose parent restarts children together has no instance and waits. */
+  halted(cell: ChildCell, halt: Halt): void {
+    const { parent } = cell
+    if (parent === undefined) return
+    if (isLocal(parent)) {
+      if (!parent.childHalted(cell.id, halt)) cell.release()
+    } else {
+      const peer = this.#thread.peers.to(parent.thread)
+      if (peer.uid !== parent.uid) return
+      peer.send({ op: OP.HALTED, target: parent.id, corr: cell.id, body: halt, patches: 0 })
+    }
+  }
+
+  takeEnded(parentId: number, childId: number, ending: Ending): void {
+    const parent = this.#parent(parentId)
+    const child = parent?.children?.get(childId)
+    if (child?.isRegistered === true) this.#thread.registrar!.unregister(childId)
+    parent?.childEnded(childId, ending, undefined)
+  }
+
+  takeHalted(peer: Peer, parentId: number, childId: number, halt: Halt): void {
+    const isReleased = this.#parent(parentId)?.childHalted(childId, halt) === false
+    // It waits for a word that nobody else would say.
+    if (isReleased) peer.send({ op: OP.RELEASE, target: childId, corr: 0, body: 0, patches: 0 })
+  }
+
+  /** Main's word that a child of ours ended with its thread. */
+  childLost(parentId: number, childId: number, ending: Ending): void {
+    this.#parent(parentId)?.childEnded(childId, ending, undefined)
+  }
+
+  /** A child was not spawned: what it is made with cannot travel. */
+  unspawned(childId: number, { parent }: SpawnSpec, error: HomingError): void {
+    const cell = this.#parent(parent.id)
+    const child = cell?.children?.get(childId)
+    if (cell !== undefined && child !== undefined) this.#giveUp(cell, child, 'failed', error)
+  }
+
+  #parent(id: number): Cell | undefined {
+    return id === 0 ? this.#thread.cells.root : this.#thread.cells.get(id)
+  }
+
+  // ── Lost threads ─────────────────────────────────────────────────────────────────────────────
+
+  /** The present life of a thread has ended, and the children there with it. */
+  endChildrenOn(peer: Peer, error: ThreadDownError): void {
+    for (const [parent, child] of this.#childrenOn(peer.name)) {
+      // One that restarts is spawned again by main, which says so when it is not.
+      if (child.settings.directive === 'restart' && !child.isStopping) {
+        parent.childDisplaced(child)
+        continue
+      }
+      this.#giveUp(parent, child, peer.endReason, error)
+    }
+  }
+
+  /** The thread is not coming back, nor are the children there. */
+  giveUpChildrenOn(thread: string, error: ThreadDownError): void {
+    for (const [parent, child] of this.#childrenOn(thread)) this.#giveUp(parent, child, 'unreachable', error)
+  }
+
+  /** Stops those whose parent ended with a life of its thread. */
+  stopChildrenOf(thread: string, uid: number): void {
+    for (const cell of [...this.#thread.cells.values()]) {
+      const { parent } = cell
+      if (parent === undefined || isLocal(parent)) continue
+      if (parent.thread === thread && parent.uid === uid) cell.requestStop()
+    }
+  }
+
+  #childrenOn(thread: string): [Cell, Child][] {
+    const { cells } = this.#thread
+    const { root } = cells
+    const found: [Cell, Child][] = []
+    const parents = root === undefined ? [...cells.values()] : [root, ...cells.values()]
+    for (const parent of parents) {
+      for (const child of parent.children?.values() ?? [])
+        if (child.thread === thread) found.push([parent, child])
+    }
+    return found
+  }
+
+  /** The child's end cannot come from its own thread. */
+  #giveUp(
+    parent: LocalParent,
+    child: Child,
+    reason: TerminationReason,
+    error: HomingError | undefined,
+  ): void {
+    parent.childEnded(
+      child.id,
+      { reason, isEscalated: child.settings.directive === 'escalate' && !child.isStopping },
+      error,
+    )
+    // After that: forgetting a dedicated thread reports its end once more.
+    if (child.isRegistered) this.#thread.registrar!.unregister(child.id)
+  }
+}
+
+function isLocal(parent: LocalParent | ParentAddress): parent is LocalParent {
+  return !('thread' in parent)
+}

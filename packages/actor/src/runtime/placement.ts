@@ -1,0 +1,42 @@
+/** Placement: which thread an actor goes to. */
+
+import type { ThreadPlacement } from '../contract/types.ts'
+import { UnknownThreadError } from '../values/errors.ts'
+
+/** The pools of a system and their threads, in order. */
+export type PoolMap = readonly { readonly name: string; readonly threads: readonly string[] }[]
+
+/**
+ * The thread that a placement names. A key sticks to one thread of its pool by rendezvous hashing: when
+ * a thread is gone for good, only its keys move. Throws UnknownThreadError.
+ */
+export function resolvePlacement(
+  placement: Exclude<ThreadPlacement, 'here' | 'dedicated'>,
+  pools: PoolMap,
+  isUsable: (thread: string) => boolean,
+): string {
+  if (typeof placement === 'string') return placement
+  const pool = pools.find(candidate => candidate.name === placement.pool)
+  if (pool === undefined) throw new UnknownThreadError(placement.pool, 'the system has no such pool')
+  let best: string | undefined
+  let bestWeight = -1
+  for (const thread of pool.threads) {
+    if (!isUsable(thread)) continue
+    const weight = hash(`${thread}\u0000${placement.key}`)
+    if (weight > bestWeight) {
+      best = thread
+      bestWeight = weight
+    }
+  }
+  if (best === undefined) throw new UnknownThreadError(placement.pool, 'no thread of the pool is left')
+  return best
+}
+
+/** FNV-1a with the finalizer of MurmurHash3, which spreads keys that differ in their last letter. */
+function hash(text: string): number {
+  let h = 0x811c9dc5
+  for (let i = 0; i < text.length; i++) h = Math.imul(h ^ text.charCodeAt(i), 0x01000193)
+  h = Math.imul(h ^ (h >>> 16), 0x85ebca6b)
+  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35)
+  return (h ^ (h >>> 16)) >>> 0
+}

@@ -1,0 +1,42 @@
+/** RemoteRef: reaches an actor of another thread. */
+
+import type { PendingAsk } from '../asks/asks.ts'
+import { Ref, type RefHost } from '../cell/ref.ts'
+import type { TellStatus } from '../contract/types.ts'
+import type { CompiledLayout } from '../layout/compile.ts'
+import type { Peer } from '../links/peer.ts'
+import { type Message, typeOf } from '../values/message.ts'
+
+/** The thread that has the ref. */
+export interface RemoteRefHost extends RefHost {
+  readonly outbound: {
+    tell(ref: RemoteRef, message: Message): TellStatus
+    ask(ref: RemoteRef, message: { readonly type: string }, ask: PendingAsk): void
+  }
+}
+
+/** A ref to an actor of another thread. */
+export class RemoteRef extends Ref {
+  readonly host: RemoteRefHost
+  readonly peer: Peer
+  override readonly layout: CompiledLayout | undefined
+
+  constructor(host: RemoteRefHost, id: number, name: string, peer: Peer, layout: CompiledLayout | undefined) {
+    super(id, name)
+    this.host = host
+    this.peer = peer
+    this.layout = layout
+  }
+
+  override get thread(): string {
+    return this.peer.name
+  }
+
+  override tell(message: Message): TellStatus {
+    return typeOf(message) === undefined ? this.refuse(0) : this.host.outbound.tell(this, message)
+  }
+
+  protected override send(message: Message, ask: PendingAsk): void {
+    this.host.outbound.ask(this, message, ask)
+  }
+}

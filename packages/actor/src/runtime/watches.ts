@@ -1,0 +1,157 @@
+/**
+ * Watches: the watchers of actors, on this thread and between two. A watch of an actor elsewhere is one frame
+ * to its thread, however many watchers it has here; while that thread is being replaced, it waits for the next life.
+ * The endings of the latest actors are kept for those who watch too late.
+ */
+
+import { fromErrorRecord, type HomingError } from '@homing/errors'
+import type { CellTable } from '../cell/cell-table.ts'
+import type { EndedCell } from '../cell/host.ts'
+import type { Ending } from '../cell/kin.ts'
+import { LocalRef } from '../cell/local-ref.ts'
+import { keyOf, type Ref } from '../cell/ref.ts'
+import type { Watcher, WatchList } from '../cell/watcher.ts'
+import type { TerminationReason } from '../contract/types.ts'
+import { OP } from '../links/frames.ts'
+import type { Peer } from '../links/peer.ts'
+import { ThreadDownError } from '../values/errors.ts'
+import { recordOf } from '../values/thrown.ts'
+import type { Held, Limbo } from './limbo.ts'
+import type { Peers } from './peers.ts'
+import type { RemoteRef } from './remote-ref.ts'
+
+/** Endings kept before those that are older than the same number again are forgotten. */
+const ENDINGS_MAX = 2048
+
+interface PastEnding {
+  readonly reason: TerminationReason
+  readonly error: HomingError | undefined
+}
+
+/** The thread of the watchers, or of who is watched. */
+export interface WatchingThread {
+  readonly cells: CellTable
+  readonly peers: Peers
+  readonly limbo: Limbo
+  /** A ref to an actor of this thread. */
+  localRef(id: number, name: string): LocalRef
+}
+
+export class Watches implements WatchList {
+  readonly #thread: WatchingThread
+  /** How actors ended that are no longer here: the latest, and as many before. */
+  #endings = new Map<number, PastEnding>()
+  #olderEndings = new Map<number, PastEnding>()
+
+  constructor(thread: WatchingThread) {
+    this.#thread = thread
+  }
+
+  add(watcher: Watcher, ref: Ref): void {
+    if (ref instanceof LocalRef) {
+      this.#addHere(watcher, ref)
+      return
+    }
+    const { peer } = ref as RemoteRef
+    if (peer.state === 'gone') {
+      const error = new ThreadDownError(peer.name, 'it is not coming back')
+      watcher.onTerminated(ref.key, ref.name, 'unreachable', error)
+      return
+    }
+    const watch = peer.watches.get(ref.id)
+    if (watch !== undefined) {
+      watch.watchers.add(watcher)
+      return
+    }
+    peer.watches.set(ref.id, { name: ref.name, watchers: new Set([watcher]) })
+    // While the thread is being replaced the watch waits for its next life: `connect` sends it.
+    peer.send({ op: OP.WATCH, target: ref.id, corr: 0, body: 0, patches: 0 })
+  }
+
+  #addHere(watcher: Watcher, ref: LocalRef): void {
+    const { cell } = ref
+    if (cell !== undefined && !cell.isEnded) {
+      cell.addWatcher(watcher)
+      return
+    }
+    if (cell === undefined && this.#thread.peers.isAwaited(ref.id)) {
+      const held: Held = {
+        deliver: arrived => arrived.addWatcher(watcher),
+        giveUp: () => watcher.onTerminated(ref.key, ref.name, 'stopped', undefined),
+      }
+      if (this.#thread.limbo.hold(ref.id, held)) return
+    }
+    const ending: PastEnding | undefined =
+      cell === undefined
+        ? (this.#endings.get(ref.id) ?? this.#olderEndings.get(ref.id))
+        : { reason: cell.endReason, error: cell.endError }
+    watcher.onTerminated(ref.key, ref.name, ending?.reason ?? 'stopped', ending?.error)
+  }
+
+  remove(watcher: Watcher, ref: Ref): void {
+    if (ref instanceof LocalRef) {
+      ref.cell?.removeWatcher(watcher)
+      return
+    }
+    const { peer } = ref as RemoteRef
+    const watch = peer.watches.get(ref.id)
+    if (watch === undefined || !watch.watchers.delete(watcher) || watch.watchers.size > 0) return
+    peer.watches.delete(ref.id)
+    peer.send({ op: OP.UNWATCH, target: ref.id, corr: 0, body: 0, patches: 0 })
+  }
+
+  /** Keeps how an actor ended that is about to be forgotten. */
+  noteEnding({ id, endReason, endError }: EndedCell): void {
+    this.#endings.set(id, { reason: endReason, error: endError })
+    if (this.#endings.size < ENDINGS_MAX) return
+    this.#olderEndings = this.#endings
+    this.#endings = new Map()
+  }
+
+  // ── Frames ───────────────────────────────────────────────────────────────────────────────────
+
+  /** The peer watches an actor of this thread. */
+  takeWatch(peer: Peer, id: number): void {
+    const watcher: Watcher = {
+      onTerminated: (_key, _name, reason, error) => {
+        // Not when it was taken back while the actor was awaited.
+        if (peer.watchers.get(id) !== watcher) return
+        peer.watchers.delete(id)
+        const body: Ending = { reason, ...(error === undefined ? {} : { error: recordOf(error) }) }
+        peer.send({ op: OP.TERMINATED, target: id, corr: 0, body, patches: 0 })
+      },
+    }
+    const cell = this.#thread.cells.get(id)
+    const before = peer.watchers.get(id)
+    if (before !== undefined) cell?.removeWatcher(before)
+    peer.watchers.set(id, watcher)
+    this.add(watcher, this.#thread.localRef(id, ''))
+  }
+
+  takeUnwatch(peer: Peer, id: number): void {
+    const watcher = peer.watchers.get(id)
+    if (watcher !== undefined) this.#thread.cells.get(id)?.removeWatcher(watcher)
+    peer.watchers.delete(id)
+  }
+
+  /** An actor on the peer has ended that is watched here. */
+  takeTerminated(peer: Peer, id: number, { reason, error }: Ending): void {
+    const watch = peer.watches.get(id)
+    if (watch === undefined) return
+    peer.watches.delete(id)
+    const known = error === undefined ? undefined : fromErrorRecord(error)
+    const key = keyOf(peer.name, id)
+    for (const watcher of watch.watchers) watcher.onTerminated(key, watch.name, reason, known)
+  }
+
+  /** The thread of the peer has ended, and all its actors with it: nobody watches from there, nobody is left to watch. */
+  threadLost(peer: Peer, reason: TerminationReason, error: ThreadDownError): void {
+    for (const [id, watcher] of peer.watchers) this.#thread.cells.get(id)?.removeWatcher(watcher)
+    peer.watchers.clear()
+    const watches = [...peer.watches]
+    peer.watches.clear()
+    for (const [id, { name, watchers }] of watches) {
+      for (const watcher of watchers) watcher.onTerminated(keyOf(peer.name, id), name, reason, error)
+    }
+  }
+}

@@ -1,0 +1,309 @@
+/**
+ * The actor system: main's runtime, its root as the parent of every top-level actor, and the
+ * threads beside main.
+ */
+
+import { type Duration, systemClock, systemRandom } from '@homing/clock'
+import { createLog } from '@homing/log'
+import type { Cell } from '../cell/cell.ts'
+import type { Child } from '../cell/kin.ts'
+import { asRef } from '../cell/ref.ts'
+import { systemView } from '../contract/system-view.ts'
+import { terminatedOf } from '../contract/terminated.ts'
+import type {
+  ActorDefinition,
+  ActorRef,
+  ActorStatus,
+  ActorSystem,
+  ActorSystemOptions,
+  Census,
+  ShutdownReport,
+  SpawnOptions,
+  SystemStats,
+  Terminated,
+  ThreadStatus,
+} from '../contract/types.ts'
+import { MAIN } from '../links/life.ts'
+import type { FlightEvent } from '../observe/flight.ts'
+import { Observatory, type SystemCounters } from '../observe/observatory.ts'
+import type { PoolMap } from '../runtime/placement.ts'
+import { type FlatStatus, Runtime, type RuntimeStats } from '../runtime/runtime.ts'
+import type { HeapPressure } from '../threads/heap-guard.ts'
+import { threadName } from '../threads/thread.ts'
+import { Threads } from '../threads/threads.ts'
+import { WorkerHost } from '../threads/worker-host.ts'
+import { type DeadLetterReason, noDeadLetters } from '../values/dead-letters.ts'
+import { toMs } from '../values/durations.ts'
+import { NestedSystemError } from '../values/errors.ts'
+import type { Message } from '../values/message.ts'
+
+const THREAD_RESTARTS_MAX_DEFAULT = 10
+const HUNG_AFTER_DEFAULT = '10s'
+const THREAD_BACKOFF_DEFAULT = { min: '20ms', max: '2s' } as const
+const SHED_AT_DEFAULT = 0.7
+const RECYCLE_AT_DEFAULT = 0.85
+const THREAD_HEAP_MB_MIN = 16
+const RING_KIB_MIN = 16
+const RING_KIB_MAX = 8192
+const RING_KIB_DEFAULT = 1024
+const SHUTDOWN_MS_DEFAULT = 10_000
+/** Left for the threads, and then for main's capabilities, when the deadline is used up. */
+const RELEASE_MS_MIN = 1000
+const QUERY_MS_MAX = 1000
+const FLIGHT_LIMIT_DEFAULT = 100
+const KEEP_ALIVE_MS = 2 ** 31 - 1
+
+/**
+ * Starts a system: `main` is the calling thread, the pools are workers. Resolves when every thread is
+ * ready. The process stays alive until `shutdown`. Rejects with ThreadStartError when a thread does not
+ * come up, and with NestedSystemError on a thread of another system.
+ */
+export async function createActorSystem(options: ActorSystemOptions = {}): Promise<ActorSystem> {
+  const nested = (globalThis as { [threadName]?: string })[threadName]
+  if (nested !== undefined) throw new NestedSystemError(nested)
+  const pools: PoolMap = Object.entries(options.pools ?? {}).map(([name, { count }]) => {
+    if (!Number.isInteger(count) || count < 0) {
+      throw new RangeError(`cannot start ${count} threads in pool ${name}: use an integer ≥ 0`)
+    }
+    return { name, threads: Array.from({ length: count }, (_, index) => `${name}-${index}`) }
+  })
+  const logLevel = options.logLevel ?? 'info'
+  const backoff = options.threadBackoff ?? THREAD_BACKOFF_DEFAULT
+  const runtime = createMainRuntime(options, pools, false)
+  const host = new WorkerHost({
+    log: runtime.log,
+    execArgv: options.threadExecArgv,
+    hasSpare: options.warmSpare ?? true,
+    heapMb: checkedHeapMb(options.threadHeapMb),
+    ringWords: (checkedRingKib(options.ringKib ?? RING_KIB_DEFAULT) * 1024) / Int32Array.BYTES_PER_ELEMENT,
+  })
+  const threads = new Threads(runtime, host, {
+    pools,
+    logLevel,
+    threadRestartsMax: checkedRestartsMax(options.threadRestartsMax ?? THREAD_RESTARTS_MAX_DEFAULT),
+    hungAfterMs: toMs(options.hungAfter ?? HUNG_AFTER_DEFAULT),
+    backoffMsMin: toMs(backoff.min),
+    backoffMsMax: toMs(backoff.max),
+    heapPressure: heapPressureOf(options.heapPressure),
+  })
+  const system = new LocalActorSystem(runtime, threads)
+  try {
+    await threads.start()
+  } catch (error) {
+    await system.shutdown({ deadline: 0 })
+    throw error
+  }
+  return system
+}
+
+function checkedRestartsMax(max: number): number {
+  if (Number.isInteger(max) && max >= 0) return max
+  throw new RangeError(`cannot allow ${max} restarts of a thread: use an integer ≥ 0`)
+}
+
+function checkedHeapMb(heapMb: number | undefined): number | undefined {
+  if (heapMb === undefined || (Number.isFinite(heapMb) && heapMb >= THREAD_HEAP_MB_MIN)) return heapMb
+  throw new RangeError(`cannot give threads a heap of ${heapMb} MB: use at least ${THREAD_HEAP_MB_MIN}`)
+}
+
+function checkedRingKib(kib: number): number {
+  if (kib >= RING_KIB_MIN && kib <= RING_KIB_MAX && Number.isInteger(Math.log2(kib))) return kib
+  throw new RangeError(
+    `cannot give threads rings of ${kib} KiB: use a power of two of ${RING_KIB_MIN} … ${RING_KIB_MAX}`,
+  )
+}
+
+function heapPressureOf(option: ActorSystemOptions['heapPressure']): HeapPressure | undefined {
+  if (option === false) return undefined
+  const { shedAt = SHED_AT_DEFAULT, recycleAt = RECYCLE_AT_DEFAULT } = option ?? {}
+  if (!(shedAt > 0 && shedAt <= recycleAt && recycleAt <= 1)) {
+    throw new RangeError(
+      `cannot shed at ${shedAt} and recycle at ${recycleAt} of the heap: use 0 < shedAt ≤ recycleAt ≤ 1`,
+    )
+  }
+  return { shedAt, recycleAt }
+}
+
+/** Main's runtime; `isAlone` when there are no threads and every placement means main. */
+export function createMainRuntime(options: ActorSystemOptions, pools: PoolMap, isAlone: boolean): Runtime {
+  const fields = { ...(options.name === undefined ? {} : { system: options.name }), thread: MAIN }
+  return new Runtime({
+    thread: MAIN,
+    uid: 1,
+    pools,
+    clock: options.clock ?? systemClock,
+    random: options.random ?? systemRandom,
+    log: options.log ?? createLog(options.logLevel ?? 'info', fields),
+    provide: options.provide ?? [],
+    isAlone,
+  })
+}
+
+/** The system over one runtime on this thread and, unless it is alone, the threads beside it. */
+export class LocalActorSystem implements ActorSystem {
+  readonly runtime: Runtime
+  readonly #threads: Threads | undefined
+  readonly #observatory: Observatory
+  #keepAlive: { cancel(): void } | undefined
+  #shutdown: Promise<ShutdownReport> | undefined
+
+  constructor(runtime: Runtime, threads: Threads | undefined, keepsProcessAlive = threads !== undefined) {
+    this.runtime = runtime
+    this.#threads = threads
+    this.#observatory = threads?.observatory ?? new Observatory(MAIN, runtime.memory)
+    runtime.provide(systemView, this)
+    if (keepsProcessAlive) this.#stayAlive()
+  }
+
+  spawn<M extends Message, A>(definition: ActorDefinition<M, A>, options: SpawnOptions<A>): ActorRef<M> {
+    return this.runtime.spawn(this.#root, definition, options)
+  }
+
+  whenTerminated(ref: ActorRef<never>): Promise<Terminated> {
+    const any = asRef(ref)
+    const { promise, resolve } = Promise.withResolvers<Terminated>()
+    const child = this.#child(ref)
+    if (child !== undefined) {
+      child.onEnded ??= []
+      child.onEnded.push(resolve)
+    } else {
+      const onTerminated = (_key: string, _name: string, ...[reason, error]: EndingFields): void =>
+        resolve(terminatedOf(any, reason, error))
+      this.runtime.watches.add({ onTerminated }, any)
+    }
+    return promise
+  }
+
+  async stop(ref: ActorRef<never>): Promise<Terminated> {
+    const any = asRef(ref)
+    const isTopLevel = this.#child(ref) !== undefined
+    if (!isTopLevel) this.runtime.kinship.stopDistant(any)
+    const terminated = this.whenTerminated(ref)
+    if (isTopLevel) this.#root.stopChild(any.id)
+    return terminated
+  }
+
+  async stats(): Promise<SystemStats> {
+    const all = (await this.#queryThreads('stats')) as RuntimeStats[]
+    all.push(this.runtime.stats())
+    const deadLettersByReason = noDeadLetters()
+    for (const stats of all) {
+      for (const [reason, count] of Object.entries(stats.deadLettersByReason)) {
+        deadLettersByReason[reason as DeadLetterReason] += count
+      }
+    }
+    const sum = (field: Exclude<keyof RuntimeStats, 'deadLettersByReason'>): number =>
+      all.reduce((total, stats) => total + stats[field], 0)
+    return {
+      actors: sum('actors'),
+      threads: this.#threads?.names.length ?? 1,
+      sent: sum('sent'),
+      handled: sum('handled'),
+      deadLetters: sum('deadLetters'),
+      deadLettersByReason,
+      refused: sum('refused'),
+      restarts: sum('restarts'),
+      threadRestarts: this.#threads?.restartCount ?? 0,
+      threadRecycles: this.#threads?.recycleCount ?? 0,
+      threadZombies: this.#threads?.zombieCount ?? 0,
+      asksPending: sum('asksPending'),
+      asksTimedOut: sum('asksTimedOut'),
+    }
+  }
+
+  async describe(): Promise<readonly ActorStatus[]> {
+    return (await this.census()).actors
+  }
+
+  async census(): Promise<Census> {
+    const names = this.#threads?.names ?? [MAIN]
+    const all = (await this.#queryThreads('describe')) as FlatStatus[][]
+    const flat = [...this.runtime.describe(), ...all.flat()]
+    const ids = new Set(flat.map(status => status.id))
+    const byParent = Map.groupBy(flat, ({ parentId }) => (ids.has(parentId) ? parentId : 0))
+    const tree = (parentId: number): ActorStatus[] =>
+      (byParent.get(parentId) ?? [])
+        .toSorted((a, b) => a.id - b.id)
+        .map(({ id, parentId: _, ...status }) => ({ ...status, children: tree(id) }))
+    const answered = new Set([MAIN, ...flat.map(({ thread }) => thread)])
+    const { threads } = this.counters()
+    const isEmpty = (name: string): boolean => threads.find(({ thread }) => thread === name)?.actors === 0
+    return { actors: tree(0), unanswered: names.filter(name => !answered.has(name) && !isEmpty(name)) }
+  }
+
+  counters(): SystemCounters {
+    return this.#observatory.counters()
+  }
+
+  threads(): readonly ThreadStatus[] {
+    const standings = new Map((this.#threads?.standings ?? []).map(standing => [standing.name, standing]))
+    return this.counters().threads.map(({ thread: name, lives }) => {
+      const standing = standings.get(name)
+      const state = name === MAIN ? 'running' : (standing?.state ?? 'ended')
+      return { name, state, lives, restartsLately: standing?.restartsLately ?? 0 }
+    })
+  }
+
+  flight(thread: string, limit = FLIGHT_LIMIT_DEFAULT): readonly FlightEvent[] | undefined {
+    return this.#observatory.flight(thread, limit)
+  }
+
+  async killThread(name: string): Promise<void> {
+    if (this.#threads === undefined) return
+    await this.#threads.kill(name)
+  }
+
+  shutdown(options: { readonly deadline?: Duration } = {}): Promise<ShutdownReport> {
+    this.#shutdown ??= this.#stopAll(toMs(options.deadline ?? SHUTDOWN_MS_DEFAULT))
+    return this.#shutdown
+  }
+
+  async #stopAll(deadlineMs: number): Promise<ShutdownReport> {
+    const { runtime } = this
+    const startMs = runtime.clock.nowMs()
+    const droppedBefore = this.counters().total.dropped
+    runtime.isOpen = false
+    const root = this.#root
+    const { promise: stopped, resolve } = Promise.withResolvers<void>()
+    root.addWatcher({ onTerminated: () => resolve() })
+    const limit = { dueMs: 0, position: -1, expire: () => root.abandonChildren() }
+    runtime.deadlines.add(limit, deadlineMs)
+    root.requestStop()
+    await stopped
+    runtime.deadlines.remove(limit)
+    const passedMs = (): number => runtime.clock.nowMs() - startMs
+    const leftMs = (): number => Math.max(RELEASE_MS_MIN, deadlineMs - passedMs())
+    const disposals = (await this.#threads?.stop(leftMs(), passedMs())) ?? []
+    disposals.push(await runtime.dispose(leftMs(), passedMs()))
+    runtime.close()
+    this.#keepAlive?.cancel()
+    return {
+      durationMs: passedMs(),
+      slow: [...new Set(disposals.flatMap(disposal => disposal.slow))],
+      droppedMessages: this.counters().total.dropped - droppedBefore,
+    }
+  }
+
+  /** The queries that were answered; a thread that dies meanwhile is left out. */
+  async #queryThreads(type: 'stats' | 'describe'): Promise<unknown[]> {
+    const names = this.#threads?.names.filter(name => name !== MAIN) ?? []
+    const answers = await Promise.allSettled(
+      names.map(name => this.runtime.query(name, { type }, QUERY_MS_MAX)),
+    )
+    return answers.filter(answer => answer.status === 'fulfilled').map(answer => answer.value)
+  }
+
+  get #root(): Cell {
+    return this.runtime.root!
+  }
+
+  #child(ref: ActorRef<never>): Child | undefined {
+    return this.#root.children?.get(asRef(ref).id)
+  }
+
+  #stayAlive(): void {
+    this.#keepAlive = systemClock.after(KEEP_ALIVE_MS, () => this.#stayAlive())
+  }
+}
+
+type EndingFields = [reason: Terminated['reason'], error: Terminated['error']]

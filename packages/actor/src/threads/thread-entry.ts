@@ -1,0 +1,62 @@
+/**
+ * Thread entry: the code that a worker of an actor system runs. It gets everything from main: its name, a link to every
+ * other thread, and the actors that were here before it was replaced. A worker with no such data is a spare: it
+ * loads the modules that it is told about and waits for a name.
+ */
+
+import { parentPort, workerData } from 'node:worker_threads'
+import { systemClock, systemRandom } from '@homing/clock'
+import { createLog } from '@homing/log'
+import { openRing } from '../links/ring/ring-link.ts'
+import { startThread, type ThreadInit, threadName } from './thread.ts'
+
+/** What main tells a spare. */
+export type SpareMessage =
+  | { readonly type: 'preload'; readonly moduleUrls: readonly string[] }
+  | { readonly type: 'start'; readonly init: ThreadInit }
+
+/** What a spare tells main, once. */
+export type SpareReport = 'loaded'
+
+/** How long the modules of the actors that go with a new life may hold it up. */
+const LOAD_MS_MAX = 2000
+
+async function start(init: ThreadInit): Promise<void> {
+  ;(globalThis as { [threadName]?: string })[threadName] = init.thread
+  await load(init)
+  startThread(init, {
+    clock: systemClock,
+    random: systemRandom,
+    log: createLog(init.logLevel, { thread: init.thread }),
+    provide: [],
+    open: openRing,
+  })
+}
+
+/** Before a link is read: what waits there is not to overflow mailboxes, nor to be lost in them when this life ends. */
+async function load({ spawns }: ThreadInit): Promise<void> {
+  const urls = new Set(spawns.map(({ moduleUrl }) => moduleUrl))
+  if (urls.size === 0) return
+  const late = Promise.withResolvers<void>()
+  const limit = systemClock.after(LOAD_MS_MAX, () => late.resolve())
+  // What a module throws is met again, and reported, by its actors.
+  await Promise.race([Promise.allSettled([...urls].map(url => import(url))), late.promise])
+  limit.cancel()
+}
+
+if (workerData !== null && workerData !== undefined) {
+  void start(workerData as ThreadInit)
+} else {
+  const port = parentPort!
+  const take = (message: SpareMessage): void => {
+    if (message.type === 'start') {
+      port.off('message', take)
+      void start(message.init)
+      return
+    }
+    // What a module throws is met again, and reported, when an actor of it is spawned.
+    for (const url of message.moduleUrls) import(url).catch(() => {})
+  }
+  port.on('message', take)
+  port.postMessage('loaded' satisfies SpareReport)
+}

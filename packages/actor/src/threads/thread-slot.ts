@@ -1,0 +1,95 @@
+/** ThreadSlot: one thread beside main over all its lives, as main keeps it. */
+
+import type { ThreadStatus } from '../contract/types.ts'
+import type { ThreadEndReason } from '../links/frames.ts'
+import type { Disposal } from '../runtime/runtime.ts'
+import type { HostedThread } from './thread-host.ts'
+
+const RESTART_WINDOW_MS = 60_000
+
+/** How a thread beside main stands. */
+export interface ThreadStanding {
+  readonly name: string
+  readonly state: Exclude<ThreadStatus['state'], 'ended'>
+  /** Times it was replaced within the last minute. */
+  readonly restartsLately: number
+}
+
+export class ThreadSlot {
+  readonly name: string
+  readonly isDedicated: boolean
+  /** The present life; 0 between two. */
+  uid = 0
+  /** It has been linked with others, or is about to be. */
+  hasLived = false
+  worker: HostedThread | undefined = undefined
+  lastError: unknown = undefined
+  isStopping = false
+  /** Its end, once somebody wants it; a shutdown joins the end of a dedicated thread. */
+  stopping: Promise<Disposal> | undefined = undefined
+  isReady = false
+  /** Its heap is full: it is about to be replaced. */
+  isRecycling = false
+  /** Why it is being ended, when that is known before its end. */
+  endReason: ThreadEndReason = 'threadExit'
+  /** Settled at the next ready or final end. */
+  whenReady = quietResolvers()
+  /** When it was replaced, within the last minute. */
+  #restartTimesMs: number[] = []
+
+  constructor(name: string, isDedicated: boolean) {
+    this.name = name
+    this.isDedicated = isDedicated
+  }
+
+  get standing(): ThreadStanding {
+    return { name: this.name, restartsLately: this.#restartTimesMs.length, state: this.#state }
+  }
+
+  get #state(): ThreadStanding['state'] {
+    if (this.isStopping) return 'stopping'
+    if (this.uid === 0) return 'replacing'
+    if (this.endReason === 'threadHung') return 'hung'
+    return this.isReady ? 'running' : 'starting'
+  }
+
+  /** True while nothing is known against its present life. */
+  get isServing(): boolean {
+    return this.isReady && !this.isStopping && !this.isRecycling && this.endReason === 'threadExit'
+  }
+
+  /** True when it was replaced within the last minute. */
+  get wasReplaced(): boolean {
+    return this.#restartTimesMs.length > 0
+  }
+
+  /** A life begins. */
+  begin(uid: number): void {
+    this.uid = uid
+    this.hasLived = true
+    this.isReady = false
+    this.isRecycling = false
+    this.lastError = undefined
+    this.endReason = 'threadExit'
+  }
+
+  /** Counts a replacement: its number within the last minute, from 1. Undefined when there were `max` already. */
+  countRestart(nowMs: number, max: number): number | undefined {
+    this.#restartTimesMs = this.#restartTimesMs.filter(timeMs => nowMs - timeMs < RESTART_WINDOW_MS)
+    if (this.#restartTimesMs.length >= max) return undefined
+    this.#restartTimesMs.push(nowMs)
+    return this.#restartTimesMs.length
+  }
+
+  /** Somebody may wait for the next ready again. */
+  awaitReady(): void {
+    this.whenReady = quietResolvers()
+  }
+}
+
+function quietResolvers(): PromiseWithResolvers<void> {
+  const resolvers = Promise.withResolvers<void>()
+  // Often nobody waits; a rejection is then no failure of its own.
+  resolvers.promise.catch(() => {})
+  return resolvers
+}

@@ -1,0 +1,205 @@
+/**
+ * The errors of the actor runtime. Each one is a value that a caller can be given: a rejected ask,
+ * the cause in a `terminated` signal, or a refused spawn. All are listed in docs/actors.md.
+ */
+
+import { HomingError } from '@homing/errors'
+
+/** No answer came within the deadline of an ask. */
+export class AskTimeoutError extends HomingError {
+  readonly code = 'HOMING_ACTOR_ASK_TIMEOUT'
+
+  constructor(actor: string, type: string, timeoutMs: number) {
+    super(`cannot get an answer to '${type}' from actor ${actor}: none came within ${timeoutMs} ms`, {
+      actor,
+      type,
+      timeoutMs,
+    })
+  }
+}
+
+/** A bound refused the ask: the mailbox of the target or the link to its thread is full. */
+export class AskRefusedError extends HomingError {
+  readonly code = 'HOMING_ACTOR_ASK_REFUSED'
+
+  constructor(actor: string, type: string, bound: string) {
+    super(`cannot ask actor ${actor} for '${type}': ${bound} is full`, { actor, type, bound })
+  }
+}
+
+/** The caller abandoned the ask through its AbortSignal; `cause` is the signal's reason. */
+export class AskAbortedError extends HomingError {
+  readonly code = 'HOMING_ACTOR_ASK_ABORTED'
+
+  constructor(actor: string, type: string, cause: unknown) {
+    super(
+      `cannot finish asking actor ${actor} for '${type}': the caller aborted it`,
+      { actor, type },
+      { cause },
+    )
+  }
+}
+
+/** The target of an ask is dead or died before it answered; or an ended actor still uses its context. */
+export class ActorTerminatedError extends HomingError {
+  readonly code = 'HOMING_ACTOR_TERMINATED'
+
+  constructor(actor: string, what: string) {
+    super(`cannot ${what}: actor ${actor} has ended`, { actor })
+  }
+}
+
+/** An actor stashes more messages than its mailbox option `stash` allows; the message was not taken. */
+export class StashFullError extends HomingError {
+  readonly code = 'HOMING_ACTOR_STASH_FULL'
+
+  constructor(actor: string, type: string, capacity: number) {
+    super(`cannot stash '${type}' in actor ${actor}: ${capacity} messages are stashed`, {
+      actor,
+      type,
+      capacity,
+    })
+  }
+}
+
+/** The thread of the target died, or is being replaced. */
+export class ThreadDownError extends HomingError {
+  readonly code = 'HOMING_ACTOR_THREAD_DOWN'
+  /** False: the thread never took the ask, so that asking again does nothing twice. */
+  readonly mayBeTaken: boolean
+
+  constructor(thread: string, why: string, mayBeTaken = true) {
+    super(`cannot reach thread ${thread}: ${why}`, { thread })
+    this.mayBeTaken = mayBeTaken
+  }
+}
+
+/** The error that an actor failed with, as its watchers see it; `cause` where it is on the same thread. */
+export class ActorFailedError extends HomingError {
+  readonly code = 'HOMING_ACTOR_FAILED'
+
+  constructor(actor: string, cause: unknown) {
+    super(`cannot keep actor ${actor} running: ${messageOf(cause)}`, { actor }, { cause })
+  }
+}
+
+/** The actor failed more often than its supervision allows. */
+export class RestartBudgetError extends HomingError {
+  readonly code = 'HOMING_ACTOR_RESTART_BUDGET'
+
+  constructor(actor: string, max: number, withinMs: number, cause: unknown) {
+    super(
+      `cannot restart actor ${actor} again: ${max} restarts within ${withinMs} ms are used up; the last failure: ${messageOf(cause)}`,
+      { actor, max, withinMs },
+      { cause },
+    )
+  }
+}
+
+/** What was asked is no message: an object whose `type` is a string. */
+export class MalformedMessageError extends HomingError {
+  readonly code = 'HOMING_ACTOR_MALFORMED_MESSAGE'
+
+  constructor(actor: string) {
+    super(`cannot give this to actor ${actor}: a message is an object whose type is a string`, { actor })
+  }
+}
+
+/** The behavior has no arm for a message type that was asked. */
+export class UnhandledMessageError extends HomingError {
+  readonly code = 'HOMING_ACTOR_UNHANDLED_MESSAGE'
+
+  constructor(actor: string, type: string) {
+    super(`cannot handle '${type}': actor ${actor} has no arm for it`, { actor, type })
+  }
+}
+
+/** The module of a definition does not export it under the name that the definition claims. */
+export class UnknownExportError extends HomingError {
+  readonly code = 'HOMING_ACTOR_UNKNOWN_EXPORT'
+
+  constructor(moduleUrl: string, exportName: string, why: string) {
+    super(`cannot spawn '${exportName}' of ${moduleUrl} on another thread: ${why}`, { moduleUrl, exportName })
+  }
+}
+
+/** The module of a definition cannot be imported on the thread that should run the actor. */
+export class ModuleImportError extends HomingError {
+  readonly code = 'HOMING_ACTOR_MODULE_IMPORT'
+
+  constructor(moduleUrl: string, thread: string, cause: unknown) {
+    super(
+      `cannot import ${moduleUrl} on thread ${thread}: ${messageOf(cause)}`,
+      { moduleUrl, thread },
+      { cause },
+    )
+  }
+}
+
+/** A placement names a thread or pool that the system does not have. */
+export class UnknownThreadError extends HomingError {
+  readonly code = 'HOMING_ACTOR_UNKNOWN_THREAD'
+
+  constructor(thread: string, why: string) {
+    super(`cannot use thread ${thread}: ${why}`, { thread })
+  }
+}
+
+/** A message, an answer or args hold something that cannot travel to another thread. */
+export class UnserializableMessageError extends HomingError {
+  readonly code = 'HOMING_ACTOR_UNSERIALIZABLE'
+
+  /** `path`: where in the message it is, when that is known. */
+  constructor(what: string, why: string, path = '') {
+    const where = path === '' ? what : `${path}, ${what},`
+    super(`cannot send ${where} to another thread: ${why}`, { path, what })
+  }
+}
+
+/** A thread ended before it was ready, or was not ready in time. */
+export class ThreadStartError extends HomingError {
+  readonly code = 'HOMING_ACTOR_THREAD_START'
+
+  constructor(thread: string, why: string) {
+    super(`cannot start thread ${thread}: ${why}`, { thread })
+  }
+}
+
+/** The system is shutting down or has shut down. */
+export class SystemStoppedError extends HomingError {
+  readonly code = 'HOMING_ACTOR_SYSTEM_STOPPED'
+
+  constructor(what: string) {
+    super(`cannot ${what}: the actor system has been shut down`)
+  }
+}
+
+/** createActorSystem was called on a thread that belongs to an actor system. */
+export class NestedSystemError extends HomingError {
+  readonly code = 'HOMING_ACTOR_NESTED_SYSTEM'
+
+  constructor(thread: string) {
+    super(
+      `cannot create an actor system on its own thread ${thread}: keep actors in a module without side effects`,
+      { thread },
+    )
+  }
+}
+
+/** An actor on another thread than main asks what only main can say. */
+export class NotOnMainError extends HomingError {
+  readonly code = 'HOMING_ACTOR_NOT_ON_MAIN'
+
+  constructor() {
+    super('cannot see the system from here: only an actor on the thread main can', {})
+  }
+}
+
+/** Never throws, whatever was thrown. */
+function messageOf(thrown: unknown): string {
+  try {
+    return thrown instanceof Error ? String(thrown.message) : String(thrown)
+  } catch {
+    return 'something that cannot be described'
+  }
+}

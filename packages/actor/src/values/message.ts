@@ -1,0 +1,29 @@
+/** Messages between actors. An object is a message if its `type` is a string. */
+
+/**
+ * Every message is plain readonly data with a `type`; a protocol is a union of such types. It belongs to the receiver once it
+ * is sent: on one thread it is the same object, between threads a copy.
+ */
+export interface Message {
+  readonly type: string
+}
+
+/**
+ * Answers an ask, once; a second call, or one after the deadline, is discarded. May be called later, and may be passed on
+ * in a message to an actor on any thread. Never throws.
+ */
+export type Reply<T> = (value: T) => void
+
+/** What a message is replaced by, when waiting: equal keys. Undefined: it replaces none. */
+export type MessageKey = string | number | undefined
+
+/** The type of a message; undefined when `value` is none. Never throws. */
+export function typeOf(value: unknown): string | undefined {
+  try {
+    const type = (value as { readonly type?: unknown } | null | undefined)?.type
+    return typeof type === 'string' ? type : undefined
+  } catch {
+    // What cannot be read, such as a revoked proxy, has no type.
+    return undefined
+  }
+}

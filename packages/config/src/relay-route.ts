@@ -1,0 +1,45 @@
+/**
+ * One value of `--relay-route`: a route of the engines that the router passes on besides those it knows.
+ *
+ *   '/v1/files'   'GET /v1/files/*'   'POST /v1/load_lora_adapter'
+ *
+ * Without a method, any. `*` stands for one segment of the path. Routes that the router serves itself cannot be given: it
+ * would not pass them on.
+ */
+
+export interface RelayRoute {
+  /** Undefined: any. */
+  readonly method: string | undefined
+  /** '*' stands for one segment. */
+  readonly path: string
+}
+
+const FORM = /^(?:([A-Z]+) +)?(\/\S*)$/
+/** Percent signs, `.` and `..` would make two texts of one path. */
+const SEGMENT = /^(?!\.{1,2}$)(?:[A-Za-z0-9._~-]+|\*)$/
+/** What the gateway serves, and all below it; a test compares them with its table. */
+const OWN_ROUTES =
+  /^\/(?:(?:route|decisions|workers|actors|dump|health|ready|metrics)(?:\/.*)?|v1\/(?:chat\/completions|completions|models(?:\/.*)?))?$/
+/** Routes of Dynamo's router and of planned features: not served yet, and reserved until they are. */
+const KEPT_ROUTES = /^\/(?:queue|busy_threshold)(?:\/.*)?$/
+
+/** Why it cannot be used; undefined when it can. */
+export function relayRouteFault(text: string): string | undefined {
+  const match = FORM.exec(text)
+  if (match === null) return "is no route; use '/path' or 'POST /path', with * for one segment"
+  const path = match[2]!
+  if (OWN_ROUTES.test(path)) return 'is a route of the router itself'
+  if (KEPT_ROUTES.test(path)) return 'is kept for the router itself'
+  const wrong = path
+    .slice(1)
+    .split('/')
+    .find(segment => !SEGMENT.test(segment))
+  if (wrong === undefined) return undefined
+  return `has the segment '${wrong}'; use letters, digits, '-', '_', '.', '~', or a whole '*'`
+}
+
+/** `text` has been checked. */
+export function readRelayRoute(text: string): RelayRoute {
+  const [, method, path] = FORM.exec(text)!
+  return { method, path: path! }
+}

@@ -1,0 +1,136 @@
+/** The settings of a program: values, and only some of them. */
+
+import assert from 'node:assert/strict'
+import fc from 'fast-check'
+import t from 'tap'
+import {
+  completeSettings,
+  indexerCommand,
+  parseSettings,
+  routerCommand,
+  type SettingDescriptor,
+  SettingsError,
+} from '../src/index.ts'
+
+const machine = { cores: 8 }
+
+function faultsOf(given: Readonly<Record<string, unknown>>): readonly string[] {
+  try {
+    completeSettings(routerCommand, given as never, { machine })
+  } catch (error) {
+    assert.ok(error instanceof SettingsError)
+    return error.faults
+  }
+  return []
+}
+
+t.test('with nothing given every setting has the default of the command line', async t => {
+  for (const command of [routerCommand, indexerCommand]) {
+    const settings = completeSettings(command as typeof routerCommand, {}, { machine })
+    t.strictSame(settings, parseSettings(command as typeof routerCommand, [], {}, { machine }).settings)
+    t.ok(Object.isFrozen(settings))
+  }
+})
+
+t.test('what is given counts, undefined is as good as nothing, and lists are kept as copies', async t => {
+  const workers = ['http://10.0.0.1:8001']
+  const given = { port: 0, workers, shutdownTimeoutMs: 0, seed: undefined, host: '[::1]', kvEvents: false }
+  const settings = completeSettings(routerCommand, given, { machine })
+  workers.push('http://10.0.0.2:8001')
+  t.match(settings, { port: 0, shutdownTimeoutMs: 0, seed: undefined, host: '::1', kvEvents: false })
+  t.strictSame(settings.workers, ['http://10.0.0.1:8001'])
+  t.ok(Object.isFrozen(settings.workers))
+  t.equal(settings.retries, 2)
+})
+
+t.test('every fault is told, with the key, the value and what would be right', async t => {
+  t.strictSame(
+    faultsOf({
+      prot: 1,
+      'router-mode': 'kv',
+      port: 70_000,
+      retries: 1.5,
+      temperature: Number.NaN,
+      shutdownTimeoutMs: '5s',
+      indexBytes: '1GiB',
+      kvEvents: 'no',
+      routerMode: 'fastest',
+      host: 7,
+      workers: 'http://10.0.0.1:8001',
+      tokenizers: ['', 3],
+      relayRoutes: ['nowhere'],
+    }),
+    [
+      'prot: there is no such setting; did you mean port?',
+      'router-mode: there is no such setting; did you mean routerMode?',
+      'host: 7 is not a text',
+      'port: 70000 is out of range 0 … 65535',
+      'shutdownTimeoutMs: "5s" is not a number of milliseconds',
+      'workers: "http://10.0.0.1:8001" is not a list of texts',
+      'routerMode: "fastest" is not one of kv, random, round-robin, least-loaded, power-of-two, direct',
+      'temperature: NaN is not a number',
+      'kvEvents: "no" is neither true nor false',
+      'indexBytes: "1GiB" is not a number of bytes',
+      'tokenizers: "" is empty',
+      'tokenizers: 3 is not a text',
+      'retries: 1.5 is not a whole number',
+      ...faultsOf({ relayRoutes: ['nowhere'] }),
+    ],
+  )
+  t.match(faultsOf({ relayRoutes: ['nowhere'] }), [/^relayRoutes: "nowhere" /])
+  t.throws(() => completeSettings(routerCommand, { port: -1 }), {
+    code: 'HOMING_CONFIG_BAD_SETTINGS',
+    message: 'cannot start router: port: -1 is out of range 0 … 65535',
+  })
+})
+
+t.test('rules over several settings hold, and a default that is given is no wish', async t => {
+  t.match(faultsOf({ guessTtlUntilEventsMs: 5000, kvEvents: false }), [
+    /--router-predicted-ttl-secs covers the time/,
+  ])
+  t.match(faultsOf({ workers: ['http://10.0.0.1:1'], demoEngines: 2 }), [/have no effect when workers/])
+  t.strictSame(faultsOf({ workers: ['http://10.0.0.1:1'], demoEngines: 4 }), [])
+})
+
+t.test('who knows more of a list adds faults, and settings that do nothing here are refused', async t => {
+  const complete = (given: object) => () =>
+    completeSettings(routerCommand, given, {
+      machine,
+      listChecks: { workers: items => items.map(item => `"${item}": seen`) },
+      without: ['detach'],
+    })
+  t.throws(complete({ workers: ['http://a:1', 'nowhere'], detach: true }), {
+    message:
+      'cannot start router:\n  workers: "nowhere" is not a URL such as http://10.0.0.1:8001' +
+      '\n  workers: "http://a:1": seen\n  workers: "undefined": seen\n  detach: it has no effect here; leave it out',
+  })
+  t.doesNotThrow(complete({ detach: false }), 'as in settings of the command line that are passed on')
+})
+
+t.test('settings of the command line are complete: nothing of them changes', async t => {
+  const value = (setting: SettingDescriptor): fc.Arbitrary<string> => {
+    switch (setting.kind) {
+      case 'integer':
+        return fc.integer({ min: setting.min, max: Math.min(setting.max, setting.min + 1000) }).map(String)
+      case 'choice':
+        return fc.constantFrom(...setting.choices)
+      case 'flag':
+        return fc.constantFrom('true', 'false')
+      default:
+        return fc.constant('')
+    }
+  }
+  const kinds = new Set(['integer', 'choice', 'flag'])
+  // Of two ports the second must differ from the first, which another test has.
+  const choices = routerCommand.settings.filter(
+    ({ kind, name }) => kinds.has(kind) && !/^(demo|worker-slots|router-event-threads|admin-port)/.test(name),
+  )
+  const argv = fc
+    .subarray([...choices] as SettingDescriptor[])
+    .chain(some => fc.tuple(...some.map(setting => value(setting).map(text => `--${setting.name}=${text}`))))
+  const unchanged = fc.property(argv, given => {
+    const { settings } = parseSettings(routerCommand, given, {}, { machine })
+    assert.deepEqual(completeSettings(routerCommand, settings, { machine }), settings)
+  })
+  t.doesNotThrow(() => fc.assert(unchanged))
+})

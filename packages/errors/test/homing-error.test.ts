@@ -1,0 +1,21 @@
+import t from 'tap'
+import { fromErrorRecord, HomingError, toErrorRecord, UNEXPECTED_CODE } from '../src/index.ts'
+
+class NoSeatError extends HomingError {
+  readonly code = 'HOMING_TEST_NO_SEAT'
+}
+
+t.test('an error keeps code, message and details across structured clone', async t => {
+  const record = structuredClone(toErrorRecord(new NoSeatError('cannot sit: row 7 is full', { row: 7 })))
+  const arrived = fromErrorRecord(record)
+  t.ok(arrived instanceof HomingError)
+  t.equal(arrived.code, 'HOMING_TEST_NO_SEAT')
+  t.equal(arrived.message, 'cannot sit: row 7 is full')
+  t.strictSame(arrived.details, { row: 7 })
+})
+
+t.test('anything thrown has a record', async t => {
+  for (const thrown of [new TypeError('x'), 'x', undefined, null, 7]) {
+    t.equal(toErrorRecord(thrown).code, UNEXPECTED_CODE)
+  }
+})

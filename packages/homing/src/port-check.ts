@@ -1,0 +1,42 @@
+/** Whether a service could listen, before anything is started that would have to be stopped again. */
+
+import { systemClock } from '@homing/clock'
+import { fromErrorRecord, toErrorRecord } from '@homing/errors'
+import { silentLog } from '@homing/log'
+import { systemTransport } from '@homing/transport'
+
+/** The ports of a router; of the second, what is rejected names the option. */
+export async function checkPorts(settings: {
+  readonly host: string
+  readonly port: number
+  readonly adminPort: number | undefined
+}): Promise<void> {
+  const { host, adminPort } = settings
+  await checkPort(settings)
+  if (adminPort === undefined) return
+  await checkPort({ host, port: adminPort }).catch((thrown: unknown) => {
+    const { details, ...record } = toErrorRecord(thrown)
+    throw fromErrorRecord({ ...record, details: { ...details, option: '--admin-port' } })
+  })
+}
+
+/** Listens for a moment. Rejects with ListenError when the address cannot be had: a free port (0) of a foreign host neither. */
+export async function checkPort({
+  host,
+  port,
+}: {
+  readonly host: string
+  readonly port: number
+}): Promise<void> {
+  const transport = systemTransport({ clock: systemClock, log: silentLog })
+  try {
+    const listener = await transport.http.listen({ host, port }, exchange => {
+      // A client that is quicker than the router: it is told to come back.
+      exchange.writeHead(503, { 'retry-after': '1', 'content-length': '0' })
+      exchange.end()
+    })
+    await listener.close(0)
+  } finally {
+    transport.close()
+  }
+}

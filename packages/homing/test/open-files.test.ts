@@ -1,0 +1,208 @@
+/** Open files: how many requests they allow, and what happens if they run out anyway. */
+
+import { spawnSync } from 'node:child_process'
+import { readdirSync } from 'node:fs'
+import { Agent, request } from 'node:http'
+import { type Log, silentLog } from '@homing/log'
+import t, { type Test } from 'tap'
+import { openFilesMax, requestsWithinFiles } from '../src/open-files.ts'
+import { MAIN, RunningCommand } from './command.ts'
+
+const NEEDS = { openRequestsMax: 1000, perRequest: 2, workers: 10 }
+const SKIP =
+  process.platform !== 'linux'
+    ? 'only Linux has prlimit(1) and /proc'
+    : spawnSync('prlimit', ['--version']).status === 0
+      ? false
+      : 'there is no prlimit(1)'
+
+function recording() {
+  const told: Readonly<Record<string, unknown>>[] = []
+  const log: Log = { ...silentLog, warn: fields => void told.push(fields) }
+  return { log, told }
+}
+
+t.test('where there are files enough nothing changes and nothing is said', async t => {
+  const { log, told } = recording()
+  for (const files of [undefined, 100_000, 2656]) t.equal(requestsWithinFiles(NEEDS, log, files), 1000)
+  t.strictSame(told, [])
+})
+
+t.test('with fewer, fewer requests are taken, and the log says what to type', async t => {
+  const { log, told } = recording()
+  t.equal(requestsWithinFiles(NEEDS, log, 2655), 999)
+  t.equal(requestsWithinFiles(NEEDS, log, 2000), 672)
+  t.equal(requestsWithinFiles(NEEDS, log, 20), 1, 'never none')
+  t.match(told[1], {
+    openFilesMax: 2000,
+    openRequestsMax: 672,
+    insteadOf: 1000,
+    advice: 'ulimit -n 2656, or --max-open-requests 672',
+  })
+})
+
+t.test(
+  'half of the files that are not reserved are for requests, however many workers there are',
+  async t => {
+    const { log } = recording()
+    for (const workers of [10, 100, 1000]) t.equal(requestsWithinFiles({ ...NEEDS, workers }, log, 1024), 192)
+  },
+)
+
+t.test('the limit is that of this process', { skip: SKIP }, async t => {
+  const { stdout } = spawnSync('prlimit', [
+    '--pid',
+    String(process.pid),
+    '--nofile',
+    '--output',
+    'SOFT',
+    '--noheadings',
+  ])
+  const limit = stdout.toString().trim()
+  t.equal(openFilesMax(), limit === 'unlimited' ? undefined : Number(limit))
+})
+
+const ROUTER = [
+  'router',
+  '--port',
+  '0',
+  '--router-event-threads',
+  '1',
+  '--tokenizer-threads',
+  '1',
+  '--probe-interval',
+  '1h',
+]
+
+async function startBoth(t: Test, options: { readonly filesMax?: number } = {}) {
+  const engine = new RunningCommand(t, [
+    'engine',
+    '--port',
+    '0',
+    '--events-port',
+    '0',
+    '--replay-port',
+    '0',
+    '--speed',
+    '20',
+  ])
+  const { url: worker } = await engine.ready()
+  const argv = [...ROUTER, '--worker', worker]
+  const limit = [
+    '-e',
+    'require("node:child_process").spawnSync("prlimit", ["--nofile=" + process.argv[1] + ":" + process.argv[1], process.execPath, ...process.argv.slice(2)], { stdio: "inherit" })',
+  ]
+  const router =
+    options.filesMax === undefined
+      ? new RunningCommand(t, argv)
+      : new RunningCommand(t, [String(options.filesMax), MAIN, ...argv], { nodeArguments: limit })
+  return { router, worker, ...(await router.ready()) }
+}
+
+interface Answer {
+  readonly status: number
+  readonly body: string
+}
+
+/** Over the connections of `agent`. */
+function ask(url: string, agent: Agent, path: string, body?: object): Promise<Answer | Error> {
+  const headers = { 'content-type': 'application/json' }
+  return new Promise(resolve => {
+    const method = body === undefined ? 'GET' : 'POST'
+    const call = request(`${url}${path}`, { method, agent, headers }, answer => {
+      let text = ''
+      answer.setEncoding('utf8').on('data', piece => {
+        text += piece
+      })
+      answer.on('end', () => resolve({ status: answer.statusCode!, body: text }))
+      answer.on('error', resolve)
+    })
+    call.on('error', resolve)
+    call.end(body === undefined ? undefined : JSON.stringify(body))
+  })
+}
+
+function complete(url: string, agent: Agent, prompt: string): Promise<Answer | Error> {
+  return ask(url, agent, '/v1/completions', { model: 'homing-sim', prompt, max_tokens: 20 })
+}
+
+t.test(
+  'with few files allowed, requests are refused in words and no client is reset',
+  { skip: SKIP },
+  async t => {
+    const { router, url, pid, worker } = await startBoth(t, { filesMax: 400 })
+    t.match(
+      router.stderr,
+      /"openFilesMax":400,"openRequestsMax":52,"insteadOf":4096,"advice":"ulimit -n 8488, or --max-open-requests 52"/,
+    )
+    const hang = (how: string) =>
+      fetch(`${worker}/admin/faults`, { method: 'POST', body: JSON.stringify({ hang: how }) })
+    await hang('generation')
+    const agent = new Agent({ keepAlive: true })
+    const counts = new Map<unknown, number>()
+    const { promise: refused, resolve } = Promise.withResolvers<void>()
+    const answers = Array.from({ length: 150 }, async (_, number) => {
+      const answer = await complete(url, agent, `pigeon ${number}`)
+      const what = answer instanceof Error ? answer.message : answer.status
+      counts.set(what, (counts.get(what) ?? 0) + 1)
+      if ([...counts.values()].reduce((sum, count) => sum + count) === 150 - 52) resolve()
+    })
+    await refused
+    await hang('off')
+    await Promise.all(answers)
+    agent.destroy()
+    t.strictSame(Object.fromEntries(counts), { 200: 52, 503: 98 })
+    t.notMatch(router.stderr, /worker is down|EMFILE/)
+    process.kill(pid, 'SIGTERM')
+    await router.exit()
+  },
+)
+
+t.test('files that run out are told as what they are: no worker is down for it', { skip: SKIP }, async t => {
+  const { router, url, pid, worker } = await startBoth(t)
+  // Connections of clients are there before; those to the engine are not.
+  const agent = new Agent({ keepAlive: true, maxSockets: 4 })
+  await Promise.all([1, 2, 3, 4].map(() => ask(url, agent, '/health')))
+  const before = openFilesMax()!
+  const limit = (files: number): void => {
+    spawnSync('prlimit', ['--pid', String(pid), `--nofile=${files}:`])
+  }
+  let refused: Answer | undefined
+  while (refused === undefined) {
+    // No number below the limit is free.
+    const open = new Set(readdirSync(`/proc/${pid}/fd`).map(Number))
+    limit(Array.from({ length: open.size + 1 }, (_, file) => file).find(file => !open.has(file))!)
+    const answers = await Promise.all([1, 2, 3, 4].map(number => complete(url, agent, `prompt ${number}`)))
+    t.strictSame(
+      answers.filter(answer => answer instanceof Error),
+      [],
+    )
+    refused = answers.find(answer => !(answer instanceof Error) && answer.status !== 200) as
+      | Answer
+      | undefined
+    if (refused !== undefined) break
+    // A file was given back meanwhile. Connections to the engine that are there now are used again: so they are ended.
+    limit(before)
+    await fetch(`${worker}/admin/restart`, { method: 'POST', body: '{"downMs":0}' })
+  }
+  t.equal(refused.status, 503)
+  t.match(JSON.parse(refused.body).error, {
+    code: 'overloaded',
+    message: /^cannot send the request: .*EMFILE/,
+  })
+  // Its event connection ends, and no socket can be had for another.
+  await fetch(`${worker}/admin/restart`, { method: 'POST', body: '{"downMs":50}' })
+  while (
+    !router.stderr.includes('"reason":"Too many open file descriptors","msg":"ZeroMQ connection failed"')
+  ) {
+    await router.changed()
+  }
+  limit(before)
+  t.match(await complete(url, agent, 'afterwards'), { status: 200 }, 'the worker was never out')
+  while (!/"state": "live"/.test(((await ask(url, agent, '/workers')) as Answer).body));
+  agent.destroy()
+  router.child.kill('SIGTERM')
+  const { code, stderr } = await router.exit()
+  t.equal(code, 0)
+  t.notMatch(stderr, /worker is down|does not answer/)
+})

@@ -1,0 +1,50 @@
+/** One table from error codes to the errors that clients of the OpenAI API get. */
+
+import type { ErrorRecord } from '@homing/errors'
+import { type ApiError, type ApiErrorKind, apiError } from '@homing/openai'
+
+/** Codes that are not here are internal errors (500). */
+export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
+  HOMING_ROUTER_MODEL_NOT_FOUND: 'model_not_found',
+  HOMING_ROUTER_NO_WORKER: 'no_worker',
+  HOMING_ROUTER_PINNED_WORKER: 'invalid_value',
+  HOMING_ROUTER_PIN_NOT_ALLOWED: 'pin_not_allowed',
+  HOMING_ROUTER_WORKER_NOT_NAMED: 'invalid_value',
+  HOMING_ROUTER_ALL_FILTERED: 'no_worker',
+  HOMING_ROUTER_TOO_MANY_REQUESTS: 'overloaded',
+  HOMING_DISPATCH_UPSTREAM_FAILED: 'upstream_failed',
+  HOMING_DISPATCH_NO_ANSWER: 'timeout',
+  HOMING_DISPATCH_NO_SOCKET: 'overloaded',
+  HOMING_GATEWAY_TOO_MANY_EXCHANGES: 'overloaded',
+  HOMING_GATEWAY_NO_BODY_ROOM: 'overloaded',
+  HOMING_GATEWAY_RESTARTED: 'upstream_failed',
+  HOMING_GATEWAY_SHUTTING_DOWN: 'shutting_down',
+  HOMING_CONSOLE_BUSY: 'overloaded',
+  HOMING_HTTP_NO_SUCH_ROUTE: 'route_not_found',
+  HOMING_HTTP_NOT_FOUND: 'route_not_found',
+  HOMING_HTTP_METHOD_NOT_ALLOWED: 'method_not_allowed',
+  HOMING_HTTP_BAD_PARAMETER: 'invalid_value',
+  HOMING_TRANSPORT_BODY_TOO_LARGE: 'body_too_large',
+  HOMING_TRANSPORT_BODY_TIMEOUT: 'body_timeout',
+  HOMING_TRANSPORT_MALFORMED_HTTP: 'malformed_http',
+  HOMING_TRANSPORT_HEADERS_TOO_LARGE: 'headers_too_large',
+  HOMING_TRANSPORT_HEADERS_TIMEOUT: 'headers_timeout',
+  HOMING_TRANSPORT_EXPECTATION: 'expectation_failed',
+  HOMING_OPENAI_MALFORMED_JSON: 'malformed_json',
+  HOMING_OPENAI_INVALID_REQUEST: 'invalid_value',
+  HOMING_OPENAI_EMPTY_PROMPT: 'empty_prompt',
+  HOMING_TOKENIZER_OVERLOADED: 'overloaded',
+  HOMING_TOKENIZER_NO_THREAD: 'overloaded',
+  HOMING_ACTOR_SYSTEM_STOPPED: 'shutting_down',
+  // An actor that the request needs is restarting or overloaded: the same request may succeed soon.
+  HOMING_ACTOR_ASK_TIMEOUT: 'timeout',
+  HOMING_ACTOR_ASK_REFUSED: 'overloaded',
+  HOMING_ACTOR_TERMINATED: 'no_worker',
+  HOMING_ACTOR_THREAD_DOWN: 'no_worker',
+}
+
+/** The OpenAI form of an error; a code that is not in the table is an internal error (500). */
+export function apiErrorOf(error: ErrorRecord, param?: string): ApiError {
+  const kind = KIND_OF_CODE[error.code] ?? 'internal_error'
+  return apiError(kind, error.message, param === undefined ? {} : { param })
+}

@@ -1,0 +1,68 @@
+/** Errors that a client of any HTTP service gets instead of an answer. */
+
+import { type ErrorRecord, HomingError } from '@homing/errors'
+
+const PATH_CHARACTERS_MAX = 200
+
+/** No route has this path. */
+export class NoSuchRouteError extends HomingError {
+  readonly code = 'HOMING_HTTP_NO_SUCH_ROUTE'
+
+  /** `hint`: where the routes are listed. */
+  constructor(path: string, hint: string) {
+    const shown = path.length > PATH_CHARACTERS_MAX ? `${path.slice(0, PATH_CHARACTERS_MAX)}…` : path
+    super(`cannot serve ${shown}: no such route; ${hint}`, { path: shown })
+  }
+}
+
+/** The route exists, for another method. */
+export class MethodNotAllowedError extends HomingError {
+  readonly code = 'HOMING_HTTP_METHOD_NOT_ALLOWED'
+  readonly allowed: readonly string[]
+
+  constructor(method: string, path: string, allowed: readonly string[]) {
+    const names = allowed.join(' or ')
+    super(`cannot ${method} ${path}: use ${names}`, { method, path, allowed: names })
+    this.allowed = allowed
+  }
+}
+
+/** A parameter of the query, or the id in the path, is not usable. */
+export class BadParameterError extends HomingError {
+  readonly code = 'HOMING_HTTP_BAD_PARAMETER'
+
+  constructor(name: string, value: string, wanted: string) {
+    super(`cannot use ${name}=${value}: ${wanted}`, { name, value })
+  }
+}
+
+/** What the path names is not here. */
+export class NotFoundError extends HomingError {
+  readonly code = 'HOMING_HTTP_NOT_FOUND'
+
+  constructor(what: string, id: string, hint: string) {
+    super(`cannot find ${what} ${id}: ${hint}`, { what, id })
+  }
+}
+
+/** The access log cannot be opened, or not anew. */
+export class AccessLogError extends HomingError {
+  readonly code = 'HOMING_HTTP_ACCESS_LOG'
+
+  constructor(path: string, cause: unknown) {
+    const reason = cause instanceof Error ? cause.message : String(cause)
+    super(`cannot open the access log ${path}: ${reason}`, { path, reason }, { cause })
+  }
+}
+
+/** Another actor refused the request: its code and words, and the field of the body that is at fault. */
+export class RefusedError extends HomingError {
+  readonly code: string
+  readonly param: string | undefined
+
+  constructor(record: ErrorRecord, param: string | undefined) {
+    super(record.message, record.details)
+    this.code = record.code
+    this.param = param
+  }
+}

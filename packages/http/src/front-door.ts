@@ -1,0 +1,53 @@
+/**
+ * Front door: a listener that an actor opens in its setup. If it cannot be opened, the program that asks for the
+ * address is told, and may be given another port; an actor that should serve already fails, and is restarted.
+ */
+
+import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/errors'
+import type { HttpExchange, HttpListener, HttpTransport, ListenOptions } from '@homing/transport'
+import { errorAnswer } from './answers.ts'
+
+export interface HttpAddress {
+  readonly host: string
+  readonly port: number
+}
+
+export class FrontDoor {
+  readonly #opened: HttpListener | ErrorRecord
+
+  private constructor(opened: HttpListener | ErrorRecord) {
+    this.#opened = opened
+  }
+
+  /** Requests that are no HTTP are answered in OpenAI's form. `refused` gets the status of such an answer. */
+  static async open(
+    http: HttpTransport,
+    options: Omit<ListenOptions, 'errorAnswer'>,
+    refused: (status: number) => void,
+    onExchange: (exchange: HttpExchange) => void,
+  ): Promise<FrontDoor> {
+    const answered: NonNullable<ListenOptions['errorAnswer']> = error => {
+      const answer = errorAnswer(error)
+      refused(answer.status)
+      return answer
+    }
+    return new FrontDoor(
+      await http.listen({ ...options, errorAnswer: answered }, onExchange).catch(toErrorRecord),
+    )
+  }
+
+  get address(): HttpAddress | ErrorRecord {
+    const opened = this.#opened
+    return 'code' in opened ? opened : { host: opened.host, port: opened.port }
+  }
+
+  /** Throws why it could not be opened. */
+  assertOpen(): void {
+    if ('code' in this.#opened) throw fromErrorRecord(this.#opened)
+  }
+
+  /** Takes nothing new; resolves when what is open has ended, or was cut after `graceMs`. */
+  async close(graceMs: number): Promise<void> {
+    if (!('code' in this.#opened)) await this.#opened.close(graceMs)
+  }
+}

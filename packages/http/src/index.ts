@@ -1,0 +1,22 @@
+export { type AccessLine, AccessLog } from './access-log.ts'
+export {
+  errorAnswer,
+  errorHeaders,
+  type HttpAnswer,
+  jsonAnswer,
+  sendAnswer,
+  textAnswer,
+} from './answers.ts'
+export { Bodies, type BodyHold } from './bodies.ts'
+export { apiErrorOf } from './error-kinds.ts'
+export {
+  AccessLogError,
+  BadParameterError,
+  MethodNotAllowedError,
+  NoSuchRouteError,
+  NotFoundError,
+  RefusedError,
+} from './errors.ts'
+export { FrontDoor, type HttpAddress } from './front-door.ts'
+export { limitOf, queryOf, wantsText } from './query.ts'
+export { type FoundRoute, type Route, RouteTable, refuseRoute, takesMethod } from './route-table.ts'

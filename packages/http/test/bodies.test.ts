@@ -1,0 +1,21 @@
+/** The memory of request bodies. */
+
+import t from 'tap'
+import { Bodies } from '../src/index.ts'
+
+t.test('bodies together take no more than the bound, and give back what they held', async t => {
+  const bodies = new Bodies(10, (bytes, bytesMax) => new Error(`${bytes} of ${bytesMax}`))
+  const [one, other] = [bodies.hold(), bodies.hold()]
+  one.take(4)
+  other.take(4)
+  t.throws(() => other.take(3), { message: '8 of 10' })
+  t.throws(() => other.check(3), { message: '8 of 10' })
+  other.check(2)
+  t.equal(bodies.bytes, 8, 'what was refused or only announced is not held')
+  one.release()
+  one.release()
+  t.equal(bodies.bytes, 4)
+  other.take(6)
+  other.release()
+  t.equal(bodies.bytes, 0)
+})

@@ -1,0 +1,62 @@
+/** Every error that can meet a request has an OpenAI form. */
+
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import { apiErrorOf, KIND_OF_CODE } from '../src/error-kinds.ts'
+
+const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
+/** Where the errors of a request come from. */
+const REQUEST_PATH = [
+  'actors/router',
+  'actors/tokenizer',
+  'actors/gateway',
+  'actors/console',
+  'packages/http',
+  'packages/openai',
+  'packages/transport',
+]
+/** Codes that never reach a client, and why. */
+const NEVER_ANSWERED = new Map([
+  ['HOMING_HTTP_ACCESS_LOG', 'the indexer does not start, or answers in a form of its own'],
+  ['HOMING_TRANSPORT_LISTEN', 'the router does not start'],
+  ['HOMING_TRANSPORT_ENDPOINT', 'event sockets'],
+  ['HOMING_TRANSPORT_NO_HOST', 'event sockets'],
+  ['HOMING_TRANSPORT_CALL', 'the exchange says which worker failed, the tokenizer serves by load'],
+  ['HOMING_TRANSPORT_CLIENT_GONE', 'nobody is there to be told'],
+])
+
+function sourcesUnder(folder: string): string[] {
+  return readdirSync(join(ROOT, folder, 'src'), { recursive: true, encoding: 'utf8' })
+    .filter(name => name.endsWith('.ts'))
+    .map(name => readFileSync(join(ROOT, folder, 'src', name), 'utf8'))
+}
+
+const declaredIn = (folder: string): string[] =>
+  sourcesUnder(folder).flatMap(text =>
+    [...text.matchAll(/\bcode = '(HOMING_\w+)'/g)].map(([, code]) => code!),
+  )
+
+t.test('each code of the request path has a kind of its own', async t => {
+  const codes = REQUEST_PATH.flatMap(declaredIn)
+  t.ok(codes.length > 15, `${codes.length} codes`)
+  for (const code of codes) {
+    const { kind, status } = apiErrorOf({ code, message: 'm', details: {} })
+    if (NEVER_ANSWERED.has(code)) t.equal(kind, 'internal_error', code)
+    else t.ok(kind !== 'internal_error' && status !== 500, `${code} is ${kind}`)
+  }
+})
+
+t.test('no code of the table is unknown to the sources', async t => {
+  const declared = new Set([...REQUEST_PATH, 'packages/actor'].flatMap(declaredIn))
+  for (const code of Object.keys(KIND_OF_CODE)) t.ok(declared.has(code), code)
+})
+
+t.test('an unknown error is internal, and nobody should repeat it', async t => {
+  t.match(apiErrorOf({ code: 'HOMING_INTERNAL_UNEXPECTED', message: 'a bug', details: {} }), {
+    status: 500,
+    code: 'internal_error',
+    headers: { 'x-should-retry': 'false' },
+  })
+})

@@ -1,0 +1,505 @@
+/**
+ * Engine book: what each worker has before it in milliseconds, as far as a router can know: what it sent there, and when first
+ * tokens, later tokens and ends came back.
+ *
+ *   sent ──► queued (its prompt is to be computed) ──firstToken──► decoding ──ended──► gone
+ *
+ * Owns   the queue of each worker slot in order of sending, its decoding requests, and what was learned (LearnedCosts).
+ * Learns prefill from busy periods: from a first request in an empty queue until the queue is empty again or PERIOD_STEPS
+ *        steps are over; decode from the time between first and last token, less the prefill of others in between.
+ *        An answer that does not stream has no first token: it teaches its output length only, and its prefill is taken to end
+ *        when it was estimated to.
+ *
+ * Invariants
+ *   I1  The sums of a slot are those over its requests; a slot without requests has sums of exactly 0.
+ *   I2  Every figure of a projection is finite and ≥ 0.
+ *
+ * Pure: no clock of its own. A time before the latest one that was told counts as the latest.
+ */
+
+import { DECODE_PRIOR, LearnedCosts, PREFILL_PRIOR } from './engine-costs.ts'
+
+/** Tokens of a step where the engine does not say. */
+export const STEP_TOKENS_DEFAULT = 8192
+/** What was new on a worker fades by the factor e within so many requests of the fleet. */
+const CHURN_REQUESTS = 500
+const PERIOD_STEPS = 16
+/** Running means reach back this many requests. */
+const MEAN_REQUESTS = 500
+/** Output tokens that are expected before any was seen. */
+const OUTPUT_PRIOR = 200
+/** A busy period in which decoding took more than this share teaches nothing about prefill. */
+const DECODE_SHARE_MAX = 0.8
+/** Answers with fewer gaps between tokens, or more of their time under the prefill of others, teach nothing about decoding. */
+const DECODE_GAPS_MIN = 4
+const STALLED_SHARE_MAX = 0.7
+/** The share of busy queues that is believed at most: the cost of queues stays finite. */
+const BUSY_MAX = 0.95
+
+export interface SentRequest {
+  readonly promptTokens: number
+  /** Tokens that must be computed, as predicted at dispatch. */
+  readonly newTokens: number
+  /** Its first token will be told. Default true. */
+  readonly isStream?: boolean
+  readonly nowMs: number
+}
+
+interface BookedRequest {
+  readonly slot: number
+  readonly promptTokens: number
+  readonly newTokens: number
+  /** Steps that its prefill takes alone; at least one. */
+  readonly prefillSteps: number
+  readonly sentMs: number
+  /** Prefill as estimated when it was sent. */
+  readonly prefillMs: number
+  /** Nobody will say when its first token comes: it is taken to be when it was estimated. */
+  readonly isSilent: boolean
+  firstTokenMs: number
+  /** What it counts for in contextTokens while it decodes. */
+  contextTokens: number
+  /** prefilledMs, decodingMs and contextMs of its slot at its first token. */
+  prefilledMs: number
+  decodingMs: number
+  contextMs: number
+}
+
+interface Slot {
+  /** In order of sending. */
+  readonly queue: Set<BookedRequest>
+  queuedMs: number
+  queuedTokens: number
+  requests: number
+  decoding: number
+  contextTokens: number
+  newTokens: number
+  promptTokens: number
+  /** New tokens, fading by requests of the fleet; at request number insertedAt. */
+  inserted: number
+  insertedAt: number
+  /** When prefill of the head can have begun. */
+  headMs: number
+  /** Prefill that was done, as estimated. */
+  prefilledMs: number
+  /** Integrals of decoding and contextTokens over time, until integratedMs. */
+  decodingMs: number
+  contextMs: number
+  integratedMs: number
+  /** The busy period that is observed. */
+  periodMs: number
+  periodSteps: number
+  periodTokens: number
+  periodAttention: number
+  periodDecodeMs: number
+  periodLastMs: number
+}
+
+/** Element i belongs to the i-th slot that was asked for. Overwritten by the next call. */
+export interface EngineProjection {
+  count: number
+  /** Prefill before it, in ms. */
+  backlogMs: Float64Array
+  /** New tokens that are queued there. */
+  queuedTokens: Float64Array
+  requests: Float64Array
+  decoding: Float64Array
+  /** Tokens that decoding requests hold, output included. */
+  contextTokens: Float64Array
+  /** New tokens at dispatch and output expected of its requests: shared blocks count once. */
+  heldTokens: Float64Array
+  /** Tokens that lately were new there, as a share of the mean of all slots. */
+  churn: Float64Array
+  /** Six for each slot: p0, p1, p2, q0, q1, q2. */
+  coefficients: Float64Array
+  /** Share of the workers that were asked about with a prompt in their queue, over the last decisions. */
+  busyShare: number
+  outputTokensExpected: number
+  /** What a millisecond of decoding counts for against one of waiting for the first token, from what was seen. */
+  waitingShare: number
+  /** Mean of the prefill of requests, as estimated when they were sent. */
+  prefillMeanMs: number
+}
+
+export class EngineBook {
+  readonly #slots: (Slot | undefined)[]
+  readonly #requests = new Map<string, BookedRequest>()
+  readonly #prefill = new LearnedCosts(PREFILL_PRIOR)
+  readonly #decode = new LearnedCosts(DECODE_PRIOR)
+  #projection = newProjection(8)
+  #nowMs = 0
+  #sentTotal = 0
+  #busyShare = 0
+  /** Share of the slots of the last projection that had a prompt in their queue. */
+  #busyAsked = 0
+  #decisions = 0
+  #firstTokenMeanMs = 0
+  #prefillMeanMs = 0
+  #decodeMeanMs = 0
+  #firstTokens = 0
+  #ended = 0
+  #outputMean = OUTPUT_PRIOR
+  #outputs = 0
+
+  /** Slots are 0 … workerSlotsMax − 1. */
+  constructor({ workerSlotsMax }: { readonly workerSlotsMax: number }) {
+    this.#slots = new Array(workerSlotsMax)
+  }
+
+  get requests(): number {
+    return this.#requests.size
+  }
+
+  /** An id that is booked is left as it is. `stepTokens`: of the worker. */
+  sent(id: string, slot: number, request: SentRequest, stepTokens = STEP_TOKENS_DEFAULT): void {
+    if (this.#requests.has(id)) return
+    const nowMs = this.#time(request.nowMs)
+    const promptTokens = tokens(request.promptTokens)
+    const newTokens = Math.min(promptTokens, tokens(request.newTokens))
+    let entry = this.#slots[slot]
+    if (entry === undefined) {
+      entry = newSlot()
+      this.#slots[slot] = entry
+    }
+    const p = this.#prefill.of(slot)
+    const prefillMs = prefillCost(p, newTokens, promptTokens, stepTokens)
+    const booked: BookedRequest = {
+      slot,
+      promptTokens,
+      newTokens,
+      prefillSteps: Math.max(1, Math.ceil(newTokens / stepTokens)),
+      sentMs: nowMs,
+      prefillMs,
+      isSilent: request.isStream === false,
+      firstTokenMs: -1,
+      contextTokens: 0,
+      prefilledMs: 0,
+      decodingMs: 0,
+      contextMs: 0,
+    }
+    this.#busyShare += (this.#busyAsked - this.#busyShare) / Math.min(2 * MEAN_REQUESTS, ++this.#decisions)
+    if (entry.queue.size === 0) {
+      entry.headMs = nowMs
+      beginPeriod(entry, nowMs)
+    }
+    this.#requests.set(id, booked)
+    entry.queue.add(booked)
+    entry.queuedMs += prefillMs
+    entry.queuedTokens += newTokens
+    entry.requests++
+    entry.newTokens += newTokens
+    this.#sentTotal++
+    entry.inserted = fadedTokens(entry, this.#sentTotal) + newTokens
+    entry.insertedAt = this.#sentTotal
+    entry.promptTokens += promptTokens
+  }
+
+  /** The first token came. Told again, it changes nothing. */
+  firstToken(id: string, nowMs: number): void {
+    const request = this.#requests.get(id)
+    if (request === undefined || request.firstTokenMs >= 0) return
+    const now = this.#time(nowMs)
+    const entry = this.#slots[request.slot]!
+    this.#endSilentPrefills(entry, now)
+    if (request.firstTokenMs >= 0) return
+    this.#beginDecoding(entry, request, now)
+    this.#observePeriod(request, entry, now)
+    const n = Math.min(MEAN_REQUESTS, ++this.#firstTokens)
+    this.#firstTokenMeanMs += (now - request.sentMs - this.#firstTokenMeanMs) / n
+    this.#prefillMeanMs += (request.prefillMs - this.#prefillMeanMs) / n
+  }
+
+  /** It is over, however. `outputTokens`: as its usage says. */
+  ended(id: string, nowMs: number, outputTokens?: number): void {
+    const request = this.#requests.get(id)
+    if (request === undefined) return
+    const now = this.#time(nowMs)
+    if (outputTokens !== undefined && outputTokens > 0) {
+      this.#outputMean += (outputTokens - this.#outputMean) / Math.min(MEAN_REQUESTS, ++this.#outputs)
+      if (request.firstTokenMs >= 0 && !request.isSilent) this.#observeDecode(request, outputTokens, now)
+    }
+    this.#remove(id, request, now)
+  }
+
+  /** Its requests are gone, and what was learned of it. */
+  forget(slot: number): void {
+    for (const [id, request] of this.#requests) if (request.slot === slot) this.#requests.delete(id)
+    this.#slots[slot] = undefined
+    this.#prefill.forget(slot)
+    this.#decode.forget(slot)
+  }
+
+  /** What a request would find on each slot now. */
+  project(slots: ArrayLike<number>, nowMs: number): EngineProjection {
+    const now = this.#time(nowMs)
+    const count = slots.length
+    if (this.#projection.backlogMs.length < count) this.#projection = newProjection(count * 2)
+    const p = this.#projection
+    p.count = count
+    let busy = 0
+    for (let i = 0; i < count; i++) {
+      const slot = slots[i]!
+      const entry = this.#slots[slot]
+      const prefill = this.#prefill.of(slot)
+      const decode = this.#decode.of(slot)
+      const c = i * 6
+      p.coefficients[c] = prefill[0]
+      p.coefficients[c + 1] = prefill[1]
+      p.coefficients[c + 2] = prefill[2]
+      p.coefficients[c + 3] = decode[0]
+      p.coefficients[c + 4] = decode[1]
+      p.coefficients[c + 5] = decode[2]
+      if (entry === undefined) {
+        p.backlogMs[i] =
+          p.queuedTokens[i] =
+          p.requests[i] =
+          p.decoding[i] =
+          p.contextTokens[i] =
+          p.heldTokens[i] =
+            0
+        continue
+      }
+      this.#endSilentPrefills(entry, now)
+      if (entry.queue.size > 0) busy++
+      p.backlogMs[i] = backlogOf(entry, now)
+      p.queuedTokens[i] = entry.queuedTokens
+      p.requests[i] = entry.requests
+      p.decoding[i] = entry.decoding
+      p.contextTokens[i] = entry.contextTokens
+      p.heldTokens[i] = entry.newTokens + entry.requests * this.#outputMean
+    }
+    this.#fillChurn(slots, p)
+    this.#busyAsked = count === 0 ? 0 : busy / count
+    p.busyShare = Math.min(BUSY_MAX, this.#busyShare)
+    p.outputTokensExpected = this.#outputMean
+    p.prefillMeanMs = this.#prefillMeanMs
+    p.waitingShare =
+      this.#ended > 0 && this.#decodeMeanMs > 0
+        ? Math.min(1, Math.max(0, (this.#firstTokenMeanMs - this.#prefillMeanMs) / this.#decodeMeanMs))
+        : 0
+    return p
+  }
+
+  #fillChurn(slots: ArrayLike<number>, { count, churn }: EngineProjection): void {
+    let sum = 0
+    for (let i = 0; i < count; i++) {
+      const entry = this.#slots[slots[i]!]
+      churn[i] = entry === undefined ? 0 : fadedTokens(entry, this.#sentTotal)
+      sum += churn[i]!
+    }
+    if (sum > 0) for (let i = 0; i < count; i++) churn[i]! *= count / sum
+  }
+
+  #remove(id: string, request: BookedRequest, now: number): void {
+    const entry = this.#slots[request.slot]!
+    this.#requests.delete(id)
+    if (request.firstTokenMs < 0) {
+      this.#leaveQueue(entry, request, now)
+      // Nobody knows how much of it was computed.
+      entry.periodMs = -1
+    } else {
+      integrate(entry, now)
+      entry.decoding--
+      entry.contextTokens = entry.decoding === 0 ? 0 : entry.contextTokens - request.contextTokens
+    }
+    entry.requests--
+    entry.newTokens -= request.newTokens
+    entry.promptTokens -= request.promptTokens
+  }
+
+  #leaveQueue(entry: Slot, request: BookedRequest, now: number): void {
+    entry.queue.delete(request)
+    entry.queuedMs = entry.queue.size === 0 ? 0 : Math.max(0, entry.queuedMs - request.prefillMs)
+    entry.queuedTokens -= request.newTokens
+    entry.headMs = now
+  }
+
+  /** What its decoding took, but for the prefill of others that was done meanwhile. */
+  #observeDecode(request: BookedRequest, outputTokens: number, now: number): void {
+    const { slot, firstTokenMs } = request
+    const entry = this.#slots[slot]!
+    const duration = now - firstTokenMs
+    this.#decodeMeanMs += (duration - this.#decodeMeanMs) / Math.min(MEAN_REQUESTS, ++this.#ended)
+    const gaps = outputTokens - 1
+    if (gaps < DECODE_GAPS_MIN || duration <= 0) return
+    integrate(entry, now)
+    const stalled = entry.prefilledMs - request.prefilledMs
+    if (stalled > STALLED_SHARE_MAX * duration) return
+    const decoding = (entry.decodingMs - request.decodingMs) / duration
+    const context = (entry.contextMs - request.contextMs) / duration
+    this.#decode.observe(slot, 1, decoding, context, (duration - stalled) / gaps)
+  }
+
+  #beginDecoding(entry: Slot, request: BookedRequest, now: number): void {
+    this.#leaveQueue(entry, request, now)
+    integrate(entry, now)
+    entry.prefilledMs += request.prefillMs
+    request.firstTokenMs = now
+    request.contextTokens = request.promptTokens + this.#outputMean / 2
+    request.prefilledMs = entry.prefilledMs
+    request.decodingMs = entry.decodingMs
+    request.contextMs = entry.contextMs
+    entry.decoding++
+    entry.contextTokens += request.contextTokens
+  }
+
+  /** Heads of the queue that do not stream, and whose time is over. What is measured while there are any would be a guess. */
+  #endSilentPrefills(entry: Slot, now: number): void {
+    for (const head of entry.queue) {
+      if (!head.isSilent) return
+      const endMs = entry.headMs + head.prefillMs
+      if (endMs > now) return
+      entry.periodMs = -1
+      this.#beginDecoding(entry, head, now)
+      entry.headMs = endMs
+    }
+  }
+
+  #observePeriod(request: BookedRequest, entry: Slot, now: number): void {
+    if (entry.periodMs >= 0) {
+      const steps = request.prefillSteps
+      // Requests whose first tokens come together were in one step.
+      if (now > entry.periodLastMs) entry.periodSteps += steps
+      entry.periodLastMs = now
+      entry.periodTokens += request.newTokens
+      entry.periodAttention += request.newTokens * (request.promptTokens - request.newTokens / 2)
+      const q = this.#decode.of(request.slot)
+      const others = Math.max(0, entry.decoding - 1)
+      if (others > 0) entry.periodDecodeMs += steps * (q[1] * others + q[2] * entry.contextTokens)
+    }
+    if (entry.queue.size > 0 && entry.periodSteps < PERIOD_STEPS) return
+    if (entry.periodMs >= 0 && entry.periodTokens > 0) {
+      const duration = now - entry.periodMs
+      const observed = duration - entry.periodDecodeMs
+      if (observed > (1 - DECODE_SHARE_MAX) * duration)
+        this.#prefill.observe(
+          request.slot,
+          entry.periodSteps,
+          entry.periodTokens,
+          entry.periodAttention,
+          observed,
+        )
+    }
+    beginPeriod(entry, now)
+  }
+
+  #time(nowMs: number): number {
+    if (nowMs > this.#nowMs) this.#nowMs = nowMs
+    return this.#nowMs
+  }
+}
+
+/** One of its own, as long as its count. */
+export function copyProjection(projection: EngineProjection): EngineProjection {
+  return filterProjection(projection, undefined)
+}
+
+/** One of its own, with the slots that are kept; undefined keeps all. */
+export function filterProjection(
+  projection: EngineProjection,
+  isKept: readonly boolean[] | undefined,
+): EngineProjection {
+  const slots = Array.from({ length: projection.count }, (_, i) => i).filter(i => isKept?.[i] !== false)
+  const kept = newProjection(slots.length)
+  const columns = [
+    'backlogMs',
+    'queuedTokens',
+    'requests',
+    'decoding',
+    'contextTokens',
+    'heldTokens',
+    'churn',
+  ] as const
+  for (const [to, from] of slots.entries()) {
+    for (const column of columns) kept[column][to] = projection[column][from]!
+    kept.coefficients.set(projection.coefficients.subarray(6 * from, 6 * from + 6), 6 * to)
+  }
+  const { busyShare, outputTokensExpected, waitingShare, prefillMeanMs } = projection
+  return { ...kept, count: slots.length, busyShare, outputTokensExpected, waitingShare, prefillMeanMs }
+}
+
+/** Milliseconds to compute `newTokens` of a prompt alone. */
+export function prefillCost(
+  p: readonly [number, number, number],
+  newTokens: number,
+  promptTokens: number,
+  stepTokens: number,
+): number {
+  return (
+    p[0] * Math.ceil(newTokens / stepTokens) +
+    p[1] * newTokens +
+    p[2] * newTokens * (promptTokens - newTokens / 2)
+  )
+}
+
+/** The head is under way since it could begin; what it takes longer than estimated is not held against those behind it. */
+function backlogOf(entry: Slot, now: number): number {
+  if (entry.queue.size === 0) return 0
+  const [head] = entry.queue
+  return Math.max(entry.queuedMs - head!.prefillMs, entry.queuedMs - (now - entry.headMs), 0)
+}
+
+function fadedTokens({ inserted, insertedAt }: Slot, sentTotal: number): number {
+  return inserted * Math.exp((insertedAt - sentTotal) / CHURN_REQUESTS)
+}
+
+function integrate(entry: Slot, now: number): void {
+  const elapsed = now - entry.integratedMs
+  entry.decodingMs += entry.decoding * elapsed
+  entry.contextMs += entry.contextTokens * elapsed
+  entry.integratedMs = now
+}
+
+function beginPeriod(entry: Slot, now: number): void {
+  entry.periodMs = now
+  entry.periodSteps = entry.periodTokens = entry.periodAttention = entry.periodDecodeMs = 0
+  entry.periodLastMs = -1
+}
+
+function newSlot(): Slot {
+  return {
+    queue: new Set(),
+    queuedMs: 0,
+    queuedTokens: 0,
+    requests: 0,
+    decoding: 0,
+    contextTokens: 0,
+    newTokens: 0,
+    promptTokens: 0,
+    inserted: 0,
+    insertedAt: 0,
+    headMs: 0,
+    prefilledMs: 0,
+    decodingMs: 0,
+    contextMs: 0,
+    integratedMs: 0,
+    periodMs: -1,
+    periodSteps: 0,
+    periodTokens: 0,
+    periodAttention: 0,
+    periodDecodeMs: 0,
+    periodLastMs: -1,
+  }
+}
+
+function newProjection(slots: number): EngineProjection {
+  return {
+    count: 0,
+    backlogMs: new Float64Array(slots),
+    queuedTokens: new Float64Array(slots),
+    requests: new Float64Array(slots),
+    decoding: new Float64Array(slots),
+    contextTokens: new Float64Array(slots),
+    heldTokens: new Float64Array(slots),
+    churn: new Float64Array(slots),
+    coefficients: new Float64Array(6 * slots),
+    busyShare: 0,
+    outputTokensExpected: OUTPUT_PRIOR,
+    waitingShare: 0,
+    prefillMeanMs: 0,
+  }
+}
+
+function tokens(value: number): number {
+  return value > 0 && value < Infinity ? Math.round(value) : 0
+}

@@ -1,0 +1,139 @@
+/**
+ * Engine costs: how long prefill and decode steps of a worker take, learned from what its requests took.
+ *
+ *   prefill   p0 · steps + p1 · n + p2 · n·(prompt − n/2)   for n tokens that are not cached
+ *   decode    q0 + q1 · d + q2 · C                          a step with d requests that hold C tokens together
+ *
+ * Each is a least-squares fit with coefficients ≥ 0. A fit keeps its normal equations, in which old observations fade, so
+ * it is as large after a million of them as after one. A worker with few observations leans on the fit of the fleet, and the
+ * fleet on the priors, which stand for a mid-sized model on a fast GPU and are wrong by a factor of 2 to 10 elsewhere.
+ *
+ * An observation that is OUTLIER times what was expected moves the fit as far as one of OUTLIER times: a stalled proxy is no
+ * slow engine. Observations that are not finite or not positive are left out.
+ */
+
+const FEATURES = 3
+const OUTLIER = 8
+/** Kept of the weight of all earlier observations when one comes. */
+const FADE = 0.985
+/** The fit of the fleet weighs as much as this many observations of a worker. */
+const FLEET_WEIGHT = 8
+/** The priors weigh as much as this many observations of the fleet. */
+const PRIOR_WEIGHT = 1
+const SWEEPS = 12
+/** Rows between two solutions, once there are as many. */
+const SOLVE_EVERY = 16
+
+/** p0 and q0 in ms a step, p1 in ms a token, p2 in ms a token and token of context, q1 in ms a request, q2 in ms a token. */
+export type Coefficients = readonly [number, number, number]
+
+export const PREFILL_PRIOR: Coefficients = [10, 0.05, 1e-6]
+export const DECODE_PRIOR: Coefficients = [10, 0.1, 4e-5]
+
+/** A fit y ≈ Σ c·x with three features and c ≥ 0; relative errors count. */
+class Fit {
+  readonly coefficients: [number, number, number]
+  rows = 0
+  /** Upper triangle of Σ x·xᵀ/y², and Σ x/y. */
+  readonly #products = new Float64Array(6)
+  readonly #sums = new Float64Array(FEATURES)
+
+  constructor(prior: Coefficients) {
+    this.coefficients = [...prior]
+  }
+
+  add(x0: number, x1: number, x2: number, y: number): void {
+    const p = this.#products
+    const s = this.#sums
+    const u0 = x0 / y
+    const u1 = x1 / y
+    const u2 = x2 / y
+    p[0] = FADE * p[0]! + u0 * u0
+    p[1] = FADE * p[1]! + u0 * u1
+    p[2] = FADE * p[2]! + u0 * u2
+    p[3] = FADE * p[3]! + u1 * u1
+    p[4] = FADE * p[4]! + u1 * u2
+    p[5] = FADE * p[5]! + u2 * u2
+    s[0] = FADE * s[0]! + u0
+    s[1] = FADE * s[1]! + u1
+    s[2] = FADE * s[2]! + u2
+    this.rows++
+  }
+
+  /** Coordinate descent towards the data and, with `weight` in observations, `base`. */
+  solve(base: Coefficients, weight: number): void {
+    const p = this.#products
+    const c = this.coefficients
+    for (let sweep = 0; sweep < SWEEPS; sweep++) {
+      for (let i = 0; i < FEATURES; i++) {
+        const own = p[i === 0 ? 0 : i === 1 ? 3 : 5]!
+        let residual = this.#sums[i]!
+        for (let j = 0; j < FEATURES; j++) if (j !== i) residual -= p[PAIR[i * FEATURES + j]!]! * c[j]!
+        // One pseudo-row for each coefficient says that it is that of the base, give or take as much as the larger of the two.
+        const scale = Math.max(c[i]!, base[i]!, Number.MIN_VALUE)
+        const pull = weight / scale / scale
+        c[i] = Math.max(0, (residual + pull * base[i]!) / (own + pull))
+      }
+    }
+  }
+}
+
+/** Where the product of features i and j lies. */
+const PAIR = Uint8Array.of(0, 1, 2, 1, 3, 4, 2, 4, 5)
+
+/** The fits of one kind of step: the fleet's, and each worker's. */
+export class LearnedCosts {
+  readonly #fleet: Fit
+  readonly #prior: Coefficients
+  readonly #workers = new Map<number, Fit>()
+
+  constructor(prior: Coefficients) {
+    this.#prior = prior
+    this.#fleet = new Fit(prior)
+  }
+
+  /** Those of the worker, or of the fleet where nothing of it is known. */
+  of(workerSlot: number): Coefficients {
+    return (this.#workers.get(workerSlot) ?? this.#fleet).coefficients
+  }
+
+  /** Observations of the worker. */
+  rows(workerSlot: number): number {
+    return this.#workers.get(workerSlot)?.rows ?? 0
+  }
+
+  observe(workerSlot: number, x0: number, x1: number, x2: number, observedMs: number): void {
+    if (!(observedMs > 0 && observedMs < Infinity)) return
+    if (!(x0 >= 0 && x1 >= 0 && x2 >= 0 && x0 + x1 + x2 > 0 && x0 + x1 + x2 < Infinity)) return
+    const fleet = this.#fleet
+    let worker = this.#workers.get(workerSlot)
+    if (worker === undefined) {
+      worker = new Fit(fleet.coefficients)
+      this.#workers.set(workerSlot, worker)
+    }
+    const y = this.#bounded(worker, x0, x1, x2, observedMs)
+    fleet.add(x0, x1, x2, y)
+    worker.add(x0, x1, x2, y)
+    if (fleet.rows <= 2 * SOLVE_EVERY || fleet.rows % SOLVE_EVERY === 0)
+      fleet.solve(this.#prior, PRIOR_WEIGHT)
+    if (worker.rows <= 2 * SOLVE_EVERY || worker.rows % SOLVE_EVERY === 0)
+      worker.solve(positive(fleet.coefficients, this.#prior), FLEET_WEIGHT)
+  }
+
+  forget(workerSlot: number): void {
+    this.#workers.delete(workerSlot)
+  }
+
+  /** An outlier, brought nearer. The first observations may be far from the priors. */
+  #bounded(fit: Fit, x0: number, x1: number, x2: number, y: number): number {
+    if (fit.rows < SOLVE_EVERY) return y
+    const c = fit.coefficients
+    const expected = c[0] * x0 + c[1] * x1 + c[2] * x2
+    return Math.min(OUTLIER * expected, Math.max(expected / OUTLIER, y))
+  }
+}
+
+/** A coefficient of 0 has no scale: then the prior's hundredth. */
+function positive(coefficients: Coefficients, prior: Coefficients): Coefficients {
+  return coefficients.map((c, i) => Math.max(c, prior[i]! / 100)) as unknown as Coefficients
+}

@@ -1,0 +1,185 @@
+/** The engine book: what it learns from engines whose constants are known, and that its sums return to nothing. */
+
+import assert from 'node:assert/strict'
+import { seededRandom } from '@homing/clock'
+import fc from 'fast-check'
+import t from 'tap'
+import { EngineBook, LearnedCosts, PREFILL_PRIOR, prefillCost } from '../src/index.ts'
+
+const SEED = 20_261_124
+const STEP = 8192
+
+/** Milliseconds: a step's overhead, a token, a pair of tokens; a decode step. */
+interface Engine {
+  readonly p: readonly [number, number, number]
+  readonly gapMs: number
+}
+
+/** Sends requests one after the other to slot 0, and tells what such an engine would have answered. */
+function serve(book: EngineBook, engine: Engine, requests: number, startMs: number, seed = SEED): number {
+  const random = seededRandom(seed)
+  let nowMs = startMs
+  for (let i = 0; i < requests; i++) {
+    const id = `${seed} ${startMs} ${i}`
+    const promptTokens = 100 + random.below(30_000)
+    const newTokens = 1 + random.below(promptTokens)
+    const outputTokens = 5 + random.below(300)
+    book.sent(id, 0, { promptTokens, newTokens, nowMs }, STEP)
+    nowMs += prefillCost(engine.p, newTokens, promptTokens, STEP)
+    book.firstToken(id, nowMs)
+    nowMs += engine.gapMs * (outputTokens - 1)
+    book.ended(id, nowMs, outputTokens)
+    nowMs += random.below(50)
+  }
+  return nowMs
+}
+
+/** What it expects of a prompt of 12,000 tokens of which 8,000 are new. */
+function expectedPrefillMs(book: EngineBook, nowMs: number): number {
+  const { coefficients } = book.project([0], nowMs)
+  return prefillCost([coefficients[0]!, coefficients[1]!, coefficients[2]!], 8000, 12_000, STEP)
+}
+
+function expectedStepMs(book: EngineBook, nowMs: number): number {
+  const { coefficients } = book.project([0], nowMs)
+  return coefficients[3]! + coefficients[4]! + coefficients[5]! * 10_000
+}
+
+const FAST: Engine = { p: [1, 0.023, 1e-6], gapMs: 6.5 }
+const SLOW: Engine = { p: [20, 0.5, 4e-5], gapMs: 60 }
+
+for (const [name, engine] of Object.entries({ FAST, SLOW })) {
+  t.test(`100 requests teach what prefill and decoding of a ${name} engine take, within 10 %`, async t => {
+    const book = new EngineBook({ workerSlotsMax: 1 })
+    const nowMs = serve(book, engine, 100, 0)
+    const prefill = expectedPrefillMs(book, nowMs) / prefillCost(engine.p, 8000, 12_000, STEP)
+    t.ok(Math.abs(prefill - 1) < 0.1, `prefill ${prefill}`)
+    const step = expectedStepMs(book, nowMs) / engine.gapMs
+    t.ok(Math.abs(step - 1) < 0.1, `decode ${step}`)
+  })
+}
+
+t.test('an engine that becomes twice as slow is known to be after 300 requests, within 10 %', async t => {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  const halved: Engine = { p: [2, 0.046, 2e-6], gapMs: 13 }
+  let nowMs = serve(book, FAST, 300, 0)
+  nowMs = serve(book, halved, 300, nowMs, SEED + 1)
+  const ratio = expectedPrefillMs(book, nowMs) / prefillCost(halved.p, 8000, 12_000, STEP)
+  t.ok(ratio > 0.9 && ratio < 1.1, `prefill ${ratio}`)
+  const step = expectedStepMs(book, nowMs) / halved.gapMs
+  t.ok(step > 0.9 && step < 1.1, `decode ${step}`)
+})
+
+t.test(
+  'one answer in fifty that is held up for a minute moves what is expected by less than a third',
+  async t => {
+    const costs = new LearnedCosts(PREFILL_PRIOR)
+    const random = seededRandom(SEED)
+    for (let i = 0; i < 1000; i++) {
+      const tokens = 100 + random.below(20_000)
+      const truth = prefillCost(FAST.p, tokens, tokens, STEP)
+      costs.observe(
+        0,
+        Math.ceil(tokens / STEP),
+        tokens,
+        (tokens * tokens) / 2,
+        i % 50 === 49 ? 60_000 : truth,
+      )
+    }
+    const ratio = prefillCost(costs.of(0), 8000, 8000, STEP) / prefillCost(FAST.p, 8000, 8000, STEP)
+    t.ok(ratio > 0.67 && ratio < 1.33, `${ratio}`)
+  },
+)
+
+t.test(
+  'answers that do not stream end their prefill when it was estimated to, and teach no times',
+  async t => {
+    const book = new EngineBook({ workerSlotsMax: 1 })
+    const before = expectedPrefillMs(book, 0)
+    book.sent('a', 0, { promptTokens: 1000, newTokens: 1000, isStream: false, nowMs: 0 })
+    t.match(
+      book.project([0], 1),
+      { backlogMs: { 0: 60.5 - 1 }, decoding: { 0: 0 } },
+      'p0 + 1000·p1 + 0.5 for attention',
+    )
+    t.match(book.project([0], 100), { backlogMs: { 0: 0 }, decoding: { 0: 1 }, requests: { 0: 1 } })
+    book.ended('a', 50_000, 40)
+    t.match(book.project([0], 50_000), { decoding: { 0: 0 }, requests: { 0: 0 } })
+    t.equal(expectedPrefillMs(book, 50_000), before)
+  },
+)
+
+t.test('when all requests have ended, however, nothing is left of them', async () => {
+  const step = fc.record({
+    do: fc.constantFrom('sent', 'sent', 'first', 'ended'),
+    id: fc.nat(40),
+    slot: fc.nat(2),
+    tokens: fc.nat(100_000),
+    isStream: fc.boolean(),
+    afterMs: fc.nat(3000),
+  })
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 200 }), steps => {
+      const book = new EngineBook({ workerSlotsMax: 3 })
+      let nowMs = 0
+      for (const { do: what, id, slot, tokens, isStream, afterMs } of steps) {
+        nowMs += afterMs
+        const sent = { promptTokens: 2 * tokens, newTokens: tokens, isStream, nowMs }
+        if (what === 'sent') book.sent(String(id), slot, sent)
+        else if (what === 'first') book.firstToken(String(id), nowMs)
+        else book.ended(String(id), nowMs, tokens)
+      }
+      for (let id = 0; id <= 40; id++) book.ended(String(id), nowMs)
+      assert.equal(book.requests, 0)
+      const left = book.project([0, 1, 2], nowMs)
+      for (const column of ['backlogMs', 'queuedTokens', 'requests', 'decoding', 'contextTokens'] as const)
+        assert.deepEqual([...left[column].subarray(0, 3)], [0, 0, 0], column)
+      for (const held of left.heldTokens.subarray(0, 3)) assert(Math.abs(held) < 1e-6, `${held} held`)
+    }),
+    { seed: SEED, numRuns: 300 },
+  )
+})
+
+t.test('what a step costs is learned in steps of the engine, not of another size', async t => {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  const step = 1024
+  const p = [40, 0.01, 0] as const
+  const random = seededRandom(SEED)
+  let nowMs = 0
+  for (let i = 0; i < 200; i++) {
+    const promptTokens = 100 + random.below(16_000)
+    book.sent(`${i}`, 0, { promptTokens, newTokens: promptTokens, nowMs }, step)
+    nowMs += prefillCost(p, promptTokens, promptTokens, step)
+    book.firstToken(`${i}`, nowMs)
+    book.ended(`${i}`, nowMs, 1)
+    nowMs += 10
+  }
+  const c = book.project([0], nowMs).coefficients
+  for (const tokens of [1000, 4000, 8000]) {
+    const learned = prefillCost([c[0]!, c[1]!, c[2]!], tokens, tokens, step)
+    const ratio = learned / prefillCost(p, tokens, tokens, step)
+    t.ok(Math.abs(ratio - 1) < 0.1, `${tokens} tokens: ${ratio}`)
+  }
+})
+
+t.test(
+  'prompts that wait at workers which may not take the request do not make its own look busy',
+  async t => {
+    const book = new EngineBook({ workerSlotsMax: 8 })
+    const request = { promptTokens: 1000, newTokens: 1000, nowMs: 0 }
+    for (const slot of [1, 2, 3]) book.sent(`other ${slot}`, slot, request)
+    for (let i = 0; i < 200; i++) {
+      book.project([0, 4], 0)
+      book.sent(`${i}`, 0, request)
+      book.ended(`${i}`, 0)
+    }
+    t.equal(book.project([0, 4], 0).busyShare, 0)
+    for (let i = 0; i < 5000; i++) {
+      book.project([0, 1, 2, 3], 0)
+      book.sent(`${i}`, 0, request)
+      book.ended(`${i}`, 0)
+    }
+    const { busyShare } = book.project([0, 1, 2, 3], 0)
+    t.ok(Math.abs(busyShare - 0.75) < 0.01, `${busyShare}`)
+  },
+)

@@ -1,0 +1,141 @@
+/** The policy auto: its terms against its definition, on loads that an EngineBook has come to. */
+
+import assert from 'node:assert/strict'
+import { seededRandom } from '@homing/clock'
+import { EngineBook, type EngineProjection } from '@homing/load'
+import fc from 'fast-check'
+import t from 'tap'
+import { type Candidates, Selector, selectionSettings } from '../src/index.ts'
+
+const SEED = 20_261_123
+const WORKERS = 5
+const SLOTS = Int32Array.from({ length: WORKERS }, (_, i) => i)
+const BLOCK = 16
+
+function candidates(engines: EngineProjection, overlapBlocks: readonly number[]): Candidates {
+  const none = new Int32Array(WORKERS)
+  return {
+    count: WORKERS,
+    workerSlots: SLOTS,
+    overlapBlocks: Int32Array.from(overlapBlocks),
+    creditFactors: new Float64Array(WORKERS).fill(1),
+    activeBlocks: none,
+    newBlocks: none,
+    activePrefillTokens: none,
+    activeRequests: Float64Array.from(engines.requests.subarray(0, WORKERS)),
+    engines,
+    kvCapacityTokens: [400_000, 0, 20_000, 400_000, 1],
+    stepTokens: [8192, 8192, 2048, 512, 8192],
+  }
+}
+
+/** The definition, one worker at a time. */
+function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: number, i: number): number {
+  const [p0, p1, p2, q0, q1, q2] = engines.coefficients.subarray(6 * i, 6 * i + 6) as unknown as number[]
+  const rho = engines.busyShare
+  const o = engines.outputTokensExpected
+  const step = input.stepTokens![i]!
+  const capacity = input.kvCapacityTokens![i]!
+  const [L, d] = [engines.requests[i]!, engines.decoding[i]!]
+  const [C, queued, held] = [engines.contextTokens[i]!, engines.queuedTokens[i]!, engines.heldTokens[i]!]
+  const n = Math.max(
+    1,
+    promptTokens - BLOCK * Math.min(input.overlapBlocks[i]!, Math.floor(promptTokens / BLOCK)),
+  )
+  const x = p0! * Math.ceil(n / step) + p1! * n + p2! * n * (promptTokens - n / 2)
+  const priced = engines.prefillMeanMs > 0 ? Math.min(x, 2 * engines.prefillMeanMs) : x
+  const g = q0! + q1! * d + q2! * C
+  const excess = capacity > 0 ? Math.max(0, held + n + o - capacity) : 0
+  const full = held > 0 ? (excess * o * g) / held : 0
+  const joined = d > 0 ? g / 2 + g * Math.ceil((n + queued) / step) : 0
+  const w = Math.max(engines.waitingShare, (1 - rho) ** 8)
+  const own = o * (q0! + q1! * (L + 1) + q2! * (C + queued + promptTokens + o / 2))
+  const others = x * L + ((q1! + q2! * (promptTokens + o / 2)) * L * o) / 2
+  const later = (priced * rho) / (1 - rho)
+  const evict = priced * (1 - rho) ** 4 * engines.churn[i]!
+  return engines.backlogMs[i]! + full + joined + x + later + evict + w * (own + others)
+}
+
+const step = fc.record({
+  do: fc.constantFrom('sent', 'sent', 'first', 'ended', 'forget'),
+  id: fc.integer({ min: 0, max: 30 }),
+  slot: fc.nat(WORKERS - 1),
+  prompt: fc.oneof(fc.integer({ min: 0, max: 5000 }), fc.constantFrom(Number.NaN, -1, 10_000_000)),
+  isStream: fc.boolean(),
+  afterMs: fc.oneof(fc.integer({ min: 0, max: 2000 }), fc.constantFrom(-5000, 1e9, Number.NaN)),
+  output: fc.option(fc.oneof(fc.integer({ min: 0, max: 3000 }), fc.constantFrom(Number.NaN, -3)), {
+    nil: undefined,
+  }),
+})
+
+t.test(
+  'the cost is the sum that auto is defined by, and every term is finite, whatever was told',
+  async () => {
+    fc.assert(
+      fc.property(
+        fc.array(step, { maxLength: 120 }),
+        fc.integer({ min: 1, max: 100_000 }),
+        fc.array(fc.nat(4000), { minLength: WORKERS, maxLength: WORKERS }),
+        (steps, promptTokens, overlaps) => {
+          const book = new EngineBook({ workerSlotsMax: WORKERS })
+          let nowMs = 0
+          for (const { do: what, id, slot, prompt, isStream, afterMs, output } of steps) {
+            nowMs += afterMs
+            if (what === 'sent')
+              book.sent(String(id), slot, { promptTokens: prompt, newTokens: prompt, isStream, nowMs })
+            else if (what === 'first') book.firstToken(String(id), nowMs)
+            else if (what === 'ended') book.ended(String(id), nowMs, output)
+            else book.forget(slot)
+            book.project(SLOTS, nowMs)
+            if (Number.isNaN(nowMs)) nowMs = 0
+          }
+          const engines = book.project(SLOTS, nowMs)
+          const input = candidates(engines, overlaps)
+          const choice = new Selector().choose(
+            input,
+            { promptTokens, blockSizeTokens: BLOCK },
+            selectionSettings({ policy: 'auto' }),
+            seededRandom(SEED),
+          )
+          for (let i = 0; i < WORKERS; i++) {
+            const cost = choice.terms.cost[i]!
+            const expected = naiveCost(engines, input, promptTokens, i)
+            assert(Math.abs(cost - expected) <= 1e-9 * Math.max(1, expected), `${cost} is ${expected}`)
+            for (const term of choice.terms.ofPolicy.slice(0, choice.policy.terms.length))
+              assert(term[i]! >= 0 && term[i]! < Infinity, `a term is ${term[i]}`)
+          }
+        },
+      ),
+      { seed: SEED, numRuns: 300 },
+    )
+  },
+)
+
+t.test('an idle fleet that knows nothing yet sends a prompt to the worker that holds most of it', async t => {
+  const engines = new EngineBook({ workerSlotsMax: WORKERS }).project(SLOTS, 0)
+  const input = {
+    ...candidates(engines, [0, 10, 60, 20, 0]),
+    stepTokens: undefined,
+    kvCapacityTokens: undefined,
+  }
+  const choice = new Selector().choose(
+    input,
+    { promptTokens: 1000, blockSizeTokens: BLOCK },
+    selectionSettings({ policy: 'auto' }),
+    seededRandom(SEED),
+  )
+  t.equal(choice.winner, 2)
+})
+
+t.test('auto says what it lacks where nobody kept an engine book', async t => {
+  const engines = new EngineBook({ workerSlotsMax: WORKERS }).project(SLOTS, 0)
+  const input = { ...candidates(engines, [0, 0, 0, 0, 0]), engines: undefined }
+  const choose = () =>
+    new Selector().choose(
+      input,
+      { promptTokens: 1000, blockSizeTokens: BLOCK },
+      selectionSettings({ policy: 'auto' }),
+      seededRandom(SEED),
+    )
+  t.throws(choose, new RangeError('cannot score by policy auto without candidates.engines'))
+})

@@ -1,0 +1,36 @@
+/** What can be simulated: the figures of a spec within their ranges. */
+
+import { TRACE_BLOCK_TOKENS } from '@homing/trace'
+import type { CellSpec } from './cell-types.ts'
+import { SimulationError } from './simulation-error.ts'
+
+/** Throws SimulationError for the first figure that is out of range. */
+export function checkSpec(spec: CellSpec): void {
+  const { workers, routers, blockTokens, warmupShare, view, slow } = spec
+  const traceBlockTokens = spec.traceBlockTokens ?? TRACE_BLOCK_TOKENS
+  const require = (condition: boolean, what: string, right: string): void => {
+    if (!condition) throw new SimulationError(what, right)
+  }
+  require(isWhole(workers, 1, 65_536), `${workers} workers`, 'use a whole number from 1 to 65,536')
+  require(isWhole(routers, 1, 64), `${routers} routers`, 'use a whole number from 1 to 64')
+  require(isWhole(blockTokens, 1, traceBlockTokens) &&
+    traceBlockTokens % blockTokens ===
+      0, `blocks of ${blockTokens} tokens`, `use a divisor of ${traceBlockTokens}, the block of the trace`)
+  require(warmupShare >= 0 && warmupShare < 1, `a warm-up share of ${warmupShare}`, 'use 0 or more, below 1')
+  for (const ms of [view.eventDelayMs, view.signalDelayMs, view.guessTtlMs ?? 0, spec.baseLatencyMs ?? 0]) {
+    require(ms >= 0 && ms < Number.POSITIVE_INFINITY, `a delay of ${ms} ms`, 'use a number ≥ 0')
+  }
+  const lossShare = view.lossShare ?? 0
+  require(lossShare >= 0 && lossShare <= 1, `a loss share of ${lossShare}`, 'use a number from 0 to 1')
+  if (slow !== undefined) {
+    require(slow.share >= 0 && slow.share <= 1, `a slow share of ${slow.share}`, 'use a number from 0 to 1')
+    require(slow.factor > 0 && slow.factor < 1e6, `a slow factor of ${slow.factor}`, 'use a number above 0')
+  }
+  for (const { worker } of [...(spec.joins ?? []), ...(spec.deaths ?? [])]) {
+    require(isWhole(worker, 0, workers - 1), `a change of worker ${worker}`, `use 0 to ${workers - 1}`)
+  }
+}
+
+function isWhole(value: number, min: number, max: number): boolean {
+  return Number.isInteger(value) && value >= min && value <= max
+}

@@ -1,0 +1,9 @@
+/** The modules of a sweep's threads: beside this one, .ts in the repository and .js when built. */
+
+const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))
+
+/** What a cell is run by; with all that it imports, it decides the result. */
+export const cellTaskUrl = new URL(`cell-task${extension}`, import.meta.url).href
+
+/** What a thread loads. */
+export const cellThreadUrl = new URL(`cell-thread${extension}`, import.meta.url).href

@@ -1,0 +1,249 @@
+/**
+ * Cell: one simulated run, a fleet under a workload with a policy. Its spec in, its figures out; both are plain data.
+ *
+ * Equal specs and requests give results that are equal byte for byte; what depends on the machine is kept apart, in
+ * `CellCost`.
+ */
+
+import type { Clock } from '@homing/clock'
+import type { SelectionSettings } from '@homing/selection'
+import type { ProfileName } from '@homing/testkit'
+import type { TraceRequest, TraceSource } from '@homing/trace'
+
+/** What a step of an engine costs, as data: see `TimingProfile` of @homing/testkit for the formula. */
+export interface InlineProfile {
+  readonly name: string
+  readonly overheadMs: number
+  readonly weightsMs: number
+  readonly msPerToken: number
+  readonly msPerTokenContext: number
+  readonly msPerDecodeContext: number
+  readonly kvCapacityTokens: number
+  /** Tokens in one step at most. */
+  readonly stepTokensMax: number
+  /** Requests running at once at most. */
+  readonly sequencesMax: number
+}
+
+/**
+ * What the routers know of the engines' caches.
+ *
+ *   exact     KV events, at once
+ *   late      KV events, `eventDelayMs` after they happened
+ *   guessed   no events: prompts count as held where they were sent, for a time, up to what an engine holds
+ *   text      as guessed, from texts: no engine tokenizes
+ *   none      nothing
+ */
+export type ViewKind = 'exact' | 'late' | 'guessed' | 'text' | 'none'
+
+export interface ViewSpec {
+  readonly kind: ViewKind
+  /** For `late`; 0 elsewhere. */
+  readonly eventDelayMs: number
+  /** First-token and completion signals arrive so much later. */
+  readonly signalDelayMs: number
+  /** Share of the batches of KV events that are lost, 0 … 1; default 0. For `exact` and `late`. */
+  readonly lossShare?: number
+  /** For `guessed` and `text`: how long a prompt counts as held; default 120,000. */
+  readonly guessTtlMs?: number
+  /** For `text`: what a token really has, while the router reckons with 4; default 4.5. */
+  readonly textBytesPerToken?: number
+  /**
+   * What an overlap counts for: by default 'measured', as the product does (trust, then delivered ÷ predicted of the last
+   * requests). 'full': all of it.
+   */
+  readonly credit?: 'measured' | 'full'
+}
+
+/**
+ * Rules of the simulator's own, beside those of @homing/selection.
+ *
+ *   session   the session id, or else the second block id, names the worker, whatever its load
+ *   overlap   fewest new tokens, then fewest requests: shows why load matters
+ *   threshold-received   as the policy threshold, but where load and overlap say nothing, the worker that was sent the fewest new
+ *             tokens so far; equal overlaps go to the fewest requests
+ *   logged    where the trace says that it went
+ */
+export const CUSTOM_RULES = ['session', 'overlap', 'threshold-received', 'logged'] as const
+export type CustomRule = (typeof CUSTOM_RULES)[number]
+
+/** Settings of @homing/selection, its defaults where nothing is given; or a rule of the simulator's own. */
+export interface CellSelection extends Partial<SelectionSettings> {
+  /** Takes the place of mode and policy. */
+  readonly rule?: CustomRule
+  /** The routers read the true state of the engines instead of their own books and views: the price of not knowing. */
+  readonly oracleView?: boolean
+}
+
+/** A worker joins or dies. A worker that joins is absent before. */
+export interface FleetChange {
+  readonly atMs: number
+  /** 0 … workers − 1. */
+  readonly worker: number
+}
+
+export interface CellSpec {
+  readonly workers: number
+  readonly profile: ProfileName | InlineProfile
+  /** Tokens of an engine's block; divides `traceBlockTokens`. */
+  readonly blockTokens: number
+  /** Tokens that an id of the trace stands for; default 512. */
+  readonly traceBlockTokens?: number
+  /** KV tokens of each worker; default: the profile's. */
+  readonly kvCapacityTokens?: number
+  /** When blocks of a prompt can be reused: default 'prompt-end'. vLLM registers a chunk as it is scheduled. */
+  readonly storeAt?: 'prompt-end' | 'chunk-end' | 'chunk-start'
+  /** Added to every TTFT and E2E: the time of router and network; default 0. */
+  readonly baseLatencyMs?: number
+  /** So many workers take `factor` times as long for each step. */
+  readonly slow?: { readonly share: number; readonly factor: number }
+  readonly joins?: readonly FleetChange[]
+  readonly deaths?: readonly FleetChange[]
+  /** 1 … 8; each request goes to one of them at random. */
+  readonly routers: number
+  readonly view: ViewSpec
+  readonly selection: CellSelection
+  /** What the policies count as decode load: default 'blocks', as the product does (shared blocks once, no output). */
+  readonly loadCounts?: 'tokens' | 'blocks'
+  /** Policies that count output know its length; else they take the mean so far. */
+  readonly knowsOutput: boolean
+  /** All times are divided by it. */
+  readonly speed: number
+  readonly copies: number
+  readonly stretch: number
+  /** Requests of one timestamp are spread over `binMs`; each offset may shrink or grow by `jitterShare`. */
+  readonly spread?: { readonly binMs: number; readonly jitterShare: number }
+  readonly seed: number
+  /** The first requests, as a share, that count only in `withWarmup`. */
+  readonly warmupShare: number
+}
+
+export interface LatencyFigures {
+  readonly mean: number
+  readonly p50: number
+  readonly p90: number
+  readonly p99: number
+}
+
+/** Requests inside both limits of a tier ÷ requests. */
+export interface Goodput {
+  /** TTFT ≤ 2 s and ITL ≤ 50 ms. */
+  readonly interactive: number
+  /** TTFT ≤ 5 s and ITL ≤ 100 ms. */
+  readonly standard: number
+  /** TTFT ≤ 30 s and ITL ≤ 200 ms. */
+  readonly longContext: number
+}
+
+/** Figures over a set of requests. */
+export interface RequestFigures {
+  readonly requests: number
+  readonly ttftMs: LatencyFigures
+  readonly itlMs: LatencyFigures
+  readonly e2eMs: LatencyFigures
+  readonly goodput: Goodput
+  /** Reused prompt tokens ÷ prompt tokens. */
+  readonly hitRate: number
+}
+
+export interface Imbalance {
+  /** Of prefilled tokens per worker: standard deviation ÷ mean, and largest ÷ mean. */
+  readonly newTokensCv: number
+  readonly newTokensMaxOverMean: number
+  /** Of the time that workers were busy. */
+  readonly busyCv: number
+  /** Mean over time of largest ÷ mean outstanding tokens. */
+  readonly outstandingMaxOverMean: number
+}
+
+export interface CellResult extends RequestFigures {
+  readonly spec: CellSpec
+  /** All requests, the first ones too. */
+  readonly withWarmup: RequestFigures
+  /** From here on over all requests. */
+  /** Single gaps between tokens. */
+  readonly gapMs: { readonly p99: number }
+  readonly outputTokensPerS: number
+  /** Hit rate of one cache without bound. Undefined if the ids of the trace are too many to remember. */
+  readonly infiniteHitRate?: number
+  /** Hit rate ÷ `infiniteHitRate`. */
+  readonly hitEfficiency?: number
+  /** Prompt tokens computed. */
+  readonly prefillTokens: number
+  readonly imbalance: Imbalance
+  /** Blocks evicted. */
+  readonly evictions: number
+  /** Blocks computed that another worker held. */
+  readonly missedReuseBlocks: number
+  readonly decisions: number
+  /** Requests whose tokens no worker can hold: never served, and outside every tier. */
+  readonly refused: number
+  /** Requests that ended with their worker. */
+  readonly lost: number
+  readonly spanMs: number
+  readonly makespanMs: number
+  /** makespan ÷ span of the arrivals. */
+  readonly drain: number
+}
+
+/** What depends on the machine. */
+export interface CellCost {
+  readonly elapsedMs: number
+  readonly cpuUsPerDecision: number
+  readonly engineSteps: number
+}
+
+export interface CellRun {
+  readonly result: CellResult
+  readonly cost: CellCost
+}
+
+export interface CellProgress {
+  readonly requestsDone: number
+  /** Undefined if the source does not say. */
+  readonly requestsExpected: number | undefined
+  readonly simulatedMs: number
+}
+
+export interface ServedRequest {
+  readonly trace: TraceRequest
+  readonly worker: number
+  readonly arrivalMs: number
+  readonly firstTokenMs: number
+  readonly endMs: number
+  /** Prompt tokens that were cached. */
+  readonly reusedTokens: number
+}
+
+export interface SimulateOptions {
+  /** Called now and then, at most about ten times a second. */
+  readonly onProgress?: (progress: CellProgress) => void
+  /** Called at the end of every request that was served, in order of time; times are simulated. */
+  readonly onServed?: (served: ServedRequest) => void
+  /** Ends the run with its reason. */
+  readonly signal?: AbortSignal
+  /** Measures `CellCost`; the figures do not depend on it. Default: the real clock. */
+  readonly clock?: Clock
+}
+
+/**
+ * The form of `simulateCell`. A trace is given as it was recorded; the transformations of the spec are applied here. It is
+ * read twice (an array, or a file of `openTrace`) if `copies` or `warmupShare` need its size.
+ */
+export type SimulateCell = (
+  spec: CellSpec,
+  requests: TraceSource | ClosedLoop,
+  options?: SimulateOptions,
+) => Promise<CellRun>
+
+/**
+ * Requests that depend on answers: the next turn comes after the answer to the one before. It begins with `first`, in
+ * order of arrival; what `onComplete` returns arrives at its `timestampMs`, which is not before `atMs`. `timestampMs` is
+ * simulated time: speed, copies and spread of the spec do not apply.
+ */
+export interface ClosedLoop {
+  readonly requestsExpected: number
+  first(): Iterable<TraceRequest>
+  /** The answer to `request` (the very object) ended. */
+  onComplete(request: TraceRequest, atMs: number): TraceRequest | undefined
+}

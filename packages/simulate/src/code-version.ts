@@ -1,0 +1,109 @@
+/**
+ * Code version: a hash of the code that makes the result of a cell, so that results are kept just as long as they are true.
+ *
+ * It covers the file that a thread loads to run a cell and everything that this imports, here and in other packages of ours, found by following the
+ * import lines. Files in a folder `policies/` count only for the policy that they are named after. So a change in one policy makes
+ * another version for its columns alone, and a change anywhere else makes another version for all of them.
+ *
+ * Cost: some hundred small files are read once per process.
+ */
+
+import { createHash } from 'node:crypto'
+import { existsSync, readFileSync, realpathSync } from 'node:fs'
+import { basename, dirname, extname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+/** Imports and re-exports as they stand in TypeScript and JavaScript: whether of types alone, the list of names, the specifier. */
+const IMPORTS = /(?:^|[;\s])(?:import|export)\s(type\s)?([^'"`;]*?\sfrom\s+)?['"]([^'"]+)['"]/g
+
+export interface SourceText {
+  /** Real path. */
+  readonly path: string
+  readonly text: string
+}
+
+/**
+ * `entry` (an URL) and all that it imports by relative paths and from packages of ours, sorted by path. What a package re-exports counts only as far as
+ * its names are imported, and types not at all.
+ */
+export function sourcesBehind(entry: string): readonly SourceText[] {
+  const found = new Map<string, string>()
+  const open = [realpathSync(fileURLToPath(entry))]
+  for (let path = open.pop(); path !== undefined; path = open.pop()) {
+    if (found.has(path)) continue
+    const text = readFileSync(path, 'utf8')
+    found.set(path, text)
+    for (const { names, specifier } of importsIn(text)) open.push(...targetsOf(specifier, names, path))
+  }
+  return [...found].map(([path, text]) => ({ path, text })).sort((a, b) => (a.path < b.path ? -1 : 1))
+}
+
+/** The version of the code for columns that use `policy`. */
+export function codeVersion(sources: readonly SourceText[], policy: string): string {
+  const hash = createHash('sha256')
+  hash.update(process.versions.v8)
+  for (const { path, text } of sources) {
+    const isPolicy = basename(dirname(path)) === 'policies'
+    if (isPolicy && basename(path, extname(path)) !== policy) continue
+    // The texts alone: the same code elsewhere on the disk gives the same results.
+    hash.update(createHash('sha256').update(text).digest())
+  }
+  return hash.digest('hex')
+}
+
+interface FoundImport {
+  /** As the other file calls them; undefined: everything. */
+  readonly names: readonly string[] | undefined
+  readonly specifier: string
+}
+
+function importsIn(text: string): FoundImport[] {
+  return [...text.matchAll(IMPORTS)].flatMap(([, type, clause, specifier]): FoundImport[] => {
+    if (type !== undefined) return []
+    const list = /\{([^}]*)\}/.exec(clause ?? '')?.[1]
+    if (list === undefined) return [{ names: undefined, specifier: specifier! }]
+    const items = list.split(',').map(item => item.trim())
+    const names = items
+      .filter(item => item !== '' && !item.startsWith('type '))
+      .map(item => item.split(/\s+as\s+/, 1)[0]!)
+    return names.length === 0 ? [] : [{ names, specifier: specifier! }]
+  })
+}
+
+function targetsOf(specifier: string, names: readonly string[] | undefined, from: string): string[] {
+  if (specifier.startsWith('.')) {
+    const path = join(dirname(from), specifier)
+    return existsSync(path) ? [realpathSync(path)] : []
+  }
+  if (!specifier.startsWith('@homing/')) return []
+  const entry = packageEntry(specifier, dirname(from))
+  if (entry === undefined) return []
+  const exported = importsIn(readFileSync(entry, 'utf8'))
+  const wanted = exported.filter(each => each.names?.some(name => names?.includes(name)) === true)
+  const isWhole = names?.every(name => wanted.some(each => each.names?.includes(name))) === true
+  return isWhole ? wanted.flatMap(each => targetsOf(each.specifier, each.names, entry)) : [entry]
+}
+
+/** Looks from the importing file, whose dependencies others may not have. */
+function packageEntry(specifier: string, from: string): string | undefined {
+  for (let folder = from; ; folder = dirname(folder)) {
+    const home = `${folder}/node_modules/${specifier}`
+    if (existsSync(`${home}/package.json`)) {
+      const { exports, publishConfig } = JSON.parse(readFileSync(`${home}/package.json`, 'utf8')) as Manifest
+      const entry = [exports?.['.'], publishConfig?.exports?.['.']]
+        .map(entry => (typeof entry === 'string' ? entry : entry?.default))
+        .filter(entry => entry !== undefined)
+        .map(entry => `${home}/${entry}`)
+        .find(existsSync)
+      return entry === undefined ? undefined : realpathSync(entry)
+    }
+    if (dirname(folder) === folder) return undefined
+  }
+}
+
+type Entry = string | { readonly default?: string } | undefined
+
+interface Manifest {
+  readonly exports?: { readonly '.'?: Entry }
+  readonly publishConfig?: { readonly exports?: { readonly '.'?: Entry } }
+}

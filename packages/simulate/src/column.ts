@@ -1,0 +1,106 @@
+/**
+ * Column: a policy as a user names it, and what a cell is told of it.
+ *
+ *   product           the policy of that name of @homing/selection, in mode kv
+ *   linear:8          with an overlap weight of 8
+ *   round-robin       a mode that ignores the caches
+ *   session           a rule of the simulator's own
+ *   product@oracle    the router reads the true state of the engines: the price of not knowing; not for auto, whose figures are learned
+ */
+
+import { HomingError } from '@homing/errors'
+import type { CellSelection } from './cell-types.ts'
+
+/** There is no policy of that name. */
+export class UnknownPolicyError extends HomingError {
+  readonly code = 'HOMING_SIMULATE_UNKNOWN_POLICY'
+
+  constructor(policy: string, reason: string) {
+    super(`cannot simulate the policy ${JSON.stringify(policy)}: ${reason}`, { policy, reason })
+  }
+}
+
+export interface Column {
+  /** As it stands in tables; short and unique. */
+  readonly name: string
+  readonly selection: CellSelection
+}
+
+const BASE = { mode: 'kv', policy: 'linear', overlapWeight: 1, temperature: 0 } as const
+
+const SELECTIONS: Readonly<Record<string, CellSelection>> = {
+  random: { ...BASE, mode: 'random' },
+  'round-robin': { ...BASE, mode: 'round-robin' },
+  'power-of-two': { ...BASE, mode: 'power-of-two' },
+  'least-loaded': { ...BASE, mode: 'least-loaded' },
+  session: { ...BASE, rule: 'session' },
+  overlap: { ...BASE, rule: 'overlap' },
+  threshold: { ...BASE, policy: 'threshold' },
+  auto: { ...BASE, policy: 'auto' },
+  linear: BASE,
+  product: { ...BASE, policy: 'product' },
+  'est-ttft': { ...BASE, policy: 'est-ttft' },
+}
+
+/** Other names for the same. */
+const ALIASES: Readonly<Record<string, string>> = {
+  least: 'least-loaded',
+  p2c: 'power-of-two',
+  'kv-cost': 'linear',
+}
+
+export const COLUMN_NAMES: readonly string[] = Object.keys(SELECTIONS)
+
+/** The policies that have no parameter to tune: what a new one is compared with. */
+export const FIXED_COLUMNS: readonly string[] = [
+  'round-robin',
+  'power-of-two',
+  'least-loaded',
+  'session',
+  'threshold',
+  'linear',
+  'product',
+  'est-ttft',
+]
+
+/** Cache-blind, and the one that a policy must beat: beating round-robin proves little. */
+export const BASELINE_COLUMN = 'least-loaded'
+
+const WEIGHT_MAX = 1e6
+
+/** Reads NAME[:WEIGHT][@oracle]. Throws UnknownPolicyError. */
+export function parseColumn(text: string): Column {
+  const match = /^([a-z0-9-]+)(?::([^@]*))?(?:@(.*))?$/.exec(text)
+  const name = match?.[1] === undefined ? undefined : (ALIASES[match[1]] ?? match[1])
+  if (match === null || name === undefined || !Object.hasOwn(SELECTIONS, name)) {
+    throw new UnknownPolicyError(text, `use ${COLUMN_NAMES.join(', ')}`)
+  }
+  let selection = SELECTIONS[name]!
+  let label = name
+  const [, , weightText, view] = match
+  if (weightText !== undefined) {
+    const weight = weightText === '' ? Number.NaN : Number(weightText)
+    if (name !== 'linear') throw new UnknownPolicyError(text, `only linear has a weight, as in linear:8`)
+    if (!(weight >= 0 && weight <= WEIGHT_MAX)) {
+      throw new UnknownPolicyError(
+        text,
+        `the weight ${JSON.stringify(weightText)} is not a number within 0 … ${WEIGHT_MAX}`,
+      )
+    }
+    selection = { ...selection, overlapWeight: weight }
+    label = `${name}:${weight}`
+  }
+  if (view !== undefined) {
+    if (view !== 'oracle') {
+      throw new UnknownPolicyError(
+        text,
+        `${JSON.stringify(view)} is no way to know; only @oracle can be named`,
+      )
+    }
+    if (name === 'auto')
+      throw new UnknownPolicyError(text, 'auto counts on what it has learned itself; use auto')
+    selection = { ...selection, oracleView: true }
+    label = `${label}@oracle`
+  }
+  return { name: label, selection }
+}

@@ -1,0 +1,53 @@
+/**
+ * Figures over seeds: the mean with its 95 % interval, and differences between two columns that had the same seeds.
+ *
+ * The traffic, its order and the numbering of workers are those of the seed, whatever the policy. So the difference per seed says more than the
+ * difference of the means: what a seed does to both columns cancels out.
+ */
+
+export interface SeedMean {
+  readonly mean: number
+  /** Half of the 95 % interval by Student's t; undefined for a single seed. */
+  readonly halfWidth: number | undefined
+  readonly seeds: number
+}
+
+/** Two-sided 95 % quantiles of Student's t by degrees of freedom, from 1. */
+const T_QUANTILES = [
+  12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16, 2.145, 2.131,
+  2.12, 2.11, 2.101, 2.093, 2.086, 2.08, 2.074, 2.069, 2.064, 2.06, 2.056, 2.052, 2.048, 2.045, 2.042,
+]
+
+/** The quantile for `degrees` ≥ 1; past 30 by the first terms of its expansion, good to three digits. */
+export function tQuantile(degrees: number): number {
+  return T_QUANTILES[degrees - 1] ?? 1.96 + 2.372 / degrees + 2.82 / degrees ** 2
+}
+
+/** Mean and interval of one value per seed; at least one. Values that are not finite are left out and do not count. */
+export function seedMean(values: readonly number[]): SeedMean {
+  const known = values.filter(Number.isFinite)
+  const seeds = known.length
+  if (seeds === 0) return { mean: Number.NaN, halfWidth: undefined, seeds }
+  const mean = known.reduce((sum, value) => sum + value, 0) / seeds
+  if (seeds === 1) return { mean, halfWidth: undefined, seeds }
+  const variance = known.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (seeds - 1)
+  return { mean, halfWidth: tQuantile(seeds - 1) * Math.sqrt(variance / seeds), seeds }
+}
+
+/** `ours` − `theirs` per seed, over the seeds that both have. */
+export function pairedDifference(
+  ours: ReadonlyMap<number, number>,
+  theirs: ReadonlyMap<number, number>,
+): SeedMean {
+  const differences: number[] = []
+  for (const [seed, value] of ours) {
+    const other = theirs.get(seed)
+    if (other !== undefined) differences.push(value - other)
+  }
+  return seedMean(differences)
+}
+
+/** Whether a difference is more than chance at 95 %: its interval does not hold 0. */
+export function isSure({ mean, halfWidth }: SeedMean): boolean {
+  return halfWidth !== undefined && Math.abs(mean) > halfWidth
+}

@@ -1,0 +1,10 @@
+import { HomingError } from '@homing/errors'
+
+/** A report cannot be written to the file that was named. */
+export class UnwritableReportError extends HomingError {
+  readonly code = 'HOMING_SIMULATE_UNWRITABLE'
+
+  constructor(path: string, cause: Error) {
+    super(`cannot write the report ${path}: ${cause.message}`, { path }, { cause })
+  }
+}

@@ -1,0 +1,74 @@
+/** Sim request: one request on its way through a simulated fleet. The engine and the cell write it, each its own fields. */
+
+import type { TraceRequest } from '@homing/trace'
+
+export interface SimRequest {
+  readonly trace: TraceRequest
+  /** Order of arrival, from 0. */
+  readonly index: number
+  readonly arrivalMs: number
+  /** At least 1: an engine computes one token of any prompt. */
+  readonly inputTokens: number
+  /** At least 1: a prompt that is computed brings a token. */
+  readonly outputTokens: number
+  /** Ids of the full blocks of the prompt, in the engine's block size. */
+  readonly blockIds: ArrayLike<number>
+  readonly blocks: number
+  readonly router: number
+  worker: number
+  /** Overlap in tokens that the router predicted where it sent it. */
+  predictedTokens: number
+  /** Tokens that it was booked with there. */
+  bookedTokens: number
+  /** Tokens, output too, that it counts as outstanding with there. */
+  bookedOutstanding: number
+  /** −1 until there. */
+  firstTokenMs: number
+
+  // Of the engine.
+  /** Prompt tokens that were cached when it was admitted. */
+  reusedTokens: number
+  computedTokens: number
+  /** Tokens of the running step. */
+  chunkTokens: number
+  /** Cached blocks that it holds: places in the engine's table, in order of depth. */
+  places: Int32Array
+  placesHeld: number
+  /** Blocks that it holds and that nobody else can find. */
+  privateBlocks: number
+  /** Number of the step that brings its last token. */
+  lastStep: number
+}
+
+export function newSimRequest(
+  trace: TraceRequest,
+  index: number,
+  blockIds: ArrayLike<number>,
+  blocks: number,
+  router: number,
+): SimRequest {
+  return {
+    trace,
+    index,
+    arrivalMs: trace.timestampMs,
+    inputTokens: Math.max(1, trace.inputTokens),
+    outputTokens: Math.max(1, trace.outputTokens),
+    blockIds,
+    blocks,
+    router,
+    worker: -1,
+    predictedTokens: 0,
+    bookedTokens: 0,
+    bookedOutstanding: 0,
+    firstTokenMs: -1,
+    reusedTokens: 0,
+    computedTokens: 0,
+    chunkTokens: 0,
+    places: NO_PLACES,
+    placesHeld: 0,
+    privateBlocks: 0,
+    lastStep: 0,
+  }
+}
+
+const NO_PLACES = new Int32Array(0)

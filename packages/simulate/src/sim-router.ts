@@ -1,0 +1,398 @@
+/**
+ * Sim router: one router of a simulated fleet. It drives the product's own Selector, ActiveLoad and Audits, on virtual time.
+ *
+ * Knows    its own decisions, at once; first tokens and completions of its own requests, when their signals arrive; the caches of the
+ *          engines through its view. It never looks at an engine, unless the spec wants an oracle.
+ * Owns     its ActiveLoad, Audits and turn. A view of events may be shared with other routers, a view of guesses is its own.
+ */
+
+import type { Random } from '@homing/clock'
+import { ActiveLoad, EngineBook } from '@homing/load'
+import { Audits, type Candidates, creditFactor, Selector, selectionSettings } from '@homing/selection'
+import type { CellSpec } from './cell-types.ts'
+import { engineProfile } from './engine-profile.ts'
+import type { FleetView } from './fleet-view.ts'
+import type { SimRequest } from './sim-request.ts'
+
+/** Bytes that the product takes a token of text for. */
+const TEXT_BYTES_PER_TOKEN = 4
+const TEXT_BYTES_PER_TOKEN_DEFAULT = 4.5
+const REQUESTS_MAX = 16_777_216
+const ACTIVE_BLOCKS_MAX = 268_435_456
+
+/** The true state of the engines. */
+export interface Oracle {
+  readonly view: FleetView
+  activeBlocks(worker: number): number
+  pendingPrefillTokens(worker: number): number
+  requests(worker: number): number
+  outstandingTokens(worker: number): number
+}
+
+export interface SimRouterOptions {
+  readonly spec: CellSpec
+  readonly view: FleetView
+  readonly oracle: Oracle | undefined
+  readonly random: Random
+}
+
+export class SimRouter {
+  readonly #spec: CellSpec
+  readonly #view: FleetView
+  readonly #oracle: Oracle | undefined
+  readonly #random: Random
+  readonly #load: ActiveLoad
+  readonly #book: EngineBook
+  readonly #audits = new Audits()
+  readonly #selector: Selector
+  readonly #settings
+  readonly #countsTokens: boolean
+  /** Prompt tokens as this router sees them, per token. */
+  readonly #promptScale: number
+  readonly #measures: boolean
+  #turn = 0
+
+  // By worker.
+  readonly #outstandingTokens: Float64Array
+  readonly #overlaps: Int32Array
+  readonly #credits: Float64Array
+
+  // By candidate.
+  readonly #overlapBlocks: Int32Array
+  readonly #creditFactors: Float64Array
+  readonly #activeBlocks: Float64Array
+  readonly #newBlocks: Float64Array
+  readonly #prefillTokens: Float64Array
+  readonly #requests: Float64Array
+  readonly #stepTokens: Float64Array
+  readonly #kvCapacityTokens: Float64Array
+
+  // Of the rule threshold-received: new tokens sent to each worker, and scratch.
+  readonly #receivedTokens: Float64Array
+  readonly #keys: Float64Array
+
+  #sequenceHashes = new Int32Array(512)
+  #completedOutputTokens = 0
+  #completed = 0
+
+  constructor({ spec, view, oracle, random }: SimRouterOptions) {
+    const { workers } = spec
+    this.#spec = spec
+    this.#view = oracle?.view ?? view
+    this.#oracle = oracle
+    this.#random = random
+    this.#load = new ActiveLoad({
+      workerSlotsMax: workers,
+      requestsMax: REQUESTS_MAX,
+      activeBlocksMax: ACTIVE_BLOCKS_MAX,
+    })
+    this.#book = new EngineBook({ workerSlotsMax: workers })
+    const profile = engineProfile(spec.profile)
+    this.#stepTokens = new Float64Array(workers).fill(profile.stepTokensMax)
+    this.#kvCapacityTokens = new Float64Array(workers).fill(spec.kvCapacityTokens ?? profile.kvCapacityTokens)
+    this.#selector = new Selector(workers)
+    this.#settings = selectionSettings(spec.selection)
+    this.#countsTokens = spec.loadCounts === 'tokens'
+    const bytesPerToken = spec.view.textBytesPerToken ?? TEXT_BYTES_PER_TOKEN_DEFAULT
+    this.#promptScale = spec.view.kind === 'text' ? bytesPerToken / TEXT_BYTES_PER_TOKEN : 1
+    this.#measures = spec.view.credit !== 'full' && oracle === undefined
+    this.#outstandingTokens = new Float64Array(workers)
+    this.#overlaps = new Int32Array(workers)
+    this.#credits = new Float64Array(workers).fill(this.#measures ? creditFactor(this.#trust, 1, 0) : 1)
+    this.#overlapBlocks = new Int32Array(workers)
+    this.#creditFactors = new Float64Array(workers)
+    this.#activeBlocks = new Float64Array(workers)
+    this.#newBlocks = new Float64Array(workers)
+    this.#prefillTokens = new Float64Array(workers)
+    this.#requests = new Float64Array(workers)
+    this.#receivedTokens = new Float64Array(workers)
+    this.#keys = new Float64Array(workers)
+  }
+
+  /** Chooses one of the workers, and books the request there. */
+  decide(request: SimRequest, workers: Int32Array, nowMs: number): void {
+    const { blockTokens } = this.#spec
+    const promptTokens = Math.max(1, Math.round(request.inputTokens * this.#promptScale))
+    const hashed = this.#countsTokens ? 0 : this.#hash(request)
+    const candidates = this.#candidates(request, workers, hashed, nowMs)
+    const winner = this.#choose(request, candidates, promptTokens)
+    const worker = workers[winner]!
+    const overlapTokens = candidates.overlapBlocks[winner]! * blockTokens
+    const credited = overlapTokens * candidates.creditFactors[winner]!
+    request.worker = worker
+    request.predictedTokens = Math.min(overlapTokens, promptTokens)
+    request.bookedTokens = Math.max(1, Math.round(promptTokens - credited))
+    const outcome = this.#load.book(String(request.index), worker, {
+      sequenceHashes: this.#sequenceHashes,
+      count: hashed,
+      promptTokens,
+      prefillTokens: request.bookedTokens,
+    })
+    if (outcome !== 'booked') throw new RangeError(`cannot book request ${request.index}: ${outcome}`)
+    const sent = { promptTokens, newTokens: request.bookedTokens, nowMs }
+    this.#book.sent(String(request.index), worker, sent, this.#stepTokens[worker]!)
+    request.bookedOutstanding = request.inputTokens + this.#expectedOutput(request)
+    this.#outstandingTokens[worker]! += request.bookedOutstanding
+    this.#view.sent(request.blockIds, request.blocks, worker, nowMs)
+  }
+
+  /** The signal of the first token arrived. */
+  firstToken(request: SimRequest, nowMs: number): void {
+    this.#book.firstToken(String(request.index), nowMs)
+    this.#load.prefillComplete(String(request.index))
+  }
+
+  /** The signal of the last token arrived. */
+  completed(request: SimRequest, nowMs: number): void {
+    const { worker } = request
+    this.#book.ended(String(request.index), nowMs, request.outputTokens)
+    this.#load.free(String(request.index))
+    this.#outstandingTokens[worker]! -= request.bookedOutstanding
+    this.#completedOutputTokens += request.outputTokens
+    this.#completed++
+    if (this.#measures) this.#audit(request)
+  }
+
+  /** All that was there is gone. */
+  workerDied(worker: number): void {
+    this.#load.freeWorker(worker)
+    this.#book.forget(worker)
+    this.#outstandingTokens[worker] = 0
+    this.#view.clear(worker)
+  }
+
+  #choose(request: SimRequest, candidates: Candidates, promptTokens: number): number {
+    const { rule } = this.#spec.selection
+    if (rule === 'session') return sessionChoice(request, candidates)
+    if (rule === 'overlap') return overlapChoice(candidates, this.#random)
+    if (rule === 'logged') return loggedChoice(request, candidates)
+    if (rule === 'threshold-received') {
+      const winner = this.#receivedChoice(candidates, promptTokens)
+      const overlapTokens = candidates.overlapBlocks[winner]! * this.#spec.blockTokens
+      this.#receivedTokens[candidates.workerSlots[winner]!]! += Math.max(1, promptTokens - overlapTokens)
+      return winner
+    }
+    const choice = this.#selector.choose(
+      candidates,
+      { promptTokens, blockSizeTokens: this.#spec.blockTokens },
+      this.#settings,
+      this.#random,
+      this.#turn,
+    )
+    this.#turn = choice.nextTurn
+    return choice.winner
+  }
+
+  /** The product's threshold policy, but for its last clause, and ties that go to the fewest requests. */
+  #receivedChoice(
+    { count, workerSlots, overlapBlocks, activeRequests }: Candidates,
+    promptTokens: number,
+  ): number {
+    const keys = this.#keys
+    let fewest = Number.POSITIVE_INFINITY
+    let most = 0
+    let overlapMax = 0
+    for (let i = 0; i < count; i++) {
+      fewest = Math.min(fewest, activeRequests[i]!)
+      most = Math.max(most, activeRequests[i]!)
+      overlapMax = Math.max(overlapMax, overlapBlocks[i]!)
+    }
+    const isUneven = most - fewest > 64 && most > 1.5 * fewest
+    const isCached = (overlapMax * this.#spec.blockTokens) / promptTokens > 0.3
+    for (let i = 0; i < count; i++) {
+      if (isUneven) keys[i] = activeRequests[i]!
+      else if (isCached)
+        keys[i] = overlapBlocks[i] === overlapMax ? activeRequests[i]! : Number.POSITIVE_INFINITY
+      else keys[i] = this.#receivedTokens[workerSlots[i]!]!
+    }
+    return smallest(keys, count, this.#random)
+  }
+
+  #candidates(request: SimRequest, workers: Int32Array, hashed: number, nowMs: number): Candidates {
+    const { blockTokens } = this.#spec
+    const count = workers.length
+    this.#view.overlaps(request.blockIds, request.blocks, this.#overlaps, nowMs)
+    // With all workers alive, a candidate is its worker.
+    const isPlain = count === this.#overlaps.length && this.#promptScale === 1
+    const overlapBlocks = isPlain ? this.#overlaps : this.#overlapBlocks
+    const creditFactors = isPlain ? this.#credits : this.#creditFactors
+    if (!isPlain) this.#fillOverlaps(workers)
+    const oracle = this.#oracle
+    if (oracle !== undefined) {
+      return this.#trueCandidates(request, workers, overlapBlocks, creditFactors, oracle)
+    }
+    const load = this.#load.project(this.#sequenceHashes, hashed, workers)
+    let { activeBlocks, newBlocks }: { activeBlocks: ArrayLike<number>; newBlocks: ArrayLike<number> } = load
+    if (this.#countsTokens) {
+      for (let i = 0; i < count; i++) {
+        this.#activeBlocks[i] = this.#outstandingTokens[workers[i]!]! / blockTokens
+      }
+      this.#newBlocks.fill(request.inputTokens / blockTokens, 0, count)
+      activeBlocks = this.#activeBlocks
+      newBlocks = this.#newBlocks
+    }
+    return {
+      count,
+      workerSlots: workers,
+      overlapBlocks,
+      creditFactors,
+      activeBlocks,
+      newBlocks,
+      activePrefillTokens: load.activePrefillTokens,
+      activeRequests: load.activeRequests,
+      engines: this.#settings.policy === 'auto' ? this.#book.project(workers, nowMs) : undefined,
+      kvCapacityTokens: this.#kvCapacityTokens,
+      stepTokens: this.#stepTokens,
+    }
+  }
+
+  #fillOverlaps(workers: Int32Array): void {
+    for (let i = 0; i < workers.length; i++) {
+      const worker = workers[i]!
+      // A text is known in pieces of its own size.
+      this.#overlapBlocks[i] = Math.floor(this.#overlaps[worker]! * this.#promptScale)
+      this.#creditFactors[i] = this.#credits[worker]!
+    }
+  }
+
+  #trueCandidates(
+    request: SimRequest,
+    workers: Int32Array,
+    overlapBlocks: Int32Array,
+    creditFactors: Float64Array,
+    oracle: Oracle,
+  ): Candidates {
+    const { blockTokens } = this.#spec
+    for (let i = 0; i < workers.length; i++) {
+      const worker = workers[i]!
+      this.#prefillTokens[i] = oracle.pendingPrefillTokens(worker)
+      this.#requests[i] = oracle.requests(worker)
+      if (this.#countsTokens) {
+        this.#activeBlocks[i] = oracle.outstandingTokens(worker) / blockTokens
+        this.#newBlocks[i] = request.inputTokens / blockTokens
+      } else {
+        this.#activeBlocks[i] = oracle.activeBlocks(worker)
+        this.#newBlocks[i] = request.blocks - overlapBlocks[i]!
+      }
+    }
+    return {
+      count: workers.length,
+      workerSlots: workers,
+      overlapBlocks,
+      creditFactors,
+      activeBlocks: this.#activeBlocks,
+      newBlocks: this.#newBlocks,
+      activePrefillTokens: this.#prefillTokens,
+      activeRequests: this.#requests,
+    }
+  }
+
+  get #trust(): 'exact' | 'approximate' | 'none' {
+    const { kind } = this.#spec.view
+    return kind === 'none' ? 'none' : kind === 'exact' || kind === 'late' ? 'exact' : 'approximate'
+  }
+
+  /** Compares what was predicted with what the engine reused. */
+  #audit(request: SimRequest): void {
+    const trust = this.#trust
+    if (trust === 'none') return
+    const { worker, predictedTokens } = request
+    const isGuess = trust === 'approximate'
+    const prediction = {
+      worker: String(worker),
+      workerSlot: worker,
+      epoch: 0,
+      predictedTokens,
+      guessedTokens: isGuess ? predictedTokens : 0,
+      trust,
+      blockSizeTokens: this.#spec.blockTokens,
+    }
+    this.#audits.add(prediction, request.reusedTokens)
+    const sample = isGuess ? this.#audits.guessPrecision(worker) : this.#audits.precision(worker)
+    this.#credits[worker] = creditFactor(trust, sample.precision, sample.requests)
+  }
+
+  #expectedOutput(request: SimRequest): number {
+    if (this.#spec.knowsOutput) return request.outputTokens
+    return this.#completed === 0 ? 0 : this.#completedOutputTokens / this.#completed
+  }
+
+  /** Fills the sequence hashes: pairs of words, of which an id is both. Returns the number of blocks. */
+  #hash({ blockIds, blocks }: SimRequest): number {
+    if (this.#sequenceHashes.length < 2 * blocks) this.#sequenceHashes = new Int32Array(4 * blocks)
+    const words = this.#sequenceHashes
+    for (let i = 0; i < blocks; i++) {
+      const id = blockIds[i]!
+      words[2 * i] = id | 0
+      words[2 * i + 1] = Math.floor(id / 4_294_967_296)
+    }
+    return blocks
+  }
+}
+
+/** Where the trace says that it went. */
+function loggedChoice({ trace, index }: SimRequest, { count, workerSlots }: Candidates): number {
+  for (let i = 0; i < count; i++) if (workerSlots[i] === trace.worker) return i
+  throw new RangeError(`cannot place request ${index} at worker ${trace.worker}: it is not there`)
+}
+
+/** Highest random weight: each key has a fixed order of all workers, and takes the first one that is there. */
+function sessionChoice({ trace, blockIds, blocks }: SimRequest, { count, workerSlots }: Candidates): number {
+  const key =
+    trace.sessionId === undefined ? (blockIds[Math.min(1, blocks - 1)] ?? 0) : textHash(trace.sessionId)
+  let best = 0
+  let bestWeight = -1
+  for (let i = 0; i < count; i++) {
+    const weight = mix(key, workerSlots[i]!)
+    if (weight > bestWeight) {
+      best = i
+      bestWeight = weight
+    }
+  }
+  return best
+}
+
+function overlapChoice({ count, overlapBlocks, activeRequests }: Candidates, random: Random): number {
+  let best = 0
+  let ties = 1
+  for (let i = 1; i < count; i++) {
+    const order = overlapBlocks[best]! - overlapBlocks[i]! || activeRequests[i]! - activeRequests[best]!
+    if (order < 0) {
+      best = i
+      ties = 1
+    } else if (order === 0 && random.below(++ties) === 0) {
+      best = i
+    }
+  }
+  return best
+}
+
+/** Ties uniformly at random. */
+function smallest(keys: Float64Array, count: number, random: Random): number {
+  let best = 0
+  let ties = 1
+  for (let i = 1; i < count; i++) {
+    if (keys[i]! < keys[best]!) {
+      best = i
+      ties = 1
+    } else if (keys[i] === keys[best] && random.below(++ties) === 0) {
+      best = i
+    }
+  }
+  return best
+}
+
+function textHash(text: string): number {
+  let hash = 0x811c9dc5
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193)
+  return hash >>> 0
+}
+
+/** 32 bits; the finisher is murmur3's. */
+function mix(a: number, b: number): number {
+  let hash =
+    Math.imul((a | 0) ^ 0x9e3779b1, 0x85ebca77) ^ Math.imul(Math.floor(a / 4_294_967_296) + 1, 0xc2b2ae3d)
+  hash = Math.imul(hash ^ (hash >>> 16) ^ Math.imul(b + 1, 0x27d4eb2f), 0x7feb352d)
+  hash = Math.imul(hash ^ (hash >>> 15), 0x846ca68b)
+  return (hash ^ (hash >>> 16)) >>> 0
+}

@@ -1,0 +1,478 @@
+/**
+ * Simulate cell: runs one cell, a discrete-event simulation on virtual time.
+ *
+ *   arrival ─▶ router (dealt by the seed) ─▶ engine queue ─▶ steps ─▶ first token, completion ─▶ signals ─▶ router
+ *                   ▲                                          └▶ stored, evicted ─▶ views
+ *                   └────────────── overlaps ──────────────────────────────────────────┘
+ *
+ * Events are the ends of engine steps (EventHeap) and arrivals; at one instant steps come first. Signals and KV events need no
+ * events of their own: they wait in order of time until a router decides.
+ *
+ * Memory: open requests, the caches' block ids, and histograms; a trace streams through.
+ */
+
+import { type Clock, type Random, seededRandom, systemClock } from '@homing/clock'
+import { TRACE_BLOCK_TOKENS, type TraceRequest, type TraceSource } from '@homing/trace'
+import { type Arrivals, arrivalsOf } from './arrivals.ts'
+import {
+  coefficientOfVariation,
+  ImbalanceOverTime,
+  InfiniteCache,
+  LatencyHistogram,
+  maxOverMean,
+  RequestMetrics,
+} from './cell-metrics.ts'
+import { checkSpec } from './cell-spec.ts'
+import type { CellRun, CellSpec, ClosedLoop, SimulateOptions } from './cell-types.ts'
+import { type EngineSink, SimEngine } from './engine.ts'
+import { engineProfile } from './engine-profile.ts'
+import { EventHeap } from './event-heap.ts'
+import { EmptyView, EventView, type FleetView, GuessView } from './fleet-view.ts'
+import { HolderTable } from './holder-table.ts'
+import { newSimRequest, type SimRequest } from './sim-request.ts'
+import { type Oracle, SimRouter } from './sim-router.ts'
+import { SimulationError } from './simulation-error.ts'
+
+const GUESS_TTL_MS = 120_000
+const PROGRESS_MS = 100
+/** Events between two looks at the real clock. */
+const EVENTS_PER_LOOK = 8192
+
+/** Runs one cell. Throws SimulationError for a spec or requests that cannot be, the reason of `signal`, and what reading the source throws. */
+export async function simulateCell(
+  spec: CellSpec,
+  requests: TraceSource | ClosedLoop,
+  options: SimulateOptions = {},
+): Promise<CellRun> {
+  checkSpec(spec)
+  const clock = options.clock ?? systemClock
+  const startedMs = clock.nowMs()
+  const { arrivals, expected } = await arrivalsOf(spec, requests)
+  const cell = new Cell(spec, clock, arrivals, expected, options.onServed)
+  let lookedMs = startedMs
+  while (await cell.run(EVENTS_PER_LOOK)) {
+    const nowMs = clock.nowMs()
+    if (nowMs - lookedMs < PROGRESS_MS) continue
+    lookedMs = nowMs
+    options.onProgress?.({
+      requestsDone: cell.requestsDone,
+      requestsExpected: expected,
+      simulatedMs: cell.nowMs,
+    })
+    // Lets the process hear of Ctrl-C and of messages.
+    await new Promise<void>(resolve => void clock.after(0, resolve))
+    options.signal?.throwIfAborted()
+  }
+  return { result: cell.result(), cost: cell.cost(clock.nowMs() - startedMs) }
+}
+
+interface Signal {
+  readonly atMs: number
+  readonly request: SimRequest
+  readonly isLast: boolean
+}
+
+interface Change {
+  readonly atMs: number
+  readonly worker: number
+  readonly isDeath: boolean
+}
+
+class Cell implements EngineSink {
+  readonly #spec: CellSpec
+  readonly #clock: Clock
+  readonly #arrivals: Arrivals
+  readonly #onServed: SimulateOptions['onServed']
+  readonly #warmupRequests: number
+  readonly #random: Random
+  readonly #engines: readonly SimEngine[]
+  readonly #heap: EventHeap
+  readonly #routers: readonly SimRouter[]
+  readonly #capacityBlocks: number
+  readonly #idsPerTraceId: number
+  /** What the engines hold in truth. */
+  readonly #truth: HolderTable
+  readonly #events: EventView | undefined
+  /** On their way to routers, in order of time. */
+  #signals: Signal[] = []
+  #signalsTaken = 0
+  /** Joins and deaths, in order of time. */
+  readonly #changes: readonly Change[]
+  #changesDone = 0
+  readonly #isAlive: boolean[]
+  #alive: Int32Array
+
+  nowMs = 0
+  requestsDone = 0
+  #arrived = 0
+  readonly #all = new RequestMetrics()
+  readonly #warm = new RequestMetrics()
+  readonly #gaps = new LatencyHistogram()
+  readonly #infinite = new InfiniteCache()
+  readonly #imbalance: ImbalanceOverTime
+  readonly #outstandingTokens: Float64Array
+  #missedReuseBlocks = 0
+  #decisions = 0
+  #decisionMs = 0
+  #refused = 0
+  #lost = 0
+  #outputTokens = 0
+  #firstArrivalMs = -1
+  #lastArrivalMs = 0
+  #lastCompletionMs = 0
+
+  constructor(
+    spec: CellSpec,
+    clock: Clock,
+    arrivals: Arrivals,
+    expected: number | undefined,
+    onServed: SimulateOptions['onServed'],
+  ) {
+    const { workers, blockTokens, view, seed, warmupShare } = spec
+    const profile = engineProfile(spec.profile)
+    this.#spec = spec
+    this.#clock = clock
+    this.#arrivals = arrivals
+    this.#onServed = onServed
+    this.#warmupRequests = Math.floor(warmupShare * (expected ?? 0))
+    this.#random = seededRandom(seed)
+    this.#capacityBlocks = Math.floor((spec.kvCapacityTokens ?? profile.kvCapacityTokens) / blockTokens)
+    this.#idsPerTraceId = (spec.traceBlockTokens ?? TRACE_BLOCK_TOKENS) / blockTokens
+    this.#truth = new HolderTable(workers)
+    this.#imbalance = new ImbalanceOverTime(workers)
+    this.#outstandingTokens = new Float64Array(workers)
+    this.#heap = new EventHeap(workers)
+    const slow = slowWorkers(spec)
+    this.#engines = Array.from({ length: workers }, (_, worker) => {
+      return new SimEngine({
+        worker,
+        blockTokens,
+        capacityBlocks: this.#capacityBlocks,
+        stepTokensMax: profile.stepTokensMax,
+        sequencesMax: profile.sequencesMax,
+        storeAt: spec.storeAt ?? 'prompt-end',
+        slowness: slow.has(worker) ? spec.slow!.factor : 1,
+        stepMs: work => profile.stepMs(work),
+        sink: this,
+      })
+    })
+    const lossShare = view.lossShare ?? 0
+    const hasEvents = view.kind === 'late' || (view.kind === 'exact' && lossShare > 0)
+    const delayMs = view.kind === 'late' ? view.eventDelayMs : 0
+    this.#events = hasEvents
+      ? new EventView(workers, delayMs, lossShare, seededRandom(seed ^ 0x2545f491))
+      : undefined
+    this.#changes = [
+      ...(spec.joins ?? []).map(change => ({ ...change, isDeath: false })),
+      ...(spec.deaths ?? []).map(change => ({ ...change, isDeath: true })),
+    ].sort((a, b) => a.atMs - b.atMs)
+    const joining = new Set((spec.joins ?? []).map(({ worker }) => worker))
+    this.#isAlive = Array.from({ length: workers }, (_, worker) => !joining.has(worker))
+    this.#alive = this.#aliveWorkers()
+    this.#routers = Array.from({ length: spec.routers }, (_, router) => {
+      const random = seededRandom(seed * 1_000_003 + router + 1)
+      return new SimRouter({ spec, view: this.#newView(), oracle: this.#oracle(), random })
+    })
+  }
+
+  /** Handles so many events at most. False: none is left. */
+  async run(eventsMax: number): Promise<boolean> {
+    const heap = this.#heap
+    const arrivals = this.#arrivals
+    for (let events = 0; events < eventsMax; events++) {
+      const filling = arrivals.fill()
+      if (filling !== undefined) await filling
+      const arrivalMs = arrivals.peekMs
+      const stepMs = heap.nextMs
+      const change = this.#changes[this.#changesDone]
+      if (change !== undefined && change.atMs <= Math.min(stepMs, arrivalMs)) {
+        if (arrivalMs === Number.POSITIVE_INFINITY && stepMs === Number.POSITIVE_INFINITY) return false
+        this.#changesDone++
+        this.nowMs = change.atMs
+        this.#change(change)
+      } else if (stepMs <= arrivalMs) {
+        if (stepMs === Number.POSITIVE_INFINITY) return false
+        this.nowMs = stepMs
+        const engine = this.#engines[heap.next]!
+        this.#events?.beginBatch(stepMs)
+        engine.finishStep()
+        const ms = engine.startStep()
+        if (ms < 0) heap.pop()
+        else heap.moveNext(stepMs + ms)
+      } else {
+        this.nowMs = arrivalMs
+        this.#arrive(arrivals.take())
+      }
+    }
+    return true
+  }
+
+  // ── Arrivals and decisions ───────────────────────────────────────────────────────────────────
+
+  #arrive(trace: TraceRequest): void {
+    const index = this.#arrived++
+    if (this.#firstArrivalMs < 0) this.#firstArrivalMs = trace.timestampMs
+    this.#lastArrivalMs = trace.timestampMs
+    const { routers, blockTokens } = this.#spec
+    const router = routers === 1 ? 0 : this.#random.below(routers)
+    const blocks = Math.floor(trace.inputTokens / blockTokens)
+    const request = newSimRequest(trace, index, this.#blockIds(trace, blocks), blocks, router)
+    this.#infinite.add(request.blockIds, blocks, request.inputTokens, blockTokens)
+    if (Math.ceil((request.inputTokens + request.outputTokens) / blockTokens) > this.#capacityBlocks) {
+      this.#fail(request)
+      this.#refused++
+      return
+    }
+    this.#place(request)
+  }
+
+  #place(request: SimRequest): void {
+    const { nowMs } = this
+    if (this.#alive.length === 0) {
+      this.#fail(request)
+      this.#refused++
+      return
+    }
+    this.#deliverSignals(nowMs - this.#spec.view.signalDelayMs)
+    const startedMs = this.#clock.nowMs()
+    this.#routers[request.router]!.decide(request, this.#alive, nowMs)
+    this.#decisionMs += this.#clock.nowMs() - startedMs
+    this.#decisions++
+    const { worker } = request
+    this.#outstand(request, 1)
+    const engine = this.#engines[worker]!
+    engine.enqueue(request)
+    if (engine.isStepping) return
+    this.#events?.beginBatch(nowMs)
+    this.#heap.push(worker, nowMs + engine.startStep())
+  }
+
+  #fail(request: SimRequest): void {
+    this.requestsDone++
+    this.#all.failed()
+    if (request.index >= this.#warmupRequests) this.#warm.failed()
+  }
+
+  #outstand({ worker, inputTokens, outputTokens }: SimRequest, sign: number): void {
+    const tokens = sign * (inputTokens + outputTokens)
+    this.#outstandingTokens[worker]! += tokens
+    this.#imbalance.add(worker, tokens, this.nowMs)
+  }
+
+  /** Ids of the full blocks of a prompt: id h of the trace at block size b is blocks h · (512 / b) + 0, 1, 2, … */
+  #blockIds({ hashIds, inputTokens }: TraceRequest, blocks: number): ArrayLike<number> {
+    const perId = this.#idsPerTraceId
+    if (hashIds.length * perId < blocks) {
+      const reason = `it has ${hashIds.length} hash ids`
+      throw new SimulationError(`a prompt of ${inputTokens} tokens`, reason)
+    }
+    const { copies, stretch } = this.#spec
+    if (perId > 1 || copies > 1 || stretch > 1) this.#checkIds(hashIds, blocks / perId)
+    if (perId === 1) return hashIds
+    const ids = new Float64Array(blocks)
+    for (let i = 0; i < blocks; i++) ids[i] = hashIds[Math.floor(i / perId)]! * perId + (i % perId)
+    return ids
+  }
+
+  /** Ids beyond 2^53 are rounded, so that different blocks would be taken for the same one. */
+  #checkIds(hashIds: ArrayLike<number>, count: number): void {
+    const idMax = Number.MAX_SAFE_INTEGER / this.#idsPerTraceId - 1
+    for (let i = 0; i < count; i++) {
+      if (hashIds[i]! <= idMax) continue
+      const reason =
+        'copies, stretch and smaller blocks multiply ids, which must stay below 2^53: number the prefixes from 0'
+      throw new SimulationError(`blocks of the hash id ${hashIds[i]}`, reason)
+    }
+  }
+
+  #deliverSignals(untilMs: number): void {
+    const signals = this.#signals
+    let taken = this.#signalsTaken
+    for (; taken < signals.length; taken++) {
+      const { atMs, request, isLast } = signals[taken]!
+      if (atMs > untilMs) break
+      const router = this.#routers[request.router]!
+      const toldMs = atMs + this.#spec.view.signalDelayMs
+      if (isLast) router.completed(request, toldMs)
+      else router.firstToken(request, toldMs)
+    }
+    this.#signalsTaken = taken
+    if (taken > 1024 && taken * 2 > signals.length) {
+      this.#signals = signals.slice(taken)
+      this.#signalsTaken = 0
+    }
+  }
+
+  // ── What engines tell ────────────────────────────────────────────────────────────────────────
+
+  stored(worker: number, blockId: number): void {
+    this.#truth.add(blockId, worker)
+    this.#events?.stored(worker, blockId)
+  }
+
+  evicted(worker: number, blockId: number): void {
+    this.#truth.remove(blockId, worker)
+    this.#events?.evicted(worker, blockId)
+  }
+
+  admitted(request: SimRequest): void {
+    const { blockIds, blocks } = request
+    for (let i = request.placesHeld; i < blocks && this.#truth.holders(blockIds[i]!) > 0; i++) {
+      this.#missedReuseBlocks++
+    }
+  }
+
+  firstToken(request: SimRequest): void {
+    request.firstTokenMs = this.nowMs
+    this.#signals.push({ atMs: this.nowMs, request, isLast: false })
+  }
+
+  completed(request: SimRequest): void {
+    const { nowMs } = this
+    const { arrivalMs, firstTokenMs, outputTokens, inputTokens, reusedTokens, index } = request
+    this.requestsDone++
+    this.#signals.push({ atMs: nowMs, request, isLast: true })
+    this.#outstand(request, -1)
+    this.#outputTokens += outputTokens
+    this.#lastCompletionMs = nowMs
+    const baseMs = this.#spec.baseLatencyMs ?? 0
+    const ttftMs = firstTokenMs - arrivalMs + baseMs
+    const e2eMs = nowMs - arrivalMs + baseMs
+    this.#all.completed(ttftMs, e2eMs, outputTokens, inputTokens, reusedTokens)
+    if (index >= this.#warmupRequests) {
+      this.#warm.completed(ttftMs, e2eMs, outputTokens, inputTokens, reusedTokens)
+    }
+    const { trace, worker } = request
+    this.#onServed?.({ trace, worker, arrivalMs, firstTokenMs, endMs: nowMs, reusedTokens })
+    this.#arrivals.completed(request.trace, nowMs)
+  }
+
+  gap(ms: number, requests: number): void {
+    this.#gaps.add(ms, requests)
+  }
+
+  // ── Joins and deaths ─────────────────────────────────────────────────────────────────────────
+
+  #change({ worker, isDeath }: Change): void {
+    if (this.#isAlive[worker] === !isDeath) return
+    this.#isAlive[worker] = !isDeath
+    this.#alive = this.#aliveWorkers()
+    if (!isDeath) return
+    // What was said before the death is heard before it.
+    this.#deliverSignals(Number.POSITIVE_INFINITY)
+    const requests = this.#engines[worker]!.clear()
+    this.#heap.remove(worker)
+    this.#truth.clear(worker)
+    for (const router of this.#routers) router.workerDied(worker)
+    for (const request of requests) {
+      this.#outstand(request, -1)
+      if (request.firstTokenMs < 0) {
+        this.#place(request)
+        continue
+      }
+      this.#fail(request)
+      this.#lost++
+      this.#arrivals.completed(request.trace, this.nowMs)
+    }
+  }
+
+  #aliveWorkers(): Int32Array {
+    return Int32Array.from(this.#isAlive.keys()).filter(worker => this.#isAlive[worker]!)
+  }
+
+  // ── What routers know ────────────────────────────────────────────────────────────────────────
+
+  #newView(): FleetView {
+    const { workers, view } = this.#spec
+    if (this.#events !== undefined) return this.#events
+    switch (view.kind) {
+      case 'exact':
+      case 'late':
+        return this.#truthView()
+      case 'guessed':
+      case 'text':
+        return new GuessView(workers, view.guessTtlMs ?? GUESS_TTL_MS, this.#capacityBlocks)
+      case 'none':
+        return new EmptyView()
+    }
+  }
+
+  #truthView(): FleetView {
+    return {
+      overlaps: (ids, count, into) => this.#truth.overlaps(ids, count, into),
+      sent() {},
+      clear() {},
+    }
+  }
+
+  #oracle(): Oracle | undefined {
+    if (this.#spec.selection.oracleView !== true) return undefined
+    const engines = this.#engines
+    return {
+      view: this.#truthView(),
+      activeBlocks: worker => engines[worker]!.activeBlocks,
+      pendingPrefillTokens: worker => engines[worker]!.pendingPrefillTokens,
+      requests: worker => engines[worker]!.requests,
+      outstandingTokens: worker => this.#outstandingTokens[worker]!,
+    }
+  }
+
+  // ── Figures ──────────────────────────────────────────────────────────────────────────────────
+
+  result(): CellRun['result'] {
+    const withWarmup = this.#all.figures()
+    const prefillTokens = this.#engines.map(engine => engine.prefillTokens)
+    const busyMs = this.#engines.map(engine => engine.busyMs)
+    const spanMs = this.#lastArrivalMs - Math.max(0, this.#firstArrivalMs)
+    const makespanMs = Math.max(0, this.#lastCompletionMs - Math.max(0, this.#firstArrivalMs))
+    const infiniteHitRate = this.#infinite.hitRate
+    return {
+      spec: this.#spec,
+      ...this.#warm.figures(),
+      withWarmup,
+      gapMs: { p99: this.#gaps.percentileMs(0.99) },
+      outputTokensPerS: makespanMs === 0 ? 0 : (1000 * this.#outputTokens) / makespanMs,
+      ...(infiniteHitRate !== undefined && {
+        infiniteHitRate,
+        hitEfficiency: infiniteHitRate === 0 ? 1 : withWarmup.hitRate / infiniteHitRate,
+      }),
+      prefillTokens: sum(prefillTokens),
+      imbalance: {
+        newTokensCv: coefficientOfVariation(prefillTokens),
+        newTokensMaxOverMean: maxOverMean(prefillTokens),
+        busyCv: coefficientOfVariation(busyMs),
+        outstandingMaxOverMean: this.#imbalance.mean,
+      },
+      evictions: sum(this.#engines.map(engine => engine.evictions)),
+      missedReuseBlocks: this.#missedReuseBlocks,
+      decisions: this.#decisions,
+      refused: this.#refused,
+      lost: this.#lost,
+      spanMs,
+      makespanMs,
+      drain: spanMs === 0 ? 1 : makespanMs / spanMs,
+    }
+  }
+
+  cost(elapsedMs: number): CellRun['cost'] {
+    return {
+      elapsedMs,
+      cpuUsPerDecision: this.#decisions === 0 ? 0 : (1000 * this.#decisionMs) / this.#decisions,
+      engineSteps: sum(this.#engines.map(engine => engine.steps)),
+    }
+  }
+}
+
+/** Which workers are slow is drawn from the seed. */
+function slowWorkers({ workers, slow, seed }: CellSpec): ReadonlySet<number> {
+  const chosen = new Set<number>()
+  if (slow === undefined) return chosen
+  const random = seededRandom(seed ^ 0x1b873593)
+  const count = Math.min(workers, Math.round(slow.share * workers))
+  while (chosen.size < count) chosen.add(random.below(workers))
+  return chosen
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0)
+}

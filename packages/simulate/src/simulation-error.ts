@@ -1,0 +1,10 @@
+import { HomingError } from '@homing/errors'
+
+/** A cell cannot be simulated as it was given. */
+export class SimulationError extends HomingError {
+  readonly code = 'HOMING_SIMULATE_BAD_INPUT'
+
+  constructor(what: string, reason: string) {
+    super(`cannot simulate ${what}: ${reason}`, { reason })
+  }
+}

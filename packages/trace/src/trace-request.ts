@@ -1,0 +1,27 @@
+/** One request of a trace, and the sources that requests come from. */
+
+/** Tokens that one id of a published trace stands for. */
+export const TRACE_BLOCK_TOKENS = 512
+
+/** A line of a trace. */
+export interface TraceRequest {
+  /** Arrival, milliseconds from the start. */
+  readonly timestampMs: number
+  /** Prompt tokens, ≥ 0. */
+  readonly inputTokens: number
+  /** Tokens that are generated, ≥ 0. */
+  readonly outputTokens: number
+  /**
+   * One prefix id per block of the prompt: it stands for the block and all before it. The last, partial block may have an
+   * id too.
+   */
+  readonly hashIds: ArrayLike<number>
+  /** The conversation that it belongs to, where the trace says it. */
+  readonly sessionId?: string
+  readonly model?: string
+  /** Where it really went, from 0; of a decision log. */
+  readonly worker?: number
+}
+
+/** Requests in order of arrival. What is read twice (see `scanTrace`) must start anew at each iteration. */
+export type TraceSource = Iterable<TraceRequest> | AsyncIterable<TraceRequest>

@@ -1,0 +1,154 @@
+/**
+ * Connection: handles events on a client's connection to the HTTP server outside its exchanges.
+ *
+ *   what is no HTTP    an error answer, once those before it have ended; then the connection is closed
+ *   a body cut short   its exchange is told, and answers; then the connection is closed
+ *   a half close       the client has said all and still reads: it gets its answers
+ *
+ * A client that leaves sends the same as one that half closes. Only a write can tell them apart: a client that has left answers
+ * with a reset, which the second write meets. So bytes are written that change nothing: `100 Continue` before the
+ * answer, which a client must read over (RFC 9110 §15.2), and between two chunks a zero, which begins the size of the
+ * next one (RFC 9112 §7.1: sizes may have leading zeros). A client of HTTP/1.0 knows neither, and is taken to be there
+ * until the answer itself is written; so is one that gets an answer with a length.
+ *
+ * Bounds  an error answer waits LINGER_MS at most for the client to close its side: a connection that is closed while
+ *         bytes come in is reset, and the answer may be lost.
+ */
+
+import { STATUS_CODES } from 'node:http'
+import type { Socket } from 'node:net'
+import type { Clock, Timer } from '@homing/clock'
+import {
+  HeadersTimeoutError,
+  HeadersTooLargeError,
+  type HttpRequestError,
+  MalformedHttpError,
+} from '../errors.ts'
+import type { HttpErrorAnswer } from '../types.ts'
+
+/** An exchange as its connection sees it. */
+export interface OpenExchange {
+  /** The whole request has come. */
+  readonly isRequestWhole: boolean
+  /** The rest of its body never comes. */
+  failBody(error: HttpRequestError): void
+  /** Writes what changes nothing, where that is possible. */
+  probe(): void
+}
+
+const LINGER_MS = 2000
+/** A client that has left is known at the second write; one that leaves later, some seconds after. */
+const PROBE_DELAYS_MS = [0, 50]
+const PROBE_INTERVAL_MS = 5000
+
+export class Connection {
+  readonly #socket: Socket
+  readonly #clock: Clock
+  readonly #answerTo: (error: HttpRequestError) => HttpErrorAnswer
+  readonly #open = new Set<OpenExchange>()
+  /** Why nothing more is read. */
+  #fault: HttpRequestError | undefined
+  #hasAnsweredFault = false
+  #probes = 0
+  #timer: Timer | undefined
+
+  constructor(socket: Socket, clock: Clock, answerTo: (error: HttpRequestError) => HttpErrorAnswer) {
+    this.#socket = socket
+    this.#clock = clock
+    this.#answerTo = answerTo
+    socket.once('close', () => this.#timer?.cancel())
+  }
+
+  get isFaulty(): boolean {
+    return this.#fault !== undefined
+  }
+
+  opened(exchange: OpenExchange): void {
+    this.#open.add(exchange)
+  }
+
+  /** Its answer is complete, or nobody is there for it. */
+  closed(exchange: OpenExchange): void {
+    this.#open.delete(exchange)
+    if (this.#open.size > 0) return
+    if (this.#fault !== undefined) this.#answerFault(this.#fault)
+    else this.#timer?.cancel()
+  }
+
+  /** The HTTP server cannot go on with this connection. */
+  broke(cause: Error): void {
+    const code = String((cause as { readonly code?: unknown }).code)
+    const isHttp = code.startsWith('HPE_') || code === 'ERR_HTTP_REQUEST_TIMEOUT'
+    // The connection itself is broken: there is nobody to be told.
+    if (!isHttp || !this.#socket.writable) {
+      this.#socket.destroy()
+      return
+    }
+    if (this.#fault !== undefined) {
+      if (this.#hasAnsweredFault && this.#socket.readableEnded) this.#socket.destroy()
+      return
+    }
+    const error = errorOf(code, cause)
+    this.#fault = error
+    for (const exchange of this.#open) {
+      if (!exchange.isRequestWhole) exchange.failBody(error)
+    }
+    if (this.#open.size === 0) this.#answerFault(error)
+  }
+
+  /** The client sends nothing more. */
+  halfClosed(): void {
+    if (this.#open.size > 0 && this.#fault === undefined) this.#probeLater()
+  }
+
+  /** Refuses a request that is not to be an exchange; nothing behind it is served. */
+  refuse(error: HttpRequestError): void {
+    this.#fault ??= error
+    if (this.#open.size === 0) this.#answerFault(this.#fault)
+  }
+
+  #answerFault(error: HttpRequestError): void {
+    if (this.#hasAnsweredFault) return
+    this.#hasAnsweredFault = true
+    const socket = this.#socket
+    // An exchange whose body was cut short has told it.
+    if (!socket.writable) return
+    const { status, headers, body } = this.#answerTo(error)
+    const lines = Object.entries({
+      ...headers,
+      'content-length': String(body.length),
+      connection: 'close',
+    }).map(([name, value]) => `${name}: ${value}\r\n`)
+    socket.end(
+      Buffer.concat([
+        Buffer.from(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n${lines.join('')}\r\n`, 'latin1'),
+        body,
+      ]),
+    )
+    this.#timer?.cancel()
+    this.#timer = this.#clock.after(LINGER_MS, () => socket.destroy())
+    if (socket.readableEnded) socket.once('finish', () => socket.destroy())
+  }
+
+  #probeLater(): void {
+    const delayMs = PROBE_DELAYS_MS[this.#probes] ?? PROBE_INTERVAL_MS
+    this.#probes++
+    this.#timer = this.#clock.after(delayMs, () => {
+      if (this.#open.size === 0 || this.#socket.destroyed) return
+      // Answers go out in the order of their requests: the first one is being written to.
+      for (const exchange of this.#open) {
+        exchange.probe()
+        break
+      }
+      this.#probeLater()
+    })
+  }
+}
+
+function errorOf(code: string, cause: Error): HttpRequestError {
+  if (code === 'HPE_HEADER_OVERFLOW') return new HeadersTooLargeError()
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return new HeadersTimeoutError()
+  if (code === 'HPE_INVALID_EOF_STATE') return new MalformedHttpError('it ends before its stated length')
+  const reason = (cause as { readonly reason?: unknown }).reason
+  return new MalformedHttpError(typeof reason === 'string' && reason !== '' ? reason : cause.message)
+}

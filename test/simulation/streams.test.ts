@@ -1,0 +1,73 @@
+/**
+ * Many streams at once, with engines that are killed at random moments: every client gets an answer, none hangs, and nothing stays
+ * booked. `HOMING_SIM_SEEDS` sets the rounds (default 20), `HOMING_SIM_SEED` the first seed.
+ */
+
+import process from 'node:process'
+import { seededRandom } from '@homing/clock'
+import t from 'tap'
+import { BLOCK_SIZE_TOKENS, MODEL, SimulatedFleet } from './simulated-fleet.ts'
+
+const FIRST = Number(process.env['HOMING_SIM_SEED'] ?? 1)
+const ROUNDS = Number(process.env['HOMING_SIM_SEEDS'] ?? 20)
+const STREAMS = 200
+const KILLS = 8
+/** Streams begin and engines are killed within this time. */
+const BUSY_MS = 1000
+const END_MS_MAX = 30_000
+
+for (let seed = FIRST; seed < FIRST + ROUNDS; seed++) {
+  t.test(`seed ${seed}: of ${STREAMS} streams none hangs, and nothing stays booked`, async t => {
+    const random = seededRandom(seed)
+    const fleet = await SimulatedFleet.start({
+      seed,
+      engines: Array.from({ length: 4 }, () => ({ blocks: 4096, hashSeed: random.below(2 ** 31) })),
+      settings: { openRequestsMax: 2 * STREAMS },
+    })
+    const { simulation, engines } = fleet
+    const prefixes = Array.from({ length: 6 }, () => tokens(6 * BLOCK_SIZE_TOKENS))
+    function tokens(count: number): number[] {
+      return Array.from({ length: count }, () => 33 + random.below(90))
+    }
+    const outcomes = new Map<string, number>()
+    let open = STREAMS
+    const ended = (outcome: string): void => {
+      open--
+      outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1)
+    }
+    for (let stream = 0; stream < STREAMS; stream++) {
+      const prompt = [...prefixes[random.below(prefixes.length)]!, ...tokens(random.below(40))]
+      const body = { model: MODEL, prompt, max_tokens: 5 + random.below(40), stream: true }
+      simulation.clock.after(random.next() * BUSY_MS, () => {
+        fleet.send({}, body, END_MS_MAX).then(
+          reply => ended(endOf(reply.status, Buffer.from(reply.body).toString())),
+          (error: { code?: string }) => ended(error.code ?? String(error)),
+        )
+      })
+    }
+    for (let kill = 0; kill < KILLS; kill++) {
+      const { engine } = engines[random.below(engines.length)]!
+      simulation.clock.after(random.next() * BUSY_MS, () => void engine.restart(random.below(300)))
+    }
+    t.equal(
+      await simulation.run(() => open === 0, { within: 2 * END_MS_MAX }),
+      'reached',
+      `${open} streams hang`,
+    )
+    await simulation.run(undefined, { within: 2000 })
+    for (const { url, worker_keys } of await fleet.workers())
+      for (const { load } of worker_keys)
+        t.strictSame(load, { active_blocks: 0, prefill_tokens: 0, requests: 0 }, `${url} has nothing booked`)
+    t.comment([...outcomes].map(([outcome, count]) => `${outcome}: ${count}`).join(', '))
+    t.ok((outcomes.get('whole') ?? 0) > STREAMS / 4, 'most are answered')
+    t.notOk(outcomes.has('cut'), 'no stream ends without a word')
+    t.strictSame(await fleet.stop(), [])
+  })
+}
+
+/** As a client sees it. */
+function endOf(status: number, text: string): string {
+  if (status !== 200) return String(status)
+  if (text.includes('data: [DONE]')) return 'whole'
+  return text.includes('"error"') ? 'error event' : 'cut'
+}
