@@ -21,7 +21,8 @@ t.test(
   'Ctrl-C under pnpm is an orderly end with exit code 0, and nobody complains',
   { skip: SKIP },
   async t => {
-    const line = [process.execPath, PNPM, 'start', ...IDLE].map(word => `'${word}'`).join(' ')
+    // Without `exec` a shell that stays (dash, where SHELL is not set) would die of Ctrl-C and hide how pnpm ended.
+    const line = `exec ${[process.execPath, PNPM, 'start', ...IDLE].map(word => `'${word}'`).join(' ')}`
     const terminal = spawn('script', ['--quiet', '--flush', '--return', '--command', line, '/dev/null'], {
       cwd: ROOT,
       env: { ...process.env, npm_config_verify_deps_before_run: 'false' },
@@ -35,7 +36,7 @@ t.test(
       if (!wasReady && shown.includes('router ready on')) terminal.stdin.write('\x03')
     }
     if (terminal.exitCode === null) await once(terminal, 'exit')
-    t.equal(terminal.exitCode, 0, shown)
+    t.equal(terminal.exitCode, 0, `exit code ${terminal.exitCode}: ${shown}`)
     t.match(shown, '"reason":"signal SIGINT"')
     t.match(shown, '"msg":"stopped"')
     t.notMatch(shown, /ELIFECYCLE|Command failed/)
