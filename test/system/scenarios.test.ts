@@ -216,6 +216,29 @@ t.test('an engine whose events name no salts is credited with nothing that may b
   })
 })
 
+t.test('of a block that has lost one of its copies less is known than is held, and nothing more', async t => {
+  await withFleet({ engines: [{ blocks: 9 }] }, async fleet => {
+    for (let copy = 0; copy < 2; copy++) await place(fleet, blocksOf('AB'))
+    const lostCopies = async () => {
+      const [rank] = (await fleet.engines[0]!.state(true)).ranks
+      return rank!.blocks!.filter(({ hasLostCopy }) => hasLostCopy)
+    }
+    t.equal(await assertIndexEqualsCaches(fleet, fleet.engines), 2)
+    for (const letter of 'CDEFGHIJ') {
+      if ((await lostCopies()).length > 0) break
+      await place(fleet, blocksOf(letter))
+    }
+    t.match(await lostCopies(), [{ copies: 1 }])
+    const known = [...(await fleet.indexedBlocks()).values()].flat()
+    const [{ hash } = { hash: '' }] = await lostCopies()
+    t.notOk(
+      known.some(block => block.startsWith(hash)),
+      'it counts as gone',
+    )
+    t.ok((await assertIndexEqualsCaches(fleet, fleet.engines)) > known.length)
+  })
+})
+
 t.test('1,000 lines of the small trace leave no load, no warning and an exact index', async t => {
   const engines = await startEngines(Array.from({ length: 4 }, () => ({ blockSizeTokens: 64 })))
   t.teardown(() => engines.stop())

@@ -66,6 +66,8 @@ export interface CachedBlock {
   readonly tokenIds: readonly number[]
   /** Physical copies, ≥ 1. */
   readonly copies: number
+  /** A copy was removed, and told, since the last one was stored: its events leave open whether the block is still held. */
+  readonly hasLostCopy: boolean
   readonly loraName: string | null
   readonly cacheSalt: string | null
 }
@@ -111,6 +113,8 @@ export class BlockManager {
   readonly #hasHash: Uint8Array
   readonly #hasParent: Uint8Array
   readonly #references: Int32Array
+  /** Equal for all copies of a hash. */
+  readonly #hasLostCopy: Uint8Array
   readonly #namespaces: (CacheNamespace | undefined)[]
 
   // Free list: a ring through the sentinel `blockCount`.
@@ -146,6 +150,7 @@ export class BlockManager {
     this.#hasHash = new Uint8Array(blockCount)
     this.#hasParent = new Uint8Array(blockCount)
     this.#references = new Int32Array(blockCount)
+    this.#hasLostCopy = new Uint8Array(blockCount)
     this.#namespaces = new Array(blockCount).fill(undefined)
     this.#freeNext = new Int32Array(blockCount + 1).fill(NONE)
     this.#freePrevious = new Int32Array(blockCount + 1).fill(NONE)
@@ -326,6 +331,7 @@ export class BlockManager {
         parentHash: this.#hasParent[block] === 1 ? this.#hexOf(this.#parents, block) : null,
         tokenIds: Array.from(this.#tokens.subarray(start, start + this.blockSizeTokens)),
         copies: copies.get(hash)!,
+        hasLostCopy: this.#hasLostCopy[block] === 1,
         loraName: this.#namespaces[block]?.loraName ?? null,
         cacheSalt: this.#namespaces[block]?.cacheSalt ?? null,
       }
@@ -384,6 +390,7 @@ export class BlockManager {
     const size = this.blockSizeTokens
     this.#tokens.set(sequence.tokenIds.subarray(index * size, (index + 1) * size), block * size)
     this.#namespaces[block] = sequence.namespace
+    this.#hasLostCopy[block] = 0
     this.#cachedCount++
 
     const key = keyOf(low, high)
@@ -399,6 +406,17 @@ export class BlockManager {
     this.#ringPrevious[block] = tail
     this.#ringNext[block] = head
     this.#ringPrevious[head] = block
+    this.#markCopies(block, 0)
+  }
+
+  /** Marks all cached copies of this block, which is one of them. */
+  #markCopies(block: number, hasLostCopy: 0 | 1): void {
+    const low = this.#hashes[2 * block]
+    const high = this.#hashes[2 * block + 1]
+    for (let copy = this.#ringNext[block]!; copy !== block; copy = this.#ringNext[copy]!) {
+      if (this.#hashes[2 * copy] === low && this.#hashes[2 * copy + 1] === high)
+        this.#hasLostCopy[copy] = hasLostCopy
+    }
   }
 
   #evict(block: number): void {
@@ -409,6 +427,7 @@ export class BlockManager {
     if (next === block) {
       this.#cached.delete(key)
     } else {
+      if (this.#tellsEachRemoval) this.#markCopies(block, 1)
       const previous = this.#ringPrevious[block]!
       this.#ringNext[previous] = next
       this.#ringPrevious[next] = previous

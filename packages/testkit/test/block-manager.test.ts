@@ -23,6 +23,28 @@ function prefill(
   return { sequence, hits }
 }
 
+t.test('a block that has lost a copy says so until it is stored again', async t => {
+  const blocks = new BlockManager({ blockSizeTokens: 4, blockCount: 7, hashSeed: 1 })
+  const marks = (): readonly (readonly [copies: number, hasLostCopy: boolean])[] =>
+    blocks.cacheSnapshot().map(({ copies, hasLostCopy }) => [copies, hasLostCopy])
+  for (let round = 0; round < 3; round++) blocks.release(prefill(blocks, ids(8)).sequence)
+  t.strictSame(marks(), [
+    [1, false],
+    [3, false],
+  ])
+  const other = prefill(blocks, ids(12, 700)).sequence
+  t.strictSame(marks().slice(0, 2), [
+    [1, false],
+    [2, true],
+  ])
+  blocks.release(other)
+  blocks.release(prefill(blocks, ids(8)).sequence)
+  t.strictSame(marks().slice(0, 2), [
+    [1, false],
+    [2, false],
+  ])
+})
+
 t.test('a prompt is found again, but never its last token', async t => {
   const blocks = new BlockManager({ blockSizeTokens: 4, blockCount: 20, hashSeed: 1 })
   const first = prefill(blocks, ids(10))
