@@ -44,4 +44,5 @@ export {
   type SelectionRequest,
   type SelectionSettings,
 } from './types.ts'
+export { withoutTerm } from './without-term.ts'
 export { type FilteredWorker, type WorkerConstraints, WorkerFilter } from './worker-filter.ts'

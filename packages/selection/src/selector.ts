@@ -18,7 +18,13 @@
 import type { Random } from '@homing/clock'
 import { pickCertain, pickOfTwo, pickSmallest, pickSoftmax, pickUniform, smallestOther } from './pick.ts'
 import { POLICIES } from './policies.ts'
-import { type CostDescription, POLICY_TERMS_MAX, type Policy, type PolicyWeights } from './policy.ts'
+import {
+  type CostDescription,
+  POLICY_TERMS_MAX,
+  type Policy,
+  type PolicyName,
+  type PolicyWeights,
+} from './policy.ts'
 import { fillPrefill } from './prefill.ts'
 import type {
   Candidates,
@@ -50,10 +56,12 @@ export class Selector {
     prefillMsPerToken: 0,
     attentionMsPerMillionPairs: 0,
   }
+  readonly #policies: Readonly<Record<PolicyName, Policy>>
   #capacity: number
 
-  /** `candidatesExpected`: room to start with; it grows by itself. */
-  constructor(candidatesExpected = 64) {
+  /** `candidatesExpected`: room to start with; it grows by itself. `policies`: what their names mean; benches give others. */
+  constructor(candidatesExpected = 64, policies: Readonly<Record<PolicyName, Policy>> = POLICIES) {
+    this.#policies = policies
     this.#capacity = Math.max(1, candidatesExpected)
     this.#choice = {
       count: 0,
@@ -88,7 +96,7 @@ export class Selector {
     check(count, request, settings, overlapWeight, overlapCredit, temperature)
     this.#reserve(count)
     const { custom } = settings
-    const policy = custom ?? POLICIES[settings.policy]
+    const policy = custom ?? this.#policies[settings.policy]
     const choice = this.#choice
     choice.count = count
     choice.policy = policy

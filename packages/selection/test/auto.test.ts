@@ -5,7 +5,7 @@ import { seededRandom } from '@homing/clock'
 import { EngineBook, type EngineProjection } from '@homing/load'
 import fc from 'fast-check'
 import t from 'tap'
-import { type Candidates, Selector, selectionSettings } from '../src/index.ts'
+import { type Candidates, POLICIES, Selector, selectionSettings, withoutTerm } from '../src/index.ts'
 
 const SEED = 20_261_123
 const WORKERS = 5
@@ -47,10 +47,11 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const g = q0! + q1! * d + q2! * C
   const excess = capacity > 0 ? Math.max(0, held + n + o - capacity) : 0
   const full = held > 0 ? (excess * o * g) / held : 0
-  const joined = d > 0 ? g / 2 + g * Math.ceil((n + queued) / step) : 0
+  const joined = d > 0 ? g / 2 + (g - q0!) * Math.ceil((n + queued) / step) : 0
   const w = Math.max(engines.waitingShare, (1 - rho) ** 8)
   const own = o * (q0! + q1! * (L + 1) + q2! * (C + queued + promptTokens + o / 2))
-  const others = x * L + ((q1! + q2! * (promptTokens + o / 2)) * L * o) / 2
+  const others =
+    Math.max(0, x - q0! * Math.ceil(n / step)) * L + ((q1! + q2! * (promptTokens + o / 2)) * L * o) / 2
   const later = (priced * rho) / (1 - rho)
   const evict = priced * (1 - rho) ** 4 * engines.churn[i]!
   return engines.backlogMs[i]! + full + joined + x + later + evict + w * (own + others)
@@ -125,6 +126,64 @@ t.test('an idle fleet that knows nothing yet sends a prompt to the worker that h
     seededRandom(SEED),
   )
   t.equal(choice.winner, 2)
+})
+
+t.test(
+  'a short prompt joins those that decode: their steps have room for it, and take no longer',
+  async t => {
+    const book = new EngineBook({ workerSlotsMax: WORKERS })
+    // Steps of 6.5 ms whatever is in them, as long as that is less than some hundred tokens.
+    let nowMs = 0
+    for (let i = 0; i < 60; i++) {
+      book.sent(`${i}`, i % WORKERS, { promptTokens: 40 + i, newTokens: 40 + i, nowMs })
+      book.firstToken(`${i}`, nowMs + 6.5)
+      book.ended(`${i}`, nowMs + 6.5 * 20, 20)
+      nowMs += 200
+    }
+    for (let i = 0; i < 3; i++) {
+      book.sent(`decodes ${i}`, 2, { promptTokens: 100, newTokens: 100, nowMs })
+      book.firstToken(`decodes ${i}`, nowMs + 6.5)
+    }
+    const engines = book.project(SLOTS, nowMs + 20)
+    const choice = new Selector().choose(
+      { ...candidates(engines, [0, 0, 60, 0, 0]), kvCapacityTokens: undefined, stepTokens: undefined },
+      { promptTokens: 1000, blockSizeTokens: BLOCK },
+      selectionSettings({ policy: 'auto' }),
+      seededRandom(SEED),
+    )
+    t.equal(choice.winner, 2)
+    const heldUp = choice.terms.ofPolicy[6]![2]!
+    t.ok(heldUp < 6.5, `40 tokens cost three others ${heldUp} ms, which is less than a step`)
+  },
+)
+
+t.test('without one of its terms, auto is the sum of the others', async t => {
+  const book = new EngineBook({ workerSlotsMax: WORKERS })
+  for (let i = 0; i < WORKERS; i++)
+    book.sent(`${i}`, i, { promptTokens: 1000 * i, newTokens: 500 * i, nowMs: 0 })
+  const input = candidates(book.project(SLOTS, 1), [0, 10, 60, 20, 0])
+  const request = { promptTokens: 1000, blockSizeTokens: BLOCK }
+  const settings = selectionSettings({ policy: 'auto' })
+  for (const [index, { name }] of POLICIES.auto.terms.entries()) {
+    const policies = { ...POLICIES, auto: withoutTerm(POLICIES.auto, name) }
+    const { terms, policy, rule } = new Selector(1, policies).choose(
+      input,
+      request,
+      settings,
+      seededRandom(SEED),
+    )
+    for (let i = 0; i < WORKERS; i++) {
+      const others = policy.terms.map((_, t) => (t === index ? 0 : terms.ofPolicy[t]![i]!))
+      t.ok(Math.abs(terms.cost[i]! - others.reduce((a, b) => a + b)) < 1e-9 * terms.cost[i]!)
+    }
+    t.notMatch(policy.rules[rule]!.formula, name)
+  }
+  t.throws(
+    () => withoutTerm(POLICIES.auto, 'luck'),
+    new RangeError(
+      `cannot leave luck out of auto: its terms are ${POLICIES.auto.terms.map(({ name }) => name).join(', ')}`,
+    ),
+  )
 })
 
 t.test('auto says what it lacks where nobody kept an engine book', async t => {

@@ -71,6 +71,8 @@ export type CustomRule = (typeof CUSTOM_RULES)[number]
 export interface CellSelection extends Partial<SelectionSettings> {
   /** Takes the place of mode and policy. */
   readonly rule?: CustomRule
+  /** A term that the policy goes without, by its name in receipts: to see what it is worth. For policies whose cost is a sum. */
+  readonly withoutTerm?: string
   /** The routers read the true state of the engines instead of their own books and views: the price of not knowing. */
   readonly oracleView?: boolean
 }

@@ -3,12 +3,14 @@
  *
  *   product           the policy of that name of @homing/selection, in mode kv
  *   linear:8          with an overlap weight of 8
+ *   auto:without-evict_ms   without one of its terms: what the term is worth
  *   round-robin       a mode that ignores the caches
  *   session           a rule of the simulator's own
  *   product@oracle    the router reads the true state of the engines: the price of not knowing; not for auto, whose figures are learned
  */
 
 import { HomingError } from '@homing/errors'
+import { POLICIES } from '@homing/selection'
 import type { CellSelection } from './cell-types.ts'
 
 /** There is no policy of that name. */
@@ -68,7 +70,7 @@ export const BASELINE_COLUMN = 'least-loaded'
 
 const WEIGHT_MAX = 1e6
 
-/** Reads NAME[:WEIGHT][@oracle]. Throws UnknownPolicyError. */
+/** Reads NAME[:WEIGHT][@oracle], or auto:without-TERM. Throws UnknownPolicyError. */
 export function parseColumn(text: string): Column {
   const match = /^([a-z0-9-]+)(?::([^@]*))?(?:@(.*))?$/.exec(text)
   const name = match?.[1] === undefined ? undefined : (ALIASES[match[1]] ?? match[1])
@@ -78,7 +80,13 @@ export function parseColumn(text: string): Column {
   let selection = SELECTIONS[name]!
   let label = name
   const [, , weightText, view] = match
-  if (weightText !== undefined) {
+  const term = name === 'auto' ? /^without-(.*)$/.exec(weightText ?? '')?.[1] : undefined
+  if (term !== undefined) {
+    const terms = POLICIES.auto.terms.map(each => each.name)
+    if (!terms.includes(term)) throw new UnknownPolicyError(text, `the terms of auto are ${terms.join(', ')}`)
+    selection = { ...selection, withoutTerm: term }
+    label = `auto:without-${term}`
+  } else if (weightText !== undefined) {
     const weight = weightText === '' ? Number.NaN : Number(weightText)
     if (name !== 'linear') throw new UnknownPolicyError(text, `only linear has a weight, as in linear:8`)
     if (!(weight >= 0 && weight <= WEIGHT_MAX)) {

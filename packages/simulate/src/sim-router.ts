@@ -8,7 +8,15 @@
 
 import type { Random } from '@homing/clock'
 import { ActiveLoad, EngineBook } from '@homing/load'
-import { Audits, type Candidates, creditFactor, Selector, selectionSettings } from '@homing/selection'
+import {
+  Audits,
+  type Candidates,
+  creditFactor,
+  POLICIES,
+  Selector,
+  selectionSettings,
+  withoutTerm,
+} from '@homing/selection'
 import type { CellSpec } from './cell-types.ts'
 import { engineProfile } from './engine-profile.ts'
 import type { FleetView } from './fleet-view.ts'
@@ -90,8 +98,8 @@ export class SimRouter {
     const profile = engineProfile(spec.profile)
     this.#stepTokens = new Float64Array(workers).fill(profile.stepTokensMax)
     this.#kvCapacityTokens = new Float64Array(workers).fill(spec.kvCapacityTokens ?? profile.kvCapacityTokens)
-    this.#selector = new Selector(workers)
     this.#settings = selectionSettings(spec.selection)
+    this.#selector = new Selector(workers, policiesFor(spec))
     this.#countsTokens = spec.loadCounts === 'tokens'
     const bytesPerToken = spec.view.textBytesPerToken ?? TEXT_BYTES_PER_TOKEN_DEFAULT
     this.#promptScale = spec.view.kind === 'text' ? bytesPerToken / TEXT_BYTES_PER_TOKEN : 1
@@ -328,6 +336,12 @@ export class SimRouter {
     }
     return blocks
   }
+}
+
+function policiesFor({ selection }: CellSpec): typeof POLICIES {
+  const { policy, withoutTerm: term } = selection
+  if (policy === undefined || term === undefined) return POLICIES
+  return { ...POLICIES, [policy]: withoutTerm(POLICIES[policy], term) }
 }
 
 /** Where the trace says that it went. */

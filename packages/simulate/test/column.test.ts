@@ -18,6 +18,13 @@ t.test('linear takes a weight, and every policy can see the true state', async t
   })
 })
 
+t.test('auto can go without any of its terms, to see what they are worth', async t => {
+  t.match(parseColumn('auto:without-evict_ms'), {
+    name: 'auto:without-evict_ms',
+    selection: { policy: 'auto', withoutTerm: 'evict_ms' },
+  })
+})
+
 t.test('an unknown policy is told with those that there are', async t => {
   for (const [text, message] of [
     ['fastest', /cannot simulate the policy "fastest": use random, round-robin/],
@@ -26,6 +33,8 @@ t.test('an unknown policy is told with those that there are', async t => {
     ['linear:', /the weight "" is not a number within 0 … 1000000/],
     ['linear:-1', /the weight "-1" is not a number/],
     ['auto@oracle', /auto counts on what it has learned itself/],
+    ['auto:without-luck', /the terms of auto are wait_ms, full_ms, /],
+    ['auto:3', /only linear has a weight/],
     ['linear@all', /"all" is no way to know/],
   ] as const) {
     t.throws(() => parseColumn(text), { code: 'HOMING_SIMULATE_UNKNOWN_POLICY', message }, text)

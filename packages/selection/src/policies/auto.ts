@@ -1,17 +1,18 @@
 /**
  * auto: what a placement costs in milliseconds, to the request itself, to those that are there, and to those that come.
  *
- *   cost = wait + prefill + later + evict + decode
+ *   cost = wait + full + prefill + later + evict + decode + others
  *
- *   n        new tokens;  x = p0·⌈n/step⌉ + p1·n + p2·n·(prompt − n/2): its prefill alone;  x' = min(x, 2·mean x)
- *   wait     B + K + g/2 + g·⌈(n + queued)/step⌉    the prompts before it, until blocks are free, and the steps that it
- *            shares with those that decode; K = excess · o · g / held
+ *   n        new tokens in s = ⌈n/step⌉ steps;  x = p0·s + p1·n + p2·n·(prompt − n/2): its prefill alone;  x' = min(x, 2·mean x)
+ *   wait     B + g/2 + (g − q0)·⌈(n + queued)/step⌉   the prompts before it; where some decode, also half of the step that is under
+ *            way and what decoding adds to the steps of a prompt. Those steps have their fixed time q0 but once: it is in x
+ *   full     excess · o · g / held       until blocks are free
  *   prefill  x
- *   later    x' · ρ/(1 − ρ)          what a millisecond of prefill costs those that come: as many milliseconds as wait for it
- *   evict    x' · churn · (1 − ρ)^4  new blocks push others out; more of those are missed where the cache turns over faster
- *   decode   w · (o·(q0 + q1·(L + 1) + q2·(C + queued + prompt + o/2))    its own tokens
- *               + x·L                                                    those that its prefill holds up
- *               + (q1 + q2·(prompt + o/2)) · L·o/2)                      the later steps that it makes longer
+ *   later    x' · ρ/(1 − ρ)              what a millisecond of prefill costs those that come: as many milliseconds as wait for it
+ *   evict    x' · churn · (1 − ρ)^4      new blocks push others out; more of those are missed where the cache turns over faster
+ *   decode   w · o·(q0 + q1·(L + 1) + q2·(C + queued + prompt + o/2))   its own tokens
+ *   others   w · (max(0, x − q0·s)·L                  what its prefill holds up those that decode: they get a token with each step of it
+ *               + (q1 + q2·(prompt + o/2)) · L·o/2)   the later steps that it makes longer
  *
  *   B backlog in ms, g = q0 + q1·d + q2·C a decode step, d decoding requests with C tokens, L requests, o expected output,
  *   ρ share of workers with a prompt in their queue, churn = new tokens of late ÷ the mean of all workers
@@ -34,7 +35,12 @@ const IDLE_EXPONENT = 8
 export const auto: Policy = {
   name: 'auto',
   terms: [
-    { name: 'wait_ms', unit: 'ms', means: 'Until its prefill begins, and what decoding there adds to it.' },
+    {
+      name: 'wait_ms',
+      unit: 'ms',
+      means: 'Until its prefill begins, and what decoding there adds to it.',
+    },
+    { name: 'full_ms', unit: 'ms', means: 'Until there are free blocks for it.' },
     { name: 'prefill_ms', unit: 'ms', means: 'Prefill of its new tokens.' },
     { name: 'later_ms', unit: 'ms', means: 'What its prefill makes those wait that come after it.' },
     {
@@ -45,11 +51,21 @@ export const auto: Policy = {
     {
       name: 'decode_ms',
       unit: 'ms',
-      means:
-        'Its own decoding and what it adds to that of others, times what a millisecond of decoding counts.',
+      means: 'Its own decoding, times what a millisecond of decoding counts.',
+    },
+    {
+      name: 'others_ms',
+      unit: 'ms',
+      means: 'What it adds to the decoding of others, times what a millisecond of decoding counts.',
     },
   ],
-  rules: [{ name: 'auto', formula: 'wait_ms + prefill_ms + later_ms + evict_ms + decode_ms', unit: 'ms' }],
+  rules: [
+    {
+      name: 'auto',
+      formula: 'wait_ms + full_ms + prefill_ms + later_ms + evict_ms + decode_ms + others_ms',
+      unit: 'ms',
+    },
+  ],
 
   score(
     { count, engines, kvCapacityTokens, stepTokens },
@@ -59,10 +75,12 @@ export const auto: Policy = {
   ) {
     if (engines === undefined) throw new RangeError('cannot score by policy auto without candidates.engines')
     const waits = ofPolicy[0]!
-    const prefills = ofPolicy[1]!
-    const laters = ofPolicy[2]!
-    const evicts = ofPolicy[3]!
-    const decodes = ofPolicy[4]!
+    const fulls = ofPolicy[1]!
+    const prefills = ofPolicy[2]!
+    const laters = ofPolicy[3]!
+    const evicts = ofPolicy[4]!
+    const decodes = ofPolicy[5]!
+    const othersOf = ofPolicy[6]!
     const { coefficients, busyShare, outputTokensExpected: output } = engines
     const laterPrice = busyShare / (1 - busyShare)
     const evictPrice = (1 - busyShare) ** EVICT_EXPONENT
@@ -76,8 +94,9 @@ export const auto: Policy = {
       const q1 = coefficients[c + 4]!
       const q2 = coefficients[c + 5]!
       const tokens = newTokens[i]!
+      const steps = Math.ceil(tokens / step)
       const prefill =
-        coefficients[c]! * Math.ceil(tokens / step) +
+        coefficients[c]! * steps +
         coefficients[c + 1]! * tokens +
         coefficients[c + 2]! * tokens * (promptTokens - tokens / 2)
       const priced = Math.min(prefill, pricedMax)
@@ -87,24 +106,25 @@ export const auto: Policy = {
       const decoding = engines.decoding[i]!
       const held = engines.heldTokens[i]!
       const capacity = kvCapacityTokens?.[i] ?? 0
-      const stepMs = q0 + q1 * decoding + q2 * context
-      const shared = decoding > 0 ? stepMs / 2 + stepMs * Math.ceil((tokens + queued) / step) : 0
+      const addedMs = q1 * decoding + q2 * context
+      const stepMs = q0 + addedMs
+      const shared = decoding > 0 ? stepMs / 2 + addedMs * Math.ceil((tokens + queued) / step) : 0
       const excess = capacity > 0 ? held + tokens + output - capacity : 0
+      const wait = engines.backlogMs[i]! + shared
       const full = excess > 0 && held > 0 ? (excess * output * stepMs) / held : 0
-      const wait = engines.backlogMs[i]! + full + shared
       const later = priced * laterPrice
       const evict = priced * evictPrice * engines.churn[i]!
-      const decode =
-        decodePrice *
-        (output * (q0 + q1 * (requests + 1) + q2 * (context + queued + heldTokens)) +
-          prefill * requests +
-          ((q1 + q2 * heldTokens) * requests * output) / 2)
+      const decode = decodePrice * output * (q0 + q1 * (requests + 1) + q2 * (context + queued + heldTokens))
+      const heldUp = Math.max(0, prefill - q0 * steps)
+      const others = decodePrice * requests * (heldUp + ((q1 + q2 * heldTokens) * output) / 2)
       waits[i] = wait
+      fulls[i] = full
       prefills[i] = prefill
       laters[i] = later
       evicts[i] = evict
       decodes[i] = decode
-      cost[i] = wait + prefill + later + evict + decode
+      othersOf[i] = others
+      cost[i] = wait + full + prefill + later + evict + decode + others
     }
     return 0
   },
