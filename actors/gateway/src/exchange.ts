@@ -17,7 +17,8 @@
  *   I2  A client that is there gets exactly one answer: the worker's, or an error in OpenAI's form.
  *   I3  Nothing happens to an exchange that is settled: late results belong to a call or a placement that it has left.
  *   I4  An exception in an exchange ends it and touches no other.
- *   I5  The bytes of its body count against the bound of all bodies until it is settled and nobody reads them.
+ *   I5  The bytes of its body count against the bound of all bodies until it is settled and nobody reads them. Those that the
+ *       tokenizer has not given back in time are counted by the reader.
  *
  * A worker that answers 503 refuses: others are tried, and its answer is kept for the client in case nobody takes the request.
  * If this machine has no socket for the call, no worker is blamed or tried. A client that reads slowly pauses the call.

@@ -73,7 +73,7 @@ export const gateway = defineActor(
     let fleet: Fleet = { version: 0, workers: [] }
     let isStarted = false
     let isDraining = false
-    const reader = new RequestReader({ args, newId, fleet: () => fleet })
+    const reader = new RequestReader({ args, clock, bodies, newId, fleet: () => fleet })
     const relayed = new RelayRoutes(args.relayRoutes ?? [])
     const views = new FleetViews(
       () => fleet,

@@ -3,14 +3,18 @@
  *
  *   body -> tokenizer (model, prompt hashes, nvext) -> routing and upstream request
  *
+ * A tokenizer that does not answer in time has the body nevertheless: its bytes count against the bound of all bodies until it answers.
+ *
  * A console request for `/route` goes as far as the receipt. Relayed routes skip the tokenizer: the router does not know how
  * engines make prompts of them, so they are placed by load, or where they are pinned.
  */
 
+import { AskTimeoutError } from '@homing/actor'
+import type { Clock } from '@homing/clock'
 import type { Explained } from '@homing/console'
 import type { Fleet } from '@homing/directory'
 import { fromErrorRecord, toErrorRecord } from '@homing/errors'
-import { type BodyHold, RefusedError } from '@homing/http'
+import { type Bodies, type BodyHold, RefusedError } from '@homing/http'
 import {
   cutMembers,
   type RelayedRequest,
@@ -21,7 +25,7 @@ import {
 } from '@homing/openai'
 import { ADAPTER, EXTRA_KEY, SALT, type SeparatedPrompt } from '@homing/protocol'
 import type { RoutingRequest } from '@homing/router'
-import type { CompletionRoute, ReadRequest } from '@homing/tokenizer'
+import type { CompletionRoute, ReadRequest, ReadResult } from '@homing/tokenizer'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import type { ReadyRequest } from './exchange.ts'
 import type { GatewayArgs } from './gateway-args.ts'
@@ -30,6 +34,8 @@ import type { UpstreamRequest } from './worker-call.ts'
 /** What reading a request takes. */
 export interface ReaderParts {
   readonly args: GatewayArgs
+  readonly clock: Clock
+  readonly bodies: Bodies
   readonly newId: () => string
   readonly fleet: () => Fleet
 }
@@ -37,6 +43,8 @@ export interface ReaderParts {
 const NOT_A_COMPLETION = 'not a completion: placed by load'
 /** Block size of requests whose prompt is not known: it only scales their cost. */
 const ASSUMED_BLOCK_SIZE_TOKENS = 16
+/** One hour: a tokenizer that has not answered by then has lost the request. */
+const TOKENIZER_MS_MAX = 3_600_000
 
 export class RequestReader {
   readonly #parts: ReaderParts
@@ -155,12 +163,28 @@ export class RequestReader {
     wantTokenIds: boolean,
   ): Promise<ReadRequest> {
     const { args } = this.#parts
-    const result = await args.tokenizer.ask(
+    const reading = args.tokenizer.ask(
       { type: 'read', route, body, headers: singleHeaders(headers), wantTokenIds },
-      { timeout: args.readMsMax },
+      { timeout: TOKENIZER_MS_MAX },
     )
+    const result = await this.#inTime(reading, body.length)
     if (result.kind === 'refused') throw new RefusedError(result.error, result.param)
     return result.request
+  }
+
+  /** Rejects after `readMsMax`; from then on the body counts until `reading` has ended. */
+  #inTime(reading: Promise<ReadResult>, bodyBytes: number): Promise<ReadResult> {
+    const { args, bodies, clock } = this.#parts
+    const { readMsMax } = args
+    return new Promise((resolve, reject) => {
+      const late = () => {
+        const giveBack = bodies.keep(bodyBytes)
+        reading.then(giveBack, giveBack)
+        reject(new AskTimeoutError('tokenizer', 'read', readMsMax))
+      }
+      const timer = clock.after(readMsMax, late, { unref: true })
+      reading.then(resolve, reject).finally(() => timer.cancel())
+    })
   }
 
   #routing(read: ReadRequest, id: string, session: string | undefined): RoutingRequest {

@@ -1,7 +1,7 @@
 /** Clients that stop sending, stop reading, or send more than there is memory for. */
 
 import t from 'tap'
-import { DECISION, data, die, end, head, start, type World } from './gateway-world.ts'
+import { DECISION, data, die, end, head, READ, start, type World } from './gateway-world.ts'
 
 /** One sample of /metrics; undefined when there is none. */
 async function sample({ ask }: Pick<World, 'ask'>, name: string): Promise<number | undefined> {
@@ -114,4 +114,36 @@ t.test('a body is given back wherever its request ends', async t => {
   await system.advance('10ms')
   t.equal(await drained, 1)
   t.equal(cut.status, 503)
+})
+
+t.test('a body that the tokenizer has not given back counts, though its client has its answer', async t => {
+  const world = await start(t, { bodiesBytesMax: 1000 })
+  const { ask, script, send, system } = world
+  const replies: (() => void)[] = []
+  script.read = ({ reply }) => {
+    replies.push(() => reply({ kind: 'read', request: READ }))
+    return undefined
+  }
+  for (const [path, bodyBytes] of [
+    ['/v1/completions', 600],
+    ['/route', 300],
+  ] as const) {
+    const call = send('POST', path, { body: '{}'.padEnd(bodyBytes) })
+    await system.advance('5s')
+    t.equal(call.status, 504, path)
+  }
+  const gone = send('POST', '/v1/chat/completions', { body: 'x'.repeat(50) })
+  await system.settle()
+  gone.call.abort()
+  await system.advance('10s')
+  t.equal(await sample(world, 'homing_gateway_open_requests'), 0)
+  t.equal(await sample(world, 'homing_gateway_body_bytes'), 950)
+  t.equal((await ask('POST', '/v1/completions', { body: 'x'.repeat(51) })).status, 503)
+  const left: (number | undefined)[] = []
+  for (const reply of replies) {
+    reply()
+    await system.settle()
+    left.push(await sample(world, 'homing_gateway_body_bytes'))
+  }
+  t.strictSame(left, [350, 50, 0])
 })

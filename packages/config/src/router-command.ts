@@ -76,7 +76,7 @@ const routerSettings = [
     default: GIB,
     min: 1024,
     max: 1024 * GIB,
-    help: 'Most bytes of request bodies in memory at one time, including bodies that are still arriving; a body is kept until its request has ended, for a retry. A request that finds no room is answered with 503 at once. 1 GiB is 256 KiB, about 60,000 tokens of text, for each of 4096 requests. Bodies are outside the JavaScript heap; while prompts are read, copies take up to the same amount again.',
+    help: 'Most bytes of request bodies in memory at one time, including bodies that are still arriving; a body is kept until its request has ended, for a retry, and its prompt has been read. A request that finds no room is answered with 503 at once. 1 GiB is 256 KiB, about 60,000 tokens of text, for each of 4096 requests. Bodies are outside the JavaScript heap; while prompts are read, copies take up to the same amount again.',
   },
   {
     key: 'bodyTimeoutMs',

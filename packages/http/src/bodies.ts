@@ -1,7 +1,7 @@
 /**
  * The memory of request bodies: how many bytes are held, over all requests, and who holds them.
  *
- * A body is held from its first piece until its request has ended. Only received bytes count, never announced ones: an
+ * A body is held from its first piece until its request has ended and nobody keeps its bytes any more. Only received bytes count, never announced ones: an
  * announced length takes no memory, and would let a few clients that send nothing keep everybody else out.
  */
 
@@ -33,6 +33,17 @@ export class Bodies {
         this.#bytes += byteCount
       },
     })
+  }
+
+  /**
+   * Counts bytes that somebody keeps although their request has ended, past the bound: they are there. Answers what ends that; it is
+   * to be called once.
+   */
+  keep(byteCount: number): () => void {
+    this.#bytes += byteCount
+    return () => {
+      this.#bytes -= byteCount
+    }
   }
 }
 

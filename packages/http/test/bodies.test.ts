@@ -19,3 +19,15 @@ t.test('bodies together take no more than the bound, and give back what they hel
   other.release()
   t.equal(bodies.bytes, 0)
 })
+
+t.test('bytes that are kept after their request count, also past the bound', async t => {
+  const bodies = new Bodies(10, (bytes, bytesMax) => new Error(`${bytes} of ${bytesMax}`))
+  const hold = bodies.hold()
+  hold.take(8)
+  const giveBack = bodies.keep(8)
+  hold.release()
+  t.equal(bodies.bytes, 8)
+  t.throws(() => bodies.hold().take(3), { message: '8 of 10' })
+  giveBack()
+  t.equal(bodies.bytes, 0)
+})
