@@ -3,8 +3,8 @@
  * and the classes of characters; a description that can be sent between threads says where each lies and
  * what the steps are.
  *
- * They are built once from a parsed tokenizer.json and, but for `wholes` (./vocabulary.ts), never written again. Sizes: up to
- * 51 bytes a merge, up to 41 and its bytes a token; 128 k tokens take 8 to 13 MB.
+ * They are built once from a parsed tokenizer.json and, but for what merging a token gives (./vocabulary.ts), never written
+ * again. Sizes: up to 51 bytes a merge, up to 72 and its bytes a token; 128 k tokens take 10 to 15 MB.
  */
 
 import type { JsonObject } from '../tokenizer-files.ts'
@@ -41,7 +41,6 @@ export type SectionName =
   | 'starts'
   | 'bytes'
   | 'ids'
-  | 'wholes'
   | 'pairs'
   | 'bytePairs'
   | 'byteIds'

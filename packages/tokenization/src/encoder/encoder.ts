@@ -4,6 +4,9 @@
  *   text ──added tokens──> texts between them ──normal form, `▁`──> ──added tokens of the normalized text──>
  *        ──scanner──> pieces ──word table, else merging──> ids
  *
+ * Where the pattern is of GPT-2's or cl100k's family, scanner and word table are one loop in WebAssembly (./word-loop.ts), which leaves
+ * to TypeScript the words that the table lacks and characters above U+FFFF.
+ *
  * All of it works on UTF-16 units in one array; no string is made per word. Everything that does not depend on the text is in
  * EncoderTables, which threads share; the word table and the scratch memory belong to this encoder and its thread.
  *
@@ -27,6 +30,7 @@ import type { TokenBuffer } from './token-buffer.ts'
 import { TokenBytes } from './token-bytes.ts'
 import type { TokenizerPlan } from './tokenizer-plan.ts'
 import { SPACE_MARK } from './tokenizer-plan.ts'
+import { WordLoop } from './word-loop.ts'
 import { WordMerger } from './word-merger.ts'
 import { PART, WordTable, type WordTableStats } from './word-table.ts'
 
@@ -60,6 +64,8 @@ const ROOM = 8
 /** Units that are kept between calls. */
 const KEPT_UNITS = 1 << 19
 const ENDS = 2048
+/** Pieces that are scanned here where the word loop cannot, before it is tried again. */
+const FEW_ENDS = 16
 /** Pieces that fall into parts are also kept whole up to this length. */
 const KEPT_WHOLE_UNITS = 6
 const BLANK = 0x20
@@ -79,10 +85,12 @@ export class Encoder {
   readonly #scanner: Scanner
   readonly #merger: WordMerger
   readonly #words: WordTable
+  /** Undefined where the pattern is none that it knows. */
+  readonly #loop: WordLoop | undefined
   readonly #seamPairs: Int32Array
   readonly #ignoresMerges: boolean
   readonly #addedIds: ReadonlyMap<string, number>
-  readonly #ends = new Int32Array(ENDS)
+  readonly #ends: Int32Array
   #units = new Uint16Array(1 << 15)
   #wordsLookedUp = 0
   // The text at hand.
@@ -127,7 +135,6 @@ export class Encoder {
       starts: int32('starts'),
       bytes: uint8('bytes'),
       ids: int32('ids'),
-      wholes: uint8('wholes'),
     }
     this.#merger = new WordMerger(
       vocabulary,
@@ -136,7 +143,9 @@ export class Encoder {
       int32('byteIds'),
       plan.isByteLevel,
     )
-    this.#words = new WordTable(wordTableBytesMax)
+    this.#loop = WordLoop.of(plan.split, plan.digits, this.#classes, wordTableBytesMax)
+    this.#words = this.#loop?.words ?? new WordTable(wordTableBytesMax)
+    this.#ends = new Int32Array(this.#loop === undefined ? ENDS : FEW_ENDS)
     this.#seamPairs = int32('seamPairs')
     this.#ignoresMerges = description.ignoresMerges
     this.#addedIds = new Map([
@@ -280,36 +289,87 @@ export class Encoder {
       units[start] = plan.prefixUnit
     }
     const certain = isClosed ? -1 : certainBefore(plan.split, this.#classes, units, start, open)
+    let at = start
+    while (at < end) {
+      if (made === undefined && this.#loop !== undefined)
+        at = this.#runLoop(this.#loop, units, at, end, certain)
+      if (at < end) at = this.#scan(units, made, at, end, certain, at > start)
+    }
+  }
+
+  /** As many pieces as the scanner finds at a time; returns where the last ends. */
+  #scan(
+    units: Uint16Array,
+    made: NormalizedText | undefined,
+    from: number,
+    end: number,
+    certain: number,
+    goesOn: boolean,
+  ): number {
     const ends = this.#ends
     const words = this.#words
     const out = this.#out
-    let at = start
-    while (at < end) {
-      const count = this.#scanner.fill(units, at, end, ends, at > start)
-      this.#wordsLookedUp += count
-      let settledAt = -1
-      let settledTokens = 0
-      for (let i = 0; i < count; i++) {
-        const stop = ends[i]!
-        const found = words.find(units, at, stop, 0)
-        if (found === 0) this.#encodeNewWord(units, at, stop)
-        else {
-          const { length } = out
-          if (length + found > out.ids.length) out.reserve(found)
-          const { ids } = out
-          const { foundIds, foundAt } = words
-          ids[length] = foundIds[foundAt]!
-          for (let k = 1; k < found; k++) ids[length + k] = foundIds[foundAt + k]!
-          out.length = length + found
-        }
-        at = stop
-        if (stop < certain && (made === undefined || made.givenPlace(stop) !== undefined)) {
-          settledAt = stop
-          settledTokens = out.length
-        }
+    const count = this.#scanner.fill(units, from, end, ends, goesOn)
+    this.#wordsLookedUp += count
+    let at = from
+    let settledAt = -1
+    let settledTokens = 0
+    for (let i = 0; i < count; i++) {
+      const stop = ends[i]!
+      const found = words.find(units, at, stop, 0)
+      if (found === 0) this.#encodeNewWord(units, at, stop)
+      else {
+        const { length } = out
+        if (length + found > out.ids.length) out.reserve(found)
+        const { ids } = out
+        const { foundIds, foundAt } = words
+        ids[length] = foundIds[foundAt]!
+        for (let k = 1; k < found; k++) ids[length + k] = foundIds[foundAt + k]!
+        out.length = length + found
       }
-      if (settledAt >= 0) this.#settleNormalized(made, settledAt, settledTokens, 2)
+      at = stop
+      if (stop < certain && (made === undefined || made.givenPlace(stop) !== undefined)) {
+        settledAt = stop
+        settledTokens = out.length
+      }
     }
+    if (settledAt >= 0) this.#settleNormalized(made, settledAt, settledTokens, 2)
+    return at
+  }
+
+  /** As many pieces as the word loop can cut; returns where the last ends. */
+  #runLoop(loop: WordLoop, units: Uint16Array, from: number, end: number, certain: number): number {
+    const out = this.#out
+    let at = from
+    for (;;) {
+      loop.run(units, at, end, certain)
+      const { idsCount, missesCount, settledAt, settledIds, settledMisses } = loop
+      this.#wordsLookedUp += loop.piecesCount
+      let settledTokens = out.length + settledIds
+      let taken = 0
+      for (let miss = 0; miss < missesCount; miss++) {
+        // Another array after each word that was added.
+        const { misses } = loop
+        const before = misses[miss * 3 + 2]!
+        out.pushPart(loop.ids, taken, before)
+        taken = before
+        const { length } = out
+        this.#encodePiece(units, at + misses[miss * 3]!, at + misses[miss * 3 + 1]!)
+        if (miss < settledMisses) settledTokens += out.length - length
+      }
+      out.pushPart(loop.ids, taken, idsCount)
+      if (settledAt > 0) this.#settle(at + settledAt, settledTokens, 2)
+      at += loop.stoppedAt
+      if (loop.stoppedAt === 0 || at === end) return at
+    }
+  }
+
+  /** A piece that the word loop has not found; it may have come up since. */
+  #encodePiece(units: Uint16Array, start: number, end: number): void {
+    const words = this.#words
+    const found = words.find(units, start, end, 0)
+    if (found === 0) this.#encodeNewWord(units, start, end)
+    else this.#out.pushPart(words.foundIds, words.foundAt, words.foundAt + found)
   }
 
   #encodeNewWord(units: Uint16Array, start: number, end: number): void {

@@ -11,7 +11,7 @@ import { type ModelBytes, readMergesBytes, readVocabBytes } from './model-bytes.
 import { SeamBuilder } from './seams.ts'
 import { byteOfUnit, TokenBytes } from './token-bytes.ts'
 import { Refusal } from './tokenizer-plan.ts'
-import { Vocabulary, WHOLE } from './vocabulary.ts'
+import { Vocabulary } from './vocabulary.ts'
 
 /** The model in arrays. */
 export interface ModelArrays {
@@ -52,7 +52,7 @@ export function readModelBytes(model: JsonObject, file: ModelBytes): ModelArrays
   const read = readVocabBytes(file.vocab)
   if (read === undefined) return undefined
   const { vocabulary, otherTokens, tokenCount } = read
-  if (model['ignore_merges'] === true) vocabulary.arrays.wholes.fill(WHOLE)
+  if (model['ignore_merges'] === true) vocabulary.setAllWhole()
   const seams = new SeamBuilder()
   const merges = readMergesBytes(file.merges, vocabulary, (bytes, start, end) => seams.add(bytes, start, end))
   if (merges === undefined) return undefined
@@ -80,7 +80,7 @@ export function readModelBytes(model: JsonObject, file: ModelBytes): ModelArrays
 export function readModel(model: JsonObject, isByteLevel: boolean): ModelArrays {
   const tokenBytes = new TokenBytes(isByteLevel)
   const { vocab, tokenCount, vocabulary, otherTokens } = readVocabulary(model['vocab'], tokenBytes)
-  if (model['ignore_merges'] === true) vocabulary.arrays.wholes.fill(WHOLE)
+  if (model['ignore_merges'] === true) vocabulary.setAllWhole()
   const seams = new SeamBuilder()
   const idOf = (token: string) => (Object.hasOwn(vocab, token) ? vocab[token] : undefined)
   return {

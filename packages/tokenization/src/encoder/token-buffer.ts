@@ -5,6 +5,8 @@
  */
 
 const CAPACITY_MIN = 1024
+/** So few ids are copied faster without a view on them. */
+const COPIED_ONE_BY_ONE = 64
 
 /** Token ids in a row; to be used by one thread. */
 export class TokenBuffer {
@@ -34,6 +36,15 @@ export class TokenBuffer {
     this.reserve(ids.length)
     this.ids.set(ids, this.length)
     this.length += ids.length
+  }
+
+  /** `ids` from index `start` up to `end`. */
+  pushPart(ids: Int32Array, start: number, end: number): void {
+    const count = end - start
+    this.reserve(count)
+    if (count > COPIED_ONE_BY_ONE) this.ids.set(ids.subarray(start, end), this.length)
+    else for (let i = 0; i < count; i++) this.ids[this.length + i] = ids[start + i]!
+    this.length += count
   }
 
   /** Forgets all but the first `length` ids. */

@@ -1,14 +1,18 @@
 /**
  * Vocabulary: token bytes to id, in shared memory.
  *
- *   slots     2 words each: hash, entry + 1 (0: free); open addressing, at most half full
+ *   slots     4 words each, a quarter of a cache line; open addressing, at most half full
+ *             short token  | bytes 0 … 3 | 4 … 7  | what merging gives, id | entry, length |
+ *             long token   | hash        | 0      |                        | entry, LONG   |
  *   starts    where the bytes of entry i begin; the bytes of all entries lie in a row, so starts[i + 1] ends them
  *   ids       the id of entry i
- *   wholes    what merging the bytes of entry i gives: WHOLE this token alone, PARTED something else, UNKNOWN not tried yet
+ *
+ * A token of up to 8 bytes, most words, costs one look at one slot. What merging its bytes gives: WHOLE this token alone,
+ * PARTED something else, UNKNOWN not tried yet.
  *
  * The bytes are those that the text of the token has: of byte-level models the bytes themselves, of others UTF-8.
- * `wholes` is the one part that is written after the tables are handed out: by any thread, for each entry always the same
- * value, one byte at a time. A thread that misses another's write finds the same out again.
+ * What merging gives is the one part that is written after the tables are handed out: by any thread, for each token always the
+ * same value, one word at a time. A thread that misses another's write finds the same out again.
  */
 
 export const UNKNOWN = 0
@@ -21,8 +25,16 @@ export interface VocabularyArrays {
   readonly starts: Int32Array
   readonly bytes: Uint8Array
   readonly ids: Int32Array
-  readonly wholes: Uint8Array
 }
+
+const SLOT_WORDS = 4
+const SHORT_BYTES = 8
+/** In the last word of a slot: below the entry + 1, which is 0 in a slot that is free. */
+const LENGTH_BITS = 4
+const LENGTH_MASK = (1 << LENGTH_BITS) - 1
+const LONG = LENGTH_MASK
+const WHOLE_SHIFT = 30
+const ID_MASK = (1 << WHOLE_SHIFT) - 1
 
 /** The smallest power of two that holds `count` at half full. */
 export function slotCountFor(count: number): number {
@@ -40,7 +52,6 @@ export class Vocabulary {
   readonly #starts: Int32Array
   readonly #bytes: Uint8Array
   readonly #ids: Int32Array
-  readonly #wholes: Uint8Array
   readonly #mask: number
 
   constructor(arrays: VocabularyArrays, hasTwins = false) {
@@ -50,46 +61,61 @@ export class Vocabulary {
     this.#starts = arrays.starts
     this.#bytes = arrays.bytes
     this.#ids = arrays.ids
-    this.#wholes = arrays.wholes
-    this.#mask = arrays.slots.length / 2 - 1
+    this.#mask = arrays.slots.length - 1
   }
 
   /** Of `ids.length` tokens, whose bytes lie in a row. */
   static build(starts: Int32Array, bytes: Uint8Array, ids: Int32Array): Vocabulary {
-    const slotCount = slotCountFor(ids.length)
-    const slots = new Int32Array(slotCount * 2)
-    const length = (entry: number): number => starts[entry + 1]! - starts[entry]!
-    const isTwin = (one: number, other: number): boolean => {
-      if (length(one) !== length(other)) return false
-      for (let i = 0; i < length(one); i++)
-        if (bytes[starts[one]! + i] !== bytes[starts[other]! + i]) return false
-      return true
-    }
+    const slots = new Int32Array(slotCountFor(ids.length) * SLOT_WORDS)
+    const vocabulary = new Vocabulary({ slots, starts, bytes, ids })
     let hasTwins = false
     for (let entry = 0; entry < ids.length; entry++) {
-      const hash = hashOf(bytes, starts[entry]!, starts[entry + 1]!)
-      let slot = hash & (slotCount - 1)
-      while (slots[slot * 2 + 1] !== 0) {
-        if (slots[slot * 2] === hash && isTwin(entry, slots[slot * 2 + 1]! - 1)) hasTwins = true
-        slot = (slot + 1) & (slotCount - 1)
+      const start = starts[entry]!
+      const end = starts[entry + 1]!
+      const slot = vocabulary.#slotOf(bytes, start, end)
+      // Of twins the first is found.
+      if (slots[slot + 3] !== 0) {
+        hasTwins = true
+        continue
       }
-      slots[slot * 2] = hash
-      slots[slot * 2 + 1] = entry + 1
+      const isShort = end - start <= SHORT_BYTES
+      slots[slot] = isShort ? fourBytes(bytes, start, end) : hashOf(bytes, start, end)
+      slots[slot + 1] = isShort ? fourBytes(bytes, start + 4, end) : 0
+      slots[slot + 2] = ids[entry]!
+      slots[slot + 3] = ((entry + 1) << LENGTH_BITS) | (isShort ? end - start : LONG)
     }
-    return new Vocabulary({ slots, starts, bytes, ids, wholes: new Uint8Array(ids.length) }, hasTwins)
+    return hasTwins ? new Vocabulary(vocabulary.arrays, true) : vocabulary
+  }
+
+  /** What merging gives is the token itself, for all. */
+  setAllWhole(): void {
+    const slots = this.#slots
+    for (let slot = 0; slot < slots.length; slot += SLOT_WORDS)
+      if (slots[slot + 3] !== 0) this.setWhole(slot, WHOLE)
   }
 
   /** The entry of the token with these bytes, or -1. */
   find(bytes: Uint8Array, start: number, end: number): number {
-    const hash = hashOf(bytes, start, end)
-    const slots = this.#slots
-    let slot = hash & this.#mask
-    for (;;) {
-      const entry = slots[slot * 2 + 1]! - 1
-      if (entry < 0) return -1
-      if (slots[slot * 2] === hash && this.#isAt(entry, bytes, start, end)) return entry
-      slot = (slot + 1) & this.#mask
-    }
+    return (this.#slots[this.#slotOf(bytes, start, end) + 3]! >>> LENGTH_BITS) - 1
+  }
+
+  /** The slot of the token with these bytes, or -1. */
+  findSlot(bytes: Uint8Array, start: number, end: number): number {
+    const slot = this.#slotOf(bytes, start, end)
+    return this.#slots[slot + 3] === 0 ? -1 : slot
+  }
+
+  idOfSlot(slot: number): number {
+    return this.#slots[slot + 2]! & ID_MASK
+  }
+
+  /** UNKNOWN, WHOLE or PARTED. */
+  wholeOfSlot(slot: number): number {
+    return this.#slots[slot + 2]! >>> WHOLE_SHIFT
+  }
+
+  setWhole(slot: number, value: typeof WHOLE | typeof PARTED): void {
+    this.#slots[slot + 2] = (this.#slots[slot + 2]! & ID_MASK) | (value << WHOLE_SHIFT)
   }
 
   /** The same, where entries `guess` and the one behind it are looked at first: cheaper than a look by hash where one is right. */
@@ -104,13 +130,35 @@ export class Vocabulary {
     return this.#ids[entry]!
   }
 
-  /** UNKNOWN, WHOLE or PARTED. */
-  wholeAt(entry: number): number {
-    return this.#wholes[entry]!
-  }
-
-  setWhole(entry: number, value: typeof WHOLE | typeof PARTED): void {
-    this.#wholes[entry] = value
+  /** Where the slot of these bytes begins, or the free one that a look for them ends at. */
+  #slotOf(bytes: Uint8Array, start: number, end: number): number {
+    const slots = this.#slots
+    const mask = this.#mask
+    if (end - start <= SHORT_BYTES) {
+      const low = fourBytes(bytes, start, end)
+      const high = fourBytes(bytes, start + 4, end)
+      let slot = (hashOfShort(low, high, end - start) << 2) & mask
+      for (;;) {
+        const last = slots[slot + 3]!
+        if (last === 0) return slot
+        if (slots[slot] === low && slots[slot + 1] === high && (last & LENGTH_MASK) === end - start)
+          return slot
+        slot = (slot + SLOT_WORDS) & mask
+      }
+    }
+    const hash = hashOf(bytes, start, end)
+    let slot = (hash << 2) & mask
+    for (;;) {
+      const last = slots[slot + 3]!
+      if (last === 0) return slot
+      if (
+        slots[slot] === hash &&
+        (last & LENGTH_MASK) === LONG &&
+        this.#isAt((last >>> LENGTH_BITS) - 1, bytes, start, end)
+      )
+        return slot
+      slot = (slot + SLOT_WORDS) & mask
+    }
   }
 
   #isAt(entry: number, bytes: Uint8Array, start: number, end: number): boolean {
@@ -121,6 +169,20 @@ export class Vocabulary {
     for (let i = 0; i < length; i++) if (own[at + i] !== bytes[start + i]) return false
     return true
   }
+}
+
+/** Bytes from `at` on, the first one lowest; 0 for those behind the end. */
+function fourBytes(bytes: Uint8Array, at: number, end: number): number {
+  let word = 0
+  const last = Math.min(at + 4, end)
+  for (let i = at; i < last; i++) word |= bytes[i]! << ((i - at) * 8)
+  return word
+}
+
+function hashOfShort(low: number, high: number, length: number): number {
+  let hash = Math.imul(low ^ length, 0x9e3779b1) ^ Math.imul(high, 0x85ebca6b)
+  hash = Math.imul(hash ^ (hash >>> 15), 0x2c1b3c6d)
+  return hash ^ (hash >>> 13)
 }
 
 function hashOf(bytes: Uint8Array, start: number, end: number): number {

@@ -41,8 +41,8 @@ export class WordMerger {
 
   /** The id of the piece, where it is a token of the vocabulary, or -1. */
   idOfPiece(units: Uint16Array, start: number, end: number): number {
-    const entry = this.#vocabulary.find(this.#bytes, 0, this.#toBytes(units, start, end))
-    return entry < 0 ? -1 : this.#vocabulary.idAt(entry)
+    const slot = this.#vocabulary.findSlot(this.#bytes, 0, this.#toBytes(units, start, end))
+    return slot < 0 ? -1 : this.#vocabulary.idOfSlot(slot)
   }
 
   /** How many ids merging gives, whatever the vocabulary holds. Throws EncodeError when the part is too long. */
@@ -54,16 +54,16 @@ export class WordMerger {
   /** How many ids the piece has. Throws EncodeError when it is too long. */
   merge(units: Uint16Array, start: number, end: number): number {
     const length = this.#toBytes(units, start, end)
-    const entry = this.#vocabulary.find(this.#bytes, 0, length)
-    if (entry >= 0 && this.#vocabulary.wholeAt(entry) === WHOLE) {
-      this.symbols[0] = this.#vocabulary.idAt(entry)
+    const slot = this.#vocabulary.findSlot(this.#bytes, 0, length)
+    if (slot >= 0 && this.#vocabulary.wholeOfSlot(slot) === WHOLE) {
+      this.symbols[0] = this.#vocabulary.idOfSlot(slot)
       return 1
     }
     this.mergedCount++
     const count = this.#mergeBytes(length)
-    if (entry >= 0) {
-      const isWhole = count === 1 && this.symbols[0] === this.#vocabulary.idAt(entry)
-      this.#vocabulary.setWhole(entry, isWhole ? WHOLE : PARTED)
+    if (slot >= 0) {
+      const isWhole = count === 1 && this.symbols[0] === this.#vocabulary.idOfSlot(slot)
+      this.#vocabulary.setWhole(slot, isWhole ? WHOLE : PARTED)
     }
     return count
   }
@@ -76,8 +76,8 @@ export class WordMerger {
 
   /** The id of the token with these bytes, or undefined. */
   idOfBytes(bytes: Uint8Array): number | undefined {
-    const entry = this.#vocabulary.find(bytes, 0, bytes.length)
-    return entry < 0 ? undefined : this.#vocabulary.idAt(entry)
+    const slot = this.#vocabulary.findSlot(bytes, 0, bytes.length)
+    return slot < 0 ? undefined : this.#vocabulary.idOfSlot(slot)
   }
 
   #mergeBytes(length: number): number {
@@ -104,9 +104,9 @@ export class WordMerger {
     while (i < length) {
       const lead = bytes[i]!
       const after = i + (lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4)
-      const entry = this.#vocabulary.find(bytes, i, after)
-      if (entry >= 0) {
-        symbols[count++] = this.#vocabulary.idAt(entry)
+      const slot = this.#vocabulary.findSlot(bytes, i, after)
+      if (slot >= 0) {
+        symbols[count++] = this.#vocabulary.idOfSlot(slot)
         i = after
       } else while (i < after) symbols[count++] = this.#byteIds[bytes[i++]!]!
     }

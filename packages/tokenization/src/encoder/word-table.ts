@@ -37,10 +37,18 @@ export interface WordTableStats {
   readonly resets: number
 }
 
+/** Memory for a table that grows with it; what is new in it is 0. */
+export interface WordRoom {
+  /** An array of `words` words, `at` words behind the begin; earlier ones may be of no use afterwards. */
+  array(at: number, words: number): Int32Array
+}
+
 interface Generation {
-  readonly slots: Int32Array
-  readonly spilled: Int32Array
+  slots: Int32Array
+  spilled: Int32Array
   readonly mask: number
+  /** Where it lies in the room, in slots. */
+  readonly at: number
   used: number
   count: number
 }
@@ -54,6 +62,7 @@ const MASKS = Int32Array.from({ length: (SHORT_UNITS + 1) * 4 }, (_, i) => {
 /** Words to ids, within `bytesMax`. */
 export class WordTable {
   readonly #slotsMax: number
+  readonly #room: WordRoom | undefined
   #young: Generation
   #old: Generation
   #resets = 0
@@ -61,13 +70,19 @@ export class WordTable {
   foundIds: Int32Array
   foundAt = 0
 
-  constructor(bytesMax: number) {
-    let slots = 16
-    while (slots * 2 * SLOT_BYTES * 2 <= bytesMax) slots *= 2
+  /** Without room, it has memory of its own. */
+  constructor(bytesMax: number, room?: WordRoom) {
+    const slots = slotsMaxOf(bytesMax)
     this.#slotsMax = slots
-    this.#young = makeGeneration(Math.min(SLOTS_MIN, slots))
+    this.#room = room
+    this.#young = this.#generation(Math.min(SLOTS_MIN, slots), Math.min(SLOTS_MIN, slots))
     this.#old = makeGeneration(1)
     this.foundIds = this.#young.slots
+  }
+
+  /** The generation that words go into: words of its slots, as described above. */
+  get young(): { readonly slots: Int32Array; readonly spilled: Int32Array; readonly mask: number } {
+    return this.#young
   }
 
   get stats(): WordTableStats {
@@ -220,7 +235,10 @@ export class WordTable {
     const young = this.#young
     const slotCount = young.mask + 1
     if (slotCount < this.#slotsMax) {
-      this.#young = grown(young)
+      const larger = this.#generation(slotCount * 2, slotCount * 2)
+      // The room may have moved.
+      this.#attach(young)
+      this.#young = grown(young, larger)
       return
     }
     const old = this.#old
@@ -231,8 +249,40 @@ export class WordTable {
       old.used = 1
       old.count = 0
       this.#young = old
-    } else this.#young = makeGeneration(slotCount)
+    } else this.#young = this.#generation(slotCount, 0)
   }
+
+  /**
+   * A new one, `at` slots behind the begin of the room. One of n slots lies behind n slots, where those of half its size and
+   * less were before it; the second one of the largest size takes their place.
+   */
+  #generation(slotCount: number, at: number): Generation {
+    if (this.#room === undefined) return makeGeneration(slotCount)
+    const none = new Int32Array(0)
+    const made = { slots: none, spilled: none, mask: slotCount - 1, at, used: 1, count: 0 }
+    this.#attach(made)
+    if (at === 0) made.slots.fill(0)
+    return made
+  }
+
+  /** Its arrays, anew. */
+  #attach(generation: Generation): void {
+    const { at, mask } = generation
+    const wordsAt = at * (SLOT_WORDS + SPILLED_PER_SLOT)
+    const slotWords = (mask + 1) * SLOT_WORDS
+    const spilledWords = (mask + 1) * SPILLED_PER_SLOT
+    const room = this.#room
+    if (room === undefined) return
+    const words = room.array(wordsAt, slotWords + spilledWords)
+    generation.slots = words.subarray(0, slotWords)
+    generation.spilled = words.subarray(slotWords)
+  }
+}
+
+function slotsMaxOf(bytesMax: number): number {
+  let slots = 16
+  while (slots * 2 * SLOT_BYTES * 2 <= bytesMax) slots *= 2
+  return slots
 }
 
 function makeGeneration(slotCount: number): Generation {
@@ -240,13 +290,14 @@ function makeGeneration(slotCount: number): Generation {
     slots: new Int32Array(slotCount * SLOT_WORDS),
     spilled: new Int32Array(slotCount * SPILLED_PER_SLOT + 1),
     mask: slotCount - 1,
+    at: 0,
     used: 1,
     count: 0,
   }
 }
 
-function grown(from: Generation): Generation {
-  const to = makeGeneration((from.mask + 1) * 2)
+/** Takes all of `from` over into a generation that is empty. */
+function grown(from: Generation, to: Generation): Generation {
   to.spilled.set(from.spilled.subarray(0, from.used))
   to.used = from.used
   for (let at = 0; at < from.slots.length; at += SLOT_WORDS) {

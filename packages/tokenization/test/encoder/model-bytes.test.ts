@@ -66,12 +66,13 @@ function assertSame(ours: Outcome, parsed: Outcome): void {
 function tokensOf({ memory, description: { sections } }: EncoderTables): readonly string[] {
   const starts = int32Section(memory, sections.starts)
   const bytes = uint8Section(memory, sections.bytes)
-  const wholes = uint8Section(memory, sections.wholes)
-  return Array.from(
-    int32Section(memory, sections.ids),
-    (id, i) =>
-      `${id} ${wholes[i]} ${Buffer.from(bytes.subarray(starts[i]!, starts[i + 1]!)).toString('hex')}`,
-  ).sort()
+  const ids = int32Section(memory, sections.ids)
+  const vocabulary = new Vocabulary({ slots: int32Section(memory, sections.slots), starts, bytes, ids })
+  return Array.from(ids, (id, i) => {
+    const slot = vocabulary.findSlot(bytes, starts[i]!, starts[i + 1]!)
+    assert.equal(vocabulary.idOfSlot(slot), id)
+    return `${id} ${vocabulary.wholeOfSlot(slot)} ${Buffer.from(bytes.subarray(starts[i]!, starts[i + 1]!)).toString('hex')}`
+  }).sort()
 }
 
 t.test('of real tokenizers, all tables are the same, and nothing but the small rest is parsed', async t => {
