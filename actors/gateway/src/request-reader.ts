@@ -164,7 +164,7 @@ export class RequestReader {
   ): Promise<ReadRequest> {
     const { args } = this.#parts
     const reading = args.tokenizer.ask(
-      { type: 'read', route, body, headers: singleHeaders(headers), wantTokenIds },
+      { type: 'read', route, body, headers: singleHeaders(headers), wantTokenIds, waitMsMax: args.readMsMax },
       { timeout: TOKENIZER_MS_MAX },
     )
     const result = await this.#inTime(reading, body.length)

@@ -4,10 +4,8 @@ import { HomingError } from '@homing/errors'
 export class TokenizerOverloadedError extends HomingError {
   readonly code = 'HOMING_TOKENIZER_OVERLOADED'
 
-  constructor(queueMax: number) {
-    super(`cannot read another request: ${queueMax} wait for a tokenizer thread (--tokenizer-threads)`, {
-      queueMax,
-    })
+  constructor(why: string) {
+    super(`cannot read another request: ${why} (--tokenizer-threads)`, { why })
   }
 }
 

@@ -74,12 +74,13 @@ export class Readers {
     }
   }
 
-  read(task: Omit<ReadTask, 'type' | 'version'>): Promise<PoolOutcome> {
+  /** `waitMsMax`: longest wait for a thread, in milliseconds. */
+  read(task: Omit<ReadTask, 'type' | 'version'>, waitMsMax: number): Promise<PoolOutcome> {
     const { body } = task
     const { version } = this.#configuration
     const isInline = this.#mayInline && body.length <= this.#options.inlineBodyBytesMax
     if (isInline) return this.#inline.run({ ...task, type: 'read', version })
-    return this.#options.pool.run({ ...task, type: 'read', version }, affinityOf(body))
+    return this.#options.pool.run({ ...task, type: 'read', version }, affinityOf(body), waitMsMax)
   }
 
   /** What can be compared with an engine of this request's prompt. */

@@ -4,12 +4,14 @@
  *   request ──▶ up to LONG_BODY_BYTES ──▶ the thread of its affinity, or one that has less to do
  *           └─▶ longer ──▶ a thread for these alone, started with the first of them
  *
- * A thread reads one body at a time, to its end. So a request waits for at most the bodies before it on its thread, and none of
+ * A thread reads one body at a time, to its end. A request that has waited too long for its turn is dropped, with its body; one that is
+ * being read is not, because that would take the thread. So a request waits for at most the bodies before it on its thread, and none of
  * these is longer than LONG_BODY_BYTES, whatever text others send.
  */
 
 import { availableParallelism } from 'node:os'
 import { type Capability, defineCapability } from '@homing/actor'
+import type { Clock } from '@homing/clock'
 import { Piscina } from 'piscina'
 import { BodyReader, type BodyReaderOptions } from './body-reader.ts'
 import { NoTokenizerThreadError, TokenizerOverloadedError } from './errors.ts'
@@ -25,6 +27,7 @@ export const LONG_BODY_BYTES = 2 ** 20
 const LONG_CACHE_SHARE = 1 / 4
 
 export interface TaskPoolOptions {
+  readonly clock: Clock
   readonly threads: number
   /** Tasks that may wait. */
   readonly queueMax: number
@@ -42,9 +45,9 @@ export interface TaskPool {
   /**
    * Tasks of equal `affinity` (an integer) go to the same thread, which remembers what it has read of them, unless others
    * have less to do. Starts a thread that is gone; rejects with NoTokenizerThreadError where that is not possible, and
-   * with TokenizerOverloadedError where `queueMax` tasks wait.
+   * with TokenizerOverloadedError where `queueMax` tasks wait, or this one has waited `waitMsMax` milliseconds (default: no limit).
    */
-  run(task: PoolTask, affinity?: number): Promise<PoolOutcome>
+  run(task: PoolTask, affinity?: number, waitMsMax?: number): Promise<PoolOutcome>
   /** What tasks from now on need; each thread is told of it before the first of them. */
   configure(configuration: ReaderConfiguration): void
   /** Bytes of what the threads remember of bodies and prompts, as of their last answers. */
@@ -95,7 +98,7 @@ function threadPool(options: TaskPoolOptions): TaskPool {
     async start() {
       await Promise.all(threads.map((_, number) => thread(number).started))
     },
-    async run(task, affinity = 0) {
+    async run(task, affinity = 0, waitMsMax) {
       const own = (affinity >>> 0) % count
       const free = threads.reduce(
         (best, { pending }, i) => (pending < threads[best]!.pending ? i : best),
@@ -104,9 +107,9 @@ function threadPool(options: TaskPoolOptions): TaskPool {
       const isBusy = threads[own]!.pending > threads[free]!.pending + AFFINITY_QUEUE
       const waiting = all().reduce((sum, { reads }) => sum + Math.max(0, reads - 1), 0)
       if (task.type !== 'load' && waiting >= options.queueMax)
-        throw new TokenizerOverloadedError(options.queueMax)
-      if (bodyBytesOf(task) > LONG_BODY_BYTES && !isDestroyed) return longThread().run(task)
-      return thread(isBusy ? free : own).run(task)
+        throw new TokenizerOverloadedError(`${options.queueMax} wait for a tokenizer thread`)
+      if (bodyBytesOf(task) > LONG_BODY_BYTES && !isDestroyed) return longThread().run(task, waitMsMax)
+      return thread(isBusy ? free : own).run(task, waitMsMax)
     },
     async destroy() {
       isDestroyed = true
@@ -162,9 +165,15 @@ class PoolThread {
   readonly #onError: (error: unknown) => void
   readonly #configured: Configured
   readonly #desks = Array.from({ length: DESKS }, () => new Desk())
+  readonly #clock: Clock
+  /** The thread has a task. */
+  #isBusy = false
+  /** What begins the tasks that wait for it, in order. */
+  readonly #waiting = new Set<() => void>()
 
   constructor(options: TaskPoolOptions, promptCacheBytes: number, configured: Configured) {
-    const { wordTableBytes, onError } = options
+    const { clock, wordTableBytes, onError } = options
+    this.#clock = clock
     this.#onError = onError
     this.#configured = configured
     const readerOptions: BodyReaderOptions = {
@@ -178,8 +187,6 @@ class PoolThread {
       maxThreads: 1,
       idleTimeout: Number.POSITIVE_INFINITY,
       workerData: readerOptions,
-      // Without it, a task that finds the thread busy goes behind those that came after it.
-      stricterFIFO: true,
     })
     // A thread that fails without a task, which is how one that cannot start fails. With a task it rejects that.
     this.#thread.on('error', error => {
@@ -191,30 +198,65 @@ class PoolThread {
     this.started.catch(() => {})
   }
 
-  async run(task: PoolTask): Promise<PoolOutcome> {
+  async run(task: PoolTask, waitMsMax: number | undefined): Promise<PoolOutcome> {
     const reads = task.type === 'load' ? 0 : 1
     this.pending++
     this.reads += reads
     const desk = task.type === 'read' ? this.#deskFor(task.body.length) : undefined
-    const lent = desk === undefined ? task : { ...task, body: desk.put((task as ReadTask).body) }
+    try {
+      const lent = desk === undefined ? task : { ...task, body: desk.put((task as ReadTask).body) }
+      if (this.#isBusy) await this.#turn(waitMsMax)
+      this.#isBusy = true
+      return await this.#run(lent).finally(() => this.#next())
+    } finally {
+      this.pending--
+      this.reads -= reads
+      if (desk !== undefined) desk.isFree = true
+    }
+  }
+
+  /** Resolves when the thread is free for one more, in order. */
+  #turn(waitMsMax: number | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const drop = () => {
+        this.#waiting.delete(begin)
+        reject(new TokenizerOverloadedError(`no tokenizer thread was free within ${waitMsMax} ms`))
+      }
+      const timer = waitMsMax === undefined ? undefined : this.#clock.after(waitMsMax, drop)
+      const begin = () => {
+        timer?.cancel()
+        resolve()
+      }
+      this.#waiting.add(begin)
+    })
+  }
+
+  #next(): void {
+    const [begin] = this.#waiting
+    if (begin === undefined) {
+      this.#isBusy = false
+      return
+    }
+    this.#waiting.delete(begin)
+    begin()
+  }
+
+  async #run(task: PoolTask): Promise<PoolOutcome> {
     try {
       await this.started
-      const outcome = this.#noted(await this.#thread.run(lent))
+      // It was lost while this waited; a pool that has ended would keep it for ever.
+      if (this.lostTo !== undefined) throw new NoTokenizerThreadError(this.lostTo)
+      const outcome = this.#noted(await this.#thread.run(task))
       const configuration = this.#configured.current
       if (outcome.kind !== 'unconfigured' || configuration === undefined) return outcome
-      // The thread is new, or the configuration is. Nothing comes between, since tasks are taken in order.
-      const told = this.#thread.run({ type: 'configure', configuration })
-      const [again] = await Promise.all([this.#thread.run(lent), told])
-      return this.#noted(again)
+      // The thread is new, or the configuration is.
+      await this.#thread.run({ type: 'configure', configuration })
+      return this.#noted(await this.#thread.run(task))
     } catch (thrown) {
       // Tasks never throw, so a thread has failed, or it was never there.
       if (this.lostTo !== undefined) throw new NoTokenizerThreadError(this.lostTo)
       this.#afterFailure(thrown)
       throw thrown
-    } finally {
-      this.pending--
-      this.reads -= reads
-      if (desk !== undefined) desk.isFree = true
     }
   }
 

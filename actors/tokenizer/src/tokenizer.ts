@@ -61,6 +61,7 @@ export const tokenizer = defineActor(
     const inlineCacheBytes =
       args.inlineBodyBytesMax === 0 ? 0 : Math.floor(args.promptCacheBytes * INLINE_CACHE_SHARE)
     const pool = context.use(taskPoolCapability)({
+      clock: context.clock,
       threads: args.threads,
       queueMax: args.queueMax,
       promptCacheBytes: args.promptCacheBytes - inlineCacheBytes,
@@ -120,11 +121,11 @@ export const tokenizer = defineActor(
     }
 
     async function read(message: Extract<TokenizerMessage, { type: 'read' }>): Promise<ReadResult> {
-      const { route, body, headers, wantTokenIds } = message
+      const { route, body, headers, wantTokenIds, waitMsMax } = message
       try {
         const wallMs = context.clock.wallMs()
         const task = { route, body, headers, wantTokenIds, wallMs }
-        const outcome = await readers.read({ ...task, unaskable: undefined })
+        const outcome = await readers.read({ ...task, unaskable: undefined }, waitMsMax)
         if (outcome.kind === 'read' && outcome.request.tokenizedBy === 'router') {
           checker.offer({ ...task, unaskable: undefined })
         }
@@ -132,7 +133,7 @@ export const tokenizer = defineActor(
         const answer = await askEngine(context, args, outcome, wantTokenIds, readers)
         if (typeof answer !== 'string') return answer
         context.log.debug({ model: outcome.request.model, reason: answer }, 'prompt is known only as text')
-        return resultOf(await readers.read({ ...task, unaskable: answer }))
+        return resultOf(await readers.read({ ...task, unaskable: answer }, waitMsMax))
       } catch (thrown) {
         return { kind: 'refused', error: toErrorRecord(thrown), param: undefined }
       }

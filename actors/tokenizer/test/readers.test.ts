@@ -53,7 +53,7 @@ function start(directory: string, inlineBodyBytesMax: number, refusals = 0) {
       wallMs: 0,
       unaskable: undefined,
     } as const
-    const outcome = await readers.read({ ...task, body })
+    const outcome = await readers.read({ ...task, body }, 1000)
     return outcome.kind === 'read' ? outcome.request.tokenIds : outcome.kind
   }
   return { readers, read, asked, loaded: told.promise }

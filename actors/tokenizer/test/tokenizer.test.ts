@@ -26,6 +26,8 @@ const SKIP_LIMITS =
     ? false
     : 'only Linux has prlimit(1) and /proc'
 
+/** Of the simulated clock. */
+const WAIT_MS_MAX = 60_000
 const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text)
 const ids = (count: number): number[] => Array.from({ length: count }, (_, id) => id)
 
@@ -72,6 +74,7 @@ async function start(t: Test, settings: Partial<TokenizerArgs>, ...workers: Work
         body: utf8(JSON.stringify(body)),
         headers: {},
         wantTokenIds: true,
+        waitMsMax: WAIT_MS_MAX,
       },
       ASK,
     )
@@ -190,6 +193,23 @@ t.test('one request more than may wait is refused; those that wait are read', as
     results.map(result => (result.kind === 'read' ? result.request.tokenizedBy : result.error.code)),
     ['router', 'router', 'router', 'HOMING_TOKENIZER_OVERLOADED'],
   )
+})
+
+t.test('a request that waits too long for a thread is dropped; the one that is read is not', async t => {
+  const { system, read, threads } = await start(t, { tokenizers: [TINY] }, {})
+  await read({ model: 'm', prompt: 'hello' })
+  const long = { model: 'm', prompt: 'long '.repeat(2 ** 21) }
+  const [first, second, third] = [read(long), read(long), read(long)]
+  await system.advance(WAIT_MS_MAX)
+  for (const dropped of [third, second]) {
+    t.match(await dropped, {
+      kind: 'refused',
+      error: { code: 'HOMING_TOKENIZER_OVERLOADED', message: /no tokenizer thread was free within 60000 ms/ },
+    })
+  }
+  t.match(await first, { kind: 'read', request: { tokenizedBy: 'router' } })
+  t.match(await read(long), { kind: 'read', request: { tokenizedBy: 'router' } })
+  t.equal(threads.length, 2, 'no thread was lost: one for long bodies, one for others')
 })
 
 t.test('a thread that dies takes the request it had, and no other', async t => {
@@ -370,7 +390,8 @@ t.test(
     const busy = read({ model: 'm', prompt: 'abcdefghij'.repeat(50_000) })
     // A server reads bodies into Buffers, whose slices are views.
     const body = Buffer.from(JSON.stringify({ model: 'm', prompt }))
-    const message = { type: 'read', route: 'completions', body, headers: {}, wantTokenIds: false } as const
+    const question = { type: 'read', route: 'completions', body, headers: {} } as const
+    const message = { ...question, wantTokenIds: false, waitMsMax: WAIT_MS_MAX }
     t.match(await ref.ask(message, ASK), { request: { tokenizedBy: 'router' } })
     giveUpBytes(body)
     t.equal(body.length, 0)
