@@ -14,6 +14,7 @@ import { ERROR_BOUNDS_BLOCKS, type KeyAudit } from '@homing/selection'
 import type { LoadReport } from '@homing/tracker'
 import { collectActors } from './actor-metrics.ts'
 import type { ConsoleArgs } from './console-args.ts'
+import { collectGuard } from './guard-metrics.ts'
 
 const TRUSTS: readonly Trust[] = ['exact', 'partial', 'approximate', 'none']
 
@@ -102,6 +103,7 @@ export function consoleMetrics(
   collectFleet(metrics, args)
   collectLoads(metrics, args)
   collectAudits(metrics, args)
+  collectGuard(metrics, args)
   collectShards(metrics, args)
   collectTokenizer(metrics, args)
   if (args.decisionLog !== undefined) collectDecisionLog(metrics, args.decisionLog, args.askMsMax)

@@ -2,7 +2,7 @@
 
 import type { CheckpointStatus, FleetReport, Sourced, WorkerKeyRecord, WorkerRecord } from '@homing/directory'
 import type { ShardStatus } from '@homing/indexer'
-import type { CandidateTerms, LayerTerm, Receipt } from '@homing/router'
+import type { CandidateTerms, GuardReceipt, LayerTerm, Receipt } from '@homing/router'
 import type { KeyAudit } from '@homing/selection'
 import type { TokenizerPath } from '@homing/tokenizer'
 import type { WorkerLoad } from '@homing/tracker'
@@ -152,6 +152,23 @@ function layersView({ layers, overlapBlocks, creditFactor }: CandidateTerms): re
   return [{ layer: 'device', blocks: overlapBlocks, factor: creditFactor }]
 }
 
+/** Undefined: the guard had nothing to do with it. */
+function guardView(guard: GuardReceipt | undefined): object | null {
+  if (guard === undefined) return null
+  const { arm, phase, controlShare, predictedFirstTokenMs, regretMs } = guard
+  return {
+    arm: arm ?? null,
+    phase,
+    control_share: controlShare,
+    predicted_first_token_ms: milliseconds(predictedFirstTokenMs),
+    regret_ms: {
+      round_robin: milliseconds(regretMs['round-robin']),
+      least_loaded: milliseconds(regretMs['least-loaded']),
+      product: milliseconds(regretMs.product),
+    },
+  }
+}
+
 /** A receipt: every candidate with every term of its cost, and what was delivered. */
 export function receiptView(receipt: Receipt): object {
   const { delivery } = receipt
@@ -199,6 +216,7 @@ export function receiptView(receipt: Receipt): object {
     candidates_left_out: receipt.candidatesLeftOut,
     excluded: receipt.excluded,
     excluded_left_out: receipt.excludedLeftOut,
+    guard: guardView(receipt.guard),
     delivered:
       delivery === undefined
         ? null

@@ -211,8 +211,7 @@ export class Exchange {
         alive: () => {
           this.#lastByteMs = this.#nowMs
         },
-        prefilled: () =>
-          void this.#parts.tracker.tell({ type: 'prefillComplete', decisionId: this.#placement!.id }),
+        prefilled: () => this.#prefilled(call),
         head: (status, headers) =>
           this.#guard(() => {
             this.#state = 'relaying'
@@ -228,6 +227,13 @@ export class Exchange {
     this.#call = call
     call.start()
     if (this.#isPaused) call.pause()
+  }
+
+  /** Only in a stream is it the first token. A router that has no room for it counts one outcome less. */
+  #prefilled({ isStream }: WorkerCall): void {
+    const { tracker } = this.#parts
+    tracker.tell({ type: 'prefillComplete', decisionId: this.#placement!.id })
+    if (isStream) this.#placement!.firstToken(this.#nowMs - this.#calledMs!)
   }
 
   #refused(status: number, refusal: Refusal | undefined): void {

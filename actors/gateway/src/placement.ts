@@ -15,6 +15,13 @@ import type { Decision, Delivery, RouterMessage, RoutingRequest } from '@homing/
 import type { GatewayLife } from '@homing/tracker'
 
 type Settled = Extract<RouterMessage, { readonly type: 'settled' }>
+type FirstToken = Extract<RouterMessage, { readonly type: 'firstToken' }>
+
+interface Tell {
+  settled(message: Settled): void
+  /** Not sent again where there is no room. */
+  firstToken(message: FirstToken): void
+}
 
 /** Asks for placements, on behalf of one life of a gateway. */
 export class Placements {
@@ -50,7 +57,10 @@ export class Placements {
         result => (result.kind === 'decided' ? result.decision : result.error),
         (thrown: unknown) => toErrorRecord(thrown),
       )
-    return new Placement(id, answer, settled => this.#tell(settled))
+    return new Placement(id, answer, {
+      settled: settled => this.#tell(settled),
+      firstToken: firstToken => void this.#router.tell(firstToken),
+    })
   }
 
   /** Tells again what found no room. */
@@ -67,13 +77,18 @@ export class Placement {
   readonly id: string
   /** Where the request goes, or why it goes nowhere. Never rejects. */
   readonly answer: Promise<Decision | ErrorRecord>
-  readonly #tell: (settled: Settled) => void
+  readonly #tell: Tell
   #isSettled = false
 
-  constructor(id: string, answer: Promise<Decision | ErrorRecord>, tell: (settled: Settled) => void) {
+  constructor(id: string, answer: Promise<Decision | ErrorRecord>, tell: Tell) {
     this.id = id
     this.answer = answer
     this.#tell = tell
+  }
+
+  /** The first token of a stream came, so many milliseconds after the call. */
+  firstToken(firstTokenMs: number): void {
+    if (!this.#isSettled) this.#tell.firstToken({ type: 'firstToken', id: this.id, firstTokenMs })
   }
 
   /**
@@ -84,6 +99,6 @@ export class Placement {
   settle(delivery: Delivery, wasTaken: boolean, isPlacedAgain: boolean): void {
     if (this.#isSettled) return
     this.#isSettled = true
-    this.#tell({ type: 'settled', id: this.id, delivery, wasTaken, isPlacedAgain })
+    this.#tell.settled({ type: 'settled', id: this.id, delivery, wasTaken, isPlacedAgain })
   }
 }

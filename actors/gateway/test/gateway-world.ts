@@ -10,7 +10,14 @@ import type { DecisionLogMessage } from '@homing/decision-log'
 import type { DirectoryMessage, Fleet, FleetReport, WorkerRecord } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
 import type { IndexedBlock, IndexerMessage, ShardStatus } from '@homing/indexer'
-import type { DecideResult, Decision, Receipt, RouterMessage, RoutingRequest } from '@homing/router'
+import type {
+  DecideResult,
+  Decision,
+  GuardStatus,
+  Receipt,
+  RouterMessage,
+  RoutingRequest,
+} from '@homing/router'
 import type { KeyAudit } from '@homing/selection'
 import type { ReadRequest, ReadResult, TokenizerMessage, TokenizerStatus } from '@homing/tokenizer'
 import type { LoadReport, TrackerMessage } from '@homing/tracker'
@@ -45,6 +52,7 @@ export interface Script {
   shard: ShardStatus | undefined
   blocks: readonly IndexedBlock[]
   audits: readonly KeyAudit[]
+  guard: GuardStatus | undefined
   tokenizers: TokenizerStatus | undefined
 }
 
@@ -56,6 +64,7 @@ class RouterLog {
   /** Names by id. */
   readonly names = new Map<string, string>()
   readonly settled: Settled[] = []
+  readonly firstTokens: Arm<RouterMessage, 'firstToken'>[] = []
   readonly gateways: Arm<RouterMessage, 'gatewayStarted'>['gateway'][] = []
 }
 
@@ -71,6 +80,8 @@ type Question =
   | Arm<RouterMessage, 'receipt'>
   | Arm<RouterMessage, 'receipts'>
   | Arm<RouterMessage, 'audits'>
+  | Arm<RouterMessage, 'guard'>
+  | Arm<RouterMessage, 'firstToken'>
   | Arm<DirectoryMessage, 'describe'>
   | Arm<IndexerMessage, 'status'>
   | Arm<IndexerMessage, 'dump'>
@@ -99,6 +110,8 @@ export const scripted = defineActor(
       explain: ({ request, reply }) => reply(script.explain(request)),
       receipt: ({ id, reply }) => reply(script.receipts.find(receipt => receipt.id === id)),
       audits: ({ reply }) => reply(script.audits),
+      guard: ({ reply }) => reply(script.guard),
+      firstToken: message => void script.log.firstTokens.push(message),
       receipts: ({ limit, reply }) => reply(script.receipts.slice(0, limit)),
       describe: ({ reply }) => answer(reply, script.report),
       status: ({ reply }) => answer(reply, script.shard),
@@ -244,6 +257,7 @@ export const RECEIPT: Receipt = {
   candidatesLeftOut: 0,
   excluded: [],
   excludedLeftOut: 0,
+  guard: undefined,
   decisionMs: 0.1,
   delivery: undefined,
 }
@@ -374,6 +388,7 @@ export async function start(
     shard: SHARD,
     blocks: [],
     audits: [],
+    guard: undefined,
     tokenizers: TOKENIZERS,
     ...change,
   }

@@ -3,6 +3,7 @@
 import { readFileSync } from 'node:fs'
 import process from 'node:process'
 import { faultOfMetricName } from '@homing/metrics'
+import type { GuardStatus } from '@homing/router'
 import type { KeyAudit } from '@homing/selection'
 import t from 'tap'
 import { data, die, end, head, start, type World } from './gateway-world.ts'
@@ -179,4 +180,41 @@ t.test('the audit is shown by worker key', async t => {
   ])
   const unaudited = await start(t, {}, { audits: [{ ...audit, precision: 1, sampleRequests: 0 }] })
   t.strictSame(await samples(unaudited, 'homing_audit_precision_ratio'), [], 'nothing was measured')
+})
+
+t.test('the guard is shown where there is one', async t => {
+  const arm = { decisions: 10, outcomes: 8, correctedTtft: 1.25 }
+  const guard: GuardStatus = {
+    phase: 'shrunk',
+    controlShare: 0.75,
+    affinity: arm,
+    control: { decisions: 30, outcomes: 0, correctedTtft: 0 },
+    z: 3,
+    calibration: 2,
+    cachedShare: 0.5,
+    tests: 2,
+    shrinks: 1,
+    unseen: 4,
+    share: 0.01,
+    decisions: 100,
+    meanRegretMs: { 'round-robin': -500, 'least-loaded': 0, product: 250 },
+  }
+  const world = await start(t, {}, { guard })
+  t.strictSame((await samples(world, 'homing_guard_')).sort(), [
+    'homing_guard_affinity_share_ratio 0.25',
+    'homing_guard_cached_ratio 0.5',
+    'homing_guard_calibration_ratio 2',
+    'homing_guard_control_share_ratio 0.75',
+    'homing_guard_corrected_ttft_ratio{arm="affinity"} 1.25',
+    'homing_guard_decisions_total{arm="affinity"} 10',
+    'homing_guard_decisions_total{arm="control"} 30',
+    'homing_guard_first_tokens_total{arm="affinity"} 8',
+    'homing_guard_phase_state{phase="shrunk"} 1',
+    'homing_guard_regret_seconds{rule="product"} 0.25',
+    'homing_guard_regret_seconds{rule="round-robin"} -0.5',
+    'homing_guard_shrinks_total 1',
+    'homing_guard_tests_total 2',
+    'homing_guard_unseen_requests_total 4',
+  ])
+  t.strictSame(await samples(await start(t), 'homing_guard_'), [], 'another policy has none')
 })

@@ -61,6 +61,13 @@ const WHOLE_RECEIPT: Receipt = {
     },
   ],
   excluded: [{ worker: '10.0.0.3:8001/0', reason: 'down' }],
+  guard: {
+    arm: 'control',
+    phase: 'trusting',
+    controlShare: 0.01,
+    predictedFirstTokenMs: 20,
+    regretMs: { 'round-robin': -10, 'least-loaded': 0, product: -1 },
+  },
   delivery: {
     outcome: 'error',
     status: 500,

@@ -200,3 +200,23 @@ t.test(
     t.match(await answerOf(world), { status: 200, body: `${TOKEN}${DONE}`, end: 'complete' })
   },
 )
+
+t.test('the router hears of the first token of a stream, once, and of nothing else', async t => {
+  const world = await start(t, [])
+  const { log, serve, dispatch } = world
+  await serve(1, async exchange => {
+    exchange.writeHead(200, { 'content-type': 'text/event-stream' })
+    for (const event of [TOKEN, LAST, DONE]) exchange.write(bytes(event))
+    exchange.end()
+  })
+  dispatch(1, { body: PLAIN })
+  await answerOf(world)
+  t.match(log.firstTokens, [{ type: 'firstToken' }])
+  t.equal(log.names.get(log.firstTokens[0]!.id), 'decision-1')
+  t.ok(log.firstTokens[0]!.firstTokenMs >= 0)
+  const plain = await start(t, [])
+  await plain.serve(1, head(), finish('whole'))
+  plain.dispatch(1)
+  await answerOf(plain)
+  t.strictSame(plain.log.firstTokens, [], 'an answer that does not stream has none')
+})

@@ -62,6 +62,8 @@ export interface GuardianArgs {
   readonly routerPolicy: PolicyName
   /** A selection of one's own, in place of the policy. */
   readonly customSelection?: CustomSelection | undefined
+  /** Share of the decisions by `auto` that its guard sends by least-loaded. */
+  readonly guardShare: number
   readonly overlapCredit: number
   readonly creditDecay: number
   readonly activeRequestWeight: number
@@ -287,6 +289,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
           attentionMsPerMillionPairs: args.attentionMsPerMillionPairs,
           temperature: args.temperature,
         },
+        guard: { share: args.guardShare },
         decisionsKept: args.decisionsKept,
         receiptRowsMax: args.decisionRowsKept,
         openMax: openRequestsMax * 2,

@@ -35,6 +35,7 @@ const ARGS: GuardianArgs = {
   workerSlotsMax: 16,
   routerMode: 'kv',
   routerPolicy: 'linear',
+  guardShare: 0.01,
   overlapWeight: 1,
   overlapCredit: 1,
   creditDecay: 0,

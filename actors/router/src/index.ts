@@ -12,6 +12,8 @@ export type {
   DecideResult,
   Decision,
   Delivery,
+  GuardReceipt,
+  GuardStatus,
   LayerTerm,
   Receipt,
   RouterMessage,

@@ -4,7 +4,16 @@ import type { ErrorRecord } from '@homing/errors'
 import type { KeyLayer, Trust } from '@homing/index'
 import type { ShardMemoryMessage } from '@homing/indexer'
 import type { SeparatedPrompt } from '@homing/protocol'
-import type { CostDescription, KeyAudit, SelectionOverride, WorkerConstraints } from '@homing/selection'
+import type {
+  CostDescription,
+  GuardArm,
+  GuardPhase,
+  GuardReport,
+  KeyAudit,
+  SelectionOverride,
+  ShadowName,
+  WorkerConstraints,
+} from '@homing/selection'
 import type { GatewayLife } from '@homing/tracker'
 
 /** What the router must know of a request to place it. */
@@ -90,6 +99,28 @@ export interface Delivery {
   readonly error: ErrorRecord | undefined
 }
 
+/** What the guard had to do with a decision by `auto`. */
+export interface GuardReceipt {
+  /** Who decided, where it was an experiment; undefined: it was none, and the policy did. */
+  readonly arm: GuardArm | undefined
+  readonly phase: GuardPhase
+  /** Share of the experiments that went by least-loaded then. */
+  readonly controlShare: number
+  /** Wait and prefill at the chosen worker. */
+  readonly predictedFirstTokenMs: number
+  /** The cost of the chosen worker minus that of the one that the rule would have taken. */
+  readonly regretMs: Readonly<Record<ShadowName, number>>
+}
+
+export interface GuardStatus extends GuardReport {
+  /** As it was set. */
+  readonly share: number
+  /** Decisions by `auto`. */
+  readonly decisions: number
+  /** Mean of the last ones. */
+  readonly meanRegretMs: Readonly<Record<ShadowName, number>>
+}
+
 /** Why a request went where it went. */
 export interface Receipt {
   readonly id: string
@@ -119,6 +150,8 @@ export interface Receipt {
   /** Workers that serve the model but could not be chosen, with the reason. */
   readonly excluded: readonly { readonly worker: string; readonly reason: string }[]
   readonly excludedLeftOut: number
+  /** Undefined: another policy or mode decided. */
+  readonly guard: GuardReceipt | undefined
   readonly decisionMs: number
   readonly delivery: Delivery | undefined
 }
@@ -180,6 +213,10 @@ export type RouterMessage =
       /** Another placement of the same request follows; default false. */
       readonly isPlacedAgain?: boolean
     }
+  /** The first token of a decision came, so many milliseconds after its first call. */
+  | { readonly type: 'firstToken'; readonly id: string; readonly firstTokenMs: number }
+  /** What the guard has seen and does; undefined where no decision is its business. */
+  | { readonly type: 'guard'; readonly reply: Reply<GuardStatus | undefined> }
   /** Answers when all that was settled before is in the decision log (true), or cannot be written. */
   | {
       readonly type: 'flushDecisionLog'

@@ -4,6 +4,7 @@
  * Bounds `openMax`; a gateway has fewer requests than that, so one more means that some will never be settled: the oldest are dropped.
  */
 
+import type { GuardedDecision } from '@homing/selection'
 import type { GatewayLife } from '@homing/tracker'
 import type { Decision, RoutingRequest } from './messages.ts'
 
@@ -13,6 +14,8 @@ export interface OpenDecision {
   readonly decision: Decision | undefined
   /** Takes back what the worker was guessed to hold; undefined: nothing was. */
   readonly takeBack: (() => void) | undefined
+  /** Undefined: the guard has nothing to do with it. */
+  readonly guarded: GuardedDecision | undefined
   /** For the decision log; undefined: there is none. */
   readonly logged: LoggedDecision | undefined
 }
@@ -34,13 +37,19 @@ export class OpenDecisions {
     this.#openMax = openMax
   }
 
-  add(id: string, open: OpenDecision): void {
+  /** Returns the one that was dropped for it. */
+  add(id: string, open: OpenDecision): OpenDecision | undefined {
     this.#open.set(id, open)
-    if (this.#open.size <= this.#openMax) return
-    for (const oldest of this.#open.keys()) {
+    if (this.#open.size <= this.#openMax) return undefined
+    for (const [oldest, dropped] of this.#open) {
       this.#open.delete(oldest)
-      return
+      return dropped
     }
+    return undefined
+  }
+
+  get(id: string): OpenDecision | undefined {
+    return this.#open.get(id)
   }
 
   /** Undefined: there is none of this id, or no longer. */

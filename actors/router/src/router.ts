@@ -1,13 +1,13 @@
 /**
  * Router: chooses a worker key by overlap and load, and writes a receipt for every decision.
  *
- * In     `decide` from gateways, `explain` without effect; `settled`, which ends every `decide`; the fleet; new lives of gateways.
+ * In     `decide` from gateways, `explain` without effect; `firstToken`; `settled`, which ends every `decide`; the fleet; new lives of gateways.
  * Out    to tracker: one projection and one booking per decision, freed when it is settled. To directory: when answers contradict or
  *        confirm the events of a worker key. To the decision log, if there is one: what is settled. To indexers: `attach`, every ATTACH_INTERVAL_MS and when a shard turns out
  *        to have moved; they answer with its memory. `routed` if sent blocks are to count as held, `unrouted` if they were not sent
  *        after all; `separated` if the blocks of a prompt may look like those of others.
- * Owns   the open decisions, the receipts (the last `decisionsKept`, within `receiptRowsMax`), the audits, the turn of round-robin, its copy
- *        of the fleet.
+ * Owns   the open decisions, the receipts (the last `decisionsKept`, within `receiptRowsMax`), the audits, the guard, the turn of round-robin,
+ *        its copy of the fleet.
  * Order  one decision at a time: the booking of one is in the load that the next one sees.
  *        The booking exists before the reply. `settled` comes after `decide` from the same gateway, even if the reply was
  *        not awaited, so it finds the booking, the receipt and the guesses. Decisions that a gateway did not settle before its
@@ -23,16 +23,23 @@ import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import type { ShardMemory } from '@homing/index'
 import type { IndexerMessage, RoutedMessage, ShardMemoryMessage } from '@homing/indexer'
 import { filterProjection } from '@homing/load'
-import { Audits, CustomSelectionError, type SelectionSettings, Selector } from '@homing/selection'
+import {
+  Audits,
+  CustomSelectionError,
+  type GuardSettings,
+  type SelectionSettings,
+  Selector,
+} from '@homing/selection'
 import type { CandidateLoads, GatewayLife, TrackerMessage } from '@homing/tracker'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { eligible } from './eligible.ts'
 import { AllFilteredError, TooManyRequestsError, WorkerNotNamedError } from './errors.ts'
 import { inputOf, type Known, selectionRequestOf } from './known-candidates.ts'
 import type { DecideResult, Decision, Delivery, Receipt, RouterMessage, RoutingRequest } from './messages.ts'
-import { type LoggedDecision, OpenDecisions } from './open-decisions.ts'
+import { type LoggedDecision, type OpenDecision, OpenDecisions } from './open-decisions.ts'
 import { type Candidate, type LayerWeights, OverlapLookup } from './overlap-lookup.ts'
 import { Receipts } from './receipts.ts'
+import { RoutingGuard } from './routing-guard.ts'
 import { SeparatedPrompts } from './separated-prompts.ts'
 import { SettledLog } from './settled-log.ts'
 import { decisionOf, writeReceipt } from './write-receipt.ts'
@@ -50,6 +57,7 @@ export interface RouterArgs {
   readonly layerWeights: LayerWeights
   readonly guesses: GuessSettings
   readonly selection: SelectionSettings
+  readonly guard: GuardSettings
   readonly decisionsKept: number
   /** Candidates and excluded workers in all receipts together. */
   readonly receiptRowsMax: number
@@ -82,6 +90,7 @@ export const router = defineActor(
       decider.attachToShards()
       context.scheduleEvery(ATTACH_INTERVAL_MS, { type: 'attachToShards' })
     }
+    if (decider.usesGuard && args.guard.share === 0) context.log.warn({}, GUARD_OFF)
     const { audits } = decider
     const settledLog =
       args.decisionLog === undefined ? undefined : new SettledLog(args.decisionLog, context.clock)
@@ -97,18 +106,20 @@ export const router = defineActor(
       const open = decider.open.take(id)
       if (open === undefined) return
       if (!wasTaken) open.takeBack?.()
-      if (open.decision !== undefined) compare(open.decision, delivery)
+      decider.guard.ended(open.guarded, delivery)
+      if (open.decision !== undefined) compare(open, open.decision, delivery)
       if (open.logged !== undefined && !isPlacedAgain)
         settledLog?.settled(open, open.logged, delivery, wasTaken)
     }
 
     /** What was predicted with what was delivered. */
-    const compare = (decision: Decision, delivery: Delivery): void => {
+    const compare = ({ guarded }: OpenDecision, decision: Decision, delivery: Delivery): void => {
       // An answer that failed says nothing; and where nothing is known, nothing was predicted.
       if (delivery.outcome !== 'ok' || delivery.promptTokens === undefined) return
       const { worker, workerSlot, epoch, trust } = decision
       if (trust === 'none') return
       const { isNewlyUnaudited, verdict } = audits.add(decision, delivery.cachedTokens)
+      decider.guard.audited(guarded, decision.predictedTokens, delivery.cachedTokens)
       if (isNewlyUnaudited) context.log.warn({ worker }, UNAUDITED)
       if (verdict !== undefined) args.directory.tell({ type: 'audit', workerSlot, epoch, ...verdict })
       const computedTokens = delivery.promptTokens - decision.predictedTokens
@@ -138,6 +149,14 @@ export const router = defineActor(
 
       async decide({ id, gateway, request, reply }) {
         reply(await decider.decide(id, gateway, request, receipts))
+      },
+
+      firstToken({ id, firstTokenMs }) {
+        decider.guard.firstToken(decider.open.get(id)?.guarded, firstTokenMs, context.clock.nowMs())
+      },
+
+      guard({ reply }) {
+        reply(decider.usesGuard ? decider.guard.status : undefined)
       },
 
       async explain({ request, reply }) {
@@ -182,6 +201,9 @@ const COMPUTED_MS_MIN = 1000
 const UNAUDITED =
   'engine reports no cached tokens: its predictions are not audited. Start vLLM with --enable-prompt-tokens-details, SGLang with --enable-cache-report'
 
+const GUARD_OFF =
+  'guard is off (--router-guard-share 0): nothing is tried against the policy, so if following the caches does harm, nobody notices'
+
 interface Placed {
   readonly receipt: Receipt
   readonly winner: Candidate
@@ -213,6 +235,7 @@ class Decider {
   fleet: Fleet = { version: 0, workers: [] }
   readonly audits = new Audits()
   readonly open: OpenDecisions
+  readonly guard: RoutingGuard
 
   readonly #context: ActorContext<RouterMessage>
   readonly #args: RouterArgs
@@ -231,6 +254,7 @@ class Decider {
     this.#context = context
     this.#args = args
     this.open = new OpenDecisions(args.openMax)
+    this.guard = new RoutingGuard(args.guard, context.random)
     this.separatedPrompts = new SeparatedPrompts(args.indexers)
     this.#lookup = new OverlapLookup({
       indexMemories: args.indexMemories,
@@ -242,6 +266,12 @@ class Decider {
     this.#selector = new Selector(args.workerSlotsMax)
     this.#byLoad = { ...args.selection, mode: 'least-loaded' }
     this.#newId = customRandom(urlAlphabet, ID_LENGTH, count => context.random.bytes(count))
+  }
+
+  /** Whether its guard has decisions to look at. */
+  get usesGuard(): boolean {
+    const { mode, policy, custom } = this.#args.selection
+    return mode === 'kv' && policy === 'auto' && custom === undefined
   }
 
   /** Asks every indexer for its memory, or only one; who has nothing new says nothing. */
@@ -299,14 +329,23 @@ class Decider {
     // Before it is sent, so before any event that it causes.
     this.separatedPrompts.sent(request, winner.key)
     const takeBack = this.#guess(request, winner, id)
-    this.open.add(id, { gateway, decision, takeBack, logged: this.#logged(request) })
+    const guarded =
+      receipt.guard === undefined
+        ? undefined
+        : this.guard.decided(receipt.guard, request.promptTokens, this.#context.clock.nowMs())
+    this.#open(id, { gateway, decision, takeBack, guarded, logged: this.#logged(request) })
     return { kind: 'decided', decision }
   }
 
   #refuse(id: string, gateway: GatewayLife, request: RoutingRequest, error: ErrorRecord): DecideResult {
     const logged = this.#logged(request)
-    if (logged !== undefined) this.open.add(id, { gateway, decision: undefined, takeBack: undefined, logged })
+    if (logged !== undefined)
+      this.#open(id, { gateway, decision: undefined, takeBack: undefined, guarded: undefined, logged })
     return { kind: 'refused', error }
+  }
+
+  #open(id: string, open: OpenDecision): void {
+    this.guard.ended(this.open.add(id, open)?.guarded, undefined)
   }
 
   /** What the decision log will be told of it. */
@@ -317,8 +356,8 @@ class Decider {
     return { request, policy, decidedMs: this.#context.clock.nowMs() }
   }
 
-  /** The receipt of the best place, or why there is none. Changes nothing. */
-  async choose(request: RoutingRequest, id = this.#newId()): Promise<Placed | ErrorRecord> {
+  /** The receipt of the best place, or why there is none. Changes nothing. Without an id it is a question only, and so no experiment of the guard. */
+  async choose(request: RoutingRequest, decisionId?: string): Promise<Placed | ErrorRecord> {
     const startedMs = this.#context.clock.nowMs()
     if (this.#args.selection.mode === 'direct' && request.pinnedInstanceId === undefined) {
       return toErrorRecord(new WorkerNotNamedError())
@@ -332,7 +371,7 @@ class Decider {
     if ('code' in load) return load
     try {
       const known = this.#filtered({ ...found, workerSlots, overlaps, load }, request)
-      return 'code' in known ? known : this.#place(id, request, known, startedMs)
+      return 'code' in known ? known : this.#place(decisionId, request, known, startedMs)
     } catch (thrown) {
       // The code of whoever embeds the router; a bug of ours goes on.
       if (!(thrown instanceof CustomSelectionError)) throw thrown
@@ -369,7 +408,7 @@ class Decider {
     }
   }
 
-  #place(id: string, request: RoutingRequest, known: Known, startedMs: number): Placed {
+  #place(decisionId: string | undefined, request: RoutingRequest, known: Known, startedMs: number): Placed {
     const { candidates, overlaps } = known
     const { creditFactors } = overlaps
     const settings = this.#settingsFor(request)
@@ -381,14 +420,17 @@ class Decider {
       this.#context.random,
       this.#turn,
     )
+    const isReal = decisionId !== undefined
+    const guard = this.guard.consider(request, settings.mode, input, choice, this.#selector, isReal)
     const receipt = writeReceipt(
       this.#context.clock,
-      id,
+      decisionId ?? this.#newId(),
       request,
       settings.mode,
       known,
       choice,
       input,
+      guard,
       startedMs,
     )
     const creditedTokens = receipt.overlapBlocks * request.blockSizeTokens * creditFactors[choice.winner]!

@@ -3,7 +3,7 @@
 import type { Clock } from '@homing/clock'
 import { type Candidates, type Choice, costTerms, describeCost, type RouterMode } from '@homing/selection'
 import { type Known, selectionRequestOf } from './known-candidates.ts'
-import type { Decision, Receipt, RoutingRequest } from './messages.ts'
+import type { Decision, GuardReceipt, Receipt, RoutingRequest } from './messages.ts'
 import type { Candidate } from './overlap-lookup.ts'
 
 /** Every term of every candidate's cost. `startedMs`: by `clock`, when the choice began. */
@@ -15,6 +15,7 @@ export function writeReceipt(
   { candidates, excluded, overlaps: { guessedBlocks, layers } }: Known,
   choice: Choice,
   input: Candidates,
+  guard: GuardReceipt | undefined,
   startedMs: number,
 ): Receipt {
   const selectionRequest = selectionRequestOf(request)
@@ -66,6 +67,7 @@ export function writeReceipt(
     candidatesLeftOut: 0,
     excluded,
     excludedLeftOut: 0,
+    guard,
     decisionMs: clock.nowMs() - startedMs,
     delivery: undefined,
   }

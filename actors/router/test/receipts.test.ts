@@ -57,6 +57,7 @@ function receipt(
     candidatesLeftOut: 0,
     excluded: Array.from({ length: excluded }, (_, number) => ({ worker: `x${number}`, reason: 'down' })),
     excludedLeftOut: 0,
+    guard: undefined,
     decisionMs: 0,
     delivery: undefined,
   }

@@ -141,6 +141,7 @@ export async function start(
       layerWeights: { host: 0.75, disk: 0.25 },
       guesses: { ttlWithoutEventsMs: 120_000, ttlUntilEventsMs: undefined, blocksMax: 1 << 20 },
       selection: SELECTION_DEFAULTS,
+      guard: { share: 0 },
       decisionsKept: 3,
       receiptRowsMax: 1000,
       openMax: 200,

@@ -196,6 +196,17 @@ const routerSettings = [
     help: 'What mode kv compares (docs/policies.md). auto: what a placement costs the request, those that are there and those that come, in milliseconds that it learns from each worker; it has no knobs. linear: blocks to prefill, weighed by --kv-overlap-score-weight, plus blocks in use. product: tokens to prefill times requests; it needs no weight. est-ttft: estimated milliseconds to the first token; give it the figures of your engines. threshold: most of the prompt cached, unless the fleet is out of balance.',
   },
   {
+    key: 'guardShare',
+    name: 'router-guard-share',
+    group: 'Routing',
+    kind: 'number',
+    default: 0.01,
+    min: 0,
+    max: 0.5,
+    zeroMeans: 'nothing is tried, so nobody notices a policy that does harm',
+    help: 'Policy auto: share of its decisions that go by least-loaded instead, to see whether following the caches pays (docs/policies.md). Where it does not, fewer decisions follow them, until it pays again.',
+  },
+  {
     key: 'selectionModule',
     name: 'selection-module',
     group: 'Routing',
@@ -701,6 +712,10 @@ export const routerCommand: Command<typeof routerSettings> = {
     ({ settings, isGiven }) =>
       isGiven('activeRequestWeight') && settings.routerPolicy !== 'linear'
         ? `--router-decode-active-request-weight has no effect on --router-policy ${settings.routerPolicy}: leave it out, or use linear`
+        : undefined,
+    ({ settings, isGiven }) =>
+      isGiven('guardShare') && settings.routerPolicy !== 'auto'
+        ? `--router-guard-share has no effect on --router-policy ${settings.routerPolicy}: leave it out, or use auto`
         : undefined,
     ({ isGiven }) =>
       isGiven('selectionModule') && isGiven('routerPolicy')

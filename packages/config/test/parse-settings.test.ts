@@ -289,6 +289,7 @@ t.test('options of policies that are not chosen, and an estimate of nothing, are
   for (const argv of [
     ['--est-ttft-ms-per-token', '1'],
     ['--router-policy', 'product', '--router-decode-active-request-weight', '1'],
+    ['--router-policy', 'linear', '--router-guard-share', '0.1'],
     ['--selection-module', 'mine.ts', '--router-mode', 'random'],
   ]) {
     t.match(faultsOf(argv), [/no effect/], argv.join(' '))

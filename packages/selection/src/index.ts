@@ -17,6 +17,18 @@ export {
   type SelectedRequest,
   type SelectionCandidate,
 } from './custom-selection.ts'
+export {
+  type ArmReport,
+  GUARD_ARMS,
+  GUARD_PHASES,
+  GUARD_SHARE_DEFAULT,
+  Guard,
+  type GuardArm,
+  type GuardedDecision,
+  type GuardPhase,
+  type GuardReport,
+  type GuardSettings,
+} from './guard.ts'
 export { POLICIES } from './policies.ts'
 export {
   type CostDescription,
@@ -30,8 +42,10 @@ export {
   type PolicyWeights,
   type TermDescription,
 } from './policy.ts'
+export { predictedFirstTokenMs } from './predicted-first-token.ts'
 export { SELECTION_DEFAULTS, selectionSettings } from './selection-settings.ts'
 export { costTerms, describeCost, Selector } from './selector.ts'
+export { SHADOW_NAMES, ShadowCosts, type ShadowName } from './shadow-costs.ts'
 export {
   type Candidates,
   type CandidateWorker,

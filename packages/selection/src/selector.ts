@@ -148,6 +148,20 @@ export class Selector {
   }
 
   /**
+   * Gives another candidate the chance to win instead of the winner of the last `choose`, and the place if it `isTaken`. For the guard, which
+   * draws itself.
+   */
+  divert(other: number, chance: number, isTaken: boolean): void {
+    const choice = this.#choice
+    const { cost, probability } = choice.terms
+    for (let i = 0; i < choice.count; i++) probability[i]! *= 1 - chance
+    probability[other]! += chance
+    if (!isTaken) return
+    choice.winner = other
+    choice.runnerUp = smallestOther(cost, choice.count, other)
+  }
+
+  /**
    * Element i: whether the filter of a selection of one's own lets candidate i take the request; undefined where there is no such filter.
    * The caller leaves the others out. CustomSelectionError when the filter fails.
    */

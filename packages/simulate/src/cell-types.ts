@@ -75,6 +75,35 @@ export interface CellSelection extends Partial<SelectionSettings> {
   readonly withoutTerm?: string
   /** The routers read the true state of the engines instead of their own books and views: the price of not knowing. */
   readonly oracleView?: boolean
+  /** Share of the decisions of `auto` that its guard sends by least-loaded; undefined: it has no guard. */
+  readonly guardShare?: number
+}
+
+/**
+ * What a router is told wrongly.
+ *
+ *   flipped-root     overlaps are those of the prompt of another root, the last one that came before
+ *   at-once          first tokens are told 1 ms after the request: a proxy answers before its engine
+ *   some-at-once     those of every fourth worker are
+ *   crossed-book     what goes to a worker is booked, and learned, at the next one
+ *   random           half of them are told so, the others up to eight times later than they came, at most until the end
+ */
+export const TROUBLES = ['flipped-root', 'at-once', 'some-at-once', 'random', 'crossed-book'] as const
+export type Trouble = (typeof TROUBLES)[number]
+
+/** What the guards of all routers did. */
+export interface GuardFigures {
+  /** Decisions before one of them first shrank the affinity; undefined: none did. */
+  readonly shrunkAfter?: number
+  readonly shrinks: number
+  readonly tests: number
+  /** Shares of all decisions. */
+  readonly controlShare: number
+  readonly shrunkShare: number
+  /** Mean over all decisions, against round-robin, least-loaded and product. */
+  readonly regretMs: readonly number[]
+  /** First token seen ÷ predicted at the end. */
+  readonly calibration: number
 }
 
 /** A worker joins or dies. A worker that joins is absent before. */
@@ -101,6 +130,7 @@ export interface CellSpec {
   readonly slow?: { readonly share: number; readonly factor: number }
   readonly joins?: readonly FleetChange[]
   readonly deaths?: readonly FleetChange[]
+  readonly trouble?: Trouble
   /** 1 … 8; each request goes to one of them at random. */
   readonly routers: number
   readonly view: ViewSpec
@@ -178,6 +208,8 @@ export interface CellResult extends RequestFigures {
   /** Blocks computed that another worker held. */
   readonly missedReuseBlocks: number
   readonly decisions: number
+  /** Where there is a guard. */
+  readonly guard?: GuardFigures
   /** Requests whose tokens no worker can hold: never served, and outside every tier. */
   readonly refused: number
   /** Requests that ended with their worker. */

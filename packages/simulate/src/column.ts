@@ -4,13 +4,14 @@
  *   product           the policy of that name of @homing/selection, in mode kv
  *   linear:8          with an overlap weight of 8
  *   auto:without-evict_ms   without one of its terms: what the term is worth
+ *   auto-unguarded    auto without its guard
  *   round-robin       a mode that ignores the caches
  *   session           a rule of the simulator's own
  *   product@oracle    the router reads the true state of the engines: the price of not knowing; not for auto, whose figures are learned
  */
 
 import { HomingError } from '@homing/errors'
-import { POLICIES } from '@homing/selection'
+import { GUARD_SHARE_DEFAULT, POLICIES } from '@homing/selection'
 import type { CellSelection } from './cell-types.ts'
 
 /** There is no policy of that name. */
@@ -38,7 +39,8 @@ const SELECTIONS: Readonly<Record<string, CellSelection>> = {
   session: { ...BASE, rule: 'session' },
   overlap: { ...BASE, rule: 'overlap' },
   threshold: { ...BASE, policy: 'threshold' },
-  auto: { ...BASE, policy: 'auto' },
+  auto: { ...BASE, policy: 'auto', guardShare: GUARD_SHARE_DEFAULT },
+  'auto-unguarded': { ...BASE, policy: 'auto' },
   linear: BASE,
   product: { ...BASE, policy: 'product' },
   'est-ttft': { ...BASE, policy: 'est-ttft' },
@@ -105,8 +107,8 @@ export function parseColumn(text: string): Column {
         `${JSON.stringify(view)} is no way to know; only @oracle can be named`,
       )
     }
-    if (name === 'auto')
-      throw new UnknownPolicyError(text, 'auto counts on what it has learned itself; use auto')
+    if (selection.policy === 'auto')
+      throw new UnknownPolicyError(text, `${name} counts on what it has learned itself; use ${name}`)
     selection = { ...selection, oracleView: true }
     label = `${label}@oracle`
   }

@@ -18,6 +18,7 @@ export {
   type CustomRule,
   type FleetChange,
   type Goodput,
+  type GuardFigures,
   type Imbalance,
   type InlineProfile,
   type LatencyFigures,
@@ -25,6 +26,8 @@ export {
   type ServedRequest,
   type SimulateCell,
   type SimulateOptions,
+  TROUBLES,
+  type Trouble,
   type ViewKind,
   type ViewSpec,
 } from './cell-types.ts'

@@ -1,5 +1,6 @@
 /** Sim request: one request on its way through a simulated fleet. The engine and the cell write it, each its own fields. */
 
+import type { GuardedDecision } from '@homing/selection'
 import type { TraceRequest } from '@homing/trace'
 
 export interface SimRequest {
@@ -22,6 +23,10 @@ export interface SimRequest {
   bookedTokens: number
   /** Tokens, output too, that it counts as outstanding with there. */
   bookedOutstanding: number
+  /** For the guard of its router. */
+  guarded: GuardedDecision | undefined
+  /** Its router hears of its first token before there is one. */
+  isToldAtOnce: boolean
   /** −1 until there. */
   firstTokenMs: number
 
@@ -60,6 +65,8 @@ export function newSimRequest(
     predictedTokens: 0,
     bookedTokens: 0,
     bookedOutstanding: 0,
+    guarded: undefined,
+    isToldAtOnce: false,
     firstTokenMs: -1,
     reusedTokens: 0,
     computedTokens: 0,

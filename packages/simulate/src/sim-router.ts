@@ -17,9 +17,10 @@ import {
   selectionSettings,
   withoutTerm,
 } from '@homing/selection'
-import type { CellSpec } from './cell-types.ts'
+import type { CellSpec, GuardFigures } from './cell-types.ts'
 import { engineProfile } from './engine-profile.ts'
 import type { FleetView } from './fleet-view.ts'
+import { SimGuard } from './sim-guard.ts'
 import type { SimRequest } from './sim-request.ts'
 
 /** Bytes that the product takes a token of text for. */
@@ -42,6 +43,8 @@ export interface SimRouterOptions {
   readonly view: FleetView
   readonly oracle: Oracle | undefined
   readonly random: Random
+  /** Of the guard, so that it does not change the other draws. */
+  readonly guardRandom: Random
 }
 
 export class SimRouter {
@@ -58,6 +61,7 @@ export class SimRouter {
   /** Prompt tokens as this router sees them, per token. */
   readonly #promptScale: number
   readonly #measures: boolean
+  readonly #guard: SimGuard | undefined
   #turn = 0
 
   // By worker.
@@ -83,7 +87,7 @@ export class SimRouter {
   #completedOutputTokens = 0
   #completed = 0
 
-  constructor({ spec, view, oracle, random }: SimRouterOptions) {
+  constructor({ spec, view, oracle, random, guardRandom }: SimRouterOptions) {
     const { workers } = spec
     this.#spec = spec
     this.#view = oracle?.view ?? view
@@ -104,6 +108,8 @@ export class SimRouter {
     const bytesPerToken = spec.view.textBytesPerToken ?? TEXT_BYTES_PER_TOKEN_DEFAULT
     this.#promptScale = spec.view.kind === 'text' ? bytesPerToken / TEXT_BYTES_PER_TOKEN : 1
     this.#measures = spec.view.credit !== 'full' && oracle === undefined
+    const { guardShare } = spec.selection
+    this.#guard = guardShare === undefined ? undefined : new SimGuard(guardShare, guardRandom)
     this.#outstandingTokens = new Float64Array(workers)
     this.#overlaps = new Int32Array(workers)
     this.#credits = new Float64Array(workers).fill(this.#measures ? creditFactor(this.#trust, 1, 0) : 1)
@@ -119,11 +125,13 @@ export class SimRouter {
 
   /** Chooses one of the workers, and books the request there. */
   decide(request: SimRequest, workers: Int32Array, nowMs: number): void {
+    // Placed again after the death of its worker.
+    this.#guard?.ended(request)
     const { blockTokens } = this.#spec
     const promptTokens = Math.max(1, Math.round(request.inputTokens * this.#promptScale))
     const hashed = this.#countsTokens ? 0 : this.#hash(request)
     const candidates = this.#candidates(request, workers, hashed, nowMs)
-    const winner = this.#choose(request, candidates, promptTokens)
+    const winner = this.#choose(request, candidates, promptTokens, nowMs)
     const worker = workers[winner]!
     const overlapTokens = candidates.overlapBlocks[winner]! * blockTokens
     const credited = overlapTokens * candidates.creditFactors[winner]!
@@ -138,7 +146,8 @@ export class SimRouter {
     })
     if (outcome !== 'booked') throw new RangeError(`cannot book request ${request.index}: ${outcome}`)
     const sent = { promptTokens, newTokens: request.bookedTokens, nowMs }
-    this.#book.sent(String(request.index), worker, sent, this.#stepTokens[worker]!)
+    const booked = this.#spec.trouble === 'crossed-book' ? (worker + 1) % this.#spec.workers : worker
+    this.#book.sent(String(request.index), booked, sent, this.#stepTokens[worker]!)
     request.bookedOutstanding = request.inputTokens + this.#expectedOutput(request)
     this.#outstandingTokens[worker]! += request.bookedOutstanding
     this.#view.sent(request.blockIds, request.blocks, worker, nowMs)
@@ -146,6 +155,7 @@ export class SimRouter {
 
   /** The signal of the first token arrived. */
   firstToken(request: SimRequest, nowMs: number): void {
+    this.#guard?.firstToken(request, nowMs)
     this.#book.firstToken(String(request.index), nowMs)
     this.#load.prefillComplete(String(request.index))
   }
@@ -158,7 +168,12 @@ export class SimRouter {
     this.#outstandingTokens[worker]! -= request.bookedOutstanding
     this.#completedOutputTokens += request.outputTokens
     this.#completed++
+    this.#guard?.ended(request)
     if (this.#measures) this.#audit(request)
+  }
+
+  get guardFigures(): GuardFigures | undefined {
+    return this.#guard?.figures
   }
 
   /** All that was there is gone. */
@@ -169,7 +184,7 @@ export class SimRouter {
     this.#view.clear(worker)
   }
 
-  #choose(request: SimRequest, candidates: Candidates, promptTokens: number): number {
+  #choose(request: SimRequest, candidates: Candidates, promptTokens: number, nowMs: number): number {
     const { rule } = this.#spec.selection
     if (rule === 'session') return sessionChoice(request, candidates)
     if (rule === 'overlap') return overlapChoice(candidates, this.#random)
@@ -188,7 +203,9 @@ export class SimRouter {
       this.#turn,
     )
     this.#turn = choice.nextTurn
-    return choice.winner
+    return this.#guard === undefined
+      ? choice.winner
+      : this.#guard.decide(request, candidates, choice, promptTokens, nowMs)
   }
 
   /** The product's threshold policy, but for its last clause, and ties that go to the fewest requests. */
@@ -316,6 +333,7 @@ export class SimRouter {
       blockSizeTokens: this.#spec.blockTokens,
     }
     this.#audits.add(prediction, request.reusedTokens)
+    this.#guard?.audited(predictedTokens, request.reusedTokens)
     const sample = isGuess ? this.#audits.guessPrecision(worker) : this.#audits.precision(worker)
     this.#credits[worker] = creditFactor(trust, sample.precision, sample.requests)
   }

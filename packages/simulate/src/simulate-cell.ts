@@ -32,6 +32,7 @@ import { HolderTable } from './holder-table.ts'
 import { newSimRequest, type SimRequest } from './sim-request.ts'
 import { type Oracle, SimRouter } from './sim-router.ts'
 import { SimulationError } from './simulation-error.ts'
+import { AT_ONCE_MS, FlippedView, TroubledSignals } from './troubles.ts'
 
 const GUESS_TTL_MS = 120_000
 const PROGRESS_MS = 100
@@ -88,6 +89,7 @@ class Cell implements EngineSink {
   readonly #engines: readonly SimEngine[]
   readonly #heap: EventHeap
   readonly #routers: readonly SimRouter[]
+  readonly #troubled: TroubledSignals | undefined
   readonly #capacityBlocks: number
   readonly #idsPerTraceId: number
   /** What the engines hold in truth. */
@@ -166,12 +168,17 @@ class Cell implements EngineSink {
       ...(spec.joins ?? []).map(change => ({ ...change, isDeath: false })),
       ...(spec.deaths ?? []).map(change => ({ ...change, isDeath: true })),
     ].sort((a, b) => a.atMs - b.atMs)
+    this.#troubled =
+      spec.trouble === 'at-once' || spec.trouble === 'some-at-once' || spec.trouble === 'random'
+        ? new TroubledSignals(spec.trouble, seededRandom(seed ^ 0x6a09e667))
+        : undefined
     const joining = new Set((spec.joins ?? []).map(({ worker }) => worker))
     this.#isAlive = Array.from({ length: workers }, (_, worker) => !joining.has(worker))
     this.#alive = this.#aliveWorkers()
     this.#routers = Array.from({ length: spec.routers }, (_, router) => {
       const random = seededRandom(seed * 1_000_003 + router + 1)
-      return new SimRouter({ spec, view: this.#newView(), oracle: this.#oracle(), random })
+      const guardRandom = seededRandom(seed * 1_000_003 - router - 1)
+      return new SimRouter({ spec, view: this.#newView(), oracle: this.#oracle(), random, guardRandom })
     })
   }
 
@@ -242,6 +249,8 @@ class Cell implements EngineSink {
     this.#outstand(request, 1)
     const engine = this.#engines[worker]!
     engine.enqueue(request)
+    request.isToldAtOnce = this.#troubled?.isAtOnce(worker) === true
+    if (request.isToldAtOnce) this.#signal(nowMs + AT_ONCE_MS, request, false)
     if (engine.isStepping) return
     this.#events?.beginBatch(nowMs)
     this.#heap.push(worker, nowMs + engine.startStep())
@@ -324,14 +333,23 @@ class Cell implements EngineSink {
 
   firstToken(request: SimRequest): void {
     request.firstTokenMs = this.nowMs
-    this.#signals.push({ atMs: this.nowMs, request, isLast: false })
+    if (request.isToldAtOnce) return
+    this.#signal(this.#troubled?.laterMs(request, this.nowMs) ?? this.nowMs, request, false)
+  }
+
+  #signal(atMs: number, request: SimRequest, isLast: boolean): void {
+    const signals = this.#signals
+    let at = signals.length
+    while (at > this.#signalsTaken && signals[at - 1]!.atMs > atMs) at--
+    if (at === signals.length) signals.push({ atMs, request, isLast })
+    else signals.splice(at, 0, { atMs, request, isLast })
   }
 
   completed(request: SimRequest): void {
     const { nowMs } = this
     const { arrivalMs, firstTokenMs, outputTokens, inputTokens, reusedTokens, index } = request
     this.requestsDone++
-    this.#signals.push({ atMs: nowMs, request, isLast: true })
+    this.#signal(nowMs, request, true)
     this.#outstand(request, -1)
     this.#outputTokens += outputTokens
     this.#lastCompletionMs = nowMs
@@ -383,6 +401,11 @@ class Cell implements EngineSink {
   // ── What routers know ────────────────────────────────────────────────────────────────────────
 
   #newView(): FleetView {
+    const view = this.#plainView()
+    return this.#spec.trouble === 'flipped-root' ? new FlippedView(view) : view
+  }
+
+  #plainView(): FleetView {
     const { workers, view } = this.#spec
     if (this.#events !== undefined) return this.#events
     switch (view.kind) {
@@ -446,12 +469,19 @@ class Cell implements EngineSink {
       evictions: sum(this.#engines.map(engine => engine.evictions)),
       missedReuseBlocks: this.#missedReuseBlocks,
       decisions: this.#decisions,
+      ...this.#guardFigures(),
       refused: this.#refused,
       lost: this.#lost,
       spanMs,
       makespanMs,
       drain: spanMs === 0 ? 1 : makespanMs / spanMs,
     }
+  }
+
+  /** Of the first router: the others have the same traffic. */
+  #guardFigures(): Pick<CellRun['result'], 'guard'> {
+    const guard = this.#routers[0]?.guardFigures
+    return guard === undefined ? {} : { guard }
   }
 
   cost(elapsedMs: number): CellRun['cost'] {

@@ -1,0 +1,122 @@
+/**
+ * Routing guard: the shadow costs and the guard beside the decisions of one router. They apply where mode kv decides by the costs of `auto`.
+ *
+ * A decision is an experiment only if it is free: no worker is named or preferred, nothing is weighed otherwise than usual, and it is the
+ * first place of its request.
+ */
+
+import type { Random } from '@homing/clock'
+import {
+  type Candidates,
+  type Choice,
+  Guard,
+  type GuardArm,
+  type GuardedDecision,
+  type GuardSettings,
+  predictedFirstTokenMs,
+  type Selector,
+  SHADOW_NAMES,
+  ShadowCosts,
+} from '@homing/selection'
+import type { Delivery, GuardReceipt, GuardStatus, RoutingRequest } from './messages.ts'
+
+export class RoutingGuard {
+  readonly #guard: Guard
+  readonly #shadows = new ShadowCosts()
+  readonly #random: Random
+
+  constructor(settings: GuardSettings, random: Random) {
+    this.#guard = new Guard(settings)
+    this.#random = random
+  }
+
+  /**
+   * May divert the last choice of `selector`. Undefined: another rule chose. `isReal`: the decision will be made. Nothing is counted yet.
+   */
+  consider(
+    request: RoutingRequest,
+    mode: string,
+    input: Candidates,
+    choice: Choice,
+    selector: Selector,
+    isReal: boolean,
+  ): GuardReceipt | undefined {
+    if (mode !== 'kv' || choice.policy.name !== 'auto') return undefined
+    const guard = this.#guard
+    const shadows = this.#shadows
+    const { terms } = choice
+    shadows.find(input, terms)
+    const { leastLoaded } = shadows
+    let arm: GuardArm | undefined
+    if (isReal && leastLoaded !== choice.winner && isFree(request, input)) {
+      const extraMs = terms.cost[leastLoaded]! - terms.cost[choice.winner]!
+      arm = guard.draw(this.#random, extraMs)
+      selector.divert(leastLoaded, guard.controlChance(extraMs), arm === 'control')
+    }
+    shadows.score(terms, choice.winner)
+    const { regrets } = shadows
+    const regretMs = Object.fromEntries(SHADOW_NAMES.map((name, s) => [name, regrets[s]!]))
+    return {
+      arm,
+      phase: guard.phase,
+      controlShare: guard.controlShare,
+      predictedFirstTokenMs: predictedFirstTokenMs(choice, choice.winner),
+      regretMs: regretMs as GuardReceipt['regretMs'],
+    }
+  }
+
+  /** The decision was made and booked. */
+  decided(
+    { arm, predictedFirstTokenMs, regretMs }: GuardReceipt,
+    promptTokens: number,
+    nowMs: number,
+  ): GuardedDecision {
+    this.#shadows.count(SHADOW_NAMES.map(name => regretMs[name]))
+    return this.#guard.decided(arm, promptTokens, predictedFirstTokenMs, nowMs)
+  }
+
+  firstToken(guarded: GuardedDecision | undefined, firstTokenMs: number, nowMs: number): void {
+    if (guarded !== undefined) this.#guard.firstToken(guarded, firstTokenMs, nowMs)
+  }
+
+  /** It is over, or forgotten: a first token that was not told before is not told any more. */
+  ended(guarded: GuardedDecision | undefined, delivery: Delivery | undefined): void {
+    if (guarded === undefined) return
+    const isSilent = delivery?.outcome === 'ok' && delivery.streamEvents === undefined
+    this.#guard.gone(guarded, !isSilent)
+  }
+
+  audited(
+    guarded: GuardedDecision | undefined,
+    predictedTokens: number,
+    cachedTokens: number | undefined,
+  ): void {
+    if (guarded !== undefined && cachedTokens !== undefined)
+      this.#guard.audited(predictedTokens, cachedTokens)
+  }
+
+  get status(): GuardStatus {
+    const { decisions, meanRegrets } = this.#shadows
+    const meanRegretMs = Object.fromEntries(SHADOW_NAMES.map((name, s) => [name, meanRegrets[s]!]))
+    return {
+      ...this.#guard.report(),
+      share: this.#guard.share,
+      decisions,
+      meanRegretMs: meanRegretMs as GuardStatus['meanRegretMs'],
+    }
+  }
+}
+
+function isFree(request: RoutingRequest, { preferences }: Candidates): boolean {
+  const { pinnedInstanceId, pinnedRank, excludedWorkers, unknownPromptReason, override } = request
+  return (
+    pinnedInstanceId === undefined &&
+    pinnedRank === undefined &&
+    excludedWorkers.length === 0 &&
+    unknownPromptReason === undefined &&
+    preferences === undefined &&
+    override.overlapWeight === undefined &&
+    override.overlapCredit === undefined &&
+    override.temperature === undefined
+  )
+}

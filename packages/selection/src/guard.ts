@@ -1,0 +1,443 @@
+/**
+ * Guard: whether following the caches pays, by what was seen rather than by what the model says of itself.
+ *
+ * A share of the decisions goes by least-loaded (the control arm), the others by the policy (the affinity arm). Only those count
+ * in which the two would take different workers. The worse arm gets so few requests that they cost a hundredth of the mean.
+ *
+ *                        something is off, or control looks better
+ *   trusting  ─────────────────────────────────────────────────────────▶  testing
+ *   control: `share`  ◀───── no worse ────────────────────────────────    half and half
+ *                                                                          │     ▲
+ *                                                     affinity is worse    ▼     │  no longer worse, or what was off is right again
+ *                                                                         shrunk
+ *                                                                         affinity: LOSS_MAX / (what it is worse by)
+ *
+ *   seen        time to the first token ÷ the running mean of all requests with about as long a prompt (log2 of its tokens),
+ *               at most OUTLIER; means and variances of each arm fade
+ *   worse       Welch's z above Z_WORSE, and the mean by more than WORSE_RATIO
+ *   off         the first tokens come FACTOR times sooner or later than predicted, or too few of the predicted tokens were cached;
+ *               against the last time that a test found nothing
+ *
+ * A test that finds nothing puts off the next one, twice as long each time. A request counts for the phase in which it was
+ * decided: else a phase would begin with those that are soon over.
+ *
+ * Pure and bounded: a few numbers per arm and length of prompt. What is not finite or not positive teaches nothing.
+ */
+
+import type { Random } from '@homing/clock'
+import { FadingMean } from './fading-mean.ts'
+
+export const GUARD_ARMS = ['affinity', 'control'] as const
+export type GuardArm = (typeof GUARD_ARMS)[number]
+
+export const GUARD_PHASES = ['trusting', 'testing', 'shrunk'] as const
+export type GuardPhase = (typeof GUARD_PHASES)[number]
+
+export const GUARD_SHARE_DEFAULT = 0.01
+
+export interface GuardSettings {
+  /** Share of the decisions that go by least-loaded while nothing speaks against the policy, 0 … 0.5. 0: none ever does. */
+  readonly share: number
+}
+
+/** A decision until its first token, or until there will be none. Owned by the guard; the caller only keeps it. */
+export interface GuardedDecision {
+  /** Undefined: it is no experiment. */
+  readonly arm: GuardArm | undefined
+  readonly promptTokens: number
+  /** Time to the first token as predicted, in ms. */
+  readonly predictedMs: number
+}
+
+interface OwnDecision extends GuardedDecision {
+  /** Number of the phase in which it was made. */
+  readonly phaseNumber: number
+  readonly sinceMs: number
+  /** 1 ÷ the mean for prompts as long; 0 where that is not known. */
+  readonly weight: number
+  isOpen: boolean
+}
+
+export interface ArmReport {
+  /** Decisions of this arm, those in which both arms would have agreed not counted. */
+  readonly decisions: number
+  /** First tokens that were seen of it. */
+  readonly outcomes: number
+  /** Time to the first token ÷ that of all requests with about as long a prompt; 0 before one was seen. */
+  readonly correctedTtft: number
+}
+
+export interface GuardReport {
+  readonly phase: GuardPhase
+  /** Share of the decisions that go by least-loaded now. */
+  readonly controlShare: number
+  readonly affinity: ArmReport
+  readonly control: ArmReport
+  /** How far the affinity arm is worse, in standard errors; below 0 it is better. */
+  readonly z: number
+  /** First-token time seen ÷ predicted, geometric mean of the last ones; 0 before one was seen. */
+  readonly calibration: number
+  /** Of the tokens that were predicted to be cached, those that were, over the last requests; 1 before one was seen. */
+  readonly cachedShare: number
+  /** Tests that were begun, and how often the affinity was shrunk. */
+  readonly tests: number
+  readonly shrinks: number
+  /** Answers that do not stream, and so have no time to the first token. */
+  readonly unseen: number
+}
+
+const LOSS_MAX = 0.01
+const AFFINITY_MIN = 0.005
+const TEST_SHARE = 0.5
+/**
+ * An experiment is dear if control would cost this share of the mean time to the first token more: it is made so much more seldom, but at least
+ * in a share of the cases, as the prediction may be wrong.
+ */
+const DEAR = 0.5
+const DEAR_SHARE = 0.02
+const DEAR_TEST_SHARE = 0.25
+const OUTLIER = 10
+/** Times beyond are taken for these: a microsecond, a day. */
+const MS_MIN = 1e-3
+const MS_MAX = 86_400_000
+const BINS = 32
+const LENGTH_OUTCOMES_MIN = 2
+/** Outcomes that a running mean of a length of prompts reaches back. */
+const LENGTH_OUTCOMES = 64
+const TTFT_OUTCOMES = 256
+/** Outcomes of an arm. */
+const ARM_OUTCOMES = 128
+const SUSPICION_OUTCOMES = 64
+/** Decisions of each arm in a phase, answered or not, before anything is concluded from them. */
+const ARM_OUTCOMES_MIN = 10
+/** Outcomes of each arm after which a test is over. */
+const TEST_OUTCOMES = 48
+const Z_WORSE = 2
+const Z_SUSPECT = 2.5
+const Z_EVEN = 0.5
+const Z_BETTER = -1
+const WORSE_RATIO = 1.05
+/** log2 of how far from the prediction is off. */
+const CALIBRATION_OFF = 1.5
+const CACHED_OFF = 0.5
+/** Outcomes between two tests, at first and at most. */
+const PAUSE_MIN = 250
+const PAUSE_MAX = 16_000
+
+class Arm {
+  decisions = 0
+  outcomes = 0
+  readonly seen = new FadingMean(ARM_OUTCOMES)
+  /** Those of this phase without a first token: their number, the sum of their weights and of weight · time of the decision. */
+  waiting = 0
+  #weights = 0
+  #weightedMs = 0
+
+  wait(weight: number, sinceMs: number): void {
+    this.waiting++
+    this.#weights += weight
+    this.#weightedMs += weight * sinceMs
+  }
+
+  waited(weight: number, sinceMs: number): void {
+    this.waiting--
+    // Sums of nothing are exactly 0.
+    this.#weights = this.waiting === 0 ? 0 : this.#weights - weight
+    this.#weightedMs = this.waiting === 0 ? 0 : this.#weightedMs - weight * sinceMs
+  }
+
+  clear(): void {
+    this.seen.clear()
+    this.waiting = this.#weights = this.#weightedMs = 0
+  }
+
+  /** As `seen.mean`, with those that still wait as if their first tokens came now. */
+  meanAt(nowMs: number): number {
+    const { effective, mean } = this.seen
+    const waitedSum = Math.max(0, nowMs * this.#weights - this.#weightedMs)
+    const count = effective + this.waiting
+    return count > 0 ? (effective * mean + waitedSum) / count : 0
+  }
+}
+
+export class Guard {
+  readonly share: number
+  readonly #affinity = new Arm()
+  readonly #control = new Arm()
+  /** Time to the first token by log2 of the prompt's tokens. */
+  readonly #lengths: readonly FadingMean[] = Array.from(
+    { length: BINS },
+    () => new FadingMean(LENGTH_OUTCOMES),
+  )
+  readonly #ttft = new FadingMean(TTFT_OUTCOMES)
+  /** log2 of seen ÷ predicted. */
+  readonly #calibration = new FadingMean(SUSPICION_OUTCOMES)
+  /** Delivered ÷ predicted cached tokens. */
+  readonly #cached = new FadingMean(SUSPICION_OUTCOMES)
+  #phase: GuardPhase = 'trusting'
+  #phaseNumber = 0
+  /** As a test has found them harmless. */
+  #calibrationAllowed = 0
+  #cachedAllowed = 1
+  /** Whether something was off when the affinity was shrunk. */
+  #wasOff = false
+  #nowMs = 0
+  #outcomes = 0
+  #pausedUntil = 0
+  #pause = PAUSE_MIN
+  #tests = 0
+  #shrinks = 0
+  #unseen = 0
+  /** How much worse the affinity arm was when it was shrunk, as a share of the other's mean. */
+  #shrunkBy = 0
+
+  // Of the two arms: decisions of this phase of that with fewer, how far affinity is worse in standard errors, and as a share of control's mean.
+  #fewer = 0
+  #z = 0
+  #excess = 0
+
+  /** RangeError for a share out of range. */
+  constructor({ share }: GuardSettings) {
+    if (!(share >= 0 && share <= TEST_SHARE))
+      throw new RangeError(`cannot guard with a share of ${share}: use a number from 0 to ${TEST_SHARE}`)
+    this.share = share
+  }
+
+  get phase(): GuardPhase {
+    return this.#phase
+  }
+
+  get phaseNumber(): number {
+    return this.#phaseNumber
+  }
+
+  /** Share of the decisions that go by least-loaded now. */
+  get controlShare(): number {
+    if (this.share === 0) return 0
+    if (this.#phase === 'trusting') return this.share
+    if (this.#phase === 'testing') return TEST_SHARE
+    return 1 - this.#affinityShare
+  }
+
+  /** Chance that `draw` says control. */
+  controlChance(extraMs: number): number {
+    return this.#experimentChance(extraMs) * this.controlShare
+  }
+
+  /**
+   * Whose decision the next one is, where the two arms differ; undefined: the policy's, and it counts for neither. `extraMs`: what control
+   * would cost more, as predicted. Changes nothing.
+   */
+  draw(random: Random, extraMs: number): GuardArm | undefined {
+    const share = this.controlShare
+    if (share === 0) return undefined
+    const chance = this.#experimentChance(extraMs)
+    if (chance < 1 && random.next() >= chance) return undefined
+    return random.next() < share ? 'control' : 'affinity'
+  }
+
+  /** A decision was made: `firstToken` or `gone` follows. */
+  decided(
+    arm: GuardArm | undefined,
+    promptTokens: number,
+    predictedMs: number,
+    nowMs: number,
+  ): GuardedDecision {
+    const sinceMs = this.#time(nowMs)
+    const length = this.#lengths[binOf(promptTokens)]!
+    const weight = length.count >= LENGTH_OUTCOMES_MIN && length.mean > 0 ? 1 / length.mean : 0
+    const isOpen = arm !== undefined && weight > 0
+    const { phaseNumber } = this
+    const decision: OwnDecision = { arm, promptTokens, predictedMs, phaseNumber, sinceMs, weight, isOpen }
+    if (arm !== undefined) {
+      const own = this.#arm(arm)
+      own.decisions++
+      if (isOpen) own.wait(weight, sinceMs)
+    }
+    return decision
+  }
+
+  /** Its first token came, `firstTokenMs` after it was sent. Told again, or of a decision that is gone, it changes nothing but the means. */
+  firstToken(decision: GuardedDecision, firstTokenMs: number, nowMs: number): void {
+    const now = this.#time(nowMs)
+    const isCounted = this.#close(decision as OwnDecision)
+    const { arm, promptTokens, predictedMs, weight } = decision as OwnDecision
+    if (!(firstTokenMs > 0 && firstTokenMs < Infinity)) return
+    const ms = Math.min(MS_MAX, Math.max(MS_MIN, firstTokenMs))
+    if (predictedMs > 0 && predictedMs < Infinity)
+      this.#calibration.add(Math.max(-LOG_MAX, Math.min(LOG_MAX, Math.log2(ms / predictedMs))))
+    const length = this.#lengths[binOf(promptTokens)]!
+    const bounded = length.count === 0 ? ms : Math.min(OUTLIER * length.mean, ms)
+    length.add(bounded)
+    this.#ttft.add(bounded)
+    this.#outcomes++
+    if (isCounted && arm !== undefined) {
+      const own = this.#arm(arm)
+      own.outcomes++
+      own.seen.add(Math.min(OUTLIER, ms * weight))
+    }
+    this.#judge(now)
+  }
+
+  /** No first token of it will be told: it failed, was given up, or does not stream. */
+  gone(decision: GuardedDecision, isStream = true): void {
+    this.#close(decision as OwnDecision)
+    if (!isStream) this.#unseen++
+  }
+
+  /** What was predicted to be cached of a prompt, and what the engine says was. */
+  audited(predictedTokens: number, cachedTokens: number): void {
+    if (!(predictedTokens > 0 && predictedTokens < Infinity && cachedTokens >= 0)) return
+    this.#cached.add(Math.min(1, cachedTokens / predictedTokens))
+  }
+
+  report(): GuardReport {
+    const { count, mean } = this.#calibration
+    return {
+      phase: this.#phase,
+      controlShare: this.controlShare,
+      affinity: reportOf(this.#affinity),
+      control: reportOf(this.#control),
+      z: this.#z,
+      calibration: count === 0 ? 0 : 2 ** mean,
+      cachedShare: this.#cached.count === 0 ? 1 : this.#cached.mean,
+      tests: this.#tests,
+      shrinks: this.#shrinks,
+      unseen: this.#unseen,
+    }
+  }
+
+  // ── Phases ───────────────────────────────────────────────────────────────────────────────────
+
+  #judge(nowMs: number): void {
+    if (this.share === 0) return
+    this.#compare(nowMs)
+    const z = this.#z
+    const outcomes = this.#fewer
+    switch (this.#phase) {
+      case 'trusting':
+        if (this.#outcomes < this.#pausedUntil) return
+        if (this.#isOff || (outcomes >= ARM_OUTCOMES_MIN && z > Z_SUSPECT)) this.#test()
+        return
+      case 'testing':
+        if (outcomes < ARM_OUTCOMES_MIN) return
+        if (z > Z_WORSE && this.#excess > WORSE_RATIO - 1) this.#shrink()
+        else if (this.#fewerSeen >= TEST_OUTCOMES || z < Z_BETTER) this.#trust()
+        return
+      case 'shrunk':
+        if (this.#outcomes < this.#pausedUntil) return
+        if ((this.#wasOff && !this.#isOff) || (outcomes >= ARM_OUTCOMES_MIN && z < Z_EVEN)) this.#test()
+    }
+  }
+
+  #test(): void {
+    this.#tests++
+    this.#enter('testing')
+  }
+
+  #trust(): void {
+    this.#enter('trusting')
+    this.#calibrationAllowed = this.#calibration.mean
+    this.#cachedAllowed = this.#cached.count === 0 ? 1 : this.#cached.mean
+    this.#putOff()
+  }
+
+  #shrink(): void {
+    this.#shrinks++
+    // Until the phase has outcomes of its own.
+    this.#shrunkBy = this.#excess
+    this.#enter('shrunk')
+    this.#wasOff = this.#isOff
+    this.#putOff()
+  }
+
+  #putOff(): void {
+    this.#pausedUntil = this.#outcomes + this.#pause
+    this.#pause = Math.min(PAUSE_MAX, 2 * this.#pause)
+  }
+
+  #enter(phase: GuardPhase): void {
+    this.#phase = phase
+    this.#phaseNumber++
+    this.#affinity.clear()
+    this.#control.clear()
+    this.#fewer = this.#z = this.#excess = 0
+  }
+
+  /** Chance that a decision counts for one of the arms. */
+  #experimentChance(extraMs: number): number {
+    const dearMs = DEAR * this.#ttft.mean
+    if (this.#phase === 'shrunk' || this.#ttft.count === 0 || !(extraMs > dearMs)) return 1
+    return Math.max(this.#phase === 'testing' ? DEAR_TEST_SHARE : DEAR_SHARE, dearMs / extraMs)
+  }
+
+  get #affinityShare(): number {
+    const worseBy = this.#fewer >= ARM_OUTCOMES_MIN ? this.#excess : this.#shrunkBy
+    return Math.min(TEST_SHARE, Math.max(AFFINITY_MIN, LOSS_MAX / Math.max(LOSS_MAX, worseBy)))
+  }
+
+  get #fewerSeen(): number {
+    return Math.min(this.#affinity.seen.count, this.#control.seen.count)
+  }
+
+  get #isOff(): boolean {
+    const calibration = this.#calibration
+    const cached = this.#cached
+    return (
+      (calibration.count >= SUSPICION_OUTCOMES &&
+        Math.abs(calibration.mean - this.#calibrationAllowed) > CALIBRATION_OFF) ||
+      (cached.count >= SUSPICION_OUTCOMES && cached.mean < this.#cachedAllowed - CACHED_OFF)
+    )
+  }
+
+  #compare(nowMs: number): void {
+    const affinity = this.#affinity
+    const control = this.#control
+    const a = affinity.seen
+    const c = control.seen
+    this.#fewer = Math.min(a.count + affinity.waiting, c.count + control.waiting)
+    this.#z = this.#excess = 0
+    if (Math.max(a.count, c.count) < 2 || this.#fewer < 1) return
+    const ours = affinity.meanAt(nowMs)
+    const theirs = control.meanAt(nowMs)
+    // An arm that does not answer is taken to vary as the other does.
+    const varianceA = a.count < 2 ? c.variance : a.variance
+    const varianceC = c.count < 2 ? a.variance : c.variance
+    const error = Math.sqrt(
+      varianceA / (a.effective + affinity.waiting) + varianceC / (c.effective + control.waiting),
+    )
+    const difference = ours - theirs
+    this.#z = error > 0 ? difference / error : Math.sign(difference) * LOG_MAX
+    this.#excess = theirs > 0 ? difference / theirs : 0
+  }
+
+  /** Whether it counts for its arm. */
+  #close(decision: OwnDecision): boolean {
+    const { arm, isOpen, phaseNumber, weight, sinceMs } = decision
+    decision.isOpen = false
+    if (!isOpen || arm === undefined || phaseNumber !== this.#phaseNumber) return false
+    this.#arm(arm).waited(weight, sinceMs)
+    return true
+  }
+
+  #time(nowMs: number): number {
+    if (nowMs > this.#nowMs && nowMs <= Number.MAX_SAFE_INTEGER) this.#nowMs = nowMs
+    return this.#nowMs
+  }
+
+  #arm(arm: GuardArm): Arm {
+    return arm === 'control' ? this.#control : this.#affinity
+  }
+}
+
+/** Bound of a log2 and of z. */
+const LOG_MAX = 16
+
+function binOf(promptTokens: number): number {
+  if (!(promptTokens >= 1)) return 0
+  return Math.min(BINS - 1, Math.floor(Math.log2(promptTokens)))
+}
+
+function reportOf({ decisions, outcomes, seen }: Arm): ArmReport {
+  return { decisions, outcomes, correctedTtft: seen.mean }
+}

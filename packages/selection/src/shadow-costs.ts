@@ -1,0 +1,94 @@
+/**
+ * Shadow costs: where simpler rules would have sent the same request, and what that would have cost by the costs that were compared.
+ *
+ *   round-robin   the next in its own turn
+ *   least-loaded  the fewest active requests; of equals, the first from that turn on
+ *   product       the least prefill tokens · (active requests + 1), likewise
+ *
+ *   regret = cost of the candidate that was taken − cost of the one that the rule would have taken
+ *
+ * It is below 0 where the rule would have cost more. It is the model's own word: whether the model is right is for the guard to see.
+ *
+ * Cost: one pass over the candidates, without allocation.
+ */
+
+import type { Candidates, ChoiceTerms } from './types.ts'
+
+export const SHADOW_NAMES = ['round-robin', 'least-loaded', 'product'] as const
+export type ShadowName = (typeof SHADOW_NAMES)[number]
+
+/** Running means reach back this many decisions. */
+export const REGRET_DECISIONS = 1000
+
+export class ShadowCosts {
+  /** Element s: index of the candidate that rule s of SHADOW_NAMES would take. Overwritten by `find`. */
+  readonly picks = new Int32Array(SHADOW_NAMES.length)
+  /** Element s: regret of the decision, in the unit of the costs. Overwritten by `score`. */
+  readonly regrets = new Float64Array(SHADOW_NAMES.length)
+  /** Element s: mean regret of the last decisions. */
+  readonly meanRegrets = new Float64Array(SHADOW_NAMES.length)
+  #decisions = 0
+  #turn = 0
+
+  /** Decisions that were counted. */
+  get decisions(): number {
+    return this.#decisions
+  }
+
+  /** Index of the candidate that least-loaded would take, after `find`. */
+  get leastLoaded(): number {
+    return this.picks[1]!
+  }
+
+  /** Fills `picks`. Changes nothing else. There must be a candidate, and `terms` those of its cost. */
+  find({ count, activeRequests }: Candidates, { prefillTokens }: ChoiceTerms): void {
+    const first = this.#turn % count
+    let fewest = Number.POSITIVE_INFINITY
+    let least = Number.POSITIVE_INFINITY
+    let byLoad = first
+    let byProduct = first
+    for (let i = first; i < count; i++) {
+      const requests = activeRequests[i]!
+      if (requests < fewest) {
+        fewest = requests
+        byLoad = i
+      }
+      const product = prefillTokens[i]! * (requests + 1)
+      if (product < least) {
+        least = product
+        byProduct = i
+      }
+    }
+    for (let i = 0; i < first; i++) {
+      const requests = activeRequests[i]!
+      if (requests < fewest) {
+        fewest = requests
+        byLoad = i
+      }
+      const product = prefillTokens[i]! * (requests + 1)
+      if (product < least) {
+        least = product
+        byProduct = i
+      }
+    }
+    this.picks[0] = first
+    this.picks[1] = byLoad
+    this.picks[2] = byProduct
+  }
+
+  /** Fills `regrets` for a candidate that may be taken. Changes nothing else. */
+  score({ cost }: ChoiceTerms, taken: number): void {
+    for (let s = 0; s < this.picks.length; s++) {
+      const regret = cost[taken]! - cost[this.picks[s]!]!
+      this.regrets[s] = Number.isFinite(regret) ? regret : 0
+    }
+  }
+
+  /** A decision was made, by default that of the last `score`: its regrets count, and the turn goes on. */
+  count(regrets: ArrayLike<number> = this.regrets): void {
+    const { meanRegrets } = this
+    const weight = 1 / Math.min(REGRET_DECISIONS, ++this.#decisions)
+    for (let s = 0; s < meanRegrets.length; s++) meanRegrets[s]! += weight * (regrets[s]! - meanRegrets[s]!)
+    this.#turn = (this.#turn + 1) % Number.MAX_SAFE_INTEGER
+  }
+}

@@ -1,0 +1,173 @@
+/** The guard against worlds whose truth is known: what affinity and control really take. */
+
+import assert from 'node:assert/strict'
+import { type Random, seededRandom } from '@homing/clock'
+import fc from 'fast-check'
+import t from 'tap'
+import { Guard, type GuardedDecision } from '../src/index.ts'
+
+interface World {
+  /** Milliseconds to the first token; Infinity: it never comes. */
+  readonly affinityMs: number
+  readonly controlMs: number
+  /** As the model says; default: what affinity takes. */
+  readonly predictedMs?: number
+}
+
+/** Poisson arrivals each 10 ms; times vary by the factor 2 either way, and grow with the prompt. */
+class Traffic {
+  readonly guard: Guard
+  readonly #random: Random
+  #nowMs = 0
+  #open: { readonly decision: GuardedDecision; readonly ms: number; readonly endMs: number }[] = []
+  sumMs = 0
+
+  constructor(share: number, seed: number) {
+    this.guard = new Guard({ share })
+    this.#random = seededRandom(seed)
+  }
+
+  /** Decisions that went by control. */
+  run(decisions: number, { affinityMs, controlMs, predictedMs = affinityMs }: World): number {
+    let controls = 0
+    const random = this.#random
+    for (let i = 0; i < decisions; i++) {
+      this.#nowMs += 10
+      for (const open of this.#open)
+        if (open.endMs <= this.#nowMs) this.guard.firstToken(open.decision, open.ms, this.#nowMs)
+      this.#open = this.#open.filter(({ endMs }) => endMs > this.#nowMs)
+      const promptTokens = 2 ** (6 + random.below(8))
+      const scale = (promptTokens / 1024) * 2 ** (2 * random.next() - 1)
+      const arm = this.guard.draw(random, 0)
+      if (arm === 'control') controls++
+      const ms = (arm === 'control' ? controlMs : affinityMs) * scale
+      const decision = this.guard.decided(arm, promptTokens, (predictedMs * promptTokens) / 1024, this.#nowMs)
+      this.sumMs += ms
+      this.#open.push({ decision, ms, endMs: this.#nowMs + ms })
+    }
+    return controls
+  }
+}
+
+const SEED = 14
+
+t.test('where affinity pays, the share of control stays what was set', async t => {
+  const traffic = new Traffic(0.01, SEED)
+  const controls = traffic.run(20_000, { affinityMs: 100, controlMs: 300 })
+  t.ok(controls > 120 && controls < 300, `${controls} of 20,000`)
+  t.match(traffic.guard.report(), { phase: 'trusting', controlShare: 0.01, tests: 0, shrinks: 0 })
+  const { affinity, control, calibration } = traffic.guard.report()
+  t.ok(control.correctedTtft > 2 * affinity.correctedTtft, 'the arms are told apart')
+  t.ok(calibration > 0.8 && calibration < 1.3, `${calibration} of what was predicted`)
+})
+
+t.test('where neither is better, nothing is lost by what is tried', async t => {
+  const traffic = new Traffic(0.01, SEED)
+  traffic.run(20_000, { affinityMs: 100, controlMs: 100 })
+  t.ok(traffic.guard.report().shrinks <= 1)
+})
+
+t.test('an affinity that is worse is shrunk to what costs a hundredth, and comes back by itself', async t => {
+  for (const seed of [1, 2, 3]) {
+    const traffic = new Traffic(0.01, seed)
+    traffic.run(2000, { affinityMs: 100, controlMs: 300 })
+    traffic.run(4000, { affinityMs: 900, controlMs: 300, predictedMs: 100 })
+    t.match(traffic.guard.report(), { phase: 'shrunk' }, `seed ${seed}`)
+    const lost = 5000 - traffic.run(5000, { affinityMs: 900, controlMs: 300, predictedMs: 100 })
+    t.ok(lost < 150, `${lost} of 5,000 went by an affinity that takes three times as long, seed ${seed}`)
+    traffic.run(20_000, { affinityMs: 100, controlMs: 300 })
+    t.match(traffic.guard.report(), { phase: 'trusting', controlShare: 0.01 }, `seed ${seed}`)
+  }
+})
+
+t.test('a model that is off by far is tested within a hundred answers', async t => {
+  const traffic = new Traffic(0.01, SEED)
+  traffic.run(100, { affinityMs: 900, controlMs: 300, predictedMs: 100 })
+  traffic.run(150, { affinityMs: 900, controlMs: 300, predictedMs: 100 })
+  t.match(traffic.guard.report(), { phase: 'shrunk', tests: 1, shrinks: 1 })
+})
+
+t.test('a model that is off and does no harm is left in peace, for longer each time', async t => {
+  const traffic = new Traffic(0.01, SEED)
+  const controls = traffic.run(20_000, { affinityMs: 100, controlMs: 300, predictedMs: 1 })
+  t.match(traffic.guard.report(), { phase: 'trusting', tests: 1, shrinks: 0 })
+  t.ok(controls < 400, `${controls} of 20,000`)
+})
+
+t.test('an arm that does not answer is worse, although nobody has seen its times', async t => {
+  const traffic = new Traffic(0.2, SEED)
+  traffic.run(500, { affinityMs: 100, controlMs: 100 })
+  traffic.run(4000, { affinityMs: Number.POSITIVE_INFINITY, controlMs: 100 })
+  t.match(traffic.guard.report(), { phase: 'shrunk' })
+})
+
+t.test('without a share nothing is tried, and what was predicted is compared all the same', async t => {
+  const traffic = new Traffic(0, SEED)
+  t.equal(traffic.run(3000, { affinityMs: 900, controlMs: 300, predictedMs: 300 }), 0)
+  const { phase, controlShare, calibration } = traffic.guard.report()
+  t.strictSame([phase, controlShare], ['trusting', 0])
+  t.ok(calibration > 2.5, `first tokens come ${calibration} times as late as predicted`)
+})
+
+t.test('what would cost much more is tried seldom, and what costs no more as often as was set', async t => {
+  const guard = new Guard({ share: 0.5 })
+  const random = seededRandom(SEED)
+  for (let i = 0; i < 10; i++) guard.firstToken(guard.decided('affinity', 1000, 100, 0), 100, 0)
+  const controls = (extraMs: number): number => {
+    let count = 0
+    for (let i = 0; i < 10_000; i++) if (guard.draw(random, extraMs) === 'control') count++
+    return count
+  }
+  t.ok(Math.abs(controls(-5) - 5000) < 200)
+  t.ok(Math.abs(controls(100) - 2500) < 200, 'as much again as the mean: half as often')
+  t.ok(controls(1e9) < 200)
+  t.ok(Math.abs(controls(Number.NaN) - 5000) < 200, 'no prediction')
+})
+
+t.test('what failed, or does not stream, teaches nothing', async t => {
+  const guard = new Guard({ share: 0.5 })
+  for (let i = 0; i < 100; i++) guard.gone(guard.decided('control', 1000, 100, i), i % 2 === 0)
+  t.match(guard.report(), { control: { decisions: 100, outcomes: 0, correctedTtft: 0 }, unseen: 50, z: 0 })
+})
+
+t.test('a share out of range is refused', async t => {
+  for (const share of [-0.1, 0.6, Number.NaN, Number.POSITIVE_INFINITY])
+    t.throws(() => new Guard({ share }), /use a number from 0 to 0.5/)
+})
+
+t.test('whatever it is told, its figures are finite, and its shares within 0 and 1', async t => {
+  const figure = fc.oneof(
+    fc.double(),
+    fc.constantFrom(0, -1, 1e308, Number.NaN, Number.POSITIVE_INFINITY, Number.MIN_VALUE, 5, 500),
+  )
+  const told = fc.record({
+    arm: fc.constantFrom('affinity', 'control', undefined),
+    promptTokens: figure,
+    predictedMs: figure,
+    firstTokenMs: figure,
+    decidedMs: figure,
+    toldMs: figure,
+    end: fc.constantFrom('token', 'gone', 'both', 'twice', 'open'),
+    predictedTokens: figure,
+    cachedTokens: figure,
+  })
+  const holds = fc.property(fc.array(told, { maxLength: 300 }), fc.integer(), (all, seed) => {
+    const guard = new Guard({ share: 0.3 })
+    const random = seededRandom(seed)
+    for (const each of all) {
+      guard.draw(random, each.predictedMs)
+      const decision = guard.decided(each.arm, each.promptTokens, each.predictedMs, each.decidedMs)
+      if (each.end !== 'gone' && each.end !== 'open')
+        guard.firstToken(decision, each.firstTokenMs, each.toldMs)
+      if (each.end === 'twice') guard.firstToken(decision, each.firstTokenMs, each.toldMs)
+      if (each.end === 'gone' || each.end === 'both') guard.gone(decision)
+      guard.audited(each.predictedTokens, each.cachedTokens)
+      const { affinity, control, ...figures } = guard.report()
+      for (const value of [...Object.values(figures), ...Object.values(affinity), ...Object.values(control)])
+        assert.ok(typeof value === 'string' || Number.isFinite(value), JSON.stringify(guard.report()))
+      assert.ok(guard.controlShare >= 0 && guard.controlShare <= 1)
+      assert.ok(affinity.correctedTtft >= 0 && control.correctedTtft >= 0)
+    }
+  })
+  t.doesNotThrow(() => fc.assert(holds, { numRuns: 200 }))
+})
