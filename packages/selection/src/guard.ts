@@ -18,6 +18,9 @@
  *   off         the first tokens come FACTOR times sooner or later than predicted, or too few of the predicted tokens were cached;
  *               against the last time that a test found nothing
  *
+ * Half of the decisions may be fine where all of them are not: if first tokens come much later after the decisions were given back than in the
+ * test before, it is shrunk again.
+ *
  * A test that finds nothing puts off the next one, twice as long each time. A request counts for the phase in which it was
  * decided: else a phase would begin with those that are soon over.
  *
@@ -123,6 +126,9 @@ const CACHED_OFF = 0.5
 /** Outcomes between two tests, at first and at most. */
 const PAUSE_MIN = 250
 const PAUSE_MAX = 16_000
+const FORGIVEN_PAUSES = 4
+const RELAPSE_OUTCOMES = 48
+const RELAPSE_RATIO = 2.5
 
 class Arm {
   decisions = 0
@@ -170,6 +176,10 @@ export class Guard {
     () => new FadingMean(LENGTH_OUTCOMES),
   )
   readonly #ttft = new FadingMean(TTFT_OUTCOMES)
+  /** Of this phase. */
+  readonly #recent = new FadingMean(RELAPSE_OUTCOMES)
+  /** Its mean in the last test; 0 before one, and where none found affinity to be worse before. */
+  #testedMs = 0
   /** log2 of seen ÷ predicted. */
   readonly #calibration = new FadingMean(SUSPICION_OUTCOMES)
   /** Delivered ÷ predicted cached tokens. */
@@ -188,6 +198,8 @@ export class Guard {
   #tests = 0
   #shrinks = 0
   #unseen = 0
+  /** Since it was last trusted. */
+  #hasShrunk = false
   /** How much worse the affinity arm was when it was shrunk, as a share of the other's mean. */
   #shrunkBy = 0
 
@@ -270,6 +282,7 @@ export class Guard {
     const bounded = length.count === 0 ? ms : Math.min(OUTLIER * length.mean, ms)
     length.add(bounded)
     this.#ttft.add(bounded)
+    this.#recent.add(bounded)
     this.#outcomes++
     if (isCounted && arm !== undefined) {
       const own = this.#arm(arm)
@@ -316,13 +329,14 @@ export class Guard {
     const outcomes = this.#fewer
     switch (this.#phase) {
       case 'trusting':
-        if (this.#outcomes < this.#pausedUntil) return
-        if (this.#isOff || (outcomes >= ARM_OUTCOMES_MIN && z > Z_SUSPECT)) this.#test()
+        if (this.#isRelapse) this.#shrink(this.#shrunkBy)
+        else if (this.#outcomes < this.#pausedUntil) return
+        else if (this.#isOff || (outcomes >= ARM_OUTCOMES_MIN && z > Z_SUSPECT)) this.#test()
         return
       case 'testing':
         if (outcomes < ARM_OUTCOMES_MIN) return
-        if (z > Z_WORSE && this.#excess > WORSE_RATIO - 1) this.#shrink()
-        else if (this.#fewerSeen >= TEST_OUTCOMES || z < Z_BETTER) this.#trust()
+        if (z > Z_WORSE && this.#excess > WORSE_RATIO - 1) this.#shrink(this.#excess)
+        else if (this.#fewerSeen >= TEST_OUTCOMES || (z < Z_BETTER && !this.#hasShrunk)) this.#trust()
         return
       case 'shrunk':
         if (this.#outcomes < this.#pausedUntil) return
@@ -332,20 +346,25 @@ export class Guard {
 
   #test(): void {
     this.#tests++
+    // Long ago is forgiven.
+    if (this.#outcomes > this.#pausedUntil + FORGIVEN_PAUSES * this.#pause) this.#pause = PAUSE_MIN
     this.#enter('testing')
   }
 
   #trust(): void {
+    this.#testedMs = this.#hasShrunk ? this.#recent.mean : 0
+    this.#hasShrunk = false
     this.#enter('trusting')
     this.#calibrationAllowed = this.#calibration.mean
     this.#cachedAllowed = this.#cached.count === 0 ? 1 : this.#cached.mean
     this.#putOff()
   }
 
-  #shrink(): void {
+  #shrink(worseBy: number): void {
     this.#shrinks++
+    this.#hasShrunk = true
     // Until the phase has outcomes of its own.
-    this.#shrunkBy = this.#excess
+    this.#shrunkBy = worseBy
     this.#enter('shrunk')
     this.#wasOff = this.#isOff
     this.#putOff()
@@ -361,6 +380,7 @@ export class Guard {
     this.#phaseNumber++
     this.#affinity.clear()
     this.#control.clear()
+    this.#recent.clear()
     this.#fewer = this.#z = this.#excess = 0
   }
 
@@ -374,6 +394,12 @@ export class Guard {
   get #affinityShare(): number {
     const worseBy = this.#fewer >= ARM_OUTCOMES_MIN ? this.#excess : this.#shrunkBy
     return Math.min(TEST_SHARE, Math.max(AFFINITY_MIN, LOSS_MAX / Math.max(LOSS_MAX, worseBy)))
+  }
+
+  /** Whether first tokens come much later since the policy got all decisions back than when it had half of them. */
+  get #isRelapse(): boolean {
+    const { count, mean } = this.#recent
+    return this.#testedMs > 0 && count >= RELAPSE_OUTCOMES && mean > RELAPSE_RATIO * this.#testedMs
   }
 
   get #fewerSeen(): number {
