@@ -86,6 +86,14 @@ export class ChatTemplate {
 
   /** Renders with these variables. Throws RenderingRefusedError, also for what `raise_exception` says. */
   render(variables: ReadonlyMap<string, PythonValue>, options: RenderOptions = {}): string {
+    return this.renderPieces(variables, options).join('')
+  }
+
+  /**
+   * The same in pieces, in their order. A text of the variables that is printed as it is, is a piece as it is: a long text
+   * need not be put together to be compared with another.
+   */
+  renderPieces(variables: ReadonlyMap<string, PythonValue>, options: RenderOptions = {}): readonly string[] {
     const globals = new Scope(undefined)
     for (const [name, value] of builtins(options)) globals.set(name, value)
     // A variable of the request hides a builtin of the same name.
@@ -115,10 +123,9 @@ class Scope {
   }
 }
 
-/** Leaves a loop turn; the text that the turn has printed so far counts. */
+/** Leaves a loop turn; what the turn has printed so far counts, but for what was printed into a variable or a filter. */
 class LoopExit {
   readonly kind: 'Break' | 'Continue'
-  text = ''
 
   constructor(kind: 'Break' | 'Continue') {
     this.kind = kind
@@ -129,57 +136,80 @@ class Rendering {
   #steps = 0
   #calls = 0
 
-  run(program: Node, scope: Scope): string {
+  run(program: Node, scope: Scope): readonly string[] {
     if (program.type !== 'Program') throw new RenderingRefusedError('the template has no body')
-    return this.#block(program.body, scope)
+    const out: string[] = []
+    this.#block(program.body, scope, out)
+    return out
   }
 
-  #block(nodes: readonly Node[], scope: Scope): string {
-    let text = ''
-    for (const node of nodes) {
-      try {
-        text += this.#statement(node, scope)
-      } catch (thrown) {
-        if (thrown instanceof LoopExit) thrown.text = text + thrown.text
-        throw thrown
-      }
-    }
-    return text
+  #block(nodes: readonly Node[], scope: Scope, out: string[]): void {
+    for (const node of nodes) this.#statement(node, scope, out)
   }
 
-  #statement(node: Node, scope: Scope): string {
+  /** What the block prints, for those who do not print it at once. */
+  #textOf(nodes: readonly Node[], scope: Scope): string {
+    const out: string[] = []
+    this.#block(nodes, scope, out)
+    return out.join('')
+  }
+
+  #statement(node: Node, scope: Scope, out: string[]): void {
     switch (node.type) {
       case 'If':
-        return this.#block(isTruthy(this.#evaluate(node.test, scope)) ? node.body : node.alternate, scope)
+        this.#block(isTruthy(this.#evaluate(node.test, scope)) ? node.body : node.alternate, scope, out)
+        return
       case 'For':
-        return this.#for(node, scope)
+        this.#for(node, scope, out)
+        return
       case 'Set':
         this.#set(node, scope)
-        return ''
+        return
       case 'Macro':
         scope.set(node.name.value, this.#macro(node.name.value, node, scope, undefined))
-        return ''
+        return
       case 'CallStatement':
-        return this.#callStatement(node, scope)
+        out.push(this.#callStatement(node, scope))
+        return
       case 'FilterStatement':
-        return toText(this.#filter(this.#block(node.body, new Scope(scope)), node.filter, scope))
+        out.push(toText(this.#filter(this.#textOf(node.body, new Scope(scope)), node.filter, scope)))
+        return
       case 'Break':
       case 'Continue':
         throw new LoopExit(node.type)
       case 'Comment':
-        return ''
+        return
       case 'FilterExpression':
         // `| safe` marks a string, and the mark changes what `+` does to it; printed at once it does nothing.
         if (node.filter.type === 'Identifier' && node.filter.value === 'safe') {
-          return toText(this.#evaluate(node.operand, scope))
+          out.push(toText(this.#evaluate(node.operand, scope)))
+          return
         }
-        return toText(this.#evaluate(node, scope))
+        out.push(toText(this.#evaluate(node, scope)))
+        return
+      case 'BinaryExpression':
+        this.#printSum(node, scope, out)
+        return
       default:
-        return toText(this.#evaluate(node, scope))
+        out.push(toText(this.#evaluate(node, scope)))
     }
   }
 
-  #for(node: ForNode, scope: Scope): string {
+  /** `a + b + c`: where all are strings, each is a piece; so a long one is not copied. */
+  #printSum(node: BinaryNode, scope: Scope, out: string[]): void {
+    const operands: Node[] = []
+    let first: Node = node
+    while (first.type === 'BinaryExpression' && first.operator.value === '+') {
+      operands.push(first.right)
+      first = first.left
+    }
+    const values = [this.#evaluate(first, scope)]
+    for (const operand of operands.reverse()) values.push(this.#evaluate(operand, scope))
+    if (values.every(value => typeof value === 'string')) out.push(...values)
+    else out.push(toText(values.reduce((sum, value) => binary('+', sum, value))))
+  }
+
+  #for(node: ForNode, scope: Scope, out: string[]): void {
     const { iterable } = node
     let items: readonly PythonValue[]
     if (iterable.type === 'SelectExpression') {
@@ -190,7 +220,6 @@ class Rendering {
       })
     } else items = iterate(this.#evaluate(iterable, scope))
 
-    let text = ''
     // As in Jinja2, only a turn that reaches its end keeps the else branch from being printed.
     let isTurned = false
     const changed: { values: readonly PythonValue[] | undefined } = { values: undefined }
@@ -199,15 +228,14 @@ class Rendering {
       turn.set('loop', loopObject(items, index, changed))
       this.#assign(node.loopvar, item, turn)
       try {
-        text += this.#block(node.body, turn)
+        this.#block(node.body, turn, out)
         isTurned = true
       } catch (thrown) {
         if (!(thrown instanceof LoopExit)) throw thrown
-        text += thrown.text
         if (thrown.kind === 'Break') break
       }
     }
-    return isTurned ? text : text + this.#block(node.defaultBlock, new Scope(scope))
+    if (!isTurned) this.#block(node.defaultBlock, new Scope(scope), out)
   }
 
   #set(node: SetNode, scope: Scope): void {
@@ -215,7 +243,7 @@ class Rendering {
       this.#assign(node.assignee, this.#evaluate(node.value, scope), scope)
       return
     }
-    const text = this.#block(node.body, new Scope(scope))
+    const text = this.#textOf(node.body, new Scope(scope))
     if (node.assignee.type !== 'FilterExpression') this.#assign(node.assignee, text, scope)
     else this.#assign(node.assignee.operand, this.#filter(text, node.assignee.filter, scope), scope)
   }
@@ -271,7 +299,7 @@ class Rendering {
       }
       if (unused.size > 0)
         throw new RenderingRefusedError(`macro ${name} takes no argument ${[...unused][0]}`)
-      const text = this.#block(body, inner)
+      const text = this.#textOf(body, inner)
       this.#calls--
       return text
     })

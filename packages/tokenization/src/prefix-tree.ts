@@ -18,6 +18,8 @@
  * Cost     a comparison of memory for each window that is known; a look at one unit in SAMPLE_STRIDE where sequences part.
  */
 
+import type { ReadableText } from './long-text.ts'
+
 /** A sequence in windows. `Piece` is a copy of one window, made to be kept. */
 export interface WindowSource<Piece> {
   /** Whole windows in it. */
@@ -280,20 +282,19 @@ export class ByteWindows implements WindowSource<Uint8Array> {
 /** UTF-16 code units in windows. */
 export class TextWindows implements WindowSource<string> {
   readonly windows: number
-  readonly #text: string
+  readonly #text: ReadableText
   readonly #length: number
 
-  constructor(text: string, length: number) {
+  constructor(text: ReadableText, length: number) {
     this.#text = text
     this.#length = length
     this.windows = Math.floor(text.length / length)
   }
 
   hash(number: number): number {
-    const text = this.#text
-    const end = (number + 1) * this.#length
+    const text = this.#window(number)
     let hash = 0
-    for (let at = number * this.#length; at < end; at += SAMPLE_STRIDE) {
+    for (let at = 0; at < text.length; at += SAMPLE_STRIDE) {
       hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193)
     }
     return hash
@@ -301,18 +302,22 @@ export class TextWindows implements WindowSource<string> {
 
   equals(number: number, piece: string): boolean {
     // A comparison of memory; `startsWith` compares unit by unit, which takes 20 times as long.
-    return this.#text.slice(number * this.#length, (number + 1) * this.#length) === piece
+    return this.#window(number) === piece
   }
 
   /** A slice would keep the whole text. */
   copy(number: number): string {
-    const slice = this.#text.slice(number * this.#length, (number + 1) * this.#length)
+    const slice = this.#window(number)
     const encoding = isLatin1(slice) ? 'latin1' : 'utf16le'
     return Buffer.from(slice, encoding).toString(encoding)
   }
 
   sizeOf(piece: string): number {
     return (isLatin1(piece) ? 1 : 2) * piece.length + 24
+  }
+
+  #window(number: number): string {
+    return this.#text.slice(number * this.#length, (number + 1) * this.#length)
   }
 }
 

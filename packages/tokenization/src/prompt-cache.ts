@@ -20,6 +20,7 @@
 
 import type { SettledPoint } from './encoder/encoder.ts'
 import { TokenBuffer } from './encoder/token-buffer.ts'
+import { beginningOf, type LongText, type ReadableText } from './long-text.ts'
 import { type PrefixNode, PrefixTree, TextWindows } from './prefix-tree.ts'
 
 interface KnownTokens {
@@ -31,7 +32,7 @@ interface KnownTokens {
 
 /** What the cache needs of an encoder. */
 export interface ResumableEncoder {
-  encode(text: string, out: TokenBuffer, from?: SettledPoint): SettledPoint
+  encode(text: ReadableText, out: TokenBuffer, from?: SettledPoint): SettledPoint
 }
 
 const WINDOW_UNITS = 2048
@@ -63,7 +64,7 @@ export class PromptCache {
   }
 
   /** The ids of a well-formed text, valid until the next call. Throws what the encoder throws. */
-  encode(scope: number, encoder: ResumableEncoder, text: string): TokenBuffer {
+  encode(scope: number, encoder: ResumableEncoder, text: string | LongText): TokenBuffer {
     if (this.#out.ids.length > KEPT_IDS) this.#out = new TokenBuffer()
     const out = this.#out
     out.length = 0
@@ -89,7 +90,7 @@ export class PromptCache {
 /** What each window behind `path` adds. */
 function encodeWindows(
   encoder: ResumableEncoder,
-  text: string,
+  text: string | LongText,
   count: number,
   path: readonly PrefixNode<KnownTokens>[],
   out: TokenBuffer,
@@ -106,7 +107,7 @@ function encodeWindows(
       continue
     }
     out.truncate(tokens)
-    point = encoder.encode(text.slice(0, end), out, point)
+    point = encoder.encode(beginningOf(text, end), out, point)
     triedTo = end
     added.push({ ids: out.ids.slice(tokens, point.tokens), point })
   }
@@ -114,7 +115,7 @@ function encodeWindows(
 }
 
 /** The end, or one unit less where it would halve a character. */
-function wholeEnd(text: string, end: number): number {
-  const last = text.charCodeAt(end - 1)
+function wholeEnd(text: ReadableText, end: number): number {
+  const last = text.slice(end - 1, end).charCodeAt(0)
   return last >= 0xd800 && last < 0xdc00 ? end - 1 : end
 }

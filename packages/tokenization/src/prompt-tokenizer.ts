@@ -29,6 +29,7 @@ import { Encoder } from './encoder/encoder.ts'
 import { buildEncoderTables, type EncoderTables } from './encoder/encoder-tables.ts'
 import { EncodeError, RenderingRefusedError, TokenizerLoadError } from './errors.ts'
 import { fromParsedJson, tryParseJson } from './json.ts'
+import { LongText } from './long-text.ts'
 import { PromptCache } from './prompt-cache.ts'
 import type { PythonDict, PythonValue } from './python-value.ts'
 import { stripSpace } from './template-functions.ts'
@@ -64,6 +65,11 @@ export interface RenderedChat {
   /** Encoded by itself and put after the prompt; '' but for continuations of SGLang. */
   readonly textAfter: string
   readonly addSpecialTokens: boolean
+}
+
+/** The same in pieces; each is part of the text. */
+interface RenderedPieces extends Omit<RenderedChat, 'kind' | 'text'> {
+  readonly pieces: readonly string[]
 }
 
 /** How the engine behind this tokenizer was started. */
@@ -219,8 +225,8 @@ export class PromptTokenizer {
       const request = requestOf(body)
       const given = this.dialect === 'sglang' ? request.get('input_ids') : undefined
       if (given !== undefined && given !== null) return { kind: 'tokens', tokens: idsOf(given) }
-      const { text, textAfter, addSpecialTokens } = this.#render(request)
-      const tokens = this.#encode(text, addSpecialTokens, textAfter === '')
+      const { pieces, textAfter, addSpecialTokens } = this.#render(request)
+      const tokens = this.#encode(LongText.of(pieces), addSpecialTokens, textAfter === '')
       if (textAfter === '') return { kind: 'tokens', tokens }
       const after = this.#encodeAfter(textAfter)
       const both = new Int32Array(tokens.length + after.length)
@@ -232,7 +238,10 @@ export class PromptTokenizer {
 
   /** The text that `encodeChat` encodes; for people and for comparisons. */
   renderChat(body: RequestBody): RenderedChat | NoTokens {
-    return this.#answer(() => this.#render(requestOf(body)))
+    return this.#answer((): RenderedChat => {
+      const { pieces, ...rendered } = this.#render(requestOf(body))
+      return { kind: 'text', text: pieces.join(''), ...rendered }
+    })
   }
 
   /**
@@ -279,7 +288,7 @@ export class PromptTokenizer {
     return this.#library.decode(list, { skip_special_tokens: false, clean_up_tokenization_spaces: cleans })
   }
 
-  #render(request: PythonDict): RenderedChat {
+  #render(request: PythonDict): RenderedPieces {
     const tools = request.get('tools') ?? null
     const { template, refusal, format, knowsDeveloper } = tools === null ? this.#standard : this.#toolUse
     if (template === undefined) throw new RenderingRefusedError(refusal)
@@ -291,13 +300,13 @@ export class PromptTokenizer {
       ...chat.variables,
       ['messages', chat.messages],
     ])
-    const rendered = template.render(variables, { now: this.#options.now?.() })
-    const text = cutAfter === undefined ? rendered : cutAtMark(rendered, cutAfter)
-    return { kind: 'text', text, textAfter: chat.textAfter, addSpecialTokens: chat.addSpecialTokens }
+    const rendered = template.renderPieces(variables, { now: this.#options.now?.() })
+    const pieces = cutAfter === undefined ? rendered : [cutAtMark(rendered.join(''), cutAfter)]
+    return { pieces, textAfter: chat.textAfter, addSpecialTokens: chat.addSpecialTokens }
   }
 
   /** `mayLend`: no other text is encoded before the ids are given away. */
-  #encode(text: string, addSpecialTokens: boolean, mayLend = false): Int32Array {
+  #encode(text: string | LongText, addSpecialTokens: boolean, mayLend = false): Int32Array {
     const lengthMax = this.#options.textLengthMax ?? TEXT_LENGTH_MAX
     if (this.hazard !== undefined) throw new RenderingRefusedError(this.hazard)
     if (addSpecialTokens && this.#specialsHazard !== undefined)
@@ -306,7 +315,7 @@ export class PromptTokenizer {
       throw new RenderingRefusedError(`the text has more than ${lengthMax} characters`)
     if (!text.isWellFormed()) throw new RenderingRefusedError(LONE_SURROGATE)
     if (this.#encoder !== undefined) return this.#encodeOwn(this.#encoder, text, addSpecialTokens, mayLend)
-    const { ids } = this.#library!.encode(text, { add_special_tokens: addSpecialTokens })
+    const { ids } = this.#library!.encode(text.slice(0), { add_special_tokens: addSpecialTokens })
     const tokens = new Int32Array(ids.length)
     for (let i = 0; i < ids.length; i++) {
       const id = ids[i]
@@ -316,7 +325,12 @@ export class PromptTokenizer {
     return tokens
   }
 
-  #encodeOwn(encoder: Encoder, text: string, addSpecialTokens: boolean, mayLend: boolean): Int32Array {
+  #encodeOwn(
+    encoder: Encoder,
+    text: string | LongText,
+    addSpecialTokens: boolean,
+    mayLend: boolean,
+  ): Int32Array {
     try {
       const { ids, length } = this.#cache.encode(this.#scope, encoder, text)
       const prefix = addSpecialTokens ? encoder.prefixIds : []

@@ -19,6 +19,7 @@
  *   I2  Memory kept between calls: the word table within `wordTableBytesMax`, and scratch of less than 2 MB.
  */
 
+import type { ReadableText } from '../long-text.ts'
 import { TokenFinder } from './added-tokens.ts'
 import { CharTable } from './char-table.ts'
 import type { EncoderTables, SectionName } from './encoder-tables.ts'
@@ -175,7 +176,7 @@ export class Encoder {
    * Appends the ids of `text` from `from` on to `out`, without those of the post-processor, and answers the last settled point.
    * The text must be well-formed. Throws EncodeError where it cannot be encoded exactly; `out` then holds a part.
    */
-  encode(text: string, out: TokenBuffer, from: SettledPoint = BEGIN): SettledPoint {
+  encode(text: ReadableText, out: TokenBuffer, from: SettledPoint = BEGIN): SettledPoint {
     const before = Math.min(from.at, 2)
     this.#load(text, from.at - before)
     this.#out = out
@@ -453,12 +454,12 @@ export class Encoder {
     this.#settledInside = inside
   }
 
-  #load(text: string, base: number): void {
+  #load(text: ReadableText, base: number): void {
     const length = text.length - base
     if (this.#units.length < length + ROOM * 2) this.#units = new Uint16Array(length + ROOM * 2)
     const units = this.#units
     const bytes = Buffer.from(units.buffer, units.byteOffset, units.byteLength)
-    bytes.write(base === 0 ? text : text.slice(base), ROOM * 2, 'utf16le')
+    bytes.write(typeof text === 'string' && base === 0 ? text : text.slice(base), ROOM * 2, 'utf16le')
   }
 
   #release(): void {
