@@ -1,0 +1,55 @@
+/** The measurement of placement over real sockets, in a small form. */
+
+import t from 'tap'
+import { hitRateOfOneCache, sessionLoad } from './session-load.ts'
+import { loadOf, rowOf, runWay } from './socket-quality.ts'
+
+const tokensFrom = (first: number, length: number): Int32Array =>
+  Int32Array.from({ length }, (_, i) => first + i)
+const request = (tokens: Int32Array) => ({ atMs: 0, tokens, isHot: false })
+
+t.test('one cache of all blocks', async t => {
+  const [one, other] = [tokensFrom(0, 64), tokensFrom(1000, 64)]
+  t.equal(hitRateOfOneCache([request(one), request(one)], 4), 63 / 128, 'the last token is computed')
+  t.equal(hitRateOfOneCache([request(one), request(other), request(one)], 4), 0, 'the oldest go')
+  t.equal(hitRateOfOneCache([request(one), request(other), request(one)], 8), 63 / 192)
+  t.equal(
+    hitRateOfOneCache([request(one), request(other.subarray(0, 16)), request(one)], 4),
+    48 / 144,
+    'of a prompt, its end goes first',
+  )
+})
+
+t.test('a load has four turns of each conversation, each with all of the turns before', async t => {
+  const { requests, hotTokens } = sessionLoad({ seed: 7, sessions: 6, perSecond: 100, hotShare: 0.5 })
+  t.equal(requests.length, 24)
+  t.equal(requests.filter(({ isHot }) => isHot).length, 12)
+  for (const { isHot, tokens } of requests)
+    t.equal(
+      isHot,
+      tokens.subarray(0, hotTokens.length).every((id, i) => id === hotTokens[i]),
+    )
+  const continued = requests.filter(({ tokens }) =>
+    requests.some(
+      ({ tokens: before }) =>
+        before.length < tokens.length && before.every((id, position) => id === tokens[position]),
+    ),
+  )
+  t.equal(continued.length, 18)
+})
+
+for (const cell of ['trouble', 'slow'] as const) {
+  t.test(
+    `cell ${cell}: every request of a small load is answered, and reuses what its engine has`,
+    async t => {
+      const options = { cell, seed: 3, sessions: 24, perSecond: 30 }
+      const outcome = await runWay('auto', options)
+      const { requests } = loadOf(options)
+      if (cell === 'trouble') t.ok(outcome.ttftMs.length > 0)
+      else t.equal(outcome.ttftMs.length, requests.length)
+      const { hitRate, meanMs, p99Ms } = rowOf('auto', [outcome])
+      t.ok(hitRate >= 0 && hitRate < 1)
+      t.ok(meanMs > 0 && p99Ms >= meanMs / 2)
+    },
+  )
+}
