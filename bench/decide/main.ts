@@ -240,7 +240,7 @@ function naivePeer(): Measures {
   return measures
 }
 
-/** Linear within 4 µs at 64 workers and 30 µs at 1,024; every other policy within 1.5 times that. */
+/** Linear within 4 µs at 64 workers and 30 µs at 1,024; every other fixed policy within 1.5 times that; auto with its guard within 2 and 4 times. */
 function targets(): Readonly<Record<string, Target>> {
   const of = (floor: number): Target => ({ floor, goal: 0.8 * floor })
   const others = FIXED_POLICY_NAMES.filter(policy => policy !== 'linear')
@@ -250,6 +250,8 @@ function targets(): Readonly<Record<string, Target>> {
     ...POLICY_FLEETS.flatMap(workers =>
       others.map(policy => [`${policy} T=0 ÷ linear, W=${workers}`, of(1.5)]),
     ),
+    ['auto with its guard ÷ linear, W=64', of(2)],
+    ['auto with its guard ÷ linear, W=1024', of(4)],
   ])
 }
 

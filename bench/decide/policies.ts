@@ -3,7 +3,8 @@
  *
  *   index    `blocks` memberships: PROMPTS prompts, of each of which worker i holds its first (i mod 32) · 64 tokens, and chains
  *            of 128 blocks that no prompt begins with
- *   arms     every policy at temperature 0 and 0.7, every other mode, linear with a decaying credit; they take turns every SLICE_MS, each decision with the next prompt
+ *   arms     every policy at temperature 0 and 0.7, every other mode, linear with a decaying credit, auto alone and with all that its guard
+ *            does for a decision and its first token; they take turns every SLICE_MS, each decision with the next prompt
  *
  * A ratio is the median over rounds of an arm's time ÷ that of linear at the same temperature in the same round.
  */
@@ -12,11 +13,15 @@ import assert from 'node:assert/strict'
 import { chainSequence, DEFAULT_SEED, hashBlocks } from '@homing/blocks'
 import { seededRandom } from '@homing/clock'
 import { BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
+import { EngineBook, type EngineProjection } from '@homing/load'
 import {
   FIXED_POLICY_NAMES,
+  Guard,
+  predictedFirstTokenMs,
   ROUTER_MODES,
   type SelectionSettings,
   Selector,
+  ShadowCosts,
   selectionSettings,
 } from '@homing/selection'
 import type { Measure, Measures } from '../harness.ts'
@@ -41,6 +46,8 @@ interface Arm {
   /** Name of the arm that it is compared with. */
   readonly basis: string
   readonly settings: SelectionSettings
+  /** Also what its guard does for a decision. */
+  readonly isGuarded?: boolean
   readonly times: number[]
 }
 
@@ -49,10 +56,11 @@ export function measurePolicies({ fleets, blocks, rounds }: PolicyParameters): M
   for (const workers of fleets) {
     const decide = new Decisions(fixtureOf(workers, SEL_PROMPT_TOKENS), blocks)
     const arms = armsOf()
-    for (const arm of arms) decide.check(arm.settings)
-    for (const { settings } of arms) decide.nanosecondsEach(settings, 20 * SLICE_MS)
+    // What auto learns has no definition in plain arrays; its tests check it.
+    for (const { settings } of arms) if (settings.policy !== 'auto') decide.check(settings)
+    for (const arm of arms) decide.nanosecondsEach(arm, 20 * SLICE_MS)
     for (let round = 0; round < rounds; round++) {
-      for (const { settings, times } of arms) times.push(decide.nanosecondsEach(settings, SLICE_MS))
+      for (const arm of arms) arm.times.push(decide.nanosecondsEach(arm, SLICE_MS))
     }
     for (const { name, times } of arms)
       measures[`${name}, W=${workers}`] = { value: median(times), unit: 'ns' }
@@ -87,7 +95,14 @@ function armsOf(): Arm[] {
     settings: selectionSettings({ overlapCredit: 0.9, creditDecay: 0.1 }),
     times: [],
   }
-  return [...policies, ...modes, decay]
+  const auto = [false, true].map(isGuarded => ({
+    name: isGuarded ? 'auto with its guard' : 'auto',
+    basis: 'linear T=0',
+    settings: selectionSettings({ policy: 'auto' }),
+    isGuarded,
+    times: [],
+  }))
+  return [...policies, ...modes, decay, ...auto]
 }
 
 /** Decisions over a fleet, each about the next prompt. */
@@ -98,6 +113,9 @@ class Decisions {
   readonly #scores: OverlapCounts
   readonly #selector: Selector
   readonly #random = seededRandom(1)
+  readonly #engines: EngineProjection
+  readonly #guard = new Guard({ share: 0.01 })
+  readonly #shadows = new ShadowCosts()
   #next = 0
 
   constructor(fixture: Fixture, blocks: number) {
@@ -122,6 +140,7 @@ class Decisions {
       assert.equal(index.store(chain % workers, undefined, sequence, local, CHAIN_BLOCKS), 'stored')
     }
     this.#fixture = fixture
+    this.#engines = enginesOf(fixture)
     this.#prompts = prompts
     this.#reader = new IndexReader([index.memory])
     this.#scores = new OverlapCounts(workers)
@@ -137,6 +156,34 @@ class Decisions {
       candidates.overlapBlocks[this.#scores.workerSlots[i]!] = this.#scores.blocks[i]!
     }
     return this.#selector.choose(candidates, REQUEST, settings, this.#random, this.#next).winner
+  }
+
+  /** As the router does it, its first token included. */
+  decideByAuto(settings: SelectionSettings, isGuarded: boolean): number {
+    const { candidates } = this.#fixture
+    const { local, count } = this.#prompts[this.#next++ % PROMPTS]!
+    this.#reader.overlap(local, count, this.#scores)
+    candidates.overlapBlocks.fill(0)
+    for (let i = 0; i < this.#scores.length; i++) {
+      candidates.overlapBlocks[this.#scores.workerSlots[i]!] = this.#scores.blocks[i]!
+    }
+    const input = { ...candidates, engines: this.#engines }
+    const choice = this.#selector.choose(input, REQUEST, settings, this.#random, this.#next)
+    if (!isGuarded) return choice.winner
+    const shadows = this.#shadows
+    const guard = this.#guard
+    const { cost } = choice.terms
+    shadows.find(input, choice.terms)
+    const { leastLoaded } = shadows
+    const extraMs = cost[leastLoaded]! - cost[choice.winner]!
+    const arm = leastLoaded === choice.winner ? undefined : guard.draw(this.#random, extraMs)
+    if (arm !== undefined) this.#selector.divert(leastLoaded, guard.controlChance(extraMs), arm === 'control')
+    shadows.score(choice.terms, choice.winner)
+    shadows.count()
+    const predictedMs = predictedFirstTokenMs(choice, choice.winner)
+    const decision = guard.decided(arm, SEL_PROMPT_TOKENS, predictedMs, this.#next)
+    guard.firstToken(decision, predictedMs, this.#next)
+    return choice.winner
   }
 
   /** One decision about each prompt, against the definition. */
@@ -158,12 +205,15 @@ class Decisions {
   }
 
   /** CPU time of this thread for one decision: a processor that is shared with others takes turns longer than a slice. */
-  nanosecondsEach(settings: SelectionSettings, forMs: number): number {
+  nanosecondsEach({ settings, isGuarded }: Arm, forMs: number): number {
     const from = process.threadCpuUsage()
     let calls = 0
     let elapsedUs = 0
     while (elapsedUs < forMs * 1000) {
-      for (let i = 0; i < 16; i++) this.decide(settings)
+      for (let i = 0; i < 16; i++) {
+        if (settings.policy === 'auto') this.decideByAuto(settings, isGuarded === true)
+        else this.decide(settings)
+      }
       calls += 16
       const { user, system } = process.threadCpuUsage(from)
       elapsedUs = user + system
@@ -173,6 +223,19 @@ class Decisions {
 }
 
 const REQUEST = { promptTokens: SEL_PROMPT_TOKENS, blockSizeTokens: BLOCK_TOKENS }
+
+/** What an engine book says of workers with so many requests each, half of them decoding. */
+function enginesOf({ workers, candidates: { activeRequests, workerSlots } }: Fixture): EngineProjection {
+  const book = new EngineBook({ workerSlotsMax: workers })
+  for (let worker = 0; worker < workers; worker++) {
+    for (let i = 0; i < activeRequests[worker]!; i++) {
+      const id = `${worker} ${i}`
+      book.sent(id, worker, { promptTokens: 16 * worker, newTokens: 16 * worker, nowMs: i })
+      if (i % 2 === 0) book.firstToken(id, i + 1)
+    }
+  }
+  return book.project(workerSlots, 100)
+}
 
 function ballast(chain: number): Int32Array {
   const local = new Int32Array(2 * CHAIN_BLOCKS)

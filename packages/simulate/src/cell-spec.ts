@@ -24,6 +24,8 @@ export function checkSpec(spec: CellSpec): void {
   require(lossShare >= 0 && lossShare <= 1, `a loss share of ${lossShare}`, 'use a number from 0 to 1')
   if (slow !== undefined) {
     require(slow.share >= 0 && slow.share <= 1, `a slow share of ${slow.share}`, 'use a number from 0 to 1')
+    const { worker = 0 } = slow
+    require(isWhole(worker, 0, workers - 1), `a slow worker ${worker}`, `use 0 to ${workers - 1}`)
     require(slow.factor > 0 && slow.factor < 1e6, `a slow factor of ${slow.factor}`, 'use a number above 0')
   }
   for (const { worker } of [...(spec.joins ?? []), ...(spec.deaths ?? [])]) {

@@ -127,7 +127,12 @@ export interface CellSpec {
   /** Added to every TTFT and E2E: the time of router and network; default 0. */
   readonly baseLatencyMs?: number
   /** So many workers take `factor` times as long for each step. */
-  readonly slow?: { readonly share: number; readonly factor: number }
+  readonly slow?: {
+    readonly share: number
+    readonly factor: number
+    /** Which one, instead of a share that the seed draws. */
+    readonly worker?: number
+  }
   readonly joins?: readonly FleetChange[]
   readonly deaths?: readonly FleetChange[]
   readonly trouble?: Trouble

@@ -497,6 +497,7 @@ class Cell implements EngineSink {
 function slowWorkers({ workers, slow, seed }: CellSpec): ReadonlySet<number> {
   const chosen = new Set<number>()
   if (slow === undefined) return chosen
+  if (slow.worker !== undefined) return chosen.add(slow.worker)
   const random = seededRandom(seed ^ 0x1b873593)
   const count = Math.min(workers, Math.round(slow.share * workers))
   while (chosen.size < count) chosen.add(random.below(workers))

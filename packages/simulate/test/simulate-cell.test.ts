@@ -132,6 +132,19 @@ t.test('a slow worker gets less from a policy that looks at load', async t => {
   t.ok(least.imbalance.newTokensCv > turns.imbalance.newTokensCv)
 })
 
+t.test('a slow worker can be named', async t => {
+  const loads = async (worker: number) => {
+    const { imbalance } = await run({
+      selection: { mode: 'round-robin' },
+      slow: { share: 0, factor: 3, worker },
+    })
+    return imbalance.busyCv
+  }
+  const plain = (await run({ selection: { mode: 'round-robin' } })).imbalance.busyCv
+  for (const worker of [0, 3]) t.ok((await loads(worker)) > plain)
+  await t.rejects(run({ slow: { share: 0, factor: 3, worker: 4 } }), /a slow worker 4/)
+})
+
 t.test('a rule by session keeps a conversation on one worker', async t => {
   const turn = (i: number): TraceRequest => ({ ...request(i * 1000, 600 + 512 * i, 5, 0), sessionId: 'one' })
   const result = await run(
