@@ -1,29 +1,37 @@
 /**
- * What exact events are worth: the same policy with different knowledge of the caches, on simulated engines and a virtual clock.
- * `pnpm exec node test/routing-quality.ts --write` writes the table of docs/routing-quality.md.
+ * What exact events are worth, and whether `auto` makes the most of them: knowledge of the caches and policies, on simulated engines and a
+ * virtual clock. `pnpm exec node test/routing-quality.ts --write` writes the table of docs/routing-quality.md; `--seeds N`, `--only 'router alone'`.
  *
- *   knowledge   exact        KV events
- *               approximate  --no-kv-events: what was sent where
- *               text         what was sent where, of the text: no engine tokenizes
- *               none         --no-kv-events with room for one block
- *               …, weight 4  the same, with cached blocks counting four times as much against load
- *               rival        another router: the policy of the best router that uses text alone (TextPolicy)
+ *   exact             KV events, policy auto, as are the next three
+ *   approximate       --no-kv-events: what was sent where
+ *   text              what was sent where, of the text: no engine tokenizes
+ *   none              --no-kv-events with room for one block
+ *   linear            KV events, the linear rule, with cached blocks counting as much as load; weight 4: four times as much
+ *   rival             another router: the policy of the best router that uses text alone (TextPolicy)
  *
  * Traffic: conversations of 1 to 6 turns, each turn the text of all before and more; one of eight system prompts at their
  * beginning. Turns begin by a Poisson process that is the same for every cell of a seed.
+ *
+ * `exact` is held against the rival over the requests that both answered: those that an engine loses when it restarts are not the same.
  */
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
+import { parseArgs } from 'node:util'
 import { type Random, seededRandom } from '@homing/clock'
 import type { RouterSettings } from '@homing/config'
+import { seedMean } from '@homing/simulate'
+import type { HttpReply } from '@homing/transport'
 import { MODEL, SimulatedFleet } from './simulation/simulated-fleet.ts'
 import { TextPolicy } from './text-policy.ts'
 
 const PATH = join(import.meta.dirname, '..', 'docs', 'routing-quality.md')
 const ENGINES = 4
-const SEEDS = [1, 2, 3]
+const SEEDS = 10
+/** What exact may lose against the rival: points of the hit rate, and of the mean TTFT as a ratio. */
+const HIT_POINTS_MAX = 2
+const TTFT_RATIO_MAX = 1.1
 const CONVERSATIONS = 60
 const CONVERSATION_MS = 180
 const TURN_MS = 600
@@ -53,23 +61,41 @@ interface Knowledge {
   readonly isRival?: true
 }
 
+const AUTO = { routerPolicy: 'auto' } as const
+const LINEAR = { routerPolicy: 'linear' } as const
+
 export const KNOWLEDGE: Readonly<Record<string, Knowledge>> = {
-  exact: { settings: {}, tokenizes: true },
-  approximate: { settings: { kvEvents: false }, tokenizes: true },
-  text: { settings: { kvEvents: false }, tokenizes: false },
-  none: { settings: { kvEvents: false, guessBlocksMax: 1 }, tokenizes: true },
-  'exact, weight 4': { settings: { overlapWeight: 4 }, tokenizes: true },
-  'approximate, weight 4': { settings: { kvEvents: false, overlapWeight: 4 }, tokenizes: true },
+  exact: { settings: AUTO, tokenizes: true },
+  approximate: { settings: { ...AUTO, kvEvents: false }, tokenizes: true },
+  text: { settings: { ...AUTO, kvEvents: false }, tokenizes: false },
+  none: { settings: { ...AUTO, kvEvents: false, guessBlocksMax: 1 }, tokenizes: true },
+  linear: { settings: LINEAR, tokenizes: true },
+  'linear, weight 4': { settings: { ...LINEAR, overlapWeight: 4 }, tokenizes: true },
   rival: { settings: {}, tokenizes: true, isRival: true },
 }
 
+/** Over the requests that were answered. */
 export interface Outcome {
   readonly hitRate: number
+  /** To the first byte. */
   readonly meanMs: number
   readonly p99Ms: number
+  /** To the last byte, the mean. */
+  readonly totalMs: number
 }
 
-/** One cell of one seed: time to first byte and cached tokens of every request. */
+/** One request that was answered. */
+interface Answered {
+  readonly firstMs: number
+  readonly totalMs: number
+  readonly promptTokens: number
+  readonly cachedTokens: number
+}
+
+/** The answered requests of one run, by their number in the traffic of the seed. */
+type Sample = ReadonlyMap<number, Answered>
+
+/** One cell of one seed. */
 async function runOnce(
   seed: number,
   blocks: number,
@@ -92,6 +118,8 @@ async function runOnce(
   const { clock } = fleet.simulation
   const random = seededRandom(seed)
   const systems = Array.from({ length: 8 }, () => text(random, 600))
+  const numbers = new Map<string, number>()
+  let requests = 0
   let open = 0
   let atMs = 0
   for (let conversation = 0; conversation < CONVERSATIONS; conversation++) {
@@ -105,19 +133,22 @@ async function runOnce(
       const isPast = random.next() < trouble.pastShare
       const engine = fleet.engines[random.below(ENGINES)]!.url
       const router = random.below(origins.length)
+      const number = requests++
       open++
       clock.after(atMs + turn * TURN_MS * (0.5 + random.next()), () => {
         const isPlaced = knowledge.isRival === true && !isPast
         const worker = isPlaced ? policies[router]!.place(request.prompt) : 0
         // One that an engine loses when it restarts has ended, too.
-        const ended = () => {
+        const ended = (reply?: HttpReply) => {
           open--
+          const decision = reply?.headers['x-homing-decision']
+          if (typeof decision === 'string') numbers.set(decision, number)
           if (isPlaced) policies[router]!.ended(worker)
         }
         const origin = isPast ? engine : origins[router]
         const nvext = { backend_instance_id: instances[worker] }
         const body = isPlaced ? { ...request, nvext } : request
-        fleet.send(origin === undefined ? {} : { origin }, body, 600_000).then(ended, ended)
+        fleet.send(origin === undefined ? {} : { origin }, body, 600_000).then(ended, () => ended())
       })
     }
   }
@@ -132,12 +163,16 @@ async function runOnce(
     decisions.push(...(view as { decisions: readonly ReceiptView[] }).decisions)
   }
   await fleet.stop()
-  const sample: Sample = { timesMs: [], promptTokens: 0, cachedTokens: 0 }
-  for (const { delivered } of decisions) {
-    if (delivered?.outcome !== 'ok') continue
-    sample.timesMs.push(delivered.time_to_first_byte_ms!)
-    sample.promptTokens += delivered.prompt_tokens!
-    sample.cachedTokens += delivered.cached_tokens ?? 0
+  const sample = new Map<number, Answered>()
+  for (const { id, delivered } of decisions) {
+    const number = numbers.get(id)
+    if (delivered?.outcome !== 'ok' || number === undefined) continue
+    sample.set(number, {
+      firstMs: delivered.time_to_first_byte_ms!,
+      totalMs: delivered.duration_ms!,
+      promptTokens: delivered.prompt_tokens!,
+      cachedTokens: delivered.cached_tokens ?? 0,
+    })
   }
   return sample
 }
@@ -148,16 +183,12 @@ async function instanceIds(fleet: SimulatedFleet): Promise<readonly number[]> {
   return fleet.engines.map(engine => workers.find(({ url }) => url === engine.url)!.instance_id)
 }
 
-interface Sample {
-  readonly timesMs: number[]
-  promptTokens: number
-  cachedTokens: number
-}
-
 interface ReceiptView {
+  readonly id: string
   readonly delivered: {
     readonly outcome: string
     readonly time_to_first_byte_ms: number | null
+    readonly duration_ms: number | null
     readonly prompt_tokens: number | null
     readonly cached_tokens: number | null
   } | null
@@ -167,35 +198,117 @@ function text(random: Random, length: number): string {
   return String.fromCharCode(...Array.from({ length }, () => 97 + random.below(26)))
 }
 
-export async function runCell(blocks: number, knowledge: Knowledge, trouble: Trouble): Promise<Outcome> {
+/** One cell: all answered requests of its seeds, 1 … `seeds`. */
+export async function runCell(
+  blocks: number,
+  knowledge: Knowledge,
+  trouble: Trouble,
+  seeds = 3,
+): Promise<Outcome> {
+  return outcomeOf(await runSeeds(blocks, knowledge, trouble, seeds))
+}
+
+async function runSeeds(
+  blocks: number,
+  knowledge: Knowledge,
+  trouble: Trouble,
+  seeds: number,
+): Promise<readonly Sample[]> {
   const samples: Sample[] = []
-  for (const seed of SEEDS) samples.push(await runOnce(seed, blocks, knowledge, trouble))
-  const timesMs = samples.flatMap(sample => sample.timesMs).sort((a, b) => a - b)
-  const sum = (of: (sample: Sample) => number) => samples.reduce((total, sample) => total + of(sample), 0)
+  for (let seed = 1; seed <= seeds; seed++) samples.push(await runOnce(seed, blocks, knowledge, trouble))
+  return samples
+}
+
+function outcomeOf(samples: readonly Sample[]): Outcome {
+  const answered = samples.flatMap(sample => [...sample.values()])
+  const sum = (of: (each: Answered) => number) => answered.reduce((total, each) => total + of(each), 0)
+  const firsts = answered.map(({ firstMs }) => firstMs).sort((a, b) => a - b)
   return {
     hitRate: sum(({ cachedTokens }) => cachedTokens) / sum(({ promptTokens }) => promptTokens),
-    meanMs: timesMs.reduce((total, ms) => total + ms, 0) / timesMs.length,
-    p99Ms: timesMs[Math.floor(timesMs.length * 0.99)]!,
+    meanMs: sum(({ firstMs }) => firstMs) / answered.length,
+    p99Ms: firsts[Math.floor(firsts.length * 0.99)]!,
+    totalMs: sum(({ totalMs }) => totalMs) / answered.length,
   }
 }
 
+/** Seed by seed, over the requests that both answered. */
+function against(
+  ours: readonly Sample[],
+  theirs: readonly Sample[],
+): readonly (readonly [Outcome, Outcome])[] {
+  return ours.map((sample, i) => {
+    const others = theirs[i]!
+    const both = (of: Sample): Sample =>
+      new Map([...of].filter(([number]) => sample.has(number) && others.has(number)))
+    return [outcomeOf([both(sample)]), outcomeOf([both(others)])]
+  })
+}
+
+/** Ratios of exact to the rival with their 95 % intervals, and what exact misses: its whole interval is beyond the bound. */
+export function verdictOf(pairs: readonly (readonly [Outcome, Outcome])[]): string {
+  const ratio = (of: (outcome: Outcome) => number) =>
+    interval(
+      pairs.map(([ours, theirs]) => Math.log(of(ours) / of(theirs))),
+      Math.exp,
+    )
+  const e2e = ratio(({ totalMs }) => totalMs)
+  const p99 = ratio(({ p99Ms }) => p99Ms)
+  const mean = ratio(({ meanMs }) => meanMs)
+  const hits = interval(
+    pairs.map(([ours, theirs]) => 100 * (theirs.hitRate - ours.hitRate)),
+    value => value,
+  )
+  const missed = [
+    ...(e2e.low > 1 ? ['E2E'] : []),
+    ...(p99.low > 1 ? ['p99'] : []),
+    ...(hits.low > HIT_POINTS_MAX ? ['hits'] : []),
+    ...(mean.low > TTFT_RATIO_MAX ? ['mean'] : []),
+  ]
+  const text = ({ value, low, high }: Interval) =>
+    `${value.toFixed(3)} [${low.toFixed(3)}, ${high.toFixed(3)}]`
+  return `${text(e2e)} · ${text(p99)} | ${missed.length === 0 ? 'passes' : `**fails**: ${missed.join(', ')}`}`
+}
+
+interface Interval {
+  readonly value: number
+  readonly low: number
+  readonly high: number
+}
+
+function interval(values: readonly number[], back: (value: number) => number): Interval {
+  const { mean, halfWidth = 0 } = seedMean(values)
+  return { value: back(mean), low: back(mean - halfWidth), high: back(mean + halfWidth) }
+}
+
 if (import.meta.main) {
+  const { values } = parseArgs({
+    options: {
+      write: { type: 'boolean', default: false },
+      seeds: { type: 'string', default: `${SEEDS}` },
+      only: { type: 'string' },
+    },
+  })
+  const names = Object.keys(KNOWLEDGE)
   const rows = [
-    `| | cache | ${Object.keys(KNOWLEDGE).join(' | ')} |`,
-    `|---|---|${'---|'.repeat(Object.keys(KNOWLEDGE).length)}`,
+    `| | cache | ${names.join(' | ')} | exact ÷ rival: E2E · p99 | verdict |`,
+    `|---|---|${'---|'.repeat(names.length)}---|---|`,
   ]
   for (const [name, trouble] of Object.entries(TROUBLES)) {
+    if (values.only !== undefined && values.only !== name) continue
     for (const [cache, blocks] of Object.entries(CACHES)) {
-      const cells: string[] = []
-      for (const knowledge of Object.values(KNOWLEDGE)) {
-        const { hitRate, meanMs, p99Ms } = await runCell(blocks, knowledge, trouble)
-        cells.push(`${(hitRate * 100).toFixed(1)} % · ${meanMs.toFixed(1)} ms · ${p99Ms.toFixed(0)} ms`)
-      }
-      rows.push(`| ${name} | ${cache} (${blocks} blocks) | ${cells.join(' | ')} |`)
+      const samples = new Map<string, readonly Sample[]>()
+      for (const [each, knowledge] of Object.entries(KNOWLEDGE))
+        samples.set(each, await runSeeds(blocks, knowledge, trouble, Number(values.seeds)))
+      const cells = [...samples.values()].map(each => {
+        const { hitRate, meanMs, p99Ms, totalMs } = outcomeOf(each)
+        return `${(hitRate * 100).toFixed(1)} % · ${meanMs.toFixed(1)} · ${p99Ms.toFixed(0)} · ${totalMs.toFixed(1)}`
+      })
+      const verdict = verdictOf(against(samples.get('exact')!, samples.get('rival')!))
+      rows.push(`| ${name} | ${cache} (${blocks} blocks) | ${cells.join(' | ')} | ${verdict} |`)
       process.stderr.write(`${rows.at(-1)}\n`)
     }
   }
-  if (process.argv.includes('--write')) {
+  if (values.write && values.only === undefined) {
     const [begin, end] = ['<!-- routing quality: begin -->', '<!-- routing quality: end -->']
     const page = readFileSync(PATH, 'utf8')
     const before = page.slice(0, page.indexOf(begin) + begin.length)

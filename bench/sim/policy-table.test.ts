@@ -1,13 +1,14 @@
 import { readFileSync } from 'node:fs'
 import { type Summary, summarize } from '@homing/simulate'
 import t from 'tap'
-import { MARKS, renderPolicies, withTable } from './policy-table.ts'
+import { withTable } from './page-table.ts'
+import { MARKS, renderPolicies } from './policy-table.ts'
 
 t.test('the page has the marks between which the table is written, and rows for both fleets', async t => {
   const page = readFileSync(new URL('../../docs/routing-quality.md', import.meta.url), 'utf8')
-  t.equal(withTable(withTable(page, 'x'), 'x'), withTable(page, 'x'))
-  t.match(withTable(page, 'the table'), `${MARKS[0]}\nthe table\n${MARKS[1]}`)
-  const rows = page.slice(page.indexOf(MARKS[0]), page.indexOf(MARKS[1])).split('\n')
+  t.equal(withTable(withTable(page, 'x', MARKS), 'x', MARKS), withTable(page, 'x', MARKS))
+  t.match(withTable(page, 'the table', MARKS), `${MARKS.begin}\nthe table\n${MARKS.end}`)
+  const rows = page.slice(page.indexOf(MARKS.begin), page.indexOf(MARKS.end)).split('\n')
   for (const fleet of ['F8', 'F64']) {
     for (const load of [50, 85, 110]) {
       const own = rows.filter(row => row.startsWith(`| ${fleet} | ${load} % | `))
@@ -21,7 +22,7 @@ t.test('the page has the marks between which the table is written, and rows for 
 })
 
 t.test('a page without marks is told, and a sweep without cells has dashes', async t => {
-  t.throws(() => withTable('page', 'x'), /the page has no <!-- policies: begin -->/)
+  t.throws(() => withTable('page', 'x', MARKS), /the page has no <!-- policies: begin -->/)
   const empty: Summary = summarize({ cells: [], capacities: [], isComplete: true }, ['linear'])
   t.match(renderPolicies(new Map([['F8', empty]])), '| F8 | 50 % | linear | – | – | – |')
 })

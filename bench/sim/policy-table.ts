@@ -19,7 +19,6 @@ import {
   FLEETS,
   type FleetName,
   parseColumn,
-  parseWorkload,
   ResultStore,
   runSweep,
   type Summary,
@@ -27,16 +26,12 @@ import {
   type SweepWorkload,
   summarize,
 } from '@homing/simulate'
-import { findTrace } from '../index/traces.ts'
+import { marksOf, withTable } from './page-table.ts'
+import { TRACES, type TraceName, traceWorkload } from './traces-by-name.ts'
 
 const PAGE = fileURLToPath(new URL('../../docs/routing-quality.md', import.meta.url))
 const CACHE = fileURLToPath(new URL('../../.cache/bench-sim', import.meta.url))
-export const MARKS = ['<!-- policies: begin -->', '<!-- policies: end -->'] as const
-const TRACES = {
-  conversation: 'mooncake_conversation_trace.jsonl.gz',
-  synthetic: 'mooncake_synthetic_trace.jsonl.gz',
-  toolagent_like: 'toolagent_like_trace.jsonl.gz',
-} as const
+export const MARKS = marksOf('policies')
 const LOAD_SHARES = [0.5, 0.85, 1.1]
 const GUESS: Readonly<Record<string, number>> = { F8: 3, F64: 24 }
 const JITTER_SHARE = 0.2
@@ -88,14 +83,6 @@ function seconds(value: number): string {
   return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2)
 }
 
-/** `page` with the table between its marks. Throws if it has none. */
-export function withTable(page: string, table: string): string {
-  const [begin, end] = MARKS.map(mark => page.indexOf(mark)) as [number, number]
-  if (begin < 0 || end < begin)
-    throw new Error(`cannot write the table: the page has no ${MARKS.join(' … ')}`)
-  return `${page.slice(0, begin + MARKS[0].length)}\n${table}\n${page.slice(end)}`
-}
-
 async function sweepOf(fleet: FleetName, seeds: number): Promise<Summary> {
   const runner = new CellRunner({
     threads: 2,
@@ -115,11 +102,8 @@ async function sweepOf(fleet: FleetName, seeds: number): Promise<Summary> {
   }, 30_000)
   try {
     const workloads: SweepWorkload[] = []
-    for (const [name, file] of Object.entries(TRACES)) {
-      const path = findTrace(file, '')
-      if (path === undefined)
-        throw new Error(`cannot run: ${file} is neither in HOMING_TRACES nor in ../shared/traces`)
-      const workload = { ...(await parseWorkload(path)), name }
+    for (const name of Object.keys(TRACES) as TraceName[]) {
+      const workload = await traceWorkload(name)
       const binMs = await detectBinMs(workload)
       const { workers, profile, copies } = FLEETS[fleet]
       workloads.push({
@@ -172,6 +156,6 @@ if (import.meta.main) {
   }
   const table = renderPolicies(summaries)
   const isComplete = [...summaries.values()].every(summary => summary.isComplete)
-  if (values.write && isComplete) writeFileSync(PAGE, withTable(readFileSync(PAGE, 'utf8'), table))
+  if (values.write && isComplete) writeFileSync(PAGE, withTable(readFileSync(PAGE, 'utf8'), table, MARKS))
   else console.log(table)
 }
