@@ -54,7 +54,7 @@ t.test('what was placed is logged with what was predicted and delivered', async 
   t.match(header, {
     kind: 'header',
     header: {
-      selection: { mode: 'kv', policy: 'linear', followsEvents: true },
+      selection: { mode: 'kv', policy: 'auto', followsEvents: true },
       workers: [
         { key: '127.0.0.1:8001/0', models: [MODEL], blockTokens: BLOCK_SIZE_TOKENS, stepTokensMax: 8192 },
         { key: '127.0.0.1:8002/0', isUp: true },

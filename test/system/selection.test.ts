@@ -145,11 +145,20 @@ for (const mode of ['random', 'round-robin', 'least-loaded', 'power-of-two'] as 
     const answer = await complete(router)
     t.equal(answer.status, 200)
     const { json } = await router.send(`/decisions/${answer.headers['x-homing-decision']}`)
-    t.match(json, { mode, policy: 'linear' })
+    t.match(json, { mode, policy: 'auto' })
     await router.caughtUp(engines.engines)
     await router.drained()
   })
 }
+
+t.test('mode kv means auto, and a request with a weight or a temperature the linear rule', async t => {
+  const router = await routerWith()
+  t.match(await route(router), { mode: 'kv', policy: 'auto', worker: first })
+  for (const hint of [{ overlap_score_weight: 2 }, { router_temperature: 0.5 }])
+    t.match(await route(router, { nvext: { router_config_override: hint } }), { policy: 'linear' })
+  const credited = await route(router, { nvext: { router_config_override: { overlap_score_credit: 0.5 } } })
+  t.match(credited, { policy: 'auto' })
+})
 
 t.test('--router-mode direct goes where the request says, and refuses one that says nothing', async t => {
   const router = await routerWith('--router-mode', 'direct')
@@ -165,9 +174,9 @@ t.test('--router-mode direct goes where the request says, and refuses one that s
 t.test(
   '000-2: weight 0 ignores the cache, a weight counts prefill more, and a temperature draws',
   async t => {
-    const router = await routerWith()
+    const router = await routerWith('--kv-overlap-score-weight', '1')
     const plain = await route(router)
-    t.match(plain, { overlap_score_weight: 1, temperature: 0, worker: first })
+    t.match(plain, { policy: 'linear', overlap_score_weight: 1, temperature: 0, worker: first })
     const ignoring = await route(router, { nvext: { router_config_override: { overlap_score_weight: 0 } } })
     t.equal(ignoring.overlap_score_weight, 0)
     t.equal(new Set(costs(ignoring)).size, 1, 'all cost the same without the cache')

@@ -243,6 +243,8 @@ class Decider {
   readonly #selector: Selector
   /** For prompts that are not known. */
   readonly #byLoad: SelectionSettings
+  /** For requests with a weight of their own, where auto is the policy. */
+  readonly #linear: SelectionSettings
   readonly #newId: () => string
   /** By shard: of the memory that is read; undefined before it came. */
   readonly #memoryNumbers: (number | undefined)[]
@@ -265,6 +267,7 @@ class Decider {
     this.#memoryNumbers = args.indexMemories.map(() => undefined)
     this.#selector = new Selector(args.workerSlotsMax)
     this.#byLoad = { ...args.selection, mode: 'least-loaded' }
+    this.#linear = { ...args.selection, policy: 'linear' }
     this.#newId = customRandom(urlAlphabet, ID_LENGTH, count => context.random.bytes(count))
   }
 
@@ -471,12 +474,15 @@ class Decider {
 
   /**
    * A prompt that is not known has no cost: every worker would be as cheap. It goes where the fewest
-   * requests are, whose number is known of all. A selection of one's own is told.
+   * requests are, whose number is known of all. A selection of one's own is told. A request that brings a weight or a temperature means
+   * the linear rule: auto has none.
    */
-  #settingsFor({ unknownPromptReason }: RoutingRequest): SelectionSettings {
+  #settingsFor({ unknownPromptReason, override }: RoutingRequest): SelectionSettings {
     const { selection } = this.#args
-    const isByLoad = selection.mode === 'kv' && selection.custom === undefined
-    return isByLoad && unknownPromptReason !== undefined ? this.#byLoad : selection
+    if (selection.mode !== 'kv' || selection.custom !== undefined) return selection
+    if (unknownPromptReason !== undefined) return this.#byLoad
+    const isWeighed = override.overlapWeight !== undefined || override.temperature !== undefined
+    return isWeighed && selection.policy === 'auto' ? this.#linear : selection
   }
 
   async #load(workerSlots: Int32Array, sequenceHashes: Int32Array): Promise<CandidateLoads | ErrorRecord> {

@@ -45,7 +45,7 @@ export class RoutingGuard {
     const guard = this.#guard
     const shadows = this.#shadows
     const { terms } = choice
-    shadows.find(input, terms)
+    shadows.find(input, terms, choice.winner)
     const { leastLoaded } = shadows
     let arm: GuardArm | undefined
     if (isReal && leastLoaded !== choice.winner && isFree(request, input)) {

@@ -63,9 +63,10 @@ export function completeSettings<T extends readonly SettingDescriptor[]>(
   for (const key of options.without ?? []) {
     if (isGiven(key)) faults.push(`${String(key)}: it has no effect here; leave it out`)
   }
-  const settings = Object.freeze(values) as SettingsOf<T>
+  const settings = values as SettingsOf<T>
+  const facts: RuleFacts<SettingsOf<T>> = { settings, isGiven }
+  Object.freeze(Object.assign(values, command.implied?.(facts)))
   if (faults.length === 0) {
-    const facts: RuleFacts<SettingsOf<T>> = { settings, isGiven }
     faults.push(...(command.rules ?? []).flatMap(rule => rule(facts) ?? []))
   }
   if (faults.length > 0) throw new SettingsError(command.name, faults)

@@ -165,6 +165,8 @@ export interface Command<T extends readonly SettingDescriptor[] = readonly Setti
   readonly settings: T
   /** Two lines that can be pasted, each with what it does. */
   readonly examples: readonly { readonly does: string; readonly line: string }[]
+  /** Values of settings that were not given, where they follow from others that were. Before the rules. */
+  readonly implied?: (facts: RuleFacts<SettingsOf<T>>) => Partial<SettingsOf<T>>
   /** Faults that only several settings together can have; each answers a sentence or undefined. */
   readonly rules?: readonly ((facts: RuleFacts<SettingsOf<T>>) => string | undefined)[]
 }

@@ -113,9 +113,10 @@ export function parseSettings<T extends readonly SettingDescriptor[]>(
     sources[setting.key] = source
   }
 
-  const settings = Object.freeze(values) as SettingsOf<T>
+  const settings = values as SettingsOf<T>
+  const facts = { settings, isGiven: (key: PropertyKey) => sources[String(key)]?.kind !== 'default' }
+  Object.freeze(Object.assign(values, command.implied?.(facts)))
   if (faults.length === 0) {
-    const facts = { settings, isGiven: (key: PropertyKey) => sources[String(key)]?.kind !== 'default' }
     for (const rule of command.rules ?? []) {
       const fault = rule(facts)
       if (fault !== undefined) faults.push(fault)

@@ -192,8 +192,8 @@ const routerSettings = [
     group: 'Routing',
     kind: 'choice',
     choices: ['auto', 'linear', 'product', 'est-ttft', 'threshold'],
-    default: 'linear',
-    help: 'What mode kv compares (docs/policies.md). auto: what a placement costs the request, those that are there and those that come, in milliseconds that it learns from each worker; it has no knobs. linear: blocks to prefill, weighed by --kv-overlap-score-weight, plus blocks in use. product: tokens to prefill times requests; it needs no weight. est-ttft: estimated milliseconds to the first token; give it the figures of your engines. threshold: most of the prompt cached, unless the fleet is out of balance.',
+    default: 'auto',
+    help: 'What mode kv compares (docs/policies.md). If --kv-overlap-score-weight, --router-temperature or --router-decode-active-request-weight is given and this is not, it is linear. auto: what a placement costs the request, those that are there and those that come, in milliseconds that it learns from each worker; it has no knobs. linear: blocks to prefill, weighed by --kv-overlap-score-weight, plus blocks in use. product: tokens to prefill times requests; it needs no weight. est-ttft: estimated milliseconds to the first token; give it the figures of your engines. threshold: most of the prompt cached, unless the fleet is out of balance.',
   },
   {
     key: 'guardShare',
@@ -687,6 +687,9 @@ const routerSettings = [
 export type RouterSettings = SettingsOf<typeof routerSettings>
 
 /** `homing router`. */
+/** Who gives one of these means the linear rule. */
+const LINEAR_ONLY = ['overlapWeight', 'temperature', 'activeRequestWeight'] as const
+
 export const routerCommand: Command<typeof routerSettings> = {
   name: 'router',
   summary:
@@ -702,7 +705,13 @@ export const routerCommand: Command<typeof routerSettings> = {
       line: 'homing router --worker http://10.0.0.1:8001 --worker http://10.0.0.2:8001 --tokenizer ./model',
     },
   ],
+  implied: ({ isGiven }) =>
+    LINEAR_ONLY.some(isGiven) && !isGiven('routerPolicy') ? { routerPolicy: 'linear' } : {},
   rules: [
+    ({ settings, isGiven }) =>
+      settings.overlapWeight > 0 && isGiven('overlapWeight') && settings.routerPolicy === 'auto'
+        ? '--kv-overlap-score-weight has no effect on --router-policy auto: leave it out, or use linear'
+        : undefined,
     ({ settings, isGiven }) =>
       settings.workers.length > 0 && (isGiven('demoEngines') || isGiven('demoSpeed'))
         ? '--demo-engines and --demo-speed have no effect when workers are named: leave them out, or leave out --worker'

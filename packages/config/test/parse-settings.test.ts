@@ -5,6 +5,7 @@ import { environmentName } from '../src/descriptor.ts'
 import {
   asksForHelp,
   type Command,
+  completeSettings,
   indexerCommand,
   parseSettings,
   routerCommand,
@@ -299,6 +300,20 @@ t.test('options of policies that are not chosen, and an estimate of nothing, are
   t.match(faultsOf(['--selection-module', 'mine.ts', '--router-policy', 'product']), [
     /leave one of them out/,
   ])
+})
+
+t.test('the policy is auto, unless something is given that only the linear rule has', async t => {
+  const policyOf = (argv: readonly string[], env = {}): string =>
+    parseSettings(routerCommand, argv, env).settings.routerPolicy
+  t.equal(policyOf([]), 'auto')
+  t.equal(policyOf(['--kv-overlap-score-weight', '1']), 'linear', 'its default, given')
+  t.equal(policyOf(['--router-temperature', '0.5']), 'linear')
+  t.equal(policyOf([], { HOMING_ROUTER_DECODE_ACTIVE_REQUEST_WEIGHT: '1' }), 'linear')
+  t.equal(policyOf(['--router-policy', 'product', '--router-temperature', '0.5']), 'product')
+  t.equal(policyOf(['--router-policy', 'auto', '--kv-overlap-score-weight', '0']), 'auto')
+  t.match(faultsOf(['--router-policy', 'auto', '--kv-overlap-score-weight', '4']), [/no effect on .* auto/])
+  t.equal(completeSettings(routerCommand, { overlapWeight: 4 }).routerPolicy, 'linear')
+  t.equal(completeSettings(routerCommand, {}).routerPolicy, 'auto')
 })
 
 t.test('names and variables of the credit form are understood', async t => {

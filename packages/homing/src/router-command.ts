@@ -9,6 +9,7 @@ import { asksForHelp, parseSettings, renderHelp, routerCommand } from '@homing/c
 import { createLog } from '@homing/log'
 import type { CommandEntry } from './command-entry.ts'
 import { startDemoFleet } from './demo-fleet.ts'
+import { placementLine } from './placement-line.ts'
 import { checkPorts } from './port-check.ts'
 import { serveRouter } from './start-router.ts'
 import { untilStopped } from './until-stopped.ts'
@@ -24,7 +25,7 @@ export const routerCommandEntry: CommandEntry = {
       console.log(renderHelp(routerCommand))
       return 0
     }
-    const { settings, warnings } = parseSettings(routerCommand, argv, process.env, {
+    const { settings, warnings, sources } = parseSettings(routerCommand, argv, process.env, {
       listChecks: { workers: faultsOfWorkers },
     })
     const log = createLog(settings.logLevel)
@@ -40,9 +41,14 @@ export const routerCommandEntry: CommandEntry = {
       const { url, adminUrl } = router
       const operators = adminUrl === url ? '' : `\nroutes for operators on ${adminUrl}`
       console.log(`router ready on ${url} (pid ${process.pid})${operators}`)
-      if (fleet !== undefined) console.log(whatToTry(router, fleet))
+      const placement = placementLine(settings, sources)
+      if (fleet !== undefined) console.log(`${placement}\n${whatToTry(router, fleet)}`)
       else {
-        const lines = [...router.fleet.workers.flatMap(workerLines), ...tokenizerLines(router.tokenizers)]
+        const lines = [
+          ...router.fleet.workers.flatMap(workerLines),
+          ...tokenizerLines(router.tokenizers),
+          placement,
+        ]
         console.log(lines.join('\n'))
       }
 

@@ -249,7 +249,10 @@ t.test('with workers named, a line for each says what it is and what is missing'
   t.match(lines[3], /^worker 127\.0\.0\.1:1: down: .*ECONNREFUSED.*; it is probed until it answers$/)
   // A worker whose trust changes meanwhile gets another line.
   const rest = lines.slice(4).join('\n')
-  t.match(rest, /^tokenizer .*fixtures\/tiny: own encoder\s*(worker 127\.0\.0\.1:\d+: .*\s*)*$/)
+  t.match(
+    rest,
+    /^tokenizer .*fixtures\/tiny: own encoder\s*placement: policy auto: .*\s*(worker 127\.0\.0\.1:\d+: .*\s*)*$/,
+  )
   router.child.kill('SIGTERM')
   engine.child.kill('SIGTERM')
   await fetch(`${unknown.url}/admin/kill`, { method: 'POST' })

@@ -78,6 +78,8 @@ interface Slot {
   /** New tokens, fading by requests of the fleet; at request number insertedAt. */
   inserted: number
   insertedAt: number
+  /** New tokens since it is known, none faded. */
+  receivedTokens: number
   /** When prefill of the head can have begun. */
   headMs: number
   /** Prefill that was done, as estimated. */
@@ -110,6 +112,8 @@ export interface EngineProjection {
   heldTokens: Float64Array
   /** Tokens that lately were new there, as a share of the mean of all slots. */
   churn: Float64Array
+  /** New tokens that it was ever sent: as long as its cache has room for more, nothing is pushed out there. */
+  receivedTokens: Float64Array
   /** Six for each slot: p0, p1, p2, q0, q1, q2. */
   coefficients: Float64Array
   /** Share of the workers that were asked about with a prompt in their queue, over the last decisions. */
@@ -191,6 +195,7 @@ export class EngineBook {
     this.#sentTotal++
     entry.inserted = fadedTokens(entry, this.#sentTotal) + newTokens
     entry.insertedAt = this.#sentTotal
+    entry.receivedTokens += newTokens
     entry.promptTokens += promptTokens
   }
 
@@ -280,11 +285,12 @@ export class EngineBook {
     return p
   }
 
-  #fillChurn(slots: ArrayLike<number>, { count, churn }: EngineProjection): void {
+  #fillChurn(slots: ArrayLike<number>, { count, churn, receivedTokens }: EngineProjection): void {
     let sum = 0
     for (let i = 0; i < count; i++) {
       const entry = this.#slots[slots[i]!]
       churn[i] = entry === undefined ? 0 : fadedTokens(entry, this.#sentTotal)
+      receivedTokens[i] = entry?.receivedTokens ?? 0
       sum += churn[i]!
     }
     if (sum > 0) for (let i = 0; i < count; i++) churn[i]! *= count / sum
@@ -409,6 +415,7 @@ export function filterProjection(
     'contextTokens',
     'heldTokens',
     'churn',
+    'receivedTokens',
   ] as const
   for (const [to, from] of slots.entries()) {
     for (const column of columns) kept[column][to] = projection[column][from]!
@@ -468,6 +475,7 @@ function newSlot(): Slot {
     promptTokens: 0,
     inserted: 0,
     insertedAt: 0,
+    receivedTokens: 0,
     headMs: 0,
     prefilledMs: 0,
     decodingMs: 0,
@@ -492,6 +500,7 @@ function newProjection(slots: number): EngineProjection {
     contextTokens: new Float64Array(slots),
     heldTokens: new Float64Array(slots),
     churn: new Float64Array(slots),
+    receivedTokens: new Float64Array(slots),
     coefficients: new Float64Array(6 * slots),
     busyShare: 0,
     outputTokensExpected: OUTPUT_PRIOR,

@@ -34,6 +34,8 @@ export const DECODE_PRIOR: Coefficients = [10, 0.1, 4e-5]
 class Fit {
   readonly coefficients: [number, number, number]
   rows = 0
+  /** Number of the solution of the fleet that it leans on. */
+  base = 0
   /** Upper triangle of Σ x·xᵀ/y², and Σ x/y. */
   readonly #products = new Float64Array(6)
   readonly #sums = new Float64Array(FEATURES)
@@ -86,6 +88,7 @@ export class LearnedCosts {
   readonly #fleet: Fit
   readonly #prior: Coefficients
   readonly #workers = new Map<number, Fit>()
+  #fleetSolutions = 0
 
   constructor(prior: Coefficients) {
     this.#prior = prior
@@ -94,7 +97,11 @@ export class LearnedCosts {
 
   /** Those of the worker, or of the fleet where nothing of it is known. */
   of(workerSlot: number): Coefficients {
-    return (this.#workers.get(workerSlot) ?? this.#fleet).coefficients
+    const worker = this.#workers.get(workerSlot)
+    if (worker === undefined) return this.#fleet.coefficients
+    // What it leans on has moved; else who was asked first would stay as slow as the priors.
+    if (worker.rows <= 2 * SOLVE_EVERY && worker.base !== this.#fleetSolutions) this.#solve(worker)
+    return worker.coefficients
   }
 
   /** Observations of the worker. */
@@ -114,10 +121,16 @@ export class LearnedCosts {
     const y = this.#bounded(worker, x0, x1, x2, observedMs)
     fleet.add(x0, x1, x2, y)
     worker.add(x0, x1, x2, y)
-    if (fleet.rows <= 2 * SOLVE_EVERY || fleet.rows % SOLVE_EVERY === 0)
+    if (fleet.rows <= 2 * SOLVE_EVERY || fleet.rows % SOLVE_EVERY === 0) {
       fleet.solve(this.#prior, PRIOR_WEIGHT)
-    if (worker.rows <= 2 * SOLVE_EVERY || worker.rows % SOLVE_EVERY === 0)
-      worker.solve(positive(fleet.coefficients, this.#prior), FLEET_WEIGHT)
+      this.#fleetSolutions++
+    }
+    if (worker.rows <= 2 * SOLVE_EVERY || worker.rows % SOLVE_EVERY === 0) this.#solve(worker)
+  }
+
+  #solve(worker: Fit): void {
+    worker.solve(positive(this.#fleet.coefficients, this.#prior), FLEET_WEIGHT)
+    worker.base = this.#fleetSolutions
   }
 
   forget(workerSlot: number): void {

@@ -40,15 +40,20 @@ export class ShadowCosts {
     return this.picks[1]!
   }
 
-  /** Fills `picks`. Changes nothing else. There must be a candidate, and `terms` those of its cost. */
-  find({ count, activeRequests }: Candidates, { prefillTokens }: ChoiceTerms): void {
+  /**
+   * Fills `picks`. Changes nothing else. There must be a candidate, and `terms` those of its cost. `chosen`: who has been chosen; where
+   * nobody has any request, least-loaded takes it, too, and there is nothing to try: an idle fleet follows its caches.
+   */
+  find({ count, activeRequests }: Candidates, { prefillTokens }: ChoiceTerms, chosen?: number): void {
     const first = this.#turn % count
+    let isIdle = true
     let fewest = Number.POSITIVE_INFINITY
     let least = Number.POSITIVE_INFINITY
     let byLoad = first
     let byProduct = first
     for (let i = first; i < count; i++) {
       const requests = activeRequests[i]!
+      if (requests > 0) isIdle = false
       if (requests < fewest) {
         fewest = requests
         byLoad = i
@@ -61,6 +66,7 @@ export class ShadowCosts {
     }
     for (let i = 0; i < first; i++) {
       const requests = activeRequests[i]!
+      if (requests > 0) isIdle = false
       if (requests < fewest) {
         fewest = requests
         byLoad = i
@@ -72,7 +78,7 @@ export class ShadowCosts {
       }
     }
     this.picks[0] = first
-    this.picks[1] = byLoad
+    this.picks[1] = chosen !== undefined && isIdle ? chosen : byLoad
     this.picks[2] = byProduct
   }
 

@@ -53,8 +53,11 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const others =
     Math.max(0, x - q0! * Math.ceil(n / step)) * L + ((q1! + q2! * (promptTokens + o / 2)) * L * o) / 2
   const later = (priced * rho) / (1 - rho)
-  const evict = priced * (1 - rho) ** 4 * engines.churn[i]!
-  return engines.backlogMs[i]! + full + joined + x + later + evict + w * (own + others)
+  const isFull = engines.receivedTokens[i]! + n > (capacity > 0 ? capacity : 262_144)
+  const evict = isFull ? priced * (1 - rho) ** 4 * engines.churn[i]! : 0
+  return (
+    engines.backlogMs[i]! + full + joined + x + later + evict + w * (own + others) + (2 * n) / promptTokens
+  )
 }
 
 const step = fc.record({

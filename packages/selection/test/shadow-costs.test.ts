@@ -59,6 +59,18 @@ t.test('equals take turns, and a question changes nothing', async t => {
   ])
 })
 
+t.test('in an idle fleet least-loaded takes who has been chosen, and nowhere else', async t => {
+  const shadows = new ShadowCosts()
+  const terms = termsOf([5, 5, 5], [1, 1, 1])
+  for (const [requests, pick] of [
+    [[0, 0, 0], 2],
+    [[1, 0, 0], 1],
+  ] as const) {
+    shadows.find(candidatesOf([...requests]), terms, 2)
+    t.equal(shadows.leastLoaded, pick)
+  }
+})
+
 t.test('costs that are no numbers leave no trace', async t => {
   const shadows = new ShadowCosts()
   const terms = termsOf([Number.NaN, Number.NaN], [Number.NaN, Number.POSITIVE_INFINITY])

@@ -31,7 +31,7 @@ export class SimGuard {
     const guard = this.#guard
     const shadows = this.#shadows
     const { terms, winner } = choice
-    shadows.find(candidates, terms)
+    shadows.find(candidates, terms, winner)
     const arm =
       shadows.leastLoaded === winner
         ? undefined

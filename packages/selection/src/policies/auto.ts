@@ -1,7 +1,7 @@
 /**
  * auto: what a placement costs in milliseconds, to the request itself, to those that are there, and to those that come.
  *
- *   cost = wait + full + prefill + later + evict + decode + others
+ *   cost = wait + full + prefill + later + evict + decode + others + unsure
  *
  *   n        new tokens in s = ⌈n/step⌉ steps;  x = p0·s + p1·n + p2·n·(prompt − n/2): its prefill alone;  x' = min(x, 2·mean x)
  *   wait     B + g/2 + (g − q0)·⌈(n + queued)/step⌉   the prompts before it; where some decode, also half of the step that is under
@@ -9,10 +9,13 @@
  *   full     excess · o · g / held       until blocks are free
  *   prefill  x
  *   later    x' · ρ/(1 − ρ)              what a millisecond of prefill costs those that come: as many milliseconds as wait for it
- *   evict    x' · churn · (1 − ρ)^4      new blocks push others out; more of those are missed where the cache turns over faster
+ *   evict    x' · churn · (1 − ρ)^4      new blocks push others out; more of those are missed where the cache turns over faster.
+ *            Nothing is pushed out of a cache that was never sent as many new tokens as it holds
  *   decode   w · o·(q0 + q1·(L + 1) + q2·(C + queued + prompt + o/2))   its own tokens
  *   others   w · (max(0, x − q0·s)·L                  what its prefill holds up those that decode: they get a token with each step of it
  *               + (q1 + q2·(prompt + o/2)) · L·o/2)   the later steps that it makes longer
+ *
+ *   unsure   2 ms · n/prompt             what is learned is no more exact than this: within it, a prompt stays with its blocks
  *
  *   B backlog in ms, g = q0 + q1·d + q2·C a decode step, d decoding requests with C tokens, L requests, o expected output,
  *   ρ share of workers with a prompt in their queue, churn = new tokens of late ÷ the mean of all workers
@@ -30,7 +33,11 @@ import type { Policy } from '../policy.ts'
 
 const PRICED_PREFILLS_MAX = 2
 const EVICT_EXPONENT = 4
+/** Tokens that fit into a cache whose size its engine does not say: a few tens of gigabytes of a mid-sized model. */
+const CAPACITY_UNKNOWN = 262_144
 const IDLE_EXPONENT = 8
+/** Differences of learned times below this are noise: of timers, of queues of the system, of the few requests that taught them. */
+const UNSURE_MS = 2
 
 export const auto: Policy = {
   name: 'auto',
@@ -58,11 +65,17 @@ export const auto: Policy = {
       unit: 'ms',
       means: 'What it adds to the decoding of others, times what a millisecond of decoding counts.',
     },
+    {
+      name: 'unsure_ms',
+      unit: 'ms',
+      means:
+        'For the share of the prompt that is new there: within this the other terms cannot tell workers apart.',
+    },
   ],
   rules: [
     {
       name: 'auto',
-      formula: 'wait_ms + full_ms + prefill_ms + later_ms + evict_ms + decode_ms + others_ms',
+      formula: 'wait_ms + full_ms + prefill_ms + later_ms + evict_ms + decode_ms + others_ms + unsure_ms',
       unit: 'ms',
     },
   ],
@@ -81,6 +94,7 @@ export const auto: Policy = {
     const evicts = ofPolicy[4]!
     const decodes = ofPolicy[5]!
     const othersOf = ofPolicy[6]!
+    const unsures = ofPolicy[7]!
     const { coefficients, busyShare, outputTokensExpected: output } = engines
     const laterPrice = busyShare / (1 - busyShare)
     const evictPrice = (1 - busyShare) ** EVICT_EXPONENT
@@ -113,7 +127,8 @@ export const auto: Policy = {
       const wait = engines.backlogMs[i]! + shared
       const full = excess > 0 && held > 0 ? (excess * output * stepMs) / held : 0
       const later = priced * laterPrice
-      const evict = priced * evictPrice * engines.churn[i]!
+      const room = capacity > 0 ? capacity : CAPACITY_UNKNOWN
+      const evict = engines.receivedTokens[i]! + tokens > room ? priced * evictPrice * engines.churn[i]! : 0
       const decode = decodePrice * output * (q0 + q1 * (requests + 1) + q2 * (context + queued + heldTokens))
       const heldUp = Math.max(0, prefill - q0 * steps)
       const others = decodePrice * requests * (heldUp + ((q1 + q2 * heldTokens) * output) / 2)
@@ -123,8 +138,10 @@ export const auto: Policy = {
       laters[i] = later
       evicts[i] = evict
       decodes[i] = decode
+      const unsure = promptTokens > 0 ? (UNSURE_MS * tokens) / promptTokens : 0
       othersOf[i] = others
-      cost[i] = wait + full + prefill + later + evict + decode + others
+      unsures[i] = unsure
+      cost[i] = wait + full + prefill + later + evict + decode + others + unsure
     }
     return 0
   },
