@@ -21,6 +21,12 @@ const FLEET_WEIGHT = 8
 /** The priors weigh as much as this many observations of the fleet. */
 const PRIOR_WEIGHT = 1
 const SWEEPS = 12
+/**
+ * A worker counts as another kind than the fleet when its logarithm of predicted ÷ seen is beyond the first figure, and the second ÷ √(its observations)
+ * for chance: with 4 observations 1.9 times as fast or slow, with 16 of them 1.5 times, with very many 1.3 times. Below that the fleet knows better.
+ */
+const APART = 0.15
+const APART_OF_CHANCE = 1
 /** Rows between two solutions, once there are as many. */
 const SOLVE_EVERY = 16
 
@@ -36,6 +42,10 @@ class Fit {
   rows = 0
   /** Number of the solution of the fleet that it leans on. */
   base = 0
+  /** It is faster or slower than the fleet by more than chance. */
+  isApart = false
+  /** Of all rows, faded. */
+  #weight = 0
   /** Upper triangle of Σ x·xᵀ/y², and Σ x/y. */
   readonly #products = new Float64Array(6)
   readonly #sums = new Float64Array(FEATURES)
@@ -60,6 +70,14 @@ class Fit {
     s[1] = FADE * s[1]! + u1
     s[2] = FADE * s[2]! + u2
     this.rows++
+    this.#weight = FADE * this.#weight + 1
+  }
+
+  /** How far what `coefficients` predict is from what was seen, as a multiple of what chance explains; ≤ 1: not for certain. */
+  distance(coefficients: Coefficients): number {
+    const predicted = coefficients.reduce((sum, c, i) => sum + c * this.#sums[i]!, 0)
+    const allowed = APART + APART_OF_CHANCE / Math.sqrt(this.#weight)
+    return predicted > 0 ? Math.abs(Math.log(predicted / this.#weight)) / allowed : 0
   }
 
   /** Coordinate descent towards the data and, with `weight` in observations, `base`. */
@@ -95,13 +113,13 @@ export class LearnedCosts {
     this.#fleet = new Fit(prior)
   }
 
-  /** Those of the worker, or of the fleet where nothing of it is known. */
+  /** Those of the worker, or of the fleet where too little of it is known to tell it from the others. */
   of(workerSlot: number): Coefficients {
     const worker = this.#workers.get(workerSlot)
     if (worker === undefined) return this.#fleet.coefficients
     // What it leans on has moved; else who was asked first would stay as slow as the priors.
     if (worker.rows <= 2 * SOLVE_EVERY && worker.base !== this.#fleetSolutions) this.#solve(worker)
-    return worker.coefficients
+    return worker.isApart ? worker.coefficients : this.#fleet.coefficients
   }
 
   /** Observations of the worker. */
@@ -131,6 +149,7 @@ export class LearnedCosts {
   #solve(worker: Fit): void {
     worker.solve(positive(this.#fleet.coefficients, this.#prior), FLEET_WEIGHT)
     worker.base = this.#fleetSolutions
+    worker.isApart = worker.distance(this.#fleet.coefficients) > 1
   }
 
   forget(workerSlot: number): void {
