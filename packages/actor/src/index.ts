@@ -21,6 +21,7 @@ export {
   type ShutdownReport,
   type Signal,
   type SpawnOptions,
+  type StopOptions,
   type Strategy,
   type Supervision,
   type SystemStats,

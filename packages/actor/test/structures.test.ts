@@ -233,7 +233,7 @@ t.test('the list of open asks holds what was linked and not unlinked', async t =
     override fail(): void {}
   }
   const agree = fc.property(fc.array(fc.nat(30), { maxLength: 200 }), picks => {
-    const owner = { firstAsk: undefined as OpenAsk | undefined }
+    const owner = { firstAsk: undefined as OpenAsk | undefined, asksAnswered() {} }
     const asks = Array.from({ length: 31 }, () => new Ask())
     const naive = new Set<OpenAsk>()
     for (const pick of picks) {

@@ -29,6 +29,8 @@ export type ReplyFunction = ((value: unknown) => void) & { [askOf]?: OpenAsk | F
 /** The head of the list of asks that a cell has not answered. */
 export interface AskOwner {
   firstAsk: OpenAsk | undefined
+  /** None is left. */
+  asksAnswered(): void
 }
 
 export abstract class OpenAsk {
@@ -58,6 +60,7 @@ export abstract class OpenAsk {
     this.owner = undefined
     this.previous = undefined
     this.next = undefined
+    if (owner.firstAsk === undefined) owner.asksAnswered()
   }
 }
 

@@ -10,7 +10,7 @@
  *
  * Stopping waits for the current message, then for the children in reverse order of their spawn, then
  * for the `stopped` signal. One deadline, `shutdown`, covers all of it; after it the cell and its remaining
- * children are abandoned: they end at once and are reported as slow.
+ * children are abandoned: they end at once and are reported as slow. A stop may let the actor drain first: drain.ts.
  */
 
 import { fromErrorRecord, type HomingError } from '@homing/errors'
@@ -30,6 +30,7 @@ import { describe, failureOf, recordOf } from '../values/thrown.ts'
 import { armsOf } from './arms.ts'
 import { Children } from './children.ts'
 import { Context } from './context.ts'
+import { CATCH_UP_MS_MAX, Drain } from './drain.ts'
 import type { CellHost } from './host.ts'
 import type { InboxInit } from './inbox.ts'
 import type { Child, Ending, Halt, LocalParent, Parent } from './kin.ts'
@@ -258,10 +259,44 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     else this.#requestEnd({ reason: 'stopped' })
   }
 
-  /** The actor stops itself; a permanent one is restarted. */
-  requestOwnStop(): void {
-    if (!this.settings.isPermanent) this.requestStop()
-    else if (this.state < RESTARTING) this.#requestHalt(undefined, true)
+  /** The actor stops itself, after what waits if it says so; a permanent one is restarted, and keeps that. */
+  requestOwnStop(drainMs?: number | 'shutdown'): void {
+    if (!this.settings.isPermanent) {
+      if (drainMs === undefined) this.requestStop()
+      else this.requestDrain(drainMs === 'shutdown' ? undefined : drainMs)
+    } else if (this.state < RESTARTING) this.#requestHalt(undefined, true)
+  }
+
+  requestDrain(withinMs = this.settings.shutdownMs): void {
+    if (this.state >= STOPPING || this.#stopRequest !== undefined || this.drain !== undefined) return
+    this.cancelSchedules()
+    const drain = new Drain(
+      this.host.clock,
+      this.after(withinMs, () => this.#cutDrain()),
+      withinMs,
+    )
+    this.drain = drain
+    const caughtUp = (): void => {
+      drain.isCatchingUp = false
+      this.wake()
+    }
+    // Nobody tells the root anything.
+    if (this.parent === undefined) caughtUp()
+    else this.host.whenCaughtUp(Math.min(withinMs, CATCH_UP_MS_MAX), caughtUp)
+  }
+
+  protected override emptied(): void {
+    const drain = this.drain!
+    drain.isEmpty = true
+    this.leaveGeneration()
+    if (this.children === undefined) this.requestStop()
+    else this.children.stopAll(() => this.requestStop(), drain)
+  }
+
+  /** Its time is over. A child with something left reports that itself. */
+  #cutDrain(): void {
+    if (this.drain?.isEmpty === false) this.host.undrained.add(this.name)
+    this.requestStop()
   }
 
   #requestEnd(ending: Ending): void {
@@ -336,6 +371,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     this.generation++
     this.behavior = undefined
     if (this.#stopDeadline !== undefined) this.host.deadlines.remove(this.#stopDeadline)
+    if (this.drain !== undefined) this.host.deadlines.remove(this.drain.limit)
     this.children = undefined
     while (this.firstAsk !== undefined) this.firstAsk.fail('terminated')
     const { endReason, endError } = this
@@ -358,8 +394,9 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     this.children.add(child)
   }
 
-  stopChild(id: number): void {
-    this.children?.stop(id)
+  stopChild(id: number, drainMs?: number | 'shutdown'): void {
+    const ownMs = this.children?.get(id)?.settings.shutdownMs
+    this.children?.stop(id, drainMs === 'shutdown' ? ownMs : drainMs)
   }
 
   childEnded(id: number, ending: Ending, error: HomingError | undefined): void {
@@ -367,6 +404,8 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     const child = children?.remove(id)
     if (children === undefined || child === undefined) return
     const known = error ?? (ending.error === undefined ? undefined : fromErrorRecord(ending.error))
+    // Its thread, or itself, failed: what waited for it is lost.
+    if (child.drainDueMs !== undefined && ending.reason !== 'stopped') this.host.undrained.add(child.ref.name)
     const terminated = terminatedOf(child.ref, ending.reason, known)
     for (const onEnded of child.onEnded ?? []) onEnded(terminated)
     if (children.isStopping) {
@@ -389,8 +428,10 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
   childHalted(id: number, halt: Halt): boolean {
     const { children } = this
     const child = children?.get(id)
-    // One that is to stop needs no word.
-    if (children === undefined || child === undefined || children.isStopping || child.isStopping) return true
+    if (children === undefined || child === undefined) return true
+    // One that drains goes on at once, alone; one that is to stop needs no word.
+    if (child.drainDueMs !== undefined) return false
+    if (children.isStopping || child.isStopping) return true
     const error = halt.error === undefined ? undefined : fromErrorRecord(halt.error)
     return children.group?.halted(child, halt.isFailure, halt.delayMs, error) ?? false
   }
@@ -398,7 +439,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
   /** The thread of a child that will be spawned again has ended. */
   childDisplaced(child: Child): void {
     const { children } = this
-    if (children === undefined || children.isStopping) return
+    if (children === undefined || children.isStopping || child.isStopping) return
     children.group?.displaced(child, new ThreadDownError(child.thread ?? '', 'it has ended'))
   }
 
@@ -412,7 +453,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     return {
       name: this.name,
       state:
-        this.state >= STOPPING || this.#stopRequest !== undefined
+        this.state >= STOPPING || this.#stopRequest !== undefined || this.drain !== undefined
           ? 'stopping'
           : this.state === RESTARTING
             ? 'backoff'

@@ -7,6 +7,7 @@
 import type { HomingError } from '@homing/errors'
 import type { Strategy } from '../contract/types.ts'
 import type { Deadlines } from '../values/deadlines.ts'
+import type { Drain } from './drain.ts'
 import type { CellHost } from './host.ts'
 import type { Child, Ending, LocalParent } from './kin.ts'
 import type { LocalRef } from './local-ref.ts'
@@ -19,6 +20,8 @@ export class Children implements GroupHost {
   readonly #parent: LocalParent
   readonly #children = new Map<number, Child>()
   #stopOrder: Child[] = []
+  /** All drain, before they stop. */
+  #drain: Drain | undefined = undefined
   #isInStopLoop = false
   #onAllStopped: (() => void) | undefined = undefined
 
@@ -49,11 +52,17 @@ export class Children implements GroupHost {
     this.#children.set(child.id, child)
   }
 
-  /** Stops one child; nothing when it is not one, or is stopping already. */
-  stop(id: number): void {
+  /**
+   * Stops one child, or lets it drain for so long before; nothing when it is not one, or is stopping already. A child that
+   * drains can still be stopped.
+   */
+  stop(id: number, drainMs?: number): void {
     const child = this.#children.get(id)
-    if (child === undefined || child.isStopping) return
+    if (child === undefined) return
+    if (child.isStopping && (drainMs !== undefined || child.drainDueMs === undefined)) return
     child.isStopping = true
+    child.drainDueMs = drainMs === undefined ? undefined : this.#host.clock.nowMs() + drainMs
+    if (child.guard !== undefined) this.#host.deadlines.remove(child.guard)
     this.#host.kinship.stop(this.#parent, child)
   }
 
@@ -66,9 +75,10 @@ export class Children implements GroupHost {
     return child
   }
 
-  /** Stops the children one after the other, the last spawned first; then calls `done`. */
-  stopAll(done: () => void): void {
+  /** Stops the children one after the other, the last spawned first, after they have drained; then calls `done`. */
+  stopAll(done: () => void, drain?: Drain): void {
     this.group?.cancel()
+    this.#drain = drain
     this.#stopOrder = [...this.#children.values()]
     this.#onAllStopped = done
     this.stopNext()
@@ -83,7 +93,7 @@ export class Children implements GroupHost {
     while (order.length > 0) {
       const child = order[order.length - 1]!
       if (this.#children.has(child.id)) {
-        this.stop(child.id)
+        this.stop(child.id, this.#drain?.leftMs)
         if (this.#children.has(child.id)) break
       }
       order.pop()

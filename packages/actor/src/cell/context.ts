@@ -8,6 +8,7 @@
 
 import type { Clock, Random } from '@homing/clock'
 import type { Log } from '@homing/log'
+import { drainMsOf } from '../contract/settings.ts'
 import type { ActorContext, ActorRef } from '../contract/types.ts'
 import { toMs } from '../values/durations.ts'
 import { ActorTerminatedError } from '../values/errors.ts'
@@ -64,11 +65,12 @@ export class Context implements ActorContext<Message> {
   }
 
   get stop(): Public['stop'] {
-    return ref => {
+    return (ref, options) => {
+      const drainMs = drainMsOf(options)
       if (!this.#isCurrent) return
       const cell = this.#cell
-      if (ref === undefined || ref.key === cell.ref.key) cell.requestOwnStop()
-      else cell.stopChild(asRef(ref).id)
+      if (ref === undefined || ref.key === cell.ref.key) cell.requestOwnStop(drainMs)
+      else cell.stopChild(asRef(ref).id, drainMs)
     }
   }
 
@@ -112,6 +114,8 @@ export class Context implements ActorContext<Message> {
 
   get pipe(): Public['pipe'] {
     return (promise, onFulfilled, onRejected) => {
+      const isCounted = this.#isCurrent
+      if (isCounted) this.#cell.pipeBegins()
       const take = (message: () => Message): void => {
         if (!this.#isCurrent) return
         try {
@@ -119,6 +123,7 @@ export class Context implements ActorContext<Message> {
         } catch (error) {
           this.#cell.fail(error, undefined)
         }
+        if (isCounted && this.#isCurrent) this.#cell.pipeEnds()
       }
       promise.then(
         value => take(() => onFulfilled(value)),
@@ -128,6 +133,6 @@ export class Context implements ActorContext<Message> {
   }
 
   get #isCurrent(): boolean {
-    return this.#cell.generation === this.#generation && this.#cell.isAccepting
+    return this.#cell.generation === this.#generation && this.#cell.isAlive
   }
 }

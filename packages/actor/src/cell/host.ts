@@ -39,6 +39,10 @@ export interface CellHost extends LocalRefHost, TurnFacilities {
   readonly watches: WatchList
   readonly kinship: Kinship
   readonly slowActors: SlowActors
+  /** Actors that were stopped before they had drained. */
+  readonly undrained: SlowActors
+  /** Calls `done` once all has come that other threads had sent here; waits for none of them longer than `limitMs`. */
+  whenCaughtUp(limitMs: number, done: () => void): void
   /** The cell is over: forgets it, and tells its parent. */
   ended(cell: EndedCell, ending: Ending): void
   /** Makes a child of `parent`, here or on another thread. */

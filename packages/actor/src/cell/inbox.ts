@@ -14,6 +14,7 @@ import type { Deadline } from '../values/deadlines.ts'
 import { MalformedMessageError, StashFullError } from '../values/errors.ts'
 import { type Message, type MessageKey, typeOf } from '../values/message.ts'
 import { describe } from '../values/thrown.ts'
+import type { Drain } from './drain.ts'
 import type { CellHost } from './host.ts'
 import { Mailbox } from './mailbox.ts'
 import { PeriodicTell, ScheduledTell } from './schedules.ts'
@@ -33,6 +34,8 @@ export abstract class Inbox {
   declare readonly settings: Settings
   /** The first of the asks that this actor has not answered. */
   firstAsk: OpenAsk | undefined = undefined
+  /** While it handles what waits, before it stops. */
+  drain: Drain | undefined = undefined
   /** True while the cell is in the run queue or having its turn. */
   isQueued = false
   declare protected readonly mailbox: Mailbox
@@ -51,8 +54,14 @@ export abstract class Inbox {
     this.#isCoalescing = settings.overflow === 'coalesce'
   }
 
-  /** False once the actor stops: what comes then is dead. */
+  /** False once the actor stops, or drains: what comes then is dead. */
   abstract get isAccepting(): boolean
+
+  /** False once the actor stops. */
+  abstract get isAlive(): boolean
+
+  /** No ask is left that this actor has to answer. */
+  abstract asksAnswered(): void
 
   /** Has its turn, once `turns` comes to it. */
   abstract turn(): number
@@ -73,10 +82,24 @@ export abstract class Inbox {
   }
 
   enqueue(message: Message): TellStatus {
-    if (!this.isAccepting) {
-      this.host.deadLetters.add(this.name, message.type, 'dead', this.id)
-      return 'dead'
-    }
+    return this.isAccepting ? this.#put(message) : this.#tooLate(message)
+  }
+
+  /** Takes a message that came from another thread: when the actor began to drain it may have been on its way. */
+  enqueueFrame(message: Message): TellStatus {
+    return this.isAccepting || this.isCatchingUp ? this.#put(message) : this.#tooLate(message)
+  }
+
+  get isCatchingUp(): boolean {
+    return this.drain?.isCatchingUp === true && this.isAlive
+  }
+
+  #tooLate(message: { readonly type: string }): 'dead' {
+    this.host.deadLetters.add(this.name, message.type, 'dead', this.id)
+    return 'dead'
+  }
+
+  #put(message: Message): TellStatus {
     if (this.#isCoalescing && this.#coalesce(message)) return 'ok'
     if (!this.mailbox.offer(message)) {
       if (!this.#overflow(message)) return 'full'
@@ -87,7 +110,7 @@ export abstract class Inbox {
   /** Takes an ask whose promise is on this thread. */
   enqueueAsk(message: { readonly type: string }, ask: PendingAsk): void {
     if (!this.isAccepting) {
-      this.host.deadLetters.add(this.name, message.type, 'dead', this.id)
+      this.#tooLate(message)
       ask.fail('terminated')
       return
     }
@@ -96,8 +119,8 @@ export abstract class Inbox {
 
   /** Takes an ask that came from another thread; `message` is ours. */
   enqueueInbound(message: Message & { reply?: ReplyFunction }, ask: InboundAsk): void {
-    if (!this.isAccepting) {
-      this.host.deadLetters.add(this.name, message.type, 'dead', this.id)
+    if (!this.isAccepting && !this.isCatchingUp) {
+      this.#tooLate(message)
       ask.fail('terminated')
       return
     }
@@ -107,7 +130,7 @@ export abstract class Inbox {
 
   /** Takes a message of the actor to itself, past the bound of the mailbox. */
   enqueueForced(message: Message): void {
-    if (!this.isAccepting) return
+    if (!this.isAlive) return
     if (typeOf(message) === undefined) {
       this.host.deadLetters.add(this.name, '', 'malformed', this.id)
       return
@@ -247,6 +270,10 @@ export abstract class Inbox {
     this.unstash()
     this.wake()
     return count
+  }
+
+  protected get hasStash(): boolean {
+    return this.#stash !== undefined && this.#stash.length > 0
   }
 
   /** What is stashed waits again, in front. */

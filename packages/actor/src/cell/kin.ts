@@ -60,6 +60,8 @@ export interface Child {
   /** Whom to tell, when anybody asked. */
   onEnded: ((terminated: Terminated) => void)[] | undefined
   isStopping: boolean
+  /** Until when it may handle what waits, before it stops; undefined: it does not. */
+  drainDueMs: number | undefined
   /** Bounds the wait for a child on another thread. */
   guard: Deadline | undefined
 }
@@ -79,6 +81,7 @@ export function newChild(
     isRegistered,
     onEnded: undefined,
     isStopping: false,
+    drainDueMs: undefined,
     guard: undefined,
   }
 }
@@ -93,7 +96,7 @@ export interface ChildCell {
 
 /** Carries what parents and children tell each other. */
 export interface Kinship {
-  /** Tells a child to stop; its parent hears from it through `childEnded`. */
+  /** Tells a child to stop, or to drain if it has a time for that; its parent hears from it through `childEnded`. */
   stop(parent: LocalParent, child: Child): void
   /** Ends a child at once and reports it as slow. */
   abandon(child: Child): void

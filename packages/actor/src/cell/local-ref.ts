@@ -24,6 +24,8 @@ export interface LocalCell {
   removeWatcher(watcher: Watcher): void
   /** Stops the actor after the message in hand. */
   requestStop(): void
+  /** Stops the actor after what waits for it, within that time; default: its shutdown time. */
+  requestDrain(withinMs?: number): void
   /** Ends the actor and everything below it now, without signals, and reports it as slow. */
   abandon(): void
   /** Ends the actor and everything below it now, without signals, as its options say. */

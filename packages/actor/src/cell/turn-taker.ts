@@ -44,6 +44,8 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   protected isReentrant = false
   /** Async arms (or an async setup or signal) in flight. */
   protected inFlightCount = 0
+  /** Promises of the present instance whose outcome is to come as a message. */
+  #pipeCount = 0
   /** A stop or a halt is requested: no message is taken before it. */
   protected isInterrupted = false
   #signals: Signal[] | undefined = undefined
@@ -62,10 +64,17 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   /** Does what it was interrupted for. */
   protected abstract interrupt(): void
 
+  /** It drains, and nothing is left to handle. */
+  protected abstract emptied(): void
+
   /** The actor failed, while handling `message` if there is one. */
   abstract fail(error: unknown, message: Message | undefined): void
 
   override get isAccepting(): boolean {
+    return this.state < STOPPING && this.drain === undefined
+  }
+
+  override get isAlive(): boolean {
     return this.state < STOPPING
   }
 
@@ -120,7 +129,10 @@ export abstract class TurnTaker extends Inbox implements Watcher {
         continue
       }
       const message = this.mailbox.take()
-      if (message === undefined) break
+      if (message === undefined) {
+        if (this.#isEmptied) this.emptied()
+        break
+      }
       handled++
       if (message.type !== type) {
         if (typeOf(message) === undefined) {
@@ -149,7 +161,31 @@ export abstract class TurnTaker extends Inbox implements Watcher {
     if (this.isInterrupted) return this.inFlightCount === 0
     if (this.state === STARTING) return this.inFlightCount === 0 && this.definition !== undefined
     if (!this.#canHandle()) return false
-    return this.mailbox.size > 0 || (this.#signals !== undefined && this.#signals.length > 0)
+    if (this.mailbox.size > 0 || (this.#signals !== undefined && this.#signals.length > 0)) return true
+    return this.#isEmptied
+  }
+
+  /** True when it drains and its mailbox is all that could hold anything yet. */
+  get #isEmptied(): boolean {
+    const { drain } = this
+    if (drain === undefined || drain.isCatchingUp || drain.isEmpty) return false
+    const isIdle = this.inFlightCount === 0 && this.#pipeCount === 0
+    return isIdle && this.firstAsk === undefined && !this.hasStash
+  }
+
+  asksAnswered(): void {
+    if (this.drain !== undefined) this.wake()
+  }
+
+  /** The outcome of a promise is to come as a message. */
+  pipeBegins(): void {
+    this.#pipeCount++
+  }
+
+  /** It has come. */
+  pipeEnds(): void {
+    this.#pipeCount--
+    if (this.drain !== undefined) this.wake()
   }
 
   protected wake(): void {
@@ -251,6 +287,7 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   protected leaveGeneration(): void {
     this.generation++
     this.inFlightCount = 0
+    this.#pipeCount = 0
     this.cancelSchedules()
     this.#signals = undefined
     const watching = this.#watching

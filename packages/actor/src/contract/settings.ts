@@ -1,7 +1,8 @@
 /** Settings: the options of a spawn, checked, in milliseconds, with defaults filled in. */
 
+import type { Duration } from '@homing/clock'
 import { toMs } from '../values/durations.ts'
-import type { ActorDefinition, MailboxOptions, SpawnOptions, Supervision } from './types.ts'
+import type { ActorDefinition, MailboxOptions, SpawnOptions, StopOptions, Supervision } from './types.ts'
 
 /** Options of an actor with durations in milliseconds and defaults filled in. */
 export interface Settings {
@@ -72,6 +73,22 @@ export function toSettings(
     ...(mailbox === undefined ? {} : mailboxSettings(mailbox)),
     ...(shutdown === undefined ? {} : shutdownSettings(shutdown)),
   }
+}
+
+/**
+ * How long a stop lets the actor drain; `shutdown`: as long as its shutdown time; undefined: it does not. Throws RangeError
+ * for options that are none.
+ */
+export function drainMsOf(options: StopOptions | undefined): number | 'shutdown' | undefined {
+  const after = options?.after ?? 'message'
+  checkedWord('after', after, ['message', 'mailbox'])
+  const within = (options as { readonly within?: Duration } | undefined)?.within
+  if (after === 'message') {
+    if (within !== undefined)
+      throw new RangeError("cannot bound a stop by within: use it with after: 'mailbox'")
+    return undefined
+  }
+  return within === undefined ? 'shutdown' : toMs(within)
 }
 
 function supervisionSettings(supervision: Supervision): Partial<Settings> {

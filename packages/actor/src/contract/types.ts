@@ -151,8 +151,8 @@ export interface ActorContext<M extends Message> {
    * (args), RangeError (options), or ActorTerminatedError when this instance has ended.
    */
   spawn<C extends Message, A>(definition: ActorDefinition<C, A>, options: SpawnOptions<A>): ActorRef<C>
-  /** Stops a child (or this actor itself) after the message it is handling. */
-  stop(ref?: ActorRef<never>): void
+  /** Stops a child (or this actor itself) after the message it is handling, or after all that wait. */
+  stop(ref?: ActorRef<never>, options?: StopOptions): void
   /** One `terminated` signal when `ref` ends, also when it has ended already. */
   watch(ref: ActorRef<never>): void
   /** Takes a watch back; no signal of it comes after this, if none has come. */
@@ -205,6 +205,16 @@ export type ThreadPlacement =
   | 'dedicated'
   | (string & {})
   | { readonly pool: string; readonly key: string | number }
+
+/**
+ * What a stop does with messages that wait. `message` (default): it stops after the one in hand; the others are dead letters,
+ * and their asks reject with ActorTerminatedError. `mailbox`: it handles first what was told before, on any thread, answers
+ * the asks that it took, and lets its children do the same. Meanwhile tells answer `dead` and asks reject. What is left after
+ * `within` (default: the `shutdown` of the actor) is dropped as for `message`; then the actor has its `shutdown` to stop.
+ */
+export type StopOptions =
+  | { readonly after?: 'message' }
+  | { readonly after: 'mailbox'; readonly within?: Duration }
 
 /** Delays before restarts: `min`, doubled with every restart that still counts in the budget, up to `max`. */
 export interface Backoff {
@@ -334,7 +344,11 @@ export interface ShutdownReport {
   readonly durationMs: number
   /** Actors that did not stop within their time. */
   readonly slow: readonly string[]
-  /** Messages that were waiting in mailboxes when their actor stopped. */
+  /** Actors that had not handled all that waited when the time to drain was over, or that failed or lost their thread before. */
+  readonly undrained: readonly string[]
+  /** Messages that were handled after it began. */
+  readonly handledMessages: number
+  /** Messages that were waiting in mailboxes when their actor stopped; dead letters of reason `stopped`. */
   readonly droppedMessages: number
 }
 
@@ -429,10 +443,11 @@ export interface ActorSystem extends SystemView {
   /** Resolves when `ref` has ended, with the reason; for a top-level actor when it is not coming back. Never rejects. */
   whenTerminated(ref: ActorRef<never>): Promise<Terminated>
   /**
-   * Stops one actor and its children; resolves when it has ended, bounded by its `shutdown`. Rejects with ThreadDownError
-   * for one that is no top-level actor while its thread is being replaced.
+   * Stops one actor and its children, after what waits for them if `options` say so; resolves when it has ended, bounded by
+   * its `shutdown` (and by `within`). Rejects with ThreadDownError for one that is no top-level actor while its thread is
+   * being replaced.
    */
-  stop(ref: ActorRef<never>): Promise<Terminated>
+  stop(ref: ActorRef<never>, options?: StopOptions): Promise<Terminated>
   /** Asks every thread; bounded by a second, without those that do not answer. */
   stats(): Promise<SystemStats>
   /** The tree of actors, top-level ones first; bounded as `stats`. */
@@ -444,7 +459,9 @@ export interface ActorSystem extends SystemView {
   killThread(name: string): Promise<void>
   /**
    * Stops top-level actors, the last spawned first, then threads and capabilities. Resolves by about `deadline` (default
-   * 10 s) with what did not stop in time; never rejects for that. A second call joins the first.
+   * 10 s) with what did not stop in time; never rejects for that. What waits in mailboxes is dropped, unless `after` says
+   * `mailbox`: then each actor drains before it stops, and all together have `within` (default: four fifths of the deadline)
+   * for it. Nothing is spawned at the top meanwhile. A second call joins the first.
    */
-  shutdown(options?: { readonly deadline?: Duration }): Promise<ShutdownReport>
+  shutdown(options?: StopOptions & { readonly deadline?: Duration }): Promise<ShutdownReport>
 }

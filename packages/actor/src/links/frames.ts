@@ -11,7 +11,7 @@
  *   UNWATCH     actor     –      –
  *   TERMINATED  actor     –      Ending (of the watched actor)
  *   SPAWN       actor     –      SpawnSpec
- *   STOP        actor     –      true: at once, without waiting
+ *   STOP        actor     –      true: at once, without waiting; false: after the message in hand; or DrainRequest
  *   CHILD_ENDED parent    child  Ending
  *   HELLO       last id   life   – (first on every link: the life that is meant; spawns over it have higher ids)
  *   HALT        child  –      HaltRequest: end the instance, then say HALTED and wait
@@ -70,6 +70,12 @@ export const OP = {
   RESTARTED: 28,
 } as const
 
+/** The actor is to stop after what waits for it. */
+export interface DrainRequest {
+  /** Default: its shutdown time. */
+  readonly withinMs?: number
+}
+
 /** A failed sibling takes this actor with it. */
 export interface HaltRequest {
   readonly error?: ErrorRecord
@@ -124,5 +130,7 @@ export interface PeerLoss {
 export type RuntimeQuery =
   | { readonly type: 'stats' }
   | { readonly type: 'describe' }
+  /** Answers nothing: what the thread had sent before comes before that. */
+  | { readonly type: 'fence' }
   /** Ends what is left; capabilities may take `limitMs` to be released. Reports on the last `reportedMs`. */
   | { readonly type: 'dispose'; readonly limitMs: number; readonly reportedMs: number }

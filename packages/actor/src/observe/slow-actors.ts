@@ -1,4 +1,4 @@
-/** SlowActors: the actors that were abandoned because they did not stop in time; the last SLOW_MAX of a thread. */
+/** SlowActors: the actors that did not stop, or drain, in time; the last SLOW_MAX of a thread. */
 
 import type { Clock } from '@homing/clock'
 import type { Log } from '@homing/log'
@@ -10,18 +10,20 @@ export class SlowActors {
   readonly #slow: { readonly name: string; readonly atMs: number }[] = []
   readonly #clock: Clock
   readonly #log: Log
+  readonly #text: string
   readonly #limit: LineLimit
 
-  constructor(clock: Clock, log: Log) {
+  constructor(clock: Clock, log: Log, text = 'actor abandoned: it did not stop in time') {
     this.#clock = clock
     this.#log = log
+    this.#text = text
     this.#limit = new LineLimit(clock)
   }
 
   add(name: string): void {
     const { leftOut, isAllowed } = this.#limit.next()
     if (leftOut > 0) this.#log.warn({ actors: leftOut }, 'more actors abandoned, not shown')
-    if (isAllowed) this.#log.warn({ actor: name }, 'actor abandoned: it did not stop in time')
+    if (isAllowed) this.#log.warn({ actor: name }, this.#text)
     if (this.#slow.length >= SLOW_MAX) this.#slow.shift()
     this.#slow.push({ name, atMs: this.#clock.nowMs() })
   }

@@ -11,7 +11,13 @@ import type { Ending, Halt } from '../cell/kin.ts'
 import type { Ref } from '../cell/ref.ts'
 import type { TellStatus } from '../contract/types.ts'
 import { type Patch, type PatchReader, type RefTarget, unpack } from '../layout/pack.ts'
-import { type HaltRequest, OP, type RuntimeQuery, type SpawnSpec } from '../links/frames.ts'
+import {
+  type DrainRequest,
+  type HaltRequest,
+  OP,
+  type RuntimeQuery,
+  type SpawnSpec,
+} from '../links/frames.ts'
 import type { Frame } from '../links/link.ts'
 import type { Peer } from '../links/peer.ts'
 import type { DeadLetters } from '../observe/dead-letters.ts'
@@ -103,7 +109,8 @@ export class Inbound {
 
   #deliverTell(cell: Cell, message: Message): void {
     this.#makeRoom(cell)
-    if (cell.enqueue(message) === 'full') this.#thread.deadLetters.add(cell.name, message.type, 'overflow')
+    if (cell.enqueueFrame(message) === 'full')
+      this.#thread.deadLetters.add(cell.name, message.type, 'overflow')
     this.handover.note(cell)
   }
 
@@ -185,7 +192,7 @@ export class Inbound {
         thread.acceptSpawn(frame.body as SpawnSpec)
         return
       case OP.STOP:
-        kinship.takeStop(frame.target, frame.body === true)
+        kinship.takeStop(frame.target, frame.body as boolean | DrainRequest)
         return
       case OP.CHILD_ENDED:
         kinship.takeEnded(frame.target, frame.corr, frame.body as Ending)

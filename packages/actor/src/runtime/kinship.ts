@@ -3,6 +3,7 @@
  * when siblings restart together, and how an actor ended. Also handles both when the thread of one is lost.
  */
 
+import type { Clock } from '@homing/clock'
 import { fromErrorRecord, type HomingError } from '@homing/errors'
 import type { Cell } from '../cell/cell.ts'
 import type { CellTable } from '../cell/cell-table.ts'
@@ -11,7 +12,7 @@ import type { Child, ChildCell, Ending, Halt, Kinship, LocalParent, ParentAddres
 import { LocalRef } from '../cell/local-ref.ts'
 import type { Ref } from '../cell/ref.ts'
 import type { TerminationReason } from '../contract/types.ts'
-import { type HaltRequest, OP, type SpawnSpec } from '../links/frames.ts'
+import { type DrainRequest, type HaltRequest, OP, type SpawnSpec } from '../links/frames.ts'
 import { MAIN } from '../links/life.ts'
 import type { Peer } from '../links/peer.ts'
 import type { SlowActors } from '../observe/slow-actors.ts'
@@ -30,6 +31,7 @@ export interface KinThread {
   readonly cells: CellTable
   readonly peers: Peers
   readonly deadlines: Deadlines
+  readonly clock: Clock
   readonly slowActors: SlowActors
   /** Main's list of those that follow their threads; set before anybody is spawned. */
   readonly registrar: Registrar | undefined
@@ -44,18 +46,21 @@ export class ThreadKinship implements Kinship {
 
   // ── From a parent to its child ───────────────────────────────────────────────────────────────
 
-  /** Tells a child to stop; its parent hears from it through `childEnded`. */
+  /** Tells a child to stop, or to drain if it has a time for that; its parent hears from it through `childEnded`. */
   stop(parent: LocalParent, child: Child): void {
+    const drainMs = this.#drainMs(child)
     if (child.thread === undefined) {
-      ;(child.ref as LocalRef).cell?.requestStop()
+      const { cell } = child.ref as LocalRef
+      if (drainMs === undefined) cell?.requestStop()
+      else cell?.requestDrain(drainMs)
       return
     }
     const peer = this.#thread.peers.to(child.thread)
-    if (!peer.isReachable) {
+    if (!peer.isReachable && !(peer.state === 'down' && this.#drainsInNextLife(child))) {
       this.#giveUp(parent, child, 'stopped', undefined)
       return
     }
-    peer.send({ op: OP.STOP, target: child.id, corr: 0, body: false, patches: 0 })
+    this.#sendStop(peer, child.id, drainMs)
     child.guard = {
       dueMs: 0,
       position: -1,
@@ -64,21 +69,46 @@ export class ThreadKinship implements Kinship {
         this.#giveUp(parent, child, 'stopped', undefined)
       },
     }
-    this.#thread.deadlines.add(child.guard, child.settings.shutdownMs + REMOTE_STOP_MARGIN_MS)
+    const limitMs = (drainMs ?? 0) + child.settings.shutdownMs + REMOTE_STOP_MARGIN_MS
+    this.#thread.deadlines.add(child.guard, limitMs)
+  }
+
+  #sendStop(peer: Peer, id: number, drainMs: number | undefined): void {
+    const body: false | DrainRequest = drainMs === undefined ? false : { withinMs: drainMs }
+    peer.send({ op: OP.STOP, target: id, corr: 0, body, patches: 0 })
+  }
+
+  #drainMs({ drainDueMs }: Child): number | undefined {
+    return drainDueMs === undefined ? undefined : Math.max(0, drainDueMs - this.#thread.clock.nowMs())
+  }
+
+  /** It comes back with its thread, and what was told meanwhile waits for it there. */
+  #drainsInNextLife({ drainDueMs, settings }: Child): boolean {
+    return drainDueMs !== undefined && settings.directive === 'restart'
+  }
+
+  /** The next life of a thread is linked: children that drained there go on with it. */
+  drainAgainOn(peer: Peer): void {
+    for (const [, child] of this.#childrenOn(peer.name)) {
+      if (this.#drainsInNextLife(child)) this.#sendStop(peer, child.id, this.#drainMs(child))
+    }
   }
 
   /**
    * Tells an actor to stop whose parent is somebody else, and hears of it as if it stopped itself. Throws
    * ThreadDownError while its thread is being replaced.
    */
-  stopDistant(ref: Ref): void {
+  stopDistant(ref: Ref, drainMs: number | 'shutdown' | undefined): void {
+    const request: DrainRequest | undefined =
+      drainMs === undefined ? undefined : drainMs === 'shutdown' ? {} : { withinMs: drainMs }
     if (ref instanceof LocalRef) {
-      ref.cell?.requestStop()
+      if (request === undefined) ref.cell?.requestStop()
+      else ref.cell?.requestDrain(request.withinMs)
       return
     }
     const { peer, id } = ref as RemoteRef
     if (peer.state === 'down') throw new ThreadDownError(peer.name, 'it is being replaced', false)
-    peer.send({ op: OP.STOP, target: id, corr: 0, body: false, patches: 0 })
+    peer.send({ op: OP.STOP, target: id, corr: 0, body: request ?? false, patches: 0 })
   }
 
   /** Ends a child at once and reports it as slow. */
@@ -111,10 +141,11 @@ export class ThreadKinship implements Kinship {
     }
   }
 
-  takeStop(id: number, isAtOnce: boolean): void {
+  takeStop(id: number, how: boolean | DrainRequest): void {
     const cell = this.#thread.cells.get(id)
-    if (isAtOnce) cell?.abandon()
-    else cell?.requestStop()
+    if (how === true) cell?.abandon()
+    else if (how === false) cell?.requestStop()
+    else cell?.requestDrain(how.withinMs)
   }
 
   takeHalt(id: number, { error }: HaltRequest): void {
@@ -193,7 +224,7 @@ export class ThreadKinship implements Kinship {
   endChildrenOn(peer: Peer, error: ThreadDownError): void {
     for (const [parent, child] of this.#childrenOn(peer.name)) {
       // One that restarts is spawned again by main, which says so when it is not.
-      if (child.settings.directive === 'restart' && !child.isStopping) {
+      if (child.settings.directive === 'restart' && (!child.isStopping || child.drainDueMs !== undefined)) {
         parent.childDisplaced(child)
         continue
       }

@@ -59,7 +59,7 @@ export class PeerLives {
     uid: number,
     open: (handlers: LinkHandlers, previous: ThreadLink | undefined) => ThreadLink,
   ): void {
-    const { peers, inbound, outbound, turns, counts, flight, log } = this.#thread
+    const { peers, inbound, outbound, turns, kinship, counts, flight, log } = this.#thread
     const peer = peers.get(name) ?? peers.add(name)
     // The end of the life before may not have been noticed yet.
     if (peer.state === 'up') this.lost(name, peer.uid)
@@ -83,9 +83,11 @@ export class PeerLives {
     }
     flight.note('linkOpened', 0, name, uid)
     const link = open(handlers, peer.link)
-    const waited = peer.state === 'down' ? [...peer.watches.keys()] : []
+    const isHeir = peer.state === 'down'
+    const waited = isHeir ? [...peer.watches.keys()] : []
     peer.attach(uid, link, { op: OP.HELLO, target: this.#thread.lastId, corr: uid, body: 0, patches: 0 })
     for (const id of waited) peer.send({ op: OP.WATCH, target: id, corr: 0, body: 0, patches: 0 })
+    if (isHeir) kinship.drainAgainOn(peer)
   }
 
   /** The thread's life `uid` is over. What it had posted is taken first. */

@@ -103,6 +103,7 @@ export interface RuntimeStats {
 /** What a runtime answers to `dispose`. */
 export interface Disposal {
   readonly slow: readonly string[]
+  readonly undrained?: readonly string[]
 }
 
 export class Runtime implements CellHost, LinkedThread {
@@ -123,6 +124,7 @@ export class Runtime implements CellHost, LinkedThread {
   readonly heap: HeapGauge
   readonly deadLetters: DeadLetters
   readonly slowActors: SlowActors
+  readonly undrained: SlowActors
   readonly turns: Turns
   readonly asks: PendingAsks
   readonly outbound: Outbound
@@ -159,6 +161,7 @@ export class Runtime implements CellHost, LinkedThread {
     this.heap = new HeapGauge(this.counts, this.flight, options.heap)
     this.deadLetters = new DeadLetters(this.counts, this.flight, options.clock, options.log)
     this.slowActors = new SlowActors(options.clock, options.log)
+    this.undrained = new SlowActors(options.clock, options.log, 'actor stopped before it had drained')
     const { planTurn } = options
     this.turns = new Turns(this, planTurn === undefined ? undefined : () => planTurn(this))
     this.deadlines = new Deadlines(options.clock)
@@ -340,10 +343,26 @@ export class Runtime implements CellHost, LinkedThread {
     })
   }
 
+  /** Calls `done` once all has come that other threads had sent here; waits for none of them longer than `limitMs`. */
+  whenCaughtUp(limitMs: number, done: () => void): void {
+    let awaitedCount = 1
+    const answered = (): void => {
+      awaitedCount--
+      if (awaitedCount === 0) done()
+    }
+    for (const peer of this.peers.values()) {
+      if (peer.state !== 'up') continue
+      awaitedCount++
+      this.query(peer.name, { type: 'fence' }, limitMs).then(answered, answered)
+    }
+    answered()
+  }
+
   /** Answers what another thread asks about this one. */
   answer(query: RuntimeQuery, ask: InboundAsk): void {
     if (query.type === 'stats') ask.answer(this.stats())
     else if (query.type === 'describe') ask.answer(this.describe())
+    else if (query.type === 'fence') ask.answer(undefined)
     else {
       this.dispose(query.limitMs, query.reportedMs).then(
         disposal => ask.answer(disposal),
@@ -385,7 +404,7 @@ export class Runtime implements CellHost, LinkedThread {
     this.isOpen = false
     for (const cell of [...this.cells.values()]) cell.abandon()
     const stuck = await this.#capabilities.dispose(limitMs)
-    return { slow: [...this.slowActors.since(sinceMs), ...stuck] }
+    return { slow: [...this.slowActors.since(sinceMs), ...stuck], undrained: this.undrained.since(sinceMs) }
   }
 
   /** Closes every link and fails every ask that is left. */

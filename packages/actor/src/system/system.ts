@@ -8,6 +8,7 @@ import { createLog } from '@homing/log'
 import type { Cell } from '../cell/cell.ts'
 import type { Child } from '../cell/kin.ts'
 import { asRef } from '../cell/ref.ts'
+import { drainMsOf } from '../contract/settings.ts'
 import { systemView } from '../contract/system-view.ts'
 import { terminatedOf } from '../contract/terminated.ts'
 import type {
@@ -19,6 +20,7 @@ import type {
   Census,
   ShutdownReport,
   SpawnOptions,
+  StopOptions,
   SystemStats,
   Terminated,
   ThreadStatus,
@@ -34,7 +36,7 @@ import { Threads } from '../threads/threads.ts'
 import { WorkerHost } from '../threads/worker-host.ts'
 import { type DeadLetterReason, noDeadLetters } from '../values/dead-letters.ts'
 import { toMs } from '../values/durations.ts'
-import { NestedSystemError } from '../values/errors.ts'
+import { NestedSystemError, SystemStoppedError } from '../values/errors.ts'
 import type { Message } from '../values/message.ts'
 
 const THREAD_RESTARTS_MAX_DEFAULT = 10
@@ -47,6 +49,8 @@ const RING_KIB_MIN = 16
 const RING_KIB_MAX = 8192
 const RING_KIB_DEFAULT = 1024
 const SHUTDOWN_MS_DEFAULT = 10_000
+/** The part of the deadline in which actors may drain; the rest is left for their stop. */
+const DRAIN_SHARE = 0.8
 /** Left for the threads, and then for main's capabilities, when the deadline is used up. */
 const RELEASE_MS_MIN = 1000
 const QUERY_MS_MAX = 1000
@@ -156,6 +160,7 @@ export class LocalActorSystem implements ActorSystem {
   }
 
   spawn<M extends Message, A>(definition: ActorDefinition<M, A>, options: SpawnOptions<A>): ActorRef<M> {
+    if (this.#shutdown !== undefined) throw new SystemStoppedError(`spawn ${options.name}`)
     return this.runtime.spawn(this.#root, definition, options)
   }
 
@@ -174,12 +179,13 @@ export class LocalActorSystem implements ActorSystem {
     return promise
   }
 
-  async stop(ref: ActorRef<never>): Promise<Terminated> {
+  async stop(ref: ActorRef<never>, options?: StopOptions): Promise<Terminated> {
     const any = asRef(ref)
+    const drainMs = drainMsOf(options)
     const isTopLevel = this.#child(ref) !== undefined
-    if (!isTopLevel) this.runtime.kinship.stopDistant(any)
+    if (!isTopLevel) this.runtime.kinship.stopDistant(any, drainMs)
     const terminated = this.whenTerminated(ref)
-    if (isTopLevel) this.#root.stopChild(any.id)
+    if (isTopLevel) this.#root.stopChild(any.id, drainMs)
     return terminated
   }
 
@@ -253,23 +259,29 @@ export class LocalActorSystem implements ActorSystem {
     await this.#threads.kill(name)
   }
 
-  shutdown(options: { readonly deadline?: Duration } = {}): Promise<ShutdownReport> {
-    this.#shutdown ??= this.#stopAll(toMs(options.deadline ?? SHUTDOWN_MS_DEFAULT))
+  shutdown(options: StopOptions & { readonly deadline?: Duration } = {}): Promise<ShutdownReport> {
+    const { deadline = SHUTDOWN_MS_DEFAULT, ...how } = options
+    const deadlineMs = toMs(deadline)
+    const drainMs = drainMsOf(how)
+    this.#shutdown ??= this.#stopAll(deadlineMs, drainMs === 'shutdown' ? deadlineMs * DRAIN_SHARE : drainMs)
     return this.#shutdown
   }
 
-  async #stopAll(deadlineMs: number): Promise<ShutdownReport> {
+  async #stopAll(deadlineMs: number, drainMs: number | undefined): Promise<ShutdownReport> {
     const { runtime } = this
     const startMs = runtime.clock.nowMs()
-    const droppedBefore = this.counters().total.dropped
-    runtime.isOpen = false
+    const { dropped: droppedBefore, handled: handledBefore } = this.counters().total
+    // An actor that drains may need children for what it handles.
+    runtime.isOpen = drainMs !== undefined
     const root = this.#root
     const { promise: stopped, resolve } = Promise.withResolvers<void>()
     root.addWatcher({ onTerminated: () => resolve() })
     const limit = { dueMs: 0, position: -1, expire: () => root.abandonChildren() }
     runtime.deadlines.add(limit, deadlineMs)
-    root.requestStop()
+    if (drainMs === undefined) root.requestStop()
+    else root.requestDrain(Math.min(drainMs, deadlineMs))
     await stopped
+    runtime.isOpen = false
     runtime.deadlines.remove(limit)
     const passedMs = (): number => runtime.clock.nowMs() - startMs
     const leftMs = (): number => Math.max(RELEASE_MS_MIN, deadlineMs - passedMs())
@@ -277,10 +289,13 @@ export class LocalActorSystem implements ActorSystem {
     disposals.push(await runtime.dispose(leftMs(), passedMs()))
     runtime.close()
     this.#keepAlive?.cancel()
+    const { dropped, handled } = this.counters().total
     return {
       durationMs: passedMs(),
-      slow: [...new Set(disposals.flatMap(disposal => disposal.slow))],
-      droppedMessages: this.counters().total.dropped - droppedBefore,
+      slow: [...new Set(disposals.flatMap(({ slow }) => slow))],
+      undrained: [...new Set(disposals.flatMap(({ undrained = [] }) => undrained))],
+      handledMessages: handled - handledBefore,
+      droppedMessages: dropped - droppedBefore,
     }
   }
 

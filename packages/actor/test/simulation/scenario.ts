@@ -132,14 +132,20 @@ export async function runToys(
   }
   await simulation.run(undefined, { within: SERVE_MS_MAX - 400 })
   // Some are stopped, and whoever watches them is told.
-  for (const one of toys) if (random.below(2) === 0) void simulation.stop(one)
+  for (const one of toys) {
+    if (random.below(2) === 0)
+      void simulation.stop(one, random.below(2) === 0 ? {} : { after: 'mailbox', within: 50 })
+  }
   await simulation.run(undefined, { within: 100 })
   const violations = [
     ...CHECKERS.flatMap(check => check(history.entries)),
     ...servesAgain(living, SERVE_MS_MAX)(history.entries),
   ]
   const stats = await simulation.settle(simulation.stats(), { within: '2s' })
-  const report = await simulation.settle(simulation.shutdown({ deadline: '5s' }), { within: '20s' })
+  const report = await simulation.settle(
+    simulation.shutdown({ ...(seed % 2 === 0 ? {} : { after: 'mailbox' }), deadline: '5s' }),
+    { within: '20s' },
+  )
   if (report.slow.length > 0) violations.push(`slow at the end: ${report.slow.join(', ')}`)
   violations.push(...CHECKERS.flatMap(check => check(history.entries)), ...simulation.violations)
   return {

@@ -102,7 +102,9 @@ export const toy = defineActor(
     }
     const stopChild = (): void => {
       const child = children[ctx.random.below(Math.max(1, children.length))]
-      if (child !== undefined) void ctx.stop(child)
+      if (child === undefined) return
+      if (ctx.random.below(2) === 0) ctx.stop(child)
+      else ctx.stop(child, { after: 'mailbox', within: 1 + ctx.random.below(40) })
     }
     const watch = (other: ActorRef<ToyMessage>): void => {
       if (watches.has(other.key)) return
