@@ -82,6 +82,10 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     return compiledOf(this.definition?.layout)
   }
 
+  get control(): ReadonlySet<string> | undefined {
+    return this.definition?.control
+  }
+
   addWatcher(watcher: Watcher): void {
     this.#watchers ??= new Set()
     this.#watchers.add(watcher)

@@ -13,6 +13,8 @@ import type { Watcher } from './watcher.ts'
 export interface LocalCell {
   /** The codecs for messages to it, when its definition declares a layout. */
   readonly layout: CompiledLayout | undefined
+  /** The message types that its definition lists as control. */
+  readonly control: ReadonlySet<string> | undefined
   readonly isEnded: boolean
   /** How it ended. */
   readonly endReason: TerminationReason
@@ -70,6 +72,10 @@ export class LocalRef extends Ref {
 
   override get layout(): CompiledLayout | undefined {
     return this.cell?.layout
+  }
+
+  override get control(): ReadonlySet<string> | undefined {
+    return this.cell?.control
   }
 
   override tell(message: Message): TellStatus {

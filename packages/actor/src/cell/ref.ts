@@ -79,12 +79,19 @@ export abstract class Ref extends BaseRef implements ActorRef<Message> {
 
   /** The codecs for messages to it, when its definition declares a layout. */
   abstract get layout(): CompiledLayout | undefined
+  /** The message types that its definition lists as control. */
+  abstract get control(): ReadonlySet<string> | undefined
 
   override target(): RefTarget {
-    const { thread, id, name, layout } = this
-    return layout === undefined
-      ? { kind: 'ref', thread, id, name }
-      : { kind: 'ref', thread, id, name, layout: layout.description }
+    const { thread, id, name, layout, control } = this
+    return {
+      kind: 'ref',
+      thread,
+      id,
+      name,
+      ...(layout === undefined ? {} : { layout: layout.description }),
+      ...(control === undefined ? {} : { control: [...control] }),
+    }
   }
 
   /** What a log line shows. */

@@ -315,12 +315,15 @@ export interface ActorSystemOptions {
   readonly hungAfter?: Duration
   /**
    * What a thread beside main does before its heap is full. From the share `shedAt` (default 0.7) of its limit on, until
-   * it is 0.1 below, what other threads tell and ask its actors is refused: asks with AskRefusedError, tells as dead
-   * letters of reason `shed`; control messages pass. From `recycleAt` (default 0.85) on it is replaced, after up to 1 s
-   * for what it has taken; its actors end with reason `threadOom`, and with directive `restart` come back. `false`:
-   * nothing.
+   * it is 0.1 below, what other threads tell and ask its actors is refused: tells answer `full`, asks reject with
+   * AskRefusedError; control messages pass. What was on its way is a dead letter of reason `shed`. From `recycleAt`
+   * (default 0.85) on, and when it has shed for `shedFor` (default 2 s) and `shedAt` of its heap is still in use, it is
+   * replaced, after up to 1 s for what it has taken; its actors end with reason `threadOom`, and with directive
+   * `restart` come back. `false`: nothing.
    */
-  readonly heapPressure?: { readonly shedAt?: number; readonly recycleAt?: number } | false
+  readonly heapPressure?:
+    | { readonly shedAt?: number; readonly recycleAt?: number; readonly shedFor?: Duration }
+    | false
   /** Heap limit of each thread beside main, in MB, at least 16; default: as Node has it. */
   readonly threadHeapMb?: number
   /**
@@ -400,10 +403,11 @@ export interface ActorStatus {
 export interface ThreadStatus {
   readonly name: string
   /**
+   * `shedding`: its heap is nearly full: it refuses messages of other threads, or is about to be replaced;
    * `hung`: it gives no sign of life and is being ended; `replacing`: it has ended and its next life is about to
    * start; `ended`: it is not coming back.
    */
-  readonly state: 'starting' | 'running' | 'hung' | 'replacing' | 'stopping' | 'ended'
+  readonly state: 'starting' | 'running' | 'shedding' | 'hung' | 'replacing' | 'stopping' | 'ended'
   /** Times that it was started. */
   readonly lives: number
   /** Times that it was replaced within the last minute. */

@@ -22,6 +22,8 @@ export interface RefPatch {
   readonly name: string
   /** How messages to it are written, when its definition says so. */
   readonly layout?: LayoutDescription
+  /** Message types that overtake the others. */
+  readonly control?: readonly string[]
 }
 
 /** A reply: the thread that asked and the number of the ask there. */

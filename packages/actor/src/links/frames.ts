@@ -31,6 +31,8 @@
  *   RESOLVE     –         –      name: who is this?
  *   READY       –         –      –
  *   RECYCLE     –         life   true: nothing waits for its actors any more (its heap is full: replace it)
+ * and from a thread whose heap fills to all others:
+ *   SHED        –         –      true: it refuses messages; false: no more
  */
 
 import type { MessagePort } from 'node:worker_threads'
@@ -68,6 +70,7 @@ export const OP = {
   LINKED: 26,
   SPAWNED: 27,
   RESTARTED: 28,
+  SHED: 29,
 } as const
 
 /** The actor is to stop after what waits for it. */

@@ -32,6 +32,8 @@ export class Peer {
   link: ThreadLink | undefined = undefined
   /** How its present life ends, when main says so before the link closes. */
   endReason: ThreadEndReason = 'threadExit'
+  /** Its heap fills: it refuses messages, except to control. */
+  isShedding = false
   /** Asks from there, not answered yet, by their number. */
   readonly inboundAsks = new AskTable<InboundAsk>()
   /** Watches of ours over there, by actor id. */
@@ -84,6 +86,7 @@ export class Peer {
   attach(uid: number, link: ThreadLink, hello: Frame): void {
     this.uid = uid
     this.endReason = 'threadExit'
+    this.isShedding = false
     this.lastSpawnId = 0
     this.hasSpawnsAtMain = false
     this.link = link
@@ -97,6 +100,8 @@ export class Peer {
   /** The life that was linked has ended. */
   lose(): void {
     this.state = 'down'
+    // What it is told now waits for the next.
+    this.isShedding = false
   }
 
   /** The thread is not coming back. Returns the number of tells that waited for it. */

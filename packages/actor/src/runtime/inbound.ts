@@ -74,6 +74,16 @@ export class Inbound {
     return unpack(body, patches, this.#reader)
   }
 
+  /** Refuses messages of other threads from now on, or no more, and tells them. */
+  shed(isShedding: boolean): void {
+    this.isShedding = isShedding
+    for (const peer of this.#thread.peers.values()) if (peer.state === 'up') this.tellShedding(peer)
+  }
+
+  tellShedding(peer: Peer): void {
+    peer.send({ op: OP.SHED, target: 0, corr: 0, body: this.isShedding, patches: 0 })
+  }
+
   /** Takes a frame that came over the link of the peer. */
   take(peer: Peer, frame: Frame): void {
     switch (frame.op) {
@@ -205,6 +215,9 @@ export class Inbound {
         return
       case OP.RELEASE:
         kinship.takeRelease(frame.target)
+        return
+      case OP.SHED:
+        peer.isShedding = frame.body === true
         return
       default:
         thread.onControl?.(peer, frame)

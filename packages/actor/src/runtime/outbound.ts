@@ -67,6 +67,10 @@ export class Outbound implements InboundHost {
       this.#thread.deadLetters.add(ref.name, message.type, 'dead')
       return 'dead'
     }
+    if (peer.isShedding && !ref.isControl(message.type)) {
+      this.#linkFull(peer)
+      return 'full'
+    }
     const { layout } = ref
     try {
       const variant = layout?.variantOf(message.type)
@@ -102,6 +106,11 @@ export class Outbound implements InboundHost {
           false,
         ),
       )
+      return
+    }
+    if (peer.isShedding && ref.id !== 0 && !ref.isControl(message.type)) {
+      this.#linkFull(peer)
+      ask.fail('refused', `the heap of thread ${peer.name}`)
       return
     }
     const { layout } = ref

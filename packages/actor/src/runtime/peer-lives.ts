@@ -86,6 +86,7 @@ export class PeerLives {
     const isHeir = peer.state === 'down'
     const waited = isHeir ? [...peer.watches.keys()] : []
     peer.attach(uid, link, { op: OP.HELLO, target: this.#thread.lastId, corr: uid, body: 0, patches: 0 })
+    if (inbound.isShedding) inbound.tellShedding(peer)
     for (const id of waited) peer.send({ op: OP.WATCH, target: id, corr: 0, body: 0, patches: 0 })
     if (isHeir) kinship.drainAgainOn(peer)
   }

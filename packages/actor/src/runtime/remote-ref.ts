@@ -20,12 +20,26 @@ export class RemoteRef extends Ref {
   readonly host: RemoteRefHost
   readonly peer: Peer
   override readonly layout: CompiledLayout | undefined
+  override readonly control: ReadonlySet<string> | undefined
 
-  constructor(host: RemoteRefHost, id: number, name: string, peer: Peer, layout: CompiledLayout | undefined) {
+  constructor(
+    host: RemoteRefHost,
+    id: number,
+    name: string,
+    peer: Peer,
+    layout: CompiledLayout | undefined,
+    control: ReadonlySet<string> | undefined,
+  ) {
     super(id, name)
     this.host = host
     this.peer = peer
     this.layout = layout
+    this.control = control
+  }
+
+  /** True for a message type that overtakes the others, and passes where they are refused. */
+  isControl(type: string): boolean {
+    return this.control?.has(type) === true
   }
 
   override get thread(): string {

@@ -237,7 +237,7 @@ export class Runtime implements CellHost, LinkedThread {
     }
     const peer = isDedicated ? this.peers.add(thread) : this.peers.to(thread)
     if (peer.state === 'gone') throw new ThreadDownError(thread, 'it is not coming back')
-    const ref = new RemoteRef(this, id, options.name, peer, compiledOf(definition.layout))
+    const ref = new RemoteRef(this, id, options.name, peer, compiledOf(definition.layout), definition.control)
     const isSent = peer.state === 'up' && !isDedicated
     const isRegistered = !isSent || settings.directive === 'restart'
     parent.addChild(newChild(ref, settings, thread, isRegistered))
@@ -303,10 +303,11 @@ export class Runtime implements CellHost, LinkedThread {
     return this.uid * ID_SPAN + this.#idCount
   }
 
-  refTo({ thread, id, name, layout }: Omit<RefTarget, 'kind'>): Ref {
+  refTo({ thread, id, name, layout, control }: Omit<RefTarget, 'kind'>): Ref {
     if (thread === this.thread) return this.localRef(id, name)
     const compiled = layout === undefined ? undefined : compileLayout(layout)
-    return new RemoteRef(this, id, name, this.peers.to(thread), compiled)
+    const overtaking = control === undefined ? undefined : new Set(control)
+    return new RemoteRef(this, id, name, this.peers.to(thread), compiled, overtaking)
   }
 
   localRef(id: number, name: string): LocalRef {
@@ -338,9 +339,8 @@ export class Runtime implements CellHost, LinkedThread {
 
   /** Asks the runtime of another thread about itself. */
   query(thread: string, query: RuntimeQuery, timeoutMs: number): Promise<unknown> {
-    return new RemoteRef(this, 0, `runtime of ${thread}`, this.peers.to(thread), undefined).ask(query, {
-      timeout: timeoutMs,
-    })
+    const ref = new RemoteRef(this, 0, `runtime of ${thread}`, this.peers.to(thread), undefined, undefined)
+    return ref.ask(query, { timeout: timeoutMs })
   }
 
   /** Calls `done` once all has come that other threads had sent here; waits for none of them longer than `limitMs`. */

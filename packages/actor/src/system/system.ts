@@ -44,6 +44,7 @@ const HUNG_AFTER_DEFAULT = '10s'
 const THREAD_BACKOFF_DEFAULT = { min: '20ms', max: '2s' } as const
 const SHED_AT_DEFAULT = 0.7
 const RECYCLE_AT_DEFAULT = 0.85
+const SHED_FOR_DEFAULT = '2s'
 const THREAD_HEAP_MB_MIN = 16
 const RING_KIB_MIN = 16
 const RING_KIB_MAX = 8192
@@ -119,13 +120,17 @@ function checkedRingKib(kib: number): number {
 
 function heapPressureOf(option: ActorSystemOptions['heapPressure']): HeapPressure | undefined {
   if (option === false) return undefined
-  const { shedAt = SHED_AT_DEFAULT, recycleAt = RECYCLE_AT_DEFAULT } = option ?? {}
+  const {
+    shedAt = SHED_AT_DEFAULT,
+    recycleAt = RECYCLE_AT_DEFAULT,
+    shedFor = SHED_FOR_DEFAULT,
+  } = option ?? {}
   if (!(shedAt > 0 && shedAt <= recycleAt && recycleAt <= 1)) {
     throw new RangeError(
       `cannot shed at ${shedAt} and recycle at ${recycleAt} of the heap: use 0 < shedAt ≤ recycleAt ≤ 1`,
     )
   }
-  return { shedAt, recycleAt }
+  return { shedAt, recycleAt, shedForMs: toMs(shedFor) }
 }
 
 /** Main's runtime; `isAlone` when there are no threads and every placement means main. */

@@ -2,15 +2,20 @@
  * HeapGuard: protects a thread beside main before its heap is full, because an isolate that runs out of memory may
  * take the whole process with it, whatever `resourceLimits` says.
  *
- *   calm ──shedAt──▶ shedding ──recycleAt──▶ recycling ──▶ replaced by main
+ *   calm ──shedAt──▶ shedding ──recycleAt, or shedFor──▶ recycling ──▶ replaced by main
  *    ▲                   │
- *    └──below shedAt − CALM_MARGIN
+ *    └───────────────────┘ below shedAt − CALM_MARGIN; after shedFor, below shedAt
+ *
+ * Shedding ends after `shedFor`, whatever happens: the thread serves again, or is recycled. While it sheds, the other
+ * threads know it, so that a tell there answers `full`.
  *
  * A thread that is recycled reads its rings no more, and ends when its mailboxes are empty, after DRAIN_MS_MAX, or
  * half way from recycleAt to a full heap.
  *
  * Only memory in use after a collection counts: garbage is no pressure. So a full collection comes before each
- * change for the worse, COLLECT_MS_MIN apart; V8 would soon make one itself.
+ * change; V8 would soon make one itself. When the heap grows faster than it may be collected, the thread sheds until
+ * the next collection, because a flood fills a small heap within milliseconds; and it is recycled half way from recycleAt
+ * to a full heap.
  */
 
 import { setFlagsFromString } from 'node:v8'
@@ -20,14 +25,24 @@ import { MAIN } from '../links/life.ts'
 import type { Runtime } from '../runtime/runtime.ts'
 import type { Deadline } from '../values/deadlines.ts'
 
-/** Shares of the heap limit, 0 … 1. */
+/** `shedAt`, `recycleAt`: shares of the heap limit, 0 … 1. */
 export interface HeapPressure {
   readonly shedAt: number
   readonly recycleAt: number
+  /** The longest time in which messages of other threads are refused. */
+  readonly shedForMs: number
 }
 
 const CALM_MARGIN = 0.1
+/** Between two collections: as a rule, and when the heap has grown by GROWTH since. */
 const COLLECT_MS_MIN = 1000
+const COLLECT_GROWN_MS_MIN = 100
+const GROWTH = 0.1
+/**
+ * The time between two collections is so many times that of the last. V8 ends an isolate that spends most of its
+ * time on collections while its heap is 80 % full.
+ */
+const COLLECT_SHARE = 5
 /** A thread that sheds may have no turns in which to look. */
 const LOOK_MS = 20
 /** How long a thread that is recycled may work on what it has taken. */
@@ -39,6 +54,13 @@ export class HeapGuard {
   readonly #settings: HeapPressure
   readonly #collect: () => void
   #collectedMs = Number.NEGATIVE_INFINITY
+  /** How long the last collection took. */
+  #collectMs = 0
+  /** The share that was in use after the last collection. */
+  #live = 0
+  #shedSinceMs = 0
+  /** It sheds, and a collection has shown that it must. */
+  #isProven = false
   #isRecycling = false
 
   /** `collect` makes a full collection. */
@@ -51,33 +73,55 @@ export class HeapGuard {
 
   /** `share` of the heap limit is in use. */
   look(share: number): void {
-    const runtime = this.#runtime
-    const { shedAt, recycleAt } = this.#settings
+    const { inbound, clock, heap } = this.#runtime
+    const { shedAt, recycleAt, shedForMs } = this.#settings
+    const almostFull = (1 + recycleAt) / 2
     if (this.#isRecycling) {
-      if (share >= (1 + recycleAt) / 2) this.#end()
+      if (share >= almostFull) this.#end()
       return
     }
-    if (runtime.inbound.isShedding && share < shedAt - CALM_MARGIN) {
-      runtime.inbound.isShedding = false
-      runtime.flight.note('shed', 0, '', 0)
-      runtime.log.info({ share: round(share) }, 'heap pressure is over')
+    const { isShedding } = inbound
+    const calmBelow = this.#isProven ? shedAt - CALM_MARGIN : shedAt
+    if (share < calmBelow) {
+      if (isShedding) this.#calm(share)
       return
     }
-    if (share < shedAt) return
-    const nowMs = runtime.clock.nowMs()
-    let live = share
-    if (nowMs - this.#collectedMs >= COLLECT_MS_MIN) {
-      this.#collectedMs = nowMs
-      this.#collect()
-      live = runtime.heap.share()
+    const nowMs = clock.nowMs()
+    const isOver = isShedding && nowMs - this.#shedSinceMs >= shedForMs
+    const hasGrown = share >= recycleAt || share - this.#live >= GROWTH
+    const waitMs = Math.max(hasGrown ? COLLECT_GROWN_MS_MIN : COLLECT_MS_MIN, this.#collectMs * COLLECT_SHARE)
+    if (!isOver && nowMs - this.#collectedMs < waitMs) {
+      if (share >= almostFull) this.#recycle(share)
+      else if (!isShedding && hasGrown) this.#shed(share)
+      return
     }
+    this.#collect()
+    this.#collectedMs = clock.nowMs()
+    this.#collectMs = this.#collectedMs - nowMs
+    const live = heap.share()
+    this.#live = live
     if (live >= recycleAt) this.#recycle(live)
-    else if (live >= shedAt && !runtime.inbound.isShedding) this.#shed(live)
+    else if (live < calmBelow || (isOver && live < shedAt)) {
+      if (isShedding) this.#calm(live)
+    } else if (isOver) this.#recycle(live)
+    else {
+      this.#isProven = true
+      if (!isShedding) this.#shed(live)
+    }
+  }
+
+  #calm(share: number): void {
+    const { inbound, flight, log } = this.#runtime
+    this.#isProven = false
+    inbound.shed(false)
+    flight.note('shed', 0, '', 0)
+    log.info({ share: round(share) }, 'heap pressure is over')
   }
 
   #shed(share: number): void {
     const runtime = this.#runtime
-    runtime.inbound.isShedding = true
+    this.#shedSinceMs = runtime.clock.nowMs()
+    runtime.inbound.shed(true)
     runtime.flight.note('shed', 0, '', percent(share))
     runtime.log.warn({ share: round(share) }, 'heap pressure: messages of other threads are shed')
     const again: Deadline = {
@@ -85,7 +129,7 @@ export class HeapGuard {
       position: -1,
       expire: () => {
         this.look(runtime.heap.share())
-        if (runtime.inbound.isShedding && !this.#isRecycling) runtime.deadlines.add(again, LOOK_MS)
+        if (runtime.inbound.isShedding) runtime.deadlines.add(again, LOOK_MS)
       },
     }
     runtime.deadlines.add(again, LOOK_MS)
@@ -97,6 +141,8 @@ export class HeapGuard {
     this.#isRecycling = true
     runtime.flight.note('recycle', 0, '', percent(share))
     for (const peer of runtime.peers.values()) peer.link?.pause?.()
+    // What they tell from now on waits for the next life.
+    if (runtime.inbound.isShedding) runtime.inbound.shed(false)
     runtime.log.warn({ share: round(share) }, 'heap pressure: the thread is recycled')
     const sinceMs = runtime.clock.nowMs()
     this.#report(false)

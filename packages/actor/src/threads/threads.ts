@@ -104,7 +104,11 @@ export class Threads implements Registrar {
 
   /** How the threads beside main stand, in the order in which they were added. */
   get standings(): readonly ThreadStanding[] {
-    return [...this.#slots.values()].map(slot => slot.standing)
+    return [...this.#slots.values()].map(slot => {
+      const { standing } = slot
+      const isShedding = slot.isRecycling || this.#runtime.peers.get(slot.name)?.isShedding === true
+      return isShedding && standing.state === 'running' ? { ...standing, state: 'shedding' } : standing
+    })
   }
 
   /** Starts every thread of the pools. Rejects with ThreadStartError when one does not come up. */
