@@ -15,7 +15,7 @@ import type { Trust } from '@homing/index'
 import { clashText, type SocketClaims } from '@homing/transport'
 import type { DirectoryMessage } from './messages.ts'
 import type { Key, Worker } from './worker.ts'
-import { eventFlags, eventSourceOf } from './worker-facts.ts'
+import { eventFlags, eventSourceOf, owesEventSources } from './worker-facts.ts'
 import type { WorkerTable } from './worker-table.ts'
 
 export interface KeyTrustOptions {
@@ -40,6 +40,9 @@ export class KeyTrust {
     if (worker.outcome === undefined) return 'not probed yet'
     if (eventSourceOf(worker.spec, worker.outcome, dpRank) === undefined) {
       const ports = `${worker.spec.origin}?events=PORT&replay=PORT`
+      if (owesEventSources(worker.spec, worker.outcome)) {
+        return `did not answer whether it publishes KV events; it is asked again. If it does, their ports can be named: ${ports}`
+      }
       return `reports no KV events: start it with ${eventFlags(worker.outcome.engine)}, or name their ports: ${ports}`
     }
     const clash = this.#options.claims.clashOf(name)

@@ -107,6 +107,12 @@ export function eventSourceOf(
   }
 }
 
+/** It did not say where its events are, and may still say so: it was busy, or failed when it was asked. */
+export function owesEventSources(spec: WorkerSpec, outcome: ReachedOutcome): boolean {
+  const { eventSources, unanswered } = outcome
+  return spec.eventsPort === undefined && eventSources.length === 0 && unanswered.includes('eventSources')
+}
+
 /** What `missingOf` looks at; a WorkerRecord has it all. */
 export interface CacheFacts extends Pick<WorkerRecord, 'origin' | 'engine' | 'ranks' | 'blockSizeTokens'> {
   readonly keys: readonly Pick<WorkerKeyRecord, 'dpRank' | 'eventsEndpoint' | 'replayEndpoint'>[]

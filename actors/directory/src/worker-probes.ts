@@ -4,8 +4,8 @@
  *   probing ──reached──▶ up ──unreachable, or MISSES_MAX misses──▶ down ──reached──▶ up
  *      └──────one miss──────────────────────────────────────────▲
  *
- * A probe is one of two kinds: `full` asks for everything and is used until a worker is up, after a miss
- * or a suspicion, and every FULL_PROBE_TURNS; the cheap one only asks whether it answers. A slow answer
+ * A probe is one of two kinds: `full` asks for everything and is used until a worker is up and has said where its events are, after a
+ * miss or a suspicion, and every FULL_PROBE_TURNS; the cheap one only asks whether it answers. A slow answer
  * is not death: each miss doubles the time that the next probe may take. One broken call is not death either: the worker is
  * probed at once, and only a miss of that probe, or further broken calls soon after, take it down. If this machine lacks
  * a resource (file descriptors, ports), this does not count as a miss of the worker.
@@ -21,7 +21,7 @@ import { transportCapability } from '@homing/transport'
 import type { DirectoryMessage, ProbeOutcome } from './messages.ts'
 import { checkHealth, probeWorker } from './probe.ts'
 import type { Worker } from './worker.ts'
-import type { ReachedOutcome } from './worker-facts.ts'
+import { owesEventSources, type ReachedOutcome } from './worker-facts.ts'
 import type { WorkerTable } from './worker-table.ts'
 
 export interface WorkerProbesOptions {
@@ -206,6 +206,9 @@ export class WorkerProbes {
       worker.stateReason = 'answers'
     }
     this.#options.reached(worker, outcome, wasDown)
+    if (worker.outcome !== undefined && owesEventSources(worker.spec, worker.outcome)) {
+      this.#probings.get(worker)!.turnsSinceFull = FULL_PROBE_TURNS
+    }
     this.#schedule(worker, this.#options.probeIntervalMs)
   }
 

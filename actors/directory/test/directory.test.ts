@@ -409,6 +409,27 @@ t.test('a question that a busy worker did not answer takes nothing from what is 
   t.equal(clears(), 2)
 })
 
+t.test('a worker that was too busy to say where its events are is asked with the next probe', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { events: EVENTS })
+  await w.publisher('tcp://10.0.0.1:5557')
+  w.network.faults.http = ({ path }) => (path === '/v1/models' ? 'deliver' : 'refuse')
+  await w.begin(['http://10.0.0.1:8000'])
+  t.match(w.worker().keys[0], {
+    eventsEndpoint: undefined,
+    trust: 'approximate',
+    trustReason: /^did not answer whether it publishes KV events; it is asked again/,
+  })
+  w.network.faults.http = undefined
+  // The interval between two probes is 2 s; a sixth of them asks everything otherwise.
+  await w.system.advance('2s')
+  t.equal(w.worker().keys[0]!.eventsEndpoint, 'tcp://10.0.0.1:5557')
+  const asked = () => w.asked.get('10.0.0.1')!.filter(path => path === '/kv_event_sources').length
+  t.equal(asked(), 1)
+  await w.system.advance('10s')
+  t.equal(asked(), 1, 'and no more often than others from then on')
+})
+
 t.test('what was sent to a worker is forgotten when it may run as another process', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1', { startSeconds: 1000 })
