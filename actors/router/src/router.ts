@@ -122,7 +122,9 @@ export const router = defineActor(
       decider.guard.audited(guarded, decision.predictedTokens, delivery.cachedTokens)
       if (isNewlyUnaudited) context.log.warn({ worker }, UNAUDITED)
       if (verdict !== undefined) args.directory.tell({ type: 'audit', workerSlot, epoch, ...verdict })
-      const computedTokens = delivery.promptTokens - decision.predictedTokens
+      // Some may have come into the cache since the decision.
+      const cachedTokens = Math.max(decision.predictedTokens, delivery.cachedTokens ?? 0)
+      const computedTokens = delivery.promptTokens - cachedTokens
       if (trust !== 'exact' || computedTokens < COMPUTED_BLOCKS_MIN * decision.blockSizeTokens) return
       const { durationMs } = delivery
       const nowMs = context.clock.nowMs()

@@ -85,15 +85,18 @@ t.test('answers are compared with predictions, and what follows is told to the d
 t.test('the directory is told of blocks that were computed, now and then', async t => {
   const { system, ref, directory, hold, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
   hold(0, 'ABC')
-  const deliver = async (letters: string, outcome: 'ok' | 'aborted' = 'ok') => {
+  const deliver = async (letters: string, outcome: 'ok' | 'aborted' = 'ok', cachedTokens?: number) => {
     const decision = await decide(request(letters))
-    const delivery = { ...DELIVERED, outcome, promptTokens: letters.length * BLOCK, durationMs: 70 }
+    const promptTokens = letters.length * BLOCK
+    const delivery = { ...DELIVERED, outcome, promptTokens, durationMs: 70, cachedTokens }
     ref.tell({ type: 'settled', id: decision.id, delivery, wasTaken: true })
     await system.settle()
   }
   await deliver('ABCD')
   await deliver('ABCDE', 'aborted')
   t.strictSame(directory.waiting, [], 'the last block may be cached; an answer that was cut says nothing')
+  await deliver('ABCDE', 'ok', 4 * BLOCK)
+  t.strictSame(directory.waiting, [], 'another request had it computed since the decision')
   await deliver('ABCDE')
   await deliver('ABCDEF')
   const told = { type: 'computed', workerSlot: 0, epoch: 1, durationMs: 70 }
