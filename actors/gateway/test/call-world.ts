@@ -5,15 +5,10 @@
 import type { Decision } from '@homing/router'
 import type { Test } from 'tap'
 import type { UpstreamRequest } from '../src/worker-call.ts'
-import {
-  utf8 as bytes,
-  type ClientCall,
-  DECISION,
-  READ,
-  start as startWorld,
-  textOf as text,
-  WORKER_HOST,
-} from './gateway-world.ts'
+import type { ClientCall } from './client-call.ts'
+import { start as startWorld } from './gateway-world.ts'
+import { DECISION, READ, WORKER_HOST } from './sample-records.ts'
+import { utf8 as bytes, textOf as text } from './utf8.ts'
 
 export function decisionFor(port: number, id = `decision-${port}`): Decision {
   return {

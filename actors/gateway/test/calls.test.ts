@@ -3,7 +3,9 @@
 import t from 'tap'
 import { upstreamHeaders } from '../src/upstream-headers.ts'
 import { answerOf, decisionFor, start } from './call-world.ts'
-import { utf8 as bytes, data, die, finish, head, textOf as text, WORKER_HOST } from './gateway-world.ts'
+import { WORKER_HOST } from './sample-records.ts'
+import { utf8 as bytes, textOf as text } from './utf8.ts'
+import { data, die, finish, head } from './worker-exchange.ts'
 
 t.test('an answer is relayed as it comes, its place settled, its usage reported', async t => {
   const world = await start(t, [])

@@ -1,7 +1,9 @@
 /** Clients that stop sending, stop reading, or send more than there is memory for. */
 
 import t from 'tap'
-import { DECISION, data, die, end, head, READ, start, type World } from './gateway-world.ts'
+import { start, type World } from './gateway-world.ts'
+import { DECISION, READ } from './sample-records.ts'
+import { data, die, end, head } from './worker-exchange.ts'
 
 /** One sample of /metrics; undefined when there is none. */
 async function sample({ ask }: Pick<World, 'ask'>, name: string): Promise<number | undefined> {

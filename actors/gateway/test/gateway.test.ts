@@ -4,22 +4,10 @@ import { readFileSync } from 'node:fs'
 import { SALT } from '@homing/protocol'
 import type { DecideResult } from '@homing/router'
 import t from 'tap'
-import {
-  DECISION,
-  data,
-  die,
-  end,
-  fleetOf,
-  HOST,
-  head,
-  PORT,
-  READ,
-  RECEIPT,
-  start,
-  textOf,
-  utf8,
-  WORKER,
-} from './gateway-world.ts'
+import { HOST, PORT, start } from './gateway-world.ts'
+import { DECISION, fleetOf, READ, RECEIPT, WORKER } from './sample-records.ts'
+import { textOf, utf8 } from './utf8.ts'
+import { data, die, end, head } from './worker-exchange.ts'
 
 const CHAT = '{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 const JSON_TYPE = { 'content-type': 'application/json' }

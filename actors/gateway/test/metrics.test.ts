@@ -6,7 +6,8 @@ import { faultOfMetricName } from '@homing/metrics'
 import type { GuardStatus } from '@homing/router'
 import type { KeyAudit } from '@homing/selection'
 import t from 'tap'
-import { data, die, end, head, start, type World } from './gateway-world.ts'
+import { start, type World } from './gateway-world.ts'
+import { data, die, end, head } from './worker-exchange.ts'
 
 /** Samples of the gateway's and router's own counters that are not 0, as lines of text. */
 async function samples({ ask }: World, prefix: string): Promise<string[]> {

@@ -5,7 +5,8 @@ import { OPERATOR_ROUTES } from '@homing/console'
 import type { FleetReport, SourceStatus } from '@homing/directory'
 import type { Receipt } from '@homing/router'
 import t from 'tap'
-import { fleetOf, RECEIPT, start, WORKER } from './gateway-world.ts'
+import { start } from './gateway-world.ts'
+import { fleetOf, RECEIPT, WORKER } from './sample-records.ts'
 
 const PAGE = readFileSync(new URL('../../../docs/operations.md', import.meta.url), 'utf8')
 

@@ -2,7 +2,8 @@
 
 import type { KeyAudit } from '@homing/selection'
 import t from 'tap'
-import { fleetOf, RECEIPT, start, WORKER } from './gateway-world.ts'
+import { start } from './gateway-world.ts'
+import { fleetOf, RECEIPT, WORKER } from './sample-records.ts'
 
 t.test('every route answers its methods and no other', async t => {
   const { ask } = await start(t, {}, { receipts: [RECEIPT] })

@@ -2,7 +2,9 @@
 
 import { OPERATOR_ROUTES } from '@homing/console'
 import t from 'tap'
-import { data, end, HOST, head, RECEIPT, start } from './gateway-world.ts'
+import { HOST, start } from './gateway-world.ts'
+import { RECEIPT } from './sample-records.ts'
+import { data, end, head } from './worker-exchange.ts'
 
 const ADMIN_PORT = 9000
 const ADMIN = { origin: `http://${HOST}:${ADMIN_PORT}` }

@@ -3,7 +3,8 @@
 import type { Decision } from '@homing/router'
 import t from 'tap'
 import { answerOf, start } from './call-world.ts'
-import { utf8 as bytes, data, finish, head, textOf as text } from './gateway-world.ts'
+import { utf8 as bytes, textOf as text } from './utf8.ts'
+import { data, finish, head } from './worker-exchange.ts'
 
 const PLAIN = bytes('{"stream":true}')
 const USAGE_EDIT = { start: 14, end: 14, text: ',"stream_options":{"include_usage":true}' }

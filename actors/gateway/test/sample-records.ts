@@ -1,0 +1,162 @@
+/** One worker, one request to it, its decision and its receipt, as the scripted actors tell them unless a test says otherwise. */
+
+import type { Fleet, WorkerRecord } from '@homing/directory'
+import type { ShardStatus } from '@homing/indexer'
+import type { Decision, Receipt } from '@homing/router'
+import type { ReadRequest, TokenizerStatus } from '@homing/tokenizer'
+
+export const WORKER_HOST = '10.0.0.1'
+
+export const TOKENIZERS: TokenizerStatus = {
+  tokenizers: [
+    { directory: '/models/m', models: ['m'], path: 'library', reason: 'it has a WordPiece model' },
+  ],
+  checks: 12,
+  differences: 1,
+  checksFailed: 2,
+  promptCacheBytes: 4096,
+  wordTableBytes: 2 ** 20,
+  vocabularyBytes: 2 ** 24,
+}
+
+export const DECISION: Decision = {
+  id: 'decision-1',
+  workerId: `${WORKER_HOST}:8001`,
+  worker: '10.0.0.1:8001/0',
+  workerSlot: 0,
+  origin: 'http://10.0.0.1:8001',
+  dpRank: 0,
+  pinRank: false,
+  takesUsageOption: true,
+  overlapBlocks: 3,
+  blockSizeTokens: 16,
+  predictedTokens: 48,
+  guessedTokens: 0,
+  trust: 'exact',
+  epoch: 1,
+}
+
+export const READ: ReadRequest = {
+  model: 'm',
+  isStream: false,
+  promptTokens: 100,
+  blockSizeTokens: 16,
+  localHashes: new Int32Array(0),
+  sequenceHashes: new Int32Array(0),
+  tokenIds: undefined,
+  unknownPromptReason: undefined,
+  separated: undefined,
+  textBlocksReason: undefined,
+  tokenizedBy: 'router',
+  override: { overlapWeight: undefined, overlapCredit: undefined, temperature: undefined },
+  constraints: undefined,
+  pinnedInstanceId: undefined,
+  pinnedRank: undefined,
+  annotations: [],
+  extraFields: [],
+  upstreamBody: undefined,
+  usageEdit: undefined,
+}
+
+export const RECEIPT: Receipt = {
+  id: 'decision-1',
+  requestId: 'request-1',
+  atMs: Date.UTC(2026, 0, 1),
+  mode: 'kv',
+  cost: {
+    policy: 'linear',
+    rule: 'linear',
+    formula: 'prefill_blocks + decode_blocks',
+    unit: 'blocks',
+    terms: [
+      { name: 'prefill_blocks', unit: 'blocks', means: 'To prefill.' },
+      { name: 'decode_blocks', unit: 'blocks', means: 'To decode.' },
+    ],
+  },
+  model: 'm',
+  promptTokens: 100,
+  blockSizeTokens: 16,
+  promptBlocks: 6,
+  unknownPromptReason: undefined,
+  textBlocksReason: undefined,
+  overlapWeight: 1,
+  temperature: 0,
+  worker: DECISION.worker,
+  runnerUp: undefined,
+  trust: 'exact',
+  overlapBlocks: 3,
+  candidates: [],
+  candidatesLeftOut: 0,
+  excluded: [],
+  excludedLeftOut: 0,
+  guard: undefined,
+  decisionMs: 0.1,
+  delivery: undefined,
+}
+
+export const WORKER: WorkerRecord = {
+  id: DECISION.workerId,
+  instanceId: 7,
+  origin: DECISION.origin,
+  state: 'up',
+  stateReason: 'answers',
+  engine: 'vllm',
+  engineVersion: '0.32.0',
+  models: [
+    { name: 'm', base: undefined, root: '/models/m', maxModelTokens: 4096 },
+    { name: 'org/poet', base: 'm', root: undefined, maxModelTokens: undefined },
+  ],
+  blockSizeTokens: { value: 16, source: 'probed' },
+  maxBatchedTokens: { value: 8192, source: 'default' },
+  kvBlocks: undefined,
+  ranks: { value: 1, source: 'default' },
+  taints: [],
+  canTokenize: true,
+  keys: [
+    {
+      key: DECISION.worker,
+      workerSlot: 0,
+      dpRank: 0,
+      eventsEndpoint: 'tcp://10.0.0.1:5557',
+      replayEndpoint: undefined,
+      topic: '',
+      shard: 0,
+      trust: 'exact',
+      trustReason: 'complete',
+      trustSinceMs: Date.UTC(2026, 0, 1),
+      epoch: 1,
+    },
+  ],
+}
+
+export function fleetOf(...workers: readonly WorkerRecord[]): Fleet {
+  return { version: 1, workers }
+}
+
+export const SHARD: ShardStatus = {
+  bytesUsed: 1000,
+  bytesLimit: 2000,
+  blocksDistinct: 5,
+  memberships: 5,
+  orphanBlocks: 1,
+  eventsApplied: { stored: 1, removed: 0, cleared: 0 },
+  eventsSkipped: {
+    otherTier: 0,
+    remote: 0,
+    otherGroup: 0,
+    noBlocks: 0,
+    unevenTokens: 0,
+    unplaced: 0,
+    noLayer: 0,
+    blockSize: 0,
+    unknownContent: 0,
+    unopened: 0,
+  },
+  layersHeld: {},
+  guesses: { keys: 0, blocks: 0, bytes: 0, routed: 0, expired: 0, pruned: 0 },
+  unclearStores: 0,
+  blocksRefused: 0,
+  blocksEvicted: 0,
+  unknownRemoves: 0,
+  blocksHeld: { 0: 5 },
+}

@@ -1,0 +1,167 @@
+/** Scripted actors: the tokenizer, router, directory, tracker and indexers of one fixed fleet, which answer what a test wrote down. */
+
+import { type ActorRef, defineActor, type Message } from '@homing/actor'
+import type { DecisionLogMessage } from '@homing/decision-log'
+import type { DirectoryMessage, FleetReport } from '@homing/directory'
+import type { ErrorRecord } from '@homing/errors'
+import type { IndexedBlock, IndexerMessage, ShardStatus } from '@homing/indexer'
+import type { DecideResult, GuardStatus, Receipt, RouterMessage, RoutingRequest } from '@homing/router'
+import type { KeyAudit } from '@homing/selection'
+import type { ReadResult, TokenizerMessage, TokenizerStatus } from '@homing/tokenizer'
+import type { LoadReport, TrackerMessage } from '@homing/tracker'
+import { DECISION, fleetOf, READ, RECEIPT, SHARD, TOKENIZERS, WORKER } from './sample-records.ts'
+
+type Arm<M extends Message, T extends M['type']> = Extract<M, { readonly type: T }>
+
+/** What the scripted actors answer; undefined: nothing, ever. The test may change it at any time. */
+export interface Script {
+  read: (message: Arm<TokenizerMessage, 'read'>) => ReadResult | undefined
+  decide: (request: RoutingRequest, id: string) => DecideResult | Promise<DecideResult> | undefined
+  explain: (request: RoutingRequest) => Receipt | ErrorRecord
+  receipts: readonly Receipt[]
+  report: FleetReport | undefined
+  loads: LoadReport | undefined
+  shard: ShardStatus | undefined
+  blocks: readonly IndexedBlock[]
+  audits: readonly KeyAudit[]
+  guard: GuardStatus | undefined
+  tokenizers: TokenizerStatus | undefined
+}
+
+type Settled = Arm<RouterMessage, 'settled'>
+
+/** What the router was asked and told. Its decisions are called decision-1, decision-2, …, as they come. */
+export class RouterLog {
+  readonly asked: RoutingRequest[] = []
+  /** Names by id. */
+  readonly names = new Map<string, string>()
+  readonly settled: Settled[] = []
+  readonly firstTokens: Arm<RouterMessage, 'firstToken'>[] = []
+  readonly gateways: Arm<RouterMessage, 'gatewayStarted'>['gateway'][] = []
+}
+
+const scripts = new Map<string, Script & { readonly log: RouterLog }>()
+
+/** The script of that name, which actors are given. Says that every request is read, and decided for the one worker; but for `change`. */
+export function writeScript(name: string, change: Partial<Script>): Script & { readonly log: RouterLog } {
+  const script = {
+    read: () => ({ kind: 'read', request: READ }) as const,
+    decide: (_: RoutingRequest, id: string) => ({ kind: 'decided', decision: { ...DECISION, id } }) as const,
+    explain: () => RECEIPT,
+    receipts: [],
+    report: { fleet: fleetOf(WORKER), sources: {} },
+    loads: { rows: [], stats: { expiredTotal: 0 } as LoadReport['stats'] },
+    shard: SHARD,
+    blocks: [],
+    audits: [],
+    guard: undefined,
+    tokenizers: TOKENIZERS,
+    ...change,
+    log: new RouterLog(),
+  }
+  scripts.set(name, script)
+  return script
+}
+
+/** What the gateway asks of tokenizer, router, directory and indexers. */
+type Question =
+  | Arm<TokenizerMessage, 'read' | 'tokenizers'>
+  | Arm<RouterMessage, 'decide'>
+  | Arm<RouterMessage, 'settled'>
+  | Arm<RouterMessage, 'gatewayStarted'>
+  | Arm<RouterMessage, 'explain'>
+  | Arm<RouterMessage, 'receipt'>
+  | Arm<RouterMessage, 'receipts'>
+  | Arm<RouterMessage, 'audits'>
+  | Arm<RouterMessage, 'guard'>
+  | Arm<RouterMessage, 'firstToken'>
+  | Arm<DirectoryMessage, 'describe'>
+  | Arm<IndexerMessage, 'status'>
+  | Arm<IndexerMessage, 'dump'>
+
+/** Answers as its test has written down. */
+export const scripted = defineActor(
+  import.meta.url,
+  'scripted',
+)<Question, { readonly script: string }>({
+  setup(_context, { script: name }) {
+    const script = scripts.get(name)!
+    const answer = <T>(reply: (value: T) => void, value: T | undefined): void => {
+      if (value !== undefined) reply(value)
+    }
+    return {
+      read: message => answer(message.reply, script.read(message)),
+      tokenizers: ({ reply }) => answer(reply, script.tokenizers),
+      async decide({ request, id, reply }) {
+        const { log } = script
+        log.asked.push(request)
+        log.names.set(id, `decision-${log.names.size + 1}`)
+        answer(reply, await script.decide(request, log.names.get(id)!))
+      },
+      settled: message => void script.log.settled.push(message),
+      gatewayStarted: ({ gateway: life }) => void script.log.gateways.push(life),
+      explain: ({ request, reply }) => reply(script.explain(request)),
+      receipt: ({ id, reply }) => reply(script.receipts.find(receipt => receipt.id === id)),
+      audits: ({ reply }) => reply(script.audits),
+      guard: ({ reply }) => reply(script.guard),
+      firstToken: message => void script.log.firstTokens.push(message),
+      receipts: ({ limit, reply }) => reply(script.receipts.slice(0, limit)),
+      describe: ({ reply }) => answer(reply, script.report),
+      status: ({ reply }) => answer(reply, script.shard),
+      dump: ({ reply }) => reply(script.blocks),
+    }
+  },
+})
+
+/** A decision log that has written one request. */
+export const scriptedLog = defineActor(
+  import.meta.url,
+  'scriptedLog',
+)<Arm<DecisionLogMessage, 'status'>, undefined>({
+  setup: () => ({
+    status: ({ reply }) => reply({ written: 1, dropped: 0, bytes: 500, waitingBytes: 0, fault: undefined }),
+  }),
+})
+
+/** Answers `loads`, and keeps the rest for the test. */
+export const scriptedTracker = defineActor(
+  import.meta.url,
+  'scriptedTracker',
+)<TrackerMessage, { readonly script: string; readonly probe: ActorRef<TrackerMessage> }>({
+  setup(_context, { script: name, probe }) {
+    const keep = (message: TrackerMessage): void => void probe.tell(message)
+    return {
+      fleet: keep,
+      project: keep,
+      book: keep,
+      prefillComplete: keep,
+      touch: keep,
+      free: keep,
+      gatewayStarted: keep,
+      sweep: keep,
+      loads({ reply }) {
+        const { loads } = scripts.get(name)!
+        if (loads !== undefined) reply(loads)
+      },
+    }
+  },
+})
+
+/** Answers `describe`, and keeps the rest for the test. */
+export const scriptedDirectory = defineActor(
+  import.meta.url,
+  'scriptedDirectory',
+)<
+  Arm<DirectoryMessage, 'describe' | 'suspect'>,
+  { readonly script: string; readonly probe: ActorRef<DirectoryMessage> }
+>({
+  setup(_context, { script: name, probe }) {
+    return {
+      suspect: message => void probe.tell(message),
+      describe({ reply }) {
+        const { report } = scripts.get(name)!
+        if (report !== undefined) reply(report)
+      },
+    }
+  },
+})
