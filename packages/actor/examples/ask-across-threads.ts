@@ -14,10 +14,10 @@ export type KeeperMessage =
   | { readonly type: 'release' }
   | { readonly type: 'fail'; readonly reply: Reply<string> }
 
-export const keeper = defineActor(
+export const keeper = defineActor<KeeperMessage>(
   import.meta.url,
   'keeper',
-)<KeeperMessage>({
+)({
   layout: layout<KeeperMessage>({
     square: { n: 'f64', reply: 'f64' },
     wait: { reply: 'string' },
@@ -43,7 +43,6 @@ async function main(): Promise<void> {
   const system = await createActorSystem({ pools: { far: { count: 1 } }, logLevel: 'silent' })
   const ref = system.spawn(keeper, {
     name: 'keeper',
-    args: undefined,
     thread: 'far-0',
     supervision: { directive: 'restart', max: 5, within: '1m', backoff: { min: '5ms', max: '1s' } },
   })

@@ -26,10 +26,10 @@ export interface Over {
   readonly lastHitBy: string
 }
 
-export const player = defineActor(
+export const player = defineActor<PlayerMessage>(
   import.meta.url,
   'player',
-)<PlayerMessage>({
+)({
   setup({ self, name }) {
     return {
       serve: ({ to, hits, over }) => void to.tell({ type: 'hit', from: self, left: hits, over }),

@@ -7,13 +7,13 @@ export type RefereeMessage =
   | { readonly type: 'rally'; readonly hits: number; readonly reply: Reply<string> }
   | Over
 
-export const referee = defineActor(
+export const referee = defineActor<RefereeMessage, { readonly threads: readonly string[] }>(
   import.meta.url,
   'referee',
-)<RefereeMessage, { readonly threads: readonly string[] }>({
+)({
   setup({ self, spawn }, { threads }) {
     const [ping, pong] = threads.map((thread, i): ActorRef<PlayerMessage> => {
-      return spawn(player, { name: i === 0 ? 'ping' : 'pong', args: undefined, thread })
+      return spawn(player, { name: i === 0 ? 'ping' : 'pong', thread })
     })
     let answer: Reply<string> | undefined
     return {

@@ -12,10 +12,10 @@ type CounterMessage =
   | { readonly type: 'fail' }
   | { readonly type: 'count'; readonly reply: Reply<number> }
 
-const counter = defineActor(
+const counter = defineActor<CounterMessage>(
   import.meta.url,
   'counter',
-)<CounterMessage>({
+)({
   // Runs at the start and at every restart: what an instance knows is in this closure, and gone with it.
   setup() {
     let count = 0
@@ -38,14 +38,13 @@ interface TallyMessage {
   readonly reply: Reply<ActorRef<CounterMessage>>
 }
 
-const tally = defineActor(
+const tally = defineActor<TallyMessage>(
   import.meta.url,
   'tally',
-)<TallyMessage>({
+)({
   setup({ spawn }) {
     const child = spawn(counter, {
       name: 'counter',
-      args: undefined,
       supervision: {
         directive: 'restart',
         max: 2,
@@ -60,7 +59,7 @@ const tally = defineActor(
 
 // 'silent', because the log would say all of this too.
 const system = await createActorSystem({ logLevel: 'silent' })
-const parent = system.spawn(tally, { name: 'tally', args: undefined })
+const parent = system.spawn(tally, { name: 'tally' })
 const ref = await parent.ask({ type: 'counter' }, { timeout: '1s' })
 
 for (const failure of ['first', 'second']) {

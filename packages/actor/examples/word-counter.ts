@@ -16,10 +16,10 @@ export interface WordCounterArgs {
   readonly ignore: readonly string[]
 }
 
-export const wordCounter = defineActor(
+export const wordCounter = defineActor<WordCounterMessage, WordCounterArgs>(
   import.meta.url,
   'wordCounter',
-)<WordCounterMessage, WordCounterArgs>({
+)({
   setup({ log, thread }, { ignore }) {
     const counts = new Map<string, number>()
     log.debug({ thread }, 'word counter started')

@@ -1,3 +1,14 @@
+export type {
+  ArgsOf,
+  Arms,
+  NameOfExport,
+  Placement,
+  Pools,
+  Refused,
+  Stuck,
+  ThreadName,
+  Travelling,
+} from './contract/checks.ts'
 export { type ActorSpecification, defineActor, defineCapability } from './contract/define.ts'
 export { systemView } from './contract/system-view.ts'
 export { isThreadLoss } from './contract/terminated.ts'
@@ -21,6 +32,7 @@ export {
   type ShutdownReport,
   type Signal,
   type SpawnOptions,
+  type SpawnSettings,
   type StopOptions,
   type Strategy,
   type Supervision,
@@ -62,4 +74,4 @@ export {
   UnknownThreadError,
   UnserializableMessageError,
 } from './values/errors.ts'
-export type { Message, MessageKey, Reply } from './values/message.ts'
+export type { Message, MessageKey, Reply, ReplyMark } from './values/message.ts'

@@ -5,13 +5,14 @@
 
 import type { MessageLayout } from '../layout/layout.ts'
 import type { Message, MessageKey } from '../values/message.ts'
+import type { Arms, NameOfExport } from './checks.ts'
 import { checkedWord } from './settings.ts'
 import type { ActorContext, ActorDefinition, Behavior, Capability, Strategy } from './types.ts'
 
 /** What an actor is made of: all that `defineActor` is given beside its address. */
-export interface ActorSpecification<M extends Message, A> {
+export interface ActorSpecification<M extends Message, A, B = Behavior<M>> {
   /** Makes a behavior; run again on every restart. What it throws counts as a failure of the actor. */
-  readonly setup: (context: ActorContext<M>, args: A) => Behavior<M> | Promise<Behavior<M>>
+  readonly setup: (context: ActorContext<M>, args: A) => B | Promise<B>
   /** Lets async arms interleave; default false: an async arm suspends the mailbox until it settles. */
   readonly reentrant?: boolean
   /** How the failure of a child concerns its siblings: a fact about the children that `setup` spawns. */
@@ -27,14 +28,24 @@ export interface ActorSpecification<M extends Message, A> {
   readonly coalesce?: (message: M) => MessageKey
 }
 
-/**
- * Declares an actor: `export const session = defineActor(import.meta.url, 'session')<M, Args>({ setup })`.
- * `exportName` is the name under which the module at `moduleUrl` exports the result.
- */
+/** The form without checks, for messages that never leave their thread: `defineActor(url, name)<M, Args>({ setup })`. */
 export function defineActor(
   moduleUrl: string,
   exportName: string,
-): <M extends Message, A = void>(specification: ActorSpecification<M, A>) => ActorDefinition<M, A> {
+): <M extends Message, A = void>(specification: ActorSpecification<M, A>) => ActorDefinition<M, A>
+/**
+ * Declares an actor: `export const session = defineActor<M, Args>(import.meta.url, 'session')({ setup })`.
+ * `exportName` is the name under which the module at `moduleUrl` exports the result. The compiler refuses messages that
+ * cannot travel between threads, arms for types that are none, and arms of asks that cannot reply.
+ */
+export function defineActor<M extends Message, A = void>(
+  moduleUrl: string,
+  exportName: NameOfExport<M>,
+): <B extends Behavior<M>>(specification: ActorSpecification<M, A, B & Arms<M, B>>) => ActorDefinition<M, A>
+export function defineActor(
+  moduleUrl: string,
+  exportName: string,
+): <M extends Message, A>(specification: ActorSpecification<M, A>) => ActorDefinition<M, A> {
   return specification => {
     const strategies = ['one-for-one', 'one-for-all', 'rest-for-one'] as const
     checkedWord('supervise', specification.supervise ?? 'one-for-one', strategies)

@@ -14,6 +14,7 @@ import type { FlightEvent } from '../observe/flight.ts'
 import type { SystemCounters } from '../observe/observatory.ts'
 import type { DeadLetterReason } from '../values/dead-letters.ts'
 import type { Message, MessageKey, Reply } from '../values/message.ts'
+import type { ArgsOf, Placement, Pools } from './checks.ts'
 
 /** The variants of M that carry a `reply`, and so can be asked. */
 export type Asks<M extends Message> = Extract<M, { readonly reply: Reply<never> }>
@@ -55,10 +56,10 @@ export interface ActorRef<in M extends Message> {
    * AskAbortedError, UnhandledMessageError, UnserializableMessageError, or the error that the handler threw
    * when it failed while handling this very message: itself on one thread, a RemoteError between threads.
    */
-  ask<A extends AskInput<Asks<M>>>(
-    message: A,
+  ask<const T extends Asks<M>['type']>(
+    message: { readonly type: T } & AskInput<Extract<Asks<M>, { readonly type: T }>>,
     options: AskOptions,
-  ): Promise<AskResult<Extract<Asks<M>, { readonly type: A extends { readonly type: infer T } ? T : never }>>>
+  ): Promise<AskResult<Extract<Asks<M>, { readonly type: T }>>>
 }
 
 /**
@@ -150,7 +151,10 @@ export interface ActorContext<M extends Message> {
    * and what it is told until then waits. Throws UnknownExportError, UnknownThreadError, UnserializableMessageError
    * (args), RangeError (options), or ActorTerminatedError when this instance has ended.
    */
-  spawn<C extends Message, A>(definition: ActorDefinition<C, A>, options: SpawnOptions<A>): ActorRef<C>
+  spawn<C extends Message, A, const T extends ThreadPlacement = ThreadPlacement>(
+    definition: ActorDefinition<C, A>,
+    options: SpawnOptions<A, T & Placement<T, Pools>>,
+  ): ActorRef<C>
   /** Stops a child (or this actor itself) after the message it is handling, or after all that wait. */
   stop(ref?: ActorRef<never>, options?: StopOptions): void
   /** One `terminated` signal when `ref` ends, also when it has ended already. */
@@ -267,14 +271,18 @@ export interface MailboxOptions {
   readonly stash?: number
 }
 
-/** How and where an actor is spawned. */
-export interface SpawnOptions<A> {
-  /** Given to the setup at the start and at every restart; travels like a message. */
-  readonly args: A
+/**
+ * How and where an actor is spawned. `args` are given to the setup at the start and at every restart, and travel like a
+ * message; they may be left out where the actor takes none.
+ */
+export type SpawnOptions<A, T extends ThreadPlacement = ThreadPlacement> = SpawnSettings<T> & ArgsOf<A>
+
+/** What a spawn can be told beside the args. */
+export interface SpawnSettings<T extends ThreadPlacement = ThreadPlacement> {
   /** For people: in logs, errors and `describe`. Need not be unique. */
   readonly name: string
   /** Default 'here'. */
-  readonly thread?: ThreadPlacement
+  readonly thread?: T
   /** Default: stop when it fails. */
   readonly supervision?: Supervision
   /** Default: 1024 messages, the rest refused. */
@@ -293,11 +301,11 @@ export interface ThreadPoolOptions {
 }
 
 /** Options of a system; all have defaults. */
-export interface ActorSystemOptions {
+export interface ActorSystemOptions<P extends Pools = Pools> {
   /** In the lines of the log, where a process has several systems. */
   readonly name?: string
   /** Pools of threads beside 'main'; started before `createActorSystem` resolves. */
-  readonly pools?: Readonly<Record<string, ThreadPoolOptions>>
+  readonly pools?: P
   /** The clock of main. Default: the system's; other threads always have that. */
   readonly clock?: Clock
   /** The random numbers of main. Default: the system's. */
@@ -438,12 +446,15 @@ export interface SystemView {
 }
 
 /** A running system: spawns top-level actors, shows what goes on, and ends it all. Main has it; actors have their context. */
-export interface ActorSystem extends SystemView {
+export interface ActorSystem<P extends Pools = Pools> extends SystemView {
   /**
    * Spawns a top-level actor. Returns at once; the actor starts later. Throws UnknownExportError when the definition's module
    * lacks the export, UnknownThreadError, UnserializableMessageError (args), RangeError (options), SystemStoppedError.
    */
-  spawn<M extends Message, A>(definition: ActorDefinition<M, A>, options: SpawnOptions<A>): ActorRef<M>
+  spawn<M extends Message, A, const T extends ThreadPlacement = ThreadPlacement>(
+    definition: ActorDefinition<M, A>,
+    options: SpawnOptions<A, T & Placement<T, P>>,
+  ): ActorRef<M>
   /** Resolves when `ref` has ended, with the reason; for a top-level actor when it is not coming back. Never rejects. */
   whenTerminated(ref: ActorRef<never>): Promise<Terminated>
   /**

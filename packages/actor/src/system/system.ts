@@ -8,6 +8,7 @@ import { createLog } from '@homing/log'
 import type { Cell } from '../cell/cell.ts'
 import type { Child } from '../cell/kin.ts'
 import { asRef } from '../cell/ref.ts'
+import type { Pools } from '../contract/checks.ts'
 import { drainMsOf } from '../contract/settings.ts'
 import { systemView } from '../contract/system-view.ts'
 import { terminatedOf } from '../contract/terminated.ts'
@@ -63,7 +64,9 @@ const KEEP_ALIVE_MS = 2 ** 31 - 1
  * ready. The process stays alive until `shutdown`. Rejects with ThreadStartError when a thread does not
  * come up, and with NestedSystemError on a thread of another system.
  */
-export async function createActorSystem(options: ActorSystemOptions = {}): Promise<ActorSystem> {
+export async function createActorSystem<const P extends Pools = Record<never, never>>(
+  options: ActorSystemOptions<P> = {},
+): Promise<ActorSystem<P>> {
   const nested = (globalThis as { [threadName]?: string })[threadName]
   if (nested !== undefined) throw new NestedSystemError(nested)
   const pools: PoolMap = Object.entries(options.pools ?? {}).map(([name, { count }]) => {

@@ -12,7 +12,13 @@ export interface Message {
  * Answers an ask, once; a second call, or one after the deadline, is discarded. May be called later, and may be passed on
  * in a message to an actor on any thread. Never throws.
  */
-export type Reply<T> = (value: T) => void
+export type Reply<T> = ((value: T) => void) & ReplyMark
+
+/** Tells a reply from any other function, for the compiler only: no reply has it, and any function may stand for one. */
+export interface ReplyMark {
+  readonly [replyMark]?: never
+}
+export declare const replyMark: unique symbol
 
 /** What a message is replaced by, when waiting: equal keys. Undefined: it replaces none. */
 export type MessageKey = string | number | undefined
