@@ -178,7 +178,7 @@ export class Guard {
   readonly #ttft = new FadingMean(TTFT_OUTCOMES)
   /** Of this phase. */
   readonly #recent = new FadingMean(RELAPSE_OUTCOMES)
-  /** Its mean in the last test; 0 before one, and where none found affinity to be worse before. */
+  /** Its mean in the last test; 0 before one. */
   #testedMs = 0
   /** log2 of seen ÷ predicted. */
   readonly #calibration = new FadingMean(SUSPICION_OUTCOMES)
@@ -200,6 +200,8 @@ export class Guard {
   #unseen = 0
   /** Since it was last trusted. */
   #hasShrunk = false
+  /** The last test came after that. */
+  #wasGivenBack = false
   /** How much worse the affinity arm was when it was shrunk, as a share of the other's mean. */
   #shrunkBy = 0
 
@@ -329,14 +331,17 @@ export class Guard {
     const outcomes = this.#fewer
     switch (this.#phase) {
       case 'trusting':
-        if (this.#isRelapse) this.#shrink(this.#shrunkBy)
+        if (this.#isRelapse && this.#wasGivenBack) this.#shrink(this.#shrunkBy)
+        else if (this.#isRelapse) this.#test()
         else if (this.#outcomes < this.#pausedUntil) return
         else if (this.#isOff || (outcomes >= ARM_OUTCOMES_MIN && z > Z_SUSPECT)) this.#test()
         return
       case 'testing':
         if (outcomes < ARM_OUTCOMES_MIN) return
         if (z > Z_WORSE && this.#excess > WORSE_RATIO - 1) this.#shrink(this.#excess)
-        else if (this.#fewerSeen >= TEST_OUTCOMES || (z < Z_BETTER && !this.#hasShrunk)) this.#trust()
+        // A few lucky answers do not clear what is still off.
+        else if (this.#fewerSeen >= TEST_OUTCOMES || (z < Z_BETTER && !this.#hasShrunk && !this.#isOff))
+          this.#trust()
         return
       case 'shrunk':
         if (this.#outcomes < this.#pausedUntil) return
@@ -352,7 +357,8 @@ export class Guard {
   }
 
   #trust(): void {
-    this.#testedMs = this.#hasShrunk ? this.#recent.mean : 0
+    this.#testedMs = this.#recent.mean
+    this.#wasGivenBack = this.#hasShrunk
     this.#hasShrunk = false
     this.#enter('trusting')
     this.#calibrationAllowed = this.#calibration.mean
@@ -396,7 +402,7 @@ export class Guard {
     return Math.min(TEST_SHARE, Math.max(AFFINITY_MIN, LOSS_MAX / Math.max(LOSS_MAX, worseBy)))
   }
 
-  /** Whether first tokens come much later since the policy got all decisions back than when it had half of them. */
+  /** Whether first tokens come much later since the policy has all decisions than in the last test, when it had half of them. */
   get #isRelapse(): boolean {
     const { count, mean } = this.#recent
     return this.#testedMs > 0 && count >= RELAPSE_OUTCOMES && mean > RELAPSE_RATIO * this.#testedMs
