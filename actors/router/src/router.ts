@@ -30,7 +30,7 @@ import {
   type SelectionSettings,
   Selector,
 } from '@homing/selection'
-import type { CandidateLoads, GatewayLife, TrackerMessage } from '@homing/tracker'
+import type { CandidateLoads, GatewayLife, TrackerMessage, TrackerUsage } from '@homing/tracker'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { eligible } from './eligible.ts'
 import { AllFilteredError, TooManyRequestsError, WorkerNotNamedError } from './errors.ts'
@@ -100,8 +100,8 @@ export const router = defineActor(
     /** The one place where a decision ends. */
     const settle = (id: string, delivery: Delivery, wasTaken: boolean, isPlacedAgain = false): void => {
       // Behind its booking, also where that was made in an earlier life.
-      const outputTokens = delivery.outcome === 'ok' ? delivery.completionTokens : undefined
-      args.tracker.tell({ type: 'free', decisionId: id, outputTokens })
+      const usage = delivery.outcome === 'ok' ? usageOf(delivery) : undefined
+      args.tracker.tell({ type: 'free', decisionId: id, ...usage })
       receipts.complete(id, delivery)
       const open = decider.open.take(id)
       if (open === undefined) return
@@ -194,6 +194,12 @@ export const router = defineActor(
     }
   },
 })
+
+/** What the tracker learns from: of a prompt, the share, because the router may count its tokens otherwise than the engine. */
+function usageOf({ promptTokens, cachedTokens, completionTokens }: Delivery): TrackerUsage {
+  const isSaid = cachedTokens !== undefined && promptTokens !== undefined && promptTokens > 0
+  return { outputTokens: completionTokens, cachedShare: isSaid ? cachedTokens / promptTokens : undefined }
+}
 
 /** One may be cached and computed all the same: engines compute the last token always. */
 const COMPUTED_BLOCKS_MIN = 2

@@ -47,6 +47,32 @@ t.test('receipts are kept up to the bound, and completed with what was delivered
   t.equal(await ref.ask({ type: 'receipt', id: ids[0]! }, ASK), undefined)
 })
 
+t.test('the tracker learns which share of a prompt was cached, from whole answers that say so', async t => {
+  const { ref, trackerRef, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
+  const received = async (): Promise<number | undefined> => {
+    const none = new Int32Array(0)
+    const workerSlots = Int32Array.of(0)
+    const ask = { type: 'project', workerSlots, sequenceHashes: none, wantsEngines: true } as const
+    return (await trackerRef.ask(ask, ASK)).engines?.receivedTokens[0]
+  }
+  const sent = 3 * BLOCK + 1
+  for (const [cachedTokens, outcome, computed] of [
+    [undefined, 'ok', sent],
+    [34, 'error', sent],
+    [0, 'ok', sent],
+    [34, 'ok', sent - 2 * Math.round(sent / 3)],
+  ] as const) {
+    const before = (await received())!
+    const { id } = await decide(request('ABC'))
+    t.equal((await received())! - before, sent)
+    // The engine counts its tokens otherwise.
+    const delivery = { ...DELIVERED, outcome, promptTokens: 51, cachedTokens }
+    ref.tell({ type: 'settled', id, delivery, wasTaken: true })
+    await ref.ask({ type: 'receipt', id }, ASK)
+    t.ok(Math.abs((await received())! - before - computed) <= 1, `${outcome}, ${cachedTokens} cached`)
+  }
+})
+
 t.test('a tracker that is gone refuses requests and leaves the router and its receipts alone', async t => {
   const { system, ref, trackerRef, decide, refusal } = await start(t, fleetOf({ id: 'a', slots: [0] }))
   const { id } = await decide(request('A'))

@@ -4,6 +4,7 @@ export type {
   GatewayLife,
   LoadReport,
   TrackerMessage,
+  TrackerUsage,
   WorkerLoad,
 } from './messages.ts'
 export { type TrackerArgs, tracker } from './tracker.ts'

@@ -51,6 +51,13 @@ export interface LoadReport {
   readonly stats: LoadStats
 }
 
+/** What a whole answer says of itself, as far as it does. */
+export interface TrackerUsage {
+  readonly outputTokens?: number | undefined
+  /** Share of the prompt that was cached, 0 … 1. */
+  readonly cachedShare?: number | undefined
+}
+
 export type TrackerMessage =
   /** Worker keys that are gone are freed. */
   | FleetMessage
@@ -71,8 +78,8 @@ export type TrackerMessage =
   | { readonly type: 'prefillComplete'; readonly decisionId: string }
   /** It still runs. */
   | { readonly type: 'touch'; readonly decisionId: string }
-  /** The request ended, however; `outputTokens`, if its answer is whole and says. Idempotent. */
-  | { readonly type: 'free'; readonly decisionId: string; readonly outputTokens?: number | undefined }
+  /** The request ended, however. Idempotent. */
+  | ({ readonly type: 'free'; readonly decisionId: string } & TrackerUsage)
   | { readonly type: 'loads'; readonly reply: Reply<LoadReport> }
   /** What this gateway had booked in another life is freed. */
   | { readonly type: 'gatewayStarted'; readonly gateway: GatewayLife }

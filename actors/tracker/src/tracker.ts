@@ -14,7 +14,7 @@
 
 import { defineActor } from '@homing/actor'
 import { ActiveLoad, copyProjection, EngineBook } from '@homing/load'
-import type { GatewayLife, TrackerMessage, WorkerLoad } from './messages.ts'
+import type { GatewayLife, TrackerMessage, TrackerUsage, WorkerLoad } from './messages.ts'
 
 export interface TrackerArgs {
   readonly workerSlotsMax: number
@@ -36,10 +36,10 @@ export const tracker = defineActor(
     /** By id: who booked it. */
     const gateways = new Map<string, GatewayLife>()
     const book = new EngineBook({ workerSlotsMax })
-    const free = (decisionId: string, outputTokens?: number): void => {
+    const free = (decisionId: string, { outputTokens, cachedShare }: TrackerUsage = {}): void => {
       gateways.delete(decisionId)
       load.free(decisionId)
-      book.ended(decisionId, context.clock.nowMs(), outputTokens)
+      book.ended(decisionId, context.clock.nowMs(), outputTokens, cachedShare)
     }
     context.schedule(SWEEP_INTERVAL_MS, { type: 'sweep' })
 
@@ -98,8 +98,8 @@ export const tracker = defineActor(
         load.touch(decisionId, context.clock.nowMs())
       },
 
-      free({ decisionId, outputTokens }) {
-        free(decisionId, outputTokens)
+      free({ decisionId, outputTokens, cachedShare }) {
+        free(decisionId, { outputTokens, cachedShare })
       },
 
       gatewayStarted({ gateway }) {

@@ -147,7 +147,12 @@ t.test('a projection has what is before each worker in milliseconds, if that is 
   ref.tell({ type: 'prefillComplete', decisionId: 'r1' })
   const decoding = await ref.ask(ask, ASK)
   t.match(decoding.engines, { requests: { 1: 1 }, queuedTokens: { 1: 0 }, decoding: { 1: 1 } })
-  ref.tell({ type: 'free', decisionId: 'r1', outputTokens: 30 })
+  ref.tell({ type: 'free', decisionId: 'r1', outputTokens: 30, cachedShare: 0.9 })
   const idle = await ref.ask(ask, ASK)
-  t.match(idle.engines, { requests: { 1: 0 }, decoding: { 1: 0 }, outputTokensExpected: 30 })
+  t.match(idle.engines, {
+    requests: { 1: 0 },
+    decoding: { 1: 0 },
+    outputTokensExpected: 30,
+    receivedTokens: { 1: 7 },
+  })
 })

@@ -6,7 +6,8 @@
  *
  * Owns   the queue of each worker slot in order of sending, its decoding requests, and what was learned (LearnedCosts).
  * Learns prefill from busy periods: from a first request in an empty queue until the queue is empty again or PERIOD_STEPS
- *        steps are over; decode from the time between first and last token, less the prefill of others in between.
+ *        steps are over, when all of its requests have ended and said how much of their prompts was cached: what was predicted is wrong
+ *        where the view of the caches is late or guessed. Decode from the time between first and last token, less the prefill of others in between.
  *        An answer that does not stream has no first token: it teaches its output length only, and its prefill is taken to end
  *        when it was estimated to.
  *
@@ -24,6 +25,10 @@ export const STEP_TOKENS_DEFAULT = 8192
 /** What was new on a worker fades by the factor e within so many requests of the fleet. */
 const CHURN_REQUESTS = 500
 const PERIOD_STEPS = 16
+/** What a busy period counts for whose requests do not say what was cached, where all others do: what was predicted may be wrong. */
+const UNSAID_WEIGHT = 0.25
+/** Until so many busy periods taught as delivered, they teach as predicted too: answers may take minutes, and the priors are worse. */
+const PERIODS_FEW = 32
 /** Running means reach back this many requests. */
 const MEAN_REQUESTS = 500
 /** Output tokens that are expected before any was seen. */
@@ -49,6 +54,7 @@ interface BookedRequest {
   readonly slot: number
   readonly promptTokens: number
   readonly newTokens: number
+  readonly stepTokens: number
   /** Steps that its prefill takes alone; at least one. */
   readonly prefillSteps: number
   readonly sentMs: number
@@ -63,6 +69,33 @@ interface BookedRequest {
   prefilledMs: number
   decodingMs: number
   contextMs: number
+  /** The busy period in which its prompt was computed, once its first token came. */
+  period: Period | undefined
+  /** Its first token came later than that of the request before it: they were not in one step. */
+  hasOwnStep: boolean
+}
+
+/** Prefill, as the fit counts it. */
+interface Work {
+  steps: number
+  tokens: number
+  attention: number
+}
+
+/** A busy period of a slot. It teaches when its requests have ended: only then do engines say how much of their prompts was cached. */
+interface Period {
+  readonly startMs: number
+  decodeMs: number
+  lastMs: number
+  /** What it took, without decoding; −1 until it is over, and for good if that cannot be told. */
+  observedMs: number
+  /** Requests of it that have not ended. */
+  open: number
+  readonly predicted: Work
+  // Of those that have ended.
+  readonly delivered: Work
+  requests: number
+  unsaid: number
 }
 
 interface Slot {
@@ -73,8 +106,6 @@ interface Slot {
   requests: number
   decoding: number
   contextTokens: number
-  newTokens: number
-  promptTokens: number
   /** New tokens, fading by requests of the fleet; at request number insertedAt. */
   inserted: number
   insertedAt: number
@@ -89,12 +120,7 @@ interface Slot {
   contextMs: number
   integratedMs: number
   /** The busy period that is observed. */
-  periodMs: number
-  periodSteps: number
-  periodTokens: number
-  periodAttention: number
-  periodDecodeMs: number
-  periodLastMs: number
+  period: Period | undefined
 }
 
 /** Element i belongs to the i-th slot that was asked for. Overwritten by the next call. */
@@ -108,8 +134,6 @@ export interface EngineProjection {
   decoding: Float64Array
   /** Tokens that decoding requests hold, output included. */
   contextTokens: Float64Array
-  /** New tokens at dispatch and output expected of its requests: shared blocks count once. */
-  heldTokens: Float64Array
   /** Tokens that lately were new there, as a share of the mean of all slots. */
   churn: Float64Array
   /** New tokens that it was ever sent: as long as its cache has room for more, nothing is pushed out there. */
@@ -141,6 +165,10 @@ export class EngineBook {
   #prefillMeanMs = 0
   #decodeMeanMs = 0
   #firstTokens = 0
+  #settled = 0
+  #deliveredPeriods = 0
+  /** Share of the answers that say what was cached. */
+  #saidShare = 0
   #ended = 0
   #outputMean = OUTPUT_PRIOR
   #outputs = 0
@@ -171,6 +199,7 @@ export class EngineBook {
       slot,
       promptTokens,
       newTokens,
+      stepTokens,
       prefillSteps: Math.max(1, Math.ceil(newTokens / stepTokens)),
       sentMs: nowMs,
       prefillMs,
@@ -180,23 +209,23 @@ export class EngineBook {
       prefilledMs: 0,
       decodingMs: 0,
       contextMs: 0,
+      period: undefined,
+      hasOwnStep: true,
     }
     this.#busyShare += (this.#busyAsked - this.#busyShare) / Math.min(2 * MEAN_REQUESTS, ++this.#decisions)
     if (entry.queue.size === 0) {
       entry.headMs = nowMs
-      beginPeriod(entry, nowMs)
+      entry.period = newPeriod(nowMs)
     }
     this.#requests.set(id, booked)
     entry.queue.add(booked)
     entry.queuedMs += prefillMs
     entry.queuedTokens += newTokens
     entry.requests++
-    entry.newTokens += newTokens
     this.#sentTotal++
     entry.inserted = fadedTokens(entry, this.#sentTotal) + newTokens
     entry.insertedAt = this.#sentTotal
     entry.receivedTokens += newTokens
-    entry.promptTokens += promptTokens
   }
 
   /** The first token came. Told again, it changes nothing. */
@@ -208,14 +237,13 @@ export class EngineBook {
     this.#endSilentPrefills(entry, now)
     if (request.firstTokenMs >= 0) return
     this.#beginDecoding(entry, request, now)
-    this.#observePeriod(request, entry, now)
+    this.#addToPeriod(request, entry, now)
     const n = Math.min(MEAN_REQUESTS, ++this.#firstTokens)
     this.#firstTokenMeanMs += (now - request.sentMs - this.#firstTokenMeanMs) / n
-    this.#prefillMeanMs += (request.prefillMs - this.#prefillMeanMs) / n
   }
 
-  /** It is over, however. `outputTokens`: as its usage says. */
-  ended(id: string, nowMs: number, outputTokens?: number): void {
+  /** It is over, however. As its usage says: `outputTokens`, and which share of its prompt was cached. */
+  ended(id: string, nowMs: number, outputTokens?: number, cachedShare?: number): void {
     const request = this.#requests.get(id)
     if (request === undefined) return
     const now = this.#time(nowMs)
@@ -223,6 +251,7 @@ export class EngineBook {
       this.#outputMean += (outputTokens - this.#outputMean) / Math.min(MEAN_REQUESTS, ++this.#outputs)
       if (request.firstTokenMs >= 0 && !request.isSilent) this.#observeDecode(request, outputTokens, now)
     }
+    this.#settlePrompt(request, this.#slots[request.slot]!, cachedShare)
     this.#remove(id, request, now)
   }
 
@@ -255,13 +284,7 @@ export class EngineBook {
       p.coefficients[c + 4] = decode[1]
       p.coefficients[c + 5] = decode[2]
       if (entry === undefined) {
-        p.backlogMs[i] =
-          p.queuedTokens[i] =
-          p.requests[i] =
-          p.decoding[i] =
-          p.contextTokens[i] =
-          p.heldTokens[i] =
-            0
+        p.backlogMs[i] = p.queuedTokens[i] = p.requests[i] = p.decoding[i] = p.contextTokens[i] = 0
         continue
       }
       this.#endSilentPrefills(entry, now)
@@ -271,7 +294,6 @@ export class EngineBook {
       p.requests[i] = entry.requests
       p.decoding[i] = entry.decoding
       p.contextTokens[i] = entry.contextTokens
-      p.heldTokens[i] = entry.newTokens + entry.requests * this.#outputMean
     }
     this.#fillChurn(slots, p)
     this.#busyAsked = count === 0 ? 0 : busy / count
@@ -302,15 +324,13 @@ export class EngineBook {
     if (request.firstTokenMs < 0) {
       this.#leaveQueue(entry, request, now)
       // Nobody knows how much of it was computed.
-      entry.periodMs = -1
+      entry.period = undefined
     } else {
       integrate(entry, now)
       entry.decoding--
       entry.contextTokens = entry.decoding === 0 ? 0 : entry.contextTokens - request.contextTokens
     }
     entry.requests--
-    entry.newTokens -= request.newTokens
-    entry.promptTokens -= request.promptTokens
   }
 
   #leaveQueue(entry: Slot, request: BookedRequest, now: number): void {
@@ -355,38 +375,66 @@ export class EngineBook {
       if (!head.isSilent) return
       const endMs = entry.headMs + head.prefillMs
       if (endMs > now) return
-      entry.periodMs = -1
+      entry.period = undefined
       this.#beginDecoding(entry, head, now)
       entry.headMs = endMs
     }
   }
 
-  #observePeriod(request: BookedRequest, entry: Slot, now: number): void {
-    if (entry.periodMs >= 0) {
+  #addToPeriod(request: BookedRequest, entry: Slot, now: number): void {
+    const { period } = entry
+    if (period !== undefined) {
       const steps = request.prefillSteps
-      // Requests whose first tokens come together were in one step.
-      if (now > entry.periodLastMs) entry.periodSteps += steps
-      entry.periodLastMs = now
-      entry.periodTokens += request.newTokens
-      entry.periodAttention += request.newTokens * (request.promptTokens - request.newTokens / 2)
+      request.period = period
+      request.hasOwnStep = now > period.lastMs
+      addWork(period.predicted, request, request.newTokens)
+      period.lastMs = now
+      period.open++
       const q = this.#decode.of(request.slot)
       const others = Math.max(0, entry.decoding - 1)
-      if (others > 0) entry.periodDecodeMs += steps * (q[1] * others + q[2] * entry.contextTokens)
+      if (others > 0) period.decodeMs += steps * (q[1] * others + q[2] * entry.contextTokens)
     }
-    if (entry.queue.size > 0 && entry.periodSteps < PERIOD_STEPS) return
-    if (entry.periodMs >= 0 && entry.periodTokens > 0) {
-      const duration = now - entry.periodMs
-      const observed = duration - entry.periodDecodeMs
-      if (observed > (1 - DECODE_SHARE_MAX) * duration)
-        this.#prefill.observe(
-          request.slot,
-          entry.periodSteps,
-          entry.periodTokens,
-          entry.periodAttention,
-          observed,
-        )
+    if (entry.queue.size > 0 && (period === undefined || period.predicted.steps < PERIOD_STEPS)) return
+    if (period !== undefined) {
+      const duration = now - period.startMs
+      const observed = duration - period.decodeMs
+      if (observed > (1 - DECODE_SHARE_MAX) * duration) {
+        period.observedMs = observed
+        if (this.#deliveredPeriods < PERIODS_FEW)
+          this.#learn(request.slot, period, period.predicted, UNSAID_WEIGHT)
+      }
     }
-    beginPeriod(entry, now)
+    entry.period = newPeriod(now)
+  }
+
+  /** What was new of its prompt is known, or will never be. */
+  #settlePrompt(request: BookedRequest, entry: Slot, cachedShare: number | undefined): void {
+    const { slot, promptTokens, period } = request
+    const isSaid = cachedShare !== undefined && cachedShare >= 0 && cachedShare <= 1
+    const newTokens = isSaid
+      ? Math.min(promptTokens, Math.max(1, Math.round(promptTokens * (1 - cachedShare))))
+      : request.newTokens
+    const more = newTokens - request.newTokens
+    entry.receivedTokens = Math.max(0, entry.receivedTokens + more)
+    entry.inserted = Math.max(0, fadedTokens(entry, this.#sentTotal) + more)
+    entry.insertedAt = this.#sentTotal
+    if (request.firstTokenMs < 0 || request.isSilent) return
+    ++this.#settled
+    this.#prefillMeanMs += (request.prefillMs - this.#prefillMeanMs) / Math.min(MEAN_REQUESTS, this.#settled)
+    this.#saidShare += ((isSaid ? 1 : 0) - this.#saidShare) / Math.min(MEAN_REQUESTS, this.#settled)
+    if (period === undefined) return
+    period.open--
+    period.requests++
+    if (!isSaid) period.unsaid++
+    addWork(period.delivered, request, newTokens)
+    if (period.open > 0 || period.observedMs < 0) return
+    const weight = 1 - (1 - UNSAID_WEIGHT) * this.#saidShare * (period.unsaid / period.requests)
+    this.#deliveredPeriods++
+    this.#learn(slot, period, period.delivered, weight)
+  }
+
+  #learn(slot: number, { observedMs }: Period, { steps, tokens, attention }: Work, weight: number): void {
+    this.#prefill.observe(slot, steps, tokens, attention, observedMs, weight)
   }
 
   #time(nowMs: number): number {
@@ -413,7 +461,6 @@ export function filterProjection(
     'requests',
     'decoding',
     'contextTokens',
-    'heldTokens',
     'churn',
     'receivedTokens',
   ] as const
@@ -457,10 +504,29 @@ function integrate(entry: Slot, now: number): void {
   entry.integratedMs = now
 }
 
-function beginPeriod(entry: Slot, now: number): void {
-  entry.periodMs = now
-  entry.periodSteps = entry.periodTokens = entry.periodAttention = entry.periodDecodeMs = 0
-  entry.periodLastMs = -1
+function addWork(
+  work: Work,
+  { promptTokens, stepTokens, hasOwnStep }: BookedRequest,
+  newTokens: number,
+): void {
+  // Requests whose first tokens come together were in one step.
+  if (hasOwnStep) work.steps += Math.max(1, Math.ceil(newTokens / stepTokens))
+  work.tokens += newTokens
+  work.attention += newTokens * (promptTokens - newTokens / 2)
+}
+
+function newPeriod(startMs: number): Period {
+  return {
+    startMs,
+    decodeMs: 0,
+    lastMs: -1,
+    observedMs: -1,
+    open: 0,
+    predicted: { steps: 0, tokens: 0, attention: 0 },
+    delivered: { steps: 0, tokens: 0, attention: 0 },
+    requests: 0,
+    unsaid: 0,
+  }
 }
 
 function newSlot(): Slot {
@@ -471,8 +537,6 @@ function newSlot(): Slot {
     requests: 0,
     decoding: 0,
     contextTokens: 0,
-    newTokens: 0,
-    promptTokens: 0,
     inserted: 0,
     insertedAt: 0,
     receivedTokens: 0,
@@ -481,12 +545,7 @@ function newSlot(): Slot {
     decodingMs: 0,
     contextMs: 0,
     integratedMs: 0,
-    periodMs: -1,
-    periodSteps: 0,
-    periodTokens: 0,
-    periodAttention: 0,
-    periodDecodeMs: 0,
-    periodLastMs: -1,
+    period: undefined,
   }
 }
 
@@ -498,7 +557,6 @@ function newProjection(slots: number): EngineProjection {
     requests: new Float64Array(slots),
     decoding: new Float64Array(slots),
     contextTokens: new Float64Array(slots),
-    heldTokens: new Float64Array(slots),
     churn: new Float64Array(slots),
     receivedTokens: new Float64Array(slots),
     coefficients: new Float64Array(6 * slots),

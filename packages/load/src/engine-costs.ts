@@ -54,23 +54,23 @@ class Fit {
     this.coefficients = [...prior]
   }
 
-  add(x0: number, x1: number, x2: number, y: number): void {
+  add(x0: number, x1: number, x2: number, y: number, weight: number): void {
     const p = this.#products
     const s = this.#sums
     const u0 = x0 / y
     const u1 = x1 / y
     const u2 = x2 / y
-    p[0] = FADE * p[0]! + u0 * u0
-    p[1] = FADE * p[1]! + u0 * u1
-    p[2] = FADE * p[2]! + u0 * u2
-    p[3] = FADE * p[3]! + u1 * u1
-    p[4] = FADE * p[4]! + u1 * u2
-    p[5] = FADE * p[5]! + u2 * u2
-    s[0] = FADE * s[0]! + u0
-    s[1] = FADE * s[1]! + u1
-    s[2] = FADE * s[2]! + u2
+    p[0] = FADE * p[0]! + weight * u0 * u0
+    p[1] = FADE * p[1]! + weight * u0 * u1
+    p[2] = FADE * p[2]! + weight * u0 * u2
+    p[3] = FADE * p[3]! + weight * u1 * u1
+    p[4] = FADE * p[4]! + weight * u1 * u2
+    p[5] = FADE * p[5]! + weight * u2 * u2
+    s[0] = FADE * s[0]! + weight * u0
+    s[1] = FADE * s[1]! + weight * u1
+    s[2] = FADE * s[2]! + weight * u2
     this.rows++
-    this.#weight = FADE * this.#weight + 1
+    this.#weight = FADE * this.#weight + weight
   }
 
   /** How far what `coefficients` predict is from what was seen, as a multiple of what chance explains; ≤ 1: not for certain. */
@@ -127,7 +127,8 @@ export class LearnedCosts {
     return this.#workers.get(workerSlot)?.rows ?? 0
   }
 
-  observe(workerSlot: number, x0: number, x1: number, x2: number, observedMs: number): void {
+  /** `weight`: 1 for an observation that is certain, less for one that is not. */
+  observe(workerSlot: number, x0: number, x1: number, x2: number, observedMs: number, weight = 1): void {
     if (!(observedMs > 0 && observedMs < Infinity)) return
     if (!(x0 >= 0 && x1 >= 0 && x2 >= 0 && x0 + x1 + x2 > 0 && x0 + x1 + x2 < Infinity)) return
     const fleet = this.#fleet
@@ -137,8 +138,8 @@ export class LearnedCosts {
       this.#workers.set(workerSlot, worker)
     }
     const y = this.#bounded(worker, x0, x1, x2, observedMs)
-    fleet.add(x0, x1, x2, y)
-    worker.add(x0, x1, x2, y)
+    fleet.add(x0, x1, x2, y, weight)
+    worker.add(x0, x1, x2, y, weight)
     if (fleet.rows <= 2 * SOLVE_EVERY || fleet.rows % SOLVE_EVERY === 0) {
       fleet.solve(this.#prior, PRIOR_WEIGHT)
       this.#fleetSolutions++

@@ -2,7 +2,7 @@
 
 import type { Choice } from './types.ts'
 
-const TERMS: readonly string[] = ['wait_ms', 'full_ms', 'prefill_ms']
+const TERMS: readonly string[] = ['wait_ms', 'prefill_ms']
 
 /** Milliseconds from sending, if candidate `index` is taken; 0 if the policy has no such terms. */
 export function predictedFirstTokenMs({ policy, terms }: Choice, index: number): number {

@@ -37,7 +37,7 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const step = input.stepTokens![i]!
   const capacity = input.kvCapacityTokens![i]!
   const [L, d] = [engines.requests[i]!, engines.decoding[i]!]
-  const [C, queued, held] = [engines.contextTokens[i]!, engines.queuedTokens[i]!, engines.heldTokens[i]!]
+  const [C, queued] = [engines.contextTokens[i]!, engines.queuedTokens[i]!]
   const n = Math.max(
     1,
     promptTokens - BLOCK * Math.min(input.overlapBlocks[i]!, Math.floor(promptTokens / BLOCK)),
@@ -45,8 +45,6 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const x = p0! * Math.ceil(n / step) + p1! * n + p2! * n * (promptTokens - n / 2)
   const priced = engines.prefillMeanMs > 0 ? Math.min(x, 2 * engines.prefillMeanMs) : x
   const g = q0! + q1! * d + q2! * C
-  const excess = capacity > 0 ? Math.max(0, held + n + o - capacity) : 0
-  const full = held > 0 ? (excess * o * g) / held : 0
   const joined = d > 0 ? g / 2 + (g - q0!) * Math.ceil((n + queued) / step) : 0
   const w = Math.max(engines.waitingShare, (1 - rho) ** 8)
   const own = o * (q0! + q1! * (L + 1) + q2! * (C + queued + promptTokens + o / 2))
@@ -55,9 +53,7 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const later = (priced * rho) / (1 - rho)
   const isFull = engines.receivedTokens[i]! + n > (capacity > 0 ? capacity : 262_144)
   const evict = isFull ? priced * (1 - rho) ** 4 * engines.churn[i]! : 0
-  return (
-    engines.backlogMs[i]! + full + joined + x + later + evict + w * (own + others) + (2 * n) / promptTokens
-  )
+  return engines.backlogMs[i]! + joined + x + later + evict + w * (own + others) + (2 * n) / promptTokens
 }
 
 const step = fc.record({
@@ -70,6 +66,7 @@ const step = fc.record({
   output: fc.option(fc.oneof(fc.integer({ min: 0, max: 3000 }), fc.constantFrom(Number.NaN, -3)), {
     nil: undefined,
   }),
+  cachedShare: fc.constantFrom(undefined, 0, 0.5, 1, Number.NaN, -1, 7, Infinity),
 })
 
 t.test(
@@ -83,12 +80,12 @@ t.test(
         (steps, promptTokens, overlaps) => {
           const book = new EngineBook({ workerSlotsMax: WORKERS })
           let nowMs = 0
-          for (const { do: what, id, slot, prompt, isStream, afterMs, output } of steps) {
+          for (const { do: what, id, slot, prompt, isStream, afterMs, output, cachedShare } of steps) {
             nowMs += afterMs
             if (what === 'sent')
               book.sent(String(id), slot, { promptTokens: prompt, newTokens: prompt, isStream, nowMs })
             else if (what === 'first') book.firstToken(String(id), nowMs)
-            else if (what === 'ended') book.ended(String(id), nowMs, output)
+            else if (what === 'ended') book.ended(String(id), nowMs, output, cachedShare)
             else book.forget(slot)
             book.project(SLOTS, nowMs)
             if (Number.isNaN(nowMs)) nowMs = 0

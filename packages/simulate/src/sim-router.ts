@@ -163,7 +163,8 @@ export class SimRouter {
   /** The signal of the last token arrived. */
   completed(request: SimRequest, nowMs: number): void {
     const { worker } = request
-    this.#book.ended(String(request.index), nowMs, request.outputTokens)
+    const cachedShare = request.reusedTokens / request.inputTokens
+    this.#book.ended(String(request.index), nowMs, request.outputTokens, cachedShare)
     this.#load.free(String(request.index))
     this.#outstandingTokens[worker]! -= request.bookedOutstanding
     this.#completedOutputTokens += request.outputTokens

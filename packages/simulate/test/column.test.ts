@@ -33,7 +33,7 @@ t.test('an unknown policy is told with those that there are', async t => {
     ['linear:', /the weight "" is not a number within 0 … 1000000/],
     ['linear:-1', /the weight "-1" is not a number/],
     ['auto@oracle', /auto counts on what it has learned itself/],
-    ['auto:without-luck', /the terms of auto are wait_ms, full_ms, /],
+    ['auto:without-luck', /the terms of auto are wait_ms, prefill_ms, /],
     ['auto:3', /only linear has a weight/],
     ['linear@all', /"all" is no way to know/],
   ] as const) {

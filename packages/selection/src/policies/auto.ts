@@ -1,12 +1,11 @@
 /**
  * auto: what a placement costs in milliseconds, to the request itself, to those that are there, and to those that come.
  *
- *   cost = wait + full + prefill + later + evict + decode + others + unsure
+ *   cost = wait + prefill + later + evict + decode + others + unsure
  *
  *   n        new tokens in s = ⌈n/step⌉ steps;  x = p0·s + p1·n + p2·n·(prompt − n/2): its prefill alone;  x' = min(x, 2·mean x)
  *   wait     B + g/2 + (g − q0)·⌈(n + queued)/step⌉   the prompts before it; where some decode, also half of the step that is under
  *            way and what decoding adds to the steps of a prompt. Those steps have their fixed time q0 but once: it is in x
- *   full     excess · o · g / held       until blocks are free
  *   prefill  x
  *   later    x' · ρ/(1 − ρ)              what a millisecond of prefill costs those that come: as many milliseconds as wait for it
  *   evict    x' · churn · (1 − ρ)^4      new blocks push others out; more of those are missed where the cache turns over faster.
@@ -47,7 +46,6 @@ export const auto: Policy = {
       unit: 'ms',
       means: 'Until its prefill begins, and what decoding there adds to it.',
     },
-    { name: 'full_ms', unit: 'ms', means: 'Until there are free blocks for it.' },
     { name: 'prefill_ms', unit: 'ms', means: 'Prefill of its new tokens.' },
     { name: 'later_ms', unit: 'ms', means: 'What its prefill makes those wait that come after it.' },
     {
@@ -75,7 +73,7 @@ export const auto: Policy = {
   rules: [
     {
       name: 'auto',
-      formula: 'wait_ms + full_ms + prefill_ms + later_ms + evict_ms + decode_ms + others_ms + unsure_ms',
+      formula: 'wait_ms + prefill_ms + later_ms + evict_ms + decode_ms + others_ms + unsure_ms',
       unit: 'ms',
     },
   ],
@@ -88,13 +86,12 @@ export const auto: Policy = {
   ) {
     if (engines === undefined) throw new RangeError('cannot score by policy auto without candidates.engines')
     const waits = ofPolicy[0]!
-    const fulls = ofPolicy[1]!
-    const prefills = ofPolicy[2]!
-    const laters = ofPolicy[3]!
-    const evicts = ofPolicy[4]!
-    const decodes = ofPolicy[5]!
-    const othersOf = ofPolicy[6]!
-    const unsures = ofPolicy[7]!
+    const prefills = ofPolicy[1]!
+    const laters = ofPolicy[2]!
+    const evicts = ofPolicy[3]!
+    const decodes = ofPolicy[4]!
+    const othersOf = ofPolicy[5]!
+    const unsures = ofPolicy[6]!
     const { coefficients, busyShare, outputTokensExpected: output } = engines
     const laterPrice = busyShare / (1 - busyShare)
     const evictPrice = (1 - busyShare) ** EVICT_EXPONENT
@@ -118,14 +115,11 @@ export const auto: Policy = {
       const queued = engines.queuedTokens[i]!
       const requests = engines.requests[i]!
       const decoding = engines.decoding[i]!
-      const held = engines.heldTokens[i]!
       const capacity = kvCapacityTokens?.[i] ?? 0
       const addedMs = q1 * decoding + q2 * context
       const stepMs = q0 + addedMs
       const shared = decoding > 0 ? stepMs / 2 + addedMs * Math.ceil((tokens + queued) / step) : 0
-      const excess = capacity > 0 ? held + tokens + output - capacity : 0
       const wait = engines.backlogMs[i]! + shared
-      const full = excess > 0 && held > 0 ? (excess * output * stepMs) / held : 0
       const later = priced * laterPrice
       const room = capacity > 0 ? capacity : CAPACITY_UNKNOWN
       const evict = engines.receivedTokens[i]! + tokens > room ? priced * evictPrice * engines.churn[i]! : 0
@@ -133,7 +127,6 @@ export const auto: Policy = {
       const heldUp = Math.max(0, prefill - q0 * steps)
       const others = decodePrice * requests * (heldUp + ((q1 + q2 * heldTokens) * output) / 2)
       waits[i] = wait
-      fulls[i] = full
       prefills[i] = prefill
       laters[i] = later
       evicts[i] = evict
@@ -141,7 +134,7 @@ export const auto: Policy = {
       const unsure = promptTokens > 0 ? (UNSURE_MS * tokens) / promptTokens : 0
       othersOf[i] = others
       unsures[i] = unsure
-      cost[i] = wait + full + prefill + later + evict + decode + others + unsure
+      cost[i] = wait + prefill + later + evict + decode + others + unsure
     }
     return 0
   },
