@@ -1,6 +1,7 @@
 /**
  * A system for tests: one thread, a simulated clock, every placement means here. Actors are tested
- * through messages and probes; nothing sleeps, and no thread is started.
+ * through messages and probes; nothing sleeps, and no thread is started. What actors of different placements tell each
+ * other is copied, as between threads.
  */
 
 import { type Duration, type Random, SimulatedClock, seededRandom, systemClock } from '@homing/clock'
@@ -16,6 +17,7 @@ import {
   signal,
   type Terminated,
 } from './contract/types.ts'
+import { CopiedPlaces } from './simulation/copied-places.ts'
 import { createMainRuntime, LocalActorSystem } from './system/system.ts'
 import { toMs } from './values/durations.ts'
 import type { Message } from './values/message.ts'
@@ -30,6 +32,8 @@ export interface TestSystemOptions {
   readonly log?: Log
   /** Values to use instead of making the capability of that name. */
   readonly provide?: readonly Provided[]
+  /** Pass messages, answers and args by reference, whatever the placements. Default false: see docs/actors.md. */
+  readonly byReference?: boolean
 }
 
 /** A system on one thread whose time the test moves. */
@@ -88,6 +92,7 @@ export function createTestSystem(options: TestSystemOptions = {}): TestSystem {
     },
     [],
     true,
+    options.byReference === true ? undefined : new CopiedPlaces(),
   )
   const system = new LocalActorSystem(runtime, undefined)
   let probeCount = 0

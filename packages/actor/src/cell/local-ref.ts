@@ -1,7 +1,7 @@
 /** LocalRef: reaches an actor of this thread, and offers what others on this thread may do with it. */
 
 import type { HomingError } from '@homing/errors'
-import type { OpenAsk, PendingAsk } from '../asks/asks.ts'
+import type { InboundAsk, OpenAsk, PendingAsk } from '../asks/asks.ts'
 import type { TellStatus, TerminationReason } from '../contract/types.ts'
 import type { CompiledLayout } from '../layout/compile.ts'
 import type { Counts } from '../observe/counts.ts'
@@ -22,6 +22,8 @@ export interface LocalCell {
   enqueue(message: Message): TellStatus
   /** Takes an ask whose promise is on this thread. */
   enqueueAsk(message: { readonly type: string }, ask: PendingAsk): void
+  /** Takes an ask that came from another thread; `message` is ours. */
+  enqueueInbound(message: Message, ask: InboundAsk): void
   addWatcher(watcher: Watcher): void
   removeWatcher(watcher: Watcher): void
   /** Stops the actor after the message in hand. */

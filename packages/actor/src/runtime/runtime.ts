@@ -59,6 +59,7 @@ import { Outbound } from './outbound.ts'
 import { PeerLives } from './peer-lives.ts'
 import { Peers } from './peers.ts'
 import { type PoolMap, resolvePlacement } from './placement.ts'
+import type { Places } from './places.ts'
 import type { Registrar } from './registrar.ts'
 import { RemoteRef } from './remote-ref.ts'
 import { Watches } from './watches.ts'
@@ -74,6 +75,8 @@ export interface RuntimeOptions {
   readonly provide: readonly Provided[]
   /** Every placement means this thread: for tests. */
   readonly isAlone: boolean
+  /** Where actors would live that are on this thread because it is alone; default: all in one place. */
+  readonly places?: Places | undefined
   /** Plans a call of `turns.take`, instead of microtasks and immediates: for simulations. */
   readonly planTurn?: ((runtime: Runtime) => void) | undefined
   /** Default: exports of modules. */
@@ -141,6 +144,7 @@ export class Runtime implements CellHost, LinkedThread {
 
   readonly #capabilities: Capabilities
   readonly #isAlone: boolean
+  readonly #places: Places | undefined
   readonly #definitions: DefinitionSource
   #idCount = 0
 
@@ -152,6 +156,7 @@ export class Runtime implements CellHost, LinkedThread {
     this.random = options.random
     this.log = options.log
     this.#isAlone = options.isAlone
+    this.#places = options.places
     this.#definitions = options.definitions ?? moduleDefinitions
     this.memory = options.memory ?? new ThreadMemory()
     this.counts = new Counts(this.memory)
@@ -215,12 +220,16 @@ export class Runtime implements CellHost, LinkedThread {
     const { thread, isDedicated } = this.#place(options.thread, id)
     const erased = definition as unknown as ActorDefinition<Message, unknown>
     if (thread === this.thread) {
-      const init = { id, name: options.name, args: options.args, settings, parent, restartAgesMs: [] }
+      const places = this.#places
+      const args =
+        places === undefined ? options.args : places.enter(id, parent.id, options.thread, options.args)
+      const init = { id, name: options.name, args, settings, parent, restartAgesMs: [] }
       const cell = new Cell(this, init, erased)
       this.#add(cell)
-      parent.addChild(newChild(cell.ref, settings, undefined, false))
+      const ref = places === undefined ? cell.ref : places.refFor(cell.ref, parent.id)
+      parent.addChild(newChild(ref, settings, undefined, false))
       this.turns.enqueue(cell)
-      return cell.ref as ActorRef<Message> as ActorRef<M>
+      return ref as ActorRef<Message> as ActorRef<M>
     }
     this.#definitions.verify(erased)
     const packed = this.outbound.pack(options.args)
@@ -277,6 +286,7 @@ export class Runtime implements CellHost, LinkedThread {
     this.counts.actors = this.cells.size
     this.flight.note('stopped', cell.id, '', cell.endReason === 'failed' ? 1 : 0)
     this.watches.noteEnding(cell)
+    this.#places?.leave(cell.id)
     this.kinship.ended(cell, ending)
   }
 
@@ -317,6 +327,7 @@ export class Runtime implements CellHost, LinkedThread {
   // ── What its parts tell others ───────────────────────────────────────────────────────────────
 
   cancelAsk(thread: string, corr: number): void {
+    this.#places?.cancelAsk(corr)
     this.peers.get(thread)?.send({ op: OP.CANCEL, target: 0, corr, body: 0, patches: 0 })
   }
 

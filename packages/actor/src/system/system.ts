@@ -30,6 +30,7 @@ import { MAIN } from '../links/life.ts'
 import type { FlightEvent } from '../observe/flight.ts'
 import { Observatory, type SystemCounters } from '../observe/observatory.ts'
 import type { PoolMap } from '../runtime/placement.ts'
+import type { Places } from '../runtime/places.ts'
 import { type FlatStatus, Runtime, type RuntimeStats } from '../runtime/runtime.ts'
 import type { HeapPressure } from '../threads/heap-guard.ts'
 import { threadName } from '../threads/thread.ts'
@@ -137,7 +138,12 @@ function heapPressureOf(option: ActorSystemOptions['heapPressure']): HeapPressur
 }
 
 /** Main's runtime; `isAlone` when there are no threads and every placement means main. */
-export function createMainRuntime(options: ActorSystemOptions, pools: PoolMap, isAlone: boolean): Runtime {
+export function createMainRuntime(
+  options: ActorSystemOptions,
+  pools: PoolMap,
+  isAlone: boolean,
+  places?: Places,
+): Runtime {
   const fields = { ...(options.name === undefined ? {} : { system: options.name }), thread: MAIN }
   return new Runtime({
     thread: MAIN,
@@ -148,6 +154,7 @@ export function createMainRuntime(options: ActorSystemOptions, pools: PoolMap, i
     log: options.log ?? createLog(options.logLevel ?? 'info', fields),
     provide: options.provide ?? [],
     isAlone,
+    places,
   })
 }
 
