@@ -1,3 +1,6 @@
+export type { Clock, Duration, Random, Timer } from '@homing/clock'
+export { type ErrorDetails, type ErrorRecord, HomingError, RemoteError } from '@homing/errors'
+export type { Log, LogFields, LogLevel } from '@homing/log'
 export type {
   ArgsOf,
   Arms,
@@ -47,7 +50,6 @@ export {
   type ThreadPoolOptions,
   type ThreadStatus,
 } from './contract/types.ts'
-export { LayoutError } from './layout/errors.ts'
 export { type LayoutOf, layout, type MessageLayout } from './layout/layout.ts'
 export type { FramesByLane, HandlerTimes, ThreadCounters } from './observe/counts.ts'
 export { type FlightEvent, type FlightKind, textOfEvent } from './observe/flight.ts'
@@ -60,6 +62,7 @@ export {
   AskAbortedError,
   AskRefusedError,
   AskTimeoutError,
+  LayoutError,
   MalformedMessageError,
   ModuleImportError,
   NestedSystemError,
@@ -75,3 +78,4 @@ export {
   UnserializableMessageError,
 } from './values/errors.ts'
 export type { Message, MessageKey, Reply, ReplyMark } from './values/message.ts'
+export type { ThreadEndReason } from './values/thread-end.ts'

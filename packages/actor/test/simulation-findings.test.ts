@@ -28,6 +28,7 @@ function openAs(
     onBatch: () => true,
     handedOver: () => 0,
     isHandled: () => true,
+    onSilent() {},
     onClosed() {},
     onUnsendable() {},
     onUnreadable() {},

@@ -14,6 +14,8 @@ export interface ErrorRecord {
   readonly code: string
   readonly message: string
   readonly details: ErrorDetails
+  /** What it was caused by. */
+  readonly cause?: ErrorRecord
 }
 
 export abstract class HomingError extends Error {
@@ -32,7 +34,8 @@ export class RemoteError extends HomingError {
   readonly code: string
 
   constructor(record: ErrorRecord) {
-    super(record.message, record.details)
+    const { message, details, cause } = record
+    super(message, details, cause === undefined ? undefined : { cause: new RemoteError(cause) })
     this.code = record.code
   }
 }

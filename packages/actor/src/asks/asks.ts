@@ -9,11 +9,11 @@
  * cell ends, at no cost while it does not. An answered ask leaves the list at once.
  */
 
-import { type ErrorRecord, fromErrorRecord } from '@homing/errors'
+import type { ErrorRecord } from '@homing/errors'
 import type { CompiledLayout, VariantCodec } from '../layout/compile.ts'
 import type { Deadline } from '../values/deadlines.ts'
 import { ActorTerminatedError, AskAbortedError, AskRefusedError, AskTimeoutError } from '../values/errors.ts'
-import { recordOf } from '../values/thrown.ts'
+import { errorOf, recordOf } from '../values/thrown.ts'
 
 /** Why an ask failed on the side of its target. */
 export interface AskFailure {
@@ -134,7 +134,7 @@ export class PendingAsk extends OpenAsk implements Deadline {
   /** Settles with the failure that another thread reported. */
   failRemotely(failure: AskFailure): void {
     const { kind, error } = failure
-    if (kind === 'failed') this.fail(kind, fromErrorRecord(error as ErrorRecord))
+    if (kind === 'failed') this.fail(kind, errorOf(error as ErrorRecord))
     else this.fail(kind, error?.message)
   }
 

@@ -8,6 +8,7 @@ import type { FlightRecorder } from '../observe/flight.ts'
 import type { Deadlines } from '../values/deadlines.ts'
 import { ThreadDownError } from '../values/errors.ts'
 import { ID_SPAN } from '../values/ids.ts'
+import type { ThreadEnd } from '../values/thread-end.ts'
 import { AskTable } from './ask-table.ts'
 import { type AskHost, PendingAsk } from './asks.ts'
 
@@ -86,11 +87,18 @@ export class PendingAsks implements AskHost {
   }
 
   /** No answer comes from `thread` any more: it fails them with `error`; it had not taken those of `untaken`. */
-  threadLost(thread: string, error: ThreadDownError, untaken: ReadonlySet<number> | undefined): void {
+  threadLost(
+    thread: string,
+    error: ThreadDownError,
+    untaken: ReadonlySet<number> | undefined,
+    end: ThreadEnd | undefined,
+  ): void {
     for (const ask of this.#remote.all()) {
       if (ask.thread !== thread) continue
       const isUntaken = untaken?.has(ask.corr) === true
-      ask.reject(isUntaken ? new ThreadDownError(thread, 'it ended before it took the ask', false) : error)
+      ask.reject(
+        isUntaken ? new ThreadDownError(thread, 'it ended before it took the ask', false, end) : error,
+      )
     }
   }
 

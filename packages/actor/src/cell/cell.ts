@@ -13,7 +13,7 @@
  * children are abandoned: they end at once and are reported as slow. A stop may let the actor drain first: drain.ts.
  */
 
-import { fromErrorRecord, type HomingError } from '@homing/errors'
+import type { HomingError } from '@homing/errors'
 import { failTakenAsks, openAskOf } from '../asks/message-asks.ts'
 import { terminatedOf } from '../contract/terminated.ts'
 import type { ActorDefinition, ActorStatus, Signal, TerminationReason } from '../contract/types.ts'
@@ -23,10 +23,10 @@ import {
   ActorFailedError,
   type RestartBudgetError,
   SystemStoppedError,
-  ThreadDownError,
+  type ThreadDownError,
 } from '../values/errors.ts'
 import type { Message } from '../values/message.ts'
-import { describe, failureOf, recordOf } from '../values/thrown.ts'
+import { describe, errorOf, failureOf, recordOf } from '../values/thrown.ts'
 import { armsOf } from './arms.ts'
 import { Children } from './children.ts'
 import { Context } from './context.ts'
@@ -407,7 +407,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     const children = this.children
     const child = children?.remove(id)
     if (children === undefined || child === undefined) return
-    const known = error ?? (ending.error === undefined ? undefined : fromErrorRecord(ending.error))
+    const known = error ?? (ending.error === undefined ? undefined : errorOf(ending.error))
     // Its thread, or itself, failed: what waited for it is lost.
     if (child.drainDueMs !== undefined && ending.reason !== 'stopped') this.host.undrained.add(child.ref.name)
     const terminated = terminatedOf(child.ref, ending.reason, known)
@@ -436,15 +436,15 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     // One that drains goes on at once, alone; one that is to stop needs no word.
     if (child.drainDueMs !== undefined) return false
     if (children.isStopping || child.isStopping) return true
-    const error = halt.error === undefined ? undefined : fromErrorRecord(halt.error)
+    const error = halt.error === undefined ? undefined : errorOf(halt.error)
     return children.group?.halted(child, halt.isFailure, halt.delayMs, error) ?? false
   }
 
   /** The thread of a child that will be spawned again has ended. */
-  childDisplaced(child: Child): void {
+  childDisplaced(child: Child, error: ThreadDownError): void {
     const { children } = this
     if (children === undefined || children.isStopping || child.isStopping) return
-    children.group?.displaced(child, new ThreadDownError(child.thread ?? '', 'it has ended'))
+    children.group?.displaced(child, error)
   }
 
   #stopChildren(done: () => void): void {

@@ -1,6 +1,7 @@
 /** The signal for a watched actor that ended. */
 
-import { type ErrorRecord, fromErrorRecord, HomingError } from '@homing/errors'
+import { type ErrorRecord, HomingError } from '@homing/errors'
+import { errorOf } from '../values/thrown.ts'
 import type { ActorRef, Terminated, TerminationReason } from './types.ts'
 
 export function terminatedOf(
@@ -8,7 +9,7 @@ export function terminatedOf(
   reason: TerminationReason,
   error: HomingError | ErrorRecord | undefined,
 ): Terminated {
-  const known = error === undefined || error instanceof HomingError ? error : fromErrorRecord(error)
+  const known = error === undefined || error instanceof HomingError ? error : errorOf(error)
   return {
     type: 'terminated',
     ref,

@@ -15,7 +15,7 @@
  * is part of it.
  */
 
-import { LayoutError } from './errors.ts'
+import { LayoutError } from '../values/errors.ts'
 
 export const NUMBER_KINDS = ['u8', 'u16', 'u32', 'i32', 'f64'] as const
 export const SCALAR_KINDS = [...NUMBER_KINDS, 'bool', 'string', 'bytes', 'i32s', 'u32s', 'f64s'] as const

@@ -23,6 +23,7 @@
  *   LINKED      –         life   name: linked with that life of it, and all was registered that earlier ones were to have
  *   SPAWNED     –         life   name: all is on its way that this life of it wants there of what it has registered
  *   LOST        –         –      PeerLoss: the thread is gone, its link may not have noticed
+ *   ENDING      –         –      PeerLoss: the thread is about to end (also from the thread itself, to all others)
  *   GONE        –         1      name: the thread is not coming back (the answer is the same frame: it is forgotten)
  *   GONE        –         –      name: there is no such thread
  *   REGISTER    actor     –      Registration
@@ -39,8 +40,8 @@ import type { MessagePort } from 'node:worker_threads'
 import type { ErrorRecord } from '@homing/errors'
 import type { ParentAddress } from '../cell/kin.ts'
 import type { Settings } from '../contract/settings.ts'
-import type { TerminationReason } from '../contract/types.ts'
 import type { Patch } from '../layout/pack.ts'
+import type { ThreadEnd } from '../values/thread-end.ts'
 
 export const OP = {
   TELL: 1,
@@ -71,6 +72,7 @@ export const OP = {
   SPAWNED: 27,
   RESTARTED: 28,
   SHED: 29,
+  ENDING: 30,
 } as const
 
 /** The actor is to stop after what waits for it. */
@@ -120,13 +122,10 @@ export interface PeerAddress {
   readonly isHeir: boolean
 }
 
-/** How a thread ended, for those who watch its actors. */
-export type ThreadEndReason = Extract<TerminationReason, 'threadExit' | 'threadHung' | 'threadOom'>
-
 export interface PeerLoss {
   readonly name: string
   readonly uid: number
-  readonly reason: ThreadEndReason
+  readonly end: ThreadEnd
 }
 
 /** What a runtime answers about itself (ASK with target 0). */

@@ -48,6 +48,8 @@ export interface ThreadLink {
     variant: VariantCodec,
     body: unknown,
   ): CodedStatus
+  /** Sends a frame that the other thread can see at once: this one is about to end. */
+  sendLast?(frame: Frame): void
   /** Takes what has arrived, then closes; `onClosed` follows at once. */
   close(): void
   /** The other thread is not coming back: forgets what waits, and returns the number of tells among it. */
@@ -67,6 +69,8 @@ export interface LinkHandlers {
   readonly handedOver: () => number
   /** True when none of the first so many that were handed over waits for a turn of its actor. */
   readonly isHandled: (position: number) => boolean
+  /** The other thread has ended, and all that it sent was handed over: `close` is to be called once it is known why. */
+  readonly onSilent: (close: () => void) => void
   readonly onClosed: () => void
   /** A frame could not be copied to the other thread. */
   readonly onUnsendable: (frame: Frame, error: unknown) => void

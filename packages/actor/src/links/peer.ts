@@ -11,7 +11,9 @@ import { AskTable } from '../asks/ask-table.ts'
 import type { InboundAsk } from '../asks/asks.ts'
 import type { Watcher } from '../cell/watcher.ts'
 import type { CompiledLayout, VariantCodec } from '../layout/compile.ts'
-import { OP, type ThreadEndReason } from './frames.ts'
+import type { Deadline } from '../values/deadlines.ts'
+import { type ThreadEnd, UNEXPLAINED } from '../values/thread-end.ts'
+import { OP } from './frames.ts'
 import { type CodedStatus, type Frame, LINK_FRAMES_MAX, type ThreadLink } from './link.ts'
 
 /** The watchers of this thread of one actor on the peer. */
@@ -30,8 +32,10 @@ export class Peer {
   hasSpawnsAtMain = false
   state: 'connecting' | 'up' | 'down' | 'gone' = 'connecting'
   link: ThreadLink | undefined = undefined
-  /** How its present life ends, when main says so before the link closes. */
-  endReason: ThreadEndReason = 'threadExit'
+  /** How its present life ends, or the last has ended, as far as anybody has said so. */
+  end: ThreadEnd | undefined = undefined
+  /** Its link has closed, and main has yet to say why: bounds the wait for that. */
+  silence: Deadline | undefined = undefined
   /** Its heap fills: it refuses messages, except to control. */
   isShedding = false
   /** Asks from there, not answered yet, by their number. */
@@ -44,6 +48,11 @@ export class Peer {
 
   constructor(name: string) {
     this.name = name
+  }
+
+  /** How its last life ended. */
+  get lastEnd(): ThreadEnd {
+    return this.end ?? UNEXPLAINED
   }
 
   /** Somebody answers, or will. */
@@ -85,7 +94,7 @@ export class Peer {
   /** Links a new life; `hello` goes before everything that waited. */
   attach(uid: number, link: ThreadLink, hello: Frame): void {
     this.uid = uid
-    this.endReason = 'threadExit'
+    this.end = undefined
     this.isShedding = false
     this.lastSpawnId = 0
     this.hasSpawnsAtMain = false

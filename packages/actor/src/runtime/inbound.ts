@@ -15,6 +15,7 @@ import {
   type DrainRequest,
   type HaltRequest,
   OP,
+  type PeerLoss,
   type RuntimeQuery,
   type SpawnSpec,
 } from '../links/frames.ts'
@@ -23,6 +24,7 @@ import type { Peer } from '../links/peer.ts'
 import type { DeadLetters } from '../observe/dead-letters.ts'
 import { uidOf } from '../values/ids.ts'
 import type { Message } from '../values/message.ts'
+import type { ThreadEnd } from '../values/thread-end.ts'
 import { Handover } from './handover.ts'
 import type { ThreadKinship } from './kinship.ts'
 import type { Held, Limbo } from './limbo.ts'
@@ -41,6 +43,7 @@ export interface ReceivingThread {
   readonly watches: Watches
   readonly kinship: ThreadKinship
   readonly outbound: Outbound
+  readonly lives: { noteEnd(name: string, uid: number, end: ThreadEnd): void }
   /** Takes the frames that only main or only a thread understands. */
   readonly onControl: ((peer: Peer, frame: Frame) => void) | undefined
   refTo(target: Omit<RefTarget, 'kind'>): Ref
@@ -219,6 +222,11 @@ export class Inbound {
       case OP.SHED:
         peer.isShedding = frame.body === true
         return
+      case OP.ENDING: {
+        const { name, uid, end } = frame.body as PeerLoss
+        thread.lives.noteEnd(name, uid, end)
+        return
+      }
       default:
         thread.onControl?.(peer, frame)
     }

@@ -4,7 +4,7 @@
  */
 
 import type { Clock } from '@homing/clock'
-import { fromErrorRecord, type HomingError } from '@homing/errors'
+import type { HomingError } from '@homing/errors'
 import type { Cell } from '../cell/cell.ts'
 import type { CellTable } from '../cell/cell-table.ts'
 import type { EndedCell } from '../cell/host.ts'
@@ -18,7 +18,7 @@ import type { Peer } from '../links/peer.ts'
 import type { SlowActors } from '../observe/slow-actors.ts'
 import type { Deadlines } from '../values/deadlines.ts'
 import { ThreadDownError } from '../values/errors.ts'
-import { recordOf } from '../values/thrown.ts'
+import { errorOf, recordOf } from '../values/thrown.ts'
 import type { Peers } from './peers.ts'
 import type { Registrar } from './registrar.ts'
 import type { RemoteRef } from './remote-ref.ts'
@@ -107,7 +107,7 @@ export class ThreadKinship implements Kinship {
       return
     }
     const { peer, id } = ref as RemoteRef
-    if (peer.state === 'down') throw new ThreadDownError(peer.name, 'it is being replaced', false)
+    if (peer.state === 'down') throw new ThreadDownError(peer.name, 'it is being replaced', false, peer.end)
     peer.send({ op: OP.STOP, target: id, corr: 0, body: request ?? false, patches: 0 })
   }
 
@@ -149,7 +149,7 @@ export class ThreadKinship implements Kinship {
   }
 
   takeHalt(id: number, { error }: HaltRequest): void {
-    this.#thread.cells.get(id)?.halt(error === undefined ? undefined : fromErrorRecord(error))
+    this.#thread.cells.get(id)?.halt(error === undefined ? undefined : errorOf(error))
   }
 
   takeRelease(id: number): void {
@@ -225,10 +225,10 @@ export class ThreadKinship implements Kinship {
     for (const [parent, child] of this.#childrenOn(peer.name)) {
       // One that restarts is spawned again by main, which says so when it is not.
       if (child.settings.directive === 'restart' && (!child.isStopping || child.drainDueMs !== undefined)) {
-        parent.childDisplaced(child)
+        parent.childDisplaced(child, error)
         continue
       }
-      this.#giveUp(parent, child, peer.endReason, error)
+      this.#giveUp(parent, child, peer.lastEnd.reason, error)
     }
   }
 

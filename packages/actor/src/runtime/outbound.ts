@@ -104,6 +104,7 @@ export class Outbound implements InboundHost {
           peer.name,
           peer.state === 'gone' ? 'it is not coming back' : 'it is being replaced',
           false,
+          peer.end,
         ),
       )
       return

@@ -4,7 +4,9 @@
  *   connecting ──connect──▶ up ──its life ends──▶ down ──connect──▶ up …
  *        └───────────────────┴────────────────────┴─────gone─────▶ gone
  *
- * When a life ends, its link hands over the frames that it had sent and reports that it is closed. Then asks, watches and
+ * When a life ends, its link hands over the frames that it had sent and falls silent. How it ended is known by then if it said so
+ * itself, as a thread does that exits or throws, or if main ended it; otherwise main has to say it (a full heap), and the link
+ * stays open for so long. Then it closes, and asks, watches and
  * children over there fail, and so do the asks, watches and parents of that life here. Tells that were not taken stay in the link.
  */
 
@@ -12,13 +14,15 @@ import type { Log } from '@homing/log'
 import type { PendingAsks } from '../asks/pending-asks.ts'
 import type { Turns } from '../cell/turns.ts'
 import type { TerminationReason } from '../contract/types.ts'
-import { OP, type ThreadEndReason } from '../links/frames.ts'
+import { OP } from '../links/frames.ts'
 import type { LinkHandlers, ThreadLink } from '../links/link.ts'
 import type { Peer } from '../links/peer.ts'
 import type { Counts } from '../observe/counts.ts'
 import type { FlightRecorder } from '../observe/flight.ts'
+import type { Deadlines } from '../values/deadlines.ts'
 import { ThreadDownError } from '../values/errors.ts'
 import { uidOf } from '../values/ids.ts'
+import { type ThreadEnd, UNEXPLAINED } from '../values/thread-end.ts'
 import { describe } from '../values/thrown.ts'
 import type { Inbound } from './inbound.ts'
 import type { ThreadKinship } from './kinship.ts'
@@ -28,6 +32,9 @@ import type { Peers } from './peers.ts'
 import type { PoolMap } from './placement.ts'
 import type { Watches } from './watches.ts'
 
+/** How long a link stays open whose thread has ended and nobody has said how. */
+const SILENCE_MS_MAX = 2000
+
 /** The thread that has these peers, as far as their lives concern it. */
 export interface LinkingThread {
   readonly pools: PoolMap
@@ -35,6 +42,7 @@ export interface LinkingThread {
   readonly counts: Counts
   readonly flight: FlightRecorder
   readonly turns: Turns
+  readonly deadlines: Deadlines
   readonly peers: Peers
   readonly asks: PendingAsks
   readonly limbo: Limbo
@@ -74,6 +82,7 @@ export class PeerLives {
       },
       handedOver: () => handover.position,
       isHandled: position => handover.isHandled(position),
+      onSilent: close => this.#silent(peer, uid, close),
       onClosed: () => this.#closed(peer, uid),
       onUnsendable: (frame, error) => outbound.unsendable(peer, frame, error),
       onUnreadable: error => {
@@ -92,11 +101,33 @@ export class PeerLives {
   }
 
   /** The thread's life `uid` is over. What it had posted is taken first. */
-  lost(name: string, uid: number, reason: ThreadEndReason = 'threadExit'): void {
+  lost(name: string, uid: number, end: ThreadEnd = UNEXPLAINED): void {
+    this.noteEnd(name, uid, end)
+    this.#upPeer(name, uid)?.link?.close()
+  }
+
+  /** The thread's life `uid` is ending, or has ended. What it says itself of an exit is more than others know. */
+  noteEnd(name: string, uid: number, end: ThreadEnd): void {
+    const peer = this.#upPeer(name, uid)
+    if (peer === undefined) return
+    const isOwnWord = end.exitCode !== undefined && peer.end?.reason === 'threadExit'
+    if (peer.end === undefined || end.reason !== 'threadExit' || isOwnWord) peer.end = end
+    peer.silence?.expire()
+  }
+
+  #upPeer(name: string, uid: number): Peer | undefined {
     const peer = this.#thread.peers.get(name)
-    if (peer === undefined || peer.uid !== uid || peer.state !== 'up') return
-    peer.endReason = reason
-    peer.link!.close()
+    return peer !== undefined && peer.uid === uid && peer.state === 'up' ? peer : undefined
+  }
+
+  /** The link of a life is silent: it is closed as soon as it is known how the life ended. */
+  #silent(peer: Peer, uid: number, close: () => void): void {
+    if (peer.uid !== uid || peer.state !== 'up' || peer.end !== undefined) {
+      close()
+      return
+    }
+    peer.silence = { dueMs: 0, position: -1, expire: close }
+    this.#thread.deadlines.add(peer.silence, SILENCE_MS_MAX)
   }
 
   /** The thread is not coming back: everything that hangs on it ends. */
@@ -120,10 +151,12 @@ export class PeerLives {
   #closed(peer: Peer, uid: number): void {
     const { flight, kinship, limbo } = this.#thread
     if (peer.uid !== uid || peer.state !== 'up') return
+    if (peer.silence !== undefined) this.#thread.deadlines.remove(peer.silence)
+    peer.silence = undefined
     peer.lose()
     flight.note('linkClosed', 0, peer.name, uid)
-    const error = new ThreadDownError(peer.name, 'it has ended')
-    this.#failPeer(peer, peer.endReason, error)
+    const error = ThreadDownError.ended(peer.name, peer.lastEnd)
+    this.#failPeer(peer, peer.lastEnd.reason, error)
     kinship.endChildrenOn(peer, error)
     limbo.giveUpWhere(id => uidOf(id) === uid)
     kinship.stopChildrenOf(peer.name, uid)
@@ -132,7 +165,7 @@ export class PeerLives {
   #failPeer(peer: Peer, reason: TerminationReason, error: ThreadDownError): void {
     // A thread that hung may have gone on since, and taken what it had not.
     const untaken = reason === 'threadHung' ? undefined : peer.link?.untakenAsks?.()
-    this.#thread.asks.threadLost(peer.name, error, untaken)
+    this.#thread.asks.threadLost(peer.name, error, untaken, peer.end)
     for (const ask of peer.inboundAsks.all()) ask.release()
     peer.inboundAsks.clear()
     this.#thread.watches.threadLost(peer, reason, error)

@@ -4,7 +4,7 @@
  * The endings of the latest actors are kept for those who watch too late.
  */
 
-import { fromErrorRecord, type HomingError } from '@homing/errors'
+import type { HomingError } from '@homing/errors'
 import type { CellTable } from '../cell/cell-table.ts'
 import type { EndedCell } from '../cell/host.ts'
 import type { Ending } from '../cell/kin.ts'
@@ -15,7 +15,7 @@ import type { TerminationReason } from '../contract/types.ts'
 import { OP } from '../links/frames.ts'
 import type { Peer } from '../links/peer.ts'
 import { ThreadDownError } from '../values/errors.ts'
-import { recordOf } from '../values/thrown.ts'
+import { errorOf, recordOf } from '../values/thrown.ts'
 import type { Held, Limbo } from './limbo.ts'
 import type { Peers } from './peers.ts'
 import type { RemoteRef } from './remote-ref.ts'
@@ -139,7 +139,7 @@ export class Watches implements WatchList {
     const watch = peer.watches.get(id)
     if (watch === undefined) return
     peer.watches.delete(id)
-    const known = error === undefined ? undefined : fromErrorRecord(error)
+    const known = error === undefined ? undefined : errorOf(error)
     const key = keyOf(peer.name, id)
     for (const watcher of watch.watchers) watcher.onTerminated(key, watch.name, reason, known)
   }

@@ -6,10 +6,11 @@
 
 import type { HomingError } from '@homing/errors'
 import type { TerminationReason } from '../contract/types.ts'
-import { OP, type Registration, type SpawnSpec, type ThreadEndReason } from '../links/frames.ts'
+import { OP, type Registration, type SpawnSpec } from '../links/frames.ts'
 import { MAIN } from '../links/life.ts'
 import type { Runtime } from '../runtime/runtime.ts'
 import { RestartBudgetError, ThreadDownError } from '../values/errors.ts'
+import type { ThreadEnd } from '../values/thread-end.ts'
 import { recordOf } from '../values/thrown.ts'
 
 interface Entry {
@@ -22,7 +23,7 @@ interface Entry {
 /** A thread whose life has ended. */
 interface LostThread {
   readonly name: string
-  readonly endReason: ThreadEndReason
+  readonly end: ThreadEnd
   readonly isRecycling: boolean
 }
 
@@ -103,7 +104,7 @@ export class Registrations {
   }
 
   /** Sorts the actors that were on a lost thread into those that come back and those that end. */
-  displace({ name, endReason, isRecycling }: LostThread, nowMs: number): void {
+  displace({ name, end, isRecycling }: LostThread, nowMs: number): void {
     for (const [id, entry] of this.#entries) {
       const { spec, thread, sentToUid } = entry.registration
       if (thread !== name || entry.uid === 0) continue
@@ -111,7 +112,7 @@ export class Registrations {
       if (directive !== 'restart') {
         // Its parent saw the link close and has ended it already, unless it was spawned after that, through main.
         if (sentToUid === entry.uid) this.#entries.delete(id)
-        else this.end(id, endReason, new ThreadDownError(thread, 'it has ended'))
+        else this.end(id, end.reason, ThreadDownError.ended(thread, end))
         continue
       }
       if (isRecycling && !isGrouped) {
@@ -121,7 +122,7 @@ export class Registrations {
       }
       entry.restartTimesMs = entry.restartTimesMs.filter(timeMs => nowMs - timeMs < withinMs)
       if (entry.restartTimesMs.length >= restartsMax) {
-        const cause = new ThreadDownError(thread, 'it has ended')
+        const cause = ThreadDownError.ended(thread, end)
         const exhausted = new RestartBudgetError(spec.name, restartsMax, withinMs, cause)
         this.end(id, 'failed', exhausted, whenExhausted === 'escalate')
         continue

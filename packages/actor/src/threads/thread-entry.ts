@@ -4,11 +4,14 @@
  * loads the modules that it is told about and waits for a name.
  */
 
+import process from 'node:process'
 import { parentPort, workerData } from 'node:worker_threads'
 import { systemClock, systemRandom } from '@homing/clock'
+import type { ErrorRecord } from '@homing/errors'
 import { createLog } from '@homing/log'
 import { openRing } from '../links/ring/ring-link.ts'
-import { startThread, type ThreadInit, threadName } from './thread.ts'
+import { recordOf } from '../values/thrown.ts'
+import { startThread, type ThreadInit, tellEnd, threadName } from './thread.ts'
 
 /** What main tells a spare. */
 export type SpareMessage =
@@ -24,12 +27,20 @@ const LOAD_MS_MAX = 2000
 async function start(init: ThreadInit): Promise<void> {
   ;(globalThis as { [threadName]?: string })[threadName] = init.thread
   await load(init)
-  startThread(init, {
+  const runtime = startThread(init, {
     clock: systemClock,
     random: systemRandom,
     log: createLog(init.logLevel, { thread: init.thread }),
     provide: [],
     open: openRing,
+  })
+  // When main ends the thread, or its heap is full, none of this runs.
+  let error: ErrorRecord | undefined
+  process.on('uncaughtExceptionMonitor', thrown => {
+    error = recordOf(thrown)
+  })
+  process.on('exit', exitCode => {
+    tellEnd(runtime, { reason: 'threadExit', exitCode, ...(error === undefined ? {} : { error }) })
   })
 }
 

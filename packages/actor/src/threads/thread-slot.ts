@@ -1,8 +1,9 @@
 /** ThreadSlot: one thread beside main over all its lives, as main keeps it. */
 
 import type { ThreadStatus } from '../contract/types.ts'
-import type { ThreadEndReason } from '../links/frames.ts'
 import type { Disposal } from '../runtime/runtime.ts'
+import type { ThreadEnd, ThreadEndReason } from '../values/thread-end.ts'
+import { recordOf } from '../values/thrown.ts'
 import type { HostedThread } from './thread-host.ts'
 
 const RESTART_WINDOW_MS = 60_000
@@ -51,6 +52,12 @@ export class ThreadSlot {
     if (this.uid === 0) return 'replacing'
     if (this.endReason === 'threadHung') return 'hung'
     return this.isReady ? 'running' : 'starting'
+  }
+
+  /** How its present life ends, as far as main knows. */
+  get end(): ThreadEnd {
+    const { endReason: reason, lastError } = this
+    return { reason, ...(lastError === undefined ? {} : { error: recordOf(lastError) }) }
   }
 
   /** True while nothing is known against its present life. */

@@ -9,6 +9,7 @@ import { ThreadMemory } from '../observe/thread-memory.ts'
 import type { DefinitionSource } from '../runtime/definitions.ts'
 import type { PoolMap } from '../runtime/placement.ts'
 import { Runtime } from '../runtime/runtime.ts'
+import type { ThreadEnd } from '../values/thread-end.ts'
 import { HeapGuard, type HeapPressure } from './heap-guard.ts'
 
 /** What main hands to a new life of a thread. */
@@ -66,8 +67,8 @@ export function startThread(init: ThreadInit, surroundings: ThreadSurroundings):
       toMain(OP.LINKED, 0, address.name, address.uid)
     } else if (frame.op === OP.SPAWNED) runtime.peers.allSpawned(frame.body as string, frame.corr)
     else if (frame.op === OP.LOST) {
-      const { name, uid, reason } = frame.body as PeerLoss
-      runtime.lives.lost(name, uid, reason)
+      const { name, uid, end } = frame.body as PeerLoss
+      runtime.lives.lost(name, uid, end)
     } else if (frame.op === OP.GONE) {
       runtime.lives.gone(frame.body as string)
       if (frame.corr !== 0) toMain(OP.GONE, 0, frame.body)
@@ -85,6 +86,15 @@ export function startThread(init: ThreadInit, surroundings: ThreadSurroundings):
   }
   toMain(OP.READY, 0, 0)
   return runtime
+}
+
+/** Tells every other thread how this one is about to end. */
+export function tellEnd(runtime: Runtime, end: ThreadEnd): void {
+  const { thread: name, uid, peers } = runtime
+  const body: PeerLoss = { name, uid, end }
+  for (const peer of peers.values()) {
+    if (peer.state === 'up') peer.link!.sendLast?.({ op: OP.ENDING, target: 0, corr: 0, body, patches: 0 })
+  }
 }
 
 /** A timer fires only when the event loop goes round: a thread that hangs gives no sign of life. */

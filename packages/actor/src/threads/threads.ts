@@ -267,10 +267,13 @@ export class Threads implements Registrar {
 
   /** Tells every thread why one ends, before they see its link close. */
   #tellLoss(slot: ThreadSlot, uid: number): void {
-    const peer = this.#runtime.peers.get(slot.name)
-    if (peer?.uid === uid && peer.state === 'up') peer.endReason = slot.endReason
-    const loss: PeerLoss = { name: slot.name, uid, reason: slot.endReason }
-    for (const other of this.#slots.values()) if (other !== slot) this.#send(other.name, OP.LOST, 0, loss)
+    this.#runtime.lives.noteEnd(slot.name, uid, slot.end)
+    this.#sendLoss(OP.LOST, slot, uid)
+  }
+
+  #sendLoss(op: typeof OP.LOST | typeof OP.ENDING, slot: ThreadSlot, uid: number): void {
+    const loss: PeerLoss = { name: slot.name, uid, end: slot.end }
+    for (const other of this.#slots.values()) if (other !== slot) this.#send(other.name, op, 0, loss)
   }
 
   #boundStart(slot: ThreadSlot, uid: number): void {
@@ -308,9 +311,9 @@ export class Threads implements Registrar {
     const wasReady = slot.isReady
     slot.isReady = false
     // This takes what the dead had sent, registrations too.
-    this.#runtime.lives.lost(name, uid, slot.endReason)
-    // No link to one that could not be ended closes by itself.
-    if (!hasEnded) this.#tellLoss(slot, uid)
+    this.#runtime.lives.lost(name, uid, slot.end)
+    // They may not know why; and no link to one that could not be ended closes by itself.
+    this.#sendLoss(OP.LOST, slot, uid)
     // Parents on the dead thread are gone: nobody may bring back their children elsewhere.
     for (const { thread, isDedicated } of this.#registrations.removeChildrenOf(uid)) {
       if (isDedicated) void this.#stopDedicated(thread)
@@ -473,6 +476,9 @@ export class Threads implements Registrar {
   async #terminate(slot: ThreadSlot): Promise<void> {
     const { worker, uid } = slot
     if (worker === undefined) return
+    // It says nothing any more.
+    this.#runtime.lives.noteEnd(slot.name, uid, slot.end)
+    this.#sendLoss(OP.ENDING, slot, uid)
     const limit = Promise.withResolvers<'late'>()
     const timer = this.#runtime.clock.after(TERMINATE_MS_MAX, () => limit.resolve('late'))
     const outcome = await Promise.race([worker.terminate(), limit.promise])

@@ -3,7 +3,8 @@
  * the cause in a `terminated` signal, or a refused spawn. All are listed in docs/actors.md.
  */
 
-import { HomingError } from '@homing/errors'
+import { type ErrorDetails, type ErrorRecord, HomingError, RemoteError } from '@homing/errors'
+import { type ThreadEnd, type ThreadEndReason, textOfEnd } from './thread-end.ts'
 
 /** No answer came within the deadline of an ask. */
 export class AskTimeoutError extends HomingError {
@@ -62,16 +63,36 @@ export class StashFullError extends HomingError {
   }
 }
 
-/** The thread of the target died, or is being replaced. */
+/** The thread of the target died, or is being replaced; `cause` is the error that ended it. */
 export class ThreadDownError extends HomingError {
   readonly code = 'HOMING_ACTOR_THREAD_DOWN'
   /** False: the thread never took the ask, so that asking again does nothing twice. */
   readonly mayBeTaken: boolean
 
-  constructor(thread: string, why: string, mayBeTaken = true) {
-    super(`cannot reach thread ${thread}: ${why}`, { thread })
+  constructor(thread: string, why: string, mayBeTaken = true, end?: ThreadEnd) {
+    super(`cannot reach thread ${thread}: ${why}`, { thread, ...detailsOf(end) }, causeOf(end?.error))
     this.mayBeTaken = mayBeTaken
   }
+
+  /** The present life of `thread` is over. */
+  static ended(thread: string, end: ThreadEnd): ThreadDownError {
+    return new ThreadDownError(thread, textOfEnd(end), true, end)
+  }
+
+  /** How the thread ended; undefined: it has not, or is not coming back. */
+  get reason(): ThreadEndReason | undefined {
+    return this.details.reason as ThreadEndReason | undefined
+  }
+}
+
+function detailsOf(end: ThreadEnd | undefined): ErrorDetails {
+  if (end === undefined) return {}
+  const { reason, exitCode } = end
+  return { reason, ...(exitCode === undefined ? {} : { exitCode }) }
+}
+
+function causeOf(record: ErrorRecord | undefined): { readonly cause?: unknown } {
+  return record === undefined ? {} : { cause: new RemoteError(record) }
 }
 
 /** The error that an actor failed with, as its watchers see it; `cause` where it is on the same thread. */
@@ -202,4 +223,44 @@ function messageOf(thrown: unknown): string {
   } catch {
     return 'something that cannot be described'
   }
+}
+
+/** The layout of a definition is invalid: thrown when its module loads. */
+export class LayoutError extends HomingError {
+  readonly code = 'HOMING_ACTOR_LAYOUT'
+
+  /** `field` is the path to it, dotted, or '' for the variant itself; `given` what stands there; `right` what may. */
+  constructor(type: string, field: string, given: string, right: string) {
+    const what = field === '' ? `'${type}'` : `field '${field}' of '${type}'`
+    super(`cannot lay out ${what} as ${given}: ${right}`, { type, field, given })
+  }
+}
+
+type ErrorClass = abstract new (...args: never[]) => HomingError
+
+const CLASSES: ReadonlyMap<string, ErrorClass> = new Map<string, ErrorClass>([
+  ['HOMING_ACTOR_ASK_TIMEOUT', AskTimeoutError],
+  ['HOMING_ACTOR_ASK_REFUSED', AskRefusedError],
+  ['HOMING_ACTOR_ASK_ABORTED', AskAbortedError],
+  ['HOMING_ACTOR_TERMINATED', ActorTerminatedError],
+  ['HOMING_ACTOR_STASH_FULL', StashFullError],
+  ['HOMING_ACTOR_THREAD_DOWN', ThreadDownError],
+  ['HOMING_ACTOR_FAILED', ActorFailedError],
+  ['HOMING_ACTOR_RESTART_BUDGET', RestartBudgetError],
+  ['HOMING_ACTOR_MALFORMED_MESSAGE', MalformedMessageError],
+  ['HOMING_ACTOR_UNHANDLED_MESSAGE', UnhandledMessageError],
+  ['HOMING_ACTOR_UNKNOWN_EXPORT', UnknownExportError],
+  ['HOMING_ACTOR_MODULE_IMPORT', ModuleImportError],
+  ['HOMING_ACTOR_UNKNOWN_THREAD', UnknownThreadError],
+  ['HOMING_ACTOR_UNSERIALIZABLE', UnserializableMessageError],
+  ['HOMING_ACTOR_THREAD_START', ThreadStartError],
+  ['HOMING_ACTOR_SYSTEM_STOPPED', SystemStoppedError],
+  ['HOMING_ACTOR_NESTED_SYSTEM', NestedSystemError],
+  ['HOMING_ACTOR_NOT_ON_MAIN', NotOnMainError],
+  ['HOMING_ACTOR_LAYOUT', LayoutError],
+])
+
+/** The class of the errors with a code; undefined: it is none of these. */
+export function classOfCode(code: string): ErrorClass | undefined {
+  return CLASSES.get(code)
 }

@@ -16,6 +16,7 @@ function outbound() {
     onBatch: () => true,
     handedOver: () => 0,
     isHandled: () => true,
+    onSilent() {},
     onClosed() {},
     onUnsendable: frame => void unsendable.push(frame.target),
     onUnreadable() {},

@@ -67,7 +67,11 @@ export class RingLink implements ThreadLink {
       inbound.wake()
     })
     address.port.on('messageerror', handlers.onUnreadable)
-    address.port.on('close', () => this.#finish(far))
+    address.port.on('close', () => {
+      if (port.isClosed) return
+      inbound.drainAll()
+      if (!port.isClosed) handlers.onSilent(() => this.#finish(far))
+    })
     return far
   }
 
@@ -77,6 +81,11 @@ export class RingLink implements ThreadLink {
 
   send(frame: Frame): void {
     this.#outbound.send(frame)
+  }
+
+  sendLast(frame: Frame): void {
+    this.#outbound.send(frame)
+    this.#outbound.flush()
   }
 
   offerCoded(
