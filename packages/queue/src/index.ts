@@ -1,0 +1,29 @@
+export { type PrefillLoad, type ThresholdState, thresholdState } from './busy-threshold.ts'
+export { QUEUE_ORDERS, type QueueOrder } from './orders.ts'
+export { BadPolicyClassesError, type PolicyFile, parsePolicyClasses } from './policy-class-file.ts'
+export {
+  type PolicyClass,
+  type PolicyProfile,
+  policyClassOf,
+  singleClassProfile,
+  type UncachedBucket,
+} from './policy-classes.ts'
+export { PriorityQueue } from './priority-queue.ts'
+export { QueueRoom, type QueueRoomOptions } from './queue-room.ts'
+export { OTHER_TENANTS } from './tenants.ts'
+export type {
+  Admission,
+  ClassLimitKind,
+  ClassRow,
+  Outlook,
+  PriorityQueueOptions,
+  QueueRefusal,
+  QueueRequest,
+  QueueSnapshot,
+  RefusalReason,
+  ServedTotals,
+  StrictPriorityRow,
+  TenantRow,
+  WaitingTotals,
+  WaitReason,
+} from './types.ts'

@@ -1,0 +1,480 @@
+/**
+ * PriorityQueue: the requests for one model that ask for a place, and which of them goes next. It never decides where.
+ *
+ *   admit ──▶ ask ◀── take ── waiting          the caller asks the router, and says
+ *              │                 ▲
+ *              ├── busy ─────────┘             busy: no room; its lane is closed until `reopen`
+ *              └── placed ──▶ gone             placed: it has a worker
+ *   cancel, expire, drop: gone from either
+ *
+ * Who goes next: the highest strict priority; in it the policy class whose turn it is (strict-priority.ts); in it the tenant with the
+ * least service by weight (fair-flows.ts); of its requests the first by the order of the class (orders.ts). A request that cannot go
+ * now, because its lane is closed or the rule for long prompts holds it (tenants.ts), is passed over and holds up nobody behind it in
+ * another lane.
+ *
+ * Invariants
+ *   I1  Every request that was admitted ends exactly once: placed, refused by `busy`, or given back by cancel, expire or drop.
+ *   I2  While requests wait, `take` gives one unless all of them are in closed lanes or held by the rule for long prompts.
+ *   I3  A request is asked about by one `ask` or `take` at a time; several different ones may be.
+ *   I4  A lane that was reopened after a request was asked about stays open when the answer is busy: what made room may have happened
+ *       after the router looked.
+ *
+ * Cost   O(log n) for each call, beside what fair-flows.ts says of closed lanes and bands; `take` passes over strict priorities of which
+ * nothing can go, at most STRICT_PRIORITIES_MAX. `drop` and `snapshot` look at everything.
+ */
+
+import { DrainRate } from './drain-rate.ts'
+import { AGE_SLOT, ClassAccount, DEADLINE_SLOT, Entry, type Lane, strictPriorityOf } from './entry.ts'
+import { IndexedHeap } from './indexed-heap.ts'
+import { LongPrompts } from './long-prompts.ts'
+import type { QueueRoom } from './queue-room.ts'
+import { snapshotOf } from './snapshot.ts'
+import { StrictPriorityLevel } from './strict-priority.ts'
+import { type Tenant, TenantTable } from './tenants.ts'
+import type {
+  Admission,
+  Outlook,
+  PriorityQueueOptions,
+  QueueRefusal,
+  QueueRequest,
+  QueueSnapshot,
+  RefusalReason,
+} from './types.ts'
+
+const TENANTS_MAX_DEFAULT = 1024
+const STEP_TOKENS_DEFAULT = 8192
+const CONTENTION_MS_DEFAULT = 30_000
+const AGING_MS_DEFAULT = 60_000
+/** Different strict priorities at one time; a further one counts as the nearest below, or as 0. */
+const STRICT_PRIORITIES_MAX = 64
+
+export class PriorityQueue<R extends QueueRequest = QueueRequest> {
+  readonly #room: QueueRoom
+  readonly #stepTokens: number
+  readonly #agingMs: number
+  readonly #classes: readonly ClassAccount[]
+  readonly #classByName: ReadonlyMap<string, ClassAccount>
+  readonly #tenants: TenantTable
+  readonly #longPrompts: LongPrompts
+  readonly #drain = new DrainRate()
+  #workers = 0
+
+  readonly #entries = new Map<string, Entry<R>>()
+  /** The highest first. */
+  readonly #levels: StrictPriorityLevel[] = []
+  readonly #byDeadline = new IndexedHeap<Entry<R>>(
+    DEADLINE_SLOT,
+    (a, b) => a.deadlineMs < b.deadlineMs || (a.deadlineMs === b.deadlineMs && a.sequence < b.sequence),
+  )
+  /** Those that may age. */
+  readonly #byAge = new IndexedHeap<Entry<R>>(
+    AGE_SLOT,
+    (a, b) => a.arrivedMs < b.arrivedMs || (a.arrivedMs === b.arrivedMs && a.sequence < b.sequence),
+  )
+  #sequence = 0
+  #waiting = 0
+  #waitingBytes = 0
+
+  /** Throws RangeError for options out of range. */
+  constructor(options: PriorityQueueOptions) {
+    const { profile, room, tenantWeights = new Map<string, number>() } = options
+    this.#room = room
+    this.#stepTokens = positive('stepTokens', options.stepTokens ?? STEP_TOKENS_DEFAULT)
+    this.#agingMs = positive('agingMs', options.agingMs ?? AGING_MS_DEFAULT)
+    for (const weight of tenantWeights.values()) positive('a tenant weight', weight)
+    for (const { quantum } of profile.classes) positive('a quantum', quantum)
+    this.#classes = profile.classes.map((policy, index) => new ClassAccount(policy, index))
+    this.#classByName = new Map(this.#classes.map(account => [account.policy.name, account]))
+    this.#tenants = new TenantTable({
+      tenantsMax: positive('tenantsMax', options.tenantsMax ?? TENANTS_MAX_DEFAULT),
+      weights: tenantWeights,
+      contentionMs: positive('contentionMs', options.contentionMs ?? CONTENTION_MS_DEFAULT),
+    })
+    this.#longPrompts = new LongPrompts(this.#tenants)
+    this.setWorkers(options.workers)
+  }
+
+  /** Requests that wait. */
+  get waiting(): number {
+    return this.#waiting
+  }
+
+  /** A request has come. RangeError for a class that there is not, and for figures that no caller should have. */
+  admit(request: R, nowMs: number): Admission {
+    const policyClass = this.#classByName.get(request.policyClass)
+    if (policyClass === undefined)
+      throw new RangeError(`cannot queue: no policy class ${request.policyClass}`)
+    checkFigures(request)
+    const tenant = this.#tenants.of(request.tenant, nowMs)
+    const admission = this.#admit(request, policyClass, tenant, nowMs)
+    this.#tenants.changed(tenant, nowMs)
+    return admission
+  }
+
+  /**
+   * The next request that may go: ask the router about it, then say `placed` or `busy`. undefined: none can go now. Call `expire`
+   * before: a request past its deadline may still be taken.
+   */
+  take(nowMs: number): R | undefined {
+    if (this.#waiting === 0) return undefined
+    this.#wake(nowMs)
+    for (const level of this.#levels) {
+      const entry = level.take(nowMs) as Entry<R> | undefined
+      if (entry === undefined) continue
+      this.#stopsWaiting(entry, nowMs)
+      this.#ask(entry)
+      return entry.request
+    }
+    return undefined
+  }
+
+  /** The request has a worker. False: it is not asked about; it was cancelled, so take its placement back. */
+  placed(id: string, worker: string, nowMs: number): boolean {
+    const entry = this.#entries.get(id)
+    if (entry === undefined || !entry.isAsked) return false
+    const { tenant, policyClass, uncachedTokens } = entry
+    this.#asked(entry, -1)
+    if (entry.level !== undefined) {
+      this.#drain.drained(uncachedTokens, nowMs)
+      this.#passOver(entry.level)
+      entry.level.settle(entry, true)
+    }
+    policyClass.servedRequests++
+    policyClass.servedTokens += uncachedTokens
+    policyClass.recentTokens.add(uncachedTokens, nowMs)
+    this.#tenants.served(tenant, uncachedTokens, nowMs)
+    if (entry.isLong) this.#longPrompts.placed(id, tenant, worker, nowMs)
+    this.#forget(entry, nowMs)
+    return true
+  }
+
+  /**
+   * The router has no room for the request: it waits, and its lane is closed. It is refused if it may not wait. undefined: it is not
+   * asked about.
+   */
+  busy(id: string, nowMs: number): 'waiting' | QueueRefusal | undefined {
+    const entry = this.#entries.get(id)
+    if (entry === undefined || !entry.isAsked) return undefined
+    const { lane, level } = entry
+    this.#asked(entry, -1)
+    let refusal: QueueRefusal | undefined
+    if (entry.deadlineMs <= nowMs) {
+      refusal = refuse(entry.policyClass, entry.tenant, { reason: 'deadline' })
+      level?.settle(entry, false)
+    } else if (level === undefined) {
+      refusal = this.#park(entry, nowMs)
+    } else {
+      level.putBack(entry)
+      this.#startsWaiting(entry, nowMs)
+    }
+    if (refusal !== undefined) {
+      this.#forget(entry, nowMs)
+      return refusal
+    }
+    if (lane.openings === entry.openingsAsked) lane.isClosed = true
+    return 'waiting'
+  }
+
+  /** Takes a request back, wherever it is; undefined: it is not here. */
+  cancel(id: string, nowMs: number): R | undefined {
+    const entry = this.#entries.get(id)
+    if (entry === undefined) return undefined
+    if (entry.isAsked) {
+      this.#asked(entry, -1)
+      entry.level?.settle(entry, false)
+    } else {
+      entry.level!.remove(entry)
+      this.#stopsWaiting(entry, nowMs)
+    }
+    this.#forget(entry, nowMs)
+    return entry.request
+  }
+
+  /** Takes back every request that waits past its deadline, the earliest deadline first; each is to be refused with 'deadline'. */
+  expire(nowMs: number): R[] {
+    const expired: R[] = []
+    for (let entry = this.#byDeadline.first; entry !== undefined; entry = this.#byDeadline.first) {
+      if (entry.deadlineMs > nowMs) break
+      refuse(entry.policyClass, entry.tenant, { reason: 'deadline' })
+      this.cancel(entry.request.id, nowMs)
+      expired.push(entry.request)
+    }
+    return expired
+  }
+
+  /** Takes back all requests for which `isDropped`, in order of admission: a gateway's life is over, a worker with pins is gone. */
+  drop(isDropped: (request: R) => boolean, nowMs: number): R[] {
+    const dropped: R[] = []
+    for (const { request } of this.#entries.values()) if (isDropped(request)) dropped.push(request)
+    for (const { id } of dropped) this.cancel(id, nowMs)
+    return dropped
+  }
+
+  /** There may be room in a lane again; without a name: in all. */
+  reopen(laneName?: string): void {
+    for (const policyClass of this.#classes) {
+      if (laneName === undefined || laneName === '') open(policyClass.common)
+      if (laneName === undefined) {
+        for (const lane of policyClass.lanes.values()) open(lane)
+      } else {
+        const lane = policyClass.lanes.get(laneName)
+        if (lane !== undefined) open(lane)
+      }
+    }
+  }
+
+  /** How many worker keys serve the model: limits of classes and the rule for long prompts go by it. */
+  setWorkers(workers: number): void {
+    if (!Number.isSafeInteger(workers) || workers < 0) {
+      throw new RangeError(`cannot count ${workers} workers: use a whole number ≥ 0`)
+    }
+    this.#workers = workers
+    this.#tenants.setWorkers(workers)
+  }
+
+  /** The prompt of a request that was placed is computed, or its request ended. Any id may be told, and more than once. */
+  prefillComplete(id: string, nowMs: number): void {
+    this.#longPrompts.ended(id, nowMs)
+  }
+
+  /** When to call `expire` and `take` at the latest, if nothing else happens; infinite: no need. */
+  get nextDueMs(): number {
+    const deadlineMs = this.#byDeadline.first?.deadlineMs ?? Number.POSITIVE_INFINITY
+    return Math.min(deadlineMs, this.#tenants.lapseMs)
+  }
+
+  /** Why a request waits and for how long it is expected to; undefined: it does not wait. */
+  outlook(id: string, nowMs: number): Outlook | undefined {
+    const entry = this.#entries.get(id)
+    if (entry === undefined || entry.isAsked) return undefined
+    const isHeld = entry.isLong && this.#tenants.isHeld(entry.tenant, nowMs)
+    return {
+      why: isHeld ? 'long_prompt' : entry.lane.isClosed ? 'no_room' : 'others_first',
+      waitedMs: nowMs - entry.arrivedMs,
+      expectedWaitMs: this.#expectedMs(entry.policyClass, entry.tenant, nowMs),
+    }
+  }
+
+  /** Seconds for `Retry-After`, 1 … 3,600: until what waits of the class has drained; undefined: nothing has drained yet. */
+  retryAfterSeconds(className: string, nowMs: number): number | undefined {
+    const waitMs = this.#expectedMs(this.#classByName.get(className), undefined, nowMs)
+    return waitMs === undefined ? undefined : Math.min(3600, Math.max(1, Math.ceil(waitMs / 1000)))
+  }
+
+  /** Everything for `GET /queue`; looks at every request. */
+  snapshot(nowMs: number): QueueSnapshot {
+    const tokensPerMs = this.#drain.tokensPerMs(nowMs)
+    return snapshotOf({
+      nowMs,
+      agingMs: this.#agingMs,
+      entries: this.#entries.values(),
+      classes: this.#classes,
+      tenants: this.#tenants,
+      levels: this.#levels,
+      bytes: this.#waitingBytes,
+      drainTokensPerSecond: tokensPerMs === undefined ? undefined : 1000 * tokensPerMs,
+      expectedMs: policyClass => this.#expectedMs(policyClass, undefined, nowMs),
+    })
+  }
+
+  #admit(request: R, policyClass: ClassAccount, tenant: Tenant, nowMs: number): Admission {
+    if (this.#entries.has(request.id)) return refuse(policyClass, tenant, { reason: 'duplicate' })
+    const { deadlineMs } = request
+    if (deadlineMs !== undefined && deadlineMs <= nowMs) {
+      return refuse(policyClass, tenant, { reason: 'deadline' })
+    }
+    const lane = policyClass.lane(request.lane)
+    const entry = new Entry(request, this.#sequence++, policyClass, tenant, lane, nowMs, this.#stepTokens)
+    if (!this.#mustWait(entry, nowMs)) {
+      this.#ask(entry)
+      this.#entries.set(request.id, entry)
+      return 'ask'
+    }
+    const refusal = this.#park(entry, nowMs)
+    if (refusal === undefined) this.#entries.set(request.id, entry)
+    else policyClass.left(lane)
+    return refusal ?? 'waiting'
+  }
+
+  /** Whether its lane has no room, something that waits can go before it, or the rule for long prompts holds it. */
+  #mustWait(entry: Entry<R>, nowMs: number): boolean {
+    if (entry.lane.isClosed) return true
+    if (entry.isLong && this.#tenants.isHeld(entry.tenant, nowMs)) return true
+    if (this.#waiting === 0) return false
+    this.#wake(nowMs)
+    return this.#levels.some(level => level.canSend(nowMs))
+  }
+
+  #ask(entry: Entry<R>): void {
+    this.#asked(entry, 1)
+    entry.openingsAsked = entry.lane.openings
+  }
+
+  #asked(entry: Entry<R>, change: 1 | -1): void {
+    entry.isAsked = change > 0
+    entry.lane.asked += change
+    entry.tenant.askedRequests += change
+    if (entry.isLong) this.#tenants.longPromptAsked(entry.tenant, change)
+  }
+
+  /** Makes a request wait for the first time. */
+  #park(entry: Entry<R>, nowMs: number): QueueRefusal | undefined {
+    const { policyClass, tenant, promptTokens } = entry
+    if (entry.request.doNotQueue) return refuse(policyClass, tenant, { reason: 'do_not_queue' })
+    const refusal =
+      classLimit(policyClass, this.#workers) ?? this.#room.take(promptTokens, entry.request.bytes)
+    if (refusal !== undefined) return refuse(policyClass, tenant, refusal)
+    const { order } = policyClass.policy
+    if (order !== 'lcfs') this.#byAge.push(entry)
+    entry.level = this.#level(strictPriorityOf(entry.request.strictPriority))
+    entry.level.add(entry)
+    this.#startsWaiting(entry, nowMs)
+    return undefined
+  }
+
+  #startsWaiting(entry: Entry<R>, nowMs: number): void {
+    this.#countWaiting(entry, 1, nowMs)
+    if (entry.deadlineMs < Number.POSITIVE_INFINITY) this.#byDeadline.push(entry)
+  }
+
+  #stopsWaiting(entry: Entry<R>, nowMs: number): void {
+    this.#countWaiting(entry, -1, nowMs)
+    this.#byDeadline.remove(entry)
+  }
+
+  #countWaiting(entry: Entry<R>, change: 1 | -1, nowMs: number): void {
+    const { policyClass, tenant, lane, uncachedTokens, promptTokens } = entry
+    this.#waiting += change
+    this.#waitingBytes += change * entry.request.bytes
+    lane.waiting += change
+    policyClass.waitingRequests += change
+    policyClass.waitingPromptTokens += change * promptTokens
+    policyClass.waitingUncachedTokens += change * uncachedTokens
+    tenant.waitingRequests += change
+    tenant.waitingTokens += change * uncachedTokens
+    if (tenant.waitingRequests === Math.max(0, change)) this.#tenants.waits(tenant, change)
+    if (this.#waiting === 0 || (this.#waiting === 1 && change > 0)) this.#drain.waits(change > 0, nowMs)
+  }
+
+  /** The request is out of the order already; forgets the rest of it. */
+  #forget(entry: Entry<R>, nowMs: number): void {
+    this.#entries.delete(entry.request.id)
+    this.#byAge.remove(entry)
+    if (entry.level !== undefined) {
+      this.#room.giveBack(entry.promptTokens, entry.request.bytes)
+      if (entry.level.isEmpty) this.#levels.splice(this.#levels.indexOf(entry.level), 1)
+    }
+    entry.policyClass.left(entry.lane)
+    this.#tenants.changed(entry.tenant, nowMs)
+  }
+
+  #level(given: number): StrictPriorityLevel {
+    let strictPriority = given
+    if (this.#levels.length >= STRICT_PRIORITIES_MAX) {
+      strictPriority = this.#levels.find(level => level.strictPriority <= given)?.strictPriority ?? 0
+    }
+    const at = this.#levels.findIndex(level => level.strictPriority <= strictPriority)
+    if (at >= 0 && this.#levels[at]!.strictPriority === strictPriority) return this.#levels[at]!
+    const level = new StrictPriorityLevel(strictPriority, this.#classes, this.#tenants)
+    this.#levels.splice(at < 0 ? this.#levels.length : at, 0, level)
+    return level
+  }
+
+  #passOver(placed: StrictPriorityLevel): void {
+    placed.passedOver = 0
+    for (let i = this.#levels.length - 1; i >= 0 && this.#levels[i] !== placed; i--)
+      this.#levels[i]!.passedOver++
+  }
+
+  /** Brings up to date what changes with time alone. */
+  #wake(nowMs: number): void {
+    for (const side of this.#tenants.wake(nowMs)) side.flow.fair.wake(side)
+    for (let entry = this.#byAge.first; entry !== undefined; entry = this.#byAge.first) {
+      if (nowMs - entry.arrivedMs < this.#agingMs) break
+      this.#byAge.remove(entry)
+      entry.rank = 0
+      entry.key = entry.arrivedMs
+      if (!entry.isAsked) entry.level!.update(entry)
+    }
+  }
+
+  /**
+   * How long one that comes now is expected to wait: until what waits of the tenant, of the class, or of all has drained at the share
+   * that each has, whichever is first. 0: nothing waits; undefined: nothing has drained yet.
+   */
+  #expectedMs(
+    policyClass: ClassAccount | undefined,
+    tenant: Tenant | undefined,
+    nowMs: number,
+  ): number | undefined {
+    let quanta = 0
+    let tokens = 0
+    for (const { policy, waitingRequests, waitingUncachedTokens } of this.#classes) {
+      if (waitingRequests > 0) quanta += policy.quantum
+      tokens += waitingUncachedTokens
+    }
+    if (this.#waiting === 0) return 0
+    const tokensPerMs = this.#drain.tokensPerMs(nowMs)
+    if (tokensPerMs === undefined) return undefined
+    let waitingTokens = tokens
+    if (policyClass !== undefined) {
+      const { waitingRequests, waitingUncachedTokens, policy } = policyClass
+      const all = waitingRequests > 0 ? quanta : quanta + policy.quantum
+      waitingTokens = Math.min(waitingTokens, (waitingUncachedTokens * all) / policy.quantum)
+    }
+    if (tenant !== undefined) {
+      const ofTenant = (tenant.waitingTokens * this.#tenants.waitingWeight) / tenant.weight
+      waitingTokens = Math.min(waitingTokens, ofTenant)
+    }
+    return waitingTokens / tokensPerMs
+  }
+}
+
+function open(lane: Lane): void {
+  lane.isClosed = false
+  lane.openings++
+  for (const leaf of lane.blocked) leaf.side.flow.fair.unblock(leaf)
+  lane.blocked.clear()
+}
+
+/** Counts a refusal. */
+function refuse(policyClass: ClassAccount, tenant: Tenant, refusal: QueueRefusal): QueueRefusal {
+  for (const { refused } of [policyClass, tenant]) {
+    const reason: RefusalReason = refusal.reason
+    refused.set(reason, (refused.get(reason) ?? 0) + 1)
+  }
+  return refusal
+}
+
+/** The limit that a class has reached: the request that crosses it was accepted. */
+function classLimit(account: ClassAccount, workers: number): QueueRefusal | undefined {
+  const { policy, waitingRequests, waitingPromptTokens, waitingUncachedTokens } = account
+  const cachedTokens = waitingPromptTokens - waitingUncachedTokens
+  for (const [limitKind, current, perWorker] of [
+    ['requests', waitingRequests, policy.requestsPerWorker],
+    ['raw_isl_tokens', waitingPromptTokens, policy.promptTokensPerWorker],
+    ['cached_tokens', cachedTokens, policy.cachedTokensPerWorker],
+  ] as const) {
+    if (perWorker === undefined || current < perWorker * workers) continue
+    return { reason: 'class_limit', policyClass: policy.name, limitKind, current, limit: perWorker * workers }
+  }
+  return undefined
+}
+
+function checkFigures({ promptTokens, uncachedTokens, bytes }: QueueRequest): void {
+  for (const [name, value] of Object.entries({ promptTokens, uncachedTokens, bytes })) {
+    if (!Number.isSafeInteger(value) || value < 0) {
+      throw new RangeError(`cannot queue a request with ${name} ${value}: use a whole number ≥ 0`)
+    }
+  }
+  if (uncachedTokens > promptTokens) {
+    throw new RangeError(`cannot queue a request with ${uncachedTokens} of ${promptTokens} tokens uncached`)
+  }
+}
+
+function positive(name: string, value: number): number {
+  if (!(value > 0 && value < Number.POSITIVE_INFINITY)) {
+    throw new RangeError(`cannot queue with ${name} ${value}: use a number above 0`)
+  }
+  return value
+}

@@ -1,0 +1,227 @@
+/**
+ * Tenants: an account for everybody who has a request here, or had one lately, and the rule for long prompts.
+ *
+ * The rule. A long prompt has more uncached tokens than an engine computes in one step, so whoever comes behind it on a worker waits
+ * for all of it. While another tenant was served within `contentionMs`, the long prompts of one tenant occupy at most all workers but
+ * one (at least one). Further ones of it are held, also while a worker is idle: the only exception to work conservation.
+ *
+ * Bounds. At most `tenantsMax` accounts, beside tenants with a weight of their own. Where there are more names at one time, the rest
+ * share the account OTHER_TENANTS, as do names that are too long. An account is forgotten `contentionMs` after its last request, or
+ * earlier when a new one needs its place.
+ */
+
+import { FadingSum } from './drain-rate.ts'
+import type { FlowSide } from './fair-flows.ts'
+import type { RefusalReason } from './types.ts'
+
+export const OTHER_TENANTS = '(others)'
+/** Characters. */
+const NAME_LENGTH_MAX = 256
+
+export class Tenant {
+  readonly name: string
+  readonly weight: number
+  waitingRequests = 0
+  waitingTokens = 0
+  askedRequests = 0
+  askedLong = 0
+  servedRequests = 0
+  servedTokens = 0
+  readonly recentTokens = new FadingSum()
+  readonly refused = new Map<RefusalReason, number>()
+  /** Long prompts that each worker computes for it. */
+  readonly longPrompts = new Map<string, number>()
+  /** Where only long prompts are left, which the rule holds. */
+  readonly heldSides = new Set<FlowSide>()
+  idleSinceMs = 0
+
+  constructor(name: string, weight: number) {
+    this.name = name
+    this.weight = weight
+  }
+
+  get isIdle(): boolean {
+    return this.waitingRequests === 0 && this.askedRequests === 0 && this.longPrompts.size === 0
+  }
+}
+
+interface TenantTableOptions {
+  readonly tenantsMax: number
+  readonly weights: ReadonlyMap<string, number>
+  readonly contentionMs: number
+}
+
+/** Who was served, and when. */
+interface Service {
+  readonly tenant: string
+  readonly atMs: number
+}
+
+export class TenantTable {
+  readonly #options: TenantTableOptions
+  readonly #byName = new Map<string, Tenant>()
+  /** Those of no weight of their own, the longest idle first. */
+  readonly #idle = new Set<Tenant>()
+  /** Accounts that `tenantsMax` bounds. */
+  #counted = 0
+  #workers = 0
+  #waitingWeight = 0
+  /** The last two tenants that were served: for each tenant one of them is another. */
+  #last: Service | undefined
+  #lastOther: Service | undefined
+  readonly #holding = new Set<Tenant>()
+  /** Then `contentionMs` ends for one of `#holding`, unless another tenant is served before. */
+  #lapseMs = Number.POSITIVE_INFINITY
+  #isChanged = false
+
+  constructor(options: TenantTableOptions) {
+    this.#options = options
+  }
+
+  /** Weights of all tenants with a request that waits. */
+  get waitingWeight(): number {
+    return this.#waitingWeight
+  }
+
+  /** The account of a name; a new one, or that of all others, if it has none. */
+  of(name: string, nowMs: number): Tenant {
+    const known = this.#byName.get(name)
+    if (known !== undefined) return known
+    this.#forget(nowMs)
+    if (name === OTHER_TENANTS || name.length > NAME_LENGTH_MAX) return this.#others()
+    const weight = this.#options.weights.get(name)
+    if (weight !== undefined) return this.#open(name, weight)
+    if (this.#counted >= this.#options.tenantsMax) {
+      const [longest] = this.#idle
+      if (longest === undefined) return this.#others()
+      this.#close(longest)
+    }
+    this.#counted++
+    return this.#open(name, 1)
+  }
+
+  /** A request of it came or went. */
+  changed(tenant: Tenant, nowMs: number): void {
+    if (this.#isUncounted(tenant)) return
+    if (!tenant.isIdle) {
+      this.#idle.delete(tenant)
+    } else if (!this.#idle.has(tenant)) {
+      tenant.idleSinceMs = nowMs
+      this.#idle.add(tenant)
+    }
+  }
+
+  /** Its first request waits, or none does any more. */
+  waits(tenant: Tenant, change: 1 | -1): void {
+    this.#waitingWeight += change * tenant.weight
+  }
+
+  served(tenant: Tenant, uncachedTokens: number, nowMs: number): void {
+    tenant.servedRequests++
+    tenant.servedTokens += uncachedTokens
+    tenant.recentTokens.add(uncachedTokens, nowMs)
+    if (this.#last !== undefined && this.#last.tenant !== tenant.name) this.#lastOther = this.#last
+    this.#last = { tenant: tenant.name, atMs: nowMs }
+  }
+
+  longPromptPlaced(tenant: Tenant, worker: string): void {
+    tenant.longPrompts.set(worker, (tenant.longPrompts.get(worker) ?? 0) + 1)
+  }
+
+  longPromptEnded(tenant: Tenant, worker: string, nowMs: number): void {
+    const count = tenant.longPrompts.get(worker)! - 1
+    if (count > 0) tenant.longPrompts.set(worker, count)
+    else tenant.longPrompts.delete(worker)
+    this.#isChanged = true
+    this.changed(tenant, nowMs)
+  }
+
+  /** A long prompt that was asked for is not any more. */
+  longPromptAsked(tenant: Tenant, change: 1 | -1): void {
+    tenant.askedLong += change
+    if (change < 0) this.#isChanged = true
+  }
+
+  setWorkers(workers: number): void {
+    this.#workers = workers
+    this.#isChanged = true
+  }
+
+  /** Whether the rule holds further long prompts of it. */
+  isHeld(tenant: Tenant, nowMs: number): boolean {
+    const occupied = tenant.longPrompts.size + tenant.askedLong
+    return occupied >= Math.max(1, this.#workers - 1) && nowMs < this.#contendedUntilMs(tenant)
+  }
+
+  hold(side: FlowSide): void {
+    const { tenant } = side.flow
+    tenant.heldSides.add(side)
+    this.#holding.add(tenant)
+    this.#lapseMs = Math.min(this.#lapseMs, this.#contendedUntilMs(tenant))
+  }
+
+  /** Its long prompts have gone, or it has others, too. */
+  release(side: FlowSide): void {
+    const { tenant } = side.flow
+    if (tenant.heldSides.delete(side) && tenant.heldSides.size === 0) this.#holding.delete(tenant)
+  }
+
+  /** When the rule ends for somebody by time alone; infinite when it holds nobody. */
+  get lapseMs(): number {
+    return this.#holding.size === 0 ? Number.POSITIVE_INFINITY : this.#lapseMs
+  }
+
+  /** What the rule held and holds no more. */
+  wake(nowMs: number): FlowSide[] {
+    if (this.#holding.size === 0 || (!this.#isChanged && nowMs < this.#lapseMs)) return []
+    this.#isChanged = false
+    this.#lapseMs = Number.POSITIVE_INFINITY
+    const woken: FlowSide[] = []
+    for (const tenant of this.#holding) {
+      if (this.isHeld(tenant, nowMs)) {
+        this.#lapseMs = Math.min(this.#lapseMs, this.#contendedUntilMs(tenant))
+      } else {
+        woken.push(...tenant.heldSides)
+        tenant.heldSides.clear()
+        this.#holding.delete(tenant)
+      }
+    }
+    return woken
+  }
+
+  *[Symbol.iterator](): IterableIterator<Tenant> {
+    yield* this.#byName.values()
+  }
+
+  #contendedUntilMs(tenant: Tenant): number {
+    const other = this.#last?.tenant === tenant.name ? this.#lastOther : this.#last
+    return other === undefined ? Number.NEGATIVE_INFINITY : other.atMs + this.#options.contentionMs
+  }
+
+  #isUncounted(tenant: Tenant): boolean {
+    return tenant.name === OTHER_TENANTS || this.#options.weights.has(tenant.name)
+  }
+
+  #others(): Tenant {
+    return this.#byName.get(OTHER_TENANTS) ?? this.#open(OTHER_TENANTS, 1)
+  }
+
+  #open(name: string, weight: number): Tenant {
+    const tenant = new Tenant(name, weight)
+    this.#byName.set(name, tenant)
+    return tenant
+  }
+
+  #forget(nowMs: number): void {
+    for (const tenant of this.#idle) {
+      if (nowMs - tenant.idleSinceMs < this.#options.contentionMs) break
+      this.#close(tenant)
+    }
+  }
+
+  #close(tenant: Tenant): void {
+    this.#idle.delete(tenant)
+    this.#byName.delete(tenant.name)
+    this.#counted--
+  }
+}

@@ -1,0 +1,339 @@
+/** The definition of the queue with plain lists: everything is computed from scratch at every question. */
+
+import type { Admission, PolicyClass, PolicyProfile, QueueRequest } from '../src/index.ts'
+
+interface Waiter {
+  readonly request: QueueRequest
+  readonly sequence: number
+  state: 'waiting' | 'asked'
+  hasWaited: boolean
+}
+
+interface Flow {
+  tag: number
+  sequence: number
+}
+
+/** What is shared out in one strict priority. */
+interface Level {
+  readonly deficits: Record<string, number>
+  readonly flows: Record<string, Record<string, Flow>>
+  readonly virtualTime: Record<string, number>
+  readonly flowCount: Record<string, number>
+  cursor: number
+  carry: string | undefined
+}
+
+interface NaiveOptions {
+  readonly profile: PolicyProfile
+  readonly workers: number
+  readonly weights: ReadonlyMap<string, number>
+  readonly stepTokens: number
+  readonly contentionMs: number
+  readonly agingMs: number
+}
+
+export class NaiveQueue {
+  readonly #options: NaiveOptions
+  #waiters: Waiter[] = []
+  #levels = new Map<number, Level>()
+  #before: { readonly id: string; readonly level: Level } | undefined
+  readonly #closed = new Set<string>()
+  readonly #servedMs = new Map<string, number>()
+  readonly #longPrompts = new Map<string, { readonly tenant: string; readonly worker: string }>()
+  #sequence = 0
+
+  constructor(options: NaiveOptions) {
+    this.#options = options
+  }
+
+  get ids(): string[] {
+    return this.#waiters.map(({ request }) => request.id)
+  }
+
+  admit(request: QueueRequest, nowMs: number): Admission {
+    if (this.ids.includes(request.id)) return { reason: 'duplicate' }
+    if (request.deadlineMs !== undefined && request.deadlineMs <= nowMs) return { reason: 'deadline' }
+    const waiter: Waiter = { request, sequence: this.#sequence++, state: 'asked', hasWaited: false }
+    const mustWait =
+      this.#closed.has(laneOf(request)) || this.#isHeld(waiter, nowMs) || this.#candidates(nowMs).length > 0
+    if (!mustWait) {
+      this.#waiters.push(waiter)
+      return 'ask'
+    }
+    const refusal = this.#park(waiter)
+    if (refusal === undefined) this.#waiters.push(waiter)
+    return refusal ?? 'waiting'
+  }
+
+  take(nowMs: number): string | undefined {
+    const priorities = [...this.#levels.keys()].sort((a, b) => b - a)
+    for (const priority of priorities) {
+      const level = this.#levels.get(priority)!
+      const before = structuredClone(level)
+      const next = this.#next(priority, level, nowMs)
+      if (next === undefined) continue
+      const { request } = next
+      const { name } = this.#class(request)
+      level.deficits[name]! -= cost(request)
+      level.cursor = (this.#index(name) + 1) % this.#options.profile.classes.length
+      level.carry = level.deficits[name]! > 0 ? name : undefined
+      const flow = level.flows[name]![request.tenant]!
+      level.virtualTime[name] = Math.max(level.virtualTime[name]!, flow.tag)
+      flow.tag = level.virtualTime[name]! + cost(request) / this.#weight(request.tenant)
+      next.state = 'asked'
+      this.#before = { id: request.id, level: before }
+      return request.id
+    }
+    return undefined
+  }
+
+  placed(id: string, worker: string, nowMs: number): void {
+    const { request, hasWaited } = this.#find(id)
+    if (hasWaited) this.#forgetFlows(this.#levels.get(request.strictPriority)!, request.policyClass)
+    this.#servedMs.set(request.tenant, nowMs)
+    if (request.uncachedTokens > this.#options.stepTokens) {
+      this.#longPrompts.set(id, { tenant: request.tenant, worker })
+    }
+    this.#remove(id)
+  }
+
+  busy(id: string, nowMs: number): unknown {
+    const waiter = this.#find(id)
+    const { request } = waiter
+    if (waiter.hasWaited) this.#levels.set(request.strictPriority, this.#before!.level)
+    if ((request.deadlineMs ?? Number.POSITIVE_INFINITY) <= nowMs) {
+      this.#remove(id)
+      return { reason: 'deadline' }
+    }
+    if (!waiter.hasWaited) {
+      const refusal = this.#park(waiter)
+      if (refusal !== undefined) {
+        this.#remove(id)
+        return refusal
+      }
+    }
+    waiter.state = 'waiting'
+    this.#closed.add(laneOf(request))
+    return 'waiting'
+  }
+
+  cancel(id: string): boolean {
+    if (!this.ids.includes(id)) return false
+    this.#remove(id)
+    return true
+  }
+
+  expire(nowMs: number): string[] {
+    const expired = this.#waiters
+      .filter(({ state, request }) => state === 'waiting' && (request.deadlineMs ?? nowMs + 1) <= nowMs)
+      .sort((a, b) => a.request.deadlineMs! - b.request.deadlineMs! || a.sequence - b.sequence)
+      .map(({ request }) => request.id)
+    for (const id of expired) this.#remove(id)
+    return expired
+  }
+
+  reopen(lane: string | undefined): void {
+    for (const key of this.#closed) {
+      if (lane === undefined || key.endsWith(`/${lane}`)) this.#closed.delete(key)
+    }
+  }
+
+  prefillComplete(id: string): void {
+    this.#longPrompts.delete(id)
+  }
+
+  #park(waiter: Waiter): Admission | undefined {
+    const { request } = waiter
+    if (request.doNotQueue) return { reason: 'do_not_queue' }
+    const { name, requestsPerWorker } = this.#class(request)
+    const waiting = this.#waiters.filter(
+      other => other.state === 'waiting' && other.request.policyClass === name,
+    ).length
+    const limit = (requestsPerWorker ?? Number.POSITIVE_INFINITY) * this.#options.workers
+    if (waiting >= limit) {
+      return { reason: 'class_limit', policyClass: name, limitKind: 'requests', current: waiting, limit }
+    }
+    let level = this.#levels.get(request.strictPriority)
+    if (level === undefined) {
+      level = { deficits: {}, flows: {}, virtualTime: {}, flowCount: {}, cursor: 0, carry: undefined }
+      for (const { name } of this.#options.profile.classes) this.#clear(level, name)
+      this.#levels.set(request.strictPriority, level)
+    }
+    const flows = level.flows[name]!
+    flows[request.tenant] ??= { tag: level.virtualTime[name]!, sequence: level.flowCount[name]!++ }
+    waiter.state = 'waiting'
+    waiter.hasWaited = true
+    return undefined
+  }
+
+  /** Deficit round robin between the first requests of the classes. */
+  #next(priority: number, level: Level, nowMs: number): Waiter | undefined {
+    const candidates = this.#candidates(nowMs).filter(({ request }) => request.strictPriority === priority)
+    const { classes } = this.#options.profile
+    const heads = new Map<string, Waiter>()
+    for (const { name } of classes) {
+      const head = this.#first(level, name, candidates, nowMs)
+      if (head !== undefined) heads.set(name, head)
+    }
+    if (heads.size === 0) return undefined
+    const affordable = (name: string) => {
+      const head = heads.get(name)
+      return head !== undefined && cost(head.request) <= level.deficits[name]! ? head : undefined
+    }
+    const again = level.carry === undefined ? undefined : affordable(level.carry)
+    if (again !== undefined) return again
+    for (let i = level.cursor; ; i++) {
+      const { name, quantum } = classes[i % classes.length]!
+      if (!heads.has(name)) continue
+      const head = affordable(name)
+      if (head !== undefined) return head
+      level.deficits[name]! += quantum
+      const after = affordable(name)
+      if (after !== undefined) return after
+    }
+  }
+
+  /** The first request of a class: the tenant with the lowest tag, then by the order. */
+  #first(level: Level, name: string, candidates: readonly Waiter[], nowMs: number): Waiter | undefined {
+    const own = candidates.filter(({ request }) => request.policyClass === name)
+    const flowOf = ({ request }: Waiter) => level.flows[name]![request.tenant]!
+    const [lowest] = own.map(flowOf).sort((a, b) => a.tag - b.tag || a.sequence - b.sequence)
+    const ofFlow = own.filter(waiter => flowOf(waiter) === lowest)
+    const bands = Map.groupBy(ofFlow, ({ request }) => this.#bandOf(request))
+    const heads = [...bands.values()].map(band => band.sort((a, b) => this.#compare(a, b, nowMs))[0]!)
+    return heads.sort((a, b) => this.#compareRatio(a, b, nowMs))[0]
+  }
+
+  #bandOf(request: QueueRequest): string {
+    if (this.#class(request).order !== 'response-ratio') return ''
+    const isLong = request.uncachedTokens > this.#options.stepTokens
+    return `${request.lane === ''} ${isLong} ${Math.floor(2 * Math.log2(cost(request)))}`
+  }
+
+  #compare(a: Waiter, b: Waiter, nowMs: number): number {
+    const { order } = this.#class(a.request)
+    const rankOf = ({ request }: Waiter) => (this.#isAged(request, nowMs) ? 0 : 1)
+    const keyOf = ({ request }: Waiter) => {
+      const { arrivedMs, promptTokens } = request
+      const jumpSeconds = Math.max(0, request.priorityJumpSeconds)
+      if (this.#isAged(request, nowMs)) return arrivedMs
+      if (order === 'lcfs') return -(arrivedMs + 1000 * jumpSeconds)
+      if (order === 'wspt') return -(1 + jumpSeconds) / cost(request)
+      if (order === 'wspt-total') return -(1 + jumpSeconds) / Math.max(1, promptTokens)
+      return arrivedMs - 1000 * jumpSeconds
+    }
+    return rankOf(a) - rankOf(b) || keyOf(a) - keyOf(b) || a.sequence - b.sequence
+  }
+
+  #compareRatio(a: Waiter, b: Waiter, nowMs: number): number {
+    const isPlain =
+      this.#class(a.request).order !== 'response-ratio' ||
+      this.#isAged(a.request, nowMs) ||
+      this.#isAged(b.request, nowMs)
+    if (isPlain) return this.#compare(a, b, nowMs)
+    const waited = ({ request }: Waiter) =>
+      nowMs - request.arrivedMs + 1000 * Math.max(0, request.priorityJumpSeconds)
+    // a's ratio above b's, without a division.
+    return waited(b) * cost(a.request) - waited(a) * cost(b.request) || a.sequence - b.sequence
+  }
+
+  #isAged({ arrivedMs, policyClass }: QueueRequest, nowMs: number): boolean {
+    const { order } = this.#options.profile.classes.find(({ name }) => name === policyClass)!
+    return order !== 'lcfs' && nowMs - arrivedMs >= this.#options.agingMs
+  }
+
+  /** All that could go now. */
+  #candidates(nowMs: number): Waiter[] {
+    return this.#waiters.filter(
+      waiter =>
+        waiter.state === 'waiting' &&
+        !this.#closed.has(laneOf(waiter.request)) &&
+        !this.#isHeld(waiter, nowMs),
+    )
+  }
+
+  #isHeld({ request }: Waiter, nowMs: number): boolean {
+    const { stepTokens, workers, contentionMs } = this.#options
+    if (request.uncachedTokens <= stepTokens) return false
+    const occupied = new Set(
+      [...this.#longPrompts.values()]
+        .filter(({ tenant }) => tenant === request.tenant)
+        .map(({ worker }) => worker),
+    )
+    const asked = this.#waiters.filter(
+      ({ state, request: other }) =>
+        state === 'asked' && other.tenant === request.tenant && other.uncachedTokens > stepTokens,
+    )
+    const isContended = [...this.#servedMs].some(
+      ([tenant, atMs]) => tenant !== request.tenant && nowMs - atMs < contentionMs,
+    )
+    return occupied.size + asked.length >= Math.max(1, workers - 1) && isContended
+  }
+
+  #remove(id: string): void {
+    const { request, hasWaited } = this.#find(id)
+    this.#waiters = this.#waiters.filter(waiter => waiter.request.id !== id)
+    const lane = laneOf(request)
+    if (!this.#waiters.some(waiter => waiter.state === 'waiting' && laneOf(waiter.request) === lane)) {
+      this.#closed.delete(lane)
+    }
+    if (!hasWaited) return
+    const { strictPriority, policyClass, tenant } = request
+    const level = this.#levels.get(strictPriority)!
+    const ofLevel = this.#waiters.filter(w => w.hasWaited && w.request.strictPriority === strictPriority)
+    const ofClass = ofLevel.filter(waiter => waiter.request.policyClass === policyClass)
+    if (ofLevel.length === 0) this.#levels.delete(strictPriority)
+    else if (ofClass.length === 0) this.#clear(level, policyClass)
+    else if (!ofClass.some(waiter => waiter.request.tenant === tenant)) {
+      const flows = level.flows[policyClass]!
+      if (flows[tenant]!.tag <= level.virtualTime[policyClass]!) delete flows[tenant]
+    }
+  }
+
+  /** Tenants without a request whose tag is not ahead start afresh. */
+  #forgetFlows(level: Level, name: string): void {
+    for (const [tenant, { tag }] of Object.entries(level.flows[name]!)) {
+      const isUsed = this.#waiters.some(
+        ({ hasWaited, request }) =>
+          hasWaited &&
+          this.#levels.get(request.strictPriority) === level &&
+          request.policyClass === name &&
+          request.tenant === tenant,
+      )
+      if (!isUsed && tag <= level.virtualTime[name]!) delete level.flows[name]![tenant]
+    }
+  }
+
+  #clear(level: Level, name: string): void {
+    level.deficits[name] = 0
+    level.flows[name] = {}
+    level.virtualTime[name] = 0
+    level.flowCount[name] = 0
+    if (level.carry === name) level.carry = undefined
+  }
+
+  #find(id: string): Waiter {
+    return this.#waiters.find(({ request }) => request.id === id)!
+  }
+
+  #class({ policyClass }: QueueRequest): PolicyClass {
+    return this.#options.profile.classes[this.#index(policyClass)]!
+  }
+
+  #index(className: string): number {
+    return this.#options.profile.classes.findIndex(({ name }) => name === className)
+  }
+
+  #weight(tenant: string): number {
+    return this.#options.weights.get(tenant) ?? 1
+  }
+}
+
+function cost({ uncachedTokens }: QueueRequest): number {
+  return Math.max(1, uncachedTokens)
+}
+
+function laneOf({ policyClass, lane }: QueueRequest): string {
+  return `${policyClass}/${lane}`
+}

@@ -1,0 +1,402 @@
+import assert from 'node:assert/strict'
+import fc from 'fast-check'
+import t from 'tap'
+import { type PolicyClass, PriorityQueue, QUEUE_ORDERS, type QueueRequest, QueueRoom } from '../src/index.ts'
+import { NaiveQueue } from './naive-queue.ts'
+import { park, placeAll, profileOf, queueOf, request } from './requests.ts'
+
+const WORKERS = 3
+const STEP_TOKENS = 64
+const CONTENTION_MS = 300
+const AGING_MS = 500
+const WEIGHTS = new Map([
+  ['b', 2],
+  ['c', 4],
+])
+
+type Step =
+  | { readonly do: 'admit'; readonly request: Omit<QueueRequest, 'id' | 'arrivedMs'> }
+  | { readonly do: 'cancel'; readonly nth: number }
+  | { readonly do: 'prefillComplete'; readonly nth: number }
+  | {
+      readonly do: 'release'
+      readonly lane: string | undefined
+      readonly room: number
+      readonly busy: number
+    }
+  | { readonly do: 'wait'; readonly ms: number }
+
+const LANES = ['', 'w0', 'w1']
+const CLASS_NAMES = ['x', 'y', 'z']
+
+const profile = fc
+  .tuple(
+    fc.array(fc.constantFrom(...QUEUE_ORDERS), { minLength: 3, maxLength: 3 }),
+    fc.array(fc.constantFrom(1, 7, 64, 500), { minLength: 3, maxLength: 3 }),
+    fc.option(fc.nat(4), { nil: undefined }),
+  )
+  .map(([orders, quanta, requestsPerWorker]) =>
+    profileOf(
+      ...CLASS_NAMES.map((name, i): PolicyClass => {
+        return {
+          name,
+          order: orders[i]!,
+          quantum: quanta[i]!,
+          requestsPerWorker: i === 2 ? requestsPerWorker : undefined,
+        }
+      }),
+    ),
+  )
+
+/** Steps of a world with some of everything, or with little of one thing, so that more of them meet. */
+function stepsIn(world: {
+  readonly classes: number
+  readonly tenants: number
+  readonly lanes: number
+  readonly priorities: number
+}): fc.Arbitrary<Step[]> {
+  const admit = fc
+    .record({
+      uncachedTokens: fc.constantFrom(0, 1, 3, 20, 64, 65, 200),
+      cachedTokens: fc.constantFrom(0, 100),
+      policyClass: fc.constantFrom(...CLASS_NAMES.slice(0, world.classes)),
+      tenant: fc.constantFrom(...['a', 'b', 'c', 'd'].slice(0, world.tenants)),
+      priorityJumpSeconds: fc.constantFrom(0, 0, 0, 1, 0.25, -3),
+      strictPriority: fc.constantFrom(...[0, 9, 1].slice(0, world.priorities)),
+      deadlineMs: fc.option(fc.nat(4000), { nil: undefined, freq: 3 }),
+      doNotQueue: fc.constantFrom(false, false, false, false, true),
+      lane: fc.constantFrom('', ...LANES.slice(0, world.lanes)),
+    })
+    .map(({ cachedTokens, ...given }) => ({
+      do: 'admit' as const,
+      request: request('', { ...given, promptTokens: given.uncachedTokens + cachedTokens }),
+    }))
+  const step: fc.Arbitrary<Step> = fc.oneof(
+    { weight: 8, arbitrary: admit },
+    { weight: 1, arbitrary: fc.record({ do: fc.constant('cancel' as const), nth: fc.nat(200) }) },
+    { weight: 1, arbitrary: fc.record({ do: fc.constant('prefillComplete' as const), nth: fc.nat(200) }) },
+    {
+      weight: 3,
+      arbitrary: fc.record({
+        do: fc.constant('release' as const),
+        lane: fc.constantFrom(undefined, ...LANES),
+        room: fc.nat(4),
+        busy: fc.nat(511),
+      }),
+    },
+    {
+      weight: 2,
+      arbitrary: fc.record({ do: fc.constant('wait' as const), ms: fc.constantFrom(1, 40, 250) }),
+    },
+  )
+  return fc.array(step, { minLength: 20, maxLength: 150, size: 'max' })
+}
+
+const steps = fc
+  .record({
+    classes: fc.integer({ min: 1, max: 3 }),
+    tenants: fc.integer({ min: 1, max: 4 }),
+    lanes: fc.integer({ min: 1, max: 3 }),
+    priorities: fc.constantFrom(1, 1, 3),
+  })
+  .chain(stepsIn)
+
+/** Whether the router has no room: bit of the class and lane in `busy`, or all of `room` was given out. */
+function isBusy({ policyClass, lane }: QueueRequest, busy: number): boolean {
+  return ((busy >> (3 * CLASS_NAMES.indexOf(policyClass) + LANES.indexOf(lane))) & 1) === 1
+}
+
+t.test('gives requests in the order of the naive queue, whatever happens', async t => {
+  const agree = fc.property(profile, steps, (profile, steps) => {
+    const room = new QueueRoom()
+    const queue = new PriorityQueue({
+      profile,
+      room,
+      workers: WORKERS,
+      tenantWeights: WEIGHTS,
+      stepTokens: STEP_TOKENS,
+      contentionMs: CONTENTION_MS,
+      agingMs: AGING_MS,
+    })
+    const naive = new NaiveQueue({
+      profile,
+      workers: WORKERS,
+      weights: WEIGHTS,
+      stepTokens: STEP_TOKENS,
+      contentionMs: CONTENTION_MS,
+      agingMs: AGING_MS,
+    })
+    let nowMs = 0
+    let turn = 0
+    let count = 0
+    for (const step of steps) {
+      const expired = queue.expire(nowMs).map(({ id }) => id)
+      assert.deepEqual(expired, naive.expire(nowMs))
+      if (step.do === 'wait') {
+        nowMs += step.ms
+      } else if (step.do === 'cancel') {
+        const id = `${step.nth % (count + 1)}`
+        assert.equal(queue.cancel(id, nowMs)?.id, naive.cancel(id) ? id : undefined)
+      } else if (step.do === 'prefillComplete') {
+        const id = `${step.nth % (count + 1)}`
+        queue.prefillComplete(id, nowMs)
+        naive.prefillComplete(id)
+      } else if (step.do === 'admit') {
+        const arrived = { ...step.request, id: `${count++}`, arrivedMs: nowMs }
+        const admission = queue.admit(arrived, nowMs)
+        assert.deepEqual(admission, naive.admit(arrived, nowMs))
+        if (admission === 'ask') {
+          if (turn++ % 4 === 0) {
+            assert.equal(queue.placed(arrived.id, `w${turn % 3}`, nowMs), true)
+            naive.placed(arrived.id, `w${turn % 3}`, nowMs)
+          } else {
+            assert.deepEqual(queue.busy(arrived.id, nowMs), naive.busy(arrived.id, nowMs))
+          }
+        }
+      } else {
+        queue.reopen(step.lane)
+        naive.reopen(step.lane)
+        for (let room = step.room; ; ) {
+          const next = queue.take(nowMs)
+          assert.equal(next?.id, naive.take(nowMs))
+          if (next === undefined) break
+          if (room === 0 || isBusy(next, step.busy)) {
+            assert.equal(queue.busy(next.id, nowMs), 'waiting')
+            assert.equal(naive.busy(next.id, nowMs), 'waiting')
+          } else {
+            room--
+            turn++
+            assert.equal(queue.placed(next.id, `w${turn % 3}`, nowMs), true)
+            naive.placed(next.id, `w${turn % 3}`, nowMs)
+          }
+        }
+      }
+      assert.equal(queue.waiting, naive.ids.length)
+    }
+    const left = queue.drop(() => true, nowMs).map(({ id }) => id)
+    assert.deepEqual(left.sort(), naive.ids.sort())
+    assert.deepEqual([queue.waiting, room.requests, room.tokens, room.bytes], [0, 0, 0, 0])
+  })
+  t.doesNotThrow(() => fc.assert(agree, { numRuns: 400 }))
+})
+
+t.test('with nobody before it a request is asked about at once; without room it waits', async t => {
+  const queue = queueOf('fcfs')
+  t.equal(queue.admit(request('1'), 0), 'ask')
+  t.equal(queue.placed('1', 'w0', 0), true)
+  t.equal(queue.admit(request('2'), 0), 'ask')
+  t.equal(queue.busy('2', 0), 'waiting')
+  t.equal(queue.admit(request('3'), 1), 'waiting', 'without a question: the lane has no room')
+  t.equal(queue.take(1), undefined)
+  queue.reopen()
+  t.equal(queue.take(2)?.id, '2')
+  t.equal(queue.take(2)?.id, '3', 'several can be asked about at one time')
+  t.equal(queue.busy('2', 2), 'waiting')
+  t.equal(queue.placed('3', 'w0', 2), true)
+  t.equal(queue.waiting, 1)
+})
+
+t.test('a busy answer from before the lane was reopened does not close it', async t => {
+  const queue = queueOf('fcfs')
+  park(queue, [request('1')])
+  queue.reopen('')
+  t.equal(queue.take(1)?.id, '1')
+  queue.reopen('')
+  t.equal(queue.busy('1', 2), 'waiting')
+  t.equal(queue.take(2)?.id, '1', 'asked again, about the room there is now')
+  t.equal(queue.busy('1', 3), 'waiting')
+  t.equal(queue.take(3), undefined)
+})
+
+t.test('a pinned request without room holds up nobody, and nobody holds up it', async t => {
+  const queue = queueOf('fcfs')
+  park(queue, [request('p', { lane: 'w1' })])
+  t.equal(queue.admit(request('1'), 1), 'ask')
+  t.equal(queue.busy('1', 1), 'waiting')
+  queue.reopen('w1')
+  t.strictSame(placeAll(queue, 2), ['p'])
+  t.equal(queue.waiting, 1)
+})
+
+t.test('a request ends once, also when it is cancelled while it is asked about', async t => {
+  const room = new QueueRoom()
+  const queue = queueOf('fcfs', { room })
+  park(queue, [request('1'), request('2')])
+  queue.reopen()
+  t.equal(queue.take(1)?.id, '1')
+  t.equal(queue.cancel('1', 1)?.id, '1')
+  t.equal(queue.placed('1', 'w0', 2), false, 'its placement is to be taken back')
+  t.equal(queue.busy('1', 2), undefined)
+  t.equal(queue.cancel('1', 2), undefined)
+  t.equal(queue.placed('2', 'w0', 2), false, 'nobody was asked about it')
+  t.strictSame(placeAll(queue, 2), ['2'])
+  t.equal(room.requests, 0)
+})
+
+t.test('what may not wait is refused with the reason', async t => {
+  const queue = queueOf('fcfs', { room: new QueueRoom({ requestsMax: 2, tokensMax: 500, bytesMax: 30 }) })
+  t.strictSame(queue.admit(request('late', { deadlineMs: 5 }), 5), { reason: 'deadline' })
+  t.equal(queue.admit(request('1', { doNotQueue: true }), 0), 'ask')
+  t.strictSame(queue.admit(request('1'), 0), { reason: 'duplicate' })
+  t.strictSame(queue.busy('1', 0), { reason: 'do_not_queue' })
+  park(queue, [request('2')])
+  t.strictSame(queue.admit(request('3', { doNotQueue: true }), 0), { reason: 'do_not_queue' })
+  const full = { reason: 'queue_full' }
+  t.match(queue.admit(request('3', { uncachedTokens: 401 }), 0), {
+    ...full,
+    limitKind: 'tokens',
+    current: 100,
+    limit: 500,
+  })
+  t.match(queue.admit(request('3', { bytes: 21 }), 0), {
+    ...full,
+    limitKind: 'bytes',
+    current: 10,
+    limit: 30,
+  })
+  t.equal(queue.admit(request('3', { deadlineMs: 50 }), 0), 'waiting')
+  t.match(queue.admit(request('4'), 0), { ...full, limitKind: 'requests', current: 2, limit: 2 })
+  t.strictSame(queue.expire(49), [])
+  t.equal(queue.nextDueMs, 50)
+  t.strictSame(
+    queue.expire(50).map(({ id }) => id),
+    ['3'],
+  )
+  t.equal(queue.nextDueMs, Number.POSITIVE_INFINITY)
+  const [row] = queue.snapshot(50).classes
+  t.strictSame(row?.refused, { deadline: 2, duplicate: 1, do_not_queue: 2, queue_full: 3 })
+})
+
+t.test('a deadline that passes while the router is asked counts only if it is busy', async t => {
+  const queue = queueOf('fcfs')
+  park(queue, [request('1', { deadlineMs: 10 }), request('2', { deadlineMs: 10 })])
+  queue.reopen()
+  t.equal(queue.take(9)?.id, '1')
+  t.equal(queue.take(9)?.id, '2')
+  t.strictSame(queue.busy('1', 10), { reason: 'deadline' })
+  t.equal(queue.placed('2', 'w0', 11), true)
+})
+
+t.test('the request that crosses a limit of its class is accepted, the next is refused', async t => {
+  const limits = { requestsPerWorker: 2, promptTokensPerWorker: 500, cachedTokensPerWorker: 300 }
+  const queueWith = (workers: number) =>
+    queueOf('fcfs', { profile: profileOf({ name: 'default', ...limits }), workers })
+  const fits = queueWith(2)
+  park(
+    fits,
+    ['1', '2', '3', '4'].map(id => request(id)),
+  )
+  const refusal = { reason: 'class_limit', policyClass: 'default' }
+  t.strictSame(fits.admit(request('5'), 0), { ...refusal, limitKind: 'requests', current: 4, limit: 4 })
+  fits.setWorkers(3)
+  t.equal(fits.admit(request('5'), 0), 'waiting')
+
+  const tokens = queueWith(1)
+  park(tokens, [request('1', { promptTokens: 900, uncachedTokens: 700 })])
+  t.match(tokens.admit(request('2'), 0), { limitKind: 'raw_isl_tokens', current: 900, limit: 500 })
+  const cached = queueWith(1)
+  park(cached, [request('1', { promptTokens: 400, uncachedTokens: 50 })])
+  t.match(cached.admit(request('2'), 0), { limitKind: 'cached_tokens', current: 350, limit: 300 })
+  const alone = queueWith(0)
+  t.equal(alone.admit(request('1'), 0), 'ask')
+  t.match(alone.busy('1', 0), { limitKind: 'requests', current: 0, limit: 0 })
+})
+
+t.test('all of an earlier life of a gateway are given back at once, in any state', async t => {
+  const queue = queueOf('fcfs')
+  t.equal(queue.admit(request('asked'), 0), 'ask')
+  park(queue, [request('old'), request('new', { ownerLife: 2 }), request('other', { owner: 'gateway-1' })])
+  const dropped = queue.drop(({ owner, ownerLife }) => owner === 'gateway' && ownerLife < 2, 1)
+  t.strictSame(
+    dropped.map(({ id }) => id),
+    ['asked', 'old'],
+  )
+  queue.reopen()
+  t.strictSame(placeAll(queue, 2), ['new', 'other'])
+})
+
+t.test('hints that make no sense count as none, figures that make no sense are assertions', async t => {
+  const queue = queueOf('fcfs')
+  const senseless = [Number.NaN, -5, Number.NEGATIVE_INFINITY]
+  park(queue, [
+    request('first'),
+    ...senseless.map((hint, i) =>
+      request(`${i}`, { priorityJumpSeconds: hint, strictPriority: hint, deadlineMs: Number.NaN }),
+    ),
+    request('future', { arrivedMs: 1e9 }),
+    request('never', { arrivedMs: Number.NaN }),
+  ])
+  park(queue, [request('last', { priorityJumpSeconds: Number.POSITIVE_INFINITY })])
+  queue.reopen()
+  t.strictSame(placeAll(queue, 0), ['last', 'first', '0', '1', '2', 'future', 'never'])
+  t.equal(queue.snapshot(0).strictPriorities.length, 0)
+
+  const admit = (given: Partial<QueueRequest>) => () => queue.admit(request('x', given), 0)
+  t.throws(admit({ uncachedTokens: Number.NaN }), RangeError)
+  t.throws(admit({ promptTokens: 1.5, uncachedTokens: 1 }), RangeError)
+  t.throws(admit({ bytes: -1 }), RangeError)
+  t.throws(admit({ promptTokens: 1, uncachedTokens: 2 }), RangeError)
+  t.throws(admit({ policyClass: 'gold' }), RangeError)
+  t.throws(() => queue.setWorkers(-1), RangeError)
+  t.throws(() => queueOf('fcfs', { agingMs: 0 }), RangeError)
+  t.throws(() => queueOf('fcfs', { tenantWeights: new Map([['a', 0]]) }), RangeError)
+  t.throws(() => new QueueRoom({ bytesMax: Number.NaN }), RangeError)
+  t.equal(queue.waiting, 0)
+})
+
+t.test('a strict priority goes before all lower ones, and a lower one that starves is seen', async t => {
+  const queue = queueOf('fcfs', { agingMs: 1000 })
+  park(queue, [
+    request('low'),
+    request('high', { strictPriority: 7 }),
+    request('higher', { strictPriority: 2 ** 32 }),
+  ])
+  queue.reopen()
+  t.strictSame(placeAll(queue, 10, 2), ['higher', 'high'])
+  t.equal(queue.admit(request('high-2', { arrivedMs: 900, strictPriority: 7 }), 900), 'waiting')
+  t.match(queue.snapshot(900).strictPriorities, [
+    { strictPriority: 7, passedOver: 0, isStarving: false },
+    { strictPriority: 0, passedOver: 2, isStarving: false, waiting: { requests: 1, oldestMs: 900 } },
+  ])
+  t.match(queue.snapshot(1001).strictPriorities[1], { strictPriority: 0, isStarving: true })
+  t.strictSame(placeAll(queue, 1001), ['high-2', 'low'])
+})
+
+t.test('there are 64 strict priorities at one time; a further one counts as the nearest below', async t => {
+  const queue = queueOf('fcfs')
+  park(
+    queue,
+    Array.from({ length: 64 }, (_, i) => request(`${i}`, { strictPriority: 10 * (i + 1) })),
+  )
+  park(queue, [request('between', { strictPriority: 15 }), request('below', { strictPriority: 5 })])
+  t.equal(queue.snapshot(0).strictPriorities.length, 65)
+  queue.reopen()
+  t.strictSame(placeAll(queue, 1).slice(-3), ['0', 'between', 'below'])
+})
+
+t.test('expected waits come from what has drained while requests waited', async t => {
+  const queue = queueOf('fcfs', { profile: profileOf({ name: 'default', quantum: 3 }, { name: 'batch' }) })
+  t.equal(queue.snapshot(0).expectedWaitMs, 0)
+  park(
+    queue,
+    Array.from({ length: 40 }, (_, i) => request(`${i}`, { tenant: i < 30 ? 'a' : 'b' })),
+  )
+  t.equal(queue.retryAfterSeconds('default', 0), undefined, 'nothing has drained yet')
+  queue.reopen()
+  let nowMs = 0
+  for (let i = 0; i < 10; i++) {
+    nowMs += 200
+    placeAll(queue, nowMs, 1)
+  }
+  const close = (found: number | undefined, wanted: number, what: string) =>
+    t.ok(Math.abs(found! - wanted) < 0.05 * wanted, `${what}: ${found} is near ${wanted}`)
+  const { drainTokensPerSecond, expectedWaitMs, classes } = queue.snapshot(nowMs)
+  close(drainTokensPerSecond, 500, 'tokens in a second')
+  close(expectedWaitMs, 6000, 'until everything has drained')
+  t.match(classes, [{ policyClass: 'default' }, { policyClass: 'batch', expectedWaitMs: 0 }])
+  close(queue.outlook('39', nowMs)?.expectedWaitMs, 2000, 'five requests of b at half of the rate')
+  t.match(queue.outlook('39', nowMs), { why: 'others_first', waitedMs: 2000 })
+  t.equal(queue.outlook('0', nowMs), undefined)
+  t.equal(queue.retryAfterSeconds('default', nowMs), 6)
+  t.equal(queue.retryAfterSeconds('batch', nowMs), 1)
+})
