@@ -93,7 +93,7 @@ export class ClassAccount {
   servedRequests = 0
   servedTokens = 0
   readonly recentTokens = new FadingSum()
-  readonly refused = new Map<RefusalReason, number>()
+  refused: Map<RefusalReason, number> | undefined
 
   constructor(policy: PolicyClass, index: number) {
     this.policy = policy

@@ -38,7 +38,6 @@ import type {
   QueueRefusal,
   QueueRequest,
   QueueSnapshot,
-  RefusalReason,
 } from './types.ts'
 
 const TENANTS_MAX_DEFAULT = 1024
@@ -439,9 +438,9 @@ function open(lane: Lane): void {
 
 /** Counts a refusal. */
 function refuse(policyClass: ClassAccount, tenant: Tenant, refusal: QueueRefusal): QueueRefusal {
-  for (const { refused } of [policyClass, tenant]) {
-    const reason: RefusalReason = refusal.reason
-    refused.set(reason, (refused.get(reason) ?? 0) + 1)
+  for (const account of [policyClass, tenant]) {
+    account.refused ??= new Map()
+    account.refused.set(refusal.reason, (account.refused.get(refusal.reason) ?? 0) + 1)
   }
   return refusal
 }
@@ -462,14 +461,17 @@ function classLimit(account: ClassAccount, workers: number): QueueRefusal | unde
 }
 
 function checkFigures({ promptTokens, uncachedTokens, bytes }: QueueRequest): void {
-  for (const [name, value] of Object.entries({ promptTokens, uncachedTokens, bytes })) {
-    if (!Number.isSafeInteger(value) || value < 0) {
-      throw new RangeError(`cannot queue a request with ${name} ${value}: use a whole number ≥ 0`)
-    }
-  }
+  checkFigure('promptTokens', promptTokens)
+  checkFigure('uncachedTokens', uncachedTokens)
+  checkFigure('bytes', bytes)
   if (uncachedTokens > promptTokens) {
     throw new RangeError(`cannot queue a request with ${uncachedTokens} of ${promptTokens} tokens uncached`)
   }
+}
+
+function checkFigure(name: string, value: number): void {
+  if (Number.isSafeInteger(value) && value >= 0) return
+  throw new RangeError(`cannot queue a request with ${name} ${value}: use a whole number ≥ 0`)
 }
 
 function positive(name: string, value: number): number {

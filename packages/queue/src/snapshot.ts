@@ -67,7 +67,7 @@ export function snapshotOf(input: SnapshotInput): QueueSnapshot {
       waiting: byGroup.get(tenant) ?? NOTHING,
       served: served(tenant),
       refused: refusedOf(tenant.refused),
-      longPromptWorkers: tenant.longPrompts.size,
+      longPromptWorkers: tenant.longPromptWorkers,
       isHeld: tenants.isHeld(tenant, nowMs),
     }),
   )
@@ -109,7 +109,7 @@ function servedBy(classes: readonly ClassAccount[], nowMs: number) {
 }
 
 function refusedOf(
-  refused: ReadonlyMap<RefusalReason, number>,
+  refused: ReadonlyMap<RefusalReason, number> | undefined,
 ): Readonly<Partial<Record<RefusalReason, number>>> {
-  return Object.fromEntries(refused)
+  return Object.fromEntries(refused ?? [])
 }

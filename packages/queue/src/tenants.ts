@@ -28,11 +28,10 @@ export class Tenant {
   servedRequests = 0
   servedTokens = 0
   readonly recentTokens = new FadingSum()
-  readonly refused = new Map<RefusalReason, number>()
-  /** Long prompts that each worker computes for it. */
-  readonly longPrompts = new Map<string, number>()
-  /** Where only long prompts are left, which the rule holds. */
-  readonly heldSides = new Set<FlowSide>()
+  /** Undefined until the first; there may be many tenants. */
+  refused: Map<RefusalReason, number> | undefined
+  /** Workers that compute a long prompt of it. */
+  longPromptWorkers = 0
   idleSinceMs = 0
 
   constructor(name: string, weight: number) {
@@ -41,7 +40,7 @@ export class Tenant {
   }
 
   get isIdle(): boolean {
-    return this.waitingRequests === 0 && this.askedRequests === 0 && this.longPrompts.size === 0
+    return this.waitingRequests === 0 && this.askedRequests === 0 && this.longPromptWorkers === 0
   }
 }
 
@@ -69,7 +68,10 @@ export class TenantTable {
   /** The last two tenants that were served: for each tenant one of them is another. */
   #last: Service | undefined
   #lastOther: Service | undefined
-  readonly #holding = new Set<Tenant>()
+  /** Long prompts that each worker computes for a tenant. */
+  readonly #longPrompts = new Map<Tenant, Map<string, number>>()
+  /** Where a tenant has only long prompts left, which the rule holds. */
+  readonly #holding = new Map<Tenant, Set<FlowSide>>()
   /** Then `contentionMs` ends for one of `#holding`, unless another tenant is served before. */
   #lapseMs = Number.POSITIVE_INFINITY
   #isChanged = false
@@ -125,13 +127,22 @@ export class TenantTable {
   }
 
   longPromptPlaced(tenant: Tenant, worker: string): void {
-    tenant.longPrompts.set(worker, (tenant.longPrompts.get(worker) ?? 0) + 1)
+    let prompts = this.#longPrompts.get(tenant)
+    if (prompts === undefined) {
+      prompts = new Map()
+      this.#longPrompts.set(tenant, prompts)
+    }
+    prompts.set(worker, (prompts.get(worker) ?? 0) + 1)
+    tenant.longPromptWorkers = prompts.size
   }
 
   longPromptEnded(tenant: Tenant, worker: string, nowMs: number): void {
-    const count = tenant.longPrompts.get(worker)! - 1
-    if (count > 0) tenant.longPrompts.set(worker, count)
-    else tenant.longPrompts.delete(worker)
+    const prompts = this.#longPrompts.get(tenant)!
+    const count = prompts.get(worker)! - 1
+    if (count > 0) prompts.set(worker, count)
+    else prompts.delete(worker)
+    if (prompts.size === 0) this.#longPrompts.delete(tenant)
+    tenant.longPromptWorkers = prompts.size
     this.#isChanged = true
     this.changed(tenant, nowMs)
   }
@@ -149,21 +160,28 @@ export class TenantTable {
 
   /** Whether the rule holds further long prompts of it. */
   isHeld(tenant: Tenant, nowMs: number): boolean {
-    const occupied = tenant.longPrompts.size + tenant.askedLong
+    const occupied = tenant.longPromptWorkers + tenant.askedLong
     return occupied >= Math.max(1, this.#workers - 1) && nowMs < this.#contendedUntilMs(tenant)
   }
 
+  /** Holds a side with nothing but long prompts that could go; the rule holds its tenant. */
   hold(side: FlowSide): void {
     const { tenant } = side.flow
-    tenant.heldSides.add(side)
-    this.#holding.add(tenant)
+    if (this.#holding.size === 0) {
+      this.#isChanged = false
+      this.#lapseMs = Number.POSITIVE_INFINITY
+    }
+    const sides = this.#holding.get(tenant)
+    if (sides === undefined) this.#holding.set(tenant, new Set([side]))
+    else sides.add(side)
     this.#lapseMs = Math.min(this.#lapseMs, this.#contendedUntilMs(tenant))
   }
 
-  /** Its long prompts have gone, or it has others, too. */
+  /** Nothing is left in the side. */
   release(side: FlowSide): void {
     const { tenant } = side.flow
-    if (tenant.heldSides.delete(side) && tenant.heldSides.size === 0) this.#holding.delete(tenant)
+    const sides = this.#holding.get(tenant)
+    if (sides?.delete(side) && sides.size === 0) this.#holding.delete(tenant)
   }
 
   /** When the rule ends for somebody by time alone; infinite when it holds nobody. */
@@ -177,12 +195,11 @@ export class TenantTable {
     this.#isChanged = false
     this.#lapseMs = Number.POSITIVE_INFINITY
     const woken: FlowSide[] = []
-    for (const tenant of this.#holding) {
+    for (const [tenant, sides] of this.#holding) {
       if (this.isHeld(tenant, nowMs)) {
         this.#lapseMs = Math.min(this.#lapseMs, this.#contendedUntilMs(tenant))
       } else {
-        woken.push(...tenant.heldSides)
-        tenant.heldSides.clear()
+        woken.push(...sides)
         this.#holding.delete(tenant)
       }
     }
