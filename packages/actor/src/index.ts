@@ -77,5 +77,5 @@ export {
   UnknownThreadError,
   UnserializableMessageError,
 } from './values/errors.ts'
-export type { Message, MessageKey, Reply, ReplyMark } from './values/message.ts'
+export type { Message, MessageKey, Reply, ReplyMark, TransferOptions } from './values/message.ts'
 export type { ThreadEndReason } from './values/thread-end.ts'

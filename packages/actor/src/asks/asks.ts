@@ -13,6 +13,7 @@ import type { ErrorRecord } from '@homing/errors'
 import type { CompiledLayout, VariantCodec } from '../layout/compile.ts'
 import type { Deadline } from '../values/deadlines.ts'
 import { ActorTerminatedError, AskAbortedError, AskRefusedError, AskTimeoutError } from '../values/errors.ts'
+import type { TransferOptions } from '../values/message.ts'
 import { errorOf, recordOf } from '../values/thrown.ts'
 
 /** Why an ask failed on the side of its target. */
@@ -24,7 +25,9 @@ export interface AskFailure {
 /** Where the reply function of an ask keeps its ask. */
 export const askOf: unique symbol = Symbol('homing.ask')
 
-export type ReplyFunction = ((value: unknown) => void) & { [askOf]?: OpenAsk | ForwardedAsk }
+export type ReplyFunction = ((value: unknown, options?: TransferOptions) => void) & {
+  [askOf]?: OpenAsk | ForwardedAsk
+}
 
 /** The head of the list of asks that a cell has not answered. */
 export interface AskOwner {
@@ -39,7 +42,7 @@ export abstract class OpenAsk {
   next: OpenAsk | undefined = undefined
   isSettled = false
 
-  abstract answer(value: unknown): void
+  abstract answer(value: unknown, transfer?: readonly ArrayBuffer[]): void
   abstract fail(kind: AskFailure['kind'], error?: unknown): void
 
   /** Makes `owner` responsible: the ask fails when it ends. */
@@ -161,7 +164,7 @@ export class PendingAsk extends OpenAsk implements Deadline {
 
 /** How an InboundAsk reaches the thread that asked. */
 export interface InboundHost {
-  reply(ask: InboundAsk, value: unknown): void
+  reply(ask: InboundAsk, value: unknown, transfer?: readonly ArrayBuffer[]): void
   failed(ask: InboundAsk, failure: AskFailure): void
 }
 
@@ -181,10 +184,10 @@ export class InboundAsk extends OpenAsk {
     this.corr = corr
   }
 
-  override answer(value: unknown): void {
+  override answer(value: unknown, transfer?: readonly ArrayBuffer[]): void {
     if (this.isSettled) return
     this.release()
-    this.#host.reply(this, value)
+    this.#host.reply(this, value, transfer)
   }
 
   override fail(kind: AskFailure['kind'], error?: unknown): void {
@@ -208,7 +211,7 @@ export interface ForwardedAsk {
 
 /** The function that a handler is given to answer `ask`. */
 export function replyTo(ask: OpenAsk): ReplyFunction {
-  const reply: ReplyFunction = value => ask.answer(value)
+  const reply: ReplyFunction = (value, options) => ask.answer(value, options?.transfer)
   reply[askOf] = ask
   return reply
 }

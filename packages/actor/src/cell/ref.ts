@@ -12,7 +12,7 @@ import { BaseRef, type RefTarget } from '../layout/pack.ts'
 import type { DeadLetters } from '../observe/dead-letters.ts'
 import { toMs } from '../values/durations.ts'
 import { AskAbortedError, MalformedMessageError } from '../values/errors.ts'
-import { type Message, typeOf } from '../values/message.ts'
+import { type Message, type TransferOptions, typeOf } from '../values/message.ts'
 
 /** The thread that has a ref. */
 export interface RefHost {
@@ -38,8 +38,8 @@ export abstract class Ref extends BaseRef implements ActorRef<Message> {
 
   protected abstract get host(): RefHost
   abstract get thread(): string
-  abstract tell(message: Message): TellStatus
-  protected abstract send(message: Message, ask: PendingAsk): void
+  abstract tell(message: Message, options?: TransferOptions): TellStatus
+  protected abstract send(message: Message, ask: PendingAsk, transfer?: readonly ArrayBuffer[]): void
 
   get key(): string {
     return keyOf(this.thread, this.id)
@@ -63,7 +63,7 @@ export abstract class Ref extends BaseRef implements ActorRef<Message> {
       const ask = this.host.asks.open(this.name, type, timeoutMs, resolve, reject)
       if (signal !== undefined) ask.abortWith(signal)
       try {
-        this.send(message, ask)
+        this.send(message, ask, options.transfer)
       } catch (error) {
         // A field of the message cannot be read.
         ask.reject(error)

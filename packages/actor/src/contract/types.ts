@@ -13,7 +13,7 @@ import type { MessageLayout } from '../layout/layout.ts'
 import type { FlightEvent } from '../observe/flight.ts'
 import type { SystemCounters } from '../observe/observatory.ts'
 import type { DeadLetterReason } from '../values/dead-letters.ts'
-import type { Message, MessageKey, Reply } from '../values/message.ts'
+import type { Message, MessageKey, Reply, TransferOptions } from '../values/message.ts'
 import type { ArgsOf, Placement, Pools } from './checks.ts'
 
 /** The variants of M that carry a `reply`, and so can be asked. */
@@ -32,7 +32,7 @@ export type AskResult<A> = A extends { readonly reply: Reply<infer R> } ? R : ne
 export type TellStatus = 'ok' | 'full' | 'dead'
 
 /** How an ask ends without an answer. */
-export interface AskOptions {
+export interface AskOptions extends TransferOptions {
   /** Deadline; the ask settles by then, whatever happens to the target. */
   readonly timeout: Duration
   /** Abandons the ask: it rejects with AskAbortedError and its slot is freed. */
@@ -49,7 +49,7 @@ export interface ActorRef<in M extends Message> {
   /** The name it was spawned with, for people. */
   readonly name: string
   /** Sends, at most once; in order for each pair of sender and receiver. Never throws, never blocks. */
-  tell(message: M): TellStatus
+  tell(message: M, options?: TransferOptions): TellStatus
   /**
    * Sends and awaits the answer. Rejects with one of AskTimeoutError, AskRefusedError (mailbox or link full),
    * ActorTerminatedError (dead, or died before it answered), ThreadDownError (its thread died, or is away),

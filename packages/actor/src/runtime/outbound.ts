@@ -19,6 +19,7 @@ import {
 } from '../asks/asks.ts'
 import type { PendingAsks } from '../asks/pending-asks.ts'
 import type { TellStatus } from '../contract/types.ts'
+import { Moves } from '../layout/moves.ts'
 import { type Packed, type Patch, pack, type ReplyTarget } from '../layout/pack.ts'
 import { OP, type SpawnSpec } from '../links/frames.ts'
 import type { Frame } from '../links/link.ts'
@@ -60,7 +61,7 @@ export class Outbound implements InboundHost {
 
   // ── Messages ─────────────────────────────────────────────────────────────────────────────────
 
-  tell(ref: RemoteRef, message: Message): TellStatus {
+  tell(ref: RemoteRef, message: Message, transfer?: readonly ArrayBuffer[]): TellStatus {
     const { peer } = ref
     this.#counts.sent++
     if (!peer.canBeTold) {
@@ -73,7 +74,7 @@ export class Outbound implements InboundHost {
     }
     const { layout } = ref
     try {
-      const variant = layout?.variantOf(message.type)
+      const variant = transfer === undefined ? layout?.variantOf(message.type) : undefined
       if (variant !== undefined) {
         const status = peer.offerCoded(OP.TELL, ref.id, 0, layout!, variant, message)
         if (status === 'ok') return 'ok'
@@ -82,8 +83,9 @@ export class Outbound implements InboundHost {
           return 'full'
         }
       }
-      const { body, patches } = pack(message, this.#describeReply)
-      if (!peer.offer({ op: OP.TELL, target: ref.id, corr: 0, body, patches })) {
+      const moves = transfer === undefined ? undefined : new Moves(transfer)
+      const { body, patches } = this.pack(message, moves)
+      if (!offerMoving(peer, { op: OP.TELL, target: ref.id, corr: 0, body, patches }, moves)) {
         this.#linkFull(peer)
         return 'full'
       }
@@ -95,7 +97,12 @@ export class Outbound implements InboundHost {
     }
   }
 
-  ask(ref: RemoteRef, message: { readonly type: string }, ask: PendingAsk): void {
+  ask(
+    ref: RemoteRef,
+    message: { readonly type: string },
+    ask: PendingAsk,
+    transfer?: readonly ArrayBuffer[],
+  ): void {
     const { peer } = ref
     this.#counts.sent++
     if (!peer.isReachable) {
@@ -116,7 +123,7 @@ export class Outbound implements InboundHost {
     }
     const { layout } = ref
     try {
-      const variant = layout?.variantOf(message.type)
+      const variant = transfer === undefined ? layout?.variantOf(message.type) : undefined
       if (variant !== undefined) {
         const corr = this.#asks.numberOf(ask)
         ask.thread = peer.name
@@ -128,13 +135,14 @@ export class Outbound implements InboundHost {
           return
         }
       }
-      const { body, patches } = pack(message, this.#describeReply)
+      const moves = transfer === undefined ? undefined : new Moves(transfer)
+      const { body, patches } = this.pack(message, moves)
       const corr = this.#asks.numberOf(ask)
       ask.thread = peer.name
       const frame: Frame = { op: OP.ASK, target: ref.id, corr, body, patches }
       // The runtime itself is asked past the bound: it is asked seldom, and to end what fills the link.
       if (ref.id === 0) peer.send(frame)
-      else if (!peer.offer(frame)) {
+      else if (!offerMoving(peer, frame, moves)) {
         this.#linkFull(peer)
         ask.fail('refused', `the link to thread ${peer.name}`)
         return
@@ -151,8 +159,10 @@ export class Outbound implements InboundHost {
   }
 
   /** A value as it can travel. Throws UnserializableMessageError when something in it cannot. */
-  pack(value: unknown): Packed {
-    return pack(value, this.#describeReply)
+  pack(value: unknown, moves?: Moves): Packed {
+    if (moves === undefined) return pack(value, this.#describeReply)
+    const { body, patches } = pack(moves.lift(value), this.#describeReply)
+    return { body: moves.putBack(body), patches }
   }
 
   /** How the reply of an ask travels. Gives an ask of this thread its number. */
@@ -183,20 +193,20 @@ export class Outbound implements InboundHost {
 
   // ── Answers ──────────────────────────────────────────────────────────────────────────────────
 
-  reply(ask: InboundAsk, value: unknown): void {
+  reply(ask: InboundAsk, value: unknown, transfer?: readonly ArrayBuffer[]): void {
     const peer = this.#peers.get(ask.thread)
     if (peer === undefined) return
     peer.inboundAsks.delete(ask.corr)
     const { layout, variant } = ask
     try {
-      if (variant?.reply !== undefined && peer.state === 'up') {
+      if (variant?.reply !== undefined && transfer === undefined && peer.state === 'up') {
         if (peer.offerCoded(OP.REPLY, 0, ask.corr, layout!, variant, value) === 'ok') return
       }
     } catch (error) {
       this.#sendReplyFailure(peer, ask.corr, unserializable(error))
       return
     }
-    this.#sendReply(ask.thread, ask.corr, value)
+    this.#sendReply(ask.thread, ask.corr, value, transfer)
   }
 
   failed(ask: InboundAsk, failure: AskFailure): void {
@@ -205,12 +215,15 @@ export class Outbound implements InboundHost {
     peer?.send({ op: OP.ASK_FAILED, target: 0, corr: ask.corr, body: failure, patches: 0 })
   }
 
-  #sendReply(thread: string, corr: number, value: unknown): void {
+  #sendReply(thread: string, corr: number, value: unknown, transfer?: readonly ArrayBuffer[]): void {
     const peer = this.#peers.get(thread)
     if (peer === undefined) return
     try {
-      const { body, patches } = pack(value, this.#describeReply)
-      peer.send({ op: OP.REPLY, target: 0, corr, body, patches })
+      const moves = transfer === undefined ? undefined : new Moves(transfer)
+      const { body, patches } = this.pack(value, moves)
+      const frame: Frame = { op: OP.REPLY, target: 0, corr, body, patches }
+      // It is always taken, and may be nothing but a buffer.
+      peer.send(moves === undefined ? frame : { ...frame, body: moves.commit(body), transfer: moves.buffers })
       if (patches !== 0) this.#handOver(patches, peer.name)
     } catch (error) {
       this.#sendReplyFailure(peer, corr, unserializable(error))
@@ -231,11 +244,11 @@ export class Outbound implements InboundHost {
       return ask === undefined ? () => {} : replyTo(ask)
     }
     let isAnswered = false
-    const reply: ReplyFunction = value => {
+    const reply: ReplyFunction = (value, options) => {
       if (isAnswered) return
       isAnswered = true
       this.#peers.to(thread)
-      this.#sendReply(thread, corr, value)
+      this.#sendReply(thread, corr, value, options?.transfer)
     }
     const forwarded: ForwardedAsk = { thread, corr }
     reply[askOf] = forwarded
@@ -261,6 +274,14 @@ export class Outbound implements InboundHost {
   #reportUnserializable(actor: string, type: string, error: unknown): void {
     this.#thread.deadLetters.add(actor, type, 'unserializable', 0, recordOf(error).message)
   }
+}
+
+/** False when the link is full: then nothing has moved. */
+function offerMoving(peer: Peer, frame: Frame, moves: Moves | undefined): boolean {
+  if (moves === undefined) return peer.offer(frame)
+  if (!peer.offer({ ...frame, transfer: moves.buffers })) return false
+  moves.commit(frame.body)
+  return true
 }
 
 /** A value that throws while it is read is as one that cannot be cloned. */

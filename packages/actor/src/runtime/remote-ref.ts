@@ -5,13 +5,18 @@ import { Ref, type RefHost } from '../cell/ref.ts'
 import type { TellStatus } from '../contract/types.ts'
 import type { CompiledLayout } from '../layout/compile.ts'
 import type { Peer } from '../links/peer.ts'
-import { type Message, typeOf } from '../values/message.ts'
+import { type Message, type TransferOptions, typeOf } from '../values/message.ts'
 
 /** The thread that has the ref. */
 export interface RemoteRefHost extends RefHost {
   readonly outbound: {
-    tell(ref: RemoteRef, message: Message): TellStatus
-    ask(ref: RemoteRef, message: { readonly type: string }, ask: PendingAsk): void
+    tell(ref: RemoteRef, message: Message, transfer?: readonly ArrayBuffer[]): TellStatus
+    ask(
+      ref: RemoteRef,
+      message: { readonly type: string },
+      ask: PendingAsk,
+      transfer?: readonly ArrayBuffer[],
+    ): void
   }
 }
 
@@ -46,11 +51,12 @@ export class RemoteRef extends Ref {
     return this.peer.name
   }
 
-  override tell(message: Message): TellStatus {
-    return typeOf(message) === undefined ? this.refuse(0) : this.host.outbound.tell(this, message)
+  override tell(message: Message, options?: TransferOptions): TellStatus {
+    if (typeOf(message) === undefined) return this.refuse(0)
+    return this.host.outbound.tell(this, message, options?.transfer)
   }
 
-  protected override send(message: Message, ask: PendingAsk): void {
-    this.host.outbound.ask(this, message, ask)
+  protected override send(message: Message, ask: PendingAsk, transfer?: readonly ArrayBuffer[]): void {
+    this.host.outbound.ask(this, message, ask, transfer)
   }
 }

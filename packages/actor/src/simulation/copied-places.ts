@@ -17,12 +17,12 @@ import {
 } from '../asks/asks.ts'
 import { LocalRef, type LocalRefHost } from '../cell/local-ref.ts'
 import type { SpawnOptions, TellStatus } from '../contract/types.ts'
+import { Moves } from '../layout/moves.ts'
 import { type PatchReader, pack, unpack } from '../layout/pack.ts'
 import { MAIN } from '../links/life.ts'
 import type { Places } from '../runtime/places.ts'
 import { UnserializableMessageError } from '../values/errors.ts'
-import type { Message } from '../values/message.ts'
-import { typeOf } from '../values/message.ts'
+import { type Message, type TransferOptions, typeOf } from '../values/message.ts'
 import { recordOf } from '../values/thrown.ts'
 import { copyMessage } from './copy.ts'
 
@@ -59,7 +59,9 @@ export class CopiedPlaces implements Places {
   }
 
   /** The value as it arrives at `place`. Throws UnserializableMessageError when something in it cannot travel. */
-  carry(value: unknown, place: string): unknown {
+  carry(value: unknown, place: string, transfer?: readonly ArrayBuffer[]): unknown {
+    // What cannot move is refused here as well.
+    if (transfer !== undefined) new Moves(transfer)
     const replies: ReplyFunction[] = []
     const { body, patches } = pack(value, given => {
       const reply = given as ReplyFunction
@@ -97,10 +99,11 @@ export class CopiedPlaces implements Places {
     const { corr } = pending
     const crossing = new InboundAsk(
       {
-        reply: (_, value) => {
+        reply: (_, value, transfer) => {
           this.#asks.delete(corr)
           try {
-            pending.answer(this.carry(value, from))
+            pending.answer(this.carry(value, from, transfer))
+            detach(transfer)
           } catch (error) {
             pending.failRemotely({ kind: 'failed', error: recordOf(error) })
           }
@@ -140,12 +143,14 @@ class PlacedRef extends LocalRef {
     this.#place = place
   }
 
-  override tell(message: Message): TellStatus {
+  override tell(message: Message, options?: TransferOptions): TellStatus {
     const to = this.#places.of(this.id)
     if (to === this.#place || this.cell === undefined || typeOf(message) === undefined)
       return super.tell(message)
     try {
-      return super.tell(this.#places.carry(message, to) as Message)
+      const status = super.tell(this.#places.carry(message, to, options?.transfer) as Message)
+      if (status !== 'full') detach(options?.transfer)
+      return status
     } catch (error) {
       this.host.counts.sent++
       this.host.deadLetters.add(this.name, message.type, 'unserializable', 0, recordOf(error).message)
@@ -153,7 +158,7 @@ class PlacedRef extends LocalRef {
     }
   }
 
-  protected override send(message: Message, ask: PendingAsk): void {
+  protected override send(message: Message, ask: PendingAsk, transfer?: readonly ArrayBuffer[]): void {
     const to = this.#places.of(this.id)
     const { cell } = this
     if (to === this.#place || cell === undefined) {
@@ -163,7 +168,8 @@ class PlacedRef extends LocalRef {
     this.host.counts.sent++
     let copy: Message
     try {
-      copy = this.#places.carry(message, to) as Message
+      copy = this.#places.carry(message, to, transfer) as Message
+      detach(transfer)
     } catch (error) {
       ask.reject(error instanceof UnserializableMessageError ? error : unreadable(error))
       return
@@ -173,6 +179,11 @@ class PlacedRef extends LocalRef {
     ask.thread = to
     cell.enqueueInbound(copy, this.#places.ask(ask, this.#place))
   }
+}
+
+/** Its sender is not to see what has moved. */
+function detach(transfer: readonly ArrayBuffer[] | undefined): void {
+  for (const buffer of transfer ?? []) if (!buffer.detached) buffer.transfer()
 }
 
 function unreadable(error: unknown): UnserializableMessageError {
