@@ -267,6 +267,17 @@ t.test('options that mean nothing are RangeErrors at the call', async t => {
     [{ supervision: { ...restart, whenExhausted: 'restart' } }, /whenExhausted/],
     [{ mailbox: { capacity: 1, overflow: 'dropNew' } }, /overflow/],
     [{ name: undefined }, /name/],
+    [{ mailbx: { capacity: 1 } }, /'mailbx'.*use name, args/],
+    [{ mailbox: { capacity: 1, overflw: 'reject' } }, /'overflw'/],
+    [{ mailbox: null }, /mailbox/],
+    [{ supervision: { ...restart, maxi: 1 } }, /'maxi'/],
+    [{ supervision: { ...restart, backoff: { ...backoff, jiter: 1 } } }, /'jiter'/],
+    [{ supervision: 'restart' }, /supervision/],
+    [{ thread: null }, /null/],
+    [{ thread: '' }, /thread/],
+    [{ thread: 7 }, /7/],
+    [{ thread: { pool: 'p' } }, /key/],
+    [{ shutdown: Number.NaN }, /NaN/],
   ]
   for (const [options, message] of spawns) {
     t.throws(
@@ -275,12 +286,53 @@ t.test('options that mean nothing are RangeErrors at the call', async t => {
       JSON.stringify(options),
     )
   }
+  t.throws(() => sys.spawn(undefined as never, { name: 'a', args: undefined }), {
+    name: 'RangeError',
+    message: /cannot spawn .*defineActor/,
+  })
+  t.throws(() => sys.spawn({} as never, { name: 'a', args: undefined }), { name: 'RangeError' })
+  t.throws(() => sys.spawn(counting, undefined as never), { name: 'RangeError', message: /options/ })
+  t.throws(() => actor<Told>(undefined as never), { name: 'RangeError', message: /setup/ })
+  t.throws(() => actor<Told>(() => ({}) as never, { reentrent: true } as never), {
+    name: 'RangeError',
+    message: /'reentrent'/,
+  })
   t.throws(() => actor<Told>(() => ({}) as never, { supervise: 'all-for-one' as never }), {
     name: 'RangeError',
     message: /supervise/,
   })
   const ref = sys.spawn(counting, { name: 'a', args: undefined })
   await t.rejects(ref.ask({ type: 'get' }, undefined as never), { name: 'RangeError', message: /timeout/ })
+  await t.rejects(ref.ask({ type: 'get' }, { timeout: Number.NaN }), {
+    name: 'RangeError',
+    message: "cannot use NaN as a duration: use milliseconds or '50ms', '2s', '5m'",
+  })
+  await t.rejects(ref.ask({ type: 'get' }, { timout: '1s' } as never), {
+    name: 'RangeError',
+    message: /'timout'/,
+  })
+  const systems: readonly (readonly [object | null, RegExp])[] = [
+    [{ pool: { p: { count: 1 } } }, /'pool'/],
+    [{ pools: { p: { count: 1, size: 2 } } }, /'size'/],
+    [{ pools: { p: null } }, /pool p/],
+    [{ heapPressure: { shedAfter: 0.5 } }, /'shedAfter'/],
+    [{ heapPressure: true }, /heapPressure/],
+    [{ threadBackoff: { min: 1, most: 2 } }, /'most'/],
+    [{ logLevel: 'verbose' }, /logLevel/],
+    [{ hungAfter: Number.NaN }, /NaN/],
+    [null, /options/],
+  ]
+  for (const [options, message] of systems) {
+    await t.rejects(
+      createActorSystem(options as never),
+      { name: 'RangeError', message },
+      JSON.stringify(options),
+    )
+  }
+  await t.rejects(async () => sys.shutdown({ deadlin: 1 } as never), {
+    name: 'RangeError',
+    message: /'deadlin'/,
+  })
   for (const threadRestartsMax of [Number.NaN, -1, 0.5]) {
     await t.rejects(createActorSystem({ threadRestartsMax, logLevel: 'silent' }), {
       name: 'RangeError',

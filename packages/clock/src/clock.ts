@@ -36,11 +36,12 @@ export interface Random {
 
 /** Duration in milliseconds. Throws RangeError for anything that is not a finite duration ≥ 0. */
 export function durationMs(duration: Duration): number {
-  const ms = typeof duration === 'number' ? duration : parseText(duration)
+  const ms =
+    typeof duration === 'number' ? duration : typeof duration === 'string' ? parseText(duration) : Number.NaN
   if (!Number.isFinite(ms) || ms < 0) {
-    throw new RangeError(
-      `cannot use ${JSON.stringify(duration)} as a duration: use milliseconds or '50ms', '2s', '5m'`,
-    )
+    // JSON has no word for numbers that are none.
+    const given = typeof duration === 'number' ? String(duration) : JSON.stringify(duration)
+    throw new RangeError(`cannot use ${given} as a duration: use milliseconds or '50ms', '2s', '5m'`)
   }
   return ms
 }

@@ -59,7 +59,7 @@ export class Context implements ActorContext<Message> {
 
   get spawn(): Public['spawn'] {
     return (definition, options) => {
-      if (!this.#isCurrent) throw new ActorTerminatedError(this.#cell.name, `spawn ${options.name}`)
+      if (!this.#isCurrent) throw new ActorTerminatedError(this.#cell.name, `spawn ${options?.name}`)
       return this.#cell.host.spawn(this.#cell, definition, options)
     }
   }

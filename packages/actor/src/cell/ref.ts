@@ -6,6 +6,7 @@
 import { inspect } from 'node:util'
 import type { PendingAsk } from '../asks/asks.ts'
 import type { PendingAsks } from '../asks/pending-asks.ts'
+import { checkedFields } from '../contract/settings.ts'
 import type { ActorRef, AskOptions, TellStatus } from '../contract/types.ts'
 import type { CompiledLayout } from '../layout/compile.ts'
 import { BaseRef, type RefTarget } from '../layout/pack.ts'
@@ -20,6 +21,8 @@ export interface RefHost {
   readonly asks: PendingAsks
   readonly deadLetters: DeadLetters
 }
+
+const ASK_FIELDS = ['timeout', 'signal'] as const
 
 /** The key of an actor: equal for all refs to it. */
 export function keyOf(thread: string, id: number): string {
@@ -49,6 +52,7 @@ export abstract class Ref extends BaseRef implements ActorRef<Message> {
     return new Promise<never>((resolve, reject) => {
       if (options === undefined) throw new RangeError(`cannot ask ${this.name} without a timeout`)
       const { timeout, signal } = options
+      if (timeout === undefined) checkedFields(`the ask of ${this.name}`, options, ASK_FIELDS)
       const timeoutMs =
         typeof timeout === 'number' && timeout >= 0 && timeout < Infinity ? timeout : toMs(timeout)
       const type = typeOf(message)

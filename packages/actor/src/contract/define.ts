@@ -6,7 +6,7 @@
 import type { MessageLayout } from '../layout/layout.ts'
 import type { Message, MessageKey } from '../values/message.ts'
 import type { Arms, NameOfExport } from './checks.ts'
-import { checkedWord } from './settings.ts'
+import { checkedFields, checkedWord } from './settings.ts'
 import type { ActorContext, ActorDefinition, Behavior, Capability, Strategy } from './types.ts'
 
 /** What an actor is made of: all that `defineActor` is given beside its address. */
@@ -47,6 +47,10 @@ export function defineActor(
   exportName: string,
 ): <M extends Message, A>(specification: ActorSpecification<M, A>) => ActorDefinition<M, A> {
   return specification => {
+    if (typeof (specification as { readonly setup?: unknown } | undefined)?.setup !== 'function') {
+      throw new RangeError(`cannot define actor '${exportName}': its setup is no function`)
+    }
+    checkedFields(`the definition of '${exportName}'`, specification, SPECIFICATION_FIELDS)
     const strategies = ['one-for-one', 'one-for-all', 'rest-for-one'] as const
     checkedWord('supervise', specification.supervise ?? 'one-for-one', strategies)
     return Object.freeze({
@@ -61,6 +65,8 @@ export function defineActor(
     })
   }
 }
+
+const SPECIFICATION_FIELDS = ['setup', 'reentrant', 'supervise', 'layout', 'control', 'coalesce'] as const
 
 /** Declares a facility that each thread makes at most once, when an actor first uses it. */
 export function defineCapability<T>(capability: Capability<T>): Capability<T> {

@@ -60,13 +60,15 @@ export function toSettings(
   definition?: Pick<ActorDefinition<never, never>, 'coalesce'>,
   isGrouped = false,
 ): Settings {
+  checkedSpawnOptions(options)
   const { supervision, mailbox, shutdown } = options
-  if (typeof options.name !== 'string') throw new RangeError('cannot spawn an actor without a name')
   const defaults = isGrouped ? DEFAULTS_GROUPED : DEFAULTS
   if (supervision === undefined && mailbox === undefined && shutdown === undefined) return defaults
   if (mailbox?.overflow === 'coalesce' && definition?.coalesce === undefined) {
     throw new RangeError(`cannot coalesce the messages of ${options.name}: its definition has no coalesce`)
   }
+  if (mailbox !== undefined) checkedFields('mailbox', mailbox, MAILBOX_FIELDS)
+  if (supervision !== undefined) checkedFields('supervision', supervision, SUPERVISION_FIELDS)
   return {
     ...defaults,
     ...(supervision === undefined ? {} : supervisionSettings(supervision)),
@@ -99,6 +101,7 @@ function supervisionSettings(supervision: Supervision): Partial<Settings> {
   checkedWord('whenExhausted', whenExhausted ?? 'stop', ['stop', 'escalate'])
   // The types say so; callers without them learn it here.
   if ((backoff as unknown) === undefined) throw new RangeError('cannot restart without a backoff')
+  checkedFields('backoff', backoff, BACKOFF_FIELDS)
   const jitter = backoff.jitter ?? 0
   if (!Number.isInteger(max) || max < 0)
     throw new RangeError(`cannot allow ${max} restarts: use an integer ≥ 0`)
@@ -133,8 +136,55 @@ function mailboxSettings({ capacity, overflow, stash }: MailboxOptions): Partial
   return { capacity, overflow: overflow ?? 'reject', stashCapacity }
 }
 
+const SPAWN_FIELDS = ['name', 'args', 'thread', 'supervision', 'mailbox', 'shutdown'] as const
+const SUPERVISION_FIELDS = ['directive', 'type', 'max', 'within', 'backoff', 'whenExhausted'] as const
+const MAILBOX_FIELDS = ['capacity', 'overflow', 'stash'] as const
+export const BACKOFF_FIELDS = ['min', 'max', 'jitter'] as const
+
+/** Spawns are many, so their few fields are compared one by one. */
+function checkedSpawnOptions(options: SpawnOptions<unknown>): void {
+  if (!isObject(options)) throw new RangeError('cannot spawn an actor without options')
+  if (typeof options.name !== 'string') throw new RangeError('cannot spawn an actor without a name')
+  for (const field in options) {
+    switch (field) {
+      case 'name':
+      case 'args':
+      case 'thread':
+      case 'supervision':
+      case 'mailbox':
+      case 'shutdown':
+        continue
+      default:
+        throw unknownField(field, `the spawn of ${options.name}`, SPAWN_FIELDS)
+    }
+  }
+}
+
+/** Throws RangeError for what is no object, and for a field that `where` does not know: a misspelt one would do nothing. */
+export function checkedFields(where: string, given: object, known: readonly string[]): void {
+  if (!isObject(given)) throw new RangeError(`cannot use ${shown(given)} as ${where}: use an object`)
+  for (const field of Object.keys(given)) if (!known.includes(field)) throw unknownField(field, where, known)
+}
+
+function unknownField(field: string, where: string, known: readonly string[]): RangeError {
+  return new RangeError(`cannot use '${field}' in ${where}: use ${known.join(', ')}`)
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** Any value, for a message. */
+export function shown(value: unknown): string {
+  try {
+    return typeof value === 'string' ? `'${value}'` : String(value)
+  } catch {
+    return `a value of type ${typeof value}`
+  }
+}
+
 /** Throws RangeError for a word that an option does not know. */
 export function checkedWord<W extends string>(option: string, given: W, known: readonly W[]): void {
   if (known.includes(given)) return
-  throw new RangeError(`cannot use '${given}' as ${option}: use ${known.join(', ')}`)
+  throw new RangeError(`cannot use ${shown(given)} as ${option}: use ${known.join(', ')}`)
 }

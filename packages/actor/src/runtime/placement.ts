@@ -1,10 +1,22 @@
 /** Placement: which thread an actor goes to. */
 
+import { checkedFields, shown } from '../contract/settings.ts'
 import type { ThreadPlacement } from '../contract/types.ts'
 import { UnknownThreadError } from '../values/errors.ts'
 
 /** The pools of a system and their threads, in order. */
 export type PoolMap = readonly { readonly name: string; readonly threads: readonly string[] }[]
+
+const PLACEMENT_FIELDS = ['pool', 'key'] as const
+
+/** Throws RangeError for what is no placement, whatever threads there are. */
+export function checkedPlacement(placement: ThreadPlacement): void {
+  if (typeof placement === 'string' && placement !== '') return
+  checkedFields('thread', placement as object, PLACEMENT_FIELDS)
+  const { key } = placement as { readonly key?: unknown }
+  if (typeof key === 'string' || typeof key === 'number') return
+  throw new RangeError(`cannot place an actor in a pool by the key ${shown(key)}: use a string or a number`)
+}
 
 /**
  * The thread that a placement names. A key sticks to one thread of its pool by rendezvous hashing: when

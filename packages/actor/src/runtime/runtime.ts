@@ -24,7 +24,8 @@ import { type Ending, type LocalParent, newChild } from '../cell/kin.ts'
 import { LocalRef } from '../cell/local-ref.ts'
 import type { Ref } from '../cell/ref.ts'
 import { Turns } from '../cell/turns.ts'
-import { ROOT_SETTINGS, toSettings } from '../contract/settings.ts'
+import { isDefinition } from '../contract/define.ts'
+import { ROOT_SETTINGS, shown, toSettings } from '../contract/settings.ts'
 import type {
   ActorDefinition,
   ActorRef,
@@ -58,7 +59,7 @@ import { Limbo } from './limbo.ts'
 import { Outbound } from './outbound.ts'
 import { PeerLives } from './peer-lives.ts'
 import { Peers } from './peers.ts'
-import { type PoolMap, resolvePlacement } from './placement.ts'
+import { checkedPlacement, type PoolMap, resolvePlacement } from './placement.ts'
 import type { Places } from './places.ts'
 import type { Registrar } from './registrar.ts'
 import { RemoteRef } from './remote-ref.ts'
@@ -214,7 +215,10 @@ export class Runtime implements CellHost, LinkedThread {
     definition: ActorDefinition<M, A>,
     options: SpawnOptions<A>,
   ): ActorRef<M> {
-    if (!this.isOpen) throw new SystemStoppedError(`spawn ${options.name}`)
+    if (!isDefinition(definition)) {
+      throw new RangeError(`cannot spawn ${shown(definition)}: use what defineActor has made`)
+    }
+    if (!this.isOpen) throw new SystemStoppedError(`spawn ${options?.name}`)
     const settings = toSettings(options, definition as never, parent.isGrouping)
     const id = this.#nextId()
     const { thread, isDedicated } = this.#place(options.thread, id)
@@ -291,6 +295,7 @@ export class Runtime implements CellHost, LinkedThread {
   }
 
   #place(placement: SpawnOptions<unknown>['thread'], id: number): { thread: string; isDedicated: boolean } {
+    if (placement !== undefined && placement !== 'here') checkedPlacement(placement)
     if (this.#isAlone || placement === undefined || placement === 'here') {
       return { thread: this.thread, isDedicated: false }
     }

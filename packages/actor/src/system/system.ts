@@ -4,12 +4,12 @@
  */
 
 import { type Duration, systemClock, systemRandom } from '@homing/clock'
-import { createLog } from '@homing/log'
+import { createLog, type LogLevel } from '@homing/log'
 import type { Cell } from '../cell/cell.ts'
 import type { Child } from '../cell/kin.ts'
 import { asRef } from '../cell/ref.ts'
 import type { Pools } from '../contract/checks.ts'
-import { drainMsOf } from '../contract/settings.ts'
+import { BACKOFF_FIELDS, checkedFields, checkedWord, drainMsOf } from '../contract/settings.ts'
 import { systemView } from '../contract/system-view.ts'
 import { terminatedOf } from '../contract/terminated.ts'
 import type {
@@ -41,6 +41,26 @@ import { toMs } from '../values/durations.ts'
 import { NestedSystemError, SystemStoppedError } from '../values/errors.ts'
 import type { Message } from '../values/message.ts'
 
+const OPTION_FIELDS: readonly (keyof ActorSystemOptions)[] = [
+  'name',
+  'pools',
+  'clock',
+  'random',
+  'logLevel',
+  'threadRestartsMax',
+  'threadBackoff',
+  'hungAfter',
+  'heapPressure',
+  'threadHeapMb',
+  'ringKib',
+  'warmSpare',
+  'threadExecArgv',
+  'log',
+  'provide',
+]
+const POOL_FIELDS = ['count'] as const
+const PRESSURE_FIELDS = ['shedAt', 'recycleAt', 'shedFor'] as const
+const LOG_LEVELS: readonly LogLevel[] = ['trace', 'debug', 'info', 'warn', 'error', 'silent']
 const THREAD_RESTARTS_MAX_DEFAULT = 10
 const HUNG_AFTER_DEFAULT = '10s'
 const THREAD_BACKOFF_DEFAULT = { min: '20ms', max: '2s' } as const
@@ -70,7 +90,13 @@ export async function createActorSystem<const P extends Pools = Record<never, ne
 ): Promise<ActorSystem<P>> {
   const nested = (globalThis as { [threadName]?: string })[threadName]
   if (nested !== undefined) throw new NestedSystemError(nested)
-  const pools: PoolMap = Object.entries(options.pools ?? {}).map(([name, { count }]) => {
+  checkedFields('the options of a system', options, OPTION_FIELDS)
+  if (options.logLevel !== undefined) checkedWord('logLevel', options.logLevel, LOG_LEVELS)
+  if (options.threadBackoff !== undefined)
+    checkedFields('threadBackoff', options.threadBackoff, BACKOFF_FIELDS)
+  const pools: PoolMap = Object.entries(options.pools ?? {}).map(([name, pool]) => {
+    checkedFields(`pool ${name}`, pool, POOL_FIELDS)
+    const { count } = pool
     if (!Number.isInteger(count) || count < 0) {
       throw new RangeError(`cannot start ${count} threads in pool ${name}: use an integer ≥ 0`)
     }
@@ -124,6 +150,7 @@ function checkedRingKib(kib: number): number {
 
 function heapPressureOf(option: ActorSystemOptions['heapPressure']): HeapPressure | undefined {
   if (option === false) return undefined
+  if (option !== undefined) checkedFields('heapPressure', option, PRESSURE_FIELDS)
   const {
     shedAt = SHED_AT_DEFAULT,
     recycleAt = RECYCLE_AT_DEFAULT,
@@ -278,6 +305,7 @@ export class LocalActorSystem implements ActorSystem {
     const { deadline = SHUTDOWN_MS_DEFAULT, ...how } = options
     const deadlineMs = toMs(deadline)
     const drainMs = drainMsOf(how)
+    checkedFields('shutdown', options, ['deadline', 'after', 'within'])
     this.#shutdown ??= this.#stopAll(deadlineMs, drainMs === 'shutdown' ? deadlineMs * DRAIN_SHARE : drainMs)
     return this.#shutdown
   }
