@@ -7,12 +7,13 @@
  *   events     ring of everything else that happened                    flight.ts
  *   types      the texts of message types, by number; never forgotten
  *   names      the names of actors, in a slot by id; a later actor takes the slot of an earlier one
+ *   endings    ring of the ids of actors that ended by themselves, negative for those that failed
  *
  * Protocol   The thread is the only writer; it uses plain stores of 64-bit numbers, each of which is one
  *            instruction on the machines that Node runs on. A reader sees every number whole, some a moment later
  *            than others; a record of a ring may be half written, which its sequence number shows, except for
  *            a race that costs a wrong line. Once the thread has ended, all of it is exact.
- * Cost       196 KiB for each thread.
+ * Cost       212 KiB for each thread.
  */
 
 /** Records of each ring; powers of two. */
@@ -26,6 +27,9 @@ export const RECORD_COUNT = 5
 const FIGURES_MAX = 128
 /** The last of the figures. */
 const BEATS = FIGURES_MAX - 1
+const ENDING_COUNT = FIGURES_MAX - 2
+/** Endings that are kept; a power of two. */
+const ENDINGS_MAX = 2048
 /** Message types and other words; the first is for those that found no room. */
 const TYPES_MAX = 512
 const TYPE_CHARACTERS = 31
@@ -40,7 +44,8 @@ const NAME_NUMBERS = 16
 const TYPES_AT = NAMES_AT + NAMES_MAX * NAME_NUMBERS
 // A type: its length, its characters; 64 bytes.
 const TYPE_NUMBERS = 8
-const NUMBERS = TYPES_AT + TYPES_MAX * TYPE_NUMBERS
+const ENDINGS_AT = TYPES_AT + TYPES_MAX * TYPE_NUMBERS
+const NUMBERS = ENDINGS_AT + ENDINGS_MAX
 const CHARACTERS_PER_NUMBER = 4
 
 /** The number of the text that stands for all that found no room. */
@@ -65,6 +70,25 @@ export class ThreadMemory {
 
   beat(): void {
     this.numbers[BEATS]!++
+  }
+
+  /** An actor has ended, and not with its thread. */
+  noteEnding(id: number, hasFailed: boolean): void {
+    const { numbers } = this
+    const count = numbers[ENDING_COUNT]!
+    numbers[ENDINGS_AT + (count & (ENDINGS_MAX - 1))] = hasFailed ? -id : id
+    numbers[ENDING_COUNT] = count + 1
+  }
+
+  /** How an actor ended in any life of the thread; undefined: with its thread, or too long ago. */
+  endingOf(id: number): 'stopped' | 'failed' | undefined {
+    const { numbers } = this
+    const count = numbers[ENDING_COUNT]!
+    for (let i = count - 1; i >= 0 && i >= count - ENDINGS_MAX; i--) {
+      const ending = numbers[ENDINGS_AT + (i & (ENDINGS_MAX - 1))]!
+      if (Math.abs(ending) === id) return ending < 0 ? 'failed' : 'stopped'
+    }
+    return undefined
   }
 
   /** Index in `numbers` of the record with a sequence number. */

@@ -1,7 +1,8 @@
 /**
  * Watches: the watchers of actors, on this thread and between two. A watch of an actor elsewhere is one frame
  * to its thread, however many watchers it has here; while that thread is being replaced, it waits for the next life.
- * The endings of the latest actors are kept for those who watch too late.
+ * The endings of the latest actors are kept for those who watch too late; without their errors also for the next lives of
+ * the thread (observe/thread-memory.ts). What a life has never had, and nobody has noted, was lost with an earlier one.
  */
 
 import type { HomingError } from '@homing/errors'
@@ -14,7 +15,10 @@ import type { Watcher, WatchList } from '../cell/watcher.ts'
 import type { TerminationReason } from '../contract/types.ts'
 import { OP } from '../links/frames.ts'
 import type { Peer } from '../links/peer.ts'
+import type { ThreadMemory } from '../observe/thread-memory.ts'
 import { ThreadDownError } from '../values/errors.ts'
+import { uidOf } from '../values/ids.ts'
+import type { ThreadEnd } from '../values/thread-end.ts'
 import { errorOf, recordOf } from '../values/thrown.ts'
 import type { Held, Limbo } from './limbo.ts'
 import type { Peers } from './peers.ts'
@@ -30,6 +34,11 @@ interface PastEnding {
 
 /** The thread of the watchers, or of who is watched. */
 export interface WatchingThread {
+  readonly thread: string
+  readonly uid: number
+  readonly memory: ThreadMemory
+  /** How the life before this one ended; undefined: this is the first. */
+  readonly lastEnd: ThreadEnd | undefined
   readonly cells: CellTable
   readonly peers: Peers
   readonly limbo: Limbo
@@ -81,11 +90,21 @@ export class Watches implements WatchList {
       }
       if (this.#thread.limbo.hold(ref.id, held)) return
     }
-    const ending: PastEnding | undefined =
-      cell === undefined
-        ? (this.#endings.get(ref.id) ?? this.#olderEndings.get(ref.id))
-        : { reason: cell.endReason, error: cell.endError }
-    watcher.onTerminated(ref.key, ref.name, ending?.reason ?? 'stopped', ending?.error)
+    const { reason, error } =
+      cell === undefined ? this.#pastEnding(ref.id) : { reason: cell.endReason, error: cell.endError }
+    watcher.onTerminated(ref.key, ref.name, reason, error)
+  }
+
+  #pastEnding(id: number): PastEnding {
+    const known = this.#endings.get(id) ?? this.#olderEndings.get(id)
+    if (known !== undefined) return known
+    const { thread, uid, memory, lastEnd } = this.#thread
+    const reason = memory.endingOf(id)
+    if (reason !== undefined) return { reason, error: undefined }
+    const isOlder = lastEnd !== undefined && uidOf(id) < uid
+    return isOlder
+      ? { reason: lastEnd.reason, error: ThreadDownError.ended(thread, lastEnd) }
+      : { reason: 'stopped', error: undefined }
   }
 
   remove(watcher: Watcher, ref: Ref): void {
@@ -102,6 +121,7 @@ export class Watches implements WatchList {
 
   /** Keeps how an actor ended that is about to be forgotten. */
   noteEnding({ id, endReason, endError }: EndedCell): void {
+    this.#thread.memory.noteEnding(id, endReason === 'failed')
     this.#endings.set(id, { reason: endReason, error: endError })
     if (this.#endings.size < ENDINGS_MAX) return
     this.#olderEndings = this.#endings

@@ -26,6 +26,8 @@ export class ThreadSlot {
   worker: HostedThread | undefined = undefined
   lastError: unknown = undefined
   isStopping = false
+  /** It was not told to end. */
+  hasDied = false
   /** Its end, once somebody wants it; a shutdown joins the end of a dedicated thread. */
   stopping: Promise<Disposal> | undefined = undefined
   isReady = false
@@ -33,6 +35,8 @@ export class ThreadSlot {
   isRecycling = false
   /** Why it is being ended, when that is known before its end. */
   endReason: ThreadEndReason = 'threadExit'
+  /** How the life before the present one ended. */
+  lastEnd: ThreadEnd | undefined = undefined
   /** Settled at the next ready or final end. */
   whenReady = quietResolvers()
   /** When it was replaced, within the last minute. */
@@ -72,6 +76,7 @@ export class ThreadSlot {
 
   /** A life begins. */
   begin(uid: number): void {
+    if (this.hasLived) this.lastEnd = this.end
     this.uid = uid
     this.hasLived = true
     this.isReady = false

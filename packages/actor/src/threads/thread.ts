@@ -25,6 +25,8 @@ export interface ThreadInit {
   readonly spawns: readonly SpawnSpec[]
   /** Where the thread writes about itself: see observe/thread-memory.ts. */
   readonly memory: SharedArrayBuffer
+  /** How the life before this one ended; undefined: this is the first. */
+  readonly lastEnd: ThreadEnd | undefined
   /** It gives a sign of life this often; 0: never. */
   readonly beatMs: number
   /** What it does when its heap fills; undefined: nothing. */
@@ -48,9 +50,9 @@ export const threadName: unique symbol = Symbol.for('homing.thread') as never
 /** Makes the runtime of a life, with its actors and links. */
 export function startThread(init: ThreadInit, surroundings: ThreadSurroundings): Runtime {
   const { open, ...facilities } = surroundings
-  const { thread, uid, pools } = init
+  const { thread, uid, pools, lastEnd } = init
   const memory = new ThreadMemory(init.memory)
-  const runtime = new Runtime({ ...facilities, thread, uid, pools, memory, isAlone: false })
+  const runtime = new Runtime({ ...facilities, thread, uid, pools, memory, lastEnd, isAlone: false })
   const toMain = (op: number, target: number, body: unknown, corr = 0): void =>
     runtime.peers.to(MAIN).send({ op, target, corr, body, patches: 0 })
   runtime.registrar = {

@@ -220,6 +220,7 @@ export class Threads implements Registrar {
       logLevel: this.#options.logLevel,
       peers,
       spawns,
+      lastEnd: slot.lastEnd,
       memory: this.observatory.memoryFor(slot.name).buffer,
       beatMs: this.#watchdog.intervalMs,
       heapPressure: this.#options.heapPressure,
@@ -305,6 +306,7 @@ export class Threads implements Registrar {
   #lifeEnded(slot: ThreadSlot, uid: number, why: string, hasEnded = true): void {
     if (slot.uid !== uid) return
     const { name } = slot
+    const wasEnded = this.#isShuttingDown || (slot.isStopping && !slot.hasDied)
     slot.uid = 0
     slot.worker = undefined
     this.#host.forgetLife({ name, uid }, hasEnded)
@@ -319,14 +321,17 @@ export class Threads implements Registrar {
       if (isDedicated) void this.#stopDedicated(thread)
     }
     this.observatory.ended(name, uid, this.#runtime.clock)
+    const error = slot.lastError
+    if (!wasEnded) {
+      const fields = { peer: name, why, ...(error === undefined ? {} : { error: describe(error) }) }
+      this.#runtime.log.error(fields, 'thread ended')
+      this.observatory.dump(name, this.#runtime.clock.nowMs(), this.#runtime.log)
+    }
     if (slot.isStopping || this.#isShuttingDown) {
-      this.#slotGone(slot, new ThreadDownError(name, 'it was stopped'))
+      // Its actor has ended, and nothing is left to follow it.
+      if (this.#slots.get(name) === slot) this.#slotGone(slot, new ThreadDownError(name, 'it was stopped'))
       return
     }
-    const error = slot.lastError
-    const fields = { peer: name, why, ...(error === undefined ? {} : { error: describe(error) }) }
-    this.#runtime.log.error(fields, 'thread ended')
-    this.observatory.dump(name, this.#runtime.clock.nowMs(), this.#runtime.log)
     if (wasReady) slot.awaitReady()
     const isFirstStart = !wasReady && !slot.wasReplaced && !slot.isDedicated
     if (isFirstStart) {
@@ -340,6 +345,13 @@ export class Threads implements Registrar {
   #replace(slot: ThreadSlot): void {
     const { threadRestartsMax } = this.#options
     const now = this.#runtime.clock.nowMs()
+    if (slot.isDedicated) {
+      this.#registrations.displace(slot, now)
+      if (!this.#registrations.hasAnyOn(slot.name)) {
+        this.#slotGone(slot, new ThreadDownError(slot.name, 'its actor has ended'))
+        return
+      }
+    }
     const restarts = slot.countRestart(now, threadRestartsMax)
     if (restarts === undefined) {
       const error = new ThreadDownError(
@@ -351,11 +363,8 @@ export class Threads implements Registrar {
       return
     }
     this.#restartCount++
-    this.#registrations.displace(slot, now)
-    if (slot.isDedicated && !this.#registrations.hasAnyOn(slot.name)) {
-      this.#slotGone(slot, new ThreadDownError(slot.name, 'its actor has ended'))
-      return
-    }
+    if (!slot.isDedicated) this.#registrations.displace(slot, now)
+    this.#runtime.log.warn({ peer: slot.name, restarts }, 'thread is replaced')
     const attempt = restarts - 1
     const delayMs = attempt === 0 ? 0 : backoffMs(this.#threadBackoff, attempt, this.#runtime.random.next())
     const start = (): void => {
@@ -403,14 +412,14 @@ export class Threads implements Registrar {
     if (isDrained) end()
     else if (!slot.isRecycling) {
       slot.isRecycling = true
-      this.#runtime.log.warn({ peer: slot.name }, 'heap of a thread is full: it is recycled')
+      this.#runtime.log.warn({ peer: slot.name }, 'heap of a thread is full: it is ended')
       this.#runtime.clock.after(DRAIN_MS_MAX + RECYCLE_MARGIN_MS, end, { unref: true })
     }
   }
 
   #endHung(slot: ThreadSlot): void {
     const { hungAfterMs } = this.#options
-    this.#runtime.log.error({ peer: slot.name, hungAfterMs }, 'thread hangs: it is replaced')
+    this.#runtime.log.error({ peer: slot.name, hungAfterMs }, 'thread hangs: it is ended')
     this.#runtime.flight.note('hung', 0, slot.name, hungAfterMs)
     slot.endReason = 'threadHung'
     this.#tellLoss(slot, slot.uid)
@@ -456,6 +465,11 @@ export class Threads implements Registrar {
   async #endSlot(slot: ThreadSlot, limitMs: number, reportedMs: number): Promise<Disposal> {
     if (slot.worker === undefined) {
       if (this.#slots.has(slot.name)) this.#slotGone(slot, new ThreadDownError(slot.name, 'it was stopped'))
+      return { slow: [] }
+    }
+    if (this.#isOver(slot)) {
+      slot.hasDied = true
+      await this.#terminate(slot)
       return { slow: [] }
     }
     let disposal: Disposal
