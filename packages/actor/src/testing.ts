@@ -4,6 +4,8 @@
  * other is copied, as between threads.
  */
 
+import './values/node-version.ts'
+
 import { type Duration, type Random, SimulatedClock, seededRandom, systemClock } from '@homing/clock'
 import { HomingError } from '@homing/errors'
 import { type Log, silentLog } from '@homing/log'
@@ -21,6 +23,9 @@ import { CopiedPlaces } from './simulation/copied-places.ts'
 import { createMainRuntime, LocalActorSystem } from './system/system.ts'
 import { toMs } from './values/durations.ts'
 import type { Message } from './values/message.ts'
+
+export { SimulatedClock, seededRandom } from '@homing/clock'
+export { type LogLine, type RecordingLog, recordingLog, silentLog } from '@homing/log'
 
 /** Options of a test system; all have defaults. */
 export interface TestSystemOptions {

@@ -1,3 +1,5 @@
+import '../values/node-version.ts'
+
 export {
   asksSettleOnce,
   type Checker,
