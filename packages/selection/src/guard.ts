@@ -28,6 +28,7 @@
  */
 
 import type { Random } from '@homing/clock'
+import { ArmOutcomes } from './arm-outcomes.ts'
 import { FadingMean } from './fading-mean.ts'
 
 export const GUARD_ARMS = ['affinity', 'control'] as const
@@ -108,10 +109,8 @@ const LENGTH_OUTCOMES_MIN = 2
 /** Outcomes that a running mean of a length of prompts reaches back. */
 const LENGTH_OUTCOMES = 64
 const TTFT_OUTCOMES = 256
-/** Outcomes of an arm. */
-const ARM_OUTCOMES = 128
 const SUSPICION_OUTCOMES = 64
-/** Decisions of each arm in a phase, answered or not, before anything is concluded from them. */
+/** Outcomes of each arm in a phase before anything is concluded from them; of an arm that does not answer, decisions. */
 const ARM_OUTCOMES_MIN = 10
 /** Outcomes of each arm after which a test is over. */
 const TEST_OUTCOMES = 48
@@ -130,46 +129,10 @@ const FORGIVEN_PAUSES = 4
 const RELAPSE_OUTCOMES = 48
 const RELAPSE_RATIO = 2.5
 
-class Arm {
-  decisions = 0
-  outcomes = 0
-  readonly seen = new FadingMean(ARM_OUTCOMES)
-  /** Those of this phase without a first token: their number, the sum of their weights and of weight · time of the decision. */
-  waiting = 0
-  #weights = 0
-  #weightedMs = 0
-
-  wait(weight: number, sinceMs: number): void {
-    this.waiting++
-    this.#weights += weight
-    this.#weightedMs += weight * sinceMs
-  }
-
-  waited(weight: number, sinceMs: number): void {
-    this.waiting--
-    // Sums of nothing are exactly 0.
-    this.#weights = this.waiting === 0 ? 0 : this.#weights - weight
-    this.#weightedMs = this.waiting === 0 ? 0 : this.#weightedMs - weight * sinceMs
-  }
-
-  clear(): void {
-    this.seen.clear()
-    this.waiting = this.#weights = this.#weightedMs = 0
-  }
-
-  /** As `seen.mean`, with those that still wait as if their first tokens came now. */
-  meanAt(nowMs: number): number {
-    const { effective, mean } = this.seen
-    const waitedSum = Math.max(0, nowMs * this.#weights - this.#weightedMs)
-    const count = effective + this.waiting
-    return count > 0 ? (effective * mean + waitedSum) / count : 0
-  }
-}
-
 export class Guard {
   readonly share: number
-  readonly #affinity = new Arm()
-  readonly #control = new Arm()
+  readonly #affinity = new ArmOutcomes()
+  readonly #control = new ArmOutcomes()
   /** Time to the first token by log2 of the prompt's tokens. */
   readonly #lengths: readonly FadingMean[] = Array.from(
     { length: BINS },
@@ -423,24 +386,15 @@ export class Guard {
   }
 
   #compare(nowMs: number): void {
-    const affinity = this.#affinity
-    const control = this.#control
-    const a = affinity.seen
-    const c = control.seen
-    this.#fewer = Math.min(a.count + affinity.waiting, c.count + control.waiting)
+    const affinity = this.#affinity.at(nowMs, this.#control)
+    const control = this.#control.at(nowMs, this.#affinity)
+    this.#fewer = Math.min(affinity.decisions, control.decisions)
     this.#z = this.#excess = 0
-    if (Math.max(a.count, c.count) < 2 || this.#fewer < 1) return
-    const ours = affinity.meanAt(nowMs)
-    const theirs = control.meanAt(nowMs)
-    // An arm that does not answer is taken to vary as the other does.
-    const varianceA = a.count < 2 ? c.variance : a.variance
-    const varianceC = c.count < 2 ? a.variance : c.variance
-    const error = Math.sqrt(
-      varianceA / (a.effective + affinity.waiting) + varianceC / (c.effective + control.waiting),
-    )
-    const difference = ours - theirs
+    if (this.#fewer < 1 || affinity.decisions + control.decisions < 3) return
+    const error = Math.sqrt(affinity.variance / affinity.effective + control.variance / control.effective)
+    const difference = affinity.mean - control.mean
     this.#z = error > 0 ? difference / error : Math.sign(difference) * LOG_MAX
-    this.#excess = theirs > 0 ? difference / theirs : 0
+    this.#excess = control.mean > 0 ? difference / control.mean : 0
   }
 
   /** Whether it counts for its arm. */
@@ -457,7 +411,7 @@ export class Guard {
     return this.#nowMs
   }
 
-  #arm(arm: GuardArm): Arm {
+  #arm(arm: GuardArm): ArmOutcomes {
     return arm === 'control' ? this.#control : this.#affinity
   }
 }
@@ -470,6 +424,6 @@ function binOf(promptTokens: number): number {
   return Math.min(BINS - 1, Math.floor(Math.log2(promptTokens)))
 }
 
-function reportOf({ decisions, outcomes, seen }: Arm): ArmReport {
+function reportOf({ decisions, outcomes, seen }: ArmOutcomes): ArmReport {
   return { decisions, outcomes, correctedTtft: seen.mean }
 }

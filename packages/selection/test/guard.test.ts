@@ -14,15 +14,19 @@ interface World {
   readonly predictedMs?: number
 }
 
-/** Poisson arrivals each 10 ms; times vary by the factor 2 either way, and grow with the prompt. */
+/** An arrival every `gapMs`; times vary by the factor 2 either way, and grow with the prompt. */
 class Traffic {
   readonly guard: Guard
   readonly #random: Random
-  #nowMs = 0
-  #open: { readonly decision: GuardedDecision; readonly ms: number; readonly endMs: number }[] = []
+  #arrivals = 0
+  /** Those whose first tokens come before the arrival of this number, and behind the one before it. */
+  readonly #due = new Map<number, { readonly decision: GuardedDecision; readonly ms: number }[]>()
   sumMs = 0
 
-  constructor(share: number, seed: number) {
+  readonly #gapMs: number
+
+  constructor(share: number, seed: number, gapMs = 10) {
+    this.#gapMs = gapMs
     this.guard = new Guard({ share })
     this.#random = seededRandom(seed)
   }
@@ -32,18 +36,22 @@ class Traffic {
     let controls = 0
     const random = this.#random
     for (let i = 0; i < decisions; i++) {
-      this.#nowMs += 10
-      for (const open of this.#open)
-        if (open.endMs <= this.#nowMs) this.guard.firstToken(open.decision, open.ms, this.#nowMs)
-      this.#open = this.#open.filter(({ endMs }) => endMs > this.#nowMs)
+      const nowMs = ++this.#arrivals * this.#gapMs
+      for (const { decision, ms } of this.#due.get(this.#arrivals) ?? [])
+        this.guard.firstToken(decision, ms, nowMs)
+      this.#due.delete(this.#arrivals)
       const promptTokens = 2 ** (6 + random.below(8))
       const scale = (promptTokens / 1024) * 2 ** (2 * random.next() - 1)
       const arm = this.guard.draw(random, 0)
       if (arm === 'control') controls++
       const ms = (arm === 'control' ? controlMs : affinityMs) * scale
-      const decision = this.guard.decided(arm, promptTokens, (predictedMs * promptTokens) / 1024, this.#nowMs)
+      const decision = this.guard.decided(arm, promptTokens, (predictedMs * promptTokens) / 1024, nowMs)
       this.sumMs += ms
-      this.#open.push({ decision, ms, endMs: this.#nowMs + ms })
+      if (ms === Number.POSITIVE_INFINITY) continue
+      const arrival = Math.ceil((nowMs + ms) / this.#gapMs)
+      const due = this.#due.get(arrival)
+      if (due === undefined) this.#due.set(arrival, [{ decision, ms }])
+      else due.push({ decision, ms })
     }
     return controls
   }
@@ -77,6 +85,29 @@ t.test('an affinity that is worse is shrunk to what costs a hundredth, and comes
     t.ok(lost < 150, `${lost} of 5,000 went by an affinity that takes three times as long, seed ${seed}`)
     traffic.run(20_000, { affinityMs: 100, controlMs: 300 })
     t.match(traffic.guard.report(), { phase: 'trusting', controlShare: 0.01 }, `seed ${seed}`)
+  }
+})
+
+t.test('it comes back also where hundreds of requests wait for their first tokens', async t => {
+  for (const seed of [1, 2, 3]) {
+    const traffic = new Traffic(0.01, seed, 1)
+    traffic.run(5000, { affinityMs: 300, controlMs: 300 })
+    const { z, shrinks } = traffic.guard.report()
+    t.ok(Math.abs(z) < 4, `z is ${z}: equal arms are not told apart by how many wait, seed ${seed}`)
+    t.equal(shrinks, 0)
+    traffic.run(10_000, { affinityMs: 900, controlMs: 300 })
+    t.match(traffic.guard.report(), { phase: 'shrunk' }, `seed ${seed}`)
+    traffic.run(40_000, { affinityMs: 300, controlMs: 300 })
+    t.match(traffic.guard.report(), { phase: 'trusting' }, `seed ${seed}`)
+  }
+})
+
+t.test('a test does not end well because those that are soon over are seen first', async t => {
+  for (let seed = 1; seed <= 12; seed++) {
+    const traffic = new Traffic(0.01, seed)
+    traffic.run(2000, { affinityMs: 100, controlMs: 300 })
+    traffic.run(400, { affinityMs: 900, controlMs: 300, predictedMs: 100 })
+    t.match(traffic.guard.report(), { phase: 'shrunk', tests: 1 }, `seed ${seed}`)
   }
 })
 
