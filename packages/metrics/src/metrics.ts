@@ -185,6 +185,13 @@ export class Metrics {
       const kind = Kind === prometheus.Counter ? 'counter' : 'gauge'
       return { value, metric: new Kind(this.#configuration({ name, help, labels }, kind)) }
     })
+    const clear = (): void => {
+      for (const { metric } of metrics) {
+        metric.reset()
+        // Without labels it would be 0 now, which is a figure that nobody has told.
+        if (labels.length === 0) metric.remove({})
+      }
+    }
     const fill = (rows: readonly MetricRow<Row, L>[]): void => {
       for (const { value, metric } of metrics) {
         for (const { row, labels: ofRow } of rows) {
@@ -194,9 +201,10 @@ export class Metrics {
         }
       }
     }
+    clear()
     return {
       replace(rows) {
-        for (const { metric } of metrics) metric.reset()
+        clear()
         fill(rows)
       },
       update: fill,

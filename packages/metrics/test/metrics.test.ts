@@ -200,6 +200,17 @@ t.test('what is included stands behind the own figures, and stays when it cannot
   t.equal(new Set(names).size, names.length, 'each metric is declared once')
 })
 
+t.test('a table without labels has series only while it has a row', async t => {
+  const metrics = new Metrics()
+  const table = metrics.table<number, never>([], [['homing_test_rows_total', 'Rows.', row => row]])
+  const series = async () => (await metrics.render()).match(/^homing_test_rows_total .*$/gm)
+  t.equal(await series(), null)
+  table.update([{ row: 3, labels: {} }])
+  t.strictSame(await series(), ['homing_test_rows_total 3'])
+  table.replace([])
+  t.equal(await series(), null)
+})
+
 t.test('a table has a metric for each column and a series for each row that has a value', async t => {
   const metrics = new Metrics()
   const table = metrics.table<{ readonly sent: number; readonly waiting?: number }, 'thread'>(
