@@ -19,4 +19,5 @@ export type {
   RouterMessage,
   RoutingRequest,
 } from './messages.ts'
-export { type GuessSettings, type RouterArgs, router } from './router.ts'
+export { router } from './router.ts'
+export type { GuessSettings, RouterArgs } from './router-args.ts'

@@ -686,10 +686,10 @@ const routerSettings = [
 /** The settings of `homing router` as its actors are given them: times in milliseconds, sizes in bytes. */
 export type RouterSettings = SettingsOf<typeof routerSettings>
 
-/** `homing router`. */
-/** Who gives one of these means the linear rule. */
+/** Settings that tune the linear rule: where one of them is given and no policy is, that rule is meant. */
 const LINEAR_ONLY = ['overlapWeight', 'temperature', 'activeRequestWeight'] as const
 
+/** `homing router`. */
 export const routerCommand: Command<typeof routerSettings> = {
   name: 'router',
   summary:
@@ -722,10 +722,7 @@ export const routerCommand: Command<typeof routerSettings> = {
       isGiven('activeRequestWeight') && settings.routerPolicy !== 'linear'
         ? `--router-decode-active-request-weight has no effect on --router-policy ${settings.routerPolicy}: leave it out, or use linear`
         : undefined,
-    ({ settings, isGiven }) =>
-      isGiven('guardShare') && settings.routerPolicy !== 'auto'
-        ? `--router-guard-share has no effect on --router-policy ${settings.routerPolicy}: leave it out, or use auto`
-        : undefined,
+    faultOfGuardShare,
     ({ isGiven }) =>
       isGiven('selectionModule') && isGiven('routerPolicy')
         ? '--selection-module takes the place of --router-policy: leave one of them out'
@@ -769,6 +766,20 @@ function faultOfShardSize({ settings }: RuleFacts<RouterSettings>): string | und
     return `--index-bytes leaves ${shardBytes} bytes for each of --router-event-threads ${eventThreads}: each can use ${SHARD_BYTES_MAX}, so name more threads`
   }
   return undefined
+}
+
+function faultOfGuardShare({ settings, isGiven }: RuleFacts<RouterSettings>): string | undefined {
+  if (!isGiven('guardShare')) return undefined
+  const { routerMode, routerPolicy, selectionModule } = settings
+  const where =
+    routerMode !== 'kv'
+      ? `in --router-mode ${routerMode}`
+      : selectionModule !== undefined
+        ? 'beside --selection-module'
+        : routerPolicy !== 'auto'
+          ? `on --router-policy ${routerPolicy}`
+          : undefined
+  return where && `--router-guard-share has no effect ${where}: leave it out, or use policy auto in mode kv`
 }
 
 function faultOfEstimate({ settings, isGiven }: RuleFacts<RouterSettings>): string | undefined {

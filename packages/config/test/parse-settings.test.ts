@@ -291,6 +291,9 @@ t.test('options of policies that are not chosen, and an estimate of nothing, are
     ['--est-ttft-ms-per-token', '1'],
     ['--router-policy', 'product', '--router-decode-active-request-weight', '1'],
     ['--router-policy', 'linear', '--router-guard-share', '0.1'],
+    ['--router-temperature', '1', '--router-guard-share', '0.1'],
+    ['--router-mode', 'random', '--router-guard-share', '0.1'],
+    ['--selection-module', 'mine.ts', '--router-guard-share', '0.1'],
     ['--selection-module', 'mine.ts', '--router-mode', 'random'],
   ]) {
     t.match(faultsOf(argv), [/no effect/], argv.join(' '))

@@ -1,0 +1,43 @@
+/** What a router is given. */
+
+import type { ActorRef } from '@homing/actor'
+import type { DecisionLogMessage } from '@homing/decision-log'
+import type { AuditMessage, ComputedMessage } from '@homing/directory'
+import type { ShardMemory } from '@homing/index'
+import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
+import type { GuardSettings, SelectionSettings } from '@homing/selection'
+import type { TrackerMessage } from '@homing/tracker'
+import type { LayerWeights } from './overlap-lookup.ts'
+
+export interface RouterArgs {
+  readonly tracker: ActorRef<TrackerMessage>
+  readonly directory: ActorRef<AuditMessage | ComputedMessage>
+  /** Undefined: none is written. */
+  readonly decisionLog?: ActorRef<DecisionLogMessage> | undefined
+  /** One per shard of the index: its door, or its memory. */
+  readonly indexMemories: readonly ShardMemory[]
+  /** By shard; they say where its memory is. */
+  readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
+  readonly workerSlotsMax: number
+  readonly layerWeights: LayerWeights
+  readonly guesses: GuessSettings
+  readonly selection: SelectionSettings
+  readonly guard: GuardSettings
+  readonly decisionsKept: number
+  /** Candidates and excluded workers in all receipts together. */
+  readonly receiptRowsMax: number
+  /** Decisions that are not settled. */
+  readonly openMax: number
+  /** Longest wait for the tracker, in milliseconds. */
+  readonly trackerMsMax: number
+}
+
+/** What is taken to be held because it was sent there. */
+export interface GuessSettings {
+  /** How long, in milliseconds, where no events tell. */
+  readonly ttlWithoutEventsMs: number
+  /** How long where events do, until they come; undefined: not at all. */
+  readonly ttlUntilEventsMs: number | undefined
+  /** Most blocks of a worker key; fewer where its engine is known to hold fewer. */
+  readonly blocksMax: number
+}

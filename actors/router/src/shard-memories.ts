@@ -1,0 +1,59 @@
+/**
+ * Shard memories: which memory of each shard of the index is read, and the questions to indexers where theirs is now.
+ *
+ * An indexer with nothing new does not answer. A shard that is asked for twice answers twice at worst.
+ */
+
+import type { ActorRef } from '@homing/actor'
+import type { IndexerMessage, RoutedMessage, ShardMemoryMessage } from '@homing/indexer'
+import type { RouterMessage } from './messages.ts'
+import type { OverlapLookup } from './overlap-lookup.ts'
+
+export interface ShardMemoriesOptions {
+  /** By shard. */
+  readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
+  /** Whom they answer. */
+  readonly reader: ActorRef<RouterMessage>
+  readonly lookup: OverlapLookup
+  /** The indexer of this shard has begun another life. */
+  readonly restarted: (shard: number) => void
+}
+
+export class ShardMemories {
+  readonly #options: ShardMemoriesOptions
+  /** By shard: of the memory that is read; undefined before it came. */
+  readonly #memoryNumbers: (number | undefined)[]
+  /** Of the indexer that it came from. */
+  readonly #incarnations: (number | undefined)[] = []
+
+  constructor(options: ShardMemoriesOptions) {
+    this.#options = options
+    this.#memoryNumbers = options.indexers.map(() => undefined)
+  }
+
+  /** Asks every indexer. */
+  ask(): void {
+    for (const shard of this.#options.indexers.keys()) this.#ask(shard)
+  }
+
+  /** Asks those whose shards have moved. */
+  askForStale(): void {
+    const { indexers, lookup } = this.#options
+    for (const shard of indexers.keys()) if (lookup.isStale(shard)) this.#ask(shard)
+  }
+
+  take(message: ShardMemoryMessage): void {
+    const { lookup, restarted } = this.#options
+    const { shard, incarnation, memoryNumber } = message
+    this.#memoryNumbers[shard] = memoryNumber
+    lookup.takeShard(message)
+    const before = this.#incarnations[shard]
+    this.#incarnations[shard] = incarnation
+    if (before !== undefined && before !== incarnation) restarted(shard)
+  }
+
+  #ask(shard: number): void {
+    const { indexers, reader } = this.#options
+    indexers[shard]!.tell({ type: 'attach', memoryNumber: this.#memoryNumbers[shard], reader })
+  }
+}
