@@ -84,8 +84,7 @@ export class Decider {
 
   /** Whether its guard has decisions to look at. */
   get usesGuard(): boolean {
-    const { mode, policy, custom } = this.#args.selection
-    return mode === 'kv' && policy === 'auto' && custom === undefined
+    return RoutingGuard.isFor(this.#args.selection)
   }
 
   /** Chooses, books, keeps the receipt. A tracker that does not answer refuses the request, not the router. */
@@ -216,7 +215,7 @@ export class Decider {
       this.#turn,
     )
     const isReal = decisionId !== undefined
-    const guard = this.guard.consider(request, settings.mode, input, choice, this.#selector, isReal)
+    const guard = this.guard.consider(request, settings, input, choice, this.#selector, isReal)
     const receipt = writeReceipt(
       this.#context.clock,
       decisionId ?? this.#newId(),

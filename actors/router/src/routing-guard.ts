@@ -14,6 +14,7 @@ import {
   type GuardedDecision,
   type GuardSettings,
   predictedFirstTokenMs,
+  type SelectionSettings,
   type Selector,
   SHADOW_NAMES,
   ShadowCosts,
@@ -25,23 +26,29 @@ export class RoutingGuard {
   readonly #shadows = new ShadowCosts()
   readonly #random: Random
 
+  /** Whether there is anything for a guard to do. A selection of one's own may have the name of a policy. */
+  static isFor({ mode, policy, custom }: SelectionSettings): boolean {
+    return mode === 'kv' && policy === 'auto' && custom === undefined
+  }
+
   constructor(settings: GuardSettings, random: Random) {
     this.#guard = new Guard(settings)
     this.#random = random
   }
 
   /**
-   * May divert the last choice of `selector`. Undefined: another rule chose. `isReal`: the decision will be made. Nothing is counted yet.
+   * May divert the last choice of `selector`, made with `settings`. Undefined: another rule chose. `isReal`: the decision will be made.
+   * Nothing is counted yet.
    */
   consider(
     request: RoutingRequest,
-    mode: string,
+    settings: SelectionSettings,
     input: Candidates,
     choice: Choice,
     selector: Selector,
     isReal: boolean,
   ): GuardReceipt | undefined {
-    if (mode !== 'kv' || choice.policy.name !== 'auto') return undefined
+    if (!RoutingGuard.isFor(settings)) return undefined
     const guard = this.#guard
     const shadows = this.#shadows
     const { terms } = choice

@@ -2,7 +2,7 @@
 
 import { createTestSystem } from '@homing/actor/testing'
 import { recordingLog } from '@homing/log'
-import { selectionSettings } from '@homing/selection'
+import { CustomPolicy, selectionSettings } from '@homing/selection'
 import t, { type Test } from 'tap'
 import type { RouterArgs, RoutingRequest } from '../src/index.ts'
 import { ASK, DELIVERED, fleetOf, LEFT, request, start } from './router-world.ts'
@@ -81,9 +81,12 @@ t.test('what is not free to go elsewhere is no experiment', async t => {
 t.test('one worker is no choice, and another policy no matter of the guard', async t => {
   const alone = await world(t, 0.5, {}, fleetOf({ id: 'a', slots: [0] }))
   for (let i = 0; i < 8; i++) t.equal((await alone.place()).guard?.arm, undefined)
-  const linear = await world(t, 0.5, { selection: selectionSettings({ policy: 'linear' }) })
-  t.equal((await linear.place()).guard, undefined)
-  t.equal(await linear.status(), undefined)
+  const named = new CustomPolicy({ name: 'auto', unit: 'blocks', score: ({ newTokens }) => newTokens })
+  for (const selection of [selectionSettings({ policy: 'linear' }), selectionSettings({ custom: named })]) {
+    const other = await world(t, 0.5, { selection })
+    t.equal((await other.place()).guard, undefined)
+    t.equal(await other.status(), undefined)
+  }
 })
 
 t.test('a question is no experiment and counts nothing', async t => {
