@@ -1,7 +1,7 @@
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 
 /** The file of the decision log cannot be used; nothing is started. */
-export class DecisionLogFileError extends HomingError {
+export class DecisionLogFileError extends CodedError {
   readonly code = 'HOMING_DECISION_LOG_FILE'
 
   constructor(path: string, reason: string) {

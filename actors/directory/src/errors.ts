@@ -1,7 +1,7 @@
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 
 /** A worker as given (`--worker`, HOMING_WORKERS) is not a usable URL; the router does not start with it. */
-export class InvalidWorkerError extends HomingError {
+export class InvalidWorkerError extends CodedError {
   readonly code = 'HOMING_DIRECTORY_INVALID_WORKER'
 
   constructor(text: string, reason: string) {
@@ -10,7 +10,7 @@ export class InvalidWorkerError extends HomingError {
 }
 
 /** There are more worker keys than worker slots; the keys without one get no requests. */
-export class NoWorkerSlotError extends HomingError {
+export class NoWorkerSlotError extends CodedError {
   readonly code = 'HOMING_DIRECTORY_NO_SLOT'
 
   constructor(key: string, workerSlotsMax: number) {

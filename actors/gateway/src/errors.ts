@@ -1,7 +1,7 @@
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 
 /** `openRequestsMax` exchanges are open already. */
-export class TooManyExchangesError extends HomingError {
+export class TooManyExchangesError extends CodedError {
   readonly code = 'HOMING_GATEWAY_TOO_MANY_EXCHANGES'
 
   constructor(openRequestsMax: number) {
@@ -12,7 +12,7 @@ export class TooManyExchangesError extends HomingError {
 }
 
 /** The bodies of other requests take all the memory that bodies may take. */
-export class NoBodyRoomError extends HomingError {
+export class NoBodyRoomError extends CodedError {
   readonly code = 'HOMING_GATEWAY_NO_BODY_ROOM'
 
   constructor(bytes: number, bytesMax: number) {
@@ -24,7 +24,7 @@ export class NoBodyRoomError extends HomingError {
 }
 
 /** The router is draining. */
-export class ShuttingDownError extends HomingError {
+export class ShuttingDownError extends CodedError {
   readonly code = 'HOMING_GATEWAY_SHUTTING_DOWN'
 
   constructor() {
@@ -33,7 +33,7 @@ export class ShuttingDownError extends HomingError {
 }
 
 /** The worker broke the connection, or could not be reached and no other could take the request. */
-export class UpstreamFailedError extends HomingError {
+export class UpstreamFailedError extends CodedError {
   readonly code = 'HOMING_DISPATCH_UPSTREAM_FAILED'
 
   constructor(worker: string, reason: string) {
@@ -42,7 +42,7 @@ export class UpstreamFailedError extends HomingError {
 }
 
 /** This machine has no socket for the call: no worker is at fault, and another would not help. */
-export class NoSocketError extends HomingError {
+export class NoSocketError extends CodedError {
   readonly code = 'HOMING_DISPATCH_NO_SOCKET'
 
   constructor(reason: string) {
@@ -51,7 +51,7 @@ export class NoSocketError extends HomingError {
 }
 
 /** The worker took longer than the limits allow: its silence, or the whole answer. */
-export class NoAnswerError extends HomingError {
+export class NoAnswerError extends CodedError {
   readonly code = 'HOMING_DISPATCH_NO_ANSWER'
 
   constructor(worker: string, reason: string) {
@@ -60,7 +60,7 @@ export class NoAnswerError extends HomingError {
 }
 
 /** The gateway failed, or stops, while the request was under way. */
-export class GatewayRestartedError extends HomingError {
+export class GatewayRestartedError extends CodedError {
   readonly code = 'HOMING_GATEWAY_RESTARTED'
 
   constructor() {

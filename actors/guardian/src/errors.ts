@@ -1,7 +1,7 @@
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 
 /** An actor failed more often than its budget allows, or could not start. */
-export class ActorLostError extends HomingError {
+export class ActorLostError extends CodedError {
   readonly code = 'HOMING_GUARDIAN_ACTOR_LOST'
 
   constructor(actor: string, why: string) {

@@ -1,9 +1,9 @@
 /** Errors that a caller of the index service gets instead of an answer; error-answer.ts has the status of each. */
 
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 
 /** The body is no JSON, or a field of it has a value that it cannot have. */
-export class BadRequestError extends HomingError {
+export class BadRequestError extends CodedError {
   readonly code = 'HOMING_INDEX_SERVICE_BAD_REQUEST'
 
   constructor(action: string, why: string) {
@@ -12,7 +12,7 @@ export class BadRequestError extends HomingError {
 }
 
 /** A registration contradicts one that exists. */
-export class RegistrationConflictError extends HomingError {
+export class RegistrationConflictError extends CodedError {
   readonly code = 'HOMING_INDEX_SERVICE_CONFLICT'
 
   constructor(instanceId: bigint, dpRank: number, why: string) {
@@ -24,7 +24,7 @@ export class RegistrationConflictError extends HomingError {
 }
 
 /** The request names something that is not registered. */
-export class NotRegisteredError extends HomingError {
+export class NotRegisteredError extends CodedError {
   readonly code = 'HOMING_INDEX_SERVICE_NOT_REGISTERED'
 
   constructor(action: string, what: string, hint: string) {
@@ -33,7 +33,7 @@ export class NotRegisteredError extends HomingError {
 }
 
 /** As many ranks or peers are registered as there is room for. */
-export class RegistrationsFullError extends HomingError {
+export class RegistrationsFullError extends CodedError {
   readonly code = 'HOMING_INDEX_SERVICE_FULL'
 
   constructor(what: string, max: number, option: string) {
@@ -42,7 +42,7 @@ export class RegistrationsFullError extends HomingError {
 }
 
 /** As many requests are open, or as many bytes of bodies held, as may be. */
-export class ServiceBusyError extends HomingError {
+export class ServiceBusyError extends CodedError {
   readonly code = 'HOMING_INDEX_SERVICE_BUSY'
 
   constructor(what: string, max: number, option: string) {
@@ -51,7 +51,7 @@ export class ServiceBusyError extends HomingError {
 }
 
 /** The service is draining. */
-export class ServiceStoppingError extends HomingError {
+export class ServiceStoppingError extends CodedError {
   readonly code = 'HOMING_INDEX_SERVICE_STOPPING'
 
   constructor() {
@@ -60,7 +60,7 @@ export class ServiceStoppingError extends HomingError {
 }
 
 /** A peer's answer is not a dump. */
-export class BadDumpError extends HomingError {
+export class BadDumpError extends CodedError {
   readonly code = 'HOMING_INDEX_SERVICE_BAD_DUMP'
 
   constructor(peer: string, why: string) {
@@ -69,7 +69,7 @@ export class BadDumpError extends HomingError {
 }
 
 /** An actor of the service failed more often than its budget allows, or could not start. */
-export class ServiceActorLostError extends HomingError {
+export class ServiceActorLostError extends CodedError {
   readonly code = 'HOMING_INDEX_SERVICE_ACTOR_LOST'
 
   constructor(actor: string, why: string) {

@@ -1,10 +1,10 @@
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 
 /** `truncated`: it ends early. `version`: it is of another version, or no checkpoint. `altered`: it contradicts itself. */
 export type CheckpointFault = 'truncated' | 'version' | 'altered'
 
 /** The directory for checkpoints cannot be used; nothing is started. */
-export class CheckpointDirectoryError extends HomingError {
+export class CheckpointDirectoryError extends CodedError {
   readonly code = 'HOMING_LISTENER_CHECKPOINT_DIRECTORY'
 
   constructor(directory: string, reason: string) {
@@ -13,7 +13,7 @@ export class CheckpointDirectoryError extends HomingError {
 }
 
 /** A checkpoint cannot be taken over; the source is replayed from its beginning instead. */
-export class UnusableCheckpointError extends HomingError {
+export class UnusableCheckpointError extends CodedError {
   readonly code = 'HOMING_LISTENER_UNUSABLE_CHECKPOINT'
 
   constructor(fault: CheckpointFault, reason: string) {

@@ -1,7 +1,7 @@
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 
 /** No worker serves a model of this name. */
-export class ModelNotFoundError extends HomingError {
+export class ModelNotFoundError extends CodedError {
   readonly code = 'HOMING_ROUTER_MODEL_NOT_FOUND'
 
   constructor(model: string, known: readonly string[]) {
@@ -13,7 +13,7 @@ export class ModelNotFoundError extends HomingError {
 }
 
 /** No worker can take the request now. */
-export class NoWorkerError extends HomingError {
+export class NoWorkerError extends CodedError {
   readonly code = 'HOMING_ROUTER_NO_WORKER'
 
   constructor(model: string, excluded: readonly { readonly worker: string; readonly reason: string }[]) {
@@ -26,7 +26,7 @@ export class NoWorkerError extends HomingError {
 }
 
 /** The worker or rank that the request names does not exist, or does not serve its model. */
-export class PinnedWorkerError extends HomingError {
+export class PinnedWorkerError extends CodedError {
   readonly code = 'HOMING_ROUTER_PINNED_WORKER'
 
   constructor(instanceId: number | undefined, dpRank: number | undefined) {
@@ -41,7 +41,7 @@ export class PinnedWorkerError extends HomingError {
 }
 
 /** The request names a worker that its own allow-list leaves out. */
-export class PinNotAllowedError extends HomingError {
+export class PinNotAllowedError extends CodedError {
   readonly code = 'HOMING_ROUTER_PIN_NOT_ALLOWED'
 
   constructor(instanceId: number, allowed: readonly number[]) {
@@ -53,7 +53,7 @@ export class PinNotAllowedError extends HomingError {
 }
 
 /** The router takes no choice of its own (mode direct), and the request makes none. */
-export class WorkerNotNamedError extends HomingError {
+export class WorkerNotNamedError extends CodedError {
   readonly code = 'HOMING_ROUTER_WORKER_NOT_NAMED'
 
   constructor() {
@@ -65,7 +65,7 @@ export class WorkerNotNamedError extends HomingError {
 }
 
 /** The filter of a selection of one's own let no worker take the request. */
-export class AllFilteredError extends HomingError {
+export class AllFilteredError extends CodedError {
   readonly code = 'HOMING_ROUTER_ALL_FILTERED'
 
   constructor(selection: string, workers: readonly string[]) {
@@ -77,7 +77,7 @@ export class AllFilteredError extends HomingError {
 }
 
 /** The bounds of the slot manager are reached. */
-export class TooManyRequestsError extends HomingError {
+export class TooManyRequestsError extends CodedError {
   readonly code = 'HOMING_ROUTER_TOO_MANY_REQUESTS'
 
   constructor(outcome: string) {

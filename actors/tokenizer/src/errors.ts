@@ -1,7 +1,7 @@
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 
 /** As many requests as allowed wait for a tokenizer thread. */
-export class TokenizerOverloadedError extends HomingError {
+export class TokenizerOverloadedError extends CodedError {
   readonly code = 'HOMING_TOKENIZER_OVERLOADED'
 
   constructor(why: string) {
@@ -10,7 +10,7 @@ export class TokenizerOverloadedError extends HomingError {
 }
 
 /** Every thread of the pool is gone, and none can be started in its place: files or memory of this machine are used up. */
-export class NoTokenizerThreadError extends HomingError {
+export class NoTokenizerThreadError extends CodedError {
   readonly code = 'HOMING_TOKENIZER_NO_THREAD'
 
   constructor(cause: unknown) {

@@ -1,7 +1,7 @@
 import './values/node-version.ts'
 
 export type { Clock, Duration, Random, Timer } from '@homing/clock'
-export { type ErrorDetails, type ErrorRecord, HomingError, RemoteError } from '@homing/errors'
+export { CodedError, type ErrorDetails, type ErrorRecord, RemoteError } from '@homing/errors'
 export type { Log, LogFields, LogLevel } from '@homing/log'
 export type {
   ArgsOf,

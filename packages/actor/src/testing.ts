@@ -7,7 +7,7 @@
 import './values/node-version.ts'
 
 import { type Duration, type Random, SimulatedClock, seededRandom, systemClock } from '@homing/clock'
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 import { type Log, silentLog } from '@homing/log'
 import { anyMessage } from './cell/arms.ts'
 import {
@@ -68,7 +68,7 @@ export interface Probe<M extends Message> {
 }
 
 /** A probe was not told what the test awaited. */
-export class ProbeTimeoutError extends HomingError {
+export class ProbeTimeoutError extends CodedError {
   readonly code = 'HOMING_ACTOR_PROBE_TIMEOUT'
 
   constructor(probe: string, what: string, withinMs: number) {

@@ -5,7 +5,7 @@ import * as actor from '@homing/actor'
 import {
   type ActorRef,
   type ActorSystem,
-  HomingError,
+  CodedError,
   type Terminated,
   UnhandledMessageError,
 } from '@homing/actor'
@@ -53,8 +53,8 @@ t.test('the errors of the library keep their class between threads', async t => 
 
 t.test('every error class that the package exports comes back from its record', async t => {
   const classes = Object.values(actor as unknown as Record<string, unknown>).filter(
-    (value): value is new (...args: unknown[]) => HomingError =>
-      typeof value === 'function' && value.prototype instanceof HomingError && value !== actor.RemoteError,
+    (value): value is new (...args: unknown[]) => CodedError =>
+      typeof value === 'function' && value.prototype instanceof CodedError && value !== actor.RemoteError,
   )
   t.ok(classes.length > 15)
   for (const Class of classes) {

@@ -5,7 +5,7 @@
 
 import { type ActorRef, type Supervision, ThreadDownError } from '@homing/actor'
 import { seededRandom } from '@homing/clock'
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 import t from 'tap'
 import { type EchoMessage, echo } from './fixtures/echo.ts'
 import { startThreads } from './thread-systems.ts'
@@ -51,7 +51,7 @@ t.test(`${KILLS} kills of a thread under load, seed ${seed}`, { timeout: 60_000 
         count(value > last || value <= ASKERS * 2 ? 'answered' : 'out of order')
         last = value
       } catch (error) {
-        count(error instanceof HomingError ? error.code : 'untyped')
+        count(error instanceof CodedError ? error.code : 'untyped')
         await nextRound()
       }
       slowestMs = Math.max(slowestMs, performance.now() - startMs)

@@ -4,7 +4,7 @@ import { MessageChannel, type MessagePort } from 'node:worker_threads'
 import { type ActorRef, defineActor, type Reply, type Supervision } from '@homing/actor'
 import { createSimulation } from '@homing/actor/simulation'
 import { SimulatedClock } from '@homing/clock'
-import type { HomingError } from '@homing/errors'
+import type { CodedError } from '@homing/errors'
 import t from 'tap'
 import { OP, type PeerAddress } from '../src/links/frames.ts'
 import type { Frame, LinkHandlers, ThreadLink } from '../src/links/link.ts'
@@ -418,7 +418,7 @@ const asker = defineActor(
           void settled.push(`${outcome} ${ctx.clock.nowMs() - beganMs < 50 ? 'at once' : 'late'}`)
         to.ask({ type: 'count' }, { timeout: '10s' }).then(
           () => settle('answered'),
-          (error: HomingError) => settle(error.code),
+          (error: CodedError) => settle(error.code),
         )
       },
     }

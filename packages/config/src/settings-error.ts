@@ -1,7 +1,7 @@
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 
 /** The settings cannot be used; `faults` holds every reason found, a sentence each. */
-export class SettingsError extends HomingError {
+export class SettingsError extends CodedError {
   readonly code = 'HOMING_CONFIG_BAD_SETTINGS'
   readonly faults: readonly string[]
 

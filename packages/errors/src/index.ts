@@ -1,10 +1,10 @@
 export {
+  CodedError,
   type ErrorDetails,
   type ErrorRecord,
   fromErrorRecord,
-  HomingError,
   RemoteError,
   toErrorRecord,
   UNEXPECTED_CODE,
-} from './homing-error.ts'
+} from './coded-error.ts'
 export { isLocalFault } from './local-faults.ts'

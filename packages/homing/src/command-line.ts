@@ -1,7 +1,7 @@
 /** The command line: picks the command, prints its errors, returns the exit code. */
 
 import { SettingsError } from '@homing/config'
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 import type { CommandEntry } from './command-entry.ts'
 import { COMMANDS } from './commands.ts'
 import { errorLine } from './error-line.ts'
@@ -53,7 +53,7 @@ async function run(command: CommandEntry, argv: readonly string[]): Promise<numb
       console.error(thrown.message)
       return 2
     }
-    if (thrown instanceof HomingError) {
+    if (thrown instanceof CodedError) {
       console.error(errorLine(thrown))
       return 1
     }

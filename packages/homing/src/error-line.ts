@@ -1,21 +1,21 @@
 /** The line that a user sees when an error ends a command: what, why, what to do, and the code for docs/errors.md. */
 
-import type { HomingError } from '@homing/errors'
+import type { CodedError } from '@homing/errors'
 
 /** One line. The error may come from another thread: its code counts, not its class. */
-export function errorLine({ code, message, details }: HomingError): string {
+export function errorLine({ code, message, details }: CodedError): string {
   const advice = ADVICE[code]?.(details) ?? ''
   return `homing: ${message}${advice} [${code}]`
 }
 
 /** What to do, by code. */
-const ADVICE: Readonly<Record<string, (details: HomingError['details']) => string>> = {
+const ADVICE: Readonly<Record<string, (details: CodedError['details']) => string>> = {
   HOMING_TRANSPORT_LISTEN: adviceOfListening,
   HOMING_LISTENER_CHECKPOINT_DIRECTORY: () =>
     '; give --checkpoint-dir a directory that this user can create and write to',
 }
 
-function adviceOfListening({ endpoint, reason, option = '--port' }: HomingError['details']): string {
+function adviceOfListening({ endpoint, reason, option = '--port' }: CodedError['details']): string {
   const options = String(endpoint).startsWith('tcp:') ? '--events-port or --replay-port' : option
   if (/EADDRINUSE/.test(String(reason))) {
     return `; choose another with ${options} (0: a free one), or end the process that holds it`

@@ -1,11 +1,11 @@
 /** Errors that a client of any HTTP service gets instead of an answer. */
 
-import { type ErrorRecord, HomingError } from '@homing/errors'
+import { CodedError, type ErrorRecord } from '@homing/errors'
 
 const PATH_CHARACTERS_MAX = 200
 
 /** No route has this path. */
-export class NoSuchRouteError extends HomingError {
+export class NoSuchRouteError extends CodedError {
   readonly code = 'HOMING_HTTP_NO_SUCH_ROUTE'
 
   /** `hint`: where the routes are listed. */
@@ -16,7 +16,7 @@ export class NoSuchRouteError extends HomingError {
 }
 
 /** The route exists, for another method. */
-export class MethodNotAllowedError extends HomingError {
+export class MethodNotAllowedError extends CodedError {
   readonly code = 'HOMING_HTTP_METHOD_NOT_ALLOWED'
   readonly allowed: readonly string[]
 
@@ -28,7 +28,7 @@ export class MethodNotAllowedError extends HomingError {
 }
 
 /** A parameter of the query, or the id in the path, is not usable. */
-export class BadParameterError extends HomingError {
+export class BadParameterError extends CodedError {
   readonly code = 'HOMING_HTTP_BAD_PARAMETER'
 
   constructor(name: string, value: string, wanted: string) {
@@ -37,7 +37,7 @@ export class BadParameterError extends HomingError {
 }
 
 /** What the path names is not here. */
-export class NotFoundError extends HomingError {
+export class NotFoundError extends CodedError {
   readonly code = 'HOMING_HTTP_NOT_FOUND'
 
   constructor(what: string, id: string, hint: string) {
@@ -46,7 +46,7 @@ export class NotFoundError extends HomingError {
 }
 
 /** The access log cannot be opened, or not anew. */
-export class AccessLogError extends HomingError {
+export class AccessLogError extends CodedError {
   readonly code = 'HOMING_HTTP_ACCESS_LOG'
 
   constructor(path: string, cause: unknown) {
@@ -56,7 +56,7 @@ export class AccessLogError extends HomingError {
 }
 
 /** Another actor refused the request: its code and words, and the field of the body that is at fault. */
-export class RefusedError extends HomingError {
+export class RefusedError extends CodedError {
   readonly code: string
   readonly param: string | undefined
 

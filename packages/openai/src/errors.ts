@@ -1,10 +1,10 @@
 /** Errors in request bodies; each names the value and what would be right. */
 
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 import type { ByteRange } from './types.ts'
 
 /** The body is not valid JSON, or not an object: 400. `position` is a byte offset. */
-export class MalformedJsonError extends HomingError {
+export class MalformedJsonError extends CodedError {
   readonly code = 'HOMING_OPENAI_MALFORMED_JSON'
   readonly position: number
 
@@ -15,7 +15,7 @@ export class MalformedJsonError extends HomingError {
 }
 
 /** A field that routing needs has a value it cannot have: 400. `param` is the path of the field. */
-export class InvalidRequestError extends HomingError {
+export class InvalidRequestError extends CodedError {
   readonly code = 'HOMING_OPENAI_INVALID_REQUEST'
   readonly param: string
 
@@ -28,7 +28,7 @@ export class InvalidRequestError extends HomingError {
 }
 
 /** The prompt or the list of messages is empty: 400. An engine would have nothing to continue. */
-export class EmptyPromptError extends HomingError {
+export class EmptyPromptError extends CodedError {
   readonly code = 'HOMING_OPENAI_EMPTY_PROMPT'
   readonly param: string
 

@@ -1,9 +1,9 @@
 /** Errors for messages that are not KV events. Each error is about one message; the stream goes on. */
 
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 
 /** A payload is not a batch of KV events; its sequence number counts as seen, its content is lost. */
-export class MalformedKvBatchError extends HomingError {
+export class MalformedKvBatchError extends CodedError {
   readonly code = 'HOMING_PROTOCOL_BAD_BATCH'
 
   constructor(reason: string, sizeBytes: number, options?: { readonly cause?: unknown }) {
@@ -12,7 +12,7 @@ export class MalformedKvBatchError extends HomingError {
 }
 
 /** A message does not have the frames topic, sequence, payload; it is dropped. */
-export class MalformedEventFramesError extends HomingError {
+export class MalformedEventFramesError extends CodedError {
   readonly code = 'HOMING_PROTOCOL_BAD_FRAMES'
 
   constructor(reason: string, frameCount: number) {

@@ -9,7 +9,7 @@
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { type Random, seededRandom } from '@homing/clock'
-import type { HomingError } from '@homing/errors'
+import type { CodedError } from '@homing/errors'
 import t from 'tap'
 import {
   decodeKvBatch,
@@ -128,7 +128,7 @@ function weightOf(value: unknown): number {
 function mayRefuse(
   read: () => unknown,
   sizeBytes: number,
-  refusal: new (...of: never[]) => HomingError,
+  refusal: new (...of: never[]) => CodedError,
 ): boolean {
   let result: unknown
   try {

@@ -1,9 +1,9 @@
 /** Mistakes that an engine can make with its publisher. Each error is thrown before any part of the call is published. */
 
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 
 /** A publisher cannot be made of its options. */
-export class PublisherOptionsError extends HomingError {
+export class PublisherOptionsError extends CodedError {
   readonly code = 'HOMING_PUBLISHER_BAD_OPTIONS'
 
   constructor(option: string, value: unknown, expected: string) {
@@ -16,7 +16,7 @@ export class PublisherOptionsError extends HomingError {
 }
 
 /** A block has another number of tokens than the publisher's blocks have. */
-export class BlockSizeError extends HomingError {
+export class BlockSizeError extends CodedError {
   readonly code = 'HOMING_PUBLISHER_BLOCK_SIZE'
 
   constructor(block: { readonly index: number; readonly count: number }, tokens: number, blockSize: number) {
@@ -32,7 +32,7 @@ export class BlockSizeError extends HomingError {
 }
 
 /** A hash, token or chain that no KV event can have. */
-export class BadBlockError extends HomingError {
+export class BadBlockError extends CodedError {
   readonly code = 'HOMING_PUBLISHER_BAD_BLOCK'
 
   constructor(what: string, reason: string) {
@@ -41,7 +41,7 @@ export class BadBlockError extends HomingError {
 }
 
 /** The publisher was closed; its sockets are gone. */
-export class PublisherClosedError extends HomingError {
+export class PublisherClosedError extends CodedError {
   readonly code = 'HOMING_PUBLISHER_CLOSED'
 
   constructor(action: string) {

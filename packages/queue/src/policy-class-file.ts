@@ -14,7 +14,7 @@
  * All faults of a file are told together, each with its line. Source: the file of Dynamo's `--router-policy-config`.
  */
 
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 import { isAlias, isMap, isScalar, isSeq, LineCounter, type Node, parseDocument } from 'yaml'
 import { QUEUE_ORDERS, type QueueOrder } from './orders.ts'
 import type { PolicyClass, PolicyProfile, UncachedBucket } from './policy-classes.ts'
@@ -26,7 +26,7 @@ export interface PolicyFile {
 }
 
 /** A class file cannot be used; `faults` holds every reason found, each with its line. */
-export class BadPolicyClassesError extends HomingError {
+export class BadPolicyClassesError extends CodedError {
   readonly code = 'HOMING_QUEUE_BAD_POLICY_CLASSES'
   readonly faults: readonly string[]
 

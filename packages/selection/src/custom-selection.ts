@@ -10,7 +10,7 @@
  */
 
 import type { Random } from '@homing/clock'
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 import type { Policy, PolicyRule, PolicyWeights, TermDescription } from './policy.ts'
 import type { Candidates, CandidateWorker, ChoiceTerms, SelectionRequest } from './types.ts'
 
@@ -68,7 +68,7 @@ export interface CustomSelection {
 }
 
 /** A selection of one's own failed, or its answer cannot be used; the request is refused. */
-export class CustomSelectionError extends HomingError {
+export class CustomSelectionError extends CodedError {
   readonly code = 'HOMING_SELECTION_CUSTOM'
 
   constructor(selection: string, step: string, reason: string, cause?: unknown) {

@@ -1,6 +1,6 @@
 /** What a thread of the sweep does: runs one cell. Everything that it takes and gives is plain data. */
 
-import { type ErrorRecord, HomingError, toErrorRecord } from '@homing/errors'
+import { CodedError, type ErrorRecord, toErrorRecord } from '@homing/errors'
 import type { CellRun, CellSpec } from './cell-types.ts'
 import { simulateCell } from './simulate-cell.ts'
 import { openWorkload, type Workload } from './workload.ts'
@@ -28,7 +28,7 @@ export async function runCellTask({ workload, spec, progress }: CellTask): Promi
     return { kind: 'run', run }
   } catch (thrown) {
     // A bug keeps its stack.
-    if (!(thrown instanceof HomingError)) throw thrown
+    if (!(thrown instanceof CodedError)) throw thrown
     return { kind: 'error', error: toErrorRecord(thrown) }
   }
 }

@@ -10,12 +10,12 @@
  *   product@oracle    the router reads the true state of the engines: the price of not knowing; not for auto, whose figures are learned
  */
 
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 import { GUARD_SHARE_DEFAULT, POLICIES } from '@homing/selection'
 import type { CellSelection } from './cell-types.ts'
 
 /** There is no policy of that name. */
-export class UnknownPolicyError extends HomingError {
+export class UnknownPolicyError extends CodedError {
   readonly code = 'HOMING_SIMULATE_UNKNOWN_POLICY'
 
   constructor(policy: string, reason: string) {

@@ -13,7 +13,7 @@
  * neither a wrong queue nor a wrong cache.
  */
 
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 import type { ProfileName } from '@homing/testkit'
 import type { DecisionLog, LoggedRequest, TraceRequest } from '@homing/trace'
 import type { CellSpec, InlineProfile, ServedRequest } from './cell-types.ts'
@@ -21,7 +21,7 @@ import { simulateCell } from './simulate-cell.ts'
 import { SimulationError } from './simulation-error.ts'
 
 /** A simulation of what really happened does not agree with what was seen, so what it says of other things is worth nothing. */
-export class PoorFitError extends HomingError {
+export class PoorFitError extends CodedError {
   readonly code = 'HOMING_SIMULATE_POOR_FIT'
 
   constructor(faults: readonly string[]) {

@@ -5,12 +5,12 @@
 
 import { readFileSync } from 'node:fs'
 import { basename, extname } from 'node:path'
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 import { parse } from 'yaml'
 import type { InlineProfile } from './cell-types.ts'
 
 /** A file with a profile cannot be used. */
-export class BadProfileError extends HomingError {
+export class BadProfileError extends CodedError {
   readonly code = 'HOMING_SIMULATE_BAD_PROFILE'
 
   constructor(path: string, reason: string) {

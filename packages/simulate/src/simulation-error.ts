@@ -1,7 +1,7 @@
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 
 /** A cell cannot be simulated as it was given. */
-export class SimulationError extends HomingError {
+export class SimulationError extends CodedError {
   readonly code = 'HOMING_SIMULATE_BAD_INPUT'
 
   constructor(what: string, reason: string) {

@@ -5,7 +5,7 @@
  * `engineSettings` fills in the defaults and refuses settings that cannot work, with all faults in one error.
  */
 
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 import type { KvHashForm, ReplayForm } from '@homing/protocol'
 import { ANSWER_FORMS, type AnswerForm } from './completion-answer.ts'
 import { EVENT_FORMS, type EventForm } from './event-publisher.ts'
@@ -425,7 +425,7 @@ export const ENGINE_OPTIONS = [
 ] as const
 
 /** Some settings of an engine cannot be used. */
-export class InvalidEngineSettingsError extends HomingError {
+export class InvalidEngineSettingsError extends CodedError {
   readonly code = 'HOMING_ENGINE_INVALID_SETTINGS'
 
   constructor(faults: readonly string[]) {

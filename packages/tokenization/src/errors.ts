@@ -1,9 +1,9 @@
 /** The errors of tokenization. Loading throws them; a single request never does, it gets an answer that says why. */
 
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 
 /** The tokenizer directory is missing a file, or a file is not what Hugging Face writes. */
-export class TokenizerLoadError extends HomingError {
+export class TokenizerLoadError extends CodedError {
   readonly code = 'HOMING_TOKENIZATION_LOAD'
 
   constructor(directory: string, why: string, cause?: unknown) {
@@ -12,7 +12,7 @@ export class TokenizerLoadError extends HomingError {
 }
 
 /** A text could not be turned into token ids. */
-export class EncodeError extends HomingError {
+export class EncodeError extends CodedError {
   readonly code = 'HOMING_TOKENIZATION_ENCODE'
 
   constructor(why: string, cause?: unknown) {
@@ -24,7 +24,7 @@ export class EncodeError extends HomingError {
  * A chat template, a request or a value that this package will not render, because the result might
  * differ from the engine's. Caught inside the package and answered as "delegate".
  */
-export class RenderingRefusedError extends HomingError {
+export class RenderingRefusedError extends CodedError {
   readonly code = 'HOMING_TOKENIZATION_RENDERING_REFUSED'
 
   constructor(why: string) {

@@ -8,7 +8,7 @@
 import { createReadStream, readFileSync } from 'node:fs'
 import { StringDecoder } from 'node:string_decoder'
 import { createGunzip, gunzipSync } from 'node:zlib'
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 import { MalformedTraceError, parseTraceLine } from './trace-line.ts'
 import { TRACE_BLOCK_TOKENS, type TraceRequest } from './trace-request.ts'
 
@@ -25,7 +25,7 @@ export interface TraceFileOptions {
 }
 
 /** A trace file cannot be opened, decompressed or read to its end. */
-export class UnreadableTraceError extends HomingError {
+export class UnreadableTraceError extends CodedError {
   readonly code = 'HOMING_TRACE_UNREADABLE'
 
   constructor(path: string, reason: string, cause?: unknown) {

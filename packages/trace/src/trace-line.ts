@@ -11,14 +11,14 @@
  * Other fields are skipped.
  */
 
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 import type { TraceRequest } from './trace-request.ts'
 
 /** Longest prompt and longest answer. */
 export const TRACE_TOKENS_MAX = 100_000_000
 
 /** A line of a trace is not of its form. */
-export class MalformedTraceError extends HomingError {
+export class MalformedTraceError extends CodedError {
   readonly code = 'HOMING_TRACE_MALFORMED'
 
   constructor(path: string, line: number, reason: string) {

@@ -1,10 +1,10 @@
 /** Errors that the network can cause in a transport. */
 
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 import { HEADER_BYTES_MAX, HEADERS_MS_MAX } from './limits.ts'
 
 /** A port or endpoint cannot be bound. */
-export class ListenError extends HomingError {
+export class ListenError extends CodedError {
   readonly code = 'HOMING_TRANSPORT_LISTEN'
 
   constructor(endpoint: string, cause: unknown) {
@@ -14,7 +14,7 @@ export class ListenError extends HomingError {
 }
 
 /** An endpoint's text names no place that can be reached. */
-export class EndpointError extends HomingError {
+export class EndpointError extends CodedError {
   readonly code = 'HOMING_TRANSPORT_ENDPOINT'
 
   constructor(endpoint: string, reason: string) {
@@ -23,7 +23,7 @@ export class EndpointError extends HomingError {
 }
 
 /** A thread asks for ZeroMQ sockets, and the main thread, which opens them, has not loaded this package. */
-export class SocketHostError extends HomingError {
+export class SocketHostError extends CodedError {
   readonly code = 'HOMING_TRANSPORT_NO_HOST'
 
   constructor(threadId: number, cause: unknown) {
@@ -51,7 +51,7 @@ export type HttpCallFailure =
   | 'aborted'
 
 /** A call to a server ended without a whole answer. */
-export class HttpCallError extends HomingError {
+export class HttpCallError extends CodedError {
   readonly code = 'HOMING_TRANSPORT_CALL'
   readonly failure: HttpCallFailure
 
@@ -72,7 +72,7 @@ export class HttpCallError extends HomingError {
 }
 
 /** A request that cannot be served as HTTP, whatever it asks for. */
-export abstract class HttpRequestError extends HomingError {
+export abstract class HttpRequestError extends CodedError {
   abstract readonly status: number
 }
 
@@ -121,7 +121,7 @@ export class ExpectationError extends HttpRequestError {
 }
 
 /** A request's body is larger than its route accepts; the rest was not read. */
-export class BodyTooLargeError extends HomingError {
+export class BodyTooLargeError extends CodedError {
   readonly code = 'HOMING_TRANSPORT_BODY_TOO_LARGE'
 
   constructor(maxBytes: number) {
@@ -130,7 +130,7 @@ export class BodyTooLargeError extends HomingError {
 }
 
 /** Nothing more of a request's body came for as long as its listener waits; the rest was not read. */
-export class BodyTimeoutError extends HomingError {
+export class BodyTimeoutError extends CodedError {
   readonly code = 'HOMING_TRANSPORT_BODY_TIMEOUT'
 
   constructor(silenceMsMax: number, receivedBytes: number) {
@@ -142,7 +142,7 @@ export class BodyTimeoutError extends HomingError {
 }
 
 /** The client left before its request was read or answered. */
-export class ClientGoneError extends HomingError {
+export class ClientGoneError extends CodedError {
   readonly code = 'HOMING_TRANSPORT_CLIENT_GONE'
 
   constructor(action: string) {

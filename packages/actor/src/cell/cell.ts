@@ -13,7 +13,7 @@
  * children are abandoned: they end at once and are reported as slow. A stop may let the actor drain first: drain.ts.
  */
 
-import type { HomingError } from '@homing/errors'
+import type { CodedError } from '@homing/errors'
 import { failTakenAsks, openAskOf } from '../asks/message-asks.ts'
 import { terminatedOf } from '../contract/terminated.ts'
 import type { ActorDefinition, ActorStatus, Signal, TerminationReason } from '../contract/types.ts'
@@ -52,7 +52,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
   children: Children | undefined = undefined
   /** How it ended; while `state` is ended. */
   endReason: TerminationReason = 'stopped'
-  endError: HomingError | undefined = undefined
+  endError: CodedError | undefined = undefined
 
   readonly #args: unknown
   #restarts: number
@@ -330,7 +330,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
   }
 
   /** Ends the actor without a start: its definition could not be had. */
-  cannotStart(error: HomingError): void {
+  cannotStart(error: CodedError): void {
     this.host.log.error({ actor: this.name, error: describe(error) }, 'actor cannot start')
     if (this.state >= STOPPING || this.#stopRequest !== undefined) return
     this.endError = error
@@ -403,7 +403,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     this.children?.stop(id, drainMs === 'shutdown' ? ownMs : drainMs)
   }
 
-  childEnded(id: number, ending: Ending, error: HomingError | undefined): void {
+  childEnded(id: number, ending: Ending, error: CodedError | undefined): void {
     const children = this.children
     const child = children?.remove(id)
     if (children === undefined || child === undefined) return

@@ -4,7 +4,7 @@
  * `group` restarts siblings together.
  */
 
-import type { HomingError } from '@homing/errors'
+import type { CodedError } from '@homing/errors'
 import type { Strategy } from '../contract/types.ts'
 import type { Deadlines } from '../values/deadlines.ts'
 import type { Drain } from './drain.ts'
@@ -116,7 +116,7 @@ export class Children implements GroupHost {
   /** Ends every child at once, the last spawned first; reported as slow unless that is how they are to end. */
   abandonAll(
     isReported: boolean,
-    ended: (id: number, ending: Ending, error: HomingError | undefined) => void,
+    ended: (id: number, ending: Ending, error: CodedError | undefined) => void,
   ): void {
     this.group?.cancel()
     for (const child of [...this.#children.values()].reverse()) {

@@ -4,7 +4,7 @@
  */
 
 import type { Random } from '@homing/clock'
-import type { HomingError } from '@homing/errors'
+import type { CodedError } from '@homing/errors'
 import type { Log } from '@homing/log'
 import type {
   ActorDefinition,
@@ -25,7 +25,7 @@ import type { WatchList } from './watcher.ts'
 /** A cell that has ended. */
 export interface EndedCell extends ChildCell {
   readonly endReason: TerminationReason
-  readonly endError: HomingError | undefined
+  readonly endError: CodedError | undefined
 }
 
 export interface CellHost extends LocalRefHost, TurnFacilities {

@@ -3,7 +3,7 @@
  * carry the messages.
  */
 
-import type { ErrorRecord, HomingError } from '@homing/errors'
+import type { CodedError, ErrorRecord } from '@homing/errors'
 import type { Settings } from '../contract/settings.ts'
 import type { Terminated, TerminationReason } from '../contract/types.ts'
 import type { Deadline } from '../values/deadlines.ts'
@@ -40,7 +40,7 @@ export interface LocalParent {
   readonly isGrouping: boolean
   addChild(child: Child): void
   /** `error`: the failure itself, where the child was on this thread. */
-  childEnded(id: number, ending: Ending, error: HomingError | undefined): void
+  childEnded(id: number, ending: Ending, error: CodedError | undefined): void
   /** The instance of a child has ended. False when it may start again at once. */
   childHalted(id: number, halt: Halt): boolean
 }

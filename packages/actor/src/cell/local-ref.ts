@@ -1,6 +1,6 @@
 /** LocalRef: reaches an actor of this thread, and offers what others on this thread may do with it. */
 
-import type { HomingError } from '@homing/errors'
+import type { CodedError } from '@homing/errors'
 import type { InboundAsk, OpenAsk, PendingAsk } from '../asks/asks.ts'
 import type { TellStatus, TerminationReason } from '../contract/types.ts'
 import type { CompiledLayout } from '../layout/compile.ts'
@@ -18,7 +18,7 @@ export interface LocalCell {
   readonly isEnded: boolean
   /** How it ended. */
   readonly endReason: TerminationReason
-  readonly endError: HomingError | undefined
+  readonly endError: CodedError | undefined
   enqueue(message: Message): TellStatus
   /** Takes an ask whose promise is on this thread. */
   enqueueAsk(message: { readonly type: string }, ask: PendingAsk): void

@@ -11,7 +11,7 @@
  * The life cycle (cell.ts) decides when instances begin and end; only it changes `state`.
  */
 
-import type { HomingError } from '@homing/errors'
+import type { CodedError } from '@homing/errors'
 import { openAskOf } from '../asks/message-asks.ts'
 import { terminatedOf } from '../contract/terminated.ts'
 import { type ActorDefinition, type Signal, signal, type TerminationReason } from '../contract/types.ts'
@@ -275,7 +275,7 @@ export abstract class TurnTaker extends Inbox implements Watcher {
     if (this.#watching?.delete(ref.key) === true) this.host.watches.remove(this, ref)
   }
 
-  onTerminated(key: string, _name: string, reason: TerminationReason, error: HomingError | undefined): void {
+  onTerminated(key: string, _name: string, reason: TerminationReason, error: CodedError | undefined): void {
     const ref = this.#watching?.get(key)
     if (ref === undefined || this.state >= STOPPING) return
     this.#signals ??= []

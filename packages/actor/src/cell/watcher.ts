@@ -1,13 +1,13 @@
 /** Watchers: those who are told when an actor ends. */
 
-import type { HomingError } from '@homing/errors'
+import type { CodedError } from '@homing/errors'
 import type { TerminationReason } from '../contract/types.ts'
 import type { Ref } from './ref.ts'
 
 /** What is told when a watched actor ends. */
 export interface Watcher {
   /** Called once per watch. `key` is that of the watched actor. */
-  onTerminated(key: string, name: string, reason: TerminationReason, error: HomingError | undefined): void
+  onTerminated(key: string, name: string, reason: TerminationReason, error: CodedError | undefined): void
 }
 
 /** Keeps who watches whom. */

@@ -1,15 +1,15 @@
 /** The signal for a watched actor that ended. */
 
-import { type ErrorRecord, HomingError } from '@homing/errors'
+import { CodedError, type ErrorRecord } from '@homing/errors'
 import { errorOf } from '../values/thrown.ts'
 import type { ActorRef, Terminated, TerminationReason } from './types.ts'
 
 export function terminatedOf(
   ref: ActorRef<never>,
   reason: TerminationReason,
-  error: HomingError | ErrorRecord | undefined,
+  error: CodedError | ErrorRecord | undefined,
 ): Terminated {
-  const known = error === undefined || error instanceof HomingError ? error : errorOf(error)
+  const known = error === undefined || error instanceof CodedError ? error : errorOf(error)
   return {
     type: 'terminated',
     ref,

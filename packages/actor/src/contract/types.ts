@@ -7,7 +7,7 @@
  */
 
 import type { Clock, Duration, Random } from '@homing/clock'
-import type { HomingError } from '@homing/errors'
+import type { CodedError } from '@homing/errors'
 import type { Log } from '@homing/log'
 import type { MessageLayout } from '../layout/layout.ts'
 import type { FlightEvent } from '../observe/flight.ts'
@@ -82,7 +82,7 @@ export interface Terminated {
   readonly ref: ActorRef<never>
   readonly reason: TerminationReason
   /** Why, when the reason is a failure. */
-  readonly error?: HomingError
+  readonly error?: CodedError
 }
 
 /** Signals reach the optional `[signal]` arm of a behavior; they may overtake messages. */

@@ -4,7 +4,7 @@
  */
 
 import type { Clock } from '@homing/clock'
-import type { HomingError } from '@homing/errors'
+import type { CodedError } from '@homing/errors'
 import type { Cell } from '../cell/cell.ts'
 import type { CellTable } from '../cell/cell-table.ts'
 import type { EndedCell } from '../cell/host.ts'
@@ -208,7 +208,7 @@ export class ThreadKinship implements Kinship {
   }
 
   /** A child was not spawned: what it is made with cannot travel. */
-  unspawned(childId: number, { parent }: SpawnSpec, error: HomingError): void {
+  unspawned(childId: number, { parent }: SpawnSpec, error: CodedError): void {
     const cell = this.#parent(parent.id)
     const child = cell?.children?.get(childId)
     if (cell !== undefined && child !== undefined) this.#giveUp(cell, child, 'failed', error)
@@ -259,12 +259,7 @@ export class ThreadKinship implements Kinship {
   }
 
   /** The child's end cannot come from its own thread. */
-  #giveUp(
-    parent: LocalParent,
-    child: Child,
-    reason: TerminationReason,
-    error: HomingError | undefined,
-  ): void {
+  #giveUp(parent: LocalParent, child: Child, reason: TerminationReason, error: CodedError | undefined): void {
     parent.childEnded(
       child.id,
       { reason, isEscalated: child.settings.directive === 'escalate' && !child.isStopping },

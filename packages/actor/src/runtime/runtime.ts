@@ -13,7 +13,7 @@
  */
 
 import type { Clock, Random } from '@homing/clock'
-import type { HomingError } from '@homing/errors'
+import type { CodedError } from '@homing/errors'
 import type { Log } from '@homing/log'
 import type { InboundAsk } from '../asks/asks.ts'
 import { PendingAsks } from '../asks/pending-asks.ts'
@@ -279,7 +279,7 @@ export class Runtime implements CellHost, LinkedThread {
     this.limbo.deliver(cell)
     this.#definitions.find(spec.moduleUrl, spec.exportName, this.thread).then(
       definition => cell.define(definition),
-      (error: HomingError) => cell.cannotStart(error),
+      (error: CodedError) => cell.cannotStart(error),
     )
   }
 

@@ -5,7 +5,7 @@
  * the thread (observe/thread-memory.ts). What a life has never had, and nobody has noted, was lost with an earlier one.
  */
 
-import type { HomingError } from '@homing/errors'
+import type { CodedError } from '@homing/errors'
 import type { CellTable } from '../cell/cell-table.ts'
 import type { EndedCell } from '../cell/host.ts'
 import type { Ending } from '../cell/kin.ts'
@@ -29,7 +29,7 @@ const ENDINGS_MAX = 2048
 
 interface PastEnding {
   readonly reason: TerminationReason
-  readonly error: HomingError | undefined
+  readonly error: CodedError | undefined
 }
 
 /** The thread of the watchers, or of who is watched. */

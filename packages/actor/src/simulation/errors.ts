@@ -1,9 +1,9 @@
 /** Errors of simulations. */
 
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 
 /** The simulation is used in a way that it is not made for, or cannot go on. */
-export class SimulationError extends HomingError {
+export class SimulationError extends CodedError {
   readonly code = 'HOMING_ACTOR_SIMULATION'
 
   constructor(what: string, why: string) {
@@ -12,7 +12,7 @@ export class SimulationError extends HomingError {
 }
 
 /** Code that runs in a simulation reached for real time or chance: the run could not be repeated. */
-export class RealWorldError extends HomingError {
+export class RealWorldError extends CodedError {
   readonly code = 'HOMING_ACTOR_REAL_WORLD'
 
   constructor(name: string) {
@@ -23,7 +23,7 @@ export class RealWorldError extends HomingError {
 }
 
 /** A seed failed; the message holds the command that repeats it. */
-export class SeedFailedError extends HomingError {
+export class SeedFailedError extends CodedError {
   readonly code = 'HOMING_ACTOR_SEED_FAILED'
 
   constructor(seed: number, why: string, command: string) {
@@ -32,7 +32,7 @@ export class SeedFailedError extends HomingError {
 }
 
 /** What an actor fails with when a simulation makes it. */
-export class SimulatedFailure extends HomingError {
+export class SimulatedFailure extends CodedError {
   readonly code = 'HOMING_ACTOR_SIMULATED_FAILURE'
 
   constructor(actor: string) {

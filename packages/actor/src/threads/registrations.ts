@@ -4,7 +4,7 @@
  * their budget, the parent is told that they have ended.
  */
 
-import type { HomingError } from '@homing/errors'
+import type { CodedError } from '@homing/errors'
 import type { TerminationReason } from '../contract/types.ts'
 import { OP, type Registration, type SpawnSpec } from '../links/frames.ts'
 import { MAIN } from '../links/life.ts'
@@ -133,7 +133,7 @@ export class Registrations {
   }
 
   /** Forgets an actor and tells its parent that it has ended. */
-  end(id: number, reason: TerminationReason, error: HomingError, isEscalated = false): void {
+  end(id: number, reason: TerminationReason, error: CodedError, isEscalated = false): void {
     const registration = this.remove(id)
     if (registration === undefined) return
     const { parent } = registration.spec

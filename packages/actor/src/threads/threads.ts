@@ -11,7 +11,7 @@
  */
 
 import type { Transferable } from 'node:worker_threads'
-import type { HomingError } from '@homing/errors'
+import type { CodedError } from '@homing/errors'
 import type { LogLevel } from '@homing/log'
 import { backoffMs } from '../cell/supervision.ts'
 import type { Settings } from '../contract/settings.ts'
@@ -379,7 +379,7 @@ export class Threads implements Registrar {
     return { backoffMsMin, backoffMsMax, jitter: 0.2 } as Settings
   }
 
-  #slotGone(slot: ThreadSlot, error: HomingError): void {
+  #slotGone(slot: ThreadSlot, error: CodedError): void {
     this.#slots.delete(slot.name)
     this.#host.forgetThread(slot.name)
     this.observatory.gone(slot.name)

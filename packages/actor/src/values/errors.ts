@@ -3,11 +3,11 @@
  * the cause in a `terminated` signal, or a refused spawn. All are listed in docs/actors.md.
  */
 
-import { type ErrorDetails, type ErrorRecord, HomingError, RemoteError } from '@homing/errors'
+import { CodedError, type ErrorDetails, type ErrorRecord, RemoteError } from '@homing/errors'
 import { type ThreadEnd, type ThreadEndReason, textOfEnd } from './thread-end.ts'
 
 /** No answer came within the deadline of an ask. */
-export class AskTimeoutError extends HomingError {
+export class AskTimeoutError extends CodedError {
   readonly code = 'HOMING_ACTOR_ASK_TIMEOUT'
 
   constructor(actor: string, type: string, timeoutMs: number) {
@@ -20,7 +20,7 @@ export class AskTimeoutError extends HomingError {
 }
 
 /** A bound refused the ask: the mailbox of the target or the link to its thread is full. */
-export class AskRefusedError extends HomingError {
+export class AskRefusedError extends CodedError {
   readonly code = 'HOMING_ACTOR_ASK_REFUSED'
 
   constructor(actor: string, type: string, bound: string) {
@@ -29,7 +29,7 @@ export class AskRefusedError extends HomingError {
 }
 
 /** The caller abandoned the ask through its AbortSignal; `cause` is the signal's reason. */
-export class AskAbortedError extends HomingError {
+export class AskAbortedError extends CodedError {
   readonly code = 'HOMING_ACTOR_ASK_ABORTED'
 
   constructor(actor: string, type: string, cause: unknown) {
@@ -42,7 +42,7 @@ export class AskAbortedError extends HomingError {
 }
 
 /** The target of an ask is dead or died before it answered; or an ended actor still uses its context. */
-export class ActorTerminatedError extends HomingError {
+export class ActorTerminatedError extends CodedError {
   readonly code = 'HOMING_ACTOR_TERMINATED'
 
   constructor(actor: string, what: string) {
@@ -51,7 +51,7 @@ export class ActorTerminatedError extends HomingError {
 }
 
 /** An actor stashes more messages than its mailbox option `stash` allows; the message was not taken. */
-export class StashFullError extends HomingError {
+export class StashFullError extends CodedError {
   readonly code = 'HOMING_ACTOR_STASH_FULL'
 
   constructor(actor: string, type: string, capacity: number) {
@@ -64,7 +64,7 @@ export class StashFullError extends HomingError {
 }
 
 /** The thread of the target died, or is being replaced; `cause` is the error that ended it. */
-export class ThreadDownError extends HomingError {
+export class ThreadDownError extends CodedError {
   readonly code = 'HOMING_ACTOR_THREAD_DOWN'
   /** False: the thread never took the ask, so that asking again does nothing twice. */
   readonly mayBeTaken: boolean
@@ -96,7 +96,7 @@ function causeOf(record: ErrorRecord | undefined): { readonly cause?: unknown } 
 }
 
 /** The error that an actor failed with, as its watchers see it; `cause` where it is on the same thread. */
-export class ActorFailedError extends HomingError {
+export class ActorFailedError extends CodedError {
   readonly code = 'HOMING_ACTOR_FAILED'
 
   constructor(actor: string, cause: unknown) {
@@ -105,7 +105,7 @@ export class ActorFailedError extends HomingError {
 }
 
 /** The actor failed more often than its supervision allows. */
-export class RestartBudgetError extends HomingError {
+export class RestartBudgetError extends CodedError {
   readonly code = 'HOMING_ACTOR_RESTART_BUDGET'
 
   constructor(actor: string, max: number, withinMs: number, cause: unknown) {
@@ -118,7 +118,7 @@ export class RestartBudgetError extends HomingError {
 }
 
 /** What was asked is no message: an object whose `type` is a string. */
-export class MalformedMessageError extends HomingError {
+export class MalformedMessageError extends CodedError {
   readonly code = 'HOMING_ACTOR_MALFORMED_MESSAGE'
 
   constructor(actor: string) {
@@ -127,7 +127,7 @@ export class MalformedMessageError extends HomingError {
 }
 
 /** The behavior has no arm for a message type that was asked. */
-export class UnhandledMessageError extends HomingError {
+export class UnhandledMessageError extends CodedError {
   readonly code = 'HOMING_ACTOR_UNHANDLED_MESSAGE'
 
   constructor(actor: string, type: string) {
@@ -136,7 +136,7 @@ export class UnhandledMessageError extends HomingError {
 }
 
 /** The module of a definition does not export it under the name that the definition claims. */
-export class UnknownExportError extends HomingError {
+export class UnknownExportError extends CodedError {
   readonly code = 'HOMING_ACTOR_UNKNOWN_EXPORT'
 
   constructor(moduleUrl: string, exportName: string, why: string) {
@@ -145,7 +145,7 @@ export class UnknownExportError extends HomingError {
 }
 
 /** The module of a definition cannot be imported on the thread that should run the actor. */
-export class ModuleImportError extends HomingError {
+export class ModuleImportError extends CodedError {
   readonly code = 'HOMING_ACTOR_MODULE_IMPORT'
 
   constructor(moduleUrl: string, thread: string, cause: unknown) {
@@ -158,7 +158,7 @@ export class ModuleImportError extends HomingError {
 }
 
 /** A placement names a thread or pool that the system does not have. */
-export class UnknownThreadError extends HomingError {
+export class UnknownThreadError extends CodedError {
   readonly code = 'HOMING_ACTOR_UNKNOWN_THREAD'
 
   constructor(thread: string, why: string) {
@@ -167,7 +167,7 @@ export class UnknownThreadError extends HomingError {
 }
 
 /** A message, an answer or args hold something that cannot travel to another thread. */
-export class UnserializableMessageError extends HomingError {
+export class UnserializableMessageError extends CodedError {
   readonly code = 'HOMING_ACTOR_UNSERIALIZABLE'
 
   /** `path`: where in the message it is, when that is known. */
@@ -178,7 +178,7 @@ export class UnserializableMessageError extends HomingError {
 }
 
 /** A thread ended before it was ready, or was not ready in time. */
-export class ThreadStartError extends HomingError {
+export class ThreadStartError extends CodedError {
   readonly code = 'HOMING_ACTOR_THREAD_START'
 
   constructor(thread: string, why: string) {
@@ -187,7 +187,7 @@ export class ThreadStartError extends HomingError {
 }
 
 /** The system is shutting down or has shut down. */
-export class SystemStoppedError extends HomingError {
+export class SystemStoppedError extends CodedError {
   readonly code = 'HOMING_ACTOR_SYSTEM_STOPPED'
 
   constructor(what: string) {
@@ -196,7 +196,7 @@ export class SystemStoppedError extends HomingError {
 }
 
 /** createActorSystem was called on a thread that belongs to an actor system. */
-export class NestedSystemError extends HomingError {
+export class NestedSystemError extends CodedError {
   readonly code = 'HOMING_ACTOR_NESTED_SYSTEM'
 
   constructor(thread: string) {
@@ -208,7 +208,7 @@ export class NestedSystemError extends HomingError {
 }
 
 /** An actor on another thread than main asks what only main can say. */
-export class NotOnMainError extends HomingError {
+export class NotOnMainError extends CodedError {
   readonly code = 'HOMING_ACTOR_NOT_ON_MAIN'
 
   constructor() {
@@ -226,7 +226,7 @@ function messageOf(thrown: unknown): string {
 }
 
 /** The layout of a definition is invalid: thrown when its module loads. */
-export class LayoutError extends HomingError {
+export class LayoutError extends CodedError {
   readonly code = 'HOMING_ACTOR_LAYOUT'
 
   /** `field` is the path to it, dotted, or '' for the variant itself; `given` what stands there; `right` what may. */
@@ -236,7 +236,7 @@ export class LayoutError extends HomingError {
   }
 }
 
-type ErrorClass = abstract new (...args: never[]) => HomingError
+type ErrorClass = abstract new (...args: never[]) => CodedError
 
 const CLASSES: ReadonlyMap<string, ErrorClass> = new Map<string, ErrorClass>([
   ['HOMING_ACTOR_ASK_TIMEOUT', AskTimeoutError],

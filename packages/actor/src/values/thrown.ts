@@ -4,7 +4,7 @@
  * while it deals with a failure.
  */
 
-import { type ErrorRecord, fromErrorRecord, HomingError, UNEXPECTED_CODE } from '@homing/errors'
+import { CodedError, type ErrorRecord, fromErrorRecord, UNEXPECTED_CODE } from '@homing/errors'
 import { ActorFailedError, classOfCode, ThreadDownError } from './errors.ts'
 
 const UNDESCRIBABLE: ErrorRecord = {
@@ -15,7 +15,7 @@ const UNDESCRIBABLE: ErrorRecord = {
 
 /** Causes of causes that a record keeps. */
 const CAUSES_MAX = 4
-/** Details that a record keeps of an error that is no HomingError. */
+/** Details that a record keeps of an error that is no CodedError. */
 const DETAILS_MAX = 16
 const CODE_CHARACTERS_MAX = 100
 
@@ -26,7 +26,7 @@ export function recordOf(thrown: unknown, causesMax = CAUSES_MAX): ErrorRecord {
   try {
     const isError = thrown instanceof Error
     const message = isError ? String(thrown.message) : String(thrown)
-    const details = thrown instanceof HomingError ? detailsOf(thrown) : isError ? foreignDetails(thrown) : {}
+    const details = thrown instanceof CodedError ? detailsOf(thrown) : isError ? foreignDetails(thrown) : {}
     const hasCause = isError && thrown.cause !== undefined && causesMax > 0
     return {
       code: codeOf(thrown),
@@ -42,12 +42,12 @@ export function recordOf(thrown: unknown, causesMax = CAUSES_MAX): ErrorRecord {
 /** Its own, as errors of Node and of many libraries have one. */
 function codeOf(thrown: unknown): string {
   const code = (thrown as { readonly code?: unknown } | null | undefined)?.code
-  if (thrown instanceof HomingError) return String(code)
+  if (thrown instanceof CodedError) return String(code)
   const isCode = thrown instanceof Error && typeof code === 'string' && code !== ''
   return isCode ? code.slice(0, CODE_CHARACTERS_MAX) : UNEXPECTED_CODE
 }
 
-function detailsOf({ details }: HomingError): Record<string, Primitive> {
+function detailsOf({ details }: CodedError): Record<string, Primitive> {
   const plain: Record<string, Primitive> = {}
   for (const [key, value] of Object.entries(details as Readonly<Record<string, unknown>>)) {
     plain[key] = typeof value === 'number' || typeof value === 'boolean' ? value : String(value)
@@ -77,13 +77,13 @@ const OWN_FIELDS: ReadonlySet<string> = new Set(['code', 'message', 'name', 'sta
  * The error of a record: of its class, if that is one of this library's, with all that the record has; a RemoteError
  * otherwise.
  */
-export function errorOf(record: ErrorRecord): HomingError {
+export function errorOf(record: ErrorRecord): CodedError {
   const { code, message, details, cause } = record
   const known = classOfCode(code)
   if (known === undefined) return fromErrorRecord(record)
   const options = cause === undefined ? undefined : { cause: errorOf(cause) }
   // The constructors of the classes make messages of their own; their base takes this one.
-  const error = Reflect.construct(HomingError, [message, details, options], known) as HomingError
+  const error = Reflect.construct(CodedError, [message, details, options], known) as CodedError
   // It was about another ask than the one that it answers now.
   return Object.assign(error, { code }, error instanceof ThreadDownError ? { mayBeTaken: true } : {})
 }
@@ -102,9 +102,9 @@ export function describe(thrown: unknown): Record<string, unknown> {
 }
 
 /** What the watchers of a failed actor are given. */
-export function failureOf(actor: string, thrown: unknown): HomingError {
+export function failureOf(actor: string, thrown: unknown): CodedError {
   try {
-    return thrown instanceof HomingError ? thrown : new ActorFailedError(actor, thrown)
+    return thrown instanceof CodedError ? thrown : new ActorFailedError(actor, thrown)
   } catch {
     return new ActorFailedError(actor, UNDESCRIBABLE.message)
   }

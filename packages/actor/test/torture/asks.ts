@@ -1,6 +1,6 @@
 /** Asks of a torture run: each settles in time, with the right answer or for a reason that is expected. */
 
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 import { PUMP_MS, pause } from './waits.ts'
 
 export class Asks {
@@ -34,7 +34,7 @@ export class Asks {
       outcome = 'answered'
       if (value !== answer) this.#violate(`an ask (${kind}) was answered ${value}, not ${answer}`)
     } catch (error) {
-      outcome = error instanceof HomingError ? error.code : String(error)
+      outcome = error instanceof CodedError ? error.code : String(error)
       const isExpected =
         ['HOMING_ACTOR_THREAD_DOWN', 'HOMING_ACTOR_ASK_REFUSED', 'HOMING_ACTOR_TERMINATED'].includes(
           outcome,

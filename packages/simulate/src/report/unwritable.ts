@@ -1,7 +1,7 @@
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 
 /** A report cannot be written to the file that was named. */
-export class UnwritableReportError extends HomingError {
+export class UnwritableReportError extends CodedError {
   readonly code = 'HOMING_SIMULATE_UNWRITABLE'
 
   constructor(path: string, cause: Error) {

@@ -13,7 +13,7 @@
  */
 
 import { seededRandom } from '@homing/clock'
-import { HomingError } from '@homing/errors'
+import { CodedError } from '@homing/errors'
 import type { TraceRequest } from '../trace-request.ts'
 import { CODING_CALLS_MEAN, codingUsers } from './coding.ts'
 import { asOpenLoop, multiTurn, type UserLoop } from './multi-turn.ts'
@@ -55,7 +55,7 @@ export interface GeneratorSpec {
 }
 
 /** A generator with this name or these parameters does not exist. */
-export class BadGeneratorError extends HomingError {
+export class BadGeneratorError extends CodedError {
   readonly code = 'HOMING_TRACE_BAD_GENERATOR'
 
   constructor(generator: string, reason: string) {

@@ -1,5 +1,5 @@
 /**
- * HomingError: the base of every error that the outside world can cause.
+ * CodedError: the base of every error that the outside world can cause.
  *
  * Messages read "cannot do what: why", with the values. `code` is stable and listed in
  * docs/errors.md. Structured clone strips an error to a bare `Error`, so between threads an
@@ -18,7 +18,7 @@ export interface ErrorRecord {
   readonly cause?: ErrorRecord
 }
 
-export abstract class HomingError extends Error {
+export abstract class CodedError extends Error {
   abstract readonly code: string
   readonly details: ErrorDetails
 
@@ -30,7 +30,7 @@ export abstract class HomingError extends Error {
 }
 
 /** An error that arrived from another thread: same code, message and details; the class is gone. */
-export class RemoteError extends HomingError {
+export class RemoteError extends CodedError {
   readonly code: string
 
   constructor(record: ErrorRecord) {
@@ -40,12 +40,12 @@ export class RemoteError extends HomingError {
   }
 }
 
-/** The code given to errors that are not HomingErrors: bugs, or errors of a library. */
+/** The code given to errors that are not CodedErrors: bugs, or errors of a library. */
 export const UNEXPECTED_CODE = 'HOMING_INTERNAL_UNEXPECTED'
 
 /** Turns anything thrown into a record; never throws. */
 export function toErrorRecord(thrown: unknown): ErrorRecord {
-  if (thrown instanceof HomingError) {
+  if (thrown instanceof CodedError) {
     return { code: thrown.code, message: thrown.message, details: thrown.details }
   }
   const message = thrown instanceof Error ? thrown.message : String(thrown)
@@ -53,6 +53,6 @@ export function toErrorRecord(thrown: unknown): ErrorRecord {
 }
 
 /** The error of a record, as the receiver may throw it. */
-export function fromErrorRecord(record: ErrorRecord): HomingError {
+export function fromErrorRecord(record: ErrorRecord): CodedError {
   return new RemoteError(record)
 }
