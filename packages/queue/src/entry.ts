@@ -1,7 +1,7 @@
 /** What the queue keeps of a request, of a policy class and of a lane, beside the order. */
 
 import { FadingSum } from './drain-rate.ts'
-import type { Leaf } from './fair-flows.ts'
+import type { Band, LaneFlows } from './fair-flows.ts'
 import type { HeapItem } from './indexed-heap.ts'
 import type { Ordered } from './orders.ts'
 import type { PolicyClass } from './policy-classes.ts'
@@ -37,7 +37,7 @@ export class Entry<R extends QueueRequest = QueueRequest> implements Ordered, He
   /** Defined once it has waited; it keeps its room and its level until it goes. */
   level: StrictPriorityLevel | undefined
   /** Where it waits; undefined while it is asked about. */
-  leaf: Leaf | undefined
+  band: Band | undefined
 
   constructor(
     request: R,
@@ -64,7 +64,7 @@ export class Entry<R extends QueueRequest = QueueRequest> implements Ordered, He
   }
 }
 
-/** Requests of a class with the same eligible workers. */
+/** Requests with the same eligible workers and threshold. */
 export class Lane {
   readonly name: string
   waiting = 0
@@ -73,20 +73,57 @@ export class Lane {
   isClosed = false
   /** How often it was reopened. */
   openings = 0
-  /** Taken out of the order while the lane is closed. */
-  readonly blocked = new Set<Leaf>()
+  /** What it has in each policy class and strict priority. */
+  readonly flows = new Set<LaneFlows>()
 
   constructor(name: string) {
     this.name = name
+  }
+
+  /** There may be room again. */
+  open(): void {
+    this.isClosed = false
+    this.openings++
+    for (const flows of this.flows) flows.fair.opened(flows)
+  }
+}
+
+/** The lanes of policy classes with the same threshold: where one of them finds no room, none does. */
+export class LaneTable {
+  readonly #common = new Lane('')
+  /** All others that have a request. */
+  readonly #others = new Map<string, Lane>()
+
+  of(name: string): Lane {
+    if (name === '') return this.#common
+    let lane = this.#others.get(name)
+    if (lane === undefined) {
+      lane = new Lane(name)
+      this.#others.set(name, lane)
+    }
+    return lane
+  }
+
+  /** Opens the lane of a name; without one, all. */
+  open(name: string | undefined): void {
+    if (name === undefined || name === '') this.#common.open()
+    if (name === undefined) for (const lane of this.#others.values()) lane.open()
+    else this.#others.get(name)?.open()
+  }
+
+  /** A request of the lane went. */
+  left(lane: Lane): void {
+    if (lane.waiting > 0) return
+    lane.isClosed = false
+    if (lane.asked === 0) this.#others.delete(lane.name)
   }
 }
 
 export class ClassAccount {
   readonly policy: PolicyClass
   readonly index: number
-  readonly common = new Lane('')
-  /** All others that have a request. */
-  readonly lanes = new Map<string, Lane>()
+  /** Shared with all classes of the same threshold. */
+  readonly lanes: LaneTable
   waitingRequests = 0
   waitingPromptTokens = 0
   waitingUncachedTokens = 0
@@ -95,26 +132,10 @@ export class ClassAccount {
   readonly recentTokens = new FadingSum()
   refused: Map<RefusalReason, number> | undefined
 
-  constructor(policy: PolicyClass, index: number) {
+  constructor(policy: PolicyClass, index: number, lanes: LaneTable) {
     this.policy = policy
     this.index = index
-  }
-
-  lane(name: string): Lane {
-    if (name === '') return this.common
-    let lane = this.lanes.get(name)
-    if (lane === undefined) {
-      lane = new Lane(name)
-      this.lanes.set(name, lane)
-    }
-    return lane
-  }
-
-  /** A request of the lane went. */
-  left(lane: Lane): void {
-    if (lane.waiting > 0) return
-    lane.isClosed = false
-    if (lane.asked === 0 && lane !== this.common) this.lanes.delete(lane.name)
+    this.lanes = lanes
   }
 }
 

@@ -1,22 +1,25 @@
 /**
  * Fair flows: the requests of one policy class at one strict priority, shared out between tenants by weight.
  *
- *   flows     one per tenant that has a request here          start-time fair queueing
- *     sides   the common lane | all other lanes               a closed common lane is passed over at once
+ *   lanes     one per set of eligible workers                 closed: passed over with all that is in it
+ *     sides   one per tenant with a request in the lane       start-time fair queueing, over the flow of the tenant
  *       bands   by work, long prompts apart                   see orders.ts
- *         leaves  one per lane: requests in their order       a leaf of a closed lane is blocked
  *
- * Start-time fair queueing. Each flow has a start tag; the lowest goes first, and its tag grows by uncached tokens ÷ weight. The virtual
- * time is the tag of the last one that went. A flow that has just come, or could not go, starts at the virtual time: it gets no
- * credit for the time away. With nothing left all tags are forgotten.
+ * Start-time fair queueing. The flow of a tenant is all that it has here, in any lane. Each flow has a start tag; the lowest goes first,
+ * and its tag grows by uncached tokens ÷ weight. The virtual time is the tag of the last one that went. A flow that has just come,
+ * or could not go, starts at the virtual time: it gets no credit for the time away. With nothing left all tags are forgotten.
+ *
+ * Sides keep a copy of the tag of their flow, which is late: lower than the tag, never higher. The first side of a lane is brought up to
+ * date until it stays the first.
  *
  * Invariants
  *   I1  Of two tenants that always have a request that can go, the service ÷ weight differs by at most the largest request ÷ weight
  *       of one plus that of the other.
- *   I2  A side is ready if it has a request that can go. It may be ready without one: whoever looks finds out and takes it out.
+ *   I2  A side is ready if it has a request that the rule for long prompts does not hold, and a lane is in `#open` if it is open and has
+ *       a ready side. Both may be so without: whoever looks finds out and takes them out.
  *   I3  The virtual time never goes back, but for a request that is put back before another was taken.
  *
- * Cost   O(log n), plus O(bands) for response ratio. A closed lane costs O(log n) for each of its leaves.
+ * Cost   O(log n), plus the bands of response ratio, plus the lanes that are open at the time, plus the lanes of the tenant that goes.
  *
  * Source: Goyal, Vin, Cheng: Start-time Fair Queuing (1996).
  */
@@ -26,48 +29,48 @@ import { type HeapItem, IndexedHeap } from './indexed-heap.ts'
 import { goesFirst, isBefore, orderKey, workBand } from './orders.ts'
 import type { Tenant, TenantTable } from './tenants.ts'
 
-const COMMON = 0
-const OTHERS = 1
-
-/** Requests of one tenant in one band and lane. */
-export class Leaf implements HeapItem {
-  readonly heapPlaces = [-1]
-  readonly entries = new IndexedHeap<Entry>(ORDER_SLOT, isBefore)
+/** Requests of one tenant and lane with about the same work. */
+export class Band {
   readonly side: FlowSide
-  readonly band: Band
-  readonly lane: Lane
-
-  constructor(side: FlowSide, band: Band, lane: Lane) {
-    this.side = side
-    this.band = band
-    this.lane = lane
-  }
-}
-
-class Band {
+  /** Band of work; odd for long prompts. */
   readonly key: number
   readonly isLong: boolean
-  readonly leaves = new Map<Lane, Leaf>()
-  /** Those that are not blocked. */
-  readonly ready = new IndexedHeap<Leaf>(0, (a, b) => isBefore(a.entries.first!, b.entries.first!))
+  readonly entries = new IndexedHeap<Entry>(ORDER_SLOT, isBefore)
 
-  constructor(key: number, isLong: boolean) {
+  constructor(side: FlowSide, key: number, isLong: boolean) {
+    this.side = side
     this.key = key
     this.isLong = isLong
   }
 }
 
-/** What a tenant has in the common lane, or in all others. */
+/** What a tenant has in one lane. */
 export class FlowSide implements HeapItem {
   readonly heapPlaces = [-1]
   readonly flow: Flow
-  readonly number: number
-  /** By band of work, long prompts at odd keys. */
-  readonly bands = new Map<number, Band>()
+  readonly lane: LaneFlows
+  /** In no order; few, so a list is faster than a map. */
+  readonly bands: Band[] = []
+  /** A copy of the start tag of its flow; late. */
+  startTag: number
 
-  constructor(flow: Flow, number: number) {
+  constructor(flow: Flow, lane: LaneFlows) {
     this.flow = flow
-    this.number = number
+    this.lane = lane
+    this.startTag = flow.startTag
+  }
+}
+
+/** What all tenants have in one lane. */
+export class LaneFlows {
+  readonly fair: FairFlows
+  readonly lane: Lane
+  readonly ready = new IndexedHeap<FlowSide>(0, isSideBefore)
+  sides = 0
+
+  constructor(fair: FairFlows, lane: Lane) {
+    this.fair = fair
+    this.lane = lane
   }
 }
 
@@ -76,7 +79,8 @@ class Flow implements HeapItem {
   readonly fair: FairFlows
   readonly tenant: Tenant
   readonly sequence: number
-  readonly sides: readonly [FlowSide, FlowSide]
+  /** In no order; mostly one. */
+  readonly sides: FlowSide[] = []
   startTag: number
   waiting = 0
   asked = 0
@@ -86,7 +90,6 @@ class Flow implements HeapItem {
     this.tenant = tenant
     this.sequence = sequence
     this.startTag = startTag
-    this.sides = [new FlowSide(this, COMMON), new FlowSide(this, OTHERS)]
   }
 }
 
@@ -100,7 +103,8 @@ export class FairFlows {
   readonly policyClass: ClassAccount
   readonly #tenants: TenantTable
   readonly #flows = new Map<Tenant, Flow>()
-  readonly #ready: readonly [IndexedHeap<FlowSide>, IndexedHeap<FlowSide>]
+  readonly #lanes = new Map<Lane, LaneFlows>()
+  readonly #open = new Set<LaneFlows>()
   /** Flows without a request whose tag is still ahead of the virtual time. */
   readonly #idle = new IndexedHeap<Flow>(0, isFlowBefore)
   #virtualTime = 0
@@ -110,8 +114,6 @@ export class FairFlows {
   constructor(policyClass: ClassAccount, tenants: TenantTable) {
     this.policyClass = policyClass
     this.#tenants = tenants
-    const heap = () => new IndexedHeap<FlowSide>(0, (a, b) => isFlowBefore(a.flow, b.flow))
-    this.#ready = [heap(), heap()]
   }
 
   /** Nothing waits or is asked about. */
@@ -129,22 +131,35 @@ export class FairFlows {
 
   /** The request that goes next if this class may send one; undefined: none can go. */
   head(nowMs: number): Entry | undefined {
-    const common = this.policyClass.common.isClosed ? undefined : this.#headOf(COMMON, nowMs)
-    const other = this.#headOf(OTHERS, nowMs)
-    if (common === undefined) return other
-    if (other === undefined) return common
-    const flow = common.leaf!.side.flow
-    const otherFlow = other.leaf!.side.flow
-    if (flow !== otherFlow) return isFlowBefore(flow, otherFlow) ? common : other
-    return goesFirst(this.policyClass.policy.order, common, other, nowMs) ? common : other
+    let first: Entry | undefined
+    let flow: Flow | undefined
+    for (const lane of this.#open) {
+      const head = lane.lane.isClosed ? undefined : this.#firstOf(lane, nowMs)
+      if (head === undefined) {
+        this.#open.delete(lane)
+        continue
+      }
+      const ofHead = head.band!.side.flow
+      if (flow !== undefined && !isFlowBefore(ofHead, flow)) continue
+      first = head
+      flow = ofHead
+    }
+    if (first === undefined || flow === undefined || flow.sides.length === 1) return first
+    // Its tenant may have one in another open lane that goes before.
+    const { order } = this.policyClass.policy
+    for (const side of flow.sides) {
+      const head = side.lane.lane.isClosed ? undefined : this.#headOf(side, nowMs)
+      if (head !== undefined && goesFirst(order, head, first, nowMs)) first = head
+    }
+    return first
   }
 
   /** Takes a waiting request out and charges its tenant. It stays counted until `settle` or `putBack`. */
   take(entry: Entry): FairUndo {
-    const { flow } = entry.leaf!.side
+    const { flow } = entry.band!.side
     const undo = { startTag: flow.startTag, virtualTime: this.#virtualTime }
     this.#virtualTime = Math.max(flow.startTag, this.#virtualTime)
-    this.#retag(flow, this.#virtualTime + entry.costTokens / flow.tenant.weight)
+    flow.startTag = this.#virtualTime + entry.costTokens / flow.tenant.weight
     this.#extract(entry)
     flow.waiting--
     flow.asked++
@@ -171,7 +186,7 @@ export class FairFlows {
 
   /** A waiting request is gone. */
   remove(entry: Entry): void {
-    const { flow } = entry.leaf!.side
+    const { flow } = entry.band!.side
     this.#extract(entry)
     flow.waiting--
     this.#left(flow)
@@ -179,21 +194,19 @@ export class FairFlows {
 
   /** The key or rank of a waiting request has changed. */
   update(entry: Entry): void {
-    const leaf = entry.leaf!
-    leaf.entries.update(entry)
-    leaf.band.ready.update(leaf)
+    entry.band!.entries.update(entry)
   }
 
-  /** A leaf whose lane was reopened. */
-  unblock(leaf: Leaf): void {
-    leaf.band.ready.push(leaf)
-    this.wake(leaf.side)
+  /** The lane was reopened. */
+  opened(lane: LaneFlows): void {
+    this.#open.add(lane)
   }
 
-  /** A side that may have something that can go. */
+  /** The side may have a request that can go. */
   wake(side: FlowSide): void {
-    const ready = this.#ready[side.number]!
+    const { ready } = side.lane
     if (!ready.has(side)) ready.push(side)
+    this.#open.add(side.lane)
   }
 
   #flowOf(tenant: Tenant): Flow {
@@ -206,25 +219,28 @@ export class FairFlows {
     return flow
   }
 
-  #headOf(number: number, nowMs: number): Entry | undefined {
-    const ready = this.#ready[number]!
+  /** What goes next of a lane. */
+  #firstOf({ ready }: LaneFlows, nowMs: number): Entry | undefined {
     for (let side = ready.first; side !== undefined; side = ready.first) {
-      const head = this.#headOfSide(side, nowMs)
+      if (side.startTag < side.flow.startTag) {
+        side.startTag = side.flow.startTag
+        ready.update(side)
+        continue
+      }
+      const head = this.#headOf(side, nowMs)
       if (head !== undefined) return head
       ready.remove(side)
     }
     return undefined
   }
 
-  #headOfSide(side: FlowSide, nowMs: number): Entry | undefined {
+  #headOf(side: FlowSide, nowMs: number): Entry | undefined {
     const { order } = this.policyClass.policy
-    const isHeld = this.#tenants.isHeld(side.flow.tenant, nowMs)
     let best: Entry | undefined
     let hasHeld = false
-    for (const band of side.bands.values()) {
-      const head = headOfBand(band)
-      if (head === undefined) continue
-      if (band.isLong && isHeld) hasHeld = true
+    for (const band of side.bands) {
+      const head = band.entries.first!
+      if (band.isLong && this.#tenants.isHeld(side.flow.tenant, nowMs)) hasHeld = true
       else if (best === undefined || goesFirst(order, head, best, nowMs)) best = head
     }
     if (best === undefined && hasHeld) this.#tenants.hold(side)
@@ -233,60 +249,61 @@ export class FairFlows {
 
   #insert(entry: Entry, flow: Flow): void {
     const { order } = this.policyClass.policy
-    const side = flow.sides[entry.lane === this.policyClass.common ? COMMON : OTHERS]
+    const side = this.#sideOf(flow, entry.lane)
     const key = 2 * workBand(order, entry.costTokens) + (entry.isLong ? 1 : 0)
-    let band = side.bands.get(key)
+    let band = side.bands.find(other => other.key === key)
     if (band === undefined) {
-      band = new Band(key, entry.isLong)
-      side.bands.set(key, band)
-    }
-    let leaf = band.leaves.get(entry.lane)
-    const isNew = leaf === undefined
-    if (leaf === undefined) {
-      leaf = new Leaf(side, band, entry.lane)
-      band.leaves.set(entry.lane, leaf)
+      band = new Band(side, key, entry.isLong)
+      side.bands.push(band)
     }
     if (entry.rank === 1) entry.key = orderKey(order, entry)
-    entry.leaf = leaf
-    leaf.entries.push(entry)
-    if (isNew) band.ready.push(leaf)
-    else band.ready.update(leaf)
+    entry.band = band
+    band.entries.push(entry)
     this.wake(side)
   }
 
-  #extract(entry: Entry): void {
-    const leaf = entry.leaf!
-    const { band, side } = leaf
-    entry.leaf = undefined
-    // The leaf leaves its heap while it still has a first entry to be compared by.
-    if (leaf.entries.size === 1) {
-      band.ready.remove(leaf)
-      band.leaves.delete(leaf.lane)
-      leaf.lane.blocked.delete(leaf)
+  #sideOf(flow: Flow, lane: Lane): FlowSide {
+    let side = flow.sides.find(other => other.lane.lane === lane)
+    if (side !== undefined) return side
+    let ofLane = this.#lanes.get(lane)
+    if (ofLane === undefined) {
+      ofLane = new LaneFlows(this, lane)
+      this.#lanes.set(lane, ofLane)
+      lane.flows.add(ofLane)
     }
-    leaf.entries.remove(entry)
-    band.ready.update(leaf)
-    if (band.leaves.size > 0) return
-    side.bands.delete(band.key)
-    if (side.bands.size > 0) return
-    this.#ready[side.number]!.remove(side)
+    side = new FlowSide(flow, ofLane)
+    flow.sides.push(side)
+    ofLane.sides++
+    return side
+  }
+
+  #extract(entry: Entry): void {
+    const band = entry.band!
+    const { side } = band
+    entry.band = undefined
+    band.entries.remove(entry)
+    if (band.entries.size > 0) return
+    removeFrom(side.bands, band)
+    if (side.bands.length > 0) return
+    const ofLane = side.lane
+    removeFrom(side.flow.sides, side)
+    ofLane.ready.remove(side)
     this.#tenants.release(side)
+    if (--ofLane.sides > 0) return
+    this.#lanes.delete(ofLane.lane)
+    this.#open.delete(ofLane)
+    ofLane.lane.flows.delete(ofLane)
   }
 
   #refund(entry: Entry, undo: FairUndo | undefined): void {
     const flow = this.#flows.get(entry.tenant)!
-    if (undo !== undefined) {
-      this.#virtualTime = undo.virtualTime
-      this.#retag(flow, undo.startTag)
-    } else {
-      this.#retag(flow, flow.startTag - entry.costTokens / flow.tenant.weight)
+    if (undo !== undefined) this.#virtualTime = undo.virtualTime
+    flow.startTag = undo?.startTag ?? flow.startTag - entry.costTokens / flow.tenant.weight
+    for (const side of flow.sides) {
+      if (side.startTag <= flow.startTag) continue
+      side.startTag = flow.startTag
+      side.lane.ready.update(side)
     }
-  }
-
-  #retag(flow: Flow, startTag: number): void {
-    flow.startTag = startTag
-    this.#ready[COMMON].update(flow.sides[COMMON])
-    this.#ready[OTHERS].update(flow.sides[OTHERS])
   }
 
   #left(flow: Flow): void {
@@ -305,16 +322,16 @@ export class FairFlows {
   }
 }
 
-/** Blocks the leaves of closed lanes that it meets. */
-function headOfBand(band: Band): Entry | undefined {
-  for (let leaf = band.ready.first; leaf !== undefined; leaf = band.ready.first) {
-    if (!leaf.lane.isClosed) return leaf.entries.first
-    band.ready.remove(leaf)
-    leaf.lane.blocked.add(leaf)
-  }
-  return undefined
-}
-
 function isFlowBefore(a: Flow, b: Flow): boolean {
   return a.startTag < b.startTag || (a.startTag === b.startTag && a.sequence < b.sequence)
+}
+
+function isSideBefore(a: FlowSide, b: FlowSide): boolean {
+  return a.startTag < b.startTag || (a.startTag === b.startTag && a.flow.sequence < b.flow.sequence)
+}
+
+/** Takes an item out of a list without an order. */
+function removeFrom<T>(items: T[], item: T): void {
+  const last = items.pop()!
+  if (last !== item) items[items.indexOf(item)] = last
 }

@@ -24,7 +24,7 @@
  */
 
 import { DrainRate } from './drain-rate.ts'
-import { AGE_SLOT, ClassAccount, DEADLINE_SLOT, Entry, type Lane, strictPriorityOf } from './entry.ts'
+import { AGE_SLOT, ClassAccount, DEADLINE_SLOT, Entry, LaneTable, strictPriorityOf } from './entry.ts'
 import { IndexedHeap } from './indexed-heap.ts'
 import { LongPrompts } from './long-prompts.ts'
 import type { QueueRoom } from './queue-room.ts'
@@ -52,6 +52,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   readonly #stepTokens: number
   readonly #agingMs: number
   readonly #classes: readonly ClassAccount[]
+  readonly #laneTables: readonly LaneTable[]
   readonly #classByName: ReadonlyMap<string, ClassAccount>
   readonly #tenants: TenantTable
   readonly #longPrompts: LongPrompts
@@ -82,7 +83,14 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     this.#agingMs = positive('agingMs', options.agingMs ?? AGING_MS_DEFAULT)
     for (const weight of tenantWeights.values()) positive('a tenant weight', weight)
     for (const { quantum } of profile.classes) positive('a quantum', quantum)
-    this.#classes = profile.classes.map((policy, index) => new ClassAccount(policy, index))
+    const lanes = new Map<string, LaneTable>()
+    this.#classes = profile.classes.map((policy, index) => {
+      const threshold = `${policy.busyTokens} ${policy.busyFraction}`
+      const ofThreshold = lanes.get(threshold) ?? new LaneTable()
+      lanes.set(threshold, ofThreshold)
+      return new ClassAccount(policy, index, ofThreshold)
+    })
+    this.#laneTables = [...lanes.values()]
     this.#classByName = new Map(this.#classes.map(account => [account.policy.name, account]))
     this.#tenants = new TenantTable({
       tenantsMax: positive('tenantsMax', options.tenantsMax ?? TENANTS_MAX_DEFAULT),
@@ -211,15 +219,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
 
   /** There may be room in a lane again; without a name: in all. */
   reopen(laneName?: string): void {
-    for (const policyClass of this.#classes) {
-      if (laneName === undefined || laneName === '') open(policyClass.common)
-      if (laneName === undefined) {
-        for (const lane of policyClass.lanes.values()) open(lane)
-      } else {
-        const lane = policyClass.lanes.get(laneName)
-        if (lane !== undefined) open(lane)
-      }
-    }
+    for (const lanes of this.#laneTables) lanes.open(laneName)
   }
 
   /** How many worker keys serve the model: limits of classes and the rule for long prompts go by it. */
@@ -282,7 +282,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     if (deadlineMs !== undefined && deadlineMs <= nowMs) {
       return refuse(policyClass, tenant, { reason: 'deadline' })
     }
-    const lane = policyClass.lane(request.lane)
+    const lane = policyClass.lanes.of(request.lane)
     const entry = new Entry(request, this.#sequence++, policyClass, tenant, lane, nowMs, this.#stepTokens)
     if (!this.#mustWait(entry, nowMs)) {
       this.#ask(entry)
@@ -291,7 +291,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     }
     const refusal = this.#park(entry, nowMs)
     if (refusal === undefined) this.#entries.set(request.id, entry)
-    else policyClass.left(lane)
+    else policyClass.lanes.left(lane)
     return refusal ?? 'waiting'
   }
 
@@ -363,7 +363,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
       this.#room.giveBack(entry.promptTokens, entry.request.bytes)
       if (entry.level.isEmpty) this.#levels.splice(this.#levels.indexOf(entry.level), 1)
     }
-    entry.policyClass.left(entry.lane)
+    entry.policyClass.lanes.left(entry.lane)
     this.#tenants.changed(entry.tenant, nowMs)
   }
 
@@ -427,13 +427,6 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     }
     return waitingTokens / tokensPerMs
   }
-}
-
-function open(lane: Lane): void {
-  lane.isClosed = false
-  lane.openings++
-  for (const leaf of lane.blocked) leaf.side.flow.fair.unblock(leaf)
-  lane.blocked.clear()
 }
 
 /** Counts a refusal. */

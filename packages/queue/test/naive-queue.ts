@@ -56,7 +56,9 @@ export class NaiveQueue {
     if (request.deadlineMs !== undefined && request.deadlineMs <= nowMs) return { reason: 'deadline' }
     const waiter: Waiter = { request, sequence: this.#sequence++, state: 'asked', hasWaited: false }
     const mustWait =
-      this.#closed.has(laneOf(request)) || this.#isHeld(waiter, nowMs) || this.#candidates(nowMs).length > 0
+      this.#closed.has(this.#laneOf(request)) ||
+      this.#isHeld(waiter, nowMs) ||
+      this.#candidates(nowMs).length > 0
     if (!mustWait) {
       this.#waiters.push(waiter)
       return 'ask'
@@ -114,7 +116,7 @@ export class NaiveQueue {
       }
     }
     waiter.state = 'waiting'
-    this.#closed.add(laneOf(request))
+    this.#closed.add(this.#laneOf(request))
     return 'waiting'
   }
 
@@ -208,7 +210,7 @@ export class NaiveQueue {
   #bandOf(request: QueueRequest): string {
     if (this.#class(request).order !== 'response-ratio') return ''
     const isLong = request.uncachedTokens > this.#options.stepTokens
-    return `${request.lane === ''} ${isLong} ${Math.floor(2 * Math.log2(cost(request)))}`
+    return `${request.lane} ${isLong} ${Math.floor(2 * Math.log2(cost(request)))}`
   }
 
   #compare(a: Waiter, b: Waiter, nowMs: number): number {
@@ -248,7 +250,7 @@ export class NaiveQueue {
     return this.#waiters.filter(
       waiter =>
         waiter.state === 'waiting' &&
-        !this.#closed.has(laneOf(waiter.request)) &&
+        !this.#closed.has(this.#laneOf(waiter.request)) &&
         !this.#isHeld(waiter, nowMs),
     )
   }
@@ -274,8 +276,8 @@ export class NaiveQueue {
   #remove(id: string): void {
     const { request, hasWaited } = this.#find(id)
     this.#waiters = this.#waiters.filter(waiter => waiter.request.id !== id)
-    const lane = laneOf(request)
-    if (!this.#waiters.some(waiter => waiter.state === 'waiting' && laneOf(waiter.request) === lane)) {
+    const lane = this.#laneOf(request)
+    if (!this.#waiters.some(waiter => waiter.state === 'waiting' && this.#laneOf(waiter.request) === lane)) {
       this.#closed.delete(lane)
     }
     if (!hasWaited) return
@@ -325,6 +327,11 @@ export class NaiveQueue {
     return this.#options.profile.classes.findIndex(({ name }) => name === className)
   }
 
+  /** Classes with the same threshold find the same room. */
+  #laneOf(request: QueueRequest): string {
+    return `${this.#class(request).busyFraction}/${request.lane}`
+  }
+
   #weight(tenant: string): number {
     return this.#options.weights.get(tenant) ?? 1
   }
@@ -332,8 +339,4 @@ export class NaiveQueue {
 
 function cost({ uncachedTokens }: QueueRequest): number {
   return Math.max(1, uncachedTokens)
-}
-
-function laneOf({ policyClass, lane }: QueueRequest): string {
-  return `${policyClass}/${lane}`
 }

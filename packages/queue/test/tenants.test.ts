@@ -85,6 +85,20 @@ t.test('a tenant that comes back has no credit for the time away, and one alone 
   t.equal(next.filter(name => name === 'a').length, 4)
 })
 
+t.test('a busy answer gives a tenant its turn back, also after another was taken', async t => {
+  const queue = queueOf('fcfs')
+  const of = (tenant: string, uncachedTokens: number) =>
+    ['1', '2', '3'].map(id => request(`${tenant}${id}`, { tenant, uncachedTokens }))
+  park(queue, [...of('a', 100), ...of('b', 50)])
+  queue.reopen()
+  t.equal(queue.take(1)?.id, 'a1')
+  t.equal(queue.take(1)?.id, 'b1')
+  t.equal(queue.busy('a1', 1), 'waiting')
+  queue.placed('b1', 'w0', 1)
+  queue.reopen()
+  t.strictSame(placeAll(queue, 2), ['a1', 'b2', 'a2', 'b3', 'a3'])
+})
+
 const LONG = 9000
 
 /** Four workers; a chat of tenant 'b' was placed at `nowMs`, and tenant 'a' computes `count` long prompts. */
