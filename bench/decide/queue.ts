@@ -140,9 +140,10 @@ function measureDepth(workload: Workload, depth: number, rounds: number) {
   let nowMs = 0
   let orderSum = 0
   const park = (count: number): number => {
-    const requests = Array.from({ length: count }, () =>
-      requestOf(number++, (nowMs += 0.1), random, workload),
-    )
+    const requests = Array.from({ length: count }, () => {
+      nowMs += 0.1
+      return requestOf(number++, nowMs, random, workload)
+    })
     const us = cpuUs(() => {
       for (const request of requests) {
         const admission = queue.admit(request, request.arrivedMs)
