@@ -2,8 +2,10 @@
  * Byte-pair merging: of all neighbours that may merge, the pair of the lowest rank merges first, and of equal pairs the leftmost;
  * until none may. That is the order of the reference (a heap of rank and position).
  *
- *   pairs       4 words each: left id, right id, rank, id of the merged token; open addressing, at most 5/8 full; rank -1: free
- *   bytePairs   by two bytes: the place in `pairs` of their merge, or -1; the first look of every piece of a byte-level model
+ *   merges      by rank, 3 words each: left id, right id, id of the merged token. Merges of low ranks come up most, and lie side by side
+ *   slots       1 word each: high bits of the hash | rank + 1; open addressing, at most 5/8 full; 0: free. Most looks that find
+ *               nothing end here, in a quarter of the memory that whole entries would take
+ *   byteRanks   by two bytes: the rank of their merge, or NONE; the first look of every piece of a byte-level model
  *               stays in the processor's caches
  *
  * Cost
@@ -15,6 +17,7 @@
 
 /** Symbols that are merged by searching. */
 const SHORT = 64
+/** No rank. */
 const NONE = 0x7fff_ffff
 /** Positions in a heap entry: rank * 2^26 + position stays an exact integer. */
 const POSITION_SPAN = 2 ** 26
@@ -28,50 +31,63 @@ export interface MergeCounts {
   steps: number
 }
 
-/** The smallest power of two that holds `count` pairs at 5/8: at half, 280 k merges of Llama 3 would take 17 MB instead of 8. */
-export function pairSlotCountFor(count: number): number {
+/** The arrays of merges, ready to be packed into shared memory. */
+export interface MergeArrays {
+  readonly merges: Int32Array
+  readonly slots: Int32Array
+}
+
+const MERGE_WORDS = 3
+
+/** Merge i makes `made[i]` of `left[i]` and `right[i]` at rank i, where `made[i]` is no -1; a later equal pair wins. */
+export function buildMerges(left: Int32Array, right: Int32Array, made: Int32Array): MergeArrays {
+  const merges = new Int32Array(made.length * MERGE_WORDS)
+  const slots = new Int32Array(slotCountFor(made.length))
+  const mask = slots.length - 1
+  const rankMask = rankMaskOf(merges)
+  for (let rank = 0; rank < made.length; rank++) {
+    if (made[rank] === -1) continue
+    const a = left[rank]!
+    const b = right[rank]!
+    const hash = hashOf(a, b)
+    let slot = hash & mask
+    for (; slots[slot] !== 0; slot = (slot + 1) & mask) {
+      const at = ((slots[slot]! & rankMask) - 1) * MERGE_WORDS
+      if (merges[at] === a && merges[at + 1] === b) break
+    }
+    slots[slot] = (hash & ~rankMask) | (rank + 1)
+    merges[rank * MERGE_WORDS] = a
+    merges[rank * MERGE_WORDS + 1] = b
+    merges[rank * MERGE_WORDS + 2] = made[rank]!
+  }
+  return { merges, slots }
+}
+
+/** The ranks of the merges of two bytes. */
+export function buildByteRanks(arrays: MergeArrays, byteIds: Int32Array): Int32Array {
+  const merger = new PairMerger(arrays, undefined)
+  const byteRanks = new Int32Array(0x1_0000).fill(NONE)
+  for (let first = 0; first < 256; first++)
+    for (let second = 0; second < 256; second++) {
+      const [a, b] = [byteIds[first]!, byteIds[second]!]
+      if (a >= 0 && b >= 0) byteRanks[(first << 8) | second] = merger.rankOf(a, b)
+    }
+  return byteRanks
+}
+
+/** The smallest power of two that holds `count` merges at 5/8. */
+function slotCountFor(count: number): number {
   let slots = 16
   while (slots * 5 < count * 8) slots *= 2
   return slots
 }
 
-/** Builds the table of pairs: merge i makes `made[i]` of `left[i]` and `right[i]` at rank i, where `made[i]` is no -1; a later equal pair wins. */
-export function buildPairs(
-  left: Int32Array,
-  right: Int32Array,
-  made: Int32Array,
-  slotCount: number,
-): Int32Array {
-  const pairs = new Int32Array(slotCount * 4).fill(-1)
-  const mask = slotCount - 1
-  for (let rank = 0; rank < made.length; rank++) {
-    if (made[rank] === -1) continue
-    const a = left[rank]!
-    const b = right[rank]!
-    let slot = slotOf(a, b) & mask
-    while (pairs[slot * 4 + 2] !== -1 && (pairs[slot * 4] !== a || pairs[slot * 4 + 1] !== b))
-      slot = (slot + 1) & mask
-    pairs[slot * 4] = a
-    pairs[slot * 4 + 1] = b
-    pairs[slot * 4 + 2] = rank
-    pairs[slot * 4 + 3] = made[rank]!
-  }
-  return pairs
+/** The bits that a rank + 1 takes in a slot. */
+function rankMaskOf(merges: Int32Array): number {
+  return 2 ** (32 - Math.clz32(merges.length / MERGE_WORDS)) - 1
 }
 
-/** The places of the merges of two bytes. */
-export function buildBytePairs(pairs: Int32Array, byteIds: Int32Array): Int32Array {
-  const merger = new PairMerger(pairs, undefined)
-  const bytePairs = new Int32Array(0x1_0000).fill(-1)
-  for (let first = 0; first < 256; first++)
-    for (let second = 0; second < 256; second++) {
-      const [a, b] = [byteIds[first]!, byteIds[second]!]
-      if (a >= 0 && b >= 0) bytePairs[(first << 8) | second] = merger.find(a, b)
-    }
-  return bytePairs
-}
-
-function slotOf(a: number, b: number): number {
+function hashOf(a: number, b: number): number {
   const mixed = Math.imul(a, 0x9e3779b1) ^ Math.imul(b, 0x85ebca6b)
   return mixed ^ (mixed >>> 15)
 }
@@ -79,17 +95,18 @@ function slotOf(a: number, b: number): number {
 /** Merges symbols; holds scratch memory, so it is for one thread. */
 export class PairMerger {
   readonly counts: MergeCounts = { steps: 0 }
-  readonly #pairs: Int32Array
-  readonly #mask: number
+  readonly #merges: Int32Array
+  readonly #slots: Int32Array
+  readonly #rankMask: number
+  readonly #byteRanks: Int32Array | undefined
   readonly #ranks = new Int32Array(SHORT)
-  readonly #made = new Int32Array(SHORT)
 
-  readonly #bytePairs: Int32Array | undefined
-
-  constructor(pairs: Int32Array, bytePairs: Int32Array | undefined) {
-    this.#pairs = pairs
-    this.#bytePairs = bytePairs
-    this.#mask = pairs.length / 4 - 1
+  /** `byteRanks` of byte-level models. */
+  constructor({ merges, slots }: MergeArrays, byteRanks: Int32Array | undefined) {
+    this.#merges = merges
+    this.#slots = slots
+    this.#rankMask = rankMaskOf(merges)
+    this.#byteRanks = byteRanks
   }
 
   /**
@@ -101,32 +118,34 @@ export class PairMerger {
     return count <= SHORT ? this.#mergeShort(symbols, count, bytes) : this.#mergeLong(symbols, count)
   }
 
-  /** The place in `pairs` of the merge of two symbols, or -1. */
-  find(a: number, b: number): number {
-    const pairs = this.#pairs
-    let slot = slotOf(a, b) & this.#mask
+  /** The rank of the merge of two symbols, or NONE. */
+  rankOf(a: number, b: number): number {
+    const merges = this.#merges
+    const slots = this.#slots
+    const mask = slots.length - 1
+    const rankMask = this.#rankMask
+    const hash = hashOf(a, b)
+    let slot = hash & mask
     for (;;) {
-      const at = slot * 4
-      if (pairs[at] === a && pairs[at + 1] === b && pairs[at + 2] !== -1) return at
-      if (pairs[at + 2] === -1) return -1
-      slot = (slot + 1) & this.#mask
+      const entry = slots[slot]!
+      if (entry === 0) return NONE
+      if (((entry ^ hash) & ~rankMask) === 0) {
+        const rank = (entry & rankMask) - 1
+        const at = rank * MERGE_WORDS
+        if (merges[at] === a && merges[at + 1] === b) return rank
+      }
+      slot = (slot + 1) & mask
     }
   }
 
   #mergeShort(symbols: Int32Array, count: number, bytes: Uint8Array | undefined): number {
-    const pairs = this.#pairs
+    const merges = this.#merges
     const ranks = this.#ranks
-    const made = this.#made
+    const byteRanks = this.#byteRanks
     let n = count
-    const bytePairs = this.#bytePairs
-    for (let i = 0; i + 1 < n; i++) {
-      const at =
-        bytes !== undefined && bytePairs !== undefined
-          ? bytePairs[(bytes[i]! << 8) | bytes[i + 1]!]!
-          : this.find(symbols[i]!, symbols[i + 1]!)
-      ranks[i] = at < 0 ? NONE : pairs[at + 2]!
-      if (at >= 0) made[i] = pairs[at + 3]!
-    }
+    if (bytes !== undefined && byteRanks !== undefined)
+      for (let i = 0; i + 1 < n; i++) ranks[i] = byteRanks[(bytes[i]! << 8) | bytes[i + 1]!]!
+    else for (let i = 0; i + 1 < n; i++) ranks[i] = this.rankOf(symbols[i]!, symbols[i + 1]!)
     this.counts.steps += n
     for (;;) {
       let best = NONE
@@ -139,28 +158,20 @@ export class PairMerger {
       }
       if (best === NONE) return n
       this.counts.steps += n
-      symbols[place] = made[place]!
+      symbols[place] = merges[best * MERGE_WORDS + 2]!
       n--
       for (let i = place + 1; i < n; i++) {
         symbols[i] = symbols[i + 1]!
         ranks[i] = ranks[i + 1]!
-        made[i] = made[i + 1]!
       }
-      if (place > 0) this.#rate(symbols, place - 1)
-      if (place + 1 < n) this.#rate(symbols, place)
-      else ranks[place] = NONE
+      if (place > 0) ranks[place - 1] = this.rankOf(symbols[place - 1]!, symbols[place]!)
+      if (place + 1 < n) ranks[place] = this.rankOf(symbols[place]!, symbols[place + 1]!)
       if (n < 2) return n
     }
   }
 
-  #rate(symbols: Int32Array, place: number): void {
-    const at = this.find(symbols[place]!, symbols[place + 1]!)
-    this.#ranks[place] = at < 0 ? NONE : this.#pairs[at + 2]!
-    if (at >= 0) this.#made[place] = this.#pairs[at + 3]!
-  }
-
   #mergeLong(symbols: Int32Array, count: number): number {
-    const pairs = this.#pairs
+    const merges = this.#merges
     const next = new Int32Array(count)
     const previous = new Int32Array(count)
     const heap = new PairHeap(count, this.counts)
@@ -168,8 +179,8 @@ export class PairMerger {
       next[i] = i + 1
       previous[i] = i - 1
       if (i + 1 === count) break
-      const at = this.find(symbols[i]!, symbols[i + 1]!)
-      if (at >= 0) heap.append(pairs[at + 2]!, i)
+      const rank = this.rankOf(symbols[i]!, symbols[i + 1]!)
+      if (rank !== NONE) heap.append(rank, i)
     }
     this.counts.steps += count
     heap.order()
@@ -177,21 +188,21 @@ export class PairMerger {
       const { rank, place } = heap.pop()
       const right = next[place]!
       if (symbols[place] === -1 || right === count) continue
-      const at = this.find(symbols[place]!, symbols[right]!)
-      if (at < 0 || pairs[at + 2] !== rank) continue
-      symbols[place] = pairs[at + 3]!
+      const at = rank * MERGE_WORDS
+      if (merges[at] !== symbols[place] || merges[at + 1] !== symbols[right]) continue
+      symbols[place] = merges[at + 2]!
       symbols[right] = -1
       const after = next[right]!
       next[place] = after
       if (after < count) {
         previous[after] = place
-        const found = this.find(symbols[place]!, symbols[after]!)
-        if (found >= 0) heap.push(pairs[found + 2]!, place)
+        const found = this.rankOf(symbols[place]!, symbols[after]!)
+        if (found !== NONE) heap.push(found, place)
       }
       const before = previous[place]!
       if (before >= 0) {
-        const found = this.find(symbols[before]!, symbols[place]!)
-        if (found >= 0) heap.push(pairs[found + 2]!, before)
+        const found = this.rankOf(symbols[before]!, symbols[place]!)
+        if (found !== NONE) heap.push(found, before)
       }
       this.counts.steps += 3
     }

@@ -4,12 +4,12 @@
  * what the steps are.
  *
  * They are built once from a parsed tokenizer.json and, but for what merging a token gives (./vocabulary.ts), never written
- * again. Sizes: up to 51 bytes a merge, up to 72 and its bytes a token; 128 k tokens take 10 to 15 MB.
+ * again. Sizes: up to 25 bytes a merge, up to 72 and its bytes a token; 128 k tokens take 10 to 13 MB.
  */
 
 import type { JsonObject } from '../tokenizer-files.ts'
 import { type AddedToken, mayOverlap } from './added-tokens.ts'
-import { buildBytePairs } from './byte-pairs.ts'
+import { buildByteRanks } from './byte-pairs.ts'
 import { buildCharTable, CharTable } from './char-table.ts'
 import type { ModelBytes } from './model-bytes.ts'
 import { NormalForm } from './normal-form.ts'
@@ -41,8 +41,9 @@ export type SectionName =
   | 'starts'
   | 'bytes'
   | 'ids'
-  | 'pairs'
-  | 'bytePairs'
+  | 'merges'
+  | 'mergeSlots'
+  | 'byteRanks'
   | 'byteIds'
   | 'joinAscii'
   | 'joinPairs'
@@ -88,8 +89,9 @@ function build(tokenizer: JsonObject, file: ModelBytes | undefined): EncoderTabl
   const words = buildCharTable(WORD_RUNS)
   const { memory, sections } = packSections<SectionName>({
     ...model.vocabulary.arrays,
-    pairs: model.pairs,
-    bytePairs: plan.isByteLevel ? buildBytePairs(model.pairs, model.byteIds) : new Int32Array(0),
+    merges: model.merges.merges,
+    mergeSlots: model.merges.slots,
+    byteRanks: plan.isByteLevel ? buildByteRanks(model.merges, model.byteIds) : new Int32Array(0),
     byteIds: model.byteIds,
     joinAscii: joins.ascii,
     joinPairs: joins.pairs,

@@ -139,8 +139,8 @@ export class Encoder {
     }
     this.#merger = new WordMerger(
       vocabulary,
-      int32('pairs'),
-      int32('bytePairs'),
+      { merges: int32('merges'), slots: int32('mergeSlots') },
+      int32('byteRanks'),
       int32('byteIds'),
       plan.isByteLevel,
     )

@@ -6,7 +6,7 @@
  */
 
 import type { JsonObject } from '../tokenizer-files.ts'
-import { buildPairs, pairSlotCountFor } from './byte-pairs.ts'
+import { buildMerges, type MergeArrays } from './byte-pairs.ts'
 import { type ModelBytes, readMergesBytes, readVocabBytes } from './model-bytes.ts'
 import { SeamBuilder } from './seams.ts'
 import { byteOfUnit, TokenBytes } from './token-bytes.ts'
@@ -16,7 +16,7 @@ import { Vocabulary } from './vocabulary.ts'
 /** The model in arrays. */
 export interface ModelArrays {
   readonly vocabulary: Vocabulary
-  readonly pairs: Int32Array
+  readonly merges: MergeArrays
   /** Of byte-level models: ./seams.ts. */
   readonly seamPairs: Int32Array
   /** By byte: the id of the symbol; -1 where the vocabulary has none and no UTF-8 has the byte. */
@@ -67,7 +67,7 @@ export function readModelBytes(model: JsonObject, file: ModelBytes): ModelArrays
   }
   return {
     vocabulary,
-    pairs: buildPairs(left, right, made, pairSlotCountFor(made.length)),
+    merges: buildMerges(left, right, made),
     seamPairs: seams.build(),
     byteIds: byteLevelIds(idOf),
     idOf,
@@ -85,7 +85,7 @@ export function readModel(model: JsonObject, isByteLevel: boolean): ModelArrays 
   const idOf = (token: string) => (Object.hasOwn(vocab, token) ? vocab[token] : undefined)
   return {
     vocabulary,
-    pairs: readMerges(mergesOf(model), vocab, vocabulary, tokenBytes, seams),
+    merges: readMerges(mergesOf(model), vocab, vocabulary, tokenBytes, seams),
     seamPairs: seams.build(),
     byteIds: isByteLevel ? byteLevelIds(idOf) : fallbackIds(idOf),
     idOf,
@@ -147,14 +147,14 @@ function mergesOf(model: JsonObject): Merges {
     : value
 }
 
-/** The table of pairs. Merges of tokens that no bytes make are counted, and can never come up. */
+/** Merges of tokens that no bytes make are counted, and can never come up. */
 function readMerges(
   merges: Merges,
   vocab: Readonly<Record<string, number>>,
   vocabulary: Vocabulary,
   tokenBytes: TokenBytes,
   seams: SeamBuilder,
-): Int32Array {
+): MergeArrays {
   const left = new Int32Array(merges.length).fill(-1)
   const right = new Int32Array(merges.length).fill(-1)
   const made = new Int32Array(merges.length).fill(-1)
@@ -198,7 +198,7 @@ function readMerges(
     made[rank] = vocabulary.idAt(c)
     last = c
   }
-  return buildPairs(left, right, made, pairSlotCountFor(merges.length))
+  return buildMerges(left, right, made)
 }
 
 function pairOf(merge: unknown): readonly [string, string] {

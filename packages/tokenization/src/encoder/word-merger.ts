@@ -9,7 +9,7 @@
  */
 
 import { EncodeError } from '../errors.ts'
-import { PairMerger, SYMBOLS_MAX } from './byte-pairs.ts'
+import { type MergeArrays, PairMerger, SYMBOLS_MAX } from './byte-pairs.ts'
 import { PARTED, Vocabulary, type VocabularyArrays, WHOLE } from './vocabulary.ts'
 
 /** Scratch memory that is kept; longer pieces get their own. */
@@ -28,13 +28,13 @@ export class WordMerger {
 
   constructor(
     vocabulary: VocabularyArrays,
-    pairs: Int32Array,
-    bytePairs: Int32Array,
+    merges: MergeArrays,
+    byteRanks: Int32Array,
     byteIds: Int32Array,
     isByteLevel: boolean,
   ) {
     this.#vocabulary = new Vocabulary(vocabulary)
-    this.pairs = new PairMerger(pairs, isByteLevel ? bytePairs : undefined)
+    this.pairs = new PairMerger(merges, isByteLevel ? byteRanks : undefined)
     this.#byteIds = byteIds
     this.#isByteLevel = isByteLevel
   }

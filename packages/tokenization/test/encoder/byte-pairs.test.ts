@@ -3,15 +3,13 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import t from 'tap'
-import { buildPairs, PairMerger } from '../../src/encoder/byte-pairs.ts'
+import { buildMerges, PairMerger } from '../../src/encoder/byte-pairs.ts'
 
 type Merge = readonly [left: number, right: number, made: number]
 
 function mergerOf(merges: readonly Merge[]): PairMerger {
   const column = (i: 0 | 1 | 2) => Int32Array.from(merges, merge => merge[i])
-  let slots = 16
-  while (slots < merges.length * 2) slots *= 2
-  return new PairMerger(buildPairs(column(0), column(1), column(2), slots), undefined)
+  return new PairMerger(buildMerges(column(0), column(1), column(2)), undefined)
 }
 
 function merged(merger: PairMerger, symbols: readonly number[]): number[] {

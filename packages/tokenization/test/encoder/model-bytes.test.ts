@@ -21,7 +21,7 @@ import { randomTokenizer } from '../reference/variants.ts'
 const SEED = Number(process.env['HOMING_SEED'] ?? Math.floor(Math.random() * 2 ** 31))
 const CASES = 60
 const TINY = fileURLToPath(new URL('../../fixtures/tiny', import.meta.url))
-const NUMBERS = ['pairs', 'bytePairs', 'byteIds', 'seamPairs'] as const
+const NUMBERS = ['merges', 'mergeSlots', 'byteRanks', 'byteIds', 'seamPairs'] as const
 
 type Outcome = EncoderTables | { readonly refusal: string } | { readonly error: string }
 
