@@ -66,7 +66,8 @@ const WINDOW_UNITS = 8192
 const IDS_AT = WINDOW_AT + (WINDOW_UNITS + 16) * 2
 const IDS = 8192
 const MISSES_AT = IDS_AT + IDS * 4
-const MISSES = 2048
+/** So few that the next run finds words which the last one missed, instead of missing them each time they come up. */
+const MISSES = 128
 const MISS_WORDS = 3
 const TABLE_AT = MISSES_AT + MISSES * MISS_WORDS * 4
 
@@ -93,7 +94,8 @@ export class WordLoop {
   readonly #memory: WasmMemory
   #window!: Uint16Array
   #answer!: Int32Array
-  #young: WordTable['young'] | undefined
+  /** Of the table, when the module was last told where it lies. */
+  #slots: Int32Array | undefined
 
   /** Undefined where the plan has another pattern. `words`: the word table in the memory of the loop. */
   static of(
@@ -160,9 +162,9 @@ export class WordLoop {
     const size = Math.min(end - from, WINDOW_UNITS)
     this.#window.set(units.subarray(from, from + size))
     const { young } = this.words
-    if (young !== this.#young) {
+    if (young.slots !== this.#slots) {
       this.#module.setTable(young.slots.byteOffset, young.mask + 1, young.spilled.byteOffset)
-      this.#young = young
+      this.#slots = young.slots
     }
     const certainUnits = Math.max(0, Math.min(certain - from, WINDOW_UNITS + 1))
     this.#module.run(size, from + size === end ? 1 : 0, certainUnits)

@@ -13,6 +13,12 @@
  * forgotten. A word found in the old one moves into the young one, so words in use stay. A text of junk therefore costs
  * one generation, and no more memory than the bound.
  *
+ * The first generation doubles where it lies until it has half of the bound: most of a table twice as large is memory that was
+ * in use already. Memory that nobody has touched costs 1 to 2 µs a page, which was most of the time that doubling took.
+ *
+ *   n slots   | slots    | spilled |
+ *   2n slots  | slots               | spilled           |
+ *
  * A word is what its units say, never what its hash says: every hit compares all units. One thread, one table.
  */
 
@@ -37,7 +43,7 @@ export interface WordTableStats {
   readonly resets: number
 }
 
-/** Memory for a table that grows with it; what is new in it is 0. */
+/** Memory for a table that grows with it: it stays as it is, and what is new in it is 0. */
 export interface WordRoom {
   /** An array of `words` words, `at` words behind the begin; earlier ones may be of no use afterwards. */
   array(at: number, words: number): Int32Array
@@ -46,7 +52,7 @@ export interface WordRoom {
 interface Generation {
   slots: Int32Array
   spilled: Int32Array
-  readonly mask: number
+  mask: number
   /** Where it lies in the room, in slots. */
   readonly at: number
   used: number
@@ -62,7 +68,7 @@ const MASKS = Int32Array.from({ length: (SHORT_UNITS + 1) * 4 }, (_, i) => {
 /** Words to ids, within `bytesMax`. */
 export class WordTable {
   readonly #slotsMax: number
-  readonly #room: WordRoom | undefined
+  readonly #room: WordRoom
   #young: Generation
   #old: Generation
   #resets = 0
@@ -71,12 +77,12 @@ export class WordTable {
   foundAt = 0
 
   /** Without room, it has memory of its own. */
-  constructor(bytesMax: number, room?: WordRoom) {
+  constructor(bytesMax: number, room: WordRoom = new OwnRoom()) {
     const slots = slotsMaxOf(bytesMax)
     this.#slotsMax = slots
     this.#room = room
-    this.#young = this.#generation(Math.min(SLOTS_MIN, slots), Math.min(SLOTS_MIN, slots))
-    this.#old = makeGeneration(1)
+    this.#young = this.#generation(Math.min(SLOTS_MIN, slots), 0)
+    this.#old = makeGeneration(1, 0)
     this.foundIds = this.#young.slots
   }
 
@@ -143,7 +149,7 @@ export class WordTable {
     const young = this.#young
     if (!hasRoom(young, size)) return
     const hash = hashOfWord(units, start, end)
-    const at = freeSlot(young, hash)
+    const at = freeSlot(young.slots, hash)
     if (at < 0) return
     const { slots, spilled } = young
     slots[at] = ((length + kind) << 16) | count
@@ -235,10 +241,7 @@ export class WordTable {
     const young = this.#young
     const slotCount = young.mask + 1
     if (slotCount < this.#slotsMax) {
-      const larger = this.#generation(slotCount * 2, slotCount * 2)
-      // The room may have moved.
-      this.#attach(young)
-      this.#young = grown(young, larger)
+      this.#double(young)
       return
     }
     const old = this.#old
@@ -249,33 +252,54 @@ export class WordTable {
       old.used = 1
       old.count = 0
       this.#young = old
-    } else this.#young = this.#generation(slotCount, 0)
+    } else {
+      this.#young = this.#generation(slotCount, slotCount)
+      // The room may have moved.
+      this.#attach(young)
+    }
   }
 
-  /**
-   * A new one, `at` slots behind the begin of the room. One of n slots lies behind n slots, where those of half its size and
-   * less were before it; the second one of the largest size takes their place.
-   */
+  /** Spilled words move behind where the slots will end; the slots stay, and half of the words move into their new half. */
+  #double(generation: Generation): void {
+    const { used } = generation
+    const slotWords = generation.slots.length
+    generation.mask = generation.mask * 2 + 1
+    this.#attach(generation)
+    const words = generation.slots
+    generation.spilled.set(words.subarray(slotWords, slotWords + used))
+    words.fill(0, slotWords, slotWords + used)
+    generation.count -= spread(words, slotWords)
+  }
+
+  /** A new one, `at` slots behind the begin of the room, where nothing was before. */
   #generation(slotCount: number, at: number): Generation {
-    if (this.#room === undefined) return makeGeneration(slotCount)
-    const none = new Int32Array(0)
-    const made = { slots: none, spilled: none, mask: slotCount - 1, at, used: 1, count: 0 }
+    const made = makeGeneration(slotCount, at)
     this.#attach(made)
-    if (at === 0) made.slots.fill(0)
     return made
   }
 
   /** Its arrays, anew. */
   #attach(generation: Generation): void {
     const { at, mask } = generation
-    const wordsAt = at * (SLOT_WORDS + SPILLED_PER_SLOT)
     const slotWords = (mask + 1) * SLOT_WORDS
     const spilledWords = (mask + 1) * SPILLED_PER_SLOT
-    const room = this.#room
-    if (room === undefined) return
-    const words = room.array(wordsAt, slotWords + spilledWords)
+    const words = this.#room.array(at * (SLOT_WORDS + SPILLED_PER_SLOT), slotWords + spilledWords)
     generation.slots = words.subarray(0, slotWords)
     generation.spilled = words.subarray(slotWords)
+  }
+}
+
+/** Memory of the table's own. */
+class OwnRoom implements WordRoom {
+  #words = new Int32Array(0)
+
+  array(at: number, words: number): Int32Array {
+    if (this.#words.length < at + words) {
+      const larger = new Int32Array(at + words)
+      larger.set(this.#words)
+      this.#words = larger
+    }
+    return this.#words.subarray(at, at + words)
   }
 }
 
@@ -285,29 +309,47 @@ function slotsMaxOf(bytesMax: number): number {
   return slots
 }
 
-function makeGeneration(slotCount: number): Generation {
-  return {
-    slots: new Int32Array(slotCount * SLOT_WORDS),
-    spilled: new Int32Array(slotCount * SPILLED_PER_SLOT + 1),
-    mask: slotCount - 1,
-    at: 0,
-    used: 1,
-    count: 0,
-  }
+function makeGeneration(slotCount: number, at: number): Generation {
+  const none = new Int32Array(0)
+  return { slots: none, spilled: none, mask: slotCount - 1, at, used: 1, count: 0 }
 }
 
-/** Takes all of `from` over into a generation that is empty. */
-function grown(from: Generation, to: Generation): Generation {
-  to.spilled.set(from.spilled.subarray(0, from.used))
-  to.used = from.used
-  for (let at = 0; at < from.slots.length; at += SLOT_WORDS) {
-    if (from.slots[at] === 0) continue
-    const target = freeSlot(to, from.slots[at + 7]!)
-    if (target < 0) continue
-    for (let i = 0; i < SLOT_WORDS; i++) to.slots[target + i] = from.slots[at + i]!
-    to.count++
+/**
+ * Brings each word of the first `usedWords` words of slots to where it belongs among all of them, twice as many; the others are
+ * free. Answers how many found no place.
+ *
+ * A word that stays in its half finds a place no later than where it lay, for the words before it, back to the free slot that
+ * their row begins behind, were brought to their places before. The row at the very begin may go on from the end; it is taken out
+ * first and comes last.
+ */
+function spread(slots: Int32Array, usedWords: number): number {
+  let lost = 0
+  let first = 0
+  while (first < usedWords && slots[first] !== 0) first += SLOT_WORDS
+  const row = slots.slice(0, first)
+  slots.fill(0, 0, first)
+  for (let at = first; at < usedWords; at += SLOT_WORDS) {
+    if (slots[at] === 0) continue
+    const head = slots[at]!
+    slots[at] = 0
+    const target = freeSlot(slots, slots[at + 7]!)
+    if (target === at) {
+      slots[at] = head
+      continue
+    }
+    if (target < 0) lost++
+    else {
+      slots[target] = head
+      for (let i = 1; i < SLOT_WORDS; i++) slots[target + i] = slots[at + i]!
+    }
+    for (let i = 1; i < SLOT_WORDS; i++) slots[at + i] = 0
   }
-  return to
+  for (let at = 0; at < row.length; at += SLOT_WORDS) {
+    const target = freeSlot(slots, row[at + 7]!)
+    if (target < 0) lost++
+    else for (let i = 0; i < SLOT_WORDS; i++) slots[target + i] = row[at + i]!
+  }
+  return lost
 }
 
 function hasRoom({ count, mask, used, spilled }: Generation, size: number): boolean {
@@ -320,8 +362,8 @@ function spilledSize(length: number, count: number): number {
 }
 
 /** Where a free slot begins, or -1: texts that aim at one place of the table get no more entries there. */
-function freeSlot({ slots, mask }: Generation, hash: number): number {
-  let at = (hash & mask) * SLOT_WORDS
+function freeSlot(slots: Int32Array, hash: number): number {
+  let at = Math.imul(hash, SLOT_WORDS) & (slots.length - 1)
   for (let probes = 0; probes < PROBES_MAX; probes++) {
     if (slots[at] === 0) return at
     at = (at + SLOT_WORDS) & (slots.length - 1)

@@ -82,6 +82,40 @@ t.test('words that are made for one place of the table cost a bounded number of 
   }
 })
 
+t.test('words of all lengths stay while the table doubles', async t => {
+  const table = new WordTable(8 << 20)
+  const idsOf = (i: number) => Array.from({ length: 1 + (i % 4) }, (_, k) => i * 4 + k)
+  const wordOf = (i: number) => (i % 3 === 0 ? `a long word, number ${i}` : `w${i}`)
+  let lost = 0
+  for (let i = 0; i < 20_000; i++) {
+    add(table, wordOf(i), idsOf(i))
+    if ((i & (i + 1)) !== 0 && i + 1 !== 20_000) continue
+    lost = 0
+    for (let k = 0; k <= i; k++) {
+      const ids = found(table, wordOf(k))
+      if (ids === undefined) lost++
+      else assert.deepEqual(ids, idsOf(k), wordOf(k))
+    }
+    // A word is given up where sixteen others lie before a free slot.
+    t.ok(lost * 500 < i + 500, `${lost} of ${i + 1} are lost`)
+  }
+  t.equal(table.stats.entries, 20_000 - lost)
+  t.equal(table.stats.resets, 0)
+})
+
+t.test('words that go on from the end of the slots at their begin stay while the table doubles', async t => {
+  const slots = 2048
+  const table = new WordTable(1 << 20)
+  const atEnd: string[] = []
+  // In the table twice as large, some of them lie at its end, and some in its middle.
+  for (let i = 0; atEnd.length < 12; i++)
+    if ((hashOfShort(`e${i}`) & (slots - 1)) >= slots - 2) atEnd.push(`e${i}`)
+  for (const [i, word] of atEnd.entries()) add(table, word, [i])
+  for (let i = 0; i < slots; i++) add(table, `other ${i}`, [i])
+  t.ok(table.young.mask + 1 > slots)
+  for (const [i, word] of atEnd.entries()) t.strictSame(found(table, word), [i], word)
+})
+
 t.test('words that are too long are not kept', async t => {
   const table = new WordTable(1 << 20)
   add(table, 'a'.repeat(WORD_UNITS_MAX), [1])
