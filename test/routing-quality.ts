@@ -23,6 +23,8 @@ import { type Random, seededRandom } from '@homing/clock'
 import type { RouterSettings } from '@homing/config'
 import { seedMean } from '@homing/simulate'
 import type { HttpReply } from '@homing/transport'
+import { givenFigure } from '../bench/given-figure.ts'
+import { marksOf, withTable } from '../bench/page-table.ts'
 import { MODEL, SimulatedFleet } from './simulation/simulated-fleet.ts'
 import { TextPolicy } from './text-policy.ts'
 
@@ -288,6 +290,7 @@ if (import.meta.main) {
       only: { type: 'string' },
     },
   })
+  const seeds = givenFigure('seeds', values.seeds, 1)
   const names = Object.keys(KNOWLEDGE)
   const rows = [
     `| | cache | ${names.join(' | ')} | exact ÷ rival: E2E · p99 | verdict |`,
@@ -298,7 +301,7 @@ if (import.meta.main) {
     for (const [cache, blocks] of Object.entries(CACHES)) {
       const samples = new Map<string, readonly Sample[]>()
       for (const [each, knowledge] of Object.entries(KNOWLEDGE))
-        samples.set(each, await runSeeds(blocks, knowledge, trouble, Number(values.seeds)))
+        samples.set(each, await runSeeds(blocks, knowledge, trouble, seeds))
       const cells = [...samples.values()].map(each => {
         const { hitRate, meanMs, p99Ms, totalMs } = outcomeOf(each)
         return `${(hitRate * 100).toFixed(1)} % · ${meanMs.toFixed(1)} · ${p99Ms.toFixed(0)} · ${totalMs.toFixed(1)}`
@@ -309,9 +312,7 @@ if (import.meta.main) {
     }
   }
   if (values.write && values.only === undefined) {
-    const [begin, end] = ['<!-- routing quality: begin -->', '<!-- routing quality: end -->']
     const page = readFileSync(PATH, 'utf8')
-    const before = page.slice(0, page.indexOf(begin) + begin.length)
-    writeFileSync(PATH, `${before}\n${rows.join('\n')}\n${page.slice(page.indexOf(end))}`)
+    writeFileSync(PATH, withTable(page, rows.join('\n'), marksOf('routing quality')))
   }
 }

@@ -18,6 +18,8 @@ import { fitLog, fitText, type LogFit } from '@homing/simulate'
 import { makeTrace, traceTokens } from '@homing/testkit'
 import { readDecisionLog, type TraceRequest } from '@homing/trace'
 import { MemoryFiles } from '../actors/decision-log/test/memory-files.ts'
+import { givenFigure } from '../bench/given-figure.ts'
+import { marksOf, withTable } from '../bench/page-table.ts'
 import { DECISION_LOG, MODEL, SimulatedFleet } from './simulation/simulated-fleet.ts'
 import { RouterClient, startProcess } from './system/fleet.ts'
 
@@ -158,7 +160,7 @@ if (import.meta.main) {
       write: { type: 'boolean', default: false },
     },
   })
-  const load = loadOf(1, Number(values.requests), Number(values.rate))
+  const load = loadOf(1, givenFigure('requests', values.requests, 1), givenFigure('rate', values.rate))
   const folder = await mkdtemp(join(tmpdir(), 'homing-fit-'))
   const rows = [
     '| policy | TTFT mean: seen · simulated ms · ratio | p50 | p90 | hit rate: seen · simulated % · points | router + base |',
@@ -177,9 +179,7 @@ if (import.meta.main) {
     await rm(folder, { recursive: true })
   }
   if (values.write) {
-    const [begin, end] = ['<!-- fit: begin -->', '<!-- fit: end -->']
     const page = await readFile(PAGE, 'utf8')
-    const before = page.slice(0, page.indexOf(begin) + begin.length)
-    await writeFile(PAGE, `${before}\n${rows.join('\n')}\n${page.slice(page.indexOf(end))}`)
+    await writeFile(PAGE, withTable(page, rows.join('\n'), marksOf('fit')))
   }
 }

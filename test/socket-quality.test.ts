@@ -38,18 +38,23 @@ t.test('a load has four turns of each conversation, each with all of the turns b
   t.equal(continued.length, 18)
 })
 
+/** Requests that an engine can have at a time in so small a load; more that are lost are lost for another reason than its restart. */
+const LOST_MAX = 24
+
 for (const cell of ['trouble', 'slow'] as const) {
   t.test(
     `cell ${cell}: every request of a small load is answered, and reuses what its engine has`,
     async t => {
       const options = { cell, seed: 3, sessions: 24, perSecond: 30 }
-      const outcome = await runWay('auto', options)
       const { requests } = loadOf(options)
-      if (cell === 'trouble') t.ok(outcome.ttftMs.length > 0)
-      else t.equal(outcome.ttftMs.length, requests.length)
-      const { hitRate, meanMs, p99Ms } = rowOf('auto', [outcome])
-      t.ok(hitRate >= 0 && hitRate < 1)
-      t.ok(meanMs > 0 && p99Ms >= meanMs / 2)
+      const outcome = await runWay('auto', options)
+      const { ttftMs, lost, past } = outcome
+      t.equal(ttftMs.length + lost + past, requests.length)
+      t.ok(lost <= (cell === 'trouble' ? LOST_MAX : 0), `${lost} requests were lost`)
+      t.equal(past > 0, cell === 'trouble')
+      const { hitRate, meanMs } = rowOf('auto', [outcome])
+      t.ok(hitRate > 0.1 && hitRate < 1, `three of four turns begin with text that was there: ${hitRate}`)
+      t.ok(meanMs > 0)
     },
   )
 }

@@ -16,6 +16,8 @@ import { join } from 'node:path'
 import process from 'node:process'
 import { parseArgs } from 'node:util'
 import { seededRandom } from '@homing/clock'
+import { givenFigure } from '../bench/given-figure.ts'
+import { marksOf, withTable } from '../bench/page-table.ts'
 import {
   BLOCK_SIZE_TOKENS,
   hitRateOfOneCache,
@@ -33,7 +35,7 @@ const CACHE_SHARE = 2 / 3
 const PAST_SHARE = 0.3
 const DOWN_MS = 1000
 const PAGE = join(import.meta.dirname, '..', 'docs', 'routing-quality.md')
-const MARKS = ['<!-- sockets: begin -->', '<!-- sockets: end -->'] as const
+const MARKS = marksOf('sockets')
 
 export const WAYS: Readonly<Record<string, readonly string[]>> = {
   auto: ['--router-policy', 'auto'],
@@ -51,6 +53,8 @@ export interface Outcome {
   readonly cachedTokens: number
   /** Placed requests that an engine took with it when it started again. */
   readonly lost: number
+  /** Requests that went past the router. */
+  readonly past: number
 }
 
 export interface RunOptions {
@@ -116,6 +120,7 @@ async function sendAll(
   let promptTokens = 0
   let cachedTokens = 0
   let lost = 0
+  let past = 0
   const startedAt = performance.now()
   const running = new Set<Promise<void>>()
   const failures: unknown[] = []
@@ -126,6 +131,7 @@ async function sendAll(
     if (cell === 'trouble' && number === requests.length >> 1)
       await send(engines[0]!.url, '/admin/restart', { body: { downMs: DOWN_MS } })
     const isPast = random.next() < PAST_SHARE && cell === 'trouble'
+    if (isPast) past++
     const url = isPast ? engines[1 + random.below(ENGINES - 1)]!.url : client.url
     const one = timed(url, tokens)
       .then(({ firstMs, usage }) => {
@@ -144,7 +150,7 @@ async function sendAll(
   }
   await Promise.all(running)
   if (failures.length > 0) throw failures[0]
-  return { ttftMs, promptTokens, cachedTokens, lost }
+  return { ttftMs, promptTokens, cachedTokens, lost, past }
 }
 
 interface Usage {
@@ -214,11 +220,21 @@ if (import.meta.main) {
     '| cell | placed by | hit rate | mean | p50 | p99 | mean ÷ round-robin | p99 ÷ round-robin |',
     '|---|---|---:|---:|---:|---:|---:|---:|',
   ]
-  for (const cell of CELLS.filter(name => values.cells.split(',').includes(name))) {
+  const rounds = givenFigure('rounds', values.rounds, 1)
+  const sessions = givenFigure('sessions', values.sessions, 1)
+  const perSecond = givenFigure('rate', values.rate, 0.1)
+  const cells = values.cells.split(',').map(name => {
+    const cell = CELLS.find(each => each === name)
+    if (cell === undefined) throw new RangeError(`cannot run cell ${name}: there are ${CELLS.join(', ')}`)
+    return cell
+  })
+  if (values.write && cells.length < CELLS.length)
+    throw new Error('cannot write a part of the table: leave out --cells, or --write')
+  for (const cell of cells) {
     const outcomes: Record<string, Outcome[]> = Object.fromEntries(Object.keys(WAYS).map(way => [way, []]))
     const ideals: number[] = []
-    for (let seed = 1; seed <= Number(values.rounds); seed++) {
-      const options = { cell, seed, sessions: Number(values.sessions), perSecond: Number(values.rate) }
+    for (let seed = 1; seed <= rounds; seed++) {
+      const options = { cell, seed, sessions, perSecond }
       const load = loadOf(options)
       ideals.push(hitRateOfOneCache(load.requests, Math.floor(load.workingSetBlocks * CACHE_SHARE)))
       for (const way of Object.keys(WAYS)) {
@@ -242,9 +258,7 @@ if (import.meta.main) {
   console.log(lines.join('\n'))
   if (values.write) {
     const page = await readFile(PAGE, 'utf8')
-    const [from, to] = MARKS.map(mark => page.indexOf(mark)) as [number, number]
-    if (from < 0 || to < from) throw new Error(`${PAGE} lacks ${MARKS.join(' … ')}`)
-    await writeFile(PAGE, `${page.slice(0, from + MARKS[0].length)}\n${lines.join('\n')}\n${page.slice(to)}`)
+    await writeFile(PAGE, withTable(page, lines.join('\n'), MARKS))
   }
 }
 

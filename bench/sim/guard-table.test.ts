@@ -1,18 +1,18 @@
 import { readFileSync } from 'node:fs'
 import type { CellResult } from '@homing/simulate'
 import t from 'tap'
-import { CASES, type CaseRuns, GUARD_MARKS, renderGuard, withGuardTable } from './guard-table.ts'
+import { withTable } from '../page-table.ts'
+import { CASES, type CaseRuns, GUARD_MARKS, renderGuard } from './guard-table.ts'
 
 t.test('the page has the marks between which the table is written, and a row for every case', async t => {
   const page = readFileSync(new URL('../../docs/routing-quality.md', import.meta.url), 'utf8')
-  t.equal(withGuardTable(withGuardTable(page, 'x'), 'x'), withGuardTable(page, 'x'))
-  const rows = page.slice(page.indexOf(GUARD_MARKS[0]), page.indexOf(GUARD_MARKS[1])).split('\n')
+  t.match(withTable(page, 'the table', GUARD_MARKS), 'the table')
+  const rows = page.slice(page.indexOf(GUARD_MARKS.begin), page.indexOf(GUARD_MARKS.end)).split('\n')
   for (const { name } of CASES)
     t.ok(
       rows.some(row => row.startsWith(`| ${name} |`)),
       name,
     )
-  t.throws(() => withGuardTable('page', 'x'), /the page has no <!-- guard: begin -->/)
 })
 
 t.test('a case that loses more than 2 % says so, and one that is shrunk when', async t => {

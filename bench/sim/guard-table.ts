@@ -19,14 +19,17 @@ import {
   parseColumn,
   parseWorkload,
   ResultStore,
+  RunnerStopped,
   type SeedMean,
   seedMean,
 } from '@homing/simulate'
+import { givenFigure } from '../given-figure.ts'
 import { findTrace } from '../index/traces.ts'
+import { marksOf, withTable } from '../page-table.ts'
 
 const PAGE = fileURLToPath(new URL('../../docs/routing-quality.md', import.meta.url))
 const CACHE = fileURLToPath(new URL('../../.cache/bench-sim', import.meta.url))
-export const GUARD_MARKS = ['<!-- guard: begin -->', '<!-- guard: end -->'] as const
+export const GUARD_MARKS = marksOf('guard')
 /** Two thirds of what the fleet can take. */
 const UNIQUE = 'generator:unique?requests=8000&rate=6'
 const TRACE = 'toolagent_like_trace.jsonl.gz'
@@ -130,14 +133,6 @@ export function renderGuard(cases: readonly CaseRuns[]): string {
   return lines.join('\n')
 }
 
-/** `page` with the table between its marks. Throws if it has none. */
-export function withGuardTable(page: string, table: string): string {
-  const [begin, end] = GUARD_MARKS.map(mark => page.indexOf(mark)) as [number, number]
-  if (begin < 0 || end < begin)
-    throw new Error(`cannot write the table: the page has no ${GUARD_MARKS.join(' … ')}`)
-  return `${page.slice(0, begin + GUARD_MARKS[0].length)}\n${table}\n${page.slice(end)}`
-}
-
 function ratio(
   runs: CaseRuns['runs'],
   column: (typeof COLUMNS)[number],
@@ -203,6 +198,11 @@ if (import.meta.main) {
       minutes: { type: 'string', default: '30' },
     },
   })
+  const seeds = givenFigure('seeds', values.seeds, 1)
+  const minutes = givenFigure('minutes', values.minutes)
+  const cases = CASES.filter(({ name }) => name.includes(values.only))
+  if (values.write && cases.length < CASES.length)
+    throw new Error('cannot write a part of the table: leave out --only, or --write')
   const runner = new CellRunner({
     threads: 2,
     clock: systemClock,
@@ -213,21 +213,24 @@ if (import.meta.main) {
       onTrouble: sentence => console.error(sentence),
     }),
   })
-  const budget = setTimeout(() => void runner.stop(), Number(values.minutes) * 60_000)
+  const budget = setTimeout(() => void runner.stop(), minutes * 60_000)
   process.once('SIGINT', () => void runner.stop())
   const done: CaseRuns[] = []
   try {
-    for (const each of CASES) {
-      if (!each.name.includes(values.only)) continue
-      done.push(await runCase(each, Number(values.seeds), runner))
+    for (const each of cases) {
+      done.push(await runCase(each, seeds, runner))
       console.error(renderGuard(done.slice(-1)).split('\n')[2])
     }
+  } catch (thrown) {
+    if (!(thrown instanceof RunnerStopped)) throw thrown
+    console.error(`stopped after ${done.length} of ${cases.length} cases: nothing is written`)
+    process.exitCode = 1
   } finally {
     clearTimeout(budget)
     await runner.stop()
   }
   const table = renderGuard(done)
   if (values.write && done.length === CASES.length)
-    writeFileSync(PAGE, withGuardTable(readFileSync(PAGE, 'utf8'), table))
+    writeFileSync(PAGE, withTable(readFileSync(PAGE, 'utf8'), table, GUARD_MARKS))
   else console.log(table)
 }

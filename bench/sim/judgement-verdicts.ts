@@ -73,13 +73,13 @@ export function intervalOf(values: readonly number[], form: 'ratio' | 'differenc
   return { value: back(mean), low: back(mean - halfWidth), high: back(mean + halfWidth), seeds }
 }
 
-/** Beyond the bound with its whole interval; `above`: higher is worse. */
+/** Beyond the bound with its whole interval, or no figure at all; `above`: higher is worse. */
 export function isMissed(
   { low, high }: Pick<Compared, 'low' | 'high'>,
   bound: number,
   above = true,
 ): boolean {
-  return above ? low > bound : high < bound
+  return above ? !(low <= bound) : !(high >= bound)
 }
 
 /** 'passes', or what was missed; with one seed it is a guess. */

@@ -2,11 +2,11 @@ import { readFileSync } from 'node:fs'
 import { systemClock } from '@homing/clock'
 import type { CellResult } from '@homing/simulate'
 import t from 'tap'
+import { withTable } from '../page-table.ts'
 import { JUDGEMENT_MARKS, judge } from './judgement.ts'
 import { type JudgedPlace, judgedPlaces, RIVALS } from './judgement-cells.ts'
 import { renderJudgement } from './judgement-table.ts'
 import { bestOf, compare, FIGURES, isMissed, verdictText } from './judgement-verdicts.ts'
-import { withTable } from './page-table.ts'
 
 /** A result of which only the mean E2E is looked at. */
 function result(e2eMeanMs: number): CellResult {
@@ -32,6 +32,8 @@ t.test('a bound is missed when the whole interval lies beyond it, and one seed o
   t.notOk(isMissed(sure, 1.03))
   const unsure = compare(ours, others.get('linear')!, 'linear', FIGURES.e2e, 'ratio')
   t.notOk(isMissed(unsure, 0.9), `${unsure.low} is below`)
+  for (const above of [true, false])
+    t.ok(isMissed({ low: Number.NaN, high: Number.NaN }, 1, above), 'a figure that is none is no pass')
   t.ok(isMissed({ low: 0.9, high: 0.95 }, 0.99, false))
   t.equal(verdictText([], 5), 'passes')
   t.equal(verdictText(['E2E', 'ITL'], 5), '**fails**: E2E, ITL')

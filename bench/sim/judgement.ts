@@ -22,6 +22,8 @@ import {
   searchCapacity,
   type TierName,
 } from '@homing/simulate'
+import { givenFigure } from '../given-figure.ts'
+import { marksOf, withTable } from '../page-table.ts'
 import {
   type CapacityPlace,
   type JudgedPlace,
@@ -32,7 +34,6 @@ import {
   RIVALS,
 } from './judgement-cells.ts'
 import { type FoundCapacity, type Judged, renderJudgement } from './judgement-table.ts'
-import { marksOf, withTable } from './page-table.ts'
 
 const PAGE = fileURLToPath(new URL('../../docs/routing-quality.md', import.meta.url))
 const CACHE = fileURLToPath(new URL('../../.cache/bench-sim', import.meta.url))
@@ -202,8 +203,8 @@ if (import.meta.main) {
   const places = await judgedPlaces(values.smoke)
   const judged = await judge({
     places,
-    seedsMax: Number(values.seeds),
-    minutesMax: Number(values.minutes),
+    seedsMax: givenFigure('seeds', values.seeds, 1),
+    minutesMax: givenFigure('minutes', values.minutes),
     store: new ResultStore<CellRun>({
       folder: CACHE,
       bytesMax: 2 ** 28,

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { type Summary, summarize } from '@homing/simulate'
 import t from 'tap'
-import { withTable } from './page-table.ts'
+import { withTable } from '../page-table.ts'
 import { MARKS, renderPolicies } from './policy-table.ts'
 
 t.test('the page has the marks between which the table is written, and rows for both fleets', async t => {

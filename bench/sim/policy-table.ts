@@ -26,7 +26,8 @@ import {
   type SweepWorkload,
   summarize,
 } from '@homing/simulate'
-import { marksOf, withTable } from './page-table.ts'
+import { givenFigure } from '../given-figure.ts'
+import { marksOf, withTable } from '../page-table.ts'
 import { TRACES, type TraceName, traceWorkload } from './traces-by-name.ts'
 
 const PAGE = fileURLToPath(new URL('../../docs/routing-quality.md', import.meta.url))
@@ -145,12 +146,13 @@ if (import.meta.main) {
       fleets: { type: 'string', default: 'F8,F64' },
     },
   })
+  const seeds = givenFigure('seeds', values.seeds, 1)
   const summaries = new Map<FleetName, Summary>()
   for (const name of values.fleets.split(',')) {
     const fleet = FLEET_NAMES.find(each => each === name)
     if (fleet === undefined)
       throw new Error(`cannot run: there is no fleet ${name}; use ${FLEET_NAMES.join(', ')}`)
-    const summary = await sweepOf(fleet, Number(values.seeds))
+    const summary = await sweepOf(fleet, seeds)
     summaries.set(fleet, summary)
     if (!summary.isComplete) break
   }
