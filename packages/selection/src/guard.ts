@@ -15,11 +15,11 @@
  *   seen        time to the first token ÷ the running mean of all requests with about as long a prompt (log2 of its tokens),
  *               at most OUTLIER; means and variances of each arm fade
  *   worse       Welch's z above Z_WORSE, and the mean by more than WORSE_RATIO
- *   off         the first tokens come FACTOR times sooner or later than predicted, or too few of the predicted tokens were cached;
+ *   off         the first tokens come far sooner or later than predicted (CALIBRATION_OFF), or too few of the predicted tokens were cached;
  *               against the last time that a test found nothing
  *
- * Half of the decisions may be fine where all of them are not: if first tokens come much later after the decisions were given back than in the
- * test before, it is shrunk again.
+ * Half of the decisions may be fine where all of them are not: if first tokens come much later than in the last test, there is another one;
+ * after a test that gave the decisions back, affinity is shrunk again without one.
  *
  * A test that finds nothing puts off the next one, twice as long each time. A request counts for the phase in which it was
  * decided: else a phase would begin with those that are soon over.
