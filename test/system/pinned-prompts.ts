@@ -1,0 +1,35 @@
+/** Prompts of token ids for the tests of faults: sent whole, to an engine of the test's choice, and never credited with more than was reused. */
+
+import assert from 'node:assert/strict'
+import { seededRandom } from '@homing/clock'
+import type { Answer, Fleet, RouterClient } from './fleet.ts'
+
+export const MODEL = 'homing-sim'
+
+/** Ten full blocks and a bit; equal seeds, equal prompts. */
+export function promptOf(seed: number, tokens = 165): number[] {
+  const random = seededRandom(seed)
+  return Array.from({ length: tokens }, () => 33 + random.below(90))
+}
+
+/** One whole completion that must succeed, and whose overlap must be no more than the engine reused. */
+export async function complete(
+  fleet: RouterClient,
+  prompt: readonly number[],
+  more: object = {},
+): Promise<Answer> {
+  const answer = await fleet.send('/v1/completions', {
+    body: { model: MODEL, prompt, max_tokens: 2, ...more },
+  })
+  assert.equal(answer.status, 200, answer.text)
+  const cached = answer.json.usage.prompt_tokens_details?.cached_tokens ?? 0
+  const predicted = Number(answer.headers['x-homing-overlap-blocks']) * 16
+  assert.ok(predicted <= cached, `${predicted} tokens were credited, ${cached} were there`)
+  return answer
+}
+
+/** What sends a request to this engine of a fleet. */
+export const pin = (fleet: Fleet, engine: number): Promise<{ nvext: { backend_instance_id: number } }> =>
+  fleet
+    .worker(fleet.engines[engine]!.url)
+    .then(({ instance_id }) => ({ nvext: { backend_instance_id: instance_id } }))
