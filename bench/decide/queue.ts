@@ -93,7 +93,7 @@ function requestOf(number: number, nowMs: number, random: Random, { isMixed }: W
     doNotQueue: false,
     lane: isPinned ? laneOf(random.below(WORKERS)) : '',
     owner: 'gateway',
-    ownerLife: 1,
+    ownerLife: 'one',
   }
 }
 

@@ -386,7 +386,7 @@ export const FAULTS: readonly Fault[] = [
     deal: ({ source }) => source.engine.setFaults({ hang: 'generation' }),
   },
   { name: 'thread crashes', deal: crash },
-  ...['indexer-0', 'directory', 'tracker', 'tokenizer', 'router', 'console', 'gateway'].map(failing),
+  ...['indexer-0', 'directory', 'tracker', 'tokenizer', 'router', 'queue', 'console', 'gateway'].map(failing),
   {
     name: 'listener fails',
     deal: ({ simulation, source }) =>

@@ -4,6 +4,7 @@ import type { ActorRef } from '@homing/actor'
 import type { DecisionLogMessage } from '@homing/decision-log'
 import type { DirectoryMessage } from '@homing/directory'
 import type { IndexerMessage } from '@homing/indexer'
+import type { QueueMessage } from '@homing/queue-actor'
 import type { RouterMessage } from '@homing/router'
 import type { TokenizerMessage } from '@homing/tokenizer'
 import type { TrackerMessage } from '@homing/tracker'
@@ -24,6 +25,7 @@ export interface ConsoleArgs {
   /** Routes of engines that are relayed, for people. */
   readonly relayed: readonly string[]
   readonly router: ActorRef<RouterMessage>
+  readonly queue: ActorRef<QueueMessage>
   readonly directory: ActorRef<DirectoryMessage>
   readonly tracker: ActorRef<TrackerMessage>
   readonly tokenizer: ActorRef<TokenizerMessage>

@@ -15,6 +15,7 @@ import type { LoadReport } from '@homing/tracker'
 import { collectActors } from './actor-metrics.ts'
 import type { ConsoleArgs } from './console-args.ts'
 import { collectGuard } from './guard-metrics.ts'
+import { collectQueue } from './queue-metrics.ts'
 
 const TRUSTS: readonly Trust[] = ['exact', 'partial', 'approximate', 'none']
 
@@ -104,6 +105,7 @@ export function consoleMetrics(
   collectLoads(metrics, args)
   collectAudits(metrics, args)
   collectGuard(metrics, args)
+  collectQueue(metrics, args)
   collectShards(metrics, args)
   collectTokenizer(metrics, args)
   if (args.decisionLog !== undefined) collectDecisionLog(metrics, args.decisionLog, args.askMsMax)

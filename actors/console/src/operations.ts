@@ -17,6 +17,7 @@ import type { ConsoleArgs } from './console-args.ts'
 import { consoleMetrics } from './console-metrics.ts'
 import type { FromConsole, OperatorRequest } from './messages.ts'
 import type { OperatorPath } from './operator-routes.ts'
+import { queueView } from './queue-view.ts'
 import { receiptView, workersView } from './views.ts'
 
 const RECEIPTS_LIMIT = { default: 20, max: 1000 }
@@ -63,6 +64,7 @@ export class Operations {
     '/decisions': request => this.#receipts(request),
     '/decisions/*': (request, id) => this.#receipt(request, id),
     '/workers': request => this.#workers(request),
+    '/queue': request => this.#queue(request),
     '/actors': request => this.#actors(request),
     '/actors/flight': request => this.#flight(request),
     '/dump': request => this.#dump(request),
@@ -94,6 +96,12 @@ export class Operations {
       ...args.indexers.map(indexer => indexer.ask({ type: 'status' }, deadline).catch(() => undefined)),
     ])
     return jsonAnswer(200, workersView(report, shards, loads.rows, audits, tokenizer?.tokenizers ?? []))
+  }
+
+  async #queue(request: OperatorRequest): Promise<HttpAnswer> {
+    queryOf(request)
+    const { queue, askMsMax } = this.#args
+    return jsonAnswer(200, queueView(await queue.ask({ type: 'queueStatus' }, { timeout: askMsMax })))
   }
 
   async #receipt(request: OperatorRequest, id: string): Promise<HttpAnswer> {
@@ -174,6 +182,7 @@ export class Operations {
         'POST /route': 'the decision for a body, without sending it',
         'GET /decisions?limit=, GET /decisions/:id': 'receipts: every candidate, every term',
         'GET /workers': 'workers, trust, blocks held, load',
+        'GET /queue': 'requests that wait, by model, class, tenant and strict priority',
         'GET /actors?format=text&limit=': 'threads and actors: state, restarts, waiting messages',
         'GET /actors/flight?thread=&format=text&limit=': 'the last things that a thread did',
         'GET /dump': 'the prefix index, by worker key',

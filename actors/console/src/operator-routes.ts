@@ -7,6 +7,7 @@ export const OPERATOR_ROUTES = [
   get('decisions', '/decisions'),
   get('decisions', '/decisions/*'),
   get('workers', '/workers'),
+  get('queue', '/queue'),
   get('actors', '/actors'),
   get('flight', '/actors/flight'),
   get('dump', '/dump'),

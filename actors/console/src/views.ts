@@ -217,6 +217,10 @@ export function receiptView(receipt: Receipt): object {
     excluded: receipt.excluded,
     excluded_left_out: receipt.excludedLeftOut,
     guard: guardView(receipt.guard),
+    queue:
+      receipt.queue === undefined
+        ? null
+        : { waited_ms: milliseconds(receipt.queue.waitedMs), why: receipt.queue.why },
     delivered:
       delivery === undefined
         ? null

@@ -3,6 +3,7 @@
 import { type ActorRef, defineActor } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
 import type { DirectoryMessage } from '@homing/directory'
+import type { QueueMessage } from '@homing/queue-actor'
 import type { RouterMessage } from '@homing/router'
 import type { TokenizerMessage } from '@homing/tokenizer'
 import type { TrackerMessage } from '@homing/tracker'
@@ -44,6 +45,7 @@ function start(t: Test, change: Partial<ConsoleArgs> = {}) {
     readMsMax: 5000,
     relayed: ['POST /v1/embeddings'],
     router: system.probe<RouterMessage>('router').ref,
+    queue: system.probe<QueueMessage>('queue').ref,
     directory: system.probe<DirectoryMessage>('directory').ref,
     tracker: system.probe<TrackerMessage>('tracker').ref,
     tokenizer: system.probe<TokenizerMessage>('tokenizer').ref,

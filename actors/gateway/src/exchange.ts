@@ -4,7 +4,7 @@
  *
  *   state      waits for                            goes on to
  *   reading    the body, then what is in it         placing; settled (refused, or answered without a worker)
- *   placing    where the router sends it            calling; settled (refused)
+ *   placing    room, and where the router sends it  calling; settled (refused)
  *   calling    the first byte that passes           relaying; calling (a connection that was used before broke);
  *                                                   placing (the worker failed or refused, and tries are left); settled
  *   relaying   the worker's bytes, the client's     settled: after the first byte a request is never sent again
@@ -28,6 +28,7 @@ import type { ActorContext, ActorRef } from '@homing/actor'
 import type { DirectoryMessage } from '@homing/directory'
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/errors'
 import type { BodyHold } from '@homing/http'
+import type { WaitingHints } from '@homing/queue-actor'
 import type { Decision, Delivery, RoutingRequest } from '@homing/router'
 import type { TrackerMessage } from '@homing/tracker'
 import { giveUpBytes, type HttpExchange, type HttpTransport } from '@homing/transport'
@@ -67,6 +68,8 @@ export interface ExchangeLimits {
 /** A request that has been read: what the router must know to place it, and what the worker is sent. */
 export interface ReadyRequest {
   readonly routing: RoutingRequest
+  /** How it wants to wait for room; undefined: it never waits. */
+  readonly waiting?: WaitingHints | undefined
   readonly upstream: UpstreamRequest
 }
 
@@ -176,7 +179,11 @@ export class Exchange {
     this.#state = 'placing'
     try {
       const routing = { ...this.#ready!.routing, excludedWorkers: this.#failedWorkers }
-      const placement = this.#parts.placements.ask(routing)
+      const placement = this.#parts.placements.ask(
+        routing,
+        this.#ready!.waiting,
+        this.#nowMs - this.#arrivedMs,
+      )
       this.#placement = placement
       const answer = await placement.answer
       if (this.#placement !== placement) return
@@ -233,6 +240,7 @@ export class Exchange {
   #prefilled({ isStream }: WorkerCall): void {
     const { tracker } = this.#parts
     tracker.tell({ type: 'prefillComplete', decisionId: this.#placement!.id })
+    this.#placement!.prefilled()
     if (isStream) this.#placement!.firstToken(this.#nowMs - this.#calledMs!)
   }
 

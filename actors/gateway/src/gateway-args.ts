@@ -4,6 +4,7 @@ import type { ActorRef } from '@homing/actor'
 import type { RelayRoute } from '@homing/config'
 import type { ConsoleMessage } from '@homing/console'
 import type { DirectoryMessage } from '@homing/directory'
+import type { QueueMessage } from '@homing/queue-actor'
 import type { RouterMessage } from '@homing/router'
 import type { TokenizerMessage } from '@homing/tokenizer'
 import type { TrackerMessage } from '@homing/tracker'
@@ -37,6 +38,9 @@ export interface GatewayArgs {
   /** Longest wait for the router, in milliseconds. */
   readonly askMsMax: number
   readonly tokenizer: ActorRef<TokenizerMessage>
+  /** Longest that a request may wait for room, in milliseconds; 0: none does. */
+  readonly queueMsMax: number
+  readonly queue: ActorRef<QueueMessage>
   readonly router: ActorRef<RouterMessage>
   readonly directory: ActorRef<DirectoryMessage>
   readonly tracker: ActorRef<TrackerMessage>

@@ -1,75 +1,68 @@
 /**
- * Placement: one question to the router where a request should go, from the question until it is settled.
+ * Placement: one question to the queue where a request should go, from the question until it is settled.
  *
- *   asked ──▶ decided | refused | no answer in time ──settle──▶ settled
+ *   asked ──▶ decided ──settle with the router──▶ settled
+ *     └─────▶ refused | no answer yet | none in time ──settle with the queue, which tells the router──▶ settled
  *
  * Invariants
  *   I1  Every question is settled exactly once, whatever the answer, even if none came: the router may have decided
- *       anyway. The message to settle follows the question in the router's mailbox, so it finds all effects of the question.
- *   I2  A message that the router has no room for is sent again until it has. It counts as an open request until then.
+ *       anyway. The message to settle follows the question in the router's mailbox, so it finds all effects of the question: a decision
+ *       was there before its answer; everything else takes the way of the question.
+ *   I2  A message that finds no room is sent again until it does. It counts as an open request until then.
  */
 
 import type { ActorRef } from '@homing/actor'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import type { QueueMessage, WaitingHints } from '@homing/queue-actor'
 import type { Decision, Delivery, RouterMessage, RoutingRequest } from '@homing/router'
 import type { GatewayLife } from '@homing/tracker'
 
 type Settled = Extract<RouterMessage, { readonly type: 'settled' }>
-type FirstToken = Extract<RouterMessage, { readonly type: 'firstToken' }>
 
-interface Tell {
-  settled(message: Settled): void
-  /** Not sent again where there is no room. */
-  firstToken(message: FirstToken): void
+/** Questions of the queue to the router about a request, beside its wait, whose end the queue tells. */
+const ASKS_MAX = 3
+
+export interface PlacementParts {
+  readonly queue: ActorRef<QueueMessage>
+  readonly router: ActorRef<RouterMessage>
+  readonly gateway: GatewayLife
+  /** Longest wait for an actor, in milliseconds. */
+  readonly askMsMax: number
+  /** Longest wait for room, in milliseconds; 0: nothing waits. */
+  readonly queueMsMax: number
+  readonly newId: () => string
 }
 
 /** Asks for placements, on behalf of one life of a gateway. */
 export class Placements {
-  readonly #router: ActorRef<RouterMessage>
-  readonly #gateway: GatewayLife
-  readonly #askMsMax: number
-  readonly #newId: () => string
-  /** Messages that the router had no room for. */
-  #untold: Settled[] = []
+  readonly #parts: PlacementParts
+  /** Messages that found no room. */
+  #untold: (() => void)[] = []
 
-  constructor(
-    router: ActorRef<RouterMessage>,
-    gateway: GatewayLife,
-    { askMsMax, newId }: { readonly askMsMax: number; readonly newId: () => string },
-  ) {
-    this.#router = router
-    this.#gateway = gateway
-    this.#askMsMax = askMsMax
-    this.#newId = newId
+  constructor(parts: PlacementParts) {
+    this.#parts = parts
   }
 
-  /** Requests that have ended, of which the router could not be told yet. */
+  /** Requests that have ended, of which could not be told yet. */
   get untoldCount(): number {
     return this.#untold.length
   }
 
-  /** `id` is that of the decision, if there will be one. */
-  ask(request: RoutingRequest): Placement {
-    const id = this.#newId()
-    const answer = this.#router
-      .ask({ type: 'decide', id, gateway: this.#gateway, request }, { timeout: this.#askMsMax })
-      .then(
-        result => (result.kind === 'decided' ? result.decision : result.error),
-        (thrown: unknown) => toErrorRecord(thrown),
-      )
-    return new Placement(id, answer, {
-      settled: settled => this.#tell(settled),
-      firstToken: firstToken => void this.#router.tell(firstToken),
-    })
+  /** `id` is that of the decision, if there will be one. `ageMs`: since the request came. */
+  ask(request: RoutingRequest, hints: WaitingHints | undefined, ageMs: number): Placement {
+    const { newId } = this.#parts
+    return new Placement(newId(), request, hints, ageMs, this.#parts, (to, message) =>
+      this.#tell(to, message),
+    )
   }
 
   /** Tells again what found no room. */
   tellUntold(): void {
-    for (const settled of this.#untold.splice(0)) this.#tell(settled)
+    for (const tell of this.#untold.splice(0)) tell()
   }
 
-  #tell(settled: Settled): void {
-    if (this.#router.tell(settled) === 'full') this.#untold.push(settled)
+  #tell(to: ActorRef<Settled>, message: Settled): void {
+    if (to.tell(message) === 'full') this.#untold.push(() => this.#tell(to, message))
   }
 }
 
@@ -77,18 +70,50 @@ export class Placement {
   readonly id: string
   /** Where the request goes, or why it goes nowhere. Never rejects. */
   readonly answer: Promise<Decision | ErrorRecord>
-  readonly #tell: Tell
+  readonly #model: string
+  readonly #parts: PlacementParts
+  readonly #tell: (to: ActorRef<Settled>, message: Settled) => void
+  #isDecided = false
+  /** The queue is to hear when its prompt is computed. */
+  #isLong = false
   #isSettled = false
 
-  constructor(id: string, answer: Promise<Decision | ErrorRecord>, tell: Tell) {
+  constructor(
+    id: string,
+    request: RoutingRequest,
+    hints: WaitingHints | undefined,
+    ageMs: number,
+    parts: PlacementParts,
+    tell: (to: ActorRef<Settled>, message: Settled) => void,
+  ) {
     this.id = id
-    this.answer = answer
+    this.#model = request.model
+    this.#parts = parts
     this.#tell = tell
+    const { queue, gateway, askMsMax, queueMsMax } = parts
+    const mayWait = hints !== undefined && queueMsMax > 0
+    const timeout = mayWait ? queueMsMax + ASKS_MAX * askMsMax : askMsMax
+    this.answer = queue.ask({ type: 'place', id, gateway, request, ageMs, hints }, { timeout }).then(
+      result => {
+        if (result.kind === 'refused') return result.error
+        this.#isDecided = true
+        this.#isLong = result.isLong === true
+        return result.decision
+      },
+      (thrown: unknown) => toErrorRecord(thrown),
+    )
   }
 
-  /** The first token of a stream came, so many milliseconds after the call. */
+  /** Its prompt is computed. */
+  prefilled(): void {
+    if (!this.#isLong) return
+    this.#isLong = false
+    this.#parts.queue.tell({ type: 'prefillComplete', id: this.id, model: this.#model })
+  }
+
+  /** The first token of a stream came, so many milliseconds after the call. Not sent again where there is no room. */
   firstToken(firstTokenMs: number): void {
-    if (!this.#isSettled) this.#tell.firstToken({ type: 'firstToken', id: this.id, firstTokenMs })
+    if (!this.#isSettled) this.#parts.router.tell({ type: 'firstToken', id: this.id, firstTokenMs })
   }
 
   /**
@@ -99,6 +124,9 @@ export class Placement {
   settle(delivery: Delivery, wasTaken: boolean, isPlacedAgain: boolean): void {
     if (this.#isSettled) return
     this.#isSettled = true
-    this.#tell.settled({ type: 'settled', id: this.id, delivery, wasTaken, isPlacedAgain })
+    this.prefilled()
+    const { router, queue } = this.#parts
+    const settled: Settled = { type: 'settled', id: this.id, delivery, wasTaken, isPlacedAgain }
+    this.#tell(this.#isDecided ? router : queue, settled)
   }
 }

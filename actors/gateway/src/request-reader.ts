@@ -29,6 +29,7 @@ import type { CompletionRoute, ReadRequest, ReadResult } from '@homing/tokenizer
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import type { ReadyRequest } from './exchange.ts'
 import type { GatewayArgs } from './gateway-args.ts'
+import { waitingHints } from './waiting-hints.ts'
 import type { UpstreamRequest } from './worker-call.ts'
 
 /** What reading a request takes. */
@@ -70,7 +71,11 @@ export class RequestReader {
       await this.#selectOnly(exchange, route, body, routing)
       return undefined
     }
-    return ready(exchange, routing, { body: read.upstreamBody ?? body, usageEdit: read.usageEdit })
+    const waiting = waitingHints(exchange.headers, read.priority, body.length)
+    return {
+      ...ready(exchange, routing, { body: read.upstreamBody ?? body, usageEdit: read.usageEdit }),
+      waiting,
+    }
   }
 
   /** A relayed route: bytes through, to the worker with the least load or to the one that it is pinned to. */

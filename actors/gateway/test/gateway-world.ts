@@ -9,6 +9,8 @@ import { type ConsoleArgs, type ConsoleMessage, OPERATOR_ROUTES, operatorConsole
 import type { DecisionLogMessage } from '@homing/decision-log'
 import type { DirectoryMessage } from '@homing/directory'
 import type { IndexerMessage } from '@homing/indexer'
+import type { QueueMessage } from '@homing/queue-actor'
+import type { RouterMessage } from '@homing/router'
 import type { TokenizerMessage } from '@homing/tokenizer'
 import type { TrackerMessage } from '@homing/tracker'
 import { type HttpExchange, type HttpTransport, MemoryNetwork, transportCapability } from '@homing/transport'
@@ -94,6 +96,7 @@ export async function start(
   const directory = system.probe<DirectoryMessage>('suspected')
   const tracker = system.probe<TrackerMessage>('tracker')
   const tokenizer = actor<TokenizerMessage>('tokenizer')
+  const router = actor<RouterMessage>('router')
   const shared: Omit<ConsoleArgs, 'adminPort' | 'relayed' | 'indexers'> = {
     tokenizer,
     host: HOST,
@@ -102,7 +105,8 @@ export async function start(
     clientStallMsMax: 120_000,
     readMsMax: 5000,
     askMsMax: 1000,
-    router: actor('router'),
+    router,
+    queue: router as ActorRef<never> as ActorRef<QueueMessage>,
     directory: system.spawn(scriptedDirectory, {
       name: 'scripted-directory',
       args: { script: name, probe: directory.ref },
@@ -130,6 +134,7 @@ export async function start(
     port: PORT,
     bodiesBytesMax: 10_000,
     openRequestsMax: 10,
+    queueMsMax: 0,
     exchangeLimits: { retriesMax: 0, silenceMsMax: 60_000, requestMsMax: 0 },
     audit: true,
     operators: adminPort === undefined ? { console: consoleRef, routes: OPERATOR_ROUTES } : undefined,

@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs'
 import { SALT } from '@homing/protocol'
-import type { DecideResult } from '@homing/router'
+import type { PlaceResult } from '@homing/queue-actor'
 import t from 'tap'
 import { HOST, PORT, start } from './gateway-world.ts'
 import { DECISION, fleetOf, READ, RECEIPT, WORKER } from './sample-records.ts'
@@ -270,7 +270,7 @@ t.test('an actor that is gone is 503, come again', async t => {
   const { ref } = other.system.probe<never>('gone')
   await other.system.stop(ref)
   await other.system.shutdown()
-  const { ask } = await start(t, { router: ref as never })
+  const { ask } = await start(t, { queue: ref as never })
   const call = await ask('POST', '/v1/completions', { body: '{}' })
   t.strictSame([call.status, call.headers['retry-after']], [503, '1'])
 })
@@ -331,7 +331,7 @@ t.test('a client that leaves while its request is read costs nothing', async t =
 
 t.test('a client that leaves while its request is placed has the place settled at once', async t => {
   const { system, send, script, calls, log, settled } = await start(t)
-  const { promise, resolve } = Promise.withResolvers<DecideResult>()
+  const { promise, resolve } = Promise.withResolvers<PlaceResult>()
   script.decide = () => promise
   const call = send('POST', '/v1/completions', { body: '{}' })
   await system.settle()

@@ -2,6 +2,7 @@
 
 import type { Fleet, WorkerRecord } from '@homing/directory'
 import type { ShardStatus } from '@homing/indexer'
+import type { QueueStatus } from '@homing/queue-actor'
 import type { Decision, Receipt } from '@homing/router'
 import type { ReadRequest, TokenizerStatus } from '@homing/tokenizer'
 
@@ -34,6 +35,52 @@ export const DECISION: Decision = {
   guessedTokens: 0,
   trust: 'exact',
   epoch: 1,
+}
+
+const WAITING = { requests: 3, promptTokens: 900, uncachedTokens: 700, oldestMs: 1500 }
+
+export const QUEUE: QueueStatus = {
+  isOn: true,
+  requests: 3,
+  requestsMax: 100,
+  tokens: 900,
+  tokensMax: 1000,
+  bytes: 30,
+  bytesMax: 400,
+  models: [
+    {
+      model: 'm',
+      workers: 1,
+      snapshot: {
+        waiting: WAITING,
+        bytes: 30,
+        asked: 1,
+        drainTokensPerSecond: 350,
+        expectedWaitMs: 2000,
+        classes: [
+          {
+            policyClass: 'default',
+            waiting: WAITING,
+            served: { requests: 5, uncachedTokens: 2500, share: 1 },
+            refused: { deadline: 2 },
+            expectedWaitMs: 2000,
+          },
+        ],
+        tenants: [
+          {
+            tenant: 'acme',
+            weight: 1,
+            waiting: WAITING,
+            served: { requests: 5, uncachedTokens: 2500, share: 1 },
+            refused: { deadline: 2 },
+            longPromptWorkers: 0,
+            isHeld: false,
+          },
+        ],
+        strictPriorities: [{ strictPriority: 0, waiting: WAITING, passedOver: 0, isStarving: false }],
+      },
+    },
+  ],
 }
 
 export const READ: ReadRequest = {

@@ -5,18 +5,19 @@ import type { DecisionLogMessage } from '@homing/decision-log'
 import type { DirectoryMessage, FleetReport } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
 import type { IndexedBlock, IndexerMessage, ShardStatus } from '@homing/indexer'
-import type { DecideResult, GuardStatus, Receipt, RouterMessage, RoutingRequest } from '@homing/router'
+import type { PlaceResult, QueueMessage, QueueStatus } from '@homing/queue-actor'
+import type { GuardStatus, Receipt, RouterMessage, RoutingRequest } from '@homing/router'
 import type { KeyAudit } from '@homing/selection'
 import type { ReadResult, TokenizerMessage, TokenizerStatus } from '@homing/tokenizer'
 import type { LoadReport, TrackerMessage } from '@homing/tracker'
-import { DECISION, fleetOf, READ, RECEIPT, SHARD, TOKENIZERS, WORKER } from './sample-records.ts'
+import { DECISION, fleetOf, QUEUE, READ, RECEIPT, SHARD, TOKENIZERS, WORKER } from './sample-records.ts'
 
 type Arm<M extends Message, T extends M['type']> = Extract<M, { readonly type: T }>
 
 /** What the scripted actors answer; undefined: nothing, ever. The test may change it at any time. */
 export interface Script {
   read: (message: Arm<TokenizerMessage, 'read'>) => ReadResult | undefined
-  decide: (request: RoutingRequest, id: string) => DecideResult | Promise<DecideResult> | undefined
+  decide: (request: RoutingRequest, id: string) => PlaceResult | Promise<PlaceResult> | undefined
   explain: (request: RoutingRequest) => Receipt | ErrorRecord
   receipts: readonly Receipt[]
   report: FleetReport | undefined
@@ -25,6 +26,7 @@ export interface Script {
   blocks: readonly IndexedBlock[]
   audits: readonly KeyAudit[]
   guard: GuardStatus | undefined
+  queue: QueueStatus
   tokenizers: TokenizerStatus | undefined
 }
 
@@ -55,6 +57,7 @@ export function writeScript(name: string, change: Partial<Script>): Script & { r
     blocks: [],
     audits: [],
     guard: undefined,
+    queue: QUEUE,
     tokenizers: TOKENIZERS,
     ...change,
     log: new RouterLog(),
@@ -66,7 +69,7 @@ export function writeScript(name: string, change: Partial<Script>): Script & { r
 /** What the gateway asks of tokenizer, router, directory and indexers. */
 type Question =
   | Arm<TokenizerMessage, 'read' | 'tokenizers'>
-  | Arm<RouterMessage, 'decide'>
+  | Arm<QueueMessage, 'place'>
   | Arm<RouterMessage, 'settled'>
   | Arm<RouterMessage, 'gatewayStarted'>
   | Arm<RouterMessage, 'explain'>
@@ -74,6 +77,7 @@ type Question =
   | Arm<RouterMessage, 'receipts'>
   | Arm<RouterMessage, 'audits'>
   | Arm<RouterMessage, 'guard'>
+  | Arm<QueueMessage, 'queueStatus'>
   | Arm<RouterMessage, 'firstToken'>
   | Arm<DirectoryMessage, 'describe'>
   | Arm<IndexerMessage, 'status'>
@@ -92,7 +96,7 @@ export const scripted = defineActor(
     return {
       read: message => answer(message.reply, script.read(message)),
       tokenizers: ({ reply }) => answer(reply, script.tokenizers),
-      async decide({ request, id, reply }) {
+      async place({ request, id, reply }) {
         const { log } = script
         log.asked.push(request)
         log.names.set(id, `decision-${log.names.size + 1}`)
@@ -104,6 +108,7 @@ export const scripted = defineActor(
       receipt: ({ id, reply }) => reply(script.receipts.find(receipt => receipt.id === id)),
       audits: ({ reply }) => reply(script.audits),
       guard: ({ reply }) => reply(script.guard),
+      queueStatus: ({ reply }) => reply(script.queue),
       firstToken: message => void script.log.firstTokens.push(message),
       receipts: ({ limit, reply }) => reply(script.receipts.slice(0, limit)),
       describe: ({ reply }) => answer(reply, script.report),
@@ -136,6 +141,7 @@ export const scriptedTracker = defineActor(
       book: keep,
       prefillComplete: keep,
       touch: keep,
+      watchLoad: keep,
       free: keep,
       gatewayStarted: keep,
       sweep: keep,

@@ -4,7 +4,7 @@
  * In     `whenReady` and `drain` from the program.
  * Out    spawns everything else. Periodically renews the subscriptions to the fleet, tells the gateway that the start is over, and
  *        tells the console its gateway, so that these survive restarts of either side.
- * Owns   the order: indexers, directory, tracker, tokenizer, decision log, router, console, gateway. Each gets the
+ * Owns   the order: indexers, directory, tracker, tokenizer, decision log, router, queue, console, gateway. Each gets the
  *        refs of those before it. Stopping goes the other way, so nobody sends messages to a stopped actor.
  * Fails  a child that fails is restarted under its own budget. A child whose budget is used up fails the
  *        guardian, and with it the process: a router without one of its parts is worse than one that is
@@ -37,6 +37,8 @@ import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/errors
 import { type GatewayArgs, type GatewayMessage, gateway, relayedNames } from '@homing/gateway'
 import { createIndexDoor, type ShardMemory } from '@homing/index'
 import { indexer, type ShardMessage } from '@homing/indexer'
+import type { PolicyFile, QueueOrder } from '@homing/queue'
+import { type QueueRules, queue } from '@homing/queue-actor'
 import { type RouterMessage, router } from '@homing/router'
 import { CustomPolicy, type CustomSelection, type PolicyName, type RouterMode } from '@homing/selection'
 import type { LoadedTokenizer } from '@homing/tokenization'
@@ -71,6 +73,15 @@ export interface GuardianArgs {
   readonly attentionMsPerMillionPairs: number
   readonly overlapWeight: number
   readonly temperature: number
+  /** 'none', 'auto', or a number above 0. */
+  readonly queueThreshold: string
+  readonly queueOrder: 'auto' | QueueOrder
+  readonly policyClasses?: PolicyFile | undefined
+  readonly queueTimeoutMs: number
+  readonly queueAgingMs: number
+  readonly queueRequestsMax: number
+  readonly queueTokensMax: number
+  readonly queueBytesMax: number
   readonly activeRequestExpiryMs: number
   readonly decisionsKept: number
   readonly decisionRowsKept: number
@@ -125,6 +136,8 @@ const FIRST_PROBES_MS_MAX = 30_000
 const FIRST_TRUST_MS_MAX = 3000
 const TRUST_POLL_MS = 20
 const WATCH_AGAIN_MS = 100
+/** Steps of an engine: what `auto` means for policies that do not learn. */
+const THRESHOLD_OF_OTHERS = 2
 
 const SUPERVISION: Supervision = {
   directive: 'restart',
@@ -297,6 +310,24 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       }),
     ),
   )
+  const rules = queueRules(args)
+  const isQueueOn = rules.threshold !== undefined || rules.classes !== undefined
+  const queueRef = watched(
+    context.spawn(
+      queue,
+      options('queue', {
+        router: routerRef,
+        tracker: trackerRef,
+        rules,
+        requestsMax: args.queueRequestsMax,
+        tokensMax: args.queueTokensMax,
+        bytesMax: args.queueBytesMax,
+        waitMsMax: args.queueTimeoutMs,
+        agingMs: args.queueAgingMs,
+        askMsMax: ASK_MS_MAX,
+      }),
+    ),
+  )
   const { adminPort } = args
   const relayRoutes = args.relayRoutes ?? []
   const listening = {
@@ -306,6 +337,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
     clientStallMsMax: args.clientStallTimeoutMs,
     readMsMax: READ_MS_MAX,
     askMsMax: ASK_MS_MAX,
+    queue: queueRef,
     router: routerRef,
     directory: directoryRef,
     tracker: trackerRef,
@@ -324,6 +356,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
     port: args.port,
     bodiesBytesMax: args.bodiesBytesMax,
     openRequestsMax,
+    queueMsMax: isQueueOn ? args.queueTimeoutMs : 0,
     exchangeLimits: {
       retriesMax: args.retries,
       silenceMsMax: args.silenceTimeoutMs,
@@ -339,7 +372,13 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
 
   return {
     renewSubscriptions() {
-      const subscribers: ActorRef<FleetMessage>[] = [trackerRef, tokenizerRef, routerRef, gatewayRef]
+      const subscribers: ActorRef<FleetMessage>[] = [
+        trackerRef,
+        tokenizerRef,
+        routerRef,
+        queueRef,
+        gatewayRef,
+      ]
       if (decisionLogRef !== undefined) subscribers.push(decisionLogRef)
       for (const subscriber of subscribers) directoryRef.tell({ type: 'subscribe', subscriber })
       consoleRef.tell({ type: 'gateway', gateway: gatewayRef })
@@ -372,6 +411,18 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       if (decisionLogRef !== undefined) await lastDecisions(context, routerRef)
       return cutRequests
     },
+  }
+}
+
+function queueRules({ queueThreshold, queueOrder, policyClasses, ...args }: GuardianArgs): QueueRules {
+  const isAuto =
+    args.routerMode === 'kv' && args.routerPolicy === 'auto' && args.customSelection === undefined
+  const own = isAuto ? 'step' : THRESHOLD_OF_OTHERS
+  return {
+    threshold:
+      queueThreshold === 'none' ? undefined : queueThreshold === 'auto' ? own : Number(queueThreshold),
+    order: queueOrder !== 'auto' ? queueOrder : isAuto ? 'response-ratio' : 'fcfs',
+    classes: policyClasses,
   }
 }
 

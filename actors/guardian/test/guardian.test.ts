@@ -43,6 +43,13 @@ const ARGS: GuardianArgs = {
   prefillMsPerToken: 0.023,
   attentionMsPerMillionPairs: 0.96,
   temperature: 0,
+  queueThreshold: 'none',
+  queueOrder: 'auto',
+  queueTimeoutMs: 60_000,
+  queueAgingMs: 60_000,
+  queueRequestsMax: 100,
+  queueTokensMax: 1e6,
+  queueBytesMax: 1e6,
   activeRequestExpiryMs: 60_000,
   decisionsKept: 10,
   decisionRowsKept: 1000,
@@ -126,7 +133,7 @@ t.test('children are started in the order in which they are needed', async t => 
   await system.settle()
   t.strictSame(
     (await childrenOf(system)).map(({ name }) => name),
-    ['indexer-0', 'indexer-1', 'directory', 'tracker', 'tokenizer', 'router', 'console', 'gateway'],
+    ['indexer-0', 'indexer-1', 'directory', 'tracker', 'tokenizer', 'router', 'queue', 'console', 'gateway'],
   )
 })
 

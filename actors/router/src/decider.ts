@@ -1,7 +1,7 @@
 /**
  * Decider: what a router knows of workers and caches, and where it sends a request by that.
  *
- *   fleet ─▶ eligible ─▶ overlaps (shards of the index) ─▶ load (tracker) ─▶ selector ─▶ guard ─▶ receipt ─▶ booking
+ *   fleet ─▶ eligible ─▶ overlaps (shards of the index) ─▶ load (tracker) ─▶ room ─▶ selector ─▶ guard ─▶ receipt ─▶ booking
  *
  * Owns   its copy of the fleet, the open decisions, the audits, the guard, the turn of round-robin.
  */
@@ -16,15 +16,34 @@ import { customRandom, urlAlphabet } from 'nanoid'
 import { eligible } from './eligible.ts'
 import { AllFilteredError, TooManyRequestsError, WorkerNotNamedError } from './errors.ts'
 import { inputOf, type Known, selectionRequestOf } from './known-candidates.ts'
-import type { DecideResult, Receipt, RouterMessage, RoutingRequest } from './messages.ts'
+import type {
+  DecideResult,
+  QueueReceipt,
+  Receipt,
+  RoomRule,
+  RouterMessage,
+  RoutingRequest,
+} from './messages.ts'
 import { type LoggedDecision, type OpenDecision, OpenDecisions } from './open-decisions.ts'
 import { type Candidate, OverlapLookup } from './overlap-lookup.ts'
 import type { Receipts } from './receipts.ts'
+import { bestCachedTokens, isBusy } from './room.ts'
 import type { RouterArgs } from './router-args.ts'
 import { RoutingGuard } from './routing-guard.ts'
 import { SeparatedPrompts } from './separated-prompts.ts'
 import { ShardMemories } from './shard-memories.ts'
 import { decisionOf, writeReceipt } from './write-receipt.ts'
+
+/** One question of the queue. */
+interface Question {
+  readonly id: string
+  readonly gateway: GatewayLife
+  readonly request: RoutingRequest
+  readonly roomRules: readonly RoomRule[] | undefined
+  readonly queue: QueueReceipt | undefined
+}
+
+type Busy = Extract<DecideResult, { readonly kind: 'busy' }>
 
 interface Placed {
   readonly receipt: Receipt
@@ -88,15 +107,12 @@ export class Decider {
   }
 
   /** Chooses, books, keeps the receipt. A tracker that does not answer refuses the request, not the router. */
-  async decide(
-    id: string,
-    gateway: GatewayLife,
-    request: RoutingRequest,
-    receipts: Receipts,
-  ): Promise<DecideResult> {
-    const placed = await this.choose(request, id)
+  async decide(question: Question, receipts: Receipts): Promise<DecideResult> {
+    const { id, gateway, request, queue } = question
+    const placed = await this.#choose(request, question)
     if ('code' in placed) return this.#refuse(id, gateway, request, placed)
-    const { receipt, winner, guessedBlocks, prefillTokens } = placed
+    if ('kind' in placed) return placed
+    const { winner, guessedBlocks, prefillTokens } = placed
     this.#turn = placed.nextTurn
     const booking = {
       decisionId: id,
@@ -118,6 +134,7 @@ export class Decider {
       // It may have been booked although nobody said so: it is settled, too.
       return this.#refuse(id, gateway, request, toErrorRecord(thrown))
     }
+    const receipt = queue === undefined ? placed.receipt : { ...placed.receipt, queue }
     receipts.add(receipt)
     const decision = decisionOf(receipt, winner, guessedBlocks)
     // Before it is sent, so before any event that it causes.
@@ -150,8 +167,26 @@ export class Decider {
     return { request, policy, decidedMs: this.#context.clock.nowMs() }
   }
 
-  /** The receipt of the best place, or why there is none. Changes nothing. Without an id it is a question only, and so no experiment of the guard. */
-  async choose(request: RoutingRequest, decisionId?: string): Promise<Placed | ErrorRecord> {
+  /** What the best of the workers that could take it holds of its prompt, or why none could. */
+  measure(request: RoutingRequest): { readonly cachedTokens: number } | ErrorRecord {
+    const found = eligible(this.fleet, request)
+    if ('code' in found) return found
+    const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)
+    return { cachedTokens: bestCachedTokens(request, overlaps, found.candidates.length) }
+  }
+
+  /** The receipt of the best place, or why there is none. Changes nothing. */
+  async explain(request: RoutingRequest): Promise<Placed | ErrorRecord> {
+    const placed = await this.#choose(request, undefined)
+    // Nobody is made to wait without rules.
+    return placed as Exclude<typeof placed, Busy>
+  }
+
+  /** Without a question it is no experiment of the guard, and never busy. */
+  async #choose(
+    request: RoutingRequest,
+    question: Question | undefined,
+  ): Promise<Placed | Busy | ErrorRecord> {
     const startedMs = this.#context.clock.nowMs()
     if (this.#args.selection.mode === 'direct' && request.pinnedInstanceId === undefined) {
       return toErrorRecord(new WorkerNotNamedError())
@@ -165,7 +200,14 @@ export class Decider {
     if ('code' in load) return load
     try {
       const known = this.#filtered({ ...found, workerSlots, overlaps, load }, request)
-      return 'code' in known ? known : this.#place(decisionId, request, known, startedMs)
+      if ('code' in known) return known
+      const roomRules = question?.roomRules
+      if (roomRules !== undefined) {
+        const cachedTokens = bestCachedTokens(request, known.overlaps, known.candidates.length)
+        if (isBusy(roomRules, known, request.promptTokens - cachedTokens))
+          return { kind: 'busy', cachedTokens, falls: load.falls }
+      }
+      return this.#place(question?.id, request, known, startedMs)
     } catch (thrown) {
       // The code of whoever embeds the router; a bug of ours goes on.
       if (!(thrown instanceof CustomSelectionError)) throw thrown
@@ -198,6 +240,7 @@ export class Decider {
         activePrefillTokens: load.activePrefillTokens.filter(only),
         activeRequests: load.activeRequests.filter(only),
         engines: load.engines === undefined ? undefined : filterProjection(load.engines, isKept),
+        falls: load.falls,
       },
     }
   }

@@ -15,7 +15,9 @@ export type {
   GuardReceipt,
   GuardStatus,
   LayerTerm,
+  QueueReceipt,
   Receipt,
+  RoomRule,
   RouterMessage,
   RoutingRequest,
 } from './messages.ts'

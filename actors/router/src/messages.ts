@@ -4,6 +4,7 @@ import type { ErrorRecord } from '@homing/errors'
 import type { KeyLayer, Trust } from '@homing/index'
 import type { ShardMemoryMessage } from '@homing/indexer'
 import type { SeparatedPrompt } from '@homing/protocol'
+import type { Thresholds } from '@homing/queue'
 import type {
   CostDescription,
   GuardArm,
@@ -152,6 +153,8 @@ export interface Receipt {
   readonly excludedLeftOut: number
   /** Undefined: another policy or mode decided. */
   readonly guard: GuardReceipt | undefined
+  /** Undefined: it went at once. */
+  readonly queue?: QueueReceipt | undefined
   readonly decisionMs: number
   readonly delivery: Delivery | undefined
 }
@@ -179,10 +182,30 @@ export interface Decision {
   readonly epoch: number
 }
 
-/** `refused`: the error says why and what would help. */
+/**
+ * When a request is to wait: every worker that could take it is past this. Without any of the three, it never is.
+ */
+export interface RoomRule extends Thresholds {
+  /** Applies to requests with at least so many uncached tokens. */
+  readonly uncachedTokensMin: number
+  /** A worker is past it, too, if an engine step or more of prefill is queued before the request, by what the load model says. */
+  readonly byStep: boolean
+}
+
+/** Why a request did not go at once, and how long it waited for that; as the queue saw it last. */
+export interface QueueReceipt {
+  readonly waitedMs: number
+  readonly why: string
+}
+
+/**
+ * `refused`: the error says why and what would help. `busy`: it is to wait; nothing was booked, counted or kept. `cachedTokens`: what the
+ * best of the workers that could take it holds of its prompt; `falls`: the tracker's count when the router looked.
+ */
 export type DecideResult =
   | { readonly kind: 'decided'; readonly decision: Decision }
   | { readonly kind: 'refused'; readonly error: ErrorRecord }
+  | { readonly kind: 'busy'; readonly cachedTokens: number; readonly falls: number }
 
 export type RouterMessage =
   | FleetMessage
@@ -199,7 +222,17 @@ export type RouterMessage =
       readonly id: string
       readonly gateway: GatewayLife
       readonly request: RoutingRequest
+      /** By ascending `uncachedTokensMin`, the last that applies counts; undefined: it is placed, however busy all are. */
+      readonly roomRules?: readonly RoomRule[] | undefined
+      /** Undefined: it did not wait. */
+      readonly queue?: QueueReceipt | undefined
       readonly reply: Reply<DecideResult>
+    }
+  /** What the best of the workers that could take it holds of its prompt; changes nothing. */
+  | {
+      readonly type: 'measure'
+      readonly request: RoutingRequest
+      readonly reply: Reply<{ readonly cachedTokens: number } | ErrorRecord>
     }
   /**
    * What was decided is over: its booking is freed, its receipt completed. Where the worker never worked on it

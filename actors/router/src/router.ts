@@ -1,7 +1,7 @@
 /**
  * Router: chooses a worker key by overlap and load, and writes a receipt for every decision.
  *
- * In     `decide` from gateways, `explain` without effect; `firstToken`; `settled`, which ends every `decide`; the fleet; new lives of gateways.
+ * In     `decide` and `measure` from the queue, `explain` without effect; `firstToken`; `settled`, which ends every `decide`; the fleet; new lives of gateways.
  * Out    to tracker: one projection and one booking per decision, freed when it is settled. To directory: when answers contradict or
  *        confirm the events of a worker key. To the decision log, if there is one: what is settled. To indexers: `attach`, every ATTACH_INTERVAL_MS and when a shard turns out
  *        to have moved; they answer with its memory. `routed` if sent blocks are to count as held, `unrouted` if they were not sent
@@ -9,7 +9,7 @@
  * Owns   the open decisions, the receipts (the last `decisionsKept`, within `receiptRowsMax`), the audits, the guard, the turn of round-robin,
  *        its copy of the fleet.
  * Order  one decision at a time: the booking of one is in the load that the next one sees.
- *        The booking exists before the reply. `settled` comes after `decide` from the same gateway, even if the reply was
+ *        The booking exists before the reply. `settled` comes after `decide`, even if the reply was
  *        not awaited, so it finds the booking, the receipt and the guesses. Decisions that a gateway did not settle before its
  *        life ended are settled when its next one begins.
  * Reads  every shard of the index, directly. The result was true at some instant of the call; for a shard that has
@@ -97,8 +97,12 @@ export const router = defineActor(
         audits.keepOnly(new Map(keys.map(({ workerSlot, key }) => [workerSlot, key])))
       },
 
-      async decide({ id, gateway, request, reply }) {
-        reply(await decider.decide(id, gateway, request, receipts))
+      async decide({ id, gateway, request, roomRules, queue, reply }) {
+        reply(await decider.decide({ id, gateway, request, roomRules, queue }, receipts))
+      },
+
+      measure({ request, reply }) {
+        reply(decider.measure(request))
       },
 
       firstToken({ id, firstTokenMs }) {
@@ -110,8 +114,8 @@ export const router = defineActor(
       },
 
       async explain({ request, reply }) {
-        const placed = await decider.choose(request)
-        reply('code' in placed ? placed : placed.receipt)
+        const placed = await decider.explain(request)
+        reply('receipt' in placed ? placed.receipt : placed)
       },
 
       settled({ id, delivery, wasTaken, isPlacedAgain }) {

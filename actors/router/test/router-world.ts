@@ -161,6 +161,7 @@ export async function start(
   const decide = async (routing: RoutingRequest, gateway?: GatewayLife): Promise<Decision> => {
     const result = await ask(routing, gateway)
     if (result.kind === 'refused') throw new Error(`${result.error.code}: ${result.error.message}`)
+    if (result.kind === 'busy') throw new Error('busy')
     return result.decision
   }
   const refusal = async (routing: RoutingRequest): Promise<string> => {

@@ -157,6 +157,7 @@ export class BodyReader {
       tokenizedBy: 'nobody',
       override: request.hints.override,
       constraints: request.hints.constraints,
+      priority: request.hints.priority,
       pinnedInstanceId: instanceIdOf(request),
       pinnedRank: request.hints.dpRank,
       annotations: request.hints.annotations,

@@ -1,7 +1,7 @@
 import type { Reply } from '@homing/actor'
 import type { FleetMessage } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
-import type { BodyEdit, RoutingConstraints, RoutingOverride } from '@homing/openai'
+import type { BodyEdit, PriorityHints, RoutingConstraints, RoutingOverride } from '@homing/openai'
 import type { SeparatedPrompt } from '@homing/protocol'
 
 export type CompletionRoute = 'chat' | 'completions'
@@ -27,6 +27,8 @@ export interface ReadRequest {
   readonly tokenizedBy: 'router' | 'engine' | 'client' | 'nobody'
   readonly override: RoutingOverride
   readonly constraints: RoutingConstraints | undefined
+  /** Where it wants to be among those that wait; undefined: it does not say. */
+  readonly priority?: PriorityHints | undefined
   readonly pinnedInstanceId: number | undefined
   readonly pinnedRank: number | undefined
   /** Annotations of `nvext`, such as `query_instance_id`. */

@@ -2,6 +2,7 @@ export type {
   Booking,
   CandidateLoads,
   GatewayLife,
+  LoadFellMessage,
   LoadReport,
   TrackerMessage,
   TrackerUsage,

@@ -1,4 +1,4 @@
-import type { Reply } from '@homing/actor'
+import type { ActorRef, Reply } from '@homing/actor'
 import type { FleetMessage } from '@homing/directory'
 import type { EngineProjection, LoadStats } from '@homing/load'
 
@@ -11,6 +11,13 @@ export interface CandidateLoads {
   readonly activeRequests: Int32Array
   /** What is before each of them in milliseconds; undefined if it was not asked for. */
   readonly engines: EngineProjection | undefined
+  /** How often load has fallen so far: see `watchLoad`. */
+  readonly falls: number
+}
+
+/** Load fell somewhere since the watcher asked to be told. */
+export interface LoadFellMessage {
+  readonly type: 'loadFell'
 }
 
 /** One life of a gateway: what it holds elsewhere ends with it. */
@@ -80,6 +87,11 @@ export type TrackerMessage =
   | { readonly type: 'touch'; readonly decisionId: string }
   /** The request ended, however. Idempotent. */
   | ({ readonly type: 'free'; readonly decisionId: string } & TrackerUsage)
+  /**
+   * Tells the watcher once, as soon as load falls: a request ended, its prompt was computed, its worker is gone. At once, if `falls` is
+   * no longer the count: it fell between the look at it and this. One watcher at a time: the last.
+   */
+  | { readonly type: 'watchLoad'; readonly watcher: ActorRef<LoadFellMessage>; readonly falls: number }
   | { readonly type: 'loads'; readonly reply: Reply<LoadReport> }
   /** What this gateway had booked in another life is freed. */
   | { readonly type: 'gatewayStarted'; readonly gateway: GatewayLife }

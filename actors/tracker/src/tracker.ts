@@ -3,7 +3,7 @@
  *
  * In     `project`, `book` and `free` from the router; first byte and signs of life of answers from the gateway;
  *        lost worker keys from the fleet; new lives of gateways.
- * Out    replies only.
+ * Out    replies; to the queue, when it waits for that: load fell.
  * Owns   ActiveLoad: active blocks, prefill tokens and requests of every worker slot. EngineBook: what is before each in milliseconds, and what
  *        was learned of its speed.
  * Order  a router that awaits each `book` before its next `project` never decides on stale load.
@@ -12,9 +12,9 @@
  *        After a restart the tracker is empty; freeing requests that were under way then has no effect.
  */
 
-import { defineActor } from '@homing/actor'
+import { type ActorRef, defineActor } from '@homing/actor'
 import { ActiveLoad, copyProjection, EngineBook } from '@homing/load'
-import type { GatewayLife, TrackerMessage, TrackerUsage, WorkerLoad } from './messages.ts'
+import type { GatewayLife, LoadFellMessage, TrackerMessage, TrackerUsage, WorkerLoad } from './messages.ts'
 
 export interface TrackerArgs {
   readonly workerSlotsMax: number
@@ -36,10 +36,18 @@ export const tracker = defineActor(
     /** By id: who booked it. */
     const gateways = new Map<string, GatewayLife>()
     const book = new EngineBook({ workerSlotsMax })
+    let falls = 0
+    let watcher: ActorRef<LoadFellMessage> | undefined
+    const fell = (): void => {
+      falls++
+      watcher?.tell({ type: 'loadFell' })
+      watcher = undefined
+    }
     const free = (decisionId: string, { outputTokens, cachedShare }: TrackerUsage = {}): void => {
       gateways.delete(decisionId)
-      load.free(decisionId)
+      const isFreed = load.free(decisionId)
       book.ended(decisionId, context.clock.nowMs(), outputTokens, cachedShare)
+      if (isFreed) fell()
     }
     context.schedule(SWEEP_INTERVAL_MS, { type: 'sweep' })
 
@@ -55,6 +63,7 @@ export const tracker = defineActor(
           book.forget(workerSlot)
         }
         keysBySlot = present
+        fell()
       },
 
       project({ workerSlots, sequenceHashes, wantsEngines, reply }) {
@@ -68,7 +77,15 @@ export const tracker = defineActor(
           engines: wantsEngines
             ? copyProjection(book.project(workerSlots, context.clock.nowMs()))
             : undefined,
+          falls,
         })
+      },
+
+      watchLoad(message) {
+        watcher = message.watcher
+        if (message.falls === falls) return
+        watcher.tell({ type: 'loadFell' })
+        watcher = undefined
       },
 
       book({ booking, reply }) {
@@ -90,8 +107,9 @@ export const tracker = defineActor(
       },
 
       prefillComplete({ decisionId }) {
-        load.prefillComplete(decisionId, context.clock.nowMs())
+        const isLess = load.prefillComplete(decisionId, context.clock.nowMs())
         book.firstToken(decisionId, context.clock.nowMs())
+        if (isLess) fell()
       },
 
       touch({ decisionId }) {
@@ -122,6 +140,7 @@ export const tracker = defineActor(
           free(decisionId)
           context.log.warn({ decisionId, idleMsMax }, 'booking freed: no sign of life')
         }
+        if (expired.length > 0) fell()
         context.schedule(SWEEP_INTERVAL_MS, { type: 'sweep' })
       },
     }

@@ -27,6 +27,7 @@ import {
 import { readGivenTokenizers } from '@homing/tokenizer'
 import { dialledHost } from './dialled-host.ts'
 import { requestsWithinFiles } from './open-files.ts'
+import { loadPolicyClasses } from './policy-class-file.ts'
 import { checkPorts } from './port-check.ts'
 import { loadSelection } from './selection-module.ts'
 import { STOP_MS_MAX, type StopReport, serviceStop } from './stop-service.ts'
@@ -91,6 +92,8 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
   }
   const { selectionModule } = settings
   const customSelection = selectionModule === undefined ? undefined : await loadSelection(selectionModule)
+  const { policyClassFile } = settings
+  const policyClasses = policyClassFile === undefined ? undefined : await loadPolicyClasses(policyClassFile)
   await checkPorts(settings)
   const { checkpointDirectory, decisionLogFile } = settings
   if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)
@@ -119,6 +122,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
         relayRoutes: settings.relayRoutes.map(readRelayRoute),
         loadedTokenizers,
         customSelection,
+        policyClasses,
       },
       shutdown: STOP_MS_MAX,
     })

@@ -12,6 +12,12 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_ROUTER_WORKER_NOT_NAMED: 'invalid_value',
   HOMING_ROUTER_ALL_FILTERED: 'no_worker',
   HOMING_ROUTER_TOO_MANY_REQUESTS: 'overloaded',
+  HOMING_QUEUE_FULL: 'queue_full',
+  HOMING_QUEUE_CLASS_LIMIT: 'class_limit',
+  HOMING_QUEUE_DEADLINE: 'deadline',
+  HOMING_QUEUE_DO_NOT_QUEUE: 'do_not_queue',
+  HOMING_QUEUE_DUPLICATE: 'overloaded',
+  HOMING_QUEUE_CANCELLED: 'overloaded',
   HOMING_DISPATCH_UPSTREAM_FAILED: 'upstream_failed',
   HOMING_DISPATCH_NO_ANSWER: 'timeout',
   HOMING_DISPATCH_NO_SOCKET: 'overloaded',
@@ -46,5 +52,9 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
 /** The OpenAI form of an error; a code that is not in the table is an internal error (500). */
 export function apiErrorOf(error: ErrorRecord, param?: string): ApiError {
   const kind = KIND_OF_CODE[error.code] ?? 'internal_error'
-  return apiError(kind, error.message, param === undefined ? {} : { param })
+  const { retryAfterSeconds } = error.details
+  return apiError(kind, error.message, {
+    ...(param === undefined ? {} : { param }),
+    ...(typeof retryAfterSeconds === 'number' ? { retryAfterSeconds } : {}),
+  })
 }

@@ -9,6 +9,7 @@ import { apiErrorOf, KIND_OF_CODE } from '../src/error-kinds.ts'
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
 /** Where the errors of a request come from. */
 const REQUEST_PATH = [
+  'actors/queue-actor',
   'actors/router',
   'actors/tokenizer',
   'actors/gateway',

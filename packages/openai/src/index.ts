@@ -20,6 +20,7 @@ export type {
   ByteRange,
   Member,
   MessageList,
+  PriorityHints,
   PromptShape,
   RequestFields,
   RequestHeaders,

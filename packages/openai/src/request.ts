@@ -14,6 +14,7 @@ import { scanRequest } from './scan.ts'
 import type {
   ByteRange,
   Member,
+  PriorityHints,
   PromptShape,
   RequestFields,
   RequestHeaders,
@@ -203,7 +204,22 @@ function readHints(
     extraFields: nvext?.texts('extra_fields') ?? [],
     override: readOverride(override, agent),
     constraints: readConstraints(nvext),
+    priority: readPriority(agent, headers),
   }
+}
+
+function readPriority(agent: Fields | undefined, headers: RequestHeaders): PriorityHints | undefined {
+  const sensitivity = agent?.number('latency_sensitivity', -Number.MAX_VALUE, Number.MAX_VALUE)
+  // A header wins over the body, whose field is not read then.
+  const jump =
+    headerWhole(headers, HEADERS.priority, -I32_MAX - 1, I32_MAX) ??
+    agent?.whole('priority', -I32_MAX - 1, I32_MAX) ??
+    sensitivity
+  const strict =
+    headerWhole(headers, HEADERS.strictPriority, 0, U32_MAX) ?? agent?.whole('strict_priority', 0, U32_MAX)
+  return jump === undefined && strict === undefined
+    ? undefined
+    : { jumpSeconds: jump ?? 0, strict: strict ?? 0 }
 }
 
 /** All are checked, also those that another one takes precedence over. */
@@ -232,15 +248,10 @@ function readConstraints(nvext: Fields | undefined): RoutingConstraints | undefi
 function checkUnused(nvext: Fields | undefined, agent: Fields | undefined, headers: RequestHeaders): void {
   const prefillWorkerId = headerU64(headers, HEADERS.prefillWorkerId)
   const prefillDpRank = headerWhole(headers, HEADERS.prefillDpRank, 0, U32_MAX)
-  const priority = headerWhole(headers, HEADERS.priority, -I32_MAX - 1, I32_MAX)
-  const strictPriority = headerWhole(headers, HEADERS.strictPriority, 0, U32_MAX)
   // A header wins over the body, whose field is not read then.
   if (prefillWorkerId === undefined) nvext?.u64('prefill_worker_id')
   if (headerU64(headers, HEADERS.workerId) === undefined) nvext?.u64('decode_worker_id')
   if (prefillDpRank === undefined) nvext?.whole('prefill_dp_rank', 0, U32_MAX)
-  agent?.number('latency_sensitivity', -Number.MAX_VALUE, Number.MAX_VALUE)
-  if (priority === undefined) agent?.whole('priority', -I32_MAX - 1, I32_MAX)
-  if (strictPriority === undefined) agent?.whole('strict_priority', 0, U32_MAX)
   agent?.whole('osl', 0, U32_MAX)
   agent?.flag('speculative_prefill')
 }

@@ -78,6 +78,16 @@ export interface RoutingHints {
   readonly override: RoutingOverride
   /** Undefined: any worker may take the request, and it prefers none. */
   readonly constraints: RoutingConstraints | undefined
+  /** Undefined: it says nothing of how it wants to wait. */
+  readonly priority: PriorityHints | undefined
+}
+
+/** Where a request wants to be among those that wait. */
+export interface PriorityHints {
+  /** Seconds of head start: a header, else agent_hints.priority, else latency_sensitivity; may be negative. */
+  readonly jumpSeconds: number
+  /** Requests of a higher one go first, all of them: a header, else agent_hints.strict_priority. */
+  readonly strict: number
 }
 
 /** What a request changes of the settings of selection. */
@@ -143,6 +153,10 @@ export type ApiErrorKind =
   | 'duplicate_request'
   | 'body_too_large'
   | 'overloaded'
+  | 'queue_full'
+  | 'class_limit'
+  | 'deadline'
+  | 'do_not_queue'
   | 'no_worker'
   | 'shutting_down'
   | 'upstream_failed'

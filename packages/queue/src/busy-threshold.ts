@@ -2,6 +2,8 @@
 
 import type { PolicyClass } from './policy-classes.ts'
 
+export type Thresholds = Pick<PolicyClass, 'busyTokens' | 'busyFraction'>
+
 /** What is known of an eligible worker. */
 export interface PrefillLoad {
   readonly activePrefillTokens: number
@@ -16,7 +18,7 @@ export interface PrefillLoad {
 export type ThresholdState = 'room' | 'past' | 'unknown'
 
 /** Whether requests of a class have to wait, by the load of all eligible workers. */
-export function thresholdState(policyClass: PolicyClass, workers: Iterable<PrefillLoad>): ThresholdState {
+export function thresholdState(policyClass: Thresholds, workers: Iterable<PrefillLoad>): ThresholdState {
   const { busyTokens, busyFraction } = policyClass
   if (busyTokens === undefined && busyFraction === undefined) return 'room'
   let state: ThresholdState | undefined

@@ -1,4 +1,4 @@
-export { type PrefillLoad, type ThresholdState, thresholdState } from './busy-threshold.ts'
+export { type PrefillLoad, type ThresholdState, type Thresholds, thresholdState } from './busy-threshold.ts'
 export { QUEUE_ORDERS, type QueueOrder } from './orders.ts'
 export { BadPolicyClassesError, type PolicyFile, parsePolicyClasses } from './policy-class-file.ts'
 export {

@@ -108,10 +108,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
 
   /** A request has come. RangeError for a class that there is not, and for figures that no caller should have. */
   admit(request: R, nowMs: number): Admission {
-    const policyClass = this.#classByName.get(request.policyClass)
-    if (policyClass === undefined)
-      throw new RangeError(`cannot queue: no policy class ${request.policyClass}`)
-    checkFigures(request)
+    const policyClass = this.#classOf(request)
     const tenant = this.#tenants.of(request.tenant, nowMs)
     const admission = this.#admit(request, policyClass, tenant, nowMs)
     this.#tenants.changed(tenant, nowMs)
@@ -139,20 +136,23 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   placed(id: string, worker: string, nowMs: number): boolean {
     const entry = this.#entries.get(id)
     if (entry === undefined || !entry.isAsked) return false
-    const { tenant, policyClass, uncachedTokens } = entry
     this.#asked(entry, -1)
     if (entry.level !== undefined) {
-      this.#drain.drained(uncachedTokens, nowMs)
+      this.#drain.drained(entry.uncachedTokens, nowMs)
       this.#passOver(entry.level)
       entry.level.settle(entry, true)
     }
-    policyClass.servedRequests++
-    policyClass.servedTokens += uncachedTokens
-    policyClass.recentTokens.add(uncachedTokens, nowMs)
-    this.#tenants.served(tenant, uncachedTokens, nowMs)
-    if (entry.isLong) this.#longPrompts.placed(id, tenant, worker, nowMs)
+    this.#served(id, entry.policyClass, entry.tenant, entry.uncachedTokens, worker, nowMs)
     this.#forget(entry, nowMs)
     return true
+  }
+
+  /** A request was placed without `admit`, because nothing waited: it counts as served. RangeError as for `admit`. */
+  placedAtOnce(request: R, worker: string, nowMs: number): void {
+    const policyClass = this.#classOf(request)
+    const tenant = this.#tenants.of(request.tenant, nowMs)
+    this.#served(request.id, policyClass, tenant, request.uncachedTokens, worker, nowMs)
+    this.#tenants.changed(tenant, nowMs)
   }
 
   /**
@@ -274,6 +274,29 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
       drainTokensPerSecond: tokensPerMs === undefined ? undefined : 1000 * tokensPerMs,
       expectedMs: policyClass => this.#expectedMs(policyClass, undefined, nowMs),
     })
+  }
+
+  #classOf(request: R): ClassAccount {
+    const policyClass = this.#classByName.get(request.policyClass)
+    if (policyClass === undefined)
+      throw new RangeError(`cannot queue: no policy class ${request.policyClass}`)
+    checkFigures(request)
+    return policyClass
+  }
+
+  #served(
+    id: string,
+    policyClass: ClassAccount,
+    tenant: Tenant,
+    uncachedTokens: number,
+    worker: string,
+    nowMs: number,
+  ): void {
+    policyClass.servedRequests++
+    policyClass.servedTokens += uncachedTokens
+    policyClass.recentTokens.add(uncachedTokens, nowMs)
+    this.#tenants.served(tenant, uncachedTokens, nowMs)
+    if (uncachedTokens > this.#stepTokens) this.#longPrompts.placed(id, tenant, worker, nowMs)
   }
 
   #admit(request: R, policyClass: ClassAccount, tenant: Tenant, nowMs: number): Admission {

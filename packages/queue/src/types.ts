@@ -34,7 +34,7 @@ export interface QueueRequest {
   readonly lane: string
   /** Whose it is: the gateway's name and life. */
   readonly owner: string
-  readonly ownerLife: number
+  readonly ownerLife: string
 }
 
 /** A limit of a policy class that is reached, in the words of the protocol. */

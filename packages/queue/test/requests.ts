@@ -26,7 +26,7 @@ export function request(id: string, given: Partial<QueueRequest> = {}): QueueReq
     doNotQueue: false,
     lane: '',
     owner: 'gateway',
-    ownerLife: 1,
+    ownerLife: 'first',
     ...given,
   }
 }

@@ -1,0 +1,71 @@
+/** The JSON of `/queue`: wire names. */
+
+import type { ServedTotals, WaitingTotals } from '@homing/queue'
+import type { ModelQueueStatus, QueueStatus } from '@homing/queue-actor'
+
+/** The fullest first. */
+const TENANTS_SHOWN = 100
+
+const waitingView = ({ requests, promptTokens, uncachedTokens, oldestMs }: WaitingTotals) => ({
+  requests,
+  prompt_tokens: promptTokens,
+  uncached_tokens: uncachedTokens,
+  oldest_ms: rounded(oldestMs),
+})
+
+const servedView = ({ requests, uncachedTokens, share }: ServedTotals) => ({
+  requests,
+  uncached_tokens: uncachedTokens,
+  share: rounded(share),
+})
+
+const rounded = (value: number | undefined): number | null =>
+  value === undefined ? null : Math.round(value * 1000) / 1000
+
+export function queueView(status: QueueStatus): object {
+  return {
+    is_on: status.isOn,
+    requests: status.requests,
+    requests_max: status.requestsMax,
+    prompt_tokens: status.tokens,
+    prompt_tokens_max: status.tokensMax,
+    bytes: status.bytes,
+    bytes_max: status.bytesMax,
+    models: status.models.map(modelView),
+  }
+}
+
+function modelView({ model, workers, snapshot }: ModelQueueStatus): object {
+  const tenants = snapshot.tenants.toSorted((a, b) => b.waiting.requests - a.waiting.requests)
+  return {
+    model,
+    worker_keys: workers,
+    waiting: waitingView(snapshot.waiting),
+    asked: snapshot.asked,
+    drain_tokens_per_second: rounded(snapshot.drainTokensPerSecond),
+    expected_wait_ms: rounded(snapshot.expectedWaitMs),
+    classes: snapshot.classes.map(row => ({
+      policy_class: row.policyClass,
+      waiting: waitingView(row.waiting),
+      served: servedView(row.served),
+      refused: row.refused,
+      expected_wait_ms: rounded(row.expectedWaitMs),
+    })),
+    tenants: tenants.slice(0, TENANTS_SHOWN).map(row => ({
+      tenant: row.tenant,
+      weight: row.weight,
+      waiting: waitingView(row.waiting),
+      served: servedView(row.served),
+      refused: row.refused,
+      long_prompt_workers: row.longPromptWorkers,
+      is_held: row.isHeld,
+    })),
+    tenants_left_out: Math.max(0, tenants.length - TENANTS_SHOWN),
+    strict_priorities: snapshot.strictPriorities.map(row => ({
+      strict_priority: row.strictPriority,
+      waiting: waitingView(row.waiting),
+      passed_over: row.passedOver,
+      is_starving: row.isStarving,
+    })),
+  }
+}

@@ -1,0 +1,49 @@
+/**
+ * Waiting hints: what a request says of how it is to wait for room, from its headers and from what was read of its body.
+ *
+ *   x-homing-tenant, else x-tenant-id                               whose share it counts against
+ *   x-homing-policy-class, else x-dynamo-meta-policy-class          its policy class
+ *   x-homing-queue-timeout-ms                                       it is refused if it still waits then
+ *   x-homing-do-not-queue: true                                     it is refused instead
+ */
+
+import { InvalidRequestError, type PriorityHints } from '@homing/openai'
+import type { WaitingHints } from '@homing/queue-actor'
+import type { HttpHeaders } from '@homing/transport'
+
+/** Longer keys count by what they begin with. */
+const TENANT_CHARACTERS_MAX = 256
+const TIMEOUT = 'x-homing-queue-timeout-ms'
+const DO_NOT_QUEUE = 'x-homing-do-not-queue'
+
+/** Throws InvalidRequestError. */
+export function waitingHints(
+  headers: HttpHeaders,
+  priority: PriorityHints | undefined,
+  bytes: number,
+): WaitingHints {
+  const timeout = text(headers, TIMEOUT)
+  const deadlineMs = timeout === undefined ? undefined : Number(timeout)
+  if (timeout !== undefined && !/^\d{1,9}$/.test(timeout))
+    throw new InvalidRequestError(TIMEOUT, timeout, 'whole milliseconds from 0 to 999999999')
+  const doNotQueue = text(headers, DO_NOT_QUEUE)
+  if (doNotQueue !== undefined && doNotQueue !== 'true' && doNotQueue !== 'false')
+    throw new InvalidRequestError(DO_NOT_QUEUE, doNotQueue, 'true or false')
+  return {
+    tenant: (text(headers, 'x-homing-tenant') ?? text(headers, 'x-tenant-id') ?? '').slice(
+      0,
+      TENANT_CHARACTERS_MAX,
+    ),
+    policyClass: text(headers, 'x-homing-policy-class') ?? text(headers, 'x-dynamo-meta-policy-class'),
+    priorityJumpSeconds: priority?.jumpSeconds ?? 0,
+    strictPriority: priority?.strict ?? 0,
+    doNotQueue: doNotQueue === 'true',
+    deadlineMs,
+    bytes,
+  }
+}
+
+function text(headers: HttpHeaders, name: string): string | undefined {
+  const value = headers[name]
+  return typeof value === 'string' && value !== '' ? value : undefined
+}

@@ -1,0 +1,8 @@
+export type {
+  ModelQueueStatus,
+  PlaceResult,
+  QueueMessage,
+  QueueStatus,
+  WaitingHints,
+} from './messages.ts'
+export { type QueueArgs, type QueueRules, queue } from './queue.ts'

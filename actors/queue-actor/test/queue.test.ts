@@ -1,0 +1,247 @@
+/** The queue: what waits, who goes next, and that each request ends exactly once. */
+
+import { seededRandom } from '@homing/clock'
+import t from 'tap'
+import { fleetOf, start } from './queue-world.ts'
+
+t.test('with room a request goes at once, after one question', async t => {
+  const { system, script, ends, place, status, watches } = await start(t)
+  script.room = 1
+  void place('a')
+  await system.settle()
+  t.strictSame([...ends], [['a', 'placed']])
+  t.strictSame(script.log, ['decide a'])
+  t.equal(watches(), 0)
+  const { models, requests } = await status()
+  t.equal(requests, 0)
+  t.match(models[0]!.snapshot.classes, [{ served: { requests: 1, uncachedTokens: 100 } }])
+})
+
+t.test(
+  'without room it waits; when load falls, what waits is asked about in order until there is no room',
+  async t => {
+    const { system, script, ends, place, status, watches, fell } = await start(t)
+    for (const id of ['a', 'b', 'c']) void place(id)
+    void place('urgent', { strictPriority: 1 })
+    await system.settle()
+    t.strictSame([...ends], [])
+    t.equal(watches(), 1, 'the tracker is asked once')
+    t.equal((await status()).models[0]!.snapshot.waiting.requests, 4)
+    script.log.length = 0
+    script.room = 2
+    fell()
+    await system.settle()
+    t.strictSame([...ends.keys()], ['urgent', 'a'])
+    t.strictSame(script.log, ['decide urgent', 'decide a', 'decide b'])
+    t.equal(watches(), 2, 'and again, because something waits still')
+    script.room = 2
+    fell()
+    await system.settle()
+    t.strictSame([...ends.keys()], ['urgent', 'a', 'b', 'c'])
+    await system.advance('10s')
+    t.equal(watches(), 2, 'while nothing waits, nobody is asked')
+  },
+)
+
+t.test('a request that comes while others wait is measured, and waits its turn', async t => {
+  const { system, script, ends, place, fell, status } = await start(t)
+  void place('a')
+  await system.settle()
+  script.cachedTokens = 60
+  void place('b')
+  await system.settle()
+  t.ok(script.log.includes('measure'))
+  t.equal((await status()).models[0]!.snapshot.waiting.uncachedTokens, 140)
+  script.room = 2
+  fell()
+  await system.settle()
+  t.strictSame([...ends.keys()], ['a', 'b'])
+})
+
+t.test('a pinned request that has no room holds up nobody', async t => {
+  const { system, script, ends, place } = await start(t)
+  void place('pinned', {}, { request: { pinnedInstanceId: 7 } })
+  await system.settle()
+  script.room = 1
+  void place('free')
+  await system.settle()
+  t.strictSame([...ends], [['free', 'placed']])
+})
+
+t.test('what may not wait is refused, with its reason', async t => {
+  const { system, script, ends, place } = await start(t, { requestsMax: 1 })
+  void place('first')
+  await system.settle()
+  void place('full')
+  void place('never', { doNotQueue: true })
+  void place('late', { deadlineMs: 0 })
+  await system.settle()
+  t.strictSame(Object.fromEntries(ends), {
+    full: 'HOMING_QUEUE_FULL',
+    never: 'HOMING_QUEUE_DO_NOT_QUEUE',
+    late: 'HOMING_QUEUE_DEADLINE',
+  })
+  t.notOk(script.booked.size)
+})
+
+t.test('a deadline ends a wait, and so does the longest wait', async t => {
+  const { system, ends, place } = await start(t, { waitMsMax: 30_000 })
+  void place('short', { deadlineMs: 500 })
+  void place('long', { deadlineMs: 90_000 })
+  await system.advance('700ms')
+  t.strictSame([...ends], [['short', 'HOMING_QUEUE_DEADLINE']])
+  await system.advance('30s')
+  t.equal(ends.get('long'), 'HOMING_QUEUE_DEADLINE')
+})
+
+t.test('no word of the tracker: the queue looks again by itself', async t => {
+  const { system, script, ends, place } = await start(t)
+  void place('a')
+  await system.settle()
+  script.room = 1
+  await system.advance('200ms')
+  t.strictSame([...ends], [['a', 'placed']])
+})
+
+t.test('it is taken back in every state, and the router hears of it behind every question', async t => {
+  const { system, script, ends, place, settle, answerKept, status, fell } = await start(t)
+  script.answers = false
+  void place('asked')
+  await system.settle()
+  settle('asked')
+  await system.settle()
+  t.strictSame(script.log, ['decide asked', 'settled asked'])
+  script.room = 1
+  answerKept()
+  script.room = 0
+  script.answers = true
+  void place('waiting')
+  await system.settle()
+  script.answers = false
+  void place('measured')
+  await system.settle()
+  settle('measured')
+  settle('waiting')
+  await system.settle()
+  answerKept()
+  script.answers = true
+  void place('released')
+  await system.settle()
+  script.answers = false
+  fell()
+  await system.settle()
+  settle('released')
+  await system.settle()
+  t.equal(script.log.at(-1), 'settled released')
+  answerKept()
+  await system.settle()
+  t.strictSame(new Set(ends.values()), new Set(['HOMING_QUEUE_CANCELLED']))
+  t.equal((await status()).requests, 0)
+})
+
+t.test(
+  'what an earlier life of a gateway had waiting is dropped, and the router told behind its questions',
+  async t => {
+    const { system, ref, script, ends, place, fell } = await start(t)
+    void place('old')
+    void place('new', {}, { life: 'two' })
+    await system.settle()
+    ref.tell({ type: 'gatewayStarted', gateway: { name: 'gateway', life: 'two' } })
+    await system.settle()
+    t.strictSame([...ends.keys()], ['old'])
+    t.equal(script.log.at(-1), 'started two')
+    script.room = 5
+    fell()
+    await system.settle()
+    t.equal(ends.get('new'), 'placed')
+  },
+)
+
+t.test('no worker left while requests wait: each is refused in the words of the router', async t => {
+  const { system, ref, script, ends, place } = await start(t)
+  for (let i = 0; i < 50; i++) void place(`${i}`)
+  await system.settle()
+  script.refusal = { code: 'HOMING_ROUTER_NO_WORKER', message: 'none', details: {} }
+  ref.tell({ type: 'fleet', fleet: fleetOf() })
+  await system.settle()
+  t.equal(ends.size, 50)
+  t.strictSame(new Set(ends.values()), new Set(['HOMING_ROUTER_NO_WORKER']))
+})
+
+t.test('what never waits is passed on: no hints, no such model, no threshold', async t => {
+  const { system, script, ends, place } = await start(t)
+  void place('model', {}, { request: { model: 'unknown' } })
+  await system.settle()
+  t.equal(ends.get('model'), 'placed')
+  t.strictSame(script.log, ['decide model'])
+  const off = await start(t, { rules: { threshold: undefined, order: 'fcfs', classes: undefined } })
+  void off.place('off')
+  await off.system.settle()
+  t.equal(off.ends.get('off'), 'placed')
+  t.notOk((await off.status()).isOn)
+})
+
+t.test('a queue that is killed answers all that waited, and goes on', async t => {
+  const { system, ref, script, ends, place, settle, kill } = await start(t)
+  const ids = Array.from({ length: 1000 }, (_, i) => `${i}`)
+  for (const id of ids) void place(id, {}, { request: { promptTokens: 10 } })
+  await system.settle()
+  kill()
+  await system.advance('1s')
+  t.notOk([...ends.values()].includes('placed'))
+  t.equal(ends.size, 1000, 'each has an answer')
+  for (const id of ids) settle(id)
+  ref.tell({ type: 'fleet', fleet: fleetOf('m') })
+  script.room = 1
+  void place('next')
+  await system.advance('1s')
+  t.equal(ends.get('next'), 'placed')
+})
+
+t.test('whatever happens, each request ends once, and nothing stays booked', async t => {
+  for (let seed = 1; seed <= SEEDS; seed++) {
+    await t.test(`seed ${seed}`, async t => {
+      const random = seededRandom(seed)
+      const world = await start(t, { requestsMax: 12, waitMsMax: 5000 })
+      const { system, ref, script, ends, place, settle, fell, kill, answerKept } = world
+      const open: string[] = []
+      for (let step = 0; step < 60; step++) {
+        const draw = random.below(20)
+        if (draw < 9) {
+          const id = `${step}`
+          open.push(id)
+          const pinned = random.below(4) === 0 ? { pinnedInstanceId: random.below(2) } : {}
+          const hints = {
+            tenant: ['', 'a', 'b'][random.below(3)]!,
+            strictPriority: random.below(2),
+            doNotQueue: random.below(8) === 0,
+            ...(random.below(4) === 0 ? { deadlineMs: random.below(400) } : {}),
+          }
+          void place(id, hints, { request: { promptTokens: 1 + random.below(20_000), ...pinned } })
+        } else if (draw < 12) script.room += 1 + random.below(3)
+        else if (draw < 14) fell()
+        else if (draw < 16 && open.length > 0) settle(open.splice(random.below(open.length), 1)[0]!)
+        else if (draw === 16) {
+          script.answers = !script.answers
+          if (script.answers) answerKept()
+        } else if (draw === 17 && random.below(4) === 0) {
+          kill()
+          ref.tell({ type: 'fleet', fleet: fleetOf('m') })
+        } else if (random.below(3) === 0) await system.settle()
+        else await system.advance(random.below(150))
+      }
+      script.answers = true
+      answerKept()
+      script.room = 1000
+      await system.advance('10s')
+      for (const id of open) settle(id)
+      await system.advance('1s')
+      t.strictSame([...script.booked], [], 'nothing is booked')
+      const status = await world.status()
+      t.strictSame([status.requests, status.tokens, status.bytes], [0, 0, 0], 'nothing waits')
+      for (const id of open) t.ok(ends.has(id), `${id} has an answer`)
+    })
+  }
+})
+
+const SEEDS = 40

@@ -1,0 +1,148 @@
+/** The queue in the whole router, in a simulation: what waits is served in order or refused, and nothing stays booked. */
+
+import t, { type Test } from 'tap'
+import { BLOCK_SIZE_TOKENS, MODEL, SimulatedFleet } from './simulated-fleet.ts'
+
+const ENGINE = { blocks: 4000, publishesEvents: false, stepTokensMax: 512, speed: 1 } as const
+/** More than a step: one at a worker fills it. */
+const PROMPT_TOKENS = 40 * BLOCK_SIZE_TOKENS
+const END_MS = 60_000
+
+let marker = 0
+const prompt = (tokens = PROMPT_TOKENS): number[] => {
+  marker++
+  return Array.from({ length: tokens }, (_, at) => 40 + ((marker * 7 + at * (1 + (marker % 5))) % 80))
+}
+
+interface Answer {
+  readonly id: number
+  readonly status: number
+  readonly code: string | undefined
+  readonly retryAfter: unknown
+  readonly endMs: number
+}
+
+function begin(settings: object, seed = 1): Promise<SimulatedFleet> {
+  return SimulatedFleet.start({
+    seed,
+    engines: [ENGINE, ENGINE],
+    query: '?max_batched_tokens=512',
+    settings: { queueThreshold: '1', openRequestsMax: 64, silenceTimeoutMs: 30_000, ...settings },
+  })
+}
+
+/** Requests that are under way, and the answers of those that have ended, in the order of their ends. */
+function clients(fleet: SimulatedFleet) {
+  const answers: Answer[] = []
+  const failed: number[] = []
+  const send = (id: number, more: object = {}, signal?: AbortSignal): void => {
+    const body = { model: MODEL, prompt: prompt(), max_tokens: 2, ...more }
+    fleet.send({}, body, END_MS, signal).then(
+      ({ status, headers, body: bytes }) => {
+        const text = Buffer.from(bytes).toString()
+        const { error } = JSON.parse(text) as { error?: { code: string } }
+        const endMs = fleet.simulation.clock.nowMs()
+        answers.push({ id, status, code: error?.code, retryAfter: headers['retry-after'], endMs })
+      },
+      () => failed.push(id),
+    )
+  }
+  const until = (count: number) =>
+    fleet.simulation.run(() => answers.length + failed.length >= count, { within: END_MS })
+  return { answers, failed, send, until }
+}
+
+interface QueueView {
+  readonly requests: number
+  readonly is_on: boolean
+  readonly models: readonly { readonly waiting: { readonly requests: number } }[]
+}
+
+const queueOf = async (fleet: SimulatedFleet): Promise<QueueView> => (await fleet.view('/queue')) as QueueView
+
+async function nothingIsBooked(t: Test, fleet: SimulatedFleet): Promise<void> {
+  await fleet.simulation.run(undefined, { within: 2000 })
+  for (const { worker_keys } of await fleet.workers())
+    for (const { load } of worker_keys)
+      t.strictSame([load.requests, load.prefill_tokens], [0, 0], 'nothing is booked')
+  t.equal((await queueOf(fleet)).requests, 0, 'nothing waits')
+}
+
+t.test(
+  'an overloaded fleet: all are served, those of a strict priority first, and GET /queue shows who waits',
+  async t => {
+    const fleet = await begin({})
+    const { answers, send, until } = clients(fleet)
+    for (let id = 0; id < 12; id++) send(id)
+    await fleet.simulation.run(undefined, { within: 20 })
+    const view = await queueOf(fleet)
+    t.ok(view.is_on)
+    t.ok(view.requests > 0, `${view.requests} wait`)
+    send(100, { nvext: { agent_hints: { strict_priority: 1 } } })
+    await until(13)
+    t.strictSame(new Set(answers.map(({ status }) => status)), new Set([200]))
+    const at = answers.findIndex(({ id }) => id === 100)
+    t.ok(at < 8, `the one of strict priority is number ${at} of ${answers.length}`)
+    const { decisions } = (await fleet.view('/decisions?limit=20')) as {
+      decisions: readonly { readonly queue: { readonly waited_ms: number; readonly why: string } | null }[]
+    }
+    const waited = decisions.filter(({ queue }) => queue !== null)
+    t.ok(waited.length > 0, `${waited.length} receipts say that their request waited`)
+    t.ok(waited.every(({ queue }) => queue!.waited_ms >= 0))
+    await nothingIsBooked(t, fleet)
+    await fleet.stop()
+  },
+)
+
+t.test(
+  'at its bound the queue refuses with 503, and a client that leaves while it waits makes room',
+  async t => {
+    const fleet = await begin({ queueRequestsMax: 3 })
+    const { answers, failed, send, until } = clients(fleet)
+    const leaves = new AbortController()
+    for (let id = 0; id < 12; id++) send(id, {}, id === 4 ? leaves.signal : undefined)
+    await fleet.simulation.run(undefined, { within: 20 })
+    leaves.abort()
+    await until(12)
+    const refused = answers.filter(({ status }) => status === 503)
+    t.ok(refused.length > 0, `${refused.length} are refused`)
+    t.ok(refused.every(({ code, retryAfter }) => code === 'queue_full' && Number(retryAfter) >= 1))
+    t.equal(answers.length + failed.length, 12)
+    await nothingIsBooked(t, fleet)
+    await fleet.stop()
+  },
+)
+
+t.test('a drain serves what waits, and refuses what is left when its time is over', async t => {
+  const fleet = await begin({})
+  const { answers, send, until } = clients(fleet)
+  for (let id = 0; id < 30; id++) send(id)
+  await fleet.simulation.run(undefined, { within: 20 })
+  const cut = await fleet.drainRouter(150)
+  await until(30)
+  const served = answers.filter(({ status }) => status === 200).length
+  t.ok(served > 2, `${served} are served`)
+  t.ok(cut > 0, `${cut} are cut`)
+  t.ok(answers.every(({ status, code }) => status === 200 || (status === 503 && code === 'shutting_down')))
+  await fleet.stop()
+})
+
+t.test('whoever of the request path is killed while requests wait, each ends once', async t => {
+  for (let seed = 1; seed <= SEEDS; seed++) {
+    const policy = seed % 2 === 0 ? 'auto' : 'linear'
+    const fleet = await begin({ routerPolicy: policy, queueThreshold: seed % 3 === 0 ? 'auto' : '1' }, seed)
+    const { answers, failed, send, until } = clients(fleet)
+    const { simulation } = fleet
+    for (let id = 0; id < 24; id++) simulation.clock.after((id * 53 * seed) % 200, () => send(id))
+    const victim = VICTIMS[seed % VICTIMS.length]!
+    simulation.clock.after(40 + ((seed * 37) % 160), () => void simulation.fail(victim))
+    await simulation.run(undefined, { within: 201 })
+    await until(24)
+    t.equal(answers.length + failed.length, 24, `seed ${seed}: each has an answer (${victim}, ${policy})`)
+    await nothingIsBooked(t, fleet)
+    await fleet.stop()
+  }
+})
+
+const SEEDS = 6
+const VICTIMS = ['queue', 'router', 'tracker'] as const
