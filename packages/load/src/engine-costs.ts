@@ -9,11 +9,21 @@
  * fleet on the priors, which stand for a mid-sized model on a fast GPU and are wrong by a factor of 2 to 10 elsewhere.
  *
  * An observation that is OUTLIER times what was expected moves the fit as far as one of OUTLIER times: a stalled proxy is no
- * slow engine. Observations that are not finite or not positive are left out.
+ * slow engine, and an answer at once from a proxy's cache no fast one. What the first of them are held against is the median of their own ratios to
+ * what was expected before there were any, so that most of them decide. Observations that are not finite or not positive are left out.
  */
 
 const FEATURES = 3
 const OUTLIER = 8
+/**
+ * Errors are relative to what was seen, but at least to this part of what was expected: else one row that is eight times too fast
+ * would weigh as much as 64 others.
+ */
+const SCALE_MIN = 1 / 2
+/** Shorter than what a clock tells apart; keeps what is divided by it finite. */
+const OBSERVED_MS_MIN = 1e-3
+/** Observations that are kept until so many came, and fitted again with each of them. */
+const FIRST_ROWS = 16
 /** Kept of the weight of all earlier observations when one comes. */
 const FADE = 0.985
 /** The fit of the fleet weighs as much as this many observations of a worker. */
@@ -36,6 +46,13 @@ export type Coefficients = readonly [number, number, number]
 export const PREFILL_PRIOR: Coefficients = [10, 0.05, 1e-6]
 export const DECODE_PRIOR: Coefficients = [10, 0.1, 4e-5]
 
+/** What a step consisted of, x0 … x2, and how long it took, in ms. */
+interface Row {
+  readonly x: Coefficients
+  readonly y: number
+  readonly weight: number
+}
+
 /** A fit y ≈ Σ c·x with three features and c ≥ 0; relative errors count. */
 class Fit {
   readonly coefficients: [number, number, number]
@@ -44,40 +61,73 @@ class Fit {
   base = 0
   /** It is faster or slower than the fleet by more than chance. */
   isApart = false
-  /** Of all rows, faded. */
+  /** What was expected before the first observation. */
+  readonly #prior: Coefficients
+  /** The first rows; undefined once there are FIRST_ROWS. */
+  #first: Row[] | undefined = []
+  /** Of all rows, faded, and the same with the square of each target. */
   #weight = 0
-  /** Upper triangle of Σ x·xᵀ/y², and Σ x/y. */
+  #targets = 0
+  /** Upper triangle of Σ x·xᵀ/d², and Σ x·y/d², for what each error is relative to, d. */
   readonly #products = new Float64Array(6)
   readonly #sums = new Float64Array(FEATURES)
 
   constructor(prior: Coefficients) {
+    this.#prior = [...prior]
     this.coefficients = [...prior]
   }
 
-  add(x0: number, x1: number, x2: number, y: number, weight: number): void {
+  add(row: Row): void {
+    this.rows++
+    if (this.#first === undefined) {
+      this.#take(row, dot(this.coefficients, row.x))
+      return
+    }
+    this.#first.push(row)
+    this.#takeFirst(this.#first)
+    if (this.#first.length === FIRST_ROWS) this.#first = undefined
+  }
+
+  /** All of the first rows anew. The prior is one more witness. */
+  #takeFirst(first: readonly Row[]): void {
+    this.#weight = 0
+    this.#targets = 0
+    this.#products.fill(0)
+    this.#sums.fill(0)
+    const ratio = median([1, ...first.map(({ x, y }) => y / dot(this.#prior, x)).filter(Number.isFinite)])
+    for (const row of first) this.#take(row, ratio * dot(this.#prior, row.x))
+  }
+
+  /** `expected` in ms; where it is no time, the row is taken as it is. */
+  #take({ x, y: seen, weight }: Row, expected: number): void {
+    const isExpected = expected > 0 && expected < Infinity
+    const y = isExpected ? Math.min(OUTLIER * expected, Math.max(expected / OUTLIER, seen)) : seen
+    const scale = isExpected ? Math.max(y, SCALE_MIN * expected) : y
+    const target = y / scale
     const p = this.#products
     const s = this.#sums
-    const u0 = x0 / y
-    const u1 = x1 / y
-    const u2 = x2 / y
+    const u0 = x[0] / scale
+    const u1 = x[1] / scale
+    const u2 = x[2] / scale
     p[0] = FADE * p[0]! + weight * u0 * u0
     p[1] = FADE * p[1]! + weight * u0 * u1
     p[2] = FADE * p[2]! + weight * u0 * u2
     p[3] = FADE * p[3]! + weight * u1 * u1
     p[4] = FADE * p[4]! + weight * u1 * u2
     p[5] = FADE * p[5]! + weight * u2 * u2
-    s[0] = FADE * s[0]! + weight * u0
-    s[1] = FADE * s[1]! + weight * u1
-    s[2] = FADE * s[2]! + weight * u2
-    this.rows++
+    s[0] = FADE * s[0]! + weight * u0 * target
+    s[1] = FADE * s[1]! + weight * u1 * target
+    s[2] = FADE * s[2]! + weight * u2 * target
     this.#weight = FADE * this.#weight + weight
+    this.#targets = FADE * this.#targets + weight * target * target
   }
 
   /** How far what `coefficients` predict is from what was seen, as a multiple of what chance explains; ≤ 1: not for certain. */
   distance(coefficients: Coefficients): number {
-    const predicted = coefficients.reduce((sum, c, i) => sum + c * this.#sums[i]!, 0)
+    const predicted =
+      coefficients[0] * this.#sums[0]! + coefficients[1] * this.#sums[1]! + coefficients[2] * this.#sums[2]!
     const allowed = APART + APART_OF_CHANCE / Math.sqrt(this.#weight)
-    return predicted > 0 ? Math.abs(Math.log(predicted / this.#weight)) / allowed : 0
+    return predicted > 0 && this.#targets > 0 ? Math.abs(Math.log(predicted / this.#targets)) / allowed : 0
   }
 
   /** Coordinate descent towards the data and, with `weight` in observations, `base`. */
@@ -137,9 +187,9 @@ export class LearnedCosts {
       worker = new Fit(fleet.coefficients)
       this.#workers.set(workerSlot, worker)
     }
-    const y = this.#bounded(worker, x0, x1, x2, observedMs)
-    fleet.add(x0, x1, x2, y, weight)
-    worker.add(x0, x1, x2, y, weight)
+    const row: Row = { x: [x0, x1, x2], y: Math.max(OBSERVED_MS_MIN, observedMs), weight }
+    fleet.add(row)
+    worker.add(row)
     if (fleet.rows <= 2 * SOLVE_EVERY || fleet.rows % SOLVE_EVERY === 0) {
       fleet.solve(this.#prior, PRIOR_WEIGHT)
       this.#fleetSolutions++
@@ -156,17 +206,21 @@ export class LearnedCosts {
   forget(workerSlot: number): void {
     this.#workers.delete(workerSlot)
   }
-
-  /** An outlier, brought nearer. The first observations may be far from the priors. */
-  #bounded(fit: Fit, x0: number, x1: number, x2: number, y: number): number {
-    if (fit.rows < SOLVE_EVERY) return y
-    const c = fit.coefficients
-    const expected = c[0] * x0 + c[1] * x1 + c[2] * x2
-    return Math.min(OUTLIER * expected, Math.max(expected / OUTLIER, y))
-  }
 }
 
 /** A coefficient of 0 has no scale: then the prior's hundredth. */
 function positive(coefficients: Coefficients, prior: Coefficients): Coefficients {
   return coefficients.map((c, i) => Math.max(c, prior[i]! / 100)) as unknown as Coefficients
+}
+
+/** In ms: what a step with these features takes. */
+function dot(coefficients: Coefficients, x: Coefficients): number {
+  return coefficients[0] * x[0] + coefficients[1] * x[1] + coefficients[2] * x[2]
+}
+
+/** In logarithms, so that twice and half as much cancel out. */
+function median(ratios: readonly number[]): number {
+  const sorted = ratios.toSorted((a, b) => a - b)
+  const half = sorted.length >> 1
+  return sorted.length % 2 === 1 ? sorted[half]! : Math.sqrt(sorted[half - 1]! * sorted[half]!)
 }

@@ -23,3 +23,38 @@ t.test('a worker is taken for another kind only beyond chance, and then soon', a
   const alone = (slot: number): number => costs.of(slot)[0] + 100 * costs.of(slot)[1]
   t.ok(alone(3) > 1.5 * alone(0), `${alone(3)} and ${alone(0)} ms`)
 })
+
+t.test('one answer at once from a proxy hardly moves the fit, whenever it comes', async t => {
+  const good = 210
+  for (const before of [0, 1, 2, 5, 15, 16, 17, 40, 200]) {
+    const costs = new LearnedCosts(PREFILL_PRIOR)
+    const expected = (): number => costs.of(0)[0] + 2000 * costs.of(0)[1] + 2e6 * costs.of(0)[2]
+    for (let row = 0; row < before; row++) costs.observe(row % 4, 1, 2000, 2e6, good)
+    costs.observe(0, 1, 2000, 2e6, 1)
+    if (before >= 5) t.ok(expected() > good / 2, `after ${before} good ones: ${expected()} ms`)
+    for (let row = 0; row < 4; row++) costs.observe(row % 4, 1, 2000, 2e6, good)
+    t.ok(
+      expected() > good / 2 && expected() < 2 * good,
+      `${before} good ones before, 4 after: ${expected()} ms`,
+    )
+    t.ok(Number.isFinite(expected()))
+  }
+})
+
+t.test('an engine that is four times as fast or slow from now on is learned again', async t => {
+  for (const change of [1 / 4, 4]) {
+    const costs = new LearnedCosts(PREFILL_PRIOR)
+    const expected = (): number => costs.of(0)[0] + 2000 * costs.of(0)[1] + 2e6 * costs.of(0)[2]
+    for (let row = 0; row < 200; row++) costs.observe(0, 1, 2000, 2e6, 100)
+    for (let row = 0; row < 400; row++) costs.observe(0, 1, 2000, 2e6, 100 * change)
+    t.ok(Math.abs(Math.log(expected() / (100 * change))) < Math.log(1.25), `${expected()} ms`)
+  }
+})
+
+t.test('times too short to divide by leave figures that can be reckoned with', async t => {
+  for (const observedMs of [1e-200, 5e-324, 1e300]) {
+    const costs = new LearnedCosts(PREFILL_PRIOR)
+    for (let row = 0; row < 40; row++) costs.observe(row % 2, 1, 100, 5000, row % 3 === 0 ? observedMs : 10)
+    for (const slot of [0, 1]) t.ok(costs.of(slot).every(Number.isFinite), `${costs.of(slot)}`)
+  }
+})
