@@ -8,21 +8,36 @@
  * run had no error. Files that are read at run time lie outside of src/ (fixtures/), one level above the code
  * that reads them both in src/ and in dist/, and are packed as they are.
  *
- * With `--pack FOLDER` the packages are packed into FOLDER, one .tgz each, as they would be published.
+ * With `--pack FOLDER` the packages are packed into FOLDER, one .tgz each, as they would be published. A package that stands
+ * alone takes its pages along: they are put into its tarball (DOCS), and links that would lead out of it become text.
  */
 
 import { spawnSync } from 'node:child_process'
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { join, relative, resolve } from 'node:path'
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { dirname, join, relative, resolve } from 'node:path'
 import process from 'node:process'
 import { parseArgs } from 'node:util'
 
 const ROOT = join(import.meta.dirname, '..')
 const SCRATCH = join(ROOT, 'node_modules', '.cache', `homing-build-${process.pid}`)
 const LIMIT_MS = 300_000
+/** Pages of docs/ that go into the tarball of a package. */
+const DOCS: Readonly<Record<string, readonly string[]>> = {
+  'packages/actor': ['actors.md', 'actor-runtime.md'],
+}
 
 interface Manifest {
   readonly name: string
+  readonly version: string
   readonly private?: boolean
   readonly exports: Readonly<Record<string, string>>
   readonly publishConfig?: { readonly exports?: Readonly<Record<string, unknown>> }
@@ -83,6 +98,9 @@ function writeCompilerOptions(folders: readonly string[]): string {
     compilerOptions: {
       noEmit: false,
       declaration: true,
+      // With the sources in them: what is published has no src/.
+      sourceMap: true,
+      inlineSources: true,
       rewriteRelativeImportExtensions: true,
       rootDir: ROOT,
       outDir: join(SCRATCH, 'out'),
@@ -110,9 +128,41 @@ function pack(folders: readonly string[], target: string): boolean {
   const args = [...filters, '--recursive', 'pack', '--pack-destination', target]
   // Run by pnpm, its own program is known; run by hand, npx brings one.
   const pnpm = process.env['npm_execpath']
-  return pnpm?.includes('pnpm')
+  const isPacked = pnpm?.includes('pnpm')
     ? run(process.execPath, [pnpm, ...args])
     : run('npx', ['--yes', 'pnpm@10', ...args])
+  return isPacked && Object.keys(DOCS).every(folder => addDocs(folder, target))
+}
+
+/** Puts pages into a tarball, makes its examples a project, and has no link in it lead outside. */
+function addDocs(folder: string, target: string): boolean {
+  const { name, version } = readManifest(folder)
+  const tarball = join(target, `${name.replace('@', '').replace('/', '-')}-${version}.tgz`)
+  mkdirSync(SCRATCH, { recursive: true })
+  if (!run('tar', ['-xzf', tarball, '-C', SCRATCH])) return false
+  const unpacked = join(SCRATCH, 'package')
+  mkdirSync(join(unpacked, 'docs'), { recursive: true })
+  for (const page of DOCS[folder]!) cpSync(join(ROOT, 'docs', page), join(unpacked, 'docs', page))
+  const pages = readdirSync(unpacked, { recursive: true, encoding: 'utf8' }).filter(path =>
+    path.endsWith('.md'),
+  )
+  for (const page of pages) {
+    const text = readFileSync(join(unpacked, page), 'utf8').replaceAll('](../../docs/', '](docs/')
+    writeFileSync(join(unpacked, page), withoutLinksOut(text, join(unpacked, dirname(page))))
+  }
+  // Not its name here: the examples would find another package than the one that they are in.
+  renameSync(join(unpacked, 'examples/project.json'), join(unpacked, 'examples/package.json'))
+  const isPacked = run('tar', ['-czf', tarball, '-C', SCRATCH, 'package'])
+  rmSync(SCRATCH, { recursive: true, force: true })
+  return isPacked
+}
+
+/** Links to files that are not there become their text. */
+function withoutLinksOut(text: string, folder: string): string {
+  return text.replace(
+    /\[([^\]]+)\]\((?!https?:)([^)#\s]+)(#[^)]*)?\)/g,
+    (link, words: string, path: string) => (existsSync(join(folder, path)) ? link : words),
+  )
 }
 
 function readManifest(folder: string): Manifest {

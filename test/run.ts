@@ -36,6 +36,7 @@ const TOTAL_LIMIT_S = 19 * 60
 const SLOW_FILES: Readonly<Record<string, number>> = {
   'packages/index/test/index-wasm.test.ts': 420,
   'packages/tokenization/test/reference/equality.test.ts': 240,
+  'test/examples-project.test.ts': 420,
   'test/package.test.ts': 420,
   'test/real-engines/sessions.test.ts': 660,
   'test/simulation/router.test.ts': 300,

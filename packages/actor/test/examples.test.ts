@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import t, { type Test as Tap } from 'tap'
+import { exampleOutputs } from './example-outputs.ts'
 
 const run = promisify(execFile)
 
@@ -14,40 +15,9 @@ function runFile(file: string): Promise<{ readonly stdout: string; readonly stde
   return run(process.execPath, [file], { timeout: 20_000, env })
 }
 
-const expected: Readonly<Record<string, string>> = {
-  'ping-pong': '1000 hits between court-0 and court-1, the last by pong\n',
-  'own-actor': `flies: 2
-home, after it failed: 1
-a tell while its thread is away: ok
-again, after its thread was replaced: 1
-restarts of the actor: 1, lives of its thread: 2
-slow to stop: 0
-`,
-  'supervised-counter': `  an instance that counted to 3 is replaced
-first failure: restarts 1, count 1
-  an instance that counted to 4 is replaced
-second failure: restarts 2, count 1
-  the last instance ends: failed
-third failure: the tally ends, failed: HOMING_ACTOR_RESTART_BUDGET
-tell answers dead
-`,
-  'ask-across-threads': `an answer: 144
-none by the deadline: AskTimeoutError HOMING_ACTOR_ASK_TIMEOUT
-the next answer: 169
-the caller goes away: AskAbortedError HOMING_ACTOR_ASK_ABORTED
-the arm fails: RemoteError HOMING_INTERNAL_UNEXPECTED
-it was restarted: 196
-the thread dies: ThreadDownError HOMING_ACTOR_THREAD_DOWN
-it was replaced: 256
-messages that did not fit the layout: 0, asks left open: 0
-`,
-}
-
-for (const [name, output] of Object.entries(expected)) {
+for (const [name, output] of Object.entries(exampleOutputs)) {
   t.test(`the example ${name} prints what it promises and ends`, async t => {
-    const { stdout, stderr } = await runFile(
-      fileURLToPath(new URL(`../examples/${name}.ts`, import.meta.url)),
-    )
+    const { stdout, stderr } = await runFile(fileURLToPath(new URL(`../examples/${name}`, import.meta.url)))
     t.equal(stdout, output)
     t.equal(stderr, '')
   })

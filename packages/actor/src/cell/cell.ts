@@ -15,7 +15,7 @@
 
 import type { CodedError } from '@homing/errors'
 import { failTakenAsks, openAskOf } from '../asks/message-asks.ts'
-import { terminatedOf } from '../contract/terminated.ts'
+import { isThreadLoss, terminatedOf } from '../contract/terminated.ts'
 import type { ActorDefinition, ActorStatus, Signal, TerminationReason } from '../contract/types.ts'
 import { type CompiledLayout, compiledOf } from '../layout/compile.ts'
 import type { Deadline } from '../values/deadlines.ts'
@@ -276,7 +276,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     this.cancelSchedules()
     const drain = new Drain(
       this.host.clock,
-      this.after(withinMs, () => this.#cutDrain()),
+      this.after(withinMs, () => this.requestStop()),
       withinMs,
     )
     this.drain = drain
@@ -297,10 +297,9 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     else this.children.stopAll(() => this.requestStop(), drain)
   }
 
-  /** Its time is over. A child with something left reports that itself. */
-  #cutDrain(): void {
+  /** It stops with something left. A child that has something left reports that itself. */
+  #reportDrain(): void {
     if (this.drain?.isEmpty === false) this.host.undrained.add(this.name)
-    this.requestStop()
   }
 
   #requestEnd(ending: Ending): void {
@@ -318,6 +317,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
 
   #beginStop(): void {
     const ending = this.#stopRequest!
+    this.#reportDrain()
     this.state = STOPPING
     this.endReason = ending.reason
     this.#recovery?.cancel()
@@ -350,7 +350,10 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
   }
 
   #endNow(isReported: boolean): void {
-    if (this.state < STOPPING) this.endReason = this.#stopRequest?.reason ?? 'stopped'
+    if (this.state < STOPPING) {
+      this.#reportDrain()
+      this.endReason = this.#stopRequest?.reason ?? 'stopped'
+    }
     this.state = STOPPING
     this.children?.forgetStop()
     this.#recovery?.cancel()
@@ -408,8 +411,8 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     const child = children?.remove(id)
     if (children === undefined || child === undefined) return
     const known = error ?? (ending.error === undefined ? undefined : errorOf(ending.error))
-    // Its thread, or itself, failed: what waited for it is lost.
-    if (child.drainDueMs !== undefined && ending.reason !== 'stopped') this.host.undrained.add(child.ref.name)
+    // It died with its thread, and could not say so.
+    if (child.drainDueMs !== undefined && isThreadLoss(ending.reason)) this.host.undrained.add(child.ref.name)
     const terminated = terminatedOf(child.ref, ending.reason, known)
     for (const onEnded of child.onEnded ?? []) onEnded(terminated)
     if (children.isStopping) {

@@ -1,0 +1,182 @@
+/**
+ * The examples of @homing/actor as a stranger has them: the tarballs alone, in an empty folder. The programs run as they stand,
+ * and as what plain tsc makes of them under strict settings, with declarations; installed by npm, by pnpm, and
+ * unpacked by hand, which needs no registry.
+ */
+
+import { execFile } from 'node:child_process'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import process from 'node:process'
+import t from 'tap'
+import { exampleOutputs } from '../packages/actor/test/example-outputs.ts'
+
+const ROOT = join(import.meta.dirname, '..')
+const TSC = join(ROOT, 'node_modules/.bin/tsc')
+/** What the packages have in common with those of the workspace: all that @homing/actor needs. */
+const PACKAGES = ['actor', 'clock', 'errors', 'log'] as const
+/** What a client says where it gets to no registry, or not to one that it trusts. */
+const UNREACHABLE =
+  /ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH|SELF_SIGNED_CERT|ERR_PNPM_NO_OFFLINE|ERR_PNPM_META_FETCH_FAIL/
+
+interface Outcome {
+  readonly exitCode: number
+  readonly output: string
+}
+
+const tarballs = newFolder('tarballs')
+t.setTimeout(900_000)
+
+const built = await run(process.execPath, [join(ROOT, 'test/build.ts'), '--pack', tarballs], ROOT)
+t.equal(built.exitCode, 0, built.output)
+const tarballOf = (name: string): string =>
+  join(tarballs, readdirSync(tarballs).find(file => file.startsWith(`homing-${name}-`))!)
+
+/** How the packages come into the folder of the project; undefined where a registry is needed, and none can be had. */
+const installers: Readonly<Record<string, (folder: string) => Promise<Outcome>>> = {
+  async 'by hand'(folder) {
+    const modules = join(folder, 'node_modules')
+    for (const name of PACKAGES) {
+      const target = join(modules, '@homing', name)
+      mkdirSync(target, { recursive: true })
+      const unpacked = await run(
+        'tar',
+        ['-xzf', tarballOf(name), '-C', target, '--strip-components=1'],
+        folder,
+      )
+      if (unpacked.exitCode !== 0) return unpacked
+    }
+    // The one dependency that is not ours, with what it needs beside it.
+    const pino = dirname(realpathSync(join(ROOT, 'packages/log/node_modules/pino')))
+    for (const name of readdirSync(pino)) {
+      if (!name.startsWith('.')) symlinkSync(join(pino, name), join(modules, name))
+    }
+    return { exitCode: 0, output: '' }
+  },
+  npm(folder) {
+    const flags = ['--no-audit', '--no-fund', '--prefer-offline', '--fetch-retries=0', '--omit=dev']
+    return run('npm', ['install', ...flags, ...PACKAGES.map(tarballOf)], folder)
+  },
+  pnpm(folder) {
+    // A tarball asks for the others by version: they are to be these.
+    const overrides = PACKAGES.map(name => `  '@homing/${name}': file:${tarballOf(name)}\n`)
+    writeFileSync(join(folder, 'pnpm-workspace.yaml'), `overrides:\n${overrides.join('')}`)
+    return run(
+      'npx',
+      ['--yes', 'pnpm@10', 'install', '--prod', '--prefer-offline', '--fetch-retries=0'],
+      folder,
+    )
+  },
+}
+
+for (const [name, install] of Object.entries(installers)) {
+  await t.test(
+    `installed ${name}: every program runs, compiles under strict settings, and runs again`,
+    async t => {
+      const folder = await project(name.replace(' ', '-'))
+      const installed = await install(folder)
+      if (UNREACHABLE.test(installed.output)) {
+        t.pass('the packages are installed', { skip: 'the registry cannot be reached' })
+        return
+      }
+      t.equal(installed.exitCode, 0, installed.output)
+      t.equal(Object.keys(exampleOutputs).length, 13)
+      // All of them once; after that the installations differ in nothing that they could show.
+      const programs =
+        name === 'by hand' ? Object.entries(exampleOutputs) : Object.entries(exampleOutputs).slice(0, 2)
+      for (const [program, output] of programs) {
+        t.strictSame(await run(process.execPath, [program], folder), { exitCode: 0, output }, program)
+      }
+      // Node's types are looked up where we have them; our own declarations are checked too (no skipLibCheck).
+      const types = ['--typeRoots', join(ROOT, 'node_modules/@types')]
+      t.strictSame(await run(TSC, ['-p', '.', ...types], folder), { exitCode: 0, output: '' }, 'tsc')
+      for (const [program, output] of programs) {
+        const compiled = join('dist', program.replace(/\.ts$/, '.js'))
+        t.strictSame(await run(process.execPath, [compiled], folder), { exitCode: 0, output }, compiled)
+      }
+      t.ok(existsSync(join(folder, 'dist/pool-worker.d.ts')), 'with declarations')
+    },
+  )
+}
+
+t.test(
+  'the tarball stands alone: docs, source maps with their sources, and no link that leads outside',
+  async t => {
+    const folder = newFolder('unpacked')
+    await run('tar', ['-xzf', tarballOf('actor'), '-C', folder, '--strip-components=1'], folder)
+    const files = readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    for (const file of [
+      'README.md',
+      'docs/actors.md',
+      'docs/actor-runtime.md',
+      'examples/README.md',
+      'examples/package.json',
+    ]) {
+      t.ok(files.includes(file), file)
+    }
+    for (const page of files.filter(file => file.endsWith('.md'))) {
+      const text = readFileSync(join(folder, page), 'utf8')
+      const links = [...text.matchAll(/\]\((?!https?:|#)([^)#\s]+)/g)].map(([, path]) => path!)
+      const broken = links.filter(
+        path => !existsSync(join(folder, dirname(page), path)) || path.startsWith('../..'),
+      )
+      t.strictSame(broken, [], page)
+    }
+    const scripts = files.filter(file => file.startsWith('dist/') && file.endsWith('.js'))
+    t.ok(scripts.length > 50)
+    for (const script of scripts) {
+      const { sourcesContent } = JSON.parse(readFileSync(join(folder, `${script}.map`), 'utf8')) as {
+        readonly sourcesContent?: readonly (string | null)[]
+      }
+      if (sourcesContent?.every(source => typeof source === 'string') !== true)
+        t.fail(`${script} has no sources`)
+    }
+  },
+)
+
+/** The folder examples/ of the tarball, and nothing else. */
+async function project(name: string): Promise<string> {
+  const folder = newFolder(name)
+  await run(
+    'tar',
+    ['-xzf', tarballOf('actor'), '-C', folder, '--strip-components=2', 'package/examples'],
+    folder,
+  )
+  return folder
+}
+
+function newFolder(name: string): string {
+  const folder = mkdtempSync(join(tmpdir(), `homing-examples-${name}-`))
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }))
+  return folder
+}
+
+function run(command: string, args: readonly string[], cwd: string): Promise<Outcome> {
+  return new Promise(resolve => {
+    execFile(command, args, { cwd, env: environment(), timeout: 300_000 }, (error, stdout, stderr) => {
+      const exitCode = error === null ? 0 : typeof error.code === 'number' ? error.code : 1
+      const said = (stdout + stderr).replace(/^npm (warn|notice).*\n/gim, '')
+      resolve({ exitCode, output: error?.killed ? `${said}ended after 300 s` : said })
+    })
+  })
+}
+
+/** Without what pnpm set for its own scripts. */
+function environment(): NodeJS.ProcessEnv {
+  const env: NodeJS.ProcessEnv = {}
+  for (const [name, value] of Object.entries(process.env)) {
+    if (!/^(npm_(config|package|lifecycle)|pnpm_|NODE_OPTIONS|NODE_PATH)/i.test(name)) env[name] = value
+  }
+  return { ...env, npm_config_update_notifier: 'false' }
+}
