@@ -92,6 +92,28 @@ export const collector = defineActor(
   },
 })
 
+export type HeapMessage =
+  | { readonly type: 'load'; readonly n: number; readonly items: readonly string[] }
+  | { readonly type: 'load'; readonly n: number; readonly bytes: Uint8Array<ArrayBuffer> }
+  | AskTally
+
+/** Told objects and buffers of any size. */
+export const heaper = defineActor<HeapMessage>(
+  import.meta.url,
+  'heaper',
+)({
+  setup() {
+    let count = 0
+    let violations = 0
+    return {
+      load({ n }) {
+        if (n !== ++count) violations++
+      },
+      tally: ({ reply }) => reply({ count, violations, cpuUs: threadCpuUs() }),
+    }
+  },
+})
+
 export type AddMessage =
   | { readonly type: 'add'; readonly a: number; readonly reply: Reply<number> }
   /** The CPU time that its thread had so far, in microseconds. */

@@ -33,6 +33,7 @@ import { restRows } from './rest-rows.ts'
 import { rivals } from './rivals/index.ts'
 import type { Row } from './row.ts'
 import { simulationRows } from './simulation-rows.ts'
+import { sizeRows } from './size-rows.ts'
 import { rowsWanted } from './sizes.ts'
 import { spawnRows } from './spawn-rows.ts'
 import { stormRows } from './storm-rows.ts'
@@ -54,6 +55,7 @@ const allRows: readonly Row[] = [
   ...spawnRows,
   ...crossTellRows,
   ...crossAskRows,
+  ...sizeRows,
   ...restRows,
   ...failoverRows,
   ...stormRows,

@@ -14,6 +14,11 @@ export const actors = parameter('actors', { smoke: 1000, full: 200_000 })
 export const crossTells = parameter('crossTells', { smoke: 20_000, full: 10_000_000 })
 export const crossTargets = parameter('crossTargets', { smoke: 100, full: 1000 })
 export const crossObjects = parameter('crossObjects', { smoke: 5000, full: 1_000_000 })
+/** Bytes that a row of sizes sends in each, in at most so many messages. */
+export const sizedBytes = parameter('sizedBytes', { smoke: 200_000, full: 256_000_000 })
+export const sizedMessagesMax = parameter('sizedMessagesMax', { smoke: 500, full: 500_000 })
+/** Actors that are stopped, and as many that drain before. */
+export const drains = parameter('drains', { smoke: 20, full: 5000 })
 export const crossAsks = parameter('crossAsks', { smoke: 2000, full: 2_000_000 })
 export const crossAsksSequential = parameter('crossAsksSequential', { smoke: 200, full: 50_000 })
 /** Asks on their way at once. */

@@ -5,6 +5,11 @@ import { slowReader } from './slow-reader.ts'
 
 const system = await createActorSystem({ logLevel: 'silent' })
 
+/** True while messages wait in the mailbox of an actor. */
+async function isBusy(name: string): Promise<boolean> {
+  return (await system.describe()).some(actor => actor.name === name && actor.mailboxDepth > 0)
+}
+
 for (const overflow of ['reject', 'dropOldest', 'dropNewest', 'coalesce'] as const) {
   const gate = new Int32Array(new SharedArrayBuffer(4))
   const ref = system.spawn(slowReader, { name: overflow, mailbox: { capacity: 3, overflow } })
@@ -14,7 +19,7 @@ for (const overflow of ['reject', 'dropOldest', 'dropNewest', 'coalesce'] as con
   ref.tell({ type: 'urgent' })
   Atomics.store(gate, 0, 1)
   Atomics.notify(gate, 0)
-  await new Promise<void>(resolve => setImmediate(resolve))
+  while (await isBusy(overflow)) await new Promise<void>(resolve => setImmediate(resolve))
   const notes = await ref.ask({ type: 'read' }, { timeout: '5s' })
   console.log(`${overflow}: ${answers.join(' ')}; read: ${notes.join(' ')}`)
 }

@@ -57,7 +57,7 @@ then: core-0
 as it exits: HOMING_ACTOR_THREAD_DOWN
 then: core-0
 all the time: core-1
-lives: main 1, core-0 3, core-1 1
+core-0 was replaced twice: true
 `,
   'seeds.ts': `cannot pass seed N: 2 coins came out of an account with one
   again: SEED=N node seeds.ts

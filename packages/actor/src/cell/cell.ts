@@ -273,7 +273,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
 
   requestDrain(withinMs = this.settings.shutdownMs): void {
     if (this.state >= STOPPING || this.#stopRequest !== undefined || this.drain !== undefined) return
-    this.cancelSchedules()
+    this.cancelSchedules(true)
     const drain = new Drain(
       this.host.clock,
       this.after(withinMs, () => this.requestStop()),

@@ -114,8 +114,15 @@ export class Context implements ActorContext<Message> {
 
   get pipe(): Public['pipe'] {
     return (promise, onFulfilled, onRejected) => {
-      const isCounted = this.#isCurrent
-      if (isCounted) this.#cell.pipeBegins()
+      if (!this.#isCurrent) {
+        // Nobody takes the outcome, but a rejection is not to go unhandled.
+        promise.then(
+          () => {},
+          () => {},
+        )
+        return
+      }
+      const pipe = this.#cell.pipeBegins()
       const take = (message: () => Message): void => {
         if (!this.#isCurrent) return
         try {
@@ -123,7 +130,7 @@ export class Context implements ActorContext<Message> {
         } catch (error) {
           this.#cell.fail(error, undefined)
         }
-        if (isCounted && this.#isCurrent) this.#cell.pipeEnds()
+        if (this.#isCurrent) this.#cell.pipeEnds(pipe)
       }
       promise.then(
         value => take(() => onFulfilled(value)),

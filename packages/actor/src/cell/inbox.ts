@@ -17,7 +17,7 @@ import { describe } from '../values/thrown.ts'
 import type { Drain } from './drain.ts'
 import type { CellHost } from './host.ts'
 import { Mailbox } from './mailbox.ts'
-import { PeriodicTell, ScheduledTell } from './schedules.ts'
+import { PeriodicTell, Pipe, ScheduledTell } from './schedules.ts'
 
 /** What an actor is known by, and how its mailbox is bounded. */
 export interface InboxInit {
@@ -43,7 +43,7 @@ export abstract class Inbox {
   #highWater = 0
   // Most actors never need these two.
   #stash: Message[] | undefined = undefined
-  #scheduled: Set<Deadline> | undefined = undefined
+  #scheduled: Set<Deadline | Pipe> | undefined = undefined
 
   constructor(host: CellHost, { id, name, settings }: InboxInit) {
     this.host = host
@@ -320,8 +320,31 @@ export abstract class Inbox {
     return this.mailbox.isWaiting(message)
   }
 
-  protected cancelSchedules(): void {
-    for (const entry of this.#scheduled ?? []) this.host.deadlines.remove(entry)
+  /** Of the present instance; `arePipesKept`: what is on its way already may still come. */
+  protected cancelSchedules(arePipesKept = false): void {
+    const scheduled = this.#scheduled
     this.#scheduled = undefined
+    for (const entry of scheduled ?? []) {
+      if (!(entry instanceof Pipe)) this.host.deadlines.remove(entry)
+      else if (arePipesKept) this.pipeBegins(entry)
+    }
+  }
+
+  /** The outcome of a promise is to come as a message. */
+  pipeBegins(pipe = new Pipe()): Pipe {
+    this.#scheduled ??= new Set()
+    this.#scheduled.add(pipe)
+    return pipe
+  }
+
+  /** It has come. */
+  pipeEnds(pipe: Pipe): void {
+    this.#scheduled?.delete(pipe)
+    if (this.drain !== undefined) this.wake()
+  }
+
+  protected get hasPipes(): boolean {
+    for (const entry of this.#scheduled ?? []) if (entry instanceof Pipe) return true
+    return false
   }
 }

@@ -1,4 +1,4 @@
-/** Schedules: messages that an actor sends itself later, once or periodically. */
+/** Schedules: messages that an actor sends itself later: once, periodically, or when a promise has settled. */
 
 import type { Deadline, Deadlines } from '../values/deadlines.ts'
 import type { Message } from '../values/message.ts'
@@ -9,6 +9,9 @@ export interface ScheduleOwner {
   forgetScheduled(entry: Deadline): void
   enqueueForced(message: Message): void
 }
+
+/** The outcome of a promise that is to come as a message. */
+export class Pipe {}
 
 /** A message that an actor tells itself later. */
 export class ScheduledTell implements Deadline {

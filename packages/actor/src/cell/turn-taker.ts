@@ -44,8 +44,6 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   protected isReentrant = false
   /** Async arms (or an async setup or signal) in flight. */
   protected inFlightCount = 0
-  /** Promises of the present instance whose outcome is to come as a message. */
-  #pipeCount = 0
   /** A stop or a halt is requested: no message is taken before it. */
   protected isInterrupted = false
   #signals: Signal[] | undefined = undefined
@@ -169,22 +167,10 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   get #isEmptied(): boolean {
     const { drain } = this
     if (drain === undefined || drain.isCatchingUp || drain.isEmpty) return false
-    const isIdle = this.inFlightCount === 0 && this.#pipeCount === 0
-    return isIdle && this.firstAsk === undefined && !this.hasStash
+    return this.inFlightCount === 0 && this.firstAsk === undefined && !this.hasStash && !this.hasPipes
   }
 
   asksAnswered(): void {
-    if (this.drain !== undefined) this.wake()
-  }
-
-  /** The outcome of a promise is to come as a message. */
-  pipeBegins(): void {
-    this.#pipeCount++
-  }
-
-  /** It has come. */
-  pipeEnds(): void {
-    this.#pipeCount--
     if (this.drain !== undefined) this.wake()
   }
 
@@ -287,7 +273,6 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   protected leaveGeneration(): void {
     this.generation++
     this.inFlightCount = 0
-    this.#pipeCount = 0
     this.cancelSchedules()
     this.#signals = undefined
     const watching = this.#watching
