@@ -219,8 +219,9 @@ export class Decider {
   /** Without the candidates that the filter of a selection of one's own leaves out. */
   #filtered(known: Known, request: RoutingRequest): Known | ErrorRecord {
     const { custom } = this.#args.selection
+    if (custom === undefined) return known
     const isKept = this.#selector.eligible(inputOf(known), selectionRequestOf(request), this.#args.selection)
-    if (custom === undefined || isKept === undefined) return known
+    if (isKept === undefined) return known
     const only = (_: unknown, i: number): boolean => isKept[i] === true
     const candidates = known.candidates.filter(only)
     const leftOut = known.candidates.filter((_, i) => isKept[i] !== true).map(({ key }) => key.key)

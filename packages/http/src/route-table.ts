@@ -77,6 +77,8 @@ function parameterOf(pattern: string, path: string): string {
 }
 
 function climbs(path: string): boolean {
+  // A dot may be written with percent signs.
+  if (!path.includes('..') && !path.includes('%')) return false
   return decodePath(path).split('/').includes('..')
 }
 

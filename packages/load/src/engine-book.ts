@@ -445,15 +445,27 @@ export class EngineBook {
 
 /** One of its own, as long as its count. */
 export function copyProjection(projection: EngineProjection): EngineProjection {
-  return filterProjection(projection, undefined)
+  const { count, busyShare, outputTokensExpected, waitingShare, prefillMeanMs } = projection
+  return {
+    count,
+    backlogMs: projection.backlogMs.slice(0, count),
+    queuedTokens: projection.queuedTokens.slice(0, count),
+    requests: projection.requests.slice(0, count),
+    decoding: projection.decoding.slice(0, count),
+    contextTokens: projection.contextTokens.slice(0, count),
+    churn: projection.churn.slice(0, count),
+    receivedTokens: projection.receivedTokens.slice(0, count),
+    coefficients: projection.coefficients.slice(0, 6 * count),
+    busyShare,
+    outputTokensExpected,
+    waitingShare,
+    prefillMeanMs,
+  }
 }
 
-/** One of its own, with the slots that are kept; undefined keeps all. */
-export function filterProjection(
-  projection: EngineProjection,
-  isKept: readonly boolean[] | undefined,
-): EngineProjection {
-  const slots = Array.from({ length: projection.count }, (_, i) => i).filter(i => isKept?.[i] !== false)
+/** One of its own, with the slots that are kept. */
+export function filterProjection(projection: EngineProjection, isKept: readonly boolean[]): EngineProjection {
+  const slots = Array.from({ length: projection.count }, (_, i) => i).filter(i => isKept[i] !== false)
   const kept = newProjection(slots.length)
   const columns = [
     'backlogMs',

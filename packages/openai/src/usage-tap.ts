@@ -287,8 +287,8 @@ class MemberTap {
   #isEscaped = false
   /** Index in WATCHED of the member under way; −1: not watched. */
   #watched = -1
-  /** What earlier chunks held of the name or watched value under way. */
-  readonly #captured = Buffer.alloc(CAPTURE_BYTES_MAX)
+  /** What earlier chunks held of the name or watched value under way; most answers cut none. */
+  #captured: Uint8Array | undefined
   #capturedBytes = 0
 
   constructor(found: MembersFound) {
@@ -375,6 +375,7 @@ class MemberTap {
   /** Bytes past the bound are dropped: what is longer is no name and no value that is looked for. */
   #capture(bytes: Uint8Array, from: number, to: number): void {
     const count = Math.min(to - from, CAPTURE_BYTES_MAX - this.#capturedBytes)
+    this.#captured ??= new Uint8Array(CAPTURE_BYTES_MAX)
     this.#captured.set(bytes.subarray(from, from + count), this.#capturedBytes)
     this.#capturedBytes += count
   }
@@ -390,7 +391,7 @@ class MemberTap {
 
   /** Index in WATCHED of the name, −1 when it is not there. */
   #endName(bytes: Uint8Array, from: number, to: number): number {
-    if (this.#capturedBytes === 0) return watchedIndex(bytes, from, to)
+    if (this.#captured === undefined || this.#capturedBytes === 0) return watchedIndex(bytes, from, to)
     this.#capture(bytes, from, to)
     const index = watchedIndex(this.#captured, 0, this.#capturedBytes)
     this.#capturedBytes = 0
@@ -400,7 +401,7 @@ class MemberTap {
   #endValue(bytes: Uint8Array, from: number, to: number): void {
     const name = WATCHED[this.#watched]!
     let [source, start, end] = [bytes, from, to]
-    if (this.#capturedBytes > 0) {
+    if (this.#captured !== undefined && this.#capturedBytes > 0) {
       this.#capture(bytes, from, to)
       ;[source, start, end] = [this.#captured, 0, this.#capturedBytes]
       this.#capturedBytes = 0

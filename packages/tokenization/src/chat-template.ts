@@ -520,28 +520,29 @@ function loopObject(
   changed: { values: readonly PythonValue[] | undefined },
 ): PythonObject {
   return new PythonObject(
-    new Map<string, PythonValue>([
-      ['index', index + 1],
-      ['index0', index],
-      ['revindex', items.length - index],
-      ['revindex0', items.length - index - 1],
-      ['first', index === 0],
-      ['last', index === items.length - 1],
-      ['length', items.length],
-      ['previtem', items[index - 1]],
-      ['nextitem', items[index + 1]],
-      ['depth', 1],
-      ['depth0', 0],
-      ['cycle', new PythonFunction('loop.cycle', args => args[index % args.length])],
-      [
-        'changed',
-        new PythonFunction('loop.changed', args => {
-          const before = changed.values
-          changed.values = args
-          return before === undefined || !isEqual([...before], [...args])
-        }),
-      ],
-    ]),
+    () =>
+      new Map<string, PythonValue>([
+        ['index', index + 1],
+        ['index0', index],
+        ['revindex', items.length - index],
+        ['revindex0', items.length - index - 1],
+        ['first', index === 0],
+        ['last', index === items.length - 1],
+        ['length', items.length],
+        ['previtem', items[index - 1]],
+        ['nextitem', items[index + 1]],
+        ['depth', 1],
+        ['depth0', 0],
+        ['cycle', new PythonFunction('loop.cycle', args => args[index % args.length])],
+        [
+          'changed',
+          new PythonFunction('loop.changed', args => {
+            const before = changed.values
+            changed.values = args
+            return before === undefined || !isEqual([...before], [...args])
+          }),
+        ],
+      ]),
     false,
   )
 }

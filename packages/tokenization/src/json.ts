@@ -10,7 +10,7 @@ import { type PythonDict, PythonFloat, type PythonValue } from './python-value.t
 
 const NESTING_MAX = 400
 const NUMBER = /-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?/y
-const STRING_REST = /(?:[^"\\]|\\.)*"/sy
+const BACKSLASH = 0x5c
 const SPACE = /[ \t\n\r]*/y
 
 /** Reads JSON text as Python's json.loads does; undefined when it is not valid JSON. */
@@ -33,14 +33,12 @@ export function tryParseJson(text: string): PythonValue {
 
   const readString = (): string => {
     const start = position
-    const quote = text.indexOf('"', start + 1)
+    let end = text.indexOf('"', start + 1)
     if (backslash !== -1 && backslash <= start) backslash = text.indexOf('\\', start + 1)
-    if (quote !== -1 && (backslash === -1 || quote < backslash)) position = quote + 1
-    else {
-      STRING_REST.lastIndex = start + 1
-      if (!STRING_REST.test(text)) fail()
-      position = STRING_REST.lastIndex
-    }
+    // Behind a backslash a quote may be part of the string.
+    if (backslash !== -1) while (end !== -1 && isEscaped(text, end)) end = text.indexOf('"', end + 1)
+    if (end === -1) fail()
+    position = end + 1
     // JSON.parse also refuses control characters.
     return JSON.parse(text.slice(start, position)) as string
   }
@@ -131,6 +129,13 @@ export function tryParseJson(text: string): PythonValue {
     if (error instanceof SyntaxError) return undefined
     throw error
   }
+}
+
+/** Whether an odd number of backslashes stands before the quote at `at`. Those before the string's own quote end there. */
+function isEscaped(text: string, at: number): boolean {
+  let before = at
+  while (text.charCodeAt(before - 1) === BACKSLASH) before--
+  return (at - before) % 2 === 1
 }
 
 /**

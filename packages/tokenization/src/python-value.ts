@@ -33,12 +33,18 @@ export class PythonTuple {
 
 /** An object with attributes and nothing else: `namespace()` (mutable) and `loop`. */
 export class PythonObject {
-  readonly attributes: Map<string, PythonValue>
   readonly isMutable: boolean
+  #attributes: Map<string, PythonValue> | (() => Map<string, PythonValue>)
 
-  constructor(attributes: Map<string, PythonValue>, isMutable: boolean) {
-    this.attributes = attributes
+  /** A function is called at the first look at them: most turns of a loop never look at theirs. */
+  constructor(attributes: Map<string, PythonValue> | (() => Map<string, PythonValue>), isMutable: boolean) {
+    this.#attributes = attributes
     this.isMutable = isMutable
+  }
+
+  get attributes(): Map<string, PythonValue> {
+    if (typeof this.#attributes === 'function') this.#attributes = this.#attributes()
+    return this.#attributes
   }
 }
 

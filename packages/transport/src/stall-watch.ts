@@ -32,9 +32,10 @@ export class StallWatch {
     this.#writer = writer
   }
 
-  /** Bytes may be waiting from now on. */
+  /** Bytes may be waiting from now on; where none are, as mostly at the end of an answer, there is nothing to watch. */
   start(): void {
     if (this.#timer !== undefined || this.#msMax === Number.POSITIVE_INFINITY) return
+    if (this.#writer.waitingBytes() === 0) return
     this.#progress = this.#writer.progress()
     this.#sinceMs = this.#clock.nowMs()
     this.#lookLater()

@@ -236,6 +236,8 @@ t.test('any progress starts the bound anew', t => {
   waitingBytes = 0
   clock.advance(1000)
   t.strictSame([cuts, clock.pendingCount], [0, 0], 'nothing waits, nothing is looked at')
+  watch.start()
+  t.equal(clock.pendingCount, 0, 'an answer that was taken as it was written costs no timer')
   waitingBytes = 1
   watch.start()
   clock.advance(99)

@@ -329,9 +329,13 @@ class NodeExchange implements HttpExchange, OpenExchange {
   writeHead(status: number, headers: HttpHeaders): void {
     if (this.isClosed) return
     if (this.#server.isClosing) this.#response.shouldKeepAlive = false
-    const given = Object.entries(headers).filter(([, value]) => value !== undefined)
-    this.#hasLength = given.some(([name]) => name.toLowerCase() === 'content-length')
-    this.#response.writeHead(status, Object.fromEntries(given) as Record<string, string | string[]>)
+    const given: Record<string, string | string[]> = {}
+    for (const [name, value] of Object.entries(headers)) {
+      if (value === undefined) continue
+      given[name] = value as string | string[]
+      if (name.toLowerCase() === 'content-length') this.#hasLength = true
+    }
+    this.#response.writeHead(status, given)
   }
 
   write(bytes: Uint8Array): boolean {
