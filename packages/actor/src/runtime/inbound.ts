@@ -43,7 +43,10 @@ export interface ReceivingThread {
   readonly watches: Watches
   readonly kinship: ThreadKinship
   readonly outbound: Outbound
-  readonly lives: { noteEnd(name: string, uid: number, end: ThreadEnd): void }
+  readonly lives: {
+    noteEnd(name: string, uid: number, end: ThreadEnd): void
+    lost(name: string, uid: number, end: ThreadEnd): void
+  }
   /** Takes the frames that only main or only a thread understands. */
   readonly onControl: ((peer: Peer, frame: Frame) => void) | undefined
   refTo(target: Omit<RefTarget, 'kind'>): Ref
@@ -225,6 +228,9 @@ export class Inbound {
       case OP.ENDING: {
         const { name, uid, end } = frame.body as PeerLoss
         thread.lives.noteEnd(name, uid, end)
+        // Its own last word: nothing comes after it, and its port closes only when the worker has been cleared away. Later,
+        // because the batch that this frame came with is still being taken.
+        if (name === peer.name) queueMicrotask(() => thread.lives.lost(name, uid, end))
         return
       }
       default:
