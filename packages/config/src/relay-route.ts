@@ -19,9 +19,9 @@ const FORM = /^(?:([A-Z]+) +)?(\/\S*)$/
 const SEGMENT = /^(?!\.{1,2}$)(?:[A-Za-z0-9._~-]+|\*)$/
 /** What the gateway serves, and all below it; a test compares them with its table. */
 const OWN_ROUTES =
-  /^\/(?:(?:route|decisions|workers|actors|dump|health|ready|metrics)(?:\/.*)?|v1\/(?:chat\/completions|completions|models(?:\/.*)?))?$/
+  /^\/(?:(?:route|decisions|queue|workers|actors|dump|health|ready|metrics)(?:\/.*)?|v1\/(?:chat\/completions|completions|models(?:\/.*)?))?$/
 /** Routes of Dynamo's router and of planned features: not served yet, and reserved until they are. */
-const KEPT_ROUTES = /^\/(?:queue|busy_threshold)(?:\/.*)?$/
+const KEPT_ROUTES = /^\/busy_threshold(?:\/.*)?$/
 
 /** Why it cannot be used; undefined when it can. */
 export function relayRouteFault(text: string): string | undefined {
