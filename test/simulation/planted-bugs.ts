@@ -62,7 +62,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     what: 'a watch that was set while its thread was being replaced is forgotten',
     scenario: 'toys',
     file: 'packages/actor/src/runtime/peer-lives.ts',
-    right: "peer.state === 'down' ? [...peer.watches.keys()] : []",
+    right: 'isHeir ? [...peer.watches.keys()] : []',
     wrong: '[] as number[]',
   },
   {
