@@ -9,7 +9,9 @@
  *   and may even accept a connection. Every bind or connect waits for the bound sockets that were closed before.
  */
 
+import { closeSync, openSync } from 'node:fs'
 import { createRequire } from 'node:module'
+import { devNull } from 'node:os'
 import { isMainThread } from 'node:worker_threads'
 import type { Clock } from '@homing/clock'
 import type * as zeromq from 'zeromq'
@@ -57,6 +59,13 @@ export type CommonOptions = typeof COMMON_OPTIONS & {
 type Library = typeof zeromq
 
 let loaded: { readonly library: Library; readonly context: zeromq.Context } | undefined
+/**
+ * File descriptors that must be free before a socket is made or bound. A socket takes one for itself and each end of its
+ * monitor; a monitor that got only a part of its own is never closed. A bind lists the network's interfaces, and libzmq
+ * aborts the process when it cannot. The rest is for what its threads open meanwhile.
+ */
+const FREE_FILES = 10
+
 /** Sockets with a port that were closed and are not gone. */
 const closing = new Set<Promise<void>>()
 let openCount = 0
@@ -68,7 +77,8 @@ export function zmqSocketCount(): number {
 
 /**
  * Makes a socket for an endpoint and tells its monitor's events until it is gone. An address with ':' is IPv6; names are
- * looked up as IPv4, as libzmq does unless told otherwise.
+ * looked up as IPv4, as libzmq does unless told otherwise. Throws EMFILE or ENFILE when file
+ * descriptors are about to run out.
  */
 export function openSocket<S extends Socket>(
   endpoint: string,
@@ -82,13 +92,14 @@ export function openSocket<S extends Socket>(
   }
   const { library, context } = loaded
   const ipv6 = endpoint.includes('[')
+  assureFreeFiles()
   const socket = create(library, { ...COMMON_OPTIONS, context, ipv6 })
-  openCount++
-  const gone = watch(socket, onEvent).finally(() => {
+  const gone = watch(socket.events, onEvent).finally(() => {
     openCount--
     closing.delete(gone)
     goneBySocket.delete(socket)
   })
+  openCount++
   goneBySocket.set(socket, gone)
   return socket
 }
@@ -123,6 +134,7 @@ export async function bindSocket(
   const parsed = parseEndpoint(endpoint, 'bind')
   await closedAreGone(clock)
   try {
+    assureFreeFiles()
     await socket.bind(formatEndpoint(parsed))
   } catch (error) {
     throw new ListenError(endpoint, error)
@@ -131,9 +143,22 @@ export async function bindSocket(
   return formatEndpoint({ ...parsed, port: Number(/\d+$/.exec(socket.lastEndpoint ?? '')?.[0]) })
 }
 
+/** Throws EMFILE or ENFILE unless this process may open FREE_FILES more. */
+function assureFreeFiles(): void {
+  const files: number[] = []
+  try {
+    while (files.length < FREE_FILES) files.push(openSync(devNull, 'r'))
+  } catch (error) {
+    // Its text names the file that is opened here, which is beside the point.
+    const { code, message } = error as NodeJS.ErrnoException
+    throw Object.assign(new Error(message.replace(/, open .*/, ''), { cause: error }), { code })
+  } finally {
+    for (const file of files) closeSync(file)
+  }
+}
+
 /** Resolves when the socket is gone. */
-async function watch(socket: Socket, onEvent: (event: zeromq.Event) => void): Promise<void> {
-  const observer = socket.events
+async function watch(observer: zeromq.Observer, onEvent: (event: zeromq.Event) => void): Promise<void> {
   while (!observer.closed) {
     const event = await observer.receive()
     onEvent(event)

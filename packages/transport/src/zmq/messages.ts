@@ -3,6 +3,7 @@
 import type * as zeromq from 'zeromq'
 import { callOwner } from '../callback.ts'
 import { parseEndpoint } from '../endpoint.ts'
+import { ListenError } from '../errors.ts'
 import type { BindOptions, Closable, Dealer, Frames, MessageTransport, Publisher, Router } from '../types.ts'
 import { ZmqConnector } from './connector.ts'
 import {
@@ -87,10 +88,16 @@ async function bound<S extends zeromq.Publisher | zeromq.Router>(
   { clock, log }: ZmqEnvironment,
 ): Promise<{ readonly socket: S; readonly endpoint: string }> {
   parseEndpoint(text, 'bind')
-  const socket = openSocket(text, create, event => {
+  const onEvent = (event: zeromq.Event): void => {
     if (!('error' in event) || !event.type.startsWith('handshake:error')) return
     log.warn({ endpoint: text, reason: event.error.message }, 'ZeroMQ connection failed')
-  })
+  }
+  let socket: S
+  try {
+    socket = openSocket(text, create, onEvent)
+  } catch (error) {
+    throw new ListenError(text, error)
+  }
   try {
     return { socket, endpoint: await bindSocket(socket, text, clock) }
   } catch (error) {
