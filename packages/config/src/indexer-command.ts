@@ -5,15 +5,9 @@
  */
 
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
+import { LOG_LEVELS } from './log-levels.ts'
 import { hostWithoutBrackets } from './setting-value.ts'
-
-const SECOND_MS = 1000
-const MINUTE_MS = 60_000
-const HOUR_MS = 3_600_000
-const KIB = 2 ** 10
-const MIB = 2 ** 20
-const GIB = 2 ** 30
-const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'] as const
+import { GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS } from './units.ts'
 
 const indexerSettings = [
   {

@@ -1,12 +1,9 @@
 /** The settings of `homing sidecar`. */
 
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
+import { LOG_LEVELS } from './log-levels.ts'
 import { hostWithoutBrackets } from './setting-value.ts'
-
-const SECOND_MS = 1000
-const MIB = 2 ** 20
-const GIB = 2 ** 30
-const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'] as const
+import { GIB, MIB, SECOND_MS } from './units.ts'
 
 const sidecarSettings = [
   {

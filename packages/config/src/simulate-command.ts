@@ -1,11 +1,8 @@
 /** The settings of `homing simulate`. */
 
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
+import { GIB, HOUR_MS, MIB, SECOND_MS } from './units.ts'
 
-const SECOND_MS = 1000
-const HOUR_MS = 3_600_000
-const MIB = 2 ** 20
-const GIB = 2 ** 30
 const SPEED_MAX = 100_000
 const LOAD_PERCENT_MAX = 1000
 

@@ -1,0 +1,85 @@
+/** Settings of `homing router`: what it writes, and the demo fleet. */
+
+import type { SettingDescriptor } from '../descriptor.ts'
+import { LOG_LEVELS } from '../log-levels.ts'
+import { GIB, KIB, MIB } from '../units.ts'
+
+export const outputSettings = [
+  {
+    key: 'decisionLogFile',
+    name: 'decision-log',
+    group: 'Decision log',
+    kind: 'text',
+    placeholder: 'FILE',
+    default: undefined,
+    unsetMeans: 'none is written',
+    help: 'File for one JSON line per settled request: arrival, lengths, numbers of its blocks, worker, policy, predicted and delivered cached tokens, times. It is a trace that homing simulate reads (docs/decision-log.md). There is no text and no token id in it. Give each router a file of its own.',
+  },
+  {
+    key: 'decisionLogBytesMax',
+    name: 'decision-log-bytes',
+    group: 'Decision log',
+    kind: 'size',
+    default: 64 * MIB,
+    min: 4 * KIB,
+    max: 64 * GIB,
+    help: 'Size at which a file of the decision log is full: it becomes FILE.1, the one before FILE.2, and so on, and a new one is begun. A prompt of 10,000 tokens takes about 4 KiB.',
+  },
+  {
+    key: 'decisionLogFilesMax',
+    name: 'decision-log-files',
+    group: 'Decision log',
+    kind: 'integer',
+    default: 8,
+    min: 1,
+    max: 1000,
+    unit: 'files',
+    help: 'Files of the decision log that are kept, the one being written included. The oldest is removed.',
+  },
+
+  {
+    key: 'demoEngines',
+    name: 'demo-engines',
+    group: 'Demo fleet (where no worker is named)',
+    kind: 'integer',
+    default: 4,
+    min: 1,
+    max: 32,
+    unit: 'engines',
+    help: 'Simulated engines, each on a thread of its own, with real HTTP and real ZeroMQ between them and the router.',
+  },
+  {
+    key: 'demoSpeed',
+    name: 'demo-speed',
+    group: 'Demo fleet (where no worker is named)',
+    kind: 'number',
+    default: 1,
+    min: 0.01,
+    max: 1000,
+    help: 'Divides every duration that the simulated engines pretend to need.',
+  },
+
+  {
+    key: 'logLevel',
+    name: 'log-level',
+    group: 'Logging',
+    kind: 'choice',
+    choices: LOG_LEVELS,
+    default: 'info',
+    envAliases: [{ name: 'DYN_LOG', read: levelOfFilter }],
+    help: 'Logs are JSON lines on standard error. info reports starts, stops and trust; debug every request; trace every batch of KV events.',
+  },
+] as const satisfies readonly SettingDescriptor[]
+
+/**
+ * The level of a filter such as 'info,hyper=warn': that of its last directive without a target. Directives with a
+ * target are about modules that we do not have.
+ *
+ * Source   EnvFilter of the Rust crate tracing-subscriber.
+ */
+function levelOfFilter(text: string): string | undefined {
+  const words = text.split(',').map(directive => directive.trim().toLowerCase())
+  return words
+    .map(word => (word === 'off' ? 'silent' : word))
+    .findLast(word => (LOG_LEVELS as readonly string[]).includes(word))
+}

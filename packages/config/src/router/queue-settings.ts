@@ -1,0 +1,100 @@
+/** Settings of `homing router`: what waits in it, and in which order. */
+
+import type { SettingDescriptor } from '../descriptor.ts'
+import { GIB, HOUR_MS, MINUTE_MS, SECOND_MS } from '../units.ts'
+
+export const queueSettings = [
+  {
+    key: 'queueThreshold',
+    name: 'router-queue-threshold',
+    group: 'Queue',
+    kind: 'text',
+    placeholder: 'none|auto|NUMBER',
+    default: 'none',
+    envAliases: [{ name: 'DYN_ROUTER_QUEUE_THRESHOLD' }],
+    check: faultOfQueueThreshold,
+    read: text => text.toLowerCase(),
+    help: 'When requests wait in the router instead of at an engine (docs/queue.md). A number: while every worker that could take them has more prefill tokens under way than this many times its max_num_batched_tokens. auto: under --router-policy auto, while at each of them a step or more of prefill is queued by what it has learned; under every other policy 2. none: never, apart from policy classes with a threshold of their own.',
+  },
+  {
+    key: 'queueOrder',
+    name: 'router-queue-policy',
+    group: 'Queue',
+    kind: 'choice',
+    choices: ['auto', 'fcfs', 'lcfs', 'wspt', 'wspt-total', 'response-ratio'],
+    default: 'auto',
+    envAliases: [{ name: 'DYN_ROUTER_QUEUE_POLICY' }],
+    help: 'Which of the waiting requests of a tenant goes next. fcfs: the oldest. lcfs: the newest. wspt: the one with the fewest uncached tokens; wspt-total: with the fewest tokens. response-ratio: the one that has waited longest for its uncached tokens. auto: response-ratio under --router-policy auto, else fcfs. Head starts and strict priorities of requests come before it, and so does --router-queue-aging, except under lcfs.',
+  },
+  {
+    key: 'policyClassFile',
+    name: 'router-policy-config',
+    group: 'Queue',
+    kind: 'text',
+    placeholder: 'FILE',
+    default: undefined,
+    unsetMeans: 'one class for all requests',
+    envAliases: [{ name: 'DYN_ROUTER_POLICY_CONFIG' }],
+    help: 'YAML file with policy classes: shares, orders, thresholds and limits for kinds of requests, which clients name with the header x-homing-policy-class or x-dynamo-meta-policy-class.',
+  },
+  {
+    key: 'queueTimeoutMs',
+    name: 'router-queue-timeout',
+    group: 'Queue',
+    kind: 'duration',
+    default: 5 * MINUTE_MS,
+    min: 1,
+    max: 24 * HOUR_MS,
+    help: 'Longest wait for room. A request that still waits then is answered with 503, code deadline. A client can ask for less, with the header x-homing-queue-timeout-ms.',
+  },
+  {
+    key: 'queueAgingMs',
+    name: 'router-queue-aging',
+    group: 'Queue',
+    kind: 'duration',
+    default: 60 * SECOND_MS,
+    min: 1,
+    max: 24 * HOUR_MS,
+    help: 'Requests that have waited this long go before all others of their tenant and class, whatever the order, except under lcfs.',
+  },
+  {
+    key: 'queueRequestsMax',
+    name: 'router-queue-max-requests',
+    group: 'Queue',
+    kind: 'integer',
+    default: 100_000,
+    min: 0,
+    max: 10_000_000,
+    unit: 'requests',
+    zeroMeans: 'who would have to wait is refused',
+    help: 'Most requests that wait at one time. Further ones are answered with 503, code queue_full, and with Retry-After by how fast the queue drains. --max-open-requests bounds them as well.',
+  },
+  {
+    key: 'queueTokensMax',
+    name: 'router-queue-max-tokens',
+    group: 'Queue',
+    kind: 'integer',
+    default: 2 ** 31,
+    min: 0,
+    max: 2 ** 52,
+    unit: 'tokens',
+    help: 'Most tokens of the prompts that wait.',
+  },
+  {
+    key: 'queueBytesMax',
+    name: 'router-queue-max-bytes',
+    group: 'Queue',
+    kind: 'size',
+    default: GIB,
+    min: 0,
+    max: 1024 * GIB,
+    help: 'Most bytes of the bodies that wait.',
+  },
+] as const satisfies readonly SettingDescriptor[]
+
+function faultOfQueueThreshold(text: string): string | undefined {
+  if (['none', 'auto'].includes(text.toLowerCase())) return undefined
+  return /^(\d+(\.\d*)?|\.\d+)$/.test(text) && Number(text) > 0 && Number(text) <= 1e6
+    ? undefined
+    : 'is not none, auto or a number above 0'
+}

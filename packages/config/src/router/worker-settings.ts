@@ -1,0 +1,60 @@
+/** Settings of `homing router`: the engines behind it, and how they are probed. */
+
+import type { SettingDescriptor } from '../descriptor.ts'
+import { HOUR_MS, SECOND_MS } from '../units.ts'
+
+export const workerSettings = [
+  {
+    key: 'workers',
+    name: 'worker',
+    group: 'Workers',
+    kind: 'list',
+    placeholder: 'URL',
+    separator: 'comma or space',
+    aliases: ['workers'],
+    unsetMeans: 'a demo fleet of simulated engines',
+    mustNameOne: true,
+    env: 'HOMING_WORKERS',
+    check: faultOfWorkerUrl,
+    help: 'Base URL of an engine; give it once per engine. Put what the engine does not report itself into the query: http://h:8001?events=5557&replay=6557&ranks=2 (also model=, block_size=, max_batched_tokens=, kv_blocks=, taints=, topic=, id=).',
+  },
+  {
+    key: 'probeIntervalMs',
+    name: 'probe-interval',
+    group: 'Workers',
+    kind: 'duration',
+    default: 5 * SECOND_MS,
+    min: 100,
+    max: HOUR_MS,
+    help: 'Pause between two probes of a worker. A worker that went down takes requests again after the first probe that it answers.',
+  },
+  {
+    key: 'probeTimeoutMs',
+    name: 'probe-timeout',
+    group: 'Workers',
+    kind: 'duration',
+    default: 2 * SECOND_MS,
+    min: 10,
+    max: 10 * SECOND_MS,
+    help: 'How long a worker has to answer one request of a probe before it counts as down. The time doubles after each miss, up to 10s.',
+  },
+  {
+    key: 'workerSlotsMax',
+    name: 'worker-slots-max',
+    group: 'Workers',
+    kind: 'integer',
+    default: 1024,
+    min: 1,
+    max: 16_384,
+    unit: 'worker keys',
+    help: 'Most worker keys (workers times their data-parallel ranks) in the index and the load tables.',
+  },
+] as const satisfies readonly SettingDescriptor[]
+
+function faultOfWorkerUrl(text: string): string | undefined {
+  const url = URL.parse(text)
+  if (url === null || url.hostname === '') return 'is not a URL such as http://10.0.0.1:8001'
+  if (url.protocol !== 'http:') return `has the scheme ${url.protocol.slice(0, -1)}; use http`
+  if (url.username !== '' || url.password !== '') return 'must not carry a user name or password'
+  return undefined
+}
