@@ -2,6 +2,7 @@
 
 import type { CheckpointStatus, FleetReport, Sourced, WorkerKeyRecord, WorkerRecord } from '@homing/directory'
 import type { ShardStatus } from '@homing/indexer'
+import type { LearnedSpeed } from '@homing/load'
 import type { CandidateTerms, GuardReceipt, LayerTerm, Receipt } from '@homing/router'
 import type { KeyAudit } from '@homing/selection'
 import type { TokenizerPath } from '@homing/tokenizer'
@@ -15,6 +16,9 @@ const iso = (unixMs: number): string => new Date(unixMs).toISOString()
 /** To the microsecond: what is behind that is noise of the clock. */
 const milliseconds = (ms: number | undefined): number | null =>
   ms === undefined ? null : Math.round(ms * 1000) / 1000
+
+/** To six digits, which is more than an estimate has. */
+const significant = (value: number): number => Number(value.toPrecision(6))
 
 /** One row per worker; its worker keys inside, each with trust, event age, blocks held and load. */
 export function workersView(
@@ -87,6 +91,7 @@ function keyView(
       prefill_tokens: load?.activePrefillTokens ?? 0,
       requests: load?.activeRequests ?? 0,
     },
+    learned: learnedView(load?.learned),
     events:
       key.eventsEndpoint === undefined
         ? null
@@ -109,6 +114,30 @@ function keyView(
             skipped_events: source?.skippedEvents ?? null,
             checkpoint: checkpointView(source?.checkpoint),
           },
+  }
+}
+
+/** What policy auto takes a step for: `source` tells a worker's own figures from those of the fleet and from assumptions. */
+function learnedView(learned: LearnedSpeed | undefined): object | null {
+  if (learned === undefined) return null
+  const { prefill, decode } = learned
+  const [step, token, pair] = prefill.coefficients
+  const [decodeStep, request, held] = decode.coefficients
+  return {
+    prefill: {
+      source: prefill.source,
+      observations: prefill.observations,
+      ms_per_step: significant(step),
+      ms_per_token: significant(token),
+      ms_per_million_pairs: significant(pair * 1e6),
+    },
+    decode: {
+      source: decode.source,
+      observations: decode.observations,
+      ms_per_step: significant(decodeStep),
+      ms_per_request: significant(request),
+      ms_per_thousand_tokens_held: significant(held * 1e3),
+    },
   }
 }
 

@@ -122,6 +122,10 @@ t.test('/workers shows every worker key with trust, blocks held and load', async
         activeBlocks: 4,
         activePrefillTokens: 70,
         activeRequests: 2,
+        learned: {
+          prefill: { coefficients: [10, 1 / 30, 1e-6], source: 'worker', observations: 9 },
+          decode: { coefficients: [10, 0.1, 4e-5], source: 'prior', observations: 0 },
+        },
       },
     ],
     stats: { expiredTotal: 0 } as never,
@@ -139,6 +143,22 @@ t.test('/workers shows every worker key with trust, blocks held and load', async
           trust: 'exact',
           blocks_held: 5,
           load: { active_blocks: 4, prefill_tokens: 70, requests: 2 },
+          learned: {
+            prefill: {
+              source: 'worker',
+              observations: 9,
+              ms_per_step: 10,
+              ms_per_token: 0.0333333,
+              ms_per_million_pairs: 1,
+            },
+            decode: {
+              source: 'prior',
+              observations: 0,
+              ms_per_step: 10,
+              ms_per_request: 0.1,
+              ms_per_thousand_tokens_held: 0.04,
+            },
+          },
           events: { endpoint: 'tcp://10.0.0.1:5557', state: null },
         },
       ],

@@ -1,6 +1,6 @@
 import type { ActorRef, Reply } from '@homing/actor'
 import type { FleetMessage } from '@homing/directory'
-import type { EngineProjection, LoadStats } from '@homing/load'
+import type { EngineProjection, LearnedSpeed, LoadStats } from '@homing/load'
 
 /** Load of the candidates, as typed arrays beside each other: index i belongs to `workerSlots[i]`. */
 export interface CandidateLoads {
@@ -51,6 +51,8 @@ export interface WorkerLoad {
   readonly activeBlocks: number
   readonly activePrefillTokens: number
   readonly activeRequests: number
+  /** What a step of prefill and of decoding takes there. */
+  readonly learned: LearnedSpeed
 }
 
 export interface LoadReport {

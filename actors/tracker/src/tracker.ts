@@ -129,7 +129,8 @@ export const tracker = defineActor(
         const rows: WorkerLoad[] = []
         for (const [workerSlot, worker] of keysBySlot) {
           const { activeBlocks, activePrefillTokens, activeRequests } = load.totals(workerSlot)
-          rows.push({ worker, workerSlot, activeBlocks, activePrefillTokens, activeRequests })
+          const learned = book.learned(workerSlot)
+          rows.push({ worker, workerSlot, activeBlocks, activePrefillTokens, activeRequests, learned })
         }
         reply({ rows, stats: load.stats })
       },

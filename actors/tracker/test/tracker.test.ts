@@ -45,6 +45,19 @@ function fleetOf(...keys: [key: string, workerSlot: number][]): Fleet {
   return { version: 1, workers: [{ keys: records }] } as unknown as Fleet
 }
 
+t.test('the speed of a worker is learned from its first tokens', async t => {
+  const { system, ref, book } = await start()
+  t.teardown(() => system.shutdown())
+  const learned = async () => (await ref.ask({ type: 'loads' }, ASK)).rows[0]!.learned.prefill
+  t.match(await learned(), { source: 'prior', observations: 0 })
+  await book('r1', 0)
+  await system.advance('1s')
+  ref.tell({ type: 'prefillComplete', decisionId: 'r1' })
+  ref.tell({ type: 'free', decisionId: 'r1', cachedShare: 0 })
+  const { source, observations } = await learned()
+  t.ok(observations > 0 && source !== 'prior', `${observations} observations, source ${source}`)
+})
+
 t.test('a booking counts until its request ends, its prefill until the first token', async t => {
   const { system, ref, book, load } = await start()
   t.teardown(() => system.shutdown())

@@ -18,7 +18,7 @@
  * Pure: no clock of its own. A time before the latest one that was told counts as the latest.
  */
 
-import { DECODE_PRIOR, LearnedCosts, PREFILL_PRIOR } from './engine-costs.ts'
+import { type CostKnowledge, DECODE_PRIOR, LearnedCosts, PREFILL_PRIOR } from './engine-costs.ts'
 
 /** Tokens of a step where the engine does not say. */
 export const STEP_TOKENS_DEFAULT = 8192
@@ -149,6 +149,12 @@ export interface EngineProjection {
   prefillMeanMs: number
 }
 
+/** Coefficients p0, p1, p2 of prefill and q0, q1, q2 of decoding: see engine-costs.ts. */
+export interface LearnedSpeed {
+  readonly prefill: CostKnowledge
+  readonly decode: CostKnowledge
+}
+
 export class EngineBook {
   readonly #slots: (Slot | undefined)[]
   readonly #requests = new Map<string, BookedRequest>()
@@ -253,6 +259,11 @@ export class EngineBook {
     }
     this.#settlePrompt(request, this.#slots[request.slot]!, cachedShare)
     this.#remove(id, request, now)
+  }
+
+  /** What was learned of the speed of a slot's worker. */
+  learned(slot: number): LearnedSpeed {
+    return { prefill: this.#prefill.knowledge(slot), decode: this.#decode.knowledge(slot) }
   }
 
   /** Its requests are gone, and what was learned of it. */

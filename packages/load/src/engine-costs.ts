@@ -46,6 +46,15 @@ export type Coefficients = readonly [number, number, number]
 export const PREFILL_PRIOR: Coefficients = [10, 0.05, 1e-6]
 export const DECODE_PRIOR: Coefficients = [10, 0.1, 4e-5]
 
+/** What is known of a worker's steps, and where it is from. */
+export interface CostKnowledge {
+  readonly coefficients: Coefficients
+  /** 'prior': nothing was seen yet. 'fleet': too little of this worker to tell it from the others, or it is like them. */
+  readonly source: 'prior' | 'fleet' | 'worker'
+  /** Those of this worker. */
+  readonly observations: number
+}
+
 /** What a step consisted of, x0 … x2, and how long it took, in ms. */
 interface Row {
   readonly x: Coefficients
@@ -170,6 +179,17 @@ export class LearnedCosts {
     // What it leans on has moved; else who was asked first would stay as slow as the priors.
     if (worker.rows <= 2 * SOLVE_EVERY && worker.base !== this.#fleetSolutions) this.#solve(worker)
     return worker.isApart ? worker.coefficients : this.#fleet.coefficients
+  }
+
+  /** A copy. */
+  knowledge(workerSlot: number): CostKnowledge {
+    const [a, b, c] = this.of(workerSlot)
+    const worker = this.#workers.get(workerSlot)
+    return {
+      coefficients: [a, b, c],
+      source: worker?.isApart === true ? 'worker' : this.#fleet.rows > 0 ? 'fleet' : 'prior',
+      observations: worker?.rows ?? 0,
+    }
   }
 
   /** Observations of the worker. */

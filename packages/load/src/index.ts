@@ -4,11 +4,18 @@ export {
   EngineBook,
   type EngineProjection,
   filterProjection,
+  type LearnedSpeed,
   prefillCost,
   type SentRequest,
   STEP_TOKENS_DEFAULT,
 } from './engine-book.ts'
-export { type Coefficients, DECODE_PRIOR, LearnedCosts, PREFILL_PRIOR } from './engine-costs.ts'
+export {
+  type Coefficients,
+  type CostKnowledge,
+  DECODE_PRIOR,
+  LearnedCosts,
+  PREFILL_PRIOR,
+} from './engine-costs.ts'
 export type {
   ActiveLoadMethods,
   ActiveLoadOptions,

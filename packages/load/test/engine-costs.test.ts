@@ -24,6 +24,21 @@ t.test('a worker is taken for another kind only beyond chance, and then soon', a
   t.ok(alone(3) > 1.5 * alone(0), `${alone(3)} and ${alone(0)} ms`)
 })
 
+t.test('what is known says where it is from', async t => {
+  const costs = new LearnedCosts(PREFILL_PRIOR)
+  t.same(costs.knowledge(0), { coefficients: PREFILL_PRIOR, source: 'prior', observations: 0 })
+  for (let row = 0; row < 40; row++) {
+    for (const slot of [0, 1, 2]) costs.observe(slot, 1, 100, 0, 10)
+    costs.observe(3, 1, 100, 0, 40)
+  }
+  t.match(costs.knowledge(0), { source: 'fleet', observations: 40 })
+  t.match(costs.knowledge(3), { source: 'worker', observations: 40 })
+  t.match(costs.knowledge(4), { source: 'fleet', observations: 0 }, 'a newcomer')
+  t.same(costs.knowledge(3).coefficients, costs.of(3))
+  costs.forget(3)
+  t.match(costs.knowledge(3), { source: 'fleet', observations: 0 })
+})
+
 t.test('one answer at once from a proxy hardly moves the fit, whenever it comes', async t => {
   const good = 210
   for (const before of [0, 1, 2, 5, 15, 16, 17, 40, 200]) {
