@@ -249,7 +249,12 @@ export function receiptView(receipt: Receipt): object {
     queue:
       receipt.queue === undefined
         ? null
-        : { waited_ms: milliseconds(receipt.queue.waitedMs), why: receipt.queue.why },
+        : {
+            waited_ms: milliseconds(receipt.queue.waitedMs),
+            expected_ms:
+              receipt.queue.expectedMs === undefined ? null : milliseconds(receipt.queue.expectedMs),
+            why: receipt.queue.why,
+          },
     delivered:
       delivery === undefined
         ? null

@@ -11,13 +11,15 @@
  *   I2  A message that finds no room is sent again until it does. It counts as an open request until then.
  */
 
-import type { ActorRef } from '@homing/actor'
+import type { ActorRef, Message } from '@homing/actor'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import type { QueueMessage, WaitingHints } from '@homing/queue-actor'
 import type { Decision, Delivery, RouterMessage, RoutingRequest } from '@homing/router'
 import type { GatewayLife } from '@homing/tracker'
 
 type Settled = Extract<RouterMessage, { readonly type: 'settled' }>
+/** Tells what must arrive: again, as long as there is no room for it. */
+type TellSurely = <M extends Message>(to: ActorRef<M>, message: M) => void
 
 /** Questions of the queue to the router about a request, beside its wait, whose end the queue tells. */
 const ASKS_MAX = 3
@@ -51,9 +53,7 @@ export class Placements {
   /** `id` is that of the decision, if there will be one. `ageMs`: since the request came. */
   ask(request: RoutingRequest, hints: WaitingHints | undefined, ageMs: number): Placement {
     const { newId } = this.#parts
-    return new Placement(newId(), request, hints, ageMs, this.#parts, (to, message) =>
-      this.#tell(to, message),
-    )
+    return new Placement(newId(), request, hints, ageMs, this.#parts, this.#tell)
   }
 
   /** Tells again what found no room. */
@@ -61,7 +61,7 @@ export class Placements {
     for (const tell of this.#untold.splice(0)) tell()
   }
 
-  #tell(to: ActorRef<Settled>, message: Settled): void {
+  readonly #tell: TellSurely = (to, message) => {
     if (to.tell(message) === 'full') this.#untold.push(() => this.#tell(to, message))
   }
 }
@@ -72,7 +72,7 @@ export class Placement {
   readonly answer: Promise<Decision | ErrorRecord>
   readonly #model: string
   readonly #parts: PlacementParts
-  readonly #tell: (to: ActorRef<Settled>, message: Settled) => void
+  readonly #tell: TellSurely
   #isDecided = false
   /** The queue is to hear when its prompt is computed. */
   #isLong = false
@@ -84,7 +84,7 @@ export class Placement {
     hints: WaitingHints | undefined,
     ageMs: number,
     parts: PlacementParts,
-    tell: (to: ActorRef<Settled>, message: Settled) => void,
+    tell: TellSurely,
   ) {
     this.id = id
     this.#model = request.model
@@ -108,7 +108,8 @@ export class Placement {
   prefilled(): void {
     if (!this.#isLong) return
     this.#isLong = false
-    this.#parts.queue.tell({ type: 'prefillComplete', id: this.id, model: this.#model })
+    // Until the queue hears of it, prompts of the same tenant may be held.
+    this.#tell(this.#parts.queue, { type: 'prefillComplete', id: this.id, model: this.#model })
   }
 
   /** The first token of a stream came, so many milliseconds after the call. Not sent again where there is no room. */

@@ -41,7 +41,7 @@ const WHOLE_RECEIPT: Receipt = {
   // The names of terms are those of a policy, and on its page.
   cost: { ...RECEIPT.cost, terms: [] },
   runnerUp: '10.0.0.2:8001/0',
-  queue: { waitedMs: 5, why: 'no_room' },
+  queue: { waitedMs: 5, why: 'no_room', expectedMs: 20 },
   candidates: [
     {
       worker: RECEIPT.worker,

@@ -37,18 +37,18 @@ import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/errors
 import { type GatewayArgs, type GatewayMessage, gateway, relayedNames } from '@homing/gateway'
 import { createIndexDoor, type ShardMemory } from '@homing/index'
 import { indexer, type ShardMessage } from '@homing/indexer'
-import type { PolicyFile, QueueOrder } from '@homing/queue'
-import { type QueueRules, queue } from '@homing/queue-actor'
+import { queue } from '@homing/queue-actor'
 import { type RouterMessage, router } from '@homing/router'
-import { CustomPolicy, type CustomSelection, type PolicyName, type RouterMode } from '@homing/selection'
+import { CustomPolicy } from '@homing/selection'
 import type { LoadedTokenizer } from '@homing/tokenization'
 import { tokenizer } from '@homing/tokenizer'
 import { tracker } from '@homing/tracker'
 import { ActorLostError } from './errors.ts'
 import type { GuardianMessage, ReadyReport } from './messages.ts'
+import { type QueueSettings, queueRulesOf } from './queue-rules.ts'
 
 /** Arguments that the guardian gives to the actors; plain data, in the units of the names. See packages/config. */
-export interface GuardianArgs {
+export interface GuardianArgs extends QueueSettings {
   readonly specs: readonly WorkerSpec[]
   readonly host: string
   readonly port: number
@@ -60,10 +60,6 @@ export interface GuardianArgs {
   readonly clientStallTimeoutMs: number
   readonly openRequestsMax: number
   readonly workerSlotsMax: number
-  readonly routerMode: RouterMode
-  readonly routerPolicy: PolicyName
-  /** A selection of one's own, in place of the policy. */
-  readonly customSelection?: CustomSelection | undefined
   /** Share of the decisions by `auto` that its guard sends by least-loaded. */
   readonly guardShare: number
   readonly overlapCredit: number
@@ -73,15 +69,6 @@ export interface GuardianArgs {
   readonly attentionMsPerMillionPairs: number
   readonly overlapWeight: number
   readonly temperature: number
-  /** 'none', 'auto', or a number above 0. */
-  readonly queueThreshold: string
-  readonly queueOrder: 'auto' | QueueOrder
-  readonly policyClasses?: PolicyFile | undefined
-  readonly queueTimeoutMs: number
-  readonly queueAgingMs: number
-  readonly queueRequestsMax: number
-  readonly queueTokensMax: number
-  readonly queueBytesMax: number
   readonly activeRequestExpiryMs: number
   readonly decisionsKept: number
   readonly decisionRowsKept: number
@@ -136,8 +123,6 @@ const FIRST_PROBES_MS_MAX = 30_000
 const FIRST_TRUST_MS_MAX = 3000
 const TRUST_POLL_MS = 20
 const WATCH_AGAIN_MS = 100
-/** Steps of an engine: what `auto` means for policies that do not learn. */
-const THRESHOLD_OF_OTHERS = 2
 
 const SUPERVISION: Supervision = {
   directive: 'restart',
@@ -310,7 +295,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       }),
     ),
   )
-  const rules = queueRules(args)
+  const rules = queueRulesOf(args)
   const isQueueOn = rules.threshold !== undefined || rules.classes !== undefined
   const queueRef = watched(
     context.spawn(
@@ -411,18 +396,6 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       if (decisionLogRef !== undefined) await lastDecisions(context, routerRef)
       return cutRequests
     },
-  }
-}
-
-function queueRules({ queueThreshold, queueOrder, policyClasses, ...args }: GuardianArgs): QueueRules {
-  const isAuto =
-    args.routerMode === 'kv' && args.routerPolicy === 'auto' && args.customSelection === undefined
-  const own = isAuto ? 'step' : THRESHOLD_OF_OTHERS
-  return {
-    threshold:
-      queueThreshold === 'none' ? undefined : queueThreshold === 'auto' ? own : Number(queueThreshold),
-    order: queueOrder !== 'auto' ? queueOrder : isAuto ? 'response-ratio' : 'fcfs',
-    classes: policyClasses,
   }
 }
 

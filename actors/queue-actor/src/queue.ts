@@ -62,8 +62,8 @@ export interface QueueArgs {
 const LOOK_MS = 100
 const UNKNOWN_STEP =
   'the queue goes by an assumed token budget: the engine does not report max_num_batched_tokens; give max_batched_tokens= with --worker'
-/** Tokens of an engine step where the engine does not say. */
-const STEP_TOKENS = 8192
+/** Models of which requests are held before the first fleet of this life has come. */
+const MODELS_BEFORE_FLEET_MAX = 1024
 
 type Arm<T extends QueueMessage['type']> = Extract<QueueMessage, { readonly type: T }>
 type Place = Arm<'place'>
@@ -91,6 +91,8 @@ interface Open {
   questionNumber: number
   /** Why it waits; undefined: it does not. */
   why: WaitReason | undefined
+  /** How long it was expected to wait when it began. */
+  expectedMs: number | undefined
 }
 
 export const queue = defineActor(
@@ -123,6 +125,8 @@ class WaitingRoom {
   #questions = 0
   /** The one that waited and is asked about. */
   #released: Open | undefined
+  /** Load fell while something was asked about: all lanes are reopened once each has had its turn. */
+  #isReopenDue = false
   /** Which model is asked next, by turns. */
   #turn = 0
   /** The tracker's count at the earliest look that found no room, since load fell last. */
@@ -133,6 +137,8 @@ class WaitingRoom {
   #untold: RouterMessage[] = []
   /** Workers that it has warned of. */
   readonly #warned = new Set<string>()
+  /** In this life. */
+  #hasFleet = false
 
   constructor(context: ActorContext<QueueMessage>, args: QueueArgs) {
     this.#context = context
@@ -142,7 +148,7 @@ class WaitingRoom {
 
   place(place: Place): void {
     const { id, gateway, request, hints, reply } = place
-    const model = this.#models.get(request.model)
+    const model = hints && this.#modelOf(request.model)
     if (hints === undefined || model === undefined || !model.rules.mayWait) {
       // Without rules the router never answers that it is busy.
       const decided = reply as Reply<DecideResult>
@@ -151,12 +157,26 @@ class WaitingRoom {
       reply({ kind: 'refused', error: toErrorRecord(new AskRefusedError('router', 'decide', 'its mailbox')) })
       return
     }
+    if (this.#open.has(id)) {
+      const refusal = { reason: 'duplicate' } as const
+      reply({ kind: 'refused', error: toErrorRecord(refusedError(refusal, undefined)) })
+      return
+    }
     const nowMs = this.#nowMs
     const cameMs = nowMs - place.ageMs
-    const open: Open = { place, model, cameMs, waiting: undefined, questionNumber: 0, why: undefined }
+    const open: Open = {
+      place,
+      model,
+      cameMs,
+      waiting: undefined,
+      questionNumber: 0,
+      why: undefined,
+      expectedMs: undefined,
+    }
     this.#open.set(id, open)
-    const isLong = request.promptTokens > STEP_TOKENS && hints.tenant !== ''
-    if (model.queue.waiting === 0 && !isLong && deadlineOf(open, this.#args) > nowMs) {
+    // Its turn must be counted before it is placed.
+    const mayBeHeld = model.queue.isLong(request.promptTokens) && model.queue.isContended(hints.tenant, nowMs)
+    if (model.queue.waiting === 0 && !mayBeHeld) {
       this.#ask(open, model.rules.ofFamily(hints.policyClass), undefined)
     } else this.#measure(open)
     this.#goOn()
@@ -183,7 +203,7 @@ class WaitingRoom {
       const placed = waiting ?? this.#waitingOf(open, decision.predictedTokens)
       if (waiting === undefined) model.queue.placedAtOnce(placed, decision.worker, nowMs)
       else model.queue.placed(id, decision.worker, nowMs)
-      const isLong = placed.uncachedTokens > STEP_TOKENS && placed.tenant !== ''
+      const isLong = model.queue.isLong(placed.uncachedTokens)
       this.#answer(open, isLong ? { kind: 'decided', decision, isLong } : result)
     }
     this.#goOn()
@@ -202,6 +222,7 @@ class WaitingRoom {
       const { gateway } = open.place
       if (gateway.name === name && gateway.life !== life) this.#drop(open)
     }
+    for (const model of this.#models.values()) model.queue.ownerStarted(name, life, this.#nowMs)
     // Behind the questions of the other life.
     this.#tellRouter(message)
     this.#goOn()
@@ -213,16 +234,24 @@ class WaitingRoom {
   }
 
   takeFleet(fleet: Fleet): void {
-    const workers = new Map<string, number>()
+    this.#hasFleet = true
+    const workers = new Map<string, { keys: number; stepTokens: number }>()
     for (const worker of fleet.workers) {
       this.#warnOfUnknown(worker)
-      const keys = worker.state === 'up' ? worker.keys.length : 0
-      for (const { name } of worker.models) workers.set(name, (workers.get(name) ?? 0) + keys)
+      const isUp = worker.state === 'up'
+      for (const { name } of worker.models) {
+        const { keys, stepTokens } = workers.get(name) ?? { keys: 0, stepTokens: Number.POSITIVE_INFINITY }
+        workers.set(name, {
+          keys: isUp ? keys + worker.keys.length : keys,
+          stepTokens: Math.min(stepTokens, worker.maxBatchedTokens.value),
+        })
+      }
     }
-    for (const [name, count] of workers) {
+    for (const [name, { keys, stepTokens }] of workers) {
       const model = this.#models.get(name) ?? this.#newModel(name)
-      model.workers = count
-      model.queue.setWorkers(count)
+      model.workers = keys
+      model.queue.setWorkers(keys)
+      model.queue.setStepTokens(stepTokens)
     }
     const inUse = new Set([...this.#open.values()].map(({ model }) => model))
     for (const model of this.#models.values()) {
@@ -238,7 +267,10 @@ class WaitingRoom {
 
   loadFell(): void {
     this.#isWatching = false
-    this.#reopen()
+    // Whoever looked before has looked at a load that is no more.
+    this.#falls = undefined
+    if (this.#released === undefined) this.#reopen()
+    else this.#isReopenDue = true
     this.#goOn()
   }
 
@@ -322,7 +354,7 @@ class WaitingRoom {
     }
     open.waiting = waiting
     if (admission === 'waiting') {
-      open.why = model.queue.outlook(waiting.id, this.#nowMs)?.why
+      this.#begins(open)
       return
     }
     if (isBusy) this.#busy(open)
@@ -332,7 +364,14 @@ class WaitingRoom {
   #busy(open: Open): void {
     const outcome = open.model.queue.busy(open.place.id, this.#nowMs)
     if (typeof outcome === 'object') this.#refuse(open, outcome)
-    else open.why ??= 'no_room'
+    else if (open.why === undefined) this.#begins(open)
+  }
+
+  /** It waits, for the first time. */
+  #begins(open: Open): void {
+    const outlook = open.model.queue.outlook(open.place.id, this.#nowMs)
+    open.why = outlook?.why ?? 'no_room'
+    open.expectedMs = outlook?.expectedWaitMs
   }
 
   #waitingOf(open: Open, cachedTokens: number): Waiting {
@@ -387,6 +426,12 @@ class WaitingRoom {
 
   #release(): void {
     if (this.#released !== undefined || this.#room.requests === 0) return
+    if (this.#releaseNext() || !this.#isReopenDue) return
+    this.#reopen()
+    this.#releaseNext()
+  }
+
+  #releaseNext(): boolean {
     const models = [...this.#models.values()]
     const nowMs = this.#nowMs
     for (let i = 0; i < models.length; i++) {
@@ -396,14 +441,17 @@ class WaitingRoom {
       this.#turn = (this.#turn + i + 1) % models.length
       const open = this.#open.get(next.id)!
       this.#released = open
-      const receipt = { waitedMs: nowMs - open.cameMs, why: open.why ?? 'no_room' }
+      const { cameMs, why = 'no_room', expectedMs } = open
+      const receipt = { waitedMs: nowMs - cameMs, why, expectedMs }
       this.#ask(open, model.rules.ofClass(next.policyClass), receipt)
-      return
+      return true
     }
+    return false
   }
 
   #reopen(): void {
     this.#falls = undefined
+    this.#isReopenDue = false
     for (const { queue: waiting } of this.#models.values()) waiting.reopen()
   }
 
@@ -442,10 +490,18 @@ class WaitingRoom {
     this.#context.log.warn({ worker: id, tokens: maxBatchedTokens.value }, UNKNOWN_STEP)
   }
 
+  /** Before the first fleet of this life nothing is known of models: all are held, and those that there are not are forgotten then. */
+  #modelOf(name: string): Model | undefined {
+    const known = this.#models.get(name)
+    if (known !== undefined || this.#hasFleet || name === '') return known
+    return this.#models.size < MODELS_BEFORE_FLEET_MAX ? this.#newModel(name) : undefined
+  }
+
   #newModel(name: string): Model {
     const rules = new ModelRules(name, this.#args.rules)
     const { agingMs } = this.#args
-    const options = { profile: rules.profile, room: this.#room, workers: 0, stepTokens: STEP_TOKENS, agingMs }
+    // Limits of classes are for each worker.
+    const options = { profile: rules.profile, room: this.#room, workers: 1, agingMs }
     const model: Model = { name, rules, queue: new PriorityQueue<Waiting>(options), workers: 0 }
     this.#models.set(name, model)
     return model

@@ -15,6 +15,8 @@ type Arm<T extends RouterMessage['type']> = Extract<RouterMessage, { readonly ty
 export interface RouterScript {
   /** Requests that it has room for. */
   room: number
+  /** Whether there is none for this one, however much there is else. */
+  isBusy: (request: RoutingRequest) => boolean
   cachedTokens: number
   refusal: ErrorRecord | undefined
   /** False: messages are kept, and handled in order by `answerKept`. */
@@ -38,11 +40,11 @@ const scriptedRouter = defineActor(
       else script.kept.push(run)
     }
     return {
-      decide({ id, roomRules, reply }) {
+      decide({ id, request, roomRules, reply }) {
         script.log.push(`decide ${id}`)
         answer(() => {
           if (script.refusal !== undefined) reply({ kind: 'refused', error: script.refusal })
-          else if (roomRules !== undefined && script.room <= 0)
+          else if (roomRules !== undefined && (script.room <= 0 || script.isBusy(request)))
             reply({ kind: 'busy', cachedTokens: script.cachedTokens, falls: 0 })
           else {
             script.room--
@@ -92,12 +94,17 @@ const HINTS: WaitingHints = {
 export const FLEET = fleetOf('m')
 
 export function fleetOf(...models: readonly string[]): Fleet {
+  return fleetWithStep(8192, ...models)
+}
+
+/** One worker for each name; `stepTokens`: of every engine. */
+export function fleetWithStep(stepTokens: number, ...models: readonly string[]): Fleet {
   const workers = models.map(name => ({
     id: `worker of ${name}`,
     state: 'up',
     models: [{ name }],
     keys: [{}],
-    maxBatchedTokens: { value: 8192, source: 'probed' },
+    maxBatchedTokens: { value: stepTokens, source: 'probed' },
   }))
   return { version: 1, workers } as unknown as Fleet
 }
@@ -113,6 +120,7 @@ export async function start(t: Test, args: Partial<QueueArgs> = {}) {
   const name = t.fullname
   const script: RouterScript = {
     room: 0,
+    isBusy: () => false,
     cachedTokens: 0,
     refusal: undefined,
     answers: true,

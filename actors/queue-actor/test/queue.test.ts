@@ -2,7 +2,7 @@
 
 import { seededRandom } from '@homing/clock'
 import t from 'tap'
-import { fleetOf, start } from './queue-world.ts'
+import { fleetOf, fleetWithStep, start } from './queue-world.ts'
 
 t.test('with room a request goes at once, after one question', async t => {
   const { system, script, ends, place, status, watches } = await start(t)
@@ -196,6 +196,110 @@ t.test('a queue that is killed answers all that waited, and goes on', async t =>
   void place('next')
   await system.advance('1s')
   t.equal(ends.get('next'), 'placed')
+})
+
+t.test('a long prompt without a tenant key counts until it is computed, and no longer', async t => {
+  const { system, ref, script, ends, place, fell } = await start(t)
+  ref.tell({ type: 'fleet', fleet: fleetOf('m', 'm') })
+  const long = { request: { promptTokens: 20_000 } }
+  script.room = 1
+  const placed = place('long', {}, long)
+  await system.settle()
+  t.match(await placed, { kind: 'decided', isLong: true })
+  ref.tell({ type: 'prefillComplete', id: 'long', model: 'm' })
+  script.room = 1
+  void place('chat', { tenant: 'a' })
+  await system.settle()
+  void place('next', {}, long)
+  await system.settle()
+  script.room = 1
+  fell()
+  await system.settle()
+  t.equal(ends.get('next'), 'placed', 'nothing holds it')
+})
+
+t.test('long prompts of an earlier life of a gateway count no more', async t => {
+  const { system, ref, script, ends, place } = await start(t)
+  ref.tell({ type: 'fleet', fleet: fleetOf('m', 'm') })
+  const long = { request: { promptTokens: 20_000 } }
+  script.room = 3
+  void place('chat', { tenant: 'a' })
+  await system.settle()
+  void place('old', { tenant: 'b' }, long)
+  await system.settle()
+  void place('held', { tenant: 'b' }, { ...long, life: 'two' })
+  await system.settle()
+  t.strictSame([...ends.keys()], ['chat', 'old'], 'all workers but one have a long prompt of it')
+  ref.tell({ type: 'gatewayStarted', gateway: { name: 'gateway', life: 'two' } })
+  await system.settle()
+  t.equal(ends.get('held'), 'placed')
+})
+
+t.test('a prompt is long if it is longer than a step of its engines', async t => {
+  const { system, ref, script, place } = await start(t)
+  ref.tell({ type: 'fleet', fleet: fleetWithStep(2048, 'm', 'm') })
+  script.room = 1
+  const placed = place('a', { tenant: 'a' }, { request: { promptTokens: 2049 } })
+  await system.settle()
+  t.match(await placed, { kind: 'decided', isLong: true })
+})
+
+t.test('with room a request is placed, also if its deadline is over', async t => {
+  const { system, script, ends, place } = await start(t)
+  script.room = 1
+  void place('late', { deadlineMs: 0 })
+  await system.settle()
+  t.equal(ends.get('late'), 'placed')
+})
+
+t.test('after a restart requests are held although no fleet has come yet', async t => {
+  const { system, ref, script, ends, place, kill, status } = await start(t)
+  await system.settle()
+  kill()
+  await system.advance('1s')
+  void place('a')
+  await system.settle()
+  t.strictSame([...ends], [])
+  t.equal((await status()).requests, 1)
+  ref.tell({ type: 'fleet', fleet: fleetOf('m') })
+  script.room = 1
+  await system.advance('200ms')
+  t.strictSame([...ends], [['a', 'placed']])
+})
+
+t.test('lanes without room do not keep another from its turn, however often load falls', async t => {
+  const { system, script, ends, place, fell } = await start(t)
+  for (let id = 0; id < 5; id++) void place(`pinned ${id}`, {}, { request: { pinnedInstanceId: id } })
+  await system.settle()
+  void place('free', {}, { request: { pinnedInstanceId: 5 } })
+  await system.settle()
+  // Each question is answered late, and load has fallen meanwhile.
+  script.answers = false
+  script.isBusy = ({ pinnedInstanceId }) => pinnedInstanceId !== 5
+  script.room = 1
+  fell()
+  for (let i = 0; i < 8; i++) {
+    await system.settle()
+    for (const answer of script.kept.splice(0)) {
+      fell()
+      answer()
+    }
+  }
+  await system.settle()
+  t.equal(ends.get('free'), 'placed')
+})
+
+t.test('a second question with the id of one that is open is refused, and the first goes on', async t => {
+  const { system, script, place, fell } = await start(t)
+  const first = place('a')
+  await system.settle()
+  const second = place('a')
+  await system.settle()
+  t.match(await second, { kind: 'refused', error: { code: 'HOMING_QUEUE_DUPLICATE' } })
+  script.room = 1
+  fell()
+  await system.settle()
+  t.match(await first, { kind: 'decided' })
 })
 
 t.test('whatever happens, each request ends once, and nothing stays booked', async t => {

@@ -196,6 +196,8 @@ export interface RoomRule extends Thresholds {
 export interface QueueReceipt {
   readonly waitedMs: number
   readonly why: string
+  /** How long it was expected to wait when it began; undefined: nothing had drained yet. */
+  readonly expectedMs: number | undefined
 }
 
 /**

@@ -13,7 +13,7 @@ import {
 import { prepareDecisionLog } from '@homing/decision-log'
 import type { Fleet } from '@homing/directory'
 import { fromErrorRecord } from '@homing/errors'
-import { guardian } from '@homing/guardian'
+import { guardian, queueOrderOf } from '@homing/guardian'
 import type { HttpAddress } from '@homing/http'
 import { prepareCheckpointDirectory } from '@homing/listener'
 import { createLog } from '@homing/log'
@@ -93,7 +93,10 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
   const { selectionModule } = settings
   const customSelection = selectionModule === undefined ? undefined : await loadSelection(selectionModule)
   const { policyClassFile } = settings
-  const policyClasses = policyClassFile === undefined ? undefined : await loadPolicyClasses(policyClassFile)
+  const policyClasses =
+    policyClassFile === undefined
+      ? undefined
+      : await loadPolicyClasses(policyClassFile, queueOrderOf({ ...settings, customSelection }))
   await checkPorts(settings)
   const { checkpointDirectory, decisionLogFile } = settings
   if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)

@@ -5,7 +5,13 @@ import type { Tenant, TenantTable } from './tenants.ts'
 /** A prompt that nobody ended by then counts no more: no prefill takes so long. */
 const COUNTED_MS_MAX = 15 * 60_000
 
-interface LongPrompt {
+/** Who placed it: see QueueRequest. */
+interface Owner {
+  readonly owner: string
+  readonly ownerLife: string
+}
+
+interface LongPrompt extends Owner {
   readonly tenant: Tenant
   readonly worker: string
   readonly placedMs: number
@@ -20,13 +26,19 @@ export class LongPrompts {
     this.#tenants = tenants
   }
 
-  placed(id: string, tenant: Tenant, worker: string, nowMs: number): void {
+  placed(id: string, { owner, ownerLife }: Owner, tenant: Tenant, worker: string, nowMs: number): void {
     for (const [old, { placedMs }] of this.#byId) {
       if (nowMs - placedMs < COUNTED_MS_MAX) break
       this.ended(old, nowMs)
     }
-    this.#byId.set(id, { tenant, worker, placedMs: nowMs })
+    this.#byId.set(id, { tenant, worker, placedMs: nowMs, owner, ownerLife })
     this.#tenants.longPromptPlaced(tenant, worker)
+  }
+
+  /** What the owner placed in another life has nobody who would end it. */
+  ownerStarted(owner: string, life: string, nowMs: number): void {
+    for (const [id, prompt] of this.#byId)
+      if (prompt.owner === owner && prompt.ownerLife !== life) this.ended(id, nowMs)
   }
 
   ended(id: string, nowMs: number): void {

@@ -49,7 +49,7 @@ const STRICT_PRIORITIES_MAX = 64
 
 export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   readonly #room: QueueRoom
-  readonly #stepTokens: number
+  #stepTokens = STEP_TOKENS_DEFAULT
   readonly #agingMs: number
   readonly #classes: readonly ClassAccount[]
   readonly #laneTables: readonly LaneTable[]
@@ -79,7 +79,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   constructor(options: PriorityQueueOptions) {
     const { profile, room, tenantWeights = new Map<string, number>() } = options
     this.#room = room
-    this.#stepTokens = positive('stepTokens', options.stepTokens ?? STEP_TOKENS_DEFAULT)
+    this.setStepTokens(options.stepTokens ?? STEP_TOKENS_DEFAULT)
     this.#agingMs = positive('agingMs', options.agingMs ?? AGING_MS_DEFAULT)
     for (const weight of tenantWeights.values()) positive('a tenant weight', weight)
     for (const { quantum } of profile.classes) positive('a quantum', quantum)
@@ -142,7 +142,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
       this.#passOver(entry.level)
       entry.level.settle(entry, true)
     }
-    this.#served(id, entry.policyClass, entry.tenant, entry.uncachedTokens, worker, nowMs)
+    this.#served(entry.request, entry.policyClass, entry.tenant, worker, nowMs)
     this.#forget(entry, nowMs)
     return true
   }
@@ -151,7 +151,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   placedAtOnce(request: R, worker: string, nowMs: number): void {
     const policyClass = this.#classOf(request)
     const tenant = this.#tenants.of(request.tenant, nowMs)
-    this.#served(request.id, policyClass, tenant, request.uncachedTokens, worker, nowMs)
+    this.#served(request, policyClass, tenant, worker, nowMs)
     this.#tenants.changed(tenant, nowMs)
   }
 
@@ -231,6 +231,25 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     this.#tenants.setWorkers(workers)
   }
 
+  /** Tokens of an engine step: prompts with more uncached tokens are long. Of requests that come from now on. */
+  setStepTokens(tokens: number): void {
+    this.#stepTokens = positive('stepTokens', tokens)
+  }
+
+  isLong(uncachedTokens: number): boolean {
+    return uncachedTokens > this.#stepTokens
+  }
+
+  /** Whether another tenant was served lately: only then may the rule for long prompts hold one of this tenant. */
+  isContended(tenant: string, nowMs: number): boolean {
+    return this.#tenants.isContended(tenant, nowMs)
+  }
+
+  /** Long prompts that the owner placed in another life count no more; what it has waiting is for `drop`. */
+  ownerStarted(owner: string, life: string, nowMs: number): void {
+    this.#longPrompts.ownerStarted(owner, life, nowMs)
+  }
+
   /** The prompt of a request that was placed is computed, or its request ended. Any id may be told, and more than once. */
   prefillComplete(id: string, nowMs: number): void {
     this.#longPrompts.ended(id, nowMs)
@@ -284,27 +303,17 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     return policyClass
   }
 
-  #served(
-    id: string,
-    policyClass: ClassAccount,
-    tenant: Tenant,
-    uncachedTokens: number,
-    worker: string,
-    nowMs: number,
-  ): void {
+  #served(request: R, policyClass: ClassAccount, tenant: Tenant, worker: string, nowMs: number): void {
+    const { id, uncachedTokens } = request
     policyClass.servedRequests++
     policyClass.servedTokens += uncachedTokens
     policyClass.recentTokens.add(uncachedTokens, nowMs)
     this.#tenants.served(tenant, uncachedTokens, nowMs)
-    if (uncachedTokens > this.#stepTokens) this.#longPrompts.placed(id, tenant, worker, nowMs)
+    if (this.isLong(uncachedTokens)) this.#longPrompts.placed(id, request, tenant, worker, nowMs)
   }
 
   #admit(request: R, policyClass: ClassAccount, tenant: Tenant, nowMs: number): Admission {
     if (this.#entries.has(request.id)) return refuse(policyClass, tenant, { reason: 'duplicate' })
-    const { deadlineMs } = request
-    if (deadlineMs !== undefined && deadlineMs <= nowMs) {
-      return refuse(policyClass, tenant, { reason: 'deadline' })
-    }
     const lane = policyClass.lanes.of(request.lane)
     const entry = new Entry(request, this.#sequence++, policyClass, tenant, lane, nowMs, this.#stepTokens)
     if (!this.#mustWait(entry, nowMs)) {
@@ -342,6 +351,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   /** Makes a request wait for the first time. */
   #park(entry: Entry<R>, nowMs: number): QueueRefusal | undefined {
     const { policyClass, tenant, promptTokens } = entry
+    if (entry.deadlineMs <= nowMs) return refuse(policyClass, tenant, { reason: 'deadline' })
     if (entry.request.doNotQueue) return refuse(policyClass, tenant, { reason: 'do_not_queue' })
     const refusal =
       classLimit(policyClass, this.#workers) ?? this.#room.take(promptTokens, entry.request.bytes)

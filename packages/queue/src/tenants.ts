@@ -161,7 +161,12 @@ export class TenantTable {
   /** Whether the rule holds further long prompts of it. */
   isHeld(tenant: Tenant, nowMs: number): boolean {
     const occupied = tenant.longPromptWorkers + tenant.askedLong
-    return occupied >= Math.max(1, this.#workers - 1) && nowMs < this.#contendedUntilMs(tenant)
+    return occupied >= Math.max(1, this.#workers - 1) && nowMs < this.#contendedUntilMs(tenant.name)
+  }
+
+  /** Whether a tenant of another name was served lately, so that the rule may hold this one. */
+  isContended(name: string, nowMs: number): boolean {
+    return nowMs < this.#contendedUntilMs(name)
   }
 
   /** Holds a side with nothing but long prompts that could go; the rule holds its tenant. */
@@ -174,7 +179,7 @@ export class TenantTable {
     const sides = this.#holding.get(tenant)
     if (sides === undefined) this.#holding.set(tenant, new Set([side]))
     else sides.add(side)
-    this.#lapseMs = Math.min(this.#lapseMs, this.#contendedUntilMs(tenant))
+    this.#lapseMs = Math.min(this.#lapseMs, this.#contendedUntilMs(tenant.name))
   }
 
   /** Nothing is left in the side. */
@@ -197,7 +202,7 @@ export class TenantTable {
     const woken: FlowSide[] = []
     for (const [tenant, sides] of this.#holding) {
       if (this.isHeld(tenant, nowMs)) {
-        this.#lapseMs = Math.min(this.#lapseMs, this.#contendedUntilMs(tenant))
+        this.#lapseMs = Math.min(this.#lapseMs, this.#contendedUntilMs(tenant.name))
       } else {
         woken.push(...sides)
         this.#holding.delete(tenant)
@@ -210,8 +215,8 @@ export class TenantTable {
     yield* this.#byName.values()
   }
 
-  #contendedUntilMs(tenant: Tenant): number {
-    const other = this.#last?.tenant === tenant.name ? this.#lastOther : this.#last
+  #contendedUntilMs(name: string): number {
+    const other = this.#last?.tenant === name ? this.#lastOther : this.#last
     return other === undefined ? Number.NEGATIVE_INFINITY : other.atMs + this.#options.contentionMs
   }
 

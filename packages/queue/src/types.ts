@@ -26,7 +26,7 @@ export interface QueueRequest {
   readonly priorityJumpSeconds: number
   /** All of a higher one go before any of a lower one. Not a whole number from 0 to 2³² − 1: the nearest below, or 0. */
   readonly strictPriority: number
-  /** It is refused when it still waits then; undefined: never. */
+  /** It is refused when it waits then, or would have to; undefined: never. */
   readonly deadlineMs?: number | undefined
   /** It is refused instead of made to wait. */
   readonly doNotQueue: boolean

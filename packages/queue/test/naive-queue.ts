@@ -53,7 +53,6 @@ export class NaiveQueue {
 
   admit(request: QueueRequest, nowMs: number): Admission {
     if (this.ids.includes(request.id)) return { reason: 'duplicate' }
-    if (request.deadlineMs !== undefined && request.deadlineMs <= nowMs) return { reason: 'deadline' }
     const waiter: Waiter = { request, sequence: this.#sequence++, state: 'asked', hasWaited: false }
     const mustWait =
       this.#closed.has(this.#laneOf(request)) ||
@@ -63,7 +62,7 @@ export class NaiveQueue {
       this.#waiters.push(waiter)
       return 'ask'
     }
-    const refusal = this.#park(waiter)
+    const refusal = this.#park(waiter, nowMs)
     if (refusal === undefined) this.#waiters.push(waiter)
     return refusal ?? 'waiting'
   }
@@ -109,7 +108,7 @@ export class NaiveQueue {
       return { reason: 'deadline' }
     }
     if (!waiter.hasWaited) {
-      const refusal = this.#park(waiter)
+      const refusal = this.#park(waiter, nowMs)
       if (refusal !== undefined) {
         this.#remove(id)
         return refusal
@@ -145,8 +144,9 @@ export class NaiveQueue {
     this.#longPrompts.delete(id)
   }
 
-  #park(waiter: Waiter): Admission | undefined {
+  #park(waiter: Waiter, nowMs: number): Admission | undefined {
     const { request } = waiter
+    if ((request.deadlineMs ?? Number.POSITIVE_INFINITY) <= nowMs) return { reason: 'deadline' }
     if (request.doNotQueue) return { reason: 'do_not_queue' }
     const { name, requestsPerWorker } = this.#class(request)
     const waiting = this.#waiters.filter(
