@@ -256,6 +256,76 @@ t.test('an actor drains itself, or a child', async t => {
   t.equal(notes, 2)
 })
 
+t.test('siblings that restart leave an actor alone that drains, also while its children do', async t => {
+  type Sibling = Work | { readonly type: 'leave' }
+  const seen: string[] = []
+  const leaver = actor<Sibling>(ctx => {
+    seen.push('leaver')
+    ctx
+      .spawn(worker([]), { name: 'child', args: undefined, shutdown: 'infinity' })
+      .tell({ type: 'slow', ms: 100 })
+    return {
+      ...worker([]).setup(ctx as never, undefined),
+      leave: () => ctx.stop(undefined, AFTER_MAILBOX),
+    } as never
+  })
+  const parent = actor<Sibling>(
+    ctx => {
+      const options = { args: undefined, supervision: restart, shutdown: 'infinity' } as const
+      const leaving = ctx.spawn(leaver, { name: 'leaver', ...options })
+      const failing = ctx.spawn(worker(seen), { name: 'failing', ...options })
+      return {
+        ...worker([]).setup(ctx as never, undefined),
+        leave: () => void leaving.tell({ type: 'leave' }),
+        fail: () => void failing.tell({ type: 'fail' }),
+      } as never
+    },
+    { supervise: 'one-for-all' },
+  )
+  const sys = startSystem(t)
+  const ref = sys.spawn(parent, { name: 'parent', args: undefined })
+  await sys.settle()
+  ref.tell({ type: 'leave' })
+  await sys.settle()
+  ref.tell({ type: 'fail' })
+  await sys.advance(50)
+  t.strictSame(seen, ['leaver', 'setup', 'setup'], 'the one that failed is back')
+  await sys.advance(50)
+  const [tree] = await sys.describe()
+  t.strictSame(
+    tree?.children.map(({ name }) => name),
+    ['failing'],
+  )
+})
+
+t.test('an actor that waits for its siblings to restart waits no longer when it is to drain', async t => {
+  const seen: string[] = []
+  const slowly = { ...restart, backoff: { min: '1m', max: '1m' } } as const
+  const parent = actor<Work>(
+    ctx => {
+      const options = { args: undefined, supervision: slowly, shutdown: 'infinity' } as const
+      const waiting = ctx.spawn(worker(seen), { name: 'waiting', ...options })
+      const failing = ctx.spawn(worker([]), { name: 'failing', ...options })
+      return {
+        ...worker([]).setup(ctx, undefined),
+        fail: () => void failing.tell({ type: 'fail' }),
+        note({ n }: { readonly n: number }) {
+          waiting.tell({ type: 'note', n })
+          ctx.stop(waiting, AFTER_MAILBOX)
+        },
+      } as never
+    },
+    { supervise: 'one-for-all' },
+  )
+  const sys = startSystem(t)
+  const ref = sys.spawn(parent, { name: 'parent', args: undefined })
+  ref.tell({ type: 'fail' })
+  await sys.settle()
+  ref.tell({ type: 'note', n: 1 })
+  await sys.settle()
+  t.strictSame(seen, ['setup', 'setup', 'note 1', 'stopped waiting'])
+})
+
 t.test('an option that is none is refused', t => {
   const sys = startSystem(t)
   const ref = sys.spawn(worker([]), { name: 'a', args: undefined })

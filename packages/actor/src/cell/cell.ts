@@ -95,6 +95,10 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     this.#watchers?.delete(watcher)
   }
 
+  get isDraining(): boolean {
+    return this.drain !== undefined
+  }
+
   get isEnded(): boolean {
     return this.state === ENDED
   }
@@ -189,9 +193,13 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     this.#requestEnd({ reason: 'failed', isEscalated: this.settings.whenExhausted === 'escalate' })
   }
 
-  /** Ends the instance for the sake of a sibling, after the message in hand; another follows `release`. */
+  /**
+   * Ends the instance for the sake of a sibling, after the message in hand; another follows `release`. One that drains does
+   * not come back in any case: it goes on, and nobody waits for it.
+   */
   halt(error: unknown): void {
-    if (this.#recovery?.isHeld === true) this.host.kinship.halted(this, { isFailure: false, delayMs: 0 })
+    const isNotWaitedFor = this.drain !== undefined || this.#recovery?.isHeld === true
+    if (isNotWaitedFor) this.host.kinship.halted(this, { isFailure: false, delayMs: 0 })
     else if (this.state < RESTARTING) this.#requestHalt(error, false)
   }
 
@@ -280,6 +288,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
       withinMs,
     )
     this.drain = drain
+    this.#recovery?.goOn()
     const caughtUp = (): void => {
       drain.isCatchingUp = false
       this.wake()

@@ -62,6 +62,8 @@ export class Children implements GroupHost {
     if (child.isStopping && (drainMs !== undefined || child.drainDueMs === undefined)) return
     child.isStopping = true
     child.drainDueMs = drainMs === undefined ? undefined : this.#host.clock.nowMs() + drainMs
+    // Siblings that restart do not wait for it.
+    if (drainMs !== undefined) this.group?.ended(id)
     if (child.guard !== undefined) this.#host.deadlines.remove(child.guard)
     this.#host.kinship.stop(this.#parent, child)
   }

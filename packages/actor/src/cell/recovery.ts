@@ -29,6 +29,8 @@ export interface Recovering extends ChildCell {
   readonly host: CellHost
   readonly name: string
   readonly settings: Settings
+  /** It handles what waits, and then stops. */
+  readonly isDraining: boolean
   /** Calls `expire` after a while, unless the deadline is removed. */
   after(delayMs: number, expire: () => void): Deadline
   /** Ends the instance; then calls `done`, unless the actor is to stop. */
@@ -119,7 +121,15 @@ export class Recovery {
     if (this.#isReleased) {
       this.#isReleased = false
       this.release(false)
-    } else this.#cell.host.kinship.halted(this.#cell, halt)
+      return
+    }
+    this.#cell.host.kinship.halted(this.#cell, halt)
+    if (this.#cell.isDraining) this.goOn()
+  }
+
+  /** The actor drains: it waits for no sibling. */
+  goOn(): void {
+    if (this.#isHeld) this.release(false)
   }
 
   /** The parent lets the next instance start; `isEnding`: while the last one ends. */
