@@ -54,6 +54,22 @@ t.test('a list with something that does not move is refused, and nothing is deta
   t.equal(whole.byteLength, 8)
 })
 
+t.test('a cycle is refused with a list as without one', async t => {
+  const system = await startThreads(t)
+  const ref = system.spawn(mover, { name: 'mover', thread: 'p-0' })
+  const bytes = bytesOf(8)
+  const cyclic: Record<string, unknown> = { bytes }
+  cyclic['self'] = { again: cyclic, once: [cyclic, cyclic] }
+  const refused = async (more: { readonly transfer?: readonly ArrayBuffer[] }): Promise<unknown> =>
+    ref.ask({ type: 'echo', value: cyclic }, { ...soon, ...more }).catch((error: unknown) => error)
+  const plain = (await refused({})) as UnserializableMessageError
+  const listed = (await refused({ transfer: [bytes.buffer] })) as UnserializableMessageError
+  t.ok(plain instanceof UnserializableMessageError)
+  t.strictSame([listed.code, listed.message, listed.details], [plain.code, plain.message, plain.details])
+  t.equal(ref.tell({ type: 'take', value: cyclic }, { transfer: [bytes.buffer] }), 'dead')
+  t.equal(bytes.byteLength, 8)
+})
+
 t.test('a link that is full takes nothing', async t => {
   const system = await startThreads(t)
   const ref = system.spawn(mover, { name: 'mover', thread: 'p-0' })
@@ -149,7 +165,7 @@ t.test('what is lifted out and put back, over buffers of their own, is what stru
     }
     const [value, buffers] = withBuffers()
     const moves = new Moves(buffers)
-    const body = moves.commit(moves.putBack(moves.lift(value)))
+    const body = moves.commit(moves.putBack(moves.lift(value, () => undefined)))
     const [again, others] = withBuffers()
     assert.deepEqual(
       structuredClone(body, { transfer: moves.buffers }),

@@ -9,10 +9,7 @@
 
 import { isMarkedAsUntransferable } from 'node:worker_threads'
 import { UnserializableMessageError } from '../values/errors.ts'
-import type { Path } from './pack.ts'
-
-/** Deeper in a message nothing is looked for. */
-const DEPTH_MAX = 64
+import { DEPTH_MAX, type DescribeReply, type Path, refusalOf, tooDeep } from './pack.ts'
 
 /** A buffer, or a view of one, in a message. */
 interface Slot {
@@ -39,13 +36,22 @@ export class Moves {
     this.buffers = [...new Set(transfer)]
   }
 
-  /** A copy of the value, as far as needed, without the buffers that move. */
-  lift(value: unknown): unknown {
-    return this.#lift(value, [])
+  /**
+   * A copy of the value, as far as needed, without the buffers that move. Throws UnserializableMessageError, as `pack`
+   * does, for a value that is nested too deep or cannot be read.
+   */
+  lift(value: unknown, describeReply: DescribeReply): unknown {
+    try {
+      return this.#lift(value, [])
+    } catch (error) {
+      throw refusalOf(value, describeReply, error)
+    }
   }
 
   #lift(value: unknown, path: (string | number)[]): unknown {
-    if (typeof value !== 'object' || value === null || path.length > DEPTH_MAX) return value
+    if (typeof value !== 'object' || value === null) return value
+    // A cycle has no end, and with two ways through it 2 to the power of DEPTH_MAX paths.
+    if (path.length > DEPTH_MAX) throw tooDeep()
     if (value instanceof ArrayBuffer || ArrayBuffer.isView(value)) {
       const buffer = value instanceof ArrayBuffer ? value : value.buffer
       if (!this.buffers.includes(buffer as ArrayBuffer)) return value

@@ -59,7 +59,7 @@ export interface Packed {
 }
 
 /** Deeper nesting, and so every cycle, is refused. */
-const DEPTH_MAX = 64
+export const DEPTH_MAX = 64
 /** Steps of a path that are told. */
 const PATH_STEPS_MAX = 8
 
@@ -67,7 +67,7 @@ const PATH_STEPS_MAX = 8
 declare const WebAssembly: { readonly Memory: new () => { readonly buffer: ArrayBufferLike } }
 
 /** Something in a value may not travel. */
-class Refusal extends Error {
+export class Refusal extends Error {
   readonly what: string
   readonly why: string
 
@@ -119,9 +119,7 @@ function needsWork(value: unknown, depth: number, describeReply: DescribeReply):
     return false
   }
   if (value === null) return false
-  if (depth > DEPTH_MAX) {
-    throw new Refusal('a value', `it is cyclic or nested deeper than ${DEPTH_MAX} levels`)
-  }
+  if (depth > DEPTH_MAX) throw tooDeep()
   if (Array.isArray(value)) {
     let found = false
     for (let i = 0; i < value.length; i++) {
@@ -159,8 +157,17 @@ function needsWork(value: unknown, depth: number, describeReply: DescribeReply):
   )
 }
 
+/** For an object below DEPTH_MAX. */
+export function tooDeep(): Refusal {
+  return new Refusal('a value', `it is cyclic or nested deeper than ${DEPTH_MAX} levels`)
+}
+
 /** Why `value` may not travel, with the path to what is wrong in it: looked for only now that something is. */
-function refusalOf(value: unknown, describeReply: DescribeReply, first: unknown): UnserializableMessageError {
+export function refusalOf(
+  value: unknown,
+  describeReply: DescribeReply,
+  first: unknown,
+): UnserializableMessageError {
   let path = ''
   let cause = first
   let holder = value

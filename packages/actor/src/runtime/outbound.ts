@@ -161,7 +161,7 @@ export class Outbound implements InboundHost {
   /** A value as it can travel. Throws UnserializableMessageError when something in it cannot. */
   pack(value: unknown, moves?: Moves): Packed {
     if (moves === undefined) return pack(value, this.#describeReply)
-    const { body, patches } = pack(moves.lift(value), this.#describeReply)
+    const { body, patches } = pack(moves.lift(value, this.#describeReply), this.#describeReply)
     return { body: moves.putBack(body), patches }
   }
 
