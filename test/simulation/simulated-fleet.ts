@@ -6,7 +6,13 @@
 import type { ActorRef } from '@homing/actor'
 import { createSimulation, type Simulation } from '@homing/actor/simulation'
 import { seededRandom } from '@homing/clock'
-import { parseSettings, type RouterSettings, readRelayRoute, routerCommand } from '@homing/config'
+import {
+  parseSettings,
+  type RouterSettings,
+  readRelayRoute,
+  readTenantWeights,
+  routerCommand,
+} from '@homing/config'
 import { processMetrics } from '@homing/console'
 import { type LogFiles, logFiles } from '@homing/decision-log'
 import { parseWorkerSpec } from '@homing/directory'
@@ -222,9 +228,10 @@ export class SimulatedFleet {
 
   async #startGuardian(name: string, args: RouterArgs): Promise<ActorRef<GuardianMessage>> {
     const relayRoutes = args.relayRoutes.map(readRelayRoute)
+    const tenantWeights = readTenantWeights(args.tenantWeights)
     const ref = this.simulation.spawn(guardian, {
       name,
-      args: { ...args, relayRoutes, loadedTokenizers: new Map() },
+      args: { ...args, relayRoutes, tenantWeights, loadedTokenizers: new Map() },
     })
     const ready = await this.simulation.settle(ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX }), {
       within: READY_MS_MAX,

@@ -13,6 +13,7 @@ import { type MetricColumn, Metrics } from '@homing/metrics'
 import { ERROR_BOUNDS_BLOCKS, type KeyAudit } from '@homing/selection'
 import type { LoadReport } from '@homing/tracker'
 import { collectActors } from './actor-metrics.ts'
+import { collectBusy } from './busy-metrics.ts'
 import type { ConsoleArgs } from './console-args.ts'
 import { collectGuard } from './guard-metrics.ts'
 import { collectQueue } from './queue-metrics.ts'
@@ -106,6 +107,7 @@ export function consoleMetrics(
   collectAudits(metrics, args)
   collectGuard(metrics, args)
   collectQueue(metrics, args)
+  collectBusy(metrics, args)
   collectShards(metrics, args)
   collectTokenizer(metrics, args)
   if (args.decisionLog !== undefined) collectDecisionLog(metrics, args.decisionLog, args.askMsMax)

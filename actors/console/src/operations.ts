@@ -13,6 +13,7 @@ import {
 } from '@homing/http'
 import type { Metrics } from '@homing/metrics'
 import { actorsText, actorsView, flightText, flightView } from './actors-view.ts'
+import { busyThresholds } from './busy-thresholds.ts'
 import type { ConsoleArgs } from './console-args.ts'
 import { consoleMetrics } from './console-metrics.ts'
 import type { FromConsole, OperatorRequest } from './messages.ts'
@@ -65,6 +66,7 @@ export class Operations {
     '/decisions/*': (request, id) => this.#receipt(request, id),
     '/workers': request => this.#workers(request),
     '/queue': request => this.#queue(request),
+    '/busy_threshold': request => busyThresholds(request, this.#args),
     '/actors': request => this.#actors(request),
     '/actors/flight': request => this.#flight(request),
     '/dump': request => this.#dump(request),
@@ -183,6 +185,7 @@ export class Operations {
         'GET /decisions?limit=, GET /decisions/:id': 'receipts: every candidate, every term',
         'GET /workers': 'workers, trust, blocks held, load',
         'GET /queue': 'requests that wait, by model, class, tenant and strict priority',
+        'GET /busy_threshold, POST /busy_threshold': 'the load past which workers take no more',
         'GET /actors?format=text&limit=': 'threads and actors: state, restarts, waiting messages',
         'GET /actors/flight?thread=&format=text&limit=': 'the last things that a thread did',
         'GET /dump': 'the prefix index, by worker key',

@@ -8,6 +8,8 @@ export const OPERATOR_ROUTES = [
   get('decisions', '/decisions/*'),
   get('workers', '/workers'),
   get('queue', '/queue'),
+  get('busy_threshold', '/busy_threshold'),
+  { name: 'busy_threshold', method: 'POST', path: '/busy_threshold' },
   get('actors', '/actors'),
   get('flight', '/actors/flight'),
   get('dump', '/dump'),

@@ -28,6 +28,7 @@ import {
   type SourceMessage,
   saveCheckpoints,
 } from '@homing/listener'
+import type { BusyThresholds } from '@homing/load'
 import { clashText, SocketClaims } from '@homing/transport'
 import { FleetFeed } from './fleet-feed.ts'
 import { KeyAudits } from './key-audits.ts'
@@ -53,6 +54,8 @@ export interface DirectoryArgs {
   /** The block size of every worker that does not say otherwise in its own parameters. */
   readonly blockSizeTokens: number | undefined
   readonly workerSlotsMax: number
+  /** Of models that are given none at run time; default: none. */
+  readonly busyThresholds?: BusyThresholds
   /** The pool whose thread `<pool>-<shard>` hosts the listeners of a shard; default 'events'. */
   readonly eventPool?: string
   readonly probeIntervalMs: number
@@ -87,6 +90,7 @@ export const directory = defineActor(
         if (key !== undefined) state.silence.computed(key, message)
       },
       shardReset: message => state.shardReset(message),
+      setBusyThresholds: ({ model, change, reply }) => reply(feed.setBusyThresholds(model, change)),
       describe: ({ reply }) => state.describe(reply),
       saveCheckpoints: ({ timeoutMs, reply }) => {
         void saveCheckpoints(
@@ -145,7 +149,7 @@ class Directory {
     const { indexers, kvEvents, workerSlotsMax, replayTimeoutMs, probeIntervalMs, probeTimeoutMs } = args
     const { log, clock } = context
     const workers = new WorkerTable({ blockSizeTokens: args.blockSizeTokens })
-    const feed = new FleetFeed(context, workers)
+    const feed = new FleetFeed(context, workers, args.busyThresholds)
     const changed = (worker: Worker) => feed.touch(worker)
     const trust = new KeyTrust({ context, workers, claims: this.#claims, kvEvents, changed })
     this.#context = context

@@ -10,7 +10,15 @@
  */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
-import type { DirectoryMessage, Fleet, FleetMessage, WorkerKeyRecord, WorkerRecord } from './messages.ts'
+import { type BusyThresholds, hasThreshold, mergedThresholds, NO_BUSY_THRESHOLDS } from '@homing/load'
+import type {
+  DirectoryMessage,
+  Fleet,
+  FleetMessage,
+  FleetThresholds,
+  WorkerKeyRecord,
+  WorkerRecord,
+} from './messages.ts'
 import type { Key, Worker } from './worker.ts'
 import { eventSourceOf } from './worker-facts.ts'
 import type { WorkerTable } from './worker-table.ts'
@@ -18,6 +26,8 @@ import type { WorkerTable } from './worker-table.ts'
 const SUBSCRIBERS_MAX = 1024
 const WAITERS_MAX = 1024
 const RESEND_MS = 100
+/** Models with thresholds of their own; of more, the longest unchanged goes back to those of all. */
+const THRESHOLDS_MAX = 1024
 
 interface Subscriber {
   readonly ref: ActorRef<FleetMessage>
@@ -36,11 +46,18 @@ export class FleetFeed {
   readonly #changed = new Set<Worker>()
   #willPublish = false
   /** The last record of each worker, and its text. */
+  #thresholds: FleetThresholds
+  #hasNewThresholds = false
   readonly #published = new Map<Worker, { readonly text: string; readonly record: WorkerRecord }>()
 
-  constructor(context: ActorContext<DirectoryMessage>, workers: WorkerTable) {
+  constructor(
+    context: ActorContext<DirectoryMessage>,
+    workers: WorkerTable,
+    busyThresholds: BusyThresholds = NO_BUSY_THRESHOLDS,
+  ) {
     this.#context = context
     this.#workers = workers
+    this.#thresholds = { others: busyThresholds, byModel: new Map() }
   }
 
   get fleet(): Fleet {
@@ -85,9 +102,23 @@ export class FleetFeed {
     if (this.#context.self.tell({ type: 'publish' }) !== 'ok') this.publish()
   }
 
+  /** Undefined: no worker serves the model. Those of models that are gone are kept while there is room for them. */
+  setBusyThresholds(model: string, change: Partial<BusyThresholds>): BusyThresholds | undefined {
+    if (!this.#fleet.workers.some(({ models }) => models.some(({ name }) => name === model))) return undefined
+    const { others, byModel } = this.#thresholds
+    const merged = mergedThresholds(byModel.get(model) ?? others, change)
+    const next = new Map(byModel)
+    next.delete(model)
+    if (next.size >= THRESHOLDS_MAX) next.delete(next.keys().next().value!)
+    this.#thresholds = { others, byModel: next.set(model, merged) }
+    this.#hasNewThresholds = true
+    this.publish()
+    return merged
+  }
+
   publish(): void {
     this.#willPublish = false
-    let hasChanged = this.#fleet.version === 0
+    let hasChanged = this.#fleet.version === 0 || this.#hasNewThresholds
     for (const worker of this.#changed) {
       const record = this.#recordOf(worker)
       const text = JSON.stringify(record)
@@ -98,7 +129,11 @@ export class FleetFeed {
     this.#changed.clear()
     if (hasChanged) {
       const workers = Array.from(this.#workers.all(), worker => this.#published.get(worker)!.record)
-      this.#fleet = { version: this.#fleet.version + 1, workers }
+      this.#hasNewThresholds = false
+      const { others, byModel } = this.#thresholds
+      const hasThresholds = hasThreshold(others) || byModel.size > 0
+      const busyThresholds = hasThresholds ? this.#thresholds : undefined
+      this.#fleet = { version: this.#fleet.version + 1, workers, busyThresholds }
       for (const subscriber of this.#subscribers.values()) this.#send(subscriber)
     }
     this.#answerWaiters()

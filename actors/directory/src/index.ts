@@ -11,6 +11,7 @@ export type {
   Fleet,
   FleetMessage,
   FleetReport,
+  FleetThresholds,
   ProbeOutcome,
   Sourced,
   ValueSource,

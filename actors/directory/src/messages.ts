@@ -9,6 +9,7 @@ import type { ActorRef, Message, Reply } from '@homing/actor'
 import type { Trust } from '@homing/index'
 import type { ShardResetMessage } from '@homing/indexer'
 import type { SaveReport, SourceMessage, SourceStatus } from '@homing/listener'
+import type { BusyThresholds } from '@homing/load'
 
 /** Where a value comes from: read from the worker, given by the operator, learned from traffic, assumed. */
 export type ValueSource = 'probed' | 'given' | 'learned' | 'default'
@@ -100,6 +101,15 @@ export interface WorkerRecord {
 export interface Fleet {
   readonly version: number
   readonly workers: readonly WorkerRecord[]
+  /** Undefined: no model has any. */
+  readonly busyThresholds?: FleetThresholds | undefined
+}
+
+/** When workers take no more requests. */
+export interface FleetThresholds {
+  /** Of models that are not in `byModel`. */
+  readonly others: BusyThresholds
+  readonly byModel: ReadonlyMap<string, BusyThresholds>
 }
 
 /** What a subscriber of the fleet accepts. */
@@ -143,6 +153,13 @@ export type DirectoryMessage =
   | ComputedMessage
   /** From an indexer that restarted with an empty shard: every listener of it resyncs. */
   | ShardResetMessage
+  /** Sets what is given of the thresholds of a model that some worker serves, and answers with all of them; undefined: none serves it. */
+  | {
+      readonly type: 'setBusyThresholds'
+      readonly model: string
+      readonly change: Partial<BusyThresholds>
+      readonly reply: Reply<BusyThresholds | undefined>
+    }
   /** The fleet, with what each listener says of its source (undefined: it did not answer in time). */
   | { readonly type: 'describe'; readonly reply: Reply<FleetReport> }
   /** Resolves when every worker given has been probed once, up or down. */

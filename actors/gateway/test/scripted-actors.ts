@@ -77,6 +77,7 @@ type Question =
   | Arm<RouterMessage, 'receipts'>
   | Arm<RouterMessage, 'audits'>
   | Arm<RouterMessage, 'guard'>
+  | Arm<RouterMessage, 'busyRefused'>
   | Arm<QueueMessage, 'queueStatus'>
   | Arm<RouterMessage, 'firstToken'>
   | Arm<DirectoryMessage, 'describe'>
@@ -108,6 +109,7 @@ export const scripted = defineActor(
       receipt: ({ id, reply }) => reply(script.receipts.find(receipt => receipt.id === id)),
       audits: ({ reply }) => reply(script.audits),
       guard: ({ reply }) => reply(script.guard),
+      busyRefused: ({ reply }) => reply([['m', 1]]),
       queueStatus: ({ reply }) => reply(script.queue),
       firstToken: message => void script.log.firstTokens.push(message),
       receipts: ({ limit, reply }) => reply(script.receipts.slice(0, limit)),

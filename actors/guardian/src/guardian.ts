@@ -45,7 +45,7 @@ import { tokenizer } from '@homing/tokenizer'
 import { tracker } from '@homing/tracker'
 import { ActorLostError } from './errors.ts'
 import type { GuardianMessage, ReadyReport } from './messages.ts'
-import { type QueueSettings, queueRulesOf } from './queue-rules.ts'
+import { busyThresholdsOf, type QueueSettings, queueRulesOf } from './queue-rules.ts'
 
 /** Arguments that the guardian gives to the actors; plain data, in the units of the names. See packages/config. */
 export interface GuardianArgs extends QueueSettings {
@@ -229,7 +229,15 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
     indexers.push(watched(context.spawn(indexer, { ...options(`indexer-${shard}`, shardArgs), thread })))
   }
   const directoryRef: ActorRef<DirectoryMessage> = watched(
-    context.spawn(directory, options('directory', { ...args, indexers, eventPool: 'events' })),
+    context.spawn(
+      directory,
+      options('directory', {
+        ...args,
+        indexers,
+        eventPool: 'events',
+        busyThresholds: busyThresholdsOf(args),
+      }),
+    ),
   )
   const trackerRef = watched(
     context.spawn(
@@ -291,6 +299,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
         decisionsKept: args.decisionsKept,
         receiptRowsMax: args.decisionRowsKept,
         openMax: openRequestsMax * 2,
+        overloadStatus: args.overloadStatus,
         trackerMsMax: ASK_MS_MAX,
       }),
     ),
@@ -310,6 +319,9 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
         waitMsMax: args.queueTimeoutMs,
         agingMs: args.queueAgingMs,
         askMsMax: ASK_MS_MAX,
+        overloadStatus: args.overloadStatus,
+        tenantWeights: args.tenantWeights,
+        contentionMs: args.tenantContentionMs,
       }),
     ),
   )

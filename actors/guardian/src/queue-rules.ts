@@ -1,5 +1,6 @@
 /** Queue rules: what `--router-queue-threshold` and `--router-queue-policy` mean under the policy at hand. */
 
+import type { BusyThresholds } from '@homing/load'
 import type { PolicyFile, QueueOrder } from '@homing/queue'
 import type { QueueRules } from '@homing/queue-actor'
 import type { CustomSelection, PolicyName, RouterMode } from '@homing/selection'
@@ -24,6 +25,21 @@ export interface QueueSettings extends PolicySettings {
   readonly queueRequestsMax: number
   readonly queueTokensMax: number
   readonly queueBytesMax: number
+  readonly tenantWeights?: ReadonlyMap<string, number> | undefined
+  readonly tenantContentionMs?: number
+  readonly activeDecodeBlocksThreshold?: number | undefined
+  readonly activePrefillTokensThreshold?: number | undefined
+  readonly activePrefillTokensThresholdFraction?: number | undefined
+  /** HTTP status of requests that nobody has room for. */
+  readonly overloadStatus?: number
+}
+
+export function busyThresholdsOf(args: QueueSettings): BusyThresholds {
+  return {
+    decodeBlocksFraction: args.activeDecodeBlocksThreshold,
+    prefillTokens: args.activePrefillTokensThreshold,
+    prefillFraction: args.activePrefillTokensThresholdFraction,
+  }
 }
 
 /** The order of all requests that are in no class with one of its own. */

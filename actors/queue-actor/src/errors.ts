@@ -3,11 +3,19 @@ import type { QueueRefusal } from '@homing/queue'
 
 type Refusal<R extends QueueRefusal['reason']> = Extract<QueueRefusal, { readonly reason: R }>
 
-/** The request would have to wait, and may not, or no longer. `retryAfterSeconds`: until what waits has drained, where that is known. */
+/** What the client is told beside the reason. */
+export interface RefusalAnswer {
+  /** Until what waits has drained; undefined: that is not known. */
+  readonly retryAfterSeconds?: number | undefined
+  /** HTTP status; undefined: that of the error. */
+  readonly overloadStatus?: number | undefined
+}
+
+/** The request would have to wait, and may not, or no longer. */
 abstract class RefusedError extends CodedError {
-  constructor(why: string, refusal: QueueRefusal, retryAfterSeconds: number | undefined) {
-    const known = retryAfterSeconds === undefined ? {} : { retryAfterSeconds }
-    super(`cannot let the request wait: ${why}`, { ...refusal, ...known })
+  constructor(why: string, refusal: QueueRefusal, answer: RefusalAnswer) {
+    const known = Object.entries(answer).filter(([, value]) => value !== undefined)
+    super(`cannot let the request wait: ${why}`, { ...refusal, ...Object.fromEntries(known) })
   }
 }
 
@@ -15,9 +23,9 @@ abstract class RefusedError extends CodedError {
 export class QueueFullError extends RefusedError {
   readonly code = 'HOMING_QUEUE_FULL'
 
-  constructor(refusal: Refusal<'queue_full'>, retryAfterSeconds: number | undefined) {
+  constructor(refusal: Refusal<'queue_full'>, answer: RefusalAnswer) {
     const { current, limit, limitKind } = refusal
-    super(`the queue is full, ${current} of ${limit} ${limitKind} wait`, refusal, retryAfterSeconds)
+    super(`the queue is full, ${current} of ${limit} ${limitKind} wait`, refusal, answer)
   }
 }
 
@@ -25,10 +33,10 @@ export class QueueFullError extends RefusedError {
 export class ClassLimitError extends RefusedError {
   readonly code = 'HOMING_QUEUE_CLASS_LIMIT'
 
-  constructor(refusal: Refusal<'class_limit'>, retryAfterSeconds: number | undefined) {
+  constructor(refusal: Refusal<'class_limit'>, answer: RefusalAnswer) {
     const { policyClass, current, limit, limitKind } = refusal
     const why = `its policy class ${policyClass} is full, ${current} of ${limit} (${limitKind}) wait`
-    super(why, refusal, retryAfterSeconds)
+    super(why, refusal, answer)
   }
 }
 
@@ -36,8 +44,8 @@ export class ClassLimitError extends RefusedError {
 export class DeadlineError extends RefusedError {
   readonly code = 'HOMING_QUEUE_DEADLINE'
 
-  constructor(refusal: Refusal<'deadline'>, retryAfterSeconds: number | undefined) {
-    super('its deadline has passed, and no worker had room', refusal, retryAfterSeconds)
+  constructor(refusal: Refusal<'deadline'>, answer: RefusalAnswer) {
+    super('its deadline has passed, and no worker had room', refusal, answer)
   }
 }
 
@@ -45,8 +53,8 @@ export class DeadlineError extends RefusedError {
 export class DoNotQueueError extends RefusedError {
   readonly code = 'HOMING_QUEUE_DO_NOT_QUEUE'
 
-  constructor(refusal: Refusal<'do_not_queue'>, retryAfterSeconds: number | undefined) {
-    super('no worker has room, and it asks not to wait', refusal, retryAfterSeconds)
+  constructor(refusal: Refusal<'do_not_queue'>, answer: RefusalAnswer) {
+    super('no worker has room, and it asks not to wait', refusal, answer)
   }
 }
 
@@ -54,8 +62,8 @@ export class DoNotQueueError extends RefusedError {
 export class DuplicateError extends RefusedError {
   readonly code = 'HOMING_QUEUE_DUPLICATE'
 
-  constructor(refusal: Refusal<'duplicate'>, retryAfterSeconds: number | undefined) {
-    super('a request with its id waits already', refusal, retryAfterSeconds)
+  constructor(refusal: Refusal<'duplicate'>, answer: RefusalAnswer) {
+    super('a request with its id waits already', refusal, answer)
   }
 }
 
@@ -68,17 +76,17 @@ export class CancelledError extends CodedError {
   }
 }
 
-export function refusedError(refusal: QueueRefusal, retryAfterSeconds: number | undefined): CodedError {
+export function refusedError(refusal: QueueRefusal, answer: RefusalAnswer): CodedError {
   switch (refusal.reason) {
     case 'queue_full':
-      return new QueueFullError(refusal, retryAfterSeconds)
+      return new QueueFullError(refusal, answer)
     case 'class_limit':
-      return new ClassLimitError(refusal, retryAfterSeconds)
+      return new ClassLimitError(refusal, answer)
     case 'deadline':
-      return new DeadlineError(refusal, retryAfterSeconds)
+      return new DeadlineError(refusal, answer)
     case 'do_not_queue':
-      return new DoNotQueueError(refusal, retryAfterSeconds)
+      return new DoNotQueueError(refusal, answer)
     case 'duplicate':
-      return new DuplicateError(refusal, retryAfterSeconds)
+      return new DuplicateError(refusal, answer)
   }
 }

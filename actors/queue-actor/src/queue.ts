@@ -56,6 +56,12 @@ export interface QueueArgs {
   readonly agingMs: number
   /** Longest wait for the router, in milliseconds. */
   readonly askMsMax: number
+  /** HTTP status of refusals; default: that of the error. */
+  readonly overloadStatus?: number | undefined
+  /** Shares of tenants; 1 for those that are not named. */
+  readonly tenantWeights?: ReadonlyMap<string, number> | undefined
+  /** The rule for long prompts holds while another tenant was served within this time, in milliseconds. */
+  readonly contentionMs?: number | undefined
 }
 
 /** How often the queue looks again while something waits: estimates of load fall with time, too, and nobody tells. */
@@ -159,7 +165,7 @@ class WaitingRoom {
     }
     if (this.#open.has(id)) {
       const refusal = { reason: 'duplicate' } as const
-      reply({ kind: 'refused', error: toErrorRecord(refusedError(refusal, undefined)) })
+      reply({ kind: 'refused', error: toErrorRecord(refusedError(refusal, {})) })
       return
     }
     const nowMs = this.#nowMs
@@ -462,8 +468,10 @@ class WaitingRoom {
     const { hints, request } = place
     const policyClass =
       open.waiting?.policyClass ?? model.rules.classOf(hints?.policyClass, request.promptTokens)
-    const seconds = model.queue.retryAfterSeconds(policyClass, this.#nowMs)
-    this.#answer(open, { kind: 'refused', error: toErrorRecord(refusedError(refusal, seconds)) })
+    const retryAfterSeconds = model.queue.retryAfterSeconds(policyClass, this.#nowMs)
+    const { overloadStatus } = this.#args
+    const error = refusedError(refusal, { retryAfterSeconds, overloadStatus })
+    this.#answer(open, { kind: 'refused', error: toErrorRecord(error) })
   }
 
   /** Nobody wants it any more. */
@@ -499,9 +507,16 @@ class WaitingRoom {
 
   #newModel(name: string): Model {
     const rules = new ModelRules(name, this.#args.rules)
-    const { agingMs } = this.#args
+    const { agingMs, tenantWeights, contentionMs } = this.#args
     // Limits of classes are for each worker.
-    const options = { profile: rules.profile, room: this.#room, workers: 1, agingMs }
+    const options = {
+      profile: rules.profile,
+      room: this.#room,
+      workers: 1,
+      agingMs,
+      ...(tenantWeights === undefined ? {} : { tenantWeights }),
+      ...(contentionMs === undefined ? {} : { contentionMs }),
+    }
     const model: Model = { name, rules, queue: new PriorityQueue<Waiting>(options), workers: 0 }
     this.#models.set(name, model)
     return model

@@ -13,8 +13,9 @@ import { filterProjection } from '@homing/load'
 import { Audits, CustomSelectionError, type SelectionSettings, Selector } from '@homing/selection'
 import type { CandidateLoads, GatewayLife } from '@homing/tracker'
 import { customRandom, urlAlphabet } from 'nanoid'
+import { BlindThresholds, BusyCheck, otherRanks, thresholdsFor } from './busy-workers.ts'
 import { eligible } from './eligible.ts'
-import { AllFilteredError, TooManyRequestsError, WorkerNotNamedError } from './errors.ts'
+import { AllBusyError, AllFilteredError, TooManyRequestsError, WorkerNotNamedError } from './errors.ts'
 import { inputOf, type Known, selectionRequestOf } from './known-candidates.ts'
 import type {
   DecideResult,
@@ -57,6 +58,8 @@ interface Placed {
 
 /** Id for `explain`, which decides nothing: 21 characters of nanoid's alphabet, drawn from the thread's randomness. */
 const ID_LENGTH = 21
+const ALL_BUSY = 'HOMING_ROUTER_ALL_BUSY'
+const NO_HASHES = new Int32Array(0)
 
 export class Decider {
   fleet: Fleet = { version: 0, workers: [] }
@@ -65,10 +68,13 @@ export class Decider {
   readonly guard: RoutingGuard
   readonly separatedPrompts: SeparatedPrompts
   readonly shards: ShardMemories
+  /** Requests that no worker took because all were busy, by model. */
+  readonly busyRefused = new Map<string, number>()
 
   readonly #context: ActorContext<RouterMessage>
   readonly #args: RouterArgs
   readonly #lookup: OverlapLookup
+  readonly #blind: BlindThresholds
   readonly #selector: Selector
   /** For prompts that are not known. */
   readonly #byLoad: SelectionSettings
@@ -81,6 +87,7 @@ export class Decider {
     this.#context = context
     this.#args = args
     this.open = new OpenDecisions(args.openMax)
+    this.#blind = new BlindThresholds(context.log)
     this.guard = new RoutingGuard(args.guard, context.random)
     this.separatedPrompts = new SeparatedPrompts(args.indexers)
     this.#lookup = new OverlapLookup({
@@ -199,8 +206,19 @@ export class Decider {
     const load = await this.#load(workerSlots, request.sequenceHashes)
     if ('code' in load) return load
     try {
-      const known = this.#filtered({ ...found, workerSlots, overlaps, load }, request)
-      if ('code' in known) return known
+      const all = this.#filtered({ ...found, workerSlots, overlaps, load }, request)
+      if ('code' in all) return all
+      const known = await this.#notBusy(all, request)
+      if ('code' in known) {
+        if (question === undefined || known.code !== ALL_BUSY) return known
+        if (question.queue === undefined) {
+          this.busyRefused.set(request.model, (this.busyRefused.get(request.model) ?? 0) + 1)
+          return known
+        }
+        // What waits already waits on.
+        const cachedTokens = bestCachedTokens(request, all.overlaps, all.candidates.length)
+        return { kind: 'busy', cachedTokens, falls: load.falls }
+      }
       const roomRules = question?.roomRules
       if (roomRules !== undefined) {
         const cachedTokens = bestCachedTokens(request, known.overlaps, known.candidates.length)
@@ -222,16 +240,53 @@ export class Decider {
     if (custom === undefined) return known
     const isKept = this.#selector.eligible(inputOf(known), selectionRequestOf(request), this.#args.selection)
     if (isKept === undefined) return known
+    const reason = `the filter of the selection ${custom.name} left it out`
+    const left = this.#without(known, request, i => (isKept[i] === true ? undefined : reason))
+    if (left !== undefined) return left
+    const names = known.candidates.map(({ key }) => key.key)
+    return toErrorRecord(new AllFilteredError(custom.name, names))
+  }
+
+  /** Without the candidates that are past a busy threshold of the model. */
+  async #notBusy(known: Known, request: RoutingRequest): Promise<Known | ErrorRecord> {
+    const thresholds = thresholdsFor(this.fleet, request)
+    if (thresholds === undefined) return known
+    const { candidates } = known
+    const check = new BusyCheck(thresholds)
+    check.add(known.workerSlots, known.load)
+    const others = otherRanks(candidates)
+    if (others.length > 0) {
+      const load = await this.#load(others, NO_HASHES)
+      if ('code' in load) return load
+      check.add(others, load)
+    }
+    const left = this.#without(known, request, i => check.reason(candidates[i]!))
+    if (left !== undefined) return left
+    const busy = candidates.map(one => `${one.key.key}: ${check.reason(one)}`)
+    const isPinned = request.pinnedInstanceId !== undefined
+    return toErrorRecord(new AllBusyError(busy, isPinned, this.#args.overloadStatus))
+  }
+
+  /** Without the candidates that there is a reason against; undefined: none is left. */
+  #without(
+    known: Known,
+    request: RoutingRequest,
+    reasonAgainst: (i: number) => string | undefined,
+  ): Known | undefined {
+    const reasons = known.candidates.map((_, i) => reasonAgainst(i))
+    const isKept = reasons.map(reason => reason === undefined)
+    if (!isKept.includes(false)) return known
+    if (!isKept.includes(true)) return undefined
     const only = (_: unknown, i: number): boolean => isKept[i] === true
     const candidates = known.candidates.filter(only)
-    const leftOut = known.candidates.filter((_, i) => isKept[i] !== true).map(({ key }) => key.key)
-    if (leftOut.length === 0) return known
-    if (candidates.length === 0) return toErrorRecord(new AllFilteredError(custom.name, leftOut))
-    const reason = `the filter of the selection ${custom.name} left it out`
+    const leftOut = known.candidates.flatMap(({ key }, i) => {
+      const reason = reasons[i]
+      return reason === undefined ? [] : [{ worker: key.key, reason }]
+    })
     const { load, preferences, workerSlots } = known
     return {
       candidates,
-      excluded: [...known.excluded, ...leftOut.map(worker => ({ worker, reason }))],
+      excluded: [...known.excluded, ...leftOut],
       preferences: preferences?.filter(only),
       workerSlots: workerSlots.filter(only),
       overlaps: this.#lookup.lookUp(request, candidates, this.audits),
@@ -283,6 +338,9 @@ export class Decider {
 
   takeFleet(fleet: Fleet, keys: readonly WorkerKeyRecord[]): void {
     this.fleet = fleet
+    this.#blind.look(fleet)
+    const models = new Set(fleet.workers.flatMap(worker => worker.models.map(({ name }) => name)))
+    for (const model of this.busyRefused.keys()) if (!models.has(model)) this.busyRefused.delete(model)
     this.separatedPrompts.keepOnly(keys)
   }
 

@@ -76,6 +76,20 @@ export class AllFilteredError extends CodedError {
   }
 }
 
+/** Every worker that could take the request is past a busy threshold. */
+export class AllBusyError extends CodedError {
+  readonly code = 'HOMING_ROUTER_ALL_BUSY'
+
+  constructor(busy: readonly string[], isPinned: boolean, status: number | undefined) {
+    const who = isPinned ? 'the worker that it names is busy' : 'every worker that could take it is busy'
+    const known = status === undefined ? {} : { overloadStatus: status }
+    super(`cannot place the request: ${who}: ${busy.slice(0, IDS_SHOWN).join('; ')}`, {
+      busy: busy.length,
+      ...known,
+    })
+  }
+}
+
 /** The bounds of the slot manager are reached. */
 export class TooManyRequestsError extends CodedError {
   readonly code = 'HOMING_ROUTER_TOO_MANY_REQUESTS'

@@ -250,6 +250,8 @@ export type RouterMessage =
     }
   /** The first token of a decision came, so many milliseconds after its first call. */
   | { readonly type: 'firstToken'; readonly id: string; readonly firstTokenMs: number }
+  /** Requests refused because all workers were busy, by model. */
+  | { readonly type: 'busyRefused'; readonly reply: Reply<readonly (readonly [string, number])[]> }
   /** What the guard has seen and does; undefined where no decision is its business. */
   | { readonly type: 'guard'; readonly reply: Reply<GuardStatus | undefined> }
   /** Answers when all that was settled before is in the decision log (true), or cannot be written. */

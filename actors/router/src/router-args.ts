@@ -28,6 +28,8 @@ export interface RouterArgs {
   readonly receiptRowsMax: number
   /** Decisions that are not settled. */
   readonly openMax: number
+  /** HTTP status of requests for which all workers are busy; default: that of the error. */
+  readonly overloadStatus?: number | undefined
   /** Longest wait for the tracker, in milliseconds. */
   readonly trackerMsMax: number
 }

@@ -109,6 +109,10 @@ export const router = defineActor(
         decider.guard.firstToken(decider.open.get(id)?.guarded, firstTokenMs, context.clock.nowMs())
       },
 
+      busyRefused({ reply }) {
+        reply([...decider.busyRefused])
+      },
+
       guard({ reply }) {
         reply(decider.usesGuard ? decider.guard.status : undefined)
       },

@@ -141,3 +141,59 @@ t.test('requests with unknown prompts spread by number of requests, and say so',
   t.strictSame([...counts.values()], [10, 10, 10])
   t.equal((await ref.ask({ type: 'receipt', id: last }, ASK))?.mode, 'least-loaded')
 })
+
+const PREFILL_TOKENS = 4 * BLOCK + 1
+const thresholds = (change: object) => ({
+  busyThresholds: {
+    others: { decodeBlocksFraction: undefined, prefillTokens: undefined, prefillFraction: undefined },
+    byModel: new Map([
+      [
+        'm',
+        { decodeBlocksFraction: undefined, prefillTokens: undefined, prefillFraction: undefined, ...change },
+      ],
+    ]),
+  },
+})
+
+t.test('a worker past a busy threshold takes no more; when all are, requests are refused', async t => {
+  const fleet = {
+    ...fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] }),
+    ...thresholds({ prefillTokens: 0 }),
+  }
+  const { ref, hold, decide, refusal, trackerRef } = await start(t, fleet)
+  hold(0, 'ABCD')
+  const first = await decide(request('ABCD'))
+  t.equal(first.worker, 'a/0')
+  t.equal((await decide(request('ABCD'))).worker, 'b/0', 'the best has a prompt under way')
+  t.equal(await refusal(request('ABCD')), 'HOMING_ROUTER_ALL_BUSY')
+  t.equal(await refusal(request('ABCD', { pinnedInstanceId: 0 })), 'HOMING_ROUTER_ALL_BUSY')
+  t.strictSame(await ref.ask({ type: 'busyRefused' }, ASK), [['m', 2]])
+  trackerRef.tell({ type: 'prefillComplete', decisionId: first.id })
+  const explained = await ref.ask({ type: 'explain', request: request('EFGH') }, ASK)
+  t.match(explained, {
+    worker: 'a/0',
+    excluded: [{ worker: 'b/0', reason: /prefill tokens are under way, of 0 that may be/ }],
+  })
+  t.equal((await decide(request('EFGH'))).worker, 'a/0')
+})
+
+t.test('a worker is busy only if all its ranks are, also for a request that names one', async t => {
+  const fleet = {
+    ...fleetOf({ id: 'a', slots: [0, 1] }),
+    ...thresholds({ prefillTokens: PREFILL_TOKENS - 1 }),
+  }
+  const { decide, refusal } = await start(t, fleet)
+  await decide(request('ABCD', { pinnedRank: 0 }))
+  t.equal((await decide(request('EFGH', { pinnedRank: 0 }))).worker, 'a/0', 'its other rank is idle')
+  await decide(request('IJKL', { pinnedRank: 1 }))
+  t.equal(await refusal(request('MNOP', { pinnedRank: 0 })), 'HOMING_ROUTER_ALL_BUSY')
+})
+
+t.test('thresholds of another model, or none, hold nothing back', async t => {
+  const { busyThresholds } = thresholds({ prefillTokens: 0 })
+  const { decide } = await start(t, {
+    ...fleetOf({ id: 'a', slots: [0] }),
+    busyThresholds: { ...busyThresholds, byModel: new Map([['other', busyThresholds.byModel.get('m')!]]) },
+  })
+  for (const letters of ['ABCD', 'EFGH', 'IJKL']) t.equal((await decide(request(letters))).worker, 'a/0')
+})

@@ -19,9 +19,7 @@ const FORM = /^(?:([A-Z]+) +)?(\/\S*)$/
 const SEGMENT = /^(?!\.{1,2}$)(?:[A-Za-z0-9._~-]+|\*)$/
 /** What the gateway serves, and all below it; a test compares them with its table. */
 const OWN_ROUTES =
-  /^\/(?:(?:route|decisions|queue|workers|actors|dump|health|ready|metrics)(?:\/.*)?|v1\/(?:chat\/completions|completions|models(?:\/.*)?))?$/
-/** Routes of Dynamo's router and of planned features: not served yet, and reserved until they are. */
-const KEPT_ROUTES = /^\/busy_threshold(?:\/.*)?$/
+  /^\/(?:(?:route|decisions|queue|busy_threshold|workers|actors|dump|health|ready|metrics)(?:\/.*)?|v1\/(?:chat\/completions|completions|models(?:\/.*)?))?$/
 
 /** Why it cannot be used; undefined when it can. */
 export function relayRouteFault(text: string): string | undefined {
@@ -29,7 +27,6 @@ export function relayRouteFault(text: string): string | undefined {
   if (match === null) return "is no route; use '/path' or 'POST /path', with * for one segment"
   const path = match[2]!
   if (OWN_ROUTES.test(path)) return 'is a route of the router itself'
-  if (KEPT_ROUTES.test(path)) return 'is kept for the router itself'
   const wrong = path
     .slice(1)
     .split('/')

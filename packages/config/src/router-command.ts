@@ -10,6 +10,7 @@ import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descri
 import { eventSettings } from './router/event-settings.ts'
 import { listeningSettings } from './router/listening-settings.ts'
 import { outputSettings } from './router/output-settings.ts'
+import { overloadSettings } from './router/overload-settings.ts'
 import { queueSettings } from './router/queue-settings.ts'
 import { requestSettings } from './router/request-settings.ts'
 import { routingSettings } from './router/routing-settings.ts'
@@ -21,6 +22,7 @@ const routerSettings = [
   ...workerSettings,
   ...routingSettings,
   ...queueSettings,
+  ...overloadSettings,
   ...eventSettings,
   ...requestSettings,
   ...outputSettings,

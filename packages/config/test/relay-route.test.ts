@@ -31,7 +31,7 @@ t.test('what is no route, or has two forms, or is served already, is refused', a
     ['POST /v1/chat/completions', /the router itself/],
     ['/v1/models/*', /the router itself/],
     ['/metrics', /the router itself/],
-    ['POST /busy_threshold', /is kept for the router itself/],
+    ['POST /busy_threshold', /is a route of the router itself/],
     ['POST /workers/x/drain', /the router itself/],
   ] as const) {
     t.match(relayRouteFault(text), why, text)

@@ -7,6 +7,7 @@ import {
   type GivenSettings,
   type RouterSettings,
   readRelayRoute,
+  readTenantWeights,
   routerCommand,
   SettingsError,
 } from '@homing/config'
@@ -126,6 +127,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
         loadedTokenizers,
         customSelection,
         policyClasses,
+        tenantWeights: readTenantWeights(settings.tenantWeights),
       },
       shutdown: STOP_MS_MAX,
     })

@@ -16,7 +16,7 @@ t.test('each route of the router itself is refused as a relayed one, with any me
 })
 
 t.test('nothing else is refused as a route of the router itself', async t => {
-  const others = ['/health_generate', '/v1/files', '/v1/chat', '/v1/modelsx', '/queues', '/busy_threshold']
+  const others = ['/health_generate', '/v1/files', '/v1/chat', '/v1/modelsx', '/queues', '/busy_thresholds']
   for (const path of [...ENGINE_ROUTES.map(({ path }) => path), ...others]) {
     t.not(relayRouteFault(path), OWN, path)
     t.notOk(

@@ -11,6 +11,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_ROUTER_PIN_NOT_ALLOWED: 'pin_not_allowed',
   HOMING_ROUTER_WORKER_NOT_NAMED: 'invalid_value',
   HOMING_ROUTER_ALL_FILTERED: 'no_worker',
+  HOMING_ROUTER_ALL_BUSY: 'overloaded',
   HOMING_ROUTER_TOO_MANY_REQUESTS: 'overloaded',
   HOMING_QUEUE_FULL: 'queue_full',
   HOMING_QUEUE_CLASS_LIMIT: 'class_limit',
@@ -52,9 +53,10 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
 /** The OpenAI form of an error; a code that is not in the table is an internal error (500). */
 export function apiErrorOf(error: ErrorRecord, param?: string): ApiError {
   const kind = KIND_OF_CODE[error.code] ?? 'internal_error'
-  const { retryAfterSeconds } = error.details
+  const { retryAfterSeconds, overloadStatus } = error.details
   return apiError(kind, error.message, {
     ...(param === undefined ? {} : { param }),
     ...(typeof retryAfterSeconds === 'number' ? { retryAfterSeconds } : {}),
+    ...(typeof overloadStatus === 'number' ? { status: overloadStatus } : {}),
   })
 }

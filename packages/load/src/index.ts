@@ -1,5 +1,13 @@
 export { ActiveLoad } from './active-load.ts'
 export {
+  type BusyThresholds,
+  hasThreshold,
+  mergedThresholds,
+  NO_BUSY_THRESHOLDS,
+  type RankLoad,
+  whyBusy,
+} from './busy-thresholds.ts'
+export {
   copyProjection,
   EngineBook,
   type EngineProjection,

@@ -40,7 +40,7 @@ export const listeningSettings = [
     max: 65_535,
     zeroMeans: 'a free port, named below the ready line',
     unsetMeans: 'the operator routes are on --port',
-    help: 'Separate port, at the same --host, for the operator routes: /metrics, /workers, /queue, /decisions, /route, /actors, /dump and /. Then --port serves only the API, the relayed routes, /health and /ready; everything else there is 404. Neither port has authentication: keep clients away from this one with a firewall.',
+    help: 'Separate port, at the same --host, for the operator routes: /metrics, /workers, /queue, /busy_threshold, /decisions, /route, /actors, /dump and /. Then --port serves only the API, the relayed routes, /health and /ready; everything else there is 404. Neither port has authentication: keep clients away from this one with a firewall.',
   },
   {
     key: 'bodyBytesMax',

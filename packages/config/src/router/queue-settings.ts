@@ -58,6 +58,28 @@ export const queueSettings = [
     help: 'Requests that have waited this long go before all others of their tenant and class, whatever the order, except under lcfs.',
   },
   {
+    key: 'tenantWeights',
+    name: 'router-tenant-weight',
+    group: 'Queue',
+    kind: 'list',
+    placeholder: 'TENANT=WEIGHT',
+    separator: 'comma',
+    env: 'HOMING_ROUTER_TENANT_WEIGHTS',
+    unsetMeans: 'all tenants have the weight 1',
+    check: faultOfTenantWeight,
+    help: 'Share of a tenant (x-homing-tenant, else x-tenant-id) in what is placed of all that waits, in uncached tokens, compared with the weight 1 of those that are not named. Once for each tenant.',
+  },
+  {
+    key: 'tenantContentionMs',
+    name: 'router-tenant-contention',
+    group: 'Queue',
+    kind: 'duration',
+    default: 30 * SECOND_MS,
+    min: 1,
+    max: 24 * HOUR_MS,
+    help: 'While another tenant was served within this time, long prompts of one tenant occupy at most all workers but one. Longer keeps a worker free for tenants that come rarely, at the price of capacity.',
+  },
+  {
     key: 'queueRequestsMax',
     name: 'router-queue-max-requests',
     group: 'Queue',
@@ -91,6 +113,32 @@ export const queueSettings = [
     help: 'Most bytes of the bodies that wait.',
   },
 ] as const satisfies readonly SettingDescriptor[]
+
+const WEIGHT_MIN = 0.001
+const WEIGHT_MAX = 1e6
+
+function faultOfTenantWeight(text: string): string | undefined {
+  const { tenant, weight } = dividedWeight(text)
+  if (tenant === '') return "is not in the form TENANT=WEIGHT, as in 'chat=4'"
+  return weight >= WEIGHT_MIN && weight <= WEIGHT_MAX
+    ? undefined
+    : `has a weight that is no number from ${WEIGHT_MIN} to ${WEIGHT_MAX}`
+}
+
+/** Names may have an equals sign in them. */
+function dividedWeight(text: string): { readonly tenant: string; readonly weight: number } {
+  const at = text.lastIndexOf('=')
+  const weight = text.slice(at + 1)
+  return {
+    tenant: text.slice(0, Math.max(0, at)),
+    weight: weight.trim() === '' ? Number.NaN : Number(weight),
+  }
+}
+
+/** By tenant; of two for one tenant the last counts. `given` has been checked. */
+export function readTenantWeights(given: readonly string[]): ReadonlyMap<string, number> {
+  return new Map(given.map(dividedWeight).map(({ tenant, weight }) => [tenant, weight]))
+}
 
 function faultOfQueueThreshold(text: string): string | undefined {
   if (['none', 'auto'].includes(text.toLowerCase())) return undefined

@@ -1,0 +1,87 @@
+/**
+ * Busy thresholds: the load past which a worker takes no more requests, whatever it holds of their prompts.
+ *
+ *   decodeBlocksFraction    active blocks      > this part of the blocks of its cache
+ *   prefillTokens           prefill tokens     > this
+ *   prefillFraction         prefill tokens     > this part of its token budget for a step
+ *
+ * A rank is busy past any of them that is set; a worker if all its ranks are. What cannot be computed, because the engine does not say
+ * how large it is, holds nothing back.
+ *
+ * Source: Dynamo's busy thresholds (`/busy_threshold`). There the blocks latch, because the router's count and the engine's come apart:
+ * set by either, cleared by both. Whoever looks at the last of each, as here, has the same.
+ */
+
+export interface BusyThresholds {
+  /** 0 … 1. */
+  readonly decodeBlocksFraction: number | undefined
+  readonly prefillTokens: number | undefined
+  readonly prefillFraction: number | undefined
+}
+
+/** What is known of a rank. */
+export interface RankLoad {
+  /** As the router counts. */
+  readonly activeBlocks: number
+  /** As the engine says; undefined: it does not. */
+  readonly reportedBlocks?: number | undefined
+  /** Undefined: not known. */
+  readonly blocksMax: number | undefined
+  readonly activePrefillTokens: number
+  readonly stepTokens: number | undefined
+}
+
+export const NO_BUSY_THRESHOLDS: BusyThresholds = Object.freeze({
+  decodeBlocksFraction: undefined,
+  prefillTokens: undefined,
+  prefillFraction: undefined,
+})
+
+/** Whether a threshold is set. */
+export function hasThreshold({
+  decodeBlocksFraction,
+  prefillTokens,
+  prefillFraction,
+}: BusyThresholds): boolean {
+  return decodeBlocksFraction !== undefined || prefillTokens !== undefined || prefillFraction !== undefined
+}
+
+/** The thresholds with those of `change` that are given. */
+export function mergedThresholds(
+  current: BusyThresholds,
+  { decodeBlocksFraction, prefillTokens, prefillFraction }: Partial<BusyThresholds>,
+): BusyThresholds {
+  return {
+    decodeBlocksFraction: decodeBlocksFraction ?? current.decodeBlocksFraction,
+    prefillTokens: prefillTokens ?? current.prefillTokens,
+    prefillFraction: prefillFraction ?? current.prefillFraction,
+  }
+}
+
+/** Why a worker takes no more, by its ranks; undefined: it does. Without ranks it is not busy. */
+export function whyBusy(thresholds: BusyThresholds, ranks: Iterable<RankLoad>): string | undefined {
+  let why: string | undefined
+  for (const rank of ranks) {
+    const ofRank = whyRankBusy(thresholds, rank)
+    if (ofRank === undefined) return undefined
+    why ??= ofRank
+  }
+  return why
+}
+
+function whyRankBusy(
+  { decodeBlocksFraction, prefillTokens, prefillFraction }: BusyThresholds,
+  { activeBlocks, reportedBlocks, blocksMax, activePrefillTokens, stepTokens }: RankLoad,
+): string | undefined {
+  if (decodeBlocksFraction !== undefined && blocksMax !== undefined && blocksMax > 0) {
+    const blocks = Math.max(activeBlocks, reportedBlocks ?? 0)
+    if (blocks > decodeBlocksFraction * blocksMax)
+      return `${blocks} of ${blocksMax} blocks are in use, of which ${decodeBlocksFraction} may be`
+  }
+  if (prefillTokens !== undefined && activePrefillTokens > prefillTokens)
+    return `${activePrefillTokens} prefill tokens are under way, of ${prefillTokens} that may be`
+  if (prefillFraction === undefined || stepTokens === undefined) return undefined
+  return activePrefillTokens > prefillFraction * stepTokens
+    ? `${activePrefillTokens} prefill tokens are under way, of ${prefillFraction} · ${stepTokens} that may be`
+    : undefined
+}
