@@ -169,7 +169,11 @@ export class Exchange {
       this.#giveUp(`no byte for ${silenceMsMax} ms`)
     else if (requestMsMax > 0 && nowMs - this.#calledMs! >= requestMsMax)
       this.#giveUp(`not finished within ${requestMsMax} ms`)
-    else this.#parts.tracker.tell({ type: 'touch', decisionId: this.#placement!.id })
+    else {
+      // Engines send an event for each token, or for a few.
+      const outputTokens = this.#call?.isStream === true ? this.#call.usage?.eventsCount : undefined
+      this.#parts.tracker.tell({ type: 'touch', decisionId: this.#placement!.id, outputTokens })
+    }
   }
 
   // ── Placing ──────────────────────────────────────────────────────────────────────────────────

@@ -207,6 +207,7 @@ export class RequestReader {
       override: read.override,
       constraints: read.constraints,
       isStream: read.isStream,
+      expectedOutputTokens: read.expectedOutputTokens,
       pinnedInstanceId: read.pinnedInstanceId,
       pinnedRank: read.pinnedRank,
       excludedWorkers: [],

@@ -70,6 +70,10 @@ export interface GuardianArgs extends QueueSettings {
   readonly overlapWeight: number
   readonly temperature: number
   readonly activeRequestExpiryMs: number
+  readonly trackActiveBlocks?: boolean
+  readonly trackPrefillTokens?: boolean
+  readonly trackOutputBlocks?: boolean
+  readonly assumeKvReuse?: boolean
   readonly decisionsKept: number
   readonly decisionRowsKept: number
   readonly kvEvents: boolean
@@ -239,6 +243,12 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       }),
     ),
   )
+  const tracking = {
+    activeBlocks: args.trackActiveBlocks ?? true,
+    prefillTokens: args.trackPrefillTokens ?? true,
+    outputBlocks: args.trackOutputBlocks ?? false,
+    assumesReuse: args.assumeKvReuse ?? true,
+  }
   const trackerRef = watched(
     context.spawn(
       tracker,
@@ -246,6 +256,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
         workerSlotsMax,
         requestsMax: openRequestsMax * 2,
         idleMsMax: args.activeRequestExpiryMs,
+        tracking,
       }),
     ),
   )
@@ -300,6 +311,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
         receiptRowsMax: args.decisionRowsKept,
         openMax: openRequestsMax * 2,
         overloadStatus: args.overloadStatus,
+        tracking,
         trackerMsMax: ASK_MS_MAX,
       }),
     ),

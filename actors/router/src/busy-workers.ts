@@ -7,11 +7,12 @@
 import type { ActorContext } from '@homing/actor'
 import type { Fleet, WorkerRecord } from '@homing/directory'
 import { type BusyThresholds, hasThreshold, type RankLoad, whyBusy } from '@homing/load'
-import type { CandidateLoads } from '@homing/tracker'
+import type { CandidateLoads, TrackingSettings } from '@homing/tracker'
 import type { RoutingRequest } from './messages.ts'
 import type { Candidate } from './overlap-lookup.ts'
 
 type Log = Pick<ActorContext<never>['log'], 'warn'>
+type Counted = Pick<TrackingSettings, 'activeBlocks' | 'prefillTokens'>
 type Loads = Pick<CandidateLoads, 'activeBlocks' | 'activePrefillTokens'>
 
 /** The thresholds for a request; undefined: there are none. */
@@ -68,14 +69,18 @@ const NO_BLOCKS =
   'a busy threshold has no effect on this worker: its engine does not report how many KV blocks it has; give kv_blocks= with --worker'
 const NO_STEP =
   'a busy threshold goes by an assumed token budget: the engine does not report max_num_batched_tokens; give max_batched_tokens= with --worker'
+const NOT_COUNTED =
+  'a busy threshold has no effect: its load is not counted, by --no-router-track-active-blocks or --no-router-track-prefill-tokens'
 
 /** Says once of each worker that a threshold cannot be held against it, or goes by an assumption. */
 export class BlindThresholds {
   readonly #log: Log
+  readonly #tracking: Counted
   #warned = new Set<string>()
 
-  constructor(log: Log) {
+  constructor(log: Log, tracking: Counted = { activeBlocks: true, prefillTokens: true }) {
     this.#log = log
+    this.#tracking = tracking
   }
 
   look({ busyThresholds, workers }: Fleet): void {
@@ -90,6 +95,9 @@ export class BlindThresholds {
       const all = models.map(({ name }) => byModel.get(name) ?? others)
       const needsBlocks = all.some(({ decodeBlocksFraction }) => decodeBlocksFraction !== undefined)
       const needsStep = all.some(({ prefillFraction }) => prefillFraction !== undefined)
+      const needsPrefill = needsStep || all.some(({ prefillTokens }) => prefillTokens !== undefined)
+      if ((needsBlocks && !this.#tracking.activeBlocks) || (needsPrefill && !this.#tracking.prefillTokens))
+        warn(`${id} tracking`, { worker: id }, NOT_COUNTED)
       if (needsBlocks && kvBlocks === undefined) warn(`${id} blocks`, { worker: id }, NO_BLOCKS)
       if (needsStep && maxBatchedTokens.source === 'default')
         warn(`${id} step`, { worker: id, tokens: maxBatchedTokens.value }, NO_STEP)

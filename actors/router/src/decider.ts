@@ -87,7 +87,7 @@ export class Decider {
     this.#context = context
     this.#args = args
     this.open = new OpenDecisions(args.openMax)
-    this.#blind = new BlindThresholds(context.log)
+    this.#blind = new BlindThresholds(context.log, args.tracking)
     this.guard = new RoutingGuard(args.guard, context.random)
     this.separatedPrompts = new SeparatedPrompts(args.indexers)
     this.#lookup = new OverlapLookup({
@@ -128,6 +128,8 @@ export class Decider {
       sequenceHashes: request.sequenceHashes,
       promptTokens: request.promptTokens,
       prefillTokens,
+      blockSizeTokens: request.blockSizeTokens,
+      expectedOutputTokens: request.expectedOutputTokens,
       isStream: request.isStream === true,
       stepTokens: winner.worker.maxBatchedTokens.value,
     }

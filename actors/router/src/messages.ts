@@ -26,6 +26,8 @@ export interface RoutingRequest {
   readonly blockSizeTokens: number
   /** Its answer comes token by token. Default: it does not. */
   readonly isStream?: boolean
+  /** Tokens that the answer is expected to have; undefined: nobody says. */
+  readonly expectedOutputTokens?: number | undefined
   /** Local and sequence hashes [lo, hi] of the full prompt blocks; empty where the prompt is not known. */
   readonly localHashes: Int32Array
   readonly sequenceHashes: Int32Array

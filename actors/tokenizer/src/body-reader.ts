@@ -158,6 +158,7 @@ export class BodyReader {
       override: request.hints.override,
       constraints: request.hints.constraints,
       priority: request.hints.priority,
+      expectedOutputTokens: request.hints.expectedOutputTokens,
       pinnedInstanceId: instanceIdOf(request),
       pinnedRank: request.hints.dpRank,
       annotations: request.hints.annotations,

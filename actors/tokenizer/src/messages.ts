@@ -29,6 +29,8 @@ export interface ReadRequest {
   readonly constraints: RoutingConstraints | undefined
   /** Where it wants to be among those that wait; undefined: it does not say. */
   readonly priority?: PriorityHints | undefined
+  /** Tokens that its answer is expected to have, as the client says. */
+  readonly expectedOutputTokens?: number | undefined
   readonly pinnedInstanceId: number | undefined
   readonly pinnedRank: number | undefined
   /** Annotations of `nvext`, such as `query_instance_id`. */

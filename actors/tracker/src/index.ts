@@ -9,3 +9,4 @@ export type {
   WorkerLoad,
 } from './messages.ts'
 export { type TrackerArgs, tracker } from './tracker.ts'
+export type { TrackingSettings } from './tracking.ts'

@@ -38,6 +38,10 @@ export interface Booking {
   readonly promptTokens: number
   /** Tokens that the worker must compute, as predicted; 0 … promptTokens. */
   readonly prefillTokens: number
+  /** For output blocks. */
+  readonly blockSizeTokens?: number | undefined
+  /** Tokens that the answer is expected to have; undefined: nobody says. */
+  readonly expectedOutputTokens?: number | undefined
   /** Its first token will be told by `prefillComplete`. */
   readonly isStream: boolean
   /** Tokens of a step of the worker at most. */
@@ -85,8 +89,8 @@ export type TrackerMessage =
     }
   /** First token seen: its prefill is done. Idempotent. */
   | { readonly type: 'prefillComplete'; readonly decisionId: string }
-  /** It still runs. */
-  | { readonly type: 'touch'; readonly decisionId: string }
+  /** It still runs, and has sent about so many tokens of its answer; undefined: that cannot be seen. */
+  | { readonly type: 'touch'; readonly decisionId: string; readonly outputTokens?: number | undefined }
   /** The request ended, however. Idempotent. */
   | ({ readonly type: 'free'; readonly decisionId: string } & TrackerUsage)
   /**

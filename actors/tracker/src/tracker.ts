@@ -15,27 +15,32 @@
 import { type ActorRef, defineActor } from '@homing/actor'
 import { ActiveLoad, copyProjection, EngineBook } from '@homing/load'
 import type { GatewayLife, LoadFellMessage, TrackerMessage, TrackerUsage, WorkerLoad } from './messages.ts'
+import { OutputBlocks } from './output-blocks.ts'
+import { TRACK_ALL, type TrackingSettings, trackedHashes } from './tracking.ts'
 
 export interface TrackerArgs {
   readonly workerSlotsMax: number
   /** Requests booked at one time. */
   readonly requestsMax: number
+  readonly tracking?: TrackingSettings
   /** Bookings without a sign of life for this long are freed, in milliseconds. */
   readonly idleMsMax: number
 }
 
 const SWEEP_INTERVAL_MS = 5000
+const NO_HASHES = new Int32Array(0)
 
 export const tracker = defineActor(
   import.meta.url,
   'tracker',
 )<TrackerMessage, TrackerArgs>({
-  setup(context, { workerSlotsMax, requestsMax, idleMsMax }) {
+  setup(context, { workerSlotsMax, requestsMax, idleMsMax, tracking = TRACK_ALL }) {
     const load = new ActiveLoad({ workerSlotsMax, requestsMax })
     let keysBySlot = new Map<number, string>()
     /** By id: who booked it. */
     const gateways = new Map<string, GatewayLife>()
     const book = new EngineBook({ workerSlotsMax })
+    const outputs = tracking.outputBlocks ? new OutputBlocks(load) : undefined
     let falls = 0
     let watcher: ActorRef<LoadFellMessage> | undefined
     const fell = (): void => {
@@ -45,6 +50,7 @@ export const tracker = defineActor(
     }
     const free = (decisionId: string, { outputTokens, cachedShare }: TrackerUsage = {}): void => {
       gateways.delete(decisionId)
+      outputs?.ended(decisionId)
       const isFreed = load.free(decisionId)
       book.ended(decisionId, context.clock.nowMs(), outputTokens, cachedShare)
       if (isFreed) fell()
@@ -59,14 +65,18 @@ export const tracker = defineActor(
         }
         for (const [workerSlot, key] of keysBySlot) {
           if (present.get(workerSlot) === key) continue
-          for (const decisionId of load.freeWorker(workerSlot)) gateways.delete(decisionId)
+          for (const decisionId of load.freeWorker(workerSlot)) {
+            gateways.delete(decisionId)
+            outputs?.ended(decisionId)
+          }
           book.forget(workerSlot)
         }
         keysBySlot = present
         fell()
       },
 
-      project({ workerSlots, sequenceHashes, wantsEngines, reply }) {
+      project({ workerSlots, sequenceHashes: given, wantsEngines, reply }) {
+        const sequenceHashes = tracking.activeBlocks ? given : NO_HASHES
         const projection = load.project(sequenceHashes, sequenceHashes.length / 2, workerSlots)
         const { count } = projection
         reply({
@@ -89,17 +99,19 @@ export const tracker = defineActor(
       },
 
       book({ booking, reply }) {
-        const { decisionId, gateway, workerSlot, sequenceHashes, promptTokens, prefillTokens } = booking
+        const { decisionId, gateway, workerSlot, promptTokens, prefillTokens } = booking
+        const sequenceHashes = trackedHashes(booking.sequenceHashes, tracking, context.random)
         const { isStream, stepTokens } = booking
         const outcome = load.book(decisionId, workerSlot, {
           sequenceHashes,
           count: sequenceHashes.length / 2,
           promptTokens,
-          prefillTokens,
+          prefillTokens: tracking.prefillTokens ? prefillTokens : 0,
           nowMs: context.clock.nowMs(),
         })
         if (outcome === 'booked') {
           gateways.set(decisionId, gateway)
+          outputs?.booked(booking)
           const sent = { promptTokens, newTokens: prefillTokens, isStream, nowMs: context.clock.nowMs() }
           book.sent(decisionId, workerSlot, sent, stepTokens)
         }
@@ -112,8 +124,9 @@ export const tracker = defineActor(
         if (isLess) fell()
       },
 
-      touch({ decisionId }) {
-        load.touch(decisionId, context.clock.nowMs())
+      touch({ decisionId, outputTokens }) {
+        if (!load.touch(decisionId, context.clock.nowMs()) || outputTokens === undefined) return
+        if (outputs?.grew(decisionId, outputTokens) === 'less') fell()
       },
 
       free({ decisionId, outputTokens, cachedShare }) {

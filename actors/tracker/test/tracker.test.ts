@@ -1,20 +1,21 @@
 import { createTestSystem } from '@homing/actor/testing'
 import type { Fleet } from '@homing/directory'
 import t from 'tap'
-import { tracker } from '../src/index.ts'
+import { type Booking, type TrackingSettings, tracker } from '../src/index.ts'
+import { TRACK_ALL } from '../src/tracking.ts'
 
 const ASK = { timeout: '1s' } as const
 const GATEWAY = { name: 'gateway', life: 'one' }
 const PROMPT = Int32Array.from({ length: 8 }, (_, i) => i + 1)
 
-async function start(idleMsMax = 60_000) {
+async function start(idleMsMax = 60_000, tracking: Partial<TrackingSettings> = {}) {
   const system = await createTestSystem()
   const ref = system.spawn(tracker, {
     name: 'tracker',
-    args: { workerSlotsMax: 8, requestsMax: 100, idleMsMax },
+    args: { workerSlotsMax: 8, requestsMax: 100, idleMsMax, tracking: { ...TRACK_ALL, ...tracking } },
   })
   ref.tell({ type: 'fleet', fleet: fleetOf(['a/0', 0], ['b/0', 1]) })
-  const book = (decisionId: string, workerSlot: number, gateway = GATEWAY) =>
+  const book = (decisionId: string, workerSlot: number, gateway = GATEWAY, more: Partial<Booking> = {}) =>
     ref.ask(
       {
         type: 'book',
@@ -27,6 +28,7 @@ async function start(idleMsMax = 60_000) {
           prefillTokens: 70,
           isStream: true,
           stepTokens: 8192,
+          ...more,
         },
       },
       ASK,
@@ -168,4 +170,56 @@ t.test('a projection has what is before each worker in milliseconds, if that is 
     outputTokensExpected: 30,
     receivedTokens: { 1: 7 },
   })
+})
+
+t.test('blocks that are not tracked do not count, and neither does prefill that is not', async t => {
+  const noBlocks = await start(60_000, { activeBlocks: false })
+  t.teardown(() => noBlocks.system.shutdown())
+  await noBlocks.book('r1', 0)
+  t.strictSame(await noBlocks.load('a/0'), [0, 70, 1])
+  const noPrefill = await start(60_000, { prefillTokens: false })
+  t.teardown(() => noPrefill.system.shutdown())
+  await noPrefill.book('r1', 0)
+  t.strictSame(await noPrefill.load('a/0'), [4, 0, 1])
+})
+
+t.test('without reuse each request has blocks of its own, and all go with it', async t => {
+  for (const [assumesReuse, blocks] of [
+    [true, 4],
+    [false, 8],
+  ] as const) {
+    const { system, ref, book, load } = await start(60_000, { assumesReuse })
+    t.teardown(() => system.shutdown())
+    await book('r1', 0)
+    const project = { type: 'project', workerSlots: Int32Array.of(0), sequenceHashes: PROMPT } as const
+    const { newBlocks } = await ref.ask({ ...project, wantsEngines: false }, ASK)
+    t.strictSame([...newBlocks], [assumesReuse ? 0 : 4])
+    await book('r2', 0)
+    t.strictSame(await load('a/0'), [blocks, 140, 2])
+    for (const decisionId of ['r1', 'r2']) ref.tell({ type: 'free', decisionId })
+    t.strictSame(await load('a/0'), [0, 0, 0])
+  }
+})
+
+t.test('output blocks grow with the answer, and fade as it nears its expected end', async t => {
+  const { system, ref, book, load } = await start(60_000, { outputBlocks: true })
+  t.teardown(() => system.shutdown())
+  const blocksAt = async (decisionId: string, outputTokens: number): Promise<number | undefined> => {
+    ref.tell({ type: 'touch', decisionId, outputTokens })
+    return (await load('a/0'))?.[0]
+  }
+  await book('r1', 0, GATEWAY, { blockSizeTokens: 16 })
+  t.equal(await blocksAt('r1', 10), 4, 'the last block of the prompt has room for ten')
+  t.equal(await blocksAt('r1', 11), 5)
+  t.equal(await blocksAt('r1', 170), 14)
+  ref.tell({ type: 'free', decisionId: 'r1' })
+  t.strictSame(await load('a/0'), [0, 0, 0])
+  await book('r2', 0, GATEWAY, { blockSizeTokens: 16, expectedOutputTokens: 340 })
+  t.equal(await blocksAt('r2', 170), 9, 'ten, of which half counts')
+  t.equal(await blocksAt('r2', 340), 4)
+  t.equal(await blocksAt('r2', 500), 4, 'longer than expected')
+  ref.tell({ type: 'free', decisionId: 'r2' })
+  t.strictSame(await load('a/0'), [0, 0, 0])
+  await book('whole', 0, GATEWAY, { blockSizeTokens: 16, isStream: false })
+  t.equal(await blocksAt('whole', 500), 4, 'an answer that does not stream shows nothing')
 })

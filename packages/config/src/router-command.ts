@@ -53,6 +53,20 @@ export const routerCommand: Command<typeof routerSettings> = {
   implied: ({ isGiven }) =>
     LINEAR_ONLY.some(isGiven) && !isGiven('routerPolicy') ? { routerPolicy: 'linear' } : {},
   rules: [
+    ({ settings }) =>
+      settings.trackOutputBlocks && !settings.trackActiveBlocks
+        ? '--router-track-output-blocks needs --router-track-active-blocks: leave one of them out'
+        : undefined,
+    ({ settings }) => {
+      const threshold = prefillThresholdOf(settings)
+      return threshold !== undefined && !settings.trackPrefillTokens
+        ? `${threshold} goes by prefill tokens, which --no-router-track-prefill-tokens does not count: leave one of them out`
+        : undefined
+    },
+    ({ settings }) =>
+      settings.activeDecodeBlocksThreshold !== undefined && !settings.trackActiveBlocks
+        ? '--active-decode-blocks-threshold goes by active blocks, which --no-router-track-active-blocks does not count: leave one of them out'
+        : undefined,
     ({ settings, isGiven }) =>
       settings.overlapWeight > 0 && isGiven('overlapWeight') && settings.routerPolicy === 'auto'
         ? '--kv-overlap-score-weight has no effect on --router-policy auto: leave it out, or use linear'
@@ -137,4 +151,16 @@ function faultOfEstimate({ settings, isGiven }: RuleFacts<RouterSettings>): stri
   return prefillMsPerToken === 0 && attentionMsPerMillionPairs === 0
     ? '--est-ttft-ms-per-token and --est-ttft-attention-ms-per-million-pairs are both 0, so all workers would cost the same: give the figures of your engines'
     : undefined
+}
+
+/** The option that goes by prefill tokens, if there is one. What policy auto itself calls a step it learns in another way. */
+function prefillThresholdOf(settings: RouterSettings): string | undefined {
+  const { queueThreshold, routerPolicy, routerMode, selectionModule } = settings
+  const isAuto = routerPolicy === 'auto' && routerMode === 'kv' && selectionModule === undefined
+  const isOwn = queueThreshold === 'auto' && isAuto
+  if (queueThreshold !== 'none' && !isOwn) return '--router-queue-threshold'
+  if (settings.activePrefillTokensThreshold !== undefined) return '--active-prefill-tokens-threshold'
+  return settings.activePrefillTokensThresholdFraction === undefined
+    ? undefined
+    : '--active-prefill-tokens-threshold-frac'
 }

@@ -7,6 +7,7 @@ import {
   completeSettings,
   indexerCommand,
   parseSettings,
+  readTenantWeights,
   routerCommand,
   type SettingDescriptor,
   SettingsError,
@@ -78,6 +79,19 @@ t.test('every fault is told, with the key, the value and what would be right', a
     ],
   )
   t.match(faultsOf({ relayRoutes: ['nowhere'] }), [/^relayRoutes: "nowhere" /])
+  t.match(faultsOf({ tenantWeights: ['chat', 'a=b', 'a=0', '=1'] }), [
+    /TENANT=WEIGHT/,
+    /no number from 0.001/,
+    /no number from 0.001/,
+    /TENANT=WEIGHT/,
+  ])
+  t.strictSame(
+    [...readTenantWeights(['a=b=2', 'c=0.5'])],
+    [
+      ['a=b', 2],
+      ['c', 0.5],
+    ],
+  )
   t.throws(() => completeSettings(routerCommand, { port: -1 }), {
     code: 'HOMING_CONFIG_BAD_SETTINGS',
     message: 'cannot start router: port: -1 is out of range 0 … 65535',
@@ -88,6 +102,17 @@ t.test('rules over several settings hold, and a default that is given is no wish
   t.match(faultsOf({ guessTtlUntilEventsMs: 5000, kvEvents: false }), [
     /--router-predicted-ttl-secs covers the time/,
   ])
+  const trackOutputBlocks = true
+  t.match(faultsOf({ trackOutputBlocks, trackActiveBlocks: false }), [/needs --router-track-active-blocks/])
+  for (const threshold of [
+    { queueThreshold: '2' },
+    { queueThreshold: 'auto', routerPolicy: 'linear' },
+    { activePrefillTokensThreshold: 0 },
+    { activePrefillTokensThresholdFraction: 1 },
+  ] as const)
+    t.match(faultsOf({ ...threshold, trackPrefillTokens: false }), [/goes by prefill tokens, which/])
+  t.strictSame(faultsOf({ queueThreshold: 'auto', trackPrefillTokens: false }), [], 'auto has its own')
+  t.match(faultsOf({ activeDecodeBlocksThreshold: 0.5, trackActiveBlocks: false }), [/goes by active blocks/])
   t.match(faultsOf({ workers: ['http://10.0.0.1:1'], demoEngines: 2 }), [/have no effect when workers/])
   t.strictSame(faultsOf({ workers: ['http://10.0.0.1:1'], demoEngines: 4 }), [])
 })
@@ -121,9 +146,11 @@ t.test('settings of the command line are complete: nothing of them changes', asy
     }
   }
   const kinds = new Set(['integer', 'choice', 'flag'])
-  // Of two ports the second must differ from the first, which another test has.
+  // Of two ports the second must differ from the first, and thresholds need what they go by; other tests have these.
   const choices = routerCommand.settings.filter(
-    ({ kind, name }) => kinds.has(kind) && !/^(demo|worker-slots|router-event-threads|admin-port)/.test(name),
+    ({ kind, name }) =>
+      kinds.has(kind) &&
+      !/^(demo|worker-slots|router-event-threads|admin-port|router-track|active-prefill)/.test(name),
   )
   const argv = fc
     .subarray([...choices] as SettingDescriptor[])

@@ -97,7 +97,11 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
   const policyClasses =
     policyClassFile === undefined
       ? undefined
-      : await loadPolicyClasses(policyClassFile, queueOrderOf({ ...settings, customSelection }))
+      : await loadPolicyClasses(
+          policyClassFile,
+          queueOrderOf({ ...settings, customSelection }),
+          settings.trackPrefillTokens,
+        )
   await checkPorts(settings)
   const { checkpointDirectory, decisionLogFile } = settings
   if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)

@@ -205,6 +205,7 @@ function readHints(
     override: readOverride(override, agent),
     constraints: readConstraints(nvext),
     priority: readPriority(agent, headers),
+    expectedOutputTokens: agent?.whole('osl', 0, U32_MAX),
   }
 }
 
@@ -252,7 +253,6 @@ function checkUnused(nvext: Fields | undefined, agent: Fields | undefined, heade
   if (prefillWorkerId === undefined) nvext?.u64('prefill_worker_id')
   if (headerU64(headers, HEADERS.workerId) === undefined) nvext?.u64('decode_worker_id')
   if (prefillDpRank === undefined) nvext?.whole('prefill_dp_rank', 0, U32_MAX)
-  agent?.whole('osl', 0, U32_MAX)
   agent?.flag('speculative_prefill')
 }
 

@@ -80,6 +80,8 @@ export interface RoutingHints {
   readonly constraints: RoutingConstraints | undefined
   /** Undefined: it says nothing of how it wants to wait. */
   readonly priority: PriorityHints | undefined
+  /** agent_hints.osl: tokens that its answer is expected to have. */
+  readonly expectedOutputTokens: number | undefined
 }
 
 /** Where a request wants to be among those that wait. */

@@ -163,6 +163,7 @@ t.test('reads nvext', async t => {
     override: { overlapWeight: 0.5, overlapCredit: undefined, temperature: 0.7 },
     constraints: undefined,
     priority: { jumpSeconds: -3, strict: 2 },
+    expectedOutputTokens: 100,
   })
   t.strictSame(parseTokenIds(Buffer.from(body), tokenData!, 'nvext.token_data'), Int32Array.of(1, -1))
 })

@@ -1,0 +1,39 @@
+/** What of a request counts as load, and what its blocks are called. */
+
+import type { Random } from '@homing/clock'
+
+export interface TrackingSettings {
+  /** False: no blocks count. */
+  readonly activeBlocks: boolean
+  /** False: no prefill counts. What the load model of `auto` knows stays. */
+  readonly prefillTokens: boolean
+  /** Blocks of what is generated count, too. */
+  readonly outputBlocks: boolean
+  /** False: engines do not share the blocks of equal prompts, so each request has its own. */
+  readonly assumesReuse: boolean
+}
+
+export const TRACK_ALL: TrackingSettings = Object.freeze({
+  activeBlocks: true,
+  prefillTokens: true,
+  outputBlocks: false,
+  assumesReuse: true,
+})
+
+const NO_HASHES = new Int32Array(0)
+const BYTES_PER_HASH = 8
+
+/** The hashes that a prompt is booked with. */
+export function trackedHashes(
+  given: Int32Array,
+  { activeBlocks, assumesReuse }: TrackingSettings,
+  random: Random,
+): Int32Array {
+  if (!activeBlocks) return NO_HASHES
+  if (assumesReuse || given.length === 0) return given
+  // A first block that nobody else has makes all that follow one's own.
+  const own = given.slice()
+  const drawn = random.bytes(BYTES_PER_HASH)
+  own.set(new Int32Array(drawn.buffer.slice(drawn.byteOffset, drawn.byteOffset + BYTES_PER_HASH)), 0)
+  return own
+}
