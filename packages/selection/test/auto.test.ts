@@ -12,7 +12,12 @@ const WORKERS = 5
 const SLOTS = Int32Array.from({ length: WORKERS }, (_, i) => i)
 const BLOCK = 16
 
-function candidates(engines: EngineProjection, overlapBlocks: readonly number[]): Candidates {
+/** `newBlocks`: of the prompt, those that no running request of worker i holds. */
+function candidates(
+  engines: EngineProjection,
+  overlapBlocks: readonly number[],
+  newBlocks: readonly number[] = [0, 0, 0, 0, 0],
+): Candidates {
   const none = new Int32Array(WORKERS)
   return {
     count: WORKERS,
@@ -20,7 +25,7 @@ function candidates(engines: EngineProjection, overlapBlocks: readonly number[])
     overlapBlocks: Int32Array.from(overlapBlocks),
     creditFactors: new Float64Array(WORKERS).fill(1),
     activeBlocks: none,
-    newBlocks: none,
+    newBlocks: Int32Array.from(newBlocks),
     activePrefillTokens: none,
     activeRequests: Float64Array.from(engines.requests.subarray(0, WORKERS)),
     engines,
@@ -38,18 +43,22 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const capacity = input.kvCapacityTokens![i]!
   const [L, d] = [engines.requests[i]!, engines.decoding[i]!]
   const [C, queued] = [engines.contextTokens[i]!, engines.queuedTokens[i]!]
-  const n = Math.max(
-    1,
-    promptTokens - BLOCK * Math.min(input.overlapBlocks[i]!, Math.floor(promptTokens / BLOCK)),
-  )
+  const promptBlocks = Math.floor(promptTokens / BLOCK)
+  const newTokensAt = (worker: number): number =>
+    Math.max(1, promptTokens - BLOCK * Math.min(input.overlapBlocks[worker]!, promptBlocks))
+  const n = newTokensAt(i)
+  const cachedTokens = promptTokens - Math.min(...Array.from(SLOTS, newTokensAt))
+  const tokensInUse = promptTokens - BLOCK * Math.min(...Array.from(input.newBlocks))
+  const isUnshared = Math.max(0, tokensInUse) <= cachedTokens - BLOCK
   const x = p0! * Math.ceil(n / step) + p1! * n + p2! * n * (promptTokens - n / 2)
   const priced = engines.prefillMeanMs > 0 ? Math.min(x, 2 * engines.prefillMeanMs) : x
   const g = q0! + q1! * d + q2! * C
   const joined = d > 0 ? g / 2 + (g - q0!) * Math.ceil((n + queued) / step) : 0
-  const w = Math.max(engines.waitingShare, (1 - rho) ** 8)
+  const w = (isUnshared ? 0.1 : 1) * Math.max(engines.waitingShare, (1 - rho) ** 8)
   const own = o * (q0! + q1! * (L + 1) + q2! * (C + queued + promptTokens + o / 2))
   const others =
-    Math.max(0, x - q0! * Math.ceil(n / step)) * L + ((q1! + q2! * (promptTokens + o / 2)) * L * o) / 2
+    (1 + 30 * (1 - rho) ** 24) * Math.max(0, x - q0! * Math.ceil(n / step)) * L +
+    ((q1! + q2! * (promptTokens + o / 2)) * L * o) / 2
   const later = (priced * rho) / (1 - rho)
   const isFull = engines.receivedTokens[i]! + n > (capacity > 0 ? capacity : 262_144)
   const evict = isFull ? priced * (1 - rho) ** 4 * engines.churn[i]! : 0
@@ -77,7 +86,8 @@ t.test(
         fc.array(step, { maxLength: 120 }),
         fc.integer({ min: 1, max: 100_000 }),
         fc.array(fc.nat(4000), { minLength: WORKERS, maxLength: WORKERS }),
-        (steps, promptTokens, overlaps) => {
+        fc.array(fc.nat(4000), { minLength: WORKERS, maxLength: WORKERS }),
+        (steps, promptTokens, overlaps, inUse) => {
           const book = new EngineBook({ workerSlotsMax: WORKERS })
           let nowMs = 0
           for (const { do: what, id, slot, prompt, isStream, afterMs, output, cachedShare } of steps) {
@@ -91,7 +101,9 @@ t.test(
             if (Number.isNaN(nowMs)) nowMs = 0
           }
           const engines = book.project(SLOTS, nowMs)
-          const input = candidates(engines, overlaps)
+          const promptBlocks = Math.floor(promptTokens / BLOCK)
+          const newBlocks = inUse.map(blocks => Math.max(0, promptBlocks - blocks))
+          const input = candidates(engines, overlaps, newBlocks)
           const choice = new Selector().choose(
             input,
             { promptTokens, blockSizeTokens: BLOCK },
@@ -156,6 +168,30 @@ t.test(
     t.ok(heldUp < 6.5, `40 tokens cost three others ${heldUp} ms, which is less than a step`)
   },
 )
+
+t.test('a conversation stays with its blocks where a prompt that others share would move', async t => {
+  const book = new EngineBook({ workerSlotsMax: WORKERS })
+  const sent = { promptTokens: 4000, newTokens: 4000, nowMs: 0 }
+  for (let i = 0; i < 8; i++) {
+    book.sent(`${i}`, 2, sent)
+    book.firstToken(`${i}`, 200)
+  }
+  const engines = book.project(SLOTS, 1000)
+  const winnerWith = (newBlocks: readonly number[]): number =>
+    new Selector().choose(
+      {
+        ...candidates(engines, [0, 0, 250, 0, 0], newBlocks),
+        kvCapacityTokens: undefined,
+        stepTokens: undefined,
+      },
+      { promptTokens: 4000, blockSizeTokens: BLOCK },
+      selectionSettings({ policy: 'auto' }),
+      seededRandom(SEED),
+    ).winner
+  t.equal(winnerWith([250, 250, 250, 250, 250]), 2, 'nobody else uses them')
+  t.equal(winnerWith([250, 250, 100, 250, 250]), 2, 'others use the beginning')
+  t.not(winnerWith([250, 250, 0, 250, 250]), 2, 'others use all of them')
+})
 
 t.test('without one of its terms, auto is the sum of the others', async t => {
   const book = new EngineBook({ workerSlotsMax: WORKERS })

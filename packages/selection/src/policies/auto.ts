@@ -11,8 +11,8 @@
  *   evict    x' · churn · (1 − ρ)^4      new blocks push others out; more of those are missed where the cache turns over faster.
  *            Nothing is pushed out of a cache that was never sent as many new tokens as it holds
  *   decode   w · o·(q0 + q1·(L + 1) + q2·(C + queued + prompt + o/2))   its own tokens
- *   others   w · (max(0, x − q0·s)·L                  what its prefill holds up those that decode: they get a token with each step of it
- *               + (q1 + q2·(prompt + o/2)) · L·o/2)   the later steps that it makes longer
+ *   others   w · ((1 + 30·(1 − ρ)^24) · max(0, x − q0·s)·L   what its prefill holds up those that decode: they get a token with
+ *               + (q1 + q2·(prompt + o/2)) · L·o/2)          each step of it; and the later steps that it makes longer
  *
  *   unsure   2 ms · n/prompt             what is learned is no more exact than this: within it, a prompt stays with its blocks
  *
@@ -21,10 +21,14 @@
  *
  * w is what a millisecond of decoding counts: 1 in an idle fleet, where a millisecond is a millisecond; down to the share of
  * its time that a request spends waiting as queues fill, because then prefill is what is short: max(waiting share, (1 − ρ)^8).
+ * A tenth of that for a prompt of which nobody else uses what is cached, as of a conversation: to be computed anew elsewhere
+ * comes back to nobody, and a hundredth of such moves is the 99th percentile of the time to the first token. A prompt that
+ * others share moves with less regret: what is computed there serves those that come.
+ * In an idle fleet nobody has to be held up: there is room elsewhere. That is what the factor 30 says, and only there.
  * The prices for others stop growing at twice the mean prefill: a very long prompt would else wait for its cached blocks behind
  * everybody, and that is the 99th percentile of the time to the first token.
  *
- * Source   the steps are those of an engine with chunked prefill; the two prices for others were found by simulation.
+ * Source   the steps are those of an engine with chunked prefill; the prices for others and the weight of what is shared were found by simulation.
  */
 
 import { STEP_TOKENS_DEFAULT } from '@homing/load'
@@ -35,6 +39,11 @@ const EVICT_EXPONENT = 4
 /** Tokens that fit into a cache whose size its engine does not say: a few tens of gigabytes of a mid-sized model. */
 const CAPACITY_UNKNOWN = 262_144
 const IDLE_EXPONENT = 8
+/** Of w, for a prompt whose cached blocks nobody else uses. */
+const UNSHARED_WEIGHT = 0.1
+/** What holding up somebody costs in an idle fleet beyond the time that it takes, and how fast that falls as queues fill. */
+const HOLD_UP_PRICE = 30
+const HOLD_UP_EXPONENT = 24
 /** Differences of learned times below this are noise: of timers, of queues of the system, of the few requests that taught them. */
 const UNSURE_MS = 2
 
@@ -79,8 +88,8 @@ export const auto: Policy = {
   ],
 
   score(
-    { count, engines, kvCapacityTokens, stepTokens },
-    { promptTokens },
+    { count, engines, newBlocks, kvCapacityTokens, stepTokens },
+    { promptTokens, blockSizeTokens },
     _weights,
     { newTokens, ofPolicy, cost },
   ) {
@@ -95,7 +104,16 @@ export const auto: Policy = {
     const { coefficients, busyShare, outputTokensExpected: output } = engines
     const laterPrice = busyShare / (1 - busyShare)
     const evictPrice = (1 - busyShare) ** EVICT_EXPONENT
-    const decodePrice = Math.max(engines.waitingShare, (1 - busyShare) ** IDLE_EXPONENT)
+    const idlePrice = Math.max(engines.waitingShare, (1 - busyShare) ** IDLE_EXPONENT)
+    const holdUpPrice = 1 + HOLD_UP_PRICE * (1 - busyShare) ** HOLD_UP_EXPONENT
+    let newTokensMin = promptTokens
+    let activeTokensMax = 0
+    for (let i = 0; i < count; i++) {
+      newTokensMin = Math.min(newTokensMin, newTokens[i]!)
+      activeTokensMax = Math.max(activeTokensMax, promptTokens - newBlocks[i]! * blockSizeTokens)
+    }
+    const isUnshared = activeTokensMax <= promptTokens - newTokensMin - blockSizeTokens
+    const decodePrice = isUnshared ? UNSHARED_WEIGHT * idlePrice : idlePrice
     const pricedMax = engines.prefillMeanMs > 0 ? PRICED_PREFILLS_MAX * engines.prefillMeanMs : Infinity
     const heldTokens = promptTokens + output / 2
     for (let i = 0; i < count; i++) {
@@ -125,7 +143,7 @@ export const auto: Policy = {
       const evict = engines.receivedTokens[i]! + tokens > room ? priced * evictPrice * engines.churn[i]! : 0
       const decode = decodePrice * output * (q0 + q1 * (requests + 1) + q2 * (context + queued + heldTokens))
       const heldUp = Math.max(0, prefill - q0 * steps)
-      const others = decodePrice * requests * (heldUp + ((q1 + q2 * heldTokens) * output) / 2)
+      const others = decodePrice * requests * (holdUpPrice * heldUp + ((q1 + q2 * heldTokens) * output) / 2)
       waits[i] = wait
       prefills[i] = prefill
       laters[i] = later
