@@ -229,6 +229,72 @@ t.test('a child that never ends costs its parent the time that both have, not mo
   t.match(await report, { durationMs: 110, slow: ['child'], undrained: ['child'], droppedMessages: 1 })
 })
 
+t.test('actors that hang leave the others time to drain, and only they are reported', async t => {
+  const sys = startSystem(t)
+  const seen: string[] = []
+  for (const name of ['idle', 'busy', 'hangs-1', 'idler', 'hangs-2', 'hangs-3', 'late']) {
+    const ref = sys.spawn(worker(name === 'busy' ? seen : []), { name, args: undefined })
+    if (name.startsWith('hangs')) ref.tell({ type: 'slow', ms: 60_000 })
+    if (name === 'busy') {
+      ref.tell({ type: 'slow', ms: 100 })
+      told(ref, 3)
+    }
+  }
+  await sys.settle()
+  const report = sys.shutdown({ after: 'mailbox', deadline: '10s' })
+  await sys.advance('10s')
+  t.match(await report, {
+    undrained: ['hangs-3', 'hangs-2', 'hangs-1'],
+    slow: ['hangs-3', 'hangs-2', 'hangs-1'],
+    droppedMessages: 0,
+    // Half of 8 s, of the 4 s that are left, and of the 2 s; the others are quick.
+    durationMs: 7000,
+  })
+  t.strictSame(seen, ['setup', 'note 0', 'note 1', 'note 2', 'stopped busy'])
+})
+
+t.test('an actor may use all the time but the shutdown times of those that wait behind it', async t => {
+  const sys = startSystem(t)
+  for (const name of ['a', 'b']) sys.spawn(worker([]), { name, args: undefined, shutdown: '1s' })
+  sys.spawn(worker([]), { name: 'long', args: undefined, shutdown: '1s' }).tell({ type: 'slow', ms: 27_000 })
+  await sys.settle()
+  const report = sys.shutdown({ after: 'mailbox', within: '30s', deadline: '40s' })
+  await sys.advance('40s')
+  t.match(await report, { durationMs: 27_000, undrained: [], slow: [] })
+})
+
+t.test('without any time an actor has drained if nothing waits for it', async t => {
+  const sys = startSystem(t)
+  for (const name of ['idle', 'keeps']) {
+    const ref = sys.spawn(worker([]), { name, args: undefined })
+    if (name === 'keeps') ref.tell({ type: 'keep' })
+  }
+  await sys.settle()
+  t.match(await sys.shutdown({ after: 'mailbox', within: 0 }), { undrained: ['keeps'], droppedMessages: 1 })
+})
+
+t.test('a parent whose time is over reports the children that it could not let drain', async t => {
+  const parent = actor<Work>(ctx => {
+    ctx.spawn(worker([]), { name: 'idle', args: undefined })
+    const child = ctx.spawn(worker([]), { name: 'child', args: undefined })
+    child.tell({ type: 'keep' })
+    return worker([]).setup(ctx, undefined) as never
+  })
+  for (const [message, undrained, slow] of [
+    [{ type: 'keep' }, ['parent', 'child'], []],
+    // It is abandoned, and its children with it.
+    [{ type: 'slow', ms: 1000 }, ['parent', 'child'], ['parent', 'child', 'idle']],
+  ] as const) {
+    const sys = startSystem(t)
+    const ref = sys.spawn(parent, { name: 'parent', args: undefined, shutdown: 10 })
+    ref.tell(message)
+    await sys.settle()
+    const report = sys.shutdown({ after: 'mailbox', within: 100, deadline: '10s' })
+    await sys.advance('10s')
+    t.match(await report, { undrained, slow })
+  }
+})
+
 t.test('an actor drains itself, or a child', async t => {
   const sys = startSystem(t)
   const words = newWords()

@@ -28,7 +28,7 @@ import {
 import type { Message } from '../values/message.ts'
 import { describe, errorOf, failureOf, recordOf } from '../values/thrown.ts'
 import { armsOf } from './arms.ts'
-import { Children } from './children.ts'
+import { Children, NO_TIME } from './children.ts'
 import { Context } from './context.ts'
 import { CATCH_UP_MS_MAX, Drain } from './drain.ts'
 import type { CellHost } from './host.ts'
@@ -293,6 +293,10 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
       drain.isCatchingUp = false
       this.wake()
     }
+    if (withinMs <= 0) {
+      this.requestStop()
+      return
+    }
     // Nobody tells the root anything.
     if (this.parent === undefined) caughtUp()
     else this.host.whenCaughtUp(Math.min(withinMs, CATCH_UP_MS_MAX), caughtUp)
@@ -308,7 +312,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
 
   /** It stops with something left. A child that has something left reports that itself. */
   #reportDrain(): void {
-    if (this.drain?.isEmpty === false) this.host.undrained.add(this.name)
+    if (this.drain?.isEmpty === false && !this.hasNothingLeft) this.host.undrained.add(this.name)
   }
 
   #requestEnd(ending: Ending): void {
@@ -332,9 +336,10 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     this.#recovery?.cancel()
     this.leaveGeneration()
     this.dropAll()
-    this.#stopChildren(() => {
-      this.lastSignal({ type: 'stopped', reason: ending.reason }, () => this.#finish())
-    })
+    this.#stopChildren(
+      () => this.lastSignal({ type: 'stopped', reason: ending.reason }, () => this.#finish()),
+      this.isDraining,
+    )
     if (!this.isEnded) this.#boundStop()
   }
 
@@ -378,7 +383,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
   }
 
   #abandonChildren(isReported: boolean): void {
-    this.children?.abandonAll(isReported, (id, ending, error) => this.childEnded(id, ending, error))
+    this.children?.abandonAll(isReported, this.isDraining)
   }
 
   #finish(): void {
@@ -459,9 +464,10 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     children.group?.displaced(child, error)
   }
 
-  #stopChildren(done: () => void): void {
+  /** `isCutShort`: they were to drain, and there is no time. */
+  #stopChildren(done: () => void, isCutShort = false): void {
     if (this.children === undefined) done()
-    else this.children.stopAll(done)
+    else this.children.stopAll(done, isCutShort ? NO_TIME : undefined)
   }
 
   /** How it stands, without its children. */

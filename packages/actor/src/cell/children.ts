@@ -2,16 +2,29 @@
  * Children: the table of one actor's children, in the order of their spawn, and the order in which
  * they are stopped: the last spawned first, each before the next. With a strategy other than `one-for-one`,
  * `group` restarts siblings together.
+ *
+ * When all drain, the time that their parent has left for it is divided: the child whose turn it is may use all but what it
+ * leaves to those that wait behind it, which is the `shutdown` of each, together at most half. It drains for four fifths of
+ * that or more, is told to stop, and is abandoned when the rest is over. The last one has all that is left.
  */
 
-import type { CodedError } from '@homing/errors'
 import type { Strategy } from '../contract/types.ts'
-import type { Deadlines } from '../values/deadlines.ts'
-import type { Drain } from './drain.ts'
+import type { Deadline, Deadlines } from '../values/deadlines.ts'
 import type { CellHost } from './host.ts'
-import type { Child, Ending, LocalParent } from './kin.ts'
+import type { Child, LocalParent } from './kin.ts'
 import type { LocalRef } from './local-ref.ts'
 import { type GroupHost, RestartGroup } from './restart-group.ts'
+
+/** Of its part of the time, the most that a child keeps for its stop. */
+const STOP_SHARE = 0.2
+
+/** What is left of the time in which children may drain. */
+interface TimeLeft {
+  readonly leftMs: number
+}
+
+/** For children that were to drain, when their parent has no time left. */
+export const NO_TIME: TimeLeft = { leftMs: 0 }
 
 export class Children implements GroupHost {
   /** Undefined: one-for-one. */
@@ -21,7 +34,11 @@ export class Children implements GroupHost {
   readonly #children = new Map<number, Child>()
   #stopOrder: Child[] = []
   /** All drain, before they stop. */
-  #drain: Drain | undefined = undefined
+  #drain: TimeLeft | undefined = undefined
+  /** The one that is being stopped, of those in `#stopOrder`. */
+  #present: Child | undefined = undefined
+  /** Ends its drain, and then itself, while others wait. */
+  #presentLimit: Deadline | undefined = undefined
   #isInStopLoop = false
   #onAllStopped: (() => void) | undefined = undefined
 
@@ -78,8 +95,9 @@ export class Children implements GroupHost {
   }
 
   /** Stops the children one after the other, the last spawned first, after they have drained; then calls `done`. */
-  stopAll(done: () => void, drain?: Drain): void {
+  stopAll(done: () => void, drain?: TimeLeft): void {
     this.group?.cancel()
+    this.#leavePresent()
     this.#drain = drain
     this.#stopOrder = [...this.#children.values()]
     this.#onAllStopped = done
@@ -95,9 +113,10 @@ export class Children implements GroupHost {
     while (order.length > 0) {
       const child = order[order.length - 1]!
       if (this.#children.has(child.id)) {
-        this.stop(child.id, this.#drain?.leftMs)
+        if (child !== this.#present) this.#stopInTurn(child)
         if (this.#children.has(child.id)) break
       }
+      this.#leavePresent()
       order.pop()
     }
     this.#isInStopLoop = false
@@ -105,6 +124,56 @@ export class Children implements GroupHost {
     if (order.length > 0 || done === undefined) return
     this.#onAllStopped = undefined
     done()
+  }
+
+  #stopInTurn(child: Child): void {
+    this.#present = child
+    const leftMs = this.#drain?.leftMs
+    // One that drains already, and has no time left, is cut short.
+    if (leftMs === undefined || (leftMs === 0 && child.isStopping)) {
+      this.stop(child.id)
+      return
+    }
+    const { drainMs, stopMs } = this.#shareOf(child, leftMs)
+    this.stop(child.id, drainMs)
+    if (stopMs === undefined || !this.#children.has(child.id)) return
+    this.#limitPresent(drainMs, () => {
+      this.stop(child.id)
+      if (this.#children.has(child.id)) this.#limitPresent(stopMs, () => this.#abandon(child, true))
+    })
+  }
+
+  /** How long it may drain; and how long it may take to stop then, unless that is its own affair. */
+  #shareOf({ settings }: Child, leftMs: number): { readonly drainMs: number; readonly stopMs?: number } {
+    const { shutdownMs } = settings
+    if (leftMs === Number.POSITIVE_INFINITY) return { drainMs: shutdownMs }
+    const reservedMs = this.#reservedMs(leftMs)
+    if (reservedMs === 0) return { drainMs: leftMs }
+    const shareMs = leftMs - reservedMs
+    const stopMs = Math.min(shutdownMs, shareMs * STOP_SHARE)
+    return { drainMs: shareMs - stopMs, stopMs }
+  }
+
+  /** What those that wait behind the present one are to keep of `leftMs`. */
+  #reservedMs(leftMs: number): number {
+    const reservedMsMax = leftMs / 2
+    let sumMs = 0
+    for (let at = this.#stopOrder.length - 2; at >= 0 && sumMs < reservedMsMax; at--) {
+      const { id, settings } = this.#stopOrder[at]!
+      if (this.#children.has(id)) sumMs += settings.shutdownMs
+    }
+    return Math.min(sumMs, reservedMsMax)
+  }
+
+  #limitPresent(delayMs: number, expire: () => void): void {
+    this.#presentLimit = { dueMs: 0, position: -1, expire }
+    this.#host.deadlines.add(this.#presentLimit, delayMs)
+  }
+
+  #leavePresent(): void {
+    this.#present = undefined
+    if (this.#presentLimit !== undefined) this.#host.deadlines.remove(this.#presentLimit)
+    this.#presentLimit = undefined
   }
 
   haltChild(child: Child, error: unknown): void {
@@ -115,21 +184,27 @@ export class Children implements GroupHost {
     this.#host.kinship.release(child)
   }
 
-  /** Ends every child at once, the last spawned first; reported as slow unless that is how they are to end. */
-  abandonAll(
-    isReported: boolean,
-    ended: (id: number, ending: Ending, error: CodedError | undefined) => void,
-  ): void {
+  /**
+   * Ends every child at once, the last spawned first; reported as slow unless that is how they are to end. `isDrain`: they
+   * were to drain.
+   */
+  abandonAll(isReported: boolean, isDrain: boolean): void {
     this.group?.cancel()
     for (const child of [...this.#children.values()].reverse()) {
-      if (isReported || child.thread !== undefined) this.#host.kinship.abandon(child)
-      else (child.ref as LocalRef).cell?.kill()
-      ended(child.id, { reason: 'stopped' }, undefined)
+      if (isDrain && !child.isStopping && child.thread === undefined) this.stop(child.id, 0)
+      this.#abandon(child, isReported)
     }
+  }
+
+  #abandon(child: Child, isReported: boolean): void {
+    if (isReported || child.thread !== undefined) this.#host.kinship.abandon(child)
+    else (child.ref as LocalRef).cell?.kill()
+    this.#parent.childEnded(child.id, { reason: 'stopped' }, undefined)
   }
 
   /** Forgets who waits for all to stop. */
   forgetStop(): void {
     this.#onAllStopped = undefined
+    this.#leavePresent()
   }
 }

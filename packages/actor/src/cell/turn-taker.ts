@@ -167,6 +167,15 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   get #isEmptied(): boolean {
     const { drain } = this
     if (drain === undefined || drain.isCatchingUp || drain.isEmpty) return false
+    return this.#hasNothingBegun
+  }
+
+  /** Nothing waits for it, as far as is known here, nor is anything in its hands. */
+  protected get hasNothingLeft(): boolean {
+    return this.mailbox.size === 0 && this.#hasNothingBegun
+  }
+
+  get #hasNothingBegun(): boolean {
     return this.inFlightCount === 0 && this.firstAsk === undefined && !this.hasStash && !this.hasPipes
   }
 
