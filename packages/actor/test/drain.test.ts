@@ -3,7 +3,7 @@
 import { type ActorRef, ActorTerminatedError, type Reply, type ShutdownReport, signal } from '@homing/actor'
 import { recordingLog } from '@homing/log'
 import t from 'tap'
-import { crew, DONE, newWords, STOPPED, sink, source, TOLD } from './fixtures/drainers.ts'
+import { crew, DONE, holder, newWords, STOPPED, sink, source, TOLD } from './fixtures/drainers.ts'
 import { actor, startSystem } from './inline-actors.ts'
 import { restart, soon, startThreads } from './thread-systems.ts'
 
@@ -471,6 +471,37 @@ for (const thread of ['p-0', 'dedicated'] as const) {
     },
   )
 }
+
+t.test('a thread killed while an actor drains by its own word: it drains on in the next life', async t => {
+  const system = await startThreads(t)
+  const words = newWords()
+  const options = { args: { words }, thread: 'p-0', supervision: restart } as const
+  const leaving = system.spawn(sink, { name: 'leaving', ...options })
+  const left = leaving.ask({ type: 'leave', within: '30s' }, soon)
+  leaving.tell({ type: 'never' })
+  await left
+  const ended = system.whenTerminated(leaving)
+  await system.killThread('p-0')
+  t.equal((await ended).reason, 'stopped')
+  t.equal(words[STOPPED], 1)
+})
+
+t.test('a thread killed while an actor drains that was not told so by its parent', async t => {
+  const system = await startThreads(t)
+  const words = newWords()
+  const args = { words, thread: 'p-0', supervision: restart }
+  const parent = system.spawn(holder, { name: 'holder', args, thread: 'p-1' })
+  const child = await parent.ask({ type: 'sink' }, soon)
+  const other = system.spawn(sink, { name: 'other', args: { words: newWords() }, thread: 'p-0' })
+  child.tell({ type: 'never' })
+  const lost = system.stop(child, { after: 'mailbox', within: '30s' })
+  // What p-0 has told p-1 is published by then.
+  for (let n = 0; n < 2; n++) await other.ask({ type: 'question' }, soon)
+  await system.killThread('p-0')
+  t.equal((await lost).reason, 'threadExit')
+  t.equal((await system.whenTerminated(child)).reason, 'stopped')
+  t.equal(words[STOPPED], 1)
+})
 
 t.test('a thread killed meanwhile: an actor that does not restart has ended with it', async t => {
   const system = await startThreads(t)

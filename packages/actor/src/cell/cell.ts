@@ -288,6 +288,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
       withinMs,
     )
     this.drain = drain
+    this.host.kinship.drains(this, withinMs)
     this.#recovery?.goOn()
     const caughtUp = (): void => {
       drain.isCatchingUp = false
@@ -455,6 +456,10 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     if (children.isStopping || child.isStopping) return true
     const error = halt.error === undefined ? undefined : errorOf(halt.error)
     return children.group?.halted(child, halt.isFailure, halt.delayMs, error) ?? false
+  }
+
+  childDrains(id: number, withinMs: number): void {
+    this.children?.drains(id, withinMs)
   }
 
   /** The thread of a child that will be spawned again has ended. */

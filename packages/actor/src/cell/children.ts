@@ -78,11 +78,24 @@ export class Children implements GroupHost {
     if (child === undefined) return
     if (child.isStopping && (drainMs !== undefined || child.drainDueMs === undefined)) return
     child.isStopping = true
-    child.drainDueMs = drainMs === undefined ? undefined : this.#host.clock.nowMs() + drainMs
-    // Siblings that restart do not wait for it.
-    if (drainMs !== undefined) this.group?.ended(id)
+    child.drainDueMs = undefined
+    if (drainMs !== undefined) this.#setDrain(child, drainMs)
     if (child.guard !== undefined) this.#host.deadlines.remove(child.guard)
     this.#host.kinship.stop(this.#parent, child)
+  }
+
+  /** A child drains by its own word, or by that of somebody else. */
+  drains(id: number, withinMs: number): void {
+    const child = this.#children.get(id)
+    if (child === undefined || child.isStopping) return
+    child.isStopping = true
+    this.#setDrain(child, withinMs)
+  }
+
+  #setDrain(child: Child, drainMs: number): void {
+    child.drainDueMs = this.#host.clock.nowMs() + drainMs
+    // Siblings that restart do not wait for it.
+    this.group?.ended(child.id)
   }
 
   /** Forgets a child that has ended; undefined when it was none. */

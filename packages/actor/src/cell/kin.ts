@@ -43,6 +43,8 @@ export interface LocalParent {
   childEnded(id: number, ending: Ending, error: CodedError | undefined): void
   /** The instance of a child has ended. False when it may start again at once. */
   childHalted(id: number, halt: Halt): boolean
+  /** A child drains, for so long, that the parent may not have told to. */
+  childDrains(id: number, withinMs: number): void
 }
 
 /** The parent: told when an actor ends, and failed when it escalates; undefined: the root has none. */
@@ -105,6 +107,8 @@ export interface Kinship {
   release(child: Child): void
   /** A child was restarted after a failure. */
   restarted(cell: ChildCell): void
+  /** A child drains; the parent hears of it here unless it said so itself. */
+  drains(cell: ChildCell, withinMs: number): void
   /** A child whose parent restarts children together has no instance and waits. */
   halted(cell: ChildCell, halt: Halt): void
 }

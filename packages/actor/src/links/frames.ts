@@ -17,6 +17,7 @@
  *   HALT        child  –      HaltRequest: end the instance, then say HALTED and wait
  *   HALTED      parent child  Halt: the instance has ended
  *   RELEASE     child  –      – (the next instance may start)
+ *   DRAINS      parent child  milliseconds: it drains by its own word or that of a third; its next life is to go on with it
  *   LAYOUT      –         index  LayoutDescription, for frames that follow (the link's own)
  * and between a thread and main, which keeps the list of threads:
  *   CONNECT     –         –      PeerAddress, with its port
@@ -67,6 +68,7 @@ export const OP = {
   HALT: 21,
   HALTED: 22,
   RELEASE: 23,
+  DRAINS: 24,
   RECYCLE: 25,
   LINKED: 26,
   SPAWNED: 27,

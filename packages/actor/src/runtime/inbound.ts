@@ -219,6 +219,9 @@ export class Inbound {
       case OP.HALTED:
         kinship.takeHalted(peer, frame.target, frame.corr, frame.body as Halt)
         return
+      case OP.DRAINS:
+        kinship.takeDrains(frame.target, frame.corr, frame.body as number)
+        return
       case OP.RELEASE:
         kinship.takeRelease(frame.target)
         return

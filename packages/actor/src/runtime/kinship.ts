@@ -189,6 +189,17 @@ export class ThreadKinship implements Kinship {
     }
   }
 
+  /** A cell drains: its parent tells its next life to go on, and does not restart it with its siblings. */
+  drains({ id, parent }: ChildCell, withinMs: number): void {
+    if (parent === undefined) return
+    if (isLocal(parent)) parent.childDrains(id, withinMs)
+    else {
+      const peer = this.#thread.peers.to(parent.thread)
+      if (peer.uid !== parent.uid) return
+      peer.send({ op: OP.DRAINS, target: parent.id, corr: id, body: withinMs, patches: 0 })
+    }
+  }
+
   takeEnded(parentId: number, childId: number, ending: Ending): void {
     const parent = this.#parent(parentId)
     const child = parent?.children?.get(childId)
@@ -200,6 +211,10 @@ export class ThreadKinship implements Kinship {
     const isReleased = this.#parent(parentId)?.childHalted(childId, halt) === false
     // It waits for a word that nobody else would say.
     if (isReleased) peer.send({ op: OP.RELEASE, target: childId, corr: 0, body: 0, patches: 0 })
+  }
+
+  takeDrains(parentId: number, childId: number, withinMs: number): void {
+    this.#parent(parentId)?.childDrains(childId, withinMs)
   }
 
   /** Main's word that a child of ours ended with its thread. */
