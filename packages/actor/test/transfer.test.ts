@@ -31,6 +31,34 @@ t.test('a transferred buffer is detached when it is told, and arrives whole', as
   t.equal(kept.byteLength, 1000, 'without a list it is copied')
 })
 
+t.test('what is listed moves from wherever it is, and also when it is nowhere in the message', async t => {
+  const system = await startThreads(t)
+  const ref = system.spawn(mover, { name: 'mover', thread: 'p-0' })
+  const [inMap, inSet, deep, nowhere] = [bytesOf(10), bytesOf(20), bytesOf(30), bytesOf(40)]
+  const value = {
+    map: new Map<unknown, unknown>([
+      ['bytes', inMap.subarray(5)],
+      [new Map([['list', [{ deep }]]]), 'a key'],
+    ]),
+    set: new Set([inSet.buffer]),
+    other: new Map([['text', 'as it is']]),
+  }
+  const transfer = [inMap, inSet, deep, nowhere].map(bytes => bytes.buffer)
+  const asked = ref.ask({ type: 'echo', value }, { ...soon, transfer })
+  t.strictSame(
+    [inMap, inSet, deep, nowhere].map(bytes => bytes.byteLength),
+    [0, 0, 0, 0],
+  )
+  t.strictSame(await asked, {
+    map: new Map<unknown, unknown>([
+      ['bytes', bytesOf(5)],
+      [new Map([['list', [{ deep: bytesOf(30) }]]]), 'a key'],
+    ]),
+    set: new Set([bytesOf(20).buffer]),
+    other: new Map([['text', 'as it is']]),
+  })
+})
+
 t.test('an answer moves its buffers too', async t => {
   const system = await startThreads(t)
   const ref = system.spawn(mover, { name: 'mover', thread: 'p-0' })
@@ -141,6 +169,10 @@ t.test('what is lifted out and put back, over buffers of their own, is what stru
       fc.constant(null),
       view,
       fc.array(tie('value'), { maxLength: 4 }),
+      fc.record({
+        collection: fc.constantFrom('map', 'set'),
+        items: fc.array(tie('value'), { maxLength: 3 }),
+      }),
       fc.dictionary(fc.string({ maxLength: 3 }), tie('value'), { maxKeys: 4 }),
     ),
   })).value
@@ -150,6 +182,10 @@ t.test('what is lifted out and put back, over buffers of their own, is what stru
       const build = (value: unknown): unknown => {
         if (Array.isArray(value)) return value.map(build)
         if (typeof value !== 'object' || value === null) return value
+        const { collection, items } = value as { collection?: string; items?: unknown[] }
+        if (collection === 'set' && items !== undefined) return new Set(items.map(build))
+        if (collection === 'map' && items !== undefined)
+          return new Map(items.map((item, index) => [index, build(item)]))
         const { buffer, offset, length, kind } = value as Record<string, number>
         if (typeof kind === 'number' && typeof buffer === 'number' && Object.keys(value).length === 4) {
           const of = buffers[buffer]!

@@ -11,10 +11,14 @@ import { isMarkedAsUntransferable } from 'node:worker_threads'
 import { UnserializableMessageError } from '../values/errors.ts'
 import { DEPTH_MAX, type DescribeReply, type Path, refusalOf, tooDeep } from './pack.ts'
 
-/** A buffer, or a view of one, in a message. */
+/** Makes the same value again, over the buffers that replace those that moved. */
+type Remake = (moved: ReadonlyMap<ArrayBufferLike, ArrayBuffer>) => unknown
+
+/** A part of a message that has something to move: a buffer, a view of one, or a Map or Set with such in it. */
 interface Slot {
   readonly path: Path
-  readonly value: ArrayBuffer | ArrayBufferView<ArrayBuffer>
+  readonly value: object
+  readonly remake: Remake
 }
 
 export class Moves {
@@ -53,10 +57,16 @@ export class Moves {
     // A cycle has no end, and with two ways through it 2 to the power of DEPTH_MAX paths.
     if (path.length > DEPTH_MAX) throw tooDeep()
     if (value instanceof ArrayBuffer || ArrayBuffer.isView(value)) {
-      const buffer = value instanceof ArrayBuffer ? value : value.buffer
-      if (!this.buffers.includes(buffer as ArrayBuffer)) return value
-      this.#slots.push({ path: [...path], value: value as Slot['value'] })
+      const remake = this.#remakeOf(value)
+      if (remake === undefined) return value
+      this.#slots.push({ path: [...path], value, remake })
       return null
+    }
+    if (value instanceof Map || value instanceof Set) {
+      // It stays where it is, so that what may not travel is found in it.
+      const remake = this.#remakeIn(value, path.length)
+      if (remake !== undefined) this.#slots.push({ path: [...path], value, remake })
+      return value
     }
     if (Array.isArray(value)) return value.map((item, index) => this.#liftAt(item, index, path))
     const prototype = Object.getPrototypeOf(value) as unknown
@@ -84,26 +94,63 @@ export class Moves {
 
   /** The link takes `body`: detaches the sender's buffers, unless the post has done so. Returns what is `body` then. */
   commit(body: unknown): unknown {
-    let root = body
+    const moved = new Map<ArrayBufferLike, ArrayBuffer>()
     for (const [index, buffer] of this.buffers.entries()) {
-      const slots = this.#slots.filter(({ value }) => bufferOf(value) === buffer)
-      if (buffer.detached || slots.length === 0) continue
-      // First, while the lengths of the views can be read.
-      const remake = slots.map(({ value }) => remakerOf(value))
-      const moved = buffer.transfer()
-      this.buffers[index] = moved
-      for (const [at, { path }] of slots.entries()) root = putAt(root, path, remake[at]!(moved))
+      if (buffer.detached) continue
+      const heir = buffer.transfer()
+      this.buffers[index] = heir
+      moved.set(buffer, heir)
     }
+    let root = body
+    if (moved.size > 0) for (const { path, remake } of this.#slots) root = putAt(root, path, remake(moved))
     return root
+  }
+
+  /** For a buffer that moves, or a view of one; undefined for others. What a view says of itself is read now: later it is detached. */
+  #remakeOf(value: ArrayBuffer | ArrayBufferView): Remake | undefined {
+    const buffer = value instanceof ArrayBuffer ? value : value.buffer
+    if (!this.buffers.includes(buffer as ArrayBuffer)) return undefined
+    const over = viewMakerOf(value)
+    return moved => {
+      const heir = moved.get(buffer)
+      return heir === undefined ? value : over(heir)
+    }
+  }
+
+  /** For anything inside a Map or Set; undefined when nothing in it moves. */
+  #remakeIn(value: unknown, depth: number): Remake | undefined {
+    if (typeof value !== 'object' || value === null) return undefined
+    if (depth > DEPTH_MAX) throw tooDeep()
+    if (value instanceof ArrayBuffer || ArrayBuffer.isView(value)) return this.#remakeOf(value)
+    const isCollection = value instanceof Map || value instanceof Set
+    if (isCollection || Array.isArray(value)) {
+      const items: unknown[] = [...value]
+      const remake = this.#remakeAll(items, depth)
+      if (remake === undefined || !isCollection) return remake
+      return value instanceof Map
+        ? moved => new Map(remake(moved) as [unknown, unknown][])
+        : moved => new Set(remake(moved))
+    }
+    const prototype = Object.getPrototypeOf(value) as unknown
+    if (prototype !== Object.prototype && prototype !== null) return undefined
+    const keys = Object.keys(value)
+    const remake = this.#remakeAll(Object.values(value), depth)
+    if (remake === undefined) return undefined
+    return moved => Object.fromEntries(remake(moved).map((item, index) => [keys[index]!, item]))
+  }
+
+  #remakeAll(
+    items: readonly unknown[],
+    depth: number,
+  ): ((moved: Parameters<Remake>[0]) => unknown[]) | undefined {
+    const remakes = items.map(item => this.#remakeIn(item, depth + 1))
+    if (remakes.every(remake => remake === undefined)) return undefined
+    return moved => items.map((item, index) => remakes[index]?.(moved) ?? item)
   }
 }
 
-function bufferOf(value: Slot['value']): ArrayBuffer {
-  return value instanceof ArrayBuffer ? value : value.buffer
-}
-
 /** Makes the same view of another buffer. */
-function remakerOf(value: Slot['value']): (buffer: ArrayBuffer) => unknown {
+function viewMakerOf(value: ArrayBuffer | ArrayBufferView): (buffer: ArrayBuffer) => unknown {
   if (value instanceof ArrayBuffer) return buffer => buffer
   const { byteOffset, byteLength } = value
   if (value instanceof DataView) return buffer => new DataView(buffer, byteOffset, byteLength)
