@@ -451,6 +451,7 @@ t.test('a thread that never ends its turn does not hold up the end', async t => 
   t.equal(await Atomics.waitAsync(words, 3, 0).value, 'ok')
   const report = await system.shutdown({ after: 'mailbox', within: 50, deadline: '2s' })
   t.ok(report.slow.includes('sink'))
+  t.strictSame(report.undrained, ['sink'], 'nobody knows what it had')
   t.equal(words[DONE], 1)
 })
 
@@ -506,6 +507,17 @@ t.test('a thread killed while an actor drains that was not told so by its parent
 t.test('a thread killed meanwhile: an actor that does not restart has ended with it', async t => {
   const system = await startThreads(t)
   const ref = system.spawn(sink, { name: 'a', args: { words: newWords() }, thread: 'p-0' })
+  await ref.ask({ type: 'question' }, soon)
+  ref.tell({ type: 'never' })
+  const report = system.shutdown({ after: 'mailbox', deadline: '30s' })
+  await system.killThread('p-0')
+  t.match(await report, { undrained: ['a'] })
+})
+
+t.test('a thread killed meanwhile: an actor that may not restart once more has not drained', async t => {
+  const system = await startThreads(t)
+  const supervision = { ...restart, max: 0 }
+  const ref = system.spawn(sink, { name: 'a', args: { words: newWords() }, thread: 'p-0', supervision })
   await ref.ask({ type: 'question' }, soon)
   ref.tell({ type: 'never' })
   const report = system.shutdown({ after: 'mailbox', deadline: '30s' })

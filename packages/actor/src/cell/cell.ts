@@ -15,7 +15,7 @@
 
 import type { CodedError } from '@homing/errors'
 import { failTakenAsks, openAskOf } from '../asks/message-asks.ts'
-import { isThreadLoss, terminatedOf } from '../contract/terminated.ts'
+import { terminatedOf } from '../contract/terminated.ts'
 import type { ActorDefinition, ActorStatus, Signal, TerminationReason } from '../contract/types.ts'
 import { type CompiledLayout, compiledOf } from '../layout/compile.ts'
 import type { Deadline } from '../values/deadlines.ts'
@@ -426,8 +426,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     const child = children?.remove(id)
     if (children === undefined || child === undefined) return
     const known = error ?? (ending.error === undefined ? undefined : errorOf(ending.error))
-    // It died with its thread, and could not say so.
-    if (child.drainDueMs !== undefined && isThreadLoss(ending.reason)) this.host.undrained.add(child.ref.name)
+    if (child.hasToDrain && ending.isLost === true) this.host.undrained.add(child.ref.name)
     const terminated = terminatedOf(child.ref, ending.reason, known)
     for (const onEnded of child.onEnded ?? []) onEnded(terminated)
     if (children.isStopping) {

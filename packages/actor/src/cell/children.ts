@@ -93,6 +93,7 @@ export class Children implements GroupHost {
   }
 
   #setDrain(child: Child, drainMs: number): void {
+    child.hasToDrain = true
     child.drainDueMs = this.#host.clock.nowMs() + drainMs
     // Siblings that restart do not wait for it.
     this.group?.ended(child.id)
@@ -204,7 +205,10 @@ export class Children implements GroupHost {
   abandonAll(isReported: boolean, isDrain: boolean): void {
     this.group?.cancel()
     for (const child of [...this.#children.values()].reverse()) {
-      if (isDrain && !child.isStopping && child.thread === undefined) this.stop(child.id, 0)
+      if (isDrain) {
+        child.hasToDrain = true
+        if (!child.isStopping && child.thread === undefined) this.stop(child.id, 0)
+      }
       this.#abandon(child, isReported)
     }
   }
@@ -212,7 +216,7 @@ export class Children implements GroupHost {
   #abandon(child: Child, isReported: boolean): void {
     if (isReported || child.thread !== undefined) this.#host.kinship.abandon(child)
     else (child.ref as LocalRef).cell?.kill()
-    this.#parent.childEnded(child.id, { reason: 'stopped' }, undefined)
+    this.#parent.childEnded(child.id, { reason: 'stopped', isLost: true }, undefined)
   }
 
   /** Forgets who waits for all to stop. */

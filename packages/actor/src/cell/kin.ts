@@ -15,6 +15,8 @@ export interface Ending {
   readonly error?: ErrorRecord
   /** The failure is to fail the parent as well. */
   readonly isEscalated?: boolean
+  /** It could not say so itself: its thread is gone, or does not answer. What it had left is not known. */
+  readonly isLost?: boolean
 }
 
 /** An actor whose parent restarts children together waits to be released. */
@@ -64,6 +66,8 @@ export interface Child {
   isStopping: boolean
   /** Until when it may handle what waits, before it stops; undefined: it does not. */
   drainDueMs: number | undefined
+  /** It was to drain, and maybe still does. */
+  hasToDrain: boolean
   /** Bounds the wait for a child on another thread. */
   guard: Deadline | undefined
 }
@@ -84,6 +88,7 @@ export function newChild(
     onEnded: undefined,
     isStopping: false,
     drainDueMs: undefined,
+    hasToDrain: false,
     guard: undefined,
   }
 }

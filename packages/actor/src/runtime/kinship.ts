@@ -277,7 +277,7 @@ export class ThreadKinship implements Kinship {
   #giveUp(parent: LocalParent, child: Child, reason: TerminationReason, error: CodedError | undefined): void {
     parent.childEnded(
       child.id,
-      { reason, isEscalated: child.settings.directive === 'escalate' && !child.isStopping },
+      { reason, isEscalated: child.settings.directive === 'escalate' && !child.isStopping, isLost: true },
       error,
     )
     // After that: forgetting a dedicated thread reports its end once more.

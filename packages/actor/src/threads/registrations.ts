@@ -137,7 +137,7 @@ export class Registrations {
     const registration = this.remove(id)
     if (registration === undefined) return
     const { parent } = registration.spec
-    const ending = { reason, error: recordOf(error), ...(isEscalated ? { isEscalated } : {}) }
+    const ending = { reason, error: recordOf(error), isLost: true, ...(isEscalated ? { isEscalated } : {}) }
     if (parent.thread === MAIN) this.#runtime.kinship.childLost(parent.id, id, ending)
     else {
       const peer = this.#runtime.peers.to(parent.thread)
