@@ -14,6 +14,10 @@ type BoxMessage =
   | { readonly type: 'self'; readonly reply: Reply<ActorRef<BoxMessage>> }
   | { readonly type: 'passOn'; readonly to: ActorRef<BoxMessage>; readonly reply: Reply<string[]> }
   | { readonly type: 'passed'; readonly answer: { readonly to: Reply<string[]> } }
+  | { readonly type: 'bytes'; readonly to?: ActorRef<BoxMessage>; readonly reply: Reply<Uint8Array> }
+  | { readonly type: 'bytesFor'; readonly answer: { readonly to: Reply<Uint8Array> } }
+  /** How many bytes it has that it gave away. */
+  | { readonly type: 'left'; readonly reply: Reply<number> }
 
 class Oddity {
   readonly size = 1
@@ -21,6 +25,7 @@ class Oddity {
 
 const box = actor<BoxMessage, { readonly items: string[] } | undefined>((ctx, args) => {
   let items = args?.items ?? []
+  const given = new Uint8Array(8)
   return {
     put(message) {
       items = message.items
@@ -35,6 +40,12 @@ const box = actor<BoxMessage, { readonly items: string[] } | undefined>((ctx, ar
     self: ({ reply }) => reply(ctx.self),
     passOn: ({ to, reply }) => void to.tell({ type: 'passed', answer: { to: reply } }),
     passed: ({ answer }) => answer.to(items),
+    bytes({ to, reply }) {
+      if (to === undefined) reply(given, { transfer: [given.buffer] })
+      else to.tell({ type: 'bytesFor', answer: { to: reply } })
+    },
+    bytesFor: ({ answer }) => answer.to(given, { transfer: [given.buffer] }),
+    left: ({ reply }) => reply(given.byteLength),
   }
 })
 const soon = { timeout: '1s' } as const
@@ -108,6 +119,17 @@ t.test('refs and replies that travel work where they arrive', async t => {
   probe.watch(self)
   await sys.stop(b)
   t.equal((await probe.nextTerminated()).ref.key, b.key)
+})
+
+t.test('what an answer transfers has moved, also when the reply was passed on', async t => {
+  const sys = startSystem(t)
+  const a = sys.spawn(box, { name: 'a', thread: 'core-0' })
+  const b = sys.spawn(box, { name: 'b', thread: 'core-1' })
+  t.equal((await a.ask({ type: 'bytes', to: b }, soon)).byteLength, 8)
+  t.strictSame(await Promise.all([a, b].map(ref => ref.ask({ type: 'left' }, soon))), [8, 0])
+  t.equal((await a.ask({ type: 'bytes' }, soon)).byteLength, 8)
+  t.strictSame(await Promise.all([a, b].map(ref => ref.ask({ type: 'left' }, soon))), [0, 0])
+  await t.rejects(a.ask({ type: 'bytes', to: b }, soon), { code: 'HOMING_ACTOR_UNSERIALIZABLE' })
 })
 
 t.test('an ask that nobody answers ends at its deadline, and leaves nothing behind', async t => {

@@ -83,9 +83,11 @@ export class CopiedPlaces implements Places {
     if (!(ask instanceof OpenAsk)) return reply
     ask.unlink()
     const asker = ask instanceof InboundAsk ? ask.thread : MAIN
-    const passedOn: ReplyFunction = value => {
+    const passedOn: ReplyFunction = (value, options) => {
+      if (ask.isSettled) return
       try {
-        ask.answer(this.carry(value, asker))
+        ask.answer(this.carry(value, asker, options?.transfer))
+        detach(options?.transfer)
       } catch (error) {
         ask.fail('failed', error)
       }
