@@ -1,6 +1,6 @@
 /** Watches of actors that have ended before: what is known of them, also by a later life of their thread. */
 
-import type { ActorRef } from '@homing/actor'
+import type { ActorRef, ActorSystem, ThreadStatus } from '@homing/actor'
 import { recordingLog } from '@homing/log'
 import t from 'tap'
 import { type Seen, type ThrowerMessage, thrower, watcher } from './fixtures/thrower.ts'
@@ -39,6 +39,35 @@ t.test('a late watch tells how an actor ended, also in an earlier life of its th
   await system.stop(later)
   t.match(await system.whenTerminated(later), { reason: 'stopped' }, 'of this life')
 })
+
+t.test('a late watch tells the end of the life that the actor was lost with, not of a later one', async t => {
+  const system = await startThreads(t, { hungAfter: '200ms' })
+  const spawn = async (name: string): Promise<ActorRef<ThrowerMessage>> => {
+    const ref = system.spawn(thrower, { name, args: undefined, thread: 'p-0' })
+    await ref.ask({ type: 'ready' }, soon)
+    return ref
+  }
+  const first = await spawn('first')
+  const ended = system.whenTerminated(first)
+  first.tell({ type: 'spin' })
+  t.equal((await ended).reason, 'threadHung')
+  await whenReplaced(system, 'p-0', 2)
+  const second = await spawn('second')
+  await system.killThread('p-0')
+  await whenReplaced(system, 'p-0', 3)
+
+  t.match(await system.whenTerminated(first), {
+    reason: 'threadHung',
+    error: { details: { reason: 'threadHung' } },
+  })
+  t.match(await system.whenTerminated(second), { reason: 'threadExit' })
+})
+
+async function whenReplaced(system: ActorSystem, thread: string, lives: number): Promise<void> {
+  const isReplaced = ({ name, lives: lived, state }: ThreadStatus): boolean =>
+    name === thread && lived === lives && state === 'running'
+  while (!system.threads().some(isReplaced)) await new Promise<void>(resolve => setImmediate(resolve))
+}
 
 t.test('a dedicated thread whose actor does not come back is not said to be replaced', async t => {
   const log = recordingLog()

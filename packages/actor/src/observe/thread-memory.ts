@@ -6,14 +6,15 @@
  *   messages   ring of the messages that actors were given              flight.ts
  *   events     ring of everything else that happened                    flight.ts
  *   types      the texts of message types, by number; never forgotten
- *   names      the names of actors, in a slot by id; a later actor takes the slot of an earlier one
+ *   names      the names of actors, and the lives that had them last, in a slot by id; a later actor takes the slot of an
+ *              earlier one
  *   endings    ring of the ids of actors that ended by themselves, negative for those that failed
  *
  * Protocol   The thread is the only writer; it uses plain stores of 64-bit numbers, each of which is one
  *            instruction on the machines that Node runs on. A reader sees every number whole, some a moment later
  *            than others; a record of a ring may be half written, which its sequence number shows, except for
  *            a race that costs a wrong line. Once the thread has ended, all of it is exact.
- * Cost       212 KiB for each thread.
+ * Cost       257 KiB for each thread.
  */
 
 /** Records of each ring; powers of two. */
@@ -34,13 +35,14 @@ const ENDINGS_MAX = 2048
 const TYPES_MAX = 512
 const TYPE_CHARACTERS = 31
 const NAMES_MAX = 512
-const NAME_CHARACTERS = 59
+const NAME_CHARACTERS = 55
 
 const MESSAGES_AT = FIGURES_MAX
 const EVENTS_AT = MESSAGES_AT + MESSAGES_MAX * RECORD_SIZE
 const NAMES_AT = EVENTS_AT + EVENTS_MAX * RECORD_SIZE
-// A name: the id of its actor, its length, its characters; 128 bytes.
+// A name: the id of its actor, its length, its characters, the life that had it last; 128 bytes.
 const NAME_NUMBERS = 16
+const NAME_LIFE = NAME_NUMBERS - 1
 const TYPES_AT = NAMES_AT + NAMES_MAX * NAME_NUMBERS
 // A type: its length, its characters; 64 bytes.
 const TYPE_NUMBERS = 8
@@ -55,12 +57,19 @@ export class ThreadMemory {
   readonly buffer: SharedArrayBuffer
   readonly numbers: Float64Array
   readonly #characters: Uint16Array
+  /** Of the thread that writes. */
+  #life = 0
 
   /** Without a buffer: a new one. */
   constructor(buffer: SharedArrayBuffer = new SharedArrayBuffer(NUMBERS * Float64Array.BYTES_PER_ELEMENT)) {
     this.buffer = buffer
     this.numbers = new Float64Array(buffer)
     this.#characters = new Uint16Array(buffer)
+  }
+
+  /** A life of the thread begins to write. */
+  begin(uid: number): void {
+    this.#life = uid
   }
 
   /** Signs of life: its event loop has gone round this often, as far as a timer saw. */
@@ -100,10 +109,11 @@ export class ThreadMemory {
     return EVENTS_AT + (sequence & (EVENTS_MAX - 1)) * RECORD_SIZE
   }
 
-  /** Keeps the name of an actor, as much of it as there is room for. */
+  /** Keeps the name of an actor that is here now, as much of it as there is room for. */
   setName(id: number, name: string): void {
     const at = NAMES_AT + (id & (NAMES_MAX - 1)) * NAME_NUMBERS
     this.numbers[at] = id
+    this.numbers[at + NAME_LIFE] = this.#life
     this.#write(at + 1, name, NAME_CHARACTERS)
   }
 
@@ -111,6 +121,12 @@ export class ThreadMemory {
   nameOf(id: number): string {
     const at = NAMES_AT + (id & (NAMES_MAX - 1)) * NAME_NUMBERS
     return this.numbers[at] === id ? this.#read(at + 1, NAME_CHARACTERS) : `#${id}`
+  }
+
+  /** The last life of the thread that had the actor; undefined when another has taken its slot since. */
+  lifeOf(id: number): number | undefined {
+    const at = NAMES_AT + (id & (NAMES_MAX - 1)) * NAME_NUMBERS
+    return this.numbers[at] === id ? this.numbers[at + NAME_LIFE] : undefined
   }
 
   setType(number: number, type: string): void {

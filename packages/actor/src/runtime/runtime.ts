@@ -51,7 +51,7 @@ import { Deadlines } from '../values/deadlines.ts'
 import { SystemStoppedError, ThreadDownError, UnknownThreadError } from '../values/errors.ts'
 import { ID_SPAN } from '../values/ids.ts'
 import type { Message } from '../values/message.ts'
-import type { ThreadEnd } from '../values/thread-end.ts'
+import type { PastLife } from '../values/thread-end.ts'
 import { Capabilities } from './capabilities.ts'
 import { type DefinitionSource, moduleDefinitions } from './definitions.ts'
 import { Inbound } from './inbound.ts'
@@ -85,8 +85,8 @@ export interface RuntimeOptions {
   readonly definitions?: DefinitionSource | undefined
   /** What earlier lives of the thread wrote about themselves, to go on with; default: new memory. */
   readonly memory?: ThreadMemory | undefined
-  /** How the life before this one ended; undefined: this is the first. */
-  readonly lastEnd?: ThreadEnd | undefined
+  /** How the lives before this one ended, oldest first: the latest of them. */
+  readonly pastLives?: readonly PastLife[]
   /** The heap of the thread; default: as V8 says. */
   readonly heap?: (() => HeapSize) | undefined
 }
@@ -126,7 +126,7 @@ export class Runtime implements CellHost, LinkedThread {
   readonly lives: PeerLives
   /** What this thread says about itself, and every life of it before. */
   readonly memory: ThreadMemory
-  readonly lastEnd: ThreadEnd | undefined
+  readonly pastLives: readonly PastLife[]
   readonly counts: Counts
   readonly flight: FlightRecorder
   readonly heap: HeapGauge
@@ -164,7 +164,8 @@ export class Runtime implements CellHost, LinkedThread {
     this.#places = options.places
     this.#definitions = options.definitions ?? moduleDefinitions
     this.memory = options.memory ?? new ThreadMemory()
-    this.lastEnd = options.lastEnd
+    this.memory.begin(options.uid)
+    this.pastLives = options.pastLives ?? []
     this.counts = new Counts(this.memory)
     this.counts.begin(options.uid)
     this.flight = new FlightRecorder(this.memory, options.clock)

@@ -18,7 +18,7 @@ import type { Peer } from '../links/peer.ts'
 import type { ThreadMemory } from '../observe/thread-memory.ts'
 import { ThreadDownError } from '../values/errors.ts'
 import { uidOf } from '../values/ids.ts'
-import type { ThreadEnd } from '../values/thread-end.ts'
+import { type PastLife, type ThreadEnd, UNEXPLAINED } from '../values/thread-end.ts'
 import { errorOf, recordOf } from '../values/thrown.ts'
 import type { Held, Limbo } from './limbo.ts'
 import type { Peers } from './peers.ts'
@@ -37,8 +37,8 @@ export interface WatchingThread {
   readonly thread: string
   readonly uid: number
   readonly memory: ThreadMemory
-  /** How the life before this one ended; undefined: this is the first. */
-  readonly lastEnd: ThreadEnd | undefined
+  /** How the lives before this one ended, oldest first: the latest of them. */
+  readonly pastLives: readonly PastLife[]
   readonly cells: CellTable
   readonly peers: Peers
   readonly limbo: Limbo
@@ -98,13 +98,22 @@ export class Watches implements WatchList {
   #pastEnding(id: number): PastEnding {
     const known = this.#endings.get(id) ?? this.#olderEndings.get(id)
     if (known !== undefined) return known
-    const { thread, uid, memory, lastEnd } = this.#thread
+    const { thread, memory } = this.#thread
     const reason = memory.endingOf(id)
     if (reason !== undefined) return { reason, error: undefined }
-    const isOlder = lastEnd !== undefined && uidOf(id) < uid
-    return isOlder
-      ? { reason: lastEnd.reason, error: ThreadDownError.ended(thread, lastEnd) }
-      : { reason: 'stopped', error: undefined }
+    const end = this.#endOfLifeOf(id)
+    return end === undefined
+      ? { reason: 'stopped', error: undefined }
+      : { reason: end.reason, error: ThreadDownError.ended(thread, end) }
+  }
+
+  /** How the life ended that the actor was lost with; undefined: it was not. */
+  #endOfLifeOf(id: number): ThreadEnd | undefined {
+    const { uid, memory, pastLives } = this.#thread
+    const life = memory.lifeOf(id)
+    // Too many actors have been here since to know its life: the last one that it can have had.
+    if (life === undefined) return uidOf(id) < uid ? pastLives.at(-1)?.end : undefined
+    return life === uid ? undefined : (pastLives.find(past => past.uid === life)?.end ?? UNEXPLAINED)
   }
 
   remove(watcher: Watcher, ref: Ref): void {

@@ -2,11 +2,13 @@
 
 import type { ThreadStatus } from '../contract/types.ts'
 import type { Disposal } from '../runtime/runtime.ts'
-import type { ThreadEnd, ThreadEndReason } from '../values/thread-end.ts'
+import type { PastLife, ThreadEnd, ThreadEndReason } from '../values/thread-end.ts'
 import { recordOf } from '../values/thrown.ts'
 import type { HostedThread } from './thread-host.ts'
 
 const RESTART_WINDOW_MS = 60_000
+/** Lives whose ends are told to the next. */
+const PAST_LIVES_MAX = 16
 
 /** How a thread beside main stands. */
 export interface ThreadStanding {
@@ -35,10 +37,12 @@ export class ThreadSlot {
   isRecycling = false
   /** Why it is being ended, when that is known before its end. */
   endReason: ThreadEndReason = 'threadExit'
-  /** How the life before the present one ended. */
-  lastEnd: ThreadEnd | undefined = undefined
+  /** The lives before the present one, oldest first: the last PAST_LIVES_MAX. */
+  readonly pastLives: PastLife[] = []
   /** Settled at the next ready or final end. */
   whenReady = quietResolvers()
+  /** The present life, or the last. */
+  #lastUid = 0
   /** When it was replaced, within the last minute. */
   #restartTimesMs: number[] = []
 
@@ -76,8 +80,10 @@ export class ThreadSlot {
 
   /** A life begins. */
   begin(uid: number): void {
-    if (this.hasLived) this.lastEnd = this.end
+    if (this.hasLived) this.pastLives.push({ uid: this.#lastUid, end: this.end })
+    if (this.pastLives.length > PAST_LIVES_MAX) this.pastLives.shift()
     this.uid = uid
+    this.#lastUid = uid
     this.hasLived = true
     this.isReady = false
     this.isRecycling = false

@@ -9,7 +9,7 @@ import { ThreadMemory } from '../observe/thread-memory.ts'
 import type { DefinitionSource } from '../runtime/definitions.ts'
 import type { PoolMap } from '../runtime/placement.ts'
 import { Runtime } from '../runtime/runtime.ts'
-import type { ThreadEnd } from '../values/thread-end.ts'
+import type { PastLife, ThreadEnd } from '../values/thread-end.ts'
 import { HeapGuard, type HeapPressure } from './heap-guard.ts'
 
 /** What main hands to a new life of a thread. */
@@ -25,8 +25,8 @@ export interface ThreadInit {
   readonly spawns: readonly SpawnSpec[]
   /** Where the thread writes about itself: see observe/thread-memory.ts. */
   readonly memory: SharedArrayBuffer
-  /** How the life before this one ended; undefined: this is the first. */
-  readonly lastEnd: ThreadEnd | undefined
+  /** How the lives before this one ended, oldest first: the latest of them. */
+  readonly pastLives: readonly PastLife[]
   /** It gives a sign of life this often; 0: never. */
   readonly beatMs: number
   /** What it does when its heap fills; undefined: nothing. */
@@ -50,9 +50,9 @@ export const threadName: unique symbol = Symbol.for('homing.thread') as never
 /** Makes the runtime of a life, with its actors and links. */
 export function startThread(init: ThreadInit, surroundings: ThreadSurroundings): Runtime {
   const { open, ...facilities } = surroundings
-  const { thread, uid, pools, lastEnd } = init
+  const { thread, uid, pools, pastLives } = init
   const memory = new ThreadMemory(init.memory)
-  const runtime = new Runtime({ ...facilities, thread, uid, pools, memory, lastEnd, isAlone: false })
+  const runtime = new Runtime({ ...facilities, thread, uid, pools, memory, pastLives, isAlone: false })
   const toMain = (op: number, target: number, body: unknown, corr = 0): void =>
     runtime.peers.to(MAIN).send({ op, target, corr, body, patches: 0 })
   runtime.registrar = {

@@ -220,7 +220,7 @@ export class Threads implements Registrar {
       logLevel: this.#options.logLevel,
       peers,
       spawns,
-      lastEnd: slot.lastEnd,
+      pastLives: slot.pastLives,
       memory: this.observatory.memoryFor(slot.name).buffer,
       beatMs: this.#watchdog.intervalMs,
       heapPressure: this.#options.heapPressure,

@@ -12,6 +12,12 @@ export interface ThreadEnd {
   readonly error?: ErrorRecord
 }
 
+/** A life of a thread that is over. */
+export interface PastLife {
+  readonly uid: number
+  readonly end: ThreadEnd
+}
+
 /** The end of a thread of which nothing is known. */
 export const UNEXPLAINED: ThreadEnd = { reason: 'threadExit' }
 
