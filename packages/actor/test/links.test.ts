@@ -73,6 +73,25 @@ t.test('a ref of this thread to an actor that does not come fails like any dead 
   t.equal(xAtB.tell({ type: 'stop' }), 'ok', 'nor is it given up for good')
 })
 
+t.test('a stop that overtook the spawn of its actor stops it when it comes', async t => {
+  for (const drainMs of [undefined, 'shutdown'] as const) {
+    const { main, a, b, mainB, ab, settleAll } = three()
+    await settleAll()
+    const x = spawnOn(main, 'b', 'x')
+    const xFromA = refAt(a, x, 'b')
+    xFromA.tell({ type: 'note', n: 1 })
+    a.kinship.stopDistant(xFromA as never, drainMs)
+    ab.deliver(a)
+    await settled(b)
+    mainB.deliver(main)
+    t.equal(b.describe().length, 1)
+    await settleAll()
+    t.strictSame(b.describe(), [])
+    t.strictSame([...main.root!.children!.values()], [])
+    t.equal(b.stats().handled, drainMs === undefined ? 0 : 1)
+  }
+})
+
 t.test('a message that waits for its receiver outlives the thread of its sender', async t => {
   const { main, a, b, mainB, ab, settleAll } = three()
   await settleAll()

@@ -19,6 +19,7 @@ import type { SlowActors } from '../observe/slow-actors.ts'
 import type { Deadlines } from '../values/deadlines.ts'
 import { ThreadDownError } from '../values/errors.ts'
 import { errorOf, recordOf } from '../values/thrown.ts'
+import type { Limbo } from './limbo.ts'
 import type { Peers } from './peers.ts'
 import type { Registrar } from './registrar.ts'
 import type { RemoteRef } from './remote-ref.ts'
@@ -33,6 +34,7 @@ export interface KinThread {
   readonly deadlines: Deadlines
   readonly clock: Clock
   readonly slowActors: SlowActors
+  readonly limbo: Limbo
   /** Main's list of those that follow their threads; set before anybody is spawned. */
   readonly registrar: Registrar | undefined
 }
@@ -142,10 +144,16 @@ export class ThreadKinship implements Kinship {
   }
 
   takeStop(id: number, how: boolean | DrainRequest): void {
-    const cell = this.#thread.cells.get(id)
-    if (how === true) cell?.abandon()
-    else if (how === false) cell?.requestStop()
-    else cell?.requestDrain(how.withinMs)
+    const { cells, peers, limbo } = this.#thread
+    const deliver = (cell: Cell): void => {
+      if (how === true) cell.abandon()
+      else if (how === false) cell.requestStop()
+      else cell.requestDrain(how.withinMs)
+    }
+    const cell = cells.get(id)
+    if (cell !== undefined) deliver(cell)
+    // Somebody other than its parent was faster than the spawn.
+    else if (peers.isAwaited(id)) limbo.hold(id, { deliver, giveUp() {} })
   }
 
   takeHalt(id: number, { error }: HaltRequest): void {
