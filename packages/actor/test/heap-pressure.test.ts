@@ -24,7 +24,7 @@ const round = (): Promise<void> => new Promise(resolve => setImmediate(resolve))
 /** A thread p-0 with a heap of 100 bytes that the test fills, its guard, and an actor of main's on it. */
 async function guarded() {
   const clock = new SimulatedClock()
-  const heap = { live: 50, garbage: 0, collections: 0 }
+  const heap = { live: 50, garbage: 0, collections: 0, readings: 0 }
   const one = new Runtime({
     thread: 'p-0',
     uid: 2,
@@ -34,7 +34,10 @@ async function guarded() {
     log: silentLog,
     provide: [],
     isAlone: false,
-    heap: () => ({ usedBytes: heap.live + heap.garbage, limitBytes: 100 }),
+    heap: () => {
+      heap.readings++
+      return { usedBytes: heap.live + heap.garbage, limitBytes: 100 }
+    },
   })
   one.registrar = { register() {}, unregister() {}, resolve() {} }
   const main = makeRuntime('main', 1, clock)
@@ -178,6 +181,59 @@ t.test('after shedFor a heap below shedAt is enough, and what is garbage is coll
     ['shed', 75],
     ['shed', 0],
   ])
+})
+
+t.test('a heap that rises and falls is shed no longer than shedFor in sum, and is then replaced', async t => {
+  const { clock, heap, look, one, recycles } = await guarded()
+  let shedMs = 0
+  const pass = (ms: number): void => {
+    for (let passed = 0; passed < ms; passed += 20) {
+      if (one.inbound.isShedding) shedMs += 20
+      clock.advance(20)
+    }
+  }
+  for (let rise = 0; rise < 30 && recycles().length === 0; rise++) {
+    heap.live = 75
+    look()
+    pass(1500)
+    heap.live = 50
+    look()
+    pass(200)
+  }
+  t.same(recycles()[0], false)
+  t.ok(shedMs <= 2100, `${shedMs} ms`)
+  t.ok(heap.collections <= 10, `${heap.collections} collections`)
+})
+
+t.test('a thread that was calm for as long as shedFor may shed for shedFor again', async t => {
+  const { clock, heap, look, one, recycles } = await guarded()
+  for (let rise = 0; rise < 10; rise++) {
+    heap.live = 75
+    look()
+    t.equal(one.inbound.isShedding, true)
+    clock.advance(1500)
+    heap.live = 50
+    clock.advance(20)
+    t.equal(one.inbound.isShedding, false)
+    clock.advance(2000)
+  }
+  t.strictSame(recycles(), [])
+})
+
+t.test('however often it begins to shed, it looks once in a while', async t => {
+  const { clock, heap, look, one } = await guarded()
+  heap.live = 75
+  look()
+  for (let rise = 0; rise < 50; rise++) {
+    heap.live = 50
+    look()
+    heap.live = 86
+    look()
+  }
+  t.equal(one.inbound.isShedding, true)
+  heap.readings = 0
+  clock.advance(20)
+  t.ok(heap.readings <= 2, `${heap.readings} readings in the time of one look`)
 })
 
 t.test('garbage that nobody collects does not keep a thread from serving again', async t => {

@@ -6,8 +6,9 @@
  *    ▲                   │
  *    └───────────────────┘ below shedAt − CALM_MARGIN; after shedFor, below shedAt
  *
- * Shedding ends after `shedFor`, whatever happens: the thread serves again, or is recycled. While it sheds, the other
- * threads know it, so that a tell there answers `full`.
+ * Shedding ends after `shedFor`, whatever happens: the thread serves again, or is recycled. Times of shedding add up until
+ * the thread has been calm for `shedFor`, so a heap that rises and falls does not shed for longer either. While it sheds, the
+ * other threads know it, so that a tell there answers `full`.
  *
  * A thread that is recycled reads its rings no more, and ends when its mailboxes are empty, after DRAIN_MS_MAX, or
  * half way from recycleAt to a full heap.
@@ -59,6 +60,11 @@ export class HeapGuard {
   /** The share that was in use after the last collection. */
   #live = 0
   #shedSinceMs = 0
+  /** How long it shed before that, without as long a calm. */
+  #shedMsBefore = 0
+  #calmSinceMs = Number.NEGATIVE_INFINITY
+  /** The next look while it sheds. */
+  readonly #nextLook: Deadline = { dueMs: 0, position: -1, expire: () => this.#lookAgain() }
   /** It sheds, and a collection has shown that it must. */
   #isProven = false
   #isRecycling = false
@@ -87,12 +93,15 @@ export class HeapGuard {
       return
     }
     const nowMs = clock.nowMs()
-    const isOver = isShedding && nowMs - this.#shedSinceMs >= shedForMs
+    if (!isShedding && nowMs - this.#calmSinceMs >= shedForMs) this.#shedMsBefore = 0
+    const shedMs = this.#shedMsBefore + (isShedding ? nowMs - this.#shedSinceMs : 0)
+    const hasNoTime = shedMs >= shedForMs
+    const isOver = isShedding && hasNoTime
     const hasGrown = share >= recycleAt || share - this.#live >= GROWTH
     const waitMs = Math.max(hasGrown ? COLLECT_GROWN_MS_MIN : COLLECT_MS_MIN, this.#collectMs * COLLECT_SHARE)
     if (!isOver && nowMs - this.#collectedMs < waitMs) {
       if (share >= almostFull) this.#recycle(share)
-      else if (!isShedding && hasGrown) this.#shed(share)
+      else if (!isShedding && hasGrown && !hasNoTime) this.#shed(share)
       return
     }
     this.#collect()
@@ -103,7 +112,7 @@ export class HeapGuard {
     if (live >= recycleAt) this.#recycle(live)
     else if (live < calmBelow || (isOver && live < shedAt)) {
       if (isShedding) this.#calm(live)
-    } else if (isOver) this.#recycle(live)
+    } else if (hasNoTime) this.#recycle(live)
     else {
       this.#isProven = true
       if (!isShedding) this.#shed(live)
@@ -111,8 +120,10 @@ export class HeapGuard {
   }
 
   #calm(share: number): void {
-    const { inbound, flight, log } = this.#runtime
+    const { inbound, flight, log, clock } = this.#runtime
     this.#isProven = false
+    this.#calmSinceMs = clock.nowMs()
+    this.#shedMsBefore += this.#calmSinceMs - this.#shedSinceMs
     inbound.shed(false)
     flight.note('shed', 0, '', 0)
     log.info({ share: round(share) }, 'heap pressure is over')
@@ -124,15 +135,14 @@ export class HeapGuard {
     runtime.inbound.shed(true)
     runtime.flight.note('shed', 0, '', percent(share))
     runtime.log.warn({ share: round(share) }, 'heap pressure: messages of other threads are shed')
-    const again: Deadline = {
-      dueMs: 0,
-      position: -1,
-      expire: () => {
-        this.look(runtime.heap.share())
-        if (runtime.inbound.isShedding) runtime.deadlines.add(again, LOOK_MS)
-      },
-    }
-    runtime.deadlines.add(again, LOOK_MS)
+    // A thread that sheds again after a moment of calm has one planned.
+    if (this.#nextLook.position === -1) runtime.deadlines.add(this.#nextLook, LOOK_MS)
+  }
+
+  #lookAgain(): void {
+    const { heap, inbound, deadlines } = this.#runtime
+    this.look(heap.share())
+    if (inbound.isShedding && this.#nextLook.position === -1) deadlines.add(this.#nextLook, LOOK_MS)
   }
 
   /** What waits in the rings goes to the next life; what this one has is handled first. */
