@@ -59,6 +59,19 @@ t.test('what is listed moves from wherever it is, and also when it is nowhere in
   })
 })
 
+t.test('what many messages of one burst list moves in one post, each to its own', async t => {
+  const system = await startThreads(t)
+  const ref = system.spawn(mover, { name: 'mover', thread: 'p-0' })
+  const sums = Array.from({ length: 1000 }, (_, n) => {
+    const bytes = bytesOf(n)
+    return ref.ask({ type: 'sum', bytes }, { ...soon, transfer: [bytes.buffer] })
+  })
+  t.strictSame(
+    await Promise.all(sums),
+    sums.map((_, n) => n),
+  )
+})
+
 t.test('an answer moves its buffers too', async t => {
   const system = await startThreads(t)
   const ref = system.spawn(mover, { name: 'mover', thread: 'p-0' })

@@ -57,7 +57,9 @@ export class KeptBodies {
     for (let at = from; at < kept.length; at++) {
       const { frame } = kept[at]!
       batch.push(frame.body, frame.patches)
-      if (frame.transfer !== undefined) transfer = [...(transfer ?? []), ...frame.transfer]
+      if (frame.transfer === undefined) continue
+      transfer ??= []
+      for (const item of frame.transfer) transfer.push(item)
     }
     this.#postedAt = kept.length
     try {
