@@ -1,12 +1,8 @@
 /** Queue rules: what `--router-queue-threshold` and `--router-queue-policy` mean under the policy at hand. */
 
 import type { BusyThresholds } from '@homing/load'
-import type { PolicyFile, QueueOrder } from '@homing/queue'
-import type { QueueRules } from '@homing/queue-actor'
+import { orderOf, type PolicyFile, type QueueOrder, type QueueRules, thresholdOf } from '@homing/queue'
 import type { CustomSelection, PolicyName, RouterMode } from '@homing/selection'
-
-/** Steps of an engine: what `auto` means for policies that do not learn. */
-const THRESHOLD_OF_OTHERS = 2
 
 interface PolicySettings {
   readonly routerMode: RouterMode
@@ -44,16 +40,15 @@ export function busyThresholdsOf(args: QueueSettings): BusyThresholds {
 
 /** The order of all requests that are in no class with one of its own. */
 export function queueOrderOf(args: PolicySettings & Pick<QueueSettings, 'queueOrder'>): QueueOrder {
-  if (args.queueOrder !== 'auto') return args.queueOrder
-  return isAuto(args) ? 'response-ratio' : 'fcfs'
+  return orderOf(args.queueOrder, isAuto(args))
 }
 
 export function queueRulesOf(args: QueueSettings): QueueRules {
   const { queueThreshold, policyClasses } = args
-  const own = isAuto(args) ? 'step' : THRESHOLD_OF_OTHERS
+  const threshold =
+    queueThreshold === 'none' || queueThreshold === 'auto' ? queueThreshold : Number(queueThreshold)
   return {
-    threshold:
-      queueThreshold === 'none' ? undefined : queueThreshold === 'auto' ? own : Number(queueThreshold),
+    threshold: thresholdOf(threshold, isAuto(args)),
     order: queueOrderOf(args),
     classes: policyClasses,
   }

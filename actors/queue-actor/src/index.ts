@@ -5,4 +5,4 @@ export type {
   QueueStatus,
   WaitingHints,
 } from './messages.ts'
-export { type QueueArgs, type QueueRules, queue } from './queue.ts'
+export { type QueueArgs, queue } from './queue.ts'

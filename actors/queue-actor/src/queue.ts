@@ -28,19 +28,20 @@ import { type ActorContext, type ActorRef, AskRefusedError, defineActor, type Re
 import type { Fleet, WorkerRecord } from '@homing/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import {
+  ModelRules,
   PriorityQueue,
   type QueueRefusal,
   type QueueRequest,
   QueueRoom,
+  type QueueRules,
+  type RoomRule,
   type WaitReason,
 } from '@homing/queue'
-import type { DecideResult, QueueReceipt, RoomRule, RouterMessage } from '@homing/router'
+import type { DecideResult, QueueReceipt, RouterMessage } from '@homing/router'
 import type { TrackerMessage } from '@homing/tracker'
 import { CancelledError, refusedError } from './errors.ts'
+import { laneOf } from './lane.ts'
 import type { PlaceResult, QueueMessage, QueueStatus } from './messages.ts'
-import { laneOf, ModelRules, type QueueRules } from './rules.ts'
-
-export type { QueueRules } from './rules.ts'
 
 export interface QueueArgs {
   readonly router: ActorRef<RouterMessage>

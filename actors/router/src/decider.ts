@@ -10,6 +10,7 @@ import type { ActorContext } from '@homing/actor'
 import type { Fleet, WorkerKeyRecord } from '@homing/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import { filterProjection } from '@homing/load'
+import type { RoomRule } from '@homing/queue'
 import { Audits, CustomSelectionError, type SelectionSettings, Selector } from '@homing/selection'
 import type { CandidateLoads, GatewayLife } from '@homing/tracker'
 import { customRandom, urlAlphabet } from 'nanoid'
@@ -17,14 +18,7 @@ import { BlindThresholds, BusyCheck, otherRanks, thresholdsFor } from './busy-wo
 import { eligible } from './eligible.ts'
 import { AllBusyError, AllFilteredError, TooManyRequestsError, WorkerNotNamedError } from './errors.ts'
 import { inputOf, type Known, selectionRequestOf } from './known-candidates.ts'
-import type {
-  DecideResult,
-  QueueReceipt,
-  Receipt,
-  RoomRule,
-  RouterMessage,
-  RoutingRequest,
-} from './messages.ts'
+import type { DecideResult, QueueReceipt, Receipt, RouterMessage, RoutingRequest } from './messages.ts'
 import { type LoggedDecision, type OpenDecision, OpenDecisions } from './open-decisions.ts'
 import { type Candidate, OverlapLookup } from './overlap-lookup.ts'
 import type { Receipts } from './receipts.ts'

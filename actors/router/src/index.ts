@@ -17,7 +17,6 @@ export type {
   LayerTerm,
   QueueReceipt,
   Receipt,
-  RoomRule,
   RouterMessage,
   RoutingRequest,
 } from './messages.ts'

@@ -4,7 +4,7 @@ import type { ErrorRecord } from '@homing/errors'
 import type { KeyLayer, Trust } from '@homing/index'
 import type { ShardMemoryMessage } from '@homing/indexer'
 import type { SeparatedPrompt } from '@homing/protocol'
-import type { Thresholds } from '@homing/queue'
+import type { RoomRule } from '@homing/queue'
 import type {
   CostDescription,
   GuardArm,
@@ -182,16 +182,6 @@ export interface Decision {
   readonly trust: Trust
   /** Epoch of the worker key, according to the fleet, when it was chosen. */
   readonly epoch: number
-}
-
-/**
- * When a request is to wait: every worker that could take it is past this. Without any of the three, it never is.
- */
-export interface RoomRule extends Thresholds {
-  /** Applies to requests with at least so many uncached tokens. */
-  readonly uncachedTokensMin: number
-  /** A worker is past it, too, if an engine step or more of prefill is queued before the request, by what the load model says. */
-  readonly byStep: boolean
 }
 
 /** Why a request did not go at once, and how long it waited for that; as the queue saw it last. */

@@ -1,8 +1,8 @@
 /** Room: whether a request is to wait rather than be placed, by what is known of the workers that could take it. */
 
-import { thresholdState } from '@homing/queue'
+import { mustWait, type RoomRule } from '@homing/queue'
 import type { Known } from './known-candidates.ts'
-import type { RoomRule, RoutingRequest } from './messages.ts'
+import type { RoutingRequest } from './messages.ts'
 import type { Overlaps } from './overlap-lookup.ts'
 
 /** Tokens of its prompt that the best of the candidates holds. */
@@ -25,15 +25,9 @@ export function isBusy(
   { candidates, load }: Known,
   uncachedTokens: number,
 ): boolean {
-  const rule = rules.findLast(({ uncachedTokensMin }) => uncachedTokens >= uncachedTokensMin)
-  if (rule === undefined) return false
-  const queued = rule.byStep ? load.engines?.queuedTokens : undefined
-  if (queued !== undefined) {
-    return candidates.every(({ worker }, i) => queued[i]! >= worker.maxBatchedTokens.value)
-  }
-  const workers = candidates.map(({ worker }, i) => ({
+  return mustWait(rules, uncachedTokens, candidates.length, i => ({
     activePrefillTokens: load.activePrefillTokens[i]!,
-    batchedTokensMax: worker.maxBatchedTokens.value,
+    queuedTokens: load.engines?.queuedTokens[i],
+    batchedTokensMax: candidates[i]!.worker.maxBatchedTokens.value,
   }))
-  return thresholdState(rule, workers) === 'past'
 }

@@ -10,6 +10,15 @@ export {
 } from './policy-classes.ts'
 export { PriorityQueue } from './priority-queue.ts'
 export { QueueRoom, type QueueRoomOptions } from './queue-room.ts'
+export {
+  ModelRules,
+  mustWait,
+  orderOf,
+  type QueueRules,
+  type RoomRule,
+  thresholdOf,
+  type WorkerRoom,
+} from './room-rules.ts'
 export { OTHER_TENANTS } from './tenants.ts'
 export type {
   Admission,

@@ -1,14 +1,24 @@
-/** Rules: from what was set to the policy classes of a model, and to when its requests wait. */
+/** Room rules: from what was set to the policy classes of a model, and to when its requests wait. The router and the simulator ask the same. */
 
-import {
-  type PolicyClass,
-  type PolicyFile,
-  type PolicyProfile,
-  policyClassOf,
-  type QueueOrder,
-  singleClassProfile,
-} from '@homing/queue'
-import type { RoomRule, RoutingRequest } from '@homing/router'
+import { type PrefillLoad, type Thresholds, thresholdState } from './busy-threshold.ts'
+import type { QueueOrder } from './orders.ts'
+import type { PolicyFile } from './policy-class-file.ts'
+import { type PolicyClass, type PolicyProfile, policyClassOf, singleClassProfile } from './policy-classes.ts'
+
+/** When a request is to wait: every worker that could take it is past this. Without any of the three, it never is. */
+export interface RoomRule extends Thresholds {
+  /** Applies to requests with at least so many uncached tokens. */
+  readonly uncachedTokensMin: number
+  /** A worker is past it, too, if an engine step or more of prefill is queued before the request, by what the load model says. */
+  readonly byStep: boolean
+}
+
+/** What is known of an eligible worker. */
+export interface WorkerRoom extends PrefillLoad {
+  readonly batchedTokensMax: number
+  /** Tokens that are queued there, by what the load model says; undefined: there is no load model. */
+  readonly queuedTokens: number | undefined
+}
 
 /** What was set. */
 export interface QueueRules {
@@ -20,6 +30,41 @@ export interface QueueRules {
   readonly order: QueueOrder
   /** Policy classes; undefined: one class for all. */
   readonly classes: PolicyFile | undefined
+}
+
+/** Steps of an engine: what `auto` means for policies that do not learn. */
+const THRESHOLD_OF_OTHERS = 2
+
+/** What a threshold means as it was set; `isAuto`: under the policy auto, which has a load model. */
+export function thresholdOf(given: 'none' | 'auto' | number, isAuto: boolean): QueueRules['threshold'] {
+  if (given === 'none') return undefined
+  if (given !== 'auto') return given
+  return isAuto ? 'step' : THRESHOLD_OF_OTHERS
+}
+
+/** What an order means as it was set. */
+export function orderOf(given: QueueOrder | 'auto', isAuto: boolean): QueueOrder {
+  if (given !== 'auto') return given
+  return isAuto ? 'response-ratio' : 'fcfs'
+}
+
+/** Whether all of `count` workers are past the rule for a request with so many uncached tokens; the first with room is the last looked at. */
+export function mustWait(
+  rules: readonly RoomRule[],
+  uncachedTokens: number,
+  count: number,
+  workerAt: (index: number) => WorkerRoom,
+): boolean {
+  const rule = rules.findLast(({ uncachedTokensMin }) => uncachedTokens >= uncachedTokensMin)
+  if (rule === undefined || count === 0) return false
+  for (let i = 0; i < count; i++) if (!isPast(rule, workerAt(i))) return false
+  return true
+}
+
+function isPast(rule: RoomRule, worker: WorkerRoom): boolean {
+  const { queuedTokens, batchedTokensMax } = worker
+  if (rule.byStep && queuedTokens !== undefined) return queuedTokens >= batchedTokensMax
+  return thresholdState(rule, [worker]) === 'past'
 }
 
 /** The classes of one model, and when requests of each wait. */
@@ -72,23 +117,4 @@ export class ModelRules {
     if (threshold === 'step') return { uncachedTokensMin, byStep: true }
     return { uncachedTokensMin, byStep: false, busyFraction: threshold }
   }
-}
-
-/** Requests that the same workers may take share a lane. */
-export function laneOf({
-  pinnedInstanceId,
-  pinnedRank,
-  constraints,
-  excludedWorkers,
-}: RoutingRequest): string {
-  const allowed = constraints?.allowedInstanceIds
-  const required = constraints?.requiredTaints ?? []
-  const isAny =
-    pinnedInstanceId === undefined &&
-    pinnedRank === undefined &&
-    allowed === undefined &&
-    required.length === 0 &&
-    excludedWorkers.length === 0
-  if (isAny) return ''
-  return JSON.stringify([pinnedInstanceId, pinnedRank, allowed, required, excludedWorkers])
 }

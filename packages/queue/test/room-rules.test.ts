@@ -1,0 +1,32 @@
+import t from 'tap'
+import { ModelRules, mustWait, orderOf, thresholdOf } from '../src/index.ts'
+
+const at = (activePrefillTokens: number, queuedTokens?: number) => ({
+  activePrefillTokens,
+  queuedTokens,
+  batchedTokensMax: 8192,
+})
+
+t.test('auto is one engine step under the policy auto, and twice the step under every other', async t => {
+  t.same([thresholdOf('auto', true), orderOf('auto', true)], ['step', 'response-ratio'])
+  t.same([thresholdOf('auto', false), orderOf('auto', false)], [2, 'fcfs'])
+  t.same([thresholdOf(4, true), orderOf('wspt', true)], [4, 'wspt'])
+  t.equal(thresholdOf('none', true), undefined)
+})
+
+t.test('a request waits only while all workers are past the rule', async t => {
+  const waits = (threshold: 'none' | 'auto' | number, isAuto: boolean, workers: ReturnType<typeof at>[]) => {
+    const rules = new ModelRules('m', {
+      threshold: thresholdOf(threshold, isAuto),
+      order: 'fcfs',
+      classes: undefined,
+    })
+    return mustWait(rules.ofClass('default'), 100, workers.length, i => workers[i]!)
+  }
+  t.equal(waits(1, false, [at(8193), at(8192)]), false)
+  t.equal(waits(1, false, [at(8193), at(8193)]), true)
+  t.equal(waits('auto', true, [at(8193, 8191), at(8193, 8192)]), false)
+  t.equal(waits('auto', true, [at(0, 8192), at(0, 8192)]), true)
+  t.equal(waits('none', true, [at(1e9, 1e9)]), false)
+  t.equal(waits(1, false, []), false, 'without a worker the router says so')
+})
