@@ -6,6 +6,7 @@
  */
 
 import type { Clock } from '@homing/clock'
+import type { QueueOrder } from '@homing/queue'
 import type { SelectionSettings } from '@homing/selection'
 import type { ProfileName } from '@homing/testkit'
 import type { TraceRequest, TraceSource } from '@homing/trace'
@@ -77,6 +78,33 @@ export interface CellSelection extends Partial<SelectionSettings> {
   readonly oracleView?: boolean
   /** Share of the decisions of `auto` that its guard sends by least-loaded; undefined: it has no guard. */
   readonly guardShare?: number
+  /** What waits at the router; undefined: every request is placed at once. */
+  readonly queue?: QueueSpec
+}
+
+/** The queue of each router; see docs/queue.md. */
+export interface QueueSpec {
+  /** As the option --router-queue-threshold of the router. */
+  readonly threshold: 'auto' | number
+  /** Default 'auto'. */
+  readonly order?: QueueOrder | 'auto'
+  /** Default 60,000. */
+  readonly agingMs?: number
+  /** Longest wait; default 300,000. */
+  readonly waitMsMax?: number
+  /** Shares of tenants; 1 for those that are not named. */
+  readonly tenantWeights?: Readonly<Record<string, number>>
+}
+
+/** What the queue of a router did. */
+export interface QueueFigures {
+  /** Requests that did not go at once ÷ requests that were placed. */
+  readonly waitedShare: number
+  /** Over all that were placed, also those that did not wait. */
+  readonly waitMs: { readonly mean: number; readonly p99: number; readonly max: number }
+  /** Requests that waited at one time. */
+  readonly waitingMost: number
+  readonly refused: number
 }
 
 /**
@@ -215,7 +243,9 @@ export interface CellResult extends RequestFigures {
   readonly decisions: number
   /** Where there is a guard. */
   readonly guard?: GuardFigures
-  /** Requests whose tokens no worker can hold: never served, and outside every tier. */
+  /** Where there is a queue: of the first router; the others have the same traffic. */
+  readonly queue?: QueueFigures
+  /** Requests that were never served, outside every tier: no worker can hold them, none is left, or the queue refused them. */
   readonly refused: number
   /** Requests that ended with their worker. */
   readonly lost: number

@@ -22,6 +22,8 @@ export {
   type Imbalance,
   type InlineProfile,
   type LatencyFigures,
+  type QueueFigures,
+  type QueueSpec,
   type RequestFigures,
   type ServedRequest,
   type SimulateCell,

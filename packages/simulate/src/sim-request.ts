@@ -17,6 +17,8 @@ export interface SimRequest {
   readonly blocks: number
   readonly router: number
   worker: number
+  /** When it was sent to that worker. */
+  placedMs: number
   /** Overlap in tokens that the router predicted where it sent it. */
   predictedTokens: number
   /** Tokens that it was booked with there. */
@@ -62,6 +64,7 @@ export function newSimRequest(
     blocks,
     router,
     worker: -1,
+    placedMs: -1,
     predictedTokens: 0,
     bookedTokens: 0,
     bookedOutstanding: 0,

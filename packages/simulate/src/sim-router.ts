@@ -8,6 +8,7 @@
 
 import type { Random } from '@homing/clock'
 import { ActiveLoad, EngineBook } from '@homing/load'
+import { mustWait, type RoomRule } from '@homing/queue'
 import {
   Audits,
   type Candidates,
@@ -123,14 +124,26 @@ export class SimRouter {
     this.#keys = new Float64Array(workers)
   }
 
-  /** Chooses one of the workers, and books the request there. */
-  decide(request: SimRequest, workers: Int32Array, nowMs: number): void {
+  /**
+   * Chooses one of the workers, and books the request there; or, if all are past the rules, books nothing and says how many tokens of
+   * its prompt the best of them holds.
+   */
+  decide(
+    request: SimRequest,
+    workers: Int32Array,
+    nowMs: number,
+    rules?: readonly RoomRule[],
+  ): number | undefined {
     // Placed again after the death of its worker.
     this.#guard?.ended(request)
     const { blockTokens } = this.#spec
     const promptTokens = Math.max(1, Math.round(request.inputTokens * this.#promptScale))
     const hashed = this.#countsTokens ? 0 : this.#hash(request)
     const candidates = this.#candidates(request, workers, hashed, nowMs)
+    if (rules !== undefined) {
+      const cachedTokens = this.#bestCachedTokens(candidates, promptTokens)
+      if (this.#isBusy(rules, candidates, promptTokens - cachedTokens)) return cachedTokens
+    }
     const winner = this.#choose(request, candidates, promptTokens, nowMs)
     const worker = workers[winner]!
     const overlapTokens = candidates.overlapBlocks[winner]! * blockTokens
@@ -151,6 +164,14 @@ export class SimRouter {
     request.bookedOutstanding = request.inputTokens + this.#expectedOutput(request)
     this.#outstandingTokens[worker]! += request.bookedOutstanding
     this.#view.sent(request.blockIds, request.blocks, worker, nowMs)
+    return undefined
+  }
+
+  /** Tokens of its prompt that the best of the workers holds. */
+  cachedTokens(request: SimRequest, workers: Int32Array, nowMs: number): number {
+    const hashed = this.#countsTokens ? 0 : this.#hash(request)
+    const promptTokens = Math.max(1, Math.round(request.inputTokens * this.#promptScale))
+    return this.#bestCachedTokens(this.#candidates(request, workers, hashed, nowMs), promptTokens)
   }
 
   /** The signal of the first token arrived. */
@@ -183,6 +204,26 @@ export class SimRouter {
     this.#book.forget(worker)
     this.#outstandingTokens[worker] = 0
     this.#view.clear(worker)
+  }
+
+  #bestCachedTokens({ count, overlapBlocks, creditFactors }: Candidates, promptTokens: number): number {
+    let best = 0
+    for (let i = 0; i < count; i++) {
+      best = Math.max(best, Math.floor(overlapBlocks[i]! * creditFactors[i]! * this.#spec.blockTokens))
+    }
+    return Math.min(promptTokens, best)
+  }
+
+  #isBusy(
+    rules: readonly RoomRule[],
+    { count, activePrefillTokens, engines }: Candidates,
+    uncachedTokens: number,
+  ): boolean {
+    return mustWait(rules, uncachedTokens, count, i => ({
+      activePrefillTokens: activePrefillTokens[i]!,
+      queuedTokens: engines?.queuedTokens[i],
+      batchedTokensMax: this.#stepTokens[i]!,
+    }))
   }
 
   #choose(request: SimRequest, candidates: Candidates, promptTokens: number, nowMs: number): number {

@@ -12,6 +12,7 @@
  */
 
 import { type Clock, type Random, seededRandom, systemClock } from '@homing/clock'
+import type { RoomRule } from '@homing/queue'
 import { TRACE_BLOCK_TOKENS, type TraceRequest, type TraceSource } from '@homing/trace'
 import { type Arrivals, arrivalsOf } from './arrivals.ts'
 import {
@@ -23,12 +24,13 @@ import {
   RequestMetrics,
 } from './cell-metrics.ts'
 import { checkSpec } from './cell-spec.ts'
-import type { CellRun, CellSpec, ClosedLoop, SimulateOptions } from './cell-types.ts'
+import type { CellRun, CellSpec, ClosedLoop, QueueSpec, SimulateOptions } from './cell-types.ts'
 import { type EngineSink, SimEngine } from './engine.ts'
 import { engineProfile } from './engine-profile.ts'
 import { EventHeap } from './event-heap.ts'
 import { EmptyView, EventView, type FleetView, GuessView } from './fleet-view.ts'
 import { HolderTable } from './holder-table.ts'
+import { SimQueue } from './sim-queue.ts'
 import { newSimRequest, type SimRequest } from './sim-request.ts'
 import { type Oracle, SimRouter } from './sim-router.ts'
 import { SimulationError } from './simulation-error.ts'
@@ -89,6 +91,8 @@ class Cell implements EngineSink {
   readonly #engines: readonly SimEngine[]
   readonly #heap: EventHeap
   readonly #routers: readonly SimRouter[]
+  /** One for each router; empty: nothing ever waits. */
+  readonly #queues: readonly SimQueue[]
   readonly #troubled: TroubledSignals | undefined
   readonly #capacityBlocks: number
   readonly #idsPerTraceId: number
@@ -180,6 +184,8 @@ class Cell implements EngineSink {
       const guardRandom = seededRandom(seed * 1_000_003 - router - 1)
       return new SimRouter({ spec, view: this.#newView(), oracle: this.#oracle(), random, guardRandom })
     })
+    const { queue } = spec.selection
+    this.#queues = queue === undefined ? [] : this.#routers.map((_, router) => this.#newQueue(queue, router))
   }
 
   /** Handles so many events at most. False: none is left. */
@@ -191,13 +197,14 @@ class Cell implements EngineSink {
       if (filling !== undefined) await filling
       const arrivalMs = arrivals.peekMs
       const stepMs = heap.nextMs
+      const queueMs = this.#queueMs()
       const change = this.#changes[this.#changesDone]
-      if (change !== undefined && change.atMs <= Math.min(stepMs, arrivalMs)) {
-        if (arrivalMs === Number.POSITIVE_INFINITY && stepMs === Number.POSITIVE_INFINITY) return false
+      if (change !== undefined && change.atMs <= Math.min(stepMs, queueMs, arrivalMs)) {
+        if (Math.min(stepMs, queueMs, arrivalMs) === Number.POSITIVE_INFINITY) return false
         this.#changesDone++
         this.nowMs = change.atMs
         this.#change(change)
-      } else if (stepMs <= arrivalMs) {
+      } else if (stepMs <= Math.min(queueMs, arrivalMs)) {
         if (stepMs === Number.POSITIVE_INFINITY) return false
         this.nowMs = stepMs
         const engine = this.#engines[heap.next]!
@@ -206,6 +213,9 @@ class Cell implements EngineSink {
         const ms = engine.startStep()
         if (ms < 0) heap.pop()
         else heap.moveNext(stepMs + ms)
+      } else if (queueMs <= arrivalMs) {
+        this.nowMs = queueMs
+        this.#lookAtQueues()
       } else {
         this.nowMs = arrivalMs
         this.#arrive(arrivals.take())
@@ -241,11 +251,28 @@ class Cell implements EngineSink {
       return
     }
     this.#deliverSignals(nowMs - this.#spec.view.signalDelayMs)
+    const queue = this.#queues[request.router]
+    if (queue === undefined) this.#decide(request)
+    else queue.arrive(request, nowMs)
+  }
+
+  /** Undefined: the request was placed; else every worker is past the rules, and so much of its prompt is cached. */
+  #decide(request: SimRequest, rules?: readonly RoomRule[]): number | undefined {
+    const { nowMs } = this
     const startedMs = this.#clock.nowMs()
-    this.#routers[request.router]!.decide(request, this.#alive, nowMs)
+    const cachedTokens = this.#routers[request.router]!.decide(request, this.#alive, nowMs, rules)
     this.#decisionMs += this.#clock.nowMs() - startedMs
+    if (cachedTokens !== undefined) return cachedTokens
     this.#decisions++
+    this.#start(request)
+    return undefined
+  }
+
+  /** It is sent to its worker. */
+  #start(request: SimRequest): void {
+    const { nowMs } = this
     const { worker } = request
+    request.placedMs = nowMs
     this.#outstand(request, 1)
     const engine = this.#engines[worker]!
     engine.enqueue(request)
@@ -254,6 +281,44 @@ class Cell implements EngineSink {
     if (engine.isStepping) return
     this.#events?.beginBatch(nowMs)
     this.#heap.push(worker, nowMs + engine.startStep())
+  }
+
+  // ── Queues ───────────────────────────────────────────────────────────────────────────────────
+
+  #newQueue(queue: QueueSpec, router: number): SimQueue {
+    const asked = {
+      tryPlace: (request: SimRequest, rules: readonly RoomRule[]) => this.#decide(request, rules),
+      cachedTokens: (request: SimRequest) =>
+        this.#routers[router]!.cachedTokens(request, this.#alive, this.nowMs),
+      refuse: (request: SimRequest) => {
+        this.#fail(request)
+        this.#refused++
+        this.#arrivals.completed(request.trace, this.nowMs)
+      },
+    }
+    return new SimQueue(queue, this.#spec.selection, asked, this.#alive.length)
+  }
+
+  /** When a queue wants to look, or a signal that it may wait for arrives; infinite while nothing waits. */
+  #queueMs(): number {
+    let dueMs = Number.POSITIVE_INFINITY
+    for (const queue of this.#queues) dueMs = Math.min(dueMs, queue.dueMs)
+    if (dueMs === Number.POSITIVE_INFINITY) return dueMs
+    const signal = this.#signals[this.#signalsTaken]
+    if (signal !== undefined) dueMs = Math.min(dueMs, signal.atMs + this.#spec.view.signalDelayMs)
+    // A signal may have been told while nothing waited.
+    return Math.max(dueMs, this.nowMs)
+  }
+
+  #lookAtQueues(): void {
+    const { nowMs } = this
+    const signal = this.#signals[this.#signalsTaken]
+    const isSignal = signal !== undefined && signal.atMs + this.#spec.view.signalDelayMs <= nowMs
+    if (isSignal) this.#deliverSignals(signal.atMs)
+    for (const queue of this.#queues) {
+      if (queue.dueMs <= nowMs) queue.look(nowMs)
+      else if (isSignal && queue.waiting > 0) queue.loadFell(nowMs)
+    }
   }
 
   #fail(request: SimRequest): void {
@@ -304,6 +369,7 @@ class Cell implements EngineSink {
       const toldMs = atMs + this.#spec.view.signalDelayMs
       if (isLast) router.completed(request, toldMs)
       else router.firstToken(request, toldMs)
+      this.#queues[request.router]?.prefillComplete(request, toldMs)
     }
     this.#signalsTaken = taken
     if (taken > 1024 && taken * 2 > signals.length) {
@@ -375,13 +441,17 @@ class Cell implements EngineSink {
     if (this.#isAlive[worker] === !isDeath) return
     this.#isAlive[worker] = !isDeath
     this.#alive = this.#aliveWorkers()
-    if (!isDeath) return
+    if (!isDeath) {
+      for (const queue of this.#queues) queue.setWorkers(this.#alive.length, this.nowMs)
+      return
+    }
     // What was said before the death is heard before it.
     this.#deliverSignals(Number.POSITIVE_INFINITY)
     const requests = this.#engines[worker]!.clear()
     this.#heap.remove(worker)
     this.#truth.clear(worker)
     for (const router of this.#routers) router.workerDied(worker)
+    for (const request of requests) this.#queues[request.router]?.prefillComplete(request, this.nowMs)
     for (const request of requests) {
       this.#outstand(request, -1)
       if (request.firstTokenMs < 0) {
@@ -392,6 +462,7 @@ class Cell implements EngineSink {
       this.#lost++
       this.#arrivals.completed(request.trace, this.nowMs)
     }
+    for (const queue of this.#queues) queue.setWorkers(this.#alive.length, this.nowMs)
   }
 
   #aliveWorkers(): Int32Array {
@@ -470,6 +541,7 @@ class Cell implements EngineSink {
       missedReuseBlocks: this.#missedReuseBlocks,
       decisions: this.#decisions,
       ...this.#guardFigures(),
+      ...(this.#queues[0] !== undefined && { queue: this.#queues[0].figures }),
       refused: this.#refused,
       lost: this.#lost,
       spanMs,

@@ -6,7 +6,7 @@
  *   timestamp      milliseconds from the start, ≥ 0
  *   input_length   prompt tokens; output_length: generated tokens; whole numbers from 0 to TRACE_TOKENS_MAX
  *   hash_ids       one prefix id per block of the prompt; the partial last block may have one or not
- *   session_id, model   texts, optional
+ *   session_id, model, tenant   texts, optional
  *
  * Other fields are skipped.
  */
@@ -37,7 +37,7 @@ export function parseTraceLine(path: string, line: number, text: string, blockTo
   if (typeof value !== 'object' || value === null) {
     throw new MalformedTraceError(path, line, 'it is not a JSON object')
   }
-  const { timestamp, hash_ids: hashIds, session_id: sessionId, model } = value
+  const { timestamp, hash_ids: hashIds, session_id: sessionId, model, tenant } = value
   if (typeof timestamp !== 'number' || !(timestamp >= 0)) {
     throw new MalformedTraceError(path, line, 'timestamp must be a number ≥ 0, in milliseconds')
   }
@@ -61,13 +61,14 @@ export function parseTraceLine(path: string, line: number, text: string, blockTo
     hashIds,
     ...(sessionId !== undefined && { sessionId: textOf(sessionId, 'session_id', path, line) }),
     ...(model !== undefined && { model: textOf(model, 'model', path, line) }),
+    ...(tenant !== undefined && { tenant: textOf(tenant, 'tenant', path, line) }),
   }
 }
 
 /** Lines of a trace file. */
 export function traceText(requests: Iterable<TraceRequest>): string {
   let text = ''
-  for (const { timestampMs, inputTokens, outputTokens, hashIds, sessionId, model } of requests) {
+  for (const { timestampMs, inputTokens, outputTokens, hashIds, sessionId, model, tenant } of requests) {
     const line = {
       timestamp: timestampMs,
       input_length: inputTokens,
@@ -75,6 +76,7 @@ export function traceText(requests: Iterable<TraceRequest>): string {
       hash_ids: Array.from(hashIds),
       ...(sessionId !== undefined && { session_id: sessionId }),
       ...(model !== undefined && { model }),
+      ...(tenant !== undefined && { tenant }),
     }
     text += `${JSON.stringify(line)}\n`
   }

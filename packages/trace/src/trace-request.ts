@@ -19,6 +19,8 @@ export interface TraceRequest {
   /** The conversation that it belongs to, where the trace says it. */
   readonly sessionId?: string
   readonly model?: string
+  /** Who asks, where the trace says it. */
+  readonly tenant?: string
   /** Where it really went, from 0; of a decision log. */
   readonly worker?: number
 }
