@@ -78,6 +78,8 @@ export interface CellSelection extends Partial<SelectionSettings> {
   readonly oracleView?: boolean
   /** Share of the decisions of `auto` that its guard sends by least-loaded; undefined: it has no guard. */
   readonly guardShare?: number
+  /** For comparison: prompts longer than an engine step are kept from the last so many workers. */
+  readonly workersWithoutLongPrompts?: number
   /** What waits at the router; undefined: every request is placed at once. */
   readonly queue?: QueueSpec
 }
@@ -211,6 +213,15 @@ export interface RequestFigures {
   readonly hitRate: number
 }
 
+/** Figures of the requests of one tenant, the first ones too. */
+export interface TenantFigures extends RequestFigures {
+  readonly tenant: string
+  /** Prompt tokens computed for it ÷ those for all. */
+  readonly prefillShare: number
+  /** From arrival to a worker. */
+  readonly waitMs: LatencyFigures & { readonly max: number }
+}
+
 export interface Imbalance {
   /** Of prefilled tokens per worker: standard deviation ÷ mean, and largest ÷ mean. */
   readonly newTokensCv: number
@@ -245,6 +256,8 @@ export interface CellResult extends RequestFigures {
   readonly guard?: GuardFigures
   /** Where there is a queue: of the first router; the others have the same traffic. */
   readonly queue?: QueueFigures
+  /** Where the trace names tenants, by name; those of the most requests, and all others as one. */
+  readonly tenants?: readonly TenantFigures[]
   /** Requests that were never served, outside every tier: no worker can hold them, none is left, or the queue refused them. */
   readonly refused: number
   /** Requests that ended with their worker. */
@@ -278,6 +291,8 @@ export interface ServedRequest {
   readonly trace: TraceRequest
   readonly worker: number
   readonly arrivalMs: number
+  /** When it was sent to its worker. */
+  readonly placedMs: number
   readonly firstTokenMs: number
   readonly endMs: number
   /** Prompt tokens that were cached. */

@@ -28,6 +28,7 @@ export {
   type ServedRequest,
   type SimulateCell,
   type SimulateOptions,
+  type TenantFigures,
   TROUBLES,
   type Trouble,
   type ViewKind,

@@ -34,6 +34,7 @@ import { SimQueue } from './sim-queue.ts'
 import { newSimRequest, type SimRequest } from './sim-request.ts'
 import { type Oracle, SimRouter } from './sim-router.ts'
 import { SimulationError } from './simulation-error.ts'
+import { TenantMetrics } from './tenant-metrics.ts'
 import { AT_ONCE_MS, FlippedView, TroubledSignals } from './troubles.ts'
 
 const GUESS_TTL_MS = 120_000
@@ -95,6 +96,7 @@ class Cell implements EngineSink {
   readonly #queues: readonly SimQueue[]
   readonly #troubled: TroubledSignals | undefined
   readonly #capacityBlocks: number
+  readonly #stepTokensMax: number
   readonly #idsPerTraceId: number
   /** What the engines hold in truth. */
   readonly #truth: HolderTable
@@ -114,6 +116,7 @@ class Cell implements EngineSink {
   readonly #all = new RequestMetrics()
   readonly #warm = new RequestMetrics()
   readonly #gaps = new LatencyHistogram()
+  readonly #tenants = new TenantMetrics()
   readonly #infinite = new InfiniteCache()
   readonly #imbalance: ImbalanceOverTime
   readonly #outstandingTokens: Float64Array
@@ -136,6 +139,7 @@ class Cell implements EngineSink {
   ) {
     const { workers, blockTokens, view, seed, warmupShare } = spec
     const profile = engineProfile(spec.profile)
+    this.#stepTokensMax = profile.stepTokensMax
     this.#spec = spec
     this.#clock = clock
     this.#arrivals = arrivals
@@ -260,12 +264,24 @@ class Cell implements EngineSink {
   #decide(request: SimRequest, rules?: readonly RoomRule[]): number | undefined {
     const { nowMs } = this
     const startedMs = this.#clock.nowMs()
-    const cachedTokens = this.#routers[request.router]!.decide(request, this.#alive, nowMs, rules)
+    const cachedTokens = this.#routers[request.router]!.decide(
+      request,
+      this.#workersFor(request),
+      nowMs,
+      rules,
+    )
     this.#decisionMs += this.#clock.nowMs() - startedMs
     if (cachedTokens !== undefined) return cachedTokens
     this.#decisions++
     this.#start(request)
     return undefined
+  }
+
+  #workersFor({ inputTokens }: SimRequest): Int32Array {
+    const kept = this.#spec.selection.workersWithoutLongPrompts ?? 0
+    const workers = this.#alive
+    if (kept === 0 || workers.length <= kept || inputTokens <= this.#stepTokensMax) return workers
+    return workers.subarray(0, workers.length - kept)
   }
 
   /** It is sent to its worker. */
@@ -325,6 +341,7 @@ class Cell implements EngineSink {
     this.requestsDone++
     this.#all.failed()
     if (request.index >= this.#warmupRequests) this.#warm.failed()
+    if (request.trace.tenant !== undefined) this.#tenants.failed(request.trace.tenant)
   }
 
   #outstand({ worker, inputTokens, outputTokens }: SimRequest, sign: number): void {
@@ -413,7 +430,7 @@ class Cell implements EngineSink {
 
   completed(request: SimRequest): void {
     const { nowMs } = this
-    const { arrivalMs, firstTokenMs, outputTokens, inputTokens, reusedTokens, index } = request
+    const { arrivalMs, placedMs, firstTokenMs, outputTokens, inputTokens, reusedTokens, index } = request
     this.requestsDone++
     this.#signal(nowMs, request, true)
     this.#outstand(request, -1)
@@ -427,7 +444,8 @@ class Cell implements EngineSink {
       this.#warm.completed(ttftMs, e2eMs, outputTokens, inputTokens, reusedTokens)
     }
     const { trace, worker } = request
-    this.#onServed?.({ trace, worker, arrivalMs, firstTokenMs, endMs: nowMs, reusedTokens })
+    if (trace.tenant !== undefined) this.#tenants.completed(request, ttftMs, e2eMs)
+    this.#onServed?.({ trace, worker, arrivalMs, placedMs, firstTokenMs, endMs: nowMs, reusedTokens })
     this.#arrivals.completed(request.trace, nowMs)
   }
 
@@ -542,6 +560,7 @@ class Cell implements EngineSink {
       decisions: this.#decisions,
       ...this.#guardFigures(),
       ...(this.#queues[0] !== undefined && { queue: this.#queues[0].figures }),
+      ...(this.#tenants.size > 0 && { tenants: this.#tenants.figures() }),
       refused: this.#refused,
       lost: this.#lost,
       spanMs,

@@ -8,6 +8,8 @@
  *   unique       nothing shared
  *   hot          one prefix takes most of the load for two minutes, then another one
  *   adversarial  very long chains, fan-out, bursts
+ *   flood        a tenant who chats, and one who floods the fleet with long prompts
+ *   tenants      tenants who all ask for the same amount
  *
  * Written `NAME` or `NAME?requests=5000&rate=4`. Everything is a function of the seed and the parameters.
  */
@@ -27,6 +29,7 @@ import {
   uniqueTraffic,
 } from './open-traffic.ts'
 import { CHAT_TURNS_MEAN, chatUsers } from './sessions.ts'
+import { floodTraffic, tenantsTraffic } from './tenants.ts'
 
 export const GENERATOR_NAMES = [
   'sessions',
@@ -36,6 +39,8 @@ export const GENERATOR_NAMES = [
   'unique',
   'hot',
   'adversarial',
+  'flood',
+  'tenants',
 ] as const
 export type GeneratorName = (typeof GENERATOR_NAMES)[number]
 
@@ -52,6 +57,10 @@ export interface GeneratorSpec {
   readonly groups: number
   readonly questions: number
   readonly systemTokens: number
+  /** Long prompts per second, of `flood`; undefined elsewhere. */
+  readonly floodsPerSecond?: number
+  /** Of `tenants`; undefined elsewhere. */
+  readonly tenants?: number
 }
 
 /** A generator with this name or these parameters does not exist. */
@@ -74,13 +83,20 @@ const PER_SECOND: Readonly<Record<GeneratorName, number>> = {
   unique: 3,
   hot: 4,
   adversarial: 12,
+  flood: 8,
+  tenants: 200,
 }
+/** Nearly twice what eight H100 with an 8B model can take of them. */
+const FLOODS_PER_SECOND = 4
+const TENANTS = 10
 const RANGES = {
   requests: { min: 1, max: 100_000_000 },
   rate: { min: 0.001, max: 100_000 },
   groups: { min: 1, max: 100_000 },
   questions: { min: 1, max: 100_000 },
   system: { min: 1, max: 1_000_000 },
+  flood: { min: 0, max: 100_000 },
+  tenants: { min: 1, max: 10_000 },
 } as const
 
 /** Reads `NAME?key=value&…`. Throws BadGeneratorError. */
@@ -99,6 +115,7 @@ export function parseGenerator(text: string): GeneratorSpec {
     'rate',
     ...(isClosed ? ['loop'] : []),
     ...(known === 'groups' ? ['groups', 'questions', 'system'] : []),
+    ...(known === 'flood' || known === 'tenants' ? [known] : []),
   ]
   const given = new URLSearchParams(query)
   for (const key of given.keys()) {
@@ -114,10 +131,10 @@ export function parseGenerator(text: string): GeneratorSpec {
     if (value === null) return preset
     const { min, max } = RANGES[key]
     const parsed = value === '' ? Number.NaN : Number(value)
-    if (!(parsed >= min && parsed <= max) || (key !== 'rate' && !Number.isInteger(parsed))) {
+    if (!(parsed >= min && parsed <= max) || (!isRate(key) && !Number.isInteger(parsed))) {
       throw new BadGeneratorError(
         text,
-        `${key}=${value} is not a number within ${min} … ${max}${key === 'rate' ? '' : ', without a fraction'}`,
+        `${key}=${value} is not a number within ${min} … ${max}${isRate(key) ? '' : ', without a fraction'}`,
       )
     }
     return parsed
@@ -138,7 +155,13 @@ export function parseGenerator(text: string): GeneratorSpec {
     perSecond: number('rate', PER_SECOND[known]),
     loop,
     ...(hasGroups ? groups : { groups: 0, questions: 0, systemTokens: 0 }),
+    ...(known === 'flood' && { floodsPerSecond: number('flood', FLOODS_PER_SECOND) }),
+    ...(known === 'tenants' && { tenants: number('tenants', TENANTS) }),
   }
+}
+
+function isRate(key: keyof typeof RANGES): boolean {
+  return key === 'rate' || key === 'flood'
 }
 
 /** The traffic with fixed times; it begins anew with every iteration. */
@@ -178,6 +201,10 @@ function traffic(spec: GeneratorSpec, seed: number): Iterable<TraceRequest> {
       return hotTraffic(random, spec.perSecond)
     case 'adversarial':
       return adversarialTraffic(random, spec.perSecond)
+    case 'flood':
+      return floodTraffic(random, spec.perSecond, spec.floodsPerSecond ?? FLOODS_PER_SECOND)
+    case 'tenants':
+      return tenantsTraffic(random, spec.perSecond, spec.tenants ?? TENANTS)
   }
 }
 
