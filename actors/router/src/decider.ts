@@ -125,6 +125,7 @@ export class Decider {
       blockSizeTokens: request.blockSizeTokens,
       expectedOutputTokens: request.expectedOutputTokens,
       isStream: request.isStream === true,
+      waitedMs: queue?.waitedMs ?? 0,
       stepTokens: winner.worker.maxBatchedTokens.value,
     }
     try {

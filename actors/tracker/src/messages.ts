@@ -44,6 +44,8 @@ export interface Booking {
   readonly expectedOutputTokens?: number | undefined
   /** Its first token will be told by `prefillComplete`. */
   readonly isStream: boolean
+  /** How long it waited in the queue before; default 0. */
+  readonly waitedMs?: number
   /** Tokens of a step of the worker at most. */
   readonly stepTokens: number
 }

@@ -101,7 +101,7 @@ export const tracker = defineActor(
       book({ booking, reply }) {
         const { decisionId, gateway, workerSlot, promptTokens, prefillTokens } = booking
         const sequenceHashes = trackedHashes(booking.sequenceHashes, tracking, context.random)
-        const { isStream, stepTokens } = booking
+        const { isStream, waitedMs = 0, stepTokens } = booking
         const outcome = load.book(decisionId, workerSlot, {
           sequenceHashes,
           count: sequenceHashes.length / 2,
@@ -112,7 +112,8 @@ export const tracker = defineActor(
         if (outcome === 'booked') {
           gateways.set(decisionId, gateway)
           outputs?.booked(booking)
-          const sent = { promptTokens, newTokens: prefillTokens, isStream, nowMs: context.clock.nowMs() }
+          const nowMs = context.clock.nowMs()
+          const sent = { promptTokens, newTokens: prefillTokens, isStream, waitedMs, nowMs }
           book.sent(decisionId, workerSlot, sent, stepTokens)
         }
         reply(outcome)

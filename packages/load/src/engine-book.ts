@@ -47,6 +47,8 @@ export interface SentRequest {
   readonly newTokens: number
   /** Its first token will be told. Default true. */
   readonly isStream?: boolean
+  /** How long it waited in the router before; default 0. */
+  readonly waitedMs?: number
   readonly nowMs: number
 }
 
@@ -58,6 +60,8 @@ interface BookedRequest {
   /** Steps that its prefill takes alone; at least one. */
   readonly prefillSteps: number
   readonly sentMs: number
+  /** In the router, before it was sent. */
+  readonly waitedMs: number
   /** Prefill as estimated when it was sent. */
   readonly prefillMs: number
   /** Nobody will say when its first token comes: it is taken to be when it was estimated. */
@@ -208,6 +212,7 @@ export class EngineBook {
       stepTokens,
       prefillSteps: Math.max(1, Math.ceil(newTokens / stepTokens)),
       sentMs: nowMs,
+      waitedMs: request.waitedMs ?? 0,
       prefillMs,
       isSilent: request.isStream === false,
       firstTokenMs: -1,
@@ -245,7 +250,7 @@ export class EngineBook {
     this.#beginDecoding(entry, request, now)
     this.#addToPeriod(request, entry, now)
     const n = Math.min(MEAN_REQUESTS, ++this.#firstTokens)
-    this.#firstTokenMeanMs += (now - request.sentMs - this.#firstTokenMeanMs) / n
+    this.#firstTokenMeanMs += (request.waitedMs + now - request.sentMs - this.#firstTokenMeanMs) / n
   }
 
   /** It is over, however. As its usage says: `outputTokens`, and which share of its prompt was cached. */

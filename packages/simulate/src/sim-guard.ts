@@ -52,8 +52,9 @@ export class SimGuard {
     return taken
   }
 
-  firstToken({ guarded, arrivalMs }: SimRequest, nowMs: number): void {
-    if (guarded !== undefined) this.#guard.firstToken(guarded, nowMs - arrivalMs, nowMs)
+  /** What it waited at the router is not the worker's. */
+  firstToken({ guarded, arrivalMs, waitedMs }: SimRequest, nowMs: number): void {
+    if (guarded !== undefined) this.#guard.firstToken(guarded, nowMs - arrivalMs - waitedMs, nowMs)
   }
 
   /** It is over, or its worker is gone; mostly after its first token. */

@@ -19,6 +19,8 @@ export interface SimRequest {
   worker: number
   /** When it was sent to that worker. */
   placedMs: number
+  /** How long it waited in the queue of its router. */
+  waitedMs: number
   /** Overlap in tokens that the router predicted where it sent it. */
   predictedTokens: number
   /** Tokens that it was booked with there. */
@@ -65,6 +67,7 @@ export function newSimRequest(
     router,
     worker: -1,
     placedMs: -1,
+    waitedMs: 0,
     predictedTokens: 0,
     bookedTokens: 0,
     bookedOutstanding: 0,

@@ -158,7 +158,10 @@ export class SimRouter {
       prefillTokens: request.bookedTokens,
     })
     if (outcome !== 'booked') throw new RangeError(`cannot book request ${request.index}: ${outcome}`)
-    const sent = { promptTokens, newTokens: request.bookedTokens, nowMs }
+    // Without a queue, one that is placed again after the death of its worker has not waited here.
+    request.waitedMs = rules === undefined ? 0 : nowMs - request.arrivalMs
+    const { waitedMs } = request
+    const sent = { promptTokens, newTokens: request.bookedTokens, waitedMs, nowMs }
     const booked = this.#spec.trouble === 'crossed-book' ? (worker + 1) % this.#spec.workers : worker
     this.#book.sent(String(request.index), booked, sent, this.#stepTokens[worker]!)
     request.bookedOutstanding = request.inputTokens + this.#expectedOutput(request)
