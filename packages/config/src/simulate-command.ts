@@ -1,6 +1,7 @@
 /** The settings of `homing simulate`. */
 
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
+import { faultOfQueueThreshold, faultOfTenantWeight } from './router/queue-settings.ts'
 import { GIB, HOUR_MS, MIB, SECOND_MS } from './units.ts'
 
 const SPEED_MAX = 100_000
@@ -17,7 +18,7 @@ const simulateSettings = [
     mustNameOne: true,
     unsetMeans: 'generator:sessions',
     env: 'HOMING_SIMULATE_TRACE',
-    help: 'Requests to replay: a .jsonl or .jsonl.gz file whose lines have timestamp (ms), input_length, output_length and hash_ids (one prefix id per 512 tokens), or traffic from a seed: generator:sessions, coding, groups, rag, unique, hot or adversarial, with parameters as in generator:sessions?requests=5000&rate=20. sessions and coding are closed loops: a turn waits for the answer before it; loop=open gives them fixed times. Each trace gets its own tables. Files of a decision log of the router (--decision-log) are one trace, in any order, and say which fleet it was: workers, blocks and caches default to those of the log.',
+    help: 'Requests to replay: a .jsonl or .jsonl.gz file whose lines have timestamp (ms), input_length, output_length and hash_ids (one prefix id per 512 tokens), or traffic from a seed: generator:sessions, coding, groups, rag, unique, hot, adversarial, flood (one tenant who chats, one who floods the fleet) or tenants, with parameters as in generator:sessions?requests=5000&rate=20. sessions and coding are closed loops: a turn waits for the answer before it; loop=open gives them fixed times. Each trace gets its own tables. Files of a decision log of the router (--decision-log) are one trace, in any order, and say which fleet it was: workers, blocks and caches default to those of the log.',
   },
   {
     key: 'requestsMax',
@@ -228,6 +229,40 @@ const simulateSettings = [
     max: 100,
     env: 'HOMING_SIMULATE_TEMPERATURE',
     help: 'Softmax temperature of the policies of mode kv; 0 takes the cheapest worker.',
+  },
+  {
+    key: 'queueThreshold',
+    name: 'router-queue-threshold',
+    group: 'Routing',
+    kind: 'text',
+    placeholder: 'none|auto|NUMBER',
+    default: 'none',
+    env: 'HOMING_SIMULATE_QUEUE_THRESHOLD',
+    check: faultOfQueueThreshold,
+    read: text => text.toLowerCase(),
+    help: 'As the option of the router of that name: when requests wait in the router instead of at an engine. Then there is a table of what waited.',
+  },
+  {
+    key: 'queueOrder',
+    name: 'router-queue-policy',
+    group: 'Routing',
+    kind: 'choice',
+    choices: ['auto', 'fcfs', 'lcfs', 'wspt', 'wspt-total', 'response-ratio'],
+    default: 'auto',
+    env: 'HOMING_SIMULATE_QUEUE_POLICY',
+    help: 'As the option of the router of that name: which of the waiting requests of a tenant goes next.',
+  },
+  {
+    key: 'tenantWeights',
+    name: 'router-tenant-weight',
+    group: 'Routing',
+    kind: 'list',
+    placeholder: 'TENANT=WEIGHT',
+    separator: 'comma',
+    env: 'HOMING_SIMULATE_TENANT_WEIGHTS',
+    unsetMeans: 'all tenants have the weight 1',
+    check: faultOfTenantWeight,
+    help: 'As the option of the router of that name: share of a tenant in what is placed of all that waits. A trace names the tenant of each request as tenant.',
   },
   {
     key: 'routers',

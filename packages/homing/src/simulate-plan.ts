@@ -5,7 +5,7 @@
  * really happened is simulated and compared with the log.
  */
 
-import { numbersOf, type SettingSource, type SimulateSettings } from '@homing/config'
+import { numbersOf, readTenantWeights, type SettingSource, type SimulateSettings } from '@homing/config'
 import {
   type CellSpec,
   type Column,
@@ -22,6 +22,7 @@ import {
   operatingSpeeds,
   parseColumn,
   parseWorkload,
+  type QueueSpec,
   type ReportAbout,
   readProfile,
   type SweepPlan,
@@ -111,9 +112,14 @@ export async function planOf(settings: SimulateSettings, sources: SimulateSource
       spec: specOfLog(base, planned, settings, sources),
     })
   }
+  const queue = queueOf(settings)
   const columns = columnsOf(settings.policies).map(column => ({
     ...column,
-    selection: { ...column.selection, temperature: settings.temperature },
+    selection: {
+      ...column.selection,
+      temperature: settings.temperature,
+      ...(queue !== undefined && { queue }),
+    },
   }))
   return {
     workloads: distinctWorkloads(workloads),
@@ -122,6 +128,16 @@ export async function planOf(settings: SimulateSettings, sources: SimulateSource
     loadShares: [...new Set(numbersOf(settings.loads).map(percent => percent / 100))].sort((a, b) => a - b),
     capacityTier: tierOf(settings.capacity),
     ...(planned !== undefined && { log: planned }),
+  }
+}
+
+function queueOf({ queueThreshold, queueOrder, tenantWeights }: SimulateSettings): QueueSpec | undefined {
+  if (queueThreshold === 'none') return undefined
+  const weights = readTenantWeights(tenantWeights)
+  return {
+    threshold: queueThreshold === 'auto' ? 'auto' : Number(queueThreshold),
+    order: queueOrder,
+    ...(weights.size > 0 && { tenantWeights: Object.fromEntries(weights) }),
   }
 }
 

@@ -13,11 +13,12 @@
 
 import {
   ModelRules,
+  orderOf,
   PriorityQueue,
   type QueueRequest,
   QueueRoom,
-  queueRulesOf,
   type RoomRule,
+  thresholdOf,
 } from '@homing/queue'
 import { LatencyHistogram } from './cell-metrics.ts'
 import type { CellSelection, QueueFigures, QueueSpec } from './cell-types.ts'
@@ -61,7 +62,11 @@ export class SimQueue {
     this.#router = router
     this.#waitMsMax = spec.waitMsMax ?? WAIT_MS_MAX
     const isAuto = selection.rule === undefined && selection.mode === 'kv' && selection.policy === 'auto'
-    this.#rules = new ModelRules('', queueRulesOf(spec.threshold, spec.order ?? 'auto', isAuto))
+    this.#rules = new ModelRules('', {
+      threshold: thresholdOf(spec.threshold, isAuto),
+      order: orderOf(spec.order ?? 'auto', isAuto),
+      classes: undefined,
+    })
     this.#queue = new PriorityQueue({
       profile: this.#rules.profile,
       room: new QueueRoom(),

@@ -117,7 +117,8 @@ export const queueSettings = [
 const WEIGHT_MIN = 0.001
 const WEIGHT_MAX = 1e6
 
-function faultOfTenantWeight(text: string): string | undefined {
+/** Also of the simulator. */
+export function faultOfTenantWeight(text: string): string | undefined {
   const { tenant, weight } = dividedWeight(text)
   if (tenant === '') return "is not in the form TENANT=WEIGHT, as in 'chat=4'"
   return weight >= WEIGHT_MIN && weight <= WEIGHT_MAX
@@ -140,7 +141,8 @@ export function readTenantWeights(given: readonly string[]): ReadonlyMap<string,
   return new Map(given.map(dividedWeight).map(({ tenant, weight }) => [tenant, weight]))
 }
 
-function faultOfQueueThreshold(text: string): string | undefined {
+/** Also of the simulator. */
+export function faultOfQueueThreshold(text: string): string | undefined {
   if (['none', 'auto'].includes(text.toLowerCase())) return undefined
   return /^(\d+(\.\d*)?|\.\d+)$/.test(text) && Number(text) > 0 && Number(text) <= 1e6
     ? undefined
