@@ -174,7 +174,7 @@ export const capacityRows: Rows = async (runner, seeds, collect) => {
     const traffic = await trafficOf(name)
     for (const policy of ['auto', ...FIXED]) {
       const found = await Promise.all(
-        seedsOf(seeds).map(async seed => {
+        seedsOf(policy === 'auto' ? seeds : 1).map(async seed => {
           const without = await capacityOf(runner, traffic, selectionOf(policy), seed)
           // From the same guess, so that both searches try the same speeds.
           return { without, own: await capacityOf(runner, traffic, selectionOf(policy, OWN), seed) }

@@ -71,6 +71,7 @@ export {
 } from './report/summary.ts'
 export { renderText } from './report/text-table.ts'
 export { UnwritableReportError } from './report/unwritable.ts'
+export type { SummaryQueue, SummaryTenant } from './report/waiting.ts'
 export { ResultStore, type ResultStoreOptions, resultKey } from './result-store.ts'
 export { simulateCell } from './simulate-cell.ts'
 export { SimulationError } from './simulation-error.ts'

@@ -7,6 +7,7 @@ import { BASELINE_COLUMN } from '../column.ts'
 import { isSure, pairedDifference, type SeedMean, seedMean } from '../paired.ts'
 import type { SweepOutcome, SweptCell, TierName } from '../sweep.ts'
 import { METRICS, type Metric, type MetricKey } from './metrics.ts'
+import { queueOf, type SummaryQueue, type SummaryTenant, tenantsOf } from './waiting.ts'
 
 export interface SummaryFigure extends SeedMean {
   /** To the baseline; undefined for the baseline itself, and where it is not in the sweep. */
@@ -22,6 +23,10 @@ export interface SummaryRow {
   readonly cpuUsPerDecision: number
   readonly refused: number
   readonly lost: number
+  /** Where routers have a queue. */
+  readonly queue?: SummaryQueue
+  /** Where the traffic names tenants. */
+  readonly tenants?: readonly SummaryTenant[]
 }
 
 export interface SummaryPoint {
@@ -113,12 +118,16 @@ function rowOf(
 ): SummaryRow {
   const figures = Object.entries(METRICS).map(([key, metric]) => [key, figureOf(metric, cells, base)])
   const mean = (of: (cell: SweptCell) => number): number => seedMean(cells.map(of)).mean
+  const queue = queueOf(cells)
+  const tenants = tenantsOf(cells)
   return {
     column,
     figures: Object.fromEntries(figures) as SummaryRow['figures'],
     cpuUsPerDecision: mean(({ run }) => run.cost.cpuUsPerDecision),
     refused: Math.max(...cells.map(({ run }) => run.result.refused)),
     lost: Math.max(...cells.map(({ run }) => run.result.lost)),
+    ...(queue !== undefined && { queue }),
+    ...(tenants !== undefined && { tenants }),
   }
 }
 

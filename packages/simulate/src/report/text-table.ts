@@ -45,11 +45,50 @@ function renderPoint(workload: string, point: SummaryPoint, { baseline }: Summar
   for (const { column, refused, lost } of point.rows) {
     if (refused > 0)
       lines.push(
-        `  * ${column}: ${refused} requests were never served: they are larger than the cache of a worker, or no worker was there`,
+        `  * ${column}: ${refused} requests were never served: they are larger than the cache of a worker, no worker was there, or they waited too long`,
       )
     if (lost > 0) lines.push(`  * ${column}: ${lost} requests ended with their worker`)
   }
+  lines.push(...renderQueues(point), ...renderTenants(point))
   return lines
+}
+
+/** What waited in the routers. */
+function renderQueues({ rows }: SummaryPoint): string[] {
+  const queued = rows.flatMap(({ column, queue }) => (queue === undefined ? [] : [{ column, queue }]))
+  if (queued.length === 0) return []
+  const cells = queued.map(({ column, queue }) => [
+    column,
+    `${(100 * queue.waitedShare).toFixed(1)}`,
+    secondsText(queue.waitMeanMs),
+    secondsText(queue.waitP99Ms),
+    secondsText(queue.waitMaxMs),
+    String(queue.refused),
+  ])
+  const headings = ['waiting in the router', 'waited %', 'mean s', 'p99', 'longest', 'refused']
+  return alignColumns([headings, ...cells])
+}
+
+/** What each tenant got. */
+function renderTenants({ rows }: SummaryPoint): string[] {
+  const cells = rows.flatMap(({ column, tenants = [] }) =>
+    tenants.map(each => [
+      `${column}, ${each.tenant}`,
+      String(Math.round(each.requests)),
+      (100 * each.prefillShare).toFixed(1),
+      secondsText(each.ttftMeanMs),
+      secondsText(each.ttftP99Ms),
+      secondsText(each.waitMeanMs),
+      secondsText(each.waitMaxMs),
+    ]),
+  )
+  if (cells.length === 0) return []
+  const headings = ['by tenant', 'requests', 'prefill %', 'TTFT s', 'p99', 'wait s', 'longest']
+  return alignColumns([headings, ...cells])
+}
+
+function secondsText(ms: number): string {
+  return figureText(METRICS.ttftMean, ms / 1000)
 }
 
 function cellText(key: MetricKey, figure: SummaryFigure, withInterval: boolean): string {
