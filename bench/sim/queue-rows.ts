@@ -275,7 +275,7 @@ export const shareRows: Rows = async (_runner, seeds, collect) => {
 export async function sharesOf(
   weights: Readonly<Record<string, number>>,
   seed: number,
-  requestsPerSecond = TENANTS_PER_SECOND,
+  { requestsPerSecond = TENANTS_PER_SECOND, workers = F8.workers } = {},
 ): Promise<number[]> {
   const names = Object.keys(weights)
   const spanS = (SHARES_FROM_MS + SHARES_MS) / 1000
@@ -284,6 +284,7 @@ export async function sharesOf(
   )
   const spec: CellSpec = {
     ...F8,
+    workers,
     warmupShare: 0,
     speed: 1,
     seed,

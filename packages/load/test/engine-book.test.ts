@@ -214,3 +214,18 @@ t.test(
     t.ok(Math.abs(busyShare - 0.75) < 0.01, `${busyShare}`)
   },
 )
+
+t.test('what a request waited in the router counts as waiting for its first token', async t => {
+  const shareAfter = (waitedMs: number): number => {
+    const book = new EngineBook({ workerSlotsMax: 1 })
+    for (let i = 0; i < 50; i++) {
+      const nowMs = 10_000 * i
+      book.sent(String(i), 0, { promptTokens: 1000, newTokens: 1000, waitedMs, nowMs })
+      book.firstToken(String(i), nowMs + 100)
+      book.ended(String(i), nowMs + 2100, 100)
+    }
+    return book.project(Int32Array.of(0), 500_000).waitingShare
+  }
+  t.ok(shareAfter(0) < 0.1, String(shareAfter(0)))
+  t.ok(shareAfter(1000) > 0.4, String(shareAfter(1000)))
+})

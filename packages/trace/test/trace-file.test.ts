@@ -53,6 +53,10 @@ t.test('a line that is not of the form is named with its number and what would b
       /session_id must be a text/,
     ],
     [
+      '{"timestamp":20,"input_length":5,"output_length":1,"hash_ids":[0],"tenant":3}',
+      /tenant must be a text/,
+    ],
+    [
       '{"timestamp":11,"input_length":5,"output_length":1,"hash_ids":[0]}',
       /line 4: timestamp 11 is before 12: sort/,
     ],

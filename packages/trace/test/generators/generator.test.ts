@@ -298,6 +298,33 @@ t.test('adversarial traffic has chains of 20,000 blocks of 16, bursts, and promp
   t.ok(behindRoot.size > 1000, 'thousands part behind the first block')
 })
 
+t.test('the chats of a seed are the same whatever the flood does, and its prompts are long', async t => {
+  const chatsOf = (requests: readonly TraceRequest[]) => requests.filter(({ tenant }) => tenant === 'chat')
+  const calm = requestsOf('flood?requests=400&flood=0')
+  const flooded = requestsOf('flood?requests=600&rate=8&flood=4')
+  t.equal(chatsOf(calm).length, 400)
+  const shape = ({ timestampMs, inputTokens, outputTokens }: TraceRequest) => [
+    timestampMs,
+    inputTokens,
+    outputTokens,
+  ]
+  const chats = chatsOf(flooded)
+  t.ok(chats.length > 350, `${chats.length} chats`)
+  t.same(chats.slice(0, 350).map(shape), calm.slice(0, 350).map(shape))
+  const floods = flooded.filter(({ tenant }) => tenant === 'flood')
+  t.ok(floods.length > 150 && floods.length < 250, `${floods.length} of 600`)
+  t.ok(floods.every(({ inputTokens }) => inputTokens === 60_000))
+})
+
+t.test('tenants ask for the same amount', async t => {
+  const tokens = new Map<string, number>()
+  for (const { tenant, inputTokens } of requestsOf('tenants?requests=8000&tenants=4'))
+    tokens.set(tenant!, (tokens.get(tenant!) ?? 0) + inputTokens)
+  t.same([...tokens.keys()].sort(), ['t1', 't2', 't3', 't4'])
+  const mean = [...tokens.values()].reduce((sum, value) => sum + value, 0) / 4
+  for (const value of tokens.values()) t.ok(Math.abs(value / mean - 1) < 0.1, String(value / mean))
+})
+
 t.test('a generator that does not exist, and parameters that cannot be, are told with what can', async t => {
   for (const [text, message] of [
     ['chats', /cannot generate "chats": there is no "chats"; use sessions, coding, groups/],

@@ -1,0 +1,137 @@
+/** The queue of simulated routers: what waits, when it goes, and what it changes where nothing waits. */
+
+import assert from 'node:assert/strict'
+import { generatedRequests, parseGenerator, type TraceRequest } from '@homing/trace'
+import fc from 'fast-check'
+import t from 'tap'
+import {
+  type CellResult,
+  type CellSpec,
+  parseColumn,
+  type QueueSpec,
+  type ServedRequest,
+  simulateCell,
+} from '../src/index.ts'
+import { REFERENCE_SPEC } from './reference-spec.ts'
+
+const SIGNAL_MS = 2
+const SPEC: CellSpec = {
+  ...REFERENCE_SPEC,
+  workers: 3,
+  knowsOutput: false,
+  loadCounts: 'blocks',
+  view: { kind: 'late', eventDelayMs: 20, signalDelayMs: SIGNAL_MS },
+}
+const POLICIES = ['auto', 'product', 'linear', 'least-loaded', 'round-robin'] as const
+
+function specOf(policy: string, queue: QueueSpec | undefined, changes: Partial<CellSpec> = {}): CellSpec {
+  const { selection } = parseColumn(policy)
+  return { ...SPEC, ...changes, selection: { ...selection, ...(queue !== undefined && { queue }) } }
+}
+
+function generated(text: string, seed: number): readonly TraceRequest[] {
+  return [...generatedRequests(parseGenerator(text), seed)]
+}
+
+async function run(
+  spec: CellSpec,
+  requests: readonly TraceRequest[],
+): Promise<{ readonly result: CellResult; readonly served: readonly ServedRequest[] }> {
+  const served: ServedRequest[] = []
+  const { result } = await simulateCell(spec, requests, { onServed: each => void served.push(each) })
+  return { result, served }
+}
+
+t.test('where nothing waits, every figure is the same byte for byte as without a queue', async t => {
+  for (const policy of POLICIES) {
+    for (const seed of [1, 2]) {
+      const requests = generated('sessions?requests=250&rate=5&loop=open', seed)
+      const without = await run(specOf(policy, undefined, { seed }), requests)
+      // No queue reaches so many steps.
+      const idle = await run(specOf(policy, { threshold: 1e6 }, { seed }), requests)
+      t.equal(idle.result.queue!.waitedShare, 0, `${policy}, seed ${seed}: nothing waits`)
+      const { spec: _spec, queue: _queue, ...figures } = idle.result
+      const { spec: _other, ...expected } = without.result
+      t.equal(JSON.stringify(figures), JSON.stringify(expected), `${policy}, seed ${seed}`)
+    }
+  }
+})
+
+t.test('equal specs with a queue give equal results, byte for byte', async t => {
+  const requests = generated('flood?requests=200&rate=6&flood=4', 7)
+  const spec = specOf('auto', { threshold: 'auto' }, { routers: 2 })
+  const first = JSON.stringify((await run(spec, requests)).result)
+  t.equal(JSON.stringify((await run(spec, requests)).result), first)
+})
+
+t.test('a request waits only while every worker has something to do, and is served once', async () => {
+  const property = fc.asyncProperty(
+    fc.constantFrom(...POLICIES),
+    fc.constantFrom('auto' as const, 0.5, 2),
+    fc.constantFrom('auto' as const, 'fcfs' as const, 'lcfs' as const, 'wspt' as const),
+    fc.integer({ min: 1, max: 1000 }),
+    async (policy, threshold, order, seed) => {
+      const requests = generated('unique?requests=80&rate=8', seed)
+      const { result, served } = await run(specOf(policy, { threshold, order }, { seed }), requests)
+      assert.equal(served.length + result.refused, requests.length)
+      assert.equal(new Set(served.map(({ trace }) => trace)).size, served.length)
+      for (const { arrivalMs, placedMs } of served) {
+        assert.ok(placedMs >= arrivalMs)
+        if (placedMs > arrivalMs) checkBusy(served, arrivalMs, placedMs)
+      }
+    },
+  )
+  await fc.assert(property, { numRuns: 30 })
+})
+
+/** Every worker has a request at every moment between; it is known to be gone when its last signal has come. */
+function checkBusy(served: readonly ServedRequest[], fromMs: number, toMs: number): void {
+  for (let worker = 0; worker < SPEC.workers; worker++) {
+    const own = served.filter(each => each.worker === worker).toSorted((a, b) => a.placedMs - b.placedMs)
+    let busyUntilMs = fromMs
+    for (const { placedMs, endMs } of own) {
+      if (placedMs > busyUntilMs) break
+      busyUntilMs = Math.max(busyUntilMs, endMs + SIGNAL_MS)
+    }
+    assert.ok(busyUntilMs >= toMs - 1e-6, `worker ${worker} is idle at ${busyUntilMs}, before ${toMs}`)
+  }
+}
+
+t.test('under fcfs what waits goes in order of arrival', async t => {
+  const requests = generated('unique?requests=150&rate=12', 3)
+  const { served, result } = await run(specOf('least-loaded', { threshold: 1, order: 'fcfs' }), requests)
+  t.ok(result.queue!.waitedShare > 0.3, 'most wait')
+  const order = served.toSorted((a, b) => a.arrivalMs - b.arrivalMs).map(({ placedMs }) => placedMs)
+  t.same(
+    order,
+    order.toSorted((a, b) => a - b),
+  )
+})
+
+t.test('what waits too long is refused, and so is all of it when no worker is left', async t => {
+  const requests = generated('unique?requests=150&rate=12', 3)
+  const late = await run(specOf('auto', { threshold: 'auto', waitMsMax: 500 }), requests)
+  t.ok(late.result.queue!.refused > 0)
+  t.equal(late.result.queue!.refused, late.result.refused)
+  t.ok(late.result.queue!.waitMs.max <= 500)
+  t.equal(late.served.length + late.result.refused, requests.length)
+
+  const deaths = [0, 1, 2].map(worker => ({ worker, atMs: 6000 + worker }))
+  const dead = await run(specOf('auto', { threshold: 'auto' }, { deaths }), requests)
+  t.ok(dead.result.queue!.refused > 0, 'some waited when the last one died')
+  t.equal(dead.served.length + dead.result.refused + dead.result.lost, requests.length)
+})
+
+t.test('a flood of long prompts of one tenant does not hold up the chat of another', async t => {
+  const requests = generated('flood?requests=300&rate=6&flood=3', 5)
+  const chatP99 = async (queue: QueueSpec | undefined): Promise<number> => {
+    const { result } = await run(specOf('product', queue), requests)
+    t.same(
+      result.tenants!.map(({ tenant }) => tenant),
+      ['chat', 'flood'],
+    )
+    return result.tenants![0]!.ttftMs.p99
+  }
+  const [without, own] = [await chatP99(undefined), await chatP99({ threshold: 'auto' })]
+  t.ok(own < without / 10, `${own} ms with a queue, ${without} ms without`)
+})
