@@ -42,10 +42,10 @@ function renderPoint(workload: string, point: SummaryPoint, { baseline }: Summar
     ...(baseline === undefined ? [] : [differenceText(row)]),
   ])
   const lines = [title, ...alignColumns([headings, ...rows])]
-  for (const { column, refused, lost } of point.rows) {
+  for (const { column, refused, lost, queue } of point.rows) {
     if (refused > 0)
       lines.push(
-        `  * ${column}: ${refused} requests were never served: they are larger than the cache of a worker, no worker was there, or they waited too long`,
+        `  * ${column}: ${refused} requests were never served: they are larger than the cache of a worker, or no worker was there${queue === undefined ? '' : ', or they waited too long'}`,
       )
     if (lost > 0) lines.push(`  * ${column}: ${lost} requests ended with their worker`)
   }
