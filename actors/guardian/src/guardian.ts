@@ -38,7 +38,7 @@ import { type GatewayArgs, type GatewayMessage, gateway, relayedNames } from '@h
 import { createIndexDoor, type ShardMemory } from '@homing/index'
 import { indexer, type ShardMessage } from '@homing/indexer'
 import { queue } from '@homing/queue-actor'
-import { type RouterMessage, router } from '@homing/router'
+import { type RouterArgs, type RouterMessage, router } from '@homing/router'
 import { CustomPolicy } from '@homing/selection'
 import type { LoadedTokenizer } from '@homing/tokenization'
 import { tokenizer } from '@homing/tokenizer'
@@ -70,6 +70,11 @@ export interface GuardianArgs extends QueueSettings {
   readonly overlapWeight: number
   readonly temperature: number
   readonly activeRequestExpiryMs: number
+  /** 0: sessions are not looked at. */
+  readonly affinityTtlMs?: number
+  readonly affinityMode?: 'soft' | 'hard'
+  readonly affinityPrefixBlocks?: number
+  readonly affinitiesMax?: number
   readonly trackActiveBlocks?: boolean
   readonly trackPrefillTokens?: boolean
   readonly trackOutputBlocks?: boolean
@@ -311,6 +316,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
         receiptRowsMax: args.decisionRowsKept,
         openMax: openRequestsMax * 2,
         overloadStatus: args.overloadStatus,
+        affinity: affinityOf(args),
         tracking,
         trackerMsMax: ASK_MS_MAX,
       }),
@@ -420,6 +426,17 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       if (decisionLogRef !== undefined) await lastDecisions(context, routerRef)
       return cutRequests
     },
+  }
+}
+
+function affinityOf(args: GuardianArgs): RouterArgs['affinity'] {
+  const { affinityTtlMs: ttlMs = 0, affinityMode, affinityPrefixBlocks = 0, affinitiesMax } = args
+  if (ttlMs === 0 || affinitiesMax === undefined) return undefined
+  return {
+    ttlMs,
+    isHard: affinityMode === 'hard',
+    prefixBlocks: affinityPrefixBlocks,
+    sessionsMax: affinitiesMax,
   }
 }
 

@@ -15,10 +15,19 @@ import { Audits, CustomSelectionError, type SelectionSettings, Selector } from '
 import type { CandidateLoads, GatewayLife } from '@homing/tracker'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { BlindThresholds, BusyCheck, otherRanks, thresholdsFor } from './busy-workers.ts'
-import { eligible } from './eligible.ts'
+import { ConversationAffinity } from './conversation-affinity.ts'
+import { type Eligible, eligible } from './eligible.ts'
 import { AllBusyError, AllFilteredError, TooManyRequestsError, WorkerNotNamedError } from './errors.ts'
 import { inputOf, type Known, selectionRequestOf } from './known-candidates.ts'
-import type { DecideResult, QueueReceipt, Receipt, RouterMessage, RoutingRequest } from './messages.ts'
+import type {
+  DecideResult,
+  Decision,
+  Delivery,
+  QueueReceipt,
+  Receipt,
+  RouterMessage,
+  RoutingRequest,
+} from './messages.ts'
 import { type LoggedDecision, type OpenDecision, OpenDecisions } from './open-decisions.ts'
 import { type Candidate, OverlapLookup } from './overlap-lookup.ts'
 import type { Receipts } from './receipts.ts'
@@ -69,6 +78,7 @@ export class Decider {
   readonly #args: RouterArgs
   readonly #lookup: OverlapLookup
   readonly #blind: BlindThresholds
+  readonly #affinity: ConversationAffinity | undefined
   readonly #selector: Selector
   /** For prompts that are not known. */
   readonly #byLoad: SelectionSettings
@@ -81,6 +91,7 @@ export class Decider {
     this.#context = context
     this.#args = args
     this.open = new OpenDecisions(args.openMax)
+    this.#affinity = args.affinity && new ConversationAffinity(args.affinity)
     this.#blind = new BlindThresholds(context.log, args.tracking)
     this.guard = new RoutingGuard(args.guard, context.random)
     this.separatedPrompts = new SeparatedPrompts(args.indexers)
@@ -148,7 +159,9 @@ export class Decider {
       receipt.guard === undefined
         ? undefined
         : this.guard.decided(receipt.guard, request.promptTokens, this.#context.clock.nowMs())
-    this.#open(id, { gateway, decision, takeBack, guarded, logged: this.#logged(request) })
+    const session = this.#affinity?.keyOf(request)
+    if (session !== undefined) this.#affinity!.placed(session, decision.worker, this.#context.clock.nowMs())
+    this.#open(id, { gateway, decision, takeBack, guarded, session, logged: this.#logged(request) })
     return { kind: 'decided', decision }
   }
 
@@ -171,9 +184,20 @@ export class Decider {
     return { request, policy, decidedMs: this.#context.clock.nowMs() }
   }
 
+  sessionEnded(session: string, { worker }: Decision, { outcome }: Delivery): void {
+    this.#affinity?.ended(session, worker, outcome === 'error', this.#context.clock.nowMs())
+  }
+
+  #eligible(request: RoutingRequest): Eligible | ErrorRecord {
+    const found = eligible(this.fleet, request)
+    const session = this.#affinity?.keyOf(request)
+    if ('code' in found || session === undefined) return found
+    return this.#affinity!.applied(found, session, this.#context.clock.nowMs())
+  }
+
   /** What the best of the workers that could take it holds of its prompt, or why none could. */
   measure(request: RoutingRequest): { readonly cachedTokens: number } | ErrorRecord {
-    const found = eligible(this.fleet, request)
+    const found = this.#eligible(request)
     if ('code' in found) return found
     const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)
     return { cachedTokens: bestCachedTokens(request, overlaps, found.candidates.length) }
@@ -195,7 +219,7 @@ export class Decider {
     if (this.#args.selection.mode === 'direct' && request.pinnedInstanceId === undefined) {
       return toErrorRecord(new WorkerNotNamedError())
     }
-    const found = eligible(this.fleet, request)
+    const found = this.#eligible(request)
     if ('code' in found) return found
     const workerSlots = Int32Array.from(found.candidates, candidate => candidate.key.workerSlot)
     const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)

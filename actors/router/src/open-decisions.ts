@@ -16,6 +16,8 @@ export interface OpenDecision {
   readonly takeBack: (() => void) | undefined
   /** Undefined: the guard has nothing to do with it. */
   readonly guarded: GuardedDecision | undefined
+  /** Undefined: it belongs to none. */
+  readonly session?: string | undefined
   /** For the decision log; undefined: there is none. */
   readonly logged: LoggedDecision | undefined
 }

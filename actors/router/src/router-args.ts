@@ -7,6 +7,7 @@ import type { ShardMemory } from '@homing/index'
 import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
 import type { GuardSettings, SelectionSettings } from '@homing/selection'
 import type { TrackerMessage, TrackingSettings } from '@homing/tracker'
+import type { AffinitySettings } from './conversation-affinity.ts'
 import type { LayerWeights } from './overlap-lookup.ts'
 
 export interface RouterArgs {
@@ -30,6 +31,8 @@ export interface RouterArgs {
   readonly openMax: number
   /** HTTP status of requests for which all workers are busy; default: that of the error. */
   readonly overloadStatus?: number | undefined
+  /** Undefined: requests of a session go by cost like any others. */
+  readonly affinity?: AffinitySettings | undefined
   /** What the tracker counts; default: all that thresholds need. */
   readonly tracking?: Pick<TrackingSettings, 'activeBlocks' | 'prefillTokens'>
   /** Longest wait for the tracker, in milliseconds. */

@@ -55,6 +55,8 @@ export const router = defineActor(
       if (open === undefined) return
       if (!wasTaken) open.takeBack?.()
       decider.guard.ended(open.guarded, delivery)
+      if (open.session !== undefined && open.decision !== undefined)
+        decider.sessionEnded(open.session, open.decision, delivery)
       if (open.decision !== undefined) compare(open, open.decision, delivery)
       if (open.logged !== undefined && !isPlacedAgain)
         settledLog?.settled(open, open.logged, delivery, wasTaken)

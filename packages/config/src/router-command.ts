@@ -34,6 +34,9 @@ export type RouterSettings = SettingsOf<typeof routerSettings>
 /** Settings that tune the linear rule: where one of them is given and no policy is, that rule is meant. */
 const LINEAR_ONLY = ['overlapWeight', 'temperature', 'activeRequestWeight'] as const
 
+/** Settings of sessions: they need the one that switches affinity on. */
+const SESSION_ONLY = ['affinityMode', 'affinityPrefixBlocks', 'affinitiesMax'] as const
+
 /** `homing router`. */
 export const routerCommand: Command<typeof routerSettings> = {
   name: 'router',
@@ -53,6 +56,16 @@ export const routerCommand: Command<typeof routerSettings> = {
   implied: ({ isGiven }) =>
     LINEAR_ONLY.some(isGiven) && !isGiven('routerPolicy') ? { routerPolicy: 'linear' } : {},
   rules: [
+    ({ settings, isGiven }) =>
+      settings.affinityTtlMs === 0 && SESSION_ONLY.some(isGiven)
+        ? '--router-session-affinity-mode, --router-session-prefix-blocks and --router-session-max have no effect without --router-session-affinity-ttl-secs: give it, or leave them out'
+        : undefined,
+    ({ settings: { affinityTtlMs, affinityMode, queueThreshold, policyClassFile } }) =>
+      affinityTtlMs > 0 &&
+      affinityMode === 'hard' &&
+      (queueThreshold !== 'none' || policyClassFile !== undefined)
+        ? '--router-session-affinity-mode hard cannot be used with --router-queue-threshold or --router-policy-config, because one busy worker would hold up all that waits: use soft'
+        : undefined,
     ({ settings }) =>
       settings.trackOutputBlocks && !settings.trackActiveBlocks
         ? '--router-track-output-blocks needs --router-track-active-blocks: leave one of them out'

@@ -112,6 +112,10 @@ t.test('rules over several settings hold, and a default that is given is no wish
   ] as const)
     t.match(faultsOf({ ...threshold, trackPrefillTokens: false }), [/goes by prefill tokens, which/])
   t.strictSame(faultsOf({ queueThreshold: 'auto', trackPrefillTokens: false }), [], 'auto has its own')
+  t.match(faultsOf({ affinitiesMax: 5 }), [/no effect without --router-session-affinity-ttl-secs/])
+  const hard = { affinityTtlMs: 1000, affinityMode: 'hard' } as const
+  t.strictSame(faultsOf(hard), [])
+  t.match(faultsOf({ ...hard, queueThreshold: 'auto' }), [/would hold up all that waits: use soft/])
   t.match(faultsOf({ activeDecodeBlocksThreshold: 0.5, trackActiveBlocks: false }), [/goes by active blocks/])
   t.match(faultsOf({ workers: ['http://10.0.0.1:1'], demoEngines: 2 }), [/have no effect when workers/])
   t.strictSame(faultsOf({ workers: ['http://10.0.0.1:1'], demoEngines: 4 }), [])
@@ -150,7 +154,9 @@ t.test('settings of the command line are complete: nothing of them changes', asy
   const choices = routerCommand.settings.filter(
     ({ kind, name }) =>
       kinds.has(kind) &&
-      !/^(demo|worker-slots|router-event-threads|admin-port|router-track|active-prefill)/.test(name),
+      !/^(demo|worker-slots|router-event-threads|admin-port|router-track|active-prefill|router-session)/.test(
+        name,
+      ),
   )
   const argv = fc
     .subarray([...choices] as SettingDescriptor[])

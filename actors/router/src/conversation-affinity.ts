@@ -1,0 +1,111 @@
+/**
+ * Conversation affinity: where the requests of a conversation went before, so that the next ones go there, too.
+ *
+ *   key      the model and the client's x-dynamo-session-id; else, if so set, the first blocks of the prompt
+ *   soft     the worker key costs half; only mode kv weighs costs
+ *   hard     the only candidate, if it is one
+ *
+ * A session is bound by the first decision for it, and again by the next one if its worker key is no candidate any more. It is forgotten
+ * when a request there fails, `ttlMs` after its last request ended, or when it is the one that was used longest ago of more than
+ * `sessionsMax`. Bindings live as long as the router.
+ *
+ * Source: Dynamo's `--router-session-affinity-ttl-secs`.
+ */
+
+import type { Eligible } from './eligible.ts'
+import type { RoutingRequest } from './messages.ts'
+
+export interface AffinitySettings {
+  readonly ttlMs: number
+  readonly isHard: boolean
+  /** A request without a session id belongs to that of its first so many blocks; 0: to none. */
+  readonly prefixBlocks: number
+  readonly sessionsMax: number
+}
+
+interface Binding {
+  readonly worker: string
+  /** Requests under way. */
+  open: number
+  idleSinceMs: number
+}
+
+const SESSION_CHARACTERS_MAX = 256
+const SOFT_FACTOR = 0.5
+
+export class ConversationAffinity {
+  readonly #settings: AffinitySettings
+  /** The longest unused first. */
+  readonly #bindings = new Map<string, Binding>()
+
+  constructor(settings: AffinitySettings) {
+    this.#settings = settings
+  }
+
+  /** Sessions that are bound. */
+  get size(): number {
+    return this.#bindings.size
+  }
+
+  /** The session of a request; undefined: it has none, or names its worker itself. */
+  keyOf(request: RoutingRequest): string | undefined {
+    const { model, sessionId, sequenceHashes, pinnedInstanceId, pinnedRank } = request
+    if (pinnedInstanceId !== undefined || pinnedRank !== undefined) return undefined
+    if (sessionId !== undefined) return `${model}\n${sessionId.slice(0, SESSION_CHARACTERS_MAX)}`
+    const words = 2 * this.#settings.prefixBlocks
+    if (words === 0 || sequenceHashes.length < words) return undefined
+    return `${model}\n\n${sequenceHashes[words - 2]} ${sequenceHashes[words - 1]}`
+  }
+
+  /** The candidates of a request as its session leaves them. */
+  applied(found: Eligible, key: string, nowMs: number): Eligible {
+    const bound = this.#bindings.get(key)
+    if (bound === undefined || this.#isOver(bound, nowMs)) return found
+    const at = found.candidates.findIndex(candidate => candidate.key.key === bound.worker)
+    if (at < 0) return found
+    const { candidates, excluded, preferences } = found
+    if (!this.#settings.isHard) {
+      const factors = preferences?.slice() ?? new Float64Array(candidates.length).fill(1)
+      factors[at]! *= SOFT_FACTOR
+      return { candidates, excluded, preferences: factors }
+    }
+    const reason = `its session is bound to ${bound.worker}`
+    const others = candidates
+      .filter((_, i) => i !== at)
+      .map(({ key: other }) => ({ worker: other.key, reason }))
+    return { candidates: [candidates[at]!], excluded: [...excluded, ...others], preferences: undefined }
+  }
+
+  /** A request of the session goes to a worker key. */
+  placed(key: string, worker: string, nowMs: number): void {
+    const before = this.#bindings.get(key)
+    const keeps = before !== undefined && before.worker === worker
+    const binding = keeps ? before : { worker, open: 0, idleSinceMs: nowMs }
+    binding.open++
+    this.#bindings.delete(key)
+    this.#bindings.set(key, binding)
+    for (const [oldest, { open, idleSinceMs }] of this.#bindings) {
+      const isOver = open === 0 && nowMs - idleSinceMs >= this.#settings.ttlMs
+      if (!isOver && this.#bindings.size <= this.#settings.sessionsMax) break
+      this.#bindings.delete(oldest)
+    }
+  }
+
+  /** One of its requests is over. `hasFailed`: its worker did not do it. */
+  ended(key: string, worker: string, hasFailed: boolean, nowMs: number): void {
+    const binding = this.#bindings.get(key)
+    if (binding === undefined || binding.worker !== worker) return
+    if (hasFailed) {
+      this.#bindings.delete(key)
+      return
+    }
+    binding.open = Math.max(0, binding.open - 1)
+    binding.idleSinceMs = nowMs
+    this.#bindings.delete(key)
+    this.#bindings.set(key, binding)
+  }
+
+  #isOver({ open, idleSinceMs }: Binding, nowMs: number): boolean {
+    return open === 0 && nowMs - idleSinceMs >= this.#settings.ttlMs
+  }
+}

@@ -1,0 +1,92 @@
+/** Sessions: where they are bound, what ends a binding, and that there are only so many. */
+
+import t from 'tap'
+import { ConversationAffinity } from '../src/conversation-affinity.ts'
+import type { RouterArgs } from '../src/index.ts'
+import { DELIVERED, fleetOf, LEFT, request, start } from './router-world.ts'
+
+const SETTINGS = { ttlMs: 60_000, isHard: true, prefixBlocks: 0, sessionsMax: 3 }
+const TWO = fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] })
+const withSession = (sessionId: string) => ({ sessionId })
+
+const begin = (t: Test, affinity: Partial<typeof SETTINGS> = {}) =>
+  start(t, TWO, { affinity: { ...SETTINGS, ...affinity } } as Partial<RouterArgs>)
+type Test = Parameters<typeof start>[0]
+
+t.test('a hard session stays where it began, whatever others hold', async t => {
+  const { ref, hold, decide } = await begin(t)
+  hold(0, 'AB')
+  const first = await decide(request('ABC', withSession('s')))
+  t.equal(first.worker, 'a/0')
+  hold(1, 'WXYZ')
+  t.equal((await decide(request('WXYZ', withSession('s')))).worker, 'a/0')
+  t.equal((await decide(request('WXYZ', withSession('other')))).worker, 'b/0')
+  t.equal(
+    (await decide(request('WXYZ', { ...withSession('s'), pinnedInstanceId: 1 }))).worker,
+    'b/0',
+    'a pin wins',
+  )
+  const explained = await ref.ask(
+    { type: 'explain', request: request('WXYZ', withSession('s')) },
+    { timeout: '1s' },
+  )
+  t.match(explained, { excluded: [{ worker: 'b/0', reason: 'its session is bound to a/0' }] })
+})
+
+t.test('a soft session prefers it, and goes elsewhere for a better place', async t => {
+  const { hold, decide } = await begin(t, { isHard: false })
+  hold(0, 'AB')
+  t.equal((await decide(request('AB', withSession('s')))).worker, 'a/0')
+  t.equal(
+    (await decide(request('MNOP', withSession('s')))).worker,
+    'a/0',
+    'elsewhere it would cost a bit less',
+  )
+  hold(1, 'QRSTUVWXYZ')
+  t.equal((await decide(request('QRSTUVWXYZ', withSession('s')))).worker, 'b/0')
+})
+
+t.test('without a session id the first blocks may tell', async t => {
+  const { decide } = await begin(t, { prefixBlocks: 2 })
+  const { worker } = await decide(request('ABCD'))
+  for (const letters of ['ABX', 'ABY', 'ABZ'])
+    t.equal((await decide(request(letters))).worker, worker, letters)
+  for (const letters of ['EFG', 'HIJ', 'A'])
+    t.not((await decide(request(letters))).worker, worker, `${letters} goes by load`)
+})
+
+t.test('a failure, a worker that is gone, and time end a binding', async t => {
+  const { system, ref, trackerRef, decide } = await begin(t)
+  const settle = (id: string, delivery: typeof DELIVERED): void =>
+    void ref.tell({ type: 'settled', id, delivery, wasTaken: true })
+  const a = await decide(request('AB', withSession('s')))
+  settle(a.id, LEFT)
+  const again = await decide(request('CD', withSession('s')))
+  t.equal(again.worker, a.worker, 'a client that leaves is no failure')
+  settle(again.id, { ...DELIVERED, outcome: 'error' })
+  const busy = await decide(request('EFGHIJ', { pinnedInstanceId: a.worker === 'a/0' ? 0 : 1 }))
+  const moved = await decide(request('KL', withSession('s')))
+  t.not(moved.worker, a.worker, 'after a failure it is bound anew')
+  settle(busy.id, DELIVERED)
+  settle(moved.id, DELIVERED)
+  await system.advance('59s')
+  const kept = await decide(request('MN', withSession('s')))
+  t.equal(kept.worker, moved.worker)
+  settle(kept.id, DELIVERED)
+  await system.advance('61s')
+  await decide(request('OPQRST', { pinnedInstanceId: moved.worker === 'a/0' ? 0 : 1 }))
+  const late = await decide(request('UV', withSession('s')))
+  t.not(late.worker, moved.worker, 'it was idle for too long')
+  const left = { version: 2, workers: TWO.workers.filter(({ keys }) => keys[0]!.key !== late.worker) }
+  for (const to of [ref, trackerRef]) to.tell({ type: 'fleet', fleet: left })
+  t.not((await decide(request('WX', withSession('s')))).worker, late.worker, 'its worker is gone')
+})
+
+t.test('of more sessions than may be, the one longest unused is forgotten', async t => {
+  const affinity = new ConversationAffinity(SETTINGS)
+  for (let i = 0; i < 100_000; i++) affinity.placed(`s${i}`, 'w/0', i / 1000)
+  t.equal(affinity.size, 3)
+  for (let i = 99_997; i < 100_000; i++) affinity.ended(`s${i}`, 'w/0', false, 100)
+  affinity.placed('late', 'w/0', 60_100)
+  t.equal(affinity.size, 1, 'those that are over make room')
+})
