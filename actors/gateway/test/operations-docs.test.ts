@@ -117,6 +117,21 @@ const WHOLE_REPORT: FleetReport = {
   sources: { 0: SOURCE },
 }
 
+const SPEED = { coefficients: [10, 0.05, 1e-6], source: 'prior', observations: 0 } as const
+const LOADS = {
+  rows: [
+    {
+      worker: '10.0.0.1:8001/0',
+      workerSlot: 0,
+      activeBlocks: 0,
+      activePrefillTokens: 0,
+      activeRequests: 0,
+      learned: { prefill: SPEED, decode: SPEED },
+    },
+  ],
+  stats: { expiredTotal: 0 } as never,
+}
+
 t.test('docs/operations.md names every field of a receipt and no other', async t => {
   const { ask } = await start(t, {}, { receipts: [WHOLE_RECEIPT] })
   const one = JSON.parse((await ask('GET', '/decisions/decision-1')).body)
@@ -135,7 +150,7 @@ t.test('what /route adds to a receipt is one field', async t => {
 })
 
 t.test('docs/operations.md names every field of /workers and no other', async t => {
-  const { ask } = await start(t, {}, { report: WHOLE_REPORT })
+  const { ask } = await start(t, {}, { report: WHOLE_REPORT, loads: LOADS })
   const answer = JSON.parse((await ask('GET', '/workers')).body)
   t.strictSame(unique(named('Fields of /workers')), unique(fieldsOf(answer)))
 })
