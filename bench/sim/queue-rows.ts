@@ -19,7 +19,12 @@ import { generatedRequests, parseGenerator } from '@homing/trace'
 import { TRACES, type TraceName, traceWorkload } from './traces-by-name.ts'
 
 export type Collect = (row: string) => void
-export type Rows = (runner: CellRunner, seeds: number, collect: Collect) => Promise<void>
+export type Rows = (
+  runner: CellRunner,
+  seeds: number,
+  collect: Collect,
+  policies: readonly string[],
+) => Promise<void>
 
 export const QUEUE_HEADS = {
   load: [
@@ -56,7 +61,16 @@ export const QUEUE_HEADS = {
 
 const OWN: QueueSpec = { threshold: 'auto' }
 const ORDERS = ['fcfs', 'lcfs', 'wspt', 'wspt-total'] as const
-const FIXED = ['round-robin', 'least-loaded', 'threshold', 'linear', 'product', 'est-ttft'] as const
+/** What the tables compare. */
+export const QUEUE_POLICIES = [
+  'auto',
+  'round-robin',
+  'least-loaded',
+  'threshold',
+  'linear',
+  'product',
+  'est-ttft',
+] as const
 const GUESS = 3
 const NAMES = Object.keys(TRACES) as TraceName[]
 const VIEW = { kind: 'late', eventDelayMs: 20, signalDelayMs: 2 } as const
@@ -145,11 +159,11 @@ export const loadRows: Rows = async (runner, seeds, collect) => {
   }
 }
 
-export const overloadRows: Rows = async (runner, seeds, collect) => {
+export const overloadRows: Rows = async (runner, seeds, collect, policies) => {
   for (const name of NAMES) {
     const traffic = await trafficOf(name)
     const speed = 1.1 * (await capacityOf(runner, traffic, selectionOf('auto'), 1))
-    for (const policy of ['auto', ...FIXED]) {
+    for (const policy of policies) {
       const cells = await Promise.all(
         [undefined, OWN, ...ORDERS.map((order): QueueSpec => ({ ...OWN, order }))].map(async queue => {
           const isOwnOrder = queue?.order === 'fcfs' && policy !== 'auto'
@@ -169,10 +183,10 @@ export const overloadRows: Rows = async (runner, seeds, collect) => {
   }
 }
 
-export const capacityRows: Rows = async (runner, seeds, collect) => {
+export const capacityRows: Rows = async (runner, seeds, collect, policies) => {
   for (const name of NAMES) {
     const traffic = await trafficOf(name)
-    for (const policy of ['auto', ...FIXED]) {
+    for (const policy of policies) {
       const found = await Promise.all(
         seedsOf(policy === 'auto' ? seeds : 1).map(async seed => {
           const without = await capacityOf(runner, traffic, selectionOf(policy), seed)
@@ -200,7 +214,7 @@ const FLOOD_SECONDS = 240
 /** An engine step of prefill of a long prompt at its end, alone: 8,192 tokens behind 56,000. */
 const CHUNK_TOKENS = 8192
 
-export const tenantRows: Rows = async (runner, seeds, collect) => {
+export const tenantRows: Rows = async (runner, seeds, collect, policies) => {
   const traffic = async (flood: number): Promise<Traffic> => {
     const requests = Math.round((CHATS_PER_SECOND + flood) * FLOOD_SECONDS)
     const text = `generator:flood?requests=${requests}&rate=${CHATS_PER_SECOND}&flood=${flood}`
@@ -210,7 +224,7 @@ export const tenantRows: Rows = async (runner, seeds, collect) => {
   const calm = await traffic(0)
   const at = (from: Traffic, selection: CellSelection) =>
     Promise.all(seedsOf(seeds).map(seed => resultOf(runner, from, selection, 1, seed)))
-  for (const policy of ['auto', 'product']) {
+  for (const policy of policies.filter(each => each === 'auto' || each === 'product')) {
     const own = selectionOf(policy)
     const alone = await at(calm, own)
     const reserved = await at(flooded, { ...own, workersWithoutLongPrompts: 1 })

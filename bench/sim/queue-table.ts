@@ -1,7 +1,7 @@
 /**
  * What a queue in the router brings: the tables of docs/routing-quality.md. `pnpm exec node bench/sim/queue-table.ts --write` writes them;
- * without --write they are printed. `--seeds N`, `--minutes N`: past them it stops, and writes the rows for which every cell of the first
- * seed is there. Results are kept in .cache/bench-sim, so the next run goes on from there.
+ * without --write they are printed. `--seeds N`, `--only PART`, `--policies NAME,…`, `--minutes N`: past
+ * them it stops, and writes nothing. Results are kept in .cache/bench-sim, so the next run goes on from there.
  *
  * Eight workers (F8); a load is a share of the capacity of auto without a queue, at tier standard, with the first seed.
  */
@@ -13,7 +13,15 @@ import { systemClock } from '@homing/clock'
 import { type CellRun, CellRunner, ResultStore, RunnerStopped } from '@homing/simulate'
 import { givenFigure } from '../given-figure.ts'
 import { marksOf, withTable } from '../page-table.ts'
-import { capacityRows, loadRows, overloadRows, QUEUE_HEADS, shareRows, tenantRows } from './queue-rows.ts'
+import {
+  capacityRows,
+  loadRows,
+  overloadRows,
+  QUEUE_HEADS,
+  QUEUE_POLICIES,
+  shareRows,
+  tenantRows,
+} from './queue-rows.ts'
 
 const PAGE = fileURLToPath(new URL('../../docs/routing-quality.md', import.meta.url))
 const CACHE = fileURLToPath(new URL('../../.cache/bench-sim', import.meta.url))
@@ -34,12 +42,14 @@ if (import.meta.main) {
       seeds: { type: 'string', default: '5' },
       minutes: { type: 'string', default: '30' },
       only: { type: 'string', default: '' },
+      policies: { type: 'string', default: QUEUE_POLICIES.join(',') },
     },
   })
   const seeds = givenFigure('seeds', values.seeds, 1)
   const minutes = givenFigure('minutes', values.minutes)
-  if (values.write && values.only !== '')
-    throw new Error('cannot write a part of the tables: leave out --only, or --write')
+  const policies = QUEUE_POLICIES.filter(name => values.policies.split(',').includes(name))
+  if (values.write && (values.only !== '' || policies.length < QUEUE_POLICIES.length))
+    throw new Error('cannot write a part of the tables: leave out --only and --policies, or --write')
   const runner = new CellRunner({
     threads: 2,
     clock: systemClock,
@@ -56,14 +66,14 @@ if (import.meta.main) {
   let isStopped = false
   try {
     for (const [part, rows] of PARTS) {
-      if (!part.includes(values.only)) continue
+      if (values.only !== '' && part !== values.only) continue
       const done: string[] = []
       const collect = (row: string): void => {
         done.push(row)
         console.error(row)
       }
       try {
-        await rows(runner, seeds, collect)
+        await rows(runner, seeds, collect, policies)
       } catch (thrown) {
         if (!(thrown instanceof RunnerStopped)) throw thrown
         isStopped = true
