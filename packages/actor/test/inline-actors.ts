@@ -6,6 +6,7 @@ import {
   type Behavior,
   defineActor,
   type Message,
+  type Supervision,
 } from '@homing/actor'
 import { createTestSystem, type TestSystem } from '@homing/actor/testing'
 import type { Test } from 'tap'
@@ -22,6 +23,14 @@ export function actor<M extends Message, A = undefined>(
 ) {
   return defineActor(import.meta.url, 'inline')<M, A>({ setup, ...more })
 }
+
+/** Restarts up to `max` times a minute, after `min` ms at first. */
+export const restart = (max = 10, min = 10): Supervision => ({
+  directive: 'restart',
+  max,
+  within: '1m',
+  backoff: { min, max: 1000 },
+})
 
 export function startSystem(t: Test, options: Parameters<typeof createTestSystem>[0] = {}): TestSystem {
   const made = createTestSystem(options)

@@ -14,7 +14,7 @@ import {
 } from '@homing/actor'
 import { recordingLog } from '@homing/log'
 import t, { type Test } from 'tap'
-import { actor, startSystem } from './inline-actors.ts'
+import { actor, restart, startSystem } from './inline-actors.ts'
 
 type Told =
   | { readonly type: 'note'; readonly n: number }
@@ -24,13 +24,6 @@ type Told =
   | { readonly type: 'get'; readonly reply: Reply<number> }
 
 const soon = { timeout: '1s' } as const
-const restart = (max = 10, min = 10): Supervision => ({
-  directive: 'restart',
-  max,
-  within: '1m',
-  backoff: { min, max: 1000 },
-})
-
 /** Children that say what happens to them, below a parent with a strategy. */
 async function family(
   t: Test,
