@@ -13,6 +13,8 @@ export interface ConsoleArgs {
   readonly host: string
   /** 0 picks a free port; undefined: gateways pass requests on. */
   readonly adminPort: number | undefined
+  /** Whoever has it may change workers and thresholds from anywhere; undefined: only this machine may. */
+  readonly adminKey?: string | undefined
   readonly bodyBytesMax: number
   /** Longest wait for the next bytes of a request body, in milliseconds. */
   readonly bodySilenceMsMax: number

@@ -2,8 +2,8 @@
  * Console: answers operators and their tools: views of the router, and the metrics of all actors.
  *
  * In     requests of operators: from the gateway, as plain data, or from its own port if it has one (--admin-port).
- * Out    questions to router, directory, tracker, indexers and the gateway, each with a deadline. It changes nothing, except that
- *        the gateway counts the errors and the cut clients of its own port.
+ * Out    questions to router, directory, tracker, indexers and the gateway, each with a deadline. It changes nothing by itself: workers and
+ *        thresholds are the directory's, which is asked to change them; the gateway counts the errors and the cut clients of its own port.
  * Owns   its listener, if it has one. What it shows belongs to others and is asked for each time, so its restart loses
  *        only the count of failed collectors. The gateway counts its own requests, and renders these metrics itself.
  * Order  none between requests: at most OPEN_MAX are answered at one time, further ones get 503.
@@ -118,14 +118,14 @@ function openDoor(
     (bytes, bytesMax) => new ConsoleBusyError(`bytes of bodies are held, of ${bytesMax}`, bytes),
   )
   const serve = async (exchange: HttpExchange): Promise<void> => {
-    const { method, path, query, headers } = exchange
+    const { method, path, query, headers, peerAddress } = exchange
     const hold = bodies.hold()
     exchange.onClientGone(reason => {
       if (reason === 'stalled') count({ type: 'clientStalled', route: routeName(path) })
     })
     const bodyRead = method === 'POST' ? exchange.readBody(bodyBytesMax, hold) : Promise.resolve(undefined)
     const answered = await bodyRead
-      .then(body => answer({ method, path, query, headers, body }))
+      .then(body => answer({ method, path, query, headers, peerAddress, body }))
       .catch(errorAnswer)
       .finally(() => hold.release())
     if (exchange.isClosed) return

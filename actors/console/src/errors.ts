@@ -1,5 +1,17 @@
 import { CodedError } from '@homing/errors'
 
+/** The route changes something, and the caller is neither on this machine nor has the key. */
+export class AdminForbiddenError extends CodedError {
+  readonly code = 'HOMING_CONSOLE_FORBIDDEN'
+
+  constructor(method: string, path: string, hasKey: boolean) {
+    const remedy = hasKey
+      ? 'send the key of --admin-key-file as "authorization: Bearer KEY"'
+      : 'start the router with --admin-key-file, or call it from its own machine without a proxy'
+    super(`cannot ${method} ${path} for this caller: ${remedy}`, { method, path })
+  }
+}
+
 /** As many requests of operators are being answered as may be, or as many bytes of their bodies held. */
 export class ConsoleBusyError extends CodedError {
   readonly code = 'HOMING_CONSOLE_BUSY'

@@ -10,6 +10,8 @@ export interface OperatorRequest {
   readonly path: string
   readonly query: string
   readonly headers: HttpHeaders
+  /** Of the connection; '' where it is not known. */
+  readonly peerAddress: string
   /** Undefined: it has none. */
   readonly body: Uint8Array | undefined
 }

@@ -13,6 +13,7 @@ import {
 } from '@homing/http'
 import type { Metrics } from '@homing/metrics'
 import { actorsText, actorsView, flightText, flightView } from './actors-view.ts'
+import { assertMayChange } from './admin-access.ts'
 import { busyThresholds } from './busy-thresholds.ts'
 import type { ConsoleArgs } from './console-args.ts'
 import { consoleMetrics } from './console-metrics.ts'
@@ -20,6 +21,7 @@ import type { FromConsole, OperatorRequest } from './messages.ts'
 import type { OperatorPath } from './operator-routes.ts'
 import { queueView } from './queue-view.ts'
 import { receiptView, workersView } from './views.ts'
+import { addWorker, drainWorker, removeWorker } from './worker-changes.ts'
 
 const RECEIPTS_LIMIT = { default: 20, max: 1000 }
 const ACTORS_LIMIT = { default: 1000, max: 10_000 }
@@ -64,14 +66,30 @@ export class Operations {
     '/route': request => this.#explain(request),
     '/decisions': request => this.#receipts(request),
     '/decisions/*': (request, id) => this.#receipt(request, id),
-    '/workers': request => this.#workers(request),
+    '/workers': request => {
+      if (request.method !== 'POST') return this.#workers(request)
+      this.#assertMayChange(request)
+      return addWorker(request, this.#args)
+    },
+    '/workers/*': (request, parameter) => {
+      this.#assertMayChange(request)
+      if (request.method === 'POST') return drainWorker(request, parameter, this.#args)
+      return removeWorker(request, parameter, this.#args)
+    },
     '/queue': request => this.#queue(request),
-    '/busy_threshold': request => busyThresholds(request, this.#args),
+    '/busy_threshold': request => {
+      if (request.method === 'POST') this.#assertMayChange(request)
+      return busyThresholds(request, this.#args)
+    },
     '/actors': request => this.#actors(request),
     '/actors/flight': request => this.#flight(request),
     '/dump': request => this.#dump(request),
     '/metrics': async () => textAnswer(200, await this.#metrics.render(), METRICS),
     '/': request => this.#overview(request),
+  }
+
+  #assertMayChange(request: OperatorRequest): void {
+    assertMayChange(request, this.#args.adminKey)
   }
 
   /** The receipt of a decision that is not taken: nothing is sent, nothing changed. */
@@ -184,6 +202,7 @@ export class Operations {
         'POST /route': 'the decision for a body, without sending it',
         'GET /decisions?limit=, GET /decisions/:id': 'receipts: every candidate, every term',
         'GET /workers': 'workers, trust, blocks held, load',
+        'POST /workers, DELETE /workers/ID, POST /workers/ID/drain': 'workers that join, leave and drain',
         'GET /queue': 'requests that wait, by model, class, tenant and strict priority',
         'GET /busy_threshold, POST /busy_threshold': 'the load past which workers take no more',
         'GET /actors?format=text&limit=': 'threads and actors: state, restarts, waiting messages',

@@ -56,7 +56,7 @@ function start(t: Test, change: Partial<ConsoleArgs> = {}) {
   const ref = spawn()
   const gateway = system.spawn(scriptedGateway, { name: 'gateway', args: undefined })
   const serve = async (path: string, method = 'GET') => {
-    const request = { method, path, query: '', headers: {}, body: undefined }
+    const request = { method, path, query: '', headers: {}, peerAddress: '127.0.0.1', body: undefined }
     const { status, body } = await ref.ask({ type: 'serve', request }, ASK)
     return { status, text: new TextDecoder().decode(body) }
   }

@@ -13,6 +13,7 @@
  *          worker-table      the workers together             worker-announcements  a line for people
  *          key-audits        what answers say about the events
  *          named-sockets     which sockets keys name: no two may name the same
+ *          fleet-changes     who joins, drains and leaves at run time
  *        This file passes them the messages, and passes the findings of one to the others.
  * Order  a subscriber sees the versions in order, and on this thread finally the last one. A worker slot serves another key only
  *        after its listener has ended and its indexer has answered `release`.
@@ -30,6 +31,8 @@ import {
 } from '@homing/listener'
 import type { BusyThresholds } from '@homing/load'
 import { clashText, SocketClaims } from '@homing/transport'
+import { WorkerConflictError } from './errors.ts'
+import { FleetChanges } from './fleet-changes.ts'
 import { FleetFeed } from './fleet-feed.ts'
 import { KeyAudits } from './key-audits.ts'
 import { KeyListeners } from './key-listeners.ts'
@@ -60,6 +63,8 @@ export interface DirectoryArgs {
   readonly eventPool?: string
   readonly probeIntervalMs: number
   readonly probeTimeoutMs: number
+  /** How long a worker may drain; default DRAIN_MS_MAX. */
+  readonly drainMsMax?: number
   /** Silence after which a replay has ended. */
   readonly replayTimeoutMs: number
   /** Where listeners keep checkpoints; undefined: nowhere. */
@@ -68,6 +73,7 @@ export interface DirectoryArgs {
 }
 
 const STATUS_TIMEOUT_MS = 500
+const DRAIN_MS_MAX = 600_000
 
 export const directory = defineActor(
   import.meta.url,
@@ -75,7 +81,7 @@ export const directory = defineActor(
 )<DirectoryMessage, DirectoryArgs>({
   setup(context, args) {
     const state = new Directory(context, args)
-    const { feed, probes, announcements, shards } = state
+    const { changes, feed, probes, announcements, shards } = state
     state.start(args.specs)
     return {
       subscribe: ({ subscriber }) => feed.subscribe(subscriber),
@@ -90,6 +96,11 @@ export const directory = defineActor(
         if (key !== undefined) state.silence.computed(key, message)
       },
       shardReset: message => state.shardReset(message),
+      addWorker: ({ url, reply }) => reply(changes.add(url)),
+      removeWorker: ({ workerId, reply }) => reply(changes.remove(workerId)),
+      drainWorker: ({ workerId, reply }) => reply(changes.drain(workerId)),
+      drained: ({ workerId }) => changes.drained(workerId),
+      drainDue: ({ workerId, turn }) => changes.drainDue(workerId, turn),
       setBusyThresholds: ({ model, change, reply }) => reply(feed.setBusyThresholds(model, change)),
       describe: ({ reply }) => state.describe(reply),
       saveCheckpoints: ({ timeoutMs, reply }) => {
@@ -140,6 +151,7 @@ class Directory {
   readonly audits: KeyAudits
   readonly silence: KeySilence
   readonly feed: FleetFeed
+  readonly changes: FleetChanges
   readonly #context: ActorContext<DirectoryMessage>
   readonly #trust: KeyTrust
   readonly #claims = new SocketClaims()
@@ -186,18 +198,24 @@ class Directory {
     })
     this.announcements = new WorkerAnnouncements(context, workers)
     this.shards = new ShardWatch(context, indexers)
+    this.changes = new FleetChanges({
+      context,
+      workers,
+      drainMsMax: args.drainMsMax ?? DRAIN_MS_MAX,
+      joined: worker => this.#joined(worker),
+      left: worker => this.#left(worker),
+      changed,
+    })
   }
 
   start(specs: readonly WorkerSpec[]): void {
     for (const spec of specs) {
-      const worker = this.workers.tryAdd(spec)
-      if (worker === undefined) {
-        this.#context.log.warn({ worker: spec.id }, 'worker is given twice; the first one counts')
-        continue
+      try {
+        this.changes.begin(spec)
+      } catch (thrown) {
+        if (!(thrown instanceof WorkerConflictError)) throw thrown
+        this.#context.log.warn({ worker: spec.id, reason: thrown.reason }, 'worker is left out')
       }
-      this.#reconcileKeys(worker)
-      this.feed.touch(worker)
-      this.probes.begin(worker)
     }
     this.shards.observe()
     this.feed.publish()
@@ -259,6 +277,21 @@ class Directory {
     }
   }
 
+  #joined(worker: Worker): void {
+    this.#reconcileKeys(worker)
+    this.feed.touch(worker)
+    this.probes.begin(worker)
+  }
+
+  /** Its slots are free when its listeners have ended and their indexers have forgotten it; nobody sees it from now on. */
+  #left(worker: Worker): void {
+    this.probes.end(worker)
+    this.#shrinkTo(worker, 0)
+    this.feed.left(worker)
+    // One that it stood in the way of (a block size, a socket) may have its listener now.
+    this.#reconcileListeners()
+  }
+
   #reached(worker: Worker, probed: ReachedOutcome, wasDown: boolean): void {
     const before = worker.outcome
     const outcome = outcomeAfter(before, probed)
@@ -294,13 +327,17 @@ class Directory {
   #reconcileKeys(worker: Worker): void {
     const ranks = this.workers.facts(worker).ranks.value
     this.keys.grow(worker, ranks)
+    this.#shrinkTo(worker, ranks)
+    for (const key of worker.keys) this.#claimSockets(key)
+  }
+
+  #shrinkTo(worker: Worker, ranks: number): void {
     for (;;) {
       const key = this.keys.takeSurplus(worker, ranks)
       if (key === undefined) break
       this.#claims.claim(key.name, [])
       this.listeners.reconcile(key)
     }
-    for (const key of worker.keys) this.#claimSockets(key)
   }
 
   #claimSockets({ name, worker, dpRank }: Key): void {
@@ -317,7 +354,12 @@ class Directory {
 
   #endKey(key: Key): void {
     this.keys.end(key)
-    this.#reconcileKeys(key.worker)
+    // Not `key.worker`, which may have left: the one that has its id now waits for the name.
+    const worker = this.workers.get(key.worker.spec.id)
+    if (worker !== undefined) {
+      this.#reconcileKeys(worker)
+      this.feed.touch(worker)
+    }
     this.#reconcileListeners()
   }
 

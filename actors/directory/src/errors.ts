@@ -9,6 +9,17 @@ export class InvalidWorkerError extends CodedError {
   }
 }
 
+/** A worker is here already, or has something that another one has. */
+export class WorkerConflictError extends CodedError {
+  readonly code = 'HOMING_DIRECTORY_WORKER_CONFLICT'
+  readonly reason: string
+
+  constructor(worker: string, reason: string) {
+    super(`cannot add the worker ${JSON.stringify(worker)}: ${reason}`, { worker, reason })
+    this.reason = reason
+  }
+}
+
 /** There are more worker keys than worker slots; the keys without one get no requests. */
 export class NoWorkerSlotError extends CodedError {
   readonly code = 'HOMING_DIRECTORY_NO_SLOT'

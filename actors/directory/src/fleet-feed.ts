@@ -23,6 +23,7 @@ import type { Key, Worker } from './worker.ts'
 import { eventSourceOf } from './worker-facts.ts'
 import type { WorkerTable } from './worker-table.ts'
 
+const DRAINING = 'gets no new requests, and leaves with its last one'
 const SUBSCRIBERS_MAX = 1024
 const WAITERS_MAX = 1024
 const RESEND_MS = 100
@@ -45,6 +46,8 @@ export class FleetFeed {
   /** Workers whose record may differ from the one published. */
   readonly #changed = new Set<Worker>()
   #willPublish = false
+  /** A worker has left since the last fleet. */
+  #hasLost = false
   /** The last record of each worker, and its text. */
   #thresholds: FleetThresholds
   #hasNewThresholds = false
@@ -96,10 +99,24 @@ export class FleetFeed {
 
   /** The record of this worker may have changed: publishes once what waits in the mailbox has been looked at too. */
   touch(worker: Worker): void {
+    // A key of one that has left may still have to end.
+    if (!this.#workers.has(worker)) return
     this.#changed.add(worker)
+    this.#publishSoon()
+  }
+
+  #publishSoon(): void {
     if (this.#willPublish) return
     this.#willPublish = true
     if (this.#context.self.tell({ type: 'publish' }) !== 'ok') this.publish()
+  }
+
+  /** The worker has left the table. */
+  left(worker: Worker): void {
+    this.#published.delete(worker)
+    this.#changed.delete(worker)
+    this.#hasLost = true
+    this.#publishSoon()
   }
 
   /** Undefined: no worker serves the model. Those of models that are gone are kept while there is room for them. */
@@ -118,7 +135,8 @@ export class FleetFeed {
 
   publish(): void {
     this.#willPublish = false
-    let hasChanged = this.#fleet.version === 0 || this.#hasNewThresholds
+    let hasChanged = this.#fleet.version === 0 || this.#hasNewThresholds || this.#hasLost
+    this.#hasLost = false
     for (const worker of this.#changed) {
       const record = this.#recordOf(worker)
       const text = JSON.stringify(record)
@@ -160,19 +178,25 @@ export class FleetFeed {
   }
 
   #recordOf(worker: Worker): WorkerRecord {
-    const { spec, state, stateReason } = worker
+    const { spec } = worker
     const { id, instanceId, origin, taints } = spec
     return {
       id,
       instanceId,
       origin,
-      state,
-      stateReason,
+      ...stateOf(worker),
       ...this.#workers.facts(worker),
       taints,
       keys: worker.keys.map(keyRecordOf),
     }
   }
+}
+
+function stateOf(worker: Worker): Pick<WorkerRecord, 'state' | 'stateReason' | 'isOnTrial'> {
+  const { state, stateReason, drain, isLate, wasAnnounced } = worker
+  if (drain !== undefined && state === 'up') return { state: 'draining', stateReason: DRAINING }
+  if (isLate && !wasAnnounced) return { state, stateReason, isOnTrial: true }
+  return { state, stateReason }
 }
 
 function keyRecordOf(key: Key): WorkerKeyRecord {

@@ -1,11 +1,12 @@
 export type { Trust } from '@homing/index'
 export type { CheckpointStatus, SourceStatus } from '@homing/listener'
 export { type DirectoryArgs, directory } from './directory.ts'
-export { InvalidWorkerError, NoWorkerSlotError } from './errors.ts'
+export { InvalidWorkerError, NoWorkerSlotError, WorkerConflictError } from './errors.ts'
 export type {
   AuditMessage,
   ComputedMessage,
   DirectoryMessage,
+  DrainedMessage,
   EngineFamily,
   EventSource,
   Fleet,
@@ -23,4 +24,5 @@ export type {
 } from './messages.ts'
 export { givenSockets } from './named-sockets.ts'
 export { type CacheFacts, missingOf } from './worker-facts.ts'
+export { WorkerRoll } from './worker-roll.ts'
 export { parseWorkerSpec } from './worker-spec.ts'

@@ -6,6 +6,7 @@
  */
 
 import type { ActorRef, Message, Reply } from '@homing/actor'
+import type { ErrorRecord } from '@homing/errors'
 import type { Trust } from '@homing/index'
 import type { ShardResetMessage } from '@homing/indexer'
 import type { SaveReport, SourceMessage, SourceStatus } from '@homing/listener'
@@ -21,8 +22,11 @@ export interface Sourced<T> {
 
 export type EngineFamily = 'vllm' | 'sglang' | 'trtllm' | 'homing' | 'unknown'
 
-/** A worker with no settled answer yet is `probing`; `down` is not routed to and is probed again. */
-export type WorkerState = 'probing' | 'up' | 'down'
+/**
+ * A worker with no settled answer yet is `probing`; `down` is not routed to and is probed again; `draining` answers, gets no new
+ * requests, and leaves the fleet with its last open one.
+ */
+export type WorkerState = 'probing' | 'up' | 'down' | 'draining'
 
 export interface WorkerModel {
   /** The name that requests use. */
@@ -77,6 +81,12 @@ export interface ComputedMessage extends Message {
   readonly durationMs: number
 }
 
+/** Told to the directory by who knows the open requests. */
+export interface DrainedMessage {
+  readonly type: 'drained'
+  readonly workerId: string
+}
+
 export interface WorkerRecord {
   /** `host:port` of its URL. */
   readonly id: string
@@ -85,6 +95,8 @@ export interface WorkerRecord {
   readonly origin: string
   readonly state: WorkerState
   readonly stateReason: string
+  /** It joined at run time and its cache is not known yet: it gets a small share of the requests until then. */
+  readonly isOnTrial?: boolean
   readonly engine: EngineFamily
   readonly engineVersion: string
   readonly models: readonly WorkerModel[]
@@ -160,6 +172,18 @@ export type DirectoryMessage =
       readonly change: Partial<BusyThresholds>
       readonly reply: Reply<BusyThresholds | undefined>
     }
+  /** Adds a worker, as written for `--worker`; answers with its id, or why it cannot be added. */
+  | {
+      readonly type: 'addWorker'
+      readonly url: string
+      readonly reply: Reply<{ readonly id: string } | ErrorRecord>
+    }
+  /** Takes a worker out of the fleet at once; requests that it has go on. Answers whether there is one of this id. */
+  | { readonly type: 'removeWorker'; readonly workerId: string; readonly reply: Reply<boolean> }
+  /** Sends it nothing new, and removes it with its last open request, or after the limit. Answers as `removeWorker`. */
+  | { readonly type: 'drainWorker'; readonly workerId: string; readonly reply: Reply<boolean> }
+  /** From the tracker: a worker that drains has no open request. */
+  | DrainedMessage
   /** The fleet, with what each listener says of its source (undefined: it did not answer in time). */
   | { readonly type: 'describe'; readonly reply: Reply<FleetReport> }
   /** Resolves when every worker given has been probed once, up or down. */
@@ -191,6 +215,7 @@ export type DirectoryMessage =
   | { readonly type: 'publish' }
   | { readonly type: 'resend' }
   | { readonly type: 'announce'; readonly workerId: string }
+  | { readonly type: 'drainDue'; readonly workerId: string; readonly turn: number }
   | { readonly type: 'listenerDue'; readonly key: string }
   | { readonly type: 'silenceDue'; readonly key: string; readonly epoch: number }
   | {

@@ -64,6 +64,8 @@ export class WorkerProbes {
   readonly #options: WorkerProbesOptions
   readonly #context: ActorContext<DirectoryMessage>
   readonly #probings = new Map<Worker, Probing>()
+  /** One after the other for all workers: a turn of one that left is not taken for one of the next of its id. */
+  #turns = 0
   /** A probe has failed for want of something of this machine, and none has gone well since. */
   #couldNotAsk = false
 
@@ -77,12 +79,17 @@ export class WorkerProbes {
     const probing: Probing = {
       misses: 0,
       turnsSinceFull: 0,
-      turn: 0,
+      turn: ++this.#turns,
       retryMs: RETRY_MS_MIN,
       suspectedMs: Number.NEGATIVE_INFINITY,
     }
     this.#probings.set(worker, probing)
     this.#probe(worker, probing)
+  }
+
+  /** The worker has left: results on their way are dropped. */
+  end(worker: Worker): void {
+    this.#probings.delete(worker)
   }
 
   probeDue(workerId: string, turn: number): void {
@@ -136,7 +143,7 @@ export class WorkerProbes {
         probing.suspectedMs = nowMs
         probing.misses = MISSES_MAX - 1
         probing.turnsSinceFull = FULL_PROBE_TURNS
-        probing.turn++
+        probing.turn = ++this.#turns
         this.#probe(worker, probing)
         return
       }
@@ -235,7 +242,8 @@ export class WorkerProbes {
 
   /** Begins another turn, with a wait. */
   #schedule(worker: Worker, delayMs: number): void {
-    const turn = ++this.#probings.get(worker)!.turn
+    const turn = ++this.#turns
+    this.#probings.get(worker)!.turn = turn
     this.#context.schedule(delayMs, { type: 'probeDue', workerId: worker.spec.id, turn })
   }
 }

@@ -1,7 +1,7 @@
 /**
- * Worker table: the given workers, in their order, and facts about all of them together.
+ * Worker table: the workers, in the order in which they were given or added, and facts about all of them together.
  *
- * Owns the list, which never changes after the start. Otherwise pure: it answers from the fields that the other
+ * Owns the list. Otherwise pure: it answers from the fields that the other
  * modules wrote into the workers.
  */
 
@@ -18,13 +18,15 @@ export class WorkerTable {
   }
 
   /** Undefined: a worker of this id is there already. */
-  tryAdd(spec: WorkerSpec): Worker | undefined {
+  tryAdd(spec: WorkerSpec, isLate = false): Worker | undefined {
     if (this.#workers.has(spec.id)) return undefined
     const worker: Worker = {
       spec,
       state: 'probing',
       stateReason: 'not probed yet',
       wasProbed: false,
+      isLate,
+      drain: undefined,
       outcome: undefined,
       learnedBlockSizeTokens: undefined,
       keys: [],
@@ -36,6 +38,18 @@ export class WorkerTable {
 
   get(workerId: string): Worker | undefined {
     return this.#workers.get(workerId)
+  }
+
+  /** Undefined: there is none of this id. What it has (keys, probes) is the caller's to end. */
+  remove(workerId: string): Worker | undefined {
+    const worker = this.#workers.get(workerId)
+    this.#workers.delete(workerId)
+    return worker
+  }
+
+  /** Whether a worker is still in the fleet; one of the same id that was added later is another. */
+  has(worker: Worker): boolean {
+    return this.#workers.get(worker.spec.id) === worker
   }
 
   /** In the order given. */

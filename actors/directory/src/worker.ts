@@ -20,6 +20,12 @@ export interface Worker {
   /** A probe has ended, whatever it found. */
   wasProbed: boolean
 
+  // fleet-changes.ts
+  /** It was added at run time: until it is announced, it is on trial. */
+  readonly isLate: boolean
+  /** Undefined: it takes requests. */
+  drain: { readonly turn: number; readonly sinceMs: number } | undefined
+
   // directory.ts
   /** What full probes that reached it found; kept while it is down. */
   outcome: ReachedOutcome | undefined

@@ -358,7 +358,7 @@ t.test('who waits for the first probes is told a fleet that has seen them', asyn
   w.ref.tell({
     type: 'probed',
     workerId: '10.0.0.1:8000',
-    turn: 0,
+    turn: 1,
     outcome: { reached: false, reason: 'connection refused' },
   })
   const probed = w.ref.ask({ type: 'whenProbed' }, { timeout: 5000 })

@@ -189,8 +189,8 @@ function operatorRoutes(
   // Longer than the console may wait itself.
   const options = { timeout: readMsMax + askMsMax }
   const pass = async (exchange: HttpExchange, name: string, body: OperatorRequest['body']): Promise<void> => {
-    const { method, path, query, headers } = exchange
-    const request = { method, path, query, headers, body }
+    const { method, path, query, headers, peerAddress } = exchange
+    const request = { method, path, query, headers, peerAddress, body }
     const answer = await operators.console.ask({ type: 'serve', request }, options)
     if (exchange.isClosed) return
     if (sendAnswer(exchange, answer) >= 400) metrics.refused(name, answer.status)

@@ -156,7 +156,7 @@ t.test('docs/operations.md names every field of /workers and no other', async t 
 })
 
 t.test('docs/operations.md names every route for operators and no other', async t => {
-  const documented = named('Routes').map(name => name.replace(/\?.*/, '').replace(':id', '*'))
+  const documented = named('Routes').map(name => name.replace(/\?.*/, '').replace(/:id(\/drain)?/, '*'))
   const served = OPERATOR_ROUTES.map(({ method, path }) => `${method} ${path}`)
   t.strictSame(unique(documented), unique([...served, 'GET /health', 'GET /ready']))
 })

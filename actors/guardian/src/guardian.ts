@@ -54,6 +54,9 @@ export interface GuardianArgs extends QueueSettings {
   readonly port: number
   /** Port of the operator routes; undefined: they are on `port`. */
   readonly adminPort?: number | undefined
+  /** Undefined: only callers on this machine may change workers and thresholds. */
+  readonly adminKey?: string | undefined
+  readonly drainMsMax?: number
   readonly bodyBytesMax: number
   readonly bodiesBytesMax: number
   readonly bodyTimeoutMs: number
@@ -258,6 +261,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
     context.spawn(
       tracker,
       options('tracker', {
+        directory: directoryRef,
         workerSlotsMax,
         requestsMax: openRequestsMax * 2,
         idleMsMax: args.activeRequestExpiryMs,
@@ -359,7 +363,14 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
     tokenizer: tokenizerRef,
   }
   const relayed = relayedNames(relayRoutes)
-  const consoleArgs = { ...listening, adminPort, relayed, indexers, decisionLog: decisionLogRef }
+  const consoleArgs = {
+    ...listening,
+    adminKey: args.adminKey,
+    adminPort,
+    relayed,
+    indexers,
+    decisionLog: decisionLogRef,
+  }
   const consoleRef = watched(
     context.spawn(operatorConsole, {
       ...options('console', consoleArgs),

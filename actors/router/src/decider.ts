@@ -61,6 +61,8 @@ interface Placed {
 
 /** Id for `explain`, which decides nothing: 21 characters of nanoid's alphabet, drawn from the thread's randomness. */
 const ID_LENGTH = 21
+/** Of so many decisions, one looks at workers on trial, too. */
+const TRIAL_EVERY = 20
 const ALL_BUSY = 'HOMING_ROUTER_ALL_BUSY'
 const NO_HASHES = new Int32Array(0)
 
@@ -86,6 +88,7 @@ export class Decider {
   readonly #linear: SelectionSettings
   readonly #newId: () => string
   #turn = 0
+  #questions = 0
 
   constructor(context: ActorContext<RouterMessage>, args: RouterArgs) {
     this.#context = context
@@ -189,7 +192,7 @@ export class Decider {
   }
 
   #eligible(request: RoutingRequest): Eligible | ErrorRecord {
-    const found = eligible(this.fleet, request)
+    const found = eligible(this.fleet, request, this.#questions % TRIAL_EVERY === 0)
     const session = this.#affinity?.keyOf(request)
     if ('code' in found || session === undefined) return found
     return this.#affinity!.applied(found, session, this.#context.clock.nowMs())
@@ -221,6 +224,7 @@ export class Decider {
     }
     const found = this.#eligible(request)
     if ('code' in found) return found
+    if (question !== undefined) this.#questions++
     const workerSlots = Int32Array.from(found.candidates, candidate => candidate.key.workerSlot)
     const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)
     if (!overlaps.isComplete) this.shards.askForStale()

@@ -1,7 +1,9 @@
 /**
  * Eligible: the worker keys that may take a request, and why the others may not.
  *
- *   serves its model  ─▶  is up  ─▶  has not failed it  ─▶  is the one that it names  ─▶  meets its constraints
+ *   serves its model  ─▶  is up  ─▶  has not failed it  ─▶  is the one that it names  ─▶  meets its constraints  ─▶  is not on trial
+ *
+ * A worker on trial is left out only if others are left, and the request does not name it.
  *
  * None left: the error says what was asked for and does not exist, or else why each worker was left out.
  */
@@ -12,6 +14,8 @@ import { WorkerFilter } from '@homing/selection'
 import { ModelNotFoundError, NoWorkerError, PinNotAllowedError, PinnedWorkerError } from './errors.ts'
 import type { RoutingRequest } from './messages.ts'
 import type { Candidate } from './overlap-lookup.ts'
+
+const ON_TRIAL = 'joined a moment ago: what it holds is not known yet'
 
 export interface Excluded {
   readonly worker: string
@@ -25,7 +29,8 @@ export interface Eligible {
   readonly preferences: Float64Array | undefined
 }
 
-export function eligible(fleet: Fleet, request: RoutingRequest): Eligible | ErrorRecord {
+/** `isTrial`: workers on trial are candidates like all others for this one. */
+export function eligible(fleet: Fleet, request: RoutingRequest, isTrial = true): Eligible | ErrorRecord {
   const { model, pinnedInstanceId, pinnedRank, excludedWorkers, constraints } = request
   const filter = new WorkerFilter(constraints)
   if (pinnedInstanceId !== undefined && !filter.allows(pinnedInstanceId)) {
@@ -56,6 +61,7 @@ export function eligible(fleet: Fleet, request: RoutingRequest): Eligible | Erro
     }
   }
   if (candidates.length > 0) {
+    if (!isTrial && pinnedInstanceId === undefined) leaveOutTrials(candidates, excluded)
     const preferences = filter.prefers
       ? Float64Array.from(candidates, ({ worker }) => filter.preference(worker))
       : undefined
@@ -66,6 +72,16 @@ export function eligible(fleet: Fleet, request: RoutingRequest): Eligible | Erro
   }
   if (!isPinKnown) return toErrorRecord(new PinnedWorkerError(pinnedInstanceId, pinnedRank))
   return toErrorRecord(new NoWorkerError(model, excluded))
+}
+
+/** Those on trial, if others are left. */
+function leaveOutTrials(candidates: Candidate[], excluded: Excluded[]): void {
+  const others = candidates.filter(({ worker }) => worker.isOnTrial !== true)
+  if (others.length === 0 || others.length === candidates.length) return
+  for (const { worker, key } of candidates) {
+    if (worker.isOnTrial === true) excluded.push({ worker: key.key, reason: ON_TRIAL })
+  }
+  candidates.splice(0, candidates.length, ...others)
 }
 
 function modelNames(fleet: Fleet): string[] {

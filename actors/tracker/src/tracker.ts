@@ -3,7 +3,7 @@
  *
  * In     `project`, `book` and `free` from the router; first byte and signs of life of answers from the gateway;
  *        lost worker keys from the fleet; new lives of gateways.
- * Out    replies; to the queue, when it waits for that: load fell.
+ * Out    replies; to the queue, when it waits for that: load fell; to the directory: a worker that drains has no open request.
  * Owns   ActiveLoad: active blocks, prefill tokens and requests of every worker slot. EngineBook: what is before each in milliseconds, and what
  *        was learned of its speed.
  * Order  a router that awaits each `book` before its next `project` never decides on stale load.
@@ -13,12 +13,15 @@
  */
 
 import { type ActorRef, defineActor } from '@homing/actor'
+import type { DrainedMessage } from '@homing/directory'
 import { ActiveLoad, copyProjection, EngineBook } from '@homing/load'
 import type { GatewayLife, LoadFellMessage, TrackerMessage, TrackerUsage, WorkerLoad } from './messages.ts'
 import { OutputBlocks } from './output-blocks.ts'
 import { TRACK_ALL, type TrackingSettings, trackedHashes } from './tracking.ts'
 
 export interface TrackerArgs {
+  /** Is told when a worker has drained; undefined: nobody is. */
+  readonly directory?: ActorRef<DrainedMessage>
   readonly workerSlotsMax: number
   /** Requests booked at one time. */
   readonly requestsMax: number
@@ -34,7 +37,7 @@ export const tracker = defineActor(
   import.meta.url,
   'tracker',
 )<TrackerMessage, TrackerArgs>({
-  setup(context, { workerSlotsMax, requestsMax, idleMsMax, tracking = TRACK_ALL }) {
+  setup(context, { directory, workerSlotsMax, requestsMax, idleMsMax, tracking = TRACK_ALL }) {
     const load = new ActiveLoad({ workerSlotsMax, requestsMax })
     let keysBySlot = new Map<number, string>()
     /** By id: who booked it. */
@@ -43,8 +46,18 @@ export const tracker = defineActor(
     const outputs = tracking.outputBlocks ? new OutputBlocks(load) : undefined
     let falls = 0
     let watcher: ActorRef<LoadFellMessage> | undefined
+    /** Worker slots of those that drain, by worker id. */
+    const draining = new Map<string, readonly number[]>()
+    const tellDrained = (): void => {
+      for (const [workerId, slots] of draining) {
+        if (slots.some(slot => load.totals(slot).activeRequests > 0)) continue
+        // Where its mailbox is full, the next fleet or the next request that ends says it again.
+        if (directory?.tell({ type: 'drained', workerId }) === 'ok') draining.delete(workerId)
+      }
+    }
     const fell = (): void => {
       falls++
+      if (draining.size > 0) tellDrained()
       watcher?.tell({ type: 'loadFell' })
       watcher = undefined
     }
@@ -60,7 +73,13 @@ export const tracker = defineActor(
     return {
       fleet({ fleet }) {
         const present = new Map<number, string>()
+        draining.clear()
         for (const worker of fleet.workers) {
+          if (worker.state === 'draining')
+            draining.set(
+              worker.id,
+              worker.keys.map(key => key.workerSlot),
+            )
           for (const { key, workerSlot } of worker.keys) present.set(workerSlot, key)
         }
         for (const [workerSlot, key] of keysBySlot) {

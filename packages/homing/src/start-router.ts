@@ -26,6 +26,7 @@ import {
   PromptTokenizer,
 } from '@homing/tokenization'
 import { readGivenTokenizers } from '@homing/tokenizer'
+import { readAdminKey } from './admin-key-file.ts'
 import { dialledHost } from './dialled-host.ts'
 import { requestsWithinFiles } from './open-files.ts'
 import { loadPolicyClasses } from './policy-class-file.ts'
@@ -102,6 +103,8 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
           queueOrderOf({ ...settings, customSelection }),
           settings.trackPrefillTokens,
         )
+  const { adminKeyFile } = settings
+  const adminKey = adminKeyFile === undefined ? undefined : await readAdminKey(adminKeyFile)
   await checkPorts(settings)
   const { checkpointDirectory, decisionLogFile } = settings
   if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)
@@ -125,6 +128,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
       name: 'guardian',
       args: {
         ...settings,
+        adminKey,
         openRequestsMax,
         specs,
         relayRoutes: settings.relayRoutes.map(readRelayRoute),

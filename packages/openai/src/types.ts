@@ -148,6 +148,8 @@ export type ApiErrorKind =
   | 'empty_prompt'
   | 'pin_not_allowed'
   | 'unauthorized'
+  | 'forbidden'
+  | 'worker_conflict'
   | 'route_not_found'
   | 'model_not_found'
   | 'method_not_allowed'

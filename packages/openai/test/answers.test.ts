@@ -11,6 +11,8 @@ t.test('every kind of error has its status, and an OpenAI body', async t => {
     invalid_value: 400,
     empty_prompt: 400,
     pin_not_allowed: 400,
+    forbidden: 403,
+    worker_conflict: 409,
     unauthorized: 401,
     route_not_found: 404,
     model_not_found: 404,

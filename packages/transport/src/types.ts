@@ -31,6 +31,8 @@ export interface HttpExchange {
   /** Text after '?', '' when there is none. */
   readonly query: string
   readonly headers: HttpHeaders
+  /** The other end of the connection; '' where it is gone already. */
+  readonly peerAddress: string
   /** True once the client has gone or the answer is complete. */
   readonly isClosed: boolean
   /**

@@ -43,6 +43,16 @@ export const listeningSettings = [
     help: 'Separate port, at the same --host, for the operator routes: /metrics, /workers, /queue, /busy_threshold, /decisions, /route, /actors, /dump and /. Then --port serves only the API, the relayed routes, /health and /ready; everything else there is 404. Neither port has authentication: keep clients away from this one with a firewall.',
   },
   {
+    key: 'adminKeyFile',
+    name: 'admin-key-file',
+    group: 'Listening',
+    kind: 'text',
+    placeholder: 'FILE',
+    default: undefined,
+    unsetMeans: 'only callers on the machine of the router may change anything',
+    help: 'File with a key, on one line. Whoever sends it as "authorization: Bearer KEY" may use the routes that change something (POST and DELETE /workers, POST /busy_threshold) from anywhere. Without it, callers on this machine may, unless a proxy speaks for others there.',
+  },
+  {
     key: 'bodyBytesMax',
     name: 'max-body-bytes',
     group: 'Listening',

@@ -39,6 +39,16 @@ export const workerSettings = [
     help: 'How long a worker has to answer one request of a probe before it counts as down. The time doubles after each miss, up to 10s.',
   },
   {
+    key: 'drainMsMax',
+    name: 'worker-drain-timeout',
+    group: 'Workers',
+    kind: 'duration',
+    default: 10 * 60 * SECOND_MS,
+    min: 1,
+    max: 24 * HOUR_MS,
+    help: 'Longest time that a worker drains (POST /workers/ID/drain). Then it leaves the fleet, and requests that it still has go on by themselves.',
+  },
+  {
     key: 'workerSlotsMax',
     name: 'worker-slots-max',
     group: 'Workers',

@@ -266,6 +266,7 @@ class MemoryExchange implements HttpExchange {
   readonly path: string
   readonly query: string
   readonly headers: HttpHeaders
+  readonly peerAddress = '127.0.0.1'
   readonly #call: MemoryCall
   readonly #listening: Listening
   readonly #onGone: ((reason: ClientGoneReason) => void)[] = []

@@ -168,6 +168,7 @@ class NodeExchange implements HttpExchange, OpenExchange {
   readonly path: string
   readonly query: string
   readonly headers: HttpHeaders
+  readonly peerAddress: string
   readonly #request: IncomingMessage
   readonly #response: ServerResponse
   readonly #server: ServerState
@@ -198,6 +199,7 @@ class NodeExchange implements HttpExchange, OpenExchange {
     this.path = queryAt < 0 ? url : url.slice(0, queryAt)
     this.query = queryAt < 0 ? '' : url.slice(queryAt + 1)
     this.headers = request.headers
+    this.peerAddress = request.socket.remoteAddress ?? ''
     this.#request = request
     this.#response = response
     this.#server = server

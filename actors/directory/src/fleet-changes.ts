@@ -1,0 +1,98 @@
+/**
+ * Fleet changes: workers that join at run time, that drain, and that leave.
+ *
+ *   add ──▶ probed like every other, on trial until its cache is known
+ *   drain ──▶ draining ──last request has ended, or `drainMsMax`──▶ left
+ *   remove ──▶ left: keys, slots, probes and listeners end; requests under way go on by themselves
+ *
+ * Owns   which workers drain, and the roll of those that are here. Its part of joining and leaving is to say when;
+ *        `joined` and `left` do it.
+ */
+
+import type { ActorContext } from '@homing/actor'
+import { CodedError, type ErrorRecord, toErrorRecord } from '@homing/errors'
+import type { DirectoryMessage, WorkerSpec } from './messages.ts'
+import type { Worker } from './worker.ts'
+import { WorkerRoll } from './worker-roll.ts'
+import { parseWorkerSpec } from './worker-spec.ts'
+import type { WorkerTable } from './worker-table.ts'
+
+export interface FleetChangesOptions {
+  readonly context: ActorContext<DirectoryMessage>
+  readonly workers: WorkerTable
+  /** How long a worker may drain, in milliseconds. */
+  readonly drainMsMax: number
+  readonly joined: (worker: Worker) => void
+  readonly left: (worker: Worker) => void
+  /** The record of the worker may have changed. */
+  readonly changed: (worker: Worker) => void
+}
+
+export class FleetChanges {
+  readonly #options: FleetChangesOptions
+  readonly #roll = new WorkerRoll()
+  #turns = 0
+
+  constructor(options: FleetChangesOptions) {
+    this.#options = options
+  }
+
+  /** At the start. Throws WorkerConflictError. */
+  begin(spec: WorkerSpec): void {
+    this.#roll.enter(spec.id, spec)
+    this.#options.joined(this.#options.workers.tryAdd(spec)!)
+  }
+
+  add(url: string): { readonly id: string } | ErrorRecord {
+    const { context, workers, joined } = this.#options
+    try {
+      const spec = parseWorkerSpec(url, this.#roll.freeInstanceId())
+      this.#roll.enter(spec.id, spec)
+      context.log.info({ worker: spec.id }, 'worker is added')
+      joined(workers.tryAdd(spec, true)!)
+      return { id: spec.id }
+    } catch (thrown) {
+      if (thrown instanceof CodedError) return toErrorRecord(thrown)
+      throw thrown
+    }
+  }
+
+  /** False: there is none of this id. */
+  remove(workerId: string, reason = 'it was removed'): boolean {
+    const { context, workers, left } = this.#options
+    const worker = workers.remove(workerId)
+    if (worker === undefined) return false
+    this.#roll.leave(worker.spec)
+    context.log.info({ worker: workerId, reason }, 'worker has left')
+    left(worker)
+    return true
+  }
+
+  /** False: there is none of this id. Once more while it drains changes nothing. */
+  drain(workerId: string): boolean {
+    const { context, workers, drainMsMax, changed } = this.#options
+    const worker = workers.get(workerId)
+    if (worker === undefined) return false
+    if (worker.drain !== undefined) return true
+    const turn = ++this.#turns
+    worker.drain = { turn, sinceMs: context.clock.nowMs() }
+    context.log.info({ worker: workerId, drainMsMax }, 'worker drains: it gets no new requests')
+    context.schedule(drainMsMax, { type: 'drainDue', workerId, turn })
+    changed(worker)
+    return true
+  }
+
+  /** A worker that drains has no open request. */
+  drained(workerId: string): void {
+    if (this.#options.workers.get(workerId)?.drain === undefined) return
+    this.remove(workerId, 'it drained')
+  }
+
+  /** The time of a drain is over. */
+  drainDue(workerId: string, turn: number): void {
+    if (this.#options.workers.get(workerId)?.drain?.turn !== turn) return
+    const { context, drainMsMax } = this.#options
+    context.log.warn({ worker: workerId, drainMsMax }, 'a worker that drains still has open requests')
+    this.remove(workerId, 'its drain took too long; its open requests go on')
+  }
+}

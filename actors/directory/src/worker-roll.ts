@@ -1,0 +1,62 @@
+/**
+ * Worker roll: workers as given, of which no two are the same engine, have the same id or name the same socket.
+ *
+ * Names of one host count as one as far as they can be told apart without asking anybody: `localhost` is `127.0.0.1`. An engine
+ * under two names that only a name server knows is two workers here; they name one socket of events then, as the probes find.
+ */
+
+import { clashText, hostName, SocketClaims } from '@homing/transport'
+import { WorkerConflictError } from './errors.ts'
+import type { WorkerSpec } from './messages.ts'
+import { givenSockets } from './named-sockets.ts'
+
+export class WorkerRoll {
+  readonly #byPlace = new Map<string, string>()
+  readonly #byInstanceId = new Map<number, string>()
+  readonly #claims = new SocketClaims()
+
+  /** `label`: how people know it. Throws WorkerConflictError if it conflicts with one that is here; then nothing has changed. */
+  enter(label: string, spec: WorkerSpec): void {
+    const place = placeOf(spec)
+    const twin = this.#byPlace.get(place)
+    if (twin !== undefined) {
+      throw new WorkerConflictError(label, `it is the worker ${JSON.stringify(twin)} again: give it once`)
+    }
+    const namesake = this.#byInstanceId.get(spec.instanceId)
+    if (namesake !== undefined) {
+      throw new WorkerConflictError(
+        label,
+        `its id ${spec.instanceId} is also that of ${JSON.stringify(namesake)}: give each its own ?id= (the default is its position, from 0)`,
+      )
+    }
+    const owner = JSON.stringify(label)
+    this.#claims.claim(owner, givenSockets(spec))
+    const clash = this.#claims.clashOf(owner)
+    if (clash !== undefined) {
+      this.#claims.claim(owner, [])
+      throw new WorkerConflictError(label, `it names ${clashText(clash)}: give each engine ports of its own`)
+    }
+    this.#byPlace.set(place, label)
+    this.#byInstanceId.set(spec.instanceId, label)
+  }
+
+  leave(spec: WorkerSpec): void {
+    const place = placeOf(spec)
+    const label = this.#byPlace.get(place)
+    if (label === undefined) return
+    this.#claims.claim(JSON.stringify(label), [])
+    this.#byPlace.delete(place)
+    this.#byInstanceId.delete(spec.instanceId)
+  }
+
+  /** The smallest number that no worker here has for its id. */
+  freeInstanceId(): number {
+    for (let id = 0; ; id++) if (!this.#byInstanceId.has(id)) return id
+  }
+}
+
+/** 'localhost' and '127.0.0.1' are one host, and with the same port one engine. */
+function placeOf({ origin }: WorkerSpec): string {
+  const { hostname, port } = new URL(origin)
+  return `${hostName(hostname)}:${port}`
+}

@@ -1,0 +1,140 @@
+/** Workers that join, drain and leave while the directory runs. */
+
+import t from 'tap'
+import type { DirectoryMessage } from '../src/index.ts'
+import { type DirectoryWorld, world } from './directory-world.ts'
+
+const FIRST = 'http://10.0.0.1:8000'
+const SECOND = 'http://10.0.0.2:8000?events=5557'
+const ASK = { timeout: 5000 } as const
+
+/** With two engines, of which the directory knows the first. */
+async function begun(t: Parameters<typeof world>[0], overrides: Parameters<DirectoryWorld['begin']>[1] = {}) {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  await w.engine('10.0.0.2')
+  await w.publisher('tcp://10.0.0.2:5557')
+  await w.begin([FIRST], overrides)
+  const settled = async <T>(asked: Promise<T>): Promise<T> => {
+    await w.system.settle()
+    return asked
+  }
+  return {
+    w,
+    add: (url: string) => settled(w.ref.ask({ type: 'addWorker', url }, ASK)),
+    remove: (workerId: string) => settled(w.ref.ask({ type: 'removeWorker', workerId }, ASK)),
+    drain: (workerId: string) => settled(w.ref.ask({ type: 'drainWorker', workerId }, ASK)),
+    tell: async (message: DirectoryMessage) => {
+      w.ref.tell(message)
+      await w.system.settle()
+    },
+    ids: () => w.fleet.workers.map(({ id }) => id),
+    releases: () => w.indexers[0]!.waiting.filter(message => message.type === 'release'),
+  }
+}
+
+t.test('a worker that joins is on trial until its cache is known', async t => {
+  const { w, add } = await begun(t)
+  t.strictSame(await add('http://10.0.0.2:8000?events=5999'), { id: '10.0.0.2:8000' })
+  t.match(w.worker(1), { id: '10.0.0.2:8000', instanceId: 1, state: 'up', isOnTrial: true })
+  t.equal(w.worker(0).isOnTrial, undefined, 'one that was there at the start is not')
+  await w.exact(w.worker(1).keys[0]!.workerSlot)
+  t.match(w.worker(1).keys, [{ trust: 'exact' }])
+  t.equal(w.worker(1).isOnTrial, undefined)
+})
+
+t.test('a trial ends by itself', async t => {
+  const { w, add } = await begun(t)
+  await add('http://10.0.0.2:8000?events=5999')
+  t.equal(w.worker(1).isOnTrial, true)
+  await w.system.advance('5s')
+  t.equal(w.worker(1).isOnTrial, undefined)
+})
+
+t.test('who is here already, or takes what another has, is refused, and nothing changes', async t => {
+  const { add, ids } = await begun(t)
+  await add(SECOND)
+  const conflict = { code: 'HOMING_DIRECTORY_WORKER_CONFLICT' }
+  t.match(await add(FIRST), { ...conflict, message: /is the worker "10\.0\.0\.1:8000" again/ })
+  t.match(await add('http://10.0.0.3:8000?id=0'), { ...conflict, message: /id 0 is also that of/ })
+  t.match(await add('http://10.0.0.2:9000?events=5557'), { ...conflict, message: /ports of its own/ })
+  t.match(await add('ftp://x'), { code: 'HOMING_DIRECTORY_INVALID_WORKER' })
+  t.strictSame(ids(), ['10.0.0.1:8000', '10.0.0.2:8000'])
+})
+
+t.test(
+  'a worker that is removed is gone at once, and its slot when the indexer has forgotten it',
+  async t => {
+    const { w, add, remove, ids, releases } = await begun(t, { workerSlotsMax: 2 })
+    await add(SECOND)
+    const { workerSlot } = w.worker(1).keys[0]!
+    t.equal(await remove('10.0.0.2:8000'), true)
+    t.strictSame(ids(), ['10.0.0.1:8000'])
+    t.equal(await remove('10.0.0.2:8000'), false)
+    await add(SECOND)
+    t.match(w.worker(1), { id: '10.0.0.2:8000', keys: [] }, 'its name and slot are not free yet')
+    for (const message of releases()) if (message.type === 'release') message.reply('released')
+    await w.system.settle()
+    t.match(w.worker(1).keys, [{ key: '10.0.0.2:8000/0', workerSlot }])
+    t.ok(w.worker(1).keys[0]!.epoch > 0, 'it is another life of the slot')
+  },
+)
+
+t.test('what is known of a worker does not outlive it', async t => {
+  const { w, add, remove, tell } = await begun(t)
+  await add('http://10.0.0.9:8000')
+  t.equal(w.worker(1).state, 'down')
+  await remove('10.0.0.9:8000')
+  await w.engine('10.0.0.9')
+  await add('http://10.0.0.9:8000')
+  t.equal(w.worker(1).state, 'up')
+  // Of probes of its earlier life.
+  for (const turn of [0, 1, 2, 3]) {
+    const outcome = { reached: false, reason: 'of before' } as const
+    await tell({ type: 'probed', workerId: '10.0.0.9:8000', turn, outcome })
+  }
+  t.equal(w.worker(1).state, 'up')
+  const before = w.asked.get('10.0.0.9')!.length
+  await remove('10.0.0.9:8000')
+  await w.system.advance('1m')
+  t.equal(w.asked.get('10.0.0.9')!.length, before, 'it is probed no more')
+})
+
+t.test('a worker that drains leaves with its last request', async t => {
+  const { w, add, drain, tell, ids } = await begun(t)
+  await add(SECOND)
+  await tell({ type: 'drained', workerId: '10.0.0.2:8000' })
+  t.strictSame(ids(), ['10.0.0.1:8000', '10.0.0.2:8000'], 'one that does not drain stays')
+  t.equal(await drain('10.0.0.2:8000'), true)
+  t.equal(await drain('10.0.0.2:8000'), true, 'again changes nothing')
+  t.equal(await drain('10.0.0.7:8000'), false)
+  t.equal(w.worker(1).state, 'draining')
+  await w.system.advance('1m')
+  t.equal(w.worker(1).state, 'draining', 'probes go on')
+  await tell({ type: 'drained', workerId: '10.0.0.2:8000' })
+  t.strictSame(ids(), ['10.0.0.1:8000'])
+})
+
+t.test('a drain that does not end is ended, and one of an earlier life ends nobody', async t => {
+  const { w, add, drain, remove, ids } = await begun(t, { drainMsMax: 60_000 })
+  await add(SECOND)
+  await drain('10.0.0.2:8000')
+  await w.system.advance('30s')
+  await remove('10.0.0.2:8000')
+  await add(SECOND)
+  await w.system.advance('40s')
+  t.strictSame(ids(), ['10.0.0.1:8000', '10.0.0.2:8000'])
+  await drain('10.0.0.2:8000')
+  await w.system.advance('59s')
+  t.equal(ids().length, 2)
+  await w.system.advance('2s')
+  t.strictSame(ids(), ['10.0.0.1:8000'])
+})
+
+t.test('the last worker may leave', async t => {
+  const { w, remove, ids, add } = await begun(t)
+  await remove('10.0.0.1:8000')
+  t.strictSame(ids(), [])
+  await add(SECOND)
+  t.match(w.worker(0), { id: '10.0.0.2:8000', instanceId: 0, state: 'up' })
+})

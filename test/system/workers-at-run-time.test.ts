@@ -1,0 +1,159 @@
+/** Workers that join, drain and leave over real sockets, while requests come. */
+
+import t from 'tap'
+import { MODEL } from '../simulation/simulated-fleet.ts'
+import { assertIndexEqualsCaches, chunksOf, type Fleet, startEngines, startFleet, until } from './fleet.ts'
+
+const prompt = (seed: number, length = 64): number[] =>
+  Array.from({ length }, (_, at) => 40 + ((seed * 31 + at * 7) % 80))
+
+const ask = (fleet: Fleet, seed: number, headers = {}) =>
+  fleet.send('/v1/completions', { body: { model: MODEL, prompt: prompt(seed), max_tokens: 2 }, headers })
+
+const idOf = (url: string): string => url.slice('http://'.length)
+
+t.test('an engine joins, is exact, gets requests, drains and leaves', async t => {
+  const { engines: more, stop } = await startEngines([{ speed: 1 }])
+  t.teardown(stop)
+  const [late] = more
+  const fleet = await startFleet({ engines: [{}], router: ['--router-mode', 'round-robin'] })
+  t.teardown(() => fleet.stop())
+  const added = await fleet.send('/workers', { body: { url: late!.url } })
+  t.equal(added.status, 201, added.text)
+  t.match(added.json, { worker: idOf(late!.url) })
+  await fleet.trusted('exact')
+  t.equal((await fleet.send('/workers', { body: { url: late!.url } })).status, 409)
+  const seen = new Set<string | undefined>()
+  for (let i = 0; i < 4; i++) seen.add((await ask(fleet, i)).headers['x-homing-worker'])
+  t.equal(seen.size, 2, 'both serve')
+  await fleet.caughtUp([...fleet.engines, late!])
+  t.ok((await assertIndexEqualsCaches(fleet, [...fleet.engines, late!])) > 0)
+
+  // One that is under way when the drain begins.
+  const instance = (await fleet.worker(late!.url)).instance_id
+  const long = await fleet.open('/v1/completions', {
+    body: {
+      model: MODEL,
+      prompt: prompt(9),
+      max_tokens: 40,
+      stream: true,
+      nvext: { backend_instance_id: instance },
+    },
+  })
+  t.equal(long.headers['x-homing-worker'], `${idOf(late!.url)}/0`)
+  const drained = await fleet.send(`/workers/${idOf(late!.url)}/drain`, { method: 'POST' })
+  t.equal(drained.status, 202, drained.text)
+  for (let i = 0; i < 4; i++) {
+    t.equal((await ask(fleet, i)).headers['x-homing-worker'], `${idOf(fleet.engines[0]!.url)}/0`)
+  }
+  t.ok(chunksOf(await long.body.text()).length > 1, 'what was under way ends well')
+  await until('it has left', async () => ((await fleet.workers()).length === 1 ? true : undefined))
+  t.notOk(Object.keys((await fleet.send('/dump')).json).includes(`${idOf(late!.url)}/0`))
+  t.equal((await fleet.send(`/workers/${idOf(late!.url)}`, { method: 'DELETE' })).status, 404)
+  t.equal((await fleet.send(`/workers/${idOf(late!.url)}/drain`, { method: 'POST' })).status, 404)
+})
+
+t.test('bad bodies and paths get one clear error', async t => {
+  const fleet = await startFleet({ engines: [{}] })
+  t.teardown(() => fleet.stop())
+  for (const [body, words] of [
+    ['{', /send JSON/],
+    [[], /send the URL/],
+    [{ url: 7 }, /send the URL/],
+    [{ url: 'http://a', x: 1 }, /cannot use x/],
+    [{ url: 'http://a/path' }, /leave out the path/],
+    [{ url: 'http://a?x=1' }, /unknown parameter "x"/],
+    [{ url: 'http://a?ranks=0' }, /ranks=0 is not a whole number/],
+  ] as const) {
+    const { status, json } = await fleet.send('/workers', { body })
+    t.equal(status, 400, JSON.stringify(body))
+    t.match(json.error.message, words)
+  }
+  t.equal((await fleet.send('/workers/a:1', { body: {} })).status, 400)
+  t.equal((await fleet.send('/workers/a:1')).status, 405)
+  t.equal((await fleet.workers()).length, 1)
+})
+
+t.test('who may not change the fleet does not', async t => {
+  const fleet = await startFleet({ engines: [{}] })
+  t.teardown(() => fleet.stop())
+  const id = idOf(fleet.engines[0]!.url)
+  for (const headers of [
+    { 'x-forwarded-for': '10.1.2.3' },
+    { forwarded: 'for=10.1.2.3' },
+    { origin: 'http://elsewhere.example' },
+    { 'x-forwarded-for': '10.1.2.3', authorization: 'Bearer anything' },
+  ] as const) {
+    for (const [path, method, body] of [
+      ['/workers', 'POST', { url: 'http://127.0.0.1:1' }],
+      [`/workers/${id}`, 'DELETE', undefined],
+      [`/workers/${id}/drain`, 'POST', undefined],
+      ['/busy_threshold', 'POST', { model: MODEL, active_prefill_tokens_threshold: 1 }],
+    ] as const) {
+      const answer = await fleet.send(path, { method, headers: headers as Record<string, string>, body })
+      t.equal(answer.status, 403, `${method} ${path} ${JSON.stringify(headers)}`)
+      t.match(answer.json.error, { code: 'forbidden', message: /--admin-key-file/ })
+    }
+  }
+  t.match(await fleet.workers(), [{ id, state: 'up' }])
+})
+
+t.test('with the key, anybody may', async t => {
+  const key = 'correct-horse-battery-staple'
+  const fleet = await startFleet({
+    engines: [{}],
+    router: ['--admin-key-file', `${t.testdir({ key: `${key}\n` })}/key`],
+  })
+  t.teardown(() => fleet.stop())
+  const from = (given: string) => ({ 'x-forwarded-for': '10.1.2.3', authorization: `Bearer ${given}` })
+  const body = { url: 'http://127.0.0.1:1' }
+  t.equal((await fleet.send('/workers', { body, headers: from(`${key}x`) })).status, 403)
+  t.equal((await fleet.send('/workers', { body, headers: from(key) })).status, 201)
+  t.equal((await fleet.send('/workers/127.0.0.1:1', { method: 'DELETE', headers: from(key) })).status, 200)
+})
+
+t.test('two hundred workers join, drain and leave under load, and no request is lost', async t => {
+  const { engines: more, stop } = await startEngines([{}, {}, {}])
+  t.teardown(stop)
+  const fleet = await startFleet({ engines: [{}], router: ['--log-level', 'error'] })
+  t.teardown(() => fleet.stop())
+  let isOver = false
+  let served = 0
+  const faults: string[] = []
+  const clients = Array.from({ length: 4 }, async (_, client) => {
+    for (let i = 0; !isOver; i++) {
+      const answer = await ask(fleet, client + 4 * (i % 25))
+      if (answer.status === 200) served++
+      else faults.push(answer.text)
+    }
+  })
+  const CHANGES = 200
+  for (let change = 0; change < CHANGES; change++) {
+    const { url } = more[change % more.length]!
+    const id = idOf(url)
+    // One that drains is still here.
+    await until('it has left', async () =>
+      (await fleet.workers()).some(worker => worker.id === id) ? undefined : true,
+    )
+    const added = await fleet.send('/workers', { body: { url } })
+    t.equal(added.status, 201, added.text)
+    if (change % 3 !== 0) {
+      const before = served
+      await until('requests went on', () => (served > before + 2 ? true : undefined))
+    }
+    const isDrained = change % 2 === 0
+    const gone = isDrained
+      ? await fleet.send(`/workers/${id}/drain`, { method: 'POST' })
+      : await fleet.send(`/workers/${id}`, { method: 'DELETE' })
+    t.equal(gone.status, isDrained ? 202 : 200, gone.text)
+  }
+  isOver = true
+  await Promise.all(clients)
+  t.strictSame(faults, [])
+  t.ok(served > CHANGES, `${served} requests were served`)
+  await until('all have left', async () => ((await fleet.workers()).length === 1 ? true : undefined))
+  await fleet.drained()
+  await fleet.caughtUp(fleet.engines)
+  await assertIndexEqualsCaches(fleet, fleet.engines)
+  t.equal(Object.keys((await fleet.send('/dump')).json).length, 1)
+})
