@@ -14,6 +14,7 @@
  *          key-audits        what answers say about the events
  *          named-sockets     which sockets keys name: no two may name the same
  *          fleet-changes     who joins, drains and leaves at run time
+ *          workers-file-watch  the same, by a file
  *        This file passes them the messages, and passes the findings of one to the others.
  * Order  a subscriber sees the versions in order, and on this thread finally the last one. A worker slot serves another key only
  *        after its listener has ended and its indexer has answered `release`.
@@ -47,9 +48,12 @@ import { eventSourceOf, isOtherProcess, outcomeAfter, type ReachedOutcome } from
 import { WorkerKeys } from './worker-keys.ts'
 import { WorkerProbes } from './worker-probes.ts'
 import { WorkerTable } from './worker-table.ts'
+import { type GivenWorkersFile, WorkersFileWatch } from './workers-file-watch.ts'
 
 export interface DirectoryArgs {
   readonly specs: readonly WorkerSpec[]
+  /** Workers besides `specs`, and the file that is followed for them. */
+  readonly fileWorkers?: GivenWorkersFile | undefined
   /** By shard. */
   readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
   /** False: no listeners, what was sent to a worker is taken to be cached there. */
@@ -82,7 +86,7 @@ export const directory = defineActor(
   setup(context, args) {
     const state = new Directory(context, args)
     const { changes, feed, probes, announcements, shards } = state
-    state.start(args.specs)
+    state.start(args.specs, args.fileWorkers)
     return {
       subscribe: ({ subscriber }) => feed.subscribe(subscriber),
       suspect: ({ workerId, reason, isUnreachable }) => probes.suspect(workerId, reason, isUnreachable),
@@ -100,6 +104,8 @@ export const directory = defineActor(
       removeWorker: ({ workerId, reply }) => reply(changes.remove(workerId)),
       drainWorker: ({ workerId, reply }) => reply(changes.drain(workerId)),
       drained: ({ workerId }) => changes.drained(workerId),
+      workersFileLook: () => state.file?.look(),
+      workersFileRead: ({ found }) => state.file?.read(found),
       drainDue: ({ workerId, turn }) => changes.drainDue(workerId, turn),
       setBusyThresholds: ({ model, change, reply }) => reply(feed.setBusyThresholds(model, change)),
       describe: ({ reply }) => state.describe(reply),
@@ -154,6 +160,7 @@ class Directory {
   readonly changes: FleetChanges
   readonly #context: ActorContext<DirectoryMessage>
   readonly #trust: KeyTrust
+  #file: WorkersFileWatch | undefined
   readonly #claims = new SocketClaims()
   readonly #indexers: DirectoryArgs['indexers']
 
@@ -208,7 +215,7 @@ class Directory {
     })
   }
 
-  start(specs: readonly WorkerSpec[]): void {
+  start(specs: readonly WorkerSpec[], file: GivenWorkersFile | undefined): void {
     for (const spec of specs) {
       try {
         this.changes.begin(spec)
@@ -217,8 +224,13 @@ class Directory {
         this.#context.log.warn({ worker: spec.id, reason: thrown.reason }, 'worker is left out')
       }
     }
+    if (file !== undefined) this.#file = new WorkersFileWatch(this.#context, this.changes, file)
     this.shards.observe()
     this.feed.publish()
+  }
+
+  get file(): WorkersFileWatch | undefined {
+    return this.#file
   }
 
   /** A listener says how far its source may be believed, and the block size it has seen. */

@@ -9,6 +9,15 @@ export class InvalidWorkerError extends CodedError {
   }
 }
 
+/** The file of `--workers-file` cannot be used as it is; the workers that it named before stay. */
+export class WorkersFileError extends CodedError {
+  readonly code = 'HOMING_DIRECTORY_WORKERS_FILE'
+
+  constructor(path: string, reason: string) {
+    super(`cannot use the workers file ${path}: ${reason}`, { path, reason })
+  }
+}
+
 /** A worker is here already, or has something that another one has. */
 export class WorkerConflictError extends CodedError {
   readonly code = 'HOMING_DIRECTORY_WORKER_CONFLICT'

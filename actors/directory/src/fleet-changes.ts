@@ -43,13 +43,33 @@ export class FleetChanges {
     this.#options.joined(this.#options.workers.tryAdd(spec)!)
   }
 
+  /** At run time: it is on trial until its cache is known. */
   add(url: string): { readonly id: string } | ErrorRecord {
-    const { context, workers, joined } = this.#options
+    const added = this.#join(url, true)
+    if ('id' in added) this.#options.context.log.info({ worker: added.id }, 'worker is added')
+    return added
+  }
+
+  /** As `begin`, with the next free instance id. */
+  beginWith(url: string): { readonly id: string } | ErrorRecord {
+    return this.#join(url, false)
+  }
+
+  /** The id of a worker with this URL. Throws InvalidWorkerError. */
+  idOf(url: string): string {
+    return parseWorkerSpec(url, 0).id
+  }
+
+  isDraining(workerId: string): boolean {
+    return this.#options.workers.get(workerId)?.drain !== undefined
+  }
+
+  #join(url: string, isLate: boolean): { readonly id: string } | ErrorRecord {
+    const { workers, joined } = this.#options
     try {
       const spec = parseWorkerSpec(url, this.#roll.freeInstanceId())
       this.#roll.enter(spec.id, spec)
-      context.log.info({ worker: spec.id }, 'worker is added')
-      joined(workers.tryAdd(spec, true)!)
+      joined(workers.tryAdd(spec, isLate)!)
       return { id: spec.id }
     } catch (thrown) {
       if (thrown instanceof CodedError) return toErrorRecord(thrown)
@@ -80,6 +100,16 @@ export class FleetChanges {
     context.schedule(drainMsMax, { type: 'drainDue', workerId, turn })
     changed(worker)
     return true
+  }
+
+  /** A worker that drains takes requests again. */
+  resume(workerId: string): void {
+    const { context, workers, changed } = this.#options
+    const worker = workers.get(workerId)
+    if (worker?.drain === undefined) return
+    worker.drain = undefined
+    context.log.info({ worker: workerId }, 'worker drains no longer')
+    changed(worker)
   }
 
   /** A worker that drains has no open request. */

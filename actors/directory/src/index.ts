@@ -1,7 +1,7 @@
 export type { Trust } from '@homing/index'
 export type { CheckpointStatus, SourceStatus } from '@homing/listener'
 export { type DirectoryArgs, directory } from './directory.ts'
-export { InvalidWorkerError, NoWorkerSlotError, WorkerConflictError } from './errors.ts'
+export { InvalidWorkerError, NoWorkerSlotError, WorkerConflictError, WorkersFileError } from './errors.ts'
 export type {
   AuditMessage,
   ComputedMessage,
@@ -26,3 +26,5 @@ export { givenSockets } from './named-sockets.ts'
 export { type CacheFacts, missingOf } from './worker-facts.ts'
 export { WorkerRoll } from './worker-roll.ts'
 export { parseWorkerSpec } from './worker-spec.ts'
+export { parseWorkersFile, readWorkersFile } from './workers-file.ts'
+export type { GivenWorkersFile } from './workers-file-watch.ts'

@@ -61,7 +61,8 @@ export class KeyTrust {
     if (key.trust === trust && key.trustReason === reason) return
     if (key.trust !== trust) {
       key.trustSinceMs = context.clock.wallMs()
-      if (key.worker.wasAnnounced) context.log.info({ key: key.name, trust, reason }, 'trust has changed')
+      if (key.worker.wasAnnounced && !key.isGone)
+        context.log.info({ key: key.name, trust, reason }, 'trust has changed')
     }
     key.trust = trust
     key.trustReason = reason

@@ -11,6 +11,7 @@ import type { Trust } from '@homing/index'
 import type { ShardResetMessage } from '@homing/indexer'
 import type { SaveReport, SourceMessage, SourceStatus } from '@homing/listener'
 import type { BusyThresholds } from '@homing/load'
+import type { WorkersFileLook } from './workers-file.ts'
 
 /** Where a value comes from: read from the worker, given by the operator, learned from traffic, assumed. */
 export type ValueSource = 'probed' | 'given' | 'learned' | 'default'
@@ -215,6 +216,8 @@ export type DirectoryMessage =
   | { readonly type: 'publish' }
   | { readonly type: 'resend' }
   | { readonly type: 'announce'; readonly workerId: string }
+  | { readonly type: 'workersFileLook' }
+  | { readonly type: 'workersFileRead'; readonly found: WorkersFileLook }
   | { readonly type: 'drainDue'; readonly workerId: string; readonly turn: number }
   | { readonly type: 'listenerDue'; readonly key: string }
   | { readonly type: 'silenceDue'; readonly key: string; readonly epoch: number }

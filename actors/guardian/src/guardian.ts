@@ -30,6 +30,7 @@ import {
   type Fleet,
   type FleetMessage,
   type FleetReport,
+  type GivenWorkersFile,
   type WorkerRecord,
   type WorkerSpec,
 } from '@homing/directory'
@@ -50,6 +51,7 @@ import { busyThresholdsOf, type QueueSettings, queueRulesOf } from './queue-rule
 /** Arguments that the guardian gives to the actors; plain data, in the units of the names. See packages/config. */
 export interface GuardianArgs extends QueueSettings {
   readonly specs: readonly WorkerSpec[]
+  readonly fileWorkers?: GivenWorkersFile | undefined
   readonly host: string
   readonly port: number
   /** Port of the operator routes; undefined: they are on `port`. */

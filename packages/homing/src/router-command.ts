@@ -34,8 +34,9 @@ export const routerCommandEntry: CommandEntry = {
     // Listens for signals from the first moment: one that arrives while starting must end the start.
     const stopped = untilStopped(systemClock, settings)
     // A demo fleet takes seconds to start, and more to stop.
-    if (settings.workers.length === 0) await checkPorts(settings)
-    const fleet = settings.workers.length > 0 ? undefined : await startDemoFleet(settings)
+    const isDemo = settings.workers.length === 0 && settings.workersFile === undefined
+    if (isDemo) await checkPorts(settings)
+    const fleet = isDemo ? await startDemoFleet(settings) : undefined
     try {
       const router = await serveRouter({ ...settings, workers: fleet?.workers ?? settings.workers })
       const { url, adminUrl } = router

@@ -34,6 +34,7 @@ import { checkPorts } from './port-check.ts'
 import { loadSelection } from './selection-module.ts'
 import { STOP_MS_MAX, type StopReport, serviceStop } from './stop-service.ts'
 import { faultsOfWorkers, parseWorkers } from './worker-specs.ts'
+import { loadWorkersFile } from './workers-file.ts'
 
 export interface RunningRouter {
   /** 'http://host:port', with a host that can be dialled. */
@@ -72,7 +73,7 @@ export async function startRouter(given: GivenRouterSettings): Promise<RunningRo
     listChecks: { workers: faultsOfWorkers },
     without: COMMAND_LINE_ONLY,
   })
-  if (settings.workers.length === 0) {
+  if (settings.workers.length === 0 && settings.workersFile === undefined) {
     throw new SettingsError('router', [
       'workers: the list is empty; give the URLs of engines, or those of startDemoFleet()',
     ])
@@ -103,7 +104,8 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
           queueOrderOf({ ...settings, customSelection }),
           settings.trackPrefillTokens,
         )
-  const { adminKeyFile } = settings
+  const { adminKeyFile, workersFile } = settings
+  const fileWorkers = workersFile === undefined ? undefined : await loadWorkersFile(workersFile)
   const adminKey = adminKeyFile === undefined ? undefined : await readAdminKey(adminKeyFile)
   await checkPorts(settings)
   const { checkpointDirectory, decisionLogFile } = settings
@@ -121,7 +123,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
     logLevel: settings.logLevel,
   })
   try {
-    const workers = specs.length
+    const workers = specs.length + (fileWorkers?.urls.length ?? 0)
     const needs = { openRequestsMax: settings.openRequestsMax, perRequest: 2, workers }
     const openRequestsMax = requestsWithinFiles(needs, createLog(settings.logLevel))
     const ref = system.spawn(guardian, {
@@ -129,6 +131,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
       args: {
         ...settings,
         adminKey,
+        fileWorkers,
         openRequestsMax,
         specs,
         relayRoutes: settings.relayRoutes.map(readRelayRoute),

@@ -19,6 +19,16 @@ export const workerSettings = [
     help: 'Base URL of an engine; give it once per engine. Put what the engine does not report itself into the query: http://h:8001?events=5557&replay=6557&ranks=2 (also model=, block_size=, max_batched_tokens=, kv_blocks=, taints=, topic=, id=).',
   },
   {
+    key: 'workersFile',
+    name: 'workers-file',
+    group: 'Workers',
+    kind: 'text',
+    placeholder: 'FILE',
+    default: undefined,
+    unsetMeans: 'workers are those of --worker, and those added by POST /workers',
+    help: 'File with more workers, one URL a line or as YAML (a list, or a map with workers). It is looked at every second: a worker whose line comes is added, one whose line goes drains. A file that cannot be used changes nothing, and the log says why.',
+  },
+  {
     key: 'probeIntervalMs',
     name: 'probe-interval',
     group: 'Workers',

@@ -1,0 +1,14 @@
+/** The file of `--workers-file` at the start, when there is no earlier state to keep: what is wrong with it ends the start. */
+
+import { SettingsError } from '@homing/config'
+import { type GivenWorkersFile, parseWorkersFile, readWorkersFile, WorkersFileError } from '@homing/directory'
+
+/** Rejects with SettingsError. */
+export async function loadWorkersFile(path: string): Promise<GivenWorkersFile> {
+  try {
+    return { path, urls: parseWorkersFile(await readWorkersFile(path), path) }
+  } catch (thrown) {
+    if (!(thrown instanceof WorkersFileError)) throw thrown
+    throw new SettingsError('router', [`--workers-file: ${thrown.message}`])
+  }
+}
