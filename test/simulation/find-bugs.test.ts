@@ -13,6 +13,8 @@ const FIND_BUGS = fileURLToPath(new URL('find-bugs.ts', import.meta.url))
 const SAMPLES: ReadonlyMap<string, number> = new Map([
   ['one restart more than the budget allows', 20],
   ['the booking of a client who left is not freed', 5],
+  ['a request that leaves the queue keeps its room there', 5],
+  ['a lower strict priority goes before a higher one', 60],
 ])
 
 t.test('what each planted bug changes occurs once in its file', async t => {

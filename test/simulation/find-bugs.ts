@@ -18,6 +18,7 @@ type Run = (seed: number) => Promise<{ readonly violations: readonly string[] }>
 const RUNS: Readonly<Record<PlantedBug['scenario'], () => Promise<Run>>> = {
   toys: async () => (await import('../../packages/actor/test/simulation/scenario.ts')).runToys,
   router: async () => (await import('./router-world.ts')).runRouterSeed,
+  queue: async () => (await import('./queue-world.ts')).runQueueSeed,
   lives: async () => {
     const { runLife } = await import('../faults/life-history.ts')
     const { drawScript, NOT_YET, without } = await import('../faults/life-script.ts')

@@ -11,7 +11,7 @@ export interface Change {
 
 export interface PlantedBug extends Change {
   readonly what: string
-  readonly scenario: 'toys' | 'router' | 'lives'
+  readonly scenario: 'toys' | 'router' | 'queue' | 'lives'
   /** Found once in tens of thousands of seeds: the hunt begins with one that is known to. */
   readonly from?: number
   /** Further places without which it would show elsewhere, or not at all. */
@@ -99,6 +99,55 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     file: 'packages/actor/src/contract/terminated.ts',
     right: "reason === 'threadExit' || reason === 'threadHung' || reason === 'threadOom'",
     wrong: "reason === 'threadExit'",
+  },
+  {
+    what: 'a request that leaves the queue keeps its room there',
+    scenario: 'queue',
+    file: 'packages/queue/src/priority-queue.ts',
+    right: 'this.#room.giveBack(entry.promptTokens, entry.request.bytes)',
+    wrong: '',
+  },
+  {
+    what: 'a heap of requests loses its order when one leaves',
+    scenario: 'queue',
+    file: 'packages/queue/src/indexed-heap.ts',
+    right: 'if (last !== item) this.#settle(last, at)',
+    wrong: 'if (last !== item) this.#put(last, at)',
+  },
+  {
+    what: 'a lower strict priority goes before a higher one',
+    scenario: 'queue',
+    file: 'packages/queue/src/priority-queue.ts',
+    right: 'const at = this.#levels.findIndex(level => level.strictPriority <= strictPriority)',
+    wrong: 'const at = this.#levels.findIndex(level => level.strictPriority >= strictPriority)',
+  },
+  {
+    what: 'the shares of tenants do not go by their weights',
+    scenario: 'queue',
+    file: 'packages/queue/src/fair-flows.ts',
+    right: 'flow.startTag = this.#virtualTime + entry.costTokens / flow.tenant.weight',
+    wrong: 'flow.startTag = this.#virtualTime + entry.costTokens',
+  },
+  {
+    what: 'the queue forgets to look again',
+    scenario: 'queue',
+    file: 'actors/queue-actor/src/queue.ts',
+    right: "this.#context.schedule(dueMs, { type: 'look' })",
+    wrong: '',
+  },
+  {
+    what: 'the router is not told of a request that ended while it was asked about',
+    scenario: 'queue',
+    file: 'actors/queue-actor/src/queue.ts',
+    right: 'if (open !== undefined) this.#drop(open)\n    this.#tellRouter(message)',
+    wrong: 'if (open !== undefined) this.#drop(open)\n    else this.#tellRouter(message)',
+  },
+  {
+    what: 'what waits is refused by a router that has just begun',
+    scenario: 'queue',
+    file: 'actors/router/src/decider.ts',
+    right: 'const mayWait = question?.roomRules !== undefined && this.#isBeginning',
+    wrong: 'const mayWait = false',
   },
   // Of the histories of lives in test/faults: each of these was once so.
   {

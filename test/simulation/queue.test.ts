@@ -127,6 +127,27 @@ t.test('a drain serves what waits, and refuses what is left when its time is ove
   await fleet.stop()
 })
 
+t.test(
+  'a gateway that fails while the router drains: the drain ends, and the rest of the router with it',
+  async t => {
+    const adminPort = 8200
+    const fleet = await begin({ adminPort })
+    const { answers, failed, send, until } = clients(fleet)
+    for (let id = 0; id < 12; id++) send(id)
+    await fleet.simulation.run(undefined, { within: 20 })
+    const drained = fleet.beginDrain(5000)
+    await fleet.simulation.run(undefined, { within: 5 })
+    t.ok(fleet.simulation.fail('gateway'))
+    t.equal(await fleet.simulation.settle(drained), 0)
+    await until(12)
+    t.equal(answers.length + failed.length, 12)
+    await fleet.simulation.run(undefined, { within: 2000 })
+    const queue = (await fleet.view('/queue', `http://127.0.0.1:${adminPort}`)) as QueueView
+    t.equal(queue.requests, 0, 'nothing waits')
+    await fleet.stop()
+  },
+)
+
 t.test('whoever of the request path is killed while requests wait, each ends once', async t => {
   for (let seed = 1; seed <= SEEDS; seed++) {
     const policy = seed % 2 === 0 ? 'auto' : 'linear'

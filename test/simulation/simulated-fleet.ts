@@ -20,6 +20,7 @@ import { type GuardianMessage, guardian } from '@homing/guardian'
 import { type CheckpointStore, checkpointFiles } from '@homing/listener'
 import { type Log, silentLog } from '@homing/log'
 import { Metrics } from '@homing/metrics'
+import type { PolicyFile } from '@homing/queue'
 import { byteTokenizer, Engine, type EngineSettings } from '@homing/testkit'
 import { inlineTaskPool, taskPoolCapability } from '@homing/tokenizer'
 import {
@@ -77,6 +78,8 @@ export interface FleetOptions {
   readonly settings?: Partial<RouterSettings>
   /** What is added to the URL of a worker, such as `?events=7000`. */
   readonly query?: string
+  /** Policy classes; default: one for all. */
+  readonly policyClasses?: PolicyFile
   /** Workers as `--worker` takes them; default: every engine, with `query`. */
   readonly workers?: (urls: readonly string[]) => readonly string[]
   /** Where the router keeps checkpoints; default: it keeps none. */
@@ -132,7 +135,10 @@ export type Dump = Readonly<
   >
 >
 
-type RouterArgs = RouterSettings & { readonly specs: ReturnType<typeof parseWorkerSpec>[] }
+type RouterArgs = RouterSettings & {
+  readonly specs: ReturnType<typeof parseWorkerSpec>[]
+  readonly policyClasses: PolicyFile | undefined
+}
 
 export class SimulatedFleet {
   readonly simulation: Simulation
@@ -159,7 +165,8 @@ export class SimulatedFleet {
         ? {}
         : { checkpointDirectory: '/checkpoints', checkpointIntervalMs: CHECKPOINT_INTERVAL_MS }
     const decisions = options.decisionFiles === undefined ? {} : { decisionLogFile: DECISION_LOG }
-    this.#args = { ...base, ...checkpoints, ...decisions, ...settings, specs }
+    const { policyClasses } = options
+    this.#args = { ...base, ...checkpoints, ...decisions, ...settings, specs, policyClasses }
   }
 
   static async start(options: FleetOptions): Promise<SimulatedFleet> {
@@ -247,8 +254,12 @@ export class SimulatedFleet {
 
   /** Lets open requests end, and what is to be kept be written. */
   async drainRouter(graceMs: number): Promise<number> {
-    const drained = this.#guardian.ask({ type: 'drain', graceMs }, { timeout: READY_MS_MAX })
-    return this.simulation.settle(drained, { within: READY_MS_MAX })
+    return this.simulation.settle(this.beginDrain(graceMs), { within: READY_MS_MAX })
+  }
+
+  /** The same while the caller runs the simulation. Resolves with the number of requests that were cut. */
+  beginDrain(graceMs: number): Promise<number> {
+    return this.#guardian.ask({ type: 'drain', graceMs }, { timeout: READY_MS_MAX })
   }
 
   /** To an engine, or where no origin is given to the router. */
@@ -259,7 +270,7 @@ export class SimulatedFleet {
     signal?: AbortSignal,
   ): Promise<HttpReply> {
     const bytes = body === undefined ? {} : { body: Buffer.from(JSON.stringify(body)) }
-    const headers = { 'content-type': 'application/json' }
+    const headers = { 'content-type': 'application/json', ...request.headers }
     return this.#client.http.fetch(
       { origin: URL, method: 'POST', path: '/v1/completions', ...request, headers, ...bytes },
       { timeoutMs, ...(signal === undefined ? {} : { signal }) },

@@ -434,7 +434,12 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       consoleRef.tell({ type: 'started' })
     },
     async drain(graceMs) {
-      const cutRequests = await gatewayRef.ask({ type: 'drain', graceMs }, { timeout: graceMs + ASK_MS_MAX })
+      const drained = gatewayRef.ask({ type: 'drain', graceMs }, { timeout: graceMs + ASK_MS_MAX })
+      const cutRequests = await drained.catch((error: unknown) => {
+        // One that fails has ended all its requests. What is to be saved is saved all the same.
+        context.log.error({ error: toErrorRecord(error) }, 'the gateway failed while it drained')
+        return 0
+      })
       if (args.checkpointDirectory !== undefined) await lastCheckpoints(context, directoryRef)
       if (decisionLogRef !== undefined) await lastDecisions(context, routerRef)
       return cutRequests

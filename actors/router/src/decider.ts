@@ -198,10 +198,16 @@ export class Decider {
     return this.#affinity!.applied(found, session, this.#context.clock.nowMs())
   }
 
+  /** No worker has been probed yet, as far as it knows. */
+  get #isBeginning(): boolean {
+    const { version, workers } = this.fleet
+    return version === 0 || (workers.length > 0 && workers.every(({ state }) => state === 'probing'))
+  }
+
   /** What the best of the workers that could take it holds of its prompt, or why none could. */
   measure(request: RoutingRequest): { readonly cachedTokens: number } | ErrorRecord {
     const found = this.#eligible(request)
-    if ('code' in found) return found
+    if ('code' in found) return this.#isBeginning ? { cachedTokens: 0 } : found
     const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)
     return { cachedTokens: bestCachedTokens(request, overlaps, found.candidates.length) }
   }
@@ -223,7 +229,11 @@ export class Decider {
       return toErrorRecord(new WorkerNotNamedError())
     }
     const found = this.#eligible(request)
-    if ('code' in found) return found
+    if ('code' in found) {
+      // This life of the router, or of the directory, has just begun: what may wait is not lost by that.
+      const mayWait = question?.roomRules !== undefined && this.#isBeginning
+      return mayWait ? { kind: 'busy', cachedTokens: 0, falls: undefined } : found
+    }
     if (question !== undefined) this.#questions++
     const workerSlots = Int32Array.from(found.candidates, candidate => candidate.key.workerSlot)
     const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)

@@ -194,12 +194,13 @@ export interface QueueReceipt {
 
 /**
  * `refused`: the error says why and what would help. `busy`: it is to wait; nothing was booked, counted or kept. `cachedTokens`: what the
- * best of the workers that could take it holds of its prompt; `falls`: the tracker's count when the router looked.
+ * best of the workers that could take it holds of its prompt; `falls`: the tracker's count when the router looked, undefined if no worker
+ * has been probed yet, as far as it knows.
  */
 export type DecideResult =
   | { readonly kind: 'decided'; readonly decision: Decision }
   | { readonly kind: 'refused'; readonly error: ErrorRecord }
-  | { readonly kind: 'busy'; readonly cachedTokens: number; readonly falls: number }
+  | { readonly kind: 'busy'; readonly cachedTokens: number; readonly falls: number | undefined }
 
 export type RouterMessage =
   | FleetMessage

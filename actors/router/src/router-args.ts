@@ -2,7 +2,7 @@
 
 import type { ActorRef } from '@homing/actor'
 import type { DecisionLogMessage } from '@homing/decision-log'
-import type { AuditMessage, ComputedMessage } from '@homing/directory'
+import type { AuditMessage, ComputedMessage, DirectoryMessage } from '@homing/directory'
 import type { ShardMemory } from '@homing/index'
 import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
 import type { GuardSettings, SelectionSettings } from '@homing/selection'
@@ -12,7 +12,9 @@ import type { LayerWeights } from './overlap-lookup.ts'
 
 export interface RouterArgs {
   readonly tracker: ActorRef<TrackerMessage>
-  readonly directory: ActorRef<AuditMessage | ComputedMessage>
+  readonly directory: ActorRef<
+    AuditMessage | ComputedMessage | Extract<DirectoryMessage, { readonly type: 'subscribe' }>
+  >
   /** Undefined: none is written. */
   readonly decisionLog?: ActorRef<DecisionLogMessage> | undefined
   /** One per shard of the index: its door, or its memory. */

@@ -2,8 +2,8 @@
  * Router: chooses a worker key by overlap and load, and writes a receipt for every decision.
  *
  * In     `decide` and `measure` from the queue, `explain` without effect; `firstToken`; `settled`, which ends every `decide`; the fleet; new lives of gateways.
- * Out    to tracker: one projection and one booking per decision, freed when it is settled. To directory: when answers contradict or
- *        confirm the events of a worker key. To the decision log, if there is one: what is settled. To indexers: `attach`, every ATTACH_INTERVAL_MS and when a shard turns out
+ * Out    to tracker: one projection and one booking per decision, freed when it is settled. To directory: a subscription to the fleet, at the
+ *        start of each life; when answers contradict or confirm the events of a worker key. To the decision log, if there is one: what is settled. To indexers: `attach`, every ATTACH_INTERVAL_MS and when a shard turns out
  *        to have moved; they answer with its memory. `routed` if sent blocks are to count as held, `unrouted` if they were not sent
  *        after all; `separated` if the blocks of a prompt may look like those of others.
  * Owns   the open decisions, the receipts (the last `decisionsKept`, within `receiptRowsMax`), the audits, the guard, the turn of round-robin,
@@ -38,6 +38,8 @@ export const router = defineActor(
       decider.shards.ask()
       context.scheduleEvery(ATTACH_INTERVAL_MS, { type: 'attachToShards' })
     }
+    // The guardian subscribes it, too, but not before a second is over.
+    args.directory.tell({ type: 'subscribe', subscriber: context.self })
     if (decider.usesGuard && args.guard.share === 0) context.log.warn({}, GUARD_OFF)
     const { audits } = decider
     const settledLog =

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { createTestSystem } from '@homing/actor/testing'
 import { chainSequence } from '@homing/blocks'
-import type { AuditMessage, ComputedMessage, Fleet, WorkerRecord } from '@homing/directory'
+import type { AuditMessage, ComputedMessage, DirectoryMessage, Fleet, WorkerRecord } from '@homing/directory'
 import type { Trust } from '@homing/index'
 import { BlockIndex, KEY_LAYERS, layeredOptions, layerSlot } from '@homing/index'
 import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
@@ -115,6 +115,8 @@ export const LEFT: Delivery = {
 
 export const GATEWAY: GatewayLife = { name: 'gateway', life: 'one' }
 
+type SubscribeMessage = Extract<DirectoryMessage, { readonly type: 'subscribe' }>
+
 /** `system`: where the test has actors of its own. */
 export async function start(
   t: Test,
@@ -128,7 +130,7 @@ export async function start(
     name: 'tracker',
     args: { workerSlotsMax: SLOTS, requestsMax: 100, idleMsMax: 60_000 },
   })
-  const directory = system.probe<AuditMessage | ComputedMessage>('directory')
+  const directory = system.probe<AuditMessage | ComputedMessage | SubscribeMessage>('directory')
   const indexer = system.probe<IndexerMessage | RoutedMessage>('indexer')
   const ref = system.spawn(router, {
     name: 'router',
@@ -174,7 +176,9 @@ export async function start(
     indexer.waiting.filter((message): message is Extract<RoutedMessage, { readonly type: T }> =>
       types.some(type => message.type === type),
     )
-  return { index, system, ref, trackerRef, directory, told, hold, decide, refusal, loads }
+  /** What the directory was told about workers. */
+  const reported = () => directory.waiting.filter(({ type }) => type !== 'subscribe')
+  return { index, system, ref, trackerRef, directory, reported, told, hold, decide, refusal, loads }
 }
 
 /** One block per letter, in a layer of a key. */

@@ -2,7 +2,8 @@
 
 import { selectionSettings } from '@homing/selection'
 import t from 'tap'
-import { ASK, BLOCK, fleetOf, request, start } from './router-world.ts'
+import type { RoutingRequest } from '../src/index.ts'
+import { ASK, BLOCK, fleetOf, GATEWAY, request, start } from './router-world.ts'
 
 t.test('a request goes to the worker that holds most of its prefix', async t => {
   const { hold, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] }))
@@ -72,6 +73,28 @@ t.test(
 t.test('before any probe has answered there is no worker, rather than no model', async t => {
   const { refusal } = await start(t, fleetOf({ id: 'a', slots: [], state: 'probing', models: [] }))
   t.equal(await refusal(request('A')), 'HOMING_ROUTER_NO_WORKER')
+})
+
+t.test('before that, one that may wait is to wait; afterwards it is placed or refused', async t => {
+  const { ref, directory } = await start(t, { version: 0, workers: [] })
+  t.match(await directory.next(), { type: 'subscribe' }, 'it asks for the fleet')
+  let number = 0
+  const ask = (more: Partial<RoutingRequest> = {}) => {
+    const roomRules = [{ uncachedTokensMin: 0, byStep: false, busyFraction: 1 }]
+    const id = `waits-${++number}`
+    return ref.ask({ type: 'decide', id, gateway: GATEWAY, request: request('A', more), roomRules }, ASK)
+  }
+  const pinned = { pinnedInstanceId: 0 }
+  const busy = { kind: 'busy', cachedTokens: 0, falls: undefined }
+  t.strictSame(await ask(), busy)
+  t.strictSame(await ask(pinned), busy)
+  t.strictSame(await ref.ask({ type: 'measure', request: request('A') }, ASK), { cachedTokens: 0 })
+  ref.tell({ type: 'fleet', fleet: fleetOf({ id: 'a', slots: [], state: 'probing', models: [] }) })
+  t.strictSame(await ask(), busy)
+  ref.tell({ type: 'fleet', fleet: fleetOf({ id: 'a', slots: [0], state: 'down' }) })
+  t.match(await ask(), { kind: 'refused', error: { code: 'HOMING_ROUTER_NO_WORKER' } })
+  ref.tell({ type: 'fleet', fleet: fleetOf({ id: 'a', slots: [0] }) })
+  t.match(await ask(pinned), { kind: 'decided' })
 })
 
 t.test('a request that names a worker or a rank goes there or is refused', async t => {

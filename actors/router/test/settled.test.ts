@@ -84,7 +84,7 @@ t.test('a tracker that is gone refuses requests and leaves the router and its re
 })
 
 t.test('answers are compared with predictions, and what follows is told to the directory', async t => {
-  const { system, ref, directory, hold, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
+  const { system, ref, reported, hold, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
   hold(0, 'ABCD')
   const deliver = async (cachedTokens: number | undefined, outcome: 'ok' | 'aborted' = 'ok') => {
     const decision = await decide(request('ABCDE'))
@@ -100,7 +100,7 @@ t.test('answers are compared with predictions, and what follows is told to the d
   for (let i = 0; i < 4; i++) await deliver(0)
   t.match(await audits(), [{ state: 'audited', requests: 4, overPredictions: 4, precision: 0 }])
   await system.settle()
-  t.match(directory.waiting, [{ type: 'audit', workerSlot: 0, epoch: 1, verdict: 'contradicted' }])
+  t.match(reported(), [{ type: 'audit', workerSlot: 0, epoch: 1, verdict: 'contradicted' }])
 
   const [receipt] = await ref.ask({ type: 'receipts', limit: 1 }, ASK)
   t.equal(receipt?.candidates[0]?.creditFactor, 16 / 19, 'as measured by three answers before')
@@ -109,7 +109,7 @@ t.test('answers are compared with predictions, and what follows is told to the d
 })
 
 t.test('the directory is told of blocks that were computed, now and then', async t => {
-  const { system, ref, directory, hold, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
+  const { system, ref, reported, hold, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
   hold(0, 'ABC')
   const deliver = async (letters: string, outcome: 'ok' | 'aborted' = 'ok', cachedTokens?: number) => {
     const decision = await decide(request(letters))
@@ -120,16 +120,16 @@ t.test('the directory is told of blocks that were computed, now and then', async
   }
   await deliver('ABCD')
   await deliver('ABCDE', 'aborted')
-  t.strictSame(directory.waiting, [], 'the last block may be cached; an answer that was cut says nothing')
+  t.strictSame(reported(), [], 'the last block may be cached; an answer that was cut says nothing')
   await deliver('ABCDE', 'ok', 4 * BLOCK)
-  t.strictSame(directory.waiting, [], 'another request had it computed since the decision')
+  t.strictSame(reported(), [], 'another request had it computed since the decision')
   await deliver('ABCDE')
   await deliver('ABCDEF')
   const told = { type: 'computed', workerSlot: 0, epoch: 1, durationMs: 70 }
-  t.strictSame(directory.waiting, [told])
+  t.strictSame(reported(), [told])
   await system.advance(1000)
   await deliver('ABCDEF')
-  t.strictSame(directory.waiting, [told, told])
+  t.strictSame(reported(), [told, told])
 })
 
 t.test('what is settled before its answer was awaited leaves nothing', async t => {
