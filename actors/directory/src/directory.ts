@@ -19,10 +19,11 @@
  * Order  a subscriber sees the versions in order, and on this thread finally the last one. A worker slot serves another key only
  *        after its listener has ended and its indexer has answered `release`.
  * Fails  a worker that does not answer is a state, not a failure. When the directory itself restarts, it
- *        begins empty: new slots, new probes, new listeners.
+ *        begins empty: new slots, new probes, new listeners. Busy thresholds that were set at run time come back from its keeper.
  */
 
 import { type ActorContext, type ActorRef, defineActor, type Signal, signal } from '@homing/actor'
+import { toErrorRecord } from '@homing/errors'
 import type { IndexerMessage, RoutedMessage, ShardResetMessage } from '@homing/indexer'
 import {
   checkpointOptions,
@@ -30,7 +31,7 @@ import {
   type SourceMessage,
   saveCheckpoints,
 } from '@homing/listener'
-import type { BusyThresholds } from '@homing/load'
+import { type BusyThresholds, NO_BUSY_THRESHOLDS } from '@homing/load'
 import { clashText, SocketClaims } from '@homing/transport'
 import { WorkerConflictError } from './errors.ts'
 import { FleetChanges } from './fleet-changes.ts'
@@ -39,7 +40,7 @@ import { KeyAudits } from './key-audits.ts'
 import { KeyListeners } from './key-listeners.ts'
 import { KeySilence } from './key-silence.ts'
 import { KeyTrust } from './key-trust.ts'
-import type { DirectoryMessage, FleetReport, WorkerSpec } from './messages.ts'
+import type { DirectoryMessage, FleetReport, FleetThresholds, KeeperMessage, WorkerSpec } from './messages.ts'
 import { socketsOf } from './named-sockets.ts'
 import { ShardWatch } from './shard-watch.ts'
 import type { Key, Worker } from './worker.ts'
@@ -63,6 +64,8 @@ export interface DirectoryArgs {
   readonly workerSlotsMax: number
   /** Of models that are given none at run time; default: none. */
   readonly busyThresholds?: BusyThresholds
+  /** Keeps what was set at run time over restarts of the directory; undefined: nobody does. */
+  readonly keeper?: ActorRef<KeeperMessage>
   /** The pool whose thread `<pool>-<shard>` hosts the listeners of a shard; default 'events'. */
   readonly eventPool?: string
   readonly probeIntervalMs: number
@@ -77,14 +80,15 @@ export interface DirectoryArgs {
 }
 
 const STATUS_TIMEOUT_MS = 500
+const KEEPER_MS_MAX = 5000
 const DRAIN_MS_MAX = 600_000
 
 export const directory = defineActor(
   import.meta.url,
   'directory',
 )<DirectoryMessage, DirectoryArgs>({
-  setup(context, args) {
-    const state = new Directory(context, args)
+  async setup(context, args) {
+    const state = new Directory(context, args, await keptThresholds(context, args))
     const { changes, feed, probes, announcements, shards } = state
     state.start(args.specs, args.fileWorkers)
     return {
@@ -147,6 +151,20 @@ export const directory = defineActor(
   },
 })
 
+/** What earlier lives were given. */
+async function keptThresholds(
+  { log }: ActorContext<DirectoryMessage>,
+  { keeper }: DirectoryArgs,
+): Promise<FleetThresholds['byModel']> {
+  if (keeper === undefined) return new Map()
+  try {
+    return await keeper.ask({ type: 'keptBusyThresholds' }, { timeout: KEEPER_MS_MAX })
+  } catch (error) {
+    log.error({ error: toErrorRecord(error) }, 'busy thresholds that were set at run time are lost')
+    return new Map()
+  }
+}
+
 class Directory {
   readonly workers: WorkerTable
   readonly keys: WorkerKeys
@@ -164,11 +182,19 @@ class Directory {
   readonly #claims = new SocketClaims()
   readonly #indexers: DirectoryArgs['indexers']
 
-  constructor(context: ActorContext<DirectoryMessage>, args: DirectoryArgs) {
+  constructor(
+    context: ActorContext<DirectoryMessage>,
+    args: DirectoryArgs,
+    keptThresholds: FleetThresholds['byModel'],
+  ) {
     const { indexers, kvEvents, workerSlotsMax, replayTimeoutMs, probeIntervalMs, probeTimeoutMs } = args
     const { log, clock } = context
     const workers = new WorkerTable({ blockSizeTokens: args.blockSizeTokens })
-    const feed = new FleetFeed(context, workers, args.busyThresholds)
+    const feed = new FleetFeed(context, workers, {
+      others: args.busyThresholds ?? NO_BUSY_THRESHOLDS,
+      byModel: keptThresholds,
+      keeper: args.keeper,
+    })
     const changed = (worker: Worker) => feed.touch(worker)
     const trust = new KeyTrust({ context, workers, claims: this.#claims, kvEvents, changed })
     this.#context = context

@@ -10,12 +10,13 @@
  */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
-import { type BusyThresholds, hasThreshold, mergedThresholds, NO_BUSY_THRESHOLDS } from '@homing/load'
+import { type BusyThresholds, hasThreshold, mergedThresholds } from '@homing/load'
 import type {
   DirectoryMessage,
   Fleet,
   FleetMessage,
   FleetThresholds,
+  KeeperMessage,
   WorkerKeyRecord,
   WorkerRecord,
 } from './messages.ts'
@@ -36,6 +37,11 @@ interface Subscriber {
   isBehind: boolean
 }
 
+/** Busy thresholds at its begin, and who keeps what is set from then on. */
+export interface FeedThresholds extends FleetThresholds {
+  readonly keeper: ActorRef<KeeperMessage> | undefined
+}
+
 export class FleetFeed {
   readonly #context: ActorContext<DirectoryMessage>
   readonly #workers: WorkerTable
@@ -50,17 +56,19 @@ export class FleetFeed {
   #hasLost = false
   /** The last record of each worker, and its text. */
   #thresholds: FleetThresholds
+  readonly #keeper: FeedThresholds['keeper']
   #hasNewThresholds = false
   readonly #published = new Map<Worker, { readonly text: string; readonly record: WorkerRecord }>()
 
   constructor(
     context: ActorContext<DirectoryMessage>,
     workers: WorkerTable,
-    busyThresholds: BusyThresholds = NO_BUSY_THRESHOLDS,
+    { others, byModel, keeper }: FeedThresholds,
   ) {
     this.#context = context
     this.#workers = workers
-    this.#thresholds = { others: busyThresholds, byModel: new Map() }
+    this.#thresholds = { others, byModel }
+    this.#keeper = keeper
   }
 
   get fleet(): Fleet {
@@ -129,6 +137,8 @@ export class FleetFeed {
     if (next.size >= THRESHOLDS_MAX) next.delete(next.keys().next().value!)
     this.#thresholds = { others, byModel: next.set(model, merged) }
     this.#hasNewThresholds = true
+    if (this.#keeper?.tell({ type: 'keepBusyThresholds', byModel: next }) === 'full')
+      this.#context.log.warn({ model }, 'busy thresholds are not kept over a restart of the directory')
     this.publish()
     return merged
   }

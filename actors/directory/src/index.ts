@@ -13,6 +13,7 @@ export type {
   FleetMessage,
   FleetReport,
   FleetThresholds,
+  KeeperMessage,
   ProbeOutcome,
   Sourced,
   ValueSource,

@@ -125,6 +125,12 @@ export interface FleetThresholds {
   readonly byModel: ReadonlyMap<string, BusyThresholds>
 }
 
+/** What the directory tells and asks whoever keeps over its lives what was set at run time. */
+export type KeeperMessage =
+  /** All that were set, by model; replaces those kept before. */
+  | { readonly type: 'keepBusyThresholds'; readonly byModel: FleetThresholds['byModel'] }
+  | { readonly type: 'keptBusyThresholds'; readonly reply: Reply<FleetThresholds['byModel']> }
+
 /** What a subscriber of the fleet accepts. */
 export interface FleetMessage {
   readonly type: 'fleet'

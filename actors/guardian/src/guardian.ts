@@ -1,10 +1,10 @@
 /**
  * Guardian: starts the router's actors in order, keeps them running, stops them in reverse.
  *
- * In     `whenReady` and `drain` from the program.
+ * In     `whenReady` and `drain` from the program; from the directory, what it wants kept over its lives.
  * Out    spawns everything else. Periodically renews the subscriptions to the fleet, tells the gateway that the start is over, and
  *        tells the console its gateway, so that these survive restarts of either side.
- * Owns   the order: indexers, directory, tracker, tokenizer, decision log, router, queue, console, gateway. Each gets the
+ * Owns   busy thresholds that were set at run time; the order: indexers, directory, tracker, tokenizer, decision log, router, queue, console, gateway. Each gets the
  *        refs of those before it. Stopping goes the other way, so nobody sends messages to a stopped actor.
  * Fails  a child that fails is restarted under its own budget. A child whose budget is used up fails the
  *        guardian, and with it the process: a router without one of its parts is worse than one that is
@@ -30,6 +30,7 @@ import {
   type Fleet,
   type FleetMessage,
   type FleetReport,
+  type FleetThresholds,
   type GivenWorkersFile,
   type WorkerRecord,
   type WorkerSpec,
@@ -156,6 +157,7 @@ export const guardian = defineActor(
   setup(context, args) {
     const children = spawnAll(context, args)
     let ready: ReadyReport | ErrorRecord | undefined
+    let busyThresholds: FleetThresholds['byModel'] = new Map()
     const waiting: Reply<ReadyReport | ErrorRecord>[] = []
     const settleReady = (outcome: ReadyReport | ErrorRecord): void => {
       ready = outcome
@@ -189,6 +191,12 @@ export const guardian = defineActor(
         children.renewSubscriptions()
         tellStarted()
         context.schedule(RENEW_INTERVAL_MS, { type: 'renewSubscriptions' })
+      },
+      keepBusyThresholds({ byModel }) {
+        busyThresholds = byModel
+      },
+      keptBusyThresholds({ reply }) {
+        reply(busyThresholds)
       },
       watchAgain({ child }) {
         context.watch(child)
@@ -250,6 +258,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
         indexers,
         eventPool: 'events',
         busyThresholds: busyThresholdsOf(args),
+        keeper: context.self,
       }),
     ),
   )

@@ -1,5 +1,5 @@
 import type { ActorRef, Reply } from '@homing/actor'
-import type { Fleet } from '@homing/directory'
+import type { Fleet, KeeperMessage } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
 import type { HttpAddress } from '@homing/http'
 
@@ -16,6 +16,7 @@ export type GuardianMessage =
   | { readonly type: 'whenReady'; readonly reply: Reply<ReadyReport | ErrorRecord> }
   /** Stops taking requests, lets open ones end for `graceMs`; answers how many were cut. */
   | { readonly type: 'drain'; readonly graceMs: number; readonly reply: Reply<number> }
+  | KeeperMessage
   // From itself.
   | { readonly type: 'renewSubscriptions' }
   /** The thread of this child died; its end must be noticed again. */
