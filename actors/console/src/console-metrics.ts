@@ -6,7 +6,7 @@
 
 import type { ActorRef, SystemView } from '@homing/actor'
 import type { DecisionLogMessage } from '@homing/decision-log'
-import type { SourceStatus, Trust } from '@homing/directory'
+import type { SourceStatus, Trust, WorkerRecord } from '@homing/directory'
 import { SHARD_COLUMNS } from '@homing/index'
 import type { ShardStatus } from '@homing/indexer'
 import { type MetricColumn, Metrics } from '@homing/metrics'
@@ -115,6 +115,30 @@ export function consoleMetrics(
   return metrics
 }
 
+const FACT_COLUMNS: readonly MetricColumn<WorkerRecord>[] = [
+  ['homing_worker_kv_blocks', 'KV blocks of each rank of the worker.', ({ kvBlocks }) => kvBlocks?.value],
+  [
+    'homing_worker_block_tokens',
+    'Tokens of a KV block of the worker.',
+    ({ blockSizeTokens }) => blockSizeTokens?.value,
+  ],
+  [
+    'homing_worker_step_tokens',
+    'Most tokens that the worker computes in one step (max_num_batched_tokens).',
+    ({ maxBatchedTokens }) => maxBatchedTokens.value,
+  ],
+  [
+    'homing_worker_context_tokens',
+    'Longest prompt with its output that the models of the worker take.',
+    ({ models }) => largestContext(models),
+  ],
+]
+
+function largestContext(models: WorkerRecord['models']): number | undefined {
+  const known = models.flatMap(({ maxModelTokens }) => maxModelTokens ?? [])
+  return known.length === 0 ? undefined : Math.max(...known)
+}
+
 function collectFleet(metrics: Metrics, args: ConsoleArgs): void {
   const state = metrics.gauge({
     name: 'homing_directory_worker_state',
@@ -131,6 +155,7 @@ function collectFleet(metrics: Metrics, args: ConsoleArgs): void {
     help: 'Time since the last batch of KV events; silence is normal while an engine is idle.',
     labels: ['worker'],
   })
+  const facts = metrics.table(['worker'], FACT_COLUMNS)
   const counters = metrics.table(['worker'], counterColumns('listener', SOURCE_COUNTERS))
   const checkpoints = metrics.counter({
     name: 'homing_listener_checkpoints_total',
@@ -158,6 +183,11 @@ function collectFleet(metrics: Metrics, args: ConsoleArgs): void {
       ),
     )
     counters.update(known.map(({ worker, source }) => ({ row: source, labels: { worker } })))
+    facts.replace(fleet.workers.map(worker => ({ row: worker, labels: { worker: worker.id } })))
+    // What a listener that is slow to answer said before stays; what has left does not.
+    const names = new Set(keys.map(({ key }) => key))
+    const isHere = ({ worker }: { readonly worker: string | number }) => names.has(String(worker))
+    await Promise.all([counters.keepOnly(isHere), checkpoints.keepOnly(isHere)])
     for (const { worker, source } of known) {
       const { saves, failedSaves } = source.checkpoint
       if (saves > 0) checkpoints.setTotal(saves, { worker, outcome: 'saved' })

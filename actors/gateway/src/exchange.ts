@@ -115,6 +115,8 @@ export class Exchange {
   /** The first call. */
   #calledMs: number | undefined
   #firstByteMs: number | undefined
+  /** Of a stream, from the worker at hand. */
+  #firstTokenMs: number | undefined
   #lastByteMs = 0
   #isPaused = false
 
@@ -183,6 +185,7 @@ export class Exchange {
     this.#state = 'placing'
     try {
       const routing = { ...this.#ready!.routing, excludedWorkers: this.#failedWorkers }
+      const askedMs = this.#nowMs
       const placement = this.#parts.placements.ask(
         routing,
         this.#ready!.waiting,
@@ -197,8 +200,11 @@ export class Exchange {
         return
       }
       this.#decision = answer
+      const { metrics } = this.#parts
+      metrics.requests.decided(routing, answer, this.#calledMs === undefined)
+      metrics.requests.stage('place', this.#nowMs - askedMs)
       this.#calledMs ??= this.#nowMs
-      this.#parts.metrics.decided(routing, answer)
+      metrics.decided(routing, answer)
       this.#startCall()
     } catch (thrown) {
       this.#fault(thrown)
@@ -227,6 +233,7 @@ export class Exchange {
           this.#guard(() => {
             this.#state = 'relaying'
             this.#firstByteMs = this.#nowMs - this.#calledMs!
+            this.#parts.metrics.requests.stage('call', this.#firstByteMs)
             this.#answer.head(status, headers, this.#decision!)
           }),
         data: bytes => this.#guard(() => this.#relay(bytes)),
@@ -245,12 +252,15 @@ export class Exchange {
     const { tracker } = this.#parts
     tracker.tell({ type: 'prefillComplete', decisionId: this.#placement!.id })
     this.#placement!.prefilled()
-    if (isStream) this.#placement!.firstToken(this.#nowMs - this.#calledMs!)
+    if (!isStream) return
+    this.#firstTokenMs = this.#nowMs
+    this.#parts.metrics.requests.firstToken(this.#ready!.routing.model, this.#nowMs - this.#arrivedMs)
+    this.#placement!.firstToken(this.#nowMs - this.#calledMs!)
   }
 
   #refused(status: number, refusal: Refusal | undefined): void {
     if (refusal !== undefined) this.#refusal = refusal
-    this.#placeAgain(`worker ${this.#decision!.worker} answered ${status}`, false)
+    this.#placeAgain('refused', `worker ${this.#decision!.worker} answered ${status}`, false)
   }
 
   #broke({ reason, failure, reusedConnection }: BrokenCall): void {
@@ -277,12 +287,14 @@ export class Exchange {
       directory.tell({ type: 'suspect', workerId, reason, isUnreachable: failure === 'connect' })
     if (this.#failedWorkers.length >= limits.retriesMax)
       this.#fail(toErrorRecord(new UpstreamFailedError(worker, reason)), wasTaken)
-    else this.#placeAgain(reason, wasTaken)
+    else this.#placeAgain('broke', reason, wasTaken)
   }
 
-  #placeAgain(reason: string, wasTaken: boolean): void {
+  #placeAgain(kind: 'refused' | 'broke', reason: string, wasTaken: boolean): void {
     const { worker, workerId } = this.#decision!
-    const { requestId } = this.#ready!.routing
+    const { requestId, model } = this.#ready!.routing
+    this.#parts.metrics.requests.placedAgain(model, kind)
+    this.#firstTokenMs = undefined
     this.#failedWorkers = [...this.#failedWorkers, workerId]
     this.#hasRetried = false
     const error = toErrorRecord(new UpstreamFailedError(worker, reason))
@@ -307,9 +319,21 @@ export class Exchange {
   #ended(): void {
     const { status = 0, usage } = this.#call!
     const failedInside = status >= 400 || usage?.sawError === true
+    if (!failedInside) this.#answered()
     this.#leave({ outcome: failedInside ? 'error' : 'ok', wasTaken: true })
     this.#settled()
     this.#answer.end()
+  }
+
+  #answered(): void {
+    const { promptTokens, completionTokens, cachedTokens } = this.#call!.usage ?? {}
+    const tokensMs = this.#firstTokenMs === undefined ? undefined : this.#nowMs - this.#firstTokenMs
+    this.#parts.metrics.requests.answered(this.#ready!.routing.model, {
+      promptTokens,
+      completionTokens,
+      cachedTokens,
+      tokensMs,
+    })
   }
 
   // ── The end ──────────────────────────────────────────────────────────────────────────────────

@@ -2,11 +2,14 @@
 
 import { type Counter, type Gauge, Metrics } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/router'
+import { RequestMetrics } from './request-metrics.ts'
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
 
 export class GatewayMetrics {
   readonly #metrics = new Metrics()
+  /** Of placed requests, by model and stage. */
+  readonly requests = new RequestMetrics(this.#metrics)
   readonly #requests: Counter<'route' | 'status'>
   readonly #failures: Counter<'route' | 'phase'>
   readonly #clientsGone: Counter<'route'>
@@ -119,6 +122,11 @@ export class GatewayMetrics {
     this.#overlapTokens.add(decision.overlapBlocks * routing.blockSizeTokens)
     if (routing.unknownPromptReason !== undefined) this.#unknownPrompts.add(1)
     if (routing.textBlocksReason !== undefined) this.#textPrompts.add(1)
+  }
+
+  /** Figures of worker keys that have left the fleet go with them. */
+  async workersLeft(isHere: (worker: string) => boolean): Promise<void> {
+    await this.#decisions.keepOnly(({ worker }) => isHere(String(worker)))
   }
 
   async render(openRequests: number, bodyBytes: number): Promise<string> {

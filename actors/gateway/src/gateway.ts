@@ -74,7 +74,7 @@ export const gateway = defineActor(
     let fleet: Fleet = { version: 0, workers: [] }
     let isStarted = false
     let isDraining = false
-    const reader = new RequestReader({ args, clock, bodies, newId, fleet: () => fleet })
+    const reader = new RequestReader({ args, clock, bodies, metrics, newId, fleet: () => fleet })
     const relayed = new RelayRoutes(args.relayRoutes ?? [])
     const views = new FleetViews(
       () => fleet,
@@ -139,6 +139,8 @@ export const gateway = defineActor(
         reply(door.address)
       },
       async metrics({ reply }) {
+        const keys = new Set(fleet.workers.flatMap(worker => worker.keys.map(({ key }) => key)))
+        await metrics.workersLeft(worker => keys.has(worker))
         reply(await metrics.render(exchanges.size, bodies.bytes))
       },
       async explain({ body, headers, reply }) {

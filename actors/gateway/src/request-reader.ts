@@ -29,6 +29,7 @@ import type { CompletionRoute, ReadRequest, ReadResult } from '@homing/tokenizer
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import type { ReadyRequest } from './exchange.ts'
 import type { GatewayArgs } from './gateway-args.ts'
+import type { GatewayMetrics } from './gateway-metrics.ts'
 import { waitingHints } from './waiting-hints.ts'
 import type { UpstreamRequest } from './worker-call.ts'
 
@@ -37,6 +38,7 @@ export interface ReaderParts {
   readonly args: GatewayArgs
   readonly clock: Clock
   readonly bodies: Bodies
+  readonly metrics: GatewayMetrics
   readonly newId: () => string
   readonly fleet: () => Fleet
 }
@@ -60,8 +62,13 @@ export class RequestReader {
     hold: BodyHold,
   ): Promise<ReadyRequest | undefined> {
     const { args } = this.#parts
+    const { clock, metrics } = this.#parts
+    const arrivedMs = clock.nowMs()
     const body = await exchange.readBody(args.bodyBytesMax, hold)
+    const bodyMs = clock.nowMs()
+    metrics.requests.stage('read', bodyMs - arrivedMs)
     const read = await this.#read(route, body, exchange.headers, false)
+    metrics.requests.stage('tokenize', clock.nowMs() - bodyMs)
     const routing = this.#routing(
       read,
       requestId(exchange.headers, this.#parts.newId),

@@ -19,6 +19,9 @@ export function decisionFor(port: number, id = `decision-${port}`): Decision {
     workerSlot: port,
     origin: `http://${WORKER_HOST}:${port}`,
     overlapBlocks: 0,
+    bestOverlapBlocks: 0,
+    lookupMs: 0,
+    decisionMs: 0,
     predictedTokens: 0,
   }
 }

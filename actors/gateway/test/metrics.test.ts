@@ -50,6 +50,27 @@ t.test('docs/metrics.md names every metric and no other', async t => {
   )
 })
 
+t.test('each family of Dynamo has its line, with metrics that exist or a reason', async t => {
+  const { ask } = await start(t)
+  const { body } = await ask('GET', '/metrics')
+  const answered = new Set([...body.matchAll(/^# TYPE (\w+) /gm)].map(([, name]) => name!))
+  const page = readFileSync(new URL('../../../docs/metrics.md', import.meta.url), 'utf8')
+  const [, section] = page.split(/^## Dynamo's names$/m)
+  const rows = section!.split('\n').filter(line => line.startsWith('| `dynamo_'))
+  t.ok(rows.length > 30, `${rows.length} rows`)
+  const theirs = new Set<string>()
+  for (const row of rows) {
+    const [, left, right] = row.split(/ \| |^\| /)
+    for (const [, name] of left!.matchAll(/`(dynamo_\w+)/g)) {
+      t.notOk(theirs.has(name!), `${name} has one line`)
+      theirs.add(name!)
+    }
+    const ours = [...right!.matchAll(/`((?:homing|process)_\w+)`/g)].map(([, name]) => name!)
+    t.ok(ours.length > 0 || /none: |stages? `/.test(right!), row)
+    for (const name of ours) t.ok(answered.has(name) || name.startsWith('homing_indexer_'), name)
+  }
+})
+
 t.test('every request is counted once, under the route it took', async t => {
   const world = await start(t)
   const { ask, answer } = world

@@ -12,7 +12,6 @@ t.test('every route answers its methods and no other', async t => {
     ['GET', '/health', 200],
     ['GET', '/ready', 200],
     ['GET', '/metrics', 200],
-    ['GET', '/workers', 200],
     ['GET', '/actors?format=text', 200],
     ['GET', '/actors/flight', 200],
     ['GET', '/dump', 200],
@@ -44,7 +43,15 @@ t.test('every route answers its methods and no other', async t => {
       t.strictSame([refused.status, refused.headers['allow']], [405, 'POST'], `${wrong} ${path}`)
     }
   }
-  for (const path of ['/nowhere', '/v2/models', '/v1', '/v1/', '/decisions/', '/workers/x', '/%zz']) {
+  for (const [path, allowed] of [
+    ['/workers', 'GET, POST'],
+    ['/workers/x', 'POST, DELETE'],
+    ['/busy_threshold', 'GET, POST'],
+  ] as const) {
+    const refused = await ask('PUT', path)
+    t.strictSame([refused.status, refused.headers['allow']], [405, allowed], path)
+  }
+  for (const path of ['/nowhere', '/v2/models', '/v1', '/v1/', '/decisions/', '/workers/', '/%zz']) {
     const missing = await ask('GET', path)
     t.strictSame(missing.error, [404, 'NotFoundError', 'not_found', null], path)
   }

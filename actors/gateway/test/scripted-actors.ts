@@ -155,17 +155,20 @@ export const scriptedTracker = defineActor(
   },
 })
 
-/** Answers `describe`, and keeps the rest for the test. */
+/** Answers `describe` and changes of the fleet, and keeps the rest for the test. */
 export const scriptedDirectory = defineActor(
   import.meta.url,
   'scriptedDirectory',
 )<
-  Arm<DirectoryMessage, 'describe' | 'suspect'>,
+  Arm<DirectoryMessage, 'describe' | 'suspect' | 'addWorker' | 'removeWorker' | 'drainWorker'>,
   { readonly script: string; readonly probe: ActorRef<DirectoryMessage> }
 >({
   setup(_context, { script: name, probe }) {
     return {
       suspect: message => void probe.tell(message),
+      addWorker: ({ url, reply }) => reply({ id: new URL(url).host }),
+      removeWorker: ({ reply }) => reply(true),
+      drainWorker: ({ reply }) => reply(true),
       describe({ reply }) {
         const { report } = scripts.get(name)!
         if (report !== undefined) reply(report)

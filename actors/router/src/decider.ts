@@ -36,7 +36,7 @@ import type { RouterArgs } from './router-args.ts'
 import { RoutingGuard } from './routing-guard.ts'
 import { SeparatedPrompts } from './separated-prompts.ts'
 import { ShardMemories } from './shard-memories.ts'
-import { decisionOf, writeReceipt } from './write-receipt.ts'
+import { type DecisionFigures, decisionOf, writeReceipt } from './write-receipt.ts'
 
 /** One question of the queue. */
 interface Question {
@@ -52,8 +52,7 @@ type Busy = Extract<DecideResult, { readonly kind: 'busy' }>
 interface Placed {
   readonly receipt: Receipt
   readonly winner: Candidate
-  /** The guessed part of the winner's overlap. */
-  readonly guessedBlocks: number
+  readonly figures: DecisionFigures
   readonly prefillTokens: number
   /** Turn of round-robin, once this place is taken. */
   readonly nextTurn: number
@@ -127,7 +126,7 @@ export class Decider {
     const placed = await this.#choose(request, question)
     if ('code' in placed) return this.#refuse(id, gateway, request, placed)
     if ('kind' in placed) return placed
-    const { winner, guessedBlocks, prefillTokens } = placed
+    const { winner, figures, prefillTokens } = placed
     this.#turn = placed.nextTurn
     const booking = {
       decisionId: id,
@@ -154,7 +153,7 @@ export class Decider {
     }
     const receipt = queue === undefined ? placed.receipt : { ...placed.receipt, queue }
     receipts.add(receipt)
-    const decision = decisionOf(receipt, winner, guessedBlocks)
+    const decision = decisionOf(receipt, winner, figures)
     // Before it is sent, so before any event that it causes.
     this.separatedPrompts.sent(request, winner.key)
     const takeBack = this.#guess(request, winner, id)
@@ -236,7 +235,9 @@ export class Decider {
     }
     if (question !== undefined) this.#questions++
     const workerSlots = Int32Array.from(found.candidates, candidate => candidate.key.workerSlot)
+    const beforeLookupMs = this.#context.clock.nowMs()
     const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)
+    const times = { startedMs, lookupMs: this.#context.clock.nowMs() - beforeLookupMs }
     if (!overlaps.isComplete) this.shards.askForStale()
     const load = await this.#load(workerSlots, request.sequenceHashes)
     if ('code' in load) return load
@@ -260,7 +261,7 @@ export class Decider {
         if (isBusy(roomRules, known, request.promptTokens - cachedTokens))
           return { kind: 'busy', cachedTokens, falls: load.falls }
       }
-      return this.#place(question?.id, request, known, startedMs)
+      return this.#place(question?.id, request, known, times)
     } catch (thrown) {
       // The code of whoever embeds the router; a bug of ours goes on.
       if (!(thrown instanceof CustomSelectionError)) throw thrown
@@ -336,7 +337,12 @@ export class Decider {
     }
   }
 
-  #place(decisionId: string | undefined, request: RoutingRequest, known: Known, startedMs: number): Placed {
+  #place(
+    decisionId: string | undefined,
+    request: RoutingRequest,
+    known: Known,
+    { startedMs, lookupMs }: { readonly startedMs: number; readonly lookupMs: number },
+  ): Placed {
     const { candidates, overlaps } = known
     const { creditFactors } = overlaps
     const settings = this.#settingsFor(request)
@@ -367,8 +373,12 @@ export class Decider {
     const { nextTurn } = choice
     const winner = candidates[choice.winner]!
     this.#context.log.debug({ ...receipt, candidates: receipt.candidates.length }, 'worker selected')
-    const guessedBlocks = overlaps.guessedBlocks[choice.winner]!
-    return { receipt, winner, guessedBlocks, prefillTokens, nextTurn }
+    const figures = {
+      guessedBlocks: overlaps.guessedBlocks[choice.winner]!,
+      bestOverlapBlocks: largest(overlaps.blocks, candidates.length),
+      lookupMs,
+    }
+    return { receipt, winner, figures, prefillTokens, nextTurn }
   }
 
   takeFleet(fleet: Fleet, keys: readonly WorkerKeyRecord[]): void {
@@ -429,4 +439,11 @@ export class Decider {
       return toErrorRecord(thrown)
     }
   }
+}
+
+/** Of the first `count`; 0 if there are none. */
+function largest(values: ArrayLike<number>, count: number): number {
+  let found = 0
+  for (let i = 0; i < count; i++) if (values[i]! > found) found = values[i]!
+  return found
 }

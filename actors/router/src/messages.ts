@@ -175,6 +175,11 @@ export interface Decision {
   readonly takesUsageOption: boolean
   readonly overlapBlocks: number
   readonly blockSizeTokens: number
+  /** The largest overlap of a candidate. */
+  readonly bestOverlapBlocks: number
+  /** Time that the look into the index took, and the whole choice, in milliseconds. */
+  readonly lookupMs: number
+  readonly decisionMs: number
   /** Tokens of the prompt that are predicted to be cached. */
   readonly predictedTokens: number
   /** The part of those that counts as cached because it was sent there. */

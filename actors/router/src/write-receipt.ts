@@ -73,8 +73,21 @@ export function writeReceipt(
   }
 }
 
+/** What a receipt does not say of the choice. */
+export interface DecisionFigures {
+  /** The guessed part of the winner's overlap. */
+  readonly guessedBlocks: number
+  /** The largest overlap of a candidate. */
+  readonly bestOverlapBlocks: number
+  readonly lookupMs: number
+}
+
 /** Where to send it. */
-export function decisionOf(receipt: Receipt, { worker, key }: Candidate, guessedBlocks: number): Decision {
+export function decisionOf(
+  receipt: Receipt,
+  { worker, key }: Candidate,
+  { guessedBlocks, bestOverlapBlocks, lookupMs }: DecisionFigures,
+): Decision {
   return {
     id: receipt.id,
     workerId: worker.id,
@@ -85,6 +98,9 @@ export function decisionOf(receipt: Receipt, { worker, key }: Candidate, guessed
     pinRank: worker.keys.length > 1,
     takesUsageOption: worker.engine !== 'unknown',
     overlapBlocks: receipt.overlapBlocks,
+    bestOverlapBlocks,
+    lookupMs,
+    decisionMs: receipt.decisionMs,
     blockSizeTokens: receipt.blockSizeTokens,
     predictedTokens: receipt.overlapBlocks * receipt.blockSizeTokens,
     guessedTokens: guessedBlocks * receipt.blockSizeTokens,

@@ -47,6 +47,8 @@ export interface Counter<L extends string = never> {
   setTotal(total: number, ...labels: LabelArguments<L>): void
   /** Takes over all series at once: those not among `samples` are gone, as their threads are. */
   replaceTotals(samples: Iterable<{ readonly total: number; readonly labels: Labels<L> }>): void
+  /** Drops the series of what is gone for good, such as workers that have left. */
+  keepOnly(isKept: (labels: Labels<L>) => boolean): Promise<void>
 }
 
 export interface Gauge<L extends string = never> {
@@ -90,6 +92,8 @@ export interface MetricTable<Row, L extends string> {
   replace(rows: readonly MetricRow<Row, L>[]): void
   /** Sets the series of these rows; those of others stay as they were. */
   update(rows: readonly MetricRow<Row, L>[]): void
+  /** As that of a counter. */
+  keepOnly(isKept: (labels: Labels<L>) => boolean): Promise<void>
 }
 
 const UNITS = [
@@ -147,6 +151,7 @@ export class Metrics {
         counter.reset()
         for (const { total, labels } of samples) counter.inc(labels, total)
       },
+      keepOnly: isKept => dropSeries(counter, isKept),
     }
   }
 
@@ -208,6 +213,9 @@ export class Metrics {
         fill(rows)
       },
       update: fill,
+      async keepOnly(isKept) {
+        for (const { metric } of metrics) await dropSeries(metric, isKept)
+      },
     }
   }
 
@@ -291,5 +299,14 @@ export class Metrics {
     assert.ok(fault === undefined, fault)
     assert.ok(this.#registry.getSingleMetric(name) === undefined, `${name} is declared twice`)
     return { name, help, labelNames: [...labels], registers: [this.#registry] }
+  }
+}
+
+async function dropSeries<L extends string>(
+  metric: prometheus.Counter | prometheus.Gauge,
+  isKept: (labels: Labels<L>) => boolean,
+): Promise<void> {
+  for (const { labels } of (await metric.get()).values) {
+    if (!isKept(labels as Labels<L>)) metric.remove(labels as never)
   }
 }

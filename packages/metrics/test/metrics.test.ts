@@ -6,6 +6,24 @@ import { buildInfo, faultOfMetricName, Metrics } from '../src/index.ts'
 const lines = async (metrics: Metrics, name: string) =>
   (await metrics.render()).split('\n').filter(line => line.startsWith(name))
 
+t.test('series of what is gone can be dropped', async t => {
+  const metrics = new Metrics()
+  const counter = metrics.counter({ name: 'homing_router_decisions_total', help: 'h', labels: ['worker'] })
+  const table = metrics.table<number, 'worker'>(['worker'], [['homing_listener_gaps_total', 'h', row => row]])
+  for (const worker of ['a', 'b']) {
+    counter.add(1, { worker })
+    table.update([{ row: 2, labels: { worker } }])
+  }
+  await counter.keepOnly(({ worker }) => worker === 'b')
+  await table.keepOnly(({ worker }) => worker === 'b')
+  t.strictSame(await lines(metrics, 'homing_router_decisions_total'), [
+    'homing_router_decisions_total{worker="b"} 1',
+  ])
+  t.strictSame(await lines(metrics, 'homing_listener_gaps_total'), [
+    'homing_listener_gaps_total{worker="b"} 2',
+  ])
+})
+
 t.test('counters, gauges and histograms are rendered with their labels', async t => {
   const metrics = new Metrics()
   const decisions = metrics.counter({ name: 'homing_router_decisions_total', help: 'h', labels: ['mode'] })
