@@ -19,7 +19,8 @@
  * Order  a subscriber sees the versions in order, and on this thread finally the last one. A worker slot serves another key only
  *        after its listener has ended and its indexer has answered `release`.
  * Fails  a worker that does not answer is a state, not a failure. When the directory itself restarts, it
- *        begins empty: new slots, new probes, new listeners. Busy thresholds that were set at run time come back from its keeper.
+ *        begins empty: new slots, new probes, new listeners. Workers and busy thresholds as they were set at run time
+ *        come back from its keeper.
  */
 
 import { type ActorContext, type ActorRef, defineActor, type Signal, signal } from '@homing/actor'
@@ -33,14 +34,13 @@ import {
 } from '@homing/listener'
 import { type BusyThresholds, NO_BUSY_THRESHOLDS } from '@homing/load'
 import { clashText, SocketClaims } from '@homing/transport'
-import { WorkerConflictError } from './errors.ts'
 import { FleetChanges } from './fleet-changes.ts'
 import { FleetFeed } from './fleet-feed.ts'
 import { KeyAudits } from './key-audits.ts'
 import { KeyListeners } from './key-listeners.ts'
 import { KeySilence } from './key-silence.ts'
 import { KeyTrust } from './key-trust.ts'
-import type { DirectoryMessage, FleetReport, FleetThresholds, KeeperMessage, WorkerSpec } from './messages.ts'
+import type { DirectoryMessage, FleetReport, KeeperMessage, Kept, KeptFleet, WorkerSpec } from './messages.ts'
 import { socketsOf } from './named-sockets.ts'
 import { ShardWatch } from './shard-watch.ts'
 import type { Key, Worker } from './worker.ts'
@@ -88,9 +88,10 @@ export const directory = defineActor(
   'directory',
 )<DirectoryMessage, DirectoryArgs>({
   async setup(context, args) {
-    const state = new Directory(context, args, await keptThresholds(context, args))
+    const kept = await keptOf(context, args)
+    const state = new Directory(context, args, kept)
     const { changes, feed, probes, announcements, shards } = state
-    state.start(args.specs, args.fileWorkers)
+    state.start(args, kept.fleet)
     return {
       subscribe: ({ subscriber }) => feed.subscribe(subscriber),
       suspect: ({ workerId, reason, isUnreachable }) => probes.suspect(workerId, reason, isUnreachable),
@@ -151,17 +152,15 @@ export const directory = defineActor(
   },
 })
 
-/** What earlier lives were given. */
-async function keptThresholds(
-  { log }: ActorContext<DirectoryMessage>,
-  { keeper }: DirectoryArgs,
-): Promise<FleetThresholds['byModel']> {
-  if (keeper === undefined) return new Map()
+/** What earlier lives were told at run time. */
+async function keptOf({ log }: ActorContext<DirectoryMessage>, { keeper }: DirectoryArgs): Promise<Kept> {
+  const nothing: Kept = { busyThresholds: new Map(), fleet: undefined }
+  if (keeper === undefined) return nothing
   try {
-    return await keeper.ask({ type: 'keptBusyThresholds' }, { timeout: KEEPER_MS_MAX })
+    return await keeper.ask({ type: 'kept' }, { timeout: KEEPER_MS_MAX })
   } catch (error) {
-    log.error({ error: toErrorRecord(error) }, 'busy thresholds that were set at run time are lost')
-    return new Map()
+    log.error({ error: toErrorRecord(error) }, 'workers and thresholds that were set at run time are lost')
+    return nothing
   }
 }
 
@@ -182,17 +181,13 @@ class Directory {
   readonly #claims = new SocketClaims()
   readonly #indexers: DirectoryArgs['indexers']
 
-  constructor(
-    context: ActorContext<DirectoryMessage>,
-    args: DirectoryArgs,
-    keptThresholds: FleetThresholds['byModel'],
-  ) {
+  constructor(context: ActorContext<DirectoryMessage>, args: DirectoryArgs, kept: Kept) {
     const { indexers, kvEvents, workerSlotsMax, replayTimeoutMs, probeIntervalMs, probeTimeoutMs } = args
     const { log, clock } = context
     const workers = new WorkerTable({ blockSizeTokens: args.blockSizeTokens })
     const feed = new FleetFeed(context, workers, {
       others: args.busyThresholds ?? NO_BUSY_THRESHOLDS,
-      byModel: keptThresholds,
+      byModel: kept.busyThresholds,
       keeper: args.keeper,
     })
     const changed = (worker: Worker) => feed.touch(worker)
@@ -238,19 +233,16 @@ class Directory {
       joined: worker => this.#joined(worker),
       left: worker => this.#left(worker),
       changed,
+      keep: workers => this.#keep(args.keeper, workers),
     })
   }
 
-  start(specs: readonly WorkerSpec[], file: GivenWorkersFile | undefined): void {
-    for (const spec of specs) {
-      try {
-        this.changes.begin(spec)
-      } catch (thrown) {
-        if (!(thrown instanceof WorkerConflictError)) throw thrown
-        this.#context.log.warn({ worker: spec.id, reason: thrown.reason }, 'worker is left out')
-      }
+  start({ specs, fileWorkers }: DirectoryArgs, kept: KeptFleet | undefined): void {
+    if (kept === undefined) this.changes.begin(specs.map(spec => ({ spec, isDraining: false })))
+    else this.changes.begin(kept.workers)
+    if (fileWorkers !== undefined) {
+      this.#file = new WorkersFileWatch(this.#context, this.changes, fileWorkers, kept?.file)
     }
-    if (file !== undefined) this.#file = new WorkersFileWatch(this.#context, this.changes, file)
     this.shards.observe()
     this.feed.publish()
   }
@@ -313,6 +305,11 @@ class Directory {
       this.listeners.terminated(key, received)
       return
     }
+  }
+
+  #keep(keeper: DirectoryArgs['keeper'], workers: KeptFleet['workers']): void {
+    if (keeper?.tell({ type: 'keepFleet', fleet: { workers, file: this.#file?.kept } }) === 'full')
+      this.#context.log.warn({}, 'workers as they are now are not kept over a restart of the directory')
   }
 
   #joined(worker: Worker): void {

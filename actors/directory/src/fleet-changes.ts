@@ -11,7 +11,8 @@
 
 import type { ActorContext } from '@homing/actor'
 import { CodedError, type ErrorRecord, toErrorRecord } from '@homing/errors'
-import type { DirectoryMessage, WorkerSpec } from './messages.ts'
+import { WorkerConflictError } from './errors.ts'
+import type { DirectoryMessage, KeptFleet } from './messages.ts'
 import type { Worker } from './worker.ts'
 import { WorkerRoll } from './worker-roll.ts'
 import { parseWorkerSpec } from './worker-spec.ts'
@@ -26,6 +27,8 @@ export interface FleetChangesOptions {
   readonly left: (worker: Worker) => void
   /** The record of the worker may have changed. */
   readonly changed: (worker: Worker) => void
+  /** The workers as they are now, after a change at run time. */
+  readonly keep: (workers: KeptFleet['workers']) => void
 }
 
 export class FleetChanges {
@@ -37,16 +40,28 @@ export class FleetChanges {
     this.#options = options
   }
 
-  /** At the start. Throws WorkerConflictError. */
-  begin(spec: WorkerSpec): void {
-    this.#roll.enter(spec.id, spec)
-    this.#options.joined(this.#options.workers.tryAdd(spec)!)
+  /** At the start of a life of the directory. One that conflicts with one before it is left out. */
+  begin(workers: KeptFleet['workers']): void {
+    for (const { spec, isDraining } of workers) {
+      try {
+        this.#roll.enter(spec.id, spec)
+      } catch (thrown) {
+        if (!(thrown instanceof WorkerConflictError)) throw thrown
+        this.#options.context.log.warn({ worker: spec.id, reason: thrown.reason }, 'worker is left out')
+        continue
+      }
+      this.#options.joined(this.#options.workers.tryAdd(spec)!)
+      if (isDraining) this.#beginDrain(this.#options.workers.get(spec.id)!)
+    }
   }
 
   /** At run time: it is on trial until its cache is known. */
   add(url: string): { readonly id: string } | ErrorRecord {
     const added = this.#join(url, true)
-    if ('id' in added) this.#options.context.log.info({ worker: added.id }, 'worker is added')
+    if ('id' in added) {
+      this.#options.context.log.info({ worker: added.id }, 'worker is added')
+      this.keep()
+    }
     return added
   }
 
@@ -85,21 +100,35 @@ export class FleetChanges {
     this.#roll.leave(worker.spec)
     context.log.info({ worker: workerId, reason }, 'worker has left')
     left(worker)
+    this.keep()
     return true
   }
 
   /** False: there is none of this id. Once more while it drains changes nothing. */
   drain(workerId: string): boolean {
-    const { context, workers, drainMsMax, changed } = this.#options
-    const worker = workers.get(workerId)
+    const worker = this.#options.workers.get(workerId)
     if (worker === undefined) return false
-    if (worker.drain !== undefined) return true
+    if (worker.drain === undefined) {
+      this.#beginDrain(worker)
+      this.keep()
+    }
+    return true
+  }
+
+  #beginDrain(worker: Worker): void {
+    const { context, drainMsMax, changed } = this.#options
+    const workerId = worker.spec.id
     const turn = ++this.#turns
     worker.drain = { turn, sinceMs: context.clock.nowMs() }
     context.log.info({ worker: workerId, drainMsMax }, 'worker drains: it gets no new requests')
     context.schedule(drainMsMax, { type: 'drainDue', workerId, turn })
     changed(worker)
-    return true
+  }
+
+  /** Has the workers as they are now kept over the lives of the directory. */
+  keep(): void {
+    const { workers, keep } = this.#options
+    keep(Array.from(workers.all(), ({ spec, drain }) => ({ spec, isDraining: drain !== undefined })))
   }
 
   /** A worker that drains takes requests again. */
@@ -110,6 +139,7 @@ export class FleetChanges {
     worker.drain = undefined
     context.log.info({ worker: workerId }, 'worker drains no longer')
     changed(worker)
+    this.keep()
   }
 
   /** A worker that drains has no open request. */

@@ -14,6 +14,7 @@ export type {
   FleetReport,
   FleetThresholds,
   KeeperMessage,
+  Kept,
   ProbeOutcome,
   Sourced,
   ValueSource,

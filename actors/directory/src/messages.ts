@@ -129,7 +129,23 @@ export interface FleetThresholds {
 export type KeeperMessage =
   /** All that were set, by model; replaces those kept before. */
   | { readonly type: 'keepBusyThresholds'; readonly byModel: FleetThresholds['byModel'] }
-  | { readonly type: 'keptBusyThresholds'; readonly reply: Reply<FleetThresholds['byModel']> }
+  /** The workers that are here after a change at run time. */
+  | { readonly type: 'keepFleet'; readonly fleet: KeptFleet }
+  | { readonly type: 'kept'; readonly reply: Reply<Kept> }
+
+export interface Kept {
+  readonly busyThresholds: FleetThresholds['byModel']
+  /** Undefined: the workers are those of the start. */
+  readonly fleet: KeptFleet | undefined
+}
+
+export interface KeptFleet {
+  readonly workers: readonly { readonly spec: WorkerSpec; readonly isDraining: boolean }[]
+  /** Of the workers file, as it counted last: all its URLs, and those of the workers that came from it, by worker id. */
+  readonly file:
+    | { readonly urls: readonly string[]; readonly urlsById: ReadonlyMap<string, string> }
+    | undefined
+}
 
 /** What a subscriber of the fleet accepts. */
 export interface FleetMessage {

@@ -12,7 +12,7 @@
 
 import type { ActorContext } from '@homing/actor'
 import type { FleetChanges } from './fleet-changes.ts'
-import type { DirectoryMessage } from './messages.ts'
+import type { DirectoryMessage, KeptFleet } from './messages.ts'
 import { readWorkersFile, WorkersFile, type WorkersFileChange, type WorkersFileLook } from './workers-file.ts'
 
 /** A file that was read and parsed before the directory began. */
@@ -28,18 +28,25 @@ export class WorkersFileWatch {
   readonly #changes: FleetChanges
   readonly #file: WorkersFile
   /** By worker id: the URL that it was added with. */
-  readonly #urls = new Map<string, string>()
+  readonly #urls: Map<string, string>
 
+  /** `kept`: of an earlier life of the directory, whose workers are here already. */
   constructor(
     context: ActorContext<DirectoryMessage>,
     changes: FleetChanges,
     { path, urls }: GivenWorkersFile,
+    kept: KeptFleet['file'],
   ) {
     this.#context = context
     this.#changes = changes
-    this.#file = new WorkersFile(path, urls)
-    for (const url of urls) this.#note(url, changes.beginWith(url))
+    this.#file = new WorkersFile(path, kept?.urls ?? urls)
+    this.#urls = new Map(kept?.urlsById)
+    if (kept === undefined) for (const url of urls) this.#note(url, changes.beginWith(url))
     this.#lookSoon()
+  }
+
+  get kept(): KeptFleet['file'] {
+    return { urls: this.#file.urls, urlsById: new Map(this.#urls) }
   }
 
   look(): void {
@@ -63,7 +70,9 @@ export class WorkersFileWatch {
       log.warn({ path, fault }, 'the workers file is left aside; its workers stay as they are')
     else if (had !== undefined && fault === undefined)
       log.info({ path }, 'the workers file can be used again')
-    if (typeof change === 'object') this.#apply(change)
+    if (typeof change !== 'object') return
+    this.#apply(change)
+    this.#changes.keep()
   }
 
   #apply({ added, gone }: WorkersFileChange): void {

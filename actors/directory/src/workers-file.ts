@@ -123,6 +123,11 @@ export class WorkersFile {
     this.#urls = urls
   }
 
+  /** As they count. */
+  get urls(): readonly string[] {
+    return this.#urls
+  }
+
   /** `found`: its text, or why it could not be read. Undefined: nothing has changed, or not yet. `isNewFault`: say so. */
   looked(found: WorkersFileLook): WorkersFileChange | 'newFault' | undefined {
     const { text, fault } = found

@@ -4,7 +4,7 @@
  * In     `whenReady` and `drain` from the program; from the directory, what it wants kept over its lives.
  * Out    spawns everything else. Periodically renews the subscriptions to the fleet, tells the gateway that the start is over, and
  *        tells the console its gateway, so that these survive restarts of either side.
- * Owns   busy thresholds that were set at run time; the order: indexers, directory, tracker, tokenizer, decision log, router, queue, console, gateway. Each gets the
+ * Owns   workers and busy thresholds as they were set at run time; the order: indexers, directory, tracker, tokenizer, decision log, router, queue, console, gateway. Each gets the
  *        refs of those before it. Stopping goes the other way, so nobody sends messages to a stopped actor.
  * Fails  a child that fails is restarted under its own budget. A child whose budget is used up fails the
  *        guardian, and with it the process: a router without one of its parts is worse than one that is
@@ -30,8 +30,8 @@ import {
   type Fleet,
   type FleetMessage,
   type FleetReport,
-  type FleetThresholds,
   type GivenWorkersFile,
+  type Kept,
   type WorkerRecord,
   type WorkerSpec,
 } from '@homing/directory'
@@ -157,7 +157,7 @@ export const guardian = defineActor(
   setup(context, args) {
     const children = spawnAll(context, args)
     let ready: ReadyReport | ErrorRecord | undefined
-    let busyThresholds: FleetThresholds['byModel'] = new Map()
+    let kept: Kept = { busyThresholds: new Map(), fleet: undefined }
     const waiting: Reply<ReadyReport | ErrorRecord>[] = []
     const settleReady = (outcome: ReadyReport | ErrorRecord): void => {
       ready = outcome
@@ -193,10 +193,13 @@ export const guardian = defineActor(
         context.schedule(RENEW_INTERVAL_MS, { type: 'renewSubscriptions' })
       },
       keepBusyThresholds({ byModel }) {
-        busyThresholds = byModel
+        kept = { ...kept, busyThresholds: byModel }
       },
-      keptBusyThresholds({ reply }) {
-        reply(busyThresholds)
+      keepFleet({ fleet }) {
+        kept = { ...kept, fleet }
+      },
+      kept({ reply }) {
+        reply(kept)
       },
       watchAgain({ child }) {
         context.watch(child)
