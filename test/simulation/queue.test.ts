@@ -1,5 +1,6 @@
 /** The queue in the whole router, in a simulation: what waits is served in order or refused, and nothing stays booked. */
 
+import type { HttpHeaders } from '@homing/transport'
 import t, { type Test } from 'tap'
 import { BLOCK_SIZE_TOKENS, MODEL, SimulatedFleet } from './simulated-fleet.ts'
 
@@ -35,9 +36,9 @@ function begin(settings: object, seed = 1): Promise<SimulatedFleet> {
 function clients(fleet: SimulatedFleet) {
   const answers: Answer[] = []
   const failed: number[] = []
-  const send = (id: number, more: object = {}, signal?: AbortSignal): void => {
+  const send = (id: number, more: object = {}, signal?: AbortSignal, headers: HttpHeaders = {}): void => {
     const body = { model: MODEL, prompt: prompt(), max_tokens: 2, ...more }
-    fleet.send({}, body, END_MS, signal).then(
+    fleet.send({ headers }, body, END_MS, signal).then(
       ({ status, headers, body: bytes }) => {
         const text = Buffer.from(bytes).toString()
         const { error } = JSON.parse(text) as { error?: { code: string } }
@@ -147,6 +148,133 @@ t.test(
     await fleet.stop()
   },
 )
+
+const MANY = 1000
+const CROWD = { openRequestsMax: 2 * MANY } as const
+
+/** So many wait, each of a tenant and with a class name of its own. */
+async function crowd(fleet: SimulatedFleet, send: ReturnType<typeof clients>['send']): Promise<void> {
+  for (let id = 0; id < MANY; id++)
+    send(id, {}, undefined, { 'x-homing-tenant': `tenant ${id}`, 'x-homing-policy-class': `class ${id}` })
+  await fleet.simulation.run(undefined, { within: 5 })
+  // Until the last has been read and measured.
+  for (let looks = 0; looks < 50 && (await queueOf(fleet)).requests < MANY - 50; looks++)
+    await fleet.simulation.run(undefined, { within: 5 })
+}
+
+const countOf = <T>(items: readonly T[]): Map<T, number> =>
+  items.reduce((counts, item) => counts.set(item, (counts.get(item) ?? 0) + 1), new Map<T, number>())
+
+t.test('all workers are gone while 1,000 wait: each hears that, and the next are served', async t => {
+  const fleet = await begin(CROWD)
+  const { answers, failed, send, until } = clients(fleet)
+  await crowd(fleet, send)
+  t.ok((await queueOf(fleet)).requests > 0.9 * MANY, 'they wait')
+  for (const { url } of fleet.engines) fleet.network.disconnect(url)
+  await until(MANY)
+  const codes = countOf(answers.map(({ status, code }) => `${status} ${code ?? ''}`))
+  t.equal(answers.length + failed.length, MANY)
+  t.comment(JSON.stringify([...codes]))
+  t.ok(codes.get('503 no_worker')! > 0.9 * MANY)
+  for (const { url } of fleet.engines) fleet.network.reconnect(url)
+  await fleet.simulation.run(undefined, { within: 3000 })
+  send(MANY)
+  await until(MANY + 1)
+  t.equal(answers.at(-1)?.status, 200)
+  await nothingIsBooked(t, fleet)
+  await fleet.stop()
+})
+
+t.test('the queue fails while 1,000 wait: each is placed or refused, and none is called twice', async t => {
+  const fleet = await begin(CROWD)
+  const urls = new Set(fleet.engines.map(({ url }) => url))
+  let calls = 0
+  fleet.network.faults.http = ({ origin, path }) => {
+    if (urls.has(origin) && path === '/v1/completions') calls++
+    return 'deliver'
+  }
+  const { answers, failed, send, until } = clients(fleet)
+  await crowd(fleet, send)
+  const waiting = (await queueOf(fleet)).requests
+  t.ok(fleet.simulation.fail('queue'))
+  await until(MANY)
+  const statuses = countOf(answers.map(({ status }) => status))
+  t.strictSame([failed.length, [...statuses.keys()].sort()], [0, [200, 503]])
+  t.ok(statuses.get(503)! >= 0.9 * waiting, `${statuses.get(503)} of ${waiting} are refused`)
+  t.ok(answers.every(({ status, retryAfter }) => status === 200 || Number(retryAfter) >= 1))
+  t.equal(calls, statuses.get(200), 'those that are served are called once')
+  await nothingIsBooked(t, fleet)
+  await fleet.stop()
+})
+
+t.test(
+  'a drain while the queue is full: what is served in time is, the rest hears of the shutdown',
+  async t => {
+    const fleet = await begin({ ...CROWD, queueRequestsMax: 500 })
+    const { answers, failed, send, until } = clients(fleet)
+    for (let id = 0; id < MANY; id++) send(id)
+    await fleet.simulation.run(undefined, { within: 60 })
+    const cut = await fleet.drainRouter(500)
+    await until(MANY)
+    const codes = countOf(answers.map(({ status, code }) => `${status} ${code ?? ''}`))
+    t.comment(JSON.stringify([...codes]))
+    t.equal(failed.length, 0)
+    t.strictSame([...codes.keys()].sort(), ['200 ', '503 queue_full', '503 shutting_down'])
+    t.ok(codes.get('503 queue_full')! >= 400)
+    t.ok(cut > 400 && codes.get('200 ')! > 2, `${cut} are cut`)
+    await fleet.stop()
+  },
+)
+
+t.test(
+  'tenants and classes that clients make up add nothing to the metrics, and little to GET /queue',
+  async t => {
+    const fleet = await begin(CROWD)
+    const { send, until } = clients(fleet)
+    const series = async (): Promise<number> => {
+      const { body } = await fleet.ask({ method: 'GET', path: '/metrics' })
+      const lines = Buffer.from(body).toString().split('\n')
+      return lines.filter(line => line.startsWith('homing_queue_')).length
+    }
+    send(-1)
+    await until(1)
+    const before = await series()
+    await crowd(fleet, send)
+    t.ok((await series()) <= before + 2, 'beside the waits that are expected now')
+    const { models } = (await fleet.view('/queue')) as {
+      models: readonly { tenants: readonly object[]; tenants_left_out: number; classes: readonly object[] }[]
+    }
+    const [shown] = models
+    t.equal(shown?.tenants.length, 100)
+    t.ok((shown?.tenants_left_out ?? 0) > 0.8 * MANY)
+    t.equal(shown?.classes.length, 1)
+    await fleet.stop()
+  },
+)
+
+t.test('a wish that makes no sense is refused with its name, and what would be right', async t => {
+  const fleet = await begin({})
+  for (const [headers, hints, what, right] of [
+    [{ 'x-homing-queue-timeout-ms': '-1' }, {}, 'x-homing-queue-timeout-ms', 'whole milliseconds from 0'],
+    [{ 'x-homing-queue-timeout-ms': 'NaN' }, {}, 'x-homing-queue-timeout-ms', 'whole milliseconds from 0'],
+    [{ 'x-homing-do-not-queue': 'maybe' }, {}, 'x-homing-do-not-queue', 'true or false'],
+    [{ 'x-dynamo-request-priority': 'high' }, {}, 'x-dynamo-request-priority', 'whole number'],
+    [{ 'x-dynamo-request-strict-priority': '-1' }, {}, 'x-dynamo-request-strict-priority', '0 to 4294967295'],
+    [{}, { strict_priority: -1 }, 'nvext.agent_hints.strict_priority', '0 to 4294967295'],
+    [{}, { latency_sensitivity: 'NaN' }, 'nvext.agent_hints.latency_sensitivity', 'number'],
+    [{}, { priority: 1.5 }, 'nvext.agent_hints.priority', 'whole number'],
+  ] as const) {
+    const body = { model: MODEL, prompt: prompt(), max_tokens: 1, nvext: { agent_hints: hints } }
+    const reply = await fleet.ask({ headers }, body)
+    t.equal(reply.status, 400, what)
+    const { error } = JSON.parse(Buffer.from(reply.body).toString()) as { error: { message: string } }
+    t.ok(error.message.includes(what) && error.message.includes(right), error.message)
+  }
+  const harmless = { priority: -5 }
+  const body = { model: MODEL, prompt: prompt(), max_tokens: 1, nvext: { agent_hints: harmless } }
+  t.equal((await fleet.ask({}, body)).status, 200, 'no head start is less than none')
+  await fleet.stop()
+})
 
 t.test('whoever of the request path is killed while requests wait, each ends once', async t => {
   for (let seed = 1; seed <= SEEDS; seed++) {

@@ -157,16 +157,42 @@ t.test(
   },
 )
 
-t.test('no worker left while requests wait: each is refused in the words of the router', async t => {
-  const { system, ref, script, ends, place } = await start(t)
-  for (let i = 0; i < 50; i++) void place(`${i}`)
+t.test('no worker left while 1,000 requests wait: each is refused in the words of the router', async t => {
+  const { system, ref, script, ends, place, status } = await start(t, { requestsMax: 1000 })
+  for (let i = 0; i < 1000; i++) void place(`${i}`)
   await system.settle()
   script.refusal = { code: 'HOMING_ROUTER_NO_WORKER', message: 'none', details: {} }
   ref.tell({ type: 'fleet', fleet: fleetOf() })
   await system.settle()
-  t.equal(ends.size, 50)
+  t.equal(ends.size, 1000)
   t.strictSame(new Set(ends.values()), new Set(['HOMING_ROUTER_NO_WORKER']))
+  t.equal((await status()).requests, 0)
 })
+
+t.test(
+  'a class whose limits are for each worker, and no worker is up: the router says so, not the limit',
+  async t => {
+    const policyClass = { name: 'few', order: 'fcfs', family: 'few', cacheBucket: 'all', quantum: 1 } as const
+    const profile = {
+      defaultFamily: 'few',
+      buckets: [{ tokensMin: 0, name: 'all' }],
+      classes: [{ ...policyClass, busyFraction: 1, requestsPerWorker: 2 }],
+    }
+    const rules = { threshold: 1, order: 'fcfs', classes: { profile, models: new Map() } } as const
+    const { system, ref, script, ends, place } = await start(t, { rules })
+    void place('waits')
+    await system.settle()
+    script.refusal = { code: 'HOMING_ROUTER_NO_WORKER', message: 'none', details: {} }
+    ref.tell({ type: 'fleet', fleet: fleetOf() })
+    await system.settle()
+    void place('comes')
+    await system.settle()
+    t.strictSame(Object.fromEntries(ends), {
+      waits: 'HOMING_ROUTER_NO_WORKER',
+      comes: 'HOMING_ROUTER_NO_WORKER',
+    })
+  },
+)
 
 t.test('what never waits is passed on: no hints, no such model, no threshold', async t => {
   const { system, script, ends, place } = await start(t)
