@@ -7,6 +7,7 @@
 
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
+import { on } from 'node:events'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { type ActorRef, createActorSystem } from '@homing/actor'
@@ -27,6 +28,8 @@ const STOP_MS_MAX = 5000
 const SEND_MS_MAX = 60_000
 const SETTLE_MS_MAX = 20_000
 const MAIN = fileURLToPath(new URL('../../packages/homing/src/main.ts', import.meta.url))
+
+const FAILING_ACTORS = new URL('failing-actors.ts', import.meta.url).href
 
 /** A tokenizer with a chat template, which engines and router load alike. */
 export const TINY_TOKENIZER = fileURLToPath(
@@ -442,6 +445,13 @@ export interface TestProcess extends EngineHandle {
   /** Resolves when it has ended, with its exit code or signal. */
   readonly ended: Promise<number | NodeJS.Signals | null>
   kill(signal: NodeJS.Signals): void
+  /** Lets the actor of its main thread with this name fail, and resolves when it has; only of a process that `canFail`. */
+  fail(actor: string): Promise<void>
+}
+
+export interface ProcessOptions {
+  /** Its actors can be made to fail: see failing-actors.ts. */
+  readonly canFail?: boolean
 }
 
 const processes = new Set<ChildProcess>()
@@ -450,12 +460,21 @@ process.on('exit', () => {
 })
 
 /** Resolves when it has said on standard output that it is ready, with the URL that it named. */
-export async function startProcess(command: string, argv: readonly string[]): Promise<TestProcess> {
-  const child = spawn(process.execPath, [MAIN, command, ...argv], { stdio: ['ignore', 'pipe', 'pipe'] })
+export async function startProcess(
+  command: string,
+  argv: readonly string[],
+  { canFail = false }: ProcessOptions = {},
+): Promise<TestProcess> {
+  const preload = canFail ? ['--import', FAILING_ACTORS] : []
+  const child = spawn(process.execPath, [...preload, MAIN, command, ...argv], {
+    stdio: ['ignore', 'pipe', 'pipe', canFail ? 'ipc' : 'ignore'],
+  })
+  const { stdout, stderr } = child
+  if (stdout === null || stderr === null) throw new Error('the output of a process must be piped')
   processes.add(child)
   const outputLines: string[] = []
   const errorLines: string[] = []
-  createInterface({ input: child.stderr }).on('line', line => errorLines.push(line))
+  createInterface({ input: stderr }).on('line', line => errorLines.push(line))
   const ended = new Promise<number | NodeJS.Signals | null>(resolve => {
     child.once('exit', (code, signal) => {
       processes.delete(child)
@@ -464,7 +483,7 @@ export async function startProcess(command: string, argv: readonly string[]): Pr
   })
   const url = await new Promise<string>((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error(`${command} is not ready in time`)), START_MS_MAX)
-    createInterface({ input: child.stdout }).on('line', line => {
+    createInterface({ input: stdout }).on('line', line => {
       outputLines.push(line)
       const match = / ready on (http:\S+)/.exec(line)
       if (match === null) return
@@ -480,6 +499,10 @@ export async function startProcess(command: string, argv: readonly string[]): Pr
     errorLines,
     ended,
     kill: signal => void child.kill(signal),
+    async fail(actor) {
+      child.send(actor)
+      for await (const [failed] of on(child, 'message', { close: ['exit'] })) if (failed === actor) return
+    },
     async state(hasBlocks = false) {
       const answer = await send(url, `/admin/state${hasBlocks ? '?blocks=1' : ''}`)
       return answer.json as EngineState
