@@ -71,7 +71,7 @@ class QueueWorld {
   readonly #hasClasses: boolean
   /** Whether prompts can be longer than a step; else the rule for long prompts never holds any. */
   readonly #hasLong: boolean
-  /** Whether requests may name their worker. */
+  /** Whether requests may name their worker, or a session, which is bound to one. */
   readonly #hasPins: boolean
   /** Undefined: the router is not drained. */
   readonly #drainAtMs: number | undefined
@@ -111,6 +111,8 @@ class QueueWorld {
       tenantWeights: [...WEIGHTS].map(([tenant, weight]) => `${tenant}=${weight}`),
       openRequestsMax: 128,
       retries: RETRIES,
+      affinityTtlMs: 60_000,
+      affinityMode: 'hard',
       silenceTimeoutMs: 2000,
     }
     this.#fleet = await SimulatedFleet.start({
@@ -213,8 +215,12 @@ class QueueWorld {
       stream: rarely(2),
       user: `marker-${sent.number}.`,
     }
-    const instance = sent.isPinned ? this.#instances[random.below(this.#instances.length)] : undefined
-    this.#fleet.send({ headers: headersOf(sent, instance) }, body, END_MS_MAX, leaving.signal).then(
+    const isSession = sent.isPinned && random.below(2) === 0
+    const instance =
+      sent.isPinned && !isSession ? this.#instances[random.below(this.#instances.length)] : undefined
+    const session = isSession ? { 'x-dynamo-session-id': `session ${random.below(3)}` } : {}
+    const headers = { ...headersOf(sent, instance), ...session }
+    this.#fleet.send({ headers }, body, END_MS_MAX, leaving.signal).then(
       ({ status, body: bytes }) => this.#ended(sent, endOf(status, Buffer.from(bytes).toString())),
       (error: { code?: string }) => this.#ended(sent, `cut: ${error.code ?? String(error)}`),
     )

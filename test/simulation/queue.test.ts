@@ -149,6 +149,34 @@ t.test(
   },
 )
 
+t.test('sessions that are bound to a worker without room wait for it, and hold up nobody else', async t => {
+  const fleet = await begin({ affinityTtlMs: 60_000, affinityMode: 'hard' })
+  const { answers, send, until } = clients(fleet)
+  const session = { 'x-dynamo-session-id': 's' }
+  send(0, {}, undefined, session)
+  await until(1)
+  const workers = await fleet.workers()
+  const { decisions } = (await fleet.view('/decisions?limit=1')) as {
+    decisions: readonly { worker: string }[]
+  }
+  const bound = workers.findIndex(({ worker_keys }) => worker_keys[0]?.worker === decisions[0]?.worker)
+  fleet.engines[bound]!.engine.setFaults({ hang: 'generation' })
+  for (let id = 1; id <= 6; id++) send(id, {}, undefined, session)
+  await fleet.simulation.run(undefined, { within: 20 })
+  for (let id = 7; id <= 16; id++) send(id)
+  // One of the others may be with the worker that hangs.
+  await until(10)
+  t.ok(answers.slice(1).every(({ id, status }) => id > 6 && status === 200))
+  fleet.engines[bound]!.engine.clearFaults()
+  await until(17)
+  t.ok(answers.every(({ status }) => status === 200))
+  const placed = (await fleet.view('/decisions?limit=20')) as { decisions: readonly { worker: string }[] }
+  const there = placed.decisions.filter(({ worker }) => worker === decisions[0]?.worker)
+  t.ok(there.length >= 7, `${there.length} of the session and of others were served there`)
+  await nothingIsBooked(t, fleet)
+  await fleet.stop()
+})
+
 const MANY = 1000
 const CROWD = { openRequestsMax: 2 * MANY } as const
 

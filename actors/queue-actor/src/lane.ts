@@ -2,13 +2,12 @@
 
 import type { RoutingRequest } from '@homing/router'
 
-/** Requests that the same workers may take share a lane. */
-export function laneOf({
-  pinnedInstanceId,
-  pinnedRank,
-  constraints,
-  excludedWorkers,
-}: RoutingRequest): string {
+/** Requests that the same workers may take share a lane. `boundWorker`: the worker key to which its session is bound. */
+export function laneOf(
+  { pinnedInstanceId, pinnedRank, constraints, excludedWorkers }: RoutingRequest,
+  boundWorker: string | undefined,
+): string {
+  if (boundWorker !== undefined) return JSON.stringify(boundWorker)
   const allowed = constraints?.allowedInstanceIds
   const required = constraints?.requiredTaints ?? []
   const isAny =

@@ -2,7 +2,7 @@ import type { Reply } from '@homing/actor'
 import type { FleetMessage } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
 import type { QueueSnapshot } from '@homing/queue'
-import type { DecideResult, Decision, RouterMessage, RoutingRequest } from '@homing/router'
+import type { DecideResult, Decision, Measured, RouterMessage, RoutingRequest } from '@homing/router'
 import type { GatewayLife, LoadFellMessage } from '@homing/tracker'
 
 /** How a request wants to wait, if it must. */
@@ -75,7 +75,7 @@ export type QueueMessage =
       readonly type: 'answered'
       readonly id: string
       readonly questionNumber: number
-      readonly result: DecideResult | { readonly kind: 'measured'; readonly cachedTokens: number }
+      readonly result: DecideResult | ({ readonly kind: 'measured' } & Measured)
     }
   /** Of the queue to itself: something may be due, or a message that would have told of room was lost. */
   | { readonly type: 'look' }

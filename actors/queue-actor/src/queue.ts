@@ -37,7 +37,7 @@ import {
   type RoomRule,
   type WaitReason,
 } from '@homing/queue'
-import type { DecideResult, QueueReceipt, RouterMessage } from '@homing/router'
+import type { DecideResult, Measured, QueueReceipt, RouterMessage } from '@homing/router'
 import type { TrackerMessage } from '@homing/tracker'
 import { CancelledError, refusedError } from './errors.ts'
 import { laneOf } from './lane.ts'
@@ -197,17 +197,18 @@ class WaitingRoom {
     if (this.#released === open) this.#released = undefined
     const { model, waiting } = open
     const nowMs = this.#nowMs
-    if (result.kind === 'measured') this.#admit(open, result.cachedTokens)
+    if (result.kind === 'measured') this.#admit(open, result)
     else if (result.kind === 'busy') {
       this.#falls ??= result.falls
-      if (waiting === undefined) this.#admit(open, result.cachedTokens, true)
-      else this.#busy(open)
+      if (waiting === undefined) this.#admit(open, result, true)
+      else this.#busy(open, result)
     } else if (result.kind === 'refused') {
       model.queue.cancel(id, nowMs)
       this.#answer(open, result)
     } else {
       const { decision } = result
-      const placed = waiting ?? this.#waitingOf(open, decision.predictedTokens)
+      const measured = { cachedTokens: decision.predictedTokens, boundWorker: undefined }
+      const placed = waiting ?? this.#waitingOf(open, measured)
       if (waiting === undefined) model.queue.placedAtOnce(placed, decision.worker, nowMs)
       else model.queue.placed(id, decision.worker, nowMs)
       const isLong = model.queue.isLong(placed.uncachedTokens)
@@ -351,9 +352,9 @@ class WaitingRoom {
   }
 
   /** `isBusy`: the router has been asked already, and has no room. */
-  #admit(open: Open, cachedTokens: number, isBusy = false): void {
+  #admit(open: Open, measured: Measured, isBusy = false): void {
     const { model } = open
-    const waiting = this.#waitingOf(open, cachedTokens)
+    const waiting = this.#waitingOf(open, measured)
     const admission = model.queue.admit(waiting, this.#nowMs)
     if (typeof admission === 'object') {
       this.#refuse(open, admission)
@@ -364,12 +365,14 @@ class WaitingRoom {
       this.#begins(open)
       return
     }
-    if (isBusy) this.#busy(open)
+    if (isBusy) this.#busy(open, measured)
     else this.#ask(open, model.rules.ofClass(waiting.policyClass), undefined)
   }
 
-  #busy(open: Open): void {
-    const outcome = open.model.queue.busy(open.place.id, this.#nowMs)
+  #busy(open: Open, { boundWorker }: Measured): void {
+    const { id, request } = open.place
+    // Its session may have been bound, or unbound, since it began to wait.
+    const outcome = open.model.queue.busy(id, this.#nowMs, laneOf(request, boundWorker))
     if (typeof outcome === 'object') this.#refuse(open, outcome)
     else if (open.why === undefined) this.#begins(open)
   }
@@ -381,7 +384,7 @@ class WaitingRoom {
     open.expectedMs = outlook?.expectedWaitMs
   }
 
-  #waitingOf(open: Open, cachedTokens: number): Waiting {
+  #waitingOf(open: Open, { cachedTokens, boundWorker }: Measured): Waiting {
     const { place, model, cameMs } = open
     const { id, request, gateway } = place
     const hints = place.hints!
@@ -400,7 +403,7 @@ class WaitingRoom {
       strictPriority: hints.strictPriority,
       deadlineMs: deadlineOf(open, this.#args),
       doNotQueue: hints.doNotQueue,
-      lane: laneOf(request),
+      lane: laneOf(request, boundWorker),
       owner: gateway.name,
       ownerLife: gateway.life,
     }

@@ -18,6 +18,8 @@ export interface RouterScript {
   /** Whether there is none for this one, however much there is else. */
   isBusy: (request: RoutingRequest) => boolean
   cachedTokens: number
+  /** The worker to which the session of a request is bound. */
+  boundWorker: (request: RoutingRequest) => string | undefined
   refusal: ErrorRecord | undefined
   /** False: messages are kept, and handled in order by `answerKept`. */
   answers: boolean
@@ -45,7 +47,12 @@ const scriptedRouter = defineActor(
         answer(() => {
           if (script.refusal !== undefined) reply({ kind: 'refused', error: script.refusal })
           else if (roomRules !== undefined && (script.room <= 0 || script.isBusy(request)))
-            reply({ kind: 'busy', cachedTokens: script.cachedTokens, falls: 0 })
+            reply({
+              kind: 'busy',
+              cachedTokens: script.cachedTokens,
+              boundWorker: script.boundWorker(request),
+              falls: 0,
+            })
           else {
             script.room--
             script.booked.add(id)
@@ -53,9 +60,13 @@ const scriptedRouter = defineActor(
           }
         })
       },
-      measure({ reply }) {
+      measure({ request, reply }) {
         script.log.push('measure')
-        answer(() => reply(script.refusal ?? { cachedTokens: script.cachedTokens }))
+        answer(() =>
+          reply(
+            script.refusal ?? { cachedTokens: script.cachedTokens, boundWorker: script.boundWorker(request) },
+          ),
+        )
       },
       settled({ id }) {
         script.log.push(`settled ${id}`)
@@ -122,6 +133,7 @@ export async function start(t: Test, args: Partial<QueueArgs> = {}) {
     room: 0,
     isBusy: () => false,
     cachedTokens: 0,
+    boundWorker: () => undefined,
     refusal: undefined,
     answers: true,
     kept: [],
@@ -163,7 +175,7 @@ export async function start(t: Test, args: Partial<QueueArgs> = {}) {
           type: 'place',
           id,
           gateway: { name: 'gateway', life },
-          request: { ...REQUEST, ...request },
+          request: { ...REQUEST, requestId: id, ...request },
           ageMs: 0,
           hints: { ...HINTS, ...hints },
         },

@@ -68,6 +68,32 @@ t.test('a pinned request that has no room holds up nobody', async t => {
   t.strictSame([...ends], [['free', 'placed']])
 })
 
+t.test('a request whose session is bound waits for that worker, and holds up nobody', async t => {
+  const { system, script, ends, place, fell } = await start(t)
+  void place('first')
+  void place('second')
+  void place('other')
+  await system.settle()
+  // The session of the first two is bound while they wait.
+  const sessions = new Set(['first', 'second'])
+  script.boundWorker = ({ requestId }) => (sessions.has(requestId) ? 'w/1' : undefined)
+  script.isBusy = request => script.boundWorker(request) !== undefined
+  script.room = 1
+  fell()
+  await system.settle()
+  t.strictSame([...ends], [['other', 'placed']])
+  script.log.length = 0
+  script.room = 1
+  void place('third')
+  await system.settle()
+  t.equal(ends.get('third'), 'placed')
+  script.isBusy = () => false
+  script.room = 2
+  fell()
+  await system.settle()
+  t.strictSame([...ends.keys()], ['other', 'third', 'first', 'second'])
+})
+
 t.test('what may not wait is refused, with its reason', async t => {
   const { system, script, ends, place } = await start(t, { requestsMax: 1 })
   void place('first')

@@ -73,7 +73,12 @@ export class ConversationAffinity {
     const others = candidates
       .filter((_, i) => i !== at)
       .map(({ key: other }) => ({ worker: other.key, reason }))
-    return { candidates: [candidates[at]!], excluded: [...excluded, ...others], preferences: undefined }
+    return {
+      candidates: [candidates[at]!],
+      excluded: [...excluded, ...others],
+      preferences: undefined,
+      boundWorker: bound.worker,
+    }
   }
 
   /** A request of the session goes to a worker key. */

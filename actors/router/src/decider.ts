@@ -23,6 +23,7 @@ import type {
   DecideResult,
   Decision,
   Delivery,
+  Measured,
   QueueReceipt,
   Receipt,
   RouterMessage,
@@ -204,11 +205,12 @@ export class Decider {
   }
 
   /** What the best of the workers that could take it holds of its prompt, or why none could. */
-  measure(request: RoutingRequest): { readonly cachedTokens: number } | ErrorRecord {
+  measure(request: RoutingRequest): Measured | ErrorRecord {
     const found = this.#eligible(request)
-    if ('code' in found) return this.#isBeginning ? { cachedTokens: 0 } : found
+    if ('code' in found) return this.#isBeginning ? { cachedTokens: 0, boundWorker: undefined } : found
     const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)
-    return { cachedTokens: bestCachedTokens(request, overlaps, found.candidates.length) }
+    const cachedTokens = bestCachedTokens(request, overlaps, found.candidates.length)
+    return { cachedTokens, boundWorker: found.boundWorker }
   }
 
   /** The receipt of the best place, or why there is none. Changes nothing. */
@@ -231,9 +233,10 @@ export class Decider {
     if ('code' in found) {
       // This life of the router, or of the directory, has just begun: what may wait is not lost by that.
       const mayWait = question?.roomRules !== undefined && this.#isBeginning
-      return mayWait ? { kind: 'busy', cachedTokens: 0, falls: undefined } : found
+      return mayWait ? { kind: 'busy', cachedTokens: 0, boundWorker: undefined, falls: undefined } : found
     }
     if (question !== undefined) this.#questions++
+    const { boundWorker } = found
     const workerSlots = Int32Array.from(found.candidates, candidate => candidate.key.workerSlot)
     const beforeLookupMs = this.#context.clock.nowMs()
     const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)
@@ -253,13 +256,13 @@ export class Decider {
         }
         // What waits already waits on.
         const cachedTokens = bestCachedTokens(request, all.overlaps, all.candidates.length)
-        return { kind: 'busy', cachedTokens, falls: load.falls }
+        return { kind: 'busy', cachedTokens, boundWorker, falls: load.falls }
       }
       const roomRules = question?.roomRules
       if (roomRules !== undefined) {
         const cachedTokens = bestCachedTokens(request, known.overlaps, known.candidates.length)
         if (isBusy(roomRules, known, request.promptTokens - cachedTokens))
-          return { kind: 'busy', cachedTokens, falls: load.falls }
+          return { kind: 'busy', cachedTokens, boundWorker, falls: load.falls }
       }
       return this.#place(question?.id, request, known, times)
     } catch (thrown) {

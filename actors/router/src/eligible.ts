@@ -27,6 +27,8 @@ export interface Eligible {
   readonly excluded: readonly Excluded[]
   /** What the cost of each candidate is multiplied by; undefined: the request prefers none. */
   readonly preferences: Float64Array | undefined
+  /** Its session is bound to this one, so it is the only candidate. */
+  readonly boundWorker?: string
 }
 
 /** `isTrial`: workers on trial are candidates like all others for this one. */

@@ -15,6 +15,7 @@ export type {
   GuardReceipt,
   GuardStatus,
   LayerTerm,
+  Measured,
   QueueReceipt,
   Receipt,
   RouterMessage,

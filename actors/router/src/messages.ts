@@ -197,15 +197,21 @@ export interface QueueReceipt {
   readonly expectedMs: number | undefined
 }
 
+/** What the router says of a request before it is placed; see `DecideResult`. */
+export interface Measured {
+  readonly cachedTokens: number
+  readonly boundWorker: string | undefined
+}
+
 /**
  * `refused`: the error says why and what would help. `busy`: it is to wait; nothing was booked, counted or kept. `cachedTokens`: what the
  * best of the workers that could take it holds of its prompt; `falls`: the tracker's count when the router looked, undefined if no worker
- * has been probed yet, as far as it knows.
+ * has been probed yet, as far as it knows. `boundWorker`: the worker key to which its session is bound, if only that one may take it.
  */
 export type DecideResult =
   | { readonly kind: 'decided'; readonly decision: Decision }
   | { readonly kind: 'refused'; readonly error: ErrorRecord }
-  | { readonly kind: 'busy'; readonly cachedTokens: number; readonly falls: number | undefined }
+  | ({ readonly kind: 'busy'; readonly falls: number | undefined } & Measured)
 
 export type RouterMessage =
   | FleetMessage
@@ -232,7 +238,7 @@ export type RouterMessage =
   | {
       readonly type: 'measure'
       readonly request: RoutingRequest
-      readonly reply: Reply<{ readonly cachedTokens: number } | ErrorRecord>
+      readonly reply: Reply<Measured | ErrorRecord>
     }
   /**
    * What was decided is over: its booking is freed, its receipt completed. Where the worker never worked on it

@@ -3,7 +3,7 @@
 import t from 'tap'
 import { ConversationAffinity } from '../src/conversation-affinity.ts'
 import type { RouterArgs } from '../src/index.ts'
-import { DELIVERED, fleetOf, LEFT, request, start } from './router-world.ts'
+import { DELIVERED, fleetOf, GATEWAY, LEFT, request, start } from './router-world.ts'
 
 const SETTINGS = { ttlMs: 60_000, isHard: true, prefixBlocks: 0, sessionsMax: 3 }
 const TWO = fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] })
@@ -31,6 +31,24 @@ t.test('a hard session stays where it began, whatever others hold', async t => {
     { timeout: '1s' },
   )
   t.match(explained, { excluded: [{ worker: 'b/0', reason: 'its session is bound to a/0' }] })
+})
+
+t.test('of a hard session that may wait the queue hears for whom', async t => {
+  const { ref, hold, decide } = await begin(t)
+  hold(0, 'AB')
+  await decide(request('ABC', withSession('s')))
+  const id = 'waits'
+  const roomRules = [{ uncachedTokensMin: 0, byStep: false, busyTokens: 0 }]
+  const ask = (routing: ReturnType<typeof request>) =>
+    ref.ask({ type: 'decide', id, gateway: GATEWAY, request: routing, roomRules }, { timeout: '1s' })
+  t.match(await ask(request('XYZ', withSession('s'))), { kind: 'busy', boundWorker: 'a/0' })
+  const measured = await ref.ask(
+    { type: 'measure', request: request('XYZ', withSession('s')) },
+    { timeout: '1s' },
+  )
+  t.match(measured, { boundWorker: 'a/0' })
+  t.match(await ask(request('XYZ')), { kind: 'decided', decision: { worker: 'b/0' } })
+  t.match(await ask(request('XYZ')), { kind: 'busy', boundWorker: undefined })
 })
 
 t.test('a soft session prefers it, and goes elsewhere for a better place', async t => {

@@ -85,10 +85,13 @@ t.test('before that, one that may wait is to wait; afterwards it is placed or re
     return ref.ask({ type: 'decide', id, gateway: GATEWAY, request: request('A', more), roomRules }, ASK)
   }
   const pinned = { pinnedInstanceId: 0 }
-  const busy = { kind: 'busy', cachedTokens: 0, falls: undefined }
+  const busy = { kind: 'busy', cachedTokens: 0, boundWorker: undefined, falls: undefined }
   t.strictSame(await ask(), busy)
   t.strictSame(await ask(pinned), busy)
-  t.strictSame(await ref.ask({ type: 'measure', request: request('A') }, ASK), { cachedTokens: 0 })
+  t.strictSame(await ref.ask({ type: 'measure', request: request('A') }, ASK), {
+    cachedTokens: 0,
+    boundWorker: undefined,
+  })
   ref.tell({ type: 'fleet', fleet: fleetOf({ id: 'a', slots: [], state: 'probing', models: [] }) })
   t.strictSame(await ask(), busy)
   ref.tell({ type: 'fleet', fleet: fleetOf({ id: 'a', slots: [0], state: 'down' }) })

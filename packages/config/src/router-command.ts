@@ -60,12 +60,6 @@ export const routerCommand: Command<typeof routerSettings> = {
       settings.affinityTtlMs === 0 && SESSION_ONLY.some(isGiven)
         ? '--router-session-affinity-mode, --router-session-prefix-blocks and --router-session-max have no effect without --router-session-affinity-ttl-secs: give it, or leave them out'
         : undefined,
-    ({ settings: { affinityTtlMs, affinityMode, queueThreshold, policyClassFile } }) =>
-      affinityTtlMs > 0 &&
-      affinityMode === 'hard' &&
-      (queueThreshold !== 'none' || policyClassFile !== undefined)
-        ? '--router-session-affinity-mode hard cannot be used with --router-queue-threshold or --router-policy-config, because one busy worker would hold up all that waits: use soft'
-        : undefined,
     ({ settings }) =>
       settings.trackOutputBlocks && !settings.trackActiveBlocks
         ? '--router-track-output-blocks needs --router-track-active-blocks: leave one of them out'

@@ -115,7 +115,7 @@ t.test('rules over several settings hold, and a default that is given is no wish
   t.match(faultsOf({ affinitiesMax: 5 }), [/no effect without --router-session-affinity-ttl-secs/])
   const hard = { affinityTtlMs: 1000, affinityMode: 'hard' } as const
   t.strictSame(faultsOf(hard), [])
-  t.match(faultsOf({ ...hard, queueThreshold: 'auto' }), [/would hold up all that waits: use soft/])
+  t.strictSame(faultsOf({ ...hard, queueThreshold: 'auto' }), [])
   t.match(faultsOf({ activeDecodeBlocksThreshold: 0.5, trackActiveBlocks: false }), [/goes by active blocks/])
   t.match(faultsOf({ workers: ['http://10.0.0.1:1'], demoEngines: 2 }), [/have no effect when workers/])
   t.strictSame(faultsOf({ workers: ['http://10.0.0.1:1'], demoEngines: 4 }), [])

@@ -20,7 +20,8 @@ export class Entry<R extends QueueRequest = QueueRequest> implements Ordered, He
   readonly sequence: number
   readonly policyClass: ClassAccount
   readonly tenant: Tenant
-  readonly lane: Lane
+  /** Changes only while it is asked about. */
+  lane: Lane
   readonly arrivedMs: number
   readonly jumpMs: number
   readonly promptTokens: number

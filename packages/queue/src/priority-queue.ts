@@ -157,13 +157,16 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
 
   /**
    * The router has no room for the request: it waits, and its lane is closed. It is refused if it may not wait. undefined: it is not
-   * asked about.
+   * asked about. `laneName`: the lane in which it waits from now on, if the workers that may take it have changed; its turn stays.
    */
-  busy(id: string, nowMs: number): 'waiting' | QueueRefusal | undefined {
+  busy(id: string, nowMs: number, laneName?: string): 'waiting' | QueueRefusal | undefined {
     const entry = this.#entries.get(id)
     if (entry === undefined || !entry.isAsked) return undefined
-    const { lane, level } = entry
+    const { level } = entry
     this.#asked(entry, -1)
+    const wasReopened = entry.lane.openings !== entry.openingsAsked
+    if (laneName !== undefined && laneName !== entry.lane.name) this.#changeLane(entry, laneName)
+    const { lane } = entry
     let refusal: QueueRefusal | undefined
     if (entry.deadlineMs <= nowMs) {
       refusal = refuse(entry.policyClass, entry.tenant, { reason: 'deadline' })
@@ -178,7 +181,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
       this.#forget(entry, nowMs)
       return refusal
     }
-    if (lane.openings === entry.openingsAsked) lane.isClosed = true
+    if (!wasReopened) lane.isClosed = true
     return 'waiting'
   }
 
@@ -386,6 +389,13 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     tenant.waitingTokens += change * uncachedTokens
     if (tenant.waitingRequests === Math.max(0, change)) this.#tenants.waits(tenant, change)
     if (this.#waiting === 0 || (this.#waiting === 1 && change > 0)) this.#drain.waits(change > 0, nowMs)
+  }
+
+  /** Of a request that is asked about no more, and waits not yet again. */
+  #changeLane(entry: Entry<R>, name: string): void {
+    const { lane, policyClass } = entry
+    entry.lane = policyClass.lanes.of(name)
+    policyClass.lanes.left(lane)
   }
 
   /** The request is out of the order already; forgets the rest of it. */

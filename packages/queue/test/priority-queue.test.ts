@@ -298,6 +298,28 @@ t.test('a pinned request without room holds up nobody, and nobody holds up it', 
   t.equal(queue.waiting, 1)
 })
 
+t.test('a request whose workers have changed waits in another lane, and keeps its turn there', async t => {
+  const room = new QueueRoom()
+  const queue = queueOf('fcfs', { room })
+  park(queue, [request('1'), request('2'), request('3'), request('p', { lane: 'w1' })])
+  queue.reopen()
+  t.equal(queue.take(1)?.id, '1')
+  t.equal(queue.busy('1', 1, 'w1'), 'waiting')
+  t.equal(queue.take(1)?.id, '2', 'it has closed no lane but its own')
+  queue.placed('2', 'w0', 1)
+  queue.reopen('w1')
+  t.equal(queue.take(1)?.id, '1', 'it came before p and 3')
+  queue.reopen()
+  t.equal(queue.busy('1', 1, ''), 'waiting', 'and back')
+  t.strictSame(placeAll(queue, 2), ['1', '3', 'p'], 'a lane that was reopened meanwhile stays open')
+  t.equal(queue.admit(request('new'), 3), 'ask')
+  t.equal(queue.busy('new', 3, 'w2'), 'waiting')
+  t.equal(queue.admit(request('other'), 3), 'ask', 'the lane that it has left is open')
+  t.ok(queue.placed('other', 'w0', 3))
+  t.ok(queue.cancel('new', 3))
+  t.strictSame([queue.waiting, room.requests], [0, 0])
+})
+
 t.test('a request ends once, also when it is cancelled while it is asked about', async t => {
   const room = new QueueRoom()
   const queue = queueOf('fcfs', { room })

@@ -186,7 +186,7 @@ export const routingSettings = [
     kind: 'choice',
     choices: ['soft', 'hard'],
     default: 'soft',
-    help: 'soft: the worker of its session costs a request half; only mode kv weighs costs. hard: it goes there, unless that worker is gone or the request names another. hard cannot be used with a queue, where one busy worker would hold up all sessions.',
+    help: 'soft: the worker of its session costs a request half; only mode kv weighs costs. hard: it goes there, unless that worker is gone or the request names another; where requests wait for room, it waits for that worker, and holds up no other.',
   },
   {
     key: 'affinityPrefixBlocks',
