@@ -1,0 +1,128 @@
+/**
+ * A page of docs/, typed as printed: every command runs, in order, on ports of the test, and gives the answer that is printed
+ * below it. `homing NAME …` starts a process that runs until the test ends; everything else is a command of the shell.
+ *
+ *   json    every field of the page is in the answer; the answer may have more
+ *   text    every line of the page is in the answer, in this order; `…` stands for any characters
+ */
+
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { type AddressInfo, createServer } from 'node:net'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import type { Test } from 'tap'
+import { startProcess, until } from './fleet.ts'
+
+const DOCS = join(import.meta.dirname, '..', '..', 'docs')
+
+interface Step {
+  readonly command: string
+  /** What the page prints below the command. */
+  readonly answer: string | undefined
+  readonly form: string | undefined
+}
+
+function stepsOf(page: string): readonly Step[] {
+  const blocks = [...page.matchAll(/```sh\n(.*?)```\n(?:\n?```(json|text)\n(.*?)```\n)?/gs)]
+  return blocks.map(([, command, form, answer]) => ({ command: command!.trim(), form, answer }))
+}
+
+/** Free at this moment. */
+async function freePort(): Promise<number> {
+  const server = createServer()
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as AddressInfo
+  await new Promise(resolve => server.close(resolve))
+  return port
+}
+
+/** JSON whose integers are text, so that none is rounded. */
+function exactJson(text: string): unknown {
+  return JSON.parse(
+    text.replace(/"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?/g, token =>
+      token.startsWith('"') ? token : `"${token}"`,
+    ),
+  )
+}
+
+/** Every field of `expected` is in `actual`. */
+function holds(actual: unknown, expected: unknown): boolean {
+  if (typeof expected !== 'object' || expected === null) return actual === expected
+  if (typeof actual !== 'object' || actual === null) return false
+  if (Array.isArray(expected) && (!Array.isArray(actual) || actual.length !== expected.length)) return false
+  return Object.entries(expected).every(([name, value]) =>
+    holds((actual as Record<string, unknown>)[name], value),
+  )
+}
+
+/** Whether the lines of `expected` are in `actual`, one after the other. */
+function follows(actual: string, expected: string): boolean {
+  const lines = actual.split('\n')
+  let at = 0
+  for (const wanted of expected.trim().split('\n')) {
+    const pattern = new RegExp(`^${wanted.trim().split('…').map(escaped).join('.*')}$`)
+    while (at < lines.length && !pattern.test(lines[at]!.trim())) at++
+    if (at++ >= lines.length) return false
+  }
+  return true
+}
+
+export const hasCurl = await promisify(execFile)('curl', ['--version']).then(
+  () => true,
+  () => false,
+)
+
+export interface TypedPage {
+  /** Of docs/. */
+  readonly page: string
+  /** Ports of the page, each of which is replaced by a free one. */
+  readonly ports: RegExp
+  readonly stepsMin: number
+  /** A command that only asks, and so is repeated until its answer is as printed: what came before takes effect a moment later. */
+  readonly isQuestion: (command: string) => boolean
+  /** The folder that commands of the shell run in. */
+  readonly folder?: string
+}
+
+export async function runTypedPage(
+  t: Test,
+  { page: name, ports: pattern, stepsMin, isQuestion, folder }: TypedPage,
+): Promise<void> {
+  const ports = new Map<string, number>()
+  const page = readFileSync(join(DOCS, name), 'utf8')
+  for (const [port] of page.matchAll(pattern)) ports.set(port, ports.get(port) ?? (await freePort()))
+  const steps = stepsOf(page.replace(pattern, port => String(ports.get(port))))
+  assert.ok(steps.length >= stepsMin, `${steps.length} steps`)
+  for (const { command, answer, form } of steps) {
+    const [, started, options] = /^homing (\S+) (.*)$/s.exec(command) ?? []
+    if (started !== undefined) {
+      const process = await startProcess(
+        started,
+        options!
+          .replaceAll('\\\n', ' ')
+          .split(/\s+/)
+          .map(word => word.replaceAll("'", '')),
+      )
+      t.teardown(() => process.kill('SIGKILL'))
+      t.pass(command)
+      continue
+    }
+    let printed = ''
+    const isAsPrinted = async (): Promise<true | undefined> => {
+      printed = (await promisify(execFile)('bash', ['-c', command], { cwd: folder })).stdout
+      if (answer === undefined) return true
+      return (form === 'json' ? holds(exactJson(printed), exactJson(answer)) : follows(printed, answer))
+        ? true
+        : undefined
+    }
+    if (isQuestion(command)) await until(`${command} answers ${answer}`, isAsPrinted, { seen: () => printed })
+    else t.equal(await isAsPrinted(), true, `${command} answers ${printed}`)
+    t.pass(command)
+  }
+}
+
+function escaped(text: string): string {
+  return text.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&')
+}
