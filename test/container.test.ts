@@ -1,0 +1,106 @@
+/**
+ * The Containerfile, without a container engine: its form, and each of its steps with the folders of this test in place of those of
+ * the image. What only a container engine can show (the base images, their size) is not tested here.
+ */
+
+import { execFile, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync, readFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import process from 'node:process'
+import { promisify } from 'node:util'
+import t from 'tap'
+import { until } from './system/fleet.ts'
+
+const ROOT = join(import.meta.dirname, '..')
+const START_MS_MAX = 30_000
+const MIB_MAX = 100
+/** What npm says where it gets to no registry, or not to one that it trusts. */
+const UNREACHABLE = /ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH|SELF_SIGNED_CERT/
+
+interface Instruction {
+  readonly name: string
+  readonly value: string
+}
+
+function instructionsOf(text: string): readonly Instruction[] {
+  return text
+    .replace(/\\\n/g, ' ')
+    .split('\n')
+    .filter(line => line.trim() !== '' && !line.startsWith('#'))
+    .map(line => {
+      const [, name, value] = /^([A-Z]+) +(.*)$/.exec(line) ?? []
+      if (name === undefined) throw new Error(`not an instruction: ${line}`)
+      return { name, value: value! }
+    })
+}
+
+const all = instructionsOf(readFileSync(join(ROOT, 'Containerfile'), 'utf8'))
+const second = all.findLastIndex(({ name }) => name === 'FROM')
+const given = (name: string): string => all.slice(second).find(each => each.name === name)!.value
+
+t.setTimeout(300_000)
+
+t.test(
+  'two stages with fixed bases; the second is not root, has a health check, and runs nothing at build time',
+  async t => {
+    const bases = all.filter(({ name }) => name === 'FROM').map(({ value }) => value.split(' ')[0]!)
+    t.equal(bases.length, 2)
+    for (const base of bases) t.match(base, /^docker\.io\/library\/\w+:[\w.-]+$/, 'a registry and a version')
+    const names = all.slice(second).map(({ name }) => name)
+    for (const name of ['USER', 'HEALTHCHECK', 'EXPOSE', 'ENTRYPOINT']) t.ok(names.includes(name), name)
+    t.notOk(names.includes('RUN'), 'no layer with leftovers')
+    t.match(given('USER'), /^[1-9]\d*:[1-9]\d*$/, 'a number, which needs no passwd')
+    for (const name of ['ENTRYPOINT', 'CMD'])
+      t.ok(Array.isArray(JSON.parse(given(name))), `${name} needs no shell`)
+    for (const { name } of all) t.not(name, 'ADD')
+    // What is copied into the build must not hold what is installed here.
+    const ignored = readFileSync(join(ROOT, '.containerignore'), 'utf8')
+    t.match(ignored, /^\*\*\/node_modules$/m)
+    t.equal(readFileSync(join(ROOT, '.dockerignore'), 'utf8'), ignored, 'docker reads a file of its own')
+  },
+)
+
+t.test('its steps build, install and run a router that is healthy, and ends on its stop signal', async t => {
+  const folder = t.testdir()
+  const [packs, app] = [join(folder, 'packs'), join(folder, 'app')]
+  for (const path of [packs, app]) mkdirSync(path)
+  const here = (text: string): string => text.replaceAll('/packs', packs).replaceAll('/app', app)
+  const steps = all.slice(0, second).filter(({ name }) => name === 'RUN')
+  t.match(steps[0]!.value, /pnpm@10 install --frozen-lockfile$/, 'which whoever runs this test has done')
+  for (const { value } of steps.slice(1)) {
+    const { status, stdout, stderr } = spawnSync('sh', ['-c', here(value)], { cwd: ROOT, encoding: 'utf8' })
+    if (UNREACHABLE.test(`${stdout}${stderr}`)) {
+      t.pass(value, { skip: 'the npm registry cannot be reached' })
+      return
+    }
+    t.equal(status, 0, `${value}\n${stderr}`)
+  }
+  const { stdout } = await promisify(execFile)('du', ['-sm', app])
+  t.ok(Number.parseInt(stdout, 10) < MIB_MAX, `the packages have ${stdout.split('\t')[0]} MiB`)
+
+  const port = await freePort()
+  const [, ...entry] = JSON.parse(here(given('ENTRYPOINT'))) as string[]
+  const options = (JSON.parse(given('CMD')) as string[]).map(word => word.replace('8000', String(port)))
+  const more = ['--host', '127.0.0.1', '--demo-engines', '1', '--log-level', 'error']
+  const child = spawn(process.execPath, [...entry, ...options, ...more], { stdio: 'ignore', cwd: '/' })
+  t.teardown(() => child.kill('SIGKILL'))
+  const ended = once(child, 'exit')
+  const [, check] = /CMD (\[.*\])$/.exec(given('HEALTHCHECK'))!
+  const [, ...argv] = (JSON.parse(check!) as string[]).map(word => word.replace(':8000', `:${port}`))
+  await until('it is healthy', () => (spawnSync(process.execPath, argv).status === 0 ? true : undefined), {
+    msMax: START_MS_MAX,
+  })
+  child.kill(given('STOPSIGNAL') as NodeJS.Signals)
+  t.strictSame(await ended, [0, null])
+  t.not(spawnSync(process.execPath, argv).status, 0, 'the check fails where nothing answers')
+})
+
+async function freePort(): Promise<number> {
+  const server = createServer()
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as { readonly port: number }
+  await new Promise(resolve => server.close(resolve))
+  return port
+}
