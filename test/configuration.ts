@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import process from 'node:process'
 import {
   type Command,
+  doctorCommand,
   indexerCommand,
   renderReference,
   routerCommand,
@@ -48,7 +49,7 @@ and one line per fault, all of them at once.
 
 /** The whole page. */
 export function renderConfiguration(): string {
-  return `${[HEADER, renderReference(routerCommand), renderReference(engineCommand), renderReference(sidecarCommand), renderReference(indexerCommand), renderReference(simulateCommand)].join('\n').trimEnd()}\n`
+  return `${[HEADER, renderReference(routerCommand), renderReference(engineCommand), renderReference(sidecarCommand), renderReference(indexerCommand), renderReference(simulateCommand), renderReference(doctorCommand)].join('\n').trimEnd()}\n`
 }
 
 if (import.meta.main) {

@@ -1,5 +1,6 @@
 export { operatorConsole } from './console.ts'
 export type { ConsoleArgs } from './console-args.ts'
+export { diagnosisView } from './diagnosis-view.ts'
 export { ConsoleBusyError } from './errors.ts'
 export type { ConsoleMessage, Explained, FromConsole, OperatorRequest } from './messages.ts'
 export { OPERATOR_ROUTES } from './operator-routes.ts'

@@ -1,5 +1,20 @@
 export type { Trust } from '@homing/index'
 export type { CheckpointStatus, SourceStatus } from '@homing/listener'
+export {
+  type DiagnoseOptions,
+  type DiagnosisTokenizer,
+  diagnoseWorker,
+  diagnoseWorkers,
+} from './diagnosis/diagnose.ts'
+export type {
+  Diagnosis,
+  DiagnosisStep,
+  Door,
+  Finding,
+  FindingLevel,
+  FindingSubject,
+  Verdict,
+} from './diagnosis/diagnosis.ts'
 export { type DirectoryArgs, directory } from './directory.ts'
 export { InvalidWorkerError, NoWorkerSlotError, WorkerConflictError, WorkersFileError } from './errors.ts'
 export type {
@@ -25,7 +40,7 @@ export type {
   WorkerState,
 } from './messages.ts'
 export { givenSockets } from './named-sockets.ts'
-export { type CacheFacts, missingOf } from './worker-facts.ts'
+export { type CacheFacts, missingOf, type ReachedOutcome } from './worker-facts.ts'
 export { WorkerRoll } from './worker-roll.ts'
 export { parseWorkerSpec } from './worker-spec.ts'
 export { parseWorkersFile, readWorkersFile } from './workers-file.ts'

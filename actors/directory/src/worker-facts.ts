@@ -153,18 +153,29 @@ export function missingOf(worker: CacheFacts): readonly string[] {
   return missing
 }
 
-/** The flags that make an engine publish its KV events. */
-export function eventFlags(engine: EngineFamily): string {
-  const config =
-    engine === 'sglang'
-      ? { publisher: 'zmq', endpoint: 'tcp://*:5557', replay_endpoint: 'tcp://*:6557' }
-      : {
-          enable_kv_cache_events: true,
-          publisher: 'zmq',
-          endpoint: 'tcp://*:5557',
-          replay_endpoint: 'tcp://*:6557',
-        }
-  return `--kv-events-config '${JSON.stringify(config)}'${engine === 'sglang' ? ' --page-size 16' : ''}`
+/** Where an engine is to publish its KV events. */
+export interface EventPorts {
+  readonly events: number
+  readonly replay: number
+  readonly topic: string
+}
+
+const EVENT_PORTS: EventPorts = { events: 5557, replay: 6557, topic: '' }
+
+/** The flags that make an engine publish its KV events. `pageFlag`: for SGLang, whose pages are too small by default. */
+export function eventFlags(
+  engine: EngineFamily,
+  { events, replay, topic }: EventPorts = EVENT_PORTS,
+  pageFlag = ' --page-size 16',
+): string {
+  const config = {
+    ...(engine === 'sglang' ? {} : { enable_kv_cache_events: true }),
+    publisher: 'zmq',
+    endpoint: `tcp://*:${events}`,
+    replay_endpoint: `tcp://*:${replay}`,
+    ...(topic === '' ? {} : { topic }),
+  }
+  return `--kv-events-config '${JSON.stringify(config)}'${engine === 'sglang' ? pageFlag : ''}`
 }
 
 function modelsOf(spec: WorkerSpec, outcome: ReachedOutcome | undefined): readonly WorkerModel[] {

@@ -163,6 +163,8 @@ export interface Command<T extends readonly SettingDescriptor[] = readonly Setti
   /** One sentence. */
   readonly summary: string
   readonly settings: T
+  /** The list that takes the words without dashes, by its option: 'worker'. Undefined: there may be none. */
+  readonly operands?: string
   /** Two lines that can be pasted, each with what it does. */
   readonly examples: readonly { readonly does: string; readonly line: string }[]
   /** Values of settings that were not given, where they follow from others that were. Before the rules. */

@@ -16,6 +16,7 @@ export type {
   SizeSetting,
   TextSetting,
 } from './descriptor.ts'
+export { type DoctorSettings, doctorCommand } from './doctor-command.ts'
 export { type IndexerSettings, indexerCommand } from './indexer-command.ts'
 export { asksForHelp, type ParsedSettings, type ParseOptions, parseSettings } from './parse-settings.ts'
 export { type RelayRoute, readRelayRoute, relayRouteFault } from './relay-route.ts'

@@ -80,7 +80,7 @@ export function parseSettings<T extends readonly SettingDescriptor[]>(
   const warnings: string[] = []
   const byName = settingsByName(command.settings)
 
-  const line = readCommandLine(byName, argv)
+  const line = readCommandLine(command, byName, argv)
   faults.push(...line.faults)
   const environment = readEnvironment(command.settings, env, warnings)
   const configFile = options.configFile ?? line.configFile ?? (env[CONFIG_VARIABLE] || undefined)
@@ -133,7 +133,7 @@ export function parseSettings<T extends readonly SettingDescriptor[]>(
 export function asksForHelp(command: Command, argv: readonly string[]): boolean {
   const others = argv.filter(argument => !HELP.includes(argument))
   if (others.length === argv.length) return false
-  const { strangers } = readCommandLine(settingsByName(command.settings), others)
+  const { strangers } = readCommandLine(command, settingsByName(command.settings), others)
   if (strangers.length > 0) throw new SettingsError(command.name, strangers)
   return true
 }
@@ -155,6 +155,7 @@ interface CommandLine {
 }
 
 function readCommandLine(
+  { operands }: Command,
   byName: ReadonlyMap<string, SettingDescriptor>,
   argv: readonly string[],
 ): CommandLine {
@@ -167,9 +168,20 @@ function readCommandLine(
   }
   const lists = new Map<SettingDescriptor, string[]>()
   let configFile: string | undefined
+  const collect = (setting: SettingDescriptor, text: string, source: SettingSource): void => {
+    const texts = lists.get(setting) ?? []
+    if (texts.length === 0) given.push({ setting, texts, source })
+    lists.set(setting, texts)
+    texts.push(text)
+  }
 
   for (let i = 0; i < argv.length; i++) {
     const argument = argv[i]!
+    const operand = operands === undefined ? undefined : byName.get(operands)
+    if (operand !== undefined && !argument.startsWith('-')) {
+      collect(operand, argument, { kind: 'command line', name: `--${operands}` })
+      continue
+    }
     if (!argument.startsWith('--') || argument === '--') {
       strange(`unexpected argument ${quoted(argument)}: options begin with --`)
       continue
@@ -210,10 +222,7 @@ function readCommandLine(
     if (setting === undefined) {
       configFile = text
     } else if (setting.kind === 'list') {
-      const texts = lists.get(setting) ?? []
-      if (texts.length === 0) given.push({ setting, texts, source })
-      lists.set(setting, texts)
-      texts.push(text)
+      collect(setting, text, source)
     } else {
       given.push({ setting, texts: [text], source })
     }

@@ -15,7 +15,8 @@ export function renderHelp(
 ): string {
   const machine = options.machine ?? thisMachine()
   const width = Math.max(40, options.widthColumns ?? 100)
-  const lines = [`homing ${command.name}: ${command.summary}`, '', `Usage: homing ${command.name} [options]`]
+  const usage = `Usage: homing ${command.name} [options]${operandsText(command)}`
+  const lines = [`homing ${command.name}: ${command.summary}`, '', usage]
 
   for (const [group, settings] of groupsOf(command.settings)) {
     lines.push('', group)
@@ -60,6 +61,12 @@ export function renderReference(command: Command): string {
   lines.push('')
   for (const { does, line } of command.examples) lines.push(`${does}`, '', '```sh', line, '```', '')
   return lines.join('\n')
+}
+
+/** ' URL…' for a command that takes words without dashes. */
+function operandsText({ operands, settings }: Command): string {
+  const setting = settings.find(({ name }) => name === operands)
+  return setting === undefined ? '' : ` ${placeholderOf(setting)}…`
 }
 
 const CONFIG_ORDER = 'The environment overrides it, and the command line overrides both.'

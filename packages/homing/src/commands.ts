@@ -1,6 +1,7 @@
 /** The commands, by the name that is typed. */
 
 import type { CommandEntry } from './command-entry.ts'
+import { doctorCommandEntry } from './doctor-command.ts'
 import { engineCommandEntry } from './engine-command.ts'
 import { indexerCommandEntry } from './indexer-command.ts'
 import { routerCommandEntry } from './router-command.ts'
@@ -13,4 +14,5 @@ export const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   sidecar: sidecarCommandEntry,
   indexer: indexerCommandEntry,
   simulate: simulateCommandEntry,
+  doctor: doctorCommandEntry,
 }

@@ -17,12 +17,24 @@ export function parseWorkers(texts: readonly string[]): readonly WorkerSpec[] {
 
 /** Every fault, a sentence each that begins with the worker. `texts`: undefined where a worker is faulty already. */
 export function faultsOfWorkers(texts: readonly (string | undefined)[]): readonly string[] {
-  return readWorkers(texts).faults.map(
-    ({ details }) => `${JSON.stringify(details['worker'])}: ${details['reason']}`,
-  )
+  return readWorkers(texts).faults.map(faultText)
 }
 
-function readWorkers(texts: readonly (string | undefined)[]): {
+/** As `faultsOfWorkers`, but two may name the same: for somebody who is to find that out. */
+export function faultsOfUrls(texts: readonly (string | undefined)[]): readonly string[] {
+  return texts
+    .flatMap((text, position) => (text === undefined ? [] : readWorkers([text], position).faults))
+    .map(faultText)
+}
+
+function faultText({ details }: InvalidWorkerError): string {
+  return `${JSON.stringify(details['worker'])}: ${details['reason']}`
+}
+
+function readWorkers(
+  texts: readonly (string | undefined)[],
+  first = 0,
+): {
   readonly specs: readonly WorkerSpec[]
   readonly faults: readonly InvalidWorkerError[]
 } {
@@ -32,7 +44,7 @@ function readWorkers(texts: readonly (string | undefined)[]): {
   for (const [position, text] of texts.entries()) {
     if (text === undefined) continue
     try {
-      const spec = parseWorkerSpec(text, position)
+      const spec = parseWorkerSpec(text, first + position)
       roll.enter(text, spec)
       specs.push(spec)
     } catch (thrown) {

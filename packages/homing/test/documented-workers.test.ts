@@ -2,7 +2,7 @@
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { indexerCommand, renderHelp, routerCommand, sidecarCommand } from '@homing/config'
+import { doctorCommand, indexerCommand, renderHelp, routerCommand, sidecarCommand } from '@homing/config'
 import { type EngineFamily, missingOf, parseWorkerSpec } from '@homing/directory'
 import t from 'tap'
 import { engineCommand } from '../src/engine-command.ts'
@@ -16,7 +16,7 @@ const PRINTED: readonly (readonly [where: string, text: string])[] = [
   ...['README.md', 'CHANGELOG.md', ...pages('docs')].map(
     path => [path, readFileSync(join(ROOT, path), 'utf8')] as const,
   ),
-  ...[routerCommand, indexerCommand, sidecarCommand, engineCommand].map(
+  ...[routerCommand, indexerCommand, sidecarCommand, engineCommand, doctorCommand].map(
     command => [`homing ${command.name} --help`, renderHelp(command)] as const,
   ),
   ['the advice about vLLM', adviceAbout('vllm')],

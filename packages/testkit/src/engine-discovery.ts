@@ -23,13 +23,15 @@ export function modelsAnswer(settings: ResolvedEngineSettings, startSeconds: num
   }
 }
 
-/** GET /kv_event_sources, as vLLM answers it. */
+/** GET /kv_event_sources, as vLLM answers it. `isFirst`: every rank names the sockets of the first. */
 export function eventSourcesAnswer(
   settings: ResolvedEngineSettings,
   endpoints: readonly RankEndpoints[],
+  isFirst: boolean,
 ): Record<string, unknown> {
   const sources: Record<string, unknown> = {}
-  for (const { rank, eventsPort, replayPort } of endpoints) {
+  for (const { rank, ...own } of endpoints) {
+    const { eventsPort, replayPort } = isFirst ? endpoints[0]! : own
     sources[rank] = {
       enable_kv_cache_events: true,
       publisher: 'zmq',

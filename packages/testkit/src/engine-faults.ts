@@ -15,6 +15,8 @@
  *   hang                    'off', 'generation' (no step, no answer to /v1) or 'all' (every route but /admin)
  *   slowFactor              stretches every step; 1 is normal
  *   slowMs                  real milliseconds added to every step; 0 is normal
+ *   sources                 what /kv_event_sources tells: 'own', 'first' (every rank names the sockets of rank 0, as replicas behind one
+ *                           balancer do) or 'none' (404, as vLLM before it had the route)
  *   refuse N                the next N requests to /v1 get 503; −1: all of them, and /health too
  *   die {tokens, requests}  the next `requests` requests lose their connection after `tokens` tokens;
  *                           0 tokens: before the first byte of the answer
@@ -25,6 +27,7 @@ import { RefusedRequest } from './completion-request.ts'
 import { type EventFaults, NO_EVENT_FAULTS } from './event-publisher.ts'
 
 export type HangScope = 'off' | 'generation' | 'all'
+export type ToldSources = 'own' | 'first' | 'none'
 
 /** Counts down over requests. */
 export interface RequestFault {
@@ -36,6 +39,7 @@ export interface EngineFaults {
   readonly hang: HangScope
   readonly slowFactor: number
   readonly slowMs: number
+  readonly sources: ToldSources
   readonly refuse: number
   readonly die: RequestFault
   readonly error: RequestFault
@@ -45,6 +49,7 @@ export const NO_ENGINE_FAULTS: EngineFaults = {
   hang: 'off',
   slowFactor: 1,
   slowMs: 0,
+  sources: 'own',
   refuse: 0,
   die: { tokens: 0, requests: 0 },
   error: { tokens: 0, requests: 0 },
@@ -81,10 +86,15 @@ export function readFaultRequest(body: Body, current: EngineFaults): FaultReques
   if (hang !== 'off' && hang !== 'generation' && hang !== 'all') {
     throw fault(`hang is ${JSON.stringify(hang)}, use "off", "generation" or "all"`)
   }
+  const sources = body['sources'] ?? current.sources
+  if (sources !== 'own' && sources !== 'first' && sources !== 'none') {
+    throw fault(`sources is ${JSON.stringify(sources)}, use "own", "first" or "none"`)
+  }
   const engine: EngineFaults = {
     hang,
     slowFactor: numberOf(body, 'slowFactor', 0.001, 1_000_000) ?? current.slowFactor,
     slowMs: numberOf(body, 'slowMs', 0, 600_000) ?? current.slowMs,
+    sources,
     refuse: numberOf(body, 'refuse', -1, 1_000_000) ?? current.refuse,
     die: requestFault(body, 'die') ?? current.die,
     error: requestFault(body, 'error') ?? current.error,

@@ -126,7 +126,7 @@ export class EngineRoutes {
   }
 
   async #answer(exchange: HttpExchange): Promise<void> {
-    const { settings, tokenizer, ranks, lives, life } = this.#options
+    const { settings, tokenizer, faults, ranks, lives, life } = this.#options
     const isSglang = this.#isSglang
     switch (`${exchange.method} ${exchange.path}`) {
       case 'GET /health':
@@ -162,8 +162,9 @@ export class EngineRoutes {
         if (!isSglang) return sendJson(exchange, 200, { version: settings.version })
         break
       case 'GET /kv_event_sources':
-        if (!isSglang && ranks.endpoints.length > 0) {
-          return sendJson(exchange, 200, eventSourcesAnswer(settings, ranks.endpoints))
+        if (!isSglang && ranks.endpoints.length > 0 && faults.current.sources !== 'none') {
+          const isFirst = faults.current.sources === 'first'
+          return sendJson(exchange, 200, eventSourcesAnswer(settings, ranks.endpoints, isFirst))
         }
         break
       case 'GET /server_info':

@@ -26,6 +26,7 @@ export {
   type HangScope,
   NO_ENGINE_FAULTS,
   type RequestFault,
+  type ToldSources,
 } from './engine-faults.ts'
 export { type HashWords, hexOfHash, promptHashes } from './engine-hash.ts'
 export {

@@ -1,0 +1,226 @@
+/**
+ * Diagnose: asks a worker everything that a router would ask it, looks at its sockets, and says what was found.
+ *
+ *   probe            the directory's own (probe.ts), each question recorded; of all workers, before what follows
+ *   sockets          per rank, all at the same time: subscribe, ask for a replay, listen for a while
+ *   own request      only if asked for
+ *   findings         from all that, pure
+ *
+ * It changes nothing in the worker; a request of its own puts two blocks into the cache. Every wait has an end: the whole
+ * takes ten timeouts and the time of listening at most.
+ */
+
+import type { Clock, Random } from '@homing/clock'
+import { SocketClaims, type Transport } from '@homing/transport'
+import type { EventSource, ProbeOutcome, WorkerSpec } from '../messages.ts'
+import { socketsOf } from '../named-sockets.ts'
+import { probeWorker } from '../probe.ts'
+import { eventSourceOf, factsOf, type ReachedOutcome, type WorkerDefaults } from '../worker-facts.ts'
+import { hostOf } from '../worker-spec.ts'
+import { type Diagnosis, type DiagnosisStep, type Finding, trustOf, verdictOf } from './diagnosis.ts'
+import { doorsOf, flagsOf, plannedPorts } from './engine-flags.ts'
+import { eventFindings } from './event-findings.ts'
+import { RANKS_CHECKED_MAX, type ReachedEvidence } from './evidence.ts'
+import { factFindings } from './fact-findings.ts'
+import { type OwnRequest, sendOwnRequest } from './own-request.ts'
+import { OWNER_TEXTS } from './port-owner.ts'
+import { checkRank, type RankCheck } from './rank-check.ts'
+import { RecordedHttp } from './recorded-http.ts'
+import type { ReplayDepth } from './replay-question.ts'
+import { requestFindings } from './request-findings.ts'
+import { cut, stepOf } from './step-texts.ts'
+import { unreachedFinding } from './unreached-findings.ts'
+
+/** The router's own tokenizer for a model. */
+export interface DiagnosisTokenizer {
+  /** For people. */
+  readonly name: string
+  /** With the special tokens that a completion gets. */
+  readonly encode: (text: string) => Int32Array
+}
+
+export interface DiagnoseOptions {
+  readonly transport: Pick<Transport, 'http' | 'messages'>
+  readonly clock: Clock
+  readonly random: Random
+  /** Longest wait for each answer. */
+  readonly timeoutMs: number
+  /** How long event sockets are listened to; it ends early when each has told something. */
+  readonly listenMs: number
+  readonly replayDepth: ReplayDepth
+  /** Send one short completion. */
+  readonly sends: boolean
+  readonly defaults: WorkerDefaults
+  /** Sockets that other workers name: two that name the same are both at fault. */
+  readonly claims?: SocketClaims
+  /** Undefined: none is known for this model. */
+  readonly tokenizerOf?: (outcome: ReachedOutcome) => Promise<DiagnosisTokenizer | undefined>
+}
+
+/** In the order given. All are probed before the sockets of any are looked at, so that two that name one socket are both told. */
+export async function diagnoseWorkers(
+  specs: readonly WorkerSpec[],
+  options: DiagnoseOptions,
+): Promise<readonly Diagnosis[]> {
+  const probed = await Promise.all(specs.map(spec => probe(spec, options)))
+  const claims = options.claims ?? new SocketClaims()
+  for (const { spec, sources } of probed) {
+    for (const source of sources) claims.claim(keyOf(spec, source), socketsOf(source))
+  }
+  return Promise.all(probed.map(one => diagnose(one, claims, options)))
+}
+
+/** Never rejects for what the worker does. */
+export async function diagnoseWorker(spec: WorkerSpec, options: DiagnoseOptions): Promise<Diagnosis> {
+  const [diagnosis] = await diagnoseWorkers([spec], options)
+  return diagnosis!
+}
+
+interface Probed {
+  readonly spec: WorkerSpec
+  readonly http: RecordedHttp
+  readonly outcome: ProbeOutcome
+  /** Of the first RANKS_CHECKED_MAX ranks. */
+  readonly sources: readonly EventSource[]
+}
+
+async function probe(
+  spec: WorkerSpec,
+  { transport, clock, timeoutMs, defaults }: DiagnoseOptions,
+): Promise<Probed> {
+  const http = new RecordedHttp(transport.http, clock)
+  const outcome = await probeWorker(http, spec.origin, timeoutMs)
+  const ranks = outcome.reached ? factsOf(spec, outcome, undefined, defaults).ranks.value : 0
+  return { spec, http, outcome, sources: outcome.reached ? sourcesOf(spec, outcome, ranks) : [] }
+}
+
+async function diagnose(probed: Probed, claims: SocketClaims, options: DiagnoseOptions): Promise<Diagnosis> {
+  const { spec, http, outcome } = probed
+  if (!outcome.reached) {
+    const finding = unreachedFinding(spec.origin, http.asked[0], outcome.reason, options.timeoutMs)
+    return diagnosisOf(spec, http, undefined, [finding])
+  }
+  const evidence = await gather(probed, outcome, claims, options)
+  const findings = [...factFindings(evidence), ...eventFindings(evidence), ...requestFindings(evidence)]
+  return diagnosisOf(spec, http, evidence, findings)
+}
+
+async function gather(
+  { spec, http, sources }: Probed,
+  outcome: ReachedOutcome,
+  claims: SocketClaims,
+  options: DiagnoseOptions,
+): Promise<ReachedEvidence> {
+  const { clock, timeoutMs } = options
+  const facts = factsOf(spec, outcome, undefined, options.defaults)
+  const clashes = sources.flatMap(source => claims.clashOf(keyOf(spec, source)) ?? [])
+  const tokenizer = await options.tokenizerOf?.(outcome)
+  const startMs = clock.nowMs()
+  const ranks = await Promise.all(sources.map(source => checkRank(source, options)))
+  let own: OwnRequest | undefined
+  try {
+    const watches = ranks.flatMap(({ watch }) => watch ?? [])
+    const [model] = facts.models
+    if (options.sends && model !== undefined) {
+      const { origin } = spec
+      const { blockSizeTokens } = outcome
+      const encode = tokenizer?.encode
+      own = await sendOwnRequest({ ...options, http, origin, model, blockSizeTokens, watches, encode })
+    } else {
+      await Promise.all(
+        watches.map(watch => watch.seenEnough(({ batches }) => batches > 0, options.listenMs)),
+      )
+    }
+  } finally {
+    for (const { watch } of ranks) watch?.close()
+  }
+  return {
+    spec,
+    outcome,
+    facts,
+    asked: http.asked,
+    timeoutMs,
+    ranks,
+    listenedMs: clock.nowMs() - startMs,
+    clashes,
+    own,
+    tokenizer: tokenizer?.name,
+  }
+}
+
+function sourcesOf(spec: WorkerSpec, outcome: ReachedOutcome, ranks: number): readonly EventSource[] {
+  const sources: EventSource[] = []
+  for (let dpRank = 0; dpRank < Math.min(ranks, RANKS_CHECKED_MAX); dpRank++) {
+    const source = eventSourceOf(spec, outcome, dpRank)
+    if (source !== undefined) sources.push(source)
+  }
+  return sources
+}
+
+/** The name of a worker key. */
+function keyOf({ id }: WorkerSpec, { dpRank }: EventSource): string {
+  return `${id}/${dpRank}`
+}
+
+function diagnosisOf(
+  spec: WorkerSpec,
+  http: RecordedHttp,
+  evidence: ReachedEvidence | undefined,
+  findings: readonly Finding[],
+): Diagnosis {
+  const host = hostOf(spec.origin)
+  const planned = evidence === undefined ? undefined : plannedPorts(evidence, findings)
+  return {
+    worker: spec.id,
+    origin: spec.origin,
+    engine: evidence?.outcome.engine ?? 'unknown',
+    engineVersion: evidence?.outcome.engineVersion ?? '',
+    verdict: verdictOf(findings),
+    trust: trustOf(findings),
+    steps: [...http.asked.map(asked => stepOf(asked, host)), ...(evidence?.ranks ?? []).flatMap(socketSteps)],
+    findings,
+    engineFlags: evidence === undefined ? undefined : flagsOf(evidence, planned),
+    doors: doorsOf(spec.origin, evidence, planned),
+  }
+}
+
+function socketSteps({
+  source,
+  connectedMs,
+  eventsOwner,
+  watch,
+  replay,
+  replayOwner,
+}: RankCheck): readonly DiagnosisStep[] {
+  const seen = watch?.seen
+  const topics = [...(seen?.topics ?? [])].filter(topic => topic !== '')
+  const steps: DiagnosisStep[] = [
+    {
+      asked: `SUB ${source.endpoint}`,
+      answered: connectedMs === undefined ? 'no socket' : 'connected',
+      durationMs: connectedMs ?? 0,
+      told: cut(
+        seen === undefined
+          ? OWNER_TEXTS[eventsOwner ?? 'silent']
+          : `${batchesText(seen.batches)}${topics.length === 0 ? '' : `, topic ${topics.join(', ')}`}`,
+      ),
+    },
+  ]
+  if (source.replayEndpoint === undefined || replay === undefined) return steps
+  const { answeredMs, form, seen: repeated } = replay
+  steps.push({
+    asked: `replay ${source.replayEndpoint}`,
+    answered: answeredMs === undefined ? 'no answer' : 'answered',
+    durationMs: answeredMs ?? 0,
+    told: cut(
+      answeredMs === undefined
+        ? OWNER_TEXTS[replayOwner ?? 'silent']
+        : `${batchesText(repeated.batches)}${repeated.firstSequence === undefined ? '' : ` from ${repeated.firstSequence} on`}${form === undefined ? '' : `, ${form} form`}`,
+    ),
+  })
+  return steps
+}
+
+function batchesText(count: number): string {
+  return `${count} ${count === 1 ? 'batch' : 'batches'}`
+}

@@ -1,0 +1,124 @@
+/**
+ * Diagnosis: what was found at one worker URL, the trust that a router can reach with it, and what to change.
+ *
+ *   verdict    well       exact trust can be reached
+ *              inexact    it takes requests, but its cache will not be known exactly
+ *              unusable   a router cannot send it requests
+ *   level      ok         as it should be
+ *              note       worth a look; costs no trust
+ *              warning    costs trust
+ *              fault      makes it unusable
+ *
+ * The worst level decides the verdict: a fault makes it unusable, a warning inexact.
+ */
+
+import type { Trust } from '@homing/index'
+import type { EngineFamily } from '../messages.ts'
+
+export type FindingLevel = 'ok' | 'note' | 'warning' | 'fault'
+export type Verdict = 'well' | 'inexact' | 'unusable'
+
+/** What a finding is about; stable, for tools. */
+export type FindingSubject =
+  | 'answers'
+  | 'clock'
+  | 'model'
+  | 'blocks'
+  | 'budget'
+  | 'ranks'
+  | 'tokens'
+  | 'events'
+  | 'replay'
+  | 'topic'
+  | 'ports'
+  | 'request'
+  | 'usage'
+
+/** One line for people. */
+export interface Finding {
+  readonly level: FindingLevel
+  readonly about: FindingSubject
+  readonly text: string
+  /** What to do; undefined: nothing. */
+  readonly remedy: string | undefined
+  /** The best trust that can be reached with it; undefined: it does not bound the trust. */
+  readonly trustMax: Trust | undefined
+}
+
+/** One question to the worker, and its answer. */
+export interface DiagnosisStep {
+  /** 'GET /metrics', 'SUB tcp://10.0.0.1:5557'. */
+  readonly asked: string
+  /** '200', 'connected', 'no answer'. */
+  readonly answered: string
+  readonly durationMs: number
+  /** What it told, cut to a line; '' where it told nothing. */
+  readonly told: string
+}
+
+/** A port that the router must reach. */
+export interface Door {
+  /** 'host:port', or the whole endpoint where it is no TCP port. */
+  readonly at: string
+  readonly use: 'requests' | 'events' | 'replay'
+  /** Undefined: of the whole worker. */
+  readonly dpRank: number | undefined
+}
+
+export interface Diagnosis {
+  /** `host:port` of its URL. */
+  readonly worker: string
+  readonly origin: string
+  readonly engine: EngineFamily
+  readonly engineVersion: string
+  readonly verdict: Verdict
+  /** The best trust that a router can have in what it knows of this worker's cache, and why not more. */
+  readonly trust: { readonly reachable: Trust; readonly reason: string }
+  readonly steps: readonly DiagnosisStep[]
+  readonly findings: readonly Finding[]
+  /** Options to add when the engine is started; undefined: none. */
+  readonly engineFlags: string | undefined
+  readonly doors: readonly Door[]
+}
+
+export function verdictOf(findings: readonly Pick<Finding, 'level'>[]): Verdict {
+  if (findings.some(({ level }) => level === 'fault')) return 'unusable'
+  return findings.some(({ level }) => level === 'warning') ? 'inexact' : 'well'
+}
+
+/** From nothing to everything. */
+const TRUSTS: readonly Trust[] = ['none', 'approximate', 'partial', 'exact']
+
+/** The least of what the findings allow, and the finding that allows no more. */
+export function trustOf(findings: readonly Finding[]): Diagnosis['trust'] {
+  let reachable: Trust = 'exact'
+  let reason = 'nothing that was found stands against it'
+  for (const { trustMax, text } of findings) {
+    if (trustMax === undefined || TRUSTS.indexOf(trustMax) >= TRUSTS.indexOf(reachable)) continue
+    reachable = trustMax
+    reason = text
+  }
+  return { reachable, reason }
+}
+
+export function ok(about: FindingSubject, text: string): Finding {
+  return { level: 'ok', about, text, remedy: undefined, trustMax: undefined }
+}
+
+export function note(about: FindingSubject, text: string, remedy?: string): Finding {
+  return { level: 'note', about, text, remedy, trustMax: undefined }
+}
+
+/** `trustMax` undefined: it costs something else. */
+export function warning(
+  about: FindingSubject,
+  trustMax: Trust | undefined,
+  text: string,
+  remedy?: string,
+): Finding {
+  return { level: 'warning', about, text, remedy, trustMax }
+}
+
+export function fault(about: FindingSubject, text: string, remedy?: string): Finding {
+  return { level: 'fault', about, text, remedy, trustMax: 'none' }
+}

@@ -1,0 +1,235 @@
+/** Findings about KV events: whether there are any, whether they can be followed, and how far back they go. Pure. */
+
+import { clashText } from '@homing/transport'
+import { eventSourceOf, owesEventSources } from '../worker-facts.ts'
+import { type Finding, ok, warning } from './diagnosis.ts'
+import type { ReachedEvidence } from './evidence.ts'
+import { OWNER_TEXTS } from './port-owner.ts'
+import type { RankCheck } from './rank-check.ts'
+
+/** Of so many ranks with the same trouble each has its line; the others are counted. */
+const LINES_MAX = 8
+const START_AGAIN = 'start the engine with the flags below'
+const START_APART = 'give each rank of each engine ports of its own'
+
+export function eventFindings(evidence: ReachedEvidence): readonly Finding[] {
+  const { ranks } = evidence
+  if (ranks.length === 0) return [noEvents(evidence)]
+  return [
+    ...evidence.clashes.map(clash =>
+      warning(
+        'ports',
+        'approximate',
+        `it names ${clashText(clash)}: nobody can tell whose blocks are reported there`,
+        START_APART,
+      ),
+    ),
+    ...ranksWithout(evidence),
+    ...gathered(ranks, rank => socketFinding(evidence, rank)),
+    ...gathered(ranks, rank => portFinding(evidence, rank)),
+    ...gathered(ranks, rank => topicFinding(evidence, rank)),
+    ...gathered(ranks, rank => contentFinding(rank)),
+    ...gathered(ranks, rank => replayFinding(evidence, rank)),
+  ]
+}
+
+function noEvents({ spec, outcome }: ReachedEvidence): Finding {
+  const ports = `${spec.origin}?events=PORT&replay=PORT`
+  if (owesEventSources(spec, outcome)) {
+    return warning(
+      'events',
+      'approximate',
+      'it did not answer whether it publishes KV events',
+      `relieve it, or name their ports: ${ports}`,
+    )
+  }
+  if (outcome.engine === 'trtllm') {
+    return warning(
+      'events',
+      'approximate',
+      'TensorRT-LLM publishes no KV events on a socket',
+      `set kv_cache_config.event_buffer_max_size above 0, and run beside it: homing sidecar --poll ${spec.origin} --block-size ${outcome.blockSizeTokens ?? 'TOKENS'}`,
+    )
+  }
+  return warning(
+    'events',
+    'approximate',
+    'it reports no KV events: only what this router sends there counts as cached',
+    `${START_AGAIN}, or name the ports if it publishes: ${ports}`,
+  )
+}
+
+/** Ranks that the engine has but no event source. */
+function ranksWithout({ spec, outcome, facts, ranks }: ReachedEvidence): readonly Finding[] {
+  const findings: Finding[] = []
+  const lacking = Math.min(facts.ranks.value, 1024) - ranks.length
+  const first = ranks.length
+  if (lacking > 0 && eventSourceOf(spec, outcome, first) === undefined) {
+    findings.push(
+      warning(
+        'events',
+        'approximate',
+        `no KV events of ${lacking === 1 ? `rank ${first}` : `${lacking} ranks, from rank ${first} on`}`,
+        'let every rank publish, or name the ports: ?events=PORT is that of rank 0',
+      ),
+    )
+  }
+  return findings
+}
+
+function socketFinding({ facts, listenedMs }: ReachedEvidence, rank: RankCheck): Finding {
+  const { source, connectedMs, eventsOwner, watch } = rank
+  if (connectedMs === undefined) {
+    const owner = eventsOwner ?? 'silent'
+    const advice = {
+      closed: `correct ?events=PORT, or start the engine with an endpoint of the form tcp://*:PORT: with an address it connects instead of binding`,
+      silent: `open ${source.endpoint} in the firewall between router and engine`,
+      http: 'correct ?events=PORT: that port is of HTTP',
+      events: 'correct ?events=PORT',
+      replay: 'exchange the ports: ?events=PORT is where it publishes, ?replay=PORT where it repeats',
+      other: 'correct ?events=PORT',
+    }[owner]
+    return warning(
+      'events',
+      'approximate',
+      `no event socket at ${source.endpoint}: ${OWNER_TEXTS[owner]}`,
+      advice,
+    )
+  }
+  const { batches } = watch!.seen
+  const listened = `${batches} ${batches === 1 ? 'batch' : 'batches'} in ${Math.round(listenedMs)} ms`
+  const seen = batches === 0 ? 'nothing was published meanwhile, as in an idle engine' : listened
+  const others = facts.ranks.value - 1
+  const many = others === 0 ? '' : ` and ${others === 1 ? 'one rank' : `${others} ranks`} more`
+  return ok('events', `connected to ${source.endpoint}${many}; ${seen}`)
+}
+
+/** The ports that were given against those that the engine tells. */
+function portFinding({ outcome, own }: ReachedEvidence, rank: RankCheck): Finding | undefined {
+  const told = outcome.eventSources.find(({ dpRank }) => dpRank === rank.dpRank)
+  if (told === undefined) return undefined
+  const events = portOf(rank.source.endpoint)
+  const replay = portOf(rank.source.replayEndpoint)
+  const wrong = [
+    events === portOf(told.endpoint) ? '' : `events=${events}, but it publishes on ${portOf(told.endpoint)}`,
+    replay === portOf(told.replayEndpoint) || told.replayEndpoint === undefined
+      ? ''
+      : `replay=${replay}, but it repeats on ${portOf(told.replayEndpoint)}`,
+  ].filter(Boolean)
+  // Another port may be a way there, as out of a container.
+  if (wrong.length === 0 || own?.storedAfterMs !== undefined) return undefined
+  return warning(
+    'ports',
+    'approximate',
+    `given ${wrong.join('; ')}: these may be of another engine`,
+    'leave both out, or correct them; if they are forwarded on purpose, --send shows whether they are its own',
+  )
+}
+
+function topicFinding({ outcome, spec }: ReachedEvidence, rank: RankCheck): Finding | undefined {
+  const { topic } = rank.source
+  if (topic === '') return undefined
+  const told = outcome.eventSources.find(({ dpRank }) => dpRank === rank.dpRank)?.topic
+  const heard = [...(rank.watch?.seen.topics ?? []), ...(rank.replay?.seen.topics ?? [])]
+  const other = told !== undefined && told !== topic ? told : heard.find(name => name !== topic)
+  if (other === undefined) return undefined
+  return warning(
+    'topic',
+    'approximate',
+    `its events have the topic ${JSON.stringify(other)}, but ${JSON.stringify(topic)} ${spec.topic === undefined ? 'is told' : 'is given'}: they pass unread`,
+    `leave out topic, or give topic=${encodeURIComponent(other)}`,
+  )
+}
+
+/** Messages of the socket that are no KV events, or of another rank. */
+function contentFinding({ watch, replay, dpRank }: RankCheck): Finding | undefined {
+  const seen = [watch?.seen, replay?.seen].filter(part => part !== undefined)
+  const unreadable = seen.reduce((sum, part) => sum + part.unreadable, 0)
+  if (unreadable > 0) {
+    return warning(
+      'events',
+      'partial',
+      `${unreadable} of its messages are no KV events that can be read`,
+      'correct ?events=PORT, or update homing: docs/engines.md has the forms',
+    )
+  }
+  const others = [...new Set(seen.flatMap(part => [...part.dpRanks]))].filter(rank => rank !== dpRank)
+  if (others.length === 0) return undefined
+  return warning(
+    'ranks',
+    'approximate',
+    `the socket of rank ${dpRank} has events of rank ${others.join(', ')}`,
+    'name the port of rank 0 with ?events=PORT and the number of ranks with ?ranks=N',
+  )
+}
+
+function replayFinding(evidence: ReachedEvidence, rank: RankCheck): Finding | undefined {
+  // Without events there is nothing to continue.
+  if (rank.connectedMs === undefined) return undefined
+  const { source, replay, replayOwner } = rank
+  if (source.replayEndpoint === undefined || replay === undefined) {
+    return warning(
+      'replay',
+      'partial',
+      'no replay: what it cached before the router began is not known, nor what a lost batch told',
+      evidence.spec.eventsPort === undefined ? START_AGAIN : `${START_AGAIN}, or name its port: replay=PORT`,
+    )
+  }
+  if (replay.answeredMs === undefined) {
+    const owner = replayOwner ?? 'silent'
+    return warning(
+      'replay',
+      'partial',
+      `no replay at ${source.replayEndpoint}: ${owner === 'other' ? 'something is there that answers no replay' : OWNER_TEXTS[owner]}`,
+      {
+        closed: 'correct ?replay=PORT, or start the engine with the flags below',
+        silent: `open ${source.replayEndpoint} in the firewall between router and engine`,
+        http: 'correct ?replay=PORT: that port is of HTTP',
+        events: 'correct ?replay=PORT: that port publishes',
+        replay: 'correct ?replay=PORT',
+        other: 'correct ?replay=PORT, or look why the engine does not answer there',
+      }[owner],
+    )
+  }
+  const { seen } = replay
+  if (seen.batches === 0) return ok('replay', `answers at ${source.replayEndpoint}`)
+  if (seen.firstSequence !== 0) {
+    return warning(
+      'replay',
+      'partial',
+      `the replay begins with batch ${seen.firstSequence}: what was cached before is not known until answers confirm it`,
+      'raise "buffer_steps" in --kv-events-config, or run homing sidecar beside the engine',
+    )
+  }
+  return ok(
+    'replay',
+    `answers at ${source.replayEndpoint} with every batch since its start (${seen.batches})`,
+  )
+}
+
+/** One line where all ranks are well, one for each that is not. */
+function gathered(
+  ranks: readonly RankCheck[],
+  findingOf: (rank: RankCheck) => Finding | undefined,
+): readonly Finding[] {
+  const found = ranks.flatMap(rank => {
+    const finding = findingOf(rank)
+    return finding === undefined ? [] : [{ rank, finding }]
+  })
+  const bad = found.filter(({ finding }) => finding.level !== 'ok')
+  const well = found.filter(({ finding }) => finding.level === 'ok').slice(0, 1)
+  const shown = bad.slice(0, LINES_MAX).map(({ rank, finding }) => ({
+    ...finding,
+    text: ranks.length === 1 ? finding.text : `rank ${rank.dpRank}: ${finding.text}`,
+  }))
+  const left = bad.length - shown.length
+  if (left > 0) {
+    const last = shown.at(-1)!
+    shown[shown.length - 1] = { ...last, text: `${last.text} (and ${left} ranks more)` }
+  }
+  return [...(bad.length === 0 ? well.map(({ finding }) => finding) : []), ...shown]
+}
+
+function portOf(endpoint: string | undefined): string | undefined {
+  return endpoint === undefined ? undefined : endpoint.slice(endpoint.lastIndexOf(':') + 1)
+}

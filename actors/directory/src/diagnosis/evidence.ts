@@ -1,0 +1,40 @@
+/** Evidence: all that a diagnosis has seen of one worker. Findings are derived from it alone. */
+
+import type { SocketClash } from '@homing/transport'
+import type { ProbeOutcome, WorkerSpec } from '../messages.ts'
+import type { ReachedOutcome, WorkerFacts } from '../worker-facts.ts'
+import type { OwnRequest } from './own-request.ts'
+import type { RankCheck } from './rank-check.ts'
+import type { AskedHttp } from './recorded-http.ts'
+
+export interface Evidence {
+  readonly spec: WorkerSpec
+  readonly outcome: ProbeOutcome
+  /** Every HTTP question, in the order of the answers. */
+  readonly asked: readonly AskedHttp[]
+  readonly timeoutMs: number
+  /** Undefined: it was not reached. */
+  readonly reached: ReachedEvidence | undefined
+}
+
+export interface ReachedEvidence {
+  readonly spec: WorkerSpec
+  readonly outcome: ReachedOutcome
+  /** As the router would take them. */
+  readonly facts: WorkerFacts
+  readonly asked: readonly AskedHttp[]
+  readonly timeoutMs: number
+  /** Ranks with an event source, by rank; at most RANKS_CHECKED_MAX. */
+  readonly ranks: readonly RankCheck[]
+  /** How long was listened to connected event sockets. */
+  readonly listenedMs: number
+  /** Sockets that are named twice, in words. */
+  readonly clashes: readonly SocketClash[]
+  /** Undefined: none was sent. */
+  readonly own: OwnRequest | undefined
+  /** Who turns prompts into tokens in the router; undefined: not known here. */
+  readonly tokenizer: string | undefined
+}
+
+/** Further ranks are not checked: they are of the same engine, with the same flags. */
+export const RANKS_CHECKED_MAX = 64

@@ -1,0 +1,196 @@
+/** Findings about the facts of a worker: what it says of itself, what was given instead, and what is guessed. Pure. */
+
+import type { ProbedFact } from '../messages.ts'
+import { type Finding, note, ok, warning } from './diagnosis.ts'
+import type { ReachedEvidence } from './evidence.ts'
+import type { AskedHttp } from './recorded-http.ts'
+import { stepTokensSeen } from './step-tokens.ts'
+
+/** An answer without any work for the model should not take longer. */
+const SLOW_MS = 1000
+/** The Date header has whole seconds; behind that a clock is not set. */
+const SKEW_MS_MAX = 3000
+/** Smaller blocks flood the event stream. */
+const BLOCK_TOKENS_MIN = 8
+
+export function factFindings(evidence: ReachedEvidence): readonly Finding[] {
+  return [
+    answersFinding(evidence),
+    ...unansweredFindings(evidence),
+    clockFinding(evidence),
+    modelFinding(evidence),
+    blockFinding(evidence),
+    budgetFinding(evidence),
+    ranksFinding(evidence),
+    tokensFinding(evidence),
+  ].filter(finding => finding !== undefined)
+}
+
+function answersFinding({ asked, outcome }: ReachedEvidence): Finding {
+  const { engine, engineVersion } = outcome
+  const name = engine === 'unknown' ? 'an engine of unknown kind' : `${engine} ${engineVersion}`.trim()
+  const first = asked.find(({ path }) => path === '/v1/models')!
+  const slowest = asked
+    .filter(({ reply, path }) => reply !== undefined && path !== '/v1/completions')
+    .reduce((worst, one) => (one.durationMs > worst.durationMs ? one : worst), first)
+  if (slowest.durationMs < SLOW_MS) return ok('answers', `${name}, in ${Math.round(first.durationMs)} ms`)
+  return warning(
+    'answers',
+    undefined,
+    `${name} is slow: ${slowest.method} ${slowest.path} took ${Math.round(slowest.durationMs)} ms`,
+    'relieve it, or raise --worker-probe-timeout',
+  )
+}
+
+const LOST: Readonly<Record<ProbedFact, string>> = {
+  engine: 'what it is',
+  engineVersion: 'its version',
+  blockSizeTokens: 'its block size',
+  maxBatchedTokens: 'its token budget',
+  kvBlocks: 'its blocks',
+  ranks: 'its ranks',
+  canTokenize: 'whether it tokenizes',
+  eventSources: 'where it publishes events',
+  processStartSeconds: 'when it started',
+}
+
+/** Questions that it did not answer in time, or with an error of its own. */
+function unansweredFindings({ asked, outcome, timeoutMs }: ReachedEvidence): readonly Finding[] {
+  const open = asked.filter(
+    ({ reply, path }) =>
+      path !== '/v1/completions' && (reply === undefined || reply.status === 429 || reply.status >= 500),
+  )
+  if (open.length === 0) return []
+  const lost = [...new Set(outcome.unanswered.map(fact => LOST[fact]))]
+  return [
+    warning(
+      'answers',
+      undefined,
+      `no answer within ${timeoutMs} ms to ${open.map(({ path }) => path).join(', ')}${lost.length === 0 ? '' : `: not known is ${lost.join(', ')}`}`,
+      'it may be overloaded: relieve it, or raise --worker-probe-timeout',
+    ),
+  ]
+}
+
+function clockFinding({ asked }: ReachedEvidence): Finding | undefined {
+  const skewMs = skewOf(asked)
+  if (skewMs === undefined) return undefined
+  const seconds = Math.round(Math.abs(skewMs) / 1000)
+  if (Math.abs(skewMs) <= SKEW_MS_MAX) return ok('clock', 'agrees with that of this machine')
+  return note(
+    'clock',
+    `${seconds} s ${skewMs > 0 ? 'ahead of' : 'behind'} that of this machine: the times of its logs do not compare`,
+    'set both clocks by NTP',
+  )
+}
+
+/** Milliseconds that its clock is ahead; undefined: no answer has a date. */
+function skewOf(asked: readonly AskedHttp[]): number | undefined {
+  for (const { reply, middleWallMs } of asked) {
+    const header = reply?.headers['date']
+    const dateMs = typeof header === 'string' ? Date.parse(header) : Number.NaN
+    // The header drops the fraction of its second.
+    if (Number.isFinite(dateMs)) return dateMs + 500 - middleWallMs
+  }
+  return undefined
+}
+
+function modelFinding({ spec, outcome }: ReachedEvidence): Finding {
+  const names = outcome.models.map(({ name }) => name)
+  if (spec.model !== undefined && !outcome.models.some(card => [card.name, card.base].includes(spec.model))) {
+    return warning(
+      'model',
+      undefined,
+      `model=${spec.model} is given, but it serves ${names.join(', ') || 'none'}: requests for it are refused there`,
+      'leave out model, or correct it',
+    )
+  }
+  if (names.length === 0) return warning('model', undefined, 'it serves no model: no request goes there')
+  return ok('model', `serves ${names.join(', ')}`)
+}
+
+function blockFinding({ spec, outcome, facts, ranks }: ReachedEvidence): Finding {
+  const seen = ranks.flatMap(({ watch, replay }) => [
+    ...(watch?.seen.blockSizesTokens ?? []),
+    ...(replay?.seen.blockSizesTokens ?? []),
+  ])
+  const inEvents = seen.find(size => size !== facts.blockSizeTokens?.value) ?? seen[0]
+  const given = spec.blockSizeTokens
+  const real = inEvents ?? outcome.blockSizeTokens
+  if (given !== undefined && real !== undefined && given !== real) {
+    return warning(
+      'blocks',
+      'approximate',
+      `block_size=${given} is given, but its ${inEvents === undefined ? 'configuration says' : 'events have'} ${real}: no block would ever be found`,
+      `leave out block_size, or give block_size=${real}`,
+    )
+  }
+  if (real === undefined && given === undefined) {
+    return note('blocks', 'its block size is not known until its first event', 'name it: ?block_size=TOKENS')
+  }
+  const size = real ?? given!
+  if (size < BLOCK_TOKENS_MIN) {
+    return warning(
+      'blocks',
+      undefined,
+      `blocks of ${size} ${size === 1 ? 'token' : 'tokens'} flood the event stream`,
+      `start the engine with ${outcome.engine === 'vllm' ? '--block-size 16' : '--page-size 16'} or more`,
+    )
+  }
+  const capacity = facts.kvBlocks === undefined ? '' : `, ${facts.kvBlocks.value} of them per rank`
+  const source =
+    inEvents !== undefined ? 'in its events' : outcome.blockSizeTokens === undefined ? 'given' : 'probed'
+  return ok('blocks', `blocks of ${size} tokens (${source})${capacity}`)
+}
+
+/** The budget decides how long a prompt keeps a worker busy, so a wrong one misplaces long prompts. */
+function budgetFinding({ facts, asked }: ReachedEvidence): Finding {
+  const { value, source } = facts.maxBatchedTokens
+  if (source !== 'default') return ok('budget', `computes up to ${value} tokens in a step (${source})`)
+  const metrics = asked.find(({ path, reply }) => path === '/metrics' && reply?.status === 200)?.reply?.body
+  const seen = metrics === undefined ? undefined : stepTokensSeen(new TextDecoder().decode(metrics))
+  const guess = `tokens in a step: ${value} is a guess, the engine does not say`
+  if (seen === undefined || seen.tokensMax >= value) {
+    return note(
+      'budget',
+      guess,
+      'name what it was started with (--max-num-batched-tokens): ?max_batched_tokens=N',
+    )
+  }
+  return note(
+    'budget',
+    `${guess}; none of its ${seen.steps} steps so far had more than ${seen.tokensMax}`,
+    `name what it was started with, most likely: ?max_batched_tokens=${seen.tokensMax}`,
+  )
+}
+
+function ranksFinding({ spec, outcome, facts }: ReachedEvidence): Finding | undefined {
+  const { ranks: told } = outcome
+  if (spec.ranks !== undefined && told !== undefined && spec.ranks !== told) {
+    return warning(
+      'ranks',
+      'approximate',
+      `ranks=${spec.ranks} is given, but it has ${told}`,
+      `leave out ranks, or give ranks=${told}`,
+    )
+  }
+  if (facts.ranks.value === 1) return undefined
+  return ok('ranks', `${facts.ranks.value} data-parallel ranks (${facts.ranks.source})`)
+}
+
+function tokensFinding({ outcome, tokenizer }: ReachedEvidence): Finding {
+  if (tokenizer !== undefined) return ok('tokens', `prompts are tokenized here, with ${tokenizer}`)
+  if (outcome.canTokenize) {
+    return note(
+      'tokens',
+      'its tokenizer is not on this machine: each prompt costs a call of its POST /tokenize',
+      'give the router its directory: --tokenizer DIR',
+    )
+  }
+  return warning(
+    'tokens',
+    'approximate',
+    'its tokenizer is not on this machine and it answers no POST /tokenize: the blocks of prompts are not known',
+    'give the router its directory: --tokenizer DIR',
+  )
+}

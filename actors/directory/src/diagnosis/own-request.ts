@@ -1,0 +1,172 @@
+/**
+ * Own request: one short completion, to see whether the engine publishes what it computes, and whether its tokens are the router's.
+ *
+ * The prompt is long enough for two blocks and like no other: random numbers, each of which is one token or more. It costs
+ * the engine that prefill and one token.
+ */
+
+import type { Clock, Random } from '@homing/clock'
+import type { KvStored } from '@homing/protocol'
+import type { WorkerModel } from '../messages.ts'
+import type { EventWatch } from './event-watch.ts'
+import { type AskedHttp, jsonOf, type RecordedHttp } from './recorded-http.ts'
+
+const COMPLETIONS = '/v1/completions'
+const TOKENIZE = '/tokenize'
+const ANSWER_BYTES_MAX = 1024 * 1024
+/** Where the block size is not known yet. */
+const BLOCK_SIZE_GUESS = 64
+const BLOCKS = 2
+/** Tokens that a number and its space may take. */
+const TOKENS_PER_NUMBER_MAX = 4
+
+export interface OwnRequestOptions {
+  readonly http: RecordedHttp
+  readonly clock: Clock
+  readonly random: Random
+  readonly origin: string
+  readonly model: WorkerModel
+  readonly blockSizeTokens: number | undefined
+  /** Subscriptions that are connected. */
+  readonly watches: readonly EventWatch[]
+  /** The router's own tokenizer; undefined: it has none. */
+  readonly encode: ((text: string) => Int32Array) | undefined
+  readonly timeoutMs: number
+}
+
+/** Leading tokens of the prompt that two parties agree on, of so many that can be compared. */
+export interface TokenAgreement {
+  readonly equal: number
+  readonly compared: number
+}
+
+export interface OwnRequest {
+  readonly answer: AskedHttp
+  /** Undefined: its usage does not say. */
+  readonly promptTokens: number | undefined
+  readonly saysCachedTokens: boolean
+  /** From the answer until blocks of the prompt were told to be stored; undefined: they were not. */
+  readonly storedAfterMs: number | undefined
+  /** Blocks in it. */
+  readonly storedBlocks: number
+  /** Stores of other prompts that came meanwhile. */
+  readonly otherStores: number
+  /** The tokens of the events against those of the router's own tokenizer; undefined: one of them is not known. */
+  readonly agreement: TokenAgreement | undefined
+}
+
+/** Takes three timeouts at most. */
+export async function sendOwnRequest(options: OwnRequestOptions): Promise<OwnRequest> {
+  const { http, clock, random, origin, watches, encode, timeoutMs } = options
+  const model = options.model.name
+  const prompt = promptOf(options, random)
+  const before = watches.map(({ seen }) => seen.stored.length)
+  const engineTokens = readTokens(jsonOf(await post(http, origin, TOKENIZE, { model, prompt }, timeoutMs)))
+  const body = { model, prompt, max_tokens: 1, temperature: 0, stream: false }
+  const answer = await post(http, origin, COMPLETIONS, body, timeoutMs)
+  const answeredMs = clock.nowMs()
+  const usage = usageOf(jsonOf(answer))
+  const own = encode?.(prompt)
+  const expected = engineTokens ?? own
+  const stores = (): readonly KvStored[] => watches.flatMap(({ seen }, i) => seen.stored.slice(before[i]))
+  const ofPrompt = (): readonly KvStored[] => ownStores(stores(), expected)
+  if (answer.reply?.status === 200 && watches.length > 0) {
+    await Promise.race(watches.map(watch => watch.seenEnough(() => ofPrompt().length > 0, timeoutMs)))
+  }
+  const found = ofPrompt()
+  const tokens = tokensOf(found)
+  return {
+    answer,
+    promptTokens: usage.promptTokens,
+    saysCachedTokens: usage.saysCachedTokens,
+    storedAfterMs: found.length === 0 ? undefined : Math.max(0, clock.nowMs() - answeredMs),
+    storedBlocks: found.reduce((sum, { hashes }) => sum + hashes.length / 2, 0),
+    otherStores: stores().length - found.length,
+    agreement: own === undefined || found.length === 0 ? undefined : agreementOf(own, tokens),
+  }
+}
+
+function promptOf({ blockSizeTokens, model }: OwnRequestOptions, random: Random): string {
+  const { maxModelTokens } = model
+  const wanted = BLOCKS * (blockSizeTokens ?? BLOCK_SIZE_GUESS) + 1
+  const room = Math.floor(((maxModelTokens ?? Number.POSITIVE_INFINITY) - 2) / TOKENS_PER_NUMBER_MAX)
+  const numbers = Array.from({ length: Math.max(1, Math.min(wanted, room)) }, () => 100 + random.below(900))
+  return numbers.join(' ')
+}
+
+async function post(
+  http: RecordedHttp,
+  origin: string,
+  path: string,
+  body: object,
+  timeoutMs: number,
+): Promise<AskedHttp> {
+  const request = {
+    origin,
+    method: 'POST',
+    path,
+    headers: { 'content-type': 'application/json' },
+    body: new TextEncoder().encode(JSON.stringify(body)),
+  }
+  // What went wrong is in the record.
+  await http.fetch(request, { timeoutMs, maxBytes: ANSWER_BYTES_MAX }).catch(() => undefined)
+  return http.of(path)!
+}
+
+/** The stores that begin the prompt, and those behind them; without expected tokens, every store that begins a sequence. */
+function ownStores(stores: readonly KvStored[], expected: Int32Array | undefined): readonly KvStored[] {
+  const found: KvStored[] = []
+  let tokenCount = 0
+  for (const store of stores) {
+    if (store.tokens.length === 0) continue
+    if (found.length === 0 ? store.parent === undefined : true) {
+      if (expected !== undefined && !continues(expected, tokenCount, store.tokens)) continue
+      found.push(store)
+      tokenCount += store.tokens.length
+    }
+  }
+  return found
+}
+
+/** What the answer adds goes past the end of the prompt. */
+function continues(expected: Int32Array, from: number, tokens: Int32Array): boolean {
+  if (from >= expected.length) return false
+  for (let i = 0; i < tokens.length && from + i < expected.length; i++) {
+    if (tokens[i] !== expected[from + i]) return false
+  }
+  return true
+}
+
+function tokensOf(stores: readonly KvStored[]): Int32Array {
+  return Int32Array.from(stores.flatMap(({ tokens }) => [...tokens]))
+}
+
+function agreementOf(own: Int32Array, told: Int32Array): TokenAgreement {
+  const compared = Math.min(own.length, told.length)
+  let equal = 0
+  while (equal < compared && own[equal] === told[equal]) equal++
+  return { equal, compared }
+}
+
+function readTokens(body: unknown): Int32Array | undefined {
+  const tokens = (body as { readonly tokens?: unknown } | undefined)?.tokens
+  return Array.isArray(tokens) ? Int32Array.from(tokens.map(Number)) : undefined
+}
+
+function usageOf(body: unknown): {
+  readonly promptTokens: number | undefined
+  readonly saysCachedTokens: boolean
+} {
+  const usage = (body as { readonly usage?: unknown } | undefined)?.usage as
+    | {
+        readonly prompt_tokens?: unknown
+        readonly prompt_tokens_details?: { readonly cached_tokens?: unknown } | null
+      }
+    | null
+    | undefined
+  const promptTokens = usage?.prompt_tokens
+  return {
+    promptTokens: typeof promptTokens === 'number' ? promptTokens : undefined,
+    saysCachedTokens: typeof usage?.prompt_tokens_details?.cached_tokens === 'number',
+  }
+}

@@ -1,0 +1,62 @@
+/**
+ * Rank check: the event and the replay socket of one rank, as a router would use them.
+ *
+ * The replay is asked after the subscription is up, so that what is published from then on is seen live.
+ */
+
+import type { Clock } from '@homing/clock'
+import type { Transport } from '@homing/transport'
+import type { EventSource } from '../messages.ts'
+import { EventWatch } from './event-watch.ts'
+import { ownerOf, type PortOwner } from './port-owner.ts'
+import { askReplay, type ReplayAnswer, type ReplayDepth } from './replay-question.ts'
+
+export interface RankCheckOptions {
+  readonly transport: Pick<Transport, 'http' | 'messages'>
+  readonly clock: Clock
+  readonly replayDepth: ReplayDepth
+  readonly timeoutMs: number
+}
+
+export interface RankCheck {
+  readonly dpRank: number
+  readonly source: EventSource
+  /** To be closed. Undefined: it is not connected. */
+  readonly watch: EventWatch | undefined
+  /** Undefined: it is not connected. */
+  readonly connectedMs: number | undefined
+  /** What is at the event port instead; undefined: it is connected. */
+  readonly eventsOwner: PortOwner | undefined
+  /** Undefined: no replay socket is named. */
+  readonly replay: ReplayAnswer | undefined
+  /** What is at the replay port instead; undefined: it answers, or none is named. */
+  readonly replayOwner: PortOwner | undefined
+}
+
+/** Takes four timeouts at most. */
+export async function checkRank(source: EventSource, options: RankCheckOptions): Promise<RankCheck> {
+  const { transport, clock, replayDepth, timeoutMs } = options
+  const { endpoint, replayEndpoint, dpRank } = source
+  const watch = new EventWatch(transport.messages, clock, endpoint)
+  const connectedMs = await watch.connected(timeoutMs)
+  if (connectedMs === undefined) watch.close()
+  const eventsOwner =
+    connectedMs === undefined ? await ownerOf(transport, clock, endpoint, 'events', timeoutMs) : undefined
+  const replay =
+    replayEndpoint === undefined
+      ? undefined
+      : await askReplay(transport.messages, clock, replayEndpoint, replayDepth, timeoutMs)
+  const replayOwner =
+    replayEndpoint === undefined || replay?.answeredMs !== undefined
+      ? undefined
+      : await ownerOf(transport, clock, replayEndpoint, 'replay', timeoutMs)
+  return {
+    dpRank,
+    source,
+    watch: connectedMs === undefined ? undefined : watch,
+    connectedMs,
+    eventsOwner,
+    replay,
+    replayOwner,
+  }
+}

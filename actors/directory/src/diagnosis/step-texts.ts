@@ -1,0 +1,92 @@
+/** Steps of a diagnosis as people read them: what was asked, what was answered, and the fact in the answer. */
+
+import type { EventSource } from '../messages.ts'
+import { readEventSources, readMetrics, readModels, readServerInfo, readVersion } from '../probe-answers.ts'
+import type { DiagnosisStep } from './diagnosis.ts'
+import { type AskedHttp, jsonOf } from './recorded-http.ts'
+
+/** A line of a terminal has room for so much of a fact. */
+const TOLD_CHARACTERS_MAX = 120
+
+export function stepOf(asked: AskedHttp, host: string): DiagnosisStep {
+  const { method, path, reply, error, durationMs } = asked
+  return {
+    asked: `${method} ${path}`,
+    answered: reply === undefined ? (error?.failure ?? 'no answer') : String(reply.status),
+    durationMs,
+    told: cut(reply?.status === 200 ? toldBy(asked, host) : reply === undefined ? reasonOf(error) : ''),
+  }
+}
+
+/** One line, not too long, without control characters: engines write what they like. */
+export function cut(text: string): string {
+  const line = text.replace(/[\s\p{Cc}]+/gu, ' ').trim()
+  return line.length <= TOLD_CHARACTERS_MAX ? line : `${line.slice(0, TOLD_CHARACTERS_MAX - 1)}…`
+}
+
+/** The part of a failed call's message that is not the question. */
+export function reasonOf(error: AskedHttp['error']): string {
+  return String(error?.details['reason'] ?? '')
+}
+
+function toldBy(asked: AskedHttp, host: string): string {
+  const body = jsonOf(asked)
+  switch (asked.path) {
+    case '/v1/models': {
+      const models = readModels(body)?.models
+      if (models === undefined) return 'no list of models'
+      return models.length === 0 ? 'no model' : models.map(({ name }) => name).join(', ')
+    }
+    case '/version':
+      return readVersion(body) ?? 'no version'
+    case '/server_info':
+    case '/get_server_info': {
+      const info = readServerInfo(body, host)
+      if (info === undefined) return 'nothing that is known here'
+      return facts([
+        [info.family, 'is'],
+        [info.version, 'version'],
+        [info.blockSizeTokens, 'block size'],
+        [info.maxBatchedTokens, 'batched tokens at most'],
+        [info.ranks, 'ranks'],
+        [sourcesText(info.eventSources), 'events'],
+      ])
+    }
+    case '/kv_event_sources':
+      return sourcesText(readEventSources(body, host) ?? []) ?? 'no event sources'
+    case '/metrics': {
+      const metrics = readMetrics(new TextDecoder().decode(asked.reply?.body))
+      return facts([
+        [metrics.blockSizeTokens, 'block size'],
+        [metrics.kvBlocks, 'blocks'],
+        [metrics.ranks, 'ranks'],
+      ])
+    }
+    case '/tokenize': {
+      const tokens = (body as { readonly tokens?: unknown } | undefined)?.tokens
+      return Array.isArray(tokens) ? `${tokens.length} tokens` : 'no tokens'
+    }
+    default:
+      return ''
+  }
+}
+
+function facts(named: readonly (readonly [value: string | number | undefined, name: string])[]): string {
+  const known = named.filter(([value]) => value !== undefined).map(([value, name]) => `${name} ${value}`)
+  return known.length === 0 ? 'nothing that is known here' : known.join(', ')
+}
+
+function sourcesText(sources: readonly EventSource[]): string | undefined {
+  if (sources.length === 0) return undefined
+  return sources
+    .map(({ endpoint, replayEndpoint, topic }) =>
+      [
+        endpoint,
+        replayEndpoint === undefined ? 'no replay' : `replay ${replayEndpoint}`,
+        topic && `topic ${topic}`,
+      ]
+        .filter(Boolean)
+        .join(' '),
+    )
+    .join('; ')
+}

@@ -1,0 +1,83 @@
+/** Why a worker cannot be reached, and what to do about it: from the answer to the first question. */
+
+import { type Finding, fault } from './diagnosis.ts'
+import { isRefused } from './port-owner.ts'
+import type { AskedHttp } from './recorded-http.ts'
+import { cut, reasonOf } from './step-texts.ts'
+
+/** `reason`: what the probe says. */
+export function unreachedFinding(
+  origin: string,
+  first: AskedHttp | undefined,
+  reason: string,
+  timeoutMs: number,
+): Finding {
+  if (first === undefined) return fault('answers', reason)
+  if (first.reply !== undefined) return findingOfStatus(first.reply.status, reason)
+  const { host, hostname } = new URL(origin)
+  const error = first.error!
+  const why = cut(reasonOf(error))
+  switch (error.failure) {
+    case 'connect': {
+      if (isRefused(error)) {
+        return fault('answers', `nothing listens at ${host}`, 'start the engine, or correct host and port')
+      }
+      if (/ENOTFOUND|EAI_AGAIN/.test(why)) {
+        return fault('answers', `the name ${hostname} has no address`, 'correct it, or give the address')
+      }
+      if (CERTIFICATE.test(why)) {
+        return fault(
+          'answers',
+          `its certificate is not accepted: ${why}`,
+          'give the router the authority that signed it, or the name that it was made for',
+        )
+      }
+      return fault(
+        'answers',
+        `no connection to ${host}: ${why}`,
+        `open ${host} in the firewall, or correct the host`,
+      )
+    }
+    case 'timeout':
+      return fault(
+        'answers',
+        `it takes the connection but does not answer GET /v1/models within ${timeoutMs} ms`,
+        'wait until it has loaded its model, relieve it, or give a longer --timeout; if it is no engine, correct the port',
+      )
+    case 'protocol':
+    case 'reset':
+      return fault(
+        'answers',
+        `something else than HTTP is at ${host}: ${why}`,
+        'give the port of its OpenAI routes, not that of its events; http:// for an engine without TLS',
+      )
+    case 'local':
+      return fault('answers', `this machine cannot ask: ${why}`, 'free what it lacks, and try again')
+    default:
+      return fault('answers', `GET /v1/models has no answer: ${why}`)
+  }
+}
+
+const CERTIFICATE = /certificate|CERT_|self.signed|ALTNAME|SSL|TLS|EPROTO/i
+
+function findingOfStatus(status: number, reason: string): Finding {
+  if (status === 401 || status === 403) {
+    return fault(
+      'answers',
+      `it needs a key: ${reason}`,
+      'give the router the key that the engine was started with, or start the engine without --api-key behind a network that is closed',
+    )
+  }
+  if (status === 429 || status >= 500) {
+    return fault(
+      'answers',
+      `it refuses requests: ${reason}`,
+      'wait until it has loaded its model, or relieve it',
+    )
+  }
+  return fault(
+    'answers',
+    `an HTTP server is there, but no OpenAI engine: ${reason}`,
+    'give the port of the engine itself; its routes begin at the root',
+  )
+}
