@@ -51,7 +51,10 @@ const WAY_MS = 10
 const SLOW_WAY_MS = 200
 const SLOWING = /queue|gateway|router|tracker|directory/
 /** Faults that fail one request at most; what waits waits on. */
-const FORGIVEN: ReadonlySet<string> = new Set(['router fails', 'tracker fails', 'directory fails', 'drain'])
+const FORGIVEN: ReadonlySet<string> = new Set([
+  ...['router fails', 'tracker fails', 'directory fails', 'gateway fails'],
+  'drain',
+])
 /** From a deadline until the queue looks, and the answer. */
 const LATE_MS_MAX = 100 + WAY_MS
 
