@@ -12,6 +12,17 @@ export class AdminForbiddenError extends CodedError {
   }
 }
 
+/** As many workers are being looked at as may be. */
+export class DiagnosesBusyError extends CodedError {
+  readonly code = 'HOMING_CONSOLE_DIAGNOSES_BUSY'
+
+  constructor(worker: string) {
+    super(`cannot diagnose the worker ${worker} now: as many as may be are being looked at; ask again`, {
+      worker,
+    })
+  }
+}
+
 /** As many requests of operators are being answered as may be, or as many bytes of their bodies held. */
 export class ConsoleBusyError extends CodedError {
   readonly code = 'HOMING_CONSOLE_BUSY'

@@ -8,6 +8,7 @@ import {
   NotFoundError,
   queryOf,
   RefusedError,
+  takesMethod,
   textAnswer,
   wantsText,
 } from '@homing/http'
@@ -17,6 +18,7 @@ import { assertMayChange } from './admin-access.ts'
 import { busyThresholds } from './busy-thresholds.ts'
 import type { ConsoleArgs } from './console-args.ts'
 import { consoleMetrics } from './console-metrics.ts'
+import { diagnosis } from './diagnosis.ts'
 import type { FromConsole, OperatorRequest } from './messages.ts'
 import type { OperatorPath } from './operator-routes.ts'
 import { queueView } from './queue-view.ts'
@@ -72,6 +74,7 @@ export class Operations {
       return addWorker(request, this.#args)
     },
     '/workers/*': (request, parameter) => {
+      if (takesMethod({ method: 'GET' }, request.method)) return diagnosis(request, parameter, this.#args)
       this.#assertMayChange(request)
       if (request.method === 'POST') return drainWorker(request, parameter, this.#args)
       return removeWorker(request, parameter, this.#args)
@@ -203,6 +206,7 @@ export class Operations {
         'GET /decisions?limit=, GET /decisions/:id': 'receipts: every candidate, every term',
         'GET /workers': 'workers, trust, blocks held, load',
         'POST /workers, DELETE /workers/ID, POST /workers/ID/drain': 'workers that join, leave and drain',
+        'GET /workers/ID/diagnosis': 'a fresh look at a worker: what is wrong, what to change',
         'GET /queue': 'requests that wait, by model, class, tenant and strict priority',
         'GET /busy_threshold, POST /busy_threshold': 'the load past which workers take no more',
         'GET /actors?format=text&limit=': 'threads and actors: state, restarts, waiting messages',

@@ -8,6 +8,7 @@ export const OPERATOR_ROUTES = [
   get('decisions', '/decisions/*'),
   get('workers', '/workers'),
   { name: 'workers', method: 'POST', path: '/workers' },
+  get('workers', '/workers/*'),
   { name: 'workers', method: 'POST', path: '/workers/*' },
   { name: 'workers', method: 'DELETE', path: '/workers/*' },
   get('queue', '/queue'),

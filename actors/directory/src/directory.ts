@@ -15,6 +15,7 @@
  *          named-sockets     which sockets keys name: no two may name the same
  *          fleet-changes     who joins, drains and leaves at run time
  *          workers-file-watch  the same, by a file
+ *          worker-diagnoses    a fresh look at one worker, for operators
  *        This file passes them the messages, and passes the findings of one to the others.
  * Order  a subscriber sees the versions in order, and on this thread finally the last one. A worker slot serves another key only
  *        after its listener has ended and its indexer has answered `release`.
@@ -45,6 +46,7 @@ import { socketsOf } from './named-sockets.ts'
 import { ShardWatch } from './shard-watch.ts'
 import type { Key, Worker } from './worker.ts'
 import { WorkerAnnouncements } from './worker-announcements.ts'
+import { WorkerDiagnoses } from './worker-diagnoses.ts'
 import { eventSourceOf, isOtherProcess, outcomeAfter, type ReachedOutcome } from './worker-facts.ts'
 import { WorkerKeys } from './worker-keys.ts'
 import { WorkerProbes } from './worker-probes.ts'
@@ -108,6 +110,7 @@ export const directory = defineActor(
       addWorker: ({ url, reply }) => reply(changes.add(url)),
       removeWorker: ({ workerId, reply }) => reply(changes.remove(workerId)),
       drainWorker: ({ workerId, reply }) => reply(changes.drain(workerId)),
+      diagnoseWorker: ({ workerId, reply }) => void state.diagnoses.diagnose(workerId).then(reply),
       drained: ({ workerId }) => changes.drained(workerId),
       workersFileLook: () => state.file?.look(),
       workersFileRead: ({ found }) => state.file?.read(found),
@@ -175,6 +178,7 @@ class Directory {
   readonly silence: KeySilence
   readonly feed: FleetFeed
   readonly changes: FleetChanges
+  readonly diagnoses: WorkerDiagnoses
   readonly #context: ActorContext<DirectoryMessage>
   readonly #trust: KeyTrust
   #file: WorkersFileWatch | undefined
@@ -225,6 +229,12 @@ class Directory {
       changed,
     })
     this.announcements = new WorkerAnnouncements(context, workers)
+    this.diagnoses = new WorkerDiagnoses({
+      context,
+      workers,
+      timeoutMs: probeTimeoutMs,
+      blockSizeTokens: args.blockSizeTokens,
+    })
     this.shards = new ShardWatch(context, indexers)
     this.changes = new FleetChanges({
       context,

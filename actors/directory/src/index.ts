@@ -33,6 +33,7 @@ export type {
   ProbeOutcome,
   Sourced,
   ValueSource,
+  WorkerDiagnosis,
   WorkerKeyRecord,
   WorkerModel,
   WorkerRecord,

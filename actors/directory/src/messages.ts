@@ -11,6 +11,7 @@ import type { Trust } from '@homing/index'
 import type { ShardResetMessage } from '@homing/indexer'
 import type { SaveReport, SourceMessage, SourceStatus } from '@homing/listener'
 import type { BusyThresholds } from '@homing/load'
+import type { Diagnosis } from './diagnosis/diagnosis.ts'
 import type { WorkersFileLook } from './workers-file.ts'
 
 /** Where a value comes from: read from the worker, given by the operator, learned from traffic, assumed. */
@@ -205,6 +206,12 @@ export type DirectoryMessage =
   | { readonly type: 'removeWorker'; readonly workerId: string; readonly reply: Reply<boolean> }
   /** Sends it nothing new, and removes it with its last open request, or after the limit. Answers as `removeWorker`. */
   | { readonly type: 'drainWorker'; readonly workerId: string; readonly reply: Reply<boolean> }
+  /** Looks anew at a worker. 'unknown': there is none of this id. 'busy': as many as may be are looked at. */
+  | {
+      readonly type: 'diagnoseWorker'
+      readonly workerId: string
+      readonly reply: Reply<WorkerDiagnosis | 'unknown' | 'busy'>
+    }
   /** From the tracker: a worker that drains has no open request. */
   | DrainedMessage
   /** The fleet, with what each listener says of its source (undefined: it did not answer in time). */
@@ -252,6 +259,15 @@ export type DirectoryMessage =
     }
   /** The indexer has forgotten the slot of this key (true), or did not answer (false). */
   | { readonly type: 'released'; readonly key: string; readonly isReleased: boolean }
+
+/** What a fresh look finds, and what was known already. */
+export interface WorkerDiagnosis extends Diagnosis {
+  readonly known: {
+    readonly state: WorkerState
+    readonly stateReason: string
+    readonly keys: readonly Pick<WorkerKeyRecord, 'key' | 'trust' | 'trustReason' | 'trustSinceMs'>[]
+  }
+}
 
 export interface FleetReport {
   readonly fleet: Fleet

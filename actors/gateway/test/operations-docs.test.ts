@@ -6,7 +6,7 @@ import type { FleetReport, SourceStatus } from '@homing/directory'
 import type { Receipt } from '@homing/router'
 import t from 'tap'
 import { start } from './gateway-world.ts'
-import { fleetOf, RECEIPT, WORKER } from './sample-records.ts'
+import { fleetOf, RECEIPT, WORKER, WORKER_DIAGNOSIS } from './sample-records.ts'
 
 const PAGE = readFileSync(new URL('../../../docs/operations.md', import.meta.url), 'utf8')
 
@@ -155,8 +155,16 @@ t.test('docs/operations.md names every field of /workers and no other', async t 
   t.strictSame(unique(named('Fields of /workers')), unique(fieldsOf(answer)))
 })
 
+t.test('docs/operations.md names every field of a diagnosis and no other', async t => {
+  const { ask } = await start(t)
+  const answer = JSON.parse((await ask('GET', `/workers/${WORKER_DIAGNOSIS.worker}/diagnosis`)).body)
+  t.strictSame(unique(named('A diagnosis')), unique(fieldsOf(answer)))
+})
+
 t.test('docs/operations.md names every route for operators and no other', async t => {
-  const documented = named('Routes').map(name => name.replace(/\?.*/, '').replace(/:id(\/drain)?/, '*'))
+  const documented = named('Routes').map(name =>
+    name.replace(/\?.*/, '').replace(/:id(\/drain|\/diagnosis)?/, '*'),
+  )
   const served = OPERATOR_ROUTES.map(({ method, path }) => `${method} ${path}`)
   t.strictSame(unique(documented), unique([...served, 'GET /health', 'GET /ready']))
 })

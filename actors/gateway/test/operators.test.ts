@@ -12,6 +12,7 @@ const BODY = '{"model":"m","prompt":"hi"}'
 /** Of routes that want something else than '*' for a decision, or a body of their own. */
 const SPECIAL: Readonly<Record<string, { at?: string; body?: string; status?: number }>> = {
   'POST /workers': { body: '{"url":"http://10.0.0.3:8001"}', status: 201 },
+  'GET /workers/*': { at: '/workers/10.0.0.3:8001/diagnosis' },
   'POST /workers/*': { at: '/workers/10.0.0.3:8001/drain', status: 202 },
 }
 
@@ -75,6 +76,17 @@ t.test('an error of the reader names its field, whoever is asked', async t => {
   } as const
   const { ask } = await start(t, {}, { read: () => refused })
   t.match((await ask('POST', '/route', { body: BODY })).error, [400, String, String, 'prompt'])
+})
+
+t.test('a diagnosis is of a worker that is there, and of few at one time', async t => {
+  const { ask } = await start(t)
+  t.match((await ask('GET', '/workers/10.0.0.4:8001/diagnosis')).error, [404, 'NotFoundError'])
+  t.match((await ask('GET', '/workers/busy:1/diagnosis')).error, [503])
+  const { error, body } = await ask('GET', '/workers/10.0.0.3:8001')
+  t.match(error, [400])
+  t.match(body, /use GET \/workers\/ID\/diagnosis/)
+  const found = await ask('GET', '/workers/10.0.0.3:8001/diagnosis')
+  t.match(JSON.parse(found.body), { verdict: 'inexact', router: { worker_keys: [{ trust: 'partial' }] } })
 })
 
 t.test('a console that does not answer is 504, and requests go on meanwhile', async t => {

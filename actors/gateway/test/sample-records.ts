@@ -1,6 +1,6 @@
 /** One worker, one request to it, its decision and its receipt, as the scripted actors tell them unless a test says otherwise. */
 
-import type { Fleet, WorkerRecord } from '@homing/directory'
+import type { Fleet, WorkerDiagnosis, WorkerRecord } from '@homing/directory'
 import type { ShardStatus } from '@homing/indexer'
 import type { QueueStatus } from '@homing/queue-actor'
 import type { Decision, Receipt } from '@homing/router'
@@ -106,6 +106,27 @@ export const READ: ReadRequest = {
   extraFields: [],
   upstreamBody: undefined,
   usageEdit: undefined,
+}
+
+/** As a fresh look at `10.0.0.3:8001` finds it. */
+export const WORKER_DIAGNOSIS: WorkerDiagnosis = {
+  worker: '10.0.0.3:8001',
+  origin: 'http://10.0.0.3:8001',
+  engine: 'vllm',
+  engineVersion: '0.32.0',
+  verdict: 'inexact',
+  trust: { reachable: 'partial', reason: 'no replay' },
+  steps: [{ asked: 'GET /version', answered: '200', durationMs: 1.5, told: '0.32.0' }],
+  findings: [
+    { level: 'warning', about: 'replay', text: 'no replay', remedy: 'start it', trustMax: 'partial' },
+  ],
+  engineFlags: '--kv-events-config {}',
+  doors: [{ at: '10.0.0.3:5557', use: 'events', dpRank: 0 }],
+  known: {
+    state: 'up',
+    stateReason: 'answers',
+    keys: [{ key: '10.0.0.3:8001/0', trust: 'partial', trustReason: 'no replay', trustSinceMs: 0 }],
+  },
 }
 
 export const RECEIPT: Receipt = {

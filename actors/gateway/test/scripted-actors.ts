@@ -10,7 +10,17 @@ import type { GuardStatus, Receipt, RouterMessage, RoutingRequest } from '@homin
 import type { KeyAudit } from '@homing/selection'
 import type { ReadResult, TokenizerMessage, TokenizerStatus } from '@homing/tokenizer'
 import type { LoadReport, TrackerMessage } from '@homing/tracker'
-import { DECISION, fleetOf, QUEUE, READ, RECEIPT, SHARD, TOKENIZERS, WORKER } from './sample-records.ts'
+import {
+  DECISION,
+  fleetOf,
+  QUEUE,
+  READ,
+  RECEIPT,
+  SHARD,
+  TOKENIZERS,
+  WORKER,
+  WORKER_DIAGNOSIS,
+} from './sample-records.ts'
 
 type Arm<M extends Message, T extends M['type']> = Extract<M, { readonly type: T }>
 
@@ -160,7 +170,10 @@ export const scriptedDirectory = defineActor(
   import.meta.url,
   'scriptedDirectory',
 )<
-  Arm<DirectoryMessage, 'describe' | 'suspect' | 'addWorker' | 'removeWorker' | 'drainWorker'>,
+  Arm<
+    DirectoryMessage,
+    'describe' | 'suspect' | 'addWorker' | 'removeWorker' | 'drainWorker' | 'diagnoseWorker'
+  >,
   { readonly script: string; readonly probe: ActorRef<DirectoryMessage> }
 >({
   setup(_context, { script: name, probe }) {
@@ -169,6 +182,14 @@ export const scriptedDirectory = defineActor(
       addWorker: ({ url, reply }) => reply({ id: new URL(url).host }),
       removeWorker: ({ reply }) => reply(true),
       drainWorker: ({ reply }) => reply(true),
+      diagnoseWorker: ({ workerId, reply }) =>
+        reply(
+          workerId === 'busy:1'
+            ? 'busy'
+            : workerId === WORKER_DIAGNOSIS.worker
+              ? WORKER_DIAGNOSIS
+              : 'unknown',
+        ),
       describe({ reply }) {
         const { report } = scripts.get(name)!
         if (report !== undefined) reply(report)

@@ -27,6 +27,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_GATEWAY_RESTARTED: 'upstream_failed',
   HOMING_GATEWAY_SHUTTING_DOWN: 'shutting_down',
   HOMING_CONSOLE_BUSY: 'overloaded',
+  HOMING_CONSOLE_DIAGNOSES_BUSY: 'overloaded',
   HOMING_CONSOLE_FORBIDDEN: 'forbidden',
   HOMING_DIRECTORY_INVALID_WORKER: 'invalid_value',
   HOMING_DIRECTORY_WORKER_CONFLICT: 'worker_conflict',

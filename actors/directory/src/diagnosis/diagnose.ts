@@ -7,7 +7,7 @@
  *   findings         from all that, pure
  *
  * It changes nothing in the worker; a request of its own puts two blocks into the cache. Every wait has an end: the whole
- * takes ten timeouts and the time of listening at most.
+ * takes six timeouts and the time of listening at most, and three more with a request of its own.
  */
 
 import type { Clock, Random } from '@homing/clock'

@@ -38,7 +38,7 @@ function answersFinding({ asked, outcome }: ReachedEvidence): Finding {
     'answers',
     undefined,
     `${name} is slow: ${slowest.method} ${slowest.path} took ${Math.round(slowest.durationMs)} ms`,
-    'relieve it, or raise --worker-probe-timeout',
+    'relieve it, or raise --probe-timeout',
   )
 }
 
@@ -67,7 +67,7 @@ function unansweredFindings({ asked, outcome, timeoutMs }: ReachedEvidence): rea
       'answers',
       undefined,
       `no answer within ${timeoutMs} ms to ${open.map(({ path }) => path).join(', ')}${lost.length === 0 ? '' : `: not known is ${lost.join(', ')}`}`,
-      'it may be overloaded: relieve it, or raise --worker-probe-timeout',
+      'it may be overloaded: relieve it, or raise --probe-timeout',
     ),
   ]
 }

@@ -35,28 +35,36 @@ export interface RankCheck {
 
 /** Takes four timeouts at most. */
 export async function checkRank(source: EventSource, options: RankCheckOptions): Promise<RankCheck> {
-  const { transport, clock, replayDepth, timeoutMs } = options
-  const { endpoint, replayEndpoint, dpRank } = source
+  const { transport, clock, timeoutMs } = options
+  const { endpoint, dpRank } = source
   const watch = new EventWatch(transport.messages, clock, endpoint)
   const connectedMs = await watch.connected(timeoutMs)
-  if (connectedMs === undefined) watch.close()
-  const eventsOwner =
-    connectedMs === undefined ? await ownerOf(transport, clock, endpoint, 'events', timeoutMs) : undefined
-  const replay =
-    replayEndpoint === undefined
-      ? undefined
-      : await askReplay(transport.messages, clock, replayEndpoint, replayDepth, timeoutMs)
-  const replayOwner =
-    replayEndpoint === undefined || replay?.answeredMs !== undefined
-      ? undefined
-      : await ownerOf(transport, clock, replayEndpoint, 'replay', timeoutMs)
+  const isConnected = connectedMs !== undefined
+  if (!isConnected) watch.close()
+  const [eventsOwner, { replay, replayOwner }] = await Promise.all([
+    isConnected ? undefined : ownerOf(transport, clock, endpoint, 'events', timeoutMs),
+    checkReplay(source.replayEndpoint, options),
+  ])
   return {
     dpRank,
     source,
-    watch: connectedMs === undefined ? undefined : watch,
+    watch: isConnected ? watch : undefined,
     connectedMs,
     eventsOwner,
     replay,
     replayOwner,
   }
+}
+
+async function checkReplay(
+  endpoint: string | undefined,
+  { transport, clock, replayDepth, timeoutMs }: RankCheckOptions,
+): Promise<Pick<RankCheck, 'replay' | 'replayOwner'>> {
+  if (endpoint === undefined) return { replay: undefined, replayOwner: undefined }
+  const replay = await askReplay(transport.messages, clock, endpoint, replayDepth, timeoutMs)
+  const replayOwner =
+    replay.answeredMs === undefined
+      ? await ownerOf(transport, clock, endpoint, 'replay', timeoutMs)
+      : undefined
+  return { replay, replayOwner }
 }

@@ -1,0 +1,85 @@
+/**
+ * Worker diagnoses: looks anew at one worker of the fleet, and adds what the directory knows of it.
+ *
+ * Owns   the diagnoses under way: one per worker, whose answer all who asked meanwhile share, and RUNNING_MAX in all.
+ * It has sockets of its own, asks replays only whether they answer, and changes nothing of what the directory knows.
+ */
+
+import type { ActorContext } from '@homing/actor'
+import { SocketClaims, transportCapability } from '@homing/transport'
+import { diagnoseWorker } from './diagnosis/diagnose.ts'
+import type { DirectoryMessage, WorkerDiagnosis } from './messages.ts'
+import { socketsOf } from './named-sockets.ts'
+import type { Worker } from './worker.ts'
+import { eventSourceOf } from './worker-facts.ts'
+import type { WorkerTable } from './worker-table.ts'
+
+const RUNNING_MAX = 4
+/** Six of them at most, one after the other, are waited for; whoever asks waits a minute. */
+const TIMEOUT_MS_MAX = 5000
+/** Event sockets are listened to for so long. */
+const LISTEN_MS = 500
+
+export interface WorkerDiagnosesOptions {
+  readonly context: ActorContext<DirectoryMessage>
+  readonly workers: WorkerTable
+  /** Longest wait for each answer; at most TIMEOUT_MS_MAX is used. */
+  readonly timeoutMs: number
+  /** The block size of every worker that does not say otherwise. */
+  readonly blockSizeTokens: number | undefined
+}
+
+export class WorkerDiagnoses {
+  readonly #options: WorkerDiagnosesOptions
+  readonly #running = new Map<Worker, Promise<WorkerDiagnosis>>()
+
+  constructor(options: WorkerDiagnosesOptions) {
+    this.#options = options
+  }
+
+  /** 'unknown': there is no such worker. 'busy': as many as may be are looked at. */
+  async diagnose(workerId: string): Promise<WorkerDiagnosis | 'unknown' | 'busy'> {
+    const worker = this.#options.workers.get(workerId)
+    if (worker === undefined) return 'unknown'
+    const running = this.#running.get(worker)
+    if (running !== undefined) return running
+    if (this.#running.size >= RUNNING_MAX) return 'busy'
+    const begun = this.#look(worker).finally(() => this.#running.delete(worker))
+    this.#running.set(worker, begun)
+    return begun
+  }
+
+  async #look(worker: Worker): Promise<WorkerDiagnosis> {
+    const { context, timeoutMs, blockSizeTokens } = this.#options
+    const diagnosis = await diagnoseWorker(worker.spec, {
+      transport: context.use(transportCapability),
+      clock: context.clock,
+      random: context.random,
+      timeoutMs: Math.min(timeoutMs, TIMEOUT_MS_MAX),
+      listenMs: LISTEN_MS,
+      replayDepth: 'end',
+      sends: false,
+      defaults: { blockSizeTokens },
+      claims: this.#claimsOfOthers(worker),
+    })
+    const { state, stateReason } = worker
+    const keys = worker.keys.map(({ name, trust, trustReason, trustSinceMs }) => ({
+      key: name,
+      trust,
+      trustReason,
+      trustSinceMs,
+    }))
+    return { ...diagnosis, known: { state, stateReason, keys } }
+  }
+
+  /** A copy: a diagnosis may find other sockets than the directory has claimed. */
+  #claimsOfOthers(worker: Worker): SocketClaims {
+    const claims = new SocketClaims()
+    for (const other of this.#options.workers.all()) {
+      if (other === worker) continue
+      for (const { name, dpRank } of other.keys)
+        claims.claim(name, socketsOf(eventSourceOf(other.spec, other.outcome, dpRank)))
+    }
+    return claims
+  }
+}
