@@ -9,6 +9,9 @@
 
 import type { EngineFamily, EventSource, WorkerModel } from './messages.ts'
 
+/** As for the ranks that are given. */
+const RANKS_MAX = 1024
+
 type JsonObject = Readonly<Record<string, unknown>>
 
 /** `/v1/models`; undefined when it is no list of models. */
@@ -74,8 +77,8 @@ export function readServerInfo(body: unknown, host: string): ServerInfo | undefi
       count(body['max_prefill_tokens']) ??
       count(body['max_num_tokens']),
     kvTokens: count(body['max_total_num_tokens']),
-    ranks: count(events?.['dp_size']) ?? count(body['dp_size']),
-    eventSources: events === undefined ? [] : readSglangEvents(events, count(body['dp_size']) ?? 1, host),
+    ranks: rankCount(events?.['dp_size']) ?? rankCount(body['dp_size']),
+    eventSources: events === undefined ? [] : readSglangEvents(events, rankCount(body['dp_size']) ?? 1, host),
   }
 }
 
@@ -204,7 +207,7 @@ function readSglangEvents(events: JsonObject, dpSize: number, host: string): rea
   }
   const base = count(events['endpoint_port_base'])
   if (base === undefined) return []
-  const ranks = count(events['dp_size']) ?? dpSize
+  const ranks = rankCount(events['dp_size']) ?? dpSize
   return Array.from({ length: ranks }, (_, dpRank) => ({
     dpRank,
     endpoint: dialled(`tcp://${text(events['endpoint_host']) ?? '*'}:${base + dpRank}`, host)!,
@@ -248,6 +251,12 @@ function text(value: unknown): string | undefined {
 function count(value: unknown): number | undefined {
   const number = whole(value)
   return number !== undefined && number >= 1 ? number : undefined
+}
+
+/** A count of ranks that an engine can have. */
+function rankCount(value: unknown): number | undefined {
+  const ranks = count(value)
+  return ranks !== undefined && ranks <= RANKS_MAX ? ranks : undefined
 }
 
 /** A whole number of at least 0. */

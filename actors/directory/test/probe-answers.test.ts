@@ -81,6 +81,20 @@ t.test('what vLLM 0.32 answers', async t => {
   t.match(readMetrics('<html>'), { isVllm: false, kvBlocks: undefined, ranks: undefined })
 })
 
+t.test('more ranks than an engine can have are not believed', async t => {
+  const events = { publisher: 'zmq', endpoint_port_base: 5557 }
+  for (const dp_size of [1025, 100_000_000, Number.MAX_SAFE_INTEGER]) {
+    for (const kv_events of [events, { ...events, dp_size }]) {
+      const info = readServerInfo({ page_size: 16, dp_size, kv_events }, '10.0.0.1')
+      t.equal(info?.ranks, undefined)
+      t.strictSame(
+        info?.eventSources.map(({ endpoint }) => endpoint),
+        ['tcp://10.0.0.1:5557'],
+      )
+    }
+  }
+})
+
 t.test('SGLang names a model after itself, and says elsewhere where its tokenizer is', async t => {
   const models = readModels({
     data: [
