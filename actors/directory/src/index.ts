@@ -15,6 +15,7 @@ export type {
   FindingSubject,
   Verdict,
 } from './diagnosis/diagnosis.ts'
+export type { ModelTwin } from './diagnosis/evidence.ts'
 export { type DirectoryArgs, directory } from './directory.ts'
 export { InvalidWorkerError, NoWorkerSlotError, WorkerConflictError, WorkersFileError } from './errors.ts'
 export type {

@@ -8,6 +8,7 @@
 import type { ActorContext } from '@homing/actor'
 import { SocketClaims, transportCapability } from '@homing/transport'
 import { diagnoseWorker } from './diagnosis/diagnose.ts'
+import type { ModelTwin } from './diagnosis/evidence.ts'
 import type { DirectoryMessage, WorkerDiagnosis } from './messages.ts'
 import { socketsOf } from './named-sockets.ts'
 import type { Worker } from './worker.ts'
@@ -61,6 +62,7 @@ export class WorkerDiagnoses {
       sends: false,
       defaults: { blockSizeTokens },
       claims: this.#claimsOfOthers(worker),
+      twins: this.#twinsBefore(worker),
     })
     const { state, stateReason } = worker
     const keys = worker.keys.map(({ name, trust, trustReason, trustSinceMs }) => ({
@@ -70,6 +72,20 @@ export class WorkerDiagnoses {
       trustSinceMs,
     }))
     return { ...diagnosis, known: { state, stateReason, keys } }
+  }
+
+  /** Of the workers before it, in the order given: as the directory compares them. */
+  #twinsBefore(worker: Worker): readonly ModelTwin[] {
+    const { workers } = this.#options
+    const twins: ModelTwin[] = []
+    for (const other of workers.all()) {
+      if (other === worker) break
+      const { blockSizeTokens, models } = workers.facts(other)
+      if (other.outcome === undefined || blockSizeTokens === undefined) continue
+      const names = models.map(({ name }) => name)
+      twins.push({ id: other.spec.id, models: names, blockSizeTokens: blockSizeTokens.value })
+    }
+    return twins
   }
 
   /** A copy: a diagnosis may find other sockets than the directory has claimed. */

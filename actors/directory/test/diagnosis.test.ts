@@ -33,8 +33,8 @@ class Place {
   readonly network = new MemoryNetwork({ clock: this.clock })
   readonly outside = this.network.transport()
 
-  async engine(answers: Answers, headers: Readonly<Record<string, string>> = {}): Promise<void> {
-    await this.outside.http.listen({ host: '10.0.0.1', port: 8000 }, exchange => {
+  async engine(answers: Answers, headers: Readonly<Record<string, string>> = {}, port = 8000): Promise<void> {
+    await this.outside.http.listen({ host: '10.0.0.1', port }, exchange => {
       const answer = exchange.path in answers ? answers[exchange.path] : 404
       if (answer === undefined) return
       exchange.writeHead(typeof answer === 'number' ? answer : 200, headers)
@@ -43,8 +43,16 @@ class Place {
   }
 
   async diagnose(url: string, given: Partial<DiagnoseOptions> = {}): Promise<Diagnosis> {
-    let found: Diagnosis | undefined
-    const looked = diagnoseWorkers([parseWorkerSpec(url, 0)], {
+    const [found] = await this.diagnoseAll([url], given)
+    return found!
+  }
+
+  async diagnoseAll(
+    urls: readonly string[],
+    given: Partial<DiagnoseOptions> = {},
+  ): Promise<readonly Diagnosis[]> {
+    let found: readonly Diagnosis[] | undefined
+    const looked = diagnoseWorkers(urls.map(parseWorkerSpec), {
       transport: this.network.transport(),
       clock: this.clock,
       random: seededRandom(1),
@@ -54,8 +62,8 @@ class Place {
       sends: false,
       defaults: { blockSizeTokens: undefined },
       ...given,
-    }).then(([diagnosis]) => {
-      found = diagnosis
+    }).then(diagnoses => {
+      found = diagnoses
     })
     while (found === undefined) {
       await new Promise(resolve => setImmediate(resolve))
@@ -68,30 +76,14 @@ class Place {
 
 const about = ({ findings }: Diagnosis, subject: string) => findings.filter(({ about }) => about === subject)
 
-t.test('a token budget that is guessed is told, with what the steps so far show', async t => {
+t.test('a token budget that is guessed is told, with how to name it', async t => {
   const place = new Place()
-  const bucket = (le: string, count: number): string =>
-    `vllm:iteration_tokens_total_bucket{engine="0",le="${le}",model_name="m"} ${count}.0\n`
-  const steps = bucket('8.0', 150) + bucket('512.0', 200) + bucket('1024.0', 200) + bucket('+Inf', 200)
-  await place.engine({ ...VLLM, '/metrics': METRICS + steps })
+  await place.engine(VLLM)
   t.match(about(await place.diagnose(ORIGIN), 'budget'), [
-    {
-      level: 'note',
-      text: /8192 is a guess, the engine does not say; none of its 200 steps so far had more than 512$/,
-      remedy: /\?max_batched_tokens=512$/,
-    },
+    { level: 'note', text: /^up to 8192 tokens in a step is a guess/, remedy: /\?max_batched_tokens=512/ },
   ])
   const told = about(await place.diagnose(`${ORIGIN}?max_batched_tokens=512`), 'budget')
   t.match(told, [{ level: 'ok', text: 'computes up to 512 tokens in a step (given)' }])
-})
-
-t.test('too few steps show nothing of the budget', async t => {
-  const place = new Place()
-  const steps = ['512.0', '+Inf'].map(le => `vllm:iteration_tokens_total_bucket{le="${le}"} 99.0\n`).join('')
-  await place.engine({ ...VLLM, '/metrics': METRICS + steps })
-  t.match(about(await place.diagnose(ORIGIN), 'budget'), [
-    { text: /8192 is a guess, the engine does not say$/ },
-  ])
 })
 
 t.test('a clock that is off is told', async t => {
@@ -173,11 +165,66 @@ t.test('what events show outweighs what was given: block size, topic, rank', asy
   const found = await place.diagnose(`${ORIGIN}?events=5557&replay=6557&block_size=16&topic=kv`, {
     listenMs: 500,
   })
-  t.match(about(found, 'blocks'), [{ text: /^block_size=16 is given, but its events have 32/ }])
+  t.match(about(found, 'blocks'), [{ text: /^a block size of 16 is given, but its events have 32/ }])
   t.match(about(found, 'topic'), [{ text: /"kv-events", but "kv" is given/ }])
   t.match(about(found, 'events')[1], { level: 'warning', text: /1 of its messages are no KV events/ })
   const well = await place.diagnose(`${ORIGIN}?events=5557&replay=6557`)
   t.match(about(well, 'topic'), [])
+})
+
+t.test('a block size for all workers is one that was given', async t => {
+  const place = new Place()
+  await place.engine(VLLM)
+  const found = await place.diagnose(ORIGIN, { defaults: { blockSizeTokens: 64 } })
+  t.match(about(found, 'blocks'), [
+    {
+      level: 'warning',
+      text: /^a block size of 64 is given, but its configuration says 16/,
+      remedy: /--kv-cache-block-size/,
+    },
+  ])
+  t.equal(found.trust.reachable, 'approximate')
+})
+
+t.test('workers of one model whose blocks have several sizes are told', async t => {
+  const place = new Place()
+  await place.engine(VLLM)
+  await place.engine({ ...VLLM, '/metrics': METRICS.replace('16', '32') }, {}, 8001)
+  const [first, second] = await place.diagnoseAll([ORIGIN, 'http://10.0.0.1:8001'])
+  t.match(about(first!, 'blocks'), [{ level: 'ok' }])
+  t.match(about(second!, 'blocks'), [
+    { level: 'warning', text: 'blocks of 32 tokens, but 10.0.0.1:8000 of the same model has 16' },
+  ])
+  t.equal(second!.trust.reachable, 'approximate')
+})
+
+t.test('what an engine writes about itself stays on its line', async t => {
+  const place = new Place()
+  const name = `a\u001b[2J\nb${'x'.repeat(5000)}`
+  await place.engine({
+    ...VLLM,
+    '/v1/models': { data: [{ ...MODELS.data[0], id: name }] },
+    '/version': { version: '\u001b]0;title\u0007' },
+  })
+  const found = await place.diagnose(ORIGIN)
+  for (const text of [
+    found.engineVersion,
+    ...found.findings.flatMap(({ text, remedy }) => [text, remedy ?? '']),
+    ...found.steps.map(({ told }) => told),
+  ]) {
+    t.notMatch(text, /\p{Cc}/u)
+    t.ok(text.length < 600)
+  }
+})
+
+t.test('requests that wait in an engine are told', async t => {
+  const place = new Place()
+  const waiting = 'vllm:num_requests_waiting{engine="0"} 7.0\nvllm:num_requests_waiting{engine="1"} 5.0\n'
+  await place.engine({ ...VLLM, '/metrics': METRICS + waiting })
+  t.match(about(await place.diagnose(ORIGIN), 'answers'), [
+    { level: 'ok' },
+    { level: 'note', text: '12 requests wait in it' },
+  ])
 })
 
 t.test('a worker of a directory is looked at anew, once for all who ask at one time', async t => {
@@ -225,3 +272,91 @@ t.test('as many as may be are looked at, and a further one is told so', async t 
   const found = (await Promise.all(asked)).map(one => (typeof one === 'string' ? one : one.verdict))
   t.strictSame(found, ['inexact', 'inexact', 'inexact', 'inexact', 'busy'])
 })
+
+t.test('whatever an engine answers, a diagnosis ends in time and says something', async t => {
+  const seed = Number(process.env['HOMING_TEST_SEED'] ?? Date.now() % 2 ** 31)
+  t.comment(`HOMING_TEST_SEED=${seed}`)
+  const random = seededRandom(seed)
+  const odd: readonly unknown[] = [
+    undefined,
+    null,
+    404,
+    500,
+    '',
+    'x'.repeat(10_000),
+    '\u001b[31m\n\n',
+    -1,
+    1e300,
+    5557,
+    2 ** 53 - 1,
+    [],
+    {},
+    [[], {}, null],
+    ['\u0000'],
+  ]
+  const pick = <T>(items: readonly T[]): T => items[random.below(items.length)]!
+  const value = (depth: number): unknown =>
+    depth === 0 || random.below(3) === 0
+      ? pick(odd)
+      : Object.fromEntries(FIELDS.filter(() => random.below(2) === 0).map(name => [name, value(depth - 1)]))
+  for (let run = 0; run < 40; run++) {
+    const place = new Place()
+    const answers: Record<string, object | string | number | undefined> = {}
+    for (const path of PATHS)
+      if (random.below(4) > 0) answers[path] = pick([value(3), pick(odd)]) as object | string
+    if (random.below(4) > 0) answers['/v1/models'] = pick([MODELS, { data: [value(1), value(2)] }])
+    await place.engine(answers)
+    const frames = () =>
+      Array.from({ length: 1 + random.below(4) }, () =>
+        Uint8Array.from({ length: random.below(20) }, () => random.below(256)),
+      )
+    const events = await place.outside.messages.publish({ endpoint: 'tcp://10.0.0.1:5557' })
+    const replay = await place.outside.messages.serve({ endpoint: 'tcp://10.0.0.1:6557' }, identity => {
+      for (let i = 0; i < 5; i++) {
+        replay.send(identity, frames())
+        events.send(frames())
+      }
+    })
+    const startMs = place.clock.nowMs()
+    const query = pick([
+      '',
+      '?events=5557&replay=6557',
+      '?events=5557&ranks=3&topic=x',
+      '?block_size=1&model=z',
+    ])
+    const found = await place.diagnose(`${ORIGIN}${query}`, { sends: random.below(2) === 0, timeoutMs: 500 })
+    t.ok(place.clock.nowMs() - startMs < 10 * 500 + 200, `run ${run}: in time`)
+    t.ok(found.findings.length > 0)
+    t.ok(['well', 'inexact', 'unusable'].includes(found.verdict))
+    for (const { text, remedy } of found.findings) t.notMatch(`${text}${remedy ?? ''}`, /\p{Cc}/u)
+  }
+})
+
+const PATHS = [
+  '/v1/models',
+  '/version',
+  '/server_info',
+  '/get_server_info',
+  '/model_info',
+  '/kv_event_sources',
+  '/metrics',
+  '/tokenize',
+  '/v1/completions',
+]
+const FIELDS = [
+  'data',
+  'id',
+  'version',
+  'tokens',
+  'sources',
+  '0',
+  'endpoint',
+  'endpoint_port_base',
+  'topic',
+  'kv_events',
+  'page_size',
+  'dp_size',
+  'usage',
+  'prompt_tokens_details',
+  'vllm_config',
+]

@@ -13,7 +13,7 @@ import { silentLog } from '@homing/log'
 import { systemTransport, type Transport } from '@homing/transport'
 import type { CommandEntry } from './command-entry.ts'
 import { diagnosisText, summaryLine } from './doctor-text.ts'
-import { tokenizerFor } from './doctor-tokenizers.ts'
+import { givenTokenizer, tokenizerOf } from './doctor-tokenizers.ts'
 import { faultsOfUrls } from './worker-specs.ts'
 
 export const doctorCommandEntry: CommandEntry = {
@@ -51,20 +51,21 @@ export interface DoctorWorld {
   readonly random: Random
 }
 
-/** What is printed, and the exit code. */
+/** What is printed, and the exit code. Throws SettingsError if the tokenizer that was given is none. */
 export async function examine(
   settings: DoctorSettings,
   world: DoctorWorld,
 ): Promise<{ readonly text: string; readonly exitCode: number }> {
-  const { workers, timeoutMs, listenMs, sends, tokenizer, json } = settings
+  const { workers, timeoutMs, listenMs, sends, blockSizeTokens, json } = settings
+  const given = settings.tokenizer === undefined ? undefined : await givenTokenizer(settings.tokenizer)
   const diagnoses = await diagnoseWorkers(workers.map(parseWorkerSpec), {
     ...world,
     timeoutMs,
     listenMs,
     sends,
     replayDepth: 'whole',
-    defaults: { blockSizeTokens: undefined },
-    tokenizerOf: outcome => tokenizerFor(outcome, tokenizer),
+    defaults: { blockSizeTokens },
+    tokenizerOf: async outcome => given ?? tokenizerOf(outcome),
   })
   const exitCode = Math.max(...diagnoses.map(({ verdict }) => EXIT_CODES[verdict]))
   return { text: json ? jsonOf(diagnoses, exitCode) : textOf(diagnoses), exitCode }

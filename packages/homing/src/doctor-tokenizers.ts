@@ -2,19 +2,32 @@
 
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
+import { SettingsError } from '@homing/config'
 import type { DiagnosisTokenizer, ReachedOutcome } from '@homing/directory'
+import { CodedError } from '@homing/errors'
 import { PromptTokenizer } from '@homing/tokenization'
 
-/** Undefined: none is at hand. Rejects with TokenizerLoadError if `given` is no tokenizer. */
-export async function tokenizerFor(
-  outcome: ReachedOutcome,
-  given: string | undefined,
-): Promise<DiagnosisTokenizer | undefined> {
-  if (given !== undefined) return load(given)
-  const root = outcome.models[0]?.root
+/** Rejects with SettingsError if it is no tokenizer that can be read. */
+export async function givenTokenizer(directory: string): Promise<DiagnosisTokenizer> {
+  try {
+    return await load(directory)
+  } catch (thrown) {
+    if (!(thrown instanceof CodedError)) throw thrown
+    throw new SettingsError('doctor', [`--tokenizer: ${thrown.message}`])
+  }
+}
+
+/** Undefined: the engine names none that is on this machine. */
+export async function tokenizerOf({ models }: ReachedOutcome): Promise<DiagnosisTokenizer | undefined> {
+  const root = models[0]?.root
   if (root === undefined || !existsSync(join(root, 'tokenizer.json'))) return undefined
-  // One that is not read here is not read by a router either, which then asks the engine.
-  return load(root).catch(() => undefined)
+  try {
+    return await load(root)
+  } catch (thrown) {
+    // One that is not read here is not read by a router either, which then asks the engine.
+    if (thrown instanceof CodedError) return undefined
+    throw thrown
+  }
 }
 
 async function load(directory: string): Promise<DiagnosisTokenizer> {

@@ -64,7 +64,7 @@ export const DOCTOR_CASES: readonly DoctorCase[] = [
   },
   {
     name: 'another block size',
-    finding: /block_size=32 is given, but its configuration says 16/,
+    finding: /a block size of 32 is given, but its configuration says 16/,
     exitCode: 1,
     trust: 'approximate',
     start: async (t, world) => [`${(await world.engine(t)).url}?block_size=32`],

@@ -225,6 +225,10 @@ t.test('a command line that cannot be used is one line and exit code 2', async t
       ['--timeuot', '1s', 'http://h:1'],
       /^cannot start doctor: unknown option --timeuot; did you mean --timeout\?\n$/,
     ],
+    [
+      ['--tokenizer', '/nowhere', 'http://127.0.0.1:1'],
+      /^cannot start doctor: --tokenizer: [^\n]*\/nowhere[^\n]*\n$/,
+    ],
     [['-v', 'http://h:1'], /^cannot start doctor: unexpected argument "-v": options begin with --\n$/],
   ] as const) {
     const { code, stdout, stderr: said } = await run(t, ['doctor', ...argv])

@@ -29,6 +29,7 @@ const SETTINGS: DoctorSettings = {
   listenMs: 50,
   sends: false,
   tokenizer: undefined,
+  blockSizeTokens: undefined,
   json: false,
 }
 

@@ -162,7 +162,7 @@ export class EngineRoutes {
         if (!isSglang) return sendJson(exchange, 200, { version: settings.version })
         break
       case 'GET /kv_event_sources':
-        if (!isSglang && ranks.endpoints.length > 0 && faults.current.sources !== 'none') {
+        if (!isSglang && faults.current.sources !== 'none') {
           const isFirst = faults.current.sources === 'first'
           return sendJson(exchange, 200, eventSourcesAnswer(settings, ranks.endpoints, isFirst))
         }

@@ -21,7 +21,7 @@ export interface EngineSettings {
   readonly eventsPort: number
   /** Base of the replay ports, likewise. */
   readonly replayPort: number
-  /** False: no sockets for events, and /kv_event_sources is 404. */
+  /** False: no sockets for events, and /kv_event_sources names none. */
   readonly publishesEvents: boolean
   /** False: no replay socket, so published batches are not repeated, as in an engine that is not configured for replay. */
   readonly offersReplay: boolean

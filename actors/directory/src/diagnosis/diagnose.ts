@@ -20,7 +20,7 @@ import { hostOf } from '../worker-spec.ts'
 import { type Diagnosis, type DiagnosisStep, type Finding, trustOf, verdictOf } from './diagnosis.ts'
 import { doorsOf, flagsOf, plannedPorts } from './engine-flags.ts'
 import { eventFindings } from './event-findings.ts'
-import { RANKS_CHECKED_MAX, type ReachedEvidence } from './evidence.ts'
+import { type ModelTwin, RANKS_CHECKED_MAX, type ReachedEvidence } from './evidence.ts'
 import { factFindings } from './fact-findings.ts'
 import { type OwnRequest, sendOwnRequest } from './own-request.ts'
 import { OWNER_TEXTS } from './port-owner.ts'
@@ -28,8 +28,10 @@ import { checkRank, type RankCheck } from './rank-check.ts'
 import { RecordedHttp } from './recorded-http.ts'
 import type { ReplayDepth } from './replay-question.ts'
 import { requestFindings } from './request-findings.ts'
-import { cut, stepOf } from './step-texts.ts'
+import { cut, oneLine, stepOf } from './step-texts.ts'
 import { unreachedFinding } from './unreached-findings.ts'
+
+const AT_ONE_TIME_MAX = 16
 
 /** The router's own tokenizer for a model. */
 export interface DiagnosisTokenizer {
@@ -53,6 +55,8 @@ export interface DiagnoseOptions {
   readonly defaults: WorkerDefaults
   /** Sockets that other workers name: two that name the same are both at fault. */
   readonly claims?: SocketClaims
+  /** Workers that are there besides; the first of a model says which block size is right. */
+  readonly twins?: readonly ModelTwin[]
   /** Undefined: none is known for this model. */
   readonly tokenizerOf?: (outcome: ReachedOutcome) => Promise<DiagnosisTokenizer | undefined>
 }
@@ -62,12 +66,28 @@ export async function diagnoseWorkers(
   specs: readonly WorkerSpec[],
   options: DiagnoseOptions,
 ): Promise<readonly Diagnosis[]> {
-  const probed = await Promise.all(specs.map(spec => probe(spec, options)))
+  const probed = await eachOf(specs, spec => probe(spec, options))
   const claims = options.claims ?? new SocketClaims()
+  const twins = [...(options.twins ?? []), ...probed.flatMap(one => twinOf(one, options) ?? [])]
   for (const { spec, sources } of probed) {
     for (const source of sources) claims.claim(keyOf(spec, source), socketsOf(source))
   }
-  return Promise.all(probed.map(one => diagnose(one, claims, options)))
+  return eachOf(probed, one => diagnose(one, { claims, twins }, options))
+}
+
+/** Some at a time, in order: each takes sockets. */
+async function eachOf<T, R>(items: readonly T[], work: (item: T) => Promise<R>): Promise<readonly R[]> {
+  const results: R[] = []
+  for (let from = 0; from < items.length; from += AT_ONE_TIME_MAX) {
+    results.push(...(await Promise.all(items.slice(from, from + AT_ONE_TIME_MAX).map(work))))
+  }
+  return results
+}
+
+/** What all workers name and have. */
+interface Neighbours {
+  readonly claims: SocketClaims
+  readonly twins: readonly ModelTwin[]
 }
 
 /** Never rejects for what the worker does. */
@@ -94,13 +114,29 @@ async function probe(
   return { spec, http, outcome, sources: outcome.reached ? sourcesOf(spec, outcome, ranks) : [] }
 }
 
-async function diagnose(probed: Probed, claims: SocketClaims, options: DiagnoseOptions): Promise<Diagnosis> {
+/** Undefined: its block size is not known. */
+function twinOf({ spec, outcome }: Probed, { defaults }: DiagnoseOptions): ModelTwin | undefined {
+  if (!outcome.reached) return undefined
+  const { blockSizeTokens, models } = factsOf(spec, outcome, undefined, defaults)
+  if (blockSizeTokens === undefined) return undefined
+  return {
+    id: spec.id,
+    models: models.map(({ name }) => name),
+    blockSizeTokens: blockSizeTokens.value,
+  }
+}
+
+async function diagnose(
+  probed: Probed,
+  neighbours: Neighbours,
+  options: DiagnoseOptions,
+): Promise<Diagnosis> {
   const { spec, http, outcome } = probed
   if (!outcome.reached) {
     const finding = unreachedFinding(spec.origin, http.asked[0], outcome.reason, options.timeoutMs)
     return diagnosisOf(spec, http, undefined, [finding])
   }
-  const evidence = await gather(probed, outcome, claims, options)
+  const evidence = await gather(probed, outcome, neighbours, options)
   const findings = [...factFindings(evidence), ...eventFindings(evidence), ...requestFindings(evidence)]
   return diagnosisOf(spec, http, evidence, findings)
 }
@@ -108,12 +144,14 @@ async function diagnose(probed: Probed, claims: SocketClaims, options: DiagnoseO
 async function gather(
   { spec, http, sources }: Probed,
   outcome: ReachedOutcome,
-  claims: SocketClaims,
+  { claims, twins }: Neighbours,
   options: DiagnoseOptions,
 ): Promise<ReachedEvidence> {
   const { clock, timeoutMs } = options
   const facts = factsOf(spec, outcome, undefined, options.defaults)
   const clashes = sources.flatMap(source => claims.clashOf(keyOf(spec, source)) ?? [])
+  const names = facts.models.map(({ name }) => name)
+  const first = twins.find(({ models }) => models.some(name => names.includes(name)))
   const tokenizer = await options.tokenizerOf?.(outcome)
   const startMs = clock.nowMs()
   const ranks = await Promise.all(sources.map(source => checkRank(source, options)))
@@ -143,6 +181,7 @@ async function gather(
     ranks,
     listenedMs: clock.nowMs() - startMs,
     clashes,
+    twin: first?.id === spec.id ? undefined : first,
     own,
     tokenizer: tokenizer?.name,
   }
@@ -169,36 +208,40 @@ function diagnosisOf(
   findings: readonly Finding[],
 ): Diagnosis {
   const host = hostOf(spec.origin)
+  const trust = trustOf(findings)
   const planned = evidence === undefined ? undefined : plannedPorts(evidence, findings)
   return {
     worker: spec.id,
     origin: spec.origin,
     engine: evidence?.outcome.engine ?? 'unknown',
-    engineVersion: evidence?.outcome.engineVersion ?? '',
+    engineVersion: oneLine(evidence?.outcome.engineVersion ?? ''),
     verdict: verdictOf(findings),
-    trust: trustOf(findings),
-    steps: [...http.asked.map(asked => stepOf(asked, host)), ...(evidence?.ranks ?? []).flatMap(socketSteps)],
-    findings,
+    trust: { ...trust, reason: oneLine(trust.reason) },
+    steps: [
+      ...http.asked.map(asked => stepOf(asked, host)),
+      ...(evidence?.ranks ?? []).flatMap(rank => socketSteps(rank, evidence!.timeoutMs)),
+    ],
+    findings: findings.map(finding => ({
+      ...finding,
+      text: oneLine(finding.text),
+      remedy: finding.remedy === undefined ? undefined : oneLine(finding.remedy),
+    })),
     engineFlags: evidence === undefined ? undefined : flagsOf(evidence, planned),
     doors: doorsOf(spec.origin, evidence, planned),
   }
 }
 
-function socketSteps({
-  source,
-  connectedMs,
-  eventsOwner,
-  watch,
-  replay,
-  replayOwner,
-}: RankCheck): readonly DiagnosisStep[] {
+function socketSteps(
+  { source, connectedMs, eventsOwner, watch, replay, replayOwner }: RankCheck,
+  timeoutMs: number,
+): readonly DiagnosisStep[] {
   const seen = watch?.seen
   const topics = [...(seen?.topics ?? [])].filter(topic => topic !== '')
   const steps: DiagnosisStep[] = [
     {
       asked: `SUB ${source.endpoint}`,
       answered: connectedMs === undefined ? 'no socket' : 'connected',
-      durationMs: connectedMs ?? 0,
+      durationMs: connectedMs ?? timeoutMs,
       told: cut(
         seen === undefined
           ? OWNER_TEXTS[eventsOwner ?? 'silent']
@@ -211,7 +254,7 @@ function socketSteps({
   steps.push({
     asked: `replay ${source.replayEndpoint}`,
     answered: answeredMs === undefined ? 'no answer' : 'answered',
-    durationMs: answeredMs ?? 0,
+    durationMs: answeredMs ?? timeoutMs,
     told: cut(
       answeredMs === undefined
         ? OWNER_TEXTS[replayOwner ?? 'silent']

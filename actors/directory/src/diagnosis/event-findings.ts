@@ -6,6 +6,7 @@ import { type Finding, ok, warning } from './diagnosis.ts'
 import type { ReachedEvidence } from './evidence.ts'
 import { OWNER_TEXTS } from './port-owner.ts'
 import type { RankCheck } from './rank-check.ts'
+import { jsonOf } from './recorded-http.ts'
 
 /** Of so many ranks with the same trouble each has its line; the others are counted. */
 const LINES_MAX = 8
@@ -33,7 +34,7 @@ export function eventFindings(evidence: ReachedEvidence): readonly Finding[] {
   ]
 }
 
-function noEvents({ spec, outcome }: ReachedEvidence): Finding {
+function noEvents({ spec, outcome, asked }: ReachedEvidence): Finding {
   const ports = `${spec.origin}?events=PORT&replay=PORT`
   if (owesEventSources(spec, outcome)) {
     return warning(
@@ -55,7 +56,18 @@ function noEvents({ spec, outcome }: ReachedEvidence): Finding {
     'events',
     'approximate',
     'it reports no KV events: only what this router sends there counts as cached',
-    `${START_AGAIN}, or name the ports if it publishes: ${ports}`,
+    tellsPorts(asked)
+      ? `${START_AGAIN}, or name the ports if it publishes: ${ports}`
+      : `${START_AGAIN}, and name its ports, which this version does not tell: ${spec.origin}?events=5557&replay=6557`,
+  )
+}
+
+/** vLLM has a route for them in newer versions, SGLang an entry in its server info. */
+function tellsPorts(asked: ReachedEvidence['asked']): boolean {
+  const info = jsonOf(asked.find(({ path }) => path === '/server_info'))
+  return (
+    asked.some(({ path, reply }) => path === '/kv_event_sources' && reply?.status === 200) ||
+    (typeof info === 'object' && info !== null && 'kv_events' in info)
   )
 }
 

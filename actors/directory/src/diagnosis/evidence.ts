@@ -17,6 +17,13 @@ export interface Evidence {
   readonly reached: ReachedEvidence | undefined
 }
 
+/** A worker as others of its model are compared with it. */
+export interface ModelTwin {
+  readonly id: string
+  readonly models: readonly string[]
+  readonly blockSizeTokens: number
+}
+
 export interface ReachedEvidence {
   readonly spec: WorkerSpec
   readonly outcome: ReachedOutcome
@@ -30,6 +37,8 @@ export interface ReachedEvidence {
   readonly listenedMs: number
   /** Sockets that are named twice, in words. */
   readonly clashes: readonly SocketClash[]
+  /** The first other worker of the same model whose block size is known, if there is one. */
+  readonly twin: ModelTwin | undefined
   /** Undefined: none was sent. */
   readonly own: OwnRequest | undefined
   /** Who turns prompts into tokens in the router; undefined: not known here. */

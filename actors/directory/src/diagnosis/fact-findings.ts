@@ -2,9 +2,9 @@
 
 import type { ProbedFact } from '../messages.ts'
 import { type Finding, note, ok, warning } from './diagnosis.ts'
+import { requestsWaiting } from './engine-figures.ts'
 import type { ReachedEvidence } from './evidence.ts'
 import type { AskedHttp } from './recorded-http.ts'
-import { stepTokensSeen } from './step-tokens.ts'
 
 /** An answer without any work for the model should not take longer. */
 const SLOW_MS = 1000
@@ -17,6 +17,7 @@ export function factFindings(evidence: ReachedEvidence): readonly Finding[] {
   return [
     answersFinding(evidence),
     ...unansweredFindings(evidence),
+    waitingFinding(evidence),
     clockFinding(evidence),
     modelFinding(evidence),
     blockFinding(evidence),
@@ -72,6 +73,22 @@ function unansweredFindings({ asked, outcome, timeoutMs }: ReachedEvidence): rea
   ]
 }
 
+function waitingFinding({ asked }: ReachedEvidence): Finding | undefined {
+  const waiting = requestsWaiting(metricsOf(asked))
+  if (waiting === undefined || waiting === 0) return undefined
+  return note(
+    'answers',
+    `${waiting} ${waiting === 1 ? 'request waits' : 'requests wait'} in it`,
+    'it has more to do than it can begin: add engines, or let requests wait in the router (docs/queue.md)',
+  )
+}
+
+/** '' where there are none. */
+function metricsOf(asked: readonly AskedHttp[]): string {
+  const answer = asked.find(({ path }) => path === '/metrics')?.reply
+  return answer?.status === 200 ? new TextDecoder().decode(answer.body) : ''
+}
+
 function clockFinding({ asked }: ReachedEvidence): Finding | undefined {
   const skewMs = skewOf(asked)
   if (skewMs === undefined) return undefined
@@ -109,26 +126,36 @@ function modelFinding({ spec, outcome }: ReachedEvidence): Finding {
   return ok('model', `serves ${names.join(', ')}`)
 }
 
-function blockFinding({ spec, outcome, facts, ranks }: ReachedEvidence): Finding {
+function blockFinding({ spec, outcome, facts, ranks, twin }: ReachedEvidence): Finding {
   const seen = ranks.flatMap(({ watch, replay }) => [
     ...(watch?.seen.blockSizesTokens ?? []),
     ...(replay?.seen.blockSizesTokens ?? []),
   ])
   const inEvents = seen.find(size => size !== facts.blockSizeTokens?.value) ?? seen[0]
-  const given = spec.blockSizeTokens
+  const given = facts.blockSizeTokens?.source === 'given' ? facts.blockSizeTokens.value : undefined
   const real = inEvents ?? outcome.blockSizeTokens
   if (given !== undefined && real !== undefined && given !== real) {
     return warning(
       'blocks',
       'approximate',
-      `block_size=${given} is given, but its ${inEvents === undefined ? 'configuration says' : 'events have'} ${real}: no block would ever be found`,
-      `leave out block_size, or give block_size=${real}`,
+      `a block size of ${given} is given, but its ${inEvents === undefined ? 'configuration says' : 'events have'} ${real}: no block would ever be found`,
+      spec.blockSizeTokens === undefined
+        ? `leave out --kv-cache-block-size, or give ${real}`
+        : `leave out block_size, or give block_size=${real}`,
     )
   }
   if (real === undefined && given === undefined) {
     return note('blocks', 'its block size is not known until its first event', 'name it: ?block_size=TOKENS')
   }
   const size = real ?? given!
+  if (twin !== undefined && twin.blockSizeTokens !== size) {
+    return warning(
+      'blocks',
+      'approximate',
+      `blocks of ${size} tokens, but ${twin.id} of the same model has ${twin.blockSizeTokens}`,
+      'start both with the same block size',
+    )
+  }
   if (size < BLOCK_TOKENS_MIN) {
     return warning(
       'blocks',
@@ -143,24 +170,21 @@ function blockFinding({ spec, outcome, facts, ranks }: ReachedEvidence): Finding
   return ok('blocks', `blocks of ${size} tokens (${source})${capacity}`)
 }
 
-/** The budget decides how long a prompt keeps a worker busy, so a wrong one misplaces long prompts. */
-function budgetFinding({ facts, asked }: ReachedEvidence): Finding {
+/**
+ * The budget decides how long a prompt keeps a worker busy, so a wrong one misplaces long prompts.
+ *
+ * The histogram `vllm:iteration_tokens_total` does not show it: vLLM 0.32.0 counts a prompt whole when its prefill ends, 1,062
+ * tokens with a budget of 512.
+ */
+function budgetFinding({ outcome, facts }: ReachedEvidence): Finding {
   const { value, source } = facts.maxBatchedTokens
   if (source !== 'default') return ok('budget', `computes up to ${value} tokens in a step (${source})`)
-  const metrics = asked.find(({ path, reply }) => path === '/metrics' && reply?.status === 200)?.reply?.body
-  const seen = metrics === undefined ? undefined : stepTokensSeen(new TextDecoder().decode(metrics))
-  const guess = `tokens in a step: ${value} is a guess, the engine does not say`
-  if (seen === undefined || seen.tokensMax >= value) {
-    return note(
-      'budget',
-      guess,
-      'name what it was started with (--max-num-batched-tokens): ?max_batched_tokens=N',
-    )
-  }
   return note(
     'budget',
-    `${guess}; none of its ${seen.steps} steps so far had more than ${seen.tokensMax}`,
-    `name what it was started with, most likely: ?max_batched_tokens=${seen.tokensMax}`,
+    `up to ${value} tokens in a step is a guess: the engine does not say, and with fewer a long prompt takes longer than is thought`,
+    outcome.engine === 'vllm'
+      ? 'name what its --max-num-batched-tokens is, such as ?max_batched_tokens=512; with VLLM_SERVER_DEV_MODE=1 it tells it itself'
+      : 'name it, such as ?max_batched_tokens=512',
   )
 }
 

@@ -7,6 +7,7 @@ import { type AskedHttp, jsonOf } from './recorded-http.ts'
 
 /** A line of a terminal has room for so much of a fact. */
 const TOLD_CHARACTERS_MAX = 120
+const LINE_CHARACTERS_MAX = 500
 
 export function stepOf(asked: AskedHttp, host: string): DiagnosisStep {
   const { method, path, reply, error, durationMs } = asked
@@ -18,10 +19,15 @@ export function stepOf(asked: AskedHttp, host: string): DiagnosisStep {
   }
 }
 
-/** One line, not too long, without control characters: engines write what they like. */
+/** One line, not too long: a fact among others. */
 export function cut(text: string): string {
+  return oneLine(text, TOLD_CHARACTERS_MAX)
+}
+
+/** Without control characters, and not too long: engines write what they like. */
+export function oneLine(text: string, charactersMax = LINE_CHARACTERS_MAX): string {
   const line = text.replace(/[\s\p{Cc}]+/gu, ' ').trim()
-  return line.length <= TOLD_CHARACTERS_MAX ? line : `${line.slice(0, TOLD_CHARACTERS_MAX - 1)}…`
+  return line.length <= charactersMax ? line : `${line.slice(0, charactersMax - 1)}…`
 }
 
 /** The part of a failed call's message that is not the question. */
