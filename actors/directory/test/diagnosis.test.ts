@@ -112,6 +112,35 @@ t.test('questions that get no answer are named, with what is not known for it', 
   t.equal(found.engineFlags, undefined, 'it may have them')
 })
 
+t.test(
+  'an engine that tells a socket at which it does not listen gets options that make it listen',
+  async t => {
+    const place = new Place()
+    // With such an endpoint vLLM connects, and publishes to nobody.
+    const sources = [{ data_parallel_rank: 0, endpoint: 'tcp://0.0.0.0:5557', topic: 'kv' }]
+    await place.engine({ ...VLLM, '/kv_event_sources': sources })
+    const found = await place.diagnose(ORIGIN)
+    t.match(about(found, 'events'), [
+      {
+        level: 'warning',
+        text: 'no event socket at tcp://10.0.0.1:5557: nothing listens there',
+        remedy: /^start the engine with the flags below: with an address instead of \* it connects/,
+      },
+    ])
+    t.match(found.engineFlags, /"endpoint":"tcp:\/\/\*:5557".*"topic":"kv"/)
+  },
+)
+
+t.test('one engine that is given twice is told', async t => {
+  const place = new Place()
+  await place.engine(VLLM)
+  const [first, second] = await place.diagnoseAll([ORIGIN, `${ORIGIN}?ranks=1`])
+  t.strictSame(about(first!, 'ports'), [])
+  t.match(about(second!, 'ports'), [
+    { level: 'warning', text: '10.0.0.1:8000 is given twice', remedy: /once/ },
+  ])
+})
+
 t.test('each family gets its own options', async t => {
   const sglang = new Place()
   const owner = (name: string) => ({ data: [{ ...MODELS.data[0], owned_by: name }] })

@@ -11,7 +11,7 @@
  */
 
 import type { Clock, Random } from '@homing/clock'
-import { SocketClaims, type Transport } from '@homing/transport'
+import { isSameSocket, SocketClaims, type Transport } from '@homing/transport'
 import type { EventSource, ProbeOutcome, WorkerSpec } from '../messages.ts'
 import { socketsOf } from '../named-sockets.ts'
 import { probeWorker } from '../probe.ts'
@@ -72,7 +72,10 @@ export async function diagnoseWorkers(
   for (const { spec, sources } of probed) {
     for (const source of sources) claims.claim(keyOf(spec, source), socketsOf(source))
   }
-  return eachOf(probed, one => diagnose(one, { claims, twins }, options))
+  return eachOf(probed, one => {
+    const isAgain = probed.findIndex(({ spec }) => isSamePlace(spec, one.spec)) < probed.indexOf(one)
+    return diagnose(one, { claims, twins, isAgain }, options)
+  })
 }
 
 /** Some at a time, in order: each takes sockets. */
@@ -84,10 +87,16 @@ async function eachOf<T, R>(items: readonly T[], work: (item: T) => Promise<R>):
   return results
 }
 
-/** What all workers name and have. */
+/** What other workers name and have, as far as it matters for one. */
 interface Neighbours {
   readonly claims: SocketClaims
   readonly twins: readonly ModelTwin[]
+  readonly isAgain: boolean
+}
+
+/** 'localhost' and '127.0.0.1' are one host. */
+function isSamePlace(spec: WorkerSpec, other: WorkerSpec): boolean {
+  return isSameSocket(`tcp://${spec.id}`, `tcp://${other.id}`)
 }
 
 /** Never rejects for what the worker does. */
@@ -144,7 +153,7 @@ async function diagnose(
 async function gather(
   { spec, http, sources }: Probed,
   outcome: ReachedOutcome,
-  { claims, twins }: Neighbours,
+  { claims, twins, isAgain }: Neighbours,
   options: DiagnoseOptions,
 ): Promise<ReachedEvidence> {
   const { clock, timeoutMs } = options
@@ -181,6 +190,7 @@ async function gather(
     ranks,
     listenedMs: clock.nowMs() - startMs,
     clashes,
+    isAgain,
     twin: first?.id === spec.id ? undefined : first,
     own,
     tokenizer: tokenizer?.name,

@@ -89,17 +89,23 @@ function ranksWithout({ spec, outcome, facts, ranks }: ReachedEvidence): readonl
   return findings
 }
 
-function socketFinding({ facts, listenedMs }: ReachedEvidence, rank: RankCheck): Finding {
+function socketFinding({ spec, facts, listenedMs }: ReachedEvidence, rank: RankCheck): Finding {
   const { source, connectedMs, eventsOwner, watch } = rank
   if (connectedMs === undefined) {
     const owner = eventsOwner ?? 'silent'
+    const correct =
+      spec.eventsPort === undefined ? 'name the right port: ?events=PORT' : 'correct ?events=PORT'
+    const connects = 'with an address instead of * it connects to somebody, and listens to nobody'
     const advice = {
-      closed: `correct ?events=PORT, or start the engine with an endpoint of the form tcp://*:PORT: with an address it connects instead of binding`,
+      closed:
+        spec.eventsPort === undefined
+          ? `${START_AGAIN}: ${connects}; or ${correct}`
+          : `${correct}, or start the engine with an endpoint of the form tcp://*:PORT: ${connects}`,
       silent: `open ${source.endpoint} in the firewall between router and engine`,
-      http: 'correct ?events=PORT: that port is of HTTP',
-      events: 'correct ?events=PORT',
+      http: `${correct}; that port is of HTTP`,
+      events: correct,
       replay: 'exchange the ports: ?events=PORT is where it publishes, ?replay=PORT where it repeats',
-      other: 'correct ?events=PORT',
+      other: correct,
     }[owner]
     return warning(
       'events',

@@ -37,6 +37,8 @@ export interface ReachedEvidence {
   readonly listenedMs: number
   /** Sockets that are named twice, in words. */
   readonly clashes: readonly SocketClash[]
+  /** The same engine was given before. */
+  readonly isAgain: boolean
   /** The first other worker of the same model whose block size is known, if there is one. */
   readonly twin: ModelTwin | undefined
   /** Undefined: none was sent. */

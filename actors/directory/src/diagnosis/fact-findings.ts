@@ -17,6 +17,7 @@ export function factFindings(evidence: ReachedEvidence): readonly Finding[] {
   return [
     answersFinding(evidence),
     ...unansweredFindings(evidence),
+    againFinding(evidence),
     waitingFinding(evidence),
     clockFinding(evidence),
     modelFinding(evidence),
@@ -71,6 +72,11 @@ function unansweredFindings({ asked, outcome, timeoutMs }: ReachedEvidence): rea
       'it may be overloaded: relieve it, or raise --probe-timeout',
     ),
   ]
+}
+
+function againFinding({ spec, isAgain }: ReachedEvidence): Finding | undefined {
+  if (!isAgain) return undefined
+  return warning('ports', undefined, `${spec.id} is given twice`, 'give it once: a router refuses it')
 }
 
 function waitingFinding({ asked }: ReachedEvidence): Finding | undefined {
