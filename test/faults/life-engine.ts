@@ -549,7 +549,5 @@ function storedData(
 
 /** All that anybody can see of a batch: its number and its content. */
 export function batchKey(sequence: number, payload: Uint8Array): string {
-  return (
-    `${sequence} ` + Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength).toString('latin1')
-  )
+  return `${sequence} ${Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength).toString('latin1')}`
 }

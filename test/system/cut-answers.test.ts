@@ -22,6 +22,13 @@ const HALF = EVENT.slice(0, 30)
 const DONE = 'data: [DONE]\n\n'
 const ERROR =
   /^data: \{"error":\{"message":"cannot get an answer from worker .*"code":"upstream_failed"\}\}\n\n$/
+/** In the stream of a response, and of a message. */
+const ERRORS: Readonly<Record<string, RegExp>> = {
+  '/v1/responses':
+    /^event: error\ndata: \{"type":"error","code":"upstream_failed","message":"cannot get an answer from worker .*\}\n\n$/,
+  '/v1/messages':
+    /^event: error\ndata: \{"type":"error","error":\{"type":"api_error","message":"cannot get an answer from worker .*\}\}\n\n$/,
+}
 const JSON_BODY = '{"id":"c","choices":[{"index":0,"text":"}]"}],"usage":{"prompt_tokens":1}}'
 
 /** What the client sees: a whole answer of this body, one that breaks off behind it, an error with a status, or in the stream. */
@@ -137,7 +144,9 @@ t.teardown(async () => {
 
 t.test(`each of ${cases.length} answers that are cut is told as what it is`, async t => {
   for (const [number, { title, path, seen }] of cases.entries()) {
-    const answer = await readAll(path, { model: `case-${number}`, prompt: 'x', input: 'x', stream: true })
+    const prompt =
+      path === '/v1/messages' ? { messages: [{ role: 'user', content: 'x' }] } : { prompt: 'x', input: 'x' }
+    const answer = await readAll(path, { model: `case-${number}`, ...prompt, stream: true })
     if ('refused' in seen) {
       // Nothing has reached the client: the request is placed again, and here is nobody else to take it.
       t.match([answer.status, answer.isWhole], [503, true], title)
@@ -149,7 +158,7 @@ t.test(`each of ${cases.length} answers that are cut is told as what it is`, asy
     else if ('broken' in seen) t.strictSame([answer.body, answer.isWhole], [seen.broken, false], title)
     else {
       t.equal(answer.body.slice(0, seen.errorBehind.length), seen.errorBehind, title)
-      t.match(answer.body.slice(seen.errorBehind.length), ERROR, title)
+      t.match(answer.body.slice(seen.errorBehind.length), ERRORS[path] ?? ERROR, title)
       t.equal(answer.isWhole, true, `${title}: the answer with the error event is whole`)
     }
   }

@@ -164,7 +164,7 @@ t.test('a wrong method is 405 and names the right one, an unknown route is 404',
     ['GET', '/v1/chat/completions', 'POST'],
     ['DELETE', '/v1/completions', 'POST'],
     ['GET', '/route', 'POST'],
-    ['POST', '/workers', 'GET'],
+    ['POST', '/dump', 'GET'],
     ['PUT', '/decisions/x', 'GET'],
   ] as const) {
     const answer = await fleet.send(path, { method })

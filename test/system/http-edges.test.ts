@@ -190,7 +190,7 @@ t.test("an engine's own 503 reaches the client with what it says of coming back"
   await client.drained()
 })
 
-t.test('pins are honoured on relayed routes', async t => {
+t.test('pins are honoured on other routes, too', async t => {
   const workers = await fleet.workers()
   for (const { instance_id: instanceId, id } of workers) {
     for (const path of ['/v1/responses', '/v1/messages', '/tokenize']) {
@@ -208,9 +208,9 @@ t.test('pins are honoured on relayed routes', async t => {
     }
   }
   const unknown = await fleet.send('/v1/messages', {
-    body: { model: 'homing-sim', messages: [], max_tokens: 1 },
+    body: { model: 'homing-sim', messages: [{ role: 'user', content: 'x' }], max_tokens: 1 },
     headers: { 'x-worker-instance-id': '99' },
   })
-  t.strictSame([unknown.status, unknown.json.error.code], [400, 'invalid_value'])
+  t.strictSame([unknown.status, unknown.json.error.type], [400, 'invalid_request_error'])
   await fleet.drained()
 })

@@ -7,11 +7,17 @@ import type { Clock } from '@homing/clock'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import { apiErrorOf, errorAnswer, sendAnswer } from '@homing/http'
 import type { Log } from '@homing/log'
-import { errorBody, errorEvent, isStreamAnswer } from '@homing/openai'
+import { type ErrorForm, errorBody, errorEvent, isStreamAnswer } from '@homing/openai'
 import type { Decision } from '@homing/router'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 
+/** Paths whose errors have a form of their own. */
+const FORMS: Readonly<Record<string, ErrorForm>> = {
+  '/v1/messages': 'messages',
+  '/v1/messages/count_tokens': 'messages',
+  '/v1/responses': 'responses',
+}
 const LINE_FEED = 0x0a
 /** Up to this status the client is at fault. */
 const CLIENT_STATUS_MAX = 499
@@ -34,6 +40,7 @@ export class ClientAnswer {
   readonly #clock: Clock
   readonly #metrics: GatewayMetrics
   readonly #startedMs: number
+  readonly #form: ErrorForm
   #head: 'none' | 'stream' | 'whole' = 'none'
   #hasBytes = false
   /** The last byte that the client was sent, and the one before it. */
@@ -47,6 +54,7 @@ export class ClientAnswer {
     this.#clock = clock
     this.#metrics = metrics
     this.#startedMs = clock.nowMs()
+    this.#form = FORMS[http.path] ?? 'completions'
   }
 
   head(status: number, headers: HttpHeaders, decision: Decision): void {
@@ -77,7 +85,7 @@ export class ClientAnswer {
   /** It was sent nowhere. What the client did not cause is logged. */
   refuse(thrown: unknown, log: Log): void {
     if (this.#http.isClosed) return
-    const status = sendAnswer(this.#http, errorAnswer(thrown))
+    const status = sendAnswer(this.#http, errorAnswer(thrown, this.#form))
     this.#metrics.refused(this.#route, status)
     if (status > CLIENT_STATUS_MAX)
       log.warn({ path: this.#http.path, error: toErrorRecord(thrown) }, 'request failed')
@@ -90,7 +98,7 @@ export class ClientAnswer {
     this.#metrics.failed(this.#route, phase, error.status)
     if (this.#head === 'none') {
       const headers = decision === undefined ? {} : decisionHeaders(decision)
-      const body = errorBody(error)
+      const body = errorBody(error, this.#form)
       const length = { 'content-length': String(body.length) }
       this.#http.writeHead(error.status, { ...error.headers, ...headers, ...length })
       this.#http.end(body)
@@ -98,7 +106,7 @@ export class ClientAnswer {
       // The answer may have stopped inside an event: an empty line ends that, or changes nothing.
       const isBetweenEvents = this.#lastByte === LINE_FEED && this.#byteBefore === LINE_FEED
       if (!isBetweenEvents) this.#http.write(Uint8Array.of(LINE_FEED, LINE_FEED))
-      this.#http.end(errorEvent(error))
+      this.#http.end(errorEvent(error, this.#form))
     } else {
       // A short answer would look whole to a client that does not check lengths.
       this.#http.destroy()

@@ -174,6 +174,8 @@ function ownRoutes(reader: RequestReader, views: FleetViews): readonly ServedRou
   const served: Readonly<Record<OwnPath, Served>> = {
     '/v1/chat/completions': { read: (exchange, hold) => reader.completion(exchange, 'chat', hold) },
     '/v1/completions': { read: (exchange, hold) => reader.completion(exchange, 'completions', hold) },
+    '/v1/messages': { read: (exchange, hold) => reader.completion(exchange, 'messages', hold) },
+    '/v1/responses': { read: (exchange, hold) => reader.completion(exchange, 'responses', hold) },
     '/v1/models': { view: exchange => views.models(exchange) },
     '/v1/models/*': { view: (exchange, name) => views.model(exchange, name) },
     '/health': { view: exchange => views.health(exchange) },

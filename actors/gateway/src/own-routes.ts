@@ -18,6 +18,8 @@ const get = <P extends string>(name: string, path: P) => {
 export const OWN_ROUTES = [
   post('chat', '/v1/chat/completions'),
   post('completions', '/v1/completions'),
+  post('messages', '/v1/messages'),
+  post('responses', '/v1/responses'),
   get('models', '/v1/models'),
   get('models', '/v1/models/*'),
   get('health', '/health'),

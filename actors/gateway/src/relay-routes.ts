@@ -16,10 +16,8 @@ const post = (path: string): RelayRoute => ({ method: 'POST', path })
 
 /** Routes that are relayed with any settings; docs/requests.md has the same list. */
 export const ENGINE_ROUTES: readonly RelayRoute[] = [
-  post('/v1/responses'),
   { method: 'GET', path: '/v1/responses/*' },
   post('/v1/responses/*/cancel'),
-  post('/v1/messages'),
   post('/v1/messages/count_tokens'),
   post('/v1/chat/completions/batch'),
   post('/v1/embeddings'),

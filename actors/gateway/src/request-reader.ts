@@ -21,7 +21,6 @@ import {
   ROUTER_MEMBERS,
   readRelayedRequest,
   scanRequest,
-  spliceMember,
 } from '@homing/openai'
 import { ADAPTER, EXTRA_KEY, SALT, type SeparatedPrompt } from '@homing/protocol'
 import type { RoutingRequest } from '@homing/router'
@@ -251,22 +250,17 @@ function singleHeaders(headers: HttpHeaders): Record<string, string> {
   return single
 }
 
-/** Relayed requests whose `cache_salt` engines know. */
-const SALTED_PATHS: ReadonlySet<string> = new Set(['/v1/responses', '/v1/messages'])
 const NO_MEMBERS = new TextEncoder().encode('{}')
 
 /** Model, pins and the bytes for the engine; of a body that is not JSON, or none, the headers alone tell. */
 function readRelayed(
   body: Uint8Array | undefined,
-  { headers, path }: HttpExchange,
+  { headers }: HttpExchange,
 ): RelayedRequest & { readonly body: Uint8Array | undefined } {
   const isJson = body !== undefined && String(headers['content-type'] ?? '').includes('json')
   const bytes = isJson ? body : NO_MEMBERS
   const scan = scanRequest(bytes)
   const read = readRelayedRequest(bytes, scan, headers)
   if (!isJson) return { ...read, body }
-  const cut = read.hasNvext ? cutMembers(body, scan, ROUTER_MEMBERS) : body
-  if (read.cacheSalt === undefined || !SALTED_PATHS.has(path)) return { ...read, body: cut }
-  const salted = spliceMember(cut, scanRequest(cut), 'cache_salt', JSON.stringify(read.cacheSalt))
-  return { ...read, body: salted }
+  return { ...read, body: read.hasNvext ? cutMembers(body, scan, ROUTER_MEMBERS) : body }
 }

@@ -96,6 +96,7 @@ export interface WorkerCallParts {
   readonly mayRefuse: boolean
 }
 
+const EARLY_EVENTS = /^\/v1\/(?:responses|messages)(?:$|\?)/
 /** The body of a refusal that is kept, and the wait for it; a longer one is not kept. */
 const REFUSAL_BYTES_MAX = 65_536
 const REFUSAL_MS_MAX = 1000
@@ -125,6 +126,7 @@ export class WorkerCall {
   #heldHead: { readonly status: number; readonly headers: HttpHeaders } | undefined
   #status: number | undefined
   #isStream = false
+  #isPrefilled = false
   #isJson = false
   #tap: UsageTap | undefined
 
@@ -231,9 +233,21 @@ export class WorkerCall {
       if (this.#refusal.bytes > REFUSAL_BYTES_MAX) this.#leaveRefusal()
       return
     }
-    if (this.#isStream && this.#tap?.hasBytes === false) this.#handler.prefilled()
+    const isFirst = this.#tap?.hasBytes === false
     const passing = this.#tap?.push(bytes) ?? bytes
+    if (this.#isStream && !this.#isPrefilled && (isFirst || this.#hasEarlyEvents)) this.#lookForOutput()
     if (passing.length > 0) this.#pass(passing)
+  }
+
+  #lookForOutput(): void {
+    if (this.#hasEarlyEvents && this.#tap?.hasOutput !== true) return
+    this.#isPrefilled = true
+    this.#handler.prefilled()
+  }
+
+  /** Streams of responses and messages begin before the prompt is computed. */
+  get #hasEarlyEvents(): boolean {
+    return EARLY_EVENTS.test(this.#request.path)
   }
 
   #end(how: HttpEnd): void {

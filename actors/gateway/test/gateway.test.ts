@@ -116,7 +116,7 @@ t.test('the inference routes of engines are relayed by load, with the methods th
 t.test('what separates a relayed prompt from equal ones is told', async t => {
   const { ask, called } = await start(t)
   const routed = async (body: object, headers: Record<string, string> = JSON_TYPE) => {
-    await ask('POST', '/v1/responses', { headers, body: JSON.stringify(body) })
+    await ask('POST', '/v1/messages/count_tokens', { headers, body: JSON.stringify(body) })
     return called().routing.separated?.unnamed
   }
   t.equal(await routed({ model: 'm' }), undefined)
@@ -190,9 +190,9 @@ t.test('a route that the operator adds is relayed', async t => {
 t.test('pins, salts and what else is meant for the router work on relayed routes, too', async t => {
   const { ask, called } = await start(t)
   const nvext = '"nvext":{"backend_instance_id":7,"dp_rank":1,"cache_salt":"s"}'
-  await ask('POST', '/v1/responses', { headers: JSON_TYPE, body: `{"model":"m",${nvext},"input":"x"}` })
+  await ask('POST', '/v1/classify', { headers: JSON_TYPE, body: `{"model":"m",${nvext},"input":"x"}` })
   t.match(called().routing, { model: 'm', pinnedInstanceId: 7, pinnedRank: 1 })
-  t.equal(called().body, '{"model":"m","input":"x","cache_salt":"s"}')
+  t.equal(called().body, '{"model":"m","input":"x"}')
   await ask('POST', '/v1/embeddings', {
     headers: { ...JSON_TYPE, 'x-worker-instance-id': '3', 'x-data-parallel-rank': '2', 'x-tenant-id': 't' },
     body: `{"model":"m",${nvext}}`,

@@ -27,6 +27,7 @@ import {
   cutMembers,
   InvalidRequestError,
   parseTokenIds,
+  type ReadOptions,
   type RequestFields,
   type RequestScan,
   ROUTER_MEMBERS,
@@ -37,7 +38,7 @@ import {
 } from '@homing/openai'
 import { ADAPTER, EXTRA_KEY, SALT } from '@homing/protocol'
 import { loadTokenizer } from '@homing/tokenization'
-import { BodyMemory, type ReadBody } from './body-memory.ts'
+import { BodyMemory } from './body-memory.ts'
 import { idsOfReply } from './engine-tokenize.ts'
 import type { CompletionRoute, ReadRequest } from './messages.ts'
 import type { ModelEntry, ModelTable } from './model-table.ts'
@@ -50,6 +51,7 @@ import type {
   ReadTask,
 } from './pool-tasks.ts'
 import { type Prompt, ThreadTokenizers } from './prompt-tokens.ts'
+import { convertedView, isConverted, type PromptView } from './prompt-view.ts'
 import { separatedPrompt, unknownPromptWith } from './separated-prompt.ts'
 import { hasValue, mediaTypeIn, tokenizeBody } from './tokenize-body.ts'
 
@@ -135,7 +137,7 @@ export class BodyReader {
     const { body, headers, route, wantTokenIds, wallMs } = task
     const readBody = this.#bodies.read(body)
     const { scan } = readBody
-    const request = readRequest(body, scan, headers, requiredOf(route, scan))
+    const request = readRequest(body, scan, headers, optionsOf(route, scan))
     const model = request.model ?? onlyBaseModel(table)
     const entry = table.get(model)
     const namespace: HashNamespace = {
@@ -164,7 +166,10 @@ export class BodyReader {
       annotations: request.hints.annotations,
       extraFields: request.hints.extraFields,
       upstreamBody,
-      usageEdit: usageEditOf(request, upstreamBody ?? body, upstreamBody === undefined ? scan : undefined),
+      // Streams of the other forms tell their usage anyway.
+      usageEdit: isConverted(route)
+        ? undefined
+        : usageEditOf(request, upstreamBody ?? body, upstreamBody === undefined ? scan : undefined),
     }
     const unknown = (reason: string): PoolOutcome => ({
       kind: 'read',
@@ -173,13 +178,17 @@ export class BodyReader {
 
     // The router says which models there are; it refuses this one.
     if (entry === undefined) return unknown('no worker serves the model')
+    const view = isConverted(route)
+      ? convertedView(route, readBody, request, entry, await this.#tokenizers.mergesSystem(entry))
+      : { ...readBody, body, request, isConverted: false }
+    if ('reason' in view) return unknown(view.reason)
     const asText = async (why: string): Promise<PoolOutcome> => {
-      const text = await this.#textOf(body, readBody, request, entry, wallMs)
+      const text = await this.#textOf(view, entry, wallMs)
       return text === undefined
         ? unknown(why)
         : { kind: 'read', request: withText(unread, text, namespace, why) }
     }
-    const prompt = await this.#promptOf(body, readBody, request, entry, wallMs)
+    const prompt = await this.#promptOf(body, view, entry, wallMs)
     switch (prompt.kind) {
       case 'tokens':
         return {
@@ -197,7 +206,7 @@ export class BodyReader {
         return unknown(prompt.reason)
       case 'ask-engine': {
         if (task.unaskable !== undefined) return asText(task.unaskable)
-        const question = tokenizeBody(body, scan, request, model)
+        const question = tokenizeBody(view.body, view.scan, view.request, model)
         if (question.kind === 'unknown') return asText(`${prompt.why}; ${question.reason}`)
         if (entry.tokenizeOrigins.length === 0)
           return asText(`${prompt.why}; no worker can be asked to tokenize`)
@@ -215,6 +224,7 @@ export class BodyReader {
 
   async #check(task: CheckTask, table: ModelTable): Promise<PoolOutcome> {
     const { body } = task
+    if (isConverted(task.route)) return { kind: 'uncheckable' }
     const outcome = await this.#read({ ...task, type: 'read', wantTokenIds: true }, table)
     if (outcome.kind !== 'read' || outcome.request.tokenizedBy !== 'router') return { kind: 'uncheckable' }
     const { model, tokenIds } = outcome.request
@@ -252,31 +262,24 @@ export class BodyReader {
     return [templates?.standard, templates?.toolUse].some(source => source?.includes('strftime') === true)
   }
 
-  async #promptOf(
-    body: Uint8Array,
-    readBody: ReadBody,
-    request: RequestFields,
-    entry: ModelEntry,
-    wallMs: number,
-  ): Promise<Prompt> {
+  async #promptOf(body: Uint8Array, view: PromptView, entry: ModelEntry, wallMs: number): Promise<Prompt> {
+    const { request } = view
     const { tokenData } = request.hints
     if (tokenData !== undefined) {
       return { kind: 'tokens', ids: parseTokenIds(body, tokenData, 'nvext.token_data'), by: 'client' }
     }
-    if (hasValue(body, readBody.scan, 'truncate_prompt_tokens')) {
+    if (!view.isConverted && hasValue(body, view.scan, 'truncate_prompt_tokens')) {
       return { kind: 'unknown', reason: 'truncate_prompt_tokens changes the prompt inside the engine' }
     }
     if (request.promptShape === 'tokens') {
       return { kind: 'tokens', ids: parseTokenIds(body, request.prompt!, 'prompt'), by: 'client' }
     }
-    return this.#tokenizers.prompt(readBody.values, request, entry, wallMs)
+    return this.#tokenizers.prompt(view.values, request, entry, wallMs)
   }
 
   /** The text of a prompt, as far as it decides what an engine caches; undefined where there is more than text to it. */
   async #textOf(
-    body: Uint8Array,
-    { scan, values }: ReadBody,
-    request: RequestFields,
+    { body, scan, values, request }: PromptView,
     entry: ModelEntry,
     wallMs: number,
   ): Promise<Uint8Array | undefined> {
@@ -373,11 +376,9 @@ function separatorsOf({ hasExtraKey, hasLoraPath }: RequestFields, namespace: Ha
 }
 
 /** `/route` takes token ids for a prompt; the other routes leave it to the engine to refuse what it must. */
-function requiredOf(
-  route: CompletionRoute,
-  scan: RequestScan,
-): { readonly requires?: 'messages' | 'prompt' } {
-  if (route === 'chat') return { requires: 'messages' }
+function optionsOf(route: CompletionRoute, scan: RequestScan): ReadOptions {
+  if (route === 'chat' || route === 'messages') return { requires: 'messages' }
+  if (route === 'responses') return { hasOtherInput: true }
   return scan.byName.has('token_ids') ? {} : { requires: 'prompt' }
 }
 

@@ -4,7 +4,8 @@ import type { ErrorRecord } from '@homing/errors'
 import type { BodyEdit, PriorityHints, RoutingConstraints, RoutingOverride } from '@homing/openai'
 import type { SeparatedPrompt } from '@homing/protocol'
 
-export type CompletionRoute = 'chat' | 'completions'
+/** `messages`: Anthropic's; `responses`: OpenAI's. Of both, engines make a chat. */
+export type CompletionRoute = 'chat' | 'completions' | 'messages' | 'responses'
 
 /** What the gateway and the router need of a request, read from its bytes on a pool thread. */
 export interface ReadRequest {

@@ -19,6 +19,12 @@ export type Prompt =
 
 export const DISTRUSTED = 'ids of this tokenizer were seen to differ from those of an engine'
 
+/** What vLLM renders to see whether a template takes system messages among the others. */
+const SYSTEM_PROBE = {
+  messages: ['system', 'user', 'system', 'user'].map(role => ({ role, content: 't' })),
+  add_generation_prompt: false,
+}
+
 export interface ThreadTokenizersOptions {
   /** For what is remembered of prompts. */
   readonly promptCacheBytes: number
@@ -34,6 +40,7 @@ export class ThreadTokenizers {
   readonly #promptCache: PromptCache
   readonly #wordTableBytesMax: number
   #shared: ReadonlyMap<string, LoadedTokenizer> = new Map()
+  readonly #mergesSystem = new WeakMap<PromptTokenizer, boolean>()
   #distrusted: ReadonlySet<string> = new Set()
   /** What templates that print the date are told; set before each rendering, which does not wait. */
   #renderedAtMs = 0
@@ -94,6 +101,19 @@ export class ThreadTokenizers {
     return first === undefined
       ? { kind: 'unknown', reason: 'the request has no prompt' }
       : { kind: 'tokens', ids: first, by: 'router' }
+  }
+
+  /** Whether vLLM puts system messages of a Messages request in front: where its template refuses them elsewhere. */
+  async mergesSystem({ tokenizerDirectory, dialect }: ModelEntry): Promise<boolean> {
+    if (tokenizerDirectory === undefined) return true
+    const tokenizer = await this.#load(tokenizerDirectory, dialect)
+    if (typeof tokenizer === 'string') return true
+    let merges = this.#mergesSystem.get(tokenizer)
+    if (merges === undefined) {
+      merges = tokenizer.renderChat(SYSTEM_PROBE).kind !== 'text'
+      this.#mergesSystem.set(tokenizer, merges)
+    }
+    return merges
   }
 
   /** The rendered text of a chat where its template can be used; undefined: its messages must do. */

@@ -1,7 +1,7 @@
 /** Whole answers: made from a value or an exception, and sent with their length. */
 
 import { toErrorRecord } from '@homing/errors'
-import { errorBody } from '@homing/openai'
+import { type ErrorForm, errorBody } from '@homing/openai'
 import type { HttpErrorAnswer as HttpAnswer, HttpExchange } from '@homing/transport'
 import { apiErrorOf } from './error-kinds.ts'
 import { MethodNotAllowedError } from './errors.ts'
@@ -21,14 +21,14 @@ export function jsonAnswer(status: number, value: unknown): HttpAnswer {
   return textAnswer(status, `${JSON.stringify(value, null, 2)}\n`, { 'content-type': 'application/json' })
 }
 
-/** What was thrown, in OpenAI's form. */
-export function errorAnswer(thrown: unknown): HttpAnswer {
+/** What was thrown, in OpenAI's form or that of the route. */
+export function errorAnswer(thrown: unknown, form: ErrorForm = 'completions'): HttpAnswer {
   const param = (thrown as { readonly param?: unknown } | undefined)?.param
   const error = apiErrorOf(toErrorRecord(thrown), typeof param === 'string' ? param : undefined)
   return {
     status: error.status,
     headers: { ...error.headers, ...errorHeaders(thrown) },
-    body: errorBody(error),
+    body: errorBody(error, form),
   }
 }
 

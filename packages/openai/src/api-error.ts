@@ -79,15 +79,37 @@ export function apiError(kind: ApiErrorKind, message: string, options: ApiErrorO
 }
 
 /** The body of the answer: `{"error":{"message","type","param","code"}}`. */
-export function errorBody(error: ApiError): Uint8Array {
-  return Buffer.from(errorText(error))
+export function errorBody(error: ApiError, form: ErrorForm = 'completions'): Uint8Array {
+  return Buffer.from(errorText(error, form))
 }
 
 /** The same as a server-sent event, for an answer whose status has been sent: `data: {"error": …}` and an empty line. */
-export function errorEvent(error: ApiError): Uint8Array {
-  return Buffer.from(`data: ${errorText(error)}\n\n`)
+export function errorEvent(error: ApiError, form: ErrorForm = 'completions'): Uint8Array {
+  if (form === 'completions') return Buffer.from(`data: ${errorText(error, form)}\n\n`)
+  const { message, param, code } = error
+  const text =
+    form === 'messages' ? errorText(error, form) : JSON.stringify({ type: 'error', code, message, param })
+  return Buffer.from(`event: error\ndata: ${text}\n\n`)
 }
 
-function errorText({ message, type, param, code }: ApiError): string {
-  return JSON.stringify({ error: { message, type, param, code } })
+/** What clients of a route expect of an error: OpenAI's, in the stream of a response with a type of its own, or Anthropic's. */
+export type ErrorForm = 'completions' | 'responses' | 'messages'
+
+/** Anthropic's types, by status. */
+const MESSAGES_TYPES: ReadonlyMap<number, string> = new Map([
+  [400, 'invalid_request_error'],
+  [401, 'authentication_error'],
+  [403, 'permission_error'],
+  [404, 'not_found_error'],
+  [413, 'request_too_large'],
+  [429, 'rate_limit_error'],
+  [503, 'overloaded_error'],
+  [504, 'timeout_error'],
+  [529, 'overloaded_error'],
+])
+
+function errorText({ status, message, type, param, code }: ApiError, form: ErrorForm): string {
+  if (form !== 'messages') return JSON.stringify({ error: { message, type, param, code } })
+  const kind = MESSAGES_TYPES.get(status) ?? (status < 500 ? 'invalid_request_error' : 'api_error')
+  return JSON.stringify({ type: 'error', error: { type: kind, message } })
 }

@@ -1,5 +1,5 @@
 export { isJsonAnswer, isStreamAnswer } from './answer-type.ts'
-export { type ApiErrorOptions, apiError, errorBody, errorEvent } from './api-error.ts'
+export { type ApiErrorOptions, apiError, type ErrorForm, errorBody, errorEvent } from './api-error.ts'
 export { EmptyPromptError, InvalidRequestError, MalformedJsonError } from './errors.ts'
 export type { EventRelayOptions } from './event-relay.ts'
 export { type ModelCard, modelsBody } from './models.ts'

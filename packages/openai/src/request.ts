@@ -30,6 +30,8 @@ export const ROUTER_MEMBERS: readonly string[] = ['nvext', 'router_config_overri
 export interface ReadOptions {
   /** False: nvext and its headers have no effect. Default true. */
   readonly readsHints?: boolean
+  /** True: `prompt` is no prompt here, but a field that the engine judges. Default false. */
+  readonly hasOtherInput?: boolean
   /** The member that the route cannot do without; absent: InvalidRequestError. Default: none. */
   readonly requires?: 'messages' | 'prompt'
 }
@@ -48,7 +50,7 @@ export function readRequest(
   const readsHints = options.readsHints ?? true
   const nvext = readsHints ? top.object('nvext') : undefined
   const messages = top.range('messages')
-  const prompt = top.range('prompt') ?? top.range('token_ids')
+  const prompt = options.hasOtherInput === true ? undefined : (top.range('prompt') ?? top.range('token_ids'))
   const promptParam = top.range('prompt') === undefined ? 'token_ids' : 'prompt'
   if (options.requires === 'messages' && messages === undefined) {
     throw new InvalidRequestError('messages', '(missing)', 'a list of messages')

@@ -12,7 +12,7 @@
  * not JSON. Names with escapes in them are not recognised; no engine writes such names.
  *
  * Source: the WHATWG event stream format; usage as vLLM and SGLang report it (usage of the last event that
- * has one; null in the others), errors inside a stream as {"error": …} or flat with "object": "error"; the last events of
+ * has one; null in the others; of a stream of responses inside the member `response`), errors inside a stream as {"error": …} or flat with "object": "error"; the last events of
  * OpenAI's Responses and Anthropic's Messages by their `type`.
  */
 
@@ -44,6 +44,7 @@ export class UsageTap {
   #cachedTokens: number | undefined
   #sawError = false
   #sawLastType = false
+  #sawOutput = false
 
   /** 'sse' for text/event-stream, 'json' for a body that is one JSON object; `options` are for streams. */
   constructor(form: 'sse' | 'json', options: EventRelayOptions = {}) {
@@ -56,8 +57,9 @@ export class UsageTap {
       },
       choices: isEmpty => this.#relay?.noteChoices(isEmpty),
       choiceEnd: () => this.#relay?.noteChoiceEnd(),
-      lastType: () => {
-        this.#sawLastType = true
+      type: text => {
+        if (LAST_TYPES.has(text)) this.#sawLastType = true
+        if (!EARLY_TYPES.has(text)) this.#sawOutput = true
       },
     })
     this.#lines = this.#relay === undefined ? undefined : new EventLines(this.#members, this.#relay)
@@ -66,6 +68,11 @@ export class UsageTap {
   /** True once a byte passed. */
   get hasBytes(): boolean {
     return this.#hasBytes
+  }
+
+  /** Of a stream of responses or messages: an event passed that is not sent before the prompt is computed. */
+  get hasOutput(): boolean {
+    return this.#sawOutput
   }
 
   /**
@@ -107,10 +114,10 @@ export class UsageTap {
     const usage = text === undefined ? undefined : tryObject(text)
     this.#relay?.noteUsage(usage === undefined)
     if (usage === undefined) return
-    this.#promptTokens = tryCount(usage['prompt_tokens'])
-    this.#completionTokens = tryCount(usage['completion_tokens'])
-    const details = usage['prompt_tokens_details']
-    this.#cachedTokens = isRecord(details) ? tryCount(details['cached_tokens']) : undefined
+    const { promptTokens, completionTokens, cachedTokens } = countsOf(usage)
+    this.#promptTokens = promptTokens
+    this.#completionTokens = completionTokens
+    this.#cachedTokens = cachedTokens
   }
 }
 
@@ -238,9 +245,10 @@ function lineEnd(bytes: Uint8Array, from: number): number {
   return at
 }
 
-type WatchedName = 'usage' | 'error' | 'object' | 'choices' | 'type'
-const WATCHED: readonly WatchedName[] = ['usage', 'error', 'object', 'choices', 'type']
+type WatchedName = 'usage' | 'error' | 'object' | 'choices' | 'type' | 'response'
+const WATCHED: readonly WatchedName[] = ['usage', 'error', 'object', 'choices', 'type', 'response']
 const CHOICES = WATCHED.indexOf('choices')
+const RESPONSE = WATCHED.indexOf('response')
 const WATCHED_BYTES = WATCHED.map(name => Buffer.from(name))
 /** A usage object has some 300 bytes; of a longer value only the beginning is seen. */
 const CAPTURE_BYTES_MAX = 4096
@@ -250,6 +258,13 @@ const FLAT_ERROR = Buffer.from('"error"')
 /** Values of `type` behind which nothing follows in a stream of responses or messages. */
 const LAST_TYPES: ReadonlySet<string> = new Set(
   ['message_stop', 'response.completed', 'response.incomplete', 'response.failed', 'error'].map(type =>
+    JSON.stringify(type),
+  ),
+)
+
+/** Values of `type` of events that are sent before the prompt is computed. */
+const EARLY_TYPES: ReadonlySet<string> = new Set(
+  ['message_start', 'ping', 'response.created', 'response.queued', 'response.in_progress'].map(type =>
     JSON.stringify(type),
   ),
 )
@@ -272,8 +287,8 @@ interface MembersFound {
   choices(isEmpty: boolean): void
   /** An element of `choices` has a `finish_reason`, or a chunk ends where that would be seen. */
   choiceEnd(): void
-  /** `type` has one of LAST_TYPES. */
-  lastType(): void
+  /** The value of `type`, as JSON. */
+  type(text: string): void
 }
 
 const FINISH_REASON = Buffer.from('finish_reason')
@@ -285,6 +300,8 @@ class MemberTap {
   #state = NO_OBJECT
   #isInString = false
   #isEscaped = false
+  /** 1 inside the value of `response`, whose members count as if they were at the top; else 0. */
+  #base = 0
   /** Index in WATCHED of the member under way; −1: not watched. */
   #watched = -1
   /** What earlier chunks held of the name or watched value under way; most answers cut none. */
@@ -303,6 +320,7 @@ class MemberTap {
   /** Forgets the object that is under way. */
   reset(): void {
     this.#depth = 0
+    this.#base = 0
     this.#state = NO_OBJECT
     this.#isInString = false
     this.#isEscaped = false
@@ -310,7 +328,8 @@ class MemberTap {
   }
 
   push(bytes: Uint8Array, from: number, to: number): void {
-    let depth = this.#depth
+    // Relative to the object whose members are looked at.
+    let depth = this.#depth - this.#base
     let state = this.#state
     let isInString = this.#isInString
     let isEscaped = this.#isEscaped
@@ -343,6 +362,17 @@ class MemberTap {
         }
       } else if (byte === 0x7b || byte === 0x5b) {
         depth++
+        if (
+          depth === 2 &&
+          byte === 0x7b &&
+          state === WATCHED_VALUE &&
+          this.#watched === RESPONSE &&
+          this.#base === 0
+        ) {
+          this.#base = 1
+          depth = 1
+          this.#capturedBytes = 0
+        }
         if (depth === 1) state = byte === 0x7b ? NAME_EXPECTED : NO_OBJECT
         else if (depth === 3 && state === WATCHED_VALUE && this.#watched === CHOICES) {
           this.#found.choices(false)
@@ -350,7 +380,12 @@ class MemberTap {
       } else if (byte === 0x7d || byte === 0x5d) {
         if (depth === 1) {
           if (state === WATCHED_VALUE) this.#endValue(bytes, begin, at)
-          state = NO_OBJECT
+          if (this.#base === 1) {
+            // Back at the top, behind the value of `response`.
+            this.#base = 0
+            depth = 2
+            state = VALUE
+          } else state = NO_OBJECT
         }
         if (depth > 0) depth--
       } else if (depth !== 1) {
@@ -366,7 +401,7 @@ class MemberTap {
     if (state === NAME || state === WATCHED_VALUE) this.#capture(bytes, begin, to)
     // What a chunk cuts may be the name that is looked for.
     if (state === WATCHED_VALUE && this.#watched === CHOICES) this.#found.choiceEnd()
-    this.#depth = depth
+    this.#depth = depth + this.#base
     this.#state = state
     this.#isInString = isInString
     this.#isEscaped = isEscaped
@@ -420,7 +455,7 @@ class MemberTap {
     } else if (name === 'usage') {
       this.#found.usage(textOf())
     } else if (name === 'type') {
-      if (LAST_TYPES.has(textOf())) this.#found.lastType()
+      this.#found.type(textOf())
     } else if (name === 'choices') {
       this.#found.choices(isEmptyList(source, start, end))
     } else if (name === 'error' || startsWith(source, start, FLAT_ERROR)) {
@@ -446,6 +481,34 @@ function watchedIndex(bytes: Uint8Array, from: number, to: number): number {
     if (name.length === to - from && startsWith(bytes, from, name)) return index
   }
   return -1
+}
+
+/**
+ * Counts of completions; of responses, whose `input_tokens` are the whole prompt; of messages, where those that were read from a
+ * cache or written to one are counted apart.
+ */
+function countsOf(
+  usage: Readonly<Record<string, unknown>>,
+): Pick<UsageReport, 'promptTokens' | 'completionTokens' | 'cachedTokens'> {
+  const cachedIn = (name: string): number | undefined => {
+    const details = usage[name]
+    return isRecord(details) ? tryCount(details['cached_tokens']) : undefined
+  }
+  const input = tryCount(usage['input_tokens'])
+  if (input === undefined || usage['prompt_tokens'] !== undefined) {
+    return {
+      promptTokens: tryCount(usage['prompt_tokens']),
+      completionTokens: tryCount(usage['completion_tokens']),
+      cachedTokens: cachedIn('prompt_tokens_details'),
+    }
+  }
+  const completionTokens = tryCount(usage['output_tokens'])
+  if (isRecord(usage['input_tokens_details'])) {
+    return { promptTokens: input, completionTokens, cachedTokens: cachedIn('input_tokens_details') }
+  }
+  const cachedTokens = tryCount(usage['cache_read_input_tokens'])
+  const createdTokens = tryCount(usage['cache_creation_input_tokens'])
+  return { promptTokens: input + (cachedTokens ?? 0) + (createdTokens ?? 0), completionTokens, cachedTokens }
 }
 
 /** Undefined for a text that was cut or never was JSON: then there is no usage to report. */

@@ -5,6 +5,14 @@
  * not depend on them. Tools reach the chat template. Unknown fields are ignored, as vLLM ignores them.
  */
 
+import {
+  chatOfMessages,
+  chatOfResponses,
+  dumpJson,
+  type PythonDict,
+  RenderingRefusedError,
+  tryParseJson,
+} from '@homing/tokenization'
 import type { EngineTokenizer } from './engine-tokenizer.ts'
 import { naturalOutputTokens } from './output.ts'
 import type { TypedKind } from './typed-answer.ts'
@@ -143,12 +151,26 @@ function promptsOf(
 ): Int32Array[] {
   if (kind === 'text') return textPrompts(body, tokenizer)
   if (kind === 'chat') return [chatPrompt(body, bytes, tokenizer)]
-  const chat = kind === 'responses' ? chatOfResponse(body) : chatOfMessages(body)
-  return [chatPrompt(chat, new TextEncoder().encode(JSON.stringify(chat)), tokenizer)]
+  const chat = chatBytes(kind, body, bytes)
+  return [chatPrompt(parseObject(chat), chat, tokenizer)]
+}
+
+/** As vLLM makes a chat of it. What the library will not vouch for is served all the same, as a plainer chat. */
+function chatBytes(kind: 'responses' | 'messages', body: Body, bytes: Uint8Array): Uint8Array {
+  const plain = kind === 'responses' ? plainChatOfResponses(body) : plainChatOfMessages(body)
+  const encoded = (text: string): Uint8Array => new TextEncoder().encode(text)
+  try {
+    const values = tryParseJson(new TextDecoder().decode(bytes)) as PythonDict
+    const chat = kind === 'responses' ? chatOfResponses(values, 'vllm') : chatOfMessages(values, 'vllm', true)
+    return encoded(dumpJson(chat))
+  } catch (thrown) {
+    if (!(thrown instanceof RenderingRefusedError)) throw thrown
+    return encoded(JSON.stringify(plain))
+  }
 }
 
 /** A text, or a list of messages; `instructions` go before them. */
-function chatOfResponse({ input, instructions }: Body): Body {
+function plainChatOfResponses({ input, instructions }: Body): Body {
   const messages = typeof input === 'string' ? [{ role: 'user', content: input }] : input
   if (!Array.isArray(messages)) throw bad('input must be a string or a list', 'input')
   return typeof instructions === 'string'
@@ -156,7 +178,7 @@ function chatOfResponse({ input, instructions }: Body): Body {
     : { messages }
 }
 
-function chatOfMessages({ messages, system }: Body): Body {
+function plainChatOfMessages({ messages, system }: Body): Body {
   if (!Array.isArray(messages)) throw bad('messages must be a list of objects', 'messages')
   return typeof system === 'string'
     ? { messages: [{ role: 'system', content: system }, ...messages] }

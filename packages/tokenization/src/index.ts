@@ -1,3 +1,4 @@
+export { chatOfMessages, chatOfResponses } from './chat-forms.ts'
 export type { ChatServerOptions } from './chat-request.ts'
 export { ChatTemplate, type RenderOptions } from './chat-template.ts'
 export { type ContentFormat, detectContentFormat, type EngineDialect } from './content-format.ts'

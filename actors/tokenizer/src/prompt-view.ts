@@ -1,0 +1,78 @@
+/**
+ * Prompt view: the request whose prompt is read. Of a chat or a completion it is the body itself; of Messages and Responses the chat
+ * that the engine makes of it, as values, and as bytes only where somebody needs bytes.
+ */
+
+import { type RequestFields, type RequestScan, scanRequest } from '@homing/openai'
+import {
+  chatOfMessages,
+  chatOfResponses,
+  dumpJson,
+  type PythonDict,
+  RenderingRefusedError,
+} from '@homing/tokenization'
+import type { ReadBody } from './body-memory.ts'
+import type { CompletionRoute } from './messages.ts'
+import type { ModelEntry } from './model-table.ts'
+
+export interface PromptView {
+  /** As `readRequest` reads it; of a chat that was made, only `promptShape` is of the chat. */
+  readonly request: RequestFields
+  readonly values: () => PythonDict | undefined
+  readonly body: Uint8Array
+  readonly scan: RequestScan
+  /** It was made of another form: to look into its bytes is dear. */
+  readonly isConverted: boolean
+}
+
+/** Another form than a chat or a completion. */
+export type ConvertedRoute = 'messages' | 'responses'
+
+export function isConverted(route: CompletionRoute): route is ConvertedRoute {
+  return route === 'messages' || route === 'responses'
+}
+
+/** The chat that the engine of `entry` makes of the body, or why that is not known. */
+export function convertedView(
+  route: ConvertedRoute,
+  { values }: ReadBody,
+  request: RequestFields,
+  { dialect }: ModelEntry,
+  mergesSystem: boolean,
+): PromptView | { readonly reason: string } {
+  try {
+    const given = values()
+    if (given === undefined) return { reason: 'the body is no JSON that engines read' }
+    const chat =
+      route === 'messages' ? chatOfMessages(given, dialect, mergesSystem) : chatOfResponses(given, dialect)
+    return new ConvertedView(chat, request)
+  } catch (thrown) {
+    if (!(thrown instanceof RenderingRefusedError)) throw thrown
+    return { reason: thrown.message }
+  }
+}
+
+class ConvertedView implements PromptView {
+  readonly request: RequestFields
+  readonly isConverted = true
+  readonly #chat: PythonDict
+  #body: Uint8Array | undefined
+  #scan: RequestScan | undefined
+
+  constructor(chat: PythonDict, request: RequestFields) {
+    this.#chat = chat
+    this.request = { ...request, promptShape: 'messages', prompt: undefined }
+  }
+
+  readonly values = (): PythonDict => this.#chat
+
+  get body(): Uint8Array {
+    this.#body ??= new TextEncoder().encode(dumpJson(this.#chat))
+    return this.#body
+  }
+
+  get scan(): RequestScan {
+    this.#scan ??= scanRequest(this.body)
+    return this.#scan
+  }
+}

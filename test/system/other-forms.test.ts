@@ -1,0 +1,182 @@
+/**
+ * Conversations as Anthropic's Messages and as OpenAI's Responses, streamed and not: they go where their prefix is, as chats do, and what was
+ * predicted is delivered.
+ */
+
+import t from 'tap'
+import { type Fleet, startFleet, TINY_TOKENIZER, until } from './fleet.ts'
+
+const MODEL = 'tiny'
+const TURNS = 4
+const CONVERSATIONS = 3
+const SYSTEM = 'You are a careful assistant who answers in one short sentence and never guesses. '.repeat(6)
+
+type Form = 'chat' | 'messages' | 'responses'
+interface Said {
+  readonly role: 'user' | 'assistant'
+  readonly text: string
+}
+interface Told {
+  readonly text: string
+  readonly promptTokens: number
+  readonly cachedTokens: number
+}
+
+const PATHS: Readonly<Record<Form, string>> = {
+  chat: '/v1/chat/completions',
+  messages: '/v1/messages',
+  responses: '/v1/responses',
+}
+
+function bodyOf(form: Form, said: readonly Said[], stream: boolean): object {
+  const max = 12
+  switch (form) {
+    case 'chat': {
+      const messages = said.map(({ role, text }) => ({ role, content: text }))
+      const all = [{ role: 'system', content: SYSTEM }, ...messages]
+      return {
+        model: MODEL,
+        messages: all,
+        max_tokens: max,
+        stream,
+        stream_options: stream ? { include_usage: true } : undefined,
+      }
+    }
+    case 'messages': {
+      const messages = said.map(({ role, text }) => ({ role, content: [{ type: 'text', text }] }))
+      return { model: MODEL, system: [{ type: 'text', text: SYSTEM }], messages, max_tokens: max, stream }
+    }
+    case 'responses': {
+      const input = said.map(({ role, text }) => ({
+        type: 'message',
+        role,
+        content: [{ type: role === 'user' ? 'input_text' : 'output_text', text }],
+      }))
+      return { model: MODEL, instructions: SYSTEM, input, max_output_tokens: max, stream }
+    }
+  }
+}
+
+function told(form: Form, text: string, stream: boolean): Told {
+  const events = stream
+    ? [...text.matchAll(/^data: (\{.*\})$/gm)].map(([, data]) => JSON.parse(data!) as Record<string, never>)
+    : []
+  if (form === 'chat') {
+    const answer = stream ? undefined : JSON.parse(text)
+    const usage = stream ? (events.at(-1) as { usage: never })['usage'] : answer.usage
+    const written = stream
+      ? events
+          .map(
+            event =>
+              (event['choices'] as unknown as { delta?: { content?: string } }[])[0]?.delta?.content ?? '',
+          )
+          .join('')
+      : answer.choices[0].message.content
+    return counts(
+      written,
+      usage['prompt_tokens'],
+      (usage['prompt_tokens_details'] as { cached_tokens: number })['cached_tokens'],
+    )
+  }
+  if (form === 'messages') {
+    const last = stream ? (events.find(({ type }) => type === 'message_delta') as never) : JSON.parse(text)
+    const usage = last['usage'] as { input_tokens: number; cache_read_input_tokens: number }
+    const written = stream
+      ? events.flatMap(event => (event['delta'] as { text?: string } | undefined)?.text ?? []).join('')
+      : (last['content'] as { text: string }[])[0]!.text
+    return counts(written, usage.input_tokens + usage.cache_read_input_tokens, usage.cache_read_input_tokens)
+  }
+  const response = stream ? (events.at(-1) as { response: never })['response'] : JSON.parse(text)
+  const usage = response['usage'] as { input_tokens: number; input_tokens_details: { cached_tokens: number } }
+  const [output] = response['output'] as { content: { text: string }[] }[]
+  return counts(output!.content[0]!.text, usage.input_tokens, usage.input_tokens_details.cached_tokens)
+}
+
+const counts = (text: string, promptTokens: number, cachedTokens: number): Told => ({
+  text,
+  promptTokens,
+  cachedTokens,
+})
+
+interface Receipt {
+  readonly prompt_tokens: number
+  readonly predicted_cached_tokens: number
+  readonly unknown_prompt: string | null
+  readonly delivered: { readonly cached_tokens: number | null; readonly prompt_tokens: number | null } | null
+}
+
+async function receiptOf(fleet: Fleet, id: string | undefined): Promise<Receipt> {
+  return until('the receipt is complete', async () => {
+    const { json } = await fleet.send(`/decisions/${id}`)
+    return json.delivered === null ? undefined : (json as Receipt)
+  })
+}
+
+for (const form of ['chat', 'messages', 'responses'] as const) {
+  for (const stream of [false, true]) {
+    t.test(`${form}, ${stream ? 'streamed' : 'whole'}: predicted as delivered, turn by turn`, async t => {
+      const settings = { model: MODEL, tokenizer: TINY_TOKENIZER }
+      const fleet = await startFleet({
+        engines: [settings, settings, settings],
+        router: ['--tokenizer', TINY_TOKENIZER],
+      })
+      t.teardown(() => fleet.stop())
+      for (let conversation = 0; conversation < CONVERSATIONS; conversation++) {
+        const said: Said[] = []
+        const workers = new Set<string | undefined>()
+        for (let turn = 0; turn < TURNS; turn++) {
+          said.push({
+            role: 'user',
+            text: `Question ${turn} of conversation ${conversation}: what comes next, and why?`,
+          })
+          const answer = await fleet.send(PATHS[form], { body: bodyOf(form, said, stream) })
+          t.equal(answer.status, 200, answer.text)
+          const { text, promptTokens, cachedTokens } = told(form, answer.text, stream)
+          const receipt = await receiptOf(fleet, answer.headers['x-homing-decision'])
+          t.equal(receipt.unknown_prompt, null)
+          t.equal(receipt.prompt_tokens, promptTokens, 'the router counts what the engine counts')
+          t.equal(receipt.predicted_cached_tokens, cachedTokens, 'and predicts what it delivers')
+          t.match(receipt.delivered, { cached_tokens: cachedTokens, prompt_tokens: promptTokens })
+          if (turn > 0) t.ok(cachedTokens > 100, `${cachedTokens} tokens of turn ${turn} were cached`)
+          workers.add(answer.headers['x-homing-worker'])
+          said.push({ role: 'assistant', text })
+          await fleet.caughtUp(fleet.engines)
+        }
+        t.equal(workers.size, 1, 'a conversation stays where it is known')
+      }
+    })
+  }
+}
+
+t.test('what cannot be rendered is served by load, and the receipt says why', async t => {
+  const settings = { model: MODEL, tokenizer: TINY_TOKENIZER }
+  const fleet = await startFleet({ engines: [settings], router: ['--tokenizer', TINY_TOKENIZER] })
+  t.teardown(() => fleet.stop())
+  for (const [path, body, words] of [
+    [
+      '/v1/messages',
+      { messages: [{ role: 'user', content: [{ type: 'document' }] }], max_tokens: 4 },
+      /type document/,
+    ],
+    ['/v1/responses', { input: 'a', previous_response_id: 'resp_1' }, /previous_response_id/],
+    ['/v1/responses', { input: 'a', tools: [{ type: 'web_search' }] }, /web_search/],
+  ] as const) {
+    const answer = await fleet.send(path, { body: { model: MODEL, ...body } })
+    const { json } = await fleet.send(`/decisions/${answer.headers['x-homing-decision']}`)
+    t.match(json.unknown_prompt, words, path)
+  }
+})
+
+t.test('errors of the router have the form of the route', async t => {
+  const fleet = await startFleet({ engines: [{ model: MODEL }] })
+  t.teardown(() => fleet.stop())
+  const unknown = await fleet.send('/v1/messages', {
+    body: { model: 'none', messages: [{ role: 'user', content: 'a' }], max_tokens: 4 },
+  })
+  t.equal(unknown.status, 404)
+  t.match(unknown.json, { type: 'error', error: { type: 'not_found_error', message: /none/ } })
+  const malformed = await fleet.send('/v1/messages', { body: '{' })
+  t.equal(malformed.status, 400)
+  t.match(malformed.json, { type: 'error', error: { type: 'invalid_request_error' } })
+  t.match((await fleet.send('/v1/responses', { body: '{' })).json, { error: { code: 'malformed_json' } })
+})
