@@ -33,12 +33,19 @@ class Place {
   readonly network = new MemoryNetwork({ clock: this.clock })
   readonly outside = this.network.transport()
 
-  async engine(answers: Answers, headers: Readonly<Record<string, string>> = {}, port = 8000): Promise<void> {
+  async engine(
+    answers: Answers,
+    headers: Readonly<Record<string, string>> = {},
+    port = 8000,
+    delayMs = 0,
+  ): Promise<void> {
     await this.outside.http.listen({ host: '10.0.0.1', port }, exchange => {
       const answer = exchange.path in answers ? answers[exchange.path] : 404
       if (answer === undefined) return
-      exchange.writeHead(typeof answer === 'number' ? answer : 200, headers)
-      exchange.end(utf8.encode(typeof answer === 'object' ? JSON.stringify(answer) : String(answer)))
+      this.clock.after(delayMs, () => {
+        exchange.writeHead(typeof answer === 'number' ? answer : 200, headers)
+        exchange.end(utf8.encode(typeof answer === 'object' ? JSON.stringify(answer) : String(answer)))
+      })
     })
   }
 
@@ -97,6 +104,16 @@ t.test('a clock that is off is told', async t => {
     const [clock] = about(await place.diagnose(ORIGIN), 'clock')
     t.match(clock, { text, level: offMs === 0 ? 'ok' : 'note' })
   }
+})
+
+t.test('an engine that needs more than half of its time is slow', async t => {
+  const place = new Place()
+  await place.engine(VLLM, {}, 8000, 700)
+  const found = await place.diagnose(ORIGIN)
+  t.equal(found.verdict, 'inexact')
+  t.match(about(found, 'answers'), [
+    { level: 'warning', text: /^vllm 0\.25\.1 is slow: GET \S+ took 7\d\d ms of 1000 at most$/ },
+  ])
 })
 
 t.test('questions that get no answer are named, with what is not known for it', async t => {

@@ -42,6 +42,7 @@ export const DOCTOR_CASES: readonly DoctorCase[] = [
     finding: /no event socket at \S+: nothing listens there/,
     exitCode: 1,
     trust: 'approximate',
+    settings: { timeoutMs: 2000 },
     async start(t, world) {
       const { engine, url, replayPort } = await world.engine(t, { version: '0.25.1' })
       // This version does not tell its ports.

@@ -10,7 +10,7 @@ import { closedPort, DoctorWorld, echoPort } from './doctor-world.ts'
 
 const TINY = fileURLToPath(new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization')))
 /** Short, for what never answers. */
-const SOON = { timeoutMs: 300 } as const
+const SOON = { timeoutMs: 800 } as const
 
 async function webServer(t: Test): Promise<number> {
   const server = createServer((_, answer) => {
@@ -47,8 +47,7 @@ for (const [what, portOf, text] of [
       'a web server': 'an HTTP server is there',
       'a TCP server that echoes': 'something else is there',
     }
-    const settings = what === 'nothing' ? {} : SOON
-    const found = await world.look(`${url}?events=${port}&replay=${replayPort}`, settings)
+    const found = await world.look(`${url}?events=${port}&replay=${replayPort}`, SOON)
     t.match(found, { exitCode: 1, reachable_trust: 'approximate' })
     const warnings = found.findings.filter(({ level }) => level === 'warning')
     t.match(warnings, [
@@ -112,7 +111,7 @@ t.test('an engine that hangs, refuses or is stuck is told apart', async t => {
   const hung = await world.look(url, SOON)
   t.match(hung, {
     exitCode: 3,
-    findings: [{ text: /takes the connection but does not answer GET \/v1\/models within 300 ms/ }],
+    findings: [{ text: /takes the connection but does not answer GET \/v1\/models within 800 ms/ }],
   })
 
   engine.setFaults({ hang: 'off', refuse: -1 })

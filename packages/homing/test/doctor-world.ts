@@ -25,7 +25,7 @@ export type GivenDoctorSettings = Partial<Omit<DoctorSettings, 'workers' | 'json
 /** Long enough for a machine with other work, and waited out only for what does not answer. */
 const SETTINGS: DoctorSettings = {
   workers: [],
-  timeoutMs: 3000,
+  timeoutMs: 5000,
   listenMs: 50,
   sends: false,
   tokenizer: undefined,
@@ -60,7 +60,7 @@ export class DoctorWorld {
   readonly #transport: Transport = systemTransport({
     clock: systemClock,
     log: silentLog,
-    connectTimeoutMs: 3000,
+    connectTimeoutMs: 5000,
   })
   /** What ports are called in what is printed. */
   readonly #names = new Map<number, string>()

@@ -6,8 +6,8 @@ import { requestsWaiting } from './engine-figures.ts'
 import type { ReachedEvidence } from './evidence.ts'
 import type { AskedHttp } from './recorded-http.ts'
 
-/** An answer without any work for the model should not take longer. */
-const SLOW_MS = 1000
+/** An answer that takes more of its time than this is near to none. */
+const SLOW_SHARE = 0.5
 /** The Date header has whole seconds; behind that a clock is not set. */
 const SKEW_MS_MAX = 3000
 /** Smaller blocks flood the event stream. */
@@ -28,18 +28,19 @@ export function factFindings(evidence: ReachedEvidence): readonly Finding[] {
   ].filter(finding => finding !== undefined)
 }
 
-function answersFinding({ asked, outcome }: ReachedEvidence): Finding {
+function answersFinding({ asked, outcome, timeoutMs }: ReachedEvidence): Finding {
   const { engine, engineVersion } = outcome
   const name = engine === 'unknown' ? 'an engine of unknown kind' : `${engine} ${engineVersion}`.trim()
   const first = asked.find(({ path }) => path === '/v1/models')!
   const slowest = asked
     .filter(({ reply, path }) => reply !== undefined && path !== '/v1/completions')
     .reduce((worst, one) => (one.durationMs > worst.durationMs ? one : worst), first)
-  if (slowest.durationMs < SLOW_MS) return ok('answers', `${name}, in ${Math.round(first.durationMs)} ms`)
+  if (slowest.durationMs <= timeoutMs * SLOW_SHARE)
+    return ok('answers', `${name}, in ${Math.round(first.durationMs)} ms`)
   return warning(
     'answers',
     undefined,
-    `${name} is slow: ${slowest.method} ${slowest.path} took ${Math.round(slowest.durationMs)} ms`,
+    `${name} is slow: ${slowest.method} ${slowest.path} took ${Math.round(slowest.durationMs)} ms of ${timeoutMs} at most`,
     'relieve it, or raise --probe-timeout',
   )
 }

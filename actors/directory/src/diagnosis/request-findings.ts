@@ -7,7 +7,7 @@ import { cut, reasonOf } from './step-texts.ts'
 
 /** Events come with the step that computes a block; behind that they are late. */
 const LATE_MS = 500
-const SLOW_MS = 5000
+const SLOW_SHARE = 0.5
 
 export function requestFindings(evidence: ReachedEvidence): readonly Finding[] {
   const { own } = evidence
@@ -28,7 +28,7 @@ export function requestFindings(evidence: ReachedEvidence): readonly Finding[] {
   if (reply.status !== 200) return [refused(reply.status, new TextDecoder().decode(reply.body))]
   const ms = Math.round(durationMs)
   return [
-    durationMs > SLOW_MS
+    durationMs > evidence.timeoutMs * SLOW_SHARE
       ? warning('request', undefined, `it took ${ms} ms to answer one short request`, 'relieve it')
       : ok('request', `answered one request of ${own.promptTokens ?? 'its'} prompt tokens in ${ms} ms`),
     ...(evidence.ranks.some(({ connectedMs }) => connectedMs !== undefined)
