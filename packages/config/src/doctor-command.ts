@@ -48,6 +48,15 @@ const doctorSettings = [
     help: 'Send one short completion (two blocks of random numbers, one token of answer), and see whether the engine publishes its blocks, how late, and whether the tokens in them are those of --tokenizer. Without it the engine computes nothing.',
   },
   {
+    key: 'asksHistory',
+    name: 'history',
+    group: 'Questions',
+    kind: 'flag',
+    default: true,
+    env: 'HOMING_DOCTOR_HISTORY',
+    help: 'Have each engine repeat all batches that it keeps, as a router does when it starts: it publishes nothing new meanwhile, for some milliseconds. --no-history asks only whether it would answer, which costs a busy engine nothing.',
+  },
+  {
     key: 'tokenizer',
     name: 'tokenizer',
     group: 'Questions',

@@ -56,14 +56,14 @@ export async function examine(
   settings: DoctorSettings,
   world: DoctorWorld,
 ): Promise<{ readonly text: string; readonly exitCode: number }> {
-  const { workers, timeoutMs, listenMs, sends, blockSizeTokens, json } = settings
+  const { workers, timeoutMs, listenMs, sends, asksHistory, blockSizeTokens, json } = settings
   const given = settings.tokenizer === undefined ? undefined : await givenTokenizer(settings.tokenizer)
   const diagnoses = await diagnoseWorkers(workers.map(parseWorkerSpec), {
     ...world,
     timeoutMs,
     listenMs,
     sends,
-    replayDepth: 'whole',
+    replayDepth: asksHistory ? 'whole' : 'end',
     defaults: { blockSizeTokens },
     tokenizerOf: async outcome => given ?? tokenizerOf(outcome),
   })

@@ -139,11 +139,23 @@ t.test('a replay that has lost its beginning, or is silent, costs trust', async 
   const late = await world.look(url)
   t.match(late, { exitCode: 1, reachable_trust: 'partial' })
   t.match(late.reachable_trust_reason, /^the replay begins with batch \d+/)
+  t.match(await world.look(url, { asksHistory: false }), { exitCode: 0 }, 'how far it goes back is not asked')
 
   engine.setFaults({ events: { replaySilent: true } })
   const silent = await world.look(url, SOON)
   t.match(silent, { exitCode: 1, reachable_trust: 'partial' })
   t.match(silent.reachable_trust_reason, /^no replay at tcp:\S+: something is there that answers no replay$/)
+})
+
+t.test('a replay with holes is told, and costs no trust', async t => {
+  const world = new DoctorWorld(t)
+  const { engine, url } = await world.engine(t)
+  for (let i = 0; i < 4; i++) await world.look(url, { sends: true })
+  engine.setFaults({ events: { replayLoseEvery: 2 } })
+  const found = await world.look(url)
+  t.match(found, { exitCode: 0, reachable_trust: 'exact' })
+  const [replay] = found.findings.filter(({ about }) => about === 'replay')
+  t.match(replay, { level: 'note', text: /^the replay leaves out 1 of \d batches/ })
 })
 
 t.test('its tokens are compared with those of the router', async t => {

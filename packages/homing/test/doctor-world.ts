@@ -28,6 +28,7 @@ const SETTINGS: DoctorSettings = {
   timeoutMs: 5000,
   listenMs: 50,
   sends: false,
+  asksHistory: true,
   tokenizer: undefined,
   blockSizeTokens: undefined,
   json: false,

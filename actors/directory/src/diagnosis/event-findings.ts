@@ -2,7 +2,7 @@
 
 import { clashText } from '@homing/transport'
 import { eventSourceOf, owesEventSources } from '../worker-facts.ts'
-import { type Finding, ok, warning } from './diagnosis.ts'
+import { type Finding, note, ok, warning } from './diagnosis.ts'
 import type { ReachedEvidence } from './evidence.ts'
 import { OWNER_TEXTS } from './port-owner.ts'
 import type { RankCheck } from './rank-check.ts'
@@ -217,6 +217,13 @@ function replayFinding(evidence: ReachedEvidence, rank: RankCheck): Finding | un
       'partial',
       `the replay begins with batch ${seen.firstSequence}: what was cached before is not known until answers confirm it`,
       'raise "buffer_steps" in --kv-events-config, or run homing sidecar beside the engine',
+    )
+  }
+  if (seen.missing > 0) {
+    return note(
+      'replay',
+      `the replay leaves out ${seen.missing} of ${seen.missing + seen.batches} batches: a router asks again until it has them`,
+      'if it goes on, raise "hwm" in --kv-events-config',
     )
   }
   return ok(

@@ -16,6 +16,8 @@ export class SeenEvents {
   /** Sequence of the first and of the last batch; undefined: there was none. */
   firstSequence: number | undefined
   lastSequence: number | undefined
+  /** Batches that are left out between them. */
+  missing = 0
   /** Of frames that name one; '' counts. */
   readonly topics = new Set<string>()
   readonly blockSizesTokens = new Set<number>()
@@ -29,6 +31,7 @@ export class SeenEvents {
   batch(sequence: number, payload: Uint8Array, topic: string | undefined): void {
     this.batches++
     this.firstSequence ??= sequence
+    this.missing += Math.max(0, sequence - (this.lastSequence ?? sequence) - 1)
     this.lastSequence = sequence
     if (topic !== undefined) this.topics.add(topic)
     if (this.batches > DECODED_MAX) return
