@@ -11,6 +11,7 @@ export {
 export { PriorityQueue } from './priority-queue.ts'
 export { QueueRoom, type QueueRoomOptions } from './queue-room.ts'
 export {
+  type KvRoom,
   ModelRules,
   mustWait,
   orderOf,

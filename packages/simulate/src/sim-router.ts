@@ -219,13 +219,19 @@ export class SimRouter {
 
   #isBusy(
     rules: readonly RoomRule[],
-    { count, activePrefillTokens, engines }: Candidates,
+    { count, activePrefillTokens, activeBlocks, newBlocks, engines }: Candidates,
     uncachedTokens: number,
   ): boolean {
+    const { blockTokens } = this.#spec
     return mustWait(rules, uncachedTokens, count, i => ({
       activePrefillTokens: activePrefillTokens[i]!,
       queuedTokens: engines?.queuedTokens[i],
       batchedTokensMax: this.#stepTokens[i]!,
+      kv: {
+        capacityTokens: this.#kvCapacityTokens[i]!,
+        heldTokens: activeBlocks[i]! * blockTokens,
+        newTokens: newBlocks[i]! * blockTokens,
+      },
     }))
   }
 

@@ -135,3 +135,11 @@ t.test('a flood of long prompts of one tenant does not hold up the chat of anoth
   const [without, own] = [await chatP99(undefined), await chatP99({ threshold: 'auto' })]
   t.ok(own < without / 10, `${own} ms with a queue, ${without} ms without`)
 })
+
+t.test('under auto no prompt is sent to block an engine that has no free KV blocks for it', async t => {
+  const requests = generated('flood?requests=2880&rate=8&flood=4', 2)
+  const spec = specOf('auto', { threshold: 'auto' }, { workers: 8, seed: 2, warmupShare: 0.1 })
+  const { result } = await run(spec, requests)
+  const chat = result.tenants!.find(({ tenant }) => tenant === 'chat')!
+  t.ok(chat.ttftMs.p99 < 350, `chats wait ${chat.ttftMs.p99} ms beside a flood of long prompts`)
+})
