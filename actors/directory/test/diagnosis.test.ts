@@ -141,12 +141,24 @@ t.test(
       {
         level: 'warning',
         text: 'no event socket at tcp://10.0.0.1:5557: nothing listens there',
-        remedy: /^start the engine with the flags below: with an address instead of \* it connects/,
+        remedy:
+          /^start the engine with the options of this diagnosis: with an address instead of \* it connects/,
       },
     ])
     t.match(found.engineFlags, /"endpoint":"tcp:\/\/\*:5557".*"topic":"kv"/)
   },
 )
+
+t.test('ranks without events are named', async t => {
+  const place = new Place()
+  const sources = [0, 2].map(rank => ({ data_parallel_rank: rank, endpoint: `tcp://*:${5557 + rank}` }))
+  const ranks = [0, 1, 2].map(rank => `vllm:num_requests_running{engine="${rank}"} 0.0\n`).join('')
+  await place.engine({ ...VLLM, '/kv_event_sources': sources, '/metrics': METRICS + ranks })
+  for (const rank of [0, 2])
+    await place.outside.messages.publish({ endpoint: `tcp://10.0.0.1:${5557 + rank}` })
+  const found = await place.diagnose(ORIGIN)
+  t.match(about(found, 'events')[0], { level: 'warning', text: 'no KV events of rank 1' })
+})
 
 t.test('one engine that is given twice is told', async t => {
   const place = new Place()

@@ -118,7 +118,14 @@ export const WORKER_DIAGNOSIS: WorkerDiagnosis = {
   trust: { reachable: 'partial', reason: 'no replay' },
   steps: [{ asked: 'GET /version', answered: '200', durationMs: 1.5, told: '0.32.0' }],
   findings: [
-    { level: 'warning', about: 'replay', text: 'no replay', remedy: 'start it', trustMax: 'partial' },
+    {
+      level: 'warning',
+      about: 'replay',
+      text: 'no replay',
+      remedy: 'start it',
+      trustMax: 'partial',
+      needsFlags: true,
+    },
   ],
   engineFlags: '--kv-events-config {}',
   doors: [{ at: '10.0.0.3:5557', use: 'events', dpRank: 0 }],

@@ -17,18 +17,17 @@ import { socketsOf } from '../named-sockets.ts'
 import { probeWorker } from '../probe.ts'
 import { eventSourceOf, factsOf, type ReachedOutcome, type WorkerDefaults } from '../worker-facts.ts'
 import { hostOf } from '../worker-spec.ts'
-import { type Diagnosis, type DiagnosisStep, type Finding, trustOf, verdictOf } from './diagnosis.ts'
+import { type Diagnosis, type Finding, trustOf, verdictOf } from './diagnosis.ts'
 import { doorsOf, flagsOf, plannedPorts } from './engine-flags.ts'
 import { eventFindings } from './event-findings.ts'
 import { type ModelTwin, RANKS_CHECKED_MAX, type ReachedEvidence } from './evidence.ts'
 import { factFindings } from './fact-findings.ts'
 import { type OwnRequest, sendOwnRequest } from './own-request.ts'
-import { OWNER_TEXTS } from './port-owner.ts'
-import { checkRank, type RankCheck } from './rank-check.ts'
+import { checkRank } from './rank-check.ts'
 import { RecordedHttp } from './recorded-http.ts'
 import type { ReplayDepth } from './replay-question.ts'
 import { requestFindings } from './request-findings.ts'
-import { cut, oneLine, stepOf } from './step-texts.ts'
+import { oneLine, socketSteps, stepOf } from './step-texts.ts'
 import { unreachedFinding } from './unreached-findings.ts'
 
 const AT_ONE_TIME_MAX = 16
@@ -239,41 +238,4 @@ function diagnosisOf(
     engineFlags: evidence === undefined ? undefined : flagsOf(evidence, planned),
     doors: doorsOf(spec.origin, evidence, planned),
   }
-}
-
-function socketSteps(
-  { source, connectedMs, eventsOwner, watch, replay, replayOwner }: RankCheck,
-  timeoutMs: number,
-): readonly DiagnosisStep[] {
-  const seen = watch?.seen
-  const topics = [...(seen?.topics ?? [])].filter(topic => topic !== '')
-  const steps: DiagnosisStep[] = [
-    {
-      asked: `SUB ${source.endpoint}`,
-      answered: connectedMs === undefined ? 'no socket' : 'connected',
-      durationMs: connectedMs ?? timeoutMs,
-      told: cut(
-        seen === undefined
-          ? OWNER_TEXTS[eventsOwner ?? 'silent']
-          : `${batchesText(seen.batches)}${topics.length === 0 ? '' : `, topic ${topics.join(', ')}`}`,
-      ),
-    },
-  ]
-  if (source.replayEndpoint === undefined || replay === undefined) return steps
-  const { answeredMs, form, seen: repeated } = replay
-  steps.push({
-    asked: `replay ${source.replayEndpoint}`,
-    answered: answeredMs === undefined ? 'no answer' : 'answered',
-    durationMs: answeredMs ?? timeoutMs,
-    told: cut(
-      answeredMs === undefined
-        ? OWNER_TEXTS[replayOwner ?? 'silent']
-        : `${batchesText(repeated.batches)}${repeated.firstSequence === undefined ? '' : ` from ${repeated.firstSequence} on`}${form === undefined ? '' : `, ${form} form`}`,
-    ),
-  })
-  return steps
-}
-
-function batchesText(count: number): string {
-  return `${count} ${count === 1 ? 'batch' : 'batches'}`
 }

@@ -43,6 +43,8 @@ export interface Finding {
   readonly remedy: string | undefined
   /** The best trust that can be reached with it; undefined: it does not bound the trust. */
   readonly trustMax: Trust | undefined
+  /** The remedy is to start the engine with the options of the diagnosis. */
+  readonly needsFlags: boolean
 }
 
 /** One question to the worker, and its answer. */
@@ -102,11 +104,11 @@ export function trustOf(findings: readonly Finding[]): Diagnosis['trust'] {
 }
 
 export function ok(about: FindingSubject, text: string): Finding {
-  return { level: 'ok', about, text, remedy: undefined, trustMax: undefined }
+  return { level: 'ok', about, text, remedy: undefined, trustMax: undefined, needsFlags: false }
 }
 
 export function note(about: FindingSubject, text: string, remedy?: string): Finding {
-  return { level: 'note', about, text, remedy, trustMax: undefined }
+  return { level: 'note', about, text, remedy, trustMax: undefined, needsFlags: false }
 }
 
 /** `trustMax` undefined: it costs something else. */
@@ -116,9 +118,20 @@ export function warning(
   text: string,
   remedy?: string,
 ): Finding {
-  return { level: 'warning', about, text, remedy, trustMax }
+  return { level: 'warning', about, text, remedy, trustMax, needsFlags: false }
 }
 
 export function fault(about: FindingSubject, text: string, remedy?: string): Finding {
-  return { level: 'fault', about, text, remedy, trustMax: 'none' }
+  return { level: 'fault', about, text, remedy, trustMax: 'none', needsFlags: false }
+}
+
+/** A warning whose remedy is to start the engine with the options of the diagnosis; `otherwise`: what else would do. */
+export function flagsMissing(
+  about: FindingSubject,
+  trustMax: Trust,
+  text: string,
+  otherwise: string,
+): Finding {
+  const remedy = `start the engine with the options of this diagnosis${otherwise}`
+  return { ...warning(about, trustMax, text, remedy), needsFlags: true }
 }

@@ -42,7 +42,7 @@ export function plannedPorts(
     const own = events + spec.instanceId * Math.max(ENGINE_DISTANCE, ranks.length)
     return { events: own, replay: replayPort(own), topic }
   }
-  if (!findings.some(({ remedy }) => remedy?.includes('flags below'))) return undefined
+  if (!findings.some(({ needsFlags }) => needsFlags)) return undefined
   return { events, replay: portOf(source?.replayEndpoint) ?? replayPort(events), topic }
 }
 

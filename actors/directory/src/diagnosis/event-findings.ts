@@ -1,16 +1,15 @@
 /** Findings about KV events: whether there are any, whether they can be followed, and how far back they go. Pure. */
 
 import { clashText } from '@homing/transport'
-import { eventSourceOf, owesEventSources } from '../worker-facts.ts'
-import { type Finding, note, ok, warning } from './diagnosis.ts'
-import type { ReachedEvidence } from './evidence.ts'
+import { owesEventSources } from '../worker-facts.ts'
+import { type Finding, flagsMissing, note, ok, warning } from './diagnosis.ts'
+import { RANKS_CHECKED_MAX, type ReachedEvidence } from './evidence.ts'
 import { OWNER_TEXTS } from './port-owner.ts'
 import type { RankCheck } from './rank-check.ts'
 import { jsonOf } from './recorded-http.ts'
 
 /** Of so many ranks with the same trouble each has its line; the others are counted. */
 const LINES_MAX = 8
-const START_AGAIN = 'start the engine with the flags below'
 const START_APART = 'give each rank of each engine ports of its own'
 
 export function eventFindings(evidence: ReachedEvidence): readonly Finding[] {
@@ -29,8 +28,8 @@ export function eventFindings(evidence: ReachedEvidence): readonly Finding[] {
     ...gathered(ranks, rank => socketFinding(evidence, rank)),
     ...gathered(ranks, rank => portFinding(evidence, rank)),
     ...gathered(ranks, rank => topicFinding(evidence, rank)),
-    ...gathered(ranks, rank => contentFinding(rank)),
-    ...gathered(ranks, rank => replayFinding(evidence, rank)),
+    ...gathered(ranks, contentFinding),
+    ...gathered(ranks, replayFinding),
   ]
 }
 
@@ -52,13 +51,13 @@ function noEvents({ spec, outcome, asked }: ReachedEvidence): Finding {
       `set kv_cache_config.event_buffer_max_size above 0, and run beside it: homing sidecar --poll ${spec.origin} --block-size ${outcome.blockSizeTokens ?? 'TOKENS'}`,
     )
   }
-  return warning(
+  return flagsMissing(
     'events',
     'approximate',
     'it reports no KV events: only what this router sends there counts as cached',
     tellsPorts(asked)
-      ? `${START_AGAIN}, or name the ports if it publishes: ${ports}`
-      : `${START_AGAIN}, and name its ports, which this version does not tell: ${spec.origin}?events=5557&replay=6557`,
+      ? `, or name the ports if it publishes: ${ports}`
+      : `, and name its ports, which this version does not tell: ${spec.origin}?events=5557&replay=6557`,
   )
 }
 
@@ -72,21 +71,20 @@ function tellsPorts(asked: ReachedEvidence['asked']): boolean {
 }
 
 /** Ranks that the engine has but no event source. */
-function ranksWithout({ spec, outcome, facts, ranks }: ReachedEvidence): readonly Finding[] {
-  const findings: Finding[] = []
-  const lacking = Math.min(facts.ranks.value, 1024) - ranks.length
-  const first = ranks.length
-  if (lacking > 0 && eventSourceOf(spec, outcome, first) === undefined) {
-    findings.push(
-      warning(
-        'events',
-        'approximate',
-        `no KV events of ${lacking === 1 ? `rank ${first}` : `${lacking} ranks, from rank ${first} on`}`,
-        'let every rank publish, or name the ports: ?events=PORT is that of rank 0',
-      ),
-    )
-  }
-  return findings
+function ranksWithout({ facts, ranks }: ReachedEvidence): readonly Finding[] {
+  const checked = Math.min(facts.ranks.value, RANKS_CHECKED_MAX)
+  const known = new Set(ranks.map(({ dpRank }) => dpRank))
+  const lacking = Array.from({ length: checked }, (_, dpRank) => dpRank).filter(rank => !known.has(rank))
+  if (lacking.length === 0) return []
+  const shown = lacking.slice(0, LINES_MAX).join(', ')
+  return [
+    warning(
+      'events',
+      'approximate',
+      `no KV events of rank ${shown}${lacking.length > LINES_MAX ? ` and ${lacking.length - LINES_MAX} more` : ''}`,
+      'let every rank publish, or name the ports: ?events=PORT is that of rank 0',
+    ),
+  ]
 }
 
 function socketFinding({ spec, facts, listenedMs }: ReachedEvidence, rank: RankCheck): Finding {
@@ -96,23 +94,18 @@ function socketFinding({ spec, facts, listenedMs }: ReachedEvidence, rank: RankC
     const correct =
       spec.eventsPort === undefined ? 'name the right port: ?events=PORT' : 'correct ?events=PORT'
     const connects = 'with an address instead of * it connects to somebody, and listens to nobody'
+    const text = `no event socket at ${source.endpoint}: ${OWNER_TEXTS[owner]}`
+    if (owner === 'closed' && spec.eventsPort === undefined)
+      return flagsMissing('events', 'approximate', text, `: ${connects}; or ${correct}`)
     const advice = {
-      closed:
-        spec.eventsPort === undefined
-          ? `${START_AGAIN}: ${connects}; or ${correct}`
-          : `${correct}, or start the engine with an endpoint of the form tcp://*:PORT: ${connects}`,
+      closed: `${correct}, or start the engine with an endpoint of the form tcp://*:PORT: ${connects}`,
       silent: `open ${source.endpoint} in the firewall between router and engine`,
       http: `${correct}; that port is of HTTP`,
       events: correct,
       replay: 'exchange the ports: ?events=PORT is where it publishes, ?replay=PORT where it repeats',
       other: correct,
     }[owner]
-    return warning(
-      'events',
-      'approximate',
-      `no event socket at ${source.endpoint}: ${OWNER_TEXTS[owner]}`,
-      advice,
-    )
+    return warning('events', 'approximate', text, advice)
   }
   const { batches } = watch!.seen
   const listened = `${batches} ${batches === 1 ? 'batch' : 'batches'} in ${Math.round(listenedMs)} ms`
@@ -181,33 +174,31 @@ function contentFinding({ watch, replay, dpRank }: RankCheck): Finding | undefin
   )
 }
 
-function replayFinding(evidence: ReachedEvidence, rank: RankCheck): Finding | undefined {
+function replayFinding(rank: RankCheck): Finding | undefined {
   // Without events there is nothing to continue.
   if (rank.connectedMs === undefined) return undefined
   const { source, replay, replayOwner } = rank
   if (source.replayEndpoint === undefined || replay === undefined) {
-    return warning(
+    return flagsMissing(
       'replay',
       'partial',
       'no replay: what it cached before the router began is not known, nor what a lost batch told',
-      evidence.spec.eventsPort === undefined ? START_AGAIN : `${START_AGAIN}, or name its port: replay=PORT`,
+      ', or name its port if it has one: replay=PORT',
     )
   }
   if (replay.answeredMs === undefined) {
     const owner = replayOwner ?? 'silent'
-    return warning(
-      'replay',
-      'partial',
-      `no replay at ${source.replayEndpoint}: ${owner === 'other' ? 'something is there that answers no replay' : OWNER_TEXTS[owner]}`,
-      {
-        closed: 'correct ?replay=PORT, or start the engine with the flags below',
-        silent: `open ${source.replayEndpoint} in the firewall between router and engine`,
-        http: 'correct ?replay=PORT: that port is of HTTP',
-        events: 'correct ?replay=PORT: that port publishes',
-        replay: 'correct ?replay=PORT',
-        other: 'correct ?replay=PORT, or look why the engine does not answer there',
-      }[owner],
-    )
+    const what = owner === 'other' ? 'something is there that answers no replay' : OWNER_TEXTS[owner]
+    const text = `no replay at ${source.replayEndpoint}: ${what}`
+    if (owner === 'closed') return flagsMissing('replay', 'partial', text, ', or correct ?replay=PORT')
+    const advice = {
+      silent: `open ${source.replayEndpoint} in the firewall between router and engine`,
+      http: 'correct ?replay=PORT: that port is of HTTP',
+      events: 'correct ?replay=PORT: that port publishes',
+      replay: 'correct ?replay=PORT',
+      other: 'correct ?replay=PORT, or look why the engine does not answer there',
+    }[owner]
+    return warning('replay', 'partial', text, advice)
   }
   const { seen } = replay
   if (seen.batches === 0) return ok('replay', `answers at ${source.replayEndpoint}`)

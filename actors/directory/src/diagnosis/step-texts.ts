@@ -3,6 +3,8 @@
 import type { EventSource } from '../messages.ts'
 import { readEventSources, readMetrics, readModels, readServerInfo, readVersion } from '../probe-answers.ts'
 import type { DiagnosisStep } from './diagnosis.ts'
+import { OWNER_TEXTS } from './port-owner.ts'
+import type { RankCheck } from './rank-check.ts'
 import { type AskedHttp, jsonOf } from './recorded-http.ts'
 
 /** A line of a terminal has room for so much of a fact. */
@@ -17,6 +19,40 @@ export function stepOf(asked: AskedHttp, host: string): DiagnosisStep {
     durationMs,
     told: cut(reply?.status === 200 ? toldBy(asked, host) : reply === undefined ? reasonOf(error) : ''),
   }
+}
+
+/** What was seen at the sockets of a rank; `timeoutMs`: how long was waited where there was none. */
+export function socketSteps(
+  { source, connectedMs, eventsOwner, watch, replay, replayOwner }: RankCheck,
+  timeoutMs: number,
+): readonly DiagnosisStep[] {
+  const seen = watch?.seen
+  const topics = [...(seen?.topics ?? [])].filter(topic => topic !== '')
+  const steps: DiagnosisStep[] = [
+    {
+      asked: `SUB ${source.endpoint}`,
+      answered: connectedMs === undefined ? 'no socket' : 'connected',
+      durationMs: connectedMs ?? timeoutMs,
+      told: cut(
+        seen === undefined
+          ? OWNER_TEXTS[eventsOwner ?? 'silent']
+          : `${batchesText(seen.batches)}${topics.length === 0 ? '' : `, topic ${topics.join(', ')}`}`,
+      ),
+    },
+  ]
+  if (source.replayEndpoint === undefined || replay === undefined) return steps
+  const { answeredMs, form, seen: repeated } = replay
+  steps.push({
+    asked: `replay ${source.replayEndpoint}`,
+    answered: answeredMs === undefined ? 'no answer' : 'answered',
+    durationMs: answeredMs ?? timeoutMs,
+    told: cut(
+      answeredMs === undefined
+        ? OWNER_TEXTS[replayOwner ?? 'silent']
+        : `${batchesText(repeated.batches)}${repeated.firstSequence === undefined ? '' : ` from ${repeated.firstSequence} on`}${form === undefined ? '' : `, ${form} form`}`,
+    ),
+  })
+  return steps
 }
 
 /** One line, not too long: a fact among others. */
@@ -95,4 +131,8 @@ function sourcesText(sources: readonly EventSource[]): string | undefined {
         .join(' '),
     )
     .join('; ')
+}
+
+function batchesText(count: number): string {
+  return `${count} ${count === 1 ? 'batch' : 'batches'}`
 }
