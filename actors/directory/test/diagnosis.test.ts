@@ -149,6 +149,15 @@ t.test(
   },
 )
 
+t.test('the port is said where it is the one of the scheme', async t => {
+  const place = new Place()
+  const nobody = await place.diagnose('http://10.0.0.1')
+  t.strictSame(nobody.doors, [{ at: '10.0.0.1:80', use: 'requests', dpRank: undefined }])
+  t.match(nobody.findings[0]!.text, /10\.0\.0\.1:80\b/)
+  await place.engine(VLLM, {}, 80)
+  t.equal((await place.diagnose('http://10.0.0.1')).doors[0]!.at, '10.0.0.1:80')
+})
+
 t.test('ranks without events are named', async t => {
   const place = new Place()
   const sources = [0, 2].map(rank => ({ data_parallel_rank: rank, endpoint: `tcp://*:${5557 + rank}` }))

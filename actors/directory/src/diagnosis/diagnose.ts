@@ -141,7 +141,7 @@ async function diagnose(
 ): Promise<Diagnosis> {
   const { spec, http, outcome } = probed
   if (!outcome.reached) {
-    const finding = unreachedFinding(spec.origin, http.asked[0], outcome.reason, options.timeoutMs)
+    const finding = unreachedFinding(spec, http.asked[0], outcome.reason, options.timeoutMs)
     return diagnosisOf(spec, http, undefined, [finding])
   }
   const evidence = await gather(probed, outcome, neighbours, options)
@@ -236,6 +236,6 @@ function diagnosisOf(
       remedy: finding.remedy === undefined ? undefined : oneLine(finding.remedy),
     })),
     engineFlags: evidence === undefined ? undefined : flagsOf(evidence, planned),
-    doors: doorsOf(spec.origin, evidence, planned),
+    doors: doorsOf(spec, evidence, planned),
   }
 }

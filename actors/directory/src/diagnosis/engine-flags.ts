@@ -1,5 +1,6 @@
 /** The options to type for an engine, and the ports that it then needs. */
 
+import type { WorkerSpec } from '../messages.ts'
 import { type EventPorts, eventFlags, eventSourceOf } from '../worker-facts.ts'
 import { hostOf } from '../worker-spec.ts'
 import type { Door, Finding } from './diagnosis.ts'
@@ -48,14 +49,14 @@ export function plannedPorts(
 
 /** What the router must reach: with the flags, where some are to be added. */
 export function doorsOf(
-  origin: string,
+  worker: WorkerSpec,
   evidence: ReachedEvidence | undefined,
   planned: EventPorts | undefined,
 ): readonly Door[] {
-  const doors: Door[] = [{ at: new URL(origin).host, use: 'requests', dpRank: undefined }]
+  const doors: Door[] = [{ at: worker.id, use: 'requests', dpRank: undefined }]
   if (evidence === undefined) return doors
   const { spec, outcome, facts } = evidence
-  const host = hostOf(origin)
+  const host = hostOf(spec.origin)
   for (let dpRank = 0; dpRank < facts.ranks.value; dpRank++) {
     const source = eventSourceOf(spec, outcome, dpRank)
     const events = planned === undefined ? source?.endpoint : `tcp://${host}:${planned.events + dpRank}`

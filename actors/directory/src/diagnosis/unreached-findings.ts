@@ -1,5 +1,6 @@
 /** Why a worker cannot be reached, and what to do about it: from the answer to the first question. */
 
+import type { WorkerSpec } from '../messages.ts'
 import { type Finding, fault } from './diagnosis.ts'
 import { isRefused } from './port-owner.ts'
 import type { AskedHttp } from './recorded-http.ts'
@@ -7,20 +8,20 @@ import { cut, reasonOf } from './step-texts.ts'
 
 /** `reason`: what the probe says. */
 export function unreachedFinding(
-  origin: string,
+  { id, origin }: WorkerSpec,
   first: AskedHttp | undefined,
   reason: string,
   timeoutMs: number,
 ): Finding {
   if (first === undefined) return fault('answers', reason)
   if (first.reply !== undefined) return findingOfStatus(first.reply.status, reason)
-  const { host, hostname } = new URL(origin)
+  const { hostname } = new URL(origin)
   const error = first.error!
   const why = cut(reasonOf(error))
   switch (error.failure) {
     case 'connect': {
       if (isRefused(error)) {
-        return fault('answers', `nothing listens at ${host}`, 'start the engine, or correct host and port')
+        return fault('answers', `nothing listens at ${id}`, 'start the engine, or correct host and port')
       }
       if (/ENOTFOUND|EAI_AGAIN/.test(why)) {
         return fault('answers', `the name ${hostname} has no address`, 'correct it, or give the address')
@@ -34,8 +35,8 @@ export function unreachedFinding(
       }
       return fault(
         'answers',
-        `no connection to ${host}: ${why}`,
-        `open ${host} in the firewall, or correct the host`,
+        `no connection to ${id}: ${why}`,
+        `open ${id} in the firewall, or correct the host`,
       )
     }
     case 'timeout':
@@ -48,7 +49,7 @@ export function unreachedFinding(
     case 'reset':
       return fault(
         'answers',
-        `something else than HTTP is at ${host}: ${why}`,
+        `something else than HTTP is at ${id}: ${why}`,
         'give the port of its OpenAI routes, not that of its events; http:// for an engine without TLS',
       )
     case 'local':
