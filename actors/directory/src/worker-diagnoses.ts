@@ -6,8 +6,10 @@
  */
 
 import type { ActorContext } from '@homing/actor'
+import type { Trust } from '@homing/index'
 import { SocketClaims, transportCapability } from '@homing/transport'
 import { diagnoseWorker } from './diagnosis/diagnose.ts'
+import { type Finding, isLess, note } from './diagnosis/diagnosis.ts'
 import type { ModelTwin } from './diagnosis/evidence.ts'
 import type { DirectoryMessage, WorkerDiagnosis } from './messages.ts'
 import { socketsOf } from './named-sockets.ts'
@@ -18,6 +20,8 @@ import type { WorkerTable } from './worker-table.ts'
 const RUNNING_MAX = 4
 /** Six of them at most, one after the other, are waited for; whoever asks waits a minute. */
 const TIMEOUT_MS_MAX = 5000
+/** Further ranks are in `known`. */
+const KNOWN_FINDINGS_MAX = 8
 /** Event sockets are listened to for so long. */
 const LISTEN_MS = 500
 
@@ -71,7 +75,8 @@ export class WorkerDiagnoses {
       trustReason,
       trustSinceMs,
     }))
-    return { ...diagnosis, known: { state, stateReason, keys } }
+    const findings = [...diagnosis.findings, ...knownFindings(worker, diagnosis.trust.reachable)]
+    return { ...diagnosis, findings, known: { state, stateReason, keys } }
   }
 
   /** Of the workers before it, in the order given: as the directory compares them. */
@@ -98,4 +103,16 @@ export class WorkerDiagnoses {
     }
     return claims
   }
+}
+
+/** What the router knows that a fresh look does not show: it has less trust than is within reach, or sends it nothing. */
+function knownFindings({ state, stateReason, keys }: Worker, reachable: Trust): readonly Finding[] {
+  const findings: Finding[] = []
+  if (state !== 'up') findings.push(note('router', `to the router it is ${state}: ${stateReason}`))
+  for (const { name, trust, trustReason } of keys) {
+    if (!isLess(trust, reachable)) continue
+    findings.push(note('router', `the trust of the router in ${name} is ${trust} now: ${trustReason}`))
+    if (findings.length === KNOWN_FINDINGS_MAX) break
+  }
+  return findings
 }

@@ -320,6 +320,22 @@ t.test('a worker of a directory is looked at anew, once for all who ask at one t
     known: { state: 'up', keys: [{ key: '10.0.0.1:8000/0', trust: String }] },
   })
 
+  await w.exact(w.worker().keys[0]!.workerSlot)
+  const known = async () => {
+    const again = diagnose('10.0.0.1:8000')
+    await w.system.advance('10s')
+    const found = await again
+    return typeof found === 'string' ? [] : found.findings.filter(({ about }) => about === 'router')
+  }
+  t.strictSame(await known(), [], 'the router has no less than is within reach')
+  const { workerSlot } = w.worker().keys[0]!
+  const lost = { trust: 'approximate', epoch: 1, isSuffix: false, reason: 'lost' } as const
+  w.ref.tell({ type: 'source', workerSlot, ...lost, blockSizeTokens: undefined })
+  await w.system.settle()
+  t.match(await known(), [
+    { level: 'note', text: 'the trust of the router in 10.0.0.1:8000/0 is approximate now: lost' },
+  ])
+
   const dead = diagnose('10.0.0.2:8000')
   await w.system.advance('30s')
   t.match(await dead, {

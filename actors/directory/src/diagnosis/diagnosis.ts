@@ -33,6 +33,7 @@ export type FindingSubject =
   | 'ports'
   | 'request'
   | 'usage'
+  | 'router'
 
 /** One line for people. */
 export interface Finding {
@@ -91,12 +92,16 @@ export function verdictOf(findings: readonly Pick<Finding, 'level'>[]): Verdict 
 /** From nothing to everything. */
 const TRUSTS: readonly Trust[] = ['none', 'approximate', 'partial', 'exact']
 
+export function isLess(trust: Trust, than: Trust): boolean {
+  return TRUSTS.indexOf(trust) < TRUSTS.indexOf(than)
+}
+
 /** The least of what the findings allow, and the finding that allows no more. */
 export function trustOf(findings: readonly Finding[]): Diagnosis['trust'] {
   let reachable: Trust = 'exact'
   let reason = 'nothing that was found stands against it'
   for (const { trustMax, text } of findings) {
-    if (trustMax === undefined || TRUSTS.indexOf(trustMax) >= TRUSTS.indexOf(reachable)) continue
+    if (trustMax === undefined || !isLess(trustMax, reachable)) continue
     reachable = trustMax
     reason = text
   }
