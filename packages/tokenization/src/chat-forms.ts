@@ -79,6 +79,8 @@ export function chatOfResponses(body: PythonDict, dialect: EngineDialect): Pytho
     const choice = body.get('tool_choice') ?? null
     if (choice === 'none') chat.set('tool_choice', 'none')
   }
+  // Other than for a chat, vLLM has its tokenizer add what the template may have written already, such as a second BOS.
+  chat.set('add_special_tokens', true)
   const isContinued = isUnfinished(input)
   chat.set('add_generation_prompt', !isContinued)
   if (isContinued) chat.set('continue_final_message', true)

@@ -63,6 +63,16 @@ t.test('responses become the chat that vLLM makes of them', async t => {
   }
 })
 
+t.test(
+  'special tokens are added to the prompt of a response, and to that of a message they are not',
+  async t => {
+    // vLLM 0.32: ResponsesRequest.build_tok_params leaves TokenizeParams.add_special_tokens at true.
+    t.equal(plain(chatOfResponses(parsed('{"input":"a"}'), 'vllm'))['add_special_tokens'], true)
+    const message = parsed('{"messages":[{"role":"user","content":"a"}],"max_tokens":1}')
+    t.equal(plain(chatOfMessages(message, 'vllm', false))['add_special_tokens'], undefined)
+  },
+)
+
 t.test('what versions or only the engine decide is refused by name', async t => {
   const user = '"messages":[{"role":"user","content":"a"}]'
   for (const [body, words] of [
