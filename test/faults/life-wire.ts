@@ -190,6 +190,8 @@ export class Wire {
   #http(http: HttpTransport): HttpTransport {
     return {
       listen: (options, onExchange) => http.listen(options, onExchange),
+      setAccess: (origin, access) => http.setAccess(origin, access),
+      trust: certificates => http.trust(certificates),
       call: (request, handler) => http.call(request, handler),
       fetch: async (request, options) => {
         if (request.path === '/kv_cache_events') return this.#poll(http, request, options)

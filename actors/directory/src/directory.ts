@@ -41,7 +41,15 @@ import { KeyAudits } from './key-audits.ts'
 import { KeyListeners } from './key-listeners.ts'
 import { KeySilence } from './key-silence.ts'
 import { KeyTrust } from './key-trust.ts'
-import type { DirectoryMessage, FleetReport, KeeperMessage, Kept, KeptFleet, WorkerSpec } from './messages.ts'
+import type {
+  DirectoryMessage,
+  FleetReport,
+  KeeperMessage,
+  Kept,
+  KeptFleet,
+  KeySource,
+  WorkerSpec,
+} from './messages.ts'
 import { socketsOf } from './named-sockets.ts'
 import { ShardWatch } from './shard-watch.ts'
 import type { Key, Worker } from './worker.ts'
@@ -72,6 +80,8 @@ export interface DirectoryArgs {
   readonly eventPool?: string
   readonly probeIntervalMs: number
   readonly probeTimeoutMs: number
+  /** API key of engines that name none of their own; undefined: they have none. */
+  readonly engineKey?: KeySource | undefined
   /** How long a worker may drain; default DRAIN_MS_MAX. */
   readonly drainMsMax?: number
   /** Silence after which a replay has ended. */
@@ -190,6 +200,7 @@ class Directory {
     const { log, clock } = context
     const workers = new WorkerTable({ blockSizeTokens: args.blockSizeTokens })
     const feed = new FleetFeed(context, workers, {
+      hasEngineKey: args.engineKey !== undefined,
       others: args.busyThresholds ?? NO_BUSY_THRESHOLDS,
       byModel: kept.busyThresholds,
       keeper: args.keeper,
@@ -225,6 +236,7 @@ class Directory {
       workers,
       probeIntervalMs,
       probeTimeoutMs,
+      engineKey: args.engineKey,
       reached: (worker, outcome, wasDown) => this.#reached(worker, outcome, wasDown),
       changed,
     })

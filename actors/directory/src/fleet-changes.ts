@@ -11,7 +11,6 @@
 
 import type { ActorContext } from '@homing/actor'
 import { CodedError, type ErrorRecord, toErrorRecord } from '@homing/errors'
-import { WorkerConflictError } from './errors.ts'
 import type { DirectoryMessage, KeptFleet } from './messages.ts'
 import type { Worker } from './worker.ts'
 import { WorkerRoll } from './worker-roll.ts'
@@ -40,18 +39,18 @@ export class FleetChanges {
     this.#options = options
   }
 
-  /** At the start of a life of the directory. One that conflicts with one before it is left out. */
+  /** At the start of a life of the directory: they were checked before. */
   begin(workers: KeptFleet['workers']): void {
+    const { workers: table, joined, context } = this.#options
     for (const { spec, isDraining } of workers) {
-      try {
-        this.#roll.enter(spec.id, spec)
-      } catch (thrown) {
-        if (!(thrown instanceof WorkerConflictError)) throw thrown
-        this.#options.context.log.warn({ worker: spec.id, reason: thrown.reason }, 'worker is left out')
+      const worker = table.tryAdd(spec)
+      if (worker === undefined) {
+        context.log.warn({ worker: spec.id }, 'worker is given twice; the first one counts')
         continue
       }
-      this.#options.joined(this.#options.workers.tryAdd(spec)!)
-      if (isDraining) this.#beginDrain(this.#options.workers.get(spec.id)!)
+      this.#roll.note(spec.id, spec)
+      joined(worker)
+      if (isDraining) this.#beginDrain(worker)
     }
   }
 

@@ -40,6 +40,8 @@ interface Subscriber {
 /** Busy thresholds at its begin, and who keeps what is set from then on. */
 export interface FeedThresholds extends FleetThresholds {
   readonly keeper: ActorRef<KeeperMessage> | undefined
+  /** Engines that name no API key have one all the same. */
+  readonly hasEngineKey: boolean
 }
 
 export class FleetFeed {
@@ -57,18 +59,20 @@ export class FleetFeed {
   /** The last record of each worker, and its text. */
   #thresholds: FleetThresholds
   readonly #keeper: FeedThresholds['keeper']
+  readonly #hasEngineKey: boolean
   #hasNewThresholds = false
   readonly #published = new Map<Worker, { readonly text: string; readonly record: WorkerRecord }>()
 
   constructor(
     context: ActorContext<DirectoryMessage>,
     workers: WorkerTable,
-    { others, byModel, keeper }: FeedThresholds,
+    { others, byModel, keeper, hasEngineKey }: FeedThresholds,
   ) {
     this.#context = context
     this.#workers = workers
     this.#thresholds = { others, byModel }
     this.#keeper = keeper
+    this.#hasEngineKey = hasEngineKey
   }
 
   get fleet(): Fleet {
@@ -197,6 +201,7 @@ export class FleetFeed {
       ...stateOf(worker),
       ...this.#workers.facts(worker),
       taints,
+      usesKey: this.#hasEngineKey || spec.key !== undefined,
       keys: worker.keys.map(keyRecordOf),
     }
   }

@@ -17,6 +17,7 @@ export type {
 } from './diagnosis/diagnosis.ts'
 export type { ModelTwin } from './diagnosis/evidence.ts'
 export { type DirectoryArgs, directory } from './directory.ts'
+export { openDoor, readKey } from './engine-keys.ts'
 export { InvalidWorkerError, NoWorkerSlotError, WorkerConflictError, WorkersFileError } from './errors.ts'
 export type {
   AuditMessage,
@@ -31,6 +32,7 @@ export type {
   FleetThresholds,
   KeeperMessage,
   Kept,
+  KeySource,
   ProbeOutcome,
   Sourced,
   ValueSource,

@@ -109,6 +109,8 @@ export interface WorkerRecord {
   readonly ranks: Sourced<number>
   readonly taints: readonly string[]
   readonly canTokenize: boolean
+  /** The router has an API key for it. */
+  readonly usesKey?: boolean
   readonly keys: readonly WorkerKeyRecord[]
 }
 
@@ -168,7 +170,12 @@ export interface WorkerSpec {
   readonly maxBatchedTokens: number | undefined
   readonly kvBlocks: number | undefined
   readonly taints: readonly string[]
+  /** Where the API key of the engine stands; undefined: where that of all engines does, if there is one. */
+  readonly key?: KeySource | undefined
 }
+
+/** Never the key itself. */
+export type KeySource = { readonly env: string } | { readonly file: string }
 
 export type DirectoryMessage =
   /** Sends the fleet now and after every change; a subscriber that ends is forgotten. */

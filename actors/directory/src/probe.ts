@@ -52,12 +52,13 @@ export async function probeWorker(
   http: HttpTransport,
   origin: string,
   timeoutMs: number,
+  hasKey = false,
 ): Promise<ProbeOutcome> {
   const ask = (path: string, body?: object) => tryFetch(http, origin, path, timeoutMs, body)
   const host = hostOf(origin)
   const first = await ask('/v1/models')
-  if (first instanceof Error) return { reached: false, reason: first.message, isLocal: isLocal(first) }
-  if (first.status !== 200) return { reached: false, reason: `GET /v1/models answers ${first.status}` }
+  if (first instanceof Error) return { reached: false, reason: withAdvice(first), isLocal: isLocal(first) }
+  if (first.status !== 200) return { reached: false, reason: statusReason(first, hasKey) }
   const list = readModels(tryJson(first))
   if (list === undefined) return { reached: false, reason: 'GET /v1/models does not answer a list of models' }
 
@@ -125,12 +126,61 @@ export async function checkHealth(
   http: HttpTransport,
   origin: string,
   timeoutMs: number,
+  hasKey = false,
 ): Promise<HealthOutcome> {
   const answer = await tryFetch(http, origin, '/v1/models', timeoutMs)
-  if (answer instanceof Error) return { isHealthy: false, reason: answer.message, isLocal: isLocal(answer) }
-  if (answer.status >= 500)
-    return { isHealthy: false, reason: `GET /v1/models answers ${answer.status}`, isLocal: false }
+  if (answer instanceof Error)
+    return { isHealthy: false, reason: withAdvice(answer), isLocal: isLocal(answer) }
+  if (answer.status >= 500 || answer.status === 401 || answer.status === 403)
+    return { isHealthy: false, reason: statusReason(answer, hasKey), isLocal: false }
   return { isHealthy: true }
+}
+
+/** What an answer other than 200 to the first question means, and what would be right. */
+function statusReason({ status, headers }: HttpReply, hasKey: boolean): string {
+  const said = `GET /v1/models answers ${status}`
+  if (status === 401 || status === 403) {
+    return hasKey
+      ? `${said}: the engine does not accept the key that the router has for it`
+      : `${said}: the engine wants an API key; give --engine-api-key-file, or ?key_file=PATH in the URL of this worker`
+  }
+  const { location } = headers
+  if (status >= 300 && status < 400 && typeof location === 'string') {
+    return `${said}, a redirect to ${URL.parse(location)?.origin ?? 'elsewhere'}: give the URL of the engine itself; redirects are not followed`
+  }
+  return said
+}
+
+/** By the codes of Node's TLS. */
+const TLS_ADVICE: ReadonlyMap<string, string> = new Map([
+  ['CERT_HAS_EXPIRED', 'its certificate has expired: renew it'],
+  ['CERT_NOT_YET_VALID', 'its certificate is not valid yet: check the clocks of both machines'],
+  ['ERR_TLS_CERT_ALTNAME_INVALID', 'its certificate is for another host name: use the name that it is for'],
+  [
+    'DEPTH_ZERO_SELF_SIGNED_CERT',
+    'nobody known has signed its certificate: give it, or that of who did, with --engine-ca-file',
+  ],
+  [
+    'SELF_SIGNED_CERT_IN_CHAIN',
+    'nobody known has signed its certificate: give the root of its chain with --engine-ca-file',
+  ],
+  [
+    'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+    'nobody known has signed its certificate: give that of who did with --engine-ca-file',
+  ],
+  [
+    'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+    'nobody known has signed its certificate: give that of who did with --engine-ca-file',
+  ],
+  ['ERR_SSL_WRONG_VERSION_NUMBER', 'it does not speak TLS: write http:// in its URL'],
+  ['EPROTO', 'it does not speak TLS that we know: is it http:// ?'],
+  ['ERR_SSL_PACKET_LENGTH_TOO_LONG', 'it does not speak TLS: write http:// in its URL'],
+])
+
+function withAdvice(error: HttpCallError | Error): string {
+  const code = String((error.cause as { readonly code?: unknown } | undefined)?.code)
+  const advice = TLS_ADVICE.get(code)
+  return advice === undefined ? error.message : `${error.message}: ${advice}`
 }
 
 async function tryFetch(

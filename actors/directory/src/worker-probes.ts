@@ -18,7 +18,8 @@
 
 import type { ActorContext } from '@homing/actor'
 import { transportCapability } from '@homing/transport'
-import type { DirectoryMessage, ProbeOutcome } from './messages.ts'
+import { openDoor } from './engine-keys.ts'
+import type { DirectoryMessage, KeySource, ProbeOutcome } from './messages.ts'
 import { checkHealth, probeWorker } from './probe.ts'
 import type { Worker } from './worker.ts'
 import { owesEventSources, type ReachedOutcome } from './worker-facts.ts'
@@ -29,6 +30,8 @@ export interface WorkerProbesOptions {
   readonly workers: WorkerTable
   readonly probeIntervalMs: number
   readonly probeTimeoutMs: number
+  /** Of engines that name none; undefined: they have none. */
+  readonly engineKey: KeySource | undefined
   /** A full probe reached the worker, which is up by now; `wasDown`: and was down until then. */
   readonly reached: (worker: Worker, outcome: ReachedOutcome, wasDown: boolean) => void
   /** State or reason of the worker may have changed. */
@@ -90,6 +93,7 @@ export class WorkerProbes {
   /** The worker has left: results on their way are dropped. */
   end(worker: Worker): void {
     this.#probings.delete(worker)
+    this.#context.use(transportCapability).http.setAccess(worker.spec.origin, undefined)
   }
 
   probeDue(workerId: string, turn: number): void {
@@ -165,11 +169,22 @@ export class WorkerProbes {
     const { id: workerId, origin } = worker.spec
     const { turn } = probing
     const { http } = this.#context.use(transportCapability)
+    const fault = openDoor(http, origin, worker.spec.key ?? this.#options.engineKey)
+    const hasKey = (worker.spec.key ?? this.#options.engineKey) !== undefined
+    if (fault !== undefined) {
+      const outcome = { reached: false, reason: fault } as const
+      this.#context.pipe(
+        Promise.resolve(),
+        () => ({ type: 'probed', workerId, turn, outcome }),
+        () => ({ type: 'probed', workerId, turn, outcome }),
+      )
+      return
+    }
     const timeoutMs = Math.min(SLOW_PROBE_MS_MAX, this.#options.probeTimeoutMs * 2 ** probing.misses)
     if (worker.state === 'up' && probing.turnsSinceFull < FULL_PROBE_TURNS) {
       probing.turnsSinceFull++
       this.#context.pipe(
-        checkHealth(http, origin, timeoutMs),
+        checkHealth(http, origin, timeoutMs, hasKey),
         health => ({
           type: 'healthChecked',
           workerId,
@@ -183,7 +198,7 @@ export class WorkerProbes {
     }
     probing.turnsSinceFull = 0
     this.#context.pipe(
-      probeWorker(http, origin, timeoutMs),
+      probeWorker(http, origin, timeoutMs, hasKey),
       outcome => ({ type: 'probed', workerId, turn, outcome }),
       error => ({ type: 'probed', workerId, turn, outcome: { reached: false, reason: String(error) } }),
     )

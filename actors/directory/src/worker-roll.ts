@@ -40,6 +40,15 @@ export class WorkerRoll {
     this.#byInstanceId.set(spec.instanceId, label)
   }
 
+  /** One that is here already, whatever it conflicts with: two that name one socket are both here, and neither's events are followed. */
+  note(label: string, spec: WorkerSpec): void {
+    const place = placeOf(spec)
+    if (this.#byPlace.has(place)) return
+    this.#claims.claim(JSON.stringify(label), givenSockets(spec))
+    this.#byPlace.set(place, label)
+    this.#byInstanceId.set(spec.instanceId, label)
+  }
+
   leave(spec: WorkerSpec): void {
     const place = placeOf(spec)
     const label = this.#byPlace.get(place)

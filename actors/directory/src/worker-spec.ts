@@ -6,6 +6,7 @@
  *   model, block_size, kv_blocks, max_batched_tokens      facts that a probe would find out
  *   taints=a,b            words that a request may require, prefer or avoid
  *   topic                 topic of the KV events
+ *   key_env, key_file     environment variable or file with the API key of the engine; the key itself is never in a URL
  *   id                    number for `nvext.backend_instance_id`; default: the position
  *
  * Given values win over probed ones.
@@ -25,7 +26,11 @@ const PARAMETERS = [
   'taints',
   'topic',
   'id',
+  'key_env',
+  'key_file',
 ] as const
+/** Parameters that people put a key into. */
+const SECRET = /^(?:api[_-]?key|key|token|access[_-]?token|auth(?:orization)?|password|secret)$/i
 
 const RANKS_MAX = 1024
 const COUNT_MAX = 2 ** 31 - 1
@@ -33,15 +38,20 @@ const COUNT_MAX = 2 ** 31 - 1
 /** `position` among the workers given, from 0. Throws InvalidWorkerError. */
 export function parseWorkerSpec(text: string, position: number): WorkerSpec {
   const fail = (reason: string): never => {
-    throw new InvalidWorkerError(text, reason)
+    throw new InvalidWorkerError(shownText(text), reason)
   }
   const trimmed = text.trim()
   if (trimmed === '') fail('it is empty; write http://HOST:PORT')
   const withScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(trimmed) ? trimmed : `http://${trimmed}`
   const url = tryUrl(withScheme) ?? fail('it is not a URL; write http://HOST:PORT?events=PORT&replay=PORT')
-  if (url.protocol !== 'http:') fail(`workers are reached over http only, not ${url.protocol.slice(0, -1)}`)
+  const isSecure = url.protocol === 'https:'
+  if (!isSecure && url.protocol !== 'http:') {
+    fail(`workers are reached over http or https, not ${url.protocol.slice(0, -1)}`)
+  }
   if (url.hostname === '') fail('it has no host')
-  if (url.username !== '' || url.password !== '') fail('it must not have a user name')
+  if (url.username !== '' || url.password !== '') {
+    fail(`it must not have a user name or password: ${KEY_ADVICE}`)
+  }
   if (url.pathname !== '/' && url.pathname !== '') {
     fail(`leave out the path ${url.pathname}: the routes of the engine begin at its root`)
   }
@@ -49,6 +59,7 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
 
   const values = new Map<string, string>()
   for (const [name, value] of url.searchParams) {
+    if (SECRET.test(name)) fail(`a key does not belong into a URL: ${KEY_ADVICE}`)
     if (!(PARAMETERS as readonly string[]).includes(name)) {
       fail(`unknown parameter ${JSON.stringify(name)}; known parameters: ${PARAMETERS.join(', ')}`)
     }
@@ -81,11 +92,18 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
       `the ports of events=${eventsPort} and replay=${replayPort} overlap with ${ranks ?? 1} ranks${ranksText}: use another replay port, such as ${freeReplayPort(eventsPort, lastRank)}`,
     )
   }
-  const port = url.port === '' ? '80' : url.port
+  const keyEnv = values.get('key_env')
+  const keyFile = values.get('key_file')
+  if (keyEnv !== undefined && keyFile !== undefined) fail('give key_env or key_file, not both')
+  if (keyEnv !== undefined && !/^[A-Za-z_][A-Za-z0-9_]*$/.test(keyEnv)) {
+    fail('key_env is no name of an environment variable; give the name, not the key')
+  }
+  const port = url.port === '' ? (isSecure ? '443' : '80') : url.port
   return {
     id: `${url.hostname}:${port}`,
     instanceId: integer('id', 0, Number.MAX_SAFE_INTEGER) ?? position,
-    origin: `http://${url.hostname}:${port}`,
+    origin: `${url.protocol}//${url.hostname}:${port}`,
+    key: keyEnv !== undefined ? { env: keyEnv } : keyFile !== undefined ? { file: keyFile } : undefined,
     model: values.get('model'),
     blockSizeTokens: integer('block_size', 1, 65_536),
     ranks,
@@ -111,4 +129,18 @@ function freeReplayPort(eventsPort: number, lastRank: number): number {
 
 function tryUrl(text: string): URL | undefined {
   return URL.canParse(text) ? new URL(text) : undefined
+}
+
+const KEY_ADVICE =
+  'put the key into a file and give ?key_file=PATH, or into the environment and give ?key_env=NAME'
+
+/** What an error may repeat of a worker: nothing behind which a secret may stand. */
+function shownText(text: string): string {
+  const url = tryUrl(text.trim())
+  if (url === undefined)
+    return /@|key|token|secret|password/i.test(text) ? '(not shown: it may hold a secret)' : text
+  // People put the key where its name belongs.
+  const mayHold = (name: string): boolean => SECRET.test(name) || name === 'key_env'
+  const isOpen = url.username === '' && url.password === '' && ![...url.searchParams.keys()].some(mayHold)
+  return isOpen ? text : `${url.protocol}//${url.host}/…`
 }

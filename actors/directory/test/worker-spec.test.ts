@@ -17,7 +17,17 @@ t.test('a URL with every parameter', async t => {
     maxBatchedTokens: 8192,
     kvBlocks: 1000,
     taints: ['a', 'b'],
+    key: undefined,
   })
+})
+
+t.test('an engine behind TLS and a key', async t => {
+  t.match(parseWorkerSpec('https://gpu-1.example?key_file=/etc/k', 0), {
+    id: 'gpu-1.example:443',
+    origin: 'https://gpu-1.example:443',
+    key: { file: '/etc/k' },
+  })
+  t.match(parseWorkerSpec('http://h:1?key_env=ENGINE_KEY', 0).key, { env: 'ENGINE_KEY' })
 })
 
 t.test('what is left out is unknown, and the number is the position', async t => {
@@ -41,7 +51,9 @@ t.test('what cannot be used says why', async t => {
     ['', /it is empty/],
     ['http://', /not a URL/],
     ['http://h:99999', /not a URL/],
-    ['https://h:8001', /workers are reached over http only, not https/],
+    ['ftp://h:8001', /workers are reached over http or https, not ftp/],
+    ['http://h:1?key_env=A&key_file=b', /not both/],
+    ['http://h:1?token=abc', /a key does not belong into a URL/],
     ['http://h:8001/v1', /leave out the path \/v1/],
     ['http://u:p@h:8001', /user name/],
     ['http://h:8001#x', /leave out #x/],

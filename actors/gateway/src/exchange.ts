@@ -260,7 +260,12 @@ export class Exchange {
 
   #refused(status: number, refusal: Refusal | undefined): void {
     if (refusal !== undefined) this.#refusal = refusal
-    this.#placeAgain('refused', `worker ${this.#decision!.worker} answered ${status}`, false)
+    const { worker, workerId } = this.#decision!
+    if (status !== 503) {
+      const reason = `it answered ${status}: it does not accept the key that the router has for it`
+      this.#parts.directory.tell({ type: 'suspect', workerId, reason, isUnreachable: false })
+    }
+    this.#placeAgain('refused', `worker ${worker} answered ${status}`, false)
   }
 
   #broke({ reason, failure, reusedConnection }: BrokenCall): void {

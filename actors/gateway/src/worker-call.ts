@@ -211,7 +211,8 @@ export class WorkerCall {
 
   #head(status: number, headers: HttpHeaders): void {
     this.#handler.alive()
-    if (status === 503 && this.#parts.mayRefuse) {
+    const isKeyRefused = (status === 401 || status === 403) && this.#target.decision.usesKey
+    if ((status === 503 || isKeyRefused) && this.#parts.mayRefuse) {
       // Nothing of an answer has reached the client, so another worker may take the request.
       const timer = this.#parts.clock.after(REFUSAL_MS_MAX, () => this.#leaveRefusal())
       this.#refusal = { status, headers, pieces: [], bytes: 0, timer }

@@ -28,6 +28,7 @@ export const DECISION: Decision = {
   origin: 'http://10.0.0.1:8001',
   dpRank: 0,
   pinRank: false,
+  usesKey: false,
   takesUsageOption: true,
   overlapBlocks: 3,
   bestOverlapBlocks: 0,

@@ -32,6 +32,7 @@ import {
   type FleetReport,
   type GivenWorkersFile,
   type Kept,
+  type KeySource,
   type WorkerRecord,
   type WorkerSpec,
 } from '@homing/directory'
@@ -45,6 +46,7 @@ import { CustomPolicy } from '@homing/selection'
 import type { LoadedTokenizer } from '@homing/tokenization'
 import { tokenizer } from '@homing/tokenizer'
 import { tracker } from '@homing/tracker'
+import { transportCapability } from '@homing/transport'
 import { ActorLostError } from './errors.ts'
 import type { GuardianMessage, ReadyReport } from './messages.ts'
 import { busyThresholdsOf, type QueueSettings, queueRulesOf } from './queue-rules.ts'
@@ -53,6 +55,10 @@ import { busyThresholdsOf, type QueueSettings, queueRulesOf } from './queue-rule
 export interface GuardianArgs extends QueueSettings {
   readonly specs: readonly WorkerSpec[]
   readonly fileWorkers?: GivenWorkersFile | undefined
+  /** Where the API key of the engines stands, not the key. */
+  readonly engineKey?: KeySource | undefined
+  /** Certificates in PEM that are believed besides those of Node and of the system. */
+  readonly engineCertificates?: string | undefined
   readonly host: string
   readonly port: number
   /** Port of the operator routes; undefined: they are on `port`. */
@@ -155,6 +161,8 @@ export const guardian = defineActor(
 )<GuardianMessage, GuardianArgs>({
   reentrant: true,
   setup(context, args) {
+    if (args.engineCertificates !== undefined)
+      context.use(transportCapability).http.trust(args.engineCertificates)
     const children = spawnAll(context, args)
     let ready: ReadyReport | ErrorRecord | undefined
     let kept: Kept = { busyThresholds: new Map(), fleet: undefined }

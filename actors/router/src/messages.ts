@@ -171,6 +171,8 @@ export interface Decision {
   readonly dpRank: number
   /** More than one rank: the engine must be told which. */
   readonly pinRank: boolean
+  /** The router has an API key for it: a 401 is not the client's fault. */
+  readonly usesKey: boolean
   /** Its engine is of a family that knows `stream_options.include_usage`. */
   readonly takesUsageOption: boolean
   readonly overlapBlocks: number

@@ -96,6 +96,7 @@ export function decisionOf(
     origin: worker.origin,
     dpRank: key.dpRank,
     pinRank: worker.keys.length > 1,
+    usesKey: worker.usesKey === true,
     takesUsageOption: worker.engine !== 'unknown',
     overlapBlocks: receipt.overlapBlocks,
     bestOverlapBlocks,

@@ -23,6 +23,7 @@ export { type RelayRoute, readRelayRoute, relayRouteFault } from './relay-route.
 export { renderHelp, renderReference } from './render-help.ts'
 export { readTenantWeights } from './router/queue-settings.ts'
 export { type RouterSettings, routerCommand } from './router-command.ts'
+export { ENGINE_KEY_VARIABLE, secretVariable } from './secret-variable.ts'
 export { SettingsError } from './settings-error.ts'
 export { type SidecarSettings, sidecarCommand } from './sidecar-command.ts'
 export { numbersOf, type SimulateSettings, simulateCommand } from './simulate-command.ts'

@@ -28,6 +28,7 @@ import {
 import { readGivenTokenizers } from '@homing/tokenizer'
 import { readAdminKey } from './admin-key-file.ts'
 import { dialledHost } from './dialled-host.ts'
+import { givenEngineKey, readCertificates } from './engine-access.ts'
 import { requestsWithinFiles } from './open-files.ts'
 import { loadPolicyClasses } from './policy-class-file.ts'
 import { checkPorts } from './port-check.ts'
@@ -104,7 +105,9 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
           queueOrderOf({ ...settings, customSelection }),
           settings.trackPrefillTokens,
         )
-  const { adminKeyFile, workersFile } = settings
+  const { adminKeyFile, workersFile, engineKeyFile, engineCaFile } = settings
+  const engineKey = givenEngineKey(engineKeyFile)
+  const engineCertificates = engineCaFile === undefined ? undefined : await readCertificates(engineCaFile)
   const fileWorkers = workersFile === undefined ? undefined : await loadWorkersFile(workersFile)
   const adminKey = adminKeyFile === undefined ? undefined : await readAdminKey(adminKeyFile)
   await checkPorts(settings)
@@ -131,6 +134,8 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
       args: {
         ...settings,
         adminKey,
+        engineKey,
+        engineCertificates,
         fileWorkers,
         openRequestsMax,
         specs,

@@ -172,7 +172,7 @@ t.test('settings that cannot be used are reported together, with exit code 2', a
 t.test('a worker that is no URL, or has a parameter that is none, is exit code 2', async t => {
   for (const [worker, why] of [
     ['nonsense', /is not a URL such as http:/],
-    ['https://10.0.0.1:8000', /use http/],
+    ['ftp://10.0.0.1:8000', /use http or https/],
     ['http://10.0.0.1:8000?evnts=5557', /unknown parameter "evnts"/],
     ['http://10.0.0.1:8000?ranks=0', /ranks=0 is not a whole number from 1/],
   ] as const) {

@@ -92,7 +92,7 @@ export interface HttpListener {
 }
 
 export interface HttpRequest {
-  /** 'http://host:port'. */
+  /** 'http://host:port' or 'https://host:port'. */
   readonly origin: string
   readonly method: string
   /** Path with query. */
@@ -143,7 +143,17 @@ export interface HttpReply {
   readonly body: Uint8Array
 }
 
+/** What requests to an origin carry, whoever makes them. It is in no message and no view. */
+export interface HttpAccess {
+  /** Goes out as `authorization: Bearer …`; an `authorization` or `x-api-key` of the request does not. */
+  readonly key: string
+}
+
 export interface HttpTransport {
+  /** How requests to this origin are made from now on; undefined: as they are given. */
+  setAccess(origin: string, access: HttpAccess | undefined): void
+  /** Certificates in PEM that are believed for https, besides those of Node and of the system. Only before the first https call. */
+  trust(certificates: string): void
   /** Rejects with ListenError (port taken, no permission, …). */
   listen(options: ListenOptions, onExchange: (exchange: HttpExchange) => void): Promise<HttpListener>
   /** Streams an answer to `handler`. No time limit of its own. */

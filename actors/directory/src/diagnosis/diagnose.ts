@@ -12,6 +12,7 @@
 
 import type { Clock, Random } from '@homing/clock'
 import { isSameSocket, SocketClaims, type Transport } from '@homing/transport'
+import { openDoor } from '../engine-keys.ts'
 import type { EventSource, ProbeOutcome, WorkerSpec } from '../messages.ts'
 import { socketsOf } from '../named-sockets.ts'
 import { probeWorker } from '../probe.ts'
@@ -117,7 +118,12 @@ async function probe(
   { transport, clock, timeoutMs, defaults }: DiagnoseOptions,
 ): Promise<Probed> {
   const http = new RecordedHttp(transport.http, clock)
-  const outcome = await probeWorker(http, spec.origin, timeoutMs)
+  // Of a running router the directory has given it already.
+  const keyFault = spec.key === undefined ? undefined : openDoor(transport.http, spec.origin, spec.key)
+  const outcome: ProbeOutcome =
+    keyFault === undefined
+      ? await probeWorker(http, spec.origin, timeoutMs, spec.key !== undefined)
+      : { reached: false, reason: keyFault }
   const ranks = outcome.reached ? factsOf(spec, outcome, undefined, defaults).ranks.value : 0
   return { spec, http, outcome, sources: outcome.reached ? sourcesOf(spec, outcome, ranks) : [] }
 }

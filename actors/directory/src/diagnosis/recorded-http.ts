@@ -32,6 +32,10 @@ export class RecordedHttp implements HttpTransport {
 
   listen: HttpTransport['listen'] = (options, onExchange) => this.#http.listen(options, onExchange)
 
+  setAccess: HttpTransport['setAccess'] = (origin, access) => this.#http.setAccess(origin, access)
+
+  trust: HttpTransport['trust'] = certificates => this.#http.trust(certificates)
+
   call: HttpTransport['call'] = (request, handler) => this.#http.call(request, handler)
 
   fetch: HttpTransport['fetch'] = async (request, options) => {

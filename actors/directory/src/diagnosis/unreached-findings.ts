@@ -66,7 +66,7 @@ function findingOfStatus(status: number, reason: string): Finding {
     return fault(
       'answers',
       `it needs a key: ${reason}`,
-      'give the router the key that the engine was started with, or start the engine without --api-key behind a network that is closed',
+      'put the key that the engine was started with into a file, and give --engine-api-key-file FILE, or ?key_file=FILE in its URL',
     )
   }
   if (status === 429 || status >= 500) {

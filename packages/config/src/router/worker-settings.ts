@@ -16,7 +16,7 @@ export const workerSettings = [
     mustNameOne: true,
     env: 'HOMING_WORKERS',
     check: faultOfWorkerUrl,
-    help: 'Base URL of an engine; give it once per engine. Put what the engine does not report itself into the query: http://h:8001?events=5557&replay=6557&ranks=2 (also model=, block_size=, max_batched_tokens=, kv_blocks=, taints=, topic=, id=).',
+    help: 'Base URL of an engine; give it once per engine. Put what the engine does not report itself into the query: http://h:8001?events=5557&replay=6557&ranks=2 (also model=, block_size=, max_batched_tokens=, kv_blocks=, taints=, topic=, id=, key_file=, key_env=).',
   },
   {
     key: 'workersFile',
@@ -27,6 +27,26 @@ export const workerSettings = [
     default: undefined,
     unsetMeans: 'workers are those of --worker, and those added by POST /workers',
     help: 'File with more workers, one URL a line or as YAML (a list, or a map with workers). It is looked at every second: a worker whose line comes is added, one whose line goes drains. A file that cannot be used changes nothing, and the log says why.',
+  },
+  {
+    key: 'engineKeyFile',
+    name: 'engine-api-key-file',
+    group: 'Workers',
+    kind: 'text',
+    placeholder: 'FILE',
+    default: undefined,
+    unsetMeans: 'the variable HOMING_ENGINE_API_KEY, else engines want no key',
+    help: 'File with the API key of the engines. Every request to them carries it, instead of what the client sent. Worker URLs name others with key_file=PATH or key_env=NAME. The file is read again before each probe, so a new key needs no restart.',
+  },
+  {
+    key: 'engineCaFile',
+    name: 'engine-ca-file',
+    group: 'Workers',
+    kind: 'text',
+    placeholder: 'FILE',
+    default: undefined,
+    unsetMeans: 'the certificates of Node and of the system',
+    help: 'PEM file with certificates that are believed for https workers, besides those of Node and of the system. Host names are always checked.',
   },
   {
     key: 'probeIntervalMs',
@@ -74,7 +94,8 @@ export const workerSettings = [
 function faultOfWorkerUrl(text: string): string | undefined {
   const url = URL.parse(text)
   if (url === null || url.hostname === '') return 'is not a URL such as http://10.0.0.1:8001'
-  if (url.protocol !== 'http:') return `has the scheme ${url.protocol.slice(0, -1)}; use http`
-  if (url.username !== '' || url.password !== '') return 'must not carry a user name or password'
+  if (url.protocol !== 'http:' && url.protocol !== 'https:')
+    return `has the scheme ${url.protocol.slice(0, -1)}; use http or https`
+  // A user name is refused by who reads workers, without repeating what may be a secret.
   return undefined
 }

@@ -10,13 +10,14 @@ import {
   type HttpCallFailure,
   ListenError,
 } from '../errors.ts'
-import { endToEndHeaders } from '../headers.ts'
+import { endToEndHeaders, withAccess } from '../headers.ts'
 import { collectReply } from '../reply.ts'
 import { StallWatch } from '../stall-watch.ts'
 import type {
   BodyRoom,
   ClientGoneReason,
   Closable,
+  HttpAccess,
   HttpCall,
   HttpExchange,
   HttpHeaders,
@@ -65,7 +66,11 @@ export class MemoryHttp {
 
   transport(): HttpTransport & Closable {
     const open = new Set<{ end(): void }>()
-    const call = (request: HttpRequest, handler: HttpResponseHandler): HttpCall => {
+    const accesses = new Map<string, HttpAccess>()
+    const call = (given: HttpRequest, handler: HttpResponseHandler): HttpCall => {
+      const access = accesses.get(given.origin)
+      const headers = withAccess(endToEndHeaders(given.headers), access)
+      const request = access === undefined ? given : { ...given, headers }
       const started = new MemoryCall(request, handler, this.#network, () => open.delete(entry))
       const entry = { end: () => started.abort() }
       open.add(entry)
@@ -78,6 +83,11 @@ export class MemoryHttp {
         open.add({ end: () => void listener.close(0) })
         return listener
       },
+      setAccess(origin, access) {
+        if (access === undefined) accesses.delete(origin)
+        else accesses.set(origin, access)
+      },
+      trust() {},
       call,
       fetch: (request, options) =>
         collectReply(request, options, handler => call(request, handler), this.#network.clock),

@@ -8,14 +8,23 @@
 
 import { subscribe } from 'node:diagnostics_channel'
 import type { Socket } from 'node:net'
+import { getCACertificates } from 'node:tls'
 import type { Clock } from '@homing/clock'
 import { isLocalFault } from '@homing/errors'
 import { Agent, buildConnector, type Dispatcher, errors } from 'undici'
 import { callOwner } from '../callback.ts'
 import { HttpCallError, type HttpCallFailure } from '../errors.ts'
-import { endToEndHeaders } from '../headers.ts'
+import { endToEndHeaders, withAccess } from '../headers.ts'
 import { collectReply } from '../reply.ts'
-import type { HttpCall, HttpEnd, HttpHeaders, HttpReply, HttpRequest, HttpResponseHandler } from '../types.ts'
+import type {
+  HttpAccess,
+  HttpCall,
+  HttpEnd,
+  HttpHeaders,
+  HttpReply,
+  HttpRequest,
+  HttpResponseHandler,
+} from '../types.ts'
 import { InterimAnswers } from './interim-answers.ts'
 
 const KEEP_ALIVE_MS = 4000
@@ -30,6 +39,9 @@ export interface HttpClientOptions {
 export class HttpClient {
   readonly #agent: Agent
   readonly #clock: Clock
+  /** By origin. */
+  readonly #access = new Map<string, HttpAccess>()
+  #trusted = ''
 
   constructor({ connectTimeoutMs, clock }: HttpClientOptions) {
     this.#clock = clock
@@ -40,9 +52,18 @@ export class HttpClient {
       headersTimeout: 0,
       bodyTimeout: 0,
       maxHeaderSize: HEADER_BYTES_MAX,
-      connect: connectorOf(connectTimeoutMs),
+      connect: connectorOf(connectTimeoutMs, () => this.#trusted),
     })
     watchConnections()
+  }
+
+  setAccess(origin: string, access: HttpAccess | undefined): void {
+    if (access === undefined) this.#access.delete(origin)
+    else this.#access.set(origin, access)
+  }
+
+  trust(certificates: string): void {
+    this.#trusted = certificates
   }
 
   call(request: HttpRequest, handler: HttpResponseHandler): HttpCall {
@@ -54,7 +75,7 @@ export class HttpClient {
           origin: request.origin,
           path: request.path,
           method: request.method as Dispatcher.HttpMethod,
-          headers: endToEndHeaders(request.headers),
+          headers: withAccess(endToEndHeaders(request.headers), this.#access.get(request.origin)),
           body: request.body ?? null,
         },
         call,
@@ -213,10 +234,18 @@ function watchConnections(): void {
   })
 }
 
-function connectorOf(timeoutMs: number): buildConnector.connector {
-  const connect = buildConnector({ timeout: timeoutMs, allowH2: false })
+function connectorOf(timeoutMs: number, trusted: () => string): buildConnector.connector {
+  const plain = buildConnector({ timeout: timeoutMs, allowH2: false })
+  // Made at the first use: the system's certificates take a while to read.
+  let secure: buildConnector.connector | undefined
+  const secured = () => {
+    const own = trusted()
+    const ca = [...getCACertificates('default'), ...getCACertificates('system'), ...(own === '' ? [] : [own])]
+    secure ??= buildConnector({ timeout: timeoutMs, allowH2: false, ca })
+    return secure
+  }
   return (options, callback) =>
-    connect(options, (...[error, socket]) => {
+    (options.protocol === 'https:' ? secured() : plain)(options, (...[error, socket]) => {
       if (error !== null) return callback(error, null)
       interimAnswers.set(socket, new InterimAnswers(socket, HEADER_BYTES_MAX))
       callback(null, socket)

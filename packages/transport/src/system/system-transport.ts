@@ -42,6 +42,8 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
         listeners.add(owned)
         return owned
       },
+      setAccess: (origin, access) => client.setAccess(origin, access),
+      trust: certificates => client.trust(certificates),
       call: (request, handler) => client.call(request, handler),
       fetch: (request, options) => client.fetch(request, options),
     },

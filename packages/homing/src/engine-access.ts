@@ -1,0 +1,35 @@
+/** How the engines are reached: their API key, and the certificates that are believed. */
+
+import { X509Certificate } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
+import { ENGINE_KEY_VARIABLE, SettingsError, secretVariable } from '@homing/config'
+import { type KeySource, readKey } from '@homing/directory'
+
+/** Of engines that name none of their own. Throws SettingsError if the file cannot be used; what is in it is in no message. */
+export function givenEngineKey(file: string | undefined): KeySource | undefined {
+  if (file === undefined) {
+    return secretVariable(ENGINE_KEY_VARIABLE) === undefined ? undefined : { env: ENGINE_KEY_VARIABLE }
+  }
+  const found = readKey({ file })
+  if ('fault' in found) throw new SettingsError('router', [`--engine-api-key-file: ${found.fault}`])
+  return { file }
+}
+
+/** Rejects with SettingsError. */
+export async function readCertificates(path: string): Promise<string> {
+  const fault = (text: string) =>
+    new SettingsError('router', [`--engine-ca-file ${JSON.stringify(path)} ${text}`])
+  const text = await readFile(path, 'utf8').catch((thrown: Error) => {
+    throw fault(`cannot be read: ${thrown.message}`)
+  })
+  const found = text.match(/-----BEGIN CERTIFICATE-----[\s\S]*?-----END CERTIFICATE-----/g) ?? []
+  if (found.length === 0) throw fault('holds no certificate in PEM form (BEGIN CERTIFICATE)')
+  for (const [position, one] of found.entries()) {
+    try {
+      new X509Certificate(one)
+    } catch {
+      throw fault(`holds a certificate that cannot be read (number ${position + 1} of ${found.length})`)
+    }
+  }
+  return found.join('\n')
+}

@@ -1,0 +1,268 @@
+/**
+ * Engines behind API keys and TLS, as processes: probed, followed, routed, exact; and the key is in nothing that the router says.
+ *
+ * Certificates are made by openssl. TLS ends in this process, in front of a simulated engine, as it does in front of many real ones.
+ */
+
+import { execFileSync, spawnSync } from 'node:child_process'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer as createHttpServer } from 'node:http'
+import { type AddressInfo, connect, type Server } from 'node:net'
+import { join } from 'node:path'
+import process from 'node:process'
+import { createServer } from 'node:tls'
+import t from 'tap'
+import { RouterClient, send, startEngines, startProcess, startTestRouter, until } from './fleet.ts'
+
+const KEY = 'sk-homing-5f0c1e2d3b4a'
+const OTHER_KEY = 'sk-other-9a8b7c6d5e4f'
+const MODEL = 'homing-sim'
+const hasOpenssl = spawnSync('openssl', ['version']).status === 0
+const skip = hasOpenssl ? false : 'openssl is not installed'
+const prompt = Array.from({ length: 96 }, (_, at) => 40 + ((at * 7) % 80))
+
+interface Certificate {
+  readonly key: string
+  readonly cert: string
+}
+
+/** Signed by itself, for these names. */
+function certificate(folder: string, name: string, names: string): Certificate {
+  const [key, cert] = [join(folder, `${name}.key`), join(folder, `${name}.pem`)]
+  const made = ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=homing-test']
+  const files = ['-keyout', key, '-out', cert, '-addext', `subjectAltName=${names}`]
+  execFileSync('openssl', [...made, ...files], { stdio: 'pipe' })
+  return { key: readFileSync(key, 'utf8'), cert: readFileSync(cert, 'utf8') }
+}
+
+/** What comes to it goes to `port`, decrypted. Answers its own port. */
+async function tlsFront(
+  given: Certificate,
+  port: number,
+): Promise<{ readonly port: number; readonly server: Server }> {
+  const server = createServer(given, socket => {
+    const behind = connect(port, '127.0.0.1')
+    socket.pipe(behind).pipe(socket)
+    for (const one of [socket, behind])
+      one.on('error', () => [socket, behind].forEach(end => void end.destroy()))
+  })
+  server.on('tlsClientError', () => {})
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  return { port: (server.address() as AddressInfo).port, server }
+}
+
+const portOf = (url: string): number => Number(new URL(url).port)
+
+t.test('an engine behind key and TLS is exact, and nothing tells the key', { skip }, async t => {
+  const folder = t.testdir({ key: `${KEY}\n` })
+  const engine = await startProcess('engine', [
+    '--port',
+    '0',
+    '--events-port',
+    '0',
+    '--replay-port',
+    '0',
+    '--api-key',
+    KEY,
+  ])
+  t.teardown(() => engine.kill('SIGKILL'))
+  const made = certificate(folder, 'front', 'DNS:localhost,IP:127.0.0.1')
+  const front = await tlsFront(made, portOf(engine.url))
+  t.teardown(() => void front.server.close())
+  const log = join(folder, 'decisions.jsonl')
+  const router = await startProcess('router', [
+    ...['--host', '127.0.0.1', '--port', '0', '--log-level', 'debug', '--decision-log', log],
+    ...['--worker', `https://localhost:${front.port}?key_file=${join(folder, 'key')}`],
+    ...['--engine-ca-file', join(folder, 'front.pem')],
+  ])
+  t.teardown(() => router.kill('SIGKILL'))
+  const client = new RouterClient(router.url)
+  await client.trusted('exact')
+  const headers = { authorization: 'Bearer of-the-client', 'x-api-key': 'of-the-client' }
+  for (let turn = 0; turn < 2; turn++) {
+    for (const stream of [false, true]) {
+      const answer = await client.send('/v1/completions', {
+        body: { model: MODEL, prompt, max_tokens: 4, stream },
+        headers,
+      })
+      t.equal(answer.status, 200, answer.text)
+    }
+  }
+  await until('the prompt is held', async () =>
+    (await client.workers())[0]!.worker_keys[0]!.blocks_held >= 6 ? true : undefined,
+  )
+  const again = await client.send('/v1/completions', {
+    body: { model: MODEL, prompt, max_tokens: 4 },
+    headers,
+  })
+  t.equal(again.json.usage.prompt_tokens_details.cached_tokens, 80)
+  t.equal((await client.send('/tokenize', { body: { model: MODEL, prompt: 'a' } })).status, 200)
+  // What clients send goes nowhere: with it alone the engine refuses.
+  t.equal((await send(engine.url, '/v1/models', { headers })).status, 401)
+
+  const texts: string[] = []
+  for (const path of [
+    '/',
+    '/workers',
+    '/actors',
+    '/actors?format=text',
+    '/actors/flight',
+    '/metrics',
+    '/decisions',
+    '/queue',
+    '/dump',
+    '/health',
+    '/ready',
+    '/v1/models',
+  ])
+    texts.push((await client.send(path)).text)
+  texts.push(JSON.stringify(again.headers), execFileSync('ps', ['-eo', 'args']).toString())
+  router.kill('SIGTERM')
+  await router.ended
+  texts.push([...router.outputLines, ...router.errorLines].join('\n'), readFileSync(log, 'utf8'))
+  // The engine was given its own on its command line, which is not the router's.
+  const mine = texts.map(text =>
+    text
+      .split('\n')
+      .filter(line => !line.includes('--api-key'))
+      .join('\n'),
+  )
+  for (const [at, text] of mine.entries()) t.notOk(text.includes(KEY), `text ${at} of ${mine.length}`)
+  t.ok(mine.join('').length > 5000, 'something was read')
+})
+
+t.test(
+  'a wrong key is a state with a reason, and a key that is changed counts without a restart',
+  async t => {
+    const { engines, stop } = await startEngines([{ apiKey: KEY }, {}])
+    t.teardown(stop)
+    const folder = t.testdir({ key: OTHER_KEY })
+    const file = join(folder, 'key')
+    const router = await startTestRouter(
+      [`${engines[0]!.url}?key_file=${file}`, engines[1]!.url],
+      ['--probe-interval', '100ms'],
+    )
+    t.teardown(() => router.stop(0))
+    const client = new RouterClient(router.url)
+    const stateOf = async () => (await client.worker(engines[0]!.url)).state_reason
+    t.match(await stateOf(), /answers 401: the engine does not accept the key/)
+    const body = { model: MODEL, prompt, max_tokens: 2 }
+    for (let i = 0; i < 4; i++)
+      t.equal((await client.send('/v1/completions', { body })).status, 200, 'the other one serves')
+    writeFileSync(file, `${KEY}\n`)
+    await until('it is up', async () =>
+      (await client.worker(engines[0]!.url)).state === 'up' ? true : undefined,
+    )
+    rmSync(file)
+    await until('it is down', async () =>
+      (await client.worker(engines[0]!.url)).state === 'down' ? true : undefined,
+    )
+    t.match(await stateOf(), /key file .* cannot be read: ENOENT/)
+    writeFileSync(file, 'two\nlines')
+    await until('the reason has changed', async () =>
+      /several lines/.test(await stateOf()) ? true : undefined,
+    )
+  },
+)
+
+t.test('one key for all engines, and the key of a client reaches those that have none', async t => {
+  const { engines, stop } = await startEngines([{ apiKey: KEY }, { apiKey: OTHER_KEY }])
+  t.teardown(stop)
+  process.env['HOMING_TEST_KEY'] = OTHER_KEY
+  process.env['HOMING_ENGINE_API_KEY'] = KEY
+  t.teardown(() => {
+    delete process.env['HOMING_TEST_KEY']
+    delete process.env['HOMING_ENGINE_API_KEY']
+  })
+  const router = await startTestRouter([engines[0]!.url, `${engines[1]!.url}?key_env=HOMING_TEST_KEY`], [])
+  t.teardown(() => router.stop(0))
+  const client = new RouterClient(router.url)
+  await client.trusted('exact')
+  for (const { instance_id } of await client.workers()) {
+    const body = { model: MODEL, prompt, max_tokens: 2, nvext: { backend_instance_id: instance_id } }
+    t.equal((await client.send('/v1/completions', { body })).status, 200)
+  }
+})
+
+t.test('what is wrong with TLS is said, with what would be right', { skip }, async t => {
+  const folder = t.testdir()
+  const { engines, stop } = await startEngines([{}])
+  t.teardown(stop)
+  const port = portOf(engines[0]!.url)
+  const good = certificate(folder, 'good', 'IP:127.0.0.1')
+  const named = certificate(folder, 'named', 'DNS:elsewhere.example')
+  const fronts = await Promise.all([tlsFront(good, port), tlsFront(named, port)])
+  for (const { server } of fronts) t.teardown(() => void server.close())
+  const [plain, elsewhere] = fronts as [{ port: number }, { port: number }]
+  const cases: [string, readonly string[], RegExp][] = [
+    [`https://127.0.0.1:${plain.port}`, [], /certificate: give it.*--engine-ca-file/],
+    [
+      `https://127.0.0.1:${elsewhere.port}`,
+      ['--engine-ca-file', join(folder, 'named.pem')],
+      /another host name/,
+    ],
+    [`https://127.0.0.1:${port}`, [], /does not speak TLS/],
+  ]
+  for (const [url, argv, words] of cases) {
+    const router = await startTestRouter([url], argv)
+    const { state, state_reason } = await new RouterClient(router.url).worker(url)
+    t.equal(state, 'down', url)
+    t.match(state_reason, words)
+    await router.stop(0)
+  }
+  const redirecting = createHttpServer((_, response) =>
+    response.writeHead(301, { location: 'http://elsewhere.example/v1/models?a=b' }).end(),
+  )
+  await new Promise<void>(resolve => redirecting.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => void redirecting.close())
+  const from = `http://127.0.0.1:${(redirecting.address() as AddressInfo).port}`
+  const follower = await startTestRouter([from], [])
+  t.match(
+    (await new RouterClient(follower.url).worker(from)).state_reason,
+    /301, a redirect to http:\/\/elsewhere\.example: give the URL of the engine itself/,
+  )
+  await follower.stop(0)
+  writeFileSync(join(folder, 'none.pem'), 'nothing')
+  await t.rejects(
+    startTestRouter([engines[0]!.url], ['--engine-ca-file', join(folder, 'none.pem')]),
+    /no certificate in PEM form/,
+  )
+})
+
+t.test('a key file that cannot be used ends the start, and what is in it is not told', async t => {
+  const folder = t.testdir({ empty: '', lines: `${KEY}\n${KEY}`, strange: `${KEY} ü` })
+  for (const [name, words] of [
+    ['absent', /cannot be read: ENOENT/],
+    ['.', /cannot be read: EISDIR/],
+    ['empty', /is empty/],
+    ['lines', /several lines/],
+    ['strange', /printable ASCII/],
+  ] as const) {
+    const started = startTestRouter(['http://127.0.0.1:1'], ['--engine-api-key-file', join(folder, name)])
+    const message = await started.then(
+      () => 'started',
+      (thrown: Error) => thrown.message,
+    )
+    t.match(message, words, name)
+    t.notOk(message.includes(KEY), name)
+  }
+})
+
+t.test('a secret in a URL is refused, and not repeated', async t => {
+  const { engines, stop } = await startEngines([{}])
+  t.teardown(stop)
+  const router = await startTestRouter([engines[0]!.url], [])
+  t.teardown(() => router.stop(0))
+  const client = new RouterClient(router.url)
+  for (const url of [
+    `http://user:${KEY}@127.0.0.1:1`,
+    `http://127.0.0.1:1?api_key=${KEY}`,
+    `http://127.0.0.1:1?key=${KEY}`,
+    `http://127.0.0.1:1?key_env=${KEY}`,
+  ]) {
+    const { status, text } = await client.send('/workers', { body: { url } })
+    t.equal(status, 400, url)
+    t.match(text, /key_file|key_env/)
+    t.notOk(text.includes(KEY), 'the secret is not repeated')
+  }
+})
