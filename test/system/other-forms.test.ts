@@ -158,12 +158,38 @@ t.test('what cannot be rendered is served by load, and the receipt says why', as
       { messages: [{ role: 'user', content: [{ type: 'document' }] }], max_tokens: 4 },
       /type document/,
     ],
-    ['/v1/responses', { input: 'a', previous_response_id: 'resp_1' }, /previous_response_id/],
+    ['/v1/responses', { input: 'a', previous_response_id: 'resp_1' }, /whose worker is gone or not known/],
     ['/v1/responses', { input: 'a', tools: [{ type: 'web_search' }] }, /web_search/],
   ] as const) {
     const answer = await fleet.send(path, { body: { model: MODEL, ...body } })
     const { json } = await fleet.send(`/decisions/${answer.headers['x-homing-decision']}`)
     t.match(json.unknown_prompt, words, path)
+  }
+})
+
+t.test('what refers to a response goes to the worker that gave it, streamed or not', async t => {
+  const settings = { model: MODEL, tokenizer: TINY_TOKENIZER }
+  const fleet = await startFleet({ engines: [settings, settings, settings] })
+  t.teardown(() => fleet.stop())
+  const given = new Map<string, string | undefined>()
+  for (let number = 0; number < 6; number++) {
+    const stream = number % 2 === 0
+    const body = { model: MODEL, input: `Question ${number}`, max_output_tokens: 4, stream }
+    const answer = await fleet.send('/v1/responses', { body })
+    const id = /"id":"(resp[^"]+)"/.exec(answer.text)?.[1]
+    if (id === undefined) throw new Error(answer.text)
+    given.set(id, answer.headers['x-homing-worker'])
+  }
+  t.ok(new Set(given.values()).size > 1, 'they are on several workers')
+  for (const [id, worker] of given) {
+    const next = { model: MODEL, input: 'And then?', max_output_tokens: 4, previous_response_id: id }
+    t.equal((await fleet.send('/v1/responses', { body: next })).headers['x-homing-worker'], worker)
+    // This engine stores nothing: its own 404 passes.
+    const stored = await fleet.send(`/v1/responses/${id}`)
+    t.strictSame([stored.status, stored.headers['x-homing-worker']], [404, worker])
+    t.strictSame(stored.json, { detail: 'Not Found' })
+    const cancelled = await fleet.send(`/v1/responses/${id}/cancel`, { method: 'POST' })
+    t.equal(cancelled.headers['x-homing-worker'], worker, cancelled.text)
   }
 })
 

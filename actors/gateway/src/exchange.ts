@@ -37,6 +37,7 @@ import { NoAnswerError, NoSocketError, UpstreamFailedError } from './errors.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayMessage } from './messages.ts'
 import type { Placement, Placements } from './placement.ts'
+import type { ResponseHolders } from './response-holders.ts'
 import type { StreamForms } from './stream-forms.ts'
 import { type BrokenCall, type Refusal, type UpstreamRequest, WorkerCall } from './worker-call.ts'
 
@@ -47,6 +48,8 @@ export interface ExchangeParts {
   readonly metrics: GatewayMetrics
   readonly placements: Placements
   readonly streamForms: StreamForms
+  /** Told which worker has which response. */
+  readonly responses: ResponseHolders
   readonly tracker: ActorRef<TrackerMessage>
   readonly directory: ActorRef<DirectoryMessage>
   readonly limits: ExchangeLimits
@@ -119,10 +122,13 @@ export class Exchange {
   #firstTokenMs: number | undefined
   #lastByteMs = 0
   #isPaused = false
+  /** The response of its answer has been noted, or there is none. */
+  #isResponseNoted: boolean
 
   constructor(parts: ExchangeParts, http: HttpExchange, route: string, hold: BodyHold) {
     const { context, metrics } = parts
     this.route = route
+    this.#isResponseNoted = route !== 'responses'
     this.#parts = parts
     this.#http = http
     this.#hold = hold
@@ -311,6 +317,8 @@ export class Exchange {
   // ── Relaying ─────────────────────────────────────────────────────────────────────────────────
 
   #relay(bytes: Uint8Array): void {
+    // Before the client sees its id, for which it may ask at once.
+    if (!this.#isResponseNoted) this.#noteResponse()
     if (this.#answer.data(bytes) || this.#isPaused) return
     this.#isPaused = true
     this.#call?.pause()
@@ -319,6 +327,13 @@ export class Exchange {
       this.#lastByteMs = this.#nowMs
       this.#call?.resume()
     })
+  }
+
+  #noteResponse(): void {
+    const id = this.#call?.usage?.responseId
+    if (id === undefined) return
+    this.#isResponseNoted = true
+    this.#parts.responses.note(id, this.#decision!)
   }
 
   #ended(): void {

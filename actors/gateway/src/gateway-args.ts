@@ -28,6 +28,8 @@ export interface GatewayArgs {
   /** Longest time that an answer may wait for a client that takes none of it, in milliseconds. */
   readonly clientStallMsMax: number
   readonly openRequestsMax: number
+  /** Responses whose worker is remembered; 0: none. */
+  readonly rememberedResponsesMax: number
   readonly exchangeLimits: ExchangeLimits
   /** Streams are asked for usage, for the audit of predictions. */
   readonly audit: boolean

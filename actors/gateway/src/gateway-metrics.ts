@@ -23,6 +23,8 @@ export class GatewayMetrics {
   readonly #textPrompts: Counter
   readonly #open: Gauge
   readonly #bodyBytes: Gauge
+  readonly #responses: Gauge
+  readonly #responsesLost: Counter
 
   constructor() {
     const metrics = this.#metrics
@@ -84,6 +86,14 @@ export class GatewayMetrics {
       name: 'homing_gateway_body_bytes',
       help: 'Request bodies in memory (--max-bodies-bytes).',
     })
+    this.#responses = metrics.gauge({
+      name: 'homing_gateway_remembered_responses',
+      help: 'Responses whose worker is remembered (--max-remembered-responses).',
+    })
+    this.#responsesLost = metrics.counter({
+      name: 'homing_gateway_lost_responses_total',
+      help: 'Requests that refer to a response whose worker is gone or not remembered; they were placed by load.',
+    })
   }
 
   head(route: string, status: number): void {
@@ -116,6 +126,11 @@ export class GatewayMetrics {
     this.#clientsStalled.add(1, { route })
   }
 
+  /** A request refers to a response, and nobody knows who has it. */
+  responseLost(): void {
+    this.#responsesLost.add(1)
+  }
+
   decided(routing: RoutingRequest, decision: Decision): void {
     this.#decisions.add(1, { worker: decision.worker, trust: decision.trust })
     this.#promptTokens.add(routing.promptTokens)
@@ -129,9 +144,10 @@ export class GatewayMetrics {
     await this.#decisions.keepOnly(({ worker }) => isHere(String(worker)))
   }
 
-  async render(openRequests: number, bodyBytes: number): Promise<string> {
+  async render(openRequests: number, bodyBytes: number, responses: number): Promise<string> {
     this.#open.set(openRequests)
     this.#bodyBytes.set(bodyBytes)
+    this.#responses.set(responses)
     return this.#metrics.render()
   }
 }

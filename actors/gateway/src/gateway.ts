@@ -32,6 +32,7 @@ import { OWN_ROUTES, type OwnPath, type OwnRoute } from './own-routes.ts'
 import { Placements } from './placement.ts'
 import { RelayRoutes } from './relay-routes.ts'
 import { RequestReader } from './request-reader.ts'
+import { ResponseHolders } from './response-holders.ts'
 import { StreamForms } from './stream-forms.ts'
 
 /** Answers one request at once; what it throws becomes an error answer. */
@@ -60,12 +61,14 @@ export const gateway = defineActor(
 
     const bodies = new Bodies(args.bodiesBytesMax, (bytes, bytesMax) => new NoBodyRoomError(bytes, bytesMax))
     const metrics = new GatewayMetrics()
+    const responses = new ResponseHolders(args.rememberedResponsesMax)
     const exchanges = new Exchanges(args.openRequestsMax, bodies, {
       context,
       http,
       metrics,
       placements: new Placements({ ...args, gateway: life, newId }),
       streamForms: new StreamForms(),
+      responses,
       tracker: args.tracker,
       directory: args.directory,
       limits: args.exchangeLimits,
@@ -74,7 +77,7 @@ export const gateway = defineActor(
     let fleet: Fleet = { version: 0, workers: [] }
     let isStarted = false
     let isDraining = false
-    const reader = new RequestReader({ args, clock, bodies, metrics, newId, fleet: () => fleet })
+    const reader = new RequestReader({ args, clock, bodies, metrics, newId, fleet: () => fleet, responses })
     const relayed = new RelayRoutes(args.relayRoutes ?? [])
     const views = new FleetViews(
       () => fleet,
@@ -141,7 +144,7 @@ export const gateway = defineActor(
       async metrics({ reply }) {
         const keys = new Set(fleet.workers.flatMap(worker => worker.keys.map(({ key }) => key)))
         await metrics.workersLeft(worker => keys.has(worker))
-        reply(await metrics.render(exchanges.size, bodies.bytes))
+        reply(await metrics.render(exchanges.size, bodies.bytes, responses.size))
       },
       async explain({ body, headers, reply }) {
         reply(await reader.explain(body, headers))

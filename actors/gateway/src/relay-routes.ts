@@ -17,6 +17,7 @@ const post = (path: string): RelayRoute => ({ method: 'POST', path })
 /** Routes that are relayed with any settings; docs/requests.md has the same list. */
 export const ENGINE_ROUTES: readonly RelayRoute[] = [
   { method: 'GET', path: '/v1/responses/*' },
+  { method: 'DELETE', path: '/v1/responses/*' },
   post('/v1/responses/*/cancel'),
   post('/v1/messages/count_tokens'),
   post('/v1/chat/completions/batch'),

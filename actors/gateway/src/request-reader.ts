@@ -5,6 +5,8 @@
  *
  * A tokenizer that does not answer in time has the body nevertheless: its bytes count against the bound of all bodies until it answers.
  *
+ * What refers to a response by its id is pinned to the worker that has it (./response-holders.ts), unless the client pinned it.
+ *
  * A console request for `/route` goes as far as the receipt. Relayed routes skip the tokenizer: the router does not know how
  * engines make prompts of them, so they are placed by load, or where they are pinned.
  */
@@ -29,6 +31,7 @@ import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import type { ReadyRequest } from './exchange.ts'
 import type { GatewayArgs } from './gateway-args.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
+import type { ResponseHolders } from './response-holders.ts'
 import { waitingHints } from './waiting-hints.ts'
 import type { UpstreamRequest } from './worker-call.ts'
 
@@ -40,9 +43,14 @@ export interface ReaderParts {
   readonly metrics: GatewayMetrics
   readonly newId: () => string
   readonly fleet: () => Fleet
+  readonly responses: ResponseHolders
 }
 
 const NOT_A_COMPLETION = 'not a completion: placed by load'
+const AT_HOLDER = 'it refers to a response: placed at the worker that has it'
+const HOLDER_UNKNOWN = 'it refers to a response whose worker is gone or not known: placed by load'
+/** A stored response, and what is done with it. */
+const RESPONSE_PATH = /^\/v1\/responses\/([^/]+)(?:\/[^/]+)?$/
 /** Block size of requests whose prompt is not known: it only scales their cost. */
 const ASSUMED_BLOCK_SIZE_TOKENS = 16
 /** One hour: a tokenizer that has not answered by then has lost the request. */
@@ -68,10 +76,9 @@ export class RequestReader {
     metrics.requests.stage('read', bodyMs - arrivedMs)
     const read = await this.#read(route, body, exchange.headers, false)
     metrics.requests.stage('tokenize', clock.nowMs() - bodyMs)
-    const routing = this.#routing(
-      read,
-      requestId(exchange.headers, this.#parts.newId),
-      sessionId(exchange.headers),
+    const routing = this.#atHolder(
+      this.#routing(read, requestId(exchange.headers, this.#parts.newId), sessionId(exchange.headers)),
+      read.previousResponseId,
     )
     if (read.annotations.includes('query_instance_id')) {
       await this.#selectOnly(exchange, route, body, routing)
@@ -91,7 +98,7 @@ export class RequestReader {
     const body = hasBody ? await exchange.readBody(args.bodyBytesMax, hold) : undefined
     const read = readRelayed(body, exchange)
     const { hints } = read
-    const routing: RoutingRequest = {
+    const request: RoutingRequest = {
       requestId: requestId(exchange.headers, newId),
       model: read.model ?? '',
       promptTokens: 0,
@@ -108,7 +115,26 @@ export class RequestReader {
       pinnedRank: hints.dpRank,
       excludedWorkers: [],
     }
+    const routing = this.#atHolder(request, RESPONSE_PATH.exec(exchange.path)?.[1])
     return ready(exchange, routing, { body: read.body, usageEdit: undefined })
+  }
+
+  /** Pinned to the worker that has the response `id`; its engine says itself that it has it no more. */
+  #atHolder(request: RoutingRequest, id: string | undefined): RoutingRequest {
+    if (id === undefined || request.pinnedInstanceId !== undefined) return request
+    const { responses, fleet, metrics } = this.#parts
+    const holder = responses.find(id, fleet(), request.model)
+    const allowed = request.constraints?.allowedInstanceIds
+    if (holder === undefined || allowed?.includes(holder.instanceId) === false) {
+      metrics.responseLost()
+      return { ...request, unknownPromptReason: HOLDER_UNKNOWN }
+    }
+    return {
+      ...request,
+      pinnedInstanceId: holder.instanceId,
+      pinnedRank: request.pinnedRank ?? holder.dpRank,
+      unknownPromptReason: AT_HOLDER,
+    }
   }
 
   /** The decision for a body: nothing is sent, nothing changed. Never rejects. */
@@ -257,7 +283,9 @@ function readRelayed(
   body: Uint8Array | undefined,
   { headers }: HttpExchange,
 ): RelayedRequest & { readonly body: Uint8Array | undefined } {
-  const isJson = body !== undefined && String(headers['content-type'] ?? '').includes('json')
+  // Clients name a type also of a body that they do not send.
+  const isJson =
+    body !== undefined && body.length > 0 && String(headers['content-type'] ?? '').includes('json')
   const bytes = isJson ? body : NO_MEMBERS
   const scan = scanRequest(bytes)
   const read = readRelayedRequest(bytes, scan, headers)

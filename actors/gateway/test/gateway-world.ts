@@ -134,6 +134,7 @@ export async function start(
     port: PORT,
     bodiesBytesMax: 10_000,
     openRequestsMax: 10,
+    rememberedResponsesMax: 3,
     queueMsMax: 0,
     exchangeLimits: { retriesMax: 0, silenceMsMax: 60_000, requestMsMax: 0 },
     audit: true,

@@ -71,6 +71,7 @@ export interface GuardianArgs extends QueueSettings {
   readonly bodyTimeoutMs: number
   readonly clientStallTimeoutMs: number
   readonly openRequestsMax: number
+  readonly rememberedResponsesMax: number
   readonly workerSlotsMax: number
   /** Share of the decisions by `auto` that its guard sends by least-loaded. */
   readonly guardShare: number
@@ -404,6 +405,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
     port: args.port,
     bodiesBytesMax: args.bodiesBytesMax,
     openRequestsMax,
+    rememberedResponsesMax: args.rememberedResponsesMax,
     queueMsMax: isQueueOn ? args.queueTimeoutMs : 0,
     exchangeLimits: {
       retriesMax: args.retries,

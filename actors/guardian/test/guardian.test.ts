@@ -32,6 +32,7 @@ const ARGS: GuardianArgs = {
   bodyTimeoutMs: 60_000,
   clientStallTimeoutMs: 120_000,
   openRequestsMax: 100,
+  rememberedResponsesMax: 100,
   workerSlotsMax: 16,
   routerMode: 'kv',
   routerPolicy: 'linear',

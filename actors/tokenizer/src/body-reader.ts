@@ -161,6 +161,7 @@ export class BodyReader {
       constraints: request.hints.constraints,
       priority: request.hints.priority,
       expectedOutputTokens: request.hints.expectedOutputTokens,
+      previousResponseId: request.previousResponseId,
       pinnedInstanceId: instanceIdOf(request),
       pinnedRank: request.hints.dpRank,
       annotations: request.hints.annotations,

@@ -32,6 +32,8 @@ export interface ReadRequest {
   readonly priority?: PriorityHints | undefined
   /** Tokens that its answer is expected to have, as the client says. */
   readonly expectedOutputTokens?: number | undefined
+  /** The response that this one goes on from, which only its engine has. */
+  readonly previousResponseId?: string | undefined
   readonly pinnedInstanceId: number | undefined
   readonly pinnedRank: number | undefined
   /** Annotations of `nvext`, such as `query_instance_id`. */

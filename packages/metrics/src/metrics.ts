@@ -107,6 +107,7 @@ const UNITS = [
   'messages',
   'ratio',
   'requests',
+  'responses',
   'seconds',
   'state',
   'threads',

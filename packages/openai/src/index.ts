@@ -31,4 +31,4 @@ export type {
   ScanPoint,
 } from './types.ts'
 export { usageEdit } from './usage-edit.ts'
-export { type UsageReport, UsageTap } from './usage-tap.ts'
+export { RESPONSE_ID_CHARACTERS_MAX, type UsageReport, UsageTap } from './usage-tap.ts'

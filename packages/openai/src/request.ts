@@ -30,7 +30,7 @@ export const ROUTER_MEMBERS: readonly string[] = ['nvext', 'router_config_overri
 export interface ReadOptions {
   /** False: nvext and its headers have no effect. Default true. */
   readonly readsHints?: boolean
-  /** True: `prompt` is no prompt here, but a field that the engine judges. Default false. */
+  /** True, of a request for a response: `prompt` is no prompt here, but a field that the engine judges. Default false. */
   readonly hasOtherInput?: boolean
   /** The member that the route cannot do without; absent: InvalidRequestError. Default: none. */
   readonly requires?: 'messages' | 'prompt'
@@ -66,6 +66,7 @@ export function readRequest(
     choicesCount: top.whole('n', 1, I32_MAX) ?? 1,
     outputTokensMax: top.whole('max_completion_tokens', 0, U32_MAX) ?? top.whole('max_tokens', 0, U32_MAX),
     includesUsage: top.object('stream_options')?.flag('include_usage') ?? false,
+    previousResponseId: options.hasOtherInput === true ? top.text('previous_response_id') : undefined,
     cacheSalt: tenant || nvext?.text('cache_salt') || top.text('cache_salt') || undefined,
     hasExtraKey: top.range('extra_key') !== undefined,
     hasLoraPath: top.range('lora_path') !== undefined,

@@ -122,6 +122,8 @@ export interface RequestFields {
   readonly outputTokensMax: number | undefined
   /** stream_options.include_usage. */
   readonly includesUsage: boolean
+  /** Of a request for a response: the response that it goes on from. */
+  readonly previousResponseId: string | undefined
   /** Header, else nvext, else top level; empty counts as absent. */
   readonly cacheSalt: string | undefined
   /** SGLang's `extra_key`: equal prompts share nothing under another one. */

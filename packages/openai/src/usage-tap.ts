@@ -24,6 +24,8 @@ export interface UsageReport {
   readonly completionTokens: number | undefined
   /** prompt_tokens_details.cached_tokens. */
   readonly cachedTokens: number | undefined
+  /** The id of a response (`"object": "response"`), with at most RESPONSE_ID_CHARACTERS_MAX characters. */
+  readonly responseId: string | undefined
   /** An object with `error`, or with `"object": "error"`, passed. */
   readonly sawError: boolean
   /** For a stream: the event passed that ends every stream of its kind: `[DONE]`, or the last one of a response or message. */
@@ -45,23 +47,34 @@ export class UsageTap {
   #sawError = false
   #sawLastType = false
   #sawOutput = false
+  #id: string | undefined
+  #isResponse = false
 
   /** 'sse' for text/event-stream, 'json' for a body that is one JSON object; `options` are for streams. */
   constructor(form: 'sse' | 'json', options: EventRelayOptions = {}) {
     this.#relay = form === 'sse' ? new EventRelay(options) : undefined
-    this.#members = new MemberTap({
-      usage: text => this.#usage(text),
-      error: () => {
-        this.#sawError = true
-        this.#relay?.noteForeign()
+    this.#members = new MemberTap(
+      {
+        usage: text => this.#usage(text),
+        error: () => {
+          this.#sawError = true
+          this.#relay?.noteForeign()
+        },
+        choices: isEmpty => this.#relay?.noteChoices(isEmpty),
+        choiceEnd: () => this.#relay?.noteChoiceEnd(),
+        type: text => {
+          if (LAST_TYPES.has(text)) this.#sawLastType = true
+          if (!EARLY_TYPES.has(text)) this.#sawOutput = true
+        },
+        id: text => {
+          if (RESPONSE_ID.test(text)) this.#id = text.slice(1, -1)
+        },
+        responseObject: () => {
+          this.#isResponse = true
+        },
       },
-      choices: isEmpty => this.#relay?.noteChoices(isEmpty),
-      choiceEnd: () => this.#relay?.noteChoiceEnd(),
-      type: text => {
-        if (LAST_TYPES.has(text)) this.#sawLastType = true
-        if (!EARLY_TYPES.has(text)) this.#sawOutput = true
-      },
-    })
+      form === 'json',
+    )
     this.#lines = this.#relay === undefined ? undefined : new EventLines(this.#members, this.#relay)
   }
 
@@ -103,6 +116,7 @@ export class UsageTap {
       promptTokens: this.#promptTokens,
       completionTokens: this.#completionTokens,
       cachedTokens: this.#cachedTokens,
+      responseId: this.#isResponse ? this.#id : undefined,
       sawError: this.#sawError,
       isDone: this.#lines !== undefined && (this.#lines.isDone || this.#sawLastType),
       eventsCount: this.#lines?.eventsCount ?? 0,
@@ -245,8 +259,8 @@ function lineEnd(bytes: Uint8Array, from: number): number {
   return at
 }
 
-type WatchedName = 'usage' | 'error' | 'object' | 'choices' | 'type' | 'response'
-const WATCHED: readonly WatchedName[] = ['usage', 'error', 'object', 'choices', 'type', 'response']
+type WatchedName = 'usage' | 'error' | 'object' | 'choices' | 'type' | 'response' | 'id'
+const WATCHED: readonly WatchedName[] = ['usage', 'error', 'object', 'choices', 'type', 'response', 'id']
 const CHOICES = WATCHED.indexOf('choices')
 const RESPONSE = WATCHED.indexOf('response')
 const WATCHED_BYTES = WATCHED.map(name => Buffer.from(name))
@@ -254,6 +268,10 @@ const WATCHED_BYTES = WATCHED.map(name => Buffer.from(name))
 const CAPTURE_BYTES_MAX = 4096
 /** The value of `object` in an error that is not wrapped. */
 const FLAT_ERROR = Buffer.from('"error"')
+const RESPONSE_OBJECT = Buffer.from('"response"')
+/** A longer id is not told. */
+export const RESPONSE_ID_CHARACTERS_MAX = 256
+const RESPONSE_ID = new RegExp(`^"[\\w.~:-]{1,${RESPONSE_ID_CHARACTERS_MAX}}"$`)
 
 /** Values of `type` behind which nothing follows in a stream of responses or messages. */
 const LAST_TYPES: ReadonlySet<string> = new Set(
@@ -289,6 +307,10 @@ interface MembersFound {
   choiceEnd(): void
   /** The value of `type`, as JSON. */
   type(text: string): void
+  /** The value of `id`, as JSON, of a response, or of the one object of a body. */
+  id(text: string): void
+  /** `"object": "response"`. */
+  responseObject(): void
 }
 
 const FINISH_REASON = Buffer.from('finish_reason')
@@ -296,6 +318,8 @@ const FINISH_REASON = Buffer.from('finish_reason')
 /** Finds the watched top-level members of a JSON object. */
 class MemberTap {
   readonly #found: MembersFound
+  /** It is not one of many: its id is looked at. */
+  readonly #isBody: boolean
   #depth = 0
   #state = NO_OBJECT
   #isInString = false
@@ -308,8 +332,9 @@ class MemberTap {
   #captured: Uint8Array | undefined
   #capturedBytes = 0
 
-  constructor(found: MembersFound) {
+  constructor(found: MembersFound, isBody: boolean) {
     this.#found = found
+    this.#isBody = isBody
   }
 
   /** An object or list is open. */
@@ -456,10 +481,14 @@ class MemberTap {
       this.#found.usage(textOf())
     } else if (name === 'type') {
       this.#found.type(textOf())
+    } else if (name === 'id') {
+      if (this.#base === 1 || this.#isBody) this.#found.id(textOf())
     } else if (name === 'choices') {
       this.#found.choices(isEmptyList(source, start, end))
     } else if (name === 'error' || startsWith(source, start, FLAT_ERROR)) {
       this.#found.error()
+    } else if (name === 'object' && startsWith(source, start, RESPONSE_OBJECT)) {
+      this.#found.responseObject()
     }
   }
 }

@@ -105,6 +105,18 @@ export const listeningSettings = [
     help: 'Most requests in the router at one time. Further ones are answered with 503 at once, instead of slowing down all others. Each request takes two sockets, which count as open files: if the limit of open files (ulimit -n) allows fewer requests, the router takes fewer, and the log says so.',
   },
   {
+    key: 'rememberedResponsesMax',
+    name: 'max-remembered-responses',
+    group: 'Listening',
+    kind: 'integer',
+    default: 65_536,
+    min: 0,
+    max: 10_000_000,
+    unit: 'responses',
+    zeroMeans: 'remember none',
+    help: 'Most responses (/v1/responses) whose worker is remembered, so that previous_response_id and requests for a stored response go to the worker that has it. Of more, the oldest are forgotten; requests that refer to those are placed by load. Each takes about 250 bytes.',
+  },
+  {
     key: 'shutdownTimeoutMs',
     name: 'shutdown-timeout',
     group: 'Listening',

@@ -1,0 +1,57 @@
+/**
+ * Response holders: which worker has which response, so that what refers to a response by its id goes where that is.
+ *
+ *   an answer names its response ──note──▶ id -> worker, rank ──find──▶ a request with that id is pinned there
+ *
+ * Engines keep responses in their own memory. A worker that has left the fleet, is down or drains cannot be asked for them.
+ * This gateway knows the responses that passed through it in this life, and no others.
+ *
+ * Bounds   `countMax` responses; of more, those noted first are forgotten.
+ */
+
+import type { Fleet } from '@homing/directory'
+import type { Decision } from '@homing/router'
+
+export interface ResponseHolder {
+  readonly instanceId: number
+  /** Undefined: the worker has one rank, or chooses itself. */
+  readonly dpRank: number | undefined
+}
+
+interface Held {
+  readonly workerId: string
+  readonly dpRank: number | undefined
+}
+
+export class ResponseHolders {
+  readonly #countMax: number
+  readonly #held = new Map<string, Held>()
+
+  constructor(countMax: number) {
+    this.#countMax = countMax
+  }
+
+  get size(): number {
+    return this.#held.size
+  }
+
+  note(id: string, { workerId, dpRank, pinRank }: Decision): void {
+    this.#held.delete(id)
+    if (this.#countMax === 0) return
+    this.#held.set(id, { workerId, dpRank: pinRank ? dpRank : undefined })
+    if (this.#held.size <= this.#countMax) return
+    for (const oldest of this.#held.keys()) {
+      this.#held.delete(oldest)
+      return
+    }
+  }
+
+  /** Undefined: it is not known, or its worker is gone. `model`: that it must serve; empty: any. */
+  find(id: string, fleet: Fleet, model: string): ResponseHolder | undefined {
+    const held = this.#held.get(id)
+    const worker = held && fleet.workers.find(one => one.id === held.workerId)
+    if (held === undefined || worker === undefined || worker.state !== 'up') return undefined
+    if (model !== '' && !worker.models.some(({ name }) => name === model)) return undefined
+    return { instanceId: worker.instanceId, dpRank: held.dpRank }
+  }
+}
