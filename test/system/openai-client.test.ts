@@ -138,6 +138,66 @@ t.test('completes text, whole and streamed', async t => {
   t.equal(text, whole.choices[0]!.text)
 })
 
+t.test('responses, whole and streamed, on the worker that remembers them', async t => {
+  const body = {
+    model: MODEL,
+    instructions: 'You answer in one sentence, and you never guess.',
+    input: 'How does a homing pigeon know its way over a thousand kilometres?',
+    max_output_tokens: 16,
+  }
+  const { data: whole, response } = await client.responses.create(body).withResponse()
+  t.equal(whole.usage?.output_tokens, 16)
+  await fleet.caughtUp(fleet.engines)
+  const streamed = await client.responses.create({ ...body, stream: true }).withResponse()
+  let text = ''
+  let last: OpenAI.Responses.Response | undefined
+  for await (const event of streamed.data) {
+    if (event.type === 'response.output_text.delta') text += event.delta
+    if (event.type === 'response.incomplete') last = event.response
+  }
+  const [item] = whole.output
+  t.match(item, { type: 'message', content: [{ text }] })
+  t.ok(last!.usage!.input_tokens_details.cached_tokens > 0)
+  const worker = response.headers.get('x-homing-worker')
+  t.equal(streamed.response.headers.get('x-homing-worker'), worker)
+  const next = await client.responses
+    .create({ ...body, input: 'And at night?', previous_response_id: whole.id })
+    .withResponse()
+  t.equal(next.response.headers.get('x-homing-worker'), worker)
+  // The simulated engine stores no responses: its own 404 is what the client gets.
+  for (const asked of [
+    client.responses.retrieve(whole.id),
+    client.responses.cancel(whole.id),
+    client.responses.delete(whole.id),
+  ]) {
+    const thrown = await asked.then(
+      () => undefined,
+      (error: unknown) => error,
+    )
+    t.ok(thrown instanceof OpenAI.NotFoundError)
+    t.equal((thrown as { headers: Headers }).headers.get('x-homing-worker'), worker)
+  }
+})
+
+t.test('a failure inside a streamed response is an error of the stream', async t => {
+  const stream = await client.responses.create({
+    model: MODEL,
+    input: 'Go on and on.',
+    max_output_tokens: 2000,
+    stream: true,
+  })
+  const read = async () => {
+    let seen = 0
+    for await (const event of stream) {
+      if (event.type === 'error') throw new Error(`${event.code}: ${event.message}`)
+      if (event.type === 'response.output_text.delta' && ++seen === 3)
+        await Promise.all(fleet.engines.map(engine => engine.restart()))
+    }
+  }
+  await t.rejects(read(), { message: /worker/ })
+  await fleet.trusted('exact')
+})
+
 t.test('an error is the typed error of the client', async t => {
   const errorOf = (body: OpenAI.ChatCompletionCreateParamsNonStreaming): Promise<unknown> =>
     client.chat.completions.create(body).then(
