@@ -420,7 +420,7 @@ t.test('health, metrics and the way out', async t => {
     [],
     'docs/metrics.md names every metric',
   )
-  const [, documented = ''] = page.split('## Indexer')
+  const documented = page.split('## Indexer')[1]?.split('\n## ')[0] ?? ''
   for (const [, name] of documented.matchAll(/`(homing_\w+)`/g)) t.ok(answered.includes(name!), name!)
   const cut = ref.ask({ type: 'drain', graceMs: 100 }, { timeout: 5000 })
   await system.advance('1s')
