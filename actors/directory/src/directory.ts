@@ -246,6 +246,7 @@ class Directory {
       workers,
       timeoutMs: probeTimeoutMs,
       blockSizeTokens: args.blockSizeTokens,
+      engineKey: args.engineKey,
     })
     this.shards = new ShardWatch(context, indexers)
     this.changes = new FleetChanges({

@@ -11,7 +11,7 @@ import { SocketClaims, transportCapability } from '@homing/transport'
 import { diagnoseWorker } from './diagnosis/diagnose.ts'
 import { type Finding, isLess, note } from './diagnosis/diagnosis.ts'
 import type { ModelTwin } from './diagnosis/evidence.ts'
-import type { DirectoryMessage, WorkerDiagnosis } from './messages.ts'
+import type { DirectoryMessage, KeySource, WorkerDiagnosis } from './messages.ts'
 import { socketsOf } from './named-sockets.ts'
 import type { Worker } from './worker.ts'
 import { eventSourceOf } from './worker-facts.ts'
@@ -32,6 +32,8 @@ export interface WorkerDiagnosesOptions {
   readonly timeoutMs: number
   /** The block size of every worker that does not say otherwise. */
   readonly blockSizeTokens: number | undefined
+  /** Of engines that name none; undefined: they have none. */
+  readonly engineKey: KeySource | undefined
 }
 
 export class WorkerDiagnoses {
@@ -55,7 +57,7 @@ export class WorkerDiagnoses {
   }
 
   async #look(worker: Worker): Promise<WorkerDiagnosis> {
-    const { context, timeoutMs, blockSizeTokens } = this.#options
+    const { context, timeoutMs, blockSizeTokens, engineKey } = this.#options
     const diagnosis = await diagnoseWorker(worker.spec, {
       transport: context.use(transportCapability),
       clock: context.clock,
@@ -65,6 +67,7 @@ export class WorkerDiagnoses {
       replayDepth: 'end',
       sends: false,
       defaults: { blockSizeTokens },
+      engineKey,
       claims: this.#claimsOfOthers(worker),
       twins: this.#twinsBefore(worker),
     })

@@ -14,6 +14,7 @@ import { systemTransport, type Transport } from '@homing/transport'
 import type { CommandEntry } from './command-entry.ts'
 import { diagnosisText, summaryLine } from './doctor-text.ts'
 import { givenTokenizer, tokenizerOf } from './doctor-tokenizers.ts'
+import { givenEngineKey, readCertificates } from './engine-access.ts'
 import { faultsOfUrls } from './worker-specs.ts'
 
 export const doctorCommandEntry: CommandEntry = {
@@ -51,12 +52,16 @@ export interface DoctorWorld {
   readonly random: Random
 }
 
-/** What is printed, and the exit code. Throws SettingsError if the tokenizer that was given is none. */
+/** What is printed, and the exit code. Throws SettingsError for a tokenizer, key or certificate that cannot be used. */
 export async function examine(
   settings: DoctorSettings,
   world: DoctorWorld,
 ): Promise<{ readonly text: string; readonly exitCode: number }> {
   const { workers, timeoutMs, listenMs, sends, asksHistory, blockSizeTokens, json } = settings
+  const engineKey = givenEngineKey(settings.engineKeyFile, 'doctor')
+  if (settings.engineCaFile !== undefined) {
+    world.transport.http.trust(await readCertificates(settings.engineCaFile, 'doctor'))
+  }
   const given = settings.tokenizer === undefined ? undefined : await givenTokenizer(settings.tokenizer)
   const diagnoses = await diagnoseWorkers(workers.map(parseWorkerSpec), {
     ...world,
@@ -65,6 +70,7 @@ export async function examine(
     sends,
     replayDepth: asksHistory ? 'whole' : 'end',
     defaults: { blockSizeTokens },
+    engineKey,
     tokenizerOf: async outcome => given ?? tokenizerOf(outcome),
   })
   const exitCode = Math.max(...diagnoses.map(({ verdict }) => EXIT_CODES[verdict]))

@@ -6,19 +6,19 @@ import { ENGINE_KEY_VARIABLE, SettingsError, secretVariable } from '@homing/conf
 import { type KeySource, readKey } from '@homing/directory'
 
 /** Of engines that name none of their own. Throws SettingsError if the file cannot be used; what is in it is in no message. */
-export function givenEngineKey(file: string | undefined): KeySource | undefined {
+export function givenEngineKey(file: string | undefined, command = 'router'): KeySource | undefined {
   if (file === undefined) {
     return secretVariable(ENGINE_KEY_VARIABLE) === undefined ? undefined : { env: ENGINE_KEY_VARIABLE }
   }
   const found = readKey({ file })
-  if ('fault' in found) throw new SettingsError('router', [`--engine-api-key-file: ${found.fault}`])
+  if ('fault' in found) throw new SettingsError(command, [`--engine-api-key-file: ${found.fault}`])
   return { file }
 }
 
 /** Rejects with SettingsError. */
-export async function readCertificates(path: string): Promise<string> {
+export async function readCertificates(path: string, command = 'router'): Promise<string> {
   const fault = (text: string) =>
-    new SettingsError('router', [`--engine-ca-file ${JSON.stringify(path)} ${text}`])
+    new SettingsError(command, [`--engine-ca-file ${JSON.stringify(path)} ${text}`])
   const text = await readFile(path, 'utf8').catch((thrown: Error) => {
     throw fault(`cannot be read: ${thrown.message}`)
   })

@@ -72,7 +72,7 @@ export const DOCTOR_CASES: readonly DoctorCase[] = [
   },
   {
     name: 'a key',
-    finding: /it needs a key/,
+    finding: /it wants an API key/,
     exitCode: 3,
     trust: 'none',
     start: async (t, world) => [(await world.engine(t, { apiKey: 'secret' })).url],

@@ -1,7 +1,10 @@
 /** `homing doctor`: what it finds beyond the cases of docs/doctor.md, its exit codes, and its words. */
 
 import { once } from 'node:events'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { loadEngineTokenizer } from '@homing/testkit'
 import t, { type Test } from 'tap'
@@ -176,6 +179,36 @@ t.test('its tokens are compared with those of the router', async t => {
   )
 })
 
+t.test('an engine behind a key is looked at with it, and the key is in nothing that is printed', async t => {
+  const world = new DoctorWorld(t)
+  const { url } = await world.engine(t, { apiKey: 'pigeon-secret' })
+  const directory = await mkdtemp(join(tmpdir(), 'homing-doctor-'))
+  t.teardown(() => rm(directory, { recursive: true }))
+  const [right, wrong] = [join(directory, 'right'), join(directory, 'wrong')]
+  await writeFile(right, 'pigeon-secret\n')
+  await writeFile(wrong, 'hawk-secret\n')
+
+  const well = await world.look(url, { engineKeyFile: right, sends: true })
+  t.match(well, { exitCode: 0, reachable_trust: 'exact' })
+  t.match(
+    await world.look(`${url}?key_file=${right}`, { engineKeyFile: wrong }),
+    { exitCode: 0 },
+    'its own counts',
+  )
+
+  const refused = await world.look(url, { engineKeyFile: wrong })
+  t.match(refused, {
+    exitCode: 3,
+    findings: [{ text: /^it does not accept the key that it is given: GET \/v1\/models answers 401$/ }],
+  })
+  const missing = await world.look(`${url}?key_file=${join(directory, 'none')}`)
+  t.match(missing, {
+    exitCode: 3,
+    findings: [{ text: /^it was not asked: the key file \S+ cannot be read: ENOENT$/ }],
+  })
+  for (const shown of [well, refused, missing]) t.notMatch(JSON.stringify(shown), /-secret/)
+})
+
 t.test('ranks are looked at one by one', async t => {
   const world = new DoctorWorld(t)
   const { url, ranks } = await world.engine(t, { ranks: 3 })
@@ -239,6 +272,10 @@ t.test('a command line that cannot be used is one line and exit code 2', async t
     [
       ['--tokenizer', '/nowhere', 'http://127.0.0.1:1'],
       /^cannot start doctor: --tokenizer: [^\n]*\/nowhere[^\n]*\n$/,
+    ],
+    [
+      ['--engine-api-key-file', '/nowhere', 'http://127.0.0.1:1'],
+      /^cannot start doctor: --engine-api-key-file: [^\n]*\/nowhere[^\n]*\n$/,
     ],
     [['-v', 'http://h:1'], /^cannot start doctor: unexpected argument "-v": options begin with --\n$/],
   ] as const) {

@@ -1,5 +1,6 @@
 /** `GET /workers/ID/diagnosis` of a running router gives what `homing doctor` gives, and what the router knows. */
 
+import { join } from 'node:path'
 import t from 'tap'
 import { startRouter } from '../src/index.ts'
 import { DoctorWorld } from './doctor-world.ts'
@@ -38,4 +39,19 @@ t.test('a worker of a running router is diagnosed from where the router stands',
     findings: [{ text: /does not answer GET \/v1\/models within 2000 ms/ }],
   })
   engine.clearFaults()
+})
+
+t.test('a worker behind a key is diagnosed with the key that the router has', async t => {
+  const world = new DoctorWorld(t)
+  const { url } = await world.engine(t, { apiKey: 'pigeon-secret' })
+  const engineKeyFile = join(t.testdir({ key: 'pigeon-secret' }), 'key')
+  const given = { workers: [url], port: 0, host: '127.0.0.1', logLevel: 'silent' } as const
+  const router = await startRouter({ ...given, engineKeyFile })
+  t.teardown(() => router.stop())
+  const answer = await fetch(`${router.url}/workers/${new URL(url).host}/diagnosis`, {
+    signal: AbortSignal.timeout(60_000),
+  })
+  const text = await answer.text()
+  t.match(JSON.parse(text), { verdict: 'well', reachable_trust: 'exact', router: { state: 'up' } })
+  t.notMatch(text, /pigeon-secret/)
 })

@@ -29,6 +29,8 @@ const SETTINGS: DoctorSettings = {
   listenMs: 50,
   sends: false,
   asksHistory: true,
+  engineKeyFile: undefined,
+  engineCaFile: undefined,
   tokenizer: undefined,
   blockSizeTokens: undefined,
   json: false,

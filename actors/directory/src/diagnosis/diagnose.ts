@@ -13,7 +13,7 @@
 import type { Clock, Random } from '@homing/clock'
 import { isSameSocket, SocketClaims, type Transport } from '@homing/transport'
 import { openDoor } from '../engine-keys.ts'
-import type { EventSource, ProbeOutcome, WorkerSpec } from '../messages.ts'
+import type { EventSource, KeySource, ProbeOutcome, WorkerSpec } from '../messages.ts'
 import { socketsOf } from '../named-sockets.ts'
 import { probeWorker } from '../probe.ts'
 import { eventSourceOf, factsOf, type ReachedOutcome, type WorkerDefaults } from '../worker-facts.ts'
@@ -53,6 +53,8 @@ export interface DiagnoseOptions {
   /** Send one short completion. */
   readonly sends: boolean
   readonly defaults: WorkerDefaults
+  /** API key of engines that name none of their own; undefined: they have none. */
+  readonly engineKey?: KeySource | undefined
   /** Sockets that other workers name: two that name the same are both at fault. */
   readonly claims?: SocketClaims
   /** Workers that are there besides; the first of a model says which block size is right. */
@@ -115,14 +117,14 @@ interface Probed {
 
 async function probe(
   spec: WorkerSpec,
-  { transport, clock, timeoutMs, defaults }: DiagnoseOptions,
+  { transport, clock, timeoutMs, defaults, engineKey }: DiagnoseOptions,
 ): Promise<Probed> {
   const http = new RecordedHttp(transport.http, clock)
-  // Of a running router the directory has given it already.
-  const keyFault = spec.key === undefined ? undefined : openDoor(transport.http, spec.origin, spec.key)
+  const key = spec.key ?? engineKey
+  const keyFault = openDoor(transport.http, spec.origin, key)
   const outcome: ProbeOutcome =
     keyFault === undefined
-      ? await probeWorker(http, spec.origin, timeoutMs, spec.key !== undefined)
+      ? await probeWorker(http, spec.origin, timeoutMs, key !== undefined)
       : { reached: false, reason: keyFault }
   const ranks = outcome.reached ? factsOf(spec, outcome, undefined, defaults).ranks.value : 0
   return { spec, http, outcome, sources: outcome.reached ? sourcesOf(spec, outcome, ranks) : [] }
@@ -147,7 +149,7 @@ async function diagnose(
 ): Promise<Diagnosis> {
   const { spec, http, outcome } = probed
   if (!outcome.reached) {
-    const finding = unreachedFinding(spec, http.asked[0], outcome.reason, options.timeoutMs)
+    const finding = unreachedFinding(spec, http.asked[0], outcome.reason, options)
     return diagnosisOf(spec, http, undefined, [finding])
   }
   const evidence = await gather(probed, outcome, neighbours, options)

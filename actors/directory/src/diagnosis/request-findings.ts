@@ -45,7 +45,7 @@ function refused(status: number, body: string): Finding {
     'request',
     undefined,
     text,
-    isKey ? 'give the router the key of the engine' : 'look at its log',
+    isKey ? 'give its key: --engine-api-key-file FILE, or ?key_file=FILE in its URL' : 'look at its log',
   )
 }
 

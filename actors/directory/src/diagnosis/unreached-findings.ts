@@ -1,6 +1,7 @@
 /** Why a worker cannot be reached, and what to do about it: from the answer to the first question. */
 
 import type { WorkerSpec } from '../messages.ts'
+import type { DiagnoseOptions } from './diagnose.ts'
 import { type Finding, fault } from './diagnosis.ts'
 import { isRefused } from './port-owner.ts'
 import type { AskedHttp } from './recorded-http.ts'
@@ -8,16 +9,27 @@ import { cut, reasonOf } from './step-texts.ts'
 
 /** `reason`: what the probe says. */
 export function unreachedFinding(
-  { id, origin }: WorkerSpec,
+  { id, origin, key }: WorkerSpec,
   first: AskedHttp | undefined,
   reason: string,
-  timeoutMs: number,
+  { timeoutMs, engineKey }: Pick<DiagnoseOptions, 'timeoutMs' | 'engineKey'>,
 ): Finding {
-  if (first === undefined) return fault('answers', reason)
-  if (first.reply !== undefined) return findingOfStatus(first.reply.status, reason)
+  if (first === undefined) {
+    return fault(
+      'answers',
+      `it was not asked: ${reason}`,
+      'correct what names the key: key_file, key_env or --engine-api-key-file',
+    )
+  }
+  if (first.reply !== undefined) {
+    return findingOfStatus(first.reply.status, reason, (key ?? engineKey) !== undefined)
+  }
   const { hostname } = new URL(origin)
   const error = first.error!
   const why = cut(reasonOf(error))
+  // Of certificates the probe knows what to do.
+  const [, advice] = reason.split(`${error.message}: `)
+  if (advice !== undefined) return fault('answers', `no connection to ${id}: ${why}`, advice)
   switch (error.failure) {
     case 'connect': {
       if (isRefused(error)) {
@@ -25,13 +37,6 @@ export function unreachedFinding(
       }
       if (/ENOTFOUND|EAI_AGAIN/.test(why)) {
         return fault('answers', `the name ${hostname} has no address`, 'correct it, or give the address')
-      }
-      if (CERTIFICATE.test(why)) {
-        return fault(
-          'answers',
-          `its certificate is not accepted: ${why}`,
-          'give the router the authority that signed it, or the name that it was made for',
-        )
       }
       return fault(
         'answers',
@@ -50,7 +55,7 @@ export function unreachedFinding(
       return fault(
         'answers',
         `something else than HTTP is at ${id}: ${why}`,
-        'give the port of its OpenAI routes, not that of its events; http:// for an engine without TLS',
+        'give the port of its OpenAI routes, not that of its events; https:// for an engine with TLS, http:// for one without',
       )
     case 'local':
       return fault('answers', `this machine cannot ask: ${why}`, 'free what it lacks, and try again')
@@ -59,15 +64,24 @@ export function unreachedFinding(
   }
 }
 
-const CERTIFICATE = /certificate|CERT_|self.signed|ALTNAME|SSL|TLS|EPROTO/i
-
-function findingOfStatus(status: number, reason: string): Finding {
+function findingOfStatus(status: number, reason: string, hasKey: boolean): Finding {
+  // What the probe advises, it advises to a router that runs.
+  const [said = '', advice] = reason.split(': ')
   if (status === 401 || status === 403) {
-    return fault(
-      'answers',
-      `it needs a key: ${reason}`,
-      'put the key that the engine was started with into a file, and give --engine-api-key-file FILE, or ?key_file=FILE in its URL',
-    )
+    return hasKey
+      ? fault(
+          'answers',
+          `it does not accept the key that it is given: ${said}`,
+          'give the key that it was started with (--api-key)',
+        )
+      : fault(
+          'answers',
+          `it wants an API key: ${said}`,
+          'put the key that it was started with (--api-key) into a file, and give --engine-api-key-file FILE, or ?key_file=FILE in its URL',
+        )
+  }
+  if (status >= 300 && status < 400) {
+    return fault('answers', said, advice ?? 'give the URL of the engine itself: redirects are not followed')
   }
   if (status === 429 || status >= 500) {
     return fault(
