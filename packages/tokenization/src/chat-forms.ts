@@ -8,12 +8,15 @@
  * versions do differently, or what only the engine knows (an earlier response, a tool of its own), is refused by
  * name: the request is placed by load then.
  *
- * Source: vLLM 0.32 (entrypoints/anthropic and entrypoints/openai/responses); SGLang 0.5 (entrypoints/anthropic). Compared with a live vLLM.
+ * Here are the rules of vLLM; those of SGLang are in sglang-chat-forms.ts.
+ *
+ * Source: vLLM 0.32 (entrypoints/anthropic and entrypoints/openai/responses). Compared with a live vLLM.
  */
 
 import type { EngineDialect } from './content-format.ts'
 import { RenderingRefusedError } from './errors.ts'
 import { dumpJson, isTruthy, type PythonDict, type PythonValue } from './python-value.ts'
+import { sglangChatOfMessages, sglangChatOfResponses } from './sglang-chat-forms.ts'
 
 /** Text of Claude Code that differs in every request; engines leave it out, so that prefixes stay equal. */
 const BILLING_HEADER = 'x-anthropic-billing-header'
@@ -26,35 +29,34 @@ const SHARED_MEMBERS = ['model', 'cache_salt', 'chat_template_kwargs', 'kv_trans
  * the template refuses them elsewhere. Throws RenderingRefusedError.
  */
 export function chatOfMessages(body: PythonDict, dialect: EngineDialect, mergesSystem: boolean): PythonDict {
+  if (dialect === 'sglang') return sglangChatOfMessages(body)
   const chat = sharedOf(body)
   const messages: PythonDict[] = []
   const given = list(body.get('messages'), 'messages').map(value => dict(value, 'a message'))
-  const system = systemTexts(body.get('system') ?? null, dialect)
-  if (dialect === 'vllm') {
-    if (mergesSystem) system?.push(...given.filter(isSystem).flatMap(inlineSystemText))
-    if (system !== undefined && system.length > 0) messages.push(message('system', system.join('')))
-  } else if (system !== undefined) messages.push(message('system', system.join('\n')))
+  const system = systemTexts(body.get('system') ?? null)
+  if (mergesSystem) system.push(...given.filter(isSystem).flatMap(inlineSystemText))
+  if (system.length > 0) messages.push(message('system', system.join('')))
   for (const one of given) {
-    if (dialect === 'sglang' || !isSystem(one)) addMessage(messages, one, dialect)
+    if (!isSystem(one)) addMessage(messages, one)
     else if (!mergesSystem) for (const shown of inlineSystemText(one)) messages.push(message('system', shown))
   }
   chat.set('messages', messages)
   const tools = body.get('tools') ?? null
-  if (tools !== null && !(dialect === 'sglang' && list(tools, 'tools').length === 0)) {
+  if (tools !== null) {
     chat.set(
       'tools',
-      list(tools, 'tools').map(tool => chatTool(dict(tool, 'a tool'), dialect)),
+      list(tools, 'tools').map(tool => chatTool(dict(tool, 'a tool'))),
     )
   }
   const choice = body.get('tool_choice') ?? null
   if (choice !== null) chat.set('tool_choice', chatToolChoice(dict(choice, 'tool_choice')))
-  if (dialect === 'vllm') setEffort(chat, body)
+  setEffort(chat, body)
   return chat
 }
 
 /** The chat that an engine makes of a Responses request. Throws RenderingRefusedError. */
 export function chatOfResponses(body: PythonDict, dialect: EngineDialect): PythonDict {
-  refuseIf(dialect !== 'vllm', 'how this engine makes a chat of a Responses request is not known')
+  if (dialect === 'sglang') return sglangChatOfResponses(body)
   for (const name of ['previous_response_id', 'previous_input_messages', 'prompt', 'conversation']) {
     refuseIf(isSet(body.get(name)), `only the engine knows what ${name} stands for`)
   }
@@ -94,26 +96,25 @@ export function chatOfResponses(body: PythonDict, dialect: EngineDialect): Pytho
 
 // ── Messages ───────────────────────────────────────────────────────────────────────────────────
 
-/** Undefined, for SGLang: there is none, which it tells from an empty one. */
-function systemTexts(system: PythonValue, dialect: EngineDialect): string[] | undefined {
-  if (!isTruthy(system)) return dialect === 'sglang' ? undefined : []
-  return typeof system === 'string' ? [system] : blockTexts(system, 'system', dialect)
+function systemTexts(system: PythonValue): string[] {
+  if (!isTruthy(system)) return []
+  return typeof system === 'string' ? [system] : blockTexts(system, 'system')
 }
 
 function isSystem(source: PythonDict): boolean {
   return source.get('role') === 'system'
 }
 
-/** At most one text, of vLLM. */
+/** At most one text. */
 function inlineSystemText(source: PythonDict): string[] {
   const content = source.get('content') ?? null
   if (typeof content === 'string')
     return content === '' || content.startsWith(BILLING_HEADER) ? [] : [content]
-  const texts = blockTexts(content, 'content', 'vllm')
+  const texts = blockTexts(content, 'content')
   return texts.length === 0 ? [] : [texts.join('')]
 }
 
-function blockTexts(blocks: PythonValue, name: string, dialect: EngineDialect): string[] {
+function blockTexts(blocks: PythonValue, name: string): string[] {
   return list(blocks, name).flatMap(value => {
     const block = dict(value, `a block of ${name}`)
     const kind = block.get('type')
@@ -121,11 +122,11 @@ function blockTexts(blocks: PythonValue, name: string, dialect: EngineDialect): 
     const written = block.get('text') ?? null
     if (kind !== 'text' || !isTruthy(written)) return []
     const kept = text(written, 'text')
-    return dialect === 'vllm' && kept.startsWith(BILLING_HEADER) ? [] : [kept]
+    return kept.startsWith(BILLING_HEADER) ? [] : [kept]
   })
 }
 
-function addMessage(messages: PythonDict[], source: PythonDict, dialect: EngineDialect): void {
+function addMessage(messages: PythonDict[], source: PythonDict): void {
   const role = text(source.get('role'), 'role')
   const content = source.get('content') ?? null
   if (typeof content === 'string') {
@@ -142,19 +143,16 @@ function addMessage(messages: PythonDict[], source: PythonDict, dialect: EngineD
     if (kind === 'text') {
       if (isTruthy(block.get('text'))) parts.push(textPart(text(block.get('text'), 'text')))
     } else if (kind === 'thinking') {
-      if (dialect === 'vllm' && isSet(block.get('thinking')))
-        thoughts.push(text(block.get('thinking'), 'thinking'))
+      if (isSet(block.get('thinking'))) thoughts.push(text(block.get('thinking'), 'thinking'))
     } else if (kind === 'tool_use') calls.push(toolCall(block))
-    else if (kind === 'tool_result') addToolResult(messages, parts, block, role, dialect)
+    else if (kind === 'tool_result') addToolResult(messages, parts, block, role)
     else if (kind === 'image') parts.push(mediaPart('image_url'))
     else refuseIf(kind !== 'redacted_thinking', `a block of type ${shown(kind)}`)
   }
   if (thoughts.length > 0) made.set('reasoning', thoughts.join(''))
   if (calls.length > 0) made.set('tool_calls', calls)
   if (parts.length > 0) made.set('content', onlyText(parts) ?? parts)
-  const isEmpty =
-    dialect === 'sglang' ? parts.length + calls.length === 0 : role === 'user' && parts.length === 0
-  if (!isEmpty) messages.push(made)
+  if (role !== 'user' || parts.length > 0) messages.push(made)
 }
 
 function toolCall(block: PythonDict): PythonDict {
@@ -175,20 +173,14 @@ function toolCall(block: PythonDict): PythonDict {
   ])
 }
 
-function addToolResult(
-  messages: PythonDict[],
-  parts: PythonValue[],
-  block: PythonDict,
-  role: string,
-  dialect: EngineDialect,
-): void {
+function addToolResult(messages: PythonDict[], parts: PythonValue[], block: PythonDict, role: string): void {
   const content = block.get('content') ?? null
   if (role !== 'user') {
     refuseIf(content !== null && typeof content !== 'string', `a tool_result of a ${role} that is no text`)
     parts.push(textPart(`Tool result: ${content ?? ''}`))
     return
   }
-  const id = block.get('tool_use_id') ?? (dialect === 'sglang' ? (block.get('id') ?? null) : null)
+  const id = block.get('tool_use_id') ?? null
   const made = message('tool', toolText(content))
   made.set('tool_call_id', id === null ? '' : text(id, 'tool_use_id'))
   messages.push(made)
@@ -205,20 +197,20 @@ function toolText(content: PythonValue): string {
   return texts.join('\n')
 }
 
-function chatTool(tool: PythonDict, dialect: EngineDialect): PythonDict {
+function chatTool(tool: PythonDict): PythonDict {
   const kind = tool.get('type') ?? null
   refuseIf(kind !== null && kind !== 'custom', `a tool of type ${shown(kind)}`)
   refuseIf(isSet(tool.get('defer_loading')), 'a tool with defer_loading')
   const schema = new Map(dict(tool.get('input_schema'), 'input_schema'))
   // vLLM adds what is missing, at the end.
-  if (dialect === 'vllm' && !schema.has('type')) schema.set('type', 'object')
+  if (!schema.has('type')) schema.set('type', 'object')
   const made: PythonDict = new Map<string, PythonValue>([
     ['name', text(tool.get('name'), 'name')],
-    ['description', tool.get('description') ?? (dialect === 'sglang' ? '' : null)],
+    ['description', tool.get('description') ?? null],
     ['parameters', schema],
   ])
   const strict = tool.get('strict') ?? null
-  if (dialect === 'vllm' && strict !== null) made.set('strict', strict)
+  if (strict !== null) made.set('strict', strict)
   return new Map<string, PythonValue>([
     ['type', 'function'],
     ['function', made],

@@ -1,6 +1,6 @@
 /**
- * Messages and Responses as chats. The cases of vLLM were made by vLLM 0.32.0 itself, with the functions that its servers convert
- * requests with; those of SGLang are written from its source.
+ * Messages and Responses as chats. The cases were made by vLLM 0.32.0 and SGLang 0.5.23 themselves, with the functions that their servers
+ * convert requests with.
  */
 
 import { readFileSync } from 'node:fs'
@@ -22,6 +22,14 @@ interface Case {
 const CASES = JSON.parse(
   readFileSync(new URL('fixtures/vllm-0.32.0-chat-forms.json', import.meta.url), 'utf8'),
 ) as { readonly messages: readonly Case[]; readonly responses: readonly Case[] }
+
+interface SglangCase extends Case {
+  readonly route: 'messages' | 'responses'
+}
+
+const SGLANG_CASES = JSON.parse(
+  readFileSync(new URL('fixtures/sglang-0.5.23-chat-forms.json', import.meta.url), 'utf8'),
+) as readonly SglangCase[]
 
 const parsed = (text: string): PythonDict => tryParseJson(text) as PythonDict
 const plain = (chat: PythonDict): Record<string, unknown> =>
@@ -100,25 +108,44 @@ t.test('what versions or only the engine decide is refused by name', async t => 
   ] as const) {
     t.throws(() => chatOfResponses(parsed(body), 'vllm'), { message: words }, body)
   }
-  t.throws(() => chatOfResponses(parsed('{"input":"a"}'), 'sglang'), { message: /is not known/ })
 })
 
-t.test('SGLang makes another chat of the same messages', async t => {
-  const body = `{"model":"m","system":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"tools":[{"name":"f","input_schema":{}}],
-    "messages":[{"role":"user","content":[{"type":"text","text":""}]},
-      {"role":"assistant","content":[{"type":"thinking","thinking":"t"},{"type":"tool_use","id":"1","name":"f","input":{"x":1.0}}]},
-      {"role":"user","content":[{"type":"tool_result","id":"1","content":"r"},{"type":"text","text":"q"}]}]}`
-  const chat = chatOfMessages(parsed(body), 'sglang', false)
-  t.strictSame(plain(chat)['messages'], [
-    { role: 'system', content: 'a\nb' },
-    {
-      role: 'assistant',
-      tool_calls: [{ id: '1', type: 'function', function: { name: 'f', arguments: '{"x": 1.0}' } }],
-    },
-    { role: 'tool', content: 'r', tool_call_id: '1' },
-    { role: 'user', content: 'q' },
-  ])
-  t.strictSame(plain(chat)['tools'], [
-    { type: 'function', function: { name: 'f', description: '', parameters: {} } },
-  ])
+t.test("messages and responses become the chats that SGLang's own functions make of them", async t => {
+  t.ok(SGLANG_CASES.length >= 35)
+  for (const { route, name, body, messages, tools, reasoning_effort } of SGLANG_CASES) {
+    const made =
+      route === 'messages'
+        ? chatOfMessages(parsed(body), 'sglang', false)
+        : chatOfResponses(parsed(body), 'sglang')
+    const chat = plain(made)
+    t.strictSame(chat['messages'], messages, name)
+    if (route === 'messages') {
+      t.strictSame(chat['tools'] ?? null, tools, name)
+      t.equal(chat['reasoning_effort'] ?? null, reasoning_effort, name)
+    }
+  }
+})
+
+t.test('what flags of SGLang decide is refused by name', async t => {
+  const user = '"messages":[{"role":"user","content":"a"}]'
+  for (const [body, words] of [
+    [`{${user},"thinking":{"type":"adaptive"}}`, /reasoning parser/],
+    [
+      '{"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"t"}]}]}',
+      /block of type thinking/,
+    ],
+    ['{"messages":[{"role":"system","content":"a"}]}', /system message between/],
+    [`{${user},"tools":[{"type":"bash_20250124","name":"bash"}]}`, /bash_20250124/],
+  ] as const) {
+    t.throws(() => chatOfMessages(parsed(body), 'sglang', false), { message: words }, body)
+  }
+  for (const [body, words] of [
+    ['{"input":[{"role":"developer","content":"a"}]}', /role developer/],
+    ['{"instructions":"a","input":[{"role":"system","content":"b"}]}', /system message between/],
+    ['{"input":[{"role":"assistant","content":"a","phase":"commentary"}]}', /a phase/],
+    ['{"input":"a","previous_response_id":"resp_1"}', /previous_response_id/],
+    ['{"input":"a","tools":[{"type":"custom","name":"x"}]}', /tool of type custom/],
+  ] as const) {
+    t.throws(() => chatOfResponses(parsed(body), 'sglang'), { message: words }, body)
+  }
 })
