@@ -50,6 +50,8 @@ export function openDoor(
   source: KeySource | undefined,
 ): string | undefined {
   const found = source === undefined ? undefined : readKey(source)
-  http.setAccess(origin, found !== undefined && 'key' in found ? { key: found.key } : undefined)
+  // Where the key cannot be had, that of a client must not go in its place.
+  const access = found === undefined ? undefined : { key: 'key' in found ? found.key : undefined }
+  http.setAccess(origin, access)
   return found !== undefined && 'fault' in found ? found.fault : undefined
 }

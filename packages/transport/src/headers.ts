@@ -35,6 +35,6 @@ export function withAccess(headers: SentHeaders, access: HttpAccess | undefined)
   for (const [name, value] of Object.entries(headers)) {
     if (!KEYS.has(name.toLowerCase())) carried[name] = value
   }
-  carried['authorization'] = `Bearer ${access.key}`
+  if (access.key !== undefined) carried['authorization'] = `Bearer ${access.key}`
   return carried
 }

@@ -145,8 +145,8 @@ export interface HttpReply {
 
 /** What requests to an origin carry, whoever makes them. It is in no message and no view. */
 export interface HttpAccess {
-  /** Goes out as `authorization: Bearer …`; an `authorization` or `x-api-key` of the request does not. */
-  readonly key: string
+  /** Goes out as `authorization: Bearer …`; undefined: nothing does. An `authorization` or `x-api-key` of the request never does. */
+  readonly key: string | undefined
 }
 
 export interface HttpTransport {
