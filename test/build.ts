@@ -8,6 +8,8 @@
  * run had no error. Files that are read at run time lie outside of src/ (fixtures/), one level above the code
  * that reads them both in src/ and in dist/, and are packed as they are.
  *
+ * Builds of one tree wait for each other.
+ *
  * With `--pack FOLDER` the packages are packed into FOLDER, one .tgz each, as they would be published. A package that stands
  * alone takes its pages along: they are put into its tarball (DOCS), and links that would lead out of it become text.
  */
@@ -26,6 +28,7 @@ import {
 import { dirname, join, relative, resolve } from 'node:path'
 import process from 'node:process'
 import { parseArgs } from 'node:util'
+import { withLock } from './build-lock.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const SCRATCH = join(ROOT, 'node_modules', '.cache', `homing-build-${process.pid}`)
@@ -44,7 +47,9 @@ interface Manifest {
 }
 
 const { values } = parseArgs({ options: { pack: { type: 'string' } } })
-process.exitCode = build(values.pack)
+process.exitCode = withLock(join(ROOT, 'node_modules', '.cache', 'homing-build-lock'), () =>
+  build(values.pack),
+)
 
 function build(packFolder: string | undefined): number {
   const folders = publicFolders()

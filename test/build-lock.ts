@@ -1,0 +1,47 @@
+/** One build of a tree at a time: each replaces every dist/ and then packs it, and tests build side by side. */
+
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import process from 'node:process'
+
+const LOOK_MS = 100
+const WAIT_MS_MAX = 180_000
+
+/** Runs `work` while nobody else has `folder`. A lock whose process has ended is taken over. Throws after WAIT_MS_MAX. */
+export function withLock<T>(folder: string, work: () => T): T {
+  const owner = join(folder, 'pid')
+  mkdirSync(dirname(folder), { recursive: true })
+  const endsAt = performance.now() + WAIT_MS_MAX
+  while (!tryLock(folder, owner)) {
+    if (performance.now() >= endsAt)
+      throw new Error(`waited in vain for ${folder}: remove it if no build runs`)
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOOK_MS)
+  }
+  try {
+    return work()
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+function tryLock(folder: string, owner: string): boolean {
+  try {
+    mkdirSync(folder)
+    writeFileSync(owner, String(process.pid))
+    return true
+  } catch (thrown) {
+    if ((thrown as NodeJS.ErrnoException).code !== 'EEXIST') throw thrown
+    if (hasEnded(owner)) rmSync(folder, { recursive: true, force: true })
+    return false
+  }
+}
+
+/** False also while its owner has not written its number yet. */
+function hasEnded(owner: string): boolean {
+  try {
+    process.kill(Number(readFileSync(owner, 'utf8')), 0)
+    return false
+  } catch (thrown) {
+    return (thrown as NodeJS.ErrnoException).code === 'ESRCH'
+  }
+}
