@@ -40,6 +40,6 @@ t.test('with --admin-port the other one serves the API, /health and /ready alone
     t.match(receipt.delivered, { outcome: 'ok', status: 200 })
     const text = { model: 'homing-sim', prompt: 'hello' }
     t.equal((await fleet.send('/tokenize', { body: text })).status, 200, 'relayed as ever')
-    t.equal((await send(adminUrl, '/workers', { method: 'POST', body: {} })).headers['allow'], 'GET')
+    t.equal((await send(adminUrl, '/dump', { method: 'POST', body: {} })).headers['allow'], 'GET')
   })
 })
