@@ -70,7 +70,9 @@ t.test('bad bodies and paths get one clear error', async t => {
     t.match(json.error.message, words)
   }
   t.equal((await fleet.send('/workers/a:1', { body: {} })).status, 400)
-  t.equal((await fleet.send('/workers/a:1')).status, 405)
+  const incomplete = await fleet.send('/workers/a:1')
+  t.equal(incomplete.status, 400)
+  t.match(incomplete.json.error.message, /GET \/workers\/ID\/diagnosis/)
   t.equal((await fleet.workers()).length, 1)
 })
 
