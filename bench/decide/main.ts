@@ -12,6 +12,7 @@
  *            The part `policies` (parts=policies) has every policy and mode at 64 and 1,024 workers, each decision with its lookup in an
  *            index of 10 M blocks. They take turns, so that what else the machine does falls on all; 64 prompts in turn.
  *            The part `queue` (parts=queue) has what the order of the queue costs a request with 1,000 to 100,000 waiting.
+ *            The part `whole` (parts=whole) has a request's whole stay at the router, with real actors.
  * Checked    before the clock starts, every answer against the definition computed with plain arrays: costs,
  *            probabilities, winner, overlaps; `winnerSum` pins the behavior.
  * Read it    nanoseconds per decision, mean of the loop, or median of the turns; a run is one process for each part. Outside of `policies`
@@ -30,6 +31,7 @@ import { BLOCK_TOKENS, type Fixture, fixtureOf, promptOf, SEL_PROMPT_TOKENS } fr
 import { NaiveIndex, naiveChoose } from './naive.ts'
 import { measurePolicies } from './policies.ts'
 import { measureQueue, queueTargets } from './queue.ts'
+import { measureWhole } from './whole.ts'
 
 const budgetMs = parameter('budgetMs', { smoke: 2, full: 300 })
 const workersMax = parameter('workers', { smoke: 64, full: 10_000 })
@@ -39,12 +41,16 @@ const activePerWorker = parameter('activePerWorker', { smoke: 2, full: 8 })
 const blocks = parameter('blocks', { smoke: 20_000, full: 10_000_000 })
 const rounds = parameter('rounds', { smoke: 2, full: 50 })
 const depthMax = parameter('depth', { smoke: 1000, full: 100_000 })
-const parts = parameter('parts', { smoke: 'costs,policies,queue', full: 'costs,policies,queue' }).split(',')
+const parts = parameter('parts', {
+  smoke: 'costs,policies,queue,whole',
+  full: 'costs,policies,queue,whole',
+}).split(',')
 
 const FLEETS = [2, 32, 64, 1024, 10_000]
 const TEMPERATURES = [0, 0.7]
 const POLICY_FLEETS = [64, 1024]
 const PROMPTS = [2048, 12_288, 102_400]
+const WHOLE_FLEETS = [4, 64]
 const QUEUE_DEPTHS = [1000, 10_000, 100_000]
 /** Every worker of the fixture with the leading blocks it holds; hashes are those of the prompt. */
 function indexOf(fixture: Fixture, prompt: Int32Array): BlockIndex {
@@ -244,7 +250,7 @@ function naivePeer(): Measures {
   return measures
 }
 
-/** Linear within 4 µs at 64 workers and 30 µs at 1,024; every other fixed policy within 1.5 times that; auto with its guard within 2 and 4 times; of the queue see there. */
+/** Linear within 4 µs at 64 workers and 30 µs at 1,024; every other fixed policy within 1.5 times that; auto with its guard within 2 and 4 times, with all messages within 1.5 times; of the queue see there. */
 function targets(): Readonly<Record<string, Target>> {
   const of = (floor: number): Target => ({ floor, goal: 0.8 * floor })
   const others = FIXED_POLICY_NAMES.filter(policy => policy !== 'linear')
@@ -256,6 +262,7 @@ function targets(): Readonly<Record<string, Target>> {
     ),
     ['auto with its guard ÷ linear, W=64', of(2)],
     ['auto with its guard ÷ linear, W=1024', of(4)],
+    ...WHOLE_FLEETS.map(workers => [`auto with its guard ÷ linear, whole, W=${workers}`, of(1.5)]),
     ...Object.entries(queueTargets(QUEUE_DEPTHS)),
   ])
 }
@@ -272,6 +279,7 @@ await runBench(
     if (part === 'queue') {
       return measureQueue({ depths: QUEUE_DEPTHS.filter(depth => depth <= depthMax), rounds })
     }
+    if (part === 'whole') return measureWhole({ fleets: WHOLE_FLEETS, rounds: Math.ceil(rounds / 2) })
     if (part !== 'policies') return ours()
     return measurePolicies({
       fleets: POLICY_FLEETS.filter(workers => workers <= decideWorkersMax),

@@ -1,0 +1,245 @@
+/**
+ * The part `whole` of the bench: a request's whole stay at the router, with real actors: router, tracker and the messages between them.
+ *
+ *   one request   `decide` asked and answered (lookup, load from the tracker, choice, guard, receipt, booking), its first token told to
+ *                 both, then `settled`; OPEN requests are always under way
+ *   index         64 prompts, of each of which worker i holds its first (i mod 32) · 64 tokens
+ *   arms          linear, auto without and with its guard; each has a router and a tracker of its own, and they take turns
+ *
+ * CPU time of the thread, so that what else the machine does counts less. A ratio is the median over rounds of an arm's time ÷ that of
+ * linear in the same round.
+ */
+
+import assert from 'node:assert/strict'
+import { type ActorRef, createActorSystem, defineActor } from '@homing/actor'
+import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
+import type { AuditMessage, ComputedMessage, DirectoryMessage, Fleet } from '@homing/directory'
+import { BlockIndex, layeredOptions } from '@homing/index'
+import { type Decision, type Delivery, type RouterArgs, type RouterMessage, router } from '@homing/router'
+import { type SelectionSettings, selectionSettings } from '@homing/selection'
+import { type TrackerMessage, tracker } from '@homing/tracker'
+import type { Measure, Measures } from '../harness.ts'
+import { BLOCK_TOKENS, fixtureOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
+
+const PROMPTS = 64
+const OPEN = 32
+/** Long enough for the clock of CPU time, which may tick every few milliseconds. */
+const BATCH = 1000
+const GATEWAY = { name: 'gateway', life: 'one' }
+const TIMEOUT = { timeout: 10_000 } as const
+
+export interface WholeParameters {
+  readonly fleets: readonly number[]
+  readonly rounds: number
+}
+
+interface Arm {
+  readonly name: string
+  readonly settings: SelectionSettings
+  readonly share: number
+}
+
+const ARMS: readonly Arm[] = [
+  { name: 'linear', settings: selectionSettings({ policy: 'linear' }), share: 0 },
+  { name: 'auto', settings: selectionSettings({ policy: 'auto' }), share: 0 },
+  { name: 'auto with its guard', settings: selectionSettings({ policy: 'auto' }), share: 0.01 },
+]
+
+type DirectoryMailbox =
+  | AuditMessage
+  | ComputedMessage
+  | Extract<DirectoryMessage, { readonly type: 'subscribe' }>
+
+/** Hears what a router says to the directory. */
+const deafDirectory = defineActor(
+  import.meta.url,
+  'deafDirectory',
+)<DirectoryMailbox, undefined>({
+  setup: () => ({ audit() {}, computed() {}, subscribe() {} }),
+})
+
+export async function measureWhole({ fleets, rounds }: WholeParameters): Promise<Measures> {
+  const measures: Record<string, Measure> = {}
+  for (const workers of fleets) {
+    const system = await createActorSystem({})
+    const houses = ARMS.map(arm => new House(system, arm, workers))
+    for (const house of houses) await house.requests(2 * BATCH)
+    const times = houses.map((): number[] => [])
+    for (let round = 0; round < rounds; round++)
+      for (const [i, house] of houses.entries()) times[i]!.push(await house.microsecondsEach())
+    for (const house of houses) await house.end()
+    await system.shutdown()
+    for (const [i, { name }] of ARMS.entries()) {
+      measures[`${name}, whole, W=${workers}`] = { value: median(times[i]!), unit: 'µs' }
+      if (i === 0) continue
+      const ratio = median(times[i]!.map((time, round) => time / times[0]![round]!))
+      measures[`${name} ÷ linear, whole, W=${workers}`] = { value: ratio, unit: '×' }
+    }
+  }
+  return measures
+}
+
+/** A router and a tracker with a policy of their own. */
+class House {
+  readonly #router: ActorRef<RouterMessage>
+  readonly #tracker: ActorRef<TrackerMessage>
+  readonly #prompts = Array.from({ length: PROMPTS }, (_, seed) =>
+    hashBlocks(promptOf(SEL_PROMPT_TOKENS, seed), BLOCK_TOKENS, DEFAULT_SEED),
+  )
+  readonly #open: Decision[] = []
+  readonly #workers: number
+  #asked = 0
+
+  constructor(system: Awaited<ReturnType<typeof createActorSystem>>, arm: Arm, workers: number) {
+    this.#workers = workers
+    const slots = Math.max(64, workers)
+    const index = BlockIndex.create(layeredOptions(64 << 20, slots))
+    for (const { local, sequence } of this.#prompts) {
+      for (const [worker, count] of fixtureOf(workers, SEL_PROMPT_TOKENS).overlapBlocks.entries())
+        if (count > 0) assert.equal(index.store(worker, undefined, sequence, local, count), 'stored')
+    }
+    const name = `${arm.name.replaceAll(' ', '-')}-${workers}`
+    this.#tracker = system.spawn(tracker, {
+      name: `tracker-${name}`,
+      args: { workerSlotsMax: slots, requestsMax: 10_000, idleMsMax: 600_000 },
+    })
+    const directory = system.spawn(deafDirectory, { name: `directory-${name}`, args: undefined })
+    const args: RouterArgs = {
+      tracker: this.#tracker,
+      directory,
+      indexMemories: [index.memory],
+      indexers: [],
+      workerSlotsMax: slots,
+      layerWeights: { host: 0.75, disk: 0.25 },
+      guesses: { ttlWithoutEventsMs: 120_000, ttlUntilEventsMs: undefined, blocksMax: 1 << 20 },
+      selection: arm.settings,
+      guard: { share: arm.share },
+      decisionsKept: 1000,
+      receiptRowsMax: 100_000,
+      openMax: 10_000,
+      trackerMsMax: 10_000,
+    }
+    this.#router = system.spawn(router, { name: `router-${name}`, args })
+    const fleet = fleetOf(workers)
+    this.#tracker.tell({ type: 'fleet', fleet })
+    this.#router.tell({ type: 'fleet', fleet })
+  }
+
+  /** CPU time of this thread for one request of a batch. */
+  async microsecondsEach(): Promise<number> {
+    const from = process.threadCpuUsage()
+    await this.requests(BATCH)
+    const { user, system } = process.threadCpuUsage(from)
+    return (user + system) / BATCH
+  }
+
+  async requests(count: number): Promise<void> {
+    for (let i = 0; i < count; i++) {
+      const decision = await this.#decide()
+      const { id } = decision
+      this.#open.push(decision)
+      this.#tracker.tell({ type: 'prefillComplete', decisionId: id })
+      this.#router.tell({ type: 'firstToken', id, firstTokenMs: 10 })
+      if (this.#open.length > OPEN) this.#settle(this.#open.shift()!)
+    }
+  }
+
+  async end(): Promise<void> {
+    for (const decision of this.#open) this.#settle(decision)
+    await this.#router.ask({ type: 'receipts', limit: 1 }, TIMEOUT)
+    const { rows, stats } = await this.#tracker.ask({ type: 'loads' }, TIMEOUT)
+    assert.equal(rows.length, this.#workers, 'all workers are known')
+    assert.equal(stats.requests, 0, 'nothing is booked any more')
+  }
+
+  async #decide(): Promise<Decision> {
+    const number = this.#asked++
+    const { local, sequence, count } = this.#prompts[number % PROMPTS]!
+    const id = `decision-${number}`
+    const answer = await this.#router.ask(
+      {
+        type: 'decide',
+        id,
+        gateway: GATEWAY,
+        request: {
+          requestId: id,
+          model: 'm',
+          promptTokens: SEL_PROMPT_TOKENS,
+          blockSizeTokens: BLOCK_TOKENS,
+          isStream: true,
+          localHashes: local.subarray(0, 2 * count),
+          sequenceHashes: sequence.subarray(0, 2 * count),
+          unknownPromptReason: undefined,
+          textBlocksReason: undefined,
+          override: {},
+          pinnedInstanceId: undefined,
+          pinnedRank: undefined,
+          excludedWorkers: [],
+        },
+      },
+      TIMEOUT,
+    )
+    assert.ok(answer.kind === 'decided')
+    return answer.decision
+  }
+
+  /** Its engine delivered what was predicted. */
+  #settle({ id, predictedTokens }: Decision): void {
+    const delivery = { ...DELIVERED, cachedTokens: predictedTokens }
+    this.#router.tell({ type: 'settled', id, delivery, wasTaken: true })
+  }
+}
+
+const DELIVERED: Delivery = {
+  outcome: 'ok',
+  status: 200,
+  promptTokens: SEL_PROMPT_TOKENS,
+  completionTokens: 100,
+  cachedTokens: undefined,
+  waitedMs: 1,
+  timeToFirstByteMs: 10,
+  durationMs: 400,
+  streamEvents: 100,
+  error: undefined,
+}
+
+function fleetOf(workers: number): Fleet {
+  return {
+    version: 1,
+    workers: Array.from({ length: workers }, (_, slot) => ({
+      id: `worker-${slot}`,
+      instanceId: slot,
+      origin: `http://worker-${slot}`,
+      state: 'up',
+      stateReason: 'it answers',
+      engine: 'vllm',
+      engineVersion: '',
+      models: [{ name: 'm', base: undefined, root: undefined, maxModelTokens: undefined }],
+      blockSizeTokens: { value: BLOCK_TOKENS, source: 'given' },
+      maxBatchedTokens: { value: 8192, source: 'given' },
+      kvBlocks: undefined,
+      ranks: { value: 1, source: 'given' },
+      taints: [],
+      canTokenize: false,
+      keys: [
+        {
+          key: `worker-${slot}/0`,
+          workerSlot: slot,
+          dpRank: 0,
+          eventsEndpoint: undefined,
+          replayEndpoint: undefined,
+          topic: '',
+          shard: 0,
+          trust: 'exact',
+          trustReason: '',
+          trustSinceMs: 0,
+          epoch: 1,
+        },
+      ],
+    })),
+  }
+}
+
+function median(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)]!
+}
