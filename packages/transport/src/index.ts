@@ -1,5 +1,12 @@
 export { transportCapability } from './capability.ts'
 export {
+  type BrokerEndpoint,
+  brokerServer,
+  isBrokerEndpoint,
+  NATS_PORT,
+  parseBrokerEndpoint,
+} from './endpoint.ts'
+export {
   BodyTimeoutError,
   BodyTooLargeError,
   ClientGoneError,
@@ -22,6 +29,7 @@ export {
   type MemoryNetworkOptions,
   type MessageFate,
 } from './memory/network.ts'
+export { type BrokerAccess, setBrokerAccess } from './nats/system-broker.ts'
 export {
   clashText,
   hostName,

@@ -11,6 +11,8 @@
  * registered with an indexer. A claim costs one look-up per socket, whatever the number of owners.
  */
 
+import { isBrokerEndpoint } from './endpoint.ts'
+
 /** What an owner uses a socket for. */
 export type SocketUse = 'events' | 'replay'
 
@@ -64,7 +66,10 @@ export class SocketClaims {
       const claims = this.#claims.get(socketName(endpoint))!
       const rival =
         claims.find(claim => claim.owner !== owner) ??
-        claims.find(claim => claim.owner === owner && claim.use !== use)
+        // Behind a broker one endpoint is that of a publisher, for its events and for questions.
+        (isBrokerEndpoint(endpoint)
+          ? undefined
+          : claims.find(claim => claim.owner === owner && claim.use !== use))
       if (rival !== undefined) return { use, endpoint, rival: rival.owner, rivalUse: rival.use }
     }
     return undefined

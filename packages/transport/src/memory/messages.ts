@@ -1,7 +1,7 @@
 /** The ZeroMQ roles on a network in memory. */
 
 import { callOwner } from '../callback.ts'
-import { formatEndpoint, parseEndpoint } from '../endpoint.ts'
+import { formatEndpoint, parseSocketEndpoint } from '../endpoint.ts'
 import { ListenError } from '../errors.ts'
 import type { Closable, Dealer, Frames, MessageTransport, Publisher, Router } from '../types.ts'
 import { Lane } from './lane.ts'
@@ -166,7 +166,7 @@ export class MemoryMessages {
   }
 
   #bind(type: Bound['type'], text: string, message: Bound['message']): Bound {
-    const parsed = parseEndpoint(text, 'bind')
+    const parsed = parseSocketEndpoint(text, 'bind')
     const isAnyPort = parsed.scheme === 'tcp' && parsed.port === 0
     const endpoint = formatEndpoint(isAnyPort ? { ...parsed, port: this.#network.freePort() } : parsed)
     if (this.#bound.has(placeOf(endpoint)))
@@ -190,7 +190,7 @@ export class MemoryMessages {
     topic: string,
     handler: Pick<Connector, 'connected' | 'message' | 'disconnected'>,
   ): Connector {
-    parseEndpoint(endpoint, 'connect')
+    parseSocketEndpoint(endpoint, 'connect')
     const connector: Connector = {
       type,
       place: placeOf(endpoint),

@@ -7,7 +7,11 @@
  */
 
 import type { Clock } from '@homing/clock'
-import type { Frames, HttpRequest, Transport } from '../types.ts'
+import { isBrokerEndpoint, parseBrokerEndpoint } from '../endpoint.ts'
+import { brokerMessages } from '../nats/messages.ts'
+import { OwnLives } from '../nats/own-lives.ts'
+import type { Frames, HttpRequest, MessageTransport, Transport } from '../types.ts'
+import { MemoryBrokers } from './broker.ts'
 import { MemoryHttp } from './http.ts'
 import { MemoryMessages } from './messages.ts'
 import { placeOf } from './place.ts'
@@ -45,43 +49,75 @@ export class MemoryNetwork {
   readonly faults: MemoryFaults = {}
   readonly #http: MemoryHttp
   readonly #messages: MemoryMessages
+  readonly #brokers: MemoryBrokers
   #nextPort = 49_152
+  #lives = 0
 
   constructor({ clock, latencyMs = 0 }: MemoryNetworkOptions) {
     this.clock = clock
     this.latencyMs = latencyMs
     this.#http = new MemoryHttp(this)
     this.#messages = new MemoryMessages(this)
+    this.#brokers = new MemoryBrokers(this)
   }
 
   /** A transport of its own on this network: of a thread, or of a host. */
   transport(): Transport {
     const http = this.#http.transport()
-    const messages = this.#messages.transport()
+    const sockets = this.#messages.transport()
+    const broker = brokerMessages({
+      clock: this.clock,
+      log: { warn() {} },
+      openBroker: this.#brokers.opener(),
+      own: new OwnLives(() => (++this.#lives).toString(16).padStart(16, '0')),
+    })
+    const of = ({ endpoint }: { readonly endpoint: string }) =>
+      isBrokerEndpoint(endpoint) ? broker : sockets
+    const messages: MessageTransport = {
+      subscribe: (options, handler) => of(options).subscribe(options, handler),
+      publish: options => of(options).publish(options),
+      dial: (options, onMessage) => of(options).dial(options, onMessage),
+      serve: (options, onMessage) => of(options).serve(options, onMessage),
+    }
     return {
       http,
       messages,
       close() {
         http.close()
-        messages.close()
+        sockets.close()
+        broker.close()
       },
     }
   }
 
-  /** Breaks every connection of an endpoint ('tcp://…' or 'http://…') and lets none be made until `reconnect`. */
+  /**
+   * Breaks every connection of an endpoint ('tcp://…' or 'http://…') and lets none be made until `reconnect`; of 'nats://…' those of all with its
+   * broker.
+   */
   disconnect(endpoint: string): void {
-    if (endpoint.startsWith('http://')) this.#http.disconnect(placeOf(endpoint))
+    if (isBrokerEndpoint(endpoint)) this.#brokers.disconnect(brokerOf(endpoint))
+    else if (endpoint.startsWith('http://')) this.#http.disconnect(placeOf(endpoint))
     else this.#messages.disconnect(placeOf(endpoint))
   }
 
   /** Ends a `disconnect`: whoever waits for the endpoint is connected again. */
   reconnect(endpoint: string): void {
-    if (endpoint.startsWith('http://')) this.#http.reconnect(placeOf(endpoint))
+    if (isBrokerEndpoint(endpoint)) this.#brokers.reconnect(brokerOf(endpoint))
+    else if (endpoint.startsWith('http://')) this.#http.reconnect(placeOf(endpoint))
     else this.#messages.reconnect(placeOf(endpoint))
+  }
+
+  /** Somebody who is none of ours publishes at a broker, 'host:port'. */
+  sayAtBroker(server: string, subject: string, payload: Uint8Array): void {
+    this.#brokers.say(server, subject, payload)
   }
 
   /** A port that was not given out before. */
   freePort(): number {
     return this.#nextPort++
   }
+}
+
+function brokerOf(endpoint: string): string {
+  return parseBrokerEndpoint(endpoint).servers.join(',')
 }

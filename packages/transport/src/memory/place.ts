@@ -1,6 +1,6 @@
 /** A place where something is bound on a network in memory, and how it is found there. */
 
-import { formatEndpoint, parseEndpoint } from '../endpoint.ts'
+import { formatEndpoint, parseSocketEndpoint } from '../endpoint.ts'
 
 /** The text under which a place is known: 'host:port' or a path. */
 export function placeOf(endpoint: string): string {
@@ -14,5 +14,5 @@ export function findBound<T>(bound: ReadonlyMap<string, T>, place: string): T | 
 }
 
 function schemeless(endpoint: string): string {
-  return formatEndpoint(parseEndpoint(endpoint, 'bind')).replace(/^(tcp|ipc):\/\//, '')
+  return formatEndpoint(parseSocketEndpoint(endpoint, 'bind')).replace(/^(tcp|ipc):\/\//, '')
 }

@@ -17,7 +17,7 @@ import type { Clock, Timer } from '@homing/clock'
 import { isLocalFault } from '@homing/errors'
 import type * as zeromq from 'zeromq'
 import { callOwner } from '../callback.ts'
-import { formatEndpoint, parseEndpoint } from '../endpoint.ts'
+import { formatEndpoint, parseSocketEndpoint } from '../endpoint.ts'
 import {
   type CommonOptions,
   closedAreGone,
@@ -71,7 +71,7 @@ export class ZmqConnector<S extends zeromq.Subscriber | zeromq.Dealer> {
     handler: ConnectorHandler,
     environment: ZmqEnvironment,
   ) {
-    this.#endpoint = formatEndpoint(parseEndpoint(endpoint, 'connect'))
+    this.#endpoint = formatEndpoint(parseSocketEndpoint(endpoint, 'connect'))
     this.#create = create
     this.#handler = handler
     this.#environment = environment

@@ -2,7 +2,7 @@
  * The host: opens the ZeroMQ sockets of all threads on the main thread, where the library is safe (see library.ts).
  *
  *   thread                                   main thread
- *   hostedMessages ── MessagePort ────────── HostedClient ── zmqMessages ── libzmq
+ *   hostedMessages ── MessagePort ────────── HostedClient ── mainMessages ── libzmq, nats
  *
  * In     commands to open, and batches of messages to send (protocol.ts, batch.ts).
  * Out    batches of what was received: one per turn of the event loop, so that a burst costs one wake-up.
@@ -17,7 +17,8 @@ import type { BindOptions, Publisher, Router } from '../types.ts'
 import { OP, type Op } from './batch.ts'
 import { fatal } from './library.ts'
 import { Link } from './link.ts'
-import { type ZmqMessages, zmqMessages } from './messages.ts'
+import { mainMessages } from './main-messages.ts'
+import type { ZmqMessages } from './messages.ts'
 import { type ClientCommand, type HostCommand, isHandOver } from './protocol.ts'
 
 let isInstalled = false
@@ -55,7 +56,7 @@ class HostedClient {
   #drained: PromiseWithResolvers<void> | undefined
 
   constructor(port: MessagePort) {
-    this.#messages = zmqMessages({
+    this.#messages = mainMessages({
       clock: systemClock,
       log: { warn: (fields, text) => this.#tell({ type: 'warning', fields, text }) },
       gate: () => (this.#link.isFull ? this.#whenDrained() : undefined),

@@ -15,7 +15,7 @@ import { devNull } from 'node:os'
 import { isMainThread } from 'node:worker_threads'
 import type { Clock } from '@homing/clock'
 import type * as zeromq from 'zeromq'
-import { formatEndpoint, parseEndpoint } from '../endpoint.ts'
+import { formatEndpoint, parseSocketEndpoint } from '../endpoint.ts'
 import { ListenError } from '../errors.ts'
 
 /** What the roles need of their thread; its log will do. */
@@ -131,7 +131,7 @@ export async function bindSocket(
   endpoint: string,
   clock: Clock,
 ): Promise<string> {
-  const parsed = parseEndpoint(endpoint, 'bind')
+  const parsed = parseSocketEndpoint(endpoint, 'bind')
   await closedAreGone(clock)
   try {
     assureFreeFiles()

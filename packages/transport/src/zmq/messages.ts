@@ -2,7 +2,7 @@
 
 import type * as zeromq from 'zeromq'
 import { callOwner } from '../callback.ts'
-import { parseEndpoint } from '../endpoint.ts'
+import { parseSocketEndpoint } from '../endpoint.ts'
 import { ListenError } from '../errors.ts'
 import type { BindOptions, Closable, Dealer, Frames, MessageTransport, Publisher, Router } from '../types.ts'
 import { ZmqConnector } from './connector.ts'
@@ -87,7 +87,7 @@ async function bound<S extends zeromq.Publisher | zeromq.Router>(
   create: Parameters<typeof openSocket<S>>[1],
   { clock, log }: ZmqEnvironment,
 ): Promise<{ readonly socket: S; readonly endpoint: string }> {
-  parseEndpoint(text, 'bind')
+  parseSocketEndpoint(text, 'bind')
   const onEvent = (event: zeromq.Event): void => {
     if (!('error' in event) || !event.type.startsWith('handshake:error')) return
     log.warn({ endpoint: text, reason: event.error.message }, 'ZeroMQ connection failed')

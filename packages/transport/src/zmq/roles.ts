@@ -1,11 +1,11 @@
-/** The ZeroMQ roles of this thread: on the main thread the library itself, on any other through the host there. */
+/** The roles of this thread: on the main thread the libraries themselves, on any other through the host there. */
 
 import { isMainThread } from 'node:worker_threads'
 import type { Closable, MessageTransport } from '../types.ts'
 import { hostedMessages } from './client.ts'
 import { installZmqHost } from './host.ts'
 import type { ZmqEnvironment } from './library.ts'
-import { zmqMessages } from './messages.ts'
+import { mainMessages } from './main-messages.ts'
 
 // Loading this package on the main thread is what makes it the host of all others.
 if (isMainThread) installZmqHost()
@@ -14,5 +14,5 @@ if (isMainThread) installZmqHost()
 export function threadMessages(
   environment: Pick<ZmqEnvironment, 'clock' | 'log'>,
 ): MessageTransport & Closable {
-  return isMainThread ? zmqMessages(environment) : hostedMessages(environment)
+  return isMainThread ? mainMessages(environment) : hostedMessages(environment)
 }

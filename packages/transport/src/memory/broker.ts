@@ -1,0 +1,177 @@
+/** A broker on a network in memory, for every list of addresses that somebody names. */
+
+import { callOwner } from '../callback.ts'
+import type { Broker, BrokerHandler, BrokerLink, BrokerUser } from '../nats/broker.ts'
+import { Lane } from './lane.ts'
+import type { MemoryNetwork } from './network.ts'
+
+const PAYLOAD_BYTES_MAX = 2 ** 20
+
+interface Subscription {
+  readonly subject: string
+  readonly handler: BrokerHandler
+}
+
+/** Of one transport with one broker. */
+interface Connection {
+  readonly users: Set<BrokerUser>
+  /** Undefined while it is down. */
+  session: MemorySession | undefined
+}
+
+export class MemoryBrokers {
+  readonly #network: MemoryNetwork
+  readonly #sessions = new Map<string, Set<MemorySession>>()
+  readonly #connections = new Map<string, Set<Connection>>()
+  readonly #down = new Set<string>()
+  #inboxes = 0
+
+  constructor(network: MemoryNetwork) {
+    this.#network = network
+  }
+
+  /** Brokers as one transport sees them. */
+  opener(): (servers: readonly string[]) => Broker {
+    const own = new Map<string, Broker>()
+    return servers => {
+      const key = servers.join(',')
+      const broker = own.get(key) ?? this.#broker(key)
+      own.set(key, broker)
+      return broker
+    }
+  }
+
+  /** Published by somebody else. */
+  say(servers: string, subject: string, payload: Uint8Array): void {
+    for (const session of this.#sessions.get(servers) ?? []) session.deliver(subject, payload, '')
+  }
+
+  disconnect(servers: string): void {
+    this.#down.add(servers)
+    for (const connection of this.#connections.get(servers) ?? []) this.#end(servers, connection)
+  }
+
+  reconnect(servers: string): void {
+    this.#down.delete(servers)
+    for (const connection of this.#connections.get(servers) ?? []) this.#begin(servers, connection)
+  }
+
+  #broker(servers: string): Broker {
+    const connection: Connection = { users: new Set(), session: undefined }
+    const all = this.#connections.get(servers) ?? new Set()
+    this.#connections.set(servers, all.add(connection))
+    return {
+      newInbox: () => `_INBOX.${++this.#inboxes}`,
+      join: user => {
+        const member = { ...user }
+        connection.users.add(member)
+        const { session } = connection
+        if (session === undefined) this.#begin(servers, connection)
+        else
+          queueMicrotask(() => {
+            if (connection.users.has(member) && connection.session === session) member.up(session.of(member))
+          })
+        return () => {
+          connection.users.delete(member)
+          connection.session?.left(member)
+          if (connection.users.size === 0) this.#end(servers, connection)
+        }
+      },
+    }
+  }
+
+  #begin(servers: string, connection: Connection): void {
+    if (this.#down.has(servers) || connection.session !== undefined || connection.users.size === 0) return
+    const sessions = this.#sessions.get(servers) ?? new Set()
+    const session = new MemorySession(this.#network, servers, sessions)
+    this.#sessions.set(servers, sessions.add(session))
+    connection.session = session
+    session.later(() => {
+      for (const user of [...connection.users]) callOwner(() => user.up(session.of(user)))
+    })
+  }
+
+  #end(servers: string, connection: Connection): void {
+    const { session } = connection
+    if (session === undefined) return
+    connection.session = undefined
+    session.end()
+    this.#sessions.get(servers)?.delete(session)
+    for (const user of [...connection.users]) callOwner(() => user.down())
+  }
+}
+
+class MemorySession {
+  readonly #network: MemoryNetwork
+  readonly #servers: string
+  readonly #all: ReadonlySet<MemorySession>
+  readonly #toClient: Lane
+  readonly #toBroker: Lane
+  readonly #subscriptions = new Map<BrokerUser, Set<Subscription>>()
+
+  constructor(network: MemoryNetwork, servers: string, all: ReadonlySet<MemorySession>) {
+    this.#network = network
+    this.#servers = servers
+    this.#all = all
+    this.#toClient = new Lane(network.clock)
+    this.#toBroker = new Lane(network.clock)
+  }
+
+  later(callback: () => void): void {
+    this.#toClient.put(this.#network.latencyMs, callback)
+  }
+
+  end(): void {
+    this.#toClient.cut()
+    this.#toBroker.cut()
+    this.#subscriptions.clear()
+  }
+
+  left(user: BrokerUser): void {
+    this.#subscriptions.delete(user)
+  }
+
+  of(user: BrokerUser): BrokerLink {
+    return {
+      payloadBytesMax: PAYLOAD_BYTES_MAX,
+      publish: (subject, payload, reply = '') => this.#publish(subject, payload, reply),
+      subscribe: (subject, handler) => {
+        const own = this.#subscriptions.get(user) ?? new Set()
+        const subscription = { subject, handler }
+        this.#subscriptions.set(user, own.add(subscription))
+        return () => void own.delete(subscription)
+      },
+    }
+  }
+
+  #publish(subject: string, payload: Uint8Array, reply: string): boolean {
+    const endpoint = `nats://${this.#servers}/${subject}`
+    const fate = this.#network.faults.message?.(endpoint, [payload]) ?? 'deliver'
+    if (fate === 'drop') return true
+    const bytes = payload.slice()
+    const delayMs = this.#network.latencyMs + (fate === 'deliver' ? 0 : fate.delayMs)
+    this.#toBroker.put(delayMs, () => {
+      let isHeard = false
+      for (const session of this.#all) if (session.deliver(subject, bytes, reply)) isHeard = true
+      if (!isHeard && reply !== '') this.deliver(reply, undefined, '')
+    })
+    return true
+  }
+
+  /** Undefined: nobody heard the question. True: somebody here listens. */
+  deliver(subject: string, payload: Uint8Array | undefined, reply: string): boolean {
+    let isHeard = false
+    for (const [user, subscriptions] of this.#subscriptions) {
+      for (const subscription of subscriptions) {
+        if (subscription.subject !== subject) continue
+        isHeard = true
+        this.later(() => {
+          if (this.#subscriptions.get(user)?.has(subscription) !== true) return
+          if (payload === undefined) subscription.handler.unheard?.()
+          else subscription.handler.message(payload.slice(), reply)
+        })
+      }
+    }
+    return isHeard
+  }
+}

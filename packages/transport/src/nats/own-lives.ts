@@ -1,0 +1,53 @@
+/** Own lives: what the roles of one process know of each other under an endpoint. */
+
+import { systemRandom } from '@homing/clock'
+import { ListenError } from '../errors.ts'
+import type { Lives } from './lives.ts'
+import { LIFE_BYTES } from './payload.ts'
+
+type Kind = 'publish' | 'serve'
+
+export class OwnLives {
+  readonly #newLife: () => string
+  readonly #lives = new Map<string, { readonly life: string; readonly kinds: Set<Kind> }>()
+  readonly #followers = new Map<string, Set<Lives>>()
+
+  /** `newLife`: 16 hexadecimal digits, others each time. */
+  constructor(newLife: () => string = () => Buffer.from(systemRandom.bytes(LIFE_BYTES)).toString('hex')) {
+    this.#newLife = newLife
+  }
+
+  /** The life of whoever publishes and answers there, one of each at most. Throws ListenError. */
+  take(endpoint: string, kind: Kind): string {
+    const own = this.#lives.get(endpoint) ?? { life: this.#newLife(), kinds: new Set() }
+    if (own.kinds.has(kind))
+      throw new ListenError(endpoint, new Error('EADDRINUSE, this process has it already'))
+    own.kinds.add(kind)
+    this.#lives.set(endpoint, own)
+    return own.life
+  }
+
+  giveBack(endpoint: string, kind: Kind): void {
+    const own = this.#lives.get(endpoint)
+    own?.kinds.delete(kind)
+    if (own?.kinds.size === 0) this.#lives.delete(endpoint)
+  }
+
+  follow(endpoint: string, lives: Lives): void {
+    const others = this.#followers.get(endpoint) ?? new Set()
+    this.#followers.set(endpoint, others.add(lives))
+  }
+
+  unfollow(endpoint: string, lives: Lives): void {
+    const others = this.#followers.get(endpoint)
+    others?.delete(lives)
+    if (others?.size === 0) this.#followers.delete(endpoint)
+  }
+
+  /** Whom a subscriber of this process follows there. */
+  followedAt(endpoint: string): string | undefined {
+    for (const { followed } of this.#followers.get(endpoint) ?? [])
+      if (followed !== undefined) return followed
+    return undefined
+  }
+}

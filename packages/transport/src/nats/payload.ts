@@ -1,0 +1,144 @@
+/**
+ * Payloads at a broker: messages of several frames, whole or in parts, and the words of their publishers.
+ *
+ *   byte 0        VERSION
+ *   byte 1        kind
+ *   bytes 2…9     life of the sender; of a question, the life that it is for, or 0
+ *   bytes 10…13   number of the sender's connection, from 1, little-endian
+ *   then          of a message: length (4 bytes, little-endian) and bytes of every frame; of a part: a piece of that
+ *
+ * A message that is larger than the broker takes goes in parts; those of one sender are never mixed with its other messages.
+ */
+
+export const VERSION = 1
+export const LIFE_BYTES = 8
+const HEAD_BYTES = 14
+/** A larger message is dropped, as a ZeroMQ frame of that size is. */
+export const MESSAGE_BYTES_MAX = 256 * 2 ** 20
+
+export const KIND = { message: 0, part: 1, lastPart: 2, beat: 3, bye: 4 } as const
+export type Kind = (typeof KIND)[keyof typeof KIND]
+
+/** Who sends. */
+export interface Sender {
+  /** 16 hexadecimal digits. */
+  readonly life: string
+  readonly connection: number
+}
+
+export const NO_LIFE = '0'.repeat(2 * LIFE_BYTES)
+
+export interface Payload extends Sender {
+  readonly kind: Kind
+  readonly body: Uint8Array
+}
+
+/** `beat` or `bye`. */
+export function encodeWord(kind: typeof KIND.beat | typeof KIND.bye, sender: Sender): Uint8Array {
+  return headed(kind, sender, 0)
+}
+
+/** The payloads of a message, one unless it is larger than `bytesMax`. */
+export function encodeMessage(frames: readonly Uint8Array[], sender: Sender, bytesMax: number): Uint8Array[] {
+  let size = 0
+  for (const frame of frames) size += 4 + frame.length
+  if (HEAD_BYTES + size <= bytesMax) {
+    const payload = headed(KIND.message, sender, size)
+    fill(payload, HEAD_BYTES, frames)
+    return [payload]
+  }
+  const whole = new Uint8Array(size)
+  fill(whole, 0, frames)
+  const step = Math.max(1, bytesMax - HEAD_BYTES)
+  const payloads: Uint8Array[] = []
+  for (let from = 0; from < size; from += step) {
+    const piece = whole.subarray(from, from + step)
+    const payload = headed(from + step < size ? KIND.part : KIND.lastPart, sender, piece.length)
+    payload.set(piece, HEAD_BYTES)
+    payloads.push(payload)
+  }
+  return payloads
+}
+
+/** 'other-version': another program, or another version of this one. Undefined: nothing of ours. The body is a view. */
+export function decodePayload(bytes: Uint8Array): Payload | 'other-version' | undefined {
+  if (bytes.length < HEAD_BYTES) return undefined
+  if (bytes[0] !== VERSION) return 'other-version'
+  const kind = bytes[1] as Kind
+  if (kind > KIND.bye) return undefined
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length)
+  return {
+    kind,
+    life: Buffer.from(bytes.buffer, bytes.byteOffset + 2, LIFE_BYTES).toString('hex'),
+    connection: view.getUint32(2 + LIFE_BYTES, true),
+    body: bytes.subarray(HEAD_BYTES),
+  }
+}
+
+/** Frames of a message's body, with memory of their own; undefined: it is cut or no such body. */
+export function decodeFrames(body: Uint8Array): Uint8Array[] | undefined {
+  const view = new DataView(body.buffer, body.byteOffset, body.length)
+  const frames: Uint8Array[] = []
+  for (let at = 0; at < body.length; ) {
+    if (at + 4 > body.length) return undefined
+    const length = view.getUint32(at, true)
+    at += 4
+    if (at + length > body.length) return undefined
+    frames.push(body.slice(at, at + length))
+    at += length
+  }
+  return frames.length === 0 ? undefined : frames
+}
+
+/** Puts the parts of one sender's messages together. */
+export class Parts {
+  #pieces: Uint8Array[] = []
+  #bytes = 0
+  #life = ''
+  #connection = 0
+
+  /** The body of a message that is whole with this; undefined: not yet, or never. */
+  add({ kind, life, connection, body }: Payload): Uint8Array | undefined {
+    if (life !== this.#life || connection !== this.#connection) {
+      this.forget()
+      this.#life = life
+      this.#connection = connection
+    }
+    if (kind === KIND.message) {
+      this.forget()
+      return body
+    }
+    this.#bytes += body.length
+    // One that is too large goes on being counted, so that its end is no message of its own.
+    if (this.#bytes <= MESSAGE_BYTES_MAX) this.#pieces.push(body.slice())
+    else this.#pieces = []
+    if (kind === KIND.part) return undefined
+    const whole = this.#bytes <= MESSAGE_BYTES_MAX ? Buffer.concat(this.#pieces) : undefined
+    this.forget()
+    return whole
+  }
+
+  forget(): void {
+    this.#pieces = []
+    this.#bytes = 0
+  }
+}
+
+function headed(kind: Kind, { life, connection }: Sender, bodyBytes: number): Uint8Array {
+  const payload = new Uint8Array(HEAD_BYTES + bodyBytes)
+  payload[0] = VERSION
+  payload[1] = kind
+  payload.set(Buffer.from(life, 'hex'), 2)
+  new DataView(payload.buffer).setUint32(2 + LIFE_BYTES, connection, true)
+  return payload
+}
+
+function fill(target: Uint8Array, from: number, frames: readonly Uint8Array[]): void {
+  const view = new DataView(target.buffer)
+  let at = from
+  for (const frame of frames) {
+    view.setUint32(at, frame.length, true)
+    target.set(frame, at + 4)
+    at += 4 + frame.length
+  }
+}

@@ -1,0 +1,256 @@
+/**
+ * Brokers by the nats package, for the main thread: one connection for all roles of the process that name the same addresses.
+ *
+ * A connection that ends is made again after RECONNECT_MS_MIN, twice as long each time, up to RECONNECT_MS_MAX. The package's own reconnection
+ * is off: it would hide that messages were lost meanwhile.
+ *
+ * Bounds   what is under way to the broker is counted until the broker has read it; past UNDER_WAY_BYTES_MAX nothing more is taken. A broker cuts
+ *          a connection that reads too slowly; that is a new connection like any other.
+ */
+
+import { createRequire } from 'node:module'
+import type { Clock, Timer } from '@homing/clock'
+import type * as nats from 'nats'
+import type { Broker, BrokerHandler, BrokerLink, BrokerUser, OpenBroker } from './broker.ts'
+
+/** How connections to brokers are made. It is in no message and no view. */
+export interface BrokerAccess {
+  /** What a credentials file holds: JWT and seed. */
+  readonly credentials?: string | undefined
+  readonly user?: string | undefined
+  readonly password?: string | undefined
+  readonly token?: string | undefined
+  /** Certificates in PEM that are believed, besides Node's. Given, or not undefined: the connection must be TLS. */
+  readonly certificates?: string | undefined
+}
+
+const CONNECT_MS_MAX = 5000
+const RECONNECT_MS_MIN = 100
+const RECONNECT_MS_MAX = 5000
+/** A broker that does not answer two pings in a row is gone. */
+const PING_MS = 5000
+const PINGS_OUT_MAX = 2
+/** A flush is asked for each so many bytes. */
+const FLUSH_BYTES = 2 ** 18
+const UNDER_WAY_BYTES_MAX = 64 * 2 ** 20
+
+let access: BrokerAccess = {}
+const brokers = new Map<string, SystemBroker>()
+
+/** How this process connects to brokers from now on. */
+export function setBrokerAccess(given: BrokerAccess): void {
+  access = given
+}
+
+/** The broker with these addresses, of this process. */
+export function systemBrokers(clock: Clock): OpenBroker {
+  return servers => {
+    const key = servers.join(',')
+    const broker = brokers.get(key) ?? new SystemBroker(servers, clock)
+    brokers.set(key, broker)
+    return broker
+  }
+}
+
+class SystemBroker implements Broker {
+  readonly #servers: readonly string[]
+  readonly #clock: Clock
+  readonly #users = new Set<BrokerUser>()
+  #session: SystemSession | undefined
+  #isRunning = false
+  #timer: Timer | undefined
+  #wake: (() => void) | undefined
+  #warned: string | undefined
+
+  constructor(servers: readonly string[], clock: Clock) {
+    this.#servers = servers
+    this.#clock = clock
+  }
+
+  newInbox(): string {
+    return library().createInbox()
+  }
+
+  join(user: BrokerUser): () => void {
+    const member = { ...user }
+    this.#users.add(member)
+    const session = this.#session
+    if (session !== undefined)
+      queueMicrotask(() => {
+        if (this.#users.has(member) && this.#session === session) member.up(session.of(member))
+      })
+    if (!this.#isRunning) void this.#run()
+    return () => {
+      this.#users.delete(member)
+      this.#session?.left(member)
+      if (this.#users.size === 0) this.#rest()
+    }
+  }
+
+  /** Nobody needs it: the connection ends, unless somebody comes back within the same turn. */
+  #rest(): void {
+    setImmediate(() => {
+      if (this.#users.size > 0) return
+      this.#timer?.cancel()
+      this.#wake?.()
+      this.#session?.close()
+    })
+  }
+
+  async #run(): Promise<void> {
+    this.#isRunning = true
+    let delayMs = RECONNECT_MS_MIN
+    while (this.#users.size > 0) {
+      const connection = await this.#connect()
+      if (connection === undefined) {
+        await this.#sleep(delayMs)
+        delayMs = Math.min(2 * delayMs, RECONNECT_MS_MAX)
+        continue
+      }
+      delayMs = RECONNECT_MS_MIN
+      this.#warned = undefined
+      const session = new SystemSession(connection)
+      this.#session = session
+      for (const user of [...this.#users]) user.up(session.of(user))
+      if (this.#users.size === 0) session.close()
+      void this.#watch(connection)
+      const error = await connection.closed()
+      session.isEnded = true
+      this.#session = undefined
+      for (const user of [...this.#users]) user.down()
+      if (this.#users.size > 0) {
+        this.#warn(error instanceof Error ? error.message : 'the broker closed the connection')
+        await this.#sleep(delayMs)
+      }
+    }
+    this.#isRunning = false
+  }
+
+  async #connect(): Promise<nats.NatsConnection | undefined> {
+    try {
+      return await library().connect(optionsOf(this.#servers, access))
+    } catch (error) {
+      this.#warn((error as Error).message)
+      return undefined
+    }
+  }
+
+  /** What the broker complains of. */
+  async #watch(connection: nats.NatsConnection): Promise<void> {
+    for await (const { type, data } of connection.status()) {
+      if (type === 'error' && this.#users.size > 0) this.#warn(String(data))
+    }
+  }
+
+  #sleep(delayMs: number): Promise<void> {
+    return new Promise(resolve => {
+      this.#wake = resolve
+      this.#timer = this.#clock.after(delayMs, resolve)
+    })
+  }
+
+  /** Once for each reason, until there is a connection. */
+  #warn(reason: string): void {
+    if (reason === this.#warned) return
+    this.#warned = reason
+    for (const user of this.#users) {
+      user.failed(reason)
+      return
+    }
+  }
+}
+
+/** A connection, shared by its users. */
+class SystemSession {
+  isEnded = false
+  readonly #connection: nats.NatsConnection
+  readonly #subscriptions = new Map<BrokerUser, nats.Subscription[]>()
+  #unflushedBytes = 0
+  #underWayBytes = 0
+
+  constructor(connection: nats.NatsConnection) {
+    this.#connection = connection
+  }
+
+  close(): void {
+    if (!this.isEnded) void this.#connection.close()
+  }
+
+  left(user: BrokerUser): void {
+    for (const subscription of this.#subscriptions.get(user) ?? []) subscription.unsubscribe()
+    this.#subscriptions.delete(user)
+  }
+
+  /** The session as one of its users has it. */
+  of(user: BrokerUser): BrokerLink {
+    return {
+      payloadBytesMax: this.#connection.info?.max_payload ?? 2 ** 20,
+      publish: (subject, payload, reply) => this.#publish(subject, payload, reply),
+      subscribe: (subject, handler) => this.#subscribe(user, subject, handler),
+    }
+  }
+
+  #publish(subject: string, payload: Uint8Array, reply: string | undefined): boolean {
+    if (this.isEnded || this.#connection.isClosed() || this.#underWayBytes > UNDER_WAY_BYTES_MAX) return false
+    this.#connection.publish(subject, payload, reply === undefined ? {} : { reply })
+    this.#unflushedBytes += payload.length
+    if (this.#unflushedBytes >= FLUSH_BYTES) this.#flush()
+    return true
+  }
+
+  #flush(): void {
+    const bytes = this.#unflushedBytes
+    this.#unflushedBytes = 0
+    this.#underWayBytes += bytes
+    const done = (): void => {
+      this.#underWayBytes -= bytes
+    }
+    // It rejects when the connection ends, and nothing is under way then.
+    this.#connection.flush().then(done, done)
+  }
+
+  #subscribe(user: BrokerUser, subject: string, handler: BrokerHandler): () => void {
+    const subscription = this.#connection.subscribe(subject, {
+      // An error is the end of the subscription: it comes with that of the connection, or is among its complaints.
+      callback: (error, message) => {
+        if (error !== null) return
+        if (message.headers?.code === NO_RESPONDERS && message.data.length === 0) handler.unheard?.()
+        else handler.message(message.data, message.reply ?? '')
+      },
+    })
+    const all = this.#subscriptions.get(user) ?? []
+    all.push(subscription)
+    this.#subscriptions.set(user, all)
+    return () => subscription.unsubscribe()
+  }
+}
+
+const NO_RESPONDERS = 503
+
+function optionsOf(
+  servers: readonly string[],
+  { credentials, user, password, token, certificates }: BrokerAccess,
+): nats.ConnectionOptions {
+  const { credsAuthenticator } = library()
+  return {
+    servers: [...servers],
+    name: 'homing',
+    reconnect: false,
+    timeout: CONNECT_MS_MAX,
+    pingInterval: PING_MS,
+    maxPingOut: PINGS_OUT_MAX,
+    noAsyncTraces: true,
+    ...(credentials === undefined ? {} : { authenticator: credsAuthenticator(Buffer.from(credentials)) }),
+    ...(user === undefined ? {} : { user }),
+    ...(password === undefined ? {} : { pass: password }),
+    ...(token === undefined ? {} : { token }),
+    ...(certificates === undefined ? {} : { tls: { ca: certificates } }),
+  }
+}
+
+let loaded: typeof nats | undefined
+
+function library(): typeof nats {
+  loaded ??= createRequire(import.meta.url)('nats') as typeof nats
+  return loaded
+}

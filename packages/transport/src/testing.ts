@@ -1,0 +1,122 @@
+/** For tests: a real NATS server on loopback, which can be stopped, killed and started again, empty. */
+
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { connect, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { systemClock } from '@homing/clock'
+
+const HOST = '127.0.0.1'
+const START_MS_MAX = 20_000
+const LOOK_MS = 20
+
+/** Why tests that need the server are skipped; false: they are not. For the `skip` of a test. */
+export const NO_NATS_SERVER =
+  spawnSync('nats-server', ['--version']).status === 0 ? false : 'nats-server is not installed'
+
+export interface NatsServerOptions {
+  /** Lines of its configuration file, e.g. 'max_payload: 4096'. */
+  readonly configuration?: readonly string[]
+}
+
+export class NatsServer {
+  readonly port: number
+  readonly #folder = mkdtempSync(join(tmpdir(), 'homing-nats-'))
+  #process: ChildProcess | undefined
+
+  private constructor(port: number) {
+    this.port = port
+  }
+
+  static async start({ configuration = [] }: NatsServerOptions = {}): Promise<NatsServer> {
+    const server = new NatsServer(await freePort())
+    writeFileSync(
+      join(server.#folder, 'nats.conf'),
+      [`listen: ${HOST}:${server.port}`, ...configuration].join('\n'),
+    )
+    await server.up()
+    return server
+  }
+
+  /** 'host:port'. */
+  get address(): string {
+    return `${HOST}:${this.port}`
+  }
+
+  get processId(): number | undefined {
+    return this.#process?.pid
+  }
+
+  /** An endpoint there. */
+  endpoint(subject: string): string {
+    return `nats://${this.address}/${subject}`
+  }
+
+  /** Starts it, again if it was stopped: it knows nothing of before. */
+  async up(): Promise<void> {
+    if (this.#process !== undefined) return
+    const child = spawn('nats-server', ['-c', join(this.#folder, 'nats.conf')], {
+      stdio: ['ignore', 'ignore', 'pipe'],
+    })
+    let output = ''
+    child.stderr.on('data', (data: Buffer) => {
+      output = (output + data.toString()).slice(-4000)
+    })
+    this.#process = child
+    for (const fromMs = systemClock.nowMs(); !(await this.#answers()); ) {
+      if (child.exitCode !== null || systemClock.nowMs() - fromMs > START_MS_MAX) {
+        this.#process = undefined
+        child.kill('SIGKILL')
+        throw new Error(`cannot start nats-server on port ${this.port}: ${output}`)
+      }
+      await new Promise<void>(resolve => systemClock.after(LOOK_MS, resolve))
+    }
+  }
+
+  async down(signal: NodeJS.Signals = 'SIGKILL'): Promise<void> {
+    const child = this.#process
+    if (child === undefined) return
+    this.#process = undefined
+    const ended = once(child, 'exit')
+    child.kill(signal)
+    await ended
+  }
+
+  /** Stops reading and writing, as a host that hangs; until `resume`. */
+  freeze(): void {
+    this.#process?.kill('SIGSTOP')
+  }
+
+  resume(): void {
+    this.#process?.kill('SIGCONT')
+  }
+
+  async stop(): Promise<void> {
+    this.resume()
+    await this.down()
+    rmSync(this.#folder, { recursive: true, force: true })
+  }
+
+  #answers(): Promise<boolean> {
+    return new Promise(resolve => {
+      const socket = connect(this.port, HOST)
+      const end = (answer: boolean): void => {
+        socket.destroy()
+        resolve(answer)
+      }
+      socket.once('data', data => end(data.toString().startsWith('INFO')))
+      socket.once('error', () => end(false))
+      socket.once('close', () => end(false))
+    })
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer()
+  await new Promise<void>(resolve => server.listen(0, HOST, resolve))
+  const { port } = server.address() as { readonly port: number }
+  await new Promise(resolve => server.close(resolve))
+  return port
+}
