@@ -32,11 +32,13 @@ import type { WaitingHints } from '@homing/queue-actor'
 import type { Decision, Delivery, RoutingRequest } from '@homing/router'
 import type { TrackerMessage } from '@homing/tracker'
 import { giveUpBytes, type HttpExchange, type HttpTransport } from '@homing/transport'
+import type { AccessNote } from './access-note.ts'
 import { ClientAnswer } from './client-answer.ts'
 import { NoAnswerError, NoSocketError, UpstreamFailedError } from './errors.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayMessage } from './messages.ts'
 import type { Placement, Placements } from './placement.ts'
+import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
 import type { StreamForms } from './stream-forms.ts'
 import { type BrokenCall, type Refusal, type UpstreamRequest, WorkerCall } from './worker-call.ts'
@@ -77,7 +79,11 @@ export interface ReadyRequest {
 }
 
 /** Reads a request. Undefined: it was answered already, and needs no worker. */
-export type ReadStep = (http: HttpExchange, hold: BodyHold) => Promise<ReadyRequest | undefined>
+export type ReadStep = (
+  http: HttpExchange,
+  hold: BodyHold,
+  note?: AccessNote,
+) => Promise<ReadyRequest | undefined>
 
 export type ExchangeState = 'reading' | 'placing' | 'calling' | 'relaying' | 'settled'
 
@@ -100,6 +106,8 @@ export class Exchange {
   readonly #http: HttpExchange
   readonly #hold: BodyHold
   readonly #answer: ClientAnswer
+  /** For the access log; undefined: it gets no line of this one. */
+  readonly #note: AccessNote | undefined
   #state: ExchangeState = 'reading'
   /** Somebody may still be reading the body. */
   #isBeingRead = true
@@ -125,13 +133,14 @@ export class Exchange {
   /** The response of its answer has been noted, or there is none. */
   #isResponseNoted: boolean
 
-  constructor(parts: ExchangeParts, http: HttpExchange, route: string, hold: BodyHold) {
+  constructor(parts: ExchangeParts, http: HttpExchange, route: string, hold: BodyHold, note?: AccessNote) {
     const { context, metrics } = parts
     this.route = route
     this.#isResponseNoted = route !== 'responses'
     this.#parts = parts
     this.#http = http
     this.#hold = hold
+    this.#note = note
     this.#arrivedMs = context.clock.nowMs()
     this.#answer = new ClientAnswer(http, route, context.clock, metrics)
     http.onClientGone(() => this.#clientGone())
@@ -143,7 +152,7 @@ export class Exchange {
 
   /** Reads the request, and sends it on its way. */
   async serve(read: ReadStep): Promise<void> {
-    const outcome = await read(this.#http, this.#hold).then(
+    const outcome = await read(this.#http, this.#hold, this.#note).then(
       ready => ({ ready }),
       (thrown: unknown) => ({ thrown }),
     )
@@ -153,6 +162,7 @@ export class Exchange {
     else if (outcome.ready === undefined) this.#settled()
     else {
       this.#ready = outcome.ready
+      this.#note?.read(outcome.ready.routing, outcome.ready.waiting)
       await this.#place()
     }
   }
@@ -208,7 +218,8 @@ export class Exchange {
       this.#decision = answer
       const { metrics } = this.#parts
       metrics.requests.decided(routing, answer, this.#calledMs === undefined)
-      metrics.requests.stage('place', this.#nowMs - askedMs)
+      this.#note?.decided(answer)
+      this.#stage('place', this.#nowMs - askedMs)
       this.#calledMs ??= this.#nowMs
       metrics.decided(routing, answer)
       this.#startCall()
@@ -226,11 +237,13 @@ export class Exchange {
     this.#lastByteMs = this.#nowMs
     const { routing, upstream } = this.#ready!
     const target = { decision: this.#decision!, requestId: routing.requestId, attempt: this.#attempts }
+    const startedMs = this.#nowMs
     const call: WorkerCall = new WorkerCall(
       { ...this.#parts, clock: context.clock, mayRefuse: this.#failedWorkers.length < limits.retriesMax },
       upstream,
       target,
       {
+        connected: () => this.#stage('connect', this.#nowMs - startedMs),
         alive: () => {
           this.#lastByteMs = this.#nowMs
         },
@@ -239,7 +252,7 @@ export class Exchange {
           this.#guard(() => {
             this.#state = 'relaying'
             this.#firstByteMs = this.#nowMs - this.#calledMs!
-            this.#parts.metrics.requests.stage('call', this.#firstByteMs)
+            this.#stage('call', this.#firstByteMs)
             this.#answer.head(status, headers, this.#decision!)
           }),
         data: bytes => this.#guard(() => this.#relay(bytes)),
@@ -260,6 +273,7 @@ export class Exchange {
     this.#placement!.prefilled()
     if (!isStream) return
     this.#firstTokenMs = this.#nowMs
+    this.#note?.firstToken(this.#nowMs - this.#arrivedMs)
     this.#parts.metrics.requests.firstToken(this.#ready!.routing.model, this.#nowMs - this.#arrivedMs)
     this.#placement!.firstToken(this.#nowMs - this.#calledMs!)
   }
@@ -400,6 +414,7 @@ export class Exchange {
     const [placement, call] = [this.#placement, this.#call]
     const usage = call?.usage
     this.#placement = undefined
+    this.#note?.left({ outcome, error, usage, isStream: call?.isStream })
     this.#endCall()
     const nowMs = this.#nowMs
     const calledMs = this.#calledMs ?? nowMs
@@ -419,6 +434,11 @@ export class Exchange {
       wasTaken,
       isPlacedAgain,
     )
+  }
+
+  #stage(stage: Stage, elapsedMs: number): void {
+    this.#parts.metrics.requests.stage(stage, elapsedMs)
+    this.#note?.stage(stage, elapsedMs)
   }
 
   #endCall(): void {

@@ -7,6 +7,7 @@
 import type { ErrorRecord } from '@homing/errors'
 import type { Bodies } from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
+import type { AccessNote } from './access-note.ts'
 import { TooManyExchangesError } from './errors.ts'
 import { Exchange, type ExchangeParts } from './exchange.ts'
 
@@ -27,9 +28,9 @@ export class Exchanges {
   }
 
   /** Throws TooManyExchangesError. */
-  open(http: HttpExchange, route: string): Exchange {
+  open(http: HttpExchange, route: string, note?: AccessNote): Exchange {
     if (this.size >= this.#openMax) throw new TooManyExchangesError(this.#openMax)
-    const exchange = new Exchange(this.#parts, http, route, this.#bodies.hold())
+    const exchange = new Exchange(this.#parts, http, route, this.#bodies.hold(), note)
     this.#open.add(exchange)
     return exchange
   }

@@ -28,6 +28,8 @@ export interface GatewayArgs {
   /** Longest time that an answer may wait for a client that takes none of it, in milliseconds. */
   readonly clientStallMsMax: number
   readonly openRequestsMax: number
+  /** Where the access log goes (`-`: standard output), and the share of requests that get a line, 0 … 1; undefined: there is none. */
+  readonly accessLog?: { readonly path: string; readonly sample: number } | undefined
   /** Responses whose worker is remembered; 0: none. */
   readonly rememberedResponsesMax: number
   readonly exchangeLimits: ExchangeLimits

@@ -1,5 +1,6 @@
 /** The gateway's own metrics. It renders them itself; the console shows them with the metrics of the others. */
 
+import type { AccessLog } from '@homing/http'
 import { type Counter, type Gauge, Metrics } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/router'
 import { RequestMetrics } from './request-metrics.ts'
@@ -25,6 +26,8 @@ export class GatewayMetrics {
   readonly #bodyBytes: Gauge
   readonly #responses: Gauge
   readonly #responsesLost: Counter
+  readonly #accessLines: Counter<'outcome'>
+  readonly #accessLogBroken: Gauge
 
   constructor() {
     const metrics = this.#metrics
@@ -94,6 +97,15 @@ export class GatewayMetrics {
       name: 'homing_gateway_lost_responses_total',
       help: 'Requests that refer to a response whose worker is gone or not remembered; they were placed by load.',
     })
+    this.#accessLines = metrics.counter({
+      name: 'homing_access_log_lines_total',
+      help: 'Lines of the access log that were written, or dropped because there was no room (--access-log).',
+      labels: ['outcome'],
+    })
+    this.#accessLogBroken = metrics.gauge({
+      name: 'homing_access_log_broken_state',
+      help: '1 while the access log cannot be written.',
+    })
   }
 
   head(route: string, status: number): void {
@@ -144,10 +156,18 @@ export class GatewayMetrics {
     await this.#decisions.keepOnly(({ worker }) => isHere(String(worker)))
   }
 
-  async render(openRequests: number, bodyBytes: number, responses: number): Promise<string> {
+  async render(
+    openRequests: number,
+    bodyBytes: number,
+    responses: number,
+    accessLog: Pick<AccessLog, 'written' | 'dropped' | 'fault'> | undefined,
+  ): Promise<string> {
     this.#open.set(openRequests)
     this.#bodyBytes.set(bodyBytes)
     this.#responses.set(responses)
+    this.#accessLines.setTotal(accessLog?.written ?? 0, { outcome: 'written' })
+    this.#accessLines.setTotal(accessLog?.dropped ?? 0, { outcome: 'dropped' })
+    this.#accessLogBroken.set(accessLog?.fault === undefined ? 0 : 1)
     return this.#metrics.render()
   }
 }

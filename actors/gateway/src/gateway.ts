@@ -18,8 +18,11 @@ import type { OperatorRequest } from '@homing/console'
 import type { Fleet } from '@homing/directory'
 import { toErrorRecord } from '@homing/errors'
 import { Bodies, FrontDoor, RouteTable, refuseRoute, sendAnswer } from '@homing/http'
+import type { CompletionRoute } from '@homing/tokenizer'
 import { type HttpExchange, transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
+import type { AccessNote } from './access-note.ts'
+import { openAccessNotes } from './access-notes.ts'
 import { ClientAnswer } from './client-answer.ts'
 import { GatewayRestartedError, NoBodyRoomError, ShuttingDownError } from './errors.ts'
 import type { ReadStep } from './exchange.ts'
@@ -77,6 +80,7 @@ export const gateway = defineActor(
     let fleet: Fleet = { version: 0, workers: [] }
     let isStarted = false
     let isDraining = false
+    const accessNotes = openAccessNotes(context, args.accessLog)
     const reader = new RequestReader({ args, clock, bodies, metrics, newId, fleet: () => fleet, responses })
     const relayed = new RelayRoutes(args.relayRoutes ?? [])
     const views = new FleetViews(
@@ -89,18 +93,18 @@ export const gateway = defineActor(
       args.operators === undefined ? 'the operator routes are on --admin-port' : 'GET / lists them'
     const hint = `${where}, and --relay-route adds a route of the engines`
 
-    const serve = async (exchange: HttpExchange): Promise<void> => {
+    const serve = async (exchange: HttpExchange, note: AccessNote | undefined): Promise<void> => {
       if (isDraining) throw new ShuttingDownError()
       const found = routes.lookUp(exchange)
       if ('route' in found) {
         const { route, parameter } = found
         if ('view' in route) await route.view(exchange, parameter)
-        else await exchanges.open(exchange, route.name).serve(route.read)
+        else await exchanges.open(exchange, route.name, note).serve(route.read)
         return
       }
       const passes = found.length > 0 ? found : relayed.find(exchange.method, exchange.path)
       if (passes !== true) refuseRoute(exchange, passes, hint)
-      await exchanges.open(exchange, 'other').serve(relay)
+      await exchanges.open(exchange, 'other', note).serve(relay)
     }
     /** Its label in metrics, also where no route takes the method. */
     const routeName = ({ method, path }: HttpExchange): string => {
@@ -110,11 +114,13 @@ export const gateway = defineActor(
       return found === true || found.length > 0 ? 'other' : 'none'
     }
 
-    const onExchange = (exchange: HttpExchange): void => {
+    const onExchange = (http: HttpExchange): void => {
+      const { exchange, note } = accessNotes?.begin(http, routeName) ?? { exchange: http, note: undefined }
       exchange.onClientGone(reason => {
         if (reason === 'stalled') metrics.clientStalled(routeName(exchange))
       })
-      serve(exchange).catch((thrown: unknown) => {
+      serve(exchange, note).catch((thrown: unknown) => {
+        note?.refused(toErrorRecord(thrown).code)
         new ClientAnswer(exchange, routeName(exchange), clock, metrics).refuse(thrown, log)
       })
     }
@@ -122,7 +128,10 @@ export const gateway = defineActor(
     const door = await FrontDoor.open(
       http,
       { host, port, bodySilenceMsMax, readerStallMsMax: clientStallMsMax },
-      status => metrics.refused('none', status),
+      status => {
+        metrics.refused('none', status)
+        accessNotes?.noRequest(status)
+      },
       onExchange,
     )
     context.scheduleEvery(LOOK_INTERVAL_MS, { type: 'look' })
@@ -136,6 +145,8 @@ export const gateway = defineActor(
         isStarted = true
       },
       look() {
+        // Later than `started`, which goes out together with the word that the router is ready.
+        if (isStarted) accessNotes?.log.release()
         exchanges.look()
       },
       address({ reply }) {
@@ -144,7 +155,7 @@ export const gateway = defineActor(
       async metrics({ reply }) {
         const keys = new Set(fleet.workers.flatMap(worker => worker.keys.map(({ key }) => key)))
         await metrics.workersLeft(worker => keys.has(worker))
-        reply(await metrics.render(exchanges.size, bodies.bytes, responses.size))
+        reply(await metrics.render(exchanges.size, bodies.bytes, responses.size, accessNotes?.log))
       },
       async explain({ body, headers, reply }) {
         reply(await reader.explain(body, headers))
@@ -161,24 +172,29 @@ export const gateway = defineActor(
         })
         await door.close(graceMs)
         timer.cancel()
+        await accessNotes?.log.close()
         reply(cutRequests)
       },
-      [signal](event) {
+      async [signal](event) {
         if (event.type === 'terminated') return
         exchanges.endAll(toErrorRecord(new GatewayRestartedError()))
         // Also before a restart: the next instance listens on the same port.
-        return door.close(0)
+        await door.close(0)
+        await accessNotes?.log.close()
       },
     }
   },
 })
 
 function ownRoutes(reader: RequestReader, views: FleetViews): readonly ServedRoute[] {
+  const completion = (route: CompletionRoute): Served => {
+    return { read: (exchange, hold, note) => reader.completion(exchange, route, hold, note) }
+  }
   const served: Readonly<Record<OwnPath, Served>> = {
-    '/v1/chat/completions': { read: (exchange, hold) => reader.completion(exchange, 'chat', hold) },
-    '/v1/completions': { read: (exchange, hold) => reader.completion(exchange, 'completions', hold) },
-    '/v1/messages': { read: (exchange, hold) => reader.completion(exchange, 'messages', hold) },
-    '/v1/responses': { read: (exchange, hold) => reader.completion(exchange, 'responses', hold) },
+    '/v1/chat/completions': completion('chat'),
+    '/v1/completions': completion('completions'),
+    '/v1/messages': completion('messages'),
+    '/v1/responses': completion('responses'),
     '/v1/models': { view: exchange => views.models(exchange) },
     '/v1/models/*': { view: (exchange, name) => views.model(exchange, name) },
     '/health': { view: exchange => views.health(exchange) },

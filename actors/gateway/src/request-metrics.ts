@@ -11,12 +11,13 @@
  *   lookup      (a part of place) the router's look into the index, for all candidates
  *   decide      (a part of place) the whole decision, lookup and load included
  *   call        the call to the worker                      the first byte that passes to the client
+ *   connect     (a part of call) until there is a connection to it, which is kept and used again, and the request is written
  */
 
 import type { Counter, Histogram, Metrics } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/router'
 
-export type Stage = 'read' | 'tokenize' | 'place' | 'lookup' | 'decide' | 'call'
+export type Stage = 'read' | 'tokenize' | 'place' | 'lookup' | 'decide' | 'connect' | 'call'
 
 /** What an answer said of itself. */
 export interface AnswerFigures {

@@ -28,9 +28,11 @@ import { ADAPTER, EXTRA_KEY, SALT, type SeparatedPrompt } from '@homing/protocol
 import type { RoutingRequest } from '@homing/router'
 import type { CompletionRoute, ReadRequest, ReadResult } from '@homing/tokenizer'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
+import type { AccessNote } from './access-note.ts'
 import type { ReadyRequest } from './exchange.ts'
 import type { GatewayArgs } from './gateway-args.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
+import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
 import { waitingHints } from './waiting-hints.ts'
 import type { UpstreamRequest } from './worker-call.ts'
@@ -67,15 +69,15 @@ export class RequestReader {
     exchange: HttpExchange,
     route: CompletionRoute,
     hold: BodyHold,
+    note?: AccessNote,
   ): Promise<ReadyRequest | undefined> {
-    const { args } = this.#parts
-    const { clock, metrics } = this.#parts
+    const { args, clock } = this.#parts
     const arrivedMs = clock.nowMs()
     const body = await exchange.readBody(args.bodyBytesMax, hold)
     const bodyMs = clock.nowMs()
-    metrics.requests.stage('read', bodyMs - arrivedMs)
+    this.#stage('read', bodyMs - arrivedMs, note)
     const read = await this.#read(route, body, exchange.headers, false)
-    metrics.requests.stage('tokenize', clock.nowMs() - bodyMs)
+    this.#stage('tokenize', clock.nowMs() - bodyMs, note)
     const routing = this.#atHolder(
       this.#routing(read, requestId(exchange.headers, this.#parts.newId), sessionId(exchange.headers)),
       read.previousResponseId,
@@ -89,6 +91,11 @@ export class RequestReader {
       ...ready(exchange, routing, { body: read.upstreamBody ?? body, usageEdit: read.usageEdit }),
       waiting,
     }
+  }
+
+  #stage(stage: Stage, elapsedMs: number, note: AccessNote | undefined): void {
+    this.#parts.metrics.requests.stage(stage, elapsedMs)
+    note?.stage(stage, elapsedMs)
   }
 
   /** A relayed route: bytes through, to the worker with the least load or to the one that it is pinned to. */

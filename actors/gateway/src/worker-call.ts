@@ -73,6 +73,8 @@ export interface Refusal {
 }
 
 export interface WorkerCallHandler {
+  /** There is a connection to the worker. */
+  connected(): void
   /** Something came. */
   alive(): void
   /** The prefill is over. */
@@ -170,6 +172,7 @@ export class WorkerCall {
         ...(body === undefined ? {} : { body }),
       },
       {
+        sent: () => this.#isOver || this.#handler.connected(),
         head: (status, given) => this.#isOver || this.#head(status, given),
         data: bytes => this.#isOver || this.#data(bytes),
         end: how => this.#isOver || this.#end(how),

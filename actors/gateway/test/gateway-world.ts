@@ -8,6 +8,7 @@ import { createTestSystem } from '@homing/actor/testing'
 import { type ConsoleArgs, type ConsoleMessage, OPERATOR_ROUTES, operatorConsole } from '@homing/console'
 import type { DecisionLogMessage } from '@homing/decision-log'
 import type { DirectoryMessage } from '@homing/directory'
+import type { AccessLine } from '@homing/http'
 import type { IndexerMessage } from '@homing/indexer'
 import type { QueueMessage } from '@homing/queue-actor'
 import type { RouterMessage } from '@homing/router'
@@ -15,6 +16,7 @@ import type { TokenizerMessage } from '@homing/tokenizer'
 import type { TrackerMessage } from '@homing/tracker'
 import { type HttpExchange, type HttpTransport, MemoryNetwork, transportCapability } from '@homing/transport'
 import type { Test } from 'tap'
+import { accessLogs } from '../src/access-notes.ts'
 import { type GatewayArgs, gateway, relayedNames } from '../src/index.ts'
 import { type ClientCall, clientOf, type RequestOptions } from './client-call.ts'
 import { fleetOf, WORKER, WORKER_HOST } from './sample-records.ts'
@@ -84,7 +86,24 @@ export async function start(
       }
     },
   }
-  const system = createTestSystem({ clock, provide: [[transportCapability, { ...transport, http }]] })
+  const accessLines: AccessLine[] = []
+  const accessLog = {
+    write: (line: AccessLine) => void accessLines.push(JSON.parse(JSON.stringify(line))),
+    get written() {
+      return accessLines.length
+    },
+    dropped: 0,
+    fault: undefined,
+    release: () => {},
+    close: async () => {},
+  }
+  const system = createTestSystem({
+    clock,
+    provide: [
+      [transportCapability, { ...transport, http }],
+      [accessLogs, () => accessLog],
+    ],
+  })
   t.teardown(async () => {
     const ended = system.shutdown()
     // Who is still waiting is cut on a timer.
@@ -202,6 +221,8 @@ export async function start(
     ask,
     serve,
     calls,
+    /** Of the access log, if it has one. */
+    accessLines,
     called,
     answer,
     settled,

@@ -112,6 +112,9 @@ export interface GuardianArgs extends QueueSettings {
   readonly decisionLogFile?: string | undefined
   readonly decisionLogBytesMax?: number
   readonly decisionLogFilesMax?: number
+  /** Undefined: there is none. */
+  readonly accessLog?: string | undefined
+  readonly accessLogSample?: number
   readonly audit: boolean
   readonly probeIntervalMs: number
   readonly probeTimeoutMs: number
@@ -406,6 +409,8 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
     bodiesBytesMax: args.bodiesBytesMax,
     openRequestsMax,
     rememberedResponsesMax: args.rememberedResponsesMax,
+    accessLog:
+      args.accessLog === undefined ? undefined : { path: args.accessLog, sample: args.accessLogSample ?? 1 },
     queueMsMax: isQueueOn ? args.queueTimeoutMs : 0,
     exchangeLimits: {
       retriesMax: args.retries,

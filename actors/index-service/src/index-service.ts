@@ -16,7 +16,7 @@
 
 import { type ActorContext, type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
-import { AccessLog, type RouteTable } from '@homing/http'
+import { AccessLog, prepareAccessLog, type RouteTable } from '@homing/http'
 import type { IndexerMessage } from '@homing/indexer'
 import { checkpointOptions, saveCheckpoints } from '@homing/listener'
 import {
@@ -189,7 +189,11 @@ class IndexService {
   /** Listens when it resolves. Rejects with what the settings turn out not to allow. */
   async start(): Promise<ServiceReady> {
     const { registrations, host, port, bodyTimeoutMs, clientStallTimeoutMs, peers, accessLog } = this.#args
-    if (accessLog !== undefined) this.#accessLog = new AccessLog(accessLog, this.#context.log)
+    if (accessLog !== undefined) {
+      await prepareAccessLog(accessLog)
+      const { clock, log } = this.#context
+      this.#accessLog = new AccessLog({ path: accessLog, clock, log })
+    }
     for (const url of peers) this.#peers.add(url)
     const { http } = this.#context.use(transportCapability)
     this.#isRecovering = this.shards.inheritors.length > 0

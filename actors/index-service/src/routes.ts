@@ -116,8 +116,8 @@ export function routeTable(options: RoutesOptions): RouteTable<ServiceRoute> {
       },
       true,
     ),
-    post('/reopen_logs', exchange => {
-      accessLog()?.reopen()
+    post('/reopen_logs', async exchange => {
+      await accessLog()?.reopen()
       return sendJson(exchange, 200, OK)
     }),
     get('/', overview),

@@ -297,7 +297,7 @@ const indexerSettings = [
     default: undefined,
     unsetMeans: 'none',
     env: 'HOMING_INDEXER_ACCESS_LOG',
-    help: 'File to which one JSON line per request is appended. After you move it away, POST /reopen_logs begins a new one.',
+    help: 'File to which one JSON line per request is appended; - is standard output. After you move it away, a new one is begun within a second, or at once with POST /reopen_logs.',
   },
   {
     key: 'traceIdHeader',

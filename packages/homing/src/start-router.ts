@@ -15,7 +15,7 @@ import { prepareDecisionLog } from '@homing/decision-log'
 import type { Fleet } from '@homing/directory'
 import { fromErrorRecord } from '@homing/errors'
 import { guardian, queueOrderOf } from '@homing/guardian'
-import type { HttpAddress } from '@homing/http'
+import { type HttpAddress, prepareAccessLog } from '@homing/http'
 import { prepareCheckpointDirectory } from '@homing/listener'
 import { createLog } from '@homing/log'
 import {
@@ -66,8 +66,8 @@ const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'detach'] as const
 /**
  * Starts a router in this process and resolves when it serves: it listens, and each worker was probed once. Rejects with
  * SettingsError for all that is wrong with the settings at once, ListenError when the port cannot be had,
- * TokenizerLoadError for a directory of `tokenizers` that cannot be used, CheckpointDirectoryError and
- * DecisionLogFileError likewise.
+ * TokenizerLoadError for a directory of `tokenizers` that cannot be used, CheckpointDirectoryError,
+ * DecisionLogFileError and AccessLogError likewise.
  */
 export async function startRouter(given: GivenRouterSettings): Promise<RunningRouter> {
   const settings = completeSettings(routerCommand, given, {
@@ -111,8 +111,9 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
   const fileWorkers = workersFile === undefined ? undefined : await loadWorkersFile(workersFile)
   const adminKey = adminKeyFile === undefined ? undefined : await readAdminKey(adminKeyFile)
   await checkPorts(settings)
-  const { checkpointDirectory, decisionLogFile } = settings
+  const { checkpointDirectory, decisionLogFile, accessLog } = settings
   if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)
+  if (accessLog !== undefined) await prepareAccessLog(accessLog)
   if (checkpointDirectory !== undefined)
     await prepareCheckpointDirectory(
       checkpointDirectory,

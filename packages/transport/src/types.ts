@@ -118,8 +118,10 @@ export interface HttpFailure {
  */
 export type HttpEnd = 'framed' | 'closed'
 
-/** Called in order head, data*, then exactly one of end and failed. Interim answers (1xx) are not told. */
+/** Called in order sent, head, data*, then exactly one of end and failed. Interim answers (1xx) are not told. */
 export interface HttpResponseHandler {
+  /** There is a connection, and the request is about to be written to it. */
+  sent?(): void
   head(status: number, headers: HttpHeaders): void
   data(bytes: Uint8Array): void
   end(how: HttpEnd): void

@@ -207,6 +207,30 @@ export function testTransport(t: Test, createTransport: (t: Test) => Transport):
     t.match(delivered, { type: 'failed', info: { wroteRequest: false } })
   })
 
+  t.test('a call is sent when there is a connection, once, and never where nobody listens', async t => {
+    const { origin, listener } = await serve(t, exchange => exchange.end())
+    const transport = createTransport(t)
+    const told = (): Promise<string[]> =>
+      new Promise(resolve => {
+        const words: string[] = []
+        const ends = (word: string) => resolve([...words, word])
+        transport.http.call(
+          { origin, method: 'GET', path: '/' },
+          {
+            sent: () => void words.push('sent'),
+            head: () => void words.push('head'),
+            data: () => {},
+            end: () => ends('end'),
+            failed: () => ends('failed'),
+          },
+        )
+      })
+    for (let i = 0; i < 2; i++) t.strictSame(await told(), ['sent', 'head', 'end'])
+    await listener.close(0)
+    t.strictSame((await told()).at(-1), 'failed')
+    t.strictSame(await told(), ['failed'])
+  })
+
   t.test('a connection that is cut is a failure, not a short answer', async t => {
     const exchanges = new Inbox<HttpExchange>()
     const { origin } = await serve(t, exchanges.put)

@@ -38,6 +38,27 @@ export const outputSettings = [
   },
 
   {
+    key: 'accessLog',
+    name: 'access-log',
+    group: 'Access log',
+    kind: 'text',
+    placeholder: 'FILE',
+    default: undefined,
+    unsetMeans: 'none is written',
+    help: 'File to which one JSON line per request is appended, when the request is over; - is standard output. It has times, tokens, worker and outcome (docs/operations.md), no text, no header and no key. After you move it away, a new one is begun within a second.',
+  },
+  {
+    key: 'accessLogSample',
+    name: 'access-log-sample',
+    group: 'Access log',
+    kind: 'number',
+    default: 1,
+    min: 0,
+    max: 1,
+    help: 'Share of the requests that get a line in the access log, drawn for each request.',
+  },
+
+  {
     key: 'demoEngines',
     name: 'demo-engines',
     group: 'Demo fleet (where no worker is named)',

@@ -191,6 +191,7 @@ class MemoryCall implements HttpCall {
 
   serve(exchange: MemoryExchange): void {
     this.#exchange = exchange
+    callOwner(() => this.#handler.sent?.())
   }
 
   /** The server reads the same bytes, whenever it likes. */

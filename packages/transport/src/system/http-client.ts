@@ -156,6 +156,7 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
     this.#wroteRequest = true
     this.#socket = socket
     this.#reusedConnection = reusedConnection
+    callOwner(() => this.#handler.sent?.())
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
