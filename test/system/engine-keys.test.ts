@@ -35,6 +35,28 @@ function certificate(folder: string, name: string, names: string): Certificate {
   return { key: readFileSync(key, 'utf8'), cert: readFileSync(cert, 'utf8') }
 }
 
+/** One that was good for a day, some years ago. Signed by itself, too. */
+function expiredCertificate(folder: string, names: string): { readonly key: string; readonly cert: string } {
+  const at = (name: string) => join(folder, name)
+  writeFileSync(
+    at('ca.cnf'),
+    [
+      ...['[ca]', 'default_ca = here', '[here]', `database = ${at('index')}`, `new_certs_dir = ${folder}`],
+      ...['rand_serial = yes', 'default_md = sha256', 'policy = any', 'copy_extensions = copy'],
+      ...['[any]', 'commonName = supplied', ''],
+    ].join('\n'),
+  )
+  writeFileSync(at('index'), '')
+  const [key, cert] = [at('expired.key'), at('expired.pem')]
+  const asked = ['req', '-new', '-newkey', 'rsa:2048', '-nodes', '-subj', '/CN=homing-test']
+  const files = ['-keyout', key, '-out', at('expired.csr'), '-addext', `subjectAltName=${names}`]
+  execFileSync('openssl', [...asked, ...files], { stdio: 'pipe' })
+  const signed = ['ca', '-config', at('ca.cnf'), '-selfsign', '-keyfile', key, '-batch', '-notext']
+  const days = ['-startdate', '20200101000000Z', '-enddate', '20200102000000Z']
+  execFileSync('openssl', [...signed, ...days, '-in', at('expired.csr'), '-out', cert], { stdio: 'pipe' })
+  return { key, cert }
+}
+
 /** What comes to it goes to `port`, decrypted. Answers its own port. */
 async function tlsFront(
   given: Certificate,
@@ -132,6 +154,32 @@ t.test('an engine behind key and TLS is exact, and nothing tells the key', { ski
 })
 
 t.test(
+  'a simulated engine with key file and certificate is exact, with nothing in front',
+  { skip },
+  async t => {
+    const folder = t.testdir({ key: `${KEY}\n` })
+    certificate(folder, 'engine', 'IP:127.0.0.1')
+    const at = (name: string) => join(folder, name)
+    const engine = await startProcess('engine', [
+      ...['--port', '0', '--events-port', '0', '--replay-port', '0', '--api-key-file', at('key')],
+      ...['--tls-cert', at('engine.pem'), '--tls-key', at('engine.key')],
+    ])
+    t.teardown(() => engine.kill('SIGKILL'))
+    t.match(engine.url, /^https:\/\/127\.0\.0\.1:\d+$/)
+    const argv = ['--engine-api-key-file', at('key'), '--engine-ca-file', at('engine.pem')]
+    const router = await startTestRouter([engine.url], argv)
+    t.teardown(() => router.stop(0))
+    const client = new RouterClient(router.url)
+    await client.trusted('exact')
+    const body = { model: MODEL, prompt, max_tokens: 4 }
+    for (let i = 0; i < 2; i++) t.equal((await client.send('/v1/completions', { body })).status, 200)
+    const plain = await startTestRouter([engine.url.replace('https', 'http')], [])
+    t.teardown(() => plain.stop(0))
+    t.equal((await new RouterClient(plain.url).workers())[0]!.state, 'down')
+  },
+)
+
+t.test(
   'a wrong key is a state with a reason, and a key that is changed counts without a restart',
   async t => {
     const { engines, stop } = await startEngines([{ apiKey: KEY }, {}])
@@ -191,16 +239,15 @@ t.test('what is wrong with TLS is said, with what would be right', { skip }, asy
   const port = portOf(engines[0]!.url)
   const good = certificate(folder, 'good', 'IP:127.0.0.1')
   const named = certificate(folder, 'named', 'DNS:elsewhere.example')
-  const fronts = await Promise.all([tlsFront(good, port), tlsFront(named, port)])
+  const old = expiredCertificate(folder, 'IP:127.0.0.1')
+  const expired = { key: readFileSync(old.key, 'utf8'), cert: readFileSync(old.cert, 'utf8') }
+  const fronts = await Promise.all([good, named, expired].map(given => tlsFront(given, port)))
   for (const { server } of fronts) t.teardown(() => void server.close())
-  const [plain, elsewhere] = fronts as [{ port: number }, { port: number }]
+  const [plain, elsewhere, late] = fronts.map(front => front.port)
   const cases: [string, readonly string[], RegExp][] = [
-    [`https://127.0.0.1:${plain.port}`, [], /certificate: give it.*--engine-ca-file/],
-    [
-      `https://127.0.0.1:${elsewhere.port}`,
-      ['--engine-ca-file', join(folder, 'named.pem')],
-      /another host name/,
-    ],
+    [`https://127.0.0.1:${plain}`, [], /certificate: give it.*--engine-ca-file/],
+    [`https://127.0.0.1:${elsewhere}`, ['--engine-ca-file', join(folder, 'named.pem')], /another host name/],
+    [`https://127.0.0.1:${late}`, ['--engine-ca-file', old.cert], /its certificate has expired/],
     [`https://127.0.0.1:${port}`, [], /does not speak TLS/],
   ]
   for (const [url, argv, words] of cases) {
@@ -208,6 +255,7 @@ t.test('what is wrong with TLS is said, with what would be right', { skip }, asy
     const { state, state_reason } = await new RouterClient(router.url).worker(url)
     t.equal(state, 'down', url)
     t.match(state_reason, words)
+    t.notOk(state_reason.includes('root CA'), 'the advice is ours')
     await router.stop(0)
   }
   const redirecting = createHttpServer((_, response) =>

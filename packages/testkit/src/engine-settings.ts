@@ -61,6 +61,11 @@ export interface EngineSettings {
   readonly removals: 'each' | 'last'
   /** Key that the /v1 routes require; '' requires none. */
   readonly apiKey: string
+  /** File with that key, instead of `apiKey`; undefined: none. */
+  readonly apiKeyFile: string | undefined
+  /** Files in PEM with the certificate and the private key of https; undefined: plain HTTP. Both or none. */
+  readonly tlsCertificateFile: string | undefined
+  readonly tlsKeyFile: string | undefined
   /** Where streams have their fingerprint and their usage. */
   readonly answerForm: AnswerForm
   /** What /version answers. */
@@ -95,6 +100,9 @@ export const DEFAULT_ENGINE_SETTINGS: EngineSettings = {
   isClearLate: true,
   removals: 'each',
   apiKey: '',
+  apiKeyFile: undefined,
+  tlsCertificateFile: undefined,
+  tlsKeyFile: undefined,
   answerForm: 'vllm',
   version: '0.32.0',
 }
@@ -158,6 +166,41 @@ export const ENGINE_OPTIONS = [
     placeholder: 'KEY',
     env: 'HOMING_ENGINE_API_KEY',
     help: 'Key that the routes under /v1 require, as `Authorization: Bearer KEY`. Empty: none.',
+  },
+  {
+    key: 'apiKeyFile',
+    name: 'api-key-file',
+    group: 'Addresses',
+    kind: 'text',
+    default: undefined,
+    unsetMeans: 'none',
+    placeholder: 'FILE',
+    env: 'HOMING_ENGINE_API_KEY_FILE',
+    help: 'File that holds that key and nothing else. Command lines can be read by everybody on the machine; files need not.',
+  },
+  {
+    key: 'tlsCertificateFile',
+    name: 'tls-cert',
+    group: 'Addresses',
+    kind: 'text',
+    default: undefined,
+    unsetMeans: 'plain HTTP',
+    placeholder: 'FILE',
+    aliases: ['ssl-certfile'],
+    env: 'HOMING_ENGINE_TLS_CERT',
+    help: 'Certificate in PEM: the HTTP interface speaks https. Goes with --tls-key.',
+  },
+  {
+    key: 'tlsKeyFile',
+    name: 'tls-key',
+    group: 'Addresses',
+    kind: 'text',
+    default: undefined,
+    unsetMeans: 'plain HTTP',
+    placeholder: 'FILE',
+    aliases: ['ssl-keyfile'],
+    env: 'HOMING_ENGINE_TLS_KEY',
+    help: 'Private key of that certificate, in PEM.',
   },
   {
     key: 'model',
@@ -459,6 +502,10 @@ export function engineSettings(given: Partial<EngineSettings> = {}): ResolvedEng
     }
   }
   if (settings.model === '') faults.push('model is empty')
+  if (settings.apiKey !== '' && settings.apiKeyFile !== undefined)
+    faults.push('--api-key and --api-key-file are given: use one of them')
+  if ((settings.tlsCertificateFile === undefined) !== (settings.tlsKeyFile === undefined))
+    faults.push('--tls-cert and --tls-key go together')
   if (settings.blocks === 1) faults.push('blocks is 1, use 2 or more: one block is never used')
   for (const name of ['eventsPort', 'replayPort'] as const) {
     const last = settings[name] + settings.ranks - 1

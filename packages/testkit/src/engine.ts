@@ -13,11 +13,12 @@
 import type { Clock, Random } from '@homing/clock'
 import { toErrorRecord } from '@homing/errors'
 import type { Log } from '@homing/log'
-import type { HttpExchange, HttpListener, Transport } from '@homing/transport'
+import type { HttpExchange, HttpListener, TlsIdentity, Transport } from '@homing/transport'
 import { RefusedRequest } from './completion-request.ts'
 import { administer } from './engine-admin.ts'
 import { EngineFaultSwitch } from './engine-fault-switch.ts'
 import { NO_ENGINE_FAULTS, readFaultRequest } from './engine-faults.ts'
+import { readEngineKey, readEngineTls } from './engine-files.ts'
 import { EngineRanks } from './engine-ranks.ts'
 import { EngineRoutes } from './engine-routes.ts'
 import { type EngineSettings, engineSettings, type ResolvedEngineSettings } from './engine-settings.ts'
@@ -50,6 +51,7 @@ export class Engine {
   /** The ids that this engine may emit, for `expectedOutput`. */
   readonly vocabulary: Int32Array
   readonly #settings: ResolvedEngineSettings
+  readonly #tls: TlsIdentity | undefined
   readonly #clock: Clock
   readonly #random: Random
   readonly #log: Log
@@ -71,7 +73,9 @@ export class Engine {
 
   private constructor(options: EngineOptions) {
     const { transport, tokenizer, clock, random } = options
-    const settings = engineSettings(options.settings)
+    const given = engineSettings(options.settings)
+    const settings = { ...given, apiKey: readEngineKey(given) }
+    this.#tls = readEngineTls(given)
     this.vocabulary = outputVocabulary(tokenizer)
     this.#settings = settings
     this.#clock = clock
@@ -112,7 +116,7 @@ export class Engine {
     try {
       await engine.#begin()
       const { host, port } = engine.#settings
-      engine.#listener = await options.transport.http.listen({ host, port }, exchange => {
+      engine.#listener = await options.transport.http.listen({ host, port, tls: engine.#tls }, exchange => {
         void engine.#serve(exchange)
       })
     } catch (error) {
@@ -127,7 +131,7 @@ export class Engine {
     const port = this.#listener?.port ?? 0
     const name = host.includes(':') ? `[${host}]` : host
     return {
-      url: `http://${name}:${port}`,
+      url: `${this.#tls === undefined ? 'http' : 'https'}://${name}:${port}`,
       host,
       port,
       model,

@@ -150,10 +150,12 @@ export class ClientGoneError extends CodedError {
   }
 }
 
+/** What Node advises its own users of certificates; ours have --engine-ca-file. */
+const NODE_ADVICE = /; if the root CA is installed locally.*$/
+
 function reasonOf(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause)
   const code = (cause as { code?: unknown }).code
-  return typeof code === 'string' && !cause.message.includes(code)
-    ? `${code}, ${cause.message}`
-    : cause.message
+  const message = cause.message.replace(NODE_ADVICE, '')
+  return typeof code === 'string' && !message.includes(code) ? `${code}, ${message}` : message
 }

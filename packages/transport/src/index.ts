@@ -65,5 +65,6 @@ export type {
   Publisher,
   Router,
   SubscriberHandler,
+  TlsIdentity,
   Transport,
 } from './types.ts'

@@ -75,6 +75,14 @@ export interface ListenOptions {
    * error's status and message, as text.
    */
   readonly errorAnswer?: (error: HttpRequestError) => HttpErrorAnswer
+  /** Speaks TLS with this certificate. In memory it changes nothing. Default: plain HTTP. */
+  readonly tls?: TlsIdentity | undefined
+}
+
+/** A certificate (and what is needed to check it, behind it) with its private key, both in PEM. */
+export interface TlsIdentity {
+  readonly certificate: string
+  readonly key: string
 }
 
 /** A whole answer; length and connection are added. */

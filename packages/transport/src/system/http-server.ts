@@ -9,7 +9,14 @@
  * connection.ts handles everything that is not an exchange (a request that is not HTTP, a half close).
  */
 
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import {
+  createServer as createPlainServer,
+  type IncomingMessage,
+  type Server,
+  type ServerOptions,
+  type ServerResponse,
+} from 'node:http'
+import { createServer as createTlsServer, type Server as TlsServer } from 'node:https'
 import type { Socket } from 'node:net'
 import type { Clock, Timer } from '@homing/clock'
 import { callOwner } from '../callback.ts'
@@ -48,7 +55,7 @@ export async function listenHttp(
   onExchange: (exchange: HttpExchange) => void,
   clock: Clock,
 ): Promise<HttpListener> {
-  const server = createServer({
+  const server = createServer(options.tls, {
     keepAlive: true,
     noDelay: true,
     maxHeaderSize: HEADER_BYTES_MAX,
@@ -79,9 +86,11 @@ export async function listenHttp(
   }
   const refuse = (request: IncomingMessage, error: HttpRequestError): void =>
     connectionOf(request.socket).refuse(error)
-  server.on('connection', socket => {
+  server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
     socket.on('end', () => connectionOf(socket).halfClosed())
   })
+  // Whoever does not speak TLS, or does not believe the certificate, has been cut.
+  server.on('tlsClientError', () => {})
   server.on('request', (request, response) => {
     if (connectionOf(request.socket).isFaulty) return
     const hosts = hostCount(request)
@@ -122,12 +131,17 @@ export async function listenHttp(
 }
 
 interface ServerState {
-  readonly server: Server
+  readonly server: Server | TlsServer
   readonly clock: Clock
   readonly bodySilenceMsMax: number
   readonly readerStallMsMax: number
   /** Connections are closed as their answers end. */
   isClosing: boolean
+}
+
+function createServer(tls: ListenOptions['tls'], options: ServerOptions): Server | TlsServer {
+  if (tls === undefined) return createPlainServer(options)
+  return createTlsServer({ ...options, cert: tls.certificate, key: tls.key })
 }
 
 function closeServer(state: ServerState, graceMs: number, clock: Clock): Promise<void> {
