@@ -13,9 +13,11 @@ import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import process, { argv, stdout } from 'node:process'
+import { seededRandom } from '@homing/clock'
 import type { Trust } from '@homing/index'
+import { createPublisher } from '@homing/publisher'
 import type { EngineSettings } from '@homing/testkit'
-import type { SimulatedFleet } from '../simulation/simulated-fleet.ts'
+import { BLOCK_SIZE_TOKENS, type SimulatedFleet } from '../simulation/simulated-fleet.ts'
 import type { Seen } from './looks.ts'
 import { LIFE_ROWS, StoredCheckpoints, UNTOLD_ROWS } from './mistaken-lives.ts'
 import { ObservedFleet, type ObservedOptions } from './observed-fleet.ts'
@@ -45,11 +47,13 @@ export interface Row {
   /** The router keeps checkpoints. */
   readonly hasCheckpoints?: boolean
   /** What it takes to happen; by default an engine and a router. */
-  readonly needs?: 'events' | 'replay' | 'vLLM' | 'sidecar'
+  readonly needs?: 'events' | 'replay' | 'vLLM' | 'sidecar' | 'broker' | 'ports'
   /** It is a mistake of the start, and looked at from there. */
   readonly isThereAtStart?: boolean
   /** The trusts that it may end with; default: as its column says. */
   readonly ends?: readonly Trust[]
+  /** By when its trust is what it stays, in milliseconds; default: as its column says. */
+  readonly healsMs?: number
   /** Blocks whose removal nobody can read stay. */
   readonly hidesRemovals?: boolean
   /** Blocks may be missing, whatever the trust. */
@@ -65,6 +69,8 @@ export const LIFE_WARM_MS = 2500
 const POOL_SEED = 1
 const WARM_MS = 6500
 const WATCH_MS = 6000
+const BROKER = '10.9.9.9:4222'
+const CONTEST_MS = 1000
 const ENGINE: Partial<EngineSettings> = { blocks: 40, replayBatchesMax: 10_000 }
 
 export const COLUMNS: readonly Column[] = [
@@ -72,6 +78,7 @@ export const COLUMNS: readonly Column[] = [
   { name: 'vLLM, no replay', engine: { offersReplay: false } },
   { name: 'SGLang', engine: { eventForm: 'sglang-map', isClearLate: false } },
   { name: 'vLLM, sidecar', engine: { offersReplay: false }, hasSidecar: true },
+  { name: 'vLLM, replay, NATS', engine: { nats: [BROKER] } },
   { name: 'approximate', engine: {}, isGuessed: true },
 ]
 
@@ -80,6 +87,11 @@ export const EVENT_COLUMNS: readonly Column[] = COLUMNS.filter(({ isGuessed }) =
 /** Whether the fault can happen there at all. */
 export function canHappen(column: Column, { needs }: Row): boolean {
   if (needs === 'sidecar') return column.hasSidecar === true
+  if (needs === 'broker') return column.engine.nats !== undefined
+  if (needs === 'ports')
+    return (
+      column.engine.offersReplay !== false && column.engine.nats === undefined && column.isGuessed !== true
+    )
   // A sidecar asks its engine for no replay.
   if (needs === 'replay') return column.engine.offersReplay !== false && column.isGuessed !== true
   if (needs === 'vLLM') return column.engine.eventForm === undefined && column.isGuessed !== true
@@ -153,7 +165,63 @@ export const ROWS: readonly Row[] = [
     deal: ({ fleet, sidecar }) => cut(fleet, sidecar.endpoint),
   },
   { name: 'sidecar restart', needs: 'sidecar', deal: ({ sidecar }) => sidecar.restart() },
+  {
+    name: 'engine restart, its last word lost',
+    needs: 'broker',
+    deal: ({ fleet }) => {
+      const { engine, events: endpoint } = fleet.engines[0]!
+      let isLost = false
+      // The next one to say something there is the engine, as it ends.
+      fleet.network.faults.message = place => {
+        if (isLost || place !== `${endpoint}.beats`) return 'deliver'
+        isLost = true
+        return 'drop'
+      }
+      void engine.restart(200)
+    },
+  },
+  {
+    name: 'another publisher under its subject, for a second',
+    needs: 'broker',
+    healsMs: CONTEST_MS + 1000,
+    deal: contest,
+  },
+  {
+    name: 'another publisher that answers questions, for a second',
+    needs: 'broker',
+    healsMs: CONTEST_MS + 1000,
+    deal: observed => {
+      cut(observed.fleet, observed.fleet.engines[0]!.events)
+      return contest(observed)
+    },
+  },
 ]
+
+/** A second process publishes blocks of its own under the subject of the engine, and answers the questions there. */
+async function contest({ fleet }: ObservedFleet): Promise<void> {
+  const { network, simulation, engines } = fleet
+  const endpoint = engines[0]!.events
+  const transport = network.transport()
+  const publisher = await simulation.settle(
+    createPublisher({
+      clock: simulation.clock,
+      random: seededRandom(7),
+      messages: transport.messages,
+      eventsEndpoint: endpoint,
+      replayEndpoint: endpoint,
+      blockSizeTokens: BLOCK_SIZE_TOKENS,
+    }),
+  )
+  let hash = 1n
+  const publish = (): void => {
+    const tokens = Array.from({ length: BLOCK_SIZE_TOKENS }, (_, i) => Number(hash) + i)
+    publisher.stored(undefined, [{ hash: hash++, tokens }])
+  }
+  for (let i = 0; i < 100; i++) simulation.clock.after(10 * i, publish)
+  simulation.clock.after(CONTEST_MS, () => {
+    void publisher.close().then(() => transport.close())
+  })
+}
 
 function cut({ network, simulation }: SimulatedFleet, endpoint: string): void {
   network.disconnect(endpoint)

@@ -81,7 +81,7 @@ export const LIFE_ROWS: readonly Row[] = [
   },
   {
     name: 'replay port of a neighbour, both begin',
-    needs: 'replay',
+    needs: 'ports',
     observed: { mistake: 'replay of a neighbour' },
     isThereAtStart: true,
     ends: ['partial'],
@@ -89,7 +89,7 @@ export const LIFE_ROWS: readonly Row[] = [
   },
   {
     name: 'replay port of a neighbour, late join',
-    needs: 'replay',
+    needs: 'ports',
     observed: { mistake: 'replay of a neighbour' },
     ends: ['partial'],
     deal: observed => betweenRouters(observed, () => observed.engine.restartInPlace()),

@@ -485,7 +485,7 @@ export async function startProcess(
     const timer = setTimeout(() => reject(new Error(`${command} is not ready in time`)), START_MS_MAX)
     createInterface({ input: stdout }).on('line', line => {
       outputLines.push(line)
-      const match = / ready on (https?:\S+)/.exec(line)
+      const match = / ready on ((?:https?|nats):\S+)/.exec(line)
       if (match === null) return
       clearTimeout(timer)
       resolve(match[1]!)

@@ -35,6 +35,7 @@ import {
 } from '@homing/listener'
 import { type BusyThresholds, NO_BUSY_THRESHOLDS } from '@homing/load'
 import { clashText, SocketClaims } from '@homing/transport'
+import type { EventBroker } from './event-broker.ts'
 import { FleetChanges } from './fleet-changes.ts'
 import { FleetFeed } from './fleet-feed.ts'
 import { KeyAudits } from './key-audits.ts'
@@ -55,7 +56,7 @@ import { ShardWatch } from './shard-watch.ts'
 import type { Key, Worker } from './worker.ts'
 import { WorkerAnnouncements } from './worker-announcements.ts'
 import { WorkerDiagnoses } from './worker-diagnoses.ts'
-import { eventSourceOf, isOtherProcess, outcomeAfter, type ReachedOutcome } from './worker-facts.ts'
+import { isOtherProcess, outcomeAfter, type ReachedOutcome } from './worker-facts.ts'
 import { WorkerKeys } from './worker-keys.ts'
 import { WorkerProbes } from './worker-probes.ts'
 import { WorkerTable } from './worker-table.ts'
@@ -71,6 +72,8 @@ export interface DirectoryArgs {
   readonly kvEvents: boolean
   /** The block size of every worker that does not say otherwise in its own parameters. */
   readonly blockSizeTokens: number | undefined
+  /** Where KV events are published that have no port; undefined: nowhere. */
+  readonly broker?: EventBroker | undefined
   readonly workerSlotsMax: number
   /** Of models that are given none at run time; default: none. */
   readonly busyThresholds?: BusyThresholds
@@ -198,7 +201,8 @@ class Directory {
   constructor(context: ActorContext<DirectoryMessage>, args: DirectoryArgs, kept: Kept) {
     const { indexers, kvEvents, workerSlotsMax, replayTimeoutMs, probeIntervalMs, probeTimeoutMs } = args
     const { log, clock } = context
-    const workers = new WorkerTable({ blockSizeTokens: args.blockSizeTokens })
+    const { blockSizeTokens, broker } = args
+    const workers = new WorkerTable({ blockSizeTokens, broker })
     const feed = new FleetFeed(context, workers, {
       hasEngineKey: args.engineKey !== undefined,
       others: args.busyThresholds ?? NO_BUSY_THRESHOLDS,
@@ -245,7 +249,7 @@ class Directory {
       context,
       workers,
       timeoutMs: probeTimeoutMs,
-      blockSizeTokens: args.blockSizeTokens,
+      defaults: { blockSizeTokens, broker },
       engineKey: args.engineKey,
     })
     this.shards = new ShardWatch(context, indexers)
@@ -399,7 +403,7 @@ class Directory {
   }
 
   #claimSockets({ name, worker, dpRank }: Key): void {
-    const source = eventSourceOf(worker.spec, worker.outcome, dpRank)
+    const source = this.workers.eventSource(worker, dpRank)
     if (!this.#claims.claim(name, socketsOf(source))) return
     const clash = this.#claims.clashOf(name)
     if (clash === undefined) return

@@ -21,7 +21,6 @@ import type {
   WorkerRecord,
 } from './messages.ts'
 import type { Key, Worker } from './worker.ts'
-import { eventSourceOf } from './worker-facts.ts'
 import type { WorkerTable } from './worker-table.ts'
 
 const DRAINING = 'gets no new requests, and leaves with its last one'
@@ -202,7 +201,7 @@ export class FleetFeed {
       ...this.#workers.facts(worker),
       taints,
       usesKey: this.#hasEngineKey || spec.key !== undefined,
-      keys: worker.keys.map(keyRecordOf),
+      keys: worker.keys.map(key => keyRecordOf(key, this.#workers)),
     }
   }
 }
@@ -214,9 +213,9 @@ function stateOf(worker: Worker): Pick<WorkerRecord, 'state' | 'stateReason' | '
   return { state, stateReason }
 }
 
-function keyRecordOf(key: Key): WorkerKeyRecord {
+function keyRecordOf(key: Key, workers: WorkerTable): WorkerKeyRecord {
   const { worker, dpRank, workerSlot, shard, trust, trustReason, trustSinceMs, epoch } = key
-  const source = eventSourceOf(worker.spec, worker.outcome, dpRank)
+  const source = workers.eventSource(worker, dpRank)
   return {
     key: key.name,
     workerSlot,

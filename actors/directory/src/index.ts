@@ -19,6 +19,7 @@ export type { ModelTwin } from './diagnosis/evidence.ts'
 export { type DirectoryArgs, directory } from './directory.ts'
 export { openDoor, readKey } from './engine-keys.ts'
 export { InvalidWorkerError, NoWorkerSlotError, WorkerConflictError, WorkersFileError } from './errors.ts'
+export { brokerEndpointOf, type EventBroker, faultOfSubject, subjectOf } from './event-broker.ts'
 export type {
   AuditMessage,
   ComputedMessage,

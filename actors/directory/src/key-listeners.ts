@@ -14,7 +14,6 @@ import { type CheckpointOptions, type ListenedSource, ListenerLives } from '@hom
 import type { KeyTrust } from './key-trust.ts'
 import type { DirectoryMessage } from './messages.ts'
 import type { Key, Worker } from './worker.ts'
-import { eventSourceOf } from './worker-facts.ts'
 import type { WorkerTable } from './worker-table.ts'
 
 export interface KeyListenersOptions {
@@ -117,7 +116,7 @@ export class KeyListeners {
   /** Undefined: this key is to have no listener. */
   #sourceOf(key: Key): ListenedSource | undefined {
     const { worker, dpRank } = key
-    const source = eventSourceOf(worker.spec, worker.outcome, dpRank)
+    const source = this.#options.workers.eventSource(worker, dpRank)
     if (key.isGone || source === undefined || this.#options.trust.obstacle(key) !== undefined) {
       return undefined
     }

@@ -15,7 +15,7 @@ import type { Trust } from '@homing/index'
 import { clashText, type SocketClaims } from '@homing/transport'
 import type { DirectoryMessage } from './messages.ts'
 import type { Key, Worker } from './worker.ts'
-import { eventFlags, eventSourceOf, owesEventSources } from './worker-facts.ts'
+import { eventFlags, owesEventSources } from './worker-facts.ts'
 import type { WorkerTable } from './worker-table.ts'
 
 export interface KeyTrustOptions {
@@ -38,7 +38,7 @@ export class KeyTrust {
   obstacle({ name, worker, dpRank }: Key): string | undefined {
     if (!this.#options.kvEvents) return 'KV events are switched off (--no-kv-events)'
     if (worker.outcome === undefined) return 'not probed yet'
-    if (eventSourceOf(worker.spec, worker.outcome, dpRank) === undefined) {
+    if (this.#options.workers.eventSource(worker, dpRank) === undefined) {
       const ports = `${worker.spec.origin}?events=PORT&replay=PORT`
       if (owesEventSources(worker.spec, worker.outcome)) {
         return `did not answer whether it publishes KV events; it is asked again. If it does, their ports can be named: ${ports}`

@@ -167,6 +167,8 @@ export interface WorkerSpec {
   readonly eventsPort: number | undefined
   readonly replayPort: number | undefined
   readonly topic: string | undefined
+  /** Subject under which its events are published at the broker; rank r publishes under this and .r. Undefined: none was named. */
+  readonly natsSubject?: string | undefined
   readonly maxBatchedTokens: number | undefined
   readonly kvBlocks: number | undefined
   readonly taints: readonly string[]

@@ -182,7 +182,7 @@ export function familyOfOwner(owner: string | undefined): EngineFamily | undefin
 export function dialled(endpoint: string | undefined, host: string): string | undefined {
   if (endpoint === undefined) return undefined
   const match = /^tcp:\/\/(.*):(\d+)$/.exec(endpoint)
-  if (match === null) return /^(ipc|inproc):\/\/./.test(endpoint) ? endpoint : undefined
+  if (match === null) return /^(ipc|inproc|nats):\/\/./.test(endpoint) ? endpoint : undefined
   const [, given, port] = match
   const isWildcard =
     given === '*' || given === '0.0.0.0' || given === '::' || given === '[::]' || given === ''

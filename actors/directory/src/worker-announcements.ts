@@ -9,7 +9,7 @@
 import type { ActorContext } from '@homing/actor'
 import type { DirectoryMessage } from './messages.ts'
 import type { Key, Worker } from './worker.ts'
-import { eventSourceOf, missingOf } from './worker-facts.ts'
+import { missingOf } from './worker-facts.ts'
 import type { WorkerTable } from './worker-table.ts'
 
 const ANNOUNCE_MS_MAX = 3000
@@ -42,7 +42,7 @@ export class WorkerAnnouncements {
     const facts = this.#workers.facts(worker)
     const first = worker.keys[0]
     const keys = worker.keys.map(({ dpRank }) => {
-      const source = eventSourceOf(worker.spec, worker.outcome, dpRank)
+      const source = this.#workers.eventSource(worker, dpRank)
       return { dpRank, eventsEndpoint: source?.endpoint, replayEndpoint: source?.replayEndpoint }
     })
     const missing = missingOf({ ...facts, origin: worker.spec.origin, keys })

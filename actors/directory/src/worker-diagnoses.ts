@@ -14,7 +14,7 @@ import type { ModelTwin } from './diagnosis/evidence.ts'
 import type { DirectoryMessage, KeySource, WorkerDiagnosis } from './messages.ts'
 import { socketsOf } from './named-sockets.ts'
 import type { Worker } from './worker.ts'
-import { eventSourceOf } from './worker-facts.ts'
+import type { WorkerDefaults } from './worker-facts.ts'
 import type { WorkerTable } from './worker-table.ts'
 
 const RUNNING_MAX = 4
@@ -30,8 +30,7 @@ export interface WorkerDiagnosesOptions {
   readonly workers: WorkerTable
   /** Longest wait for each answer; at most TIMEOUT_MS_MAX is used. */
   readonly timeoutMs: number
-  /** The block size of every worker that does not say otherwise. */
-  readonly blockSizeTokens: number | undefined
+  readonly defaults: WorkerDefaults
   /** Of engines that name none; undefined: they have none. */
   readonly engineKey: KeySource | undefined
 }
@@ -57,7 +56,7 @@ export class WorkerDiagnoses {
   }
 
   async #look(worker: Worker): Promise<WorkerDiagnosis> {
-    const { context, timeoutMs, blockSizeTokens, engineKey } = this.#options
+    const { context, timeoutMs, defaults, engineKey } = this.#options
     const diagnosis = await diagnoseWorker(worker.spec, {
       transport: context.use(transportCapability),
       clock: context.clock,
@@ -66,7 +65,7 @@ export class WorkerDiagnoses {
       listenMs: LISTEN_MS,
       replayDepth: 'end',
       sends: false,
-      defaults: { blockSizeTokens },
+      defaults,
       engineKey,
       claims: this.#claimsOfOthers(worker),
       twins: this.#twinsBefore(worker),
@@ -102,7 +101,7 @@ export class WorkerDiagnoses {
     for (const other of this.#options.workers.all()) {
       if (other === worker) continue
       for (const { name, dpRank } of other.keys)
-        claims.claim(name, socketsOf(eventSourceOf(other.spec, other.outcome, dpRank)))
+        claims.claim(name, socketsOf(this.#options.workers.eventSource(other, dpRank)))
     }
     return claims
   }

@@ -4,6 +4,7 @@
  */
 
 import { isOtherProcessStart } from '@homing/listener'
+import { brokerEndpointOf, type EventBroker } from './event-broker.ts'
 import type {
   EngineFamily,
   EventSource,
@@ -26,6 +27,8 @@ export type ReachedOutcome = Extract<ProbeOutcome, { readonly reached: true }>
 
 /** What the directory assumes where neither the operator nor the worker says anything. */
 export interface WorkerDefaults {
+  /** Where KV events are published that have no port; undefined: nowhere. */
+  readonly broker?: EventBroker | undefined
   /** For all workers, from the command line. */
   readonly blockSizeTokens: number | undefined
 }
@@ -93,10 +96,15 @@ export function eventSourceOf(
   spec: WorkerSpec,
   outcome: ReachedOutcome | undefined,
   dpRank: number,
+  broker: EventBroker | undefined,
 ): EventSource | undefined {
   const discovered = outcome?.eventSources.find(source => source.dpRank === dpRank)
   const given = (port: number | undefined): string | undefined =>
     port === undefined ? undefined : `tcp://${hostOf(spec.origin)}:${port + dpRank}`
+  const atBroker = brokerEndpointOf(spec, dpRank, broker)
+  // A publisher at a broker answers questions under the same subject.
+  if (atBroker !== undefined)
+    return { dpRank, endpoint: atBroker, replayEndpoint: atBroker, topic: spec.topic ?? '' }
   const endpoint = given(spec.eventsPort) ?? discovered?.endpoint
   if (endpoint === undefined) return undefined
   return {

@@ -6,6 +6,7 @@
  *   model, block_size, kv_blocks, max_batched_tokens      facts that a probe would find out
  *   taints=a,b            words that a request may require, prefer or avoid
  *   topic                 topic of the KV events
+ *   nats                  subject of the KV events at the NATS broker; rank r publishes under SUBJECT.r
  *   key_env, key_file     environment variable or file with the API key of the engine; the key itself is never in a URL
  *   id                    number for `nvext.backend_instance_id`; default: the position
  *
@@ -13,6 +14,7 @@
  */
 
 import { InvalidWorkerError } from './errors.ts'
+import { faultOfSubject } from './event-broker.ts'
 import type { WorkerSpec } from './messages.ts'
 
 const PARAMETERS = [
@@ -25,6 +27,7 @@ const PARAMETERS = [
   'max_batched_tokens',
   'taints',
   'topic',
+  'nats',
   'id',
   'key_env',
   'key_file',
@@ -98,6 +101,11 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
   if (keyEnv !== undefined && !/^[A-Za-z_][A-Za-z0-9_]*$/.test(keyEnv)) {
     fail('key_env is no name of an environment variable; give the name, not the key')
   }
+  const natsSubject = values.get('nats')
+  if (natsSubject !== undefined && (eventsPort !== undefined || replayPort !== undefined))
+    fail('give nats, or events and replay, not both')
+  const subjectFault = natsSubject === undefined ? undefined : faultOfSubject(natsSubject)
+  if (subjectFault !== undefined) fail(`nats=${natsSubject} ${subjectFault}`)
   const port = url.port === '' ? (isSecure ? '443' : '80') : url.port
   return {
     id: `${url.hostname}:${port}`,
@@ -110,6 +118,7 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
     eventsPort,
     replayPort,
     topic: values.get('topic'),
+    natsSubject,
     maxBatchedTokens: integer('max_batched_tokens', 1, COUNT_MAX),
     kvBlocks: integer('kv_blocks', 1, COUNT_MAX),
     taints: [...new Set((values.get('taints') ?? '').split(',').map(taint => taint.trim()))].filter(Boolean),

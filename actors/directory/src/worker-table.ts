@@ -5,9 +5,9 @@
  * modules wrote into the workers.
  */
 
-import type { WorkerSpec } from './messages.ts'
+import type { EventSource, WorkerSpec } from './messages.ts'
 import type { Worker } from './worker.ts'
-import { factsOf, type WorkerDefaults, type WorkerFacts } from './worker-facts.ts'
+import { eventSourceOf, factsOf, type WorkerDefaults, type WorkerFacts } from './worker-facts.ts'
 
 export class WorkerTable {
   readonly #defaults: WorkerDefaults
@@ -50,6 +50,11 @@ export class WorkerTable {
   /** Whether a worker is still in the fleet; one of the same id that was added later is another. */
   has(worker: Worker): boolean {
     return this.#workers.get(worker.spec.id) === worker
+  }
+
+  /** Where the events of a rank come from; undefined: from nowhere that is known. */
+  eventSource({ spec, outcome }: Pick<Worker, 'spec' | 'outcome'>, dpRank: number): EventSource | undefined {
+    return eventSourceOf(spec, outcome, dpRank, this.#defaults.broker)
   }
 
   /** In the order given. */

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { InvalidWorkerError, parseWorkerSpec } from '../src/index.ts'
+import { brokerEndpointOf, InvalidWorkerError, parseWorkerSpec } from '../src/index.ts'
 
 t.test('a URL with every parameter', async t => {
   const text =
@@ -14,6 +14,7 @@ t.test('a URL with every parameter', async t => {
     eventsPort: 5557,
     replayPort: 5600,
     topic: 'kv',
+    natsSubject: undefined,
     maxBatchedTokens: 8192,
     kvBlocks: 1000,
     taints: ['a', 'b'],
@@ -28,6 +29,18 @@ t.test('an engine behind TLS and a key', async t => {
     key: { file: '/etc/k' },
   })
   t.match(parseWorkerSpec('http://h:1?key_env=ENGINE_KEY', 0).key, { env: 'ENGINE_KEY' })
+})
+
+t.test('the subject of its events at a broker, and where a worker publishes that names none', async t => {
+  const broker = { servers: ['a:4222', 'b:4222'], isPlane: false }
+  const endpoint = (text: string, isPlane: boolean) =>
+    brokerEndpointOf(parseWorkerSpec(text, 0), 1, { ...broker, isPlane })
+  t.equal(endpoint('http://h:1?nats=my.gpu', false), 'nats://a:4222,b:4222/my.gpu.1')
+  t.equal(endpoint('http://h:1', false), undefined)
+  t.equal(endpoint('http://10.0.0.1:8001', true), 'nats://a:4222,b:4222/homing.kv.10_0_0_1_8001.1')
+  t.equal(endpoint('http://[::1]:8001', true), 'nats://a:4222,b:4222/homing.kv.___1__8001.1')
+  t.equal(endpoint('http://h:1?events=5557', true), undefined, 'ports that are given win')
+  t.equal(brokerEndpointOf(parseWorkerSpec('http://h:1?nats=x', 0), 0, undefined), undefined)
 })
 
 t.test('what is left out is unknown, and the number is the position', async t => {
@@ -57,6 +70,8 @@ t.test('what cannot be used says why', async t => {
     ['http://h:8001/v1', /leave out the path \/v1/],
     ['http://u:p@h:8001', /user name/],
     ['http://h:8001#x', /leave out #x/],
+    ['http://h:8001?nats=a.*', /nats=a\.\* is no subject/],
+    ['http://h:8001?nats=a&events=5557', /give nats, or events and replay, not both/],
     ['http://h:8001?event=1', /unknown parameter "event"; known parameters: events, replay/],
     ['http://h:8001?events=', /events has no value/],
     ['http://h:8001?events=1&events=2', /given twice/],

@@ -27,6 +27,7 @@ import { type DecisionLogMessage, decisionLog } from '@homing/decision-log'
 import {
   type DirectoryMessage,
   directory,
+  type EventBroker,
   type Fleet,
   type FleetMessage,
   type FleetReport,
@@ -59,6 +60,8 @@ export interface GuardianArgs extends QueueSettings {
   readonly engineKey?: KeySource | undefined
   /** Certificates in PEM that are believed besides those of Node and of the system. */
   readonly engineCertificates?: string | undefined
+  /** Where KV events are published that have no port; undefined: nowhere. */
+  readonly broker?: EventBroker | undefined
   readonly host: string
   readonly port: number
   /** Port of the operator routes; undefined: they are on `port`. */

@@ -1,3 +1,4 @@
+export { natsServersOf } from './broker-settings.ts'
 export { type CompleteOptions, completeSettings, type GivenSettings } from './complete-settings.ts'
 export type {
   ChoiceSetting,

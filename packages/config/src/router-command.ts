@@ -6,6 +6,7 @@
  *          routers know. Defaults are ours where theirs do not suit a standalone router.
  */
 
+import { brokerSettings } from './broker-settings.ts'
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
 import { eventSettings } from './router/event-settings.ts'
 import { listeningSettings } from './router/listening-settings.ts'
@@ -24,6 +25,7 @@ const routerSettings = [
   ...queueSettings,
   ...overloadSettings,
   ...eventSettings,
+  ...brokerSettings,
   ...requestSettings,
   ...outputSettings,
 ] as const satisfies readonly SettingDescriptor[]

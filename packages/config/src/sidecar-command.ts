@@ -1,5 +1,6 @@
 /** The settings of `homing sidecar`. */
 
+import { brokerSettings } from './broker-settings.ts'
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
 import { LOG_LEVELS } from './log-levels.ts'
 import { hostWithoutBrackets } from './setting-value.ts'
@@ -74,6 +75,40 @@ const sidecarSettings = [
     default: '',
     env: 'HOMING_SIDECAR_TOPIC',
     help: 'Topic of the events of --events, as set in the engine; the sidecar publishes under the same topic. Empty takes every topic and publishes without one.',
+  },
+  {
+    key: 'eventPlane',
+    name: 'event-plane',
+    group: 'Listening',
+    kind: 'choice',
+    choices: ['zmq', 'nats'],
+    default: 'zmq',
+    env: 'HOMING_SIDECAR_EVENT_PLANE',
+    envAliases: [{ name: 'DYN_EVENT_PLANE' }],
+    help: 'How routers get the events: zmq opens two ports for each rank; nats publishes at the broker of --nats, and answers questions there, so no port is open.',
+  },
+  {
+    key: 'natsSubject',
+    name: 'nats-subject',
+    group: 'Listening',
+    kind: 'text',
+    placeholder: 'SUBJECT',
+    default: undefined,
+    unsetMeans: 'homing.kv.HOST_PORT of --worker',
+    env: 'HOMING_SIDECAR_NATS_SUBJECT',
+    help: 'With --event-plane nats: subject under which this engine publishes; rank r uses SUBJECT.r. Every engine has its own.',
+  },
+  {
+    key: 'worker',
+    name: 'worker',
+    group: 'Listening',
+    kind: 'text',
+    placeholder: 'HOST:PORT',
+    default: undefined,
+    unsetMeans: 'host and port of --poll',
+    env: 'HOMING_SIDECAR_WORKER',
+    check: faultOfWorker,
+    help: 'With --event-plane nats: host and port under which routers reach the engine, exactly as their --worker has it. It names the subject where routers look for the events of that worker.',
   },
   {
     key: 'host',
@@ -200,6 +235,7 @@ const sidecarSettings = [
     env: 'HOMING_SIDECAR_PEER_BYTES',
     help: 'Most bytes of replays and snapshots over one connection, because ZeroMQ does not tell how much was read; further requests are refused. Routers connect again for each request.',
   },
+  ...brokerSettings,
   {
     key: 'logLevel',
     name: 'log-level',
@@ -230,11 +266,15 @@ export const sidecarCommand: Command<typeof sidecarSettings> = {
       line: 'homing sidecar --poll http://127.0.0.1:8000 --block-size 32',
     },
     {
+      does: 'The same without open ports, for routers with --event-plane nats:',
+      line: 'homing sidecar --events tcp://127.0.0.1:5557 --event-plane nats --nats nats://10.0.0.9:4222 --worker 10.0.0.1:8000',
+    },
+    {
       does: 'A router that takes its events from the sidecar, on the same host as the engine:',
       line: "homing router --worker 'http://ENGINE:8000?events=5657&replay=6657'",
     },
   ],
-  rules: [faultOfEngine, faultOfRanks, faultOfPorts, faultOfSendQueue],
+  rules: [faultOfEngine, faultOfRanks, faultOfPorts, faultOfSubject, faultOfSendQueue],
 }
 
 type Facts = RuleFacts<SidecarSettings>
@@ -245,6 +285,21 @@ function faultOfEngine({ settings: { engineEvents, poll } }: Facts): string | un
   }
   if (engineEvents !== undefined || poll !== undefined) return undefined
   return '--events is missing: name the endpoint on which the engine publishes, such as --events tcp://127.0.0.1:5557, or a TensorRT-LLM server with --poll'
+}
+
+function faultOfSubject({ settings: { eventPlane, natsSubject, worker, poll } }: Facts): string | undefined {
+  if (eventPlane === 'zmq')
+    return natsSubject === undefined && worker === undefined
+      ? undefined
+      : '--nats-subject and --worker have no effect without --event-plane nats: give it, or leave them out'
+  if (natsSubject !== undefined || worker !== undefined || poll !== undefined) return undefined
+  return '--worker is missing: with --event-plane nats, give host and port under which routers reach the engine, such as --worker 10.0.0.1:8000, or a subject with --nats-subject'
+}
+
+function faultOfWorker(text: string): string | undefined {
+  return /^(\[[^\]]+\]|[^[\]:/\s]+):\d{1,5}$/.test(text)
+    ? undefined
+    : "is not 'host:port'; write it as routers have it, without http://"
 }
 
 function faultOfRanks({ settings: { engineEvents, ranks } }: Facts): string | undefined {

@@ -16,9 +16,12 @@ export function givenEngineKey(file: string | undefined, command = 'router'): Ke
 }
 
 /** Rejects with SettingsError. */
-export async function readCertificates(path: string, command = 'router'): Promise<string> {
-  const fault = (text: string) =>
-    new SettingsError(command, [`--engine-ca-file ${JSON.stringify(path)} ${text}`])
+export async function readCertificates(
+  path: string,
+  command = 'router',
+  option = '--engine-ca-file',
+): Promise<string> {
+  const fault = (text: string) => new SettingsError(command, [`${option} ${JSON.stringify(path)} ${text}`])
   const text = await readFile(path, 'utf8').catch((thrown: Error) => {
     throw fault(`cannot be read: ${thrown.message}`)
   })

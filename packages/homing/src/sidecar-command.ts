@@ -5,10 +5,19 @@
  */
 
 import { systemClock, systemRandom } from '@homing/clock'
-import { asksForHelp, parseSettings, renderHelp, type SidecarSettings, sidecarCommand } from '@homing/config'
+import {
+  asksForHelp,
+  natsServersOf,
+  parseSettings,
+  renderHelp,
+  type SidecarSettings,
+  sidecarCommand,
+} from '@homing/config'
+import { subjectOf } from '@homing/directory'
 import { createLog, type Log } from '@homing/log'
 import { PolledSidecar, Republisher, type RepublisherOptions, Sidecar } from '@homing/publisher'
 import { systemTransport, type Transport } from '@homing/transport'
+import { openBrokerAccess } from './broker-access.ts'
 import type { CommandEntry } from './command-entry.ts'
 import { untilStopped } from './until-stopped.ts'
 
@@ -24,6 +33,7 @@ export const sidecarCommandEntry: CommandEntry = {
     const log = createLog(settings.logLevel)
     for (const warning of warnings) log.warn({}, warning)
 
+    if (settings.eventPlane === 'nats') await openBrokerAccess(settings, 'sidecar')
     const stopped = untilStopped(systemClock, settings)
     const transport = systemTransport({ clock: systemClock, log })
     try {
@@ -37,8 +47,7 @@ export const sidecarCommandEntry: CommandEntry = {
         const engine = settings.poll ?? engineEndpoint(settings, rank)
         console.log(`rank ${rank}: engine ${engine}, events ${endpoint}, replay ${replayEndpoint}`)
       }
-      const query = `events=${portOf(first!.endpoint)}&replay=${portOf(first!.replayEndpoint)}`
-      console.log(`point the router at it: homing router --worker 'http://ENGINE:PORT?${query}'`)
+      console.log(`point the router at it: ${routerLine(settings, first!)}`)
 
       const reason = await stopped
       log.info({ reason, graceMs: settings.shutdownTimeoutMs }, 'stopping')
@@ -94,16 +103,39 @@ async function closeAll(ranks: readonly (Sidecar | Republisher)[], graceMs: numb
 
 function republished(settings: SidecarSettings, rank: number, { messages }: Transport): RepublisherOptions {
   const { host, eventsPort, replayPort } = settings
+  const atBroker =
+    settings.eventPlane === 'nats'
+      ? `nats://${natsServersOf(settings.natsServers).join(',')}/${subjectOfSidecar(settings)}.${rank}`
+      : undefined
   const bound = (port: number): string => `tcp://${host.includes(':') ? `[${host}]` : host}:${port}`
   return {
     ...settings,
     clock: systemClock,
     random: systemRandom,
     messages,
-    eventsEndpoint: bound(eventsPort === 0 ? 0 : eventsPort + rank),
-    replayEndpoint: bound(replayPort === 0 ? 0 : replayPort + rank),
+    eventsEndpoint: atBroker ?? bound(eventsPort === 0 ? 0 : eventsPort + rank),
+    replayEndpoint: atBroker ?? bound(replayPort === 0 ? 0 : replayPort + rank),
     replayForm: 'topic',
   }
+}
+
+/** The rules of the settings refuse to go on without any of the three. */
+function subjectOfSidecar({ natsSubject, worker, poll }: SidecarSettings): string {
+  return natsSubject ?? subjectOf(worker ?? new URL(poll!).host)
+}
+
+function routerLine(settings: SidecarSettings, first: Running['ranks'][number]): string {
+  if (settings.eventPlane === 'zmq') {
+    const query = `events=${portOf(first.endpoint)}&replay=${portOf(first.replayEndpoint)}`
+    return `homing router --worker 'http://ENGINE:PORT?${query}'`
+  }
+  const servers = natsServersOf(settings.natsServers).map(server => `--nats nats://${server}`)
+  const { natsSubject, worker, poll } = settings
+  const url =
+    natsSubject === undefined
+      ? `http://${worker ?? new URL(poll!).host}`
+      : `'http://ENGINE:PORT?nats=${natsSubject}'`
+  return `homing router --event-plane nats ${servers.join(' ')} --worker ${url}`
 }
 
 function engineEndpoint({ engineEvents }: SidecarSettings, rank: number): string {

@@ -5,6 +5,7 @@ import { seededRandom, systemClock, systemRandom } from '@homing/clock'
 import {
   completeSettings,
   type GivenSettings,
+  natsServersOf,
   type RouterSettings,
   readRelayRoute,
   readTenantWeights,
@@ -27,6 +28,7 @@ import {
 } from '@homing/tokenization'
 import { readGivenTokenizers } from '@homing/tokenizer'
 import { readAdminKey } from './admin-key-file.ts'
+import { openBrokerAccess } from './broker-access.ts'
 import { dialledHost } from './dialled-host.ts'
 import { givenEngineKey, readCertificates } from './engine-access.ts'
 import { requestsWithinFiles } from './open-files.ts'
@@ -108,6 +110,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
   const { adminKeyFile, workersFile, engineKeyFile, engineCaFile } = settings
   const engineKey = givenEngineKey(engineKeyFile)
   const engineCertificates = engineCaFile === undefined ? undefined : await readCertificates(engineCaFile)
+  await openBrokerAccess(settings, 'router')
   const fileWorkers = workersFile === undefined ? undefined : await loadWorkersFile(workersFile)
   const adminKey = adminKeyFile === undefined ? undefined : await readAdminKey(adminKeyFile)
   await checkPorts(settings)
@@ -137,6 +140,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
         adminKey,
         engineKey,
         engineCertificates,
+        broker: { servers: natsServersOf(settings.natsServers), isPlane: settings.eventPlane === 'nats' },
         fileWorkers,
         openRequestsMax,
         specs,

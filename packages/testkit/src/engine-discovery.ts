@@ -31,12 +31,12 @@ export function eventSourcesAnswer(
 ): Record<string, unknown> {
   const sources: Record<string, unknown> = {}
   for (const { rank, ...own } of endpoints) {
-    const { eventsPort, replayPort } = isFirst ? endpoints[0]! : own
+    const { eventsPort, replayPort, atBroker } = isFirst ? endpoints[0]! : own
     sources[rank] = {
       enable_kv_cache_events: true,
-      publisher: 'zmq',
-      endpoint: `tcp://*:${eventsPort}`,
-      replay_endpoint: replayPort === undefined ? null : `tcp://*:${replayPort}`,
+      publisher: atBroker === undefined ? 'zmq' : 'nats',
+      endpoint: atBroker ?? `tcp://*:${eventsPort}`,
+      replay_endpoint: replayPort === undefined ? null : (atBroker ?? `tcp://*:${replayPort}`),
       buffer_steps: settings.replayBatchesMax,
       hwm: 100_000,
       max_queue_size: 100_000,

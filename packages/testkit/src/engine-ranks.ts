@@ -7,7 +7,7 @@
  */
 
 import type { Clock } from '@homing/clock'
-import type { MessageTransport } from '@homing/transport'
+import { brokerServer, type MessageTransport } from '@homing/transport'
 import { BlockManager } from './block-manager.ts'
 import { RefusedRequest } from './completion-request.ts'
 import type { EngineFaults } from './engine-faults.ts'
@@ -155,6 +155,14 @@ export class EngineRanks {
     return new EngineRank({ rank, model, blocks, publisher, clock, speed, isClearLate })
   }
 
+  #atBroker(rank: number): string | undefined {
+    const { nats, natsSubject, host, port } = this.#options.settings
+    if (nats.length === 0) return undefined
+    const subject =
+      natsSubject === '' ? `homing.kv.${`${host}:${port}`.replace(/[^A-Za-z0-9-]/g, '_')}` : natsSubject
+    return `nats://${nats.map(server => brokerServer(server)).join(',')}/${subject}.${rank}`
+  }
+
   /** Undefined: this engine publishes no events. */
   async #openPublisher(rank: number): Promise<EventPublisher | undefined> {
     const { settings, messages, clock } = this.#options
@@ -163,6 +171,7 @@ export class EngineRanks {
     return EventPublisher.open(messages, clock, {
       rank,
       host: settings.host,
+      atBroker: known?.atBroker ?? this.#atBroker(rank),
       eventsPort: known?.eventsPort ?? (settings.eventsPort > 0 ? settings.eventsPort + rank : 0),
       replayPort: settings.offersReplay
         ? (known?.replayPort ?? (settings.replayPort > 0 ? settings.replayPort + rank : 0))
@@ -182,12 +191,14 @@ function endpointsOf(rank: number, publisher: EventPublisher): RankEndpoints {
   return {
     rank,
     events: endpoint,
+    atBroker: endpoint.startsWith('nats://') ? endpoint : undefined,
     eventsPort: portOf(endpoint),
     replay: replayEndpoint,
     replayPort: replayEndpoint === undefined ? undefined : portOf(replayEndpoint),
   }
 }
 
+/** 0: it has none. */
 function portOf(endpoint: string): number {
-  return Number(endpoint.slice(endpoint.lastIndexOf(':') + 1))
+  return endpoint.startsWith('tcp://') ? Number(endpoint.slice(endpoint.lastIndexOf(':') + 1)) : 0
 }

@@ -23,6 +23,10 @@ export interface EngineSettings {
   readonly replayPort: number
   /** False: no sockets for events, and /kv_event_sources names none. */
   readonly publishesEvents: boolean
+  /** 'host:port' of the servers of the NATS broker where it publishes; none: it publishes on the ports. */
+  readonly nats: readonly string[]
+  /** Subject there; rank r publishes under SUBJECT.r. '': after host and port. */
+  readonly natsSubject: string
   /** False: no replay socket, so published batches are not repeated, as in an engine that is not configured for replay. */
   readonly offersReplay: boolean
   /** The name requests use. */
@@ -79,6 +83,8 @@ export const DEFAULT_ENGINE_SETTINGS: EngineSettings = {
   replayPort: 6557,
   publishesEvents: true,
   offersReplay: true,
+  nats: [],
+  natsSubject: '',
   model: 'homing-sim',
   tokenizer: undefined,
   adapters: [],
@@ -364,6 +370,27 @@ export const ENGINE_OPTIONS = [
     help: 'Repeat missed KV events on the replay port. If this is off, as in many engines, a router that joins late does not know the whole cache, unless a sidecar runs beside the engine (homing sidecar --help).',
   },
   {
+    key: 'nats',
+    name: 'nats',
+    group: 'KV events',
+    kind: 'list',
+    separator: 'comma or space',
+    placeholder: 'HOST:PORT',
+    unsetMeans: 'events are published on the ports',
+    env: 'HOMING_ENGINE_NATS',
+    help: 'Server of a NATS broker, where the events are published instead. The engine says so where routers ask for its event sources.',
+  },
+  {
+    key: 'natsSubject',
+    name: 'nats-subject',
+    group: 'KV events',
+    kind: 'text',
+    default: '',
+    placeholder: 'SUBJECT',
+    env: 'HOMING_ENGINE_NATS_SUBJECT',
+    help: 'With --nats: subject of the events; rank r uses SUBJECT.r. Empty: homing.kv.HOST_PORT.',
+  },
+  {
     key: 'eventForm',
     name: 'event-form',
     group: 'KV events',
@@ -501,6 +528,8 @@ export function engineSettings(given: Partial<EngineSettings> = {}): ResolvedEng
         faults.push(`${option.key} is ${String(value)}, use ${choices.join(', ')}`)
     }
   }
+  if (settings.nats.length > 0 && settings.port === 0 && settings.natsSubject === '')
+    faults.push('natsSubject is empty: give it, as a free port names none')
   if (settings.model === '') faults.push('model is empty')
   if (settings.apiKey !== '' && settings.apiKeyFile !== undefined)
     faults.push('--api-key and --api-key-file are given: use one of them')

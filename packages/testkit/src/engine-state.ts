@@ -23,6 +23,8 @@ export interface RankEndpoints {
   readonly rank: number
   /** 'tcp://127.0.0.1:5557'. */
   readonly events: string
+  /** Where it publishes and answers, 'nats://…'; undefined: on the ports. */
+  readonly atBroker?: string | undefined
   readonly eventsPort: number
   /** Undefined, as its port: the engine repeats nothing. */
   readonly replay: string | undefined

@@ -47,6 +47,8 @@ export type EventForm = (typeof EVENT_FORMS)[number] & KvBatchForm
 export interface EventPublisherOptions {
   readonly rank: number
   readonly host: string
+  /** Where it publishes and answers, 'nats://…'; undefined: on the ports. */
+  readonly atBroker?: string | undefined
   /** 0: the system picks one. */
   readonly eventsPort: number
   /** Undefined: nothing is repeated. */
@@ -119,14 +121,14 @@ export class EventPublisher {
     options: EventPublisherOptions,
   ): Promise<EventPublisher> {
     const self = new EventPublisher(options, clock)
-    const { host, eventsPort, replayPort, topic, replayForm } = options
+    const { host, eventsPort, replayPort, topic, replayForm, atBroker } = options
     const name = host.includes(':') ? `[${host}]` : host
     self.#service = await bind(clock, [eventsPort, replayPort], () =>
       EventService.open({
         clock,
         messages,
-        eventsEndpoint: `tcp://${name}:${eventsPort}`,
-        replayEndpoint: replayPort === undefined ? undefined : `tcp://${name}:${replayPort}`,
+        eventsEndpoint: atBroker ?? `tcp://${name}:${eventsPort}`,
+        replayEndpoint: replayPort === undefined ? undefined : (atBroker ?? `tcp://${name}:${replayPort}`),
         topic,
         replayForm,
         // Engines give no snapshots, so nobody reads it.

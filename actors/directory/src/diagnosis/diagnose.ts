@@ -13,6 +13,7 @@
 import type { Clock, Random } from '@homing/clock'
 import { isSameSocket, SocketClaims, type Transport } from '@homing/transport'
 import { openDoor } from '../engine-keys.ts'
+import type { EventBroker } from '../event-broker.ts'
 import type { EventSource, KeySource, ProbeOutcome, WorkerSpec } from '../messages.ts'
 import { socketsOf } from '../named-sockets.ts'
 import { probeWorker } from '../probe.ts'
@@ -127,7 +128,12 @@ async function probe(
       ? await probeWorker(http, spec.origin, timeoutMs, key !== undefined)
       : { reached: false, reason: keyFault }
   const ranks = outcome.reached ? factsOf(spec, outcome, undefined, defaults).ranks.value : 0
-  return { spec, http, outcome, sources: outcome.reached ? sourcesOf(spec, outcome, ranks) : [] }
+  return {
+    spec,
+    http,
+    outcome,
+    sources: outcome.reached ? sourcesOf(spec, outcome, ranks, defaults.broker) : [],
+  }
 }
 
 /** Undefined: its block size is not known. */
@@ -204,10 +210,15 @@ async function gather(
   }
 }
 
-function sourcesOf(spec: WorkerSpec, outcome: ReachedOutcome, ranks: number): readonly EventSource[] {
+function sourcesOf(
+  spec: WorkerSpec,
+  outcome: ReachedOutcome,
+  ranks: number,
+  broker: EventBroker | undefined,
+): readonly EventSource[] {
   const sources: EventSource[] = []
   for (let dpRank = 0; dpRank < Math.min(ranks, RANKS_CHECKED_MAX); dpRank++) {
-    const source = eventSourceOf(spec, outcome, dpRank)
+    const source = eventSourceOf(spec, outcome, dpRank, broker)
     if (source !== undefined) sources.push(source)
   }
   return sources

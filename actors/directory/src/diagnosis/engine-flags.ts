@@ -34,7 +34,7 @@ export function plannedPorts(
   findings: readonly Finding[],
 ): EventPorts | undefined {
   if (outcome.engine === 'trtllm') return undefined
-  const source = eventSourceOf(spec, outcome, 0)
+  const source = eventSourceOf(spec, outcome, 0, undefined)
   const events = portOf(source?.endpoint) ?? EVENTS_PORT
   const topic = source?.topic ?? ''
   if (clashes.some(({ rival }) => !rival.startsWith(`${spec.id}/`))) {
@@ -58,7 +58,8 @@ export function doorsOf(
   const { spec, outcome, facts } = evidence
   const host = hostOf(spec.origin)
   for (let dpRank = 0; dpRank < facts.ranks.value; dpRank++) {
-    const source = eventSourceOf(spec, outcome, dpRank)
+    const checked = evidence.ranks.find(rank => rank.dpRank === dpRank)
+    const source = checked?.source ?? eventSourceOf(spec, outcome, dpRank, undefined)
     const events = planned === undefined ? source?.endpoint : `tcp://${host}:${planned.events + dpRank}`
     const replay = planned === undefined ? source?.replayEndpoint : `tcp://${host}:${planned.replay + dpRank}`
     for (const [use, endpoint] of [

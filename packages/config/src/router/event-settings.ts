@@ -5,6 +5,16 @@ import { GIB, HOUR_MS, MIB, MINUTE_MS, SECOND_MS } from '../units.ts'
 
 export const eventSettings = [
   {
+    key: 'eventPlane',
+    name: 'event-plane',
+    group: 'KV events and index',
+    kind: 'choice',
+    choices: ['zmq', 'nats'],
+    default: 'zmq',
+    envAliases: [{ name: 'DYN_EVENT_PLANE' }],
+    help: 'How the KV events of workers come that do not say it themselves. zmq: from the ports that the engine reports, or events= and replay= name. nats: from the NATS broker, where a sidecar or the engine publishes them under homing.kv.HOST_PORT; nats=SUBJECT in the URL of a worker names another subject.',
+  },
+  {
     key: 'kvEvents',
     name: 'kv-events',
     group: 'KV events and index',

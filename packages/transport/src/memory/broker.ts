@@ -74,7 +74,8 @@ export class MemoryBrokers {
         return () => {
           connection.users.delete(member)
           connection.session?.left(member)
-          if (connection.users.size === 0) this.#end(servers, connection)
+          // What was sent before still arrives, as from a connection that is closed in good order.
+          if (connection.users.size === 0) this.#end(servers, connection, false)
         }
       },
     }
@@ -91,11 +92,11 @@ export class MemoryBrokers {
     })
   }
 
-  #end(servers: string, connection: Connection): void {
+  #end(servers: string, connection: Connection, isCut = true): void {
     const { session } = connection
     if (session === undefined) return
     connection.session = undefined
-    session.end()
+    session.end(isCut)
     this.#sessions.get(servers)?.delete(session)
     for (const user of [...connection.users]) callOwner(() => user.down())
   }
@@ -121,9 +122,9 @@ class MemorySession {
     this.#toClient.put(this.#network.latencyMs, callback)
   }
 
-  end(): void {
+  end(isCut: boolean): void {
     this.#toClient.cut()
-    this.#toBroker.cut()
+    if (isCut) this.#toBroker.cut()
     this.#subscriptions.clear()
   }
 
