@@ -40,6 +40,7 @@ const SLOW_FILES: Readonly<Record<string, number>> = {
   'test/package.test.ts': 420,
   'test/real-engines/sessions.test.ts': 660,
   'test/simulation/router.test.ts': 300,
+  'test/system/workers-memory.test.ts': 240,
 }
 /** Variables of ours that a test may read; all others could change what it tests. */
 const TEST_VARIABLES =

@@ -7,7 +7,7 @@
 
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
-import { on } from 'node:events'
+import { on, once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { type ActorRef, createActorSystem } from '@homing/actor'
@@ -21,6 +21,7 @@ import {
 } from '@homing/testkit'
 import { type RunningRouter, startRouter } from 'homing'
 import { Agent, type Dispatcher, request } from 'undici'
+import type { HeapReport } from './heap-probe.ts'
 import { indexDifference } from './index-difference.ts'
 
 const START_MS_MAX = 30_000
@@ -30,6 +31,7 @@ const SETTLE_MS_MAX = 20_000
 const MAIN = fileURLToPath(new URL('../../packages/homing/src/main.ts', import.meta.url))
 
 const FAILING_ACTORS = new URL('failing-actors.ts', import.meta.url).href
+const HEAP_PROBE = new URL('heap-probe.ts', import.meta.url).href
 
 /** A tokenizer with a chat template, which engines and router load alike. */
 export const TINY_TOKENIZER = fileURLToPath(
@@ -447,11 +449,15 @@ export interface TestProcess extends EngineHandle {
   kill(signal: NodeJS.Signals): void
   /** Lets the actor of its main thread with this name fail, and resolves when it has; only of a process that `canFail`. */
   fail(actor: string): Promise<void>
+  /** What the objects on its threads take; only of a process that `tellsHeap`. */
+  heap(): Promise<HeapReport>
 }
 
 export interface ProcessOptions {
   /** Its actors can be made to fail: see failing-actors.ts. */
   readonly canFail?: boolean
+  /** It can be asked for its heap: see heap-probe.ts. */
+  readonly tellsHeap?: boolean
 }
 
 const processes = new Set<ChildProcess>()
@@ -463,11 +469,14 @@ process.on('exit', () => {
 export async function startProcess(
   command: string,
   argv: readonly string[],
-  { canFail = false }: ProcessOptions = {},
+  { canFail = false, tellsHeap = false }: ProcessOptions = {},
 ): Promise<TestProcess> {
-  const preload = canFail ? ['--import', FAILING_ACTORS] : []
+  const preload = [
+    ...(canFail ? ['--import', FAILING_ACTORS] : []),
+    ...(tellsHeap ? ['--import', HEAP_PROBE] : []),
+  ]
   const child = spawn(process.execPath, [...preload, MAIN, command, ...argv], {
-    stdio: ['ignore', 'pipe', 'pipe', canFail ? 'ipc' : 'ignore'],
+    stdio: ['ignore', 'pipe', 'pipe', canFail || tellsHeap ? 'ipc' : 'ignore'],
   })
   const { stdout, stderr } = child
   if (stdout === null || stderr === null) throw new Error('the output of a process must be piped')
@@ -502,6 +511,13 @@ export async function startProcess(
     async fail(actor) {
       child.send(actor)
       for await (const [failed] of on(child, 'message', { close: ['exit'] })) if (failed === actor) return
+    },
+    async heap() {
+      const [[report]] = await Promise.all([
+        once(child, 'message'),
+        new Promise(resolve => child.send('heap', resolve)),
+      ])
+      return report as HeapReport
     },
     async state(hasBlocks = false) {
       const answer = await send(url, `/admin/state${hasBlocks ? '?blocks=1' : ''}`)

@@ -53,6 +53,48 @@ t.test('an engine joins, is exact, gets requests, drains and leaves', async t =>
   t.equal((await fleet.send(`/workers/${idOf(late!.url)}/drain`, { method: 'POST' })).status, 404)
 })
 
+t.test(
+  'an engine under two names of one host is one worker, under two addresses two that are both right',
+  async t => {
+    const { engines: more, stop } = await startEngines([{ host: '0.0.0.0' }])
+    t.teardown(stop)
+    const { port } = new URL(more[0]!.url)
+    const fleet = await startFleet({ engines: [{}] })
+    t.teardown(() => fleet.stop())
+    const add = (host: string) => fleet.send('/workers', { body: { url: `http://${host}:${port}` } })
+    t.equal((await add('127.0.0.1')).status, 201)
+    for (const name of ['localhost', '[::1]', 'LOCALHOST']) {
+      const { status, text } = await add(name)
+      t.equal(status, 409, name)
+      t.match(text, /give it once/)
+    }
+    // Another address of the same machine: nobody can tell without asking the engine who it is.
+    t.equal((await add('127.0.0.2')).status, 201)
+    await fleet.trusted('exact')
+    const held = async (): Promise<number[]> =>
+      (await fleet.workers())
+        .filter(({ id }) => id.endsWith(`:${port}`))
+        .flatMap(({ worker_keys }) => worker_keys.map(({ blocks_held }) => blocks_held))
+    const instance = (await fleet.workers()).find(({ id }) => id === `127.0.0.1:${port}`)!.instance_id
+    const sent = await fleet.send('/v1/completions', {
+      body: { model: MODEL, prompt: prompt(3), max_tokens: 2, nvext: { backend_instance_id: instance } },
+    })
+    t.equal(sent.status, 200, sent.text)
+    await until('both know what one was sent', async () => {
+      const [one, other] = await held()
+      return one === other && one! >= 4 ? true : undefined
+    })
+    const again = await ask(fleet, 3)
+    t.equal(again.headers['x-homing-overlap-blocks'], '3')
+    t.equal(again.json.usage.prompt_tokens_details.cached_tokens, 48, 'as predicted')
+    t.equal((await fleet.send(`/workers/127.0.0.1:${port}`, { method: 'DELETE' })).status, 200)
+    t.equal((await held()).length, 1)
+    const last = await ask(fleet, 3)
+    t.equal(last.headers['x-homing-worker'], `127.0.0.2:${port}/0`, 'the other one still knows')
+    t.equal(last.json.usage.prompt_tokens_details.cached_tokens, 48)
+  },
+)
+
 t.test('bad bodies and paths get one clear error', async t => {
   const fleet = await startFleet({ engines: [{}] })
   t.teardown(() => fleet.stop())

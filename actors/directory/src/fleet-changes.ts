@@ -97,6 +97,7 @@ export class FleetChanges {
     const worker = workers.remove(workerId)
     if (worker === undefined) return false
     this.#roll.leave(worker.spec)
+    worker.drain?.due.cancel()
     context.log.info({ worker: workerId, reason }, 'worker has left')
     left(worker)
     this.keep()
@@ -118,9 +119,9 @@ export class FleetChanges {
     const { context, drainMsMax, changed } = this.#options
     const workerId = worker.spec.id
     const turn = ++this.#turns
-    worker.drain = { turn, sinceMs: context.clock.nowMs() }
+    const due = context.schedule(drainMsMax, { type: 'drainDue', workerId, turn })
+    worker.drain = { turn, sinceMs: context.clock.nowMs(), due }
     context.log.info({ worker: workerId, drainMsMax }, 'worker drains: it gets no new requests')
-    context.schedule(drainMsMax, { type: 'drainDue', workerId, turn })
     changed(worker)
   }
 
@@ -135,6 +136,7 @@ export class FleetChanges {
     const { context, workers, changed } = this.#options
     const worker = workers.get(workerId)
     if (worker?.drain === undefined) return
+    worker.drain.due.cancel()
     worker.drain = undefined
     context.log.info({ worker: workerId }, 'worker drains no longer')
     changed(worker)

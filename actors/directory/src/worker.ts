@@ -24,7 +24,7 @@ export interface Worker {
   /** It was added at run time: until it is announced, it is on trial. */
   readonly isLate: boolean
   /** Undefined: it takes requests. */
-  drain: { readonly turn: number; readonly sinceMs: number } | undefined
+  drain: { readonly turn: number; readonly sinceMs: number; readonly due: { cancel(): void } } | undefined
 
   // directory.ts
   /** What full probes that reached it found; kept while it is down. */
