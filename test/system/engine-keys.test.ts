@@ -61,9 +61,10 @@ function expiredCertificate(folder: string, names: string): { readonly key: stri
 async function tlsFront(
   given: Certificate,
   port: number,
+  host = '127.0.0.1',
 ): Promise<{ readonly port: number; readonly server: Server }> {
   const server = createServer(given, socket => {
-    const behind = connect(port, '127.0.0.1')
+    const behind = connect(port, host)
     socket.pipe(behind).pipe(socket)
     for (const one of [socket, behind])
       one.on('error', () => [socket, behind].forEach(end => void end.destroy()))
@@ -231,6 +232,30 @@ t.test('one key for all engines, and the key of a client reaches those that have
     t.equal((await client.send('/v1/completions', { body })).status, 200)
   }
 })
+
+t.test(
+  'behind a proxy of another host, an engine is followed at the host that is named for its events',
+  { skip },
+  async t => {
+    const folder = t.testdir()
+    const { engines, stop } = await startEngines([{ host: '127.0.0.2' }])
+    t.teardown(stop)
+    const made = certificate(folder, 'proxy', 'IP:127.0.0.1')
+    const front = await tlsFront(made, portOf(engines[0]!.url), '127.0.0.2')
+    t.teardown(() => void front.server.close())
+    const url = `https://127.0.0.1:${front.port}`
+    const argv = ['--engine-ca-file', join(folder, 'proxy.pem')]
+    for (const [query, trust] of [
+      ['', 'approximate'],
+      ['?events_host=127.0.0.2', 'exact'],
+    ] as const) {
+      const router = await startTestRouter([`${url}${query}`], argv)
+      const client = new RouterClient(router.url)
+      await client.trusted(trust)
+      await router.stop(0)
+    }
+  },
+)
 
 t.test('what is wrong with TLS is said, with what would be right', { skip }, async t => {
   const folder = t.testdir()

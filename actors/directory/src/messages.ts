@@ -164,6 +164,8 @@ export interface WorkerSpec {
   readonly model: string | undefined
   readonly blockSizeTokens: number | undefined
   readonly ranks: number | undefined
+  /** Host of its event and replay sockets, as it stands in an endpoint; undefined: that of the origin. */
+  readonly eventsHost?: string | undefined
   readonly eventsPort: number | undefined
   readonly replayPort: number | undefined
   readonly topic: string | undefined

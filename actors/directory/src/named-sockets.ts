@@ -2,12 +2,13 @@
 
 import type { NamedSocket, SocketUse } from '@homing/transport'
 import type { EventSource, WorkerSpec } from './messages.ts'
-import { hostOf } from './worker-spec.ts'
+import { eventsHostOf } from './worker-spec.ts'
 
 /** The sockets of a worker as given; those that a probe must find are not among them. */
-export function givenSockets({ origin, ranks, eventsPort, replayPort }: WorkerSpec): readonly NamedSocket[] {
+export function givenSockets(spec: WorkerSpec): readonly NamedSocket[] {
+  const { ranks, eventsPort, replayPort } = spec
   const socket = (use: SocketUse, port: number | undefined, dpRank: number): readonly NamedSocket[] =>
-    port === undefined ? [] : [{ use, endpoint: `tcp://${hostOf(origin)}:${port + dpRank}` }]
+    port === undefined ? [] : [{ use, endpoint: `tcp://${eventsHostOf(spec)}:${port + dpRank}` }]
   return Array.from({ length: ranks ?? 1 }, (_, dpRank) => [
     ...socket('events', eventsPort, dpRank),
     ...socket('replay', replayPort, dpRank),

@@ -17,7 +17,7 @@ import type {
   WorkerRecord,
   WorkerSpec,
 } from './messages.ts'
-import { hostOf } from './worker-spec.ts'
+import { eventsHostOf, hostOf } from './worker-spec.ts'
 
 /** What vLLM uses on large GPUs when it is not told; it does not say what it uses. */
 const MAX_BATCHED_TOKENS_DEFAULT = 8192
@@ -100,17 +100,20 @@ export function eventSourceOf(
 ): EventSource | undefined {
   const discovered = outcome?.eventSources.find(source => source.dpRank === dpRank)
   const given = (port: number | undefined): string | undefined =>
-    port === undefined ? undefined : `tcp://${hostOf(spec.origin)}:${port + dpRank}`
+    port === undefined ? undefined : `tcp://${eventsHostOf(spec)}:${port + dpRank}`
+  // Those that bind every address were found under the host that was asked.
+  const found = (endpoint: string | undefined): string | undefined =>
+    endpoint?.replace(`tcp://${hostOf(spec.origin)}:`, `tcp://${eventsHostOf(spec)}:`)
   const atBroker = brokerEndpointOf(spec, dpRank, broker)
   // A publisher at a broker answers questions under the same subject.
   if (atBroker !== undefined)
     return { dpRank, endpoint: atBroker, replayEndpoint: atBroker, topic: spec.topic ?? '' }
-  const endpoint = given(spec.eventsPort) ?? discovered?.endpoint
+  const endpoint = given(spec.eventsPort) ?? found(discovered?.endpoint)
   if (endpoint === undefined) return undefined
   return {
     dpRank,
     endpoint,
-    replayEndpoint: given(spec.replayPort) ?? discovered?.replayEndpoint,
+    replayEndpoint: given(spec.replayPort) ?? found(discovered?.replayEndpoint),
     topic: spec.topic ?? discovered?.topic ?? '',
   }
 }

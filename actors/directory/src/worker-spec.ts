@@ -2,6 +2,7 @@
  * One worker as the operator writes it: `http://host:8001?events=5557&replay=6557&ranks=2`.
  *
  *   events, replay        ports of rank 0; rank r is at port + r
+ *   events_host           host of those sockets, where the URL is that of a proxy; default: the host of the URL
  *   ranks                 data-parallel ranks behind this URL
  *   model, block_size, kv_blocks, max_batched_tokens      facts that a probe would find out
  *   taints=a,b            words that a request may require, prefer or avoid
@@ -20,6 +21,7 @@ import type { WorkerSpec } from './messages.ts'
 const PARAMETERS = [
   'events',
   'replay',
+  'events_host',
   'ranks',
   'model',
   'block_size',
@@ -78,6 +80,12 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
     return fail(`${name}=${value} is not a whole number from ${min} to ${max}`)
   }
 
+  const eventsHostText = values.get('events_host')
+  const eventsHost =
+    eventsHostText === undefined
+      ? undefined
+      : (tryHost(eventsHostText) ??
+        fail(`events_host=${eventsHostText} is no host; give a name or an address, without a port`))
   const ranks = integer('ranks', 1, RANKS_MAX)
   const eventsPort = integer('events', 1, 65_535)
   const replayPort = integer('replay', 1, 65_535)
@@ -115,6 +123,7 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
     model: values.get('model'),
     blockSizeTokens: integer('block_size', 1, 65_536),
     ranks,
+    eventsHost,
     eventsPort,
     replayPort,
     topic: values.get('topic'),
@@ -123,6 +132,11 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
     kvBlocks: integer('kv_blocks', 1, COUNT_MAX),
     taints: [...new Set((values.get('taints') ?? '').split(',').map(taint => taint.trim()))].filter(Boolean),
   }
+}
+
+/** The host of the event and replay sockets of a worker, as it stands in an endpoint. */
+export function eventsHostOf({ eventsHost, origin }: Pick<WorkerSpec, 'eventsHost' | 'origin'>): string {
+  return eventsHost ?? hostOf(origin)
 }
 
 /** The host of an origin, as it stands in an endpoint: IPv6 in brackets. */
@@ -134,6 +148,14 @@ export function hostOf(origin: string): string {
 function freeReplayPort(eventsPort: number, lastRank: number): number {
   const distance = Math.max(1000, lastRank + 1)
   return eventsPort + distance + lastRank <= 65_535 ? eventsPort + distance : eventsPort - distance
+}
+
+/** As it stands in an endpoint; an IPv6 address may lack its brackets. */
+function tryHost(text: string): string | undefined {
+  const host = /^[0-9a-f]*:[0-9a-f:.]+$/i.test(text) && text.split(':').length > 2 ? `[${text}]` : text
+  const url = tryUrl(`http://${host}:1`)
+  const isHost = url?.port === '1' && url.pathname === '/' && url.username === '' && url.search === ''
+  return isHost && url.hash === '' ? url.hostname : undefined
 }
 
 function tryUrl(text: string): URL | undefined {

@@ -3,7 +3,7 @@ import { brokerEndpointOf, InvalidWorkerError, parseWorkerSpec } from '../src/in
 
 t.test('a URL with every parameter', async t => {
   const text =
-    'http://h:8001?events=5557&replay=5600&ranks=2&max_batched_tokens=8192&kv_blocks=1000&taints=a,b,a&model=m&block_size=16&id=7&topic=kv'
+    'http://h:8001?events=5557&replay=5600&ranks=2&max_batched_tokens=8192&kv_blocks=1000&taints=a,b,a&model=m&block_size=16&id=7&topic=kv&events_host=node-7'
   t.strictSame(parseWorkerSpec(text, 3), {
     id: 'h:8001',
     instanceId: 7,
@@ -11,6 +11,7 @@ t.test('a URL with every parameter', async t => {
     model: 'm',
     blockSizeTokens: 16,
     ranks: 2,
+    eventsHost: 'node-7',
     eventsPort: 5557,
     replayPort: 5600,
     topic: 'kv',
@@ -29,6 +30,13 @@ t.test('an engine behind TLS and a key', async t => {
     key: { file: '/etc/k' },
   })
   t.match(parseWorkerSpec('http://h:1?key_env=ENGINE_KEY', 0).key, { env: 'ENGINE_KEY' })
+})
+
+t.test('its events may be at another host than its requests', async t => {
+  const hostOf = (text: string) => parseWorkerSpec(`https://proxy:8443?events_host=${text}`, 0).eventsHost
+  t.equal(hostOf('10.0.0.7'), '10.0.0.7')
+  t.equal(hostOf('fd00::7'), '[fd00::7]')
+  t.equal(hostOf('[fd00::7]'), '[fd00::7]')
 })
 
 t.test('the subject of its events at a broker, and where a worker publishes that names none', async t => {
@@ -83,6 +91,9 @@ t.test('what cannot be used says why', async t => {
     ['http://h:8001?events=65000&replay=65001&ranks=2', /overlap with 2 ranks, .* such as 64000$/],
     ['http://h:8001?events=5557&replay=5557', /overlap with 1 ranks: .* such as 6557$/],
     ['http://h:8001?block_size=x', /block_size=x/],
+    ...['a:5557', 'tcp://a', 'a/b', 'u@a', 'a b'].map(
+      host => [`http://h:8001?events_host=${host}`, /is no host; give a name or an address/] as const,
+    ),
     ['http://h:8001?id=-1', /id=-1/],
   ]
   for (const [text, reason] of cases) {

@@ -2,7 +2,7 @@
 
 import type { WorkerSpec } from '../messages.ts'
 import { type EventPorts, eventFlags, eventSourceOf } from '../worker-facts.ts'
-import { hostOf } from '../worker-spec.ts'
+import { eventsHostOf } from '../worker-spec.ts'
 import type { Door, Finding } from './diagnosis.ts'
 import type { ReachedEvidence } from './evidence.ts'
 
@@ -56,7 +56,7 @@ export function doorsOf(
   const doors: Door[] = [{ at: worker.id, use: 'requests', dpRank: undefined }]
   if (evidence === undefined) return doors
   const { spec, outcome, facts } = evidence
-  const host = hostOf(spec.origin)
+  const host = eventsHostOf(spec)
   for (let dpRank = 0; dpRank < facts.ranks.value; dpRank++) {
     const checked = evidence.ranks.find(rank => rank.dpRank === dpRank)
     const source = checked?.source ?? eventSourceOf(spec, outcome, dpRank, undefined)
