@@ -95,6 +95,28 @@ t.test(
   },
 )
 
+t.test('nobody has to ask for it under policy auto; under every other, nothing waits unasked', async t => {
+  for (const [settings, isOn] of [
+    [{ routerPolicy: 'auto' }, true],
+    [{ routerPolicy: 'auto', queueThreshold: 'none' }, false],
+    [{ routerPolicy: 'product' }, false],
+    [{ routerMode: 'least-loaded' }, false],
+  ] as const) {
+    const what = JSON.stringify(settings)
+    const fleet = await begin({ queueThreshold: undefined, ...settings })
+    const { answers, send, until } = clients(fleet)
+    for (let id = 0; id < 12; id++) send(id)
+    await fleet.simulation.run(undefined, { within: 20 })
+    const view = await queueOf(fleet)
+    t.equal(view.is_on, isOn, what)
+    t.equal(view.requests > 0, isOn, `${view.requests} wait with ${what}`)
+    await until(12)
+    t.ok(answers.every(({ status }) => status === 200))
+    await nothingIsBooked(t, fleet)
+    await fleet.stop()
+  }
+})
+
 t.test(
   'at its bound the queue refuses with 503, and a client that leaves while it waits makes room',
   async t => {

@@ -12,8 +12,8 @@ interface PolicySettings {
 }
 
 export interface QueueSettings extends PolicySettings {
-  /** 'none', 'auto', or a number above 0. */
-  readonly queueThreshold: string
+  /** 'none', 'auto', or a number above 0; undefined: 'auto' under policy auto, else 'none'. */
+  readonly queueThreshold: string | undefined
   readonly queueOrder: 'auto' | QueueOrder
   readonly policyClasses?: PolicyFile | undefined
   readonly queueTimeoutMs: number
@@ -44,11 +44,10 @@ export function queueOrderOf(args: PolicySettings & Pick<QueueSettings, 'queueOr
 }
 
 export function queueRulesOf(args: QueueSettings): QueueRules {
-  const { queueThreshold, policyClasses } = args
-  const threshold =
-    queueThreshold === 'none' || queueThreshold === 'auto' ? queueThreshold : Number(queueThreshold)
+  const { queueThreshold: given, policyClasses } = args
+  const isWord = given === undefined || given === 'none' || given === 'auto'
   return {
-    threshold: thresholdOf(threshold, isAuto(args)),
+    threshold: thresholdOf(isWord ? given : Number(given), isAuto(args)),
     order: queueOrderOf(args),
     classes: policyClasses,
   }

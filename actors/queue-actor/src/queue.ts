@@ -245,7 +245,7 @@ class WaitingRoom {
     this.#hasFleet = true
     const workers = new Map<string, { keys: number; stepTokens: number }>()
     for (const worker of fleet.workers) {
-      this.#warnOfUnknown(worker)
+      this.#tellOfUnknown(worker)
       const isUp = worker.state === 'up'
       for (const { name } of worker.models) {
         const { keys, stepTokens } = workers.get(name) ?? { keys: 0, stepTokens: Number.POSITIVE_INFINITY }
@@ -494,12 +494,14 @@ class WaitingRoom {
     if (this.#args.router.tell(message) === 'full') this.#untold.push(message)
   }
 
-  /** A threshold in parts of a step is worth what is known of the step. */
-  #warnOfUnknown({ id, models, maxBatchedTokens }: WorkerRecord): void {
-    const isUsed = models.some(({ name }) => this.#models.get(name)?.rules.mayWait === true)
+  /** A threshold that somebody gave in parts of a step is worth what is known of the step. Where none was given, nobody has to do anything. */
+  #tellOfUnknown({ id, models, maxBatchedTokens }: WorkerRecord): void {
+    const rules = models.flatMap(({ name }) => this.#models.get(name)?.rules ?? [])
+    const isUsed = rules.some(({ mayWait }) => mayWait)
     if (!isUsed || maxBatchedTokens.source !== 'default' || this.#warned.has(id)) return
     this.#warned.add(id)
-    this.#context.log.warn({ worker: id, tokens: maxBatchedTokens.value }, UNKNOWN_STEP)
+    const level = rules.some(({ isInSteps }) => isInSteps) ? 'warn' : 'info'
+    this.#context.log[level]({ worker: id, tokens: maxBatchedTokens.value }, UNKNOWN_STEP)
   }
 
   /** Before the first fleet of this life nothing is known of models: all are held, and those that there are not are forgotten then. */

@@ -168,7 +168,8 @@ function prefillThresholdOf(settings: RouterSettings): string | undefined {
   const { queueThreshold, routerPolicy, routerMode, selectionModule } = settings
   const isAuto = routerPolicy === 'auto' && routerMode === 'kv' && selectionModule === undefined
   const isOwn = queueThreshold === 'auto' && isAuto
-  if (queueThreshold !== 'none' && !isOwn) return '--router-queue-threshold'
+  const isGiven = queueThreshold !== undefined && queueThreshold !== 'none'
+  if (isGiven && !isOwn) return '--router-queue-threshold'
   if (settings.activePrefillTokensThreshold !== undefined) return '--active-prefill-tokens-threshold'
   return settings.activePrefillTokensThresholdFraction === undefined
     ? undefined

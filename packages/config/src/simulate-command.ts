@@ -1,7 +1,7 @@
 /** The settings of `homing simulate`. */
 
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
-import { faultOfQueueThreshold, faultOfTenantWeight } from './router/queue-settings.ts'
+import { faultOfQueueThreshold, faultOfTenantWeight, QUEUE_THRESHOLD_UNSET } from './router/queue-settings.ts'
 import { GIB, HOUR_MS, MIB, SECOND_MS } from './units.ts'
 
 const SPEED_MAX = 100_000
@@ -236,11 +236,12 @@ const simulateSettings = [
     group: 'Routing',
     kind: 'text',
     placeholder: 'none|auto|NUMBER',
-    default: 'none',
+    default: undefined,
+    unsetMeans: QUEUE_THRESHOLD_UNSET,
     env: 'HOMING_SIMULATE_QUEUE_THRESHOLD',
     check: faultOfQueueThreshold,
     read: text => text.toLowerCase(),
-    help: 'As the option of the router of that name: when requests wait in the router instead of at an engine. Then there is a table of what waited.',
+    help: 'As the option of the router of that name: when requests wait in the router instead of at an engine. Where some do, there is a table of what waited.',
   },
   {
     key: 'queueOrder',

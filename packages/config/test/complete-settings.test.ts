@@ -112,6 +112,8 @@ t.test('rules over several settings hold, and a default that is given is no wish
   ] as const)
     t.match(faultsOf({ ...threshold, trackPrefillTokens: false }), [/goes by prefill tokens, which/])
   t.strictSame(faultsOf({ queueThreshold: 'auto', trackPrefillTokens: false }), [], 'auto has its own')
+  t.strictSame(faultsOf({ trackPrefillTokens: false }), [], 'and so does the default')
+  t.strictSame(faultsOf({ trackPrefillTokens: false, routerPolicy: 'linear' }), [], 'which is none else')
   t.match(faultsOf({ affinitiesMax: 5 }), [/no effect without --router-session-affinity-ttl-secs/])
   const hard = { affinityTtlMs: 1000, affinityMode: 'hard' } as const
   t.strictSame(faultsOf(hard), [])

@@ -7,6 +7,7 @@
 
 import { numbersOf, readTenantWeights, type SettingSource, type SimulateSettings } from '@homing/config'
 import {
+  type CellSelection,
   type CellSpec,
   type Column,
   detectBinMs,
@@ -15,6 +16,7 @@ import {
   fitLog,
   fitText,
   type InlineProfile,
+  isAutoSelection,
   type LogFit,
   type LogTrace,
   logTrace,
@@ -112,15 +114,17 @@ export async function planOf(settings: SimulateSettings, sources: SimulateSource
       spec: specOfLog(base, planned, settings, sources),
     })
   }
-  const queue = queueOf(settings)
-  const columns = columnsOf(settings.policies).map(column => ({
-    ...column,
-    selection: {
-      ...column.selection,
-      temperature: settings.temperature,
-      ...(queue !== undefined && { queue }),
-    },
-  }))
+  const columns = columnsOf(settings.policies).map(column => {
+    const queue = queueOf(settings, column.selection)
+    return {
+      ...column,
+      selection: {
+        ...column.selection,
+        temperature: settings.temperature,
+        ...(queue !== undefined && { queue }),
+      },
+    }
+  })
   return {
     workloads: distinctWorkloads(workloads),
     columns,
@@ -131,11 +135,16 @@ export async function planOf(settings: SimulateSettings, sources: SimulateSource
   }
 }
 
-function queueOf({ queueThreshold, queueOrder, tenantWeights }: SimulateSettings): QueueSpec | undefined {
-  if (queueThreshold === 'none') return undefined
+/** As the router has it, also where nothing is given. */
+function queueOf(
+  { queueThreshold: given, queueOrder, tenantWeights }: SimulateSettings,
+  selection: CellSelection,
+): QueueSpec | undefined {
+  const threshold = given ?? (isAutoSelection(selection) ? 'auto' : 'none')
+  if (threshold === 'none') return undefined
   const weights = readTenantWeights(tenantWeights)
   return {
-    threshold: queueThreshold === 'auto' ? 'auto' : Number(queueThreshold),
+    threshold: threshold === 'auto' ? 'auto' : Number(threshold),
     order: queueOrder,
     ...(weights.size > 0 && { tenantWeights: Object.fromEntries(weights) }),
   }

@@ -49,11 +49,15 @@ export interface QueueRules {
 /** Steps of an engine: what `auto` means for policies that do not learn. */
 const THRESHOLD_OF_OTHERS = 2
 
-/** What a threshold means as it was set; `isAuto`: under the policy auto, which has a load model. */
-export function thresholdOf(given: 'none' | 'auto' | number, isAuto: boolean): QueueRules['threshold'] {
+/** What a threshold means as it was set, or was not; `isAuto`: under the policy auto, which has a load model. */
+export function thresholdOf(
+  given: 'none' | 'auto' | number | undefined,
+  isAuto: boolean,
+): QueueRules['threshold'] {
   if (given === 'none') return undefined
-  if (given !== 'auto') return given
-  return isAuto ? 'step' : THRESHOLD_OF_OTHERS
+  if (typeof given === 'number') return given
+  if (isAuto) return 'step'
+  return given === 'auto' ? THRESHOLD_OF_OTHERS : undefined
 }
 
 /** What an order means as it was set. */
@@ -93,6 +97,8 @@ export class ModelRules {
   readonly profile: PolicyProfile
   /** False: nothing of this model ever waits. */
   readonly mayWait: boolean
+  /** A threshold is a part of what an engine computes in a step, as it says or as is assumed. */
+  readonly isInSteps: boolean
   readonly #threshold: QueueRules['threshold']
   readonly #byFamily = new Map<string, readonly RoomRule[]>()
   readonly #byClass: ReadonlyMap<string, readonly RoomRule[]>
@@ -101,9 +107,10 @@ export class ModelRules {
     this.#threshold = threshold
     this.profile = classes?.models.get(model) ?? classes?.profile ?? singleClassProfile(order)
     this.#byClass = new Map(this.profile.classes.map(one => [one.name, [this.#rule(one, 0)]]))
-    this.mayWait = [...this.#byClass.values()].some(
-      ([rule]) => rule!.byStep || rule!.busyFraction !== undefined || rule!.busyTokens !== undefined,
-    )
+    const rules = [...this.#byClass.values()].flat()
+    this.isInSteps = rules.some(({ busyFraction }) => busyFraction !== undefined)
+    this.mayWait =
+      this.isInSteps || rules.some(({ byStep, busyTokens }) => byStep || busyTokens !== undefined)
   }
 
   classOf(family: string | undefined, uncachedTokens: number): string {

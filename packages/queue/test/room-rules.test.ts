@@ -12,6 +12,16 @@ t.test('auto is one engine step under the policy auto, and twice the step under 
   t.same([thresholdOf('auto', false), orderOf('auto', false)], [2, 'fcfs'])
   t.same([thresholdOf(4, true), orderOf('wspt', true)], [4, 'wspt'])
   t.equal(thresholdOf('none', true), undefined)
+  t.equal(thresholdOf(undefined, true), 'step', 'on where it is judged by what is learned')
+  t.equal(thresholdOf(undefined, false), undefined, 'off under every other policy')
+  const rules = (threshold: 'step' | number) =>
+    new ModelRules('', { threshold, order: 'fcfs', classes: undefined })
+  t.same(
+    [rules('step').mayWait, rules('step').isInSteps],
+    [true, false],
+    'a step is what the load model says',
+  )
+  t.same([rules(2).mayWait, rules(2).isInSteps], [true, true])
 })
 
 t.test('a request waits only while all workers are past the rule', async t => {

@@ -46,6 +46,11 @@ const SELECTIONS: Readonly<Record<string, CellSelection>> = {
   'est-ttft': { ...BASE, policy: 'est-ttft' },
 }
 
+/** Whether it places by the policy auto, which has a load model. */
+export function isAutoSelection({ rule, mode, policy }: CellSelection): boolean {
+  return rule === undefined && mode === 'kv' && policy === 'auto'
+}
+
 /** Other names for the same. */
 const ALIASES: Readonly<Record<string, string>> = {
   least: 'least-loaded',

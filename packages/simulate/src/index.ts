@@ -39,6 +39,7 @@ export {
   COLUMN_NAMES,
   type Column,
   FIXED_COLUMNS,
+  isAutoSelection,
   parseColumn,
   UnknownPolicyError,
 } from './column.ts'

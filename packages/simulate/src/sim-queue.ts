@@ -22,6 +22,7 @@ import {
 } from '@homing/queue'
 import { LatencyHistogram } from './cell-metrics.ts'
 import type { CellSelection, QueueFigures, QueueSpec } from './cell-types.ts'
+import { isAutoSelection } from './column.ts'
 import type { SimRequest } from './sim-request.ts'
 
 /** As the router's options, by default. */
@@ -61,7 +62,7 @@ export class SimQueue {
   constructor(spec: QueueSpec, selection: CellSelection, router: QueuedRouter, workers: number) {
     this.#router = router
     this.#waitMsMax = spec.waitMsMax ?? WAIT_MS_MAX
-    const isAuto = selection.rule === undefined && selection.mode === 'kv' && selection.policy === 'auto'
+    const isAuto = isAutoSelection(selection)
     this.#rules = new ModelRules('', {
       threshold: thresholdOf(spec.threshold, isAuto),
       order: orderOf(spec.order ?? 'auto', isAuto),

@@ -3,6 +3,9 @@
 import type { SettingDescriptor } from '../descriptor.ts'
 import { GIB, HOUR_MS, MINUTE_MS, SECOND_MS } from '../units.ts'
 
+/** Also of the simulator. */
+export const QUEUE_THRESHOLD_UNSET = 'auto under policy auto, none under every other'
+
 export const queueSettings = [
   {
     key: 'queueThreshold',
@@ -10,11 +13,12 @@ export const queueSettings = [
     group: 'Queue',
     kind: 'text',
     placeholder: 'none|auto|NUMBER',
-    default: 'none',
+    default: undefined,
+    unsetMeans: QUEUE_THRESHOLD_UNSET,
     envAliases: [{ name: 'DYN_ROUTER_QUEUE_THRESHOLD' }],
     check: faultOfQueueThreshold,
     read: text => text.toLowerCase(),
-    help: 'When requests wait in the router instead of at an engine (docs/queue.md). A number: while every worker that could take them has more prefill tokens under way than this many times its max_num_batched_tokens. auto: under --router-policy auto, while at each of them a step or more of prefill is queued by what it has learned; under every other policy 2. none: never, apart from policy classes with a threshold of their own.',
+    help: 'When requests wait in the router instead of at an engine (docs/queue.md). A number: while every worker that could take them has more prefill tokens under way than this many times its max_num_batched_tokens. auto: under --router-policy auto, while at each of them a step or more of prefill is queued by what it has learned; under every other policy it is 2, but nothing waits there unless this is given. none: never, apart from policy classes with a threshold of their own.',
   },
   {
     key: 'queueOrder',
