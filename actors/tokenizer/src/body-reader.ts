@@ -205,6 +205,8 @@ export class BodyReader {
         }
       case 'unknown':
         return unknown(prompt.reason)
+      case 'as-text':
+        return asText(prompt.why)
       case 'ask-engine': {
         if (task.unaskable !== undefined) return asText(task.unaskable)
         const question = tokenizeBody(view.body, view.scan, view.request, model)

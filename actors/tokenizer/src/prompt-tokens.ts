@@ -16,8 +16,13 @@ export type Prompt =
   | { readonly kind: 'tokens'; readonly ids: Int32Array; readonly by: 'router' | 'client' }
   | { readonly kind: 'ask-engine'; readonly why: string }
   | { readonly kind: 'unknown'; readonly reason: string }
+  /** Nobody can be asked for its tokens; its text stands in for them. */
+  | { readonly kind: 'as-text'; readonly why: string }
 
 export const DISTRUSTED = 'ids of this tokenizer were seen to differ from those of an engine'
+
+/** vLLM 0.32: `use_harmony` in renderers/online_renderer.py; its `/tokenize` goes by the template. */
+const HARMONY = 'it is a model of gpt-oss, whose prompts the engine writes in the form of Harmony'
 
 /** What vLLM renders to see whether a template takes system messages among the others. */
 const SYSTEM_PROBE = {
@@ -90,6 +95,7 @@ export class ThreadTokenizers {
     this.#renderedAtMs = wallMs
     const body = valuesOf(values)
     if (request.promptShape === 'messages') {
+      if (tokenizer.isHarmony && dialect !== 'sglang') return { kind: 'as-text', why: HARMONY }
       const answer = tokenizer.encodeChat(body)
       if (answer.kind === 'tokens') return { kind: 'tokens', ids: answer.tokens, by: 'router' }
       return refusal(answer.kind, answer.reason)

@@ -1,6 +1,6 @@
 /** A pool thread reads a request's bytes. */
 
-import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -94,6 +94,48 @@ const chatIds = (body: object): number[] => {
   const answer = tiny.encodeChat(JSON.stringify(body))
   return answer.kind === 'tokens' ? [...answer.tokens] : []
 }
+
+t.test('a chat with a model of gpt-oss is known by its text, whatever form it came in', async t => {
+  const directory = await mkdtemp(join(tmpdir(), 'homing-harmony-'))
+  t.teardown(() => rm(directory, { recursive: true }))
+  await cp(TINY, directory, { recursive: true })
+  const files = JSON.parse(await readFile(join(TINY, 'tokenizer.json'), 'utf8')) as {
+    added_tokens: { id: number; content: string }[]
+  }
+  const [first] = files.added_tokens
+  const names = ['<|channel|>', '<|constrain|>', '<|call|>', '<|return|>']
+  const most = Math.max(...files.added_tokens.map(({ id }) => id))
+  const added = names.map((content, at) => ({ ...first, id: most + 1 + at, content }))
+  const table = tableOf([`m=${directory}`], {
+    models: [model('m')],
+    blockSizeTokens: BLOCK,
+    canTokenize: true,
+  })
+  const bodies = [
+    ['chat', { model: 'm', messages: HELLO }],
+    ['messages', { model: 'm', messages: HELLO, max_tokens: 1 }],
+    ['responses', { model: 'm', input: TEXT }],
+  ] as const
+  for (const [route, body] of bodies)
+    t.equal((await read(body, { route, table })).textBlocksReason, undefined, `${route} without its tokens`)
+  await writeFile(
+    join(directory, 'tokenizer.json'),
+    JSON.stringify({ ...files, added_tokens: [...files.added_tokens, ...added] }),
+  )
+  const again = tableOf([`m=${directory}/.`], {
+    models: [model('m')],
+    blockSizeTokens: BLOCK,
+    canTokenize: true,
+  })
+  for (const [route, body] of bodies) {
+    const { textBlocksReason, localHashes, tokenizedBy } = await read(body, { route, table: again })
+    t.match(textBlocksReason, /gpt-oss.*Harmony/, route)
+    t.ok(localHashes.length > 0, 'prompts that begin alike are seen to')
+    t.notOk(tokenizedBy === 'router')
+  }
+  // The text of a completion is what it is.
+  t.equal((await read({ model: 'm', prompt: TEXT }, { table: again })).textBlocksReason, undefined)
+})
 
 t.test('a chat becomes the tokens of its rendered template, and their hashes', async t => {
   const request = await read({ model: 'm', messages: HELLO, stream: true })

@@ -204,6 +204,11 @@ export class PromptTokenizer {
     return this.hazard ?? (this.#standard.template === undefined ? this.#standard.refusal : undefined)
   }
 
+  /** Chats are not what the template says: see `TokenizerFiles.isHarmony`. */
+  get isHarmony(): boolean {
+    return this.#files.isHarmony
+  }
+
   /** How the template takes the content of messages. */
   get contentFormat(): ContentFormat {
     return this.#standard.format

@@ -35,6 +35,8 @@ export interface TokenizerFiles {
   readonly specialTokens: ReadonlyMap<string, string>
   /** Why this tokenizer would be read otherwise than the engine reads it; undefined when it would not. */
   readonly hazard: string | undefined
+  /** Its vocabulary is that of gpt-oss, whose chats engines write in Harmony's form and not by the template. */
+  readonly isHarmony: boolean
 }
 
 const SPECIAL_NAMES = [
@@ -75,6 +77,7 @@ export async function readTokenizerFiles(directory: string): Promise<TokenizerFi
         : { standard: template, toolUse: undefined },
     specialTokens: specialTokensOf(config ?? {}, legacySpecials ?? {}),
     hazard: tokenizerHazard(tokenizer),
+    isHarmony: hasHarmonyTokens(tokenizer),
   }
 }
 
@@ -130,6 +133,15 @@ function specialTokensOf(config: JsonObject, legacy: JsonObject): ReadonlyMap<st
     if (typeof content === 'string') tokens.set(name, content)
   }
   return tokens
+}
+
+/** Tokens that only this form has, of which `<|constrain|>` says how the arguments of a call are written. */
+const HARMONY_TOKENS = ['<|channel|>', '<|constrain|>', '<|call|>', '<|return|>'] as const
+
+function hasHarmonyTokens(tokenizer: JsonObject): boolean {
+  const added = (tokenizer['added_tokens'] as JsonObject[] | undefined) ?? []
+  const contents = new Set(added.map(({ content }) => content))
+  return HARMONY_TOKENS.every(token => contents.has(token))
 }
 
 /** Looks for what the README of the library and its source say that it does not do. */
