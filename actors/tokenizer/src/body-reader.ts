@@ -180,7 +180,7 @@ export class BodyReader {
     // The router says which models there are; it refuses this one.
     if (entry === undefined) return unknown('no worker serves the model')
     const view = isConverted(route)
-      ? convertedView(route, readBody, request, entry, await this.#tokenizers.mergesSystem(entry))
+      ? convertedView(route, readBody, request, entry, await this.#tokenizers.messagesRules(entry))
       : { ...readBody, body, request, isConverted: false }
     if ('reason' in view) return unknown(view.reason)
     const asText = async (why: string): Promise<PoolOutcome> => {

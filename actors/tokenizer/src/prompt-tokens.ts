@@ -3,6 +3,7 @@
 import { isLocalFault } from '@homing/errors'
 import type { RequestFields } from '@homing/openai'
 import {
+  disabledThinkingEffort,
   type LoadedTokenizer,
   PromptCache,
   PromptTokenizer,
@@ -11,6 +12,7 @@ import {
   type RequestBody,
 } from '@homing/tokenization'
 import type { ModelEntry } from './model-table.ts'
+import type { MessagesRules } from './prompt-view.ts'
 
 export type Prompt =
   | { readonly kind: 'tokens'; readonly ids: Int32Array; readonly by: 'router' | 'client' }
@@ -30,6 +32,8 @@ const SYSTEM_PROBE = {
   add_generation_prompt: false,
 }
 
+const UNKNOWN_RULES: MessagesRules = { mergesSystem: true, disabledEffort: undefined }
+
 export interface ThreadTokenizersOptions {
   /** For what is remembered of prompts. */
   readonly promptCacheBytes: number
@@ -45,7 +49,7 @@ export class ThreadTokenizers {
   readonly #promptCache: PromptCache
   readonly #wordTableBytesMax: number
   #shared: ReadonlyMap<string, LoadedTokenizer> = new Map()
-  readonly #mergesSystem = new WeakMap<PromptTokenizer, boolean>()
+  readonly #messagesRules = new WeakMap<PromptTokenizer, MessagesRules>()
   #distrusted: ReadonlySet<string> = new Set()
   /** What templates that print the date are told; set before each rendering, which does not wait. */
   #renderedAtMs = 0
@@ -109,17 +113,24 @@ export class ThreadTokenizers {
       : { kind: 'tokens', ids: first, by: 'router' }
   }
 
-  /** Whether vLLM puts system messages of a Messages request in front: where its template refuses them elsewhere. */
-  async mergesSystem({ tokenizerDirectory, dialect }: ModelEntry): Promise<boolean> {
-    if (tokenizerDirectory === undefined) return true
+  /** Whether vLLM puts system messages of a Messages request in front, where its template refuses them elsewhere; and what disabled thinking is to it. */
+  async messagesRules({ tokenizerDirectory, dialect }: ModelEntry): Promise<MessagesRules> {
+    if (tokenizerDirectory === undefined) return UNKNOWN_RULES
     const tokenizer = await this.#load(tokenizerDirectory, dialect)
-    if (typeof tokenizer === 'string') return true
-    let merges = this.#mergesSystem.get(tokenizer)
-    if (merges === undefined) {
-      merges = tokenizer.renderChat(SYSTEM_PROBE).kind !== 'text'
-      this.#mergesSystem.set(tokenizer, merges)
+    if (typeof tokenizer === 'string') return UNKNOWN_RULES
+    let rules = this.#messagesRules.get(tokenizer)
+    if (rules === undefined) {
+      const rendered = (chat: RequestBody): string | undefined => {
+        const answer = tokenizer.renderChat(chat)
+        return answer.kind === 'text' ? answer.text + answer.textAfter : undefined
+      }
+      rules = {
+        mergesSystem: rendered(SYSTEM_PROBE) === undefined,
+        disabledEffort: disabledThinkingEffort(rendered),
+      }
+      this.#messagesRules.set(tokenizer, rules)
     }
-    return merges
+    return rules
   }
 
   /** The rendered text of a chat where its template can be used; undefined: its messages must do. */

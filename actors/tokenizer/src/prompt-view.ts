@@ -7,6 +7,7 @@ import { type RequestFields, type RequestScan, scanRequest } from '@homing/opena
 import {
   chatOfMessages,
   chatOfResponses,
+  type DisabledEffort,
   dumpJson,
   type PythonDict,
   RenderingRefusedError,
@@ -25,6 +26,13 @@ export interface PromptView {
   readonly isConverted: boolean
 }
 
+/** What the engine's template decides of a Messages request. */
+export interface MessagesRules {
+  readonly mergesSystem: boolean
+  /** Undefined: not known. */
+  readonly disabledEffort: DisabledEffort | undefined
+}
+
 /** Another form than a chat or a completion. */
 export type ConvertedRoute = 'messages' | 'responses'
 
@@ -38,13 +46,15 @@ export function convertedView(
   { values }: ReadBody,
   request: RequestFields,
   { dialect }: ModelEntry,
-  mergesSystem: boolean,
+  { mergesSystem, disabledEffort }: MessagesRules,
 ): PromptView | { readonly reason: string } {
   try {
     const given = values()
     if (given === undefined) return { reason: 'the body is no JSON that engines read' }
     const chat =
-      route === 'messages' ? chatOfMessages(given, dialect, mergesSystem) : chatOfResponses(given, dialect)
+      route === 'messages'
+        ? chatOfMessages(given, dialect, mergesSystem, disabledEffort)
+        : chatOfResponses(given, dialect)
     return new ConvertedView(chat, request)
   } catch (thrown) {
     if (!(thrown instanceof RenderingRefusedError)) throw thrown

@@ -95,6 +95,28 @@ const chatIds = (body: object): number[] => {
   return answer.kind === 'tokens' ? [...answer.tokens] : []
 }
 
+t.test('a message with disabled thinking has the prompt of a chat that asks for none', async t => {
+  const directory = await mkdtemp(join(tmpdir(), 'homing-thinking-'))
+  t.teardown(() => rm(directory, { recursive: true }))
+  await cp(TINY, directory, { recursive: true })
+  await writeFile(
+    join(directory, 'chat_template.jinja'),
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{{ '' if enable_thinking is not defined or enable_thinking else 'no thought\n' }}",
+  )
+  const table = tableOf([`m=${directory}`], { models: [model('m')], blockSizeTokens: BLOCK })
+  const idsOf = async (route: CompletionRoute, fields: object) => {
+    const { tokenIds } = await read(
+      { model: 'm', messages: HELLO, max_tokens: 1, ...fields },
+      { route, table },
+    )
+    return [...(tokenIds ?? [])]
+  }
+  const off = await idsOf('messages', { thinking: { type: 'disabled' } })
+  t.ok(off.length > 0)
+  t.strictSame(off, await idsOf('chat', { reasoning_effort: 'none' }))
+  t.not(off.length, (await idsOf('messages', {})).length)
+})
+
 t.test('a chat with a model of gpt-oss is known by its text, whatever form it came in', async t => {
   const directory = await mkdtemp(join(tmpdir(), 'homing-harmony-'))
   t.teardown(() => rm(directory, { recursive: true }))

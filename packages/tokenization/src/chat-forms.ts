@@ -18,6 +18,25 @@ import { RenderingRefusedError } from './errors.ts'
 import { dumpJson, isTruthy, type PythonDict, type PythonValue } from './python-value.ts'
 import { sglangChatOfMessages, sglangChatOfResponses } from './sglang-chat-forms.ts'
 
+/** What vLLM asks a template for where a message disables thinking. */
+export type DisabledEffort = 'none' | 'low'
+
+const EFFORTS = ['low', 'medium', 'high', 'xhigh', 'max'] as const
+
+/**
+ * `none`, if the template renders another prompt for it than for each effort, else `low`: vLLM finds that out with the same prompts
+ * (`_probe_disabled_thinking_effort`), unless its operator says what it is. `rendered`: a chat by the template; undefined: it refuses that.
+ */
+export function disabledThinkingEffort(
+  rendered: (chat: Readonly<Record<string, unknown>>) => string | undefined,
+): DisabledEffort {
+  const probe = (effort: string): string | undefined =>
+    rendered({ messages: [{ role: 'user', content: 'Hi' }], reasoning_effort: effort })
+  const none = probe('none')
+  if (none === undefined) return 'low'
+  return EFFORTS.some(effort => probe(effort) === none) ? 'low' : 'none'
+}
+
 /** Text of Claude Code that differs in every request; engines leave it out, so that prefixes stay equal. */
 const BILLING_HEADER = 'x-anthropic-billing-header'
 
@@ -26,9 +45,15 @@ const SHARED_MEMBERS = ['model', 'cache_salt', 'chat_template_kwargs', 'kv_trans
 
 /**
  * The chat that an engine makes of a Messages request. `mergesSystem`: vLLM puts all system messages into the first one, as it does where
- * the template refuses them elsewhere. Throws RenderingRefusedError.
+ * the template refuses them elsewhere. `disabledEffort`: the effort that vLLM asks for where thinking is disabled (`disabledThinkingEffort`);
+ * undefined: not known, and such a request is refused. Throws RenderingRefusedError.
  */
-export function chatOfMessages(body: PythonDict, dialect: EngineDialect, mergesSystem: boolean): PythonDict {
+export function chatOfMessages(
+  body: PythonDict,
+  dialect: EngineDialect,
+  mergesSystem: boolean,
+  disabledEffort?: DisabledEffort,
+): PythonDict {
   if (dialect === 'sglang') return sglangChatOfMessages(body)
   const chat = sharedOf(body)
   const messages: PythonDict[] = []
@@ -50,7 +75,7 @@ export function chatOfMessages(body: PythonDict, dialect: EngineDialect, mergesS
   }
   const choice = body.get('tool_choice') ?? null
   if (choice !== null) chat.set('tool_choice', chatToolChoice(dict(choice, 'tool_choice')))
-  setEffort(chat, body)
+  setEffort(chat, body, disabledEffort)
   return chat
 }
 
@@ -229,13 +254,18 @@ function chatToolChoice(choice: PythonDict): PythonValue {
 }
 
 /** The later of the two wins, as in the engine. */
-function setEffort(chat: PythonDict, body: PythonDict): void {
+function setEffort(chat: PythonDict, body: PythonDict, disabledEffort: DisabledEffort | undefined): void {
   const output = body.get('output_config') ?? null
   const effort = output === null ? null : (dict(output, 'output_config').get('effort') ?? null)
   if (effort !== null) chat.set('reasoning_effort', effort)
   const thinking = body.get('thinking') ?? null
   const isOff = thinking !== null && dict(thinking, 'thinking').get('type') === 'disabled'
-  refuseIf(isOff, 'what thinking that is disabled means to the template, the engine finds out by a probe')
+  if (!isOff) return
+  refuseIf(
+    disabledEffort === undefined,
+    'what thinking that is disabled means to the template, is not known here',
+  )
+  chat.set('reasoning_effort', disabledEffort!)
 }
 
 // ── Responses ──────────────────────────────────────────────────────────────────────────────────

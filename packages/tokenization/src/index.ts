@@ -1,4 +1,9 @@
-export { chatOfMessages, chatOfResponses } from './chat-forms.ts'
+export {
+  chatOfMessages,
+  chatOfResponses,
+  type DisabledEffort,
+  disabledThinkingEffort,
+} from './chat-forms.ts'
 export type { ChatServerOptions } from './chat-request.ts'
 export { ChatTemplate, type RenderOptions } from './chat-template.ts'
 export { type ContentFormat, detectContentFormat, type EngineDialect } from './content-format.ts'

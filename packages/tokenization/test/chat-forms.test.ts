@@ -5,7 +5,14 @@
 
 import { readFileSync } from 'node:fs'
 import t from 'tap'
-import { chatOfMessages, chatOfResponses, dumpJson, type PythonDict, tryParseJson } from '../src/index.ts'
+import {
+  chatOfMessages,
+  chatOfResponses,
+  disabledThinkingEffort,
+  dumpJson,
+  type PythonDict,
+  tryParseJson,
+} from '../src/index.ts'
 
 interface Case {
   readonly name: string
@@ -58,6 +65,40 @@ t.test('messages become the chat that vLLM makes of them', async t => {
     t.equal(chat['reasoning_effort'] ?? null, reasoning_effort ?? null, label)
     t.strictSame(chat['chat_template_kwargs'] ?? null, chat_template_kwargs ?? null, label)
   }
+})
+
+t.test('thinking that is disabled asks for the effort that the template knows as none', async t => {
+  const given =
+    '{"messages":[{"role":"user","content":"a"}],"thinking":{"type":"disabled"},"output_config":{"effort":"max"}}'
+  const effort = (rendered: (effort: unknown) => string | undefined): unknown => {
+    const found = disabledThinkingEffort(({ reasoning_effort }) => rendered(reasoning_effort))
+    return plain(chatOfMessages(parsed(given), 'vllm', false, found))['reasoning_effort']
+  }
+  t.equal(
+    effort(asked => (asked === 'none' ? 'quiet' : 'thinking')),
+    'none',
+  )
+  t.equal(
+    effort(asked => String(asked)),
+    'none',
+    'each effort is something else',
+  )
+  t.equal(
+    effort(() => 'the same'),
+    'low',
+    'the template does not look at it',
+  )
+  t.equal(
+    effort(asked => (asked === 'none' || asked === 'max' ? 'max' : 'less')),
+    'low',
+    'it takes it for the most',
+  )
+  t.equal(
+    effort(asked => (asked === 'none' ? undefined : 'less')),
+    'low',
+    'it refuses it',
+  )
+  t.throws(() => chatOfMessages(parsed(given), 'vllm', false), { message: /disabled/ })
 })
 
 t.test('responses become the chat that vLLM makes of them', async t => {
