@@ -74,6 +74,7 @@ export class Wire {
   #messages(messages: MessageTransport): MessageTransport {
     return {
       publish: options => messages.publish(options),
+      present: (options, handler) => messages.present(options, handler),
       serve: (options, onMessage) => messages.serve(options, onMessage),
       subscribe: (options, handler) => {
         const { endpoint } = options

@@ -5,6 +5,7 @@ import type { DecisionLogMessage } from '@homing/decision-log'
 import type { DirectoryMessage } from '@homing/directory'
 import type { IndexerMessage } from '@homing/indexer'
 import type { QueueMessage } from '@homing/queue-actor'
+import type { ReplicaBridgeMessage } from '@homing/replica-bridge'
 import type { RouterMessage } from '@homing/router'
 import type { TokenizerMessage } from '@homing/tokenizer'
 import type { TrackerMessage } from '@homing/tracker'
@@ -32,6 +33,8 @@ export interface ConsoleArgs {
   readonly tracker: ActorRef<TrackerMessage>
   readonly tokenizer: ActorRef<TokenizerMessage>
   readonly indexers: readonly ActorRef<IndexerMessage>[]
+  /** Undefined: there are no other routers. */
+  readonly replicaBridge?: ActorRef<ReplicaBridgeMessage> | undefined
   /** Undefined: none is written. */
   readonly decisionLog?: ActorRef<DecisionLogMessage> | undefined
 }

@@ -17,6 +17,7 @@ import { collectBusy } from './busy-metrics.ts'
 import type { ConsoleArgs } from './console-args.ts'
 import { collectGuard } from './guard-metrics.ts'
 import { collectQueue } from './queue-metrics.ts'
+import { collectReplicas } from './replicas.ts'
 
 const TRUSTS: readonly Trust[] = ['exact', 'partial', 'approximate', 'none']
 
@@ -107,6 +108,7 @@ export function consoleMetrics(
   collectAudits(metrics, args)
   collectGuard(metrics, args)
   collectQueue(metrics, args)
+  collectReplicas(metrics, args)
   collectBusy(metrics, args)
   collectShards(metrics, args)
   collectTokenizer(metrics, args)

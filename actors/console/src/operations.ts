@@ -22,6 +22,7 @@ import { diagnosis } from './diagnosis.ts'
 import type { FromConsole, OperatorRequest } from './messages.ts'
 import type { OperatorPath } from './operator-routes.ts'
 import { queueView } from './queue-view.ts'
+import { replicasView } from './replicas.ts'
 import { receiptView, workersView } from './views.ts'
 import { addWorker, drainWorker, removeWorker } from './worker-changes.ts'
 
@@ -80,6 +81,7 @@ export class Operations {
       return removeWorker(request, parameter, this.#args)
     },
     '/queue': request => this.#queue(request),
+    '/replicas': request => this.#replicas(request),
     '/busy_threshold': request => {
       if (request.method === 'POST') this.#assertMayChange(request)
       return busyThresholds(request, this.#args)
@@ -125,6 +127,11 @@ export class Operations {
     queryOf(request)
     const { queue, askMsMax } = this.#args
     return jsonAnswer(200, queueView(await queue.ask({ type: 'queueStatus' }, { timeout: askMsMax })))
+  }
+
+  async #replicas(request: OperatorRequest): Promise<HttpAnswer> {
+    queryOf(request)
+    return jsonAnswer(200, await replicasView(this.#args))
   }
 
   async #receipt(request: OperatorRequest, id: string): Promise<HttpAnswer> {
@@ -208,6 +215,7 @@ export class Operations {
         'POST /workers, DELETE /workers/ID, POST /workers/ID/drain': 'workers that join, leave and drain',
         'GET /workers/ID/diagnosis': 'a fresh look at a worker: what is wrong, what to change',
         'GET /queue': 'requests that wait, by model, class, tenant and strict priority',
+        'GET /replicas': 'other routers of the same workers, and what they have open there',
         'GET /busy_threshold, POST /busy_threshold': 'the load past which workers take no more',
         'GET /actors?format=text&limit=': 'threads and actors: state, restarts, waiting messages',
         'GET /actors/flight?thread=&format=text&limit=': 'the last things that a thread did',

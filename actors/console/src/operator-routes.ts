@@ -12,6 +12,7 @@ export const OPERATOR_ROUTES = [
   { name: 'workers', method: 'POST', path: '/workers/*' },
   { name: 'workers', method: 'DELETE', path: '/workers/*' },
   get('queue', '/queue'),
+  get('replicas', '/replicas'),
   get('busy_threshold', '/busy_threshold'),
   { name: 'busy_threshold', method: 'POST', path: '/busy_threshold' },
   get('actors', '/actors'),

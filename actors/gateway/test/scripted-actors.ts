@@ -156,6 +156,11 @@ export const scriptedTracker = defineActor(
       watchLoad: keep,
       free: keep,
       gatewayStarted: keep,
+      replicate: keep,
+      ownBookings: keep,
+      replicaOperations: keep,
+      replicaBookings: keep,
+      flushOperations: keep,
       sweep: keep,
       loads({ reply }) {
         const { loads } = scripts.get(name)!

@@ -4,7 +4,7 @@
  * In     `whenReady` and `drain` from the program; from the directory, what it wants kept over its lives.
  * Out    spawns everything else. Periodically renews the subscriptions to the fleet, tells the gateway that the start is over, and
  *        tells the console its gateway, so that these survive restarts of either side.
- * Owns   workers and busy thresholds as they were set at run time; the order: indexers, directory, tracker, tokenizer, decision log, router, queue, console, gateway. Each gets the
+ * Owns   workers and busy thresholds as they were set at run time; the order: indexers, directory, tracker, replica bridge, tokenizer, decision log, router, queue, console, gateway. Each gets the
  *        refs of those before it. Stopping goes the other way, so nobody sends messages to a stopped actor.
  * Fails  a child that fails is restarted under its own budget. A child whose budget is used up fails the
  *        guardian, and with it the process: a router without one of its parts is worse than one that is
@@ -42,6 +42,7 @@ import { type GatewayArgs, type GatewayMessage, gateway, relayedNames } from '@h
 import { createIndexDoor, type ShardMemory } from '@homing/index'
 import { indexer, type ShardMessage } from '@homing/indexer'
 import { queue } from '@homing/queue-actor'
+import { type ReplicaPlane, replicaBridge } from '@homing/replica-bridge'
 import { type RouterArgs, type RouterMessage, router } from '@homing/router'
 import { CustomPolicy } from '@homing/selection'
 import type { LoadedTokenizer } from '@homing/tokenization'
@@ -60,6 +61,10 @@ export interface GuardianArgs extends QueueSettings {
   readonly engineKey?: KeySource | undefined
   /** Certificates in PEM that are believed besides those of Node and of the system. */
   readonly engineCertificates?: string | undefined
+  /** Other routers of the same workers; undefined: there are none. */
+  readonly replication?:
+    | { readonly plane: ReplicaPlane; readonly delayMs: number; readonly expiryMs: number }
+    | undefined
   /** Where KV events are published that have no port; undefined: nowhere. */
   readonly broker?: EventBroker | undefined
   readonly host: string
@@ -137,6 +142,8 @@ export interface GuardianArgs extends QueueSettings {
 
 /** Messages that may wait at an actor of the request path: some per open request, and this. */
 const MAILBOX_SLACK = 1024
+/** The tracker has room for the requests of so many routers as this. */
+const REPLICAS_COUNTED = 16
 /** Mailbox room per open request. */
 const MESSAGES_PER_REQUEST = 4
 const ASK_MS_MAX = 10_000
@@ -292,12 +299,27 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       options('tracker', {
         directory: directoryRef,
         workerSlotsMax,
-        requestsMax: openRequestsMax * 2,
+        requestsMax: openRequestsMax * 2 * (args.replication === undefined ? 1 : REPLICAS_COUNTED),
         idleMsMax: args.activeRequestExpiryMs,
         tracking,
+        replicationMs: args.replication?.delayMs,
       }),
     ),
   )
+  const { replication } = args
+  const bridgeRef =
+    replication &&
+    watched(
+      context.spawn(replicaBridge, {
+        ...options('replica-bridge', {
+          tracker: trackerRef,
+          plane: replication.plane,
+          expiryMs: replication.expiryMs,
+        }),
+        // Requests do not need it.
+        supervision: UNLIMITED,
+      }),
+    )
   const tokenizerRef = watched(
     context.spawn(
       tokenizer,
@@ -399,6 +421,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
     relayed,
     indexers,
     decisionLog: decisionLogRef,
+    replicaBridge: bridgeRef,
   }
   const consoleRef = watched(
     context.spawn(operatorConsole, {

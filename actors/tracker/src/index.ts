@@ -4,6 +4,8 @@ export type {
   GatewayLife,
   LoadFellMessage,
   LoadReport,
+  OwnOperationsMessage,
+  TellAgainMessage,
   TrackerMessage,
   TrackerUsage,
   WorkerLoad,

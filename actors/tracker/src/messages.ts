@@ -1,6 +1,7 @@
 import type { ActorRef, Reply } from '@homing/actor'
 import type { FleetMessage } from '@homing/directory'
 import type { EngineProjection, LearnedSpeed, LoadStats } from '@homing/load'
+import type { OpenBooking, ReplicaBatch, ReplicaOperation, ReplicaSnapshot } from '@homing/replication'
 
 /** Load of the candidates, as typed arrays beside each other: index i belongs to `workerSlots[i]`. */
 export interface CandidateLoads {
@@ -64,6 +65,8 @@ export interface WorkerLoad {
 export interface LoadReport {
   readonly rows: readonly WorkerLoad[]
   readonly stats: LoadStats
+  /** Open bookings of other replicas, and operations that could not be booked; undefined: there are no replicas. */
+  readonly replicas?: { readonly bookings: number; readonly unbooked: number } | undefined
 }
 
 /** What a whole answer says of itself, as far as it does. */
@@ -71,6 +74,17 @@ export interface TrackerUsage {
   readonly outputTokens?: number | undefined
   /** Share of the prompt that was cached, 0 … 1. */
   readonly cachedShare?: number | undefined
+}
+
+/** To the replica bridge. */
+export type OwnOperationsMessage = {
+  readonly type: 'ownOperations'
+  readonly batch: ReplicaBatch
+}
+
+/** To the replica bridge: what other replicas have booked is to be told again. */
+export interface TellAgainMessage {
+  readonly type: 'tellAgain'
 }
 
 export type TrackerMessage =
@@ -100,6 +114,24 @@ export type TrackerMessage =
    * no longer the count: it fell between the look at it and this. One watcher at a time: the last.
    */
   | { readonly type: 'watchLoad'; readonly watcher: ActorRef<LoadFellMessage>; readonly falls: number }
+  /** The replica bridge is there, and is told what is booked here from now on. Idempotent. Answers the life of what it is told; undefined: nothing is. */
+  | {
+      readonly type: 'replicate'
+      readonly bridge: ActorRef<OwnOperationsMessage | TellAgainMessage>
+      readonly reply: Reply<string | undefined>
+    }
+  /** All that is booked here and open; undefined: it is not replicated. */
+  | { readonly type: 'ownBookings'; readonly reply: Reply<ReplicaSnapshot | undefined> }
+  /** Another replica booked and freed. */
+  | {
+      readonly type: 'replicaOperations'
+      readonly replica: string
+      readonly operations: readonly ReplicaOperation[]
+    }
+  /** These are open at another replica, and nothing else; none: it is gone. */
+  | { readonly type: 'replicaBookings'; readonly replica: string; readonly bookings: readonly OpenBooking[] }
+  /** What is booked here is to be told. */
+  | { readonly type: 'flushOperations' }
   | { readonly type: 'loads'; readonly reply: Reply<LoadReport> }
   /** What this gateway had booked in another life is freed. */
   | { readonly type: 'gatewayStarted'; readonly gateway: GatewayLife }

@@ -15,8 +15,17 @@
 import { type ActorRef, defineActor } from '@homing/actor'
 import type { DrainedMessage } from '@homing/directory'
 import { ActiveLoad, copyProjection, EngineBook } from '@homing/load'
-import type { GatewayLife, LoadFellMessage, TrackerMessage, TrackerUsage, WorkerLoad } from './messages.ts'
+import type {
+  GatewayLife,
+  LoadFellMessage,
+  OwnOperationsMessage,
+  TellAgainMessage,
+  TrackerMessage,
+  TrackerUsage,
+  WorkerLoad,
+} from './messages.ts'
 import { OutputBlocks } from './output-blocks.ts'
+import { ReplicaBookings } from './replica-bookings.ts'
 import { TRACK_ALL, type TrackingSettings, trackedHashes } from './tracking.ts'
 
 export interface TrackerArgs {
@@ -28,6 +37,8 @@ export interface TrackerArgs {
   readonly tracking?: TrackingSettings
   /** Bookings without a sign of life for this long are freed, in milliseconds. */
   readonly idleMsMax: number
+  /** What is booked here is told to other replicas of the router, so many milliseconds later at most; undefined: there are none. */
+  readonly replicationMs?: number | undefined
 }
 
 const SWEEP_INTERVAL_MS = 5000
@@ -37,13 +48,37 @@ export const tracker = defineActor(
   import.meta.url,
   'tracker',
 )<TrackerMessage, TrackerArgs>({
-  setup(context, { directory, workerSlotsMax, requestsMax, idleMsMax, tracking = TRACK_ALL }) {
+  setup(context, { directory, workerSlotsMax, requestsMax, idleMsMax, tracking = TRACK_ALL, replicationMs }) {
     const load = new ActiveLoad({ workerSlotsMax, requestsMax })
     let keysBySlot = new Map<number, string>()
+    let slotsByKey = new Map<string, number>()
     /** By id: who booked it. */
     const gateways = new Map<string, GatewayLife>()
     const book = new EngineBook({ workerSlotsMax })
     const outputs = tracking.outputBlocks ? new OutputBlocks(load) : undefined
+    const replicas =
+      replicationMs === undefined
+        ? undefined
+        : new ReplicaBookings({
+            load,
+            book,
+            life: Buffer.from(context.random.bytes(8)).toString('hex'),
+            nowMs: () => context.clock.nowMs(),
+            slotOf: worker => slotsByKey.get(worker),
+          })
+    let bridge: ActorRef<OwnOperationsMessage | TellAgainMessage> | undefined
+    let isFlushDue = false
+    const flushLater = (): void => {
+      if (replicas === undefined || isFlushDue || !replicas.outbox.isDue) return
+      isFlushDue = true
+      context.schedule(replicationMs!, { type: 'flushOperations' })
+    }
+    const flush = (): void => {
+      isFlushDue = false
+      // What has no taker is in the next snapshot, as what is open.
+      if (replicas?.outbox.isDue === true)
+        bridge?.tell({ type: 'ownOperations', batch: replicas.outbox.take() })
+    }
     let falls = 0
     let watcher: ActorRef<LoadFellMessage> | undefined
     /** Worker slots of those that drain, by worker id. */
@@ -65,6 +100,8 @@ export const tracker = defineActor(
       gateways.delete(decisionId)
       outputs?.ended(decisionId)
       const isFreed = load.free(decisionId)
+      replicas?.freed(decisionId, { outputTokens, cachedShare })
+      flushLater()
       book.ended(decisionId, context.clock.nowMs(), outputTokens, cachedShare)
       if (isFreed) fell()
     }
@@ -87,10 +124,16 @@ export const tracker = defineActor(
           for (const decisionId of load.freeWorker(workerSlot)) {
             gateways.delete(decisionId)
             outputs?.ended(decisionId)
+            replicas?.freed(decisionId, {})
+            replicas?.forgotten(decisionId, workerSlot)
           }
           book.forget(workerSlot)
         }
+        const isNew = [...present.values()].some(key => !slotsByKey.has(key))
         keysBySlot = present
+        slotsByKey = new Map([...present].map(([slot, key]) => [key, slot]))
+        if (isNew) bridge?.tell({ type: 'tellAgain' })
+        flushLater()
         fell()
       },
 
@@ -131,6 +174,9 @@ export const tracker = defineActor(
         if (outcome === 'booked') {
           gateways.set(decisionId, gateway)
           outputs?.booked(booking)
+          const worker = keysBySlot.get(workerSlot)
+          if (worker !== undefined) replicas?.booked(booking, worker)
+          flushLater()
           const nowMs = context.clock.nowMs()
           const sent = { promptTokens, newTokens: prefillTokens, isStream, waitedMs, nowMs }
           book.sent(decisionId, workerSlot, sent, stepTokens)
@@ -141,6 +187,8 @@ export const tracker = defineActor(
       prefillComplete({ decisionId }) {
         const isLess = load.prefillComplete(decisionId, context.clock.nowMs())
         book.firstToken(decisionId, context.clock.nowMs())
+        replicas?.firstToken(decisionId)
+        flushLater()
         if (isLess) fell()
       },
 
@@ -165,10 +213,33 @@ export const tracker = defineActor(
           const learned = book.learned(workerSlot)
           rows.push({ worker, workerSlot, activeBlocks, activePrefillTokens, activeRequests, learned })
         }
-        reply({ rows, stats: load.stats })
+        reply({ rows, stats: load.stats, replicas: replicas?.counts })
       },
 
+      replicate(message) {
+        bridge = message.bridge
+        message.reply(replicas?.outbox.life)
+        // Also where there is nothing to tell: then it says that nothing was lost.
+        if (replicas !== undefined) bridge.tell({ type: 'ownOperations', batch: replicas.outbox.take() })
+      },
+
+      ownBookings({ reply }) {
+        flush()
+        reply(replicas?.outbox.snapshot())
+      },
+
+      replicaOperations({ replica, operations }) {
+        if (replicas?.apply(replica, operations) === true) fell()
+      },
+
+      replicaBookings({ replica, bookings }) {
+        if (replicas?.reset(replica, bookings) === true) fell()
+      },
+
+      flushOperations: flush,
+
       sweep() {
+        replicas?.keepAlive()
         const expired = load.expire(context.clock.nowMs(), idleMsMax)
         for (const decisionId of expired) {
           free(decisionId)

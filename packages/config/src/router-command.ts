@@ -13,6 +13,7 @@ import { listeningSettings } from './router/listening-settings.ts'
 import { outputSettings } from './router/output-settings.ts'
 import { overloadSettings } from './router/overload-settings.ts'
 import { queueSettings } from './router/queue-settings.ts'
+import { replicaSettings } from './router/replica-settings.ts'
 import { requestSettings } from './router/request-settings.ts'
 import { routingSettings } from './router/routing-settings.ts'
 import { workerSettings } from './router/worker-settings.ts'
@@ -25,6 +26,7 @@ const routerSettings = [
   ...queueSettings,
   ...overloadSettings,
   ...eventSettings,
+  ...replicaSettings,
   ...brokerSettings,
   ...requestSettings,
   ...outputSettings,
@@ -61,6 +63,14 @@ export const routerCommand: Command<typeof routerSettings> = {
     ({ settings, isGiven }) =>
       settings.affinityTtlMs === 0 && SESSION_ONLY.some(isGiven)
         ? '--router-session-affinity-mode, --router-session-prefix-blocks and --router-session-max have no effect without --router-session-affinity-ttl-secs: give it, or leave them out'
+        : undefined,
+    ({ settings: { replicaSync, replicaEndpoint, replicas } }) =>
+      !replicaSync && (replicaEndpoint !== undefined || replicas.length > 0)
+        ? '--router-replica-endpoint and --router-replica-peer have no effect without --router-replica-sync: give it, or leave them out'
+        : undefined,
+    ({ settings: { replicaEndpoint, replicas } }) =>
+      replicaEndpoint === undefined && replicas.length > 0
+        ? '--router-replica-endpoint is missing: without it, the other routers of --router-replica-peer cannot hear this one'
         : undefined,
     ({ settings }) =>
       settings.trackOutputBlocks && !settings.trackActiveBlocks

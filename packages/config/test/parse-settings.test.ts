@@ -241,14 +241,14 @@ t.test('faults of a list as a whole stand among the others', async t => {
 
 t.test('variables that mean nothing here are warned of, others are left alone', async t => {
   const { warnings } = parseSettings(routerCommand, [], {
-    DYN_ROUTER_REPLICA_SYNC: 'true',
+    DYN_ROUTER_RESET_STATES: 'true',
     DYN_NAMESPACE: 'x',
     HOMING_ROUTER_MOED: 'kv',
     HOMING_ENGINE_PREFILL_MS_PER_TOKEN: '1',
     PATH: '/bin',
   })
   t.strictSame(warnings, [
-    'DYN_NAMESPACE, DYN_ROUTER_REPLICA_SYNC: not a setting of this command; ignored',
+    'DYN_NAMESPACE, DYN_ROUTER_RESET_STATES: not a setting of this command; ignored',
     'HOMING_ROUTER_MOED is not a setting of this command and is ignored; did you mean HOMING_ROUTER_MODE?',
   ])
 })

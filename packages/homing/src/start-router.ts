@@ -140,6 +140,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
         adminKey,
         engineKey,
         engineCertificates,
+        replication: replicationOf(settings),
         broker: { servers: natsServersOf(settings.natsServers), isPlane: settings.eventPlane === 'nats' },
         fileWorkers,
         openRequestsMax,
@@ -174,4 +175,15 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
     await system.shutdown({ deadline: STOP_MS_MAX })
     throw thrown
   }
+}
+
+/** Over sockets of its own where it is given some, else over the broker. */
+function replicationOf(settings: RouterSettings) {
+  const { replicaSync, replicaEndpoint, replicas, replicaGroup, natsServers } = settings
+  if (!replicaSync) return undefined
+  const plane =
+    replicaEndpoint === undefined
+      ? ({ kind: 'nats', servers: natsServersOf(natsServers), group: replicaGroup } as const)
+      : ({ kind: 'zmq', endpoint: replicaEndpoint, others: replicas } as const)
+  return { plane, delayMs: settings.replicaDelayMs, expiryMs: settings.replicaExpiryMs }
 }

@@ -93,6 +93,7 @@ export class ActiveLoad implements ActiveLoadMethods {
   #heldBlocks = 0
 
   readonly #promptBlocks: Int32Array
+  readonly #foreignBlocks: Int32Array
   readonly #outputUnits: Float64Array
   readonly #prefillTokens: Float64Array
   readonly #promptTokens: Float64Array
@@ -120,6 +121,7 @@ export class ActiveLoad implements ActiveLoadMethods {
       options.activeBlocksMax ?? ACTIVE_BLOCKS_MAX_DEFAULT,
     )
     this.#promptBlocks = new Int32Array(this.workerSlotsMax)
+    this.#foreignBlocks = new Int32Array(this.workerSlotsMax)
     this.#outputUnits = new Float64Array(this.workerSlotsMax)
     this.#prefillTokens = new Float64Array(this.workerSlotsMax)
     this.#promptTokens = new Float64Array(this.workerSlotsMax)
@@ -205,6 +207,20 @@ export class ActiveLoad implements ActiveLoadMethods {
     this.#outputUnits[request.workerSlot]! += units - request.outputUnits
     request.outputUnits = units
     return true
+  }
+
+  /** Sets how many blocks others than those who book here have active on a slot. RangeError unless it is a whole number ≥ 0. */
+  setForeignBlocks(workerSlot: number, blocks: number): void {
+    this.#checkSlot(workerSlot)
+    if (!Number.isInteger(blocks) || blocks < 0)
+      throw new RangeError(`cannot set foreign blocks to ${blocks}: use a whole number ≥ 0`)
+    this.#foreignBlocks[workerSlot] = blocks
+  }
+
+  /** Active blocks of a slot without those of others. */
+  ownBlocks(workerSlot: number): number {
+    this.#checkSlot(workerSlot)
+    return this.#ownBlocks(workerSlot)
   }
 
   /** Ends a request, prefill included. False: the id is unknown or was freed before. */
@@ -493,8 +509,12 @@ export class ActiveLoad implements ActiveLoadMethods {
     return held === 0 ? 0 : this.#pathBlocks[held - 1]!
   }
 
-  #activeBlocks(workerSlot: number): number {
+  #ownBlocks(workerSlot: number): number {
     return this.#promptBlocks[workerSlot]! + Math.round(this.#outputUnits[workerSlot]! / OUTPUT_UNITS)
+  }
+
+  #activeBlocks(workerSlot: number): number {
+    return this.#ownBlocks(workerSlot) + this.#foreignBlocks[workerSlot]!
   }
 
   #checkSlot(workerSlot: number): void {

@@ -80,6 +80,9 @@ export interface ActiveLoadMethods {
   touch(bookingId: string, nowMs: number): boolean
   /** Sets the output blocks of a request; each weighs `fraction` (0 … 1, default 1). False: unknown. */
   setOutputBlocks(bookingId: string, count: number, fraction?: number): boolean
+  /** Blocks that others have active on a slot; they count in `project` and `totals`. */
+  setForeignBlocks(workerSlot: number, blocks: number): void
+  ownBlocks(workerSlot: number): number
   /** Ends a request; implies prefillComplete. False: unknown, or freed before. */
   free(bookingId: string): boolean
   /** Frees every request of a slot and returns their ids. */

@@ -31,6 +31,21 @@ function booking(prompt: string, prefillTokens = 0) {
 
 const empty = { activeBlocks: 0, activePrefillTokens: 0, activeRequests: 0, activePromptTokens: 0 }
 
+t.test("blocks of others count beside one's own, until they are set to 0", async t => {
+  const load = new ActiveLoad({ workerSlotsMax: 4 })
+  load.setForeignBlocks(1, 5)
+  t.equal(load.book('one', 1, booking('abc', 48)), 'booked')
+  t.equal(load.totals(1).activeBlocks, 8)
+  t.equal(load.ownBlocks(1), 3)
+  t.equal(load.project(hashes('abd'), 3, [1, 2]).activeBlocks[0], 8)
+  load.free('one')
+  t.equal(load.totals(1).activeBlocks, 5)
+  load.setForeignBlocks(1, 0)
+  t.strictSame(load.totals(1), empty)
+  for (const blocks of [-1, 0.5, Number.NaN]) t.throws(() => load.setForeignBlocks(1, blocks), RangeError)
+  t.throws(() => load.setForeignBlocks(4, 1), RangeError)
+})
+
 t.test('a block that two requests of a worker share counts once and stays until both ended', async t => {
   const load = new ActiveLoad({ workerSlotsMax: 4 })
   t.equal(load.book('one', 1, booking('abc', 48)), 'booked')

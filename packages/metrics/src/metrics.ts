@@ -108,6 +108,7 @@ const UNITS = [
   'ratio',
   'requests',
   'responses',
+  'routers',
   'seconds',
   'state',
   'threads',

@@ -42,6 +42,7 @@ export {
 } from './socket-claims.ts'
 export { type SystemTransportOptions, systemTransport } from './system/system-transport.ts'
 export type {
+  AbsenceReason,
   BindOptions,
   BodyRoom,
   ClientGoneReason,
@@ -62,6 +63,9 @@ export type {
   HttpTransport,
   ListenOptions,
   MessageTransport,
+  PresenceHandler,
+  PresenceOptions,
+  PresentOne,
   Publisher,
   Router,
   SubscriberHandler,

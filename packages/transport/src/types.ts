@@ -233,8 +233,36 @@ export interface MessageTransport {
   publish(options: BindOptions): Promise<Publisher>
   /** DEALER that connects. */
   dial(options: { readonly endpoint: string }, onMessage: (frames: Frames) => void): Dealer
+  /** Who is there under the subject of a broker, and that oneself is. Endpoints of sockets throw EndpointError. On the main thread only. */
+  present(options: PresenceOptions, handler: PresenceHandler): Closable
   /** ROUTER that binds; `frames` are those after the identity. */
   serve(options: BindOptions, onMessage: (identity: Uint8Array, frames: Frames) => void): Promise<Router>
+}
+
+/** What sockets alone offer. */
+export type SocketRoles = Omit<MessageTransport, 'present'>
+
+export interface PresenceOptions {
+  /** 'nats://host:port/subject'. */
+  readonly endpoint: string
+  /** What others are told of oneself, with each beat, so it should be short; undefined: one only listens. */
+  readonly card: Uint8Array | undefined
+}
+
+/** Somebody who is there. */
+export interface PresentOne {
+  /** 16 hexadecimal digits, others in each life. */
+  readonly life: string
+  readonly card: Uint8Array
+}
+
+/** Why somebody is not there any more: said so, was not heard for too long, or nobody can be heard. */
+export type AbsenceReason = 'bye' | 'silence' | 'no broker'
+
+export interface PresenceHandler {
+  /** Somebody else came, or has another card. */
+  present(one: PresentOne): void
+  gone(life: string, reason: AbsenceReason): void
 }
 
 export interface Transport {

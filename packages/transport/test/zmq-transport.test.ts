@@ -6,7 +6,7 @@ import { systemTransport, type Transport } from '../src/index.ts'
 import { hostedMessages } from '../src/zmq/client.ts'
 import { hostClient, hostedClientCount } from '../src/zmq/host.ts'
 import { zmqSocketCount } from '../src/zmq/library.ts'
-import { zmqMessages } from '../src/zmq/messages.ts'
+import { mainMessages } from '../src/zmq/main-messages.ts'
 import { testTransport } from './conformance.ts'
 
 const environment = { clock: systemClock, log: { warn() {} } }
@@ -31,7 +31,7 @@ function withMessages(create: () => ReturnType<typeof hostedMessages>): (t: Test
 t.test('on the main thread', async t => {
   testTransport(
     t,
-    withMessages(() => zmqMessages(environment)),
+    withMessages(() => mainMessages(environment)),
   )
 })
 
@@ -86,7 +86,7 @@ async function arrivedOfBurst(transport: Transport, queuedMessagesMax: number | 
 
 t.test('a publisher holds as many messages for a slow peer as it is told to', async t => {
   for (const open of [
-    withMessages(() => zmqMessages(environment)),
+    withMessages(() => mainMessages(environment)),
     withMessages(() => hostedMessages(environment, async port => hostClient(port))),
   ]) {
     const transport = open(t)

@@ -3,7 +3,7 @@
 import { callOwner } from '../callback.ts'
 import { formatEndpoint, parseSocketEndpoint } from '../endpoint.ts'
 import { ListenError } from '../errors.ts'
-import type { Closable, Dealer, Frames, MessageTransport, Publisher, Router } from '../types.ts'
+import type { Closable, Dealer, Frames, Publisher, Router, SocketRoles } from '../types.ts'
 import { Lane } from './lane.ts'
 import type { MemoryNetwork } from './network.ts'
 import { findBound, placeOf } from './place.ts'
@@ -62,7 +62,7 @@ export class MemoryMessages {
     this.#linkAll()
   }
 
-  transport(): MessageTransport & Closable {
+  transport(): SocketRoles & Closable {
     const open = new Set<Closable>()
     const owned = <T extends Closable>(socket: T): T => {
       open.add(socket)

@@ -78,6 +78,7 @@ export class MemoryNetwork {
       publish: options => of(options).publish(options),
       dial: (options, onMessage) => of(options).dial(options, onMessage),
       serve: (options, onMessage) => of(options).serve(options, onMessage),
+      present: (options, handler) => broker.present(options, handler),
     }
     return {
       http,

@@ -40,6 +40,7 @@ import {
   type Payload,
   type Sender,
 } from './payload.ts'
+import { Presence } from './presence.ts'
 
 export interface BrokerEnvironment {
   readonly clock: Clock
@@ -84,6 +85,20 @@ export function brokerMessages(given: BrokerEnvironment): BrokerMessages {
       owned(new BrokerDealer(endpoint, onMessage, taken, environment, released)),
     serve: async ({ endpoint }: BindOptions, onMessage) =>
       owned(new BrokerRouter(endpoint, onMessage, environment, released)),
+    present({ endpoint, card }, handler) {
+      const place = new Place(endpoint, environment)
+      return owned(
+        new Presence({
+          subject: place.subject,
+          card,
+          life: environment.own.newLife(),
+          clock: environment.clock,
+          handler,
+          join: (up, down) => place.join(up, down),
+          released,
+        }),
+      )
+    },
     close() {
       isClosed = true
       for (const role of [...open]) role.close()

@@ -8,18 +8,18 @@ import { LIFE_BYTES } from './payload.ts'
 type Kind = 'publish' | 'serve'
 
 export class OwnLives {
-  readonly #newLife: () => string
+  /** 16 hexadecimal digits, others each time. */
+  readonly newLife: () => string
   readonly #lives = new Map<string, { readonly life: string; readonly kinds: Set<Kind> }>()
   readonly #followers = new Map<string, Set<Lives>>()
 
-  /** `newLife`: 16 hexadecimal digits, others each time. */
   constructor(newLife: () => string = () => Buffer.from(systemRandom.bytes(LIFE_BYTES)).toString('hex')) {
-    this.#newLife = newLife
+    this.newLife = newLife
   }
 
   /** The life of whoever publishes and answers there, one of each at most. Throws ListenError. */
   take(endpoint: string, kind: Kind): string {
-    const own = this.#lives.get(endpoint) ?? { life: this.#newLife(), kinds: new Set() }
+    const own = this.#lives.get(endpoint) ?? { life: this.newLife(), kinds: new Set() }
     if (own.kinds.has(kind))
       throw new ListenError(endpoint, new Error('EADDRINUSE, this process has it already'))
     own.kinds.add(kind)

@@ -13,7 +13,7 @@
 import { MessageChannel, type MessagePort, postMessageToThread, threadId } from 'node:worker_threads'
 import { callOwner } from '../callback.ts'
 import { parseEndpoint } from '../endpoint.ts'
-import { ListenError, SocketHostError } from '../errors.ts'
+import { EndpointError, ListenError, SocketHostError } from '../errors.ts'
 import type {
   BindOptions,
   Closable,
@@ -45,6 +45,9 @@ export function hostedMessages(
     publish: options => client.publish(options),
     dial: (options, onMessage) => client.dial(options, onMessage),
     serve: (options, onMessage) => client.serve(options, onMessage),
+    present: ({ endpoint }) => {
+      throw new EndpointError(endpoint, 'presence is told on the main thread only')
+    },
     close: () => client.close(),
   }
 }

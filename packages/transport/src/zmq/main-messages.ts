@@ -4,13 +4,17 @@ import { isBrokerEndpoint } from '../endpoint.ts'
 import { brokerMessages } from '../nats/messages.ts'
 import { OwnLives } from '../nats/own-lives.ts'
 import { systemBrokers } from '../nats/system-broker.ts'
+import type { MessageTransport } from '../types.ts'
 import type { ZmqEnvironment } from './library.ts'
 import { type ZmqMessages, zmqMessages } from './messages.ts'
+
+/** What a host needs of all roles. */
+export type MainMessages = ZmqMessages & Pick<MessageTransport, 'present'>
 
 const own = new OwnLives()
 
 /** The roles, and one `close` for all that was opened. */
-export function mainMessages(environment: ZmqEnvironment): ZmqMessages {
+export function mainMessages(environment: ZmqEnvironment): MainMessages {
   const sockets = zmqMessages(environment)
   const broker = brokerMessages({ ...environment, openBroker: systemBrokers(environment.clock), own })
   return {
@@ -22,6 +26,7 @@ export function mainMessages(environment: ZmqEnvironment): ZmqMessages {
       isBrokerEndpoint(options.endpoint)
         ? broker.serve(options, onMessage)
         : sockets.serve(options, onMessage, gone),
+    present: (options, handler) => broker.present(options, handler),
     close() {
       sockets.close()
       broker.close()

@@ -4,7 +4,7 @@ import type * as zeromq from 'zeromq'
 import { callOwner } from '../callback.ts'
 import { parseSocketEndpoint } from '../endpoint.ts'
 import { ListenError } from '../errors.ts'
-import type { BindOptions, Closable, Dealer, Frames, MessageTransport, Publisher, Router } from '../types.ts'
+import type { BindOptions, Closable, Dealer, Frames, Publisher, Router, SocketRoles } from '../types.ts'
 import { ZmqConnector } from './connector.ts'
 import {
   bindSocket,
@@ -21,7 +21,7 @@ import { PeerNames } from './peer-names.ts'
 export const DEALER_QUEUE_MAX = 1000
 
 /** What a host needs beside the roles. */
-export interface ZmqMessages extends MessageTransport, Closable {
+export interface ZmqMessages extends SocketRoles, Closable {
   /** `taken` is called per message that was handed to libzmq and waits here no longer. */
   dial(
     options: { readonly endpoint: string },

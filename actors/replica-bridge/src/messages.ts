@@ -1,0 +1,52 @@
+import type { Reply } from '@homing/actor'
+import type { MirrorState, ReplicaBatch } from '@homing/replication'
+import type { OwnOperationsMessage, TellAgainMessage } from '@homing/tracker'
+import type { AbsenceReason, Frames } from '@homing/transport'
+
+/** Another replica as this one sees it. */
+export interface ReplicaView {
+  /** Where it tells of its bookings. */
+  readonly endpoint: string
+  /** `live`: its open bookings are known here. `asking`: they are asked for. `unknown`: it cannot be heard. */
+  readonly state: MirrorState
+  readonly openBookings: number
+  /** Since its last word; undefined: it has said none yet. */
+  readonly silentMs: number | undefined
+  readonly batches: number
+  readonly operations: number
+  readonly gaps: number
+  readonly snapshots: number
+}
+
+export interface ReplicasReport {
+  /** Where this one tells of its bookings; undefined: it could not begin to. */
+  readonly endpoint: string | undefined
+  readonly replicas: readonly ReplicaView[]
+  /** Messages that could not be read. */
+  readonly malformed: number
+}
+
+export type ReplicaBridgeMessage =
+  | OwnOperationsMessage
+  | TellAgainMessage
+  | { readonly type: 'bound'; readonly endpoint: string }
+  | { readonly type: 'notBound'; readonly reason: string }
+  /** Binding failed, and is tried again. */
+  | { readonly type: 'bind' }
+  /** Another replica asks what is open here. */
+  | { readonly type: 'asked'; readonly identity: Uint8Array }
+  | { readonly type: 'present'; readonly life: string; readonly endpoint: string }
+  | { readonly type: 'absent'; readonly life: string; readonly reason: AbsenceReason }
+  | { readonly type: 'heard'; readonly endpoint: string; readonly frames: Frames }
+  | { readonly type: 'moved'; readonly endpoint: string; readonly isUp: boolean }
+  | {
+      readonly type: 'answered'
+      readonly endpoint: string
+      readonly attempt: number
+      readonly frames: Frames
+    }
+  /** A second is over. */
+  | { readonly type: 'tick' }
+  | { readonly type: 'report'; readonly reply: Reply<ReplicasReport> }
+
+export type { ReplicaBatch }

@@ -1,0 +1,290 @@
+/**
+ * Replica bridge: tells other replicas of the router what this one has booked, and its tracker what they have.
+ *
+ *   tracker ── ownOperations ──▶ bridge ──▶ every replica          batches, numbered by the tracker
+ *   a replica ──▶ bridge ── replicaOperations ──▶ tracker
+ *
+ * In     `ownOperations` from the tracker; batches, questions and answers of other replicas; `report`.
+ * Out    to the tracker: `replicate`, every second; what others booked and freed, or all that is open there.
+ * Owns   its sockets, and a mirror of the open bookings of every other replica.
+ * Order  batches of a replica are applied in the order of their numbers; where one is missing, all that is open there is asked for.
+ * Fails  restarted by the guardian: the tracker keeps what was booked until the mirrors are there again. A replica that said good-bye is forgotten at
+ *        once, one that cannot be heard after `expiryMs`.
+ *
+ * Other replicas are those that are named (ZeroMQ), or those that are present at the broker (NATS).
+ */
+
+import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
+import { toErrorRecord } from '@homing/errors'
+import { encodeBatch, encodeSnapshot, isQuestion } from '@homing/replication'
+import type { TrackerMessage } from '@homing/tracker'
+import { type Closable, type Publisher, type Router, transportCapability } from '@homing/transport'
+import type { ReplicaBridgeMessage, ReplicasReport } from './messages.ts'
+import { Peer } from './peer.ts'
+
+export interface ReplicaBridgeArgs {
+  readonly tracker: ActorRef<TrackerMessage>
+  /** Over which it tells: sockets of its own and those of others, or a broker. */
+  readonly plane: ReplicaPlane
+  /** How long the bookings of a replica count that cannot be heard, in milliseconds. */
+  readonly expiryMs: number
+}
+
+export type ReplicaPlane =
+  | {
+      readonly kind: 'zmq'
+      /** 'tcp://*:5800'; questions are answered on the port behind it. */
+      readonly endpoint: string
+      /** 'tcp://host:5800' of each other replica. */
+      readonly others: readonly string[]
+    }
+  | {
+      readonly kind: 'nats'
+      /** 'host:port' each. */
+      readonly servers: readonly string[]
+      /** Replicas of one group tell each other. */
+      readonly group: string
+    }
+
+const TICK_MS = 1000
+const BIND_AGAIN_MS = 1000
+const ASK_MS_MAX = 5000
+const EMPTY = new Uint8Array(0)
+
+export const replicaBridge = defineActor(
+  import.meta.url,
+  'replicaBridge',
+)<ReplicaBridgeMessage, ReplicaBridgeArgs>({
+  setup(context, args) {
+    const bridge = new ReplicaBridge(context, args)
+    bridge.start()
+    return {
+      ownOperations: ({ batch }) => bridge.tell(encodeBatch(batch)),
+      tellAgain: () => bridge.tellAgain(),
+      bind: () => bridge.bind(),
+      bound: ({ endpoint }) => bridge.bound(endpoint),
+      notBound({ reason }) {
+        context.log.warn({ reason }, 'other replicas cannot be told what is booked here: tried again')
+        context.schedule(BIND_AGAIN_MS, { type: 'bind' })
+      },
+      asked: ({ identity }) => bridge.asked(identity),
+      present: ({ life, endpoint }) => bridge.present(life, endpoint),
+      absent: ({ life, reason }) => bridge.absent(life, reason === 'bye'),
+      heard: ({ endpoint, frames }) => bridge.peer(endpoint)?.heard(frames),
+      moved: ({ endpoint, isUp }) => bridge.moved(endpoint, isUp),
+      answered: ({ endpoint, attempt, frames }) => bridge.peer(endpoint)?.answered(attempt, frames),
+      tick: () => bridge.tick(),
+      report: ({ reply }) => reply(bridge.report()),
+      [signal](received) {
+        if (received.type === 'stopped' || received.type === 'beforeRestart') bridge.close()
+      },
+    }
+  },
+})
+
+class ReplicaBridge {
+  readonly #context: ActorContext<ReplicaBridgeMessage>
+  readonly #args: ReplicaBridgeArgs
+  readonly #messages
+  readonly #peers = new Map<string, Peer>()
+  /** Endpoints of those that are present at the broker, by life. */
+  readonly #lives = new Map<string, string>()
+  readonly #own: string
+  #publisher: Publisher | undefined
+  #router: Router | undefined
+  #presence: Closable | undefined
+  #endpoint: string | undefined
+  #trackerLife: string | undefined
+  #isClosed = false
+
+  constructor(context: ActorContext<ReplicaBridgeMessage>, args: ReplicaBridgeArgs) {
+    this.#context = context
+    this.#args = args
+    this.#messages = context.use(transportCapability).messages
+    const { plane } = args
+    this.#own =
+      plane.kind === 'zmq'
+        ? plane.endpoint
+        : `${groupEndpoint(plane)}.${Buffer.from(context.random.bytes(8)).toString('hex')}`
+  }
+
+  start(): void {
+    const { plane } = this.#args
+    this.bind()
+    if (plane.kind === 'zmq') for (const endpoint of plane.others) this.#follow(endpoint)
+    this.tick()
+    this.#context.scheduleEvery(TICK_MS, { type: 'tick' })
+  }
+
+  bind(): void {
+    const { self } = this.#context
+    const open = async (): Promise<string> => {
+      const publisher = await this.#messages.publish({ endpoint: this.#own })
+      try {
+        this.#router = await this.#messages.serve(
+          { endpoint: questionsAt(publisher.endpoint) },
+          (identity, frames) => {
+            if (frames.length === 2 && isQuestion(frames[1]!)) self.tell({ type: 'asked', identity })
+          },
+        )
+      } catch (error) {
+        publisher.close()
+        throw error
+      }
+      this.#publisher = publisher
+      if (this.#isClosed) this.close()
+      return publisher.endpoint
+    }
+    this.#context.pipe(
+      open(),
+      endpoint => ({ type: 'bound', endpoint }),
+      error => ({ type: 'notBound', reason: toErrorRecord(error).message }),
+    )
+  }
+
+  bound(endpoint: string): void {
+    this.#endpoint = endpoint
+    const { plane } = this.#args
+    if (plane.kind !== 'nats' || this.#presence !== undefined) return
+    const { self } = this.#context
+    this.#presence = this.#messages.present(
+      { endpoint: groupEndpoint(plane), card: Buffer.from(endpoint) },
+      {
+        present: ({ life, card }) => {
+          self.tell({ type: 'present', life, endpoint: Buffer.from(card).toString() })
+        },
+        gone: (life, reason) => {
+          self.tell({ type: 'absent', life, reason })
+        },
+      },
+    )
+  }
+
+  peer(endpoint: string): Peer | undefined {
+    return this.#peers.get(endpoint)
+  }
+
+  tell(batch: Uint8Array): void {
+    this.#publisher?.send([EMPTY, batch])
+  }
+
+  /** The answer is as the tracker has it, behind what it told before. */
+  asked(identity: Uint8Array): void {
+    const { tracker } = this.#args
+    const answer = async (): Promise<void> => {
+      const snapshot = await tracker.ask({ type: 'ownBookings' }, { timeout: ASK_MS_MAX })
+      if (snapshot === undefined) return
+      for (const part of encodeSnapshot(snapshot)) this.#router?.send(identity, [EMPTY, part])
+    }
+    // It asks again.
+    answer().catch((error: unknown) => {
+      this.#context.log.warn({ error: toErrorRecord(error) }, 'a replica got no answer')
+    })
+  }
+
+  present(life: string, endpoint: string): void {
+    const { plane } = this.#args
+    // A stranger may say anything.
+    if (plane.kind !== 'nats' || !endpoint.startsWith(`${groupEndpoint(plane)}.`)) return
+    this.#lives.set(life, endpoint)
+    this.#follow(endpoint)
+  }
+
+  absent(life: string, hasSaidGoodBye: boolean): void {
+    const endpoint = this.#lives.get(life)
+    this.#lives.delete(life)
+    // Who is only silent may be back: its bookings count until they expire.
+    if (endpoint === undefined || !hasSaidGoodBye) return
+    this.#context.log.info({ replica: endpoint }, 'a replica has left')
+    this.#forget(endpoint)
+  }
+
+  moved(endpoint: string, isUp: boolean): void {
+    const peer = this.#peers.get(endpoint)
+    if (peer === undefined) return
+    this.#context.log.info(
+      { replica: endpoint, isUp },
+      isUp ? 'a replica is heard' : 'a replica is not heard',
+    )
+    peer.moved(isUp)
+  }
+
+  tellAgain(): void {
+    for (const peer of this.#peers.values()) peer.tellAgain()
+  }
+
+  tick(): void {
+    const { tracker } = this.#args
+    tracker.ask({ type: 'replicate', bridge: this.#context.self }, { timeout: ASK_MS_MAX }).then(
+      life => {
+        if (life === this.#trackerLife) return
+        this.#trackerLife = life
+        this.tellAgain()
+      },
+      // It is asked again in a second.
+      () => {},
+    )
+    const present = new Set(this.#lives.values())
+    for (const [endpoint, peer] of [...this.#peers]) {
+      if (!peer.tick()) continue
+      this.#context.log.warn({ replica: endpoint }, 'a replica is gone: its bookings do not count any more')
+      if (this.#args.plane.kind === 'nats' && !present.has(endpoint)) this.#forget(endpoint)
+    }
+  }
+
+  report(): ReplicasReport {
+    const peers = [...this.#peers.values()]
+    return {
+      endpoint: this.#endpoint,
+      replicas: peers.map(peer => peer.view()),
+      malformed: peers.reduce((sum, { malformed }) => sum + malformed, 0),
+    }
+  }
+
+  close(): void {
+    this.#isClosed = true
+    this.#presence?.close()
+    this.#publisher?.close()
+    this.#router?.close()
+    for (const peer of this.#peers.values()) peer.close()
+    this.#peers.clear()
+  }
+
+  #follow(endpoint: string): void {
+    if (this.#peers.has(endpoint) || endpoint === this.#endpoint) return
+    const { self, clock } = this.#context
+    const { tracker, expiryMs } = this.#args
+    this.#peers.set(
+      endpoint,
+      new Peer({
+        endpoint,
+        questionEndpoint: questionsAt(endpoint),
+        messages: this.#messages,
+        clock,
+        expiryMs,
+        heard: frames => void self.tell({ type: 'heard', endpoint, frames }),
+        moved: isUp => void self.tell({ type: 'moved', endpoint, isUp }),
+        answered: (attempt, frames) => void self.tell({ type: 'answered', endpoint, attempt, frames }),
+        apply: operations => void tracker.tell({ type: 'replicaOperations', replica: endpoint, operations }),
+        reset: bookings => void tracker.tell({ type: 'replicaBookings', replica: endpoint, bookings }),
+      }),
+    )
+  }
+
+  #forget(endpoint: string): void {
+    this.#peers.get(endpoint)?.close()
+    this.#peers.delete(endpoint)
+  }
+}
+
+function groupEndpoint({ servers, group }: Extract<ReplicaPlane, { readonly kind: 'nats' }>): string {
+  return `nats://${servers.join(',')}/homing.replicas.${group}`
+}
+
+/** Questions go to the port behind that of the batches; at a broker, under the same subject. */
+function questionsAt(endpoint: string): string {
+  if (!endpoint.startsWith('tcp://')) return endpoint
+  const at = endpoint.lastIndexOf(':')
+  const port = Number(endpoint.slice(at + 1))
+  return `${endpoint.slice(0, at)}:${port === 0 ? 0 : port + 1}`
+}

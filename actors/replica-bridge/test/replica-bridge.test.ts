@@ -1,0 +1,283 @@
+/** Replicas in one simulated network: trackers with a bridge each, over a broker and over sockets. */
+
+import { setImmediate } from 'node:timers/promises'
+import type { ActorRef } from '@homing/actor'
+import { createTestSystem } from '@homing/actor/testing'
+import { SimulatedClock, seededRandom } from '@homing/clock'
+import type { Fleet } from '@homing/directory'
+import { type TrackerMessage, tracker } from '@homing/tracker'
+import { MemoryNetwork, transportCapability } from '@homing/transport'
+import t, { type Test } from 'tap'
+import { type ReplicaBridgeMessage, type ReplicaPlane, replicaBridge } from '../src/index.ts'
+
+const ASK = { timeout: 60_000 } as const
+const SERVER = '10.0.0.9:4222'
+const EXPIRY_MS = 3000
+const NATS: Plane = () => ({ kind: 'nats', servers: [SERVER], group: 'test' })
+const ZMQ: Plane = (i, count) => ({
+  kind: 'zmq',
+  endpoint: endpointOf(i),
+  others: Array.from({ length: count }, (_, other) => endpointOf(other)).filter(
+    endpoint => endpoint !== endpointOf(i),
+  ),
+})
+
+type Plane = (i: number, count: number) => ReplicaPlane
+
+function endpointOf(i: number): string {
+  return `tcp://10.0.0.${i + 1}:5800`
+}
+
+function fleetOf(workers: number): Fleet {
+  return {
+    version: 1,
+    workers: Array.from({ length: workers }, (_, slot) => ({
+      id: `h:${slot}`,
+      keys: [{ key: `h:${slot}/0`, workerSlot: slot }],
+    })),
+  } as unknown as Fleet
+}
+
+/** Replicas with a system and a transport each, on one clock and one network. */
+class World {
+  readonly clock = new SimulatedClock()
+  readonly network = new MemoryNetwork({ clock: this.clock, latencyMs: 0.2 })
+  readonly replicas: Replica[] = []
+
+  start(t: Test, count: number, plane: Plane): void {
+    for (let i = 0; i < count; i++) this.join(t, plane(i, count))
+  }
+
+  join(t: Test, plane: ReplicaPlane, workers = 2): Replica {
+    const transport = this.network.transport()
+    const random = seededRandom(this.replicas.length + 1)
+    const system = createTestSystem({
+      clock: this.clock,
+      random,
+      provide: [[transportCapability, transport]],
+    })
+    const trackerRef = system.spawn(tracker, {
+      name: 'tracker',
+      args: { workerSlotsMax: 8, requestsMax: 1000, idleMsMax: 20_000, replicationMs: 2 },
+    })
+    trackerRef.tell({ type: 'fleet', fleet: fleetOf(workers) })
+    const bridge = system.spawn(replicaBridge, {
+      name: 'bridge',
+      args: { tracker: trackerRef, plane, expiryMs: EXPIRY_MS },
+    })
+    t.teardown(() => system.shutdown())
+    const replica = { system, transport, tracker: trackerRef, bridge, booked: 0 }
+    this.replicas.push(replica)
+    return replica
+  }
+
+  /** Lets time pass, a little at a time, so that actors and messages take their turns. */
+  async pass(ms: number): Promise<void> {
+    for (let left = ms; left > 0; left -= 1) {
+      this.clock.advance(Math.min(1, left))
+      for (let turn = 0; turn < 3; turn++) await setImmediate()
+    }
+  }
+
+  async book(replica: Replica, slot: number, id = `${this.replicas.indexOf(replica)}-${replica.booked++}`) {
+    const hashes = Int32Array.from({ length: 10 }, (_, i) => i + 100 * slot)
+    const booking = {
+      decisionId: id,
+      gateway: { name: 'g', life: 'one' },
+      workerSlot: slot,
+      sequenceHashes: hashes,
+      promptTokens: 100,
+      prefillTokens: 60,
+      isStream: true,
+      stepTokens: 8192,
+    }
+    const booked = replica.tracker.ask({ type: 'book', booking }, ASK)
+    await this.pass(1)
+    if ((await booked) !== 'booked') throw new Error('not booked')
+    return id
+  }
+
+  async loads(replica: Replica) {
+    const asked = replica.tracker.ask({ type: 'loads' }, ASK)
+    await this.pass(1)
+    return (await asked).rows.map(({ activeRequests, activeBlocks, activePrefillTokens }) => [
+      activeRequests,
+      activeBlocks,
+      activePrefillTokens,
+    ])
+  }
+
+  async report(replica: Replica) {
+    const asked = replica.bridge.ask({ type: 'report' }, ASK)
+    await this.pass(1)
+    return asked
+  }
+}
+
+interface Replica {
+  readonly system: ReturnType<typeof createTestSystem>
+  readonly transport: ReturnType<MemoryNetwork['transport']>
+  readonly tracker: ActorRef<TrackerMessage>
+  readonly bridge: ActorRef<ReplicaBridgeMessage>
+  booked: number
+}
+
+for (const [name, plane] of [
+  ['a broker', NATS],
+  ['sockets', ZMQ],
+] as const) {
+  t.test(
+    `over ${name}: three replicas count what the others book, blocks that requests share once`,
+    async t => {
+      const world = new World()
+      world.start(t, 3, plane)
+      await world.pass(3000)
+      const [a, b, c] = world.replicas as [Replica, Replica, Replica]
+      const first = await world.book(a, 0)
+      await world.book(a, 0)
+      await world.book(b, 1)
+      await world.pass(20)
+      // The second prompt of a is that of the first: it adds no blocks.
+      for (const replica of [a, b, c])
+        t.strictSame(await world.loads(replica), [
+          [2, 5, 120],
+          [1, 5, 60],
+        ])
+      a.tracker.tell({ type: 'prefillComplete', decisionId: first })
+      await world.pass(20)
+      for (const replica of [a, b, c])
+        t.strictSame(await world.loads(replica), [
+          [2, 5, 60],
+          [1, 5, 60],
+        ])
+      a.tracker.tell({ type: 'free', decisionId: first })
+      await world.pass(20)
+      t.strictSame(
+        (await world.loads(c))[0],
+        [1, 5, 60],
+        'the blocks stay with the other request that has them',
+      )
+    },
+  )
+
+  t.test(
+    `over ${name}: one that comes late knows what is open, one that is cut off is forgotten and comes back`,
+    async t => {
+      const world = new World()
+      world.start(t, 2, plane)
+      await world.pass(3000)
+      const [a, b] = world.replicas as [Replica, Replica]
+      for (let i = 0; i < 3; i++) await world.book(a, i % 2)
+      await world.pass(20)
+      if (name === 'a broker') {
+        const late = world.join(t, plane(2, 3))
+        await world.pass(3000)
+        t.strictSame(
+          (await world.loads(late)).map(([requests]) => requests),
+          [2, 1],
+        )
+      }
+      const place = name === 'a broker' ? `nats://${SERVER}/any` : endpointOf(0)
+      world.network.disconnect(place)
+      await world.pass(EXPIRY_MS + 7000)
+      t.strictSame(
+        (await world.loads(b)).map(([requests]) => requests),
+        [0, 0],
+        'they expired',
+      )
+      await world.book(a, 0)
+      world.network.reconnect(place)
+      await world.pass(8000)
+      t.strictSame(
+        (await world.loads(b)).map(([requests]) => requests),
+        [3, 1],
+        'and are there again',
+      )
+      t.match(await world.report(b), { malformed: 0 })
+    },
+  )
+
+  t.test(`over ${name}: lost messages are noticed, and nothing stays`, async t => {
+    const world = new World()
+    world.start(t, 2, plane)
+    await world.pass(3000)
+    const [a, b] = world.replicas as [Replica, Replica]
+    const ids: string[] = []
+    let sent = 0
+    world.network.faults.message = () => (++sent % 3 === 0 ? 'drop' : 'deliver')
+    for (let i = 0; i < 30; i++) {
+      ids.push(await world.book(a, i % 2))
+      if (i % 2 === 1) a.tracker.tell({ type: 'free', decisionId: ids.shift()! })
+      await world.pass(5)
+    }
+    world.network.faults.message = undefined
+    await world.pass(8000)
+    t.strictSame(await world.loads(b), await world.loads(a))
+    t.ok(
+      (await world.report(b)).replicas.some(({ gaps }) => gaps > 0),
+      'a gap was noticed',
+    )
+    for (const id of ids) a.tracker.tell({ type: 'free', decisionId: id })
+    await world.pass(100)
+    for (const replica of [a, b])
+      t.strictSame(await world.loads(replica), [
+        [0, 0, 0],
+        [0, 0, 0],
+      ])
+  })
+}
+
+t.test(
+  'one that leaves in good order is forgotten at once, and its worker that is not known is not booked',
+  async t => {
+    const world = new World()
+    world.start(t, 1, NATS)
+    const [a] = world.replicas as [Replica]
+    const small = world.join(t, NATS(1, 2), 1)
+    await world.pass(3000)
+    await world.book(a, 0)
+    await world.book(a, 1)
+    await world.pass(20)
+    t.strictSame(
+      (await world.loads(small)).map(([requests]) => requests),
+      [1],
+      'the other worker is not known here',
+    )
+    small.tracker.tell({ type: 'fleet', fleet: fleetOf(2) })
+    await world.pass(1500)
+    t.strictSame(
+      (await world.loads(small)).map(([requests]) => requests),
+      [1, 1],
+      'now it is',
+    )
+    a.transport.close()
+    await world.pass(50)
+    t.strictSame(
+      (await world.loads(small)).map(([requests]) => requests),
+      [0, 0],
+    )
+  },
+)
+
+t.test('a booking of another replica is not freed for silence while that replica lives', async t => {
+  const world = new World()
+  world.start(t, 2, NATS)
+  await world.pass(3000)
+  const [a, b] = world.replicas as [Replica, Replica]
+  const id = await world.book(a, 0)
+  for (let i = 0; i < 5; i++) {
+    await world.pass(10_000)
+    a.tracker.tell({ type: 'touch', decisionId: id })
+  }
+  t.strictSame((await world.loads(b))[0], [1, 5, 60])
+})
+
+t.test('replicas of another group are strangers', async t => {
+  const world = new World()
+  const a = world.join(t, { kind: 'nats', servers: [SERVER], group: 'one' })
+  const b = world.join(t, { kind: 'nats', servers: [SERVER], group: 'two' })
+  await world.pass(3000)
+  await world.book(a, 0)
+  await world.pass(100)
+  t.strictSame((await world.report(b)).replicas, [])
+})

@@ -1,0 +1,161 @@
+/**
+ * Mirror: the open bookings of another replica, as far as its messages tell.
+ *
+ *   unknown ──connected──▶ asking ──snapshot──▶ live ──next batch──▶ live
+ *      ▲                     ▲                    │
+ *      │ gone                └──── a number is missing, or another life
+ *
+ * Invariants
+ *   I1  live: what is open here is what was open there when it sent the last batch that came.
+ *   I2  An operation that is behind the snapshot already changes nothing: a booking that is known, one that is not open.
+ *
+ * Bounds   of more than PENDING_MAX batches that come while it asks, the oldest are dropped, and it asks again; no more than BOOKINGS_MAX
+ *          bookings are kept.
+ * Pure.
+ */
+
+import type { OpenBooking, ReplicaBatch, ReplicaOperation, ReplicaSnapshot } from './types.ts'
+
+const PENDING_MAX = 1024
+const BOOKINGS_MAX = 1_048_576
+
+export type MirrorState = 'unknown' | 'asking' | 'live'
+
+/** What its owner does with it. */
+export interface MirrorEffects {
+  /** Ask for a snapshot, at once. */
+  ask(): void
+  /** These happened there; each changes something. */
+  apply(operations: readonly ReplicaOperation[]): void
+  /** These are open there, and nothing else. */
+  reset(bookings: readonly OpenBooking[]): void
+}
+
+export interface MirrorCounters {
+  /** Numbers that were missing. */
+  readonly gaps: number
+  readonly snapshots: number
+  readonly batches: number
+  readonly operations: number
+}
+
+export class Mirror {
+  readonly #effects: MirrorEffects
+  readonly #open = new Map<string, OpenBooking>()
+  #state: MirrorState = 'unknown'
+  #life = ''
+  #nextSequence = 0
+  #pending: ReplicaBatch[] = []
+  #gaps = 0
+  #snapshots = 0
+  #batches = 0
+  #operations = 0
+
+  constructor(effects: MirrorEffects) {
+    this.#effects = effects
+  }
+
+  get state(): MirrorState {
+    return this.#state
+  }
+
+  get openBookings(): number {
+    return this.#open.size
+  }
+
+  get bookings(): Iterable<OpenBooking> {
+    return this.#open.values()
+  }
+
+  get counters(): MirrorCounters {
+    return {
+      gaps: this.#gaps,
+      snapshots: this.#snapshots,
+      batches: this.#batches,
+      operations: this.#operations,
+    }
+  }
+
+  /** It can be heard, again or for the first time. What is open stays until the snapshot comes. */
+  connected(): void {
+    this.#pending = []
+    this.#ask()
+  }
+
+  heard(batch: ReplicaBatch): void {
+    if (this.#state === 'unknown') return
+    this.#batches++
+    if (this.#state === 'asking') {
+      if (batch.operations.length === 0) return
+      this.#pending.push(batch)
+      if (this.#pending.length > PENDING_MAX) this.#pending.shift()
+      return
+    }
+    const { life, sequence, operations } = batch
+    if (life === this.#life && sequence < this.#nextSequence) return
+    if (life !== this.#life || sequence > this.#nextSequence) {
+      this.#gaps++
+      this.#pending = operations.length === 0 ? [] : [batch]
+      this.#ask()
+      return
+    }
+    if (operations.length === 0) return
+    this.#nextSequence++
+    this.#apply(operations)
+  }
+
+  /** The whole answer to `ask`. */
+  snapshot({ life, nextSequence, bookings }: ReplicaSnapshot): void {
+    if (this.#state !== 'asking') return
+    this.#snapshots++
+    this.#state = 'live'
+    this.#life = life
+    this.#nextSequence = nextSequence
+    this.#open.clear()
+    for (const booking of bookings) {
+      if (this.#open.size >= BOOKINGS_MAX) break
+      this.#open.set(booking.id, booking)
+    }
+    this.#effects.reset([...this.#open.values()])
+    const pending = this.#pending
+    this.#pending = []
+    for (const batch of pending) if (batch.life === life) this.heard(batch)
+  }
+
+  /** It is known to be gone, or has been silent for too long. */
+  gone(): void {
+    this.#state = 'unknown'
+    this.#life = ''
+    this.#pending = []
+    this.#open.clear()
+    this.#effects.reset([])
+  }
+
+  #ask(): void {
+    this.#state = 'asking'
+    this.#effects.ask()
+  }
+
+  #apply(operations: readonly ReplicaOperation[]): void {
+    const changes = operations.filter(operation => this.#changes(operation))
+    this.#operations += changes.length
+    if (changes.length > 0) this.#effects.apply(changes)
+  }
+
+  #changes(operation: ReplicaOperation): boolean {
+    const { id } = operation
+    const open = this.#open.get(id)
+    switch (operation.kind) {
+      case 'booked':
+        if (open !== undefined || this.#open.size >= BOOKINGS_MAX) return false
+        this.#open.set(id, { ...operation, hasFirstToken: false })
+        return true
+      case 'firstToken':
+        if (open === undefined || open.hasFirstToken) return false
+        this.#open.set(id, { ...open, hasFirstToken: true })
+        return true
+      case 'freed':
+        return this.#open.delete(id)
+    }
+  }
+}

@@ -1,0 +1,90 @@
+/**
+ * Outbox: numbers what a replica tells the others, and knows what is open, for those who come late.
+ *
+ * Bounds   of more than OPERATIONS_MAX operations between two calls of `take`, all are dropped and a number is left out, so that whoever listens
+ *          notices and asks for a snapshot.
+ */
+
+import type {
+  BookedOperation,
+  FreedOperation,
+  OpenBooking,
+  ReplicaBatch,
+  ReplicaOperation,
+  ReplicaSnapshot,
+} from './types.ts'
+
+const OPERATIONS_MAX = 65_536
+
+export class Outbox {
+  /** Of what it tells; others in each life. */
+  readonly life: string
+  readonly #open = new Map<string, { readonly booked: BookedOperation; hasFirstToken: boolean }>()
+  /** By worker key with open bookings. */
+  readonly #activeBlocks = new Map<string, { blocks: number; bookings: number }>()
+  #operations: ReplicaOperation[] = []
+  #nextSequence = 0
+
+  constructor(life: string) {
+    this.life = life
+  }
+
+  /** There is something to take. */
+  get isDue(): boolean {
+    return this.#operations.length > 0
+  }
+
+  get openBookings(): number {
+    return this.#open.size
+  }
+
+  /** What refers to a booking that is not open is left out: others do not know it either. */
+  add(operation: ReplicaOperation): void {
+    if (operation.kind === 'booked') {
+      this.#open.set(operation.id, { booked: operation, hasFirstToken: false })
+      const on = this.#activeBlocks.get(operation.worker) ?? { blocks: 0, bookings: 0 }
+      on.blocks = operation.activeBlocks
+      on.bookings++
+      this.#activeBlocks.set(operation.worker, on)
+    } else {
+      const open = this.#open.get(operation.id)
+      if (open === undefined) return
+      if (operation.kind === 'freed') this.#freed(operation, open.booked.worker)
+      else if (open.hasFirstToken) return
+      else open.hasFirstToken = true
+    }
+    if (this.#operations.length < OPERATIONS_MAX) this.#operations.push(operation)
+    else {
+      this.#operations = []
+      this.#nextSequence++
+    }
+  }
+
+  /** The operations since the last call; none: the word that it lives. */
+  take(): ReplicaBatch {
+    const operations = this.#operations
+    this.#operations = []
+    const sequence = this.#nextSequence
+    if (operations.length > 0) this.#nextSequence++
+    return { life: this.life, sequence, operations }
+  }
+
+  /** What is open now. What was not taken yet comes behind it, and changes nothing then. */
+  snapshot(): ReplicaSnapshot {
+    const bookings: OpenBooking[] = []
+    for (const { booked, hasFirstToken } of this.#open.values())
+      bookings.push({
+        ...booked,
+        activeBlocks: this.#activeBlocks.get(booked.worker)?.blocks ?? 0,
+        hasFirstToken,
+      })
+    return { life: this.life, nextSequence: this.#nextSequence, bookings }
+  }
+
+  #freed({ id, activeBlocks }: FreedOperation, worker: string): void {
+    this.#open.delete(id)
+    const on = this.#activeBlocks.get(worker)!
+    on.blocks = activeBlocks
+    if (--on.bookings === 0) this.#activeBlocks.delete(worker)
+  }
+}

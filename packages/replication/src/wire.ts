@@ -1,0 +1,199 @@
+/**
+ * The messages between replicas, MessagePack:
+ *
+ *   batch      [1, life, sequence, [operation …]]
+ *   question   [1, 'open']
+ *   snapshot   [1, life, next sequence, part, parts, [booking …]]
+ *
+ *   operation  [0, id, worker, active blocks, prompt tokens, prefill tokens, is stream, waited ms, step tokens]
+ *              [1, id]                              first token
+ *              [2, id, active blocks left, output tokens, cached share]   freed; nil where it is not said
+ *   booking    as operation 0, and whether it had its first token
+ *
+ * What cannot be read is undefined, never half of it.
+ */
+
+import { decode, encode } from '@msgpack/msgpack'
+import type {
+  BookedOperation,
+  OpenBooking,
+  ReplicaBatch,
+  ReplicaOperation,
+  ReplicaSnapshot,
+  SnapshotPart,
+} from './types.ts'
+
+const VERSION = 1
+const BOOKED = 0
+const FIRST_TOKEN = 1
+const FREED = 2
+const BOOKINGS_PER_PART = 2000
+const PARTS_MAX = 1024
+const LIFE = /^[0-9a-f]{16}$/
+const TEXT_MAX = 512
+const OPEN = 'open'
+
+export function encodeBatch({ life, sequence, operations }: ReplicaBatch): Uint8Array {
+  return encode([VERSION, life, sequence, operations.map(operationRow)])
+}
+
+export function decodeBatch(bytes: Uint8Array): ReplicaBatch | undefined {
+  const row = tryDecode(bytes)
+  if (row === undefined || row.length !== 4) return undefined
+  const [, life, sequence, rows] = row
+  if (!isLife(life) || !isCount(sequence) || !Array.isArray(rows)) return undefined
+  const operations: ReplicaOperation[] = []
+  for (const one of rows) {
+    const operation = operationOf(one)
+    if (operation === undefined) return undefined
+    operations.push(operation)
+  }
+  return { life, sequence, operations }
+}
+
+/** Asks for all open bookings. */
+export function encodeQuestion(): Uint8Array {
+  return encode([VERSION, OPEN])
+}
+
+export function isQuestion(bytes: Uint8Array): boolean {
+  return tryDecode(bytes)?.[1] === OPEN
+}
+
+/** One message for each so many bookings, at least one. */
+export function encodeSnapshot({ life, nextSequence, bookings }: ReplicaSnapshot): Uint8Array[] {
+  const parts = Math.max(1, Math.ceil(bookings.length / BOOKINGS_PER_PART))
+  return Array.from({ length: parts }, (_, part) => {
+    const rows = bookings
+      .slice(part * BOOKINGS_PER_PART, (part + 1) * BOOKINGS_PER_PART)
+      .map(booking => [...bookedRow(booking), booking.hasFirstToken])
+    return encode([VERSION, life, nextSequence, part, parts, rows])
+  })
+}
+
+export function decodeSnapshotPart(bytes: Uint8Array): SnapshotPart | undefined {
+  const row = tryDecode(bytes)
+  if (row === undefined || row.length !== 6) return undefined
+  const [, life, nextSequence, part, parts, rows] = row
+  if (!isLife(life) || !isCount(nextSequence) || !isCount(part) || !isCount(parts)) return undefined
+  if (parts < 1 || parts > PARTS_MAX || part >= parts || !Array.isArray(rows)) return undefined
+  const bookings: OpenBooking[] = []
+  for (const one of rows) {
+    if (!Array.isArray(one) || typeof one.at(-1) !== 'boolean') return undefined
+    const booked = bookedOf(one.slice(0, -1))
+    if (booked === undefined) return undefined
+    bookings.push({ ...booked, hasFirstToken: one.at(-1) as boolean })
+  }
+  return { life, nextSequence, part, parts, bookings }
+}
+
+/** Puts the parts of a snapshot together, which come in order. */
+export class SnapshotParts {
+  #bookings: OpenBooking[] = []
+  #next = 0
+  #life = ''
+
+  /** The snapshot with its last part; undefined: not yet. */
+  add({ life, nextSequence, part, parts, bookings }: SnapshotPart): ReplicaSnapshot | undefined {
+    if (part === 0) {
+      this.#bookings = []
+      this.#next = 0
+      this.#life = life
+    }
+    // A part that was lost makes all that follow useless: it is asked again.
+    if (part !== this.#next || life !== this.#life) return undefined
+    this.#next++
+    this.#bookings.push(...bookings)
+    if (part < parts - 1) return undefined
+    const whole = this.#bookings
+    this.#bookings = []
+    return { life, nextSequence, bookings: whole }
+  }
+}
+
+function operationRow(operation: ReplicaOperation): readonly unknown[] {
+  switch (operation.kind) {
+    case 'booked':
+      return bookedRow(operation)
+    case 'firstToken':
+      return [FIRST_TOKEN, operation.id]
+    case 'freed':
+      return [
+        FREED,
+        operation.id,
+        operation.activeBlocks,
+        operation.outputTokens ?? null,
+        operation.cachedShare ?? null,
+      ]
+  }
+}
+
+function bookedRow(operation: BookedOperation): readonly unknown[] {
+  const { id, worker, activeBlocks, promptTokens, prefillTokens, isStream, waitedMs, stepTokens } = operation
+  return [BOOKED, id, worker, activeBlocks, promptTokens, prefillTokens, isStream, waitedMs, stepTokens]
+}
+
+function operationOf(row: unknown): ReplicaOperation | undefined {
+  if (!Array.isArray(row)) return undefined
+  if (row[0] === BOOKED) return bookedOf(row)
+  const id: unknown = row[1]
+  if (!isText(id)) return undefined
+  if (row[0] === FIRST_TOKEN && row.length === 2) return { kind: 'firstToken', id }
+  if (row[0] !== FREED || row.length !== 5) return undefined
+  const [, , activeBlocks, outputTokens, cachedShare] = row as unknown[]
+  if (!isCount(activeBlocks)) return undefined
+  if (!(outputTokens === null || isCount(outputTokens))) return undefined
+  if (!(cachedShare === null || (isAmount(cachedShare) && cachedShare <= 1))) return undefined
+  return {
+    kind: 'freed',
+    id,
+    activeBlocks,
+    outputTokens: outputTokens ?? undefined,
+    cachedShare: cachedShare ?? undefined,
+  }
+}
+
+function bookedOf(row: readonly unknown[]): BookedOperation | undefined {
+  const [kind, id, worker, activeBlocks, promptTokens, prefillTokens, isStream, waitedMs, stepTokens] = row
+  if (kind !== BOOKED || row.length !== 9 || !isText(id) || !isText(worker)) return undefined
+  if (!isCount(activeBlocks) || !isCount(promptTokens) || !isCount(prefillTokens) || !isCount(stepTokens))
+    return undefined
+  if (typeof isStream !== 'boolean' || !isAmount(waitedMs)) return undefined
+  return {
+    kind: 'booked',
+    id,
+    worker,
+    activeBlocks,
+    promptTokens,
+    prefillTokens,
+    isStream,
+    waitedMs,
+    stepTokens,
+  }
+}
+
+function tryDecode(bytes: Uint8Array): readonly unknown[] | undefined {
+  try {
+    const value: unknown = decode(bytes)
+    return Array.isArray(value) && value[0] === VERSION ? value : undefined
+  } catch {
+    // Whatever a stranger sends.
+    return undefined
+  }
+}
+
+function isLife(value: unknown): value is string {
+  return typeof value === 'string' && LIFE.test(value)
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === 'string' && value.length > 0 && value.length <= TEXT_MAX
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isInteger(value) && (value as number) >= 0 && (value as number) <= 2 ** 31
+}
+
+function isAmount(value: unknown): value is number {
+  return typeof value === 'number' && value >= 0 && Number.isFinite(value)
+}

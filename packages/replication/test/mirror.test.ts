@@ -1,0 +1,248 @@
+/** Outbox and mirror: whatever is lost, repeated or late on the way, what is open there is open here in the end. HOMING_SEED sets the seed. */
+
+import process from 'node:process'
+import { type Random, seededRandom } from '@homing/clock'
+import t from 'tap'
+import {
+  decodeBatch,
+  decodeSnapshotPart,
+  encodeBatch,
+  encodeQuestion,
+  encodeSnapshot,
+  isQuestion,
+  Mirror,
+  type OpenBooking,
+  Outbox,
+  type ReplicaOperation,
+  SnapshotParts,
+} from '../src/index.ts'
+
+const SEED = Number(process.env['HOMING_SEED'] ?? 1)
+const ROUNDS = 200
+
+function booked(id: string, worker = 'h:1/0'): ReplicaOperation {
+  return {
+    kind: 'booked',
+    id,
+    worker,
+    activeBlocks: 3,
+    promptTokens: 100,
+    prefillTokens: 50,
+    isStream: true,
+    waitedMs: 0.5,
+    stepTokens: 8192,
+  }
+}
+
+/** What a mirror tells, as the tracker takes it. */
+class Load {
+  readonly open = new Map<string, boolean>()
+  asked = 0
+  readonly mirror = new Mirror({
+    ask: () => {
+      this.asked++
+    },
+    apply: operations => {
+      for (const operation of operations) {
+        if (operation.kind === 'booked') this.open.set(operation.id, false)
+        else if (operation.kind === 'freed') this.open.delete(operation.id)
+        else this.open.set(operation.id, true)
+      }
+    },
+    reset: bookings => {
+      this.open.clear()
+      for (const { id, hasFirstToken } of bookings) this.open.set(id, hasFirstToken)
+    },
+  })
+}
+
+function openOf(outbox: Outbox): Map<string, boolean> {
+  return new Map(outbox.snapshot().bookings.map(({ id, hasFirstToken }) => [id, hasFirstToken]))
+}
+
+t.test('batches in order are followed, and each operation counts once', async t => {
+  const outbox = new Outbox('00000000000000aa')
+  const load = new Load()
+  load.mirror.connected()
+  t.equal(load.asked, 1)
+  load.mirror.snapshot(outbox.snapshot())
+  outbox.add(booked('a'))
+  outbox.add(booked('b'))
+  outbox.add({ kind: 'firstToken', id: 'a' })
+  outbox.add({ kind: 'firstToken', id: 'a' })
+  outbox.add({ kind: 'freed', id: 'never booked', activeBlocks: 0 })
+  const batch = outbox.take()
+  t.equal(batch.operations.length, 3, 'what changes nothing is not told')
+  load.mirror.heard(batch)
+  load.mirror.heard(batch)
+  t.strictSame(
+    [...load.open],
+    [
+      ['a', true],
+      ['b', false],
+    ],
+  )
+  outbox.add({ kind: 'freed', id: 'a', activeBlocks: 0, outputTokens: 7, cachedShare: 0.5 })
+  load.mirror.heard(outbox.take())
+  t.strictSame([...load.open], [['b', false]])
+  t.strictSame(outbox.take(), { life: '00000000000000aa', sequence: 2, operations: [] }, 'a word of life')
+  t.match(load.mirror.counters, { gaps: 0, snapshots: 1, operations: 4 })
+})
+
+t.test('a word of life shows that the last batch was lost', async t => {
+  const outbox = new Outbox('00000000000000aa')
+  const load = new Load()
+  load.mirror.connected()
+  load.mirror.snapshot(outbox.snapshot())
+  outbox.add(booked('a'))
+  outbox.take()
+  load.mirror.heard(outbox.take())
+  t.equal(load.mirror.state, 'asking')
+  load.mirror.snapshot(outbox.snapshot())
+  t.strictSame([...load.open.keys()], ['a'])
+})
+
+t.test('another life begins anew; one that is gone leaves nothing', async t => {
+  const load = new Load()
+  const first = new Outbox('00000000000000aa')
+  load.mirror.connected()
+  first.add(booked('a'))
+  load.mirror.snapshot(first.snapshot())
+  const second = new Outbox('00000000000000bb')
+  second.add(booked('b'))
+  load.mirror.heard(second.take())
+  t.equal(load.asked, 2)
+  t.ok(load.open.has('a'), 'until it is known what is open')
+  load.mirror.snapshot(second.snapshot())
+  t.strictSame([...load.open.keys()], ['b'])
+  load.mirror.gone()
+  t.equal(load.open.size, 0)
+  load.mirror.heard(second.take())
+  t.equal(load.mirror.state, 'unknown', 'heard only when it is connected again')
+})
+
+t.test(`${ROUNDS} rounds of losses, repetitions, delays and lives end equal`, async t => {
+  for (let round = 0; round < ROUNDS; round++) {
+    const random = seededRandom(SEED * 1000 + round)
+    const where = `seed ${SEED * 1000 + round}`
+    const fault = converge(random)
+    if (fault !== undefined) t.fail(`${where}: ${fault}`)
+  }
+  t.pass('all of them')
+})
+
+/** Random traffic over a bad line, then a good one; undefined: both sides are equal in the end. */
+function converge(random: Random): string | undefined {
+  let life = 1
+  let outbox = new Outbox(life.toString(16).padStart(16, '0'))
+  const load = new Load()
+  load.mirror.connected()
+  const isAsking = (): boolean => load.mirror.state === 'asking'
+  const ids: string[] = []
+  let answer: ReturnType<Outbox['snapshot']> | undefined
+  const late: ReturnType<Outbox['take']>[] = []
+  let asked = 0
+  for (let step = 0; step < 300; step++) {
+    const isBad = step < 250
+    for (let i = random.below(4); i > 0; i--) {
+      const draw = random.below(3)
+      if (draw === 0 || ids.length === 0) {
+        ids.push(`r${ids.length}`)
+        outbox.add(booked(ids.at(-1)!))
+      } else {
+        const id = ids[random.below(ids.length)]!
+        outbox.add(draw === 1 ? { kind: 'firstToken', id } : { kind: 'freed', id, activeBlocks: 0 })
+      }
+    }
+    if (isBad && random.below(60) === 0) {
+      outbox = new Outbox((++life).toString(16).padStart(16, '0'))
+      ids.length = 0
+      answer = undefined
+    }
+    if (isBad && random.below(60) === 0) load.mirror.connected()
+    if (isBad && random.below(80) === 0) {
+      load.mirror.gone()
+      if (load.open.size > 0) return 'gone, and something is open'
+      load.mirror.connected()
+    }
+    const batch = outbox.take()
+    const fate = isBad ? random.below(6) : 5
+    if (fate === 0) late.push(batch)
+    else if (fate !== 1) load.mirror.heard(batch)
+    if (fate === 2) load.mirror.heard(batch)
+    if (late.length > 0 && random.below(5) === 0) load.mirror.heard(late.shift()!)
+    // The answer comes a few steps after the question, or never.
+    if (load.asked > asked && random.below(2) === 0) {
+      asked = load.asked
+      answer = outbox.snapshot()
+    }
+    if (answer !== undefined && random.below(3) === 0) {
+      load.mirror.snapshot(answer)
+      answer = undefined
+    }
+    // Whoever is not answered asks again, as the bridge does.
+    if (isAsking() && answer === undefined) answer = outbox.snapshot()
+  }
+  while (load.mirror.state !== 'live') load.mirror.snapshot(outbox.snapshot())
+  load.mirror.heard(outbox.take())
+  if (isAsking()) load.mirror.snapshot(outbox.snapshot())
+  const [here, there] = [load.open, openOf(outbox)]
+  if (here.size !== there.size) return `${here.size} open here, ${there.size} there`
+  for (const [id, hasFirstToken] of there) {
+    if (here.get(id) !== hasFirstToken) return `${id} is ${here.get(id)} here, ${hasFirstToken} there`
+  }
+  return undefined
+}
+
+t.test('what is written is what is read', async t => {
+  const outbox = new Outbox('0123456789abcdef')
+  outbox.add(booked('a', 'gpu-1:8000/3'))
+  outbox.add({ kind: 'firstToken', id: 'a' })
+  outbox.add(booked('b'))
+  outbox.add({ kind: 'freed', id: 'b', activeBlocks: 0, outputTokens: 12, cachedShare: 0.25 })
+  const batch = outbox.take()
+  t.strictSame(decodeBatch(encodeBatch(batch)), batch)
+  t.equal(isQuestion(encodeQuestion()), true)
+  t.equal(isQuestion(encodeBatch(batch)), false)
+  for (let i = 0; i < 4500; i++) outbox.add(booked(`many-${i}`))
+  const snapshot = outbox.snapshot()
+  const parts = new SnapshotParts()
+  const messages = encodeSnapshot(snapshot)
+  t.equal(messages.length, 3)
+  const read = messages.map(message => parts.add(decodeSnapshotPart(message)!))
+  t.strictSame(read.slice(0, 2), [undefined, undefined])
+  t.strictSame(read[2], snapshot)
+  t.equal(parts.add(decodeSnapshotPart(messages[1]!)!), undefined, 'a part without its beginning')
+})
+
+t.test('what cannot be read is nothing, whatever a stranger sends', async t => {
+  const random = seededRandom(SEED)
+  const outbox = new Outbox('0123456789abcdef')
+  outbox.add(booked('a'))
+  outbox.add({ kind: 'freed', id: 'a', activeBlocks: 0 })
+  const open: OpenBooking[] = [{ ...(booked('a') as OpenBooking), hasFirstToken: true }]
+  const valid = [
+    encodeBatch(outbox.take()),
+    encodeQuestion(),
+    ...encodeSnapshot({ life: '0123456789abcdef', nextSequence: 4, bookings: open }),
+  ]
+  for (let i = 0; i < 20_000; i++) {
+    const bytes = valid[random.below(valid.length)]!.slice(0, 1 + random.below(120))
+    for (let flips = random.below(4); flips > 0; flips--)
+      bytes[random.below(bytes.length)] = random.below(256)
+    const batch = decodeBatch(bytes)
+    const part = decodeSnapshotPart(bytes)
+    isQuestion(bytes)
+    for (const operation of [...(batch?.operations ?? []), ...(part?.bookings ?? [])]) {
+      if (operation.kind !== 'booked') continue
+      const figures = [
+        operation.activeBlocks,
+        operation.prefillTokens,
+        operation.promptTokens,
+        operation.waitedMs,
+      ]
+      if (!figures.every(figure => figure >= 0 && Number.isFinite(figure))) t.fail(JSON.stringify(operation))
+    }
+  }
+  t.equal(decodeBatch(new Uint8Array(0)), undefined)
+})

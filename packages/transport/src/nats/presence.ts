@@ -1,0 +1,126 @@
+/**
+ * Presence: who is there under a subject, where everybody says so.
+ *
+ *   SUBJECT.present   one's card, every BEAT_MS, at each connection, and when somebody asks; one's last word
+ *   SUBJECT.hello     somebody asks who is there
+ *
+ * Whoever is not heard for SILENCE_MS is gone, and so is everybody when the connection to the broker ends.
+ * Bounds: of more than PRESENT_MAX others, those that came last are not told.
+ */
+
+import type { Clock, Timer } from '@homing/clock'
+import { callOwner } from '../callback.ts'
+import type { AbsenceReason, Closable, PresenceHandler } from '../types.ts'
+import type { BrokerLink } from './broker.ts'
+import { BEAT_MS, SILENCE_MS } from './lives.ts'
+import { decodeFrames, decodePayload, encodeMessage, encodeWord, KIND, type Sender } from './payload.ts'
+
+const PRESENT_MAX = 16_384
+const CARD_BYTES_MAX = 16_384
+
+interface Other {
+  readonly card: Uint8Array
+  heardMs: number
+}
+
+export interface PresenceArgs {
+  readonly subject: string
+  readonly card: Uint8Array | undefined
+  readonly life: string
+  readonly clock: Clock
+  readonly handler: PresenceHandler
+  readonly join: (up: (link: BrokerLink) => void, down: () => void) => () => void
+  readonly released: (role: Closable) => void
+}
+
+export class Presence implements Closable {
+  readonly #args: PresenceArgs
+  readonly #others = new Map<string, Other>()
+  readonly #leave: () => void
+  #link: BrokerLink | undefined
+  #connection = 0
+  #timer: Timer | undefined
+  #isClosed = false
+
+  constructor(args: PresenceArgs) {
+    this.#args = args
+    this.#leave = args.join(
+      link => this.#up(link),
+      () => this.#down(),
+    )
+  }
+
+  close(): void {
+    if (this.#isClosed) return
+    this.#isClosed = true
+    this.#timer?.cancel()
+    if (this.#args.card !== undefined) this.#say(encodeWord(KIND.bye, this.#sender))
+    this.#leave()
+    this.#args.released(this)
+  }
+
+  get #sender(): Sender {
+    return { life: this.#args.life, connection: this.#connection }
+  }
+
+  #up(link: BrokerLink): void {
+    const { subject } = this.#args
+    this.#link = link
+    this.#connection++
+    link.subscribe(`${subject}.present`, { message: payload => this.#heard(payload) })
+    link.subscribe(`${subject}.hello`, { message: () => this.#beat() })
+    link.publish(`${subject}.hello`, new Uint8Array(0))
+    this.#goOn()
+  }
+
+  #down(): void {
+    this.#timer?.cancel()
+    this.#link = undefined
+    for (const life of [...this.#others.keys()]) this.#gone(life, 'no broker')
+  }
+
+  #goOn(): void {
+    const { clock } = this.#args
+    this.#beat()
+    const nowMs = clock.nowMs()
+    for (const [life, { heardMs }] of [...this.#others])
+      if (nowMs - heardMs >= SILENCE_MS) this.#gone(life, 'silence')
+    this.#timer = clock.after(BEAT_MS, () => this.#goOn())
+  }
+
+  #beat(): void {
+    const { card } = this.#args
+    if (card === undefined || this.#link === undefined) return
+    for (const payload of encodeMessage([card], this.#sender, this.#link.payloadBytesMax)) this.#say(payload)
+  }
+
+  #say(payload: Uint8Array): void {
+    this.#link?.publish(`${this.#args.subject}.present`, payload)
+  }
+
+  #heard(bytes: Uint8Array): void {
+    if (this.#isClosed) return
+    const payload = decodePayload(bytes)
+    if (payload === undefined || payload === 'other-version' || payload.life === this.#args.life) return
+    const { life, kind, body } = payload
+    if (kind === KIND.bye) {
+      this.#gone(life, 'bye')
+      return
+    }
+    const card = kind === KIND.message ? decodeFrames(body)?.[0] : undefined
+    if (card === undefined || card.length > CARD_BYTES_MAX) return
+    const heardMs = this.#args.clock.nowMs()
+    const before = this.#others.get(life)
+    if (before === undefined && this.#others.size >= PRESENT_MAX) return
+    if (before !== undefined && Buffer.compare(before.card, card) === 0) {
+      before.heardMs = heardMs
+      return
+    }
+    this.#others.set(life, { card, heardMs })
+    callOwner(() => this.#args.handler.present({ life, card }))
+  }
+
+  #gone(life: string, reason: AbsenceReason): void {
+    if (this.#others.delete(life) && !this.#isClosed) callOwner(() => this.#args.handler.gone(life, reason))
+  }
+}
