@@ -95,6 +95,38 @@ t.test(
   },
 )
 
+t.test(
+  'the last worker leaves under load: what it has ends well, all else is told, until one is there again',
+  async t => {
+    const fleet = await startFleet({ engines: [{ speed: 1 }] })
+    t.teardown(() => fleet.stop())
+    const { url } = fleet.engines[0]!
+    const open = await Promise.all(
+      Array.from({ length: 4 }, (_, seed) =>
+        fleet.open('/v1/completions', {
+          body: { model: MODEL, prompt: prompt(seed), max_tokens: 40, stream: true },
+        }),
+      ),
+    )
+    t.equal((await fleet.send(`/workers/${idOf(url)}`, { method: 'DELETE' })).status, 200)
+    t.strictSame(await fleet.workers(), [])
+    for (let seed = 0; seed < 4; seed++) {
+      const { status, json } = await ask(fleet, seed)
+      t.equal(status, 503)
+      t.match(json.error, { message: /worker/ })
+    }
+    t.equal((await fleet.send('/ready')).status, 503)
+    for (const { statusCode, body } of open) {
+      t.equal(statusCode, 200)
+      t.match(await body.text(), /data: \[DONE\]\n\n$/)
+    }
+    t.equal((await fleet.send('/workers', { body: { url } })).status, 201)
+    await fleet.trusted('exact')
+    t.equal((await ask(fleet, 0)).status, 200)
+    await fleet.drained()
+  },
+)
+
 t.test('bad bodies and paths get one clear error', async t => {
   const fleet = await startFleet({ engines: [{}] })
   t.teardown(() => fleet.stop())
