@@ -83,6 +83,36 @@ t.test('--no-router-assume-kv-reuse: equal prompts have blocks of their own', as
   }
 })
 
+t.test(
+  'assume_kv_reuse and track_prefill_tokens of a request change what it counts for, and nothing else',
+  async t => {
+    const fleet = await begin(t)
+    for (const [override, blocks, prefillTokens] of [
+      [{ assume_kv_reuse: true, track_prefill_tokens: true }, 10, 3 * PROMPT_TOKENS],
+      [{ assume_kv_reuse: false }, 30, 3 * PROMPT_TOKENS],
+      [{ track_prefill_tokens: false }, 10, 0],
+    ] as const) {
+      for (const more of [
+        { router_config_override: override },
+        { nvext: { router_config_override: override } },
+      ]) {
+        const { load, end } = await held(fleet, more, 3)
+        t.match(
+          load,
+          { active_blocks: blocks, prefill_tokens: prefillTokens, requests: 3 },
+          JSON.stringify(more),
+        )
+        await end()
+      }
+    }
+    const body = { model: MODEL, prompt: prompt(), router_config_override: { assume_kv_reuse: 'no' } }
+    const refused = await fleet.send('/v1/completions', { body })
+    t.match(refused.json, {
+      error: { code: 'invalid_value', param: 'router_config_override.assume_kv_reuse' },
+    })
+  },
+)
+
 t.test('--router-track-output-blocks: what is generated counts, less so near its expected end', async t => {
   for (const [router, agentHints, least, most] of [
     [[], {}, 10, 10],

@@ -247,6 +247,7 @@ export class RequestReader {
       constraints: read.constraints,
       isStream: read.isStream,
       expectedOutputTokens: read.expectedOutputTokens,
+      tracking: read.tracking,
       pinnedInstanceId: read.pinnedInstanceId,
       pinnedRank: read.pinnedRank,
       excludedWorkers: [],

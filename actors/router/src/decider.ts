@@ -12,7 +12,7 @@ import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import { filterProjection } from '@homing/load'
 import type { RoomRule } from '@homing/queue'
 import { Audits, CustomSelectionError, type SelectionSettings, Selector } from '@homing/selection'
-import type { CandidateLoads, GatewayLife } from '@homing/tracker'
+import type { CandidateLoads, GatewayLife, RequestTracking } from '@homing/tracker'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { BlindThresholds, BusyCheck, otherRanks, thresholdsFor } from './busy-workers.ts'
 import { ConversationAffinity } from './conversation-affinity.ts'
@@ -138,6 +138,7 @@ export class Decider {
       prefillTokens,
       blockSizeTokens: request.blockSizeTokens,
       expectedOutputTokens: request.expectedOutputTokens,
+      tracking: request.tracking,
       isStream: request.isStream === true,
       waitedMs: queue?.waitedMs ?? 0,
       stepTokens: winner.worker.maxBatchedTokens.value,
@@ -242,7 +243,7 @@ export class Decider {
     const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)
     const times = { startedMs, lookupMs: this.#context.clock.nowMs() - beforeLookupMs }
     if (!overlaps.isComplete) this.shards.askForStale()
-    const load = await this.#load(workerSlots, request.sequenceHashes)
+    const load = await this.#load(workerSlots, request.sequenceHashes, request.tracking)
     if ('code' in load) return load
     try {
       const all = this.#filtered({ ...found, workerSlots, overlaps, load }, request)
@@ -426,7 +427,11 @@ export class Decider {
     return isWeighed && selection.policy === 'auto' ? this.#linear : selection
   }
 
-  async #load(workerSlots: Int32Array, sequenceHashes: Int32Array): Promise<CandidateLoads | ErrorRecord> {
+  async #load(
+    workerSlots: Int32Array,
+    sequenceHashes: Int32Array,
+    tracking?: RequestTracking,
+  ): Promise<CandidateLoads | ErrorRecord> {
     const { policy, custom } = this.#args.selection
     try {
       return await this.#args.tracker.ask(
@@ -434,6 +439,7 @@ export class Decider {
           type: 'project',
           workerSlots,
           sequenceHashes,
+          tracking,
           wantsEngines: policy === 'auto' && custom === undefined,
         },
         { timeout: this.#args.trackerMsMax },

@@ -15,7 +15,7 @@ import type {
   ShadowName,
   WorkerConstraints,
 } from '@homing/selection'
-import type { GatewayLife } from '@homing/tracker'
+import type { GatewayLife, RequestTracking } from '@homing/tracker'
 
 /** What the router must know of a request to place it. */
 export interface RoutingRequest {
@@ -28,6 +28,8 @@ export interface RoutingRequest {
   readonly isStream?: boolean
   /** Tokens that the answer is expected to have; undefined: nobody says. */
   readonly expectedOutputTokens?: number | undefined
+  /** What of it counts as load; undefined: as the settings have it. */
+  readonly tracking?: RequestTracking | undefined
   /** Local and sequence hashes [lo, hi] of the full prompt blocks; empty where the prompt is not known. */
   readonly localHashes: Int32Array
   readonly sequenceHashes: Int32Array

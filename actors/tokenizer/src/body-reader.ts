@@ -161,6 +161,7 @@ export class BodyReader {
       constraints: request.hints.constraints,
       priority: request.hints.priority,
       expectedOutputTokens: request.hints.expectedOutputTokens,
+      tracking: request.hints.tracking,
       previousResponseId: request.previousResponseId,
       pinnedInstanceId: instanceIdOf(request),
       pinnedRank: request.hints.dpRank,

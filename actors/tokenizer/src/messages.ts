@@ -1,7 +1,13 @@
 import type { Reply } from '@homing/actor'
 import type { FleetMessage } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
-import type { BodyEdit, PriorityHints, RoutingConstraints, RoutingOverride } from '@homing/openai'
+import type {
+  BodyEdit,
+  PriorityHints,
+  RoutingConstraints,
+  RoutingOverride,
+  TrackingHints,
+} from '@homing/openai'
 import type { SeparatedPrompt } from '@homing/protocol'
 
 /** `messages`: Anthropic's; `responses`: OpenAI's. Of both, engines make a chat. */
@@ -32,6 +38,8 @@ export interface ReadRequest {
   readonly priority?: PriorityHints | undefined
   /** Tokens that its answer is expected to have, as the client says. */
   readonly expectedOutputTokens?: number | undefined
+  /** What of it counts as load; undefined: as the router's settings have it. */
+  readonly tracking?: TrackingHints | undefined
   /** The response that this one goes on from, which only its engine has. */
   readonly previousResponseId?: string | undefined
   readonly pinnedInstanceId: number | undefined

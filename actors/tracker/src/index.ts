@@ -5,6 +5,7 @@ export type {
   LoadFellMessage,
   LoadReport,
   OwnOperationsMessage,
+  RequestTracking,
   TellAgainMessage,
   TrackerMessage,
   TrackerUsage,

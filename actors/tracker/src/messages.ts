@@ -28,6 +28,12 @@ export interface GatewayLife {
   readonly life: string
 }
 
+/** What of one request counts as load, where it says so itself; undefined members leave the settings as they are. */
+export interface RequestTracking {
+  readonly prefillTokens: boolean | undefined
+  readonly assumesReuse: boolean | undefined
+}
+
 export interface Booking {
   /** The decision's id: every attempt of a request has its own. */
   readonly decisionId: string
@@ -43,6 +49,7 @@ export interface Booking {
   readonly blockSizeTokens?: number | undefined
   /** Tokens that the answer is expected to have; undefined: nobody says. */
   readonly expectedOutputTokens?: number | undefined
+  readonly tracking?: RequestTracking | undefined
   /** Its first token will be told by `prefillComplete`. */
   readonly isStream: boolean
   /** How long it waited in the queue before; default 0. */
@@ -95,6 +102,7 @@ export type TrackerMessage =
       readonly type: 'project'
       readonly workerSlots: Int32Array
       readonly sequenceHashes: Int32Array
+      readonly tracking?: RequestTracking | undefined
       readonly wantsEngines: boolean
       readonly reply: Reply<CandidateLoads>
     }

@@ -26,7 +26,7 @@ import type {
 } from './messages.ts'
 import { OutputBlocks } from './output-blocks.ts'
 import { ReplicaBookings } from './replica-bookings.ts'
-import { TRACK_ALL, type TrackingSettings, trackedHashes } from './tracking.ts'
+import { TRACK_ALL, type TrackingSettings, trackedHashes, trackingOf } from './tracking.ts'
 
 export interface TrackerArgs {
   /** Is told when a worker has drained; undefined: nobody is. */
@@ -42,7 +42,6 @@ export interface TrackerArgs {
 }
 
 const SWEEP_INTERVAL_MS = 5000
-const NO_HASHES = new Int32Array(0)
 
 export const tracker = defineActor(
   import.meta.url,
@@ -137,8 +136,8 @@ export const tracker = defineActor(
         fell()
       },
 
-      project({ workerSlots, sequenceHashes: given, wantsEngines, reply }) {
-        const sequenceHashes = tracking.activeBlocks ? given : NO_HASHES
+      project({ workerSlots, sequenceHashes: given, tracking: ofRequest, wantsEngines, reply }) {
+        const sequenceHashes = trackedHashes(given, trackingOf(tracking, ofRequest), context.random)
         const projection = load.project(sequenceHashes, sequenceHashes.length / 2, workerSlots)
         const { count } = projection
         reply({
@@ -162,13 +161,14 @@ export const tracker = defineActor(
 
       book({ booking, reply }) {
         const { decisionId, gateway, workerSlot, promptTokens, prefillTokens } = booking
-        const sequenceHashes = trackedHashes(booking.sequenceHashes, tracking, context.random)
+        const counts = trackingOf(tracking, booking.tracking)
+        const sequenceHashes = trackedHashes(booking.sequenceHashes, counts, context.random)
         const { isStream, waitedMs = 0, stepTokens } = booking
         const outcome = load.book(decisionId, workerSlot, {
           sequenceHashes,
           count: sequenceHashes.length / 2,
           promptTokens,
-          prefillTokens: tracking.prefillTokens ? prefillTokens : 0,
+          prefillTokens: counts.prefillTokens ? prefillTokens : 0,
           nowMs: context.clock.nowMs(),
         })
         if (outcome === 'booked') {

@@ -1,6 +1,7 @@
 /** What of a request counts as load, and what its blocks are called. */
 
 import type { Random } from '@homing/clock'
+import type { RequestTracking } from './messages.ts'
 
 export interface TrackingSettings {
   /** False: no blocks count. */
@@ -23,7 +24,21 @@ export const TRACK_ALL: TrackingSettings = Object.freeze({
 const NO_HASHES = new Int32Array(0)
 const BYTES_PER_HASH = 8
 
-/** The hashes that a prompt is booked with. */
+/** What counts of a request that has a say in it. */
+export function trackingOf(
+  settings: TrackingSettings,
+  request: RequestTracking | undefined,
+): TrackingSettings {
+  if (request === undefined) return settings
+  const { prefillTokens, assumesReuse } = request
+  return {
+    ...settings,
+    prefillTokens: prefillTokens ?? settings.prefillTokens,
+    assumesReuse: assumesReuse ?? settings.assumesReuse,
+  }
+}
+
+/** The hashes that a prompt is booked with, and compared by with what is booked. */
 export function trackedHashes(
   given: Int32Array,
   { activeBlocks, assumesReuse }: TrackingSettings,

@@ -1,7 +1,7 @@
 import { createTestSystem } from '@homing/actor/testing'
 import type { Fleet } from '@homing/directory'
 import t from 'tap'
-import { type Booking, type TrackingSettings, tracker } from '../src/index.ts'
+import { type Booking, type RequestTracking, type TrackingSettings, tracker } from '../src/index.ts'
 import { TRACK_ALL } from '../src/tracking.ts'
 
 const ASK = { timeout: '1s' } as const
@@ -197,6 +197,31 @@ t.test('without reuse each request has blocks of its own, and all go with it', a
     await book('r2', 0)
     t.strictSame(await load('a/0'), [blocks, 140, 2])
     for (const decisionId of ['r1', 'r2']) ref.tell({ type: 'free', decisionId })
+    t.strictSame(await load('a/0'), [0, 0, 0])
+  }
+})
+
+t.test('a request can say for itself what of it counts, whatever the settings are', async t => {
+  for (const assumesReuse of [true, false]) {
+    const { system, ref, book, load } = await start(60_000, { assumesReuse, prefillTokens: false })
+    t.teardown(() => system.shutdown())
+    const shared = { assumesReuse: true, prefillTokens: undefined }
+    const alone = { assumesReuse: false, prefillTokens: true }
+    const newBlocks = async (tracking: RequestTracking | undefined): Promise<readonly number[]> => {
+      const project = { type: 'project', workerSlots: Int32Array.of(0), sequenceHashes: PROMPT } as const
+      const asked = await ref.ask({ ...project, tracking, wantsEngines: false }, ASK)
+      return [...asked.newBlocks]
+    }
+    await book('r1', 0, GATEWAY, { tracking: shared })
+    t.strictSame(await load('a/0'), [4, 0, 1])
+    t.strictSame(await newBlocks(shared), [0])
+    t.strictSame(await newBlocks(alone), [4])
+    t.strictSame(await newBlocks(undefined), [assumesReuse ? 0 : 4], 'as the setting has it')
+    await book('r2', 0, GATEWAY, { tracking: shared })
+    t.strictSame(await load('a/0'), [4, 0, 2], 'both share')
+    await book('r3', 0, GATEWAY, { tracking: alone })
+    t.strictSame(await load('a/0'), [8, 70, 3], 'blocks and prefill of its own')
+    for (const decisionId of ['r1', 'r2', 'r3']) ref.tell({ type: 'free', decisionId })
     t.strictSame(await load('a/0'), [0, 0, 0])
   }
 })

@@ -29,6 +29,7 @@ export type {
   RoutingHints,
   RoutingOverride,
   ScanPoint,
+  TrackingHints,
 } from './types.ts'
 export { usageEdit } from './usage-edit.ts'
 export { RESPONSE_ID_CHARACTERS_MAX, type UsageReport, UsageTap } from './usage-tap.ts'

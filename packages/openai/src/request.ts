@@ -22,6 +22,7 @@ import type {
   RoutingConstraints,
   RoutingHints,
   RoutingOverride,
+  TrackingHints,
 } from './types.ts'
 
 /** Top-level members that are meant for the router and would confuse an engine. */
@@ -209,6 +210,7 @@ function readHints(
     constraints: readConstraints(nvext),
     priority: readPriority(agent, headers),
     expectedOutputTokens: agent?.whole('osl', 0, U32_MAX),
+    tracking: readTracking(override),
   }
 }
 
@@ -236,6 +238,14 @@ function readOverride(override: Fields | undefined, agent: Fields | undefined): 
     overlapCredit: override?.number('overlap_score_credit', 0, WEIGHT_MAX),
     temperature: override?.number('router_temperature', 0, TEMPERATURE_MAX),
   }
+}
+
+function readTracking(override: Fields | undefined): TrackingHints | undefined {
+  const assumesReuse = override?.flag('assume_kv_reuse')
+  const prefillTokens = override?.flag('track_prefill_tokens')
+  return assumesReuse === undefined && prefillTokens === undefined
+    ? undefined
+    : { assumesReuse, prefillTokens }
 }
 
 function readConstraints(nvext: Fields | undefined): RoutingConstraints | undefined {

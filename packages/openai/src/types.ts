@@ -82,6 +82,16 @@ export interface RoutingHints {
   readonly priority: PriorityHints | undefined
   /** agent_hints.osl: tokens that its answer is expected to have. */
   readonly expectedOutputTokens: number | undefined
+  /** Undefined: it counts as load as the router's settings have it. */
+  readonly tracking: TrackingHints | undefined
+}
+
+/** What of a request counts as load; undefined members leave the router's settings as they are. */
+export interface TrackingHints {
+  /** router_config_override.assume_kv_reuse: false: no other request shares its blocks. */
+  readonly assumesReuse: boolean | undefined
+  /** router_config_override.track_prefill_tokens: false: its prompt is not counted as prefill. */
+  readonly prefillTokens: boolean | undefined
 }
 
 /** Where a request wants to be among those that wait. */

@@ -119,6 +119,16 @@ t.test('a value of the wrong kind is named with what would be right', async t =>
       'nvext.agent_hints.latency_sensitivity',
       /a number/,
     ],
+    [
+      '{"nvext":{"router_config_override":{"assume_kv_reuse":"no"}}}',
+      'nvext.router_config_override.assume_kv_reuse',
+      /use true or false/,
+    ],
+    [
+      '{"router_config_override":{"track_prefill_tokens":0}}',
+      'router_config_override.track_prefill_tokens',
+      /use true or false/,
+    ],
     ['{"nvext":{"decode_worker_id":-1,"backend_instance_id":1}}', 'nvext.decode_worker_id', /from 0/],
     ['{"nvext":{"prefill_worker_id":"a"}}', 'nvext.prefill_worker_id', /from 0/],
     ['{"nvext":{"prefill_dp_rank":-1}}', 'nvext.prefill_dp_rank', /from 0/],
@@ -164,8 +174,18 @@ t.test('reads nvext', async t => {
     constraints: undefined,
     priority: { jumpSeconds: -3, strict: 2 },
     expectedOutputTokens: 100,
+    tracking: undefined,
   })
   t.strictSame(parseTokenIds(Buffer.from(body), tokenData!, 'nvext.token_data'), Int32Array.of(1, -1))
+})
+
+t.test('reads what of a request counts as load', async t => {
+  const tracking = (override: string): object | undefined =>
+    read(`{"prompt":"a","nvext":{"router_config_override":${override}}}`).hints.tracking
+  t.equal(tracking('{}'), undefined)
+  t.equal(tracking('{"assume_kv_reuse":null}'), undefined)
+  t.strictSame(tracking('{"assume_kv_reuse":false}'), { assumesReuse: false, prefillTokens: undefined })
+  t.strictSame(tracking('{"track_prefill_tokens":true}'), { assumesReuse: undefined, prefillTokens: true })
 })
 
 t.test('headers win over the body', async t => {
