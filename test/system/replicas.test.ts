@@ -243,6 +243,34 @@ t.test(
   },
 )
 
+t.test('a session goes where it went, whichever router it comes through (S15)', needsServer, async t => {
+  const { plane } = await natsPlane(t)
+  const all = await engines(t, 4)
+  const options = ['--router-session-affinity-ttl-secs', '60', '--router-session-affinity-mode', 'hard']
+  const routers = [
+    await replica(t, all, [...plane(0), ...options]),
+    await replica(t, all, [...plane(1), ...options]),
+  ]
+  for (const { client } of routers) await live(client, 1)
+  const ask = async (i: number, session: string): Promise<string | undefined> => {
+    const answer = await routers[i]!.client.send('/v1/completions', {
+      body: { model: MODEL, prompt: `${session} says ${i}`, max_tokens: 1 },
+      headers: { 'x-dynamo-session-id': session },
+    })
+    t.equal(answer.status, 200, answer.text)
+    return answer.headers['x-homing-worker']
+  }
+  for (let number = 0; number < 12; number++) {
+    const session = `session ${number}`
+    const first = await ask(number % 2, session)
+    await until('the other router sends it there, too', async () => {
+      // At once, unless the word is still on its way.
+      return (await ask((number + 1) % 2, session)) === first ? true : undefined
+    })
+    t.equal(await ask(number % 2, session), first)
+  }
+})
+
 t.test('without sync nothing is told', async t => {
   const all = await engines(t, 1)
   const router = await startTestRouter([all[0]!.url], [])

@@ -4,7 +4,7 @@
  * In     `whenReady` and `drain` from the program; from the directory, what it wants kept over its lives.
  * Out    spawns everything else. Periodically renews the subscriptions to the fleet, tells the gateway that the start is over, and
  *        tells the console its gateway, so that these survive restarts of either side.
- * Owns   workers and busy thresholds as they were set at run time; the order: indexers, directory, tracker, replica bridge, tokenizer, decision log, router, queue, console, gateway. Each gets the
+ * Owns   workers and busy thresholds as they were set at run time; the order: indexers, directory, tracker, tokenizer, decision log, router, replica bridge, queue, console, gateway. Each gets the
  *        refs of those before it. Stopping goes the other way, so nobody sends messages to a stopped actor.
  * Fails  a child that fails is restarted under its own budget. A child whose budget is used up fails the
  *        guardian, and with it the process: a router without one of its parts is worse than one that is
@@ -306,20 +306,6 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       }),
     ),
   )
-  const { replication } = args
-  const bridgeRef =
-    replication &&
-    watched(
-      context.spawn(replicaBridge, {
-        ...options('replica-bridge', {
-          tracker: trackerRef,
-          plane: replication.plane,
-          expiryMs: replication.expiryMs,
-        }),
-        // Requests do not need it.
-        supervision: UNLIMITED,
-      }),
-    )
   const tokenizerRef = watched(
     context.spawn(
       tokenizer,
@@ -377,6 +363,21 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       }),
     ),
   )
+  const { replication } = args
+  const bridgeRef =
+    replication &&
+    watched(
+      context.spawn(replicaBridge, {
+        ...options('replica-bridge', {
+          tracker: trackerRef,
+          router: routerRef,
+          plane: replication.plane,
+          expiryMs: replication.expiryMs,
+        }),
+        // Requests do not need it.
+        supervision: UNLIMITED,
+      }),
+    )
   const rules = queueRulesOf(args)
   const isQueueOn = rules.threshold !== undefined || rules.classes !== undefined
   const queueRef = watched(

@@ -5,7 +5,7 @@
  *   a replica ──▶ bridge ── replicaOperations ──▶ tracker
  *
  * In     `ownOperations` from the tracker; batches, questions and answers of other replicas; `report`.
- * Out    to the tracker: `replicate`, every second; what others booked and freed, or all that is open there.
+ * Out    to the tracker: `replicate`, every second; what others booked and freed, or all that is open there. To the router: sessions that they bound.
  * Owns   its sockets, and a mirror of the open bookings of every other replica.
  * Order  batches of a replica are applied in the order of their numbers; where one is missing, all that is open there is asked for.
  * Fails  restarted by the guardian: the tracker keeps what was booked until the mirrors are there again. A replica that said good-bye is forgotten at
@@ -16,7 +16,8 @@
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
 import { toErrorRecord } from '@homing/errors'
-import { encodeBatch, encodeSnapshot, isQuestion } from '@homing/replication'
+import { encodeBatch, encodeSnapshot, isQuestion, type ReplicaOperation } from '@homing/replication'
+import type { RouterMessage, SessionBinding } from '@homing/router'
 import type { TrackerMessage } from '@homing/tracker'
 import { type Closable, type Publisher, type Router, transportCapability } from '@homing/transport'
 import type { ReplicaBridgeMessage, ReplicasReport } from './messages.ts'
@@ -24,6 +25,8 @@ import { Peer } from './peer.ts'
 
 export interface ReplicaBridgeArgs {
   readonly tracker: ActorRef<TrackerMessage>
+  /** Is told which sessions others have bound. */
+  readonly router: ActorRef<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>
   /** Over which it tells: sockets of its own and those of others, or a broker. */
   readonly plane: ReplicaPlane
   /** How long the bookings of a replica count that cannot be heard, in milliseconds. */
@@ -265,10 +268,25 @@ class ReplicaBridge {
         heard: frames => void self.tell({ type: 'heard', endpoint, frames }),
         moved: isUp => void self.tell({ type: 'moved', endpoint, isUp }),
         answered: (attempt, frames) => void self.tell({ type: 'answered', endpoint, attempt, frames }),
-        apply: operations => void tracker.tell({ type: 'replicaOperations', replica: endpoint, operations }),
-        reset: bookings => void tracker.tell({ type: 'replicaBookings', replica: endpoint, bookings }),
+        apply: operations => {
+          tracker.tell({ type: 'replicaOperations', replica: endpoint, operations })
+          this.#tellSessions(operations)
+        },
+        reset: bookings => {
+          tracker.tell({ type: 'replicaBookings', replica: endpoint, bookings })
+          this.#tellSessions(bookings)
+        },
       }),
     )
+  }
+
+  #tellSessions(operations: readonly ReplicaOperation[]): void {
+    const bindings: SessionBinding[] = []
+    for (const operation of operations) {
+      if (operation.kind !== 'booked' || operation.session === undefined) continue
+      bindings.push({ session: operation.session, worker: operation.worker })
+    }
+    if (bindings.length > 0) this.#args.router.tell({ type: 'boundElsewhere', bindings })
   }
 
   #forget(endpoint: string): void {

@@ -2,9 +2,10 @@
 
 import { setImmediate } from 'node:timers/promises'
 import type { ActorRef } from '@homing/actor'
-import { createTestSystem } from '@homing/actor/testing'
+import { createTestSystem, type Probe } from '@homing/actor/testing'
 import { SimulatedClock, seededRandom } from '@homing/clock'
 import type { Fleet } from '@homing/directory'
+import type { RouterMessage } from '@homing/router'
 import { type TrackerMessage, tracker } from '@homing/tracker'
 import { MemoryNetwork, transportCapability } from '@homing/transport'
 import t, { type Test } from 'tap'
@@ -61,12 +62,13 @@ class World {
       args: { workerSlotsMax: 8, requestsMax: 1000, idleMsMax: 20_000, replicationMs: 2 },
     })
     trackerRef.tell({ type: 'fleet', fleet: fleetOf(workers) })
+    const router = system.probe<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>('router')
     const bridge = system.spawn(replicaBridge, {
       name: 'bridge',
-      args: { tracker: trackerRef, plane, expiryMs: EXPIRY_MS },
+      args: { tracker: trackerRef, router: router.ref, plane, expiryMs: EXPIRY_MS },
     })
     t.teardown(() => system.shutdown())
-    const replica = { system, transport, tracker: trackerRef, bridge, booked: 0 }
+    const replica = { system, transport, tracker: trackerRef, bridge, router, booked: 0 }
     this.replicas.push(replica)
     return replica
   }
@@ -90,6 +92,7 @@ class World {
       prefillTokens: 60,
       isStream: true,
       stepTokens: 8192,
+      session: `session of ${slot}`,
     }
     const booked = replica.tracker.ask({ type: 'book', booking }, ASK)
     await this.pass(1)
@@ -119,6 +122,7 @@ interface Replica {
   readonly transport: ReturnType<MemoryNetwork['transport']>
   readonly tracker: ActorRef<TrackerMessage>
   readonly bridge: ActorRef<ReplicaBridgeMessage>
+  readonly router: Probe<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>
   booked: number
 }
 
@@ -150,6 +154,14 @@ for (const [name, plane] of [
           [2, 5, 60],
           [1, 5, 60],
         ])
+      t.match(
+        c.router.waiting.flatMap(({ bindings }) => bindings),
+        [
+          { session: 'session of 0', worker: 'h:0/0' },
+          { session: 'session of 0', worker: 'h:0/0' },
+          { session: 'session of 1', worker: 'h:1/0' },
+        ],
+      )
       a.tracker.tell({ type: 'free', decisionId: first })
       await world.pass(20)
       t.strictSame(

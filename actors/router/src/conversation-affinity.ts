@@ -9,9 +9,13 @@
  * when a request there fails, `ttlMs` after its last request ended, or when it is the one that was used longest ago of more than
  * `sessionsMax`. Bindings live as long as the router.
  *
+ * Other routers of the same workers tell of theirs. Where two have bound one session to two worker keys, each takes the one with the larger
+ * rendezvous score, so that they agree without asking.
+ *
  * Source: Dynamo's `--router-session-affinity-ttl-secs`.
  */
 
+import { createHash } from 'node:crypto'
 import type { Eligible } from './eligible.ts'
 import type { RoutingRequest } from './messages.ts'
 
@@ -47,14 +51,14 @@ export class ConversationAffinity {
     return this.#bindings.size
   }
 
-  /** The session of a request; undefined: it has none, or names its worker itself. */
+  /** The session of a request, as 16 hexadecimal digits that say nothing of it; undefined: it has none, or names its worker itself. */
   keyOf(request: RoutingRequest): string | undefined {
     const { model, sessionId, sequenceHashes, pinnedInstanceId, pinnedRank } = request
     if (pinnedInstanceId !== undefined || pinnedRank !== undefined) return undefined
-    if (sessionId !== undefined) return `${model}\n${sessionId.slice(0, SESSION_CHARACTERS_MAX)}`
+    if (sessionId !== undefined) return digest(`${model}\n${sessionId.slice(0, SESSION_CHARACTERS_MAX)}`)
     const words = 2 * this.#settings.prefixBlocks
     if (words === 0 || sequenceHashes.length < words) return undefined
-    return `${model}\n\n${sequenceHashes[words - 2]} ${sequenceHashes[words - 1]}`
+    return digest(`${model}\n\n${sequenceHashes[words - 2]} ${sequenceHashes[words - 1]}`)
   }
 
   /** The candidates of a request as its session leaves them. */
@@ -89,11 +93,25 @@ export class ConversationAffinity {
     binding.open++
     this.#bindings.delete(key)
     this.#bindings.set(key, binding)
-    for (const [oldest, { open, idleSinceMs }] of this.#bindings) {
-      const isOver = open === 0 && nowMs - idleSinceMs >= this.#settings.ttlMs
-      if (!isOver && this.#bindings.size <= this.#settings.sessionsMax) break
+    this.#prune(nowMs)
+  }
+
+  #prune(nowMs: number): void {
+    for (const [oldest, binding] of this.#bindings) {
+      if (!this.#isOver(binding, nowMs) && this.#bindings.size <= this.#settings.sessionsMax) break
       this.#bindings.delete(oldest)
     }
+  }
+
+  /** Another router has sent a request of the session to a worker key. */
+  placedElsewhere(key: string, worker: string, nowMs: number): void {
+    const own = this.#bindings.get(key)
+    const isHere = own !== undefined && !this.#isOver(own, nowMs)
+    if (isHere && own.worker !== worker && score(key, own.worker) > score(key, worker)) return
+    const open = own?.worker === worker ? own.open : 0
+    this.#bindings.delete(key)
+    this.#bindings.set(key, { worker, open, idleSinceMs: nowMs })
+    this.#prune(nowMs)
   }
 
   /** One of its requests is over. `hasFailed`: its worker did not do it. */
@@ -113,4 +131,15 @@ export class ConversationAffinity {
   #isOver({ open, idleSinceMs }: Binding, nowMs: number): boolean {
     return open === 0 && nowMs - idleSinceMs >= this.#settings.ttlMs
   }
+}
+
+const DIGEST_CHARACTERS = 16
+
+function digest(text: string): string {
+  return createHash('sha256').update(text).digest('hex').slice(0, DIGEST_CHARACTERS)
+}
+
+/** Of a session at a worker key: the same on every machine. */
+function score(key: string, worker: string): string {
+  return digest(`${key} ${worker}`)
 }

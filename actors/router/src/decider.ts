@@ -28,6 +28,7 @@ import type {
   Receipt,
   RouterMessage,
   RoutingRequest,
+  SessionBinding,
 } from './messages.ts'
 import { type LoggedDecision, type OpenDecision, OpenDecisions } from './open-decisions.ts'
 import { type Candidate, OverlapLookup } from './overlap-lookup.ts'
@@ -139,6 +140,7 @@ export class Decider {
       blockSizeTokens: request.blockSizeTokens,
       expectedOutputTokens: request.expectedOutputTokens,
       tracking: request.tracking,
+      session: this.#affinity?.keyOf(request),
       isStream: request.isStream === true,
       waitedMs: queue?.waitedMs ?? 0,
       stepTokens: winner.worker.maxBatchedTokens.value,
@@ -186,6 +188,12 @@ export class Decider {
     const { mode, policy: fixed, custom } = this.#settingsFor(request)
     const policy = mode === 'kv' ? (custom?.name ?? fixed) : mode
     return { request, policy, decidedMs: this.#context.clock.nowMs() }
+  }
+
+  /** Another router of the same workers has sent requests of these sessions. */
+  boundElsewhere(bindings: readonly SessionBinding[]): void {
+    const nowMs = this.#context.clock.nowMs()
+    for (const { session, worker } of bindings) this.#affinity?.placedElsewhere(session, worker, nowMs)
   }
 
   sessionEnded(session: string, { worker }: Decision, { outcome }: Delivery): void {

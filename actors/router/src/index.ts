@@ -20,6 +20,7 @@ export type {
   Receipt,
   RouterMessage,
   RoutingRequest,
+  SessionBinding,
 } from './messages.ts'
 export { router } from './router.ts'
 export type { GuessSettings, RouterArgs } from './router-args.ts'

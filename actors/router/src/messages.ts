@@ -217,9 +217,18 @@ export type DecideResult =
   | { readonly kind: 'refused'; readonly error: ErrorRecord }
   | ({ readonly kind: 'busy'; readonly falls: number | undefined } & Measured)
 
+/** Where a session was bound by another router. */
+export interface SessionBinding {
+  readonly session: string
+  /** Worker key. */
+  readonly worker: string
+}
+
 export type RouterMessage =
   | FleetMessage
   | ShardMemoryMessage
+  /** Other routers of the same workers have bound sessions. */
+  | { readonly type: 'boundElsewhere'; readonly bindings: readonly SessionBinding[] }
   /** Asks the indexers where their shards are. Of the router to itself. */
   | { readonly type: 'attachToShards' }
   /**

@@ -117,6 +117,10 @@ export const router = defineActor(
         reply([...decider.busyRefused])
       },
 
+      boundElsewhere({ bindings }) {
+        decider.boundElsewhere(bindings)
+      },
+
       guard({ reply }) {
         reply(decider.usesGuard ? decider.guard.status : undefined)
       },

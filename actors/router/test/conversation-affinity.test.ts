@@ -108,3 +108,34 @@ t.test('of more sessions than may be, the one longest unused is forgotten', asyn
   affinity.placed('late', 'w/0', 60_100)
   t.equal(affinity.size, 1, 'those that are over make room')
 })
+
+t.test('two routers that bound a session to two workers agree, whoever hears first', async t => {
+  for (const sessions of [1, 2, 3, 4, 5, 6, 7, 8]) {
+    const key = `session ${sessions}`
+    const routers = ['a/0', 'b/0'].map(own => {
+      const affinity = new ConversationAffinity(SETTINGS)
+      affinity.placed(key, own, 0)
+      return { own, affinity }
+    })
+    const [first, second] = routers as [(typeof routers)[0], (typeof routers)[0]]
+    first.affinity.placedElsewhere(key, second.own, 1)
+    second.affinity.placedElsewhere(key, first.own, 2)
+    const bound = routers.map(({ affinity }) => {
+      const candidates = ['a/0', 'b/0'].map(worker => ({ key: { key: worker } }))
+      const found = { candidates, excluded: [], preferences: undefined } as never
+      return affinity.applied(found, key, 3).boundWorker
+    })
+    t.equal(bound[0], bound[1], key)
+  }
+})
+
+t.test('a session that another router has bound goes there', async t => {
+  const { ref, decide } = await begin(t)
+  const first = await decide(request('XYZ', withSession('s')))
+  const other = first.worker === 'a/0' ? 'b/0' : 'a/0'
+  // As the other router names it.
+  const session = new ConversationAffinity(SETTINGS).keyOf(request('XYZ', withSession('t')))!
+  t.match(session, /^[0-9a-f]{16}$/)
+  ref.tell({ type: 'boundElsewhere', bindings: [{ session, worker: other }] })
+  t.equal((await decide(request('XYZ', withSession('t')))).worker, other)
+})

@@ -50,6 +50,8 @@ export interface Booking {
   /** Tokens that the answer is expected to have; undefined: nobody says. */
   readonly expectedOutputTokens?: number | undefined
   readonly tracking?: RequestTracking | undefined
+  /** Its session, as other routers know it, too; undefined: it is of none, or sessions are bound to no worker. */
+  readonly session?: string | undefined
   /** Its first token will be told by `prefillComplete`. */
   readonly isStream: boolean
   /** How long it waited in the queue before; default 0. */

@@ -51,7 +51,16 @@ export class ReplicaBookings {
 
   /** It was booked here. */
   booked(
-    { decisionId, workerSlot, promptTokens, prefillTokens, isStream, waitedMs = 0, stepTokens }: Booking,
+    {
+      decisionId,
+      workerSlot,
+      promptTokens,
+      prefillTokens,
+      isStream,
+      waitedMs = 0,
+      stepTokens,
+      session,
+    }: Booking,
     worker: string,
   ): void {
     this.#ownSlots.set(decisionId, workerSlot)
@@ -65,6 +74,7 @@ export class ReplicaBookings {
       isStream,
       waitedMs,
       stepTokens,
+      session,
     })
   }
 

@@ -18,6 +18,8 @@ export interface BookedOperation {
   readonly waitedMs: number
   /** Tokens of a step of the worker at most. */
   readonly stepTokens: number
+  /** Session that is bound to the worker by it. */
+  readonly session?: string | undefined
 }
 
 /** Its prompt is computed. */

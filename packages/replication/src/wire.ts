@@ -5,7 +5,7 @@
  *   question   [1, 'open']
  *   snapshot   [1, life, next sequence, part, parts, [booking …]]
  *
- *   operation  [0, id, worker, active blocks, prompt tokens, prefill tokens, is stream, waited ms, step tokens]
+ *   operation  [0, id, worker, active blocks, prompt tokens, prefill tokens, is stream, waited ms, step tokens, session or nil]
  *              [1, id]                              first token
  *              [2, id, active blocks left, output tokens, cached share]   freed; nil where it is not said
  *   booking    as operation 0, and whether it had its first token
@@ -129,8 +129,20 @@ function operationRow(operation: ReplicaOperation): readonly unknown[] {
 }
 
 function bookedRow(operation: BookedOperation): readonly unknown[] {
-  const { id, worker, activeBlocks, promptTokens, prefillTokens, isStream, waitedMs, stepTokens } = operation
-  return [BOOKED, id, worker, activeBlocks, promptTokens, prefillTokens, isStream, waitedMs, stepTokens]
+  const { id, worker, activeBlocks, promptTokens, prefillTokens, isStream, waitedMs, stepTokens, session } =
+    operation
+  return [
+    BOOKED,
+    id,
+    worker,
+    activeBlocks,
+    promptTokens,
+    prefillTokens,
+    isStream,
+    waitedMs,
+    stepTokens,
+    session ?? null,
+  ]
 }
 
 function operationOf(row: unknown): ReplicaOperation | undefined {
@@ -154,11 +166,23 @@ function operationOf(row: unknown): ReplicaOperation | undefined {
 }
 
 function bookedOf(row: readonly unknown[]): BookedOperation | undefined {
-  const [kind, id, worker, activeBlocks, promptTokens, prefillTokens, isStream, waitedMs, stepTokens] = row
-  if (kind !== BOOKED || row.length !== 9 || !isText(id) || !isText(worker)) return undefined
+  const [
+    kind,
+    id,
+    worker,
+    activeBlocks,
+    promptTokens,
+    prefillTokens,
+    isStream,
+    waitedMs,
+    stepTokens,
+    session,
+  ] = row
+  if (kind !== BOOKED || row.length !== 10 || !isText(id) || !isText(worker)) return undefined
   if (!isCount(activeBlocks) || !isCount(promptTokens) || !isCount(prefillTokens) || !isCount(stepTokens))
     return undefined
   if (typeof isStream !== 'boolean' || !isAmount(waitedMs)) return undefined
+  if (session !== null && !isText(session)) return undefined
   return {
     kind: 'booked',
     id,
@@ -169,6 +193,7 @@ function bookedOf(row: readonly unknown[]): BookedOperation | undefined {
     isStream,
     waitedMs,
     stepTokens,
+    session: session ?? undefined,
   }
 }
 

@@ -31,6 +31,7 @@ function booked(id: string, worker = 'h:1/0'): ReplicaOperation {
     isStream: true,
     waitedMs: 0.5,
     stepTokens: 8192,
+    session: id === 'a' ? '0011223344556677' : undefined,
   }
 }
 
