@@ -1,13 +1,13 @@
 /**
  * A page of docs/, typed as printed: every command runs, in order, on ports of the test, and gives the answer that is printed
- * below it. `homing NAME …` starts a process that runs until the test ends; everything else is a command of the shell.
+ * below it. `homing NAME …` and `nats-server …` start processes that run until the test ends; everything else is a command of the shell.
  *
  *   json    every field of the page is in the answer; the answer may have more
  *   text    every line of the page is in the answer, in this order; `…` stands for any characters
  */
 
 import assert from 'node:assert/strict'
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { type AddressInfo, createServer } from 'node:net'
 import { join } from 'node:path'
@@ -106,6 +106,12 @@ export async function runTypedPage(
           .map(word => word.replaceAll("'", '')),
       )
       t.teardown(() => process.kill('SIGKILL'))
+      t.pass(command)
+      continue
+    }
+    if (command.startsWith('nats-server ')) {
+      const server = spawn('nats-server', command.split(/\s+/).slice(1), { stdio: 'ignore' })
+      t.teardown(() => server.kill('SIGKILL'))
       t.pass(command)
       continue
     }
