@@ -17,7 +17,7 @@
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
 import { toErrorRecord } from '@homing/errors'
 import { encodeBatch, encodeSnapshot, isQuestion, type ReplicaOperation } from '@homing/replication'
-import type { RouterMessage, SessionBinding } from '@homing/router'
+import type { AffinityBinding, RouterMessage } from '@homing/router'
 import type { TrackerMessage } from '@homing/tracker'
 import { type Closable, type Publisher, type Router, transportCapability } from '@homing/transport'
 import type { ReplicaBridgeMessage, ReplicasReport } from './messages.ts'
@@ -281,7 +281,7 @@ class ReplicaBridge {
   }
 
   #tellSessions(operations: readonly ReplicaOperation[]): void {
-    const bindings: SessionBinding[] = []
+    const bindings: AffinityBinding[] = []
     for (const operation of operations) {
       if (operation.kind !== 'booked' || operation.session === undefined) continue
       bindings.push({ session: operation.session, worker: operation.worker })

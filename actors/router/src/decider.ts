@@ -20,6 +20,7 @@ import { type Eligible, eligible } from './eligible.ts'
 import { AllBusyError, AllFilteredError, TooManyRequestsError, WorkerNotNamedError } from './errors.ts'
 import { inputOf, type Known, selectionRequestOf } from './known-candidates.ts'
 import type {
+  AffinityBinding,
   DecideResult,
   Decision,
   Delivery,
@@ -28,7 +29,6 @@ import type {
   Receipt,
   RouterMessage,
   RoutingRequest,
-  SessionBinding,
 } from './messages.ts'
 import { type LoggedDecision, type OpenDecision, OpenDecisions } from './open-decisions.ts'
 import { type Candidate, OverlapLookup } from './overlap-lookup.ts'
@@ -191,7 +191,7 @@ export class Decider {
   }
 
   /** Another router of the same workers has sent requests of these sessions. */
-  boundElsewhere(bindings: readonly SessionBinding[]): void {
+  boundElsewhere(bindings: readonly AffinityBinding[]): void {
     const nowMs = this.#context.clock.nowMs()
     for (const { session, worker } of bindings) this.#affinity?.placedElsewhere(session, worker, nowMs)
   }

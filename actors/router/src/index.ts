@@ -8,6 +8,7 @@ export {
   WorkerNotNamedError,
 } from './errors.ts'
 export type {
+  AffinityBinding,
   CandidateTerms,
   DecideResult,
   Decision,
@@ -20,7 +21,6 @@ export type {
   Receipt,
   RouterMessage,
   RoutingRequest,
-  SessionBinding,
 } from './messages.ts'
 export { router } from './router.ts'
 export type { GuessSettings, RouterArgs } from './router-args.ts'

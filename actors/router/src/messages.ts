@@ -218,7 +218,7 @@ export type DecideResult =
   | ({ readonly kind: 'busy'; readonly falls: number | undefined } & Measured)
 
 /** Where a session was bound by another router. */
-export interface SessionBinding {
+export interface AffinityBinding {
   readonly session: string
   /** Worker key. */
   readonly worker: string
@@ -228,7 +228,7 @@ export type RouterMessage =
   | FleetMessage
   | ShardMemoryMessage
   /** Other routers of the same workers have bound sessions. */
-  | { readonly type: 'boundElsewhere'; readonly bindings: readonly SessionBinding[] }
+  | { readonly type: 'boundElsewhere'; readonly bindings: readonly AffinityBinding[] }
   /** Asks the indexers where their shards are. Of the router to itself. */
   | { readonly type: 'attachToShards' }
   /**

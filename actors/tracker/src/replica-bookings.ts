@@ -62,6 +62,7 @@ export class ReplicaBookings {
       session,
     }: Booking,
     worker: string,
+    countsPrefill: boolean,
   ): void {
     this.#ownSlots.set(decisionId, workerSlot)
     this.outbox.add({
@@ -71,6 +72,7 @@ export class ReplicaBookings {
       activeBlocks: this.#args.load.ownBlocks(workerSlot),
       promptTokens,
       prefillTokens,
+      countsPrefill,
       isStream,
       waitedMs,
       stepTokens,
@@ -146,7 +148,13 @@ export class ReplicaBookings {
       return
     }
     if (!held.slots.has(id)) {
-      const figures = { sequenceHashes: NO_HASHES, count: 0, promptTokens, prefillTokens, nowMs: nowMs() }
+      const figures = {
+        sequenceHashes: NO_HASHES,
+        count: 0,
+        promptTokens,
+        prefillTokens: operation.countsPrefill ? prefillTokens : 0,
+        nowMs: nowMs(),
+      }
       if (load.book(id, slot, figures) !== 'booked') {
         this.#unbooked++
         return

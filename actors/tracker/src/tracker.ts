@@ -175,7 +175,7 @@ export const tracker = defineActor(
           gateways.set(decisionId, gateway)
           outputs?.booked(booking)
           const worker = keysBySlot.get(workerSlot)
-          if (worker !== undefined) replicas?.booked(booking, worker)
+          if (worker !== undefined) replicas?.booked(booking, worker, counts.prefillTokens)
           flushLater()
           const nowMs = context.clock.nowMs()
           const sent = { promptTokens, newTokens: prefillTokens, isStream, waitedMs, nowMs }

@@ -12,6 +12,8 @@ export interface BookedOperation {
   readonly promptTokens: number
   /** Tokens that the worker must compute, as predicted. */
   readonly prefillTokens: number
+  /** They count as prefill tokens; false: only the model of the engine is told of them. */
+  readonly countsPrefill: boolean
   /** Its first token will be told. */
   readonly isStream: boolean
   /** How long it waited in its queue, in milliseconds. */

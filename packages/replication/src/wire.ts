@@ -5,7 +5,8 @@
  *   question   [1, 'open']
  *   snapshot   [1, life, next sequence, part, parts, [booking …]]
  *
- *   operation  [0, id, worker, active blocks, prompt tokens, prefill tokens, is stream, waited ms, step tokens, session or nil]
+ *   operation  [0, id, worker, active blocks, prompt tokens, prefill tokens, counts as prefill,
+ *               is stream, waited ms, step tokens, session or nil]
  *              [1, id]                              first token
  *              [2, id, active blocks left, output tokens, cached share]   freed; nil where it is not said
  *   booking    as operation 0, and whether it had its first token
@@ -129,8 +130,8 @@ function operationRow(operation: ReplicaOperation): readonly unknown[] {
 }
 
 function bookedRow(operation: BookedOperation): readonly unknown[] {
-  const { id, worker, activeBlocks, promptTokens, prefillTokens, isStream, waitedMs, stepTokens, session } =
-    operation
+  const { id, worker, activeBlocks, promptTokens, prefillTokens, countsPrefill } = operation
+  const { isStream, waitedMs, stepTokens, session } = operation
   return [
     BOOKED,
     id,
@@ -138,6 +139,7 @@ function bookedRow(operation: BookedOperation): readonly unknown[] {
     activeBlocks,
     promptTokens,
     prefillTokens,
+    countsPrefill,
     isStream,
     waitedMs,
     stepTokens,
@@ -173,15 +175,17 @@ function bookedOf(row: readonly unknown[]): BookedOperation | undefined {
     activeBlocks,
     promptTokens,
     prefillTokens,
+    countsPrefill,
     isStream,
     waitedMs,
     stepTokens,
     session,
   ] = row
-  if (kind !== BOOKED || row.length !== 10 || !isText(id) || !isText(worker)) return undefined
+  if (kind !== BOOKED || row.length !== 11 || !isText(id) || !isText(worker)) return undefined
   if (!isCount(activeBlocks) || !isCount(promptTokens) || !isCount(prefillTokens) || !isCount(stepTokens))
     return undefined
-  if (typeof isStream !== 'boolean' || !isAmount(waitedMs)) return undefined
+  if (typeof isStream !== 'boolean' || typeof countsPrefill !== 'boolean') return undefined
+  if (!isAmount(waitedMs)) return undefined
   if (session !== null && !isText(session)) return undefined
   return {
     kind: 'booked',
@@ -190,6 +194,7 @@ function bookedOf(row: readonly unknown[]): BookedOperation | undefined {
     activeBlocks,
     promptTokens,
     prefillTokens,
+    countsPrefill,
     isStream,
     waitedMs,
     stepTokens,

@@ -28,6 +28,7 @@ function booked(id: string, worker = 'h:1/0'): ReplicaOperation {
     activeBlocks: 3,
     promptTokens: 100,
     prefillTokens: 50,
+    countsPrefill: true,
     isStream: true,
     waitedMs: 0.5,
     stepTokens: 8192,
