@@ -5,6 +5,8 @@
  * Parts      path   wire to reader: publishers on main over ZeroMQ on loopback, listeners and indexer as actors on one
  *                   event thread, a reader on main. Closed with 512 batches in flight (`eventBlocks`), then at half of
  *                   that rate: from sent to visible.
+ *            nats   the same through a NATS server (a process of its own on this machine); nats2 into two indexes on a thread each;
+ *                   zmq2 is path into two. `brokerCpu` is the CPU time of the server, per event.
  *            cost   decode, hash and index in one thread, runs of 1, 16 and 128 blocks, on an index of 10 k, 1 M and 10 M
  *                   memberships.
  * Checked    every batch is seen by a lookup; no gap, no malformed frame; what each engine holds at the end.
@@ -14,6 +16,7 @@
  */
 
 import { loadavg } from 'node:os'
+import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
 import { CORES_MIN, effectiveCores } from '../actors/cores.ts'
 import { gated } from '../actors/gate.ts'
 import { isSmoke, type Measures, parameter, runBench, Skip, say } from '../harness.ts'
@@ -32,17 +35,36 @@ async function runPart(part: string): Promise<Measures | Skip> {
   const cores = await effectiveCores()
   say(`  ${part}: two busy threads get ${cores.toFixed(2)} cores; load average ${loadavg()[0]!.toFixed(2)}`)
   if (part === 'cost') return costOfEvents(membershipsMax)
-  if (isSmoke) return eventPath(options)
-  const outcome = await gated(part, () => eventPath(options))
+  if (part.startsWith('nats') && NO_NATS_SERVER !== false) return new Skip(NO_NATS_SERVER)
+  const run = () => measurePath(part)
+  if (isSmoke) return run()
+  const outcome = await gated(part, run)
   if ('value' in outcome) return outcome.value
   return new Skip(`two busy threads get ${outcome.cores.toFixed(2)} cores, not ${CORES_MIN}`)
+}
+
+async function measurePath(part: string): Promise<Measures> {
+  const replicas = part.endsWith('2') ? 2 : 1
+  if (!part.startsWith('nats')) return named(part, await eventPath({ ...options, replicas }))
+  const broker = await NatsServer.start()
+  try {
+    return named(part, await eventPath({ ...options, replicas, broker }))
+  } finally {
+    await broker.stop()
+  }
+}
+
+/** The names of `path` are as they were before there were others. */
+function named(part: string, measures: Measures): Measures {
+  if (part === 'path') return measures
+  return Object.fromEntries(Object.entries(measures).map(([name, measure]) => [`${part} ${name}`, measure]))
 }
 
 await runBench(
   {
     name: 'events',
     question: 'How fast do KV events of engines become visible to lookups, and what does one cost?',
-    parts: ['path', 'cost'],
+    parts: ['path', 'nats', 'zmq2', 'nats2', 'cost'],
   },
   runPart,
 )

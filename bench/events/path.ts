@@ -6,22 +6,16 @@
 
 import { type ActorRef, type ActorSystem, createActorSystem, defineActor, type Message } from '@homing/actor'
 import { systemClock } from '@homing/clock'
-import {
-  createIndexMemory,
-  type IndexMemory,
-  IndexReader,
-  layeredOptions,
-  OverlapCounts,
-} from '@homing/index'
+import { createIndexMemory, IndexReader, layeredOptions, OverlapCounts } from '@homing/index'
 import { type IndexerMessage, indexer } from '@homing/indexer'
 import { LISTENER_LIMITS, type ListenerMessage, listener } from '@homing/listener'
 import { silentLog } from '@homing/log'
 import { type Publisher, systemTransport } from '@homing/transport'
+import type { NatsServer } from '@homing/transport/testing'
 import { cpuMs, nextTurn, pause } from '../actors/loads.ts'
 import { type Measures, percentile } from '../harness.ts'
 import { type Batch, BLOCK_TOKENS, batchOf, TOPIC } from './workload.ts'
 
-const THREAD = 'events-0'
 const CAPACITY_BYTES = 64 << 20
 const MAILBOX = 65_536
 const STATUS_TIMEOUT_MS = 5000
@@ -42,6 +36,50 @@ export interface PathOptions {
   readonly batches: number
   /** Of each engine, at half of that speed. */
   readonly pacedBatches: number
+  /** Indexes that hear all of it, on a thread each; default 1. */
+  readonly replicas?: number
+  /** Through this broker; undefined: over ZeroMQ. */
+  readonly broker?: NatsServer | undefined
+}
+
+/** An index, and what feeds it. */
+interface Replica {
+  readonly listeners: readonly ActorRef<ListenerMessage>[]
+  readonly indexer: ActorRef<IndexerMessage>
+  readonly reader: IndexReader
+}
+
+function openReplica(system: ActorSystem, publishers: readonly Publisher[], number: number): Replica {
+  const engines = publishers.length
+  const thread = `events-${number}`
+  const memory = createIndexMemory(layeredOptions(CAPACITY_BYTES, engines))
+  const index = system.spawn(indexer, {
+    name: `indexer ${number}`,
+    thread,
+    args: { shard: 0, memory, capacityBytes: CAPACITY_BYTES, workerSlotsMax: engines },
+    mailbox: { capacity: MAILBOX },
+  })
+  const directory = system.spawn(trustSink, { name: `trust ${number}`, args: undefined })
+  const listeners = publishers.map(({ endpoint }, workerSlot) =>
+    system.spawn(listener, {
+      name: `listener ${number} ${workerSlot}`,
+      thread,
+      mailbox: { capacity: MAILBOX },
+      args: {
+        workerSlot,
+        key: `${workerSlot}/0`,
+        dpRank: 0,
+        eventsEndpoint: endpoint,
+        replayEndpoint: undefined,
+        topic: TOPIC,
+        blockSizeTokens: BLOCK_TOKENS,
+        indexer: index,
+        directory,
+        limits: LISTENER_LIMITS,
+      },
+    }),
+  )
+  return { listeners, indexer: index, reader: new IndexReader([memory]) }
 }
 
 /** Takes what listeners say of their trust. */
@@ -54,7 +92,7 @@ export const trustSink = defineActor(
 
 export async function eventPath(options: PathOptions): Promise<Measures> {
   const system = await createActorSystem({
-    pools: { events: { count: 1 } },
+    pools: { events: { count: options.replicas ?? 1 } },
     log: silentLog,
     logLevel: 'silent',
   })
@@ -71,9 +109,7 @@ export async function eventPath(options: PathOptions): Promise<Measures> {
 class Path {
   readonly #options: PathOptions
   readonly #publishers: readonly Publisher[]
-  readonly #listeners: readonly ActorRef<ListenerMessage>[]
-  readonly #indexer: ActorRef<IndexerMessage>
-  readonly #reader: IndexReader
+  readonly #replicas: readonly Replica[]
   readonly #scores: OverlapCounts
   /** By engine: the next batch to be made. */
   readonly #made: number[]
@@ -83,54 +119,24 @@ class Path {
     messages: ReturnType<typeof systemTransport>['messages'],
     options: PathOptions,
   ): Promise<Path> {
-    const { engines } = options
-    const memory = createIndexMemory(layeredOptions(CAPACITY_BYTES, engines))
-    const index = system.spawn(indexer, {
-      name: 'indexer',
-      thread: THREAD,
-      args: { shard: 0, memory, capacityBytes: CAPACITY_BYTES, workerSlotsMax: engines },
-      mailbox: { capacity: MAILBOX },
-    })
-    const directory = system.spawn(trustSink, { name: 'trust', args: undefined })
+    const { engines, broker } = options
     const publishers = await Promise.all(
-      Array.from({ length: engines }, () => messages.publish({ endpoint: 'tcp://127.0.0.1:0' })),
+      Array.from({ length: engines }, (_, i) =>
+        messages.publish({ endpoint: broker?.endpoint(`bench.${i}`) ?? 'tcp://127.0.0.1:0' }),
+      ),
     )
-    const listeners = publishers.map(({ endpoint }, workerSlot) =>
-      system.spawn(listener, {
-        name: `listener ${workerSlot}`,
-        thread: THREAD,
-        mailbox: { capacity: MAILBOX },
-        args: {
-          workerSlot,
-          key: `${workerSlot}/0`,
-          dpRank: 0,
-          eventsEndpoint: endpoint,
-          replayEndpoint: undefined,
-          topic: TOPIC,
-          blockSizeTokens: BLOCK_TOKENS,
-          indexer: index,
-          directory,
-          limits: LISTENER_LIMITS,
-        },
-      }),
+    const replicas = Array.from({ length: options.replicas ?? 1 }, (_, i) =>
+      openReplica(system, publishers, i),
     )
-    const path = new Path(options, publishers, listeners, index, memory)
+    const path = new Path(options, publishers, replicas)
     await path.#join()
     return path
   }
 
-  private constructor(
-    options: PathOptions,
-    publishers: readonly Publisher[],
-    listeners: readonly ActorRef<ListenerMessage>[],
-    index: ActorRef<IndexerMessage>,
-    memory: IndexMemory,
-  ) {
+  private constructor(options: PathOptions, publishers: readonly Publisher[], replicas: readonly Replica[]) {
     this.#options = options
     this.#publishers = publishers
-    this.#listeners = listeners
-    this.#indexer = index
-    this.#reader = new IndexReader([memory])
+    this.#replicas = replicas
     this.#scores = new OverlapCounts(options.engines)
     this.#made = publishers.map(() => 0)
   }
@@ -139,10 +145,13 @@ class Path {
     const { batches, pacedBatches } = this.#options
     await this.#flood(this.#make(Math.ceil(batches / WARM_UP_SHARE)))
     const flood = this.#make(batches)
+    const { broker } = this.#options
+    const brokerBefore = broker?.cpuMs ?? 0
     const cpuBefore = process.cpuUsage()
     const mainBefore = process.threadCpuUsage()
     const ms = await this.#flood(flood)
     const main = process.threadCpuUsage(mainBefore)
+    const brokerMs = (broker?.cpuMs ?? 0) - brokerBefore
     const otherMs = cpuMs(cpuBefore) - (main.user + main.system) / 1000
     const events = flood.reduce((sum, batch) => sum + batch.events, 0)
     const blocks = flood.reduce((sum, batch) => sum + batch.blocks, 0)
@@ -157,6 +166,8 @@ class Path {
       visibleP50: { value: percentile(timesUs, 50), unit: 'µs' },
       visibleP99: { value: percentile(timesUs, 99), unit: 'µs' },
       halfLoad: { value: halfPerS, unit: 'batch/s' },
+      mainCpu: { value: (main.user + main.system) / events, unit: 'µs CPU' },
+      ...(broker === undefined ? {} : { brokerCpu: { value: (brokerMs * 1000) / events, unit: 'µs CPU' } }),
     }
   }
 
@@ -214,8 +225,10 @@ class Path {
 
   #isVisible(batches: readonly Batch[], i: number): boolean {
     const { engines, runBlocks } = this.#options
-    this.#reader.overlap(batches[i]!.locals, runBlocks, this.#scores)
-    return this.#scores.blocksOf(i % engines) === runBlocks
+    return this.#replicas.every(({ reader }) => {
+      reader.overlap(batches[i]!.locals, runBlocks, this.#scores)
+      return this.#scores.blocksOf(i % engines) === runBlocks
+    })
   }
 
   /** A subscription takes a moment, and what is published before is lost: repeats the first batch until it is seen. */
@@ -232,7 +245,7 @@ class Path {
   }
 
   async #requireNothingLost(): Promise<void> {
-    for (const each of this.#listeners) {
+    for (const each of this.#replicas.flatMap(({ listeners }) => listeners)) {
       const { gaps, malformedFrames, skippedEvents, restarts } = await each.ask(
         { type: 'status' },
         { timeout: STATUS_TIMEOUT_MS },
@@ -243,9 +256,15 @@ class Path {
         )
       }
     }
-    const status = await this.#indexer.ask({ type: 'status' }, { timeout: STATUS_TIMEOUT_MS })
+    for (const { indexer } of this.#replicas) {
+      const status = await indexer.ask({ type: 'status' }, { timeout: STATUS_TIMEOUT_MS })
+      this.#requireAllHeld(status.blocksHeld)
+    }
+  }
+
+  #requireAllHeld(blocksHeld: Readonly<Record<number, number>>): void {
     const kept = Math.ceil(KEPT / this.#options.engines) * this.#options.runBlocks
-    for (const [slot, held] of Object.entries(status.blocksHeld)) {
+    for (const [slot, held] of Object.entries(blocksHeld)) {
       const made = this.#made[Number(slot)]! * this.#options.runBlocks
       if (held !== Math.min(kept, made))
         throw new Error(`engine ${slot} holds ${held} blocks in the index, not ${kept}`)
