@@ -5,6 +5,33 @@ import { MODEL, SimulatedFleet } from './simulated-fleet.ts'
 
 const REST_MS = 2000
 
+t.test(
+  'what engines say of their KV caches is there again after every failure of the actors that pass it on',
+  async t => {
+    const fleet = await SimulatedFleet.start({
+      seed: 4,
+      engines: [{}, {}],
+      settings: { engineMetricsIntervalMs: 500 },
+    })
+    const { simulation } = fleet
+    const shares = async (): Promise<readonly (number | null)[]> => {
+      const workers = (await fleet.workers()) as unknown as readonly {
+        readonly worker_keys: readonly { readonly load: { readonly engine_kv_usage: number | null } }[]
+      }[]
+      return workers.flatMap(({ worker_keys }) => worker_keys.map(({ load }) => load.engine_kv_usage))
+    }
+    await simulation.run(undefined, { within: REST_MS })
+    t.strictSame(await shares(), [0, 0])
+    for (const victim of ['engine-usage', 'tracker', 'directory']) {
+      t.ok(simulation.fail(victim))
+      await simulation.run(undefined, { within: 2 * REST_MS })
+      t.strictSame(await shares(), [0, 0], `after ${victim}`)
+    }
+    await fleet.stop()
+    t.strictSame(simulation.violations, [])
+  },
+)
+
 t.test('what POST /busy_threshold set holds after every failure of the actors that know of it', async t => {
   const fleet = await SimulatedFleet.start({
     seed: 3,

@@ -61,6 +61,7 @@ const ARGUMENTS: Readonly<Record<string, string>> = {
   'probe-timeout': '200ms',
   'replay-timeout': '300ms',
   'silence-timeout': '3s',
+  'engine-metrics-interval': '0s',
   'request-timeout': '10s',
   'log-level': 'silent',
 }

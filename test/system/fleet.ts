@@ -137,6 +137,8 @@ export interface KeyView {
     readonly active_blocks: number
     readonly prefill_tokens: number
     readonly requests: number
+    readonly engine_kv_usage: number | null
+    readonly engine_kv_usage_reason: string | null
   }
   readonly events: {
     readonly state: string | null

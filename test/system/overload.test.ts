@@ -1,7 +1,7 @@
 /** Busy thresholds over real sockets: what is refused, what `/busy_threshold` says, and that nothing is by default. */
 
 import t, { type Test } from 'tap'
-import { type Answer, type Fleet, type FleetOptions, startFleet, until } from './fleet.ts'
+import { type Answer, type Fleet, type FleetOptions, type KeyView, open, startFleet, until } from './fleet.ts'
 
 const MODEL = 'homing-sim'
 const NOTHING = {
@@ -120,4 +120,54 @@ t.test('a threshold that is set at run time holds at once, and not longer than t
   t.ok((await end()).every(answer => answer.status === 200))
   await fleet.drained()
   t.equal((await complete(fleet)).status, 200)
+})
+
+t.test(
+  "what an engine says of its own KV cache counts for a busy threshold, beside the router's figure",
+  async t => {
+    const fleet = await begin(t, {
+      engines: [{ blocks: 101 }],
+      router: ['--active-decode-blocks-threshold', '0.5', '--engine-metrics-interval', '50ms'],
+    })
+    const [engine] = fleet.engines
+    const loadWhen = async (what: string, isRight: (load: KeyView['load']) => boolean) => {
+      let seen: KeyView['load'] | undefined
+      return until(
+        what,
+        async () => {
+          seen = (await fleet.workers())[0]!.worker_keys[0]!.load
+          return isRight(seen) ? seen : undefined
+        },
+        { seen: () => seen },
+      )
+    }
+    await loadWhen('it says that nothing is in use', ({ engine_kv_usage }) => engine_kv_usage === 0)
+    // Steps so long that it runs until it is left.
+    await engine!.faults({ slowMs: 100 })
+    const leaves = new AbortController()
+    const long = { ...body(60 * 16), max_tokens: 600, ignore_eos: true, stream: true }
+    const past = await open(engine!.url, '/v1/completions', { body: long, signal: leaves.signal })
+    past.body.on('error', () => {})
+    const load = await loadWhen(
+      'it says that much is in use',
+      ({ engine_kv_usage }) => (engine_kv_usage ?? 0) > 0.5,
+    )
+    t.match(load, { active_blocks: 0, requests: 0 }, 'the router has placed nothing there')
+    const refused = await complete(fleet)
+    t.equal(refused.status, 503, refused.text)
+    t.match(refused.json.error, { code: 'overloaded', message: /blocks are in use, as its engine says/ })
+    const { text } = await fleet.send('/metrics')
+    const [, ratio] = /^homing_tracker_engine_kv_usage_ratio\{[^}]*\} (\S+)$/m.exec(text) ?? []
+    t.ok(Number(ratio) > 0.5, `the gauge is ${ratio}`)
+    leaves.abort()
+    await engine!.faults({ slowMs: 0 })
+    await loadWhen('it says that nothing is in use any more', ({ engine_kv_usage }) => engine_kv_usage === 0)
+    t.equal((await complete(fleet)).status, 200)
+  },
+)
+
+t.test('engines are not asked for it where the interval is 0', async t => {
+  const fleet = await begin(t, { router: ['--engine-metrics-interval', '0'] })
+  for (const { worker_keys } of await fleet.workers())
+    for (const { load } of worker_keys) t.match(load, { engine_kv_usage: null, engine_kv_usage_reason: null })
 })

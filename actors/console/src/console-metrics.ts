@@ -64,6 +64,11 @@ const LOAD_COLUMNS: readonly MetricColumn<LoadReport['rows'][number]>[] = [
     row => row.activePrefillTokens,
   ],
   ['homing_tracker_active_requests', 'Requests booked.', row => row.activeRequests],
+  [
+    'homing_tracker_engine_kv_usage_ratio',
+    'Share of the KV blocks that requests use, as the engine itself says.',
+    row => row.reported?.share,
+  ],
 ]
 
 /** Those that a shard of the index service has not. */

@@ -90,6 +90,8 @@ function keyView(
       active_blocks: load?.activeBlocks ?? 0,
       prefill_tokens: load?.activePrefillTokens ?? 0,
       requests: load?.activeRequests ?? 0,
+      engine_kv_usage: load?.reported?.share ?? null,
+      engine_kv_usage_reason: load?.reported?.reason ?? null,
     },
     learned: learnedView(load?.learned),
     events:

@@ -126,6 +126,7 @@ const LOADS = {
       activeBlocks: 0,
       activePrefillTokens: 0,
       activeRequests: 0,
+      reported: { share: undefined, reason: 'GET /metrics answers 404' },
       learned: { prefill: SPEED, decode: SPEED },
     },
   ],

@@ -129,6 +129,7 @@ t.test('/workers shows every worker key with trust, blocks held and load', async
         activeBlocks: 4,
         activePrefillTokens: 70,
         activeRequests: 2,
+        reported: { share: 0.25, reason: undefined },
         learned: {
           prefill: { coefficients: [10, 1 / 30, 1e-6], source: 'worker', observations: 9 },
           decode: { coefficients: [10, 0.1, 4e-5], source: 'prior', observations: 0 },
@@ -149,7 +150,10 @@ t.test('/workers shows every worker key with trust, blocks held and load', async
           worker: '10.0.0.1:8001/0',
           trust: 'exact',
           blocks_held: 5,
-          load: { active_blocks: 4, prefill_tokens: 70, requests: 2 },
+          load: {
+            ...{ active_blocks: 4, prefill_tokens: 70, requests: 2 },
+            ...{ engine_kv_usage: 0.25, engine_kv_usage_reason: null },
+          },
           learned: {
             prefill: {
               source: 'worker',

@@ -154,6 +154,7 @@ export const scriptedTracker = defineActor(
       prefillComplete: keep,
       touch: keep,
       watchLoad: keep,
+      reportedUsage: keep,
       free: keep,
       gatewayStarted: keep,
       replicate: keep,

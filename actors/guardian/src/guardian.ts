@@ -37,6 +37,7 @@ import {
   type WorkerRecord,
   type WorkerSpec,
 } from '@homing/directory'
+import { type EngineUsageMessage, engineUsage } from '@homing/engine-usage'
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/errors'
 import { type GatewayArgs, type GatewayMessage, gateway, relayedNames } from '@homing/gateway'
 import { createIndexDoor, type ShardMemory } from '@homing/index'
@@ -47,7 +48,7 @@ import { type RouterArgs, type RouterMessage, router } from '@homing/router'
 import { CustomPolicy } from '@homing/selection'
 import type { LoadedTokenizer } from '@homing/tokenization'
 import { tokenizer } from '@homing/tokenizer'
-import { tracker } from '@homing/tracker'
+import { type ReportedUsageMessage, tracker } from '@homing/tracker'
 import { transportCapability } from '@homing/transport'
 import { ActorLostError } from './errors.ts'
 import type { GuardianMessage, ReadyReport } from './messages.ts'
@@ -126,6 +127,8 @@ export interface GuardianArgs extends QueueSettings {
   readonly audit: boolean
   readonly probeIntervalMs: number
   readonly probeTimeoutMs: number
+  /** 0: engines are not asked for their own figures. */
+  readonly engineMetricsIntervalMs?: number
   readonly tokenizers: readonly string[]
   readonly tokenizerThreads: number
   readonly promptCacheBytes: number
@@ -306,6 +309,8 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       }),
     ),
   )
+  const usageRef = spawnEngineUsage(context, args, trackerRef)
+  if (usageRef !== undefined) watched(usageRef)
   const tokenizerRef = watched(
     context.spawn(
       tokenizer,
@@ -462,6 +467,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
         gatewayRef,
       ]
       if (decisionLogRef !== undefined) subscribers.push(decisionLogRef)
+      if (usageRef !== undefined) subscribers.push(usageRef)
       for (const subscriber of subscribers) directoryRef.tell({ type: 'subscribe', subscriber })
       consoleRef.tell({ type: 'gateway', gateway: gatewayRef })
     },
@@ -510,6 +516,22 @@ function affinityOf(args: GuardianArgs): RouterArgs['affinity'] {
     prefixBlocks: affinityPrefixBlocks,
     sessionsMax: affinitiesMax,
   }
+}
+
+/** Who asks engines for their own figures; undefined: nobody. */
+function spawnEngineUsage(
+  context: ActorContext<GuardianMessage>,
+  { engineMetricsIntervalMs: intervalMs = 0, probeTimeoutMs: timeoutMs, workerSlotsMax }: GuardianArgs,
+  trackerRef: ActorRef<ReportedUsageMessage>,
+): ActorRef<EngineUsageMessage> | undefined {
+  if (intervalMs === 0) return undefined
+  return context.spawn(engineUsage, {
+    name: 'engine-usage',
+    args: { tracker: trackerRef, intervalMs, timeoutMs },
+    supervision: UNLIMITED,
+    // A few of each worker at most.
+    mailbox: { capacity: 4 * workerSlotsMax + MAILBOX_SLACK },
+  })
 }
 
 /** The decision log, on a thread of its own. */

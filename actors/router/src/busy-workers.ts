@@ -13,7 +13,12 @@ import type { Candidate } from './overlap-lookup.ts'
 
 type Log = Pick<ActorContext<never>['log'], 'warn'>
 type Counted = Pick<TrackingSettings, 'activeBlocks' | 'prefillTokens'>
-type Loads = Pick<CandidateLoads, 'activeBlocks' | 'activePrefillTokens'>
+type Loads = Pick<CandidateLoads, 'activeBlocks' | 'activePrefillTokens' | 'reportedShares'>
+
+interface SlotLoad extends Pick<RankLoad, 'activeBlocks' | 'activePrefillTokens'> {
+  /** NaN: its engine does not say. */
+  readonly reportedShare: number
+}
 
 /** The thresholds for a request; undefined: there are none. */
 export function thresholdsFor(
@@ -37,7 +42,7 @@ export function otherRanks(candidates: readonly Candidate[]): Int32Array {
 
 /** Why each candidate takes no more; undefined where it does. */
 export class BusyCheck {
-  readonly #loads = new Map<number, Pick<RankLoad, 'activeBlocks' | 'activePrefillTokens'>>()
+  readonly #loads = new Map<number, SlotLoad>()
   readonly #reasons = new Map<WorkerRecord, string | undefined>()
   readonly #thresholds: BusyThresholds
 
@@ -45,9 +50,13 @@ export class BusyCheck {
     this.#thresholds = thresholds
   }
 
-  add(workerSlots: Int32Array, { activeBlocks, activePrefillTokens }: Loads): void {
+  add(workerSlots: Int32Array, { activeBlocks, activePrefillTokens, reportedShares }: Loads): void {
     for (const [i, slot] of workerSlots.entries())
-      this.#loads.set(slot, { activeBlocks: activeBlocks[i]!, activePrefillTokens: activePrefillTokens[i]! })
+      this.#loads.set(slot, {
+        activeBlocks: activeBlocks[i]!,
+        activePrefillTokens: activePrefillTokens[i]!,
+        reportedShare: reportedShares?.[i] ?? Number.NaN,
+      })
   }
 
   reason({ worker }: Candidate): string | undefined {
@@ -59,7 +68,12 @@ export class BusyCheck {
     const ranks = keys.flatMap(({ workerSlot }) => {
       const load = this.#loads.get(workerSlot)
       if (load === undefined) return []
-      return [{ ...load, blocksMax: kvBlocks?.value, stepTokens: maxBatchedTokens.value }]
+      const { activeBlocks, activePrefillTokens, reportedShare } = load
+      const blocksMax = kvBlocks?.value
+      const isReported = blocksMax !== undefined && !Number.isNaN(reportedShare)
+      const reportedBlocks = isReported ? Math.round(reportedShare * blocksMax) : undefined
+      const stepTokens = maxBatchedTokens.value
+      return [{ activeBlocks, activePrefillTokens, reportedBlocks, blocksMax, stepTokens }]
     })
     return whyBusy(this.#thresholds, ranks)
   }

@@ -12,7 +12,7 @@ import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import { filterProjection } from '@homing/load'
 import type { RoomRule } from '@homing/queue'
 import { Audits, CustomSelectionError, type SelectionSettings, Selector } from '@homing/selection'
-import type { CandidateLoads, GatewayLife, RequestTracking } from '@homing/tracker'
+import type { CandidateLoads, GatewayLife } from '@homing/tracker'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { BlindThresholds, BusyCheck, otherRanks, thresholdsFor } from './busy-workers.ts'
 import { ConversationAffinity } from './conversation-affinity.ts'
@@ -251,7 +251,7 @@ export class Decider {
     const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)
     const times = { startedMs, lookupMs: this.#context.clock.nowMs() - beforeLookupMs }
     if (!overlaps.isComplete) this.shards.askForStale()
-    const load = await this.#load(workerSlots, request.sequenceHashes, request.tracking)
+    const load = await this.#load(workerSlots, request.sequenceHashes, request)
     if ('code' in load) return load
     try {
       const all = this.#filtered({ ...found, workerSlots, overlaps, load }, request)
@@ -304,7 +304,7 @@ export class Decider {
     check.add(known.workerSlots, known.load)
     const others = otherRanks(candidates)
     if (others.length > 0) {
-      const load = await this.#load(others, NO_HASHES)
+      const load = await this.#load(others, NO_HASHES, request)
       if ('code' in load) return load
       check.add(others, load)
     }
@@ -344,6 +344,7 @@ export class Decider {
         activePrefillTokens: load.activePrefillTokens.filter(only),
         activeRequests: load.activeRequests.filter(only),
         engines: load.engines === undefined ? undefined : filterProjection(load.engines, isKept),
+        reportedShares: load.reportedShares?.filter(only),
         falls: load.falls,
       },
     }
@@ -438,9 +439,10 @@ export class Decider {
   async #load(
     workerSlots: Int32Array,
     sequenceHashes: Int32Array,
-    tracking?: RequestTracking,
+    request: RoutingRequest,
   ): Promise<CandidateLoads | ErrorRecord> {
     const { policy, custom } = this.#args.selection
+    const { tracking } = request
     try {
       return await this.#args.tracker.ask(
         {
@@ -449,6 +451,7 @@ export class Decider {
           sequenceHashes,
           tracking,
           wantsEngines: policy === 'auto' && custom === undefined,
+          wantsReported: thresholdsFor(this.fleet, request)?.decodeBlocksFraction !== undefined,
         },
         { timeout: this.#args.trackerMsMax },
       )

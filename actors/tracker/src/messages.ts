@@ -12,6 +12,8 @@ export interface CandidateLoads {
   readonly activeRequests: Int32Array
   /** What is before each of them in milliseconds; undefined if it was not asked for. */
   readonly engines: EngineProjection | undefined
+  /** Share of the KV blocks in use as its engine says, 0 … 1, NaN where it does not; undefined if it was not asked for. */
+  readonly reportedShares: Float64Array | undefined
   /** How often load has fallen so far: see `watchLoad`. */
   readonly falls: number
 }
@@ -60,6 +62,23 @@ export interface Booking {
   readonly stepTokens: number
 }
 
+/** What an engine itself says of the KV cache of one of its ranks. */
+export interface KvUsageReport {
+  /** Worker key, and its slot. */
+  readonly worker: string
+  readonly workerSlot: number
+  /** Of its blocks, those that its requests use, 0 … 1; undefined: it does not say. */
+  readonly share: number | undefined
+  /** Why it does not say; undefined: it does. */
+  readonly reason: string | undefined
+}
+
+/** From who asks engines: replaces what was told of these worker keys before. */
+export interface ReportedUsageMessage {
+  readonly type: 'reportedUsage'
+  readonly reports: readonly KvUsageReport[]
+}
+
 export interface WorkerLoad {
   /** Worker key. */
   readonly worker: string
@@ -67,6 +86,8 @@ export interface WorkerLoad {
   readonly activeBlocks: number
   readonly activePrefillTokens: number
   readonly activeRequests: number
+  /** What its engine says of its KV cache; undefined: nothing was told yet. */
+  readonly reported: Pick<KvUsageReport, 'share' | 'reason'> | undefined
   /** What a step of prefill and of decoding takes there. */
   readonly learned: LearnedSpeed
 }
@@ -106,6 +127,8 @@ export type TrackerMessage =
       readonly sequenceHashes: Int32Array
       readonly tracking?: RequestTracking | undefined
       readonly wantsEngines: boolean
+      /** Default: it does not want them. */
+      readonly wantsReported?: boolean
       readonly reply: Reply<CandidateLoads>
     }
   | {
@@ -113,6 +136,7 @@ export type TrackerMessage =
       readonly booking: Booking
       readonly reply: Reply<'booked' | 'duplicate' | 'full'>
     }
+  | ReportedUsageMessage
   /** First token seen: its prefill is done. Idempotent. */
   | { readonly type: 'prefillComplete'; readonly decisionId: string }
   /** It still runs, and has sent about so many tokens of its answer; undefined: that cannot be seen. */

@@ -2,10 +2,10 @@
  * Tracker: the slot manager, the sole writer of the load of every worker key.
  *
  * In     `project`, `book` and `free` from the router; first byte and signs of life of answers from the gateway;
- *        lost worker keys from the fleet; new lives of gateways.
+ *        lost worker keys from the fleet; new lives of gateways; what engines say of their KV caches.
  * Out    replies; to the queue, when it waits for that: load fell; to the directory: a worker that drains has no open request.
  * Owns   ActiveLoad: active blocks, prefill tokens and requests of every worker slot. EngineBook: what is before each in milliseconds, and what
- *        was learned of its speed.
+ *        was learned of its speed. Beside them, never mixed with them: what each engine says of its own KV cache.
  * Order  a router that awaits each `book` before its next `project` never decides on stale load.
  * Fails  bookings of a gateway's ended life are freed when the next life begins. A booking that nobody touches for
  *        `idleMsMax` is freed and counted: its owner has lost it.
@@ -78,6 +78,8 @@ export const tracker = defineActor(
       if (replicas?.outbox.isDue === true)
         bridge?.tell({ type: 'ownOperations', batch: replicas.outbox.take() })
     }
+    /** By worker slot. */
+    const reported = new Map<number, NonNullable<WorkerLoad['reported']>>()
     let falls = 0
     let watcher: ActorRef<LoadFellMessage> | undefined
     /** Worker slots of those that drain, by worker id. */
@@ -127,6 +129,7 @@ export const tracker = defineActor(
             replicas?.forgotten(decisionId, workerSlot)
           }
           book.forget(workerSlot)
+          reported.delete(workerSlot)
         }
         const isNew = [...present.values()].some(key => !slotsByKey.has(key))
         keysBySlot = present
@@ -136,7 +139,14 @@ export const tracker = defineActor(
         fell()
       },
 
-      project({ workerSlots, sequenceHashes: given, tracking: ofRequest, wantsEngines, reply }) {
+      project({
+        workerSlots,
+        sequenceHashes: given,
+        tracking: ofRequest,
+        wantsEngines,
+        wantsReported,
+        reply,
+      }) {
         const sequenceHashes = trackedHashes(given, trackingOf(tracking, ofRequest), context.random)
         const projection = load.project(sequenceHashes, sequenceHashes.length / 2, workerSlots)
         const { count } = projection
@@ -148,8 +158,22 @@ export const tracker = defineActor(
           engines: wantsEngines
             ? copyProjection(book.project(workerSlots, context.clock.nowMs()))
             : undefined,
+          reportedShares:
+            wantsReported === true
+              ? Float64Array.from(workerSlots, slot => reported.get(slot)?.share ?? Number.NaN)
+              : undefined,
           falls,
         })
+      },
+
+      reportedUsage({ reports }) {
+        let isLess = false
+        for (const { worker, workerSlot, share, reason } of reports) {
+          if (keysBySlot.get(workerSlot) !== worker) continue
+          isLess ||= (share ?? 0) < (reported.get(workerSlot)?.share ?? 0)
+          reported.set(workerSlot, { share, reason })
+        }
+        if (isLess) fell()
       },
 
       watchLoad(message) {
@@ -211,7 +235,16 @@ export const tracker = defineActor(
         for (const [workerSlot, worker] of keysBySlot) {
           const { activeBlocks, activePrefillTokens, activeRequests } = load.totals(workerSlot)
           const learned = book.learned(workerSlot)
-          rows.push({ worker, workerSlot, activeBlocks, activePrefillTokens, activeRequests, learned })
+          const says = reported.get(workerSlot)
+          rows.push({
+            worker,
+            workerSlot,
+            activeBlocks,
+            activePrefillTokens,
+            activeRequests,
+            reported: says,
+            learned,
+          })
         }
         reply({ rows, stats: load.stats, replicas: replicas?.counts })
       },

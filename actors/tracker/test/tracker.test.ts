@@ -1,7 +1,13 @@
 import { createTestSystem } from '@homing/actor/testing'
 import type { Fleet } from '@homing/directory'
 import t from 'tap'
-import { type Booking, type RequestTracking, type TrackingSettings, tracker } from '../src/index.ts'
+import {
+  type Booking,
+  type LoadFellMessage,
+  type RequestTracking,
+  type TrackingSettings,
+  tracker,
+} from '../src/index.ts'
 import { TRACK_ALL } from '../src/tracking.ts'
 
 const ASK = { timeout: '1s' } as const
@@ -170,6 +176,65 @@ t.test('a projection has what is before each worker in milliseconds, if that is 
     outputTokensExpected: 30,
     receivedTokens: { 1: 7 },
   })
+})
+
+t.test(
+  'what an engine says of itself stands beside what is counted, and goes with its worker key',
+  async t => {
+    const { system, ref, book, load } = await start()
+    t.teardown(() => system.shutdown())
+    await book('r1', 0)
+    const tell = (worker: string, workerSlot: number, share: number | undefined, reason?: string): void =>
+      void ref.tell({ type: 'reportedUsage', reports: [{ worker, workerSlot, share, reason }] })
+    const shares = async (): Promise<readonly number[] | undefined> => {
+      const project = { type: 'project', workerSlots: Int32Array.of(0, 1), sequenceHashes: PROMPT } as const
+      const asked = await ref.ask({ ...project, wantsEngines: false, wantsReported: true }, ASK)
+      return asked.reportedShares && [...asked.reportedShares]
+    }
+    const rows = async () =>
+      (await ref.ask({ type: 'loads' }, ASK)).rows.map(({ worker, reported }) => [worker, reported])
+    t.strictSame(await shares(), [Number.NaN, Number.NaN])
+    t.strictSame(await rows(), [
+      ['a/0', undefined],
+      ['b/0', undefined],
+    ])
+    tell('a/0', 0, 0.75)
+    tell('b/0', 1, undefined, 'GET /metrics answers 404')
+    tell('gone/0', 1, 0.5)
+    t.strictSame(await shares(), [0.75, Number.NaN])
+    t.strictSame(await rows(), [
+      ['a/0', { share: 0.75, reason: undefined }],
+      ['b/0', { share: undefined, reason: 'GET /metrics answers 404' }],
+    ])
+    t.strictSame(await load('a/0'), [4, 70, 1], 'what is counted stays')
+    ref.tell({ type: 'fleet', fleet: fleetOf(['c/0', 0], ['b/0', 1]) })
+    t.strictSame(await shares(), [Number.NaN, Number.NaN])
+  },
+)
+
+t.test('who waits for load to fall hears of an engine that says so', async t => {
+  const { system, ref } = await start()
+  t.teardown(() => system.shutdown())
+  const watcher = system.probe<LoadFellMessage>('watcher')
+  const tell = (share: number | undefined): void =>
+    void ref.tell({
+      type: 'reportedUsage',
+      reports: [{ worker: 'a/0', workerSlot: 0, share, reason: undefined }],
+    })
+  const project = { type: 'project', workerSlots: Int32Array.of(0), sequenceHashes: PROMPT } as const
+  for (const [before, after, hears] of [
+    [0.5, 0.6, 0],
+    [0.6, 0.4, 1],
+    [0.4, undefined, 1],
+  ] as const) {
+    tell(before)
+    const { falls } = await ref.ask({ ...project, wantsEngines: false }, ASK)
+    ref.tell({ type: 'watchLoad', watcher: watcher.ref, falls })
+    tell(after)
+    await system.settle()
+    t.equal(watcher.waiting.length, hears, `from ${before} to ${after}`)
+    while (watcher.waiting.length > 0) await watcher.next()
+  }
 })
 
 t.test('blocks that are not tracked do not count, and neither does prefill that is not', async t => {

@@ -75,8 +75,10 @@ function whyRankBusy(
 ): string | undefined {
   if (decodeBlocksFraction !== undefined && blocksMax !== undefined && blocksMax > 0) {
     const blocks = Math.max(activeBlocks, reportedBlocks ?? 0)
-    if (blocks > decodeBlocksFraction * blocksMax)
-      return `${blocks} of ${blocksMax} blocks are in use, of which ${decodeBlocksFraction} may be`
+    if (blocks > decodeBlocksFraction * blocksMax) {
+      const source = blocks > activeBlocks ? ', as its engine says' : ''
+      return `${blocks} of ${blocksMax} blocks are in use${source}, of which ${decodeBlocksFraction} may be`
+    }
   }
   if (prefillTokens !== undefined && activePrefillTokens > prefillTokens)
     return `${activePrefillTokens} prefill tokens are under way, of ${prefillTokens} that may be`

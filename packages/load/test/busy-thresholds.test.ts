@@ -34,8 +34,14 @@ t.test('a worker is busy only if all its ranks are, and not without any', async 
 t.test('blocks count by the larger of what the router and what the engine counts', async t => {
   const thresholds = mergedThresholds(NO_BUSY_THRESHOLDS, { decodeBlocksFraction: 0.6 })
   t.equal(whyBusy(thresholds, [RANK]), undefined)
-  t.ok(whyBusy(thresholds, [{ ...RANK, reportedBlocks: 61 }]))
-  t.ok(whyBusy(thresholds, [{ ...RANK, activeBlocks: 61, reportedBlocks: 5 }]))
+  t.match(
+    whyBusy(thresholds, [{ ...RANK, reportedBlocks: 61 }]),
+    /^61 of 100 blocks are in use, as its engine says, of which 0.6 may be$/,
+  )
+  t.match(
+    whyBusy(thresholds, [{ ...RANK, activeBlocks: 61, reportedBlocks: 5 }]),
+    /^61 of 100 blocks are in use, of which/,
+  )
 })
 
 t.test('what is not known of an engine holds nothing back', async t => {

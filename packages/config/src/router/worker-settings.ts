@@ -69,6 +69,18 @@ export const workerSettings = [
     help: 'How long a worker has to answer one request of a probe before it counts as down. The time doubles after each miss, up to 10s.',
   },
   {
+    key: 'engineMetricsIntervalMs',
+    name: 'engine-metrics-interval',
+    group: 'Workers',
+    kind: 'duration',
+    default: 5 * SECOND_MS,
+    min: 0,
+    max: HOUR_MS,
+    zeroMeans:
+      'engines are not asked, and --active-decode-blocks-threshold goes by the count of the router alone',
+    help: "Pause between two looks at the metrics of an engine (GET /metrics), for the share of its KV cache that is in use as the engine itself says. GET /workers shows it beside the router's own count.",
+  },
+  {
     key: 'drainMsMax',
     name: 'worker-drain-timeout',
     group: 'Workers',

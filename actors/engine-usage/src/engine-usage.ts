@@ -1,0 +1,184 @@
+/**
+ * Engine usage: asks engines how much of their KV caches their requests use, and tells the tracker.
+ *
+ * In     the fleet; answers of engines.
+ * Out    GET /metrics to every worker that is up, one question at a time for each and POLLS_MAX in all; to the tracker, after every
+ *        answer: `reportedUsage`.
+ * Owns   when each worker is asked next. The figures are the tracker's.
+ * Order  a worker has one *turn* at a time: a question under way, its place in the line, or a wait for the next. Answers of an earlier turn
+ *        are dropped.
+ * Fails  an engine without such metrics is asked every LASTING_MS, and the log says so once. One that misses MISSES_MAX questions in a row
+ *        counts as one that does not say: an old figure would hold it out for ever. After a restart of this actor all are asked anew;
+ *        the tracker keeps what it was told.
+ */
+
+import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
+import type { Fleet, WorkerRecord } from '@homing/directory'
+import type { KvUsageReport, ReportedUsageMessage } from '@homing/tracker'
+import { type HttpTransport, transportCapability } from '@homing/transport'
+import { readKvUsage } from './kv-usage.ts'
+import type { EngineUsageMessage, UsageOutcome } from './messages.ts'
+
+export interface EngineUsageArgs {
+  readonly tracker: ActorRef<ReportedUsageMessage>
+  /** From an answer to the next question, in milliseconds; above 0. */
+  readonly intervalMs: number
+  /** Longest wait for an answer, in milliseconds. */
+  readonly timeoutMs: number
+}
+
+/** Questions under way at one time. */
+const POLLS_MAX = 16
+const MISSES_MAX = 3
+const LASTING_MS = 60_000
+const ANSWER_BYTES_MAX = 8 * 1024 * 1024
+const IS_DOWN = 'the worker is down'
+const utf8 = new TextDecoder()
+
+interface Polled {
+  worker: WorkerRecord
+  turn: number
+  /** In a row. */
+  misses: number
+  /** The log says that it does not report. */
+  isTold: boolean
+}
+
+export const engineUsage = defineActor(
+  import.meta.url,
+  'engine-usage',
+)<EngineUsageMessage, EngineUsageArgs>({
+  setup(context, args) {
+    const polls = new UsagePolls(context, args)
+    return {
+      fleet: ({ fleet }) => polls.takeFleet(fleet),
+      due: ({ workerId, turn }) => polls.due(workerId, turn),
+      answered: ({ workerId, turn, outcome }) => polls.answered(workerId, turn, outcome),
+    }
+  },
+})
+
+class UsagePolls {
+  readonly #context: ActorContext<EngineUsageMessage>
+  readonly #args: EngineUsageArgs
+  readonly #polled = new Map<string, Polled>()
+  /** Who is to be asked as soon as a question ends: ids, each with its turn. */
+  #line: { readonly workerId: string; readonly turn: number }[] = []
+  #underWay = 0
+  #turns = 0
+
+  constructor(context: ActorContext<EngineUsageMessage>, args: EngineUsageArgs) {
+    this.#context = context
+    this.#args = args
+  }
+
+  takeFleet({ workers }: Fleet): void {
+    const present = new Set<string>()
+    for (const worker of workers) {
+      if (worker.state === 'probing' || worker.state === 'down') continue
+      present.add(worker.id)
+      const polled = this.#polled.get(worker.id)
+      if (polled !== undefined) {
+        polled.worker = worker
+        continue
+      }
+      const turn = ++this.#turns
+      this.#polled.set(worker.id, { worker, turn, misses: 0, isTold: false })
+      this.due(worker.id, turn)
+    }
+    for (const [id, { worker }] of this.#polled) {
+      if (present.has(id)) continue
+      this.#polled.delete(id)
+      this.#tell(worker, () => ({ share: undefined, reason: IS_DOWN }))
+    }
+  }
+
+  due(workerId: string, turn: number): void {
+    if (this.#polled.get(workerId)?.turn !== turn) return
+    this.#line.push({ workerId, turn })
+    this.#askNext()
+  }
+
+  answered(workerId: string, turn: number, outcome: UsageOutcome): void {
+    this.#underWay--
+    this.#askNext()
+    const polled = this.#polled.get(workerId)
+    if (polled?.turn !== turn) return
+    const { worker } = polled
+    if (outcome.kind === 'reported') {
+      polled.misses = 0
+      polled.isTold = false
+      this.#tell(worker, rank => shareOf(outcome.shares, rank, worker.keys.length))
+      this.#schedule(polled, this.#args.intervalMs)
+      return
+    }
+    const { reason, isLasting } = outcome
+    polled.misses++
+    if (isLasting || polled.misses >= MISSES_MAX) this.#tell(worker, () => ({ share: undefined, reason }))
+    if (isLasting && !polled.isTold) {
+      polled.isTold = true
+      this.#context.log.info({ worker: workerId, reason }, 'the engine does not report its KV usage')
+    }
+    this.#schedule(polled, isLasting ? Math.max(LASTING_MS, this.#args.intervalMs) : this.#args.intervalMs)
+  }
+
+  #askNext(): void {
+    while (this.#underWay < POLLS_MAX) {
+      const next = this.#line.shift()
+      if (next === undefined) return
+      const { workerId, turn } = next
+      const polled = this.#polled.get(workerId)
+      if (polled?.turn !== turn) continue
+      this.#underWay++
+      const { http } = this.#context.use(transportCapability)
+      this.#context.pipe(
+        usageOf(http, polled.worker.origin, this.#args.timeoutMs),
+        outcome => ({ type: 'answered', workerId, turn, outcome }),
+        thrown => ({
+          type: 'answered',
+          workerId,
+          turn,
+          outcome: { kind: 'unknown', reason: String(thrown), isLasting: false },
+        }),
+      )
+    }
+  }
+
+  #schedule(polled: Polled, delayMs: number): void {
+    polled.turn = ++this.#turns
+    this.#context.schedule(delayMs, { type: 'due', workerId: polled.worker.id, turn: polled.turn })
+  }
+
+  /** What has no room at the tracker comes again with the next answer. */
+  #tell({ keys }: WorkerRecord, of: (dpRank: number) => Pick<KvUsageReport, 'share' | 'reason'>): void {
+    const reports = keys.map(({ key, workerSlot, dpRank }) => ({ worker: key, workerSlot, ...of(dpRank) }))
+    if (reports.length > 0) this.#args.tracker.tell({ type: 'reportedUsage', reports })
+  }
+}
+
+/** Of a worker with one rank, what it says counts for that, whatever number it gives itself. */
+function shareOf(
+  shares: ReadonlyMap<number, number>,
+  dpRank: number,
+  ranks: number,
+): Pick<KvUsageReport, 'share' | 'reason'> {
+  const share = shares.get(dpRank) ?? (ranks === 1 && shares.size === 1 ? [...shares.values()][0] : undefined)
+  if (share !== undefined) return { share, reason: undefined }
+  return { share, reason: `its metrics name no rank ${dpRank}` }
+}
+
+async function usageOf(http: HttpTransport, origin: string, timeoutMs: number): Promise<UsageOutcome> {
+  try {
+    const limits = { timeoutMs, maxBytes: ANSWER_BYTES_MAX }
+    const { status, body } = await http.fetch({ origin, method: 'GET', path: '/metrics' }, limits)
+    if (status !== 200) {
+      const isLasting = status < 500 && status !== 429
+      return { kind: 'unknown', reason: `GET /metrics answers ${status}`, isLasting }
+    }
+    const shares = readKvUsage(utf8.decode(body))
+    if (shares.size > 0) return { kind: 'reported', shares }
+    return { kind: 'unknown', reason: 'its metrics do not name its KV usage', isLasting: true }
+  } catch (thrown) {
+    return { kind: 'unknown', reason: (thrown as Error).message, isLasting: false }
+  }
+}
