@@ -500,7 +500,7 @@ class WaitingRoom {
     const isUsed = rules.some(({ mayWait }) => mayWait)
     if (!isUsed || maxBatchedTokens.source !== 'default' || this.#warned.has(id)) return
     this.#warned.add(id)
-    const level = rules.some(({ isInSteps }) => isInSteps) ? 'warn' : 'info'
+    const level = rules.some(({ isInSteps }) => isInSteps) ? 'warn' : 'debug'
     this.#context.log[level]({ worker: id, tokens: maxBatchedTokens.value }, UNKNOWN_STEP)
   }
 
