@@ -239,6 +239,39 @@ t.test('the event plane is chosen by an option, and a worker may name its subjec
   })
 })
 
+t.test('engines register themselves, and are gone when they are', needsServer, async t => {
+  const nats = await server(t)
+  const router = await startTestRouter([], ['--nats', nats.address, '--worker-namespace', 'test'])
+  t.teardown(() => router.stop(0))
+  const client = new RouterClient(router.url)
+  const start = (name: string) =>
+    startProcess('engine', [
+      ...['--port', '0', '--nats', nats.address, '--nats-subject', `homing.kv.${name}`, '--register', 'test'],
+      ...['--speed', '0', '--blocks', '300'],
+    ])
+  const [first, second] = [await start('first'), await start('second')]
+  for (const engine of [first, second]) t.teardown(() => engine.kill('SIGKILL'))
+  const knows = (count: number) =>
+    until(`${count} workers`, async () => ((await client.workers()).length === count ? true : undefined))
+  await knows(2)
+  await client.trusted()
+  await work(client, 0, 10)
+  await client.caughtUp([first, second])
+  await assertIndexEqualsCaches(client, [first, second])
+  first.kill('SIGKILL')
+  await knows(1)
+  t.equal((await client.send('/workers')).json.workers[0].url, second.url)
+  const dump = await client.indexedBlocks()
+  t.strictSame([...dump.keys()], [`${new URL(second.url).host}/0`], 'its blocks are gone with it')
+  await nats.down()
+  await work(client, 10, 5)
+  await nats.up()
+  await client.trusted()
+  t.equal((await client.workers()).length, 1, 'an outage of the broker takes nobody away')
+  second.kill('SIGTERM')
+  await knows(0)
+})
+
 t.test('a broker that wants a login, and one that cannot be reached', needsServer, async t => {
   const folder = mkdtempSync(join(tmpdir(), 'homing-login-'))
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))

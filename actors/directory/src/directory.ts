@@ -52,6 +52,7 @@ import type {
   WorkerSpec,
 } from './messages.ts'
 import { socketsOf } from './named-sockets.ts'
+import { RegisteredWorkers, type RegistrationArgs } from './registered-workers.ts'
 import { ShardWatch } from './shard-watch.ts'
 import type { Key, Worker } from './worker.ts'
 import { WorkerAnnouncements } from './worker-announcements.ts'
@@ -72,6 +73,8 @@ export interface DirectoryArgs {
   readonly kvEvents: boolean
   /** The block size of every worker that does not say otherwise in its own parameters. */
   readonly blockSizeTokens: number | undefined
+  /** Where workers register themselves; undefined: nowhere. */
+  readonly registration?: RegistrationArgs | undefined
   /** Where KV events are published that have no port; undefined: nowhere. */
   readonly broker?: EventBroker | undefined
   readonly workerSlotsMax: number
@@ -125,6 +128,10 @@ export const directory = defineActor(
       drainWorker: ({ workerId, reply }) => reply(changes.drain(workerId)),
       diagnoseWorker: ({ workerId, reply }) => void state.diagnoses.diagnose(workerId).then(reply),
       drained: ({ workerId }) => changes.drained(workerId),
+      workerPresent: ({ life, card }) => state.registered?.present(life, card),
+      workerAbsent: ({ life, reason }) => state.registered?.absent(life, reason),
+      brokerConnected: () => state.registered?.connected(),
+      registrationsDue: ({ connection }) => state.registered?.due(connection),
       workersFileLook: () => state.file?.look(),
       workersFileRead: ({ found }) => state.file?.read(found),
       drainDue: ({ workerId, turn }) => changes.drainDue(workerId, turn),
@@ -195,6 +202,7 @@ class Directory {
   readonly #context: ActorContext<DirectoryMessage>
   readonly #trust: KeyTrust
   #file: WorkersFileWatch | undefined
+  #registered: RegisteredWorkers | undefined
   readonly #claims = new SocketClaims()
   readonly #indexers: DirectoryArgs['indexers']
 
@@ -264,14 +272,20 @@ class Directory {
     })
   }
 
-  start({ specs, fileWorkers }: DirectoryArgs, kept: KeptFleet | undefined): void {
+  start({ specs, fileWorkers, registration }: DirectoryArgs, kept: KeptFleet | undefined): void {
     if (kept === undefined) this.changes.begin(specs.map(spec => ({ spec, isDraining: false })))
     else this.changes.begin(kept.workers)
     if (fileWorkers !== undefined) {
       this.#file = new WorkersFileWatch(this.#context, this.changes, fileWorkers, kept?.file)
     }
+    if (registration !== undefined)
+      this.#registered = new RegisteredWorkers(this.#context, this.changes, registration, kept?.registered)
     this.shards.observe()
     this.feed.publish()
+  }
+
+  get registered(): RegisteredWorkers | undefined {
+    return this.#registered
   }
 
   get file(): WorkersFileWatch | undefined {
@@ -326,6 +340,7 @@ class Directory {
   }
 
   signalled(received: Signal): void {
+    if (received.type === 'stopped' || received.type === 'beforeRestart') this.#registered?.close()
     if (received.type !== 'terminated' || this.feed.unsubscribe(received.ref.key)) return
     for (const key of this.keys.all()) {
       if (key.listener?.key !== received.ref.key) continue
@@ -335,7 +350,12 @@ class Directory {
   }
 
   #keep(keeper: DirectoryArgs['keeper'], workers: KeptFleet['workers']): void {
-    if (keeper?.tell({ type: 'keepFleet', fleet: { workers, file: this.#file?.kept } }) === 'full')
+    if (
+      keeper?.tell({
+        type: 'keepFleet',
+        fleet: { workers, file: this.#file?.kept, registered: this.#registered?.kept },
+      }) === 'full'
+    )
       this.#context.log.warn({}, 'workers as they are now are not kept over a restart of the directory')
   }
 

@@ -74,6 +74,10 @@ export class FleetChanges {
     return parseWorkerSpec(url, 0).id
   }
 
+  has(workerId: string): boolean {
+    return this.#options.workers.get(workerId) !== undefined
+  }
+
   isDraining(workerId: string): boolean {
     return this.#options.workers.get(workerId)?.drain !== undefined
   }

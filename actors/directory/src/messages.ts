@@ -11,6 +11,7 @@ import type { Trust } from '@homing/index'
 import type { ShardResetMessage } from '@homing/indexer'
 import type { SaveReport, SourceMessage, SourceStatus } from '@homing/listener'
 import type { BusyThresholds } from '@homing/load'
+import type { AbsenceReason } from '@homing/transport'
 import type { Diagnosis } from './diagnosis/diagnosis.ts'
 import type { WorkersFileLook } from './workers-file.ts'
 
@@ -148,6 +149,8 @@ export interface KeptFleet {
   readonly file:
     | { readonly urls: readonly string[]; readonly urlsById: ReadonlyMap<string, string> }
     | undefined
+  /** URLs of the workers that registered themselves, by id. */
+  readonly registered?: ReadonlyMap<string, string> | undefined
 }
 
 /** What a subscriber of the fleet accepts. */
@@ -182,6 +185,12 @@ export interface WorkerSpec {
 export type KeySource = { readonly env: string } | { readonly file: string }
 
 export type DirectoryMessage =
+  /** Somebody registers as a worker at the broker. */
+  | { readonly type: 'workerPresent'; readonly life: string; readonly card: Uint8Array }
+  | { readonly type: 'workerAbsent'; readonly life: string; readonly reason: AbsenceReason }
+  | { readonly type: 'brokerConnected' }
+  /** Who is at the broker has registered by now. */
+  | { readonly type: 'registrationsDue'; readonly connection: number }
   /** Sends the fleet now and after every change; a subscriber that ends is forgotten. */
   | { readonly type: 'subscribe'; readonly subscriber: ActorRef<FleetMessage> }
   /**

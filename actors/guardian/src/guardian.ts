@@ -25,6 +25,7 @@ import {
 import { OPERATOR_ROUTES, operatorConsole } from '@homing/console'
 import { type DecisionLogMessage, decisionLog } from '@homing/decision-log'
 import {
+  type DirectoryArgs,
   type DirectoryMessage,
   directory,
   type EventBroker,
@@ -62,6 +63,8 @@ export interface GuardianArgs extends QueueSettings {
   readonly engineKey?: KeySource | undefined
   /** Certificates in PEM that are believed besides those of Node and of the system. */
   readonly engineCertificates?: string | undefined
+  /** Where workers register themselves; undefined: nowhere. */
+  readonly registration?: DirectoryArgs['registration']
   /** Other routers of the same workers; undefined: there are none. */
   readonly replication?:
     | { readonly plane: ReplicaPlane; readonly delayMs: number; readonly expiryMs: number }

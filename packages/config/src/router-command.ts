@@ -91,7 +91,9 @@ export const routerCommand: Command<typeof routerSettings> = {
         ? '--kv-overlap-score-weight has no effect on --router-policy auto: leave it out, or use linear'
         : undefined,
     ({ settings, isGiven }) =>
-      (settings.workers.length > 0 || settings.workersFile !== undefined) &&
+      (settings.workers.length > 0 ||
+        settings.workersFile !== undefined ||
+        settings.workerNamespace !== undefined) &&
       (isGiven('demoEngines') || isGiven('demoSpeed'))
         ? '--demo-engines and --demo-speed have no effect when workers are named: leave them out, or leave out --worker'
         : undefined,

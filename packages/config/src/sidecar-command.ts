@@ -111,6 +111,19 @@ const sidecarSettings = [
     help: 'With --event-plane nats: host and port under which routers reach the engine, exactly as their --worker has it. It names the subject where routers look for the events of that worker.',
   },
   {
+    key: 'register',
+    name: 'register',
+    group: 'Listening',
+    kind: 'text',
+    placeholder: 'NAME',
+    default: undefined,
+    unsetMeans: 'routers are told of the engine in another way',
+    env: 'HOMING_SIDECAR_REGISTER',
+    check: text =>
+      /^[A-Za-z0-9_-]{1,64}$/.test(text) ? undefined : "is not 1 to 64 letters, digits, '-' and '_'",
+    help: 'Register the engine of --worker with all routers that have this name as their --worker-namespace, for as long as the sidecar runs. Needs --event-plane nats.',
+  },
+  {
     key: 'host',
     name: 'host',
     group: 'Listening',
@@ -287,7 +300,11 @@ function faultOfEngine({ settings: { engineEvents, poll } }: Facts): string | un
   return '--events is missing: name the endpoint on which the engine publishes, such as --events tcp://127.0.0.1:5557, or a TensorRT-LLM server with --poll'
 }
 
-function faultOfSubject({ settings: { eventPlane, natsSubject, worker, poll } }: Facts): string | undefined {
+function faultOfSubject({
+  settings: { eventPlane, natsSubject, worker, poll, register },
+}: Facts): string | undefined {
+  if (register !== undefined && (eventPlane === 'zmq' || worker === undefined))
+    return '--register needs --event-plane nats, and --worker with host and port of the engine'
   if (eventPlane === 'zmq')
     return natsSubject === undefined && worker === undefined
       ? undefined

@@ -4,6 +4,7 @@ import { createActorSystem } from '@homing/actor'
 import { systemClock } from '@homing/clock'
 import { asksForHelp, type Command, parseSettings, renderHelp } from '@homing/config'
 import { ENGINE_OPTIONS, engine } from '@homing/testkit'
+import { registerWorker } from '@homing/worker'
 import type { CommandEntry } from './command-entry.ts'
 import { describeEngine } from './describe-engine.ts'
 import { errorLine } from './error-line.ts'
@@ -48,12 +49,17 @@ export const engineCommandEntry: CommandEntry = {
           `model ${model}, rank ${rank}: events ${events}, ${replay === undefined ? 'no replay' : `replay ${replay}`}`,
         )
       }
+      const registered =
+        settings.register === ''
+          ? undefined
+          : registerWorker({ url, nats: settings.nats, namespace: settings.register })
       const failure = await Promise.race([
         stopped.then(() => undefined),
         ended.then(({ error }) =>
           error === undefined ? 'homing: the engine was killed (POST /admin/kill)' : errorLine(error),
         ),
       ])
+      registered?.close()
       if (failure === undefined) return 0
       console.error(failure)
       return 1

@@ -34,7 +34,10 @@ export const routerCommandEntry: CommandEntry = {
     // Listens for signals from the first moment: one that arrives while starting must end the start.
     const stopped = untilStopped(systemClock, settings)
     // A demo fleet takes seconds to start, and more to stop.
-    const isDemo = settings.workers.length === 0 && settings.workersFile === undefined
+    const isDemo =
+      settings.workers.length === 0 &&
+      settings.workersFile === undefined &&
+      settings.workerNamespace === undefined
     if (isDemo) await checkPorts(settings)
     const fleet = isDemo ? await startDemoFleet(settings) : undefined
     try {

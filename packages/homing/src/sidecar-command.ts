@@ -17,6 +17,7 @@ import { subjectOf } from '@homing/directory'
 import { createLog, type Log } from '@homing/log'
 import { PolledSidecar, Republisher, type RepublisherOptions, Sidecar } from '@homing/publisher'
 import { systemTransport, type Transport } from '@homing/transport'
+import { type Registered, registerWorker } from '@homing/worker'
 import { openBrokerAccess } from './broker-access.ts'
 import type { CommandEntry } from './command-entry.ts'
 import { untilStopped } from './until-stopped.ts'
@@ -49,7 +50,9 @@ export const sidecarCommandEntry: CommandEntry = {
       }
       console.log(`point the router at it: ${routerLine(settings, first!)}`)
 
+      const registered = registerSidecar(settings, transport, log)
       const reason = await stopped
+      registered?.close()
       log.info({ reason, graceMs: settings.shutdownTimeoutMs }, 'stopping')
       await sidecar.close(settings.shutdownTimeoutMs)
       return 0
@@ -122,6 +125,20 @@ function republished(settings: SidecarSettings, rank: number, { messages }: Tran
 /** The rules of the settings refuse to go on without any of the three. */
 function subjectOfSidecar({ natsSubject, worker, poll }: SidecarSettings): string {
   return natsSubject ?? subjectOf(worker ?? new URL(poll!).host)
+}
+
+/** The engine, under the URL that routers reach it with. */
+function registerSidecar(
+  settings: SidecarSettings,
+  { messages }: Transport,
+  log: Log,
+): Registered | undefined {
+  const { register: namespace, worker, natsSubject, natsServers, ranks } = settings
+  if (namespace === undefined) return undefined
+  const query = new URLSearchParams({ nats: natsSubject ?? subjectOf(worker!) })
+  if (ranks > 1) query.set('ranks', String(ranks))
+  const nats = natsServersOf(natsServers)
+  return registerWorker({ url: `http://${worker}?${query}`, nats, namespace, log, messages })
 }
 
 function routerLine(settings: SidecarSettings, first: Running['ranks'][number]): string {

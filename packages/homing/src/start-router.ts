@@ -76,7 +76,11 @@ export async function startRouter(given: GivenRouterSettings): Promise<RunningRo
     listChecks: { workers: faultsOfWorkers },
     without: COMMAND_LINE_ONLY,
   })
-  if (settings.workers.length === 0 && settings.workersFile === undefined) {
+  if (
+    settings.workers.length === 0 &&
+    settings.workersFile === undefined &&
+    settings.workerNamespace === undefined
+  ) {
     throw new SettingsError('router', [
       'workers: the list is empty; give the URLs of engines, or those of startDemoFleet()',
     ])
@@ -140,6 +144,10 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
         adminKey,
         engineKey,
         engineCertificates,
+        registration:
+          settings.workerNamespace === undefined
+            ? undefined
+            : { servers: natsServersOf(settings.natsServers), namespace: settings.workerNamespace },
         replication: replicationOf(settings),
         broker: { servers: natsServersOf(settings.natsServers), isPlane: settings.eventPlane === 'nats' },
         fileWorkers,

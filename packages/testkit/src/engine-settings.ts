@@ -27,6 +27,8 @@ export interface EngineSettings {
   readonly nats: readonly string[]
   /** Subject there; rank r publishes under SUBJECT.r. '': after host and port. */
   readonly natsSubject: string
+  /** Namespace under which the program registers it with routers, at that broker; '': it does not. */
+  readonly register: string
   /** False: no replay socket, so published batches are not repeated, as in an engine that is not configured for replay. */
   readonly offersReplay: boolean
   /** The name requests use. */
@@ -85,6 +87,7 @@ export const DEFAULT_ENGINE_SETTINGS: EngineSettings = {
   offersReplay: true,
   nats: [],
   natsSubject: '',
+  register: '',
   model: 'homing-sim',
   tokenizer: undefined,
   adapters: [],
@@ -391,6 +394,16 @@ export const ENGINE_OPTIONS = [
     help: 'With --nats: subject of the events; rank r uses SUBJECT.r. Empty: homing.kv.HOST_PORT.',
   },
   {
+    key: 'register',
+    name: 'register',
+    group: 'KV events',
+    kind: 'text',
+    default: '',
+    placeholder: 'NAME',
+    env: 'HOMING_ENGINE_REGISTER',
+    help: 'With --nats: register with all routers that have this name as their --worker-namespace. Empty: routers are told of it in another way.',
+  },
+  {
     key: 'eventForm',
     name: 'event-form',
     group: 'KV events',
@@ -528,6 +541,7 @@ export function engineSettings(given: Partial<EngineSettings> = {}): ResolvedEng
         faults.push(`${option.key} is ${String(value)}, use ${choices.join(', ')}`)
     }
   }
+  if (settings.register !== '' && settings.nats.length === 0) faults.push('register needs nats')
   if (settings.nats.length > 0 && settings.port === 0 && settings.natsSubject === '')
     faults.push('natsSubject is empty: give it, as a free port names none')
   if (settings.model === '') faults.push('model is empty')

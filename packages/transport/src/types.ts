@@ -263,6 +263,8 @@ export interface PresenceHandler {
   /** Somebody else came, or has another card. */
   present(one: PresentOne): void
   gone(life: string, reason: AbsenceReason): void
+  /** There is a connection to the broker, again or for the first time: whoever is there will be told. */
+  connected?(): void
 }
 
 export interface Transport {

@@ -29,6 +29,18 @@ export const workerSettings = [
     help: 'File with more workers, one URL a line or as YAML (a list, or a map with workers). It is looked at every second: a worker whose line comes is added, one whose line goes drains. A file that cannot be used changes nothing, and the log says why.',
   },
   {
+    key: 'workerNamespace',
+    name: 'worker-namespace',
+    group: 'Workers',
+    kind: 'text',
+    placeholder: 'NAME',
+    default: undefined,
+    unsetMeans: 'no worker can register itself',
+    check: text =>
+      /^[A-Za-z0-9_-]{1,64}$/.test(text) ? undefined : "is not 1 to 64 letters, digits, '-' and '_'",
+    help: 'Take workers that register themselves at the NATS broker (--nats) under this name: they join when they do, and leave when they say so or are silent for five seconds. Whoever may publish at the broker may register.',
+  },
+  {
     key: 'engineKeyFile',
     name: 'engine-api-key-file',
     group: 'Workers',

@@ -70,6 +70,7 @@ export class Presence implements Closable {
     link.subscribe(`${subject}.present`, { message: payload => this.#heard(payload) })
     link.subscribe(`${subject}.hello`, { message: () => this.#beat() })
     link.publish(`${subject}.hello`, new Uint8Array(0))
+    callOwner(() => this.#args.handler.connected?.())
     this.#goOn()
   }
 

@@ -1,0 +1,56 @@
+/**
+ * Registration: what a worker says of itself at a broker, and where.
+ *
+ *   nats://…/homing.workers.NAMESPACE     presence (packages/transport): every second, until it says good-bye
+ *   {"version": 1, "url": "http://10.0.0.1:8000?ranks=2&kv_blocks=27000"}
+ *
+ * The URL is that of `--worker`: all that a router must know and cannot ask the engine for is in its query.
+ */
+
+import { BadRegistrationError } from './errors.ts'
+
+const VERSION = 1
+const URL_CHARACTERS_MAX = 4096
+const NAMESPACE = /^[A-Za-z0-9_-]{1,64}$/
+/** A stranger must not make a router read its own files, or send what it finds to the stranger. */
+const SECRETS = ['key_file', 'key_env']
+
+/** `servers`: 'host:port' each. Throws BadRegistrationError. */
+export function registrationEndpoint(servers: readonly string[], namespace: string): string {
+  if (!NAMESPACE.test(namespace))
+    throw new BadRegistrationError('the namespace', namespace, "1 to 64 letters, digits, '-' and '_'")
+  return `nats://${servers.join(',')}/homing.workers.${namespace}`
+}
+
+/** Throws BadRegistrationError. */
+export function encodeRegistration(url: string): Uint8Array {
+  const fault = faultOfUrl(url)
+  if (fault !== undefined) throw new BadRegistrationError('the URL', url, fault)
+  return Buffer.from(JSON.stringify({ version: VERSION, url }))
+}
+
+/** The URL of a worker, or what is wrong with its word. */
+export function readRegistration(card: Uint8Array): { readonly url: string } | { readonly fault: string } {
+  let word: unknown
+  try {
+    word = JSON.parse(Buffer.from(card).toString())
+  } catch {
+    return { fault: 'it is no JSON' }
+  }
+  if (typeof word !== 'object' || word === null) return { fault: 'it is no object' }
+  const { version, url } = word as { readonly version?: unknown; readonly url?: unknown }
+  if (version !== VERSION) return { fault: `its version is ${JSON.stringify(version)}, not ${VERSION}` }
+  if (typeof url !== 'string') return { fault: 'it has no url' }
+  const fault = faultOfUrl(url)
+  return fault === undefined ? { url } : { fault: `its url is not ${fault}` }
+}
+
+/** What is expected instead. */
+function faultOfUrl(url: string): string | undefined {
+  const parsed = url.length <= URL_CHARACTERS_MAX && URL.canParse(url) ? new URL(url) : undefined
+  if (parsed === undefined || !['http:', 'https:'].includes(parsed.protocol))
+    return 'http://host:port, or https'
+  return SECRETS.some(name => parsed.searchParams.has(name))
+    ? `a URL without ${SECRETS.join(' and ')}: keys of registered workers are those of the router`
+    : undefined
+}
