@@ -1,7 +1,14 @@
 /** The slot manager over real sockets: what of a request counts as load, and that all of it goes when the request does. */
 
 import t, { type Test } from 'tap'
-import { type Fleet, type FleetOptions, type KeyView, startFleet, until } from './fleet.ts'
+import {
+  assertIndexEqualsCaches,
+  type Fleet,
+  type FleetOptions,
+  type KeyView,
+  startFleet,
+  until,
+} from './fleet.ts'
 
 const MODEL = 'homing-sim'
 const BLOCK_SIZE_TOKENS = 16
@@ -224,3 +231,39 @@ t.test('a worker that goes and comes back begins with an empty load and index', 
   t.match(load, { active_blocks: 0, prefill_tokens: 0, requests: 0 })
   t.equal((await fleet.send('/v1/completions', { body })).status, 200)
 })
+
+t.test(
+  'a worker that is taken out and added again has no load of before, and an index of what it holds',
+  async t => {
+    const fleet = await begin(t, { engines: [{}, {}] })
+    const [first] = fleet.engines
+    const { id, instance_id } = await fleet.worker(first!.url)
+    const body = (more: object) => ({
+      ...{ model: MODEL, prompt: prompt(), max_tokens: 1 },
+      ...{ nvext: { backend_instance_id: instance_id }, ...more },
+    })
+    t.equal((await fleet.send('/v1/completions', { body: body({}) })).status, 200)
+    await first!.faults({ hang: 'generation' })
+    const open = fleet.send('/v1/completions', { body: body({}) })
+    await until('it is booked', async () => {
+      const [key] = (await fleet.worker(first!.url)).worker_keys
+      return key!.load.requests === 1 ? true : undefined
+    })
+    t.equal((await fleet.send(`/workers/${id}`, { method: 'DELETE' })).status, 200)
+    t.notOk((await fleet.workers()).some(worker => worker.id === id))
+    t.notOk(Object.keys((await fleet.send('/dump')).json).includes(`${id}/0`), 'its blocks are gone')
+    t.equal((await fleet.send('/workers', { body: { url: first!.url } })).status, 201)
+    await fleet.trusted('exact')
+    const [key] = (await fleet.worker(first!.url)).worker_keys
+    t.match(
+      key!.load,
+      { active_blocks: 0, prefill_tokens: 0, requests: 0 },
+      'while the engine has its request still',
+    )
+    await first!.faults({ hang: 'off' })
+    t.equal((await open).status, 200, 'which ends well')
+    await fleet.caughtUp(fleet.engines)
+    t.ok((await assertIndexEqualsCaches(fleet, fleet.engines)) >= 10)
+    await fleet.drained()
+  },
+)
