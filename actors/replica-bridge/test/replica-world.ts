@@ -1,0 +1,127 @@
+/** Replicas in one simulated network: trackers with a bridge each, on one clock. */
+
+import { setImmediate } from 'node:timers/promises'
+import type { ActorRef } from '@homing/actor'
+import { createTestSystem, type Probe } from '@homing/actor/testing'
+import { SimulatedClock, seededRandom } from '@homing/clock'
+import type { Fleet } from '@homing/directory'
+import type { RouterMessage } from '@homing/router'
+import { type TrackerMessage, tracker } from '@homing/tracker'
+import { MemoryNetwork, transportCapability } from '@homing/transport'
+import type { Test } from 'tap'
+import { type ReplicaBridgeMessage, type ReplicaPlane, replicaBridge } from '../src/index.ts'
+
+const ASK = { timeout: 60_000 } as const
+export const SERVER = '10.0.0.9:4222'
+export const EXPIRY_MS = 3000
+export const NATS: Plane = () => ({ kind: 'nats', servers: [SERVER], group: 'test' })
+export const ZMQ: Plane = (i, count) => ({
+  kind: 'zmq',
+  endpoint: endpointOf(i),
+  others: Array.from({ length: count }, (_, other) => endpointOf(other)).filter(
+    endpoint => endpoint !== endpointOf(i),
+  ),
+})
+
+export type Plane = (i: number, count: number) => ReplicaPlane
+
+export function endpointOf(i: number): string {
+  return `tcp://10.0.0.${i + 1}:5800`
+}
+
+export function fleetOf(workers: number): Fleet {
+  return {
+    version: 1,
+    workers: Array.from({ length: workers }, (_, slot) => ({
+      id: `h:${slot}`,
+      keys: [{ key: `h:${slot}/0`, workerSlot: slot }],
+    })),
+  } as unknown as Fleet
+}
+
+/** Replicas with a system and a transport each, on one clock and one network. */
+export class World {
+  readonly clock = new SimulatedClock()
+  readonly network = new MemoryNetwork({ clock: this.clock, latencyMs: 0.2 })
+  readonly replicas: Replica[] = []
+
+  start(t: Test, count: number, plane: Plane): void {
+    for (let i = 0; i < count; i++) this.join(t, plane(i, count))
+  }
+
+  join(t: Test, plane: ReplicaPlane, workers = 2): Replica {
+    const transport = this.network.transport()
+    const random = seededRandom(this.replicas.length + 1)
+    const system = createTestSystem({
+      clock: this.clock,
+      random,
+      provide: [[transportCapability, transport]],
+    })
+    const trackerRef = system.spawn(tracker, {
+      name: 'tracker',
+      args: { workerSlotsMax: 8, requestsMax: 1000, idleMsMax: 20_000, replicationMs: 2 },
+    })
+    trackerRef.tell({ type: 'fleet', fleet: fleetOf(workers) })
+    const router = system.probe<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>('router')
+    const bridge = system.spawn(replicaBridge, {
+      name: 'bridge',
+      args: { tracker: trackerRef, router: router.ref, plane, expiryMs: EXPIRY_MS },
+    })
+    t.teardown(() => system.shutdown())
+    const replica = { system, transport, tracker: trackerRef, bridge, router, booked: 0 }
+    this.replicas.push(replica)
+    return replica
+  }
+
+  /** Lets time pass, a little at a time, so that actors and messages take their turns. */
+  async pass(ms: number, stepMs = 1): Promise<void> {
+    for (let left = ms; left > 0; left -= stepMs) {
+      this.clock.advance(Math.min(stepMs, left))
+      for (let turn = 0; turn < 3; turn++) await setImmediate()
+    }
+  }
+
+  async book(replica: Replica, slot: number, id = `${this.replicas.indexOf(replica)}-${replica.booked++}`) {
+    const hashes = Int32Array.from({ length: 10 }, (_, i) => i + 100 * slot)
+    const booking = {
+      decisionId: id,
+      gateway: { name: 'g', life: 'one' },
+      workerSlot: slot,
+      sequenceHashes: hashes,
+      promptTokens: 100,
+      prefillTokens: 60,
+      isStream: true,
+      stepTokens: 8192,
+      session: `session of ${slot}`,
+    }
+    const booked = replica.tracker.ask({ type: 'book', booking }, ASK)
+    await this.pass(1)
+    if ((await booked) !== 'booked') throw new Error('not booked')
+    return id
+  }
+
+  async loads(replica: Replica) {
+    const asked = replica.tracker.ask({ type: 'loads' }, ASK)
+    await this.pass(1)
+    return (await asked).rows.map(({ activeRequests, activeBlocks, activePrefillTokens }) => [
+      activeRequests,
+      activeBlocks,
+      activePrefillTokens,
+    ])
+  }
+
+  async report(replica: Replica) {
+    const asked = replica.bridge.ask({ type: 'report' }, ASK)
+    await this.pass(1)
+    return asked
+  }
+}
+
+export interface Replica {
+  readonly system: ReturnType<typeof createTestSystem>
+  readonly transport: ReturnType<MemoryNetwork['transport']>
+  readonly tracker: ActorRef<TrackerMessage>
+  readonly bridge: ActorRef<ReplicaBridgeMessage>
+  readonly router: Probe<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>
+  booked: number
+}
