@@ -82,6 +82,7 @@ export async function planOf(settings: SimulateSettings, sources: SimulateSource
     copies,
     stretch: settings.stretch,
     warmupShare: settings.warmupShare,
+    ...(settings.replicaSync && { replicaSyncMs: settings.replicaDelayMs }),
     ...(settings.kvTokens !== undefined && { kvCapacityTokens: settings.kvTokens }),
     ...(settings.slowShare > 0 && { slow: { share: settings.slowShare, factor: settings.slowFactor } }),
     ...(settings.deaths.length > 0 && { deaths: settings.deaths.map(changeOf) }),
@@ -238,7 +239,11 @@ export function logLines({ log, trace, fit }: PlannedLog): readonly string[] {
 export function aboutOf(plan: SimulatePlan, argv: readonly string[]): ReportAbout {
   const { spec } = plan.workloads[0]!
   const profile = typeof spec.profile === 'string' ? spec.profile : `${spec.profile.name} (of a file)`
-  const routers = spec.routers === 1 ? 'One router' : `${spec.routers} routers that do not know of each other`
+  const known =
+    spec.replicaSyncMs === undefined
+      ? 'do not know of each other'
+      : `know of each other after ${spec.replicaSyncMs} ms`
+  const routers = spec.routers === 1 ? 'One router' : `${spec.routers} routers that ${known}`
   return {
     command: `homing simulate ${argv.map(quoted).join(' ')}`.trim(),
     fleet: `${spec.workers} workers with profile ${profile}, blocks of ${spec.blockTokens} tokens${spec.copies > 1 ? `, ${spec.copies} copies of the traffic` : ''}.`,

@@ -5,7 +5,7 @@
  * exact. A percentile p is the smallest value that at least p of all values do not exceed.
  */
 
-import type { Goodput, LatencyFigures, RequestFigures } from './cell-types.ts'
+import type { CompanyFigures, Goodput, LatencyFigures, RequestFigures } from './cell-types.ts'
 
 const BUCKETS_PER_DOUBLING = 1024
 const DOUBLINGS = 40
@@ -164,6 +164,35 @@ export class ImbalanceOverTime {
 
   get mean(): number {
     return this.#weightMs === 0 ? 0 : this.#weighted / this.#weightMs
+  }
+}
+
+/** How many requests are sent shortly before another one, and to its worker. Memory: those of the span. */
+export class Company {
+  readonly #spanMs: number
+  #recent: { readonly worker: number; readonly atMs: number }[] = []
+  #placed = 0
+  #others = 0
+  #sameWorker = 0
+
+  constructor(spanMs: number) {
+    this.#spanMs = spanMs
+  }
+
+  /** A request is sent to a worker; `nowMs` never goes back. */
+  placed(worker: number, nowMs: number): void {
+    this.#recent = this.#recent.filter(({ atMs }) => nowMs - atMs <= this.#spanMs)
+    this.#others += this.#recent.length
+    for (const recent of this.#recent) if (recent.worker === worker) this.#sameWorker++
+    this.#recent.push({ worker, atMs: nowMs })
+    this.#placed++
+  }
+
+  get figures(): CompanyFigures {
+    return {
+      requests: this.#placed === 0 ? 0 : this.#others / this.#placed,
+      sameWorkerShare: this.#others === 0 ? 0 : this.#sameWorker / this.#others,
+    }
   }
 }
 

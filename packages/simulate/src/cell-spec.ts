@@ -17,7 +17,9 @@ export function checkSpec(spec: CellSpec): void {
     traceBlockTokens % blockTokens ===
       0, `blocks of ${blockTokens} tokens`, `use a divisor of ${traceBlockTokens}, the block of the trace`)
   require(warmupShare >= 0 && warmupShare < 1, `a warm-up share of ${warmupShare}`, 'use 0 or more, below 1')
-  for (const ms of [view.eventDelayMs, view.signalDelayMs, view.guessTtlMs ?? 0, spec.baseLatencyMs ?? 0]) {
+  const { replicaSyncMs = 0, companyMs = 0, baseLatencyMs = 0 } = spec
+  const ages = [view.eventDelayMs, view.signalDelayMs, view.guessTtlMs ?? 0]
+  for (const ms of [...ages, baseLatencyMs, replicaSyncMs, companyMs]) {
     require(ms >= 0 && ms < Number.POSITIVE_INFINITY, `a delay of ${ms} ms`, 'use a number ≥ 0')
   }
   const lossShare = view.lossShare ?? 0

@@ -166,8 +166,12 @@ export interface CellSpec {
   readonly joins?: readonly FleetChange[]
   readonly deaths?: readonly FleetChange[]
   readonly trouble?: Trouble
-  /** 1 … 8; each request goes to one of them at random. */
+  /** 1 … 64; each request goes to one of them at random. */
   readonly routers: number
+  /** What a router books, and what it hears of it, is known to the others so much later; undefined: never. */
+  readonly replicaSyncMs?: number
+  /** Counts the company of each request: those that were sent within so many milliseconds before it. */
+  readonly companyMs?: number
   readonly view: ViewSpec
   readonly selection: CellSelection
   /** What the policies count as decode load: default 'blocks', as the product does (shared blocks once, no output). */
@@ -232,6 +236,14 @@ export interface Imbalance {
   readonly outstandingMaxOverMean: number
 }
 
+/** Requests that were sent shortly before another one, over all requests. */
+export interface CompanyFigures {
+  /** Mean number. */
+  readonly requests: number
+  /** Share of them that went to its worker; 0 without any. */
+  readonly sameWorkerShare: number
+}
+
 export interface CellResult extends RequestFigures {
   readonly spec: CellSpec
   /** All requests, the first ones too. */
@@ -254,6 +266,8 @@ export interface CellResult extends RequestFigures {
   readonly decisions: number
   /** Where there is a guard. */
   readonly guard?: GuardFigures
+  /** Where the spec asks for it. */
+  readonly company?: CompanyFigures
   /** Where there is a queue: of the first router; the others have the same traffic. */
   readonly queue?: QueueFigures
   /** Where the trace names tenants, by name; those of the most requests, and all others as one. */

@@ -14,6 +14,7 @@ export {
   type CellSelection,
   type CellSpec,
   type ClosedLoop,
+  type CompanyFigures,
   CUSTOM_RULES,
   type CustomRule,
   type FleetChange,

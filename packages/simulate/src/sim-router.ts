@@ -2,12 +2,13 @@
  * Sim router: one router of a simulated fleet. It drives the product's own Selector, ActiveLoad and Audits, on virtual time.
  *
  * Knows    its own decisions, at once; first tokens and completions of its own requests, when their signals arrive; the caches of the
- *          engines through its view. It never looks at an engine, unless the spec wants an oracle.
+ *          engines through its view; what other routers tell, if there is replica sync. It never looks at an engine, unless the spec
+ *          wants an oracle.
  * Owns     its ActiveLoad, Audits and turn. A view of events may be shared with other routers, a view of guesses is its own.
  */
 
 import type { Random } from '@homing/clock'
-import { ActiveLoad, EngineBook } from '@homing/load'
+import { ActiveLoad, EngineBook, type LoadTotals } from '@homing/load'
 import { mustWait, type RoomRule } from '@homing/queue'
 import {
   Audits,
@@ -21,6 +22,7 @@ import {
 import type { CellSpec, GuardFigures } from './cell-types.ts'
 import { engineProfile } from './engine-profile.ts'
 import type { FleetView } from './fleet-view.ts'
+import type { Replica, ReplicaOperation } from './replica-sync.ts'
 import { SimGuard } from './sim-guard.ts'
 import type { SimRequest } from './sim-request.ts'
 
@@ -29,6 +31,7 @@ const TEXT_BYTES_PER_TOKEN = 4
 const TEXT_BYTES_PER_TOKEN_DEFAULT = 4.5
 const REQUESTS_MAX = 16_777_216
 const ACTIVE_BLOCKS_MAX = 268_435_456
+const NO_HASHES = new Int32Array(0)
 
 /** The true state of the engines. */
 export interface Oracle {
@@ -46,9 +49,11 @@ export interface SimRouterOptions {
   readonly random: Random
   /** Of the guard, so that it does not change the other draws. */
   readonly guardRandom: Random
+  /** Tells the other routers. */
+  readonly tell?: (operation: ReplicaOperation, nowMs: number) => void
 }
 
-export class SimRouter {
+export class SimRouter implements Replica {
   readonly #spec: CellSpec
   readonly #view: FleetView
   readonly #oracle: Oracle | undefined
@@ -63,6 +68,9 @@ export class SimRouter {
   readonly #promptScale: number
   readonly #measures: boolean
   readonly #guard: SimGuard | undefined
+  readonly #tell: SimRouterOptions['tell']
+  /** Blocks that another router has active on each worker, by router. */
+  readonly #foreignBlocks = new Map<number, Int32Array>()
   #turn = 0
 
   // By worker.
@@ -88,8 +96,9 @@ export class SimRouter {
   #completedOutputTokens = 0
   #completed = 0
 
-  constructor({ spec, view, oracle, random, guardRandom }: SimRouterOptions) {
+  constructor({ spec, view, oracle, random, guardRandom, tell }: SimRouterOptions) {
     const { workers } = spec
+    this.#tell = tell
     this.#spec = spec
     this.#view = oracle?.view ?? view
     this.#oracle = oracle
@@ -166,6 +175,20 @@ export class SimRouter {
     this.#book.sent(String(request.index), booked, sent, this.#stepTokens[worker]!)
     request.bookedOutstanding = request.inputTokens + this.#expectedOutput(request)
     this.#outstandingTokens[worker]! += request.bookedOutstanding
+    this.#tell?.(
+      {
+        kind: 'booked',
+        id: String(request.index),
+        worker,
+        learnedAt: booked,
+        activeBlocks: this.#load.ownBlocks(worker),
+        promptTokens,
+        newTokens: request.bookedTokens,
+        waitedMs,
+        outstandingTokens: request.bookedOutstanding,
+      },
+      nowMs,
+    )
     this.#view.sent(request.blockIds, request.blocks, worker, nowMs)
     return undefined
   }
@@ -182,6 +205,7 @@ export class SimRouter {
     this.#guard?.firstToken(request, nowMs)
     this.#book.firstToken(String(request.index), nowMs)
     this.#load.prefillComplete(String(request.index))
+    this.#tell?.({ kind: 'firstToken', id: String(request.index), worker: request.worker }, nowMs)
   }
 
   /** The signal of the last token arrived. */
@@ -195,6 +219,48 @@ export class SimRouter {
     this.#completed++
     this.#guard?.ended(request)
     if (this.#measures) this.#audit(request)
+    const { outputTokens, bookedOutstanding: outstandingTokens } = request
+    const activeBlocks = this.#load.ownBlocks(worker)
+    const id = String(request.index)
+    this.#tell?.(
+      { kind: 'freed', id, worker, activeBlocks, outputTokens, cachedShare, outstandingTokens },
+      nowMs,
+    )
+  }
+
+  /**
+   * Books, or ends, what another router has at a worker: in the load, with its blocks as a number, and in the book of the engines, which
+   * learns from it as from its own.
+   */
+  heard(from: number, operation: ReplicaOperation, nowMs: number): boolean {
+    const { id, worker } = operation
+    switch (operation.kind) {
+      case 'booked': {
+        const { promptTokens, newTokens, waitedMs, outstandingTokens, learnedAt } = operation
+        const figures = { sequenceHashes: NO_HASHES, count: 0, promptTokens, prefillTokens: newTokens }
+        const outcome = this.#load.book(id, worker, figures)
+        if (outcome !== 'booked')
+          throw new RangeError(`cannot book request ${id} of router ${from}: ${outcome}`)
+        const sent = { promptTokens, newTokens, waitedMs, nowMs }
+        this.#book.sent(id, learnedAt, sent, this.#stepTokens[worker]!)
+        this.#outstandingTokens[worker]! += outstandingTokens
+        this.#setForeignBlocks(from, worker, operation.activeBlocks)
+        return false
+      }
+      case 'firstToken':
+        this.#book.firstToken(id, nowMs)
+        return this.#load.prefillComplete(id)
+      case 'freed':
+        this.#book.ended(id, nowMs, operation.outputTokens, operation.cachedShare)
+        this.#outstandingTokens[worker]! -= operation.outstandingTokens
+        this.#setForeignBlocks(from, worker, operation.activeBlocks)
+        return this.#load.free(id)
+    }
+  }
+
+  /** What it counts at a worker: its own requests and those of others. */
+  totals(worker: number): LoadTotals {
+    return this.#load.totals(worker)
   }
 
   get guardFigures(): GuardFigures | undefined {
@@ -206,7 +272,21 @@ export class SimRouter {
     this.#load.freeWorker(worker)
     this.#book.forget(worker)
     this.#outstandingTokens[worker] = 0
+    for (const blocks of this.#foreignBlocks.values()) blocks[worker] = 0
+    this.#load.setForeignBlocks(worker, 0)
     this.#view.clear(worker)
+  }
+
+  #setForeignBlocks(from: number, worker: number, activeBlocks: number): void {
+    let own = this.#foreignBlocks.get(from)
+    if (own === undefined) {
+      own = new Int32Array(this.#spec.workers)
+      this.#foreignBlocks.set(from, own)
+    }
+    own[worker] = activeBlocks
+    let sum = 0
+    for (const blocks of this.#foreignBlocks.values()) sum += blocks[worker]!
+    this.#load.setForeignBlocks(worker, sum)
   }
 
   #bestCachedTokens({ count, overlapBlocks, creditFactors }: Candidates, promptTokens: number): number {

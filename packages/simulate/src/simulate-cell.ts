@@ -6,7 +6,7 @@
  *                   └────────────── overlaps ──────────────────────────────────────────┘
  *
  * Events are the ends of engine steps (EventHeap) and arrivals; at one instant steps come first. Signals and KV events need no
- * events of their own: they wait in order of time until a router decides.
+ * events of their own: they wait in order of time until a router decides. So does what routers tell each other.
  *
  * Memory: open requests, the caches' block ids, and histograms; a trace streams through.
  */
@@ -16,6 +16,7 @@ import type { RoomRule } from '@homing/queue'
 import { TRACE_BLOCK_TOKENS, type TraceRequest, type TraceSource } from '@homing/trace'
 import { type Arrivals, arrivalsOf } from './arrivals.ts'
 import {
+  Company,
   coefficientOfVariation,
   ImbalanceOverTime,
   InfiniteCache,
@@ -30,6 +31,7 @@ import { engineProfile } from './engine-profile.ts'
 import { EventHeap } from './event-heap.ts'
 import { EmptyView, EventView, type FleetView, GuessView } from './fleet-view.ts'
 import { HolderTable } from './holder-table.ts'
+import { type ReplicaOperation, ReplicaSync } from './replica-sync.ts'
 import { SimQueue } from './sim-queue.ts'
 import { newSimRequest, type SimRequest } from './sim-request.ts'
 import { type Oracle, SimRouter } from './sim-router.ts'
@@ -92,6 +94,9 @@ class Cell implements EngineSink {
   readonly #engines: readonly SimEngine[]
   readonly #heap: EventHeap
   readonly #routers: readonly SimRouter[]
+  /** Undefined: routers do not know of each other. */
+  readonly #sync: ReplicaSync | undefined
+  readonly #company: Company | undefined
   /** One for each router; empty: nothing ever waits. */
   readonly #queues: readonly SimQueue[]
   readonly #troubled: TroubledSignals | undefined
@@ -186,8 +191,16 @@ class Cell implements EngineSink {
     this.#routers = Array.from({ length: spec.routers }, (_, router) => {
       const random = seededRandom(seed * 1_000_003 + router + 1)
       const guardRandom = seededRandom(seed * 1_000_003 - router - 1)
-      return new SimRouter({ spec, view: this.#newView(), oracle: this.#oracle(), random, guardRandom })
+      const tell = (operation: ReplicaOperation, nowMs: number): void =>
+        this.#sync?.tell(router, operation, nowMs)
+      return new SimRouter({ spec, view: this.#newView(), oracle: this.#oracle(), random, guardRandom, tell })
     })
+    const { replicaSyncMs } = spec
+    this.#sync =
+      replicaSyncMs === undefined || spec.routers === 1
+        ? undefined
+        : new ReplicaSync(replicaSyncMs, this.#routers)
+    this.#company = spec.companyMs === undefined ? undefined : new Company(spec.companyMs)
     const { queue } = spec.selection
     this.#queues = queue === undefined ? [] : this.#routers.map((_, router) => this.#newQueue(queue, router))
   }
@@ -255,6 +268,7 @@ class Cell implements EngineSink {
       return
     }
     this.#deliverSignals(nowMs - this.#spec.view.signalDelayMs)
+    this.#sync?.deliver(nowMs)
     const queue = this.#queues[request.router]
     if (queue === undefined) this.#decide(request)
     else queue.arrive(request, nowMs)
@@ -289,6 +303,7 @@ class Cell implements EngineSink {
     const { nowMs } = this
     const { worker } = request
     request.placedMs = nowMs
+    this.#company?.placed(worker, nowMs)
     this.#outstand(request, 1)
     const engine = this.#engines[worker]!
     engine.enqueue(request)
@@ -322,6 +337,7 @@ class Cell implements EngineSink {
     if (dueMs === Number.POSITIVE_INFINITY) return dueMs
     const signal = this.#signals[this.#signalsTaken]
     if (signal !== undefined) dueMs = Math.min(dueMs, signal.atMs + this.#spec.view.signalDelayMs)
+    if (this.#sync !== undefined) dueMs = Math.min(dueMs, this.#sync.nextMs)
     // A signal may have been told while nothing waited.
     return Math.max(dueMs, this.nowMs)
   }
@@ -331,9 +347,10 @@ class Cell implements EngineSink {
     const signal = this.#signals[this.#signalsTaken]
     const isSignal = signal !== undefined && signal.atMs + this.#spec.view.signalDelayMs <= nowMs
     if (isSignal) this.#deliverSignals(signal.atMs)
+    const isTold = this.#sync?.deliver(nowMs) === true
     for (const queue of this.#queues) {
       if (queue.dueMs <= nowMs) queue.look(nowMs)
-      else if (isSignal && queue.waiting > 0) queue.loadFell(nowMs)
+      else if ((isSignal || isTold) && queue.waiting > 0) queue.loadFell(nowMs)
     }
   }
 
@@ -384,6 +401,7 @@ class Cell implements EngineSink {
       if (atMs > untilMs) break
       const router = this.#routers[request.router]!
       const toldMs = atMs + this.#spec.view.signalDelayMs
+      this.#sync?.deliver(toldMs)
       if (isLast) router.completed(request, toldMs)
       else router.firstToken(request, toldMs)
       this.#queues[request.router]?.prefillComplete(request, toldMs)
@@ -468,6 +486,7 @@ class Cell implements EngineSink {
     const requests = this.#engines[worker]!.clear()
     this.#heap.remove(worker)
     this.#truth.clear(worker)
+    this.#sync?.forget(worker)
     for (const router of this.#routers) router.workerDied(worker)
     for (const request of requests) this.#queues[request.router]?.prefillComplete(request, this.nowMs)
     for (const request of requests) {
@@ -559,6 +578,7 @@ class Cell implements EngineSink {
       missedReuseBlocks: this.#missedReuseBlocks,
       decisions: this.#decisions,
       ...this.#guardFigures(),
+      ...(this.#company !== undefined && { company: this.#company.figures }),
       ...(this.#queues[0] !== undefined && { queue: this.#queues[0].figures }),
       ...(this.#tenants.size > 0 && { tenants: this.#tenants.figures() }),
       refused: this.#refused,

@@ -1,0 +1,106 @@
+/**
+ * Replica sync: what the routers of a cell tell each other, on its way.
+ *
+ *   tell(from, atMs) ──▶ on its way for delayMs ──▶ deliver(untilMs) ──▶ heard by all others, in order of time
+ *
+ * The operations are those of the product (packages/replication): a booking with what its sender then has active on that worker as a
+ * number of blocks, a first token, an end with its usage. Nothing is lost here.
+ *
+ * Bounds   what happens within the delay.
+ */
+
+/** One thing that a router did with a request that it has at a worker. */
+export type ReplicaOperation = {
+  /** As it is booked; unique in the cell while it is. */
+  readonly id: string
+  readonly worker: number
+} & (
+  | {
+      readonly kind: 'booked'
+      /** Worker that its engine book has it at. */
+      readonly learnedAt: number
+      /** Blocks that the sender has active on the worker, this request included. */
+      readonly activeBlocks: number
+      readonly promptTokens: number
+      readonly newTokens: number
+      readonly waitedMs: number
+      /** Prompt and output, as the sender counts them. */
+      readonly outstandingTokens: number
+    }
+  | { readonly kind: 'firstToken' }
+  | {
+      readonly kind: 'freed'
+      /** Blocks that the sender still has active on the worker. */
+      readonly activeBlocks: number
+      readonly outputTokens: number
+      /** Share of the prompt that was cached, 0 … 1. */
+      readonly cachedShare: number
+      readonly outstandingTokens: number
+    }
+)
+
+/** A router, as another one sees it. */
+export interface Replica {
+  /** True: load fell somewhere. */
+  heard(from: number, operation: ReplicaOperation, nowMs: number): boolean
+}
+
+interface OnItsWay {
+  readonly from: number
+  readonly arrivesMs: number
+  readonly operation: ReplicaOperation
+}
+
+export class ReplicaSync {
+  readonly #delayMs: number
+  readonly #replicas: readonly Replica[]
+  /** In order of arrival; those before #taken have arrived. */
+  #onTheirWay: OnItsWay[] = []
+  #taken = 0
+
+  constructor(delayMs: number, replicas: readonly Replica[]) {
+    this.#delayMs = delayMs
+    this.#replicas = replicas
+  }
+
+  /** When the next operation arrives; infinite if none is on its way. */
+  get nextMs(): number {
+    return this.#onTheirWay[this.#taken]?.arrivesMs ?? Number.POSITIVE_INFINITY
+  }
+
+  /** A router tells all others. What it tells of one time arrives in the order in which it is told. */
+  tell(from: number, operation: ReplicaOperation, atMs: number): void {
+    const all = this.#onTheirWay
+    const arrivesMs = atMs + this.#delayMs
+    let at = all.length
+    while (at > this.#taken && all[at - 1]!.arrivesMs > arrivesMs) at--
+    const one = { from, arrivesMs, operation }
+    if (at === all.length) all.push(one)
+    else all.splice(at, 0, one)
+  }
+
+  /** All that has arrived by `untilMs` is heard. True: load fell somewhere. */
+  deliver(untilMs: number): boolean {
+    const all = this.#onTheirWay
+    let isLess = false
+    for (; this.#taken < all.length && all[this.#taken]!.arrivesMs <= untilMs; this.#taken++) {
+      const { from, arrivesMs, operation } = all[this.#taken]!
+      for (let to = 0; to < this.#replicas.length; to++) {
+        if (to !== from) isLess = this.#replicas[to]!.heard(from, operation, arrivesMs) || isLess
+      }
+    }
+    if (this.#taken > 1024 && this.#taken * 2 > all.length) {
+      this.#onTheirWay = all.slice(this.#taken)
+      this.#taken = 0
+    }
+    return isLess
+  }
+
+  /** The worker died: what is on its way about it says nothing any more. */
+  forget(worker: number): void {
+    this.#onTheirWay = this.#onTheirWay
+      .slice(this.#taken)
+      .filter(({ operation }) => operation.worker !== worker)
+    this.#taken = 0
+  }
+}
