@@ -2,7 +2,8 @@
  * Output blocks: what running requests have generated, as blocks in use.
  *
  * A request has one for each block that its answer has begun beyond its prompt. Where it says how long its answer will be, they fade:
- * each counts 1 − generated ÷ expected, because a request near its end soon gives all of them back.
+ * each counts 1 − generated ÷ expected, because a request near its end soon gives all of them back. So do the blocks
+ * of its prompt that no other request on its worker has.
  *
  * Source: Dynamo's `--router-track-output-blocks`.
  */
@@ -14,7 +15,7 @@ interface Output {
   readonly promptTokens: number
   readonly blockSizeTokens: number
   readonly expectedTokens: number | undefined
-  /** Weight of all its output blocks together. */
+  /** What of its prompt and its output counts, were its prompt its own. */
   weight: number
 }
 
@@ -33,7 +34,7 @@ export class OutputBlocks {
       promptTokens,
       blockSizeTokens,
       expectedTokens: expectedOutputTokens,
-      weight: 0,
+      weight: Math.ceil(promptTokens / blockSizeTokens),
     })
   }
 
@@ -42,12 +43,12 @@ export class OutputBlocks {
     const output = this.#byId.get(decisionId)
     if (output === undefined) return undefined
     const { promptTokens, blockSizeTokens, expectedTokens } = output
-    const blocks =
-      Math.ceil((promptTokens + tokens) / blockSizeTokens) - Math.ceil(promptTokens / blockSizeTokens)
+    const promptBlocks = Math.ceil(promptTokens / blockSizeTokens)
+    const blocks = Math.ceil((promptTokens + tokens) / blockSizeTokens) - promptBlocks
     const fraction = expectedTokens === undefined ? 1 : Math.max(0, 1 - tokens / Math.max(1, expectedTokens))
     this.#load.setOutputBlocks(decisionId, blocks, fraction)
     const before = output.weight
-    output.weight = blocks * fraction
+    output.weight = (promptBlocks + blocks) * fraction
     return output.weight < before ? 'less' : undefined
   }
 
