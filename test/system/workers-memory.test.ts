@@ -7,7 +7,9 @@ import t from 'tap'
 import { MODEL } from '../simulation/simulated-fleet.ts'
 import { RouterClient, startEngines, startProcess, until } from './fleet.ts'
 
-const ROUNDS = 5
+/** Of these one must end where it began: a leak grows in each, what is kept for a time in one or the other. */
+const STRETCHES_MAX = 3
+const STRETCH_ROUNDS = 3
 const CHANGES = 200
 const CLIENTS = 1
 /** Different prompts: the router keeps what it has read, so they must come again. */
@@ -79,14 +81,24 @@ t.test('memory is back where it was after a thousand workers came and went under
     }
     return last
   }
-  const before = await quiet()
-  for (let round = WARM_ROUNDS; round < ROUNDS; round++) await changed()
-  const after = await quiet()
-  const workers = (ROUNDS - WARM_ROUNDS) * CHANGES
-  const left = `of ${workers} workers ${after.objects - before.objects} objects and ${after.bytes - before.bytes} bytes are left`
-  t.ok(after.objects - before.objects < LEFT_OBJECTS_MAX * workers, left)
-  t.ok(after.bytes - before.bytes < LEFT_BYTES_MAX * workers, left)
-  t.comment(`${left}; on ${before.threads} threads there were ${before.objects}, and ${before.bytes}`)
-  t.ok(before.threads >= 3, 'main and two event threads')
+  const workers = STRETCH_ROUNDS * CHANGES
+  const stretch = async () => {
+    const before = await quiet()
+    for (let round = 0; round < STRETCH_ROUNDS; round++) await changed()
+    const after = await quiet()
+    t.ok(before.threads >= 3, 'main and two event threads')
+    const objects = after.objects - before.objects
+    const bytes = after.bytes - before.bytes
+    t.comment(
+      `of ${workers} workers ${objects} objects and ${bytes} bytes are left; ` +
+        `on ${before.threads} threads there were ${before.objects}, and ${before.bytes}`,
+    )
+    return { objects, bytes }
+  }
+  const isKept = ({ objects, bytes }: { objects: number; bytes: number }): boolean =>
+    objects < LEFT_OBJECTS_MAX * workers && bytes < LEFT_BYTES_MAX * workers
+  const left = [await stretch()]
+  while (!isKept(left.at(-1)!) && left.length < STRETCHES_MAX) left.push(await stretch())
+  t.ok(isKept(left.at(-1)!), `of ${workers} workers each time ${JSON.stringify(left)} are left`)
   t.strictSame(faults, [])
 })
