@@ -57,7 +57,7 @@ for (let seed = FIRST; seed < FIRST + ROUNDS; seed++) {
     await simulation.run(undefined, { within: 2000 })
     for (const { url, worker_keys } of await fleet.workers())
       for (const { load } of worker_keys)
-        t.strictSame(load, { active_blocks: 0, prefill_tokens: 0, requests: 0 }, `${url} has nothing booked`)
+        t.match(load, { active_blocks: 0, prefill_tokens: 0, requests: 0 }, `${url} has nothing booked`)
     t.comment([...outcomes].map(([outcome, count]) => `${outcome}: ${count}`).join(', '))
     t.ok((outcomes.get('whole') ?? 0) > STREAMS / 4, 'most are answered')
     t.notOk(outcomes.has('cut'), 'no stream ends without a word')
