@@ -15,6 +15,11 @@ export function collectQueue(metrics: Metrics, args: ConsoleArgs): void {
         row => row.waiting.uncachedTokens,
       ],
       [
+        'homing_queue_waiting_elsewhere_requests',
+        'Requests that wait at other routers of the same workers; they count towards the limits of classes.',
+        row => row.elsewhere.requests,
+      ],
+      [
         'homing_queue_oldest_seconds',
         'Age of the oldest request that waits.',
         row => row.waiting.oldestMs / 1000,

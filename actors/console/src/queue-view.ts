@@ -47,6 +47,11 @@ function modelView({ model, workers, snapshot }: ModelQueueStatus): object {
     classes: snapshot.classes.map(row => ({
       policy_class: row.policyClass,
       waiting: waitingView(row.waiting),
+      elsewhere: {
+        requests: row.elsewhere.requests,
+        prompt_tokens: row.elsewhere.promptTokens,
+        uncached_tokens: row.elsewhere.uncachedTokens,
+      },
       served: servedView(row.served),
       refused: row.refused,
       expected_wait_ms: rounded(row.expectedWaitMs),

@@ -17,9 +17,10 @@ export async function replicasView(args: Args): Promise<unknown> {
     booked_elsewhere: bookings,
     unbooked_operations: unbooked,
     malformed_messages: report.malformed,
-    replicas: report.replicas.map(({ openBookings, silentMs, ...replica }) => ({
+    replicas: report.replicas.map(({ openBookings, waitingRequests, silentMs, ...replica }) => ({
       ...replica,
       open_bookings: openBookings,
+      waiting_requests: waitingRequests,
       silent_ms: silentMs === undefined ? null : Math.round(silentMs),
     })),
   }

@@ -65,6 +65,7 @@ export const QUEUE: QueueStatus = {
           {
             policyClass: 'default',
             waiting: WAITING,
+            elsewhere: { requests: 3, promptTokens: 300, uncachedTokens: 200 },
             served: { requests: 5, uncachedTokens: 2500, share: 1 },
             refused: { deadline: 2 },
             expectedWaitMs: 2000,

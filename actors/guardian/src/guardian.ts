@@ -371,21 +371,6 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       }),
     ),
   )
-  const { replication } = args
-  const bridgeRef =
-    replication &&
-    watched(
-      context.spawn(replicaBridge, {
-        ...options('replica-bridge', {
-          tracker: trackerRef,
-          router: routerRef,
-          plane: replication.plane,
-          expiryMs: replication.expiryMs,
-        }),
-        // Requests do not need it.
-        supervision: UNLIMITED,
-      }),
-    )
   const rules = queueRulesOf(args)
   const isQueueOn = rules.threshold !== undefined || rules.classes !== undefined
   const queueRef = watched(
@@ -407,6 +392,22 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
       }),
     ),
   )
+  const { replication } = args
+  const bridgeRef =
+    replication &&
+    watched(
+      context.spawn(replicaBridge, {
+        ...options('replica-bridge', {
+          tracker: trackerRef,
+          router: routerRef,
+          queue: queueRef,
+          plane: replication.plane,
+          expiryMs: replication.expiryMs,
+        }),
+        // Requests do not need it.
+        supervision: UNLIMITED,
+      }),
+    )
   const { adminPort } = args
   const relayRoutes = args.relayRoutes ?? []
   const listening = {

@@ -2,6 +2,7 @@ import type { Reply } from '@homing/actor'
 import type { FleetMessage } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
 import type { QueueSnapshot } from '@homing/queue'
+import type { WaitingRow } from '@homing/replication'
 import type { DecideResult, Decision, Measured, RouterMessage, RoutingRequest } from '@homing/router'
 import type { GatewayLife, LoadFellMessage } from '@homing/tracker'
 
@@ -69,6 +70,12 @@ export type QueueMessage =
   | { readonly type: 'prefillComplete'; readonly id: string; readonly model: string }
   /** What this gateway had waiting in another life is dropped. */
   | { readonly type: 'gatewayStarted'; readonly gateway: GatewayLife }
+  /** What waits at other routers of the same workers, all of it; answers what waits here. */
+  | {
+      readonly type: 'exchangeWaiting'
+      readonly elsewhere: readonly WaitingRow[]
+      readonly reply: Reply<readonly WaitingRow[]>
+    }
   | { readonly type: 'queueStatus'; readonly reply: Reply<QueueStatus> }
   /** Of the queue to itself: what the router answered, undefined where it did not; `questionNumber` tells apart the questions about one request. */
   | {

@@ -4,6 +4,7 @@
  * In     `place` and `settled` from gateways; the fleet; from the tracker, while something waits: load fell.
  * Out    to the router: `decide`, one question at a time for what waited; `measure` of what comes while others wait; `settled` and
  *        `gatewayStarted`, passed on. To the tracker: `watchLoad`.
+ *        To the replica bridge, when it asks: what waits, against what waits at other routers; both count towards limits of classes.
  * Owns   what waits: a PriorityQueue for each model of the fleet, in one room (packages/queue), and the questions about it that are open.
  *        Not load, not places.
  *
@@ -35,8 +36,10 @@ import {
   QueueRoom,
   type QueueRules,
   type RoomRule,
+  type WaitingElsewhere,
   type WaitReason,
 } from '@homing/queue'
+import type { WaitingRow } from '@homing/replication'
 import type { DecideResult, Measured, QueueReceipt, RouterMessage } from '@homing/router'
 import type { TrackerMessage } from '@homing/tracker'
 import { CancelledError, refusedError } from './errors.ts'
@@ -117,6 +120,7 @@ export const queue = defineActor(
       fleet: ({ fleet }) => waitingRoom.takeFleet(fleet),
       loadFell: () => waitingRoom.loadFell(),
       look: () => waitingRoom.look(),
+      exchangeWaiting: ({ elsewhere, reply }) => reply(waitingRoom.exchangeWaiting(elsewhere)),
       queueStatus: ({ reply }) => reply(waitingRoom.status()),
     }
   },
@@ -296,6 +300,16 @@ class WaitingRoom {
     // Also if the tracker was restarted, and has forgotten.
     this.#isWatching = false
     this.#goOn()
+  }
+
+  exchangeWaiting(elsewhere: readonly WaitingRow[]): WaitingRow[] {
+    const byModel = Map.groupBy(elsewhere, ({ model }) => model)
+    for (const { name, queue: waiting } of this.#models.values()) {
+      waiting.setElsewhere(sumsByClass(byModel.get(name) ?? []))
+    }
+    return [...this.#models.values()].flatMap(({ name, queue: waiting }) =>
+      Array.from(waiting.waitingByClass(), row => ({ model: name, ...row })),
+    )
   }
 
   status(): QueueStatus {
@@ -531,6 +545,20 @@ class WaitingRoom {
   get #nowMs(): number {
     return this.#context.clock.nowMs()
   }
+}
+
+/** Of all other routers together. */
+function sumsByClass(rows: readonly WaitingRow[]): Map<string, WaitingElsewhere> {
+  const sums = new Map<string, WaitingElsewhere>()
+  for (const { policyClass, requests, promptTokens, uncachedTokens } of rows) {
+    const sum = sums.get(policyClass)
+    sums.set(policyClass, {
+      requests: requests + (sum?.requests ?? 0),
+      promptTokens: promptTokens + (sum?.promptTokens ?? 0),
+      uncachedTokens: uncachedTokens + (sum?.uncachedTokens ?? 0),
+    })
+  }
+  return sums
 }
 
 const CANCELLED = toErrorRecord(new CancelledError())

@@ -1,6 +1,8 @@
 /** The queue: what waits, who goes next, and that each request ends exactly once. */
 
 import { seededRandom } from '@homing/clock'
+import { parsePolicyClasses } from '@homing/queue'
+import type { WaitingRow } from '@homing/replication'
 import t from 'tap'
 import { fleetOf, fleetWithStep, start } from './queue-world.ts'
 
@@ -401,3 +403,39 @@ t.test('whatever happens, each request ends once, and nothing stays booked', asy
 })
 
 const SEEDS = 40
+
+t.test('what waits here is told to other routers, and what waits there counts towards limits', async t => {
+  const { profile } = parsePolicyClasses(
+    `default_policy_family: any
+uncached_isl_buckets: [{ min_tokens: 0, bucket: all }]
+policy_classes:
+  - { name: any_all, policy_family: any, cache_bucket: all, quantum: 1, request_queue_limit_per_worker: 4 }
+`,
+    'classes.yaml',
+  )
+  const classes = { profile, models: new Map() }
+  const { system, ref, ends, place, status } = await start(t, {
+    rules: { threshold: 1, order: 'fcfs', classes },
+  })
+  const exchange = (elsewhere: readonly WaitingRow[]) =>
+    ref.ask({ type: 'exchangeWaiting', elsewhere }, { timeout: '1s' })
+  void place('a')
+  void place('b')
+  await system.settle()
+  const there = { model: 'm', policyClass: 'any_all', requests: 1, promptTokens: 50, uncachedTokens: 20 }
+  t.same(await exchange([there, there, { ...there, model: 'another' }]), [
+    { model: 'm', policyClass: 'any_all', requests: 2, promptTokens: 200, uncachedTokens: 200 },
+  ])
+  t.match((await status()).models[0]!.snapshot.classes[0]!.elsewhere, {
+    requests: 2,
+    promptTokens: 100,
+    uncachedTokens: 40,
+  })
+  void place('c')
+  await system.settle()
+  t.strictSame([...ends], [['c', 'HOMING_QUEUE_CLASS_LIMIT']])
+  await exchange([])
+  void place('d')
+  await system.settle()
+  t.notOk(ends.has('d'), 'it waits')
+})

@@ -1,5 +1,5 @@
 import type { Reply } from '@homing/actor'
-import type { MirrorState, ReplicaBatch } from '@homing/replication'
+import type { MirrorState, ReplicaBatch, WaitingRow } from '@homing/replication'
 import type { OwnOperationsMessage, TellAgainMessage } from '@homing/tracker'
 import type { AbsenceReason, Frames } from '@homing/transport'
 
@@ -10,6 +10,8 @@ export interface ReplicaView {
   /** `live`: its open bookings are known here. `asking`: they are asked for. `unknown`: it cannot be heard. */
   readonly state: MirrorState
   readonly openBookings: number
+  /** In its queue. */
+  readonly waitingRequests: number
   /** Since its last word; undefined: it has said none yet. */
   readonly silentMs: number | undefined
   readonly batches: number
@@ -45,6 +47,10 @@ export type ReplicaBridgeMessage =
       readonly attempt: number
       readonly frames: Frames
     }
+  /** What waits here is to be told. */
+  | { readonly type: 'tellWaiting' }
+  /** In the own queue now. */
+  | { readonly type: 'waitingHere'; readonly rows: readonly WaitingRow[] }
   /** A second is over. */
   | { readonly type: 'tick' }
   | { readonly type: 'report'; readonly reply: Reply<ReplicasReport> }

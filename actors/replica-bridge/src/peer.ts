@@ -4,11 +4,13 @@ import type { Clock } from '@homing/clock'
 import {
   decodeBatch,
   decodeSnapshotPart,
+  decodeWaiting,
   encodeQuestion,
   Mirror,
   type OpenBooking,
   type ReplicaOperation,
   SnapshotParts,
+  type WaitingRow,
 } from '@homing/replication'
 import type { Closable, Dealer, Frames, MessageTransport } from '@homing/transport'
 import type { ReplicaView } from './messages.ts'
@@ -44,6 +46,7 @@ export class Peer {
   #heardMs: number | undefined
   #isUp = false
   #malformed = 0
+  #waiting: readonly WaitingRow[] = []
 
   constructor(args: PeerArgs) {
     this.#args = args
@@ -59,11 +62,17 @@ export class Peer {
     return this.#malformed
   }
 
+  /** In its queue, as it said last; nothing while it cannot be heard. */
+  get waiting(): readonly WaitingRow[] {
+    return this.#waiting
+  }
+
   view(): ReplicaView {
     const { state, openBookings, counters } = this.#mirror
     const { endpoint, clock } = this.#args
     const silentMs = this.#heardMs === undefined ? undefined : clock.nowMs() - this.#heardMs
-    return { endpoint, state, openBookings, silentMs, ...counters }
+    const waitingRequests = this.#waiting.reduce((sum, { requests }) => sum + requests, 0)
+    return { endpoint, state, openBookings, waitingRequests, silentMs, ...counters }
   }
 
   /** What is open there, as far as it is known, told again. */
@@ -81,13 +90,17 @@ export class Peer {
   }
 
   heard(frames: Frames): void {
-    const batch = frames.length === 2 ? decodeBatch(frames[1]!) : undefined
-    if (batch === undefined) {
+    const message = frames.length === 2 ? frames[1]! : EMPTY
+    const batch = decodeBatch(message)
+    const waiting = batch === undefined ? decodeWaiting(message) : undefined
+    if (batch === undefined && waiting === undefined) {
       this.#malformed++
       return
     }
     this.#heardMs = this.#args.clock.nowMs()
-    this.#mirror.heard(batch)
+    if (batch !== undefined) this.#mirror.heard(batch)
+    // Who was given up, and is heard again, is asked first.
+    else if (this.#mirror.state !== 'unknown') this.#waiting = waiting!
   }
 
   answered(attempt: number, frames: Frames): void {
@@ -122,6 +135,7 @@ export class Peer {
   /** It is known to be gone. */
   gone(): void {
     this.#hangUp()
+    this.#waiting = []
     this.#mirror.gone()
   }
 

@@ -3,10 +3,12 @@
  *
  *   tracker ── ownOperations ──▶ bridge ──▶ every replica          batches, numbered by the tracker
  *   a replica ──▶ bridge ── replicaOperations ──▶ tracker
+ *   queue ◀── exchangeWaiting ──▶ bridge ◀──▶ every replica        what waits, as sums by model and policy class
  *
- * In     `ownOperations` from the tracker; batches, questions and answers of other replicas; `report`.
+ * In     `ownOperations` from the tracker; batches, questions, answers and sums of other replicas; `report`.
  * Out    to the tracker: `replicate`, every second; what others booked and freed, or all that is open there. To the router: sessions that they bound.
- * Owns   its sockets, and a mirror of the open bookings of every other replica.
+ *        To the queue, every WAITING_MS: what waits elsewhere; it answers what waits there.
+ * Owns   its sockets, a mirror of the open bookings of every other replica, and what it said last of its queue.
  * Order  batches of a replica are applied in the order of their numbers; where one is missing, all that is open there is asked for.
  * Fails  restarted by the guardian: the tracker keeps what was booked until the mirrors are there again. A replica that said good-bye is forgotten at
  *        once, one that cannot be heard after `expiryMs`.
@@ -16,7 +18,15 @@
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
 import { toErrorRecord } from '@homing/errors'
-import { encodeBatch, encodeSnapshot, isQuestion, type ReplicaOperation } from '@homing/replication'
+import type { QueueMessage } from '@homing/queue-actor'
+import {
+  encodeBatch,
+  encodeSnapshot,
+  encodeWaiting,
+  isQuestion,
+  type ReplicaOperation,
+  type WaitingRow,
+} from '@homing/replication'
 import type { AffinityBinding, RouterMessage } from '@homing/router'
 import type { TrackerMessage } from '@homing/tracker'
 import { type Closable, type Publisher, type Router, transportCapability } from '@homing/transport'
@@ -27,6 +37,8 @@ export interface ReplicaBridgeArgs {
   readonly tracker: ActorRef<TrackerMessage>
   /** Is told which sessions others have bound. */
   readonly router: ActorRef<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>
+  /** Is told what waits at others, and says what waits here. */
+  readonly queue: ActorRef<Extract<QueueMessage, { readonly type: 'exchangeWaiting' }>>
   /** Over which it tells: sockets of its own and those of others, or a broker. */
   readonly plane: ReplicaPlane
   /** How long the bookings of a replica count that cannot be heard, in milliseconds. */
@@ -51,6 +63,8 @@ export type ReplicaPlane =
 
 const TICK_MS = 1000
 const BIND_AGAIN_MS = 1000
+/** How old the sum of what waits may be. */
+const WAITING_MS = 250
 const ASK_MS_MAX = 5000
 const EMPTY = new Uint8Array(0)
 
@@ -76,6 +90,8 @@ export const replicaBridge = defineActor(
       heard: ({ endpoint, frames }) => bridge.peer(endpoint)?.heard(frames),
       moved: ({ endpoint, isUp }) => bridge.moved(endpoint, isUp),
       answered: ({ endpoint, attempt, frames }) => bridge.peer(endpoint)?.answered(attempt, frames),
+      tellWaiting: () => bridge.tellWaiting(),
+      waitingHere: ({ rows }) => bridge.waitingHere(rows),
       tick: () => bridge.tick(),
       report: ({ reply }) => reply(bridge.report()),
       [signal](received) {
@@ -99,6 +115,7 @@ class ReplicaBridge {
   #endpoint: string | undefined
   #trackerLife: string | undefined
   #isClosed = false
+  #toldWaitingMs = 0
 
   constructor(context: ActorContext<ReplicaBridgeMessage>, args: ReplicaBridgeArgs) {
     this.#context = context
@@ -117,6 +134,7 @@ class ReplicaBridge {
     if (plane.kind === 'zmq') for (const endpoint of plane.others) this.#follow(endpoint)
     this.tick()
     this.#context.scheduleEvery(TICK_MS, { type: 'tick' })
+    this.#context.scheduleEvery(WAITING_MS, { type: 'tellWaiting' })
   }
 
   bind(): void {
@@ -214,6 +232,24 @@ class ReplicaBridge {
 
   tellAgain(): void {
     for (const peer of this.#peers.values()) peer.tellAgain()
+  }
+
+  tellWaiting(): void {
+    const { self } = this.#context
+    const elsewhere = [...this.#peers.values()].flatMap(({ waiting }) => waiting)
+    this.#args.queue.ask({ type: 'exchangeWaiting', elsewhere }, { timeout: ASK_MS_MAX }).then(
+      rows => void self.tell({ type: 'waitingHere', rows }),
+      // It is asked again in a moment.
+      () => {},
+    )
+  }
+
+  /** That nothing waits is told with every tick, for the case that a message of it was lost. */
+  waitingHere(rows: readonly WaitingRow[]): void {
+    const nowMs = this.#context.clock.nowMs()
+    if (rows.length === 0 && nowMs - this.#toldWaitingMs < TICK_MS) return
+    this.#toldWaitingMs = nowMs
+    this.tell(encodeWaiting(rows))
   }
 
   tick(): void {

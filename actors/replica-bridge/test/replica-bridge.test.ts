@@ -49,6 +49,29 @@ for (const [name, plane] of [
     },
   )
 
+  t.test(`over ${name}: what waits in one queue is known to the others`, async t => {
+    const world = new World()
+    world.start(t, 3, plane)
+    await world.pass(3000)
+    const [a, b, c] = world.replicas as [Replica, Replica, Replica]
+    const row = { model: 'm', policyClass: 'default', requests: 3, promptTokens: 300, uncachedTokens: 200 }
+    a.waiting.here = [row]
+    b.waiting.here = [{ ...row, policyClass: 'batch' }]
+    await world.pass(600)
+    t.same(c.waiting.elsewhere, [row, { ...row, policyClass: 'batch' }])
+    t.same(a.waiting.elsewhere, b.waiting.here)
+    t.match(
+      (await world.report(c)).replicas.map(({ waitingRequests }) => waitingRequests),
+      [3, 3],
+    )
+    b.waiting.here = []
+    await world.pass(1300)
+    t.same(c.waiting.elsewhere, [row])
+    world.network.disconnect(name === 'a broker' ? `nats://${SERVER}/any` : endpointOf(0))
+    await world.pass(EXPIRY_MS + 7000)
+    t.same(c.waiting.elsewhere, [], 'who cannot be heard does not count')
+  })
+
   t.test(
     `over ${name}: one that comes late knows what is open, one that is cut off is forgotten and comes back`,
     async t => {

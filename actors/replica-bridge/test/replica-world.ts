@@ -1,15 +1,29 @@
 /** Replicas in one simulated network: trackers with a bridge each, on one clock. */
 
 import { setImmediate } from 'node:timers/promises'
-import type { ActorRef } from '@homing/actor'
+import { type ActorRef, defineActor } from '@homing/actor'
 import { createTestSystem, type Probe } from '@homing/actor/testing'
 import { SimulatedClock, seededRandom } from '@homing/clock'
 import type { Fleet } from '@homing/directory'
+import type { QueueMessage } from '@homing/queue-actor'
+import type { WaitingRow } from '@homing/replication'
 import type { RouterMessage } from '@homing/router'
 import { type TrackerMessage, tracker } from '@homing/tracker'
 import { MemoryNetwork, transportCapability } from '@homing/transport'
 import type { Test } from 'tap'
 import { type ReplicaBridgeMessage, type ReplicaPlane, replicaBridge } from '../src/index.ts'
+
+const waitingStub = defineActor(
+  import.meta.url,
+  'waitingStub',
+)<Extract<QueueMessage, { readonly type: 'exchangeWaiting' }>, WaitingStub>({
+  setup: (_context, stub) => ({
+    exchangeWaiting({ elsewhere, reply }) {
+      stub.elsewhere = elsewhere
+      reply([...stub.here])
+    },
+  }),
+})
 
 const ASK = { timeout: 60_000 } as const
 export const SERVER = '10.0.0.9:4222'
@@ -63,12 +77,14 @@ export class World {
     })
     trackerRef.tell({ type: 'fleet', fleet: fleetOf(workers) })
     const router = system.probe<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>('router')
+    const waiting: WaitingStub = { here: [], elsewhere: [] }
+    const queue = system.spawn(waitingStub, { name: 'queue', args: waiting })
     const bridge = system.spawn(replicaBridge, {
       name: 'bridge',
-      args: { tracker: trackerRef, router: router.ref, plane, expiryMs: EXPIRY_MS },
+      args: { tracker: trackerRef, router: router.ref, queue, plane, expiryMs: EXPIRY_MS },
     })
     t.teardown(() => system.shutdown())
-    const replica = { system, transport, tracker: trackerRef, bridge, router, booked: 0 }
+    const replica = { system, transport, tracker: trackerRef, bridge, router, waiting, booked: 0 }
     this.replicas.push(replica)
     return replica
   }
@@ -123,5 +139,13 @@ export interface Replica {
   readonly tracker: ActorRef<TrackerMessage>
   readonly bridge: ActorRef<ReplicaBridgeMessage>
   readonly router: Probe<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>
+  readonly waiting: WaitingStub
   booked: number
+}
+
+/** A queue of which the test says what waits. */
+export interface WaitingStub {
+  here: WaitingRow[]
+  /** As it was told last. */
+  elsewhere: readonly WaitingRow[]
 }

@@ -7,7 +7,7 @@ import type { Ordered } from './orders.ts'
 import type { PolicyClass } from './policy-classes.ts'
 import type { StrictPriorityLevel } from './strict-priority.ts'
 import type { Tenant } from './tenants.ts'
-import type { QueueRequest, RefusalReason } from './types.ts'
+import type { QueueRequest, RefusalReason, WaitingElsewhere } from './types.ts'
 
 /** Slots of the heaps that an entry can be in. */
 export const ORDER_SLOT = 0
@@ -120,6 +120,12 @@ export class LaneTable {
   }
 }
 
+export const NOTHING_ELSEWHERE: WaitingElsewhere = Object.freeze({
+  requests: 0,
+  promptTokens: 0,
+  uncachedTokens: 0,
+})
+
 export class ClassAccount {
   readonly policy: PolicyClass
   readonly index: number
@@ -128,6 +134,8 @@ export class ClassAccount {
   waitingRequests = 0
   waitingPromptTokens = 0
   waitingUncachedTokens = 0
+  /** At other routers of the same workers. */
+  elsewhere = NOTHING_ELSEWHERE
   servedRequests = 0
   servedTokens = 0
   readonly recentTokens = new FadingSum()

@@ -34,6 +34,7 @@ export type {
   ServedTotals,
   StrictPriorityRow,
   TenantRow,
+  WaitingElsewhere,
   WaitingTotals,
   WaitReason,
 } from './types.ts'

@@ -24,7 +24,15 @@
  */
 
 import { DrainRate } from './drain-rate.ts'
-import { AGE_SLOT, ClassAccount, DEADLINE_SLOT, Entry, LaneTable, strictPriorityOf } from './entry.ts'
+import {
+  AGE_SLOT,
+  ClassAccount,
+  DEADLINE_SLOT,
+  Entry,
+  LaneTable,
+  NOTHING_ELSEWHERE,
+  strictPriorityOf,
+} from './entry.ts'
 import { IndexedHeap } from './indexed-heap.ts'
 import { LongPrompts } from './long-prompts.ts'
 import type { QueueRoom } from './queue-room.ts'
@@ -38,6 +46,7 @@ import type {
   QueueRefusal,
   QueueRequest,
   QueueSnapshot,
+  WaitingElsewhere,
 } from './types.ts'
 
 const TENANTS_MAX_DEFAULT = 1024
@@ -232,6 +241,26 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     }
     this.#workers = workers
     this.#tenants.setWorkers(workers)
+  }
+
+  /** What waits at other routers of the same workers, by policy class: with what waits here it counts towards the limits of classes. */
+  setElsewhere(waiting: ReadonlyMap<string, WaitingElsewhere>): void {
+    for (const account of this.#classes) {
+      account.elsewhere = waiting.get(account.policy.name) ?? NOTHING_ELSEWHERE
+    }
+  }
+
+  /** By policy class; those of which something waits. */
+  *waitingByClass(): Iterable<WaitingElsewhere & { readonly policyClass: string }> {
+    for (const { policy, waitingRequests, waitingPromptTokens, waitingUncachedTokens } of this.#classes) {
+      if (waitingRequests === 0) continue
+      yield {
+        policyClass: policy.name,
+        requests: waitingRequests,
+        promptTokens: waitingPromptTokens,
+        uncachedTokens: waitingUncachedTokens,
+      }
+    }
   }
 
   /** Tokens of an engine step: prompts with more uncached tokens are long. Of requests that come from now on. */
@@ -481,13 +510,14 @@ function refuse(policyClass: ClassAccount, tenant: Tenant, refusal: QueueRefusal
   return refusal
 }
 
-/** The limit that a class has reached: the request that crosses it was accepted. */
+/** The limit that a class has reached, in all routers together: the request that crosses it was accepted. */
 function classLimit(account: ClassAccount, workers: number): QueueRefusal | undefined {
-  const { policy, waitingRequests, waitingPromptTokens, waitingUncachedTokens } = account
-  const cachedTokens = waitingPromptTokens - waitingUncachedTokens
+  const { policy, elsewhere, waitingRequests, waitingPromptTokens, waitingUncachedTokens } = account
+  const promptTokens = waitingPromptTokens + elsewhere.promptTokens
+  const cachedTokens = promptTokens - waitingUncachedTokens - elsewhere.uncachedTokens
   for (const [limitKind, current, perWorker] of [
-    ['requests', waitingRequests, policy.requestsPerWorker],
-    ['raw_isl_tokens', waitingPromptTokens, policy.promptTokensPerWorker],
+    ['requests', waitingRequests + elsewhere.requests, policy.requestsPerWorker],
+    ['raw_isl_tokens', promptTokens, policy.promptTokensPerWorker],
     ['cached_tokens', cachedTokens, policy.cachedTokensPerWorker],
   ] as const) {
     if (perWorker === undefined || current < perWorker * workers) continue

@@ -54,6 +54,7 @@ export function snapshotOf(input: SnapshotInput): QueueSnapshot {
     (account): ClassRow => ({
       policyClass: account.policy.name,
       waiting: byGroup.get(account) ?? NOTHING,
+      elsewhere: account.elsewhere,
       served: served(account),
       refused: refusedOf(account.refused),
       expectedWaitMs: input.expectedMs(account),

@@ -105,9 +105,18 @@ export interface ServedTotals {
   readonly share: number
 }
 
+/** What waits of a policy class at other routers of the same workers. */
+export interface WaitingElsewhere {
+  readonly requests: number
+  readonly promptTokens: number
+  readonly uncachedTokens: number
+}
+
 export interface ClassRow {
   readonly policyClass: string
   readonly waiting: WaitingTotals
+  /** Counts towards the limits of the class. */
+  readonly elsewhere: WaitingElsewhere
   readonly served: ServedTotals
   readonly refused: Readonly<Partial<Record<RefusalReason, number>>>
   /** How long one that comes now is expected to wait; undefined while nothing is known. */

@@ -405,6 +405,29 @@ t.test('the request that crosses a limit of its class is accepted, the next is r
   t.match(alone.busy('1', 0), { limitKind: 'requests', current: 0, limit: 0 })
 })
 
+t.test('what waits at other routers counts towards the limits of its class', async t => {
+  const limits = { requestsPerWorker: 4, promptTokensPerWorker: 1000, cachedTokensPerWorker: 300 }
+  const queue = queueOf('fcfs', { profile: profileOf({ name: 'default', ...limits }), workers: 1 })
+  park(queue, [request('1')])
+  const elsewhere = (requests: number, promptTokens: number, uncachedTokens: number) =>
+    queue.setElsewhere(
+      new Map([
+        ['default', { requests, promptTokens, uncachedTokens }],
+        ['unknown', { requests: 1000, promptTokens: 1000, uncachedTokens: 0 }],
+      ]),
+    )
+  elsewhere(3, 0, 0)
+  t.match(queue.admit(request('2'), 0), { limitKind: 'requests', current: 4, limit: 4 })
+  elsewhere(0, 1000, 1000)
+  t.match(queue.admit(request('2'), 0), { limitKind: 'raw_isl_tokens', limit: 1000 })
+  elsewhere(1, 800, 100)
+  t.match(queue.admit(request('2'), 0), { limitKind: 'cached_tokens', limit: 300 })
+  t.match(queue.snapshot(0).classes, [{ elsewhere: { requests: 1, promptTokens: 800, uncachedTokens: 100 } }])
+  queue.setElsewhere(new Map())
+  t.equal(queue.admit(request('2'), 0), 'waiting')
+  t.match([...queue.waitingByClass()], [{ policyClass: 'default', requests: 2 }])
+})
+
 t.test('all of an earlier life of a gateway are given back at once, in any state', async t => {
   const queue = queueOf('fcfs')
   t.equal(queue.admit(request('asked'), 0), 'ask')

@@ -9,13 +9,16 @@ export type {
   ReplicaOperation,
   ReplicaSnapshot,
   SnapshotPart,
+  WaitingRow,
 } from './types.ts'
 export {
   decodeBatch,
   decodeSnapshotPart,
+  decodeWaiting,
   encodeBatch,
   encodeQuestion,
   encodeSnapshot,
+  encodeWaiting,
   isQuestion,
   SnapshotParts,
 } from './wire.ts'

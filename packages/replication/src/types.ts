@@ -64,6 +64,16 @@ export interface ReplicaSnapshot {
   readonly bookings: readonly OpenBooking[]
 }
 
+/** What waits at a replica, of one model and policy class. */
+export interface WaitingRow {
+  readonly model: string
+  readonly policyClass: string
+  readonly requests: number
+  readonly promptTokens: number
+  /** Of them, those that no cache has. */
+  readonly uncachedTokens: number
+}
+
 /** One message of a snapshot. */
 export interface SnapshotPart extends ReplicaSnapshot {
   /** 0 … parts − 1. */

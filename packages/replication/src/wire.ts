@@ -4,6 +4,7 @@
  *   batch      [1, life, sequence, [operation …]]
  *   question   [1, 'open']
  *   snapshot   [1, life, next sequence, part, parts, [booking …]]
+ *   waiting    [1, 'waiting', [[model, policy class, requests, prompt tokens, uncached tokens] …]]
  *
  *   operation  [0, id, worker, active blocks, prompt tokens, prefill tokens, counts as prefill,
  *               is stream, waited ms, step tokens, session or nil]
@@ -22,6 +23,7 @@ import type {
   ReplicaOperation,
   ReplicaSnapshot,
   SnapshotPart,
+  WaitingRow,
 } from './types.ts'
 
 const VERSION = 1
@@ -33,6 +35,9 @@ const PARTS_MAX = 1024
 const LIFE = /^[0-9a-f]{16}$/
 const TEXT_MAX = 512
 const OPEN = 'open'
+const WAITING = 'waiting'
+/** Rows of a message; of more, the first are told. */
+const WAITING_ROWS_MAX = 4096
 
 export function encodeBatch({ life, sequence, operations }: ReplicaBatch): Uint8Array {
   return encode([VERSION, life, sequence, operations.map(operationRow)])
@@ -86,6 +91,39 @@ export function decodeSnapshotPart(bytes: Uint8Array): SnapshotPart | undefined 
     bookings.push({ ...booked, hasFirstToken: one.at(-1) as boolean })
   }
   return { life, nextSequence, part, parts, bookings }
+}
+
+/** All that waits at a replica; it replaces what it said before. */
+export function encodeWaiting(rows: readonly WaitingRow[]): Uint8Array {
+  return encode([
+    VERSION,
+    WAITING,
+    rows
+      .slice(0, WAITING_ROWS_MAX)
+      .map(({ model, policyClass, requests, promptTokens, uncachedTokens }) => [
+        model,
+        policyClass,
+        requests,
+        promptTokens,
+        uncachedTokens,
+      ]),
+  ])
+}
+
+export function decodeWaiting(bytes: Uint8Array): WaitingRow[] | undefined {
+  const row = tryDecode(bytes)
+  if (row?.length !== 3 || row[1] !== WAITING || !Array.isArray(row[2])) return undefined
+  if (row[2].length > WAITING_ROWS_MAX) return undefined
+  const rows: WaitingRow[] = []
+  for (const one of row[2] as unknown[]) {
+    if (!Array.isArray(one) || one.length !== 5) return undefined
+    const [model, policyClass, requests, promptTokens, uncachedTokens] = one as unknown[]
+    if (!isText(model) || !isText(policyClass) || !isCount(requests)) return undefined
+    if (!isAmount(promptTokens) || !isAmount(uncachedTokens) || uncachedTokens > promptTokens)
+      return undefined
+    rows.push({ model, policyClass, requests, promptTokens, uncachedTokens })
+  }
+  return rows
 }
 
 /** Puts the parts of a snapshot together, which come in order. */

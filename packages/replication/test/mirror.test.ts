@@ -6,9 +6,11 @@ import t from 'tap'
 import {
   decodeBatch,
   decodeSnapshotPart,
+  decodeWaiting,
   encodeBatch,
   encodeQuestion,
   encodeSnapshot,
+  encodeWaiting,
   isQuestion,
   Mirror,
   type OpenBooking,
@@ -247,4 +249,22 @@ t.test('what cannot be read is nothing, whatever a stranger sends', async t => {
     }
   }
   t.equal(decodeBatch(new Uint8Array(0)), undefined)
+})
+
+t.test('what waits is read as it was written, and not if it is of another kind or out of range', async t => {
+  const row = { model: 'm', policyClass: 'batch', requests: 2, promptTokens: 2 ** 33, uncachedTokens: 7 }
+  t.strictSame(decodeWaiting(encodeWaiting([row, row])), [row, row])
+  t.strictSame(decodeWaiting(encodeWaiting([])), [])
+  t.equal(decodeBatch(encodeWaiting([row])), undefined)
+  t.equal(decodeWaiting(encodeQuestion()), undefined)
+  t.equal(decodeWaiting(encodeBatch({ life: '0'.repeat(16), sequence: 0, operations: [] })), undefined)
+  for (const wrong of [
+    { ...row, requests: -1 },
+    { ...row, requests: 0.5 },
+    { ...row, uncachedTokens: 2 ** 34 },
+    { ...row, promptTokens: Number.NaN },
+    { ...row, model: '' },
+  ])
+    t.equal(decodeWaiting(encodeWaiting([wrong])), undefined, JSON.stringify(wrong))
+  t.equal(decodeWaiting(encodeWaiting(Array.from({ length: 5000 }, () => row)))?.length, 4096, 'bounded')
 })
