@@ -60,6 +60,8 @@ export interface Call {
   readonly body?: unknown
   readonly headers?: Readonly<Record<string, string>>
   readonly signal?: AbortSignal
+  /** Its connection is closed behind it; default: kept for others. */
+  readonly closes?: boolean
 }
 
 /** One request, whole. */
@@ -88,6 +90,7 @@ export async function open(url: string, path: string, call: Call = {}): Promise<
       method: method as Dispatcher.HttpMethod,
       headers: { 'content-type': 'application/json', ...call.headers },
       ...(body === undefined ? {} : { body: isRaw ? body : JSON.stringify(body) }),
+      reset: call.closes ?? false,
       signal: call.signal ?? AbortSignal.timeout(SEND_MS_MAX),
     })
   } catch (thrown) {

@@ -1,6 +1,6 @@
 /**
  * Routers side by side on the same engines: what one sends there counts in the other, over NATS and over ZeroMQ, late, over outages, and until one
- * of them is killed. HOMING_FAULTS_RUNS sets how often (default 2).
+ * of them is killed or cut off. HOMING_FAULTS_RUNS sets how often (default 2), HOMING_PARTITION_SECONDS how long (default 8).
  */
 
 import { createServer } from 'node:net'
@@ -8,6 +8,7 @@ import process from 'node:process'
 import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import {
+  assertIndexEqualsCaches,
   RouterClient,
   startEngines,
   startProcess,
@@ -15,11 +16,16 @@ import {
   type ThreadEngine,
   until,
 } from './fleet.ts'
+import { TcpProxy } from './tcp-proxy.ts'
 
 const RUNS = Number(process.env['HOMING_FAULTS_RUNS'] ?? 2)
 const MODEL = 'homing-sim'
 const needsServer = { skip: NO_NATS_SERVER } as const
 const EXPIRY_MS = 1500
+/** How late it may be seen that a time is over: routers look once a second, on a machine that does other things, too. */
+const LOOK_MS = 10_000
+const STREAMS = 8
+const PARTITION_MS = Number(process.env['HOMING_PARTITION_SECONDS'] ?? 8) * 1000
 const SLOW = { speed: 1, profile: 'h100-8b', blocks: 4000 } as const
 
 interface Replica {
@@ -36,7 +42,11 @@ async function engines(t: Test, count = 2): Promise<readonly ThreadEngine[]> {
   return started.engines
 }
 
-async function replica(t: Test, all: readonly ThreadEngine[], options: readonly string[]): Promise<Replica> {
+async function replica(
+  t: Test,
+  all: readonly Pick<ThreadEngine, 'url'>[],
+  options: readonly string[],
+): Promise<Replica> {
   const router = await startTestRouter(
     all.map(({ url }) => url),
     ['--router-replica-sync', '--router-replica-expiry', `${EXPIRY_MS}ms`, ...options],
@@ -78,6 +88,10 @@ function isFree(port: number): Promise<boolean> {
   })
 }
 
+function natsOf(nats: NatsServer, i: number) {
+  return { nats: [nats.address], natsSubject: `homing.kv.engine_${i}` }
+}
+
 // biome-ignore lint/suspicious/noExplicitAny: a view of many forms
 async function views(client: RouterClient): Promise<any> {
   return (await client.send('/replicas')).json
@@ -102,16 +116,23 @@ async function requestsAt(client: RouterClient): Promise<number> {
 function openStreams(client: RouterClient, count: number, from = 0) {
   const control = new AbortController()
   const statuses: number[] = []
+  let open = 0
   const answers = Array.from({ length: count }, async (_, i) => {
     const body = { model: MODEL, prompt: `prompt ${from + i} `.repeat(40), max_tokens: 3000, stream: true }
-    const answer = await client.open('/v1/completions', { body, signal: control.signal })
+    const answer = await client.open('/v1/completions', { body, signal: control.signal, closes: true })
     statuses.push(answer.statusCode)
+    open++
     await answer.body.dump({ limit: 1e9 }).catch(() => {})
+    open--
   })
   const ended = Promise.allSettled(answers)
   return {
     /** Of those whose answer began. */
     statuses,
+    /** That have begun and go on. */
+    get open() {
+      return open
+    },
     async end(): Promise<void> {
       control.abort()
       await ended
@@ -192,6 +213,63 @@ t.test(
   },
 )
 
+t.test(
+  `a partition of ${PARTITION_MS / 1000} s between one router and the broker: nothing is counted twice, nothing is lost`,
+  needsServer,
+  async t => {
+    const { nats, plane } = await natsPlane(t)
+    const cable = await TcpProxy.start(() => nats.address)
+    t.teardown(() => cable.stop())
+    const started = await startEngines([0, 1].map(i => ({ ...SLOW, ...natsOf(nats, i) })))
+    t.teardown(started.stop)
+    const first = await replica(t, started.engines, plane(0))
+    // Engines name the broker by its own address; one that is given a subject is heard over the router's.
+    const behind = started.engines.map(({ url }, i) => ({
+      url: `${url}?nats=${natsOf(nats, i).natsSubject}`,
+    }))
+    const apart = await replica(t, behind, ['--nats', cable.address])
+    for (const { client } of [first, apart]) {
+      await live(client, 1)
+      await client.trusted()
+    }
+    const before = [openStreams(first.client, 3), openStreams(apart.client, 2, 100)]
+    for (const { client } of [first, apart]) await counts(client, 5)
+    cable.cut()
+    const cutMs = performance.now()
+    await counts(first.client, 3)
+    await counts(apart.client, 2)
+    let seen: unknown
+    const hearsNone = async (): Promise<true | undefined> => {
+      const keys = (await apart.client.workers()).flatMap(({ worker_keys }) => worker_keys)
+      seen = keys.map(({ trust, trust_reason, events }) => [trust, trust_reason, events])
+      return keys.every(({ trust }) => trust !== 'exact') ? true : undefined
+    }
+    await until('it knows that it hears no events', hearsNone, { msMax: 20_000, seen: () => seen })
+    // Both go on serving, begin and end requests, and engines store and remove blocks.
+    const meanwhile: ReturnType<typeof openStreams>[] = []
+    for (let round = 0; performance.now() - cutMs < PARTITION_MS; round++) {
+      const { client } = round % 2 === 0 ? first : apart
+      meanwhile.push(openStreams(client, 1, 1000 + round))
+      if (meanwhile.length > 4) await meanwhile.shift()!.end()
+      const body = { model: MODEL, prompt: `short ${round} `.repeat(50), max_tokens: 1 }
+      t.equal((await client.send('/v1/completions', { body })).status, 200)
+    }
+    await before[0]!.end()
+    cable.heal()
+    for (const { client } of [first, apart]) await live(client, 1)
+    const openNow = 2 + meanwhile.length
+    for (const { client } of [first, apart]) await counts(client, openNow)
+    for (const streams of [...before, ...meanwhile]) await streams.end()
+    for (const { client } of [first, apart]) {
+      await client.drained()
+      t.match(await views(client), { booked_elsewhere: 0, unbooked_operations: 0, malformed_messages: 0 })
+      await client.trusted()
+      await client.caughtUp(started.engines)
+      t.ok((await assertIndexEqualsCaches(client, started.engines)) > 0)
+    }
+  },
+)
+
 t.test('a router that ends in good order is forgotten at once', needsServer, async t => {
   const { plane } = await natsPlane(t)
   const all = await engines(t)
@@ -206,7 +284,7 @@ t.test('a router that ends in good order is forgotten at once', needsServer, asy
 })
 
 t.test(
-  `${RUNS} times one of two router processes is killed: its bookings go, nobody else is touched`,
+  `${RUNS} times one of two router processes behind a balancer is killed: its bookings go, nobody else is touched`,
   async t => {
     const all = await engines(t)
     const plane = await zmqPlane(2)
@@ -220,24 +298,40 @@ t.test(
     const survivor = await start(0)
     t.teardown(() => survivor.kill('SIGKILL'))
     const client = new RouterClient(survivor.url)
+    let victimUrl = ''
+    const balancer = await TcpProxy.start(
+      () => survivor.url.slice('http://'.length),
+      () => victimUrl.slice('http://'.length),
+    )
+    t.teardown(() => balancer.stop())
+    const clients = new RouterClient(`http://${balancer.address}`)
     for (let run = 0; run < RUNS; run++) {
       const victim = await start(1)
       t.teardown(() => victim.kill('SIGKILL'))
+      victimUrl = victim.url
       await live(client, 1)
-      const dying = openStreams(new RouterClient(victim.url), 4, 1000 * run)
-      const staying = openStreams(client, 3, 1000 * run + 500)
-      await counts(client, 7)
+      const streams = openStreams(clients, STREAMS, 1000 * run)
+      await counts(client, STREAMS)
+      const [staying, dying] = balancer.open as [number, number]
+      t.ok(staying > 0 && dying > 0, `run ${run}: ${staying} streams of the survivor, ${dying} of the other`)
       victim.kill('SIGKILL')
       const killedMs = performance.now()
-      await counts(client, 3)
-      t.ok(performance.now() - killedMs < EXPIRY_MS + 10_000, `run ${run}: expired`)
-      await dying.end()
-      const answer = await client.send('/v1/completions', {
-        body: { model: MODEL, prompt: 'hello', max_tokens: 2 },
-      })
-      t.equal(answer.status, 200)
-      t.strictSame(staying.statuses, [200, 200, 200], 'requests of the survivor go on')
-      await staying.end()
+      await counts(client, staying)
+      const goneMs = performance.now() - killedMs
+      t.ok(goneMs < EXPIRY_MS + LOOK_MS, `run ${run}: the bookings of the dead one went after ${goneMs} ms`)
+      t.equal(streams.open, staying, 'requests of the survivor go on')
+      t.ok(
+        streams.statuses.every(status => status === 200),
+        `${streams.statuses}`,
+      )
+      for (let i = 0; i < 4; i++) {
+        const answer = await clients.send('/v1/completions', {
+          body: { model: MODEL, prompt: `hello ${i}`, max_tokens: 2 },
+          closes: true,
+        })
+        t.equal(answer.status, 200, 'new requests find the survivor')
+      }
+      await streams.end()
       await client.drained()
     }
   },

@@ -37,7 +37,7 @@ export type ReplicaBridgeMessage =
   | { readonly type: 'bind' }
   /** Another replica asks what is open here. */
   | { readonly type: 'asked'; readonly identity: Uint8Array }
-  | { readonly type: 'present'; readonly life: string; readonly endpoint: string }
+  | { readonly type: 'present'; readonly life: string; readonly name: string }
   | { readonly type: 'absent'; readonly life: string; readonly reason: AbsenceReason }
   | { readonly type: 'heard'; readonly endpoint: string; readonly frames: Frames }
   | { readonly type: 'moved'; readonly endpoint: string; readonly isUp: boolean }

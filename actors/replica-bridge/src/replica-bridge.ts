@@ -66,6 +66,7 @@ const BIND_AGAIN_MS = 1000
 /** How old the sum of what waits may be. */
 const WAITING_MS = 250
 const ASK_MS_MAX = 5000
+const NAME = /^[0-9a-f]{16}$/
 const EMPTY = new Uint8Array(0)
 
 export const replicaBridge = defineActor(
@@ -85,7 +86,7 @@ export const replicaBridge = defineActor(
         context.schedule(BIND_AGAIN_MS, { type: 'bind' })
       },
       asked: ({ identity }) => bridge.asked(identity),
-      present: ({ life, endpoint }) => bridge.present(life, endpoint),
+      present: ({ life, name }) => bridge.present(life, name),
       absent: ({ life, reason }) => bridge.absent(life, reason === 'bye'),
       heard: ({ endpoint, frames }) => bridge.peer(endpoint)?.heard(frames),
       moved: ({ endpoint, isUp }) => bridge.moved(endpoint, isUp),
@@ -106,9 +107,11 @@ class ReplicaBridge {
   readonly #args: ReplicaBridgeArgs
   readonly #messages
   readonly #peers = new Map<string, Peer>()
-  /** Endpoints of those that are present at the broker, by life. */
+  /** Endpoints of those that are present at the broker, by life; others may name the same broker by another address. */
   readonly #lives = new Map<string, string>()
   readonly #own: string
+  /** Last part of the subject under which it tells; 16 hexadecimal digits. */
+  readonly #name: string
   #publisher: Publisher | undefined
   #router: Router | undefined
   #presence: Closable | undefined
@@ -122,10 +125,8 @@ class ReplicaBridge {
     this.#args = args
     this.#messages = context.use(transportCapability).messages
     const { plane } = args
-    this.#own =
-      plane.kind === 'zmq'
-        ? plane.endpoint
-        : `${groupEndpoint(plane)}.${Buffer.from(context.random.bytes(8)).toString('hex')}`
+    this.#name = Buffer.from(context.random.bytes(8)).toString('hex')
+    this.#own = plane.kind === 'zmq' ? plane.endpoint : `${groupEndpoint(plane)}.${this.#name}`
   }
 
   start(): void {
@@ -169,10 +170,10 @@ class ReplicaBridge {
     if (plane.kind !== 'nats' || this.#presence !== undefined) return
     const { self } = this.#context
     this.#presence = this.#messages.present(
-      { endpoint: groupEndpoint(plane), card: Buffer.from(endpoint) },
+      { endpoint: groupEndpoint(plane), card: Buffer.from(this.#name) },
       {
         present: ({ life, card }) => {
-          self.tell({ type: 'present', life, endpoint: Buffer.from(card).toString() })
+          self.tell({ type: 'present', life, name: Buffer.from(card).toString() })
         },
         gone: (life, reason) => {
           self.tell({ type: 'absent', life, reason })
@@ -203,10 +204,11 @@ class ReplicaBridge {
     })
   }
 
-  present(life: string, endpoint: string): void {
+  present(life: string, name: string): void {
     const { plane } = this.#args
     // A stranger may say anything.
-    if (plane.kind !== 'nats' || !endpoint.startsWith(`${groupEndpoint(plane)}.`)) return
+    if (plane.kind !== 'nats' || !NAME.test(name)) return
+    const endpoint = `${groupEndpoint(plane)}.${name}`
     this.#lives.set(life, endpoint)
     this.#follow(endpoint)
   }
