@@ -11,11 +11,11 @@ export const TRACES = {
 
 export type TraceName = keyof typeof TRACES
 
-/** Throws where the file is in neither place. */
-export async function traceWorkload(name: TraceName): Promise<Workload> {
+/** Throws where the file is in neither place. `requestsMax`: only the first so many. */
+export async function traceWorkload(name: TraceName, requestsMax?: number): Promise<Workload> {
   const file = TRACES[name]
   const path = findTrace(file, '')
   if (path === undefined)
     throw new Error(`cannot run: ${file} is neither in HOMING_TRACES nor in ../shared/traces`)
-  return { ...(await parseWorkload(path)), name }
+  return { ...(await parseWorkload(path, requestsMax)), name }
 }
