@@ -1,8 +1,9 @@
 /** The measurement of placement over real sockets, in a small form. */
 
 import t from 'tap'
+import { figuresOf, renderRows } from './replica-quality.ts'
 import { hitRateOfOneCache, sessionLoad } from './session-load.ts'
-import { loadOf, rowOf, runWay } from './socket-quality.ts'
+import { imbalanceOf, loadOf, rowOf, runWay } from './socket-quality.ts'
 
 const tokensFrom = (first: number, length: number): Int32Array =>
   Int32Array.from({ length }, (_, i) => first + i)
@@ -58,3 +59,19 @@ for (const cell of ['trouble', 'slow'] as const) {
     },
   )
 }
+
+t.test('imbalance is that of the engine with the most requests, at each arrival', async t => {
+  const stay = (worker: string, fromMs: number, toMs: number) => ({ worker, fromMs, toMs })
+  t.equal(imbalanceOf([stay('a', 0, 10), stay('b', 20, 30)], 2), 2, 'one at a time is all at one')
+  t.equal(imbalanceOf([stay('a', 0, 10), stay('b', 1, 10)], 2), 1.5, 'all at one, then even')
+})
+
+t.test('three routers that tell each other answer every request of a small load', async t => {
+  const options = { cell: 'plain', seed: 3, sessions: 12, perSecond: 30, routers: 3, isSynced: true } as const
+  const outcome = await runWay('auto', options)
+  t.equal(outcome.ttftMs.length, loadOf(options).requests.length)
+  const { hitRate, imbalance } = figuresOf([outcome])
+  t.ok(hitRate > 0.1 && hitRate < 1, `hit rate ${hitRate}`)
+  t.ok(imbalance >= 1 && imbalance <= 4, `imbalance ${imbalance}`)
+  t.match(renderRows([['one', [outcome]]]), /^\| one \|.*\| 1.00 \| 1.00 \| 1.00 \| 1.00 \|$/m)
+})

@@ -26,7 +26,16 @@ import {
   sessionLoad,
 } from './session-load.ts'
 import { MODEL } from './simulation/simulated-fleet.ts'
-import { chunksOf, open, RouterClient, send, startProcess, type TestProcess } from './system/fleet.ts'
+import {
+  chunksOf,
+  freeReplicaPorts,
+  open,
+  RouterClient,
+  send,
+  startProcess,
+  type TestProcess,
+  until,
+} from './system/fleet.ts'
 
 const ENGINES = 4
 const PROFILE = 'h100-8b'
@@ -55,6 +64,8 @@ export interface Outcome {
   readonly lost: number
   /** Requests that went past the router. */
   readonly past: number
+  /** Mean over the arrivals of the placed ones: requests at the engine with the most, divided by those at an engine on average. */
+  readonly imbalance: number
 }
 
 export interface RunOptions {
@@ -62,6 +73,10 @@ export interface RunOptions {
   readonly seed: number
   readonly sessions: number
   readonly perSecond: number
+  /** Router processes, to which requests go in turn, as from a plain balancer; default 1. */
+  readonly routers?: number
+  /** Whether they tell each other what they send; default: they do not. */
+  readonly isSynced?: boolean
 }
 
 export function loadOf({ cell, seed, sessions, perSecond }: RunOptions): SessionLoad {
@@ -73,24 +88,49 @@ export async function runWay(way: string, options: RunOptions): Promise<Outcome>
   const { cell, seed } = options
   const load = loadOf(options)
   const engines = await startEngines(cell, load)
-  const router = await startProcess('router', [
-    ...['--host', '127.0.0.1', '--port', '0', '--log-level', 'error', ...WAYS[way]!],
-    ...engines.flatMap(({ url }) => ['--worker', url]),
-  ])
+  const routers = await startRouters(way, engines, options)
   try {
-    const client = new RouterClient(router.url)
-    await client.trusted()
+    const clients = routers.map(({ url }) => new RouterClient(url))
+    for (const client of clients) await client.trusted()
+    if (options.isSynced) await known(clients)
     if (cell === 'slow') {
       await send(engines[0]!.url, '/v1/completions', { body: bodyOf(load.hotTokens) })
-      await client.caughtUp(engines)
+      for (const client of clients) await client.caughtUp(engines)
     }
-    return await sendAll(client, engines, load, cell, seed)
+    return await sendAll(clients, engines, load, cell, seed)
   } finally {
-    for (const one of [router, ...engines]) {
+    for (const one of [...routers, ...engines]) {
       one.kill('SIGTERM')
       await one.ended
     }
   }
+}
+
+async function startRouters(
+  way: string,
+  engines: readonly TestProcess[],
+  { routers = 1, isSynced = false }: RunOptions,
+): Promise<TestProcess[]> {
+  const plane = isSynced ? await freeReplicaPorts(routers) : undefined
+  const started: TestProcess[] = []
+  for (let i = 0; i < routers; i++)
+    started.push(
+      await startProcess('router', [
+        ...['--host', '127.0.0.1', '--port', '0', '--log-level', 'error', ...WAYS[way]!],
+        ...engines.flatMap(({ url }) => ['--worker', url]),
+        ...(plane === undefined ? [] : ['--router-replica-sync', ...plane(i)]),
+      ]),
+    )
+  return started
+}
+
+/** Resolves once each knows what the others have open. */
+async function known(clients: readonly RouterClient[]): Promise<void> {
+  for (const client of clients)
+    await until('all other routers are known', async () => {
+      const { replicas } = (await client.send('/replicas')).json as { replicas: { state: string }[] }
+      return replicas.filter(({ state }) => state === 'live').length === clients.length - 1 ? true : undefined
+    })
 }
 
 function startEngines(cell: CellName, load: SessionLoad): Promise<TestProcess[]> {
@@ -109,13 +149,14 @@ function startEngines(cell: CellName, load: SessionLoad): Promise<TestProcess[]>
 }
 
 async function sendAll(
-  client: RouterClient,
+  clients: readonly RouterClient[],
   engines: readonly TestProcess[],
   { requests }: SessionLoad,
   cell: CellName,
   seed: number,
 ): Promise<Outcome> {
   const random = seededRandom(seed + 1000)
+  const stays: Stay[] = []
   const ttftMs: number[] = []
   let promptTokens = 0
   let cachedTokens = 0
@@ -132,10 +173,11 @@ async function sendAll(
       await send(engines[0]!.url, '/admin/restart', { body: { downMs: DOWN_MS } })
     const isPast = random.next() < PAST_SHARE && cell === 'trouble'
     if (isPast) past++
-    const url = isPast ? engines[1 + random.below(ENGINES - 1)]!.url : client.url
+    const url = isPast ? engines[1 + random.below(ENGINES - 1)]!.url : clients[number % clients.length]!.url
     const one = timed(url, tokens)
-      .then(({ firstMs, usage }) => {
+      .then(({ firstMs, usage, stay }) => {
         if (isPast) return
+        stays.push(stay)
         ttftMs.push(firstMs)
         promptTokens += usage.prompt_tokens
         cachedTokens += usage.prompt_tokens_details?.cached_tokens ?? 0
@@ -150,7 +192,27 @@ async function sendAll(
   }
   await Promise.all(running)
   if (failures.length > 0) throw failures[0]
-  return { ttftMs, promptTokens, cachedTokens, lost, past }
+  return { ttftMs, promptTokens, cachedTokens, lost, past, imbalance: imbalanceOf(stays, engines.length) }
+}
+
+/** A request at its engine. */
+interface Stay {
+  readonly worker: string
+  readonly fromMs: number
+  readonly toMs: number
+}
+
+/** See Outcome. */
+export function imbalanceOf(stays: readonly Stay[], workers: number): number {
+  let sum = 0
+  for (const { fromMs } of stays) {
+    const counts = new Map<string, number>()
+    for (const { worker, fromMs: from, toMs } of stays)
+      if (from <= fromMs && fromMs < toMs) counts.set(worker, (counts.get(worker) ?? 0) + 1)
+    const all = [...counts.values()]
+    sum += (Math.max(...all) * workers) / all.reduce((total, count) => total + count, 0)
+  }
+  return sum / stays.length
 }
 
 interface Usage {
@@ -161,7 +223,7 @@ interface Usage {
 async function timed(
   url: string,
   tokens: Int32Array,
-): Promise<{ readonly firstMs: number; readonly usage: Usage }> {
+): Promise<{ readonly firstMs: number; readonly usage: Usage; readonly stay: Stay }> {
   const sentAt = performance.now()
   const reply = await open(url, '/v1/completions', { body: bodyOf(tokens) })
   const parts: Buffer[] = []
@@ -173,7 +235,8 @@ async function timed(
   const answer = Buffer.concat(parts).toString()
   if (reply.statusCode !== 200) throw new Error(`a request was answered with ${reply.statusCode}: ${answer}`)
   const { usage } = chunksOf(answer).at(-1)
-  return { firstMs, usage }
+  const worker = String(reply.headers['x-homing-worker'] ?? '')
+  return { firstMs, usage, stay: { worker, fromMs: sentAt, toMs: performance.now() } }
 }
 
 function bodyOf(tokens: Int32Array): object {

@@ -8,6 +8,7 @@
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
 import { on, once } from 'node:events'
+import { createServer } from 'node:net'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { type ActorRef, createActorSystem } from '@homing/actor'
@@ -537,4 +538,25 @@ function singleHeaders(
   return Object.fromEntries(
     Object.entries(headers).map(([name, value]) => [name, Array.isArray(value) ? value.join(', ') : value]),
   )
+}
+
+/** Options by which so many routers tell each other what they send: each has two ports in a row, on which nobody listens now. */
+export async function freeReplicaPorts(count: number): Promise<(i: number) => readonly string[]> {
+  const ports: number[] = []
+  for (let port = 21_000 + ((process.pid * 37) % 9000); ports.length < count; port += 2)
+    if ((await isFree(port)) && (await isFree(port + 1))) ports.push(port)
+  return i => [
+    ...['--router-replica-endpoint', `tcp://127.0.0.1:${ports[i]}`],
+    ...ports
+      .filter((_, other) => other !== i)
+      .flatMap(port => ['--router-replica-peer', `tcp://127.0.0.1:${port}`]),
+  ]
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise(resolve => {
+    const server = createServer()
+    server.once('error', () => resolve(false))
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
+  })
 }

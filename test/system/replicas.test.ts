@@ -3,12 +3,12 @@
  * of them is killed or cut off. HOMING_FAULTS_RUNS sets how often (default 2), HOMING_PARTITION_SECONDS how long (default 8).
  */
 
-import { createServer } from 'node:net'
 import process from 'node:process'
 import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import {
   assertIndexEqualsCaches,
+  freeReplicaPorts,
   RouterClient,
   startEngines,
   startProcess,
@@ -25,6 +25,8 @@ const EXPIRY_MS = 1500
 /** How late it may be seen that a time is over: routers look once a second, on a machine that does other things, too. */
 const LOOK_MS = 10_000
 const STREAMS = 8
+/** Longer than any test here takes. */
+const ANSWER_TOKENS = 20_000
 const PARTITION_MS = Number(process.env['HOMING_PARTITION_SECONDS'] ?? 8) * 1000
 const SLOW = { speed: 1, profile: 'h100-8b', blocks: 4000 } as const
 
@@ -67,27 +69,6 @@ async function natsPlane(t: Test): Promise<{ readonly plane: Plane; readonly nat
   return { nats, plane: () => ['--nats', nats.address] }
 }
 
-/** Two ports in a row each, on which nobody listens now. */
-async function zmqPlane(count: number): Promise<Plane> {
-  const ports: number[] = []
-  for (let port = 21_000 + ((process.pid * 37) % 9000); ports.length < count; port += 2)
-    if ((await isFree(port)) && (await isFree(port + 1))) ports.push(port)
-  return i => [
-    ...['--router-replica-endpoint', `tcp://127.0.0.1:${ports[i]}`],
-    ...ports
-      .filter((_, other) => other !== i)
-      .flatMap(port => ['--router-replica-peer', `tcp://127.0.0.1:${port}`]),
-  ]
-}
-
-function isFree(port: number): Promise<boolean> {
-  return new Promise(resolve => {
-    const server = createServer()
-    server.once('error', () => resolve(false))
-    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
-  })
-}
-
 function natsOf(nats: NatsServer, i: number) {
   return { nats: [nats.address], natsSubject: `homing.kv.engine_${i}` }
 }
@@ -118,7 +99,12 @@ function openStreams(client: RouterClient, count: number, from = 0) {
   const statuses: number[] = []
   let open = 0
   const answers = Array.from({ length: count }, async (_, i) => {
-    const body = { model: MODEL, prompt: `prompt ${from + i} `.repeat(40), max_tokens: 3000, stream: true }
+    const body = {
+      model: MODEL,
+      prompt: `prompt ${from + i} `.repeat(40),
+      max_tokens: ANSWER_TOKENS,
+      stream: true,
+    }
     const answer = await client.open('/v1/completions', { body, signal: control.signal, closes: true })
     statuses.push(answer.statusCode)
     open++
@@ -190,7 +176,7 @@ t.test(
   },
 )
 
-t.test('the same over ZeroMQ, without a broker', async t => testSync(t, await zmqPlane(2)))
+t.test('the same over ZeroMQ, without a broker', async t => testSync(t, await freeReplicaPorts(2)))
 
 t.test(
   'while the broker is away bookings expire, and when it is back they are there again',
@@ -287,7 +273,7 @@ t.test(
   `${RUNS} times one of two router processes behind a balancer is killed: its bookings go, nobody else is touched`,
   async t => {
     const all = await engines(t)
-    const plane = await zmqPlane(2)
+    const plane = await freeReplicaPorts(2)
     const start = (i: number) =>
       startProcess('router', [
         ...['--host', '127.0.0.1', '--port', '0', '--router-event-threads', '1', '--tokenizer-threads', '1'],
