@@ -1,6 +1,7 @@
 /** The roles behind a broker: on a network in memory, on a real NATS server, and on the server from another thread. */
 
 import { setTimeout as delay } from 'node:timers/promises'
+import { Worker } from 'node:worker_threads'
 import { SimulatedClock, systemClock } from '@homing/clock'
 import { connect } from 'nats'
 import t, { type Test } from 'tap'
@@ -14,6 +15,8 @@ import { type BrokerWorld, subscribeInto, testBrokerRoles } from './broker-roles
 import { bytes, Inbox } from './conformance.ts'
 
 const SERVER = '127.0.0.1:4222'
+/** More than the buffers of the system and what the broker holds back for one subscriber. */
+const FLOOD_BYTES = 60_000_000
 const environment = { clock: systemClock, log: { warn() {} } }
 
 t.test('in memory', async t => {
@@ -78,6 +81,40 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
       t.equal(heard, size > 1000 ? `${size}:65` : 'A'.repeat(size))
     }
   })
+
+  t.test(
+    'a subscriber that is too slow for the broker is cut off, and told that something was lost',
+    async t => {
+      const server = await NatsServer.start({ configuration: ['max_pending: 1048576'] })
+      t.teardown(() => server.stop())
+      const endpoint = server.endpoint('homing.kv.flood')
+      const warnings: string[] = []
+      const messages = brokerMessages({
+        clock: systemClock,
+        log: { warn: fields => void warnings.push(String(fields['reason'])) },
+        openBroker: systemBrokers(systemClock),
+      })
+      t.teardown(() => messages.close())
+      const inbox = subscribeInto(t, messages, endpoint)
+      const flag = new Int32Array(new SharedArrayBuffer(4))
+      const publisher = new Worker(new URL('flooding-thread.ts', import.meta.url), {
+        workerData: { endpoint, server: server.address, flag, floodBytes: FLOOD_BYTES },
+      })
+      t.teardown(() => publisher.terminate())
+      t.equal(await inbox.next('the publisher'), 'connected')
+      publisher.postMessage('before')
+      t.equal(await inbox.next('a message'), 'before')
+      publisher.postMessage('flood')
+      // This thread reads nothing meanwhile.
+      Atomics.wait(flag, 0, 0, 30_000)
+      t.equal(Atomics.load(flag, 0), 1, 'the broker has read all of it')
+      t.equal(await inbox.next('the cut'), 'disconnected')
+      t.equal(await inbox.next('a new connection'), 'connected')
+      publisher.postMessage('after')
+      t.equal(await inbox.next('a message'), 'after')
+      t.ok(warnings.length > 0, `the reason is logged: ${warnings.join('; ')}`)
+    },
+  )
 
   t.test('from another thread, by the host on the main one', async t => {
     const server = await NatsServer.start()
