@@ -231,6 +231,7 @@ t.test(
       return keys.every(({ trust }) => trust !== 'exact') ? true : undefined
     }
     await until('it knows that it hears no events', hearsNone, { msMax: 20_000, seen: () => seen })
+    t.match(JSON.stringify(seen), /nobody is heard at nats:/, 'and says why')
     // Both go on serving, begin and end requests, and engines store and remove blocks.
     const meanwhile: ReturnType<typeof openStreams>[] = []
     for (let round = 0; performance.now() - cutMs < PARTITION_MS; round++) {

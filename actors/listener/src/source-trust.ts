@@ -40,7 +40,12 @@ export function trustOf(view: SourceView): SourceTrust {
 function trustAndReason(view: SourceView): readonly [Trust, string] {
   const { phase, purpose, owedRebuild, eventsEndpoint, history } = view
   if (phase === 'connecting') return ['none', `no connection to ${eventsEndpoint} yet`]
-  if (phase === 'disconnected') return ['none', 'event socket is down']
+  if (phase === 'disconnected') {
+    const reason = eventsEndpoint.startsWith('nats://')
+      ? `nobody is heard at ${eventsEndpoint}: its broker is out of reach, or its publisher is silent or shares the subject with another`
+      : 'event socket is down'
+    return ['none', reason]
+  }
   if (view.owesClear) return ['none', `the index accepts no more events now: ${history.reason}`]
   const isRecovering = phase !== 'live'
   if (isRecovering && purpose === 'rebuild') {
