@@ -6,7 +6,7 @@
 
 import type { ActorRef, SystemView } from '@homing/actor'
 import type { DecisionLogMessage } from '@homing/decision-log'
-import type { SourceStatus, Trust, WorkerRecord } from '@homing/directory'
+import type { SourceStatus, Trust, WorkerRecord, WorkerState } from '@homing/directory'
 import { SHARD_COLUMNS } from '@homing/index'
 import type { ShardStatus } from '@homing/indexer'
 import { type MetricColumn, Metrics } from '@homing/metrics'
@@ -19,6 +19,7 @@ import { collectGuard } from './guard-metrics.ts'
 import { collectQueue } from './queue-metrics.ts'
 import { collectReplicas } from './replicas.ts'
 
+const STATES: readonly WorkerState[] = ['probing', 'up', 'down', 'draining']
 const TRUSTS: readonly Trust[] = ['exact', 'partial', 'approximate', 'none']
 
 /** Counters of a listener, by the name of the metric. */
@@ -149,7 +150,7 @@ function largestContext(models: WorkerRecord['models']): number | undefined {
 function collectFleet(metrics: Metrics, args: ConsoleArgs): void {
   const state = metrics.gauge({
     name: 'homing_directory_worker_state',
-    help: '1 for the current state of each worker: probing, up, down.',
+    help: '1 for the current state of each worker: probing, up, down, draining.',
     labels: ['worker', 'state'],
   })
   const trust = metrics.gauge({
@@ -172,7 +173,9 @@ function collectFleet(metrics: Metrics, args: ConsoleArgs): void {
   metrics.collect(async () => {
     const { fleet, sources } = await args.directory.ask({ type: 'describe' }, { timeout: args.askMsMax })
     state.replace(
-      fleet.workers.map(worker => ({ value: 1, labels: { worker: worker.id, state: worker.state } })),
+      fleet.workers.flatMap(({ id, state: current }) =>
+        STATES.map(name => ({ value: name === current ? 1 : 0, labels: { worker: id, state: name } })),
+      ),
     )
     const keys = fleet.workers.flatMap(worker => worker.keys)
     trust.replace(

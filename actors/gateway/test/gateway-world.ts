@@ -11,6 +11,7 @@ import type { DirectoryMessage } from '@homing/directory'
 import type { AccessLine } from '@homing/http'
 import type { IndexerMessage } from '@homing/indexer'
 import type { QueueMessage } from '@homing/queue-actor'
+import type { ReplicaBridgeMessage } from '@homing/replica-bridge'
 import type { RouterMessage } from '@homing/router'
 import type { TokenizerMessage } from '@homing/tokenizer'
 import type { TrackerMessage } from '@homing/tracker'
@@ -23,6 +24,7 @@ import { fleetOf, WORKER, WORKER_HOST } from './sample-records.ts'
 import {
   type Script,
   scripted,
+  scriptedBridge,
   scriptedDirectory,
   scriptedLog,
   scriptedTracker,
@@ -144,6 +146,10 @@ export async function start(
       name: 'decision-log',
       args: undefined,
     }) as ActorRef<never> as ActorRef<DecisionLogMessage>,
+    replicaBridge: system.spawn(scriptedBridge, {
+      name: 'replica-bridge',
+      args: undefined,
+    }) as ActorRef<never> as ActorRef<ReplicaBridgeMessage>,
   }
   const consoleRef = consoleAnswers
     ? system.spawn(operatorConsole, { name: 'console', args: consoleArgs })

@@ -6,6 +6,7 @@ import type { DirectoryMessage, FleetReport } from '@homing/directory'
 import type { ErrorRecord } from '@homing/errors'
 import type { IndexedBlock, IndexerMessage, ShardStatus } from '@homing/indexer'
 import type { PlaceResult, QueueMessage, QueueStatus } from '@homing/queue-actor'
+import type { ReplicaBridgeMessage } from '@homing/replica-bridge'
 import type { GuardStatus, Receipt, RouterMessage, RoutingRequest } from '@homing/router'
 import type { KeyAudit } from '@homing/selection'
 import type { ReadResult, TokenizerMessage, TokenizerStatus } from '@homing/tokenizer'
@@ -137,6 +138,33 @@ export const scriptedLog = defineActor(
 )<Arm<DecisionLogMessage, 'status'>, undefined>({
   setup: () => ({
     status: ({ reply }) => reply({ written: 1, dropped: 0, bytes: 500, waitingBytes: 0, fault: undefined }),
+  }),
+})
+
+/** Knows one other router. */
+export const scriptedBridge = defineActor(
+  import.meta.url,
+  'scriptedBridge',
+)<Arm<ReplicaBridgeMessage, 'report'>, undefined>({
+  setup: () => ({
+    report: ({ reply }) =>
+      reply({
+        endpoint: 'tcp://10.0.0.1:5800',
+        malformed: 0,
+        replicas: [
+          {
+            endpoint: 'tcp://10.0.0.2:5800',
+            state: 'live',
+            openBookings: 3,
+            waitingRequests: 1,
+            silentMs: 40,
+            batches: 10,
+            operations: 12,
+            gaps: 1,
+            snapshots: 2,
+          },
+        ],
+      }),
   }),
 })
 
