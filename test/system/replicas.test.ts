@@ -176,7 +176,7 @@ t.test(
   },
 )
 
-t.test('the same over ZeroMQ, without a broker', async t => testSync(t, await freeReplicaPorts(2)))
+t.test('the same over ZeroMQ, without a broker (000-14)', async t => testSync(t, await freeReplicaPorts(2)))
 
 t.test(
   'while the broker is away bookings expire, and when it is back they are there again',

@@ -63,6 +63,32 @@ export class NatsServer {
     return `nats://${this.address}/${subject}`
   }
 
+  /** Publishes as somebody who is none of ours; resolves when the server has read all of it. */
+  async say(messages: readonly { readonly subject: string; readonly payload: Uint8Array }[]): Promise<void> {
+    const socket = connect(this.port, HOST)
+    let answers = ''
+    const read = new Promise<void>((resolve, reject) => {
+      socket.on('data', data => {
+        answers += data.toString()
+        if (answers.includes('PONG')) resolve()
+      })
+      socket.once('error', reject)
+      socket.once('close', () => reject(new Error(`the server closed the connection: ${answers}`)))
+    })
+    socket.write('CONNECT {"verbose": false}\r\n')
+    for (const { subject, payload } of messages) {
+      socket.write(`PUB ${subject} nobody ${payload.length}\r\n`)
+      socket.write(payload)
+      socket.write('\r\n')
+    }
+    socket.write('PING\r\n')
+    try {
+      await read
+    } finally {
+      socket.destroy()
+    }
+  }
+
   /** Starts it, again if it was stopped: it knows nothing of before. */
   async up(): Promise<void> {
     if (this.#process !== undefined) return
