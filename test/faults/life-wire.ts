@@ -192,6 +192,8 @@ export class Wire {
     return {
       listen: (options, onExchange) => http.listen(options, onExchange),
       setAccess: (origin, access) => http.setAccess(origin, access),
+      setRoute: (origin, route) => http.setRoute(origin, route),
+      serve: (options, onExchange) => http.serve(options, onExchange),
       trust: certificates => http.trust(certificates),
       call: (request, handler) => http.call(request, handler),
       fetch: async (request, options) => {

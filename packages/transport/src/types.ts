@@ -159,11 +159,53 @@ export interface HttpAccess {
   readonly key: string | undefined
 }
 
+/** A way over a broker. */
+export interface HttpRoute {
+  /** 'nats://host:port/subject'. */
+  readonly endpoint: string
+  /** Most bytes of an answer that may be on the way, or wait while its call is paused; 4096 … 2^30. */
+  readonly windowBytes: number
+}
+
+export interface ServeOptions {
+  /** 'nats://host:port/subject'. */
+  readonly endpoint: string
+  /** Requests above so many are answered with 503; default 4096. */
+  readonly callsMax?: number
+  /** Most bytes of a body that are on the way, or wait to be read; default 1 MiB. A client sends up to 256 KiB along with its request. */
+  readonly windowBytes?: number
+}
+
+/** An exchange whose client is at a broker. */
+export interface ServedExchange extends HttpExchange {
+  /** Completes the answer. `closed`: so far as the connection that it came over tells. */
+  end(bytes?: Uint8Array, how?: HttpEnd): void
+  /** Cuts the answer; the client is told the reason. */
+  destroy(reason?: string): void
+}
+
+export interface ServingListener {
+  /** Exchanges that are open. */
+  readonly openCount: number
+  /** Takes no more requests; resolves when open exchanges have ended or after `graceMs`, then cuts the rest. */
+  close(graceMs: number): Promise<void>
+}
+
 export interface HttpTransport {
   /** How requests to this origin are made from now on; undefined: as they are given. */
   setAccess(origin: string, access: HttpAccess | undefined): void
   /** Certificates in PEM that are believed for https, besides those of Node and of the system. Only before the first https call. */
   trust(certificates: string): void
+  /**
+   * Which way requests to this origin go from now on: over a broker; undefined: over sockets of their own. Calls are the same either way.
+   * Throws EndpointError. On the main thread only.
+   */
+  setRoute(origin: string, route: HttpRoute | undefined): void
+  /**
+   * Takes requests that come over a broker. One that is away is waited for, and so is one that comes back. Throws EndpointError. On the main
+   * thread only.
+   */
+  serve(options: ServeOptions, onExchange: (exchange: ServedExchange) => void): ServingListener
   /** Rejects with ListenError (port taken, no permission, …). */
   listen(options: ListenOptions, onExchange: (exchange: HttpExchange) => void): Promise<HttpListener>
   /** Streams an answer to `handler`. No time limit of its own. */

@@ -34,6 +34,10 @@ export class RecordedHttp implements HttpTransport {
 
   setAccess: HttpTransport['setAccess'] = (origin, access) => this.#http.setAccess(origin, access)
 
+  setRoute: HttpTransport['setRoute'] = (origin, route) => this.#http.setRoute(origin, route)
+
+  serve: HttpTransport['serve'] = (options, onExchange) => this.#http.serve(options, onExchange)
+
   trust: HttpTransport['trust'] = certificates => this.#http.trust(certificates)
 
   call: HttpTransport['call'] = (request, handler) => this.#http.call(request, handler)

@@ -10,6 +10,7 @@ const PAYLOAD_BYTES_MAX = 2 ** 20
 interface Subscription {
   readonly subject: string
   readonly handler: BrokerHandler
+  readonly queue: string | undefined
 }
 
 /** Of one transport with one broker. */
@@ -136,9 +137,9 @@ class MemorySession {
     return {
       payloadBytesMax: PAYLOAD_BYTES_MAX,
       publish: (subject, payload, reply = '') => this.#publish(subject, payload, reply),
-      subscribe: (subject, handler) => {
+      subscribe: (subject, handler, queue) => {
         const own = this.#subscriptions.get(user) ?? new Set()
-        const subscription = { subject, handler }
+        const subscription = { subject, handler, queue }
         this.#subscriptions.set(user, own.add(subscription))
         return () => void own.delete(subscription)
       },
@@ -153,18 +154,26 @@ class MemorySession {
     const delayMs = this.#network.latencyMs + (fate === 'deliver' ? 0 : fate.delayMs)
     this.#toBroker.put(delayMs, () => {
       let isHeard = false
-      for (const session of this.#all) if (session.deliver(subject, bytes, reply)) isHeard = true
+      const queues = new Set<string>()
+      for (const session of this.#all) if (session.deliver(subject, bytes, reply, queues)) isHeard = true
       if (!isHeard && reply !== '') this.deliver(reply, undefined, '')
     })
     return true
   }
 
-  /** Undefined: nobody heard the question. True: somebody here listens. */
-  deliver(subject: string, payload: Uint8Array | undefined, reply: string): boolean {
+  /** Undefined: nobody heard the question. `queues` have their message already. True: somebody here listens. */
+  deliver(
+    subject: string,
+    payload: Uint8Array | undefined,
+    reply: string,
+    queues: Set<string> = new Set(),
+  ): boolean {
     let isHeard = false
     for (const [user, subscriptions] of this.#subscriptions) {
       for (const subscription of subscriptions) {
-        if (subscription.subject !== subject) continue
+        const { queue } = subscription
+        if (subscription.subject !== subject || (queue !== undefined && queues.has(queue))) continue
+        if (queue !== undefined) queues.add(queue)
         isHeard = true
         this.later(() => {
           if (this.#subscriptions.get(user)?.has(subscription) !== true) return

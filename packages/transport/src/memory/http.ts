@@ -11,6 +11,7 @@ import {
   ListenError,
 } from '../errors.ts'
 import { endToEndHeaders, withAccess } from '../headers.ts'
+import type { RequestPlane } from '../nats/request-plane.ts'
 import { collectReply } from '../reply.ts'
 import { StallWatch } from '../stall-watch.ts'
 import type {
@@ -64,10 +65,12 @@ export class MemoryHttp {
     this.#severed.delete(place)
   }
 
-  transport(): HttpTransport & Closable {
+  transport(plane: RequestPlane): HttpTransport & Closable {
     const open = new Set<{ end(): void }>()
     const accesses = new Map<string, HttpAccess>()
     const call = (given: HttpRequest, handler: HttpResponseHandler): HttpCall => {
+      const overBroker = plane.call(given, handler)
+      if (overBroker !== undefined) return overBroker
       const access = accesses.get(given.origin)
       const headers = withAccess(endToEndHeaders(given.headers), access)
       const request = access === undefined ? given : { ...given, headers }
@@ -86,7 +89,10 @@ export class MemoryHttp {
       setAccess(origin, access) {
         if (access === undefined) accesses.delete(origin)
         else accesses.set(origin, access)
+        plane.setAccess(origin, access)
       },
+      setRoute: (origin, route) => plane.setRoute(origin, route),
+      serve: (options, onExchange) => plane.serve(options, onExchange),
       trust() {},
       call,
       fetch: (request, options) =>
@@ -94,6 +100,7 @@ export class MemoryHttp {
       close() {
         for (const entry of [...open]) entry.end()
         open.clear()
+        plane.close()
       },
     }
   }

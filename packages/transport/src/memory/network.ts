@@ -10,6 +10,7 @@ import type { Clock } from '@homing/clock'
 import { isBrokerEndpoint, parseBrokerEndpoint } from '../endpoint.ts'
 import { brokerMessages } from '../nats/messages.ts'
 import { OwnLives } from '../nats/own-lives.ts'
+import { RequestPlane } from '../nats/request-plane.ts'
 import type { Frames, HttpRequest, MessageTransport, Transport } from '../types.ts'
 import { MemoryBrokers } from './broker.ts'
 import { MemoryHttp } from './http.ts'
@@ -52,6 +53,7 @@ export class MemoryNetwork {
   readonly #brokers: MemoryBrokers
   #nextPort = 49_152
   #lives = 0
+  #calls = 0
 
   constructor({ clock, latencyMs = 0 }: MemoryNetworkOptions) {
     this.clock = clock
@@ -63,12 +65,15 @@ export class MemoryNetwork {
 
   /** A transport of its own on this network: of a thread, or of a host. */
   transport(): Transport {
-    const http = this.#http.transport()
+    const openBroker = this.#brokers.opener()
+    const log = { warn() {} }
+    const newCallId = (): string => (++this.#calls).toString(16).padStart(16, '0')
+    const http = this.#http.transport(new RequestPlane({ clock: this.clock, log, openBroker, newCallId }))
     const sockets = this.#messages.transport()
     const broker = brokerMessages({
       clock: this.clock,
-      log: { warn() {} },
-      openBroker: this.#brokers.opener(),
+      log,
+      openBroker,
       own: new OwnLives(() => (++this.#lives).toString(16).padStart(16, '0')),
     })
     const of = ({ endpoint }: { readonly endpoint: string }) =>

@@ -6,8 +6,8 @@ export interface BrokerLink {
   readonly payloadBytesMax: number
   /** Queues. False: too much is on its way to the broker already, or the connection has ended; the message is lost. */
   publish(subject: string, payload: Uint8Array, reply?: string): boolean
-  /** Until the session ends, or the answer is called. */
-  subscribe(subject: string, handler: BrokerHandler): () => void
+  /** Until the session ends, or the answer is called. Of all subscribers of a subject with one `queue`, each message goes to one. */
+  subscribe(subject: string, handler: BrokerHandler, queue?: string): () => void
 }
 
 export interface BrokerHandler {

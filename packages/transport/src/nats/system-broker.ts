@@ -186,7 +186,7 @@ class SystemSession {
     return {
       payloadBytesMax: this.#connection.info?.max_payload ?? 2 ** 20,
       publish: (subject, payload, reply) => this.#publish(subject, payload, reply),
-      subscribe: (subject, handler) => this.#subscribe(user, subject, handler),
+      subscribe: (subject, handler, queue) => this.#subscribe(user, subject, handler, queue),
     }
   }
 
@@ -209,8 +209,14 @@ class SystemSession {
     this.#connection.flush().then(done, done)
   }
 
-  #subscribe(user: BrokerUser, subject: string, handler: BrokerHandler): () => void {
+  #subscribe(
+    user: BrokerUser,
+    subject: string,
+    handler: BrokerHandler,
+    queue: string | undefined,
+  ): () => void {
     const subscription = this.#connection.subscribe(subject, {
+      ...(queue === undefined ? {} : { queue }),
       // An error is the end of the subscription: it comes with that of the connection, or is among its complaints.
       callback: (error, message) => {
         if (error !== null) return
@@ -221,7 +227,11 @@ class SystemSession {
     const all = this.#subscriptions.get(user) ?? []
     all.push(subscription)
     this.#subscriptions.set(user, all)
-    return () => subscription.unsubscribe()
+    return () => {
+      subscription.unsubscribe()
+      const at = all.indexOf(subscription)
+      if (at !== -1) all.splice(at, 1)
+    }
   }
 }
 

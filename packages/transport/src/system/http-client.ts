@@ -9,19 +9,16 @@
 import { subscribe } from 'node:diagnostics_channel'
 import type { Socket } from 'node:net'
 import { getCACertificates } from 'node:tls'
-import type { Clock } from '@homing/clock'
 import { isLocalFault } from '@homing/errors'
 import { Agent, buildConnector, type Dispatcher, errors } from 'undici'
 import { callOwner } from '../callback.ts'
 import { HttpCallError, type HttpCallFailure } from '../errors.ts'
 import { endToEndHeaders, withAccess } from '../headers.ts'
-import { collectReply } from '../reply.ts'
 import type {
   HttpAccess,
   HttpCall,
   HttpEnd,
   HttpHeaders,
-  HttpReply,
   HttpRequest,
   HttpResponseHandler,
 } from '../types.ts'
@@ -33,18 +30,15 @@ const HEADER_BYTES_MAX = 64 * 1024
 
 export interface HttpClientOptions {
   readonly connectTimeoutMs: number
-  readonly clock: Clock
 }
 
 export class HttpClient {
   readonly #agent: Agent
-  readonly #clock: Clock
   /** By origin. */
   readonly #access = new Map<string, HttpAccess>()
   #trusted = ''
 
-  constructor({ connectTimeoutMs, clock }: HttpClientOptions) {
-    this.#clock = clock
+  constructor({ connectTimeoutMs }: HttpClientOptions) {
     this.#agent = new Agent({
       allowH2: false,
       keepAliveTimeout: KEEP_ALIVE_MS,
@@ -84,13 +78,6 @@ export class HttpClient {
       creating = undefined
     }
     return call
-  }
-
-  fetch(
-    request: HttpRequest,
-    options: { readonly timeoutMs: number; readonly maxBytes?: number; readonly signal?: AbortSignal },
-  ): Promise<HttpReply> {
-    return collectReply(request, options, handler => this.call(request, handler), this.#clock)
   }
 
   /** Cuts every call; they fail as aborted. */

@@ -1,12 +1,15 @@
 /**
  * The transport of the operating system: real sockets.
  *
- * HTTP is spoken on the thread that asks for it. ZeroMQ sockets are all on the main thread, whoever uses them, and loading this
+ * HTTP is spoken on the thread that asks for it, over sockets or, where an origin has such a route, over a broker. ZeroMQ sockets are all on the main thread, whoever uses them, and loading this
  * module there installs their host (see zmq/host.ts).
  */
 
-import type { Clock } from '@homing/clock'
-import type { HttpListener, Transport } from '../types.ts'
+import { type Clock, systemRandom } from '@homing/clock'
+import { RequestPlane } from '../nats/request-plane.ts'
+import { systemBrokers } from '../nats/system-broker.ts'
+import { collectReply } from '../reply.ts'
+import type { HttpListener, HttpTransport, Transport } from '../types.ts'
 import type { ZmqEnvironment } from '../zmq/library.ts'
 import { threadMessages } from '../zmq/roles.ts'
 import { HttpClient } from './http-client.ts'
@@ -22,8 +25,16 @@ export interface SystemTransportOptions {
 
 /** One per thread; several may exist. */
 export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemTransportOptions): Transport {
-  const client = new HttpClient({ connectTimeoutMs, clock })
+  const client = new HttpClient({ connectTimeoutMs })
   const messages = threadMessages({ clock, log })
+  const plane = new RequestPlane({
+    clock,
+    log,
+    openBroker: systemBrokers(clock),
+    newCallId: () => Buffer.from(systemRandom.bytes(8)).toString('hex'),
+  })
+  const call: HttpTransport['call'] = (request, handler) =>
+    plane.call(request, handler) ?? client.call(request, handler)
   const listeners = new Set<HttpListener>()
   let isClosed = false
   return {
@@ -42,16 +53,22 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
         listeners.add(owned)
         return owned
       },
-      setAccess: (origin, access) => client.setAccess(origin, access),
+      setAccess(origin, access) {
+        client.setAccess(origin, access)
+        plane.setAccess(origin, access)
+      },
+      setRoute: (origin, route) => plane.setRoute(origin, route),
+      serve: (options, onExchange) => plane.serve(options, onExchange),
       trust: certificates => client.trust(certificates),
-      call: (request, handler) => client.call(request, handler),
-      fetch: (request, options) => client.fetch(request, options),
+      call,
+      fetch: (request, options) => collectReply(request, options, handler => call(request, handler), clock),
     },
     messages,
     close() {
       if (isClosed) return
       isClosed = true
       client.close()
+      plane.close()
       messages.close()
       for (const listener of [...listeners]) void listener.close(0)
     },
