@@ -10,7 +10,7 @@ const registration = { servers: SERVERS, namespace: 'default' }
 
 function register(w: DirectoryWorld, url: string) {
   const transport = w.network.transport()
-  const registered = registerWorker({ url, nats: SERVERS, messages: transport.messages })
+  const registered = registerWorker({ url, nats: SERVERS, transport })
   return { registered, kill: () => transport.close() }
 }
 

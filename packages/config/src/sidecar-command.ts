@@ -124,6 +124,29 @@ const sidecarSettings = [
     help: 'Register the engine of --worker with all routers that have this name as their --worker-namespace, for as long as the sidecar runs. Needs --event-plane nats.',
   },
   {
+    key: 'requestPlane',
+    name: 'request-plane',
+    group: 'Listening',
+    kind: 'choice',
+    choices: ['http', 'nats'],
+    default: 'http',
+    env: 'HOMING_SIDECAR_REQUEST_PLANE',
+    help: 'With --register: how routers send requests to the engine. http: to the host and port of --worker. nats: over the broker to this sidecar, which passes them on to the engine, so no port of it is open; routers need --request-plane nats, too.',
+  },
+  {
+    key: 'engineUrl',
+    name: 'engine-url',
+    group: 'Listening',
+    kind: 'text',
+    placeholder: 'URL',
+    default: undefined,
+    unsetMeans: 'http://HOST:PORT of --worker',
+    env: 'HOMING_SIDECAR_ENGINE_URL',
+    check: text =>
+      /^https?:\/\/[^/?#@]+\/?$/.test(text) ? undefined : 'is not a URL such as http://127.0.0.1:8000',
+    help: 'With --request-plane nats: where the engine takes requests from this machine.',
+  },
+  {
     key: 'host',
     name: 'host',
     group: 'Listening',
@@ -301,8 +324,12 @@ function faultOfEngine({ settings: { engineEvents, poll } }: Facts): string | un
 }
 
 function faultOfSubject({
-  settings: { eventPlane, natsSubject, worker, poll, register },
+  settings: { eventPlane, natsSubject, worker, poll, register, requestPlane, engineUrl },
 }: Facts): string | undefined {
+  if (requestPlane === 'nats' && register === undefined)
+    return '--request-plane nats needs --register: give the name under which routers look for workers, or leave it out'
+  if (requestPlane === 'http' && engineUrl !== undefined)
+    return '--engine-url has no effect without --request-plane nats: give it, or leave it out'
   if (register !== undefined && (eventPlane === 'zmq' || worker === undefined))
     return '--register needs --event-plane nats, and --worker with host and port of the engine'
   if (eventPlane === 'zmq')

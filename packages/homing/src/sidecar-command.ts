@@ -52,9 +52,9 @@ export const sidecarCommandEntry: CommandEntry = {
 
       const registered = registerSidecar(settings, transport, log)
       const reason = await stopped
-      registered?.close()
       log.info({ reason, graceMs: settings.shutdownTimeoutMs }, 'stopping')
-      await sidecar.close(settings.shutdownTimeoutMs)
+      const graceMs = settings.shutdownTimeoutMs
+      await Promise.all([registered?.close(graceMs), sidecar.close(graceMs)])
       return 0
     } finally {
       transport.close()
@@ -128,17 +128,21 @@ function subjectOfSidecar({ natsSubject, worker, poll }: SidecarSettings): strin
 }
 
 /** The engine, under the URL that routers reach it with. */
-function registerSidecar(
-  settings: SidecarSettings,
-  { messages }: Transport,
-  log: Log,
-): Registered | undefined {
-  const { register: namespace, worker, natsSubject, natsServers, ranks } = settings
+function registerSidecar(settings: SidecarSettings, transport: Transport, log: Log): Registered | undefined {
+  const { register: namespace, worker, natsSubject, natsServers, ranks, requestPlane } = settings
   if (namespace === undefined) return undefined
   const query = new URLSearchParams({ nats: natsSubject ?? subjectOf(worker!) })
   if (ranks > 1) query.set('ranks', String(ranks))
   const nats = natsServersOf(natsServers)
-  return registerWorker({ url: `http://${worker}?${query}`, nats, namespace, log, messages })
+  const engine = settings.engineUrl ?? `http://${worker}`
+  return registerWorker({
+    url: `http://${worker}?${query}`,
+    nats,
+    namespace,
+    log,
+    transport,
+    serve: requestPlane === 'nats' ? { engine } : undefined,
+  })
 }
 
 function routerLine(settings: SidecarSettings, first: Running['ranks'][number]): string {

@@ -2,8 +2,9 @@
 
 import { systemClock } from '@homing/clock'
 import type { Log } from '@homing/log'
-import { brokerServer, type MessageTransport, systemTransport } from '@homing/transport'
-import { encodeRegistration, registrationEndpoint } from './registration.ts'
+import { brokerServer, type HttpTransport, type MessageTransport, systemTransport } from '@homing/transport'
+import { encodeRegistration, registrationEndpoint, requestSubjectOf } from './registration.ts'
+import { type ServeRequests, serveRequests } from './serve-requests.ts'
 
 export interface RegisterOptions {
   /** Base URL of the worker with the parameters of `--worker`: 'http://10.0.0.1:8000?ranks=2'. */
@@ -14,29 +15,57 @@ export interface RegisterOptions {
   readonly namespace?: string
   /** Gets a warning when the broker cannot be reached; default: nobody does. */
   readonly log?: Pick<Log, 'warn'>
-  /** Roles to use; default: sockets of its own. On the main thread only. */
-  readonly messages?: Pick<MessageTransport, 'present'>
+  /**
+   * Answers requests that come over the broker, under the subject of `requests=` in the URL, or homing.requests.HOST_PORT. Then nothing needs to
+   * listen at the URL, which only names the worker; routers need --request-plane nats. Default: requests go to the URL.
+   */
+  readonly serve?: ServeRequests | undefined
+  /** What to use; default: sockets of its own. On the main thread only. */
+  readonly transport?: {
+    readonly messages: Pick<MessageTransport, 'present'>
+    readonly http: Pick<HttpTransport, 'serve' | 'call'>
+  }
 }
 
 export interface Registered {
-  /** Says good-bye: routers forget it at once. Idempotent. */
-  close(): void
+  /**
+   * Says good-bye: routers forget it at once. Of what it serves, requests that are open may go on for `graceMs` (default 0), while none come; the
+   * rest is cut. Idempotent; resolves when nothing is open any more.
+   */
+  close(graceMs?: number): Promise<void>
 }
 
 /** Throws BadRegistrationError and EndpointError. A broker that is away is waited for, and so is one that comes back. */
 export function registerWorker(options: RegisterOptions): Registered {
-  const { url, nats, namespace = 'default', log = { warn() {} }, messages } = options
+  const { nats, namespace = 'default', log = { warn() {} }, serve } = options
+  const servers = nats.map(server => brokerServer(server))
+  const url = serve === undefined ? options.url : withRequestSubject(options.url)
   const card = encodeRegistration(url)
-  const endpoint = registrationEndpoint(
-    nats.map(server => brokerServer(server)),
-    namespace,
-  )
-  const own = messages === undefined ? systemTransport({ clock: systemClock, log }) : undefined
-  const presence = (messages ?? own!.messages).present({ endpoint, card }, { present() {}, gone() {} })
+  const endpoint = registrationEndpoint(servers, namespace)
+  const own = options.transport === undefined ? systemTransport({ clock: systemClock, log }) : undefined
+  const { messages, http } = options.transport ?? own!
+  const subject = new URL(url).searchParams.get('requests')
+  // Served before it is said.
+  const served =
+    serve === undefined
+      ? undefined
+      : serveRequests(http, `nats://${servers.join(',')}/${subject}`, serve, log)
+  const presence = messages.present({ endpoint, card }, { present() {}, gone() {} })
+  let closed: Promise<void> | undefined
   return {
-    close() {
+    close(graceMs = 0) {
       presence.close()
-      own?.close()
+      closed ??= Promise.resolve(served?.close(graceMs)).then(() => own?.close())
+      return closed
     },
   }
+}
+
+function withRequestSubject(text: string): string {
+  const url = URL.parse(text)
+  // What is no URL is refused where it is encoded.
+  if (url === null || url.searchParams.has('requests')) return text
+  const port = url.port === '' ? (url.protocol === 'https:' ? '443' : '80') : url.port
+  url.searchParams.set('requests', requestSubjectOf(`${url.hostname}:${port}`))
+  return url.href
 }

@@ -63,8 +63,11 @@ t.test('a worker is present until it says good-bye, and is heard anew when the b
       connected: () => seen.push('connected'),
     },
   )
-  const { messages } = network.transport()
-  const registered = registerWorker({ url: 'http://a:1', nats: ['nats://b:4222'], messages })
+  const registered = registerWorker({
+    url: 'http://a:1',
+    nats: ['nats://b:4222'],
+    transport: network.transport(),
+  })
   await pass(3000)
   t.strictSame(seen, ['connected', '{"url":"http://a:1"}'])
   network.disconnect(endpoint)

@@ -1,0 +1,217 @@
+/** Requests that a program answers over a broker: the whole way from a client's call to the handler and back, on a network in memory. */
+
+import { setTimeout as delay } from 'node:timers/promises'
+import { SimulatedClock } from '@homing/clock'
+import { type HttpCallError, MemoryNetwork } from '@homing/transport'
+import t, { type Test } from 'tap'
+import { type RequestHandler, registerWorker, type ServeRequests } from '../src/index.ts'
+
+const NATS = 'nats://b:4222'
+const ENDPOINT = 'nats://b:4222/homing.requests.10_0_0_1_8000'
+const ORIGIN = 'http://10.0.0.1:8000'
+
+function worldOf(t: Test, serve: ServeRequests) {
+  const clock = new SimulatedClock()
+  const network = new MemoryNetwork({ clock })
+  const timer = setInterval(() => clock.advance(10), 1)
+  t.teardown(() => clearInterval(timer))
+  const warnings: unknown[] = []
+  const log = { warn: (fields: unknown) => void warnings.push(fields) }
+  const worker = network.transport()
+  const registered = registerWorker({ url: ORIGIN, nats: [NATS], serve, log, transport: worker })
+  const client = network.transport()
+  t.teardown(() => {
+    client.close()
+    worker.close()
+  })
+  client.http.setRoute(ORIGIN, { endpoint: ENDPOINT, windowBytes: 4096 })
+  const ask = async (path = '/', body?: Uint8Array) => {
+    // Until it serves.
+    for (;;) {
+      const request = { origin: ORIGIN, method: 'POST', path, ...(body === undefined ? {} : { body }) }
+      const reply = await client.http.fetch(request, { timeoutMs: 60_000 }).catch((e: HttpCallError) => e)
+      if (!(reply instanceof Error)) return { ...reply, text: Buffer.from(reply.body).toString() }
+      if (reply.failure !== 'connect') throw reply
+      await delay(1)
+    }
+  }
+  return { network, client, registered, warnings, ask }
+}
+
+t.test('a handler gets the request and gives pieces of any kind', async t => {
+  const seen: unknown[] = []
+  const { ask } = worldOf(t, {
+    async handler({ method, path, headers, body }) {
+      seen.push(method, path, headers['authorization'], Buffer.from(body).toString())
+      if (path === '/none') return { status: 204 }
+      if (path === '/text') return { status: 201, headers: { 'x-a': ['1', '2'] }, body: 'caf\xe9' }
+      return {
+        status: 200,
+        body: (async function* () {
+          yield 'data: 1\n\n'
+          yield Buffer.from('data: 2\n\n')
+        })(),
+      }
+    },
+  })
+  t.match(await ask('/none'), { status: 204, text: '' })
+  t.match(await ask('/text?q=1'), { status: 200 })
+  t.match(await ask('/text'), { status: 201, text: 'caf\xe9', headers: { 'x-a': ['1', '2'] } })
+  t.equal((await ask('/stream', Buffer.from('hello'))).text, 'data: 1\n\ndata: 2\n\n')
+  t.strictSame(seen.slice(0, 4), ['POST', '/none', undefined, ''])
+  t.strictSame(seen.slice(-4), ['POST', '/stream', undefined, 'hello'])
+})
+
+t.test('a handler that throws: 500 before its first piece, a cut answer afterwards', async t => {
+  const handler: RequestHandler = ({ path }) => {
+    if (path === '/early') throw new Error('no such model')
+    return {
+      status: 200,
+      body: (async function* () {
+        yield 'some'
+        throw new Error('out of memory')
+      })(),
+    }
+  }
+  const { ask, warnings } = worldOf(t, { handler })
+  const early = await ask('/early')
+  t.equal(early.status, 500)
+  t.match(JSON.parse(early.text), {
+    error: { message: 'the handler of the worker failed: no such model', type: 'server_error' },
+  })
+  await t.rejects(ask('/late'), { failure: 'reset', message: /the worker cut the answer/ })
+  t.match(warnings, [{ reason: 'no such model' }, { reason: 'out of memory' }])
+})
+
+t.test('a client that leaves aborts the signal, and ends the pieces', async t => {
+  const told: string[] = []
+  let aborted: () => void = () => {}
+  const whenAborted = new Promise<void>(resolve => {
+    aborted = resolve
+  })
+  const { ask, client } = worldOf(t, {
+    handler: ({ path, signal }) => {
+      if (path === '/') return { status: 200 }
+      signal.addEventListener('abort', () => {
+        told.push('aborted')
+        aborted()
+      })
+      return {
+        status: 200,
+        body: (async function* () {
+          try {
+            for (;;) {
+              yield 'token '
+              await delay(1)
+            }
+          } finally {
+            told.push('ended')
+          }
+        })(),
+      }
+    },
+  })
+  await ask()
+  await new Promise<void>(resolve => {
+    const call = client.http.call(
+      { origin: ORIGIN, method: 'POST', path: '/endless' },
+      { head() {}, data: () => call.abort(), end() {}, failed: () => resolve() },
+    )
+  })
+  await whenAborted
+  while (told.length < 2) await delay(1)
+  t.strictSame(told, ['aborted', 'ended'])
+})
+
+t.test('pieces are asked for no faster than the client takes them', async t => {
+  let given = 0
+  const { ask, client } = worldOf(t, {
+    handler: ({ path }) =>
+      path === '/'
+        ? { status: 200 }
+        : {
+            status: 200,
+            body: (async function* () {
+              for (; given < 1000; given++) yield Buffer.alloc(100)
+            })(),
+          },
+  })
+  await ask()
+  let received = 0
+  let end = (): void => {}
+  const ended = new Promise<void>(resolve => {
+    end = resolve
+  })
+  const call = client.http.call(
+    { origin: ORIGIN, method: 'POST', path: '/long' },
+    {
+      head() {},
+      data(bytes) {
+        received += bytes.length
+      },
+      end,
+      failed: end,
+    },
+  )
+  call.pause()
+  await delay(50)
+  t.ok(given > 0 && given <= 4096 / 100, `${given} pieces were asked for`)
+  call.resume()
+  await ended
+  t.equal(received, 100_000)
+})
+
+t.test('a body that is too large, and the end of a worker', async t => {
+  let answerOne: () => void = () => {}
+  const held = new Promise<void>(resolve => {
+    answerOne = resolve
+  })
+  const { ask, registered, network } = worldOf(t, {
+    bodyBytesMax: 10,
+    handler: async ({ path }) => {
+      if (path === '/held') await held
+      return { status: 200, body: 'whole' }
+    },
+  })
+  const large = await ask('/', Buffer.alloc(11))
+  t.equal(large.status, 413)
+  t.match(large.text, /it has more than 10 bytes/)
+  const open = ask('/held')
+  await delay(20)
+  const gone: string[] = []
+  network
+    .transport()
+    .messages.present(
+      { endpoint: 'nats://b:4222/homing.workers.default', card: undefined },
+      { present: () => {}, gone: (_, reason) => void gone.push(reason) },
+    )
+  await delay(200)
+  const closed = registered.close(600_000)
+  answerOne()
+  t.equal((await open).text, 'whole', 'what is open is answered')
+  await closed
+  t.strictSame(gone, ['bye'])
+})
+
+t.test('an engine on this machine answers as it is', async t => {
+  const { ask, network } = worldOf(t, { engine: 'http://127.0.0.1:8000' })
+  const engine = network.transport()
+  t.teardown(() => engine.close())
+  const seen: unknown[] = []
+  await engine.http.listen({ host: '127.0.0.1', port: 8000 }, async exchange => {
+    seen.push(exchange.path, exchange.query, Buffer.from(await exchange.readBody(100)).toString())
+    exchange.writeHead(404, { 'x-engine': 'yes' })
+    exchange.write(Buffer.from('some'))
+    if (exchange.path === '/cut') exchange.destroy()
+    else exchange.end()
+  })
+  t.match(await ask('/v1/x?a=1', Buffer.from('up')), {
+    status: 404,
+    text: 'some',
+    headers: { 'x-engine': 'yes' },
+  })
+  t.strictSame(seen, ['/v1/x', 'a=1', 'up'])
+  await t.rejects(ask('/cut'), { failure: 'reset', message: /the engine failed: cannot complete POST/ })
+  engine.close()
+  await t.rejects(ask('/'), { failure: 'reset', message: /the engine failed/ })
+})
