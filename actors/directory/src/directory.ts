@@ -53,6 +53,7 @@ import type {
 } from './messages.ts'
 import { socketsOf } from './named-sockets.ts'
 import { RegisteredWorkers, type RegistrationArgs } from './registered-workers.ts'
+import type { RequestBroker } from './request-way.ts'
 import { ShardWatch } from './shard-watch.ts'
 import type { Key, Worker } from './worker.ts'
 import { WorkerAnnouncements } from './worker-announcements.ts'
@@ -77,6 +78,8 @@ export interface DirectoryArgs {
   readonly registration?: RegistrationArgs | undefined
   /** Where KV events are published that have no port; undefined: nowhere. */
   readonly broker?: EventBroker | undefined
+  /** Over which workers are called that take requests there; undefined: none is. */
+  readonly requestBroker?: RequestBroker | undefined
   readonly workerSlotsMax: number
   /** Of models that are given none at run time; default: none. */
   readonly busyThresholds?: BusyThresholds
@@ -249,6 +252,7 @@ class Directory {
       probeIntervalMs,
       probeTimeoutMs,
       engineKey: args.engineKey,
+      requestBroker: args.requestBroker,
       reached: (worker, outcome, wasDown) => this.#reached(worker, outcome, wasDown),
       changed,
     })

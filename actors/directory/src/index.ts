@@ -45,6 +45,7 @@ export type {
   WorkerState,
 } from './messages.ts'
 export { givenSockets } from './named-sockets.ts'
+export type { RequestBroker } from './request-way.ts'
 export { type CacheFacts, missingOf, type ReachedOutcome } from './worker-facts.ts'
 export { WorkerRoll } from './worker-roll.ts'
 export { parseWorkerSpec } from './worker-spec.ts'

@@ -174,6 +174,8 @@ export interface WorkerSpec {
   readonly topic: string | undefined
   /** Subject under which its events are published at the broker; rank r publishes under this and .r. Undefined: none was named. */
   readonly natsSubject?: string | undefined
+  /** Subject under which it takes requests at the broker; undefined: nowhere. */
+  readonly requestSubject?: string | undefined
   readonly maxBatchedTokens: number | undefined
   readonly kvBlocks: number | undefined
   readonly taints: readonly string[]

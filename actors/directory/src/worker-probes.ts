@@ -21,6 +21,7 @@ import { transportCapability } from '@homing/transport'
 import { openDoor } from './engine-keys.ts'
 import type { DirectoryMessage, KeySource, ProbeOutcome } from './messages.ts'
 import { checkHealth, probeWorker } from './probe.ts'
+import { chooseWay, type RequestBroker } from './request-way.ts'
 import type { Worker } from './worker.ts'
 import { owesEventSources, type ReachedOutcome } from './worker-facts.ts'
 import type { WorkerTable } from './worker-table.ts'
@@ -30,6 +31,8 @@ export interface WorkerProbesOptions {
   readonly workers: WorkerTable
   readonly probeIntervalMs: number
   readonly probeTimeoutMs: number
+  /** Over which workers are called that take requests there; undefined: none is. */
+  readonly requestBroker: RequestBroker | undefined
   /** Of engines that name none; undefined: they have none. */
   readonly engineKey: KeySource | undefined
   /** A full probe reached the worker, which is up by now; `wasDown`: and was down until then. */
@@ -87,13 +90,16 @@ export class WorkerProbes {
       suspectedMs: Number.NEGATIVE_INFINITY,
     }
     this.#probings.set(worker, probing)
+    chooseWay(this.#context.use(transportCapability).http, worker.spec, this.#options.requestBroker)
     this.#probe(worker, probing)
   }
 
   /** The worker has left: results on their way are dropped. */
   end(worker: Worker): void {
     this.#probings.delete(worker)
-    this.#context.use(transportCapability).http.setAccess(worker.spec.origin, undefined)
+    const { http } = this.#context.use(transportCapability)
+    http.setAccess(worker.spec.origin, undefined)
+    http.setRoute(worker.spec.origin, undefined)
   }
 
   probeDue(workerId: string, turn: number): void {

@@ -8,6 +8,7 @@
  *   taints=a,b            words that a request may require, prefer or avoid
  *   topic                 topic of the KV events
  *   nats                  subject of the KV events at the NATS broker; rank r publishes under SUBJECT.r
+ *   requests              subject at the NATS broker under which the worker takes requests, where routers call it so
  *   key_env, key_file     environment variable or file with the API key of the engine; the key itself is never in a URL
  *   id                    number for `nvext.backend_instance_id`; default: the position
  *
@@ -30,6 +31,7 @@ const PARAMETERS = [
   'taints',
   'topic',
   'nats',
+  'requests',
   'id',
   'key_env',
   'key_file',
@@ -114,6 +116,9 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
     fail('give nats, or events and replay, not both')
   const subjectFault = natsSubject === undefined ? undefined : faultOfSubject(natsSubject)
   if (subjectFault !== undefined) fail(`nats=${natsSubject} ${subjectFault}`)
+  const requestSubject = values.get('requests')
+  const requestFault = requestSubject === undefined ? undefined : faultOfSubject(requestSubject)
+  if (requestFault !== undefined) fail(`requests=${requestSubject} ${requestFault}`)
   const port = url.port === '' ? (isSecure ? '443' : '80') : url.port
   return {
     id: `${url.hostname}:${port}`,
@@ -128,6 +133,7 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
     replayPort,
     topic: values.get('topic'),
     natsSubject,
+    requestSubject,
     maxBatchedTokens: integer('max_batched_tokens', 1, COUNT_MAX),
     kvBlocks: integer('kv_blocks', 1, COUNT_MAX),
     taints: [...new Set((values.get('taints') ?? '').split(',').map(taint => taint.trim()))].filter(Boolean),

@@ -16,6 +16,7 @@ t.test('a URL with every parameter', async t => {
     replayPort: 5600,
     topic: 'kv',
     natsSubject: undefined,
+    requestSubject: undefined,
     maxBatchedTokens: 8192,
     kvBlocks: 1000,
     taints: ['a', 'b'],

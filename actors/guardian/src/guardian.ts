@@ -35,6 +35,7 @@ import {
   type GivenWorkersFile,
   type Kept,
   type KeySource,
+  type RequestBroker,
   type WorkerRecord,
   type WorkerSpec,
 } from '@homing/directory'
@@ -71,6 +72,8 @@ export interface GuardianArgs extends QueueSettings {
     | undefined
   /** Where KV events are published that have no port; undefined: nowhere. */
   readonly broker?: EventBroker | undefined
+  /** Over which workers are called that take requests there; undefined: none is. */
+  readonly requestBroker?: RequestBroker | undefined
   readonly host: string
   readonly port: number
   /** Port of the operator routes; undefined: they are on `port`. */

@@ -97,6 +97,10 @@ export const routerCommand: Command<typeof routerSettings> = {
       (isGiven('demoEngines') || isGiven('demoSpeed'))
         ? '--demo-engines and --demo-speed have no effect when workers are named: leave them out, or leave out --worker'
         : undefined,
+    ({ settings, isGiven }) =>
+      settings.requestPlane === 'http' && isGiven('requestWindowBytes')
+        ? '--request-window-bytes has no effect without --request-plane nats: give it, or leave them out'
+        : undefined,
     faultOfShardSize,
     faultOfEstimate,
     ({ settings, isGiven }) =>

@@ -52,14 +52,19 @@ export const engineCommandEntry: CommandEntry = {
       const registered =
         settings.register === ''
           ? undefined
-          : registerWorker({ url, nats: settings.nats, namespace: settings.register })
+          : registerWorker({
+              url,
+              nats: settings.nats,
+              namespace: settings.register,
+              serve: settings.requestPlane === 'nats' ? { engine: url } : undefined,
+            })
       const failure = await Promise.race([
         stopped.then(() => undefined),
         ended.then(({ error }) =>
           error === undefined ? 'homing: the engine was killed (POST /admin/kill)' : errorLine(error),
         ),
       ])
-      registered?.close()
+      await registered?.close()
       if (failure === undefined) return 0
       console.error(failure)
       return 1

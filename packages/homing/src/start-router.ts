@@ -150,6 +150,10 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
             : { servers: natsServersOf(settings.natsServers), namespace: settings.workerNamespace },
         replication: replicationOf(settings),
         broker: { servers: natsServersOf(settings.natsServers), isPlane: settings.eventPlane === 'nats' },
+        requestBroker:
+          settings.requestPlane === 'http'
+            ? undefined
+            : { servers: natsServersOf(settings.natsServers), windowBytes: settings.requestWindowBytes },
         fileWorkers,
         openRequestsMax,
         specs,

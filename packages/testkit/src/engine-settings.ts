@@ -29,6 +29,8 @@ export interface EngineSettings {
   readonly natsSubject: string
   /** Namespace under which the program registers it with routers, at that broker; '': it does not. */
   readonly register: string
+  /** Whether the program serves requests at that broker, too. */
+  readonly requestPlane: 'http' | 'nats'
   /** False: no replay socket, so published batches are not repeated, as in an engine that is not configured for replay. */
   readonly offersReplay: boolean
   /** The name requests use. */
@@ -88,6 +90,7 @@ export const DEFAULT_ENGINE_SETTINGS: EngineSettings = {
   nats: [],
   natsSubject: '',
   register: '',
+  requestPlane: 'http',
   model: 'homing-sim',
   tokenizer: undefined,
   adapters: [],
@@ -404,6 +407,16 @@ export const ENGINE_OPTIONS = [
     help: 'With --nats: register with all routers that have this name as their --worker-namespace. Empty: routers are told of it in another way.',
   },
   {
+    key: 'requestPlane',
+    name: 'request-plane',
+    group: 'KV events',
+    kind: 'choice',
+    choices: ['http', 'nats'],
+    default: 'http',
+    env: 'HOMING_ENGINE_REQUEST_PLANE',
+    help: 'With --register: how routers send requests. nats: over the broker; routers need --request-plane nats, too.',
+  },
+  {
     key: 'eventForm',
     name: 'event-form',
     group: 'KV events',
@@ -542,6 +555,8 @@ export function engineSettings(given: Partial<EngineSettings> = {}): ResolvedEng
     }
   }
   if (settings.register !== '' && settings.nats.length === 0) faults.push('register needs nats')
+  if (settings.requestPlane === 'nats' && settings.register === '')
+    faults.push('requestPlane nats needs register')
   if (settings.nats.length > 0 && settings.port === 0 && settings.natsSubject === '')
     faults.push('natsSubject is empty: give it, as a free port names none')
   if (settings.model === '') faults.push('model is empty')

@@ -1,7 +1,7 @@
 /** Settings of `homing router`: the engines behind it, and how they are probed. */
 
 import type { SettingDescriptor } from '../descriptor.ts'
-import { HOUR_MS, SECOND_MS } from '../units.ts'
+import { HOUR_MS, KIB, MIB, SECOND_MS } from '../units.ts'
 
 export const workerSettings = [
   {
@@ -16,7 +16,7 @@ export const workerSettings = [
     mustNameOne: true,
     env: 'HOMING_WORKERS',
     check: faultOfWorkerUrl,
-    help: 'Base URL of an engine; give it once per engine. Put what the engine does not report itself into the query: http://h:8001?events=5557&replay=6557&ranks=2 (also model=, block_size=, max_batched_tokens=, kv_blocks=, taints=, topic=, events_host=, nats=, id=, key_file=, key_env=).',
+    help: 'Base URL of an engine; give it once per engine. Put what the engine does not report itself into the query: http://h:8001?events=5557&replay=6557&ranks=2 (also model=, block_size=, max_batched_tokens=, kv_blocks=, taints=, topic=, events_host=, nats=, requests=, id=, key_file=, key_env=).',
   },
   {
     key: 'workersFile',
@@ -39,6 +39,26 @@ export const workerSettings = [
     check: text =>
       /^[A-Za-z0-9_-]{1,64}$/.test(text) ? undefined : "is not 1 to 64 letters, digits, '-' and '_'",
     help: 'Take workers that register themselves at the NATS broker (--nats) under this name: they join when they do, and leave when they say so or are silent for five seconds. Whoever may publish at the broker may register.',
+  },
+  {
+    key: 'requestPlane',
+    name: 'request-plane',
+    group: 'Workers',
+    kind: 'choice',
+    choices: ['http', 'nats'],
+    default: 'http',
+    envAliases: [{ name: 'DYN_REQUEST_PLANE' }],
+    help: 'How requests reach the workers. http: at their URLs. nats: over the NATS broker (--nats) to those whose URL names a subject with requests=SUBJECT, as it is where they register themselves so; to all others at their URLs.',
+  },
+  {
+    key: 'requestWindowBytes',
+    name: 'request-window-bytes',
+    group: 'Workers',
+    kind: 'size',
+    default: 256 * KIB,
+    min: 4 * KIB,
+    max: 64 * MIB,
+    help: 'With --request-plane nats: most bytes of an answer that are on the way, or wait in the router for a client that reads slowly. Then the worker stops until the client has read.',
   },
   {
     key: 'engineKeyFile',

@@ -1,0 +1,287 @@
+/**
+ * Requests over a real NATS server: what a client gets is what it gets over HTTP, and what breaks on the way ends as it does there.
+ */
+
+import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
+import { type RequestHandler, registerWorker } from '@homing/worker'
+import t, { type Test } from 'tap'
+import { RouterClient, startProcess, startTestRouter, until } from './fleet.ts'
+
+const MODEL = 'homing-sim'
+const needsServer = { skip: NO_NATS_SERVER } as const
+
+async function server(t: Test, configuration: readonly string[] = []): Promise<NatsServer> {
+  const nats = await NatsServer.start({ configuration })
+  t.teardown(() => nats.stop())
+  return nats
+}
+
+/** Registers itself, and serves at the broker. */
+async function engineAt(t: Test, nats: NatsServer, name: string, argv: readonly string[] = []) {
+  const engine = await startProcess('engine', [
+    ...['--port', '0', '--nats', nats.address, '--nats-subject', `homing.kv.${name}`, '--register', 'test'],
+    ...['--request-plane', 'nats', '--speed', '0', '--blocks', '300', ...argv],
+  ])
+  t.teardown(() => engine.kill('SIGKILL'))
+  return engine
+}
+
+async function routerAt(
+  t: Test,
+  nats: NatsServer,
+  plane: string,
+  argv: readonly string[] = [],
+  workers: string[] = [],
+) {
+  const router = await startTestRouter(workers, [
+    ...['--nats', nats.address, '--worker-namespace', 'test', '--request-plane', plane, ...argv],
+  ])
+  t.teardown(() => router.stop(0))
+  return new RouterClient(router.url)
+}
+
+function hasUp(client: RouterClient, count: number): Promise<unknown> {
+  return until(`${count} workers are up`, async () =>
+    (await client.workers()).filter(({ state }) => state === 'up').length === count ? true : undefined,
+  )
+}
+
+/** Without what differs between two answers of one engine. */
+const plain = (text: string): string =>
+  text.replace(/"(id|created)":("[^"]*"|\d+)/g, '"$1":0').replace(/"cached_tokens":\d+/g, '"cached_tokens":0')
+
+t.test('answers over NATS are those over HTTP, of any kind', needsServer, async t => {
+  const nats = await server(t)
+  await engineAt(t, nats, 'one')
+  const [overHttp, overNats] = [await routerAt(t, nats, 'http'), await routerAt(t, nats, 'nats')]
+  for (const client of [overHttp, overNats]) await hasUp(client, 1)
+  const messages = [{ role: 'user', content: 'Which way is home?' }]
+  for (const [path, body] of [
+    ['/v1/chat/completions', { model: MODEL, messages, max_tokens: 20 }],
+    ['/v1/chat/completions', { model: MODEL, messages, max_tokens: 20, stream: true }],
+    [
+      '/v1/chat/completions',
+      { model: MODEL, messages, max_tokens: 5, stream: true, stream_options: { include_usage: true } },
+    ],
+    ['/v1/completions', { model: MODEL, prompt: 'x', max_tokens: 3 }],
+    ['/v1/completions', { model: MODEL, prompt: 'long '.repeat(100_000), max_tokens: 3 }],
+    ['/v1/completions', { model: MODEL, prompt: 'x', max_tokens: -1 }],
+  ] as const) {
+    const [http, natsAnswer] = [await overHttp.send(path, { body }), await overNats.send(path, { body })]
+    t.equal(natsAnswer.status, http.status)
+    t.equal(plain(natsAnswer.text), plain(http.text), `${path} ${JSON.stringify(body).slice(0, 80)}`)
+    t.equal(natsAnswer.headers['content-type'], http.headers['content-type'])
+  }
+  const [ofHttp, ofNats] = [await told(overHttp), await told(overNats)]
+  t.strictSame(ofNats, ofHttp, 'metrics and receipts are the same')
+  t.ok(ofNats.counters.length > 5 && ofNats.receipts.length === 5)
+})
+
+/** What a router counts and keeps of its requests, without times. */
+async function told(client: RouterClient) {
+  const lines = (await client.send('/metrics')).text.split('\n')
+  const counters = lines.filter(line =>
+    /^homing_(gateway_(requests|failures)_total|request_(started_total|retries_total|output_tokens))/.test(
+      line,
+    ),
+  )
+  const { decisions } = (await client.send('/decisions')).json as { decisions: { delivered: Delivered }[] }
+  const receipts = decisions.map(({ delivered }) => {
+    const { outcome, status, prompt_tokens, completion_tokens } = delivered
+    return { outcome, status, prompt_tokens, completion_tokens }
+  })
+  return { counters, receipts }
+}
+
+interface Delivered {
+  readonly outcome: string
+  readonly status: number
+  readonly prompt_tokens: number
+  readonly completion_tokens: number
+}
+
+/** A worker in this process. */
+function workerAt(t: Test, nats: NatsServer, port: number, handler: RequestHandler, limits = {}) {
+  const registered = registerWorker({
+    url: `http://worker:${port}?model=${MODEL}&block_size=16&kv_blocks=100`,
+    nats: [nats.address],
+    namespace: 'test',
+    serve: { handler, ...limits },
+  })
+  t.teardown(() => registered.close())
+  return registered
+}
+
+/** What routers ask a worker, answered. */
+function engineLike(completions: RequestHandler): RequestHandler {
+  return request => {
+    if (request.path === '/v1/completions') return completions(request)
+    const json = { 'content-type': 'application/json' }
+    if (request.path === '/v1/models')
+      return {
+        status: 200,
+        headers: json,
+        body: JSON.stringify({ object: 'list', data: [{ id: MODEL, object: 'model' }] }),
+      }
+    return request.path === '/health' ? { status: 200 } : { status: 404 }
+  }
+}
+
+const STREAM = { 'content-type': 'text/event-stream' }
+const event = (text: string): string =>
+  `data: ${JSON.stringify({ id: 'c', object: 'text_completion', model: MODEL, choices: [{ index: 0, text }] })}\n\n`
+const ask = { model: MODEL, prompt: 'x', stream: true, max_tokens: 5 }
+
+t.test(
+  'a program without an HTTP server serves, hears who leaves, and stops for who reads slowly',
+  needsServer,
+  async t => {
+    const nats = await server(t)
+    let given = 0
+    let aborted: () => void = () => {}
+    const whenAborted = new Promise<void>(resolve => {
+      aborted = resolve
+    })
+    workerAt(
+      t,
+      nats,
+      1,
+      engineLike(({ signal }) => {
+        signal.addEventListener('abort', aborted)
+        return {
+          status: 200,
+          headers: STREAM,
+          body: (async function* () {
+            for (; ; given++) yield event('y'.repeat(10_000))
+          })(),
+        }
+      }),
+    )
+    const client = await routerAt(t, nats, 'nats', ['--request-window-bytes', '65536'])
+    await hasUp(client, 1)
+    const answer = await client.open('/v1/completions', { body: ask })
+    t.equal(answer.statusCode, 200)
+    // The client reads nothing: what was given is in sockets and in the window, and stays so.
+    let last = -1
+    await until('the worker stands still', async () => {
+      if (given === last && given > 0) return true
+      last = given
+      return undefined
+    })
+    t.ok(given * 10_000 < 32 * 2 ** 20, `${given} events were given`)
+    answer.body.destroy()
+    answer.body.on('error', () => {})
+    await whenAborted
+  },
+)
+
+t.test(
+  'a worker that is killed in mid-answer, and one that fails before its first byte',
+  needsServer,
+  async t => {
+    const nats = await server(t)
+    const first = await engineAt(t, nats, 'first', ['--speed', '1'])
+    const client = await routerAt(t, nats, 'nats')
+    await hasUp(client, 1)
+    const answer = await client.open('/v1/completions', {
+      body: { ...ask, max_tokens: 2000, ignore_eos: true },
+    })
+    t.equal(answer.statusCode, 200)
+    first.kill('SIGKILL')
+    const text = await answer.body.text()
+    t.match(text, /"error"/, 'the stream ends with an error')
+    t.notMatch(text, /\[DONE\]/)
+    const [decision] = (await client.send('/decisions')).json.decisions
+    t.match(JSON.stringify(decision), /HOMING_DISPATCH_UPSTREAM_FAILED|HOMING_DISPATCH_NO_ANSWER/)
+    t.match(JSON.stringify(decision), /nothing was heard from/)
+  },
+)
+
+t.test(
+  'nobody serves the subject: others take the request, over HTTP where that is their way',
+  needsServer,
+  async t => {
+    const nats = await server(t)
+    const plainEngine = await startProcess('engine', [
+      '--port',
+      '0',
+      '--speed',
+      '0',
+      '--events-port',
+      '0',
+      '--replay-port',
+      '0',
+    ])
+    t.teardown(() => plainEngine.kill('SIGKILL'))
+    let calls = 0
+    const worker = workerAt(
+      t,
+      nats,
+      2,
+      engineLike(() => {
+        calls++
+        return { status: 200, headers: { 'content-type': 'application/json' }, body: '{"choices":[]}' }
+      }),
+    )
+    const client = await routerAt(t, nats, 'nats', ['--router-mode', 'round-robin'], [plainEngine.url])
+    await hasUp(client, 2)
+    for (let i = 0; i < 8; i++)
+      t.equal(
+        (await client.send('/v1/completions', { body: { ...ask, prompt: `prompt ${i}`, stream: false } }))
+          .status,
+        200,
+      )
+    t.ok(calls > 0 && calls < 8, `${calls} of 8 went over the broker`)
+    await worker.close()
+    await until('one is left', async () => ((await client.workers()).length === 1 ? true : undefined))
+    await nats.down()
+    t.equal((await client.send('/v1/completions', { body: { ...ask, stream: false } })).status, 200)
+  },
+)
+
+t.test(
+  'the broker dies in mid-answer and comes back: the answer ends with an error, the next is whole',
+  needsServer,
+  async t => {
+    const nats = await server(t)
+    const aborted: boolean[] = []
+    let isHeld = true
+    workerAt(
+      t,
+      nats,
+      3,
+      engineLike(({ signal }) => ({
+        status: 200,
+        headers: STREAM,
+        body: (async function* () {
+          yield event('first')
+          if (isHeld)
+            await new Promise<void>(resolve => {
+              signal.addEventListener('abort', () => {
+                aborted.push(true)
+                resolve()
+              })
+            })
+          yield 'data: [DONE]\n\n'
+        })(),
+      })),
+    )
+    const client = await routerAt(t, nats, 'nats')
+    await hasUp(client, 1)
+    const answer = await client.open('/v1/completions', { body: ask })
+    await nats.down()
+    const text = await answer.body.text()
+    t.match(text, /first/)
+    t.match(text, /the connection to the NATS broker [\d.:]+ ended/)
+    await until('the handler hears it', async () => (aborted.length === 1 ? true : undefined))
+    isHeld = false
+    const during = await client.send('/v1/completions', { body: ask })
+    t.ok(during.status === 502 || during.status === 503, `${during.status} while there is no broker`)
+    await nats.up()
+    const after = await until('it is back', async () => {
+      const next = await client.send('/v1/completions', { body: ask })
+      return next.status === 200 ? next : undefined
+    })
+    t.match(after.text, /\[DONE\]/)
+  },
+)
