@@ -17,6 +17,7 @@ interface Check {
 
 const checks: readonly Check[] = [
   { name: 'types', command: binary('tsc'), args: ['-p', '.'] },
+  { name: 'types of the page', command: binary('tsc'), args: ['-p', 'packages/page/browser'] },
   { name: 'lint and format', command: binary('biome'), args: ['check', '--error-on-warnings', '.'] },
   {
     name: 'tidiness',

@@ -11,7 +11,7 @@
  */
 
 import { createHash, timingSafeEqual } from 'node:crypto'
-import { AdminForbiddenError } from './errors.ts'
+import { AdminForbiddenError, PageForbiddenError } from './errors.ts'
 import type { OperatorRequest } from './messages.ts'
 
 const SPEAKS_FOR_OTHERS = ['forwarded', 'x-forwarded-for', 'x-real-ip'] as const
@@ -21,6 +21,22 @@ export function assertMayChange(request: OperatorRequest, adminKey: string | und
   if (adminKey !== undefined && hasKey(request, adminKey)) return
   if (isLoopback(request.peerAddress) && speaksForItself(request)) return
   throw new AdminForbiddenError(request.method, request.path, adminKey !== undefined)
+}
+
+/**
+ * The live part of the page. With a key, whoever sends it; without one, this machine. Throws PageForbiddenError. The name by which a
+ * page was called must be one of this machine, too: a name of somebody else that leads here is how another site's page would look in.
+ */
+export function assertMayLook(request: OperatorRequest, adminKey: string | undefined): void {
+  if (adminKey !== undefined) {
+    if (hasKey(request, adminKey)) return
+    throw new PageForbiddenError(true)
+  }
+  const { host } = request.headers
+  const name = typeof host === 'string' ? URL.parse(`http://${host}`)?.hostname : undefined
+  const isOwnName = name === undefined || name === 'localhost' || name === '[::1]' || isLoopback(name)
+  if (isLoopback(request.peerAddress) && speaksForItself(request) && isOwnName) return
+  throw new PageForbiddenError(false)
 }
 
 function hasKey({ headers }: OperatorRequest, adminKey: string): boolean {

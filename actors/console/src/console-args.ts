@@ -16,6 +16,10 @@ export interface ConsoleArgs {
   readonly adminPort: number | undefined
   /** Whoever has it may change workers and thresholds from anywhere; undefined: only this machine may. */
   readonly adminKey?: string | undefined
+  /** Who may see the live page: this machine or whoever has the key, everybody, nobody. */
+  readonly page: 'local' | 'open' | 'off'
+  /** Tabs of it that may be open at one time. */
+  readonly pageTabsMax: number
   readonly bodyBytesMax: number
   /** Longest wait for the next bytes of a request body, in milliseconds. */
   readonly bodySilenceMsMax: number

@@ -4,7 +4,7 @@
  * In     requests of operators: from the gateway, as plain data, or from its own port if it has one (--admin-port).
  * Out    questions to router, directory, tracker, indexers and the gateway, each with a deadline. It changes nothing by itself: workers and
  *        thresholds are the directory's, which is asked to change them; the gateway counts the errors and the cut clients of its own port.
- * Owns   its listener, if it has one. What it shows belongs to others and is asked for each time, so its restart loses
+ * Owns   its listener, if it has one, with the streams of the page there; what the page is told, made anew for each update. What it shows belongs to others and is asked for each time, so its restart loses
  *        only the count of failed collectors. The gateway counts its own requests, and renders these metrics itself.
  * Order  none between requests: at most OPEN_MAX are answered at one time, further ones get 503.
  * Fails  an error inside one request becomes its answer. While the console restarts, requests wait for it up to their
@@ -14,13 +14,23 @@
 
 import { type ActorRef, defineActor, signal, systemView } from '@homing/actor'
 import { toErrorRecord } from '@homing/errors'
-import { Bodies, errorAnswer, FrontDoor, type HttpAnswer, RouteTable, sendAnswer } from '@homing/http'
+import {
+  Bodies,
+  EventStreams,
+  errorAnswer,
+  FrontDoor,
+  type HttpAnswer,
+  RouteTable,
+  type StreamCounts,
+  sendOrStream,
+} from '@homing/http'
 import { type HttpExchange, type HttpTransport, transportCapability } from '@homing/transport'
 import type { ConsoleArgs } from './console-args.ts'
 import { ConsoleBusyError } from './errors.ts'
 import type { ConsoleMessage, FromConsole, OperatorRequest } from './messages.ts'
 import { Operations } from './operations.ts'
 import { OPERATOR_ROUTES } from './operator-routes.ts'
+import { PageBuilder } from './page-builder.ts'
 import { processMetrics } from './process-metrics.ts'
 
 const OPEN_MAX = 100
@@ -37,12 +47,26 @@ export const operatorConsole = defineActor(
     // After a start it is known with the guardian's next word; what needs it waits until then.
     const known = Promise.withResolvers<ActorRef<FromConsole>>()
     let gateway: ActorRef<FromConsole> | undefined
+    const system = context.use(systemView)
+    let tabs: StreamCounts = { readers: 0, skippedFrames: 0, cutReaders: 0, refusedReaders: 0 }
     const operations = new Operations({
       args,
-      system: context.use(systemView),
+      system,
       process: context.use(processMetrics),
       gateway: () => known.promise,
+      page: () => ({ ...tabs, ...builder.cost }),
     })
+    const builder = new PageBuilder({
+      args,
+      clock: context.clock,
+      system,
+      life: Buffer.from(context.random.bytes(9)).toString('base64url'),
+      workers: () => operations.workers(),
+    })
+    const takeTabs = (counts: StreamCounts): void => {
+      tabs = counts
+      builder.tabs = counts.readers
+    }
     const routes = new RouteTable(OPERATOR_ROUTES)
     let openCount = 0
 
@@ -68,14 +92,27 @@ export const operatorConsole = defineActor(
     // Both ports count alike; before the gateway is known there is nobody to count.
     const count = (message: CountedMessage): void => void gateway?.tell(message)
     const routeName = (path: string): string => routes.at(path)?.name ?? 'none'
+    const streams = new EventStreams({
+      clock: context.clock,
+      readersMax: args.pageTabsMax,
+      silenceMsMax: args.clientStallMsMax,
+      pull: isFirst => builder.update(isFirst),
+      told: takeTabs,
+    })
     const door =
       adminPort === undefined
         ? undefined
-        : await openDoor(http, adminPort, args, { answer, count, routeName })
+        : await openDoor(http, adminPort, args, { answer, count, routeName, streams })
 
     return {
       async serve({ request, reply }) {
         reply(await answer(request))
+      },
+      async pageUpdate({ isFirst, reply }) {
+        reply(await builder.update(isFirst))
+      },
+      pageTabs({ counts }) {
+        takeTabs(counts)
       },
       gateway(message) {
         gateway = message.gateway
@@ -89,6 +126,7 @@ export const operatorConsole = defineActor(
       },
       [signal](event) {
         if (event.type === 'terminated') return
+        streams.close()
         // Also before a restart: the next instance listens on the same port.
         return door?.close(0)
       },
@@ -104,6 +142,7 @@ interface DoorParts {
   readonly count: (message: CountedMessage) => void
   /** Its label in metrics. */
   readonly routeName: (path: string) => string
+  readonly streams: EventStreams
 }
 
 /** A port of its own. */
@@ -111,7 +150,7 @@ function openDoor(
   http: HttpTransport,
   port: number,
   { host, bodyBytesMax, bodySilenceMsMax, clientStallMsMax }: ConsoleArgs,
-  { answer, count, routeName }: DoorParts,
+  { answer, count, routeName, streams }: DoorParts,
 ): Promise<FrontDoor> {
   const bodies = new Bodies(
     BODIES_COUNT_MAX * bodyBytesMax,
@@ -129,7 +168,7 @@ function openDoor(
       .catch(errorAnswer)
       .finally(() => hold.release())
     if (exchange.isClosed) return
-    const status = sendAnswer(exchange, answered)
+    const status = sendOrStream(exchange, answered, streams)
     if (status >= 400) count({ type: 'refused', route: routeName(path), status })
   }
   const options = { host, port, bodySilenceMsMax, readerStallMsMax: clientStallMsMax }

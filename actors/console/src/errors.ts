@@ -12,6 +12,18 @@ export class AdminForbiddenError extends CodedError {
   }
 }
 
+/** The live part of the page, for a caller that may not see it. */
+export class PageForbiddenError extends CodedError {
+  readonly code = 'HOMING_CONSOLE_PAGE_FORBIDDEN'
+
+  constructor(needsKey: boolean) {
+    const remedy = needsKey
+      ? 'send the key of --admin-key-file as "authorization: Bearer KEY"'
+      : "open it on the router's own machine as localhost, or start the router with --admin-key-file or --page open"
+    super(`cannot show the page to this caller: ${remedy}`, { needsKey: String(needsKey) })
+  }
+}
+
 /** As many workers are being looked at as may be. */
 export class DiagnosesBusyError extends CodedError {
   readonly code = 'HOMING_CONSOLE_DIAGNOSES_BUSY'

@@ -1,6 +1,6 @@
 import type { ActorRef, Reply } from '@homing/actor'
 import type { ErrorRecord } from '@homing/errors'
-import type { HttpAddress, HttpAnswer } from '@homing/http'
+import type { HttpAddress, HttpAnswer, Pulled, StreamCounts } from '@homing/http'
 import type { Receipt } from '@homing/router'
 import type { HttpHeaders } from '@homing/transport'
 
@@ -40,6 +40,9 @@ export type FromConsole =
 export type ConsoleMessage =
   /** From the gateway, of its own clients; always answered, with an error in OpenAI's form where need be. */
   | { readonly type: 'serve'; readonly request: OperatorRequest; readonly reply: Reply<HttpAnswer> }
+  /** From the gateway, whose clients have tabs of the page open: what has become of them, and what they are to be told. */
+  | { readonly type: 'pageUpdate'; readonly isFirst: boolean; readonly reply: Reply<Pulled> }
+  | { readonly type: 'pageTabs'; readonly counts: StreamCounts }
   /** From the guardian, again and again: whom to ask. */
   | { readonly type: 'gateway'; readonly gateway: ActorRef<FromConsole> }
   /** From the guardian: the start is over. */

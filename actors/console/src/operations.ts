@@ -21,9 +21,11 @@ import { consoleMetrics } from './console-metrics.ts'
 import { diagnosis } from './diagnosis.ts'
 import type { FromConsole, OperatorRequest } from './messages.ts'
 import type { OperatorPath } from './operator-routes.ts'
+import { PageAnswers } from './page-answers.ts'
+import { collectPage, type PageFigures } from './page-metrics.ts'
 import { queueView } from './queue-view.ts'
 import { replicasView } from './replicas.ts'
-import { receiptView, workersView } from './views.ts'
+import { receiptView, type WorkersView, workersView } from './views.ts'
 import { addWorker, drainWorker, removeWorker } from './worker-changes.ts'
 
 const RECEIPTS_LIMIT = { default: 20, max: 1000 }
@@ -42,6 +44,8 @@ export interface OperationsParts {
   /** Metrics of the process. */
   readonly process: Metrics
   readonly gateway: () => Promise<ActorRef<FromConsole>>
+  /** What the page costs, and who has it open. */
+  readonly page: () => PageFigures
 }
 
 export class Operations {
@@ -49,15 +53,18 @@ export class Operations {
   readonly #system: SystemView
   readonly #gateway: OperationsParts['gateway']
   readonly #metrics: Metrics
+  readonly #page: PageAnswers
 
-  constructor({ args, system, process, gateway }: OperationsParts) {
+  constructor({ args, system, process, gateway, page }: OperationsParts) {
     this.#args = args
     this.#system = system
     this.#gateway = gateway
+    this.#page = new PageAnswers(args)
     const ofGateway = async (): Promise<string> => {
       return (await gateway()).ask({ type: 'metrics' }, { timeout: args.askMsMax })
     }
     this.#metrics = consoleMetrics(args, system, [ofGateway, () => process.render()])
+    collectPage(this.#metrics, page)
   }
 
   /** Rejects with what becomes an error answer. `parameter`: what the '*' of the path stands for. */
@@ -90,7 +97,11 @@ export class Operations {
     '/actors/flight': request => this.#flight(request),
     '/dump': request => this.#dump(request),
     '/metrics': async () => textAnswer(200, await this.#metrics.render(), METRICS),
-    '/': request => this.#overview(request),
+    '/page/*': (request, path) => {
+      queryOf(request)
+      return this.#page.file(request, path)
+    },
+    '/': request => (this.#page.wantsPage(request) ? this.#page.page(request) : this.#overview(request)),
   }
 
   #assertMayChange(request: OperatorRequest): void {
@@ -110,6 +121,11 @@ export class Operations {
 
   async #workers(request: OperatorRequest): Promise<HttpAnswer> {
     queryOf(request)
+    return jsonAnswer(200, await this.workers())
+  }
+
+  /** The answer of `/workers`. */
+  async workers(): Promise<WorkersView> {
     const args = this.#args
     const deadline = { timeout: args.askMsMax }
     const [report, loads, audits, tokenizer, ...shards] = await Promise.all([
@@ -120,7 +136,7 @@ export class Operations {
       // A shard that does not answer in time is shown without its blocks, not as an error.
       ...args.indexers.map(indexer => indexer.ask({ type: 'status' }, deadline).catch(() => undefined)),
     ])
-    return jsonAnswer(200, workersView(report, shards, loads.rows, audits, tokenizer?.tokenizers ?? []))
+    return workersView(report, shards, loads.rows, audits, tokenizer?.tokenizers ?? [])
   }
 
   async #queue(request: OperatorRequest): Promise<HttpAnswer> {
@@ -220,6 +236,7 @@ export class Operations {
         'GET /actors?format=text&limit=': 'threads and actors: state, restarts, waiting messages',
         'GET /actors/flight?thread=&format=text&limit=': 'the last things that a thread did',
         'GET /dump': 'the prefix index, by worker key',
+        'GET / with accept: text/html': 'the page for people, which shows all this as it happens',
         'GET /health, GET /ready, GET /metrics': 'for machines',
       },
       ...(adminPort === undefined ? {} : { elsewhere: ELSEWHERE }),

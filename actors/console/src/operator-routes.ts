@@ -19,6 +19,7 @@ export const OPERATOR_ROUTES = [
   get('flight', '/actors/flight'),
   get('dump', '/dump'),
   get('metrics', '/metrics'),
+  get('page', '/page/*'),
   get('overview', '/'),
 ] as const
 

@@ -22,7 +22,10 @@ const servedView = ({ requests, uncachedTokens, share }: ServedTotals) => ({
 const rounded = (value: number | undefined): number | null =>
   value === undefined ? null : Math.round(value * 1000) / 1000
 
-export function queueView(status: QueueStatus): object {
+/** The answer of `/queue`. */
+export type QueueView = ReturnType<typeof queueView>
+
+export function queueView(status: QueueStatus) {
   return {
     is_on: status.isOn,
     requests: status.requests,
@@ -35,7 +38,7 @@ export function queueView(status: QueueStatus): object {
   }
 }
 
-function modelView({ model, workers, snapshot }: ModelQueueStatus): object {
+function modelView({ model, workers, snapshot }: ModelQueueStatus) {
   const tenants = snapshot.tenants.toSorted((a, b) => b.waiting.requests - a.waiting.requests)
   return {
     model,

@@ -20,6 +20,9 @@ const milliseconds = (ms: number | undefined): number | null =>
 /** To six digits, which is more than an estimate has. */
 const significant = (value: number): number => Number(value.toPrecision(6))
 
+/** The answer of `/workers`. */
+export type WorkersView = ReturnType<typeof workersView>
+
 /** One row per worker; its worker keys inside, each with trust, event age, blocks held and load. */
 export function workersView(
   report: FleetReport,
@@ -27,7 +30,7 @@ export function workersView(
   loads: readonly WorkerLoad[],
   audits: readonly KeyAudit[],
   tokenizers: readonly TokenizerPath[],
-): object {
+) {
   const loadBySlot = new Map(loads.map(load => [load.workerSlot, load]))
   const auditByKey = new Map(audits.map(audit => [audit.worker, audit]))
   return {
@@ -74,7 +77,7 @@ function keyView(
   shards: readonly (ShardStatus | undefined)[],
   load: WorkerLoad | undefined,
   audit: KeyAudit | undefined,
-): object {
+) {
   const source = report.sources[key.workerSlot]
   return {
     worker: key.key,
@@ -120,7 +123,7 @@ function keyView(
 }
 
 /** What policy auto takes a step for: `source` tells a worker's own figures from those of the fleet and from assumptions. */
-function learnedView(learned: LearnedSpeed | undefined): object | null {
+function learnedView(learned: LearnedSpeed | undefined) {
   if (learned === undefined) return null
   const { prefill, decode } = learned
   const [step, token, pair] = prefill.coefficients
@@ -157,7 +160,7 @@ function checkpointView(checkpoint: CheckpointStatus | undefined): object | null
 }
 
 /** How the predictions for a worker key have fared. `waiting`: no answer to compare yet. */
-function auditView(audit: KeyAudit | undefined): object {
+function auditView(audit: KeyAudit | undefined) {
   return {
     state: audit?.state ?? 'waiting',
     requests: audit?.requests ?? 0,
@@ -273,5 +276,6 @@ export function receiptView(receipt: Receipt): object {
                 ? null
                 : { code: delivery.error.code, message: delivery.error.message },
           },
+    cost_terms: receipt.cost.terms.map(({ name, unit, means }) => ({ name, unit, means })),
   }
 }

@@ -30,6 +30,11 @@ export const scriptedGateway = defineActor(
   },
 })
 
+interface From {
+  readonly headers?: Readonly<Record<string, string>>
+  readonly peerAddress?: string
+}
+
 function start(t: Test, change: Partial<ConsoleArgs> = {}) {
   const { clock } = createTestSystem()
   const network = new MemoryNetwork({ clock })
@@ -41,6 +46,8 @@ function start(t: Test, change: Partial<ConsoleArgs> = {}) {
     bodyBytesMax: 1000,
     bodySilenceMsMax: 60_000,
     clientStallMsMax: 120_000,
+    page: 'local',
+    pageTabsMax: 8,
     askMsMax: 1000,
     readMsMax: 5000,
     relayed: ['POST /v1/embeddings'],
@@ -55,10 +62,11 @@ function start(t: Test, change: Partial<ConsoleArgs> = {}) {
   const spawn = () => system.spawn(operatorConsole, { name: 'console', args })
   const ref = spawn()
   const gateway = system.spawn(scriptedGateway, { name: 'gateway', args: undefined })
-  const serve = async (path: string, method = 'GET') => {
-    const request = { method, path, query: '', headers: {}, peerAddress: '127.0.0.1', body: undefined }
-    const { status, body } = await ref.ask({ type: 'serve', request }, ASK)
-    return { status, text: new TextDecoder().decode(body) }
+  const serve = async (path: string, method = 'GET', from: From = {}) => {
+    const { headers = {}, peerAddress = '127.0.0.1' } = from
+    const request = { method, path, query: '', headers, peerAddress, body: undefined }
+    const { status, headers: answered, body } = await ref.ask({ type: 'serve', request }, ASK)
+    return { status, headers: answered, text: new TextDecoder().decode(body) }
   }
   return { system, ref, spawn, gateway: gateway as ActorRef<FromConsole>, serve }
 }
@@ -110,4 +118,78 @@ t.test('a port that is taken is told, and fails the console when the start is ov
 t.test('without a port of its own it has no address', async t => {
   const { ref } = start(t)
   t.equal(await ref.ask({ type: 'address' }, ASK), undefined)
+})
+
+const BROWSER = { headers: { accept: 'text/html,application/xhtml+xml,*/*;q=0.8', host: 'localhost:9000' } }
+
+t.test('a browser gets the page, and a program the list of routes', async t => {
+  const { serve } = start(t)
+  const page = await serve('/', 'GET', BROWSER)
+  t.match(page.headers['content-type'], 'text/html')
+  t.match(page.headers['content-security-policy'], /default-src 'none'/)
+  t.match(page.text, '<!doctype html>')
+  t.match(JSON.parse((await serve('/')).text), { product: 'homing' })
+  t.match(JSON.parse((await serve('/', 'GET', { headers: { accept: 'application/json' } })).text), {
+    product: 'homing',
+  })
+})
+
+t.test(
+  'a file of the page that the browser has is not sent again, and one that is not there is 404',
+  async t => {
+    const { serve } = start(t)
+    const { etag } = (await serve('/page/main.ts')).headers
+    const again = await serve('/page/main.ts', 'GET', { headers: { 'if-none-match': etag! } })
+    t.match(again, { status: 304, text: '' })
+    const compressed = await serve('/page/main.ts', 'GET', { headers: { 'accept-encoding': 'gzip, br' } })
+    t.equal(compressed.headers['content-encoding'], 'gzip')
+    t.match(await serve('/page/main.js'), { status: 404, text: /GET \/ has the page/ })
+  },
+)
+
+t.test('without a key the live part is for this machine, under its own name', async t => {
+  const { serve } = start(t)
+  const live = (from: From) => serve('/page/live', 'GET', from)
+  for (const host of ['localhost:9000', '127.0.0.1:9000', '[::1]:9000'])
+    t.match(
+      await live({ headers: { host } }),
+      { status: 200, headers: { 'content-type': /^text\/event-stream/ } },
+      host,
+    )
+  const refused = { status: 403, text: /--admin-key-file or --page open/ }
+  t.match(await live({ headers: { host: 'localhost' }, peerAddress: '10.0.0.7' }), refused)
+  t.match(await live({ headers: { host: 'localhost', 'x-forwarded-for': '10.0.0.7' } }), refused)
+  t.match(await live({ headers: { host: 'localhost', origin: 'http://elsewhere' } }), refused)
+  // A name of somebody else that leads to this machine.
+  t.match(await live({ headers: { host: 'elsewhere:9000' } }), refused)
+})
+
+t.test('with a key the live part is for whoever has it', async t => {
+  const { serve } = start(t, { adminKey: 'secret' })
+  const live = (from: From) => serve('/page/live', 'GET', from)
+  t.match(await live({ headers: { host: 'localhost' } }), { status: 403, text: /send the key/ })
+  t.match(await live({ headers: { authorization: 'Bearer other' } }), { status: 403 })
+  t.match(await live({ headers: { authorization: 'Bearer secret' }, peerAddress: '10.0.0.7' }), {
+    status: 200,
+  })
+  t.match(await serve('/page/main.ts', 'GET', { peerAddress: '10.0.0.7' }), { status: 200 })
+})
+
+t.test('--page open shows it to everybody, --page off to nobody', async t => {
+  const open = start(t, { page: 'open' })
+  t.match(await open.serve('/page/live', 'GET', { peerAddress: '10.0.0.7' }), { status: 200 })
+  const off = start(t, { page: 'off' })
+  t.match((await off.serve('/', 'GET', BROWSER)).headers['content-type'], 'application/json')
+  t.match(await off.serve('/page/live'), { status: 404, text: /--page off/ })
+})
+
+t.test('owners that do not answer leave the page alive, and are named', async t => {
+  const { system, ref } = start(t)
+  const update = ref.ask({ type: 'pageUpdate', isFirst: true }, ASK)
+  await system.advance('3s')
+  const { events, pauseMs } = await update
+  const beat = JSON.parse(events.find(({ event }) => event === 'beat')!.data)
+  t.strictSame(beat.silent.toSorted(), ['decisions', 'fleet', 'waiting'])
+  t.match(events.map(({ event }) => event).toSorted(), ['beat', 'house'])
+  t.ok(pauseMs >= 250 && pauseMs <= 10_000, `${pauseMs} ms`)
 })

@@ -27,6 +27,8 @@ export interface GatewayArgs {
   readonly bodySilenceMsMax: number
   /** Longest time that an answer may wait for a client that takes none of it, in milliseconds. */
   readonly clientStallMsMax: number
+  /** Tabs of the page that may be open on its port. */
+  readonly pageTabsMax: number
   readonly openRequestsMax: number
   /** Where the access log goes (`-`: standard output), and the share of requests that get a line, 0 … 1; undefined: there is none. */
   readonly accessLog?: { readonly path: string; readonly sample: number } | undefined

@@ -5,7 +5,7 @@
  * Out    for each completion, by its exchange (exchange.ts): to tokenizer, queue and router; the call to its worker; to tracker: first byte
  *        and signs of life; to directory: workers that could not be reached. To console: requests for the operator routes, unless
  *        it has a port of its own; if its answer does not come in time, the request gets 503 or 504, and nothing else waits for it.
- * Owns   the HTTP listener, and the open exchanges with everything that they hold: bodies, placements, calls, answers.
+ * Owns   the HTTP listener, the tabs of the page that are open on it, and the open exchanges with everything that they hold: bodies, placements, calls, answers.
  * Order  bytes reach the client in the order of the worker's. Sockets and their bytes stay on this thread: they pass no mailbox.
  * Fails  every exchange ends with exactly one answer: the engine's, or an error in OpenAI's form. A
  *        failure inside one exchange never touches another. A gateway that stops or is restarted ends its exchanges first.
@@ -13,11 +13,12 @@
  *        If it cannot listen, it says so when asked for its address, and fails if it should serve already.
  */
 
-import { defineActor, signal } from '@homing/actor'
-import type { OperatorRequest } from '@homing/console'
+import { type ActorRef, defineActor, signal } from '@homing/actor'
+import type { Clock } from '@homing/clock'
+import type { ConsoleMessage, OperatorRequest } from '@homing/console'
 import type { Fleet } from '@homing/directory'
 import { toErrorRecord } from '@homing/errors'
-import { Bodies, FrontDoor, RouteTable, refuseRoute, sendAnswer } from '@homing/http'
+import { Bodies, EventStreams, FrontDoor, RouteTable, refuseRoute, sendOrStream } from '@homing/http'
 import type { CompletionRoute } from '@homing/tokenizer'
 import { type HttpExchange, transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
@@ -87,7 +88,8 @@ export const gateway = defineActor(
       () => fleet,
       () => isStarted,
     )
-    const routes = new RouteTable([...ownRoutes(reader, views), ...operatorRoutes(args, metrics)])
+    const tabs = args.operators === undefined ? undefined : pageTabs(clock, args, args.operators.console)
+    const routes = new RouteTable([...ownRoutes(reader, views), ...operatorRoutes(args, metrics, tabs)])
     const relay: ReadStep = (exchange, hold) => reader.relayed(exchange, hold)
     const where =
       args.operators === undefined ? 'the operator routes are on --admin-port' : 'GET / lists them'
@@ -164,6 +166,7 @@ export const gateway = defineActor(
       clientStalled: ({ route }) => metrics.clientStalled(route),
       async drain({ graceMs, reply }) {
         isDraining = true
+        tabs?.close()
         let cutRequests = 0
         // Set before the listener's own timer, which is due with it and cuts what is still open then.
         const timer = clock.after(graceMs, () => {
@@ -178,6 +181,7 @@ export const gateway = defineActor(
       async [signal](event) {
         if (event.type === 'terminated') return
         exchanges.endAll(toErrorRecord(new GatewayRestartedError()))
+        tabs?.close()
         // Also before a restart: the next instance listens on the same port.
         await door.close(0)
         await accessNotes?.log.close()
@@ -203,12 +207,28 @@ function ownRoutes(reader: RequestReader, views: FleetViews): readonly ServedRou
   return OWN_ROUTES.map(route => ({ ...route, ...served[route.path] }))
 }
 
+/** The tabs of the page that are open on this port: the console makes what they are told. */
+function pageTabs(
+  clock: Clock,
+  { pageTabsMax, clientStallMsMax, askMsMax, readMsMax }: GatewayArgs,
+  console: ActorRef<ConsoleMessage>,
+): EventStreams {
+  return new EventStreams({
+    clock,
+    readersMax: pageTabsMax,
+    silenceMsMax: clientStallMsMax,
+    pull: isFirst => console.ask({ type: 'pageUpdate', isFirst }, { timeout: askMsMax + readMsMax }),
+    told: counts => void console.tell({ type: 'pageTabs', counts }),
+  })
+}
+
 /** Those that the console answers. One with a body is a request like any other as long as that is held. */
 function operatorRoutes(
   { operators, bodyBytesMax, readMsMax, askMsMax }: GatewayArgs,
   metrics: GatewayMetrics,
+  tabs: EventStreams | undefined,
 ): readonly ServedRoute[] {
-  if (operators === undefined) return []
+  if (operators === undefined || tabs === undefined) return []
   // Longer than the console may wait itself.
   const options = { timeout: readMsMax + askMsMax }
   const pass = async (exchange: HttpExchange, name: string, body: OperatorRequest['body']): Promise<void> => {
@@ -216,7 +236,7 @@ function operatorRoutes(
     const request = { method, path, query, headers, peerAddress, body }
     const answer = await operators.console.ask({ type: 'serve', request }, options)
     if (exchange.isClosed) return
-    if (sendAnswer(exchange, answer) >= 400) metrics.refused(name, answer.status)
+    if (sendOrStream(exchange, answer, tabs) >= 400) metrics.refused(name, answer.status)
   }
   return operators.routes.map(route => {
     if (route.method !== 'POST') return { ...route, view: exchange => pass(exchange, route.name, undefined) }

@@ -124,6 +124,8 @@ export async function start(
     bodyBytesMax: 1000,
     bodySilenceMsMax: 60_000,
     clientStallMsMax: 120_000,
+    page: 'local',
+    pageTabsMax: 8,
     readMsMax: 5000,
     askMsMax: 1000,
     router,

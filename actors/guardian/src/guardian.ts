@@ -22,7 +22,7 @@ import {
   type Supervision,
   signal,
 } from '@homing/actor'
-import { OPERATOR_ROUTES, operatorConsole } from '@homing/console'
+import { type ConsoleArgs, OPERATOR_ROUTES, operatorConsole } from '@homing/console'
 import { type DecisionLogMessage, decisionLog } from '@homing/decision-log'
 import {
   type DirectoryArgs,
@@ -85,6 +85,8 @@ export interface GuardianArgs extends QueueSettings {
   readonly bodiesBytesMax: number
   readonly bodyTimeoutMs: number
   readonly clientStallTimeoutMs: number
+  readonly page: ConsoleArgs['page']
+  readonly pageTabsMax: number
   readonly openRequestsMax: number
   readonly rememberedResponsesMax: number
   readonly workerSlotsMax: number
@@ -418,6 +420,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
     bodyBytesMax: args.bodyBytesMax,
     bodySilenceMsMax: args.bodyTimeoutMs,
     clientStallMsMax: args.clientStallTimeoutMs,
+    pageTabsMax: args.pageTabsMax,
     readMsMax: READ_MS_MAX,
     askMsMax: ASK_MS_MAX,
     queue: queueRef,
@@ -430,6 +433,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
   const consoleArgs = {
     ...listening,
     adminKey: args.adminKey,
+    page: args.page,
     adminPort,
     relayed,
     indexers,

@@ -31,6 +31,8 @@ const ARGS: GuardianArgs = {
   bodiesBytesMax: 1 << 30,
   bodyTimeoutMs: 60_000,
   clientStallTimeoutMs: 120_000,
+  page: 'local',
+  pageTabsMax: 8,
   openRequestsMax: 100,
   rememberedResponsesMax: 100,
   workerSlotsMax: 16,

@@ -49,8 +49,8 @@ export const routerCommand: Command<typeof routerSettings> = {
   settings: routerSettings,
   examples: [
     {
-      does: 'A demo fleet of four simulated engines behind port 8000:',
-      line: 'homing router',
+      does: 'A demo fleet of four simulated engines behind port 8000, with some load, to be seen at http://localhost:8000/:',
+      line: 'homing router --demo-load',
     },
     {
       does: 'Two engines of your own; they report their event and replay ports:',
@@ -94,8 +94,8 @@ export const routerCommand: Command<typeof routerSettings> = {
       (settings.workers.length > 0 ||
         settings.workersFile !== undefined ||
         settings.workerNamespace !== undefined) &&
-      (isGiven('demoEngines') || isGiven('demoSpeed'))
-        ? '--demo-engines and --demo-speed have no effect when workers are named: leave them out, or leave out --worker'
+      (isGiven('demoEngines') || isGiven('demoSpeed') || isGiven('demoLoad'))
+        ? '--demo-engines, --demo-speed and --demo-load have no effect when workers are named: leave them out, or leave out --worker'
         : undefined,
     ({ settings, isGiven }) =>
       settings.requestPlane === 'http' && isGiven('requestWindowBytes')

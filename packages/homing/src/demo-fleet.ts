@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { createActorSystem } from '@homing/actor'
 import { completeSettings, type GivenSettings, type RouterSettings, routerCommand } from '@homing/config'
 import { engine } from '@homing/testkit'
+import { demoLoad } from './demo-load.ts'
 import { describeEngine } from './describe-engine.ts'
 
 export interface DemoFleet {
@@ -11,6 +12,8 @@ export interface DemoFleet {
   readonly workers: readonly string[]
   readonly model: string
   readonly blockSizeTokens: number
+  /** Begins the load of `--demo-load`, which goes to the router at `origin` until the fleet stops. */
+  startLoad(origin: string): void
   stop(): Promise<void>
 }
 
@@ -55,6 +58,11 @@ export async function startDemoFleet({
       workers: engines.map(({ url }) => url),
       model: MODEL,
       blockSizeTokens: engines[0]!.blockSizeTokens,
+      startLoad(origin) {
+        const args = { origin, model: MODEL }
+        // Nobody depends on it: it may fail as often as it likes.
+        system.spawn(demoLoad, { name: 'load', thread: 'dedicated', args })
+      },
       stop: async () => void (await system.shutdown({ deadline: STOP_MS_MAX })),
     }
   } catch (thrown) {

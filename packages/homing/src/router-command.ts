@@ -46,7 +46,8 @@ export const routerCommandEntry: CommandEntry = {
       const operators = adminUrl === url ? '' : `\nroutes for operators on ${adminUrl}`
       console.log(`router ready on ${url} (pid ${process.pid})${operators}`)
       const placement = placementLine(settings, sources)
-      if (fleet !== undefined) console.log(`${placement}\n${whatToTry(router, fleet)}`)
+      if (settings.demoLoad) fleet?.startLoad(url)
+      if (fleet !== undefined) console.log(`${placement}\n${whatToTry(router, fleet, settings)}`)
       else {
         const lines = [
           ...router.fleet.workers.flatMap(workerLines),

@@ -63,7 +63,7 @@ export interface RunningRouter {
 export type GivenRouterSettings = Omit<GivenSettings<RouterSettings>, (typeof COMMAND_LINE_ONLY)[number]>
 
 const READY_MS_MAX = 60_000
-const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'detach'] as const
+const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'demoLoad', 'detach'] as const
 
 /**
  * Starts a router in this process and resolves when it serves: it listens, and each worker was probed once. Rejects with

@@ -1,5 +1,6 @@
 /** The text for newcomers after the ready line of a demo: three commands that prove the point. */
 
+import type { RouterSettings } from '@homing/config'
 import type { DemoFleet } from './demo-fleet.ts'
 import type { RunningRouter } from './start-router.ts'
 
@@ -11,15 +12,18 @@ const PROMPT =
 export function whatToTry(
   { url, adminUrl }: Pick<RunningRouter, 'url' | 'adminUrl'>,
   fleet: DemoFleet,
+  { page, demoLoad }: Pick<RouterSettings, 'page' | 'demoLoad'>,
 ): string {
   const body = JSON.stringify({
     model: fleet.model,
     messages: [{ role: 'user', content: PROMPT }],
     max_tokens: 16,
   })
+  const look = page === 'off' ? '' : `See it in a browser, as it happens: ${adminUrl}/\n`
+  const load = demoLoad ? '\nIt has some load of its own (--demo-load): conversations that grow.' : ''
   return `
-No --worker was named: this is a demo fleet of ${fleet.workers.length} simulated engines (real HTTP, real ZeroMQ, no GPU).
-
+No --worker was named: this is a demo fleet of ${fleet.workers.length} simulated engines (real HTTP, real ZeroMQ, no GPU).${load}
+${look}
 1. Send a prompt. The headers tell where it went and why:
 
    curl -si ${url}/v1/chat/completions -H 'content-type: application/json' -d '${body}'

@@ -66,3 +66,12 @@ export class RefusedError extends CodedError {
     this.param = param
   }
 }
+
+/** As many event streams are open as may be. */
+export class StreamsBusyError extends CodedError {
+  readonly code = 'HOMING_HTTP_STREAMS_BUSY'
+
+  constructor(streamsMax: number) {
+    super(`cannot open another tab of the page: ${streamsMax} are open (--page-tabs-max)`, { streamsMax })
+  }
+}

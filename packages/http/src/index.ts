@@ -16,7 +16,16 @@ export {
   NoSuchRouteError,
   NotFoundError,
   RefusedError,
+  StreamsBusyError,
 } from './errors.ts'
+export {
+  EventStreams,
+  type EventStreamsOptions,
+  type Pulled,
+  type StreamCounts,
+  type StreamEvent,
+  sendOrStream,
+} from './event-streams.ts'
 export { FrontDoor, type HttpAddress } from './front-door.ts'
 export { type LineSink, prepareAccessLog } from './line-sinks.ts'
 export { limitOf, queryOf, wantsText } from './query.ts'

@@ -111,6 +111,7 @@ const UNITS = [
   'routers',
   'seconds',
   'state',
+  'tabs',
   'threads',
   'tokens',
   'total',

@@ -79,6 +79,14 @@ export const outputSettings = [
     max: 1000,
     help: 'Divides every duration that the simulated engines pretend to need.',
   },
+  {
+    key: 'demoLoad',
+    name: 'demo-load',
+    group: 'Demo fleet (where no worker is named)',
+    kind: 'flag',
+    default: false,
+    help: 'Send the demo fleet a gentle load by itself: a few conversations that grow, and share what assistants are told first. Made for looking at the page; the requests take the same way as those of any client.',
+  },
 
   {
     key: 'logLevel',

@@ -1,0 +1,193 @@
+/**
+ * Event streams: server-sent events from one source to many readers.
+ *
+ *   pull ─▶ events ─▶ those whose data has changed ─▶ every reader that has room
+ *
+ * Invariants
+ *   I1  The source is asked only while there is a reader, once at a time, with a pause after each answer: its cost does not grow with
+ *       the number of readers.
+ *   I2  At most one frame waits for a reader. One that has not taken its last is skipped, and gets all events anew when it has.
+ *   I3  A reader that takes nothing for `silenceMsMax` is cut. The next reader past `readersMax` is refused.
+ *
+ * When the source fails, readers hear nothing of it but that nothing comes; it is asked again.
+ */
+
+import type { Clock, Timer } from '@homing/clock'
+import type { HttpExchange } from '@homing/transport'
+import { errorAnswer, type HttpAnswer, sendAnswer } from './answers.ts'
+import { StreamsBusyError } from './errors.ts'
+
+/** One event: its name, and its data in one line. */
+export interface StreamEvent {
+  readonly event: string
+  readonly data: string
+}
+
+export interface Pulled {
+  readonly events: readonly StreamEvent[]
+  /** Until the source is asked again, in milliseconds. */
+  readonly pauseMs: number
+}
+
+export interface EventStreamsOptions {
+  readonly clock: Clock
+  readonly readersMax: number
+  readonly silenceMsMax: number
+  /** Asks the source; `isFirst`: for the first reader after a time without any. May reject. */
+  readonly pull: (isFirst: boolean) => Promise<Pulled>
+  /** Called when a count has changed. */
+  readonly told: (counts: StreamCounts) => void
+}
+
+/** What has happened since the beginning, and who reads now. */
+export interface StreamCounts {
+  readonly readers: number
+  readonly skippedFrames: number
+  readonly cutReaders: number
+  readonly refusedReaders: number
+}
+
+interface Reader {
+  readonly exchange: HttpExchange
+  /** Since when it has not taken its last frame; undefined: it has. */
+  waitsSinceMs: number | undefined
+  /** It needs all events, not only what has changed. */
+  isBehind: boolean
+}
+
+/**
+ * Sends an answer; one that is the head of an event stream goes on as one of `streams`, if there is room. Returns the status.
+ */
+export function sendOrStream(exchange: HttpExchange, answer: HttpAnswer, streams: EventStreams): number {
+  const isStream = answer.status === 200 && answer.headers['content-type']?.startsWith('text/event-stream')
+  if (!isStream || exchange.method === 'HEAD') return sendAnswer(exchange, answer)
+  if (streams.open(exchange, answer.headers)) return answer.status
+  return sendAnswer(exchange, errorAnswer(new StreamsBusyError(streams.readersMax)))
+}
+
+const RETRY_MS = 1000
+const utf8 = new TextEncoder()
+
+export class EventStreams {
+  readonly #options: EventStreamsOptions
+  readonly #readers = new Set<Reader>()
+  /** The last data of each event. */
+  readonly #latest = new Map<string, string>()
+  #timer: Timer | undefined
+  #isPulling = false
+  #skippedFrames = 0
+  #cutReaders = 0
+  #refusedReaders = 0
+
+  constructor(options: EventStreamsOptions) {
+    this.#options = options
+  }
+
+  get readersMax(): number {
+    return this.#options.readersMax
+  }
+
+  get counts(): StreamCounts {
+    return {
+      readers: this.#readers.size,
+      skippedFrames: this.#skippedFrames,
+      cutReaders: this.#cutReaders,
+      refusedReaders: this.#refusedReaders,
+    }
+  }
+
+  /** False: there are as many readers as may be; the exchange is not touched. */
+  open(exchange: HttpExchange, headers: Readonly<Record<string, string>>): boolean {
+    if (this.#readers.size >= this.#options.readersMax) {
+      this.#refusedReaders++
+      this.#tell()
+      return false
+    }
+    const reader: Reader = { exchange, waitsSinceMs: undefined, isBehind: true }
+    this.#readers.add(reader)
+    exchange.onClientGone(() => this.#gone(reader))
+    exchange.writeHead(200, headers)
+    this.#tell()
+    // What is known is better than nothing, but for the first, to whom it is old.
+    if (this.#readers.size > 1) this.#send(reader, [])
+    if (!this.#isPulling && this.#readers.size === 1) void this.#pull(true)
+    return true
+  }
+
+  /** Ends all streams. */
+  close(): void {
+    this.#timer?.cancel()
+    this.#timer = undefined
+    for (const { exchange } of this.#readers) exchange.end()
+    this.#readers.clear()
+    this.#latest.clear()
+  }
+
+  #gone(reader: Reader): void {
+    if (!this.#readers.delete(reader)) return
+    if (this.#readers.size === 0) {
+      this.#timer?.cancel()
+      this.#timer = undefined
+      this.#latest.clear()
+    }
+    this.#tell()
+  }
+
+  async #pull(isFirst: boolean): Promise<void> {
+    this.#timer = undefined
+    this.#isPulling = true
+    let pauseMs = RETRY_MS
+    try {
+      const pulled = await this.#options.pull(isFirst)
+      pauseMs = pulled.pauseMs
+      this.#share(pulled.events)
+    } catch {
+      // Readers see by themselves that nothing comes.
+      this.#cutSilent()
+    } finally {
+      this.#isPulling = false
+    }
+    if (this.#readers.size === 0) return
+    this.#timer = this.#options.clock.after(pauseMs, () => void this.#pull(false), { unref: true })
+  }
+
+  #share(events: readonly StreamEvent[]): void {
+    const changed = events.filter(({ event, data }) => this.#latest.get(event) !== data)
+    for (const { event, data } of changed) this.#latest.set(event, data)
+    this.#cutSilent()
+    if (changed.length === 0) return
+    for (const reader of [...this.#readers]) this.#send(reader, changed)
+  }
+
+  #cutSilent(): void {
+    const nowMs = this.#options.clock.nowMs()
+    for (const reader of [...this.#readers]) {
+      if (nowMs - (reader.waitsSinceMs ?? nowMs) <= this.#options.silenceMsMax) continue
+      this.#cutReaders++
+      reader.exchange.destroy()
+      this.#gone(reader)
+    }
+  }
+
+  #send(reader: Reader, changed: readonly StreamEvent[]): void {
+    if (reader.waitsSinceMs !== undefined) {
+      this.#skippedFrames++
+      reader.isBehind = true
+      this.#tell()
+      return
+    }
+    const events = reader.isBehind ? [...this.#latest].map(([event, data]) => ({ event, data })) : changed
+    if (events.length === 0) return
+    reader.isBehind = false
+    const text = events.map(({ event, data }) => `event: ${event}\ndata: ${data}\n\n`).join('')
+    if (reader.exchange.write(utf8.encode(text))) return
+    reader.waitsSinceMs = this.#options.clock.nowMs()
+    reader.exchange.onDrain(() => {
+      reader.waitsSinceMs = undefined
+    })
+  }
+
+  #tell(): void {
+    this.#options.told(this.counts)
+  }
+}

@@ -1,0 +1,190 @@
+/** Fleet: a card for each worker key: how far it can be believed, what it holds, what it does. */
+
+import type { VNode } from 'preact'
+import { useState } from 'preact/hooks'
+import type { FleetKey, FleetSection } from '../src/sections.ts'
+import type { ViewProps } from './app.ts'
+import { bar, el, figure, note, part, sparkline, trustBadge } from './elements.ts'
+import { count, duration, ms, percent, short, since } from './format.ts'
+import type { Live, Sample } from './live.ts'
+
+export function FleetView({ state, live }: ViewProps): VNode {
+  const { fleet, beat } = state.sections
+  if (fleet === undefined) return note('empty', 'Nothing is known of the fleet yet.')
+  if (fleet.keys_total === 0) {
+    return el(
+      'div',
+      null,
+      note(
+        'empty',
+        fleet.workers === 0
+          ? 'This router has no workers.'
+          : `No worker has answered yet, of ${fleet.workers}.`,
+      ),
+      el(
+        'p',
+        null,
+        'Add one: ',
+        el('code', null, 'curl -s ROUTER/workers -d \'{"url": "http://HOST:PORT"}\''),
+      ),
+    )
+  }
+  return el(
+    'div',
+    null,
+    summary(fleet),
+    el(
+      'div.cards',
+      null,
+      ...fleet.keys.map(key =>
+        part(KeyCard, {
+          key: key.worker,
+          of: key,
+          now: beat?.now,
+          history: state.history.get(key.worker) ?? [],
+          live,
+        }),
+      ),
+    ),
+    fleet.keys_left_out > 0
+      ? note(
+          'warning',
+          `${count(fleet.keys_left_out)} more worker keys are not drawn: those that want attention come first. GET /workers has all ${count(fleet.keys_total)}.`,
+        )
+      : null,
+  )
+}
+
+const ORDER = ['exact', 'partial', 'approximate', 'none']
+
+function summary(fleet: FleetSection): VNode {
+  const isWell = fleet.workers_up === fleet.workers
+  return el(
+    'p.summary',
+    null,
+    el(
+      'span',
+      { class: isWell ? '' : 'strong' },
+      isWell ? '' : el('span', { 'aria-hidden': 'true' }, '⚠ '),
+      el('span', { 'data-field': 'workers_up', 'data-value': fleet.workers_up }, count(fleet.workers_up)),
+      ` of ${count(fleet.workers)} workers are up`,
+    ),
+    ' · trust in their caches: ',
+    ...ORDER.filter(trust => (fleet.trust[trust] ?? 0) > 0).flatMap(trust => [
+      trustBadge(trust),
+      ` ${count(fleet.trust[trust] ?? 0)} `,
+    ]),
+  )
+}
+
+interface CardProps {
+  readonly of: FleetKey
+  readonly now: string | undefined
+  readonly history: readonly Sample[]
+  readonly live: Live
+}
+
+function KeyCard({ of: key, now, history, live }: CardProps): VNode {
+  const isUp = key.state === 'up'
+  const wantsHelp = !isUp || key.trust !== 'exact'
+  const capacity = key.kv_blocks
+  const held = capacity === null ? count(key.blocks_held) : `${count(key.blocks_held)} of ${count(capacity)}`
+  return el(
+    'section.card',
+    { class: isUp ? '' : 'card-down', 'aria-label': `Worker key ${key.worker}`, 'data-worker': key.worker },
+    el(
+      'div.card-head',
+      null,
+      el('h2', null, key.worker),
+      isUp
+        ? trustBadge(key.trust)
+        : el('span.badge.state-down', null, el('span', { 'aria-hidden': 'true' }, '✕'), ` ${key.state}`),
+    ),
+    el('p.small', null, isUp ? `${key.trust_reason}; for ${since(key.trust_since, now)}` : key.state_reason),
+    el(
+      'dl.figures',
+      null,
+      el(
+        'div.figure.wide',
+        null,
+        el('dt', null, 'Blocks held'),
+        el('dd', { 'data-field': 'blocks_held', 'data-value': key.blocks_held }, held),
+        capacity === null ? null : bar('Blocks held', key.blocks_held / capacity, held),
+      ),
+      figure('Requests', count(key.requests), 'requests', key.requests),
+      figure('Active blocks', count(key.active_blocks), 'active_blocks', key.active_blocks),
+      figure('Tokens to prefill', short(key.prefill_tokens), 'prefill_tokens', key.prefill_tokens),
+      figure(
+        'Last event',
+        key.last_event_age_ms === null ? 'none' : `${duration(key.last_event_age_ms)} ago`,
+      ),
+      el('div.figure.wide', null, el('dt', null, 'KV events'), el('dd', null, eventsLine(key, history))),
+      figure('Audit: predicted, delivered', auditText(key), 'delivered_tokens', key.audit.delivered_tokens),
+      figure('Learned speed', learnedText(key)),
+    ),
+    el('p.small.models', null, [key.engine ?? 'engine not known', ...key.models].join(' · ')),
+    wantsHelp ? part(Remedy, { key: key.id, id: key.id, live }) : null,
+  )
+}
+
+function eventsLine(key: FleetKey, history: readonly Sample[]): VNode | string {
+  if (key.events === null) return 'none are sent'
+  const rates = history.slice(1).map((sample, at) => Math.max(0, sample.events - history[at]!.events))
+  const now = rates.slice(-5)
+  const mean = now.length === 0 ? 0 : now.reduce((sum, rate) => sum + rate, 0) / now.length
+  return el(
+    'span.with-spark',
+    null,
+    el('span', null, `${mean < 10 ? mean.toFixed(1) : count(mean)} a second`),
+    sparkline('KV events a second', rates, 'a second'),
+  )
+}
+
+function auditText({ audit }: FleetKey): string {
+  if (audit.requests === 0) return 'no answers yet'
+  const precision = audit.precision === null ? '' : ` (${percent(audit.precision)})`
+  return `${short(audit.predicted_tokens)}, ${short(audit.delivered_tokens)}${precision}`
+}
+
+function learnedText({ learned }: FleetKey): string {
+  if (learned === null) return 'nothing yet'
+  return `${ms(learned.ms_per_token)} a token (${learned.prefill_source}), ${ms(learned.ms_per_step)} a step (${learned.decode_source})`
+}
+
+interface Diagnosis {
+  readonly verdict: string
+  readonly findings: readonly {
+    readonly level: string
+    readonly text: string
+    readonly remedy: string | null
+  }[]
+  readonly engine_flags: string | null
+}
+
+/** What a look at the worker finds, in the words of `homing doctor`; asked only when somebody wants to know. */
+function Remedy({ id, live }: { readonly id: string; readonly live: Live }): VNode {
+  const [found, setFound] = useState<Diagnosis | string | undefined>(undefined)
+  const ask = (): void => {
+    setFound('Looking at the worker …')
+    live
+      .get(`workers/${encodeURIComponent(id)}/diagnosis`)
+      .then(answer => setFound(answer as Diagnosis))
+      .catch((error: Error) => setFound(`No diagnosis: ${error.message}`))
+  }
+  const button = el('button', { type: 'button', onClick: ask }, 'What to do')
+  if (found === undefined) return button
+  if (typeof found === 'string')
+    return el('div.remedy', { role: 'status' }, button, el('p.small', null, found))
+  const findings = found.findings.filter(({ level, remedy }) => level !== 'ok' && remedy !== null)
+  return el(
+    'div.remedy',
+    { role: 'status' },
+    button,
+    el('p.small', null, `homing doctor: ${found.verdict}`),
+    el('ul', null, ...findings.map(({ text, remedy }) => el('li', null, `${text}: ${remedy}`))),
+    found.engine_flags === null ? null : el('pre', { tabIndex: 0 }, found.engine_flags),
+    findings.length === 0 && found.engine_flags === null
+      ? el('p.small', null, 'Nothing is to be changed.')
+      : null,
+  )
+}

@@ -1,0 +1,186 @@
+/**
+ * Sections: what the page is told of the router, each as the data of one server-sent event. Wire names, bounded lists; what does not
+ * fit is counted. The console makes them, the browser draws them, and both are checked against these types.
+ *
+ * Figures are those of the JSON routes, under the same names.
+ */
+
+/** Worker keys that are drawn; those that want attention come first. */
+export const KEYS_SHOWN = 96
+/** Decisions that are listed. */
+export const DECISIONS_SHOWN = 40
+/** Candidates with a bar in the line of a decision: the winner, the runner-up and the largest overlaps. */
+export const CANDIDATES_SHOWN = 12
+
+/** By the name of the event. */
+export interface PageSections {
+  readonly beat: BeatSection
+  readonly fleet: FleetSection
+  readonly decisions: DecisionsSection
+  readonly waiting: WaitingSection
+  readonly house: HouseSection
+}
+
+/** A sign of life, with every answer. */
+export interface BeatSection {
+  /** The router's clock; ages on the page are counted from it, never from that of the browser. */
+  readonly now: string
+  /** Another one: the router, or its console, has started anew. */
+  readonly life: string
+  readonly tabs: number
+  readonly tabs_max: number
+  /** What one update costs the router's thread at most, and how long it pauses between two. */
+  readonly build_ms: number
+  readonly interval_ms: number
+  /** Owners that did not answer in time; their sections are old. */
+  readonly silent: readonly string[]
+}
+
+export interface FleetSection {
+  readonly version: number
+  readonly workers: number
+  readonly workers_up: number
+  readonly keys_total: number
+  readonly keys_left_out: number
+  /** Keys by their trust, all of them. */
+  readonly trust: Readonly<Record<string, number>>
+  readonly keys: readonly FleetKey[]
+}
+
+/** One worker key, as in `GET /workers`. */
+export interface FleetKey {
+  readonly worker: string
+  readonly id: string
+  readonly url: string
+  readonly state: string
+  readonly state_reason: string
+  readonly engine: string | null
+  readonly models: readonly string[]
+  readonly trust: string
+  readonly trust_reason: string
+  readonly trust_since: string
+  readonly block_size: number | null
+  readonly kv_blocks: number | null
+  readonly blocks_held: number
+  readonly active_blocks: number
+  readonly prefill_tokens: number
+  readonly requests: number
+  readonly events: number | null
+  readonly last_event_age_ms: number | null
+  readonly audit: {
+    readonly state: string
+    readonly requests: number
+    readonly predicted_tokens: number
+    readonly delivered_tokens: number
+    readonly precision: number | null
+  }
+  readonly learned: {
+    readonly prefill_source: string
+    readonly ms_per_token: number
+    readonly decode_source: string
+    readonly ms_per_step: number
+  } | null
+}
+
+export interface DecisionsSection {
+  /** The latest first. */
+  readonly decisions: readonly DecisionRow[]
+}
+
+/** The short form of a receipt. */
+export interface DecisionRow {
+  readonly id: string
+  readonly at: string
+  readonly model: string
+  readonly prompt_tokens: number
+  readonly block_size: number
+  readonly prompt_blocks: number
+  readonly worker: string
+  readonly runner_up: string | null
+  /** How much more the runner-up would have cost, in `cost_unit`; null: there is none. */
+  readonly margin: number | null
+  readonly cost_unit: string
+  readonly rule: string
+  readonly trust: string
+  readonly overlap_blocks: number
+  readonly bars: readonly DecisionBar[]
+  readonly candidates: number
+  readonly predicted_ms: number | null
+  readonly first_byte_ms: number | null
+  readonly cached_tokens: number | null
+  /** `open` until its answer has ended. */
+  readonly outcome: string
+  /** An experiment of the guard, by its arm. */
+  readonly arm: string | null
+  readonly waited_ms: number | null
+}
+
+export interface DecisionBar {
+  readonly worker: string
+  readonly overlap_blocks: number
+}
+
+export interface WaitingSection {
+  readonly is_on: boolean
+  readonly requests: number
+  readonly requests_max: number
+  readonly prompt_tokens: number
+  readonly prompt_tokens_max: number
+  readonly models: readonly {
+    readonly model: string
+    readonly worker_keys: number
+    readonly requests: number
+    readonly expected_wait_ms: number | null
+    readonly classes: readonly PageWaitingRow[]
+    readonly tenants: readonly PageWaitingTenant[]
+    readonly tenants_left_out: number
+  }[]
+  readonly models_left_out: number
+}
+
+export interface PageWaitingRow {
+  readonly name: string
+  readonly requests: number
+  readonly uncached_tokens: number
+  readonly oldest_ms: number | null
+  readonly served: number
+  readonly share: number | null
+  /** By reason. */
+  readonly refused: Readonly<Record<string, number>>
+}
+
+export interface PageWaitingTenant extends PageWaitingRow {
+  readonly weight: number
+}
+
+export interface HouseSection {
+  readonly threads: readonly HouseThread[]
+  readonly actors: readonly HouseActor[]
+  readonly left_out: number
+  /** Of the main thread, over the last interval; null: not measured here. */
+  readonly loop_delay_ms: { readonly p50: number; readonly p99: number; readonly max: number } | null
+  readonly rss_bytes: number
+}
+
+export interface HouseThread {
+  readonly thread: string
+  readonly state: string
+  readonly lives: number
+  readonly answered: boolean
+  readonly actors: number
+  readonly handled: number
+  readonly mailbox_high_water: number
+  readonly busy_ms: number
+  readonly heap_used_bytes: number
+  readonly heap_limit_bytes: number
+}
+
+export interface HouseActor {
+  readonly name: string
+  readonly thread: string
+  readonly state: string
+  readonly restarts: number
+  readonly mailbox_depth: number
+  readonly mailbox_high_water: number
+  readonly children: readonly HouseActor[]
+}
