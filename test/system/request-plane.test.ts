@@ -239,6 +239,32 @@ t.test(
   },
 )
 
+t.test('a sidecar serves an engine that routers cannot reach', needsServer, async t => {
+  const nats = await server(t)
+  const engine = await startProcess('engine', [
+    ...['--port', '0', '--speed', '0', '--events-port', '0', '--replay-port', '0'],
+  ])
+  t.teardown(() => engine.kill('SIGKILL'))
+  const events = await until('it names its events', async () =>
+    engine.outputLines
+      .join(' ')
+      .match(/events (tcp:\S+),/)
+      ?.at(1),
+  )
+  const sidecar = await startProcess('sidecar', [
+    ...['--events', events, '--event-plane', 'nats', '--nats', nats.address, '--worker', 'no-such-host:8000'],
+    ...['--register', 'test', '--request-plane', 'nats', '--engine-url', engine.url],
+  ])
+  t.teardown(() => sidecar.kill('SIGKILL'))
+  const client = await routerAt(t, nats, 'nats')
+  await hasUp(client, 1)
+  const answer = await client.send('/v1/completions', { body: { ...ask, stream: false } })
+  t.equal(answer.status, 200, answer.text)
+  t.match(answer.headers['x-homing-worker'], /^no-such-host:8000/)
+  sidecar.kill('SIGTERM')
+  await until('it has left', async () => ((await client.workers()).length === 0 ? true : undefined))
+})
+
 t.test(
   'the broker dies in mid-answer and comes back: the answer ends with an error, the next is whole',
   needsServer,
