@@ -33,6 +33,15 @@ t.test('an engine behind TLS and a key', async t => {
   t.match(parseWorkerSpec('http://h:1?key_env=ENGINE_KEY', 0).key, { env: 'ENGINE_KEY' })
 })
 
+t.test('the subject under which it takes requests at a broker', async t => {
+  const spec = parseWorkerSpec('http://gpu-1:8000?requests=homing.requests.gpu-1', 0)
+  t.match(spec, { id: 'gpu-1:8000', origin: 'http://gpu-1:8000', requestSubject: 'homing.requests.gpu-1' })
+  for (const subject of ['a..b', '*', 'a b'])
+    t.throws(() => parseWorkerSpec(`http://gpu-1:8000?requests=${subject}`, 0), {
+      message: /requests=.* is no subject: use words of letters, digits/,
+    })
+})
+
 t.test('its events may be at another host than its requests', async t => {
   const hostOf = (text: string) => parseWorkerSpec(`https://proxy:8443?events_host=${text}`, 0).eventsHost
   t.equal(hostOf('10.0.0.7'), '10.0.0.7')
