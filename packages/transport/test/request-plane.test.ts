@@ -15,7 +15,7 @@ import {
   systemTransport,
   type Transport,
 } from '../src/index.ts'
-import { decodeCallPayload } from '../src/nats/request-wire.ts'
+import { decodeCallPayload, FRAME, FrameWriter, jsonFrame } from '../src/nats/request-wire.ts'
 import { NatsServer, NO_NATS_SERVER } from '../src/testing.ts'
 
 const ORIGIN = 'http://10.0.0.1:8000'
@@ -541,6 +541,41 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
     await answer.whenOver
     t.equal(answer.error!.failure, 'protocol')
     t.match(answer.error!.message, /its request plane is of version 2, not 1/)
+  })
+
+  t.test('a server that sends more than it may is cut, before it fills the memory of its client', async t => {
+    const world = await asWorld(t)
+    const stranger = await connect({ servers: world.nats.address })
+    t.teardown(() => stranger.close())
+    stranger.subscribe('homing.requests.rude', {
+      callback(_, { data, reply }) {
+        const asked = decodeCallPayload(data)
+        if (typeof asked !== 'object') return
+        const link = {
+          payloadBytesMax: 2 ** 20,
+          publish(subject: string, payload: Uint8Array): boolean {
+            stranger.publish(subject, payload, { reply: 'nowhere' })
+            return true
+          },
+          subscribe: () => () => {},
+        }
+        const writer = new FrameWriter(link, asked.call, () => {}, reply)
+        writer.put(FRAME.accept, jsonFrame({ windowBytes: 1 }))
+        writer.put(FRAME.head, jsonFrame({ status: 200, headers: {} }))
+        for (let i = 0; i < 10; i++) writer.put(FRAME.data, Buffer.alloc(1000))
+      },
+    })
+    await stranger.flush()
+    const client = world.client()
+    client.http.setRoute(ORIGIN, { endpoint: world.nats.endpoint('homing.requests.rude'), windowBytes: 4096 })
+    const answer = new Answer(client, POST)
+    answer.call.pause()
+    while (answer.status === 0) await delay(2)
+    answer.call.resume()
+    await answer.whenOver
+    t.equal(answer.error!.failure, 'protocol')
+    t.match(answer.error!.message, /it sends more than the 4096 bytes that it may/)
+    t.equal(answer.bytes, 3000, 'what came within the window is passed')
   })
 
   t.test('a broker that is not there: calls fail after two seconds, then at once', async t => {
