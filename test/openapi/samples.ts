@@ -1,0 +1,142 @@
+/** Answers of real routers in many states, by route. */
+
+import {
+  freeReplicaPorts,
+  RouterClient,
+  startEngines,
+  startFleet,
+  startTestRouter,
+  until,
+} from '../system/fleet.ts'
+
+const MODEL = 'homing-sim'
+const PAUSED_MS = 400
+
+/** 'GET /workers' → its answers. */
+export type Samples = Map<string, unknown[]>
+
+const LOOKED_AT = [
+  '/workers',
+  '/queue',
+  '/replicas',
+  '/busy_threshold',
+  '/decisions',
+  '/actors',
+  '/',
+  '/dump',
+  '/health',
+  '/ready',
+  '/v1/models',
+]
+
+/** Asks a fleet whose prompts are known, one whose engines tell no events, and routers that tell each other. */
+export async function collectSamples(
+  collect: (route: string, status: number, answer: unknown) => void,
+): Promise<void> {
+  const look = async (client: RouterClient): Promise<void> => {
+    for (const path of LOOKED_AT) await get(client, path, path)
+    const { decisions } = (await client.send('/decisions')).json as { decisions: { id: string }[] }
+    for (const { id } of decisions.slice(0, 5)) await get(client, '/decisions/:id', `/decisions/${id}`)
+    await get(client, '/v1/models/:id', `/v1/models/${MODEL}`)
+    const [worker] = await client.workers()
+    await get(client, '/workers/:id/diagnosis', `/workers/${worker!.id}/diagnosis`)
+    await get(client, '/actors/flight', '/actors/flight')
+  }
+  const get = async (client: RouterClient, path: string, url: string): Promise<void> => {
+    const { status, json } = await client.send(url)
+    collect(`GET ${path}`, status, json)
+  }
+  const post = async (client: RouterClient, path: string, url: string, body: unknown, method = 'POST') => {
+    const { status, json } = await client.send(url, { method, ...(body !== undefined && { body }) })
+    collect(`${method} ${path}`, status, json)
+  }
+  const work = async (client: RouterClient, count: number): Promise<void> => {
+    const answers = Array.from({ length: count }, (_, i) =>
+      client.send(i % 2 === 0 ? '/v1/chat/completions' : '/v1/completions', {
+        headers: { 'x-homing-session-id': `session ${i % 3}` },
+        body: {
+          model: MODEL,
+          ...(i % 2 === 0
+            ? { messages: [{ role: 'user', content: `${'a system prompt '.repeat(20)}${i % 4}` }] }
+            : { prompt: `${'a prompt of many words '.repeat(20)}${i % 5}` }),
+          max_tokens: 3,
+          stream: i % 3 === 0,
+        },
+      }),
+    )
+    await Promise.all(answers)
+    await client.drained()
+  }
+
+  const fleet = await startFleet({
+    engines: [{}, { blocks: 200 }],
+    otherWorkers: ['http://127.0.0.1:9'],
+    trust: undefined,
+    router: ['--router-session-affinity-ttl-secs', '60'],
+  })
+  try {
+    await until('two are up', async () =>
+      (await fleet.workers()).filter(({ state }) => state === 'up').length === 2 ? true : undefined,
+    )
+    await look(fleet)
+    await work(fleet, 30)
+    await look(fleet)
+    await post(fleet, '/route', '/route', { model: MODEL, prompt: 'a prompt' })
+    await post(fleet, '/route', '/route', { model: MODEL, prompt: 'a prompt of many words '.repeat(20) })
+    await post(fleet, '/busy_threshold', '/busy_threshold', {
+      model: MODEL,
+      active_decode_blocks_threshold: 0.9,
+    })
+    await look(fleet)
+    const { engines, stop } = await startEngines([{}])
+    const url = engines[0]!.url
+    const id = url.slice('http://'.length)
+    await post(fleet, '/workers', '/workers', { url })
+    await post(fleet, '/workers/:id/drain', `/workers/${id}/drain`, undefined)
+    await until('it has left', async () => ((await fleet.workers()).length === 3 ? true : undefined))
+    await post(fleet, '/workers', '/workers', { url })
+    await post(fleet, '/workers/:id', `/workers/${id}`, undefined, 'DELETE')
+    await stop()
+  } finally {
+    await fleet.stop()
+  }
+
+  const plain = await startEngines([{ speed: 1, profile: 'h100-8b', blocks: 400 }, { speed: 1 }])
+  const plane = await freeReplicaPorts(2)
+  const routers = [0, 1].map(i =>
+    startTestRouter(
+      plain.engines.map(({ url }, engine) => `${url}?events=${9 + engine}`),
+      ['--router-replica-sync', '--router-queue-threshold', '0.01', '--router-policy', 'linear', ...plane(i)],
+    ),
+  )
+  try {
+    const clients = (await Promise.all(routers)).map(({ url }) => new RouterClient(url))
+    await until('each knows the other', async () => {
+      const { replicas } = (await clients[0]!.send('/replicas')).json as { replicas: { state: string }[] }
+      return replicas[0]?.state === 'live' ? true : undefined
+    })
+    const long = Array.from({ length: 24 }, (_, i) =>
+      clients[i % 2]!.send('/v1/completions', {
+        body: {
+          model: MODEL,
+          prompt: `${i} ${'many words that nobody has cached '.repeat(150)}`,
+          max_tokens: 30,
+        },
+      }),
+    )
+    await until(
+      'something waits',
+      async () => {
+        const { requests } = (await clients[0]!.send('/queue')).json as { requests: number }
+        return requests > 0 ? true : undefined
+      },
+      { msMax: PAUSED_MS * 20 },
+    )
+    await look(clients[0]!)
+    await Promise.all(long)
+    await look(clients[0]!)
+  } finally {
+    for (const router of routers) await (await router).stop(0)
+    await plain.stop()
+  }
+}

@@ -1,0 +1,68 @@
+/** JSON schemas of answers: what a set of samples has in common, field by field. */
+
+export interface Schema {
+  type?: string | string[]
+  description?: string
+  properties?: Record<string, Schema>
+  required?: string[]
+  additionalProperties?: boolean | Schema
+  items?: Schema
+}
+
+/** What is known of fields beyond the samples. */
+export interface FieldNotes {
+  /** By path: 'a.b', 'a[].b'. */
+  readonly descriptions: ReadonlyMap<string, string>
+  /** Its keys are data, not names of fields. */
+  readonly isMap: (path: string) => boolean
+  /** It may be null, though no sample is. */
+  readonly mayBeNull: (path: string) => boolean
+}
+
+export function schemaOf(samples: readonly unknown[], notes: FieldNotes, path = ''): Schema {
+  const types = new Set(samples.map(typeOf))
+  if (samples.length > 0 && notes.mayBeNull(path)) types.add('null')
+  const description = notes.descriptions.get(path)
+  const schema: Schema = {
+    ...(types.size > 0 && { type: types.size === 1 ? [...types][0]! : [...types].sort() }),
+    ...(description !== undefined && description !== '' && { description }),
+  }
+  const objects = samples.filter(isObject)
+  if (objects.length > 0) Object.assign(schema, objectPart(objects, notes, path))
+  const lists = samples.filter(Array.isArray) as unknown[][]
+  if (lists.length > 0) schema.items = schemaOf(lists.flat(), notes, `${path}[]`)
+  return schema
+}
+
+function objectPart(objects: readonly Record<string, unknown>[], notes: FieldNotes, path: string): Schema {
+  if (notes.isMap(path)) {
+    return { additionalProperties: schemaOf(objects.flatMap(Object.values), notes, `${path}.*`) }
+  }
+  const names = [...new Set(objects.flatMap(object => Object.keys(object)))]
+  const at = (name: string) => (path === '' ? name : `${path}.${name}`)
+  return {
+    properties: Object.fromEntries(
+      names.map(name => [
+        name,
+        schemaOf(
+          objects.filter(object => name in object).map(object => object[name]),
+          notes,
+          at(name),
+        ),
+      ]),
+    ),
+    required: names.filter(name => objects.every(object => name in object)).sort(),
+    additionalProperties: false,
+  }
+}
+
+function typeOf(value: unknown): string {
+  if (value === null) return 'null'
+  if (Array.isArray(value)) return 'array'
+  // Figures of measurements may be whole by chance.
+  return typeof value === 'number' ? 'number' : typeof value
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
