@@ -28,6 +28,7 @@ const NAMED: Readonly<Record<string, readonly string[]>> = {
   'POST /workers/*': ['/workers/:id/drain'],
   'DELETE /workers/*': ['/workers/:id'],
   'GET /v1/models/*': ['/v1/models/:id'],
+  'GET /page/*': ['/page/live'],
 }
 
 export const ROUTES: readonly DocumentedRoute[] = [...OWN_ROUTES, ...OPERATOR_ROUTES].flatMap(
@@ -52,7 +53,11 @@ const MODELS: Readonly<Record<string, string>> = {
   '/v1/models': 'Models of all workers',
   '/v1/models/:id': 'One model',
 }
-const TEXT = new Set(['/metrics'])
+/** Answers that are no JSON, by their kind. */
+const TEXTS: Readonly<Record<string, string>> = {
+  '/metrics': 'text/plain',
+  '/page/live': 'text/event-stream',
+}
 /** Objects whose keys are data. */
 const MAPS = [
   /^GET \/dump$/,
@@ -209,17 +214,18 @@ function responsesOf(route: string, path: string, samples: Samples): object {
         },
       },
     }
-  if (TEXT.has(path))
-    return { 200: { description: 'Text', content: { 'text/plain': { schema: { type: 'string' } } } } }
+  const text = TEXTS[path]
+  if (text !== undefined)
+    return { 200: { description: 'Text', content: { [text]: { schema: { type: 'string' } } } } }
   const own = [...samples].filter(([key]) => key.startsWith(`${route} → `))
   if (own.length === 0) throw new Error(`no router was asked for ${route}`)
   return Object.fromEntries(
     own.map(([key, answers]) => {
       const schema = schemaOf(answers, notesOf(route, path))
-      const text = route.startsWith('GET /actors') ? { 'text/plain': { schema: { type: 'string' } } } : {}
+      const table = route.startsWith('GET /actors') ? { 'text/plain': { schema: { type: 'string' } } } : {}
       return [
         key.split(' → ')[1]!,
-        { description: 'As described', content: { 'application/json': { schema }, ...text } },
+        { description: 'As described', content: { 'application/json': { schema }, ...table } },
       ]
     }),
   )
@@ -239,6 +245,7 @@ export function summaryOf(route: string, path: string): string {
     const names = [...cell!.matchAll(/`([^`?]+)[^`]*`/g)].map(([, name]) => name)
     if (names.includes(route)) return plain(meaning!)
   }
+  if (path.startsWith('/page/')) return summaryOf('GET /page/*', '')
   throw new Error(`docs/operations.md has no route ${route}`)
 }
 

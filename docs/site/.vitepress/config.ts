@@ -39,6 +39,7 @@ const sidebar: DefaultTheme.SidebarItem[] = [
     items: [
       page('Configuration', 'configuration'),
       page('Routes', 'operations'),
+      page('The page', 'page'),
       page('OpenAPI', 'openapi'),
       page('Metrics', 'metrics'),
       page('Errors', 'errors'),
@@ -86,7 +87,8 @@ export default defineConfig({
   rewrites: { 'site/index-page/index.md': 'index.md', 'site/api/:path(.*)': 'api/:path' },
   lastUpdated: false,
   cleanUrls: false,
-  ignoreDeadLinks: false,
+  // Addresses of one's own machine are examples.
+  ignoreDeadLinks: 'localhostLinks',
   markdown: {
     anchor: { slugify: anchorOf },
     config(md) {
