@@ -59,7 +59,9 @@ export function App(): VNode {
       part(LiveSign, { state }),
     ),
     banner(state),
-    el('main', { id: 'view', tabIndex: -1 }, el('h1', null, view.title), view.draw({ state, live })),
+    state.needsKey
+      ? null
+      : el('main', { id: 'view', tabIndex: -1 }, el('h1', null, view.title), view.draw({ state, live })),
     foot(state),
   )
 }
@@ -78,7 +80,7 @@ const SIGNS = {
   live: ['●', 'live'],
   connecting: ['…', 'connecting'],
   lost: ['✕', 'not connected'],
-  refused: ['⛔', 'no access'],
+  refused: ['✕', 'no access'],
 } as const
 
 function LiveSign({ state: { status } }: { readonly state: LiveState }): VNode {

@@ -11,7 +11,7 @@ import type { Live, Sample } from './live.ts'
 export function FleetView({ state, live }: ViewProps): VNode {
   const { fleet, beat } = state.sections
   if (fleet === undefined) return note('empty', 'Nothing is known of the fleet yet.')
-  if (fleet.keys_total === 0) {
+  if (fleet.keys.length === 0) {
     return el(
       'div',
       null,
@@ -108,8 +108,12 @@ function KeyCard({ of: key, now, history, live }: CardProps): VNode {
         'div.figure.wide',
         null,
         el('dt', null, 'Blocks held'),
-        el('dd', { 'data-field': 'blocks_held', 'data-value': key.blocks_held }, held),
-        capacity === null ? null : bar('Blocks held', key.blocks_held / capacity, held),
+        el(
+          'dd',
+          { 'data-field': 'blocks_held', 'data-value': key.blocks_held },
+          held,
+          capacity === null ? null : bar('Blocks held', key.blocks_held / capacity, held),
+        ),
       ),
       figure('Requests', count(key.requests), 'requests', key.requests),
       figure('Active blocks', count(key.active_blocks), 'active_blocks', key.active_blocks),

@@ -25,11 +25,11 @@ export function WaitingView({ state }: ViewProps): VNode {
           'dd',
           { 'data-field': 'requests', 'data-value': waiting.requests },
           `${count(waiting.requests)} of ${count(waiting.requests_max)}`,
-        ),
-        bar(
-          'Requests that wait',
-          waiting.requests / waiting.requests_max,
-          `${waiting.requests} of ${waiting.requests_max}`,
+          bar(
+            'Requests that wait',
+            waiting.requests / waiting.requests_max,
+            `${waiting.requests} of ${waiting.requests_max}`,
+          ),
         ),
       ),
       figure(
