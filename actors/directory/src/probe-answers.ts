@@ -7,6 +7,7 @@
  * that are in use; TensorRT-LLM's documentation.
  */
 
+import { EndpointError, parseEndpoint } from '@homing/transport'
 import type { EngineFamily, EventSource, WorkerModel } from './messages.ts'
 
 /** As for the ranks that are given. */
@@ -178,15 +179,20 @@ export function familyOfOwner(owner: string | undefined): EngineFamily | undefin
   return undefined
 }
 
-/** An endpoint with a host that can be dialled: `*` and the like stand for the host of the worker's URL. */
+/** An endpoint that can be dialled: `*` and the like stand for the host of the worker's URL. Undefined: nobody can connect to it. */
 export function dialled(endpoint: string | undefined, host: string): string | undefined {
   if (endpoint === undefined) return undefined
-  const match = /^tcp:\/\/(.*):(\d+)$/.exec(endpoint)
-  if (match === null) return /^(ipc|inproc|nats):\/\/./.test(endpoint) ? endpoint : undefined
-  const [, given, port] = match
+  const [, given, port] = /^tcp:\/\/(.*):(\d+)$/.exec(endpoint) ?? []
   const isWildcard =
     given === '*' || given === '0.0.0.0' || given === '::' || given === '[::]' || given === ''
-  return `tcp://${isWildcard ? host : given}:${port}`
+  const named = isWildcard ? `tcp://${host}:${port}` : endpoint
+  try {
+    parseEndpoint(named, 'connect')
+    return named
+  } catch (thrown) {
+    if (thrown instanceof EndpointError) return undefined
+    throw thrown
+  }
 }
 
 function readSglangEvents(events: JsonObject, dpSize: number, host: string): readonly EventSource[] {
@@ -208,12 +214,13 @@ function readSglangEvents(events: JsonObject, dpSize: number, host: string): rea
   const base = count(events['endpoint_port_base'])
   if (base === undefined) return []
   const ranks = rankCount(events['dp_size']) ?? dpSize
-  return Array.from({ length: ranks }, (_, dpRank) => ({
+  const sources = Array.from({ length: ranks }, (_, dpRank) => ({
     dpRank,
-    endpoint: dialled(`tcp://${text(events['endpoint_host']) ?? '*'}:${base + dpRank}`, host)!,
+    endpoint: dialled(`tcp://${text(events['endpoint_host']) ?? '*'}:${base + dpRank}`, host) ?? '',
     replayEndpoint: replayOf(dpRank),
     topic,
   }))
+  return sources.filter(source => source.endpoint !== '')
 }
 
 /** vLLM prints its configuration as an object or as text, by version. */

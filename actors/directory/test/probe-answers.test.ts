@@ -95,6 +95,27 @@ t.test('more ranks than an engine can have are not believed', async t => {
   }
 })
 
+t.test('endpoints to which nobody can connect are not believed', async t => {
+  const sourcesOf = (kv_events: object) =>
+    readServerInfo({ page_size: 16, dp_size: 2, kv_events: { publisher: 'zmq', ...kv_events } }, '10.0.0.1')!
+      .eventSources
+  t.strictSame(sourcesOf({ endpoint_port_base: Number.MAX_SAFE_INTEGER }), [])
+  t.strictSame(sourcesOf({ endpoint_port_base: 65_536 }), [])
+  t.strictSame(sourcesOf({ endpoint_port_base: 5557, endpoint_host: 'two words:1' }), [])
+  t.match(sourcesOf({ endpoint_port_base: 65_535, replay_endpoint_port_base: 99_999 }), [
+    { dpRank: 0, endpoint: 'tcp://10.0.0.1:65535', replayEndpoint: undefined },
+  ])
+  t.equal(sourcesOf({ endpoint_port_base: 65_535 }).length, 1, 'the second rank would be past the last port')
+  for (const endpoint of [
+    'tcp://*:0',
+    'tcp://*:99999',
+    'inproc://events',
+    'nats://h:4222/two words',
+    'ipc://',
+  ])
+    t.strictSame(sourcesOf({ publishers: [{ dp_rank: 0, endpoint }] }), [], endpoint)
+})
+
 t.test('SGLang names a model after itself, and says elsewhere where its tokenizer is', async t => {
   const models = readModels({
     data: [

@@ -5,6 +5,7 @@ export {
   isBrokerEndpoint,
   NATS_PORT,
   parseBrokerEndpoint,
+  parseEndpoint,
 } from './endpoint.ts'
 export {
   BodyTimeoutError,
