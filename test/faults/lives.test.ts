@@ -1,5 +1,5 @@
 /**
- * 2,000 random histories of the lives of an engine; with HOMING_LIVES_REAL=1 some over real sockets: whatever the engine does, `exact` does not lie, and
+ * 1,000 random histories of the lives of an engine; with HOMING_LIVES_REAL=1 some over real sockets: whatever the engine does, `exact` does not lie, and
  * sources heal. HOMING_LIVES_COUNT sets how many, HOMING_LIVES_FROM the first seed; `pnpm exec node test/faults/lives.ts --seed N
  * --shrink` shows one.
  */
@@ -9,7 +9,7 @@ import t from 'tap'
 import { type LivesSum, runLives, runRealLives } from './life-fleet.ts'
 import { NOT_YET } from './life-script.ts'
 
-const COUNT = Number(process.env['HOMING_LIVES_COUNT'] ?? 2000)
+const COUNT = Number(process.env['HOMING_LIVES_COUNT'] ?? 1000)
 /** They are in real time: only where no other work delays them. */
 const REAL_COUNT = process.env['HOMING_LIVES_REAL'] === '1' ? Math.ceil(COUNT / 20) : 0
 const FROM = Number(process.env['HOMING_LIVES_FROM'] ?? 1)

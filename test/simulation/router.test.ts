@@ -1,6 +1,6 @@
 /**
  * The whole router on simulated threads, with faults: many seeds, each run twice. `HOMING_SIM_SEEDS` sets how many
- * (default 1,000), `HOMING_SIM_SEED` the first; a seed that fails prints the command that repeats it.
+ * (default 400), `HOMING_SIM_SEED` the first; a seed that fails prints the command that repeats it.
  */
 
 import { runSeeds } from '@homing/actor/simulation'
@@ -9,7 +9,7 @@ import { FAULTS, runRouterSeed } from './router-world.ts'
 
 const FIRST = Number(process.env['HOMING_SIM_SEED'] ?? 1)
 const COUNT = Number(
-  process.env['HOMING_SIM_SEEDS'] ?? (process.env['HOMING_SIM_SEED'] === undefined ? 1000 : 1),
+  process.env['HOMING_SIM_SEEDS'] ?? (process.env['HOMING_SIM_SEED'] === undefined ? 400 : 1),
 )
 const isAlone = process.env['HOMING_SIM_SEED'] !== undefined && COUNT === 1
 
