@@ -14,7 +14,7 @@ import { MODEL } from '../simulation/simulated-fleet.ts'
 import { type Fleet, startFleet, until } from './fleet.ts'
 import { CHROMIUM, SCHEMES, SIZES, startBrowser, Tab } from './page-browser.ts'
 
-const VIEWS = ['fleet', 'decisions', 'waiting', 'house'] as const
+const VIEWS = ['fleet', 'decisions', 'pays', 'waiting', 'house'] as const
 const DECISION_IN_FOCUS = "document.activeElement?.getAttribute('data-decision')"
 const MARKUP = '<img src=x onerror="document.title=1">'
 
@@ -23,6 +23,10 @@ if (CHROMIUM === undefined) t.plan(0, 'chromium is not installed')
 const browser: Browser = CHROMIUM === undefined ? (undefined as never) : await startBrowser()
 t.teardown(() => browser?.close())
 t.setTimeout(250_000)
+
+interface Delivered {
+  readonly delivered: { readonly prompt_tokens: number; readonly cached_tokens: number | null }
+}
 
 const prompt = (seed: number, blocks = 6): number[] =>
   Array.from({ length: blocks * 16 }, (_, at) => 40 + ((at < 48 ? at * 7 : seed * 31 + at * 7) % 80))
@@ -101,6 +105,18 @@ t.test('a fleet under load: each view, and its figures are those of the JSON rou
   await tab.page.keyboard.press('Escape')
   await tab.page.waitForSelector('dialog', { hidden: true })
 
+  await tab.show('pays')
+  const all = (await fleet.send('/decisions?limit=1000')).json.decisions as readonly Delivered[]
+  const sum = (of: (delivered: Delivered['delivered']) => number) =>
+    all.reduce((total, { delivered }) => total + of(delivered), 0)
+  const cached = sum(({ cached_tokens }) => cached_tokens ?? 0)
+  await until('the hour is the sum of the receipts', async () => {
+    const figures = await tab.figures('main')
+    return figures['requests'] === String(all.length) && figures['cached_tokens'] === String(cached)
+      ? true
+      : undefined
+  })
+  t.equal((await tab.figures('main'))['hit_rate'], String(cached / sum(({ prompt_tokens }) => prompt_tokens)))
   await tab.show('house')
   const { threads } = (await fleet.send('/actors')).json
   await tab.page.waitForSelector('[data-field=threads]')

@@ -16,6 +16,7 @@ import type { ConsoleArgs } from './console-args.ts'
 import { DecisionLines } from './page-decisions.ts'
 import { fleetSection } from './page-fleet.ts'
 import { HOUSE_ROWS, houseSection, LoopDelay } from './page-house.ts'
+import { paysSection } from './page-pays.ts'
 import { waitingSection } from './page-waiting.ts'
 import { queueView } from './queue-view.ts'
 import type { WorkersView } from './views.ts'
@@ -105,6 +106,16 @@ export class PageBuilder {
       return this.#lines.section(receipts)
     },
     fleet: async () => JSON.stringify(fleetSection(await this.#parts.workers())),
+    pays: async () => {
+      const { router, tracker, askMsMax } = this.#parts.args
+      const deadline = { timeout: askMsMax }
+      const [hour, guard, loads] = await Promise.all([
+        router.ask({ type: 'lastHour' }, deadline),
+        router.ask({ type: 'guard' }, deadline),
+        tracker.ask({ type: 'loads' }, deadline),
+      ])
+      return JSON.stringify(paysSection(hour, guard, loads.rows))
+    },
     waiting: async () => {
       const { queue, askMsMax } = this.#parts.args
       const status = await queue.ask({ type: 'queueStatus' }, { timeout: askMsMax })
@@ -121,6 +132,7 @@ export class PageBuilder {
 const SECTIONS: readonly { readonly name: SectionName; readonly everyMs: number }[] = [
   { name: 'decisions', everyMs: UPDATE_MS },
   { name: 'fleet', everyMs: 1000 },
+  { name: 'pays', everyMs: 1000 },
   { name: 'waiting', everyMs: 1000 },
   { name: 'house', everyMs: 2000 },
 ]

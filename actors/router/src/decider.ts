@@ -167,7 +167,8 @@ export class Decider {
         : this.guard.decided(receipt.guard, request.promptTokens, this.#context.clock.nowMs())
     const session = this.#affinity?.keyOf(request)
     if (session !== undefined) this.#affinity!.placed(session, decision.worker, this.#context.clock.nowMs())
-    this.#open(id, { gateway, decision, takeBack, guarded, session, logged: this.#logged(request) })
+    const { guard } = receipt
+    this.#open(id, { gateway, decision, takeBack, guarded, guard, session, logged: this.#logged(request) })
     return { kind: 'decided', decision }
   }
 

@@ -15,6 +15,7 @@ export type {
   Delivery,
   GuardReceipt,
   GuardStatus,
+  HourReport,
   LayerTerm,
   Measured,
   QueueReceipt,

@@ -126,6 +126,33 @@ export interface GuardStatus extends GuardReport {
   readonly meanRegretMs: Readonly<Record<ShadowName, number>>
 }
 
+/** What the last hour has brought, or the time since the router began. */
+export interface HourReport {
+  /** How long it looks back. */
+  readonly spanMs: number
+  /** The oldest first; the last one is not over. */
+  readonly minutes: readonly {
+    readonly requests: number
+    readonly promptTokens: number
+    readonly cachedTokens: number
+  }[]
+  /** Requests that were placed and are over. */
+  readonly requests: number
+  /** Of answers whose engine says what was cached. */
+  readonly promptTokens: number
+  readonly cachedTokens: number
+  /** Pairs of tokens whose attention was not computed. */
+  readonly cachedPairs: number
+  /** Streams with a first token, and how long it took from their arrival, to 9 %. */
+  readonly firstTokens: number
+  readonly firstTokenMs: { readonly p50: number; readonly p90: number; readonly p99: number } | undefined
+  /** Mean of what first tokens were off from their prediction, as a share of what they took; undefined: there was none. */
+  readonly predictionError: number | undefined
+  /** Decisions by `auto`, and the sums of their regrets: below 0, the rule would have cost more. */
+  readonly guarded: number
+  readonly regretMs: Readonly<Record<ShadowName, number>>
+}
+
 /** Why a request went where it went. */
 export interface Receipt {
   readonly id: string
@@ -269,6 +296,7 @@ export type RouterMessage =
   | { readonly type: 'firstToken'; readonly id: string; readonly firstTokenMs: number }
   /** Requests refused because all workers were busy, by model. */
   | { readonly type: 'busyRefused'; readonly reply: Reply<readonly (readonly [string, number])[]> }
+  | { readonly type: 'lastHour'; readonly reply: Reply<HourReport> }
   /** What the guard has seen and does; undefined where no decision is its business. */
   | { readonly type: 'guard'; readonly reply: Reply<GuardStatus | undefined> }
   /** Answers when all that was settled before is in the decision log (true), or cannot be written. */

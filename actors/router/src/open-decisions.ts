@@ -6,7 +6,7 @@
 
 import type { GuardedDecision } from '@homing/selection'
 import type { GatewayLife } from '@homing/tracker'
-import type { Decision, RoutingRequest } from './messages.ts'
+import type { Decision, GuardReceipt, RoutingRequest } from './messages.ts'
 
 export interface OpenDecision {
   readonly gateway: GatewayLife
@@ -16,6 +16,8 @@ export interface OpenDecision {
   readonly takeBack: (() => void) | undefined
   /** Undefined: the guard has nothing to do with it. */
   readonly guarded: GuardedDecision | undefined
+  /** As in its receipt. */
+  readonly guard?: GuardReceipt | undefined
   /** Undefined: it belongs to none. */
   readonly session?: string | undefined
   /** For the decision log; undefined: there is none. */

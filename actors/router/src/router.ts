@@ -6,7 +6,7 @@
  *        start of each life; when answers contradict or confirm the events of a worker key. To the decision log, if there is one: what is settled. To indexers: `attach`, every ATTACH_INTERVAL_MS and when a shard turns out
  *        to have moved; they answer with its memory. `routed` if sent blocks are to count as held, `unrouted` if they were not sent
  *        after all; `separated` if the blocks of a prompt may look like those of others.
- * Owns   the open decisions, the receipts (the last `decisionsKept`, within `receiptRowsMax`), the audits, the guard, the turn of round-robin,
+ * Owns   the open decisions, the receipts (the last `decisionsKept`, within `receiptRowsMax`), the audits, the guard, the sums of the last hour, the turn of round-robin,
  *        its copy of the fleet.
  * Order  one decision at a time: the booking of one is in the load that the next one sees.
  *        The booking exists before the reply. `settled` comes after `decide`, even if the reply was
@@ -19,6 +19,7 @@
 import { defineActor } from '@homing/actor'
 import type { TrackerUsage } from '@homing/tracker'
 import { Decider } from './decider.ts'
+import { LastHour } from './last-hour.ts'
 import type { Decision, Delivery, RouterMessage } from './messages.ts'
 import type { OpenDecision } from './open-decisions.ts'
 import { Receipts } from './receipts.ts'
@@ -34,6 +35,7 @@ export const router = defineActor(
   setup(context, args) {
     const decider = new Decider(context, args)
     const receipts = new Receipts({ receiptsMax: args.decisionsKept, rowsMax: args.receiptRowsMax })
+    const lastHour = new LastHour(context.clock.nowMs())
     if (args.indexers.length > 0) {
       decider.shards.ask()
       context.scheduleEvery(ATTACH_INTERVAL_MS, { type: 'attachToShards' })
@@ -55,6 +57,8 @@ export const router = defineActor(
       receipts.complete(id, delivery)
       const open = decider.open.take(id)
       if (open === undefined) return
+      if (open.decision !== undefined && !isPlacedAgain)
+        lastHour.settled(delivery, open.guard, context.clock.nowMs())
       if (!wasTaken) open.takeBack?.()
       decider.guard.ended(open.guarded, delivery)
       if (open.session !== undefined && open.decision !== undefined)
@@ -119,6 +123,10 @@ export const router = defineActor(
 
       boundElsewhere({ bindings }) {
         decider.boundElsewhere(bindings)
+      },
+
+      lastHour({ reply }) {
+        reply(lastHour.report(context.clock.nowMs()))
       },
 
       guard({ reply }) {

@@ -8,6 +8,7 @@ export {
   type DecisionsSection,
   type FleetKey,
   type FleetSection,
+  type GuardArmFigures,
   type HouseActor,
   type HouseSection,
   type HouseThread,
@@ -15,5 +16,6 @@ export {
   type PageSections,
   type PageWaitingRow,
   type PageWaitingTenant,
+  type PaysSection,
   type WaitingSection,
 } from './sections.ts'

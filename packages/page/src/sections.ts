@@ -17,6 +17,7 @@ export interface PageSections {
   readonly beat: BeatSection
   readonly fleet: FleetSection
   readonly decisions: DecisionsSection
+  readonly pays: PaysSection
   readonly waiting: WaitingSection
   readonly house: HouseSection
 }
@@ -183,4 +184,41 @@ export interface HouseActor {
   readonly mailbox_depth: number
   readonly mailbox_high_water: number
   readonly children: readonly HouseActor[]
+}
+
+/** What the last hour has brought. */
+export interface PaysSection {
+  /** An hour, or the time since the router began. */
+  readonly span_ms: number
+  /** The oldest first; the last one is not over. */
+  readonly minutes: readonly {
+    readonly requests: number
+    readonly prompt_tokens: number
+    readonly cached_tokens: number
+  }[]
+  readonly requests: number
+  /** Of answers whose engine says what was cached. */
+  readonly prompt_tokens: number
+  readonly cached_tokens: number
+  /** Engine time that cached tokens would have taken; null: no speed is known. */
+  readonly saved_seconds: number | null
+  /** What first tokens were off from their prediction, as a share. */
+  readonly prediction_error: number | null
+  readonly first_tokens: number
+  readonly first_token_ms: { readonly p50: number; readonly p90: number; readonly p99: number } | null
+  /** Decisions that other rules are compared with, and the sums of their regrets. */
+  readonly guarded: number
+  readonly regret_ms: Readonly<Record<string, number>>
+  readonly guard: {
+    readonly phase: string
+    readonly share: number
+    readonly control: GuardArmFigures
+    readonly affinity: GuardArmFigures
+  } | null
+}
+
+export interface GuardArmFigures {
+  readonly decisions: number
+  readonly outcomes: number
+  readonly corrected_ttft: number | null
 }

@@ -1,0 +1,146 @@
+/**
+ * Last hour: what routing has brought, minute by minute, in fixed memory.
+ *
+ * A ring of MINUTES minutes, each with sums and a histogram of first-token times whose bounds grow by a quarter of a power of two (19 %):
+ * 60 minutes take 25 KB, whatever the load. A minute that comes around again is emptied first.
+ *
+ * Hits count answers whose engine says what was cached; others are requests and no more.
+ */
+
+import { SHADOW_NAMES, type ShadowName } from '@homing/selection'
+import type { Delivery, GuardReceipt, HourReport } from './messages.ts'
+
+const MINUTES = 60
+const MINUTE_MS = 60_000
+/** Bound b is FIRST_BOUND_MS · 2^(b / 4); the last is 24 minutes. */
+const BOUNDS = 97
+const FIRST_BOUND_MS = 0.1
+
+interface Minute {
+  /** Minutes since the origin of the clock; -1: never used. */
+  number: number
+  requests: number
+  promptTokens: number
+  cachedTokens: number
+  /** Half the squares of cached lengths: pairs of tokens whose attention was not computed. */
+  cachedPairs: number
+  guarded: number
+  readonly regretMs: Record<ShadowName, number>
+  compared: number
+  seenMs: number
+  missedByMs: number
+  firstTokens: number
+  readonly histogram: Uint32Array
+}
+
+export class LastHour {
+  readonly #minutes: readonly Minute[] = Array.from({ length: MINUTES }, emptyMinute)
+  readonly #startMs: number
+
+  constructor(nowMs: number) {
+    this.#startMs = nowMs
+  }
+
+  /** A request that was placed is over. `guard`: of its receipt. */
+  settled(delivery: Delivery, guard: GuardReceipt | undefined, nowMs: number): void {
+    const minute = this.#at(nowMs)
+    minute.requests++
+    if (guard !== undefined) {
+      minute.guarded++
+      for (const name of SHADOW_NAMES) minute.regretMs[name] += guard.regretMs[name]
+    }
+    const { outcome, promptTokens, cachedTokens, timeToFirstByteMs, streamEvents, waitedMs } = delivery
+    if (outcome !== 'ok') return
+    if (promptTokens !== undefined && cachedTokens !== undefined) {
+      minute.promptTokens += promptTokens
+      minute.cachedTokens += cachedTokens
+      minute.cachedPairs += cachedTokens ** 2 / 2
+    }
+    if (timeToFirstByteMs === undefined || streamEvents === undefined) return
+    minute.firstTokens++
+    minute.histogram[boundOf(waitedMs + timeToFirstByteMs)]!++
+    if (guard === undefined) return
+    minute.compared++
+    minute.seenMs += timeToFirstByteMs
+    minute.missedByMs += Math.abs(timeToFirstByteMs - guard.predictedFirstTokenMs)
+  }
+
+  report(nowMs: number): HourReport {
+    const last = Math.floor(nowMs / MINUTE_MS)
+    const minutes = Array.from({ length: MINUTES }, (_, at) => last - MINUTES + 1 + at).map(number => {
+      const minute = this.#minutes[number % MINUTES]
+      return minute?.number === number ? minute : undefined
+    })
+    const known = minutes.filter(minute => minute !== undefined)
+    const sum = (of: (minute: Minute) => number): number =>
+      known.reduce((total, minute) => total + of(minute), 0)
+    const histogram = Array.from({ length: BOUNDS }, (_, bound) => sum(minute => minute.histogram[bound]!))
+    const firstTokens = sum(minute => minute.firstTokens)
+    const seenMs = sum(minute => minute.seenMs)
+    return {
+      spanMs: Math.min(MINUTES * MINUTE_MS, nowMs - this.#startMs),
+      minutes: minutes.map(minute => ({
+        requests: minute?.requests ?? 0,
+        promptTokens: minute?.promptTokens ?? 0,
+        cachedTokens: minute?.cachedTokens ?? 0,
+      })),
+      requests: sum(minute => minute.requests),
+      promptTokens: sum(minute => minute.promptTokens),
+      cachedTokens: sum(minute => minute.cachedTokens),
+      cachedPairs: sum(minute => minute.cachedPairs),
+      firstTokens,
+      firstTokenMs:
+        firstTokens === 0
+          ? undefined
+          : {
+              p50: quantile(histogram, firstTokens, 0.5),
+              p90: quantile(histogram, firstTokens, 0.9),
+              p99: quantile(histogram, firstTokens, 0.99),
+            },
+      predictionError: seenMs > 0 ? sum(minute => minute.missedByMs) / seenMs : undefined,
+      guarded: sum(minute => minute.guarded),
+      regretMs: Object.fromEntries(
+        SHADOW_NAMES.map(name => [name, sum(minute => minute.regretMs[name])]),
+      ) as HourReport['regretMs'],
+    }
+  }
+
+  #at(nowMs: number): Minute {
+    const number = Math.floor(nowMs / MINUTE_MS)
+    const minute = this.#minutes[number % MINUTES]!
+    if (minute.number !== number) Object.assign(minute, emptyMinute(), { number })
+    return minute
+  }
+}
+
+function emptyMinute(): Minute {
+  return {
+    number: -1,
+    requests: 0,
+    promptTokens: 0,
+    cachedTokens: 0,
+    cachedPairs: 0,
+    guarded: 0,
+    regretMs: Object.fromEntries(SHADOW_NAMES.map(name => [name, 0])) as Minute['regretMs'],
+    compared: 0,
+    seenMs: 0,
+    missedByMs: 0,
+    firstTokens: 0,
+    histogram: new Uint32Array(BOUNDS),
+  }
+}
+
+function boundOf(ms: number): number {
+  if (ms <= FIRST_BOUND_MS) return 0
+  return Math.min(BOUNDS - 1, Math.ceil(4 * Math.log2(ms / FIRST_BOUND_MS)))
+}
+
+/** The middle, on the scale of the bounds, of the one that the quantile falls into: at most 9 % off. */
+function quantile(histogram: readonly number[], total: number, share: number): number {
+  let below = 0
+  for (const [bound, times] of histogram.entries()) {
+    below += times
+    if (below >= share * total) return FIRST_BOUND_MS * 2 ** ((bound - 0.5) / 4)
+  }
+  return FIRST_BOUND_MS * 2 ** ((BOUNDS - 1) / 4)
+}
