@@ -39,6 +39,7 @@ export function workersView(
       id: worker.id,
       instance_id: worker.instanceId,
       url: worker.origin,
+      called_at: worker.calledAt ?? null,
       state: worker.state,
       state_reason: worker.stateReason,
       engine: worker.engine,

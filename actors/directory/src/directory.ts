@@ -216,6 +216,7 @@ class Directory {
     const workers = new WorkerTable({ blockSizeTokens, broker })
     const feed = new FleetFeed(context, workers, {
       hasEngineKey: args.engineKey !== undefined,
+      requestBroker: args.requestBroker,
       others: args.busyThresholds ?? NO_BUSY_THRESHOLDS,
       byModel: kept.busyThresholds,
       keeper: args.keeper,

@@ -20,6 +20,7 @@ import type {
   WorkerKeyRecord,
   WorkerRecord,
 } from './messages.ts'
+import { brokerWayOf, type RequestBroker } from './request-way.ts'
 import type { Key, Worker } from './worker.ts'
 import type { WorkerTable } from './worker-table.ts'
 
@@ -41,6 +42,7 @@ export interface FeedThresholds extends FleetThresholds {
   readonly keeper: ActorRef<KeeperMessage> | undefined
   /** Engines that name no API key have one all the same. */
   readonly hasEngineKey: boolean
+  readonly requestBroker: RequestBroker | undefined
 }
 
 export class FleetFeed {
@@ -59,19 +61,21 @@ export class FleetFeed {
   #thresholds: FleetThresholds
   readonly #keeper: FeedThresholds['keeper']
   readonly #hasEngineKey: boolean
+  readonly #requestBroker: RequestBroker | undefined
   #hasNewThresholds = false
   readonly #published = new Map<Worker, { readonly text: string; readonly record: WorkerRecord }>()
 
   constructor(
     context: ActorContext<DirectoryMessage>,
     workers: WorkerTable,
-    { others, byModel, keeper, hasEngineKey }: FeedThresholds,
+    { others, byModel, keeper, hasEngineKey, requestBroker }: FeedThresholds,
   ) {
     this.#context = context
     this.#workers = workers
     this.#thresholds = { others, byModel }
     this.#keeper = keeper
     this.#hasEngineKey = hasEngineKey
+    this.#requestBroker = requestBroker
   }
 
   get fleet(): Fleet {
@@ -197,6 +201,7 @@ export class FleetFeed {
       id,
       instanceId,
       origin,
+      calledAt: brokerWayOf(spec, this.#requestBroker),
       ...stateOf(worker),
       ...this.#workers.facts(worker),
       taints,

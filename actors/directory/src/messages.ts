@@ -96,6 +96,8 @@ export interface WorkerRecord {
   /** For `nvext.backend_instance_id`: its position among the workers given, from 0, unless `?id=` says otherwise. */
   readonly instanceId: number
   readonly origin: string
+  /** 'nats://host:port/subject' where it is called over a broker; undefined: at its origin. */
+  readonly calledAt?: string | undefined
   readonly state: WorkerState
   readonly stateReason: string
   /** It joined at run time and its cache is not known yet: it gets a small share of the requests until then. */

@@ -11,19 +11,24 @@ export interface RequestBroker {
   readonly windowBytes: number
 }
 
+/** 'nats://host:port/subject' where a worker is called over a broker; undefined: it is called over sockets. */
+export function brokerWayOf(
+  { requestSubject }: Pick<WorkerSpec, 'requestSubject'>,
+  broker: RequestBroker | undefined,
+): string | undefined {
+  if (broker === undefined || requestSubject === undefined) return undefined
+  return `nats://${broker.servers.join(',')}/${requestSubject}`
+}
+
 /** From now on. `broker` undefined: all workers are called over sockets. */
 export function chooseWay(
   http: Pick<HttpTransport, 'setRoute'>,
-  { origin, requestSubject }: WorkerSpec,
+  spec: WorkerSpec,
   broker: RequestBroker | undefined,
 ): void {
+  const endpoint = brokerWayOf(spec, broker)
   http.setRoute(
-    origin,
-    broker === undefined || requestSubject === undefined
-      ? undefined
-      : {
-          endpoint: `nats://${broker.servers.join(',')}/${requestSubject}`,
-          windowBytes: broker.windowBytes,
-        },
+    spec.origin,
+    endpoint === undefined ? undefined : { endpoint, windowBytes: broker!.windowBytes },
   )
 }
