@@ -22,6 +22,8 @@ export interface FieldNotes {
 export function schemaOf(samples: readonly unknown[], notes: FieldNotes, path = ''): Schema {
   const types = new Set(samples.map(typeOf))
   if (samples.length > 0 && notes.mayBeNull(path)) types.add('null')
+  // What is null in every sample may be anything else at other times.
+  if (types.size === 1 && types.has('null')) types.clear()
   const description = notes.descriptions.get(path)
   const schema: Schema = {
     ...(types.size > 0 && { type: types.size === 1 ? [...types][0]! : [...types].sort() }),

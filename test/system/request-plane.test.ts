@@ -56,7 +56,8 @@ t.test('answers over NATS are those over HTTP, of any kind', needsServer, async 
   const [overHttp, overNats] = [await routerAt(t, nats, 'http'), await routerAt(t, nats, 'nats')]
   for (const client of [overHttp, overNats]) await hasUp(client, 1)
   const calledAt = async (client: RouterClient) =>
-    ((await client.send('/workers')).json as { workers: { called_at: string | null }[] }).workers[0]!.called_at
+    ((await client.send('/workers')).json as { workers: { called_at: string | null }[] }).workers[0]!
+      .called_at
   t.equal(await calledAt(overHttp), null)
   t.match(await calledAt(overNats), /^nats:\/\/127\.0\.0\.1:\d+\/\S+$/)
   const messages = [{ role: 'user', content: 'Which way is home?' }]
