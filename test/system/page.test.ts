@@ -278,3 +278,16 @@ t.test('with a key the page asks for it, and below a path of a proxy it works th
   await tab.live()
   await tab.says('1 of 1 workers are up')
 })
+
+t.test('ten tabs of a browser share one stream, which another takes over when its tab is closed', async t => {
+  const fleet = await startFleet({ engines: [{}] })
+  t.teardown(() => fleet.stop())
+  const tabs: Tab[] = []
+  for (let i = 0; i < 10; i++) tabs.push(await Tab.open(browser, `${fleet.url}/`, VIEWS[i % VIEWS.length]))
+  for (const tab of tabs) await tab.says('live', '1 of 64 tabs open')
+  await tabs[0]!.page.close()
+  const body = { model: MODEL, prompt: prompt(1), max_tokens: 4 }
+  const { headers } = await fleet.send('/v1/completions', { body })
+  await tabs[6]!.page.waitForSelector(`[data-decision="${headers['x-homing-decision']}"]`)
+  for (const tab of tabs.slice(1)) await tab.says('live')
+})

@@ -3,6 +3,10 @@
  *
  *   connecting ─▶ live ─▶ lost ─▶ connecting …        refused: the router says why, and may want a key
  *
+ * Tabs of one browser share one stream: a browser opens six connections to a router at most, so the seventh tab would wait for ever. The tab that
+ * has the lock reads; the others hear it over a channel, and one of them takes the lock when it closes. Where there are no locks (plain HTTP from
+ * another machine), each tab reads by itself.
+ *
  * The stream is read by fetch, because an EventSource sends no key. After SILENCE_MS without a byte it counts as lost. Attempts follow
  * each other after 0.5 s, 1 s, … 5 s. A tab that nobody sees goes on reading: what is left unread would be kept by the router.
  */
@@ -32,6 +36,16 @@ export interface Sample {
   readonly prefillTokens: number
 }
 
+/** Between the tabs of a browser. */
+type ChannelMessage =
+  /** A tab has come. */
+  | { readonly type: 'hello' }
+  /** What the tab that reads knows; each makes its own history. */
+  | { readonly type: 'state'; readonly state: Omit<LiveState, 'history'> }
+  | { readonly type: 'key'; readonly key: string }
+
+/** Of this page, not of another router below another path. */
+const CHANNEL = `homing-live:${location.pathname}`
 const SILENCE_MS = 15_000
 const RETRY_MS = { first: 500, most: 5000 }
 const SAMPLES_MAX = 60
@@ -51,6 +65,8 @@ export class Live {
   #listener: (state: LiveState) => void = () => {}
   #wake: () => void = () => {}
   #life: string | undefined
+  #isReading = false
+  readonly #channel = 'locks' in navigator ? new BroadcastChannel(CHANNEL) : undefined
 
   get state(): LiveState {
     return this.#state
@@ -59,12 +75,47 @@ export class Live {
   /** Follows the stream; never ends. */
   start(listener: (state: LiveState) => void): void {
     this.#listener = listener
-    void this.#follow()
+    const channel = this.#channel
+    if (channel === undefined) {
+      void this.#follow()
+      return
+    }
+    channel.onmessage = ({ data }: MessageEvent<ChannelMessage>) => this.#heard(data)
+    channel.postMessage({ type: 'hello' } satisfies ChannelMessage)
+    void navigator.locks.request(CHANNEL, () => {
+      this.#isReading = true
+      return this.#follow()
+    })
+  }
+
+  #heard(message: ChannelMessage): void {
+    if (message.type === 'key') {
+      sessionStorage.setItem(KEY_NAME, message.key)
+      this.#wake()
+    } else if (message.type === 'state') {
+      if (this.#isReading) return
+      const { sections } = message.state
+      const isNext = sections.beat?.now !== this.#state.sections.beat?.now
+      const history = isNext ? sampled(this.#state.history, sections) : this.#state.history
+      this.#state = { ...message.state, history }
+      this.#listener(this.#state)
+    } else if (this.#isReading) {
+      const key = sessionStorage.getItem(KEY_NAME)
+      if (key !== null) this.#channel?.postMessage({ type: 'key', key } satisfies ChannelMessage)
+      this.#share()
+    }
+  }
+
+  #share(): void {
+    if (!this.#isReading) return
+    const { history: _, ...state } = this.#state
+    this.#channel?.postMessage({ type: 'state', state } satisfies ChannelMessage)
   }
 
   /** Keeps the key as long as the tab lives, and tries at once. */
   useKey(key: string): void {
     sessionStorage.setItem(KEY_NAME, key)
+    this.#channel?.postMessage({ type: 'key', key } satisfies ChannelMessage)
     this.#wake()
   }
 
@@ -78,6 +129,7 @@ export class Live {
   #set(change: Partial<LiveState>): void {
     this.#state = { ...this.#state, ...change }
     this.#listener(this.#state)
+    this.#share()
   }
 
   async #follow(): Promise<void> {
