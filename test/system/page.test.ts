@@ -14,7 +14,7 @@ import { MODEL } from '../simulation/simulated-fleet.ts'
 import { type Fleet, startFleet, until } from './fleet.ts'
 import { CHROMIUM, SCHEMES, SIZES, startBrowser, Tab } from './page-browser.ts'
 
-const VIEWS = ['fleet', 'decisions', 'pays', 'waiting', 'house'] as const
+const VIEWS = ['fleet', 'map', 'decisions', 'pays', 'waiting', 'house'] as const
 const DECISION_IN_FOCUS = "document.activeElement?.getAttribute('data-decision')"
 const MARKUP = '<img src=x onerror="document.title=1">'
 
@@ -41,11 +41,16 @@ async function load(t: Test, fleet: Fleet, model = MODEL): Promise<void> {
 }
 
 /** Every view, small and large, light and dark: nothing breaks, axe finds nothing, nothing sticks out. */
-async function lookAround(t: Test, tab: Tab, name: string): Promise<void> {
+async function lookAround(
+  t: Test,
+  tab: Tab,
+  name: string,
+  sizes: readonly (typeof SIZES)[number][] = SIZES,
+): Promise<void> {
   for (const view of VIEWS) {
     await tab.look(SIZES[1], 'light')
     await tab.show(view)
-    for (const size of SIZES) {
+    for (const size of sizes) {
       for (const scheme of SCHEMES) {
         await tab.look(size, scheme)
         const what = `${name}-${view}-${size.width}-${scheme}`
@@ -104,6 +109,20 @@ t.test('a fleet under load: each view, and its figures are those of the JSON rou
   await tab.picture('load-receipt-1600-light')
   await tab.page.keyboard.press('Escape')
   await tab.page.waitForSelector('dialog', { hidden: true })
+
+  await tab.show('map')
+  // What the table says of prefixes that prompts begin with adds up to all that is held.
+  const held = (await fleet.workers()).flatMap(({ worker_keys }) => worker_keys.map(key => key.blocks_held))
+  await until('the map has all copies of blocks', async () => {
+    const copies = await tab.page.$$eval('tbody tr', rows =>
+      rows.map(row => [...row.querySelectorAll('td')].map(cell => cell.textContent ?? '')),
+    )
+    const sum = copies
+      .filter(([, from]) => from === '0 tokens')
+      .reduce((total, [, , , blocks]) => total + Number(blocks!.replaceAll(',', '')), 0)
+    return sum === held.reduce((total, blocks) => total + blocks, 0) ? true : undefined
+  })
+  t.match(await tab.page.$eval('[data-hash]', cell => cell.getAttribute('data-hash')), /^[0-9a-f]{16}$/)
 
   await tab.show('pays')
   const all = (await fleet.send('/decisions?limit=1000')).json.decisions as readonly Delivered[]
@@ -181,7 +200,7 @@ t.test('a router without workers has a drawn state in each view', async t => {
   await tab.says('This router has no workers')
   await tab.show('decisions')
   await tab.says('No decisions yet')
-  await lookAround(t, tab, 'empty')
+  await lookAround(t, tab, 'empty', [SIZES[0]])
 })
 
 t.test('all workers are down, and were never seen: each has its card', async t => {
@@ -197,7 +216,7 @@ t.test('all workers are down, and were never seen: each has its card', async t =
   await tab.says('0 of 2 workers are up', '127.0.0.1:1', '127.0.0.1:2', 'down')
   await tab.page.click('.card button')
   await tab.says('homing doctor: unusable')
-  await lookAround(t, tab, 'down')
+  await lookAround(t, tab, 'down', [SIZES[1]])
 })
 
 t.test('one worker down, one known by guesses: both say so, and what to do', async t => {
@@ -288,6 +307,6 @@ t.test('ten tabs of a browser share one stream, which another takes over when it
   await tabs[0]!.page.close()
   const body = { model: MODEL, prompt: prompt(1), max_tokens: 4 }
   const { headers } = await fleet.send('/v1/completions', { body })
-  await tabs[6]!.page.waitForSelector(`[data-decision="${headers['x-homing-decision']}"]`)
+  await tabs[8]!.page.waitForSelector(`[data-decision="${headers['x-homing-decision']}"]`)
   for (const tab of tabs.slice(1)) await tab.says('live')
 })

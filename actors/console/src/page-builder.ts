@@ -16,6 +16,7 @@ import type { ConsoleArgs } from './console-args.ts'
 import { DecisionLines } from './page-decisions.ts'
 import { fleetSection } from './page-fleet.ts'
 import { HOUSE_ROWS, houseSection, LoopDelay } from './page-house.ts'
+import { MAP_SAMPLE, mapSection } from './page-map.ts'
 import { paysSection } from './page-pays.ts'
 import { waitingSection } from './page-waiting.ts'
 import { queueView } from './queue-view.ts'
@@ -106,6 +107,16 @@ export class PageBuilder {
       return this.#lines.section(receipts)
     },
     fleet: async () => JSON.stringify(fleetSection(await this.#parts.workers())),
+    map: async () => {
+      const { directory, indexers, askMsMax } = this.#parts.args
+      const deadline = { timeout: askMsMax }
+      const options = { ...MAP_SAMPLE, turn: this.#updates }
+      const [{ fleet }, ...samples] = await Promise.all([
+        directory.ask({ type: 'describe' }, deadline),
+        ...indexers.map(indexer => indexer.ask({ type: 'sampleTree', options }, deadline)),
+      ])
+      return JSON.stringify(mapSection(fleet.workers, samples))
+    },
     pays: async () => {
       const { router, tracker, askMsMax } = this.#parts.args
       const deadline = { timeout: askMsMax }
@@ -132,6 +143,7 @@ export class PageBuilder {
 const SECTIONS: readonly { readonly name: SectionName; readonly everyMs: number }[] = [
   { name: 'decisions', everyMs: UPDATE_MS },
   { name: 'fleet', everyMs: 1000 },
+  { name: 'map', everyMs: 3000 },
   { name: 'pays', everyMs: 1000 },
   { name: 'waiting', everyMs: 1000 },
   { name: 'house', everyMs: 2000 },

@@ -189,7 +189,7 @@ t.test('owners that do not answer leave the page alive, and are named', async t 
   await system.advance('3s')
   const { events, pauseMs } = await update
   const beat = JSON.parse(events.find(({ event }) => event === 'beat')!.data)
-  t.strictSame(beat.silent.toSorted(), ['decisions', 'fleet', 'pays', 'waiting'])
+  t.strictSame(beat.silent.toSorted(), ['decisions', 'fleet', 'map', 'pays', 'waiting'])
   t.match(events.map(({ event }) => event).toSorted(), ['beat', 'house'])
   t.ok(pauseMs >= 250 && pauseMs <= 10_000, `${pauseMs} ms`)
 })

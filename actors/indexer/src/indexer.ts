@@ -236,6 +236,9 @@ export const indexer = defineActor(
       status({ reply }) {
         reply({ ...applier.status(), guesses: guesses.status() })
       },
+      sampleTree({ options, reply }) {
+        reply({ sample: index.sampleTree(options), keysMax: slots.keysMax })
+      },
       dump({ workerSlot, reply }) {
         reply(applier.dump(workerSlot))
       },

@@ -1,7 +1,7 @@
 /** Messages to an indexer, and its messages to the sources of its events. */
 
 import type { ActorRef, Message, Reply } from '@homing/actor'
-import type { BlockImage, IndexMemory, KeyLayer } from '@homing/index'
+import type { BlockImage, IndexMemory, KeyLayer, TreeSample, TreeSampleOptions } from '@homing/index'
 import type { CacheReadingRecord, EventFault, KvEvent, SeparatedPrompt } from '@homing/protocol'
 import type { GuessStatus, RoutedBlocks, UnroutedBlocks } from './guesses.ts'
 
@@ -195,4 +195,10 @@ export type IndexerMessage =
   /** Goes on with what the index has to tidy up. Of the indexer to itself. */
   | { readonly type: 'maintain' }
   | { readonly type: 'status'; readonly reply: Reply<ShardStatus> }
+  /** The largest prefixes. The worker slots in it are those of layers: modulo `keysMax` those of their keys. */
+  | {
+      readonly type: 'sampleTree'
+      readonly options: TreeSampleOptions
+      readonly reply: Reply<{ readonly sample: TreeSample; readonly keysMax: number }>
+    }
   | { readonly type: 'dump'; readonly workerSlot: number; readonly reply: Reply<readonly IndexedBlock[]> }

@@ -28,6 +28,7 @@ import { Maintenance } from './maintenance.ts'
 import { shardOver } from './shard.ts'
 import { createShared, defaultAccess, emptyShared, isMemory } from './shard-memory.ts'
 import { Sweep } from './sweep.ts'
+import { sampleTree, type TreeSample, type TreeSampleOptions } from './tree-sample.ts'
 import type {
   BlockPlace,
   Copies,
@@ -217,6 +218,11 @@ export class BlockIndex {
   *dump(workerSlot: number): Generator<DumpEntry, void, undefined> {
     const holder = this.#state.holderOf(workerSlot)
     if (holder !== NOBODY) yield* dumpHolder(this.#state, holder)
+  }
+
+  /** The largest prefixes, at a bounded cost: tree-sample.ts. */
+  sampleTree(options: TreeSampleOptions): TreeSample {
+    return sampleTree(this.#state, options)
   }
 
   /** Where a block lies that a dump named, held or not: for the holes above those that are. */

@@ -22,6 +22,7 @@ export { LayerOverlaps, Layers } from './layers.ts'
 export { OverlapCounts } from './overlap-counts.ts'
 export { SHARD_COLUMNS, type ShardFigures } from './shard-columns.ts'
 export { createIndexMemory } from './shard-memory.ts'
+export type { TreeSample, TreeSampleOptions, TreeSegment } from './tree-sample.ts'
 export type { Trust } from './trust.ts'
 export type {
   BlockPlace,

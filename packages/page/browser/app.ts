@@ -8,6 +8,7 @@ import { FleetView } from './fleet-view.ts'
 import { timeOfDay } from './format.ts'
 import { HouseView } from './house-view.ts'
 import { Live, type LiveState } from './live.ts'
+import { MapView } from './map-view.ts'
 import { PaysView } from './pays-view.ts'
 import { WaitingView } from './waiting-view.ts'
 
@@ -24,6 +25,7 @@ interface View {
 
 const VIEWS: readonly View[] = [
   { name: 'fleet', title: 'Fleet', draw: props => part(FleetView, props) },
+  { name: 'map', title: 'Cache map', draw: props => part(MapView, props) },
   { name: 'decisions', title: 'Decisions', draw: props => part(DecisionsView, props) },
   { name: 'pays', title: 'Does it pay?', draw: props => part(PaysView, props) },
   { name: 'waiting', title: 'Waiting', draw: props => part(WaitingView, props) },

@@ -11,12 +11,15 @@ export const KEYS_SHOWN = 96
 export const DECISIONS_SHOWN = 40
 /** Candidates with a bar in the line of a decision: the winner, the runner-up and the largest overlaps. */
 export const CANDIDATES_SHOWN = 12
+/** Prefixes that are drawn. */
+export const MAP_NODES = 160
 
 /** By the name of the event. */
 export interface PageSections {
   readonly beat: BeatSection
   readonly fleet: FleetSection
   readonly decisions: DecisionsSection
+  readonly map: MapSection
   readonly pays: PaysSection
   readonly waiting: WaitingSection
   readonly house: HouseSection
@@ -221,4 +224,32 @@ export interface GuardArmFigures {
   readonly decisions: number
   readonly outcomes: number
   readonly corrected_ttft: number | null
+}
+
+/** The largest prefixes that are cached, as a tree: what is drawn of the prefix index. */
+export interface MapSection {
+  /** Tokens of a block, where all workers agree; null: lengths are in blocks. */
+  readonly block_size: number | null
+  /** Copies of blocks at all workers: those that are drawn add up to less. */
+  readonly blocks: number
+  /** False: of a large index a part was looked at, and sizes are estimates. */
+  readonly is_whole: boolean
+  readonly workers: readonly string[]
+  /** Parents before their children. */
+  readonly nodes: readonly MapNode[]
+}
+
+export interface MapNode {
+  /** Position in `nodes`; −1: prompts begin with it. */
+  readonly parent: number
+  /** Hash of its first block: 16 hexadecimal digits, no text. */
+  readonly hash: string
+  /** Blocks before it, and its own. */
+  readonly depth: number
+  readonly length: number
+  /** Positions in `workers` of those that hold it. */
+  readonly holders: readonly number[]
+  /** Copies of it and all below it; the same for each of `workers`. */
+  readonly blocks: number
+  readonly by_worker: readonly number[]
 }
