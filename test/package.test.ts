@@ -138,6 +138,21 @@ t.test('npx homing router serves its demo fleet and drains on SIGTERM', { skip }
   })
   t.equal(answer.status, 200, await answer.text())
   t.ok(answer.headers.get('x-homing-worker'))
+  const page = await fetch(`${ready[1]}/`, {
+    headers: { accept: 'text/html' },
+    signal: AbortSignal.timeout(10_000),
+  })
+  t.match(await page.text(), '<!doctype html>')
+  for (const path of ['main.ts', 'app.ts', 'page.css', 'vendor/preact.mjs']) {
+    const file = await fetch(`${ready[1]}/page/${path}`, { signal: AbortSignal.timeout(10_000) })
+    t.equal(file.status, 200, path)
+  }
+  const complaints = Buffer.concat(errors).toString().split('\n')
+  t.same(
+    complaints.filter(line => line !== '' && !line.startsWith('npm ')),
+    [],
+    'nothing is complained about',
+  )
 
   process.kill(Number(ready[2]), 'SIGTERM')
   await ended
