@@ -6,10 +6,10 @@
 import { execFile, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync, readFileSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { join } from 'node:path'
 import process from 'node:process'
 import { promisify } from 'node:util'
+import { freePort } from '@homing/transport/testing'
 import t from 'tap'
 import { until } from './system/fleet.ts'
 
@@ -96,11 +96,3 @@ t.test('its steps build, install and run a router that is healthy, and ends on i
   t.strictSame(await ended, [0, null])
   t.not(spawnSync(process.execPath, argv).status, 0, 'the check fails where nothing answers')
 })
-
-async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
-  const { port } = server.address() as { readonly port: number }
-  await new Promise(resolve => server.close(resolve))
-  return port
-}

@@ -5,12 +5,11 @@
  *   real        sockets of this machine; the same clock is moved as real time goes on
  */
 
-import { createServer } from 'node:net'
-import process from 'node:process'
 import { createTestSystem, type TestSystem } from '@homing/actor/testing'
 import { type Random, SimulatedClock, seededRandom, systemClock } from '@homing/clock'
 import { silentLog } from '@homing/log'
 import { MemoryNetwork, systemTransport, type Transport } from '@homing/transport'
+import { freePorts } from '@homing/transport/testing'
 import type { Moments, Origins } from './life-engine.ts'
 
 /** Where everything is. */
@@ -203,33 +202,4 @@ export class RealSurroundings extends Surroundings {
     this.#lastMs = nowMs
     await this.settle()
   }
-}
-
-/** Below the ports that systems give to those who dial: nobody takes them between two lives of an engine. */
-const PORTS_FROM = 20_000
-const PORTS_TO = 30_000
-let nextPort = PORTS_FROM + ((process.pid * 89) % (PORTS_TO - PORTS_FROM))
-
-async function freePorts(count: number): Promise<number[]> {
-  const ports: number[] = []
-  while (ports.length < count) {
-    const port = nextPort
-    nextPort = port + 1 < PORTS_TO ? port + 1 : PORTS_FROM
-    if (await isFree(port)) ports.push(port)
-  }
-  return ports
-}
-
-async function isFree(port: number): Promise<boolean> {
-  const server = createServer()
-  try {
-    await new Promise<void>((resolve, reject) => {
-      server.on('error', reject)
-      server.listen(port, REAL_HOST, resolve)
-    })
-  } catch {
-    return false
-  }
-  await new Promise(resolve => server.close(resolve))
-  return true
 }

@@ -8,7 +8,6 @@
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { systemClock } from '@homing/clock'
@@ -21,6 +20,7 @@ import {
   systemTransport,
   type Transport,
 } from '@homing/transport'
+import { freePorts } from '@homing/transport/testing'
 
 export const BLOCK_SIZE_TOKENS = 16
 const SCRIPT = fileURLToPath(new URL('vllm-pool.py', import.meta.url))
@@ -458,18 +458,4 @@ export class Wire {
 
 export function pause(ms: number): Promise<void> {
   return new Promise(resolve => setTimeout(resolve, ms))
-}
-
-/** Open at the same time, so that they differ. */
-async function freePorts(count: number): Promise<number[]> {
-  const servers = await Promise.all(
-    Array.from({ length: count }, async () => {
-      const server = createServer()
-      await new Promise<void>(resolve => server.listen(0, HOST, resolve))
-      return server
-    }),
-  )
-  const ports = servers.map(server => (server.address() as AddressInfo).port)
-  await Promise.all(servers.map(server => new Promise(resolve => server.close(resolve))))
-  return ports
 }

@@ -8,7 +8,6 @@
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
 import { on, once } from 'node:events'
-import { createServer } from 'node:net'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { type ActorRef, createActorSystem } from '@homing/actor'
@@ -20,6 +19,7 @@ import {
   type EngineState,
   engine,
 } from '@homing/testkit'
+import { freePorts } from '@homing/transport/testing'
 import { type RunningRouter, startRouter } from 'homing'
 import { Agent, type Dispatcher, request } from 'undici'
 import type { HeapReport } from './heap-probe.ts'
@@ -543,20 +543,14 @@ function singleHeaders(
 /** Options by which so many routers tell each other what they send: each has two ports in a row, on which nobody listens now. */
 export async function freeReplicaPorts(count: number): Promise<(i: number) => readonly string[]> {
   const ports: number[] = []
-  for (let port = 21_000 + ((process.pid * 37) % 9000); ports.length < count; port += 2)
-    if ((await isFree(port)) && (await isFree(port + 1))) ports.push(port)
+  while (ports.length < count) {
+    const [first, second] = await freePorts(2)
+    if (second === first! + 1) ports.push(first!)
+  }
   return i => [
     ...['--router-replica-endpoint', `tcp://127.0.0.1:${ports[i]}`],
     ...ports
       .filter((_, other) => other !== i)
       .flatMap(port => ['--router-replica-peer', `tcp://127.0.0.1:${port}`]),
   ]
-}
-
-function isFree(port: number): Promise<boolean> {
-  return new Promise(resolve => {
-    const server = createServer()
-    server.once('error', () => resolve(false))
-    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
-  })
 }

@@ -3,9 +3,9 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { freePort } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import { parse } from 'yaml'
 import { BOARD_PATH, ROWS, renderBoard } from '../grafana-board.ts'
@@ -163,12 +163,4 @@ async function startPrometheus(t: Test, target: string): Promise<string> {
     { seen: () => said },
   )
   return url
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
-  const { port } = server.address() as { readonly port: number }
-  await new Promise(resolve => server.close(resolve))
-  return port
 }

@@ -9,9 +9,9 @@
 import assert from 'node:assert/strict'
 import { execFile, spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
-import { type AddressInfo, createServer } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
+import { freePort } from '@homing/transport/testing'
 import type { Test } from 'tap'
 import { startProcess, until } from './fleet.ts'
 
@@ -27,15 +27,6 @@ interface Step {
 function stepsOf(page: string): readonly Step[] {
   const blocks = [...page.matchAll(/```sh\n(.*?)```\n(?:\n?```(json|text)\n(.*?)```\n)?/gs)]
   return blocks.map(([, command, form, answer]) => ({ command: command!.trim(), form, answer }))
-}
-
-/** Free at this moment. */
-async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
-  const { port } = server.address() as AddressInfo
-  await new Promise(resolve => server.close(resolve))
-  return port
 }
 
 /** JSON whose integers are text, so that none is rounded. */

@@ -4,9 +4,8 @@
  * rounds (default 1), `HOMING_FAULTS_SEED` the first seed.
  */
 
-import { once } from 'node:events'
-import { type AddressInfo, createServer } from 'node:net'
 import { type Random, seededRandom } from '@homing/clock'
+import { freePort } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import { RouterClient, startProcess, type TestProcess, until } from './fleet.ts'
 
@@ -137,16 +136,6 @@ async function startRouter(engines: readonly EngineProcess[]): Promise<TestProce
     ],
     { canFail: true },
   )
-}
-
-/** A gateway that failed comes back on the same port, if that was named. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
 }
 
 function shuffled<T>(items: readonly T[], random: Random): readonly T[] {

@@ -3,11 +3,14 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { connect, createServer } from 'node:net'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import process from 'node:process'
 import { systemClock } from '@homing/clock'
+import { freePort } from './free-ports.ts'
+
+export { freePort, freePorts } from './free-ports.ts'
 
 const HOST = '127.0.0.1'
 const START_MS_MAX = 20_000
@@ -146,12 +149,4 @@ export class NatsServer {
       socket.once('close', () => end(false))
     })
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>(resolve => server.listen(0, HOST, resolve))
-  const { port } = server.address() as { readonly port: number }
-  await new Promise(resolve => server.close(resolve))
-  return port
 }
