@@ -58,6 +58,7 @@ export class Wire {
     return {
       http: this.#http(transport.http),
       messages: this.#messages(transport.messages),
+      brokers: () => transport.brokers(),
       close: () => transport.close(),
     }
   }

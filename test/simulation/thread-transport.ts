@@ -27,6 +27,7 @@ export function threadTransport(network: MemoryNetwork, thread: SimulatedThread)
   }
   return {
     http: transport.http,
+    brokers: () => transport.brokers(),
     messages: {
       ...messages,
       subscribe(options, handler) {

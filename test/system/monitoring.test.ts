@@ -5,7 +5,7 @@ import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { freePort } from '@homing/transport/testing'
+import { freePort, NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import { parse } from 'yaml'
 import { BOARD_PATH, ROWS, renderBoard } from '../grafana-board.ts'
@@ -36,10 +36,12 @@ t.test('promtool finds nothing in alerts and configuration', { skip: NO_PROMETHE
   }
 })
 
-t.test('every query of board and alerts has data', { skip: NO_PROMETHEUS }, async t => {
+t.test('every query of board and alerts has data', { skip: NO_PROMETHEUS || NO_NATS_SERVER }, async t => {
+  const nats = await NatsServer.start()
+  t.teardown(() => nats.stop())
   const fleet = await startFleet({
     engines: [{}, {}, {}],
-    router: ['--retries', '0'],
+    router: ['--retries', '0', '--nats', nats.address, '--worker-namespace', 'test'],
   })
   t.teardown(() => fleet.stop())
   const prometheus = await startPrometheus(t, new URL(fleet.url).host)

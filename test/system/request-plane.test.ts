@@ -174,9 +174,26 @@ t.test(
       return undefined
     })
     t.ok(given * 10_000 < 32 * 2 ** 20, `${given} events were given`)
+    const figure = async (name: string): Promise<number> => {
+      const line = new RegExp(
+        `^homing_broker_${name.replace('(', `{broker="${nats.address}"`).replace(')', '}')} (.*)$`,
+        'm',
+      )
+      return Number(line.exec((await client.send('/metrics')).text)?.[1])
+    }
+    t.equal(await figure('connected_state()'), 1)
+    t.equal(await figure('open_requests()'), 1)
+    const heldBytes = await until('the window is full', async () => {
+      const bytes = await figure('held_bytes()')
+      return bytes > 65_536 / 2 ? bytes : undefined
+    })
+    t.ok(heldBytes <= 65_536, `${heldBytes} bytes wait`)
     answer.body.destroy()
     answer.body.on('error', () => {})
     await whenAborted
+    t.equal(await figure('open_requests()'), 0)
+    t.equal(await figure('held_bytes()'), 0)
+    t.equal(await figure('requests_total(,outcome="aborted")'), 1)
   },
 )
 

@@ -48,6 +48,7 @@ export const operatorConsole = defineActor(
     const known = Promise.withResolvers<ActorRef<FromConsole>>()
     let gateway: ActorRef<FromConsole> | undefined
     const system = context.use(systemView)
+    const transport = context.use(transportCapability)
     let tabs: StreamCounts = { readers: 0, skippedFrames: 0, cutReaders: 0, refusedReaders: 0 }
     const operations = new Operations({
       args,
@@ -55,6 +56,7 @@ export const operatorConsole = defineActor(
       process: context.use(processMetrics),
       gateway: () => known.promise,
       page: () => ({ ...tabs, ...builder.cost }),
+      brokers: transport.brokers,
     })
     const builder = new PageBuilder({
       args,
@@ -88,7 +90,7 @@ export const operatorConsole = defineActor(
     }
 
     const { adminPort } = args
-    const { http } = context.use(transportCapability)
+    const { http } = transport
     // Both ports count alike; before the gateway is known there is nobody to count.
     const count = (message: CountedMessage): void => void gateway?.tell(message)
     const routeName = (path: string): string => routes.at(path)?.name ?? 'none'

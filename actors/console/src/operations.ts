@@ -13,8 +13,10 @@ import {
   wantsText,
 } from '@homing/http'
 import type { Metrics } from '@homing/metrics'
+import type { Transport } from '@homing/transport'
 import { actorsText, actorsView, flightText, flightView } from './actors-view.ts'
 import { assertMayChange } from './admin-access.ts'
+import { collectBrokers } from './broker-metrics.ts'
 import { busyThresholds } from './busy-thresholds.ts'
 import type { ConsoleArgs } from './console-args.ts'
 import { consoleMetrics } from './console-metrics.ts'
@@ -46,6 +48,7 @@ export interface OperationsParts {
   readonly gateway: () => Promise<ActorRef<FromConsole>>
   /** What the page costs, and who has it open. */
   readonly page: () => PageFigures
+  readonly brokers: Transport['brokers']
 }
 
 export class Operations {
@@ -55,7 +58,7 @@ export class Operations {
   readonly #metrics: Metrics
   readonly #page: PageAnswers
 
-  constructor({ args, system, process, gateway, page }: OperationsParts) {
+  constructor({ args, system, process, gateway, page, brokers }: OperationsParts) {
     this.#args = args
     this.#system = system
     this.#gateway = gateway
@@ -65,6 +68,7 @@ export class Operations {
     }
     this.#metrics = consoleMetrics(args, system, [ofGateway, () => process.render()])
     collectPage(this.#metrics, page)
+    collectBrokers(this.#metrics, brokers)
   }
 
   /** Rejects with what becomes an error answer. `parameter`: what the '*' of the path stands for. */

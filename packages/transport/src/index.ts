@@ -30,6 +30,7 @@ export {
   type MemoryNetworkOptions,
   type MessageFate,
 } from './memory/network.ts'
+export type { BrokerCounts } from './nats/broker.ts'
 export { type BrokerAccess, setBrokerAccess } from './nats/system-broker.ts'
 export {
   clashText,

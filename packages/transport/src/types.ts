@@ -9,6 +9,7 @@
  */
 
 import type { HttpCallError, HttpRequestError } from './errors.ts'
+import type { BrokerCounts } from './nats/broker.ts'
 
 export type HttpHeaders = Readonly<Record<string, string | readonly string[] | undefined>>
 
@@ -312,6 +313,8 @@ export interface PresenceHandler {
 export interface Transport {
   readonly http: HttpTransport
   readonly messages: MessageTransport
+  /** What each broker did for this thread, by its addresses ('host:port,…'). */
+  brokers(): readonly (readonly [string, Readonly<BrokerCounts>])[]
   /** Closes all that was opened through this instance, at once; idempotent. */
   close(): void
 }

@@ -214,14 +214,27 @@ function testRequestPlane(t: Test, open: (t: Test) => Promise<World>): void {
       })
     })
     const client = await clientOf(world)
+    const counts = new Map(client.brokers()).get(new URL(world.endpoint).host)!
+    const before = { ...counts.endedCalls }
     const answer = new Answer(client, POST)
     answer.call.pause()
     await stopped
     await delay(100)
     t.ok(written <= WINDOW_BYTES, `${written} bytes were written`)
     t.equal(answer.bytes, 0)
+    t.ok(counts.heldBytes > 0 && counts.heldBytes <= WINDOW_BYTES, `${counts.heldBytes} bytes wait`)
+    t.match(counts, { isConnected: true, openCalls: 1, lostMessages: 0 })
+    const left = new Answer(client, POST)
+    left.call.pause()
+    left.call.abort()
+    await left.whenOver
     answer.call.resume()
     await answer.whenOver
+    t.match(counts, {
+      openCalls: 0,
+      heldBytes: 0,
+      endedCalls: { answered: before.answered + 1, failed: before.failed, aborted: before.aborted + 1 },
+    })
     t.match({ ...answer, bytes: answer.bytes, exchanges }, { bytes: 1_000_000, end: 'framed', exchanges: 1 })
   })
 

@@ -16,6 +16,7 @@ function withMessages(create: () => ReturnType<typeof hostedMessages>): (t: Test
     const { http, close } = systemTransport(environment)
     const messages = create()
     const transport: Transport = {
+      brokers: () => [],
       http,
       messages,
       close() {

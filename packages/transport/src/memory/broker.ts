@@ -1,7 +1,13 @@
 /** A broker on a network in memory, for every list of addresses that somebody names. */
 
 import { callOwner } from '../callback.ts'
-import type { Broker, BrokerHandler, BrokerLink, BrokerUser } from '../nats/broker.ts'
+import {
+  type Broker,
+  BrokerCounts,
+  type BrokerHandler,
+  type BrokerLink,
+  type BrokerUser,
+} from '../nats/broker.ts'
 import { Lane } from './lane.ts'
 import type { MemoryNetwork } from './network.ts'
 
@@ -16,6 +22,7 @@ interface Subscription {
 /** Of one transport with one broker. */
 interface Connection {
   readonly users: Set<BrokerUser>
+  readonly counts: BrokerCounts
   /** Undefined while it is down. */
   session: MemorySession | undefined
 }
@@ -31,9 +38,8 @@ export class MemoryBrokers {
     this.#network = network
   }
 
-  /** Brokers as one transport sees them. */
-  opener(): (servers: readonly string[]) => Broker {
-    const own = new Map<string, Broker>()
+  /** Brokers as one transport sees them; `own`: those that it has named. */
+  opener(own: Map<string, Broker>): (servers: readonly string[]) => Broker {
     return servers => {
       const key = servers.join(',')
       const broker = own.get(key) ?? this.#broker(key)
@@ -58,10 +64,12 @@ export class MemoryBrokers {
   }
 
   #broker(servers: string): Broker {
-    const connection: Connection = { users: new Set(), session: undefined }
+    const counts = new BrokerCounts()
+    const connection: Connection = { users: new Set(), counts, session: undefined }
     const all = this.#connections.get(servers) ?? new Set()
     this.#connections.set(servers, all.add(connection))
     return {
+      counts,
       newInbox: () => `_INBOX.${++this.#inboxes}`,
       join: user => {
         const member = { ...user }
@@ -85,9 +93,11 @@ export class MemoryBrokers {
   #begin(servers: string, connection: Connection): void {
     if (this.#down.has(servers) || connection.session !== undefined || connection.users.size === 0) return
     const sessions = this.#sessions.get(servers) ?? new Set()
-    const session = new MemorySession(this.#network, servers, sessions)
+    const session = new MemorySession(this.#network, servers, sessions, connection.counts)
     this.#sessions.set(servers, sessions.add(session))
     connection.session = session
+    connection.counts.connections++
+    connection.counts.isConnected = true
     session.later(() => {
       for (const user of [...connection.users]) callOwner(() => user.up(session.of(user)))
     })
@@ -97,6 +107,7 @@ export class MemoryBrokers {
     const { session } = connection
     if (session === undefined) return
     connection.session = undefined
+    connection.counts.isConnected = false
     session.end(isCut)
     this.#sessions.get(servers)?.delete(session)
     for (const user of [...connection.users]) callOwner(() => user.down())
@@ -107,14 +118,21 @@ class MemorySession {
   readonly #network: MemoryNetwork
   readonly #servers: string
   readonly #all: ReadonlySet<MemorySession>
+  readonly #counts: BrokerCounts
   readonly #toClient: Lane
   readonly #toBroker: Lane
   readonly #subscriptions = new Map<BrokerUser, Set<Subscription>>()
 
-  constructor(network: MemoryNetwork, servers: string, all: ReadonlySet<MemorySession>) {
+  constructor(
+    network: MemoryNetwork,
+    servers: string,
+    all: ReadonlySet<MemorySession>,
+    counts: BrokerCounts,
+  ) {
     this.#network = network
     this.#servers = servers
     this.#all = all
+    this.#counts = counts
     this.#toClient = new Lane(network.clock)
     this.#toBroker = new Lane(network.clock)
   }
@@ -147,6 +165,7 @@ class MemorySession {
   }
 
   #publish(subject: string, payload: Uint8Array, reply: string): boolean {
+    this.#counts.publishedBytes += payload.length
     const endpoint = `nats://${this.#servers}/${subject}`
     const fate = this.#network.faults.message?.(endpoint, [payload]) ?? 'deliver'
     if (fate === 'drop') return true

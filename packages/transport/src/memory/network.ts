@@ -8,6 +8,7 @@
 
 import type { Clock } from '@homing/clock'
 import { isBrokerEndpoint, parseBrokerEndpoint } from '../endpoint.ts'
+import type { Broker } from '../nats/broker.ts'
 import { brokerMessages } from '../nats/messages.ts'
 import { OwnLives } from '../nats/own-lives.ts'
 import { RequestPlane } from '../nats/request-plane.ts'
@@ -65,7 +66,8 @@ export class MemoryNetwork {
 
   /** A transport of its own on this network: of a thread, or of a host. */
   transport(): Transport {
-    const openBroker = this.#brokers.opener()
+    const brokers = new Map<string, Broker>()
+    const openBroker = this.#brokers.opener(brokers)
     const log = { warn() {} }
     const newCallId = (): string => (++this.#calls).toString(16).padStart(16, '0')
     const http = this.#http.transport(new RequestPlane({ clock: this.clock, log, openBroker, newCallId }))
@@ -88,6 +90,7 @@ export class MemoryNetwork {
     return {
       http,
       messages,
+      brokers: () => [...brokers].map(([servers, { counts }]) => [servers, counts]),
       close() {
         http.close()
         sockets.close()

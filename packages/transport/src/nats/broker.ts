@@ -26,7 +26,27 @@ export interface BrokerUser {
   failed(reason: string): void
 }
 
+/** What a broker did for this thread, since somebody first named it. Its users count here themselves. */
+export class BrokerCounts {
+  isConnected = false
+  /** Connections that were made. */
+  connections = 0
+  /** Of all messages that were published. */
+  publishedBytes = 0
+  /** Published, and not read by the broker yet, as far as it is known. */
+  underWayBytes = 0
+  /** Messages that were not published: too much was under way, or the connection had ended. */
+  lostMessages = 0
+  /** HTTP calls that go over it now. */
+  openCalls = 0
+  /** Of answers, what waits because their readers are paused. */
+  heldBytes = 0
+  /** HTTP calls that have ended. */
+  readonly endedCalls = { answered: 0, failed: 0, aborted: 0 }
+}
+
 export interface Broker {
+  readonly counts: BrokerCounts
   /** `up` is called for a session that is there, in a later turn, and for each one that comes. Answers how to leave. */
   join(user: BrokerUser): () => void
   /** A subject that nobody else uses. */

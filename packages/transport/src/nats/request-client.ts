@@ -113,6 +113,7 @@ class BrokerCalls {
   call(request: HttpRequest, target: RequestTarget, handler: HttpResponseHandler): HttpCall {
     const call = new BrokerCall(request, target, handler, this.#newCallId(), this)
     this.#open.add(call)
+    this.broker.counts.openCalls++
     // A handler is never called before its call is there.
     queueMicrotask(() => call.start())
     this.#lookLater()
@@ -120,7 +121,8 @@ class BrokerCalls {
   }
 
   ended(call: BrokerCall): void {
-    this.#open.delete(call)
+    if (!this.#open.delete(call)) return
+    this.broker.counts.openCalls--
     if (this.#open.size > 0) return
     this.#timer?.cancel()
     this.#timer = undefined
@@ -192,7 +194,11 @@ class BrokerCall implements HttpCall {
   abort(): void {
     if (this.#isOver) return
     this.#isOver = true
+    const { counts } = this.#calls.broker
+    counts.endedCalls.aborted++
+    counts.heldBytes -= this.#waitingBytes
     this.#waiting = []
+    this.#waitingBytes = 0
     this.#body?.clear()
     this.#timer?.cancel()
     const error = new HttpCallError(this.#request, 'aborted')
@@ -360,10 +366,13 @@ class BrokerCall implements HttpCall {
       this.#take(bytes)
       return
     }
-    this.#waitingBytes += bytes.length + PIECE_BYTES
-    // A small view would hold all that was received with it.
-    if (this.#waitingBytes <= this.#target.windowBytes) this.#waiting.push(bytes.slice())
-    else this.#fail('protocol', `it sends more than the ${this.#target.windowBytes} bytes that it may`)
+    const heldBytes = bytes.length + PIECE_BYTES
+    if (this.#waitingBytes + heldBytes <= this.#target.windowBytes) {
+      this.#waitingBytes += heldBytes
+      this.#calls.broker.counts.heldBytes += heldBytes
+      // A small view would hold all that was received with it.
+      this.#waiting.push(bytes.slice())
+    } else this.#fail('protocol', `it sends more than the ${this.#target.windowBytes} bytes that it may`)
   }
 
   /** The server has said its last word: nothing is wanted of it any more. */
@@ -382,6 +391,7 @@ class BrokerCall implements HttpCall {
       const next = this.#waiting.shift()!
       if (next instanceof Uint8Array) {
         this.#waitingBytes -= next.length + PIECE_BYTES
+        this.#calls.broker.counts.heldBytes -= next.length + PIECE_BYTES
         this.#take(next)
       } else this.#tell(next)
     }
@@ -398,6 +408,7 @@ class BrokerCall implements HttpCall {
 
   #tell(last: Last): void {
     this.#isOver = true
+    this.#calls.broker.counts.endedCalls['end' in last ? 'answered' : 'failed']++
     this.#calls.ended(this)
     const info = { wroteRequest: this.#wasSent, reusedConnection: false }
     if ('end' in last) callOwner(() => this.#handler.end(last.end))

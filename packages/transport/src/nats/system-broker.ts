@@ -11,7 +11,14 @@
 import { createRequire } from 'node:module'
 import type { Clock, Timer } from '@homing/clock'
 import type * as nats from 'nats'
-import type { Broker, BrokerHandler, BrokerLink, BrokerUser, OpenBroker } from './broker.ts'
+import {
+  type Broker,
+  BrokerCounts,
+  type BrokerHandler,
+  type BrokerLink,
+  type BrokerUser,
+  type OpenBroker,
+} from './broker.ts'
 
 /** How connections to brokers are made. It is in no message and no view. */
 export interface BrokerAccess {
@@ -52,7 +59,13 @@ export function systemBrokers(clock: Clock): OpenBroker {
   }
 }
 
+/** What each broker did for this thread, by its addresses. */
+export function brokerCounts(): readonly (readonly [string, BrokerCounts])[] {
+  return [...brokers].map(([servers, { counts }]) => [servers, counts])
+}
+
 class SystemBroker implements Broker {
+  readonly counts = new BrokerCounts()
   readonly #servers: readonly string[]
   readonly #clock: Clock
   readonly #users = new Set<BrokerUser>()
@@ -109,14 +122,18 @@ class SystemBroker implements Broker {
       }
       delayMs = RECONNECT_MS_MIN
       this.#warned = undefined
-      const session = new SystemSession(connection)
+      const session = new SystemSession(connection, this.counts)
       this.#session = session
+      this.counts.connections++
+      this.counts.isConnected = true
       for (const user of [...this.#users]) user.up(session.of(user))
       if (this.#users.size === 0) session.close()
       void this.#watch(connection)
       const error = await connection.closed()
       session.isEnded = true
       this.#session = undefined
+      this.counts.isConnected = false
+      this.counts.underWayBytes = 0
       for (const user of [...this.#users]) user.down()
       if (this.#users.size > 0) {
         this.#warn(error instanceof Error ? error.message : 'the broker closed the connection')
@@ -165,11 +182,13 @@ class SystemSession {
   isEnded = false
   readonly #connection: nats.NatsConnection
   readonly #subscriptions = new Map<BrokerUser, nats.Subscription[]>()
+  readonly #counts: BrokerCounts
   #unflushedBytes = 0
   #underWayBytes = 0
 
-  constructor(connection: nats.NatsConnection) {
+  constructor(connection: nats.NatsConnection, counts: BrokerCounts) {
     this.#connection = connection
+    this.#counts = counts
   }
 
   close(): void {
@@ -191,8 +210,12 @@ class SystemSession {
   }
 
   #publish(subject: string, payload: Uint8Array, reply: string | undefined): boolean {
-    if (this.isEnded || this.#connection.isClosed() || this.#underWayBytes > UNDER_WAY_BYTES_MAX) return false
+    if (this.isEnded || this.#connection.isClosed() || this.#underWayBytes > UNDER_WAY_BYTES_MAX) {
+      this.#counts.lostMessages++
+      return false
+    }
     this.#connection.publish(subject, payload, reply === undefined ? {} : { reply })
+    this.#counts.publishedBytes += payload.length
     this.#unflushedBytes += payload.length
     if (this.#unflushedBytes >= FLUSH_BYTES) this.#flush()
     return true
@@ -202,8 +225,10 @@ class SystemSession {
     const bytes = this.#unflushedBytes
     this.#unflushedBytes = 0
     this.#underWayBytes += bytes
+    this.#counts.underWayBytes = this.#underWayBytes
     const done = (): void => {
       this.#underWayBytes -= bytes
+      if (!this.isEnded) this.#counts.underWayBytes = this.#underWayBytes
     }
     // It rejects when the connection ends, and nothing is under way then.
     this.#connection.flush().then(done, done)

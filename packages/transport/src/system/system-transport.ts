@@ -7,7 +7,7 @@
 
 import { type Clock, systemRandom } from '@homing/clock'
 import { RequestPlane } from '../nats/request-plane.ts'
-import { systemBrokers } from '../nats/system-broker.ts'
+import { brokerCounts, systemBrokers } from '../nats/system-broker.ts'
 import { collectReply } from '../reply.ts'
 import type { HttpListener, HttpTransport, Transport } from '../types.ts'
 import type { ZmqEnvironment } from '../zmq/library.ts'
@@ -64,6 +64,7 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
       fetch: (request, options) => collectReply(request, options, handler => call(request, handler), clock),
     },
     messages,
+    brokers: brokerCounts,
     close() {
       if (isClosed) return
       isClosed = true

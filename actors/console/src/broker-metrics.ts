@@ -1,0 +1,56 @@
+/** Metrics of NATS brokers: whether they are there, and what goes over them. Without a broker there are no series. */
+
+import type { MetricColumn, Metrics } from '@homing/metrics'
+import type { BrokerCounts, Transport } from '@homing/transport'
+
+const COLUMNS: readonly MetricColumn<Readonly<BrokerCounts>>[] = [
+  [
+    'homing_broker_connected_state',
+    '1 while there is a connection to the NATS broker, else 0.',
+    broker => +broker.isConnected,
+  ],
+  [
+    'homing_broker_connections_total',
+    'Connections to the NATS broker that were made.',
+    broker => broker.connections,
+  ],
+  [
+    'homing_broker_published_bytes_total',
+    'Bytes of the messages that were published.',
+    broker => broker.publishedBytes,
+  ],
+  [
+    'homing_broker_under_way_bytes',
+    'Bytes that were published and that the NATS broker has not yet said it has read.',
+    broker => broker.underWayBytes,
+  ],
+  [
+    'homing_broker_lost_messages_total',
+    'Messages that were not published: 64 MiB were under way, or the connection had ended.',
+    broker => broker.lostMessages,
+  ],
+  [
+    'homing_broker_open_requests',
+    'Requests to workers that are under way over the NATS broker (--request-plane nats).',
+    broker => broker.openCalls,
+  ],
+  [
+    'homing_broker_held_bytes',
+    'Bytes of the answers of workers that wait because a client reads slowly (--request-window-bytes each at most).',
+    broker => broker.heldBytes,
+  ],
+]
+
+export function collectBrokers(metrics: Metrics, brokers: Transport['brokers']): void {
+  const table = metrics.table(['broker'], COLUMNS)
+  const ended = metrics.counter({
+    name: 'homing_broker_requests_total',
+    help: 'Requests to workers over the NATS broker that have ended, by how.',
+    labels: ['broker', 'outcome'],
+  })
+  metrics.collect(() => {
+    table.replace(brokers().map(([broker, row]) => ({ row, labels: { broker } })))
+    for (const [broker, { endedCalls }] of brokers())
+      for (const [outcome, total] of Object.entries(endedCalls)) ended.setTotal(total, { broker, outcome })
+  })
+}
