@@ -610,8 +610,16 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
     }
   })
 
-  t.test('of two servers under one subject one takes each request', async t => {
-    const world = await asWorld(t)
+  t.test('of two servers under one subject one takes each request, and both warn, once', async t => {
+    const warnings: string[] = []
+    const real = await asWorld(t)
+    const server = (): Transport => {
+      const log = { warn: (_: unknown, words: string) => void warnings.push(words) }
+      const opened = systemTransport({ clock: systemClock, log })
+      t.teardown(() => opened.close())
+      return opened
+    }
+    const world = { ...real, server }
     const served: string[] = []
     for (const name of ['first', 'second'])
       serveWith(t, world, exchange => {
@@ -625,5 +633,9 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
     await Promise.all(answers.map(({ whenOver }) => whenOver))
     t.ok(answers.every(({ status }) => status === 200))
     t.equal(served.length, 40)
+    t.strictSame(
+      warnings.map(words => words.split(':')[0]),
+      Array(2).fill('another process serves the same subject'),
+    )
   })
 })

@@ -1,7 +1,8 @@
 /**
  * Request server: HTTP exchanges whose clients are at a broker (request-client.ts, request-wire.ts).
  *
- * Of several servers under one subject the broker chooses one for each request. A client that cancels, is not heard for SILENCE_LOOKS looks, or cannot
+ * Of several servers under one subject the broker chooses one for each request; a router takes them for one worker, so whose blocks are where is
+ * anybody's guess. Each says under SUBJECT.served that it is there, and warns of the others. A client that cancels, is not heard for SILENCE_LOOKS looks, or cannot
  * be heard because the connection to the broker ended, has left.
  *
  * Bounds   `callsMax` exchanges; what comes above is answered with 503. Of a body no more than `windowBytes` is under way; a body is kept only by
@@ -42,6 +43,9 @@ import {
 
 const BODY_WINDOW_BYTES = 2 ** 20
 const CALLS_MAX = 4096
+/** So many others under one's subject are told of. */
+const OTHERS_MAX = 8
+const INBOX_BYTES_MAX = 200
 const NO_CALL = '0'.repeat(2 * CALL_BYTES)
 /** A client that says too much or too little is none of ours. */
 const WINDOW_BYTES_MAX = 2 ** 30
@@ -63,6 +67,8 @@ export class RequestServer implements ServingListener {
   #link: BrokerLink | undefined
   #inbox = ''
   #stopServing: (() => void) | undefined
+  /** Inboxes of others that serve the same subject. */
+  readonly #others = new Set<string>()
   #timer: Timer | undefined
   #isClosing = false
   #closed: Promise<void> | undefined
@@ -117,7 +123,28 @@ export class RequestServer implements ServingListener {
     link.subscribe(this.#inbox, { message: payload => this.#heard(payload) })
     if (this.#isClosing) return
     const queue = 'homing'
-    this.#stopServing = link.subscribe(subject, { message: (...told) => this.#asked(link, ...told) }, queue)
+    const stopAsking = link.subscribe(subject, { message: (...told) => this.#asked(link, ...told) }, queue)
+    const served = `${subject}.served`
+    const stopHearing = link.subscribe(served, { message: payload => this.#otherHeard(link, payload) })
+    this.#stopServing = () => {
+      stopAsking()
+      stopHearing()
+    }
+    link.publish(served, Buffer.from(this.#inbox))
+  }
+
+  /** Somebody says that it serves our subject: ourselves, or another, who should hear of us as well. */
+  #otherHeard(link: BrokerLink, payload: Uint8Array): void {
+    const inbox = payload.length > INBOX_BYTES_MAX ? '' : Buffer.from(payload).toString()
+    if (inbox === '' || inbox === this.#inbox || this.#others.has(inbox) || this.#others.size >= OTHERS_MAX)
+      return
+    this.#others.add(inbox)
+    const { log, subject } = this.#environment
+    log.warn(
+      { subject },
+      'another process serves the same subject: each request goes to one of them; give each its own subject',
+    )
+    link.publish(`${subject}.served`, Buffer.from(this.#inbox))
   }
 
   #down(): void {
