@@ -418,7 +418,7 @@ export async function withFleet<T>(options: FleetOptions, use: (fleet: Fleet) =>
   }
 }
 
-/** A router in this process, quiet, on a free port of this machine. */
+/** A router in this process, quiet, on a free port of this machine. It tries nothing against its policy, unless told to: who looks where a request went must know. */
 export function startTestRouter(urls: readonly string[], argv: readonly string[]): Promise<RunningRouter> {
   const given = [
     ...['--host', '127.0.0.1', '--port', '0', '--router-event-threads', '2', '--tokenizer-threads', '1'],
@@ -426,7 +426,11 @@ export function startTestRouter(urls: readonly string[], argv: readonly string[]
     ...urls.flatMap(url => ['--worker', url]),
     ...argv,
   ]
-  return startRouter(parseSettings(routerCommand, given, {}).settings)
+  const { settings } = parseSettings(routerCommand, given, {})
+  const { routerMode, routerPolicy, selectionModule } = settings
+  const isGuarded = routerMode === 'kv' && routerPolicy === 'auto' && selectionModule === undefined
+  const isQuiet = isGuarded && !argv.includes('--router-guard-share')
+  return startRouter(isQuiet ? { ...settings, guardShare: 0 } : settings)
 }
 
 async function threadEngine(ref: ActorRef<EngineMessage>): Promise<ThreadEngine> {

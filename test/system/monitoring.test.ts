@@ -41,7 +41,16 @@ t.test('every query of board and alerts has data', { skip: NO_PROMETHEUS || NO_N
   t.teardown(() => nats.stop())
   const fleet = await startFleet({
     engines: [{}, {}, {}],
-    router: ['--retries', '0', '--nats', nats.address, '--worker-namespace', 'test'],
+    router: [
+      '--retries',
+      '0',
+      '--nats',
+      nats.address,
+      '--worker-namespace',
+      'test',
+      '--router-guard-share',
+      '0.05',
+    ],
   })
   t.teardown(() => fleet.stop())
   const prometheus = await startPrometheus(t, new URL(fleet.url).host)
