@@ -55,6 +55,34 @@ t.test('messages are dropped, delayed and kept in order as the faults say', asyn
   t.equal(await inbox.next('a message'), 'd')
 })
 
+for (const [refused, lost] of [
+  [2, 'all but its first part'],
+  [3, 'its last part'],
+] as const)
+  t.test(`an answer that lost ${lost} is no part of the next one`, async t => {
+    const network = new MemoryNetwork({ clock: new SimulatedClock() })
+    const endpoint = 'nats://broker:4222/homing.kv.one'
+    let parts = 0
+    network.faults.message = (subject, [payload]) =>
+      /INBOX/.test(subject) && payload!.length > 1000 && ++parts === refused ? 'refuse' : 'deliver'
+    const answering = network.transport()
+    const sent: boolean[] = []
+    const router = await answering.messages.serve({ endpoint }, (identity, [question]) => {
+      sent.push(router.send(identity, [question!, new Uint8Array(2.5 * 2 ** 20).fill(sent.length)]))
+    })
+    const inbox = new Inbox<string>()
+    const dealer = network
+      .transport()
+      .messages.dial({ endpoint }, ([question, large]) =>
+        inbox.put(`${text(question)} ${large?.length}:${large?.[0]}:${large?.at(-1)}`),
+      )
+    dealer.send([bytes('first')])
+    dealer.send([bytes('second')])
+    t.equal(await inbox.next('the second answer'), `second ${2.5 * 2 ** 20}:1:1`)
+    t.strictSame(sent, [false, true])
+    t.match(answering.brokers(), [['broker:4222', { lostMessages: 1 }]])
+  })
+
 t.test('a disconnection loses what is under way and lasts until the reconnection', async t => {
   const network = new MemoryNetwork({ clock: new SimulatedClock() })
   const publisher = await network.transport().messages.publish({ endpoint: 'tcp://127.0.0.1:5557' })

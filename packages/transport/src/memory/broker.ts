@@ -165,9 +165,13 @@ class MemorySession {
   }
 
   #publish(subject: string, payload: Uint8Array, reply: string): boolean {
-    this.#counts.publishedBytes += payload.length
     const endpoint = `nats://${this.#servers}/${subject}`
     const fate = this.#network.faults.message?.(endpoint, [payload]) ?? 'deliver'
+    if (fate === 'refuse') {
+      this.#counts.lostMessages++
+      return false
+    }
+    this.#counts.publishedBytes += payload.length
     if (fate === 'drop') return true
     const bytes = payload.slice()
     const delayMs = this.#network.latencyMs + (fate === 'deliver' ? 0 : fate.delayMs)

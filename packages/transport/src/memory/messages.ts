@@ -262,7 +262,7 @@ export class MemoryMessages {
 
   #send(link: Link, frames: Frames, direction: 'toConnector' | 'toBound'): void {
     const fate = this.#network.faults.message?.(link.bound.endpoint, frames) ?? 'deliver'
-    if (fate === 'drop') return
+    if (fate === 'drop' || fate === 'refuse') return
     const delayMs = this.#network.latencyMs + (fate === 'deliver' ? 0 : fate.delayMs)
     const copies = frames.map(frame => frame.slice())
     link[direction].put(delayMs, () => {

@@ -29,7 +29,8 @@ export type HttpFate =
   | 'stale'
   | 'stall-body'
   | { readonly delayMs: number }
-export type MessageFate = 'deliver' | 'drop' | { readonly delayMs: number }
+/** `refuse`: there is no room on the way to a broker, which its sender is told; between sockets it is a `drop`. */
+export type MessageFate = 'deliver' | 'drop' | 'refuse' | { readonly delayMs: number }
 
 /** What happens to traffic; asked for every request, and for every message on every connection. */
 export interface MemoryFaults {

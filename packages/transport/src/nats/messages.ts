@@ -417,9 +417,13 @@ class BrokerRouter implements Router {
     if (this.#isClosed || session === undefined || frames.length === 0) return false
     const sender = { life: this.#life, connection: this.#connection }
     const inbox = Buffer.from(identity).toString()
-    return encodeMessage(frames, sender, session.payloadBytesMax).every(payload =>
-      session.publish(inbox, payload),
-    )
+    for (const payload of encodeMessage(frames, sender, session.payloadBytesMax)) {
+      if (session.publish(inbox, payload)) continue
+      // Parts that have arrived must not become the beginning of the next answer.
+      this.#connection++
+      return false
+    }
+    return true
   }
 
   close(): void {
