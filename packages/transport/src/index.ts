@@ -1,3 +1,4 @@
+export { faultOfAnswerHead } from './answer-head.ts'
 export { transportCapability } from './capability.ts'
 export {
   type BrokerEndpoint,

@@ -591,6 +591,93 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
     t.equal(answer.bytes, 3000, 'what came within the window is passed')
   })
 
+  t.test('an answer that is no HTTP fails its call as one over a socket does', async t => {
+    const world = await asWorld(t)
+    const stranger = await connect({ servers: world.nats.address })
+    t.teardown(() => stranger.close())
+    const answers: ((writer: FrameWriter) => void)[] = []
+    stranger.subscribe('homing.requests.wrong', {
+      callback(_, { data, reply }) {
+        const asked = decodeCallPayload(data)
+        if (typeof asked !== 'object') return
+        const link = {
+          payloadBytesMax: 2 ** 20,
+          publish(subject: string, payload: Uint8Array): boolean {
+            stranger.publish(subject, payload, { reply: 'nowhere' })
+            return true
+          },
+          subscribe: () => () => {},
+        }
+        const writer = new FrameWriter(link, asked.call, () => {}, reply)
+        writer.put(FRAME.accept, jsonFrame({ windowBytes: 4096 }))
+        answers.shift()!(writer)
+        writer.put(FRAME.end, Uint8Array.of(0))
+      },
+    })
+    await stranger.flush()
+    const client = world.client()
+    client.http.setRoute(ORIGIN, {
+      endpoint: world.nats.endpoint('homing.requests.wrong'),
+      windowBytes: 4096,
+    })
+    const answered = async (status: unknown, headers: unknown, body = '', method = 'POST') => {
+      answers.push(writer => {
+        writer.put(FRAME.head, jsonFrame({ status, headers }))
+        if (body !== '') writer.put(FRAME.data, Buffer.from(body))
+      })
+      const answer = new Answer(client, { ...POST, method })
+      await answer.whenOver
+      return answer
+    }
+    for (const [status, headers, told] of [
+      [99, {}, /its status 99 is not a whole number from 200 to 599/],
+      [101, {}, /its status 101 is not/],
+      [600, {}, /its status 600 is not/],
+      [1000, {}, /its status 1000 is not/],
+      [200.5, {}, /its status 200.5 is not/],
+      ['200', {}, /its status "200" is not/],
+      [200, { 'x a': '1' }, /its header name "x a" is not/],
+      [200, { 'x\r\ny': '1' }, /its header name "x\\r\\ny" is not/],
+      [200, { '': '1' }, /its header name "" is not/],
+      [200, { 'x-a': '1\r\nset-cookie: 2' }, /its header x-a has characters that/],
+      [200, { 'x-a': ['1', 'caf\u20ac'] }, /its header x-a has characters that/],
+      [200, { 'x-a': 1 }, /its header x-a is not text/],
+      [200, { 'x-a': 'y'.repeat(70_000) }, /its headers have more than 65536 bytes/],
+      [200, 'none', /its headers are no object/],
+      [200, { 'content-length': '1e1' }, /its content-length is not a whole number/],
+      [200, { 'content-length': ['1', '2'] }, /its content-length is not a whole number/],
+    ] as const) {
+      const { error, status: told_ } = await answered(status, headers)
+      t.equal(error?.failure, 'protocol', JSON.stringify([status, headers]).slice(0, 80))
+      t.match(error?.message, told)
+      t.equal(told_, 0, 'its caller hears nothing of the head')
+    }
+    const short = await answered(200, { 'Content-Length': '5' }, 'four')
+    t.equal(short.error?.failure, 'protocol')
+    t.match(short.error?.message, /it ends 1 bytes before its content-length/)
+    const long = await answered(200, { 'content-length': '3' }, 'four')
+    t.equal(long.error?.failure, 'protocol')
+    t.match(long.error?.message, /it is longer than its content-length/)
+    const head = await answered(200, { 'content-length': '3' }, '', 'HEAD')
+    t.match(head, { status: 200, end: 'framed' })
+    const right = await answered(200, { 'X-A': '1', 'x-a': ['2', '3'], 'Content-Length': '4' }, 'four')
+    t.match(right, { status: 200, end: 'framed' })
+    t.strictSame({ ...right.headers }, { 'x-a': ['1', '2', '3'], 'content-length': '4' })
+  })
+
+  t.test('a server tells its client what is wrong with the head that it was given', async t => {
+    const world = await asWorld(t)
+    serveWith(t, world, exchange => {
+      if (isReady(exchange)) return
+      exchange.writeHead(99, {})
+      exchange.end()
+    })
+    const answer = new Answer(await clientOf(world), POST)
+    await answer.whenOver
+    t.match(answer, { error: { failure: 'reset' } })
+    t.match(answer.error!.message, /its status 99 is not a whole number from 200 to 599/)
+  })
+
   t.test('a broker that is not there: calls fail after two seconds, then at once', async t => {
     const world = await asWorld(t)
     await world.nats.down()

@@ -12,6 +12,7 @@
 import type { Log } from '@homing/log'
 import {
   ClientGoneError,
+  faultOfAnswerHead,
   type HttpHeaders,
   type HttpTransport,
   type ServedExchange,
@@ -109,6 +110,8 @@ async function handle(
     ])
     if (answer === GONE) return
     const { status, headers: given = {}, body: pieces = '' } = answer
+    const fault = faultOfAnswerHead(status, given)
+    if (fault !== undefined) throw new TypeError(fault)
     exchange.writeHead(status, given)
     hasHead = true
     if (typeof pieces === 'string' || pieces instanceof Uint8Array) exchange.end(bytesOf(pieces))

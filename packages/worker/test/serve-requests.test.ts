@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { SimulatedClock } from '@homing/clock'
 import { type HttpCallError, MemoryNetwork } from '@homing/transport'
 import t, { type Test } from 'tap'
-import { type RequestHandler, registerWorker, type ServeRequests } from '../src/index.ts'
+import { type RequestHandler, registerWorker, type ServeRequests, type WorkerAnswer } from '../src/index.ts'
 
 const NATS = 'nats://b:4222'
 const ENDPOINT = 'nats://b:4222/homing.requests.10_0_0_1_8000'
@@ -81,6 +81,29 @@ t.test('a handler that throws: 500 before its first piece, a cut answer afterwar
   })
   await t.rejects(ask('/late'), { failure: 'reset', message: /the worker cut the answer/ })
   t.match(warnings, [{ reason: 'no such model' }, { reason: 'out of memory' }])
+})
+
+t.test('a head that HTTP cannot carry is the fault of the handler', async t => {
+  const heads: [unknown, unknown, RegExp][] = [
+    [99, {}, /its status 99 is not a whole number from 200 to 599/],
+    [undefined, {}, /its status undefined is not/],
+    [200, { 'x a': '1' }, /its header name "x a" is not/],
+    [200, { 'x-a': '1\n2' }, /its header x-a has characters that/],
+    [200, { 'content-length': 5 }, /its header content-length is not text/],
+  ]
+  let next: [unknown, unknown] = [200, {}]
+  const { ask, warnings } = worldOf(t, {
+    handler: () => ({ status: next[0], headers: next[1], body: 'some' }) as WorkerAnswer,
+  })
+  for (const [status, headers, told] of heads) {
+    next = [status, headers]
+    const answer = await ask()
+    t.equal(answer.status, 500)
+    t.match(JSON.parse(answer.text).error.message, told)
+    t.match(warnings.at(-1), { reason: told })
+  }
+  next = [200, { 'Content-Type': 'text/event-stream', 'x-none': undefined }]
+  t.match(await ask(), { status: 200, text: 'some', headers: { 'content-type': 'text/event-stream' } })
 })
 
 t.test('a client that leaves aborts the signal, and ends the pieces', async t => {

@@ -14,6 +14,7 @@
  */
 
 import type { Clock, Timer } from '@homing/clock'
+import { announcedBytes, faultOfAnswerHead } from '../answer-head.ts'
 import { callOwner } from '../callback.ts'
 import { HttpCallError, type HttpCallFailure } from '../errors.ts'
 import type { HttpCall, HttpEnd, HttpRequest, HttpResponseHandler } from '../types.ts'
@@ -161,6 +162,8 @@ class BrokerCall implements HttpCall {
   #wasSent = false
   #isAccepted = false
   #hasHead = false
+  /** Of the body that the head announced. */
+  #bytesLeft: number | undefined
   #isPaused = false
   /** The server has said its last word. */
   #isComplete = false
@@ -323,9 +326,8 @@ class BrokerCall implements HttpCall {
     else if (kind === FRAME.failed) this.#complete({ failure: 'reset', reason: text(bytes) })
     else if (this.#isOver) return
     else if (kind === FRAME.head) this.#head(bytes)
-    else if (kind === FRAME.data && this.#hasHead) this.#put(bytes)
-    else if (kind === FRAME.end && this.#hasHead)
-      this.#complete({ end: bytes[0] === 1 ? 'closed' : 'framed' })
+    else if (kind === FRAME.data && this.#hasHead) this.#data(bytes)
+    else if (kind === FRAME.end && this.#hasHead) this.#end(bytes)
     else if (kind === FRAME.credit) {
       this.#body?.credit(readCountFrame(bytes) ?? 0)
       this.#hasSpoken = true
@@ -351,14 +353,29 @@ class BrokerCall implements HttpCall {
   }
 
   #head(bytes: Uint8Array): void {
-    const word = readJsonFrame(bytes)
-    const [status, headers] = [word?.['status'], headersOf(word?.['headers'])]
-    if (this.#hasHead || typeof status !== 'number' || headers === undefined) {
-      this.#fail('protocol', 'its head cannot be read')
+    const { status, headers: given } = readJsonFrame(bytes) ?? {}
+    const fault = this.#hasHead ? 'it has two heads' : faultOfAnswerHead(status, given)
+    const headers = headersOf(given)
+    if (fault !== undefined || headers === undefined) {
+      this.#fail('protocol', fault ?? 'its headers cannot be read')
       return
     }
     this.#hasHead = true
-    callOwner(() => this.#handler.head(status, headers))
+    this.#bytesLeft = announcedBytes(this.#request.method, status as number, headers)
+    callOwner(() => this.#handler.head(status as number, headers))
+  }
+
+  #data(bytes: Uint8Array): void {
+    if (this.#bytesLeft !== undefined) this.#bytesLeft -= bytes.length
+    if (this.#bytesLeft !== undefined && this.#bytesLeft < 0)
+      this.#fail('protocol', 'it is longer than its content-length')
+    else this.#put(bytes)
+  }
+
+  #end(bytes: Uint8Array): void {
+    if (this.#bytesLeft !== undefined && this.#bytesLeft > 0)
+      this.#fail('protocol', `it ends ${this.#bytesLeft} bytes before its content-length`)
+    else this.#complete({ end: bytes[0] === 1 ? 'closed' : 'framed' })
   }
 
   #put(bytes: Uint8Array): void {

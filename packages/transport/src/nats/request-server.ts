@@ -10,6 +10,7 @@
  */
 
 import type { Clock, Timer } from '@homing/clock'
+import { faultOfAnswerHead } from '../answer-head.ts'
 import { callOwner } from '../callback.ts'
 import { BodyTooLargeError, ClientGoneError, MalformedHttpError } from '../errors.ts'
 import type {
@@ -310,7 +311,9 @@ class BrokerExchange implements ServedExchange {
 
   writeHead(status: number, headers: HttpHeaders): void {
     if (this.#isClosed) return
-    if (!this.#writer.put(FRAME.head, jsonFrame({ status, headers })))
+    const fault = faultOfAnswerHead(status, headers)
+    if (fault !== undefined) this.#fail(fault)
+    else if (!this.#writer.put(FRAME.head, jsonFrame({ status, headers })))
       this.#fail('the headers of the answer are larger than what the NATS broker takes')
   }
 

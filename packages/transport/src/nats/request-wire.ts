@@ -101,14 +101,16 @@ export function readJsonFrame(bytes: Uint8Array): Readonly<Record<string, unknow
   }
 }
 
-/** Undefined: it holds something that is no header. */
+/** Names in lower case, with all values of each. Undefined: it holds something that is no header. */
 export function headersOf(word: unknown): HttpHeaders | undefined {
   if (typeof word !== 'object' || word === null) return undefined
   const headers: Record<string, string | readonly string[]> = Object.create(null)
-  for (const [name, value] of Object.entries(word)) {
+  for (const [given, value] of Object.entries(word)) {
     const values: readonly unknown[] = Array.isArray(value) ? value : [value]
     if (!values.every(one => typeof one === 'string')) return undefined
-    headers[name] = value as string | readonly string[]
+    const name = given.toLowerCase()
+    const known = headers[name]
+    headers[name] = known === undefined ? value : [known, values].flat()
   }
   return headers
 }
