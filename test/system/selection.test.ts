@@ -9,6 +9,8 @@ import { type Answer, RouterClient, startEngines, startTestRouter } from './flee
 const BLOCK = 16
 /** Ten full blocks and a bit; every id is plain text. */
 const PROMPT = Array.from({ length: 10 * BLOCK + 4 }, (_, position) => 40 + ((position * 7) % 50))
+/** Another, for requests that may go anywhere: PROMPT stays where it is. */
+const ELSEWHERE = PROMPT.map(id => id + 1)
 const MODEL = 'homing-sim'
 
 interface CandidateView {
@@ -142,7 +144,7 @@ t.test('GET /decisions shows the policy and the terms of what was decided', asyn
 for (const mode of ['random', 'round-robin', 'least-loaded', 'power-of-two'] as const) {
   t.test(`--router-mode ${mode} answers, and says so in the receipt`, async t => {
     const router = await routerWith('--router-mode', mode, '--seed', '7')
-    const answer = await complete(router)
+    const answer = await complete(router, { prompt: ELSEWHERE })
     t.equal(answer.status, 200)
     const { json } = await router.send(`/decisions/${answer.headers['x-homing-decision']}`)
     t.match(json, { mode, policy: 'auto' })
