@@ -189,6 +189,7 @@ export const scriptedTracker = defineActor(
       ownBookings: keep,
       replicaOperations: keep,
       replicaBookings: keep,
+      replicasKnown: keep,
       flushOperations: keep,
       sweep: keep,
       loads({ reply }) {

@@ -1,4 +1,9 @@
-/** Peer: another replica: what is heard of it, what is asked, and when it counts as gone. */
+/**
+ * Peer: another replica: what is heard of it, what is asked, and when it counts as gone.
+ *
+ *   silent for expiryMs, whether its connection stands or not ─▶ gone, until it is heard again
+ *   heard, but without an answer for expiryMs                 ─▶ its bookings do not count; it is still asked
+ */
 
 import type { Clock } from '@homing/clock'
 import {
@@ -30,9 +35,12 @@ export interface PeerArgs {
   readonly heard: (frames: Frames) => void
   readonly moved: (isUp: boolean) => void
   readonly answered: (attempt: number, frames: Frames) => void
-  readonly apply: (operations: readonly ReplicaOperation[]) => void
+  readonly apply: (operations: readonly ReplicaOperation[], isLate: boolean) => void
   readonly reset: (bookings: readonly OpenBooking[]) => void
 }
+
+/** Why bookings of a replica do not count any more. */
+export type Expiry = 'silent' | 'no answer'
 
 export class Peer {
   readonly #args: PeerArgs
@@ -43,8 +51,9 @@ export class Peer {
   #attempt = 0
   #askedMs = 0
   #askMs = ASK_MS_MIN
+  /** Since when its bookings may be others than those that are known; undefined: they are not, Infinity: they were given up. */
+  #unsureMs: number | undefined
   #heardMs: number | undefined
-  #isUp = false
   #malformed = 0
   #waiting: readonly WaitingRow[] = []
 
@@ -75,18 +84,19 @@ export class Peer {
     return { endpoint, state, openBookings, waitingRequests, silentMs, ...counters }
   }
 
+  get isKnown(): boolean {
+    return this.#mirror.state !== 'unknown'
+  }
+
   /** What is open there, as far as it is known, told again. */
   tellAgain(): void {
-    if (this.#mirror.state !== 'unknown') this.#args.reset([...this.#mirror.bookings])
+    if (this.#mirror.hasWord) this.#args.reset([...this.#mirror.bookings])
   }
 
   moved(isUp: boolean): void {
-    this.#isUp = isUp
-    if (isUp) {
-      this.#heardMs = this.#args.clock.nowMs()
-      this.#askMs = ASK_MS_MIN
-      this.#mirror.connected()
-    }
+    if (!isUp) return
+    this.#heardMs = this.#args.clock.nowMs()
+    this.#connect()
   }
 
   heard(frames: Frames): void {
@@ -98,9 +108,10 @@ export class Peer {
       return
     }
     this.#heardMs = this.#args.clock.nowMs()
-    if (batch !== undefined) this.#mirror.heard(batch)
     // Who was given up, and is heard again, is asked first.
-    else if (this.#mirror.state !== 'unknown') this.#waiting = waiting!
+    if (!this.isKnown) this.#connect()
+    if (batch !== undefined) this.#mirror.heard(batch)
+    else this.#waiting = waiting!
   }
 
   answered(attempt: number, frames: Frames): void {
@@ -114,34 +125,47 @@ export class Peer {
     if (snapshot === undefined) return
     this.#hangUp()
     this.#askMs = ASK_MS_MIN
+    this.#unsureMs = undefined
     this.#mirror.snapshot(snapshot)
   }
 
-  /** A second is over. True: its bookings do not count any more, and it was heard before. */
-  tick(): boolean {
+  /** A second is over. Says if its bookings, which counted until now, do not count any more. */
+  tick(): Expiry | undefined {
     const nowMs = this.#args.clock.nowMs()
-    if (this.#mirror.state === 'unknown') return false
-    if (!this.#isUp && nowMs - (this.#heardMs ?? 0) >= this.#args.expiryMs) {
+    const { expiryMs } = this.#args
+    if (!this.isKnown) return undefined
+    if (nowMs - (this.#heardMs ?? 0) >= expiryMs) {
       this.gone()
-      return true
+      return 'silent'
     }
-    if (this.#mirror.state === 'asking' && this.#isUp && nowMs - this.#askedMs >= this.#askMs) {
+    if (this.#mirror.state !== 'asking') return undefined
+    if (nowMs - this.#askedMs >= this.#askMs) {
       this.#askMs = Math.min(2 * this.#askMs, ASK_MS_MAX)
       this.#ask()
     }
-    return false
+    if (nowMs - this.#unsureMs! < expiryMs) return undefined
+    this.#unsureMs = Number.POSITIVE_INFINITY
+    this.#mirror.expire()
+    return 'no answer'
   }
 
   /** It is known to be gone. */
   gone(): void {
     this.#hangUp()
     this.#waiting = []
+    this.#unsureMs = undefined
     this.#mirror.gone()
   }
 
+  /** It is not listened to any more. What it had open counts until somebody says that it is gone. */
   close(): void {
     this.#subscriber.close()
-    this.gone()
+    this.#hangUp()
+  }
+
+  #connect(): void {
+    this.#askMs = ASK_MS_MIN
+    this.#mirror.connected()
   }
 
   #ask(): void {
@@ -149,6 +173,7 @@ export class Peer {
     const attempt = ++this.#attempt
     const { messages, questionEndpoint, clock, answered } = this.#args
     this.#askedMs = clock.nowMs()
+    this.#unsureMs ??= this.#askedMs
     this.#parts = new SnapshotParts()
     const dealer = messages.dial({ endpoint: questionEndpoint }, frames => answered(attempt, frames))
     this.#dealer = dealer

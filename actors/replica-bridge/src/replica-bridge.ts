@@ -10,8 +10,9 @@
  *        To the queue, every WAITING_MS: what waits elsewhere; it answers what waits there.
  * Owns   its sockets, a mirror of the open bookings of every other replica, and what it said last of its queue.
  * Order  batches of a replica are applied in the order of their numbers; where one is missing, all that is open there is asked for.
- * Fails  restarted by the guardian: the tracker keeps what was booked until the mirrors are there again. A replica that said good-bye is forgotten at
- *        once, one that cannot be heard after `expiryMs`.
+ * Fails  restarted by the guardian: the tracker keeps what was booked until the mirrors are there again; what no mirror has after `expiryMs` is
+ *        freed. A replica that said good-bye is forgotten at once; one that is silent for `expiryMs` does not count, nor one that gives no answer for
+ *        so long. What the tracker had no room for is told again.
  *
  * Other replicas are those that are named (ZeroMQ), or those that are present at the broker (NATS).
  */
@@ -24,6 +25,7 @@ import {
   encodeSnapshot,
   encodeWaiting,
   isQuestion,
+  type OpenBooking,
   type ReplicaOperation,
   type WaitingRow,
 } from '@homing/replication'
@@ -119,10 +121,17 @@ class ReplicaBridge {
   #trackerLife: string | undefined
   #isClosed = false
   #toldWaitingMs = 0
+  #tickedMs: number
+  /** Since when it listens; undefined: what the tracker has of replicas that are not known here is freed already. */
+  #sinceMs: number | undefined
+  /** Endpoints of replicas of which the tracker had no room for the last word. */
+  readonly #untold = new Set<string>()
 
   constructor(context: ActorContext<ReplicaBridgeMessage>, args: ReplicaBridgeArgs) {
     this.#context = context
     this.#args = args
+    this.#tickedMs = context.clock.nowMs()
+    this.#sinceMs = this.#tickedMs
     this.#messages = context.use(transportCapability).messages
     const { plane } = args
     this.#name = Buffer.from(context.random.bytes(8)).toString('hex')
@@ -265,12 +274,8 @@ class ReplicaBridge {
       // It is asked again in a second.
       () => {},
     )
-    const present = new Set(this.#lives.values())
-    for (const [endpoint, peer] of [...this.#peers]) {
-      if (!peer.tick()) continue
-      this.#context.log.warn({ replica: endpoint }, 'a replica is gone: its bookings do not count any more')
-      if (this.#args.plane.kind === 'nats' && !present.has(endpoint)) this.#forget(endpoint)
-    }
+    this.#expire()
+    this.#tellUntold()
   }
 
   report(): ReplicasReport {
@@ -291,6 +296,41 @@ class ReplicaBridge {
     this.#peers.clear()
   }
 
+  #expire(): void {
+    const nowMs = this.#context.clock.nowMs()
+    // Of a thread that stood still, what others said meanwhile is still to be read.
+    const stoodStill = nowMs - this.#tickedMs >= 2 * TICK_MS
+    this.#tickedMs = nowMs
+    if (stoodStill) return
+    const present = new Set(this.#lives.values())
+    for (const [endpoint, peer] of [...this.#peers]) {
+      const reason = peer.tick()
+      if (reason !== undefined)
+        this.#context.log.warn(
+          { replica: endpoint, reason, expiryMs: this.#args.expiryMs },
+          'a replica cannot be heard: its bookings do not count any more',
+        )
+      if (this.#args.plane.kind === 'nats' && !peer.isKnown && !present.has(endpoint)) this.#forget(endpoint)
+    }
+    if (this.#sinceMs === undefined || nowMs - this.#sinceMs < this.#args.expiryMs) return
+    const replicas = [...this.#peers].filter(([, peer]) => peer.isKnown).map(([endpoint]) => endpoint)
+    if (this.#args.tracker.tell({ type: 'replicasKnown', replicas }) === 'ok') this.#sinceMs = undefined
+  }
+
+  #tellUntold(): void {
+    for (const endpoint of [...this.#untold]) {
+      this.#untold.delete(endpoint)
+      const peer = this.#peers.get(endpoint)
+      if (peer === undefined) this.#reset(endpoint, [])
+      else peer.tellAgain()
+    }
+  }
+
+  #reset(endpoint: string, bookings: readonly OpenBooking[]): void {
+    const told = this.#args.tracker.tell({ type: 'replicaBookings', replica: endpoint, bookings })
+    if (told !== 'ok') this.#untold.add(endpoint)
+  }
+
   #follow(endpoint: string): void {
     if (this.#peers.has(endpoint) || endpoint === this.#endpoint) return
     const { self, clock } = this.#context
@@ -306,12 +346,13 @@ class ReplicaBridge {
         heard: frames => void self.tell({ type: 'heard', endpoint, frames }),
         moved: isUp => void self.tell({ type: 'moved', endpoint, isUp }),
         answered: (attempt, frames) => void self.tell({ type: 'answered', endpoint, attempt, frames }),
-        apply: operations => {
-          tracker.tell({ type: 'replicaOperations', replica: endpoint, operations })
+        apply: (operations, isLate) => {
+          const told = tracker.tell({ type: 'replicaOperations', replica: endpoint, operations, isLate })
+          if (told !== 'ok') this.#untold.add(endpoint)
           this.#tellSessions(operations)
         },
         reset: bookings => {
-          tracker.tell({ type: 'replicaBookings', replica: endpoint, bookings })
+          this.#reset(endpoint, bookings)
           this.#tellSessions(bookings)
         },
       }),
@@ -328,7 +369,9 @@ class ReplicaBridge {
   }
 
   #forget(endpoint: string): void {
-    this.#peers.get(endpoint)?.close()
+    const peer = this.#peers.get(endpoint)
+    peer?.gone()
+    peer?.close()
     this.#peers.delete(endpoint)
   }
 }

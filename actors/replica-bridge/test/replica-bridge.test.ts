@@ -3,6 +3,15 @@
 import t from 'tap'
 import { EXPIRY_MS, endpointOf, fleetOf, NATS, type Replica, SERVER, World, ZMQ } from './replica-world.ts'
 
+/** Replicas look once a second. */
+const LOOK_MS = 1000
+/** After which a life that says nothing is gone at the broker. */
+const SILENCE_MS = 5000
+const NOTHING = [
+  [0, 0, 0],
+  [0, 0, 0],
+]
+
 for (const [name, plane] of [
   ['a broker', NATS],
   ['sockets', ZMQ],
@@ -109,6 +118,75 @@ for (const [name, plane] of [
     },
   )
 
+  t.test(
+    `over ${name}: one that says nothing for the expiry does not count, though its connection stands`,
+    async t => {
+      const world = new World()
+      world.start(t, 2, plane)
+      await world.pass(3000)
+      const [a, b] = world.replicas as [Replica, Replica]
+      await world.book(a, 0)
+      await world.pass(20)
+      t.strictSame(await world.loads(b), [
+        [1, 5, 60],
+        [0, 0, 0],
+      ])
+      world.network.faults.message = () => 'drop'
+      await world.pass(EXPIRY_MS + LOOK_MS)
+      t.strictSame(await world.loads(b), NOTHING, 'within the expiry and a look')
+      world.network.faults.message = undefined
+      await world.pass(3 * LOOK_MS)
+      t.strictSame((await world.loads(b))[0], [1, 5, 60], 'it counts when it is heard again')
+    },
+  )
+
+  t.test(
+    `over ${name}: one that is heard, and gives no answer, does not count for longer than the expiry`,
+    async t => {
+      const world = new World()
+      world.start(t, 2, plane)
+      await world.pass(3000)
+      const [a, b] = world.replicas as [Replica, Replica]
+      const first = await world.book(a, 0)
+      await world.pass(20)
+      let isLost = true
+      world.network.faults.message = endpoint =>
+        isLost || /\.ask$|:5801$/.test(endpoint) ? 'drop' : 'deliver'
+      a.tracker.tell({ type: 'free', decisionId: first })
+      await world.pass(20)
+      isLost = false
+      await world.pass(2 * LOOK_MS)
+      t.match((await world.report(b)).replicas, [{ state: 'asking', openBookings: 1 }], 'a gap was noticed')
+      await world.pass(EXPIRY_MS)
+      t.strictSame(await world.loads(b), NOTHING)
+      await world.book(a, 1)
+      world.network.faults.message = undefined
+      await world.pass(6000)
+      t.strictSame((await world.loads(b))[1], [1, 5, 60], 'it is still asked')
+    },
+  )
+
+  t.test(
+    `over ${name}: a bridge that is restarted loses no booking, and keeps none of who is gone`,
+    async t => {
+      const world = new World()
+      world.start(t, 3, plane)
+      await world.pass(3000)
+      const [a, b, c] = world.replicas as [Replica, Replica, Replica]
+      await world.book(a, 0)
+      await world.book(b, 1)
+      await world.pass(20)
+      world.network.faults.message = () => 'drop'
+      await a.system.shutdown()
+      await c.restartBridge()
+      await world.pass(20)
+      t.match(await world.loads(c), [[1], [1]], 'both count while nothing is known')
+      world.network.faults.message = undefined
+      await world.pass(EXPIRY_MS + 3 * LOOK_MS)
+      t.match(await world.loads(c), [[0], [1]], 'one of them is gone')
+    },
+  )
+
   t.test(`over ${name}: lost messages are noticed, and nothing stays`, async t => {
     const world = new World()
     world.start(t, 2, plane)
@@ -138,6 +216,47 @@ for (const [name, plane] of [
       ])
   })
 }
+
+t.test('what the tracker had no room for is told again', async t => {
+  const world = new World()
+  world.start(t, 2, NATS)
+  await world.pass(3000)
+  const [a, b] = world.replicas as [Replica, Replica]
+  const first = await world.book(a, 0)
+  await world.pass(20)
+  b.isFull = true
+  a.tracker.tell({ type: 'free', decisionId: first })
+  await world.book(a, 1)
+  await world.pass(20)
+  t.match(await world.loads(b), [[1], [0]], 'it was not told')
+  b.isFull = false
+  await world.pass(2 * LOOK_MS)
+  t.match(await world.loads(b), [[0], [1]])
+  b.isFull = true
+  a.transport.close()
+  await world.pass(20)
+  t.match(await world.loads(b), [[0], [1]], 'nor that the other has left')
+  b.isFull = false
+  await world.pass(2 * LOOK_MS)
+  t.strictSame(await world.loads(b), NOTHING)
+})
+
+t.test('one that dies without a word is forgotten over a broker, and leaves no row', async t => {
+  const world = new World()
+  world.start(t, 2, NATS)
+  await world.pass(3000)
+  const [a, b] = world.replicas as [Replica, Replica]
+  await world.book(a, 0)
+  await world.pass(20)
+  world.network.faults.message = () => 'drop'
+  await a.system.shutdown()
+  a.transport.close()
+  await world.pass(2 * SILENCE_MS)
+  world.network.faults.message = undefined
+  await world.pass(2 * LOOK_MS)
+  t.strictSame((await world.report(b)).replicas, [])
+  t.strictSame(await world.loads(b), NOTHING)
+})
 
 t.test(
   'one that leaves in good order is forgotten at once, and its worker that is not known is not booked',

@@ -79,12 +79,31 @@ export class World {
     const router = system.probe<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>('router')
     const waiting: WaitingStub = { here: [], elsewhere: [] }
     const queue = system.spawn(waitingStub, { name: 'queue', args: waiting })
-    const bridge = system.spawn(replicaBridge, {
-      name: 'bridge',
-      args: { tracker: trackerRef, router: router.ref, queue, plane, expiryMs: EXPIRY_MS },
-    })
+    const narrow: ActorRef<TrackerMessage> = {
+      ...trackerRef,
+      tell: message => (replica.isFull ? 'full' : trackerRef.tell(message)),
+      ask: (message, options) => trackerRef.ask(message, options),
+    }
+    const spawnBridge = () =>
+      system.spawn(replicaBridge, {
+        name: 'bridge',
+        args: { tracker: narrow, router: router.ref, queue, plane, expiryMs: EXPIRY_MS },
+      })
     t.teardown(() => system.shutdown())
-    const replica = { system, transport, tracker: trackerRef, bridge, router, waiting, booked: 0 }
+    const replica: Replica = {
+      system,
+      transport,
+      tracker: trackerRef,
+      bridge: spawnBridge(),
+      router,
+      waiting,
+      booked: 0,
+      isFull: false,
+      async restartBridge() {
+        await system.stop(replica.bridge)
+        replica.bridge = spawnBridge()
+      },
+    }
     this.replicas.push(replica)
     return replica
   }
@@ -137,10 +156,13 @@ export interface Replica {
   readonly system: ReturnType<typeof createTestSystem>
   readonly transport: ReturnType<MemoryNetwork['transport']>
   readonly tracker: ActorRef<TrackerMessage>
-  readonly bridge: ActorRef<ReplicaBridgeMessage>
+  bridge: ActorRef<ReplicaBridgeMessage>
   readonly router: Probe<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>
   readonly waiting: WaitingStub
   booked: number
+  /** What its bridge tells its tracker finds no room. */
+  isFull: boolean
+  restartBridge(): Promise<void>
 }
 
 /** A queue of which the test says what waits. */

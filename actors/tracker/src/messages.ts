@@ -161,9 +161,13 @@ export type TrackerMessage =
       readonly type: 'replicaOperations'
       readonly replica: string
       readonly operations: readonly ReplicaOperation[]
+      /** They happened some time ago: what they took is not known. */
+      readonly isLate: boolean
     }
   /** These are open at another replica, and nothing else; none: it is gone. */
   | { readonly type: 'replicaBookings'; readonly replica: string; readonly bookings: readonly OpenBooking[] }
+  /** There are no replicas but these: what others had open, in another life of the bridge, is gone. */
+  | { readonly type: 'replicasKnown'; readonly replicas: readonly string[] }
   /** What is booked here is to be told. */
   | { readonly type: 'flushOperations' }
   | { readonly type: 'loads'; readonly reply: Reply<LoadReport> }

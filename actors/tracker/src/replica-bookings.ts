@@ -3,16 +3,13 @@
  *
  * Their bookings count as any other, but nobody here frees them for silence: their replica says when they end, or that it is gone is found
  * by the bridge. A booking on a worker key that is not known here is not booked; the bridge tells all again when the fleet has changed.
+ * What is known of a snapshot only, or late, counts and teaches nothing: nobody says when it happened.
+ *
+ * Invariant   the blocks of a replica count on a slot only while one of its bookings there does, so all sums return to exactly 0.
  */
 
 import type { ActiveLoad, EngineBook } from '@homing/load'
-import {
-  type BookedOperation,
-  type FreedOperation,
-  type OpenBooking,
-  Outbox,
-  type ReplicaOperation,
-} from '@homing/replication'
+import { type FreedOperation, type OpenBooking, Outbox, type ReplicaOperation } from '@homing/replication'
 import type { Booking, TrackerUsage } from './messages.ts'
 
 export interface ReplicaBookingsArgs {
@@ -26,9 +23,12 @@ export interface ReplicaBookingsArgs {
 interface Held {
   /** Worker slots of its bookings, by id in the load. */
   readonly slots: Map<string, number>
-  /** Blocks that it has active, by worker slot. */
-  readonly blocks: Map<number, number>
+  /** By worker slot with one of its bookings. */
+  readonly on: Map<number, { bookings: number; blocks: number }>
 }
+
+/** What slots count of others at most: sums of more are no load, but a mistake. */
+const FOREIGN_BLOCKS_MAX = 2 ** 30
 
 export class ReplicaBookings {
   readonly outbox: Outbox
@@ -93,13 +93,14 @@ export class ReplicaBookings {
     this.outbox.add({ kind: 'freed', id, activeBlocks, outputTokens, cachedShare })
   }
 
-  /** True: load fell somewhere. */
-  apply(replica: string, operations: readonly ReplicaOperation[]): boolean {
+  /** `isLate`: they happened some time ago. True: load fell somewhere. */
+  apply(replica: string, operations: readonly ReplicaOperation[], isLate = false): boolean {
     let isLess = false
     for (const operation of operations) {
-      if (operation.kind === 'booked') this.#book(replica, operation)
-      else if (operation.kind === 'firstToken')
-        isLess = this.#firstToken(localId(replica, operation.id)) || isLess
+      const id = localId(replica, operation.id)
+      if (isLate) this.#args.book.late(id)
+      if (operation.kind === 'booked') this.#book(replica, { ...operation, hasFirstToken: false }, isLate)
+      else if (operation.kind === 'firstToken') isLess = this.#firstToken(id) || isLess
       else isLess = this.#free(replica, operation) || isLess
     }
     return isLess
@@ -112,22 +113,31 @@ export class ReplicaBookings {
     let isLess = false
     for (const [id, slot] of [...(before?.slots ?? [])]) {
       if (still.has(id)) continue
-      before!.slots.delete(id)
-      this.#setBlocks(before!, slot, 0)
+      this.#drop(replica, before!, id, slot)
       isLess = this.#end(id, {}) || isLess
     }
     for (const booking of bookings) {
-      this.#book(replica, booking)
-      if (booking.hasFirstToken) isLess = this.#firstToken(localId(replica, booking.id)) || isLess
+      const id = localId(replica, booking.id)
+      if (booking.hasFirstToken) this.#args.book.late(id)
+      this.#book(replica, booking, true)
+      if (booking.hasFirstToken) isLess = this.#firstToken(id) || isLess
     }
-    if (bookings.length === 0) this.#byReplica.delete(replica)
+    return isLess
+  }
+
+  /** Forgets all other replicas but these. True: load fell somewhere. */
+  retain(replicas: readonly string[]): boolean {
+    const kept = new Set(replicas)
+    let isLess = false
+    for (const replica of [...this.#byReplica.keys()])
+      if (!kept.has(replica)) isLess = this.reset(replica, []) || isLess
     return isLess
   }
 
   /** Its worker is gone, and the load has freed it. */
   forgotten(id: string, workerSlot: number): void {
-    for (const held of this.#byReplica.values())
-      if (held.slots.delete(id)) this.#setBlocks(held, workerSlot, 0)
+    for (const [replica, held] of [...this.#byReplica])
+      if (held.slots.has(id)) this.#drop(replica, held, id, workerSlot)
   }
 
   /** Silence here is no sign of anything. */
@@ -137,23 +147,24 @@ export class ReplicaBookings {
       for (const id of slots.keys()) this.#args.load.touch(id, nowMs)
   }
 
-  #book(replica: string, operation: BookedOperation): void {
-    const { load, book, slotOf, nowMs } = this.#args
-    const { worker, activeBlocks, promptTokens, prefillTokens, isStream, waitedMs, stepTokens } = operation
-    const id = localId(replica, operation.id)
-    const held: Held = this.#byReplica.get(replica) ?? { slots: new Map(), blocks: new Map() }
+  #book(replica: string, booking: OpenBooking, isLate: boolean): void {
+    const { load, book, slotOf } = this.#args
+    const { worker, activeBlocks, promptTokens, isStream, waitedMs, stepTokens, hasFirstToken } = booking
+    const id = localId(replica, booking.id)
+    const held: Held = this.#byReplica.get(replica) ?? { slots: new Map(), on: new Map() }
     const slot = slotOf(worker)
     if (slot === undefined) {
       this.#unbooked++
       return
     }
     if (!held.slots.has(id)) {
+      const nowMs = this.#args.nowMs()
       const figures = {
         sequenceHashes: NO_HASHES,
         count: 0,
         promptTokens,
-        prefillTokens: operation.countsPrefill ? prefillTokens : 0,
-        nowMs: nowMs(),
+        prefillTokens: booking.countsPrefill ? booking.prefillTokens : 0,
+        nowMs,
       }
       if (load.book(id, slot, figures) !== 'booked') {
         this.#unbooked++
@@ -161,8 +172,12 @@ export class ReplicaBookings {
       }
       this.#byReplica.set(replica, held)
       held.slots.set(id, slot)
-      const sent = { promptTokens, newTokens: prefillTokens, isStream, waitedMs, nowMs: nowMs() }
-      book.sent(id, slot, sent, stepTokens)
+      const on = held.on.get(slot) ?? { bookings: 0, blocks: 0 }
+      on.bookings++
+      held.on.set(slot, on)
+      const sent = { promptTokens, newTokens: booking.prefillTokens, isStream, waitedMs, nowMs }
+      if (isLate) book.resumed(id, slot, { ...sent, hasFirstToken }, stepTokens)
+      else book.sent(id, slot, sent, stepTokens)
     }
     this.#setBlocks(held, slot, activeBlocks)
   }
@@ -179,10 +194,20 @@ export class ReplicaBookings {
     const held = this.#byReplica.get(replica)
     const slot = held?.slots.get(own)
     if (held === undefined || slot === undefined) return false
-    held.slots.delete(own)
     this.#setBlocks(held, slot, activeBlocks)
-    if (held.slots.size === 0) this.#byReplica.delete(replica)
+    this.#drop(replica, held, own, slot)
     return this.#end(own, usage)
+  }
+
+  /** With the last booking on a slot its blocks end, and with the last of all what is held. */
+  #drop(replica: string, held: Held, id: string, slot: number): void {
+    held.slots.delete(id)
+    const on = held.on.get(slot)!
+    if (--on.bookings === 0) {
+      this.#setBlocks(held, slot, 0)
+      held.on.delete(slot)
+    }
+    if (held.slots.size === 0) this.#byReplica.delete(replica)
   }
 
   #end(id: string, { outputTokens, cachedShare }: TrackerUsage): boolean {
@@ -194,11 +219,10 @@ export class ReplicaBookings {
 
   /** What all replicas together have active on a slot. */
   #setBlocks(held: Held, slot: number, blocks: number): void {
-    if (blocks === 0) held.blocks.delete(slot)
-    else held.blocks.set(slot, blocks)
-    let sum = held.blocks.get(slot) ?? 0
-    for (const other of this.#byReplica.values()) if (other !== held) sum += other.blocks.get(slot) ?? 0
-    this.#args.load.setForeignBlocks(slot, sum)
+    held.on.get(slot)!.blocks = blocks
+    let sum = 0
+    for (const { on } of this.#byReplica.values()) sum += on.get(slot)?.blocks ?? 0
+    this.#args.load.setForeignBlocks(slot, Math.min(sum, FOREIGN_BLOCKS_MAX))
   }
 }
 

@@ -261,12 +261,16 @@ export const tracker = defineActor(
         reply(replicas?.outbox.snapshot())
       },
 
-      replicaOperations({ replica, operations }) {
-        if (replicas?.apply(replica, operations) === true) fell()
+      replicaOperations({ replica, operations, isLate }) {
+        if (replicas?.apply(replica, operations, isLate) === true) fell()
       },
 
       replicaBookings({ replica, bookings }) {
         if (replicas?.reset(replica, bookings) === true) fell()
+      },
+
+      replicasKnown({ replicas: known }) {
+        if (replicas?.retain(known) === true) fell()
       },
 
       flushOperations: flush,

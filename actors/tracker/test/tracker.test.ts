@@ -5,6 +5,7 @@ import {
   type Booking,
   type LoadFellMessage,
   type RequestTracking,
+  type TrackerArgs,
   type TrackingSettings,
   tracker,
 } from '../src/index.ts'
@@ -14,11 +15,34 @@ const ASK = { timeout: '1s' } as const
 const GATEWAY = { name: 'gateway', life: 'one' }
 const PROMPT = Int32Array.from({ length: 8 }, (_, i) => i + 1)
 
-async function start(idleMsMax = 60_000, tracking: Partial<TrackingSettings> = {}) {
+/** As a replica tells of it. */
+const BOOKED = {
+  kind: 'booked',
+  worker: 'a/0',
+  activeBlocks: 7,
+  promptTokens: 30,
+  prefillTokens: 10,
+  countsPrefill: true,
+  isStream: true,
+  waitedMs: 0,
+  stepTokens: 8192,
+} as const
+
+async function start(
+  idleMsMax = 60_000,
+  tracking: Partial<TrackingSettings> = {},
+  more: Partial<TrackerArgs> = {},
+) {
   const system = await createTestSystem()
   const ref = system.spawn(tracker, {
     name: 'tracker',
-    args: { workerSlotsMax: 8, requestsMax: 100, idleMsMax, tracking: { ...TRACK_ALL, ...tracking } },
+    args: {
+      workerSlotsMax: 8,
+      requestsMax: 100,
+      idleMsMax,
+      tracking: { ...TRACK_ALL, ...tracking },
+      ...more,
+    },
   })
   ref.tell({ type: 'fleet', fleet: fleetOf(['a/0', 0], ['b/0', 1]) })
   const book = (decisionId: string, workerSlot: number, gateway = GATEWAY, more: Partial<Booking> = {}) =>
@@ -315,4 +339,58 @@ t.test('output blocks grow with the answer, and fade as it nears its expected en
   t.strictSame(await load('a/0'), [0, 0, 0])
   await book('whole', 0, GATEWAY, { blockSizeTokens: 16, isStream: false })
   t.equal(await blocksAt('whole', 500), 4, 'an answer that does not stream shows nothing')
+})
+
+t.test(
+  'what was open at a replica when it was heard first teaches nothing of decoding, and leaves nothing',
+  async t => {
+    const { system, ref, load } = await start(60_000, {}, { replicationMs: 2 })
+    t.teardown(() => system.shutdown())
+    const learned = async () => (await ref.ask({ type: 'loads' }, ASK)).rows[0]!.learned
+    const before = await learned()
+    const bookings = Array.from({ length: 20 }, (_, i) => ({ ...BOOKED, id: `${i}`, hasFirstToken: true }))
+    ref.tell({ type: 'replicaBookings', replica: 'r', bookings })
+    t.strictSame(await load('a/0'), [7, 0, 20])
+    await system.advance('100ms')
+    const operations = bookings.map(({ id }) => ({
+      kind: 'freed' as const,
+      id,
+      activeBlocks: 7,
+      outputTokens: 500,
+    }))
+    ref.tell({ type: 'replicaOperations', replica: 'r', operations, isLate: false })
+    t.strictSame(await load('a/0'), [0, 0, 0], 'without a booking its blocks count no more, whatever it says')
+    t.strictSame(await learned(), before)
+  },
+)
+
+t.test('blocks of replicas are counted up to a bound, and end with those that were booked', async t => {
+  const { system, ref, load } = await start(60_000, {}, { replicationMs: 2, requestsMax: 2 })
+  t.teardown(() => system.shutdown())
+  for (const replica of ['r', 's', 't']) {
+    const bookings = [{ ...BOOKED, id: 'x', activeBlocks: 2 ** 30, hasFirstToken: false }]
+    ref.tell({ type: 'replicaBookings', replica, bookings })
+  }
+  t.strictSame(await load('a/0'), [2 ** 30, 20, 2], 'the third found no room')
+  for (const replica of ['r', 's', 't'])
+    ref.tell({
+      type: 'replicaOperations',
+      replica,
+      operations: [{ kind: 'freed', id: 'x', activeBlocks: 5 }],
+      isLate: false,
+    })
+  t.strictSame(await load('a/0'), [0, 0, 0])
+  ref.tell({
+    type: 'replicaBookings',
+    replica: 'r',
+    bookings: [{ ...BOOKED, id: 'x', hasFirstToken: false }],
+  })
+  ref.tell({
+    type: 'replicaBookings',
+    replica: 's',
+    bookings: [{ ...BOOKED, id: 'x', hasFirstToken: false }],
+  })
+  t.strictSame(await load('a/0'), [14, 20, 2])
+  ref.tell({ type: 'replicasKnown', replicas: ['s'] })
+  t.strictSame(await load('a/0'), [7, 10, 1], 'who is not there any more has nothing open')
 })

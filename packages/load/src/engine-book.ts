@@ -9,7 +9,7 @@
  *        steps are over, when all of its requests have ended and said how much of their prompts was cached: what was predicted is wrong
  *        where the view of the caches is late or guessed. Decode from the time between first and last token, less the prefill of others in between.
  *        An answer that does not stream has no first token: it teaches its output length only, and its prefill is taken to end
- *        when it was estimated to.
+ *        when it was estimated to. A request of which it is not known when it was sent or had its first token teaches nothing.
  *
  * Invariants
  *   I1  The sums of a slot are those over its requests; a slot without requests has sums of exactly 0.
@@ -77,6 +77,8 @@ interface BookedRequest {
   period: Period | undefined
   /** Its first token came later than that of the request before it: they were not in one step. */
   hasOwnStep: boolean
+  /** False: what is told of it is told later than it happened. */
+  isTimed: boolean
 }
 
 /** Prefill, as the fit counts it. */
@@ -196,47 +198,48 @@ export class EngineBook {
   sent(id: string, slot: number, request: SentRequest, stepTokens = STEP_TOKENS_DEFAULT): void {
     if (this.#requests.has(id)) return
     const nowMs = this.#time(request.nowMs)
-    const promptTokens = tokens(request.promptTokens)
-    const newTokens = Math.min(promptTokens, tokens(request.newTokens))
-    let entry = this.#slots[slot]
-    if (entry === undefined) {
-      entry = newSlot()
-      this.#slots[slot] = entry
-    }
-    const p = this.#prefill.of(slot)
-    const prefillMs = prefillCost(p, newTokens, promptTokens, stepTokens)
-    const booked: BookedRequest = {
-      slot,
-      promptTokens,
-      newTokens,
-      stepTokens,
-      prefillSteps: Math.max(1, Math.ceil(newTokens / stepTokens)),
-      sentMs: nowMs,
-      waitedMs: request.waitedMs ?? 0,
-      prefillMs,
-      isSilent: request.isStream === false,
-      firstTokenMs: -1,
-      contextTokens: 0,
-      prefilledMs: 0,
-      decodingMs: 0,
-      contextMs: 0,
-      period: undefined,
-      hasOwnStep: true,
-    }
+    const entry = this.#entry(slot)
+    const booked = this.#booked(slot, request, stepTokens, nowMs)
     this.#busyShare += (this.#busyAsked - this.#busyShare) / Math.min(2 * MEAN_REQUESTS, ++this.#decisions)
     if (entry.queue.size === 0) {
       entry.headMs = nowMs
       entry.period = newPeriod(nowMs)
     }
-    this.#requests.set(id, booked)
-    entry.queue.add(booked)
-    entry.queuedMs += prefillMs
-    entry.queuedTokens += newTokens
-    entry.requests++
-    this.#sentTotal++
-    entry.inserted = fadedTokens(entry, this.#sentTotal) + newTokens
-    entry.insertedAt = this.#sentTotal
-    entry.receivedTokens += newTokens
+    this.#enqueue(id, booked, entry)
+  }
+
+  /**
+   * One that was sent some time ago, nobody says when, and may have had its first token. It counts from now on, and teaches nothing. An id
+   * that is booked is left as it is.
+   */
+  resumed(
+    id: string,
+    slot: number,
+    request: SentRequest & { readonly hasFirstToken: boolean },
+    stepTokens = STEP_TOKENS_DEFAULT,
+  ): void {
+    if (this.#requests.has(id)) return
+    const nowMs = this.#time(request.nowMs)
+    const entry = this.#entry(slot)
+    const booked = this.#booked(slot, request, stepTokens, nowMs)
+    booked.isTimed = false
+    if (entry.queue.size === 0) entry.headMs = nowMs
+    const { headMs } = entry
+    this.#enqueue(id, booked, entry)
+    if (!request.hasFirstToken) entry.period = undefined
+    else {
+      this.#beginDecoding(entry, booked, nowMs)
+      // It was not the head of those that still wait.
+      entry.headMs = headMs
+    }
+  }
+
+  /** What is told of it from now on has happened some time ago: it teaches nothing. */
+  late(id: string): void {
+    const request = this.#requests.get(id)
+    if (request === undefined) return
+    request.isTimed = false
+    if (request.firstTokenMs < 0) this.#slots[request.slot]!.period = undefined
   }
 
   /** The first token came. Told again, it changes nothing. */
@@ -248,6 +251,7 @@ export class EngineBook {
     this.#endSilentPrefills(entry, now)
     if (request.firstTokenMs >= 0) return
     this.#beginDecoding(entry, request, now)
+    if (!request.isTimed) return
     this.#addToPeriod(request, entry, now)
     const n = Math.min(MEAN_REQUESTS, ++this.#firstTokens)
     this.#firstTokenMeanMs += (request.waitedMs + now - request.sentMs - this.#firstTokenMeanMs) / n
@@ -260,7 +264,8 @@ export class EngineBook {
     const now = this.#time(nowMs)
     if (outputTokens !== undefined && outputTokens > 0) {
       this.#outputMean += (outputTokens - this.#outputMean) / Math.min(MEAN_REQUESTS, ++this.#outputs)
-      if (request.firstTokenMs >= 0 && !request.isSilent) this.#observeDecode(request, outputTokens, now)
+      if (request.firstTokenMs >= 0 && !request.isSilent && request.isTimed)
+        this.#observeDecode(request, outputTokens, now)
     }
     this.#settlePrompt(request, this.#slots[request.slot]!, cachedShare)
     this.#remove(id, request, now)
@@ -323,6 +328,50 @@ export class EngineBook {
     return p
   }
 
+  #entry(slot: number): Slot {
+    const known = this.#slots[slot]
+    if (known !== undefined) return known
+    const entry = newSlot()
+    this.#slots[slot] = entry
+    return entry
+  }
+
+  #booked(slot: number, request: SentRequest, stepTokens: number, nowMs: number): BookedRequest {
+    const promptTokens = tokens(request.promptTokens)
+    const newTokens = Math.min(promptTokens, tokens(request.newTokens))
+    return {
+      slot,
+      promptTokens,
+      newTokens,
+      stepTokens,
+      prefillSteps: Math.max(1, Math.ceil(newTokens / stepTokens)),
+      sentMs: nowMs,
+      waitedMs: request.waitedMs ?? 0,
+      prefillMs: prefillCost(this.#prefill.of(slot), newTokens, promptTokens, stepTokens),
+      isSilent: request.isStream === false,
+      firstTokenMs: -1,
+      contextTokens: 0,
+      prefilledMs: 0,
+      decodingMs: 0,
+      contextMs: 0,
+      period: undefined,
+      hasOwnStep: true,
+      isTimed: true,
+    }
+  }
+
+  #enqueue(id: string, booked: BookedRequest, entry: Slot): void {
+    this.#requests.set(id, booked)
+    entry.queue.add(booked)
+    entry.queuedMs += booked.prefillMs
+    entry.queuedTokens += booked.newTokens
+    entry.requests++
+    this.#sentTotal++
+    entry.inserted = fadedTokens(entry, this.#sentTotal) + booked.newTokens
+    entry.insertedAt = this.#sentTotal
+    entry.receivedTokens += booked.newTokens
+  }
+
   #fillChurn(slots: ArrayLike<number>, { count, churn, receivedTokens }: EngineProjection): void {
     let sum = 0
     for (let i = 0; i < count; i++) {
@@ -375,7 +424,8 @@ export class EngineBook {
   #beginDecoding(entry: Slot, request: BookedRequest, now: number): void {
     this.#leaveQueue(entry, request, now)
     integrate(entry, now)
-    entry.prefilledMs += request.prefillMs
+    // Of one that is not timed nobody knows when: not while others decoded, as far as they are concerned.
+    if (request.isTimed) entry.prefilledMs += request.prefillMs
     request.firstTokenMs = now
     request.contextTokens = request.promptTokens + this.#outputMean / 2
     request.prefilledMs = entry.prefilledMs
@@ -434,7 +484,7 @@ export class EngineBook {
     entry.receivedTokens = Math.max(0, entry.receivedTokens + more)
     entry.inserted = Math.max(0, fadedTokens(entry, this.#sentTotal) + more)
     entry.insertedAt = this.#sentTotal
-    if (request.firstTokenMs < 0 || request.isSilent) return
+    if (request.firstTokenMs < 0 || request.isSilent || (!request.isTimed && period === undefined)) return
     ++this.#settled
     this.#prefillMeanMs += (request.prefillMs - this.#prefillMeanMs) / Math.min(MEAN_REQUESTS, this.#settled)
     this.#saidShare += ((isSaid ? 1 : 0) - this.#saidShare) / Math.min(MEAN_REQUESTS, this.#settled)

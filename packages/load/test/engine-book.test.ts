@@ -229,3 +229,53 @@ t.test('what a request waited in the router counts as waiting for its first toke
   t.ok(shareAfter(0) < 0.1, String(shareAfter(0)))
   t.ok(shareAfter(1000) > 0.4, String(shareAfter(1000)))
 })
+
+t.test('requests that are resumed, or told late, count and teach nothing', async t => {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  let nowMs = serve(book, FAST, 100, 0)
+  const before = book.learned(0)
+  const request = { promptTokens: 4000, newTokens: 4000 }
+  for (let i = 0; i < 50; i++) {
+    // Its answer had 500 tokens when it was resumed, and has one more now.
+    book.resumed('decoding', 0, { ...request, nowMs, hasFirstToken: true }, STEP)
+    book.resumed('queued', 0, { ...request, nowMs, hasFirstToken: false }, STEP)
+    book.sent('told late', 0, { ...request, nowMs }, STEP)
+    const { requests, decoding, queuedTokens } = book.project([0], nowMs)
+    t.strictSame([requests[0], decoding[0], queuedTokens[0]], [3, 1, 8000])
+    book.late('told late')
+    for (const id of ['queued', 'told late']) book.firstToken(id, nowMs + 1)
+    nowMs += 5
+    for (const id of ['decoding', 'queued', 'told late']) book.ended(id, nowMs, 500, 0)
+    nowMs += 100
+  }
+  t.strictSame(book.learned(0), before)
+  const { backlogMs, requests, decoding, contextTokens, queuedTokens } = book.project([0], nowMs)
+  t.strictSame(
+    [backlogMs, requests, decoding, contextTokens, queuedTokens].map(column => column[0]),
+    [0, 0, 0, 0, 0],
+  )
+})
+
+t.test('one that is resumed while others wait does not spoil what they teach of decoding', async t => {
+  const learned = [false, true].map(isDisturbed => {
+    const book = new EngineBook({ workerSlotsMax: 1 })
+    let nowMs = 0
+    for (let i = 0; i < 100; i++) {
+      book.sent(`${i}`, 0, { promptTokens: 1000, newTokens: 1000, nowMs }, STEP)
+      nowMs += 24
+      book.firstToken(`${i}`, nowMs)
+      if (isDisturbed)
+        book.resumed(
+          `r${i}`,
+          0,
+          { promptTokens: 30_000, newTokens: 30_000, nowMs, hasFirstToken: true },
+          STEP,
+        )
+      nowMs += 10 * 99
+      book.ended(`${i}`, nowMs, 100)
+      book.ended(`r${i}`, nowMs, 5000)
+    }
+    return expectedStepMs(book, nowMs)
+  })
+  t.ok(Math.abs(learned[1]! / learned[0]! - 1) < 0.2, `${learned}`)
+})

@@ -25,8 +25,8 @@ export type MirrorState = 'unknown' | 'asking' | 'live'
 export interface MirrorEffects {
   /** Ask for a snapshot, at once. */
   ask(): void
-  /** These happened there; each changes something. */
-  apply(operations: readonly ReplicaOperation[]): void
+  /** These happened there; each changes something. `isLate`: they waited for a snapshot. */
+  apply(operations: readonly ReplicaOperation[], isLate: boolean): void
   /** These are open there, and nothing else. */
   reset(bookings: readonly OpenBooking[]): void
 }
@@ -43,6 +43,7 @@ export class Mirror {
   readonly #effects: MirrorEffects
   readonly #open = new Map<string, OpenBooking>()
   #state: MirrorState = 'unknown'
+  #hasWord = false
   #life = ''
   #nextSequence = 0
   #pending: ReplicaBatch[] = []
@@ -57,6 +58,11 @@ export class Mirror {
 
   get state(): MirrorState {
     return this.#state
+  }
+
+  /** What is open is known, or known not to count; false: nothing was ever heard. */
+  get hasWord(): boolean {
+    return this.#hasWord
   }
 
   get openBookings(): number {
@@ -85,6 +91,10 @@ export class Mirror {
   heard(batch: ReplicaBatch): void {
     if (this.#state === 'unknown') return
     this.#batches++
+    this.#heard(batch, false)
+  }
+
+  #heard(batch: ReplicaBatch, isLate: boolean): void {
     if (this.#state === 'asking') {
       if (batch.operations.length === 0) return
       this.#pending.push(batch)
@@ -101,7 +111,7 @@ export class Mirror {
     }
     if (operations.length === 0) return
     this.#nextSequence++
-    this.#apply(operations)
+    this.#apply(operations, isLate)
   }
 
   /** The whole answer to `ask`. */
@@ -116,10 +126,16 @@ export class Mirror {
       if (this.#open.size >= BOOKINGS_MAX) break
       this.#open.set(booking.id, booking)
     }
-    this.#effects.reset([...this.#open.values()])
+    this.#reset()
     const pending = this.#pending
     this.#pending = []
-    for (const batch of pending) if (batch.life === life) this.heard(batch)
+    for (const batch of pending) if (batch.life === life) this.#heard(batch, true)
+  }
+
+  /** It has not answered for too long: what was open there counts no longer. It is still asked. */
+  expire(): void {
+    this.#open.clear()
+    this.#reset()
   }
 
   /** It is known to be gone, or has been silent for too long. */
@@ -128,7 +144,12 @@ export class Mirror {
     this.#life = ''
     this.#pending = []
     this.#open.clear()
-    this.#effects.reset([])
+    this.#reset()
+  }
+
+  #reset(): void {
+    this.#hasWord = true
+    this.#effects.reset([...this.#open.values()])
   }
 
   #ask(): void {
@@ -136,10 +157,10 @@ export class Mirror {
     this.#effects.ask()
   }
 
-  #apply(operations: readonly ReplicaOperation[]): void {
+  #apply(operations: readonly ReplicaOperation[], isLate: boolean): void {
     const changes = operations.filter(operation => this.#changes(operation))
     this.#operations += changes.length
-    if (changes.length > 0) this.#effects.apply(changes)
+    if (changes.length > 0) this.#effects.apply(changes, isLate)
   }
 
   #changes(operation: ReplicaOperation): boolean {

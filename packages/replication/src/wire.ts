@@ -38,6 +38,10 @@ const OPEN = 'open'
 const WAITING = 'waiting'
 /** Rows of a message; of more, the first are told. */
 const WAITING_ROWS_MAX = 4096
+/** Tokens, blocks and requests: of more, somebody is mistaken. */
+const COUNT_MAX = 2 ** 30
+/** A request that waited for longer than a week has not. */
+const WAITED_MS_MAX = 604_800_000
 
 export function encodeBatch({ life, sequence, operations }: ReplicaBatch): Uint8Array {
   return encode([VERSION, life, sequence, operations.map(operationRow)])
@@ -47,7 +51,7 @@ export function decodeBatch(bytes: Uint8Array): ReplicaBatch | undefined {
   const row = tryDecode(bytes)
   if (row === undefined || row.length !== 4) return undefined
   const [, life, sequence, rows] = row
-  if (!isLife(life) || !isCount(sequence) || !Array.isArray(rows)) return undefined
+  if (!isLife(life) || !isSequence(sequence) || !Array.isArray(rows)) return undefined
   const operations: ReplicaOperation[] = []
   for (const one of rows) {
     const operation = operationOf(one)
@@ -81,7 +85,7 @@ export function decodeSnapshotPart(bytes: Uint8Array): SnapshotPart | undefined 
   const row = tryDecode(bytes)
   if (row === undefined || row.length !== 6) return undefined
   const [, life, nextSequence, part, parts, rows] = row
-  if (!isLife(life) || !isCount(nextSequence) || !isCount(part) || !isCount(parts)) return undefined
+  if (!isLife(life) || !isSequence(nextSequence) || !isCount(part) || !isCount(parts)) return undefined
   if (parts < 1 || parts > PARTS_MAX || part >= parts || !Array.isArray(rows)) return undefined
   const bookings: OpenBooking[] = []
   for (const one of rows) {
@@ -223,7 +227,7 @@ function bookedOf(row: readonly unknown[]): BookedOperation | undefined {
   if (!isCount(activeBlocks) || !isCount(promptTokens) || !isCount(prefillTokens) || !isCount(stepTokens))
     return undefined
   if (typeof isStream !== 'boolean' || typeof countsPrefill !== 'boolean') return undefined
-  if (!isAmount(waitedMs)) return undefined
+  if (stepTokens < 1 || !isAmount(waitedMs) || waitedMs > WAITED_MS_MAX) return undefined
   if (session !== null && !isText(session)) return undefined
   return {
     kind: 'booked',
@@ -259,9 +263,13 @@ function isText(value: unknown): value is string {
 }
 
 function isCount(value: unknown): value is number {
-  return Number.isInteger(value) && (value as number) >= 0 && (value as number) <= 2 ** 31
+  return Number.isInteger(value) && (value as number) >= 0 && (value as number) <= COUNT_MAX
+}
+
+function isSequence(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0
 }
 
 function isAmount(value: unknown): value is number {
-  return typeof value === 'number' && value >= 0 && Number.isFinite(value)
+  return typeof value === 'number' && value >= 0 && value <= Number.MAX_SAFE_INTEGER
 }

@@ -268,3 +268,32 @@ t.test('what waits is read as it was written, and not if it is of another kind o
     t.equal(decodeWaiting(encodeWaiting([wrong])), undefined, JSON.stringify(wrong))
   t.equal(decodeWaiting(encodeWaiting(Array.from({ length: 5000 }, () => row)))?.length, 4096, 'bounded')
 })
+
+t.test(
+  'figures that no router has make a message unreadable; numbers of batches have no such bound',
+  async t => {
+    const life = '00000000000000aa'
+    const one = booked('a') as Extract<ReplicaOperation, { readonly kind: 'booked' }>
+    const read = (operation: ReplicaOperation, sequence = 0) =>
+      decodeBatch(encodeBatch({ life, sequence, operations: [operation] }))
+    const far = 2 ** 40
+    t.match(read(one, far), { sequence: far })
+    t.match(
+      decodeSnapshotPart(
+        encodeSnapshot({ life, nextSequence: far, bookings: [{ ...one, hasFirstToken: true }] })[0]!,
+      ),
+      { nextSequence: far },
+    )
+    for (const wrong of [
+      { activeBlocks: 2 ** 31 },
+      { promptTokens: 2 ** 31 },
+      { stepTokens: 0 },
+      { waitedMs: 1e300 },
+    ]) {
+      const where = JSON.stringify(wrong)
+      t.equal(read({ ...one, ...wrong }), undefined, where)
+      const bookings = [{ ...one, ...wrong, hasFirstToken: true }]
+      t.equal(decodeSnapshotPart(encodeSnapshot({ life, nextSequence: 0, bookings })[0]!), undefined, where)
+    }
+  },
+)

@@ -76,7 +76,8 @@ export class MemoryBrokers {
         connection.users.add(member)
         const { session } = connection
         if (session === undefined) this.#begin(servers, connection)
-        else
+        // One that is not open yet tells all who are there then.
+        else if (session.isOpen)
           queueMicrotask(() => {
             if (connection.users.has(member) && connection.session === session) member.up(session.of(member))
           })
@@ -99,6 +100,7 @@ export class MemoryBrokers {
     connection.counts.connections++
     connection.counts.isConnected = true
     session.later(() => {
+      session.isOpen = true
       for (const user of [...connection.users]) callOwner(() => user.up(session.of(user)))
     })
   }
@@ -115,6 +117,7 @@ export class MemoryBrokers {
 }
 
 class MemorySession {
+  isOpen = false
   readonly #network: MemoryNetwork
   readonly #servers: string
   readonly #all: ReadonlySet<MemorySession>

@@ -81,6 +81,8 @@ export class Presence implements Closable {
   }
 
   #goOn(): void {
+    this.#timer?.cancel()
+    if (this.#isClosed) return
     const { clock } = this.#args
     this.#beat()
     const nowMs = clock.nowMs()
