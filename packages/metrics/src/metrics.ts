@@ -274,6 +274,8 @@ export class Metrics {
   /** Adds memory, processor time, files, event loop delay and garbage collection of this process (`process_*`, `nodejs_*`), and the build. */
   observeProcess(): void {
     prometheus.collectDefaultMetrics({ register: this.#registry })
+    // Counting handles and requests by type makes Node build their objects, and abort where one is just being collected.
+    for (const what of ['handles', 'requests']) this.#registry.removeSingleMetric(`nodejs_active_${what}`)
     // Gauges with the name of a counter; each is the sum of the one without the suffix.
     for (const what of ['handles', 'requests', 'resources'])
       this.#registry.removeSingleMetric(`nodejs_active_${what}_total`)

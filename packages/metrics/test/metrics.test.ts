@@ -267,3 +267,19 @@ t.test('a table has a metric for each column and a series for each row that has 
   table.replace([{ row: { sent: 6 }, labels: { thread: 'b' } }])
   t.strictSame(await shown(), [types[0], 'homing_actor_sent_messages_total{thread="b"} 6', types[1]])
 })
+
+t.test('a scrape does not have Node list its handles, which may end the process', async t => {
+  const metrics = new Metrics()
+  metrics.observeProcess()
+  let listed = 0
+  for (const name of ['_getActiveHandles', '_getActiveRequests'] as const)
+    t.intercept(process as unknown as Record<string, unknown>, name, {
+      value: () => {
+        listed++
+        return []
+      },
+    })
+  const text = await metrics.render()
+  t.match(text, /^nodejs_active_resources\{type="/m)
+  t.equal(listed, 0)
+})
