@@ -22,8 +22,8 @@ const RUNS = Number(process.env['HOMING_FAULTS_RUNS'] ?? 2)
 const MODEL = 'homing-sim'
 const needsServer = { skip: NO_NATS_SERVER } as const
 const EXPIRY_MS = 1500
-/** How late it may be seen that a time is over: routers look once a second, on a machine that does other things, too. */
-const LOOK_MS = 10_000
+/** How late it may be seen that a time is over: routers look once a second, on a machine that does other things, too. Less than a broker takes. */
+const LOOK_MS = 3400
 const STREAMS = 8
 /** Longer than any test here takes. */
 const ANSWER_TOKENS = 20_000
@@ -270,59 +270,61 @@ t.test('a router that ends in good order is forgotten at once', needsServer, asy
   await streams.end()
 })
 
-t.test(
-  `${RUNS} times one of two router processes behind a balancer is killed: its bookings go, nobody else is touched`,
-  async t => {
-    const all = await engines(t)
-    const plane = await freeReplicaPorts(2)
-    const start = (i: number) =>
-      startProcess('router', [
-        ...['--host', '127.0.0.1', '--port', '0', '--router-event-threads', '1', '--tokenizer-threads', '1'],
-        ...['--router-replica-sync', '--router-replica-expiry', `${EXPIRY_MS}ms`, '--log-level', 'warn'],
-        ...all.flatMap(({ url }) => ['--worker', url]),
-        ...plane(i),
-      ])
-    const survivor = await start(0)
-    t.teardown(() => survivor.kill('SIGKILL'))
-    const client = new RouterClient(survivor.url)
-    let victimUrl = ''
-    const balancer = await TcpProxy.start(
-      () => survivor.url.slice('http://'.length),
-      () => victimUrl.slice('http://'.length),
+const KILLED = `${RUNS} times one of two router processes behind a balancer is killed: its bookings go, nobody else is touched`
+
+t.test(`${KILLED} (NATS)`, needsServer, async t => testKills(t, (await natsPlane(t)).plane))
+
+t.test(`${KILLED} (ZeroMQ)`, async t => testKills(t, await freeReplicaPorts(2)))
+
+async function testKills(t: Test, plane: Plane): Promise<void> {
+  const all = await engines(t)
+  const start = (i: number) =>
+    startProcess('router', [
+      ...['--host', '127.0.0.1', '--port', '0', '--router-event-threads', '1', '--tokenizer-threads', '1'],
+      ...['--router-replica-sync', '--router-replica-expiry', `${EXPIRY_MS}ms`, '--log-level', 'warn'],
+      ...all.flatMap(({ url }) => ['--worker', url]),
+      ...plane(i),
+    ])
+  const survivor = await start(0)
+  t.teardown(() => survivor.kill('SIGKILL'))
+  const client = new RouterClient(survivor.url)
+  let victimUrl = ''
+  const balancer = await TcpProxy.start(
+    () => survivor.url.slice('http://'.length),
+    () => victimUrl.slice('http://'.length),
+  )
+  t.teardown(() => balancer.stop())
+  const clients = new RouterClient(`http://${balancer.address}`)
+  for (let run = 0; run < RUNS; run++) {
+    const victim = await start(1)
+    t.teardown(() => victim.kill('SIGKILL'))
+    victimUrl = victim.url
+    await live(client, 1)
+    const streams = openStreams(clients, STREAMS, 1000 * run)
+    await counts(client, STREAMS)
+    const [staying, dying] = balancer.open as [number, number]
+    t.ok(staying > 0 && dying > 0, `run ${run}: ${staying} streams of the survivor, ${dying} of the other`)
+    victim.kill('SIGKILL')
+    const killedMs = performance.now()
+    await counts(client, staying)
+    const goneMs = performance.now() - killedMs
+    t.ok(goneMs < EXPIRY_MS + LOOK_MS, `run ${run}: the bookings of the dead one went after ${goneMs} ms`)
+    t.equal(streams.open, staying, 'requests of the survivor go on')
+    t.ok(
+      streams.statuses.every(status => status === 200),
+      `${streams.statuses}`,
     )
-    t.teardown(() => balancer.stop())
-    const clients = new RouterClient(`http://${balancer.address}`)
-    for (let run = 0; run < RUNS; run++) {
-      const victim = await start(1)
-      t.teardown(() => victim.kill('SIGKILL'))
-      victimUrl = victim.url
-      await live(client, 1)
-      const streams = openStreams(clients, STREAMS, 1000 * run)
-      await counts(client, STREAMS)
-      const [staying, dying] = balancer.open as [number, number]
-      t.ok(staying > 0 && dying > 0, `run ${run}: ${staying} streams of the survivor, ${dying} of the other`)
-      victim.kill('SIGKILL')
-      const killedMs = performance.now()
-      await counts(client, staying)
-      const goneMs = performance.now() - killedMs
-      t.ok(goneMs < EXPIRY_MS + LOOK_MS, `run ${run}: the bookings of the dead one went after ${goneMs} ms`)
-      t.equal(streams.open, staying, 'requests of the survivor go on')
-      t.ok(
-        streams.statuses.every(status => status === 200),
-        `${streams.statuses}`,
-      )
-      for (let i = 0; i < 4; i++) {
-        const answer = await clients.send('/v1/completions', {
-          body: { model: MODEL, prompt: `hello ${i}`, max_tokens: 2 },
-          closes: true,
-        })
-        t.equal(answer.status, 200, 'new requests find the survivor')
-      }
-      await streams.end()
-      await client.drained()
+    for (let i = 0; i < 4; i++) {
+      const answer = await clients.send('/v1/completions', {
+        body: { model: MODEL, prompt: `hello ${i}`, max_tokens: 2 },
+        closes: true,
+      })
+      t.equal(answer.status, 200, 'new requests find the survivor')
     }
-  },
-)
+    await streams.end()
+    await client.drained()
+  }
+}
 
 t.test('a session goes where it went, whichever router it comes through (S15)', needsServer, async t => {
   const { plane } = await natsPlane(t)
