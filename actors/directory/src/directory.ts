@@ -372,6 +372,7 @@ class Directory {
 
   /** Its slots are free when its listeners have ended and their indexers have forgotten it; nobody sees it from now on. */
   #left(worker: Worker): void {
+    this.#registered?.left(worker.spec.id)
     this.probes.end(worker)
     this.#shrinkTo(worker, 0)
     this.feed.left(worker)

@@ -13,6 +13,7 @@ import type { SaveReport, SourceMessage, SourceStatus } from '@homing/listener'
 import type { BusyThresholds } from '@homing/load'
 import type { AbsenceReason } from '@homing/transport'
 import type { Diagnosis } from './diagnosis/diagnosis.ts'
+import type { KeptRegistrations } from './registered-workers.ts'
 import type { WorkersFileLook } from './workers-file.ts'
 
 /** Where a value comes from: read from the worker, given by the operator, learned from traffic, assumed. */
@@ -151,8 +152,8 @@ export interface KeptFleet {
   readonly file:
     | { readonly urls: readonly string[]; readonly urlsById: ReadonlyMap<string, string> }
     | undefined
-  /** URLs of the workers that registered themselves, by id. */
-  readonly registered?: ReadonlyMap<string, string> | undefined
+  /** Of the workers that registered themselves. */
+  readonly registered?: KeptRegistrations | undefined
 }
 
 /** What a subscriber of the fleet accepts. */

@@ -1,12 +1,14 @@
 /**
  * Registered workers: those that say at a broker that they are there, for as long as they do.
  *
- *   present  ─▶ added like one of POST /workers; of two lives with one id, the last counts
- *   good-bye, or silent for five seconds  ─▶ removed, with all that was known of it
- *   no broker  ─▶ they stay, as their health has it; who is not there RETURN_MS after the broker is back is removed
+ *   present  ─▶ added like one of POST /workers; of several lives with one id, the last that came counts
+ *   good-bye, or silent for five seconds  ─▶ the life before it counts; without one it is removed, with all that was known of it
+ *   no broker  ─▶ they stay, as their health has it; who is not there RETURN_MS after the broker is back is gone
  *
- * Workers that the operator named stay the operator's: a registration of the same id changes nothing.
- * Owns   which workers came so, and by which life.
+ * Workers that the operator named stay the operator's: a registration of the same id changes nothing. One that the operator removes stays
+ * away: it comes back with another life, that is, when its process is started anew.
+ * Owns   which lives are present, which workers came by them, and which lives the operator has sent away.
+ * Bounds of more than REFUSED_MAX lives that were sent away, the first are forgotten.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -21,33 +23,60 @@ export interface RegistrationArgs {
   readonly namespace: string
 }
 
+/** What lasts over the lives of the directory. */
+export interface KeptRegistrations {
+  /** URLs of the workers that came by a registration, by id. */
+  readonly urls: ReadonlyMap<string, string>
+  /** Lives that the operator has sent away. */
+  readonly refused: readonly string[]
+}
+
+/** What one life says. */
+interface Word {
+  readonly id: string
+  readonly url: string
+  /** False: not heard since the broker was away. */
+  isConfirmed: boolean
+}
+
+/** All lives with one id. */
+interface Registered {
+  /** In the order in which they came. */
+  readonly lives: Set<string>
+  /** Of the worker that came by them; undefined: it is the operator's, or cannot be added. */
+  url: string | undefined
+}
+
 const RETURN_MS = 10_000
 const FAULTS_TOLD_MAX = 100
+const REFUSED_MAX = 4096
 
 export class RegisteredWorkers {
   readonly #context: ActorContext<DirectoryMessage>
   readonly #changes: FleetChanges
-  /** By worker id: whose word it is, and the URL. */
-  readonly #owners = new Map<string, { readonly life: string; readonly url: string }>()
-  /** Ids of workers whose life was not heard since the broker was away. */
-  readonly #unconfirmed = new Set<string>()
+  readonly #lives = new Map<string, Word>()
+  readonly #byId = new Map<string, Registered>()
+  readonly #refused: Set<string>
   readonly #presence: Closable
+  /** Id of the worker that is removed because its lives are gone. */
+  #removing: string | undefined
   #faultsTold = 0
   /** Counts the connections to the broker, and their ends. */
   #connection = 0
 
-  /** `kept`: of an earlier life of the directory, whose workers are here already, by id. */
+  /** `kept`: of an earlier life of the directory, whose workers are here already. */
   constructor(
     context: ActorContext<DirectoryMessage>,
     changes: FleetChanges,
     { servers, namespace }: RegistrationArgs,
-    kept: ReadonlyMap<string, string> = new Map(),
+    kept: KeptRegistrations = { urls: new Map(), refused: [] },
   ) {
     this.#context = context
     this.#changes = changes
-    for (const [id, url] of kept) {
-      this.#owners.set(id, { life: '', url })
-      this.#unconfirmed.add(id)
+    this.#refused = new Set(kept.refused)
+    for (const [id, url] of kept.urls) {
+      this.#lives.set(keptLife(id), { id, url, isConfirmed: false })
+      this.#byId.set(id, { lives: new Set([keptLife(id)]), url })
     }
     const { self } = context
     this.#presence = context.use(transportCapability).messages.present(
@@ -60,8 +89,10 @@ export class RegisteredWorkers {
     )
   }
 
-  get kept(): ReadonlyMap<string, string> {
-    return new Map([...this.#owners].map(([id, { url }]) => [id, url]))
+  get kept(): KeptRegistrations {
+    const urls = new Map<string, string>()
+    for (const [id, { url }] of this.#byId) if (url !== undefined) urls.set(id, url)
+    return { urls, refused: [...this.#refused] }
   }
 
   present(life: string, card: Uint8Array): void {
@@ -70,31 +101,32 @@ export class RegisteredWorkers {
       this.#tellFault(`a registration cannot be used: ${word.fault}`, {})
       return
     }
+    if (this.#refused.has(life)) return
     const { url } = word
     const id = this.#idOf(url)
     if (id === undefined) return
-    this.#unconfirmed.delete(id)
-    const owner = this.#owners.get(id)
-    if (owner === undefined) this.#add(id, life, url)
-    else if (owner.url === url && this.#changes.has(id)) this.#owners.set(id, { life, url })
-    else {
-      this.#changes.remove(id, 'it registered with other parameters')
-      this.#owners.delete(id)
-      this.#add(id, life, url)
-    }
+    const before = this.#lives.get(life)
+    if (before !== undefined && before.id !== id) this.#leave(life, 'it registered with another address')
+    const registered = this.#byId.get(id) ?? { lives: new Set(), url: undefined }
+    this.#byId.set(id, registered)
+    this.#lives.set(life, { id, url, isConfirmed: true })
+    if (before?.url !== url) registered.lives.delete(life)
+    registered.lives.add(life)
+    // The life that was kept is this one, or one before it.
+    registered.lives.delete(keptLife(id))
+    this.#lives.delete(keptLife(id))
+    this.#settle(id, 'it registered with other parameters')
   }
 
   absent(life: string, reason: AbsenceReason): void {
-    for (const [id, owner] of [...this.#owners]) {
-      if (owner.life !== life) continue
-      if (reason === 'no broker') {
-        // Who is there now is not known before the broker is back.
-        this.#connection++
-        this.#unconfirmed.add(id)
-        continue
-      }
-      this.#remove(id, reason === 'bye' ? 'it said good-bye' : 'its registration was not renewed')
-    }
+    if (reason === 'bye') this.#refused.delete(life)
+    const word = this.#lives.get(life)
+    if (word === undefined) return
+    if (reason === 'no broker') {
+      // Who is there now is not known before the broker is back.
+      this.#connection++
+      word.isConfirmed = false
+    } else this.#leave(life, reason === 'bye' ? 'it said good-bye' : 'its registration was not renewed')
   }
 
   connected(): void {
@@ -104,29 +136,61 @@ export class RegisteredWorkers {
   /** Whoever is there has said so by now. */
   due(connection: number): void {
     if (connection !== this.#connection) return
-    for (const id of [...this.#unconfirmed])
-      this.#remove(id, 'it did not register again after the broker was away')
+    for (const [life, { isConfirmed }] of [...this.#lives])
+      if (!isConfirmed) this.#leave(life, 'it did not register again after the broker was away')
+  }
+
+  /** A worker has left the fleet. If nobody here removed it, the operator did. */
+  left(id: string): void {
+    if (id === this.#removing) return
+    for (const life of this.#byId.get(id)?.lives ?? []) {
+      this.#lives.delete(life)
+      if (life !== keptLife(id)) this.#refuse(life)
+    }
+    this.#byId.delete(id)
   }
 
   close(): void {
     this.#presence.close()
   }
 
-  #add(id: string, life: string, url: string): void {
+  #leave(life: string, reason: string): void {
+    const { id } = this.#lives.get(life)!
+    this.#lives.delete(life)
+    this.#byId.get(id)!.lives.delete(life)
+    this.#settle(id, reason)
+  }
+
+  /** The worker becomes what the last of its lives says. `reason`: why the one that is there leaves, if it does. */
+  #settle(id: string, reason: string): void {
+    const registered = this.#byId.get(id)!
+    const life = [...registered.lives].at(-1)
+    const url = life === undefined ? undefined : this.#lives.get(life)!.url
+    if (url === undefined) this.#byId.delete(id)
+    if (registered.url === url) return
+    if (registered.url !== undefined) {
+      registered.url = undefined
+      this.#removing = id
+      this.#changes.remove(id, reason)
+      this.#removing = undefined
+    }
+    if (url !== undefined) this.#add(id, registered, url)
+  }
+
+  #add(id: string, registered: Registered, url: string): void {
     const added = this.#changes.add(url)
     if ('code' in added) {
       this.#tellFault(`a registered worker is left out: ${added.message}`, { worker: id })
       return
     }
-    this.#owners.set(id, { life, url })
-    // With its owner.
+    registered.url = url
+    // With what it came by.
     this.#changes.keep()
   }
 
-  #remove(id: string, reason: string): void {
-    this.#unconfirmed.delete(id)
-    this.#owners.delete(id)
-    this.#changes.remove(id, reason)
+  #refuse(life: string): void {
+    this.#refused.add(life)
+    if (this.#refused.size > REFUSED_MAX) this.#refused.delete(this.#refused.values().next().value!)
   }
 
   #idOf(url: string): string | undefined {
@@ -142,4 +206,9 @@ export class RegisteredWorkers {
   #tellFault(text: string, fields: Readonly<Record<string, unknown>>): void {
     if (this.#faultsTold++ < FAULTS_TOLD_MAX) this.#context.log.warn(fields, text)
   }
+}
+
+/** Of a worker whose lives were not heard since the directory was started anew. */
+function keptLife(id: string): string {
+  return `kept ${id}`
 }

@@ -6,6 +6,7 @@ import { type DirectoryWorld, world } from './directory-world.ts'
 
 const SERVERS = ['b:4222']
 const BROKER = 'nats://b:4222/any'
+const ASK = { timeout: '10s' } as const
 const registration = { servers: SERVERS, namespace: 'default' }
 
 function register(w: DirectoryWorld, url: string) {
@@ -17,6 +18,18 @@ function register(w: DirectoryWorld, url: string) {
 /** Seconds, one at a time, so that probes and beats take their turns. */
 async function pass(w: DirectoryWorld, seconds: number): Promise<void> {
   for (let i = 0; i < 2 * seconds; i++) await w.system.advance('500ms')
+}
+
+/** What an operator asks. */
+async function ask(
+  w: DirectoryWorld,
+  message:
+    | { readonly type: 'removeWorker'; readonly workerId: string }
+    | { readonly type: 'addWorker'; readonly url: string },
+): Promise<unknown> {
+  const asked = message.type === 'addWorker' ? w.ref.ask(message, ASK) : w.ref.ask(message, ASK)
+  await w.system.settle()
+  return asked
 }
 
 const idsOf = (w: DirectoryWorld): readonly string[] => w.fleet.workers.map(({ id }) => id)
@@ -80,6 +93,60 @@ t.test('of two lives with one id the last counts, and other parameters make anot
   t.strictSame(idsOf(w), ['a:8000'], 'the second holds it')
   register(w, 'http://a:8000?max_batched_tokens=512')
   await pass(w, 3)
+  t.match(w.fleet.workers, [{ id: 'a:8000', maxBatchedTokens: { value: 512 } }])
+})
+
+t.test('of two lives with one id the other holds the worker when the last one is gone', async t => {
+  const w = await world(t)
+  await w.engine('a')
+  w.start([], { registration })
+  register(w, 'http://a:8000?max_batched_tokens=512')
+  await pass(w, 3)
+  const second = register(w, 'http://a:8000?max_batched_tokens=1024')
+  await pass(w, 3)
+  t.match(w.fleet.workers, [{ id: 'a:8000', maxBatchedTokens: { value: 1024 } }])
+  second.kill()
+  await pass(w, 8)
+  t.match(w.fleet.workers, [{ id: 'a:8000', maxBatchedTokens: { value: 512 } }])
+  const third = register(w, 'http://a:8000?max_batched_tokens=512')
+  await pass(w, 3)
+  third.kill()
+  await pass(w, 20)
+  t.strictSame(idsOf(w), ['a:8000'], 'the first still says that it is there')
+})
+
+t.test('a worker that the operator removed stays away until it registers with another life', async t => {
+  const w = await world(t)
+  await w.engine('a')
+  w.start([], { registration })
+  const first = register(w, 'http://a:8000')
+  await pass(w, 4)
+  t.equal(await ask(w, { type: 'removeWorker', workerId: 'a:8000' }), true)
+  await pass(w, 4)
+  w.network.disconnect(BROKER)
+  await pass(w, 2)
+  w.network.reconnect(BROKER)
+  await pass(w, 15)
+  t.strictSame(idsOf(w), [], 'also when the broker was away')
+  register(w, 'http://a:8000')
+  await pass(w, 4)
+  t.strictSame(idsOf(w), ['a:8000'])
+  first.registered.close()
+  await pass(w, 4)
+  t.strictSame(idsOf(w), ['a:8000'])
+})
+
+t.test('a worker that the operator removed and added again is the operator’s', async t => {
+  const w = await world(t)
+  await w.engine('a')
+  w.start([], { registration })
+  const { registered } = register(w, 'http://a:8000')
+  await pass(w, 4)
+  await ask(w, { type: 'removeWorker', workerId: 'a:8000' })
+  await ask(w, { type: 'addWorker', url: 'http://a:8000?max_batched_tokens=512' })
+  await pass(w, 4)
+  registered.close()
+  await pass(w, 4)
   t.match(w.fleet.workers, [{ id: 'a:8000', maxBatchedTokens: { value: 512 } }])
 })
 
