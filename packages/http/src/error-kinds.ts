@@ -24,6 +24,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_DISPATCH_NO_SOCKET: 'overloaded',
   HOMING_GATEWAY_TOO_MANY_EXCHANGES: 'overloaded',
   HOMING_GATEWAY_NO_BODY_ROOM: 'overloaded',
+  HOMING_WORKER_NO_BODY_ROOM: 'overloaded',
   HOMING_GATEWAY_RESTARTED: 'upstream_failed',
   HOMING_GATEWAY_SHUTTING_DOWN: 'shutting_down',
   HOMING_CONSOLE_BUSY: 'overloaded',

@@ -17,6 +17,7 @@ const REQUEST_PATH = [
   'packages/http',
   'packages/openai',
   'packages/transport',
+  'packages/worker',
 ]
 /** Codes that never reach a client, and why. */
 const NEVER_ANSWERED = new Map([
@@ -25,6 +26,7 @@ const NEVER_ANSWERED = new Map([
   ['HOMING_TRANSPORT_ENDPOINT', 'event sockets'],
   ['HOMING_TRANSPORT_NO_HOST', 'event sockets'],
   ['HOMING_TRANSPORT_CALL', 'the exchange says which worker failed, the tokenizer serves by load'],
+  ['HOMING_WORKER_BAD_REGISTRATION', 'the worker does not start'],
   ['HOMING_TRANSPORT_CLIENT_GONE', 'nobody is there to be told'],
 ])
 

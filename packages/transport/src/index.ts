@@ -24,6 +24,7 @@ export {
   SocketHostError,
 } from './errors.ts'
 export { giveUpBytes } from './give-up-bytes.ts'
+export { REQUEST_WINDOW_BYTES } from './limits.ts'
 export {
   type HttpFate,
   type MemoryFaults,

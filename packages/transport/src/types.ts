@@ -173,8 +173,10 @@ export interface ServeOptions {
   readonly endpoint: string
   /** Requests above so many are answered with 503; default 4096. */
   readonly callsMax?: number
-  /** Most bytes of a body that are on the way, or wait to be read; default 1 MiB. A client sends up to 256 KiB along with its request. */
+  /** Most bytes of a body that are on the way, or wait to be read; 4096 … 2^30, default 1 MiB. A client sends up to 256 KiB along with its request. */
   readonly windowBytes?: number
+  /** Longest wait for the next bytes of a body, in milliseconds; looked at once a second. Default: no bound. */
+  readonly bodySilenceMsMax?: number
 }
 
 /** An exchange whose client is at a broker. */

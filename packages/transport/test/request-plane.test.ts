@@ -573,7 +573,7 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
           subscribe: () => () => {},
         }
         const writer = new FrameWriter(link, asked.call, () => {}, reply)
-        writer.put(FRAME.accept, jsonFrame({ windowBytes: 1 }))
+        writer.put(FRAME.accept, jsonFrame({ windowBytes: 4096 }))
         writer.put(FRAME.head, jsonFrame({ status: 200, headers: {} }))
         for (let i = 0; i < 10; i++) writer.put(FRAME.data, Buffer.alloc(1000))
       },
@@ -663,6 +663,57 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
     const right = await answered(200, { 'X-A': '1', 'x-a': ['2', '3'], 'Content-Length': '4' }, 'four')
     t.match(right, { status: 200, end: 'framed' })
     t.strictSame({ ...right.headers }, { 'x-a': ['1', '2', '3'], 'content-length': '4' })
+  })
+
+  t.test('a window through which nothing fits is refused on both sides', async t => {
+    const world = await asWorld(t)
+    const refused = {
+      name: 'RangeError',
+      message: /cannot let 64 bytes be on the way: use a whole number from 4096/,
+    }
+    const { http } = world.client()
+    t.throws(() => http.serve({ endpoint: world.endpoint, windowBytes: 64 }, () => {}), refused)
+    t.throws(() => http.setRoute(ORIGIN, { endpoint: world.endpoint, windowBytes: 64 }), refused)
+
+    const stranger = await connect({ servers: world.nats.address })
+    t.teardown(() => stranger.close())
+    const linkTo = (reply?: string) => ({
+      payloadBytesMax: 2 ** 20,
+      publish(subject: string, payload: Uint8Array): boolean {
+        stranger.publish(subject, payload, { reply: reply ?? 'nowhere' })
+        return true
+      },
+      subscribe: () => () => {},
+    })
+    stranger.subscribe('homing.requests.narrow', {
+      callback(_, { data, reply }) {
+        const asked = decodeCallPayload(data)
+        if (typeof asked !== 'object') return
+        new FrameWriter(linkTo(), asked.call, () => {}, reply).put(
+          FRAME.accept,
+          jsonFrame({ windowBytes: 64 }),
+        )
+      },
+    })
+    await stranger.flush()
+    http.setRoute(ORIGIN, { endpoint: world.nats.endpoint('homing.requests.narrow'), windowBytes: 4096 })
+    const answer = new Answer({ http } as Transport, { ...POST, body: Buffer.alloc(2 ** 19) })
+    await answer.whenOver
+    t.equal(answer.error!.failure, 'protocol')
+    t.match(answer.error!.message, /it cannot be accepted so, with windowBytes 64/)
+
+    serveWith(t, world, exchange => void isReady(exchange))
+    await clientOf(world)
+    const told = new Promise<string>(resolve => {
+      stranger.subscribe('narrow.inbox', { callback: (_, { data }) => resolve(text(data)) })
+    })
+    await stranger.flush()
+    const open = { method: 'GET', path: '/', headers: {}, bodyBytes: 0, windowBytes: 64 }
+    new FrameWriter(linkTo('narrow.inbox'), '00'.repeat(8), () => {}, SUBJECT).put(
+      FRAME.open,
+      jsonFrame(open),
+    )
+    t.match(await told, /its request cannot be read/)
   })
 
   t.test('a server tells its client what is wrong with the head that it was given', async t => {

@@ -12,3 +12,15 @@ export class BadRegistrationError extends CodedError {
     })
   }
 }
+
+/** The bodies of all requests that a worker serves take as much memory as they may. */
+export class NoBodyRoomError extends CodedError {
+  readonly code = 'HOMING_WORKER_NO_BODY_ROOM'
+
+  constructor(heldBytes: number, bytesMax: number) {
+    super(
+      `cannot take the body of the request: bodies of requests hold ${heldBytes} bytes, and may hold ${bytesMax}`,
+      { heldBytes, bytesMax },
+    )
+  }
+}

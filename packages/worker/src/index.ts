@@ -1,4 +1,5 @@
 export { BadRegistrationError } from './errors.ts'
+export type { RequestHandler, WorkerAnswer, WorkerRequest } from './handle-request.ts'
 export { type Registered, type RegisterOptions, registerWorker } from './register-worker.ts'
 export {
   encodeRegistration,
@@ -6,11 +7,5 @@ export {
   registrationEndpoint,
   requestSubjectOf,
 } from './registration.ts'
-export {
-  type RequestHandler,
-  type RequestLimits,
-  type ServeRequests,
-  serveRequests,
-  type WorkerAnswer,
-  type WorkerRequest,
-} from './serve-requests.ts'
+export type { RequestLimits, ServeRequests } from './request-settings.ts'
+export { type ServedRequests, serveRequests } from './serve-requests.ts'

@@ -2,9 +2,16 @@
 
 import { systemClock } from '@homing/clock'
 import type { Log } from '@homing/log'
-import { brokerServer, type HttpTransport, type MessageTransport, systemTransport } from '@homing/transport'
+import {
+  brokerServer,
+  type Closable,
+  type HttpTransport,
+  type MessageTransport,
+  systemTransport,
+} from '@homing/transport'
 import { encodeRegistration, registrationEndpoint, requestSubjectOf } from './registration.ts'
-import { type ServeRequests, serveRequests } from './serve-requests.ts'
+import { requestSettingsOf, type ServeRequests } from './request-settings.ts'
+import { type ServedRequests, serveRequests } from './serve-requests.ts'
 
 export interface RegisterOptions {
   /** Base URL of the worker with the parameters of `--worker`: 'http://10.0.0.1:8000?ranks=2'. */
@@ -28,6 +35,12 @@ export interface RegisterOptions {
 }
 
 export interface Registered {
+  /** Of the requests that it serves, those that are open. */
+  readonly openRequests: number
+  /** Bytes of their bodies, and of those that are arriving. */
+  readonly bodiesBytes: number
+  /** Requests that were refused, since the beginning, because there was no room for their bodies. */
+  readonly refusedBodies: number
   /**
    * Says good-bye: routers forget it at once. Of what it serves, requests that are open may go on for `graceMs` (default 0), while none come; the
    * rest is cut. Idempotent; resolves when nothing is open any more.
@@ -42,17 +55,33 @@ export function registerWorker(options: RegisterOptions): Registered {
   const url = serve === undefined ? options.url : withRequestSubject(options.url)
   const card = encodeRegistration(url)
   const endpoint = registrationEndpoint(servers, namespace)
+  if (serve !== undefined) requestSettingsOf(serve)
   const own = options.transport === undefined ? systemTransport({ clock: systemClock, log }) : undefined
   const { messages, http } = options.transport ?? own!
   const subject = new URL(url).searchParams.get('requests')
-  // Served before it is said.
-  const served =
-    serve === undefined
-      ? undefined
-      : serveRequests(http, `nats://${servers.join(',')}/${subject}`, serve, log)
-  const presence = messages.present({ endpoint, card }, { present() {}, gone() {} })
+  let served: ServedRequests | undefined
+  let presence: Closable
+  try {
+    // Served before it is said.
+    if (serve !== undefined)
+      served = serveRequests(http, `nats://${servers.join(',')}/${subject}`, serve, log)
+    presence = messages.present({ endpoint, card }, { present() {}, gone() {} })
+  } catch (thrown) {
+    void served?.close(0)
+    own?.close()
+    throw thrown
+  }
   let closed: Promise<void> | undefined
   return {
+    get openRequests() {
+      return served?.openCount ?? 0
+    },
+    get bodiesBytes() {
+      return served?.bodiesBytes ?? 0
+    },
+    get refusedBodies() {
+      return served?.refusedBodies ?? 0
+    },
     close(graceMs = 0) {
       presence.close()
       closed ??= Promise.resolve(served?.close(graceMs)).then(() => own?.close())

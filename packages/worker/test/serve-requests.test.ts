@@ -2,7 +2,14 @@
 
 import { setTimeout as delay } from 'node:timers/promises'
 import { SimulatedClock } from '@homing/clock'
-import { type HttpCallError, MemoryNetwork } from '@homing/transport'
+import {
+  BodyTooLargeError,
+  ClientGoneError,
+  type HttpCallError,
+  MalformedHttpError,
+  MemoryNetwork,
+  type ServedExchange,
+} from '@homing/transport'
 import t, { type Test } from 'tap'
 import { type RequestHandler, registerWorker, type ServeRequests, type WorkerAnswer } from '../src/index.ts'
 
@@ -214,6 +221,139 @@ t.test('a body that is too large, and the end of a worker', async t => {
   t.equal((await open).text, 'whole', 'what is open is answered')
   await closed
   t.strictSame(gone, ['bye'])
+})
+
+t.test('limits and engines that cannot be meant are refused at once, with what would be right', async t => {
+  const handler: RequestHandler = () => ({ status: 200 })
+  const network = new MemoryNetwork({ clock: new SimulatedClock() })
+  const window = 'a whole number from 4096 to 1073741824'
+  for (const [serve, told] of [
+    [{ handler, windowBytes: 64 }, `windowBytes "64": use ${window}`],
+    [{ handler, windowBytes: 4096.5 }, `windowBytes "4096.5": use ${window}`],
+    [{ handler, windowBytes: 2 ** 31 }, `windowBytes "2147483648": use ${window}`],
+    [{ handler, windowBytes: '1 MiB' }, `windowBytes "1 MiB": use ${window}`],
+    [{ handler, callsMax: 0 }, 'callsMax "0": use a whole number from 1 to 1000000'],
+    [{ handler, bodyBytesMax: -1 }, 'bodyBytesMax "-1": use a whole number from 1 to 1073741824'],
+    [
+      { handler, bodyBytesMax: 1000, bodiesBytesMax: 999 },
+      'bodiesBytesMax "999": use a whole number from 1000 to 1099511627776',
+    ],
+    [{ handler, bodySilenceMsMax: 999 }, 'bodySilenceMsMax "999": use a whole number from 1000 to 86400000'],
+    [{ handler: 'no function' }, 'serve "{\\"handler\\":\\"no function\\"}": use a handler or an engine'],
+    [{ engine: 'localhost:8000' }, 'the engine "localhost:8000": use http://host:port, or https'],
+    [{ engine: 'http://127.0.0.1:8000/v1' }, 'the engine "http://127.0.0.1:8000/v1": use http://host:port'],
+    [{ engine: 'http://me:secret@127.0.0.1' }, 'the engine "http://***@127.0.0.1": use http://host:port'],
+    [{ engine: '' }, 'the engine "": use http://host:port'],
+  ] as [ServeRequests, string][]) {
+    const thrown = t.throws(
+      () => registerWorker({ url: ORIGIN, nats: [NATS], serve, transport: network.transport() }),
+      { code: 'HOMING_WORKER_BAD_REGISTRATION' },
+    )
+    const { message } = thrown as unknown as Error
+    t.ok(message.startsWith(`cannot register a worker with ${told}`), message)
+  }
+})
+
+t.test('all bodies together have a bound, and what is above it is refused as overload', async t => {
+  const held: (() => void)[] = []
+  const { ask, registered, warnings } = worldOf(t, {
+    bodyBytesMax: 600_000,
+    bodiesBytesMax: 1_000_000,
+    handler: async ({ path, body }) => {
+      if (path === '/held') await new Promise<void>(resolve => void held.push(resolve))
+      return { status: 200, body: String(body.length) }
+    },
+  })
+  await ask()
+  const first = ask('/held', Buffer.alloc(600_000))
+  while (held.length === 0) await delay(1)
+  t.match(registered, { openRequests: 1, bodiesBytes: 600_000, refusedBodies: 0 })
+  for (const path of ['/', '/held']) {
+    const refused = await ask(path, Buffer.alloc(500_000))
+    t.equal(refused.status, 503)
+    t.match(JSON.parse(refused.text).error, { code: 'overloaded', type: 'ServiceUnavailableError' })
+    t.match(refused.text, /bodies of requests hold 600000 bytes, and may hold 1000000/)
+    t.equal(refused.headers['retry-after'], '1')
+  }
+  t.equal(warnings.length, 1, 'it is told once')
+  t.equal((await ask('/', Buffer.alloc(400_000))).text, '400000')
+  held[0]!()
+  t.equal((await first).text, '600000')
+  t.match(registered, { openRequests: 0, bodiesBytes: 0, refusedBodies: 2 })
+  t.equal((await ask('/', Buffer.alloc(600_000))).text, '600000')
+  const left = ask('/held', Buffer.alloc(600_000)).catch(() => 'cut')
+  while (held.length === 1) await delay(1)
+  await registered.close()
+  t.equal(await left, 'cut')
+  t.equal(registered.bodiesBytes, 0, 'what its client has left is not counted')
+})
+
+t.test('a body that stalls is given up, though its client lives', async t => {
+  const { ask, network, registered } = worldOf(t, {
+    bodySilenceMsMax: 2000,
+    handler: ({ body }) => ({ status: 200, body: String(body.length) }),
+  })
+  await ask()
+  let isFirst = true
+  network.faults.message = (_, [payload]) => {
+    if (!isFirst || payload!.length < 100_000) return 'deliver'
+    isFirst = false
+    return { delayMs: 4500 }
+  }
+  const stalled = await ask('/', Buffer.alloc(2 ** 21))
+  t.equal(stalled.status, 408)
+  t.match(JSON.parse(stalled.text).error, { code: 'body_timeout' })
+  t.match(stalled.text, /nothing came for 2000 ms after 0 bytes/)
+  t.match(registered, { openRequests: 0, bodiesBytes: 0 })
+  t.equal((await ask('/', Buffer.alloc(2 ** 21))).text, String(2 ** 21))
+})
+
+t.test('what hinders the reading of a body is told as itself', async t => {
+  let onExchange: (exchange: ServedExchange) => void = () => {}
+  const network = new MemoryNetwork({ clock: new SimulatedClock() }).transport()
+  registerWorker({
+    url: ORIGIN,
+    nats: [NATS],
+    serve: { handler: () => ({ status: 200 }) },
+    transport: {
+      messages: network.messages,
+      http: {
+        call: network.http.call,
+        serve(_, taken) {
+          onExchange = taken
+          return { openCount: 0, close: async () => {} }
+        },
+      },
+    },
+  })
+  for (const [error, status] of [
+    [new BodyTooLargeError(10), 413],
+    [new MalformedHttpError('its body is longer than its client said'), 400],
+    [new Error('out of memory'), 500],
+    [new ClientGoneError('read the body'), undefined],
+  ] as const) {
+    const answered = await new Promise<number | undefined>(resolve => {
+      onExchange({
+        method: 'POST',
+        path: '/',
+        query: '',
+        headers: {},
+        peerAddress: '',
+        isClosed: false,
+        readBody: async () => {
+          setImmediate(() => resolve(undefined))
+          throw error
+        },
+        onClientGone() {},
+        writeHead: resolve,
+        write: () => true,
+        onDrain() {},
+        end() {},
+        destroy() {},
+      })
+    })
+    t.equal(answered, status, error.message)
+  }
 })
 
 t.test('an engine on this machine answers as it is', async t => {

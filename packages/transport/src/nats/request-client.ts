@@ -28,6 +28,7 @@ import {
   type Frame,
   FrameWriter,
   headersOf,
+  isWindow,
   jsonFrame,
   PIECE_BYTES,
   readCountFrame,
@@ -336,8 +337,8 @@ class BrokerCall implements HttpCall {
 
   #accepted(bytes: Uint8Array, reply: string): void {
     const windowBytes = readJsonFrame(bytes)?.['windowBytes']
-    if (this.#isAccepted || reply === '' || typeof windowBytes !== 'number') {
-      this.#fail('protocol', 'it cannot be accepted so')
+    if (this.#isAccepted || reply === '' || !isWindow(windowBytes)) {
+      this.#fail('protocol', `it cannot be accepted so, with windowBytes ${JSON.stringify(windowBytes)}`)
       return
     }
     this.#isAccepted = true

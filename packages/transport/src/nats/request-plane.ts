@@ -7,6 +7,7 @@
 import type { Clock } from '@homing/clock'
 import { parseBrokerEndpoint } from '../endpoint.ts'
 import { endToEndHeaders, withAccess } from '../headers.ts'
+import { REQUEST_WINDOW_BYTES } from '../limits.ts'
 import type {
   HttpAccess,
   HttpCall,
@@ -20,6 +21,7 @@ import type {
 import type { OpenBroker } from './broker.ts'
 import { RequestClient, type RequestTarget } from './request-client.ts'
 import { RequestServer } from './request-server.ts'
+import { isWindow } from './request-wire.ts'
 
 export interface RequestPlaneOptions {
   readonly clock: Clock
@@ -51,6 +53,7 @@ export class RequestPlane {
     if (route === undefined) this.#routes.delete(origin)
     else {
       const { servers, subject } = parseBrokerEndpoint(route.endpoint)
+      assertWindow(route.windowBytes)
       this.#routes.set(origin, { servers, subject, windowBytes: route.windowBytes })
     }
   }
@@ -67,6 +70,7 @@ export class RequestPlane {
   serve(options: ServeOptions, onExchange: (exchange: ServedExchange) => void): ServingListener {
     const { clock, log, openBroker } = this.#options
     const { servers, subject } = parseBrokerEndpoint(options.endpoint)
+    if (options.windowBytes !== undefined) assertWindow(options.windowBytes)
     const server = new RequestServer(
       options,
       { clock, log, broker: openBroker(servers), servers, subject },
@@ -89,4 +93,12 @@ export class RequestPlane {
     for (const server of this.#servers) void server.close(0)
     this.#servers.clear()
   }
+}
+
+/** Settings are checked before: another value is a bug. A smaller window would hold a piece back for ever. */
+function assertWindow(bytes: number): void {
+  if (!isWindow(bytes))
+    throw new RangeError(
+      `cannot let ${bytes} bytes be on the way: use a whole number from ${REQUEST_WINDOW_BYTES.min} to ${REQUEST_WINDOW_BYTES.max}`,
+    )
 }

@@ -12,7 +12,7 @@
 import type { Clock, Timer } from '@homing/clock'
 import { faultOfAnswerHead } from '../answer-head.ts'
 import { callOwner } from '../callback.ts'
-import { BodyTooLargeError, ClientGoneError, MalformedHttpError } from '../errors.ts'
+import { BodyTimeoutError, BodyTooLargeError, ClientGoneError, MalformedHttpError } from '../errors.ts'
 import type {
   BodyRoom,
   ClientGoneReason,
@@ -35,6 +35,7 @@ import {
   type Frame,
   FrameWriter,
   headersOf,
+  isWindow,
   jsonFrame,
   PIECE_BYTES,
   readCountFrame,
@@ -48,8 +49,6 @@ const CALLS_MAX = 4096
 const OTHERS_MAX = 8
 const INBOX_BYTES_MAX = 200
 const NO_CALL = '0'.repeat(2 * CALL_BYTES)
-/** A client that says too much or too little is none of ours. */
-const WINDOW_BYTES_MAX = 2 ** 30
 
 export interface RequestServerEnvironment {
   readonly clock: Clock
@@ -175,11 +174,15 @@ export class RequestServer implements ServingListener {
   }
 
   #accept(link: BrokerLink, { call, frames }: CallPayload, open: OpenWord, reply: string): void {
-    const { callsMax = CALLS_MAX, windowBytes = BODY_WINDOW_BYTES } = this.#options
-    const { clock } = this.#environment
+    const {
+      callsMax = CALLS_MAX,
+      windowBytes = BODY_WINDOW_BYTES,
+      bodySilenceMsMax = Number.POSITIVE_INFINITY,
+    } = this.#options
     const isFull = this.#open.size >= callsMax
     const ended = (): void => this.#ended(call)
-    const args = { link, call, open, reply, inbox: this.#inbox, windowBytes, clock, ended }
+    const inbox = this.#inbox
+    const args = { link, call, open, reply, inbox, windowBytes, bodySilenceMsMax, ended }
     const exchange = new BrokerExchange(args)
     this.#open.set(call, exchange)
     exchange.accept(frames.slice(1))
@@ -233,13 +236,12 @@ function openOf(bytes: Uint8Array): OpenWord | undefined {
   if (typeof method !== 'string' || typeof path !== 'string' || !path.startsWith('/')) return undefined
   const read = headersOf(headers)
   if (read === undefined) return undefined
-  if (!isCount(bodyBytes, Number.MAX_SAFE_INTEGER) || !isCount(windowBytes, WINDOW_BYTES_MAX))
-    return undefined
+  if (!isCount(bodyBytes) || !isWindow(windowBytes)) return undefined
   return { method, path, headers: read, bodyBytes, windowBytes }
 }
 
-function isCount(value: unknown, max: number): value is number {
-  return Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) <= max
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0
 }
 
 interface BrokerExchangeArgs {
@@ -251,7 +253,7 @@ interface BrokerExchangeArgs {
   /** Where the client's next words come. */
   readonly inbox: string
   readonly windowBytes: number
-  readonly clock: Clock
+  readonly bodySilenceMsMax: number
   readonly ended: () => void
 }
 
@@ -276,7 +278,7 @@ class BrokerExchange implements ServedExchange {
   #silentLooks = 0
 
   constructor(args: BrokerExchangeArgs) {
-    const { link, call, open, reply, inbox, windowBytes } = args
+    const { link, call, open, reply, inbox } = args
     const [path, query] = split(open.path)
     this.method = open.method
     this.path = path
@@ -285,7 +287,7 @@ class BrokerExchange implements ServedExchange {
     this.#args = args
     this.#writer = new FrameWriter(link, call, () => this.gone(), reply, inbox)
     this.#answer = new PieceSender(this.#writer, FRAME.data, link.payloadBytesMax)
-    this.#body = new RequestBody(open.bodyBytes, windowBytes, bytes => this.#creditBody(bytes))
+    this.#body = new RequestBody(open.bodyBytes, args, bytes => this.#creditBody(bytes))
   }
 
   get isClosed(): boolean {
@@ -361,6 +363,7 @@ class BrokerExchange implements ServedExchange {
   }
 
   look(): void {
+    this.#body.look()
     if (++this.#silentLooks > SILENCE_LOOKS) this.gone()
     else this.#writer.put(FRAME.alive)
   }
@@ -412,11 +415,14 @@ class BrokerExchange implements ServedExchange {
 class RequestBody {
   readonly #wholeBytes: number
   readonly #windowBytes: number
+  readonly #silenceMsMax: number
   readonly #credit: (bytes: number) => void
   #pieces: Uint8Array[] = []
   #bytes = 0
   #taken = 0
   #error: Error | undefined
+  /** Looks at a reader that waits, since the last piece. */
+  #silentLooks = 0
   #reader:
     | {
         readonly resolve: (body: Uint8Array) => void
@@ -425,15 +431,21 @@ class RequestBody {
       }
     | undefined
 
-  constructor(wholeBytes: number, windowBytes: number, credit: (bytes: number) => void) {
+  constructor(
+    wholeBytes: number,
+    { windowBytes, bodySilenceMsMax }: { readonly windowBytes: number; readonly bodySilenceMsMax: number },
+    credit: (bytes: number) => void,
+  ) {
     this.#wholeBytes = wholeBytes
     this.#windowBytes = windowBytes
+    this.#silenceMsMax = bodySilenceMsMax
     this.#credit = credit
   }
 
   /** `isCredited`: it came within the window, and not with the request. */
   put(bytes: Uint8Array, isCredited: boolean): void {
     if (this.#error !== undefined) return
+    this.#silentLooks = 0
     this.#bytes += bytes.length
     const isTooMuch = this.#reader === undefined && isCredited && this.#bytes > this.#windowBytes
     if (this.#bytes > this.#wholeBytes || isTooMuch) {
@@ -455,6 +467,12 @@ class RequestBody {
       this.#roomFor(this.#bytes)
       this.#goOn()
     })
+  }
+
+  /** Every BEAT_MS: the first look may come at once, so one more is waited for. */
+  look(): void {
+    if (this.#reader !== undefined && ++this.#silentLooks * BEAT_MS > this.#silenceMsMax)
+      this.fail(new BodyTimeoutError(this.#silenceMsMax, this.#bytes))
   }
 
   fail(error: Error): void {

@@ -27,6 +27,7 @@
  * version is its number, so that the other side can say what it cannot read.
  */
 
+import { REQUEST_WINDOW_BYTES } from '../limits.ts'
 import type { HttpHeaders } from '../types.ts'
 import type { BrokerLink } from './broker.ts'
 
@@ -113,6 +114,12 @@ export function headersOf(word: unknown): HttpHeaders | undefined {
     headers[name] = known === undefined ? value : [known, values].flat()
   }
   return headers
+}
+
+/** Whether so many bytes may be on the way; less than a piece with what it takes beside its bytes would be nothing ever. */
+export function isWindow(bytes: unknown): bytes is number {
+  const { min, max } = REQUEST_WINDOW_BYTES
+  return Number.isSafeInteger(bytes) && (bytes as number) >= min && (bytes as number) <= max
 }
 
 export function countFrame(count: number): Uint8Array {
