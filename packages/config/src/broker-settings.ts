@@ -28,7 +28,7 @@ export const brokerSettings = [
     default: undefined,
     unsetMeans: 'the broker wants none',
     env: 'HOMING_NATS_CREDENTIALS_FILE',
-    help: 'How to log in to NATS: a credentials file (JWT and seed, as nsc writes it), or one line with user:password, or one line with a token.',
+    help: 'How to log in to NATS: a credentials file (JWT and seed, as nsc writes it), or one line with user:password, or one line with a token. Password and token are sent as they are: without TLS, whoever is on the way can read them.',
   },
   {
     key: 'natsCaFile',
@@ -37,9 +37,9 @@ export const brokerSettings = [
     kind: 'text',
     placeholder: 'FILE',
     default: undefined,
-    unsetMeans: 'TLS only where the broker asks for it, with the certificates of Node',
+    unsetMeans: 'TLS only where the broker offers it, with the certificates of Node',
     env: 'HOMING_NATS_CA_FILE',
-    help: 'PEM file with certificates that are believed for NATS; with it, the connection must be TLS.',
+    help: 'PEM file with certificates that are believed for NATS, besides those of Node and of the system; with it, the connection must be TLS, and nothing is sent before it is.',
   },
 ] as const satisfies readonly SettingDescriptor[]
 

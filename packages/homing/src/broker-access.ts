@@ -1,11 +1,13 @@
 /** How this process logs in to the NATS broker: the files of --nats-credentials-file and --nats-ca-file. */
 
 import { readFile } from 'node:fs/promises'
-import { SettingsError } from '@homing/config'
+import { natsServersOf, SettingsError } from '@homing/config'
+import type { Log } from '@homing/log'
 import { type BrokerAccess, setBrokerAccess } from '@homing/transport'
 import { readCertificates } from './engine-access.ts'
 
 export interface BrokerFiles {
+  readonly natsServers: readonly string[]
   readonly natsCredentialsFile: string | undefined
   readonly natsCaFile: string | undefined
 }
@@ -14,13 +16,26 @@ const CREDENTIALS_BYTES_MAX = 65_536
 
 /** Before the first connection. Rejects with SettingsError; what is in the files is in no message. */
 export async function openBrokerAccess(
-  { natsCredentialsFile, natsCaFile }: BrokerFiles,
+  { natsServers, natsCredentialsFile, natsCaFile }: BrokerFiles,
   command: string,
+  log: Pick<Log, 'warn'>,
 ): Promise<void> {
   const login = natsCredentialsFile === undefined ? {} : await readCredentials(natsCredentialsFile, command)
   const certificates =
     natsCaFile === undefined ? undefined : await readCertificates(natsCaFile, command, '--nats-ca-file')
   setBrokerAccess({ ...login, certificates })
+  const servers = natsServersOf(natsServers).filter(server => !isOfThisMachine(server))
+  const isSecretSent = login.password !== undefined || login.token !== undefined
+  if (isSecretSent && certificates === undefined && servers.length > 0)
+    log.warn(
+      { servers },
+      'the password or token for NATS could go over the network in clear, unless the broker asks for TLS; with --nats-ca-file it never does',
+    )
+}
+
+function isOfThisMachine(server: string): boolean {
+  const host = server.replace(/:\d+$/, '')
+  return host === 'localhost' || host === '[::1]' || /^127(\.\d{1,3}){3}$/.test(host)
 }
 
 async function readCredentials(path: string, command: string): Promise<BrokerAccess> {

@@ -34,7 +34,7 @@ export const sidecarCommandEntry: CommandEntry = {
     const log = createLog(settings.logLevel)
     for (const warning of warnings) log.warn({}, warning)
 
-    if (settings.eventPlane === 'nats') await openBrokerAccess(settings, 'sidecar')
+    if (settings.eventPlane === 'nats') await openBrokerAccess(settings, 'sidecar', log)
     const stopped = untilStopped(systemClock, settings)
     const transport = systemTransport({ clock: systemClock, log })
     try {

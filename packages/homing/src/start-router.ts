@@ -114,7 +114,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
   const { adminKeyFile, workersFile, engineKeyFile, engineCaFile } = settings
   const engineKey = givenEngineKey(engineKeyFile)
   const engineCertificates = engineCaFile === undefined ? undefined : await readCertificates(engineCaFile)
-  await openBrokerAccess(settings, 'router')
+  await openBrokerAccess(settings, 'router', createLog(settings.logLevel))
   const fileWorkers = workersFile === undefined ? undefined : await loadWorkersFile(workersFile)
   const adminKey = adminKeyFile === undefined ? undefined : await readAdminKey(adminKeyFile)
   await checkPorts(settings)

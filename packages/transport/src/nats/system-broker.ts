@@ -9,8 +9,11 @@
  */
 
 import { createRequire } from 'node:module'
+import { isIP } from 'node:net'
+import { checkServerIdentity } from 'node:tls'
 import type { Clock, Timer } from '@homing/clock'
 import type * as nats from 'nats'
+import { believedCertificates } from '../system/certificates.ts'
 import {
   type Broker,
   BrokerCounts,
@@ -27,7 +30,7 @@ export interface BrokerAccess {
   readonly user?: string | undefined
   readonly password?: string | undefined
   readonly token?: string | undefined
-  /** Certificates in PEM that are believed, besides Node's. Given, or not undefined: the connection must be TLS. */
+  /** Certificates in PEM that are believed besides those of Node and of the system. Given: the connection must be TLS, and nothing is sent before it is. */
   readonly certificates?: string | undefined
 }
 
@@ -279,7 +282,26 @@ function optionsOf(
     ...(user === undefined ? {} : { user }),
     ...(password === undefined ? {} : { pass: password }),
     ...(token === undefined ? {} : { token }),
-    ...(certificates === undefined ? {} : { tls: { ca: certificates } }),
+    ...(certificates === undefined ? {} : { tls: tlsOf(servers, certificates) }),
+  }
+}
+
+/** More than the package's own type says of it: all of it goes to Node. */
+function tlsOf(servers: readonly string[], certificates: string): nats.TlsOptions {
+  const ca = believedCertificates(certificates)
+  return { ca, checkServerIdentity: identityCheck(servers) } as unknown as nats.TlsOptions
+}
+
+/**
+ * The package names no server that was given as an address, and Node then takes it for `localhost`. Such a certificate must be for one of those that
+ * were given.
+ */
+function identityCheck(servers: readonly string[]): typeof checkServerIdentity {
+  const hosts = servers.map(server => server.replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1'))
+  return (name, certificate) => {
+    const names = name === 'localhost' ? hosts.filter(host => host === name || isIP(host) > 0) : [name]
+    const faults = names.map(one => checkServerIdentity(one, certificate))
+    return faults.includes(undefined) ? undefined : faults[0]
   }
 }
 

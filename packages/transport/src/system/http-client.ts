@@ -8,7 +8,6 @@
 
 import { subscribe } from 'node:diagnostics_channel'
 import type { Socket } from 'node:net'
-import { getCACertificates } from 'node:tls'
 import { isLocalFault } from '@homing/errors'
 import { Agent, buildConnector, type Dispatcher, errors } from 'undici'
 import { callOwner } from '../callback.ts'
@@ -22,6 +21,7 @@ import type {
   HttpRequest,
   HttpResponseHandler,
 } from '../types.ts'
+import { believedCertificates } from './certificates.ts'
 import { InterimAnswers } from './interim-answers.ts'
 
 const KEEP_ALIVE_MS = 4000
@@ -227,9 +227,7 @@ function connectorOf(timeoutMs: number, trusted: () => string): buildConnector.c
   // Made at the first use: the system's certificates take a while to read.
   let secure: buildConnector.connector | undefined
   const secured = () => {
-    const own = trusted()
-    const ca = [...getCACertificates('default'), ...getCACertificates('system'), ...(own === '' ? [] : [own])]
-    secure ??= buildConnector({ timeout: timeoutMs, allowH2: false, ca })
+    secure ??= buildConnector({ timeout: timeoutMs, allowH2: false, ca: believedCertificates(trusted()) })
     return secure
   }
   return (options, callback) =>

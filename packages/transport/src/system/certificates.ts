@@ -1,0 +1,9 @@
+/** Which authorities are believed over TLS, by engines and brokers alike. */
+
+import { getCACertificates } from 'node:tls'
+
+/** Certificates in PEM: those of Node, of the system, and `own` besides; '' or undefined: none. The first call reads the system's. */
+export function believedCertificates(own: string | undefined): string[] {
+  const more = own === undefined || own === '' ? [] : [own]
+  return [...getCACertificates('default'), ...getCACertificates('system'), ...more]
+}
