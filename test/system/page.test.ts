@@ -310,35 +310,3 @@ t.test('ten tabs of a browser share one stream, which another takes over when it
   await tabs[8]!.page.waitForSelector(`[data-decision="${headers['x-homing-decision']}"]`)
   for (const tab of tabs.slice(1)) await tab.says('live')
 })
-
-t.test(
-  'fifty readers are told the same, one more than may be is refused, and the figures say so',
-  async t => {
-    const fleet = await startFleet({ engines: [{}], router: ['--page-tabs-max', '50'] })
-    t.teardown(() => fleet.stop())
-    const streams = await Promise.all(Array.from({ length: 50 }, () => fleet.open('/page/live')))
-    const firsts = await Promise.all(
-      streams.map(async ({ statusCode, body }) => {
-        t.equal(statusCode, 200)
-        for await (const piece of body) {
-          const text = String(piece)
-          if (text.includes('event: beat')) return text
-        }
-        return ''
-      }),
-    )
-    t.ok(firsts.every(text => text.includes('"tabs_max":50')))
-    for (const { body } of streams) body.destroy()
-    await until('nobody reads any more', async () =>
-      (await fleet.send('/metrics')).text.includes('homing_page_open_tabs 0') ? true : undefined,
-    )
-    const again = await Promise.all(Array.from({ length: 51 }, () => fleet.open('/page/live')))
-    t.equal(again.filter(({ statusCode }) => statusCode === 200).length, 50)
-    const refused = again.find(({ statusCode }) => statusCode === 503)!
-    t.match(await refused.body.text(), /50 are open \(--page-tabs-max\)/)
-    const { text } = await fleet.send('/metrics')
-    t.match(text, /^homing_page_open_tabs 50$/m)
-    t.match(text, /^homing_page_closed_tabs_total\{reason="refused"\} 1$/m)
-    for (const { body } of again) body.destroy()
-  },
-)
