@@ -8,6 +8,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { OPERATOR_ROUTES } from '@homing/console'
 import { OWN_ROUTES } from '@homing/gateway'
+import { operationId, plain, sampled, sectionOf } from './parts.ts'
 import { collectSamples, type Samples } from './samples.ts'
 import { type FieldNotes, type Schema, schemaOf } from './schema.ts'
 
@@ -231,17 +232,10 @@ function responsesOf(route: string, path: string, samples: Samples): object {
   )
 }
 
-function operationId(method: string, path: string): string {
-  const words = path.split(/[/:_]+/).filter(word => word !== '' && word !== 'v1')
-  return [method.toLowerCase(), ...(words.length === 0 ? ['overview'] : words)]
-    .map((word, at) => (at === 0 ? word : word[0]!.toUpperCase() + word.slice(1)))
-    .join('')
-}
-
 export function summaryOf(route: string, path: string): string {
   const known = OF_ENGINES[path] ?? MODELS[path]
   if (known !== undefined) return known
-  for (const [, cell, meaning] of section('Routes').matchAll(/^\| (`[^|]*) \| (.*) \|$/gm)) {
+  for (const [, cell, meaning] of sectionOf(OPERATIONS, 'Routes').matchAll(/^\| (`[^|]*) \| (.*) \|$/gm)) {
     const names = [...cell!.matchAll(/`([^`?]+)[^`]*`/g)].map(([, name]) => name)
     if (names.includes(route)) return plain(meaning!)
   }
@@ -261,14 +255,14 @@ function notesOf(route: string, path: string): FieldNotes {
   const descriptions = new Map<string, string>()
   const [, heading, before] = TABLES.find(([pattern]) => pattern.test(route)) ?? []
   if (heading !== undefined) {
-    for (const [, cell, meaning] of section(heading).matchAll(/^\| (`[^|]*) \| ?(.*) ?\|$/gm))
+    for (const [, cell, meaning] of sectionOf(OPERATIONS, heading).matchAll(/^\| (`[^|]*) \| ?(.*) ?\|$/gm))
       for (const [, name] of cell!.matchAll(/`([^`]+)`/g))
         descriptions.set(`${before}${name}`, plain(meaning!))
   }
   // "A field that does not apply is null."
   const isReceipt = heading === 'Fields of a receipt'
   return {
-    descriptions,
+    meaningOf: at => descriptions.get(at),
     isMap: at => MAPS.some(pattern => pattern.test(`${route}${at === '' ? '' : ` ${at}`}`)),
     mayBeNull: at =>
       at !== '' &&
@@ -279,31 +273,8 @@ function notesOf(route: string, path: string): FieldNotes {
   }
 }
 
-function section(heading: string): string {
-  const [, text] = OPERATIONS.split(`\n## ${heading}\n`)
-  if (text === undefined) throw new Error(`docs/operations.md has no section "${heading}"`)
-  return text.split(/^## /m)[0]!
-}
-
-/** Without links and code marks. */
-function plain(markdown: string): string {
-  return markdown
-    .replaceAll(/\[([^\]]+)\]\([^)]+\)/g, '$1')
-    .replaceAll('`', '')
-    .trim()
-}
-
-export async function sampled(): Promise<Samples> {
-  const samples: Samples = new Map()
-  await collectSamples((route, status, answer) => {
-    const key = `${route} → ${status}`
-    samples.set(key, [...(samples.get(key) ?? []), answer])
-  })
-  return samples
-}
-
 if (import.meta.main) {
-  const samples = await sampled()
+  const samples = await sampled(collectSamples)
   writeFileSync(OPENAPI_PATH, renderOpenApi(samples))
   console.error(`${OPENAPI_PATH}: ${ROUTES.length} routes`)
 }

@@ -7,12 +7,14 @@ export interface Schema {
   required?: string[]
   additionalProperties?: boolean | Schema
   items?: Schema
+  minimum?: number
+  maximum?: number
 }
 
 /** What is known of fields beyond the samples. */
 export interface FieldNotes {
-  /** By path: 'a.b', 'a[].b'. */
-  readonly descriptions: ReadonlyMap<string, string>
+  /** What a field means, by its path: 'a.b', 'a[].b'. */
+  readonly meaningOf: (path: string) => string | undefined
   /** Its keys are data, not names of fields. */
   readonly isMap: (path: string) => boolean
   /** It may be null, though no sample is. */
@@ -24,7 +26,7 @@ export function schemaOf(samples: readonly unknown[], notes: FieldNotes, path = 
   if (samples.length > 0 && notes.mayBeNull(path)) types.add('null')
   // What is null in every sample may be anything else at other times.
   if (types.size === 1 && types.has('null')) types.clear()
-  const description = notes.descriptions.get(path)
+  const description = notes.meaningOf(path)
   const schema: Schema = {
     ...(types.size > 0 && { type: types.size === 1 ? [...types][0]! : [...types].sort() }),
     ...(description !== undefined && description !== '' && { description }),

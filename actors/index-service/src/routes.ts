@@ -22,6 +22,7 @@ import {
   readUnregistration,
 } from './requests.ts'
 import type { ServiceMetrics } from './service-metrics.ts'
+import { type NamedServiceRoute, SERVICE_ROUTES, type ServiceRouteName } from './service-routes.ts'
 import type { Shards } from './shards.ts'
 import { viewRanks, workersView } from './workers-view.ts'
 
@@ -58,23 +59,31 @@ const OK = { status: 'ok' }
 const DUMP_TIMEOUT_MS = 60_000
 
 export function routeTable(options: RoutesOptions): RouteTable<ServiceRoute> {
+  const handlers = handlersOf(options)
+  return new RouteTable(
+    SERVICE_ROUTES.map(({ method, path }) => ({
+      method,
+      path,
+      isAlwaysServed: ALWAYS_SERVED.has(path),
+      handle: handlers[`${method} ${path}` as ServiceRouteName],
+    })),
+  )
+}
+
+const ALWAYS_SERVED: ReadonlySet<string> = new Set(['/health', '/metrics'])
+
+function handlersOf(options: RoutesOptions): Readonly<Record<ServiceRouteName, ServiceRoute['handle']>> {
   const { registry, listeners, peers, accessLog, metrics, context } = options
-  const get = (path: string, handle: ServiceRoute['handle'], isAlwaysServed = false): ServiceRoute => {
-    return { method: 'GET', path, isAlwaysServed, handle }
-  }
-  const post = (path: string, handle: ServiceRoute['handle']): ServiceRoute => {
-    return { method: 'POST', path, isAlwaysServed: false, handle }
-  }
-  return new RouteTable([
-    post('/register', async (exchange, body, note) => {
+  return {
+    async 'POST /register'(exchange, body, note) {
       const registration = readRegistration(await body())
       note.model = registration.model
       const rank = registry.register(registration)
       listeners.reconcile(rank)
       context.log.info({ rank: nameOf(rank), model: rank.model, endpoint: rank.endpoint }, 'rank registered')
       return sendJson(exchange, 201, OK)
-    }),
-    post('/unregister', async (exchange, body, note) => {
+    },
+    async 'POST /unregister'(exchange, body, note) {
       const unregistration = readUnregistration(await body())
       note.model = unregistration.model
       for (const rank of registry.unregister(unregistration)) {
@@ -82,46 +91,42 @@ export function routeTable(options: RoutesOptions): RouteTable<ServiceRoute> {
         context.log.info({ rank: nameOf(rank), model: rank.model }, 'rank unregistered')
       }
       return sendJson(exchange, 200, OK)
-    }),
-    get('/workers', exchange => workers(options, exchange)),
-    post('/query', async (exchange, body, note) => {
+    },
+    'GET /workers': exchange => workers(options, exchange),
+    async 'POST /query'(exchange, body, note) {
       const { tokens, loraName, cacheSalt, ...partition } = readTokenQuery(await body())
       note.model = partition.model
       const entry = registry.partition(partition)
       const localHashes = new Int32Array(fullBlocks(tokens.length, entry.blockSizeTokens) * 2)
       hashLocals(tokens, entry.blockSizeTokens, namespaceSeed({ loraName, cacheSalt }), localHashes)
       return answerQuery(options, exchange, entry, localHashes)
-    }),
-    post('/query_by_hash', async (exchange, body, note) => {
+    },
+    async 'POST /query_by_hash'(exchange, body, note) {
       const { localHashes, ...partition } = readHashQuery(await body())
       note.model = partition.model
       return answerQuery(options, exchange, registry.partition(partition), localHashes)
-    }),
-    get('/dump', exchange => streamJson(exchange, dumpPieces(options))),
-    post('/register_peer', async (exchange, body) => {
+    },
+    'GET /dump': exchange => streamJson(exchange, dumpPieces(options)),
+    async 'POST /register_peer'(exchange, body) {
       peers.add(readPeer(await body()))
       return sendJson(exchange, 201, OK)
-    }),
-    post('/deregister_peer', async (exchange, body) => {
+    },
+    async 'POST /deregister_peer'(exchange, body) {
       peers.remove(readPeer(await body()))
       return sendJson(exchange, 200, OK)
-    }),
-    get('/peers', exchange => sendJson(exchange, 200, peers.urls)),
-    get('/health', exchange => sendJson(exchange, 200, OK), true),
-    get(
-      '/metrics',
-      async exchange => {
-        const headers = { 'content-type': metrics.contentType }
-        return sendAnswer(exchange, textAnswer(200, await metrics.render(), headers))
-      },
-      true,
-    ),
-    post('/reopen_logs', async exchange => {
+    },
+    'GET /peers': exchange => sendJson(exchange, 200, peers.urls),
+    'GET /health': exchange => sendJson(exchange, 200, OK),
+    async 'GET /metrics'(exchange) {
+      const headers = { 'content-type': metrics.contentType }
+      return sendAnswer(exchange, textAnswer(200, await metrics.render(), headers))
+    },
+    async 'POST /reopen_logs'(exchange) {
       await accessLog()?.reopen()
       return sendJson(exchange, 200, OK)
-    }),
-    get('/', overview),
-  ])
+    },
+    'GET /': overview,
+  }
 }
 
 function answerQuery(
@@ -207,17 +212,9 @@ async function rankBlocks(
 }
 
 function overview(exchange: HttpExchange): number {
-  return sendJson(exchange, 200, {
-    product: 'homing indexer',
-    routes: {
-      'POST /register': 'subscribes to the KV events of one rank of an engine',
-      'POST /unregister': 'forgets ranks of an instance',
-      'GET /workers?model_name=&routing_group=': 'registered instances, and how far they can be believed',
-      'POST /query': 'how much of a prompt, given as token ids, each rank holds',
-      'POST /query_by_hash': 'the same for a prompt given as local hashes of its blocks',
-      'GET /dump': 'everything that is held, as events',
-      'POST /register_peer, POST /deregister_peer, GET /peers': 'indexers that can be asked at a start',
-      'GET /health, GET /metrics, POST /reopen_logs': 'for machines',
-    },
+  const routes = SERVICE_ROUTES.map((route: NamedServiceRoute) => {
+    const { method, path, query = '', summary } = route
+    return [`${method} ${path}${query}`, summary] as const
   })
+  return sendJson(exchange, 200, { product: 'homing indexer', routes: Object.fromEntries(routes) })
 }
