@@ -56,8 +56,10 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const joined = d > 0 ? g / 2 + (g - q0!) * Math.ceil((n + queued) / step) : 0
   const w = (isUnshared ? 0.1 : 1) * Math.max(engines.waitingShare, (1 - rho) ** 8)
   const own = o * (q0! + q1! * (L + 1) + q2! * (C + queued + promptTokens + o / 2))
+  const held = Math.max(0, x - q0! * Math.ceil(n / step))
+  const free = isUnshared ? 4 : 0.5
   const others =
-    (1 + 30 * (1 - rho) ** 24) * Math.max(0, x - q0! * Math.ceil(n / step)) * L +
+    (held + 30 * (1 - rho) ** 24 * Math.max(0, held - free * g)) * L +
     ((q1! + q2! * (promptTokens + o / 2)) * L * o) / 2
   const later = (priced * rho) / (1 - rho)
   const isFull = engines.receivedTokens[i]! + n > (capacity > 0 ? capacity : 262_144)
@@ -168,6 +170,35 @@ t.test(
     t.ok(heldUp < 6.5, `40 tokens cost three others ${heldUp} ms, which is less than a step`)
   },
 )
+
+t.test('in an idle fleet a short prompt joins those that decode, and a long one goes elsewhere', async t => {
+  const book = new EngineBook({ workerSlotsMax: WORKERS })
+  let nowMs = 0
+  // 0.05 ms a token, steps of 10 ms.
+  for (let i = 0; i < 100; i++) {
+    const promptTokens = 200 + 37 * i
+    book.sent(`${i}`, i % WORKERS, { promptTokens, newTokens: promptTokens, nowMs })
+    nowMs += 10 + promptTokens / 20
+    book.firstToken(`${i}`, nowMs)
+    book.ended(`${i}`, nowMs + 10 * 99, 100)
+    nowMs += 2000
+  }
+  book.sent('decodes', 2, { promptTokens: 1000, newTokens: 1000, nowMs })
+  book.firstToken('decodes', nowMs + 60)
+  const engines = book.project(SLOTS, nowMs + 70)
+  const winnerOf = (promptTokens: number, cachedTokens: number): number => {
+    const inUse = Math.floor(promptTokens / BLOCK)
+    const input = candidates(engines, [0, 0, cachedTokens / BLOCK, 0, 0], [inUse, inUse, 0, inUse, inUse])
+    return new Selector().choose(
+      { ...input, kvCapacityTokens: undefined, stepTokens: undefined },
+      { promptTokens, blockSizeTokens: BLOCK },
+      selectionSettings({ policy: 'auto' }),
+      seededRandom(SEED),
+    ).winner
+  }
+  t.equal(winnerOf(1072, 992), 2, '80 new tokens hold up one other for less than half a step')
+  t.not(winnerOf(2080, 992), 2, '1,088 for five')
+})
 
 t.test('a conversation stays with its blocks where a prompt that others share would move', async t => {
   const book = new EngineBook({ workerSlotsMax: WORKERS })

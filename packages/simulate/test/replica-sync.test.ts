@@ -207,7 +207,7 @@ t.test('eight routers with auto that tell each other are nearly as good as one',
   const synced = await run({ routers: 8, replicaSyncMs: 5 }, 'auto')
   const alone = await run({ routers: 8 }, 'auto')
   const said = JSON.stringify([one, synced, alone].map(({ hitRate, ttftMs }) => [hitRate, ttftMs.mean]))
-  t.ok(Math.abs(synced.hitRate / one.hitRate - 1) < 0.03, said)
+  t.ok(synced.hitRate > 0.97 * one.hitRate, said)
   t.ok(synced.ttftMs.mean < 1.1 * one.ttftMs.mean, said)
   t.ok(alone.ttftMs.mean > 1.2 * one.ttftMs.mean, said)
 })

@@ -11,8 +11,8 @@
  *   evict    x' · churn · (1 − ρ)^4      new blocks push others out; more of those are missed where the cache turns over faster.
  *            Nothing is pushed out of a cache that was never sent as many new tokens as it holds
  *   decode   w · o·(q0 + q1·(L + 1) + q2·(C + queued + prompt + o/2))   its own tokens
- *   others   w · ((1 + 30·(1 − ρ)^24) · max(0, x − q0·s)·L   what its prefill holds up those that decode: they get a token with
- *               + (q1 + q2·(prompt + o/2)) · L·o/2)          each step of it; and the later steps that it makes longer
+ *   others   w · ((h + 30·(1 − ρ)^24 · max(0, h − f·g))·L    h = max(0, x − q0·s): what its prefill holds up those that decode: they get
+ *               + (q1 + q2·(prompt + o/2)) · L·o/2)          a token with each step of it; and the later steps that it makes longer
  *
  *   unsure   2 ms · n/prompt             what is learned is no more exact than this: within it, a prompt stays with its blocks
  *
@@ -24,7 +24,8 @@
  * A tenth of that for a prompt of which nobody else uses what is cached, as of a conversation: to be computed anew elsewhere
  * comes back to nobody, and a hundredth of such moves is the 99th percentile of the time to the first token. A prompt that
  * others share moves with less regret: what is computed there serves those that come.
- * In an idle fleet nobody has to be held up: there is room elsewhere. That is what the factor 30 says, and only there.
+ * In an idle fleet nobody has to be held up: there is room elsewhere. That is what the factor 30 says, and only there, and only for what
+ * is felt: beyond f steps, f = ½ for a prompt that others share, 4 for one that would be computed anew for nobody else.
  * The prices for others stop growing at twice the mean prefill: a very long prompt would else wait for its cached blocks behind
  * everybody, and that is the 99th percentile of the time to the first token.
  *
@@ -44,6 +45,9 @@ const UNSHARED_WEIGHT = 0.1
 /** What holding up somebody costs in an idle fleet beyond the time that it takes, and how fast that falls as queues fill. */
 const HOLD_UP_PRICE = 30
 const HOLD_UP_EXPONENT = 24
+/** Decode steps that somebody is held up before that price begins: for a prompt that others use, and for one whose cached blocks nobody else uses. */
+const FREE_STEPS = 0.5
+const FREE_STEPS_UNSHARED = 4
 /** Differences of learned times below this are noise: of timers, of queues of the system, of the few requests that taught them. */
 const UNSURE_MS = 2
 
@@ -105,7 +109,7 @@ export const auto: Policy = {
     const laterPrice = busyShare / (1 - busyShare)
     const evictPrice = (1 - busyShare) ** EVICT_EXPONENT
     const idlePrice = Math.max(engines.waitingShare, (1 - busyShare) ** IDLE_EXPONENT)
-    const holdUpPrice = 1 + HOLD_UP_PRICE * (1 - busyShare) ** HOLD_UP_EXPONENT
+    const holdUpPrice = HOLD_UP_PRICE * (1 - busyShare) ** HOLD_UP_EXPONENT
     let newTokensMin = promptTokens
     let activeTokensMax = 0
     for (let i = 0; i < count; i++) {
@@ -114,6 +118,7 @@ export const auto: Policy = {
     }
     const isUnshared = activeTokensMax <= promptTokens - newTokensMin - blockSizeTokens
     const decodePrice = isUnshared ? UNSHARED_WEIGHT * idlePrice : idlePrice
+    const freeSteps = isUnshared ? FREE_STEPS_UNSHARED : FREE_STEPS
     const pricedMax = engines.prefillMeanMs > 0 ? PRICED_PREFILLS_MAX * engines.prefillMeanMs : Infinity
     const heldTokens = promptTokens + output / 2
     for (let i = 0; i < count; i++) {
@@ -143,7 +148,8 @@ export const auto: Policy = {
       const evict = engines.receivedTokens[i]! + tokens > room ? priced * evictPrice * engines.churn[i]! : 0
       const decode = decodePrice * output * (q0 + q1 * (requests + 1) + q2 * (context + queued + heldTokens))
       const heldUp = Math.max(0, prefill - q0 * steps)
-      const others = decodePrice * requests * (holdUpPrice * heldUp + ((q1 + q2 * heldTokens) * output) / 2)
+      const felt = heldUp + holdUpPrice * Math.max(0, heldUp - freeSteps * stepMs)
+      const others = decodePrice * requests * (felt + ((q1 + q2 * heldTokens) * output) / 2)
       waits[i] = wait
       prefills[i] = prefill
       laters[i] = later
