@@ -34,10 +34,11 @@ export function faultOfAnswerHead(status: unknown, headers: unknown): string | u
   return bytes > HEADER_BYTES_MAX ? `its headers have more than ${HEADER_BYTES_MAX} bytes` : undefined
 }
 
-/** Bytes of the body that a head announces; undefined: it does not, or none will come. `headers` have names in lower case. */
+/** Bytes of the body that a head without faults announces; undefined: it does not, or none will come. */
 export function announcedBytes(method: string, status: number, headers: HttpHeaders): number | undefined {
   if (method === 'HEAD' || status === 204 || status === 304) return undefined
-  const length = headers['content-length']
+  const name = Object.keys(headers).find(each => each.toLowerCase() === 'content-length')
+  const length = name === undefined ? undefined : headers[name]
   return length === undefined ? undefined : Number(length)
 }
 

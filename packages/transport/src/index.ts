@@ -1,4 +1,4 @@
-export { faultOfAnswerHead } from './answer-head.ts'
+export { announcedBytes, faultOfAnswerHead } from './answer-head.ts'
 export { transportCapability } from './capability.ts'
 export {
   type BrokerEndpoint,

@@ -520,6 +520,19 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
     t.match(down.error!.message, /the headers of the answer are larger than what the NATS broker takes/)
   })
 
+  t.test('a reason that is longer than the payloads of the broker is told as far as it fits', async t => {
+    const world = await asWorld(t, ['max_payload: 4096'])
+    serveWith(
+      t,
+      world,
+      exchange => void (isReady(exchange) || exchange.destroy(`because ${'y'.repeat(9000)}`)),
+    )
+    const answer = new Answer(await clientOf(world), POST)
+    await answer.whenOver
+    t.match(answer, { error: { failure: 'reset' } })
+    t.match(answer.error!.message, /because yyy/)
+  })
+
   t.test('another version, and what is nothing of ours, is refused on both sides', async t => {
     const world = await asWorld(t)
     const served: string[] = []

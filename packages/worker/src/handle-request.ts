@@ -1,7 +1,7 @@
 /** A request that a program answers by itself, with a function. */
 
 import type { Log } from '@homing/log'
-import { faultOfAnswerHead, type HttpHeaders, type ServedExchange } from '@homing/transport'
+import { announcedBytes, faultOfAnswerHead, type HttpHeaders, type ServedExchange } from '@homing/transport'
 
 export interface WorkerRequest {
   readonly method: string
@@ -48,12 +48,13 @@ export async function handleRequest(
     ])
     if (answer === GONE) return
     const { status, headers: given = {}, body: pieces = '' } = answer
-    const fault = faultOfAnswerHead(status, given)
+    const whole = typeof pieces === 'string' || pieces instanceof Uint8Array ? bytesOf(pieces) : undefined
+    const fault = faultOfAnswerHead(status, given) ?? faultOfLength(method, answer, whole)
     if (fault !== undefined) throw new TypeError(fault)
     exchange.writeHead(status, given)
     hasHead = true
-    if (typeof pieces === 'string' || pieces instanceof Uint8Array) exchange.end(bytesOf(pieces))
-    else if (await write(pieces, exchange, gone)) exchange.end()
+    if (whole !== undefined) exchange.end(whole)
+    else if (await write(pieces as AsyncIterable<string | Uint8Array>, exchange, gone)) exchange.end()
   } catch (thrown) {
     if (exchange.isClosed) return
     const reason = thrown instanceof Error ? thrown.message : String(thrown)
@@ -61,6 +62,18 @@ export async function handleRequest(
     if (hasHead) exchange.destroy()
     else sayFailed(exchange, reason)
   }
+}
+
+/** The head is one that HTTP can carry. Of pieces nobody knows the length before. */
+function faultOfLength(
+  method: string,
+  { status, headers = {} }: WorkerAnswer,
+  whole: Uint8Array | undefined,
+): string | undefined {
+  const said = announcedBytes(method, status, headers)
+  return said === undefined || whole === undefined || said === whole.length
+    ? undefined
+    : `its body has ${whole.length} bytes, and its content-length says ${said}`
 }
 
 /** False: nobody is there any more. Rejects with what the pieces throw. */

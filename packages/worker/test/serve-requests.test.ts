@@ -113,6 +113,22 @@ t.test('a head that HTTP cannot carry is the fault of the handler', async t => {
   t.match(await ask(), { status: 200, text: 'some', headers: { 'content-type': 'text/event-stream' } })
 })
 
+t.test('a body of another length than its head says is the fault of the handler', async t => {
+  const { ask, warnings } = worldOf(t, {
+    handler: ({ path }) => ({
+      status: path === '/none' ? 204 : 200,
+      headers: { 'Content-Length': path === '/right' ? '5' : '4' },
+      body: path === '/none' ? '' : 'caf\xe9',
+    }),
+  })
+  const wrong = await ask('/')
+  t.equal(wrong.status, 500)
+  t.match(JSON.parse(wrong.text).error.message, /its body has 5 bytes, and its content-length says 4/)
+  t.match(warnings, [{ reason: /its body has 5 bytes/ }])
+  t.match(await ask('/right'), { status: 200, text: 'caf\xe9' })
+  t.equal((await ask('/none')).status, 204)
+})
+
 t.test('a client that leaves aborts the signal, and ends the pieces', async t => {
   const told: string[] = []
   let aborted: () => void = () => {}

@@ -48,6 +48,8 @@ const CALLS_MAX = 4096
 /** So many others under one's subject are told of. */
 const OTHERS_MAX = 8
 const INBOX_BYTES_MAX = 200
+/** Short enough for the payloads of any broker, so that the end of an answer is never lost with its reason. */
+const REASON_CHARACTERS_MAX = 300
 const NO_CALL = '0'.repeat(2 * CALL_BYTES)
 
 export interface RequestServerEnvironment {
@@ -378,7 +380,7 @@ class BrokerExchange implements ServedExchange {
 
   #fail(reason: string): void {
     if (!this.#over()) return
-    this.#writer.put(FRAME.failed, Buffer.from(reason))
+    this.#writer.put(FRAME.failed, Buffer.from(reason.slice(0, REASON_CHARACTERS_MAX)))
     this.#body.fail(new MalformedHttpError(reason))
     for (const callback of this.#onGone.splice(0)) callOwner(() => callback('left'))
   }
