@@ -275,7 +275,16 @@ t.test('a sidecar serves an engine that routers cannot reach', needsServer, asyn
   )
   const sidecar = await startProcess('sidecar', [
     ...['--events', events, '--event-plane', 'nats', '--nats', nats.address, '--worker', 'no-such-host:8000'],
-    ...['--register', 'test', '--request-plane', 'nats', '--engine-url', engine.url],
+    ...[
+      '--register',
+      'test',
+      '--request-plane',
+      'nats',
+      '--engine-url',
+      engine.url,
+      '--max-body-bytes',
+      '4KiB',
+    ],
   ])
   t.teardown(() => sidecar.kill('SIGKILL'))
   const client = await routerAt(t, nats, 'nats')
@@ -283,6 +292,9 @@ t.test('a sidecar serves an engine that routers cannot reach', needsServer, asyn
   const answer = await client.send('/v1/completions', { body: { ...ask, stream: false } })
   t.equal(answer.status, 200, answer.text)
   t.match(answer.headers['x-homing-worker'], /^no-such-host:8000/)
+  const large = await client.send('/v1/completions', { body: { ...ask, prompt: 'long '.repeat(1000) } })
+  t.equal(large.status, 413, large.text)
+  t.match(large.json, { error: { code: 'body_too_large', message: /more than 4096 bytes/ } })
   sidecar.kill('SIGTERM')
   await until('it has left', async () => ((await client.workers()).length === 0 ? true : undefined))
 })

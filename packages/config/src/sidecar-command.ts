@@ -271,6 +271,51 @@ const sidecarSettings = [
     env: 'HOMING_SIDECAR_PEER_BYTES',
     help: 'Most bytes of replays and snapshots over one connection, because ZeroMQ does not tell how much was read; further requests are refused. Routers connect again for each request.',
   },
+  {
+    key: 'openRequestsMax',
+    name: 'max-open-requests',
+    group: 'Memory',
+    kind: 'integer',
+    default: 4096,
+    min: 1,
+    max: 1_000_000,
+    unit: 'requests',
+    env: 'HOMING_SIDECAR_MAX_OPEN_REQUESTS',
+    help: 'With --request-plane nats: most requests in the sidecar at one time. Further ones are answered with 503, and routers try another worker.',
+  },
+  {
+    key: 'bodyBytesMax',
+    name: 'max-body-bytes',
+    group: 'Memory',
+    kind: 'size',
+    default: 64 * MIB,
+    min: 1024,
+    max: GIB,
+    env: 'HOMING_SIDECAR_MAX_BODY_BYTES',
+    help: 'With --request-plane nats: largest request body. A longer one is answered with 413. Routers have the same setting.',
+  },
+  {
+    key: 'bodiesBytesMax',
+    name: 'max-bodies-bytes',
+    group: 'Memory',
+    kind: 'size',
+    default: GIB,
+    min: 1024,
+    max: 1024 * GIB,
+    env: 'HOMING_SIDECAR_MAX_BODIES_BYTES',
+    help: 'With --request-plane nats: most bytes of request bodies in memory at one time, each until its request has ended. A request that finds no room is answered with 503, and routers try another worker.',
+  },
+  {
+    key: 'bodyTimeoutMs',
+    name: 'body-timeout',
+    group: 'Memory',
+    kind: 'duration',
+    default: 60 * SECOND_MS,
+    min: SECOND_MS,
+    max: 24 * 3600 * SECOND_MS,
+    env: 'HOMING_SIDECAR_BODY_TIMEOUT',
+    help: 'With --request-plane nats: longest pause between two pieces of a request body; after it, up to a second later, the request is answered with 408.',
+  },
   ...brokerSettings,
   {
     key: 'logLevel',
@@ -310,7 +355,7 @@ export const sidecarCommand: Command<typeof sidecarSettings> = {
       line: "homing router --worker 'http://ENGINE:8000?events=5657&replay=6657'",
     },
   ],
-  rules: [faultOfEngine, faultOfRanks, faultOfPorts, faultOfSubject, faultOfSendQueue],
+  rules: [faultOfEngine, faultOfRanks, faultOfPorts, faultOfSubject, faultOfSendQueue, faultOfRequests],
 }
 
 type Facts = RuleFacts<SidecarSettings>
@@ -338,6 +383,23 @@ function faultOfSubject({
       : '--nats-subject and --worker have no effect without --event-plane nats: give it, or leave them out'
   if (natsSubject !== undefined || worker !== undefined || poll !== undefined) return undefined
   return '--worker is missing: with --event-plane nats, give host and port under which routers reach the engine, such as --worker 10.0.0.1:8000, or a subject with --nats-subject'
+}
+
+const REQUEST_LIMITS = [
+  ['openRequestsMax', '--max-open-requests'],
+  ['bodyBytesMax', '--max-body-bytes'],
+  ['bodiesBytesMax', '--max-bodies-bytes'],
+  ['bodyTimeoutMs', '--body-timeout'],
+] as const
+
+function faultOfRequests({ settings, isGiven }: Facts): string | undefined {
+  const { requestPlane, bodyBytesMax, bodiesBytesMax } = settings
+  const [, given] = REQUEST_LIMITS.find(([key]) => isGiven(key)) ?? []
+  if (requestPlane === 'http' && given !== undefined)
+    return `${given} has no effect without --request-plane nats: give it, or leave it out`
+  return bodiesBytesMax < bodyBytesMax
+    ? `--max-bodies-bytes ${bodiesBytesMax} is less than one body of --max-body-bytes ${bodyBytesMax}: raise the first or lower the second`
+    : undefined
 }
 
 function faultOfWorker(text: string): string | undefined {

@@ -401,6 +401,21 @@ t.test('an address may be given as it stands in a URL', async t => {
   }
 })
 
+t.test('limits of requests are those of a sidecar that takes requests', async t => {
+  const refused = (argv: readonly string[], fault: RegExp): void => {
+    const given = ['--events', 'tcp://h:5557', '--event-plane', 'nats', '--worker', 'h:8000', ...argv]
+    t.throws(() => parseSettings(sidecarCommand, given, {}), { message: fault })
+  }
+  for (const limit of ['--max-open-requests', '--max-body-bytes', '--max-bodies-bytes', '--body-timeout'])
+    refused([limit, '2000'], new RegExp(`${limit} has no effect without --request-plane nats`))
+  const takes = ['--register', 'test', '--request-plane', 'nats']
+  refused(
+    [...takes, '--max-bodies-bytes', '2000', '--max-body-bytes', '4000'],
+    /--max-bodies-bytes 2000 is less than one body of --max-body-bytes 4000/,
+  )
+  refused([...takes, '--body-timeout', '500ms'], /--body-timeout/)
+})
+
 t.test('every name, key and variable of the router stands for one setting', async t => {
   const names = routerCommand.settings.flatMap((setting: SettingDescriptor) => [
     setting.name,

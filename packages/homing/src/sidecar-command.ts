@@ -134,14 +134,21 @@ function registerSidecar(settings: SidecarSettings, transport: Transport, log: L
   const query = new URLSearchParams({ nats: natsSubject ?? subjectOf(worker!) })
   if (ranks > 1) query.set('ranks', String(ranks))
   const nats = natsServersOf(natsServers)
-  const engine = settings.engineUrl ?? `http://${worker}`
+  const { openRequestsMax, bodyBytesMax, bodiesBytesMax, bodyTimeoutMs } = settings
+  const serve = {
+    engine: settings.engineUrl ?? `http://${worker}`,
+    callsMax: openRequestsMax,
+    bodyBytesMax,
+    bodiesBytesMax,
+    bodySilenceMsMax: bodyTimeoutMs,
+  }
   return registerWorker({
     url: `http://${worker}?${query}`,
     nats,
     namespace,
     log,
     transport,
-    serve: requestPlane === 'nats' ? { engine } : undefined,
+    serve: requestPlane === 'nats' ? serve : undefined,
   })
 }
 
