@@ -5,15 +5,20 @@
  * Arms       none         nobody looks
  *            tabs         all tabs are open
  *            They take turns in slices of `slice` requests on one router, `rounds` times: none, tabs, tabs, none, …
- * Soak       `minutes=60` goes on for so long with all tabs open, and says by how much the memory of the router grew after the first tenth.
+ * Soak       `minutes=60` goes on for so long at `rate` requests a second with all tabs open, and says by how much the memory of the router grew
+ *            after the first tenth. Where Chromium is installed the tabs are those of a browser, each on another view; then also by how much the
+ *            heaps of the page grew, garbage collected.
  * Read it    `decision` is the router's own time from the question to the decision (decision_ms of its receipts). The ratios are of medians
  *            over slices next to each other, so others on the machine change them less than the figures.
  */
 
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { get, type IncomingMessage } from 'node:http'
+import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import puppeteer, { type Page } from 'puppeteer-core'
 import { type Measures, parameter, percentile, runBench, Skip } from '../harness.ts'
 import { sendAll } from '../http/client.ts'
 import { cpuMsOf, knowsCpuTime, type Process, startProcess } from '../http/processes.ts'
@@ -26,6 +31,7 @@ const engineCount = parameter('engines', { smoke: 1, full: 2 })
 const concurrency = parameter('concurrency', { smoke: 2, full: 4 })
 const promptTokens = parameter('promptTokens', { smoke: 500, full: 1000 })
 const minutes = parameter('minutes', { smoke: 0, full: 0 })
+const rate = parameter('rate', { smoke: 40, full: 40 })
 
 /** Requests before the clock starts: code that is not compiled yet is no part of the question. */
 const WARM_UP_SLICES = 4
@@ -138,19 +144,89 @@ async function openTabs(url: string): Promise<OpenTabs> {
   }
 }
 
+/** Memory at one moment, in bytes. */
+interface Memory {
+  readonly router: number
+  /** Of all tabs. */
+  readonly page: number | undefined
+}
+
 async function soak(router: Process, url: string, take: () => Promise<Slice>): Promise<Measures> {
-  const open = await openTabs(url)
+  const browser = await openBrowser(url)
+  const open = browser ?? (await openTabs(url))
+  const look = async (): Promise<Memory> => ({
+    router: residentBytes(router.pid),
+    page: await browser?.heapBytes(),
+  })
   const startMs = performance.now()
-  const lengthMs = minutes * 60_000
-  const settledMs = startMs + lengthMs / 10
-  let firstBytes = 0
-  while (performance.now() < startMs + lengthMs) {
-    await take()
-    if (firstBytes === 0 && performance.now() > settledMs) firstBytes = residentBytes(router.pid)
+  const tenthMs = (minutes * 60_000) / 10
+  const decisionMs: number[] = []
+  let first: Memory | undefined
+  for (let tenth = 1; tenth <= 10; tenth++) {
+    const slices: number[] = []
+    while (performance.now() < startMs + tenth * tenthMs) {
+      const sliceMs = performance.now()
+      slices.push((await take()).decisionMs)
+      await setTimeout(Math.max(0, sliceMs + (1000 * slice) / rate - performance.now()))
+    }
+    decisionMs.push(percentile(Float64Array.from(slices), 50))
+    const memory = await look()
+    first ??= memory
+    const page = memory.page === undefined ? '' : `, page ${(memory.page / MIB).toFixed(1)} MiB`
+    console.error(`${tenth}/10: router ${(memory.router / MIB).toFixed(1)} MiB${page}`)
   }
-  open.close()
-  const grownBytes = residentBytes(router.pid) - firstBytes
-  return { [`memory of the router, grown in ${minutes} min`]: { value: grownBytes / MIB, unit: 'MiB' } }
+  const last = await look()
+  await open.close()
+  const grown = `grown in ${minutes} min`
+  const ratio = percentile(Float64Array.from(decisionMs.slice(5)), 50) / decisionMs[0]!
+  return {
+    [`memory of the router, ${grown}`]: { value: (last.router - first!.router) / MIB, unit: 'MiB' },
+    ...(last.page !== undefined && {
+      [`heaps of ${tabs} tabs, ${grown}`]: { value: (last.page - first!.page!) / MIB, unit: 'MiB' },
+    }),
+    'decision, second half ÷ first tenth': { value: ratio, unit: '×' },
+  }
+}
+
+interface OpenBrowser {
+  /** Used by all tabs, garbage collected. */
+  heapBytes(): Promise<number>
+  close(): Promise<void>
+}
+
+/** A browser with all tabs, each on the next view; undefined: none is installed. */
+async function openBrowser(url: string): Promise<OpenBrowser | undefined> {
+  const executablePath = spawnSync('which', ['chromium'], { encoding: 'utf8' }).stdout.trim()
+  if (executablePath === '') return undefined
+  const browser = await puppeteer.launch({
+    executablePath,
+    args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
+  })
+  const pages: Page[] = []
+  for (let tab = 0; tab < tabs; tab++) {
+    const page = await browser.newPage()
+    await page.goto(`${url}/`, { waitUntil: 'load' })
+    const views = await page.$$eval('nav a[href^="#"]', links => links.map(link => link.getAttribute('href')))
+    await page.click(`nav a[href="${views[tab % views.length]}"]`)
+    await page.waitForSelector('.live-live')
+    pages.push(page)
+  }
+  return {
+    async heapBytes() {
+      let bytes = 0
+      for (const page of pages) {
+        // Tabs that nobody looks at are slowed down by the browser.
+        await page.bringToFront()
+        await page.waitForSelector('.live-live')
+        const session = await page.createCDPSession()
+        await session.send('HeapProfiler.collectGarbage')
+        bytes += (await session.send('Runtime.getHeapUsage')).usedSize
+        await session.detach()
+      }
+      return bytes
+    },
+    close: () => browser.close(),
+  }
 }
 
 function residentBytes(pid: number): number {
