@@ -16,7 +16,7 @@
 import { CodedError } from '@homing/errors'
 import type { ProfileName } from '@homing/testkit'
 import type { DecisionLog, LoggedRequest, TraceRequest } from '@homing/trace'
-import type { CellSpec, InlineProfile, ServedRequest } from './cell-types.ts'
+import type { CellSpec, InlineProfile, ServedRequest, SimulateOptions } from './cell-types.ts'
 import { simulateCell } from './simulate-cell.ts'
 import { SimulationError } from './simulation-error.ts'
 
@@ -44,6 +44,9 @@ export interface LogFitOptions {
   readonly storeAt?: CellSpec['storeAt']
   /** First requests that are simulated and not compared, as a share; default 0.1. */
   readonly warmupShare?: number
+  /** As those of a cell. */
+  readonly clock?: SimulateOptions['clock'] | undefined
+  readonly onProgress?: SimulateOptions['onProgress'] | undefined
 }
 
 export interface FitFigures {
@@ -151,7 +154,12 @@ export async function fitLog(log: DecisionLog, options: LogFitOptions): Promise<
     warmupShare: 0,
   }
   const served = new Map<TraceRequest, ServedRequest>()
-  await simulateCell(spec, trace.requests, { onServed: one => void served.set(one.trace, one) })
+  const { clock, onProgress } = options
+  await simulateCell(spec, trace.requests, {
+    onServed: one => void served.set(one.trace, one),
+    ...(clock !== undefined && { clock }),
+    ...(onProgress !== undefined && { onProgress }),
+  })
   const first = Math.floor((options.warmupShare ?? WARMUP_SHARE) * trace.requests.length)
   const pairs = trace.requests.slice(first).flatMap((request, i) => {
     const one = served.get(request)

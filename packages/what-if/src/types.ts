@@ -1,0 +1,100 @@
+/** What is asked, what is known of it, and what is answered. All of it is plain data, but for memory that threads share. */
+
+import type { LearnedSpeed } from '@homing/load'
+import type { LoggedRequest, LoggedSelection, LoggedWorker } from '@homing/trace'
+
+/** A request that is over. */
+export interface KeptRequest
+  extends Omit<LoggedRequest, 'timestampMs' | 'hashIds' | 'sessionId' | 'error' | 'policy'> {
+  /** Unix milliseconds. */
+  readonly arrivedAtMs: number
+  /** Pairs [lo, hi] of the full blocks of the prompt. */
+  readonly sequenceHashes: Int32Array
+}
+
+/** A part of the memory; what is in it before `words` never changes. */
+export interface KeptChunk {
+  readonly buffer: SharedArrayBuffer
+  /** 8 bytes each. */
+  readonly words: number
+}
+
+/** What was kept until one moment. */
+export interface KeptRequests {
+  readonly chunks: readonly KeptChunk[]
+  /** Names of models and workers, by their number. */
+  readonly texts: readonly string[]
+}
+
+/** A question, with all that its answer needs. */
+export interface WhatIfTask {
+  readonly kept: KeptRequests
+  /** Requests that arrived before are left out; Unix milliseconds. */
+  readonly sinceMs: number
+  /** As the fleet is now. */
+  readonly workers: readonly LoggedWorker[]
+  /** As the router places now. */
+  readonly selection: LoggedSelection
+  /** Step times of the engines: one of PROFILE_NAMES; undefined: whichever of those and `learned` reproduces best what was seen. */
+  readonly profile: string | undefined
+  /** What the router has learned of its workers, by worker key. */
+  readonly learned: Readonly<Record<string, LearnedSpeed>>
+  /** Answers also where the simulation does not reproduce what was seen. */
+  readonly anyway: boolean
+  /** Of one core, 0 … 1. */
+  readonly cpuShare: number
+}
+
+/** How far it is. */
+export interface WhatIfProgress {
+  /** 1 … steps. */
+  readonly step: number
+  readonly steps: number
+  /** What is simulated. */
+  readonly what: string
+  /** Simulated in this step. */
+  readonly requests: number
+  readonly cpuMs: number
+}
+
+/** A simulation of what really happened, against what was seen. */
+export interface WhatIfFit {
+  readonly isGood: boolean
+  /** For people. */
+  readonly text: string
+  readonly faults: readonly string[]
+  readonly profile: string
+  readonly comparedRequests: number
+  readonly ttftMs: { readonly seen: number; readonly simulated: number }
+  readonly hitRate: { readonly seen: number; readonly simulated: number }
+}
+
+/** One simulated fleet. */
+export interface WhatIfRow {
+  /** 'as it is' is the first. */
+  readonly name: string
+  readonly workers: number
+  readonly policy: string
+  /** Of each worker. */
+  readonly kvTokens: number
+  readonly ttftMs: { readonly mean: number; readonly p50: number; readonly p90: number; readonly p99: number }
+  readonly e2eMsMean: number
+  readonly hitRate: number
+  /** Prompt tokens computed, of all requests. */
+  readonly computedTokens: number
+  readonly unservedRequests: number
+}
+
+export interface WhatIfAnswer {
+  readonly model: string
+  /** Of it, those that were simulated; the first ones fill the caches and do not count. */
+  readonly requests: number
+  /** From the first arrival to the last. */
+  readonly spanMs: number
+  readonly fit: WhatIfFit
+  /** Empty: the fit is poor, and nobody asked for them anyway. */
+  readonly rows: readonly WhatIfRow[]
+  /** What is not as it was. */
+  readonly notes: readonly string[]
+  readonly cpuMs: number
+}
