@@ -9,6 +9,7 @@ import type { ReplicaBridgeMessage } from '@homing/replica-bridge'
 import type { RouterMessage } from '@homing/router'
 import type { TokenizerMessage } from '@homing/tokenizer'
 import type { TrackerMessage } from '@homing/tracker'
+import type { WhatIfMessage } from '@homing/what-if-actor'
 
 export interface ConsoleArgs {
   readonly host: string
@@ -41,4 +42,6 @@ export interface ConsoleArgs {
   readonly replicaBridge?: ActorRef<ReplicaBridgeMessage> | undefined
   /** Undefined: none is written. */
   readonly decisionLog?: ActorRef<DecisionLogMessage> | undefined
+  /** Undefined: requests are not kept. */
+  readonly whatIf?: ActorRef<WhatIfMessage> | undefined
 }

@@ -28,6 +28,7 @@ import { collectPage, type PageFigures } from './page-metrics.ts'
 import { queueView } from './queue-view.ts'
 import { replicasView } from './replicas.ts'
 import { receiptView, type WorkersView, workersView } from './views.ts'
+import { askWhatIf, cancelWhatIf, whatIfState } from './what-if.ts'
 import { addWorker, drainWorker, removeWorker } from './worker-changes.ts'
 
 const RECEIPTS_LIMIT = { default: 20, max: 1000 }
@@ -96,6 +97,11 @@ export class Operations {
     '/busy_threshold': request => {
       if (request.method === 'POST') this.#assertMayChange(request)
       return busyThresholds(request, this.#args)
+    },
+    '/what_if': request => {
+      if (takesMethod({ method: 'GET' }, request.method)) return whatIfState(request, this.#args)
+      this.#assertMayChange(request)
+      return request.method === 'POST' ? askWhatIf(request, this.#args) : cancelWhatIf(request, this.#args)
     },
     '/actors': request => this.#actors(request),
     '/actors/flight': request => this.#flight(request),
@@ -237,6 +243,8 @@ export class Operations {
         'GET /queue': 'requests that wait, by model, class, tenant and strict priority',
         'GET /replicas': 'other routers of the same workers, and what they have open there',
         'GET /busy_threshold, POST /busy_threshold': 'the load past which workers take no more',
+        'POST /what_if, GET /what_if, DELETE /what_if':
+          'what another fleet or policy would have done with the requests of the last minutes',
         'GET /actors?format=text&limit=': 'threads and actors: state, restarts, waiting messages',
         'GET /actors/flight?thread=&format=text&limit=': 'the last things that a thread did',
         'GET /dump': 'the prefix index, by worker key',

@@ -21,6 +21,7 @@ import { paysSection } from './page-pays.ts'
 import { waitingSection } from './page-waiting.ts'
 import { queueView } from './queue-view.ts'
 import type { WorkersView } from './views.ts'
+import { whatIfView } from './what-if.ts'
 
 /** Four updates a second at most. */
 const UPDATE_MS = 250
@@ -127,6 +128,7 @@ export class PageBuilder {
       ])
       return JSON.stringify(paysSection(hour, guard, loads.rows))
     },
+    whatIf: async () => JSON.stringify(await whatIfView(this.#parts.args)),
     waiting: async () => {
       const { queue, askMsMax } = this.#parts.args
       const status = await queue.ask({ type: 'queueStatus' }, { timeout: askMsMax })
@@ -146,5 +148,6 @@ const SECTIONS: readonly { readonly name: SectionName; readonly everyMs: number 
   { name: 'map', everyMs: 3000 },
   { name: 'pays', everyMs: 1000 },
   { name: 'waiting', everyMs: 1000 },
+  { name: 'whatIf', everyMs: 500 },
   { name: 'house', everyMs: 2000 },
 ]

@@ -127,7 +127,8 @@ function numbersOf(
   return numbers
 }
 
-function loggedWorkers({ workers }: Fleet): readonly LoggedWorker[] {
+/** The worker keys of a fleet, as a header names them. */
+export function loggedWorkers({ workers }: Fleet): readonly LoggedWorker[] {
   return workers.flatMap(worker =>
     worker.keys.map(({ key }) => ({
       key,

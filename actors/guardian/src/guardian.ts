@@ -50,8 +50,10 @@ import { type RouterArgs, type RouterMessage, router } from '@homing/router'
 import { CustomPolicy } from '@homing/selection'
 import type { LoadedTokenizer } from '@homing/tokenization'
 import { tokenizer } from '@homing/tokenizer'
-import { type ReportedUsageMessage, tracker } from '@homing/tracker'
+import type { LoggedSelection } from '@homing/trace'
+import { type ReportedUsageMessage, type TrackerMessage, tracker } from '@homing/tracker'
 import { transportCapability } from '@homing/transport'
+import { type WhatIfMessage, whatIf } from '@homing/what-if-actor'
 import { ActorLostError } from './errors.ts'
 import type { GuardianMessage, ReadyReport } from './messages.ts'
 import { busyThresholdsOf, type QueueSettings, queueRulesOf } from './queue-rules.ts'
@@ -129,6 +131,11 @@ export interface GuardianArgs extends QueueSettings {
   readonly decisionLogFile?: string | undefined
   readonly decisionLogBytesMax?: number
   readonly decisionLogFilesMax?: number
+  /** 0: requests are not kept. */
+  readonly whatIfMinutes?: number
+  readonly whatIfBytes?: number
+  readonly whatIfCpuShare?: number
+  readonly whatIfTimeoutMs?: number
   /** Undefined: there is none. */
   readonly accessLog?: string | undefined
   readonly accessLogSample?: number
@@ -337,11 +344,14 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
   )
   const decisionLogRef = spawnDecisionLog(context, args)
   if (decisionLogRef !== undefined) watched(decisionLogRef)
+  const whatIfRef = spawnWhatIf(context, args, trackerRef)
+  if (whatIfRef !== undefined) watched(whatIfRef)
   const routerRef = watched(
     context.spawn(
       router,
       options('router', {
         decisionLog: decisionLogRef,
+        whatIf: whatIfRef,
         tracker: trackerRef,
         directory: directoryRef,
         indexMemories,
@@ -438,6 +448,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
     relayed,
     indexers,
     decisionLog: decisionLogRef,
+    whatIf: whatIfRef,
     replicaBridge: bridgeRef,
   }
   const consoleRef = watched(
@@ -478,6 +489,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
         gatewayRef,
       ]
       if (decisionLogRef !== undefined) subscribers.push(decisionLogRef)
+      if (whatIfRef !== undefined) subscribers.push(whatIfRef)
       if (usageRef !== undefined) subscribers.push(usageRef)
       for (const subscriber of subscribers) directoryRef.tell({ type: 'subscribe', subscriber })
       consoleRef.tell({ type: 'gateway', gateway: gatewayRef })
@@ -560,18 +572,48 @@ function spawnDecisionLog(
       path: decisionLogFile,
       fileBytesMax: decisionLogBytesMax,
       filesMax: decisionLogFilesMax,
-      selection: {
-        mode: args.routerMode,
-        policy: args.customSelection?.name ?? args.routerPolicy,
-        overlapWeight: args.overlapWeight,
-        temperature: args.temperature,
-        followsEvents: args.kvEvents,
-      },
+      selection: loggedSelection(args),
     },
     thread: 'dedicated',
     supervision: UNLIMITED,
     // A line of a long prompt takes milliseconds; this is a few seconds of a busy router.
     mailbox: { capacity: MAILBOX_SLACK },
+  })
+}
+
+function loggedSelection(args: GuardianArgs): LoggedSelection {
+  return {
+    mode: args.routerMode,
+    policy: args.customSelection?.name ?? args.routerPolicy,
+    overlapWeight: args.overlapWeight,
+    temperature: args.temperature,
+    followsEvents: args.kvEvents,
+  }
+}
+
+/** Who keeps the requests of the last minutes; undefined: nobody. */
+function spawnWhatIf(
+  context: ActorContext<GuardianMessage>,
+  args: GuardianArgs,
+  trackerRef: ActorRef<TrackerMessage>,
+): ActorRef<WhatIfMessage> | undefined {
+  const { whatIfMinutes: minutesMax = 0, whatIfBytes: bytesMax } = args
+  const { whatIfCpuShare: cpuShare, whatIfTimeoutMs: timeMsMax } = args
+  if (minutesMax === 0) return undefined
+  if (bytesMax === undefined || cpuShare === undefined || timeMsMax === undefined)
+    throw new Error('what-if needs the bounds of what it keeps, and of what it may take')
+  return context.spawn(whatIf, {
+    name: 'what-if',
+    args: {
+      tracker: trackerRef,
+      minutesMax,
+      bytesMax,
+      cpuShare,
+      timeMsMax,
+      selection: loggedSelection(args),
+    },
+    supervision: UNLIMITED,
+    mailbox: { capacity: args.openRequestsMax + MAILBOX_SLACK },
   })
 }
 

@@ -183,9 +183,9 @@ export class Decider {
     this.guard.ended(this.open.add(id, open)?.guarded, undefined)
   }
 
-  /** What the decision log will be told of it. */
+  /** What those who keep it will be told of it. */
   #logged(request: RoutingRequest): LoggedDecision | undefined {
-    if (this.#args.decisionLog === undefined) return undefined
+    if (this.#args.decisionLog === undefined && this.#args.whatIf === undefined) return undefined
     const { mode, policy: fixed, custom } = this.#settingsFor(request)
     const policy = mode === 'kv' ? (custom?.name ?? fixed) : mode
     return { request, policy, decidedMs: this.#context.clock.nowMs() }

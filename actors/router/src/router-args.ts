@@ -1,7 +1,7 @@
 /** What a router is given. */
 
 import type { ActorRef } from '@homing/actor'
-import type { DecisionLogMessage } from '@homing/decision-log'
+import type { DecisionLogMessage, SettledMessage } from '@homing/decision-log'
 import type { AuditMessage, ComputedMessage, DirectoryMessage } from '@homing/directory'
 import type { ShardMemory } from '@homing/index'
 import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
@@ -17,6 +17,8 @@ export interface RouterArgs {
   >
   /** Undefined: none is written. */
   readonly decisionLog?: ActorRef<DecisionLogMessage> | undefined
+  /** Is told of every request that is over, as the decision log is; undefined: nobody keeps them. */
+  readonly whatIf?: ActorRef<SettledMessage> | undefined
   /** One per shard of the index: its door, or its memory. */
   readonly indexMemories: readonly ShardMemory[]
   /** By shard; they say where its memory is. */

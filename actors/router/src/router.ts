@@ -45,7 +45,9 @@ export const router = defineActor(
     if (decider.usesGuard && args.guard.share === 0) context.log.warn({}, GUARD_OFF)
     const { audits } = decider
     const settledLog =
-      args.decisionLog === undefined ? undefined : new SettledLog(args.decisionLog, context.clock)
+      args.decisionLog === undefined && args.whatIf === undefined
+        ? undefined
+        : new SettledLog(args.decisionLog, args.whatIf === undefined ? [] : [args.whatIf], context.clock)
     /** When the directory was last told that blocks were computed, by worker slot. */
     const toldMs = new Map<number, number>()
 

@@ -1,25 +1,32 @@
 /**
- * Settled log: tells the decision log about every request that is over. They are numbered, so that the log notices those that its
- * mailbox had no room for.
+ * Settled log: tells whoever keeps them about every request that is over: the decision log, and what-if. They are numbered, so that each
+ * notices those that its mailbox had no room for.
  *
  * A request that is placed several times is told once, with its last place.
  */
 
 import type { ActorRef } from '@homing/actor'
 import type { Clock } from '@homing/clock'
-import type { DecisionLogMessage, SettledRequest } from '@homing/decision-log'
+import type { DecisionLogMessage, SettledMessage, SettledRequest } from '@homing/decision-log'
 import type { Delivery } from './messages.ts'
 import type { LoggedDecision, OpenDecision } from './open-decisions.ts'
 
 export class SettledLog {
-  readonly #log: ActorRef<DecisionLogMessage>
+  readonly #log: ActorRef<DecisionLogMessage> | undefined
+  readonly #keepers: readonly ActorRef<SettledMessage>[]
   readonly #clock: Clock
   /** Unix milliseconds at time 0 of the clock. */
   readonly #originMs: number
   #told = 0
 
-  constructor(log: ActorRef<DecisionLogMessage>, clock: Clock) {
+  /** `log`: is also asked to write what waits. */
+  constructor(
+    log: ActorRef<DecisionLogMessage> | undefined,
+    others: readonly ActorRef<SettledMessage>[],
+    clock: Clock,
+  ) {
     this.#log = log
+    this.#keepers = log === undefined ? others : [log, ...others]
     this.#clock = clock
     this.#originMs = clock.wallMs() - clock.nowMs()
   }
@@ -33,12 +40,15 @@ export class SettledLog {
       totalMs: nowMs - arrivedMs,
       wasTaken,
     })
-    this.#log.tell({ type: 'settled', request, number: this.#told++ })
+    const message: SettledMessage = { type: 'settled', request, number: this.#told++ }
+    for (const keeper of this.#keepers) keeper.tell(message)
   }
 
   /** False: it does not answer, or cannot write. */
-  flush(timeoutMs: number): Promise<boolean> {
-    return this.#log.ask({ type: 'flush' }, { timeout: timeoutMs }).catch(() => false)
+  async flush(timeoutMs: number): Promise<boolean> {
+    return (
+      this.#log === undefined || this.#log.ask({ type: 'flush' }, { timeout: timeoutMs }).catch(() => false)
+    )
   }
 }
 

@@ -31,6 +31,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_CONSOLE_DIAGNOSES_BUSY: 'overloaded',
   HOMING_CONSOLE_FORBIDDEN: 'forbidden',
   HOMING_CONSOLE_PAGE_FORBIDDEN: 'forbidden',
+  HOMING_WHAT_IF_BUSY: 'what_if_busy',
   HOMING_DIRECTORY_INVALID_WORKER: 'invalid_value',
   HOMING_DIRECTORY_WORKER_CONFLICT: 'worker_conflict',
   HOMING_HTTP_NO_SUCH_ROUTE: 'route_not_found',

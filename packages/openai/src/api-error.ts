@@ -32,6 +32,7 @@ const KINDS: Readonly<Record<ApiErrorKind, KindRow>> = {
   method_not_allowed: { status: 405, type: 'MethodNotAllowedError', code: 'method_not_allowed' },
   body_timeout: { status: 408, type: 'RequestTimeoutError', code: 'body_timeout' },
   duplicate_request: { status: 409, type: 'ConflictError', code: 'duplicate_request', retry: 'never' },
+  what_if_busy: { status: 409, type: 'ConflictError', code: 'what_if_busy', retry: 'never' },
   worker_conflict: { status: 409, type: 'ConflictError', code: 'worker_conflict', retry: 'never' },
   body_too_large: { status: 413, type: 'PayloadTooLargeError', code: 'body_too_large' },
   overloaded: { status: 503, type: 'ServiceUnavailableError', code: 'overloaded', retry: 'later' },

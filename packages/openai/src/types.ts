@@ -161,6 +161,7 @@ export type ApiErrorKind =
   | 'pin_not_allowed'
   | 'unauthorized'
   | 'forbidden'
+  | 'what_if_busy'
   | 'worker_conflict'
   | 'route_not_found'
   | 'model_not_found'

@@ -13,6 +13,7 @@ t.test('every kind of error has its status, and an OpenAI body', async t => {
     pin_not_allowed: 400,
     forbidden: 403,
     worker_conflict: 409,
+    what_if_busy: 409,
     unauthorized: 401,
     route_not_found: 404,
     model_not_found: 404,

@@ -21,4 +21,8 @@ export {
   type PageWaitingTenant,
   type PaysSection,
   type WaitingSection,
+  type WhatIfAnswerRow,
+  type WhatIfFleetRow,
+  type WhatIfRunRow,
+  type WhatIfSection,
 } from './sections.ts'

@@ -23,6 +23,7 @@ export interface PageSections {
   readonly pays: PaysSection
   readonly waiting: WaitingSection
   readonly house: HouseSection
+  readonly whatIf: WhatIfSection
 }
 
 /** A sign of life, with every answer. */
@@ -252,4 +253,78 @@ export interface MapNode {
   /** Copies of it and all below it; the same for each of `workers`. */
   readonly blocks: number
   readonly by_worker: readonly number[]
+}
+
+/** As `GET /what_if` has it. */
+export interface WhatIfSection {
+  /** False: requests are not kept (--what-if-minutes 0). */
+  readonly is_on: boolean
+  readonly state: 'idle' | 'running' | 'done' | 'cancelled' | 'failed'
+  readonly kept: {
+    readonly requests: number
+    readonly bytes: number
+    readonly bytes_max: number
+    readonly minutes_max: number
+    readonly dropped_requests: number
+    readonly since: string | null
+  }
+  readonly cpu_share: number
+  readonly timeout_s: number
+  /** The one that runs, or the last. */
+  readonly run: WhatIfRunRow | null
+  readonly answer: WhatIfAnswerRow | null
+  readonly error: string | null
+}
+
+export interface WhatIfRunRow {
+  readonly id: string
+  readonly started_at: string
+  readonly elapsed_s: number
+  readonly minutes: number
+  readonly profile: string | null
+  readonly anyway: boolean
+  /** 0: its thread is being started. */
+  readonly step: number
+  readonly steps: number
+  readonly what: string
+  readonly requests: number
+  readonly cpu_s: number
+}
+
+export interface WhatIfAnswerRow {
+  readonly model: string
+  readonly requests: number
+  readonly span_s: number
+  readonly fit: {
+    readonly is_good: boolean
+    readonly text: string
+    readonly faults: readonly string[]
+    readonly profile: string
+    readonly compared_requests: number
+    readonly ttft_ms_seen: number
+    readonly ttft_ms_simulated: number
+    readonly hit_rate_seen: number
+    readonly hit_rate_simulated: number
+  }
+  /** "as it is" first; empty where the fit is poor. */
+  readonly rows: readonly WhatIfFleetRow[]
+  readonly notes: readonly string[]
+}
+
+/** A fleet that was simulated. */
+export interface WhatIfFleetRow {
+  readonly name: string
+  readonly workers: number
+  readonly policy: string
+  readonly kv_tokens: number
+  readonly ttft_ms_mean: number
+  readonly ttft_ms_p50: number
+  readonly ttft_ms_p90: number
+  readonly ttft_ms_p99: number
+  /** Of the mean, to that of "as it is". */
+  readonly ttft_ratio: number
+  readonly e2e_ms_mean: number
+  readonly hit_rate: number
+  readonly computed_tokens: number
+  readonly unserved_requests: number
 }

@@ -14,3 +14,4 @@ export type {
   WhatIfRow,
   WhatIfTask,
 } from './types.ts'
+export { WHAT_IF_PROFILES } from './types.ts'

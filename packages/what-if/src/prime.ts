@@ -1,8 +1,9 @@
 /**
  * Prime: fills the caches of a simulation with what was in them before its first request.
  *
- * A log of some minutes begins with warm caches. What a request found in the cache of its worker, and no request before it has put
- * there, was there before: a request of its own, ahead of all others, puts it there. These requests have no answer, and count nowhere.
+ * A log of some minutes begins with warm caches. What a request found in the cache of its worker, and neither a prompt nor an answer before
+ * it has put there, was there before: a request of its own, ahead of all others, puts it there. These requests have no answer, and count
+ * nowhere.
  */
 
 import type { DecisionLog, LoggedRequest } from '@homing/trace'
@@ -18,30 +19,49 @@ export interface PrimedLog {
 }
 
 export function primed(log: DecisionLog): PrimedLog {
-  const heldBy = new Map<string, Set<number>>()
+  const caches = new Map<string, WarmCache>()
   const primes: LoggedRequest[] = []
   let lengthMs = 0
   for (const request of log.requests) {
     const { worker, blockTokens, hashIds } = request
     if (worker === undefined) continue
-    const held = heldBy.get(worker) ?? new Set()
-    heldBy.set(worker, held)
-    const found = Math.min(
-      hashIds.length,
-      Math.floor((request.cachedTokens ?? request.predictedTokens) / blockTokens),
-    )
-    if (found > 0 && !held.has(hashIds[found - 1]!)) {
-      const inputTokens = found * blockTokens
-      lengthMs += GAP_MS + MS_PER_TOKEN * inputTokens
-      const ids = Array.from({ length: found }, (_, block) => hashIds[block]!)
-      primes.push({ ...request, ...NO_ANSWER, timestampMs: lengthMs, inputTokens, hashIds: ids })
-      for (const id of ids) held.add(id)
-    }
-    for (let block = 0; block < hashIds.length; block++) held.add(hashIds[block]!)
+    const cache = caches.get(worker) ?? new WarmCache()
+    caches.set(worker, cache)
+    const found = Math.floor((request.cachedTokens ?? request.predictedTokens) / blockTokens)
+    const whole = Math.floor(request.inputTokens / blockTokens)
+    const warm = cache.take(hashIds, Math.min(found, whole), whole)
+    if (warm === 0) continue
+    const inputTokens = warm * blockTokens
+    lengthMs += GAP_MS + MS_PER_TOKEN * inputTokens
+    const ids = Array.from({ length: warm }, (_, block) => hashIds[block]!)
+    primes.push({ ...request, ...NO_ANSWER, timestampMs: lengthMs, inputTokens, hashIds: ids })
   }
   lengthMs += GAP_MS
   const requests = log.requests.map(request => ({ ...request, timestampMs: request.timestampMs + lengthMs }))
   return { log: { ...log, requests: [...primes, ...requests] }, primes: primes.length }
+}
+
+/** How a block came into a cache, as far as a log can tell. */
+type Origin = 'before' | 'computed' | 'end of a prompt'
+
+/** What is known of the cache of one worker. */
+class WarmCache {
+  readonly #origins = new Map<number, Origin>()
+
+  /** A prompt of `whole` blocks of which `found` were there. Answers how many of them were there before the log, and are not known to be. */
+  take(hashIds: ArrayLike<number>, found: number, whole: number): number {
+    let known = 0
+    while (known < found && this.#origins.has(hashIds[known]!)) known++
+    // Behind a block that was computed, or a whole prompt, comes an answer: its blocks are cached, too.
+    const before = known === 0 ? 'before' : this.#origins.get(hashIds[known - 1]!)!
+    const warm = known < found && before === 'before' ? found : 0
+    for (let block = known; block < whole; block++) {
+      const isWarm = block < found && warm > 0
+      this.#origins.set(hashIds[block]!, isWarm ? 'before' : 'computed')
+    }
+    if (whole > 0) this.#origins.set(hashIds[whole - 1]!, 'end of a prompt')
+    return warm
+  }
 }
 
 const NO_ANSWER = {

@@ -3,6 +3,9 @@
 import type { LearnedSpeed } from '@homing/load'
 import type { LoggedRequest, LoggedSelection, LoggedWorker } from '@homing/trace'
 
+/** Whose step times may be asked for: what the router has learned of its workers, and the profiles of the simulator. */
+export const WHAT_IF_PROFILES = ['learned', 'h100-8b', 'h100-70b-tp4', 'mock-poly', 'mock-simple'] as const
+
 /** A request that is over. */
 export interface KeptRequest
   extends Omit<LoggedRequest, 'timestampMs' | 'hashIds' | 'sessionId' | 'error' | 'policy'> {

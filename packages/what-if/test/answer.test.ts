@@ -2,11 +2,12 @@
 
 import { systemClock } from '@homing/clock'
 import { type CellSpec, parseColumn, type ServedRequest, simulateCell } from '@homing/simulate'
+import { PROFILE_NAMES } from '@homing/testkit'
 import { generatedRequests, parseGenerator, type TraceRequest } from '@homing/trace'
 import t from 'tap'
 import { answerWhatIf, WhatIfError } from '../src/answer.ts'
 import { RequestMemory } from '../src/index.ts'
-import type { WhatIfProgress, WhatIfTask } from '../src/types.ts'
+import { WHAT_IF_PROFILES, type WhatIfProgress, type WhatIfTask } from '../src/types.ts'
 
 const BLOCK = 512
 const WORKERS = 4
@@ -179,4 +180,8 @@ t.test('a policy that cannot be simulated is replaced, and that is said', async 
   const { rows, notes } = await ask(task)
   t.match(notes, ['how this router places (my-own) cannot be simulated: auto stands for it'])
   t.equal(rows[0]!.policy, 'auto')
+})
+
+t.test('every profile of the simulator can be asked for', async t => {
+  t.strictSame(WHAT_IF_PROFILES, ['learned', ...PROFILE_NAMES])
 })

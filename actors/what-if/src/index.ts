@@ -1,0 +1,4 @@
+export { WhatIfBusyError, WhatIfFailedError } from './errors.ts'
+export type { WhatIfMessage, WhatIfQuestion, WhatIfReport, WhatIfRun } from './messages.ts'
+export { type WhatIfArgs, whatIf } from './what-if.ts'
+export { type ThreadWord, type WhatIfThread, type WhatIfThreads, whatIfThreads } from './what-if-threads.ts'
