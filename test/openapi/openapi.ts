@@ -8,6 +8,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { OPERATOR_ROUTES } from '@homing/console'
 import { OWN_ROUTES } from '@homing/gateway'
+import { WHAT_IF_PROFILES } from '@homing/what-if'
 import { operationId, plain, sampled, sectionOf } from './parts.ts'
 import { collectSamples, type Samples } from './samples.ts'
 import { type FieldNotes, type Schema, schemaOf } from './schema.ts'
@@ -74,6 +75,7 @@ const UNKNOWN_AT_TIMES: Readonly<Record<string, RegExp>> = {
   '/workers':
     /(_ms|_age|sequence|refusal|_reason|_usage|parent|root|max_model_len|tokenizer|precision|events|kv_blocks|block_size)$|learned/,
   '/replicas': /silent_ms$|endpoint$/,
+  '/what_if': /^run$|^answer$|^error$|since$|profile$/,
   '/actors/flight': /./,
 }
 const QUERIES: Readonly<Record<string, readonly [string, Schema, string][]>> = {
@@ -100,6 +102,19 @@ const BODIES: Readonly<Record<string, Schema>> = {
     type: 'object',
     properties: { url: { type: 'string', description: 'As `--worker` takes it' } },
     required: ['url'],
+    additionalProperties: false,
+  },
+  'POST /what_if': {
+    type: 'object',
+    properties: {
+      minutes: { type: 'number', description: 'Requests of so many minutes; default: of all that are kept' },
+      profile: {
+        type: ['string', 'null'],
+        enum: [...WHAT_IF_PROFILES, null],
+        description: 'Step times of the engines; default: those that reproduce best what was seen',
+      },
+      anyway: { type: 'boolean', description: 'Answer also if the simulation does not fit' },
+    },
     additionalProperties: false,
   },
   'POST /busy_threshold': {

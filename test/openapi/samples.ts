@@ -19,6 +19,7 @@ const LOOKED_AT = [
   '/workers',
   '/queue',
   '/replicas',
+  '/what_if',
   '/busy_threshold',
   '/decisions',
   '/actors',
@@ -87,6 +88,13 @@ export async function collectSamples(
       model: MODEL,
       active_decode_blocks_threshold: 0.9,
     })
+    await post(fleet, '/what_if', '/what_if', { minutes: 5, profile: 'mock-simple', anyway: true })
+    await get(fleet, '/what_if', '/what_if')
+    await until('it is answered', async () => {
+      const { state } = (await fleet.send('/what_if')).json as { state: string }
+      return state === 'running' ? undefined : true
+    })
+    await post(fleet, '/what_if', '/what_if', undefined, 'DELETE')
     await look(fleet)
     const { engines, stop } = await startEngines([{}])
     const url = engines[0]!.url

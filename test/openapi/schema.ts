@@ -7,6 +7,7 @@ export interface Schema {
   required?: string[]
   additionalProperties?: boolean | Schema
   items?: Schema
+  enum?: readonly (string | null)[]
   minimum?: number
   maximum?: number
 }

@@ -12,6 +12,7 @@ import type { ShardStatus } from '@homing/indexer'
 import { type MetricColumn, Metrics } from '@homing/metrics'
 import { ERROR_BOUNDS_BLOCKS, type KeyAudit } from '@homing/selection'
 import type { LoadReport } from '@homing/tracker'
+import type { WhatIfMessage } from '@homing/what-if-actor'
 import { collectActors } from './actor-metrics.ts'
 import { collectBusy } from './busy-metrics.ts'
 import type { ConsoleArgs } from './console-args.ts'
@@ -118,6 +119,7 @@ export function consoleMetrics(
   collectBusy(metrics, args)
   collectShards(metrics, args)
   collectTokenizer(metrics, args)
+  if (args.whatIf !== undefined) collectWhatIf(metrics, args.whatIf, args.askMsMax)
   if (args.decisionLog !== undefined) collectDecisionLog(metrics, args.decisionLog, args.askMsMax)
   collectActors(metrics, system)
   return metrics
@@ -286,6 +288,35 @@ function collectShards(metrics: Metrics, args: ConsoleArgs): void {
       args.indexers.map(indexer => indexer.ask({ type: 'status' }, { timeout: args.askMsMax })),
     )
     table.update(shards.map((row, shard) => ({ row, labels: { shard } })))
+  })
+}
+
+function collectWhatIf(metrics: Metrics, whatIf: ActorRef<WhatIfMessage>, askMsMax: number): void {
+  const requests = metrics.gauge({
+    name: 'homing_what_if_kept_requests',
+    help: 'Requests of the last minutes that are kept, to ask what if.',
+  })
+  const bytes = metrics.gauge({ name: 'homing_what_if_kept_bytes', help: 'Memory that they take.' })
+  const dropped = metrics.counter({
+    name: 'homing_what_if_dropped_requests_total',
+    help: 'Requests that found no room there.',
+  })
+  const runs = metrics.counter({
+    name: 'homing_what_if_runs_total',
+    help: 'Questions that have ended, by how.',
+    labels: ['outcome'],
+  })
+  const cpu = metrics.counter({
+    name: 'homing_what_if_cpu_seconds_total',
+    help: 'Processor time that answers took, on their own threads.',
+  })
+  metrics.collect(async () => {
+    const { kept, ended, cpuMs } = await whatIf.ask({ type: 'whatIfReport' }, { timeout: askMsMax })
+    requests.set(kept.requests)
+    bytes.set(kept.bytes)
+    dropped.setTotal(kept.dropped)
+    for (const [outcome, times] of Object.entries(ended)) runs.setTotal(times, { outcome })
+    cpu.setTotal(cpuMs / 1000)
   })
 }
 

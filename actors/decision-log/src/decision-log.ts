@@ -13,8 +13,13 @@
  */
 
 import { defineActor, signal } from '@homing/actor'
-import type { Fleet } from '@homing/directory'
-import { headerLine, type LoggedSelection, type LoggedWorker, requestLine } from '@homing/trace'
+import {
+  headerLine,
+  type LoggedSelection,
+  type LoggedWorker,
+  loggedWorkers,
+  requestLine,
+} from '@homing/trace'
 import { BlockNumbers } from './block-numbers.ts'
 import { logFiles } from './log-files.ts'
 import { LogWriter } from './log-writer.ts'
@@ -73,7 +78,7 @@ export const decisionLog = defineActor(
 
     return {
       fleet({ fleet }) {
-        const told = loggedWorkers(fleet)
+        const told = loggedWorkers(fleet.workers)
         if (JSON.stringify(told) === JSON.stringify(workers)) return
         workers = told
         if (writer.isUsed) headerDue = header()
@@ -125,18 +130,4 @@ function numbersOf(
   const numbers = blocks.of(sequenceHashes.subarray(0, 2 * count))
   while (numbers.length < count) numbers.push(blocks.fresh())
   return numbers
-}
-
-/** The worker keys of a fleet, as a header names them. */
-export function loggedWorkers({ workers }: Fleet): readonly LoggedWorker[] {
-  return workers.flatMap(worker =>
-    worker.keys.map(({ key }) => ({
-      key,
-      models: worker.models.map(({ name }) => name),
-      blockTokens: worker.blockSizeTokens?.value,
-      kvBlocks: worker.kvBlocks?.value,
-      stepTokensMax: worker.maxBatchedTokens.value,
-      isUp: worker.state === 'up',
-    })),
-  )
 }

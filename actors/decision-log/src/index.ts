@@ -1,4 +1,4 @@
-export { type DecisionLogArgs, decisionLog, loggedWorkers } from './decision-log.ts'
+export { type DecisionLogArgs, decisionLog } from './decision-log.ts'
 export { DecisionLogFileError } from './errors.ts'
 export { type LogFile, type LogFiles, logFiles, prepareDecisionLog } from './log-files.ts'
 export type {

@@ -11,6 +11,7 @@ import { Live, type LiveState } from './live.ts'
 import { MapView } from './map-view.ts'
 import { PaysView } from './pays-view.ts'
 import { WaitingView } from './waiting-view.ts'
+import { WhatIfView } from './what-if-view.ts'
 
 export interface ViewProps {
   readonly state: LiveState
@@ -29,6 +30,7 @@ const VIEWS: readonly View[] = [
   { name: 'decisions', title: 'Decisions', draw: props => part(DecisionsView, props) },
   { name: 'pays', title: 'Does it pay?', draw: props => part(PaysView, props) },
   { name: 'waiting', title: 'Waiting', draw: props => part(WaitingView, props) },
+  { name: 'what-if', title: 'What if?', draw: props => part(WhatIfView, props) },
   { name: 'house', title: 'The house', draw: props => part(HouseView, props) },
 ]
 

@@ -126,6 +126,16 @@ export class Live {
     return answer.json()
   }
 
+  /** Has the router do something. Rejects with an Error that says why it does not. */
+  async send(method: 'POST' | 'DELETE', path: string, body?: object): Promise<void> {
+    const answer = await fetch(path, {
+      method,
+      headers: { accept: 'application/json', ...keyHeader() },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    })
+    if (!answer.ok) throw new Error(await messageOf(answer))
+  }
+
   #set(change: Partial<LiveState>): void {
     this.#state = { ...this.#state, ...change }
     this.#listener(this.#state)

@@ -24,6 +24,7 @@ export {
   readLogLine,
   requestLine,
 } from './log-line.ts'
+export { loggedWorkers, type WorkerOfFleet } from './logged-workers.ts'
 export {
   type NumberedLine,
   openTrace,

@@ -11,9 +11,9 @@
  */
 
 import { type ActorRef, defineActor, signal } from '@homing/actor'
-import { loggedWorkers, type SettledRequest } from '@homing/decision-log'
+import type { SettledRequest } from '@homing/decision-log'
 import { toErrorRecord } from '@homing/errors'
-import type { LoggedSelection, LoggedWorker } from '@homing/trace'
+import { type LoggedSelection, type LoggedWorker, loggedWorkers } from '@homing/trace'
 import type { TrackerMessage } from '@homing/tracker'
 import { type KeptRequest, RequestMemory, type WhatIfTask } from '@homing/what-if'
 import { WhatIfBusyError, WhatIfFailedError } from './errors.ts'
@@ -82,7 +82,7 @@ export const whatIf = defineActor(
 
     return {
       fleet({ fleet }) {
-        workers = loggedWorkers(fleet)
+        workers = loggedWorkers(fleet.workers)
       },
 
       settled({ request, number }) {

@@ -21,7 +21,7 @@ export interface WhatIfThread {
 }
 
 export interface WhatIfThreads {
-  /** `ended` is called once, when the thread is gone, however; never after `stop`. */
+  /** `ended` is called once, if the thread is gone without an answer or an error; never after `stop`. */
   start(task: WhatIfTask, said: (word: ThreadWord) => void, ended: (reason: string) => void): WhatIfThread
 }
 
@@ -51,7 +51,9 @@ function start(
     ended(reason)
   }
   worker.on('message', (word: ThreadWord) => {
-    if (!isOver) said(word)
+    if (isOver) return
+    isOver = word.kind !== 'progress'
+    said(word)
   })
   worker.on('error', (error: unknown) => end(error instanceof Error ? error.message : String(error)))
   worker.on('exit', code => end(`its thread ended with code ${code}`))
