@@ -14,7 +14,7 @@ import { MODEL } from '../simulation/simulated-fleet.ts'
 import { type Fleet, startFleet, until } from './fleet.ts'
 import { CHROMIUM, SCHEMES, SIZES, startBrowser, Tab } from './page-browser.ts'
 
-const VIEWS = ['fleet', 'map', 'decisions', 'pays', 'waiting', 'house'] as const
+const VIEWS = ['fleet', 'map', 'decisions', 'pays', 'waiting', 'what-if', 'house'] as const
 const DECISION_IN_FOCUS = "document.activeElement?.getAttribute('data-decision')"
 const MARKUP = '<img src=x onerror="document.title=1">'
 
@@ -23,6 +23,10 @@ if (CHROMIUM === undefined) t.plan(0, 'chromium is not installed')
 const browser: Browser = CHROMIUM === undefined ? (undefined as never) : await startBrowser()
 t.teardown(() => browser?.close())
 t.setTimeout(250_000)
+
+interface Button {
+  readonly disabled: boolean
+}
 
 interface Delivered {
   readonly delivered: { readonly prompt_tokens: number; readonly cached_tokens: number | null }
@@ -177,6 +181,46 @@ t.test('the keyboard reaches all that can be used, and opens and closes a receip
   t.equal(focused, id, 'the line has the focus again')
 })
 
+t.test('what if is asked, followed, answered and cancelled on the page, as /what_if has it', async t => {
+  const fleet = await startFleet({ engines: [{}, {}], router: ['--what-if-cpu-share', '1'] })
+  t.teardown(() => fleet.stop())
+  const tab = await Tab.open(browser, `${fleet.url}/`, 'what-if')
+  await tab.says('No request has ended yet')
+  t.equal(await tab.page.$eval('.ask button', button => (button as unknown as Button).disabled), true)
+  for (let round = 0; round < 10; round++) await load(t, fleet)
+  await until('the page knows of them', async () => {
+    return (await tab.figures('dl.figures'))['requests'] === '120' ? true : undefined
+  })
+  await tab.page.click('input[name="anyway"]')
+  await tab.page.focus('input[name="anyway"]')
+  await tab.page.keyboard.press('Enter')
+  await tab.says('The last answer took', 'What would have been', 'one more worker', 'one worker less')
+  const { answer, state } = (await fleet.send('/what_if')).json
+  t.equal(state, 'done')
+  t.equal(answer.requests, 120)
+  const shown = await tab.page.$$eval('tbody tr', rows =>
+    rows.map(row => [
+      row.querySelector('[data-row]')?.getAttribute('data-row'),
+      Number(row.querySelector('[data-field="ttft_ms_mean"]')?.getAttribute('data-value')),
+    ]),
+  )
+  t.strictSame(
+    shown,
+    answer.rows.map((row: { readonly name: string; readonly ttft_ms_mean: number }) => [
+      row.name,
+      row.ttft_ms_mean,
+    ]),
+  )
+  for (const size of SIZES)
+    for (const scheme of SCHEMES) {
+      await tab.look(size, scheme)
+      t.strictSame(await tab.faults(), [], `axe: ${size.width} ${scheme}`)
+      t.ok((await tab.overflow()) <= 0, `as wide as its window: ${size.width}`)
+      await tab.picture(`answer-what-if-${size.width}-${scheme}`)
+    }
+  t.strictSame(tab.errors, [])
+})
+
 t.test('markup in the name of a model is text', async t => {
   const fleet = await startFleet({ engines: [{ model: MARKUP }] })
   t.teardown(() => fleet.stop())
@@ -307,6 +351,8 @@ t.test('ten tabs of a browser share one stream, which another takes over when it
   await tabs[0]!.page.close()
   const body = { model: MODEL, prompt: prompt(1), max_tokens: 4 }
   const { headers } = await fleet.send('/v1/completions', { body })
-  await tabs[8]!.page.waitForSelector(`[data-decision="${headers['x-homing-decision']}"]`)
+  await tabs[VIEWS.indexOf('decisions')]!.page.waitForSelector(
+    `[data-decision="${headers['x-homing-decision']}"]`,
+  )
   for (const tab of tabs.slice(1)) await tab.says('live')
 })

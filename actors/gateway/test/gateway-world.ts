@@ -16,6 +16,7 @@ import type { RouterMessage } from '@homing/router'
 import type { TokenizerMessage } from '@homing/tokenizer'
 import type { TrackerMessage } from '@homing/tracker'
 import { type HttpExchange, type HttpTransport, MemoryNetwork, transportCapability } from '@homing/transport'
+import type { WhatIfMessage } from '@homing/what-if-actor'
 import type { Test } from 'tap'
 import { accessLogs } from '../src/access-notes.ts'
 import { type GatewayArgs, gateway, relayedNames } from '../src/index.ts'
@@ -28,6 +29,7 @@ import {
   scriptedDirectory,
   scriptedLog,
   scriptedTracker,
+  scriptedWhatIf,
   writeScript,
 } from './scripted-actors.ts'
 import { WorkerExchange } from './worker-exchange.ts'
@@ -152,6 +154,10 @@ export async function start(
       name: 'replica-bridge',
       args: undefined,
     }) as ActorRef<never> as ActorRef<ReplicaBridgeMessage>,
+    whatIf: system.spawn(scriptedWhatIf, {
+      name: 'what-if',
+      args: undefined,
+    }) as ActorRef<never> as ActorRef<WhatIfMessage>,
   }
   const consoleRef = consoleAnswers
     ? system.spawn(operatorConsole, { name: 'console', args: consoleArgs })

@@ -15,6 +15,7 @@ const SPECIAL: Readonly<Record<string, { at?: string; body?: string; status?: nu
   'GET /workers/*': { at: '/workers/10.0.0.3:8001/diagnosis' },
   // Without a key only for browsers of this machine, which this caller is not.
   'GET /page/*': { at: '/page/live', status: 403 },
+  'POST /what_if': { body: '{"minutes":5}', status: 202 },
   'POST /workers/*': { at: '/workers/10.0.0.3:8001/drain', status: 202 },
 }
 

@@ -11,6 +11,7 @@ import type { GuardStatus, Receipt, RouterMessage, RoutingRequest } from '@homin
 import type { KeyAudit } from '@homing/selection'
 import type { ReadResult, TokenizerMessage, TokenizerStatus } from '@homing/tokenizer'
 import type { LoadReport, TrackerMessage } from '@homing/tracker'
+import type { WhatIfMessage, WhatIfReport } from '@homing/what-if-actor'
 import {
   DECISION,
   fleetOf,
@@ -232,3 +233,24 @@ export const scriptedDirectory = defineActor(
     }
   },
 })
+
+/** Has kept nothing, and answers nothing. */
+export const scriptedWhatIf = defineActor(
+  import.meta.url,
+  'scriptedWhatIf',
+)<Arm<WhatIfMessage, 'whatIfReport' | 'askWhatIf' | 'cancelWhatIf'>, undefined>({
+  setup: () => ({
+    whatIfReport: ({ reply }) => reply(WHAT_IF),
+    askWhatIf: ({ reply }) => reply(WHAT_IF),
+    cancelWhatIf: ({ reply }) => reply(WHAT_IF),
+  }),
+})
+
+const WHAT_IF: WhatIfReport = {
+  kept: { requests: 0, bytes: 0, bytesMax: 2 ** 24, minutesMax: 15, dropped: 0, oldestMs: undefined },
+  cpuShare: 0.25,
+  timeMsMax: 300_000,
+  run: undefined,
+  ended: { done: 0, cancelled: 0, failed: 0 },
+  cpuMs: 0,
+}
