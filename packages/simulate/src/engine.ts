@@ -186,6 +186,7 @@ export class SimEngine {
     while (decoding.length > 0 && decoding[0]!.lastStep === step) {
       const request = this.#popDecoding()
       this.#contextTokens -= request.inputTokens + request.outputTokens
+      this.#storeAnswer(request)
       this.#release(request)
       this.#sink.completed(request)
     }
@@ -260,7 +261,7 @@ export class SimEngine {
 
   /** Takes the cached blocks and evicts for the new ones. */
   #reserve(request: SimRequest, reused: number, blocksNew: number): void {
-    request.places = new Int32Array(request.blocks)
+    request.places = new Int32Array(request.blocks + request.answerIds.length)
     for (let i = 0; i < reused; i++) {
       const place = this.#placeOf.get(request.blockIds[i]!)!
       if (this.#references[place]!++ === 0) this.#unlink(place)
@@ -313,28 +314,35 @@ export class SimEngine {
 
   /** Caches the full blocks among the first `tokens` tokens of the prompt. */
   #store(request: SimRequest, tokens: number): void {
-    const { blockTokens, worker } = this.#options
-    const end = Math.min(request.blocks, Math.floor(tokens / blockTokens))
-    for (let i = request.placesHeld; i < end; i++) {
-      const id = request.blockIds[i]!
-      let place = this.#placeOf.get(id)
-      request.privateBlocks--
-      if (place === undefined) {
-        place = this.#freePlaces[--this.#freePlaceCount]!
-        this.#placeOf.set(id, place)
-        this.#ids[place] = id
-        this.#references[place] = 1
-        this.#sink.stored(worker, id)
-      } else {
-        if (this.#references[place]!++ === 0) this.#unlink(place)
-        this.#freeBlocks++
-      }
-      request.places[i] = place
+    const end = Math.min(request.blocks, Math.floor(tokens / this.#options.blockTokens))
+    if (end <= request.placesHeld) return
+    for (let i = request.placesHeld; i < end; i++) this.#storeBlock(request, i, request.blockIds[i]!)
+    request.placesHeld = end
+    this.#changes++
+  }
+
+  /** Caches what it has written, as far as its blocks are known: no more of them than it holds. */
+  #storeAnswer(request: SimRequest): void {
+    const { answerIds, blocks } = request
+    const count = Math.min(answerIds.length, request.privateBlocks)
+    for (let i = 0; i < count; i++) this.#storeBlock(request, blocks + i, answerIds[i]!)
+    request.placesHeld = blocks + count
+  }
+
+  #storeBlock(request: SimRequest, at: number, id: number): void {
+    let place = this.#placeOf.get(id)
+    request.privateBlocks--
+    if (place === undefined) {
+      place = this.#freePlaces[--this.#freePlaceCount]!
+      this.#placeOf.set(id, place)
+      this.#ids[place] = id
+      this.#references[place] = 1
+      this.#sink.stored(this.#options.worker, id)
+    } else {
+      if (this.#references[place]!++ === 0) this.#unlink(place)
+      this.#freeBlocks++
     }
-    if (end > request.placesHeld) {
-      request.placesHeld = end
-      this.#changes++
-    }
+    request.places[at] = place
   }
 
   #release(request: SimRequest): void {

@@ -16,6 +16,7 @@
 import { CodedError } from '@homing/errors'
 import type { ProfileName } from '@homing/testkit'
 import type { DecisionLog, LoggedRequest, TraceRequest } from '@homing/trace'
+import { answersOf } from './answers-of-log.ts'
 import type { CellSpec, InlineProfile, ServedRequest, SimulateOptions } from './cell-types.ts'
 import { simulateCell } from './simulate-cell.ts'
 import { SimulationError } from './simulation-error.ts'
@@ -110,6 +111,7 @@ export function logTrace(log: DecisionLog): LogTrace {
   const calls = taken
     .map(logged => ({ logged, calledMs: logged.timestampMs + logged.routerMs }))
     .sort((a, b) => a.calledMs - b.calledMs)
+  const answers = answersOf(taken.toSorted((a, b) => a.timestampMs - b.timestampMs))
   const requests = calls.map(({ logged, calledMs }) => ({
     timestampMs: calledMs,
     inputTokens: logged.inputTokens,
@@ -117,6 +119,7 @@ export function logTrace(log: DecisionLog): LogTrace {
     hashIds: logged.hashIds,
     model: logged.model,
     worker: keys.indexOf(logged.worker!),
+    ...(answers.has(logged) && { answerIds: answers.get(logged)! }),
     ...(logged.sessionId !== undefined && { sessionId: logged.sessionId }),
   }))
   const taking = new Set(taken.map(({ worker }) => worker))

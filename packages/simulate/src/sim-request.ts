@@ -15,6 +15,8 @@ export interface SimRequest {
   /** Ids of the full blocks of the prompt, in the engine's block size. */
   readonly blockIds: ArrayLike<number>
   readonly blocks: number
+  /** Ids of the blocks that its answer fills behind them; empty where they are not known. */
+  readonly answerIds: ArrayLike<number>
   readonly router: number
   worker: number
   /** When it was sent to that worker. */
@@ -55,6 +57,7 @@ export function newSimRequest(
   blockIds: ArrayLike<number>,
   blocks: number,
   router: number,
+  answerIds: ArrayLike<number> = NO_PLACES,
 ): SimRequest {
   return {
     trace,
@@ -64,6 +67,7 @@ export function newSimRequest(
     outputTokens: Math.max(1, trace.outputTokens),
     blockIds,
     blocks,
+    answerIds,
     router,
     worker: -1,
     placedMs: -1,

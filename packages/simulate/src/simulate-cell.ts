@@ -250,7 +250,10 @@ class Cell implements EngineSink {
     const { routers, blockTokens } = this.#spec
     const router = routers === 1 ? 0 : this.#random.below(routers)
     const blocks = Math.floor(trace.inputTokens / blockTokens)
-    const request = newSimRequest(trace, index, this.#blockIds(trace, blocks), blocks, router)
+    // Multiplied ids are others.
+    const isPlain = this.#idsPerTraceId === 1 && this.#spec.copies === 1 && this.#spec.stretch === 1
+    const answerIds = isPlain ? trace.answerIds : undefined
+    const request = newSimRequest(trace, index, this.#blockIds(trace, blocks), blocks, router, answerIds)
     this.#infinite.add(request.blockIds, blocks, request.inputTokens, blockTokens)
     if (Math.ceil((request.inputTokens + request.outputTokens) / blockTokens) > this.#capacityBlocks) {
       this.#fail(request)

@@ -43,9 +43,15 @@ class Bench {
     })
   }
 
-  send(inputTokens: number, outputTokens: number, blockIds: readonly number[]): SimRequest {
+  send(
+    inputTokens: number,
+    outputTokens: number,
+    blockIds: readonly number[],
+    answerIds?: readonly number[],
+  ): SimRequest {
     const trace = { timestampMs: 0, inputTokens, outputTokens, hashIds: blockIds }
-    const request = newSimRequest(trace, this.#count++, blockIds, Math.floor(inputTokens / BLOCK_TOKENS), 0)
+    const blocks = Math.floor(inputTokens / BLOCK_TOKENS)
+    const request = newSimRequest(trace, this.#count++, blockIds, blocks, 0, answerIds)
     this.engine.enqueue(request)
     return request
   }
@@ -196,4 +202,26 @@ t.test('a slow engine takes longer for every step', async t => {
   bench.send(20, 1, [1, 2])
   t.equal(bench.step(), 30)
   t.equal(bench.engine.busyMs, 30)
+})
+
+t.test('an answer whose blocks are known is cached when it is whole, and let go with its prompt', async t => {
+  const bench = new Bench()
+  bench.send(25, 16, [1, 2], [3, 4])
+  bench.step()
+  t.strictSame(bench.stored, [1, 2])
+  while (bench.step() >= 0);
+  t.strictSame(bench.stored, [1, 2, 3, 4])
+  t.match(bench.engine, { activeBlocks: 0, cachedBlocks: 4 })
+  const next = bench.send(45, 1, [1, 2, 3, 4])
+  bench.step()
+  t.equal(next.reusedTokens, 40)
+  // All of the cache: what nobody holds goes.
+  bench.send(90, 10, [11, 12, 13, 14, 15, 16, 17, 18, 19])
+  while (bench.step() >= 0);
+  t.strictSame(bench.evicted.toSorted(), [1, 2, 3, 4])
+  t.equal(bench.engine.activeBlocks, 0)
+  // More than it holds are not cached.
+  bench.send(15, 2, [21], [22, 23, 24])
+  while (bench.step() >= 0);
+  t.strictSame(bench.stored.slice(-2), [21, 22])
 })

@@ -16,6 +16,8 @@ export interface TraceRequest {
    * id too.
    */
   readonly hashIds: ArrayLike<number>
+  /** Blocks that its answer fills behind the full ones of the prompt, where that is known; of a decision log. */
+  readonly answerIds?: ArrayLike<number>
   /** The conversation that it belongs to, where the trace says it. */
   readonly sessionId?: string
   readonly model?: string
