@@ -4,7 +4,8 @@
  *            `engines` simulated engines that take no time. `tabs` streams of the page are read, as by as many browsers.
  * Arms       none         nobody looks
  *            tabs         all tabs are open
- *            They take turns in slices of `slice` requests on one router, `rounds` times: none, tabs, tabs, none, …
+ *            what if      one question after the other is answered on a thread beside
+ *            They take turns in slices of `slice` requests on one router, `rounds` times, in one order and then in the other.
  * Soak       `minutes=60` goes on for so long at `rate` requests a second with all tabs open, and says by how much the memory of the router grew
  *            after the first tenth. Where Chromium is installed the tabs are those of a browser, each on another view; then also by how much the
  *            heaps of the page grew, garbage collected.
@@ -38,6 +39,7 @@ const WARM_UP_SLICES = 4
 const ROUTER = fileURLToPath(new URL('../../packages/homing/src/main.ts', import.meta.url))
 const ENGINES = fileURLToPath(new URL('../http/engines.ts', import.meta.url))
 const MIB = 2 ** 20
+const ASK_AGAIN_MS = 100
 
 interface Slice {
   readonly decisionMs: number
@@ -70,21 +72,28 @@ async function measure(router: Process): Promise<Measures> {
   for (let warm = 0; warm < WARM_UP_SLICES; warm++) await take()
   const none: Slice[] = []
   const looked: Slice[] = []
+  const asked: Slice[] = []
+  let answers = 0
   let updateBytes = 0
   for (let round = 0; round < rounds; round++) {
-    const arms = round % 2 === 0 ? [none, looked] : [looked, none]
+    const arms = round % 2 === 0 ? [none, looked, asked] : [asked, looked, none]
     for (const arm of arms) {
       const open = arm === looked ? await openTabs(url) : undefined
+      const asking = arm === asked ? keepAsking(url) : undefined
       arm.push(await take())
       if (open !== undefined) updateBytes += open.close()
+      answers += (await asking?.()) ?? 0
     }
   }
-  const ratios = (of: (slice: Slice) => number) =>
-    Float64Array.from(looked, (one, at) => of(one) / of(none[at]!))
+  const ratios = (of: (slice: Slice) => number, arm = looked) =>
+    Float64Array.from(arm, (one, at) => of(one) / of(none[at]!))
   const median = (values: Float64Array): number => percentile(values, 50)
   const decisions = (arm: readonly Slice[]) => median(Float64Array.from(arm, ({ decisionMs }) => decisionMs))
   assert.ok(updateBytes > 0, 'the tabs were told something')
+  assert.ok(answers > 0, 'questions were answered')
   return {
+    'decision, what if ÷ none': { value: median(ratios(({ decisionMs }) => decisionMs, asked)), unit: '×' },
+    'answers to what if': { value: answers, unit: 'answers' },
     [`decision, ${tabs} tabs ÷ none`]: { value: median(ratios(({ decisionMs }) => decisionMs)), unit: '×' },
     [`CPU of the router, ${tabs} tabs ÷ none`]: { value: median(ratios(({ cpuMs }) => cpuMs)), unit: '×' },
     'decision, none': { value: 1000 * decisions(none), unit: 'µs' },
@@ -108,6 +117,29 @@ async function takeSlice(router: Process, url: string, bodies: Generator<string,
       50,
     ),
     cpuMs: usedMs,
+  }
+}
+
+/** Asks what if, again and again; the function that is given ends that, and says how many answers there were. */
+function keepAsking(url: string): () => Promise<number> {
+  let isOver = false
+  const asking = async (): Promise<number> => {
+    for (let answers = 0; ; answers++) {
+      const begun = await fetch(`${url}/what_if`, { method: 'POST', body: '{"anyway":true}' })
+      assert.equal(begun.status, 202, await begun.text())
+      for (;;) {
+        const { state } = (await (await fetch(`${url}/what_if`)).json()) as { readonly state: string }
+        if (state === 'done') break
+        assert.equal(state, 'running')
+        await setTimeout(ASK_AGAIN_MS)
+      }
+      if (isOver) return answers + 1
+    }
+  }
+  const asked = asking()
+  return () => {
+    isOver = true
+    return asked
   }
 }
 
@@ -237,7 +269,10 @@ await runBench(
   {
     name: 'page',
     question: 'Does it cost requests anything when operators look at the page?',
-    targets: { [`decision, ${tabs} tabs ÷ none`]: { floor: 1.05, goal: 1 } },
+    targets: {
+      [`decision, ${tabs} tabs ÷ none`]: { floor: 1.05, goal: 1 },
+      'decision, what if ÷ none': { floor: 1.05, goal: 1 },
+    },
   },
   run,
 )

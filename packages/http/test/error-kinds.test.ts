@@ -14,6 +14,7 @@ const REQUEST_PATH = [
   'actors/tokenizer',
   'actors/gateway',
   'actors/console',
+  'actors/what-if-actor',
   'packages/http',
   'packages/openai',
   'packages/transport',
@@ -27,6 +28,7 @@ const NEVER_ANSWERED = new Map([
   ['HOMING_TRANSPORT_NO_HOST', 'event sockets'],
   ['HOMING_TRANSPORT_CALL', 'the exchange says which worker failed, the tokenizer serves by load'],
   ['HOMING_WORKER_BAD_REGISTRATION', 'the worker does not start'],
+  ['HOMING_WHAT_IF_FAILED', 'a state of the question, which GET /what_if gives'],
   ['HOMING_TRANSPORT_CLIENT_GONE', 'nobody is there to be told'],
 ])
 

@@ -58,13 +58,19 @@ interface PartProps {
 
 function Ask({ whatIf, live }: PartProps): VNode {
   const [fault, setFault] = useState('')
+  /** The run that was known when it was asked; updates come a few times a second at most. */
+  const [asked, setAsked] = useState<string>()
+  const known = whatIf.run?.id ?? ''
   const most = whatIf.kept.minutes_max
   const ask = (event: SubmitEvent): void => {
     event.preventDefault()
     const form = new FormData(event.target as HTMLFormElement)
     const question = { minutes: Number(form.get('minutes')), anyway: form.get('anyway') !== null }
     setFault('')
-    live.send('POST', PATH, question).catch((error: unknown) => setFault((error as Error).message))
+    live.send('POST', PATH, question).then(
+      () => setAsked(known),
+      (error: unknown) => setFault((error as Error).message),
+    )
   }
   return el(
     'form.ask',
@@ -87,6 +93,7 @@ function Ask({ whatIf, live }: PartProps): VNode {
     ),
     el('button', { type: 'submit', disabled: whatIf.kept.requests === 0 }, 'What if?'),
     whatIf.kept.requests === 0 ? el('p.small', null, 'No request has ended yet.') : null,
+    asked === known ? el('p', { role: 'status' }, 'Asked: it begins in a moment.') : null,
     fault === '' ? null : note('fault', fault),
   )
 }
