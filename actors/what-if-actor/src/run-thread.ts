@@ -11,13 +11,14 @@ import { parentPort, workerData } from 'node:worker_threads'
 import { type Clock, systemClock } from '@homing/clock'
 import { CodedError, toErrorRecord } from '@homing/errors'
 import type { WhatIfTask } from '@homing/what-if'
-import { answerWhatIf } from '@homing/what-if/answer'
 import type { ThreadWord } from './what-if-threads.ts'
 
 const LOWEST_PRIORITY = 19
 
 // On Linux this is of the thread that says it; elsewhere it would be of the whole router.
 if (process.platform === 'linux') setPriority(0, LOWEST_PRIORITY)
+// Reading the simulator is half a second of work; it is done at that priority, too.
+const { answerWhatIf } = await import('@homing/what-if/answer')
 
 const task = workerData as WhatIfTask
 const say = (word: ThreadWord): void => parentPort!.postMessage(word)
