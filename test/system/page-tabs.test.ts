@@ -6,7 +6,7 @@ import { type Fleet, startFleet, until } from './fleet.ts'
 
 const TABS = 50
 const UPDATE_MS = 250
-const SECTIONS = ['beat', 'decisions', 'fleet', 'house', 'map', 'pays', 'waiting']
+const SECTIONS = ['beat', 'decisions', 'fleet', 'house', 'map', 'pays', 'waiting', 'whatIf']
 
 /** What a tab was told, in order. */
 class Tab {
