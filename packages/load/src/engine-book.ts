@@ -18,7 +18,14 @@
  * Pure: no clock of its own. A time before the latest one that was told counts as the latest.
  */
 
-import { type CostKnowledge, DECODE_PRIOR, LearnedCosts, PREFILL_PRIOR } from './engine-costs.ts'
+import {
+  type CostKnowledge,
+  chargedTokens,
+  DECODE_PRIOR,
+  LearnedCosts,
+  PREFILL_PRIOR,
+  prefillCost,
+} from './engine-costs.ts'
 
 /** Tokens of a step where the engine does not say. */
 export const STEP_TOKENS_DEFAULT = 8192
@@ -84,7 +91,7 @@ interface BookedRequest {
 /** Prefill, as the fit counts it. */
 interface Work {
   steps: number
-  tokens: number
+  chargedTokens: number
   attention: number
 }
 
@@ -499,8 +506,8 @@ export class EngineBook {
     this.#learn(slot, period, period.delivered, weight)
   }
 
-  #learn(slot: number, { observedMs }: Period, { steps, tokens, attention }: Work, weight: number): void {
-    this.#prefill.observe(slot, steps, tokens, attention, observedMs, weight)
+  #learn(slot: number, { observedMs }: Period, work: Work, weight: number): void {
+    this.#prefill.observe(slot, work.steps, work.chargedTokens, work.attention, observedMs, weight)
   }
 
   #time(nowMs: number): number {
@@ -550,20 +557,6 @@ export function filterProjection(projection: EngineProjection, isKept: readonly 
   return { ...kept, count: slots.length, busyShare, outputTokensExpected, waitingShare, prefillMeanMs }
 }
 
-/** Milliseconds to compute `newTokens` of a prompt alone. */
-export function prefillCost(
-  p: readonly [number, number, number],
-  newTokens: number,
-  promptTokens: number,
-  stepTokens: number,
-): number {
-  return (
-    p[0] * Math.ceil(newTokens / stepTokens) +
-    p[1] * newTokens +
-    p[2] * newTokens * (promptTokens - newTokens / 2)
-  )
-}
-
 /** The head is under way since it could begin; what it takes longer than estimated is not held against those behind it. */
 function backlogOf(entry: Slot, now: number): number {
   if (entry.queue.size === 0) return 0
@@ -589,7 +582,7 @@ function addWork(
 ): void {
   // Requests whose first tokens come together were in one step.
   if (hasOwnStep) work.steps += Math.max(1, Math.ceil(newTokens / stepTokens))
-  work.tokens += newTokens
+  work.chargedTokens += hasOwnStep ? chargedTokens(newTokens, stepTokens) : newTokens
   work.attention += newTokens * (promptTokens - newTokens / 2)
 }
 
@@ -600,8 +593,8 @@ function newPeriod(startMs: number): Period {
     lastMs: -1,
     observedMs: -1,
     open: 0,
-    predicted: { steps: 0, tokens: 0, attention: 0 },
-    delivered: { steps: 0, tokens: 0, attention: 0 },
+    predicted: { steps: 0, chargedTokens: 0, attention: 0 },
+    delivered: { steps: 0, chargedTokens: 0, attention: 0 },
     requests: 0,
     unsaid: 0,
   }

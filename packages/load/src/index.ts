@@ -13,16 +13,17 @@ export {
   type EngineProjection,
   filterProjection,
   type LearnedSpeed,
-  prefillCost,
   type SentRequest,
   STEP_TOKENS_DEFAULT,
 } from './engine-book.ts'
 export {
   type Coefficients,
   type CostKnowledge,
+  chargedTokens,
   DECODE_PRIOR,
   LearnedCosts,
   PREFILL_PRIOR,
+  prefillCost,
 } from './engine-costs.ts'
 export type {
   ActiveLoadMethods,

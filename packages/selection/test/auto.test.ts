@@ -50,7 +50,10 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const cachedTokens = promptTokens - Math.min(...Array.from(SLOTS, newTokensAt))
   const tokensInUse = promptTokens - BLOCK * Math.min(...Array.from(input.newBlocks))
   const isUnshared = Math.max(0, tokensInUse) <= cachedTokens - BLOCK
-  const x = p0! * Math.ceil(n / step) + p1! * n + p2! * n * (promptTokens - n / 2)
+  const steps = Math.ceil(n / step)
+  const charged = n + Math.max(0, 256 - (n - (steps - 1) * step))
+  const pairs = p2! * n * (promptTokens - n / 2)
+  const x = p0! * steps + p1! * charged + pairs
   const priced = engines.prefillMeanMs > 0 ? Math.min(x, 2 * engines.prefillMeanMs) : x
   const g = q0! + q1! * d + q2! * C
   const joined = d > 0 ? g / 2 + (g - q0!) * Math.ceil((n + queued) / step) : 0
@@ -63,7 +66,9 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
     ((q1! + q2! * (promptTokens + o / 2)) * L * o) / 2
   const later = (priced * rho) / (1 - rho)
   const isFull = engines.receivedTokens[i]! + n > (capacity > 0 ? capacity : 262_144)
-  const evict = isFull ? priced * (1 - rho) ** 4 * engines.churn[i]! : 0
+  const mostPriced = engines.prefillMeanMs > 0 ? 2 * engines.prefillMeanMs : Infinity
+  const again = Math.min(p1! * n + pairs, mostPriced)
+  const evict = isFull ? again * (1 - rho) ** 4 * engines.churn[i]! : 0
   return engines.backlogMs[i]! + joined + x + later + evict + w * (own + others) + (2 * n) / promptTokens
 }
 

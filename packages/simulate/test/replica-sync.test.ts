@@ -203,13 +203,20 @@ t.test('what routers know of each other late, or never, makes load uneven', asyn
 })
 
 t.test('eight routers with auto that tell each other are nearly as good as one', async t => {
-  const one = await run({}, 'auto')
-  const synced = await run({ routers: 8, replicaSyncMs: 5 }, 'auto')
-  const alone = await run({ routers: 8 }, 'auto')
-  const said = JSON.stringify([one, synced, alone].map(({ hitRate, ttftMs }) => [hitRate, ttftMs.mean]))
+  const mean = async (changes: Partial<CellSpec>) => {
+    const results: CellResult[] = []
+    for (const seed of [1, 2, 3, 4]) results.push(await run({ ...changes, seed }, 'auto'))
+    const of = (figure: (result: CellResult) => number): number =>
+      results.reduce((sum, result) => sum + figure(result), 0) / results.length
+    return { hitRate: of(({ hitRate }) => hitRate), ttftMs: of(({ ttftMs }) => ttftMs.mean) }
+  }
+  const one = await mean({})
+  const synced = await mean({ routers: 8, replicaSyncMs: 5 })
+  const alone = await mean({ routers: 8 })
+  const said = JSON.stringify({ one, synced, alone })
   t.ok(synced.hitRate > 0.97 * one.hitRate, said)
-  t.ok(synced.ttftMs.mean < 1.1 * one.ttftMs.mean, said)
-  t.ok(alone.ttftMs.mean > 1.2 * one.ttftMs.mean, said)
+  t.ok(synced.ttftMs < 1.1 * one.ttftMs, said)
+  t.ok(alone.ttftMs > 1.2 * one.ttftMs, said)
 })
 
 t.test('a single router has nobody to tell: its figures are the same byte for byte', async t => {

@@ -3,12 +3,13 @@
  *
  *   cost = wait + prefill + later + evict + decode + others + unsure
  *
- *   n        new tokens in s = ⌈n/step⌉ steps;  x = p0·s + p1·n + p2·n·(prompt − n/2): its prefill alone;  x' = min(x, 2·mean x)
+ *   n        new tokens in s = ⌈n/step⌉ steps;  x = p0·s + p1·m + p2·n·(prompt − n/2): its prefill alone, where m is n, and what the last
+ *            step has less than 256;  x' = min(x, 2·mean x);  x″ = min(p1·n + p2·n·(prompt − n/2), 2·mean x): what its tokens add
  *   wait     B + g/2 + (g − q0)·⌈(n + queued)/step⌉   the prompts before it; where some decode, also half of the step that is under
  *            way and what decoding adds to the steps of a prompt. Those steps have their fixed time q0 but once: it is in x
  *   prefill  x
  *   later    x' · ρ/(1 − ρ)              what a millisecond of prefill costs those that come: as many milliseconds as wait for it
- *   evict    x' · churn · (1 − ρ)^4      new blocks push others out; more of those are missed where the cache turns over faster.
+ *   evict    x″ · churn · (1 − ρ)^4      new blocks push others out; more of those are missed where the cache turns over faster.
  *            Nothing is pushed out of a cache that was never sent as many new tokens as it holds
  *   decode   w · o·(q0 + q1·(L + 1) + q2·(C + queued + prompt + o/2))   its own tokens
  *   others   w · ((h + 30·(1 − ρ)^24 · max(0, h − f·g))·L    h = max(0, x − q0·s): what its prefill holds up those that decode: they get
@@ -32,7 +33,7 @@
  * Source   the steps are those of an engine with chunked prefill; the prices for others and the weight of what is shared were found by simulation.
  */
 
-import { STEP_TOKENS_DEFAULT } from '@homing/load'
+import { chargedTokens, STEP_TOKENS_DEFAULT } from '@homing/load'
 import type { Policy } from '../policy.ts'
 
 const PRICED_PREFILLS_MAX = 2
@@ -129,10 +130,9 @@ export const auto: Policy = {
       const q2 = coefficients[c + 5]!
       const tokens = newTokens[i]!
       const steps = Math.ceil(tokens / step)
+      const attention = coefficients[c + 2]! * tokens * (promptTokens - tokens / 2)
       const prefill =
-        coefficients[c]! * steps +
-        coefficients[c + 1]! * tokens +
-        coefficients[c + 2]! * tokens * (promptTokens - tokens / 2)
+        coefficients[c]! * steps + coefficients[c + 1]! * chargedTokens(tokens, step) + attention
       const priced = Math.min(prefill, pricedMax)
       const context = engines.contextTokens[i]!
       const queued = engines.queuedTokens[i]!
@@ -145,7 +145,8 @@ export const auto: Policy = {
       const wait = engines.backlogMs[i]! + shared
       const later = priced * laterPrice
       const room = capacity > 0 ? capacity : CAPACITY_UNKNOWN
-      const evict = engines.receivedTokens[i]! + tokens > room ? priced * evictPrice * engines.churn[i]! : 0
+      const again = Math.min(coefficients[c + 1]! * tokens + attention, pricedMax)
+      const evict = engines.receivedTokens[i]! + tokens > room ? again * evictPrice * engines.churn[i]! : 0
       const decode = decodePrice * output * (q0 + q1 * (requests + 1) + q2 * (context + queued + heldTokens))
       const heldUp = Math.max(0, prefill - q0 * steps)
       const felt = heldUp + holdUpPrice * Math.max(0, heldUp - freeSteps * stepMs)

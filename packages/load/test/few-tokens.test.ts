@@ -1,0 +1,59 @@
+/** What is learned of prefill where a step takes no less below some tokens, and where it does. */
+
+import { seededRandom } from '@homing/clock'
+import t from 'tap'
+import { chargedTokens, EngineBook, prefillCost } from '../src/index.ts'
+
+const SEED = 20_261_125
+const STEP = 8192
+
+/** What prefill of so many new tokens of a prompt takes, in milliseconds. */
+type Takes = (newTokens: number, promptTokens: number) => number
+
+/** An accelerator that reads its weights in 5.5 ms, as long as 239 tokens take, and one of which a step takes 16.5 ms and more with every token. */
+const ENGINES: Readonly<Record<string, Takes>> = {
+  'takes no less below 239 tokens': (newTokens, promptTokens) =>
+    1 + Math.max(5.5, 0.023 * newTokens) + 1e-6 * newTokens * (promptTokens - newTokens / 2),
+  'takes no less below 320 tokens': newTokens => 2 + Math.max(16, 0.05 * newTokens),
+  'takes longer for each token': newTokens => 16.5 + 0.015 * newTokens,
+}
+
+/** Growing conversations: mostly a hundred or two new tokens behind a cached prefix, now and then a prompt of which nothing is cached. */
+function served(takes: Takes, requests: number): { readonly book: EngineBook; readonly nowMs: number } {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  const random = seededRandom(SEED)
+  let nowMs = 0
+  for (let i = 0; i < requests; i++) {
+    const promptTokens = 600 + random.below(800)
+    const newTokens = i % 8 === 0 ? promptTokens : 1 + random.below(200)
+    book.sent(`${i}`, 0, { promptTokens, newTokens, nowMs }, STEP)
+    nowMs += takes(newTokens, promptTokens)
+    book.firstToken(`${i}`, nowMs)
+    nowMs += 100
+    book.ended(`${i}`, nowMs, 20, 1 - newTokens / promptTokens)
+  }
+  return { book, nowMs }
+}
+
+for (const [name, takes] of Object.entries(ENGINES)) {
+  t.test(
+    `of an engine that ${name}, 200 requests teach what few and many tokens take, within 20 %`,
+    async t => {
+      const { book, nowMs } = served(takes, 200)
+      const { coefficients } = book.project([0], nowMs)
+      const p = [coefficients[0]!, coefficients[1]!, coefficients[2]!] as const
+      for (const newTokens of [10, 100, 200, 700, 1300]) {
+        const ratio = prefillCost(p, newTokens, 1300, STEP) / takes(newTokens, 1300)
+        t.ok(Math.abs(ratio - 1) < 0.2, `${newTokens} tokens: ${ratio} (seed ${SEED})`)
+      }
+    },
+  )
+}
+
+t.test('only the last step has less than the knee, and no more than it can hold', async t => {
+  t.equal(chargedTokens(100, 512), 256)
+  t.equal(chargedTokens(300, 512), 300)
+  t.equal(chargedTokens(512, 512), 512)
+  t.equal(chargedTokens(612, 512), 768)
+  t.equal(chargedTokens(100, 128), 128)
+})
