@@ -29,7 +29,9 @@ const FADE = 0.985
 /** The fit of the fleet weighs as much as this many observations of a worker. */
 const FLEET_WEIGHT = 8
 /** The priors weigh as much as this many observations of the fleet. */
-const PRIOR_WEIGHT = 1
+const PRIOR_WEIGHT = 0.3
+/** A prior is off by so much at least: p0 is a small part of a step, or all of it. */
+const PRIOR_SCALE_MIN: Coefficients = [10, 0, 0]
 const SWEEPS = 12
 /**
  * A worker counts as another kind than the fleet when its logarithm of predicted ÷ seen is beyond the first figure, and the second ÷ √(its observations)
@@ -50,7 +52,7 @@ const KNEE_TOKENS = 256
 /** p0 and q0 in ms a step, p1 in ms a token, p2 in ms a token and token of context, q1 in ms a request, q2 in ms a token. */
 export type Coefficients = readonly [number, number, number]
 
-export const PREFILL_PRIOR: Coefficients = [10, 0.05, 1e-6]
+export const PREFILL_PRIOR: Coefficients = [1, 0.035, 1e-6]
 export const DECODE_PRIOR: Coefficients = [10, 0.1, 4e-5]
 
 /** What is known of a worker's steps, and where it is from. */
@@ -155,8 +157,8 @@ class Fit {
         const own = p[i === 0 ? 0 : i === 1 ? 3 : 5]!
         let residual = this.#sums[i]!
         for (let j = 0; j < FEATURES; j++) if (j !== i) residual -= p[PAIR[i * FEATURES + j]!]! * c[j]!
-        // One pseudo-row for each coefficient says that it is that of the base, give or take as much as the larger of the two.
-        const scale = Math.max(c[i]!, base[i]!, Number.MIN_VALUE)
+        // One pseudo-row for each coefficient says that it is that of the base, give or take as much as the larger of the two, and PRIOR_SCALE_MIN.
+        const scale = Math.max(c[i]!, base[i]!, PRIOR_SCALE_MIN[i]!, Number.MIN_VALUE)
         const pull = weight / scale / scale
         c[i] = Math.max(0, (residual + pull * base[i]!) / (own + pull))
       }

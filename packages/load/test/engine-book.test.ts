@@ -130,7 +130,7 @@ t.test(
     book.sent('a', 0, { promptTokens: 1000, newTokens: 1000, isStream: false, nowMs: 0 })
     t.match(
       book.project([0], 1),
-      { backlogMs: { 0: 51.5 - 1 }, decoding: { 0: 0 } },
+      { backlogMs: { 0: 36.5 - 1 }, decoding: { 0: 0 } },
       'p0 + 1000·p1 + 0.5 for attention',
     )
     t.match(book.project([0], 100), { backlogMs: { 0: 0 }, decoding: { 0: 1 }, requests: { 0: 1 } })

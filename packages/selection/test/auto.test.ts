@@ -179,11 +179,11 @@ t.test(
 t.test('in an idle fleet a short prompt joins those that decode, and a long one goes elsewhere', async t => {
   const book = new EngineBook({ workerSlotsMax: WORKERS })
   let nowMs = 0
-  // 0.05 ms a token, steps of 10 ms.
+  // Steps of 10 ms, as long as 200 tokens take.
   for (let i = 0; i < 100; i++) {
     const promptTokens = 200 + 37 * i
     book.sent(`${i}`, i % WORKERS, { promptTokens, newTokens: promptTokens, nowMs })
-    nowMs += 10 + promptTokens / 20
+    nowMs += promptTokens / 20
     book.firstToken(`${i}`, nowMs)
     book.ended(`${i}`, nowMs + 10 * 99, 100)
     nowMs += 2000

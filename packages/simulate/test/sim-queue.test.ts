@@ -136,17 +136,26 @@ t.test('a flood of long prompts of one tenant does not hold up the chat of anoth
   t.ok(own < without / 10, `${own} ms with a queue, ${without} ms without`)
 })
 
-t.test('under auto no prompt is sent to block an engine that has no free KV blocks for it', async t => {
-  const p99s: number[] = []
-  for (const seed of [1, 2, 3, 4, 5, 6]) {
-    const requests = generated('flood?requests=2880&rate=8&flood=4', seed)
-    const spec = specOf('auto', { threshold: 'auto' }, { workers: 8, seed, warmupShare: 0.1 })
-    const { result } = await run(spec, requests)
-    p99s.push(result.tenants!.find(({ tenant }) => tenant === 'chat')!.ttftMs.p99)
+t.test('under auto a prompt waits while no engine has free KV blocks for it', async t => {
+  const kvCapacityTokens = 200_000
+  const blocks = kvCapacityTokens / SPEC.blockTokens
+  const request = (timestampMs: number, share: number, firstId: number): TraceRequest => {
+    const count = Math.floor(share * blocks)
+    const hashIds = Array.from({ length: count }, (_, i) => firstId + i)
+    return { timestampMs, inputTokens: count * SPEC.blockTokens, outputTokens: 1000, hashIds }
   }
-  const mean = p99s.reduce((sum, ms) => sum + ms, 0) / p99s.length
-  t.ok(
-    mean < 420,
-    `chats wait ${p99s.map(Math.round).join(', ')} ms beside a flood of long prompts, six seeds`,
+  // Prefilled long before the other two come.
+  const long = request(0, 0.7, 1)
+  const lacksRoom = request(60_000, 0.5, 1_000_000)
+  const hasRoom = request(50_000, 0.1, 2_000_000)
+  const requests = [{ ...long, outputTokens: 20_000 }, hasRoom, lacksRoom]
+  const { served } = await run(
+    specOf('auto', { threshold: 'auto' }, { workers: 1, warmupShare: 0, kvCapacityTokens }),
+    requests,
   )
+  const of = (trace: TraceRequest): ServedRequest =>
+    served.find(each => each.trace.hashIds === trace.hashIds)!
+  t.ok(of(long).firstTokenMs < 50_000)
+  t.equal(of(hasRoom).placedMs, 50_000)
+  t.ok(of(lacksRoom).placedMs >= of(long).endMs, JSON.stringify({ ...of(lacksRoom), trace: undefined }))
 })
