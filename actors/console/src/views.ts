@@ -136,6 +136,7 @@ function learnedView(learned: LearnedSpeed | undefined) {
       ms_per_step: significant(step),
       ms_per_token: significant(token),
       ms_per_million_pairs: significant(pair * 1e6),
+      tokens_per_step_min: prefill.kneeTokens,
     },
     decode: {
       source: decode.source,

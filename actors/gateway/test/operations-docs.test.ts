@@ -127,7 +127,7 @@ const LOADS = {
       activePrefillTokens: 0,
       activeRequests: 0,
       reported: { share: undefined, reason: 'GET /metrics answers 404' },
-      learned: { prefill: SPEED, decode: SPEED },
+      learned: { prefill: { ...SPEED, kneeTokens: 256 }, decode: SPEED },
     },
   ],
   stats: { expiredTotal: 0 } as never,

@@ -131,7 +131,7 @@ t.test('/workers shows every worker key with trust, blocks held and load', async
         activeRequests: 2,
         reported: { share: 0.25, reason: undefined },
         learned: {
-          prefill: { coefficients: [10, 1 / 30, 1e-6], source: 'worker', observations: 9 },
+          prefill: { coefficients: [10, 1 / 30, 1e-6], source: 'worker', observations: 9, kneeTokens: 256 },
           decode: { coefficients: [10, 0.1, 4e-5], source: 'prior', observations: 0 },
         },
       },

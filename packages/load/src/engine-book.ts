@@ -18,14 +18,8 @@
  * Pure: no clock of its own. A time before the latest one that was told counts as the latest.
  */
 
-import {
-  type CostKnowledge,
-  chargedTokens,
-  DECODE_PRIOR,
-  LearnedCosts,
-  PREFILL_PRIOR,
-  prefillCost,
-} from './engine-costs.ts'
+import { type CostKnowledge, DECODE_PRIOR, LearnedCosts } from './engine-costs.ts'
+import { chargedTokens, KNEES, PrefillCosts } from './prefill-costs.ts'
 
 /** Tokens of a step where the engine does not say. */
 export const STEP_TOKENS_DEFAULT = 8192
@@ -91,7 +85,8 @@ interface BookedRequest {
 /** Prefill, as the fit counts it. */
 interface Work {
   steps: number
-  chargedTokens: number
+  /** As each of KNEES charges them. */
+  readonly chargedTokens: number[]
   attention: number
 }
 
@@ -153,6 +148,8 @@ export interface EngineProjection {
   receivedTokens: Float64Array
   /** Six for each slot: p0, p1, p2, q0, q1, q2. */
   coefficients: Float64Array
+  /** Tokens below which a step of prefill takes no less: see prefill-costs.ts. */
+  kneeTokens: number
   /** Share of the workers that were asked about with a prompt in their queue, over the last decisions. */
   busyShare: number
   outputTokensExpected: number
@@ -162,16 +159,19 @@ export interface EngineProjection {
   prefillMeanMs: number
 }
 
-/** Coefficients p0, p1, p2 of prefill and q0, q1, q2 of decoding: see engine-costs.ts. */
+/** Coefficients p0, p1, p2 of prefill and q0, q1, q2 of decoding: see prefill-costs.ts and engine-costs.ts. */
 export interface LearnedSpeed {
-  readonly prefill: CostKnowledge
+  readonly prefill: CostKnowledge & {
+    /** Tokens below which a step takes no less. */
+    readonly kneeTokens: number
+  }
   readonly decode: CostKnowledge
 }
 
 export class EngineBook {
   readonly #slots: (Slot | undefined)[]
   readonly #requests = new Map<string, BookedRequest>()
-  readonly #prefill = new LearnedCosts(PREFILL_PRIOR)
+  readonly #prefill = new PrefillCosts()
   readonly #decode = new LearnedCosts(DECODE_PRIOR)
   #projection = newProjection(8)
   #nowMs = 0
@@ -280,7 +280,11 @@ export class EngineBook {
 
   /** What was learned of the speed of a slot's worker. */
   learned(slot: number): LearnedSpeed {
-    return { prefill: this.#prefill.knowledge(slot), decode: this.#decode.knowledge(slot) }
+    const { kneeTokens } = this.#prefill
+    return {
+      prefill: { ...this.#prefill.knowledge(slot), kneeTokens },
+      decode: this.#decode.knowledge(slot),
+    }
   }
 
   /** Its requests are gone, and what was learned of it. */
@@ -328,6 +332,7 @@ export class EngineBook {
     p.busyShare = Math.min(BUSY_MAX, this.#busyShare)
     p.outputTokensExpected = this.#outputMean
     p.prefillMeanMs = this.#prefillMeanMs
+    p.kneeTokens = this.#prefill.kneeTokens
     p.waitingShare =
       this.#ended > 0 && this.#decodeMeanMs > 0
         ? Math.min(1, Math.max(0, (this.#firstTokenMeanMs - this.#prefillMeanMs) / this.#decodeMeanMs))
@@ -354,7 +359,7 @@ export class EngineBook {
       prefillSteps: Math.max(1, Math.ceil(newTokens / stepTokens)),
       sentMs: nowMs,
       waitedMs: request.waitedMs ?? 0,
-      prefillMs: prefillCost(this.#prefill.of(slot), newTokens, promptTokens, stepTokens),
+      prefillMs: this.#prefill.cost(slot, newTokens, promptTokens, stepTokens),
       isSilent: request.isStream === false,
       firstTokenMs: -1,
       contextTokens: 0,
@@ -507,7 +512,7 @@ export class EngineBook {
   }
 
   #learn(slot: number, { observedMs }: Period, work: Work, weight: number): void {
-    this.#prefill.observe(slot, work.steps, work.chargedTokens, work.attention, observedMs, weight)
+    this.#prefill.observe(slot, work, observedMs, weight)
   }
 
   #time(nowMs: number): number {
@@ -518,7 +523,7 @@ export class EngineBook {
 
 /** One of its own, as long as its count. */
 export function copyProjection(projection: EngineProjection): EngineProjection {
-  const { count, busyShare, outputTokensExpected, waitingShare, prefillMeanMs } = projection
+  const { count, busyShare, outputTokensExpected, waitingShare, prefillMeanMs, kneeTokens } = projection
   return {
     count,
     backlogMs: projection.backlogMs.slice(0, count),
@@ -533,6 +538,7 @@ export function copyProjection(projection: EngineProjection): EngineProjection {
     outputTokensExpected,
     waitingShare,
     prefillMeanMs,
+    kneeTokens,
   }
 }
 
@@ -553,8 +559,16 @@ export function filterProjection(projection: EngineProjection, isKept: readonly 
     for (const column of columns) kept[column][to] = projection[column][from]!
     kept.coefficients.set(projection.coefficients.subarray(6 * from, 6 * from + 6), 6 * to)
   }
-  const { busyShare, outputTokensExpected, waitingShare, prefillMeanMs } = projection
-  return { ...kept, count: slots.length, busyShare, outputTokensExpected, waitingShare, prefillMeanMs }
+  const { busyShare, outputTokensExpected, waitingShare, prefillMeanMs, kneeTokens } = projection
+  return {
+    ...kept,
+    count: slots.length,
+    busyShare,
+    outputTokensExpected,
+    waitingShare,
+    prefillMeanMs,
+    kneeTokens,
+  }
 }
 
 /** The head is under way since it could begin; what it takes longer than estimated is not held against those behind it. */
@@ -582,7 +596,8 @@ function addWork(
 ): void {
   // Requests whose first tokens come together were in one step.
   if (hasOwnStep) work.steps += Math.max(1, Math.ceil(newTokens / stepTokens))
-  work.chargedTokens += hasOwnStep ? chargedTokens(newTokens, stepTokens) : newTokens
+  for (const [at, knee] of KNEES.entries())
+    work.chargedTokens[at]! += hasOwnStep ? chargedTokens(newTokens, stepTokens, knee) : newTokens
   work.attention += newTokens * (promptTokens - newTokens / 2)
 }
 
@@ -593,11 +608,15 @@ function newPeriod(startMs: number): Period {
     lastMs: -1,
     observedMs: -1,
     open: 0,
-    predicted: { steps: 0, chargedTokens: 0, attention: 0 },
-    delivered: { steps: 0, chargedTokens: 0, attention: 0 },
+    predicted: newWork(),
+    delivered: newWork(),
     requests: 0,
     unsaid: 0,
   }
+}
+
+function newWork(): Work {
+  return { steps: 0, chargedTokens: KNEES.map(() => 0), attention: 0 }
 }
 
 function newSlot(): Slot {
@@ -635,6 +654,7 @@ function newProjection(slots: number): EngineProjection {
     outputTokensExpected: OUTPUT_PRIOR,
     waitingShare: 0,
     prefillMeanMs: 0,
+    kneeTokens: 0,
   }
 }
 

@@ -1,7 +1,7 @@
 /**
  * Engine costs: how long prefill and decode steps of a worker take, learned from what its requests took.
  *
- *   prefill   p0 · steps + p1 · m + p2 · n·(prompt − n/2)   for n tokens that are not cached; m is n, and what the last step has less than the knee
+ *   prefill   p0 · steps + p1 · m + p2 · n·(prompt − n/2)   for n tokens that are not cached; m is n or a little more (prefill-costs.ts)
  *   decode    q0 + q1 · d + q2 · C                          a step with d requests that hold C tokens together
  *
  * Each is a least-squares fit with coefficients ≥ 0. A fit keeps its normal equations, in which old observations fade, so
@@ -42,16 +42,10 @@ const APART_OF_CHANCE = 1
 /** Rows between two solutions, once there are as many. */
 const SOLVE_EVERY = 16
 
-/**
- * Tokens below which a step of prefill takes no less. It reads all weights, however few tokens are in it, and that takes as long as to compute
- * about as many tokens as the accelerator has operations for each byte that it reads: 150 to 400. Most requests compute a hundred or two behind a cached
- * prefix. A line through those and through whole prompts would take a thousand tokens for half of what they are.
- */
-const KNEE_TOKENS = 256
-
 /** p0 and q0 in ms a step, p1 in ms a token, p2 in ms a token and token of context, q1 in ms a request, q2 in ms a token. */
 export type Coefficients = readonly [number, number, number]
 
+/** For the knee that counts at first. */
 export const PREFILL_PRIOR: Coefficients = [1, 0.035, 1e-6]
 export const DECODE_PRIOR: Coefficients = [10, 0.1, 4e-5]
 
@@ -252,24 +246,4 @@ function median(ratios: readonly number[]): number {
   const sorted = ratios.toSorted((a, b) => a - b)
   const half = sorted.length >> 1
   return sorted.length % 2 === 1 ? sorted[half]! : Math.sqrt(sorted[half - 1]! * sorted[half]!)
-}
-
-/** `newTokens`, and what the last of their steps has less than KNEE_TOKENS. */
-export function chargedTokens(newTokens: number, stepTokens: number): number {
-  const last = newTokens - (Math.ceil(newTokens / stepTokens) - 1) * stepTokens
-  return newTokens + Math.max(0, Math.min(stepTokens, KNEE_TOKENS) - last)
-}
-
-/** Milliseconds to compute `newTokens` of a prompt alone. */
-export function prefillCost(
-  p: Coefficients,
-  newTokens: number,
-  promptTokens: number,
-  stepTokens: number,
-): number {
-  return (
-    p[0] * Math.ceil(newTokens / stepTokens) +
-    p[1] * chargedTokens(newTokens, stepTokens) +
-    p[2] * newTokens * (promptTokens - newTokens / 2)
-  )
 }

@@ -19,12 +19,11 @@ export {
 export {
   type Coefficients,
   type CostKnowledge,
-  chargedTokens,
   DECODE_PRIOR,
   LearnedCosts,
   PREFILL_PRIOR,
-  prefillCost,
 } from './engine-costs.ts'
+export { chargedTokens, KNEES, PrefillCosts, type PrefillWork, prefillCost } from './prefill-costs.ts'
 export type {
   ActiveLoadMethods,
   ActiveLoadOptions,

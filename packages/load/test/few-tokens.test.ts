@@ -18,14 +18,18 @@ const ENGINES: Readonly<Record<string, Takes>> = {
   'takes longer for each token': newTokens => 16.5 + 0.015 * newTokens,
 }
 
-/** Growing conversations: mostly a hundred or two new tokens behind a cached prefix, now and then a prompt of which nothing is cached. */
-function served(takes: Takes, requests: number): { readonly book: EngineBook; readonly nowMs: number } {
+/** Growing conversations: mostly a hundred or two new tokens behind a cached prefix, now and then a prompt of which nothing is cached; `fewer` times fewer tokens of all. */
+function served(
+  takes: Takes,
+  requests: number,
+  fewer = 1,
+): { readonly book: EngineBook; readonly nowMs: number } {
   const book = new EngineBook({ workerSlotsMax: 1 })
   const random = seededRandom(SEED)
   let nowMs = 0
   for (let i = 0; i < requests; i++) {
-    const promptTokens = 600 + random.below(800)
-    const newTokens = i % 8 === 0 ? promptTokens : 1 + random.below(200)
+    const promptTokens = (600 + random.below(800)) / fewer
+    const newTokens = i % 8 === 0 ? promptTokens : (1 + random.below(200)) / fewer
     book.sent(`${i}`, 0, { promptTokens, newTokens, nowMs }, STEP)
     nowMs += takes(newTokens, promptTokens)
     book.firstToken(`${i}`, nowMs)
@@ -40,20 +44,38 @@ for (const [name, takes] of Object.entries(ENGINES)) {
     `of an engine that ${name}, 200 requests teach what few and many tokens take, within 20 %`,
     async t => {
       const { book, nowMs } = served(takes, 200)
-      const { coefficients } = book.project([0], nowMs)
+      const { coefficients, kneeTokens } = book.project([0], nowMs)
       const p = [coefficients[0]!, coefficients[1]!, coefficients[2]!] as const
       for (const newTokens of [10, 100, 200, 700, 1300]) {
-        const ratio = prefillCost(p, newTokens, 1300, STEP) / takes(newTokens, 1300)
-        t.ok(Math.abs(ratio - 1) < 0.2, `${newTokens} tokens: ${ratio} (seed ${SEED})`)
+        const ratio = prefillCost(p, newTokens, 1300, STEP, kneeTokens) / takes(newTokens, 1300)
+        t.ok(
+          Math.abs(ratio - 1) < 0.2,
+          `${newTokens} tokens: ${ratio} with the knee at ${kneeTokens} (seed ${SEED})`,
+        )
       }
     },
   )
 }
 
+t.test(
+  'where tokens are guessed from text and are four times as many, few of them still cost less than many',
+  async t => {
+    const takes: Takes = (newTokens, promptTokens) =>
+      ENGINES['takes no less below 239 tokens']!(4 * newTokens, 4 * promptTokens)
+    const { book, nowMs } = served(takes, 200, 4)
+    const { coefficients, kneeTokens } = book.project([0], nowMs)
+    const p = [coefficients[0]!, coefficients[1]!, coefficients[2]!] as const
+    t.ok(kneeTokens < 128, `${kneeTokens} tokens`)
+    const ratio = prefillCost(p, 200, 200, STEP, kneeTokens) / takes(200, 200)
+    t.ok(Math.abs(ratio - 1) < 0.2, `200 tokens: ${ratio} (seed ${SEED})`)
+  },
+)
+
 t.test('only the last step has less than the knee, and no more than it can hold', async t => {
-  t.equal(chargedTokens(100, 512), 256)
-  t.equal(chargedTokens(300, 512), 300)
-  t.equal(chargedTokens(512, 512), 512)
-  t.equal(chargedTokens(612, 512), 768)
-  t.equal(chargedTokens(100, 128), 128)
+  t.equal(chargedTokens(100, 512, 256), 256)
+  t.equal(chargedTokens(300, 512, 256), 300)
+  t.equal(chargedTokens(512, 512, 256), 512)
+  t.equal(chargedTokens(612, 512, 256), 768)
+  t.equal(chargedTokens(100, 128, 256), 128)
+  t.equal(chargedTokens(100, 512, 0), 100)
 })

@@ -51,7 +51,7 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const tokensInUse = promptTokens - BLOCK * Math.min(...Array.from(input.newBlocks))
   const isUnshared = Math.max(0, tokensInUse) <= cachedTokens - BLOCK
   const steps = Math.ceil(n / step)
-  const charged = n + Math.max(0, 256 - (n - (steps - 1) * step))
+  const charged = n + Math.max(0, engines.kneeTokens - (n - (steps - 1) * step))
   const pairs = p2! * n * (promptTokens - n / 2)
   const x = p0! * steps + p1! * charged + pairs
   const priced = engines.prefillMeanMs > 0 ? Math.min(x, 2 * engines.prefillMeanMs) : x

@@ -156,7 +156,7 @@ t.test('the profile is looked for where none is given', async t => {
     workers.map(({ key }) => [
       key,
       {
-        prefill: { coefficients: [9, 9, 9], source: 'worker', observations: 100 },
+        prefill: { coefficients: [9, 9, 9], source: 'worker', observations: 100, kneeTokens: 0 },
         decode: { coefficients: [9, 9, 9], source: 'worker', observations: 100 },
       } as const,
     ]),

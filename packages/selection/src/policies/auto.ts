@@ -4,7 +4,7 @@
  *   cost = wait + prefill + later + evict + decode + others + unsure
  *
  *   n        new tokens in s = ⌈n/step⌉ steps;  x = p0·s + p1·m + p2·n·(prompt − n/2): its prefill alone, where m is n, and what the last
- *            step has less than 256;  x' = min(x, 2·mean x);  x″ = min(p1·n + p2·n·(prompt − n/2), 2·mean x): what its tokens add
+ *            step has less than the knee;  x' = min(x, 2·mean x);  x″ = min(p1·n + p2·n·(prompt − n/2), 2·mean x): what its tokens add
  *   wait     B + g/2 + (g − q0)·⌈(n + queued)/step⌉   the prompts before it; where some decode, also half of the step that is under
  *            way and what decoding adds to the steps of a prompt. Those steps have their fixed time q0 but once: it is in x
  *   prefill  x
@@ -132,7 +132,9 @@ export const auto: Policy = {
       const steps = Math.ceil(tokens / step)
       const attention = coefficients[c + 2]! * tokens * (promptTokens - tokens / 2)
       const prefill =
-        coefficients[c]! * steps + coefficients[c + 1]! * chargedTokens(tokens, step) + attention
+        coefficients[c]! * steps +
+        coefficients[c + 1]! * chargedTokens(tokens, step, engines.kneeTokens) +
+        attention
       const priced = Math.min(prefill, pricedMax)
       const context = engines.contextTokens[i]!
       const queued = engines.queuedTokens[i]!
