@@ -21,6 +21,7 @@ import { dirname, join } from 'node:path'
 import process from 'node:process'
 import t from 'tap'
 import { exampleOutputs } from '../packages/actor/test/example-outputs.ts'
+import { oldNode, TOO_OLD } from '../packages/actor/test/old-node.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const TSC = join(ROOT, 'node_modules/.bin/tsc')
@@ -109,6 +110,25 @@ for (const [name, install] of Object.entries(installers)) {
     },
   )
 }
+
+const old = oldNode()
+t.test(
+  'a Node that is too old says so, whatever it imports',
+  { skip: old === undefined && 'no old Node on this machine' },
+  async t => {
+    const folder = await project('old')
+    t.equal((await installers['by hand']!(folder)).exitCode, 0)
+    for (const entry of ['@homing/actor', '@homing/actor/testing', '@homing/actor/simulation']) {
+      const { exitCode, output } = await run(
+        old!,
+        ['--input-type=module', '--eval', `import '${entry}'`],
+        folder,
+      )
+      t.equal(exitCode, 1, entry)
+      t.match(output, TOO_OLD, entry)
+    }
+  },
+)
 
 t.test(
   'the tarball stands alone: docs, source maps with their sources, and no link that leads outside',

@@ -1,14 +1,38 @@
-/** A Node that is too old is told so in a sentence, by the built package too. */
+/** A Node that is too old is told so in a sentence. The built package is imported by one in test/examples-project.test.ts. */
 
 import { spawnSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { stripTypeScriptTypes } from 'node:module'
 import { tmpdir } from 'node:os'
-import { delimiter, join } from 'node:path'
+import { join } from 'node:path'
 import t from 'tap'
 import { NODE_MIN, nodeFault } from '../src/values/node-version.ts'
+import { oldNode, TOO_OLD } from './old-node.ts'
 
 const PACKAGE = join(import.meta.dirname, '..')
+/**
+ * What Node 20 exports from its own modules, of what is imported by name. A name that it lacks fails when the modules are
+ * linked, before any of them runs: such a name is read from the module imported as a whole.
+ */
+const NODE_20_EXPORTS: Readonly<Record<string, readonly string[]>> = {
+  crypto: ['randomBytes'],
+  fs: ['writeSync'],
+  module: ['createRequire'],
+  os: ['endianness'],
+  perf_hooks: ['performance'],
+  url: ['fileURLToPath'],
+  util: ['inspect', 'types'],
+  v8: ['getHeapStatistics', 'setFlagsFromString'],
+  vm: ['runInNewContext'],
+  worker_threads: [
+    'MessageChannel',
+    'Worker',
+    'parentPort',
+    'receiveMessageOnPort',
+    'resourceLimits',
+    'workerData',
+  ],
+}
 
 t.test('the oldest Node is the one that package.json names', async t => {
   const { engines } = JSON.parse(readFileSync(join(PACKAGE, 'package.json'), 'utf8')) as {
@@ -33,20 +57,29 @@ t.test('every entry checks it before it imports anything else', async t => {
   }
 })
 
-/** A Node of this machine that is too old. */
-function oldNode(): string | undefined {
-  for (const folder of (process.env.PATH ?? '').split(delimiter)) {
-    const path = join(folder, 'node')
-    if (!existsSync(path)) continue
-    const { stdout } = spawnSync(path, ['--version'], { encoding: 'utf8', timeout: 10_000 })
-    if (nodeFault(stdout.trim()) !== undefined) return path
+t.test('nothing is imported by name that an older Node lacks', async t => {
+  let imports = 0
+  for (const name of ['actor', 'clock', 'errors', 'log']) {
+    const folder = join(PACKAGE, '..', name, 'src')
+    for (const file of readdirSync(folder, { recursive: true, encoding: 'utf8' })) {
+      if (!file.endsWith('.ts')) continue
+      const source = readFileSync(join(folder, file), 'utf8')
+      for (const [, names, module] of source.matchAll(/^import \{([^}]*)\} from 'node:([^']*)'/gm)) {
+        const values = names!.split(',').map(item => item.trim().split(' as ')[0]!)
+        for (const value of values.filter(item => item !== '' && !item.startsWith('type '))) {
+          imports++
+          if (NODE_20_EXPORTS[module!]?.includes(value) !== true)
+            t.fail(`${name}/src/${file}: ${value} of ${module}`)
+        }
+      }
+    }
   }
-  return undefined
-}
+  t.ok(imports > 15, `${imports} imports`)
+})
 
 const old = oldNode()
 t.test(
-  'a Node that is too old says so',
+  'a Node that is too old says so: the check alone runs on it',
   { skip: old === undefined && 'no old Node on this machine' },
   async t => {
     const folder = mkdtempSync(join(tmpdir(), 'homing-node-'))
@@ -58,6 +91,6 @@ t.test(
       timeout: 10_000,
     })
     t.equal(status, 1)
-    t.match(stderr, /Error: cannot run @homing\/actor on Node v\d+\.\d+\.\d+: it needs Node 22\.19 or later/)
+    t.match(stderr, TOO_OLD)
   },
 )

@@ -7,7 +7,8 @@
  * message takes it with it.
  */
 
-import { isMarkedAsUntransferable } from 'node:worker_threads'
+// As a whole: an older Node lacks isMarkedAsUntransferable, and would fail to link it before the check of its version runs.
+import workerThreads from 'node:worker_threads'
 import { UnserializableMessageError } from '../values/errors.ts'
 import { DEPTH_MAX, type DescribeReply, type Path, refusalOf, tooDeep } from './pack.ts'
 
@@ -30,7 +31,11 @@ export class Moves {
   constructor(transfer: readonly ArrayBuffer[]) {
     for (const buffer of transfer) {
       // The memory behind small Buffers is shared by many of them, and marked.
-      if (!(buffer instanceof ArrayBuffer) || buffer.detached || isMarkedAsUntransferable(buffer)) {
+      if (
+        !(buffer instanceof ArrayBuffer) ||
+        buffer.detached ||
+        workerThreads.isMarkedAsUntransferable(buffer)
+      ) {
         throw new UnserializableMessageError(
           'a value of its transfer list',
           'only buffers that are not detached move',
