@@ -1,8 +1,19 @@
 /** Workers that join, drain and leave over real sockets, while requests come. */
 
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
+import { freePorts } from '@homing/transport/testing'
 import t from 'tap'
 import { MODEL } from '../simulation/simulated-fleet.ts'
-import { assertIndexEqualsCaches, chunksOf, type Fleet, startEngines, startFleet, until } from './fleet.ts'
+import {
+  assertIndexEqualsCaches,
+  chunksOf,
+  type Fleet,
+  startEngines,
+  startFleet,
+  startProcess,
+  until,
+} from './fleet.ts'
 
 const prompt = (seed: number, length = 64): number[] =>
   Array.from({ length }, (_, at) => 40 + ((seed * 31 + at * 7) % 80))
@@ -52,6 +63,50 @@ t.test('an engine joins, is exact, gets requests, drains and leaves', async t =>
   t.equal((await fleet.send(`/workers/${idOf(late!.url)}`, { method: 'DELETE' })).status, 404)
   t.equal((await fleet.send(`/workers/${idOf(late!.url)}/drain`, { method: 'POST' })).status, 404)
 })
+
+t.test(
+  'a worker that cannot answer drains as fast as any other: dead, never reached, or killed as it drains',
+  async t => {
+    const [closedPort] = await freePorts(1)
+    const silent = createServer()
+    silent.listen(0, '127.0.0.1')
+    await once(silent, 'listening')
+    t.teardown(() => silent.close())
+    const { port: silentPort } = silent.address() as AddressInfo
+    const killed = await startProcess('engine', ['--host', '127.0.0.1', '--port', '0', '--speed', '1'])
+    t.teardown(() => killed.kill('SIGKILL'))
+    const router = ['--probe-timeout', '10s', '--probe-interval', '10s', '--retries', '0']
+    const fleet = await startFleet({ engines: [{}], router })
+    t.teardown(() => fleet.stop())
+    const others = [`http://127.0.0.1:${closedPort}`, `http://127.0.0.1:${silentPort}`, killed.url]
+    for (const url of others) t.equal((await fleet.send('/workers', { body: { url } })).status, 201)
+    await until('each is in its state', async () => {
+      const states = (await fleet.workers()).map(({ state }) => state)
+      return states.join() === 'up,down,probing,up' ? true : undefined
+    })
+    const long = await fleet.open('/v1/completions', {
+      body: {
+        ...{ model: MODEL, prompt: prompt(9), max_tokens: 4000, stream: true },
+        nvext: { backend_instance_id: (await fleet.worker(killed.url)).instance_id },
+      },
+    })
+    t.equal(long.headers['x-homing-worker'], `${idOf(killed.url)}/0`)
+    for (const url of others) {
+      const { status, text } = await fleet.send(`/workers/${idOf(url)}/drain`, { method: 'POST' })
+      t.equal(status, 202, text)
+    }
+    await until('those without a request have left', async () => {
+      const ids = (await fleet.workers()).map(({ id }) => id)
+      return ids.length === 2 && ids[1] === idOf(killed.url) ? true : undefined
+    })
+    killed.kill('SIGKILL')
+    t.match(await long.body.text(), /"error"/, 'what it had begun ends with an error')
+    await until('the last one has left', async () =>
+      (await fleet.workers()).length === 1 ? true : undefined,
+    )
+    t.equal((await fleet.send('/workers', { body: { url: others[0] } })).status, 201, 'it may come again')
+  },
+)
 
 t.test(
   'an engine under two names of one host is one worker, under two addresses two that are both right',

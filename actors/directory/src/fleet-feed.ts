@@ -211,9 +211,11 @@ export class FleetFeed {
   }
 }
 
-function stateOf(worker: Worker): Pick<WorkerRecord, 'state' | 'stateReason' | 'isOnTrial'> {
+function stateOf(worker: Worker): Pick<WorkerRecord, 'state' | 'stateReason' | 'isDraining' | 'isOnTrial'> {
   const { state, stateReason, drain, isLate, wasAnnounced } = worker
-  if (drain !== undefined && state === 'up') return { state: 'draining', stateReason: DRAINING }
+  if (drain !== undefined && state === 'up')
+    return { state: 'draining', stateReason: DRAINING, isDraining: true }
+  if (drain !== undefined) return { state, stateReason: `${stateReason}; it drains`, isDraining: true }
   if (isLate && !wasAnnounced) return { state, stateReason, isOnTrial: true }
   return { state, stateReason }
 }

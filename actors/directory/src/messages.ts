@@ -101,6 +101,8 @@ export interface WorkerRecord {
   readonly calledAt?: string | undefined
   readonly state: WorkerState
   readonly stateReason: string
+  /** It leaves with its last open request, whatever its state: one that drains may be down, or was never reached. */
+  readonly isDraining?: boolean
   /** It joined at run time and its cache is not known yet: it gets a small share of the requests until then. */
   readonly isOnTrial?: boolean
   readonly engine: EngineFamily

@@ -115,6 +115,33 @@ t.test('a worker that drains leaves with its last request', async t => {
   t.strictSame(ids(), ['10.0.0.1:8000'])
 })
 
+t.test('a worker that is not up drains, too, and leaves with its last request', async t => {
+  const { w, add, drain, tell, ids } = await begun(t)
+  await add('http://10.0.0.9:8000')
+  t.match(w.worker(1), { state: 'down', isDraining: undefined })
+  await drain('10.0.0.9:8000')
+  t.match(w.worker(1), { state: 'down', isDraining: true, stateReason: /ECONNREFUSED; it drains$/ })
+  await tell({ type: 'drained', workerId: '10.0.0.9:8000' })
+  t.strictSame(ids(), ['10.0.0.1:8000'])
+  await w.outside.http.listen({ host: '10.0.0.8', port: 8000 }, () => {})
+  await add('http://10.0.0.8:8000')
+  await drain('10.0.0.8:8000')
+  t.match(w.worker(1), { state: 'probing', isDraining: true, stateReason: 'not probed yet; it drains' })
+  await tell({ type: 'drained', workerId: '10.0.0.8:8000' })
+  t.strictSame(ids(), ['10.0.0.1:8000'])
+})
+
+t.test('a worker that goes down while it drains goes on draining', async t => {
+  const { w, add, drain, tell, ids } = await begun(t)
+  await add(SECOND)
+  await drain('10.0.0.2:8000')
+  t.match(w.worker(1), { state: 'draining', isDraining: true })
+  await tell({ type: 'suspect', workerId: '10.0.0.2:8000', reason: 'refused', isUnreachable: true })
+  t.match(w.worker(1), { state: 'down', isDraining: true, stateReason: 'refused; it drains' })
+  await tell({ type: 'drained', workerId: '10.0.0.2:8000' })
+  t.strictSame(ids(), ['10.0.0.1:8000'])
+})
+
 t.test('a drain that does not end is ended, and one of an earlier life ends nobody', async t => {
   const { w, add, drain, remove, ids } = await begun(t, { drainMsMax: 60_000 })
   await add(SECOND)

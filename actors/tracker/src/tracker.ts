@@ -113,7 +113,7 @@ export const tracker = defineActor(
         const present = new Map<number, string>()
         draining.clear()
         for (const worker of fleet.workers) {
-          if (worker.state === 'draining')
+          if (worker.isDraining === true)
             draining.set(
               worker.id,
               worker.keys.map(key => key.workerSlot),

@@ -1,5 +1,5 @@
 import { createTestSystem } from '@homing/actor/testing'
-import type { Fleet } from '@homing/directory'
+import type { DrainedMessage, Fleet } from '@homing/directory'
 import t from 'tap'
 import {
   type Booking,
@@ -34,9 +34,11 @@ async function start(
   more: Partial<TrackerArgs> = {},
 ) {
   const system = await createTestSystem()
+  const directory = system.probe<DrainedMessage>('directory')
   const ref = system.spawn(tracker, {
     name: 'tracker',
     args: {
+      directory: directory.ref,
       workerSlotsMax: 8,
       requestsMax: 100,
       idleMsMax,
@@ -68,7 +70,7 @@ async function start(
     const row = rows.find(candidate => candidate.worker === worker)
     return row && [row.activeBlocks, row.activePrefillTokens, row.activeRequests]
   }
-  return { system, ref, book, load }
+  return { system, ref, book, load, directory }
 }
 
 /** As much of a fleet as the tracker looks at. */
@@ -76,6 +78,53 @@ function fleetOf(...keys: [key: string, workerSlot: number][]): Fleet {
   const records = keys.map(([key, workerSlot]) => ({ key, workerSlot }))
   return { version: 1, workers: [{ keys: records }] } as unknown as Fleet
 }
+
+/** Worker a has two ranks. */
+function drainingFleet(drain: Pick<Fleet['workers'][number], 'state' | 'isDraining'>): Fleet {
+  const keys = ['a/0', 'a/1'].map((key, workerSlot) => ({ key, workerSlot }))
+  return { version: 2, workers: [{ id: 'a', ...drain, keys }] } as unknown as Fleet
+}
+
+t.test('a worker that drains is told of with its last request, whatever its state', async t => {
+  for (const state of ['draining', 'down', 'probing'] as const) {
+    const { system, ref, book, directory } = await start()
+    t.teardown(() => system.shutdown())
+    const told = async (): Promise<readonly DrainedMessage[]> => {
+      await system.settle()
+      const heard: DrainedMessage[] = []
+      while (directory.waiting.length > 0) heard.push(await directory.next())
+      return heard
+    }
+    ref.tell({ type: 'fleet', fleet: drainingFleet({ state: 'up' }) })
+    await book('r1', 0)
+    await book('r2', 1)
+    ref.tell({ type: 'fleet', fleet: drainingFleet({ state, isDraining: true }) })
+    t.strictSame(await told(), [], `${state}: both ranks have one`)
+    ref.tell({ type: 'free', decisionId: 'r1' })
+    t.strictSame(await told(), [], `${state}: one rank has one`)
+    ref.tell({ type: 'free', decisionId: 'r2' })
+    t.strictSame(await told(), [{ type: 'drained', workerId: 'a' }], state)
+    ref.tell({ type: 'fleet', fleet: drainingFleet({ state: 'up' }) })
+    await book('r3', 0)
+    ref.tell({ type: 'free', decisionId: 'r3' })
+    t.strictSame(await told(), [], `${state}: it takes requests again`)
+    ref.tell({ type: 'fleet', fleet: drainingFleet({ state, isDraining: true }) })
+    t.strictSame(await told(), [{ type: 'drained', workerId: 'a' }], `${state}: it has none at the start`)
+  }
+})
+
+t.test('a worker that goes down while it drains is told of when its requests have failed', async t => {
+  const { system, ref, book, directory } = await start()
+  t.teardown(() => system.shutdown())
+  await book('r1', 0)
+  ref.tell({ type: 'fleet', fleet: drainingFleet({ state: 'draining', isDraining: true }) })
+  ref.tell({ type: 'fleet', fleet: drainingFleet({ state: 'down', isDraining: true }) })
+  await system.settle()
+  t.strictSame(directory.waiting, [])
+  ref.tell({ type: 'free', decisionId: 'r1' })
+  await system.settle()
+  t.strictSame(directory.waiting, [{ type: 'drained', workerId: 'a' }])
+})
 
 t.test('the speed of a worker is learned from its first tokens', async t => {
   const { system, ref, book } = await start()
