@@ -10,6 +10,7 @@ import { type Duration, type Random, SimulatedClock, seededRandom, systemClock }
 import { CodedError } from '@homing/errors'
 import { type Log, silentLog } from '@homing/log'
 import { anyMessage } from './cell/arms.ts'
+import { checkedFields } from './contract/settings.ts'
 import {
   type ActorDefinition,
   type ActorRef,
@@ -80,6 +81,13 @@ export class ProbeTimeoutError extends CodedError {
   }
 }
 
+const OPTION_FIELDS: readonly (keyof TestSystemOptions)[] = [
+  'clock',
+  'random',
+  'log',
+  'provide',
+  'byReference',
+]
 /** Rounds of the event loop without work after which a system counts as settled. */
 const QUIET_ROUNDS = 3
 const ROUNDS_MAX = 100_000
@@ -87,6 +95,7 @@ const WITHIN_DEFAULT = '1s'
 
 /** Starts a system on this thread only: every placement means here, and nothing needs to be exported. */
 export function createTestSystem(options: TestSystemOptions = {}): TestSystem {
+  checkedFields('the options of a test system', options, OPTION_FIELDS)
   const clock = options.clock ?? new SimulatedClock()
   const runtime = createMainRuntime(
     {

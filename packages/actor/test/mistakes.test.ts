@@ -4,6 +4,7 @@ import {
   type ActorRef,
   type Behavior,
   createActorSystem,
+  defineCapability,
   MalformedMessageError,
   type Message,
   type Reply,
@@ -12,6 +13,8 @@ import {
   UnhandledMessageError,
   UnserializableMessageError,
 } from '@homing/actor'
+import { createSimulation, runSeeds } from '@homing/actor/simulation'
+import { createTestSystem } from '@homing/actor/testing'
 import t from 'tap'
 import { echo, parent } from './fixtures/echo.ts'
 import { typed } from './fixtures/typed.ts'
@@ -307,10 +310,46 @@ t.test('options that mean nothing are RangeErrors at the call', async t => {
     name: 'RangeError',
     message: "cannot use NaN as a duration: use milliseconds or '50ms', '2s', '5m'",
   })
-  await t.rejects(ref.ask({ type: 'get' }, { timout: '1s' } as never), {
-    name: 'RangeError',
-    message: /'timout'/,
-  })
+  const asks: readonly (readonly [unknown, RegExp])[] = [
+    [null, /timeout/],
+    [500, /500/],
+    [{ timout: '1s' }, /'timout'/],
+    [
+      { timeout: '1s', signall: AbortSignal.abort() },
+      /'signall' in the ask of a: use timeout, signal, transfer/,
+    ],
+    [{ timeout: '1s', trasnfer: [] }, /'trasnfer'/],
+    [{ timeout: '1s', signal: 'stop' }, /'stop' as signal/],
+    [{ timeout: '1s', signal: null }, /null as signal/],
+  ]
+  for (const [options, message] of asks) {
+    await t.rejects(
+      ref.ask({ type: 'get' }, options as never),
+      { name: 'RangeError', message },
+      JSON.stringify(options),
+    )
+  }
+  t.equal((await sys.stats()).asksPending, 0, 'none of them was sent')
+  const stops: readonly (readonly [unknown, RegExp])[] = [
+    [{ aftr: 'mailbox' }, /'aftr' in the options of a stop: use after, within/],
+    [{ after: 'mailbox', withn: '1s' }, /'withn'/],
+    [{ after: 'everything' }, /'everything'/],
+    [{ within: '1s' }, /within/],
+    ['mailbox', /'mailbox'/],
+    [null, /null/],
+  ]
+  for (const [options, message] of stops) {
+    await t.rejects(sys.stop(ref, options as never), { name: 'RangeError', message }, JSON.stringify(options))
+    const stopper = sys.spawn(
+      actor<Told>(ctx => ({ note: () => ctx.stop(undefined, options as never), get() {} })),
+      { name: 'stopper', args: undefined },
+    )
+    stopper.tell({ type: 'note', n: 1 })
+    const { reason, error } = await sys.whenTerminated(stopper)
+    t.equal(reason, 'failed', JSON.stringify(options))
+    t.match(error?.message, message)
+  }
+  t.equal(await ref.ask({ type: 'get' }, soon), 0, 'it goes on')
   const systems: readonly (readonly [object | null, RegExp])[] = [
     [{ pool: { p: { count: 1 } } }, /'pool'/],
     [{ pools: { p: { count: 1, size: 2 } } }, /'size'/],
@@ -329,9 +368,16 @@ t.test('options that mean nothing are RangeErrors at the call', async t => {
       JSON.stringify(options),
     )
   }
-  await t.rejects(async () => sys.shutdown({ deadlin: 1 } as never), {
+  for (const [options, message] of [
+    [{ deadlin: 1 }, /'deadlin' in the options of a shutdown: use deadline, after, within/],
+    [{ aftr: 'mailbox' }, /'aftr'/],
+    [null, /null/],
+  ] as const) {
+    await t.rejects(async () => sys.shutdown(options as never), { name: 'RangeError', message })
+  }
+  t.throws(() => defineCapability({ name: 'c', create() {}, dispos() {} } as never), {
     name: 'RangeError',
-    message: /'deadlin'/,
+    message: /'dispos' in capability c/,
   })
   for (const threadRestartsMax of [Number.NaN, -1, 0.5]) {
     await t.rejects(createActorSystem({ threadRestartsMax, logLevel: 'silent' }), {
@@ -340,3 +386,59 @@ t.test('options that mean nothing are RangeErrors at the call', async t => {
     })
   }
 })
+
+t.test('options of test systems and simulations that mean nothing are RangeErrors at the call', async t => {
+  const tests: readonly (readonly [unknown, RegExp])[] = [
+    [{ byRefrence: true }, /'byRefrence' in the options of a test system: use clock, /],
+    [{ clok: 1 }, /'clok'/],
+    [null, /null/],
+  ]
+  for (const [options, message] of tests) {
+    t.throws(() => createTestSystem(options as never), { name: 'RangeError', message })
+  }
+  const faults: readonly (readonly [unknown, RegExp])[] = [
+    [{ crsh: 0.01 }, /'crsh' in faults: use drop, /],
+    [{ crash: 2 }, /2 as crash/],
+    [{ drop: Number.NaN }, /NaN as drop/],
+    [{ delay: '0.1' }, /'0.1' as delay/],
+    [{ hangMsMax: -1 }, /-1 as hangMsMax/],
+    [{ crashPoints: ['midturn'] }, /'midturn'/],
+    [{ crashPoints: 'midTurn' }, /crashPoints/],
+    [{ threads: 'p-0' }, /threads/],
+    [null, /null/],
+  ]
+  const simulations: readonly (readonly [unknown, RegExp])[] = [
+    [{}, /seed/],
+    [{ seed: 'x' }, /seed/],
+    [{ seed: 1, fault: {} }, /'fault' in the options of a simulation: use seed, /],
+    [{ seed: 1, pools: { p: { size: 1 } } }, /'size' in pool p/],
+    [{ seed: 1, pools: { p: { count: 0.5 } } }, /0.5 threads/],
+    [{ seed: 1, threadBackoff: { min: 1, most: 2 } }, /'most'/],
+    [null, /null/],
+    ...faults.map(([given, message]) => [{ seed: 1, faults: given }, message] as const),
+  ]
+  for (const [options, message] of simulations) {
+    await t.rejects(
+      createSimulation(options as never),
+      { name: 'RangeError', message },
+      JSON.stringify(options),
+    )
+  }
+  const simulation = await createSimulation({ seed: 1 })
+  for (const [given, message] of faults) {
+    t.throws(() => simulation.setFaults(given as never), { name: 'RangeError', message })
+  }
+  await t.rejects(
+    simulation.run(() => true, { step: 5 } as never),
+    { name: 'RangeError', message: /'step'/ },
+  )
+  await simulation.settle(simulation.shutdown())
+  await t.rejects(runSeeds({ first: 1, count: 1, command: () => '', repeated: true } as never, never), {
+    name: 'RangeError',
+    message: /'repeated'/,
+  })
+})
+
+async function never(): Promise<never> {
+  throw new Error('no seed is to run')
+}

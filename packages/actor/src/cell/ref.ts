@@ -6,7 +6,7 @@
 import { inspect } from 'node:util'
 import type { PendingAsk } from '../asks/asks.ts'
 import type { PendingAsks } from '../asks/pending-asks.ts'
-import { checkedFields } from '../contract/settings.ts'
+import { checkedFields, shown, unknownField } from '../contract/settings.ts'
 import type { ActorRef, AskOptions, TellStatus } from '../contract/types.ts'
 import type { CompiledLayout } from '../layout/compile.ts'
 import { BaseRef, type RefTarget } from '../layout/pack.ts'
@@ -22,7 +22,7 @@ export interface RefHost {
   readonly deadLetters: DeadLetters
 }
 
-const ASK_FIELDS = ['timeout', 'signal'] as const
+const ASK_FIELDS = ['timeout', 'signal', 'transfer'] as const
 
 /** The key of an actor: equal for all refs to it. */
 export function keyOf(thread: string, id: number): string {
@@ -50,9 +50,17 @@ export abstract class Ref extends BaseRef implements ActorRef<Message> {
 
   ask(message: { readonly type: string }, options: AskOptions): Promise<never> {
     return new Promise<never>((resolve, reject) => {
-      if (options === undefined) throw new RangeError(`cannot ask ${this.name} without a timeout`)
+      if (options === undefined || options === null)
+        throw new RangeError(`cannot ask ${this.name} without a timeout`)
       const { timeout, signal } = options
       if (timeout === undefined) checkedFields(`the ask of ${this.name}`, options, ASK_FIELDS)
+      // Asks are many, so their few fields are compared one by one.
+      for (const field in options) {
+        if (field !== 'timeout' && field !== 'signal' && field !== 'transfer')
+          throw unknownField(field, `the ask of ${this.name}`, ASK_FIELDS)
+      }
+      if (signal !== undefined && !(signal instanceof AbortSignal))
+        throw new RangeError(`cannot use ${shown(signal)} as signal of an ask: use an AbortSignal`)
       const timeoutMs =
         typeof timeout === 'number' && timeout >= 0 && timeout < Infinity ? timeout : toMs(timeout)
       const type = typeOf(message)

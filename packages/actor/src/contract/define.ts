@@ -68,8 +68,11 @@ export function defineActor(
 
 const SPECIFICATION_FIELDS = ['setup', 'reentrant', 'supervise', 'layout', 'control', 'coalesce'] as const
 
+const CAPABILITY_FIELDS = ['name', 'create', 'dispose'] as const
+
 /** Declares a facility that each thread makes at most once, when an actor first uses it. */
 export function defineCapability<T>(capability: Capability<T>): Capability<T> {
+  checkedFields(`capability ${capability?.name}`, capability, CAPABILITY_FIELDS)
   return Object.freeze({ ...capability })
 }
 

@@ -82,9 +82,11 @@ export function toSettings(
  * for options that are none.
  */
 export function drainMsOf(options: StopOptions | undefined): number | 'shutdown' | undefined {
-  const after = options?.after ?? 'message'
+  if (options === undefined) return undefined
+  checkedFields('the options of a stop', options, STOP_FIELDS)
+  const { after = 'message' } = options
   checkedWord('after', after, ['message', 'mailbox'])
-  const within = (options as { readonly within?: Duration } | undefined)?.within
+  const { within } = options as { readonly within?: Duration }
   if (after === 'message') {
     if (within !== undefined)
       throw new RangeError("cannot bound a stop by within: use it with after: 'mailbox'")
@@ -138,6 +140,7 @@ function mailboxSettings({ capacity, overflow, stash }: MailboxOptions): Partial
 
 const SPAWN_FIELDS = ['name', 'args', 'thread', 'supervision', 'mailbox', 'shutdown'] as const
 const SUPERVISION_FIELDS = ['directive', 'type', 'max', 'within', 'backoff', 'whenExhausted'] as const
+const STOP_FIELDS = ['after', 'within'] as const
 const MAILBOX_FIELDS = ['capacity', 'overflow', 'stash'] as const
 export const BACKOFF_FIELDS = ['min', 'max', 'jitter'] as const
 
@@ -166,7 +169,8 @@ export function checkedFields(where: string, given: object, known: readonly stri
   for (const field of Object.keys(given)) if (!known.includes(field)) throw unknownField(field, where, known)
 }
 
-function unknownField(field: string, where: string, known: readonly string[]): RangeError {
+/** The error for a field that `where` does not know. */
+export function unknownField(field: string, where: string, known: readonly string[]): RangeError {
   return new RangeError(`cannot use '${field}' in ${where}: use ${known.join(', ')}`)
 }
 

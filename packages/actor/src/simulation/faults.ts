@@ -3,6 +3,8 @@
  * message, per batch or per step; 0 and absent both mean never.
  */
 
+import { checkedFields, checkedWord, shown } from '../contract/settings.ts'
+
 /**
  * Where in its work a thread dies:
  *
@@ -55,6 +57,44 @@ export interface SimulatedFaults {
   readonly pauseMsMax?: number
   /** Threads that crash and hang; default all but main. */
   readonly threads?: readonly string[]
+}
+
+/** Every field, and the range of those that are numbers. */
+const FIELDS: Readonly<Record<keyof SimulatedFaults, 'chance' | 'number' | 'list'>> = {
+  drop: 'chance',
+  duplicate: 'chance',
+  delay: 'chance',
+  delayMsMax: 'number',
+  crash: 'chance',
+  crashPoints: 'list',
+  crashesMax: 'number',
+  hang: 'chance',
+  hangMsMax: 'number',
+  hangsMax: 'number',
+  linkFrames: 'number',
+  spillFrames: 'number',
+  eager: 'chance',
+  spareNotReady: 'chance',
+  slowStartMsMax: 'number',
+  pause: 'chance',
+  pauseMsMax: 'number',
+  threads: 'list',
+}
+
+/** Throws RangeError for a field that is none, or out of its range: such faults would never be dealt. */
+export function checkFaults(faults: SimulatedFaults): void {
+  checkedFields('faults', faults, Object.keys(FIELDS))
+  for (const [field, given] of Object.entries(faults) as [keyof SimulatedFaults, unknown][]) {
+    if (given === undefined) continue
+    const kind = FIELDS[field]
+    if (kind === 'list') {
+      if (!Array.isArray(given)) throw new RangeError(`cannot use ${shown(given)} as ${field}: use an array`)
+    } else if (typeof given !== 'number' || !(given >= 0) || (kind === 'chance' && given > 1)) {
+      const range = kind === 'chance' ? 'a chance, 0 … 1' : 'a number ≥ 0'
+      throw new RangeError(`cannot use ${shown(given)} as ${field}: use ${range}`)
+    }
+  }
+  for (const point of faults.crashPoints ?? []) checkedWord('a crash point', point, CRASH_POINTS)
 }
 
 export type FaultName = 'drop' | 'duplicate' | 'delay' | 'crash' | 'hang' | 'spareNotReady' | 'fail'

@@ -1,5 +1,6 @@
 /** Runs a scenario over many seeds, each twice: equal seeds must give equal traces. */
 
+import { checkedFields } from '../contract/settings.ts'
 import { describe } from '../values/thrown.ts'
 import { SeedFailedError } from './errors.ts'
 
@@ -27,6 +28,7 @@ export interface SeedsReport {
   readonly traces: ReadonlyMap<number, string>
 }
 
+const OPTION_FIELDS: readonly (keyof SeedsOptions)[] = ['first', 'count', 'isRepeated', 'command']
 const VIOLATIONS_SHOWN = 5
 
 /** Rejects with SeedFailedError at the first seed that fails, or whose second run differs. */
@@ -34,6 +36,7 @@ export async function runSeeds(
   options: SeedsOptions,
   scenario: (seed: number) => Promise<SeedOutcome>,
 ): Promise<SeedsReport> {
+  checkedFields('the options of seeds', options, OPTION_FIELDS)
   const { first, count, isRepeated = true, command } = options
   const traces = new Map<number, string>()
   let steps = 0

@@ -7,16 +7,17 @@
 
 import { type Clock, type Duration, type Random, seededRandom } from '@homing/clock'
 import { type Log, silentLog } from '@homing/log'
+import { BACKOFF_FIELDS, checkedFields, shown } from '../contract/settings.ts'
 import type { ActorSystem, Backoff, Provided } from '../contract/types.ts'
 import { MAIN } from '../links/life.ts'
 import { Runtime } from '../runtime/runtime.ts'
-import { LocalActorSystem } from '../system/system.ts'
+import { checkedRestartsMax, LocalActorSystem, poolMapOf } from '../system/system.ts'
 import { Threads } from '../threads/threads.ts'
 import { toMs } from '../values/durations.ts'
 import { describe } from '../values/thrown.ts'
 import { SimulatedDefinitions } from './definitions.ts'
 import { SimulationError } from './errors.ts'
-import type { CrashPoint, SimulatedFaults } from './faults.ts'
+import { type CrashPoint, checkFaults, type SimulatedFaults } from './faults.ts'
 import { SimulationHost, type SimulationObserver } from './simulation-host.ts'
 import { withTraps } from './traps.ts'
 import type { VirtualThread } from './virtual-thread.ts'
@@ -28,6 +29,20 @@ const START_STEPS_MAX = 100_000
 const STEPS_MAX_DEFAULT = 1_000_000
 const PAUSE_MS_MAX_DEFAULT = 10
 const VIOLATIONS_MAX = 100
+const THREAD_RESTARTS_MAX_DEFAULT = 10
+const LIMIT_FIELDS: readonly (keyof RunLimits)[] = ['steps', 'within']
+const OPTION_FIELDS: readonly (keyof SimulationOptions)[] = [
+  'seed',
+  'pools',
+  'faults',
+  'provide',
+  'log',
+  'observer',
+  'threadRestartsMax',
+  'threadBackoff',
+  'hungAfter',
+  'originWallMs',
+]
 
 export interface SimulationOptions {
   /** Any integer; decides everything that is left to chance. */
@@ -106,7 +121,14 @@ export interface Simulation extends ActorSystem {
 
 /** Resolves once all threads run. Rejects with SimulationError when they do not come up. */
 export async function createSimulation(options: SimulationOptions): Promise<Simulation> {
+  checkedFields('the options of a simulation', options, OPTION_FIELDS)
   const { seed, faults = {} } = options
+  if (!Number.isInteger(seed))
+    throw new RangeError(`cannot simulate from seed ${shown(seed)}: use an integer`)
+  checkFaults(faults)
+  if (options.threadBackoff !== undefined)
+    checkedFields('threadBackoff', options.threadBackoff, BACKOFF_FIELDS)
+  const pools = poolMapOf(options.pools ?? {})
   const world = new World({
     seed,
     originWallMs: options.originWallMs ?? Date.UTC(2026, 0, 1),
@@ -138,10 +160,6 @@ export async function createSimulation(options: SimulationOptions): Promise<Simu
     provide,
     definitions,
   })
-  const pools = Object.entries(options.pools ?? {}).map(([name, { count }]) => ({
-    name,
-    threads: Array.from({ length: count }, (_, index) => `${name}-${index}`),
-  }))
   const { main } = host
   const runtime = new Runtime({
     thread: MAIN,
@@ -160,7 +178,7 @@ export async function createSimulation(options: SimulationOptions): Promise<Simu
   const threads = new Threads(runtime, host, {
     pools,
     logLevel: 'info',
-    threadRestartsMax: options.threadRestartsMax ?? 10,
+    threadRestartsMax: checkedRestartsMax(options.threadRestartsMax ?? THREAD_RESTARTS_MAX_DEFAULT),
     hungAfterMs: toMs(options.hungAfter ?? '1s'),
     backoffMsMin: toMs(options.threadBackoff?.min ?? '20ms'),
     backoffMsMax: toMs(options.threadBackoff?.max ?? '2s'),
@@ -183,7 +201,10 @@ export async function createSimulation(options: SimulationOptions): Promise<Simu
     crash: (thread: string, point: CrashPoint) => host.crash(thread, point),
     hang: (thread: string, duration: Duration) => host.hang(thread, toMs(duration)),
     fail: (actor: string) => host.fail(actor),
-    setFaults: (given: SimulatedFaults) => host.setFaults(given),
+    setFaults: (given: SimulatedFaults) => {
+      checkFaults(given)
+      host.setFaults(given)
+    },
     mix: (value: number) => world.mix(value),
   })
   await driver.settle(threads.start(), { steps: START_STEPS_MAX })
@@ -219,6 +240,7 @@ class Driver {
   }
 
   async run(until: () => boolean = () => false, limits: RunLimits = {}): Promise<RunOutcome> {
+    checkedFields('the limits of a run', limits, LIMIT_FIELDS)
     if (this.#isRunning) throw new SimulationError('run', 'the simulation runs already')
     this.#isRunning = true
     try {

@@ -59,6 +59,7 @@ const OPTION_FIELDS: readonly (keyof ActorSystemOptions)[] = [
   'provide',
 ]
 const POOL_FIELDS = ['count'] as const
+const SHUTDOWN_FIELDS = ['deadline', 'after', 'within'] as const
 const PRESSURE_FIELDS = ['shedAt', 'recycleAt', 'shedFor'] as const
 const LOG_LEVELS: readonly LogLevel[] = ['trace', 'debug', 'info', 'warn', 'error', 'silent']
 const THREAD_RESTARTS_MAX_DEFAULT = 10
@@ -94,14 +95,7 @@ export async function createActorSystem<const P extends Pools = Record<never, ne
   if (options.logLevel !== undefined) checkedWord('logLevel', options.logLevel, LOG_LEVELS)
   if (options.threadBackoff !== undefined)
     checkedFields('threadBackoff', options.threadBackoff, BACKOFF_FIELDS)
-  const pools: PoolMap = Object.entries(options.pools ?? {}).map(([name, pool]) => {
-    checkedFields(`pool ${name}`, pool, POOL_FIELDS)
-    const { count } = pool
-    if (!Number.isInteger(count) || count < 0) {
-      throw new RangeError(`cannot start ${count} threads in pool ${name}: use an integer ≥ 0`)
-    }
-    return { name, threads: Array.from({ length: count }, (_, index) => `${name}-${index}`) }
-  })
+  const pools = poolMapOf(options.pools ?? {})
   const logLevel = options.logLevel ?? 'info'
   const backoff = options.threadBackoff ?? THREAD_BACKOFF_DEFAULT
   const runtime = createMainRuntime(options, pools, false)
@@ -131,7 +125,20 @@ export async function createActorSystem<const P extends Pools = Record<never, ne
   return system
 }
 
-function checkedRestartsMax(max: number): number {
+/** The threads of the pools by name. Throws RangeError for what is no pool. */
+export function poolMapOf(pools: Pools): PoolMap {
+  return Object.entries(pools).map(([name, pool]) => {
+    checkedFields(`pool ${name}`, pool, POOL_FIELDS)
+    const { count } = pool
+    if (!Number.isInteger(count) || count < 0) {
+      throw new RangeError(`cannot start ${count} threads in pool ${name}: use an integer ≥ 0`)
+    }
+    return { name, threads: Array.from({ length: count }, (_, index) => `${name}-${index}`) }
+  })
+}
+
+/** `max`, where it is a bound. Throws RangeError otherwise. */
+export function checkedRestartsMax(max: number): number {
   if (Number.isInteger(max) && max >= 0) return max
   throw new RangeError(`cannot allow ${max} restarts of a thread: use an integer ≥ 0`)
 }
@@ -302,10 +309,10 @@ export class LocalActorSystem implements ActorSystem {
   }
 
   shutdown(options: StopOptions & { readonly deadline?: Duration } = {}): Promise<ShutdownReport> {
+    checkedFields('the options of a shutdown', options, SHUTDOWN_FIELDS)
     const { deadline = SHUTDOWN_MS_DEFAULT, ...how } = options
     const deadlineMs = toMs(deadline)
     const drainMs = drainMsOf(how)
-    checkedFields('shutdown', options, ['deadline', 'after', 'within'])
     this.#shutdown ??= this.#stopAll(deadlineMs, drainMs === 'shutdown' ? deadlineMs * DRAIN_SHARE : drainMs)
     return this.#shutdown
   }
