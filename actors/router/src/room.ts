@@ -1,9 +1,9 @@
 /** Room: whether a request is to wait rather than be placed, by what is known of the workers that could take it. */
 
-import { type KvRoom, mustWait, type RoomRule } from '@homing/queue'
+import { mustWait, type RoomRule } from '@homing/queue'
 import type { Known } from './known-candidates.ts'
 import type { RoutingRequest } from './messages.ts'
-import type { Candidate, Overlaps } from './overlap-lookup.ts'
+import type { Overlaps } from './overlap-lookup.ts'
 
 /** Tokens of its prompt that the best of the candidates holds. */
 export function bestCachedTokens(
@@ -19,18 +19,6 @@ export function bestCachedTokens(
   return Math.min(promptTokens, best)
 }
 
-/** undefined where the engine does not say how many KV blocks it has. */
-function kvRoomOf({ worker }: Candidate, activeBlocks: number, newBlocks: number): KvRoom | undefined {
-  const { kvBlocks, blockSizeTokens } = worker
-  if (kvBlocks === undefined || blockSizeTokens === undefined) return undefined
-  const blockTokens = blockSizeTokens.value
-  return {
-    capacityTokens: kvBlocks.value * blockTokens,
-    heldTokens: activeBlocks * blockTokens,
-    newTokens: newBlocks * blockTokens,
-  }
-}
-
 /** Whether all candidates are past the rule for a request with so many uncached tokens. */
 export function isBusy(
   rules: readonly RoomRule[],
@@ -38,7 +26,6 @@ export function isBusy(
   uncachedTokens: number,
 ): boolean {
   return mustWait(rules, uncachedTokens, candidates.length, i => ({
-    kv: kvRoomOf(candidates[i]!, load.activeBlocks[i]!, load.newBlocks[i]!),
     activePrefillTokens: load.activePrefillTokens[i]!,
     queuedTokens: load.engines?.queuedTokens[i],
     batchedTokensMax: candidates[i]!.worker.maxBatchedTokens.value,

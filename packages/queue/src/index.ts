@@ -11,7 +11,6 @@ export {
 export { PriorityQueue } from './priority-queue.ts'
 export { QueueRoom, type QueueRoomOptions } from './queue-room.ts'
 export {
-  type KvRoom,
   ModelRules,
   mustWait,
   orderOf,

@@ -9,10 +9,7 @@ import { type PolicyClass, type PolicyProfile, policyClassOf, singleClassProfile
 export interface RoomRule extends Thresholds {
   /** Applies to requests with at least so many uncached tokens. */
   readonly uncachedTokensMin: number
-  /**
-   * A worker is past it, too, if an engine step or more of prefill is queued before the request, by what the load model says, or if the
-   * request does not fit beside what is under way there.
-   */
+  /** A worker is past it, too, if an engine step or more of prefill is queued there, by what the load model says. */
   readonly byStep: boolean
 }
 
@@ -21,17 +18,6 @@ export interface WorkerRoom extends PrefillLoad {
   readonly batchedTokensMax: number
   /** Tokens that are queued there, by what the load model says; undefined: there is no load model. */
   readonly queuedTokens: number | undefined
-  /** undefined: nobody knows how many tokens its KV cache holds. */
-  readonly kv?: KvRoom | undefined
-}
-
-/** Of the KV cache of a worker, in tokens. */
-export interface KvRoom {
-  readonly capacityTokens: number
-  /** Held by requests under way there; what they share counts once. */
-  readonly heldTokens: number
-  /** Of the prompt that is to be placed, without what is held there already. */
-  readonly newTokens: number
 }
 
 /** What was set. */
@@ -66,7 +52,10 @@ export function orderOf(given: QueueOrder | 'auto', isAuto: boolean): QueueOrder
   return isAuto ? 'response-ratio' : 'fcfs'
 }
 
-/** Whether all of `count` workers are past the rule for a request with so many uncached tokens; the first with room is the last looked at. */
+/**
+ * Whether all of `count` workers are past the rule for a request with so many uncached tokens; the first with room is the last looked at.
+ * Nothing of the request but its size class counts: where one finds no room, none of its class does, so its lane may be closed.
+ */
 export function mustWait(
   rules: readonly RoomRule[],
   uncachedTokens: number,
@@ -81,15 +70,8 @@ export function mustWait(
 
 function isPast(rule: RoomRule, worker: WorkerRoom): boolean {
   const { queuedTokens, batchedTokensMax } = worker
-  if (rule.byStep && queuedTokens !== undefined)
-    return queuedTokens >= batchedTokensMax || isTooFull(worker.kv)
+  if (rule.byStep && queuedTokens !== undefined) return queuedTokens >= batchedTokensMax
   return thresholdState(rule, [worker]) === 'past'
-}
-
-/** An engine would hold up all that comes after the request. Where nothing is under way nothing will be freed, so there it goes. */
-function isTooFull(kv: KvRoom | undefined): boolean {
-  if (kv === undefined || !(kv.capacityTokens > 0)) return false
-  return kv.heldTokens > 0 && kv.heldTokens + kv.newTokens > kv.capacityTokens
 }
 
 /** The classes of one model, and when requests of each wait. */

@@ -40,19 +40,3 @@ t.test('a request waits only while all workers are past the rule', async t => {
   t.equal(waits('none', true, [at(1e9, 1e9)]), false)
   t.equal(waits(1, false, []), false, 'without a worker the router says so')
 })
-
-t.test(
-  'under auto a worker is past it, too, if the prompt does not fit beside what is under way there',
-  async t => {
-    const rules = new ModelRules('m', { threshold: 'step', order: 'fcfs', classes: undefined })
-    const waits = (capacityTokens: number | undefined, heldTokens: number, newTokens: number) => {
-      const kv = capacityTokens === undefined ? undefined : { capacityTokens, heldTokens, newTokens }
-      return mustWait(rules.ofClass('default'), 100, 1, () => ({ ...at(0, 0), kv }))
-    }
-    t.equal(waits(1000, 600, 400), false, 'it just fits')
-    t.equal(waits(1000, 600, 401), true)
-    t.equal(waits(1000, 0, 2000), false, 'nothing will be freed: the engine may say that it is too long')
-    t.equal(waits(undefined, 600, 401), false, 'nobody knows how much it holds')
-    for (const unknown of [0, Number.NaN, -1]) t.equal(waits(unknown, 600, 401), false, `capacity ${unknown}`)
-  },
-)

@@ -299,19 +299,13 @@ export class SimRouter implements Replica {
 
   #isBusy(
     rules: readonly RoomRule[],
-    { count, activePrefillTokens, activeBlocks, newBlocks, engines }: Candidates,
+    { count, activePrefillTokens, engines }: Candidates,
     uncachedTokens: number,
   ): boolean {
-    const { blockTokens } = this.#spec
     return mustWait(rules, uncachedTokens, count, i => ({
       activePrefillTokens: activePrefillTokens[i]!,
       queuedTokens: engines?.queuedTokens[i],
       batchedTokensMax: this.#stepTokens[i]!,
-      kv: {
-        capacityTokens: this.#kvCapacityTokens[i]!,
-        heldTokens: activeBlocks[i]! * blockTokens,
-        newTokens: newBlocks[i]! * blockTokens,
-      },
     }))
   }
 
