@@ -31,7 +31,7 @@ import { BLOCK_TOKENS, type Fixture, fixtureOf, promptOf, SEL_PROMPT_TOKENS } fr
 import { NaiveIndex, naiveChoose } from './naive.ts'
 import { measurePolicies } from './policies.ts'
 import { measureQueue, queueTargets } from './queue.ts'
-import { measureWhole } from './whole.ts'
+import { measureWhole, wholeTargets } from './whole.ts'
 
 const budgetMs = parameter('budgetMs', { smoke: 2, full: 300 })
 const workersMax = parameter('workers', { smoke: 64, full: 10_000 })
@@ -250,7 +250,7 @@ function naivePeer(): Measures {
   return measures
 }
 
-/** Linear within 4 µs at 64 workers and 30 µs at 1,024; every other fixed policy within 1.5 times that; auto with its guard within 2 and 4 times, with all messages within 1.5 times; of the queue see there. */
+/** Linear within 4 µs at 64 workers and 30 µs at 1,024; every other fixed policy within 1.5 times that; auto with its guard within 2 and 4 times; with all messages, and of the queue, see there. */
 function targets(): Readonly<Record<string, Target>> {
   const of = (floor: number): Target => ({ floor, goal: 0.8 * floor })
   const others = FIXED_POLICY_NAMES.filter(policy => policy !== 'linear')
@@ -262,7 +262,7 @@ function targets(): Readonly<Record<string, Target>> {
     ),
     ['auto with its guard ÷ linear, W=64', of(2)],
     ['auto with its guard ÷ linear, W=1024', of(4)],
-    ...WHOLE_FLEETS.map(workers => [`auto with its guard ÷ linear, whole, W=${workers}`, of(1.5)]),
+    ...Object.entries(wholeTargets(WHOLE_FLEETS)),
     ...Object.entries(queueTargets(QUEUE_DEPTHS)),
   ])
 }

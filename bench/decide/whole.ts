@@ -4,10 +4,12 @@
  *   one request   `decide` asked and answered (lookup, load from the tracker, choice, guard, receipt, booking), its first token told to
  *                 both, then `settled`; OPEN requests are always under way
  *   index         64 prompts, of each of which worker i holds its first (i mod 32) · 64 tokens
- *   arms          linear, auto without and with its guard; each has a router and a tracker of its own, and they take turns
+ *   arms          linear, auto without and with its guard; linear again with the queue in between, off and on. Each has a router and a
+ *                 tracker of its own, and they take turns
+ *   queue         `place` and `settled` go to it, and it asks the router; on, its threshold is so high that nothing ever waits
  *
- * CPU time of the thread, so that what else the machine does counts less. A ratio is the median over rounds of an arm's time ÷ that of
- * linear in the same round.
+ * CPU time of the thread, so that what else the machine does counts less. A ratio, or what the queue adds, is the median over rounds of an
+ * arm's time ÷, or −, that of linear in the same round.
  */
 
 import assert from 'node:assert/strict'
@@ -15,10 +17,18 @@ import { type ActorRef, createActorSystem, defineActor } from '@homing/actor'
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
 import type { AuditMessage, ComputedMessage, DirectoryMessage, Fleet } from '@homing/directory'
 import { BlockIndex, layeredOptions } from '@homing/index'
-import { type Decision, type Delivery, type RouterArgs, type RouterMessage, router } from '@homing/router'
+import { type QueueMessage, queue, type WaitingHints } from '@homing/queue-actor'
+import {
+  type Decision,
+  type Delivery,
+  type RouterArgs,
+  type RouterMessage,
+  type RoutingRequest,
+  router,
+} from '@homing/router'
 import { type SelectionSettings, selectionSettings } from '@homing/selection'
 import { type TrackerMessage, tracker } from '@homing/tracker'
-import type { Measure, Measures } from '../harness.ts'
+import type { Measure, Measures, Target } from '../harness.ts'
 import { BLOCK_TOKENS, fixtureOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
 
 const PROMPTS = 64
@@ -37,13 +47,28 @@ interface Arm {
   readonly name: string
   readonly settings: SelectionSettings
   readonly share: number
+  /** Undefined: the router is asked directly. */
+  readonly queue?: 'off' | 'on'
 }
 
 const ARMS: readonly Arm[] = [
   { name: 'linear', settings: selectionSettings({ policy: 'linear' }), share: 0 },
   { name: 'auto', settings: selectionSettings({ policy: 'auto' }), share: 0 },
   { name: 'auto with its guard', settings: selectionSettings({ policy: 'auto' }), share: 0.01 },
+  { name: 'linear, queue off', settings: selectionSettings({ policy: 'linear' }), share: 0, queue: 'off' },
+  { name: 'linear, queue on', settings: selectionSettings({ policy: 'linear' }), share: 0, queue: 'on' },
 ]
+/** Steps of an engine: no worker is ever past so many. */
+const THRESHOLD = 1e6
+const HINTS: WaitingHints = {
+  tenant: 'a',
+  policyClass: undefined,
+  priorityJumpSeconds: 0,
+  strictPriority: 0,
+  doNotQueue: false,
+  deadlineMs: undefined,
+  bytes: 10_000,
+}
 
 type DirectoryMailbox =
   | AuditMessage
@@ -72,6 +97,11 @@ export async function measureWhole({ fleets, rounds }: WholeParameters): Promise
     for (const [i, { name }] of ARMS.entries()) {
       measures[`${name}, whole, W=${workers}`] = { value: median(times[i]!), unit: 'µs' }
       if (i === 0) continue
+      if (ARMS[i]!.queue !== undefined) {
+        const added = median(times[i]!.map((time, round) => time - times[0]![round]!))
+        measures[`${name} − linear, whole, W=${workers}`] = { value: added, unit: 'µs' }
+        continue
+      }
       const ratio = median(times[i]!.map((time, round) => time / times[0]![round]!))
       measures[`${name} ÷ linear, whole, W=${workers}`] = { value: ratio, unit: '×' }
     }
@@ -79,9 +109,21 @@ export async function measureWhole({ fleets, rounds }: WholeParameters): Promise
   return measures
 }
 
-/** A router and a tracker with a policy of their own. */
+/** Auto with its guard within 1.5 times linear; the queue adds at most 10 µs to a request that does not wait. */
+export function wholeTargets(fleets: readonly number[]): Readonly<Record<string, Target>> {
+  return Object.fromEntries(
+    fleets.flatMap((workers): [string, Target][] => [
+      [`auto with its guard ÷ linear, whole, W=${workers}`, { floor: 1.5, goal: 1.2 }],
+      [`linear, queue on − linear, whole, W=${workers}`, { floor: 10, goal: 8 }],
+    ]),
+  )
+}
+
+/** A router and a tracker with a policy of their own, and a queue before them if the arm has one. */
 class House {
   readonly #router: ActorRef<RouterMessage>
+  /** Undefined: the arm has none. */
+  readonly #queue: ActorRef<QueueMessage> | undefined
   readonly #tracker: ActorRef<TrackerMessage>
   readonly #prompts = Array.from({ length: PROMPTS }, (_, seed) =>
     hashBlocks(promptOf(SEL_PROMPT_TOKENS, seed), BLOCK_TOKENS, DEFAULT_SEED),
@@ -98,7 +140,7 @@ class House {
       for (const [worker, count] of fixtureOf(workers, SEL_PROMPT_TOKENS).overlapBlocks.entries())
         if (count > 0) assert.equal(index.store(worker, undefined, sequence, local, count), 'stored')
     }
-    const name = `${arm.name.replaceAll(' ', '-')}-${workers}`
+    const name = `${arm.name.replaceAll(/\W+/g, '-')}-${workers}`
     this.#tracker = system.spawn(tracker, {
       name: `tracker-${name}`,
       args: { workerSlotsMax: slots, requestsMax: 10_000, idleMsMax: 600_000 },
@@ -123,6 +165,23 @@ class House {
     const fleet = fleetOf(workers)
     this.#tracker.tell({ type: 'fleet', fleet })
     this.#router.tell({ type: 'fleet', fleet })
+    if (arm.queue === undefined) return
+    const threshold = arm.queue === 'on' ? THRESHOLD : undefined
+    this.#queue = system.spawn(queue, {
+      name: `queue-${name}`,
+      args: {
+        router: this.#router,
+        tracker: this.#tracker,
+        rules: { threshold, order: 'fcfs', classes: undefined },
+        requestsMax: 10_000,
+        tokensMax: 1e9,
+        bytesMax: 1e9,
+        waitMsMax: 300_000,
+        agingMs: 60_000,
+        askMsMax: 10_000,
+      },
+    })
+    this.#queue.tell({ type: 'fleet', fleet })
   }
 
   /** CPU time of this thread for one request of a batch. */
@@ -146,6 +205,8 @@ class House {
 
   async end(): Promise<void> {
     for (const decision of this.#open) this.#settle(decision)
+    // What it was told has gone on to the router then.
+    await this.#queue?.ask({ type: 'queueStatus' }, TIMEOUT)
     await this.#router.ask({ type: 'receipts', limit: 1 }, TIMEOUT)
     const { rows, stats } = await this.#tracker.ask({ type: 'loads' }, TIMEOUT)
     assert.equal(rows.length, this.#workers, 'all workers are known')
@@ -156,29 +217,26 @@ class House {
     const number = this.#asked++
     const { local, sequence, count } = this.#prompts[number % PROMPTS]!
     const id = `decision-${number}`
-    const answer = await this.#router.ask(
-      {
-        type: 'decide',
-        id,
-        gateway: GATEWAY,
-        request: {
-          requestId: id,
-          model: 'm',
-          promptTokens: SEL_PROMPT_TOKENS,
-          blockSizeTokens: BLOCK_TOKENS,
-          isStream: true,
-          localHashes: local.subarray(0, 2 * count),
-          sequenceHashes: sequence.subarray(0, 2 * count),
-          unknownPromptReason: undefined,
-          textBlocksReason: undefined,
-          override: {},
-          pinnedInstanceId: undefined,
-          pinnedRank: undefined,
-          excludedWorkers: [],
-        },
-      },
-      TIMEOUT,
-    )
+    const request: RoutingRequest = {
+      requestId: id,
+      model: 'm',
+      promptTokens: SEL_PROMPT_TOKENS,
+      blockSizeTokens: BLOCK_TOKENS,
+      isStream: true,
+      localHashes: local.subarray(0, 2 * count),
+      sequenceHashes: sequence.subarray(0, 2 * count),
+      unknownPromptReason: undefined,
+      textBlocksReason: undefined,
+      override: {},
+      pinnedInstanceId: undefined,
+      pinnedRank: undefined,
+      excludedWorkers: [],
+    }
+    const question = { id, gateway: GATEWAY, request }
+    const answer =
+      this.#queue === undefined
+        ? await this.#router.ask({ type: 'decide', ...question }, TIMEOUT)
+        : await this.#queue.ask({ type: 'place', ...question, ageMs: 0, hints: HINTS }, TIMEOUT)
     assert.ok(answer.kind === 'decided')
     return answer.decision
   }
@@ -186,7 +244,8 @@ class House {
   /** Its engine delivered what was predicted. */
   #settle({ id, predictedTokens }: Decision): void {
     const delivery = { ...DELIVERED, cachedTokens: predictedTokens }
-    this.#router.tell({ type: 'settled', id, delivery, wasTaken: true })
+    const owner = this.#queue ?? this.#router
+    owner.tell({ type: 'settled', id, delivery, wasTaken: true })
   }
 }
 
