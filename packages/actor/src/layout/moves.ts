@@ -10,7 +10,7 @@
 // As a whole: an older Node lacks isMarkedAsUntransferable, and would fail to link it before the check of its version runs.
 import workerThreads from 'node:worker_threads'
 import { UnserializableMessageError } from '../values/errors.ts'
-import { DEPTH_MAX, type DescribeReply, type Path, refusalOf, tooDeep } from './pack.ts'
+import { DEPTH_MAX, type DescribeReply, type Path, putAt, refusalOf, tooDeep } from './pack.ts'
 
 /** Makes the same value again, over the buffers that replace those that moved. */
 type Remake = (moved: ReadonlyMap<ArrayBufferLike, ArrayBuffer>) => unknown
@@ -26,6 +26,10 @@ export class Moves {
   /** What the post transfers. */
   readonly buffers: ArrayBuffer[]
   readonly #slots: Slot[] = []
+  /** The copies of the objects and arrays that were lifted whole: what occurs again is the same there. */
+  readonly #lifted = new Map<object, object>()
+  /** Of what is in Maps and Sets, and of views. */
+  readonly #remakes = new Map<object, Remake | undefined>()
 
   /** Throws UnserializableMessageError when one of `transfer` cannot be moved. */
   constructor(transfer: readonly ArrayBuffer[]) {
@@ -59,10 +63,12 @@ export class Moves {
 
   #lift(value: unknown, path: (string | number)[]): unknown {
     if (typeof value !== 'object' || value === null) return value
-    // A cycle has no end, and with two ways through it 2 to the power of DEPTH_MAX paths.
+    // A cycle has no end.
     if (path.length > DEPTH_MAX) throw tooDeep()
+    const lifted = this.#lifted.get(value)
+    if (lifted !== undefined) return lifted
     if (value instanceof ArrayBuffer || ArrayBuffer.isView(value)) {
-      const remake = this.#remakeOf(value)
+      const remake = this.#remakeIn(value, path.length)
       if (remake === undefined) return value
       this.#slots.push({ path: [...path], value, remake })
       return null
@@ -73,13 +79,18 @@ export class Moves {
       if (remake !== undefined) this.#slots.push({ path: [...path], value, remake })
       return value
     }
-    if (Array.isArray(value)) return value.map((item, index) => this.#liftAt(item, index, path))
+    if (Array.isArray(value)) {
+      const copy = value.map((item, index) => this.#liftAt(item, index, path))
+      this.#lifted.set(value, copy)
+      return copy
+    }
     const prototype = Object.getPrototypeOf(value) as unknown
     if (prototype !== Object.prototype && prototype !== null) return value
     const copy: Record<string, unknown> = {}
     for (const key of Object.keys(value)) {
       copy[key] = this.#liftAt((value as Record<string, unknown>)[key], key, path)
     }
+    this.#lifted.set(value, copy)
     return copy
   }
 
@@ -122,10 +133,17 @@ export class Moves {
     }
   }
 
-  /** For anything inside a Map or Set; undefined when nothing in it moves. */
+  /** For a view, a buffer, and anything inside a Map or Set; undefined when nothing in it moves. It is made once. */
   #remakeIn(value: unknown, depth: number): Remake | undefined {
     if (typeof value !== 'object' || value === null) return undefined
     if (depth > DEPTH_MAX) throw tooDeep()
+    if (this.#remakes.has(value)) return this.#remakes.get(value)
+    const remake = once(this.#remakeInside(value, depth))
+    this.#remakes.set(value, remake)
+    return remake
+  }
+
+  #remakeInside(value: object, depth: number): Remake | undefined {
     if (value instanceof ArrayBuffer || ArrayBuffer.isView(value)) return this.#remakeOf(value)
     const isCollection = value instanceof Map || value instanceof Set
     if (isCollection || Array.isArray(value)) {
@@ -154,6 +172,16 @@ export class Moves {
   }
 }
 
+/** What moves does so once. */
+function once(remake: Remake | undefined): Remake | undefined {
+  if (remake === undefined) return undefined
+  let made: unknown
+  return moved => {
+    made ??= remake(moved)
+    return made
+  }
+}
+
 /** Makes the same view of another buffer. */
 function viewMakerOf(value: ArrayBuffer | ArrayBufferView): (buffer: ArrayBuffer) => unknown {
   if (value instanceof ArrayBuffer) return buffer => buffer
@@ -163,12 +191,4 @@ function viewMakerOf(value: ArrayBuffer | ArrayBufferView): (buffer: ArrayBuffer
   // A Buffer arrives as the plain array of bytes that it is.
   const View = value instanceof Uint8Array ? Uint8Array : (value.constructor as Uint8ArrayConstructor)
   return buffer => new View(buffer, byteOffset, length)
-}
-
-function putAt(root: unknown, path: Path, value: unknown): unknown {
-  if (path.length === 0) return value
-  let holder = root as Record<string | number, unknown>
-  for (let i = 0; i < path.length - 1; i++) holder = holder[path[i]!] as Record<string | number, unknown>
-  holder[path[path.length - 1]!] = value
-  return root
 }

@@ -3,6 +3,9 @@
  * no function, so the refs and replies in a message are taken out and noted as *patches*: the path to
  * each and what to put back there. A message without any passes untouched, after one scan.
  *
+ * A part that occurs in several places may be reached in 2 to the power of DEPTH_MAX ways. It is replaced in the first place and a
+ * patch leads there from the others; a scan that has become long remembers the objects that it has seen.
+ *
  * A view of part of a buffer is cut to its own bytes, because clone would copy the whole buffer;
  * memory of a SharedArrayBuffer and of a shared WebAssembly.Memory is shared, as always.
  */
@@ -34,7 +37,14 @@ export interface ReplyPatch {
   readonly corr: number
 }
 
-export type Patch = RefPatch | ReplyPatch
+/** A part that is also at the path `first`, where it has patches of its own. */
+export interface SamePatch {
+  readonly path: Path
+  readonly kind: 'same'
+  readonly first: Path
+}
+
+export type Patch = RefPatch | ReplyPatch | SamePatch
 export type RefTarget = Omit<RefPatch, 'path'>
 export type ReplyTarget = Omit<ReplyPatch, 'path'>
 
@@ -60,6 +70,8 @@ export interface Packed {
 
 /** Deeper nesting, and so every cycle, is refused. */
 export const DEPTH_MAX = 64
+/** Objects, items and fields that a scan looks at before it remembers objects: most messages are over by then. */
+const STEPS_UNREMEMBERED = 4096
 /** Steps of a path that are told. */
 const PATH_STEPS_MAX = 8
 
@@ -80,14 +92,15 @@ export class Refusal extends Error {
 
 /** `value` as it can travel. Throws UnserializableMessageError when something in it cannot. */
 export function pack(value: unknown, describeReply: DescribeReply): Packed {
+  const scan = newScan(describeReply)
   try {
-    if (!needsWork(value, 0, describeReply)) return { body: value, patches: 0 }
+    if (workIn(value, 0, scan) === WORK.none) return { body: value, patches: 0 }
   } catch (error) {
     throw refusalOf(value, describeReply, error)
   }
-  const patches: Patch[] = []
-  const body = rewrite(value, [], patches, describeReply)
-  return { body, patches: patches.length === 0 ? 0 : patches }
+  const rewriting: Rewriting = { scan, patches: [], firstPaths: new Map() }
+  const body = rewrite(value, [], rewriting)
+  return { body, patches: rewriting.patches.length === 0 ? 0 : rewriting.patches }
 }
 
 /** The value that was packed; `body` is changed in place. */
@@ -95,66 +108,115 @@ export function unpack(body: unknown, patches: readonly Patch[] | 0, reader: Pat
   if (patches === 0) return body
   let root = body
   for (const patch of patches) {
-    const value = patch.kind === 'ref' ? reader.ref(patch) : reader.reply(patch)
-    const { path } = patch
-    if (path.length === 0) {
-      root = value
-      continue
-    }
-    let holder = root as Record<string | number, unknown>
-    for (let i = 0; i < path.length - 1; i++) holder = holder[path[i]!] as Record<string | number, unknown>
-    holder[path[path.length - 1]!] = value
+    root = putAt(root, patch.path, read(patch, root, reader))
   }
   return root
 }
 
-/** True when something in `value` has to be replaced before it is cloned. */
-function needsWork(value: unknown, depth: number, describeReply: DescribeReply): boolean {
+function read(patch: Patch, root: unknown, reader: PatchReader): unknown {
+  if (patch.kind === 'ref') return reader.ref(patch)
+  return patch.kind === 'reply' ? reader.reply(patch) : valueAt(root, patch.first, patch.first.length)
+}
+
+/** Puts `value` where the path leads to in `root`; returns what is `root` then. */
+export function putAt(root: unknown, path: Path, value: unknown): unknown {
+  if (path.length === 0) return value
+  const holder = valueAt(root, path, path.length - 1) as Record<string | number, unknown>
+  holder[path[path.length - 1]!] = value
+  return root
+}
+
+/** What the first `steps` of the path lead to. */
+function valueAt(root: unknown, path: Path, steps: number): unknown {
+  let value = root
+  for (let i = 0; i < steps; i++) value = (value as Record<string | number, unknown>)[path[i]!]
+  return value
+}
+
+/** What is to be done with a value before it is cloned; what is more includes what is less. */
+const WORK = {
+  none: 0,
+  /** Views of parts of buffers are to be cut. */
+  cut: 1,
+  /** Refs or replies are to be replaced. */
+  patch: 2,
+} as const
+type Work = (typeof WORK)[keyof typeof WORK]
+
+interface Scan {
+  readonly describeReply: DescribeReply
+  steps: number
+  /** Of the objects that were seen whole since there were too many steps. Those on the way to a cycle never are. */
+  known: Map<object, Work> | undefined
+}
+
+function newScan(describeReply: DescribeReply): Scan {
+  return { describeReply, steps: 0, known: undefined }
+}
+
+/** Throws Refusal for what may not travel. `depth`: of the value in its message. */
+function workIn(value: unknown, depth: number, scan: Scan): Work {
   if (typeof value !== 'object') {
     if (typeof value === 'function') {
-      if (describeReply(value as never) !== undefined) return true
+      if (scan.describeReply(value as never) !== undefined) return WORK.patch
       throw new Refusal('a function', 'only refs and the reply of an ask may travel')
     }
     if (typeof value === 'symbol') throw new Refusal('a symbol', 'it cannot be cloned')
-    return false
+    return WORK.none
   }
-  if (value === null) return false
+  if (value === null) return WORK.none
   if (depth > DEPTH_MAX) throw tooDeep()
+  const known = scan.known?.get(value)
+  if (known !== undefined) return known
+  let most: Work = WORK.none
   if (Array.isArray(value)) {
-    let found = false
     for (let i = 0; i < value.length; i++) {
       const item: unknown = value[i]
       if (typeof item === 'number' || typeof item === 'string') continue
-      if (needsWork(item, depth + 1, describeReply)) found = true
+      const work = workIn(item, depth + 1, scan)
+      if (work > most) most = work
     }
-    return found
+    seen(value, value.length, most, scan)
+    return most
   }
   const prototype = Object.getPrototypeOf(value) as unknown
   if (prototype === Object.prototype || prototype === null) {
-    let found = false
+    let fields = 0
     for (const key in value) {
+      fields++
       const item = (value as Record<string, unknown>)[key]
       if (typeof item === 'number' || typeof item === 'string') continue
-      if (needsWork(item, depth + 1, describeReply)) found = true
+      const work = workIn(item, depth + 1, scan)
+      if (work > most) most = work
     }
-    return found
+    seen(value, fields, most, scan)
+    return most
   }
-  if (value instanceof BaseRef) return true
-  if (ArrayBuffer.isView(value)) return isPartialView(value)
+  if (value instanceof BaseRef) return WORK.patch
+  if (ArrayBuffer.isView(value)) return isPartialView(value) ? WORK.cut : WORK.none
   if (value instanceof Map || value instanceof Set) {
     for (const entry of value) {
-      if (needsWork(entry, depth + 1, describeReply) && holdsPatch(entry)) {
+      if (workIn(entry, depth + 1, scan) === WORK.patch)
         throw new Refusal('a Map or Set', 'refs and replies travel in plain objects and arrays only')
-      }
     }
-    return false
+    seen(value, value.size, WORK.none, scan)
+    return WORK.none
   }
-  if (isCloneable(value)) return false
+  if (isCloneable(value)) return WORK.none
   const className = (value as { constructor?: { name?: string } }).constructor?.name ?? 'an unknown class'
   throw new Refusal(
     `an instance of ${className}`,
     'only plain objects, arrays, typed arrays and refs may travel',
   )
+}
+
+/** Counts the parts of an object that was seen whole, and remembers it once there have been many. */
+function seen(value: object, parts: number, work: Work, scan: Scan): void {
+  scan.steps += parts + 1
+  if (scan.steps > STEPS_UNREMEMBERED) {
+    scan.known ??= new Map()
+    scan.known.set(value, work)
+  }
 }
 
 /** For an object below DEPTH_MAX. */
@@ -171,8 +233,9 @@ export function refusalOf(
   let path = ''
   let cause = first
   let holder = value
+  const scan = newScan(describeReply)
   for (let depth = 1; ; depth++) {
-    const found = firstRefused(holder, depth, describeReply)
+    const found = firstRefused(holder, depth, scan)
     if (found === undefined) break
     if (depth > PATH_STEPS_MAX) {
       path += '…'
@@ -191,14 +254,14 @@ export function refusalOf(
 function firstRefused(
   holder: unknown,
   depth: number,
-  describeReply: DescribeReply,
+  scan: Scan,
 ): { readonly key: string; readonly value: unknown; readonly cause: unknown } | undefined {
   if (typeof holder !== 'object' || holder === null || holder instanceof BaseRef) return undefined
   for (const key of Object.keys(holder)) {
     let value: unknown
     try {
       value = (holder as Record<string, unknown>)[key]
-      needsWork(value, depth, describeReply)
+      workIn(value, depth, scan)
     } catch (cause) {
       return { key, value, cause }
     }
@@ -211,45 +274,50 @@ function stepTo(key: string, isFirst: boolean): string {
   return isFirst ? key : `.${key}`
 }
 
+interface Rewriting {
+  readonly scan: Scan
+  readonly patches: Patch[]
+  /** Of the objects and arrays that were copied. */
+  readonly firstPaths: Map<object, Path>
+}
+
 /** `value` with everything that needs work replaced; parts that need none are the same objects. */
-function rewrite(
-  value: unknown,
-  path: (string | number)[],
-  patches: Patch[],
-  describeReply: DescribeReply,
-): unknown {
+function rewrite(value: unknown, path: (string | number)[], to: Rewriting): unknown {
   if (typeof value === 'function') {
-    patches.push({ path: [...path], ...describeReply(value as never)! })
+    to.patches.push({ path: [...path], ...to.scan.describeReply(value as never)! })
     return null
   }
   if (typeof value !== 'object' || value === null) return value
   if (value instanceof BaseRef) {
-    patches.push({ path: [...path], ...value.target() })
+    to.patches.push({ path: [...path], ...value.target() })
     return null
   }
   if (ArrayBuffer.isView(value)) return isPartialView(value) ? cutView(value) : value
-  if (!needsWork(value, path.length, describeReply)) return value
-  if (Array.isArray(value)) {
-    return value.map((item, index) => {
-      path.push(index)
-      const replaced = rewrite(item, path, patches, describeReply)
-      path.pop()
-      return replaced
-    })
+  const first = to.firstPaths.get(value)
+  if (first !== undefined) {
+    to.patches.push({ path: [...path], kind: 'same', first })
+    return null
   }
-  const copy: Record<string, unknown> = {}
-  for (const key of Object.keys(value)) {
-    path.push(key)
-    copy[key] = rewrite((value as Record<string, unknown>)[key], path, patches, describeReply)
-    path.pop()
+  if (workIn(value, path.length, to.scan) === WORK.none) return value
+  const at = [...path]
+  let copy: unknown
+  if (Array.isArray(value)) copy = value.map((item, index) => rewriteAt(item, index, path, to))
+  else {
+    const fields: Record<string, unknown> = {}
+    for (const key of Object.keys(value)) {
+      fields[key] = rewriteAt((value as Record<string, unknown>)[key], key, path, to)
+    }
+    copy = fields
   }
+  to.firstPaths.set(value, at)
   return copy
 }
 
-function holdsPatch(value: unknown): boolean {
-  if (typeof value === 'function' || value instanceof BaseRef) return true
-  if (typeof value !== 'object' || value === null || ArrayBuffer.isView(value)) return false
-  return Object.values(value).some(holdsPatch)
+function rewriteAt(value: unknown, key: string | number, path: (string | number)[], to: Rewriting): unknown {
+  path.push(key)
+  const rewritten = rewrite(value, path, to)
+  path.pop()
+  return rewritten
 }
 
 function isPartialView(view: ArrayBufferView): boolean {
