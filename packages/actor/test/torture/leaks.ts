@@ -18,15 +18,21 @@ import { answerer, type LeakerMessage, leaker } from './leaker.ts'
 
 export interface LeakOptions {
   readonly seed: number
-  /** Leaks that stop at a level from 0.5 to 1.0 of the heap. */
+  /** Leaks that stop at a level of the heap. */
   readonly cycles: number
+  /** The levels of the first of them; those of the others are random, from 0.5 to 1.0. */
+  readonly levels?: readonly number[]
   /** Leaks that fill the heap in one turn, which only Node notices. */
   readonly bursts: number
   readonly shedForMs: number
   /** Beyond `shedFor`: to end the thread and start the next. */
   readonly replaceMsMax: number
   readonly onProgress?: (line: string) => void
+  readonly onCycle?: (level: number, became: Outcome) => void
 }
+
+/** What became of the thread: it served on, or again, or another took its place. */
+export type Outcome = 'served' | 'replaced'
 
 export interface LeakResult {
   readonly seed: number
@@ -58,7 +64,7 @@ const THREAD = 'p-0'
 const restart = { directive: 'restart', max: 1e6, within: '1m', backoff: { min: 0, max: 0 } } as const
 
 export async function leaks(options: LeakOptions): Promise<LeakResult> {
-  const { seed, cycles, bursts, shedForMs, replaceMsMax, onProgress } = options
+  const { seed, cycles, levels = [], bursts, shedForMs, replaceMsMax, onProgress, onCycle } = options
   const random = seededRandom(seed)
   const system = await createActorSystem({
     pools: { p: { count: 1 } },
@@ -79,7 +85,7 @@ export async function leaks(options: LeakOptions): Promise<LeakResult> {
   const outagesMs: number[] = []
   const violations: string[] = []
   const burstReasons: Record<string, number> = {}
-  const outcomes = { served: 0, replaced: 0 }
+  const outcomes: Record<Outcome, number> = { served: 0, replaced: 0 }
   let toldFull = 0
 
   /** Asks the innocent actor until `isOver` says so and it has answered since; returns the longest time without an answer. */
@@ -105,7 +111,7 @@ export async function leaks(options: LeakOptions): Promise<LeakResult> {
   }
 
   const cycle = async (number: number): Promise<void> => {
-    const level = 0.5 + random.next() / 2
+    const level = levels[number - 1] ?? 0.5 + random.next() / 2
     const kilobytes = 8 + random.below(KILOBYTES_MAX)
     const name = `cycle ${number}, level ${level.toFixed(3)}, ${kilobytes} KB a turn`
     const lives = livesOf(system)
@@ -131,11 +137,12 @@ export async function leaks(options: LeakOptions): Promise<LeakResult> {
     outagesMs.push(outageMs)
     if (outageMs > shedForMs + replaceMsMax)
       violations.push(`${name}: no answer for ${Math.round(outageMs)} ms`)
-    const wasReplaced = livesOf(system) !== lives
-    outcomes[wasReplaced ? 'replaced' : 'served']++
+    const became: Outcome = livesOf(system) === lives ? 'served' : 'replaced'
+    outcomes[became]++
+    onCycle?.(level, became)
     const { reason } = await system.stop(leak).catch(() => system.whenTerminated(leak))
     await looking
-    const expected: TerminationReason = wasReplaced ? 'threadOom' : 'stopped'
+    const expected: TerminationReason = became === 'replaced' ? 'threadOom' : 'stopped'
     if (reason !== expected) violations.push(`${name}: told ${reason}, not ${expected}`)
   }
 
