@@ -268,6 +268,7 @@ function fleetOf(workers: number): Fleet {
     workers: Array.from({ length: workers }, (_, slot) => ({
       id: `worker-${slot}`,
       instanceId: slot,
+      joinedMs: 1,
       origin: `http://worker-${slot}`,
       state: 'up',
       stateReason: 'it answers',

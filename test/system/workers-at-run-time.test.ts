@@ -18,6 +18,10 @@ import {
 const prompt = (seed: number, length = 64): number[] =>
   Array.from({ length }, (_, at) => 40 + ((seed * 31 + at * 7) % 80))
 
+/** Sixteen tokens that no other number has. */
+const ownBlock = (number: number): number[] =>
+  Array.from({ length: 16 }, (_, at) => 40 + (Math.floor(number / 80 ** at) % 80))
+
 const ask = (fleet: Fleet, seed: number, headers = {}) =>
   fleet.send('/v1/completions', { body: { model: MODEL, prompt: prompt(seed), max_tokens: 2 }, headers })
 
@@ -181,6 +185,40 @@ t.test(
     await fleet.drained()
   },
 )
+
+t.test('a worker that joins a busy fleet takes its share, and is not swamped', async t => {
+  const CLIENTS = 16
+  const WARM = 60
+  const COUNTED = 120
+  const { engines: more, stop } = await startEngines([{ speed: 1 }])
+  t.teardown(stop)
+  const fleet = await startFleet({ engines: [{ speed: 1 }, { speed: 1 }] })
+  t.teardown(() => fleet.stop())
+  const { url } = more[0]!
+  let sent = 0
+  let joinedAt = Number.POSITIVE_INFINITY
+  /** Worker ids by how many were sent before. */
+  const places: string[] = []
+  const clients = Array.from({ length: CLIENTS }, async () => {
+    while (sent < joinedAt + COUNTED) {
+      const number = sent++
+      // The first block is its own, so nobody holds anything of it.
+      const body = { model: MODEL, prompt: [...ownBlock(number), ...prompt(number, 112)], max_tokens: 4 }
+      const { status, text, headers } = await fleet.send('/v1/completions', { body })
+      if (status !== 200) throw new Error(text)
+      places[number] = headers['x-homing-worker']!.replace('/0', '')
+    }
+  })
+  await until('the fleet is busy', () => (sent >= WARM ? true : undefined))
+  const { status, text } = await fleet.send('/workers', { body: { url } })
+  t.equal(status, 201, text)
+  joinedAt = sent
+  await Promise.all(clients)
+  const counted = places.slice(joinedAt, joinedAt + COUNTED)
+  const share = counted.filter(id => id === idOf(url)).length / COUNTED
+  t.comment(`of ${counted.length} requests the third worker took ${share}`)
+  t.ok(share > 0 && share < 1.5 / 3, `its share is ${share}`)
+})
 
 t.test('bad bodies and paths get one clear error', async t => {
   const fleet = await startFleet({ engines: [{}] })

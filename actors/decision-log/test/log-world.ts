@@ -54,6 +54,7 @@ export function fleetOf(...ids: readonly string[]): Fleet {
     workers: ids.map((id, instanceId) => ({
       id,
       instanceId,
+      joinedMs: 1,
       origin: `http://${id}`,
       state: 'up',
       stateReason: '',

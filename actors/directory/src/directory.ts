@@ -14,6 +14,7 @@
  *          key-audits        what answers say about the events
  *          named-sockets     which sockets keys name: no two may name the same
  *          fleet-changes     who joins, drains and leaves at run time
+ *          worker-trials     how long one that joined gets a small share
  *          workers-file-watch  the same, by a file
  *          worker-diagnoses    a fresh look at one worker, for operators
  *        This file passes them the messages, and passes the findings of one to the others.
@@ -62,6 +63,7 @@ import { isOtherProcess, outcomeAfter, type ReachedOutcome } from './worker-fact
 import { WorkerKeys } from './worker-keys.ts'
 import { WorkerProbes } from './worker-probes.ts'
 import { WorkerTable } from './worker-table.ts'
+import { WorkerTrials } from './worker-trials.ts'
 import { type GivenWorkersFile, WorkersFileWatch } from './workers-file-watch.ts'
 
 export interface DirectoryArgs {
@@ -111,7 +113,7 @@ export const directory = defineActor(
   async setup(context, args) {
     const kept = await keptOf(context, args)
     const state = new Directory(context, args, kept)
-    const { changes, feed, probes, announcements, shards } = state
+    const { changes, feed, probes, announcements, trials, shards } = state
     state.start(args, kept.fleet)
     return {
       subscribe: ({ subscriber }) => feed.subscribe(subscriber),
@@ -153,9 +155,13 @@ export const directory = defineActor(
       healthChecked: message => probes.healthChecked(message),
       publish: () => feed.publish(),
       resend: () => feed.resend(),
-      announce: ({ workerId }) => {
+      announce: ({ workerId, joinedMs }) => {
         const worker = state.workers.get(workerId)
-        if (worker !== undefined) announcements.announce(worker)
+        if (worker?.joinedMs === joinedMs) announcements.announce(worker)
+      },
+      trialDue: ({ workerId, joinedMs, over }) => {
+        const worker = state.workers.get(workerId)
+        if (worker?.joinedMs === joinedMs) trials.due(worker, over)
       },
       listenerDue: ({ key: name }) => {
         const key = state.keys.get(name)
@@ -196,6 +202,7 @@ class Directory {
   readonly listeners: KeyListeners
   readonly probes: WorkerProbes
   readonly announcements: WorkerAnnouncements
+  readonly trials: WorkerTrials
   readonly shards: ShardWatch
   readonly audits: KeyAudits
   readonly silence: KeySilence
@@ -258,6 +265,7 @@ class Directory {
       changed,
     })
     this.announcements = new WorkerAnnouncements(context, workers)
+    this.trials = new WorkerTrials(context, changed)
     this.diagnoses = new WorkerDiagnoses({
       context,
       workers,
@@ -298,7 +306,7 @@ class Directory {
   }
 
   /** A listener says how far its source may be believed, and the block size it has seen. */
-  heard({ workerSlot, trust, reason, epoch, isSuffix, blockSizeTokens }: SourceMessage): void {
+  heard({ workerSlot, trust, reason, epoch, isSuffix, isCatchingUp, blockSizeTokens }: SourceMessage): void {
     const key = this.keys.ofSlot(workerSlot)
     if (key === undefined || key.phase !== 'running') return
     if (epoch !== key.heard.epoch) {
@@ -306,7 +314,7 @@ class Directory {
       this.audits.begin(key)
       this.silence.begin(key)
     }
-    key.heard = { trust, reason, epoch, isSuffix }
+    key.heard = { trust, reason, epoch, isSuffix, ...(isCatchingUp === true ? { isCatchingUp } : {}) }
     const { worker } = key
     if (blockSizeTokens !== undefined && blockSizeTokens !== worker.learnedBlockSizeTokens) {
       worker.learnedBlockSizeTokens = blockSizeTokens
@@ -314,6 +322,7 @@ class Directory {
     }
     this.#trust.refresh(key)
     this.announcements.tryAnnounce(worker)
+    this.trials.look(worker)
     this.feed.touch(worker)
   }
 
@@ -400,6 +409,7 @@ class Directory {
     if (isOther || mayBeOther) for (const key of worker.keys) this.#forgetRouted(key)
     this.#reconcileListeners()
     this.announcements.announceSoon(worker)
+    this.trials.answered(worker)
   }
 
   /** Requests sent to a key without events are no longer cached there. A key with events learns this from them. */

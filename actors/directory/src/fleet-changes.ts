@@ -1,7 +1,7 @@
 /**
  * Fleet changes: workers that join at run time, that drain, and that leave.
  *
- *   add ──▶ probed like every other, on trial until its cache is known
+ *   add ──▶ probed like every other, on trial until its cache is known (worker-trials.ts)
  *   drain ──▶ draining ──last request has ended, or `drainMsMax`──▶ left
  *   remove ──▶ left: keys, slots, probes and listeners end; requests under way go on by themselves
  *
@@ -34,6 +34,7 @@ export class FleetChanges {
   readonly #options: FleetChangesOptions
   readonly #roll = new WorkerRoll()
   #turns = 0
+  #joinedMsLast = 0
 
   constructor(options: FleetChangesOptions) {
     this.#options = options
@@ -42,8 +43,8 @@ export class FleetChanges {
   /** At the start of a life of the directory: they were checked before. */
   begin(workers: KeptFleet['workers']): void {
     const { workers: table, joined, context } = this.#options
-    for (const { spec, isDraining } of workers) {
-      const worker = table.tryAdd(spec)
+    for (const { spec, isDraining, joinedMs = this.#nextJoinedMs() } of workers) {
+      const worker = table.tryAdd(spec, joinedMs)
       if (worker === undefined) {
         context.log.warn({ worker: spec.id }, 'worker is given twice; the first one counts')
         continue
@@ -82,17 +83,23 @@ export class FleetChanges {
     return this.#options.workers.get(workerId)?.drain !== undefined
   }
 
-  #join(url: string, isLate: boolean): { readonly id: string } | ErrorRecord {
+  #join(url: string, isOnTrial: boolean): { readonly id: string } | ErrorRecord {
     const { workers, joined } = this.#options
     try {
       const spec = parseWorkerSpec(url, this.#roll.freeInstanceId())
       this.#roll.enter(spec.id, spec)
-      joined(workers.tryAdd(spec, isLate)!)
+      joined(workers.tryAdd(spec, this.#nextJoinedMs(), isOnTrial)!)
       return { id: spec.id }
     } catch (thrown) {
       if (thrown instanceof CodedError) return toErrorRecord(thrown)
       throw thrown
     }
+  }
+
+  /** Larger than any before, also of an earlier life of the directory, which took longer than a millisecond to end. */
+  #nextJoinedMs(): number {
+    this.#joinedMsLast = Math.max(this.#joinedMsLast + 1, Math.floor(this.#options.context.clock.wallMs()))
+    return this.#joinedMsLast
   }
 
   /** False: there is none of this id. */
@@ -132,7 +139,13 @@ export class FleetChanges {
   /** Has the workers as they are now kept over the lives of the directory. */
   keep(): void {
     const { workers, keep } = this.#options
-    keep(Array.from(workers.all(), ({ spec, drain }) => ({ spec, isDraining: drain !== undefined })))
+    keep(
+      Array.from(workers.all(), ({ spec, joinedMs, drain }) => ({
+        spec,
+        joinedMs,
+        isDraining: drain !== undefined,
+      })),
+    )
   }
 
   /** A worker that drains takes requests again. */

@@ -195,11 +195,12 @@ export class FleetFeed {
   }
 
   #recordOf(worker: Worker): WorkerRecord {
-    const { spec } = worker
+    const { spec, joinedMs } = worker
     const { id, instanceId, origin, taints } = spec
     return {
       id,
       instanceId,
+      joinedMs,
       origin,
       calledAt: brokerWayOf(spec, this.#requestBroker),
       ...stateOf(worker),
@@ -212,11 +213,11 @@ export class FleetFeed {
 }
 
 function stateOf(worker: Worker): Pick<WorkerRecord, 'state' | 'stateReason' | 'isDraining' | 'isOnTrial'> {
-  const { state, stateReason, drain, isLate, wasAnnounced } = worker
+  const { state, stateReason, drain, isOnTrial } = worker
   if (drain !== undefined && state === 'up')
     return { state: 'draining', stateReason: DRAINING, isDraining: true }
   if (drain !== undefined) return { state, stateReason: `${stateReason}; it drains`, isDraining: true }
-  if (isLate && !wasAnnounced) return { state, stateReason, isOnTrial: true }
+  if (isOnTrial) return { state, stateReason, isOnTrial }
   return { state, stateReason }
 }
 

@@ -96,6 +96,8 @@ export interface WorkerRecord {
   readonly id: string
   /** For `nvext.backend_instance_id`: its position among the workers given, from 0, unless `?id=` says otherwise. */
   readonly instanceId: number
+  /** Unix milliseconds at which it joined the fleet; no two are the same, so one that has left and came back has another. */
+  readonly joinedMs: number
   readonly origin: string
   /** 'nats://host:port/subject' where it is called over a broker; undefined: at its origin. */
   readonly calledAt?: string | undefined
@@ -103,7 +105,7 @@ export interface WorkerRecord {
   readonly stateReason: string
   /** It leaves with its last open request, whatever its state: one that drains may be down, or was never reached. */
   readonly isDraining?: boolean
-  /** It joined at run time and its cache is not known yet: it gets a small share of the requests until then. */
+  /** It joined at run time and its cache is not known yet, but may be: it gets a small share of the requests until then. */
   readonly isOnTrial?: boolean
   readonly engine: EngineFamily
   readonly engineVersion: string
@@ -149,7 +151,12 @@ export interface Kept {
 }
 
 export interface KeptFleet {
-  readonly workers: readonly { readonly spec: WorkerSpec; readonly isDraining: boolean }[]
+  readonly workers: readonly {
+    readonly spec: WorkerSpec
+    readonly isDraining: boolean
+    /** As in its record; undefined: it joins now. */
+    readonly joinedMs?: number
+  }[]
   /** Of the workers file, as it counted last: all its URLs, and those of the workers that came from it, by worker id. */
   readonly file:
     | { readonly urls: readonly string[]; readonly urlsById: ReadonlyMap<string, string> }
@@ -271,7 +278,13 @@ export type DirectoryMessage =
     }
   | { readonly type: 'publish' }
   | { readonly type: 'resend' }
-  | { readonly type: 'announce'; readonly workerId: string }
+  | { readonly type: 'announce'; readonly workerId: string; readonly joinedMs: number }
+  | {
+      readonly type: 'trialDue'
+      readonly workerId: string
+      readonly joinedMs: number
+      readonly over: TrialTime
+    }
   | { readonly type: 'workersFileLook' }
   | { readonly type: 'workersFileRead'; readonly found: WorkersFileLook }
   | { readonly type: 'drainDue'; readonly workerId: string; readonly turn: number }
@@ -286,6 +299,9 @@ export type DirectoryMessage =
     }
   /** The indexer has forgotten the slot of this key (true), or did not answer (false). */
   | { readonly type: 'released'; readonly key: string; readonly isReleased: boolean }
+
+/** What of the time is over that a worker may be on trial. */
+export type TrialTime = 'none' | 'first' | 'all'
 
 /** What a fresh look finds, and what was known already. */
 export interface WorkerDiagnosis extends Diagnosis {

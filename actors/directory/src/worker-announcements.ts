@@ -26,7 +26,11 @@ export class WorkerAnnouncements {
   /** The worker answered: it is announced now or when it is time. */
   announceSoon(worker: Worker): void {
     if (worker.wasAnnounced || this.tryAnnounce(worker)) return
-    this.#context.schedule(ANNOUNCE_MS_MAX, { type: 'announce', workerId: worker.spec.id })
+    this.#context.schedule(ANNOUNCE_MS_MAX, {
+      type: 'announce',
+      workerId: worker.spec.id,
+      joinedMs: worker.joinedMs,
+    })
   }
 
   /** False while the trust has not settled. */

@@ -18,19 +18,20 @@ export class WorkerTable {
   }
 
   /** Undefined: a worker of this id is there already. */
-  tryAdd(spec: WorkerSpec, isLate = false): Worker | undefined {
+  tryAdd(spec: WorkerSpec, joinedMs: number, isOnTrial = false): Worker | undefined {
     if (this.#workers.has(spec.id)) return undefined
     const worker: Worker = {
       spec,
       state: 'probing',
       stateReason: 'not probed yet',
       wasProbed: false,
-      isLate,
+      joinedMs,
       drain: undefined,
       outcome: undefined,
       learnedBlockSizeTokens: undefined,
       keys: [],
       wasAnnounced: false,
+      isOnTrial,
     }
     this.#workers.set(spec.id, worker)
     return worker

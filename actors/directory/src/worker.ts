@@ -21,8 +21,8 @@ export interface Worker {
   wasProbed: boolean
 
   // fleet-changes.ts
-  /** It was added at run time: until it is announced, it is on trial. */
-  readonly isLate: boolean
+  /** As in its record. */
+  readonly joinedMs: number
   /** Undefined: it takes requests. */
   drain: { readonly turn: number; readonly sinceMs: number; readonly due: { cancel(): void } } | undefined
 
@@ -38,6 +38,10 @@ export interface Worker {
 
   // worker-announcements.ts
   wasAnnounced: boolean
+
+  // worker-trials.ts
+  /** It was added at run time, and its cache may be known soon. */
+  isOnTrial: boolean
 }
 
 /** A worker key and its listener. */

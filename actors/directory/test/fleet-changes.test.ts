@@ -51,6 +51,85 @@ t.test('a trial ends by itself', async t => {
   t.equal(w.worker(1).isOnTrial, undefined)
 })
 
+t.test('a trial goes on while a history is replayed, for half a minute at most', async t => {
+  for (const answers of [true, false]) {
+    const { w, add } = await begun(t, { replayTimeoutMs: 60_000 })
+    const nothing = new Uint8Array(0)
+    const end = [nothing, nothing, new Uint8Array(8).fill(0xff), nothing]
+    const asking: Uint8Array[] = []
+    const socket = await w.outside.messages.serve({ endpoint: 'tcp://10.0.0.2:6557' }, identity => {
+      asking.push(identity)
+    })
+    await add(`${SECOND}&replay=6557`)
+    t.match(w.worker(1).keys, [{ trust: 'approximate', trustReason: /^replaying the engine's history/ }])
+    await w.system.advance('29s')
+    t.match(w.worker(1), { isOnTrial: true, state: 'up' })
+    if (answers) for (const identity of asking) socket.send(identity, end)
+    else await w.system.advance('2s')
+    await w.system.settle()
+    t.match(w.worker(1).keys, [{ trust: answers ? 'exact' : 'approximate' }])
+    t.equal(w.worker(1).isOnTrial, undefined, answers ? 'all is known' : 'it took too long')
+  }
+})
+
+t.test('a trial is over when nothing more will be known soon', async t => {
+  const { w, add, tell } = await begun(t)
+  const said = {
+    epoch: 0,
+    isSuffix: false,
+    reason: 'as the test has it',
+    blockSizeTokens: undefined,
+  } as const
+  for (const [instance, seconds, says, isOnTrial] of [
+    [3, 1, { trust: 'none' }, true],
+    [4, 1, { trust: 'partial', isCatchingUp: true }, true],
+    [5, 4, { trust: 'partial', isCatchingUp: true }, true],
+    [6, 1, { trust: 'partial' }, undefined],
+    [7, 4, { trust: 'none' }, undefined],
+  ] as const) {
+    const id = `10.0.0.${instance}:8000`
+    await w.engine(`10.0.0.${instance}`)
+    await add(`http://${id}?events=5999`)
+    const record = () => w.fleet.workers.find(worker => worker.id === id)!
+    const { workerSlot } = record().keys[0]!
+    await tell({ type: 'source', workerSlot, ...said, trust: 'none', isCatchingUp: true })
+    await w.system.advance(`${seconds}s`)
+    await tell({ type: 'source', workerSlot, ...said, ...says })
+    t.equal(record().isOnTrial, isOnTrial, `${JSON.stringify(says)} after ${seconds} s`)
+  }
+})
+
+t.test('the times of a trial are those of its own life', async t => {
+  const { w, add, remove, releases } = await begun(t)
+  const url = 'http://10.0.0.2:8000?events=5999'
+  await add(url)
+  const { joinedMs } = w.worker(1)
+  await w.system.advance('2s')
+  await remove('10.0.0.2:8000')
+  for (const message of releases()) if (message.type === 'release') message.reply('released')
+  await add(url)
+  t.ok(w.worker(1).joinedMs > joinedMs, 'it is another one')
+  await w.system.advance('2s')
+  t.equal(w.worker(1).isOnTrial, true, 'the time of the life before is over, not its own')
+  await w.system.advance('2s')
+  t.equal(w.worker(1).isOnTrial, undefined)
+})
+
+t.test('a worker whose keys wait for those of an earlier life is on trial', async t => {
+  const { w, add, remove, releases } = await begun(t)
+  const url = 'http://10.0.0.2:8000?events=5999'
+  await add(url)
+  await w.exact(w.worker(1).keys[0]!.workerSlot)
+  await remove('10.0.0.2:8000')
+  await add(url)
+  t.match(w.worker(1), { keys: [], isOnTrial: true })
+  for (const message of releases()) if (message.type === 'release') message.reply('released')
+  await w.system.settle()
+  t.match(w.worker(1), { keys: [{}], isOnTrial: true })
+  await w.exact(w.worker(1).keys[0]!.workerSlot)
+  t.equal(w.worker(1).isOnTrial, undefined)
+})
+
 t.test('who is here already, or takes what another has, is refused, and nothing changes', async t => {
   const { add, ids } = await begun(t)
   await add(SECOND)

@@ -3,7 +3,8 @@
  *
  *   an answer names its response ──note──▶ id -> worker, rank ──find──▶ a request with that id is pinned there
  *
- * Engines keep responses in their own memory. A worker that has left the fleet, is down or drains cannot be asked for them.
+ * Engines keep responses in their own memory. A worker that has left the fleet, is down or drains cannot be asked for them, and one that
+ * has left and came back is another one.
  * This gateway knows the responses that passed through it in this life, and no others.
  *
  * Bounds   `countMax` responses; of more, those noted first are forgotten.
@@ -20,6 +21,7 @@ export interface ResponseHolder {
 
 interface Held {
   readonly workerId: string
+  readonly joinedMs: number
   readonly dpRank: number | undefined
 }
 
@@ -35,10 +37,10 @@ export class ResponseHolders {
     return this.#held.size
   }
 
-  note(id: string, { workerId, dpRank, pinRank }: Decision): void {
+  note(id: string, { workerId, workerJoinedMs: joinedMs, dpRank, pinRank }: Decision): void {
     this.#held.delete(id)
     if (this.#countMax === 0) return
-    this.#held.set(id, { workerId, dpRank: pinRank ? dpRank : undefined })
+    this.#held.set(id, { workerId, joinedMs, dpRank: pinRank ? dpRank : undefined })
     if (this.#held.size <= this.#countMax) return
     for (const oldest of this.#held.keys()) {
       this.#held.delete(oldest)
@@ -49,7 +51,8 @@ export class ResponseHolders {
   /** Undefined: it is not known, or its worker is gone. `model`: that it must serve; empty: any. */
   find(id: string, fleet: Fleet, model: string): ResponseHolder | undefined {
     const held = this.#held.get(id)
-    const worker = held && fleet.workers.find(one => one.id === held.workerId)
+    const worker =
+      held && fleet.workers.find(({ id, joinedMs }) => id === held.workerId && joinedMs === held.joinedMs)
     if (held === undefined || worker === undefined || worker.state !== 'up') return undefined
     if (model !== '' && !worker.models.some(({ name }) => name === model)) return undefined
     return { instanceId: worker.instanceId, dpRank: held.dpRank }

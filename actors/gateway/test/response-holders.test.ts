@@ -114,6 +114,15 @@ t.test('a worker that is gone, down, or serves another model has the response no
   t.equal(await sample(w, 'homing_gateway_lost_responses_total'), '4')
 })
 
+t.test('a worker that has left and came back has none of its responses', async t => {
+  const w = await world(t)
+  await respond(w, 'resp_1')
+  w.ref.tell({ type: 'fleet', fleet: fleetOf({ ...WORKER, joinedMs: WORKER.joinedMs + 1 }) })
+  t.match(await placed(w, 'POST', '/v1/responses', { previous_response_id: 'resp_1' }), LOST)
+  await respond(w, 'resp_2')
+  t.match(await placed(w, 'GET', '/v1/responses/resp_2'), LOST, 'the answer is of the life before')
+})
+
 t.test('of more responses than may be remembered, the oldest are forgotten', async t => {
   const w = await world(t)
   for (const id of ['resp_1', 'resp_2', 'resp_3', 'resp_1', 'resp_4']) await respond(w, id)

@@ -23,6 +23,7 @@ export const TOKENIZERS: TokenizerStatus = {
 export const DECISION: Decision = {
   id: 'decision-1',
   workerId: `${WORKER_HOST}:8001`,
+  workerJoinedMs: 1,
   worker: '10.0.0.1:8001/0',
   workerSlot: 0,
   origin: 'http://10.0.0.1:8001',
@@ -177,6 +178,7 @@ export const RECEIPT: Receipt = {
 export const WORKER: WorkerRecord = {
   id: DECISION.workerId,
   instanceId: 7,
+  joinedMs: 1,
   origin: DECISION.origin,
   state: 'up',
   stateReason: 'answers',

@@ -19,6 +19,8 @@ export interface SourceTrust {
   readonly epoch: number
   /** `partial` only because the history has no beginning: nothing of it is missing since, or could not be read. */
   readonly isSuffix: boolean
+  /** More may be known soon: the history is being replayed, or is compared with the live socket. */
+  readonly isCatchingUp?: boolean
 }
 
 /** Told to the directory: the trust of a key changed, or its engine named its block size. */

@@ -34,7 +34,16 @@ export function trustOf(view: SourceView): SourceTrust {
   const { epoch, unreadableBatches, lacks, doubt } = view.history
   const isMissing = unreadableBatches > 0 || lacks !== undefined
   const isBelieved = view.contradiction === undefined && view.isConfirmed && !isMissing && doubt === undefined
-  return { trust, reason, epoch, isSuffix: trust === 'partial' && view.phase === 'live' && isBelieved }
+  const isSuffix = trust === 'partial' && view.phase === 'live' && isBelieved
+  const said = { trust, reason, epoch, isSuffix }
+  return trust !== 'exact' && isCatchingUp(view) ? { ...said, isCatchingUp: true } : said
+}
+
+function isCatchingUp(view: SourceView): boolean {
+  const { phase, purpose, owedRebuild, contradiction, isConfirmed, replayEndpoint } = view
+  if (phase === 'connecting' || phase === 'disconnected' || contradiction !== undefined) return false
+  if (phase !== 'live' && purpose !== 'check') return true
+  return owedRebuild !== undefined || (!isConfirmed && replayEndpoint !== undefined)
 }
 
 function trustAndReason(view: SourceView): readonly [Trust, string] {

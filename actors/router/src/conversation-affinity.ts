@@ -5,8 +5,8 @@
  *   soft     the worker key costs half; only mode kv weighs costs
  *   hard     the only candidate, if it is one
  *
- * A session is bound by the first decision for it, and again by the next one if its worker key is no candidate any more. It is forgotten
- * when a request there fails, `ttlMs` after its last request ended, or when it is the one that was used longest ago of more than
+ * A session is bound by the first decision for it, and again by the next one if its worker key is no candidate any more. A worker that
+ * has left the fleet and came back is another one. A binding is forgotten when a request there fails, `ttlMs` after its last request ended, or when it is the one that was used longest ago of more than
  * `sessionsMax`. Bindings live as long as the router.
  *
  * Other routers of the same workers tell of theirs. Where two have bound one session to two worker keys, each takes the one with the larger
@@ -29,6 +29,8 @@ export interface AffinitySettings {
 
 interface Binding {
   readonly worker: string
+  /** Of that worker's record; undefined: another router bound it to one that was not known here. */
+  readonly joinedMs: number | undefined
   /** Requests under way. */
   open: number
   idleSinceMs: number
@@ -65,7 +67,10 @@ export class ConversationAffinity {
   applied(found: Eligible, key: string, nowMs: number): Eligible {
     const bound = this.#bindings.get(key)
     if (bound === undefined || this.#isOver(bound, nowMs)) return found
-    const at = found.candidates.findIndex(candidate => candidate.key.key === bound.worker)
+    const at = found.candidates.findIndex(
+      ({ worker, key: { key } }) =>
+        key === bound.worker && (bound.joinedMs === undefined || worker.joinedMs === bound.joinedMs),
+    )
     if (at < 0) return found
     const { candidates, excluded, preferences } = found
     if (!this.#settings.isHard) {
@@ -86,10 +91,10 @@ export class ConversationAffinity {
   }
 
   /** A request of the session goes to a worker key. */
-  placed(key: string, worker: string, nowMs: number): void {
+  placed(key: string, worker: string, joinedMs: number, nowMs: number): void {
     const before = this.#bindings.get(key)
-    const keeps = before !== undefined && before.worker === worker
-    const binding = keeps ? before : { worker, open: 0, idleSinceMs: nowMs }
+    const keeps = before !== undefined && before.worker === worker && before.joinedMs === joinedMs
+    const binding = keeps ? before : { worker, joinedMs, open: 0, idleSinceMs: nowMs }
     binding.open++
     this.#bindings.delete(key)
     this.#bindings.set(key, binding)
@@ -103,14 +108,14 @@ export class ConversationAffinity {
     }
   }
 
-  /** Another router has sent a request of the session to a worker key. */
-  placedElsewhere(key: string, worker: string, nowMs: number): void {
+  /** Another router has sent a request of the session to a worker key. `joinedMs`: of its record; undefined: it is not known here. */
+  placedElsewhere(key: string, worker: string, joinedMs: number | undefined, nowMs: number): void {
     const own = this.#bindings.get(key)
     const isHere = own !== undefined && !this.#isOver(own, nowMs)
     if (isHere && own.worker !== worker && score(key, own.worker) > score(key, worker)) return
-    const open = own?.worker === worker ? own.open : 0
+    const open = own?.worker === worker && own.joinedMs === joinedMs ? own.open : 0
     this.#bindings.delete(key)
-    this.#bindings.set(key, { worker, open, idleSinceMs: nowMs })
+    this.#bindings.set(key, { worker, joinedMs, open, idleSinceMs: nowMs })
     this.#prune(nowMs)
   }
 

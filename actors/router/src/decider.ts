@@ -166,7 +166,10 @@ export class Decider {
         ? undefined
         : this.guard.decided(receipt.guard, request.promptTokens, this.#context.clock.nowMs())
     const session = this.#affinity?.keyOf(request)
-    if (session !== undefined) this.#affinity!.placed(session, decision.worker, this.#context.clock.nowMs())
+    if (session !== undefined) {
+      const { worker, workerJoinedMs } = decision
+      this.#affinity!.placed(session, worker, workerJoinedMs, this.#context.clock.nowMs())
+    }
     const { guard } = receipt
     this.#open(id, { gateway, decision, takeBack, guarded, guard, session, logged: this.#logged(request) })
     return { kind: 'decided', decision }
@@ -194,7 +197,11 @@ export class Decider {
   /** Another router of the same workers has sent requests of these sessions. */
   boundElsewhere(bindings: readonly AffinityBinding[]): void {
     const nowMs = this.#context.clock.nowMs()
-    for (const { session, worker } of bindings) this.#affinity?.placedElsewhere(session, worker, nowMs)
+    if (this.#affinity === undefined) return
+    for (const { session, worker } of bindings) {
+      const here = this.fleet.workers.find(({ keys }) => keys.some(({ key }) => key === worker))
+      this.#affinity.placedElsewhere(session, worker, here?.joinedMs, nowMs)
+    }
   }
 
   sessionEnded(session: string, { worker }: Decision, { outcome }: Delivery): void {

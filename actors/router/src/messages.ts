@@ -194,6 +194,8 @@ export interface Receipt {
 export interface Decision {
   readonly id: string
   readonly workerId: string
+  /** As in its record: which life of this id it is. */
+  readonly workerJoinedMs: number
   readonly worker: string
   readonly workerSlot: number
   readonly origin: string

@@ -91,6 +91,7 @@ export function decisionOf(
   return {
     id: receipt.id,
     workerId: worker.id,
+    workerJoinedMs: worker.joinedMs,
     worker: key.key,
     workerSlot: key.workerSlot,
     origin: worker.origin,

@@ -100,12 +100,35 @@ t.test('a failure, a worker that is gone, and time end a binding', async t => {
   t.not((await decide(request('WX', withSession('s')))).worker, late.worker, 'its worker is gone')
 })
 
+t.test('a worker that has left and came back is another one, whether or not anybody saw it gone', async t => {
+  const { ref, trackerRef, decide } = await begin(t)
+  const first = await decide(request('AB', withSession('s')))
+  const lives = (joinedMs: number) =>
+    fleetOf({ id: 'a', slots: [0], joinedMs }, { id: 'b', slots: [1], joinedMs })
+  const become = (joinedMs: number): void => {
+    for (const to of [ref, trackerRef]) to.tell({ type: 'fleet', fleet: lives(joinedMs) })
+  }
+  const instanceId = first.worker === 'a/0' ? 0 : 1
+  await decide(request('CDEFGH', { pinnedInstanceId: instanceId }))
+  t.equal((await decide(request('IJ', withSession('s')))).worker, first.worker, 'bound, whatever its load')
+  become(2)
+  const moved = await decide(request('KL', withSession('s')))
+  t.not(moved.worker, first.worker, 'it goes by load')
+  t.equal((await decide(request('MN', withSession('s')))).worker, moved.worker, 'and is bound anew')
+  const session = new ConversationAffinity(SETTINGS).keyOf(request('X', withSession('t')))!
+  ref.tell({ type: 'boundElsewhere', bindings: [{ session, worker: first.worker }] })
+  t.equal((await decide(request('OP', withSession('t')))).worker, first.worker)
+  become(3)
+  await decide(request('QRSTUVWXYZ', { pinnedInstanceId: instanceId }))
+  t.not((await decide(request('Q', withSession('t')))).worker, first.worker)
+})
+
 t.test('of more sessions than may be, the one longest unused is forgotten', async t => {
   const affinity = new ConversationAffinity(SETTINGS)
-  for (let i = 0; i < 100_000; i++) affinity.placed(`s${i}`, 'w/0', i / 1000)
+  for (let i = 0; i < 100_000; i++) affinity.placed(`s${i}`, 'w/0', 1, i / 1000)
   t.equal(affinity.size, 3)
   for (let i = 99_997; i < 100_000; i++) affinity.ended(`s${i}`, 'w/0', false, 100)
-  affinity.placed('late', 'w/0', 60_100)
+  affinity.placed('late', 'w/0', 1, 60_100)
   t.equal(affinity.size, 1, 'those that are over make room')
 })
 
@@ -114,14 +137,14 @@ t.test('two routers that bound a session to two workers agree, whoever hears fir
     const key = `session ${sessions}`
     const routers = ['a/0', 'b/0'].map(own => {
       const affinity = new ConversationAffinity(SETTINGS)
-      affinity.placed(key, own, 0)
+      affinity.placed(key, own, 1, 0)
       return { own, affinity }
     })
     const [first, second] = routers as [(typeof routers)[0], (typeof routers)[0]]
-    first.affinity.placedElsewhere(key, second.own, 1)
-    second.affinity.placedElsewhere(key, first.own, 2)
+    first.affinity.placedElsewhere(key, second.own, 1, 1)
+    second.affinity.placedElsewhere(key, first.own, 1, 2)
     const bound = routers.map(({ affinity }) => {
-      const candidates = ['a/0', 'b/0'].map(worker => ({ key: { key: worker } }))
+      const candidates = ['a/0', 'b/0'].map(worker => ({ worker: { joinedMs: 1 }, key: { key: worker } }))
       const found = { candidates, excluded: [], preferences: undefined } as never
       return affinity.applied(found, key, 3).boundWorker
     })

@@ -48,14 +48,17 @@ interface WorkerOptions {
   readonly trust?: Trust
   readonly models?: readonly string[]
   readonly blockSizeTokens?: number
+  readonly joinedMs?: number
+  readonly isOnTrial?: boolean
 }
 
 export function fleetOf(...workers: WorkerOptions[]): Fleet {
   return {
     version: 1,
-    workers: workers.map(({ id, slots, state, trust, models, blockSizeTokens }, instanceId) => ({
+    workers: workers.map(({ id, slots, state, trust, models, blockSizeTokens, ...more }, instanceId) => ({
       id,
       instanceId,
+      joinedMs: 1,
       origin: `http://${id}`,
       state: state ?? 'up',
       stateReason: 'as the test has it',
@@ -73,6 +76,7 @@ export function fleetOf(...workers: WorkerOptions[]): Fleet {
       ranks: { value: slots.length, source: 'given' },
       taints: [],
       canTokenize: false,
+      ...more,
       keys: slots.map((workerSlot, dpRank) => ({
         key: `${id}/${dpRank}`,
         workerSlot,

@@ -3,7 +3,7 @@
 import { selectionSettings } from '@homing/selection'
 import t from 'tap'
 import type { RoutingRequest } from '../src/index.ts'
-import { ASK, BLOCK, fleetOf, GATEWAY, request, start } from './router-world.ts'
+import { ASK, BLOCK, DELIVERED, fleetOf, GATEWAY, request, start } from './router-world.ts'
 
 t.test('a request goes to the worker that holds most of its prefix', async t => {
   const { hold, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] }))
@@ -98,6 +98,42 @@ t.test('before that, one that may wait is to wait; afterwards it is placed or re
   t.match(await ask(), { kind: 'refused', error: { code: 'HOMING_ROUTER_NO_WORKER' } })
   ref.tell({ type: 'fleet', fleet: fleetOf({ id: 'a', slots: [0] }) })
   t.match(await ask(pinned), { kind: 'decided' })
+})
+
+t.test('of a hundred decisions five look at a worker on trial, the others say why not', async t => {
+  const fleet = fleetOf(
+    { id: 'a', slots: [0] },
+    { id: 'b', slots: [1] },
+    { id: 'new', slots: [2, 3], isOnTrial: true },
+  )
+  const { ref, trackerRef, decide, loads } = await start(t, fleet, { decisionsKept: 300 })
+  const ids: string[] = []
+  for (let i = 0; i < 100; i++) ids.push((await decide(request('ABCD', { requestId: `${i}` }))).id)
+  const reason = 'joined a moment ago: what it holds is not known yet'
+  const leftOut = ['new/0', 'new/1'].map(worker => ({ worker, reason }))
+  let looks = 0
+  for (const id of ids) {
+    const receipt = await ref.ask({ type: 'receipt', id }, ASK)
+    const names = receipt!.candidates.map(({ worker }) => worker).sort()
+    const looked = names.length > 2
+    if (looked) looks++
+    t.strictSame(names, looked ? ['a/0', 'b/0', 'new/0', 'new/1'] : ['a/0', 'b/0'])
+    t.strictSame(receipt!.excluded, looked ? [] : leftOut)
+  }
+  t.equal(looks, 5)
+  const before = (await loads()).map(({ activeRequests }) => activeRequests)
+  t.equal(before[2]! + before[3]!, 5, 'it is empty, so each that looks takes it')
+  for (const id of ids) ref.tell({ type: 'settled', id, delivery: DELIVERED, wasTaken: true })
+
+  for (let i = 0; i < 20; i++)
+    t.equal((await decide(request('EF', { pinnedInstanceId: 2, requestId: `pin ${i}` }))).workerId, 'new')
+  const others = { excludedWorkers: ['a', 'b'] }
+  for (let i = 0; i < 20; i++)
+    t.equal((await decide(request('GH', { ...others, requestId: `alone ${i}` }))).workerId, 'new')
+  const known = { ...fleet, workers: fleet.workers.map(({ isOnTrial: _, ...worker }) => worker) }
+  for (const to of [ref, trackerRef]) to.tell({ type: 'fleet', fleet: known })
+  const { id } = await decide(request('IJ'))
+  t.equal((await ref.ask({ type: 'receipt', id }, ASK))!.candidates.length, 4, 'its trial is over')
 })
 
 t.test('a request that names a worker or a rank goes there or is refused', async t => {

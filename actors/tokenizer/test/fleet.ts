@@ -29,6 +29,7 @@ export function fleetOf(...workers: WorkerOptions[]): Fleet {
       return {
         id,
         instanceId,
+        joinedMs: 1,
         origin: options.origin ?? `http://${id}`,
         state: options.state ?? 'up',
         stateReason: '',

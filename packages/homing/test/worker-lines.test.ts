@@ -21,6 +21,7 @@ const KEY: WorkerKeyRecord = {
 const WORKER: WorkerRecord = {
   id: '10.0.0.1:8001',
   instanceId: 0,
+  joinedMs: 1,
   origin: 'http://10.0.0.1:8001',
   state: 'up',
   stateReason: '',

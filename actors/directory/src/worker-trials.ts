@@ -1,0 +1,71 @@
+/**
+ * Worker trials: how long a worker that joined at run time gets only a trial share of the requests.
+ *
+ *   joined ──▶ first answer ──its cache is known, or cannot be──▶ over
+ *                    │ TRIAL_MS later, unless a history is being replayed
+ *                    │ TRIAL_MS_MAX later, whatever
+ *
+ * Owns `isOnTrial` of every worker.
+ */
+
+import type { ActorContext } from '@homing/actor'
+import type { DirectoryMessage, TrialTime } from './messages.ts'
+import type { Key, Worker } from './worker.ts'
+
+/** Of a worker whose keys or event sockets are not there. */
+const TRIAL_MS = 3000
+/** Longer than most replays: of 100,000 batches some seconds. */
+const TRIAL_MS_MAX = 30_000
+
+export class WorkerTrials {
+  readonly #context: ActorContext<DirectoryMessage>
+  readonly #changed: (worker: Worker) => void
+  /** Of those on trial that have answered: what of their time is over. */
+  readonly #over = new WeakMap<Worker, TrialTime>()
+
+  /** `changed`: the record of a worker may have changed. */
+  constructor(context: ActorContext<DirectoryMessage>, changed: (worker: Worker) => void) {
+    this.#context = context
+    this.#changed = changed
+  }
+
+  answered(worker: Worker): void {
+    if (!worker.isOnTrial) return
+    if (!this.#over.has(worker)) {
+      this.#over.set(worker, 'none')
+      const message = { type: 'trialDue', workerId: worker.spec.id, joinedMs: worker.joinedMs } as const
+      this.#context.schedule(TRIAL_MS, { ...message, over: 'first' })
+      this.#context.schedule(TRIAL_MS_MAX, { ...message, over: 'all' })
+    }
+    this.look(worker)
+  }
+
+  due(worker: Worker, over: TrialTime): void {
+    this.#over.set(worker, over)
+    this.look(worker)
+  }
+
+  /** Something is known that was not, or it is time. */
+  look(worker: Worker): void {
+    const over = this.#over.get(worker)
+    if (!worker.isOnTrial || over === undefined) return
+    const mayGoOn = over === 'none' || (over === 'first' && worker.keys.some(isCatchingUp))
+    if (mayGoOn && !isKnown(worker)) return
+    worker.isOnTrial = false
+    this.#changed(worker)
+  }
+}
+
+/** As well as can be. Its keys may still have to wait for those of an earlier life. */
+function isKnown({ keys }: Worker): boolean {
+  return keys.length > 0 && keys.every(key => !isCatchingUp(key) && isHeard(key))
+}
+
+function isCatchingUp({ phase, heard }: Key): boolean {
+  return phase === 'running' && heard.isCatchingUp === true
+}
+
+/** Its listener, if it has one, has said something of its source. */
+function isHeard({ phase, heard }: Key): boolean {
+  return phase !== 'running' || heard.trust !== 'none'
+}
