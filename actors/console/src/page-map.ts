@@ -3,67 +3,87 @@
  *
  *   samples of shards ─▶ a tree of blocks, equal prefixes put together ─▶ blocks in a row with the same holders are one node
  *
- * Each shard knows its own workers only, so copies of a prefix at workers of two shards add up.
+ * Each shard knows its own workers only, so copies and holders of a prefix at workers of two shards add up. All holders are counted;
+ * the WORKERS_APART workers with most blocks are told apart.
  */
 
 import type { WorkerRecord } from '@homing/directory'
 import type { HashPair, TreeSample, TreeSampleOptions } from '@homing/index'
 import { MAP_NODES, type MapNode, type MapSection } from '@homing/page'
 
-export const MAP_SAMPLE: Omit<TreeSampleOptions, 'turn'> = {
+/** Workers that are told apart. */
+const WORKERS_APART = 16
+export const MAP_SAMPLE: Omit<TreeSampleOptions, 'turn' | 'keysMax'> = {
   chunksMax: 1024,
   stepsMax: 200_000,
   segmentsMax: 200,
-  slotsMax: 16,
+  keysApartMax: WORKERS_APART,
 }
-/** Workers that are told apart. */
-const WORKERS_MAX = 16
 
 interface Block {
   readonly hash: string
   readonly parent: Block | undefined
   readonly children: Map<string, Block>
+  /** Positions of those that are told apart. */
   readonly holders: Set<number>
+  holdersTotal: number
   blocks: number
   readonly byWorker: Map<number, number>
 }
 
-export function mapSection(
-  workers: readonly WorkerRecord[],
-  shards: readonly { readonly sample: TreeSample; readonly keysMax: number }[],
-): MapSection {
+/** Position of a worker slot among the workers that are told apart; undefined: it is not. */
+type PositionOf = (slot: number) => number | undefined
+
+export function mapSection(workers: readonly WorkerRecord[], shards: readonly TreeSample[]): MapSection {
   const keys = workers.flatMap(({ keys }) => keys)
-  const names = keys.slice(0, WORKERS_MAX).map(({ key }) => key)
-  const positions = new Map(keys.slice(0, WORKERS_MAX).map(({ workerSlot }, at) => [workerSlot, at]))
+  const apart = workersApart(keys, shards)
+  const positions = new Map(apart.map(({ workerSlot }, at) => [workerSlot, at]))
   const tree = new Tree()
-  for (const { sample, keysMax } of shards) merge(tree, sample, slot => positions.get(slot % keysMax))
+  for (const sample of shards) merge(tree, sample, slot => positions.get(slot))
   tree.sumUp()
-  const sizes = new Set(workers.map(({ blockSizeTokens }) => blockSizeTokens?.value))
+  // A worker that was never reached has told none.
+  const sizes = new Set(workers.flatMap(({ blockSizeTokens }) => blockSizeTokens?.value ?? []))
   const [size] = sizes
   return {
     block_size: sizes.size === 1 && size !== undefined ? size : null,
     blocks: tree.root.blocks,
-    is_whole: shards.every(({ sample }) => sample.stride === 1),
-    workers: names,
+    is_whole: shards.every(({ stride }) => stride === 1),
+    workers: apart.map(({ key }) => key),
+    workers_total: keys.length,
     nodes: nodesOf(tree.root),
   }
 }
 
+type Key = WorkerRecord['keys'][number]
+
+/** Those with most blocks, in the order of the fleet, so that they do not change places. */
+function workersApart(keys: readonly Key[], shards: readonly TreeSample[]): readonly Key[] {
+  const blocks = new Map(shards.flatMap(({ keys }) => [...keys]))
+  return keys
+    .map((key, at) => ({ key, at, held: blocks.get(key.workerSlot) ?? 0 }))
+    .sort((one, other) => other.held - one.held || one.at - other.at)
+    .slice(0, WORKERS_APART)
+    .sort((one, other) => one.at - other.at)
+    .map(({ key }) => key)
+}
+
 /** Adds the segments of a shard: the copies of each block, and what is below it and was not answered to the last block of its row. */
-function merge(tree: Tree, { segments }: TreeSample, workerOf: (slot: number) => number | undefined): void {
+function merge(tree: Tree, { segments }: TreeSample, positionOf: PositionOf): void {
   /** Of each segment, the blocks of the tree that it became. */
   const rows: (readonly Block[])[] = []
   const rest = segments.map(({ weight }) => weight)
-  const restBy = segments.map(({ weights }) => sumBy(weights, workerOf))
-  for (const [position, { parent, parentBlocks, hashes, holders, weight }] of segments.entries()) {
+  const restBy = segments.map(({ weights }) => sumBy(weights, positionOf))
+  for (const [position, segment] of segments.entries()) {
+    const { parent, parentBlocks, hashes, holders, holdersTotal, copies, weight } = segment
     let at = parent < 0 ? tree.root : rows[parent]![parentBlocks - 1]!
     const row: Block[] = []
     for (const [slot, hash] of hashes.entries()) {
       at = tree.child(at, textOf(hash))
-      const slots = holders[slot]!
-      at.blocks += slots.length
-      rest[position]! -= slots.length
-      for (const worker of new Set(slots.map(workerOf).filter(worker => worker !== undefined))) {
+      at.blocks += copies[slot]!
+      at.holdersTotal += holdersTotal[slot]!
+      rest[position]! -= copies[slot]!
+      for (const worker of holders[slot]!.map(positionOf)) {
+        if (worker === undefined) continue
         at.holders.add(worker)
         add(at.byWorker, worker, 1)
         add(restBy[position]!, worker, -1)
@@ -73,7 +93,7 @@ function merge(tree: Tree, { segments }: TreeSample, workerOf: (slot: number) =>
     rows.push(row)
     if (parent < 0) continue
     rest[parent]! -= weight
-    for (const [worker, part] of sumBy(segments[position]!.weights, workerOf))
+    for (const [worker, part] of sumBy(segments[position]!.weights, positionOf))
       add(restBy[parent]!, worker, -part)
   }
   for (const [position, row] of rows.entries()) {
@@ -122,7 +142,7 @@ function nodesOf(root: Block): readonly MapNode[] {
     let length = 1
     for (;;) {
       const [only] = last.children.values()
-      if (last.children.size !== 1 || only === undefined || !isSame(only.holders, block.holders)) break
+      if (last.children.size !== 1 || only === undefined || !isSame(only, block)) break
       last = only
       length++
     }
@@ -132,6 +152,7 @@ function nodesOf(root: Block): readonly MapNode[] {
       depth,
       length,
       holders: [...block.holders].sort((one, other) => one - other),
+      holders_total: block.holdersTotal,
       blocks: block.blocks,
       by_worker: denseOf(block.byWorker),
     })
@@ -144,16 +165,21 @@ function nodesOf(root: Block): readonly MapNode[] {
 }
 
 function blockOf(hash: string, parent: Block | undefined): Block {
-  return { hash, parent, children: new Map(), holders: new Set(), blocks: 0, byWorker: new Map() }
+  return {
+    hash,
+    parent,
+    children: new Map(),
+    holders: new Set(),
+    holdersTotal: 0,
+    blocks: 0,
+    byWorker: new Map(),
+  }
 }
 
-function sumBy(
-  weights: ReadonlyMap<number, number>,
-  workerOf: (slot: number) => number | undefined,
-): Map<number, number> {
+function sumBy(weights: ReadonlyMap<number, number>, positionOf: PositionOf): Map<number, number> {
   const sums = new Map<number, number>()
   for (const [slot, weight] of weights) {
-    const worker = workerOf(slot)
+    const worker = positionOf(slot)
     if (worker !== undefined) add(sums, worker, weight)
   }
   return sums
@@ -169,8 +195,13 @@ function denseOf(sums: ReadonlyMap<number, number>): readonly number[] {
   return dense
 }
 
-function isSame(one: ReadonlySet<number>, other: ReadonlySet<number>): boolean {
-  return one.size === other.size && [...one].every(each => other.has(each))
+/** Held by the same workers, as far as they are told apart, and by as many others. */
+function isSame(one: Block, other: Block): boolean {
+  return (
+    one.holdersTotal === other.holdersTotal &&
+    one.holders.size === other.holders.size &&
+    [...one.holders].every(each => other.holders.has(each))
+  )
 }
 
 function textOf([low, high]: HashPair): string {

@@ -237,7 +237,7 @@ export const indexer = defineActor(
         reply({ ...applier.status(), guesses: guesses.status() })
       },
       sampleTree({ options, reply }) {
-        reply({ sample: index.sampleTree(options), keysMax: slots.keysMax })
+        reply(index.sampleTree({ ...options, keysMax: slots.keysMax }))
       },
       dump({ workerSlot, reply }) {
         reply(applier.dump(workerSlot))

@@ -195,10 +195,10 @@ export type IndexerMessage =
   /** Goes on with what the index has to tidy up. Of the indexer to itself. */
   | { readonly type: 'maintain' }
   | { readonly type: 'status'; readonly reply: Reply<ShardStatus> }
-  /** The largest prefixes. The worker slots in it are those of layers: modulo `keysMax` those of their keys. */
+  /** The largest prefixes. */
   | {
       readonly type: 'sampleTree'
-      readonly options: TreeSampleOptions
-      readonly reply: Reply<{ readonly sample: TreeSample; readonly keysMax: number }>
+      readonly options: Omit<TreeSampleOptions, 'keysMax'>
+      readonly reply: Reply<TreeSample>
     }
   | { readonly type: 'dump'; readonly workerSlot: number; readonly reply: Reply<readonly IndexedBlock[]> }

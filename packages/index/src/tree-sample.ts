@@ -3,10 +3,12 @@
  *
  *   every s-th chunk ─▶ what its blocks weigh is added to it and to all chunks above it ─▶ the heaviest, parents first
  *
- * The weight of a block is the number of worker slots that hold it. A small shard is looked at whole; of a larger one `chunksMax` chunks, each of
+ * The weight of a block is its copies: the number of worker slots that hold it. A small shard is looked at whole; of a larger one `chunksMax` chunks, each of
  * which stands for s: then weights are estimates, and small prefixes are missing. The next call with another `turn` looks at others.
  *
- * Cost  at most `chunksMax` chunks and `stepsMax` steps towards the root; nothing is written.
+ * Worker keys with most copies are told apart, the others are counted: an answer is bounded by `segmentsMax` and `keysApartMax`, whatever the fleet.
+ *
+ * Cost  at most `chunksMax` chunks and `stepsMax` steps towards the root, and the members of each set of holders once; nothing is written.
  */
 
 import { type IndexState, ROOT } from './index-state.ts'
@@ -18,8 +20,10 @@ export interface TreeSampleOptions {
   readonly stepsMax: number
   /** Heaviest chunks that are answered. */
   readonly segmentsMax: number
-  /** Worker slots of a block that are told apart; further ones count for its weight only. */
-  readonly slotsMax: number
+  /** Worker keys that are told apart: those with most copies in what was looked at. The others are counted. */
+  readonly keysApartMax: number
+  /** Worker slots that are equal modulo this are layers of one worker key. */
+  readonly keysMax: number
   /** Another one looks at other chunks. */
   readonly turn: number
 }
@@ -27,6 +31,8 @@ export interface TreeSampleOptions {
 export interface TreeSample {
   /** Each chunk that was looked at stands for so many; 1: all were. */
   readonly stride: number
+  /** Worker slots of the keys that are told apart, and the copies that each holds; the one with most comes first. */
+  readonly keys: ReadonlyMap<number, number>
   /** Parents before their children. */
   readonly segments: readonly TreeSegment[]
 }
@@ -37,13 +43,26 @@ export interface TreeSegment {
   readonly parent: number
   /** Blocks of the parent that are above it. */
   readonly parentBlocks: number
-  /** Local hashes, and worker slots that hold each. */
+  /** Local hashes. */
   readonly hashes: readonly HashPair[]
+  /** Of each block the keys of `keys` that hold it, once for each layer. */
   readonly holders: readonly (readonly number[])[]
-  /** Of it and all below it. */
+  /** Of each block all worker keys that hold it, and its copies in all their layers: two counts. */
+  readonly holdersTotal: readonly number[]
+  readonly copies: readonly number[]
+  /** Copies of it and all below it. */
   readonly weight: number
-  /** The same by worker slot. */
+  /** The same for each of `keys`. */
   readonly weights: ReadonlyMap<number, number>
+}
+
+/** Who holds a block. */
+interface Held {
+  /** Worker slots of the keys, once for each layer. */
+  readonly keys: readonly number[]
+  readonly keysTotal: number
+  /** Those of `keys` that are told apart, once it is known which they are. */
+  apart: readonly number[] | undefined
 }
 
 interface Weighed {
@@ -54,33 +73,47 @@ interface Weighed {
 
 export function sampleTree(state: IndexState, options: TreeSampleOptions): TreeSample {
   const { words, chunks, sets, holders } = state
-  const { chunksMax, stepsMax, segmentsMax, slotsMax, turn } = options
+  const { chunksMax, stepsMax, segmentsMax, keysApartMax, keysMax, turn } = options
   const stride = Math.max(1, Math.ceil(chunks.top / chunksMax))
-  const slotsBySet = new Map<number, readonly number[]>()
-  const slotsOf = (set: number): readonly number[] => {
-    let slots = slotsBySet.get(set)
-    if (slots === undefined) {
-      slots = sets.members(set).flatMap(holder => {
+  const heldBySet = new Map<number, Held>()
+  const heldOf = (set: number): Held => {
+    let held = heldBySet.get(set)
+    if (held === undefined) {
+      const keys = sets.members(set).flatMap(holder => {
         const slot = holders.ownerOf(holder)
-        return slot < 0 ? [] : [slot]
+        return slot < 0 ? [] : [slot % keysMax]
       })
-      slotsBySet.set(set, slots)
+      held = { keys, keysTotal: new Set(keys).size, apart: undefined }
+      heldBySet.set(set, held)
     }
-    return slots
+    return held
   }
   const setsOf = (chunk: number): readonly number[] => {
     const base = chunks.base(chunk)
     return Array.from({ length: words[base + USED]! }, (_, slot) => words[base + SET + slot]!)
   }
+  const looked = new Map<number, readonly number[]>()
+  const blocksBySet = new Map<number, number>()
+  for (let chunk = 1 + (turn % stride); chunk <= chunks.top; chunk += stride) {
+    const own = setsOf(chunk)
+    looked.set(chunk, own)
+    for (const set of own) blocksBySet.set(set, (blocksBySet.get(set) ?? 0) + 1)
+  }
+  const keys = heaviestKeys(blocksBySet, heldOf, stride, keysApartMax)
+  const apartOf = (held: Held): readonly number[] => {
+    held.apart ??= held.keys.filter(key => keys.has(key))
+    return held.apart
+  }
   const weighed = new Map<number, Weighed>()
   let stepsLeft = stepsMax
-  for (let chunk = 1 + (turn % stride); chunk <= chunks.top && stepsLeft > 0; chunk += stride) {
+  for (const [chunk, own] of looked) {
+    if (stepsLeft <= 0) break
     let weight = 0
     const weights = new Map<number, number>()
-    for (const set of setsOf(chunk)) {
-      const slots = slotsOf(set)
-      weight += slots.length * stride
-      for (const slot of slots.slice(0, slotsMax)) weights.set(slot, (weights.get(slot) ?? 0) + stride)
+    for (const set of own) {
+      const held = heldOf(set)
+      weight += held.keys.length * stride
+      for (const key of apartOf(held)) weights.set(key, (weights.get(key) ?? 0) + stride)
     }
     if (weight === 0) continue
     const path = [chunk]
@@ -94,7 +127,7 @@ export function sampleTree(state: IndexState, options: TreeSampleOptions): TreeS
     for (const [up, each] of path.entries()) {
       const one = weighed.get(each) ?? { weight: 0, weights: new Map(), depth: path.length - up }
       one.weight += weight
-      for (const [slot, part] of weights) one.weights.set(slot, (one.weights.get(slot) ?? 0) + part)
+      for (const [key, part] of weights) one.weights.set(key, (one.weights.get(key) ?? 0) + part)
       weighed.set(each, one)
     }
   }
@@ -107,15 +140,31 @@ export function sampleTree(state: IndexState, options: TreeSampleOptions): TreeS
     const base = chunks.base(chunk)
     const above = words[base + PARENT]!
     const parent = above === ROOT ? -1 : positions.get(above >>> 4)!
-    const blocks = setsOf(chunk)
+    const held = setsOf(chunk).map(heldOf)
     return {
       parent,
       parentBlocks: above === ROOT ? 0 : (above & 15) + 1,
-      hashes: blocks.map((_, slot) => [words[base + LOC + 2 * slot]!, words[base + LOC + 2 * slot + 1]!]),
-      holders: blocks.map(set => slotsOf(set).slice(0, slotsMax)),
+      hashes: held.map((_, slot) => [words[base + LOC + 2 * slot]!, words[base + LOC + 2 * slot + 1]!]),
+      holders: held.map(apartOf),
+      holdersTotal: held.map(({ keysTotal }) => keysTotal),
+      copies: held.map(one => one.keys.length),
       weight,
       weights,
     }
   })
-  return { stride, segments }
+  return { stride, keys, segments }
+}
+
+/** The worker keys with most copies, and how many. */
+function heaviestKeys(
+  blocksBySet: ReadonlyMap<number, number>,
+  heldOf: (set: number) => Held,
+  stride: number,
+  keysApartMax: number,
+): ReadonlyMap<number, number> {
+  const copies = new Map<number, number>()
+  for (const [set, blocks] of blocksBySet)
+    for (const key of heldOf(set).keys) copies.set(key, (copies.get(key) ?? 0) + blocks * stride)
+  const heaviest = [...copies].sort(([one, held], [other, more]) => more - held || one - other)
+  return new Map(heaviest.slice(0, keysApartMax))
 }

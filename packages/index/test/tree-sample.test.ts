@@ -9,7 +9,8 @@ const OPTIONS: TreeSampleOptions = {
   chunksMax: 1024,
   stepsMax: 200_000,
   segmentsMax: 4096,
-  slotsMax: 16,
+  keysApartMax: 16,
+  keysMax: 8,
   turn: 0,
 }
 
@@ -85,6 +86,53 @@ t.test('a small shard is seen whole: every block with its holders, and weights t
   t.doesNotThrow(() => fc.assert(agree))
 })
 
+t.test('all holders are counted, and those with most copies are told apart', async t => {
+  const path = fc.array(fc.integer({ min: 0, max: 2 }), { minLength: 1, maxLength: 40 })
+  const stored = fc.array(fc.record({ slot: fc.integer({ min: 0, max: 7 }), path }), {
+    minLength: 1,
+    maxLength: 16,
+  })
+  const keysApartMax = fc.integer({ min: 1, max: 4 })
+  // Slots 4 … 7 are another layer of the keys 0 … 3.
+  const keysMax = 4
+  const agree = fc.property(stored, keysApartMax, (all, keysApartMax) => {
+    const { keys, segments } = indexOf(all).sampleTree({ ...OPTIONS, keysMax, keysApartMax })
+    const naive = new Map<string, Set<number>>()
+    for (const { slot, path } of all) {
+      let name = ''
+      for (const each of path) {
+        name += `/${each}`
+        naive.set(name, (naive.get(name) ?? new Set()).add(slot))
+      }
+    }
+    const copies = [0, 0, 0, 0]
+    for (const slots of naive.values()) for (const slot of slots) copies[slot % keysMax]!++
+    const most = copies
+      .map((held, key) => ({ held, key }))
+      .filter(({ held }) => held > 0)
+      .sort((one, other) => other.held - one.held || one.key - other.key)
+      .slice(0, keysApartMax)
+    assert.deepEqual(
+      [...keys],
+      most.map(({ held, key }) => [key, held]),
+    )
+    const paths: string[][] = []
+    for (const { parent, parentBlocks, hashes, holders, holdersTotal, copies, weights } of segments) {
+      let path = parent < 0 ? '' : paths[parent]![parentBlocks - 1]!
+      paths.push(hashes.map(([low]) => (path += `/${low}`)))
+      for (const [at, name] of paths.at(-1)!.entries()) {
+        const slots = [...naive.get(name)!]
+        assert.equal(copies[at], slots.length)
+        assert.equal(holdersTotal[at], new Set(slots.map(slot => slot % keysMax)).size)
+        const told = slots.map(slot => slot % keysMax).filter(key => keys.has(key))
+        assert.deepEqual([...holders[at]!].sort(), told.sort())
+      }
+      assert.ok([...weights.keys()].every(key => keys.has(key)))
+    }
+  })
+  t.doesNotThrow(() => fc.assert(agree))
+})
+
 t.test(
   'of a larger one the heaviest prefixes are found, their sizes estimated, at a bounded cost',
   async t => {
@@ -112,5 +160,5 @@ t.test(
 )
 
 t.test('nothing is held: there is nothing to see', async t => {
-  t.strictSame(indexOf([]).sampleTree(OPTIONS), { stride: 1, segments: [] })
+  t.strictSame(indexOf([]).sampleTree(OPTIONS), { stride: 1, keys: new Map(), segments: [] })
 })

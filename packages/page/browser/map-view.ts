@@ -1,23 +1,31 @@
-/** Cache map: the largest prefixes as an icicle. Depth goes down in tokens, width is the copies of blocks below. */
+/**
+ * Cache map: the largest prefixes as an icicle. Depth goes down in tokens, width is the copies of blocks below.
+ *
+ * A pointer or the arrow keys choose a box, whose details are a line below. A box is known by the hashes on its way from the root: its place
+ * in the section changes with every update.
+ */
 
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { MapNode, MapSection } from '../src/sections.ts'
 import type { ViewProps } from './app.ts'
 import { el, note, table } from './elements.ts'
-import { count, percent, short } from './format.ts'
+import { count, short } from './format.ts'
+import { aboutNode, apartText, holdersText, lengthText, sharingText } from './map-words.ts'
 
 const WIDTH = 1000
 const HEIGHT = 420
 /** A box that is narrower or lower is not worth its line. */
 const WIDTH_MIN = 1
-const TEXT_WIDTH = 46
-const TEXT_HEIGHT = 13
+/** Below this no label has room, on any screen. */
+const LABEL_WIDTH_MIN = 12
 const ROWS = 15
 
 interface Box {
   readonly node: MapNode
-  readonly at: number
+  /** Hashes from the root. */
+  readonly path: string
+  readonly parent: string
   readonly x: number
   readonly y: number
   readonly width: number
@@ -27,12 +35,12 @@ interface Box {
 export function MapView({ state }: ViewProps): VNode {
   const { map } = state.sections
   const [worker, setWorker] = useState('')
-  const [pointed, setPointed] = useState<number | undefined>(undefined)
+  const [pointed, setPointed] = useState('')
   if (map === undefined || map.nodes.length === 0)
     return note('empty', 'No worker is known to hold any block.')
   const chosen = map.workers.indexOf(worker)
   const boxes = layOut(map, chosen < 0 ? undefined : chosen)
-  const shown = pointed === undefined ? undefined : boxes.find(({ at }) => at === pointed)
+  const shown = boxes.find(({ path }) => path === pointed)
   return el(
     'div',
     null,
@@ -44,12 +52,13 @@ export function MapView({ state }: ViewProps): VNode {
         'select',
         {
           id: 'map-worker',
-          value: worker,
+          value: chosen < 0 ? '' : worker,
           onChange: (event: Event) => setWorker((event.target as HTMLSelectElement).value),
         },
         el('option', { value: '' }, 'all workers'),
         ...map.workers.map(name => el('option', { value: name }, name)),
       ),
+      apartText(map),
       map.is_whole ? '' : ' The index is large: a part of it is looked at, and sizes are estimates.',
     ),
     el(
@@ -72,14 +81,16 @@ export function MapView({ state }: ViewProps): VNode {
           ),
         ),
       ),
-      icicle(boxes, map, setPointed),
+      icicle(boxes, map, pointed, setPointed),
       el(
         'p.small.map-hint',
-        { 'aria-live': 'off' },
-        shown === undefined ? 'Point at a box, or look at the table below.' : about(shown.node, map),
+        { 'aria-live': 'polite', 'data-field': 'pointed' },
+        shown === undefined
+          ? 'Point at a box, or go there with the arrow keys; the table below has the largest.'
+          : aboutNode(shown.node, map),
       ),
     ),
-    sharing(map),
+    el('p', null, sharingText(map)),
     largest(map),
   )
 }
@@ -102,7 +113,16 @@ function layOut(map: MapSection, worker: number | undefined): readonly Box[] {
     const x = (parent?.x ?? 0) + (taken.get(node.parent) ?? 0)
     taken.set(node.parent, (taken.get(node.parent) ?? 0) + width)
     const y = (HEIGHT * node.depth) / deepest
-    const box = { node, at, x, y, width, height: (HEIGHT * node.length) / deepest }
+    const path = `${parent?.path ?? ''}/${node.hash}`
+    const box = {
+      node,
+      path,
+      parent: parent?.path ?? '',
+      x,
+      y,
+      width,
+      height: (HEIGHT * node.length) / deepest,
+    }
     boxes.set(at, box)
     if (width >= WIDTH_MIN) drawn.push(box)
   }
@@ -113,56 +133,81 @@ function shade(holders: number): string {
   return `map-${Math.min(3, Math.max(1, holders))}`
 }
 
-function icicle(boxes: readonly Box[], map: MapSection, point: (at: number | undefined) => void): VNode {
+function icicle(
+  boxes: readonly Box[],
+  map: MapSection,
+  pointed: string,
+  point: (path: string) => void,
+): VNode {
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const next = event.key === 'Escape' ? '' : neighbour(boxes, pointed, event.key)
+    if (next === undefined) return
+    event.preventDefault()
+    point(next)
+  }
+  const names = boxes.filter(({ width }) => width >= LABEL_WIDTH_MIN)
   return el(
-    'svg.icicle',
+    'div.icicle',
     {
-      role: 'img',
-      'aria-label': `The ${boxes.length} largest prefixes, of ${short(map.blocks)} copies of blocks; the table below has the largest of them`,
-      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
-      preserveAspectRatio: 'none',
-      onPointerLeave: () => point(undefined),
+      role: 'application',
+      tabIndex: 0,
+      'aria-label': `The ${boxes.length} largest prefixes, of ${short(map.blocks)} copies of blocks. The arrow keys go from one to the next; the table below has the largest of them`,
+      onKeyDown,
+      onPointerLeave: () => point(''),
     },
-    ...boxes.flatMap(({ node, at, x, y, width, height }) => [
-      el('rect', {
-        key: `${node.hash}-${at}`,
-        x,
-        y,
-        width: Math.max(0.5, width - 1),
-        height: Math.max(0.5, height - 1),
-        class: shade(node.holders.length),
-        onPointerEnter: () => point(at),
-      }),
-      width > TEXT_WIDTH && height > TEXT_HEIGHT
-        ? el(
-            'text',
-            { x: x + 4, y: y + 11, 'aria-hidden': 'true' },
-            `×${node.holders.length} ${node.hash.slice(0, 4)}`,
-          )
-        : null,
-    ]),
+    el(
+      'svg',
+      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', 'aria-hidden': 'true' },
+      ...boxes.map(({ node, path, x, y, width, height }) =>
+        el('rect', {
+          key: path,
+          x,
+          y,
+          width: Math.max(0.5, width - 1),
+          height: Math.max(0.5, height - 1),
+          class: `${shade(node.holders_total)}${path === pointed ? ' map-pointed' : ''}`,
+          onPointerEnter: () => point(path),
+        }),
+      ),
+    ),
+    // Beside the drawing: its texts would be stretched with it.
+    ...names.map(({ node, path, x, y, width, height }) =>
+      el(
+        'span.map-label',
+        {
+          key: path,
+          'aria-hidden': 'true',
+          style: {
+            left: share(x, WIDTH),
+            top: share(y, HEIGHT),
+            width: share(width, WIDTH),
+            height: share(height, HEIGHT),
+          },
+        },
+        el('span', null, `×${count(node.holders_total)}`),
+        el('span.map-hash', null, ` ${node.hash.slice(0, 4)}`),
+      ),
+    ),
   )
 }
 
-function lengthText(blocks: number, { block_size: size }: MapSection): string {
-  return size === null ? `${count(blocks)} blocks` : `${count(blocks * size)} tokens`
+function share(part: number, all: number): string {
+  return `${((100 * part) / all).toFixed(3)}%`
 }
 
-function about(node: MapNode, map: MapSection): string {
-  const holders = node.holders.map(at => map.workers[at] ?? '?').join(', ')
-  return `${node.hash}: ${lengthText(node.length, map)} from ${lengthText(node.depth, map)} on; with all that follows ${short(node.blocks)} copies of blocks; held by ${holders}`
-}
-
-/** Copies beyond the first of what is drawn. */
-function sharing(map: MapSection): VNode {
-  const own = map.nodes.reduce((sum, { length, holders }) => sum + length * holders.length, 0)
-  const distinct = map.nodes.reduce((sum, { length }) => sum + length, 0)
-  const shared = map.nodes.filter(({ holders }) => holders.length > 1).length
-  return el(
-    'p',
-    null,
-    `Of the ${count(map.nodes.length)} prefixes drawn, ${count(shared)} are held by more than one worker; ${percent(own === 0 ? 0 : (own - distinct) / own)} of their blocks are duplicates.`,
-  )
+/** Where an arrow key leads: down to the widest child, up to the parent, across to the next box as deep. Undefined: nowhere. */
+function neighbour(boxes: readonly Box[], pointed: string, key: string): string | undefined {
+  const at = boxes.find(({ path }) => path === pointed)
+  if (!key.startsWith('Arrow') && key !== 'Home') return undefined
+  if (at === undefined || key === 'Home') return boxes[0]?.path
+  if (key === 'ArrowUp') return at.parent === '' ? undefined : at.parent
+  if (key === 'ArrowDown')
+    return boxes.filter(({ parent }) => parent === at.path).sort((one, other) => other.width - one.width)[0]
+      ?.path
+  const beside = boxes
+    .filter(({ y, height }) => y <= at.y && at.y < y + height)
+    .sort((one, other) => one.x - other.x)
+  return beside[beside.indexOf(at) + (key === 'ArrowRight' ? 1 : -1)]?.path
 }
 
 function largest(map: MapSection): VNode {
@@ -176,8 +221,8 @@ function largest(map: MapSection): VNode {
         lengthText(node.depth, map),
         lengthText(node.length, map),
         count(node.blocks),
-        node.holders.length,
-        node.holders.map(at => map.workers[at] ?? '?').join(', '),
+        count(node.holders_total),
+        holdersText(node, map),
       ]),
   )
 }

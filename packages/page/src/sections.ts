@@ -235,7 +235,10 @@ export interface MapSection {
   readonly blocks: number
   /** False: of a large index a part was looked at, and sizes are estimates. */
   readonly is_whole: boolean
+  /** Worker keys that are told apart: those with most blocks. */
   readonly workers: readonly string[]
+  /** All worker keys of the fleet. */
+  readonly workers_total: number
   /** Parents before their children. */
   readonly nodes: readonly MapNode[]
 }
@@ -250,6 +253,8 @@ export interface MapNode {
   readonly length: number
   /** Positions in `workers` of those that hold it. */
   readonly holders: readonly number[]
+  /** All worker keys that hold it. */
+  readonly holders_total: number
   /** Copies of it and all below it; the same for each of `workers`. */
   readonly blocks: number
   readonly by_worker: readonly number[]
