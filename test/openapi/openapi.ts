@@ -71,7 +71,7 @@ const MAPS = [
 ]
 /** Fields that nothing is known of at times. */
 const UNKNOWN_AT_TIMES: Readonly<Record<string, RegExp>> = {
-  '/queue': /expected_wait_ms$|drain_tokens_per_second$/,
+  '/queue': /expected_wait_ms$|drain_tokens_per_second$|assumed\[\]\.value$/,
   '/workers':
     /(_ms|_age|sequence|refusal|_reason|_usage|parent|root|max_model_len|tokenizer|precision|events|kv_blocks|block_size)$|learned/,
   '/replicas': /silent_ms$|endpoint$/,

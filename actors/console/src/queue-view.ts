@@ -5,12 +5,14 @@ import type { ModelQueueStatus, QueueStatus } from '@homing/queue-actor'
 
 /** The fullest first. */
 const TENANTS_SHOWN = 100
+const ASSUMED_SHOWN = 100
 
-const waitingView = ({ requests, promptTokens, uncachedTokens, oldestMs }: WaitingTotals) => ({
+const waitingView = ({ requests, promptTokens, uncachedTokens, oldestMs, why }: WaitingTotals) => ({
   requests,
   prompt_tokens: promptTokens,
   uncached_tokens: uncachedTokens,
   oldest_ms: rounded(oldestMs),
+  why,
 })
 
 const servedView = ({ requests, uncachedTokens, share }: ServedTotals) => ({
@@ -38,11 +40,16 @@ export function queueView(status: QueueStatus) {
   }
 }
 
-function modelView({ model, workers, snapshot }: ModelQueueStatus) {
+function modelView({ model, isOn, workers, assumed, snapshot }: ModelQueueStatus) {
   const tenants = snapshot.tenants.toSorted((a, b) => b.waiting.requests - a.waiting.requests)
   return {
     model,
+    is_on: isOn,
     worker_keys: workers,
+    assumed: assumed
+      .slice(0, ASSUMED_SHOWN)
+      .map(({ worker, what, value }) => ({ worker, what, value: value ?? null })),
+    assumed_left_out: Math.max(0, assumed.length - ASSUMED_SHOWN),
     waiting: waitingView(snapshot.waiting),
     asked: snapshot.asked,
     drain_tokens_per_second: rounded(snapshot.drainTokensPerSecond),
@@ -67,6 +74,7 @@ function modelView({ model, workers, snapshot }: ModelQueueStatus) {
       refused: row.refused,
       long_prompt_workers: row.longPromptWorkers,
       is_held: row.isHeld,
+      expected_wait_ms: rounded(row.expectedWaitMs),
     })),
     tenants_left_out: Math.max(0, tenants.length - TENANTS_SHOWN),
     strict_priorities: snapshot.strictPriorities.map(row => ({

@@ -42,7 +42,13 @@ export const DECISION: Decision = {
   epoch: 1,
 }
 
-const WAITING = { requests: 3, promptTokens: 900, uncachedTokens: 700, oldestMs: 1500 }
+const WAITING = {
+  requests: 3,
+  promptTokens: 900,
+  uncachedTokens: 700,
+  oldestMs: 1500,
+  why: { no_room: 2, others_first: 0, long_prompt: 1 },
+}
 
 export const QUEUE: QueueStatus = {
   isOn: true,
@@ -55,7 +61,9 @@ export const QUEUE: QueueStatus = {
   models: [
     {
       model: 'm',
+      isOn: true,
       workers: 1,
+      assumed: [{ worker: 'w', what: 'max_batched_tokens', value: 8192 }],
       snapshot: {
         waiting: WAITING,
         bytes: 30,
@@ -81,6 +89,7 @@ export const QUEUE: QueueStatus = {
             refused: { deadline: 2 },
             longPromptWorkers: 0,
             isHeld: false,
+            expectedWaitMs: 1000,
           },
         ],
         strictPriorities: [{ strictPriority: 0, waiting: WAITING, passedOver: 0, isStarving: false }],

@@ -1,4 +1,5 @@
 export type {
+  Assumed,
   ModelQueueStatus,
   PlaceResult,
   QueueMessage,

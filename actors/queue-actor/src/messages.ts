@@ -26,9 +26,22 @@ export type PlaceResult =
   | { readonly kind: 'decided'; readonly decision: Decision; readonly isLong?: boolean }
   | { readonly kind: 'refused'; readonly error: ErrorRecord }
 
+/** What a rule goes by for want of a figure of the engine: never silently off. */
+export interface Assumed {
+  /** Id. */
+  readonly worker: string
+  readonly what: 'max_batched_tokens' | 'kv_blocks'
+  /** What it counts with; undefined: the rule has no effect on this worker. */
+  readonly value: number | undefined
+}
+
 export interface ModelQueueStatus {
   readonly model: string
+  /** False: nothing of it ever waits. */
+  readonly isOn: boolean
   readonly workers: number
+  /** Of the step of an engine where a rule of the queue or a busy threshold goes by it; of KV blocks where a busy threshold does. */
+  readonly assumed: readonly Assumed[]
   readonly snapshot: QueueSnapshot
 }
 

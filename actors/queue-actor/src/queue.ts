@@ -42,6 +42,7 @@ import {
 import type { WaitingRow } from '@homing/replication'
 import type { DecideResult, Measured, QueueReceipt, RouterMessage } from '@homing/router'
 import type { TrackerMessage } from '@homing/tracker'
+import { assumedOf } from './assumed.ts'
 import { CancelledError, refusedError } from './errors.ts'
 import { laneOf } from './lane.ts'
 import type { PlaceResult, QueueMessage, QueueStatus } from './messages.ts'
@@ -148,8 +149,8 @@ class WaitingRoom {
   #untold: RouterMessage[] = []
   /** Workers that it has warned of. */
   readonly #warned = new Set<string>()
-  /** In this life. */
-  #hasFleet = false
+  /** The last of this life. */
+  #fleet: Fleet | undefined
 
   constructor(context: ActorContext<QueueMessage>, args: QueueArgs) {
     this.#context = context
@@ -246,7 +247,6 @@ class WaitingRoom {
   }
 
   takeFleet(fleet: Fleet): void {
-    this.#hasFleet = true
     const workers = new Map<string, { keys: number; stepTokens: number }>()
     for (const worker of fleet.workers) {
       this.#tellOfUnknown(worker)
@@ -273,6 +273,8 @@ class WaitingRoom {
       // What waits is refused by the router, which says why.
       if (!inUse.has(model)) this.#models.delete(model.name)
     }
+    // Only now: a fleet that it fails on is none.
+    this.#fleet = fleet
     this.#reopen()
     this.#goOn()
   }
@@ -324,9 +326,11 @@ class WaitingRoom {
       tokensMax,
       bytes,
       bytesMax,
-      models: models.map(({ name, workers, queue: waiting }) => ({
+      models: models.map(({ name, rules, workers, queue: waiting }) => ({
         model: name,
+        isOn: rules.mayWait,
         workers,
+        assumed: assumedOf(this.#fleet, name, rules.mayWait),
         snapshot: waiting.snapshot(nowMs),
       })),
     }
@@ -521,7 +525,7 @@ class WaitingRoom {
   /** Before the first fleet of this life nothing is known of models: all are held, and those that there are not are forgotten then. */
   #modelOf(name: string): Model | undefined {
     const known = this.#models.get(name)
-    if (known !== undefined || this.#hasFleet || name === '') return known
+    if (known !== undefined || this.#fleet !== undefined || name === '') return known
     return this.#models.size < MODELS_BEFORE_FLEET_MAX ? this.#newModel(name) : undefined
   }
 

@@ -1,6 +1,7 @@
 /** The queue: what waits, who goes next, and that each request ends exactly once. */
 
 import { seededRandom } from '@homing/clock'
+import type { Fleet } from '@homing/directory'
 import { parsePolicyClasses } from '@homing/queue'
 import type { WaitingRow } from '@homing/replication'
 import t from 'tap'
@@ -233,6 +234,39 @@ t.test('what never waits is passed on: no hints, no such model, no threshold', a
   await off.system.settle()
   t.equal(off.ends.get('off'), 'placed')
   t.notOk((await off.status()).isOn)
+})
+
+t.test('what its rules go by for want of a figure of an engine is said of each model', async t => {
+  const worker = (id: string, fields: object) => ({ ...fleetOf('m').workers[0]!, id, ...fields })
+  const fleet = (busyThresholds?: Fleet['busyThresholds']): Fleet => ({
+    version: 2,
+    workers: [
+      worker('says', {}),
+      worker('says nothing', { maxBatchedTokens: { value: 8192, source: 'default' } }),
+      worker('of another', { models: [{ name: 'another' }], kvBlocks: { value: 100, source: 'probed' } }),
+    ],
+    busyThresholds,
+  })
+  const assumedBy = async (threshold: number | undefined, given: Fleet): Promise<unknown[]> => {
+    const { ref, status } = await start(t, { rules: { threshold, order: 'fcfs', classes: undefined } })
+    ref.tell({ type: 'fleet', fleet: given })
+    return (await status()).models.map(({ model, isOn, assumed }) => ({ model, isOn, assumed }))
+  }
+  const step = { worker: 'says nothing', what: 'max_batched_tokens', value: 8192 }
+  const blocks = ['says', 'says nothing'].map(id => ({ worker: id, what: 'kv_blocks', value: undefined }))
+  t.strictSame(await assumedBy(1, fleet()), [
+    { model: 'm', isOn: true, assumed: [step] },
+    { model: 'another', isOn: true, assumed: [] },
+  ])
+  t.strictSame(await assumedBy(undefined, fleet()), [
+    { model: 'm', isOn: false, assumed: [] },
+    { model: 'another', isOn: false, assumed: [] },
+  ])
+  const others = { decodeBlocksFraction: 0.9, prefillTokens: undefined, prefillFraction: 2 }
+  t.strictSame(await assumedBy(undefined, fleet({ others, byModel: new Map() })), [
+    { model: 'm', isOn: false, assumed: [blocks[0], step, blocks[1]] },
+    { model: 'another', isOn: false, assumed: [] },
+  ])
 })
 
 t.test('a queue that is killed answers all that waited, and goes on', async t => {

@@ -47,6 +47,7 @@ import type {
   QueueRequest,
   QueueSnapshot,
   WaitingElsewhere,
+  WaitReason,
 } from './types.ts'
 
 const TENANTS_MAX_DEFAULT = 1024
@@ -297,9 +298,8 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   outlook(id: string, nowMs: number): Outlook | undefined {
     const entry = this.#entries.get(id)
     if (entry === undefined || entry.isAsked) return undefined
-    const isHeld = entry.isLong && this.#tenants.isHeld(entry.tenant, nowMs)
     return {
-      why: isHeld ? 'long_prompt' : entry.lane.isClosed ? 'no_room' : 'others_first',
+      why: this.#whyOf(entry, nowMs),
       waitedMs: nowMs - entry.arrivedMs,
       expectedWaitMs: this.#expectedMs(entry.policyClass, entry.tenant, nowMs),
     }
@@ -323,8 +323,15 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
       levels: this.#levels,
       bytes: this.#waitingBytes,
       drainTokensPerSecond: tokensPerMs === undefined ? undefined : 1000 * tokensPerMs,
-      expectedMs: policyClass => this.#expectedMs(policyClass, undefined, nowMs),
+      expectedMs: (policyClass, tenant) => this.#expectedMs(policyClass, tenant, nowMs),
+      whyOf: entry => this.#whyOf(entry, nowMs),
     })
+  }
+
+  /** Of a request that waits. */
+  #whyOf({ isLong, tenant, lane }: Entry, nowMs: number): WaitReason {
+    if (isLong && this.#tenants.isHeld(tenant, nowMs)) return 'long_prompt'
+    return lane.isClosed ? 'no_room' : 'others_first'
   }
 
   #classOf(request: R): ClassAccount {

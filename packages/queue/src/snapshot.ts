@@ -11,6 +11,7 @@ import type {
   StrictPriorityRow,
   TenantRow,
   WaitingTotals,
+  WaitReason,
 } from './types.ts'
 
 interface SnapshotInput {
@@ -22,31 +23,41 @@ interface SnapshotInput {
   readonly levels: readonly StrictPriorityLevel[]
   readonly bytes: number
   readonly drainTokensPerSecond: number | undefined
-  readonly expectedMs: (policyClass: ClassAccount | undefined) => number | undefined
+  readonly expectedMs: (policyClass: ClassAccount | undefined, tenant?: Tenant) => number | undefined
+  readonly whyOf: (entry: Entry) => WaitReason
 }
 
 type Writable<T> = { -readonly [K in keyof T]: T[K] }
+type Totals = Writable<WaitingTotals> & { readonly why: Record<WaitReason, number> }
 
-const NOTHING: WaitingTotals = Object.freeze({ requests: 0, promptTokens: 0, uncachedTokens: 0, oldestMs: 0 })
+const totals = (): Totals => ({
+  requests: 0,
+  promptTokens: 0,
+  uncachedTokens: 0,
+  oldestMs: 0,
+  why: { no_room: 0, others_first: 0, long_prompt: 0 },
+})
+const NOTHING: WaitingTotals = totals()
 
 export function snapshotOf(input: SnapshotInput): QueueSnapshot {
   const { nowMs, classes, tenants, levels } = input
-  const waiting: Writable<WaitingTotals> = { ...NOTHING }
-  const byGroup = new Map<ClassAccount | Tenant | StrictPriorityLevel, Writable<WaitingTotals>>()
+  const waiting = totals()
+  const byGroup = new Map<ClassAccount | Tenant | StrictPriorityLevel, Totals>()
   let asked = 0
   for (const entry of input.entries) {
     if (entry.isAsked) {
       asked++
       continue
     }
-    count(waiting, entry, nowMs)
+    const why = input.whyOf(entry)
+    count(waiting, entry, why, nowMs)
     for (const group of [entry.policyClass, entry.tenant, entry.level!]) {
-      let totals = byGroup.get(group)
-      if (totals === undefined) {
-        totals = { ...NOTHING }
-        byGroup.set(group, totals)
+      let ofGroup = byGroup.get(group)
+      if (ofGroup === undefined) {
+        ofGroup = totals()
+        byGroup.set(group, ofGroup)
       }
-      count(totals, entry, nowMs)
+      count(ofGroup, entry, why, nowMs)
     }
   }
   const served = servedBy(classes, nowMs)
@@ -70,15 +81,16 @@ export function snapshotOf(input: SnapshotInput): QueueSnapshot {
       refused: refusedOf(tenant.refused),
       longPromptWorkers: tenant.longPromptWorkers,
       isHeld: tenants.isHeld(tenant, nowMs),
+      expectedWaitMs: input.expectedMs(undefined, tenant),
     }),
   )
   const levelRows = levels.map((level): StrictPriorityRow => {
-    const totals = byGroup.get(level) ?? NOTHING
+    const ofLevel = byGroup.get(level) ?? NOTHING
     return {
       strictPriority: level.strictPriority,
-      waiting: totals,
+      waiting: ofLevel,
       passedOver: level.passedOver,
-      isStarving: level.passedOver > 0 && totals.oldestMs > input.agingMs,
+      isStarving: level.passedOver > 0 && ofLevel.oldestMs > input.agingMs,
     }
   })
   return {
@@ -93,11 +105,12 @@ export function snapshotOf(input: SnapshotInput): QueueSnapshot {
   }
 }
 
-function count(totals: Writable<WaitingTotals>, entry: Entry, nowMs: number): void {
-  totals.requests++
-  totals.promptTokens += entry.promptTokens
-  totals.uncachedTokens += entry.uncachedTokens
-  totals.oldestMs = Math.max(totals.oldestMs, nowMs - entry.arrivedMs)
+function count(group: Totals, entry: Entry, why: WaitReason, nowMs: number): void {
+  group.requests++
+  group.promptTokens += entry.promptTokens
+  group.uncachedTokens += entry.uncachedTokens
+  group.oldestMs = Math.max(group.oldestMs, nowMs - entry.arrivedMs)
+  group.why[why]++
 }
 
 function servedBy(classes: readonly ClassAccount[], nowMs: number) {

@@ -96,6 +96,8 @@ export interface WaitingTotals {
   readonly uncachedTokens: number
   /** How long the oldest has been in the router; 0 when nothing waits. */
   readonly oldestMs: number
+  /** How many of them wait for which reason. */
+  readonly why: Readonly<Record<WaitReason, number>>
 }
 
 export interface ServedTotals {
@@ -134,6 +136,8 @@ export interface TenantRow {
   readonly longPromptWorkers: number
   /** Long prompts of it wait for one of these, by the rule for long prompts. */
   readonly isHeld: boolean
+  /** How long one of it that comes now is expected to wait; undefined while nothing is known. */
+  readonly expectedWaitMs: number | undefined
 }
 
 export interface StrictPriorityRow {

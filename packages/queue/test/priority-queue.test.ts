@@ -520,11 +520,12 @@ t.test('expected waits come from what has drained while requests waited', async 
   }
   const close = (found: number | undefined, wanted: number, what: string) =>
     t.ok(Math.abs(found! - wanted) < 0.05 * wanted, `${what}: ${found} is near ${wanted}`)
-  const { drainTokensPerSecond, expectedWaitMs, classes } = queue.snapshot(nowMs)
+  const { drainTokensPerSecond, expectedWaitMs, classes, tenants } = queue.snapshot(nowMs)
   close(drainTokensPerSecond, 500, 'tokens in a second')
   close(expectedWaitMs, 6000, 'until everything has drained')
   t.match(classes, [{ policyClass: 'default' }, { policyClass: 'batch', expectedWaitMs: 0 }])
   close(queue.outlook('39', nowMs)?.expectedWaitMs, 2000, 'five requests of b at half of the rate')
+  close(tenants.find(({ tenant }) => tenant === 'b')!.expectedWaitMs, 2000, 'the same of b')
   t.match(queue.outlook('39', nowMs), { why: 'others_first', waitedMs: 2000 })
   t.equal(queue.outlook('0', nowMs), undefined)
   t.equal(queue.retryAfterSeconds('default', nowMs), 6)

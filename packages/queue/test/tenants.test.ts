@@ -129,11 +129,19 @@ t.test('long prompts of one tenant leave a worker while another tenant was serve
   )
   t.equal(queue.placed('of-b', 'w3', 1000), true)
   t.equal(queue.outlook('held', 1000)?.why, 'long_prompt')
+  const { tenants, waiting, classes } = queue.snapshot(1000)
+  const why = { no_room: 0, others_first: 0, long_prompt: 1 }
   t.match(
-    [...queue.snapshot(1000).tenants].find(({ tenant }) => tenant === 'a'),
-    { longPromptWorkers: 3, isHeld: true },
+    tenants.find(({ tenant }) => tenant === 'a'),
+    { longPromptWorkers: 3, isHeld: true, waiting: { requests: 1, why } },
   )
+  t.match([waiting, classes[0]!.waiting], [{ why }, { why }])
+  park(queue, [request('no room')], 1000)
+  park(queue, [request('behind it')], 1000)
+  t.strictSame(queue.snapshot(1000).waiting.why, { ...why, no_room: 2 })
   queue.reopen()
+  t.strictSame(queue.snapshot(1000).waiting.why, { ...why, others_first: 2 })
+  for (const id of ['no room', 'behind it']) queue.cancel(id, 1000)
   t.equal(queue.take(1000), undefined)
   queue.prefillComplete('long1', 1500)
   t.equal(queue.take(1500)?.id, 'held')
