@@ -279,7 +279,7 @@ await runBench(
     if (part === 'queue') {
       return measureQueue({ depths: QUEUE_DEPTHS.filter(depth => depth <= depthMax), rounds })
     }
-    if (part === 'whole') return measureWhole({ fleets: WHOLE_FLEETS, rounds: Math.ceil(rounds / 2) })
+    if (part === 'whole') return measureWhole({ fleets: WHOLE_FLEETS, rounds })
     if (part !== 'policies') return ours()
     return measurePolicies({
       fleets: POLICY_FLEETS.filter(workers => workers <= decideWorkersMax),

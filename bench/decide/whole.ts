@@ -91,7 +91,11 @@ export async function measureWhole({ fleets, rounds }: WholeParameters): Promise
     for (const house of houses) await house.requests(2 * BATCH)
     const times = houses.map((): number[] => [])
     for (let round = 0; round < rounds; round++)
-      for (const [i, house] of houses.entries()) times[i]!.push(await house.microsecondsEach())
+      for (let turn = 0; turn < houses.length; turn++) {
+        // Each is first in turn: a collection of garbage falls on whoever comes after those who made it.
+        const i = (round + turn) % houses.length
+        times[i]!.push(await houses[i]!.microsecondsEach())
+      }
     for (const house of houses) await house.end()
     await system.shutdown()
     for (const [i, { name }] of ARMS.entries()) {
