@@ -129,6 +129,13 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     wrong: 'flow.startTag = this.#virtualTime + entry.costTokens',
   },
   {
+    what: 'a request waits while one of the workers has no room',
+    scenario: 'queue',
+    file: 'packages/queue/src/room-rules.ts',
+    right: 'for (let i = 0; i < count; i++) if (!isPast(rule, workerAt(i))) return false',
+    wrong: 'for (let i = 0; i < 1; i++) if (!isPast(rule, workerAt(i))) return false',
+  },
+  {
     what: 'the queue forgets to look again',
     scenario: 'queue',
     file: 'actors/queue-actor/src/queue.ts',

@@ -11,6 +11,7 @@
  *       takes out of the queue is refused, and what goes on was never put behind others.
  *   C4  While two tenants of a class both wait, what they got by weight differs by a request of each at most (fair-flows.ts). Only
  *       without faults: a failure refunds what was charged, or forgets it. And only where no long or pinned prompts are held back.
+ *   C5  No request waits while an engine has nothing to do, but for the time until the router hears of it and has asked. Only as C4.
  */
 
 import type { QueueOrder } from '@homing/queue'
@@ -30,8 +31,9 @@ export interface Sent {
   readonly isPinned: boolean
   readonly doNotQueue: boolean
   readonly timeoutMs: number | undefined
-  /** When an engine was called for it. */
+  /** When an engine was called for it, and which: by URL. */
   readonly calls: number[]
+  readonly engines: string[]
   leftMs: number | undefined
   endMs: number | undefined
   end: string | undefined
@@ -57,6 +59,8 @@ const FORGIVEN: ReadonlySet<string> = new Set([
 ])
 /** From a deadline until the queue looks, and the answer. */
 const LATE_MS_MAX = 100 + WAY_MS
+/** From the end of the last request of an engine until another reaches it: the router is told, the queue asks it about what waits. */
+const IDLE_MS_MAX = 2 * WAY_MS
 
 // ── C1, C2 ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -207,6 +211,45 @@ export function checkShares(sent: readonly Sent[], weights: ReadonlyMap<string, 
     }
   }
   return { violations, checked }
+}
+
+// ── C5 ─────────────────────────────────────────────────────────────────────────────────────────
+
+/** Of requests that are all short, and may all go to any of the engines. `checked`: those that waited for longer than that. */
+export function checkWork(sent: readonly Sent[], engines: readonly string[]): Checked {
+  const violations: string[] = []
+  let checked = 0
+  const busy = engines.map(url =>
+    sent
+      .filter(one => one.engines[0] === url)
+      .map(({ calls, endMs }): Span => [calls[0]!, endMs!])
+      .sort(([a], [b]) => a - b),
+  )
+  for (const { number, sentMs, calls, leftMs, endMs } of sent) {
+    const [fromMs, toMs] = [sentMs + WAY_MS, calls[0] ?? leftMs ?? endMs!]
+    if (toMs - fromMs <= IDLE_MS_MAX) continue
+    checked++
+    for (const [i, spans] of busy.entries()) {
+      const idleMs = longestGap(spans, fromMs, toMs)
+      if (idleMs > IDLE_MS_MAX)
+        violations.push(
+          `request ${number} waited from ${fromMs} to ${toMs} while ${engines[i]} was idle for ${idleMs} ms`,
+        )
+    }
+  }
+  return { violations, checked }
+}
+
+/** The longest time between that none of the spans covers; they are in order. */
+function longestGap(spans: readonly Span[], fromMs: number, toMs: number): number {
+  let longestMs = 0
+  let coveredMs = fromMs
+  for (const [startMs, endMs] of spans) {
+    if (startMs >= toMs) break
+    longestMs = Math.max(longestMs, startMs - coveredMs)
+    coveredMs = Math.max(coveredMs, endMs)
+  }
+  return Math.max(longestMs, toMs - coveredMs)
 }
 
 type Span = readonly [fromMs: number, toMs: number]

@@ -23,23 +23,25 @@ t.test(
   async t => {
     const ends = new Map<string, number>()
     const faults = new Map<string, number>()
-    let [requests, pairs, shares] = [0, 0, 0]
+    let [requests, pairs, shares, waits] = [0, 0, 0, 0]
     const report = await runSeeds({ first: FIRST, count: COUNT, command }, async seed => {
       const outcome = await runQueueSeed(seed, isAlone ? { tell: line => t.comment(line) } : {})
       requests += outcome.requests
       pairs += outcome.pairs
       shares += outcome.shares
+      waits += outcome.waits
       for (const end of outcome.ends) ends.set(end, (ends.get(end) ?? 0) + 1)
       for (const name of outcome.faults) faults.set(name, (faults.get(name) ?? 0) + 1)
       return outcome
     })
     t.equal(report.seeds, COUNT)
     t.comment(
-      `${requests} requests, ${pairs} pairs in order, ${shares} times of two tenants, ${report.steps} steps`,
+      `${requests} requests, ${pairs} pairs in order, ${shares} times of two tenants, ${waits} waits while engines were busy, ${report.steps} steps`,
     )
     t.comment(`ends: ${listed(ends)}`)
     t.comment(`faults: ${listed(faults)}`)
-    if (COUNT >= DEFAULT) t.ok(pairs > 0 && shares > 0, 'orders and shares were compared')
+    if (COUNT >= DEFAULT)
+      t.ok(pairs > 0 && shares > 0 && waits > 0, 'orders, shares and waits were looked at')
     if (COUNT >= 200) t.equal(faults.size, FAULTS.length + 1, 'every kind of fault was dealt, and a drain')
   },
 )

@@ -10,7 +10,7 @@ import type { SeedOutcome, Simulation } from '@homing/actor/simulation'
 import { type Random, seededRandom } from '@homing/clock'
 import type { RouterSettings } from '@homing/config'
 import { type PolicyProfile, QUEUE_ORDERS, type QueueOrder } from '@homing/queue'
-import { checkEnds, checkOrder, checkShares, type Sent } from './queue-checks.ts'
+import { checkEnds, checkOrder, checkShares, checkWork, type Sent } from './queue-checks.ts'
 import { BLOCK_SIZE_TOKENS, type FleetEngine, MODEL, SimulatedFleet } from './simulated-fleet.ts'
 
 /** Requests begin within the first time, many more than fit, and faults strike within the second. */
@@ -37,9 +37,10 @@ export interface QueueSeedOutcome extends SeedOutcome {
   readonly requests: number
   /** How each request ended: '200', or the code of its error. */
   readonly ends: readonly string[]
-  /** Pairs of requests of which one had to go first, and times in which two tenants had to share. */
+  /** Pairs of requests of which one had to go first, times in which two tenants had to share, and requests that waited for work to end. */
   readonly pairs: number
   readonly shares: number
+  readonly waits: number
 }
 
 export interface QueueSeedOptions {
@@ -127,7 +128,7 @@ class QueueWorld {
     this.#instances = workers.map(({ instance_id: instance }) => instance)
     const urls = new Set(this.#fleet.engines.map(({ url }) => url))
     this.#fleet.network.faults.http = ({ origin, path, body }) => {
-      if (urls.has(origin) && path === '/v1/completions') this.#called(body)
+      if (urls.has(origin) && path === '/v1/completions') this.#called(origin, body)
       return 'deliver'
     }
   }
@@ -194,6 +195,7 @@ class QueueWorld {
       doNotQueue: rarely(12),
       timeoutMs: rarely(6) ? random.below(400) : undefined,
       calls: [],
+      engines: [],
       leftMs: undefined,
       endMs: undefined,
       end: undefined,
@@ -226,13 +228,16 @@ class QueueWorld {
     )
   }
 
-  #called(body: unknown): void {
+  #called(origin: string, body: unknown): void {
     const text = Buffer.from(body as Uint8Array).toString('latin1')
     const number = Number(/marker-(\d+)\./.exec(text)?.[1])
     const sent = this.#sent[number]
-    if (sent === undefined)
+    if (sent === undefined) {
       this.#violations.push(`an engine was called for a request that nobody sent: ${text}`)
-    else sent.calls.push(this.#nowMs)
+      return
+    }
+    sent.calls.push(this.#nowMs)
+    sent.engines.push(origin)
   }
 
   #ended(sent: Sent, end: string): void {
@@ -328,7 +333,10 @@ class QueueWorld {
     // Where something holds back some of a tenant but not others, shares are not comparable.
     const isFree = this.#faults.length === 0 && !this.#hasLong && !this.#hasPins
     const shares = isFree ? checkShares(this.#sent, WEIGHTS) : NOTHING
-    this.#violations.push(...simulation.violations, ...order.violations, ...shares.violations)
+    const engines = this.#fleet.engines.map(({ url }) => url)
+    const work = isFree ? checkWork(this.#sent, engines) : NOTHING
+    const found = [order, shares, work].flatMap(({ violations }) => violations)
+    this.#violations.push(...simulation.violations, ...found)
     return {
       traceHash: simulation.traceHash,
       steps: simulation.steps,
@@ -338,6 +346,7 @@ class QueueWorld {
       ends: this.#sent.map(({ end }) => end ?? 'never'),
       pairs: order.checked,
       shares: shares.checked,
+      waits: work.checked,
     }
   }
 }
