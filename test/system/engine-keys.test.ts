@@ -5,17 +5,21 @@
  */
 
 import { execFileSync, spawnSync } from 'node:child_process'
-import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer as createHttpServer } from 'node:http'
 import { type AddressInfo, connect, type Server } from 'node:net'
 import { join } from 'node:path'
 import process from 'node:process'
 import { createServer } from 'node:tls'
+import { freePorts } from '@homing/transport/testing'
 import t from 'tap'
 import { RouterClient, send, startEngines, startProcess, startTestRouter, until } from './fleet.ts'
+import { startRawEngine } from './raw-engine.ts'
 
-const KEY = 'sk-homing-5f0c1e2d3b4a'
-const OTHER_KEY = 'sk-other-9a8b7c6d5e4f'
+/** Of this run alone: another run on this machine has other process lists. */
+const KEY = `sk-homing-5f0c1e2d3b4a-${process.pid}`
+const OTHER_KEY = `sk-other-9a8b7c6d5e4f-${process.pid}`
+const CLIENT_KEY = `of-the-client-${process.pid}`
 const MODEL = 'homing-sim'
 const hasOpenssl = spawnSync('openssl', ['version']).status === 0
 const skip = hasOpenssl ? false : 'openssl is not installed'
@@ -77,31 +81,28 @@ async function tlsFront(
 const portOf = (url: string): number => Number(new URL(url).port)
 
 t.test('an engine behind key and TLS is exact, and nothing tells the key', { skip }, async t => {
-  const folder = t.testdir({ key: `${KEY}\n` })
+  const folder = t.testdir({ key: `${KEY}\n`, checkpoints: {} })
+  const keyFile = join(folder, 'key')
   const engine = await startProcess('engine', [
-    '--port',
-    '0',
-    '--events-port',
-    '0',
-    '--replay-port',
-    '0',
-    '--api-key',
-    KEY,
+    ...['--port', '0', '--events-port', '0', '--replay-port', '0', '--api-key-file', keyFile],
   ])
   t.teardown(() => engine.kill('SIGKILL'))
   const made = certificate(folder, 'front', 'DNS:localhost,IP:127.0.0.1')
   const front = await tlsFront(made, portOf(engine.url))
   t.teardown(() => void front.server.close())
-  const log = join(folder, 'decisions.jsonl')
+  const [log, accessLog, checkpoints] = ['decisions.jsonl', 'access.jsonl', 'checkpoints'].map(name =>
+    join(folder, name),
+  ) as [string, string, string]
   const router = await startProcess('router', [
     ...['--host', '127.0.0.1', '--port', '0', '--log-level', 'debug', '--decision-log', log],
-    ...['--worker', `https://localhost:${front.port}?key_file=${join(folder, 'key')}`],
+    ...['--access-log', accessLog, '--checkpoint-dir', checkpoints],
+    ...['--worker', `https://localhost:${front.port}?key_file=${keyFile}`],
     ...['--engine-ca-file', join(folder, 'front.pem')],
   ])
   t.teardown(() => router.kill('SIGKILL'))
   const client = new RouterClient(router.url)
   await client.trusted('exact')
-  const headers = { authorization: 'Bearer of-the-client', 'x-api-key': 'of-the-client' }
+  const headers = { authorization: `Bearer ${CLIENT_KEY}`, 'x-api-key': CLIENT_KEY }
   for (let turn = 0; turn < 2; turn++) {
     for (const stream of [false, true]) {
       const answer = await client.send('/v1/completions', {
@@ -124,7 +125,14 @@ t.test('an engine behind key and TLS is exact, and nothing tells the key', { ski
   t.equal((await send(engine.url, '/v1/models', { headers })).status, 401)
 
   const texts: string[] = []
+  const { id } = (await client.workers())[0]!
   for (const path of [
+    `/workers/${id}/diagnosis`,
+    `/decisions/${again.headers['x-homing-decision']}`,
+    '/busy_threshold',
+    '/replicas',
+    '/what_if',
+    '/no-such-route',
     '/',
     '/workers',
     '/actors',
@@ -139,19 +147,62 @@ t.test('an engine behind key and TLS is exact, and nothing tells the key', { ski
     '/v1/models',
   ])
     texts.push((await client.send(path)).text)
+  const unknown = await client.send('/v1/completions', { body: { model: 'none', prompt }, headers })
+  t.equal(unknown.status, 404)
+  // The router refuses this one by itself.
+  const refused = await client.send('/v1/completions', {
+    body: { model: MODEL, prompt, max_tokens: 'many' },
+    headers,
+  })
+  t.equal(refused.status, 400, refused.text)
+  const routed = await client.send('/route', { body: { model: MODEL, prompt }, headers })
+  texts.push(unknown.text, refused.text, routed.text)
   texts.push(JSON.stringify(again.headers), execFileSync('ps', ['-eo', 'args']).toString())
   router.kill('SIGTERM')
   await router.ended
-  texts.push([...router.outputLines, ...router.errorLines].join('\n'), readFileSync(log, 'utf8'))
-  // The engine was given its own on its command line, which is not the router's.
-  const mine = texts.map(text =>
-    text
-      .split('\n')
-      .filter(line => !line.includes('--api-key'))
-      .join('\n'),
-  )
-  for (const [at, text] of mine.entries()) t.notOk(text.includes(KEY), `text ${at} of ${mine.length}`)
-  t.ok(mine.join('').length > 5000, 'something was read')
+  const files = readdirSync(checkpoints)
+  t.ok(files.length > 0, 'there is a checkpoint')
+  for (const file of [log, accessLog, ...files.map(name => join(checkpoints, name))])
+    texts.push(readFileSync(file, 'latin1'))
+  texts.push([...router.outputLines, ...router.errorLines].join('\n'))
+  for (const [at, text] of texts.entries()) {
+    t.ok(text.length > 0, `text ${at} has something in it`)
+    t.notOk(text.includes(KEY), `text ${at} of ${texts.length} does not have the key: ${text.slice(0, 80)}`)
+    t.notOk(
+      text.includes(CLIENT_KEY),
+      `text ${at} of ${texts.length} does not have the client's: ${text.slice(0, 80)}`,
+    )
+  }
+})
+
+t.test("an engine without a key gets the client's, and no other engine's", async t => {
+  const folder = t.testdir({ key: `${KEY}\n` })
+  const { engines, stop } = await startEngines([{ apiKey: KEY }])
+  t.teardown(stop)
+  // It says in its answer what it was sent.
+  const echo = await startRawEngine(MODEL, (socket, { head }) => {
+    const body = JSON.stringify({ echo: head })
+    const type = 'content-type: application/json'
+    socket.end(`HTTP/1.1 200 OK\r\n${type}\r\ncontent-length: ${body.length}\r\n\r\n${body}`)
+  })
+  t.teardown(() => echo.close())
+  const router = await startTestRouter([`${engines[0]!.url}?key_file=${join(folder, 'key')}`, echo.url], [])
+  t.teardown(() => router.stop(0))
+  const client = new RouterClient(router.url)
+  const ask = async (url: string, headers = {}) => {
+    const nvext = { backend_instance_id: (await client.worker(url)).instance_id }
+    return client.send('/v1/completions', { body: { model: MODEL, prompt, max_tokens: 2, nvext }, headers })
+  }
+  const headers = { authorization: `Bearer ${CLIENT_KEY}` }
+  for (let i = 0; i < 2; i++) {
+    t.equal((await ask(engines[0]!.url, headers)).status, 200, 'with the key that the router has for it')
+    const { status, text } = await ask(echo.url, headers)
+    t.equal(status, 200, text)
+    t.match(text, new RegExp(`authorization: Bearer ${CLIENT_KEY}`, 'i'))
+    t.notOk(text.includes(KEY))
+  }
+  t.notMatch((await ask(echo.url)).text, /authorization/i, 'who sends none has none')
+  for (const { head } of echo.requests) t.notOk(head.includes(KEY))
 })
 
 t.test(
@@ -213,6 +264,53 @@ t.test(
     )
   },
 )
+
+t.test('an engine that comes back with another key fails no request, and gets none', async t => {
+  const folder = t.testdir({ key: `${KEY}\n`, other: `${OTHER_KEY}\n` })
+  const [port, events, replay] = (await freePorts(3)).map(String) as [string, string, string]
+  const start = (file: string) =>
+    startProcess('engine', [
+      ...['--port', port, '--events-port', events, '--replay-port', replay, '--speed', '0'],
+      ...['--api-key-file', join(folder, file)],
+    ])
+  const first = await start('key')
+  t.teardown(() => first.kill('SIGKILL'))
+  const { engines, stop } = await startEngines([{}])
+  t.teardown(stop)
+  const argv = ['--probe-interval', '1h', '--probe-timeout', '5s']
+  const router = await startTestRouter(
+    [`${first.url}?key_file=${join(folder, 'key')}`, engines[0]!.url],
+    argv,
+  )
+  t.teardown(() => router.stop(0))
+  const client = new RouterClient(router.url)
+  await client.trusted('exact')
+  first.kill('SIGKILL')
+  await first.ended
+  const second = await start('other')
+  t.teardown(() => second.kill('SIGKILL'))
+  // Nobody has told the router: it is a request that finds out.
+  t.equal((await client.worker(first.url)).state, 'up')
+  const answers = await Promise.all(
+    Array.from({ length: 20 }, (_, number) =>
+      client.send('/v1/completions', {
+        body: { model: MODEL, prompt: [...prompt, 40 + number], max_tokens: 2 },
+        headers: { authorization: `Bearer ${CLIENT_KEY}` },
+      }),
+    ),
+  )
+  const there = engines[0]!.url.slice('http://'.length)
+  for (const { status, headers, text } of answers) {
+    t.equal(status, 200, text)
+    t.equal(headers['x-homing-worker'], `${there}/0`)
+  }
+  const { state_reason } = await until('it is down', async () => {
+    const worker = await client.worker(first.url)
+    return worker.state === 'down' ? worker : undefined
+  })
+  t.match(state_reason, /answers 401: the engine does not accept the key/)
+  t.notOk(state_reason.includes(KEY))
+})
 
 t.test('one key for all engines, and the key of a client reaches those that have none', async t => {
   const { engines, stop } = await startEngines([{ apiKey: KEY }, { apiKey: OTHER_KEY }])

@@ -33,13 +33,17 @@ export const scriptedGateway = defineActor(
 interface From {
   readonly headers?: Readonly<Record<string, string>>
   readonly peerAddress?: string
+  readonly body?: Uint8Array | undefined
 }
+
+const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text)
 
 function start(t: Test, change: Partial<ConsoleArgs> = {}) {
   const { clock } = createTestSystem()
   const network = new MemoryNetwork({ clock })
   const system = createTestSystem({ clock, provide: [[transportCapability, network.transport()]] })
   t.teardown(() => system.shutdown())
+  const directory = system.probe<DirectoryMessage>('directory')
   const args: ConsoleArgs = {
     host: HOST,
     adminPort: undefined,
@@ -53,7 +57,7 @@ function start(t: Test, change: Partial<ConsoleArgs> = {}) {
     relayed: ['POST /v1/embeddings'],
     router: system.probe<RouterMessage>('router').ref,
     queue: system.probe<QueueMessage>('queue').ref,
-    directory: system.probe<DirectoryMessage>('directory').ref,
+    directory: directory.ref,
     tracker: system.probe<TrackerMessage>('tracker').ref,
     tokenizer: system.probe<TokenizerMessage>('tokenizer').ref,
     indexers: [],
@@ -63,12 +67,12 @@ function start(t: Test, change: Partial<ConsoleArgs> = {}) {
   const ref = spawn()
   const gateway = system.spawn(scriptedGateway, { name: 'gateway', args: undefined })
   const serve = async (path: string, method = 'GET', from: From = {}) => {
-    const { headers = {}, peerAddress = '127.0.0.1' } = from
-    const request = { method, path, query: '', headers, peerAddress, body: undefined }
-    const { status, headers: answered, body } = await ref.ask({ type: 'serve', request }, ASK)
-    return { status, headers: answered, text: new TextDecoder().decode(body) }
+    const { headers = {}, peerAddress = '127.0.0.1', body } = from
+    const request = { method, path, query: '', headers, peerAddress, body }
+    const { status, headers: answered, body: bytes } = await ref.ask({ type: 'serve', request }, ASK)
+    return { status, headers: answered, text: new TextDecoder().decode(bytes) }
   }
-  return { system, ref, spawn, gateway: gateway as ActorRef<FromConsole>, serve }
+  return { system, ref, spawn, directory, gateway: gateway as ActorRef<FromConsole>, serve }
 }
 
 t.test('what needs the gateway waits until it is known, and nothing else does', async t => {
@@ -98,6 +102,47 @@ t.test('one request more than a hundred at one time is refused at once', async t
   await system.advance('1s')
   for (const { status } of await Promise.all(waiting)) t.equal(status, 504)
   t.equal((await serve('/')).status, 200)
+})
+
+t.test('who is elsewhere may not change the fleet, unless the key is sent', async t => {
+  const changes = [
+    ['/workers', 'POST', { type: 'addWorker' }],
+    ['/workers/a:1', 'DELETE', { type: 'removeWorker', workerId: 'a:1' }],
+    ['/workers/a:1/drain', 'POST', { type: 'drainWorker', workerId: 'a:1' }],
+  ] as const
+  for (const [peerAddress, authorization, adminKey, isAllowed] of [
+    ['10.0.0.7', undefined, undefined, false],
+    ['10.0.0.7', 'Bearer guess', undefined, false],
+    ['10.0.0.7', 'Bearer guess', 'secret', false],
+    ['10.0.0.7', undefined, 'secret', false],
+    ['10.0.0.7', 'Bearer secret', 'secret', true],
+    ['10.0.0.7', 'bearer  secret ', 'secret', true],
+    ['::ffff:10.0.0.7', undefined, undefined, false],
+    ['::ffff:127.0.0.1', undefined, undefined, true],
+    ['127.8.9.10', undefined, undefined, true],
+    ['::1', undefined, 'secret', true],
+    ['', undefined, undefined, false],
+    ['127.0.0.1.example', undefined, undefined, false],
+    ['::ffff:127.0.0.1', 'Bearer guess', 'secret', true],
+  ] as const) {
+    const { serve, directory } = start(t, { adminKey })
+    for (const [path, method, told] of changes) {
+      const what = `${method} ${path} from ${JSON.stringify(peerAddress)} with ${authorization} of ${adminKey}`
+      const headers: Record<string, string> = authorization === undefined ? {} : { authorization }
+      const body = method === 'POST' && path === '/workers' ? utf8('{"url":"http://a:1"}') : undefined
+      const served = serve(path, method, { headers, peerAddress, body })
+      if (isAllowed) {
+        const asked = await directory.next()
+        t.match(asked, told, what)
+        if (asked.type === 'addWorker') asked.reply({ id: 'a:1' })
+        else if (asked.type === 'removeWorker' || asked.type === 'drainWorker') asked.reply(true)
+      }
+      const { status, text } = await served
+      if (isAllowed) t.ok(status >= 200 && status < 300, `${what}: ${status}`)
+      else t.match({ status, text }, { status: 403, text: /--admin-key-file/ }, what)
+      t.equal(directory.waiting.length, 0, `${what}: nothing more is asked`)
+    }
+  }
 })
 
 t.test('a port that is taken is told, and fails the console when the start is over', async t => {

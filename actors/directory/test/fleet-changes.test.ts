@@ -2,7 +2,7 @@
 
 import t from 'tap'
 import type { DirectoryMessage } from '../src/index.ts'
-import { type DirectoryWorld, world } from './directory-world.ts'
+import { type DirectoryWorld, utf8, world } from './directory-world.ts'
 
 const FIRST = 'http://10.0.0.1:8000'
 const SECOND = 'http://10.0.0.2:8000?events=5557'
@@ -236,6 +236,48 @@ t.test('a drain that does not end is ended, and one of an earlier life ends nobo
   await w.system.advance('2s')
   t.strictSame(ids(), ['10.0.0.1:8000'])
 })
+
+t.test(
+  'an engine that comes back with another key is down, and asked again and again, but not in a storm',
+  async t => {
+    const { w, add } = await begun(t)
+    let asks = 0
+    let isLocked = false
+    await w.outside.http.listen({ host: '10.0.0.5', port: 8000 }, exchange => {
+      asks++
+      exchange.writeHead(isLocked ? 401 : exchange.path === '/v1/models' ? 200 : 404, {})
+      exchange.end(utf8.encode('{"data":[{"id":"m"}]}'))
+    })
+    await add('http://10.0.0.5:8000')
+    t.equal(w.worker(1).state, 'up')
+    isLocked = true
+    // Twenty calls at once are refused.
+    const suspect = {
+      type: 'suspect',
+      workerId: '10.0.0.5:8000',
+      reason: 'answered 401',
+      isUnreachable: false,
+    } as const
+    const before = asks
+    for (let i = 0; i < 20; i++) w.ref.tell(suspect)
+    await w.system.settle()
+    t.match(w.worker(1), { state: 'down', stateReason: /401/ })
+    const atOnce = asks - before
+    t.ok(atOnce <= 10, `${atOnce} asks at once`)
+    for (let i = 0; i < 20; i++) w.ref.tell(suspect)
+    await w.system.settle()
+    t.equal(asks - before, atOnce, 'one that is down is not asked again for that')
+    await w.system.advance('1m')
+    const inMinute = asks - before - atOnce
+    t.ok(
+      inMinute >= 30 && inMinute <= 33 * atOnce,
+      `${inMinute} asks in a minute: a probe in two seconds, after the first ones`,
+    )
+    isLocked = false
+    await w.system.advance('3s')
+    t.equal(w.worker(1).state, 'up', 'and it is found again')
+  },
+)
 
 t.test('the last worker may leave', async t => {
   const { w, remove, ids, add } = await begun(t)
