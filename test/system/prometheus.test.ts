@@ -1,34 +1,177 @@
-/** What Prometheus' own tools say of /metrics, of a router and an indexer under load. */
+/** What Prometheus' own tools say of /metrics, of a router and an indexer under load; and that docs/metrics.md has the buckets of every histogram. */
 
 import { spawnSync } from 'node:child_process'
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import t from 'tap'
 import { MODEL } from '../simulation/simulated-fleet.ts'
-import { startFleet } from './fleet.ts'
+import { send, startFleet, startProcess, TINY_TOKENIZER, until } from './fleet.ts'
 
 const HAS_PROMTOOL = spawnSync('promtool', ['--version']).status === 0
+const PAGE = readFileSync(new URL('../../docs/metrics.md', import.meta.url), 'utf8')
+/** The catalogue of Dynamo's metrics that the mapping was written from; it is not in this repository. */
+const CATALOGUE = new URL('../../../shared/reference/dynamo-router.md', import.meta.url)
 const prompt = (seed: number): number[] =>
   Array.from({ length: 96 }, (_, at) => 40 + ((seed * 31 + at * 7) % 80))
+
+/** /metrics of a router and of an indexer that have done some of everything. */
+const scraped: Record<'router' | 'indexer', string> = { router: '', indexer: '' }
+
+t.before(async () => {
+  const folder = t.testdir()
+  const engine = { speed: 20, tokenizer: TINY_TOKENIZER }
+  const fleet = await startFleet({
+    engines: [engine, engine],
+    router: [
+      ...['--access-log', join(folder, 'access.jsonl'), '--decision-log', join(folder, 'decisions.jsonl')],
+      ...['--tokenizer', TINY_TOKENIZER, '--router-queue-threshold', '0.01', '--log-level', 'error'],
+    ],
+  })
+  const indexer = await startProcess('indexer', ['--host', '127.0.0.1', '--port', '0', '--threads', '1'])
+  try {
+    const said = [
+      { role: 'user', content: 'How does a homing pigeon know its way over a thousand kilometres?' },
+    ]
+    const requests: [path: string, body: object | string][] = [0, 1, 2, 0, 1, 2].map((seed, i) => [
+      '/v1/completions',
+      { prompt: prompt(seed), max_tokens: 4, stream: i % 2 === 0 },
+    ])
+    for (const stream of [false, true])
+      requests.push(
+        ['/v1/chat/completions', { messages: said, max_tokens: 4, stream }],
+        ['/v1/messages', { messages: said, max_tokens: 4, stream }],
+        ['/v1/responses', { input: said, max_output_tokens: 4, stream }],
+      )
+    const answers = await Promise.all(
+      requests.map(([path, body]) => fleet.send(path, { body: { model: MODEL, ...(body as object) } })),
+    )
+    for (const { status, text } of answers) if (status !== 200) throw new Error(text)
+    await fleet.send('/v1/completions', { body: '{' })
+    await fleet.send('/v1/completions', { body: { model: 'none', prompt: 'x' } })
+    scraped.router = (await fleet.send('/metrics')).text
+
+    for (const [id, { description }] of fleet.engines.entries()) {
+      const { events, replay } = description.ranks[0]!
+      const registration = {
+        ...{ instance_id: id, endpoint: events, replay_endpoint: replay },
+        ...{ model_name: MODEL, block_size: description.blockSizeTokens },
+      }
+      const registered = await send(indexer.url, '/register', { body: registration })
+      if (registered.status !== 201) throw new Error(registered.text)
+    }
+    await until('it knows a prompt', async () => {
+      const asked = { token_ids: prompt(0), model_name: MODEL }
+      const { json } = await send(indexer.url, '/query', { body: asked })
+      return json.frequencies.length > 0 ? true : undefined
+    })
+    await send(indexer.url, '/query', { body: '{' })
+    scraped.indexer = (await send(indexer.url, '/metrics')).text
+  } finally {
+    indexer.kill('SIGKILL')
+    await fleet.stop()
+  }
+})
 
 t.test(
   'promtool finds nothing',
   { skip: HAS_PROMTOOL ? false : 'promtool (Debian: prometheus) is not installed' },
   async t => {
-    const fleet = await startFleet({ engines: [{}, {}] })
-    t.teardown(() => fleet.stop())
-    for (let i = 0; i < 6; i++) {
-      const body = { model: MODEL, prompt: prompt(i % 3), max_tokens: 4, stream: i % 2 === 0 }
-      t.equal((await fleet.send('/v1/completions', { body })).status, 200)
+    for (const [who, text] of Object.entries(scraped)) {
+      const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
+        input: text,
+        encoding: 'utf8',
+      })
+      t.equal(`${stdout}${stderr}`, '', who)
+      t.equal(status, 0, who)
     }
-    t.equal((await fleet.send('/v1/completions', { body: '{' })).status, 400)
-    const { text } = await fleet.send('/metrics')
-    const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
-      input: text,
-      encoding: 'utf8',
-    })
-    t.equal(`${stdout}${stderr}`, '')
-    t.equal(status, 0)
   },
 )
+
+t.test('what was under load has counted', async t => {
+  for (const [who, samples] of [
+    [
+      'router',
+      [
+        /^homing_access_log_lines_total\{outcome="written"\} 1[2-9]$/m,
+        /^homing_decision_log_requests_total\{outcome="written"\} 1[2-9]$/m,
+        /^homing_queue_placed_requests_total\{.*\} [1-9]/m,
+        /^homing_gateway_requests_total\{route="messages",status="200"\} 2$/m,
+        /^homing_gateway_requests_total\{route="responses",status="200"\} 2$/m,
+        /^homing_gateway_requests_total\{route="chat",status="200"\} 2$/m,
+      ],
+    ],
+    ['indexer', [/^homing_indexer_query_tokens_total [1-9]/m, /^homing_indexer_overlap_tokens_total [1-9]/m]],
+  ] as const)
+    for (const sample of samples) t.match(scraped[who], sample, who)
+})
+
+t.test('docs/metrics.md has the buckets of every histogram', async t => {
+  const answered = new Map<string, string>()
+  for (const text of Object.values(scraped)) {
+    for (const [, name] of text.matchAll(/^# TYPE (homing_\w+) histogram$/gm)) {
+      const bounds = [...text.matchAll(new RegExp(`^${name}_bucket\\{(?:.*,)?le="([^"]+)"`, 'gm'))]
+      answered.set(name!, [...new Set(bounds.map(([, bound]) => bound!))].slice(0, -1).join(', '))
+    }
+  }
+  t.ok(answered.size > 8, `${answered.size} histograms`)
+  const [, section = ''] = PAGE.split(/^## Buckets$/m)
+  const documented = new Map<string, string>()
+  for (const row of section.split(/^## /m)[0]!.matchAll(/^\| (`homing.*) \| ([\d., -]+) \|$/gm))
+    for (const [, name] of row[1]!.matchAll(/`(\w+)`/g)) documented.set(name!, row[2]!.trim())
+  t.strictSame(Object.fromEntries(documented), Object.fromEntries(answered))
+  for (const [name, bounds] of answered) t.not(bounds, '', `${name} was observed`)
+})
+
+t.test(
+  'the mapping has every family of the catalogue, and no other',
+  { skip: existsSync(CATALOGUE) ? false : 'needs the catalogue: ../shared/reference/dynamo-router.md' },
+  async t => {
+    const [, catalogue = ''] = readFileSync(CATALOGUE, 'utf8').split(/^## M\. Metrics$/m)
+    const theirs = catalogue
+      .split('\n')
+      .filter(line => line.startsWith('| dynamo_'))
+      .flatMap(line => familiesOf(line.split('|')[1]!))
+    const [, mapping = ''] = PAGE.split(/^## Dynamo's names$/m)
+    const mapped = mapping
+      .split('\n')
+      .filter(line => line.startsWith('| `dynamo_'))
+      .flatMap(line => [...line.split(' | ')[0]!.matchAll(/`(dynamo_[\w*]+)`/g)].map(([, name]) => name!))
+    t.ok(theirs.length > 80, `${theirs.length} families`)
+    const missing = theirs.filter(family => !mapped.some(name => isOf(name, family)))
+    t.strictSame(missing, [], 'each has its line')
+    const extra = mapped.filter(name => !theirs.some(family => isOf(name, family)))
+    t.strictSame(extra, [], 'no line is of another')
+  },
+)
+
+interface Family {
+  readonly begin: string
+  readonly part: string
+}
+
+/**
+ * A cell of the catalogue: 'a_b_c, …d, _e{label}' are three names that begin alike, 'a_{b, c}' is a choice. Of a name that is cut short only
+ * its first two words and what is written of it are known.
+ */
+function familiesOf(cell: string): Family[] {
+  const written = cell
+    .replace(/(?<=[a-z])\{[^{}]*\}/g, '')
+    .replace(/([a-z_]+_)\{([^}]*)\}/g, (_, begin: string, choices: string) =>
+      choices
+        .split(',')
+        .map(choice => begin + choice.trim())
+        .join(', '),
+    )
+    .split(/[,/]/)
+    .map(name => name.trim())
+  const begin = /^dynamo_[a-z]+/.exec(written[0]!)![0]
+  return written.map(name => ({ begin, part: name.replace('…', '') }))
+}
+
+function isOf(name: string, { begin, part }: Family): boolean {
+  if (name.endsWith('*')) return part.startsWith(name.slice(0, -1))
+  return part.startsWith('dynamo_') ? name === part : name.startsWith(`${begin}_`) && name.includes(part)
+}
 
 t.test('the figures of requests add up', async t => {
   const fleet = await startFleet({ engines: [{}] })
