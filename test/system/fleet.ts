@@ -10,7 +10,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { on, once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { type ActorRef, createActorSystem } from '@homing/actor'
+import { type ActorRef, createActorSystem, type ThreadPlacement } from '@homing/actor'
 import { parseSettings, routerCommand } from '@homing/config'
 import {
   type EngineDescription,
@@ -368,14 +368,20 @@ class ThreadFleet extends RouterClient implements Fleet {
   }
 }
 
-/** Engines only; their router is the caller's. */
+/** Engines only; their router is the caller's. `threads`: that all of them share; default: each has its own. */
 export async function startEngines(
   settings: readonly Partial<EngineSettings>[],
+  threads?: number,
 ): Promise<{ readonly engines: readonly ThreadEngine[]; stop(): Promise<void> }> {
-  const system = await createActorSystem({ name: 'test-engines', logLevel: 'warn' })
+  const names = { name: 'test-engines', logLevel: 'warn' } as const
+  const system = await createActorSystem(
+    threads === undefined ? names : { ...names, pools: { engines: { count: threads } } },
+  )
+  const placeOf = (number: number): ThreadPlacement =>
+    threads === undefined ? 'dedicated' : { pool: 'engines', key: number }
   try {
     const refs = settings.map((one, number) =>
-      system.spawn(engine, { name: `engine-${number}`, thread: 'dedicated', args: { ...QUICK, ...one } }),
+      system.spawn(engine, { name: `engine-${number}`, thread: placeOf(number), args: { ...QUICK, ...one } }),
     )
     const engines = await Promise.all(refs.map(threadEngine))
     return { engines, stop: async () => void (await system.shutdown({ deadline: STOP_MS_MAX })) }

@@ -282,47 +282,72 @@ t.test('with the key, anybody may', async t => {
 })
 
 t.test('two hundred workers join, drain and leave under load, and no request is lost', async t => {
-  const { engines: more, stop } = await startEngines([{}, {}, {}])
+  const ENGINES = 20
+  const ROUNDS = 10
+  const CLIENTS = 4
+  const PROMPTS = 100
+  const BLOCK_SIZE_TOKENS = 16
+  // At all addresses of this machine: in each round they are other workers, with the caches of before.
+  const { engines: more, stop } = await startEngines(
+    Array.from({ length: ENGINES }, () => ({ host: '0.0.0.0' })),
+    1,
+  )
   t.teardown(stop)
   const fleet = await startFleet({ engines: [{}], router: ['--log-level', 'error'] })
   t.teardown(() => fleet.stop())
+  const [resident] = fleet.engines
   let isOver = false
   let served = 0
+  const places = new Set<string | undefined>()
   const faults: string[] = []
-  const clients = Array.from({ length: 4 }, async (_, client) => {
+  const clients = Array.from({ length: CLIENTS }, async (_, client) => {
     for (let i = 0; !isOver; i++) {
-      const answer = await ask(fleet, client + 4 * (i % 25))
-      if (answer.status === 200) served++
-      else faults.push(answer.text)
+      const { status, headers, text, json } = await ask(fleet, client + ((CLIENTS * i) % PROMPTS))
+      if (status !== 200) {
+        faults.push(text)
+        continue
+      }
+      served++
+      places.add(headers['x-homing-worker'])
+      const predicted = Number(headers['x-homing-overlap-blocks']) * BLOCK_SIZE_TOKENS
+      const { cached_tokens: delivered } = json.usage.prompt_tokens_details
+      if (delivered < predicted)
+        faults.push(`${headers['x-homing-worker']}: ${predicted} predicted, ${delivered} delivered`)
     }
   })
-  const CHANGES = 200
-  for (let change = 0; change < CHANGES; change++) {
-    const { url } = more[change % more.length]!
-    const id = idOf(url)
-    // One that drains is still here.
-    await until('it has left', async () =>
-      (await fleet.workers()).some(worker => worker.id === id) ? undefined : true,
+  for (let round = 0; round < ROUNDS; round++) {
+    const hosts = more.map(({ url }) => `127.0.0.${2 + round}:${new URL(url).port}`)
+    const added = await Promise.all(
+      hosts.map(host => fleet.send('/workers', { body: { url: `http://${host}` } })),
     )
-    const added = await fleet.send('/workers', { body: { url } })
-    t.equal(added.status, 201, added.text)
-    if (change % 3 !== 0) {
-      const before = served
-      await until('requests went on', () => (served > before + 2 ? true : undefined))
-    }
-    const isDrained = change % 2 === 0
-    const gone = isDrained
-      ? await fleet.send(`/workers/${id}/drain`, { method: 'POST' })
-      : await fleet.send(`/workers/${id}`, { method: 'DELETE' })
-    t.equal(gone.status, isDrained ? 202 : 200, gone.text)
+    t.strictSame([...new Set(added.map(({ status, text }) => (status === 201 ? 201 : text)))], [201])
+    await until('all are up, and requests went on', async () => {
+      const workers = await fleet.workers()
+      const areUp = workers.length === ENGINES + 1 && workers.every(({ state }) => state === 'up')
+      return areUp ? true : undefined
+    })
+    const before = served
+    await until('requests went on', () => (served > before + ENGINES ? true : undefined))
+    const gone = await Promise.all(
+      hosts.map((host, at) =>
+        at % 2 === 0
+          ? fleet.send(`/workers/${host}/drain`, { method: 'POST' })
+          : fleet.send(`/workers/${host}`, { method: 'DELETE' }),
+      ),
+    )
+    t.strictSame([...new Set(gone.map(({ status }) => status))].sort(), [200, 202])
+    await until('all have left', async () => ((await fleet.workers()).length === 1 ? true : undefined))
   }
   isOver = true
   await Promise.all(clients)
   t.strictSame(faults, [])
-  t.ok(served > CHANGES, `${served} requests were served`)
-  await until('all have left', async () => ((await fleet.workers()).length === 1 ? true : undefined))
+  t.ok(served > ENGINES * ROUNDS, `${served} requests were served`)
+  t.comment(`${served} requests, by ${places.size} worker keys`)
+  t.ok(places.size > ROUNDS, `${places.size} worker keys have served`)
   await fleet.drained()
   await fleet.caughtUp(fleet.engines)
   await assertIndexEqualsCaches(fleet, fleet.engines)
-  t.equal(Object.keys((await fleet.send('/dump')).json).length, 1)
+  t.strictSame(Object.keys((await fleet.send('/dump')).json), [`${idOf(resident!.url)}/0`])
+  const { text: metrics } = await fleet.send('/metrics')
+  t.notMatch(metrics, /worker="127\.0\.0\.(?!1:)/, 'no metric of a worker that has left')
 })
