@@ -72,6 +72,28 @@ t.test('past a threshold on all workers requests are refused; without one they n
   }
 })
 
+t.test('who is refused hears when to come back, by how fast others get a place', async t => {
+  const fleet = await begin(t, { router: ['--active-prefill-tokens-threshold', '0'] })
+  const retryAfter = async (): Promise<number> => {
+    const { status, headers } = await complete(fleet)
+    t.equal(status, 503)
+    return Number(headers['retry-after'])
+  }
+  const first = await occupied(fleet)
+  t.equal(await retryAfter(), 1, 'nobody has got a place yet')
+  const crowd = await Promise.all(Array.from({ length: 60 }, () => complete(fleet)))
+  t.ok(crowd.every(({ status }) => status === 503))
+  await first.end()
+  await fleet.drained()
+  const second = await occupied(fleet)
+  const seconds = await until('sixty are counted against two places', async () => {
+    const found = await retryAfter()
+    return found > 1 ? found : undefined
+  })
+  t.ok(Number.isInteger(seconds) && seconds <= 60, `${seconds} s`)
+  await second.end()
+})
+
 t.test('/busy_threshold reads, sets, merges, lists and refuses', async t => {
   const fleet = await begin(t, { router: ['--active-decode-blocks-threshold', '0.9'] })
   const given = { ...NOTHING, active_decode_blocks_threshold: 0.9 }

@@ -185,6 +185,11 @@ t.test('equal tokens under another salt are other blocks', async t => {
       { engine: 0, ...held },
       'the tenant in the header wins',
     )
+    t.match(
+      await place(fleet, prompt, { cache_salt: 'y' }, { 'x-homing-tenant': 'x' }),
+      { engine: 1, ...held },
+      'the key of a share is no salt',
+    )
     const none = { overlapBlocks: 0, cachedTokens: 0 }
     t.match(await place(fleet, prompt, { cache_salt: 'z' }), none)
     t.match(await place(fleet, prompt), none, 'no salt is a salt of its own')

@@ -122,6 +122,7 @@ t.test('what separates a relayed prompt from equal ones is told', async t => {
   t.equal(await routed({ model: 'm' }), undefined)
   t.strictSame(await routed({ model: 'm', cache_salt: 's' }), [SALT])
   t.strictSame(await routed({ model: 'm' }, { ...JSON_TYPE, 'x-tenant-id': 'a' }), [SALT])
+  t.equal(await routed({ model: 'm' }, { ...JSON_TYPE, 'x-homing-tenant': 'a' }), undefined)
   t.strictSame(await routed({ model: 'm', nvext: { cache_salt: 's' }, extra_key: 'k', lora_path: 'l' }), [7])
 })
 

@@ -10,7 +10,7 @@ import type { ActorContext } from '@homing/actor'
 import type { Fleet, WorkerKeyRecord } from '@homing/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import { filterProjection } from '@homing/load'
-import type { RoomRule } from '@homing/queue'
+import { Overload, type RoomRule } from '@homing/queue'
 import { Audits, CustomSelectionError, type SelectionSettings, Selector } from '@homing/selection'
 import type { CandidateLoads, GatewayLife } from '@homing/tracker'
 import { customRandom, urlAlphabet } from 'nanoid'
@@ -76,6 +76,8 @@ export class Decider {
   readonly shards: ShardMemories
   /** Requests that no worker took because all were busy, by model. */
   readonly busyRefused = new Map<string, number>()
+  /** Of the same models. */
+  readonly #overloads = new Map<string, Overload>()
 
   readonly #context: ActorContext<RouterMessage>
   readonly #args: RouterArgs
@@ -155,6 +157,7 @@ export class Decider {
       // It may have been booked although nobody said so: it is settled, too.
       return this.#refuse(id, gateway, request, toErrorRecord(thrown))
     }
+    this.#overloads.get(request.model)?.placed(this.#context.clock.nowMs())
     const receipt = queue === undefined ? placed.receipt : { ...placed.receipt, queue }
     receipts.add(receipt)
     const decision = decisionOf(receipt, winner, figures)
@@ -269,7 +272,7 @@ export class Decider {
         if (question === undefined || known.code !== ALL_BUSY) return known
         if (question.queue === undefined) {
           this.busyRefused.set(request.model, (this.busyRefused.get(request.model) ?? 0) + 1)
-          return known
+          return this.#overloaded(known, request.model)
         }
         // What waits already waits on.
         const cachedTokens = bestCachedTokens(request, all.overlaps, all.candidates.length)
@@ -288,6 +291,19 @@ export class Decider {
       this.#context.log.error({ error: thrown }, 'selection failed')
       return toErrorRecord(thrown)
     }
+  }
+
+  /** With when to come back, by how fast others got a place since the first was refused. */
+  #overloaded(error: ErrorRecord, model: string): ErrorRecord {
+    let overload = this.#overloads.get(model)
+    if (overload === undefined) {
+      overload = new Overload()
+      this.#overloads.set(model, overload)
+    }
+    const retryAfterSeconds = overload.refused(this.#context.clock.nowMs())
+    return retryAfterSeconds === undefined
+      ? error
+      : { ...error, details: { ...error.details, retryAfterSeconds } }
   }
 
   /** Without the candidates that the filter of a selection of one's own leaves out. */
@@ -406,7 +422,11 @@ export class Decider {
     this.fleet = fleet
     this.#blind.look(fleet)
     const models = new Set(fleet.workers.flatMap(worker => worker.models.map(({ name }) => name)))
-    for (const model of this.busyRefused.keys()) if (!models.has(model)) this.busyRefused.delete(model)
+    for (const model of this.busyRefused.keys()) {
+      if (models.has(model)) continue
+      this.busyRefused.delete(model)
+      this.#overloads.delete(model)
+    }
     this.separatedPrompts.keepOnly(keys)
   }
 

@@ -204,6 +204,12 @@ t.test('headers win over the body', async t => {
     dpRank: 4,
   })
   t.equal(read(body, { 'x-tenant-id': '' }).cacheSalt, 'inner')
+  t.equal(
+    read(body, { 'x-homing-tenant': 'tenant' }).cacheSalt,
+    'inner',
+    'it names a tenant, and separates nothing',
+  )
+  t.equal(read('{}', { 'x-homing-tenant': 'tenant' }).cacheSalt, undefined)
   t.equal(read('{"cache_salt":"top","nvext":{"cache_salt":""}}').cacheSalt, 'top')
   t.throws(() => read(body, { 'x-dp-rank': 'one' }), { param: 'x-dp-rank', message: /use a whole number/ })
   t.throws(() => read(body, { 'x-worker-instance-id': '1e3' }), InvalidRequestError)

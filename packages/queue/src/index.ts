@@ -1,5 +1,6 @@
 export { type PrefillLoad, type ThresholdState, type Thresholds, thresholdState } from './busy-threshold.ts'
 export { QUEUE_ORDERS, type QueueOrder } from './orders.ts'
+export { Overload } from './overload.ts'
 export { BadPolicyClassesError, type PolicyFile, parsePolicyClasses } from './policy-class-file.ts'
 export {
   type PolicyClass,
