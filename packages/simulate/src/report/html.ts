@@ -24,7 +24,7 @@ import {
   legendMark,
   STYLES_MAX,
 } from './svg-chart.ts'
-import { shortNumber, tierName } from './text-table.ts'
+import { secondsText, shortNumber, tierName } from './text-table.ts'
 
 /** In the order of reading. */
 const CURVES: readonly (readonly MetricKey[])[] = [
@@ -181,8 +181,59 @@ function table(
   )
   return (
     `<details${rows.length > 0 ? ' open' : ''}><summary>${load}speed ${shortNumber(speed)} (${requests} requests${rate})</summary>` +
-    `<div class="scroll"><table><thead><tr><th scope="col">policy</th>${headings.join('')}</tr></thead><tbody>${body.join('')}</tbody></table></div></details>`
+    `<div class="scroll"><table><thead><tr><th scope="col">policy</th>${headings.join('')}</tr></thead><tbody>${body.join('')}</tbody></table></div>` +
+    `${queueTable(rows)}${tenantTable(rows)}</details>`
   )
+}
+
+/** What waited in the routers; '' where none has a queue. */
+function queueTable(rows: readonly SummaryRow[]): string {
+  const cells = rows.flatMap(({ column, queue }) =>
+    queue === undefined
+      ? []
+      : [
+          [
+            column,
+            (100 * queue.waitedShare).toFixed(1),
+            ...[queue.waitMeanMs, queue.waitP99Ms, queue.waitMaxMs].map(secondsText),
+            String(queue.refused),
+          ],
+        ],
+  )
+  const headings = ['waiting in the router', 'waited, %', 'mean, s', 'p99, s', 'longest, s', 'refused']
+  return plainTable(headings, cells)
+}
+
+/** What each tenant got; '' where the traffic names none. */
+function tenantTable(rows: readonly SummaryRow[]): string {
+  const cells = rows.flatMap(({ column, tenants = [] }) =>
+    tenants.map(each => [
+      `${column}, ${each.tenant}`,
+      String(Math.round(each.requests)),
+      (100 * each.prefillShare).toFixed(1),
+      ...[each.ttftMeanMs, each.ttftP99Ms, each.waitMeanMs, each.waitMaxMs].map(secondsText),
+    ]),
+  )
+  const headings = [
+    'by tenant',
+    'requests',
+    'prefill, %',
+    'TTFT mean, s',
+    'p99, s',
+    'wait mean, s',
+    'longest, s',
+  ]
+  return plainTable(headings, cells)
+}
+
+function plainTable([first, ...headings]: readonly string[], rows: readonly (readonly string[])[]): string {
+  if (rows.length === 0) return ''
+  const head = [first!, ...headings].map(text => `<th scope="col">${text}</th>`).join('')
+  const body = rows.map(
+    ([name, ...figures]) =>
+      `<tr class="r"><th scope="row">${escapeHtml(name!)}</th>${figures.map(text => `<td>${text}</td>`).join('')}</tr>`,
+  )
+  return `<div class="scroll"><table><thead><tr>${head}</tr></thead><tbody>${body.join('')}</tbody></table></div>`
 }
 
 function cell(key: MetricKey, { figures }: SummaryRow): string {
@@ -280,7 +331,7 @@ svg .grid{stroke:var(--rule)}svg .axis{stroke:var(--soft)}
 .s .interval{stroke:var(--c);stroke-width:1.2;opacity:.65}.s .stem{stroke:var(--c);stroke-width:1;opacity:.35}
 details{margin:10px 0}summary{cursor:pointer;font-weight:600}
 .scroll{overflow-x:auto}
-table{border-collapse:collapse;font-size:.82rem;font-variant-numeric:tabular-nums}
+table{margin:0 0 10px;border-collapse:collapse;font-size:.82rem;font-variant-numeric:tabular-nums}
 th,td{padding:3px 8px;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap;vertical-align:bottom}
 thead th{font-weight:600;color:var(--soft)}tbody th{text-align:left;font-weight:600;position:sticky;left:0;background:var(--ground)}
 th:first-child{text-align:left}td small{color:var(--soft);margin-left:3px}

@@ -87,7 +87,8 @@ function renderTenants({ rows }: SummaryPoint): string[] {
   return alignColumns([headings, ...cells])
 }
 
-function secondsText(ms: number): string {
+/** Milliseconds as seconds with the digits of a TTFT. */
+export function secondsText(ms: number): string {
   return figureText(METRICS.ttftMean, ms / 1000)
 }
 

@@ -142,6 +142,38 @@ t.test('the page is one file that asks for nothing, and tells series by marks an
   t.notMatch(html, /NaN|undefined|Infinity/)
 })
 
+t.test('what waited, and what each tenant got, is in the table and on the page', async t => {
+  const plain = outcomeOf({ speeds: [1], columns: ['product'] })
+  t.notMatch(renderHtml(ABOUT, summarize(plain, ['product'])), /waiting in the router|by tenant/)
+  const tenant = {
+    ...plain.cells[0]!.run.result,
+    tenant: 'a<b',
+    requests: 40,
+    prefillShare: 0.25,
+    ttftMs: { mean: 1500, p50: 1, p90: 1, p99: 2500 },
+    waitMs: { mean: 500, p50: 1, p90: 1, p99: 1, max: 900 },
+  }
+  const queue = {
+    waitedShare: 0.125,
+    waitMs: { mean: 250, p99: 700, max: 900 },
+    waitingMost: 5,
+    refused: 3,
+  }
+  const cells = plain.cells.map(each => {
+    const result = { ...each.run.result, queue, tenants: [tenant] }
+    return { ...each, run: { ...each.run, result } }
+  })
+  const summary = summarize({ ...plain, cells }, ['product'])
+  t.match(renderText(summary), /waiting in the router .*\n {2}product +12\.5 +0\.25 +0\.70 +0\.90 +3\n/)
+  t.match(renderText(summary), /\n {2}product, a<b +40 +25\.0 +1\.50 +2\.50 +0\.50 +0\.90\n/)
+  const html = renderHtml(ABOUT, summary)
+  const row = (name: string, ...figures: readonly string[]): string =>
+    `<th scope="row">${name}</th>${figures.map(text => `<td>${text}</td>`).join('')}</tr>`
+  t.ok(html.includes(row('product', '12.5', '0.25', '0.70', '0.90', '3')))
+  t.ok(html.includes(row('product, a&lt;b', '40', '25.0', '1.50', '2.50', '0.50', '0.90')))
+  t.match(html, /waiting in the router.*by tenant/s)
+})
+
 t.test('names from outside are text in the page, not markup', async t => {
   const evil = '<img src=x onerror=alert(1)>'
   const html = renderHtml(
