@@ -1,7 +1,7 @@
 /** Workers that join, drain and leave while the directory runs. */
 
 import t from 'tap'
-import type { DirectoryMessage } from '../src/index.ts'
+import type { DirectoryMessage, KeeperMessage } from '../src/index.ts'
 import { type DirectoryWorld, utf8, world } from './directory-world.ts'
 
 const FIRST = 'http://10.0.0.1:8000'
@@ -278,6 +278,37 @@ t.test(
     t.equal(w.worker(1).state, 'up', 'and it is found again')
   },
 )
+
+t.test('a directory that is started anew has the workers of before, each in its life', async t => {
+  const kept: Extract<KeeperMessage, { readonly type: 'keepFleet' }>['fleet'][] = []
+  const joined: number[] = []
+  for (const life of [1, 2]) {
+    const w = await world(t)
+    await w.engine('10.0.0.1')
+    await w.engine('10.0.0.2')
+    const keeper = w.system.probe<KeeperMessage>('keeper')
+    await w.system.advance(`${life}m`)
+    w.start([FIRST], { keeper: keeper.ref })
+    const asked = await keeper.next()
+    if (asked.type !== 'kept') return t.fail('what was kept is asked for first')
+    asked.reply({ busyThresholds: new Map(), fleet: kept.at(-1) })
+    await w.system.settle()
+    if (life === 1) {
+      const added = w.ref.ask({ type: 'addWorker', url: SECOND }, ASK)
+      const drained = w.ref.ask({ type: 'drainWorker', workerId: '10.0.0.1:8000' }, ASK)
+      await w.system.settle()
+      t.match([await added, await drained], [{ id: '10.0.0.2:8000' }, true])
+      for (const message of keeper.waiting) if (message.type === 'keepFleet') kept.push(message.fleet)
+      joined.push(...w.fleet.workers.map(({ joinedMs }) => joinedMs))
+    }
+    t.match(w.fleet.workers, [{ id: '10.0.0.1:8000', isDraining: true }, { id: '10.0.0.2:8000' }])
+    t.strictSame(
+      w.fleet.workers.map(({ joinedMs }) => joinedMs),
+      joined,
+      `life ${life}`,
+    )
+  }
+})
 
 t.test('the last worker may leave', async t => {
   const { w, remove, ids, add } = await begun(t)
