@@ -12,7 +12,7 @@ interface PolicySettings {
 }
 
 export interface QueueSettings extends PolicySettings {
-  /** 'none', 'auto', or a number above 0; undefined: 'auto' under policy auto, else 'none'. */
+  /** 'none', 'auto', or a number above 0; undefined: 'auto' under policy auto and where tenants have weights, else 'none'. */
   readonly queueThreshold: string | undefined
   readonly queueOrder: 'auto' | QueueOrder
   readonly policyClasses?: PolicyFile | undefined
@@ -44,10 +44,11 @@ export function queueOrderOf(args: PolicySettings & Pick<QueueSettings, 'queueOr
 }
 
 export function queueRulesOf(args: QueueSettings): QueueRules {
-  const { queueThreshold: given, policyClasses } = args
+  const { queueThreshold: given, policyClasses, tenantWeights } = args
+  const hasWeights = tenantWeights !== undefined && tenantWeights.size > 0
   const isWord = given === undefined || given === 'none' || given === 'auto'
   return {
-    threshold: thresholdOf(isWord ? given : Number(given), isAuto(args)),
+    threshold: thresholdOf(isWord ? given : Number(given), isAuto(args), hasWeights),
     order: queueOrderOf(args),
     classes: policyClasses,
   }

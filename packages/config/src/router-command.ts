@@ -116,6 +116,10 @@ export const routerCommand: Command<typeof routerSettings> = {
       selectionModule !== undefined && routerMode !== 'kv'
         ? `--selection-module has no effect in --router-mode ${routerMode}: use mode kv, or leave it out`
         : undefined,
+    ({ settings: { tenantWeights, queueThreshold, policyClassFile } }) =>
+      tenantWeights.length > 0 && queueThreshold === 'none' && policyClassFile === undefined
+        ? '--router-tenant-weight has no effect with --router-queue-threshold none: nothing waits, so leave one of them out'
+        : undefined,
     ({ settings: { port, adminPort } }) =>
       adminPort === port && port > 0
         ? `--admin-port ${adminPort} is the same as --port: choose another, or leave it out`
@@ -186,6 +190,8 @@ function prefillThresholdOf(settings: RouterSettings): string | undefined {
   const isOwn = queueThreshold === 'auto' && isAuto
   const isGiven = queueThreshold !== undefined && queueThreshold !== 'none'
   if (isGiven && !isOwn) return '--router-queue-threshold'
+  const isForWeights = queueThreshold === undefined && settings.tenantWeights.length > 0
+  if (isForWeights && !isAuto) return 'the queue of --router-tenant-weight'
   if (settings.activePrefillTokensThreshold !== undefined) return '--active-prefill-tokens-threshold'
   return settings.activePrefillTokensThresholdFraction === undefined
     ? undefined

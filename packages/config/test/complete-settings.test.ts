@@ -107,6 +107,7 @@ t.test('rules over several settings hold, and a default that is given is no wish
   for (const threshold of [
     { queueThreshold: '2' },
     { queueThreshold: 'auto', routerPolicy: 'linear' },
+    { tenantWeights: ['chat=2'], routerPolicy: 'linear' },
     { activePrefillTokensThreshold: 0 },
     { activePrefillTokensThresholdFraction: 1 },
   ] as const)
@@ -114,6 +115,10 @@ t.test('rules over several settings hold, and a default that is given is no wish
   t.strictSame(faultsOf({ queueThreshold: 'auto', trackPrefillTokens: false }), [], 'auto has its own')
   t.strictSame(faultsOf({ trackPrefillTokens: false }), [], 'and so does the default')
   t.strictSame(faultsOf({ trackPrefillTokens: false, routerPolicy: 'linear' }), [], 'which is none else')
+  const weighed = { tenantWeights: ['chat=2'], queueThreshold: 'none' }
+  t.match(faultsOf(weighed), [/--router-tenant-weight has no effect with --router-queue-threshold none/])
+  t.strictSame(faultsOf({ ...weighed, policyClassFile: 'classes.yaml' }), [], 'classes may have thresholds')
+  t.strictSame(faultsOf({ ...weighed, queueThreshold: 'auto' }), [])
   t.match(faultsOf({ affinitiesMax: 5 }), [/no effect without --router-session-affinity-ttl-secs/])
   const hard = { affinityTtlMs: 1000, affinityMode: 'hard' } as const
   t.strictSame(faultsOf(hard), [])

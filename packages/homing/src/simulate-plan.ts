@@ -141,9 +141,9 @@ function queueOf(
   { queueThreshold: given, queueOrder, tenantWeights }: SimulateSettings,
   selection: CellSelection,
 ): QueueSpec | undefined {
-  const threshold = given ?? (isAutoSelection(selection) ? 'auto' : 'none')
-  if (threshold === 'none') return undefined
   const weights = readTenantWeights(tenantWeights)
+  const threshold = given ?? (isAutoSelection(selection) || weights.size > 0 ? 'auto' : 'none')
+  if (threshold === 'none') return undefined
   return {
     threshold: threshold === 'auto' ? 'auto' : Number(threshold),
     order: queueOrder,

@@ -35,15 +35,19 @@ export interface QueueRules {
 /** Steps of an engine: what `auto` means for policies that do not learn. */
 const THRESHOLD_OF_OTHERS = 2
 
-/** What a threshold means as it was set, or was not; `isAuto`: under the policy auto, which has a load model. */
+/**
+ * What a threshold means as it was set, or was not; `isAuto`: under the policy auto, which has a load model; `hasWeights`: tenants have
+ * weights, which would mean nothing if nothing waited.
+ */
 export function thresholdOf(
   given: 'none' | 'auto' | number | undefined,
   isAuto: boolean,
+  hasWeights: boolean,
 ): QueueRules['threshold'] {
   if (given === 'none') return undefined
   if (typeof given === 'number') return given
   if (isAuto) return 'step'
-  return given === 'auto' ? THRESHOLD_OF_OTHERS : undefined
+  return given === 'auto' || hasWeights ? THRESHOLD_OF_OTHERS : undefined
 }
 
 /** What an order means as it was set. */

@@ -8,12 +8,13 @@ const at = (activePrefillTokens: number, queuedTokens?: number) => ({
 })
 
 t.test('auto is one engine step under the policy auto, and twice the step under every other', async t => {
-  t.same([thresholdOf('auto', true), orderOf('auto', true)], ['step', 'response-ratio'])
-  t.same([thresholdOf('auto', false), orderOf('auto', false)], [2, 'fcfs'])
-  t.same([thresholdOf(4, true), orderOf('wspt', true)], [4, 'wspt'])
-  t.equal(thresholdOf('none', true), undefined)
-  t.equal(thresholdOf(undefined, true), 'step', 'on where it is judged by what is learned')
-  t.equal(thresholdOf(undefined, false), undefined, 'off under every other policy')
+  t.same([thresholdOf('auto', true, false), orderOf('auto', true)], ['step', 'response-ratio'])
+  t.same([thresholdOf('auto', false, false), orderOf('auto', false)], [2, 'fcfs'])
+  t.same([thresholdOf(4, true, false), orderOf('wspt', true)], [4, 'wspt'])
+  t.equal(thresholdOf('none', true, true), undefined)
+  t.equal(thresholdOf(undefined, true, false), 'step', 'on where it is judged by what is learned')
+  t.equal(thresholdOf(undefined, false, false), undefined, 'off under every other policy')
+  t.equal(thresholdOf(undefined, false, true), 2, 'on where tenants have weights')
   const rules = (threshold: 'step' | number) =>
     new ModelRules('', { threshold, order: 'fcfs', classes: undefined })
   t.same(
@@ -27,7 +28,7 @@ t.test('auto is one engine step under the policy auto, and twice the step under 
 t.test('a request waits only while all workers are past the rule', async t => {
   const waits = (threshold: 'none' | 'auto' | number, isAuto: boolean, workers: ReturnType<typeof at>[]) => {
     const rules = new ModelRules('m', {
-      threshold: thresholdOf(threshold, isAuto),
+      threshold: thresholdOf(threshold, isAuto, false),
       order: 'fcfs',
       classes: undefined,
     })

@@ -4,7 +4,7 @@ import type { SettingDescriptor } from '../descriptor.ts'
 import { GIB, HOUR_MS, MINUTE_MS, SECOND_MS } from '../units.ts'
 
 /** Also of the simulator. */
-export const QUEUE_THRESHOLD_UNSET = 'auto under policy auto, none under every other'
+export const QUEUE_THRESHOLD_UNSET = 'auto under policy auto, and where a tenant has a weight; else none'
 
 export const queueSettings = [
   {
@@ -18,7 +18,7 @@ export const queueSettings = [
     envAliases: [{ name: 'DYN_ROUTER_QUEUE_THRESHOLD' }],
     check: faultOfQueueThreshold,
     read: text => text.toLowerCase(),
-    help: 'When requests wait in the router instead of at an engine (docs/queue.md). A number: while every worker that could take them has more prefill tokens under way than this many times its max_num_batched_tokens. auto: under --router-policy auto, while at each of them a step or more of prefill is queued by what it has learned; under every other policy it is 2, but nothing waits there unless this is given. none: never, apart from policy classes with a threshold of their own.',
+    help: 'When requests wait in the router instead of at an engine (docs/queue.md). A number: while every worker that could take them has more prefill tokens under way than this many times its max_num_batched_tokens. auto: under --router-policy auto, while at each of them a step or more of prefill is queued by what it has learned; under every other policy it is 2, but nothing waits there unless this or --router-tenant-weight is given. none: never, apart from policy classes with a threshold of their own.',
   },
   {
     key: 'queueOrder',
@@ -71,7 +71,7 @@ export const queueSettings = [
     env: 'HOMING_ROUTER_TENANT_WEIGHTS',
     unsetMeans: 'all tenants have the weight 1',
     check: faultOfTenantWeight,
-    help: 'Share of a tenant (x-homing-tenant, else x-tenant-id) in what is placed of all that waits, in uncached tokens, compared with the weight 1 of those that are not named. Once for each tenant.',
+    help: 'Share of a tenant (x-homing-tenant, else x-tenant-id) in what is placed of all that waits, in uncached tokens, compared with the weight 1 of those that are not named. Once for each tenant. Turns the queue on under every policy, unless --router-queue-threshold is none.',
   },
   {
     key: 'tenantContentionMs',
