@@ -19,7 +19,7 @@ import {
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import process from 'node:process'
-import t from 'tap'
+import t, { type Test as Tap } from 'tap'
 import { exampleOutputs } from '../packages/actor/test/example-outputs.ts'
 import { oldNode, TOO_OLD } from '../packages/actor/test/old-node.ts'
 
@@ -35,6 +35,21 @@ interface Outcome {
   readonly exitCode: number
   readonly output: string
 }
+
+/** What a program may leave to inference: its declarations have to name types of packages that only ours depends on. */
+const INFERRED = `
+import { createActorSystem } from '@homing/actor'
+import { createSimulation } from '@homing/actor/simulation'
+import { createTestSystem, recordingLog } from '@homing/actor/testing'
+
+export const start = () => createActorSystem({ pools: { core: { count: 2 } } })
+export const system = createTestSystem()
+export const { clock } = system
+export const probe = system.probe()
+export const log = recordingLog()
+export const simulate = () => createSimulation({ seed: 1 })
+export const timeOf = async () => (await simulate()).clock
+`
 
 const tarballs = newFolder('tarballs')
 t.setTimeout(900_000)
@@ -93,23 +108,36 @@ for (const [name, install] of Object.entries(installers)) {
       }
       t.equal(installed.exitCode, 0, installed.output)
       t.equal(Object.keys(exampleOutputs).length, 13)
-      // All of them once; after that the installations differ in nothing that they could show.
-      const programs =
-        name === 'by hand' ? Object.entries(exampleOutputs) : Object.entries(exampleOutputs).slice(0, 2)
-      for (const [program, output] of programs) {
-        t.strictSame(await run(process.execPath, [program], folder), { exitCode: 0, output }, program)
-      }
+      const programs = Object.entries(exampleOutputs)
+      await runAll(t, folder, programs)
+      writeFileSync(join(folder, 'inferred.ts'), INFERRED)
       // Node's types are looked up where we have them; our own declarations are checked too (no skipLibCheck).
       const types = ['--typeRoots', join(ROOT, 'node_modules/@types')]
       t.strictSame(await run(TSC, ['-p', '.', ...types], folder), { exitCode: 0, output: '' }, 'tsc')
-      for (const [program, output] of programs) {
-        const compiled = join('dist', program.replace(/\.ts$/, '.js'))
-        t.strictSame(await run(process.execPath, [compiled], folder), { exitCode: 0, output }, compiled)
-      }
+      // All of them once: what is compiled differs in nothing that an installation could change.
+      const compiled = programs.map(
+        ([program, output]) => [join('dist', program.replace(/\.ts$/, '.js')), output] as const,
+      )
+      await runAll(t, folder, name === 'by hand' ? compiled : compiled.slice(0, 2))
       t.ok(existsSync(join(folder, 'dist/pool-worker.d.ts')), 'with declarations')
+      t.match(readFileSync(join(folder, 'dist/inferred.d.ts'), 'utf8'), /system: .*TestSystem/)
     },
   )
 }
+
+t.test('the command of docs/actors.md runs an example where the package is installed', async t => {
+  const folder = newFolder('copied')
+  t.equal((await installers['by hand']!(folder)).exitCode, 0)
+  const page = readFileSync(join(folder, 'node_modules/@homing/actor/docs/actors.md'), 'utf8')
+  const [, command] = /^(cp -r node_modules\/@homing\/actor\/examples .*?) +#/m.exec(page) ?? []
+  t.match(command, /&& cd examples && node ping-pong\.ts$/)
+  const { exitCode, output } = await run(
+    'sh',
+    ['-c', command!.replace('&& node ', `&& '${process.execPath}' `)],
+    folder,
+  )
+  t.strictSame({ exitCode, output }, { exitCode: 0, output: exampleOutputs['ping-pong.ts'] })
+})
 
 const old = oldNode()
 t.test(
@@ -145,14 +173,19 @@ t.test(
     ]) {
       t.ok(files.includes(file), file)
     }
+    let anchors = 0
     for (const page of files.filter(file => file.endsWith('.md'))) {
       const text = readFileSync(join(folder, page), 'utf8')
-      const links = [...text.matchAll(/\]\((?!https?:|#)([^)#\s]+)/g)].map(([, path]) => path!)
-      const broken = links.filter(
-        path => !existsSync(join(folder, dirname(page), path)) || path.startsWith('../..'),
-      )
-      t.strictSame(broken, [], page)
+      for (const [, path, anchor] of text.matchAll(/\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)/g)) {
+        const target = path === '' ? join(folder, page) : join(folder, dirname(page), path!)
+        if (!existsSync(target) || path!.startsWith('../..')) t.fail(`${page}: ${path}`)
+        else if (anchor !== undefined) {
+          anchors++
+          if (!anchorsOf(readFileSync(target, 'utf8')).includes(anchor)) t.fail(`${page}: ${path}#${anchor}`)
+        }
+      }
     }
+    t.ok(anchors > 0, `${anchors} anchors`)
     const scripts = files.filter(file => file.startsWith('dist/') && file.endsWith('.js'))
     t.ok(scripts.length > 50)
     for (const script of scripts) {
@@ -165,6 +198,17 @@ t.test(
   },
 )
 
+/** What the headings of a page are linked by, as GitHub and npm make it. */
+function anchorsOf(page: string): readonly string[] {
+  const text = page.replaceAll(/^```[\s\S]*?^```/gm, '')
+  return [...text.matchAll(/^#+ (.*)$/gm)].map(([, heading]) =>
+    heading!
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N}_ -]/gu, '')
+      .replaceAll(' ', '-'),
+  )
+}
+
 /** The folder examples/ of the tarball, and nothing else. */
 async function project(name: string): Promise<string> {
   const folder = newFolder(name)
@@ -174,6 +218,22 @@ async function project(name: string): Promise<string> {
     folder,
   )
   return folder
+}
+
+/** Runs programs, two at a time because they mostly wait, and compares what they print. */
+async function runAll(
+  t: Tap,
+  folder: string,
+  programs: readonly (readonly [program: string, output: string])[],
+): Promise<void> {
+  const left = [...programs]
+  const lane = async (): Promise<void> => {
+    for (let next = left.shift(); next !== undefined; next = left.shift()) {
+      const [program, output] = next
+      t.strictSame(await run(process.execPath, [program], folder), { exitCode: 0, output }, program)
+    }
+  }
+  await Promise.all([lane(), lane()])
 }
 
 function newFolder(name: string): string {

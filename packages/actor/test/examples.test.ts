@@ -75,6 +75,15 @@ t.test(
   },
 )
 
+t.test('docs/actors.md and examples/README.md name every example', t => {
+  for (const page of ['../../../docs/actors.md', '../examples/README.md']) {
+    const text = readFileSync(new URL(page, import.meta.url), 'utf8')
+    const names = [...text.matchAll(/^\| `([\w-]+\.[jt]s)` \|/gm)].map(([, name]) => name)
+    t.strictSame(names.toSorted(), Object.keys(exampleOutputs).toSorted(), page)
+  }
+  t.end()
+})
+
 t.test('every promise in docs/actors.md names tests that exist', t => {
   const page = readFileSync(new URL('../../../docs/actors.md', import.meta.url), 'utf8')
   const table = page.slice(page.indexOf('## What is promised'), page.indexOf('What is **not** promised'))
