@@ -28,6 +28,15 @@ interface Button {
   readonly disabled: boolean
 }
 
+/** A receipt of `/decisions`. */
+interface Decided {
+  readonly id: string
+  readonly worker: string
+  readonly runner_up: string | null
+  readonly candidates: readonly { readonly worker: string; readonly cost: number }[]
+  readonly guard: { readonly arm: string | null } | null
+}
+
 interface Delivered {
   readonly delivered: { readonly prompt_tokens: number; readonly cached_tokens: number | null }
 }
@@ -97,6 +106,23 @@ t.test('a fleet under load: each view, and its figures are those of the JSON rou
   t.strictSame(
     listed,
     decisions.map(({ id }: { readonly id: string }) => id),
+  )
+  const places = await tab.page.$$eval('.decision-where', all => all.map(one => one.textContent))
+  for (const [at, { id, worker, runner_up, candidates, guard }] of (
+    decisions as readonly Decided[]
+  ).entries()) {
+    const costOf = (key: string) => candidates.find(one => one.worker === key)!.cost
+    if (guard?.arm === 'control' || runner_up === null) continue
+    const margin = costOf(runner_up) - costOf(worker)
+    const word = Math.abs(margin) < 1e-9 ? 'as good as' : margin < 0 ? 'ms dearer than' : 'ms before'
+    t.ok(
+      places[at]!.startsWith(worker) && places[at]!.endsWith(` ${word} ${runner_up}`),
+      `${id}: ${places[at]}`,
+    )
+  }
+  t.ok(
+    places.some(place => / by [\d.]+ ms before /.test(place!)),
+    'one has won by something',
   )
 
   const receipt = decisions[0]

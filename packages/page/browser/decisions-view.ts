@@ -112,8 +112,10 @@ function bars({ bars, prompt_blocks: blocks, worker, candidates }: DecisionRow):
 function marginText({ runner_up: runnerUp, margin, cost_unit: unit, arm }: DecisionRow): string {
   if (arm === 'control') return ' experiment of the guard: least loaded decided'
   if (runnerUp === null || margin === null) return ' the only candidate'
-  if (Math.abs(margin) < 1e-9) return ' as good as the next'
-  return margin < 0 ? ` ${cost(-margin, unit)} dearer than the best` : ` by ${cost(margin, unit)}`
+  if (Math.abs(margin) < 1e-9) return ` as good as ${runnerUp}`
+  return margin < 0
+    ? ` ${cost(-margin, unit)} dearer than ${runnerUp}`
+    : ` by ${cost(margin, unit)} before ${runnerUp}`
 }
 
 function timesText({ predicted_ms: predicted, first_byte_ms: seen }: DecisionRow): string {
