@@ -443,6 +443,22 @@ export function testTransport(t: Test, createTransport: (t: Test) => Transport):
     }
   })
 
+  t.test('what a publisher says last arrives, though it closes at once', async t => {
+    const publisher = await createTransport(t).messages.publish({ endpoint: `tcp://${HOST}:0` })
+    const { inbox } = subscribe(t, createTransport(t), publisher.endpoint)
+    t.equal(await inbox.next('the connection'), 'connected')
+    t.equal(await publishUntilHeard(() => publisher.send([bytes('warm')]), inbox), 'warm')
+    for (let i = 0; i < 100; i++) publisher.send([bytes(`last ${i}`), new Uint8Array(1000)])
+    publisher.close()
+    let heard = 0
+    for (;;) {
+      const news = await inbox.next('the disconnection')
+      if (news === 'disconnected') break
+      if (news.startsWith(`last ${heard}|`)) heard++
+    }
+    t.equal(heard, 100)
+  })
+
   t.test('an endpoint that is bound, or none, is an error', async t => {
     const { messages } = createTransport(t)
     const { endpoint } = await messages.publish({ endpoint: 'tcp://*:0' })

@@ -181,7 +181,8 @@ export class MemoryMessages {
     if (this.#bound.get(placeOf(bound.endpoint)) !== bound) return
     this.#bound.delete(placeOf(bound.endpoint))
     // Connections that are still being made are not among the links.
-    for (const { link } of this.#connectors) if (link?.bound === bound) this.#unlink(link)
+    for (const { link } of this.#connectors)
+      if (link?.bound === bound) this.#unlink(link, bound.type === 'PUB')
   }
 
   #connect(
@@ -244,9 +245,10 @@ export class MemoryMessages {
     })
   }
 
-  #unlink(link: Link): void {
+  /** `saysLast`: what it sent before, and is not late, still arrives. */
+  #unlink(link: Link, saysLast = false): void {
     const { connector, bound } = link
-    link.toConnector.cut()
+    if (!saysLast || !link.isUp) link.toConnector.cut()
     link.toBound.cut()
     bound.links.delete(link)
     connector.link = undefined
@@ -254,6 +256,7 @@ export class MemoryMessages {
     link.isUp = false
     const goodbye = new Lane(this.#network.clock)
     goodbye.put(this.#network.latencyMs, () => {
+      link.toConnector.cut()
       if (!this.#connectors.has(connector)) return
       callOwner(() => connector.disconnected())
       if (connector.link === undefined) this.#link(connector)
@@ -266,8 +269,9 @@ export class MemoryMessages {
     const delayMs = this.#network.latencyMs + (fate === 'deliver' ? 0 : fate.delayMs)
     const copies = frames.map(frame => frame.slice())
     link[direction].put(delayMs, () => {
-      if (direction === 'toConnector') callOwner(() => link.connector.message(copies))
-      else callOwner(() => link.bound.message(link, copies))
+      if (direction === 'toConnector') {
+        if (this.#connectors.has(link.connector)) callOwner(() => link.connector.message(copies))
+      } else callOwner(() => link.bound.message(link, copies))
     })
   }
 

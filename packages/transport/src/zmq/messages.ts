@@ -19,6 +19,8 @@ import { PeerNames } from './peer-names.ts'
 
 /** Messages that wait in a DEALER for its first or next connection. */
 export const DEALER_QUEUE_MAX = 1000
+/** What a publisher said last still goes out when it is closed, to whoever takes it within this time. */
+const LAST_WORD_MS_MAX = 200
 
 /** What a host needs beside the roles. */
 export interface ZmqMessages extends SocketRoles, Closable {
@@ -115,7 +117,12 @@ async function publish(
   const { socket, endpoint } = await bound(
     text,
     (library, options) =>
-      new library.Publisher({ ...options, sendHighWaterMark: queuedMessagesMax, sendTimeout: 0 }),
+      new library.Publisher({
+        ...options,
+        sendHighWaterMark: queuedMessagesMax,
+        sendTimeout: 0,
+        linger: LAST_WORD_MS_MAX,
+      }),
     environment,
   )
   let isClosed = false
