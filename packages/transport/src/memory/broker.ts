@@ -19,8 +19,12 @@ interface Subscription {
   readonly queue: string | undefined
 }
 
+/** Brokers as one transport sees them. */
+type Opened = Map<string, Broker>
+
 /** Of one transport with one broker. */
 interface Connection {
+  readonly opened: Opened
   readonly users: Set<BrokerUser>
   readonly counts: BrokerCounts
   /** Undefined while it is down. */
@@ -32,6 +36,8 @@ export class MemoryBrokers {
   readonly #sessions = new Map<string, Set<MemorySession>>()
   readonly #connections = new Map<string, Set<Connection>>()
   readonly #down = new Set<string>()
+  /** Of those that are cut off by themselves: the brokers. */
+  readonly #cutOff = new Map<Opened, Set<string>>()
   #inboxes = 0
 
   constructor(network: MemoryNetwork) {
@@ -39,10 +45,10 @@ export class MemoryBrokers {
   }
 
   /** Brokers as one transport sees them; `own`: those that it has named. */
-  opener(own: Map<string, Broker>): (servers: readonly string[]) => Broker {
+  opener(own: Opened): (servers: readonly string[]) => Broker {
     return servers => {
       const key = servers.join(',')
-      const broker = own.get(key) ?? this.#broker(key)
+      const broker = own.get(key) ?? this.#broker(key, own)
       own.set(key, broker)
       return broker
     }
@@ -53,19 +59,23 @@ export class MemoryBrokers {
     for (const session of this.#sessions.get(servers) ?? []) session.deliver(subject, payload, '')
   }
 
-  disconnect(servers: string): void {
-    this.#down.add(servers)
-    for (const connection of this.#connections.get(servers) ?? []) this.#end(servers, connection)
+  /** `of`: only the connection of that one, as its opener knows it. */
+  disconnect(servers: string, of?: Opened): void {
+    if (of === undefined) this.#down.add(servers)
+    else this.#cutOff.set(of, (this.#cutOff.get(of) ?? new Set()).add(servers))
+    for (const connection of this.#connections.get(servers) ?? [])
+      if (of === undefined || connection.opened === of) this.#end(servers, connection)
   }
 
-  reconnect(servers: string): void {
-    this.#down.delete(servers)
+  reconnect(servers: string, of?: Opened): void {
+    if (of === undefined) this.#down.delete(servers)
+    else this.#cutOff.get(of)?.delete(servers)
     for (const connection of this.#connections.get(servers) ?? []) this.#begin(servers, connection)
   }
 
-  #broker(servers: string): Broker {
+  #broker(servers: string, opened: Opened): Broker {
     const counts = new BrokerCounts()
-    const connection: Connection = { users: new Set(), counts, session: undefined }
+    const connection: Connection = { opened, users: new Set(), counts, session: undefined }
     const all = this.#connections.get(servers) ?? new Set()
     this.#connections.set(servers, all.add(connection))
     return {
@@ -92,7 +102,8 @@ export class MemoryBrokers {
   }
 
   #begin(servers: string, connection: Connection): void {
-    if (this.#down.has(servers) || connection.session !== undefined || connection.users.size === 0) return
+    if (this.#down.has(servers) || this.#cutOff.get(connection.opened)?.has(servers) === true) return
+    if (connection.session !== undefined || connection.users.size === 0) return
     const sessions = this.#sessions.get(servers) ?? new Set()
     const session = new MemorySession(this.#network, servers, sessions, connection.counts)
     this.#sessions.set(servers, sessions.add(session))

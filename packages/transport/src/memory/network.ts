@@ -53,6 +53,8 @@ export class MemoryNetwork {
   readonly #http: MemoryHttp
   readonly #messages: MemoryMessages
   readonly #brokers: MemoryBrokers
+  /** By transport: the brokers that it has named. */
+  readonly #opened = new WeakMap<Transport, Map<string, Broker>>()
   #nextPort = 49_152
   #lives = 0
   #calls = 0
@@ -88,7 +90,7 @@ export class MemoryNetwork {
       serve: (options, onMessage) => of(options).serve(options, onMessage),
       present: (options, handler) => broker.present(options, handler),
     }
-    return {
+    const transport: Transport = {
       http,
       messages,
       brokers: () => [...brokers].map(([servers, { counts }]) => [servers, counts]),
@@ -98,21 +100,23 @@ export class MemoryNetwork {
         broker.close()
       },
     }
+    this.#opened.set(transport, brokers)
+    return transport
   }
 
   /**
    * Breaks every connection of an endpoint ('tcp://…' or 'http://…') and lets none be made until `reconnect`; of 'nats://…' those of all with its
-   * broker.
+   * broker, or that of one transport of this network.
    */
-  disconnect(endpoint: string): void {
-    if (isBrokerEndpoint(endpoint)) this.#brokers.disconnect(brokerOf(endpoint))
+  disconnect(endpoint: string, of?: Transport): void {
+    if (isBrokerEndpoint(endpoint)) this.#brokers.disconnect(brokerOf(endpoint), of && this.#opened.get(of))
     else if (endpoint.startsWith('http://')) this.#http.disconnect(placeOf(endpoint))
     else this.#messages.disconnect(placeOf(endpoint))
   }
 
   /** Ends a `disconnect`: whoever waits for the endpoint is connected again. */
-  reconnect(endpoint: string): void {
-    if (isBrokerEndpoint(endpoint)) this.#brokers.reconnect(brokerOf(endpoint))
+  reconnect(endpoint: string, of?: Transport): void {
+    if (isBrokerEndpoint(endpoint)) this.#brokers.reconnect(brokerOf(endpoint), of && this.#opened.get(of))
     else if (endpoint.startsWith('http://')) this.#http.reconnect(placeOf(endpoint))
     else this.#messages.reconnect(placeOf(endpoint))
   }
