@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import type { CellResult } from '@homing/simulate'
 import t from 'tap'
 import { withTable } from '../page-table.ts'
-import { DELAYS, REPLICA_MARKS, renderReplicas } from './replica-table.ts'
+import { JUDGED, REPLICA_MARKS, renderReplicas, WAYS } from './replica-table.ts'
 
 const result = (hitRate: number, outstandingMaxOverMean: number, ttftMs: number): CellResult =>
   ({
@@ -24,7 +24,7 @@ t.test('the page has the marks between which the tables are written, and what is
     )
 })
 
-t.test('several routers are judged at one delay, by hit rate and imbalance', async t => {
+t.test('several routers are judged as the product tells, by hit rate and imbalance', async t => {
   const one = [result(0.5, 1.5, 100), result(0.4, 1.4, 50)]
   const row = (judged: CellResult[]) => ({
     fleet: 'F8',
@@ -32,7 +32,7 @@ t.test('several routers are judged at one delay, by hit rate and imbalance', asy
     load: 0.85,
     routers: 8,
     one,
-    several: DELAYS.map(delayMs => (delayMs === 2 ? judged : one)),
+    several: WAYS.map(({ name }) => (name === JUDGED ? judged : one)),
   })
   const close = [result(0.495, 1.51, 100), result(0.396, 1.41, 50)]
   const [fewer, uneven] = [

@@ -31,10 +31,37 @@ import { type TraceName, traceWorkload } from './traces-by-name.ts'
 const PAGE = fileURLToPath(new URL('../../docs/routing-quality.md', import.meta.url))
 const CACHE = fileURLToPath(new URL('../../.cache/bench-sim', import.meta.url))
 export const REPLICA_MARKS = marksOf('replicas')
-/** Without sync, and with it after so many milliseconds. */
-export const DELAYS = [undefined, 0, 2, 5, 50] as const
-/** The delay that is judged. */
-const JUDGED_MS = 2
+/** What of a booking is on its way: from router to broker to router, in milliseconds. */
+const WAY_MS = 0.3
+/** As long as --router-replica-delay. */
+const GATHER_MS = 2
+const NEAR_TIE_MS = 2
+
+interface Way {
+  readonly name: string
+  readonly spec: Pick<CellSpec, 'replicaSyncMs' | 'replicaGather'>
+  readonly nearTieMs?: number
+}
+
+const AT_ONCE: Way['spec'] = {
+  replicaSyncMs: WAY_MS,
+  replicaGather: { ms: GATHER_MS, waits: 'behind-first' },
+}
+
+/** How the product does it. */
+export const JUDGED = 'at once, then 2 ms'
+/** How routers tell each other. */
+export const WAYS: readonly Way[] = [
+  { name: 'no sync', spec: {} },
+  { name: 'no delay', spec: { replicaSyncMs: 0 } },
+  {
+    name: 'always 2 ms',
+    spec: { replicaSyncMs: WAY_MS, replicaGather: { ms: GATHER_MS, waits: 'always' } },
+  },
+  { name: JUDGED, spec: AT_ONCE },
+  { name: '… and of two', spec: AT_ONCE, nearTieMs: NEAR_TIE_MS },
+  { name: '50 ms', spec: { replicaSyncMs: 50 } },
+]
 const BOUND = 0.02
 const COMPANY_MS = 5
 const GUESS = 3
@@ -61,17 +88,17 @@ export interface ReplicaRow {
   readonly routers: number
   /** By seed. */
   readonly one: readonly CellResult[]
-  /** In order of DELAYS, by seed. */
+  /** In order of WAYS, by seed. */
   readonly several: readonly (readonly CellResult[])[]
 }
 
 /** The lines of both tables. */
 export function renderReplicas(rows: readonly ReplicaRow[]): string {
-  const heads = DELAYS.map(delayMs => (delayMs === undefined ? 'no sync' : `sync, ${delayMs} ms`))
+  const heads = WAYS.map(({ name }) => name)
   return [
     '**Several routers ÷ one**: hit rate · imbalance · mean TTFT · p99 TTFT · mean E2E',
     '',
-    `| fleet | traffic | load | routers | ${heads.join(' | ')} | ${JUDGED_MS} ms: hit rate, imbalance | within 2 % |`,
+    `| fleet | traffic | load | routers | ${heads.join(' | ')} | ${JUDGED}: hit rate, imbalance | within 2 % |`,
     `|---|---|---:|---:|${'---|'.repeat(heads.length + 2)}`,
     ...rows.map(qualityLine),
     '',
@@ -89,7 +116,7 @@ function qualityLine({ fleet, traffic, load, routers, one, several }: ReplicaRow
   const cells = several.map(results =>
     FIGURES.map(figure => ratio(results, figure).mean.toFixed(2)).join(' · '),
   )
-  const judged = several[DELAYS.indexOf(JUDGED_MS)]!
+  const judged = several[WAYS.findIndex(({ name }) => name === JUDGED)]!
   const kept = [hitRate, imbalance].map(figure => ratio(judged, figure))
   const texts = kept.map(({ mean, halfWidth }) => {
     return `${mean.toFixed(3)}${halfWidth === undefined ? '' : ` ± ${halfWidth.toFixed(3)}`}`
@@ -176,22 +203,19 @@ async function rowsOf(
   const capacity = await capacityOf(runner, whole, spread)
   const workload = requestsMax === undefined ? whole : await traceWorkload(traffic, requestsMax)
   for (const load of LOADS) {
-    const at = (changes: Pick<CellSpec, 'routers' | 'replicaSyncMs'>): Promise<CellResult[]> =>
+    const at = (routers: number, way?: Way): Promise<CellResult[]> =>
       Promise.all(
         Array.from({ length: seeds }, async (_, i) => {
-          const selection = { ...AUTO, queue: { threshold: 'auto' as const } }
-          const own = { ...BASE, ...spread, ...spec, ...changes, companyMs: COMPANY_MS }
+          const nearTie = way?.nearTieMs === undefined ? {} : { nearTieMs: way.nearTieMs }
+          const selection = { ...AUTO, ...nearTie, queue: { threshold: 'auto' as const } }
+          const own = { ...BASE, ...spread, ...spec, ...way?.spec, routers, companyMs: COMPANY_MS }
           const run = await runner.run(workload, { ...own, selection, speed: load * capacity, seed: i + 1 })
           return run.result
         }),
       )
-    const one = await at({ routers: 1 })
+    const one = await at(1)
     for (const count of routers) {
-      const several = await Promise.all(
-        DELAYS.map(replicaSyncMs =>
-          at({ routers: count, ...(replicaSyncMs !== undefined && { replicaSyncMs }) }),
-        ),
-      )
+      const several = await Promise.all(WAYS.map(way => at(count, way)))
       collect({ fleet, traffic, load, routers: count, one, several })
     }
   }

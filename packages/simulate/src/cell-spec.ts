@@ -17,9 +17,10 @@ export function checkSpec(spec: CellSpec): void {
     traceBlockTokens % blockTokens ===
       0, `blocks of ${blockTokens} tokens`, `use a divisor of ${traceBlockTokens}, the block of the trace`)
   require(warmupShare >= 0 && warmupShare < 1, `a warm-up share of ${warmupShare}`, 'use 0 or more, below 1')
-  const { replicaSyncMs = 0, companyMs = 0, baseLatencyMs = 0 } = spec
+  const { replicaSyncMs = 0, replicaGather, companyMs = 0, baseLatencyMs = 0, selection } = spec
   const ages = [view.eventDelayMs, view.signalDelayMs, view.guessTtlMs ?? 0]
-  for (const ms of [...ages, baseLatencyMs, replicaSyncMs, companyMs]) {
+  const gathers = [replicaGather?.ms ?? 0, selection.nearTieMs ?? 0]
+  for (const ms of [...ages, baseLatencyMs, replicaSyncMs, companyMs, ...gathers]) {
     require(ms >= 0 && ms < Number.POSITIVE_INFINITY, `a delay of ${ms} ms`, 'use a number ≥ 0')
   }
   const lossShare = view.lossShare ?? 0

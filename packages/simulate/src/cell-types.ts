@@ -10,6 +10,7 @@ import type { QueueOrder } from '@homing/queue'
 import type { SelectionSettings } from '@homing/selection'
 import type { ProfileName } from '@homing/testkit'
 import type { TraceRequest, TraceSource } from '@homing/trace'
+import type { ReplicaGather } from './replica-sync.ts'
 
 /** What a step of an engine costs, as data: see `TimingProfile` of @homing/testkit for the formula. */
 export interface InlineProfile {
@@ -78,6 +79,11 @@ export interface CellSelection extends Partial<SelectionSettings> {
   readonly oracleView?: boolean
   /** Share of the decisions of `auto` that its guard sends by least-loaded; undefined: it has no guard. */
   readonly guardShare?: number
+  /**
+   * For comparison: of two that are drawn among the workers whose costs are within so many milliseconds of the best, the one with fewer requests
+   * wins. Undefined: the best does.
+   */
+  readonly nearTieMs?: number
   /** For comparison: prompts longer than an engine step are kept from the last so many workers. */
   readonly workersWithoutLongPrompts?: number
   /** What waits at the router; undefined: every request is placed at once. */
@@ -170,6 +176,8 @@ export interface CellSpec {
   readonly routers: number
   /** What a router books, and what it hears of it, is known to the others so much later; undefined: never. */
   readonly replicaSyncMs?: number
+  /** How it gathers that, before; undefined: not at all. */
+  readonly replicaGather?: ReplicaGather
   /** Counts the company of each request: those that were sent within so many milliseconds before it. */
   readonly companyMs?: number
   readonly view: ViewSpec

@@ -1,7 +1,7 @@
 /**
  * Replica sync: what the routers of a cell tell each other, on its way.
  *
- *   tell(from, atMs) ──▶ on its way for delayMs ──▶ deliver(untilMs) ──▶ heard by all others, in order of time
+ *   tell(from, atMs) ──▶ gathered ──▶ on its way for delayMs ──▶ deliver(untilMs) ──▶ heard by all others, in order of time
  *
  * The operations are those of the product (packages/replication): a booking with what its sender then has active on that worker as a
  * number of blocks, a first token, an end with its usage. Nothing is lost here.
@@ -45,6 +45,14 @@ export interface Replica {
   heard(from: number, operation: ReplicaOperation, nowMs: number): boolean
 }
 
+/** How a router gathers what it tells. */
+export interface ReplicaGather {
+  /** Between two batches of a router at least. */
+  readonly ms: number
+  /** `always`: what comes first waits so long for more. `behind-first`, as the product: it goes at once, and only what follows waits. */
+  readonly waits: 'always' | 'behind-first'
+}
+
 interface OnItsWay {
   readonly from: number
   readonly arrivesMs: number
@@ -54,13 +62,19 @@ interface OnItsWay {
 export class ReplicaSync {
   readonly #delayMs: number
   readonly #replicas: readonly Replica[]
+  readonly #gather: ReplicaGather | undefined
+  /** By router: when its last batch goes out. */
+  readonly #goesMs: Float64Array
   /** In order of arrival; those before #taken have arrived. */
   #onTheirWay: OnItsWay[] = []
   #taken = 0
 
-  constructor(delayMs: number, replicas: readonly Replica[]) {
+  /** `gather`: default: everything is on its way at once. */
+  constructor(delayMs: number, replicas: readonly Replica[], gather?: ReplicaGather) {
     this.#delayMs = delayMs
     this.#replicas = replicas
+    this.#gather = gather
+    this.#goesMs = new Float64Array(replicas.length).fill(Number.NEGATIVE_INFINITY)
   }
 
   /** When the next operation arrives; infinite if none is on its way. */
@@ -71,7 +85,7 @@ export class ReplicaSync {
   /** A router tells all others. What it tells of one time arrives in the order in which it is told. */
   tell(from: number, operation: ReplicaOperation, atMs: number): void {
     const all = this.#onTheirWay
-    const arrivesMs = atMs + this.#delayMs
+    const arrivesMs = this.#goesAtMs(from, atMs) + this.#delayMs
     let at = all.length
     while (at > this.#taken && all[at - 1]!.arrivesMs > arrivesMs) at--
     const one = { from, arrivesMs, operation }
@@ -94,6 +108,17 @@ export class ReplicaSync {
       this.#taken = 0
     }
     return isLess
+  }
+
+  #goesAtMs(from: number, atMs: number): number {
+    const gather = this.#gather
+    if (gather === undefined) return atMs
+    const lastMs = this.#goesMs[from]!
+    // Behind what waits already.
+    if (atMs <= lastMs) return lastMs
+    const goesMs = gather.waits === 'always' ? atMs + gather.ms : Math.max(atMs, lastMs + gather.ms)
+    this.#goesMs[from] = goesMs
+    return goesMs
   }
 
   /** The worker died: what is on its way about it says nothing any more. */

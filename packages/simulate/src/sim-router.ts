@@ -13,6 +13,7 @@ import { mustWait, type RoomRule } from '@homing/queue'
 import {
   Audits,
   type Candidates,
+  type Choice,
   creditFactor,
   POLICIES,
   Selector,
@@ -328,6 +329,11 @@ export class SimRouter implements Replica {
       this.#turn,
     )
     this.#turn = choice.nextTurn
+    const { nearTieMs } = this.#spec.selection
+    if (nearTieMs !== undefined) {
+      const other = nearTie(choice, candidates, nearTieMs, this.#random)
+      if (other !== choice.winner) this.#selector.divert(other, 1, true)
+    }
     return this.#guard === undefined
       ? choice.winner
       : this.#guard.decide(request, candidates, choice, promptTokens, nowMs)
@@ -522,6 +528,22 @@ function overlapChoice({ count, overlapBlocks, activeRequests }: Candidates, ran
     }
   }
   return best
+}
+
+/** Of two among those within `nearTieMs` of the best cost, the one with fewer requests, the cheaper one where these are equal. */
+function nearTie(
+  { winner, terms: { cost } }: Choice,
+  { count, activeRequests }: Candidates,
+  nearTieMs: number,
+  random: Random,
+): number {
+  const near: number[] = []
+  for (let i = 0; i < count; i++) if (cost[i]! - cost[winner]! <= nearTieMs) near.push(i)
+  if (near.length < 2) return winner
+  const [first] = near.splice(random.below(near.length), 1)
+  const second = near[random.below(near.length)]!
+  const order = activeRequests[first!]! - activeRequests[second]! || cost[first!]! - cost[second]!
+  return order <= 0 ? first! : second
 }
 
 /** Ties uniformly at random. */

@@ -195,11 +195,11 @@ class Cell implements EngineSink {
         this.#sync?.tell(router, operation, nowMs)
       return new SimRouter({ spec, view: this.#newView(), oracle: this.#oracle(), random, guardRandom, tell })
     })
-    const { replicaSyncMs } = spec
+    const { replicaSyncMs, replicaGather } = spec
     this.#sync =
       replicaSyncMs === undefined || spec.routers === 1
         ? undefined
-        : new ReplicaSync(replicaSyncMs, this.#routers)
+        : new ReplicaSync(replicaSyncMs, this.#routers, replicaGather)
     this.#company = spec.companyMs === undefined ? undefined : new Company(spec.companyMs)
     const { queue } = spec.selection
     this.#queues = queue === undefined ? [] : this.#routers.map((_, router) => this.#newQueue(queue, router))

@@ -9,7 +9,7 @@ import fc from 'fast-check'
 import t from 'tap'
 import { EmptyView } from '../src/fleet-view.ts'
 import { type CellResult, type CellSpec, parseColumn, type QueueSpec, simulateCell } from '../src/index.ts'
-import { ReplicaSync } from '../src/replica-sync.ts'
+import { type ReplicaGather, type ReplicaOperation, ReplicaSync } from '../src/replica-sync.ts'
 import { newSimRequest, type SimRequest } from '../src/sim-request.ts'
 import { SimRouter } from '../src/sim-router.ts'
 import { REFERENCE_SPEC } from './reference-spec.ts'
@@ -179,6 +179,27 @@ t.test('a booking counts at others when it arrives there, as tokens and as a num
   t.strictSame(second.totals(worker), { ...booked, activePrefillTokens: 0 })
 })
 
+/** When what a router tells at these times is heard. */
+function heardAt(gather: ReplicaGather | undefined, toldMs: readonly number[]): number[] {
+  const heard: number[] = []
+  const hears = (_: number, __: ReplicaOperation, nowMs: number): boolean => {
+    heard.push(nowMs)
+    return false
+  }
+  const silent = { heard: () => false }
+  const sync = new ReplicaSync(1, [silent, { heard: hears }], gather)
+  for (const atMs of toldMs) sync.tell(0, { kind: 'firstToken', id: `${atMs}`, worker: 0 }, atMs)
+  sync.deliver(Number.POSITIVE_INFINITY)
+  return heard
+}
+
+t.test('what is gathered goes with the first that waits, or behind the one that went at once', async t => {
+  const toldMs = [100, 101, 101.5, 102.5, 110, 110]
+  t.strictSame(heardAt(undefined, toldMs), [101, 102, 102.5, 103.5, 111, 111])
+  t.strictSame(heardAt({ ms: 2, waits: 'always' }, toldMs), [103, 103, 103, 105.5, 113, 113])
+  t.strictSame(heardAt({ ms: 2, waits: 'behind-first' }, toldMs), [101, 103, 103, 105, 111, 111])
+})
+
 /** 1,000 requests of a made trace, one after the other at 3.4 a second. */
 const TRACE = readTrace(
   join(fileURLToPath(import.meta.resolve('@homing/testkit')), '..', '..', 'fixtures', 'small-trace.jsonl.gz'),
@@ -242,7 +263,22 @@ t.test('equal specs with sync, queues and deaths give equal results, and serve e
   t.ok(first.company!.requests > 0 && first.company!.sameWorkerShare < 1)
 })
 
+t.test('of two that are drawn among near ties the one with fewer requests wins, repeatably', async t => {
+  const withTies = async (nearTieMs?: number): Promise<string> => {
+    const { selection } = parseColumn('auto-unguarded')
+    const spec = { ...SPEC, speed: 3, kvCapacityTokens: 120_000, routers: 4, replicaSyncMs: 5 }
+    const ties = nearTieMs === undefined ? {} : { nearTieMs }
+    const { result } = await simulateCell({ ...spec, selection: { ...selection, ...ties } }, TRACE)
+    const { spec: _, ...figures } = result
+    return JSON.stringify(figures)
+  }
+  const plain = await withTies()
+  t.not(await withTies(5), plain)
+  t.equal(await withTies(5), await withTies(5))
+})
+
 t.test('a delay that cannot be is refused', async t => {
   await t.rejects(run({ replicaSyncMs: -1 }, 'auto'), { message: /delay of -1 ms/ })
+  await t.rejects(run({ replicaGather: { ms: -2, waits: 'always' } }, 'auto'), { message: /delay of -2 ms/ })
   await t.rejects(run({ companyMs: Number.NaN }, 'auto'), { message: /delay of NaN ms/ })
 })
