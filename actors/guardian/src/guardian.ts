@@ -45,7 +45,7 @@ import { type GatewayArgs, type GatewayMessage, gateway, relayedNames } from '@h
 import { createIndexDoor, type ShardMemory } from '@homing/index'
 import { indexer, type ShardMessage } from '@homing/indexer'
 import { queue } from '@homing/queue-actor'
-import { type ReplicaPlane, replicaBridge } from '@homing/replica-bridge'
+import { type ReplicaBridgeMessage, type ReplicaPlane, replicaBridge } from '@homing/replica-bridge'
 import { type RouterArgs, type RouterMessage, router } from '@homing/router'
 import { CustomPolicy } from '@homing/selection'
 import type { LoadedTokenizer } from '@homing/tokenization'
@@ -70,7 +70,13 @@ export interface GuardianArgs extends QueueSettings {
   readonly registration?: DirectoryArgs['registration']
   /** Other routers of the same workers; undefined: there are none. */
   readonly replication?:
-    | { readonly plane: ReplicaPlane; readonly delayMs: number; readonly expiryMs: number }
+    | {
+        readonly plane: ReplicaPlane
+        readonly delayMs: number
+        readonly expiryMs: number
+        /** 16 hexadecimal digits that no other router has, where random numbers may be equal. */
+        readonly salt?: string
+      }
     | undefined
   /** Where KV events are published that have no port; undefined: nowhere. */
   readonly broker?: EventBroker | undefined
@@ -321,6 +327,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
         idleMsMax: args.activeRequestExpiryMs,
         tracking,
         replicationMs: args.replication?.delayMs,
+        replicaSalt: args.replication?.salt,
       }),
     ),
   )
@@ -418,6 +425,7 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
           queue: queueRef,
           plane: replication.plane,
           expiryMs: replication.expiryMs,
+          salt: replication.salt,
         }),
         // Requests do not need it.
         supervision: UNLIMITED,
@@ -503,7 +511,11 @@ function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianArgs): C
         if ('code' in address) throw fromErrorRecord(address)
         if (admin !== undefined && 'code' in admin) throw fromErrorRecord(admin)
         const fleet = await directoryRef.ask({ type: 'whenProbed' }, { timeout: FIRST_PROBES_MS_MAX })
-        return { ...address, admin, fleet: (await settledFleet(context, directoryRef)) ?? fleet }
+        const [settled] = await Promise.all([
+          settledFleet(context, directoryRef),
+          bridgeRef && knownReplicas(context, bridgeRef),
+        ])
+        return { ...address, admin, fleet: settled ?? fleet }
       }
       const threads = async (): Promise<void> => {
         const failure = await tokenizerRef.ask({ type: 'whenStarted' }, { timeout: FIRST_PROBES_MS_MAX })
@@ -661,6 +673,18 @@ async function settledFleet(
     context.log.warn({ error: toErrorRecord(thrown) }, 'trust in the workers is not known yet')
     return undefined
   }
+}
+
+/** Resolves when what other routers have open counts here, or that has taken too long. */
+async function knownReplicas(
+  context: ActorContext<GuardianMessage>,
+  bridgeRef: ActorRef<ReplicaBridgeMessage>,
+): Promise<void> {
+  const isKnown = await bridgeRef
+    .ask({ type: 'whenKnown' }, { timeout: ASK_MS_MAX })
+    // One that failed learns of them when it is there again.
+    .catch(() => false)
+  if (!isKnown) context.log.warn({}, 'what other routers have open is not known yet')
 }
 
 /** A key of this worker is about to be known better: its listener is connecting, or replays. */

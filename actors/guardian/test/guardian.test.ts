@@ -85,16 +85,21 @@ const ARGS: GuardianArgs = {
 interface Options extends Partial<GuardianArgs> {
   /** What the actors are given instead of the plain transport. */
   readonly change?: (transport: Transport) => Transport
+  /** Bodies are read on this thread: their pool takes no time to start. */
+  readonly readsInline?: boolean
 }
 
-async function start(t: Test, { change, ...args }: Options = {}) {
+async function start(t: Test, { change, readsInline = false, ...args }: Options = {}) {
   // The network must live on the clock of the system that it is given to.
   const { clock } = createTestSystem()
   const network = new MemoryNetwork({ clock })
   const transport = network.transport()
   const system = createTestSystem({
     clock,
-    provide: [[transportCapability, change?.(transport) ?? transport]],
+    provide: [
+      [transportCapability, change?.(transport) ?? transport],
+      ...(readsInline ? [[taskPoolCapability, inlineTaskPool(() => Promise.resolve())] as const] : []),
+    ],
   })
   t.teardown(() => system.shutdown())
   const spawn = () => system.spawn(guardian, { name: 'guardian', args: { ...ARGS, ...args } })
@@ -201,6 +206,34 @@ t.test('a replay that is under way holds it up for three seconds at most', async
   t.match(report.fleet.workers, [{ state: 'up', keys: [{ trust: 'approximate' }] }])
   await system.settle()
   t.equal((await get('/ready')).status, 200)
+})
+
+t.test('another router that does not say what it has open holds it up for three seconds at most', async t => {
+  const group = 'nats://10.0.0.9:4222/homing.replicas.g'
+  const plane = { kind: 'nats', servers: ['10.0.0.9:4222'], group: 'g' } as const
+  const readyMs = async (others: readonly string[]): Promise<number> => {
+    const { system, network, spawn } = await start(t, {
+      replication: { plane, delayMs: 2, expiryMs: 3000 },
+      readsInline: true,
+    })
+    const { messages } = network.transport()
+    for (const name of others) {
+      await messages.publish({ endpoint: `${group}.${name}` })
+      messages.present({ endpoint: group, card: utf8(name) }, { present() {}, gone() {} })
+    }
+    let isReady = false
+    void spawn()
+      .ask({ type: 'whenReady' }, ASK)
+      .then(() => {
+        isReady = true
+      })
+    let ms = 0
+    for (; !isReady && ms < 10_000; ms += 100) await system.advance('100ms')
+    return ms
+  }
+  t.ok((await readyMs([])) <= 500, 'nobody else is there')
+  const ms = await readyMs(['0123456789abcdef'])
+  t.ok(ms >= 3000 && ms <= 3100, `${ms} ms`)
 })
 
 t.test('who asks again is answered again', async t => {

@@ -53,6 +53,16 @@ export type ReplicaBridgeMessage =
   | { readonly type: 'waitingHere'; readonly rows: readonly WaitingRow[] }
   /** A second is over. */
   | { readonly type: 'tick' }
+  /**
+   * Answered once what others have open is booked here: true; or when that has taken too long, as it does without a broker: false.
+   */
+  | { readonly type: 'whenKnown'; readonly reply: Reply<boolean> }
+  /** There is a connection to the broker. */
+  | { readonly type: 'connected' }
+  /** Somebody waits to know the others. */
+  | { readonly type: 'lookIfKnown' }
+  /** What the tracker was told of the others is booked; false: it could not be asked. */
+  | { readonly type: 'booked'; readonly isSo: boolean }
   | { readonly type: 'report'; readonly reply: Reply<ReplicasReport> }
 
 export type { ReplicaBatch }

@@ -2,6 +2,7 @@
  * Peer: another replica: what is heard of it, what is asked, and when it counts as gone.
  *
  *   silent for expiryMs, whether its connection stands or not ─▶ gone, until it is heard again
+ *   it said good-bye                                          ─▶ gone, until it is heard again
  *   heard, but without an answer for expiryMs                 ─▶ its bookings do not count; it is still asked
  */
 
@@ -11,6 +12,7 @@ import {
   decodeSnapshotPart,
   decodeWaiting,
   encodeQuestion,
+  isBye,
   Mirror,
   type OpenBooking,
   type ReplicaOperation,
@@ -101,6 +103,10 @@ export class Peer {
 
   heard(frames: Frames): void {
     const message = frames.length === 2 ? frames[1]! : EMPTY
+    if (isBye(message)) {
+      this.gone()
+      return
+    }
     const batch = decodeBatch(message)
     const waiting = batch === undefined ? decodeWaiting(message) : undefined
     if (batch === undefined && waiting === undefined) {

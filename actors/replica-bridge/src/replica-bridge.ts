@@ -5,7 +5,8 @@
  *   a replica ──▶ bridge ── replicaOperations ──▶ tracker
  *   queue ◀── exchangeWaiting ──▶ bridge ◀──▶ every replica        what waits, as sums by model and policy class
  *
- * In     `ownOperations` from the tracker; batches, questions, answers and sums of other replicas; `report`.
+ * In     `ownOperations` from the tracker; batches, questions, answers and sums of other replicas; `report`; `whenKnown`, which a router that starts
+ *        awaits before it says that it is ready.
  * Out    to the tracker: `replicate`, every second; what others booked and freed, or all that is open there. To the router: sessions that they bound.
  *        To the queue, every WAITING_MS: what waits elsewhere; it answers what waits there.
  * Owns   its sockets, a mirror of the open bookings of every other replica, and what it said last of its queue.
@@ -17,14 +18,16 @@
  * Other replicas are those that are named (ZeroMQ), or those that are present at the broker (NATS).
  */
 
-import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
+import { type ActorContext, type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
 import { toErrorRecord } from '@homing/errors'
 import type { QueueMessage } from '@homing/queue-actor'
 import {
   encodeBatch,
+  encodeBye,
   encodeSnapshot,
   encodeWaiting,
   isQuestion,
+  newLife,
   type OpenBooking,
   type ReplicaOperation,
   type WaitingRow,
@@ -45,6 +48,8 @@ export interface ReplicaBridgeArgs {
   readonly plane: ReplicaPlane
   /** How long the bookings of a replica count that cannot be heard, in milliseconds. */
   readonly expiryMs: number
+  /** 16 hexadecimal digits that tell this router from others whose random numbers are the same; undefined: there are none. */
+  readonly salt?: string | undefined
 }
 
 export type ReplicaPlane =
@@ -68,6 +73,11 @@ const BIND_AGAIN_MS = 1000
 /** How old the sum of what waits may be. */
 const WAITING_MS = 250
 const ASK_MS_MAX = 5000
+/** Whoever is there has said so by then: at a broker since it was asked, over sockets since they began to connect. */
+const LISTEN_MS = 300
+/** What others have open holds up the start for so long at most. */
+const KNOWN_MS_MAX = 3000
+const LOOK_AGAIN_MS = 20
 const NAME = /^[0-9a-f]{16}$/
 const EMPTY = new Uint8Array(0)
 
@@ -96,6 +106,10 @@ export const replicaBridge = defineActor(
       tellWaiting: () => bridge.tellWaiting(),
       waitingHere: ({ rows }) => bridge.waitingHere(rows),
       tick: () => bridge.tick(),
+      whenKnown: ({ reply }) => bridge.whenKnown(reply),
+      connected: () => bridge.connected(),
+      lookIfKnown: () => bridge.lookIfKnown(),
+      booked: ({ isSo }) => bridge.booked(isSo),
       report: ({ reply }) => reply(bridge.report()),
       [signal](received) {
         if (received.type === 'stopped' || received.type === 'beforeRestart') bridge.close()
@@ -126,6 +140,10 @@ class ReplicaBridge {
   #sinceMs: number | undefined
   /** Endpoints of replicas of which the tracker had no room for the last word. */
   readonly #untold = new Set<string>()
+  /** Since when whoever is there can say so. */
+  #listensMs: number | undefined
+  /** Who waits to know the others, and until when. */
+  #waiting: { readonly reply: Reply<boolean>; readonly endMs: number }[] = []
 
   constructor(context: ActorContext<ReplicaBridgeMessage>, args: ReplicaBridgeArgs) {
     this.#context = context
@@ -134,14 +152,17 @@ class ReplicaBridge {
     this.#sinceMs = this.#tickedMs
     this.#messages = context.use(transportCapability).messages
     const { plane } = args
-    this.#name = Buffer.from(context.random.bytes(8)).toString('hex')
+    this.#name = newLife(context.random, args.salt)
     this.#own = plane.kind === 'zmq' ? plane.endpoint : `${groupEndpoint(plane)}.${this.#name}`
   }
 
   start(): void {
     const { plane } = this.#args
     this.bind()
-    if (plane.kind === 'zmq') for (const endpoint of plane.others) this.#follow(endpoint)
+    if (plane.kind === 'zmq') {
+      for (const endpoint of plane.others) this.#follow(endpoint)
+      this.connected()
+    }
     this.tick()
     this.#context.scheduleEvery(TICK_MS, { type: 'tick' })
     this.#context.scheduleEvery(WAITING_MS, { type: 'tellWaiting' })
@@ -187,6 +208,7 @@ class ReplicaBridge {
         gone: (life, reason) => {
           self.tell({ type: 'absent', life, reason })
         },
+        connected: () => void self.tell({ type: 'connected' }),
       },
     )
   }
@@ -278,6 +300,41 @@ class ReplicaBridge {
     this.#tellUntold()
   }
 
+  connected(): void {
+    this.#listensMs ??= this.#context.clock.nowMs()
+  }
+
+  whenKnown(reply: Reply<boolean>): void {
+    const isFirst = this.#waiting.length === 0
+    this.#waiting.push({ reply, endMs: this.#context.clock.nowMs() + KNOWN_MS_MAX })
+    if (isFirst) this.lookIfKnown()
+  }
+
+  lookIfKnown(): void {
+    const nowMs = this.#context.clock.nowMs()
+    this.#waiting = this.#waiting.filter(({ reply, endMs }) => {
+      if (nowMs < endMs) return true
+      reply(false)
+      return false
+    })
+    if (this.#waiting.length === 0) return
+    const { self } = this.#context
+    if (!this.#areOthersKnown(nowMs)) {
+      this.#context.schedule(LOOK_AGAIN_MS, { type: 'lookIfKnown' })
+      return
+    }
+    // Its answer is behind what it was told of others, and what it says of a fleet that it has just heard of is before 'booked'.
+    this.#args.tracker.ask({ type: 'replicate', bridge: self }, { timeout: ASK_MS_MAX }).then(
+      () => void self.tell({ type: 'booked', isSo: true }),
+      () => void self.tell({ type: 'booked', isSo: false }),
+    )
+  }
+
+  booked(isSo: boolean): void {
+    if (!isSo) this.#context.schedule(LOOK_AGAIN_MS, { type: 'lookIfKnown' })
+    else for (const { reply } of this.#waiting.splice(0)) reply(true)
+  }
+
   report(): ReplicasReport {
     const peers = [...this.#peers.values()]
     return {
@@ -289,11 +346,23 @@ class ReplicaBridge {
 
   close(): void {
     this.#isClosed = true
+    // At a broker the presence says it.
+    if (this.#args.plane.kind === 'zmq') this.tell(encodeBye())
     this.#presence?.close()
     this.#publisher?.close()
     this.#router?.close()
     for (const peer of this.#peers.values()) peer.close()
     this.#peers.clear()
+  }
+
+  /** What is open at everybody who is there was told to the tracker. */
+  #areOthersKnown(nowMs: number): boolean {
+    if (this.#endpoint === undefined || this.#untold.size > 0) return false
+    if (this.#listensMs === undefined || nowMs - this.#listensMs < LISTEN_MS) return false
+    const isLive = (endpoint: string): boolean => this.#peers.get(endpoint)?.view().state === 'live'
+    if (this.#args.plane.kind === 'nats') return [...new Set(this.#lives.values())].every(isLive)
+    // Who is named, and cannot be reached, is not waited for.
+    return [...this.#peers].every(([endpoint, { isKnown }]) => !isKnown || isLive(endpoint))
   }
 
   #expire(): void {

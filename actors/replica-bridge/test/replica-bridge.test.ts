@@ -44,8 +44,9 @@ for (const [name, plane] of [
         c.router.waiting.flatMap(({ bindings }) => bindings),
         [
           { session: 'session of 0', worker: 'h:0/0' },
-          { session: 'session of 0', worker: 'h:0/0' },
           { session: 'session of 1', worker: 'h:1/0' },
+          // Behind its first it is gathered for a while.
+          { session: 'session of 0', worker: 'h:0/0' },
         ],
       )
       a.tracker.tell({ type: 'free', decisionId: first })
@@ -187,6 +188,45 @@ for (const [name, plane] of [
     },
   )
 
+  t.test(`over ${name}: one that starts says that it knows the others when it does`, async t => {
+    const world = new World()
+    const a = world.join(t, plane(0, 2))
+    const alone = await world.untilKnown(a)
+    t.match(alone, { isKnown: true })
+    t.ok(alone.ms < 500, `nobody else is there: ${alone.ms} ms`)
+    for (let i = 0; i < 5; i++) await world.book(a, i % 2)
+    const late = world.join(t, plane(1, 2))
+    const { isKnown, ms } = await world.untilKnown(late)
+    t.ok(isKnown && ms < 1000, `known after ${ms} ms`)
+    t.match(await world.loads(late), [[3], [2]], 'at the first look')
+    t.match(await world.untilKnown(late), { isKnown: true, ms: 1 }, 'and from then on')
+  })
+
+  t.test(`over ${name}: one that gets no answer does not wait for it for longer than 3 s`, async t => {
+    const world = new World()
+    const a = world.join(t, plane(0, 2))
+    await world.pass(1000)
+    await world.book(a, 0)
+    world.network.faults.message = endpoint => (/\.ask$|:5801$/.test(endpoint) ? 'drop' : 'deliver')
+    const late = world.join(t, plane(1, 2))
+    const { isKnown, ms } = await world.untilKnown(late)
+    t.notOk(isKnown)
+    t.ok(ms >= 3000 && ms <= 3030, `${ms} ms`)
+  })
+
+  t.test(`over ${name}: one that leaves in good order is forgotten at once`, async t => {
+    const world = new World()
+    world.start(t, 2, plane)
+    await world.pass(3000)
+    const [a, b] = world.replicas as [Replica, Replica]
+    await world.book(a, 0)
+    await world.pass(20)
+    t.match(await world.loads(b), [[1], [0]])
+    await a.system.stop(a.bridge)
+    await world.pass(20)
+    t.strictSame(await world.loads(b), NOTHING)
+  })
+
   t.test(`over ${name}: lost messages are noticed, and nothing stays`, async t => {
     const world = new World()
     world.start(t, 2, plane)
@@ -301,6 +341,25 @@ t.test('a booking of another replica is not freed for silence while that replica
     a.tracker.tell({ type: 'touch', decisionId: id })
   }
   t.strictSame((await world.loads(b))[0], [1, 5, 60])
+})
+
+t.test('without a broker one that starts does not wait for longer than 3 s', async t => {
+  const world = new World()
+  world.network.disconnect(`nats://${SERVER}/any`)
+  const { isKnown, ms } = await world.untilKnown(world.join(t, NATS(0, 1)))
+  t.notOk(isKnown)
+  t.ok(ms >= 3000 && ms <= 3030, `${ms} ms`)
+})
+
+t.test('two that draw equal random numbers are two, where each has a salt of its own', async t => {
+  const world = new World()
+  const salts = ['0123456789abcdef', 'fedcba9876543210']
+  const [a, b] = salts.map(salt => world.join(t, NATS(0, 2), 2, { seed: 7, salt })) as [Replica, Replica]
+  await world.pass(3000)
+  await world.book(a, 0)
+  await world.book(b, 1)
+  await world.pass(20)
+  for (const replica of [a, b]) t.match(await world.loads(replica), [[1], [1]])
 })
 
 t.test('replicas of another group are strangers', async t => {

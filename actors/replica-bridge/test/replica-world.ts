@@ -63,9 +63,11 @@ export class World {
     for (let i = 0; i < count; i++) this.join(t, plane(i, count))
   }
 
-  join(t: Test, plane: ReplicaPlane, workers = 2): Replica {
+  /** `seed`: of its random numbers; default: one that no other replica has. */
+  join(t: Test, plane: ReplicaPlane, workers = 2, given: { seed?: number; salt?: string } = {}): Replica {
     const transport = this.network.transport()
-    const random = seededRandom(this.replicas.length + 1)
+    const { seed = this.replicas.length + 1, salt } = given
+    const random = seededRandom(seed)
     const system = createTestSystem({
       clock: this.clock,
       random,
@@ -73,7 +75,7 @@ export class World {
     })
     const trackerRef = system.spawn(tracker, {
       name: 'tracker',
-      args: { workerSlotsMax: 8, requestsMax: 1000, idleMsMax: 20_000, replicationMs: 2 },
+      args: { workerSlotsMax: 8, requestsMax: 1000, idleMsMax: 20_000, replicationMs: 2, replicaSalt: salt },
     })
     trackerRef.tell({ type: 'fleet', fleet: fleetOf(workers) })
     const router = system.probe<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>('router')
@@ -87,7 +89,7 @@ export class World {
     const spawnBridge = () =>
       system.spawn(replicaBridge, {
         name: 'bridge',
-        args: { tracker: narrow, router: router.ref, queue, plane, expiryMs: EXPIRY_MS },
+        args: { tracker: narrow, router: router.ref, queue, plane, expiryMs: EXPIRY_MS, salt },
       })
     t.teardown(() => system.shutdown())
     const replica: Replica = {
@@ -143,6 +145,18 @@ export class World {
       activeBlocks,
       activePrefillTokens,
     ])
+  }
+
+  /** How long a replica that starts now waits until it knows the others, and whether it does then. */
+  async untilKnown(replica: Replica): Promise<{ readonly isKnown: boolean; readonly ms: number }> {
+    let isKnown: boolean | undefined
+    void replica.bridge.ask({ type: 'whenKnown' }, ASK).then(known => {
+      isKnown = known
+    })
+    let ms = 0
+    for (; isKnown === undefined && ms < 10_000; ms++) await this.pass(1)
+    if (isKnown === undefined) throw new Error('nobody says whether the others are known')
+    return { isKnown, ms }
   }
 
   async report(replica: Replica) {

@@ -15,6 +15,7 @@
 import { type ActorRef, defineActor } from '@homing/actor'
 import type { DrainedMessage } from '@homing/directory'
 import { ActiveLoad, copyProjection, EngineBook } from '@homing/load'
+import { newLife } from '@homing/replication'
 import type {
   GatewayLife,
   LoadFellMessage,
@@ -37,8 +38,10 @@ export interface TrackerArgs {
   readonly tracking?: TrackingSettings
   /** Bookings without a sign of life for this long are freed, in milliseconds. */
   readonly idleMsMax: number
-  /** What is booked here is told to other replicas of the router, so many milliseconds later at most; undefined: there are none. */
+  /** What is booked here is told to other replicas of the router: at once, and in batches that are so many milliseconds apart at least; undefined: there are none. */
   readonly replicationMs?: number | undefined
+  /** 16 hexadecimal digits that tell this router from others whose random numbers are the same; undefined: there are none. */
+  readonly replicaSalt?: string | undefined
 }
 
 const SWEEP_INTERVAL_MS = 5000
@@ -47,7 +50,10 @@ export const tracker = defineActor(
   import.meta.url,
   'tracker',
 )<TrackerMessage, TrackerArgs>({
-  setup(context, { directory, workerSlotsMax, requestsMax, idleMsMax, tracking = TRACK_ALL, replicationMs }) {
+  setup(
+    context,
+    { directory, workerSlotsMax, requestsMax, idleMsMax, tracking = TRACK_ALL, replicationMs, replicaSalt },
+  ) {
     const load = new ActiveLoad({ workerSlotsMax, requestsMax })
     let keysBySlot = new Map<number, string>()
     let slotsByKey = new Map<string, number>()
@@ -61,22 +67,27 @@ export const tracker = defineActor(
         : new ReplicaBookings({
             load,
             book,
-            life: Buffer.from(context.random.bytes(8)).toString('hex'),
+            life: newLife(context.random, replicaSalt),
             nowMs: () => context.clock.nowMs(),
             slotOf: worker => slotsByKey.get(worker),
           })
     let bridge: ActorRef<OwnOperationsMessage | TellAgainMessage> | undefined
     let isFlushDue = false
+    let flushedMs = Number.NEGATIVE_INFINITY
+    /** After a pause at once, with all that waits in the mailbox; else when what was told last is so old that more may follow. */
     const flushLater = (): void => {
       if (replicas === undefined || isFlushDue || !replicas.outbox.isDue) return
       isFlushDue = true
-      context.schedule(replicationMs!, { type: 'flushOperations' })
+      const waitMs = flushedMs + replicationMs! - context.clock.nowMs()
+      if (waitMs > 0 || context.self.tell({ type: 'flushOperations' }) !== 'ok')
+        context.schedule(Math.max(0, waitMs), { type: 'flushOperations' })
     }
     const flush = (): void => {
       isFlushDue = false
+      if (replicas?.outbox.isDue !== true) return
+      flushedMs = context.clock.nowMs()
       // What has no taker is in the next snapshot, as what is open.
-      if (replicas?.outbox.isDue === true)
-        bridge?.tell({ type: 'ownOperations', batch: replicas.outbox.take() })
+      bridge?.tell({ type: 'ownOperations', batch: replicas.outbox.take() })
     }
     /** By worker slot. */
     const reported = new Map<number, NonNullable<WorkerLoad['reported']>>()

@@ -4,7 +4,9 @@ import t from 'tap'
 import {
   type Booking,
   type LoadFellMessage,
+  type OwnOperationsMessage,
   type RequestTracking,
+  type TellAgainMessage,
   type TrackerArgs,
   type TrackingSettings,
   tracker,
@@ -412,6 +414,35 @@ t.test(
     t.strictSame(await learned(), before)
   },
 )
+
+t.test('the first that happens after a pause is told at once, what follows is gathered', async t => {
+  const { system, ref, book } = await start(60_000, {}, { replicationMs: 50 })
+  const bridge = system.probe<OwnOperationsMessage | TellAgainMessage>('bridge')
+  await ref.ask({ type: 'replicate', bridge: bridge.ref }, ASK)
+  const told = async (): Promise<string[][]> => {
+    await system.settle()
+    const batches = bridge.waiting.flatMap(message =>
+      message.type === 'ownOperations' ? [message.batch] : [],
+    )
+    const texts = batches.map(({ operations }) => operations.map(({ kind, id }) => `${kind} ${id}`))
+    return texts.filter(({ length }) => length > 0)
+  }
+  await book('1', 0)
+  t.strictSame(await told(), [['booked 1']])
+  // Those of one turn go together.
+  await system.advance('60ms')
+  ref.tell({ type: 'prefillComplete', decisionId: '1' })
+  ref.tell({ type: 'free', decisionId: '1' })
+  const before = [['booked 1'], ['firstToken 1', 'freed 1']]
+  t.strictSame(await told(), before)
+  await book('2', 0)
+  await system.advance('20ms')
+  await book('3', 1)
+  await system.advance('29ms')
+  t.strictSame(await told(), before, 'not yet')
+  await system.advance('1ms')
+  t.strictSame(await told(), [...before, ['booked 2', 'booked 3']])
+})
 
 t.test('blocks of replicas are counted up to a bound, and end with those that were booked', async t => {
   const { system, ref, load } = await start(60_000, {}, { replicationMs: 2, requestsMax: 2 })

@@ -197,5 +197,7 @@ function replicationOf(settings: RouterSettings) {
     replicaEndpoint === undefined
       ? ({ kind: 'nats', servers: natsServersOf(natsServers), group: replicaGroup } as const)
       : ({ kind: 'zmq', endpoint: replicaEndpoint, others: replicas } as const)
-  return { plane, delayMs: settings.replicaDelayMs, expiryMs: settings.replicaExpiryMs }
+  // Routers that are given one seed would have one name, and take each other for themselves.
+  const salt = Buffer.from(systemRandom.bytes(8)).toString('hex')
+  return { plane, delayMs: settings.replicaDelayMs, expiryMs: settings.replicaExpiryMs, salt }
 }

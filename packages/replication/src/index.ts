@@ -1,3 +1,4 @@
+export { newLife } from './life.ts'
 export { Mirror, type MirrorCounters, type MirrorEffects, type MirrorState } from './mirror.ts'
 export { Outbox } from './outbox.ts'
 export type {
@@ -16,9 +17,11 @@ export {
   decodeSnapshotPart,
   decodeWaiting,
   encodeBatch,
+  encodeBye,
   encodeQuestion,
   encodeSnapshot,
   encodeWaiting,
+  isBye,
   isQuestion,
   SnapshotParts,
 } from './wire.ts'

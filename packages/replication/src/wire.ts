@@ -5,6 +5,7 @@
  *   question   [1, 'open']
  *   snapshot   [1, life, next sequence, part, parts, [booking …]]
  *   waiting    [1, 'waiting', [[model, policy class, requests, prompt tokens, uncached tokens] …]]
+ *   bye        [1, 'bye']                           nothing comes behind it
  *
  *   operation  [0, id, worker, active blocks, prompt tokens, prefill tokens, counts as prefill,
  *               is stream, waited ms, step tokens, session or nil]
@@ -36,6 +37,7 @@ const LIFE = /^[0-9a-f]{16}$/
 const TEXT_MAX = 512
 const OPEN = 'open'
 const WAITING = 'waiting'
+const BYE = 'bye'
 /** Rows of a message; of more, the first are told. */
 const WAITING_ROWS_MAX = 4096
 /** Tokens, blocks and requests: of more, somebody is mistaken. */
@@ -68,6 +70,16 @@ export function encodeQuestion(): Uint8Array {
 
 export function isQuestion(bytes: Uint8Array): boolean {
   return tryDecode(bytes)?.[1] === OPEN
+}
+
+/** It ends in good order. */
+export function encodeBye(): Uint8Array {
+  return encode([VERSION, BYE])
+}
+
+export function isBye(bytes: Uint8Array): boolean {
+  const row = tryDecode(bytes)
+  return row?.length === 2 && row[1] === BYE
 }
 
 /** One message for each so many bookings, at least one. */

@@ -54,7 +54,7 @@ export const replicaSettings = [
     default: 2,
     min: 0,
     max: SECOND_MS,
-    help: 'How long bookings are gathered before they are told.',
+    help: 'What is booked after a pause is told at once; what follows is gathered for so long.',
   },
   {
     key: 'replicaExpiryMs',
@@ -64,7 +64,7 @@ export const replicaSettings = [
     default: 3 * SECOND_MS,
     min: 100,
     max: HOUR_MS,
-    help: 'How long the bookings of a router count that cannot be heard any more. One that ends in good order is forgotten at once where a broker tells that.',
+    help: 'How long the bookings of a router count that cannot be heard any more. One that ends in good order is forgotten at once.',
   },
 ] as const satisfies readonly SettingDescriptor[]
 
