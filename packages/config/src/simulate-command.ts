@@ -295,7 +295,7 @@ const simulateSettings = [
     min: 0,
     max: HOUR_MS,
     env: 'HOMING_SIMULATE_REPLICA_DELAY',
-    help: 'With --router-replica-sync: from what a router does to the others, who know of it then. It is the time for which a router gathers bookings (--router-replica-delay there) and that of the network.',
+    help: 'With --router-replica-sync: from what a router does to the others, who know of it then. It stands for the time of the network, and for that which a router gathers bookings: none after a pause, else up to --router-replica-delay.',
   },
   {
     key: 'view',
