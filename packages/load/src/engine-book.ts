@@ -19,7 +19,7 @@
  */
 
 import { type CostKnowledge, DECODE_PRIOR, LearnedCosts } from './engine-costs.ts'
-import { chargedTokens, KNEES, PrefillCosts } from './prefill-costs.ts'
+import { KNEES, PrefillCosts, shortOfKnee } from './prefill-costs.ts'
 
 /** Tokens of a step where the engine does not say. */
 export const STEP_TOKENS_DEFAULT = 8192
@@ -76,8 +76,10 @@ interface BookedRequest {
   contextMs: number
   /** The busy period in which its prompt was computed, once its first token came. */
   period: Period | undefined
-  /** Its first token came later than that of the request before it: they were not in one step. */
-  hasOwnStep: boolean
+  /** The step of its period in which its prompt ended: requests whose first tokens come together were in one. */
+  step: number
+  /** It is the first of its step. */
+  isFirstOfStep: boolean
   /** False: what is told of it is told later than it happened. */
   isTimed: boolean
 }
@@ -85,6 +87,8 @@ interface BookedRequest {
 /** Prefill, as the fit counts it. */
 interface Work {
   steps: number
+  /** Of each step in which prompts ended. */
+  readonly tokensOfStep: (number | undefined)[]
   /** As each of KNEES charges them. */
   readonly chargedTokens: number[]
   attention: number
@@ -95,6 +99,8 @@ interface Period {
   readonly startMs: number
   decodeMs: number
   lastMs: number
+  /** Steps in which prompts ended. */
+  ends: number
   /** What it took, without decoding; −1 until it is over, and for good if that cannot be told. */
   observedMs: number
   /** Requests of it that have not ended. */
@@ -367,7 +373,8 @@ export class EngineBook {
       decodingMs: 0,
       contextMs: 0,
       period: undefined,
-      hasOwnStep: true,
+      step: 0,
+      isFirstOfStep: true,
       isTimed: true,
     }
   }
@@ -460,29 +467,39 @@ export class EngineBook {
   }
 
   #addToPeriod(request: BookedRequest, entry: Slot, now: number): void {
+    // Others may have their first tokens from the last step of a period as well: it is over when a later one comes.
+    const last = entry.period
+    if (last !== undefined && last.predicted.steps >= PERIOD_STEPS && now > last.lastMs)
+      this.#endPeriod(request.slot, entry, last.lastMs)
     const { period } = entry
     if (period !== undefined) {
-      const steps = request.prefillSteps
       request.period = period
-      request.hasOwnStep = now > period.lastMs
+      request.isFirstOfStep = now > period.lastMs
+      if (request.isFirstOfStep) {
+        period.ends++
+        const q = this.#decode.of(request.slot)
+        const others = Math.max(0, entry.decoding - 1)
+        if (others > 0) period.decodeMs += request.prefillSteps * (q[1] * others + q[2] * entry.contextTokens)
+      }
+      request.step = period.ends - 1
       addWork(period.predicted, request, request.newTokens)
       period.lastMs = now
       period.open++
-      const q = this.#decode.of(request.slot)
-      const others = Math.max(0, entry.decoding - 1)
-      if (others > 0) period.decodeMs += steps * (q[1] * others + q[2] * entry.contextTokens)
     }
-    if (entry.queue.size > 0 && (period === undefined || period.predicted.steps < PERIOD_STEPS)) return
-    if (period !== undefined) {
-      const duration = now - period.startMs
-      const observed = duration - period.decodeMs
-      if (observed > (1 - DECODE_SHARE_MAX) * duration) {
-        period.observedMs = observed
-        if (this.#deliveredPeriods < PERIODS_FEW)
-          this.#learn(request.slot, period, period.predicted, UNSAID_WEIGHT)
-      }
-    }
+    if (entry.queue.size === 0 || period === undefined) this.#endPeriod(request.slot, entry, now)
+  }
+
+  /** Another one begins there and then. */
+  #endPeriod(slot: number, entry: Slot, now: number): void {
+    const { period } = entry
     entry.period = newPeriod(now)
+    if (period === undefined) return
+    const duration = now - period.startMs
+    const observed = duration - period.decodeMs
+    if (observed <= (1 - DECODE_SHARE_MAX) * duration) return
+    period.observedMs = observed
+    if (this.#deliveredPeriods < PERIODS_FEW) this.#learn(slot, period, period.predicted, UNSAID_WEIGHT)
+    if (period.open === 0) this.#learnDelivered(slot, period)
   }
 
   /** What was new of its prompt is known, or will never be. */
@@ -505,7 +522,10 @@ export class EngineBook {
     period.requests++
     if (!isSaid) period.unsaid++
     addWork(period.delivered, request, newTokens)
-    if (period.open > 0 || period.observedMs < 0) return
+    if (period.open === 0 && period.observedMs >= 0) this.#learnDelivered(slot, period)
+  }
+
+  #learnDelivered(slot: number, period: Period): void {
     const weight = 1 - (1 - UNSAID_WEIGHT) * this.#saidShare * (period.unsaid / period.requests)
     this.#deliveredPeriods++
     this.#learn(slot, period, period.delivered, weight)
@@ -591,13 +611,18 @@ function integrate(entry: Slot, now: number): void {
 
 function addWork(
   work: Work,
-  { promptTokens, stepTokens, hasOwnStep }: BookedRequest,
+  { promptTokens, stepTokens, step, isFirstOfStep }: BookedRequest,
   newTokens: number,
 ): void {
-  // Requests whose first tokens come together were in one step.
-  if (hasOwnStep) work.steps += Math.max(1, Math.ceil(newTokens / stepTokens))
-  for (const [at, knee] of KNEES.entries())
-    work.chargedTokens[at]! += hasOwnStep ? chargedTokens(newTokens, stepTokens, knee) : newTokens
+  const steps = isFirstOfStep ? Math.max(1, Math.ceil(newTokens / stepTokens)) : 1
+  if (isFirstOfStep) work.steps += steps
+  const before = work.tokensOfStep[step]
+  const after = (before ?? 0) + newTokens - (steps - 1) * stepTokens
+  work.tokensOfStep[step] = after
+  for (const [at, knee] of KNEES.entries()) {
+    const counted = before === undefined ? 0 : shortOfKnee(before, stepTokens, knee)
+    work.chargedTokens[at]! += newTokens + shortOfKnee(after, stepTokens, knee) - counted
+  }
   work.attention += newTokens * (promptTokens - newTokens / 2)
 }
 
@@ -606,6 +631,7 @@ function newPeriod(startMs: number): Period {
     startMs,
     decodeMs: 0,
     lastMs: -1,
+    ends: 0,
     observedMs: -1,
     open: 0,
     predicted: newWork(),
@@ -616,7 +642,7 @@ function newPeriod(startMs: number): Period {
 }
 
 function newWork(): Work {
-  return { steps: 0, chargedTokens: KNEES.map(() => 0), attention: 0 }
+  return { steps: 0, tokensOfStep: [], chargedTokens: KNEES.map(() => 0), attention: 0 }
 }
 
 function newSlot(): Slot {

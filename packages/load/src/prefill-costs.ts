@@ -27,7 +27,7 @@ const BETTER = 0.7
 const RATIO_MAX = 8
 
 /** Prefill that was done: steps, tokens as each of KNEES charges them, and Σ n·(prompt − n/2). */
-export interface PrefillWork {
+interface PrefillWork {
   readonly steps: number
   readonly chargedTokens: readonly number[]
   readonly attention: number
@@ -91,7 +91,12 @@ function priorOf(kneeTokens: number): Coefficients {
 /** `newTokens` > 0, and what the last of their steps has less than `kneeTokens`. */
 export function chargedTokens(newTokens: number, stepTokens: number, kneeTokens: number): number {
   const last = newTokens - (Math.ceil(newTokens / stepTokens) - 1) * stepTokens
-  return newTokens + Math.max(0, Math.min(stepTokens, kneeTokens) - last)
+  return newTokens + shortOfKnee(last, stepTokens, kneeTokens)
+}
+
+/** What a step with so many tokens has less than `kneeTokens`, or than it can hold. */
+export function shortOfKnee(tokens: number, stepTokens: number, kneeTokens: number): number {
+  return Math.max(0, Math.min(stepTokens, kneeTokens) - tokens)
 }
 
 /** Milliseconds to compute `newTokens` of a prompt alone. */
@@ -100,7 +105,7 @@ export function prefillCost(
   newTokens: number,
   promptTokens: number,
   stepTokens: number,
-  kneeTokens = 0,
+  kneeTokens: number,
 ): number {
   return (
     p[0] * Math.ceil(newTokens / stepTokens) +

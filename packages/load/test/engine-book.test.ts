@@ -25,7 +25,7 @@ function serve(book: EngineBook, engine: Engine, requests: number, startMs: numb
     const newTokens = 1 + random.below(promptTokens)
     const outputTokens = 5 + random.below(300)
     book.sent(id, 0, { promptTokens, newTokens, nowMs }, STEP)
-    nowMs += prefillCost(engine.p, newTokens, promptTokens, STEP)
+    nowMs += prefillCost(engine.p, newTokens, promptTokens, STEP, 0)
     book.firstToken(id, nowMs)
     nowMs += engine.gapMs * (outputTokens - 1)
     book.ended(id, nowMs, outputTokens)
@@ -37,7 +37,7 @@ function serve(book: EngineBook, engine: Engine, requests: number, startMs: numb
 /** What it expects of a prompt of 12,000 tokens of which 8,000 are new. */
 function expectedPrefillMs(book: EngineBook, nowMs: number): number {
   const { coefficients } = book.project([0], nowMs)
-  return prefillCost([coefficients[0]!, coefficients[1]!, coefficients[2]!], 8000, 12_000, STEP)
+  return prefillCost([coefficients[0]!, coefficients[1]!, coefficients[2]!], 8000, 12_000, STEP, 0)
 }
 
 function expectedStepMs(book: EngineBook, nowMs: number): number {
@@ -52,7 +52,7 @@ for (const [name, engine] of Object.entries({ FAST, SLOW })) {
   t.test(`100 requests teach what prefill and decoding of a ${name} engine take, within 10 %`, async t => {
     const book = new EngineBook({ workerSlotsMax: 1 })
     const nowMs = serve(book, engine, 100, 0)
-    const prefill = expectedPrefillMs(book, nowMs) / prefillCost(engine.p, 8000, 12_000, STEP)
+    const prefill = expectedPrefillMs(book, nowMs) / prefillCost(engine.p, 8000, 12_000, STEP, 0)
     t.ok(Math.abs(prefill - 1) < 0.1, `prefill ${prefill}`)
     const step = expectedStepMs(book, nowMs) / engine.gapMs
     t.ok(Math.abs(step - 1) < 0.1, `decode ${step}`)
@@ -71,12 +71,12 @@ for (const [name, predictedOf] of Object.entries({
       const promptTokens = 1000 + random.below(30_000)
       const newTokens = 100 + random.below(promptTokens - 100)
       book.sent(`${i}`, 0, { promptTokens, newTokens: predictedOf(newTokens, promptTokens), nowMs }, STEP)
-      nowMs += prefillCost(FAST.p, newTokens, promptTokens, STEP)
+      nowMs += prefillCost(FAST.p, newTokens, promptTokens, STEP, 0)
       book.firstToken(`${i}`, nowMs)
       nowMs += 1000
       book.ended(`${i}`, nowMs, 100, 1 - newTokens / promptTokens)
     }
-    const prefill = expectedPrefillMs(book, nowMs) / prefillCost(FAST.p, 8000, 12_000, STEP)
+    const prefill = expectedPrefillMs(book, nowMs) / prefillCost(FAST.p, 8000, 12_000, STEP, 0)
     t.ok(Math.abs(prefill - 1) < 0.1, `prefill ${prefill}`)
   })
 }
@@ -95,7 +95,7 @@ t.test('an engine that becomes twice as slow is known to be after 300 requests, 
   const halved: Engine = { p: [2, 0.046, 2e-6], gapMs: 13 }
   let nowMs = serve(book, FAST, 300, 0)
   nowMs = serve(book, halved, 300, nowMs, SEED + 1)
-  const ratio = expectedPrefillMs(book, nowMs) / prefillCost(halved.p, 8000, 12_000, STEP)
+  const ratio = expectedPrefillMs(book, nowMs) / prefillCost(halved.p, 8000, 12_000, STEP, 0)
   t.ok(ratio > 0.9 && ratio < 1.1, `prefill ${ratio}`)
   const step = expectedStepMs(book, nowMs) / halved.gapMs
   t.ok(step > 0.9 && step < 1.1, `decode ${step}`)
@@ -108,7 +108,7 @@ t.test(
     const random = seededRandom(SEED)
     for (let i = 0; i < 1000; i++) {
       const tokens = 100 + random.below(20_000)
-      const truth = prefillCost(FAST.p, tokens, tokens, STEP)
+      const truth = prefillCost(FAST.p, tokens, tokens, STEP, 0)
       costs.observe(
         0,
         Math.ceil(tokens / STEP),
@@ -117,7 +117,7 @@ t.test(
         i % 50 === 49 ? 60_000 : truth,
       )
     }
-    const ratio = prefillCost(costs.of(0), 8000, 8000, STEP) / prefillCost(FAST.p, 8000, 8000, STEP)
+    const ratio = prefillCost(costs.of(0), 8000, 8000, STEP, 0) / prefillCost(FAST.p, 8000, 8000, STEP, 0)
     t.ok(ratio > 0.67 && ratio < 1.33, `${ratio}`)
   },
 )
@@ -180,15 +180,15 @@ t.test('what a step costs is learned in steps of the engine, not of another size
   for (let i = 0; i < 200; i++) {
     const promptTokens = 100 + random.below(16_000)
     book.sent(`${i}`, 0, { promptTokens, newTokens: promptTokens, nowMs }, step)
-    nowMs += prefillCost(p, promptTokens, promptTokens, step)
+    nowMs += prefillCost(p, promptTokens, promptTokens, step, 0)
     book.firstToken(`${i}`, nowMs)
     book.ended(`${i}`, nowMs, 1)
     nowMs += 10
   }
   const c = book.project([0], nowMs).coefficients
   for (const tokens of [1000, 4000, 8000]) {
-    const learned = prefillCost([c[0]!, c[1]!, c[2]!], tokens, tokens, step)
-    const ratio = learned / prefillCost(p, tokens, tokens, step)
+    const learned = prefillCost([c[0]!, c[1]!, c[2]!], tokens, tokens, step, 0)
+    const ratio = learned / prefillCost(p, tokens, tokens, step, 0)
     t.ok(Math.abs(ratio - 1) < 0.1, `${tokens} tokens: ${ratio}`)
   }
 })

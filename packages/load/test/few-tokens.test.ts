@@ -2,7 +2,8 @@
 
 import { seededRandom } from '@homing/clock'
 import t from 'tap'
-import { chargedTokens, EngineBook, prefillCost } from '../src/index.ts'
+import { DECODE_PRIOR, EngineBook, prefillCost } from '../src/index.ts'
+import { chargedTokens } from '../src/prefill-costs.ts'
 
 const SEED = 20_261_125
 const STEP = 8192
@@ -70,6 +71,63 @@ t.test(
     t.ok(Math.abs(ratio - 1) < 0.2, `200 tokens: ${ratio} (seed ${SEED})`)
   },
 )
+
+/** Busy periods of a few steps, now and then of many, with eight prompts in each of them and others that decode. */
+function servedInEights(
+  takes: Takes,
+  periods: number,
+  decoding: number,
+): { readonly book: EngineBook; readonly nowMs: number } {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  const random = seededRandom(SEED)
+  for (let i = 0; i < decoding; i++) {
+    book.sent(`decoding ${i}`, 0, { promptTokens: 500, newTokens: 500, nowMs: 0 }, STEP)
+    book.firstToken(`decoding ${i}`, 20)
+  }
+  let nowMs = 20
+  for (let period = 0; period < periods; period++) {
+    const steps = Array.from({ length: period % 5 === 0 ? 40 : 1 + random.below(3) }, (_, step) =>
+      Array.from({ length: 8 }, (__, i) => {
+        const newTokens = 1 + random.below(random.below(32) === 0 ? 1200 : 40)
+        return { id: `${period} ${step} ${i}`, newTokens, promptTokens: newTokens + random.below(600) }
+      }),
+    )
+    for (const { id, newTokens, promptTokens } of steps.flat())
+      book.sent(id, 0, { promptTokens, newTokens, nowMs }, STEP)
+    for (const prompts of steps) {
+      const decodeMs = DECODE_PRIOR[1] * decoding + DECODE_PRIOR[2] * decoding * 600
+      nowMs += takes(sum(prompts, 'newTokens'), sum(prompts, 'promptTokens')) + decodeMs
+      for (const { id } of prompts) book.firstToken(id, nowMs)
+      // In another order than that of the first tokens.
+      for (const { id, newTokens, promptTokens } of prompts.toReversed())
+        book.ended(id, nowMs, 1, 1 - newTokens / promptTokens)
+    }
+  }
+  return { book, nowMs }
+}
+
+const sum = <K extends string>(each: readonly Readonly<Record<K, number>>[], key: K): number =>
+  each.reduce((total, one) => total + one[key], 0)
+
+for (const [name, takes] of Object.entries(ENGINES)) {
+  for (const decoding of [0, 8]) {
+    t.test(
+      `of an engine that ${name}, 60 busy periods with 8 prompts in each step and ${decoding} that decode teach it, within 20 %`,
+      async t => {
+        const { book, nowMs } = servedInEights(takes, 60, decoding)
+        const { coefficients, kneeTokens } = book.project([0], nowMs)
+        const p = [coefficients[0]!, coefficients[1]!, coefficients[2]!] as const
+        for (const newTokens of [10, 100, 200, 700, 1300]) {
+          const ratio = prefillCost(p, newTokens, 1300, STEP, kneeTokens) / takes(newTokens, 1300)
+          t.ok(
+            Math.abs(ratio - 1) < 0.2,
+            `${newTokens} tokens: ${ratio} with the knee at ${kneeTokens} (seed ${SEED})`,
+          )
+        }
+      },
+    )
+  }
+}
 
 t.test('only the last step has less than the knee, and no more than it can hold', async t => {
   t.equal(chargedTokens(100, 512, 256), 256)

@@ -33,7 +33,7 @@
  * Source   the steps are those of an engine with chunked prefill; the prices for others and the weight of what is shared were found by simulation.
  */
 
-import { chargedTokens, STEP_TOKENS_DEFAULT } from '@homing/load'
+import { prefillCost, STEP_TOKENS_DEFAULT } from '@homing/load'
 import type { Policy } from '../policy.ts'
 
 const PRICED_PREFILLS_MAX = 2
@@ -106,7 +106,7 @@ export const auto: Policy = {
     const decodes = ofPolicy[4]!
     const othersOf = ofPolicy[5]!
     const unsures = ofPolicy[6]!
-    const { coefficients, busyShare, outputTokensExpected: output } = engines
+    const { coefficients, kneeTokens, busyShare, outputTokensExpected: output } = engines
     const laterPrice = busyShare / (1 - busyShare)
     const evictPrice = (1 - busyShare) ** EVICT_EXPONENT
     const idlePrice = Math.max(engines.waitingShare, (1 - busyShare) ** IDLE_EXPONENT)
@@ -122,19 +122,19 @@ export const auto: Policy = {
     const freeSteps = isUnshared ? FREE_STEPS_UNSHARED : FREE_STEPS
     const pricedMax = engines.prefillMeanMs > 0 ? PRICED_PREFILLS_MAX * engines.prefillMeanMs : Infinity
     const heldTokens = promptTokens + output / 2
+    const p: [number, number, number] = [0, 0, 0]
     for (let i = 0; i < count; i++) {
       const c = 6 * i
+      p[0] = coefficients[c]!
+      p[1] = coefficients[c + 1]!
+      p[2] = coefficients[c + 2]!
       const step = stepTokens?.[i] ?? STEP_TOKENS_DEFAULT
       const q0 = coefficients[c + 3]!
       const q1 = coefficients[c + 4]!
       const q2 = coefficients[c + 5]!
       const tokens = newTokens[i]!
       const steps = Math.ceil(tokens / step)
-      const attention = coefficients[c + 2]! * tokens * (promptTokens - tokens / 2)
-      const prefill =
-        coefficients[c]! * steps +
-        coefficients[c + 1]! * chargedTokens(tokens, step, engines.kneeTokens) +
-        attention
+      const prefill = prefillCost(p, tokens, promptTokens, step, kneeTokens)
       const priced = Math.min(prefill, pricedMax)
       const context = engines.contextTokens[i]!
       const queued = engines.queuedTokens[i]!
@@ -147,7 +147,7 @@ export const auto: Policy = {
       const wait = engines.backlogMs[i]! + shared
       const later = priced * laterPrice
       const room = capacity > 0 ? capacity : CAPACITY_UNKNOWN
-      const again = Math.min(coefficients[c + 1]! * tokens + attention, pricedMax)
+      const again = Math.min((p[1] + p[2] * (promptTokens - tokens / 2)) * tokens, pricedMax)
       const evict = engines.receivedTokens[i]! + tokens > room ? again * evictPrice * engines.churn[i]! : 0
       const decode = decodePrice * output * (q0 + q1 * (requests + 1) + q2 * (context + queued + heldTokens))
       const heldUp = Math.max(0, prefill - q0 * steps)
