@@ -10,7 +10,7 @@ import type { Decision, GuardReceipt, RoutingRequest } from './messages.ts'
 
 export interface OpenDecision {
   readonly gateway: GatewayLife
-  /** Undefined: the request was refused; it is here for the decision log. */
+  /** Undefined: the request was refused; it is here for the decision log and what-if. */
   readonly decision: Decision | undefined
   /** Takes back what the worker was guessed to hold; undefined: nothing was. */
   readonly takeBack: (() => void) | undefined
@@ -20,7 +20,7 @@ export interface OpenDecision {
   readonly guard?: GuardReceipt | undefined
   /** Undefined: it belongs to none. */
   readonly session?: string | undefined
-  /** For the decision log; undefined: there is none. */
+  /** For the decision log and what-if; undefined: there is neither. */
   readonly logged: LoggedDecision | undefined
 }
 

@@ -4,8 +4,8 @@
  * In     `settled` from the router; the fleet; questions, cancellations and looks of the console.
  * Out    to a thread for each question (what-if-threads.ts): what is kept, as memory that both can read.
  * Owns   the kept requests, the run that is under way, the last answer.
- * Bounds bytes and age of what is kept (request-memory.ts); one run at a time; its time, its heap, its share of a core; the mailbox. Requests
- *        that find no room are counted.
+ * Bounds bytes and age of what is kept (request-memory.ts); one run at a time; its blocks (read-kept.ts), its time, its heap, its share of a
+ *        core; the mailbox. Requests that find no room are counted; those that no worker took are not kept.
  * Fails  a thread that dies fails its run. After a restart nothing is kept, and the run is gone.
  * Thread main: to keep a request takes a copy of its hashes. What a question costs is on its own thread.
  */
@@ -49,6 +49,9 @@ export const whatIf = defineActor(
     /** Number of the next settled request. */
     let expected: number | undefined
     let lost = 0
+    /** The clock of the computer, set back or forth since the router began, is so much ahead of the times of requests. */
+    let aheadMs = 0
+    let endOfTime: { cancel(): void } | undefined
     let run: Running | undefined
     let thread: WhatIfThread | undefined
     const ended = { done: 0, cancelled: 0, failed: 0 }
@@ -70,6 +73,7 @@ export const whatIf = defineActor(
       if (run?.state !== 'running') return
       thread?.stop()
       thread = undefined
+      endOfTime?.cancel()
       ended[state]++
       cpuMs += more.answer?.cpuMs ?? run.progress?.cpuMs ?? 0
       Object.assign(run, more, { state, elapsedMs: context.clock.nowMs() - run.sinceMs })
@@ -89,7 +93,9 @@ export const whatIf = defineActor(
         // A lower number: the router has begun anew.
         if (expected !== undefined && number > expected) lost += number - expected
         expected = number + 1
-        memory.keep(keptOf(request), context.clock.wallMs())
+        aheadMs = context.clock.wallMs() - request.arrivedAtMs - request.totalMs
+        if (request.wasTaken && request.worker !== undefined)
+          memory.keep(keptOf(request), context.clock.nowMs())
       },
 
       async askWhatIf({ question, reply }) {
@@ -110,14 +116,14 @@ export const whatIf = defineActor(
           answer: undefined,
           error: undefined,
         }
-        memory.look(wallMs)
-        context.schedule(timeMsMax, { type: 'timeIsUp', run: id })
+        memory.look(nowMs)
+        endOfTime = context.schedule(timeMsMax, { type: 'timeIsUp', run: id })
         reply(report())
         const loads = await tracker.ask({ type: 'loads' }, { timeout: ASK_MS_MAX }).catch(() => undefined)
         if (!isOf(id)) return
         const task: WhatIfTask = {
           kept: memory.kept,
-          sinceMs: wallMs - question.minutes * 60_000,
+          sinceMs: wallMs - aheadMs - question.minutes * 60_000,
           workers,
           selection,
           profile: question.profile,
@@ -159,7 +165,7 @@ export const whatIf = defineActor(
       },
 
       look() {
-        memory.look(context.clock.wallMs())
+        memory.look(context.clock.nowMs())
       },
 
       [signal](received) {

@@ -9,7 +9,7 @@ import { type ThreadWord, whatIfThreads } from '../src/index.ts'
 const NICE = 18
 const CPU_SHARE = 0.25
 
-function taskOf(requests: number): WhatIfTask {
+function taskOf(requests: number, more: Partial<KeptRequest> = {}): WhatIfTask {
   const memory = new RequestMemory({ bytesMax: 2 ** 26, ageMsMax: 1e9 })
   for (let i = 0; i < requests; i++) {
     const blocks = 20
@@ -30,6 +30,7 @@ function taskOf(requests: number): WhatIfTask {
       wasTaken: true,
       knowledge: 'tokens',
       sequenceHashes: Int32Array.from({ length: 2 * blocks }, (_, half) => 1000 * i + half),
+      ...more,
     }
     memory.keep(request, 20 * i + 500)
   }
@@ -48,7 +49,13 @@ function taskOf(requests: number): WhatIfTask {
 /** Priorities of the threads of this process that are named so; Linux only. */
 function priorities(name: string): number[] {
   return readdirSync('/proc/self/task').flatMap(task => {
-    const stat = readFileSync(`/proc/self/task/${task}/stat`, 'utf8')
+    let stat: string
+    try {
+      stat = readFileSync(`/proc/self/task/${task}/stat`, 'utf8')
+    } catch {
+      // It ended since it was listed.
+      return []
+    }
     const words = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
     return stat.includes(`(${name})`) ? [Number(words[NICE - 2])] : []
   })
@@ -99,7 +106,27 @@ t.test('it can be stopped wherever it is, and is silent then', async t => {
   isStopped = true
   thread.stop()
   thread.stop()
-  t.pass('nothing keeps this process alive')
+  while (process.platform === 'linux' && priorities('what-if').length > 0)
+    await new Promise(resolve => setImmediate(resolve))
+  t.pass('its thread is gone')
+})
+
+t.test('more blocks than a heap holds are left out, and the process lives', async t => {
+  const long = {
+    inputTokens: 50_000,
+    cachedTokens: 48_000,
+    knowledge: 'none',
+    sequenceHashes: new Int32Array(),
+  } as const
+  const { promise, resolve } = Promise.withResolvers<ThreadWord>()
+  const thread = whatIfThreads.create({} as never).start(
+    { ...taskOf(3000, long), cpuShare: 1 },
+    word => resolve(word),
+    reason => t.fail(reason),
+  )
+  const first = await promise
+  t.equal(first.kind, 'progress', 'all is read, and the first simulation has begun')
+  thread.stop()
 })
 
 t.test('a task that cannot be answered is an error, and a broken one ends it', async t => {

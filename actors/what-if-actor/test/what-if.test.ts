@@ -48,8 +48,8 @@ async function start(t: Test) {
     },
   })
   let settled = 0
-  const settle = (wallMs = system.clock.wallMs()): void => {
-    ref.tell({ type: 'settled', request: request(wallMs), number: settled++ })
+  const settle = (wallMs = system.clock.wallMs(), more: Partial<SettledRequest> = {}): void => {
+    ref.tell({ type: 'settled', request: { ...request(wallMs), ...more }, number: settled++ })
   }
   const report = () => ref.ask({ type: 'whatIfReport' }, ASK)
   /** Asked, and its thread is started. */
@@ -117,7 +117,7 @@ t.test(
     t.match(thread!.task, {
       workers: [{ key: 'w:1/0', isUp: true }],
       cpuShare: 0.25,
-      kept: { texts: ['m', 'w:1/0'] },
+      kept: { chunks: [{ texts: ['m', 'w:1/0'] }] },
     })
     const progress = { step: 2, steps: 9, what: 'one more worker', requests: 100, cpuMs: 800 }
     thread!.said({ kind: 'progress', progress })
@@ -130,6 +130,23 @@ t.test(
     t.strictSame(await w.report(), done, 'its end, and the end of its time, change nothing')
   },
 )
+
+t.test('requests that no worker took are not kept, and count as settled', async t => {
+  const w = await start(t)
+  w.settle(undefined, { worker: undefined, outcome: 'refused', model: 'nobody has it' })
+  w.settle(undefined, { wasTaken: false })
+  w.settle()
+  t.match((await w.report()).kept, { requests: 1, dropped: 0 })
+})
+
+t.test('minutes count by the times of requests, wherever the clock was set since', async t => {
+  const w = await start(t)
+  const arrivedMs = w.system.clock.wallMs() - 20 * 60_000
+  w.settle(arrivedMs)
+  await w.begin()
+  const { sinceMs } = w.threads.started[0]!.task
+  t.equal(sinceMs, arrivedMs + 20 - QUESTION.minutes * 60_000)
+})
 
 t.test('one question at a time; one that is cancelled makes room, and is heard no more', async t => {
   const w = await start(t)

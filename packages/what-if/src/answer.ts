@@ -69,7 +69,12 @@ interface Question {
 export async function answerWhatIf(task: WhatIfTask, options: AnswerOptions): Promise<WhatIfAnswer> {
   const { cpuMs } = options
   const startedMs = cpuMs()
-  const { log: ofModel, model, notes } = oneModel(readKept(task))
+  const read = readKept(task)
+  const { log: ofModel, model, notes } = oneModel(read.log)
+  if (read.leftOut > 0)
+    notes.push(
+      `the first ${read.leftOut} requests are left out: with them there would be too many blocks for one question`,
+    )
   const { log, primes } = primed(ofModel)
   const trace = logTrace(log)
   const warmupShare = (primes + WARMUP_SHARE * (trace.requests.length - primes)) / trace.requests.length

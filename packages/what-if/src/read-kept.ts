@@ -2,30 +2,69 @@
 
 import type { DecisionLog, LoggedRequest } from '@homing/trace'
 import { KNOWLEDGE, NONE, OUTCOMES, WORDS } from './request-memory.ts'
-import type { WhatIfTask } from './types.ts'
+import type { KeptChunk, WhatIfTask } from './types.ts'
+
+/**
+ * What one question reads at most, in blocks: a block takes up to 100 bytes on the way, a request as much as 20 of them. The heap of a thread
+ * must never be full: V8 then ends the whole process, not only the thread.
+ */
+const BLOCKS_MAX = 4_000_000
+const BLOCKS_OF_A_REQUEST = 20
+
+export interface ReadLog {
+  readonly log: DecisionLog
+  /** The first ones, for which there was no room within BLOCKS_MAX. */
+  readonly leftOut: number
+}
 
 /** In order of arrival. Blocks are numbered as they first appear; the partial last one of a prompt is nobody else's. */
-export function readKept({ kept, sinceMs, workers, selection }: WhatIfTask): DecisionLog {
+export function readKept({ kept, sinceMs, workers, selection }: WhatIfTask): ReadLog {
+  const places = kept.chunks.flatMap(chunk => placesIn(chunk, sinceMs))
+  places.sort((a, b) => a.arrivedAtMs - b.arrivedAtMs)
+  const leftOut = tooManyOf(places)
   const numbers = new BlockNumbers()
-  const requests: LoggedRequest[] = []
-  for (const { buffer, words: used } of kept.chunks) {
-    const words = new Float64Array(buffer)
-    const halves = new Int32Array(buffer)
-    for (let at = 0; at < used; at += WORDS + words[at]!) {
-      if (words[at + 1]! < sinceMs) continue
-      requests.push(readRequest(words, halves, at, kept.texts, numbers))
-    }
+  const originMs = places[leftOut]?.arrivedAtMs ?? 0
+  const requests = places
+    .slice(leftOut)
+    .map(({ words, halves, texts, at }) => readRequest(words, halves, at, texts, numbers, originMs))
+  const log = { requests, workers, selections: [selection], fleetChanges: 0, droppedRequests: 0, cuts: [] }
+  return { log, leftOut }
+}
+
+/** Where a request lies. */
+interface Place {
+  readonly words: Float64Array
+  readonly halves: Int32Array
+  readonly texts: readonly string[]
+  readonly at: number
+  readonly arrivedAtMs: number
+}
+
+function placesIn({ buffer, words: used, texts }: KeptChunk, sinceMs: number): Place[] {
+  const words = new Float64Array(buffer)
+  const halves = new Int32Array(buffer)
+  const places: Place[] = []
+  for (let at = 0; at < used; at += WORDS + words[at]!) {
+    const arrivedAtMs = words[at + 1]!
+    if (arrivedAtMs >= sinceMs) places.push({ words, halves, texts, at, arrivedAtMs })
   }
-  requests.sort((a, b) => a.timestampMs - b.timestampMs)
-  const originMs = requests[0]?.timestampMs ?? 0
-  return {
-    requests: requests.map(request => ({ ...request, timestampMs: request.timestampMs - originMs })),
-    workers,
-    selections: [selection],
-    fleetChanges: 0,
-    droppedRequests: 0,
-    cuts: [],
+  return places
+}
+
+/** How many of the first ones to leave out, so that the others fit in BLOCKS_MAX. */
+function tooManyOf(places: readonly Place[]): number {
+  let blocks = 0
+  for (let i = places.length - 1; i >= 0; i--) {
+    const { words, at } = places[i]!
+    blocks += BLOCKS_OF_A_REQUEST + blocksOf(words, at)
+    if (blocks > BLOCKS_MAX) return i + 1
   }
+  return 0
+}
+
+/** Of the prompt, the partial one included. */
+function blocksOf(words: Float64Array, at: number): number {
+  return Math.ceil(words[at + 2]! / words[at + 4]!)
 }
 
 function readRequest(
@@ -34,10 +73,11 @@ function readRequest(
   at: number,
   texts: readonly string[],
   numbers: BlockNumbers,
+  originMs: number,
 ): LoggedRequest {
   const inputTokens = words[at + 2]!
   const blockTokens = words[at + 4]!
-  const ids = new Float64Array(Math.ceil(inputTokens / blockTokens))
+  const ids = new Float64Array(blocksOf(words, at))
   const known = Math.min(words[at]!, ids.length)
   for (let block = 0; block < ids.length; block++) {
     const half = 2 * (at + WORDS + block)
@@ -46,7 +86,7 @@ function readRequest(
   const worker = words[at + 6]!
   const attempts = words[at + 14]!
   return {
-    timestampMs: words[at + 1]!,
+    timestampMs: words[at + 1]! - originMs,
     inputTokens,
     outputTokens: words[at + 3]!,
     blockTokens,

@@ -1,7 +1,7 @@
 /**
  * Request memory: the requests of the last minutes, packed into memory that another thread can read without a copy.
  *
- *   keep ─▶ last chunk ──full──▶ a new one
+ *   keep ─▶ last chunk ──full, or begun `ageMsMax` / 2 ago──▶ a new one
  *           first chunk ──all of it older than `ageMsMax`, or too many bytes──▶ dropped
  *
  *   a request   WORDS words of 8 bytes, then one for each full block of its prompt: the two halves of its sequence hash
@@ -9,6 +9,8 @@
  * Invariants
  *   I1  A word that was written is never written again: whoever has a chunk may read what it was told of at any time.
  *   I2  Chunks take `bytesMax` at most. A request that needs more is not kept, and counted.
+ *   I3  Names of models and workers belong to a chunk and go with it.
+ *   I4  No request is kept for longer than 1.5 × `ageMsMax` if somebody looks.
  *
  * Cost. A request takes some words and a copy of its hashes; there is nothing to collect.
  */
@@ -25,7 +27,7 @@ export interface RequestMemoryOptions {
 export interface RequestMemoryStatus {
   readonly requests: number
   readonly bytes: number
-  /** Not kept: no room for so long a prompt, or for one more name. */
+  /** Not kept: there is no room for so long a prompt. */
   readonly refused: number
   /** Arrival of the first that is kept, Unix milliseconds; undefined: there is none. */
   readonly oldestMs: number | undefined
@@ -35,8 +37,8 @@ export const CHUNK_BYTES = 256 * 1024
 const WORD_BYTES = 8
 /** Of a request, before its blocks. */
 export const WORDS = 15
-/** Names of models and workers. */
-const TEXTS_MAX = 65_536
+/** Of its words, the one with its arrival. */
+const ARRIVED = 1
 
 export const OUTCOMES: readonly LoggedOutcome[] = ['ok', 'error', 'aborted', 'refused']
 export const KNOWLEDGE: readonly PromptKnowledge[] = ['tokens', 'text', 'none']
@@ -48,6 +50,8 @@ interface Chunk {
   readonly halves: Int32Array
   used: number
   requests: number
+  /** Names of models and workers, and their numbers. */
+  readonly texts: Map<string, number>
   readonly firstMs: number
   lastMs: number
 }
@@ -55,7 +59,6 @@ interface Chunk {
 export class RequestMemory {
   readonly #options: RequestMemoryOptions
   readonly #chunks: Chunk[] = []
-  readonly #texts = new Map<string, number>()
   #bytes = 0
   #requests = 0
   #refused = 0
@@ -69,29 +72,26 @@ export class RequestMemory {
       requests: this.#requests,
       bytes: this.#bytes,
       refused: this.#refused,
-      oldestMs: this.#chunks[0]?.firstMs,
+      oldestMs: this.#chunks[0]?.words[ARRIVED],
     }
   }
 
-  /** `nowMs`: Unix milliseconds. */
+  /** `nowMs`: of a clock that never goes back. */
   keep(request: KeptRequest, nowMs: number): void {
     const blocks = Math.floor(request.sequenceHashes.length / 2)
-    const model = this.#numberOf(request.model)
-    const worker = request.worker === undefined ? NONE : this.#numberOf(request.worker)
-    const chunk =
-      model === undefined || worker === undefined ? undefined : this.#chunkFor(WORDS + blocks, nowMs)
+    const chunk = this.#chunkFor(WORDS + blocks, nowMs)
     if (chunk === undefined) {
       this.#refused++
       return
     }
     const { words, halves, used } = chunk
     words[used] = blocks
-    words[used + 1] = request.arrivedAtMs
+    words[used + ARRIVED] = request.arrivedAtMs
     words[used + 2] = request.inputTokens
     words[used + 3] = request.outputTokens
     words[used + 4] = request.blockTokens
-    words[used + 5] = model!
-    words[used + 6] = worker!
+    words[used + 5] = numberOf(chunk, request.model)
+    words[used + 6] = request.worker === undefined ? NONE : numberOf(chunk, request.worker)
     words[used + 7] = request.routerMs
     words[used + 8] = request.firstTokenMs ?? NONE
     words[used + 9] = request.totalMs
@@ -116,17 +116,18 @@ export class RequestMemory {
   /** All that is kept now. What comes later is not in it. */
   get kept(): KeptRequests {
     return {
-      chunks: this.#chunks.map(({ words, used }) => ({
+      chunks: this.#chunks.map(({ words, used, texts }) => ({
         buffer: words.buffer as SharedArrayBuffer,
         words: used,
+        texts: [...texts.keys()],
       })),
-      texts: [...this.#texts.keys()],
     }
   }
 
   #chunkFor(words: number, nowMs: number): Chunk | undefined {
     const last = this.#chunks.at(-1)
-    if (last !== undefined && last.used + words <= last.words.length) return last
+    const isYoung = last !== undefined && nowMs - last.firstMs <= this.#options.ageMsMax / 2
+    if (isYoung && last.used + words <= last.words.length) return last
     const bytes = Math.max(CHUNK_BYTES, words * WORD_BYTES)
     if (bytes > this.#options.bytesMax) return undefined
     while (this.#bytes + bytes > this.#options.bytesMax) this.#dropFirst()
@@ -136,6 +137,7 @@ export class RequestMemory {
       halves: new Int32Array(buffer),
       used: 0,
       requests: 0,
+      texts: new Map(),
       firstMs: nowMs,
       lastMs: nowMs,
     }
@@ -149,13 +151,10 @@ export class RequestMemory {
     this.#bytes -= words.byteLength
     this.#requests -= requests
   }
+}
 
-  #numberOf(text: string): number | undefined {
-    const known = this.#texts.get(text)
-    if (known !== undefined) return known
-    if (this.#texts.size >= TEXTS_MAX) return undefined
-    const number = this.#texts.size
-    this.#texts.set(text, number)
-    return number
-  }
+function numberOf({ texts }: Chunk, text: string): number {
+  const number = texts.get(text) ?? texts.size
+  texts.set(text, number)
+  return number
 }

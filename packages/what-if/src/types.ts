@@ -20,13 +20,13 @@ export interface KeptChunk {
   readonly buffer: SharedArrayBuffer
   /** 8 bytes each. */
   readonly words: number
+  /** Names of models and workers, by their number in this chunk. */
+  readonly texts: readonly string[]
 }
 
 /** What was kept until one moment. */
 export interface KeptRequests {
   readonly chunks: readonly KeptChunk[]
-  /** Names of models and workers, by their number. */
-  readonly texts: readonly string[]
 }
 
 /** A question, with all that its answer needs. */

@@ -70,7 +70,7 @@ t.test(
       given.push(one)
       memory.keep(one, 60_000 + i)
     }
-    const { requests } = readKept(taskOf(memory))
+    const { requests } = readKept(taskOf(memory)).log
     const expected = given.toSorted((a, b) => a.arrivedAtMs - b.arrivedAtMs)
     t.equal(requests.length, expected.length)
     const originMs = expected[0]!.arrivedAtMs
@@ -113,7 +113,7 @@ t.test('it takes no more bytes than it may, and forgets the first', async t => {
   t.ok(requests > 60 && requests < 100, `${requests} requests of 8 KiB`)
   t.equal(refused, 0)
   t.ok(oldestMs! > 390)
-  const read = readKept(taskOf(memory)).requests
+  const read = readKept(taskOf(memory)).log.requests
   t.equal(read.length, requests)
   memory.keep(
     request(
@@ -124,7 +124,7 @@ t.test('it takes no more bytes than it may, and forgets the first', async t => {
   )
   t.match(memory.status, { refused: 1 }, 'a prompt that is longer than all of it')
   t.equal(
-    readKept(taskOf(memory, 495)).requests[0]!.timestampMs,
+    readKept(taskOf(memory, 495)).log.requests[0]!.timestampMs,
     0,
     'times count from the first that is asked for',
   )
@@ -139,5 +139,38 @@ t.test('what is too old is forgotten, and who reads is not disturbed', async t =
   t.equal(memory.status.requests, 2)
   memory.look(MINUTE + 2)
   t.match(memory.status, { requests: 0, bytes: 0, oldestMs: undefined })
-  t.equal(readKept(task).requests.length, 1, 'what was there when it was asked')
+  t.equal(readKept(task).log.requests.length, 1, 'what was there when it was asked')
+})
+
+t.test('with few requests, too, none is kept for much longer than it may', async t => {
+  const memory = new RequestMemory({ bytesMax: 8 * CHUNK_BYTES, ageMsMax: 15 * MINUTE })
+  for (let minute = 0; minute < 400; minute++) {
+    memory.keep(request(minute * MINUTE, [1, 2]), minute * MINUTE)
+    memory.look(minute * MINUTE)
+  }
+  const { requests, oldestMs } = memory.status
+  t.ok(requests >= 15 && requests <= 23, `${requests} of one a minute`)
+  t.equal(oldestMs, (400 - requests) * MINUTE, 'when the first of them arrived')
+})
+
+t.test('names are kept as long as their requests', async t => {
+  const memory = new RequestMemory({ bytesMax: 2 * CHUNK_BYTES, ageMsMax: MINUTE })
+  for (let i = 0; i < 70_000; i++) memory.keep(request(i, [], { model: `m${i}` }), i)
+  t.match(memory.status, { refused: 0 })
+  const names = memory.kept.chunks.map(({ texts }) => texts.length)
+  t.equal(
+    names.reduce((sum, count) => sum + count, 0),
+    memory.status.requests + names.length,
+    'a model each, and one worker',
+  )
+  t.equal(readKept(taskOf(memory)).log.requests.at(-1)!.model, 'm69999')
+})
+
+t.test('a question reads the last requests, as many as there is room for', async t => {
+  const memory = new RequestMemory({ bytesMax: 8 * CHUNK_BYTES, ageMsMax: MINUTE })
+  for (let i = 0; i < 100; i++) memory.keep(request(i, [], { inputTokens: 1_600_000, knowledge: 'none' }), i)
+  const { log, leftOut } = readKept(taskOf(memory))
+  t.equal(leftOut, 61, 'each has 100,000 blocks')
+  t.equal(log.requests.length, 39)
+  t.match(log.requests[0], { timestampMs: 0, inputTokens: 1_600_000 })
 })

@@ -56,7 +56,7 @@ export const outputSettings = [
     kind: 'size',
     default: 16 * MIB,
     min: MIB,
-    max: GIB,
+    max: 64 * MIB,
     help: 'Memory for the requests that are kept; the oldest are forgotten first. 16 MiB are some 28,000 prompts of 1,000 tokens in blocks of 16.',
   },
   {
