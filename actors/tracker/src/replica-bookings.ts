@@ -157,6 +157,12 @@ export class ReplicaBookings {
       this.#unbooked++
       return
     }
+    const before = held.slots.get(id)
+    if (before !== undefined && before !== slot) {
+      // A name that is given twice: the last word counts.
+      this.#drop(replica, held, id, before)
+      this.#end(id, {})
+    }
     if (!held.slots.has(id)) {
       const nowMs = this.#args.nowMs()
       const figures = {

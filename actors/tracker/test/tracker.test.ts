@@ -444,6 +444,26 @@ t.test('the first that happens after a pause is told at once, what follows is ga
   t.strictSame(await told(), [...before, ['booked 2', 'booked 3']])
 })
 
+t.test(
+  'a booking of a replica that is told of another worker is there, and no more where it was',
+  async t => {
+    const { system, ref, load } = await start(60_000, {}, { replicationMs: 2 })
+    t.teardown(() => system.shutdown())
+    const one = { ...BOOKED, id: 'x', hasFirstToken: false }
+    ref.tell({ type: 'replicaBookings', replica: 'r', bookings: [one] })
+    ref.tell({ type: 'replicaBookings', replica: 'r', bookings: [{ ...one, worker: 'b/0' as const }] })
+    t.strictSame(
+      [await load('a/0'), await load('b/0')],
+      [
+        [0, 0, 0],
+        [7, 10, 1],
+      ],
+    )
+    ref.tell({ type: 'replicaBookings', replica: 'r', bookings: [] })
+    t.strictSame(await load('b/0'), [0, 0, 0])
+  },
+)
+
 t.test('blocks of replicas are counted up to a bound, and end with those that were booked', async t => {
   const { system, ref, load } = await start(60_000, {}, { replicationMs: 2, requestsMax: 2 })
   t.teardown(() => system.shutdown())

@@ -13,11 +13,15 @@ import { NatsServer, NO_NATS_SERVER } from '../src/testing.ts'
 const NO_OPENSSL = spawnSync('openssl', ['version']).status === 0 ? false : 'openssl is not installed'
 const skip = NO_NATS_SERVER || NO_OPENSSL
 
-/** A certificate for 127.0.0.1, signed by itself, and its key. */
-function certificateIn(folder: string, name: string): { readonly file: string; readonly key: string } {
+/** A certificate for `subject`, signed by itself, and its key. */
+function certificateIn(
+  folder: string,
+  name: string,
+  subject = 'IP:127.0.0.1',
+): { readonly file: string; readonly key: string } {
   const [key, file] = [join(folder, `${name}.key`), join(folder, `${name}.pem`)]
   const made = ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', `/CN=${name}`]
-  const named = ['-addext', 'subjectAltName=IP:127.0.0.1']
+  const named = ['-addext', `subjectAltName=${subject}`]
   execFileSync('openssl', [...made, '-keyout', key, '-out', file, ...named], { stdio: 'pipe' })
   return { file, key }
 }
@@ -70,6 +74,22 @@ t.test('certificates that are given are believed besides those of Node', { skip 
     'what Node believes is believed still',
   )
 })
+
+t.test(
+  'an address in another spelling is no reason to believe a certificate of others',
+  { skip },
+  async t => {
+    const ofOthers = certificateIn(t.testdir({}), 'others', 'DNS:others.example')
+    const configuration = [`tls { cert_file: "${ofOthers.file}", key_file: "${ofOthers.key}" }`]
+    const server = await NatsServer.start({ configuration })
+    t.teardown(() => server.stop())
+    const certificates = readFileSync(ofOthers.file, 'utf8')
+    for (const host of ['127.0.0.1', '127.1']) {
+      const address = server.address.replace('127.0.0.1', host)
+      t.match(await refusalOf(t, address, { certificates }), /does not match certificate/, host)
+    }
+  },
+)
 
 t.test('with certificates, a broker without TLS gets no login', { skip: NO_OPENSSL }, async t => {
   const { file } = certificateIn(t.testdir({}), 'broker')

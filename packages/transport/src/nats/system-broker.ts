@@ -300,6 +300,8 @@ function identityCheck(servers: readonly string[]): typeof checkServerIdentity {
   const hosts = servers.map(server => server.replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1'))
   return (name, certificate) => {
     const names = name === 'localhost' ? hosts.filter(host => host === name || isIP(host) > 0) : [name]
+    // Another spelling of an address, such as 127.1.
+    if (names.length === 0) return checkServerIdentity(name, certificate)
     const faults = names.map(one => checkServerIdentity(one, certificate))
     return faults.includes(undefined) ? undefined : faults[0]
   }
