@@ -50,6 +50,8 @@ t.test('every query of board and alerts has data', { skip: NO_PROMETHEUS || NO_N
       'test',
       '--router-guard-share',
       '0.05',
+      // Without it there are no metrics of other routers.
+      '--router-replica-sync',
     ],
   })
   t.teardown(() => fleet.stop())

@@ -1,4 +1,4 @@
-/** A real browser for tests of the page: Debian's Chromium, without a window. */
+/** A real browser for tests of the page: Debian's Chromium, without a window; and requests for the page to show. */
 
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync } from 'node:fs'
@@ -6,7 +6,9 @@ import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import process from 'node:process'
 import puppeteer, { type Browser, type Page } from 'puppeteer-core'
-import { until } from './fleet.ts'
+import type { Test } from 'tap'
+import { MODEL } from '../simulation/simulated-fleet.ts'
+import { type Fleet, until } from './fleet.ts'
 
 const WAIT_MS_MAX = 15_000
 /** Where pictures go; without it none are made. */
@@ -16,10 +18,13 @@ const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.mi
 /** The path of the browser; undefined: it is not installed. */
 export const CHROMIUM = spawnSync('which', ['chromium'], { encoding: 'utf8' }).stdout.trim() || undefined
 
+export const VIEWS = ['fleet', 'map', 'decisions', 'pays', 'waiting', 'what-if', 'house'] as const
 export const SIZES = [
   { width: 360, height: 740 },
   { width: 1600, height: 900 },
 ] as const
+/** The largest that the page is made for. */
+export const SIZE_4K = { width: 3840, height: 2160 } as const
 export const SCHEMES = ['light', 'dark'] as const
 export type Scheme = (typeof SCHEMES)[number]
 
@@ -29,6 +34,14 @@ export async function startBrowser(): Promise<Browser> {
     // Tests may run as root, where Chromium's own sandbox does not.
     args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
   })
+}
+
+/** A script: new dates, and Date.now, are of this time. */
+function clockAt(ms: number): string {
+  return `Date = class extends Date {
+    constructor(...parts) { super(...(parts.length === 0 ? [${ms}] : parts)) }
+    static now() { return ${ms} }
+  }`
 }
 
 interface Violation {
@@ -50,10 +63,11 @@ export class Tab {
     })
   }
 
-  /** `url` ends with '/'. */
-  static async open(browser: Browser, url: string, view = 'fleet'): Promise<Tab> {
+  /** `url` ends with '/'; `clockMs`: where the clock of the browser stands still. */
+  static async open(browser: Browser, url: string, view = 'fleet', clockMs?: number): Promise<Tab> {
     const tab = new Tab(await browser.newPage())
     tab.page.setDefaultTimeout(WAIT_MS_MAX)
+    if (clockMs !== undefined) await tab.page.evaluateOnNewDocument(clockAt(clockMs))
     await tab.page.goto(`${url}#${view}`, { waitUntil: 'load' })
     return tab
   }
@@ -63,7 +77,7 @@ export class Tab {
     await this.page.waitForSelector(`nav a[href="#${view}"][aria-current]`)
   }
 
-  async look(size: (typeof SIZES)[number], scheme: Scheme): Promise<void> {
+  async look(size: (typeof SIZES)[number] | typeof SIZE_4K, scheme: Scheme): Promise<void> {
     await this.page.setViewport(size)
     await this.page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }])
   }
@@ -129,4 +143,18 @@ export class Tab {
       ),
     )
   }
+}
+
+/** The first 48 tokens are those of all others. */
+export const promptOf = (seed: number, blocks = 6): number[] =>
+  Array.from({ length: blocks * 16 }, (_, at) => 40 + ((at < 48 ? at * 7 : seed * 31 + at * 7) % 80))
+
+/** Twelve requests for four prompts; resolves when all that they did is known. */
+export async function load(t: Test, fleet: Fleet, model = MODEL): Promise<void> {
+  for (let i = 0; i < 12; i++) {
+    const body = { model, prompt: promptOf(i % 4), max_tokens: 4, stream: i % 2 === 0 }
+    t.equal((await fleet.send('/v1/completions', { body })).status, 200)
+  }
+  await fleet.drained()
+  await fleet.caughtUp(fleet.engines)
 }

@@ -1,6 +1,6 @@
 /** The page in a real browser, in states that a small fleet does not come into by itself. */
 
-import type { MapNode, MapSection } from '@homing/page'
+import type { FleetKey, FleetSection, MapNode, MapSection, WhatIfSection } from '@homing/page'
 import t from 'tap'
 import { CHROMIUM, SCHEMES, SIZES, startBrowser, Tab } from './page-browser.ts'
 import { Stage } from './page-stage.ts'
@@ -104,3 +104,103 @@ t.test('arrow keys go from box to box, and a line says where one is', async t =>
     }
   t.strictSame(tab.errors, [])
 })
+
+const NOW = '2026-03-01T12:00:00.000Z'
+const beat = { now: NOW, life: 'stage', tabs: 1, tabs_max: 64, build_ms: 1, interval_ms: 250, silent: [] }
+const ago = (ms: number): string => new Date(Date.parse(NOW) - ms).toISOString()
+
+const card = (at: number, of: Partial<FleetKey>): FleetKey => ({
+  worker: `10.0.0.${at}:8000/0`,
+  id: `10.0.0.${at}:8000`,
+  url: `http://10.0.0.${at}:8000`,
+  state: 'up',
+  state_reason: 'answers',
+  engine: 'vllm',
+  models: ['m'],
+  trust: 'exact',
+  trust_reason: 'its events arrive',
+  trust_since: ago(305_000),
+  block_size: 16,
+  kv_blocks: 1000,
+  blocks_held: 10,
+  active_blocks: 1,
+  prefill_tokens: 2,
+  requests: 3,
+  events: 4,
+  last_event_age_ms: 42_000,
+  audit: { state: 'good', requests: 0, predicted_tokens: 0, delivered_tokens: 0, precision: null },
+  learned: null,
+  ...of,
+})
+
+const fleetOf = (keys: readonly FleetKey[]): FleetSection => ({
+  version: 1,
+  workers: keys.length,
+  workers_up: keys.length,
+  keys_total: keys.length,
+  keys_left_out: 0,
+  trust: { [keys[0]!.trust]: keys.length },
+  keys,
+})
+
+t.test('where everything is approximate, the page says so, on each card and for all', async t => {
+  const unknown = {
+    trust: 'approximate',
+    trust_reason: 'it publishes no events',
+    events: null,
+    last_event_age_ms: null,
+  }
+  const guessed = [1, 2, 3].map(at => card(at, unknown))
+  const stage = await Stage.start({ beat, fleet: fleetOf(guessed), map: { ...map, nodes: [] } })
+  t.teardown(() => stage.stop())
+  const tab = await Tab.open(browser, stage.url)
+  await tab.says('3 of 3 workers are up', 'No cache is known by events')
+  const cards = await tab.page.$$eval('.card', all => all.map(one => one.textContent ?? ''))
+  t.equal(cards.length, 3)
+  for (const text of cards) t.match(text, /approximate.*it publishes no events.*none are sent.*What to do/)
+  for (const size of SIZES)
+    for (const scheme of SCHEMES) {
+      await tab.look(size, scheme)
+      t.strictSame(await tab.faults(), [], `axe: ${size.width} ${scheme}`)
+      t.ok((await tab.overflow()) <= 0, `as wide as its window: ${size.width}`)
+      await tab.picture(`guessed-fleet-${size.width}-${scheme}`)
+    }
+  await tab.show('map')
+  await tab.says('No worker is known to hold any block')
+  stage.tell({ fleet: { ...fleetOf([...guessed, card(4, {})]), trust: { approximate: 3, exact: 1 } } })
+  await tab.show('fleet')
+  await tab.says('4 of 4 workers are up')
+  t.notMatch(await tab.text(), 'No cache is known by events')
+  t.strictSame(tab.errors, [])
+})
+
+const whatIf: WhatIfSection = {
+  is_on: true,
+  state: 'idle',
+  kept: {
+    requests: 1,
+    bytes: 1,
+    bytes_max: 2,
+    minutes_max: 15,
+    dropped_requests: 0,
+    since: ago(600_000),
+  },
+  cpu_share: 0.25,
+  timeout_s: 300,
+  run: null,
+  answer: null,
+  error: null,
+}
+
+for (const hours of [-2, 2])
+  t.test(`ages are right where the clock of the browser is off by ${hours} h`, async t => {
+    const stage = await Stage.start({ beat, fleet: fleetOf([card(1, {})]), whatIf })
+    t.teardown(() => stage.stop())
+    const tab = await Tab.open(browser, stage.url, 'fleet', Date.parse(NOW) + hours * 3_600_000)
+    t.equal(await tab.ask<number>('Date.now()'), Date.parse(NOW) + hours * 3_600_000)
+    const local = await tab.ask<string>(`new Date('${NOW}').toLocaleTimeString('en-GB')`)
+    await tab.says('for 5 min 5 s', '42 s ago', `Router time ${local}`)
+    await tab.show('what-if')
+    await tab.says('10 min 0 s ago')
+    t.strictSame(tab.errors, [])
+  })

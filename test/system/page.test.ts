@@ -4,17 +4,13 @@
  */
 
 import { writeFileSync } from 'node:fs'
-import { createServer, request } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { startRouter } from 'homing'
 import type { Browser } from 'puppeteer-core'
 import t, { type Test } from 'tap'
-import { MODEL } from '../simulation/simulated-fleet.ts'
-import { type Fleet, startFleet, until } from './fleet.ts'
-import { CHROMIUM, SCHEMES, SIZES, startBrowser, Tab } from './page-browser.ts'
+import { type KeyView, startFleet, until } from './fleet.ts'
+import { CHROMIUM, load, SCHEMES, SIZE_4K, SIZES, startBrowser, Tab, VIEWS } from './page-browser.ts'
 
-const VIEWS = ['fleet', 'map', 'decisions', 'pays', 'waiting', 'what-if', 'house'] as const
 const DECISION_IN_FOCUS = "document.activeElement?.getAttribute('data-decision')"
 const MARKUP = '<img src=x onerror="document.title=1">'
 
@@ -24,8 +20,14 @@ const browser: Browser = CHROMIUM === undefined ? (undefined as never) : await s
 t.teardown(() => browser?.close())
 t.setTimeout(250_000)
 
-interface Button {
-  readonly disabled: boolean
+/** Of a worker key of `/workers`, what its card says. */
+interface CardKey extends KeyView {
+  readonly events: (KeyView['events'] & { readonly events: number }) | null
+  readonly audit: {
+    readonly requests: number
+    readonly predicted_tokens: number
+    readonly delivered_tokens: number
+  }
 }
 
 /** A receipt of `/decisions`. */
@@ -39,18 +41,6 @@ interface Decided {
 
 interface Delivered {
   readonly delivered: { readonly prompt_tokens: number; readonly cached_tokens: number | null }
-}
-
-const prompt = (seed: number, blocks = 6): number[] =>
-  Array.from({ length: blocks * 16 }, (_, at) => 40 + ((at < 48 ? at * 7 : seed * 31 + at * 7) % 80))
-
-async function load(t: Test, fleet: Fleet, model = MODEL): Promise<void> {
-  for (let i = 0; i < 12; i++) {
-    const body = { model, prompt: prompt(i % 4), max_tokens: 4, stream: i % 2 === 0 }
-    t.equal((await fleet.send('/v1/completions', { body })).status, 200)
-  }
-  await fleet.drained()
-  await fleet.caughtUp(fleet.engines)
 }
 
 /** Every view, small and large, light and dark: nothing breaks, axe finds nothing, nothing sticks out. */
@@ -86,16 +76,31 @@ t.test('a fleet under load: each view, and its figures are those of the JSON rou
   const paintMs = await tab.ask<number>("performance.getEntriesByName('first-contentful-paint')[0].startTime")
   t.ok(paintMs < 1000, `first paint after ${paintMs} ms`)
 
-  for (const { worker_keys } of await fleet.workers()) {
-    for (const { worker, blocks_held, load } of worker_keys) {
-      await until(`the card of ${worker} is as /workers`, async () => {
+  const keys = (await fleet.workers()).flatMap(({ worker_keys }) => worker_keys as readonly CardKey[])
+  for (const { worker, trust, blocks_held, load, events, audit } of keys) {
+    const { active_blocks, prefill_tokens, requests } = load
+    const { predicted_tokens, delivered_tokens } = audit
+    const told = {
+      ...{ trust, blocks_held, active_blocks, prefill_tokens, requests, events: events?.events },
+      ...(audit.requests > 0 && { predicted_tokens, delivered_tokens }),
+    }
+    let seen: unknown
+    await until(
+      `the card of ${worker} is as /workers: ${JSON.stringify(told)}`,
+      async () => {
         const figures = await tab.figures(`[data-worker="${worker}"]`)
-        return Number(figures['blocks_held']) === blocks_held && Number(figures['requests']) === load.requests
+        seen = figures
+        return Object.entries(told).every(([field, value]) => figures[field] === String(value))
           ? true
           : undefined
-      })
-    }
+      },
+      { seen: () => seen },
+    )
   }
+  t.ok(
+    keys.some(({ audit }) => audit.requests > 0 && audit.delivered_tokens > 0),
+    'one was audited',
+  )
 
   await tab.show('decisions')
   await tab.page.waitForSelector('[data-decision]')
@@ -171,6 +176,12 @@ t.test('a fleet under load: each view, and its figures are those of the JSON rou
   await tab.page.waitForSelector('[data-field=threads]')
   t.equal((await tab.figures('main'))['threads'], String(threads.length))
   await lookAround(t, tab, 'load')
+  await tab.look(SIZE_4K, 'light')
+  for (const view of VIEWS) {
+    await tab.show(view)
+    t.ok((await tab.overflow()) <= 0, `${view}: as wide as its window of ${SIZE_4K.width}`)
+    await tab.picture(`load-${view}-${SIZE_4K.width}-light`)
+  }
   await tab.page.close()
 })
 
@@ -205,46 +216,6 @@ t.test('the keyboard reaches all that can be used, and opens and closes a receip
   await tab.page.waitForSelector('dialog', { hidden: true })
   const focused = await tab.ask<string>(DECISION_IN_FOCUS)
   t.equal(focused, id, 'the line has the focus again')
-})
-
-t.test('what if is asked, followed, answered and cancelled on the page, as /what_if has it', async t => {
-  const fleet = await startFleet({ engines: [{}, {}], router: ['--what-if-cpu-share', '1'] })
-  t.teardown(() => fleet.stop())
-  const tab = await Tab.open(browser, `${fleet.url}/`, 'what-if')
-  await tab.says('No request has ended yet')
-  t.equal(await tab.page.$eval('.ask button', button => (button as unknown as Button).disabled), true)
-  for (let round = 0; round < 10; round++) await load(t, fleet)
-  await until('the page knows of them', async () => {
-    return (await tab.figures('dl.figures'))['requests'] === '120' ? true : undefined
-  })
-  await tab.page.click('input[name="anyway"]')
-  await tab.page.focus('input[name="anyway"]')
-  await tab.page.keyboard.press('Enter')
-  await tab.says('The last answer took', 'What would have been', 'one more worker', 'one worker less')
-  const { answer, state } = (await fleet.send('/what_if')).json
-  t.equal(state, 'done')
-  t.equal(answer.requests, 120)
-  const shown = await tab.page.$$eval('tbody tr', rows =>
-    rows.map(row => [
-      row.querySelector('[data-row]')?.getAttribute('data-row'),
-      Number(row.querySelector('[data-field="ttft_ms_mean"]')?.getAttribute('data-value')),
-    ]),
-  )
-  t.strictSame(
-    shown,
-    answer.rows.map((row: { readonly name: string; readonly ttft_ms_mean: number }) => [
-      row.name,
-      row.ttft_ms_mean,
-    ]),
-  )
-  for (const size of SIZES)
-    for (const scheme of SCHEMES) {
-      await tab.look(size, scheme)
-      t.strictSame(await tab.faults(), [], `axe: ${size.width} ${scheme}`)
-      t.ok((await tab.overflow()) <= 0, `as wide as its window: ${size.width}`)
-      await tab.picture(`answer-what-if-${size.width}-${scheme}`)
-    }
-  t.strictSame(tab.errors, [])
 })
 
 t.test('markup in the name of a model is text', async t => {
@@ -307,78 +278,4 @@ t.test('one worker down, one known by guesses: both say so, and what to do', asy
   await tab.says('homing doctor: inexact')
   await tab.page.waitForSelector(`${approximate} .remedy li`)
   await lookAround(t, tab, 'trouble')
-})
-
-t.test('a router that is started anew under the page is found again, and the page says so', async t => {
-  const fleet = await startFleet({ engines: [{}] })
-  t.teardown(() => fleet.stop())
-  const start = (port: number) =>
-    startRouter({ workers: fleet.engines.map(({ url }) => url), port, host: '127.0.0.1', logLevel: 'silent' })
-  const first = await start(0)
-  const tab = await Tab.open(browser, `${first.url}/`)
-  await tab.says('1 of 1 workers are up')
-  await first.stop(0)
-  await tab.says('not connected', 'asking again', 'What is shown is of')
-  await tab.picture('lost-fleet-1600-light')
-  const second = await start(first.port)
-  t.teardown(() => second.stop(0))
-  await tab.live()
-  await tab.says('The router was started anew while this page was open (1 ×)')
-})
-
-t.test('with a key the page asks for it, and below a path of a proxy it works the same', async t => {
-  const folder = t.testdir({ key: 'open-sesame-2000\n' })
-  const fleet = await startFleet({ engines: [{}] })
-  t.teardown(() => fleet.stop())
-  const workers = fleet.engines.map(({ url }) => url)
-  const router = await startRouter({
-    workers,
-    port: 0,
-    host: '127.0.0.1',
-    adminKeyFile: join(folder, 'key'),
-    logLevel: 'silent',
-  })
-  t.teardown(() => router.stop(0))
-  const proxy = createServer((asked, answer) => {
-    const passed = request(
-      { port: router.port, path: asked.url!.replace('/some/path', ''), headers: asked.headers },
-      answered => {
-        answer.writeHead(answered.statusCode!, answered.headers)
-        answered.pipe(answer)
-      },
-    )
-    passed.on('error', () => answer.destroy())
-    asked.pipe(passed)
-  })
-  await new Promise<void>(resolve => proxy.listen(0, '127.0.0.1', resolve))
-  t.teardown(() => {
-    proxy.closeAllConnections()
-    proxy.close()
-  })
-  const tab = await Tab.open(browser, `http://127.0.0.1:${(proxy.address() as AddressInfo).port}/some/path/`)
-  await tab.page.waitForSelector('input[type=password]')
-  t.strictSame(await tab.faults(), [])
-  await tab.picture('key-fleet-1600-light')
-  await tab.page.type('input[type=password]', 'wrong')
-  await tab.page.keyboard.press('Enter')
-  await tab.says('does not take this key')
-  await tab.ask("document.querySelector('input[type=password]').value = 'open-sesame-2000'")
-  await tab.page.click('form button')
-  await tab.live()
-  await tab.says('1 of 1 workers are up')
-})
-
-t.test('ten tabs of a browser share one stream, which another takes over when its tab is closed', async t => {
-  const fleet = await startFleet({ engines: [{}] })
-  t.teardown(() => fleet.stop())
-  const tabs: Tab[] = []
-  for (let i = 0; i < 10; i++) tabs.push(await Tab.open(browser, `${fleet.url}/`, VIEWS[i % VIEWS.length]))
-  for (const tab of tabs) await tab.says('live', '1 of 64 tabs open')
-  await tabs[0]!.page.close()
-  const body = { model: MODEL, prompt: prompt(1), max_tokens: 4 }
-  const { headers } = await fleet.send('/v1/completions', { body })
-  await tabs[VIEWS.indexOf('decisions')]!.page.waitForSelector(
-    `[data-decision="${headers['x-homing-decision']}"]`,
-  )
-  for (const tab of tabs.slice(1)) await tab.says('live')
 })

@@ -1,6 +1,6 @@
 /** Fleet: a card for each worker key: how far it can be believed, what it holds, what it does. */
 
-import type { VNode } from 'preact'
+import type { ComponentChildren, VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { FleetKey, FleetSection } from '../src/sections.ts'
 import type { ViewProps } from './app.ts'
@@ -33,6 +33,12 @@ export function FleetView({ state, live }: ViewProps): VNode {
     'div',
     null,
     summary(fleet),
+    (fleet.trust['approximate'] ?? 0) === fleet.keys_total
+      ? note(
+          'warning',
+          'No cache is known by events: what a worker holds is guessed from the requests that were sent to it. “What to do” on its card says how to change that.',
+        )
+      : null,
     el(
       'div.cards',
       null,
@@ -97,7 +103,7 @@ function KeyCard({ of: key, now, history, live }: CardProps): VNode {
       null,
       el('h2', null, key.worker),
       isUp
-        ? trustBadge(key.trust)
+        ? el('span', { 'data-field': 'trust', 'data-value': key.trust }, trustBadge(key.trust))
         : el('span.badge.state-down', null, el('span', { 'aria-hidden': 'true' }, '✕'), ` ${key.state}`),
     ),
     el('p.small', null, isUp ? `${key.trust_reason}; for ${since(key.trust_since, now)}` : key.state_reason),
@@ -122,8 +128,13 @@ function KeyCard({ of: key, now, history, live }: CardProps): VNode {
         'Last event',
         key.last_event_age_ms === null ? 'none' : `${duration(key.last_event_age_ms)} ago`,
       ),
-      el('div.figure.wide', null, el('dt', null, 'KV events'), el('dd', null, eventsLine(key, history))),
-      figure('Audit: predicted, delivered', auditText(key), 'delivered_tokens', key.audit.delivered_tokens),
+      el(
+        'div.figure.wide',
+        null,
+        el('dt', null, 'KV events'),
+        el('dd', { 'data-field': 'events', 'data-value': key.events }, eventsLine(key, history)),
+      ),
+      figure('Audit: predicted, delivered', auditText(key)),
       figure('Learned speed', learnedText(key)),
     ),
     el('p.small.models', null, [key.engine ?? 'engine not known', ...key.models].join(' · ')),
@@ -144,10 +155,12 @@ function eventsLine(key: FleetKey, history: readonly Sample[]): VNode | string {
   )
 }
 
-function auditText({ audit }: FleetKey): string {
+function auditText({ audit }: FleetKey): ComponentChildren {
   if (audit.requests === 0) return 'no answers yet'
+  const tokens = (field: 'predicted_tokens' | 'delivered_tokens'): VNode =>
+    el('span', { 'data-field': field, 'data-value': audit[field] }, short(audit[field]))
   const precision = audit.precision === null ? '' : ` (${percent(audit.precision)})`
-  return `${short(audit.predicted_tokens)}, ${short(audit.delivered_tokens)}${precision}`
+  return [tokens('predicted_tokens'), ', ', tokens('delivered_tokens'), precision]
 }
 
 function learnedText({ learned }: FleetKey): string {
