@@ -224,6 +224,93 @@ export const ROWS: readonly Row[] = [
       },
     ],
   },
+  {
+    title: 'Page, what if, replicas',
+    panels: [
+      {
+        title: 'Tabs of the page',
+        help: 'That are open, and those that were refused or cut.',
+        unit: 'short',
+        queries: [
+          { expr: of('homing_page_open_tabs'), legend: 'open {{instance}}' },
+          {
+            expr: `sum by (reason) (increase(${of('homing_page_closed_tabs_total')}[${RATE}]))`,
+            legend: '{{reason}}',
+          },
+        ],
+      },
+      {
+        title: 'Update of the page',
+        help: 'What the last one took, for all tabs together.',
+        unit: 's',
+        queries: [{ expr: of('homing_page_build_seconds'), legend: '{{instance}}' }],
+      },
+      {
+        title: 'Updates of the page',
+        help: 'A second; and those that a tab was not sent because it had not taken the one before.',
+        unit: 'short',
+        queries: [
+          { expr: `sum(${rate('homing_page_updates_total')})`, legend: 'made' },
+          { expr: `sum(${rate('homing_page_skipped_updates_total')})`, legend: 'skipped' },
+        ],
+      },
+      {
+        title: 'Questions what if',
+        help: 'That have ended, by outcome.',
+        unit: 'short',
+        queries: [
+          {
+            expr: `sum by (outcome) (increase(${of('homing_what_if_runs_total')}[${RATE}]))`,
+            legend: '{{outcome}}',
+          },
+        ],
+      },
+      {
+        title: 'CPU of what if',
+        help: 'Cores that answers take, on their own threads.',
+        unit: 'short',
+        queries: [{ expr: rate('homing_what_if_cpu_seconds_total'), legend: '{{instance}}' }],
+      },
+      {
+        title: 'Requests kept for what if',
+        help: 'In memory, and those that found no room a second.',
+        unit: 'short',
+        queries: [
+          { expr: of('homing_what_if_kept_requests'), legend: 'kept {{instance}}' },
+          { expr: `sum(${rate('homing_what_if_dropped_requests_total')})`, legend: 'dropped a second' },
+        ],
+      },
+      {
+        title: 'Other routers',
+        help: 'Of the same workers, by what is known of their bookings. With --router-replica-sync.',
+        unit: 'short',
+        queries: [
+          {
+            expr: `sum by (instance, state) (${of('homing_replica_known_routers')})`,
+            legend: '{{state}} at {{instance}}',
+          },
+        ],
+      },
+      {
+        title: 'Their requests',
+        help: 'That other routers have open at the workers.',
+        unit: 'short',
+        queries: [{ expr: of('homing_replica_open_requests'), legend: '{{instance}}' }],
+      },
+      {
+        title: 'Missed bookings',
+        help: 'Batches of other routers that were missing, and bookings of workers that are not known here.',
+        unit: 'short',
+        queries: [
+          { expr: `sum(increase(${of('homing_replica_gaps_total')}[${RATE}]))`, legend: 'gaps' },
+          {
+            expr: `sum(increase(${of('homing_replica_unbooked_operations_total')}[${RATE}]))`,
+            legend: 'unbooked',
+          },
+        ],
+      },
+    ],
+  },
 ]
 
 /** Name under which the import asks for the data source. */
