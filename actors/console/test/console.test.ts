@@ -236,5 +236,10 @@ t.test('owners that do not answer leave the page alive, and are named', async t 
   const beat = JSON.parse(events.find(({ event }) => event === 'beat')!.data)
   t.strictSame(beat.silent.toSorted(), ['decisions', 'fleet', 'map', 'pays', 'waiting'])
   t.match(events.map(({ event }) => event).toSorted(), ['beat', 'house'])
-  t.ok(pauseMs >= 250 && pauseMs <= 10_000, `${pauseMs} ms`)
+  t.equal(beat.build_ms, 1000, 'as long as owners may take')
+  t.equal(
+    pauseMs,
+    10_000,
+    '50 times that, but less than the silence after which a tab takes its stream to be lost',
+  )
 })
