@@ -1,5 +1,5 @@
 import t from 'tap'
-import { givenFigure } from './given-figure.ts'
+import { givenCount, givenFigure } from './given-figure.ts'
 import { marksOf, withTable } from './page-table.ts'
 
 t.test('a table stands between its marks, and a page without them is refused', async t => {
@@ -15,4 +15,5 @@ t.test('a figure that is none is refused by the name of its option', async t => 
   for (const text of ['', ' ', 'x', '-1', 'Infinity', 'NaN'])
     t.throws(() => givenFigure('minutes', text), /cannot use --minutes .*: use a number from 0 on/)
   t.throws(() => givenFigure('seeds', '0', 1), /use a number from 1 on/)
+  t.throws(() => givenCount('seeds', '1.5'), /use a whole number from 1 on/)
 })

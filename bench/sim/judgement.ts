@@ -1,8 +1,8 @@
 /**
  * The judgement of auto: is it best or close to it everywhere, safe, and is each of its terms worth having? Tables for docs/routing-quality.md.
- * `pnpm exec node bench/sim/judgement.ts --write --minutes 30` writes them; without --write they are printed. `--seeds N` at most.
+ * `pnpm exec node bench/sim/judgement.ts --write --minutes 60` writes them; without --write they are printed. `--seeds N` at most, from `--first-seed N` on.
  *
- * All places are run with seed 1, then with seed 2 and so on, until the time is up: the tables say how many seeds a row has, and leave out rows
+ * All places are run with the first seed, then with the next and so on, until the time is up: the tables say how many seeds a row has, and leave out rows
  * without any. Cells are kept in .cache/bench-sim, so the next run goes on from there, as long as the code is the same.
  */
 
@@ -22,7 +22,7 @@ import {
   searchCapacity,
   type TierName,
 } from '@homing/simulate'
-import { givenFigure } from '../given-figure.ts'
+import { givenCount, givenFigure } from '../given-figure.ts'
 import { marksOf, withTable } from '../page-table.ts'
 import {
   type CapacityPlace,
@@ -40,12 +40,13 @@ const CACHE = fileURLToPath(new URL('../../.cache/bench-sim', import.meta.url))
 export const JUDGEMENT_MARKS = marksOf('judgement')
 /** How much higher than the best capacity another rule must be good to be searched: as fine as a search is. */
 const CHALLENGE = 129 / 128
-const FIRST_SEED = 1
 /** Speeds beyond so many times the guess are taken for too high: some fleets serve a short trace at any speed. */
 const SPEED_TIMES_MAX = 8
 
 export interface JudgementOptions {
   readonly places: readonly JudgedPlace[]
+  /** Loads are shares of what is found with it. */
+  readonly firstSeed: number
   readonly seedsMax: number
   /** Cells that have not ended by then are given up. */
   readonly minutesMax: number
@@ -56,14 +57,14 @@ export interface JudgementOptions {
 
 /** Runs what the time allows, seed by seed. */
 export async function judge(options: JudgementOptions): Promise<Judged> {
-  const { places, seedsMax, minutesMax, store, clock, onProgress } = options
+  const { places, firstSeed, seedsMax, minutesMax, store, clock, onProgress } = options
   const runner = new CellRunner({ threads: Math.min(2, availableParallelism()), clock, store })
   const capacities = new Map<CapacityPlace, Map<number, FoundCapacity>>()
   const cells = new Map<LoadPlace, Map<number, Map<string, Map<number, CellResult>>>>()
-  const judgement = new Judgement(runner)
+  const judgement = new Judgement(runner, firstSeed)
   const timer = clock.after(minutesMax * 60_000, () => void runner.stop())
   try {
-    for (let seed = FIRST_SEED; seed < FIRST_SEED + seedsMax; seed++) {
+    for (let seed = firstSeed; seed < firstSeed + seedsMax; seed++) {
       for (const group of groupsOf(places)) {
         await allOf(
           group.map(async place => {
@@ -101,10 +102,12 @@ export async function judge(options: JudgementOptions): Promise<Judged> {
 
 class Judgement {
   readonly #runner: CellRunner
+  readonly #firstSeed: number
   readonly #bestSpeeds = new Map<Place, Promise<number>>()
 
-  constructor(runner: CellRunner) {
+  constructor(runner: CellRunner, firstSeed: number) {
     this.#runner = runner
+    this.#firstSeed = firstSeed
   }
 
   async run({ workload, spec }: Place, column: string, speed: number, seed: number): Promise<CellResult> {
@@ -117,7 +120,9 @@ class Judgement {
   bestSpeed(place: Place): Promise<number> {
     let speed = this.#bestSpeeds.get(place)
     if (speed === undefined) {
-      speed = this.#capacitiesOf(place, 'standard', FIRST_SEED).then(({ ours, best }) => Math.max(ours, best))
+      speed = this.#capacitiesOf(place, 'standard', this.#firstSeed).then(({ ours, best }) =>
+        Math.max(ours, best),
+      )
       this.#bestSpeeds.set(place, speed)
     }
     return speed
@@ -197,13 +202,15 @@ if (import.meta.main) {
       write: { type: 'boolean', default: false },
       minutes: { type: 'string', default: '30' },
       seeds: { type: 'string', default: '5' },
+      'first-seed': { type: 'string', default: '1' },
       smoke: { type: 'boolean', default: false },
     },
   })
   const places = await judgedPlaces(values.smoke)
   const judged = await judge({
     places,
-    seedsMax: givenFigure('seeds', values.seeds, 1),
+    firstSeed: givenCount('first-seed', values['first-seed']),
+    seedsMax: givenCount('seeds', values.seeds),
     minutesMax: givenFigure('minutes', values.minutes),
     store: new ResultStore<CellRun>({
       folder: CACHE,
