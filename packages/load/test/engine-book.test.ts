@@ -15,8 +15,15 @@ interface Engine {
   readonly gapMs: number
 }
 
-/** Sends requests one after the other to slot 0, and tells what such an engine would have answered. */
-function serve(book: EngineBook, engine: Engine, requests: number, startMs: number, seed = SEED): number {
+/** Sends requests one after the other to a slot, and tells what such an engine would have answered. */
+function serve(
+  book: EngineBook,
+  engine: Engine,
+  requests: number,
+  startMs: number,
+  seed = SEED,
+  slot = 0,
+): number {
   const random = seededRandom(seed)
   let nowMs = startMs
   for (let i = 0; i < requests; i++) {
@@ -24,7 +31,7 @@ function serve(book: EngineBook, engine: Engine, requests: number, startMs: numb
     const promptTokens = 100 + random.below(30_000)
     const newTokens = 1 + random.below(promptTokens)
     const outputTokens = 5 + random.below(300)
-    book.sent(id, 0, { promptTokens, newTokens, nowMs }, STEP)
+    book.sent(id, slot, { promptTokens, newTokens, nowMs }, STEP)
     nowMs += prefillCost(engine.p, newTokens, promptTokens, STEP, 0)
     book.firstToken(id, nowMs)
     nowMs += engine.gapMs * (outputTokens - 1)
@@ -35,13 +42,13 @@ function serve(book: EngineBook, engine: Engine, requests: number, startMs: numb
 }
 
 /** What it expects of a prompt of 12,000 tokens of which 8,000 are new. */
-function expectedPrefillMs(book: EngineBook, nowMs: number): number {
-  const { coefficients } = book.project([0], nowMs)
+function expectedPrefillMs(book: EngineBook, nowMs: number, slot = 0): number {
+  const { coefficients } = book.project([slot], nowMs)
   return prefillCost([coefficients[0]!, coefficients[1]!, coefficients[2]!], 8000, 12_000, STEP, 0)
 }
 
-function expectedStepMs(book: EngineBook, nowMs: number): number {
-  const { coefficients } = book.project([0], nowMs)
+function expectedStepMs(book: EngineBook, nowMs: number, slot = 0): number {
+  const { coefficients } = book.project([slot], nowMs)
   return coefficients[3]! + coefficients[4]! + coefficients[5]! * 10_000
 }
 
@@ -100,6 +107,32 @@ t.test('an engine that becomes twice as slow is known to be after 300 requests, 
   const step = expectedStepMs(book, nowMs) / halved.gapMs
   t.ok(step > 0.9 && step < 1.1, `decode ${step}`)
 })
+
+t.test(
+  'one of four workers that halves its speed, or doubles it, is known by it after 300 requests, within 15 %',
+  async t => {
+    const halved: Engine = { p: [2, 0.046, 2e-6], gapMs: 13 }
+    for (const [before, after] of [
+      [FAST, halved],
+      [halved, FAST],
+    ] as const) {
+      const book = new EngineBook({ workerSlotsMax: 4 })
+      let nowMs = 0
+      for (let slot = 0; slot < 4; slot++) nowMs = serve(book, before, 300, nowMs, SEED + slot, slot)
+      // In turns with the others, which are as fast as they were.
+      for (let turn = 0; turn < 30; turn++)
+        for (let slot = 0; slot < 4; slot++)
+          nowMs = serve(book, slot === 0 ? after : before, 10, nowMs, SEED + 4 * turn + slot, slot)
+      for (const slot of [0, 1]) {
+        const engine = slot === 0 ? after : before
+        const ratio = expectedPrefillMs(book, nowMs, slot) / prefillCost(engine.p, 8000, 12_000, STEP, 0)
+        t.ok(ratio > 0.85 && ratio < 1.15, `worker ${slot}: prefill ${ratio}`)
+        const step = expectedStepMs(book, nowMs, slot) / engine.gapMs
+        t.ok(step > 0.85 && step < 1.15, `worker ${slot}: decode ${step}`)
+      }
+    }
+  },
+)
 
 t.test(
   'one answer in fifty that is held up for a minute moves what is expected by less than a third',
