@@ -1,5 +1,6 @@
 /** The section `pays` of the page: what the last hour has brought, as the router has summed it. */
 
+import { KNEES } from '@homing/load'
 import type { PaysSection } from '@homing/page'
 import type { GuardStatus, HourReport } from '@homing/router'
 import type { WorkerLoad } from '@homing/tracker'
@@ -48,13 +49,19 @@ const armOf = ({ decisions, outcomes, correctedTtft }: GuardStatus['control']) =
   corrected_ttft: outcomes === 0 ? null : correctedTtft,
 })
 
-/** What the cached tokens would have taken at a worker of the fleet, by what was learned of their speed. */
+/**
+ * What the cached tokens would have taken at a worker of the fleet, by what was learned of their speed. A step takes no less below the knee: of a
+ * prompt that is cached but for few tokens, less is saved.
+ */
 function savedEngineMs(
-  { cachedTokens, cachedPairs }: HourReport,
+  { sparedTokens, cachedPairs }: HourReport,
   loads: readonly WorkerLoad[],
 ): number | undefined {
-  const speeds = loads.flatMap(({ learned }) => (learned === undefined ? [] : [learned.prefill.coefficients]))
+  const speeds = loads.map(({ learned }) => learned.prefill)
   if (speeds.length === 0) return undefined
-  const mean = (at: 1 | 2): number => speeds.reduce((sum, speed) => sum + speed[at], 0) / speeds.length
-  return cachedTokens * mean(1) + cachedPairs * mean(2)
+  const mean = (at: 1 | 2): number =>
+    speeds.reduce((sum, { coefficients }) => sum + coefficients[at], 0) / speeds.length
+  // The knee is that of the fleet.
+  const spared = sparedTokens[KNEES.indexOf(speeds[0]!.kneeTokens)]!
+  return spared * mean(1) + cachedPairs * mean(2)
 }

@@ -120,6 +120,7 @@ const hour: HourReport = {
   requests: 3_600_000,
   promptTokens: 1.2e10,
   cachedTokens: 6e9,
+  sparedTokens: [1e12, 1e12, 1e12, 1e12],
   cachedPairs: 1e13,
   firstTokens: 3_600_000,
   firstTokenMs: { p50: 100, p90: 200, p99: 300 },

@@ -7,6 +7,7 @@
  * Hits count answers whose engine says what was cached; others are requests and no more.
  */
 
+import { KNEES, shortOfKnee } from '@homing/load'
 import { SHADOW_NAMES, type ShadowName } from '@homing/selection'
 import type { Delivery, GuardReceipt, HourReport } from './messages.ts'
 
@@ -22,6 +23,8 @@ interface Minute {
   requests: number
   promptTokens: number
   cachedTokens: number
+  /** Tokens fewer that were charged than if nothing had been cached, as each of KNEES charges them. */
+  readonly sparedTokens: Float64Array
   /** Half the squares of cached lengths: pairs of tokens whose attention was not computed. */
   cachedPairs: number
   guarded: number
@@ -55,6 +58,11 @@ export class LastHour {
       minute.promptTokens += promptTokens
       minute.cachedTokens += cachedTokens
       minute.cachedPairs += cachedTokens ** 2 / 2
+      const newTokens = Math.max(0, promptTokens - cachedTokens)
+      for (const [at, knee] of KNEES.entries()) {
+        const short = shortOfKnee(newTokens, Infinity, knee) - shortOfKnee(promptTokens, Infinity, knee)
+        minute.sparedTokens[at]! += cachedTokens - short
+      }
     }
     if (timeToFirstByteMs === undefined || streamEvents === undefined) return
     minute.firstTokens++
@@ -87,6 +95,7 @@ export class LastHour {
       requests: sum(minute => minute.requests),
       promptTokens: sum(minute => minute.promptTokens),
       cachedTokens: sum(minute => minute.cachedTokens),
+      sparedTokens: KNEES.map((_, at) => sum(minute => minute.sparedTokens[at]!)),
       cachedPairs: sum(minute => minute.cachedPairs),
       firstTokens,
       firstTokenMs:
@@ -119,6 +128,7 @@ function emptyMinute(): Minute {
     requests: 0,
     promptTokens: 0,
     cachedTokens: 0,
+    sparedTokens: new Float64Array(KNEES.length),
     cachedPairs: 0,
     guarded: 0,
     regretMs: Object.fromEntries(SHADOW_NAMES.map(name => [name, 0])) as Minute['regretMs'],

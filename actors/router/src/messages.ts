@@ -141,6 +141,8 @@ export interface HourReport {
   /** Of answers whose engine says what was cached. */
   readonly promptTokens: number
   readonly cachedTokens: number
+  /** Tokens fewer that were charged than if nothing had been cached: element i as the i-th of KNEES charges them. */
+  readonly sparedTokens: readonly number[]
   /** Pairs of tokens whose attention was not computed. */
   readonly cachedPairs: number
   /** Streams with a first token, and how long it took from their arrival, to 9 %. */

@@ -102,3 +102,17 @@ t.test('says how far first tokens were off, and looks back no further than it ha
   t.equal(hour.report(3 * HOUR_MS).spanMs, HOUR_MS)
   t.match(hour.report(3 * HOUR_MS), { requests: 0, firstTokenMs: undefined, predictionError: undefined })
 })
+
+t.test('counts what was spared less where the rest of a prompt is below the knee', async t => {
+  const hour = new LastHour(0)
+  hour.settled(delivery({ promptTokens: 1050, cachedTokens: 1000 }), undefined, 1)
+  const once = [1000, 1000 - (64 - 50), 1000 - (128 - 50), 1000 - (256 - 50)]
+  t.strictSame(hour.report(1).sparedTokens, once)
+  hour.settled(delivery({ promptTokens: 100, cachedTokens: 96 }), undefined, 1)
+  t.strictSame(
+    hour.report(1).sparedTokens,
+    [96, 100 - 64, 0, 0].map((more, at) => once[at]! + more),
+    'a prompt that is itself below the knee takes as long without its cache',
+  )
+  t.strictSame(hour.report(3 * HOUR_MS).sparedTokens, [0, 0, 0, 0])
+})

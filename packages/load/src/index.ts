@@ -23,7 +23,7 @@ export {
   LearnedCosts,
   PREFILL_PRIOR,
 } from './engine-costs.ts'
-export { prefillCost } from './prefill-costs.ts'
+export { KNEES, prefillCost, shortOfKnee } from './prefill-costs.ts'
 export type {
   ActiveLoadMethods,
   ActiveLoadOptions,

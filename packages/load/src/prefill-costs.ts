@@ -14,7 +14,7 @@
 import { type Coefficients, type CostKnowledge, LearnedCosts, PREFILL_PRIOR } from './engine-costs.ts'
 
 /** In tokens. */
-export const KNEES = [0, 64, 128, 256] as const
+export const KNEES: readonly number[] = [0, 64, 128, 256]
 /** Counts until another one predicts better. */
 const KNEE_PRIOR = 256
 /** Rows before the knee moves. */
