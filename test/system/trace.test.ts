@@ -18,9 +18,9 @@ const MOONCAKE = join(
 )
 
 t.test(
-  'on 1,000 requests of the Mooncake trace kv reuses more than round-robin does on the first 400, as predicted, and the index is exact',
+  'on 600 requests of the Mooncake trace kv reuses more than round-robin does on the first 300, as predicted, and the index is exact',
   { skip: existsSync(MOONCAKE) ? false : 'the Mooncake trace is not here (HOMING_TRACES)' },
   async t => {
-    await compare(t, 8, readTrace(MOONCAKE).slice(0, 1000), 400)
+    await compare(t, 8, readTrace(MOONCAKE).slice(0, 600), 300)
   },
 )
