@@ -8,8 +8,8 @@
  *                         the slice in which its thread starts counts apart
  *            They take turns in slices of `slice` requests on one router, `rounds` times, in one order and then in the other.
  * Soak       `minutes=60` goes on for so long at `rate` requests a second with all tabs open, and says by how much the memory of the router grew
- *            after the first tenth. Where Chromium is installed the tabs are those of a browser, each on another view; then also by how much the
- *            heaps of the page grew, garbage collected.
+ *            after the first tenth, and its slope over the last five: what has no bound still grows there. Where Chromium is installed the
+ *            tabs are those of a browser, each on another view; then also by how much the heaps of the page grew, garbage collected.
  * Read it    `decision` is the router's own time from the question to the decision (decision_ms of its receipts). The ratios are of medians
  *            over slices next to each other, so others on the machine change them less than the figures.
  */
@@ -203,6 +203,7 @@ async function soak(router: Process, url: string, take: () => Promise<Slice>): P
   const startMs = performance.now()
   const tenthMs = (minutes * 60_000) / 10
   const decisionMs: number[] = []
+  const routerBytes: number[] = []
   let first: Memory | undefined
   for (let tenth = 1; tenth <= 10; tenth++) {
     const slices: number[] = []
@@ -214,6 +215,7 @@ async function soak(router: Process, url: string, take: () => Promise<Slice>): P
     decisionMs.push(percentile(Float64Array.from(slices), 50))
     const memory = await look()
     first ??= memory
+    routerBytes.push(memory.router)
     const page = memory.page === undefined ? '' : `, page ${(memory.page / MIB).toFixed(1)} MiB`
     console.error(`${tenth}/10: router ${(memory.router / MIB).toFixed(1)} MiB${page}`)
   }
@@ -223,11 +225,23 @@ async function soak(router: Process, url: string, take: () => Promise<Slice>): P
   const ratio = percentile(Float64Array.from(decisionMs.slice(5)), 50) / decisionMs[0]!
   return {
     [`memory of the router, ${grown}`]: { value: (last.router - first!.router) / MIB, unit: 'MiB' },
+    'memory of the router, slope over the last five tenths': {
+      value: (slopePerStep(routerBytes.slice(5)) / MIB) * (600 / minutes),
+      unit: 'MiB/h',
+    },
     ...(last.page !== undefined && {
       [`heaps of ${tabs} tabs, ${grown}`]: { value: (last.page - first!.page!) / MIB, unit: 'MiB' },
     }),
     'decision, second half ÷ first tenth': { value: ratio, unit: '×' },
   }
+}
+
+/** Of equal steps; least squares. */
+function slopePerStep(values: readonly number[]): number {
+  const middle = (values.length - 1) / 2
+  const mean = values.reduce((sum, value) => sum + value, 0) / values.length
+  const above = values.reduce((sum, value, at) => sum + (at - middle) * (value - mean), 0)
+  return above / values.reduce((sum, _, at) => sum + (at - middle) ** 2, 0)
 }
 
 interface OpenBrowser {
