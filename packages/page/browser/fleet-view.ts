@@ -61,6 +61,7 @@ export function FleetView({ state, live }: ViewProps): VNode {
   )
 }
 
+const NO_BREAK_SPACE = '\u00a0'
 const ORDER = ['exact', 'partial', 'approximate', 'none']
 
 function summary(fleet: FleetSection): VNode {
@@ -159,7 +160,8 @@ function auditText({ audit }: FleetKey): ComponentChildren {
   if (audit.requests === 0) return 'no answers yet'
   const tokens = (field: 'predicted_tokens' | 'delivered_tokens'): VNode =>
     el('span', { 'data-field': field, 'data-value': audit[field] }, short(audit[field]))
-  const precision = audit.precision === null ? '' : ` (${percent(audit.precision)})`
+  const precision =
+    audit.precision === null ? '' : ` (${percent(audit.precision).replace(' ', NO_BREAK_SPACE)})`
   return [tokens('predicted_tokens'), ', ', tokens('delivered_tokens'), precision]
 }
 

@@ -32,7 +32,7 @@ export function sharingText({ nodes }: MapSection): string {
   const distinct = held.reduce((sum, { length }) => sum + length, 0)
   const shared = held.filter(({ holders_total: total }) => total > 1).length
   const duplicates = percent(copies === 0 ? 0 : (copies - distinct) / copies)
-  return `Of the ${count(nodes.length)} prefixes drawn, ${count(shared)} are held by more than one worker; ${duplicates} of their blocks are duplicates.`
+  return `Of the ${count(nodes.length)} prefixes drawn, ${count(shared)} ${shared === 1 ? 'is' : 'are'} held by more than one worker; ${duplicates} of their blocks are duplicates.`
 }
 
 /** Empty where all workers are told apart. */
