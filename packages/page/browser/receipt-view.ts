@@ -187,8 +187,7 @@ function counterfactual({ guard }: Receipt): VNode | null {
     { 'aria-label': 'What other rules would have cost' },
     ...Object.entries(guard.regret_ms).map(([rule, regret]) => {
       const name = RULES[rule] ?? rule
-      if (Math.abs(regret) < 0.0005)
-        return el('li', null, `${name} would have chosen no worse and no better.`)
+      if (Math.abs(regret) < 0.0005) return el('li', null, `${name} would have cost the same.`)
       return el(
         'li',
         null,
@@ -210,23 +209,23 @@ function candidates(receipt: Receipt): VNode {
       `Candidates, the cheapest first${leftOut > 0 ? ` (${count(leftOut)} more are not shown)` : ''}`,
       [
         'Worker',
+        `#Cost (${receipt.cost_unit})`,
+        '#Chance',
         'Trust',
         '#Overlap',
         '#Requests',
         ...names.map(name => `#${name}`),
-        `#Cost (${receipt.cost_unit})`,
-        '#Chance',
       ],
       drawn.map(one => [
         one.worker === receipt.worker
           ? el('strong.mono', null, `▲ ${one.worker}`)
           : el('span.mono', null, one.worker),
+        one.cost.toFixed(2),
+        percent(one.probability, 0),
         trustBadge(one.trust),
         one.overlap_blocks,
         one.active_requests,
         ...names.map(name => (one.terms[name] ?? 0).toFixed(2)),
-        one.cost.toFixed(2),
-        percent(one.probability, 0),
       ]),
     ),
   )
