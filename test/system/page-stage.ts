@@ -8,26 +8,40 @@ import { type PageFile, PageFiles, type PageSections } from '@homing/page'
 export class Stage {
   /** Ends with '/'. */
   readonly url: string
+  /** What it was to do, as 'DELETE /what_if'. */
+  readonly told: readonly string[]
   readonly #server: Server
   readonly #streams: Set<ServerResponse>
-  readonly #told: Map<string, unknown>
+  readonly #sections: Map<string, unknown>
 
-  private constructor(server: Server, streams: Set<ServerResponse>, told: Map<string, unknown>) {
+  private constructor(
+    server: Server,
+    streams: Set<ServerResponse>,
+    sections: Map<string, unknown>,
+    told: readonly string[],
+  ) {
     this.#server = server
     this.#streams = streams
-    this.#told = told
+    this.#sections = sections
+    this.told = told
     this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`
   }
 
-  static async start(sections: Partial<PageSections>): Promise<Stage> {
+  static async start(first: Partial<PageSections>): Promise<Stage> {
     const files = await PageFiles.read()
     const streams = new Set<ServerResponse>()
-    const told = new Map<string, unknown>(Object.entries({ beat: BEAT, ...sections }))
+    const sections = new Map<string, unknown>(Object.entries({ beat: BEAT, ...first }))
+    const told: string[] = []
     const server = createServer((request, answer) => {
       const path = request.url!.slice(1)
+      if (request.method !== 'GET') {
+        told.push(`${request.method} /${path}`)
+        answer.end('{}')
+        return
+      }
       if (path === 'page/live') {
         answer.writeHead(200, { 'content-type': 'text/event-stream' })
-        for (const [name, section] of told) answer.write(eventOf(name, section))
+        for (const [name, section] of sections) answer.write(eventOf(name, section))
         streams.add(answer)
         answer.on('close', () => streams.delete(answer))
         return
@@ -38,13 +52,13 @@ export class Stage {
     })
     server.listen(0, '127.0.0.1')
     await once(server, 'listening')
-    return new Stage(server, streams, told)
+    return new Stage(server, streams, sections, told)
   }
 
   /** All tabs hear of it; those that come later, too. */
   tell(sections: Partial<PageSections>): void {
     for (const [name, section] of Object.entries(sections)) {
-      this.#told.set(name, section)
+      this.#sections.set(name, section)
       for (const stream of this.#streams) stream.write(eventOf(name, section))
     }
   }

@@ -2,6 +2,7 @@
 
 import type { FleetKey, FleetSection, MapNode, MapSection, WhatIfSection } from '@homing/page'
 import t from 'tap'
+import { until } from './fleet.ts'
 import { CHROMIUM, SCHEMES, SIZES, startBrowser, Tab } from './page-browser.ts'
 import { Stage } from './page-stage.ts'
 
@@ -191,6 +192,25 @@ const whatIf: WhatIfSection = {
   answer: null,
   error: null,
 }
+
+t.test('a question that runs is cancelled by its button', async t => {
+  const run = {
+    ...{ id: 'q', started_at: ago(65_000), elapsed_s: 65, minutes: 15, profile: null, anyway: false },
+    ...{ step: 2, steps: 7, what: 'one more worker', requests: 1, cpu_s: 1.5 },
+  }
+  const stage = await Stage.start({ beat, whatIf: { ...whatIf, state: 'running', run } })
+  t.teardown(() => stage.stop())
+  const tab = await Tab.open(browser, stage.url, 'what-if')
+  await tab.says('Simulating 2 of 7: one more worker.', '1 min 5 s so far; 1.5 s of processor time')
+  t.strictSame(await tab.faults(), [])
+  await tab.page.click('.ask button')
+  await until('the router was told', () => (stage.told.length > 0 ? true : undefined))
+  t.strictSame(stage.told, ['DELETE /what_if'])
+  stage.tell({ whatIf: { ...whatIf, state: 'cancelled', run } })
+  await tab.says('The last question was cancelled.')
+  await tab.page.waitForSelector('.ask button[type=submit]:not([disabled])')
+  t.strictSame(tab.errors, [])
+})
 
 for (const hours of [-2, 2])
   t.test(`ages are right where the clock of the browser is off by ${hours} h`, async t => {
