@@ -33,6 +33,7 @@ const MAIN = fileURLToPath(new URL('../../packages/homing/src/main.ts', import.m
 
 const FAILING_ACTORS = new URL('failing-actors.ts', import.meta.url).href
 const HEAP_PROBE = new URL('heap-probe.ts', import.meta.url).href
+const SHIFTED_CLOCK = new URL('shifted-clock.ts', import.meta.url).href
 
 /** A tokenizer with a chat template, which engines and router load alike. */
 export const TINY_TOKENIZER = fileURLToPath(
@@ -136,6 +137,9 @@ export interface KeyView {
   readonly dp_rank: number
   readonly trust: string
   readonly trust_reason: string
+  /** By the wall clock of the router. */
+  readonly trust_since: string
+  readonly last_event_age_ms: number | null
   readonly blocks_held: number
   readonly load: {
     readonly active_blocks: number
@@ -474,6 +478,8 @@ export interface ProcessOptions {
   readonly canFail?: boolean
   /** It can be asked for its heap: see heap-probe.ts. */
   readonly tellsHeap?: boolean
+  /** Its wall clock is so far ahead; negative: behind. See shifted-clock.ts. */
+  readonly clockShiftMs?: number
 }
 
 const processes = new Set<ChildProcess>()
@@ -485,9 +491,10 @@ process.on('exit', () => {
 export async function startProcess(
   command: string,
   argv: readonly string[],
-  { canFail = false, tellsHeap = false }: ProcessOptions = {},
+  { canFail = false, tellsHeap = false, clockShiftMs = 0 }: ProcessOptions = {},
 ): Promise<TestProcess> {
   const preload = [
+    ...(clockShiftMs === 0 ? [] : ['--import', `${SHIFTED_CLOCK}?ms=${clockShiftMs}`]),
     ...(canFail ? ['--import', FAILING_ACTORS] : []),
     ...(tellsHeap ? ['--import', HEAP_PROBE] : []),
   ]

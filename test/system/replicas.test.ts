@@ -10,6 +10,7 @@ import {
   assertIndexEqualsCaches,
   freeReplicaPorts,
   RouterClient,
+  send,
   startEngines,
   startProcess,
   startTestRouter,
@@ -22,12 +23,14 @@ const RUNS = Number(process.env['HOMING_FAULTS_RUNS'] ?? 2)
 const MODEL = 'homing-sim'
 const needsServer = { skip: NO_NATS_SERVER } as const
 const EXPIRY_MS = 1500
-/** Routers look once a second; the rest is for a machine that does other things, too. */
+/** Routers look once a second; the rest is for a machine that does other things, too: of 40 kills at a load of 17 one took 160 ms of it. */
 const LOOK_MS = 1000 + 1000
 const STREAMS = 8
 /** Longer than any test here takes. */
 const ANSWER_TOKENS = 20_000
 const PARTITION_MS = Number(process.env['HOMING_PARTITION_SECONDS'] ?? 8) * 1000
+const HOUR_MS = 3_600_000
+const SHORT = { model: MODEL, prompt: 'short', max_tokens: 1 }
 const SLOW = { speed: 1, profile: 'h100-8b', blocks: 4000 } as const
 
 interface Replica {
@@ -257,6 +260,95 @@ t.test(
   },
 )
 
+t.test(
+  'a router whose clock is an hour ahead, and an engine whose clock is an hour behind: trust and loads are as on one clock',
+  needsServer,
+  async t => {
+    const { nats, plane } = await natsPlane(t)
+    const started = await startEngines([{ ...SLOW, ...natsOf(nats, 0) }])
+    t.teardown(started.stop)
+    const behind = await startProcess(
+      'engine',
+      [
+        ...[
+          '--port',
+          '0',
+          '--nats',
+          nats.address,
+          '--nats-subject',
+          'homing.kv.behind',
+          '--register',
+          'clocks',
+        ],
+        ...['--speed', '1', '--profile', 'h100-8b', '--blocks', '4000'],
+      ],
+      { clockShiftMs: -HOUR_MS },
+    )
+    t.teardown(() => behind.kill('SIGKILL'))
+    const namespace = ['--worker-namespace', 'clocks']
+    const first = await replica(t, started.engines, [...plane(0), ...namespace])
+    const ahead = await startProcess('router', routerArgv(started.engines, [...plane(1), ...namespace]), {
+      clockShiftMs: HOUR_MS,
+    })
+    t.teardown(() => ahead.kill('SIGKILL'))
+    const clients = [first.client, new RouterClient(ahead.url)] as const
+    for (const client of clients) {
+      await live(client, 1)
+      await until('both engines are up', async () =>
+        (await client.workers()).filter(({ state }) => state === 'up').length === 2 ? true : undefined,
+      )
+      await client.trusted()
+    }
+    const { created } = (await send(behind.url, '/v1/completions', { body: SHORT })).json
+    t.ok(Date.now() - created * 1000 > HOUR_MS / 2, `the engine believes that it is ${created}`)
+    const keysOf = async (client: RouterClient) =>
+      (await client.workers())
+        .flatMap(({ worker_keys }) => worker_keys)
+        .toSorted((a, b) => a.worker.localeCompare(b.worker))
+    for (const { trust_since } of await keysOf(clients[1]))
+      t.ok(
+        Date.parse(trust_since) - Date.now() > HOUR_MS / 2,
+        `the router believes that it was ${trust_since}`,
+      )
+    const streams = [openStreams(clients[0], 4), openStreams(clients[1], 3, 100)] as const
+    for (const client of clients) await counts(client, 7)
+    const loads = async (client: RouterClient) =>
+      (await keysOf(client)).map(({ worker, load }) => [worker, load.requests])
+    t.strictSame(
+      await loads(clients[0]),
+      await loads(clients[1]),
+      'both see the same requests at the same workers',
+    )
+    for (const client of clients) {
+      t.match(await views(client), { replicas: [{ state: 'live', gaps: 0 }], malformed_messages: 0 })
+      for (const { trust, last_event_age_ms: ageMs, worker } of await keysOf(client)) {
+        t.equal(trust, 'exact')
+        t.ok(
+          ageMs === null || (ageMs >= 0 && ageMs < HOUR_MS / 2),
+          `the last event of ${worker} is ${ageMs} ms old`,
+        )
+      }
+    }
+    await streams[1].end()
+    for (const client of clients) {
+      await counts(client, 4)
+      t.match(await views(client), { unbooked_operations: 0 })
+    }
+    await streams[0].end()
+    const all = [...started.engines, behind]
+    for (const client of clients) {
+      await client.drained()
+      await client.caughtUp(all)
+      t.ok((await assertIndexEqualsCaches(client, all)) > 0)
+    }
+    const last = openStreams(clients[1], 2, 200)
+    await counts(clients[0], 2)
+    ahead.kill('SIGKILL')
+    await counts(clients[0], 0)
+    await last.end()
+  },
+)
+
 t.test('two routers with one seed are two, and count each other', needsServer, async t => {
   const { plane } = await natsPlane(t)
   const all = await engines(t)
@@ -312,15 +404,19 @@ t.test(`${KILLED} (NATS)`, needsServer, async t => testKills(t, (await natsPlane
 
 t.test(`${KILLED} (ZeroMQ)`, async t => testKills(t, await freeReplicaPorts(2)))
 
+/** Of a router process. */
+function routerArgv(all: readonly ThreadEngine[], options: readonly string[]): readonly string[] {
+  return [
+    ...['--host', '127.0.0.1', '--port', '0', '--router-event-threads', '1', '--tokenizer-threads', '1'],
+    ...['--router-replica-sync', '--router-replica-expiry', `${EXPIRY_MS}ms`, '--log-level', 'warn'],
+    ...all.flatMap(({ url }) => ['--worker', url]),
+    ...options,
+  ]
+}
+
 async function testKills(t: Test, plane: Plane): Promise<void> {
   const all = await engines(t)
-  const start = (i: number) =>
-    startProcess('router', [
-      ...['--host', '127.0.0.1', '--port', '0', '--router-event-threads', '1', '--tokenizer-threads', '1'],
-      ...['--router-replica-sync', '--router-replica-expiry', `${EXPIRY_MS}ms`, '--log-level', 'warn'],
-      ...all.flatMap(({ url }) => ['--worker', url]),
-      ...plane(i),
-    ])
+  const start = (i: number) => startProcess('router', routerArgv(all, plane(i)))
   const survivor = await start(0)
   t.teardown(() => survivor.kill('SIGKILL'))
   const client = new RouterClient(survivor.url)

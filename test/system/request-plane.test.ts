@@ -3,9 +3,18 @@
  */
 
 import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
-import { type RequestHandler, registerWorker } from '@homing/worker'
+import { type RequestHandler, register } from '@homing/worker'
 import t, { type Test } from 'tap'
-import { RouterClient, startProcess, startTestRouter, until } from './fleet.ts'
+import {
+  assertIndexEqualsCaches,
+  type EngineHandle,
+  RouterClient,
+  send,
+  startEngines,
+  startProcess,
+  startTestRouter,
+  until,
+} from './fleet.ts'
 
 const MODEL = 'homing-sim'
 const needsServer = { skip: NO_NATS_SERVER } as const
@@ -55,9 +64,6 @@ t.test('answers over NATS are those over HTTP, of any kind', needsServer, async 
   await engineAt(t, nats, 'one')
   const [overHttp, overNats] = [await routerAt(t, nats, 'http'), await routerAt(t, nats, 'nats')]
   for (const client of [overHttp, overNats]) await hasUp(client, 1)
-  const calledAt = async (client: RouterClient) =>
-    ((await client.send('/workers')).json as { workers: { called_at: string | null }[] }).workers[0]!
-      .called_at
   t.equal(await calledAt(overHttp), null)
   t.match(await calledAt(overNats), /^nats:\/\/127\.0\.0\.1:\d+\/\S+$/)
   const messages = [{ role: 'user', content: 'Which way is home?' }]
@@ -81,6 +87,11 @@ t.test('answers over NATS are those over HTTP, of any kind', needsServer, async 
   t.strictSame(ofNats, ofHttp, 'metrics and receipts are the same')
   t.ok(ofNats.counters.length > 5 && ofNats.receipts.length === 5)
 })
+
+async function calledAt(client: RouterClient): Promise<string | null> {
+  const { workers } = (await client.send('/workers')).json as { workers: { called_at: string | null }[] }
+  return workers[0]!.called_at
+}
 
 /** What a router counts and keeps of its requests, without times. */
 async function told(client: RouterClient) {
@@ -106,12 +117,12 @@ interface Delivered {
 }
 
 /** A worker in this process. */
-function workerAt(t: Test, nats: NatsServer, port: number, handler: RequestHandler, limits = {}) {
-  const registered = registerWorker({
-    url: `http://worker:${port}?model=${MODEL}&block_size=16&kv_blocks=100`,
+function workerAt(t: Test, nats: NatsServer, port: number, handler: RequestHandler, more = '') {
+  const registered = register({
+    url: `http://worker:${port}?model=${MODEL}&block_size=16&kv_blocks=100${more}`,
     nats: [nats.address],
     namespace: 'test',
-    serve: { handler, ...limits },
+    serve: { handler },
   })
   t.teardown(() => registered.close())
   return registered
@@ -198,26 +209,83 @@ t.test(
 )
 
 t.test(
-  'a worker that is killed in mid-answer, and one that fails before its first byte',
+  'a registered engine is killed in mid-answer while one request has no byte yet and one waits: all end, and nothing is left',
   needsServer,
   async t => {
     const nats = await server(t)
-    const first = await engineAt(t, nats, 'first', ['--speed', '1'])
-    const client = await routerAt(t, nats, 'nats')
-    await hasUp(client, 1)
+    const engine = await engineAt(t, nats, 'first', ['--speed', '1'])
+    const options = [
+      '--router-replica-sync',
+      '--router-policy',
+      'linear',
+      '--router-queue-threshold',
+      '0.001',
+    ]
+    const client = await routerAt(t, nats, 'nats', options)
+    const other = await routerAt(t, nats, 'nats', options)
+    for (const one of [client, other]) {
+      await hasUp(one, 1)
+      await one.trusted()
+    }
+    const body = (prompt: string, more: object) => ({ ...ask, prompt: `${prompt} `.repeat(100), ...more })
     const answer = await client.open('/v1/completions', {
-      body: { ...ask, max_tokens: 2000, ignore_eos: true },
+      body: body('answers', { max_tokens: 2000, ignore_eos: true }),
     })
     t.equal(answer.statusCode, 200)
-    first.kill('SIGKILL')
+    await until('it generates', async () => {
+      const { requests, prefillTokens } = await bookedAt(client)
+      return requests === 1 && prefillTokens === 0 ? true : undefined
+    })
+    await send(engine.url, '/admin/faults', { body: { hang: 'generation' } })
+    const begun = (prompt: string) =>
+      client.send('/v1/completions', { body: body(prompt, { stream: false }) })
+    const unanswered = begun('computes')
+    for (const one of [client, other]) {
+      await until('both are booked', async () => ((await bookedAt(one)).requests === 2 ? true : undefined))
+      await until('it has blocks', async () =>
+        [...(await one.indexedBlocks()).values()].some(({ length }) => length > 0) ? true : undefined,
+      )
+    }
+    t.match((await other.send('/replicas')).json, { booked_elsewhere: 2, replicas: [{ open_bookings: 2 }] })
+    const waiting = begun('waits')
+    const waits = async () => (await client.send('/queue')).json.requests
+    await until('the third waits', async () => ((await waits()) === 1 ? true : undefined))
+    engine.kill('SIGKILL')
     const text = await answer.body.text()
     t.match(text, /"error"/, 'the stream ends with an error')
     t.notMatch(text, /\[DONE\]/)
-    const [decision] = (await client.send('/decisions')).json.decisions
-    t.match(JSON.stringify(decision), /HOMING_DISPATCH_UPSTREAM_FAILED|HOMING_DISPATCH_NO_ANSWER/)
-    t.match(JSON.stringify(decision), /nothing was heard from/)
+    for (const one of [await unanswered, await waiting]) {
+      t.equal(one.status, 503, one.text)
+      t.match(one.json, { error: { code: 'no_worker' } })
+    }
+    const { decisions } = (await client.send('/decisions')).json
+    const cut = JSON.stringify(decisions.at(-1))
+    t.match(cut, /HOMING_DISPATCH_UPSTREAM_FAILED|HOMING_DISPATCH_NO_ANSWER/)
+    t.match(cut, /nothing was heard from/)
+    for (const one of [client, other]) {
+      await until('it has left', async () => ((await one.workers()).length === 0 ? true : undefined))
+      const nothing = { requests: 0, blocks: 0, prefillTokens: 0 }
+      t.strictSame(await bookedAt(one), nothing, 'nothing is booked there')
+      t.equal((await one.indexedBlocks()).size, 0, 'no block of it is left')
+      t.match((await one.send('/queue')).json, { requests: 0, prompt_tokens: 0, bytes: 0 }, 'nothing waits')
+    }
+    await until('nothing is open elsewhere', async () => {
+      const { booked_elsewhere, replicas } = (await other.send('/replicas')).json
+      return booked_elsewhere === 0 && replicas[0].open_bookings === 0 ? true : undefined
+    })
   },
 )
+
+/** What the tracker has booked at all workers. */
+async function bookedAt(client: RouterClient) {
+  const { text } = await client.send('/metrics')
+  const sum = (name: string): number =>
+    [...text.matchAll(new RegExp(`^homing_tracker_active_${name}\\{.*\\} (.*)$`, 'gm'))].reduce(
+      (all, [, value]) => all + Number(value),
+      0,
+    )
+  return { requests: sum('requests'), blocks: sum('blocks'), prefillTokens: sum('prefill_tokens') }
+}
 
 t.test(
   'nobody serves the subject: others take the request, over HTTP where that is their way',
@@ -343,5 +411,82 @@ t.test(
       return next.status === 200 ? next : undefined
     })
     t.match(after.text, /\[DONE\]/)
+  },
+)
+
+t.test('an engine publishes over TCP, and is called over NATS (000-11)', needsServer, async t => {
+  const nats = await server(t)
+  const { engines, stop } = await startEngines([{ blocks: 100 }])
+  t.teardown(stop)
+  const engine = engines[0]!
+  const { events, eventsPort, replayPort } = engine.description.ranks[0]!
+  const relay: RequestHandler = async ({ method, path, headers, body }) => {
+    const answer = await send(engine.url, path, {
+      method,
+      headers: { 'content-type': String(headers['content-type'] ?? '') },
+      ...(body.length === 0 ? {} : { body }),
+    })
+    return {
+      status: answer.status,
+      headers: { 'content-type': answer.headers['content-type'] ?? '' },
+      body: answer.bytes,
+    }
+  }
+  workerAt(t, nats, 4, relay, `&events_host=127.0.0.1&events=${eventsPort}&replay=${replayPort}`)
+  const client = await routerAt(t, nats, 'nats')
+  await hasUp(client, 1)
+  await client.trusted()
+  t.equal(await calledAt(client), nats.endpoint('homing.requests.worker_4'))
+  t.match((await client.workers())[0], { worker_keys: [{ events: { endpoint: events } }] })
+  const served: EngineHandle = { url: 'http://worker:4', state: engine.state }
+  const body = { model: MODEL, prompt: 'over two ways '.repeat(30), max_tokens: 2 }
+  for (const isCached of [false, true]) {
+    const answer = await client.send('/v1/completions', { body })
+    t.equal(answer.status, 200, answer.text)
+    t.equal(
+      Number(answer.headers['x-homing-overlap-blocks']) > 0,
+      isCached,
+      'its cache is known by its events',
+    )
+    t.equal(answer.json.usage.prompt_tokens_details.cached_tokens > 0, isCached)
+    await client.caughtUp([served])
+  }
+  t.ok((await assertIndexEqualsCaches(client, [served])) > 0)
+})
+
+t.test(
+  'a router that is killed in mid-answer: the handler is told that its client left',
+  needsServer,
+  async t => {
+    const nats = await server(t)
+    let abortedCount = 0
+    const worker = workerAt(
+      t,
+      nats,
+      5,
+      engineLike(({ signal }) => ({
+        status: 200,
+        headers: STREAM,
+        body: (async function* () {
+          yield event('first')
+          await new Promise(resolve => signal.addEventListener('abort', resolve))
+          abortedCount++
+        })(),
+      })),
+    )
+    const router = await startProcess('router', [
+      ...['--host', '127.0.0.1', '--port', '0', '--router-event-threads', '1', '--tokenizer-threads', '1'],
+      ...['--nats', nats.address, '--worker-namespace', 'test', '--request-plane', 'nats'],
+    ])
+    t.teardown(() => router.kill('SIGKILL'))
+    const client = new RouterClient(router.url)
+    await hasUp(client, 1)
+    const answer = await client.open('/v1/completions', { body: ask })
+    t.equal(answer.statusCode, 200)
+    t.strictSame([worker.openRequests, abortedCount], [1, 0])
+    router.kill('SIGKILL')
+    await t.rejects(answer.body.text(), 'the client is cut off')
+    await until('the handler hears it', () => (abortedCount === 1 ? true : undefined))
+    await until('nothing is open', () => (worker.openRequests === 0 ? true : undefined))
   },
 )

@@ -1,6 +1,11 @@
 export { BadRegistrationError } from './errors.ts'
 export type { RequestHandler, WorkerAnswer, WorkerRequest } from './handle-request.ts'
-export { type Registered, type RegisterOptions, registerWorker } from './register-worker.ts'
+export {
+  type Registered,
+  type RegisterOptions,
+  registerWorker,
+  registerWorker as register,
+} from './register-worker.ts'
 export {
   encodeRegistration,
   readRegistration,
