@@ -288,44 +288,50 @@ async function bookedAt(client: RouterClient) {
 }
 
 t.test(
-  'nobody serves the subject: others take the request, over HTTP where that is their way',
+  'nobody serves the subject, or the broker dies before the first byte: others take the request, over HTTP where that is their way',
   needsServer,
   async t => {
     const nats = await server(t)
     const plainEngine = await startProcess('engine', [
-      '--port',
-      '0',
-      '--speed',
-      '0',
-      '--events-port',
-      '0',
-      '--replay-port',
-      '0',
+      ...['--port', '0', '--speed', '0', '--events-port', '0', '--replay-port', '0'],
     ])
     t.teardown(() => plainEngine.kill('SIGKILL'))
+    const gone = await engineAt(t, nats, 'gone')
     let calls = 0
-    const worker = workerAt(
+    let isHolding = false
+    let heldCount = 0
+    workerAt(
       t,
       nats,
       2,
-      engineLike(() => {
+      engineLike(async ({ signal }) => {
         calls++
+        if (isHolding) {
+          heldCount++
+          await new Promise(resolve => signal.addEventListener('abort', resolve))
+        }
         return { status: 200, headers: { 'content-type': 'application/json' }, body: '{"choices":[]}' }
       }),
     )
     const client = await routerAt(t, nats, 'nats', ['--router-mode', 'round-robin'], [plainEngine.url])
-    await hasUp(client, 2)
-    for (let i = 0; i < 8; i++)
-      t.equal(
-        (await client.send('/v1/completions', { body: { ...ask, prompt: `prompt ${i}`, stream: false } }))
-          .status,
-        200,
-      )
-    t.ok(calls > 0 && calls < 8, `${calls} of 8 went over the broker`)
-    await worker.close()
-    await until('one is left', async () => ((await client.workers()).length === 1 ? true : undefined))
+    await hasUp(client, 3)
+    const complete = async (name: string): Promise<number> =>
+      (await client.send('/v1/completions', { body: { ...ask, prompt: name, stream: false } })).status
+    const retries = async (): Promise<number> =>
+      Number(/^homing_request_retries_total.* (\d+)$/m.exec((await client.send('/metrics')).text)?.[1] ?? 0)
+    for (let i = 0; i < 9; i++) t.equal(await complete(`all are there ${i}`), 200)
+    t.ok(calls > 0 && calls < 8, `${calls} of 9 went to the handler`)
+    t.equal(await retries(), 0)
+    gone.kill('SIGKILL')
+    await gone.ended
+    for (let i = 0; i < 3; i++) t.equal(await complete(`one is gone ${i}`), 200)
+    t.ok((await retries()) > 0, 'the one that is gone was tried')
+    isHolding = true
+    const open = [0, 1, 2].map(i => complete(`the broker dies ${i}`))
+    await until('the handler holds a request', () => (heldCount > 0 ? true : undefined))
     await nats.down()
-    t.equal((await client.send('/v1/completions', { body: { ...ask, stream: false } })).status, 200)
+    t.strictSame(await Promise.all(open), [200, 200, 200])
+    for (let i = 0; i < 3; i++) t.equal(await complete(`the broker is away ${i}`), 200)
   },
 )
 
