@@ -92,8 +92,10 @@ export class Refusal extends Error {
 
 /** `value` as it can travel. Throws UnserializableMessageError when something in it cannot. */
 export function pack(value: unknown, describeReply: DescribeReply): Packed {
-  const scan = newScan(describeReply)
+  let scan: Scan
   try {
+    if (isFlat(value)) return { body: value, patches: 0 }
+    scan = newScan(describeReply)
     if (workIn(value, 0, scan) === WORK.none) return { body: value, patches: 0 }
   } catch (error) {
     throw refusalOf(value, describeReply, error)
@@ -101,6 +103,18 @@ export function pack(value: unknown, describeReply: DescribeReply): Packed {
   const rewriting: Rewriting = { scan, patches: [], firstPaths: new Map() }
   const body = rewrite(value, [], rewriting)
   return { body, patches: rewriting.patches.length === 0 ? 0 : rewriting.patches }
+}
+
+/** An object of numbers, strings and booleans, as most messages are: it travels as it is. */
+function isFlat(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  const prototype = Object.getPrototypeOf(value) as unknown
+  if (prototype !== Object.prototype && prototype !== null) return false
+  for (const key in value) {
+    const kind = typeof (value as Record<string, unknown>)[key]
+    if (kind !== 'number' && kind !== 'string' && kind !== 'boolean') return false
+  }
+  return true
 }
 
 /** The value that was packed; `body` is changed in place. */

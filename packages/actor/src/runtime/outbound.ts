@@ -83,9 +83,9 @@ export class Outbound implements InboundHost {
           return 'full'
         }
       }
-      const moves = transfer === undefined ? undefined : new Moves(transfer)
-      const { body, patches } = this.pack(message, moves)
-      if (!offerMoving(peer, { op: OP.TELL, target: ref.id, corr: 0, body, patches }, moves)) {
+      if (transfer !== undefined) return this.#tellMoving(ref, message, transfer)
+      const { body, patches } = pack(message, this.#describeReply)
+      if (!peer.offer({ op: OP.TELL, target: ref.id, corr: 0, body, patches })) {
         this.#linkFull(peer)
         return 'full'
       }
@@ -95,6 +95,18 @@ export class Outbound implements InboundHost {
       this.#reportUnserializable(ref.name, message.type, error)
       return 'dead'
     }
+  }
+
+  /** Apart from `tell`, which is small enough so to be compiled in one piece with what calls it. */
+  #tellMoving({ peer, id }: RemoteRef, message: Message, transfer: readonly ArrayBuffer[]): TellStatus {
+    const moves = new Moves(transfer)
+    const { body, patches } = this.pack(message, moves)
+    if (!offerMoving(peer, { op: OP.TELL, target: id, corr: 0, body, patches }, moves)) {
+      this.#linkFull(peer)
+      return 'full'
+    }
+    if (patches !== 0) this.#handOver(patches, peer.name)
+    return 'ok'
   }
 
   ask(
