@@ -1,4 +1,5 @@
 export { ActorLostError } from './errors.ts'
-export { type GuardianArgs, guardian } from './guardian.ts'
+export { guardian } from './guardian.ts'
+export type { GuardianArgs } from './guardian-args.ts'
 export type { GuardianMessage, ReadyReport } from './messages.ts'
 export { queueOrderOf } from './queue-rules.ts'

@@ -1,0 +1,83 @@
+/** What the start of a router waits for, and what its end saves; each for a bounded time. */
+
+import type { ActorContext, ActorRef } from '@homing/actor'
+import type { DirectoryMessage, Fleet, FleetReport, WorkerRecord } from '@homing/directory'
+import { toErrorRecord } from '@homing/errors'
+import type { ReplicaBridgeMessage } from '@homing/replica-bridge'
+import type { RouterMessage } from '@homing/router'
+import type { GuardianMessage } from './messages.ts'
+
+const ASK_MS_MAX = 10_000
+/** Twice this must be less than what the program waits for beyond the grace. */
+const SAVE_MS_MAX = 4000
+/** How long the first replays may hold up the ready line after the first probes. */
+const FIRST_TRUST_MS_MAX = 3000
+const TRUST_POLL_MS = 20
+
+/** What was settled until now is written, behind what the router has not handled yet. */
+export async function lastDecisions(
+  context: ActorContext<GuardianMessage>,
+  routerRef: ActorRef<RouterMessage>,
+): Promise<void> {
+  const message = { type: 'flushDecisionLog', timeoutMs: SAVE_MS_MAX } as const
+  const isWritten = await routerRef.ask(message, { timeout: 2 * SAVE_MS_MAX }).catch(() => false)
+  if (!isWritten) context.log.warn({}, 'the end of the decision log could not be written')
+}
+
+/** Takes checkpoints when no more requests come: engines can repeat what they publish after this moment. */
+export async function lastCheckpoints(
+  context: ActorContext<GuardianMessage>,
+  directoryRef: ActorRef<DirectoryMessage>,
+): Promise<void> {
+  const message = { type: 'saveCheckpoints', timeoutMs: SAVE_MS_MAX } as const
+  try {
+    const report = await directoryRef.ask(message, { timeout: 2 * SAVE_MS_MAX })
+    context.log.info({ ...report }, 'last checkpoints')
+  } catch (thrown) {
+    context.log.warn({ error: toErrorRecord(thrown) }, 'the last checkpoints could not be written')
+  }
+}
+
+/** The fleet once no trust is about to change, or after FIRST_TRUST_MS_MAX; undefined: the directory does not answer. */
+export async function settledFleet(
+  context: ActorContext<GuardianMessage>,
+  directoryRef: ActorRef<DirectoryMessage>,
+): Promise<Fleet | undefined> {
+  const { clock } = context
+  const endMs = clock.nowMs() + FIRST_TRUST_MS_MAX
+  try {
+    // A listener's own report may be ahead of its trust in the fleet, so this is checked twice.
+    for (let settled = 0; ; ) {
+      const report = await directoryRef.ask({ type: 'describe' }, { timeout: FIRST_TRUST_MS_MAX })
+      settled = report.fleet.workers.some(worker => isSettling(worker, report)) ? 0 : settled + 1
+      if (settled === 2 || clock.nowMs() >= endMs) return report.fleet
+      if (settled === 0) await new Promise<void>(resolve => clock.after(TRUST_POLL_MS, resolve))
+    }
+  } catch (thrown) {
+    // It answered the first probes and is served by load until it answers again: no reason not to start.
+    context.log.warn({ error: toErrorRecord(thrown) }, 'trust in the workers is not known yet')
+    return undefined
+  }
+}
+
+/** Resolves when what other routers have open counts here, or that has taken too long. */
+export async function knownReplicas(
+  context: ActorContext<GuardianMessage>,
+  bridgeRef: ActorRef<ReplicaBridgeMessage>,
+): Promise<void> {
+  const isKnown = await bridgeRef
+    .ask({ type: 'whenKnown' }, { timeout: ASK_MS_MAX })
+    // One that failed learns of them when it is there again.
+    .catch(() => false)
+  if (!isKnown) context.log.warn({}, 'what other routers have open is not known yet')
+}
+
+/** A key of this worker is about to be known better: its listener is connecting, or replays. */
+function isSettling(worker: WorkerRecord, { sources }: FleetReport): boolean {
+  if (worker.state !== 'up') return false
+  return worker.keys.some(({ workerSlot, trust }) => {
+    if (trust === 'exact' || trust === 'partial' || !(workerSlot in sources)) return false
+    const state = sources[workerSlot]?.state
+    return state === undefined || state === 'connecting' || state === 'recovering'
+  })
+}
