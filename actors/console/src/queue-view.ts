@@ -5,7 +5,6 @@ import type { ModelQueueStatus, QueueStatus } from '@homing/queue-actor'
 
 /** The fullest first. */
 const TENANTS_SHOWN = 100
-const ASSUMED_SHOWN = 100
 
 const waitingView = ({ requests, promptTokens, uncachedTokens, oldestMs, why }: WaitingTotals) => ({
   requests,
@@ -46,10 +45,8 @@ function modelView({ model, isOn, workers, assumed, snapshot }: ModelQueueStatus
     model,
     is_on: isOn,
     worker_keys: workers,
-    assumed: assumed
-      .slice(0, ASSUMED_SHOWN)
-      .map(({ worker, what, value }) => ({ worker, what, value: value ?? null })),
-    assumed_left_out: Math.max(0, assumed.length - ASSUMED_SHOWN),
+    assumed: assumed.rows.map(({ worker, what, value }) => ({ worker, what, value: value ?? null })),
+    assumed_left_out: assumed.leftOut,
     waiting: waitingView(snapshot.waiting),
     asked: snapshot.asked,
     drain_tokens_per_second: rounded(snapshot.drainTokensPerSecond),

@@ -82,7 +82,7 @@ const loads: LoadReport = {
     activePrefillTokens: 5000,
     activeRequests: 20,
     reported: undefined,
-    learned: { prefill: { ...cost, kneeTokens: 100 }, decode: cost } as unknown as WorkerLoad['learned'],
+    learned: { prefill: { ...cost, kneeTokens: 64 }, decode: cost } as unknown as WorkerLoad['learned'],
   })),
   stats: {} as LoadReport['stats'],
 }

@@ -293,6 +293,8 @@ class Directory {
     }
     if (registration !== undefined)
       this.#registered = new RegisteredWorkers(this.#context, this.changes, registration, kept?.registered)
+    // Also where nothing was changed at run time: in the next life of the directory, workers that stayed are no others.
+    this.changes.keep()
     this.shards.observe()
     this.feed.publish()
   }

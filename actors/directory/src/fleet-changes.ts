@@ -43,6 +43,7 @@ export class FleetChanges {
   /** At the start of a life of the directory: they were checked before. */
   begin(workers: KeptFleet['workers']): void {
     const { workers: table, joined, context } = this.#options
+    for (const { joinedMs = 0 } of workers) this.#joinedMsLast = Math.max(this.#joinedMsLast, joinedMs)
     for (const { spec, isDraining, joinedMs = this.#nextJoinedMs() } of workers) {
       const worker = table.tryAdd(spec, joinedMs)
       if (worker === undefined) {
@@ -96,7 +97,7 @@ export class FleetChanges {
     }
   }
 
-  /** Larger than any before, also of an earlier life of the directory, which took longer than a millisecond to end. */
+  /** Larger than that of any worker of now or before, and than those that were kept over the lives of the directory. */
   #nextJoinedMs(): number {
     this.#joinedMsLast = Math.max(this.#joinedMsLast + 1, Math.floor(this.#options.context.clock.wallMs()))
     return this.#joinedMsLast

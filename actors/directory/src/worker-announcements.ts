@@ -68,6 +68,6 @@ export class WorkerAnnouncements {
 }
 
 /** Nothing is about to change in the trust of this key, as far as one can see. */
-function isSettled(key: Key): boolean {
+export function isSettled(key: Key): boolean {
   return key.phase !== 'running' || key.heard.trust !== 'none'
 }

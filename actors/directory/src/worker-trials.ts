@@ -11,6 +11,8 @@
 import type { ActorContext } from '@homing/actor'
 import type { DirectoryMessage, TrialTime } from './messages.ts'
 import type { Key, Worker } from './worker.ts'
+import { isSettled } from './worker-announcements.ts'
+import { owesEventSources } from './worker-facts.ts'
 
 /** Of a worker whose keys or event sockets are not there. */
 const TRIAL_MS = 3000
@@ -56,16 +58,12 @@ export class WorkerTrials {
   }
 }
 
-/** As well as can be. Its keys may still have to wait for those of an earlier life. */
-function isKnown({ keys }: Worker): boolean {
-  return keys.length > 0 && keys.every(key => !isCatchingUp(key) && isHeard(key))
+/** As well as can be. Its keys may still have to wait for those of an earlier life, and it may yet say where its events are. */
+function isKnown({ spec, outcome, keys }: Worker): boolean {
+  if (outcome !== undefined && owesEventSources(spec, outcome)) return false
+  return keys.length > 0 && keys.every(key => !isCatchingUp(key) && isSettled(key))
 }
 
 function isCatchingUp({ phase, heard }: Key): boolean {
   return phase === 'running' && heard.isCatchingUp === true
-}
-
-/** Its listener, if it has one, has said something of its source. */
-function isHeard({ phase, heard }: Key): boolean {
-  return phase !== 'running' || heard.trust !== 'none'
 }

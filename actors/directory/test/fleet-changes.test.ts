@@ -310,6 +310,28 @@ t.test('a directory that is started anew has the workers of before, each in its 
   }
 })
 
+t.test(
+  'a directory that is started anew has workers that nobody changed in the lives that they had',
+  async t => {
+    let kept: Extract<KeeperMessage, { readonly type: 'keepFleet' }>['fleet'] | undefined
+    const joined: number[][] = []
+    for (const minutes of [1, 2]) {
+      const w = await world(t)
+      await w.engine('10.0.0.1')
+      const keeper = w.system.probe<KeeperMessage>('keeper')
+      await w.system.advance(`${minutes}m`)
+      w.start([FIRST, SECOND], { keeper: keeper.ref })
+      const asked = await keeper.next()
+      if (asked.type !== 'kept') return t.fail('what was kept is asked for first')
+      asked.reply({ busyThresholds: new Map(), fleet: kept })
+      await w.system.settle()
+      for (const message of keeper.waiting) if (message.type === 'keepFleet') kept = message.fleet
+      joined.push(w.fleet.workers.map(({ joinedMs }) => joinedMs))
+    }
+    t.strictSame(joined[1], joined[0])
+  },
+)
+
 t.test('the last worker may leave', async t => {
   const { w, remove, ids, add } = await begun(t)
   await remove('10.0.0.1:8000')

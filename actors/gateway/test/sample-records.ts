@@ -63,7 +63,7 @@ export const QUEUE: QueueStatus = {
       model: 'm',
       isOn: true,
       workers: 1,
-      assumed: [{ worker: 'w', what: 'max_batched_tokens', value: 8192 }],
+      assumed: { rows: [{ worker: 'w', what: 'max_batched_tokens', value: 8192 }], leftOut: 0 },
       snapshot: {
         waiting: WAITING,
         bytes: 30,

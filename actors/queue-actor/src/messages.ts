@@ -5,6 +5,7 @@ import type { QueueSnapshot } from '@homing/queue'
 import type { WaitingRow } from '@homing/replication'
 import type { DecideResult, Decision, Measured, RouterMessage, RoutingRequest } from '@homing/router'
 import type { GatewayLife, LoadFellMessage } from '@homing/tracker'
+import type { AssumedRows } from './assumed.ts'
 
 /** How a request wants to wait, if it must. */
 export interface WaitingHints {
@@ -41,7 +42,7 @@ export interface ModelQueueStatus {
   readonly isOn: boolean
   readonly workers: number
   /** Of the step of an engine where a rule of the queue or a busy threshold goes by it; of KV blocks where a busy threshold does. */
-  readonly assumed: readonly Assumed[]
+  readonly assumed: AssumedRows
   readonly snapshot: QueueSnapshot
 }
 

@@ -42,7 +42,7 @@ import {
 import type { WaitingRow } from '@homing/replication'
 import type { DecideResult, Measured, QueueReceipt, RouterMessage } from '@homing/router'
 import type { TrackerMessage } from '@homing/tracker'
-import { assumedOf } from './assumed.ts'
+import { type AssumedRows, assumedByModel, NOTHING_ASSUMED } from './assumed.ts'
 import { CancelledError, refusedError } from './errors.ts'
 import { laneOf } from './lane.ts'
 import type { PlaceResult, QueueMessage, QueueStatus } from './messages.ts'
@@ -151,6 +151,8 @@ class WaitingRoom {
   readonly #warned = new Set<string>()
   /** The last of this life. */
   #fleet: Fleet | undefined
+  /** Of this fleet; undefined: nobody has asked yet. */
+  #assumed: ReadonlyMap<string, AssumedRows> | undefined
 
   constructor(context: ActorContext<QueueMessage>, args: QueueArgs) {
     this.#context = context
@@ -275,6 +277,7 @@ class WaitingRoom {
     }
     // Only now: a fleet that it fails on is none.
     this.#fleet = fleet
+    this.#assumed = undefined
     this.#reopen()
     this.#goOn()
   }
@@ -330,10 +333,16 @@ class WaitingRoom {
         model: name,
         isOn: rules.mayWait,
         workers,
-        assumed: assumedOf(this.#fleet, name, rules.mayWait),
+        assumed: this.#assumedOf(name),
         snapshot: waiting.snapshot(nowMs),
       })),
     }
+  }
+
+  #assumedOf(model: string): AssumedRows {
+    if (this.#fleet === undefined) return NOTHING_ASSUMED
+    this.#assumed ??= assumedByModel(this.#fleet, name => this.#models.get(name)?.rules.mayWait === true)
+    return this.#assumed.get(model) ?? NOTHING_ASSUMED
   }
 
   // ── Questions ────────────────────────────────────────────────────────────────────────────────

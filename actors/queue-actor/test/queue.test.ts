@@ -250,7 +250,7 @@ t.test('what its rules go by for want of a figure of an engine is said of each m
   const assumedBy = async (threshold: number | undefined, given: Fleet): Promise<unknown[]> => {
     const { ref, status } = await start(t, { rules: { threshold, order: 'fcfs', classes: undefined } })
     ref.tell({ type: 'fleet', fleet: given })
-    return (await status()).models.map(({ model, isOn, assumed }) => ({ model, isOn, assumed }))
+    return (await status()).models.map(({ model, isOn, assumed }) => ({ model, isOn, assumed: assumed.rows }))
   }
   const step = { worker: 'says nothing', what: 'max_batched_tokens', value: 8192 }
   const blocks = ['says', 'says nothing'].map(id => ({ worker: id, what: 'kv_blocks', value: undefined }))

@@ -112,6 +112,8 @@ export const replicaBridge = defineActor(
       booked: ({ isSo }) => bridge.booked(isSo),
       report: ({ reply }) => reply(bridge.report()),
       [signal](received) {
+        // One that is restarted is back at once: what is open here is to count meanwhile.
+        if (received.type === 'stopped') bridge.sayGoodBye()
         if (received.type === 'stopped' || received.type === 'beforeRestart') bridge.close()
       },
     }
@@ -324,7 +326,8 @@ class ReplicaBridge {
       return
     }
     // Its answer is behind what it was told of others, and what it says of a fleet that it has just heard of is before 'booked'.
-    this.#args.tracker.ask({ type: 'replicate', bridge: self }, { timeout: ASK_MS_MAX }).then(
+    const timeout = Math.min(ASK_MS_MAX, ...this.#waiting.map(({ endMs }) => endMs - nowMs))
+    this.#args.tracker.ask({ type: 'replicate', bridge: self }, { timeout }).then(
       () => void self.tell({ type: 'booked', isSo: true }),
       () => void self.tell({ type: 'booked', isSo: false }),
     )
@@ -344,10 +347,13 @@ class ReplicaBridge {
     }
   }
 
+  /** At a broker its presence says it. */
+  sayGoodBye(): void {
+    if (this.#args.plane.kind === 'zmq') this.tell(encodeBye())
+  }
+
   close(): void {
     this.#isClosed = true
-    // At a broker the presence says it.
-    if (this.#args.plane.kind === 'zmq') this.tell(encodeBye())
     this.#presence?.close()
     this.#publisher?.close()
     this.#router?.close()

@@ -227,6 +227,28 @@ for (const [name, plane] of [
     t.strictSame(await world.loads(b), NOTHING)
   })
 
+  t.test(`over ${name}: one that fails and is back says no good-bye`, async t => {
+    const world = new World()
+    world.start(t, 2, plane)
+    await world.pass(3000)
+    const [a, b] = world.replicas as [Replica, Replica]
+    await world.book(a, 0)
+    await world.pass(20)
+    let hasFailed = false
+    const fails = (): void => {
+      hasFailed = true
+      throw new Error('planted')
+    }
+    a.bridge.tell({ type: 'whenKnown', reply: fails as never })
+    for (let i = 0; i < 300; i++) {
+      await world.pass(5)
+      const [[requests] = []] = await world.loads(b)
+      if (name === 'sockets' && requests !== 1) t.fail(`${requests} requests after ${5 * i} ms`)
+    }
+    t.ok(hasFailed)
+    t.match(await world.loads(b), [[1], [0]])
+  })
+
   t.test(`over ${name}: lost messages are noticed, and nothing stays`, async t => {
     const world = new World()
     world.start(t, 2, plane)

@@ -89,6 +89,13 @@ export class World {
     const spawnBridge = () =>
       system.spawn(replicaBridge, {
         name: 'bridge',
+        // As the guardian has it.
+        supervision: {
+          directive: 'restart',
+          max: 10,
+          within: '1m',
+          backoff: { min: '20ms', max: '5s', jitter: 0.2 },
+        },
         args: { tracker: narrow, router: router.ref, queue, plane, expiryMs: EXPIRY_MS, salt },
       })
     t.teardown(() => system.shutdown())

@@ -120,9 +120,11 @@ export class ConversationAffinity {
   }
 
   /** One of its requests is over. `hasFailed`: its worker did not do it. */
-  ended(key: string, worker: string, hasFailed: boolean, nowMs: number): void {
+  ended(key: string, worker: string, joinedMs: number, hasFailed: boolean, nowMs: number): void {
     const binding = this.#bindings.get(key)
     if (binding === undefined || binding.worker !== worker) return
+    // It went to that worker before it left and came back.
+    if (binding.joinedMs !== undefined && binding.joinedMs !== joinedMs) return
     if (hasFailed) {
       this.#bindings.delete(key)
       return

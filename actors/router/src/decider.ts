@@ -69,6 +69,8 @@ const NO_HASHES = new Int32Array(0)
 
 export class Decider {
   fleet: Fleet = { version: 0, workers: [] }
+  /** When each worker key joined; empty where no sessions are bound. */
+  #joinedMsByKey: ReadonlyMap<string, number> = new Map()
   readonly audits = new Audits()
   readonly open: OpenDecisions
   readonly guard: RoutingGuard
@@ -202,13 +204,12 @@ export class Decider {
     const nowMs = this.#context.clock.nowMs()
     if (this.#affinity === undefined) return
     for (const { session, worker } of bindings) {
-      const here = this.fleet.workers.find(({ keys }) => keys.some(({ key }) => key === worker))
-      this.#affinity.placedElsewhere(session, worker, here?.joinedMs, nowMs)
+      this.#affinity.placedElsewhere(session, worker, this.#joinedMsByKey.get(worker), nowMs)
     }
   }
 
-  sessionEnded(session: string, { worker }: Decision, { outcome }: Delivery): void {
-    this.#affinity?.ended(session, worker, outcome === 'error', this.#context.clock.nowMs())
+  sessionEnded(session: string, { worker, workerJoinedMs }: Decision, { outcome }: Delivery): void {
+    this.#affinity?.ended(session, worker, workerJoinedMs, outcome === 'error', this.#context.clock.nowMs())
   }
 
   #eligible(request: RoutingRequest): Eligible | ErrorRecord {
@@ -421,6 +422,12 @@ export class Decider {
   takeFleet(fleet: Fleet, keys: readonly WorkerKeyRecord[]): void {
     this.fleet = fleet
     this.#blind.look(fleet)
+    if (this.#affinity !== undefined) {
+      const joined = fleet.workers.flatMap(({ keys, joinedMs }) =>
+        keys.map(({ key }) => [key, joinedMs] as const),
+      )
+      this.#joinedMsByKey = new Map(joined)
+    }
     const models = new Set(fleet.workers.flatMap(worker => worker.models.map(({ name }) => name)))
     for (const model of this.busyRefused.keys()) {
       if (models.has(model)) continue

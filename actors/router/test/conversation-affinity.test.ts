@@ -123,11 +123,22 @@ t.test('a worker that has left and came back is another one, whether or not anyb
   t.not((await decide(request('Q', withSession('t')))).worker, first.worker)
 })
 
+t.test('the end of a request at an earlier life of a worker says nothing of the next', async t => {
+  const affinity = new ConversationAffinity(SETTINGS)
+  affinity.placed('s', 'w/0', 1, 0)
+  affinity.placed('s', 'w/0', 2, 1)
+  affinity.ended('s', 'w/0', 1, true, 2)
+  t.equal(affinity.size, 1, 'the earlier one failed')
+  affinity.ended('s', 'w/0', 1, false, 2)
+  affinity.placed('other', 'w/0', 2, 2 * SETTINGS.ttlMs)
+  t.equal(affinity.size, 2, 'its own request is still under way')
+})
+
 t.test('of more sessions than may be, the one longest unused is forgotten', async t => {
   const affinity = new ConversationAffinity(SETTINGS)
   for (let i = 0; i < 100_000; i++) affinity.placed(`s${i}`, 'w/0', 1, i / 1000)
   t.equal(affinity.size, 3)
-  for (let i = 99_997; i < 100_000; i++) affinity.ended(`s${i}`, 'w/0', false, 100)
+  for (let i = 99_997; i < 100_000; i++) affinity.ended(`s${i}`, 'w/0', 1, false, 100)
   affinity.placed('late', 'w/0', 1, 60_100)
   t.equal(affinity.size, 1, 'those that are over make room')
 })

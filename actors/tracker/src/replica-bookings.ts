@@ -99,7 +99,8 @@ export class ReplicaBookings {
     for (const operation of operations) {
       const id = localId(replica, operation.id)
       if (isLate) this.#args.book.late(id)
-      if (operation.kind === 'booked') this.#book(replica, { ...operation, hasFirstToken: false }, isLate)
+      if (operation.kind === 'booked')
+        isLess = this.#book(replica, { ...operation, hasFirstToken: false }, isLate) || isLess
       else if (operation.kind === 'firstToken') isLess = this.#firstToken(id) || isLess
       else isLess = this.#free(replica, operation) || isLess
     }
@@ -119,7 +120,7 @@ export class ReplicaBookings {
     for (const booking of bookings) {
       const id = localId(replica, booking.id)
       if (booking.hasFirstToken) this.#args.book.late(id)
-      this.#book(replica, booking, true)
+      isLess = this.#book(replica, booking, true) || isLess
       if (booking.hasFirstToken) isLess = this.#firstToken(id) || isLess
     }
     return isLess
@@ -147,21 +148,23 @@ export class ReplicaBookings {
       for (const id of slots.keys()) this.#args.load.touch(id, nowMs)
   }
 
-  #book(replica: string, booking: OpenBooking, isLate: boolean): void {
+  /** True: load fell somewhere, since it was booked at another worker before. */
+  #book(replica: string, booking: OpenBooking, isLate: boolean): boolean {
     const { load, book, slotOf } = this.#args
     const { worker, activeBlocks, promptTokens, isStream, waitedMs, stepTokens, hasFirstToken } = booking
     const id = localId(replica, booking.id)
     const held: Held = this.#byReplica.get(replica) ?? { slots: new Map(), on: new Map() }
     const slot = slotOf(worker)
-    if (slot === undefined) {
-      this.#unbooked++
-      return
-    }
     const before = held.slots.get(id)
+    let isLess = false
     if (before !== undefined && before !== slot) {
       // A name that is given twice: the last word counts.
       this.#drop(replica, held, id, before)
-      this.#end(id, {})
+      isLess = this.#end(id, {})
+    }
+    if (slot === undefined) {
+      this.#unbooked++
+      return isLess
     }
     if (!held.slots.has(id)) {
       const nowMs = this.#args.nowMs()
@@ -174,7 +177,7 @@ export class ReplicaBookings {
       }
       if (load.book(id, slot, figures) !== 'booked') {
         this.#unbooked++
-        return
+        return isLess
       }
       this.#byReplica.set(replica, held)
       held.slots.set(id, slot)
@@ -186,6 +189,7 @@ export class ReplicaBookings {
       else book.sent(id, slot, sent, stepTokens)
     }
     this.#setBlocks(held, slot, activeBlocks)
+    return isLess
   }
 
   #firstToken(id: string): boolean {

@@ -61,7 +61,14 @@ export const whatIf = defineActor(
     const report = (): WhatIfReport => {
       const { requests, bytes, refused, oldestMs } = memory.status
       return {
-        kept: { requests, bytes, bytesMax, minutesMax, dropped: refused + lost, oldestMs },
+        kept: {
+          requests,
+          bytes,
+          bytesMax,
+          minutesMax,
+          dropped: refused + lost,
+          oldestMs: oldestMs === undefined ? undefined : oldestMs + aheadMs,
+        },
         cpuShare,
         timeMsMax,
         run: run === undefined ? undefined : viewOf(run, context.clock.nowMs()),

@@ -33,7 +33,7 @@ export function FleetView({ state, live }: ViewProps): VNode {
     'div',
     null,
     summary(fleet),
-    (fleet.trust['approximate'] ?? 0) === fleet.keys_total
+    (fleet.trust['approximate'] ?? 0) > 0 && !fleet.trust['exact'] && !fleet.trust['partial']
       ? note(
           'warning',
           'No cache is known by events: what a worker holds is guessed from the requests that were sent to it. “What to do” on its card says how to change that.',

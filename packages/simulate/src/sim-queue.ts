@@ -64,7 +64,7 @@ export class SimQueue {
     this.#waitMsMax = spec.waitMsMax ?? WAIT_MS_MAX
     const isAuto = isAutoSelection(selection)
     this.#rules = new ModelRules('', {
-      threshold: thresholdOf(spec.threshold, isAuto, spec.tenantWeights !== undefined),
+      threshold: thresholdOf(spec.threshold, isAuto, Object.keys(spec.tenantWeights ?? {}).length > 0),
       order: orderOf(spec.order ?? 'auto', isAuto),
       classes: undefined,
     })

@@ -4,7 +4,7 @@
  * the message is so large that this may have no end: then the whole of it is left to structuredClone.
  */
 
-/** Objects, items and fields that are copied by hand. */
+/** Objects and items that are copied by hand. */
 const STEPS_MAX = 100_000
 const TOO_LARGE = Symbol('too large')
 
