@@ -12,7 +12,7 @@ import { eventSettings } from './router/event-settings.ts'
 import { listeningSettings } from './router/listening-settings.ts'
 import { outputSettings } from './router/output-settings.ts'
 import { overloadSettings } from './router/overload-settings.ts'
-import { queueSettings } from './router/queue-settings.ts'
+import { faultOfIdleWeights, queueSettings } from './router/queue-settings.ts'
 import { replicaSettings } from './router/replica-settings.ts'
 import { requestSettings } from './router/request-settings.ts'
 import { routingSettings } from './router/routing-settings.ts'
@@ -117,9 +117,7 @@ export const routerCommand: Command<typeof routerSettings> = {
         ? `--selection-module has no effect in --router-mode ${routerMode}: use mode kv, or leave it out`
         : undefined,
     ({ settings: { tenantWeights, queueThreshold, policyClassFile } }) =>
-      tenantWeights.length > 0 && queueThreshold === 'none' && policyClassFile === undefined
-        ? '--router-tenant-weight has no effect with --router-queue-threshold none: nothing waits, so leave one of them out'
-        : undefined,
+      faultOfIdleWeights(tenantWeights, queueThreshold, policyClassFile !== undefined),
     ({ settings: { port, adminPort } }) =>
       adminPort === port && port > 0
         ? `--admin-port ${adminPort} is the same as --port: choose another, or leave it out`

@@ -1,7 +1,12 @@
 /** The settings of `homing simulate`. */
 
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
-import { faultOfQueueThreshold, faultOfTenantWeight, QUEUE_THRESHOLD_UNSET } from './router/queue-settings.ts'
+import {
+  faultOfIdleWeights,
+  faultOfQueueThreshold,
+  faultOfTenantWeight,
+  QUEUE_THRESHOLD_UNSET,
+} from './router/queue-settings.ts'
 import { GIB, HOUR_MS, MIB, SECOND_MS } from './units.ts'
 
 const SPEED_MAX = 100_000
@@ -501,7 +506,7 @@ export const simulateCommand: Command<typeof simulateSettings> = {
       line: 'homing simulate --trace decisions.jsonl --workers 6 --view guessed --policies linear,product',
     },
   ],
-  rules: [faultOfLoad, faultOfBlockSize, faultOfWorkers],
+  rules: [faultOfLoad, faultOfBlockSize, faultOfWorkers, faultOfWeights],
 }
 
 /** The numbers of a list whose items may hold several, separated by commas. */
@@ -514,6 +519,10 @@ type Facts = RuleFacts<SimulateSettings>
 function faultOfLoad({ settings: { speeds, loads } }: Facts): string | undefined {
   if (speeds.length === 0 || loads.length === 0) return undefined
   return '--speeds and --loads both say how much traffic there is: give one of them'
+}
+
+function faultOfWeights({ settings: { tenantWeights, queueThreshold } }: Facts): string | undefined {
+  return faultOfIdleWeights(tenantWeights, queueThreshold, false)
 }
 
 function faultOfBlockSize({ settings: { blockSizeTokens } }: Facts): string | undefined {

@@ -11,6 +11,7 @@ import {
   routerCommand,
   type SettingDescriptor,
   SettingsError,
+  simulateCommand,
 } from '../src/index.ts'
 
 const machine = { cores: 8 }
@@ -119,6 +120,10 @@ t.test('rules over several settings hold, and a default that is given is no wish
   t.match(faultsOf(weighed), [/--router-tenant-weight has no effect with --router-queue-threshold none/])
   t.strictSame(faultsOf({ ...weighed, policyClassFile: 'classes.yaml' }), [], 'classes may have thresholds')
   t.strictSame(faultsOf({ ...weighed, queueThreshold: 'auto' }), [])
+  t.throws(
+    () => completeSettings(simulateCommand, weighed, { machine }),
+    /--router-tenant-weight has no effect with --router-queue-threshold none/,
+  )
   t.match(faultsOf({ affinitiesMax: 5 }), [/no effect without --router-session-affinity-ttl-secs/])
   const hard = { affinityTtlMs: 1000, affinityMode: 'hard' } as const
   t.strictSame(faultsOf(hard), [])

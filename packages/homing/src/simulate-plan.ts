@@ -6,6 +6,7 @@
  */
 
 import { numbersOf, readTenantWeights, type SettingSource, type SimulateSettings } from '@homing/config'
+import { thresholdOf } from '@homing/queue'
 import {
   type CellSelection,
   type CellSpec,
@@ -142,10 +143,11 @@ function queueOf(
   selection: CellSelection,
 ): QueueSpec | undefined {
   const weights = readTenantWeights(tenantWeights)
-  const threshold = given ?? (isAutoSelection(selection) || weights.size > 0 ? 'auto' : 'none')
-  if (threshold === 'none') return undefined
+  const isWord = given === undefined || given === 'none' || given === 'auto'
+  const threshold = isWord ? given : Number(given)
+  if (thresholdOf(threshold, isAutoSelection(selection), weights.size > 0) === undefined) return undefined
   return {
-    threshold: threshold === 'auto' ? 'auto' : Number(threshold),
+    threshold: typeof threshold === 'number' ? threshold : 'auto',
     order: queueOrder,
     ...(weights.size > 0 && { tenantWeights: Object.fromEntries(weights) }),
   }

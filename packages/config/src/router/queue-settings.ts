@@ -152,3 +152,14 @@ export function faultOfQueueThreshold(text: string): string | undefined {
     ? undefined
     : 'is not none, auto or a number above 0'
 }
+
+/** Of weights that nothing waits for; also of the simulator, which has no policy classes. */
+export function faultOfIdleWeights(
+  tenantWeights: readonly string[],
+  queueThreshold: string | undefined,
+  hasClasses: boolean,
+): string | undefined {
+  return tenantWeights.length > 0 && queueThreshold === 'none' && !hasClasses
+    ? '--router-tenant-weight has no effect with --router-queue-threshold none: nothing waits, so leave one of them out'
+    : undefined
+}
