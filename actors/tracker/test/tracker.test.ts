@@ -417,6 +417,7 @@ t.test(
 
 t.test('the first that happens after a pause is told at once, what follows is gathered', async t => {
   const { system, ref, book } = await start(60_000, {}, { replicationMs: 50 })
+  t.teardown(() => system.shutdown())
   const bridge = system.probe<OwnOperationsMessage | TellAgainMessage>('bridge')
   await ref.ask({ type: 'replicate', bridge: bridge.ref }, ASK)
   const told = async (): Promise<string[][]> => {
