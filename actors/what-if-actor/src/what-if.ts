@@ -101,8 +101,9 @@ export const whatIf = defineActor(
         if (expected !== undefined && number > expected) lost += number - expected
         expected = number + 1
         aheadMs = context.clock.wallMs() - request.arrivedAtMs - request.totalMs
-        if (request.wasTaken && request.worker !== undefined)
-          memory.keep(keptOf(request), context.clock.nowMs())
+        const { worker } = request
+        if (request.wasTaken && worker !== undefined)
+          memory.keep(keptOf(request, worker), context.clock.nowMs())
       },
 
       async askWhatIf({ question, reply }) {
@@ -186,10 +187,11 @@ function viewOf({ sinceMs, ...run }: Running, nowMs: number): WhatIfRun {
   return { ...run, elapsedMs: run.state === 'running' ? nowMs - sinceMs : run.elapsedMs }
 }
 
-function keptOf(request: SettledRequest): KeptRequest {
+function keptOf(request: SettledRequest, worker: string): KeptRequest {
   const { promptTokens, outputTokens, blockSizeTokens } = request
   return {
     ...request,
+    worker,
     inputTokens: promptTokens,
     outputTokens: outputTokens ?? 0,
     blockTokens: blockSizeTokens,

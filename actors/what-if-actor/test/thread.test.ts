@@ -27,7 +27,6 @@ function taskOf(requests: number, more: Partial<KeptRequest> = {}): WhatIfTask {
       totalMs: 500,
       outcome: 'ok',
       attempts: 1,
-      wasTaken: true,
       knowledge: 'tokens',
       sequenceHashes: Int32Array.from({ length: 2 * blocks }, (_, half) => 1000 * i + half),
       ...more,

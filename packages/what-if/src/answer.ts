@@ -162,16 +162,19 @@ function oneModel(log: DecisionLog): {
   readonly model: string
   readonly notes: string[]
 } {
-  const taken = log.requests.filter(({ wasTaken, worker }) => wasTaken && worker !== undefined)
-  if (taken.length === 0) throw new WhatIfError('no request has reached a worker in these minutes')
-  const model = mostOf(taken.map(request => request.model))
+  if (log.requests.length === 0) throw new WhatIfError('no request has reached a worker in these minutes')
+  const model = mostOf(log.requests.map(request => request.model))
   const blockTokens = mostOf(
-    taken.filter(request => request.model === model).map(request => request.blockTokens),
+    log.requests.filter(request => request.model === model).map(request => request.blockTokens),
   )
-  const requests = taken.filter(request => request.model === model && request.blockTokens === blockTokens)
+  const requests = log.requests.filter(
+    request => request.model === model && request.blockTokens === blockTokens,
+  )
   const notes: string[] = []
-  if (requests.length < taken.length)
-    notes.push(`${taken.length - requests.length} requests of other models or block sizes are left out`)
+  if (requests.length < log.requests.length)
+    notes.push(
+      `${log.requests.length - requests.length} requests of other models or block sizes are left out`,
+    )
   const used = new Set(requests.map(({ worker }) => worker!))
   const serving = log.workers.filter(
     ({ key, models, isUp }) => used.has(key) || (isUp && models.includes(model)),

@@ -83,8 +83,6 @@ function readRequest(
     const half = 2 * (at + WORDS + block)
     ids[block] = block < known ? numbers.of(halves[half]!, halves[half + 1]!) : numbers.fresh()
   }
-  const worker = words[at + 6]!
-  const attempts = words[at + 14]!
   return {
     timestampMs: words[at + 1]! - originMs,
     inputTokens,
@@ -93,7 +91,7 @@ function readRequest(
     hashIds: ids,
     sessionId: undefined,
     model: texts[words[at + 5]!]!,
-    worker: worker === NONE ? undefined : texts[worker],
+    worker: texts[words[at + 6]!]!,
     policy: '',
     predictedTokens: words[at + 11]!,
     cachedTokens: figureOf(words[at + 10]!),
@@ -102,8 +100,8 @@ function readRequest(
     totalMs: words[at + 9]!,
     outcome: OUTCOMES[words[at + 12]!]!,
     error: undefined,
-    attempts: Math.max(0, attempts),
-    wasTaken: attempts !== NONE,
+    attempts: words[at + 14]!,
+    wasTaken: true,
     knowledge: KNOWLEDGE[words[at + 13]!]!,
   }
 }

@@ -42,7 +42,7 @@ const ARRIVED = 1
 
 export const OUTCOMES: readonly LoggedOutcome[] = ['ok', 'error', 'aborted', 'refused']
 export const KNOWLEDGE: readonly PromptKnowledge[] = ['tokens', 'text', 'none']
-/** In place of a text or a figure that is not known. */
+/** In place of a figure that is not known. */
 export const NONE = -1
 
 interface Chunk {
@@ -91,7 +91,7 @@ export class RequestMemory {
     words[used + 3] = request.outputTokens
     words[used + 4] = request.blockTokens
     words[used + 5] = numberOf(chunk, request.model)
-    words[used + 6] = request.worker === undefined ? NONE : numberOf(chunk, request.worker)
+    words[used + 6] = numberOf(chunk, request.worker)
     words[used + 7] = request.routerMs
     words[used + 8] = request.firstTokenMs ?? NONE
     words[used + 9] = request.totalMs
@@ -99,7 +99,7 @@ export class RequestMemory {
     words[used + 11] = request.predictedTokens
     words[used + 12] = OUTCOMES.indexOf(request.outcome)
     words[used + 13] = KNOWLEDGE.indexOf(request.knowledge)
-    words[used + 14] = request.wasTaken ? request.attempts : NONE
+    words[used + 14] = request.attempts
     halves.set(request.sequenceHashes.subarray(0, 2 * blocks), 2 * (used + WORDS))
     chunk.used += WORDS + blocks
     chunk.requests++

@@ -6,11 +6,13 @@ import type { LoggedRequest, LoggedSelection, LoggedWorker } from '@homing/trace
 /** Whose step times may be asked for: what the router has learned of its workers, and the profiles of the simulator. */
 export const WHAT_IF_PROFILES = ['learned', 'h100-8b', 'h100-70b-tp4', 'mock-poly', 'mock-simple'] as const
 
-/** A request that is over. */
+/** A request that is over, and that a worker took. */
 export interface KeptRequest
-  extends Omit<LoggedRequest, 'timestampMs' | 'hashIds' | 'sessionId' | 'error' | 'policy'> {
+  extends Omit<LoggedRequest, 'timestampMs' | 'hashIds' | 'sessionId' | 'error' | 'policy' | 'wasTaken'> {
   /** Unix milliseconds. */
   readonly arrivedAtMs: number
+  /** The one that took it. */
+  readonly worker: string
   /** Pairs [lo, hi] of the full blocks of the prompt. */
   readonly sequenceHashes: Int32Array
 }

@@ -67,7 +67,6 @@ async function seen(fromMs = 0, change: Partial<CellSpec> = {}): Promise<WhatIfT
         totalMs: endMs - arrivalMs + ROUTER_MS,
         outcome: 'ok',
         attempts: 1,
-        wasTaken: true,
         knowledge: 'tokens',
         sequenceHashes: Int32Array.from({ length: 2 * Math.floor(inputTokens / BLOCK) }, (_, half) =>
           half % 2 === 0 ? hashIds[half >> 1]! : 7919 * hashIds[half >> 1]!,

@@ -42,7 +42,6 @@ function request(
     totalMs: 20,
     outcome: 'ok',
     attempts: 2,
-    wasTaken: true,
     knowledge: 'text',
     sequenceHashes: Int32Array.from(hashes),
     ...more,
@@ -61,10 +60,10 @@ t.test(
       const hashes = Array.from({ length: 2 * blocks }, (_, half) => -group * 1000 - half)
       const one = request(1000 + random.below(50_000), hashes, {
         model: `m${group}`,
-        worker: group === 0 ? undefined : `w${group}`,
+        worker: `w${group}`,
         cachedTokens: group === 1 ? undefined : 16 * group,
         firstTokenMs: group === 2 ? undefined : 12.25,
-        wasTaken: group !== 3,
+        attempts: 1 + group,
         outcome: group === 4 ? 'aborted' : 'ok',
       })
       given.push(one)
@@ -77,11 +76,11 @@ t.test(
     const hashOf = new Map<number, string>()
     const numberOf = new Map<string, number>()
     for (const [i, one] of requests.entries()) {
-      const { sequenceHashes, arrivedAtMs, attempts, ...rest } = expected[i]!
-      const { hashIds, timestampMs, attempts: read, ...others } = one
+      const { sequenceHashes, arrivedAtMs, ...rest } = expected[i]!
+      const { hashIds, timestampMs, ...others } = one
       if (timestampMs !== arrivedAtMs - originMs) t.fail(`arrival ${i}`)
-      if (read !== (rest.wasTaken ? attempts : 0)) t.fail(`attempts ${i}`)
-      const { policy: _, sessionId: __, error: ___, ...told } = others
+      if (!others.wasTaken) t.fail(`taken ${i}`)
+      const { policy: _, sessionId: __, error: ___, wasTaken: ____, ...told } = others
       if (JSON.stringify(Object.entries(told).sort()) !== JSON.stringify(Object.entries(rest).sort()))
         t.strictSame(told, rest)
       if (hashIds.length !== Math.ceil(rest.inputTokens / 16)) t.fail(`blocks ${i}`)
