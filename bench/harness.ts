@@ -21,6 +21,7 @@ import { cpus } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { readHeader } from './bench-header.ts'
 import { benchHelp, type ParameterDefaults } from './bench-help.ts'
+import { median } from './statistics.ts'
 
 /** One measured value. */
 export interface Measure {
@@ -440,10 +441,11 @@ function short(value: number): string {
 }
 
 function spread(values: readonly number[]): { median: number; min: number; max: number } {
-  const sorted = [...values].sort((a, b) => a - b)
-  const middle = sorted.length >> 1
-  const median = sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2
-  return { median: rounded(median), min: rounded(sorted[0]!), max: rounded(sorted.at(-1)!) }
+  return {
+    median: rounded(median(values)),
+    min: rounded(Math.min(...values)),
+    max: rounded(Math.max(...values)),
+  }
 }
 
 /** Five significant digits: more is noise. Counts stay exact, because sums of answers pin the behavior. */

@@ -17,6 +17,7 @@ import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import process from 'node:process'
+import { median } from '../statistics.ts'
 
 interface Result {
   readonly median: number
@@ -118,12 +119,6 @@ function bench(folder: string, words: readonly string[]) {
 function ratios(values: readonly number[]): string {
   const [min, max] = [Math.min(...values), Math.max(...values)]
   return `${median(values).toFixed(2)} (${min.toFixed(2)} … ${max.toFixed(2)})`
-}
-
-function median(values: readonly number[]): number {
-  const sorted = values.toSorted((a, b) => a - b)
-  const middle = sorted.length >> 1
-  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2
 }
 
 function usage(fault: string): never {

@@ -3,6 +3,7 @@
 import process from 'node:process'
 import { type ActorSystem, ThreadDownError } from '@homing/actor'
 import { percentile } from '../harness.ts'
+import { slope } from '../statistics.ts'
 import { adder } from './actors.ts'
 import { pause, requireEqual } from './loads.ts'
 import { msBetween, workerExitMs, workerStartMs } from './raw-lives.ts'
@@ -108,7 +109,7 @@ interface Storm {
 }
 
 async function storm(ms: number, restart: () => Promise<void>): Promise<Storm> {
-  const samples: { restarts: number; rssKb: number }[] = []
+  const samples: [restarts: number, rssKb: number][] = []
   let restarts = 0
   let sampledMs = 0
   const fromMs = performance.now()
@@ -116,7 +117,7 @@ async function storm(ms: number, restart: () => Promise<void>): Promise<Storm> {
     await restart()
     restarts++
     if (nowMs - sampledMs < RSS_SAMPLE_MS) continue
-    samples.push({ restarts, rssKb: residentKb() })
+    samples.push([restarts, residentKb()])
     sampledMs = nowMs
   }
   return {
@@ -124,15 +125,4 @@ async function storm(ms: number, restart: () => Promise<void>): Promise<Storm> {
     perS: (restarts / (performance.now() - fromMs)) * 1000,
     rssKbPerRestart: slope(samples.slice(Math.floor(samples.length * WARM_UP))),
   }
-}
-
-/** Least squares: kB per restart. */
-function slope(samples: readonly { readonly restarts: number; readonly rssKb: number }[]): number {
-  const mean = (of: (sample: (typeof samples)[number]) => number): number =>
-    samples.reduce((sum, sample) => sum + of(sample), 0) / samples.length
-  const meanRestarts = mean(({ restarts }) => restarts)
-  const meanRssKb = mean(({ rssKb }) => rssKb)
-  const covariance = mean(({ restarts, rssKb }) => (restarts - meanRestarts) * (rssKb - meanRssKb))
-  const variance = mean(({ restarts }) => (restarts - meanRestarts) ** 2)
-  return variance === 0 ? 0 : covariance / variance
 }

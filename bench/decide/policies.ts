@@ -26,6 +26,7 @@ import {
 } from '@homing/selection'
 import type { Measure, Measures } from '../harness.ts'
 import { mixInto } from '../index/splitmix.ts'
+import { median } from '../statistics.ts'
 import { BLOCK_TOKENS, type Fixture, fixtureOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
 import { naiveCosts, naiveWinners } from './naive.ts'
 
@@ -241,8 +242,4 @@ function ballast(chain: number): Int32Array {
   const local = new Int32Array(2 * CHAIN_BLOCKS)
   for (let i = 0; i < CHAIN_BLOCKS; i++) mixInto(chain * CHAIN_BLOCKS + i, local, 2 * i)
   return local
-}
-
-function median(values: readonly number[]): number {
-  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)]!
 }

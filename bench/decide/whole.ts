@@ -30,6 +30,7 @@ import {
 import { type SelectionSettings, selectionSettings } from '@homing/selection'
 import { type TrackerMessage, tracker } from '@homing/tracker'
 import type { Measure, Measures, Target } from '../harness.ts'
+import { median } from '../statistics.ts'
 import { BLOCK_TOKENS, fixtureOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
 
 const PROMPTS = 64
@@ -307,8 +308,4 @@ function fleetOf(workers: number): Fleet {
       ],
     })),
   }
-}
-
-function median(values: readonly number[]): number {
-  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)]!
 }

@@ -14,6 +14,7 @@ import { chainSequence } from '@homing/blocks'
 import { type BlockIndex, type IndexMemory, IndexReader, OverlapCounts } from '@homing/index'
 import { pause } from '../actors/loads.ts'
 import type { Measures } from '../harness.ts'
+import { slope } from '../statistics.ts'
 import { type CurvePoint, churnCsv, churnSvg } from './churn-curve.ts'
 import { collect, createIndex } from './drive.ts'
 import { churnBlocksPerS, churnMinutes, churnOut } from './parameters.ts'
@@ -243,15 +244,6 @@ function sample(index: BlockIndex, atS: number): CurvePoint {
   return { atS, rssBytes: process.memoryUsage.rss(), arrayBytes: bytesUsed, memberships }
 }
 
-/** Least squares. */
 function slopePerHour(points: readonly CurvePoint[], of: (point: CurvePoint) => number): number {
-  const meanS = points.reduce((sum, { atS }) => sum + atS, 0) / points.length
-  const mean = points.reduce((sum, point) => sum + of(point), 0) / points.length
-  let above = 0
-  let below = 0
-  for (const point of points) {
-    above += (point.atS - meanS) * (of(point) - mean)
-    below += (point.atS - meanS) ** 2
-  }
-  return below === 0 ? 0 : (above / below) * 3600
+  return slope(points.map(point => [point.atS, of(point)])) * 3600
 }

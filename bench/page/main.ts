@@ -25,6 +25,7 @@ import { type Measures, parameter, percentile, runBench, Skip } from '../harness
 import { sendAll } from '../http/client.ts'
 import { cpuMsOf, knowsCpuTime, type Process, startProcess } from '../http/processes.ts'
 import { promptBodies, TINY_TOKENIZER } from '../http/prompts.ts'
+import { slope } from '../statistics.ts'
 
 const tabs = parameter('tabs', { smoke: 3, full: 10 })
 const rounds = parameter('rounds', { smoke: 2, full: 24 })
@@ -226,7 +227,7 @@ async function soak(router: Process, url: string, take: () => Promise<Slice>): P
   return {
     [`memory of the router, ${grown}`]: { value: (last.router - first!.router) / MIB, unit: 'MiB' },
     'memory of the router, slope over the last five tenths': {
-      value: (slopePerStep(routerBytes.slice(5)) / MIB) * (600 / minutes),
+      value: (slope([...routerBytes.slice(5).entries()]) / MIB) * (600 / minutes),
       unit: 'MiB/h',
     },
     ...(last.page !== undefined && {
@@ -234,14 +235,6 @@ async function soak(router: Process, url: string, take: () => Promise<Slice>): P
     }),
     'decision, second half ÷ first tenth': { value: ratio, unit: '×' },
   }
-}
-
-/** Of equal steps; least squares. */
-function slopePerStep(values: readonly number[]): number {
-  const middle = (values.length - 1) / 2
-  const mean = values.reduce((sum, value) => sum + value, 0) / values.length
-  const above = values.reduce((sum, value, at) => sum + (at - middle) * (value - mean), 0)
-  return above / values.reduce((sum, _, at) => sum + (at - middle) ** 2, 0)
 }
 
 interface OpenBrowser {

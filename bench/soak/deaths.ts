@@ -7,6 +7,7 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { type TortureResult, torture } from '../../packages/actor/test/torture/driver.ts'
 import { type Measures, percentile, say } from '../harness.ts'
+import { slope } from '../statistics.ts'
 
 /** The part of a run that says nothing about how memory grows. */
 const WARM_UP = 0.5
@@ -86,15 +87,7 @@ function collector(): () => void {
 function growth(memory: TortureResult['memory'], column: 1 | 2): number {
   const last = memory.at(-1)?.[0] ?? 0
   const points = memory.filter(([deaths]) => deaths >= last * WARM_UP)
-  const meanX = points.reduce((sum, point) => sum + point[0], 0) / points.length
-  const meanY = points.reduce((sum, point) => sum + point[column], 0) / points.length
-  let covariance = 0
-  let variance = 0
-  for (const point of points) {
-    covariance += (point[0] - meanX) * (point[column] - meanY)
-    variance += (point[0] - meanX) ** 2
-  }
-  return variance === 0 ? 0 : ((covariance / variance) * 1000) / MEBIBYTE
+  return (slope(points.map(point => [point[0], point[column]])) * 1000) / MEBIBYTE
 }
 
 function total(counts: Readonly<Record<string, number>>): number {
