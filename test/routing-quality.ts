@@ -13,7 +13,8 @@
  * Traffic: conversations of 1 to 6 turns, each turn the text of all before and more; one of eight system prompts at their
  * beginning. Turns begin by a Poisson process that is the same for every cell of a seed.
  *
- * `exact` is held against the rival, and is to be ahead of it where others use the engines, where two routers stand and where caches are very tight: over the requests that both answered: those that an engine loses when it restarts are not the same.
+ * `exact` is held against the rival over the requests that both answered: an engine that restarts loses some, and not the same of both. `exact` is
+ * to be ahead where others use the engines too, where there are two routers, and where caches are very tight.
  */
 
 import { readFileSync, writeFileSync } from 'node:fs'

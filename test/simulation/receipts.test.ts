@@ -1,4 +1,4 @@
-/** Receipts of `auto`, whatever hints requests bring: no figure is missing from the JSON of /decisions, which has null for a NaN. */
+/** Receipts of `auto`, whatever hints requests bring: no figure in /decisions is null, which is what JSON makes of NaN and of Infinity. */
 
 import { type Random, seededRandom } from '@homing/clock'
 import t from 'tap'
@@ -68,13 +68,13 @@ function hints(random: Random): string {
   return Array.from({ length: random.below(3) }, () => members[random.below(members.length)]!()).join(',')
 }
 
-/** Paths of null, and of numbers that are none, in what was read from JSON. */
-function missing(value: unknown, path: string): readonly string[] {
+/** Paths of null where it may not be, in what was read from JSON. */
+function wrongNulls(value: unknown, path: string): readonly string[] {
   if (value === null) return MAY_BE_NULL.has(path) ? [] : [path]
-  if (Array.isArray(value)) return value.flatMap(each => missing(each, path))
+  if (Array.isArray(value)) return value.flatMap(each => wrongNulls(each, path))
   if (typeof value !== 'object') return []
   return Object.entries(value).flatMap(([name, member]) =>
-    missing(member, path === '' ? name : `${path}.${name}`),
+    wrongNulls(member, path === '' ? name : `${path}.${name}`),
   )
 }
 
@@ -128,7 +128,7 @@ for (const seed of SEEDS) {
         decisions.filter(({ policy }) => policy === 'auto').length > REQUESTS / 4,
         'many are placed by auto',
       )
-      t.strictSame([...new Set(decisions.flatMap(each => missing(each, '')))], [])
+      t.strictSame([...new Set(decisions.flatMap(each => wrongNulls(each, '')))], [])
       await fleet.stop()
     },
   )

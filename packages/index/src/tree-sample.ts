@@ -8,7 +8,8 @@
  *
  * Worker keys with most copies are told apart, the others are counted: an answer is bounded by `segmentsMax` and `keysApartMax`, whatever the fleet.
  *
- * Cost  at most `chunksMax` chunks and `stepsMax` steps towards the root, and the members of each set of holders once; nothing is written.
+ * Cost  at most `chunksMax` chunks and `stepsMax` steps towards the root, with up to `keysApartMax` keys for each block and step. The members of a
+ *       set of holders are read once, however many blocks have that set. Nothing is written.
  */
 
 import { type IndexState, ROOT } from './index-state.ts'
