@@ -6,7 +6,8 @@
  * Owns   the kept requests, the run that is under way, the last answer.
  * Bounds bytes and age of what is kept (request-memory.ts); one run at a time; its blocks (read-kept.ts), its time, its heap, its share of a
  *        core; the mailbox. Requests that find no room are counted; those that no worker took are not kept.
- * Fails  a thread that dies fails its run. After a restart nothing is kept, and the run is gone.
+ * Fails  a thread that dies fails its run. What a thread says last is heard also if the mailbox is full; its progress may be lost. After a
+ *        restart nothing is kept, and the run is gone.
  * Thread main: to keep a request takes a copy of its hashes. What a question costs is on its own thread.
  */
 
@@ -88,6 +89,10 @@ export const whatIf = defineActor(
     const fail = (reason: string): void => {
       end('failed', { error: toErrorRecord(new WhatIfFailedError(reason)) })
     }
+    /** Also while the mailbox is full: what was scheduled always has room. */
+    const tellSelf = (message: WhatIfMessage): void => {
+      if (context.self.tell(message) === 'full') context.schedule(0, message)
+    }
     /** A run that is not this one any more has nothing to say. */
     const isOf = (id: string): boolean => run?.id === id && run.state === 'running'
 
@@ -139,11 +144,15 @@ export const whatIf = defineActor(
           anyway: question.anyway,
           cpuShare,
         }
-        const { self } = context
         thread = threads.start(
           task,
-          word => void self.tell({ type: 'threadSaid', run: id, word }),
-          reason => void self.tell({ type: 'threadEnded', run: id, reason }),
+          word => {
+            const message = { type: 'threadSaid', run: id, word } as const
+            // Other progress follows what finds no room; nothing follows an answer.
+            if (word.kind === 'progress') context.self.tell(message)
+            else tellSelf(message)
+          },
+          reason => tellSelf({ type: 'threadEnded', run: id, reason }),
         )
       },
 

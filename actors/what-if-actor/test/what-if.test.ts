@@ -38,6 +38,7 @@ async function start(t: Test) {
   const tracker = system.probe<TrackerMessage>('tracker')
   const ref = system.spawn(whatIf, {
     name: 'what-if',
+    mailbox: { capacity: 16 },
     args: {
       tracker: tracker.ref,
       minutesMax: 15,
@@ -48,9 +49,8 @@ async function start(t: Test) {
     },
   })
   let settled = 0
-  const settle = (wallMs = system.clock.wallMs(), more: Partial<SettledRequest> = {}): void => {
+  const settle = (wallMs = system.clock.wallMs(), more: Partial<SettledRequest> = {}) =>
     ref.tell({ type: 'settled', request: { ...request(wallMs), ...more }, number: settled++ })
-  }
   const report = () => ref.ask({ type: 'whatIfReport' }, ASK)
   /** Asked, and its thread is started. */
   const begin = async () => {
@@ -205,4 +205,28 @@ t.test('the thread ends with the actor', async t => {
   await w.begin()
   await w.system.stop(w.ref)
   t.equal(w.threads.started[0]!.isStopped, true)
+})
+
+t.test('what a thread says last comes also while the mailbox is full', async t => {
+  const lasts: ((thread: Threads['started'][number]) => void)[] = [
+    ({ said }) => said({ kind: 'answer', answer: ANSWER }),
+    ({ said }) =>
+      said({ kind: 'error', error: { name: 'E', code: 'X', message: 'no', details: {} } as never }),
+    ({ ended }) => ended('out of memory'),
+  ]
+  const states: unknown[] = []
+  for (const sayLast of lasts) {
+    const w = await start(t)
+    await w.begin()
+    while (w.settle() === 'ok');
+    sayLast(w.threads.started[0]!)
+    await w.system.advance('1ms')
+    const { run } = await w.report()
+    states.push([run?.state, run?.answer?.cpuMs, run?.error?.message])
+  }
+  t.strictSame(states, [
+    ['done', 1500, undefined],
+    ['failed', undefined, 'no'],
+    ['failed', undefined, 'cannot say what would have been: out of memory'],
+  ])
 })
