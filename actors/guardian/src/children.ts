@@ -205,7 +205,7 @@ export function spawnAll(context: ActorContext<GuardianMessage>, args: GuardianA
           queue: queueRef,
           plane: replication.plane,
           expiryMs: replication.expiryMs,
-          salt: replication.salt,
+          name: replication.salt ?? Buffer.from(context.random.bytes(8)).toString('hex'),
         }),
         // Requests do not need it.
         supervision: UNLIMITED,

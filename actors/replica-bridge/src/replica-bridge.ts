@@ -27,14 +27,13 @@ import {
   encodeSnapshot,
   encodeWaiting,
   isQuestion,
-  newLife,
   type OpenBooking,
   type ReplicaOperation,
   type WaitingRow,
 } from '@homing/replication'
 import type { AffinityBinding, RouterMessage } from '@homing/router'
 import type { TrackerMessage } from '@homing/tracker'
-import { type Closable, type Publisher, type Router, transportCapability } from '@homing/transport'
+import { type OwnPresence, type Publisher, type Router, transportCapability } from '@homing/transport'
 import type { ReplicaBridgeMessage, ReplicasReport } from './messages.ts'
 import { Peer } from './peer.ts'
 
@@ -48,8 +47,8 @@ export interface ReplicaBridgeArgs {
   readonly plane: ReplicaPlane
   /** How long the bookings of a replica count that cannot be heard, in milliseconds. */
   readonly expiryMs: number
-  /** 16 hexadecimal digits that tell this router from others whose random numbers are the same; undefined: there are none. */
-  readonly salt?: string | undefined
+  /** 16 hexadecimal digits that no other router has: it is the same one to others at a broker when it has been restarted. */
+  readonly name: string
 }
 
 export type ReplicaPlane =
@@ -112,8 +111,8 @@ export const replicaBridge = defineActor(
       booked: ({ isSo }) => bridge.booked(isSo),
       report: ({ reply }) => reply(bridge.report()),
       [signal](received) {
-        // One that is restarted is back at once: what is open here is to count meanwhile.
         if (received.type === 'stopped') bridge.sayGoodBye()
+        // One that is restarted is back at once: what is open here is to count meanwhile.
         if (received.type === 'stopped' || received.type === 'beforeRestart') bridge.close()
       },
     }
@@ -128,11 +127,9 @@ class ReplicaBridge {
   /** Endpoints of those that are present at the broker, by life; others may name the same broker by another address. */
   readonly #lives = new Map<string, string>()
   readonly #own: string
-  /** Last part of the subject under which it tells; 16 hexadecimal digits. */
-  readonly #name: string
   #publisher: Publisher | undefined
   #router: Router | undefined
-  #presence: Closable | undefined
+  #presence: OwnPresence | undefined
   #endpoint: string | undefined
   #trackerLife: string | undefined
   #isClosed = false
@@ -154,8 +151,7 @@ class ReplicaBridge {
     this.#sinceMs = this.#tickedMs
     this.#messages = context.use(transportCapability).messages
     const { plane } = args
-    this.#name = newLife(context.random, args.salt)
-    this.#own = plane.kind === 'zmq' ? plane.endpoint : `${groupEndpoint(plane)}.${this.#name}`
+    this.#own = plane.kind === 'zmq' ? plane.endpoint : `${groupEndpoint(plane)}.${args.name}`
   }
 
   start(): void {
@@ -202,7 +198,7 @@ class ReplicaBridge {
     if (plane.kind !== 'nats' || this.#presence !== undefined) return
     const { self } = this.#context
     this.#presence = this.#messages.present(
-      { endpoint: groupEndpoint(plane), card: Buffer.from(this.#name) },
+      { endpoint: groupEndpoint(plane), card: Buffer.from(this.#args.name) },
       {
         present: ({ life, card }) => {
           self.tell({ type: 'present', life, name: Buffer.from(card).toString() })
@@ -347,14 +343,15 @@ class ReplicaBridge {
     }
   }
 
-  /** At a broker its presence says it. */
   sayGoodBye(): void {
     if (this.#args.plane.kind === 'zmq') this.tell(encodeBye())
+    else this.#presence?.close()
   }
 
+  /** Without a word. */
   close(): void {
     this.#isClosed = true
-    this.#presence?.close()
+    this.#presence?.leave()
     this.#publisher?.close()
     this.#router?.close()
     for (const peer of this.#peers.values()) peer.close()

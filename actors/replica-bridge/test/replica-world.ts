@@ -67,6 +67,7 @@ export class World {
   join(t: Test, plane: ReplicaPlane, workers = 2, given: { seed?: number; salt?: string } = {}): Replica {
     const transport = this.network.transport()
     const { seed = this.replicas.length + 1, salt } = given
+    const name = salt ?? seed.toString(16).padStart(16, '0')
     const random = seededRandom(seed)
     const system = createTestSystem({
       clock: this.clock,
@@ -96,7 +97,7 @@ export class World {
           within: '1m',
           backoff: { min: '20ms', max: '5s', jitter: 0.2 },
         },
-        args: { tracker: narrow, router: router.ref, queue, plane, expiryMs: EXPIRY_MS, salt },
+        args: { tracker: narrow, router: router.ref, queue, plane, expiryMs: EXPIRY_MS, name },
       })
     t.teardown(() => system.shutdown())
     const replica: Replica = {

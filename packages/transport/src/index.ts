@@ -68,6 +68,7 @@ export type {
   HttpTransport,
   ListenOptions,
   MessageTransport,
+  OwnPresence,
   PresenceHandler,
   PresenceOptions,
   PresentOne,

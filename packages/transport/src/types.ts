@@ -279,7 +279,7 @@ export interface MessageTransport {
   /** DEALER that connects. */
   dial(options: { readonly endpoint: string }, onMessage: (frames: Frames) => void): Dealer
   /** Who is there under the subject of a broker, and that oneself is. Endpoints of sockets throw EndpointError. On the main thread only. */
-  present(options: PresenceOptions, handler: PresenceHandler): Closable
+  present(options: PresenceOptions, handler: PresenceHandler): OwnPresence
   /** ROUTER that binds; `frames` are those after the identity. */
   serve(options: BindOptions, onMessage: (identity: Uint8Array, frames: Frames) => void): Promise<Router>
 }
@@ -292,6 +292,12 @@ export interface PresenceOptions {
   readonly endpoint: string
   /** What others are told of oneself, with each beat, so it should be short; undefined: one only listens. */
   readonly card: Uint8Array | undefined
+}
+
+/** That oneself is there. Closing it says good-bye to others. */
+export interface OwnPresence extends Closable {
+  /** Ends it without good-bye, for one that is back at once: others notice only its silence. Idempotent. */
+  leave(): void
 }
 
 /** Somebody who is there. */

@@ -10,7 +10,7 @@
 
 import type { Clock, Timer } from '@homing/clock'
 import { callOwner } from '../callback.ts'
-import type { AbsenceReason, Closable, PresenceHandler } from '../types.ts'
+import type { AbsenceReason, Closable, OwnPresence, PresenceHandler } from '../types.ts'
 import type { BrokerLink } from './broker.ts'
 import { BEAT_MS, SILENCE_MS } from './lives.ts'
 import { decodeFrames, decodePayload, encodeMessage, encodeWord, KIND, type Sender } from './payload.ts'
@@ -33,7 +33,7 @@ export interface PresenceArgs {
   readonly released: (role: Closable) => void
 }
 
-export class Presence implements Closable {
+export class Presence implements OwnPresence {
   readonly #args: PresenceArgs
   readonly #others = new Map<string, Other>()
   readonly #leave: () => void
@@ -52,9 +52,14 @@ export class Presence implements Closable {
 
   close(): void {
     if (this.#isClosed) return
+    if (this.#args.card !== undefined) this.#say(encodeWord(KIND.bye, this.#sender))
+    this.leave()
+  }
+
+  leave(): void {
+    if (this.#isClosed) return
     this.#isClosed = true
     this.#timer?.cancel()
-    if (this.#args.card !== undefined) this.#say(encodeWord(KIND.bye, this.#sender))
     this.#leave()
     this.#args.released(this)
   }
