@@ -201,9 +201,9 @@ class MemoryCall implements HttpCall {
     callOwner(() => this.#handler.sent?.())
   }
 
-  /** The server reads the same bytes, whenever it likes. */
+  /** What the server has not read by then is copied for it. */
   get usesBody(): boolean {
-    return true
+    return !this.isEnded
   }
 
   abort(): void {
@@ -273,6 +273,7 @@ class MemoryCall implements HttpCall {
 
   #end(): void {
     this.isEnded = true
+    this.#exchange?.keepBody()
     this.#lane.cut()
     this.#onEnd()
   }
@@ -290,6 +291,8 @@ class MemoryExchange implements HttpExchange {
   readonly #onGone: ((reason: ClientGoneReason) => void)[] = []
   readonly #stall: StallWatch
   readonly #isBodyStalled: boolean
+  #body: Uint8Array
+  #isBodyRead = false
   #onDrain: (() => void)[] = []
   #aheadBytes = 0
   #takenBytes = 0
@@ -308,6 +311,7 @@ class MemoryExchange implements HttpExchange {
       ...lowerCase(endToEndHeaders(headers)),
       ...(body === undefined ? {} : { 'content-length': String(body.length) }),
     }
+    this.#body = body ?? new Uint8Array(0)
     this.#call = call
     this.#listening = listening
     this.#isBodyStalled = isBodyStalled
@@ -324,12 +328,18 @@ class MemoryExchange implements HttpExchange {
 
   async readBody(maxBytes: number, room?: BodyRoom): Promise<Uint8Array> {
     if (this.#isGone) throw new ClientGoneError('read the body')
-    const body = this.#call.request.body ?? new Uint8Array(0)
+    const body = this.#body
     if (body.length > maxBytes) throw new BodyTooLargeError(maxBytes)
     room?.check(body.length)
     if (this.#isBodyStalled) await this.#endOfPatience()
     room?.take(body.length)
+    this.#isBodyRead = true
     return body.slice()
+  }
+
+  /** The client may give up its bytes from now on. */
+  keepBody(): void {
+    if (!this.#isBodyRead) this.#body = this.#body.slice()
   }
 
   /** Rejects, sooner or later: nothing of the body ever comes. */

@@ -106,6 +106,8 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
   #reusedConnection = false
   #socket: Socket | undefined
   #end: HttpEnd = 'framed'
+  /** undici has told how it ended, and does not hold the request for a connection any more. */
+  #isLeft = false
 
   constructor(request: HttpRequest, handler: HttpResponseHandler) {
     this.#request = request
@@ -134,8 +136,10 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
 
   /** A server may answer before it has read all; what is written then lies with the connection, and must stay as it is. */
   get usesBody(): boolean {
-    if (!this.#isEnded || this.#socket === undefined || this.#socket.destroyed) return true
-    return bytesWaiting(this.#socket) > 0
+    if (!this.#isEnded) return true
+    const socket = this.#socket
+    if (socket === undefined) return !this.#isLeft
+    return socket.destroyed ? !closedSockets.has(socket) : bytesWaiting(socket) > 0
   }
 
   /** The headers are about to be written to a connection that served before, or not. */
@@ -164,6 +168,7 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
   }
 
   onResponseEnd(): void {
+    this.#isLeft = true
     // undici takes a reset for the end of an answer that has no length; the socket knows better.
     const broken = this.#end === 'closed' ? this.#socket?.errored : undefined
     if (broken != null) {
@@ -176,6 +181,7 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
   }
 
   onResponseError(_: Dispatcher.DispatchController, cause: Error): void {
+    this.#isLeft = true
     this.#fail(cause)
   }
 
@@ -204,6 +210,8 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
 let creating: UndiciCall | undefined
 const calls = new WeakMap<object, UndiciCall>()
 const usedSockets = new WeakSet<object>()
+/** The system has given them up, with all that was to be written. Node says `closed` of a socket earlier. */
+const closedSockets = new WeakSet<object>()
 const interimAnswers = new WeakMap<object, InterimAnswers>()
 let isWatching = false
 
@@ -234,6 +242,7 @@ function connectorOf(timeoutMs: number, trusted: () => string): buildConnector.c
     (options.protocol === 'https:' ? secured() : plain)(options, (...[error, socket]) => {
       if (error !== null) return callback(error, null)
       interimAnswers.set(socket, new InterimAnswers(socket, HEADER_BYTES_MAX))
+      socket.once('close', () => closedSockets.add(socket))
       callback(null, socket)
     })
 }
