@@ -37,7 +37,7 @@ export interface RegisterOptions {
 export interface Registered {
   /** Of the requests that it serves, those that are open. */
   readonly openRequests: number
-  /** Bytes of their bodies, and of those that are arriving. */
+  /** Bytes of their bodies, of those that are arriving, and of those that the connection to an engine still has. */
   readonly bodiesBytes: number
   /** Requests that were refused, since the beginning, because there was no room for their bodies. */
   readonly refusedBodies: number

@@ -5,7 +5,7 @@
  *             aborts, and the pieces are asked to end. What it throws is a 500 before its first piece, and afterwards cuts the answer.
  *   engine    gets the request as it came, and gives its answer as it comes: status, headers and bytes are those of the engine
  *
- * Bounds   a body by `bodyBytesMax`, all bodies until their requests have ended by `bodiesBytesMax`, and a body that stalls by `bodySilenceMsMax`; requests
+ * Bounds   a body by `bodyBytesMax`, all bodies until nobody has them any more by `bodiesBytesMax`, and a body that stalls by `bodySilenceMsMax`; requests
  *          and what is on the way of each body by the transport; of an answer one piece, or of an engine's what its socket had read already.
  */
 
@@ -13,16 +13,18 @@ import { Bodies, errorAnswer, sendAnswer } from '@homing/http'
 import type { Log } from '@homing/log'
 import {
   ClientGoneError,
+  type HttpCall,
   type HttpTransport,
   type ServedExchange,
   type ServingListener,
 } from '@homing/transport'
 import { NoBodyRoomError } from './errors.ts'
 import { handleRequest } from './handle-request.ts'
+import { LentBodies } from './lent-bodies.ts'
 import { requestSettingsOf, type ServeRequests } from './request-settings.ts'
 
 export interface ServedRequests extends ServingListener {
-  /** Bytes of bodies that are held now: those of open requests, and those that are arriving. */
+  /** Bytes of bodies that are held now: those of open requests, those that are arriving, and those that the connection to an engine still has. */
   readonly bodiesBytes: number
   /** Requests that were refused, since the beginning, because there was no room for their bodies. */
   readonly refusedBodies: number
@@ -37,6 +39,7 @@ export function serveRequests(
 ): ServedRequests {
   const { answerer, bodyBytesMax, bodiesBytesMax, ...options } = requestSettingsOf(served)
   const bodies = new Bodies(bodiesBytesMax, (bytes, bytesMax) => new NoBodyRoomError(bytes, bytesMax))
+  const lent = new LentBodies()
   let refusedBodies = 0
   const refuse = (exchange: ServedExchange, error: unknown): void => {
     if (error instanceof ClientGoneError) return
@@ -47,15 +50,18 @@ export function serveRequests(
     sendAnswer(exchange, errorAnswer(error))
   }
   const answer = async (exchange: ServedExchange): Promise<void> => {
+    lent.look()
     const hold = bodies.hold()
+    let call: HttpCall | undefined
     try {
       const body = await exchange.readBody(bodyBytesMax, hold)
-      if (typeof answerer === 'string') await relay(http, answerer, exchange, body)
+      if (typeof answerer === 'string') call = await relay(http, answerer, exchange, body)
       else await handleRequest(answerer, exchange, body, log)
     } catch (thrown) {
       refuse(exchange, thrown)
     } finally {
-      hold.release()
+      if (call === undefined) hold.release()
+      else lent.settle(hold, call)
     }
   }
   const listener = http.serve({ endpoint, ...options }, exchange => void answer(exchange))
@@ -64,6 +70,7 @@ export function serveRequests(
       return listener.openCount
     },
     get bodiesBytes() {
+      lent.look()
       return bodies.bytes
     },
     get refusedBodies() {
@@ -73,33 +80,33 @@ export function serveRequests(
   }
 }
 
-/** Resolves when the engine has no part in it any more. What breaks there cuts the answer: the router may try another worker. */
+/** Resolves when the engine has no part in it any more, with its call, which may still have the body. What breaks there cuts the answer: the router may try another worker. */
 function relay(
   http: Pick<HttpTransport, 'call'>,
   origin: string,
   exchange: ServedExchange,
   body: Uint8Array,
-): Promise<void> {
+): Promise<HttpCall> {
   const { method, path, query, headers } = exchange
   const target = query === '' ? path : `${path}?${query}`
   const request = { origin, method, path: target, headers, ...(body.length === 0 ? {} : { body }) }
-  return new Promise(resolve => {
-    const call = http.call(request, {
-      head: (status, given) => exchange.writeHead(status, given),
-      data(bytes) {
-        if (exchange.write(bytes)) return
-        call.pause()
-        exchange.onDrain(() => call.resume())
-      },
-      end(how) {
-        exchange.end(undefined, how)
-        resolve()
-      },
-      failed(error) {
-        exchange.destroy(`the engine failed: ${error.message}`)
-        resolve()
-      },
-    })
-    exchange.onClientGone(() => call.abort())
+  const over = Promise.withResolvers<void>()
+  const call = http.call(request, {
+    head: (status, given) => exchange.writeHead(status, given),
+    data(bytes) {
+      if (exchange.write(bytes)) return
+      call.pause()
+      exchange.onDrain(() => call.resume())
+    },
+    end(how) {
+      exchange.end(undefined, how)
+      over.resolve()
+    },
+    failed(error) {
+      exchange.destroy(`the engine failed: ${error.message}`)
+      over.resolve()
+    },
   })
+  exchange.onClientGone(() => call.abort())
+  return over.promise.then(() => call)
 }

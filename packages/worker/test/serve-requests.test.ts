@@ -6,6 +6,7 @@ import {
   BodyTooLargeError,
   ClientGoneError,
   type HttpCallError,
+  type HttpTransport,
   MalformedHttpError,
   MemoryNetwork,
   type ServedExchange,
@@ -17,7 +18,8 @@ const NATS = 'nats://b:4222'
 const ENDPOINT = 'nats://b:4222/homing.requests.10_0_0_1_8000'
 const ORIGIN = 'http://10.0.0.1:8000'
 
-function worldOf(t: Test, serve: ServeRequests) {
+/** `usesBody`: what calls of an engine say; undefined: as it is. */
+function worldOf(t: Test, serve: ServeRequests, usesBody?: () => boolean) {
   const clock = new SimulatedClock()
   const network = new MemoryNetwork({ clock })
   const timer = setInterval(() => clock.advance(10), 1)
@@ -25,7 +27,15 @@ function worldOf(t: Test, serve: ServeRequests) {
   const warnings: unknown[] = []
   const log = { warn: (fields: unknown) => void warnings.push(fields) }
   const worker = network.transport()
-  const registered = registerWorker({ url: ORIGIN, nats: [NATS], serve, log, transport: worker })
+  const lending: HttpTransport = {
+    ...worker.http,
+    call(request, handler) {
+      const call = worker.http.call(request, handler)
+      return usesBody === undefined ? call : Object.defineProperty(call, 'usesBody', { get: usesBody })
+    },
+  }
+  const transport = { ...worker, http: lending }
+  const registered = registerWorker({ url: ORIGIN, nats: [NATS], serve, log, transport })
   const client = network.transport()
   t.teardown(() => {
     client.close()
@@ -393,4 +403,34 @@ t.test('an engine on this machine answers as it is', async t => {
   await t.rejects(ask('/cut'), { failure: 'reset', message: /the engine failed: cannot complete POST/ })
   engine.close()
   await t.rejects(ask('/'), { failure: 'reset', message: /the engine failed/ })
+})
+
+t.test('a body counts until the connection to the engine has let go of it', async t => {
+  let usesBody = true
+  const { ask, network, registered } = worldOf(
+    t,
+    { engine: 'http://127.0.0.1:8000', bodyBytesMax: 600_000, bodiesBytesMax: 1_000_000 },
+    () => usesBody,
+  )
+  const engine = network.transport()
+  t.teardown(() => engine.close())
+  await engine.http.listen({ host: '127.0.0.1', port: 8000 }, exchange => {
+    exchange.writeHead(200, {})
+    if (exchange.path === '/cut') exchange.destroy()
+    else exchange.end()
+  })
+  await ask()
+  t.match(registered, { openRequests: 0, bodiesBytes: 0 }, 'a request without a body')
+  t.equal((await ask('/', Buffer.alloc(600_000))).status, 200)
+  t.match(registered, { openRequests: 0, bodiesBytes: 600_000 }, 'answered before it was read')
+  t.equal((await ask('/', Buffer.alloc(500_000))).status, 503)
+  t.match(registered, { openRequests: 0, bodiesBytes: 600_000, refusedBodies: 1 })
+  usesBody = false
+  t.equal((await ask('/', Buffer.alloc(600_000))).status, 200, 'there is room at once')
+  t.match(registered, { openRequests: 0, bodiesBytes: 0 })
+  usesBody = true
+  await t.rejects(ask('/cut', Buffer.alloc(600_000)), { failure: 'reset', message: /the engine failed/ })
+  t.match(registered, { bodiesBytes: 600_000 }, 'also of a call that failed')
+  usesBody = false
+  t.match(registered, { bodiesBytes: 0 })
 })
