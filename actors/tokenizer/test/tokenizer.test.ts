@@ -79,8 +79,8 @@ async function start(t: Test, settings: Partial<TokenizerArgs>, ...workers: Work
       ASK,
     )
   const whenStarted = () => ref.ask({ type: 'whenStarted' }, ASK)
-  const serve = (onExchange: (exchange: HttpExchange) => void) =>
-    network.transport().http.listen({ host: '10.0.0.1', port: 8001 }, onExchange)
+  const serve = (onExchange: (exchange: HttpExchange) => void, port = 8001) =>
+    network.transport().http.listen({ host: '10.0.0.1', port }, onExchange)
   return { system, ref, read, whenStarted, serve, threads }
 }
 
@@ -172,6 +172,73 @@ t.test('an engine that takes too long leaves the text of the prompt', async t =>
     kind: 'read',
     request: { textBlocksReason: /\/tokenize: .*no whole answer within 5000 ms/ },
   })
+})
+
+t.test(
+  'where an engine is down or at fault another one is asked, once, and within the same time',
+  async t => {
+    const others = { origin: ENGINE.replace('8001', '8002'), canTokenize: true }
+    const { read, serve } = await start(t, {}, ASKED_ENGINE, others)
+    const seen: string[] = []
+    const good = await serve(answering(200, JSON.stringify({ tokens: ids(40) }), seen), 8002)
+    const readMany = async () => {
+      for (let i = 0; i < 12; i++)
+        t.match(await read({ model: 'm', prompt: `hello ${i}` }), { request: { tokenizedBy: 'engine' } })
+    }
+    await readMany()
+    t.equal(seen.length, 12, 'the first one does not listen')
+    await serve(answering(503, '', seen))
+    await readMany()
+    t.ok(seen.length > 24, 'the first one is at fault, and was asked')
+    await good.close(0)
+    const refused = await read({ model: 'm', prompt: 'hello' })
+    t.match(refused, {
+      request: { tokenizedBy: 'nobody', textBlocksReason: /^no tokenizer directory for m; / },
+    })
+  },
+)
+
+t.test('what an engine refuses is not asked of another one', async t => {
+  const others = { origin: ENGINE.replace('8001', '8002'), canTokenize: true }
+  const { read, serve } = await start(t, {}, ASKED_ENGINE, others)
+  const seen: string[] = []
+  for (const port of [8001, 8002]) await serve(answering(400, '', seen), port)
+  t.match(await read({ model: 'm', prompt: 'hello' }), { request: { textBlocksReason: /answered 400/ } })
+  t.equal(seen.length, 1)
+})
+
+t.test('of three engines at fault two are asked, of one itself once', async t => {
+  const engineAt = (port: number): WorkerOptions => ({
+    origin: ENGINE.replace('8001', `${port}`),
+    canTokenize: true,
+  })
+  for (const ports of [[8001], [8001, 8002, 8003]]) {
+    const { read, serve } = await start(t, {}, ...ports.map(engineAt))
+    const seen: string[] = []
+    for (const port of ports) await serve(answering(503, '', seen), port)
+    t.match(await read({ model: 'm', prompt: 'hello' }), { request: { textBlocksReason: /answered 503/ } })
+    t.equal(seen.length, Math.min(2, ports.length))
+  }
+})
+
+t.test('the second engine has what the first has left of the time', async t => {
+  const others = { origin: ENGINE.replace('8001', '8002'), canTokenize: true }
+  const { system, read, serve } = await start(t, {}, ASKED_ENGINE, others)
+  const asked: HttpExchange[] = []
+  const whenAsked = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  for (const port of [8001, 8002])
+    await serve(exchange => {
+      whenAsked[asked.length]!.resolve()
+      asked.push(exchange)
+    }, port)
+  const result = read({ model: 'm', prompt: 'hello' })
+  await whenAsked[0]!.promise
+  await system.advance(TOKENIZE_MS_MAX - 1000)
+  asked[0]!.writeHead(503, {})
+  asked[0]!.end(utf8(''))
+  await whenAsked[1]!.promise
+  await system.advance(1000)
+  t.match(await result, { request: { textBlocksReason: /no whole answer within 1000 ms/ } })
 })
 
 t.test('a worker that went down is not asked any more', async t => {
