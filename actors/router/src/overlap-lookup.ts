@@ -60,6 +60,8 @@ export interface Overlaps {
   readonly lowerTierBlocks: Float64Array
   /** Blocks of the guessed layer. */
   readonly guessedBlocks: Int32Array
+  /** Blocks that its device holds, as its events say; −1 where they do not. */
+  readonly heldBlocks: Int32Array
   /** Layers with blocks, in their order; none where all blocks are on the device. */
   readonly layers: readonly (readonly LayerTerm[])[]
   /** False: a shard that has moved, or was busy, is missing. */
@@ -117,6 +119,7 @@ export class OverlapLookup {
       creditFactors: Float64Array.from(candidates, ({ key }) => eventFactor(key, audits)),
       lowerTierBlocks: new Float64Array(candidates.length),
       guessedBlocks: new Int32Array(candidates.length),
+      heldBlocks: this.#heldBlocks(candidates),
       layers: new Array(candidates.length).fill(NO_LAYERS),
       isComplete: true,
     }
@@ -146,6 +149,15 @@ export class OverlapLookup {
     for (let i = 0; i < scores.length; i++) bySlot[scores.workerSlots[i]!] = 0
     if (walked.length > 0) this.#walk(request.localHashes, count, candidates, walked, overlaps, audits)
     return overlaps
+  }
+
+  #heldBlocks(candidates: readonly Candidate[]): Int32Array {
+    const held = new Int32Array(candidates.length)
+    for (let i = 0; i < held.length; i++) {
+      const { trust, shard, workerSlot } = candidates[i]!.key
+      held[i] = trust === 'exact' ? this.#reader.blocksHeld(shard, workerSlot) : -1
+    }
+    return held
   }
 
   /** Bit per layer that counts for this request. */

@@ -34,8 +34,11 @@ import type { IndexMemory, ReaderStats, ShardMemory } from './types.ts'
 import {
   H_ACCESS,
   H_DOOR_NUMBER,
+  H_HELD_BASE,
+  H_HOLDER_BASE,
   H_HOLDERS,
   H_LEFT,
+  H_SLOTS,
   HEADER_WORDS,
   R_LIFE,
   R_RETRIES,
@@ -138,6 +141,15 @@ export class IndexReader {
     }
   }
 
+  /**
+   * Blocks that a worker slot of this shard holds, give or take an event that is being written; of a shard that has moved, as of the move. −1: its
+   * memory has not come yet.
+   */
+  blocksHeld(shard: number, workerSlot: number): number {
+    const reader = this.#shards[shard]
+    return reader === undefined ? -1 : reader.blocksHeld(workerSlot)
+  }
+
   stats(): ReaderStats {
     let retries = this.#retries
     for (const shard of this.#shards) retries += shard?.retries ?? 0
@@ -208,6 +220,14 @@ class ShardReader {
   /** Another reader may use the scratch from now on. */
   close(): void {
     giveScratch(this.#memory, this.#scratchBase)
+  }
+
+  /** Blocks that this worker slot holds; 0 for one that this shard does not know. */
+  blocksHeld(workerSlot: number): number {
+    const words = this.#words
+    if (!(workerSlot >= 0 && workerSlot < words[H_SLOTS]!)) return 0
+    const holder = words[words[H_HOLDER_BASE]! + workerSlot]! - 1
+    return holder < 0 ? 0 : words[words[H_HELD_BASE]! + holder]!
   }
 
   /** Whether the writer has other memory now, or is another. */

@@ -221,6 +221,7 @@ function agrees(access: WordAccess, history: readonly Step[], prompts: readonly 
     }
   }
   compareDumps(both)
+  for (let slot = 0; slot < 130; slot++) assert.equal(reader.blocksHeld(0, slot), both.naive.blocksHeld(slot))
   const { retries, staleLookups } = reader.stats()
   assert.deepEqual([retries, staleLookups], [0, 0])
   for (const slot of SLOTS) both.index.clear(slot)
