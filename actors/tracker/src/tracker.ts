@@ -164,6 +164,7 @@ export const tracker = defineActor(
         reply({
           activeBlocks: projection.activeBlocks.slice(0, count),
           newBlocks: projection.newBlocks.slice(0, count),
+          soughtBlocks: sequenceHashes.length / 2,
           activePrefillTokens: projection.activePrefillTokens.slice(0, count),
           activeRequests: projection.activeRequests.slice(0, count),
           engines: wantsEngines
@@ -229,6 +230,7 @@ export const tracker = defineActor(
 
       touch({ decisionId, outputTokens }) {
         if (!load.touch(decisionId, context.clock.nowMs()) || outputTokens === undefined) return
+        book.grew(decisionId, outputTokens, context.clock.nowMs())
         if (outputs?.grew(decisionId, outputTokens) === 'less') fell()
       },
 

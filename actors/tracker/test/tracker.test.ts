@@ -366,6 +366,26 @@ t.test('a request can say for itself what of it counts, whatever the settings ar
   }
 })
 
+t.test('a long answer counts for what it has sent in the steps of its worker', async t => {
+  const { system, ref, book } = await start()
+  t.teardown(() => system.shutdown())
+  const held = async (): Promise<number> => {
+    const workerSlots = Int32Array.of(0)
+    const asked = await ref.ask(
+      { type: 'project', workerSlots, sequenceHashes: PROMPT, wantsEngines: true },
+      ASK,
+    )
+    return asked.engines!.contextTokens[0]!
+  }
+  await book('r1', 0)
+  ref.tell({ type: 'prefillComplete', decisionId: 'r1' })
+  t.equal(await held(), 170, 'the prompt, and half of the mean answer')
+  ref.tell({ type: 'touch', decisionId: 'r1', outputTokens: 5000 })
+  t.equal(await held(), 5070)
+  ref.tell({ type: 'touch', decisionId: 'r1' })
+  t.equal(await held(), 5070, 'how much it is cannot be seen')
+})
+
 t.test('output blocks grow with the answer, and fade as it nears its expected end', async t => {
   const { system, ref, book, load } = await start(60_000, { outputBlocks: true })
   t.teardown(() => system.shutdown())

@@ -270,6 +270,18 @@ export class EngineBook {
     this.#firstTokenMeanMs += (request.waitedMs + now - request.sentMs - this.#firstTokenMeanMs) / n
   }
 
+  /** It has sent so many tokens of its answer. Until it has more than the mean answer has halfway, that is what it counts for. */
+  grew(id: string, outputTokens: number, nowMs: number): void {
+    const request = this.#requests.get(id)
+    if (request === undefined || request.firstTokenMs < 0) return
+    const held = request.promptTokens + tokens(outputTokens)
+    if (held <= request.contextTokens) return
+    const entry = this.#slots[request.slot]!
+    integrate(entry, this.#time(nowMs))
+    entry.contextTokens += held - request.contextTokens
+    request.contextTokens = held
+  }
+
   /** It is over, however. As its usage says: `outputTokens`, and which share of its prompt was cached. */
   ended(id: string, nowMs: number, outputTokens?: number, cachedShare?: number): void {
     const request = this.#requests.get(id)

@@ -97,6 +97,29 @@ t.test('what was sent to a cache is what was computed there, once that is known'
   t.equal(book.project([0], 200).receivedTokens[0], 2000)
 })
 
+t.test('a long answer holds what it has sent, a short one half of the mean answer', async t => {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  const heldTokens = (nowMs: number) => book.project([0], nowMs).contextTokens[0]!
+  book.sent('a', 0, { promptTokens: 1000, newTokens: 1000, nowMs: 0 }, STEP)
+  book.grew('a', 5000, 50)
+  t.equal(heldTokens(50), 0, 'it does not decode yet')
+  book.firstToken('a', 100)
+  const atFirst = heldTokens(100)
+  t.equal(atFirst, 1100)
+  for (const [tokens, expected] of [
+    [40, atFirst],
+    [3000, 4000],
+    [2000, 4000],
+    [Number.NaN, 4000],
+  ] as const) {
+    book.grew('a', tokens, 1000)
+    t.equal(heldTokens(1000), expected, `after ${tokens} tokens`)
+  }
+  book.grew('unknown', 10, 1000)
+  book.ended('a', 2000, 3100)
+  t.equal(heldTokens(2000), 0)
+})
+
 t.test('an engine that becomes twice as slow is known to be after 300 requests, within 10 %', async t => {
   const book = new EngineBook({ workerSlotsMax: 1 })
   const halved: Engine = { p: [2, 0.046, 2e-6], gapMs: 13 }
