@@ -13,7 +13,7 @@ import assert from 'node:assert/strict'
 import { chainSequence, DEFAULT_SEED, hashBlocks } from '@homing/blocks'
 import { seededRandom } from '@homing/clock'
 import { BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
-import { EngineBook, type EngineProjection } from '@homing/load'
+import { EngineBook, type EngineProjection, STEP_TOKENS_DEFAULT } from '@homing/load'
 import {
   FIXED_POLICY_NAMES,
   Guard,
@@ -33,6 +33,8 @@ import { naiveCosts, naiveWinners } from './naive.ts'
 const PROMPTS = 64
 const CHAIN_BLOCKS = 128
 const BYTES_PER_BLOCK = 40
+/** KV tokens that a worker holds. */
+const KV_TOKENS = 400_000
 const SLICE_MS = 2
 const TEMPERATURES = [0, 0.7]
 
@@ -115,6 +117,9 @@ class Decisions {
   readonly #selector: Selector
   readonly #random = seededRandom(1)
   readonly #engines: EngineProjection
+  readonly #held: Int32Array
+  readonly #kvCapacityTokens: readonly number[]
+  readonly #stepTokens: readonly number[]
   readonly #guard = new Guard({ share: 0.01 })
   readonly #shadows = new ShadowCosts()
   #next = 0
@@ -142,6 +147,9 @@ class Decisions {
     }
     this.#fixture = fixture
     this.#engines = enginesOf(fixture)
+    this.#held = new Int32Array(workers)
+    this.#kvCapacityTokens = Array.from({ length: workers }, () => KV_TOKENS)
+    this.#stepTokens = Array.from({ length: workers }, () => STEP_TOKENS_DEFAULT)
     this.#prompts = prompts
     this.#reader = new IndexReader([index.memory])
     this.#scores = new OverlapCounts(workers)
@@ -168,7 +176,15 @@ class Decisions {
     for (let i = 0; i < this.#scores.length; i++) {
       candidates.overlapBlocks[this.#scores.workerSlots[i]!] = this.#scores.blocks[i]!
     }
-    const input = { ...candidates, engines: this.#engines }
+    for (let i = 0; i < this.#held.length; i++) this.#held[i] = this.#reader.blocksHeld(0, i)
+    const input = {
+      ...candidates,
+      engines: this.#engines,
+      heldBlocks: this.#held,
+      kvCapacityTokens: this.#kvCapacityTokens,
+      soughtBlocks: count,
+      stepTokens: this.#stepTokens,
+    }
     const choice = this.#selector.choose(input, REQUEST, settings, this.#random, this.#next)
     if (!isGuarded) return choice.winner
     const shadows = this.#shadows

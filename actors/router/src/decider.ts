@@ -366,6 +366,7 @@ export class Decider {
       load: {
         activeBlocks: load.activeBlocks.filter(only),
         newBlocks: load.newBlocks.filter(only),
+        soughtBlocks: load.soughtBlocks,
         activePrefillTokens: load.activePrefillTokens.filter(only),
         activeRequests: load.activeRequests.filter(only),
         engines: load.engines === undefined ? undefined : filterProjection(load.engines, isKept),

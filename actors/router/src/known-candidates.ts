@@ -21,6 +21,7 @@ export function inputOf({ candidates, preferences, workerSlots, overlaps, load }
     overlapBlocks: overlaps.blocks,
     creditFactors: overlaps.creditFactors,
     lowerTierBlocks: overlaps.lowerTierBlocks,
+    heldBlocks: overlaps.heldBlocks,
     preferences,
     nameOf: i => nameOf(candidates[i]!),
     ...load,

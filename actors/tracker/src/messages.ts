@@ -8,6 +8,8 @@ export interface CandidateLoads {
   readonly activeBlocks: Int32Array
   /** Prompt blocks of the request that would become active there. */
   readonly newBlocks: Int32Array
+  /** Of so many prompt blocks; 0 where active blocks do not count. */
+  readonly soughtBlocks: number
   readonly activePrefillTokens: Float64Array
   readonly activeRequests: Int32Array
   /** What is before each of them in milliseconds; undefined if it was not asked for. */

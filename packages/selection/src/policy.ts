@@ -39,6 +39,8 @@ export interface PolicyWeights {
   activeRequestWeight: number
   prefillMsPerToken: number
   attentionMsPerMillionPairs: number
+  /** What a block that will be cached counts for, 0 … 1. */
+  overlapCredit: number
 }
 
 export interface Policy {

@@ -55,6 +55,7 @@ export class Selector {
     activeRequestWeight: 0,
     prefillMsPerToken: 0,
     attentionMsPerMillionPairs: 0,
+    overlapCredit: 0,
   }
   readonly #policies: Readonly<Record<PolicyName, Policy>>
   #capacity: number
@@ -108,6 +109,7 @@ export class Selector {
     const { terms } = choice
     const weights = this.#weights
     weights.overlapWeight = overlapWeight
+    weights.overlapCredit = overlapWeight === 0 ? 0 : Math.min(1, overlapCredit)
     weights.activeRequestWeight = settings.activeRequestWeight
     weights.prefillMsPerToken = settings.prefillMsPerToken
     weights.attentionMsPerMillionPairs = settings.attentionMsPerMillionPairs

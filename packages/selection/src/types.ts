@@ -50,6 +50,10 @@ export interface Candidates {
   readonly activeBlocks: ArrayLike<number>
   /** Blocks of this prompt that are not active there. */
   readonly newBlocks: ArrayLike<number>
+  /** Blocks of this prompt that were looked for among the active ones. Undefined: all full ones. */
+  readonly soughtBlocks?: number | undefined
+  /** Blocks that its device holds, as its events say; −1 where they do not. Undefined: nowhere. */
+  readonly heldBlocks?: ArrayLike<number> | undefined
   /** Tokens booked there and not yet prefilled. */
   readonly activePrefillTokens: ArrayLike<number>
   readonly activeRequests: ArrayLike<number>

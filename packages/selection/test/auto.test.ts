@@ -11,22 +11,24 @@ const SEED = 20_261_123
 const WORKERS = 5
 const SLOTS = Int32Array.from({ length: WORKERS }, (_, i) => i)
 const BLOCK = 16
+/** Of a prompt of 1,000 tokens. */
+const NOBODY_ELSE = [62, 62, 62, 62, 62]
 
 /** `newBlocks`: of the prompt, those that no running request of worker i holds. */
 function candidates(
   engines: EngineProjection,
   overlapBlocks: readonly number[],
-  newBlocks: readonly number[] = [0, 0, 0, 0, 0],
+  newBlocks: readonly number[],
+  activeBlocks: readonly number[] = [0, 0, 0, 0, 0],
 ): Candidates {
-  const none = new Int32Array(WORKERS)
   return {
     count: WORKERS,
     workerSlots: SLOTS,
     overlapBlocks: Int32Array.from(overlapBlocks),
     creditFactors: new Float64Array(WORKERS).fill(1),
-    activeBlocks: none,
+    activeBlocks: Int32Array.from(activeBlocks),
     newBlocks: Int32Array.from(newBlocks),
-    activePrefillTokens: none,
+    activePrefillTokens: new Int32Array(WORKERS),
     activeRequests: Float64Array.from(engines.requests.subarray(0, WORKERS)),
     engines,
     kvCapacityTokens: [400_000, 0, 20_000, 400_000, 1],
@@ -45,10 +47,20 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const [C, queued] = [engines.contextTokens[i]!, engines.queuedTokens[i]!]
   const promptBlocks = Math.floor(promptTokens / BLOCK)
   const newTokensAt = (worker: number): number =>
-    Math.max(1, promptTokens - BLOCK * Math.min(input.overlapBlocks[worker]!, promptBlocks))
-  const n = newTokensAt(i)
+    Math.max(
+      1,
+      promptTokens -
+        BLOCK * Math.min(input.overlapBlocks[worker]!, promptBlocks) * input.creditFactors[worker]!,
+    )
+  const mostPriced = engines.prefillMeanMs > 0 ? 2 * engines.prefillMeanMs : Infinity
+  // What a running request there has in its prompt will be cached, too, as far as the worker is trusted.
+  const sought = input.soughtBlocks ?? promptBlocks
+  const inUse = BLOCK * (sought - input.newBlocks[i]!)
+  const uncached = newTokensAt(i)
+  const unlanded = Math.max(1, promptTokens - inUse * input.creditFactors[i]!)
+  const n = unlanded < uncached && p1! * (uncached - unlanded) <= mostPriced ? unlanded : uncached
   const cachedTokens = promptTokens - Math.min(...Array.from(SLOTS, newTokensAt))
-  const tokensInUse = promptTokens - BLOCK * Math.min(...Array.from(input.newBlocks))
+  const tokensInUse = BLOCK * (sought - Math.min(...Array.from(input.newBlocks)))
   const isUnshared = Math.max(0, tokensInUse) <= cachedTokens - BLOCK
   const steps = Math.ceil(n / step)
   const charged = n + Math.max(0, engines.kneeTokens - (n - (steps - 1) * step))
@@ -59,17 +71,28 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const joined = d > 0 ? g / 2 + (g - q0!) * Math.ceil((n + queued) / step) : 0
   const w = (isUnshared ? 0.1 : 1) * Math.max(engines.waitingShare, (1 - rho) ** 8)
   const own = o * (q0! + q1! * (L + 1) + q2! * (C + queued + promptTokens + o / 2))
-  const held = Math.max(0, x - q0! * Math.ceil(n / step))
+  const heldUp = Math.max(0, x - q0! * Math.ceil(n / step))
   const free = isUnshared ? 4 : 0.5
   const others =
-    (held + 30 * (1 - rho) ** 24 * Math.max(0, held - free * g)) * L +
+    (heldUp + 30 * (1 - rho) ** 24 * Math.max(0, heldUp - free * g)) * L +
     ((q1! + q2! * (promptTokens + o / 2)) * L * o) / 2
   const later = (priced * rho) / (1 - rho)
-  const isFull = engines.receivedTokens[i]! + n > (capacity > 0 ? capacity : 262_144)
-  const mostPriced = engines.prefillMeanMs > 0 ? 2 * engines.prefillMeanMs : Infinity
+  const held = capacity > 0 ? (input.heldBlocks?.[i] ?? -1) : -1
+  const filled = held < 0 ? engines.receivedTokens[i]! : BLOCK * held + queued + o * (L + 1)
+  const isFull = filled + n > (capacity > 0 ? capacity : 262_144)
   const again = Math.min(p1! * n + pairs, mostPriced)
   const evict = isFull ? again * (1 - rho) ** 4 * engines.churn[i]! : 0
-  return engines.backlogMs[i]! + joined + x + later + evict + w * (own + others) + (2 * n) / promptTokens
+  const active = BLOCK * input.activeBlocks[i]!
+  const missing = active + BLOCK * input.newBlocks[i]! + o * (L + 1) - capacity
+  let before = engines.backlogMs[i]!
+  if (capacity > 0 && L > 0 && missing > 0) {
+    const each = active / L + o
+    const running = Math.max(1, Math.min(L, capacity / each))
+    before = Math.max(before, (o * g * (missing / each + 0.5)) / (running + 1))
+  }
+  const balance = input.activeRequests[i]! > 0 ? 1 : Math.min(1, engines.churn[i]! / 4)
+  const unsure = (2 * (1 + balance) * n) / promptTokens
+  return before + joined + x + later + evict + w * (own + others) + unsure
 }
 
 const step = fc.record({
@@ -94,7 +117,8 @@ t.test(
         fc.integer({ min: 1, max: 100_000 }),
         fc.array(fc.nat(4000), { minLength: WORKERS, maxLength: WORKERS }),
         fc.array(fc.nat(4000), { minLength: WORKERS, maxLength: WORKERS }),
-        (steps, promptTokens, overlaps, inUse) => {
+        fc.array(fc.nat(30_000), { minLength: WORKERS, maxLength: WORKERS }),
+        (steps, promptTokens, overlaps, inUse, active) => {
           const book = new EngineBook({ workerSlotsMax: WORKERS })
           let nowMs = 0
           for (const { do: what, id, slot, prompt, isStream, afterMs, output, cachedShare } of steps) {
@@ -110,7 +134,13 @@ t.test(
           const engines = book.project(SLOTS, nowMs)
           const promptBlocks = Math.floor(promptTokens / BLOCK)
           const newBlocks = inUse.map(blocks => Math.max(0, promptBlocks - blocks))
-          const input = candidates(engines, overlaps, newBlocks)
+          const isSought = active[0]! % 4 > 0
+          const input: Candidates = {
+            ...candidates(engines, overlaps, isSought ? newBlocks : [0, 0, 0, 0, 0], active),
+            creditFactors: active.map(blocks => (blocks % 5) / 4),
+            heldBlocks: active.map(blocks => (blocks % 3 === 0 ? -1 : blocks)),
+            soughtBlocks: isSought ? promptBlocks : 0,
+          }
           const choice = new Selector().choose(
             input,
             { promptTokens, blockSizeTokens: BLOCK },
@@ -134,7 +164,7 @@ t.test(
 t.test('an idle fleet that knows nothing yet sends a prompt to the worker that holds most of it', async t => {
   const engines = new EngineBook({ workerSlotsMax: WORKERS }).project(SLOTS, 0)
   const input = {
-    ...candidates(engines, [0, 10, 60, 20, 0]),
+    ...candidates(engines, [0, 10, 60, 20, 0], NOBODY_ELSE),
     stepTokens: undefined,
     kvCapacityTokens: undefined,
   }
@@ -165,7 +195,11 @@ t.test(
     }
     const engines = book.project(SLOTS, nowMs + 20)
     const choice = new Selector().choose(
-      { ...candidates(engines, [0, 0, 60, 0, 0]), kvCapacityTokens: undefined, stepTokens: undefined },
+      {
+        ...candidates(engines, [0, 0, 60, 0, 0], NOBODY_ELSE),
+        kvCapacityTokens: undefined,
+        stepTokens: undefined,
+      },
       { promptTokens: 1000, blockSizeTokens: BLOCK },
       selectionSettings({ policy: 'auto' }),
       seededRandom(SEED),
@@ -193,7 +227,11 @@ t.test('in an idle fleet a short prompt joins those that decode, and a long one 
   const engines = book.project(SLOTS, nowMs + 70)
   const winnerOf = (promptTokens: number, cachedTokens: number): number => {
     const inUse = Math.floor(promptTokens / BLOCK)
-    const input = candidates(engines, [0, 0, cachedTokens / BLOCK, 0, 0], [inUse, inUse, 0, inUse, inUse])
+    const input = candidates(
+      engines,
+      [0, 0, cachedTokens / BLOCK, 0, 0],
+      [inUse, inUse, inUse - cachedTokens / BLOCK, inUse, inUse],
+    )
     return new Selector().choose(
       { ...input, kvCapacityTokens: undefined, stepTokens: undefined },
       { promptTokens, blockSizeTokens: BLOCK },
@@ -229,11 +267,136 @@ t.test('a conversation stays with its blocks where a prompt that others share wo
   t.not(winnerWith([250, 250, 0, 250, 250]), 2, 'others use all of them')
 })
 
+/** Who takes a prompt of 1,000 tokens. */
+function winnerOf(input: Candidates, more: Parameters<typeof selectionSettings>[0] = {}): number {
+  const request = { promptTokens: 1000, blockSizeTokens: BLOCK }
+  const settings = selectionSettings({ policy: 'auto', ...more })
+  return new Selector().choose(input, request, settings, seededRandom(SEED)).winner
+}
+
+t.test('what nobody has goes where the least was new of late, though all are idle', async t => {
+  const book = new EngineBook({ workerSlotsMax: WORKERS })
+  for (let i = 0; i < 40; i++) {
+    // Least on worker 4.
+    const promptTokens = 1000 + 100 * ((i + 1) % WORKERS)
+    book.sent(`${i}`, i % WORKERS, { promptTokens, newTokens: promptTokens, nowMs: 100 * i })
+    book.firstToken(`${i}`, 100 * i + 20)
+    book.ended(`${i}`, 100 * i + 50, 4)
+  }
+  const engines = book.project(SLOTS, 10_000)
+  const least = engines.churn.indexOf(Math.min(...engines.churn.subarray(0, WORKERS)))
+  t.equal(least, 4)
+  const input = candidates(engines, [0, 0, 0, 0, 0], NOBODY_ELSE)
+  t.equal(winnerOf({ ...input, kvCapacityTokens: undefined, stepTokens: undefined }), least)
+})
+
+t.test('a prompt waits for its sibling that is being computed, unless it is a very long one', async t => {
+  const book = new EngineBook({ workerSlotsMax: WORKERS })
+  // Prompts take some ten milliseconds each.
+  let nowMs = 0
+  for (let i = 0; i < 100; i++) {
+    const promptTokens = 500 + 10 * (i % 40)
+    book.sent(`${i}`, i % WORKERS, { promptTokens, newTokens: promptTokens, nowMs })
+    nowMs += promptTokens / 40
+    book.firstToken(`${i}`, nowMs)
+    book.ended(`${i}`, nowMs + 60, 10)
+    nowMs += 500
+  }
+  book.sent('sibling', 2, { promptTokens: 1000, newTokens: 1000, nowMs })
+  const engines = book.project(SLOTS, nowMs + 20)
+  const siblings = [62, 62, 0, 62, 62]
+  t.equal(winnerOf(candidates(engines, [0, 0, 0, 0, 0], siblings)), 2)
+  t.not(winnerOf(candidates(engines, [0, 0, 0, 0, 0], NOBODY_ELSE)), 2, 'a stranger does not')
+  t.not(
+    winnerOf(candidates(engines, [0, 0, 0, 0, 0], siblings), { overlapCredit: 0 }),
+    2,
+    'nor one that credits nothing',
+  )
+  const input = {
+    ...candidates(engines, [0, 0, 0, 0, 0], [3125, 3125, 0, 3125, 3125]),
+    stepTokens: undefined,
+  }
+  const { terms } = new Selector().choose(
+    input,
+    { promptTokens: 50_000, blockSizeTokens: BLOCK },
+    selectionSettings({ policy: 'auto' }),
+    seededRandom(SEED),
+  )
+  const prefills = terms.ofPolicy[1]!
+  t.equal(prefills[2], prefills[3], 'what 50,000 tokens save is worth a second copy')
+})
+
+t.test('where active blocks do not count nothing is about to be cached', async t => {
+  const engines = new EngineBook({ workerSlotsMax: WORKERS }).project(SLOTS, 0)
+  const input = {
+    ...candidates(engines, [0, 60, 0, 0, 0], [0, 0, 0, 0, 0]),
+    soughtBlocks: 0,
+    kvCapacityTokens: undefined,
+  }
+  t.equal(winnerOf(input), 1)
+})
+
+t.test('with the weight of overlap at 0 nothing is about to be cached either', async t => {
+  const engines = new EngineBook({ workerSlotsMax: WORKERS }).project(SLOTS, 0)
+  const input = candidates(engines, [0, 0, 0, 0, 0], [62, 0, 62, 62, 62])
+  const prefillsWith = (overlapWeight: number): readonly number[] => {
+    const request = { promptTokens: 1000, blockSizeTokens: BLOCK }
+    const settings = selectionSettings({ policy: 'auto', overlapWeight })
+    const { terms } = new Selector().choose(input, request, settings, seededRandom(SEED))
+    return [terms.ofPolicy[1]![0]!, terms.ofPolicy[1]![1]!]
+  }
+  const [alone, sibling] = prefillsWith(1)
+  t.ok(sibling! < alone!, `${sibling} ms beside a sibling, ${alone} elsewhere`)
+  t.strictSame(prefillsWith(0), [alone, alone])
+})
+
+t.test('nothing is pushed out of a cache that has room, as its events say', async t => {
+  const book = new EngineBook({ workerSlotsMax: WORKERS })
+  for (let i = 0; i < WORKERS; i++) {
+    book.sent(`${i}`, i, { promptTokens: 30_000, newTokens: 30_000, nowMs: 0 })
+    book.firstToken(`${i}`, 1000)
+    book.ended(`${i}`, 2000, 10, 0)
+  }
+  const engines = book.project(SLOTS, 3000)
+  const evictsWith = (heldBlocks: readonly number[] | undefined): readonly boolean[] => {
+    const kvCapacityTokens = [20_000, 20_000, 20_000, 0, 400_000]
+    const input = { ...candidates(engines, [0, 0, 0, 0, 0], NOBODY_ELSE), kvCapacityTokens, heldBlocks }
+    const request = { promptTokens: 1000, blockSizeTokens: BLOCK }
+    const settings = selectionSettings({ policy: 'auto' })
+    const { terms } = new Selector().choose(input, request, settings, seededRandom(SEED))
+    return [...terms.ofPolicy[3]!.subarray(0, WORKERS)].map(ms => ms > 0)
+  }
+  t.strictSame(evictsWith(undefined), [true, true, true, false, false], 'as much was sent as they hold')
+  t.strictSame(evictsWith([0, 1240, -1, 1240, 1240]), [false, true, true, false, false])
+})
+
+t.test('a worker whose KV cache has no room costs the wait until one there has ended', async t => {
+  const book = new EngineBook({ workerSlotsMax: WORKERS })
+  for (const id of ['a', 'b']) {
+    book.sent(id, 0, { promptTokens: 9000, newTokens: 9000, nowMs: 0 })
+    book.firstToken(id, 300)
+  }
+  const engines = book.project(SLOTS, 400)
+  const waitWith = (kvCapacityTokens: number): number => {
+    const input = {
+      ...candidates(engines, [0, 0, 0, 0, 0], NOBODY_ELSE, [1126, 0, 0, 0, 0]),
+      kvCapacityTokens: [kvCapacityTokens, 0, 0, 0, 0],
+    }
+    const request = { promptTokens: 1000, blockSizeTokens: BLOCK }
+    const settings = selectionSettings({ policy: 'auto' })
+    return new Selector().choose(input, request, settings, seededRandom(SEED)).terms.ofPolicy[0]![0]!
+  }
+  const room = waitWith(40_000)
+  t.equal(waitWith(0), room, 'nobody knows what it holds')
+  t.ok(waitWith(19_000) > room + 100, `${waitWith(19_000)} ms, with room ${room}`)
+  t.ok(waitWith(10_000) > waitWith(19_000), 'both must end')
+})
+
 t.test('without one of its terms, auto is the sum of the others', async t => {
   const book = new EngineBook({ workerSlotsMax: WORKERS })
   for (let i = 0; i < WORKERS; i++)
     book.sent(`${i}`, i, { promptTokens: 1000 * i, newTokens: 500 * i, nowMs: 0 })
-  const input = candidates(book.project(SLOTS, 1), [0, 10, 60, 20, 0])
+  const input = candidates(book.project(SLOTS, 1), [0, 10, 60, 20, 0], NOBODY_ELSE)
   const request = { promptTokens: 1000, blockSizeTokens: BLOCK }
   const settings = selectionSettings({ policy: 'auto' })
   for (const [index, { name }] of POLICIES.auto.terms.entries()) {
@@ -260,7 +423,7 @@ t.test('without one of its terms, auto is the sum of the others', async t => {
 
 t.test('auto says what it lacks where nobody kept an engine book', async t => {
   const engines = new EngineBook({ workerSlotsMax: WORKERS }).project(SLOTS, 0)
-  const input = { ...candidates(engines, [0, 0, 0, 0, 0]), engines: undefined }
+  const input = { ...candidates(engines, [0, 0, 0, 0, 0], NOBODY_ELSE), engines: undefined }
   const choose = () =>
     new Selector().choose(
       input,

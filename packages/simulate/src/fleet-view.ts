@@ -13,6 +13,8 @@ import type { Random } from '@homing/clock'
 import { HolderTable } from './holder-table.ts'
 
 export interface FleetView {
+  /** Blocks that each worker holds, as events have told by the last `overlaps`; undefined: there are no events. */
+  readonly heldBlocks: Int32Array | undefined
   /** Sets `into[w]` to the leading blocks that worker w holds, as far as is known at `nowMs`. */
   overlaps(ids: ArrayLike<number>, count: number, into: Int32Array, nowMs: number): void
   /** A prompt was sent there. */
@@ -40,6 +42,10 @@ export class EventView implements FleetView {
     this.#delayMs = delayMs
     this.#lossShare = lossShare
     this.#random = random
+  }
+
+  get heldBlocks(): Int32Array {
+    return this.#table.blocksHeld
   }
 
   /** The events of one engine at one instant are a batch: it arrives whole, or not at all. */
@@ -154,6 +160,10 @@ export class GuessView implements FleetView {
     this.#nextExpiryMs = new Float64Array(workers).fill(Number.POSITIVE_INFINITY)
   }
 
+  get heldBlocks(): undefined {
+    return undefined
+  }
+
   overlaps(ids: ArrayLike<number>, count: number, into: Int32Array, nowMs: number): void {
     const next = this.#nextExpiryMs
     for (let worker = 0; worker < next.length; worker++) {
@@ -193,6 +203,10 @@ export class GuessView implements FleetView {
 }
 
 export class EmptyView implements FleetView {
+  get heldBlocks(): undefined {
+    return undefined
+  }
+
   overlaps(_ids: ArrayLike<number>, _count: number, into: Int32Array): void {
     into.fill(0)
   }

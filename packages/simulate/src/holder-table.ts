@@ -20,6 +20,8 @@ export class HolderTable {
   #holders: Int32Array
   readonly #free: number[] = []
   #used = 0
+  /** Blocks of each worker. */
+  readonly blocksHeld: Int32Array
   /** Workers that hold all blocks so far. */
   readonly #alive: Int32Array
 
@@ -28,6 +30,7 @@ export class HolderTable {
     this.#words = Math.ceil(workers / 32)
     this.#bits = new Int32Array(NODES_AT_START * this.#words)
     this.#holders = new Int32Array(NODES_AT_START)
+    this.blocksHeld = new Int32Array(workers)
     this.#alive = new Int32Array(this.#words)
   }
 
@@ -47,6 +50,7 @@ export class HolderTable {
     if ((this.#bits[word]! & bit) !== 0) return
     this.#bits[word]! |= bit
     this.#holders[node]!++
+    this.blocksHeld[worker]!++
   }
 
   remove(id: number, worker: number): void {
@@ -57,6 +61,7 @@ export class HolderTable {
     if ((this.#bits[word]! & bit) === 0) return
     this.#bits[word]! &= ~bit
     this.#holders[node]!--
+    this.blocksHeld[worker]!--
     if (this.#holders[node]! > 0) return
     this.#nodeOf.delete(id)
     this.#free.push(node)

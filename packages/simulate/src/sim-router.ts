@@ -387,13 +387,16 @@ export class SimRouter implements Replica {
       activeBlocks = this.#activeBlocks
       newBlocks = this.#newBlocks
     }
+    const held = this.#view.heldBlocks
     return {
       count,
       workerSlots: workers,
       overlapBlocks,
       creditFactors,
+      heldBlocks: isPlain || held === undefined ? held : Int32Array.from(workers, worker => held[worker]!),
       activeBlocks,
       newBlocks,
+      soughtBlocks: hashed,
       activePrefillTokens: load.activePrefillTokens,
       activeRequests: load.activeRequests,
       engines: this.#settings.policy === 'auto' ? this.#book.project(workers, nowMs) : undefined,

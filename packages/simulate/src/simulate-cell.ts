@@ -533,6 +533,7 @@ class Cell implements EngineSink {
 
   #truthView(): FleetView {
     return {
+      heldBlocks: this.#truth.blocksHeld,
       overlaps: (ids, count, into) => this.#truth.overlaps(ids, count, into),
       sent() {},
       clear() {},

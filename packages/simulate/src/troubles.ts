@@ -51,6 +51,10 @@ export class FlippedView implements FleetView {
     this.#view = view
   }
 
+  get heldBlocks(): Int32Array | undefined {
+    return this.#view.heldBlocks
+  }
+
   overlaps(ids: ArrayLike<number>, count: number, into: Int32Array, nowMs: number): void {
     if (count > 0 && this.#last[0] !== ids[0]) this.#other = this.#last
     if (count > 0) this.#last = ids
