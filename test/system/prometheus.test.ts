@@ -11,6 +11,7 @@ const HAS_PROMTOOL = spawnSync('promtool', ['--version']).status === 0
 const PAGE = readFileSync(new URL('../../docs/metrics.md', import.meta.url), 'utf8')
 /** The catalogue of Dynamo's metrics that the mapping was written from; it is not in this repository. */
 const CATALOGUE = new URL('../../../shared/reference/dynamo-router.md', import.meta.url)
+const LOG_LINES = ['homing_access_log_lines_total', 'homing_decision_log_requests_total']
 const prompt = (seed: number): number[] =>
   Array.from({ length: 96 }, (_, at) => 40 + ((seed * 31 + at * 7) % 80))
 
@@ -48,7 +49,13 @@ t.before(async () => {
     for (const { status, text } of answers) if (status !== 200) throw new Error(text)
     await fleet.send('/v1/completions', { body: '{' })
     await fleet.send('/v1/completions', { body: { model: 'none', prompt: 'x' } })
-    scraped.router = (await fleet.send('/metrics')).text
+    // Lines are written after the answers, together.
+    scraped.router = await until('all lines of the logs are written', async () => {
+      const { text } = await fleet.send('/metrics')
+      const isWritten = (name: string) =>
+        new RegExp(`^${name}\\{outcome="written"\\} 1[2-9]$`, 'm').test(text)
+      return LOG_LINES.every(isWritten) ? text : undefined
+    })
 
     for (const [id, { description }] of fleet.engines.entries()) {
       const { events, replay } = description.ranks[0]!
@@ -92,8 +99,6 @@ t.test('what was under load has counted', async t => {
     [
       'router',
       [
-        /^homing_access_log_lines_total\{outcome="written"\} 1[2-9]$/m,
-        /^homing_decision_log_requests_total\{outcome="written"\} 1[2-9]$/m,
         /^homing_queue_placed_requests_total\{.*\} [1-9]/m,
         /^homing_gateway_requests_total\{route="messages",status="200"\} 2$/m,
         /^homing_gateway_requests_total\{route="responses",status="200"\} 2$/m,
