@@ -1,7 +1,7 @@
 /**
  * What exact events are worth, and whether `auto` makes the most of them: knowledge of the caches and policies, on simulated engines and a
  * virtual clock. `pnpm exec node test/routing-quality.ts --write` writes the table of docs/routing-quality.md; `--seeds N`,
- * `--first-seed N`, `--only 'router alone'`, `--columns exact,rival`.
+ * `--first-seed N`, `--only 'router alone'`, `--column exact --column rival`.
  *
  *   exact             KV events, policy auto, as are the next three
  *   approximate       --no-kv-events: what was sent where
@@ -306,15 +306,15 @@ if (import.meta.main) {
       seeds: { type: 'string', default: `${SEEDS}` },
       'first-seed': { type: 'string', default: '1' },
       only: { type: 'string' },
-      columns: { type: 'string', default: Object.keys(KNOWLEDGE).join(',') },
+      column: { type: 'string', multiple: true, default: Object.keys(KNOWLEDGE) },
     },
   })
   const seeds = givenCount('seeds', values.seeds)
   const firstSeed = givenCount('first-seed', values['first-seed'])
-  const names = values.columns.split(',')
+  const names = values.column
   for (const needed of ['exact', 'rival'])
     if (!names.includes(needed))
-      throw new Error(`cannot judge without the column ${needed}: add it to --columns`)
+      throw new Error(`cannot judge without the column ${needed}: add --column ${needed}`)
   const unknown = names.find(name => KNOWLEDGE[name] === undefined)
   if (unknown !== undefined)
     throw new Error(`there is no column ${unknown}: there are ${Object.keys(KNOWLEDGE).join(', ')}`)
