@@ -77,9 +77,9 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
     (heldUp + 30 * (1 - rho) ** 24 * Math.max(0, heldUp - free * g)) * L +
     ((q1! + q2! * (promptTokens + o / 2)) * L * o) / 2
   const later = (priced * rho) / (1 - rho)
-  const held = capacity > 0 ? (input.heldBlocks?.[i] ?? -1) : -1
-  const filled = held < 0 ? engines.receivedTokens[i]! : BLOCK * held + queued + o * (L + 1)
-  const isFull = filled + n > (capacity > 0 ? capacity : 262_144)
+  const held = input.heldBlocks?.[i] ?? -1
+  const isEmptied = held >= 0 && BLOCK * held < capacity / 2
+  const isFull = engines.receivedTokens[i]! + n > (capacity > 0 ? capacity : 262_144) && !isEmptied
   const again = Math.min(p1! * n + pairs, mostPriced)
   const evict = isFull ? again * (1 - rho) ** 4 * engines.churn[i]! : 0
   const active = BLOCK * input.activeBlocks[i]!
@@ -350,7 +350,7 @@ t.test('with the weight of overlap at 0 nothing is about to be cached either', a
   t.strictSame(prefillsWith(0), [alone, alone])
 })
 
-t.test('nothing is pushed out of a cache that has room, as its events say', async t => {
+t.test('nothing is pushed out of a cache that is not half full, as its events say', async t => {
   const book = new EngineBook({ workerSlotsMax: WORKERS })
   for (let i = 0; i < WORKERS; i++) {
     book.sent(`${i}`, i, { promptTokens: 30_000, newTokens: 30_000, nowMs: 0 })
@@ -367,7 +367,8 @@ t.test('nothing is pushed out of a cache that has room, as its events say', asyn
     return [...terms.ofPolicy[3]!.subarray(0, WORKERS)].map(ms => ms > 0)
   }
   t.strictSame(evictsWith(undefined), [true, true, true, false, false], 'as much was sent as they hold')
-  t.strictSame(evictsWith([0, 1240, -1, 1240, 1240]), [false, true, true, false, false])
+  t.strictSame(evictsWith([0, 1000, -1, 1000, 1000]), [false, true, true, false, false])
+  t.strictSame(evictsWith([624, 625, 626, 0, 0]), [false, true, true, false, false], 'half of 1,250 blocks')
 })
 
 t.test('a worker whose KV cache has no room costs the wait until one there has ended', async t => {

@@ -11,7 +11,7 @@
  *   prefill  x
  *   later    x' · ρ/(1 − ρ)              what a millisecond of prefill costs those that come: as many milliseconds as wait for it
  *   evict    x″ · churn · (1 − ρ)^4      new blocks push others out; more of those are missed where the cache turns over faster.
- *            Nothing is pushed out of a cache that has room: as its events say, or else until it was sent as many new tokens as it holds
+ *            Nothing is pushed out of a cache until it was sent as many new tokens as it holds, nor while its events say that it is not half full
  *   decode   w · o·(q0 + q1·(L + 1) + q2·(C + queued + prompt + o/2))   its own tokens
  *   others   w · ((h + 30·(1 − ρ)^24 · max(0, h − f·g))·L    h = max(0, x − q0·s): what its prefill holds up those that decode: they get
  *               + (q1 + q2·(prompt + o/2)) · L·o/2)          a token with each step of it; and the later steps that it makes longer
@@ -55,6 +55,8 @@ const HOLD_UP_EXPONENT = 24
 /** Decode steps that somebody is held up before that price begins: for a prompt that others use, and for one whose cached blocks nobody else uses. */
 const FREE_STEPS = 0.5
 const FREE_STEPS_UNSHARED = 4
+/** A cache that holds less than this share was emptied, as when its engine starts again. One under load has so much that nobody refers to. */
+const EMPTY_SHARE = 0.5
 /** Who was sent so many times the new tokens of the mean worker costs UNSURE_MS more for a prompt that nobody holds. */
 const CHURN_MAX = 4
 /** The first request whose end is waited for is halfway to it. */
@@ -192,9 +194,10 @@ export const auto: Policy = {
       }
       const wait = before + shared
       const later = priced * laterPrice
-      const held = capacity > 0 ? (heldBlocks?.[i] ?? -1) : -1
-      const filled = held < 0 ? engines.receivedTokens[i]! : held * blockSizeTokens + queued + reserved
-      const isFull = filled + tokens > (capacity > 0 ? capacity : CAPACITY_UNKNOWN)
+      const holds = capacity > 0 ? capacity : CAPACITY_UNKNOWN
+      const held = heldBlocks?.[i] ?? -1
+      const isEmptied = held >= 0 && held * blockSizeTokens < EMPTY_SHARE * capacity
+      const isFull = engines.receivedTokens[i]! + tokens > holds && !isEmptied
       const evict = isFull ? Math.min((p1 + attention) * tokens, pricedMax) * evictPrice * churn[i]! : 0
       const decode = decodePrice * output * (q0 + q1 * (requests + 1) + q2 * (context + queued + heldTokens))
       const heldUp = Math.max(0, prefill - q0 * steps)
