@@ -141,7 +141,8 @@ export class ZmqConnector<S extends zeromq.Subscriber | zeromq.Dealer> {
       case 'handshake:error:protocol':
       case 'handshake:error:auth':
       case 'handshake:error:other':
-        this.#failure = event.error.message
+        // One that hangs up on what it is told says no more than one that ends the connection.
+        if ((event.error as NodeJS.ErrnoException).code !== 'EPIPE') this.#failure = event.error.message
         break
       case 'disconnect':
         this.#isEnding = true
