@@ -1,100 +1,19 @@
-/** The tokenizer as an actor: its pool, and engines that are asked over a network in memory. */
+/** The tokenizer as an actor: its pool of threads. */
 
 import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, openSync, readdirSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
-import { fileURLToPath } from 'node:url'
-import type { Worker } from 'node:worker_threads'
-import { createTestSystem } from '@homing/actor/testing'
-import { hashBlocks, namespaceSeed } from '@homing/blocks'
 import { loadTokenizer, PromptTokenizer } from '@homing/tokenization'
-import { giveUpBytes, type HttpExchange, MemoryNetwork, transportCapability } from '@homing/transport'
 import t, { type Test } from 'tap'
 import { vocabularyAtHand } from '../../../packages/tokenization/scripts/vocabularies.ts'
-import { type ReadResult, type TokenizerArgs, tokenizer } from '../src/index.ts'
-import { fleetOf, type WorkerOptions } from './fleet.ts'
-
-const TINY = fileURLToPath(new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization')))
-const ENGINE = 'http://10.0.0.1:8001'
-/** Of simulated time, which does not pass by itself. */
-const ASK = { timeout: '10m' } as const
-const TOKENIZE_MS_MAX = 5000
+import { fleetOf } from './fleet.ts'
+import { ASK, ids, start, TINY, untilTrue, WAIT_MS_MAX } from './tokenizer-world.ts'
 
 const SKIP_LIMITS =
   process.platform === 'linux' && spawnSync('prlimit', ['--version']).status === 0
     ? false
     : 'only Linux has prlimit(1) and /proc'
-
-/** Of the simulated clock. */
-const WAIT_MS_MAX = 60_000
-const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text)
-const ids = (count: number): number[] => Array.from({ length: count }, (_, id) => id)
-
-async function start(t: Test, settings: Partial<TokenizerArgs>, ...workers: WorkerOptions[]) {
-  // The network must live on the clock of the system that it is given to.
-  const { clock } = createTestSystem()
-  const network = new MemoryNetwork({ clock })
-  const threads: Worker[] = []
-  const onWorker = (thread: Worker): void => void threads.push(thread)
-  process.on('worker', onWorker)
-  const system = createTestSystem({ clock, provide: [[transportCapability, network.transport()]] })
-  t.teardown(async () => {
-    process.off('worker', onWorker)
-    await system.shutdown()
-  })
-  const ref = system.spawn(tokenizer, {
-    name: 'tokenizer',
-    supervision: {
-      directive: 'restart',
-      max: 1,
-      within: '1m',
-      backoff: { min: '1ms', max: '1ms', jitter: 0 },
-    },
-    args: {
-      threads: 1,
-      tokenizers: [],
-      queueMax: 100,
-      promptCacheBytes: 1e7,
-      wordTableBytes: 2 ** 20,
-      inlineBodyBytesMax: 0,
-      loaded: new Map(),
-      checkEvery: 0,
-      tokenizeMsMax: TOKENIZE_MS_MAX,
-      ...settings,
-    },
-  })
-  ref.tell({ type: 'fleet', fleet: fleetOf(...workers) })
-  await system.settle()
-  const read = (body: object): Promise<ReadResult> =>
-    ref.ask(
-      {
-        type: 'read',
-        route: 'messages' in body ? 'chat' : 'completions',
-        body: utf8(JSON.stringify(body)),
-        headers: {},
-        wantTokenIds: true,
-        waitMsMax: WAIT_MS_MAX,
-      },
-      ASK,
-    )
-  const whenStarted = () => ref.ask({ type: 'whenStarted' }, ASK)
-  const serve = (onExchange: (exchange: HttpExchange) => void, port = 8001) =>
-    network.transport().http.listen({ host: '10.0.0.1', port }, onExchange)
-  return { system, ref, read, whenStarted, serve, threads }
-}
-
-/** Answers every request with this. */
-function answering(status: number, body: string, seen: string[] = []) {
-  return async (exchange: HttpExchange): Promise<void> => {
-    const asked = await exchange.readBody(1_000_000)
-    seen.push(`${exchange.method} ${exchange.path} ${new TextDecoder().decode(asked)}`)
-    exchange.writeHead(status, { 'content-type': 'application/json' })
-    exchange.end(utf8(body))
-  }
-}
-
-const ASKED_ENGINE: WorkerOptions = { origin: ENGINE, canTokenize: true }
 
 t.test('a prompt is tokenized on a thread of the pool', async t => {
   const { read, threads } = await start(t, { tokenizers: [TINY] }, {})
@@ -112,144 +31,6 @@ t.test('what cannot be read is refused with the field at fault', async t => {
     error: { code: 'HOMING_OPENAI_INVALID_REQUEST' },
     param: 'messages',
   })
-})
-
-t.test('without a tokenizer an engine is asked, in the words of the client', async t => {
-  const { read, serve } = await start(t, {}, ASKED_ENGINE)
-  const seen: string[] = []
-  await serve(answering(200, JSON.stringify({ count: 40, max_model_len: 9, tokens: ids(40) }), seen))
-  const result = await read({ messages: [{ role: 'user', content: 'hi' }], cache_salt: 's' })
-  t.strictSame(seen, ['POST /tokenize {"model":"m","messages":[{"role":"user","content":"hi"}]}'])
-  t.match(result, {
-    kind: 'read',
-    request: { tokenizedBy: 'engine', promptTokens: 40, unknownPromptReason: undefined },
-  })
-  const { local } = hashBlocks(Int32Array.from(ids(40)), 16, namespaceSeed({ cacheSalt: 's' }))
-  if (result.kind === 'read') t.strictSame(result.request.localHashes, local)
-})
-
-t.test('an engine that does not tokenize leaves the text of the prompt, with the reason', async t => {
-  const replies: [number, string, RegExp][] = [
-    [500, '{"error":{}}', /\/tokenize answered 500/],
-    [404, '', /\/tokenize answered 404/],
-    [200, '{"detail":"no"}', /gave an answer that cannot be read/],
-    [200, '<html></html>', /gave an answer that cannot be read/],
-    [200, '{"tokens":[1.5]}', /gave an answer that cannot be read/],
-  ]
-  for (const [status, body, reason] of replies) {
-    const { read, serve } = await start(t, {}, ASKED_ENGINE)
-    await serve(answering(status, body))
-    const result = await read({ model: 'm', prompt: 'hello' })
-    t.match(result, {
-      kind: 'read',
-      request: {
-        promptTokens: 2,
-        tokenizedBy: 'nobody',
-        textBlocksReason: reason,
-        unknownPromptReason: undefined,
-      },
-    })
-    t.match(result.kind === 'read' && result.request.textBlocksReason, /^no tokenizer directory for m; /)
-  }
-})
-
-t.test('an engine that cannot be reached leaves the text of the prompt', async t => {
-  const { read } = await start(t, {}, ASKED_ENGINE)
-  t.match(await read({ model: 'm', prompt: 'hello' }), {
-    kind: 'read',
-    request: { textBlocksReason: /10\.0\.0\.1:8001\/tokenize: cannot complete POST .*ECONNREFUSED/ },
-  })
-})
-
-t.test('an engine that takes too long leaves the text of the prompt', async t => {
-  const { system, read, serve } = await start(t, {}, ASKED_ENGINE)
-  const asked = Promise.withResolvers<void>()
-  await serve(() => asked.resolve())
-  const result = read({ model: 'm', prompt: 'hello' })
-  await asked.promise
-  await system.advance(TOKENIZE_MS_MAX)
-  t.match(await result, {
-    kind: 'read',
-    request: { textBlocksReason: /\/tokenize: .*no whole answer within 5000 ms/ },
-  })
-})
-
-t.test(
-  'where an engine is down or at fault another one is asked, once, and within the same time',
-  async t => {
-    const others = { origin: ENGINE.replace('8001', '8002'), canTokenize: true }
-    const { read, serve } = await start(t, {}, ASKED_ENGINE, others)
-    const seen: string[] = []
-    const good = await serve(answering(200, JSON.stringify({ tokens: ids(40) }), seen), 8002)
-    const readMany = async () => {
-      for (let i = 0; i < 12; i++)
-        t.match(await read({ model: 'm', prompt: `hello ${i}` }), { request: { tokenizedBy: 'engine' } })
-    }
-    await readMany()
-    t.equal(seen.length, 12, 'the first one does not listen')
-    await serve(answering(503, '', seen))
-    await readMany()
-    t.ok(seen.length > 24, 'the first one is at fault, and was asked')
-    await good.close(0)
-    const refused = await read({ model: 'm', prompt: 'hello' })
-    t.match(refused, {
-      request: { tokenizedBy: 'nobody', textBlocksReason: /^no tokenizer directory for m; / },
-    })
-  },
-)
-
-t.test('what an engine refuses is not asked of another one', async t => {
-  const others = { origin: ENGINE.replace('8001', '8002'), canTokenize: true }
-  const { read, serve } = await start(t, {}, ASKED_ENGINE, others)
-  const seen: string[] = []
-  for (const port of [8001, 8002]) await serve(answering(400, '', seen), port)
-  t.match(await read({ model: 'm', prompt: 'hello' }), { request: { textBlocksReason: /answered 400/ } })
-  t.equal(seen.length, 1)
-})
-
-t.test('of three engines at fault two are asked, of one itself once', async t => {
-  const engineAt = (port: number): WorkerOptions => ({
-    origin: ENGINE.replace('8001', `${port}`),
-    canTokenize: true,
-  })
-  for (const ports of [[8001], [8001, 8002, 8003]]) {
-    const { read, serve } = await start(t, {}, ...ports.map(engineAt))
-    const seen: string[] = []
-    for (const port of ports) await serve(answering(503, '', seen), port)
-    t.match(await read({ model: 'm', prompt: 'hello' }), { request: { textBlocksReason: /answered 503/ } })
-    t.equal(seen.length, Math.min(2, ports.length))
-  }
-})
-
-t.test('the second engine has what the first has left of the time', async t => {
-  const others = { origin: ENGINE.replace('8001', '8002'), canTokenize: true }
-  const { system, read, serve } = await start(t, {}, ASKED_ENGINE, others)
-  const asked: HttpExchange[] = []
-  const whenAsked = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
-  for (const port of [8001, 8002])
-    await serve(exchange => {
-      whenAsked[asked.length]!.resolve()
-      asked.push(exchange)
-    }, port)
-  const result = read({ model: 'm', prompt: 'hello' })
-  await whenAsked[0]!.promise
-  await system.advance(TOKENIZE_MS_MAX - 1000)
-  asked[0]!.writeHead(503, {})
-  asked[0]!.end(utf8(''))
-  await whenAsked[1]!.promise
-  await system.advance(1000)
-  t.match(await result, { request: { textBlocksReason: /no whole answer within 1000 ms/ } })
-})
-
-t.test('a worker that went down is not asked any more', async t => {
-  const { ref, read, serve } = await start(t, {}, ASKED_ENGINE)
-  const seen: string[] = []
-  await serve(answering(200, '{"tokens":[1]}', seen))
-  ref.tell({ type: 'fleet', fleet: fleetOf({ ...ASKED_ENGINE, state: 'down' }) })
-  t.match(await read({ model: 'm', prompt: 'hello' }), {
-    request: { textBlocksReason: /no worker can be asked to tokenize/ },
-  })
-  t.strictSame(seen, [])
 })
 
 t.test('one request more than may wait is refused; those that wait are read', async t => {
@@ -315,6 +96,7 @@ t.test('requests are read in the order in which they came', async t => {
 })
 
 /** No further file can be opened from `use` on, until `give` is called. */
+
 function openFiles(t: Test): { use(): void; give(): void } {
   const limits = spawnSync('prlimit', [
     '--pid',
@@ -397,161 +179,6 @@ t.test(
     t.match(await read({ model: 'm', prompt: 'hello' }), { request: { tokenizedBy: 'router' } })
   },
 )
-
-async function untilTrue(
-  system: ReturnType<typeof createTestSystem>,
-  isTrue: () => Promise<boolean>,
-): Promise<void> {
-  while (!(await isTrue())) {
-    await system.settle()
-    await new Promise<void>(resolve => setImmediate(resolve))
-  }
-}
-
-/** A body's prompt as the tiny tokenizer encodes it, as an engine would tell. */
-const tinyIds = async (prompt: string): Promise<readonly number[]> => [
-  ...(await PromptTokenizer.load(TINY)).encodeText(prompt),
-]
-
-t.test(
-  'of prompts tokenized here some are compared with an engine, and the request does not wait',
-  async t => {
-    const { system, ref, read, serve } = await start(
-      t,
-      { tokenizers: [TINY], checkEvery: 1, inlineBodyBytesMax: 1000 },
-      ASKED_ENGINE,
-    )
-    const seen: string[] = []
-    const answered = Promise.withResolvers<void>()
-    const tokens = await tinyIds('hello you')
-    await serve(async exchange => {
-      await answering(200, JSON.stringify({ tokens }), seen)(exchange)
-      answered.resolve()
-    })
-    t.match(await read({ model: 'm', prompt: 'hello you' }), { request: { tokenizedBy: 'router' } })
-    await answered.promise
-    await system.settle()
-    t.match(seen, [/^POST \/tokenize .*hello you/])
-    t.match(await ref.ask({ type: 'tokenizers' }, ASK), {
-      tokenizers: [{ directory: TINY, models: ['m'], path: 'own', reason: undefined }],
-      checks: 1,
-      differences: 0,
-      checksFailed: 0,
-    })
-  },
-)
-
-t.test(
-  'a prompt is compared although the memory of its body was given back before its turn came',
-  async t => {
-    const loaded = new Map([[TINY, await loadTokenizer(TINY)]])
-    const { system, ref, read, serve } = await start(
-      t,
-      { tokenizers: [TINY], loaded, checkEvery: 1, inlineBodyBytesMax: 2 ** 17 },
-      ASKED_ENGINE,
-    )
-    const prompt = 'hello you '.repeat(10_000)
-    const tokens = await tinyIds(prompt)
-    await serve(answering(200, JSON.stringify({ tokens })))
-    // The thread that prepares the comparison is busy with another body.
-    const busy = read({ model: 'm', prompt: 'abcdefghij'.repeat(50_000) })
-    // A server reads bodies into Buffers, whose slices are views.
-    const body = Buffer.from(JSON.stringify({ model: 'm', prompt }))
-    const question = { type: 'read', route: 'completions', body, headers: {} } as const
-    const message = { ...question, wantTokenIds: false, waitMsMax: WAIT_MS_MAX }
-    t.match(await ref.ask(message, ASK), { request: { tokenizedBy: 'router' } })
-    giveUpBytes(body)
-    t.equal(body.length, 0)
-    t.match(await busy, { request: { tokenizedBy: 'router' } })
-    const status = () => ref.ask({ type: 'tokenizers' }, ASK)
-    await untilTrue(system, async () => {
-      const { checks, checksFailed } = await status()
-      return checks + checksFailed > 0
-    })
-    t.match(await status(), { checks: 1, differences: 0, checksFailed: 0 })
-  },
-)
-
-t.test('a tokenizer whose ids differ from an engine is not used any more: engines are asked', async t => {
-  const { system, ref, read, serve } = await start(t, { tokenizers: [TINY], checkEvery: 1 }, ASKED_ENGINE)
-  const seen: string[] = []
-  await serve(answering(200, '{"tokens":[1,2,3]}', seen))
-  t.match(await read({ model: 'm', prompt: 'hello you' }), { request: { tokenizedBy: 'router' } })
-  await untilTrue(system, async () => (await ref.ask({ type: 'tokenizers' }, ASK)).differences > 0)
-  t.match(await ref.ask({ type: 'tokenizers' }, ASK), {
-    tokenizers: [{ path: 'engine', reason: /differ from those of an engine/ }],
-    checks: 1,
-  })
-  const again = await read({ model: 'm', prompt: 'hello you' })
-  t.match(again, { request: { tokenizedBy: 'engine', tokenIds: Int32Array.of(1, 2, 3) } })
-  t.equal(seen.length, 2)
-
-  ref.tell({ type: 'fleet', fleet: undefined as never })
-  const restarted = ref.ask({ type: 'tokenizers' }, ASK)
-  let isThere = false
-  void restarted.then(() => {
-    isThere = true
-  })
-  await untilTrue(system, async () => {
-    await system.advance(1)
-    return isThere
-  })
-  t.match(await restarted, { tokenizers: [], checks: 0 }, 'it has begun anew')
-  ref.tell({ type: 'fleet', fleet: fleetOf(ASKED_ENGINE) })
-  const afterwards = await read({ model: 'm', prompt: 'hello you' })
-  t.match(afterwards, { request: { tokenizedBy: 'engine', tokenIds: Int32Array.of(1, 2, 3) } })
-  t.match(await ref.ask({ type: 'tokenizers' }, ASK), { tokenizers: [{ path: 'engine' }] })
-})
-
-t.test('an engine that does not encode a prompt for a comparison changes nothing but a count', async t => {
-  const faults: [number, string][] = [
-    [500, '{"error":{}}'],
-    [404, ''],
-    [200, '<html></html>'],
-    [200, '{"detail":"no"}'],
-    [200, '{"tokens":[1.5]}'],
-    [200, '{"tokens":"1"}'],
-  ]
-  const { system, ref, read, serve } = await start(t, { tokenizers: [TINY], checkEvery: 1 }, ASKED_ENGINE)
-  const status = () => ref.ask({ type: 'tokenizers' }, ASK)
-  let fault = 0
-  const listening = await serve(exchange => answering(...faults[fault]!)(exchange))
-  const untilFailed = (count: number) =>
-    untilTrue(system, async () => (await status()).checksFailed === count)
-  for (; fault < faults.length; fault++) {
-    t.match(await read({ model: 'm', prompt: 'hello' }), { request: { tokenizedBy: 'router' } })
-    await untilFailed(fault + 1)
-  }
-  await listening.close(0)
-  t.match(await read({ model: 'm', prompt: 'hello' }), { request: { tokenizedBy: 'router' } })
-  await untilFailed(faults.length + 1)
-  t.match(await status(), { tokenizers: [{ path: 'own' }], checks: 0, differences: 0 })
-})
-
-t.test('one prompt is compared at a time, and one whose engine is silent is given up', async t => {
-  const { system, ref, read, serve } = await start(t, { tokenizers: [TINY], checkEvery: 1 }, ASKED_ENGINE)
-  const status = () => ref.ask({ type: 'tokenizers' }, ASK)
-  const seen: string[] = []
-  const tokens = await tinyIds('hello')
-  const asked = Promise.withResolvers<void>()
-  await serve(async exchange => {
-    if (seen.length > 0) return answering(200, JSON.stringify({ tokens }), seen)(exchange)
-    seen.push('silent')
-    asked.resolve()
-  })
-  await read({ model: 'm', prompt: 'hello' })
-  await asked.promise
-  for (let i = 0; i < 3; i++)
-    t.match(await read({ model: 'm', prompt: 'hello' }), { request: { tokenizedBy: 'router' } })
-  await system.settle()
-  t.strictSame(seen, ['silent'], 'those that are offered meanwhile are not compared')
-  await system.advance(TOKENIZE_MS_MAX)
-  await untilTrue(system, async () => (await status()).checksFailed === 1)
-  await read({ model: 'm', prompt: 'hello' })
-  await untilTrue(system, async () => (await status()).checks === 1)
-  t.equal(seen.length, 2)
-  t.match(await status(), { differences: 0, checksFailed: 1, tokenizers: [{ path: 'own' }] })
-})
 
 t.test(
   'a thread that dies while it loads a tokenizer or reads a body in lent memory is replaced',

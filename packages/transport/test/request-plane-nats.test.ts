@@ -125,27 +125,10 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
 
   t.test('a server that sends more than it may is cut, before it fills the memory of its client', async t => {
     const world = await asWorld(t)
-    const stranger = await connect({ servers: world.nats.address })
-    t.teardown(() => stranger.close())
-    stranger.subscribe('homing.requests.rude', {
-      callback(_, { data, reply }) {
-        const asked = decodeCallPayload(data)
-        if (typeof asked !== 'object') return
-        const link = {
-          payloadBytesMax: 2 ** 20,
-          publish(subject: string, payload: Uint8Array): boolean {
-            stranger.publish(subject, payload, { reply: 'nowhere' })
-            return true
-          },
-          subscribe: () => () => {},
-        }
-        const writer = new FrameWriter(link, asked.call, () => {}, reply)
-        writer.put(FRAME.accept, jsonFrame({ windowBytes: 4096 }))
-        writer.put(FRAME.head, jsonFrame({ status: 200, headers: {} }))
-        for (let i = 0; i < 10; i++) writer.put(FRAME.data, Buffer.alloc(1000))
-      },
+    await serveAsStranger(t, world.nats.address, 'homing.requests.rude', writer => {
+      writer.put(FRAME.head, jsonFrame({ status: 200, headers: {} }))
+      for (let i = 0; i < 10; i++) writer.put(FRAME.data, Buffer.alloc(1000))
     })
-    await stranger.flush()
     const client = world.client()
     client.http.setRoute(ORIGIN, { endpoint: world.nats.endpoint('homing.requests.rude'), windowBytes: 4096 })
     const answer = new Answer(client, POST)
@@ -160,28 +143,11 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
 
   t.test('an answer that is no HTTP fails its call as one over a socket does', async t => {
     const world = await asWorld(t)
-    const stranger = await connect({ servers: world.nats.address })
-    t.teardown(() => stranger.close())
     const answers: ((writer: FrameWriter) => void)[] = []
-    stranger.subscribe('homing.requests.wrong', {
-      callback(_, { data, reply }) {
-        const asked = decodeCallPayload(data)
-        if (typeof asked !== 'object') return
-        const link = {
-          payloadBytesMax: 2 ** 20,
-          publish(subject: string, payload: Uint8Array): boolean {
-            stranger.publish(subject, payload, { reply: 'nowhere' })
-            return true
-          },
-          subscribe: () => () => {},
-        }
-        const writer = new FrameWriter(link, asked.call, () => {}, reply)
-        writer.put(FRAME.accept, jsonFrame({ windowBytes: 4096 }))
-        answers.shift()!(writer)
-        writer.put(FRAME.end, Uint8Array.of(0))
-      },
+    await serveAsStranger(t, world.nats.address, 'homing.requests.wrong', writer => {
+      answers.shift()!(writer)
+      writer.put(FRAME.end, Uint8Array.of(0))
     })
-    await stranger.flush()
     const client = world.client()
     client.http.setRoute(ORIGIN, {
       endpoint: world.nats.endpoint('homing.requests.wrong'),
@@ -344,3 +310,32 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
     )
   })
 })
+
+/** A server of another make at this subject: it accepts every call with a window of 4,096 bytes, and goes on as `answer` says. */
+async function serveAsStranger(
+  t: Test,
+  address: string,
+  subject: string,
+  answer: (writer: FrameWriter) => void,
+): Promise<void> {
+  const connection = await connect({ servers: address })
+  t.teardown(() => connection.close())
+  connection.subscribe(subject, {
+    callback(_, { data, reply }) {
+      const asked = decodeCallPayload(data)
+      if (typeof asked !== 'object') return
+      const link = {
+        payloadBytesMax: 2 ** 20,
+        publish(to: string, payload: Uint8Array): boolean {
+          connection.publish(to, payload, { reply: 'nowhere' })
+          return true
+        },
+        subscribe: () => () => {},
+      }
+      const writer = new FrameWriter(link, asked.call, () => {}, reply)
+      writer.put(FRAME.accept, jsonFrame({ windowBytes: 4096 }))
+      answer(writer)
+    },
+  })
+  await connection.flush()
+}
