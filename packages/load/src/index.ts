@@ -7,15 +7,7 @@ export {
   type RankLoad,
   whyBusy,
 } from './busy-thresholds.ts'
-export {
-  copyProjection,
-  EngineBook,
-  type EngineProjection,
-  filterProjection,
-  type LearnedSpeed,
-  type SentRequest,
-  STEP_TOKENS_DEFAULT,
-} from './engine-book.ts'
+export { EngineBook, type LearnedSpeed, type SentRequest, STEP_TOKENS_DEFAULT } from './engine-book.ts'
 export {
   type Coefficients,
   type CostKnowledge,
@@ -23,6 +15,7 @@ export {
   LearnedCosts,
   PREFILL_PRIOR,
 } from './engine-costs.ts'
+export { copyProjection, type EngineProjection, filterProjection } from './engine-projection.ts'
 export { KNEES, prefillCost, shortOfKnee } from './prefill-costs.ts'
 export type {
   ActiveLoadMethods,
