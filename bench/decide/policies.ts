@@ -13,7 +13,13 @@ import assert from 'node:assert/strict'
 import { chainSequence, DEFAULT_SEED, hashBlocks } from '@homing/blocks'
 import { seededRandom } from '@homing/clock'
 import { BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
-import { EngineBook, type EngineProjection, STEP_TOKENS_DEFAULT } from '@homing/load'
+import {
+  ENGINE_FIGURE,
+  ENGINE_FIGURES,
+  EngineBook,
+  type EngineProjection,
+  STEP_TOKENS_DEFAULT,
+} from '@homing/load'
 import {
   FIXED_POLICY_NAMES,
   Guard,
@@ -117,9 +123,9 @@ class Decisions {
   readonly #selector: Selector
   readonly #random = seededRandom(1)
   readonly #engines: EngineProjection
-  readonly #held: Int32Array
-  readonly #kvCapacityTokens: readonly number[]
-  readonly #stepTokens: readonly number[]
+  readonly #heldBlocksOf = (i: number): number => this.#reader.blocksHeld(0, i)
+  readonly #kvCapacityTokens: Float64Array
+  readonly #stepTokens: Float64Array
   readonly #guard = new Guard({ share: 0.01 })
   readonly #shadows = new ShadowCosts()
   #next = 0
@@ -147,9 +153,8 @@ class Decisions {
     }
     this.#fixture = fixture
     this.#engines = enginesOf(fixture)
-    this.#held = new Int32Array(workers)
-    this.#kvCapacityTokens = Array.from({ length: workers }, () => KV_TOKENS)
-    this.#stepTokens = Array.from({ length: workers }, () => STEP_TOKENS_DEFAULT)
+    this.#kvCapacityTokens = new Float64Array(workers).fill(KV_TOKENS)
+    this.#stepTokens = new Float64Array(workers).fill(STEP_TOKENS_DEFAULT)
     this.#prompts = prompts
     this.#reader = new IndexReader([index.memory])
     this.#scores = new OverlapCounts(workers)
@@ -176,11 +181,10 @@ class Decisions {
     for (let i = 0; i < this.#scores.length; i++) {
       candidates.overlapBlocks[this.#scores.workerSlots[i]!] = this.#scores.blocks[i]!
     }
-    for (let i = 0; i < this.#held.length; i++) this.#held[i] = this.#reader.blocksHeld(0, i)
     const input = {
       ...candidates,
       engines: this.#engines,
-      heldBlocks: this.#held,
+      heldBlocksOf: this.#heldBlocksOf,
       kvCapacityTokens: this.#kvCapacityTokens,
       soughtBlocks: count,
       stepTokens: this.#stepTokens,
@@ -241,7 +245,7 @@ class Decisions {
 
 const REQUEST = { promptTokens: SEL_PROMPT_TOKENS, blockSizeTokens: BLOCK_TOKENS }
 
-/** What an engine book says of workers with so many requests each, half of them decoding. */
+/** What an engine book says of workers with so many requests each, half of them decoding; every other cache is full. */
 function enginesOf({ workers, candidates: { activeRequests, workerSlots } }: Fixture): EngineProjection {
   const book = new EngineBook({ workerSlotsMax: workers })
   for (let worker = 0; worker < workers; worker++) {
@@ -251,7 +255,10 @@ function enginesOf({ workers, candidates: { activeRequests, workerSlots } }: Fix
       if (i % 2 === 0) book.firstToken(id, i + 1)
     }
   }
-  return book.project(workerSlots, 100)
+  const engines = book.project(workerSlots, 100)
+  for (let worker = 0; worker < workers; worker += 2)
+    engines.figures[worker * ENGINE_FIGURES + ENGINE_FIGURE.receivedTokens] = KV_TOKENS
+  return engines
 }
 
 function ballast(chain: number): Int32Array {

@@ -11,7 +11,13 @@ import type { Fleet, WorkerKeyRecord } from '@homing/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/errors'
 import { filterProjection } from '@homing/load'
 import { Overload, type RoomRule } from '@homing/queue'
-import { Audits, CustomSelectionError, type SelectionSettings, Selector } from '@homing/selection'
+import {
+  Audits,
+  type Candidates,
+  CustomSelectionError,
+  type SelectionSettings,
+  Selector,
+} from '@homing/selection'
 import type { CandidateLoads, GatewayLife } from '@homing/tracker'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { BlindThresholds, BusyCheck, otherRanks, thresholdsFor } from './busy-workers.ts'
@@ -307,11 +313,19 @@ export class Decider {
       : { ...error, details: { ...error.details, retryAfterSeconds } }
   }
 
+  #inputOf(known: Known): Candidates {
+    return inputOf(known, candidate => this.#lookup.heldBlocks(candidate))
+  }
+
   /** Without the candidates that the filter of a selection of one's own leaves out. */
   #filtered(known: Known, request: RoutingRequest): Known | ErrorRecord {
     const { custom } = this.#args.selection
     if (custom === undefined) return known
-    const isKept = this.#selector.eligible(inputOf(known), selectionRequestOf(request), this.#args.selection)
+    const isKept = this.#selector.eligible(
+      this.#inputOf(known),
+      selectionRequestOf(request),
+      this.#args.selection,
+    )
     if (isKept === undefined) return known
     const reason = `the filter of the selection ${custom.name} left it out`
     const left = this.#without(known, request, i => (isKept[i] === true ? undefined : reason))
@@ -385,7 +399,7 @@ export class Decider {
     const { candidates, overlaps } = known
     const { creditFactors } = overlaps
     const settings = this.#settingsFor(request)
-    const input = inputOf(known)
+    const input = this.#inputOf(known)
     const choice = this.#selector.choose(
       input,
       selectionRequestOf(request),

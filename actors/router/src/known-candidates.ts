@@ -13,15 +13,18 @@ export interface Known extends Eligible {
   readonly load: CandidateLoads
 }
 
-/** What selection is asked about: all that is known of the candidates. */
-export function inputOf({ candidates, preferences, workerSlots, overlaps, load }: Known): Candidates {
+/** What selection is asked about: all that is known of the candidates. `heldBlocks`: see OverlapLookup. */
+export function inputOf(
+  { candidates, preferences, workerSlots, overlaps, load }: Known,
+  heldBlocks: (candidate: Candidate) => number,
+): Candidates {
   return {
     count: candidates.length,
     workerSlots,
     overlapBlocks: overlaps.blocks,
     creditFactors: overlaps.creditFactors,
     lowerTierBlocks: overlaps.lowerTierBlocks,
-    heldBlocks: overlaps.heldBlocks,
+    heldBlocksOf: i => heldBlocks(candidates[i]!),
     preferences,
     nameOf: i => nameOf(candidates[i]!),
     ...load,
@@ -31,12 +34,14 @@ export function inputOf({ candidates, preferences, workerSlots, overlaps, load }
 
 /** Of each candidate: KV tokens, 0 where they are not known, and tokens of a step. */
 function limitsOf(candidates: readonly Candidate[]): Pick<Candidates, 'kvCapacityTokens' | 'stepTokens'> {
-  return {
-    kvCapacityTokens: candidates.map(
-      ({ worker: { kvBlocks, blockSizeTokens } }) => (kvBlocks?.value ?? 0) * (blockSizeTokens?.value ?? 0),
-    ),
-    stepTokens: candidates.map(({ worker }) => worker.maxBatchedTokens.value),
+  const kvCapacityTokens = new Float64Array(candidates.length)
+  const stepTokens = new Float64Array(candidates.length)
+  for (const [i, { worker }] of candidates.entries()) {
+    const { kvBlocks, blockSizeTokens, maxBatchedTokens } = worker
+    kvCapacityTokens[i] = (kvBlocks?.value ?? 0) * (blockSizeTokens?.value ?? 0)
+    stepTokens[i] = maxBatchedTokens.value
   }
+  return { kvCapacityTokens, stepTokens }
 }
 
 export function nameOf({ worker, key }: Candidate): CandidateWorker {

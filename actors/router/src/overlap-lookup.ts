@@ -60,8 +60,6 @@ export interface Overlaps {
   readonly lowerTierBlocks: Float64Array
   /** Blocks of the guessed layer. */
   readonly guessedBlocks: Int32Array
-  /** Blocks that its device holds, as its events say; −1 where they do not. */
-  readonly heldBlocks: Int32Array
   /** Layers with blocks, in their order; none where all blocks are on the device. */
   readonly layers: readonly (readonly LayerTerm[])[]
   /** False: a shard that has moved, or was busy, is missing. */
@@ -112,6 +110,11 @@ export class OverlapLookup {
     return this.#reader.isStale(shard)
   }
 
+  /** Blocks that its device holds, as its events say; −1 where they do not. */
+  heldBlocks({ key: { trust, shard, workerSlot } }: Candidate): number {
+    return trust === 'exact' ? this.#reader.blocksHeld(shard, workerSlot) : -1
+  }
+
   /** An engine always computes the last token itself. */
   lookUp(request: RoutingRequest, candidates: readonly Candidate[], audits: Audits): Overlaps {
     const overlaps: OwnOverlaps = {
@@ -119,7 +122,6 @@ export class OverlapLookup {
       creditFactors: Float64Array.from(candidates, ({ key }) => eventFactor(key, audits)),
       lowerTierBlocks: new Float64Array(candidates.length),
       guessedBlocks: new Int32Array(candidates.length),
-      heldBlocks: this.#heldBlocks(candidates),
       layers: new Array(candidates.length).fill(NO_LAYERS),
       isComplete: true,
     }
@@ -149,15 +151,6 @@ export class OverlapLookup {
     for (let i = 0; i < scores.length; i++) bySlot[scores.workerSlots[i]!] = 0
     if (walked.length > 0) this.#walk(request.localHashes, count, candidates, walked, overlaps, audits)
     return overlaps
-  }
-
-  #heldBlocks(candidates: readonly Candidate[]): Int32Array {
-    const held = new Int32Array(candidates.length)
-    for (let i = 0; i < held.length; i++) {
-      const { trust, shard, workerSlot } = candidates[i]!.key
-      held[i] = trust === 'exact' ? this.#reader.blocksHeld(shard, workerSlot) : -1
-    }
-    return held
   }
 
   /** Bit per layer that counts for this request. */

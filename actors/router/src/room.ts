@@ -1,5 +1,6 @@
 /** Room: whether a request is to wait rather than be placed, by what is known of the workers that could take it. */
 
+import { figureOf } from '@homing/load'
 import { mustWait, type RoomRule } from '@homing/queue'
 import type { Known } from './known-candidates.ts'
 import type { RoutingRequest } from './messages.ts'
@@ -27,7 +28,7 @@ export function isBusy(
 ): boolean {
   return mustWait(rules, uncachedTokens, candidates.length, i => ({
     activePrefillTokens: load.activePrefillTokens[i]!,
-    queuedTokens: load.engines?.queuedTokens[i],
+    queuedTokens: load.engines && figureOf(load.engines, i, 'queuedTokens'),
     batchedTokensMax: candidates[i]!.worker.maxBatchedTokens.value,
   }))
 }

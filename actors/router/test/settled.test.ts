@@ -1,5 +1,6 @@
 /** Receipts from decision to delivery, and the comparisons, messages and frees when one is settled. */
 
+import { figureOf } from '@homing/load'
 import t from 'tap'
 import { ASK, BLOCK, DELIVERED, fleetOf, GATEWAY, LEFT, prompt, request, start } from './router-world.ts'
 
@@ -53,7 +54,8 @@ t.test('the tracker learns which share of a prompt was cached, from whole answer
     const none = new Int32Array(0)
     const workerSlots = Int32Array.of(0)
     const ask = { type: 'project', workerSlots, sequenceHashes: none, wantsEngines: true } as const
-    return (await trackerRef.ask(ask, ASK)).engines?.receivedTokens[0]
+    const { engines } = await trackerRef.ask(ask, ASK)
+    return engines === undefined ? undefined : figureOf(engines, 0, 'receivedTokens')
   }
   const sent = 3 * BLOCK + 1
   for (const [cachedTokens, outcome, computed] of [

@@ -174,6 +174,9 @@ export class IndexReader {
 class ShardReader {
   /** The most that a walk may list. */
   readonly holdersMax: number
+  readonly #slots: number
+  readonly #holderBase: number
+  readonly #heldBase: number
   readonly #memory: IndexMemory
   readonly #loops: Loops
   readonly #door: Int32Array | undefined
@@ -208,6 +211,9 @@ class ShardReader {
     this.#doorNumber = this.#words[H_DOOR_NUMBER]!
     this.#isAtomic = this.#words[H_ACCESS] === 1
     this.holdersMax = this.#words[H_HOLDERS]!
+    this.#slots = this.#words[H_SLOTS]!
+    this.#holderBase = this.#words[H_HOLDER_BASE]!
+    this.#heldBase = this.#words[H_HELD_BASE]!
     this.#loops = loopsOver(memory, need => this.#more(need))
     this.#reserve(BLOCKS_MIN, 0, 1)
   }
@@ -224,10 +230,9 @@ class ShardReader {
 
   /** Blocks that this worker slot holds; 0 for one that this shard does not know. */
   blocksHeld(workerSlot: number): number {
-    const words = this.#words
-    if (!(workerSlot >= 0 && workerSlot < words[H_SLOTS]!)) return 0
-    const holder = words[words[H_HOLDER_BASE]! + workerSlot]! - 1
-    return holder < 0 ? 0 : words[words[H_HELD_BASE]! + holder]!
+    if (!(workerSlot >= 0 && workerSlot < this.#slots)) return 0
+    const holder = this.#words[this.#holderBase + workerSlot]! - 1
+    return holder < 0 ? 0 : this.#words[this.#heldBase + holder]!
   }
 
   /** Whether the writer has other memory now, or is another. */

@@ -19,7 +19,7 @@
  */
 
 import { type CostKnowledge, DECODE_PRIOR, LearnedCosts } from './engine-costs.ts'
-import { type EngineProjection, newProjection } from './engine-projection.ts'
+import { ENGINE_FIGURE, ENGINE_FIGURES, type EngineProjection, newProjection } from './engine-projection.ts'
 import { KNEES, PrefillCosts, shortOfKnee } from './prefill-costs.ts'
 
 /** Tokens of a step where the engine does not say. */
@@ -42,6 +42,15 @@ const DECODE_GAPS_MIN = 4
 const STALLED_SHARE_MAX = 0.7
 /** The share of busy queues that is believed at most: the cost of queues stays finite. */
 const BUSY_MAX = 0.95
+
+const {
+  backlogMs: BACKLOG_MS,
+  queuedTokens: QUEUED_TOKENS,
+  requests: REQUESTS,
+  decoding: DECODING,
+} = ENGINE_FIGURE
+const { contextTokens: CONTEXT_TOKENS, churn: CHURN, receivedTokens: RECEIVED_TOKENS } = ENGINE_FIGURE
+const { p0: P0, p1: P1, p2: P2, q0: Q0, q1: Q1, q2: Q2 } = ENGINE_FIGURE
 
 export interface SentRequest {
   readonly promptTokens: number
@@ -290,33 +299,34 @@ export class EngineBook {
   project(slots: ArrayLike<number>, nowMs: number): EngineProjection {
     const now = this.#time(nowMs)
     const count = slots.length
-    if (this.#projection.backlogMs.length < count) this.#projection = newProjection(count * 2)
+    if (this.#projection.figures.length < count * ENGINE_FIGURES) this.#projection = newProjection(count * 2)
     const p = this.#projection
+    const { figures } = p
     p.count = count
     let busy = 0
-    for (let i = 0; i < count; i++) {
+    for (let i = 0, at = 0; i < count; i++, at += ENGINE_FIGURES) {
       const slot = slots[i]!
       const entry = this.#slots[slot]
       const prefill = this.#prefill.of(slot)
       const decode = this.#decode.of(slot)
-      const c = i * 6
-      p.coefficients[c] = prefill[0]
-      p.coefficients[c + 1] = prefill[1]
-      p.coefficients[c + 2] = prefill[2]
-      p.coefficients[c + 3] = decode[0]
-      p.coefficients[c + 4] = decode[1]
-      p.coefficients[c + 5] = decode[2]
+      figures[at + P0] = prefill[0]
+      figures[at + P1] = prefill[1]
+      figures[at + P2] = prefill[2]
+      figures[at + Q0] = decode[0]
+      figures[at + Q1] = decode[1]
+      figures[at + Q2] = decode[2]
       if (entry === undefined) {
-        p.backlogMs[i] = p.queuedTokens[i] = p.requests[i] = p.decoding[i] = p.contextTokens[i] = 0
+        figures.fill(0, at, at + P0)
         continue
       }
       this.#endSilentPrefills(entry, now)
       if (entry.queue.size > 0) busy++
-      p.backlogMs[i] = backlogOf(entry, now)
-      p.queuedTokens[i] = entry.queuedTokens
-      p.requests[i] = entry.requests
-      p.decoding[i] = entry.decoding
-      p.contextTokens[i] = entry.contextTokens
+      figures[at + BACKLOG_MS] = backlogOf(entry, now)
+      figures[at + QUEUED_TOKENS] = entry.queuedTokens
+      figures[at + REQUESTS] = entry.requests
+      figures[at + DECODING] = entry.decoding
+      figures[at + CONTEXT_TOKENS] = entry.contextTokens
+      figures[at + RECEIVED_TOKENS] = entry.receivedTokens
     }
     this.#fillChurn(slots, p)
     this.#busyAsked = count === 0 ? 0 : busy / count
@@ -376,15 +386,15 @@ export class EngineBook {
     entry.receivedTokens += booked.newTokens
   }
 
-  #fillChurn(slots: ArrayLike<number>, { count, churn, receivedTokens }: EngineProjection): void {
+  #fillChurn(slots: ArrayLike<number>, { count, figures }: EngineProjection): void {
     let sum = 0
     for (let i = 0; i < count; i++) {
       const entry = this.#slots[slots[i]!]
-      churn[i] = entry === undefined ? 0 : fadedTokens(entry, this.#sentTotal)
-      receivedTokens[i] = entry?.receivedTokens ?? 0
-      sum += churn[i]!
+      const churn = entry === undefined ? 0 : fadedTokens(entry, this.#sentTotal)
+      figures[i * ENGINE_FIGURES + CHURN] = churn
+      sum += churn
     }
-    if (sum > 0) for (let i = 0; i < count; i++) churn[i]! *= count / sum
+    if (sum > 0) for (let i = 0; i < count; i++) figures[i * ENGINE_FIGURES + CHURN]! *= count / sum
   }
 
   #remove(id: string, request: BookedRequest, now: number): void {

@@ -15,7 +15,16 @@ export {
   LearnedCosts,
   PREFILL_PRIOR,
 } from './engine-costs.ts'
-export { copyProjection, type EngineProjection, filterProjection } from './engine-projection.ts'
+export {
+  copyProjection,
+  ENGINE_FIGURE,
+  ENGINE_FIGURES,
+  type EngineFigures,
+  type EngineProjection,
+  figureOf,
+  figuresOf,
+  filterProjection,
+} from './engine-projection.ts'
 export { KNEES, prefillCost, shortOfKnee } from './prefill-costs.ts'
 export type {
   ActiveLoadMethods,

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { seededRandom } from '@homing/clock'
 import fc from 'fast-check'
 import t from 'tap'
-import { EngineBook, LearnedCosts, PREFILL_PRIOR, prefillCost } from '../src/index.ts'
+import { EngineBook, figureOf, figuresOf, LearnedCosts, PREFILL_PRIOR, prefillCost } from '../src/index.ts'
 
 const SEED = 20_261_124
 const STEP = 8192
@@ -43,13 +43,13 @@ function serve(
 
 /** What it expects of a prompt of 12,000 tokens of which 8,000 are new. */
 function expectedPrefillMs(book: EngineBook, nowMs: number, slot = 0): number {
-  const { coefficients } = book.project([slot], nowMs)
-  return prefillCost([coefficients[0]!, coefficients[1]!, coefficients[2]!], 8000, 12_000, STEP, 0)
+  const { p0, p1, p2 } = figuresOf(book.project([slot], nowMs), 0)
+  return prefillCost([p0, p1, p2], 8000, 12_000, STEP, 0)
 }
 
 function expectedStepMs(book: EngineBook, nowMs: number, slot = 0): number {
-  const { coefficients } = book.project([slot], nowMs)
-  return coefficients[3]! + coefficients[4]! + coefficients[5]! * 10_000
+  const { q0, q1, q2 } = figuresOf(book.project([slot], nowMs), 0)
+  return q0 + q1 + q2 * 10_000
 }
 
 const FAST: Engine = { p: [1, 0.023, 1e-6], gapMs: 6.5 }
@@ -91,15 +91,15 @@ for (const [name, predictedOf] of Object.entries({
 t.test('what was sent to a cache is what was computed there, once that is known', async t => {
   const book = new EngineBook({ workerSlotsMax: 1 })
   book.sent('a', 0, { promptTokens: 8000, newTokens: 8000, nowMs: 0 }, STEP)
-  t.equal(book.project([0], 0).receivedTokens[0], 8000)
+  t.equal(figureOf(book.project([0], 0), 0, 'receivedTokens'), 8000)
   book.firstToken('a', 100)
   book.ended('a', 200, 10, 0.75)
-  t.equal(book.project([0], 200).receivedTokens[0], 2000)
+  t.equal(figureOf(book.project([0], 200), 0, 'receivedTokens'), 2000)
 })
 
 t.test('a long answer holds what it has sent, a short one half of the mean answer', async t => {
   const book = new EngineBook({ workerSlotsMax: 1 })
-  const heldTokens = (nowMs: number) => book.project([0], nowMs).contextTokens[0]!
+  const heldTokens = (nowMs: number) => figureOf(book.project([0], nowMs), 0, 'contextTokens')
   book.sent('a', 0, { promptTokens: 1000, newTokens: 1000, nowMs: 0 }, STEP)
   book.grew('a', 5000, 50)
   t.equal(heldTokens(50), 0, 'it does not decode yet')
@@ -185,13 +185,13 @@ t.test(
     const before = expectedPrefillMs(book, 0)
     book.sent('a', 0, { promptTokens: 1000, newTokens: 1000, isStream: false, nowMs: 0 })
     t.match(
-      book.project([0], 1),
-      { backlogMs: { 0: 36.5 - 1 }, decoding: { 0: 0 } },
+      figuresOf(book.project([0], 1), 0),
+      { backlogMs: 36.5 - 1, decoding: 0 },
       'p0 + 1000·p1 + 0.5 for attention',
     )
-    t.match(book.project([0], 100), { backlogMs: { 0: 0 }, decoding: { 0: 1 }, requests: { 0: 1 } })
+    t.match(figuresOf(book.project([0], 100), 0), { backlogMs: 0, decoding: 1, requests: 1 })
     book.ended('a', 50_000, 40)
-    t.match(book.project([0], 50_000), { decoding: { 0: 0 }, requests: { 0: 0 } })
+    t.match(figuresOf(book.project([0], 50_000), 0), { decoding: 0, requests: 0 })
     t.equal(expectedPrefillMs(book, 50_000), before)
   },
 )
@@ -220,8 +220,14 @@ t.test('when all requests have ended, however, nothing is left of them', async (
       for (let id = 0; id <= 40; id++) book.ended(String(id), nowMs)
       assert.equal(book.requests, 0)
       const left = book.project([0, 1, 2], nowMs)
-      for (const column of ['backlogMs', 'queuedTokens', 'requests', 'decoding', 'contextTokens'] as const)
-        assert.deepEqual([...left[column].subarray(0, 3)], [0, 0, 0], column)
+      for (let i = 0; i < 3; i++) {
+        const { backlogMs, queuedTokens, requests, decoding, contextTokens } = figuresOf(left, i)
+        assert.deepEqual(
+          [backlogMs, queuedTokens, requests, decoding, contextTokens],
+          [0, 0, 0, 0, 0],
+          `${i}`,
+        )
+      }
     }),
     { seed: SEED, numRuns: 300 },
   )
@@ -241,9 +247,9 @@ t.test('what a step costs is learned in steps of the engine, not of another size
     book.ended(`${i}`, nowMs, 1)
     nowMs += 10
   }
-  const c = book.project([0], nowMs).coefficients
+  const { p0, p1, p2 } = figuresOf(book.project([0], nowMs), 0)
   for (const tokens of [1000, 4000, 8000]) {
-    const learned = prefillCost([c[0]!, c[1]!, c[2]!], tokens, tokens, step, 0)
+    const learned = prefillCost([p0, p1, p2], tokens, tokens, step, 0)
     const ratio = learned / prefillCost(p, tokens, tokens, step, 0)
     t.ok(Math.abs(ratio - 1) < 0.1, `${tokens} tokens: ${ratio}`)
   }
@@ -296,8 +302,8 @@ t.test('requests that are resumed, or told late, count and teach nothing', async
     book.resumed('decoding', 0, { ...request, nowMs, hasFirstToken: true }, STEP)
     book.resumed('queued', 0, { ...request, nowMs, hasFirstToken: false }, STEP)
     book.sent('told late', 0, { ...request, nowMs }, STEP)
-    const { requests, decoding, queuedTokens } = book.project([0], nowMs)
-    t.strictSame([requests[0], decoding[0], queuedTokens[0]], [3, 1, 8000])
+    const { requests, decoding, queuedTokens } = figuresOf(book.project([0], nowMs), 0)
+    t.strictSame([requests, decoding, queuedTokens], [3, 1, 8000])
     book.late('told late')
     for (const id of ['queued', 'told late']) book.firstToken(id, nowMs + 1)
     nowMs += 5
@@ -305,11 +311,11 @@ t.test('requests that are resumed, or told late, count and teach nothing', async
     nowMs += 100
   }
   t.strictSame(book.learned(0), before)
-  const { backlogMs, requests, decoding, contextTokens, queuedTokens } = book.project([0], nowMs)
-  t.strictSame(
-    [backlogMs, requests, decoding, contextTokens, queuedTokens].map(column => column[0]),
-    [0, 0, 0, 0, 0],
+  const { backlogMs, requests, decoding, contextTokens, queuedTokens } = figuresOf(
+    book.project([0], nowMs),
+    0,
   )
+  t.strictSame([backlogMs, requests, decoding, contextTokens, queuedTokens], [0, 0, 0, 0, 0])
 })
 
 t.test('one that is resumed while others wait does not spoil what they teach of decoding', async t => {

@@ -2,7 +2,7 @@
 
 import { seededRandom } from '@homing/clock'
 import t from 'tap'
-import { DECODE_PRIOR, EngineBook, prefillCost } from '../src/index.ts'
+import { DECODE_PRIOR, EngineBook, figuresOf, prefillCost } from '../src/index.ts'
 import { chargedTokens } from '../src/prefill-costs.ts'
 
 const SEED = 20_261_125
@@ -45,8 +45,10 @@ for (const [name, takes] of Object.entries(ENGINES)) {
     `of an engine that ${name}, 200 requests teach what few and many tokens take, within 20 %`,
     async t => {
       const { book, nowMs } = served(takes, 200)
-      const { coefficients, kneeTokens } = book.project([0], nowMs)
-      const p = [coefficients[0]!, coefficients[1]!, coefficients[2]!] as const
+      const projection = book.project([0], nowMs)
+      const { kneeTokens } = projection
+      const { p0, p1, p2 } = figuresOf(projection, 0)
+      const p = [p0, p1, p2] as const
       for (const newTokens of [10, 100, 200, 700, 1300]) {
         const ratio = prefillCost(p, newTokens, 1300, STEP, kneeTokens) / takes(newTokens, 1300)
         t.ok(
@@ -64,8 +66,10 @@ t.test(
     const takes: Takes = (newTokens, promptTokens) =>
       ENGINES['takes no less below 239 tokens']!(4 * newTokens, 4 * promptTokens)
     const { book, nowMs } = served(takes, 200, 4)
-    const { coefficients, kneeTokens } = book.project([0], nowMs)
-    const p = [coefficients[0]!, coefficients[1]!, coefficients[2]!] as const
+    const projection = book.project([0], nowMs)
+    const { kneeTokens } = projection
+    const { p0, p1, p2 } = figuresOf(projection, 0)
+    const p = [p0, p1, p2] as const
     t.ok(kneeTokens < 128, `${kneeTokens} tokens`)
     const ratio = prefillCost(p, 200, 200, STEP, kneeTokens) / takes(200, 200)
     t.ok(Math.abs(ratio - 1) < 0.2, `200 tokens: ${ratio} (seed ${SEED})`)
@@ -115,8 +119,10 @@ for (const [name, takes] of Object.entries(ENGINES)) {
       `of an engine that ${name}, 60 busy periods with 8 prompts in each step and ${decoding} that decode teach it, within 20 %`,
       async t => {
         const { book, nowMs } = servedInEights(takes, 60, decoding)
-        const { coefficients, kneeTokens } = book.project([0], nowMs)
-        const p = [coefficients[0]!, coefficients[1]!, coefficients[2]!] as const
+        const projection = book.project([0], nowMs)
+        const { kneeTokens } = projection
+        const { p0, p1, p2 } = figuresOf(projection, 0)
+        const p = [p0, p1, p2] as const
         for (const newTokens of [10, 100, 200, 700, 1300]) {
           const ratio = prefillCost(p, newTokens, 1300, STEP, kneeTokens) / takes(newTokens, 1300)
           t.ok(

@@ -11,7 +11,13 @@
 
 import type { Random } from '@homing/clock'
 import { CodedError } from '@homing/errors'
-import type { Policy, PolicyRule, PolicyWeights, TermDescription } from './policy.ts'
+import {
+  POLICY_TERMS_MAX,
+  type Policy,
+  type PolicyRule,
+  type PolicyWeights,
+  type TermDescription,
+} from './policy.ts'
 import type { Candidates, CandidateWorker, ChoiceTerms, SelectionRequest } from './types.ts'
 
 /** A worker key that may take the request, with what is known of it. */
@@ -144,7 +150,7 @@ export class CustomPolicy implements Policy {
       if (typeof cost !== 'number' || !Number.isFinite(cost)) {
         throw this.#error('score', `answered ${String(cost)} for ${view.worker}: use a finite number`)
       }
-      terms.ofPolicy[0]![i] = cost
+      terms.ofPolicy[i * POLICY_TERMS_MAX] = cost
       terms.cost[i] = cost
     }
     return 0

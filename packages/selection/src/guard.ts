@@ -421,7 +421,7 @@ const LOG_MAX = 16
 
 function binOf(promptTokens: number): number {
   if (!(promptTokens >= 1)) return 0
-  return Math.min(BINS - 1, Math.floor(Math.log2(promptTokens)))
+  return promptTokens < 2 ** 32 ? 31 - Math.clz32(promptTokens) : BINS - 1
 }
 
 function reportOf({ decisions, outcomes, seen }: ArmOutcomes): ArmReport {

@@ -155,8 +155,10 @@ export class Selector {
    */
   divert(other: number, chance: number, isTaken: boolean): void {
     const choice = this.#choice
+    const { winner } = choice
     const { cost, probability } = choice.terms
-    for (let i = 0; i < choice.count; i++) probability[i]! *= 1 - chance
+    if (probability[winner] === 1) probability[winner] = 1 - chance
+    else for (let i = 0; i < choice.count; i++) probability[i]! *= 1 - chance
     probability[other]! += chance
     if (!isTaken) return
     choice.winner = other
@@ -206,7 +208,7 @@ export function costTerms(
     prefillTokens,
     prefillBlocks: prefillTokens / blockSizeTokens,
     decodeBlocks: candidates.activeBlocks[index]! + candidates.newBlocks[index]!,
-    ofPolicy: policy.terms.map((_, term) => terms.ofPolicy[term]![index]!),
+    ofPolicy: policy.terms.map((_, term) => terms.ofPolicy[index * POLICY_TERMS_MAX + term]!),
     cost: terms.cost[index]!,
     probability: terms.probability[index]!,
   }
@@ -262,7 +264,7 @@ function newTerms(capacity: number): ChoiceTerms {
     overlapBlocks: new Int32Array(capacity),
     newTokens: figures(),
     prefillTokens: figures(),
-    ofPolicy: Array.from({ length: POLICY_TERMS_MAX }, figures),
+    ofPolicy: new Float64Array(capacity * POLICY_TERMS_MAX),
     cost: figures(),
     probability: figures(),
   }

@@ -46,39 +46,27 @@ export class ShadowCosts {
    */
   find({ count, activeRequests }: Candidates, { prefillTokens }: ChoiceTerms, chosen?: number): void {
     const first = this.#turn % count
-    let isIdle = true
+    let requestsOfAll = 0
     let fewest = Number.POSITIVE_INFINITY
     let least = Number.POSITIVE_INFINITY
-    let byLoad = first
-    let byProduct = first
-    for (let i = first; i < count; i++) {
+    let byLoad = 0
+    let byProduct = 0
+    for (let i = 0; i < count; i++) {
       const requests = activeRequests[i]!
-      if (requests > 0) isIdle = false
-      if (requests < fewest) {
+      requestsOfAll += requests
+      // Of equals the first from the turn on: who is before it gives way to the first who is not.
+      if (requests < fewest || (requests === fewest && byLoad < first && i >= first)) {
         fewest = requests
         byLoad = i
       }
       const product = prefillTokens[i]! * (requests + 1)
-      if (product < least) {
-        least = product
-        byProduct = i
-      }
-    }
-    for (let i = 0; i < first; i++) {
-      const requests = activeRequests[i]!
-      if (requests > 0) isIdle = false
-      if (requests < fewest) {
-        fewest = requests
-        byLoad = i
-      }
-      const product = prefillTokens[i]! * (requests + 1)
-      if (product < least) {
+      if (product < least || (product === least && byProduct < first && i >= first)) {
         least = product
         byProduct = i
       }
     }
     this.picks[0] = first
-    this.picks[1] = chosen !== undefined && isIdle ? chosen : byLoad
+    this.picks[1] = chosen !== undefined && requestsOfAll === 0 ? chosen : byLoad
     this.picks[2] = byProduct
   }
 

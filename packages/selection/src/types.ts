@@ -52,8 +52,8 @@ export interface Candidates {
   readonly newBlocks: ArrayLike<number>
   /** Blocks of this prompt that were looked for among the active ones. Undefined: all full ones. */
   readonly soughtBlocks?: number | undefined
-  /** Blocks that its device holds, as its events say; −1 where they do not. Undefined: nowhere. */
-  readonly heldBlocks?: ArrayLike<number> | undefined
+  /** Blocks that the device of a candidate holds, as its events say; −1 where they do not. Undefined: nowhere. Only asked where it matters. */
+  readonly heldBlocksOf?: ((index: number) => number) | undefined
   /** Tokens booked there and not yet prefilled. */
   readonly activePrefillTokens: ArrayLike<number>
   readonly activeRequests: ArrayLike<number>
@@ -118,8 +118,8 @@ export interface ChoiceTerms {
   readonly newTokens: Float64Array
   /** Queued prefill tokens of the worker plus `newTokens`. */
   readonly prefillTokens: Float64Array
-  /** Element t: the term that `policy.terms[t]` describes. */
-  readonly ofPolicy: readonly Float64Array[]
+  /** Element i · POLICY_TERMS_MAX + t: of candidate i, the term that `policy.terms[t]` describes. */
+  readonly ofPolicy: Float64Array
   /** In the unit of the rule that was used; lower is better. Filled in every mode. */
   readonly cost: Float64Array
   /** Chance that this candidate had to win, given the costs and, for power-of-two, the two that were drawn; sums to 1. */

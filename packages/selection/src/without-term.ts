@@ -1,6 +1,6 @@
 /** Ablation: a policy without one of its terms, to see what the term is worth. For benches; a router uses policies as they are. */
 
-import type { Policy } from './policy.ts'
+import { POLICY_TERMS_MAX, type Policy } from './policy.ts'
 
 /**
  * `policy` with costs that leave out the term of that name; its cost must be the sum of its terms, in each of its rules. RangeError
@@ -29,7 +29,7 @@ export function withoutTerm(policy: Policy, name: string): Policy {
       cost.fill(0, 0, candidates.count)
       for (let t = 0; t < policy.terms.length; t++) {
         if (t === term) continue
-        for (let i = 0; i < candidates.count; i++) cost[i]! += ofPolicy[t]![i]!
+        for (let i = 0; i < candidates.count; i++) cost[i]! += ofPolicy[i * POLICY_TERMS_MAX + t]!
       }
       return rule
     },

@@ -2,10 +2,18 @@
 
 import assert from 'node:assert/strict'
 import { seededRandom } from '@homing/clock'
-import { EngineBook, type EngineProjection } from '@homing/load'
+import { EngineBook, type EngineProjection, figuresOf } from '@homing/load'
 import fc from 'fast-check'
 import t from 'tap'
-import { type Candidates, POLICIES, Selector, selectionSettings, withoutTerm } from '../src/index.ts'
+import {
+  type Candidates,
+  type Choice,
+  POLICIES,
+  POLICY_TERMS_MAX,
+  Selector,
+  selectionSettings,
+  withoutTerm,
+} from '../src/index.ts'
 
 const SEED = 20_261_123
 const WORKERS = 5
@@ -29,22 +37,25 @@ function candidates(
     activeBlocks: Int32Array.from(activeBlocks),
     newBlocks: Int32Array.from(newBlocks),
     activePrefillTokens: new Int32Array(WORKERS),
-    activeRequests: Float64Array.from(engines.requests.subarray(0, WORKERS)),
+    activeRequests: Float64Array.from(SLOTS, i => figuresOf(engines, i).requests),
     engines,
     kvCapacityTokens: [400_000, 0, 20_000, 400_000, 1],
     stepTokens: [8192, 8192, 2048, 512, 8192],
   }
 }
 
+function termOf({ policy, terms }: Choice, name: string, i: number): number {
+  return terms.ofPolicy[i * POLICY_TERMS_MAX + policy.terms.findIndex(term => term.name === name)]!
+}
+
 /** The definition, one worker at a time. */
 function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: number, i: number): number {
-  const [p0, p1, p2, q0, q1, q2] = engines.coefficients.subarray(6 * i, 6 * i + 6) as unknown as number[]
+  const { p0, p1, p2, q0, q1, q2, ...figures } = figuresOf(engines, i)
   const rho = engines.busyShare
   const o = engines.outputTokensExpected
   const step = input.stepTokens![i]!
   const capacity = input.kvCapacityTokens![i]!
-  const [L, d] = [engines.requests[i]!, engines.decoding[i]!]
-  const [C, queued] = [engines.contextTokens[i]!, engines.queuedTokens[i]!]
+  const { requests: L, decoding: d, contextTokens: C, queuedTokens: queued } = figures
   const promptBlocks = Math.floor(promptTokens / BLOCK)
   const newTokensAt = (worker: number): number =>
     Math.max(
@@ -58,39 +69,39 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const inUse = BLOCK * (sought - input.newBlocks[i]!)
   const uncached = newTokensAt(i)
   const unlanded = Math.max(1, promptTokens - inUse * input.creditFactors[i]!)
-  const n = unlanded < uncached && p1! * (uncached - unlanded) <= mostPriced ? unlanded : uncached
+  const n = unlanded < uncached && p1 * (uncached - unlanded) <= mostPriced ? unlanded : uncached
   const cachedTokens = promptTokens - Math.min(...Array.from(SLOTS, newTokensAt))
   const tokensInUse = BLOCK * (sought - Math.min(...Array.from(input.newBlocks)))
   const isUnshared = Math.max(0, tokensInUse) <= cachedTokens - BLOCK
   const steps = Math.ceil(n / step)
   const charged = n + Math.max(0, engines.kneeTokens - (n - (steps - 1) * step))
-  const pairs = p2! * n * (promptTokens - n / 2)
-  const x = p0! * steps + p1! * charged + pairs
+  const pairs = p2 * n * (promptTokens - n / 2)
+  const x = p0 * steps + p1 * charged + pairs
   const priced = engines.prefillMeanMs > 0 ? Math.min(x, 2 * engines.prefillMeanMs) : x
-  const g = q0! + q1! * d + q2! * C
-  const joined = d > 0 ? g / 2 + (g - q0!) * Math.ceil((n + queued) / step) : 0
+  const g = q0 + q1 * d + q2 * C
+  const joined = d > 0 ? g / 2 + (g - q0) * Math.ceil((n + queued) / step) : 0
   const w = (isUnshared ? 0.1 : 1) * Math.max(engines.waitingShare, (1 - rho) ** 8)
-  const own = o * (q0! + q1! * (L + 1) + q2! * (C + queued + promptTokens + o / 2))
-  const heldUp = Math.max(0, x - q0! * Math.ceil(n / step))
+  const own = o * (q0 + q1 * (L + 1) + q2 * (C + queued + promptTokens + o / 2))
+  const heldUp = Math.max(0, x - q0 * Math.ceil(n / step))
   const free = isUnshared ? 4 : 0.5
   const others =
     (heldUp + 30 * (1 - rho) ** 24 * Math.max(0, heldUp - free * g)) * L +
-    ((q1! + q2! * (promptTokens + o / 2)) * L * o) / 2
+    ((q1 + q2 * (promptTokens + o / 2)) * L * o) / 2
   const later = (priced * rho) / (1 - rho)
-  const held = input.heldBlocks?.[i] ?? -1
+  const held = input.heldBlocksOf?.(i) ?? -1
   const isEmptied = held >= 0 && BLOCK * held < capacity / 2
-  const isFull = engines.receivedTokens[i]! + n > (capacity > 0 ? capacity : 262_144) && !isEmptied
-  const again = Math.min(p1! * n + pairs, mostPriced)
-  const evict = isFull ? again * (1 - rho) ** 4 * engines.churn[i]! : 0
+  const isFull = figures.receivedTokens + n > (capacity > 0 ? capacity : 262_144) && !isEmptied
+  const again = Math.min(p1 * n + pairs, mostPriced)
+  const evict = isFull ? again * (1 - rho) ** 4 * figures.churn : 0
   const active = BLOCK * input.activeBlocks[i]!
   const missing = active + BLOCK * input.newBlocks[i]! + o * (L + 1) - capacity
-  let before = engines.backlogMs[i]!
+  let before = figures.backlogMs
   if (capacity > 0 && L > 0 && missing > 0) {
     const each = active / L + o
     const running = Math.max(1, Math.min(L, capacity / each))
     before = Math.max(before, (o * g * (missing / each + 0.5)) / (running + 1))
   }
-  const balance = input.activeRequests[i]! > 0 ? 1 : Math.min(1, engines.churn[i]! / 4)
+  const balance = input.activeRequests[i]! > 0 ? 1 : Math.min(1, figures.churn / 4)
   const unsure = (2 * (1 + balance) * n) / promptTokens
   return before + joined + x + later + evict + w * (own + others) + unsure
 }
@@ -138,7 +149,7 @@ t.test(
           const input: Candidates = {
             ...candidates(engines, overlaps, isSought ? newBlocks : [0, 0, 0, 0, 0], active),
             creditFactors: active.map(blocks => (blocks % 5) / 4),
-            heldBlocks: active.map(blocks => (blocks % 3 === 0 ? -1 : blocks)),
+            heldBlocksOf: i => (active[i]! % 3 === 0 ? -1 : active[i]!),
             soughtBlocks: isSought ? promptBlocks : 0,
           }
           const choice = new Selector().choose(
@@ -151,8 +162,10 @@ t.test(
             const cost = choice.terms.cost[i]!
             const expected = naiveCost(engines, input, promptTokens, i)
             assert(Math.abs(cost - expected) <= 1e-9 * Math.max(1, expected), `${cost} is ${expected}`)
-            for (const term of choice.terms.ofPolicy.slice(0, choice.policy.terms.length))
-              assert(term[i]! >= 0 && term[i]! < Infinity, `a term is ${term[i]}`)
+            for (let term = 0; term < choice.policy.terms.length; term++) {
+              const ms = choice.terms.ofPolicy[i * POLICY_TERMS_MAX + term]!
+              assert(ms >= 0 && ms < Infinity, `a term is ${ms}`)
+            }
           }
         },
       ),
@@ -205,7 +218,7 @@ t.test(
       seededRandom(SEED),
     )
     t.equal(choice.winner, 2)
-    const heldUp = choice.terms.ofPolicy[6]![2]!
+    const heldUp = termOf(choice, 'others_ms', 2)
     t.ok(heldUp < 6.5, `40 tokens cost three others ${heldUp} ms, which is less than a step`)
   },
 )
@@ -284,7 +297,8 @@ t.test('what nobody has goes where the least was new of late, though all are idl
     book.ended(`${i}`, 100 * i + 50, 4)
   }
   const engines = book.project(SLOTS, 10_000)
-  const least = engines.churn.indexOf(Math.min(...engines.churn.subarray(0, WORKERS)))
+  const churn = Array.from(SLOTS, i => figuresOf(engines, i).churn)
+  const least = churn.indexOf(Math.min(...churn))
   t.equal(least, 4)
   const input = candidates(engines, [0, 0, 0, 0, 0], NOBODY_ELSE)
   t.equal(winnerOf({ ...input, kvCapacityTokens: undefined, stepTokens: undefined }), least)
@@ -316,14 +330,14 @@ t.test('a prompt waits for its sibling that is being computed, unless it is a ve
     ...candidates(engines, [0, 0, 0, 0, 0], [3125, 3125, 0, 3125, 3125]),
     stepTokens: undefined,
   }
-  const { terms } = new Selector().choose(
+  const choice = new Selector().choose(
     input,
     { promptTokens: 50_000, blockSizeTokens: BLOCK },
     selectionSettings({ policy: 'auto' }),
     seededRandom(SEED),
   )
-  const prefills = terms.ofPolicy[1]!
-  t.equal(prefills[2], prefills[3], 'what 50,000 tokens save is worth a second copy')
+  const prefillAt = (i: number): number => termOf(choice, 'prefill_ms', i)
+  t.equal(prefillAt(2), prefillAt(3), 'what 50,000 tokens save is worth a second copy')
 })
 
 t.test('where active blocks do not count nothing is about to be cached', async t => {
@@ -342,8 +356,8 @@ t.test('with the weight of overlap at 0 nothing is about to be cached either', a
   const prefillsWith = (overlapWeight: number): readonly number[] => {
     const request = { promptTokens: 1000, blockSizeTokens: BLOCK }
     const settings = selectionSettings({ policy: 'auto', overlapWeight })
-    const { terms } = new Selector().choose(input, request, settings, seededRandom(SEED))
-    return [terms.ofPolicy[1]![0]!, terms.ofPolicy[1]![1]!]
+    const choice = new Selector().choose(input, request, settings, seededRandom(SEED))
+    return [termOf(choice, 'prefill_ms', 0), termOf(choice, 'prefill_ms', 1)]
   }
   const [alone, sibling] = prefillsWith(1)
   t.ok(sibling! < alone!, `${sibling} ms beside a sibling, ${alone} elsewhere`)
@@ -360,11 +374,12 @@ t.test('nothing is pushed out of a cache that is not half full, as its events sa
   const engines = book.project(SLOTS, 3000)
   const evictsWith = (heldBlocks: readonly number[] | undefined): readonly boolean[] => {
     const kvCapacityTokens = [20_000, 20_000, 20_000, 0, 400_000]
-    const input = { ...candidates(engines, [0, 0, 0, 0, 0], NOBODY_ELSE), kvCapacityTokens, heldBlocks }
+    const heldBlocksOf = heldBlocks === undefined ? undefined : (i: number) => heldBlocks[i]!
+    const input = { ...candidates(engines, [0, 0, 0, 0, 0], NOBODY_ELSE), kvCapacityTokens, heldBlocksOf }
     const request = { promptTokens: 1000, blockSizeTokens: BLOCK }
     const settings = selectionSettings({ policy: 'auto' })
-    const { terms } = new Selector().choose(input, request, settings, seededRandom(SEED))
-    return [...terms.ofPolicy[3]!.subarray(0, WORKERS)].map(ms => ms > 0)
+    const choice = new Selector().choose(input, request, settings, seededRandom(SEED))
+    return Array.from(SLOTS, i => termOf(choice, 'evict_ms', i) > 0)
   }
   t.strictSame(evictsWith(undefined), [true, true, true, false, false], 'as much was sent as they hold')
   t.strictSame(evictsWith([0, 1000, -1, 1000, 1000]), [false, true, true, false, false])
@@ -385,7 +400,8 @@ t.test('a worker whose KV cache has no room costs the wait until one there has e
     }
     const request = { promptTokens: 1000, blockSizeTokens: BLOCK }
     const settings = selectionSettings({ policy: 'auto' })
-    return new Selector().choose(input, request, settings, seededRandom(SEED)).terms.ofPolicy[0]![0]!
+    const choice = new Selector().choose(input, request, settings, seededRandom(SEED))
+    return termOf(choice, 'wait_ms', 0)
   }
   const room = waitWith(40_000)
   t.equal(waitWith(0), room, 'nobody knows what it holds')
@@ -409,7 +425,7 @@ t.test('without one of its terms, auto is the sum of the others', async t => {
       seededRandom(SEED),
     )
     for (let i = 0; i < WORKERS; i++) {
-      const others = policy.terms.map((_, t) => (t === index ? 0 : terms.ofPolicy[t]![i]!))
+      const others = policy.terms.map((_, t) => (t === index ? 0 : terms.ofPolicy[i * POLICY_TERMS_MAX + t]!))
       t.ok(Math.abs(terms.cost[i]! - others.reduce((a, b) => a + b)) < 1e-9 * terms.cost[i]!)
     }
     t.notMatch(policy.rules[rule]!.formula, name)

@@ -20,7 +20,7 @@ function termsOf(prefillTokens: readonly number[], cost: readonly number[]): Cho
     overlapBlocks: new Int32Array(cost.length),
     newTokens: new Float64Array(cost.length),
     prefillTokens: Float64Array.from(prefillTokens),
-    ofPolicy: Array.from({ length: POLICY_TERMS_MAX }, () => new Float64Array(cost.length)),
+    ofPolicy: new Float64Array(cost.length * POLICY_TERMS_MAX),
     cost: Float64Array.from(cost),
     probability: new Float64Array(cost.length),
   }

@@ -8,7 +8,7 @@
  */
 
 import type { Random } from '@homing/clock'
-import { ActiveLoad, EngineBook, type LoadTotals } from '@homing/load'
+import { ActiveLoad, EngineBook, figureOf, type LoadTotals } from '@homing/load'
 import { mustWait, type RoomRule } from '@homing/queue'
 import {
   Audits,
@@ -305,7 +305,7 @@ export class SimRouter implements Replica {
   ): boolean {
     return mustWait(rules, uncachedTokens, count, i => ({
       activePrefillTokens: activePrefillTokens[i]!,
-      queuedTokens: engines?.queuedTokens[i],
+      queuedTokens: engines && figureOf(engines, i, 'queuedTokens'),
       batchedTokensMax: this.#stepTokens[i]!,
     }))
   }
@@ -393,7 +393,7 @@ export class SimRouter implements Replica {
       workerSlots: workers,
       overlapBlocks,
       creditFactors,
-      heldBlocks: isPlain || held === undefined ? held : Int32Array.from(workers, worker => held[worker]!),
+      heldBlocksOf: held === undefined ? undefined : i => held[workers[i]!]!,
       activeBlocks,
       newBlocks,
       soughtBlocks: hashed,

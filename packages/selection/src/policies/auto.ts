@@ -39,8 +39,8 @@
  * Source   the steps are those of an engine with chunked prefill; the prices for others and the weight of what is shared were found by simulation.
  */
 
-import { STEP_TOKENS_DEFAULT, shortOfKnee } from '@homing/load'
-import type { Policy } from '../policy.ts'
+import { ENGINE_FIGURE, ENGINE_FIGURES, STEP_TOKENS_DEFAULT } from '@homing/load'
+import { POLICY_TERMS_MAX, type Policy } from '../policy.ts'
 
 const PRICED_PREFILLS_MAX = 2
 const EVICT_EXPONENT = 4
@@ -63,6 +63,15 @@ const CHURN_MAX = 4
 const FIRST_END_SHARE = 0.5
 /** Differences of learned times below this are noise: of timers, of queues of the system, of the few requests that taught them. */
 const UNSURE_MS = 2
+
+const {
+  backlogMs: BACKLOG_MS,
+  queuedTokens: QUEUED_TOKENS,
+  requests: REQUESTS,
+  decoding: DECODING,
+} = ENGINE_FIGURE
+const { contextTokens: CONTEXT_TOKENS, churn: CHURN, receivedTokens: RECEIVED_TOKENS } = ENGINE_FIGURE
+const { p0: P0, p1: P1, p2: P2, q0: Q0, q1: Q1, q2: Q2 } = ENGINE_FIGURE
 
 export const auto: Policy = {
   name: 'auto',
@@ -115,7 +124,7 @@ export const auto: Policy = {
       activeBlocks,
       activeRequests,
       creditFactors,
-      heldBlocks,
+      heldBlocksOf,
       kvCapacityTokens,
       newBlocks,
       soughtBlocks,
@@ -126,92 +135,101 @@ export const auto: Policy = {
     { newTokens, ofPolicy, cost },
   ) {
     if (engines === undefined) throw new RangeError('cannot score by policy auto without candidates.engines')
-    const waits = ofPolicy[0]!
-    const prefills = ofPolicy[1]!
-    const laters = ofPolicy[2]!
-    const evicts = ofPolicy[3]!
-    const decodes = ofPolicy[4]!
-    const othersOf = ofPolicy[5]!
-    const unsures = ofPolicy[6]!
-    const { coefficients, kneeTokens, busyShare, outputTokensExpected: output } = engines
-    const { backlogMs, churn, contextTokens, decoding: decodings, queuedTokens, requests: running } = engines
+    const { figures, kneeTokens, busyShare, outputTokensExpected: output } = engines
     const laterPrice = busyShare / (1 - busyShare)
     const evictPrice = (1 - busyShare) ** EVICT_EXPONENT
     const idlePrice = Math.max(engines.waitingShare, (1 - busyShare) ** IDLE_EXPONENT)
     const holdUpPrice = HOLD_UP_PRICE * (1 - busyShare) ** HOLD_UP_EXPONENT
     const sought = soughtBlocks ?? Math.floor(promptTokens / blockSizeTokens)
     let newTokensMin = promptTokens
-    let sharedTokensMax = 0
+    let newBlocksMin = sought
     for (let i = 0; i < count; i++) {
-      newTokensMin = Math.min(newTokensMin, newTokens[i]!)
-      sharedTokensMax = Math.max(sharedTokensMax, (sought - newBlocks[i]!) * blockSizeTokens)
+      if (newTokens[i]! < newTokensMin) newTokensMin = newTokens[i]!
+      if (newBlocks[i]! < newBlocksMin) newBlocksMin = newBlocks[i]!
     }
+    const sharedTokensMax = (sought - newBlocksMin) * blockSizeTokens
     const isUnshared = sharedTokensMax <= promptTokens - newTokensMin - blockSizeTokens
     const decodePrice = isUnshared ? UNSHARED_WEIGHT * idlePrice : idlePrice
+    const decodeWeight = decodePrice * output
+    const halfWeight = decodeWeight / 2
     const freeSteps = isUnshared ? FREE_STEPS_UNSHARED : FREE_STEPS
     const pricedMax = engines.prefillMeanMs > 0 ? PRICED_PREFILLS_MAX * engines.prefillMeanMs : Infinity
     const heldTokens = promptTokens + output / 2
     const landedShare = blockSizeTokens * overlapCredit
     const unsurePerToken = promptTokens > 0 ? UNSURE_MS / promptTokens : 0
-    for (let i = 0, c = 0; i < count; i++, c += 6) {
-      const p0 = coefficients[c]!
-      const p1 = coefficients[c + 1]!
-      const p2 = coefficients[c + 2]!
-      const q0 = coefficients[c + 3]!
-      const q1 = coefficients[c + 4]!
-      const q2 = coefficients[c + 5]!
+    // `| 0`: without it each index is tested for overflow, which is a tenth of the loop.
+    for (
+      let i = 0, at = 0, term = 0;
+      i < count;
+      i++, at = (at + ENGINE_FIGURES) | 0, term = (term + POLICY_TERMS_MAX) | 0
+    ) {
+      const queued = figures[(at + QUEUED_TOKENS) | 0]!
+      const requests = figures[(at + REQUESTS) | 0]!
+      const decoding = figures[(at + DECODING) | 0]!
+      const context = figures[(at + CONTEXT_TOKENS) | 0]!
+      const churn = figures[(at + CHURN) | 0]!
+      const p0 = figures[(at + P0) | 0]!
+      const p1 = figures[(at + P1) | 0]!
+      const p2 = figures[(at + P2) | 0]!
+      const q0 = figures[(at + Q0) | 0]!
+      const q1 = figures[(at + Q1) | 0]!
+      const q2 = figures[(at + Q2) | 0]!
       const step = stepTokens?.[i] ?? STEP_TOKENS_DEFAULT
+      const capacity = kvCapacityTokens?.[i] ?? 0
       const inactive = newBlocks[i]!
       let tokens = newTokens[i]!
       if (inactive < sought) {
         const landed = (sought - inactive) * landedShare * creditFactors[i]!
-        const unlanded = Math.max(1, promptTokens - landed)
+        const left = promptTokens - landed
+        const unlanded = Math.max(left, 1)
         if (unlanded < tokens && p1 * (tokens - unlanded) <= pricedMax) tokens = unlanded
       }
-      const steps = Math.ceil(tokens / step)
-      const charged = tokens + shortOfKnee(tokens - (steps - 1) * step, step, kneeTokens)
+      const steps = tokens <= step ? 1 : Math.ceil(tokens / step)
+      const last = tokens - (steps - 1) * step
+      const least = Math.min(step, kneeTokens)
+      const charged = last < least ? tokens + least - last : tokens
       const attention = p2 * (promptTokens - tokens / 2)
       const prefill = p0 * steps + p1 * charged + attention * tokens
       const priced = Math.min(prefill, pricedMax)
-      const context = contextTokens[i]!
-      const queued = queuedTokens[i]!
-      const requests = running[i]!
-      const decoding = decodings[i]!
-      const capacity = kvCapacityTokens?.[i] ?? 0
       const addedMs = q1 * decoding + q2 * context
       const stepMs = q0 + addedMs
-      const shared = decoding > 0 ? stepMs / 2 + addedMs * Math.ceil((tokens + queued) / step) : 0
-      const reserved = output * (requests + 1)
-      let before = backlogMs[i]!
+      const before = tokens + queued
+      const stepsBefore = before <= step ? 1 : Math.ceil(before / step)
+      const shared = decoding > 0 ? stepMs / 2 + addedMs * stepsBefore : 0
+      let free = figures[(at + BACKLOG_MS) | 0]!
       if (capacity > 0 && requests > 0) {
         const active = activeBlocks[i]! * blockSizeTokens
-        const missing = active + inactive * blockSizeTokens + reserved - capacity
+        const missing = active + inactive * blockSizeTokens + output * (requests + 1) - capacity
         if (missing > 0)
-          before = Math.max(
-            before,
+          free = Math.max(
+            free,
             roomMs(missing, active / requests + output, requests, output * stepMs, capacity),
           )
       }
-      const wait = before + shared
+      const wait = free + shared
       const later = priced * laterPrice
-      const holds = capacity > 0 ? capacity : CAPACITY_UNKNOWN
-      const held = heldBlocks?.[i] ?? -1
-      const isEmptied = held >= 0 && held * blockSizeTokens < EMPTY_SHARE * capacity
-      const isFull = engines.receivedTokens[i]! + tokens > holds && !isEmptied
-      const evict = isFull ? Math.min((p1 + attention) * tokens, pricedMax) * evictPrice * churn[i]! : 0
-      const decode = decodePrice * output * (q0 + q1 * (requests + 1) + q2 * (context + queued + heldTokens))
-      const heldUp = Math.max(0, prefill - q0 * steps)
-      const felt = heldUp + holdUpPrice * Math.max(0, heldUp - freeSteps * stepMs)
-      const others = decodePrice * requests * (felt + ((q1 + q2 * heldTokens) * output) / 2)
-      const balance = activeRequests[i]! > 0 ? 1 : Math.min(1, churn[i]! / CHURN_MAX)
+      let evict = 0
+      if (figures[(at + RECEIVED_TOKENS) | 0]! + tokens > (capacity > 0 ? capacity : CAPACITY_UNKNOWN)) {
+        const held = heldBlocksOf === undefined ? -1 : heldBlocksOf(i)
+        const isEmptied = held >= 0 && held * blockSizeTokens < EMPTY_SHARE * capacity
+        if (!isEmptied) evict = Math.min((p1 + attention) * tokens, pricedMax) * evictPrice * churn
+      }
+      const ownMs = q1 + q2 * heldTokens
+      const decode = decodeWeight * (q0 + q1 * requests + q2 * (context + queued) + ownMs)
+      const computing = prefill - q0 * steps
+      const heldUp = Math.max(computing, 0)
+      const beyond = heldUp - freeSteps * stepMs
+      const felt = beyond > 0 ? heldUp + holdUpPrice * beyond : heldUp
+      const others = requests * (decodePrice * felt + halfWeight * ownMs)
+      const balance = activeRequests[i]! > 0 || churn > CHURN_MAX ? 1 : churn / CHURN_MAX
       const unsure = unsurePerToken * tokens * (1 + balance)
-      waits[i] = wait
-      prefills[i] = prefill
-      laters[i] = later
-      evicts[i] = evict
-      decodes[i] = decode
-      othersOf[i] = others
-      unsures[i] = unsure
+      ofPolicy[term] = wait
+      ofPolicy[(term + 1) | 0] = prefill
+      ofPolicy[(term + 2) | 0] = later
+      ofPolicy[(term + 3) | 0] = evict
+      ofPolicy[(term + 4) | 0] = decode
+      ofPolicy[(term + 5) | 0] = others
+      ofPolicy[(term + 6) | 0] = unsure
       cost[i] = wait + prefill + later + evict + decode + others + unsure
     }
     return 0

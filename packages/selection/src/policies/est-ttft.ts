@@ -9,7 +9,7 @@
  * Source   the rule of Mooncake's scheduler, without the transfer of blocks between workers.
  */
 
-import type { Policy } from '../policy.ts'
+import { POLICY_TERMS_MAX, type Policy } from '../policy.ts'
 
 /** Part of the prompt that a new token attends to on average: between half of it, for a cold prompt, and nearly all of it. */
 const CONTEXT_SHARE = 0.6
@@ -33,18 +33,15 @@ export const estTtft: Policy = {
     { prefillMsPerToken, attentionMsPerMillionPairs },
     { newTokens, prefillTokens, ofPolicy, cost },
   ) {
-    const queuedPrefill = ofPolicy[0]!
-    const prefill = ofPolicy[1]!
-    const attention = ofPolicy[2]!
     const attentionMsPerToken = (attentionMsPerMillionPairs / 1e6) * CONTEXT_SHARE * promptTokens
-    for (let i = 0; i < count; i++) {
+    for (let i = 0, term = 0; i < count; i++, term += POLICY_TERMS_MAX) {
       const tokens = newTokens[i]!
       const queuedMs = prefillMsPerToken * (prefillTokens[i]! - tokens)
       const prefillMs = prefillMsPerToken * tokens
       const attentionMs = attentionMsPerToken * tokens
-      queuedPrefill[i] = queuedMs
-      prefill[i] = prefillMs
-      attention[i] = attentionMs
+      ofPolicy[term] = queuedMs
+      ofPolicy[term + 1] = prefillMs
+      ofPolicy[term + 2] = attentionMs
       cost[i] = queuedMs + prefillMs + attentionMs
     }
     return 0

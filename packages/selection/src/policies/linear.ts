@@ -7,7 +7,7 @@
  *          scale.
  */
 
-import type { Policy } from '../policy.ts'
+import { POLICY_TERMS_MAX, type Policy } from '../policy.ts'
 
 export const linear: Policy = {
   name: 'linear',
@@ -32,16 +32,13 @@ export const linear: Policy = {
     { overlapWeight, activeRequestWeight },
     { prefillTokens, ofPolicy, cost },
   ) {
-    const prefill = ofPolicy[0]!
-    const decode = ofPolicy[1]!
-    const requests = ofPolicy[2]!
-    for (let i = 0; i < count; i++) {
+    for (let i = 0, term = 0; i < count; i++, term += POLICY_TERMS_MAX) {
       const prefillBlocks = overlapWeight * (prefillTokens[i]! / blockSizeTokens)
       const decodeBlocks = activeBlocks[i]! + newBlocks[i]!
       const requestBlocks = activeRequestWeight * activeRequests[i]!
-      prefill[i] = prefillBlocks
-      decode[i] = decodeBlocks
-      requests[i] = requestBlocks
+      ofPolicy[term] = prefillBlocks
+      ofPolicy[term + 1] = decodeBlocks
+      ofPolicy[term + 2] = requestBlocks
       cost[i] = prefillBlocks + decodeBlocks + requestBlocks
     }
     return 0

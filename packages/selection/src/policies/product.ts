@@ -8,7 +8,7 @@
  * Source   the LMetric policy; Dynamo has it as "lmetric", with decode blocks in place of requests.
  */
 
-import type { Policy } from '../policy.ts'
+import { POLICY_TERMS_MAX, type Policy } from '../policy.ts'
 
 export const product: Policy = {
   name: 'product',
@@ -23,13 +23,11 @@ export const product: Policy = {
   rules: [{ name: 'product', formula: 'prefill_tokens · requests', unit: 'token-requests' }],
 
   score({ count, activeRequests }, _request, _weights, { prefillTokens, ofPolicy, cost }) {
-    const prefill = ofPolicy[0]!
-    const requests = ofPolicy[1]!
-    for (let i = 0; i < count; i++) {
+    for (let i = 0, term = 0; i < count; i++, term += POLICY_TERMS_MAX) {
       const tokens = prefillTokens[i]!
       const requestsThere = activeRequests[i]! + 1
-      prefill[i] = tokens
-      requests[i] = requestsThere
+      ofPolicy[term] = tokens
+      ofPolicy[term + 1] = requestsThere
       cost[i] = tokens * requestsThere
     }
     return 0

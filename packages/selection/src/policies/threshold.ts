@@ -11,7 +11,7 @@
  *          tokens; this one takes the worker with the fewest requests.
  */
 
-import type { Policy } from '../policy.ts'
+import { POLICY_TERMS_MAX, type Policy } from '../policy.ts'
 
 const IMBALANCE_REQUESTS = 64
 const IMBALANCE_RATIO = 1.5
@@ -38,16 +38,14 @@ export const threshold: Policy = {
   ],
 
   score({ count, activeRequests }, { promptTokens }, _weights, { newTokens, ofPolicy, cost }) {
-    const requests = ofPolicy[0]!
-    const uncached = ofPolicy[1]!
     let fewest = Number.POSITIVE_INFINITY
     let most = 0
     let newTokensMin = promptTokens
-    for (let i = 0; i < count; i++) {
+    for (let i = 0, term = 0; i < count; i++, term += POLICY_TERMS_MAX) {
       const requestsThere = activeRequests[i]!
       const tokens = newTokens[i]!
-      requests[i] = requestsThere
-      uncached[i] = promptTokens > 0 ? tokens / promptTokens : 1
+      ofPolicy[term] = requestsThere
+      ofPolicy[term + 1] = promptTokens > 0 ? tokens / promptTokens : 1
       cost[i] = requestsThere
       if (requestsThere < fewest) fewest = requestsThere
       if (requestsThere > most) most = requestsThere
@@ -55,7 +53,7 @@ export const threshold: Policy = {
     }
     if (most - fewest > IMBALANCE_REQUESTS && most > IMBALANCE_RATIO * fewest) return IMBALANCE_RULE
     if (!((promptTokens - newTokensMin) / promptTokens > OVERLAP_SHARE_MIN)) return LOAD_RULE
-    for (let i = 0; i < count; i++) cost[i] = uncached[i]!
+    for (let i = 0; i < count; i++) cost[i] = ofPolicy[i * POLICY_TERMS_MAX + 1]!
     return OVERLAP_RULE
   },
 }
