@@ -9,6 +9,8 @@ export class FadingMean {
   /** 0 where there is none. */
   mean = 0
   readonly #reach: number
+  /** Of a value, once there are as many as it reaches back. */
+  readonly #weight: number
   #variance = 0
   /** Σ w² / (Σ w)² of the weights. */
   #weightSquares = 0
@@ -16,6 +18,7 @@ export class FadingMean {
   /** `reach` ≥ 2, in values. */
   constructor(reach: number) {
     this.#reach = reach
+    this.#weight = 1 / reach
   }
 
   /** ≥ 0; that of a sample. */
@@ -30,11 +33,12 @@ export class FadingMean {
 
   /** `value` is finite. */
   add(value: number): void {
-    const weight = 1 / Math.min(this.#reach, ++this.count)
+    const weight = ++this.count < this.#reach ? 1 / this.count : this.#weight
+    const kept = 1 - weight
     const delta = value - this.mean
     this.mean += weight * delta
-    this.#variance = (1 - weight) * (this.#variance + weight * delta * delta)
-    this.#weightSquares = (1 - weight) ** 2 * this.#weightSquares + weight * weight
+    this.#variance = kept * (this.#variance + weight * delta * delta)
+    this.#weightSquares = kept * kept * this.#weightSquares + weight * weight
   }
 
   clear(): void {

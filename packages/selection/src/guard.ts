@@ -128,6 +128,8 @@ const PAUSE_MAX = 16_000
 const FORGIVEN_PAUSES = 4
 const RELAPSE_OUTCOMES = 48
 const RELAPSE_RATIO = 2.5
+/** Outcomes after which it is looked whether the policy is still to be trusted. */
+const TRUSTING_OUTCOMES = 8
 
 export class Guard {
   readonly share: number
@@ -289,6 +291,8 @@ export class Guard {
 
   #judge(nowMs: number): void {
     if (this.share === 0) return
+    // Nothing is decided by one outcome more or less, and each request pays for it.
+    if (this.#phase === 'trusting' && this.#outcomes % TRUSTING_OUTCOMES !== 0) return
     this.#compare(nowMs)
     const z = this.#z
     const outcomes = this.#fewer

@@ -47,10 +47,10 @@ export class ShadowCosts {
   find({ count, activeRequests }: Candidates, { prefillTokens }: ChoiceTerms, chosen?: number): void {
     const first = this.#turn % count
     let requestsOfAll = 0
-    let fewest = Number.POSITIVE_INFINITY
-    let least = Number.POSITIVE_INFINITY
-    let byLoad = 0
-    let byProduct = 0
+    let fewest = activeRequests[first]!
+    let least = prefillTokens[first]! * (fewest + 1)
+    let byLoad = first
+    let byProduct = first
     for (let i = 0; i < count; i++) {
       const requests = activeRequests[i]!
       requestsOfAll += requests

@@ -122,7 +122,6 @@ export const auto: Policy = {
       count,
       engines,
       activeBlocks,
-      activeRequests,
       creditFactors,
       heldBlocksOf,
       kvCapacityTokens,
@@ -174,12 +173,12 @@ export const auto: Policy = {
       const q0 = figures[(at + Q0) | 0]!
       const q1 = figures[(at + Q1) | 0]!
       const q2 = figures[(at + Q2) | 0]!
-      const step = stepTokens?.[i] ?? STEP_TOKENS_DEFAULT
-      const capacity = kvCapacityTokens?.[i] ?? 0
+      const step = stepTokens === undefined ? STEP_TOKENS_DEFAULT : stepTokens[i]!
+      const capacity = kvCapacityTokens === undefined ? 0 : kvCapacityTokens[i]!
       const inactive = newBlocks[i]!
       let tokens = newTokens[i]!
       if (inactive < sought) {
-        const landed = (sought - inactive) * landedShare * creditFactors[i]!
+        const landed = landedShare * creditFactors[i]! * (sought - inactive)
         const left = promptTokens - landed
         const unlanded = Math.max(left, 1)
         if (unlanded < tokens && p1 * (tokens - unlanded) <= pricedMax) tokens = unlanded
@@ -198,13 +197,12 @@ export const auto: Policy = {
       const shared = decoding > 0 ? stepMs / 2 + addedMs * stepsBefore : 0
       let free = figures[(at + BACKLOG_MS) | 0]!
       if (capacity > 0 && requests > 0) {
-        const active = activeBlocks[i]! * blockSizeTokens
-        const missing = active + inactive * blockSizeTokens + output * (requests + 1) - capacity
-        if (missing > 0)
-          free = Math.max(
-            free,
-            roomMs(missing, active / requests + output, requests, output * stepMs, capacity),
-          )
+        const active = activeBlocks[i]!
+        const missing = output * (requests + 1) - capacity + (active + inactive) * blockSizeTokens
+        if (missing > 0) {
+          const each = (active * blockSizeTokens) / requests + output
+          free = Math.max(free, roomMs(missing, each, requests, output * stepMs, capacity))
+        }
       }
       const wait = free + shared
       const later = priced * laterPrice
@@ -221,8 +219,8 @@ export const auto: Policy = {
       const beyond = heldUp - freeSteps * stepMs
       const felt = beyond > 0 ? heldUp + holdUpPrice * beyond : heldUp
       const others = requests * (decodePrice * felt + halfWeight * ownMs)
-      const balance = activeRequests[i]! > 0 || churn > CHURN_MAX ? 1 : churn / CHURN_MAX
-      const unsure = unsurePerToken * tokens * (1 + balance)
+      const weight = requests > 0 || churn > CHURN_MAX ? 2 : 1 + churn / CHURN_MAX
+      const unsure = unsurePerToken * tokens * weight
       ofPolicy[term] = wait
       ofPolicy[(term + 1) | 0] = prefill
       ofPolicy[(term + 2) | 0] = later
