@@ -29,13 +29,16 @@ export function fillPrefill(
   const promptBlocks = Math.floor(promptTokens / blockSizeTokens)
   const least = Math.min(1, promptTokens)
   const isPlain = overlapCredit === 1 && creditDecay === 0
+  let newTokensMin = promptTokens
   for (let i = 0; i < count; i++) {
     const overlap = Math.min(overlapBlocks[i]!, promptBlocks)
     const newTokens = Math.max(least, promptTokens - overlap * creditFactors[i]! * blockSizeTokens)
     terms.overlapBlocks[i] = overlap
+    newTokensMin = Math.min(newTokensMin, newTokens)
     terms.newTokens[i] = newTokens
     terms.prefillTokens[i] = activePrefillTokens[i]! + newTokens
   }
+  terms.newTokensMin = newTokensMin
   if (!isPlain) creditByDevice(candidates, request, overlapCredit, creditDecay, least, terms)
 }
 
@@ -49,6 +52,7 @@ function creditByDevice(
 ): void {
   let queuedMin = Number.POSITIVE_INFINITY
   for (let i = 0; i < count; i++) queuedMin = Math.min(queuedMin, activePrefillTokens[i]!)
+  let newTokensMin = promptTokens
   const requestTokens = Math.max(1, Math.ceil(promptTokens / blockSizeTokens)) * blockSizeTokens
   for (let i = 0; i < count; i++) {
     const queued = activePrefillTokens[i]!
@@ -59,7 +63,9 @@ function creditByDevice(
     const newTokens = Math.max(least, promptTokens - credited)
     // What the credit has beyond the prompt is taken off the queue.
     const beyond = Math.min(queued, Math.max(0, credited - promptTokens))
+    newTokensMin = Math.min(newTokensMin, newTokens)
     terms.newTokens[i] = newTokens
     terms.prefillTokens[i] = queued - beyond + newTokens
   }
+  terms.newTokensMin = newTokensMin
 }

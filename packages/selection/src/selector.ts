@@ -263,6 +263,7 @@ function newTerms(capacity: number): ChoiceTerms {
   return {
     overlapBlocks: new Int32Array(capacity),
     newTokens: figures(),
+    newTokensMin: 0,
     prefillTokens: figures(),
     ofPolicy: new Float64Array(capacity * POLICY_TERMS_MAX),
     cost: figures(),

@@ -116,6 +116,8 @@ export interface ChoiceTerms {
   readonly overlapBlocks: Int32Array
   /** Tokens of this prompt that are not credited as cached; at least 1, as an engine always computes the last one. */
   readonly newTokens: Float64Array
+  /** The least of them. */
+  newTokensMin: number
   /** Queued prefill tokens of the worker plus `newTokens`. */
   readonly prefillTokens: Float64Array
   /** Element i · POLICY_TERMS_MAX + t: of candidate i, the term that `policy.terms[t]` describes. */

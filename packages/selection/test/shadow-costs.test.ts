@@ -19,6 +19,7 @@ function termsOf(prefillTokens: readonly number[], cost: readonly number[]): Cho
   return {
     overlapBlocks: new Int32Array(cost.length),
     newTokens: new Float64Array(cost.length),
+    newTokensMin: 0,
     prefillTokens: Float64Array.from(prefillTokens),
     ofPolicy: new Float64Array(cost.length * POLICY_TERMS_MAX),
     cost: Float64Array.from(cost),

@@ -131,7 +131,7 @@ export const auto: Policy = {
     },
     { promptTokens, blockSizeTokens },
     { overlapCredit },
-    { newTokens, ofPolicy, cost },
+    { newTokens, newTokensMin, ofPolicy, cost },
   ) {
     if (engines === undefined) throw new RangeError('cannot score by policy auto without candidates.engines')
     const { figures, kneeTokens, busyShare, outputTokensExpected: output } = engines
@@ -140,12 +140,8 @@ export const auto: Policy = {
     const idlePrice = Math.max(engines.waitingShare, (1 - busyShare) ** IDLE_EXPONENT)
     const holdUpPrice = HOLD_UP_PRICE * (1 - busyShare) ** HOLD_UP_EXPONENT
     const sought = soughtBlocks ?? Math.floor(promptTokens / blockSizeTokens)
-    let newTokensMin = promptTokens
     let newBlocksMin = sought
-    for (let i = 0; i < count; i++) {
-      if (newTokens[i]! < newTokensMin) newTokensMin = newTokens[i]!
-      if (newBlocks[i]! < newBlocksMin) newBlocksMin = newBlocks[i]!
-    }
+    for (let i = 0; i < count; i++) if (newBlocks[i]! < newBlocksMin) newBlocksMin = newBlocks[i]!
     const sharedTokensMax = (sought - newBlocksMin) * blockSizeTokens
     const isUnshared = sharedTokensMax <= promptTokens - newTokensMin - blockSizeTokens
     const decodePrice = isUnshared ? UNSHARED_WEIGHT * idlePrice : idlePrice

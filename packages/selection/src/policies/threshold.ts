@@ -37,10 +37,9 @@ export const threshold: Policy = {
     { name: 'load', formula: 'requests', unit: 'requests' },
   ],
 
-  score({ count, activeRequests }, { promptTokens }, _weights, { newTokens, ofPolicy, cost }) {
+  score({ count, activeRequests }, { promptTokens }, _weights, { newTokens, newTokensMin, ofPolicy, cost }) {
     let fewest = Number.POSITIVE_INFINITY
     let most = 0
-    let newTokensMin = promptTokens
     for (let i = 0, term = 0; i < count; i++, term += POLICY_TERMS_MAX) {
       const requestsThere = activeRequests[i]!
       const tokens = newTokens[i]!
@@ -49,7 +48,6 @@ export const threshold: Policy = {
       cost[i] = requestsThere
       if (requestsThere < fewest) fewest = requestsThere
       if (requestsThere > most) most = requestsThere
-      if (tokens < newTokensMin) newTokensMin = tokens
     }
     if (most - fewest > IMBALANCE_REQUESTS && most > IMBALANCE_RATIO * fewest) return IMBALANCE_RULE
     if (!((promptTokens - newTokensMin) / promptTokens > OVERLAP_SHARE_MIN)) return LOAD_RULE
