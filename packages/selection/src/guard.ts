@@ -129,7 +129,7 @@ const FORGIVEN_PAUSES = 4
 const RELAPSE_OUTCOMES = 48
 const RELAPSE_RATIO = 2.5
 /** Outcomes after which it is looked whether the policy is still to be trusted. */
-const TRUSTING_OUTCOMES = 8
+const TRUSTING_OUTCOMES = 4
 
 export class Guard {
   readonly share: number

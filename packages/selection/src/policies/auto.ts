@@ -122,6 +122,7 @@ export const auto: Policy = {
       count,
       engines,
       activeBlocks,
+      activeRequests,
       creditFactors,
       heldBlocksOf,
       kvCapacityTokens,
@@ -215,7 +216,7 @@ export const auto: Policy = {
       const beyond = heldUp - freeSteps * stepMs
       const felt = beyond > 0 ? heldUp + holdUpPrice * beyond : heldUp
       const others = requests * (decodePrice * felt + halfWeight * ownMs)
-      const weight = requests > 0 || churn > CHURN_MAX ? 2 : 1 + churn / CHURN_MAX
+      const weight = activeRequests[i]! > 0 || churn > CHURN_MAX ? 2 : 1 + churn / CHURN_MAX
       const unsure = unsurePerToken * tokens * weight
       ofPolicy[term] = wait
       ofPolicy[(term + 1) | 0] = prefill
