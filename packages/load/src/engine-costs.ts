@@ -5,8 +5,9 @@
  *   decode    q0 + q1 · d + q2 · C                          a step with d requests that hold C tokens together
  *
  * Each is a least-squares fit with coefficients ≥ 0. A fit keeps its normal equations, in which old observations fade, so
- * it is as large after a million of them as after one. A worker with few observations leans on the fit of the fleet, and the
- * fleet on the priors, which stand for a mid-sized model on a fast GPU and are wrong by a factor of 2 to 10 elsewhere.
+ * it is as large after a million of them as after one. A worker with few observations leans on the fit of the fleet, times what the
+ * worker is slower or faster altogether, which few of them tell. The fleet leans on the priors, which stand for a mid-sized model on a fast GPU and are
+ * wrong by a factor of 2 to 10 elsewhere.
  *
  * An observation that is OUTLIER times what was expected moves the fit as far as one of OUTLIER times: a stalled proxy is no
  * slow engine, and an answer at once from a proxy's cache no fast one. What the first of them are held against is the median of their own ratios to
@@ -26,8 +27,10 @@ const OBSERVED_MS_MIN = 1e-3
 const FIRST_ROWS = 16
 /** Kept of the weight of all earlier observations when one comes. */
 const FADE = 0.985
-/** The fit of the fleet weighs as much as this many observations of a worker. */
+/** The fit of the fleet, times what the worker is slower, weighs as much as this many observations of a worker. */
 const FLEET_WEIGHT = 8
+/** That a worker is as fast as the fleet weighs as much as this many of its observations. */
+const SPEED_WEIGHT = 3
 /** The priors weigh as much as this many observations of the fleet. */
 const PRIOR_WEIGHT = 0.3
 /** A prior is off by so much at least: p0 is a small part of a step, or all of it. */
@@ -142,6 +145,14 @@ class Fit {
     return predicted > 0 && this.#targets > 0 ? Math.abs(Math.log(predicted / this.#targets)) / allowed : 0
   }
 
+  /** How many times as long as `coefficients` predict its steps take, by what was seen; nearer to 1 where that is little. */
+  slowness(coefficients: Coefficients): number {
+    const predicted = dot(coefficients, this.#sums as unknown as Coefficients)
+    if (!(predicted > 0 && this.#targets > 0)) return 1
+    const squared = this.#weight ** 2
+    return (this.#targets / predicted) ** (squared / (squared + SPEED_WEIGHT ** 2))
+  }
+
   /** Coordinate descent towards the data and, with `weight` in observations, `base`. */
   solve(base: Coefficients, weight: number): void {
     const p = this.#products
@@ -221,7 +232,10 @@ export class LearnedCosts {
   }
 
   #solve(worker: Fit): void {
-    worker.solve(positive(this.#fleet.coefficients, this.#prior), FLEET_WEIGHT)
+    const fleet = this.#fleet.coefficients
+    const slowness = worker.slowness(fleet)
+    const [c0, c1, c2] = positive(fleet, this.#prior)
+    worker.solve([slowness * c0, slowness * c1, slowness * c2], FLEET_WEIGHT)
     worker.base = this.#fleetSolutions
     worker.isApart = worker.distance(this.#fleet.coefficients) > 1
   }

@@ -1,7 +1,10 @@
 /** What is learned of the speed of workers. */
 
+import { seededRandom } from '@homing/clock'
 import t from 'tap'
 import { LearnedCosts, PREFILL_PRIOR } from '../src/engine-costs.ts'
+
+const SEED = 20_261_126
 
 t.test('a worker whose first answer was slow leans on what the fleet has learned since', async t => {
   const costs = new LearnedCosts(PREFILL_PRIOR)
@@ -22,6 +25,28 @@ t.test('a worker is taken for another kind only beyond chance, and then soon', a
   t.equal(costs.of(0), costs.of(1), 'equals have the figures of the fleet')
   const alone = (slot: number): number => costs.of(slot)[0] + 100 * costs.of(slot)[1]
   t.ok(alone(3) > 1.5 * alone(0), `${alone(3)} and ${alone(0)} ms`)
+})
+
+t.test('a worker of a quarter or four times the speed is known after eight answers', async t => {
+  const p = [4, 0.023, 1.2e-6] as const
+  for (const times of [1 / 4, 4]) {
+    const random = seededRandom(SEED)
+    const costs = new LearnedCosts(PREFILL_PRIOR)
+    const take = (slot: number): void => {
+      const prompt = 1500 + random.below(8000)
+      const tokens = random.next() < 0.5 ? 200 + random.below(1000) : prompt
+      const attention = tokens * (prompt - tokens / 2)
+      const ms = p[0] + p[1] * tokens + p[2] * attention
+      costs.observe(slot, 1, tokens, attention, (slot === 0 ? times : 1) * ms * (0.95 + 0.1 * random.next()))
+    }
+    for (let row = 0; row < 8; row++) for (const slot of [1, 2, 3, 0, 1, 2, 3]) take(slot)
+    const [p0, p1, p2] = costs.of(0)
+    for (const tokens of [500, 2000, 6000]) {
+      const attention = (tokens * tokens) / 2
+      const ratio = (p0 + p1 * tokens + p2 * attention) / (times * (p[0] + p[1] * tokens + p[2] * attention))
+      t.ok(ratio > 0.75 && ratio < 1.33, `${tokens} tokens, ${times} times: ${ratio} (seed ${SEED})`)
+    }
+  }
 })
 
 t.test('what is known says where it is from', async t => {
