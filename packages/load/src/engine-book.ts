@@ -304,6 +304,8 @@ export class EngineBook {
     const { figures } = p
     p.count = count
     let busy = 0
+    let shortestStep = Number.POSITIVE_INFINITY
+    let longestStep = 0
     for (let i = 0, at = 0; i < count; i++, at += ENGINE_FIGURES) {
       const slot = slots[i]!
       const entry = this.#slots[slot]
@@ -312,6 +314,8 @@ export class EngineBook {
       figures[at + P0] = prefill[0]
       figures[at + P1] = prefill[1]
       figures[at + P2] = prefill[2]
+      if (decode[0] < shortestStep) shortestStep = decode[0]
+      if (decode[0] > longestStep) longestStep = decode[0]
       figures[at + Q0] = decode[0]
       figures[at + Q1] = decode[1]
       figures[at + Q2] = decode[2]
@@ -331,6 +335,7 @@ export class EngineBook {
     this.#fillChurn(slots, p)
     this.#busyAsked = count === 0 ? 0 : busy / count
     p.busyShare = Math.min(BUSY_MAX, this.#busyShare)
+    p.speedSpread = longestStep > 0 ? 1 - shortestStep / longestStep : 0
     p.outputTokensExpected = this.#outputMean
     p.prefillMeanMs = this.#prefillMeanMs
     p.kneeTokens = this.#prefill.kneeTokens

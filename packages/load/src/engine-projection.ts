@@ -60,6 +60,8 @@ export interface EngineProjection {
   kneeTokens: number
   /** Share of the workers that were asked about with a prompt in their queue, over the last decisions. */
   busyShare: number
+  /** How much shorter a decode step of the fastest of the slots is than one of the slowest, as a share of that: 0, all are alike, … 1. */
+  speedSpread: number
   outputTokensExpected: number
   /** What a millisecond of decoding counts for against one of waiting for the first token, from what was seen. */
   waitingShare: number
@@ -100,6 +102,7 @@ export function newProjection(slots: number): EngineProjection {
     count: 0,
     figures: new Float64Array(slots * ENGINE_FIGURES),
     busyShare: 0,
+    speedSpread: 0,
     outputTokensExpected: 0,
     waitingShare: 0,
     prefillMeanMs: 0,

@@ -80,7 +80,9 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const priced = engines.prefillMeanMs > 0 ? Math.min(x, 2 * engines.prefillMeanMs) : x
   const g = q0 + q1 * d + q2 * C
   const joined = d > 0 ? g / 2 + (g - q0) * Math.ceil((n + queued) / step) : 0
-  const w = (isUnshared ? 0.1 : 1) * Math.max(engines.waitingShare, (1 - rho) ** 8)
+  const steps0 = Array.from(SLOTS, slot => figuresOf(engines, slot).q0)
+  const spread = Math.max(...steps0) > 0 ? 1 - Math.min(...steps0) / Math.max(...steps0) : 0
+  const w = Math.max(0.09 * spread, (isUnshared ? 0.1 : 1) * Math.max(engines.waitingShare, (1 - rho) ** 8))
   const own = o * (q0 + q1 * (L + 1) + q2 * (C + queued + promptTokens + o / 2))
   const heldUp = Math.max(0, x - q0 * Math.ceil(n / step))
   const free = isUnshared ? 4 : 0.5

@@ -29,6 +29,8 @@
  * A tenth of that for a prompt of which nobody else uses what is cached, as of a conversation: to be computed anew elsewhere
  * comes back to nobody, and a hundredth of such moves is the 99th percentile of the time to the first token. A prompt that
  * others share moves with less regret: what is computed there serves those that come.
+ * Where workers are not alike it is 0.09 · (1 − q0 of the fastest ÷ q0 of the slowest) at least: else the fast ones, whose prefill is what is short
+ * there, would get more requests than they can decode.
  * In an idle fleet nobody has to be held up: there is room elsewhere. That is what the factor 30 says, and only there, and only for what
  * is felt: beyond f steps, f = ½ for a prompt that others share, 4 for one that would be computed anew for nobody else.
  * The prices for others stop growing at twice the mean prefill: a very long prompt would else wait for its cached blocks behind
@@ -49,6 +51,8 @@ const CAPACITY_UNKNOWN = 262_144
 const IDLE_EXPONENT = 8
 /** Of w, for a prompt whose cached blocks nobody else uses. */
 const UNSHARED_WEIGHT = 0.1
+/** Least w, in a fleet of which the slowest worker takes forever. */
+const UNLIKE_WEIGHT = 0.09
 /** What holding up somebody costs in an idle fleet beyond the time that it takes, and how fast that falls as queues fill. */
 const HOLD_UP_PRICE = 30
 const HOLD_UP_EXPONENT = 24
@@ -145,7 +149,8 @@ export const auto: Policy = {
     for (let i = 0; i < count; i++) if (newBlocks[i]! < newBlocksMin) newBlocksMin = newBlocks[i]!
     const sharedTokensMax = (sought - newBlocksMin) * blockSizeTokens
     const isUnshared = sharedTokensMax <= promptTokens - newTokensMin - blockSizeTokens
-    const decodePrice = isUnshared ? UNSHARED_WEIGHT * idlePrice : idlePrice
+    const unlikePrice = UNLIKE_WEIGHT * engines.speedSpread
+    const decodePrice = Math.max(unlikePrice, isUnshared ? UNSHARED_WEIGHT * idlePrice : idlePrice)
     const decodeWeight = decodePrice * output
     const halfWeight = decodeWeight / 2
     const freeSteps = isUnshared ? FREE_STEPS_UNSHARED : FREE_STEPS
