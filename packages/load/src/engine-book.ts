@@ -11,9 +11,19 @@
  *        An answer that does not stream has no first token: it teaches its output length only, and its prefill is taken to end
  *        when it was estimated to. A request of which it is not known when it was sent or had its first token teaches nothing.
  *
+ * Unseen load   Other routers use the same workers, and clients that go past this one. Their requests are not booked here: what shows is that first tokens are overdue.
+ *
+ *          backlog = own queue + u · min(10 s, how long the first token of its head is overdue)
+ *          u = 4 · (m − 0.03) within 0 … 1
+ *          m = mean of max(0, 1 − expected ÷ seen) − max(0, 1 − 2 · seen ÷ expected) over the times to the first token of the last requests of the fleet
+ *
+ *        Where own bookings explain the times, m is 0.025 at most up to 85 % of capacity, so u is 0. Where many first tokens are far too early, those that are late say nothing of load, either. A first
+ *        token that has come says nothing of the next one: what held it up is over.
+ *
  * Invariants
  *   I1  The sums of a slot are those over its requests; a slot without requests has sums of exactly 0.
  *   I2  Every figure of a projection is finite and ≥ 0.
+ *   I3  A single request moves m by 2/MEAN_REQUESTS at most, however late its first token is.
  *
  * Pure: no clock of its own. A time before the latest one that was told counts as the latest.
  */
@@ -42,6 +52,14 @@ const DECODE_GAPS_MIN = 4
 const STALLED_SHARE_MAX = 0.7
 /** The share of busy queues that is believed at most: the cost of queues stays finite. */
 const BUSY_MAX = 0.95
+/** Of the time to the first token, the share that predictions miss where nobody else uses the workers. */
+const UNSEEN_SHARE_MIN = 0.03
+/** What a share beyond it weighs: that of two routers is 0.07 to 0.2, that of four 0.1 to 0.25. */
+const UNSEEN_WEIGHT = 4
+/** A first token that comes so many times faster than expected is not told by the worker, or the expectation is wrong. */
+const EARLY_TIMES = 2
+/** A first token that is overdue for longer may never come. */
+const OVERDUE_MAX_MS = 10_000
 
 const {
   backlogMs: BACKLOG_MS,
@@ -75,6 +93,8 @@ interface BookedRequest {
   readonly waitedMs: number
   /** Prefill as estimated when it was sent. */
   readonly prefillMs: number
+  /** From its sending to its first token in ms, as estimated when it was sent; ≥ 0. */
+  readonly expectedMs: number
   /** Nobody will say when its first token comes: it is taken to be when it was estimated. */
   readonly isSilent: boolean
   firstTokenMs: number
@@ -137,6 +157,8 @@ interface Slot {
   receivedTokens: number
   /** When prefill of the head can have begun. */
   headMs: number
+  /** When the newest of those was sent that had their first token. */
+  servedSentMs: number
   /** Prefill that was done, as estimated. */
   prefilledMs: number
   /** Integrals of decoding and contextTokens over time, until integratedMs. */
@@ -172,6 +194,8 @@ export class EngineBook {
   #prefillMeanMs = 0
   #decodeMeanMs = 0
   #firstTokens = 0
+  /** The m above; −1 … 1. It begins at 0: nothing is unseen until many requests say so. */
+  #unseenShare = 0
   #settled = 0
   #deliveredPeriods = 0
   /** Share of the answers that say what was cached. */
@@ -194,7 +218,7 @@ export class EngineBook {
     if (this.#requests.has(id)) return
     const nowMs = this.#time(request.nowMs)
     const entry = this.#entry(slot)
-    const booked = this.#booked(slot, request, stepTokens, nowMs)
+    const booked = this.#booked(slot, entry, request, stepTokens, nowMs)
     this.#busyShare += (this.#busyAsked - this.#busyShare) / Math.min(2 * MEAN_REQUESTS, ++this.#decisions)
     if (entry.queue.size === 0) {
       entry.headMs = nowMs
@@ -216,7 +240,7 @@ export class EngineBook {
     if (this.#requests.has(id)) return
     const nowMs = this.#time(request.nowMs)
     const entry = this.#entry(slot)
-    const booked = this.#booked(slot, request, stepTokens, nowMs)
+    const booked = this.#booked(slot, entry, request, stepTokens, nowMs)
     booked.isTimed = false
     if (entry.queue.size === 0) entry.headMs = nowMs
     const { headMs } = entry
@@ -246,7 +270,9 @@ export class EngineBook {
     this.#endSilentPrefills(entry, now)
     if (request.firstTokenMs >= 0) return
     this.#beginDecoding(entry, request, now)
+    entry.servedSentMs = Math.max(entry.servedSentMs, request.sentMs)
     if (!request.isTimed) return
+    this.#unseenShare += (unseenShareOf(request, now) - this.#unseenShare) / MEAN_REQUESTS
     this.#addToPeriod(request, entry, now)
     const n = Math.min(MEAN_REQUESTS, ++this.#firstTokens)
     this.#firstTokenMeanMs += (request.waitedMs + now - request.sentMs - this.#firstTokenMeanMs) / n
@@ -303,6 +329,7 @@ export class EngineBook {
     const p = this.#projection
     const { figures } = p
     p.count = count
+    const overdueWeight = Math.min(1, UNSEEN_WEIGHT * Math.max(0, this.#unseenShare - UNSEEN_SHARE_MIN))
     let busy = 0
     let shortestStep = Number.POSITIVE_INFINITY
     let longestStep = 0
@@ -325,7 +352,8 @@ export class EngineBook {
       }
       this.#endSilentPrefills(entry, now)
       if (entry.queue.size > 0) busy++
-      figures[at + BACKLOG_MS] = backlogOf(entry, now)
+      const overdueMs = overdueWeight > 0 ? overdueWeight * overdueOf(entry, now) : 0
+      figures[at + BACKLOG_MS] = backlogOf(entry, now) + overdueMs
       figures[at + QUEUED_TOKENS] = entry.queuedTokens
       figures[at + REQUESTS] = entry.requests
       figures[at + DECODING] = entry.decoding
@@ -354,9 +382,11 @@ export class EngineBook {
     return entry
   }
 
-  #booked(slot: number, request: SentRequest, stepTokens: number, nowMs: number): BookedRequest {
+  #booked(slot: number, entry: Slot, request: SentRequest, stepTokens: number, nowMs: number): BookedRequest {
     const promptTokens = tokens(request.promptTokens)
     const newTokens = Math.min(promptTokens, tokens(request.newTokens))
+    const prefillMs = this.#prefill.cost(slot, newTokens, promptTokens, stepTokens)
+    const steps = Math.ceil((newTokens + entry.queuedTokens) / stepTokens)
     return {
       slot,
       promptTokens,
@@ -365,7 +395,8 @@ export class EngineBook {
       prefillSteps: Math.max(1, Math.ceil(newTokens / stepTokens)),
       sentMs: nowMs,
       waitedMs: request.waitedMs ?? 0,
-      prefillMs: this.#prefill.cost(slot, newTokens, promptTokens, stepTokens),
+      prefillMs,
+      expectedMs: backlogOf(entry, nowMs) + prefillMs + this.#decodeAddedMs(slot, entry, steps),
       isSilent: request.isStream === false,
       firstTokenMs: -1,
       contextTokens: 0,
@@ -377,6 +408,14 @@ export class EngineBook {
       isFirstOfStep: true,
       isTimed: true,
     }
+  }
+
+  /** What decoding there adds to so many steps of prefill, and half of the step that is under way; in ms. */
+  #decodeAddedMs(slot: number, { decoding, contextTokens }: Slot, steps: number): number {
+    if (decoding === 0) return 0
+    const [q0, q1, q2] = this.#decode.of(slot)
+    const addedMs = q1 * decoding + q2 * contextTokens
+    return (q0 + addedMs) / 2 + addedMs * steps
   }
 
   #enqueue(id: string, booked: BookedRequest, entry: Slot): void {
@@ -548,6 +587,24 @@ function backlogOf(entry: Slot, now: number): number {
   return Math.max(entry.queuedMs - head!.prefillMs, entry.queuedMs - (now - entry.headMs), 0)
 }
 
+/** The share of its time to the first token that was not expected; below 0 if it took less than half of what was expected; −1 … 1. */
+function unseenShareOf({ sentMs, expectedMs }: BookedRequest, now: number): number {
+  const ratio = expectedMs / Math.max(1, now - sentMs)
+  if (ratio <= 1) return 1 - ratio
+  return Math.min(0, EARLY_TIMES / ratio - 1)
+}
+
+/**
+ * How long the first token of the head is overdue, in ms; 0 … OVERDUE_MAX_MS. If a later request was served before it, the worker is not what it waits for. If it
+ * is not timed, its first token may have come.
+ */
+function overdueOf(entry: Slot, now: number): number {
+  if (entry.queue.size === 0) return 0
+  const [head] = entry.queue
+  if (!head!.isTimed || head!.sentMs < entry.servedSentMs) return 0
+  return Math.min(OVERDUE_MAX_MS, Math.max(0, now - head!.sentMs - head!.expectedMs))
+}
+
 function fadedTokens({ inserted, insertedAt }: Slot, sentTotal: number): number {
   return inserted * Math.exp((insertedAt - sentTotal) / CHURN_REQUESTS)
 }
@@ -607,6 +664,7 @@ function newSlot(): Slot {
     insertedAt: 0,
     receivedTokens: 0,
     headMs: 0,
+    servedSentMs: 0,
     prefilledMs: 0,
     decodingMs: 0,
     contextMs: 0,

@@ -9,7 +9,7 @@
 
 /** What is known of one worker slot. */
 export interface EngineFigures {
-  /** Prefill before it, in ms. */
+  /** Prefill before it, in ms, and what is overdue there because of requests that are not booked here. */
   readonly backlogMs: number
   /** New tokens that are queued there. */
   readonly queuedTokens: number

@@ -19,7 +19,8 @@
  *   unsure   2 ms · n/prompt · (1 + b)   what is learned is no more exact than this. Within it, a prompt stays with its blocks, and one that
  *            no worker holds goes to an idle worker where the least was new of late: those that share its prefix will follow it
  *
- *   B backlog in ms, g = q0 + q1·d + q2·C a decode step, d decoding requests with C tokens, L requests, o expected output,
+ *   B backlog in ms: own bookings, and what is overdue where others use the workers (engine-book.ts); g = q0 + q1·d + q2·C a decode step,
+ *   d decoding requests with C tokens, L requests, o expected output,
  *   R = o·g·(e + ½)/(r + 1) if its KV cache has no room: e requests must end first, of r that run,
  *   b = min(1, churn/4), 1 for a worker that has a request,
  *   ρ share of workers with a prompt in their queue, churn = new tokens of late ÷ the mean of all workers

@@ -1,0 +1,149 @@
+/** The engine book where others use the workers, too: what is overdue counts as backlog, if own bookings do not explain what is seen. */
+
+import assert from 'node:assert/strict'
+import fc from 'fast-check'
+import t from 'tap'
+import { EngineBook, figureOf } from '../src/index.ts'
+
+const SEED = 20_261_126
+const OVERDUE_MAX_MS = 10_000
+const REQUEST = { promptTokens: 1000, newTokens: 1000 }
+const PREFILL_MS = 24
+
+/** Requests one after the other; those of others hold up every third of them for `heldUpMs`. The time after them. */
+function serve(book: EngineBook, requests: number, startMs: number, heldUpMs: number, slot = 0): number {
+  let nowMs = startMs
+  for (let i = 0; i < requests; i++) {
+    const id = `${startMs} ${i}`
+    book.sent(id, slot, { ...REQUEST, nowMs })
+    nowMs += PREFILL_MS + (i % 3 === 2 ? heldUpMs : 0)
+    book.firstToken(id, nowMs)
+    nowMs += 500
+    book.ended(id, nowMs, 50, 0)
+    nowMs += 10
+  }
+  return nowMs
+}
+
+/** The backlog of a worker whose request was sent at `sentMs`, so much later. */
+function backlogAfter(book: EngineBook, sentMs: number, afterMs: number, slot = 0): number {
+  return figureOf(book.project([slot], sentMs + afterMs), 0, 'backlogMs')
+}
+
+/** Of both workers. */
+function backlogs(book: EngineBook, nowMs: number): readonly number[] {
+  const projection = book.project([0, 1], nowMs)
+  return [0, 1].map(i => figureOf(projection, i, 'backlogMs'))
+}
+
+t.test('where own bookings explain the times to the first token, nothing is overdue', async t => {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  const nowMs = serve(book, 1000, 0, 0)
+  book.sent('a', 0, { ...REQUEST, nowMs })
+  t.equal(backlogAfter(book, nowMs, 5000), 0)
+})
+
+t.test('where others hold up requests, what is overdue is backlog, until its first token comes', async t => {
+  const book = new EngineBook({ workerSlotsMax: 2 })
+  const nowMs = serve(book, 1000, 0, 1000)
+  book.sent('a', 0, { ...REQUEST, nowMs })
+  const own = backlogAfter(book, nowMs, 0)
+  t.ok(own > 0 && own < 500, `own ${own}`)
+  const [soon, later] = [backlogAfter(book, nowMs, 1000), backlogAfter(book, nowMs, 3000)]
+  t.ok(soon > 300 && soon <= 1000, `after a second ${soon}`)
+  t.ok(later > soon + 1000 && later <= 3000, `after three ${later}`)
+  t.equal(backlogAfter(book, nowMs, 3000, 1), 0, 'of that worker alone')
+  t.ok(backlogAfter(book, nowMs, 1e9) <= OVERDUE_MAX_MS, 'a first token that never comes')
+  book.firstToken('a', nowMs + 1e9)
+  t.equal(backlogAfter(book, nowMs, 1e9), 0)
+})
+
+t.test(
+  'the head says nothing of its worker if it was overtaken, resumed, told late or does not stream',
+  async t => {
+    const book = new EngineBook({ workerSlotsMax: 4 })
+    const nowMs = serve(book, 1000, 0, 1000)
+    book.sent('overtaken', 0, { ...REQUEST, nowMs })
+    book.sent('overtaking', 0, { ...REQUEST, nowMs: nowMs + 1 })
+    book.firstToken('overtaking', nowMs + 100)
+    book.resumed('resumed', 1, { ...REQUEST, nowMs, hasFirstToken: false })
+    book.sent('late', 2, { ...REQUEST, nowMs })
+    book.late('late')
+    book.sent('silent', 3, { ...REQUEST, nowMs, isStream: false })
+    for (const slot of [0, 1, 2, 3]) t.equal(backlogAfter(book, nowMs, 5000, slot), 0, `worker ${slot}`)
+  },
+)
+
+t.test('one first token that is an hour late changes nothing', async t => {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  let nowMs = serve(book, 1000, 0, 0)
+  book.sent('late by an hour', 0, { ...REQUEST, nowMs })
+  nowMs += 3_600_000
+  book.firstToken('late by an hour', nowMs)
+  book.ended('late by an hour', nowMs, 50, 0)
+  book.sent('a', 0, { ...REQUEST, nowMs })
+  t.equal(backlogAfter(book, nowMs, 5000), 0)
+})
+
+t.test(
+  'where as many first tokens are far too early as late, predictions are wrong, and nothing is overdue',
+  async t => {
+    const backlogs = [1000, 12_000].map(predictedTokens => {
+      const book = new EngineBook({ workerSlotsMax: 1 })
+      let nowMs = 0
+      for (let i = 0; i < 2000; i++) {
+        // Of every sixth prompt more is cached than was predicted.
+        const newTokens = i % 6 === 0 ? predictedTokens : 1000
+        book.sent(`${i}`, 0, { promptTokens: newTokens, newTokens, nowMs })
+        nowMs += i % 6 === 3 ? 4 * PREFILL_MS : PREFILL_MS
+        book.firstToken(`${i}`, nowMs)
+        nowMs += 500
+        book.ended(`${i}`, nowMs, 50, 1 - 1000 / newTokens)
+      }
+      book.sent('a', 0, { ...REQUEST, nowMs })
+      return backlogAfter(book, nowMs, 5000)
+    })
+    t.ok(backlogs[0]! > 500, `none is early: ${backlogs[0]}`)
+    t.equal(backlogs[1], 0)
+  },
+)
+
+t.test('when the others have gone, it is forgotten within 2000 requests', async t => {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  const nowMs = serve(book, 2000, serve(book, 1000, 0, 1000), 0)
+  book.sent('a', 0, { ...REQUEST, nowMs })
+  t.equal(backlogAfter(book, nowMs, 5000), 0)
+})
+
+t.test('whatever was told, the backlog is finite, and waiting adds 10 s to it at most', async () => {
+  const step = fc.record({
+    do: fc.constantFrom('sent', 'sent', 'first', 'ended', 'late', 'forget'),
+    id: fc.nat(20),
+    slot: fc.nat(1),
+    tokens: fc.oneof(fc.nat(100_000), fc.constantFrom(Number.NaN, -1, 1e12)),
+    isStream: fc.boolean(),
+    afterMs: fc.oneof(fc.nat(3000), fc.constantFrom(-5000, 1e9, Number.NaN)),
+  })
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 100 }), fc.nat(100_000), (steps, waitMs) => {
+      const book = new EngineBook({ workerSlotsMax: 2 })
+      let nowMs = serve(book, 150, 0, 5000)
+      for (const { do: what, id, slot, tokens, isStream, afterMs } of steps) {
+        if (!Number.isNaN(afterMs)) nowMs += afterMs
+        const sent = { promptTokens: tokens, newTokens: tokens, isStream, nowMs: afterMs + nowMs }
+        if (what === 'sent') book.sent(String(id), slot, sent)
+        else if (what === 'first') book.firstToken(String(id), nowMs)
+        else if (what === 'ended') book.ended(String(id), nowMs, tokens, 0.5)
+        else if (what === 'late') book.late(String(id))
+        else book.forget(slot)
+      }
+      const before = backlogs(book, nowMs)
+      const after = backlogs(book, nowMs + waitMs)
+      for (const [i, backlog] of after.entries()) {
+        assert(before[i]! >= 0 && before[i]! < Infinity, `${before[i]} at first`)
+        assert(backlog >= 0 && backlog <= before[i]! + OVERDUE_MAX_MS, `${backlog} after ${before[i]}`)
+      }
+    }),
+    { seed: SEED, numRuns: 300 },
+  )
+})
