@@ -11,31 +11,32 @@
  *        An answer that does not stream has no first token: it teaches its output length only, and its prefill is taken to end
  *        when it was estimated to. A request of which it is not known when it was sent or had its first token teaches nothing.
  *
- * Unseen load   Other routers use the same workers, and clients that go past this one. Their requests are not booked here: what shows is that first tokens are overdue.
- *
- *          backlog = own queue + u · min(10 s, how long the first token of its head is overdue)
- *          u = 4 · (m − 0.03) within 0 … 1
- *          m = mean of max(0, 1 − expected ÷ seen) − max(0, 1 − 2 · seen ÷ expected) over the times to the first token of the last requests of the fleet
- *
- *        Where own bookings explain the times, m is 0.025 at most up to 85 % of capacity, so u is 0. Where many first tokens are far too early, those that are late say nothing of load, either. A first
- *        token that has come says nothing of the next one: what held it up is over.
- *
  * Invariants
  *   I1  The sums of a slot are those over its requests; a slot without requests has sums of exactly 0.
  *   I2  Every figure of a projection is finite and ≥ 0.
- *   I3  A single request moves m by 2/MEAN_REQUESTS at most, however late its first token is.
  *
  * Pure: no clock of its own. A time before the latest one that was told counts as the latest.
  */
 
 import { type CostKnowledge, DECODE_PRIOR, LearnedCosts } from './engine-costs.ts'
 import { ENGINE_FIGURE, ENGINE_FIGURES, type EngineProjection, newProjection } from './engine-projection.ts'
-import { KNEES, PrefillCosts, shortOfKnee } from './prefill-costs.ts'
+import {
+  addWork,
+  type BookedRequest,
+  backlogOf,
+  fadedTokens,
+  integrate,
+  newPeriod,
+  newSlot,
+  type Period,
+  type Slot,
+  type Work,
+} from './engine-slot.ts'
+import { PrefillCosts } from './prefill-costs.ts'
+import { overdueOf, UnseenLoad } from './unseen-load.ts'
 
 /** Tokens of a step where the engine does not say. */
 export const STEP_TOKENS_DEFAULT = 8192
-/** What was new on a worker fades by the factor e within so many requests of the fleet. */
-const CHURN_REQUESTS = 500
 const PERIOD_STEPS = 16
 /** What a busy period counts for whose requests do not say what was cached, where all others do: what was predicted may be wrong. */
 const UNSAID_WEIGHT = 0.25
@@ -52,15 +53,6 @@ const DECODE_GAPS_MIN = 4
 const STALLED_SHARE_MAX = 0.7
 /** The share of busy queues that is believed at most: the cost of queues stays finite. */
 const BUSY_MAX = 0.95
-/** Of the time to the first token, the share that predictions miss where nobody else uses the workers. */
-const UNSEEN_SHARE_MIN = 0.03
-/** What a share beyond it weighs: that of two routers is 0.07 to 0.2, that of four 0.1 to 0.25. */
-const UNSEEN_WEIGHT = 4
-/** A first token that comes so many times faster than expected is not told by the worker, or the expectation is wrong. */
-const EARLY_TIMES = 2
-/** A first token that is overdue for longer may never come. */
-const OVERDUE_MAX_MS = 10_000
-
 const {
   backlogMs: BACKLOG_MS,
   queuedTokens: QUEUED_TOKENS,
@@ -79,94 +71,6 @@ export interface SentRequest {
   /** How long it waited in the router before; default 0. */
   readonly waitedMs?: number
   readonly nowMs: number
-}
-
-interface BookedRequest {
-  readonly slot: number
-  readonly promptTokens: number
-  readonly newTokens: number
-  readonly stepTokens: number
-  /** Steps that its prefill takes alone; at least one. */
-  readonly prefillSteps: number
-  readonly sentMs: number
-  /** In the router, before it was sent. */
-  readonly waitedMs: number
-  /** Prefill as estimated when it was sent. */
-  readonly prefillMs: number
-  /** From its sending to its first token in ms, as estimated when it was sent; ≥ 0. */
-  readonly expectedMs: number
-  /** Nobody will say when its first token comes: it is taken to be when it was estimated. */
-  readonly isSilent: boolean
-  firstTokenMs: number
-  /** What it counts for in contextTokens while it decodes. */
-  contextTokens: number
-  /** prefilledMs, decodingMs and contextMs of its slot at its first token. */
-  prefilledMs: number
-  decodingMs: number
-  contextMs: number
-  /** The busy period in which its prompt was computed, once its first token came. */
-  period: Period | undefined
-  /** The step of its period in which its prompt ended: requests whose first tokens come together were in one. */
-  step: number
-  /** It is the first of its step. */
-  isFirstOfStep: boolean
-  /** False: what is told of it is told later than it happened. */
-  isTimed: boolean
-}
-
-/** Prefill, as the fit counts it. */
-interface Work {
-  steps: number
-  /** Of each step in which prompts ended. */
-  readonly tokensOfStep: (number | undefined)[]
-  /** As each of KNEES charges them. */
-  readonly chargedTokens: number[]
-  attention: number
-}
-
-/** A busy period of a slot. It teaches when its requests have ended: only then do engines say how much of their prompts was cached. */
-interface Period {
-  readonly startMs: number
-  decodeMs: number
-  lastMs: number
-  /** Steps in which prompts ended. */
-  ends: number
-  /** What it took, without decoding; −1 until it is over, and for good if that cannot be told. */
-  observedMs: number
-  /** Requests of it that have not ended. */
-  open: number
-  readonly predicted: Work
-  // Of those that have ended.
-  readonly delivered: Work
-  requests: number
-  unsaid: number
-}
-
-interface Slot {
-  /** In order of sending. */
-  readonly queue: Set<BookedRequest>
-  queuedMs: number
-  queuedTokens: number
-  requests: number
-  decoding: number
-  contextTokens: number
-  /** New tokens, fading by requests of the fleet; at request number insertedAt. */
-  inserted: number
-  insertedAt: number
-  /** New tokens since it is known, none faded. */
-  receivedTokens: number
-  /** When prefill of the head can have begun. */
-  headMs: number
-  /** When the newest of those was sent that had their first token. */
-  servedSentMs: number
-  /** Prefill that was done, as estimated. */
-  prefilledMs: number
-  /** Integrals of decoding and contextTokens over time, until integratedMs. */
-  decodingMs: number
-  contextMs: number
-  integratedMs: number
-  /** The busy period that is observed. */
-  period: Period | undefined
 }
 
 /** Coefficients p0, p1, p2 of prefill and q0, q1, q2 of decoding: see prefill-costs.ts and engine-costs.ts. */
@@ -194,8 +98,7 @@ export class EngineBook {
   #prefillMeanMs = 0
   #decodeMeanMs = 0
   #firstTokens = 0
-  /** The m above; −1 … 1. It begins at 0: nothing is unseen until many requests say so. */
-  #unseenShare = 0
+  readonly #unseen = new UnseenLoad()
   #settled = 0
   #deliveredPeriods = 0
   /** Share of the answers that say what was cached. */
@@ -272,7 +175,7 @@ export class EngineBook {
     this.#beginDecoding(entry, request, now)
     entry.servedSentMs = Math.max(entry.servedSentMs, request.sentMs)
     if (!request.isTimed) return
-    this.#unseenShare += (unseenShareOf(request, now) - this.#unseenShare) / MEAN_REQUESTS
+    this.#unseen.firstToken(request.expectedMs, now - request.sentMs)
     this.#addToPeriod(request, entry, now)
     const n = Math.min(MEAN_REQUESTS, ++this.#firstTokens)
     this.#firstTokenMeanMs += (request.waitedMs + now - request.sentMs - this.#firstTokenMeanMs) / n
@@ -329,7 +232,7 @@ export class EngineBook {
     const p = this.#projection
     const { figures } = p
     p.count = count
-    const overdueWeight = Math.min(1, UNSEEN_WEIGHT * Math.max(0, this.#unseenShare - UNSEEN_SHARE_MIN))
+    const overdueWeight = this.#unseen.weight
     let busy = 0
     let shortestStep = Number.POSITIVE_INFINITY
     let longestStep = 0
@@ -577,99 +480,6 @@ export class EngineBook {
   #time(nowMs: number): number {
     if (nowMs > this.#nowMs) this.#nowMs = nowMs
     return this.#nowMs
-  }
-}
-
-/** The head is under way since it could begin; what it takes longer than estimated is not held against those behind it. */
-function backlogOf(entry: Slot, now: number): number {
-  if (entry.queue.size === 0) return 0
-  const [head] = entry.queue
-  return Math.max(entry.queuedMs - head!.prefillMs, entry.queuedMs - (now - entry.headMs), 0)
-}
-
-/** The share of its time to the first token that was not expected; below 0 if it took less than half of what was expected; −1 … 1. */
-function unseenShareOf({ sentMs, expectedMs }: BookedRequest, now: number): number {
-  const ratio = expectedMs / Math.max(1, now - sentMs)
-  if (ratio <= 1) return 1 - ratio
-  return Math.min(0, EARLY_TIMES / ratio - 1)
-}
-
-/**
- * How long the first token of the head is overdue, in ms; 0 … OVERDUE_MAX_MS. If a later request was served before it, the worker is not what it waits for. If it
- * is not timed, its first token may have come.
- */
-function overdueOf(entry: Slot, now: number): number {
-  if (entry.queue.size === 0) return 0
-  const [head] = entry.queue
-  if (!head!.isTimed || head!.sentMs < entry.servedSentMs) return 0
-  return Math.min(OVERDUE_MAX_MS, Math.max(0, now - head!.sentMs - head!.expectedMs))
-}
-
-function fadedTokens({ inserted, insertedAt }: Slot, sentTotal: number): number {
-  return inserted * Math.exp((insertedAt - sentTotal) / CHURN_REQUESTS)
-}
-
-function integrate(entry: Slot, now: number): void {
-  const elapsed = now - entry.integratedMs
-  entry.decodingMs += entry.decoding * elapsed
-  entry.contextMs += entry.contextTokens * elapsed
-  entry.integratedMs = now
-}
-
-function addWork(
-  work: Work,
-  { promptTokens, stepTokens, step, isFirstOfStep }: BookedRequest,
-  newTokens: number,
-): void {
-  const steps = isFirstOfStep ? Math.max(1, Math.ceil(newTokens / stepTokens)) : 1
-  if (isFirstOfStep) work.steps += steps
-  const before = work.tokensOfStep[step]
-  const after = (before ?? 0) + newTokens - (steps - 1) * stepTokens
-  work.tokensOfStep[step] = after
-  for (const [at, knee] of KNEES.entries()) {
-    const counted = before === undefined ? 0 : shortOfKnee(before, stepTokens, knee)
-    work.chargedTokens[at]! += newTokens + shortOfKnee(after, stepTokens, knee) - counted
-  }
-  work.attention += newTokens * (promptTokens - newTokens / 2)
-}
-
-function newPeriod(startMs: number): Period {
-  return {
-    startMs,
-    decodeMs: 0,
-    lastMs: -1,
-    ends: 0,
-    observedMs: -1,
-    open: 0,
-    predicted: newWork(),
-    delivered: newWork(),
-    requests: 0,
-    unsaid: 0,
-  }
-}
-
-function newWork(): Work {
-  return { steps: 0, tokensOfStep: [], chargedTokens: KNEES.map(() => 0), attention: 0 }
-}
-
-function newSlot(): Slot {
-  return {
-    queue: new Set(),
-    queuedMs: 0,
-    queuedTokens: 0,
-    requests: 0,
-    decoding: 0,
-    contextTokens: 0,
-    inserted: 0,
-    insertedAt: 0,
-    receivedTokens: 0,
-    headMs: 0,
-    servedSentMs: 0,
-    prefilledMs: 0,
-    decodingMs: 0,
-    contextMs: 0,
-    integratedMs: 0,
-    period: undefined,
   }
 }
 
