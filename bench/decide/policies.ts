@@ -14,10 +14,10 @@ import { chainSequence, DEFAULT_SEED, hashBlocks } from '@homing/blocks'
 import { seededRandom } from '@homing/clock'
 import { BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
 import {
-  ENGINE_FIGURE,
-  ENGINE_FIGURES,
   EngineBook,
   type EngineProjection,
+  FIGURE_OFFSET,
+  FIGURES_PER_SLOT,
   STEP_TOKENS_DEFAULT,
 } from '@homing/load'
 import {
@@ -257,7 +257,7 @@ function enginesOf({ workers, candidates: { activeRequests, workerSlots } }: Fix
   }
   const engines = book.project(workerSlots, 100)
   for (let worker = 0; worker < workers; worker += 2)
-    engines.figures[worker * ENGINE_FIGURES + ENGINE_FIGURE.receivedTokens] = KV_TOKENS
+    engines.figures[worker * FIGURES_PER_SLOT + FIGURE_OFFSET.receivedTokens] = KV_TOKENS
   return engines
 }
 

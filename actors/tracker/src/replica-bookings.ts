@@ -184,7 +184,8 @@ export class ReplicaBookings {
       const on = held.on.get(slot) ?? { bookings: 0, blocks: 0 }
       on.bookings++
       held.on.set(slot, on)
-      const sent = { promptTokens, newTokens: booking.prefillTokens, isStream, waitedMs, nowMs }
+      const newTokens = booking.prefillTokens
+      const sent = { promptTokens, newTokens, isStream, waitedMs, isOwn: false, nowMs }
       if (isLate) book.resumed(id, slot, { ...sent, hasFirstToken }, stepTokens)
       else book.sent(id, slot, sent, stepTokens)
     }

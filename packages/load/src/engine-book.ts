@@ -4,7 +4,8 @@
  *
  *   sent ──► queued (its prompt is to be computed) ──firstToken──► decoding ──ended──► gone
  *
- * Owns   the queue of each worker slot in order of sending, its decoding requests, and what was learned (LearnedCosts).
+ * Owns   the queue of each worker slot in order of sending, its decoding requests, what was learned (PrefillCosts, LearnedCosts), and how far all of that
+ *        explains what is seen (UnseenLoad). The backlog that it tells is the own queue, and what is overdue beyond it.
  * Learns prefill from busy periods: from a first request in an empty queue until the queue is empty again or PERIOD_STEPS
  *        steps are over, when all of its requests have ended and said how much of their prompts was cached: what was predicted is wrong
  *        where the view of the caches is late or guessed. Decode from the time between first and last token, less the prefill of others in between.
@@ -19,7 +20,13 @@
  */
 
 import { type CostKnowledge, DECODE_PRIOR, LearnedCosts } from './engine-costs.ts'
-import { ENGINE_FIGURE, ENGINE_FIGURES, type EngineProjection, newProjection } from './engine-projection.ts'
+import {
+  type EngineProjection,
+  FIGURE_OFFSET,
+  FIGURES_PER_SLOT,
+  newProjection,
+  speedSpreadOf,
+} from './engine-projection.ts'
 import {
   addWork,
   type BookedRequest,
@@ -58,9 +65,9 @@ const {
   queuedTokens: QUEUED_TOKENS,
   requests: REQUESTS,
   decoding: DECODING,
-} = ENGINE_FIGURE
-const { contextTokens: CONTEXT_TOKENS, churn: CHURN, receivedTokens: RECEIVED_TOKENS } = ENGINE_FIGURE
-const { p0: P0, p1: P1, p2: P2, q0: Q0, q1: Q1, q2: Q2 } = ENGINE_FIGURE
+} = FIGURE_OFFSET
+const { contextTokens: CONTEXT_TOKENS, churn: CHURN, receivedTokens: RECEIVED_TOKENS } = FIGURE_OFFSET
+const { p0: P0, p1: P1, p2: P2, q0: Q0, q1: Q1, q2: Q2 } = FIGURE_OFFSET
 
 export interface SentRequest {
   readonly promptTokens: number
@@ -70,6 +77,8 @@ export interface SentRequest {
   readonly isStream?: boolean
   /** How long it waited in the router before; default 0. */
   readonly waitedMs?: number
+  /** This router has sent it; default true. Of one of another router the times are those of what it tells. */
+  readonly isOwn?: boolean
   readonly nowMs: number
 }
 
@@ -173,9 +182,11 @@ export class EngineBook {
     this.#endSilentPrefills(entry, now)
     if (request.firstTokenMs >= 0) return
     this.#beginDecoding(entry, request, now)
-    entry.servedSentMs = Math.max(entry.servedSentMs, request.sentMs)
+    entry.newestServedSentMs = Math.max(entry.newestServedSentMs, request.sentMs)
     if (!request.isTimed) return
-    this.#unseen.firstToken(request.expectedMs, now - request.sentMs)
+    // Until then times are expected by the priors, or by little.
+    if (request.isOwn && this.#deliveredPeriods >= PERIODS_FEW)
+      this.#unseen.firstToken(request.expectedFirstTokenMs, now - request.sentMs)
     this.#addToPeriod(request, entry, now)
     const n = Math.min(MEAN_REQUESTS, ++this.#firstTokens)
     this.#firstTokenMeanMs += (request.waitedMs + now - request.sentMs - this.#firstTokenMeanMs) / n
@@ -228,15 +239,14 @@ export class EngineBook {
   project(slots: ArrayLike<number>, nowMs: number): EngineProjection {
     const now = this.#time(nowMs)
     const count = slots.length
-    if (this.#projection.figures.length < count * ENGINE_FIGURES) this.#projection = newProjection(count * 2)
+    if (this.#projection.figures.length < count * FIGURES_PER_SLOT)
+      this.#projection = newProjection(count * 2)
     const p = this.#projection
     const { figures } = p
     p.count = count
-    const overdueWeight = this.#unseen.weight
+    const overdueWeight = this.#unseen.overdueWeight
     let busy = 0
-    let shortestStep = Number.POSITIVE_INFINITY
-    let longestStep = 0
-    for (let i = 0, at = 0; i < count; i++, at += ENGINE_FIGURES) {
+    for (let i = 0, at = 0; i < count; i++, at += FIGURES_PER_SLOT) {
       const slot = slots[i]!
       const entry = this.#slots[slot]
       const prefill = this.#prefill.of(slot)
@@ -244,8 +254,6 @@ export class EngineBook {
       figures[at + P0] = prefill[0]
       figures[at + P1] = prefill[1]
       figures[at + P2] = prefill[2]
-      if (decode[0] < shortestStep) shortestStep = decode[0]
-      if (decode[0] > longestStep) longestStep = decode[0]
       figures[at + Q0] = decode[0]
       figures[at + Q1] = decode[1]
       figures[at + Q2] = decode[2]
@@ -266,7 +274,7 @@ export class EngineBook {
     this.#fillChurn(slots, p)
     this.#busyAsked = count === 0 ? 0 : busy / count
     p.busyShare = Math.min(BUSY_MAX, this.#busyShare)
-    p.speedSpread = longestStep > 0 ? 1 - shortestStep / longestStep : 0
+    p.speedSpread = speedSpreadOf(figures, count)
     p.outputTokensExpected = this.#outputMean
     p.prefillMeanMs = this.#prefillMeanMs
     p.kneeTokens = this.#prefill.kneeTokens
@@ -299,8 +307,9 @@ export class EngineBook {
       sentMs: nowMs,
       waitedMs: request.waitedMs ?? 0,
       prefillMs,
-      expectedMs: backlogOf(entry, nowMs) + prefillMs + this.#decodeAddedMs(slot, entry, steps),
+      expectedFirstTokenMs: backlogOf(entry, nowMs) + prefillMs + this.#decodeAddedMs(slot, entry, steps),
       isSilent: request.isStream === false,
+      isOwn: request.isOwn !== false,
       firstTokenMs: -1,
       contextTokens: 0,
       prefilledMs: 0,
@@ -338,10 +347,10 @@ export class EngineBook {
     for (let i = 0; i < count; i++) {
       const entry = this.#slots[slots[i]!]
       const churn = entry === undefined ? 0 : fadedTokens(entry, this.#sentTotal)
-      figures[i * ENGINE_FIGURES + CHURN] = churn
+      figures[i * FIGURES_PER_SLOT + CHURN] = churn
       sum += churn
     }
-    if (sum > 0) for (let i = 0; i < count; i++) figures[i * ENGINE_FIGURES + CHURN]! *= count / sum
+    if (sum > 0) for (let i = 0; i < count; i++) figures[i * FIGURES_PER_SLOT + CHURN]! *= count / sum
   }
 
   #remove(id: string, request: BookedRequest, now: number): void {

@@ -5,8 +5,8 @@
  *   decode    q0 + q1 · d + q2 · C                          a step with d requests that hold C tokens together
  *
  * Each is a least-squares fit with coefficients ≥ 0. A fit keeps its normal equations, in which old observations fade, so
- * it is as large after a million of them as after one. A worker with few observations leans on the fit of the fleet, times what the
- * worker is slower or faster altogether, which few of them tell. The fleet leans on the priors, which stand for a mid-sized model on a fast GPU and are
+ * it is as large after a million of them as after one. A worker with few observations leans on the fit of the fleet times one factor, its
+ * slowness, which a few observations are enough to learn. The fleet leans on the priors, which stand for a mid-sized model on a fast GPU and are
  * wrong by a factor of 2 to 10 elsewhere.
  *
  * An observation that is OUTLIER times what was expected moves the fit as far as one of OUTLIER times: a stalled proxy is no
@@ -27,9 +27,9 @@ const OBSERVED_MS_MIN = 1e-3
 const FIRST_ROWS = 16
 /** Kept of the weight of all earlier observations when one comes. */
 const FADE = 0.985
-/** The fit of the fleet, times what the worker is slower, weighs as much as this many observations of a worker. */
+/** The fit of the fleet, times its slowness, weighs as much as this many observations of a worker. */
 const FLEET_WEIGHT = 8
-/** That a worker is as fast as the fleet weighs as much as this many of its observations. */
+/** Weight of the assumption that a worker is as fast as the fleet, in its observations. */
 const SPEED_WEIGHT = 3
 /** The priors weigh as much as this many observations of the fleet. */
 const PRIOR_WEIGHT = 0.3
@@ -139,18 +139,21 @@ class Fit {
 
   /** How far what `coefficients` predict is from what was seen, as a multiple of what chance explains; ≤ 1: not for certain. */
   distance(coefficients: Coefficients): number {
-    const predicted =
-      coefficients[0] * this.#sums[0]! + coefficients[1] * this.#sums[1]! + coefficients[2] * this.#sums[2]!
+    const predicted = this.#predicted(coefficients)
     const allowed = APART + APART_OF_CHANCE / Math.sqrt(this.#weight)
     return predicted > 0 && this.#targets > 0 ? Math.abs(Math.log(predicted / this.#targets)) / allowed : 0
   }
 
   /** How many times as long as `coefficients` predict its steps take, by what was seen; nearer to 1 where that is little. */
   slowness(coefficients: Coefficients): number {
-    const predicted = dot(coefficients, this.#sums as unknown as Coefficients)
+    const predicted = this.#predicted(coefficients)
     if (!(predicted > 0 && this.#targets > 0)) return 1
     const squared = this.#weight ** 2
     return (this.#targets / predicted) ** (squared / (squared + SPEED_WEIGHT ** 2))
+  }
+
+  #predicted(c: Coefficients): number {
+    return c[0] * this.#sums[0]! + c[1] * this.#sums[1]! + c[2] * this.#sums[2]!
   }
 
   /** Coordinate descent towards the data and, with `weight` in observations, `base`. */

@@ -31,8 +31,8 @@ export interface EngineFigures {
   readonly q2: number
 }
 
-/** Where each figure is in the part of a slot. */
-export const ENGINE_FIGURE: Readonly<Record<keyof EngineFigures, number>> = {
+/** Where each figure is in the part of a slot. What is known of a slot without requests comes last: p0 to q2. */
+export const FIGURE_OFFSET: Readonly<Record<keyof EngineFigures, number>> = {
   backlogMs: 0,
   queuedTokens: 1,
   requests: 2,
@@ -49,12 +49,12 @@ export const ENGINE_FIGURE: Readonly<Record<keyof EngineFigures, number>> = {
 }
 
 /** Figures of one slot. */
-export const ENGINE_FIGURES = Object.keys(ENGINE_FIGURE).length
+export const FIGURES_PER_SLOT = Object.keys(FIGURE_OFFSET).length
 
 /** Overwritten by the next call. */
 export interface EngineProjection {
   count: number
-  /** Element i · ENGINE_FIGURES + ENGINE_FIGURE[name]: that figure of the i-th slot that was asked for. */
+  /** Element i · FIGURES_PER_SLOT + FIGURE_OFFSET[name]: that figure of the i-th slot that was asked for. */
   figures: Float64Array
   /** Tokens below which a step of prefill takes no less: see prefill-costs.ts. */
   kneeTokens: number
@@ -71,36 +71,48 @@ export interface EngineProjection {
 
 /** One figure of the i-th slot. */
 export function figureOf({ figures }: EngineProjection, i: number, name: keyof EngineFigures): number {
-  return figures[i * ENGINE_FIGURES + ENGINE_FIGURE[name]]!
+  return figures[i * FIGURES_PER_SLOT + FIGURE_OFFSET[name]]!
 }
 
 /** All figures of the i-th slot by name. */
 export function figuresOf({ figures }: EngineProjection, i: number): EngineFigures {
-  const of = Object.entries(ENGINE_FIGURE).map(([name, at]) => [name, figures[i * ENGINE_FIGURES + at]])
+  const of = Object.entries(FIGURE_OFFSET).map(([name, at]) => [name, figures[i * FIGURES_PER_SLOT + at]])
   return Object.fromEntries(of) as EngineFigures
 }
 
 /** One of its own, as long as its count. */
 export function copyProjection(projection: EngineProjection): EngineProjection {
-  return { ...projection, figures: projection.figures.slice(0, projection.count * ENGINE_FIGURES) }
+  return { ...projection, figures: projection.figures.slice(0, projection.count * FIGURES_PER_SLOT) }
 }
 
 /** One of its own, with the slots that are kept. */
 export function filterProjection(projection: EngineProjection, isKept: readonly boolean[]): EngineProjection {
   const slots = Array.from({ length: projection.count }, (_, i) => i).filter(i => isKept[i] !== false)
-  const figures = new Float64Array(slots.length * ENGINE_FIGURES)
+  const figures = new Float64Array(slots.length * FIGURES_PER_SLOT)
   for (const [to, from] of slots.entries()) {
-    const ofSlot = projection.figures.subarray(from * ENGINE_FIGURES, (from + 1) * ENGINE_FIGURES)
-    figures.set(ofSlot, to * ENGINE_FIGURES)
+    const ofSlot = projection.figures.subarray(from * FIGURES_PER_SLOT, (from + 1) * FIGURES_PER_SLOT)
+    figures.set(ofSlot, to * FIGURES_PER_SLOT)
   }
-  return { ...projection, count: slots.length, figures }
+  return { ...projection, count: slots.length, figures, speedSpread: speedSpreadOf(figures, slots.length) }
+}
+
+/** How much shorter the shortest decode step of the first `count` slots is than the longest, as a share of that. */
+export function speedSpreadOf(figures: Float64Array, count: number): number {
+  let shortest = Number.POSITIVE_INFINITY
+  let longest = 0
+  for (let i = 0; i < count; i++) {
+    const stepMs = figures[i * FIGURES_PER_SLOT + FIGURE_OFFSET.q0]!
+    if (stepMs < shortest) shortest = stepMs
+    if (stepMs > longest) longest = stepMs
+  }
+  return longest > 0 ? 1 - shortest / longest : 0
 }
 
 /** With room for so many slots; what it says is to be filled in. */
 export function newProjection(slots: number): EngineProjection {
   return {
     count: 0,
-    figures: new Float64Array(slots * ENGINE_FIGURES),
+    figures: new Float64Array(slots * FIGURES_PER_SLOT),
     busyShare: 0,
     speedSpread: 0,
     outputTokensExpected: 0,

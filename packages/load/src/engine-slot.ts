@@ -7,6 +7,7 @@ import { KNEES, shortOfKnee } from './prefill-costs.ts'
 /** What was new on a worker fades by the factor e within so many requests of the fleet. */
 const CHURN_REQUESTS = 500
 
+/** A request from its sending to its end. */
 export interface BookedRequest {
   readonly slot: number
   readonly promptTokens: number
@@ -20,9 +21,11 @@ export interface BookedRequest {
   /** Prefill as estimated when it was sent. */
   readonly prefillMs: number
   /** From its sending to its first token in ms, as estimated when it was sent; ≥ 0. */
-  readonly expectedMs: number
+  readonly expectedFirstTokenMs: number
   /** Nobody will say when its first token comes: it is taken to be when it was estimated. */
   readonly isSilent: boolean
+  /** This router has sent it. */
+  readonly isOwn: boolean
   firstTokenMs: number
   /** What it counts for in contextTokens while it decodes. */
   contextTokens: number
@@ -68,6 +71,7 @@ export interface Period {
   unsaid: number
 }
 
+/** What is booked on a worker slot, and what of it is over. */
 export interface Slot {
   /** In order of sending. */
   readonly queue: Set<BookedRequest>
@@ -83,8 +87,8 @@ export interface Slot {
   receivedTokens: number
   /** When prefill of the head can have begun. */
   headMs: number
-  /** When the newest of those was sent that had their first token. */
-  servedSentMs: number
+  /** When the newest request was sent that has its first token. */
+  newestServedSentMs: number
   /** Prefill that was done, as estimated. */
   prefilledMs: number
   /** Integrals of decoding and contextTokens over time, until integratedMs. */
@@ -95,7 +99,7 @@ export interface Slot {
   period: Period | undefined
 }
 
-/** The head is under way since it could begin; what it takes longer than estimated is not held against those behind it. */
+/** The head is under way since it could begin. What it takes longer than estimated is not held against those behind it here: see overdueOf. */
 export function backlogOf(entry: Slot, now: number): number {
   if (entry.queue.size === 0) return 0
   const [head] = entry.queue
@@ -133,6 +137,7 @@ export function addWork(
   work.attention += newTokens * (promptTokens - newTokens / 2)
 }
 
+/** A busy period without requests. */
 export function newPeriod(startMs: number): Period {
   return {
     startMs,
@@ -152,6 +157,7 @@ function newWork(): Work {
   return { steps: 0, tokensOfStep: [], chargedTokens: KNEES.map(() => 0), attention: 0 }
 }
 
+/** A slot to which nothing was sent. */
 export function newSlot(): Slot {
   return {
     queue: new Set(),
@@ -164,7 +170,7 @@ export function newSlot(): Slot {
     insertedAt: 0,
     receivedTokens: 0,
     headMs: 0,
-    servedSentMs: 0,
+    newestServedSentMs: 0,
     prefilledMs: 0,
     decodingMs: 0,
     contextMs: 0,

@@ -17,10 +17,10 @@ export {
 } from './engine-costs.ts'
 export {
   copyProjection,
-  ENGINE_FIGURE,
-  ENGINE_FIGURES,
   type EngineFigures,
   type EngineProjection,
+  FIGURE_OFFSET,
+  FIGURES_PER_SLOT,
   figureOf,
   figuresOf,
   filterProjection,

@@ -128,8 +128,8 @@ const PAUSE_MAX = 16_000
 const FORGIVEN_PAUSES = 4
 const RELAPSE_OUTCOMES = 48
 const RELAPSE_RATIO = 2.5
-/** Outcomes after which it is looked whether the policy is still to be trusted. */
-const TRUSTING_OUTCOMES = 4
+/** Outcomes between two judgements while the policy is trusted. */
+const JUDGE_EVERY = 4
 
 export class Guard {
   readonly share: number
@@ -291,8 +291,8 @@ export class Guard {
 
   #judge(nowMs: number): void {
     if (this.share === 0) return
-    // Nothing is decided by one outcome more or less, and each request pays for it.
-    if (this.#phase === 'trusting' && this.#outcomes % TRUSTING_OUTCOMES !== 0) return
+    // One outcome more or less decides nothing, and judging costs every request.
+    if (this.#phase === 'trusting' && this.#outcomes % JUDGE_EVERY !== 0) return
     this.#compare(nowMs)
     const z = this.#z
     const outcomes = this.#fewer

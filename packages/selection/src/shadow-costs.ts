@@ -54,7 +54,7 @@ export class ShadowCosts {
     for (let i = 0; i < count; i++) {
       const requests = activeRequests[i]!
       requestsOfAll += requests
-      // Of equals the first from the turn on: who is before it gives way to the first who is not.
+      // Of equals the first at or after `first`: one before it gives way to an equal one there.
       if (requests < fewest || (requests === fewest && byLoad < first && i >= first)) {
         fewest = requests
         byLoad = i

@@ -52,7 +52,10 @@ export interface Candidates {
   readonly newBlocks: ArrayLike<number>
   /** Blocks of this prompt that were looked for among the active ones. Undefined: all full ones. */
   readonly soughtBlocks?: number | undefined
-  /** Blocks that the device of a candidate holds, as its events say; −1 where they do not. Undefined: nowhere. Only asked where it matters. */
+  /**
+   * Blocks that the device of a candidate holds, as its events say; −1 where they do not. Undefined: not known of any. Called only for a cache that was
+   * sent as many tokens as it holds.
+   */
   readonly heldBlocksOf?: ((index: number) => number) | undefined
   /** Tokens booked there and not yet prefilled. */
   readonly activePrefillTokens: ArrayLike<number>
@@ -63,9 +66,9 @@ export interface Candidates {
   readonly nameOf?: ((index: number) => CandidateWorker) | undefined
   /** For `auto`: what is before each worker, in milliseconds. */
   readonly engines?: EngineProjection | undefined
-  /** KV tokens that each holds at most; 0 where it is not known. */
+  /** KV tokens that each holds at most; 0 where it is not known. There must be one for each candidate. */
   readonly kvCapacityTokens?: ArrayLike<number> | undefined
-  /** Tokens that each computes in one step at most. */
+  /** Tokens that each computes in one step at most. There must be one for each candidate. */
   readonly stepTokens?: ArrayLike<number> | undefined
 }
 
@@ -116,7 +119,7 @@ export interface ChoiceTerms {
   readonly overlapBlocks: Int32Array
   /** Tokens of this prompt that are not credited as cached; at least 1, as an engine always computes the last one. */
   readonly newTokens: Float64Array
-  /** The least of them. */
+  /** The least of `newTokens`, at most the prompt. */
   newTokensMin: number
   /** Queued prefill tokens of the worker plus `newTokens`. */
   readonly prefillTokens: Float64Array

@@ -242,7 +242,7 @@ export class SimRouter implements Replica {
         const outcome = this.#load.book(id, worker, figures)
         if (outcome !== 'booked')
           throw new RangeError(`cannot book request ${id} of router ${from}: ${outcome}`)
-        const sent = { promptTokens, newTokens, waitedMs, nowMs }
+        const sent = { promptTokens, newTokens, waitedMs, isOwn: false, nowMs }
         this.#book.sent(id, learnedAt, sent, this.#stepTokens[worker]!)
         this.#outstandingTokens[worker]! += outstandingTokens
         this.#setForeignBlocks(from, worker, operation.activeBlocks)

@@ -4,7 +4,7 @@
  *   cost = wait + prefill + later + evict + decode + others + unsure
  *
  *   n        tokens to compute: those that neither are cached nor will be when its turn comes, since a request there has them in its prompt;
- *            in s = ⌈n/step⌉ steps;  x = p0·s + p1·m + p2·n·(prompt − n/2): its prefill alone, where m is n, and what the last
+ *            in s = ⌈n/step⌉ steps, at least one;  x = p0·s + p1·m + p2·n·(prompt − n/2): its prefill alone, where m is n, and what the last
  *            step has less than the knee;  x' = min(x, 2·mean x);  x″ = min(p1·n + p2·n·(prompt − n/2), 2·mean x): what its tokens add
  *   wait     max(B, R) + g/2 + (g − q0)·⌈(n + queued)/step⌉   the prompts before it, or room for it; where some decode, also half of the
  *            step that is under way and what decoding adds to the steps of a prompt. Those steps have their fixed time q0 but once: it is in x
@@ -19,7 +19,7 @@
  *   unsure   2 ms · n/prompt · (1 + b)   what is learned is no more exact than this. Within it, a prompt stays with its blocks, and one that
  *            no worker holds goes to an idle worker where the least was new of late: those that share its prefix will follow it
  *
- *   B backlog in ms: own bookings, and what is overdue where others use the workers (engine-book.ts); g = q0 + q1·d + q2·C a decode step,
+ *   B backlog in ms: own bookings, and what is overdue where others use the workers (unseen-load.ts); g = q0 + q1·d + q2·C a decode step,
  *   d decoding requests with C tokens, L requests, o expected output,
  *   R = o·g·(e + ½)/(r + 1) if its KV cache has no room: e requests must end first, of r that run,
  *   b = min(1, churn/4), 1 for a worker that has a request,
@@ -30,8 +30,8 @@
  * A tenth of that for a prompt of which nobody else uses what is cached, as of a conversation: to be computed anew elsewhere
  * comes back to nobody, and a hundredth of such moves is the 99th percentile of the time to the first token. A prompt that
  * others share moves with less regret: what is computed there serves those that come.
- * Where workers are not alike it is 0.09 · (1 − q0 of the fastest ÷ q0 of the slowest) at least: else the fast ones, whose prefill is what is short
- * there, would get more requests than they can decode.
+ * Where workers are not alike it is 0.09 · (1 − the shortest q0 ÷ the longest) at least: else the fast ones, for the sake of their prefill, would get more
+ * requests than they can decode.
  * In an idle fleet nobody has to be held up: there is room elsewhere. That is what the factor 30 says, and only there, and only for what
  * is felt: beyond f steps, f = ½ for a prompt that others share, 4 for one that would be computed anew for nobody else.
  * The prices for others stop growing at twice the mean prefill: a very long prompt would else wait for its cached blocks behind
@@ -42,7 +42,7 @@
  * Source   the steps are those of an engine with chunked prefill; the prices for others and the weight of what is shared were found by simulation.
  */
 
-import { ENGINE_FIGURE, ENGINE_FIGURES, STEP_TOKENS_DEFAULT } from '@homing/load'
+import { FIGURE_OFFSET, FIGURES_PER_SLOT, STEP_TOKENS_DEFAULT } from '@homing/load'
 import { POLICY_TERMS_MAX, type Policy } from '../policy.ts'
 
 const PRICED_PREFILLS_MAX = 2
@@ -52,7 +52,7 @@ const CAPACITY_UNKNOWN = 262_144
 const IDLE_EXPONENT = 8
 /** Of w, for a prompt whose cached blocks nobody else uses. */
 const UNSHARED_WEIGHT = 0.1
-/** Least w, in a fleet of which the slowest worker takes forever. */
+/** Least w for each unit of the speed spread. */
 const UNLIKE_WEIGHT = 0.09
 /** What holding up somebody costs in an idle fleet beyond the time that it takes, and how fast that falls as queues fill. */
 const HOLD_UP_PRICE = 30
@@ -74,9 +74,9 @@ const {
   queuedTokens: QUEUED_TOKENS,
   requests: REQUESTS,
   decoding: DECODING,
-} = ENGINE_FIGURE
-const { contextTokens: CONTEXT_TOKENS, churn: CHURN, receivedTokens: RECEIVED_TOKENS } = ENGINE_FIGURE
-const { p0: P0, p1: P1, p2: P2, q0: Q0, q1: Q1, q2: Q2 } = ENGINE_FIGURE
+} = FIGURE_OFFSET
+const { contextTokens: CONTEXT_TOKENS, churn: CHURN, receivedTokens: RECEIVED_TOKENS } = FIGURE_OFFSET
+const { p0: P0, p1: P1, p2: P2, q0: Q0, q1: Q1, q2: Q2 } = FIGURE_OFFSET
 
 export const auto: Policy = {
   name: 'auto',
@@ -150,8 +150,8 @@ export const auto: Policy = {
     for (let i = 0; i < count; i++) if (newBlocks[i]! < newBlocksMin) newBlocksMin = newBlocks[i]!
     const sharedTokensMax = (sought - newBlocksMin) * blockSizeTokens
     const isUnshared = sharedTokensMax <= promptTokens - newTokensMin - blockSizeTokens
-    const unlikePrice = UNLIKE_WEIGHT * engines.speedSpread
-    const decodePrice = Math.max(unlikePrice, isUnshared ? UNSHARED_WEIGHT * idlePrice : idlePrice)
+    const decodePriceMin = UNLIKE_WEIGHT * engines.speedSpread
+    const decodePrice = Math.max(decodePriceMin, isUnshared ? UNSHARED_WEIGHT * idlePrice : idlePrice)
     const decodeWeight = decodePrice * output
     const halfWeight = decodeWeight / 2
     const freeSteps = isUnshared ? FREE_STEPS_UNSHARED : FREE_STEPS
@@ -163,7 +163,7 @@ export const auto: Policy = {
     for (
       let i = 0, at = 0, term = 0;
       i < count;
-      i++, at = (at + ENGINE_FIGURES) | 0, term = (term + POLICY_TERMS_MAX) | 0
+      i++, at = (at + FIGURES_PER_SLOT) | 0, term = (term + POLICY_TERMS_MAX) | 0
     ) {
       const queued = figures[(at + QUEUED_TOKENS) | 0]!
       const requests = figures[(at + REQUESTS) | 0]!
@@ -195,19 +195,19 @@ export const auto: Policy = {
       const priced = Math.min(prefill, pricedMax)
       const addedMs = q1 * decoding + q2 * context
       const stepMs = q0 + addedMs
-      const before = tokens + queued
-      const stepsBefore = before <= step ? 1 : Math.ceil(before / step)
+      const queuedAndOwn = tokens + queued
+      const stepsBefore = queuedAndOwn <= step ? 1 : Math.ceil(queuedAndOwn / step)
       const shared = decoding > 0 ? stepMs / 2 + addedMs * stepsBefore : 0
-      let free = figures[(at + BACKLOG_MS) | 0]!
+      let freeInMs = figures[(at + BACKLOG_MS) | 0]!
       if (capacity > 0 && requests > 0) {
         const active = activeBlocks[i]!
         const missing = output * (requests + 1) - capacity + (active + inactive) * blockSizeTokens
         if (missing > 0) {
           const each = (active * blockSizeTokens) / requests + output
-          free = Math.max(free, roomMs(missing, each, requests, output * stepMs, capacity))
+          freeInMs = Math.max(freeInMs, roomMs(missing, each, requests, output * stepMs, capacity))
         }
       }
-      const wait = free + shared
+      const wait = freeInMs + shared
       const later = priced * laterPrice
       let evict = 0
       if (figures[(at + RECEIVED_TOKENS) | 0]! + tokens > (capacity > 0 ? capacity : CAPACITY_UNKNOWN)) {
@@ -222,8 +222,8 @@ export const auto: Policy = {
       const beyond = heldUp - freeSteps * stepMs
       const felt = beyond > 0 ? heldUp + holdUpPrice * beyond : heldUp
       const others = requests * (decodePrice * felt + halfWeight * ownMs)
-      const weight = activeRequests[i]! > 0 || churn > CHURN_MAX ? 2 : 1 + churn / CHURN_MAX
-      const unsure = unsurePerToken * tokens * weight
+      const unsureTimes = activeRequests[i]! > 0 || churn > CHURN_MAX ? 2 : 1 + churn / CHURN_MAX
+      const unsure = unsurePerToken * tokens * unsureTimes
       ofPolicy[term] = wait
       ofPolicy[(term + 1) | 0] = prefill
       ofPolicy[(term + 2) | 0] = later
