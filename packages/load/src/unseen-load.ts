@@ -53,14 +53,14 @@ function lateShare(expectedMs: number, seenMs: number): number {
 
 /**
  * How long the first token of the head is overdue, in ms; 0 … OVERDUE_MAX_MS. It is due when it was expected, and not before its prefill can be over:
- * the head before it may have been late. 0 where a later request was served first, as then the worker is not what it waits for, and where nobody tells
- * when its first token comes.
+ * the head before it may have been late. 0 where a later request was served first, as then the worker is not what it waits for, and where it is not timed.
+ * One that does not stream leaves the queue when it is due.
  */
 export function overdueOf(entry: Slot, now: number): number {
   if (entry.queue.size === 0) return 0
   const [head] = entry.queue
-  const { isTimed, isSilent, sentMs, expectedFirstTokenMs, prefillMs } = head!
-  if (!isTimed || isSilent || sentMs < entry.newestServedSentMs) return 0
+  const { isTimed, sentMs, expectedFirstTokenMs, prefillMs } = head!
+  if (!isTimed || sentMs < entry.newestServedSentMs) return 0
   const dueMs = Math.max(sentMs + expectedFirstTokenMs, entry.headMs + prefillMs)
   return Math.min(OVERDUE_MAX_MS, Math.max(0, now - dueMs))
 }

@@ -1,6 +1,7 @@
 /** The engine book where others use the workers, too: what is overdue counts as backlog, if own bookings do not explain what is seen. */
 
 import assert from 'node:assert/strict'
+import { seededRandom } from '@homing/clock'
 import fc from 'fast-check'
 import t from 'tap'
 import { EngineBook, figureOf } from '../src/index.ts'
@@ -11,11 +12,18 @@ const REQUEST = { promptTokens: 1000, newTokens: 1000 }
 const PREFILL_MS = 24
 
 /** Requests one after the other; those of others hold up every third of them for `heldUpMs`. The time after them. */
-function serve(book: EngineBook, requests: number, startMs: number, heldUpMs: number, slot = 0): number {
+function serve(
+  book: EngineBook,
+  requests: number,
+  startMs: number,
+  heldUpMs: number,
+  slot = 0,
+  isOwn = true,
+): number {
   let nowMs = startMs
   for (let i = 0; i < requests; i++) {
     const id = `${startMs} ${i}`
-    book.sent(id, slot, { ...REQUEST, nowMs })
+    book.sent(id, slot, { ...REQUEST, isOwn, nowMs })
     nowMs += PREFILL_MS + (i % 3 === 2 ? heldUpMs : 0)
     book.firstToken(id, nowMs)
     nowMs += 500
@@ -71,8 +79,77 @@ t.test(
     book.late('late')
     book.sent('silent', 3, { ...REQUEST, nowMs, isStream: false })
     for (const slot of [0, 1, 2, 3]) t.equal(backlogAfter(book, nowMs, 5000, slot), 0, `worker ${slot}`)
+    book.ended('silent', nowMs + 5000, 50, 0)
+    // Behind one that streams, so that its prefill has only begun when that has its first token.
+    book.sent('before it', 3, { ...REQUEST, nowMs: nowMs + 5000 })
+    book.sent('silent and long', 3, {
+      promptTokens: 20_000,
+      newTokens: 20_000,
+      nowMs: nowMs + 5000,
+      isStream: false,
+    })
+    const queued = backlogAfter(book, nowMs, 5000, 3)
+    book.firstToken('before it', nowMs + 10_000)
+    t.ok(
+      backlogAfter(book, nowMs, 10_000, 3) < queued,
+      'one that does not stream, after it has become the head',
+    )
   },
 )
+
+t.test('what held up the head is over for the next one when its first token has come', async t => {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  const nowMs = serve(book, 1000, 0, 1000)
+  book.sent('a', 0, { ...REQUEST, nowMs })
+  book.sent('b', 0, { promptTokens: 20_000, newTokens: 20_000, nowMs })
+  const queued = backlogAfter(book, nowMs, 0)
+  t.ok(backlogAfter(book, nowMs, 5000) > queued + 1000, 'the first is late')
+  book.firstToken('a', nowMs + 5000)
+  const next = backlogAfter(book, nowMs, 5000)
+  t.ok(next > 0 && next < queued, `${next} of ${queued} ms`)
+  t.ok(backlogAfter(book, nowMs, 9000) > 2000, 'until it is overdue itself')
+})
+
+t.test('requests of other routers say nothing of what this one does not explain', async t => {
+  const backlogs = [true, false].map(isOwn => {
+    const book = new EngineBook({ workerSlotsMax: 1 })
+    const nowMs = serve(book, 1000, 0, 1000, 0, isOwn)
+    book.sent('a', 0, { ...REQUEST, nowMs })
+    return backlogAfter(book, nowMs, 5000)
+  })
+  t.ok(backlogs[0]! > 500, `own ones: ${backlogs[0]}`)
+  t.equal(backlogs[1], 0)
+})
+
+t.test('nor does a burst before anything was learned', async t => {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  for (let i = 0; i < 400; i++) book.sent(`${i}`, 0, { ...REQUEST, nowMs: 0 })
+  let nowMs = 0
+  for (let i = 0; i < 400; i++) {
+    nowMs += 400
+    book.firstToken(`${i}`, nowMs)
+  }
+  for (let i = 0; i < 400; i++) book.ended(`${i}`, nowMs + 1000, 50, 0)
+  book.sent('a', 0, { ...REQUEST, nowMs: nowMs + 2000 })
+  t.equal(backlogAfter(book, nowMs + 2000, 5000), 0)
+})
+
+t.test('where times vary by a fifth by chance, next to nothing is overdue', async t => {
+  const random = seededRandom(SEED)
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  let nowMs = 0
+  for (let i = 0; i < 3000; i++) {
+    book.sent(`${i}`, 0, { ...REQUEST, nowMs })
+    const normal = Math.sqrt(-2 * Math.log(1 - random.next())) * Math.cos(2 * Math.PI * random.next())
+    nowMs += 200 * Math.exp(0.2 * normal)
+    book.firstToken(`${i}`, nowMs)
+    nowMs += 500
+    book.ended(`${i}`, nowMs, 50, 0)
+  }
+  book.sent('a', 0, { ...REQUEST, nowMs })
+  const overdue = backlogAfter(book, nowMs, 5000)
+  t.ok(overdue < 300, `${overdue} of 4,800 ms (seed ${SEED})`)
+})
 
 t.test('one first token that is an hour late changes nothing', async t => {
   const book = new EngineBook({ workerSlotsMax: 1 })

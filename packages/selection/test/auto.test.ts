@@ -258,6 +258,41 @@ t.test('in an idle fleet a short prompt joins those that decode, and a long one 
   t.not(winnerOf(2080, 992), 2, '1,088 for five')
 })
 
+t.test('where workers are not alike, decoding counts however busy they are', async t => {
+  const weightAt = (times: number): number => {
+    const book = new EngineBook({ workerSlotsMax: WORKERS })
+    let nowMs = 0
+    for (let i = 0; i < 60 * WORKERS; i++) {
+      const slot = i % WORKERS
+      const slower = slot === 0 ? times : 1
+      book.sent(`${i}`, slot, { promptTokens: 2000, newTokens: 2000, nowMs })
+      nowMs += 100 * slower
+      book.firstToken(`${i}`, nowMs)
+      nowMs += 10 * slower * 99
+      book.ended(`${i}`, nowMs, 100, 0)
+    }
+    // Everybody has a prompt in its queue: w is what is left of it.
+    const engines = { ...book.project(SLOTS, nowMs), busyShare: 0.95, waitingShare: 0 }
+    const { q0, q1, q2 } = figuresOf(engines, 4)
+    const choice = new Selector().choose(
+      candidates(engines, [0, 0, 0, 0, 0], NOBODY_ELSE),
+      { promptTokens: 1000, blockSizeTokens: BLOCK },
+      selectionSettings({ policy: 'auto' }),
+      seededRandom(SEED),
+    )
+    const output = engines.outputTokensExpected
+    return termOf(choice, 'decode_ms', 4) / (output * (q0 + q1 + q2 * (1000 + output / 2)))
+  }
+  t.ok(weightAt(1) < 1e-9, 'all alike')
+  for (const [times, expected] of [
+    [2, 0.045],
+    [4, 0.0675],
+  ] as const) {
+    const weight = weightAt(times)
+    t.ok(Math.abs(weight - expected) < 0.005, `${times} times as long: ${weight}`)
+  }
+})
+
 t.test('a conversation stays with its blocks where a prompt that others share would move', async t => {
   const book = new EngineBook({ workerSlotsMax: WORKERS })
   const sent = { promptTokens: 4000, newTokens: 4000, nowMs: 0 }

@@ -290,3 +290,27 @@ t.test('more overlap never costs more', async t => {
   )
   t.doesNotThrow(() => fc.assert(holds))
 })
+
+t.test('who is diverted leaves the chances a sum of 1, and each its part', async t => {
+  const request = { promptTokens: 160, blockSizeTokens: 16 }
+  for (const [name, overlaps, temperature, before] of [
+    ['one is certain', [9, 2, 0], 0, [1, 0, 0]],
+    ['two are tied', [9, 9, 0], 0, [0.5, 0.5, 0]],
+    ['softmax', [9, 2, 0], 0.7, undefined],
+  ] as const) {
+    for (const isTaken of [false, true]) {
+      const selector = new Selector()
+      const input = candidates(overlaps.map(overlap => ({ overlap })))
+      const choice = selector.choose(input, request, selectionSettings({ temperature }), seededRandom(1))
+      const { winner } = choice
+      const chances = [...choice.terms.probability.subarray(0, 3)]
+      if (before !== undefined) t.strictSame(chances, before, name)
+      selector.divert(2, 0.1, isTaken)
+      const after = [...choice.terms.probability.subarray(0, 3)]
+      const expected = chances.map((chance, i) => 0.9 * chance + (i === 2 ? 0.1 : 0))
+      for (const [i, chance] of after.entries())
+        t.ok(Math.abs(chance - expected[i]!) < 1e-12, `${name}: ${after}, not ${expected}`)
+      t.equal(choice.winner, isTaken ? 2 : winner, name)
+    }
+  }
+})

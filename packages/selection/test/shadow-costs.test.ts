@@ -1,5 +1,9 @@
+import assert from 'node:assert/strict'
+import fc from 'fast-check'
 import t from 'tap'
 import { type Candidates, type ChoiceTerms, POLICY_TERMS_MAX, ShadowCosts } from '../src/index.ts'
+
+const SEED = 20_261_126
 
 function candidatesOf(activeRequests: readonly number[]): Candidates {
   const none = activeRequests.map(() => 0)
@@ -58,6 +62,26 @@ t.test('equals take turns, and a question changes nothing', async t => {
     [3, 1, 1],
     [0, 1, 1],
   ])
+})
+
+t.test('of equals each rule takes the first from its turn on', async () => {
+  const small = fc.array(fc.nat(3), { minLength: 1, maxLength: 6 })
+  fc.assert(
+    fc.property(small, small, fc.nat(8), (requests, tokens, turns) => {
+      const prefill = requests.map((_, i) => tokens[i % tokens.length]!)
+      const shadows = new ShadowCosts()
+      const terms = termsOf(prefill, prefill)
+      for (let turn = 0; turn < turns; turn++) shadows.count()
+      shadows.find(candidatesOf(requests), terms)
+      const first = turns % requests.length
+      const inTurn = requests.map((_, i) => (first + i) % requests.length)
+      const best = (costOf: (i: number) => number): number =>
+        inTurn.reduce((least, i) => (costOf(i) < costOf(least) ? i : least))
+      const products = best(i => prefill[i]! * (requests[i]! + 1))
+      assert.deepEqual([...shadows.picks], [first, best(i => requests[i]!), products])
+    }),
+    { seed: SEED, numRuns: 1000 },
+  )
 })
 
 t.test('in an idle fleet least-loaded takes who has been chosen, and nowhere else', async t => {
