@@ -60,7 +60,7 @@ export interface EngineProjection {
   kneeTokens: number
   /** Share of the workers that were asked about with a prompt in their queue, over the last decisions. */
   busyShare: number
-  /** How much shorter a decode step of the fastest of the slots is than one of the slowest, as a share of that: 0, all are alike, … 1. */
+  /** Standard deviation ÷ mean of the decode steps of the slots, ≥ 0; 0: all are alike. */
   speedSpread: number
   outputTokensExpected: number
   /** What a millisecond of decoding counts for against one of waiting for the first token, from what was seen. */
@@ -96,16 +96,17 @@ export function filterProjection(projection: EngineProjection, isKept: readonly 
   return { ...projection, count: slots.length, figures, speedSpread: speedSpreadOf(figures, slots.length) }
 }
 
-/** How much shorter the shortest decode step of the first `count` slots is than the longest, as a share of that. */
+/** Standard deviation ÷ mean of the decode steps of the first `count` slots; 0 where they take no time. */
 export function speedSpreadOf(figures: Float64Array, count: number): number {
-  let shortest = Number.POSITIVE_INFINITY
-  let longest = 0
+  let mean = 0
+  let squares = 0
   for (let i = 0; i < count; i++) {
     const stepMs = figures[i * FIGURES_PER_SLOT + FIGURE_OFFSET.q0]!
-    if (stepMs < shortest) shortest = stepMs
-    if (stepMs > longest) longest = stepMs
+    const delta = stepMs - mean
+    mean += delta / (i + 1)
+    squares += delta * (stepMs - mean)
   }
-  return longest > 0 ? 1 - shortest / longest : 0
+  return mean > 0 ? Math.sqrt(squares / count) / mean : 0
 }
 
 /** With room for so many slots; what it says is to be filled in. */

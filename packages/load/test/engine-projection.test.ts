@@ -36,7 +36,7 @@ t.test('the slots that are kept have their own figures, and their own spread of 
   t.equal(kept.speedSpread, 0, 'those two are alike')
   const others = filterProjection(all, [true, false, true])
   t.strictSame([figuresOf(others, 0), figuresOf(others, 1)], [of[0], of[2]])
-  t.equal(others.speedSpread, all.speedSpread)
+  t.ok(Math.abs(others.speedSpread - 0.6) < 0.1, `one of two: ${others.speedSpread}`)
 })
 
 t.test('a copy keeps what it says when the book is asked again, with more slots or fewer', async t => {

@@ -81,8 +81,13 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const g = q0 + q1 * d + q2 * C
   const joined = d > 0 ? g / 2 + (g - q0) * Math.ceil((n + queued) / step) : 0
   const steps0 = Array.from(SLOTS, slot => figuresOf(engines, slot).q0)
-  const spread = Math.max(...steps0) > 0 ? 1 - Math.min(...steps0) / Math.max(...steps0) : 0
-  const w = Math.max(0.09 * spread, (isUnshared ? 0.1 : 1) * Math.max(engines.waitingShare, (1 - rho) ** 8))
+  const mean = steps0.reduce((a, b) => a + b) / WORKERS
+  const deviation = Math.sqrt(steps0.reduce((sum, ms) => sum + (ms - mean) ** 2, 0) / WORKERS)
+  const spread = mean > 0 ? deviation / mean : 0
+  const w = Math.max(
+    Math.min(0.05, 0.22 * (spread - 0.1)),
+    (isUnshared ? 0.1 : 1) * Math.max(engines.waitingShare, (1 - rho) ** 8),
+  )
   const own = o * (q0 + q1 * (L + 1) + q2 * (C + queued + promptTokens + o / 2))
   const heldUp = Math.max(0, x - q0 * Math.ceil(n / step))
   const free = isUnshared ? 4 : 0.5
@@ -285,11 +290,12 @@ t.test('where workers are not alike, decoding counts however busy they are', asy
   }
   t.ok(weightAt(1) < 1e-9, 'all alike')
   for (const [times, expected] of [
-    [2, 0.045],
-    [4, 0.0675],
+    [1.25, 0],
+    [1.5, 0.018],
+    [4, 0.05],
   ] as const) {
     const weight = weightAt(times)
-    t.ok(Math.abs(weight - expected) < 0.005, `${times} times as long: ${weight}`)
+    t.ok(Math.abs(weight - expected) < 0.007, `${times} times as long: ${weight}`)
   }
 })
 

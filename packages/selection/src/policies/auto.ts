@@ -30,7 +30,7 @@
  * A tenth of that for a prompt of which nobody else uses what is cached, as of a conversation: to be computed anew elsewhere
  * comes back to nobody, and a hundredth of such moves is the 99th percentile of the time to the first token. A prompt that
  * others share moves with less regret: what is computed there serves those that come.
- * Where workers are not alike it is 0.09 · (1 − the shortest q0 ÷ the longest) at least: else the fast ones, for the sake of their prefill, would get more
+ * Where workers are not alike it is min(0.05, 0.22 · (v − 0.1)) at least, v = standard deviation ÷ mean of q0: else the fast ones, for the sake of their prefill, would get more
  * requests than they can decode.
  * In an idle fleet nobody has to be held up: there is room elsewhere. That is what the factor 30 says, and only there, and only for what
  * is felt: beyond f steps, f = ½ for a prompt that others share, 4 for one that would be computed anew for nobody else.
@@ -52,8 +52,10 @@ const CAPACITY_UNKNOWN = 262_144
 const IDLE_EXPONENT = 8
 /** Of w, for a prompt whose cached blocks nobody else uses. */
 const UNSHARED_WEIGHT = 0.1
-/** Least w for each unit of the speed spread. */
-const UNLIKE_WEIGHT = 0.09
+/** Least w for each unit of the spread of speeds, beyond what one of many workers makes that was told apart by chance; and at most. */
+const UNLIKE_WEIGHT = 0.22
+const SPREAD_OF_CHANCE = 0.1
+const UNLIKE_PRICE_MAX = 0.05
 /** What holding up somebody costs in an idle fleet beyond the time that it takes, and how fast that falls as queues fill. */
 const HOLD_UP_PRICE = 30
 const HOLD_UP_EXPONENT = 24
@@ -150,7 +152,8 @@ export const auto: Policy = {
     for (let i = 0; i < count; i++) if (newBlocks[i]! < newBlocksMin) newBlocksMin = newBlocks[i]!
     const sharedTokensMax = (sought - newBlocksMin) * blockSizeTokens
     const isUnshared = sharedTokensMax <= promptTokens - newTokensMin - blockSizeTokens
-    const decodePriceMin = UNLIKE_WEIGHT * engines.speedSpread
+    const spread = Math.max(0, engines.speedSpread - SPREAD_OF_CHANCE)
+    const decodePriceMin = Math.min(UNLIKE_PRICE_MAX, UNLIKE_WEIGHT * spread)
     const decodePrice = Math.max(decodePriceMin, isUnshared ? UNSHARED_WEIGHT * idlePrice : idlePrice)
     const decodeWeight = decodePrice * output
     const halfWeight = decodeWeight / 2
