@@ -31,6 +31,11 @@ const FADE = 0.985
 const FLEET_WEIGHT = 8
 /** Weight of the assumption that a worker is as fast as the fleet, in its observations. */
 const SPEED_WEIGHT = 3
+/**
+ * A worker that was not seen while the fleet was seen so many times for each of its workers is a stranger again. Who is thought to be slow gets nothing
+ * to show otherwise: an engine that has just started is slow for its first answers only.
+ */
+const STRANGER_ROWS = 30
 /** The priors weigh as much as this many observations of the fleet. */
 const PRIOR_WEIGHT = 0.3
 /** A prior is off by so much at least: p0 is a small part of a step, or all of it. */
@@ -74,6 +79,8 @@ class Fit {
   rows = 0
   /** Number of the solution of the fleet that it leans on. */
   base = 0
+  /** Rows of the fleet when its last one came. */
+  seenAt = 0
   /** It is faster or slower than the fleet by more than chance. */
   isApart = false
   /** What was expected before the first observation. */
@@ -191,11 +198,19 @@ export class LearnedCosts {
 
   /** Those of the worker, or of the fleet where too little of it is known to tell it from the others. */
   of(workerSlot: number): Coefficients {
-    const worker = this.#workers.get(workerSlot)
+    const worker = this.#worker(workerSlot)
     if (worker === undefined) return this.#fleet.coefficients
     // What it leans on has moved; else who was asked first would stay as slow as the priors.
     if (worker.rows <= 2 * SOLVE_EVERY && worker.base !== this.#fleetSolutions) this.#solve(worker)
     return worker.isApart ? worker.coefficients : this.#fleet.coefficients
+  }
+
+  #worker(workerSlot: number): Fit | undefined {
+    const worker = this.#workers.get(workerSlot)
+    if (worker === undefined || this.#fleet.rows - worker.seenAt <= STRANGER_ROWS * this.#workers.size)
+      return worker
+    this.#workers.delete(workerSlot)
+    return undefined
   }
 
   /** A copy. */
@@ -211,7 +226,7 @@ export class LearnedCosts {
 
   /** Observations of the worker. */
   rows(workerSlot: number): number {
-    return this.#workers.get(workerSlot)?.rows ?? 0
+    return this.#worker(workerSlot)?.rows ?? 0
   }
 
   /** `weight`: 1 for an observation that is certain, less for one that is not. */
@@ -219,7 +234,7 @@ export class LearnedCosts {
     if (!(observedMs > 0 && observedMs < Infinity)) return
     if (!(x0 >= 0 && x1 >= 0 && x2 >= 0 && x0 + x1 + x2 > 0 && x0 + x1 + x2 < Infinity)) return
     const fleet = this.#fleet
-    let worker = this.#workers.get(workerSlot)
+    let worker = this.#worker(workerSlot)
     if (worker === undefined) {
       worker = new Fit(fleet.coefficients)
       this.#workers.set(workerSlot, worker)
@@ -227,6 +242,7 @@ export class LearnedCosts {
     const row: Row = { x: [x0, x1, x2], y: Math.max(OBSERVED_MS_MIN, observedMs), weight }
     fleet.add(row)
     worker.add(row)
+    worker.seenAt = fleet.rows
     if (fleet.rows <= 2 * SOLVE_EVERY || fleet.rows % SOLVE_EVERY === 0) {
       fleet.solve(this.#prior, PRIOR_WEIGHT)
       this.#fleetSolutions++

@@ -49,6 +49,22 @@ t.test('a worker of a quarter or four times the speed is known after eight answe
   }
 })
 
+t.test(
+  'one that was slow at first and then got nothing is a stranger again, and shows that it is not',
+  async t => {
+    const costs = new LearnedCosts(PREFILL_PRIOR)
+    const alone = (slot: number): number => costs.of(slot)[0] + 100 * costs.of(slot)[1]
+    for (let row = 0; row < 40; row++) for (const slot of [1, 2, 3]) costs.observe(slot, 1, 100, 0, 10)
+    for (let row = 0; row < 6; row++) costs.observe(0, 1, 100, 0, 60)
+    t.ok(alone(0) > 3 * alone(1), `slow at first: ${alone(0)} and ${alone(1)} ms`)
+    for (let row = 0; row < 70; row++) for (const slot of [1, 2, 3]) costs.observe(slot, 1, 100, 0, 10)
+    t.equal(costs.of(0), costs.of(1))
+    t.equal(costs.rows(0), 0)
+    for (let row = 0; row < 20; row++) costs.observe(0, 1, 100, 0, 10)
+    t.equal(costs.of(0), costs.of(1))
+  },
+)
+
 t.test('what is known says where it is from', async t => {
   const costs = new LearnedCosts(PREFILL_PRIOR)
   t.same(costs.knowledge(0), { coefficients: PREFILL_PRIOR, source: 'prior', observations: 0 })
