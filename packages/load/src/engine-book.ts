@@ -77,7 +77,7 @@ export interface SentRequest {
   readonly isStream?: boolean
   /** How long it waited in the router before; default 0. */
   readonly waitedMs?: number
-  /** This router has sent it; default true. Of one of another router the times are those of what it tells. */
+  /** This router has sent it; default true. For a request of another router, times are when this one was told. */
   readonly isOwn?: boolean
   readonly nowMs: number
 }
@@ -182,10 +182,9 @@ export class EngineBook {
     this.#endSilentPrefills(entry, now)
     if (request.firstTokenMs >= 0) return
     this.#beginDecoding(entry, request, now)
-    entry.newestServedSentMs = Math.max(entry.newestServedSentMs, request.sentMs)
+    if (request.isOwn) entry.newestServedSentMs = Math.max(entry.newestServedSentMs, request.sentMs)
     if (!request.isTimed) return
-    // Until then times are expected by the priors, or by little.
-    if (request.isOwn && this.#deliveredPeriods >= PERIODS_FEW)
+    if (request.isOwn && request.isExpectationLearned)
       this.#unseen.firstToken(request.expectedFirstTokenMs, now - request.sentMs)
     this.#addToPeriod(request, entry, now)
     const n = Math.min(MEAN_REQUESTS, ++this.#firstTokens)
@@ -298,6 +297,7 @@ export class EngineBook {
     const newTokens = Math.min(promptTokens, tokens(request.newTokens))
     const prefillMs = this.#prefill.cost(slot, newTokens, promptTokens, stepTokens)
     const steps = Math.ceil((newTokens + entry.queuedTokens) / stepTokens)
+    const decodeAddedMs = this.#decodeAddedMs(slot, entry, steps)
     return {
       slot,
       promptTokens,
@@ -307,7 +307,9 @@ export class EngineBook {
       sentMs: nowMs,
       waitedMs: request.waitedMs ?? 0,
       prefillMs,
-      expectedFirstTokenMs: backlogOf(entry, nowMs) + prefillMs + this.#decodeAddedMs(slot, entry, steps),
+      expectedFirstTokenMs: backlogOf(entry, nowMs) + prefillMs + decodeAddedMs,
+      isExpectationLearned: this.#deliveredPeriods >= PERIODS_FEW,
+      decodeAddedMs,
       isSilent: request.isStream === false,
       isOwn: request.isOwn !== false,
       firstTokenMs: -1,
@@ -357,7 +359,11 @@ export class EngineBook {
     const entry = this.#slots[request.slot]!
     this.#requests.delete(id)
     if (request.firstTokenMs < 0) {
+      const { headMs } = entry
+      const [head] = entry.queue
       this.#leaveQueue(entry, request, now)
+      // The head is where it was.
+      if (head !== request) entry.headMs = headMs
       // Nobody knows how much of it was computed.
       entry.period = undefined
     } else {

@@ -22,6 +22,10 @@ export interface BookedRequest {
   readonly prefillMs: number
   /** From its sending to its first token in ms, as estimated when it was sent; ≥ 0. */
   readonly expectedFirstTokenMs: number
+  /** That rests on step times that were learned, not on the priors. */
+  readonly isExpectationLearned: boolean
+  /** What decoding there was to add to its prefill, in ms; ≥ 0. */
+  readonly decodeAddedMs: number
   /** Nobody will say when its first token comes: it is taken to be when it was estimated. */
   readonly isSilent: boolean
   /** This router has sent it. */
@@ -87,7 +91,7 @@ export interface Slot {
   receivedTokens: number
   /** When prefill of the head can have begun. */
   headMs: number
-  /** When the newest request was sent that has its first token. */
+  /** When the newest own request was sent that has its first token. */
   newestServedSentMs: number
   /** Prefill that was done, as estimated. */
   prefilledMs: number

@@ -59,8 +59,8 @@ function lateShare(expectedMs: number, seenMs: number): number {
 export function overdueOf(entry: Slot, now: number): number {
   if (entry.queue.size === 0) return 0
   const [head] = entry.queue
-  const { isTimed, sentMs, expectedFirstTokenMs, prefillMs } = head!
+  const { isTimed, sentMs, expectedFirstTokenMs, prefillMs, decodeAddedMs } = head!
   if (!isTimed || sentMs < entry.newestServedSentMs) return 0
-  const dueMs = Math.max(sentMs + expectedFirstTokenMs, entry.headMs + prefillMs)
+  const dueMs = Math.max(sentMs + expectedFirstTokenMs, entry.headMs + prefillMs + decodeAddedMs)
   return Math.min(OVERDUE_MAX_MS, Math.max(0, now - dueMs))
 }

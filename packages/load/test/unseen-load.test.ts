@@ -110,6 +110,26 @@ t.test('what held up the head is over for the next one when its first token has 
   t.ok(backlogAfter(book, nowMs, 9000) > 2000, 'until it is overdue itself')
 })
 
+t.test('who gives up behind the head does not make it punctual', async t => {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  const nowMs = serve(book, 1000, 0, 1000)
+  book.sent('a', 0, { ...REQUEST, nowMs })
+  book.sent('b', 0, { ...REQUEST, nowMs })
+  const before = backlogAfter(book, nowMs, 5000)
+  book.ended('b', nowMs + 5000)
+  const after = backlogAfter(book, nowMs, 5000)
+  t.ok(after > 2000 && after < before, `${after} of ${before} ms`)
+})
+
+t.test('nor does one of another router that was told later and served first', async t => {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  const nowMs = serve(book, 1000, 0, 1000)
+  book.sent('own', 0, { ...REQUEST, nowMs })
+  book.sent('told', 0, { ...REQUEST, isOwn: false, nowMs: nowMs + 20 })
+  book.firstToken('told', nowMs + 100)
+  t.ok(backlogAfter(book, nowMs, 5000) > 2000)
+})
+
 t.test('requests of other routers say nothing of what this one does not explain', async t => {
   const backlogs = [true, false].map(isOwn => {
     const book = new EngineBook({ workerSlotsMax: 1 })
@@ -132,6 +152,19 @@ t.test('nor does a burst before anything was learned', async t => {
   for (let i = 0; i < 400; i++) book.ended(`${i}`, nowMs + 1000, 50, 0)
   book.sent('a', 0, { ...REQUEST, nowMs: nowMs + 2000 })
   t.equal(backlogAfter(book, nowMs + 2000, 5000), 0)
+})
+
+t.test('nor do requests that were sent before and have their first tokens after that', async t => {
+  const book = new EngineBook({ workerSlotsMax: 2 })
+  for (let i = 0; i < 200; i++) book.sent(`early ${i}`, 0, { ...REQUEST, nowMs: 0 })
+  let nowMs = serve(book, 100, 0, 0, 1)
+  for (let i = 0; i < 200; i++) {
+    nowMs += 400
+    book.firstToken(`early ${i}`, nowMs)
+    book.ended(`early ${i}`, nowMs + 1, 50, 0)
+  }
+  book.sent('a', 1, { ...REQUEST, nowMs })
+  t.equal(backlogAfter(book, nowMs, 5000, 1), 0)
 })
 
 t.test('where times vary by a fifth by chance, next to nothing is overdue', async t => {
