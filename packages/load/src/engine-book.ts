@@ -4,8 +4,8 @@
  *
  *   sent ──► queued (its prompt is to be computed) ──firstToken──► decoding ──ended──► gone
  *
- * Owns   the queue of each worker slot in order of sending, its decoding requests, what was learned (PrefillCosts, LearnedCosts), and how far all of that
- *        explains what is seen (UnseenLoad). The backlog that it tells is the own queue, and what is overdue beyond it.
+ * Owns   the queue of each worker slot in order of sending, its decoding requests, what was learned (PrefillCosts, LearnedCosts), and how
+ *        far all of that explains what is seen (UnseenLoad). The backlog that it tells is the own queue, and what is overdue beyond it.
  * Learns prefill from busy periods: from a first request in an empty queue until the queue is empty again or PERIOD_STEPS
  *        steps are over, when all of its requests have ended and said how much of their prompts was cached: what was predicted is wrong
  *        where the view of the caches is late or guessed. Decode from the time between first and last token, less the prefill of others in between.
@@ -60,14 +60,6 @@ const DECODE_GAPS_MIN = 4
 const STALLED_SHARE_MAX = 0.7
 /** The share of busy queues that is believed at most: the cost of queues stays finite. */
 const BUSY_MAX = 0.95
-const {
-  backlogMs: BACKLOG_MS,
-  queuedTokens: QUEUED_TOKENS,
-  requests: REQUESTS,
-  decoding: DECODING,
-} = FIGURE_OFFSET
-const { contextTokens: CONTEXT_TOKENS, churn: CHURN, receivedTokens: RECEIVED_TOKENS } = FIGURE_OFFSET
-const { p0: P0, p1: P1, p2: P2, q0: Q0, q1: Q1, q2: Q2 } = FIGURE_OFFSET
 
 export interface SentRequest {
   readonly promptTokens: number
@@ -250,25 +242,25 @@ export class EngineBook {
       const entry = this.#slots[slot]
       const prefill = this.#prefill.of(slot)
       const decode = this.#decode.of(slot)
-      figures[at + P0] = prefill[0]
-      figures[at + P1] = prefill[1]
-      figures[at + P2] = prefill[2]
-      figures[at + Q0] = decode[0]
-      figures[at + Q1] = decode[1]
-      figures[at + Q2] = decode[2]
+      figures[at + FIGURE_OFFSET.p0] = prefill[0]
+      figures[at + FIGURE_OFFSET.p1] = prefill[1]
+      figures[at + FIGURE_OFFSET.p2] = prefill[2]
+      figures[at + FIGURE_OFFSET.q0] = decode[0]
+      figures[at + FIGURE_OFFSET.q1] = decode[1]
+      figures[at + FIGURE_OFFSET.q2] = decode[2]
       if (entry === undefined) {
-        figures.fill(0, at, at + P0)
+        figures.fill(0, at, at + FIGURE_OFFSET.p0)
         continue
       }
       this.#endSilentPrefills(entry, now)
       if (entry.queue.size > 0) busy++
       const overdueMs = overdueWeight > 0 ? overdueWeight * overdueOf(entry, now) : 0
-      figures[at + BACKLOG_MS] = backlogOf(entry, now) + overdueMs
-      figures[at + QUEUED_TOKENS] = entry.queuedTokens
-      figures[at + REQUESTS] = entry.requests
-      figures[at + DECODING] = entry.decoding
-      figures[at + CONTEXT_TOKENS] = entry.contextTokens
-      figures[at + RECEIVED_TOKENS] = entry.receivedTokens
+      figures[at + FIGURE_OFFSET.backlogMs] = backlogOf(entry, now) + overdueMs
+      figures[at + FIGURE_OFFSET.queuedTokens] = entry.queuedTokens
+      figures[at + FIGURE_OFFSET.requests] = entry.requests
+      figures[at + FIGURE_OFFSET.decoding] = entry.decoding
+      figures[at + FIGURE_OFFSET.contextTokens] = entry.contextTokens
+      figures[at + FIGURE_OFFSET.receivedTokens] = entry.receivedTokens
     }
     this.#fillChurn(slots, p)
     this.#busyAsked = count === 0 ? 0 : busy / count
@@ -349,10 +341,11 @@ export class EngineBook {
     for (let i = 0; i < count; i++) {
       const entry = this.#slots[slots[i]!]
       const churn = entry === undefined ? 0 : fadedTokens(entry, this.#sentTotal)
-      figures[i * FIGURES_PER_SLOT + CHURN] = churn
+      figures[i * FIGURES_PER_SLOT + FIGURE_OFFSET.churn] = churn
       sum += churn
     }
-    if (sum > 0) for (let i = 0; i < count; i++) figures[i * FIGURES_PER_SLOT + CHURN]! *= count / sum
+    if (sum > 0)
+      for (let i = 0; i < count; i++) figures[i * FIGURES_PER_SLOT + FIGURE_OFFSET.churn]! *= count / sum
   }
 
   #remove(id: string, request: BookedRequest, now: number): void {

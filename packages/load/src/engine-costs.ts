@@ -27,9 +27,9 @@ const OBSERVED_MS_MIN = 1e-3
 const FIRST_ROWS = 16
 /** Kept of the weight of all earlier observations when one comes. */
 const FADE = 0.985
-/** The fit of the fleet, times its slowness, weighs as much as this many observations of a worker. */
+/** The fit of the fleet, times the worker's slowness, weighs as much as this many observations of the worker. */
 const FLEET_WEIGHT = 8
-/** Weight of the assumption that a worker is as fast as the fleet, in its observations. */
+/** Weight of the assumption that a worker is as fast as the fleet, counted in observations of that worker. */
 const SPEED_WEIGHT = 3
 /**
  * A worker that was not seen while the fleet was seen so many times for each of its workers is a stranger again. Who is thought to be slow gets nothing

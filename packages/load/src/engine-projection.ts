@@ -3,8 +3,8 @@
  *
  *   figures   slot 0: backlogMs queuedTokens … q2 │ slot 1: backlogMs queuedTokens … q2 │ …
  *
- * One array, because a policy reads all figures of a worker for each decision: with an array for each of them it takes half as long again. It is
- * also one array to send.
+ * One array, because a policy reads all figures of a worker for each decision: with an array for each of them its loop takes half as long again.
+ * It is also one array to send.
  */
 
 /** What is known of one worker slot. */
@@ -31,7 +31,7 @@ export interface EngineFigures {
   readonly q2: number
 }
 
-/** Where each figure is in the part of a slot. What is known of a slot without requests comes last: p0 to q2. */
+/** Where each figure is in the part of a slot. p0 to q2 come last: all before them is 0 for a slot without requests. */
 export const FIGURE_OFFSET: Readonly<Record<keyof EngineFigures, number>> = {
   backlogMs: 0,
   queuedTokens: 1,
@@ -60,7 +60,7 @@ export interface EngineProjection {
   kneeTokens: number
   /** Share of the workers that were asked about with a prompt in their queue, over the last decisions. */
   busyShare: number
-  /** Standard deviation ÷ mean of the decode steps of the slots, ≥ 0; 0: all are alike. */
+  /** Standard deviation ÷ mean of q0 of the slots, ≥ 0; 0: all are alike. */
   speedSpread: number
   outputTokensExpected: number
   /** What a millisecond of decoding counts for against one of waiting for the first token, from what was seen. */
@@ -96,7 +96,7 @@ export function filterProjection(projection: EngineProjection, isKept: readonly 
   return { ...projection, count: slots.length, figures, speedSpread: speedSpreadOf(figures, slots.length) }
 }
 
-/** Standard deviation ÷ mean of the decode steps of the first `count` slots; 0 where they take no time. */
+/** Standard deviation ÷ mean of q0 of the first `count` slots; 0 where all are 0. */
 export function speedSpreadOf(figures: Float64Array, count: number): number {
   let mean = 0
   let squares = 0

@@ -6,7 +6,7 @@
  *   u = 4 · (m − 0.01) within 0 … 1
  *   m = mean of max(0, 1 − 1.25 · expected ÷ seen) − max(0, 1 − 2 · seen ÷ expected) over the times to the first token of the last own requests
  *
- * Where own bookings explain the times, m is below 0.01 up to 85 % of capacity, so u is 0. Times that vary by chance raise it: by a fifth (the
+ * Where own bookings explain the times, m is below 0.01: in the simulator, up to 85 % of capacity. Then u is 0. Times that vary by chance raise it: by a fifth (the
  * standard deviation of their logarithm) u is 0.01, by 0.3 0.09, by a half 0.23. Where many first tokens are far too early, those that are late say
  * nothing of load, either. A first token that has come says nothing of the next one: what held it up is over.
  *
@@ -52,9 +52,9 @@ function lateShare(expectedMs: number, seenMs: number): number {
 }
 
 /**
- * How long the first token of the head is overdue, in ms; 0 … OVERDUE_MAX_MS. It is due when it was expected, and not before its prefill can be over:
- * the head before it may have been late. 0 where a later request was served first, as then the worker is not what it waits for, and where it is not timed.
- * One that does not stream leaves the queue when it is due.
+ * How long the first token of the head is overdue, in ms; 0 … OVERDUE_MAX_MS. It is due when it was expected, and not before its prefill can be
+ * over: the head before it may have been late. 0 where a later own request was served first, as then the worker is not what it waits for, and
+ * where it is not timed. One that does not stream leaves the queue when it is due.
  */
 export function overdueOf(entry: Slot, now: number): number {
   if (entry.queue.size === 0) return 0

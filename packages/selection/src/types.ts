@@ -53,8 +53,8 @@ export interface Candidates {
   /** Blocks of this prompt that were looked for among the active ones. Undefined: all full ones. */
   readonly soughtBlocks?: number | undefined
   /**
-   * Blocks that the device of a candidate holds, as its events say; −1 where they do not. Undefined: not known of any. Called only for a cache that was
-   * sent as many tokens as it holds.
+   * Blocks that the device of a candidate holds, as its events say; −1 where they do not. Undefined: not known of any. Called only for a cache
+   * that was sent as many tokens as it holds.
    */
   readonly heldBlocksOf?: ((index: number) => number) | undefined
   /** Tokens booked there and not yet prefilled. */

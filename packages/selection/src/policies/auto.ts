@@ -30,8 +30,8 @@
  * A tenth of that for a prompt of which nobody else uses what is cached, as of a conversation: to be computed anew elsewhere
  * comes back to nobody, and a hundredth of such moves is the 99th percentile of the time to the first token. A prompt that
  * others share moves with less regret: what is computed there serves those that come.
- * Where workers are not alike it is min(0.05, 0.22 · (v − 0.1)) at least, v = standard deviation ÷ mean of q0: else the fast ones, for the sake of their prefill, would get more
- * requests than they can decode.
+ * Where workers are not alike it is min(0.05, 0.22 · (v − 0.1)) at least, v = standard deviation ÷ mean of q0: else the fast ones, for the
+ * sake of their prefill, would get more requests than they can decode.
  * In an idle fleet nobody has to be held up: there is room elsewhere. That is what the factor 30 says, and only there, and only for what
  * is felt: beyond f steps, f = ½ for a prompt that others share, 4 for one that would be computed anew for nobody else.
  * The prices for others stop growing at twice the mean prefill: a very long prompt would else wait for its cached blocks behind
@@ -52,9 +52,11 @@ const CAPACITY_UNKNOWN = 262_144
 const IDLE_EXPONENT = 8
 /** Of w, for a prompt whose cached blocks nobody else uses. */
 const UNSHARED_WEIGHT = 0.1
-/** Least w for each unit of the spread of speeds, beyond what one of many workers makes that was told apart by chance; and at most. */
+/** Least w per unit of v above SPREAD_OF_CHANCE. */
 const UNLIKE_WEIGHT = 0.22
+/** v that one worker of many can make, told apart by chance. */
 const SPREAD_OF_CHANCE = 0.1
+/** Upper limit of that least w. */
 const UNLIKE_PRICE_MAX = 0.05
 /** What holding up somebody costs in an idle fleet beyond the time that it takes, and how fast that falls as queues fill. */
 const HOLD_UP_PRICE = 30
@@ -71,6 +73,7 @@ const FIRST_END_SHARE = 0.5
 /** Differences of learned times below this are noise: of timers, of queues of the system, of the few requests that taught them. */
 const UNSURE_MS = 2
 
+// Constants of this module: read from the imported object, or imported one by one, they make a decision 5 % slower.
 const {
   backlogMs: BACKLOG_MS,
   queuedTokens: QUEUED_TOKENS,
