@@ -112,7 +112,7 @@ t.test('an engine is killed under load and comes back', async t => {
   t.teardown(() => load.stop())
   const { outcomes } = load
   const enough = (what: string, isEnough: () => boolean) =>
-    until(what, () => (isEnough() ? true : undefined), { msMax: 15_000 })
+    until(what, () => (isEnough() ? true : undefined), { msMax: 30_000 })
   const victim = engines[1]!
   const victimKey = new URL(victim.url).host
   const isVictims = ({ worker }: Outcome): boolean => worker.startsWith(victimKey)

@@ -69,7 +69,9 @@ t.test('it answers, and takes its share of a core at most', async t => {
     taskOf(6000),
     word => {
       words.push(word)
-      if (process.platform === 'linux') seen = priorities('what-if')
+      // When its answer comes, the thread may be gone.
+      const listed = process.platform === 'linux' ? priorities('what-if') : []
+      if (listed.length > 0) seen = listed
       if (word.kind !== 'progress') resolve()
     },
     reason => t.fail(reason),
