@@ -14,7 +14,7 @@ import {
   sidecarCommand,
   simulateCommand,
 } from '@homing/config'
-import { ENGINE_OPTIONS } from '@homing/testkit'
+import { ENGINE_OPTIONS } from '@homing/engine'
 
 export const CONFIGURATION_PATH = join(import.meta.dirname, '..', 'docs', 'configuration.md')
 

@@ -74,7 +74,7 @@ const installers: Readonly<Record<string, (folder: string) => Promise<Outcome>>>
       if (unpacked.exitCode !== 0) return unpacked
     }
     // The one dependency that is not ours, with what it needs beside it.
-    const pino = dirname(realpathSync(join(ROOT, 'packages/log/node_modules/pino')))
+    const pino = dirname(realpathSync(join(ROOT, 'packages/base/node_modules/pino')))
     for (const name of readdirSync(pino)) {
       if (!name.startsWith('.')) symlinkSync(join(pino, name), join(modules, name))
     }

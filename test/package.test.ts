@@ -18,7 +18,7 @@ const VERSION = (
 ).version
 
 const ADDER = `
-import { defineActor, type Message, type Reply } from '@homing/actor'
+import { defineActor, type Message, type Reply, createActorSystem } from '@homing/actor'
 export interface AdderMessage extends Message { readonly type: 'add'; readonly n: number; readonly reply: Reply<string> }
 export const adder = defineActor(import.meta.url, 'adder')<AdderMessage, { readonly start: number }>({
   setup({ thread }, { start }) {
@@ -27,7 +27,6 @@ export const adder = defineActor(import.meta.url, 'adder')<AdderMessage, { reado
 })
 `
 const PROGRAM = `
-import { createActorSystem } from '@homing/actor'
 import { adder } from './adder.ts'
 const system = await createActorSystem({ logLevel: 'silent', pools: { work: { count: 1 } } })
 const ref = system.spawn(adder, { name: 'adder', args: { start: 40 }, thread: 'work-0' })

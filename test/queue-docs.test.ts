@@ -60,7 +60,7 @@ t.test('every setting of the queue is on the page, and no header that nobody rea
 })
 
 t.test('the table of refusals has the codes that clients get', async t => {
-  const declared = [...textOf('actors/queue-actor/src/errors.ts').matchAll(/\bcode = '(HOMING_\w+)'/g)]
+  const declared = [...textOf('actors/queue/src/errors.ts').matchAll(/\bcode = '(HOMING_\w+)'/g)]
   const codes = declared.map(([, code]) => code!).filter(code => !NOT_TOLD.includes(code))
   const told = [...codes, 'HOMING_ROUTER_ALL_BUSY'].map(
     code => apiErrorOf({ code, message: '', details: {} }).code,

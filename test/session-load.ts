@@ -5,8 +5,8 @@
  * of any conversation that has turns left, by chance. Prompts are token ids, no two texts alike.
  */
 
-import { type Random, seededRandom } from '@homing/clock'
-import { DEFAULT_TOKEN_RANGE } from '@homing/testkit'
+import { type Random, seededRandom } from '@homing/base'
+import { DEFAULT_TOKEN_RANGE } from '@homing/engine'
 
 export const BLOCK_SIZE_TOKENS = 16
 const TURNS = 4

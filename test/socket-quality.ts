@@ -15,7 +15,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import process from 'node:process'
 import { parseArgs } from 'node:util'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import { givenFigure } from '../bench/given-figure.ts'
 import { marksOf, withTable } from '../bench/page-table.ts'
 import {

@@ -48,10 +48,13 @@ t.test('a fault of each kind is found', async t => {
   t.equal(faultsOf(/time and chance/, actor, 'const now = Date.now()').length, 1)
   t.equal(faultsOf(/time and chance/, actor, '// Date.now() is not used').length, 0)
   t.equal(faultsOf(/time and chance/, actor, 'setImmediate(run)').length, 1)
-  t.equal(faultsOf(/types of messages/, actor, "import { tracker } from '@homing/tracker'").length, 1)
-  t.equal(faultsOf(/types of messages/, actor, "import type { Booking } from '@homing/tracker'").length, 0)
+  t.equal(faultsOf(/types of messages/, actor, "import { tracker } from '@homing/actors/tracker'").length, 1)
   t.equal(
-    faultsOf(/types of messages/, 'packages/load/src/x.ts', "import type { B } from '@homing/tracker'")
+    faultsOf(/types of messages/, actor, "import type { Booking } from '@homing/actors/tracker'").length,
+    0,
+  )
+  t.equal(
+    faultsOf(/types of messages/, 'packages/load/src/x.ts', "import type { B } from '@homing/actors/tracker'")
       .length,
     1,
   )

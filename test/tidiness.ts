@@ -25,7 +25,7 @@ export interface SourceFile {
 
 export interface Repository {
   readonly root: string
-  /** 'packages/errors', 'actors/router', … */
+  /** 'packages/base', 'actors/router', … */
   readonly folders: readonly string[]
   /** TypeScript files of packages, actors, test and bench. */
   readonly files: readonly SourceFile[]
@@ -63,7 +63,7 @@ const TIME_AND_CHANCE =
   /\b(Date\.now|performance\.now|Math\.random|setTimeout|setInterval|process\.hrtime|crypto\.random\w+)\s*\(|\bnew Date\(\)/
 /** Yields to the event loop, whose order a simulation does not own; microtasks keep their order and are fine. */
 const TURN_OF_LOOP = /\b(setImmediate|process\.nextTick)\s*\(/
-const MAY_USE_TURNS = ['packages/actor/', 'packages/clock/', 'packages/transport/']
+const MAY_USE_TURNS = ['packages/actor/', 'packages/base/', 'packages/transport/']
 /** Those that put the house together may import the definitions of actors, not only their types. */
 const MAY_IMPORT_DEFINITIONS = [
   'actors/guardian/',
@@ -87,10 +87,12 @@ export const rules: readonly Rule[] = [
     },
   },
   {
-    title: 'every folder has a package.json with a one-line description and src/index.ts',
+    title: 'every package has a package.json with a one-line description; every folder has src/index.ts',
     faults: ({ root, folders, manifests }) =>
       folders.flatMap(folder => {
         const faults: string[] = []
+        if (!existsSync(join(root, folder, 'src/index.ts'))) faults.push(`${folder}: no src/index.ts`)
+        if (folder.startsWith('actors/')) return faults
         const manifest = manifests.get(folder)
         if (manifest === undefined) return [`${folder}: no package.json`]
         const name = folder === 'packages/homing' ? 'homing' : `@homing/${basename(folder)}`
@@ -98,7 +100,6 @@ export const rules: readonly Rule[] = [
         if (!/^\S[^\n]*\S$/.test(manifest.description ?? ''))
           faults.push(`${folder}/package.json: no description`)
         if (manifest.license !== 'Apache-2.0') faults.push(`${folder}/package.json: no license`)
-        if (!existsSync(join(root, folder, 'src/index.ts'))) faults.push(`${folder}: no src/index.ts`)
         return faults
       }),
   },
@@ -169,7 +170,9 @@ export const rules: readonly Rule[] = [
         if (MAY_IMPORT_DEFINITIONS.some(folder => file.path.startsWith(folder))) return []
         const own = file.path.startsWith('actors/') ? file.path.split('/')[1] : undefined
         return importsOf(file.code)
-          .filter(({ specifier }) => actors.some(actor => specifier === `@homing/${actor}` && actor !== own))
+          .filter(({ specifier }) =>
+            actors.some(actor => specifier === `@homing/actors/${actor}` && actor !== own),
+          )
           .flatMap(({ specifier, isType }) => {
             if (own === undefined) return [`${file.path}: a package must not import the actor ${specifier}`]
             return isType ? [] : [`${file.path}: import type from ${specifier}, nothing else`]
@@ -191,13 +194,13 @@ export const rules: readonly Rule[] = [
     ],
   },
   {
-    title: 'only clock touches time and chance',
+    title: 'only base touches time and chance',
     faults: ({ files }) => [
       ...matchingLines(
-        sources(files).filter(file => !file.path.startsWith('packages/clock/')),
+        sources(files).filter(file => !file.path.startsWith('packages/base/')),
         file => file.code,
         TIME_AND_CHANCE,
-      ).map(({ at, match }) => `${at}: ${match}) belongs in packages/clock`),
+      ).map(({ at, match }) => `${at}: ${match}) belongs in packages/base`),
       ...matchingLines(
         sources(files).filter(file => !MAY_USE_TURNS.some(folder => file.path.startsWith(folder))),
         file => file.code,
@@ -366,7 +369,7 @@ export const rules: readonly Rule[] = [
         if (file.path === 'test/tidiness.test.ts') return []
         const folder = folderOf(file.path)
         const manifest = manifests.get(folder)
-        const inSource = file.path.startsWith(`${folder}/src/`)
+        const inSource = /^(packages|actors)\/[^/]+\/src\//.test(file.path)
         const own = { ...manifest?.dependencies, ...(inSource ? {} : manifest?.devDependencies) }
         const root = manifests.get('')?.devDependencies ?? {}
         return importsOf(file.code)
@@ -382,7 +385,7 @@ export const rules: readonly Rule[] = [
 export function readRepository(root: string): Repository {
   const folders = ['packages', 'actors'].flatMap(group =>
     readdirSync(join(root, group), { withFileTypes: true })
-      .filter(entry => entry.isDirectory())
+      .filter(entry => entry.isDirectory() && !SKIPPED_FOLDERS.has(entry.name))
       .map(entry => `${group}/${entry.name}`),
   )
   const files = ['packages', 'actors', 'test', 'bench']
@@ -392,7 +395,7 @@ export function readRepository(root: string): Repository {
       return { path, text, code: withoutComments(text) }
     })
   const manifests = new Map<string, Manifest>()
-  for (const folder of ['', ...folders, 'test', 'bench']) {
+  for (const folder of ['', ...folders, 'actors', 'test', 'bench', 'docs/site']) {
     const path = join(root, folder, 'package.json')
     if (existsSync(path)) manifests.set(folder, JSON.parse(readFileSync(path, 'utf8')))
   }
@@ -605,7 +608,7 @@ function isTest(path: string): boolean {
 }
 
 function folderOf(path: string): string {
-  return /^(?:packages|actors)\/[^/]+|^[^/]+/.exec(path)![0]
+  return /^packages\/[^/]+|^[^/]+/.exec(path)![0]
 }
 
 function packageOf(specifier: string): string | undefined {

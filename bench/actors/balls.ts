@@ -2,7 +2,7 @@
 
 import { type ActorRef, defineActor } from '@homing/actor'
 import { createSimulation, type SimulatedFaults, type Simulation } from '@homing/actor/simulation'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 
 export type BallMessage =
   | { readonly type: 'meet'; readonly next: ActorRef<BallMessage> }

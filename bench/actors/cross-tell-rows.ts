@@ -1,7 +1,6 @@
 /** The rows of tells from main to another thread: typed messages, and objects that only structured clone can carry. */
 
-import type { ActorRef } from '@homing/actor'
-import { AskRefusedError } from '@homing/actor'
+import { type ActorRef, AskRefusedError } from '@homing/actor'
 import {
   type AskTally,
   collector,

@@ -1,7 +1,7 @@
 /** Row: one line of the table, or a few that are measured together. */
 
 import { type ActorSystem, type ActorSystemOptions, createActorSystem, type Supervision } from '@homing/actor'
-import { silentLog } from '@homing/log'
+import { silentLog } from '@homing/base'
 import { type Measure, type Measures, say, type Target } from '../harness.ts'
 import type { CpuCosts } from './cpu.ts'
 import { requireEqual } from './loads.ts'

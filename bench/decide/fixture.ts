@@ -1,6 +1,6 @@
 /** The fleet and the prompts of SEL. */
 
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 
 export const SEL_PROMPT_TOKENS = 2048
 export const BLOCK_TOKENS = 16

@@ -21,8 +21,8 @@
  */
 
 import assert from 'node:assert/strict'
+import { seededRandom } from '@homing/base'
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
-import { seededRandom } from '@homing/clock'
 import { BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
 import { ActiveLoad } from '@homing/load'
 import { FIXED_POLICY_NAMES, type SelectionSettings, Selector, selectionSettings } from '@homing/selection'

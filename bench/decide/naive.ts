@@ -1,6 +1,6 @@
 /** Choice and lookup by their definitions, with records and maps: what `decide` is checked against and compared with. */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import type { Candidates, SelectionRequest, SelectionSettings } from '@homing/selection'
 
 export interface NaiveChoice {

@@ -10,8 +10,8 @@
  */
 
 import assert from 'node:assert/strict'
+import { seededRandom } from '@homing/base'
 import { chainSequence, DEFAULT_SEED, hashBlocks } from '@homing/blocks'
-import { seededRandom } from '@homing/clock'
 import { BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
 import {
   EngineBook,

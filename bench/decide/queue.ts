@@ -14,7 +14,7 @@
  */
 
 import assert from 'node:assert/strict'
-import { type Random, seededRandom } from '@homing/clock'
+import { type Random, seededRandom } from '@homing/base'
 import {
   type PolicyProfile,
   PriorityQueue,

@@ -15,10 +15,8 @@
 import assert from 'node:assert/strict'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { type ActorRef, createActorSystem, defineActor } from '@homing/actor'
-import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
-import type { AuditMessage, ComputedMessage, DirectoryMessage, Fleet } from '@homing/directory'
-import { BlockIndex, layeredOptions } from '@homing/index'
-import { type QueueMessage, queue, type WaitingHints } from '@homing/queue-actor'
+import type { AuditMessage, ComputedMessage, DirectoryMessage, Fleet } from '@homing/actors/directory'
+import { type QueueMessage, queue, type WaitingHints } from '@homing/actors/queue'
 import {
   type Decision,
   type Delivery,
@@ -26,9 +24,11 @@ import {
   type RouterMessage,
   type RoutingRequest,
   router,
-} from '@homing/router'
+} from '@homing/actors/router'
+import { type TrackerMessage, tracker } from '@homing/actors/tracker'
+import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
+import { BlockIndex, layeredOptions } from '@homing/index'
 import { type SelectionSettings, selectionSettings } from '@homing/selection'
-import { type TrackerMessage, tracker } from '@homing/tracker'
 import type { Measure, Measures, Target } from '../harness.ts'
 import { median } from '../statistics.ts'
 import { BLOCK_TOKENS, fixtureOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'

@@ -5,11 +5,10 @@
  */
 
 import { type ActorRef, type ActorSystem, createActorSystem, defineActor, type Message } from '@homing/actor'
-import { systemClock } from '@homing/clock'
+import { type IndexerMessage, indexer } from '@homing/actors/indexer'
+import { LISTENER_LIMITS, type ListenerMessage, listener } from '@homing/actors/listener'
+import { silentLog, systemClock } from '@homing/base'
 import { createIndexMemory, IndexReader, layeredOptions, OverlapCounts } from '@homing/index'
-import { type IndexerMessage, indexer } from '@homing/indexer'
-import { LISTENER_LIMITS, type ListenerMessage, listener } from '@homing/listener'
-import { silentLog } from '@homing/log'
 import { type Publisher, systemTransport } from '@homing/transport'
 import type { NatsServer } from '@homing/transport/testing'
 import { cpuMs, nextTurn, pause } from '../actors/loads.ts'

@@ -4,7 +4,7 @@
  */
 
 import { createActorSystem } from '@homing/actor'
-import { engine } from '@homing/testkit'
+import { engine } from '@homing/engine'
 
 const START_MS_MAX = 60_000
 const [count, speed] = process.argv.slice(2, 4).map(Number) as [number, number]

@@ -4,7 +4,7 @@
  */
 
 import { fileURLToPath } from 'node:url'
-import { type Random, seededRandom } from '@homing/clock'
+import { type Random, seededRandom } from '@homing/base'
 
 /** A tokenizer that engines and routers load alike. */
 export const TINY_TOKENIZER = fileURLToPath(

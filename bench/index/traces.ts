@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { gunzipSync } from 'node:zlib'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 
 /** Tokens of one id of a trace. An id stands for its block and all before it. */
 export const TRACE_BLOCK_TOKENS = 512

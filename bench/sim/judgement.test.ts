@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import type { CellResult } from '@homing/simulate'
 import t from 'tap'
 import { withTable } from '../page-table.ts'

@@ -10,7 +10,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { type Clock, systemClock } from '@homing/clock'
+import { type Clock, systemClock } from '@homing/base'
 import {
   CAPACITY_SHARE,
   type CellResult,

@@ -9,7 +9,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import {
   type CellRun,
   CellRunner,

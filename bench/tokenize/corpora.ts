@@ -14,7 +14,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type Random, seededRandom } from '@homing/clock'
+import { type Random, seededRandom } from '@homing/base'
 import { hostileText } from '../../packages/tokenization/test/reference/texts.ts'
 
 export type Kind = 'english' | 'code' | 'mixed' | 'cjk'

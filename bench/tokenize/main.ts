@@ -19,7 +19,7 @@
  */
 
 import assert from 'node:assert/strict'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import { vocabularyAtHand } from '../../packages/tokenization/scripts/vocabularies.ts'
 import { EncodeError } from '../../packages/tokenization/src/errors.ts'
 import { type OurEncoder, Ours } from '../../packages/tokenization/test/reference/ours.ts'

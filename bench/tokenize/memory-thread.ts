@@ -3,7 +3,7 @@
 import { getHeapStatistics, setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { parentPort, workerData } from 'node:worker_threads'
-import { type Random, seededRandom } from '@homing/clock'
+import { type Random, seededRandom } from '@homing/base'
 import type { LoadedTokenizer } from '@homing/tokenization'
 import { BodyReader } from '../../actors/tokenizer/src/body-reader.ts'
 import { hostileText } from '../../packages/tokenization/test/reference/texts.ts'

@@ -4,9 +4,9 @@
  */
 
 import { createTestSystem } from '@homing/actor/testing'
-import { SimulatedClock } from '@homing/clock'
-import type { IndexerMessage } from '@homing/indexer'
-import { LISTENER_LIMITS, listener, type SourceMessage } from '@homing/listener'
+import type { IndexerMessage } from '@homing/actors/indexer'
+import { LISTENER_LIMITS, listener, type SourceMessage } from '@homing/actors/listener'
+import { SimulatedClock } from '@homing/base'
 import { encodeEventFrames, encodeKvBatch, kvStored } from '@homing/protocol'
 import { MemoryNetwork, transportCapability } from '@homing/transport'
 import t from 'tap'

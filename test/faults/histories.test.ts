@@ -8,7 +8,7 @@
 
 import assert from 'node:assert/strict'
 import process from 'node:process'
-import type { EngineSettings } from '@homing/testkit'
+import type { EngineSettings } from '@homing/engine'
 import fc from 'fast-check'
 import t from 'tap'
 import { ObservedFleet } from './observed-fleet.ts'

@@ -6,7 +6,7 @@
  * changes of caches and batches. What a batch says is all that happened at moments before its own.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import {
   BlockManager,
   type BlocksStored,
@@ -17,7 +17,7 @@ import {
   type HashWords,
   hexOfHash,
   NO_EVENT_FAULTS,
-} from '@homing/testkit'
+} from '@homing/engine'
 import type { HttpExchange, Transport } from '@homing/transport'
 import { BLOCK_TOKENS, BLOCKS, engineHashes, PROMPTS } from './life-prompts.ts'
 

@@ -12,7 +12,7 @@
  * another, under `exact`, by the condition that made it so (`Unobservable` in life-signs.ts).
  */
 
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import type { Trust } from '@homing/index'
 import { LifeEngine } from './life-engine.ts'
 import {

@@ -7,14 +7,17 @@
 
 import type { ActorRef } from '@homing/actor'
 import { createTestSystem, type Probe, type TestSystem } from '@homing/actor/testing'
-import { type Clock, type SimulatedClock, seededRandom } from '@homing/clock'
-import { type DirectoryMessage, directory, type FleetMessage, parseWorkerSpec } from '@homing/directory'
-import type { Trust } from '@homing/index'
-import { createIndexMemory, IndexReader, layeredOptions, OverlapCounts } from '@homing/index'
-import { type IndexServiceArgs, indexService, serviceProcessMetrics } from '@homing/index-service'
-import { type IndexerMessage, indexer, type RoutedMessage } from '@homing/indexer'
-import { type CheckpointStore, checkpointFiles } from '@homing/listener'
-import { silentLog } from '@homing/log'
+import {
+  type DirectoryMessage,
+  directory,
+  type FleetMessage,
+  parseWorkerSpec,
+} from '@homing/actors/directory'
+import { type IndexServiceArgs, indexService, serviceProcessMetrics } from '@homing/actors/index-service'
+import { type IndexerMessage, indexer, type RoutedMessage } from '@homing/actors/indexer'
+import { type CheckpointStore, checkpointFiles } from '@homing/actors/listener'
+import { type Clock, type SimulatedClock, seededRandom, silentLog } from '@homing/base'
+import { createIndexMemory, IndexReader, layeredOptions, OverlapCounts, type Trust } from '@homing/index'
 import { Metrics } from '@homing/metrics'
 import { decodeKvBatch, parseSnapshotReply, SALT, snapshotRequestFrames } from '@homing/protocol'
 import { PolledSidecar, Republisher, Sidecar } from '@homing/publisher'

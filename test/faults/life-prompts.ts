@@ -4,7 +4,7 @@
  */
 
 import { hashLocals, namespaceSeed } from '@homing/blocks'
-import { promptHashes } from '@homing/testkit'
+import { promptHashes } from '@homing/engine'
 
 export const BLOCK_TOKENS = 4
 

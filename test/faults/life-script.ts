@@ -3,8 +3,8 @@
  * drawn from a seed, so that a step can be taken out of it and the rest stays as it was.
  */
 
-import { type Random, seededRandom } from '@homing/clock'
-import { type EventForm, PLAIN_MANNERS } from '@homing/testkit'
+import { type Random, seededRandom } from '@homing/base'
+import { type EventForm, PLAIN_MANNERS } from '@homing/engine'
 import type { EngineKind, FirstSequence } from './life-engine.ts'
 
 /**

@@ -29,7 +29,7 @@
  * sign, and so nothing of it counts as exact; but what is held of it nobody can tell from what is held of the next one.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import type { BatchOrigin, LifeEngine, Moments } from './life-engine.ts'
 import { BLOCKS } from './life-prompts.ts'
 

@@ -6,8 +6,7 @@
  */
 
 import { createTestSystem, type TestSystem } from '@homing/actor/testing'
-import { type Random, SimulatedClock, seededRandom, systemClock } from '@homing/clock'
-import { silentLog } from '@homing/log'
+import { type Random, SimulatedClock, seededRandom, silentLog, systemClock } from '@homing/base'
 import { MemoryNetwork, systemTransport, type Transport } from '@homing/transport'
 import { freePorts } from '@homing/transport/testing'
 import type { Moments, Origins } from './life-engine.ts'

@@ -3,7 +3,7 @@
  * `Signs` know what could be known.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import { parseEventFrames, parseReplayReply, parseReplayRequest } from '@homing/protocol'
 import type { Frames, HttpReply, HttpTransport, MessageTransport, Transport } from '@homing/transport'
 import { type BatchOrigin, batchKey, type Origins, type PolledEvent } from './life-engine.ts'

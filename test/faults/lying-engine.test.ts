@@ -1,8 +1,8 @@
 /** An engine whose events leave out removals: its answers show it, and the trust follows. */
 
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
+import type { EngineSettings } from '@homing/engine'
 import { decodeKvBatch, encodeEventFrames, encodeKvBatch, parseEventFrames } from '@homing/protocol'
-import type { EngineSettings } from '@homing/testkit'
 import type { Transport } from '@homing/transport'
 import t, { type Test } from 'tap'
 import { BLOCK_SIZE_TOKENS, MODEL, SimulatedFleet } from '../simulation/simulated-fleet.ts'

@@ -4,7 +4,7 @@
  * UNTOLD_ROWS are those of which no sign reaches the router for some time. Nobody can be right about them; the page says for how long.
  */
 
-import type { CheckpointStore } from '@homing/listener'
+import type { CheckpointStore } from '@homing/actors/listener'
 import type { Row } from './fault-matrix.ts'
 import type { ObservedFleet } from './observed-fleet.ts'
 

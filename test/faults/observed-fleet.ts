@@ -11,13 +11,12 @@
  */
 
 import assert from 'node:assert/strict'
-import { type Random, seededRandom } from '@homing/clock'
+import type { CheckpointStore } from '@homing/actors/listener'
+import { type Random, seededRandom, silentLog } from '@homing/base'
+import { type CachedBlock, type EngineSettings, promptHashes } from '@homing/engine'
 import type { Trust } from '@homing/index'
-import type { CheckpointStore } from '@homing/listener'
-import { silentLog } from '@homing/log'
 import { decodeKvBatch, parseEventFrames } from '@homing/protocol'
 import { Sidecar } from '@homing/publisher'
-import { type CachedBlock, type EngineSettings, promptHashes } from '@homing/testkit'
 import type { Frames, Publisher } from '@homing/transport'
 import {
   ASK_MS_MAX,

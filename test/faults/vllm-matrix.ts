@@ -3,7 +3,7 @@
  * columns of vLLM in fault-matrix.ts again, where nothing of the engine is simulated.
  */
 
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import type { Trust } from '@homing/index'
 import type { RunningRouter } from 'homing'
 import { send, startTestRouter } from '../system/fleet.ts'

@@ -10,9 +10,9 @@ import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
+import { hexOfHash } from '@homing/engine'
 import { decodeKvBatch, parseEventFrames } from '@homing/protocol'
-import { hexOfHash } from '@homing/testkit'
 import {
   type Closable,
   type Frames,

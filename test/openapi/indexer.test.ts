@@ -1,7 +1,7 @@
 /** docs/openapi-indexer.json is a valid document of the routes of `homing indexer`, and says what it takes and answers. */
 
 import { readFileSync } from 'node:fs'
-import { SERVICE_ROUTES } from '@homing/index-service'
+import { SERVICE_ROUTES } from '@homing/actors/index-service'
 import { Validator } from '@seriousme/openapi-schema-validator'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import t from 'tap'

@@ -6,7 +6,7 @@
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { type NamedServiceRoute, SERVICE_ROUTES } from '@homing/index-service'
+import { type NamedServiceRoute, SERVICE_ROUTES } from '@homing/actors/index-service'
 import { collectIndexerSamples } from './indexer-samples.ts'
 import { operationId, plain, sampled, sectionOf } from './parts.ts'
 import type { Samples } from './samples.ts'

@@ -6,9 +6,9 @@
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { OPERATOR_ROUTES } from '@homing/console'
-import { OWN_ROUTES } from '@homing/gateway'
-import { WHAT_IF_PROFILES } from '@homing/what-if'
+import { OPERATOR_ROUTES } from '@homing/actors/console'
+import { OWN_ROUTES } from '@homing/actors/gateway'
+import { WHAT_IF_PROFILES } from '@homing/simulate/what-if'
 import { operationId, plain, sampled, sectionOf } from './parts.ts'
 import { collectSamples, type Samples } from './samples.ts'
 import { type FieldNotes, type Schema, schemaOf } from './schema.ts'

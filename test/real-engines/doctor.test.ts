@@ -4,9 +4,8 @@
  * Runs with HOMING_REAL_ENGINES=1 and engines at HOMING_REAL_ENGINE_URLS, as sessions.test.ts does (docs/engines.md).
  */
 
-import { systemClock, systemRandom } from '@homing/clock'
-import { type DiagnoseOptions, diagnoseWorkers, parseWorkerSpec } from '@homing/directory'
-import { silentLog } from '@homing/log'
+import { type DiagnoseOptions, diagnoseWorkers, parseWorkerSpec } from '@homing/actors/directory'
+import { silentLog, systemClock, systemRandom } from '@homing/base'
 import { systemTransport } from '@homing/transport'
 import t, { type Test } from 'tap'
 

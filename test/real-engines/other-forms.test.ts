@@ -6,7 +6,7 @@
  * that the router loads its tokenizer. HOMING_REAL_REQUESTS says how many requests of each form, 100 unless given.
  */
 
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import t from 'tap'
 import { RouterClient, send, startTestRouter, until } from '../system/fleet.ts'
 

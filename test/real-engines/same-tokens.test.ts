@@ -6,7 +6,7 @@
  * unless given; what the router leaves to the engine is counted, and does not count as compared.
  */
 
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import t from 'tap'
 import {
   hostileText,

@@ -9,7 +9,7 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import { parseSettings, routerCommand } from '@homing/config'
 import { type RunningRouter, startRouter } from 'homing'
 import t, { type Test } from 'tap'

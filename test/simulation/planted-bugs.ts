@@ -138,14 +138,14 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   {
     what: 'the queue forgets to look again',
     scenario: 'queue',
-    file: 'actors/queue-actor/src/queue.ts',
+    file: 'actors/queue/src/queue.ts',
     right: "this.#context.schedule(dueMs, { type: 'look' })",
     wrong: '',
   },
   {
     what: 'the router is not told of a request that ended while it was asked about',
     scenario: 'queue',
-    file: 'actors/queue-actor/src/queue.ts',
+    file: 'actors/queue/src/queue.ts',
     right: 'if (open !== undefined) this.#drop(open)\n    this.#tellRouter(message)',
     wrong: 'if (open !== undefined) this.#drop(open)\n    else this.#tellRouter(message)',
   },

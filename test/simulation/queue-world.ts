@@ -7,7 +7,7 @@
  */
 
 import type { SeedOutcome, Simulation } from '@homing/actor/simulation'
-import { type Random, seededRandom } from '@homing/clock'
+import { type Random, seededRandom } from '@homing/base'
 import type { RouterSettings } from '@homing/config'
 import { type PolicyProfile, QUEUE_ORDERS, type QueueOrder } from '@homing/queue'
 import { checkEnds, checkOrder, checkShares, checkWork, type Sent } from './queue-checks.ts'

@@ -1,6 +1,6 @@
 /** Receipts of `auto`, whatever hints requests bring: no figure in /decisions is null, which is what JSON makes of NaN and of Infinity. */
 
-import { type Random, seededRandom } from '@homing/clock'
+import { type Random, seededRandom } from '@homing/base'
 import t from 'tap'
 import { BLOCK_SIZE_TOKENS, MODEL, SimulatedFleet } from './simulated-fleet.ts'
 

@@ -7,7 +7,7 @@
  */
 
 import { CRASH_POINTS, type SeedOutcome, type Simulation } from '@homing/actor/simulation'
-import { type Random, seededRandom } from '@homing/clock'
+import { type Random, seededRandom } from '@homing/base'
 import type { MemoryNetwork } from '@homing/transport'
 import {
   BLOCK_SIZE_TOKENS,

@@ -5,7 +5,13 @@
 
 import type { ActorRef } from '@homing/actor'
 import { createSimulation, type Simulation } from '@homing/actor/simulation'
-import { seededRandom } from '@homing/clock'
+import { processMetrics } from '@homing/actors/console'
+import { type LogFiles, logFiles } from '@homing/actors/decision-log'
+import { parseWorkerSpec } from '@homing/actors/directory'
+import { type GuardianMessage, guardian } from '@homing/actors/guardian'
+import { type CheckpointStore, checkpointFiles } from '@homing/actors/listener'
+import { inlineTaskPool, taskPoolCapability } from '@homing/actors/tokenizer'
+import { type Log, seededRandom, silentLog } from '@homing/base'
 import {
   parseSettings,
   type RouterSettings,
@@ -13,16 +19,9 @@ import {
   readTenantWeights,
   routerCommand,
 } from '@homing/config'
-import { processMetrics } from '@homing/console'
-import { type LogFiles, logFiles } from '@homing/decision-log'
-import { parseWorkerSpec } from '@homing/directory'
-import { type GuardianMessage, guardian } from '@homing/guardian'
-import { type CheckpointStore, checkpointFiles } from '@homing/listener'
-import { type Log, silentLog } from '@homing/log'
+import { byteTokenizer, Engine, type EngineSettings } from '@homing/engine'
 import { Metrics } from '@homing/metrics'
 import type { PolicyFile } from '@homing/queue'
-import { byteTokenizer, Engine, type EngineSettings } from '@homing/testkit'
-import { inlineTaskPool, taskPoolCapability } from '@homing/tokenizer'
 import {
   type Frames,
   type HttpReply,

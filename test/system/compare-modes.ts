@@ -8,7 +8,7 @@
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { traceTokens } from '@homing/testkit'
+import { traceTokens } from '@homing/engine'
 import type { TraceRequest } from '@homing/trace'
 import type { Test } from 'tap'
 import { assertIndexEqualsCaches, chunksOf, type Fleet, withFleet } from './fleet.ts'

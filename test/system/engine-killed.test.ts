@@ -7,7 +7,7 @@
  */
 
 import assert from 'node:assert/strict'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import t from 'tap'
 import { chunksOf, RouterClient, startProcess, startTestRouter, type TestProcess, until } from './fleet.ts'
 

@@ -3,8 +3,7 @@
  * credited with blocks that it does not hold.
  */
 
-import { systemClock } from '@homing/clock'
-import { silentLog } from '@homing/log'
+import { silentLog, systemClock } from '@homing/base'
 import { encodeEventFrames, encodeKvBatch, kvRemoved, kvStored } from '@homing/protocol'
 import { type Closable, type Frames, systemTransport } from '@homing/transport'
 import t from 'tap'

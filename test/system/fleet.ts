@@ -18,7 +18,7 @@ import {
   type EngineSettings,
   type EngineState,
   engine,
-} from '@homing/testkit'
+} from '@homing/engine'
 import { freePorts } from '@homing/transport/testing'
 import { type RunningRouter, startRouter } from 'homing'
 import { Agent, type Dispatcher, request } from 'undici'

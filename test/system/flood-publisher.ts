@@ -6,7 +6,7 @@
 
 import process from 'node:process'
 import { createInterface } from 'node:readline'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import { encodeEventFrames, encodeKvBatch, kvRemoved, kvStored } from '@homing/protocol'
 import { systemTransport } from '@homing/transport'
 

@@ -5,7 +5,7 @@ import { once } from 'node:events'
 import process from 'node:process'
 import { createInterface, type Interface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import t from 'tap'
 import { assertIndexEqualsCaches, startFleet, until } from './fleet.ts'
 

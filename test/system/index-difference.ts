@@ -7,7 +7,7 @@
  * engine, and so on how busy the machine is.
  */
 
-import type { CachedBlock } from '@homing/testkit'
+import type { CachedBlock } from '@homing/engine'
 
 /** `indexed`: 'hash<parent', where the parent is 'null' for none, or one that is not held. Undefined: they do not differ. */
 export function indexDifference(

@@ -7,7 +7,7 @@
 
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
-import { type Random, seededRandom } from '@homing/clock'
+import { type Random, seededRandom } from '@homing/base'
 import t from 'tap'
 import { open, RouterClient, startTestRouter, TINY_TOKENIZER, until } from './fleet.ts'
 

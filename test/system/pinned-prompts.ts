@@ -1,7 +1,7 @@
 /** Prompts of token ids for the tests of faults: sent whole, to an engine of the test's choice, and never credited with more than was reused. */
 
 import assert from 'node:assert/strict'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import type { Answer, Fleet, RouterClient } from './fleet.ts'
 
 export const MODEL = 'homing-sim'

@@ -3,7 +3,7 @@
  * machines look, with the text to type, and requests are served nevertheless. All are processes of their own.
  */
 
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import t, { type Test } from 'tap'
 import {
   type Answer,

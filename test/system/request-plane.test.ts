@@ -2,8 +2,8 @@
  * Requests over a real NATS server: what a client gets is what it gets over HTTP, and what breaks on the way ends as it does there.
  */
 
+import { type RequestHandler, register } from '@homing/publisher'
 import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
-import { type RequestHandler, register } from '@homing/worker'
 import t, { type Test } from 'tap'
 import {
   assertIndexEqualsCaches,

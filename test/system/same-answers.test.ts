@@ -1,6 +1,6 @@
 /** Routed answers are the engine's, member for member, wherever an engine puts fingerprint and usage. */
 
-import { ANSWER_FORMS } from '@homing/testkit'
+import { ANSWER_FORMS } from '@homing/engine'
 import t from 'tap'
 import { answerTable, compareRow } from './answer-table.ts'
 import { TINY_TOKENIZER, withFleet } from './fleet.ts'

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { traceTokens } from '@homing/testkit'
+import { traceTokens } from '@homing/engine'
 import { readTrace } from '@homing/trace'
 import t from 'tap'
 import {
@@ -21,7 +21,7 @@ import {
 const MODEL = 'homing-sim'
 const BLOCK_SIZE_TOKENS = 16
 const SMALL_TRACE = join(
-  dirname(fileURLToPath(import.meta.resolve('@homing/testkit'))),
+  dirname(fileURLToPath(import.meta.resolve('@homing/engine'))),
   '..',
   'fixtures',
   'small-trace.jsonl.gz',

@@ -1,4 +1,4 @@
-/** The same as trace.test.ts on the trace of packages/testkit instead of a recorded workload: runs everywhere, and quickly. */
+/** The same as trace.test.ts on the trace of packages/engine instead of a recorded workload: runs everywhere, and quickly. */
 
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -7,7 +7,7 @@ import t from 'tap'
 import { compare } from './compare-modes.ts'
 
 const SMALL = join(
-  dirname(fileURLToPath(import.meta.resolve('@homing/testkit'))),
+  dirname(fileURLToPath(import.meta.resolve('@homing/engine'))),
   '..',
   'fixtures',
   'small-trace.jsonl.gz',

@@ -4,7 +4,7 @@
  * rounds (default 1), `HOMING_FAULTS_SEED` the first seed.
  */
 
-import { type Random, seededRandom } from '@homing/clock'
+import { type Random, seededRandom } from '@homing/base'
 import { freePort } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import { RouterClient, startProcess, type TestProcess, until } from './fleet.ts'

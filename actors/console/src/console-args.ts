@@ -1,15 +1,15 @@
 /** Arguments of the console: limits, and the actors that own what it shows. */
 
 import type { ActorRef } from '@homing/actor'
-import type { DecisionLogMessage } from '@homing/decision-log'
-import type { DirectoryMessage } from '@homing/directory'
-import type { IndexerMessage } from '@homing/indexer'
-import type { QueueMessage } from '@homing/queue-actor'
-import type { ReplicaBridgeMessage } from '@homing/replica-bridge'
-import type { RouterMessage } from '@homing/router'
-import type { TokenizerMessage } from '@homing/tokenizer'
-import type { TrackerMessage } from '@homing/tracker'
-import type { WhatIfMessage } from '@homing/what-if-actor'
+import type { DecisionLogMessage } from '@homing/actors/decision-log'
+import type { DirectoryMessage } from '@homing/actors/directory'
+import type { IndexerMessage } from '@homing/actors/indexer'
+import type { QueueMessage } from '@homing/actors/queue'
+import type { ReplicaBridgeMessage } from '@homing/actors/replica-bridge'
+import type { RouterMessage } from '@homing/actors/router'
+import type { TokenizerMessage } from '@homing/actors/tokenizer'
+import type { TrackerMessage } from '@homing/actors/tracker'
+import type { WhatIfMessage } from '@homing/actors/what-if'
 
 export interface ConsoleArgs {
   readonly host: string

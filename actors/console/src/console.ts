@@ -13,7 +13,7 @@
  */
 
 import { type ActorRef, defineActor, signal, systemView } from '@homing/actor'
-import { toErrorRecord } from '@homing/errors'
+import { toErrorRecord } from '@homing/base'
 import {
   Bodies,
   EventStreams,

@@ -1,4 +1,4 @@
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** The route changes something, and the caller is neither on this machine nor has the key. */
 export class AdminForbiddenError extends CodedError {

@@ -9,7 +9,7 @@
  */
 
 import type { SystemView } from '@homing/actor'
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import type { Pulled, StreamEvent } from '@homing/http'
 import { type BeatSection, DECISIONS_SHOWN, type PageSections } from '@homing/page'
 import { actorsView } from './actors-view.ts'

@@ -1,7 +1,7 @@
 /** The JSON of `/queue`: wire names. */
 
+import type { ModelQueueStatus, QueueStatus } from '@homing/actors/queue'
 import type { ServedTotals, WaitingTotals } from '@homing/queue'
-import type { ModelQueueStatus, QueueStatus } from '@homing/queue-actor'
 
 /** The fullest first. */
 const TENANTS_SHOWN = 100

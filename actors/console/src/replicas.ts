@@ -1,7 +1,7 @@
 /** `GET /replicas` and the metrics of other routers: who they are, and what they have open at the workers. */
 
+import type { ReplicasReport } from '@homing/actors/replica-bridge'
 import type { Metrics } from '@homing/metrics'
-import type { ReplicasReport } from '@homing/replica-bridge'
 import type { ConsoleArgs } from './console-args.ts'
 
 type Args = Pick<ConsoleArgs, 'replicaBridge' | 'tracker' | 'askMsMax'>

@@ -1,12 +1,18 @@
 /** The JSON of `/workers`, `/route` and `/decisions`: wire names, one function per object. */
 
-import type { CheckpointStatus, FleetReport, Sourced, WorkerKeyRecord, WorkerRecord } from '@homing/directory'
-import type { ShardStatus } from '@homing/indexer'
+import type {
+  CheckpointStatus,
+  FleetReport,
+  Sourced,
+  WorkerKeyRecord,
+  WorkerRecord,
+} from '@homing/actors/directory'
+import type { ShardStatus } from '@homing/actors/indexer'
+import type { CandidateTerms, GuardReceipt, LayerTerm, Receipt } from '@homing/actors/router'
+import type { TokenizerPath } from '@homing/actors/tokenizer'
+import type { WorkerLoad } from '@homing/actors/tracker'
 import type { LearnedSpeed } from '@homing/load'
-import type { CandidateTerms, GuardReceipt, LayerTerm, Receipt } from '@homing/router'
 import type { KeyAudit } from '@homing/selection'
-import type { TokenizerPath } from '@homing/tokenizer'
-import type { WorkerLoad } from '@homing/tracker'
 
 const sourced = <T>(value: Sourced<T> | undefined) =>
   value === undefined ? null : { value: value.value, source: value.source }

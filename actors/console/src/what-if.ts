@@ -6,6 +6,7 @@
  *   DELETE                                  cancels what is under way
  */
 
+import type { WhatIfQuestion, WhatIfReport, WhatIfRun } from '@homing/actors/what-if'
 import {
   BadParameterError,
   type HttpAnswer,
@@ -15,8 +16,7 @@ import {
   RefusedError,
 } from '@homing/http'
 import type { WhatIfAnswerRow, WhatIfRunRow, WhatIfSection } from '@homing/page'
-import { WHAT_IF_PROFILES } from '@homing/what-if'
-import type { WhatIfQuestion, WhatIfReport, WhatIfRun } from '@homing/what-if-actor'
+import { WHAT_IF_PROFILES } from '@homing/simulate/what-if'
 import type { ConsoleArgs } from './console-args.ts'
 import type { OperatorRequest } from './messages.ts'
 

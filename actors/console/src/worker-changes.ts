@@ -3,7 +3,7 @@
  */
 
 import type { ActorRef } from '@homing/actor'
-import type { DirectoryMessage } from '@homing/directory'
+import type { DirectoryMessage } from '@homing/actors/directory'
 import {
   BadParameterError,
   type HttpAnswer,

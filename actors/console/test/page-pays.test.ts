@@ -1,8 +1,8 @@
 /** What the section `pays` of the page says was saved. */
 
+import type { HourReport } from '@homing/actors/router'
+import type { WorkerLoad } from '@homing/actors/tracker'
 import { KNEES } from '@homing/load'
-import type { HourReport } from '@homing/router'
-import type { WorkerLoad } from '@homing/tracker'
 import t from 'tap'
 import { paysSection } from '../src/page-pays.ts'
 

@@ -1,4 +1,4 @@
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** The file of the decision log cannot be used; nothing is started. */
 export class DecisionLogFileError extends CodedError {

@@ -26,14 +26,14 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, type Signal, signal } from '@homing/actor'
-import { toErrorRecord } from '@homing/errors'
-import type { IndexerMessage, RoutedMessage, ShardResetMessage } from '@homing/indexer'
+import type { IndexerMessage, RoutedMessage, ShardResetMessage } from '@homing/actors/indexer'
 import {
   checkpointOptions,
   type ListenerMessage,
   type SourceMessage,
   saveCheckpoints,
-} from '@homing/listener'
+} from '@homing/actors/listener'
+import { toErrorRecord } from '@homing/base'
 import { type BusyThresholds, NO_BUSY_THRESHOLDS } from '@homing/load'
 import { clashText, SocketClaims } from '@homing/transport'
 import type { EventBroker } from './event-broker.ts'

@@ -1,4 +1,4 @@
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** A worker as given (`--worker`, HOMING_WORKERS) is not a usable URL; the router does not start with it. */
 export class InvalidWorkerError extends CodedError {

@@ -10,7 +10,7 @@
  */
 
 import type { ActorContext } from '@homing/actor'
-import { CodedError, type ErrorRecord, toErrorRecord } from '@homing/errors'
+import { CodedError, type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { DirectoryMessage, KeptFleet } from './messages.ts'
 import type { Worker } from './worker.ts'
 import { WorkerRoll } from './worker-roll.ts'

@@ -1,5 +1,5 @@
+export type { CheckpointStatus, SourceStatus } from '@homing/actors/listener'
 export type { Trust } from '@homing/index'
-export type { CheckpointStatus, SourceStatus } from '@homing/listener'
 export {
   type DiagnoseOptions,
   type DiagnosisTokenizer,

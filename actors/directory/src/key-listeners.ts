@@ -9,8 +9,8 @@
  */
 
 import type { ActorContext, ActorRef, Terminated } from '@homing/actor'
-import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
-import { type CheckpointOptions, type ListenedSource, ListenerLives } from '@homing/listener'
+import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
+import { type CheckpointOptions, type ListenedSource, ListenerLives } from '@homing/actors/listener'
 import type { KeyTrust } from './key-trust.ts'
 import type { DirectoryMessage } from './messages.ts'
 import type { Key, Worker } from './worker.ts'

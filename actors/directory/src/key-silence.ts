@@ -11,7 +11,7 @@
  */
 
 import type { ActorContext } from '@homing/actor'
-import type { SourceStatus } from '@homing/listener'
+import type { SourceStatus } from '@homing/actors/listener'
 import type { KeyTrust } from './key-trust.ts'
 import type { ComputedMessage, DirectoryMessage } from './messages.ts'
 import type { Key } from './worker.ts'

@@ -6,10 +6,10 @@
  */
 
 import type { ActorRef, Message, Reply } from '@homing/actor'
-import type { ErrorRecord } from '@homing/errors'
+import type { ShardResetMessage } from '@homing/actors/indexer'
+import type { SaveReport, SourceMessage, SourceStatus } from '@homing/actors/listener'
+import type { ErrorRecord } from '@homing/base'
 import type { Trust } from '@homing/index'
-import type { ShardResetMessage } from '@homing/indexer'
-import type { SaveReport, SourceMessage, SourceStatus } from '@homing/listener'
 import type { BusyThresholds } from '@homing/load'
 import type { AbsenceReason } from '@homing/transport'
 import type { Diagnosis } from './diagnosis/diagnosis.ts'

@@ -12,8 +12,8 @@
  */
 
 import type { ActorContext } from '@homing/actor'
+import { readRegistration, registrationEndpoint } from '@homing/publisher'
 import { type AbsenceReason, type Closable, transportCapability } from '@homing/transport'
-import { readRegistration, registrationEndpoint } from '@homing/worker'
 import type { FleetChanges } from './fleet-changes.ts'
 import type { DirectoryMessage } from './messages.ts'
 

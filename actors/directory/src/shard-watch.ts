@@ -6,7 +6,7 @@
  */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
-import type { IndexerMessage, ShardResetMessage } from '@homing/indexer'
+import type { IndexerMessage, ShardResetMessage } from '@homing/actors/indexer'
 import type { DirectoryMessage } from './messages.ts'
 
 const OBSERVE_INTERVAL_MS = 1000

@@ -3,7 +3,7 @@
  * probed, probed over assumed. Pure: the directory keeps the inputs, this file derives the facts.
  */
 
-import { isOtherProcessStart } from '@homing/listener'
+import { isOtherProcessStart } from '@homing/actors/listener'
 import { brokerEndpointOf, type EventBroker } from './event-broker.ts'
 import type {
   EngineFamily,

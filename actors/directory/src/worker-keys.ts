@@ -12,7 +12,7 @@
  */
 
 import type { ActorContext } from '@homing/actor'
-import { unheard } from '@homing/listener'
+import { unheard } from '@homing/actors/listener'
 import { NoWorkerSlotError } from './errors.ts'
 import type { DirectoryMessage } from './messages.ts'
 import type { Key, Worker } from './worker.ts'

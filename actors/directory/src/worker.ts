@@ -6,8 +6,8 @@
  * slots) is inside that module.
  */
 
+import type { Listened } from '@homing/actors/listener'
 import type { Trust } from '@homing/index'
-import type { Listened } from '@homing/listener'
 import type { WorkerSpec, WorkerState } from './messages.ts'
 import type { ReachedOutcome } from './worker-facts.ts'
 

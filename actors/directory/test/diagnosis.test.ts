@@ -1,6 +1,6 @@
 /** What a diagnosis says of engines that answer in unusual ways, and of a worker of a running directory. */
 
-import { SimulatedClock, seededRandom } from '@homing/clock'
+import { SimulatedClock, seededRandom } from '@homing/base'
 import {
   encodeEventFrames,
   encodeKvBatch,

@@ -1,9 +1,8 @@
 /** A directory on a simulated clock, its indexers as probes, and engines on a network in memory. */
 
 import { createTestSystem, type Probe } from '@homing/actor/testing'
-import { SimulatedClock } from '@homing/clock'
-import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
-import { recordingLog } from '@homing/log'
+import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
+import { recordingLog, SimulatedClock } from '@homing/base'
 import { type HttpListener, MemoryNetwork, type Publisher, transportCapability } from '@homing/transport'
 import type { Test } from 'tap'
 import {

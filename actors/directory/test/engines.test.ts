@@ -5,10 +5,10 @@
 
 import assert from 'node:assert/strict'
 import { type ActorRef, type ActorSystem, createActorSystem } from '@homing/actor'
-import { systemClock } from '@homing/clock'
+import { type IndexerMessage, indexer } from '@homing/actors/indexer'
+import { systemClock } from '@homing/base'
+import { type EngineMessage, type EngineSettings, engine } from '@homing/engine'
 import { createIndexMemory, layeredOptions } from '@homing/index'
-import { type IndexerMessage, indexer } from '@homing/indexer'
-import { type EngineMessage, type EngineSettings, engine } from '@homing/testkit'
 import t, { type Test } from 'tap'
 import { type DirectoryMessage, directory, parseWorkerSpec } from '../src/index.ts'
 

@@ -1,6 +1,6 @@
 /** Workers that register themselves at a broker: they join, leave, are lost and come back; and what strangers say. */
 
-import { registerWorker } from '@homing/worker'
+import { registerWorker } from '@homing/publisher'
 import t from 'tap'
 import { type DirectoryWorld, world } from './directory-world.ts'
 

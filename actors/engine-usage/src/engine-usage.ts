@@ -13,8 +13,8 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
-import type { Fleet, WorkerRecord } from '@homing/directory'
-import type { KvUsageReport, ReportedUsageMessage } from '@homing/tracker'
+import type { Fleet, WorkerRecord } from '@homing/actors/directory'
+import type { KvUsageReport, ReportedUsageMessage } from '@homing/actors/tracker'
 import { type HttpTransport, transportCapability } from '@homing/transport'
 import { readKvUsage } from './kv-usage.ts'
 import type { EngineUsageMessage, UsageOutcome } from './messages.ts'

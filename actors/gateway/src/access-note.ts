@@ -5,11 +5,11 @@
  * It has no place for a body, a header, a query or a key. What clients name themselves is cut to a length.
  */
 
-import type { ErrorRecord } from '@homing/errors'
+import type { WaitingHints } from '@homing/actors/queue'
+import type { Decision, Delivery, RoutingRequest } from '@homing/actors/router'
+import type { ErrorRecord } from '@homing/base'
 import type { AccessLine } from '@homing/http'
 import type { UsageReport } from '@homing/openai'
-import type { WaitingHints } from '@homing/queue-actor'
-import type { Decision, Delivery, RoutingRequest } from '@homing/router'
 import type { Stage } from './request-metrics.ts'
 
 /** What is known before anybody looks at a request. */

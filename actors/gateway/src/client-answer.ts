@@ -3,12 +3,10 @@
  * an error in OpenAI's form, or cut if an error could not be told apart from the answer.
  */
 
-import type { Clock } from '@homing/clock'
-import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import type { Decision } from '@homing/actors/router'
+import { type Clock, type ErrorRecord, type Log, toErrorRecord } from '@homing/base'
 import { apiErrorOf, errorAnswer, sendAnswer } from '@homing/http'
-import type { Log } from '@homing/log'
 import { type ErrorForm, errorBody, errorEvent, isStreamAnswer } from '@homing/openai'
-import type { Decision } from '@homing/router'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 

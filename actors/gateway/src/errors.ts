@@ -1,4 +1,4 @@
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** `openRequestsMax` exchanges are open already. */
 export class TooManyExchangesError extends CodedError {

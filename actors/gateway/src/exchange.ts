@@ -25,12 +25,12 @@
  */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
-import type { DirectoryMessage } from '@homing/directory'
-import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/errors'
+import type { DirectoryMessage } from '@homing/actors/directory'
+import type { WaitingHints } from '@homing/actors/queue'
+import type { Decision, Delivery, RoutingRequest } from '@homing/actors/router'
+import type { TrackerMessage } from '@homing/actors/tracker'
+import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'
 import type { BodyHold } from '@homing/http'
-import type { WaitingHints } from '@homing/queue-actor'
-import type { Decision, Delivery, RoutingRequest } from '@homing/router'
-import type { TrackerMessage } from '@homing/tracker'
 import { giveUpBytes, type HttpExchange, type HttpTransport } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import { ClientAnswer } from './client-answer.ts'

@@ -4,7 +4,7 @@
  * A request that has ended counts as open until the router has accepted the message about it (placement.ts), so these messages are bounded too.
  */
 
-import type { ErrorRecord } from '@homing/errors'
+import type { ErrorRecord } from '@homing/base'
 import type { Bodies } from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'

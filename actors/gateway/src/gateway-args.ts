@@ -1,13 +1,13 @@
 /** Arguments of the gateway: limits, and the actors that a request passes through. */
 
 import type { ActorRef } from '@homing/actor'
+import type { ConsoleMessage } from '@homing/actors/console'
+import type { DirectoryMessage } from '@homing/actors/directory'
+import type { QueueMessage } from '@homing/actors/queue'
+import type { RouterMessage } from '@homing/actors/router'
+import type { TokenizerMessage } from '@homing/actors/tokenizer'
+import type { TrackerMessage } from '@homing/actors/tracker'
 import type { RelayRoute } from '@homing/config'
-import type { ConsoleMessage } from '@homing/console'
-import type { DirectoryMessage } from '@homing/directory'
-import type { QueueMessage } from '@homing/queue-actor'
-import type { RouterMessage } from '@homing/router'
-import type { TokenizerMessage } from '@homing/tokenizer'
-import type { TrackerMessage } from '@homing/tracker'
 import type { ExchangeLimits } from './exchange.ts'
 import type { OwnRoute } from './own-routes.ts'
 

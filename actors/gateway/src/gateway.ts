@@ -14,12 +14,11 @@
  */
 
 import { type ActorRef, defineActor, signal } from '@homing/actor'
-import type { Clock } from '@homing/clock'
-import type { ConsoleMessage, OperatorRequest } from '@homing/console'
-import type { Fleet } from '@homing/directory'
-import { toErrorRecord } from '@homing/errors'
+import type { ConsoleMessage, OperatorRequest } from '@homing/actors/console'
+import type { Fleet } from '@homing/actors/directory'
+import type { CompletionRoute } from '@homing/actors/tokenizer'
+import { type Clock, toErrorRecord } from '@homing/base'
 import { Bodies, EventStreams, FrontDoor, RouteTable, refuseRoute, sendOrStream } from '@homing/http'
-import type { CompletionRoute } from '@homing/tokenizer'
 import { type HttpExchange, transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
 import type { AccessNote } from './access-note.ts'

@@ -12,10 +12,10 @@
  */
 
 import type { ActorRef, Message } from '@homing/actor'
-import { type ErrorRecord, toErrorRecord } from '@homing/errors'
-import type { QueueMessage, WaitingHints } from '@homing/queue-actor'
-import type { Decision, Delivery, RouterMessage, RoutingRequest } from '@homing/router'
-import type { GatewayLife } from '@homing/tracker'
+import type { QueueMessage, WaitingHints } from '@homing/actors/queue'
+import type { Decision, Delivery, RouterMessage, RoutingRequest } from '@homing/actors/router'
+import type { GatewayLife } from '@homing/actors/tracker'
+import { type ErrorRecord, toErrorRecord } from '@homing/base'
 
 type Settled = Extract<RouterMessage, { readonly type: 'settled' }>
 /** Tells what must arrive: again, as long as there is no room for it. */

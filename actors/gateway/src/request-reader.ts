@@ -12,10 +12,11 @@
  */
 
 import { AskTimeoutError } from '@homing/actor'
-import type { Clock } from '@homing/clock'
-import type { Explained } from '@homing/console'
-import type { Fleet } from '@homing/directory'
-import { fromErrorRecord, toErrorRecord } from '@homing/errors'
+import type { Explained } from '@homing/actors/console'
+import type { Fleet } from '@homing/actors/directory'
+import type { RoutingRequest } from '@homing/actors/router'
+import type { CompletionRoute, ReadRequest, ReadResult } from '@homing/actors/tokenizer'
+import { type Clock, fromErrorRecord, toErrorRecord } from '@homing/base'
 import { type Bodies, type BodyHold, RefusedError } from '@homing/http'
 import {
   cutMembers,
@@ -25,8 +26,6 @@ import {
   scanRequest,
 } from '@homing/openai'
 import { ADAPTER, EXTRA_KEY, SALT, type SeparatedPrompt } from '@homing/protocol'
-import type { RoutingRequest } from '@homing/router'
-import type { CompletionRoute, ReadRequest, ReadResult } from '@homing/tokenizer'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import type { ReadyRequest } from './exchange.ts'

@@ -10,8 +10,8 @@
  * Bounds   `countMax` responses; of more, those noted first are forgotten.
  */
 
-import type { Fleet } from '@homing/directory'
-import type { Decision } from '@homing/router'
+import type { Fleet } from '@homing/actors/directory'
+import type { Decision } from '@homing/actors/router'
 
 export interface ResponseHolder {
   readonly instanceId: number

@@ -7,8 +7,8 @@
  *   x-homing-do-not-queue: true                                     it is refused instead
  */
 
+import type { WaitingHints } from '@homing/actors/queue'
 import { InvalidRequestError, type PriorityHints } from '@homing/openai'
-import type { WaitingHints } from '@homing/queue-actor'
 import type { HttpHeaders } from '@homing/transport'
 
 /** Longer keys count by what they begin with. */

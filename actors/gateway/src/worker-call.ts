@@ -14,7 +14,8 @@
  *   I2  The head is reported once, before the first data.
  */
 
-import type { Clock, Timer } from '@homing/clock'
+import type { Decision } from '@homing/actors/router'
+import type { Clock, Timer } from '@homing/base'
 import {
   type BodyEdit,
   editBody,
@@ -25,7 +26,6 @@ import {
   type UsageReport,
   UsageTap,
 } from '@homing/openai'
-import type { Decision } from '@homing/router'
 import {
   giveUpBytes,
   type HttpCall,

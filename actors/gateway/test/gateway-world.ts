@@ -5,18 +5,23 @@
 
 import type { ActorRef, Message } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
-import { type ConsoleArgs, type ConsoleMessage, OPERATOR_ROUTES, operatorConsole } from '@homing/console'
-import type { DecisionLogMessage } from '@homing/decision-log'
-import type { DirectoryMessage } from '@homing/directory'
+import {
+  type ConsoleArgs,
+  type ConsoleMessage,
+  OPERATOR_ROUTES,
+  operatorConsole,
+} from '@homing/actors/console'
+import type { DecisionLogMessage } from '@homing/actors/decision-log'
+import type { DirectoryMessage } from '@homing/actors/directory'
+import type { IndexerMessage } from '@homing/actors/indexer'
+import type { QueueMessage } from '@homing/actors/queue'
+import type { ReplicaBridgeMessage } from '@homing/actors/replica-bridge'
+import type { RouterMessage } from '@homing/actors/router'
+import type { TokenizerMessage } from '@homing/actors/tokenizer'
+import type { TrackerMessage } from '@homing/actors/tracker'
+import type { WhatIfMessage } from '@homing/actors/what-if'
 import type { AccessLine } from '@homing/http'
-import type { IndexerMessage } from '@homing/indexer'
-import type { QueueMessage } from '@homing/queue-actor'
-import type { ReplicaBridgeMessage } from '@homing/replica-bridge'
-import type { RouterMessage } from '@homing/router'
-import type { TokenizerMessage } from '@homing/tokenizer'
-import type { TrackerMessage } from '@homing/tracker'
 import { type HttpExchange, type HttpTransport, MemoryNetwork, transportCapability } from '@homing/transport'
-import type { WhatIfMessage } from '@homing/what-if-actor'
 import type { Test } from 'tap'
 import { accessLogs } from '../src/access-notes.ts'
 import { type GatewayArgs, gateway, relayedNames } from '../src/index.ts'

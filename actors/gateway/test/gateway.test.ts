@@ -1,8 +1,8 @@
 /** A request on its way through the gateway, with every outcome. */
 
 import { readFileSync } from 'node:fs'
+import type { PlaceResult } from '@homing/actors/queue'
 import { SALT } from '@homing/protocol'
-import type { PlaceResult } from '@homing/queue-actor'
 import t from 'tap'
 import { HOST, PORT, start } from './gateway-world.ts'
 import { DECISION, fleetOf, READ, RECEIPT, WORKER } from './sample-records.ts'

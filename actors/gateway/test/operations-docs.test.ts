@@ -1,9 +1,9 @@
 /** docs/operations.md against the answers of a running gateway: every field of a receipt and of /workers, every operator route. */
 
 import { readFileSync } from 'node:fs'
-import { OPERATOR_ROUTES } from '@homing/console'
-import type { FleetReport, SourceStatus } from '@homing/directory'
-import type { Receipt } from '@homing/router'
+import { OPERATOR_ROUTES } from '@homing/actors/console'
+import type { FleetReport, SourceStatus } from '@homing/actors/directory'
+import type { Receipt } from '@homing/actors/router'
 import t from 'tap'
 import { start } from './gateway-world.ts'
 import { fleetOf, RECEIPT, WORKER, WORKER_DIAGNOSIS } from './sample-records.ts'

@@ -1,6 +1,6 @@
 /** The operator routes: passed to the console on the port of the API, or on a port of the console's own. */
 
-import { OPERATOR_ROUTES } from '@homing/console'
+import { OPERATOR_ROUTES } from '@homing/actors/console'
 import t from 'tap'
 import { HOST, start } from './gateway-world.ts'
 import { RECEIPT } from './sample-records.ts'

@@ -1,8 +1,8 @@
 /** Placements: what must be told is told again until there is room for it. */
 
 import type { ActorRef } from '@homing/actor'
-import type { QueueMessage } from '@homing/queue-actor'
-import type { RouterMessage, RoutingRequest } from '@homing/router'
+import type { QueueMessage } from '@homing/actors/queue'
+import type { RouterMessage, RoutingRequest } from '@homing/actors/router'
 import t from 'tap'
 import { Placements } from '../src/placement.ts'
 

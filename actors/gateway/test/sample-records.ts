@@ -1,10 +1,10 @@
 /** One worker, one request to it, its decision and its receipt, as the scripted actors tell them unless a test says otherwise. */
 
-import type { Fleet, WorkerDiagnosis, WorkerRecord } from '@homing/directory'
-import type { ShardStatus } from '@homing/indexer'
-import type { QueueStatus } from '@homing/queue-actor'
-import type { Decision, Receipt } from '@homing/router'
-import type { ReadRequest, TokenizerStatus } from '@homing/tokenizer'
+import type { Fleet, WorkerDiagnosis, WorkerRecord } from '@homing/actors/directory'
+import type { ShardStatus } from '@homing/actors/indexer'
+import type { QueueStatus } from '@homing/actors/queue'
+import type { Decision, Receipt } from '@homing/actors/router'
+import type { ReadRequest, TokenizerStatus } from '@homing/actors/tokenizer'
 
 export const WORKER_HOST = '10.0.0.1'
 

@@ -1,17 +1,17 @@
 /** Scripted actors: the tokenizer, router, directory, tracker and indexers of one fixed fleet, which answer what a test wrote down. */
 
 import { type ActorRef, defineActor, type Message } from '@homing/actor'
-import type { DecisionLogMessage } from '@homing/decision-log'
-import type { DirectoryMessage, FleetReport } from '@homing/directory'
-import type { ErrorRecord } from '@homing/errors'
-import type { IndexedBlock, IndexerMessage, ShardStatus } from '@homing/indexer'
-import type { PlaceResult, QueueMessage, QueueStatus } from '@homing/queue-actor'
-import type { ReplicaBridgeMessage } from '@homing/replica-bridge'
-import type { GuardStatus, Receipt, RouterMessage, RoutingRequest } from '@homing/router'
+import type { DecisionLogMessage } from '@homing/actors/decision-log'
+import type { DirectoryMessage, FleetReport } from '@homing/actors/directory'
+import type { IndexedBlock, IndexerMessage, ShardStatus } from '@homing/actors/indexer'
+import type { PlaceResult, QueueMessage, QueueStatus } from '@homing/actors/queue'
+import type { ReplicaBridgeMessage } from '@homing/actors/replica-bridge'
+import type { GuardStatus, Receipt, RouterMessage, RoutingRequest } from '@homing/actors/router'
+import type { ReadResult, TokenizerMessage, TokenizerStatus } from '@homing/actors/tokenizer'
+import type { LoadReport, TrackerMessage } from '@homing/actors/tracker'
+import type { WhatIfMessage, WhatIfReport } from '@homing/actors/what-if'
+import type { ErrorRecord } from '@homing/base'
 import type { KeyAudit } from '@homing/selection'
-import type { ReadResult, TokenizerMessage, TokenizerStatus } from '@homing/tokenizer'
-import type { LoadReport, TrackerMessage } from '@homing/tracker'
-import type { WhatIfMessage, WhatIfReport } from '@homing/what-if-actor'
 import {
   DECISION,
   fleetOf,

@@ -1,4 +1,4 @@
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** An actor failed more often than its budget allows, or could not start. */
 export class ActorLostError extends CodedError {

@@ -1,4 +1,4 @@
-import type { ConsoleArgs } from '@homing/console'
+import type { ConsoleArgs } from '@homing/actors/console'
 import type {
   DirectoryArgs,
   EventBroker,
@@ -6,9 +6,9 @@ import type {
   KeySource,
   RequestBroker,
   WorkerSpec,
-} from '@homing/directory'
-import type { GatewayArgs } from '@homing/gateway'
-import type { ReplicaPlane } from '@homing/replica-bridge'
+} from '@homing/actors/directory'
+import type { GatewayArgs } from '@homing/actors/gateway'
+import type { ReplicaPlane } from '@homing/actors/replica-bridge'
 import type { LoadedTokenizer } from '@homing/tokenization'
 import type { QueueSettings } from './queue-rules.ts'
 

@@ -14,8 +14,8 @@
  */
 
 import { defineActor, isThreadLoss, type Reply, signal } from '@homing/actor'
-import type { Kept } from '@homing/directory'
-import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import type { Kept } from '@homing/actors/directory'
+import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import { transportCapability } from '@homing/transport'
 import { spawnAll } from './children.ts'
 import { ActorLostError } from './errors.ts'

@@ -1,6 +1,6 @@
 import type { ActorRef, Reply } from '@homing/actor'
-import type { Fleet, KeeperMessage } from '@homing/directory'
-import type { ErrorRecord } from '@homing/errors'
+import type { Fleet, KeeperMessage } from '@homing/actors/directory'
+import type { ErrorRecord } from '@homing/base'
 import type { HttpAddress } from '@homing/http'
 
 /** The router serves: where, and what it found. */

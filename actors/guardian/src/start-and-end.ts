@@ -1,10 +1,10 @@
 /** What the start of a router waits for, and what its end saves; each for a bounded time. */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
-import type { DirectoryMessage, Fleet, FleetReport, WorkerRecord } from '@homing/directory'
-import { toErrorRecord } from '@homing/errors'
-import type { ReplicaBridgeMessage } from '@homing/replica-bridge'
-import type { RouterMessage } from '@homing/router'
+import type { DirectoryMessage, Fleet, FleetReport, WorkerRecord } from '@homing/actors/directory'
+import type { ReplicaBridgeMessage } from '@homing/actors/replica-bridge'
+import type { RouterMessage } from '@homing/actors/router'
+import { toErrorRecord } from '@homing/base'
 import type { GuardianMessage } from './messages.ts'
 
 const ASK_MS_MAX = 10_000

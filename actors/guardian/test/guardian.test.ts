@@ -3,8 +3,8 @@
 import { type ActorStatus, createActorSystem } from '@homing/actor'
 import { createSimulation } from '@homing/actor/simulation'
 import { createTestSystem } from '@homing/actor/testing'
-import { parseWorkerSpec } from '@homing/directory'
-import { inlineTaskPool, taskPoolCapability } from '@homing/tokenizer'
+import { parseWorkerSpec } from '@homing/actors/directory'
+import { inlineTaskPool, taskPoolCapability } from '@homing/actors/tokenizer'
 import {
   type HttpExchange,
   type HttpReply,

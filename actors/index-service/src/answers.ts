@@ -1,6 +1,6 @@
 /** Answers of the service: whole ones, and one that is written as fast as the client reads it. Each function returns the status. */
 
-import type { ErrorRecord } from '@homing/errors'
+import type { ErrorRecord } from '@homing/base'
 import { errorHeaders, sendAnswer, textAnswer } from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
 import { statusOf } from './error-answer.ts'

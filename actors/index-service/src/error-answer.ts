@@ -1,6 +1,6 @@
 /** One table from error codes to statuses. Bodies are `{"error": sentence, "code": code}`. */
 
-import type { ErrorRecord } from '@homing/errors'
+import type { ErrorRecord } from '@homing/base'
 
 const STATUS_OF_CODE: Readonly<Record<string, number>> = {
   HOMING_INDEX_SERVICE_BAD_REQUEST: 400,

@@ -1,6 +1,6 @@
 /** Errors that a caller of the index service gets instead of an answer; error-answer.ts has the status of each. */
 
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** The body is no JSON, or a field of it has a value that it cannot have. */
 export class BadRequestError extends CodedError {

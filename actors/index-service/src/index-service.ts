@@ -15,10 +15,10 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
-import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import type { IndexerMessage } from '@homing/actors/indexer'
+import { checkpointOptions, saveCheckpoints } from '@homing/actors/listener'
+import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import { AccessLog, prepareAccessLog, type RouteTable } from '@homing/http'
-import type { IndexerMessage } from '@homing/indexer'
-import { checkpointOptions, saveCheckpoints } from '@homing/listener'
 import {
   type HttpExchange,
   type HttpListener,

@@ -25,9 +25,9 @@
  */
 
 import { type ActorRef, defineActor, type Reply } from '@homing/actor'
+import type { EventSourceMessage, IndexedBlock, IndexerMessage } from '@homing/actors/indexer'
 import { formatHash, hashLocals, mediaOfBlocks, namespaceSeed } from '@homing/blocks'
 import { BlockIndex, type IndexMemory } from '@homing/index'
-import type { EventSourceMessage, IndexedBlock, IndexerMessage } from '@homing/indexer'
 import {
   CacheReading,
   isContentKnown,

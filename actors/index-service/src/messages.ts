@@ -1,7 +1,7 @@
 import type { Reply } from '@homing/actor'
-import type { ErrorRecord } from '@homing/errors'
-import type { ShardMemoryMessage, ShardResetMessage } from '@homing/indexer'
-import type { SourceMessage } from '@homing/listener'
+import type { ShardMemoryMessage, ShardResetMessage } from '@homing/actors/indexer'
+import type { SourceMessage } from '@homing/actors/listener'
+import type { ErrorRecord } from '@homing/base'
 import type { InheritedCounts } from './shards.ts'
 
 /** The service answers: where, and what it began with. */

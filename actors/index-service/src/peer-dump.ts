@@ -12,8 +12,8 @@
  * A model's name may contain a colon, a routing group in a dump may not: the last colon separates them.
  */
 
+import type { IndexedBlock } from '@homing/actors/indexer'
 import { bigintToHash, parseHash } from '@homing/blocks'
-import type { IndexedBlock } from '@homing/indexer'
 import { BadDumpError } from './errors.ts'
 import type { InheritedRun } from './inheritor.ts'
 import type { Partition, Registration } from './requests.ts'

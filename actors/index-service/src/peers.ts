@@ -1,8 +1,6 @@
 /** Peers: other services with the same workers. At the start they are asked once for their dumps; the first answer is used. */
 
-import type { Clock } from '@homing/clock'
-import { toErrorRecord } from '@homing/errors'
-import type { Log } from '@homing/log'
+import { type Clock, type Log, toErrorRecord } from '@homing/base'
 import type { HttpTransport } from '@homing/transport'
 import { BadDumpError, NotRegisteredError, RegistrationsFullError } from './errors.ts'
 import { type RankDump, readDump } from './peer-dump.ts'

@@ -6,13 +6,13 @@
  */
 
 import type { ActorContext, ActorRef, Terminated } from '@homing/actor'
-import type { IndexerMessage } from '@homing/indexer'
+import type { IndexerMessage } from '@homing/actors/indexer'
 import {
   type CheckpointOptions,
   ListenerLives,
   type ReleaseMessage,
   type SourceMessage,
-} from '@homing/listener'
+} from '@homing/actors/listener'
 import type { IndexServiceMessage } from './messages.ts'
 import type { Rank } from './rank.ts'
 

@@ -1,7 +1,7 @@
 /** A registered rank, as the modules of the service share it. One module writes each field, named above it. */
 
+import { type Listened, unheard } from '@homing/actors/listener'
 import type { Trust } from '@homing/index'
-import { type Listened, unheard } from '@homing/listener'
 import type { Registration } from './requests.ts'
 
 export interface Rank extends Registration, Listened {

@@ -1,9 +1,9 @@
 /** The routes of the service: what each takes, does and answers. */
 
 import type { ActorContext } from '@homing/actor'
+import type { IndexedBlock } from '@homing/actors/indexer'
 import { fullBlocks, hashLocals, namespaceSeed } from '@homing/blocks'
 import { type AccessLog, type Route, RouteTable, sendAnswer, textAnswer } from '@homing/http'
-import type { IndexedBlock } from '@homing/indexer'
 import type { HttpExchange } from '@homing/transport'
 import { sendJson, streamJson } from './answers.ts'
 import type { IndexServiceMessage } from './messages.ts'

@@ -14,14 +14,14 @@ import {
   type Supervision,
   type Terminated,
 } from '@homing/actor'
-import { createIndexDoor, createIndexMemory, type IndexMemory, IndexReader } from '@homing/index'
 import {
   type IndexerMessage,
   indexer,
   type ShardMemoryMessage,
   type ShardResetMessage,
   type ShardStatus,
-} from '@homing/indexer'
+} from '@homing/actors/indexer'
+import { createIndexDoor, createIndexMemory, type IndexMemory, IndexReader } from '@homing/index'
 import { ServiceActorLostError } from './errors.ts'
 import { type InheritorMessage, inheritor } from './inheritor.ts'
 import type { IndexServiceMessage } from './messages.ts'

@@ -6,7 +6,7 @@
  * `paused` of other services does not occur: nobody can pause a listener.
  */
 
-import type { SourceStatus } from '@homing/listener'
+import type { SourceStatus } from '@homing/actors/listener'
 import { type Rank, trustOf } from './rank.ts'
 import type { Partition } from './requests.ts'
 

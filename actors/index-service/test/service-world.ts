@@ -1,8 +1,7 @@
 /** An index service on a simulated clock, and engines that publish what the test says, on a network in memory. */
 
 import { createTestSystem, type TestSystem } from '@homing/actor/testing'
-import { SimulatedClock } from '@homing/clock'
-import type { ErrorRecord } from '@homing/errors'
+import { type ErrorRecord, SimulatedClock } from '@homing/base'
 import {
   encodeEventFrames,
   encodeKvBatch,

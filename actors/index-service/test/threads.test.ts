@@ -2,8 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { createActorSystem } from '@homing/actor'
-import { systemClock } from '@homing/clock'
-import { silentLog } from '@homing/log'
+import { silentLog, systemClock } from '@homing/base'
 import {
   encodeEventFrames,
   encodeKvBatch,

@@ -4,7 +4,7 @@
  */
 
 import assert from 'node:assert/strict'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import { BlockIndex, IndexReader, layeredOptions, OverlapCounts } from '@homing/index'
 import { KV_CLEARED, type KvEvent, kvRemoved, kvStored } from '@homing/protocol'
 import t from 'tap'

@@ -11,8 +11,8 @@
  */
 
 import { crc32 } from 'node:zlib'
+import type { KeyImage } from '@homing/actors/indexer'
 import { GUESSED_LAYER, HELD_WORDS, KEY_LAYERS, ORPHAN_WORDS } from '@homing/index'
-import type { KeyImage } from '@homing/indexer'
 import { type CacheReadingRecord, HELD_TIERS, type KvTier } from '@homing/protocol'
 import { decode, encode } from '@msgpack/msgpack'
 import { UnusableCheckpointError } from './errors.ts'

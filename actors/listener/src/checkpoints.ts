@@ -11,8 +11,8 @@
  */
 
 import type { ActorContext, ActorRef, Reply } from '@homing/actor'
-import { toErrorRecord } from '@homing/errors'
-import type { IndexerMessage, KeyImage } from '@homing/indexer'
+import type { IndexerMessage, KeyImage } from '@homing/actors/indexer'
+import { toErrorRecord } from '@homing/base'
 import { type Checkpoint, decodeCheckpoint, encodeCheckpoint, type HistoryPoint } from './checkpoint.ts'
 import { checkpointFiles } from './checkpoint-files.ts'
 import type { CheckpointStatus, ListenerMessage, SaveOutcome } from './messages.ts'

@@ -1,4 +1,4 @@
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** `truncated`: it ends early. `version`: it is of another version, or no checkpoint. `altered`: it contradicts itself. */
 export type CheckpointFault = 'truncated' | 'version' | 'altered'

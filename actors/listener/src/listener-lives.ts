@@ -20,7 +20,7 @@ import {
   type Supervision,
   type Terminated,
 } from '@homing/actor'
-import type { IndexerMessage } from '@homing/indexer'
+import type { IndexerMessage } from '@homing/actors/indexer'
 import type { CheckpointOptions } from './checkpoints.ts'
 import { LISTENER_LIMITS } from './limits.ts'
 import { type ListenerArgs, listener } from './listener.ts'

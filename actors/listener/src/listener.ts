@@ -16,7 +16,7 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
-import type { IndexerMessage } from '@homing/indexer'
+import type { IndexerMessage } from '@homing/actors/indexer'
 import {
   type KvEvent,
   MalformedEventFramesError,

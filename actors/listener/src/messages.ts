@@ -5,8 +5,8 @@
  */
 
 import type { Message, Reply } from '@homing/actor'
+import type { EventSourceMessage, KeyImage } from '@homing/actors/indexer'
 import type { Trust } from '@homing/index'
-import type { EventSourceMessage, KeyImage } from '@homing/indexer'
 import type { Frames } from '@homing/transport'
 import type { Checkpoint } from './checkpoint.ts'
 

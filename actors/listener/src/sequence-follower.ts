@@ -96,7 +96,7 @@
  * it is held back and tried again. The follower touches no socket and no clock; see `FollowerEffects`.
  */
 
-import type { ResyncCause } from '@homing/indexer'
+import type { ResyncCause } from '@homing/actors/indexer'
 import type { SnapshotReply } from '@homing/protocol'
 import { Attempts } from './attempts.ts'
 import type { HistoryPoint } from './checkpoint.ts'

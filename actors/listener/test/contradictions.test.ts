@@ -1,6 +1,6 @@
 /** Ports that are mistaken for others: a replay of another engine, and two publishers on one socket. */
 
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import t, { type Test } from 'tap'
 import { LISTENER_LIMITS } from '../src/index.ts'
 import { type ListenerWorld, listenerWorld, type WorldOptions } from './listener-world.ts'

@@ -5,10 +5,9 @@
  */
 
 import assert from 'node:assert/strict'
-import { type Random, SimulatedClock, seededRandom } from '@homing/clock'
-import type { Trust } from '@homing/index'
-import { BlockIndex, layeredOptions } from '@homing/index'
-import type { KeyImage } from '@homing/indexer'
+import type { KeyImage } from '@homing/actors/indexer'
+import { type Random, SimulatedClock, seededRandom } from '@homing/base'
+import { BlockIndex, layeredOptions, type Trust } from '@homing/index'
 import type { SnapshotReply } from '@homing/protocol'
 import { EventApplier } from '../../indexer/src/event-applier.ts'
 import { LayerSlots } from '../../indexer/src/layer-slots.ts'

@@ -1,6 +1,6 @@
 /** Batches that come late, or of a clock that was set back, are told from those of another life; where nothing tells them apart, nobody is sure. */
 
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import { encodeKvBatch, kvRemoved } from '@homing/protocol'
 import t from 'tap'
 import { fingerprintOf } from '../src/seen-batches.ts'

@@ -2,10 +2,9 @@
 
 import type { ActorRef } from '@homing/actor'
 import { createTestSystem, type Probe, type TestSystem } from '@homing/actor/testing'
-import { SimulatedClock, seededRandom } from '@homing/clock'
+import { type IndexerMessage, indexer } from '@homing/actors/indexer'
+import { type Log, SimulatedClock, seededRandom } from '@homing/base'
 import { BlockIndex, type IndexMemory, IndexReader, layeredOptions } from '@homing/index'
-import { type IndexerMessage, indexer } from '@homing/indexer'
-import type { Log } from '@homing/log'
 import {
   encodeEventFrames,
   encodeReplayEnd,

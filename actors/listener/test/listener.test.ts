@@ -1,4 +1,4 @@
-import { recordingLog } from '@homing/log'
+import { recordingLog } from '@homing/base'
 import { decodeKvBatch } from '@homing/protocol'
 import t from 'tap'
 import { LISTENER_LIMITS } from '../src/index.ts'

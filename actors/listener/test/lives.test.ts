@@ -1,6 +1,6 @@
 /** One life of an engine is not mistaken for another: restarts in place, wherever they fall between replay and live socket. */
 
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import t from 'tap'
 import { LISTENER_LIMITS, type SourceTrust } from '../src/index.ts'
 import { SequenceFollower } from '../src/sequence-follower.ts'

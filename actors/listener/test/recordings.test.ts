@@ -5,10 +5,9 @@
 
 import { type ActorRef, createActorSystem } from '@homing/actor'
 import { createProbe } from '@homing/actor/testing'
-import { systemClock } from '@homing/clock'
+import { indexer } from '@homing/actors/indexer'
+import { silentLog, systemClock } from '@homing/base'
 import { BlockIndex, IndexReader, layeredOptions } from '@homing/index'
-import { indexer } from '@homing/indexer'
-import { silentLog } from '@homing/log'
 import {
   encodeReplayEnd,
   encodeReplayReply,

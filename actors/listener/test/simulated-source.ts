@@ -4,7 +4,7 @@
  * last one is removed: then what is held can be told exactly (CacheReading of packages/protocol).
  */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import {
   encodeKvBatch,
   KV_CLEARED,

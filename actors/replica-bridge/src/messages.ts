@@ -1,6 +1,6 @@
 import type { Reply } from '@homing/actor'
+import type { OwnOperationsMessage, TellAgainMessage } from '@homing/actors/tracker'
 import type { MirrorState, ReplicaBatch, WaitingRow } from '@homing/replication'
-import type { OwnOperationsMessage, TellAgainMessage } from '@homing/tracker'
 import type { AbsenceReason, Frames } from '@homing/transport'
 
 /** Another replica as this one sees it. */

@@ -6,7 +6,7 @@
  *   heard, but without an answer for expiryMs                 ─▶ its bookings do not count; it is still asked
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import {
   decodeBatch,
   decodeSnapshotPart,

@@ -19,8 +19,10 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
-import { toErrorRecord } from '@homing/errors'
-import type { QueueMessage } from '@homing/queue-actor'
+import type { QueueMessage } from '@homing/actors/queue'
+import type { AffinityBinding, RouterMessage } from '@homing/actors/router'
+import type { TrackerMessage } from '@homing/actors/tracker'
+import { toErrorRecord } from '@homing/base'
 import {
   encodeBatch,
   encodeBye,
@@ -31,8 +33,6 @@ import {
   type ReplicaOperation,
   type WaitingRow,
 } from '@homing/replication'
-import type { AffinityBinding, RouterMessage } from '@homing/router'
-import type { TrackerMessage } from '@homing/tracker'
 import { type OwnPresence, type Publisher, type Router, transportCapability } from '@homing/transport'
 import type { ReplicaBridgeMessage, ReplicasReport } from './messages.ts'
 import { Peer } from './peer.ts'

@@ -4,7 +4,7 @@
  */
 
 import process from 'node:process'
-import { type Random, seededRandom } from '@homing/clock'
+import { type Random, seededRandom } from '@homing/base'
 import t, { type Test } from 'tap'
 import { EXPIRY_MS, endpointOf, NATS, SERVER, World, ZMQ } from './replica-world.ts'
 

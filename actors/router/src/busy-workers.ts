@@ -5,9 +5,9 @@
  */
 
 import type { ActorContext } from '@homing/actor'
-import type { Fleet, WorkerRecord } from '@homing/directory'
+import type { Fleet, WorkerRecord } from '@homing/actors/directory'
+import type { CandidateLoads, TrackingSettings } from '@homing/actors/tracker'
 import { type BusyThresholds, hasThreshold, type RankLoad, whyBusy } from '@homing/load'
-import type { CandidateLoads, TrackingSettings } from '@homing/tracker'
 import type { RoutingRequest } from './messages.ts'
 import type { Candidate } from './overlap-lookup.ts'
 

@@ -7,8 +7,9 @@
  */
 
 import type { ActorContext } from '@homing/actor'
-import type { Fleet, WorkerKeyRecord } from '@homing/directory'
-import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import type { Fleet, WorkerKeyRecord } from '@homing/actors/directory'
+import type { CandidateLoads, GatewayLife } from '@homing/actors/tracker'
+import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import { filterProjection } from '@homing/load'
 import { Overload, type RoomRule } from '@homing/queue'
 import {
@@ -18,7 +19,6 @@ import {
   type SelectionSettings,
   Selector,
 } from '@homing/selection'
-import type { CandidateLoads, GatewayLife } from '@homing/tracker'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { BlindThresholds, BusyCheck, otherRanks, thresholdsFor } from './busy-workers.ts'
 import { ConversationAffinity } from './conversation-affinity.ts'

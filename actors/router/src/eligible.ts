@@ -8,8 +8,8 @@
  * None left: the error says what was asked for and does not exist, or else why each worker was left out.
  */
 
-import type { Fleet } from '@homing/directory'
-import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import type { Fleet } from '@homing/actors/directory'
+import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import { WorkerFilter } from '@homing/selection'
 import { ModelNotFoundError, NoWorkerError, PinNotAllowedError, PinnedWorkerError } from './errors.ts'
 import type { RoutingRequest } from './messages.ts'

@@ -1,4 +1,4 @@
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** No worker serves a model of this name. */
 export class ModelNotFoundError extends CodedError {

@@ -1,7 +1,7 @@
 /** What is known of the candidates for a request, and what selection is asked about them. */
 
+import type { CandidateLoads } from '@homing/actors/tracker'
 import type { Candidates, CandidateWorker, SelectionRequest } from '@homing/selection'
-import type { CandidateLoads } from '@homing/tracker'
 import type { Eligible } from './eligible.ts'
 import type { RoutingRequest } from './messages.ts'
 import type { Candidate, Overlaps } from './overlap-lookup.ts'

@@ -1,8 +1,9 @@
 import type { Reply } from '@homing/actor'
-import type { FleetMessage } from '@homing/directory'
-import type { ErrorRecord } from '@homing/errors'
+import type { FleetMessage } from '@homing/actors/directory'
+import type { ShardMemoryMessage } from '@homing/actors/indexer'
+import type { GatewayLife, RequestTracking } from '@homing/actors/tracker'
+import type { ErrorRecord } from '@homing/base'
 import type { KeyLayer, Trust } from '@homing/index'
-import type { ShardMemoryMessage } from '@homing/indexer'
 import type { SeparatedPrompt } from '@homing/protocol'
 import type { RoomRule } from '@homing/queue'
 import type {
@@ -15,7 +16,6 @@ import type {
   ShadowName,
   WorkerConstraints,
 } from '@homing/selection'
-import type { GatewayLife, RequestTracking } from '@homing/tracker'
 
 /** What the router must know of a request to place it. */
 export interface RoutingRequest {

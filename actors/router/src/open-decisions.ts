@@ -4,8 +4,8 @@
  * Bounds `openMax`; a gateway has fewer requests than that, so one more means that some will never be settled: the oldest are dropped.
  */
 
+import type { GatewayLife } from '@homing/actors/tracker'
 import type { GuardedDecision } from '@homing/selection'
-import type { GatewayLife } from '@homing/tracker'
 import type { Decision, GuardReceipt, RoutingRequest } from './messages.ts'
 
 export interface OpenDecision {

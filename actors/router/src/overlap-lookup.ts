@@ -13,7 +13,8 @@
  *        moved, until its new memory comes, at the instant of the move.
  */
 
-import type { WorkerKeyRecord, WorkerRecord } from '@homing/directory'
+import type { WorkerKeyRecord, WorkerRecord } from '@homing/actors/directory'
+import type { ShardMemoryMessage } from '@homing/actors/indexer'
 import {
   DEVICE_LAYER,
   GUESSED_LAYER,
@@ -26,7 +27,6 @@ import {
   OverlapCounts,
   type ShardMemory,
 } from '@homing/index'
-import type { ShardMemoryMessage } from '@homing/indexer'
 import { type Audits, creditFactor } from '@homing/selection'
 import type { LayerTerm, RoutingRequest } from './messages.ts'
 

@@ -1,12 +1,12 @@
 /** What a router is given. */
 
 import type { ActorRef } from '@homing/actor'
-import type { DecisionLogMessage, SettledMessage } from '@homing/decision-log'
-import type { AuditMessage, ComputedMessage, DirectoryMessage } from '@homing/directory'
+import type { DecisionLogMessage, SettledMessage } from '@homing/actors/decision-log'
+import type { AuditMessage, ComputedMessage, DirectoryMessage } from '@homing/actors/directory'
+import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
+import type { TrackerMessage, TrackingSettings } from '@homing/actors/tracker'
 import type { ShardMemory } from '@homing/index'
-import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
 import type { GuardSettings, SelectionSettings } from '@homing/selection'
-import type { TrackerMessage, TrackingSettings } from '@homing/tracker'
 import type { AffinitySettings } from './conversation-affinity.ts'
 import type { LayerWeights } from './overlap-lookup.ts'
 

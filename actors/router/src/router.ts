@@ -17,7 +17,7 @@
  */
 
 import { defineActor } from '@homing/actor'
-import type { TrackerUsage } from '@homing/tracker'
+import type { TrackerUsage } from '@homing/actors/tracker'
 import { Decider } from './decider.ts'
 import { LastHour } from './last-hour.ts'
 import type { Decision, Delivery, RouterMessage } from './messages.ts'

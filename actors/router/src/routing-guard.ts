@@ -5,7 +5,7 @@
  * first place of its request.
  */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import {
   type Candidates,
   type Choice,

@@ -6,8 +6,8 @@
  */
 
 import type { ActorRef } from '@homing/actor'
-import type { Clock } from '@homing/clock'
-import type { DecisionLogMessage, SettledMessage, SettledRequest } from '@homing/decision-log'
+import type { DecisionLogMessage, SettledMessage, SettledRequest } from '@homing/actors/decision-log'
+import type { Clock } from '@homing/base'
 import type { Delivery } from './messages.ts'
 import type { LoggedDecision, OpenDecision } from './open-decisions.ts'
 

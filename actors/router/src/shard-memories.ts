@@ -5,7 +5,7 @@
  */
 
 import type { ActorRef } from '@homing/actor'
-import type { IndexerMessage, RoutedMessage, ShardMemoryMessage } from '@homing/indexer'
+import type { IndexerMessage, RoutedMessage, ShardMemoryMessage } from '@homing/actors/indexer'
 import type { RouterMessage } from './messages.ts'
 import type { OverlapLookup } from './overlap-lookup.ts'
 

@@ -1,6 +1,6 @@
 /** The receipt of a choice, and the decision that goes to the gateway. */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import { type Candidates, type Choice, costTerms, describeCost, type RouterMode } from '@homing/selection'
 import { type Known, selectionRequestOf } from './known-candidates.ts'
 import type { Decision, GuardReceipt, Receipt, RoutingRequest } from './messages.ts'

@@ -1,7 +1,7 @@
 /** The guard in the router: which decisions are experiments, what receipts say of them, and what first tokens change. */
 
 import { createTestSystem } from '@homing/actor/testing'
-import { recordingLog } from '@homing/log'
+import { recordingLog } from '@homing/base'
 import { CustomPolicy, selectionSettings } from '@homing/selection'
 import t, { type Test } from 'tap'
 import type { RouterArgs, RoutingRequest } from '../src/index.ts'

@@ -2,13 +2,18 @@
 
 import assert from 'node:assert/strict'
 import { createTestSystem } from '@homing/actor/testing'
+import type {
+  AuditMessage,
+  ComputedMessage,
+  DirectoryMessage,
+  Fleet,
+  WorkerRecord,
+} from '@homing/actors/directory'
+import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
+import { type GatewayLife, tracker } from '@homing/actors/tracker'
 import { chainSequence } from '@homing/blocks'
-import type { AuditMessage, ComputedMessage, DirectoryMessage, Fleet, WorkerRecord } from '@homing/directory'
-import type { Trust } from '@homing/index'
-import { BlockIndex, KEY_LAYERS, layeredOptions, layerSlot } from '@homing/index'
-import type { IndexerMessage, RoutedMessage } from '@homing/indexer'
+import { BlockIndex, KEY_LAYERS, layeredOptions, layerSlot, type Trust } from '@homing/index'
 import { SELECTION_DEFAULTS } from '@homing/selection'
-import { type GatewayLife, tracker } from '@homing/tracker'
 import type { Test } from 'tap'
 import { type Decision, type Delivery, type RouterArgs, type RoutingRequest, router } from '../src/index.ts'
 

@@ -1,8 +1,8 @@
 /** What the decision log is told: one message for every request that is settled, whatever became of it. */
 
 import { createTestSystem } from '@homing/actor/testing'
-import { SimulatedClock } from '@homing/clock'
-import type { DecisionLogMessage, SettledMessage } from '@homing/decision-log'
+import type { DecisionLogMessage, SettledMessage } from '@homing/actors/decision-log'
+import { SimulatedClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import type { RoutingRequest } from '../src/index.ts'
 import { ASK, BLOCK, DELIVERED, fleetOf, GATEWAY, LEFT, request, start } from './router-world.ts'

@@ -12,6 +12,7 @@
  *          when a conversation goes on, only the new part is read.
  */
 
+import { isLocalFault, toErrorRecord } from '@homing/base'
 import {
   formatHash,
   type HashNamespace,
@@ -21,7 +22,6 @@ import {
   textTokens,
   xxh3,
 } from '@homing/blocks'
-import { isLocalFault, toErrorRecord } from '@homing/errors'
 import {
   type BodyEdit,
   cutMembers,

@@ -1,4 +1,4 @@
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** As many requests as allowed wait for a tokenizer thread. */
 export class TokenizerOverloadedError extends CodedError {

@@ -6,8 +6,8 @@
  */
 
 import { isMainThread, workerData } from 'node:worker_threads'
+import type { ErrorRecord } from '@homing/base'
 import type { HashNamespace } from '@homing/blocks'
-import type { ErrorRecord } from '@homing/errors'
 import type { LoadedTokenizer } from '@homing/tokenization'
 import { BodyReader, type BodyReaderOptions } from './body-reader.ts'
 import type { CompletionRoute, ReadRequest, ReadResult } from './messages.ts'

@@ -1,6 +1,6 @@
 /** Token ids of a prompt by the tokenizer of its model, or its text. */
 
-import { isLocalFault } from '@homing/errors'
+import { isLocalFault } from '@homing/base'
 import type { RequestFields } from '@homing/openai'
 import {
   disabledThinkingEffort,

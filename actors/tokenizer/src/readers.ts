@@ -10,7 +10,7 @@
  * Bounds   `inlineBodyBytesMax` bytes are what this thread reads of one request.
  */
 
-import { type ErrorRecord, toErrorRecord } from '@homing/errors'
+import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import { encoderPath, type LoadedTokenizer } from '@homing/tokenization'
 import { BodyReader } from './body-reader.ts'
 import type { TokenizerPath } from './messages.ts'

@@ -11,7 +11,7 @@
 
 import { availableParallelism } from 'node:os'
 import { type Capability, defineCapability } from '@homing/actor'
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import { Piscina } from 'piscina'
 import { BodyReader, type BodyReaderOptions } from './body-reader.ts'
 import { NoTokenizerThreadError, TokenizerOverloadedError } from './errors.ts'

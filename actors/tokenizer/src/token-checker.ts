@@ -11,7 +11,7 @@
  */
 
 import type { ActorContext } from '@homing/actor'
-import { toErrorRecord } from '@homing/errors'
+import { toErrorRecord } from '@homing/base'
 import { askToTokenize, idsOfReply } from './engine-tokenize.ts'
 import type { TokenizerMessage } from './messages.ts'
 import type { ReadTask } from './pool-tasks.ts'

@@ -15,7 +15,7 @@
  */
 
 import { type ActorContext, type Capability, defineActor, defineCapability, signal } from '@homing/actor'
-import { toErrorRecord } from '@homing/errors'
+import { toErrorRecord } from '@homing/base'
 import type { LoadedTokenizer } from '@homing/tokenization'
 import { askToTokenize } from './engine-tokenize.ts'
 import type { ReadResult, TokenizerMessage } from './messages.ts'

@@ -13,7 +13,7 @@
  */
 
 import { type ActorRef, defineActor } from '@homing/actor'
-import type { DrainedMessage } from '@homing/directory'
+import type { DrainedMessage } from '@homing/actors/directory'
 import { ActiveLoad, copyProjection, EngineBook } from '@homing/load'
 import { newLife } from '@homing/replication'
 import type {

@@ -1,6 +1,6 @@
 /** What of a request counts as load, and what its blocks are called. */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import type { RequestTracking } from './messages.ts'
 
 export interface TrackingSettings {

@@ -1,5 +1,5 @@
 import { createTestSystem } from '@homing/actor/testing'
-import type { DrainedMessage, Fleet } from '@homing/directory'
+import type { DrainedMessage, Fleet } from '@homing/actors/directory'
 import { figureOf, figuresOf } from '@homing/load'
 import t from 'tap'
 import {

@@ -1,8 +1,7 @@
 import './values/node-version.ts'
 
-export type { Clock, Duration, Random, Timer } from '@homing/clock'
-export { CodedError, type ErrorDetails, type ErrorRecord, RemoteError } from '@homing/errors'
-export type { Log, LogFields, LogLevel } from '@homing/log'
+export type { Clock, Duration, Log, LogFields, LogLevel, Random, Timer } from '@homing/base'
+export { CodedError, type ErrorDetails, type ErrorRecord, RemoteError } from '@homing/base'
 export type {
   ArgsOf,
   Arms,

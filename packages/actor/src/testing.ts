@@ -6,9 +6,16 @@
 
 import './values/node-version.ts'
 
-import { type Duration, type Random, SimulatedClock, seededRandom, systemClock } from '@homing/clock'
-import { CodedError } from '@homing/errors'
-import { type Log, silentLog } from '@homing/log'
+import {
+  CodedError,
+  type Duration,
+  type Log,
+  type Random,
+  SimulatedClock,
+  seededRandom,
+  silentLog,
+  systemClock,
+} from '@homing/base'
 import { anyMessage } from './cell/arms.ts'
 import { checkedFields } from './contract/settings.ts'
 import {
@@ -25,8 +32,14 @@ import { createMainRuntime, LocalActorSystem } from './system/system.ts'
 import { toMs } from './values/durations.ts'
 import type { Message } from './values/message.ts'
 
-export { SimulatedClock, seededRandom } from '@homing/clock'
-export { type LogLine, type RecordingLog, recordingLog, silentLog } from '@homing/log'
+export {
+  type LogLine,
+  type RecordingLog,
+  recordingLog,
+  SimulatedClock,
+  seededRandom,
+  silentLog,
+} from '@homing/base'
 
 /** Options of a test system; all have defaults. */
 export interface TestSystemOptions {

@@ -1,7 +1,7 @@
 /** In a test system, actors of different placements share nothing that they would not share in production. */
 
 import { type ActorRef, AskTimeoutError, type Reply, UnserializableMessageError } from '@homing/actor'
-import { RemoteError } from '@homing/errors'
+import { RemoteError } from '@homing/base'
 import t from 'tap'
 import { actor, startSystem } from './inline-actors.ts'
 

@@ -1,4 +1,4 @@
-import { recordingLog } from '@homing/log'
+import { recordingLog } from '@homing/base'
 import t from 'tap'
 import { createActorSystem } from '../src/index.ts'
 import { echo } from './fixtures/echo.ts'

@@ -5,7 +5,7 @@
  */
 
 import { createSimulation, runSeeds, type SeedOutcome } from '@homing/actor/simulation'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import t from 'tap'
 import { crew, DONE, newWords, STOPPED, sink, source, TOLD } from './fixtures/drainers.ts'
 

@@ -1,7 +1,7 @@
 /** A stop with `after: 'mailbox'`: what waits is handled first, on one thread and on several, and the time for it ends. */
 
 import { type ActorRef, ActorTerminatedError, type Reply, type ShutdownReport, signal } from '@homing/actor'
-import { recordingLog } from '@homing/log'
+import { recordingLog } from '@homing/base'
 import t from 'tap'
 import { crew, DONE, holder, newWords, STOPPED, sink, source, TOLD } from './fixtures/drainers.ts'
 import { actor, startSystem } from './inline-actors.ts'

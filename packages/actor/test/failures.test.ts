@@ -6,7 +6,7 @@ import {
   type Signal,
   signal,
 } from '@homing/actor'
-import { recordingLog } from '@homing/log'
+import { recordingLog } from '@homing/base'
 import t from 'tap'
 import { actor, restart, startSystem } from './inline-actors.ts'
 

@@ -11,7 +11,7 @@ import {
   signal,
 } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
-import { recordingLog } from '@homing/log'
+import { recordingLog } from '@homing/base'
 import t from 'tap'
 import { startSystem } from './inline-actors.ts'
 

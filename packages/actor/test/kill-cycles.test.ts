@@ -4,8 +4,7 @@
  */
 
 import { type ActorRef, type Supervision, ThreadDownError } from '@homing/actor'
-import { seededRandom } from '@homing/clock'
-import { CodedError } from '@homing/errors'
+import { CodedError, seededRandom } from '@homing/base'
 import t from 'tap'
 import { type EchoMessage, echo } from './fixtures/echo.ts'
 import { startThreads } from './thread-systems.ts'

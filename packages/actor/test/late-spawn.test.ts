@@ -1,7 +1,7 @@
 /** Shutting down: actors that run until it is their turn to stop. */
 
 import type { Message, Supervision } from '@homing/actor'
-import { recordingLog } from '@homing/log'
+import { recordingLog } from '@homing/base'
 import t from 'tap'
 import { actor, startSystem } from './inline-actors.ts'
 

@@ -1,7 +1,7 @@
 /** Watches of actors that have ended before: what is known of them, also by a later life of their thread. */
 
 import type { ActorRef, ActorSystem, ThreadStatus } from '@homing/actor'
-import { recordingLog } from '@homing/log'
+import { recordingLog } from '@homing/base'
 import t from 'tap'
 import { type Seen, type ThrowerMessage, thrower, watcher } from './fixtures/thrower.ts'
 import { soon, startThreads } from './thread-systems.ts'

@@ -3,8 +3,7 @@
  * so: every order in which links can be faster than each other can be had, and repeated.
  */
 
-import { SimulatedClock, seededRandom } from '@homing/clock'
-import { silentLog } from '@homing/log'
+import { SimulatedClock, seededRandom, silentLog } from '@homing/base'
 import type { Registration } from '../src/links/frames.ts'
 import type { Frame, LinkHandlers, ThreadLink } from '../src/links/link.ts'
 import { Runtime } from '../src/runtime/runtime.ts'

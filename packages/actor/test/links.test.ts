@@ -1,7 +1,7 @@
 /** Promises that links of different speed, and threads that die at the wrong moment, may not break. */
 
 import { type ActorRef, defineActor, type Signal, signal } from '@homing/actor'
-import { SimulatedClock } from '@homing/clock'
+import { SimulatedClock } from '@homing/base'
 import t from 'tap'
 import { OP } from '../src/links/frames.ts'
 import type { Runtime } from '../src/runtime/runtime.ts'

@@ -8,7 +8,7 @@ import {
   type Supervision,
   signal,
 } from '@homing/actor'
-import { recordingLog } from '@homing/log'
+import { recordingLog } from '@homing/base'
 import t from 'tap'
 import { actor, startSystem } from './inline-actors.ts'
 

@@ -1,8 +1,7 @@
 /** Observation of a system: counters, threads and flight recorders, including those of hung and dead threads. */
 
 import { type ActorSystemOptions, type FlightEvent, systemView, textOfEvent } from '@homing/actor'
-import { SimulatedClock, seededRandom } from '@homing/clock'
-import { recordingLog, silentLog } from '@homing/log'
+import { recordingLog, SimulatedClock, seededRandom, silentLog } from '@homing/base'
 import t, { type Test } from 'tap'
 import { MAIN } from '../src/links/life.ts'
 import { Counts, readCounters } from '../src/observe/counts.ts'

@@ -1,6 +1,6 @@
 import { defineCapability, type Reply } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
-import { recordingLog } from '@homing/log'
+import { recordingLog } from '@homing/base'
 import t from 'tap'
 import { actor, restart, startSystem } from './inline-actors.ts'
 

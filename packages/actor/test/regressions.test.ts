@@ -18,7 +18,7 @@ import {
   ThreadDownError,
 } from '@homing/actor'
 import { createProbe } from '@homing/actor/testing'
-import { recordingLog } from '@homing/log'
+import { recordingLog } from '@homing/base'
 import t from 'tap'
 import { echo } from './fixtures/echo.ts'
 import { actor, startSystem } from './inline-actors.ts'

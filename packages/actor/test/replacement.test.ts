@@ -4,7 +4,7 @@
  */
 
 import type { ActorRef, ActorSystemOptions } from '@homing/actor'
-import { type Log, recordingLog, silentLog } from '@homing/log'
+import { type Log, recordingLog, silentLog } from '@homing/base'
 import t, { type Test } from 'tap'
 import { toSettings } from '../src/contract/settings.ts'
 import { resolvePlacement } from '../src/runtime/placement.ts'

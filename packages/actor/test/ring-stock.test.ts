@@ -1,7 +1,7 @@
 /** Which rings are used again, and when. */
 
 import { createActorSystem } from '@homing/actor'
-import { silentLog } from '@homing/log'
+import { silentLog } from '@homing/base'
 import t, { type Test } from 'tap'
 import type { Life } from '../src/links/life.ts'
 import { RING_DATA } from '../src/links/ring/ring.ts'

@@ -1,7 +1,7 @@
 /** A shutdown reports exactly its own actions, from every thread, however full the links are. */
 
 import { createActorSystem } from '@homing/actor'
-import { recordingLog } from '@homing/log'
+import { recordingLog } from '@homing/base'
 import t from 'tap'
 import { echo } from './fixtures/echo.ts'
 import { actor, startSystem } from './inline-actors.ts'

@@ -1,7 +1,7 @@
 /** The structures under the runtime, against naive models. */
 
 import assert from 'node:assert/strict'
-import { SimulatedClock } from '@homing/clock'
+import { SimulatedClock } from '@homing/base'
 import fc from 'fast-check'
 import t from 'tap'
 import { OpenAsk } from '../src/asks/asks.ts'

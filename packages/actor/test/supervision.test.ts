@@ -12,7 +12,7 @@ import {
   type Supervision,
   signal,
 } from '@homing/actor'
-import { recordingLog } from '@homing/log'
+import { recordingLog } from '@homing/base'
 import t, { type Test } from 'tap'
 import { actor, restart, startSystem } from './inline-actors.ts'
 

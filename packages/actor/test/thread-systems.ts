@@ -8,7 +8,7 @@ import {
   type Supervision,
   ThreadDownError,
 } from '@homing/actor'
-import { silentLog } from '@homing/log'
+import { silentLog } from '@homing/base'
 import type { Test } from 'tap'
 import type { EchoMessage } from './fixtures/echo.ts'
 

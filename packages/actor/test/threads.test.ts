@@ -16,8 +16,7 @@ import {
   UnserializableMessageError,
 } from '@homing/actor'
 import { createProbe } from '@homing/actor/testing'
-import { RemoteError } from '@homing/errors'
-import { silentLog } from '@homing/log'
+import { RemoteError, silentLog } from '@homing/base'
 import t from 'tap'
 import { broken } from './fixtures/broken.ts'
 import {

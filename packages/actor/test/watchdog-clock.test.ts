@@ -1,6 +1,6 @@
 /** How a watchdog treats its own lateness: main shares the processor with the threads that it watches. */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import t from 'tap'
 import type { ThreadSlot } from '../src/threads/thread-slot.ts'
 import { Watchdog } from '../src/threads/watchdog.ts'

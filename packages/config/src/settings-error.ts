@@ -1,4 +1,4 @@
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** The settings cannot be used; `faults` holds every reason found, a sentence each. */
 export class SettingsError extends CodedError {

@@ -1,8 +1,8 @@
 /** How this process logs in to the NATS broker: the files of --nats-credentials-file and --nats-ca-file. */
 
 import { readFile } from 'node:fs/promises'
+import type { Log } from '@homing/base'
 import { natsServersOf, SettingsError } from '@homing/config'
-import type { Log } from '@homing/log'
 import { type BrokerAccess, setBrokerAccess } from '@homing/transport'
 import { readCertificates } from './engine-access.ts'
 

@@ -1,7 +1,7 @@
 /** The command line: picks the command, prints its errors, returns the exit code. */
 
+import { CodedError } from '@homing/base'
 import { SettingsError } from '@homing/config'
-import { CodedError } from '@homing/errors'
 import type { CommandEntry } from './command-entry.ts'
 import { COMMANDS } from './commands.ts'
 import { errorLine } from './error-line.ts'

@@ -3,7 +3,7 @@
 import { fileURLToPath } from 'node:url'
 import { createActorSystem } from '@homing/actor'
 import { completeSettings, type GivenSettings, type RouterSettings, routerCommand } from '@homing/config'
-import { engine } from '@homing/testkit'
+import { engine } from '@homing/engine'
 import { demoLoad } from './demo-load.ts'
 import { describeEngine } from './describe-engine.ts'
 

@@ -9,7 +9,7 @@
  */
 
 import { defineActor, type Message } from '@homing/actor'
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import { type HttpTransport, transportCapability } from '@homing/transport'
 
 const TALKERS_COUNT = 6

@@ -1,7 +1,7 @@
 /** The start of an engine actor: where it can be reached, or why it could not start. */
 
 import { type ActorRef, ActorTerminatedError, type Terminated } from '@homing/actor'
-import type { EngineDescription, EngineMessage } from '@homing/testkit'
+import type { EngineDescription, EngineMessage } from '@homing/engine'
 
 const START_MS_MAX = 30_000
 

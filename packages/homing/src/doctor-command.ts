@@ -5,11 +5,10 @@
  * Exit code: 0 all is well, 1 some cache cannot be known exactly, 2 bad usage, 3 some worker cannot be used.
  */
 
-import { type Clock, type Random, systemClock, systemRandom } from '@homing/clock'
+import { diagnosisView } from '@homing/actors/console'
+import { type Diagnosis, diagnoseWorkers, parseWorkerSpec, type Verdict } from '@homing/actors/directory'
+import { type Clock, type Random, silentLog, systemClock, systemRandom } from '@homing/base'
 import { asksForHelp, type DoctorSettings, doctorCommand, parseSettings, renderHelp } from '@homing/config'
-import { diagnosisView } from '@homing/console'
-import { type Diagnosis, diagnoseWorkers, parseWorkerSpec, type Verdict } from '@homing/directory'
-import { silentLog } from '@homing/log'
 import { systemTransport, type Transport } from '@homing/transport'
 import type { CommandEntry } from './command-entry.ts'
 import { diagnosisText, summaryLine } from './doctor-text.ts'

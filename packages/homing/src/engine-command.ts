@@ -1,10 +1,10 @@
 /** `homing engine`: one simulated engine as a process: OpenAI HTTP, KV events, replay. */
 
 import { createActorSystem } from '@homing/actor'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import { asksForHelp, type Command, parseSettings, renderHelp } from '@homing/config'
-import { ENGINE_OPTIONS, engine } from '@homing/testkit'
-import { registerWorker } from '@homing/worker'
+import { ENGINE_OPTIONS, engine } from '@homing/engine'
+import { registerWorker } from '@homing/publisher'
 import type { CommandEntry } from './command-entry.ts'
 import { describeEngine } from './describe-engine.ts'
 import { errorLine } from './error-line.ts'

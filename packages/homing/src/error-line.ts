@@ -1,6 +1,6 @@
 /** The line that a user sees when an error ends a command: what, why, what to do, and the code for docs/errors.md. */
 
-import type { CodedError } from '@homing/errors'
+import type { CodedError } from '@homing/base'
 
 /** One line. The error may come from another thread: its code counts, not its class. */
 export function errorLine({ code, message, details }: CodedError): string {

@@ -4,9 +4,8 @@
  * Standard output: the ready line, then what it began with and what to try. Logs go to standard error.
  */
 
-import { systemClock } from '@homing/clock'
+import { createLog, systemClock } from '@homing/base'
 import { asksForHelp, indexerCommand, parseSettings, renderHelp } from '@homing/config'
-import { createLog } from '@homing/log'
 import type { CommandEntry } from './command-entry.ts'
 import { faultsOfPeers, faultsOfRanks } from './indexer-workers.ts'
 import { serveIndexer } from './start-indexer.ts'

@@ -1,6 +1,6 @@
 /** The ranks and peers that `homing indexer` is given: `ID[:RANK]=ENDPOINT[?replay=PORT]`, `URL`; several in one text are separated by commas. */
 
-import { faultOfEndpoint, faultOfPeer, peerUrl, type Registration } from '@homing/index-service'
+import { faultOfEndpoint, faultOfPeer, peerUrl, type Registration } from '@homing/actors/index-service'
 import { clashText, SocketClaims } from '@homing/transport'
 
 /** What all ranks of the command line have in common. */

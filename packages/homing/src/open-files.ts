@@ -4,7 +4,7 @@
  */
 
 import { readFileSync } from 'node:fs'
-import type { Log } from '@homing/log'
+import type { Log } from '@homing/base'
 
 export interface SocketNeeds {
   /** --max-open-requests. */

@@ -1,8 +1,6 @@
 /** Whether a service could listen, before anything is started that would have to be stopped again. */
 
-import { systemClock } from '@homing/clock'
-import { fromErrorRecord, toErrorRecord } from '@homing/errors'
-import { silentLog } from '@homing/log'
+import { fromErrorRecord, silentLog, systemClock, toErrorRecord } from '@homing/base'
 import { systemTransport } from '@homing/transport'
 
 /** The ports of a router; of the second, what is rejected names the option. */

@@ -3,7 +3,7 @@
  * each stays in a log: one at every tenth of the work, and one a minute.
  */
 
-import type { Clock, Timer } from '@homing/clock'
+import type { Clock, Timer } from '@homing/base'
 
 export interface ProgressFacts {
   /** 0 … 1. */

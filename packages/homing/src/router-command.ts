@@ -4,9 +4,8 @@
  * Standard output: the ready line, then what was found or what to try. Logs go to standard error.
  */
 
-import { systemClock } from '@homing/clock'
+import { createLog, systemClock } from '@homing/base'
 import { asksForHelp, parseSettings, renderHelp, routerCommand } from '@homing/config'
-import { createLog } from '@homing/log'
 import type { CommandEntry } from './command-entry.ts'
 import { startDemoFleet } from './demo-fleet.ts'
 import { placementLine } from './placement-line.ts'

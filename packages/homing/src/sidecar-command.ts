@@ -4,7 +4,8 @@
  * Standard output: the ready line, then one line per rank and how to point a router at it. Logs go to standard error.
  */
 
-import { systemClock, systemRandom } from '@homing/clock'
+import { subjectOf } from '@homing/actors/directory'
+import { createLog, type Log, systemClock, systemRandom } from '@homing/base'
 import {
   asksForHelp,
   natsServersOf,
@@ -13,11 +14,15 @@ import {
   type SidecarSettings,
   sidecarCommand,
 } from '@homing/config'
-import { subjectOf } from '@homing/directory'
-import { createLog, type Log } from '@homing/log'
-import { PolledSidecar, Republisher, type RepublisherOptions, Sidecar } from '@homing/publisher'
+import {
+  PolledSidecar,
+  type Registered,
+  Republisher,
+  type RepublisherOptions,
+  registerWorker,
+  Sidecar,
+} from '@homing/publisher'
 import { systemTransport, type Transport } from '@homing/transport'
-import { type Registered, registerWorker } from '@homing/worker'
 import { openBrokerAccess } from './broker-access.ts'
 import type { CommandEntry } from './command-entry.ts'
 import { untilStopped } from './until-stopped.ts'

@@ -8,7 +8,7 @@
 import { accessSync, closeSync, constants, existsSync, openSync, writeFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import {
   asksForHelp,
   parseSettings,

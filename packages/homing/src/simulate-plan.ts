@@ -6,6 +6,7 @@
  */
 
 import { numbersOf, readTenantWeights, type SettingSource, type SimulateSettings } from '@homing/config'
+import { PROFILE_NAMES, type ProfileName } from '@homing/engine'
 import { thresholdOf } from '@homing/queue'
 import {
   type CellSelection,
@@ -34,7 +35,6 @@ import {
   type Workload,
   workloadIdentity,
 } from '@homing/simulate'
-import { PROFILE_NAMES, type ProfileName } from '@homing/testkit'
 import { type DecisionLog, isDecisionLog, readDecisionLog } from '@homing/trace'
 
 /** Offsets of arrivals within a bin differ by so much from seed to seed. */

@@ -1,12 +1,10 @@
 /** A running index service as a value: for the command line, for tests, and for programs that embed it. */
 
 import { type ActorSystem, createActorSystem } from '@homing/actor'
-import { systemClock } from '@homing/clock'
+import { indexService } from '@homing/actors/index-service'
+import { prepareCheckpointDirectory } from '@homing/actors/listener'
+import { createLog, fromErrorRecord, systemClock } from '@homing/base'
 import { completeSettings, type GivenSettings, type IndexerSettings, indexerCommand } from '@homing/config'
-import { fromErrorRecord } from '@homing/errors'
-import { indexService } from '@homing/index-service'
-import { prepareCheckpointDirectory } from '@homing/listener'
-import { createLog } from '@homing/log'
 import { dialledHost } from './dialled-host.ts'
 import { faultsOfPeers, faultsOfRanks, parsePeers, parseRanks } from './indexer-workers.ts'
 import { requestsWithinFiles } from './open-files.ts'

@@ -1,7 +1,12 @@
 /** A running router as a value: for the command line, for tests, and for programs that embed it. */
 
 import { type ActorSystem, createActorSystem } from '@homing/actor'
-import { seededRandom, systemClock, systemRandom } from '@homing/clock'
+import { prepareDecisionLog } from '@homing/actors/decision-log'
+import type { Fleet } from '@homing/actors/directory'
+import { guardian, queueOrderOf } from '@homing/actors/guardian'
+import { prepareCheckpointDirectory } from '@homing/actors/listener'
+import { readGivenTokenizers } from '@homing/actors/tokenizer'
+import { createLog, fromErrorRecord, seededRandom, systemClock, systemRandom } from '@homing/base'
 import {
   completeSettings,
   type GivenSettings,
@@ -12,13 +17,7 @@ import {
   routerCommand,
   SettingsError,
 } from '@homing/config'
-import { prepareDecisionLog } from '@homing/decision-log'
-import type { Fleet } from '@homing/directory'
-import { fromErrorRecord } from '@homing/errors'
-import { guardian, queueOrderOf } from '@homing/guardian'
 import { type HttpAddress, prepareAccessLog } from '@homing/http'
-import { prepareCheckpointDirectory } from '@homing/listener'
-import { createLog } from '@homing/log'
 import {
   type EncoderPath,
   encoderPath,
@@ -26,7 +25,6 @@ import {
   loadTokenizer,
   PromptTokenizer,
 } from '@homing/tokenization'
-import { readGivenTokenizers } from '@homing/tokenizer'
 import { readAdminKey } from './admin-key-file.ts'
 import { openBrokerAccess } from './broker-access.ts'
 import { dialledHost } from './dialled-host.ts'

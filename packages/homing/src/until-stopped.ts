@@ -7,7 +7,7 @@
  */
 
 import { constants } from 'node:os'
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import { isChainWhole, launcherPids } from './launchers.ts'
 
 const LAUNCHERS_POLL_MS = 500

@@ -6,7 +6,7 @@ import {
   WorkerConflictError,
   WorkerRoll,
   type WorkerSpec,
-} from '@homing/directory'
+} from '@homing/actors/directory'
 
 /** Throws InvalidWorkerError for the first fault. */
 export function parseWorkers(texts: readonly string[]): readonly WorkerSpec[] {

@@ -1,7 +1,12 @@
 /** The file of `--workers-file` at the start, when there is no earlier state to keep: what is wrong with it ends the start. */
 
+import {
+  type GivenWorkersFile,
+  parseWorkersFile,
+  readWorkersFile,
+  WorkersFileError,
+} from '@homing/actors/directory'
 import { SettingsError } from '@homing/config'
-import { type GivenWorkersFile, parseWorkersFile, readWorkersFile, WorkersFileError } from '@homing/directory'
 
 /** Rejects with SettingsError. */
 export async function loadWorkersFile(path: string): Promise<GivenWorkersFile> {

@@ -3,7 +3,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { type Command, parseSettings, routerCommand } from '@homing/config'
-import { ENGINE_OPTIONS } from '@homing/testkit'
+import { ENGINE_OPTIONS } from '@homing/engine'
 import t, { type Test } from 'tap'
 import { runCommandLine } from '../src/command-line.ts'
 import { engineCommand } from '../src/engine-command.ts'

@@ -2,16 +2,15 @@
 
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:net'
-import { seededRandom, systemClock } from '@homing/clock'
+import { seededRandom, silentLog, systemClock } from '@homing/base'
 import type { DoctorSettings } from '@homing/config'
-import { silentLog } from '@homing/log'
 import {
   byteTokenizer,
   Engine,
   type EngineDescription,
   type EngineSettings,
   type EngineTokenizer,
-} from '@homing/testkit'
+} from '@homing/engine'
 import { systemTransport, type Transport } from '@homing/transport'
 import { examine } from '../src/doctor-command.ts'
 

@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process'
 import { readdirSync } from 'node:fs'
 import { Agent, request } from 'node:http'
-import { type Log, silentLog } from '@homing/log'
+import { type Log, silentLog } from '@homing/base'
 import t, { type Test } from 'tap'
 import { openFilesMax, requestsWithinFiles } from '../src/open-files.ts'
 import { MAIN, RunningCommand } from './command.ts'

@@ -1,8 +1,8 @@
 /** Routes that the gateway serves itself, and what `--relay-route` refuses because of them: one list as seen from two packages. */
 
+import { OPERATOR_ROUTES } from '@homing/actors/console'
+import { ENGINE_ROUTES, OWN_ROUTES } from '@homing/actors/gateway'
 import { relayRouteFault } from '@homing/config'
-import { OPERATOR_ROUTES } from '@homing/console'
-import { ENGINE_ROUTES, OWN_ROUTES } from '@homing/gateway'
 import t from 'tap'
 
 const ROUTES = [...OWN_ROUTES, ...OPERATOR_ROUTES]

@@ -1,4 +1,4 @@
-import { SimulatedClock } from '@homing/clock'
+import { SimulatedClock } from '@homing/base'
 import t from 'tap'
 import { ProgressLine, timeText } from '../src/progress-line.ts'
 

@@ -1,7 +1,7 @@
 /** `homing sidecar` as a process, between a simulated engine without replay and a router that comes late. */
 
 import assert from 'node:assert/strict'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import {
   decodeKvBatch,
   type KvEvent,

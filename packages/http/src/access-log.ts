@@ -16,8 +16,7 @@
  *   I3  Written lines and dropped ones, and those that wait, are all that it was given.
  */
 
-import type { Clock, Timer } from '@homing/clock'
-import type { Log } from '@homing/log'
+import type { Clock, Log, Timer } from '@homing/base'
 import { type LineSink, sinkOf } from './line-sinks.ts'
 
 /** Members that are undefined are left out. */

@@ -1,6 +1,6 @@
 /** Whole answers: made from a value or an exception, and sent with their length. */
 
-import { toErrorRecord } from '@homing/errors'
+import { toErrorRecord } from '@homing/base'
 import { type ErrorForm, errorBody } from '@homing/openai'
 import type { HttpErrorAnswer as HttpAnswer, HttpExchange } from '@homing/transport'
 import { apiErrorOf } from './error-kinds.ts'

@@ -1,6 +1,6 @@
 /** One table from error codes to the errors that clients of the OpenAI API get. */
 
-import type { ErrorRecord } from '@homing/errors'
+import type { ErrorRecord } from '@homing/base'
 import { type ApiError, type ApiErrorKind, apiError } from '@homing/openai'
 
 /** Codes that are not here are internal errors (500). */

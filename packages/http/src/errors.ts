@@ -1,6 +1,6 @@
 /** Errors that a client of any HTTP service gets instead of an answer. */
 
-import { CodedError, type ErrorRecord } from '@homing/errors'
+import { CodedError, type ErrorRecord } from '@homing/base'
 
 const PATH_CHARACTERS_MAX = 200
 

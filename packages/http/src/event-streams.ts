@@ -12,7 +12,7 @@
  * When the source fails, readers hear nothing of it but that nothing comes; it is asked again.
  */
 
-import type { Clock, Timer } from '@homing/clock'
+import type { Clock, Timer } from '@homing/base'
 import type { HttpExchange } from '@homing/transport'
 import { errorAnswer, type HttpAnswer, sendAnswer } from './answers.ts'
 import { StreamsBusyError } from './errors.ts'

@@ -3,7 +3,7 @@
  * address is told, and may be given another port; an actor that should serve already fails, and is restarted.
  */
 
-import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/errors'
+import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'
 import type { HttpExchange, HttpListener, HttpTransport, ListenOptions } from '@homing/transport'
 import { errorAnswer } from './answers.ts'
 

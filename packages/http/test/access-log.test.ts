@@ -3,8 +3,7 @@
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { SimulatedClock } from '@homing/clock'
-import { recordingLog } from '@homing/log'
+import { recordingLog, SimulatedClock } from '@homing/base'
 import t from 'tap'
 import { AccessLog, type LineSink, prepareAccessLog } from '../src/index.ts'
 

@@ -1,6 +1,6 @@
 /** Every error that can meet a request has an OpenAI form. */
 
-import { readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
@@ -9,16 +9,16 @@ import { apiErrorOf, KIND_OF_CODE } from '../src/error-kinds.ts'
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
 /** Where the errors of a request come from. */
 const REQUEST_PATH = [
-  'actors/queue-actor',
+  'actors/queue',
   'actors/router',
   'actors/tokenizer',
   'actors/gateway',
   'actors/console',
-  'actors/what-if-actor',
+  'actors/what-if',
   'packages/http',
   'packages/openai',
   'packages/transport',
-  'packages/worker',
+  'packages/publisher/src/registration',
 ]
 /** Codes that never reach a client, and why. */
 const NEVER_ANSWERED = new Map([
@@ -32,10 +32,16 @@ const NEVER_ANSWERED = new Map([
   ['HOMING_TRANSPORT_CLIENT_GONE', 'nobody is there to be told'],
 ])
 
+/** A folder of the list, or its `src` where it has one. */
+function sourceFolder(folder: string): string {
+  const source = join(ROOT, folder, 'src')
+  return existsSync(source) ? source : join(ROOT, folder)
+}
+
 function sourcesUnder(folder: string): string[] {
-  return readdirSync(join(ROOT, folder, 'src'), { recursive: true, encoding: 'utf8' })
+  return readdirSync(sourceFolder(folder), { recursive: true, encoding: 'utf8' })
     .filter(name => name.endsWith('.ts'))
-    .map(name => readFileSync(join(ROOT, folder, 'src', name), 'utf8'))
+    .map(name => readFileSync(join(sourceFolder(folder), name), 'utf8'))
 }
 
 const declaredIn = (folder: string): string[] =>

@@ -3,7 +3,7 @@
 import { connect, type Socket } from 'node:net'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
-import { SimulatedClock, systemClock } from '@homing/clock'
+import { SimulatedClock, systemClock } from '@homing/base'
 import { EventStreams, type StreamCounts, sendOrStream } from '@homing/http'
 import { systemTransport } from '@homing/transport'
 import t, { type Test } from 'tap'

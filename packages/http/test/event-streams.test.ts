@@ -1,6 +1,6 @@
 /** Event streams with readers that read, that do not, and that are too many. */
 
-import { SimulatedClock } from '@homing/clock'
+import { SimulatedClock } from '@homing/base'
 import { EventStreams, type StreamCounts, type StreamEvent } from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
 import t from 'tap'

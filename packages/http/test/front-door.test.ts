@@ -1,6 +1,6 @@
 /** A listener that an actor opens in its setup. */
 
-import { SimulatedClock } from '@homing/clock'
+import { SimulatedClock } from '@homing/base'
 import { MemoryNetwork } from '@homing/transport'
 import t from 'tap'
 import { FrontDoor } from '../src/index.ts'

@@ -1,7 +1,7 @@
 /** The engine book: what it learns from engines whose constants are known, and that its sums return to nothing. */
 
 import assert from 'node:assert/strict'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import fc from 'fast-check'
 import t from 'tap'
 import { EngineBook, figureOf, figuresOf, LearnedCosts, PREFILL_PRIOR, prefillCost } from '../src/index.ts'

@@ -1,6 +1,6 @@
 /** What is learned of the speed of workers. */
 
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import t from 'tap'
 import { LearnedCosts, PREFILL_PRIOR } from '../src/engine-costs.ts'
 

@@ -1,6 +1,6 @@
 /** What is learned of prefill where a step takes no less below some tokens, and where it does. */
 
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import t from 'tap'
 import { DECODE_PRIOR, EngineBook, figuresOf, prefillCost } from '../src/index.ts'
 import { chargedTokens } from '../src/prefill-costs.ts'

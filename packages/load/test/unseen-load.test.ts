@@ -1,7 +1,7 @@
 /** The engine book where others use the workers, too: what is overdue counts as backlog, if own bookings do not explain what is seen. */
 
 import assert from 'node:assert/strict'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import fc from 'fast-check'
 import t from 'tap'
 import { EngineBook, figureOf } from '../src/index.ts'

@@ -1,6 +1,6 @@
 /** Errors in request bodies; each names the value and what would be right. */
 
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 import type { ByteRange } from './types.ts'
 
 /** The body is not valid JSON, or not an object: 400. `position` is a byte offset. */

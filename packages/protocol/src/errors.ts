@@ -1,6 +1,6 @@
 /** Errors for messages that are not KV events. Each error is about one message; the stream goes on. */
 
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** A payload is not a batch of KV events; its sequence number counts as seen, its content is lost. */
 export class MalformedKvBatchError extends CodedError {

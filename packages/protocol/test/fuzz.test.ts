@@ -8,8 +8,7 @@
 
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { type Random, seededRandom } from '@homing/clock'
-import type { CodedError } from '@homing/errors'
+import { type CodedError, type Random, seededRandom } from '@homing/base'
 import t from 'tap'
 import {
   decodeKvBatch,

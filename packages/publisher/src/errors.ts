@@ -1,6 +1,6 @@
 /** Mistakes that an engine can make with its publisher. Each error is thrown before any part of the call is published. */
 
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** A publisher cannot be made of its options. */
 export class PublisherOptionsError extends CodedError {

@@ -11,7 +11,7 @@
  *          longer than that, so it loses none; see paced-replies.ts, also for `peerBytesMax`.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import {
   encodeEventFrames,
   encodeReplayEnd,

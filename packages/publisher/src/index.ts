@@ -26,5 +26,21 @@ export {
   type StoredBlock,
   type StoredOptions,
 } from './publisher.ts'
+export { BadRegistrationError } from './registration/errors.ts'
+export type { RequestHandler, WorkerAnswer, WorkerRequest } from './registration/handle-request.ts'
+export {
+  type Registered,
+  type RegisterOptions,
+  registerWorker,
+  registerWorker as register,
+} from './registration/register-worker.ts'
+export {
+  encodeRegistration,
+  readRegistration,
+  registrationEndpoint,
+  requestSubjectOf,
+} from './registration/registration.ts'
+export type { RequestLimits, ServeRequests } from './registration/request-settings.ts'
+export { type ServedRequests, serveRequests } from './registration/serve-requests.ts'
 export { Republisher, type RepublisherOptions, type RepublisherStatus } from './republisher.ts'
 export { Sidecar, type SidecarOptions, type SidecarStatus } from './sidecar.ts'

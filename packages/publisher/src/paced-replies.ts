@@ -11,7 +11,7 @@
  *          connection, gets no further answer once it was sent `peerBytesMax`: at most that and one answer wait for it.
  */
 
-import type { Clock, Timer } from '@homing/clock'
+import type { Clock, Timer } from '@homing/base'
 import type { Frames } from '@homing/transport'
 
 const BURST_MESSAGES_MAX = 64

@@ -13,8 +13,7 @@
  *   does not come                                       a withdrawal, at once
  */
 
-import type { Clock, Timer } from '@homing/clock'
-import type { Log } from '@homing/log'
+import type { Clock, Log, Timer } from '@homing/base'
 import {
   encodeKvBatch,
   type KvEvent,

@@ -15,8 +15,7 @@
  *          blocks; answers at one time, and bytes of them over one connection. Each is an option, and its default is in PUBLISHER_DEFAULTS.
  */
 
-import { type Clock, type Random, systemClock, systemRandom } from '@homing/clock'
-import { createLog, type Log } from '@homing/log'
+import { type Clock, createLog, type Log, type Random, systemClock, systemRandom } from '@homing/base'
 import {
   encodeKvBatch,
   KV_CLEARED,

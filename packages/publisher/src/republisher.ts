@@ -10,7 +10,7 @@
  *       after a withdrawal of the earlier life's events.
  */
 
-import type { Clock, Random } from '@homing/clock'
+import type { Clock, Random } from '@homing/base'
 import {
   encodeKvBatch,
   KV_CLEARED,

@@ -29,7 +29,7 @@
  * that goes down is the end of a history.
  */
 
-import type { Log } from '@homing/log'
+import type { Log } from '@homing/base'
 import {
   decodeKvBatch,
   type KvBatch,

@@ -1,4 +1,4 @@
-import { SimulatedClock, seededRandom } from '@homing/clock'
+import { SimulatedClock, seededRandom } from '@homing/base'
 import { decodeKvBatch, type KvEvent, parseEventFrames, unreadEvents } from '@homing/protocol'
 import { type HttpListener, MemoryNetwork } from '@homing/transport'
 import t, { type Test } from 'tap'

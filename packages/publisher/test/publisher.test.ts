@@ -1,4 +1,4 @@
-import { SimulatedClock, seededRandom } from '@homing/clock'
+import { SimulatedClock, seededRandom } from '@homing/base'
 import {
   decodeKvBatch,
   type KvBatch,

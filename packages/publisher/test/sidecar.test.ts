@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { SimulatedClock, seededRandom } from '@homing/clock'
+import { SimulatedClock, seededRandom } from '@homing/base'
 import {
   decodeKvBatch,
   encodeEventFrames,

@@ -1,6 +1,6 @@
 /** The publisher on real sockets: nothing of a long replay is lost, whatever else is published meanwhile. */
 
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import { systemTransport } from '@homing/transport'
 import t from 'tap'
 import { createPublisher } from '../src/index.ts'

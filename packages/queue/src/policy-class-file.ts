@@ -14,7 +14,7 @@
  * All faults of a file are told together, each with its line. Source: the file of Dynamo's `--router-policy-config`.
  */
 
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 import { isAlias, isMap, isScalar, isSeq, LineCounter, type Node, parseDocument } from 'yaml'
 import { QUEUE_ORDERS, type QueueOrder } from './orders.ts'
 import type { PolicyClass, PolicyProfile, UncachedBucket } from './policy-classes.ts'

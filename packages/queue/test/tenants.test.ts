@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import fc from 'fast-check'
 import t from 'tap'
 import { OTHER_TENANTS, type PriorityQueue, type QueueOrder } from '../src/index.ts'

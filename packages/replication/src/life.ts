@@ -1,6 +1,6 @@
 /** What tells one replica, or one life of its tracker, from all others: 16 hexadecimal digits. */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 
 const BYTES = 8
 

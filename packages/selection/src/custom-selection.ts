@@ -9,8 +9,7 @@
  * Fails    what they throw, and answers that cannot be used, refuse the request with CustomSelectionError; nothing else is affected.
  */
 
-import type { Random } from '@homing/clock'
-import { CodedError } from '@homing/errors'
+import { CodedError, type Random } from '@homing/base'
 import {
   POLICY_TERMS_MAX,
   type Policy,

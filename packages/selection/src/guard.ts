@@ -27,7 +27,7 @@
  * Pure and bounded: a few numbers per arm and length of prompt. What is not finite or not positive teaches nothing.
  */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import { ArmOutcomes } from './arm-outcomes.ts'
 import { FadingMean } from './fading-mean.ts'
 

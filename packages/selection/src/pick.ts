@@ -3,7 +3,7 @@
  * Each draws at most one random number, but for `pickOfTwo`, which draws two; none where one candidate is certain.
  */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 
 export function pickUniform(count: number, probability: Float64Array, random: Random): number {
   probability.fill(1 / count, 0, count)

@@ -15,7 +15,7 @@
  * Cost: a few passes over the candidates; nothing is allocated unless there are more than ever before.
  */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import { pickCertain, pickOfTwo, pickSmallest, pickSoftmax, pickUniform, smallestOther } from './pick.ts'
 import { POLICIES } from './policies.ts'
 import {

@@ -1,7 +1,7 @@
 /** The policy auto: its terms against its definition, on loads that an EngineBook has come to. */
 
 import assert from 'node:assert/strict'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import { EngineBook, type EngineProjection, figuresOf } from '@homing/load'
 import fc from 'fast-check'
 import t from 'tap'

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { type Random, seededRandom } from '@homing/clock'
+import { type Random, seededRandom } from '@homing/base'
 import t from 'tap'
 import {
   type Candidates,

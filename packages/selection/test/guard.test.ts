@@ -1,7 +1,7 @@
 /** The guard against worlds whose truth is known: what affinity and control really take. */
 
 import assert from 'node:assert/strict'
-import { type Random, seededRandom } from '@homing/clock'
+import { type Random, seededRandom } from '@homing/base'
 import fc from 'fast-check'
 import t from 'tap'
 import { Guard, type GuardedDecision } from '../src/index.ts'

@@ -1,6 +1,6 @@
 /** Arrivals: the requests of a cell one after the other, from a trace or from users who wait for their answers. */
 
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import {
   scanTrace,
   TRACE_BLOCK_TOKENS,

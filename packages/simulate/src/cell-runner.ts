@@ -5,8 +5,7 @@
  * version of the code (see code-version.ts). A result that is kept costs no thread.
  */
 
-import type { Clock } from '@homing/clock'
-import { fromErrorRecord } from '@homing/errors'
+import { type Clock, fromErrorRecord } from '@homing/base'
 import { Piscina } from 'piscina'
 import type { CellOutcome, CellTask } from './cell-task.ts'
 import { cellTaskUrl, cellThreadUrl } from './cell-task-url.ts'

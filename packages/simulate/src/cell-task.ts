@@ -1,6 +1,6 @@
 /** What a thread of the sweep does: runs one cell. Everything that it takes and gives is plain data. */
 
-import { CodedError, type ErrorRecord, toErrorRecord } from '@homing/errors'
+import { CodedError, type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { CellRun, CellSpec } from './cell-types.ts'
 import { simulateCell } from './simulate-cell.ts'
 import { openWorkload, type Workload } from './workload.ts'

@@ -5,14 +5,14 @@
  * `CellCost`.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
+import type { ProfileName } from '@homing/engine'
 import type { QueueOrder } from '@homing/queue'
 import type { SelectionSettings } from '@homing/selection'
-import type { ProfileName } from '@homing/testkit'
 import type { TraceRequest, TraceSource } from '@homing/trace'
 import type { ReplicaGather } from './replica-sync.ts'
 
-/** What a step of an engine costs, as data: see `TimingProfile` of @homing/testkit for the formula. */
+/** What a step of an engine costs, as data: see `TimingProfile` of @homing/engine for the formula. */
 export interface InlineProfile {
   readonly name: string
   readonly overheadMs: number

@@ -86,11 +86,13 @@ function targetsOf(specifier: string, names: readonly string[] | undefined, from
 
 /** Looks from the importing file, whose dependencies others may not have. */
 function packageEntry(specifier: string, from: string): string | undefined {
+  const [, name, subpath = ''] = /^(@[^/]+\/[^/]+)(\/.*)?$/.exec(specifier)!
+  const key = `.${subpath}`
   for (let folder = from; ; folder = dirname(folder)) {
-    const home = `${folder}/node_modules/${specifier}`
+    const home = `${folder}/node_modules/${name}`
     if (existsSync(`${home}/package.json`)) {
       const { exports, publishConfig } = JSON.parse(readFileSync(`${home}/package.json`, 'utf8')) as Manifest
-      const entry = [exports?.['.'], publishConfig?.exports?.['.']]
+      const entry = [exports?.[key], publishConfig?.exports?.[key]]
         .map(entry => (typeof entry === 'string' ? entry : entry?.default))
         .filter(entry => entry !== undefined)
         .map(entry => `${home}/${entry}`)
@@ -104,6 +106,6 @@ function packageEntry(specifier: string, from: string): string | undefined {
 type Entry = string | { readonly default?: string } | undefined
 
 interface Manifest {
-  readonly exports?: { readonly '.'?: Entry }
-  readonly publishConfig?: { readonly exports?: { readonly '.'?: Entry } }
+  readonly exports?: Readonly<Record<string, Entry>>
+  readonly publishConfig?: { readonly exports?: Readonly<Record<string, Entry>> }
 }

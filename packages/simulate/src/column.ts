@@ -10,7 +10,7 @@
  *   product@oracle    the router reads the true state of the engines: the price of not knowing; not for auto, whose figures are learned
  */
 
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 import { GUARD_SHARE_DEFAULT, POLICIES } from '@homing/selection'
 import type { CellSelection } from './cell-types.ts'
 

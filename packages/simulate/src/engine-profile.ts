@@ -1,6 +1,6 @@
 /** Engine profile: what a step takes and what an engine holds, of a named profile or of constants. */
 
-import { type StepWork, timingProfile } from '@homing/testkit'
+import { type StepWork, timingProfile } from '@homing/engine'
 import type { CellSpec } from './cell-types.ts'
 
 export interface EngineProfile {

@@ -27,7 +27,7 @@
  * Source: the model of vLLM's scheduler in the benchmarking notes of this project (docs/simulator.md).
  */
 
-import type { StepWork } from '@homing/testkit'
+import type { StepWork } from '@homing/engine'
 import type { SimRequest } from './sim-request.ts'
 
 export interface EngineOptions {

@@ -9,7 +9,7 @@
  * Views are told of events at their time and catch up when they are asked: no view needs events of the simulation.
  */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import { HolderTable } from './holder-table.ts'
 
 export interface FleetView {

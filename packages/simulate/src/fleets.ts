@@ -5,7 +5,7 @@
  *   F8-70   8 workers, four H100 each, Llama-3.1-70B       F1000  1,000 of the same as F8, with 16 copies of the trace
  */
 
-import type { ProfileName } from '@homing/testkit'
+import type { ProfileName } from '@homing/engine'
 
 export const FLEET_NAMES = ['F8', 'F8-70', 'F64', 'F1000'] as const
 export type FleetName = (typeof FLEET_NAMES)[number]

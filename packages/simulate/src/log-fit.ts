@@ -13,8 +13,8 @@
  * neither a wrong queue nor a wrong cache.
  */
 
-import { CodedError } from '@homing/errors'
-import type { ProfileName } from '@homing/testkit'
+import { CodedError } from '@homing/base'
+import type { ProfileName } from '@homing/engine'
 import type { DecisionLog, LoggedRequest, TraceRequest } from '@homing/trace'
 import { answersOf } from './answers-of-log.ts'
 import type { CellSpec, InlineProfile, ServedRequest, SimulateOptions } from './cell-types.ts'

@@ -5,7 +5,7 @@
 
 import { readFileSync } from 'node:fs'
 import { basename, extname } from 'node:path'
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 import { parse } from 'yaml'
 import type { InlineProfile } from './cell-types.ts'
 

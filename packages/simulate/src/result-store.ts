@@ -20,7 +20,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { dirname, join } from 'node:path'
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 
 const FORMAT = 1
 

@@ -1,6 +1,6 @@
 /** Sim guard: the product's guard and shadow costs beside one simulated router, and what they did. */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import { type Candidates, type Choice, Guard, predictedFirstTokenMs, ShadowCosts } from '@homing/selection'
 import type { GuardFigures } from './cell-types.ts'
 import type { SimRequest } from './sim-request.ts'

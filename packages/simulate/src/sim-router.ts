@@ -7,7 +7,7 @@
  * Owns     its ActiveLoad, Audits and turn. A view of events may be shared with other routers, a view of guesses is its own.
  */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import { ActiveLoad, EngineBook, figureOf, type LoadTotals } from '@homing/load'
 import { mustWait, type RoomRule } from '@homing/queue'
 import {

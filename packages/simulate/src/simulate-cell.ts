@@ -11,7 +11,7 @@
  * Memory: open requests, the caches' block ids, and histograms; a trace streams through.
  */
 
-import { type Clock, type Random, seededRandom, systemClock } from '@homing/clock'
+import { type Clock, type Random, seededRandom, systemClock } from '@homing/base'
 import type { RoomRule } from '@homing/queue'
 import { TRACE_BLOCK_TOKENS, type TraceRequest, type TraceSource } from '@homing/trace'
 import { type Arrivals, arrivalsOf } from './arrivals.ts'

@@ -1,4 +1,4 @@
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** A cell cannot be simulated as it was given. */
 export class SimulationError extends CodedError {

@@ -1,6 +1,6 @@
 /** Troubles: what a router is told wrongly, for the cases of the guard. See `Trouble` in cell-types.ts. */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import type { FleetView } from './fleet-view.ts'
 import type { SimRequest } from './sim-request.ts'
 

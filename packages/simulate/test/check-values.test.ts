@@ -1,6 +1,6 @@
 /** The check values of the profiles: a prompt alone, chunk by chunk, and single decode steps. */
 
-import type { ProfileName } from '@homing/testkit'
+import type { ProfileName } from '@homing/engine'
 import t from 'tap'
 import { type CellSpec, simulateCell } from '../src/index.ts'
 import { REFERENCE_SPEC } from './reference-spec.ts'

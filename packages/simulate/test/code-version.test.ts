@@ -68,9 +68,9 @@ t.test('the simulation, the policies and the load tables of the router are among
     '/selection/src/selector.ts',
     '/selection/src/policies/product.ts',
     '/load/src/active-load.ts',
-    '/testkit/src/timing-profile.ts',
+    '/engine/src/timing-profile.ts',
     '/trace/src/transformations.ts',
-    '/clock/src/seeded-random.ts',
+    '/base/src/seeded-random.ts',
   ]) {
     t.ok(
       paths.some(path => path.endsWith(part)),

@@ -1,8 +1,8 @@
 /** The engine and a naive model of it, on the same random workloads. */
 
 import assert from 'node:assert/strict'
-import { seededRandom } from '@homing/clock'
-import { type ProfileName, timingProfile } from '@homing/testkit'
+import { seededRandom } from '@homing/base'
+import { type ProfileName, timingProfile } from '@homing/engine'
 import fc from 'fast-check'
 import t from 'tap'
 import { type EngineSink, SimEngine } from '../src/engine.ts'

@@ -1,6 +1,6 @@
 /** Single rules of the engine, each with times that are calculated by hand. */
 
-import type { StepWork } from '@homing/testkit'
+import type { StepWork } from '@homing/engine'
 import t from 'tap'
 import { type EngineOptions, SimEngine } from '../src/engine.ts'
 import { newSimRequest, type SimRequest } from '../src/sim-request.ts'

@@ -1,4 +1,4 @@
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import t from 'tap'
 import { EmptyView, EventView, type FleetView, GuessView } from '../src/fleet-view.ts'
 

@@ -1,6 +1,6 @@
 /** The fit of a simulation to a decision log: exact where the log comes from the same engines, refused where it does not. */
 
-import { makeTrace } from '@homing/testkit'
+import { makeTrace } from '@homing/engine'
 import type { DecisionLog, LoggedRequest, LoggedWorker, TraceRequest } from '@homing/trace'
 import t from 'tap'
 import { type CellSpec, fitLog, fitText, logTrace, type ServedRequest, simulateCell } from '../src/index.ts'

@@ -3,7 +3,7 @@
  * `stepMs` says of the work. Only the default `storeAt`.
  */
 
-import type { StepWork } from '@homing/testkit'
+import type { StepWork } from '@homing/engine'
 
 export interface NaiveRequest {
   readonly name: number

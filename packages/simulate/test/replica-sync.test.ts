@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type Random, seededRandom } from '@homing/clock'
+import { type Random, seededRandom } from '@homing/base'
 import { readTrace } from '@homing/trace'
 import fc from 'fast-check'
 import t from 'tap'
@@ -202,7 +202,7 @@ t.test('what is gathered goes with the first that waits, or behind the one that 
 
 /** 1,000 requests of a made trace, one after the other at 3.4 a second. */
 const TRACE = readTrace(
-  join(fileURLToPath(import.meta.resolve('@homing/testkit')), '..', '..', 'fixtures', 'small-trace.jsonl.gz'),
+  join(fileURLToPath(import.meta.resolve('@homing/engine')), '..', '..', 'fixtures', 'small-trace.jsonl.gz'),
 )
 
 async function run(changes: Partial<CellSpec>, policy: string, queue?: QueueSpec): Promise<CellResult> {

@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { SimulatedClock } from '@homing/clock'
+import { SimulatedClock } from '@homing/base'
 import t from 'tap'
 import { ResultStore, resultKey } from '../src/index.ts'
 

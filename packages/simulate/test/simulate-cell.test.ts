@@ -8,7 +8,7 @@ import { REFERENCE_SPEC } from './reference-spec.ts'
 
 /** 1,000 requests of a made trace, one after the other at 3.4 a second. */
 const SMALL = join(
-  fileURLToPath(import.meta.resolve('@homing/testkit')),
+  fileURLToPath(import.meta.resolve('@homing/engine')),
   '..',
   '..',
   'fixtures',

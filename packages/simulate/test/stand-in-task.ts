@@ -1,7 +1,7 @@
 /** A task for the pool that runs no simulation. A trace that is called `broken` cannot be read; one called `endless` never ends. */
 
 import { appendFileSync } from 'node:fs'
-import { toErrorRecord } from '@homing/errors'
+import { toErrorRecord } from '@homing/base'
 import { MalformedTraceError } from '@homing/trace'
 import type { CellOutcome, CellTask } from '../src/cell-task.ts'
 import { standInRun } from './stand-in.ts'

@@ -2,7 +2,7 @@
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import type { CellRun } from '../src/index.ts'
 import {

@@ -33,7 +33,7 @@ import { createRequire } from 'node:module'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import { allMerges, type Merge, mergesByRank, parseRankFile, type Ranks } from './rank-file.ts'
 import { type PatternName, preTokenizer } from './split-patterns.ts'
 import {

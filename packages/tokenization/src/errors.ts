@@ -1,6 +1,6 @@
 /** The errors of tokenization. Loading throws them; a single request never does, it gets an answer that says why. */
 
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** The tokenizer directory is missing a file, or a file is not what Hugging Face writes. */
 export class TokenizerLoadError extends CodedError {

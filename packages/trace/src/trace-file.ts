@@ -8,7 +8,7 @@
 import { createReadStream, readFileSync } from 'node:fs'
 import { StringDecoder } from 'node:string_decoder'
 import { createGunzip, gunzipSync } from 'node:zlib'
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 import { MalformedTraceError, parseTraceLine } from './trace-line.ts'
 import { TRACE_BLOCK_TOKENS, type TraceRequest } from './trace-request.ts'
 

@@ -11,7 +11,7 @@
  * Other fields are skipped.
  */
 
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 import type { TraceRequest } from './trace-request.ts'
 
 /** Longest prompt and longest answer. */

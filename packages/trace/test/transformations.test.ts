@@ -1,4 +1,4 @@
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import t from 'tap'
 import { scanTrace, type TraceRequest, type TraceSource, transformTrace } from '../src/index.ts'
 

@@ -1,6 +1,6 @@
 /** Errors that the network can cause in a transport. */
 
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 import { HEADER_BYTES_MAX, HEADERS_MS_MAX } from './limits.ts'
 
 /** A port or endpoint cannot be bound. */

@@ -1,6 +1,6 @@
 /** Collects one small answer of a streaming call; shared by all transports. */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import { HttpCallError, type HttpCallFailure } from './errors.ts'
 import type { HttpCall, HttpHeaders, HttpReply, HttpRequest, HttpResponseHandler } from './types.ts'
 

@@ -5,7 +5,7 @@
  * read as fast as it is written costs no timer.
  */
 
-import type { Clock, Timer } from '@homing/clock'
+import type { Clock, Timer } from '@homing/base'
 
 const LOOKS = 4
 

@@ -7,7 +7,7 @@ import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import process from 'node:process'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import { freePort } from './free-ports.ts'
 
 export { freePort, freePorts } from './free-ports.ts'

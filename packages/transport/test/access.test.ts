@@ -1,6 +1,6 @@
 /** What goes out to an origin that the router has a key for. */
 
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { MemoryNetwork, systemTransport, type Transport } from '../src/index.ts'
 

@@ -1,7 +1,7 @@
 /** A thread that holds every kind of socket open and talks all the time. */
 
 import { parentPort } from 'node:worker_threads'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import { systemTransport } from '../src/index.ts'
 
 const { http, messages } = systemTransport({ clock: systemClock, log: { warn() {} } })

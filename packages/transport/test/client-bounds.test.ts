@@ -3,7 +3,7 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
-import { SimulatedClock } from '@homing/clock'
+import { SimulatedClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import {
   type BodyRoom,

@@ -1,6 +1,6 @@
 /** A thread that opens sockets, closes them once they are connected, and has nothing left to do. */
 
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import { threadMessages } from '../src/zmq/roles.ts'
 
 const messages = threadMessages({ clock: systemClock, log: { warn() {} } })

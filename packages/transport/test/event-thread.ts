@@ -4,7 +4,7 @@
  */
 
 import { parentPort, workerData } from 'node:worker_threads'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import { threadMessages } from '../src/zmq/roles.ts'
 
 const { events, replay, own } = workerData as {

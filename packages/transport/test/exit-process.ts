@@ -4,7 +4,7 @@
  */
 
 import { isMainThread, parentPort, Worker } from 'node:worker_threads'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import type { Closable, MessageTransport } from '../src/index.ts'
 import { threadMessages } from '../src/zmq/roles.ts'
 

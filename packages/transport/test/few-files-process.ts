@@ -4,7 +4,7 @@
  */
 
 import { closeSync, openSync } from 'node:fs'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import { systemTransport } from '../src/index.ts'
 
 /** More than both sockets take: two signalers, those of its monitor, the connection. */

@@ -1,7 +1,7 @@
 /** A thread that publishes at a broker: one message each time it is told, and a flood when it is told to. */
 
 import { parentPort, workerData } from 'node:worker_threads'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import { connect } from 'nats'
 import { brokerMessages } from '../src/nats/messages.ts'
 import { systemBrokers } from '../src/nats/system-broker.ts'

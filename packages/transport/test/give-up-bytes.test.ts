@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import t from 'tap'
 import { giveUpBytes, type HttpCall, systemTransport } from '../src/index.ts'
 

@@ -2,7 +2,7 @@
 
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
-import { SimulatedClock, systemClock } from '@homing/clock'
+import { SimulatedClock, systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { type HttpExchange, systemTransport } from '../src/index.ts'
 import { bounded, bytes, Inbox, text } from './conformance.ts'

@@ -3,7 +3,7 @@
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setImmediate } from 'node:timers/promises'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import t from 'tap'
 import * as zmq from 'zeromq'
 import { type Frames, systemTransport } from '../src/index.ts'

@@ -1,6 +1,6 @@
 /** Features of the network in memory alone: simulated time, faults, and equal histories. */
 
-import { SimulatedClock, seededRandom } from '@homing/clock'
+import { SimulatedClock, seededRandom } from '@homing/base'
 import t from 'tap'
 import { MemoryNetwork } from '../src/index.ts'
 import { bytes, callInto, Inbox, text } from './conformance.ts'

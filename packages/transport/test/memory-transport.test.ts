@@ -1,4 +1,4 @@
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { MemoryNetwork, type Transport } from '../src/index.ts'
 import { testTransport } from './conformance.ts'

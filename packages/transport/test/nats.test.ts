@@ -2,7 +2,7 @@
 
 import { setTimeout as delay } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
-import { SimulatedClock, systemClock } from '@homing/clock'
+import { SimulatedClock, systemClock } from '@homing/base'
 import { connect } from 'nats'
 import t, { type Test } from 'tap'
 import { MemoryNetwork } from '../src/index.ts'

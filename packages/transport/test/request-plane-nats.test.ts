@@ -1,7 +1,7 @@
 /** HTTP exchanges over a broker: on a real NATS server. */
 
 import { setTimeout as delay } from 'node:timers/promises'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import { connect } from 'nats'
 import t, { type Test } from 'tap'
 import { systemTransport, type Transport } from '../src/index.ts'

@@ -1,7 +1,7 @@
 /** HTTP exchanges over a broker: on a network in memory. */
 
 import { setTimeout as delay } from 'node:timers/promises'
-import { SimulatedClock } from '@homing/clock'
+import { SimulatedClock } from '@homing/base'
 import t from 'tap'
 import { MemoryNetwork, type Transport } from '../src/index.ts'
 import { decodeCallPayload } from '../src/nats/request-wire.ts'

@@ -1,7 +1,7 @@
 /** A thread that falls asleep at the first message until it is woken, and then checks that no later one is missing. */
 
 import { parentPort, workerData } from 'node:worker_threads'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import { threadMessages } from '../src/zmq/roles.ts'
 
 const { endpoint, flag, total } = workerData as {

@@ -3,7 +3,7 @@
 import { once } from 'node:events'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { type HttpExchange, type HttpRequest, systemTransport } from '../src/index.ts'
 import { bounded, bytes, callInto, type Delivered, Inbox, text } from './conformance.ts'

@@ -1,4 +1,4 @@
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import t from 'tap'
 import { systemTransport } from '../src/index.ts'
 import { testTransport } from './conformance.ts'

@@ -1,7 +1,7 @@
 /** A thread may end at any time, whatever it holds open: the process lives on, and its peers notice. */
 
 import { Worker } from 'node:worker_threads'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import t from 'tap'
 import { systemTransport } from '../src/index.ts'
 import { bounded, Inbox } from './conformance.ts'

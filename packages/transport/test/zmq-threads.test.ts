@@ -2,7 +2,7 @@
 
 import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import t from 'tap'
 import { hostedClientCount, installZmqHost } from '../src/zmq/host.ts'
 import { zmqSocketCount } from '../src/zmq/library.ts'

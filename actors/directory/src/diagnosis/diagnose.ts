@@ -10,7 +10,7 @@
  * takes six timeouts and the time of listening at most, and three more with a request of its own.
  */
 
-import type { Clock, Random } from '@homing/clock'
+import type { Clock, Random } from '@homing/base'
 import { isSameSocket, SocketClaims, type Transport } from '@homing/transport'
 import { openDoor } from '../engine-keys.ts'
 import type { EventBroker } from '../event-broker.ts'

@@ -4,7 +4,7 @@
  * It takes every topic: the one that a router would subscribe to may be the fault that is looked for.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import { MalformedEventFramesError, parseEventFrames } from '@homing/protocol'
 import type { Closable, Frames, MessageTransport } from '@homing/transport'
 import { SeenEvents } from './seen-events.ts'

@@ -5,7 +5,7 @@
  * the engine that prefill and one token.
  */
 
-import type { Clock, Random } from '@homing/clock'
+import type { Clock, Random } from '@homing/base'
 import type { KvStored } from '@homing/protocol'
 import type { WorkerModel } from '../messages.ts'
 import type { EventWatch } from './event-watch.ts'

@@ -8,7 +8,7 @@
  * An HTTP request to a ZeroMQ socket does no harm: its greeting is missing, and the connection is closed.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import { HttpCallError, type Transport } from '@homing/transport'
 import { EventWatch } from './event-watch.ts'
 import { askReplay } from './replay-question.ts'

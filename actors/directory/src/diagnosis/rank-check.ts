@@ -4,7 +4,7 @@
  * The replay is asked after the subscription is up, so that what is published from then on is seen live.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import type { Transport } from '@homing/transport'
 import type { EventSource } from '../messages.ts'
 import { EventWatch } from './event-watch.ts'

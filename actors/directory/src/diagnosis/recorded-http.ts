@@ -3,7 +3,7 @@
  * that answers only with facts can be shown step by step. What it keeps is bounded by its caller, who asks a dozen questions.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import { HttpCallError, type HttpReply, type HttpTransport } from '@homing/transport'
 
 /** One question and its answer. */

@@ -5,7 +5,7 @@
  * that the engine has nothing to repeat: enough to see that it answers, at no cost for a busy engine.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import { parseReplayReply, parseSnapshotReply, type ReplayForm, replayRequestFrames } from '@homing/protocol'
 import type { Frames, MessageTransport } from '@homing/transport'
 import { SeenEvents } from './seen-events.ts'

@@ -1,6 +1,6 @@
 /** A wait with an end: what a diagnosis waits for may never come. */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 
 /** What the promise resolves with; undefined after `timeoutMs`. */
 export function until<T>(clock: Clock, promise: Promise<T>, timeoutMs: number): Promise<T | undefined> {

@@ -9,7 +9,7 @@
  * cell ends, at no cost while it does not. An answered ask leaves the list at once.
  */
 
-import type { ErrorRecord } from '@homing/errors'
+import type { ErrorRecord } from '@homing/base'
 import type { CompiledLayout, VariantCodec } from '../layout/compile.ts'
 import type { Deadline } from '../values/deadlines.ts'
 import { ActorTerminatedError, AskAbortedError, AskRefusedError, AskTimeoutError } from '../values/errors.ts'

@@ -13,7 +13,7 @@
  * children are abandoned: they end at once and are reported as slow. A stop may let the actor drain first: drain.ts.
  */
 
-import type { CodedError } from '@homing/errors'
+import type { CodedError } from '@homing/base'
 import { failTakenAsks, openAskOf } from '../asks/message-asks.ts'
 import { terminatedOf } from '../contract/terminated.ts'
 import type { ActorDefinition, ActorStatus, Signal, TerminationReason } from '../contract/types.ts'

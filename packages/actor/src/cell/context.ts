@@ -6,8 +6,7 @@
  * carries no closures.
  */
 
-import type { Clock, Random } from '@homing/clock'
-import type { Log } from '@homing/log'
+import type { Clock, Log, Random } from '@homing/base'
 import { drainMsOf } from '../contract/settings.ts'
 import type { ActorContext, ActorRef } from '../contract/types.ts'
 import { toMs } from '../values/durations.ts'

@@ -12,7 +12,7 @@
  * divides it.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import type { Deadline } from '../values/deadlines.ts'
 
 /** How long threads are waited for that do not say that they have sent all. */

@@ -3,9 +3,7 @@
  * letters, and the facilities of its context. A runtime implements it; cells know neither the runtime nor other threads.
  */
 
-import type { Random } from '@homing/clock'
-import type { CodedError } from '@homing/errors'
-import type { Log } from '@homing/log'
+import type { CodedError, Log, Random } from '@homing/base'
 import type {
   ActorDefinition,
   ActorRef,

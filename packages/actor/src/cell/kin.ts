@@ -3,7 +3,7 @@
  * carry the messages.
  */
 
-import type { CodedError, ErrorRecord } from '@homing/errors'
+import type { CodedError, ErrorRecord } from '@homing/base'
 import type { Settings } from '../contract/settings.ts'
 import type { Terminated, TerminationReason } from '../contract/types.ts'
 import type { Deadline } from '../values/deadlines.ts'

@@ -1,6 +1,6 @@
 /** LocalRef: reaches an actor of this thread, and offers what others on this thread may do with it. */
 
-import type { CodedError } from '@homing/errors'
+import type { CodedError } from '@homing/base'
 import type { InboundAsk, OpenAsk, PendingAsk } from '../asks/asks.ts'
 import type { TellStatus, TerminationReason } from '../contract/types.ts'
 import type { CompiledLayout } from '../layout/compile.ts'

@@ -11,7 +11,7 @@
  * The life cycle (cell.ts) decides when instances begin and end; only it changes `state`.
  */
 
-import type { CodedError } from '@homing/errors'
+import type { CodedError } from '@homing/base'
 import { openAskOf } from '../asks/message-asks.ts'
 import { terminatedOf } from '../contract/terminated.ts'
 import { type ActorDefinition, type Signal, signal, type TerminationReason } from '../contract/types.ts'

@@ -14,7 +14,7 @@
  * One turn in TIMED_TURNS looks at the clock after each cell, for the times of handlers.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import type { Counts } from '../observe/counts.ts'
 import type { FlightRecorder } from '../observe/flight.ts'
 import type { HeapGauge } from '../observe/heap-gauge.ts'

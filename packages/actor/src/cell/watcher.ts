@@ -1,6 +1,6 @@
 /** Watchers: those who are told when an actor ends. */
 
-import type { CodedError } from '@homing/errors'
+import type { CodedError } from '@homing/base'
 import type { TerminationReason } from '../contract/types.ts'
 import type { Ref } from './ref.ts'
 

@@ -1,6 +1,6 @@
 /** Settings: the options of a spawn, checked, in milliseconds, with defaults filled in. */
 
-import type { Duration } from '@homing/clock'
+import type { Duration } from '@homing/base'
 import { toMs } from '../values/durations.ts'
 import type { ActorDefinition, MailboxOptions, SpawnOptions, StopOptions, Supervision } from './types.ts'
 

@@ -1,6 +1,6 @@
 /** The signal for a watched actor that ended. */
 
-import { CodedError, type ErrorRecord } from '@homing/errors'
+import { CodedError, type ErrorRecord } from '@homing/base'
 import { errorOf } from '../values/thrown.ts'
 import type { ActorRef, Terminated, TerminationReason } from './types.ts'
 

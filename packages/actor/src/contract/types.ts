@@ -6,9 +6,7 @@
  * at-most-once, what settles when) are in docs/actors.md, each with its test.
  */
 
-import type { Clock, Duration, Random } from '@homing/clock'
-import type { CodedError } from '@homing/errors'
-import type { Log } from '@homing/log'
+import type { Clock, CodedError, Duration, Log, Random } from '@homing/base'
 import type { MessageLayout } from '../layout/layout.ts'
 import type { FlightEvent } from '../observe/flight.ts'
 import type { SystemCounters } from '../observe/observatory.ts'
@@ -311,7 +309,7 @@ export interface ActorSystemOptions<P extends Pools = Pools> {
   /** The random numbers of main. Default: the system's. */
   readonly random?: Random
   /** Default 'info'. */
-  readonly logLevel?: import('@homing/log').LogLevel
+  readonly logLevel?: import('@homing/base').LogLevel
   /** Restarts of one thread within a minute before its actors are reported as unreachable; default 10. */
   readonly threadRestartsMax?: number
   /** Delay before a thread is replaced again; the first replacement is immediate. Default 20 ms … 2 s. */

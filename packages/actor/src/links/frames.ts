@@ -38,7 +38,7 @@
  */
 
 import type { MessagePort } from 'node:worker_threads'
-import type { ErrorRecord } from '@homing/errors'
+import type { ErrorRecord } from '@homing/base'
 import type { ParentAddress } from '../cell/kin.ts'
 import type { Settings } from '../contract/settings.ts'
 import type { Patch } from '../layout/pack.ts'

@@ -3,8 +3,7 @@
  * number of the others, so that a flood of dead letters is not a flood of lines.
  */
 
-import type { Clock } from '@homing/clock'
-import type { Log } from '@homing/log'
+import type { Clock, Log } from '@homing/base'
 import { DEAD_LETTER_REASONS, type DeadLetterReason } from '../values/dead-letters.ts'
 import type { Counts } from './counts.ts'
 import type { FlightRecorder } from './flight.ts'

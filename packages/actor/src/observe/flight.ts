@@ -12,7 +12,7 @@
  *            see docs/actor-runtime.md.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import { DEAD_LETTER_REASONS } from '../values/dead-letters.ts'
 import {
   HANDLED_BEFORE,

@@ -1,6 +1,6 @@
 /** LineLimit: limits log lines that may come in a flood: a few a second, then their number. */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 
 const WINDOW_MS = 1000
 const LINES_MAX = 10

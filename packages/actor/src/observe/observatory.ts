@@ -3,8 +3,7 @@
  * lives; for dedicated threads that are not coming back, the latest GONE_MAX, and the sums of earlier ones.
  */
 
-import type { Clock } from '@homing/clock'
-import type { Log } from '@homing/log'
+import type { Clock, Log } from '@homing/base'
 import { endLife, readCounters, readLife, type ThreadCounters, totalOf } from './counts.ts'
 import { type FlightEvent, FlightRecorder, readFlight, textOfEvent } from './flight.ts'
 import { ThreadMemory } from './thread-memory.ts'

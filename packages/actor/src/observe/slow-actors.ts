@@ -1,7 +1,6 @@
 /** SlowActors: the actors that did not stop, or drain, in time; the last SLOW_MAX of a thread. */
 
-import type { Clock } from '@homing/clock'
-import type { Log } from '@homing/log'
+import type { Clock, Log } from '@homing/base'
 import { LineLimit } from './line-limit.ts'
 
 const SLOW_MAX = 1000

@@ -3,8 +3,7 @@
  * when siblings restart together, and how an actor ended. Also handles both when the thread of one is lost.
  */
 
-import type { Clock } from '@homing/clock'
-import type { CodedError } from '@homing/errors'
+import type { Clock, CodedError } from '@homing/base'
 import type { Cell } from '../cell/cell.ts'
 import type { CellTable } from '../cell/cell-table.ts'
 import type { EndedCell } from '../cell/host.ts'

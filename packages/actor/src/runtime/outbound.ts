@@ -6,7 +6,7 @@
  * other thread and no longer depends on the cell that had it. A call there sends the answer directly to the thread that asked.
  */
 
-import type { Log } from '@homing/log'
+import type { Log } from '@homing/base'
 import {
   type AskFailure,
   askOf,

@@ -10,7 +10,7 @@
  * children over there fail, and so do the asks, watches and parents of that life here. Tells that were not taken stay in the link.
  */
 
-import type { Log } from '@homing/log'
+import type { Log } from '@homing/base'
 import type { PendingAsks } from '../asks/pending-asks.ts'
 import type { Turns } from '../cell/turns.ts'
 import type { TerminationReason } from '../contract/types.ts'

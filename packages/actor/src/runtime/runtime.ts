@@ -12,9 +12,7 @@
  * runtime neither makes threads nor knows how links are built.
  */
 
-import type { Clock, Random } from '@homing/clock'
-import type { CodedError } from '@homing/errors'
-import type { Log } from '@homing/log'
+import type { Clock, CodedError, Log, Random } from '@homing/base'
 import type { InboundAsk } from '../asks/asks.ts'
 import { PendingAsks } from '../asks/pending-asks.ts'
 import { Cell } from '../cell/cell.ts'

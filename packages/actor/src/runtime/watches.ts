@@ -5,7 +5,7 @@
  * the thread (observe/thread-memory.ts). What a life has never had, and nobody has noted, was lost with an earlier one.
  */
 
-import type { CodedError } from '@homing/errors'
+import type { CodedError } from '@homing/base'
 import type { CellTable } from '../cell/cell-table.ts'
 import type { EndedCell } from '../cell/host.ts'
 import type { Ending } from '../cell/kin.ts'

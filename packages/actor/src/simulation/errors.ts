@@ -1,6 +1,6 @@
 /** Errors of simulations. */
 
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** The simulation is used in a way that it is not made for, or cannot go on. */
 export class SimulationError extends CodedError {

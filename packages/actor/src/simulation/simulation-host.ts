@@ -3,8 +3,7 @@
  * main (threads.ts) is the very same as over workers.
  */
 
-import type { Random } from '@homing/clock'
-import type { Log } from '@homing/log'
+import type { Log, Random } from '@homing/base'
 import type { Provided } from '../contract/types.ts'
 import { OP, type PeerAddress } from '../links/frames.ts'
 import { AWAY, type Life, MAIN } from '../links/life.ts'

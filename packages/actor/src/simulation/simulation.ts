@@ -5,8 +5,7 @@
  * Only `run`, `settle` and `step` make anything run. While they run, real time, timers and randomness throw.
  */
 
-import { type Clock, type Duration, type Random, seededRandom } from '@homing/clock'
-import { type Log, silentLog } from '@homing/log'
+import { type Clock, type Duration, type Log, type Random, seededRandom, silentLog } from '@homing/base'
 import { BACKOFF_FIELDS, checkedFields, shown } from '../contract/settings.ts'
 import type { ActorSystem, Backoff, Provided } from '../contract/types.ts'
 import { MAIN } from '../links/life.ts'

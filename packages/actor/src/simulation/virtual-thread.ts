@@ -1,6 +1,6 @@
 /** VirtualThread: one life of a simulated thread, from its start to its death. */
 
-import type { Clock, Random } from '@homing/clock'
+import type { Clock, Random } from '@homing/base'
 import type { HeapSize } from '../observe/heap-gauge.ts'
 import type { Runtime } from '../runtime/runtime.ts'
 import type { CrashPoint } from './faults.ts'

@@ -10,7 +10,7 @@
  * Microtasks are first in, first out and no real time passes within a step, so promises are no source of chance.
  */
 
-import { type Clock, type Random, seededRandom, type Timer } from '@homing/clock'
+import { type Clock, type Random, seededRandom, type Timer } from '@homing/base'
 import { SimulationError } from './errors.ts'
 import { drainMicrotasks } from './microtasks.ts'
 

@@ -3,8 +3,7 @@
  * threads beside main.
  */
 
-import { type Duration, systemClock, systemRandom } from '@homing/clock'
-import { createLog, type LogLevel } from '@homing/log'
+import { createLog, type Duration, type LogLevel, systemClock, systemRandom } from '@homing/base'
 import type { Cell } from '../cell/cell.ts'
 import type { Child } from '../cell/kin.ts'
 import { asRef } from '../cell/ref.ts'

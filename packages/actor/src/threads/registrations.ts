@@ -4,7 +4,7 @@
  * their budget, the parent is told that they have ended.
  */
 
-import type { CodedError } from '@homing/errors'
+import type { CodedError } from '@homing/base'
 import type { TerminationReason } from '../contract/types.ts'
 import { OP, type Registration, type SpawnSpec } from '../links/frames.ts'
 import { MAIN } from '../links/life.ts'

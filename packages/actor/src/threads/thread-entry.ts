@@ -6,9 +6,7 @@
 
 import process from 'node:process'
 import { parentPort, workerData } from 'node:worker_threads'
-import { systemClock, systemRandom } from '@homing/clock'
-import type { ErrorRecord } from '@homing/errors'
-import { createLog } from '@homing/log'
+import { createLog, type ErrorRecord, systemClock, systemRandom } from '@homing/base'
 import { openRing } from '../links/ring/ring-link.ts'
 import { recordOf } from '../values/thrown.ts'
 import { startThread, type ThreadInit, tellEnd, threadName } from './thread.ts'

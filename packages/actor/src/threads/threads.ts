@@ -11,8 +11,7 @@
  */
 
 import type { Transferable } from 'node:worker_threads'
-import type { CodedError } from '@homing/errors'
-import type { LogLevel } from '@homing/log'
+import type { CodedError, LogLevel } from '@homing/base'
 import { backoffMs } from '../cell/supervision.ts'
 import type { Settings } from '../contract/settings.ts'
 import { OP, type PeerAddress, type PeerLoss, type Registration, type SpawnSpec } from '../links/frames.ts'

@@ -3,7 +3,7 @@
  * a thread that gives none for `hungAfterMs`.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import type { ThreadSlot } from './thread-slot.ts'
 
 /** Signs of life are given and looked at this often within `hungAfterMs`, but no oftener than every WATCH_MS_MIN. */

@@ -6,8 +6,7 @@
  */
 
 import { MessageChannel, Worker } from 'node:worker_threads'
-import { systemClock, type Timer } from '@homing/clock'
-import type { Log } from '@homing/log'
+import { type Log, systemClock, type Timer } from '@homing/base'
 import type { PeerAddress } from '../links/frames.ts'
 import { AWAY, type Life } from '../links/life.ts'
 import { openRing } from '../links/ring/ring-link.ts'

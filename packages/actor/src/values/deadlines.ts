@@ -11,7 +11,7 @@
  * end: never too early, and late by at most the length of the burst, in which no timer could fire anyway.
  */
 
-import type { Clock, Timer } from '@homing/clock'
+import type { Clock, Timer } from '@homing/base'
 
 /** Something that expires. */
 export interface Deadline {

@@ -1,6 +1,6 @@
 /** Durations in milliseconds, parsed once per spelling: an ask on a hot path writes `'50ms'`. */
 
-import { type Duration, durationMs } from '@homing/clock'
+import { type Duration, durationMs } from '@homing/base'
 
 const CACHE_SIZE_MAX = 1024
 const cache = new Map<Duration, number>()

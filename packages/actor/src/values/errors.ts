@@ -3,7 +3,7 @@
  * the cause in a `terminated` signal, or a refused spawn. All are listed in docs/actors.md.
  */
 
-import { CodedError, type ErrorDetails, type ErrorRecord, RemoteError } from '@homing/errors'
+import { CodedError, type ErrorDetails, type ErrorRecord, RemoteError } from '@homing/base'
 import { type ThreadEnd, type ThreadEndReason, textOfEnd } from './thread-end.ts'
 
 /** No answer came within the deadline of an ask. */

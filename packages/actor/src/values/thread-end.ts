@@ -1,6 +1,6 @@
 /** How a thread ended, for those who ask or watch its actors. */
 
-import type { ErrorRecord } from '@homing/errors'
+import type { ErrorRecord } from '@homing/base'
 
 export type ThreadEndReason = 'threadExit' | 'threadHung' | 'threadOom'
 

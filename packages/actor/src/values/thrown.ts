@@ -4,7 +4,7 @@
  * while it deals with a failure.
  */
 
-import { CodedError, type ErrorRecord, fromErrorRecord, UNEXPECTED_CODE } from '@homing/errors'
+import { CodedError, type ErrorRecord, fromErrorRecord, UNEXPECTED_CODE } from '@homing/base'
 import { ActorFailedError, classOfCode, ThreadDownError } from './errors.ts'
 
 const UNDESCRIBABLE: ErrorRecord = {

@@ -12,7 +12,7 @@ import {
   type Supervision,
 } from '@homing/actor'
 import { createSimulation, type SeedOutcome, type SimulatedFaults } from '@homing/actor/simulation'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import { Ledger } from './ledger.ts'
 
 /** Balls that are thrown into the crowd in each round, for each member. */

@@ -18,7 +18,7 @@ import {
   type TellTag,
   watchesFireOnce,
 } from '@homing/actor/simulation'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import {
   notebook,
   RESTARTS_MAX,

@@ -1,6 +1,6 @@
 /** Asks of a torture run: each settles in time, with the right answer or for a reason that is expected. */
 
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 import { PUMP_MS, pause } from './waits.ts'
 
 export class Asks {

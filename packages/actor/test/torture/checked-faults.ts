@@ -4,7 +4,7 @@
  */
 
 import type { ActorRef, ActorSystem } from '@homing/actor'
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import { type NodeMessage, poisoned, sink } from './actors.ts'
 import type { Asks } from './asks.ts'
 import { type Board, COUNT, MAIN_INDEX, SUBJECTS_MAX } from './board.ts'

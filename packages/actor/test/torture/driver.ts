@@ -16,8 +16,7 @@ import {
   type SystemStats,
   type ThreadPlacement,
 } from '@homing/actor'
-import { type Random, seededRandom } from '@homing/clock'
-import { silentLog } from '@homing/log'
+import { type Random, seededRandom, silentLog } from '@homing/base'
 import {
   boardOf,
   type NodeMessage,

@@ -1,7 +1,7 @@
 /** The frames that an heir finds in its rings. */
 
 import { type ActorSystem, createActorSystem } from '@homing/actor'
-import { silentLog } from '@homing/log'
+import { silentLog } from '@homing/base'
 import t, { type Test } from 'tap'
 import { slow } from './slow-module.ts'
 import { floodWorker, slowWorker } from './slow-worker.ts'

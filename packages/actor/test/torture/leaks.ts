@@ -12,8 +12,7 @@ import {
   type TerminationReason,
   ThreadDownError,
 } from '@homing/actor'
-import { seededRandom, systemClock } from '@homing/clock'
-import { silentLog } from '@homing/log'
+import { seededRandom, silentLog, systemClock } from '@homing/base'
 import { answerer, type LeakerMessage, leaker } from './leaker.ts'
 
 export interface LeakOptions {

@@ -1,4 +1,4 @@
-import { CodedError } from '@homing/errors'
+import { CodedError } from '@homing/base'
 
 /** A report cannot be written to the file that was named. */
 export class UnwritableReportError extends CodedError {

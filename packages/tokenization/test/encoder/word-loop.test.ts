@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import t from 'tap'
 import { buildCharTable, CharTable } from '../../src/encoder/char-table.ts'
 import { type Contractions, LETTER, MARK } from '../../src/encoder/scan-words.ts'

@@ -8,7 +8,7 @@
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import { Tokenizer } from '@huggingface/tokenizers'
 import { VOCABULARIES, vocabularyAtHand } from '../../scripts/vocabularies.ts'
 import { nativeEncoder } from './native.ts'

@@ -7,7 +7,7 @@
  */
 
 import { join } from 'node:path'
-import { type Random, seededRandom } from '@homing/clock'
+import { type Random, seededRandom } from '@homing/base'
 import t from 'tap'
 import { VOCABULARIES, vocabularyAtHand } from '../../scripts/vocabularies.ts'
 import { EncodeError } from '../../src/errors.ts'

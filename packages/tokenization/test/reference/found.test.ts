@@ -1,6 +1,6 @@
 /** Differences that the search has found, as small as they became. Each is refused or encoded as the reference does. */
 
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import t from 'tap'
 import { byteLetters } from '../../scripts/rank-file.ts'
 import { type PatternName, preTokenizer } from '../../scripts/split-patterns.ts'

@@ -14,7 +14,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { seededRandom } from '@homing/clock'
+import { seededRandom } from '@homing/base'
 import { VOCABULARIES, vocabularyAtHand } from '../../scripts/vocabularies.ts'
 import { hostileText } from './texts.ts'
 

@@ -3,7 +3,7 @@
  * version of Node, because no list here is taken from the Unicode tables of the platform. All texts are well-formed.
  */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 
 /** Added tokens of the vocabularies in use, and some that none of them has. */
 export const LITERAL_TOKENS = [

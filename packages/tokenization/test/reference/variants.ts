@@ -6,7 +6,7 @@
  * cut shows. Ids are shuffled, because nothing may lean on their order.
  */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import { byteLetters } from '../../scripts/rank-file.ts'
 import { PATTERN_NAMES, preTokenizer } from '../../scripts/split-patterns.ts'
 import { hostileText, LITERAL_TOKENS } from './texts.ts'

@@ -7,7 +7,7 @@
  * distribution of agents: mean about 34 k tokens, median 20 k, 90th percentile 88 k. A task ends at 200 k tokens.
  */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import { tokensDraw, uniformDraw } from './draws.ts'
 import type { PlannedTurn, PlannedUser } from './multi-turn.ts'
 

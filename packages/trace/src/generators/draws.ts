@@ -1,6 +1,6 @@
 /** What generators draw from a seeded random: sizes, pauses, popular things. */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 
 /** A number around `median`, log-normal: its logarithm has the standard deviation `sigma`. */
 export function logNormalDraw(random: Random, median: number, sigma: number): number {

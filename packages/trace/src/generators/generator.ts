@@ -14,8 +14,7 @@
  * Written `NAME` or `NAME?requests=5000&rate=4`. Everything is a function of the seed and the parameters.
  */
 
-import { seededRandom } from '@homing/clock'
-import { CodedError } from '@homing/errors'
+import { CodedError, seededRandom } from '@homing/base'
 import type { TraceRequest } from '../trace-request.ts'
 import { CODING_CALLS_MEAN, codingUsers } from './coding.ts'
 import { asOpenLoop, multiTurn, type UserLoop } from './multi-turn.ts'

@@ -5,7 +5,7 @@
  * not depend on how fast anybody is served; only times do. At most the users who are in the middle of something are in memory.
  */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import type { TraceRequest } from '../trace-request.ts'
 import { poissonGapMs } from './draws.ts'
 import { GrowingPrompt, PrefixIds } from './growing-prompt.ts'

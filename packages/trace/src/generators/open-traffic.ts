@@ -3,7 +3,7 @@
  * has an end; prompts of a kind share exactly what its description says.
  */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import type { TraceRequest } from '../trace-request.ts'
 import { poissonGapMs, shuffle, tokensDraw, uniformDraw, ZipfRanks } from './draws.ts'
 import { GrowingPrompt, PrefixIds } from './growing-prompt.ts'

@@ -5,7 +5,7 @@
  * answer and 80 tokens in the median; 6 turns in the mean (geometric); answers of 250 tokens and think times of 20 s in the median.
  */
 
-import type { Random } from '@homing/clock'
+import type { Random } from '@homing/base'
 import { logNormalDraw, tokensDraw, uniformDraw, ZipfRanks } from './draws.ts'
 import type { PlannedTurn, PlannedUser } from './multi-turn.ts'
 

@@ -1,6 +1,6 @@
 /** Traffic of several tenants with fixed times: a chat beside a flood of long prompts, and tenants who all want the same. */
 
-import { type Random, seededRandom } from '@homing/clock'
+import { type Random, seededRandom } from '@homing/base'
 import type { TraceRequest } from '../trace-request.ts'
 import { poissonGapMs, tokensDraw } from './draws.ts'
 import { GrowingPrompt, PrefixIds } from './growing-prompt.ts'

@@ -1,6 +1,6 @@
 /** HTTP on a network in memory. */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import { callOwner } from '../callback.ts'
 import {
   BodyTimeoutError,

@@ -5,7 +5,7 @@
  * something delayed waits for it, as bytes on one connection do.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 
 export class Lane {
   readonly #clock: Clock

@@ -6,7 +6,7 @@
  * that a test can draw them from its own seeded generator.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import { isBrokerEndpoint, parseBrokerEndpoint } from '../endpoint.ts'
 import type { Broker } from '../nats/broker.ts'
 import { brokerMessages } from '../nats/messages.ts'

@@ -13,7 +13,7 @@
  * The publisher and the answers under one subject are of one process, and share its life there. A question goes to the life that is followed, if any is.
  */
 
-import type { Clock, Timer } from '@homing/clock'
+import type { Clock, Timer } from '@homing/base'
 import { callOwner } from '../callback.ts'
 import { formatEndpoint, parseBrokerEndpoint } from '../endpoint.ts'
 import type {

@@ -1,6 +1,6 @@
 /** Own lives: what the roles of one process know of each other under an endpoint. */
 
-import { systemRandom } from '@homing/clock'
+import { systemRandom } from '@homing/base'
 import { ListenError } from '../errors.ts'
 import type { Lives } from './lives.ts'
 import { LIFE_BYTES } from './payload.ts'

@@ -8,7 +8,7 @@
  * Bounds: of more than PRESENT_MAX others, those that came last are not told.
  */
 
-import type { Clock, Timer } from '@homing/clock'
+import type { Clock, Timer } from '@homing/base'
 import { callOwner } from '../callback.ts'
 import type { AbsenceReason, Closable, OwnPresence, PresenceHandler } from '../types.ts'
 import type { BrokerLink } from './broker.ts'

@@ -13,7 +13,7 @@
  *          not there, and not at all once it has been away for that long.
  */
 
-import type { Clock, Timer } from '@homing/clock'
+import type { Clock, Timer } from '@homing/base'
 import { announcedBytes, faultOfAnswerHead } from '../answer-head.ts'
 import { callOwner } from '../callback.ts'
 import { HttpCallError, type HttpCallFailure } from '../errors.ts'

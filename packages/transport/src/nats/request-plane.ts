@@ -4,7 +4,7 @@
  * Whoever calls an engine names its origin; only whoever knows the fleet has told, once, which way requests to that origin go.
  */
 
-import type { Clock } from '@homing/clock'
+import type { Clock } from '@homing/base'
 import { parseBrokerEndpoint } from '../endpoint.ts'
 import { endToEndHeaders, withAccess } from '../headers.ts'
 import { REQUEST_WINDOW_BYTES } from '../limits.ts'

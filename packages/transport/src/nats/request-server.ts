@@ -9,7 +9,7 @@
  *          who reads it. Of an answer only what its writer writes although it was told to wait.
  */
 
-import type { Clock, Timer } from '@homing/clock'
+import type { Clock, Timer } from '@homing/base'
 import { faultOfAnswerHead } from '../answer-head.ts'
 import { callOwner } from '../callback.ts'
 import { BodyTimeoutError, BodyTooLargeError, ClientGoneError, MalformedHttpError } from '../errors.ts'

@@ -11,7 +11,7 @@
 import { createRequire } from 'node:module'
 import { isIP } from 'node:net'
 import { checkServerIdentity } from 'node:tls'
-import type { Clock, Timer } from '@homing/clock'
+import type { Clock, Timer } from '@homing/base'
 import type * as nats from 'nats'
 import { believedCertificates } from '../system/certificates.ts'
 import {

@@ -17,7 +17,7 @@
 
 import { STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
-import type { Clock, Timer } from '@homing/clock'
+import type { Clock, Timer } from '@homing/base'
 import {
   HeadersTimeoutError,
   HeadersTooLargeError,

@@ -8,7 +8,7 @@
 
 import { subscribe } from 'node:diagnostics_channel'
 import type { Socket } from 'node:net'
-import { isLocalFault } from '@homing/errors'
+import { isLocalFault } from '@homing/base'
 import { Agent, buildConnector, type Dispatcher, errors } from 'undici'
 import { callOwner } from '../callback.ts'
 import { HttpCallError, type HttpCallFailure } from '../errors.ts'

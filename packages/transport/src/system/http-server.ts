@@ -18,7 +18,7 @@ import {
 } from 'node:http'
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:https'
 import type { Socket } from 'node:net'
-import type { Clock, Timer } from '@homing/clock'
+import type { Clock, Timer } from '@homing/base'
 import { callOwner } from '../callback.ts'
 import {
   BodyTimeoutError,

@@ -5,7 +5,7 @@
  * module there installs their host (see zmq/host.ts).
  */
 
-import { type Clock, systemRandom } from '@homing/clock'
+import { type Clock, systemRandom } from '@homing/base'
 import { RequestPlane } from '../nats/request-plane.ts'
 import { brokerCounts, systemBrokers } from '../nats/system-broker.ts'
 import { collectReply } from '../reply.ts'

@@ -13,8 +13,7 @@
  * after as long, and the delay starts over with a handshake.
  */
 
-import type { Clock, Timer } from '@homing/clock'
-import { isLocalFault } from '@homing/errors'
+import { type Clock, isLocalFault, type Timer } from '@homing/base'
 import type * as zeromq from 'zeromq'
 import { callOwner } from '../callback.ts'
 import { formatEndpoint, parseSocketEndpoint } from '../endpoint.ts'

@@ -12,7 +12,7 @@
  */
 
 import type { MessagePort } from 'node:worker_threads'
-import { systemClock } from '@homing/clock'
+import { systemClock } from '@homing/base'
 import type { BindOptions, Publisher, Router } from '../types.ts'
 import { OP, type Op } from './batch.ts'
 import { fatal } from './library.ts'

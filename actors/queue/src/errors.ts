@@ -1,0 +1,92 @@
+import { CodedError } from '@homing/base'
+import type { QueueRefusal } from '@homing/queue'
+
+type Refusal<R extends QueueRefusal['reason']> = Extract<QueueRefusal, { readonly reason: R }>
+
+/** What the client is told beside the reason. */
+export interface RefusalAnswer {
+  /** Until what waits has drained; undefined: that is not known. */
+  readonly retryAfterSeconds?: number | undefined
+  /** HTTP status; undefined: that of the error. */
+  readonly overloadStatus?: number | undefined
+}
+
+/** The request would have to wait, and may not, or no longer. */
+abstract class RefusedError extends CodedError {
+  constructor(why: string, refusal: QueueRefusal, answer: RefusalAnswer) {
+    const known = Object.entries(answer).filter(([, value]) => value !== undefined)
+    super(`cannot let the request wait: ${why}`, { ...refusal, ...Object.fromEntries(known) })
+  }
+}
+
+/** As much waits as may. */
+export class QueueFullError extends RefusedError {
+  readonly code = 'HOMING_QUEUE_FULL'
+
+  constructor(refusal: Refusal<'queue_full'>, answer: RefusalAnswer) {
+    const { current, limit, limitKind } = refusal
+    super(`the queue is full, ${current} of ${limit} ${limitKind} wait`, refusal, answer)
+  }
+}
+
+/** A limit of its policy class is reached. */
+export class ClassLimitError extends RefusedError {
+  readonly code = 'HOMING_QUEUE_CLASS_LIMIT'
+
+  constructor(refusal: Refusal<'class_limit'>, answer: RefusalAnswer) {
+    const { policyClass, current, limit, limitKind } = refusal
+    const why = `its policy class ${policyClass} is full, ${current} of ${limit} (${limitKind}) wait`
+    super(why, refusal, answer)
+  }
+}
+
+/** It waited for as long as it may. */
+export class DeadlineError extends RefusedError {
+  readonly code = 'HOMING_QUEUE_DEADLINE'
+
+  constructor(refusal: Refusal<'deadline'>, answer: RefusalAnswer) {
+    super('its deadline has passed, and no worker had room', refusal, answer)
+  }
+}
+
+/** It asks not to wait. */
+export class DoNotQueueError extends RefusedError {
+  readonly code = 'HOMING_QUEUE_DO_NOT_QUEUE'
+
+  constructor(refusal: Refusal<'do_not_queue'>, answer: RefusalAnswer) {
+    super('no worker has room, and it asks not to wait', refusal, answer)
+  }
+}
+
+/** A request with its id is here already. */
+export class DuplicateError extends RefusedError {
+  readonly code = 'HOMING_QUEUE_DUPLICATE'
+
+  constructor(refusal: Refusal<'duplicate'>, answer: RefusalAnswer) {
+    super('a request with its id waits already', refusal, answer)
+  }
+}
+
+/** Whoever asked for a place does not want it any more; nobody is there to read this. */
+export class CancelledError extends CodedError {
+  readonly code = 'HOMING_QUEUE_CANCELLED'
+
+  constructor() {
+    super('cannot place the request: it was taken back')
+  }
+}
+
+export function refusedError(refusal: QueueRefusal, answer: RefusalAnswer): CodedError {
+  switch (refusal.reason) {
+    case 'queue_full':
+      return new QueueFullError(refusal, answer)
+    case 'class_limit':
+      return new ClassLimitError(refusal, answer)
+    case 'deadline':
+      return new DeadlineError(refusal, answer)
+    case 'do_not_queue':
+      return new DoNotQueueError(refusal, answer)
+    case 'duplicate':
+      return new DuplicateError(refusal, answer)
+  }
+}

@@ -1,0 +1,587 @@
+/**
+ * Queue: what waits between exchange and router, and who goes next. Only it asks the router to decide.
+ *
+ * In     `place` and `settled` from gateways; the fleet; from the tracker, while something waits: load fell.
+ * Out    to the router: `decide`, one question at a time for what waited; `measure` of what comes while others wait; `settled` and
+ *        `gatewayStarted`, passed on. To the tracker: `watchLoad`.
+ *        To the replica bridge, when it asks: what waits, against what waits at other routers; both count towards limits of classes.
+ * Owns   what waits: a PriorityQueue for each model of the fleet, in one room (packages/queue), and the questions about it that are open.
+ *        Not load, not places.
+ *
+ *   state      waits for                          goes on to
+ *   measured   how much of it is cached           asked (nobody is before it), waiting, refused
+ *   asked      the router                         placed, refused by the router, waiting (busy)
+ *   waiting    its turn, and room                 asked; refused (its deadline, no worker left)
+ *   any        `settled`, a new life of its       gone
+ *              gateway
+ *   While nothing of its model waits, a short request begins as asked: it costs one message more than without the queue. What never
+ *   waits is passed to the router with its reply.
+ *
+ * Order  what a gateway settles here reaches the router behind every question about it, so it finds all their effects.
+ *        A request that comes between the question about another one and the answer 'busy' may be asked about before it is parked: the
+ *        router then looks at both within the same instant.
+ * Fails  at a restart those that waited are forgotten, and their asks fail: the gateway answers 503. The router's effects of open
+ *        questions end with `settled`, which waits in the mailbox meanwhile. No message that is lost lets a request hang: while
+ *        something waits, the queue looks again every LOOK_MS.
+ */
+
+import { type ActorContext, type ActorRef, AskRefusedError, defineActor, type Reply } from '@homing/actor'
+import type { Fleet, WorkerRecord } from '@homing/actors/directory'
+import type { DecideResult, Measured, QueueReceipt, RouterMessage } from '@homing/actors/router'
+import type { TrackerMessage } from '@homing/actors/tracker'
+import { type ErrorRecord, toErrorRecord } from '@homing/base'
+import {
+  ModelRules,
+  PriorityQueue,
+  type QueueRefusal,
+  type QueueRequest,
+  QueueRoom,
+  type QueueRules,
+  type RoomRule,
+  type WaitingElsewhere,
+  type WaitReason,
+} from '@homing/queue'
+import type { WaitingRow } from '@homing/replication'
+import { type AssumedRows, assumedByModel, NOTHING_ASSUMED } from './assumed.ts'
+import { CancelledError, refusedError } from './errors.ts'
+import { laneOf } from './lane.ts'
+import type { PlaceResult, QueueMessage, QueueStatus } from './messages.ts'
+
+export interface QueueArgs {
+  readonly router: ActorRef<RouterMessage>
+  readonly tracker: ActorRef<TrackerMessage>
+  readonly rules: QueueRules
+  /** Bounds of what waits, in all models together. */
+  readonly requestsMax: number
+  readonly tokensMax: number
+  readonly bytesMax: number
+  /** Longest that a request may wait, in milliseconds. */
+  readonly waitMsMax: number
+  /** Requests that have waited this long go first, in milliseconds. */
+  readonly agingMs: number
+  /** Longest wait for the router, in milliseconds. */
+  readonly askMsMax: number
+  /** HTTP status of refusals; default: that of the error. */
+  readonly overloadStatus?: number | undefined
+  /** Shares of tenants; 1 for those that are not named. */
+  readonly tenantWeights?: ReadonlyMap<string, number> | undefined
+  /** The rule for long prompts holds while another tenant was served within this time, in milliseconds. */
+  readonly contentionMs?: number | undefined
+}
+
+/** How often the queue looks again while something waits: estimates of load fall with time, too, and nobody tells. */
+const LOOK_MS = 100
+const UNKNOWN_STEP =
+  'the queue goes by an assumed token budget: the engine does not report max_num_batched_tokens; give max_batched_tokens= with --worker'
+/** Models of which requests are held before the first fleet of this life has come. */
+const MODELS_BEFORE_FLEET_MAX = 1024
+
+type Arm<T extends QueueMessage['type']> = Extract<QueueMessage, { readonly type: T }>
+type Place = Arm<'place'>
+
+interface Model {
+  readonly name: string
+  readonly rules: ModelRules
+  readonly queue: PriorityQueue<Waiting>
+  workers: number
+}
+
+/** What has been admitted. */
+interface Waiting extends QueueRequest {
+  readonly place: Place
+  readonly model: Model
+}
+
+interface Open {
+  readonly place: Place
+  readonly model: Model
+  readonly cameMs: number
+  /** Undefined: it has not been admitted. */
+  waiting: Waiting | undefined
+  /** Of the open question; 0: none is open. */
+  questionNumber: number
+  /** Why it waits; undefined: it does not. */
+  why: WaitReason | undefined
+  /** How long it was expected to wait when it began. */
+  expectedMs: number | undefined
+}
+
+export const queue = defineActor(
+  import.meta.url,
+  'queue',
+)<QueueMessage, QueueArgs>({
+  setup(context, args) {
+    const waitingRoom = new WaitingRoom(context, args)
+    return {
+      place: message => waitingRoom.place(message),
+      answered: message => waitingRoom.answered(message),
+      settled: message => waitingRoom.settled(message),
+      gatewayStarted: message => waitingRoom.gatewayStarted(message),
+      prefillComplete: ({ id, model }) => waitingRoom.prefillComplete(id, model),
+      fleet: ({ fleet }) => waitingRoom.takeFleet(fleet),
+      loadFell: () => waitingRoom.loadFell(),
+      look: () => waitingRoom.look(),
+      exchangeWaiting: ({ elsewhere, reply }) => reply(waitingRoom.exchangeWaiting(elsewhere)),
+      queueStatus: ({ reply }) => reply(waitingRoom.status()),
+    }
+  },
+})
+
+class WaitingRoom {
+  readonly #context: ActorContext<QueueMessage>
+  readonly #args: QueueArgs
+  readonly #room: QueueRoom
+  readonly #models = new Map<string, Model>()
+  /** By id, all that have no answer yet. */
+  readonly #open = new Map<string, Open>()
+  #questions = 0
+  /** The one that waited and is asked about. */
+  #released: Open | undefined
+  /** Load fell while something was asked about: all lanes are reopened once each has had its turn. */
+  #isReopenDue = false
+  /** Which model is asked next, by turns. */
+  #turn = 0
+  /** The tracker's count at the earliest look that found no room, since load fell last. */
+  #falls: number | undefined
+  #isWatching = false
+  #isLooking = false
+  /** What the router had no room for. */
+  #untold: RouterMessage[] = []
+  /** Workers that it has warned of. */
+  readonly #warned = new Set<string>()
+  /** The last of this life. */
+  #fleet: Fleet | undefined
+  /** Of this fleet; undefined: nobody has asked yet. */
+  #assumed: ReadonlyMap<string, AssumedRows> | undefined
+
+  constructor(context: ActorContext<QueueMessage>, args: QueueArgs) {
+    this.#context = context
+    this.#args = args
+    this.#room = new QueueRoom(args)
+  }
+
+  place(place: Place): void {
+    const { id, gateway, request, hints, reply } = place
+    const model = hints && this.#modelOf(request.model)
+    if (hints === undefined || model === undefined || !model.rules.mayWait) {
+      // Without rules the router never answers that it is busy.
+      const decided = reply as Reply<DecideResult>
+      const told = this.#args.router.tell({ type: 'decide', id, gateway, request, reply: decided })
+      if (told === 'ok') return
+      reply({ kind: 'refused', error: toErrorRecord(new AskRefusedError('router', 'decide', 'its mailbox')) })
+      return
+    }
+    if (this.#open.has(id)) {
+      const refusal = { reason: 'duplicate' } as const
+      reply({ kind: 'refused', error: toErrorRecord(refusedError(refusal, {})) })
+      return
+    }
+    const nowMs = this.#nowMs
+    const cameMs = nowMs - place.ageMs
+    const open: Open = {
+      place,
+      model,
+      cameMs,
+      waiting: undefined,
+      questionNumber: 0,
+      why: undefined,
+      expectedMs: undefined,
+    }
+    this.#open.set(id, open)
+    // Its turn must be counted before it is placed.
+    const mayBeHeld = model.queue.isLong(request.promptTokens) && model.queue.isContended(hints.tenant, nowMs)
+    if (model.queue.waiting === 0 && !mayBeHeld) {
+      this.#ask(open, model.rules.ofFamily(hints.policyClass), undefined)
+    } else this.#measure(open)
+    this.#goOn()
+  }
+
+  answered({ id, questionNumber, result }: Arm<'answered'>): void {
+    const open = this.#open.get(id)
+    // Settled, or dropped, meanwhile: the router is told, or was.
+    if (open === undefined || open.questionNumber !== questionNumber) return
+    open.questionNumber = 0
+    if (this.#released === open) this.#released = undefined
+    const { model, waiting } = open
+    const nowMs = this.#nowMs
+    if (result.kind === 'measured') this.#admit(open, result)
+    else if (result.kind === 'busy') {
+      this.#falls ??= result.falls
+      if (waiting === undefined) this.#admit(open, result, true)
+      else this.#busy(open, result)
+    } else if (result.kind === 'refused') {
+      model.queue.cancel(id, nowMs)
+      this.#answer(open, result)
+    } else {
+      const { decision } = result
+      const measured = { cachedTokens: decision.predictedTokens, boundWorker: undefined }
+      const placed = waiting ?? this.#waitingOf(open, measured)
+      if (waiting === undefined) model.queue.placedAtOnce(placed, decision.worker, nowMs)
+      else model.queue.placed(id, decision.worker, nowMs)
+      const isLong = model.queue.isLong(placed.uncachedTokens)
+      this.#answer(open, isLong ? { kind: 'decided', decision, isLong } : result)
+    }
+    this.#goOn()
+  }
+
+  settled(message: Arm<'settled'>): void {
+    const open = this.#open.get(message.id)
+    if (open !== undefined) this.#drop(open)
+    this.#tellRouter(message)
+    this.#goOn()
+  }
+
+  gatewayStarted(message: Arm<'gatewayStarted'>): void {
+    const { name, life } = message.gateway
+    for (const open of [...this.#open.values()]) {
+      const { gateway } = open.place
+      if (gateway.name === name && gateway.life !== life) this.#drop(open)
+    }
+    for (const model of this.#models.values()) model.queue.ownerStarted(name, life, this.#nowMs)
+    // Behind the questions of the other life.
+    this.#tellRouter(message)
+    this.#goOn()
+  }
+
+  prefillComplete(id: string, model: string): void {
+    this.#models.get(model)?.queue.prefillComplete(id, this.#nowMs)
+    this.#goOn()
+  }
+
+  takeFleet(fleet: Fleet): void {
+    const workers = new Map<string, { keys: number; stepTokens: number }>()
+    for (const worker of fleet.workers) {
+      this.#tellOfUnknown(worker)
+      const isUp = worker.state === 'up'
+      for (const { name } of worker.models) {
+        const { keys, stepTokens } = workers.get(name) ?? { keys: 0, stepTokens: Number.POSITIVE_INFINITY }
+        workers.set(name, {
+          keys: isUp ? keys + worker.keys.length : keys,
+          stepTokens: Math.min(stepTokens, worker.maxBatchedTokens.value),
+        })
+      }
+    }
+    for (const [name, { keys, stepTokens }] of workers) {
+      const model = this.#models.get(name) ?? this.#newModel(name)
+      model.workers = keys
+      model.queue.setWorkers(keys)
+      model.queue.setStepTokens(stepTokens)
+    }
+    const inUse = new Set([...this.#open.values()].map(({ model }) => model))
+    for (const model of this.#models.values()) {
+      if (workers.has(model.name)) continue
+      model.workers = 0
+      model.queue.setWorkers(0)
+      // What waits is refused by the router, which says why.
+      if (!inUse.has(model)) this.#models.delete(model.name)
+    }
+    // Only now: a fleet that it fails on is none.
+    this.#fleet = fleet
+    this.#assumed = undefined
+    this.#reopen()
+    this.#goOn()
+  }
+
+  loadFell(): void {
+    this.#isWatching = false
+    // Whoever looked before has looked at a load that is no more.
+    this.#falls = undefined
+    if (this.#released === undefined) this.#reopen()
+    else this.#isReopenDue = true
+    this.#goOn()
+  }
+
+  look(): void {
+    this.#isLooking = false
+    for (const message of this.#untold.splice(0)) this.#tellRouter(message)
+    const nowMs = this.#nowMs
+    for (const { queue: waiting } of this.#models.values()) {
+      for (const { id } of waiting.expire(nowMs)) {
+        const open = this.#open.get(id)!
+        this.#refuse(open, { reason: 'deadline' })
+      }
+    }
+    this.#reopen()
+    // Also if the tracker was restarted, and has forgotten.
+    this.#isWatching = false
+    this.#goOn()
+  }
+
+  exchangeWaiting(elsewhere: readonly WaitingRow[]): WaitingRow[] {
+    const byModel = Map.groupBy(elsewhere, ({ model }) => model)
+    for (const { name, queue: waiting } of this.#models.values()) {
+      waiting.setElsewhere(sumsByClass(byModel.get(name) ?? []))
+    }
+    return [...this.#models.values()].flatMap(({ name, queue: waiting }) =>
+      Array.from(waiting.waitingByClass(), row => ({ model: name, ...row })),
+    )
+  }
+
+  status(): QueueStatus {
+    const nowMs = this.#nowMs
+    const models = [...this.#models.values()]
+    const { requests, requestsMax, tokens, tokensMax, bytes, bytesMax } = this.#room
+    return {
+      isOn: models.some(({ rules }) => rules.mayWait),
+      requests,
+      requestsMax,
+      tokens,
+      tokensMax,
+      bytes,
+      bytesMax,
+      models: models.map(({ name, rules, workers, queue: waiting }) => ({
+        model: name,
+        isOn: rules.mayWait,
+        workers,
+        assumed: this.#assumedOf(name),
+        snapshot: waiting.snapshot(nowMs),
+      })),
+    }
+  }
+
+  #assumedOf(model: string): AssumedRows {
+    if (this.#fleet === undefined) return NOTHING_ASSUMED
+    this.#assumed ??= assumedByModel(this.#fleet, name => this.#models.get(name)?.rules.mayWait === true)
+    return this.#assumed.get(model) ?? NOTHING_ASSUMED
+  }
+
+  // ── Questions ────────────────────────────────────────────────────────────────────────────────
+
+  #ask(open: Open, roomRules: readonly RoomRule[], receipt: QueueReceipt | undefined): void {
+    const { id, gateway, request } = open.place
+    const questionNumber = this.#question(open)
+    this.#context.pipe(
+      this.#args.router.ask(
+        { type: 'decide', id, gateway, request, roomRules, queue: receipt },
+        { timeout: this.#args.askMsMax },
+      ),
+      result => ({ type: 'answered', id, questionNumber, result }),
+      thrown => failed(id, questionNumber, toErrorRecord(thrown)),
+    )
+  }
+
+  #measure(open: Open): void {
+    const { id, request } = open.place
+    const questionNumber = this.#question(open)
+    this.#context.pipe(
+      this.#args.router.ask({ type: 'measure', request }, { timeout: this.#args.askMsMax }),
+      measured =>
+        'code' in measured
+          ? failed(id, questionNumber, measured)
+          : { type: 'answered', id, questionNumber, result: { kind: 'measured', ...measured } },
+      thrown => failed(id, questionNumber, toErrorRecord(thrown)),
+    )
+  }
+
+  #question(open: Open): number {
+    open.questionNumber = ++this.#questions
+    return open.questionNumber
+  }
+
+  /** `isBusy`: the router has been asked already, and has no room. */
+  #admit(open: Open, measured: Measured, isBusy = false): void {
+    const { model } = open
+    const waiting = this.#waitingOf(open, measured)
+    const admission = model.queue.admit(waiting, this.#nowMs)
+    if (typeof admission === 'object') {
+      this.#refuse(open, admission)
+      return
+    }
+    open.waiting = waiting
+    if (admission === 'waiting') {
+      this.#begins(open)
+      return
+    }
+    if (isBusy) this.#busy(open, measured)
+    else this.#ask(open, model.rules.ofClass(waiting.policyClass), undefined)
+  }
+
+  #busy(open: Open, { boundWorker }: Measured): void {
+    const { id, request } = open.place
+    // Its session may have been bound, or unbound, since it began to wait.
+    const outcome = open.model.queue.busy(id, this.#nowMs, laneOf(request, boundWorker))
+    if (typeof outcome === 'object') this.#refuse(open, outcome)
+    else if (open.why === undefined) this.#begins(open)
+  }
+
+  /** It waits, for the first time. */
+  #begins(open: Open): void {
+    const outlook = open.model.queue.outlook(open.place.id, this.#nowMs)
+    open.why = outlook?.why ?? 'no_room'
+    open.expectedMs = outlook?.expectedWaitMs
+  }
+
+  #waitingOf(open: Open, { cachedTokens, boundWorker }: Measured): Waiting {
+    const { place, model, cameMs } = open
+    const { id, request, gateway } = place
+    const hints = place.hints!
+    const uncachedTokens = Math.max(0, request.promptTokens - Math.floor(cachedTokens))
+    return {
+      id,
+      place,
+      model,
+      arrivedMs: cameMs,
+      promptTokens: request.promptTokens,
+      uncachedTokens,
+      bytes: hints.bytes,
+      policyClass: model.rules.classOf(hints.policyClass, uncachedTokens),
+      tenant: hints.tenant,
+      priorityJumpSeconds: hints.priorityJumpSeconds,
+      strictPriority: hints.strictPriority,
+      deadlineMs: deadlineOf(open, this.#args),
+      doNotQueue: hints.doNotQueue,
+      lane: laneOf(request, boundWorker),
+      owner: gateway.name,
+      ownerLife: gateway.life,
+    }
+  }
+
+  // ── Going on ─────────────────────────────────────────────────────────────────────────────────
+
+  /** At the end of every arm: asks about what can go, one at a time, and sees to it that somebody wakes it when nothing can. */
+  #goOn(): void {
+    // Nothing waits, and most of the time nothing does: the clock is not even read.
+    if (this.#room.requests === 0 && this.#untold.length === 0) return
+    this.#release()
+    let waits = this.#untold.length > 0
+    let dueMs = LOOK_MS
+    const nowMs = this.#nowMs
+    for (const { queue: waiting } of this.#models.values()) {
+      if (waiting.waiting === 0) continue
+      waits = true
+      dueMs = Math.min(dueMs, Math.max(1, waiting.nextDueMs - nowMs))
+    }
+    if (!waits) return
+    if (!this.#isLooking) {
+      this.#isLooking = true
+      this.#context.schedule(dueMs, { type: 'look' })
+    }
+    if (!this.#isWatching && this.#falls !== undefined) {
+      this.#isWatching = true
+      const { self } = this.#context
+      this.#args.tracker.tell({ type: 'watchLoad', watcher: self, falls: this.#falls })
+    }
+  }
+
+  #release(): void {
+    if (this.#released !== undefined || this.#room.requests === 0) return
+    if (this.#releaseNext() || !this.#isReopenDue) return
+    this.#reopen()
+    this.#releaseNext()
+  }
+
+  #releaseNext(): boolean {
+    const models = [...this.#models.values()]
+    const nowMs = this.#nowMs
+    for (let i = 0; i < models.length; i++) {
+      const model = models[(this.#turn + i) % models.length]!
+      const next = model.queue.take(nowMs)
+      if (next === undefined) continue
+      this.#turn = (this.#turn + i + 1) % models.length
+      const open = this.#open.get(next.id)!
+      this.#released = open
+      const { cameMs, why = 'no_room', expectedMs } = open
+      const receipt = { waitedMs: nowMs - cameMs, why, expectedMs }
+      this.#ask(open, model.rules.ofClass(next.policyClass), receipt)
+      return true
+    }
+    return false
+  }
+
+  #reopen(): void {
+    this.#falls = undefined
+    this.#isReopenDue = false
+    for (const { queue: waiting } of this.#models.values()) waiting.reopen()
+  }
+
+  // ── Ends ─────────────────────────────────────────────────────────────────────────────────────
+
+  #refuse(open: Open, refusal: QueueRefusal): void {
+    const { model, place } = open
+    const { hints, request } = place
+    const policyClass =
+      open.waiting?.policyClass ?? model.rules.classOf(hints?.policyClass, request.promptTokens)
+    const retryAfterSeconds = model.queue.retryAfterSeconds(policyClass, this.#nowMs)
+    const { overloadStatus } = this.#args
+    const error = refusedError(refusal, { retryAfterSeconds, overloadStatus })
+    this.#answer(open, { kind: 'refused', error: toErrorRecord(error) })
+  }
+
+  /** Nobody wants it any more. */
+  #drop(open: Open): void {
+    open.model.queue.cancel(open.place.id, this.#nowMs)
+    this.#answer(open, { kind: 'refused', error: CANCELLED })
+  }
+
+  #answer(open: Open, result: PlaceResult): void {
+    this.#open.delete(open.place.id)
+    if (this.#released === open) this.#released = undefined
+    open.place.reply(result)
+  }
+
+  #tellRouter(message: RouterMessage): void {
+    if (this.#args.router.tell(message) === 'full') this.#untold.push(message)
+  }
+
+  /** A threshold that somebody gave in parts of a step is worth what is known of the step. Where none was given, nobody has to do anything. */
+  #tellOfUnknown({ id, models, maxBatchedTokens }: WorkerRecord): void {
+    const rules = models.flatMap(({ name }) => this.#models.get(name)?.rules ?? [])
+    const isUsed = rules.some(({ mayWait }) => mayWait)
+    if (!isUsed || maxBatchedTokens.source !== 'default' || this.#warned.has(id)) return
+    this.#warned.add(id)
+    const level = rules.some(({ isInSteps }) => isInSteps) ? 'warn' : 'debug'
+    this.#context.log[level]({ worker: id, tokens: maxBatchedTokens.value }, UNKNOWN_STEP)
+  }
+
+  /** Before the first fleet of this life nothing is known of models: all are held, and those that there are not are forgotten then. */
+  #modelOf(name: string): Model | undefined {
+    const known = this.#models.get(name)
+    if (known !== undefined || this.#fleet !== undefined || name === '') return known
+    return this.#models.size < MODELS_BEFORE_FLEET_MAX ? this.#newModel(name) : undefined
+  }
+
+  #newModel(name: string): Model {
+    const rules = new ModelRules(name, this.#args.rules)
+    const { agingMs, tenantWeights, contentionMs } = this.#args
+    // Limits of classes are for each worker.
+    const options = {
+      profile: rules.profile,
+      room: this.#room,
+      workers: 1,
+      agingMs,
+      ...(tenantWeights === undefined ? {} : { tenantWeights }),
+      ...(contentionMs === undefined ? {} : { contentionMs }),
+    }
+    const model: Model = { name, rules, queue: new PriorityQueue<Waiting>(options), workers: 0 }
+    this.#models.set(name, model)
+    return model
+  }
+
+  get #nowMs(): number {
+    return this.#context.clock.nowMs()
+  }
+}
+
+/** Of all other routers together. */
+function sumsByClass(rows: readonly WaitingRow[]): Map<string, WaitingElsewhere> {
+  const sums = new Map<string, WaitingElsewhere>()
+  for (const { policyClass, requests, promptTokens, uncachedTokens } of rows) {
+    const sum = sums.get(policyClass)
+    sums.set(policyClass, {
+      requests: requests + (sum?.requests ?? 0),
+      promptTokens: promptTokens + (sum?.promptTokens ?? 0),
+      uncachedTokens: uncachedTokens + (sum?.uncachedTokens ?? 0),
+    })
+  }
+  return sums
+}
+
+const CANCELLED = toErrorRecord(new CancelledError())
+
+function deadlineOf({ place, cameMs }: Open, { waitMsMax }: QueueArgs): number {
+  return cameMs + Math.min(waitMsMax, place.hints?.deadlineMs ?? waitMsMax)
+}
+
+function failed(id: string, questionNumber: number, error: ErrorRecord): Arm<'answered'> {
+  return { type: 'answered', id, questionNumber, result: { kind: 'refused', error } }
+}

@@ -1,0 +1,16 @@
+export { type Clock, type Duration, durationMs, type Random, type Timer } from './clock.ts'
+export {
+  CodedError,
+  type ErrorDetails,
+  type ErrorRecord,
+  fromErrorRecord,
+  RemoteError,
+  toErrorRecord,
+  UNEXPECTED_CODE,
+} from './coded-error.ts'
+export { isLocalFault } from './local-faults.ts'
+export { createLog, type Log, type LogFields, type LogLevel, silentLog } from './log.ts'
+export { type LogLine, type RecordingLog, recordingLog } from './recording-log.ts'
+export { seededRandom } from './seeded-random.ts'
+export { SimulatedClock } from './simulated-clock.ts'
+export { systemClock, systemRandom } from './system-clock.ts'

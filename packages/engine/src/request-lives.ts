@@ -1,0 +1,232 @@
+/**
+ * Request lives: serves completion requests to their end, each with a record of its outcome.
+ *
+ *   running ──last token──▶ finished          running ──client left──▶ aborted
+ *      └──fault, restart or close──▶ died
+ *
+ * Owns   the live requests, the log of records, and the counts by finish reason.
+ * Order  of one step: its events are published before its tokens are written.
+ * Abort  a client that leaves ends its sequences at once, and their blocks are released.
+ * Bounds the log keeps the last LOG_MAX requests, and half as many again now and then.
+ */
+
+import type { Clock, Random } from '@homing/base'
+import type { HttpExchange } from '@homing/transport'
+import { type AnswerForm, CompletionAnswer } from './completion-answer.ts'
+import { type CompletionKind, type CompletionRequest, RefusedRequest } from './completion-request.ts'
+import type { EngineRank } from './engine-rank.ts'
+import type { EngineRequestRecord } from './engine-state.ts'
+import type { TokenTexts } from './engine-tokenizer.ts'
+import { headerOf, sendBytes } from './http-answer.ts'
+import { StreamWriter } from './stream-writer.ts'
+
+export interface RequestLivesOptions {
+  readonly clock: Clock
+  readonly random: Random
+  readonly texts: TokenTexts
+  readonly form: AnswerForm
+  readonly fingerprint: string
+  /** Seed of the output; a further choice of a request adds its index. */
+  readonly seed: number
+}
+
+/** What a request asks for, and where it is served. */
+export interface RequestPlace {
+  readonly exchange: HttpExchange
+  readonly request: CompletionRequest
+  readonly rank: EngineRank
+  readonly epoch: number
+}
+
+/** Tokens after which a request dies or fails on demand; undefined: it does not. */
+export interface StrikeAfter {
+  readonly die: number | undefined
+  readonly fail: number | undefined
+}
+
+type Outcome = 'finished' | 'aborted' | 'died'
+
+interface LiveRequest {
+  readonly place: RequestPlace
+  readonly record: { -readonly [K in keyof EngineRequestRecord]: EngineRequestRecord[K] }
+  readonly answer: CompletionAnswer
+  readonly writer: StreamWriter
+  readonly strike: StrikeAfter
+  /** Ids of its sequences on the rank. */
+  readonly sequences: string[]
+}
+
+const LOG_MAX = 10_000
+/** Between the last token and the cut of a request that dies on demand. */
+const FLUSH_MS = 5
+
+export class RequestLives {
+  readonly #options: RequestLivesOptions
+  readonly #live = new Set<LiveRequest>()
+  #records: EngineRequestRecord[] = []
+  #requestsTaken = 0
+  readonly #finished: Record<string, number> = { stop: 0, length: 0, abort: 0, error: 0 }
+
+  constructor(options: RequestLivesOptions) {
+    this.#options = options
+  }
+
+  get liveCount(): number {
+    return this.#live.size
+  }
+
+  /** The last requests, oldest first. */
+  get records(): readonly EngineRequestRecord[] {
+    return this.#records
+  }
+
+  /** Requests ever taken. */
+  get requestsTaken(): number {
+    return this.#requestsTaken
+  }
+
+  /** Requests that ended, by finish reason. */
+  get finished(): Readonly<Record<string, number>> {
+    return this.#finished
+  }
+
+  /** Cuts a request before the first byte of its answer. */
+  refuseToLive(place: RequestPlace): void {
+    this.#addRecord(this.#newRecord(place, this.#newId(place), 'died'))
+    place.exchange.destroy()
+  }
+
+  /** Serves a request to its end; the answer is written as tokens come. */
+  run(place: RequestPlace, strike: StrikeAfter): void {
+    const { exchange, request, rank, epoch } = place
+    const { clock, texts, seed, form, fingerprint } = this.#options
+    const id = this.#newId(place)
+    const createdSeconds = Math.floor(clock.wallMs() / 1000)
+    const live: LiveRequest = {
+      place,
+      record: this.#newRecord(place, id, 'running'),
+      answer: new CompletionAnswer({ id, request, texts, createdSeconds, form, fingerprint }),
+      writer: new StreamWriter(exchange),
+      strike,
+      sequences: [],
+    }
+    this.#addRecord(live.record)
+    this.#live.add(live)
+    exchange.onClientGone(() => this.#end(live, 'aborted', 'abort'))
+    if (request.isStream) {
+      exchange.writeHead(200, {
+        'content-type': 'text/event-stream; charset=utf-8',
+        'cache-control': 'no-cache',
+      })
+    }
+    for (const [promptIndex, promptIds] of request.prompts.entries()) {
+      for (let choice = 0; choice < request.choicesCount; choice++) {
+        const index = live.sequences.length
+        const sequence = `${epoch}/${this.#requestsTaken}/${id}/${index}`
+        live.sequences.push(sequence)
+        rank.submit(
+          {
+            id: sequence,
+            promptIds,
+            outputTokens: request.outputTokens[promptIndex]!,
+            namespace: { loraName: request.loraName, cacheSalt: request.cacheSalt },
+            seed: seed + choice,
+            sessionId: request.sessionId,
+            reportFull: request.reportsFull,
+          },
+          token => this.#takeToken(live, index, token),
+        )
+      }
+    }
+  }
+
+  /** Cuts every live request. */
+  cutAll(): void {
+    for (const live of [...this.#live]) {
+      this.#end(live, 'died', 'error')
+      live.place.exchange.destroy()
+    }
+  }
+
+  #takeToken(
+    live: LiveRequest,
+    index: number,
+    token: { tokenId: number; isLast: boolean; cachedTokens: number },
+  ): void {
+    if (!this.#live.has(live)) return
+    const { answer, writer, strike, sequences } = live
+    const { exchange, request, rank } = live.place
+    const state = answer.push(index, token, text => writer.write(text))
+    if (state === 'stopped') rank.abort(sequences[index]!)
+    if (answer.isComplete) {
+      this.#end(live, 'finished', request.finishReason)
+      if (request.isStream) writer.end(answer.streamEnd())
+      else sendBytes(exchange, 200, answer.body())
+      return
+    }
+    const tokens = answer.outputTokens
+    if (strike.die !== undefined && tokens >= strike.die) {
+      this.#end(live, 'died', 'error')
+      // A cut connection loses what was not sent yet; the tokens before the cut are to arrive.
+      this.#options.clock.after(FLUSH_MS, () => exchange.destroy())
+    } else if (strike.fail !== undefined && tokens >= strike.fail) {
+      this.#end(live, 'died', 'error')
+      const failure = failureOnDemand().body()
+      if (request.isStream) writer.end(`data: ${new TextDecoder().decode(failure)}\n\ndata: [DONE]\n\n`)
+      else sendBytes(exchange, 500, failure)
+    }
+  }
+
+  /** Ends a request that is live; nothing when it is not. The answer is the caller's to end. */
+  #end(live: LiveRequest, outcome: Outcome, reason: string): void {
+    if (!this.#live.delete(live)) return
+    const { record, answer, place, sequences } = live
+    for (const sequence of sequences) place.rank.abort(sequence)
+    record.outcome = outcome
+    record.outputTokens = answer.outputTokens
+    record.cachedTokens = answer.cachedTokens
+    this.#finished[reason]!++
+  }
+
+  #newId({ exchange, request }: RequestPlace): string {
+    const prefix: Record<CompletionKind, string> = {
+      chat: 'chatcmpl',
+      text: 'cmpl',
+      responses: 'resp',
+      messages: 'msg',
+    }
+    const own = headerOf(exchange, 'x-request-id') ?? hexOf(this.#options.random.bytes(16))
+    return `${prefix[request.kind]}-${own}`
+  }
+
+  #newRecord(place: RequestPlace, id: string, outcome: 'running' | 'died'): LiveRequest['record'] {
+    const { exchange, request, rank, epoch } = place
+    return {
+      id,
+      requestId: headerOf(exchange, 'x-request-id') ?? null,
+      model: request.model,
+      rank: rank.rank,
+      promptTokens: request.prompts.reduce((sum, prompt) => sum + prompt.length, 0),
+      cachedTokens: 0,
+      outputTokens: 0,
+      outcome,
+      epoch,
+    }
+  }
+
+  #addRecord(record: EngineRequestRecord): void {
+    this.#requestsTaken++
+    this.#records.push(record)
+    // Cut in halves: dropping one at a time would copy the log for every request.
+    if (this.#records.length > LOG_MAX * 1.5) this.#records = this.#records.slice(-LOG_MAX)
+  }
+}
+
+/** What a request is told that fails on demand. */
+export function failureOnDemand(): RefusedRequest {
+  return new RefusedRequest(500, 'InternalServerError', 'The engine failed on demand')
+}
+
+function hexOf(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString('hex')
+}

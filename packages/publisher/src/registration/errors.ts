@@ -1,0 +1,26 @@
+import { CodedError } from '@homing/base'
+
+/** A worker cannot be registered so. */
+export class BadRegistrationError extends CodedError {
+  readonly code = 'HOMING_WORKER_BAD_REGISTRATION'
+
+  constructor(what: string, value: string, wanted: string) {
+    super(`cannot register a worker with ${what} ${JSON.stringify(value)}: use ${wanted}`, {
+      what,
+      value,
+      wanted,
+    })
+  }
+}
+
+/** The bodies of all requests that a worker serves take as much memory as they may. */
+export class NoBodyRoomError extends CodedError {
+  readonly code = 'HOMING_WORKER_NO_BODY_ROOM'
+
+  constructor(heldBytes: number, bytesMax: number) {
+    super(
+      `cannot take the body of the request: bodies of requests hold ${heldBytes} bytes, and may hold ${bytesMax}`,
+      { heldBytes, bytesMax },
+    )
+  }
+}

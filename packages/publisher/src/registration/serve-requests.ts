@@ -1,0 +1,112 @@
+/**
+ * Serving requests at a broker: each goes to a handler, or to an engine that speaks HTTP on this machine.
+ *
+ *   handler   gets the whole request; its answer is sent as its pieces come, as fast as the router takes them. When the router leaves, `signal`
+ *             aborts, and the pieces are asked to end. What it throws is a 500 before its first piece, and afterwards cuts the answer.
+ *   engine    gets the request as it came, and gives its answer as it comes: status, headers and bytes are those of the engine
+ *
+ * Bounds   a body by `bodyBytesMax`, all bodies until nobody has them any more by `bodiesBytesMax`, and a body that stalls by `bodySilenceMsMax`; requests
+ *          and what is on the way of each body by the transport; of an answer one piece, or of an engine's what its socket had read already.
+ */
+
+import type { Log } from '@homing/base'
+import { Bodies, errorAnswer, sendAnswer } from '@homing/http'
+import {
+  ClientGoneError,
+  type HttpCall,
+  type HttpTransport,
+  type ServedExchange,
+  type ServingListener,
+} from '@homing/transport'
+import { NoBodyRoomError } from './errors.ts'
+import { handleRequest } from './handle-request.ts'
+import { LentBodies } from './lent-bodies.ts'
+import { requestSettingsOf, type ServeRequests } from './request-settings.ts'
+
+export interface ServedRequests extends ServingListener {
+  /** Bytes of bodies that are held now: those of open requests, those that are arriving, and those that the connection to an engine still has. */
+  readonly bodiesBytes: number
+  /** Requests that were refused, since the beginning, because there was no room for their bodies. */
+  readonly refusedBodies: number
+}
+
+/** Throws EndpointError and BadRegistrationError. `endpoint`: 'nats://host:port/subject'. */
+export function serveRequests(
+  http: Pick<HttpTransport, 'serve' | 'call'>,
+  endpoint: string,
+  served: ServeRequests,
+  log: Pick<Log, 'warn'>,
+): ServedRequests {
+  const { answerer, bodyBytesMax, bodiesBytesMax, ...options } = requestSettingsOf(served)
+  const bodies = new Bodies(bodiesBytesMax, (bytes, bytesMax) => new NoBodyRoomError(bytes, bytesMax))
+  const lent = new LentBodies()
+  let refusedBodies = 0
+  const refuse = (exchange: ServedExchange, error: unknown): void => {
+    if (error instanceof ClientGoneError) return
+    const { code } = error as { readonly code?: unknown }
+    // One for all of them: there may be thousands.
+    if (code === 'HOMING_WORKER_NO_BODY_ROOM' && refusedBodies++ === 0)
+      log.warn({ bodiesBytesMax }, 'requests are refused: there is no room for their bodies')
+    sendAnswer(exchange, errorAnswer(error))
+  }
+  const answer = async (exchange: ServedExchange): Promise<void> => {
+    lent.look()
+    const hold = bodies.hold()
+    let call: HttpCall | undefined
+    try {
+      const body = await exchange.readBody(bodyBytesMax, hold)
+      if (typeof answerer === 'string') call = await relay(http, answerer, exchange, body)
+      else await handleRequest(answerer, exchange, body, log)
+    } catch (thrown) {
+      refuse(exchange, thrown)
+    } finally {
+      if (call === undefined) hold.release()
+      else lent.settle(hold, call)
+    }
+  }
+  const listener = http.serve({ endpoint, ...options }, exchange => void answer(exchange))
+  return {
+    get openCount() {
+      return listener.openCount
+    },
+    get bodiesBytes() {
+      lent.look()
+      return bodies.bytes
+    },
+    get refusedBodies() {
+      return refusedBodies
+    },
+    close: graceMs => listener.close(graceMs),
+  }
+}
+
+/** Resolves when the engine has no part in it any more, with its call, which may still have the body. What breaks there cuts the answer: the router may try another worker. */
+function relay(
+  http: Pick<HttpTransport, 'call'>,
+  origin: string,
+  exchange: ServedExchange,
+  body: Uint8Array,
+): Promise<HttpCall> {
+  const { method, path, query, headers } = exchange
+  const target = query === '' ? path : `${path}?${query}`
+  const request = { origin, method, path: target, headers, ...(body.length === 0 ? {} : { body }) }
+  const over = Promise.withResolvers<void>()
+  const call = http.call(request, {
+    head: (status, given) => exchange.writeHead(status, given),
+    data(bytes) {
+      if (exchange.write(bytes)) return
+      call.pause()
+      exchange.onDrain(() => call.resume())
+    },
+    end(how) {
+      exchange.end(undefined, how)
+      over.resolve()
+    },
+    failed(error) {
+      exchange.destroy(`the engine failed: ${error.message}`)
+      over.resolve()
+    },
+  })
+  exchange.onClientGone(() => call.abort())
+  return over.promise.then(() => call)
+}

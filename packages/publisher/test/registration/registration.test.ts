@@ -1,0 +1,82 @@
+/** What a worker says of itself, how routers hear it, and what is refused. */
+
+import { setImmediate } from 'node:timers/promises'
+import { SimulatedClock } from '@homing/base'
+import { EndpointError, MemoryNetwork } from '@homing/transport'
+import t from 'tap'
+import {
+  BadRegistrationError,
+  encodeRegistration,
+  readRegistration,
+  registerWorker,
+  registrationEndpoint,
+} from '../../src/index.ts'
+
+const encode = (word: unknown): Uint8Array => Buffer.from(JSON.stringify(word))
+
+t.test('what is written is what is read', async t => {
+  const url = 'https://gpu-1:8000?ranks=2&kv_blocks=27000&taints=a,b'
+  t.strictSame(readRegistration(encodeRegistration(url)), { url })
+  t.equal(registrationEndpoint(['a:4222', 'b:1'], 'prod'), 'nats://a:4222,b:1/homing.workers.prod')
+})
+
+t.test('what cannot be used is refused on both sides', async t => {
+  for (const url of [
+    '',
+    'gpu:8000',
+    'ftp://a',
+    'http://a:1?key_file=/etc/shadow',
+    `http://a?x=${'y'.repeat(5000)}`,
+  ])
+    t.throws(() => encodeRegistration(url), BadRegistrationError, url)
+  t.throws(() => registrationEndpoint(['a:1'], 'a.b'), /use 1 to 64 letters/)
+  for (const [card, fault] of [
+    [new Uint8Array(0), /no JSON/],
+    [Buffer.from('{'), /no JSON/],
+    [encode(7), /no object/],
+    [encode({ version: 2, url: 'http://a:1' }), /its version is 2, not 1/],
+    [encode({ version: 1 }), /it has no url/],
+    [encode({ version: 1, url: 'file:///etc/passwd' }), /its url is not http/],
+    [encode({ version: 1, url: 'http://a:1?key_env=AWS_SECRET' }), /without key_file and key_env/],
+  ] as const) {
+    t.match((readRegistration(card) as { readonly fault: string }).fault, fault)
+  }
+  t.throws(() => registerWorker({ url: 'http://a:1', nats: ['nats://u:p@b'] }), EndpointError)
+})
+
+t.test('a worker is present until it says good-bye, and is heard anew when the broker was away', async t => {
+  const clock = new SimulatedClock()
+  const network = new MemoryNetwork({ clock })
+  const pass = async (ms: number): Promise<void> => {
+    for (let left = ms; left > 0; left -= 100) {
+      clock.advance(100)
+      for (let turn = 0; turn < 5; turn++) await setImmediate()
+    }
+  }
+  const seen: string[] = []
+  const endpoint = registrationEndpoint(['b:4222'], 'default')
+  network.transport().messages.present(
+    { endpoint, card: undefined },
+    {
+      present: ({ card }) => seen.push(JSON.stringify(readRegistration(card))),
+      gone: (_, reason) => seen.push(reason),
+      connected: () => seen.push('connected'),
+    },
+  )
+  const registered = registerWorker({
+    url: 'http://a:1',
+    nats: ['nats://b:4222'],
+    transport: network.transport(),
+  })
+  await pass(3000)
+  t.strictSame(seen, ['connected', '{"url":"http://a:1"}'])
+  network.disconnect(endpoint)
+  await pass(1000)
+  network.reconnect(endpoint)
+  await pass(3000)
+  t.strictSame(seen.slice(2), ['no broker', 'connected', '{"url":"http://a:1"}'])
+  registered.close()
+  registered.close()
+  await pass(1000)
+  t.strictSame(seen.slice(5), ['bye'])
+})
