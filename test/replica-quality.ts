@@ -4,7 +4,7 @@
  *   pnpm exec node test/replica-quality.ts [--rounds 3] [--routers 3] [--sessions 60] [--rate 5] [--write]
  *
  * The load is that of cell `plain` of socket-quality.ts. In each round one router and several have a fleet of their own, on the same requests, one
- * after the other. With `--write` the table of docs/routing-quality.md is written.
+ * after the other. With `--write` the table of docs/records/routing-quality.md is written.
  */
 
 import { readFile, writeFile } from 'node:fs/promises'
@@ -15,7 +15,7 @@ import { givenFigure } from '../bench/given-figure.ts'
 import { marksOf, withTable } from '../bench/page-table.ts'
 import { type Outcome, rowOf, runWay } from './socket-quality.ts'
 
-const PAGE = join(import.meta.dirname, '..', 'docs', 'routing-quality.md')
+const PAGE = join(import.meta.dirname, '..', 'docs', 'records', 'routing-quality.md')
 const MARKS = marksOf('replica-sockets')
 
 interface Figures {

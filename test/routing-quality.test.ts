@@ -1,4 +1,4 @@
-/** The table of docs/routing-quality.md can be made, and shows its point. */
+/** The table of docs/records/routing-quality.md can be made, and shows its point. */
 
 import t from 'tap'
 import {

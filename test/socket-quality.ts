@@ -8,7 +8,7 @@
  *   slow     one engine of a quarter of the speed, which is the only one to hold the text that half of the conversations begin with
  *
  * In each round every way to place has a fleet of its own, on the same requests, one after the other. Time to the first token is that of
- * the client, of requests that the router placed. With `--write` the table of docs/routing-quality.md is written.
+ * the client, of requests that the router placed. With `--write` the table of docs/records/routing-quality.md is written.
  */
 
 import { readFile, writeFile } from 'node:fs/promises'
@@ -43,7 +43,7 @@ const PROFILE = 'h100-8b'
 const CACHE_SHARE = 2 / 3
 const PAST_SHARE = 0.3
 const DOWN_MS = 1000
-const PAGE = join(import.meta.dirname, '..', 'docs', 'routing-quality.md')
+const PAGE = join(import.meta.dirname, '..', 'docs', 'records', 'routing-quality.md')
 const MARKS = marksOf('sockets')
 
 export const WAYS: Readonly<Record<string, readonly string[]>> = {

@@ -5,7 +5,7 @@ import { withTable } from '../page-table.ts'
 import { CASES, type CaseRuns, GUARD_MARKS, renderGuard } from './guard-table.ts'
 
 t.test('the page has the marks between which the table is written, and a row for every case', async t => {
-  const page = readFileSync(new URL('../../docs/routing-quality.md', import.meta.url), 'utf8')
+  const page = readFileSync(new URL('../../docs/records/routing-quality.md', import.meta.url), 'utf8')
   t.match(withTable(page, 'the table', GUARD_MARKS), 'the table')
   const rows = page.slice(page.indexOf(GUARD_MARKS.begin), page.indexOf(GUARD_MARKS.end)).split('\n')
   for (const { name } of CASES)

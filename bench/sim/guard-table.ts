@@ -1,6 +1,6 @@
 /**
  * The cases of the guard: what is wrong, what it notices, and what is lost against round-robin over the whole run: the table of
- * docs/routing-quality.md. `pnpm exec node bench/sim/guard-table.ts --write` writes it; without --write it is printed. `--seeds N`,
+ * docs/records/routing-quality.md. `pnpm exec node bench/sim/guard-table.ts --write` writes it; without --write it is printed. `--seeds N`,
  * `--only CASE`, `--minutes N`: past them it stops, and writes nothing.
  *
  * Eight workers (F8) on the trace toolagent_like at speed 2, where round-robin still copes, unless the case says otherwise. Results are kept in .cache/bench-sim.
@@ -27,7 +27,7 @@ import { givenFigure } from '../given-figure.ts'
 import { findTrace } from '../index/traces.ts'
 import { marksOf, withTable } from '../page-table.ts'
 
-const PAGE = fileURLToPath(new URL('../../docs/routing-quality.md', import.meta.url))
+const PAGE = fileURLToPath(new URL('../../docs/records/routing-quality.md', import.meta.url))
 const CACHE = fileURLToPath(new URL('../../.cache/bench-sim', import.meta.url))
 export const GUARD_MARKS = marksOf('guard')
 /** Two thirds of what the fleet can take. */

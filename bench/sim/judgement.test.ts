@@ -60,7 +60,7 @@ t.test('the smallest judgement has a row for each kind of place, and none when t
 })
 
 t.test('the page has the marks, and auto is held against every rule', async t => {
-  const page = readFileSync(new URL('../../docs/routing-quality.md', import.meta.url), 'utf8')
+  const page = readFileSync(new URL('../../docs/records/routing-quality.md', import.meta.url), 'utf8')
   t.match(withTable(page, 'the tables', JUDGEMENT_MARKS), 'the tables')
   const places = await judgedPlaces(true)
   for (const place of places) if (place.kind === 'loads') t.same(place.columns, ['auto', ...RIVALS])

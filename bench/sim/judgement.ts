@@ -1,5 +1,5 @@
 /**
- * The judgement of auto: is it best or close to it everywhere, safe, and is each of its terms worth having? Tables for docs/routing-quality.md.
+ * The judgement of auto: is it best or close to it everywhere, safe, and is each of its terms worth having? Tables for docs/records/routing-quality.md.
  * `pnpm exec node bench/sim/judgement.ts --write --minutes 60` writes them; without --write they are printed. `--seeds N` at most, from `--first-seed N` on.
  *
  * All places are run with the first seed, then with the next and so on, until the time is up: the tables say how many seeds a row has, and leave out rows
@@ -35,7 +35,7 @@ import {
 } from './judgement-cells.ts'
 import { type FoundCapacity, type Judged, renderJudgement } from './judgement-table.ts'
 
-const PAGE = fileURLToPath(new URL('../../docs/routing-quality.md', import.meta.url))
+const PAGE = fileURLToPath(new URL('../../docs/records/routing-quality.md', import.meta.url))
 const CACHE = fileURLToPath(new URL('../../.cache/bench-sim', import.meta.url))
 export const JUDGEMENT_MARKS = marksOf('judgement')
 /** How much higher than the best capacity another rule must be good to be searched: as fine as a search is. */

@@ -5,7 +5,7 @@ import { withTable } from '../page-table.ts'
 import { MARKS, renderPolicies } from './policy-table.ts'
 
 t.test('the page has the marks between which the table is written, and rows for both fleets', async t => {
-  const page = readFileSync(new URL('../../docs/routing-quality.md', import.meta.url), 'utf8')
+  const page = readFileSync(new URL('../../docs/records/routing-quality.md', import.meta.url), 'utf8')
   t.equal(withTable(withTable(page, 'x', MARKS), 'x', MARKS), withTable(page, 'x', MARKS))
   t.match(withTable(page, 'the table', MARKS), `${MARKS.begin}\nthe table\n${MARKS.end}`)
   const rows = page.slice(page.indexOf(MARKS.begin), page.indexOf(MARKS.end)).split('\n')

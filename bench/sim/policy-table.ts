@@ -1,5 +1,5 @@
 /**
- * The fixed policies on three traces, two fleets and three loads: the table of docs/routing-quality.md.
+ * The fixed policies on three traces, two fleets and three loads: the table of docs/records/routing-quality.md.
  * `pnpm exec node bench/sim/policy-table.ts --write` writes it; without --write it is printed. `--seeds N`, `--fleets F8,F64`.
  *
  * A load is a share of the capacity, at tier standard, of the policy that has the highest one in that fleet and on that trace. Results are kept in
@@ -30,7 +30,7 @@ import { givenFigure } from '../given-figure.ts'
 import { marksOf, withTable } from '../page-table.ts'
 import { TRACES, type TraceName, traceWorkload } from './traces-by-name.ts'
 
-const PAGE = fileURLToPath(new URL('../../docs/routing-quality.md', import.meta.url))
+const PAGE = fileURLToPath(new URL('../../docs/records/routing-quality.md', import.meta.url))
 const CACHE = fileURLToPath(new URL('../../.cache/bench-sim', import.meta.url))
 export const MARKS = marksOf('policies')
 const LOAD_SHARES = [0.5, 0.85, 1.1]

@@ -1,5 +1,5 @@
 /**
- * What a queue in the router brings: the tables of docs/routing-quality.md. `pnpm exec node bench/sim/queue-table.ts --write` writes them;
+ * What a queue in the router brings: the tables of docs/records/routing-quality.md. `pnpm exec node bench/sim/queue-table.ts --write` writes them;
  * without --write they are printed. `--seeds N`, `--only PART`, `--policies NAME,…`, `--minutes N`: past
  * them it stops, and writes nothing. Results are kept in .cache/bench-sim, so the next run goes on from there.
  *
@@ -23,7 +23,7 @@ import {
   tenantRows,
 } from './queue-rows.ts'
 
-const PAGE = fileURLToPath(new URL('../../docs/routing-quality.md', import.meta.url))
+const PAGE = fileURLToPath(new URL('../../docs/records/routing-quality.md', import.meta.url))
 const CACHE = fileURLToPath(new URL('../../.cache/bench-sim', import.meta.url))
 export const QUEUE_MARKS = marksOf('queue')
 

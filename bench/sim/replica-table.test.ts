@@ -14,7 +14,7 @@ const result = (hitRate: number, outstandingMaxOverMean: number, ttftMs: number)
   }) as unknown as CellResult
 
 t.test('the page has the marks between which the tables are written, and what is measured', async t => {
-  const page = readFileSync(new URL('../../docs/routing-quality.md', import.meta.url), 'utf8')
+  const page = readFileSync(new URL('../../docs/records/routing-quality.md', import.meta.url), 'utf8')
   t.match(withTable(page, 'the table', REPLICA_MARKS), 'the table')
   const rows = page.slice(page.indexOf(REPLICA_MARKS.begin), page.indexOf(REPLICA_MARKS.end)).split('\n')
   for (const fleet of ['F8', 'F64'])

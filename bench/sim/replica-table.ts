@@ -1,5 +1,5 @@
 /**
- * Several routers on one fleet, with replica sync and without, against one: the tables of docs/routing-quality.md.
+ * Several routers on one fleet, with replica sync and without, against one: the tables of docs/records/routing-quality.md.
  * `pnpm exec node bench/sim/replica-table.ts --write` writes them; without --write they are printed. `--seeds N`, `--minutes N`: past
  * them it stops, and writes nothing. Results are kept in .cache/bench-sim, so the next run goes on from there.
  *
@@ -28,7 +28,7 @@ import { givenFigure } from '../given-figure.ts'
 import { marksOf, withTable } from '../page-table.ts'
 import { type TraceName, traceWorkload } from './traces-by-name.ts'
 
-const PAGE = fileURLToPath(new URL('../../docs/routing-quality.md', import.meta.url))
+const PAGE = fileURLToPath(new URL('../../docs/records/routing-quality.md', import.meta.url))
 const CACHE = fileURLToPath(new URL('../../.cache/bench-sim', import.meta.url))
 export const REPLICA_MARKS = marksOf('replicas')
 /** What of a booking is on its way: from router to broker to router, in milliseconds. */

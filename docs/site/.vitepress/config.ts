@@ -53,6 +53,8 @@ const sidebar: DefaultTheme.SidebarItem[] = [
       page('Simulator', 'simulator'),
       page('Routing quality', 'routing-quality'),
       page('Benchmarks', 'benchmarks'),
+      page('Records of quality', 'records/routing-quality'),
+      page('Records of speed', 'records/benchmarks'),
     ],
   },
   {
