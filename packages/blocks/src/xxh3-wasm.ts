@@ -1,4 +1,4 @@
-/** Made by ../wasm/build.ts out of ../wasm/xxh3.ts; do not edit. */
+/** Made by test/build-wasm.ts out of ../wasm/xxh3.ts; do not edit. */
 
 /** The WebAssembly module of XXH3-64, as base64. */
 export const XXH3_WASM_BASE64 =

@@ -5,7 +5,6 @@ import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import t from 'tap'
 import { bigintToHash, hashToBigInt, INPUT_SIZE_MAX, xxh3 } from '../src/index.ts'
-import { compileXxh3 } from '../wasm/build.ts'
 import { slowXxh3 } from './slow-xxh3.ts'
 
 const u64 = fc.bigInt({ min: 0n, max: 0xffff_ffff_ffff_ffffn })
@@ -55,8 +54,4 @@ t.test('an input larger than the first memory makes it grow, up to the bound', a
   const bytes = Buffer.from(Uint8Array.from({ length: 700_001 }, (_, i) => (i * 31) & 255))
   t.equal(fast(bytes, 7n), slowXxh3(bytes, 7n))
   t.throws(() => xxh3(new Uint8Array(INPUT_SIZE_MAX + 1), { lo: 0, hi: 0 }), RangeError)
-})
-
-t.test('the committed module is what the compiler makes of the source', async t => {
-  t.equal(await compileXxh3(), readFileSync(new URL('../src/xxh3-wasm.ts', import.meta.url), 'utf8'))
 })

@@ -1,4 +1,4 @@
-/** Made by ../wasm/build.ts out of ../wasm/loops/*.ts; do not edit. */
+/** Made by test/build-wasm.ts out of ../wasm/loops/*.ts; do not edit. */
 
 /** The loops of the index, as base64: for processors that keep loads and stores in order. */
 export const INDEX_WASM_BASE64 =

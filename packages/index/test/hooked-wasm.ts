@@ -1,4 +1,4 @@
-/** Made by ../wasm/build.ts out of ../wasm/loops/*.ts; do not edit. */
+/** Made by test/build-wasm.ts out of ../wasm/loops/*.ts; do not edit. */
 
 /** The loops of the index with atomic access, and `hook` before each access to a shared word; as base64. */
 export const HOOKED_WASM_BASE64 =

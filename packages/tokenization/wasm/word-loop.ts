@@ -1,7 +1,8 @@
 /**
- * Word loop: pieces of a text one after the other, each cut off by the split pattern and looked up in the word table. What the
- * table lacks is noted for the host. AssemblyScript: compiled by build.ts into ../src/encoder/word-loop-wasm.ts, never loaded by Node as
- * it stands. ../src/encoder/word-loop.ts lays out the memory and says what comes back.
+ * Word loop: pieces of a text one after the other, each cut off by the split pattern and looked up in the word
+ * table. What the table lacks is noted for the host. AssemblyScript: compiled by test/build-wasm.ts into
+ * ../src/encoder/word-loop-wasm.ts, never loaded by Node as it stands. ../src/encoder/word-loop.ts lays out
+ * the memory and says what comes back.
  *
  * The cuts are those of ../src/encoder/scan-words.ts, the table is that of ../src/encoder/word-table.ts; both are explained there,
  * and a property test compares. Here are only characters below U+10000: at a surrogate the host goes on.

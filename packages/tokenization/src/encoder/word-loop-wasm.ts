@@ -1,4 +1,4 @@
-/** Made by ../../wasm/build.ts out of ../../wasm/word-loop.ts; do not edit. */
+/** Made by test/build-wasm.ts out of ../../wasm/word-loop.ts; do not edit. */
 
 /** The WebAssembly module of the word loop, as base64. */
 export const WORD_LOOP_WASM_BASE64 =

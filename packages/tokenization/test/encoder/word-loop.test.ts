@@ -1,7 +1,6 @@
 /** The word loop against the scanner and the word table in TypeScript: the same cuts, the same ids, on texts longer than its window. */
 
 import assert from 'node:assert/strict'
-import { readFileSync } from 'node:fs'
 import { seededRandom } from '@homing/base'
 import t from 'tap'
 import { buildCharTable, CharTable } from '../../src/encoder/char-table.ts'
@@ -10,7 +9,6 @@ import { makeScanner } from '../../src/encoder/scanner.ts'
 import type { SplitPlan } from '../../src/encoder/split-plan.ts'
 import { CLASS_RUNS, NUMERIC_RUNS } from '../../src/encoder/unicode-data.ts'
 import { WordLoop } from '../../src/encoder/word-loop.ts'
-import { compileWordLoop } from '../../wasm/build.ts'
 import { hostileText } from '../reference/texts.ts'
 
 const classes = new CharTable(buildCharTable(CLASS_RUNS))
@@ -30,11 +28,6 @@ const PLANS: Readonly<Record<string, Extract<SplitPlan, { readonly kind: 'gpt2' 
   'marks, one digit': rulesOf('ascii-case', LETTER | MARK, 1, false),
   'exact contractions, slashes': rulesOf('exact', LETTER, 3, true),
 }
-
-t.test('the WebAssembly in the repository is what its source compiles to', async t => {
-  const kept = readFileSync(new URL('../../src/encoder/word-loop-wasm.ts', import.meta.url), 'utf8')
-  t.equal(await compileWordLoop(), kept)
-})
 
 t.test('cuts, ids and settled places are those of the scanner and the table', async t => {
   t.comment(`HOMING_SEED=${SEED}`)
