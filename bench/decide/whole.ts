@@ -17,17 +17,11 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { type ActorRef, createActorSystem, defineActor } from '@homing/actor'
 import type { AuditMessage, ComputedMessage, DirectoryMessage, Fleet } from '@homing/actors/directory'
 import { type QueueMessage, queue, type WaitingHints } from '@homing/actors/queue'
-import {
-  type Decision,
-  type Delivery,
-  type RouterArgs,
-  type RouterMessage,
-  type RoutingRequest,
-  router,
-} from '@homing/actors/router'
+import { type RouterArgs, type RouterMessage, router } from '@homing/actors/router'
 import { type TrackerMessage, tracker } from '@homing/actors/tracker'
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
 import { BlockIndex, layeredOptions } from '@homing/index'
+import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
 import { type SelectionSettings, selectionSettings } from '@homing/selection'
 import type { Measure, Measures, Target } from '../harness.ts'
 import { median } from '../statistics.ts'

@@ -1,7 +1,7 @@
 /** Metrics of the guard. Where no decision is its business, there are none. */
 
-import type { GuardStatus } from '@homing/actors/router'
 import type { Metrics } from '@homing/metrics'
+import type { GuardStatus } from '@homing/placement'
 import { type ArmReport, GUARD_ARMS, GUARD_PHASES, SHADOW_NAMES } from '@homing/selection'
 import type { ConsoleArgs } from './console-args.ts'
 

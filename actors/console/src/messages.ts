@@ -1,7 +1,7 @@
 import type { ActorRef, Reply } from '@homing/actor'
-import type { Receipt } from '@homing/actors/router'
 import type { ErrorRecord } from '@homing/base'
 import type { HttpAddress, HttpAnswer, Pulled, StreamCounts } from '@homing/http'
+import type { Receipt } from '@homing/placement'
 import type { HttpHeaders } from '@homing/transport'
 
 /** A request for one of OPERATOR_ROUTES, as plain data. */

@@ -4,8 +4,8 @@
  * A receipt never changes, it is replaced: so the text of its line is made once and kept as long as the receipt.
  */
 
-import type { CandidateTerms, Receipt } from '@homing/actors/router'
 import { CANDIDATES_SHOWN, type DecisionRow } from '@homing/page'
+import type { CandidateTerms, Receipt } from '@homing/placement'
 
 export class DecisionLines {
   readonly #texts = new WeakMap<Receipt, string>()

@@ -1,9 +1,10 @@
 /** The section `pays` of the page: what the last hour has brought, as the router has summed it. */
 
-import type { GuardStatus, HourReport } from '@homing/actors/router'
+import type { HourReport } from '@homing/actors/router'
 import type { WorkerLoad } from '@homing/actors/tracker'
 import { KNEES } from '@homing/load'
 import type { PaysSection } from '@homing/page'
+import type { GuardStatus } from '@homing/placement'
 
 export function paysSection(
   hour: HourReport,

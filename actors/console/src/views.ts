@@ -8,10 +8,10 @@ import type {
   WorkerRecord,
 } from '@homing/actors/directory'
 import type { ShardStatus } from '@homing/actors/indexer'
-import type { CandidateTerms, GuardReceipt, LayerTerm, Receipt } from '@homing/actors/router'
 import type { TokenizerPath } from '@homing/actors/tokenizer'
 import type { WorkerLoad } from '@homing/actors/tracker'
 import type { LearnedSpeed } from '@homing/load'
+import type { CandidateTerms, GuardReceipt, LayerTerm, Receipt } from '@homing/placement'
 import type { KeyAudit } from '@homing/selection'
 
 const sourced = <T>(value: Sourced<T> | undefined) =>

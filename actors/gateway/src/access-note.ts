@@ -6,10 +6,10 @@
  */
 
 import type { WaitingHints } from '@homing/actors/queue'
-import type { Decision, Delivery, RoutingRequest } from '@homing/actors/router'
 import type { ErrorRecord } from '@homing/base'
 import type { AccessLine } from '@homing/http'
 import type { UsageReport } from '@homing/openai'
+import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
 import type { Stage } from './request-metrics.ts'
 
 /** What is known before anybody looks at a request. */

@@ -3,10 +3,10 @@
  * an error in OpenAI's form, or cut if an error could not be told apart from the answer.
  */
 
-import type { Decision } from '@homing/actors/router'
 import { type Clock, type ErrorRecord, type Log, toErrorRecord } from '@homing/base'
 import { apiErrorOf, errorAnswer, sendAnswer } from '@homing/http'
 import { type ErrorForm, errorBody, errorEvent, isStreamAnswer } from '@homing/openai'
+import type { Decision } from '@homing/placement'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 

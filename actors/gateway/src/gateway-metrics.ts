@@ -1,8 +1,8 @@
 /** The gateway's own metrics. It renders them itself; the console shows them with the metrics of the others. */
 
-import type { Decision, RoutingRequest } from '@homing/actors/router'
 import type { AccessLog } from '@homing/http'
 import { type Counter, type Gauge, Metrics } from '@homing/metrics'
+import type { Decision, RoutingRequest } from '@homing/placement'
 import { RequestMetrics } from './request-metrics.ts'
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]

@@ -13,9 +13,10 @@
 
 import type { ActorRef, Message } from '@homing/actor'
 import type { QueueMessage, WaitingHints } from '@homing/actors/queue'
-import type { Decision, Delivery, RouterMessage, RoutingRequest } from '@homing/actors/router'
+import type { RouterMessage } from '@homing/actors/router'
 import type { GatewayLife } from '@homing/actors/tracker'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
+import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
 
 type Settled = Extract<RouterMessage, { readonly type: 'settled' }>
 /** Tells what must arrive: again, as long as there is no room for it. */

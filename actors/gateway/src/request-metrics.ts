@@ -14,8 +14,8 @@
  *   connect     (a part of call) until there is a connection to it, which is kept and used again, and the request is written
  */
 
-import type { Decision, RoutingRequest } from '@homing/actors/router'
 import type { Counter, Histogram, Metrics } from '@homing/metrics'
+import type { Decision, RoutingRequest } from '@homing/placement'
 
 export type Stage = 'read' | 'tokenize' | 'place' | 'lookup' | 'decide' | 'connect' | 'call'
 

@@ -14,7 +14,6 @@
 import { AskTimeoutError } from '@homing/actor'
 import type { Explained } from '@homing/actors/console'
 import type { Fleet } from '@homing/actors/directory'
-import type { RoutingRequest } from '@homing/actors/router'
 import type { CompletionRoute, ReadRequest, ReadResult } from '@homing/actors/tokenizer'
 import { type Clock, fromErrorRecord, toErrorRecord } from '@homing/base'
 import { type Bodies, type BodyHold, RefusedError } from '@homing/http'
@@ -25,6 +24,7 @@ import {
   readRelayedRequest,
   scanRequest,
 } from '@homing/openai'
+import type { RoutingRequest } from '@homing/placement'
 import { ADAPTER, EXTRA_KEY, SALT, type SeparatedPrompt } from '@homing/protocol'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'

@@ -11,7 +11,7 @@
  */
 
 import type { Fleet } from '@homing/actors/directory'
-import type { Decision } from '@homing/actors/router'
+import type { Decision } from '@homing/placement'
 
 export interface ResponseHolder {
   readonly instanceId: number

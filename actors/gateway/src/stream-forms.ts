@@ -9,8 +9,8 @@
  * because an engine may come back with other flags under the same name.
  */
 
-import type { Decision } from '@homing/actors/router'
 import { canAsk, type StreamForm } from '@homing/openai'
+import type { Decision } from '@homing/placement'
 
 /** One in so many streams is sent as it is. */
 const FORM_STREAMS_MAX = 256

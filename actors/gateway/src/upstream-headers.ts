@@ -1,6 +1,6 @@
 /** Which of the client's headers reach the worker, and which are added. */
 
-import type { Decision } from '@homing/actors/router'
+import type { Decision } from '@homing/placement'
 import type { HttpHeaders } from '@homing/transport'
 
 /** Headers that belong to one connection, or that the client call sets itself (RFC 9110 §7.6.1). */

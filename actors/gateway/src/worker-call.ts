@@ -14,7 +14,6 @@
  *   I2  The head is reported once, before the first data.
  */
 
-import type { Decision } from '@homing/actors/router'
 import type { Clock, Timer } from '@homing/base'
 import {
   type BodyEdit,
@@ -26,6 +25,7 @@ import {
   type UsageReport,
   UsageTap,
 } from '@homing/openai'
+import type { Decision } from '@homing/placement'
 import {
   giveUpBytes,
   type HttpCall,

@@ -2,7 +2,7 @@
  * The gateway's world with a router that places requests on ports that a test names and serves as workers.
  */
 
-import type { Decision } from '@homing/actors/router'
+import type { Decision } from '@homing/placement'
 import type { Test } from 'tap'
 import type { UpstreamRequest } from '../src/worker-call.ts'
 import type { ClientCall } from './client-call.ts'

@@ -2,8 +2,8 @@
 
 import { readFileSync } from 'node:fs'
 import process from 'node:process'
-import type { GuardStatus } from '@homing/actors/router'
 import { faultOfMetricName } from '@homing/metrics'
+import type { GuardStatus } from '@homing/placement'
 import type { KeyAudit } from '@homing/selection'
 import t from 'tap'
 import { start, type World } from './gateway-world.ts'

@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs'
 import { OPERATOR_ROUTES } from '@homing/actors/console'
 import type { FleetReport, SourceStatus } from '@homing/actors/directory'
-import type { Receipt } from '@homing/actors/router'
+import type { Receipt } from '@homing/placement'
 import t from 'tap'
 import { start } from './gateway-world.ts'
 import { fleetOf, RECEIPT, WORKER, WORKER_DIAGNOSIS } from './sample-records.ts'

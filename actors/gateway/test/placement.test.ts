@@ -2,7 +2,8 @@
 
 import type { ActorRef } from '@homing/actor'
 import type { QueueMessage } from '@homing/actors/queue'
-import type { RouterMessage, RoutingRequest } from '@homing/actors/router'
+import type { RouterMessage } from '@homing/actors/router'
+import type { RoutingRequest } from '@homing/placement'
 import t from 'tap'
 import { Placements } from '../src/placement.ts'
 

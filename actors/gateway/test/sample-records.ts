@@ -3,8 +3,8 @@
 import type { Fleet, WorkerDiagnosis, WorkerRecord } from '@homing/actors/directory'
 import type { ShardStatus } from '@homing/actors/indexer'
 import type { QueueStatus } from '@homing/actors/queue'
-import type { Decision, Receipt } from '@homing/actors/router'
 import type { ReadRequest, TokenizerStatus } from '@homing/actors/tokenizer'
+import type { Decision, Receipt } from '@homing/placement'
 
 export const WORKER_HOST = '10.0.0.1'
 

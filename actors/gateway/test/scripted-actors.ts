@@ -6,11 +6,12 @@ import type { DirectoryMessage, FleetReport } from '@homing/actors/directory'
 import type { IndexedBlock, IndexerMessage, ShardStatus } from '@homing/actors/indexer'
 import type { PlaceResult, QueueMessage, QueueStatus } from '@homing/actors/queue'
 import type { ReplicaBridgeMessage } from '@homing/actors/replica-bridge'
-import type { GuardStatus, Receipt, RouterMessage, RoutingRequest } from '@homing/actors/router'
+import type { RouterMessage } from '@homing/actors/router'
 import type { ReadResult, TokenizerMessage, TokenizerStatus } from '@homing/actors/tokenizer'
 import type { LoadReport, TrackerMessage } from '@homing/actors/tracker'
 import type { WhatIfMessage, WhatIfReport } from '@homing/actors/what-if'
 import type { ErrorRecord } from '@homing/base'
+import type { GuardStatus, Receipt, RoutingRequest } from '@homing/placement'
 import type { KeyAudit } from '@homing/selection'
 import {
   DECISION,

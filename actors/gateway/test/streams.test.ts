@@ -1,6 +1,6 @@
 /** Streams that pass a gateway: asking for usage on behalf of the client, and streams that break off. */
 
-import type { Decision } from '@homing/actors/router'
+import type { Decision } from '@homing/placement'
 import t from 'tap'
 import { answerOf, start } from './call-world.ts'
 import { utf8 as bytes, textOf as text } from './utf8.ts'

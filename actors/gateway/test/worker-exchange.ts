@@ -1,6 +1,6 @@
 /** A call as the worker sees it, and what the worker can do with it. */
 
-import type { RoutingRequest } from '@homing/actors/router'
+import type { RoutingRequest } from '@homing/placement'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import { textOf, utf8 } from './utf8.ts'
 

@@ -1,6 +1,6 @@
 /** Lanes: which requests wait for the same workers. */
 
-import type { RoutingRequest } from '@homing/actors/router'
+import type { RoutingRequest } from '@homing/placement'
 
 /** Requests that the same workers may take share a lane. `boundWorker`: the worker key to which its session is bound. */
 export function laneOf(

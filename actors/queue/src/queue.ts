@@ -27,9 +27,10 @@
 
 import { type ActorContext, type ActorRef, AskRefusedError, defineActor, type Reply } from '@homing/actor'
 import type { Fleet, WorkerRecord } from '@homing/actors/directory'
-import type { DecideResult, Measured, QueueReceipt, RouterMessage } from '@homing/actors/router'
+import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
+import type { DecideResult, Measured, QueueReceipt } from '@homing/placement'
 import {
   ModelRules,
   PriorityQueue,

@@ -6,9 +6,8 @@
 
 import type { ActorContext } from '@homing/actor'
 import type { Fleet, WorkerRecord } from '@homing/actors/directory'
-import type { CandidateLoads, TrackingSettings } from '@homing/actors/tracker'
 import { type BusyThresholds, hasThreshold, type RankLoad, whyBusy } from '@homing/load'
-import type { RoutingRequest } from './messages.ts'
+import type { CandidateLoads, RoutingRequest, TrackingSettings } from '@homing/placement'
 import type { Candidate } from './overlap-lookup.ts'
 
 type Log = Pick<ActorContext<never>['log'], 'warn'>

@@ -16,8 +16,15 @@
  */
 
 import { createHash } from 'node:crypto'
+import type { RoutingRequest } from '@homing/placement'
 import type { Eligible } from './eligible.ts'
-import type { RoutingRequest } from './messages.ts'
+
+/** Where a session was bound by another router. */
+export interface AffinityBinding {
+  readonly session: string
+  /** Worker key. */
+  readonly worker: string
+}
 
 export interface AffinitySettings {
   readonly ttlMs: number

@@ -8,9 +8,24 @@
 
 import type { ActorContext } from '@homing/actor'
 import type { Fleet, WorkerKeyRecord } from '@homing/actors/directory'
-import type { CandidateLoads, GatewayLife } from '@homing/actors/tracker'
+import type { GatewayLife } from '@homing/actors/tracker'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import { filterProjection } from '@homing/load'
+import {
+  AllBusyError,
+  AllFilteredError,
+  type CandidateLoads,
+  type DecideResult,
+  type Decision,
+  type Delivery,
+  type Measured,
+  type QueueReceipt,
+  type Receipt,
+  type Receipts,
+  type RoutingRequest,
+  TooManyRequestsError,
+  WorkerNotNamedError,
+} from '@homing/placement'
 import { Overload, type RoomRule } from '@homing/queue'
 import {
   Audits,
@@ -21,24 +36,12 @@ import {
 } from '@homing/selection'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { BlindThresholds, BusyCheck, otherRanks, thresholdsFor } from './busy-workers.ts'
-import { ConversationAffinity } from './conversation-affinity.ts'
+import { type AffinityBinding, ConversationAffinity } from './conversation-affinity.ts'
 import { type Eligible, eligible } from './eligible.ts'
-import { AllBusyError, AllFilteredError, TooManyRequestsError, WorkerNotNamedError } from './errors.ts'
 import { inputOf, type Known, selectionRequestOf } from './known-candidates.ts'
-import type {
-  AffinityBinding,
-  DecideResult,
-  Decision,
-  Delivery,
-  Measured,
-  QueueReceipt,
-  Receipt,
-  RouterMessage,
-  RoutingRequest,
-} from './messages.ts'
+import type { RouterMessage } from './messages.ts'
 import { type LoggedDecision, type OpenDecision, OpenDecisions } from './open-decisions.ts'
 import { type Candidate, OverlapLookup } from './overlap-lookup.ts'
-import type { Receipts } from './receipts.ts'
 import { bestCachedTokens, isBusy } from './room.ts'
 import type { RouterArgs } from './router-args.ts'
 import { RoutingGuard } from './routing-guard.ts'

@@ -10,9 +10,14 @@
 
 import type { Fleet } from '@homing/actors/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
+import {
+  ModelNotFoundError,
+  NoWorkerError,
+  PinNotAllowedError,
+  PinnedWorkerError,
+  type RoutingRequest,
+} from '@homing/placement'
 import { WorkerFilter } from '@homing/selection'
-import { ModelNotFoundError, NoWorkerError, PinNotAllowedError, PinnedWorkerError } from './errors.ts'
-import type { RoutingRequest } from './messages.ts'
 import type { Candidate } from './overlap-lookup.ts'
 
 const ON_TRIAL = 'joined a moment ago: what it holds is not known yet'

@@ -1,9 +1,8 @@
 /** What is known of the candidates for a request, and what selection is asked about them. */
 
-import type { CandidateLoads } from '@homing/actors/tracker'
+import type { CandidateLoads, RoutingRequest } from '@homing/placement'
 import type { Candidates, CandidateWorker, SelectionRequest } from '@homing/selection'
 import type { Eligible } from './eligible.ts'
-import type { RoutingRequest } from './messages.ts'
 import type { Candidate, Overlaps } from './overlap-lookup.ts'
 
 /** The candidates with all that is known of them; element i of each list belongs to candidate i. */

@@ -8,8 +8,37 @@
  */
 
 import { KNEES, shortOfKnee } from '@homing/load'
+import type { Delivery, GuardReceipt } from '@homing/placement'
 import { SHADOW_NAMES, type ShadowName } from '@homing/selection'
-import type { Delivery, GuardReceipt, HourReport } from './messages.ts'
+
+/** What the last hour has brought, or the time since the router began. */
+export interface HourReport {
+  /** How long it looks back. */
+  readonly spanMs: number
+  /** The oldest first; the last one is not over. */
+  readonly minutes: readonly {
+    readonly requests: number
+    readonly promptTokens: number
+    readonly cachedTokens: number
+  }[]
+  /** Requests that were placed and are over. */
+  readonly requests: number
+  /** Of answers whose engine says what was cached. */
+  readonly promptTokens: number
+  readonly cachedTokens: number
+  /** Tokens fewer that were charged than if nothing had been cached: element i as the i-th of KNEES charges them. */
+  readonly sparedTokens: readonly number[]
+  /** Pairs of tokens whose attention was not computed. */
+  readonly cachedPairs: number
+  /** Streams with a first token, and how long it took from their arrival, to 9 %. */
+  readonly firstTokens: number
+  readonly firstTokenMs: { readonly p50: number; readonly p90: number; readonly p99: number } | undefined
+  /** Mean of what first tokens were off from their prediction, as a share of what they took; undefined: there was none. */
+  readonly predictionError: number | undefined
+  /** Decisions by `auto`, and the sums of their regrets: below 0, the rule would have cost more. */
+  readonly guarded: number
+  readonly regretMs: Readonly<Record<ShadowName, number>>
+}
 
 const MINUTES = 60
 const MINUTE_MS = 60_000

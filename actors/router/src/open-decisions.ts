@@ -5,8 +5,8 @@
  */
 
 import type { GatewayLife } from '@homing/actors/tracker'
+import type { Decision, GuardReceipt, RoutingRequest } from '@homing/placement'
 import type { GuardedDecision } from '@homing/selection'
-import type { Decision, GuardReceipt, RoutingRequest } from './messages.ts'
 
 export interface OpenDecision {
   readonly gateway: GatewayLife

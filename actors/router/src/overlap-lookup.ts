@@ -27,8 +27,8 @@ import {
   OverlapCounts,
   type ShardMemory,
 } from '@homing/index'
+import type { LayerTerm, RoutingRequest } from '@homing/placement'
 import { type Audits, creditFactor } from '@homing/selection'
-import type { LayerTerm, RoutingRequest } from './messages.ts'
 
 export interface Candidate {
   readonly worker: WorkerRecord

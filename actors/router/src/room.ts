@@ -1,9 +1,9 @@
 /** Room: whether a request is to wait rather than be placed, by what is known of the workers that could take it. */
 
 import { figureOf } from '@homing/load'
+import type { RoutingRequest } from '@homing/placement'
 import { mustWait, type RoomRule } from '@homing/queue'
 import type { Known } from './known-candidates.ts'
-import type { RoutingRequest } from './messages.ts'
 import type { Overlaps } from './overlap-lookup.ts'
 
 /** Tokens of its prompt that the best of the candidates holds. */

@@ -18,11 +18,11 @@
 
 import { defineActor } from '@homing/actor'
 import type { TrackerUsage } from '@homing/actors/tracker'
+import { type Decision, type Delivery, Receipts } from '@homing/placement'
 import { Decider } from './decider.ts'
 import { LastHour } from './last-hour.ts'
-import type { Decision, Delivery, RouterMessage } from './messages.ts'
+import type { RouterMessage } from './messages.ts'
 import type { OpenDecision } from './open-decisions.ts'
-import { Receipts } from './receipts.ts'
 import type { RouterArgs } from './router-args.ts'
 import { SettledLog } from './settled-log.ts'
 

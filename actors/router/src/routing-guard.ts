@@ -6,6 +6,7 @@
  */
 
 import type { Random } from '@homing/base'
+import type { Delivery, GuardReceipt, GuardStatus, RoutingRequest } from '@homing/placement'
 import {
   type Candidates,
   type Choice,
@@ -19,7 +20,6 @@ import {
   SHADOW_NAMES,
   ShadowCosts,
 } from '@homing/selection'
-import type { Delivery, GuardReceipt, GuardStatus, RoutingRequest } from './messages.ts'
 
 export class RoutingGuard {
   readonly #guard: Guard

@@ -8,7 +8,7 @@
 import type { ActorRef } from '@homing/actor'
 import type { WorkerKeyRecord } from '@homing/actors/directory'
 import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
-import type { RoutingRequest } from './messages.ts'
+import type { RoutingRequest } from '@homing/placement'
 
 interface Sent {
   readonly key: string

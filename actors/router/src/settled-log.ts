@@ -8,7 +8,7 @@
 import type { ActorRef } from '@homing/actor'
 import type { DecisionLogMessage, SettledMessage, SettledRequest } from '@homing/actors/decision-log'
 import type { Clock } from '@homing/base'
-import type { Delivery } from './messages.ts'
+import type { Delivery } from '@homing/placement'
 import type { LoggedDecision, OpenDecision } from './open-decisions.ts'
 
 export class SettledLog {

@@ -1,9 +1,9 @@
 /** The receipt of a choice, and the decision that goes to the gateway. */
 
 import type { Clock } from '@homing/base'
+import type { Decision, GuardReceipt, Receipt, RoutingRequest } from '@homing/placement'
 import { type Candidates, type Choice, costTerms, describeCost, type RouterMode } from '@homing/selection'
 import { type Known, selectionRequestOf } from './known-candidates.ts'
-import type { Decision, GuardReceipt, Receipt, RoutingRequest } from './messages.ts'
 import type { Candidate } from './overlap-lookup.ts'
 
 /** Every term of every candidate's cost. `startedMs`: by `clock`, when the choice began. */

@@ -2,9 +2,10 @@
 
 import { createTestSystem } from '@homing/actor/testing'
 import { recordingLog } from '@homing/base'
+import type { RoutingRequest } from '@homing/placement'
 import { CustomPolicy, selectionSettings } from '@homing/selection'
 import t, { type Test } from 'tap'
-import type { RouterArgs, RoutingRequest } from '../src/index.ts'
+import type { RouterArgs } from '../src/index.ts'
 import { ASK, DELIVERED, fleetOf, LEFT, request, start } from './router-world.ts'
 
 const FLEET = fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] })

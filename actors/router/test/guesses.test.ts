@@ -4,8 +4,8 @@ import { defineActor } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
 import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
 import { GUESSED_LAYER, KEY_LAYERS } from '@homing/index'
+import type { Receipt } from '@homing/placement'
 import t from 'tap'
-import type { Receipt } from '../src/index.ts'
 import { ASK, BLOCK, fleetOf, holdIn, prompt, request, start } from './router-world.ts'
 
 t.test(

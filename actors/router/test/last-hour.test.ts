@@ -1,10 +1,10 @@
 /** The sums of the last hour, against a list of all that was settled. */
 
 import assert from 'node:assert/strict'
+import type { Delivery, GuardReceipt } from '@homing/placement'
 import fc from 'fast-check'
 import t from 'tap'
 import { LastHour } from '../src/last-hour.ts'
-import type { Delivery, GuardReceipt } from '../src/messages.ts'
 
 const MINUTE_MS = 60_000
 const HOUR_MS = 60 * MINUTE_MS

@@ -13,9 +13,10 @@ import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
 import { type GatewayLife, tracker } from '@homing/actors/tracker'
 import { chainSequence } from '@homing/blocks'
 import { BlockIndex, KEY_LAYERS, layeredOptions, layerSlot, type Trust } from '@homing/index'
+import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
 import { SELECTION_DEFAULTS } from '@homing/selection'
 import type { Test } from 'tap'
-import { type Decision, type Delivery, type RouterArgs, type RoutingRequest, router } from '../src/index.ts'
+import { type RouterArgs, router } from '../src/index.ts'
 
 export const ASK = { timeout: '1s' } as const
 export const SLOTS = 64

@@ -1,8 +1,8 @@
 /** Where requests are placed, and which are refused. */
 
+import type { RoutingRequest } from '@homing/placement'
 import { selectionSettings } from '@homing/selection'
 import t from 'tap'
-import type { RoutingRequest } from '../src/index.ts'
 import { ASK, BLOCK, DELIVERED, fleetOf, GATEWAY, request, start } from './router-world.ts'
 
 t.test('a request goes to the worker that holds most of its prefix', async t => {

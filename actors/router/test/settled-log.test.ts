@@ -3,8 +3,8 @@
 import { createTestSystem } from '@homing/actor/testing'
 import type { DecisionLogMessage, SettledMessage } from '@homing/actors/decision-log'
 import { SimulatedClock } from '@homing/base'
+import type { RoutingRequest } from '@homing/placement'
 import t, { type Test } from 'tap'
-import type { RoutingRequest } from '../src/index.ts'
 import { ASK, BLOCK, DELIVERED, fleetOf, GATEWAY, LEFT, request, start } from './router-world.ts'
 
 const ORIGIN_MS = 1_700_000_000_000

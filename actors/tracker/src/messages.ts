@@ -1,24 +1,8 @@
 import type { ActorRef, Reply } from '@homing/actor'
 import type { FleetMessage } from '@homing/actors/directory'
-import type { EngineProjection, LearnedSpeed, LoadStats } from '@homing/load'
+import type { LearnedSpeed, LoadStats } from '@homing/load'
+import type { CandidateLoads, RequestTracking } from '@homing/placement'
 import type { OpenBooking, ReplicaBatch, ReplicaOperation, ReplicaSnapshot } from '@homing/replication'
-
-/** Load of the candidates, as typed arrays beside each other: index i belongs to `workerSlots[i]`. */
-export interface CandidateLoads {
-  readonly activeBlocks: Int32Array
-  /** Prompt blocks of the request that would become active there. */
-  readonly newBlocks: Int32Array
-  /** Of so many prompt blocks; 0 where active blocks do not count. */
-  readonly soughtBlocks: number
-  readonly activePrefillTokens: Float64Array
-  readonly activeRequests: Int32Array
-  /** What is before each of them in milliseconds; undefined if it was not asked for. */
-  readonly engines: EngineProjection | undefined
-  /** Share of the KV blocks in use as its engine says, 0 … 1, NaN where it does not; undefined if it was not asked for. */
-  readonly reportedShares: Float64Array | undefined
-  /** How often load has fallen so far: see `watchLoad`. */
-  readonly falls: number
-}
 
 /** Load fell somewhere since the watcher asked to be told. */
 export interface LoadFellMessage {
@@ -30,12 +14,6 @@ export interface GatewayLife {
   /** Name of the gateway; the same in every life. */
   readonly name: string
   readonly life: string
-}
-
-/** What of one request counts as load, where it says so itself; undefined members leave the settings as they are. */
-export interface RequestTracking {
-  readonly prefillTokens: boolean | undefined
-  readonly assumesReuse: boolean | undefined
 }
 
 export interface Booking {

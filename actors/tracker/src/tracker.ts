@@ -15,6 +15,7 @@
 import { type ActorRef, defineActor } from '@homing/actor'
 import type { DrainedMessage } from '@homing/actors/directory'
 import { ActiveLoad, copyProjection, EngineBook } from '@homing/load'
+import type { TrackingSettings } from '@homing/placement'
 import { newLife } from '@homing/replication'
 import type {
   GatewayLife,
@@ -27,7 +28,7 @@ import type {
 } from './messages.ts'
 import { OutputBlocks } from './output-blocks.ts'
 import { ReplicaBookings } from './replica-bookings.ts'
-import { TRACK_ALL, type TrackingSettings, trackedHashes, trackingOf } from './tracking.ts'
+import { TRACK_ALL, trackedHashes, trackingOf } from './tracking.ts'
 
 export interface TrackerArgs {
   /** Is told when a worker has drained; undefined: nobody is. */

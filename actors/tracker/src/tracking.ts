@@ -1,18 +1,7 @@
 /** What of a request counts as load, and what its blocks are called. */
 
 import type { Random } from '@homing/base'
-import type { RequestTracking } from './messages.ts'
-
-export interface TrackingSettings {
-  /** False: no blocks count. */
-  readonly activeBlocks: boolean
-  /** False: no prefill counts. What the load model of `auto` knows stays. */
-  readonly prefillTokens: boolean
-  /** Blocks of what is generated count, too. */
-  readonly outputBlocks: boolean
-  /** False: engines do not share the blocks of equal prompts, so each request has its own. */
-  readonly assumesReuse: boolean
-}
+import type { RequestTracking, TrackingSettings } from '@homing/placement'
 
 export const TRACK_ALL: TrackingSettings = Object.freeze({
   activeBlocks: true,

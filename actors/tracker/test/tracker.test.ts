@@ -1,15 +1,14 @@
 import { createTestSystem } from '@homing/actor/testing'
 import type { DrainedMessage, Fleet } from '@homing/actors/directory'
 import { figureOf, figuresOf } from '@homing/load'
+import type { RequestTracking, TrackingSettings } from '@homing/placement'
 import t from 'tap'
 import {
   type Booking,
   type LoadFellMessage,
   type OwnOperationsMessage,
-  type RequestTracking,
   type TellAgainMessage,
   type TrackerArgs,
-  type TrackingSettings,
   tracker,
 } from '../src/index.ts'
 import { TRACK_ALL } from '../src/tracking.ts'

@@ -6,7 +6,7 @@
  * cheapest of the others. If that is not enough, the oldest receipts are dropped.
  */
 
-import type { CandidateTerms, Delivery, Receipt } from './messages.ts'
+import type { CandidateTerms, Delivery, Receipt } from './receipt.ts'
 
 /** Candidates of a shortened receipt, and workers in its list of those excluded. */
 export const SHORT_ROWS = 8

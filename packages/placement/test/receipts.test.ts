@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import t from 'tap'
-import type { CandidateTerms, Receipt } from '../src/index.ts'
+import type { CandidateTerms, Receipt } from '../src/receipt.ts'
 import { Receipts, SHORT_ROWS } from '../src/receipts.ts'
 
 function candidate(number: number, cost: number): CandidateTerms {
