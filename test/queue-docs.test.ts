@@ -6,7 +6,7 @@ import { routerCommand, type SettingDescriptor } from '@homing/config'
 import { apiErrorOf } from '@homing/http'
 import t from 'tap'
 import { marksOf } from '../bench/page-table.ts'
-import { CASES, chunkMs } from './socket-fairness.ts'
+import { CASES, chunkMs } from '../bench/quality/socket-fairness.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const textOf = (path: string): string => readFileSync(join(ROOT, path), 'utf8')

@@ -28,10 +28,10 @@ import { type HttpExchange, type HttpTransport, transportCapability } from '@hom
 import type { ConsoleArgs } from './console-args.ts'
 import { ConsoleBusyError } from './errors.ts'
 import type { ConsoleMessage, FromConsole, OperatorRequest } from './messages.ts'
+import { processMetrics } from './metrics/process-metrics.ts'
 import { Operations } from './operations.ts'
 import { OPERATOR_ROUTES } from './operator-routes.ts'
-import { PageBuilder } from './page-builder.ts'
-import { processMetrics } from './process-metrics.ts'
+import { PageBuilder } from './page/page-builder.ts'
 
 const OPEN_MAX = 100
 /** Bodies of `POST /route` on a port of its own, all together. */

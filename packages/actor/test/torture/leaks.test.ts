@@ -1,4 +1,4 @@
-/** Leaks that stop at any level, and those that fill the heap: the short form of leaks-main.ts. */
+/** Leaks that stop at any level, and those that fill the heap: the short form of bench/actors/leaks.ts. */
 
 import t from 'tap'
 import { leaks, type Outcome } from './leaks.ts'

@@ -17,8 +17,8 @@ import {
 } from '@homing/http'
 import type { WhatIfAnswerRow, WhatIfRunRow, WhatIfSection } from '@homing/page'
 import { WHAT_IF_PROFILES } from '@homing/simulate/what-if'
-import type { ConsoleArgs } from './console-args.ts'
-import type { OperatorRequest } from './messages.ts'
+import type { ConsoleArgs } from '../console-args.ts'
+import type { OperatorRequest } from '../messages.ts'
 
 type Parts = Pick<ConsoleArgs, 'whatIf' | 'askMsMax'>
 type Asked = NonNullable<Parts['whatIf']>

@@ -1,7 +1,7 @@
 /** Metrics of the busy thresholds. */
 
 import type { Metrics } from '@homing/metrics'
-import type { ConsoleArgs } from './console-args.ts'
+import type { ConsoleArgs } from '../console-args.ts'
 
 export function collectBusy(metrics: Metrics, args: ConsoleArgs): void {
   const refused = metrics.counter({

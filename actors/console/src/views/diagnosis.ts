@@ -1,10 +1,10 @@
 /** `GET /workers/ID/diagnosis`: what a fresh look at a worker finds, and what the router knows of it. */
 
 import { BadParameterError, type HttpAnswer, jsonAnswer, NotFoundError, queryOf } from '@homing/http'
-import type { ConsoleArgs } from './console-args.ts'
+import type { ConsoleArgs } from '../console-args.ts'
+import { DiagnosesBusyError } from '../errors.ts'
+import type { OperatorRequest } from '../messages.ts'
 import { diagnosisView } from './diagnosis-view.ts'
-import { DiagnosesBusyError } from './errors.ts'
-import type { OperatorRequest } from './messages.ts'
 
 const DIAGNOSIS = '/diagnosis'
 

@@ -2,7 +2,7 @@
 
 import type { Metrics } from '@homing/metrics'
 import type { ClassRow } from '@homing/queue'
-import type { ConsoleArgs } from './console-args.ts'
+import type { ConsoleArgs } from '../console-args.ts'
 
 export function collectQueue(metrics: Metrics, args: ConsoleArgs): void {
   const classes = metrics.table<ClassRow, 'model' | 'class'>(

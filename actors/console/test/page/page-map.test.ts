@@ -4,7 +4,7 @@ import type { WorkerRecord } from '@homing/actors/directory'
 import { BlockIndex } from '@homing/index'
 import { MAP_NODES, type MapSection } from '@homing/page'
 import t from 'tap'
-import { MAP_SAMPLE, mapSection } from '../src/page-map.ts'
+import { MAP_SAMPLE, mapSection } from '../../src/page/page-map.ts'
 
 const fleetOf = (keys: number, blockSizes: readonly number[] = []): readonly WorkerRecord[] =>
   Array.from({ length: keys }, (_, workerSlot) => ({

@@ -12,7 +12,7 @@ import {
   queryOf,
   RefusedError,
 } from '@homing/http'
-import type { OperatorRequest } from './messages.ts'
+import type { OperatorRequest } from '../messages.ts'
 
 export interface WorkerChangeParts {
   readonly directory: ActorRef<DirectoryMessage>

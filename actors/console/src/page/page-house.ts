@@ -2,7 +2,7 @@
 
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import type { HouseActor, HouseSection } from '@homing/page'
-import type { ActorRow, ActorsView } from './actors-view.ts'
+import type { ActorRow, ActorsView } from '../views/actors-view.ts'
 
 /** Threads, and actors in their tree. */
 export const HOUSE_ROWS = 200

@@ -1,6 +1,6 @@
 /**
  * What exact events are worth, and whether `auto` makes the most of them: knowledge of the caches and policies, on simulated engines and a
- * virtual clock. `pnpm exec node test/routing-quality.ts --write` writes the table of docs/records/routing-quality.md; `--seeds N`,
+ * virtual clock. `pnpm exec node bench/quality/routing-quality.ts --write` writes the table of docs/records/routing-quality.md; `--seeds N`,
  * `--first-seed N`, `--only 'router alone'`, `--column exact --column rival`.
  *
  *   exact             KV events, policy auto, as are the next three
@@ -25,12 +25,12 @@ import { type Random, seededRandom } from '@homing/base'
 import type { RouterSettings } from '@homing/config'
 import { seedMean } from '@homing/simulate'
 import type { HttpReply } from '@homing/transport'
-import { givenCount } from '../bench/given-figure.ts'
-import { marksOf, withTable } from '../bench/page-table.ts'
-import { MODEL, SimulatedFleet } from './simulation/simulated-fleet.ts'
+import { MODEL, SimulatedFleet } from '../../test/simulation/simulated-fleet.ts'
+import { givenCount } from '../given-figure.ts'
+import { marksOf, withTable } from '../page-table.ts'
 import { TextPolicy } from './text-policy.ts'
 
-const PATH = join(import.meta.dirname, '..', 'docs', 'records', 'routing-quality.md')
+const PATH = join(import.meta.dirname, '..', '..', 'docs', 'records', 'routing-quality.md')
 const ENGINES = 4
 const SEEDS = 10
 /** What exact may lose against the rival: points of the hit rate, and of the mean TTFT as a ratio. */

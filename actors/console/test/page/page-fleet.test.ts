@@ -2,8 +2,8 @@
 
 import { KEYS_SHOWN } from '@homing/page'
 import t from 'tap'
-import { fleetSection } from '../src/page-fleet.ts'
-import type { WorkersView } from '../src/views.ts'
+import { fleetSection } from '../../src/page/page-fleet.ts'
+import type { WorkersView } from '../../src/views/workers-view.ts'
 
 function viewOf(states: readonly { readonly state: string; readonly trust: string }[]): WorkersView {
   return {

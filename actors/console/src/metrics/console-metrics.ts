@@ -13,12 +13,12 @@ import type { WhatIfMessage } from '@homing/actors/what-if'
 import { SHARD_COLUMNS } from '@homing/index'
 import { type MetricColumn, Metrics } from '@homing/metrics'
 import { ERROR_BOUNDS_BLOCKS, type KeyAudit } from '@homing/selection'
+import type { ConsoleArgs } from '../console-args.ts'
 import { collectActors } from './actor-metrics.ts'
 import { collectBusy } from './busy-metrics.ts'
-import type { ConsoleArgs } from './console-args.ts'
 import { collectGuard } from './guard-metrics.ts'
 import { collectQueue } from './queue-metrics.ts'
-import { collectReplicas } from './replicas.ts'
+import { collectReplicas } from './replica-metrics.ts'
 
 const STATES: readonly WorkerState[] = ['probing', 'up', 'down', 'draining']
 const TRUSTS: readonly Trust[] = ['exact', 'partial', 'approximate', 'none']

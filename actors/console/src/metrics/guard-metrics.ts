@@ -3,7 +3,7 @@
 import type { Metrics } from '@homing/metrics'
 import type { GuardStatus } from '@homing/placement'
 import { type ArmReport, GUARD_ARMS, GUARD_PHASES, SHADOW_NAMES } from '@homing/selection'
-import type { ConsoleArgs } from './console-args.ts'
+import type { ConsoleArgs } from '../console-args.ts'
 
 export function collectGuard(metrics: Metrics, args: ConsoleArgs): void {
   const table = metrics.table<GuardStatus, never>(

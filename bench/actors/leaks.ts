@@ -1,6 +1,6 @@
-/** The leaks of leaks.ts as a process of its own: `pnpm exec node packages/actor/test/torture/leaks-main.ts seed=1 cycles=1000 bursts=100`; one line of JSON. */
+/** The leaks of leaks.ts as a process of its own: `pnpm exec node bench/actors/leaks.ts seed=1 cycles=1000 bursts=100`; one line of JSON. */
 
-import { leaks } from './leaks.ts'
+import { leaks } from '../../packages/actor/test/torture/leaks.ts'
 
 const given = new Map(process.argv.slice(2).map(word => word.split('=') as [string, string]))
 const number = (name: string, otherwise: number): number => Number(given.get(name) ?? otherwise)

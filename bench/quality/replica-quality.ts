@@ -1,7 +1,7 @@
 /**
  * Several router processes over real sockets, with replica sync and without, against one: conversations through them in turn.
  *
- *   pnpm exec node test/replica-quality.ts [--rounds 3] [--routers 3] [--sessions 60] [--rate 5] [--write]
+ *   pnpm exec node bench/quality/replica-quality.ts [--rounds 3] [--routers 3] [--sessions 60] [--rate 5] [--write]
  *
  * The load is that of cell `plain` of socket-quality.ts. In each round one router and several have a fleet of their own, on the same requests, one
  * after the other. With `--write` the table of docs/records/routing-quality.md is written.
@@ -11,11 +11,11 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import process from 'node:process'
 import { parseArgs } from 'node:util'
-import { givenFigure } from '../bench/given-figure.ts'
-import { marksOf, withTable } from '../bench/page-table.ts'
+import { givenFigure } from '../given-figure.ts'
+import { marksOf, withTable } from '../page-table.ts'
 import { type Outcome, rowOf, runWay } from './socket-quality.ts'
 
-const PAGE = join(import.meta.dirname, '..', 'docs', 'records', 'routing-quality.md')
+const PAGE = join(import.meta.dirname, '..', '..', 'docs', 'records', 'routing-quality.md')
 const MARKS = marksOf('replica-sockets')
 
 interface Figures {

@@ -1,7 +1,7 @@
 /** The section `waiting` of the page, from the answer of `/queue`. */
 
 import type { PageWaitingRow, WaitingSection } from '@homing/page'
-import type { QueueView } from './queue-view.ts'
+import type { QueueView } from '../views/queue-view.ts'
 
 const MODELS_SHOWN = 20
 const TENANTS_SHOWN = 20

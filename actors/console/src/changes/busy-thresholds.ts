@@ -10,7 +10,7 @@ import type { ActorRef } from '@homing/actor'
 import type { DirectoryMessage, Fleet } from '@homing/actors/directory'
 import { type HttpAnswer, jsonAnswer, queryOf } from '@homing/http'
 import { type BusyThresholds, NO_BUSY_THRESHOLDS } from '@homing/load'
-import type { OperatorRequest } from './messages.ts'
+import type { OperatorRequest } from '../messages.ts'
 
 export interface BusyThresholdParts {
   readonly directory: ActorRef<DirectoryMessage>

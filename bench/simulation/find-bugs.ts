@@ -2,7 +2,7 @@
  * Does simulation find bugs? Plants one at a time, by changing places of source files as they are loaded, and counts
  * the seeds until a checker objects, from 1 or the bug's own on. Prints a table; fails when a bug stays hidden, or nothing was planted.
  *
- *   pnpm exec node test/simulation/find-bugs.ts [SEEDS_MAX [SCENARIO]]      default 1000, all scenarios
+ *   pnpm exec node bench/simulation/find-bugs.ts [SEEDS_MAX [SCENARIO]]      default 1000, all scenarios
  */
 
 import { spawnSync } from 'node:child_process'
@@ -17,11 +17,11 @@ type Run = (seed: number) => Promise<{ readonly violations: readonly string[] }>
 /** Loaded once the bug is planted. */
 const RUNS: Readonly<Record<PlantedBug['scenario'], () => Promise<Run>>> = {
   toys: async () => (await import('../../packages/actor/test/simulation/scenario.ts')).runToys,
-  router: async () => (await import('./router-world.ts')).runRouterSeed,
-  queue: async () => (await import('./queue-world.ts')).runQueueSeed,
+  router: async () => (await import('../../test/simulation/router-world.ts')).runRouterSeed,
+  queue: async () => (await import('../../test/simulation/queue-world.ts')).runQueueSeed,
   lives: async () => {
-    const { runLife } = await import('../faults/life-history.ts')
-    const { drawScript, NOT_YET, without } = await import('../faults/life-script.ts')
+    const { runLife } = await import('../../test/faults/life-history.ts')
+    const { drawScript, NOT_YET, without } = await import('../../test/faults/life-script.ts')
     return async seed => {
       const { violations } = await runLife(without(drawScript(seed), new Set(NOT_YET)))
       return { violations: violations.map(({ text }) => text) }

@@ -4,7 +4,7 @@ import type { HourReport } from '@homing/actors/router'
 import type { WorkerLoad } from '@homing/actors/tracker'
 import { KNEES } from '@homing/load'
 import t from 'tap'
-import { paysSection } from '../src/page-pays.ts'
+import { paysSection } from '../../src/page/page-pays.ts'
 
 /** An answer with 1,000 cached and 50 new tokens; without attention. */
 const HOUR: HourReport = {

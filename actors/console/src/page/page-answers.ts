@@ -2,9 +2,9 @@
 
 import { type HttpAnswer, NotFoundError } from '@homing/http'
 import { PageFiles } from '@homing/page'
-import { assertMayLook } from './admin-access.ts'
-import type { ConsoleArgs } from './console-args.ts'
-import type { OperatorRequest } from './messages.ts'
+import { assertMayLook } from '../admin-access.ts'
+import type { ConsoleArgs } from '../console-args.ts'
+import type { OperatorRequest } from '../messages.ts'
 
 export const LIVE_PATH = 'live'
 /** An answer of this type is the beginning of a stream: whoever holds the exchange goes on with it. */

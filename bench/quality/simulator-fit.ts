@@ -2,7 +2,7 @@
  * The simulator against the real thing. A fleet of four engines serves a recorded load through a router that writes its decision log;
  * the log is simulated again, with every request where it really went, and both are compared (packages/simulate/src/log-fit.ts).
  *
- *   pnpm exec node test/simulator-fit.ts [--requests 600] [--rate 8] [--write]
+ *   pnpm exec node bench/quality/simulator-fit.ts [--requests 600] [--rate 8] [--write]
  *
  * starts four `homing engine` processes and a `homing router` process for each policy, and sends the load from a third one. With
  * `--write` the table of docs/decision-log.md is written. The test does the same on simulated engines and a virtual clock.
@@ -17,11 +17,11 @@ import type { RouterSettings } from '@homing/config'
 import { makeTrace, traceTokens } from '@homing/engine'
 import { fitLog, fitText, type LogFit } from '@homing/simulate'
 import { readDecisionLog, type TraceRequest } from '@homing/trace'
-import { MemoryFiles } from '../actors/decision-log/test/memory-files.ts'
-import { givenFigure } from '../bench/given-figure.ts'
-import { marksOf, withTable } from '../bench/page-table.ts'
-import { DECISION_LOG, MODEL, SimulatedFleet } from './simulation/simulated-fleet.ts'
-import { RouterClient, startProcess } from './system/fleet.ts'
+import { MemoryFiles } from '../../actors/decision-log/test/memory-files.ts'
+import { DECISION_LOG, MODEL, SimulatedFleet } from '../../test/simulation/simulated-fleet.ts'
+import { RouterClient, startProcess } from '../../test/system/fleet.ts'
+import { givenFigure } from '../given-figure.ts'
+import { marksOf, withTable } from '../page-table.ts'
 
 const ENGINES = 4
 /** Of each engine: 64,000 tokens, so that caches turn over within a minute. */
@@ -33,7 +33,7 @@ const INPUT_TOKENS_MAX = 30_000
 const OUTPUT_TOKENS_MAX = 24
 /** Of the trace as it is generated. */
 const TRACE_PER_SECOND = 3.4
-const PAGE = join(import.meta.dirname, '..', 'docs', 'decision-log.md')
+const PAGE = join(import.meta.dirname, '..', '..', 'docs', 'decision-log.md')
 
 export const POLICIES = {
   linear: { routerPolicy: 'linear' },

@@ -1,14 +1,14 @@
 /**
  * How fast is simulation? Toys that throw balls around a ring on three threads and main, then whole seeds.
  *
- *   pnpm exec node test/simulation/measure.ts        prints one JSON object
+ *   pnpm exec node bench/simulation/speed.ts        prints one JSON object
  */
 
 import { stdout } from 'node:process'
 import { type ActorRef, defineActor } from '@homing/actor'
 import { createSimulation, type SimulatedFaults, type Simulation } from '@homing/actor/simulation'
 import { runToys } from '../../packages/actor/test/simulation/scenario.ts'
-import { runRouterSeed } from './router-world.ts'
+import { runRouterSeed } from '../../test/simulation/router-world.ts'
 
 type BallMessage =
   | { readonly type: 'meet'; readonly next: ActorRef<BallMessage> }

@@ -1,7 +1,7 @@
 /**
  * A chat beside a flood, over real sockets: four `homing engine` processes, a `homing router` process, two tenants from this one.
  *
- *   pnpm exec node test/socket-fairness.ts [--rounds 3] [--seconds 12] [--chats 12] [--floods 2.5] [--tokens 60000] [--write] [--smoke]
+ *   pnpm exec node bench/quality/socket-fairness.ts [--rounds 3] [--seconds 12] [--chats 12] [--floods 2.5] [--tokens 60000] [--write] [--smoke]
  *
  *   alone     the chat, and nobody else
  *   none      beside a tenant who floods with long prompts, and nothing waits in the router
@@ -18,10 +18,10 @@ import process from 'node:process'
 import { parseArgs } from 'node:util'
 import { type Random, seededRandom } from '@homing/base'
 import { DEFAULT_TOKEN_RANGE, timingProfile } from '@homing/engine'
-import { givenFigure } from '../bench/given-figure.ts'
-import { marksOf, withTable } from '../bench/page-table.ts'
-import { MODEL } from './simulation/simulated-fleet.ts'
-import { open, RouterClient, startProcess, until } from './system/fleet.ts'
+import { MODEL } from '../../test/simulation/simulated-fleet.ts'
+import { open, RouterClient, startProcess, until } from '../../test/system/fleet.ts'
+import { givenFigure } from '../given-figure.ts'
+import { marksOf, withTable } from '../page-table.ts'
 
 const ENGINES = 4
 const PROFILE = 'h100-8b'
@@ -30,7 +30,7 @@ const CHAT_TOKENS = [200, 1000] as const
 const CHAT_OUTPUT_TOKENS = 16
 /** Of the flood: long enough that every worker has some of it when the first chat comes. */
 const FLOOD_LEAD_MS = 3000
-const PAGE = join(import.meta.dirname, '..', 'docs', 'queue.md')
+const PAGE = join(import.meta.dirname, '..', '..', 'docs', 'queue.md')
 const MARKS = marksOf('fairness')
 
 export const CASES = ['alone', 'none', 'queue'] as const

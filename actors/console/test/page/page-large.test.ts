@@ -14,7 +14,7 @@ import type { Receipt } from '@homing/placement'
 import type { KeyAudit } from '@homing/selection'
 import { MemoryNetwork, transportCapability } from '@homing/transport'
 import t from 'tap'
-import { operatorConsole } from '../src/index.ts'
+import { operatorConsole } from '../../src/index.ts'
 
 const WORKERS = 10_000
 const DOWN_EVERY = 1000

@@ -1,7 +1,7 @@
 /**
  * Placement over real sockets: four `homing engine` processes, a `homing router` process, conversations of four turns from this one.
  *
- *   pnpm exec node test/socket-quality.ts [--rounds 3] [--sessions 60] [--rate 5] [--cells plain,trouble,slow] [--write]
+ *   pnpm exec node bench/quality/socket-quality.ts [--rounds 3] [--sessions 60] [--rate 5] [--cells plain,trouble,slow] [--write]
  *
  *   plain    engines that hold about two thirds of all conversations together
  *   trouble  30 % of the requests go past the router to an engine of their own choice, and one engine starts again in the middle
@@ -16,16 +16,7 @@ import { join } from 'node:path'
 import process from 'node:process'
 import { parseArgs } from 'node:util'
 import { seededRandom } from '@homing/base'
-import { givenFigure } from '../bench/given-figure.ts'
-import { marksOf, withTable } from '../bench/page-table.ts'
-import {
-  BLOCK_SIZE_TOKENS,
-  hitRateOfOneCache,
-  OUTPUT_TOKENS,
-  type SessionLoad,
-  sessionLoad,
-} from './session-load.ts'
-import { MODEL } from './simulation/simulated-fleet.ts'
+import { MODEL } from '../../test/simulation/simulated-fleet.ts'
 import {
   chunksOf,
   freeReplicaPorts,
@@ -35,7 +26,16 @@ import {
   startProcess,
   type TestProcess,
   until,
-} from './system/fleet.ts'
+} from '../../test/system/fleet.ts'
+import { givenFigure } from '../given-figure.ts'
+import { marksOf, withTable } from '../page-table.ts'
+import {
+  BLOCK_SIZE_TOKENS,
+  hitRateOfOneCache,
+  OUTPUT_TOKENS,
+  type SessionLoad,
+  sessionLoad,
+} from './session-load.ts'
 
 const ENGINES = 4
 const PROFILE = 'h100-8b'
@@ -43,7 +43,7 @@ const PROFILE = 'h100-8b'
 const CACHE_SHARE = 2 / 3
 const PAST_SHARE = 0.3
 const DOWN_MS = 1000
-const PAGE = join(import.meta.dirname, '..', 'docs', 'records', 'routing-quality.md')
+const PAGE = join(import.meta.dirname, '..', '..', 'docs', 'records', 'routing-quality.md')
 const MARKS = marksOf('sockets')
 
 export const WAYS: Readonly<Record<string, readonly string[]>> = {

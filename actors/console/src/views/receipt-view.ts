@@ -1,0 +1,104 @@
+/** The JSON of a receipt, for `/route` and `/decisions`, in wire names. */
+
+import type { CandidateTerms, GuardReceipt, LayerTerm, Receipt } from '@homing/actors/router'
+import { iso, milliseconds } from './view-numbers.ts'
+
+/** A receipt: every candidate with every term of its cost, and what was delivered. */
+export function receiptView(receipt: Receipt): object {
+  const { delivery } = receipt
+  return {
+    id: receipt.id,
+    request_id: receipt.requestId,
+    at: iso(receipt.atMs),
+    mode: receipt.mode,
+    policy: receipt.cost.policy,
+    rule: receipt.cost.rule,
+    cost_formula: receipt.cost.formula,
+    cost_unit: receipt.cost.unit,
+    model: receipt.model,
+    prompt_tokens: receipt.promptTokens,
+    block_size: receipt.blockSizeTokens,
+    prompt_blocks: receipt.promptBlocks,
+    unknown_prompt: receipt.unknownPromptReason ?? null,
+    text_blocks: receipt.textBlocksReason ?? null,
+    overlap_score_weight: receipt.overlapWeight,
+    temperature: receipt.temperature,
+    worker: receipt.worker,
+    runner_up: receipt.runnerUp ?? null,
+    trust: receipt.trust,
+    overlap_blocks: receipt.overlapBlocks,
+    predicted_cached_tokens: receipt.overlapBlocks * receipt.blockSizeTokens,
+    decision_ms: milliseconds(receipt.decisionMs),
+    candidates: receipt.candidates.map(candidate => ({
+      worker: candidate.worker,
+      trust: candidate.trust,
+      overlap_blocks: candidate.overlapBlocks,
+      credit_factor: candidate.creditFactor,
+      layers: layersView(candidate),
+      queued_prefill_tokens: candidate.activePrefillTokens,
+      prefill_tokens: candidate.prefillTokens,
+      prefill_blocks: candidate.prefillBlocks,
+      active_blocks: candidate.activeBlocks,
+      new_blocks: candidate.newBlocks,
+      decode_blocks: candidate.decodeBlocks,
+      active_requests: candidate.activeRequests,
+      preference: candidate.preference,
+      terms: Object.fromEntries(receipt.cost.terms.map(({ name }, t) => [name, candidate.terms[t]])),
+      cost: candidate.cost,
+      probability: candidate.probability,
+    })),
+    candidates_left_out: receipt.candidatesLeftOut,
+    excluded: receipt.excluded,
+    excluded_left_out: receipt.excludedLeftOut,
+    guard: guardView(receipt.guard),
+    queue:
+      receipt.queue === undefined
+        ? null
+        : {
+            waited_ms: milliseconds(receipt.queue.waitedMs),
+            expected_ms:
+              receipt.queue.expectedMs === undefined ? null : milliseconds(receipt.queue.expectedMs),
+            why: receipt.queue.why,
+          },
+    delivered:
+      delivery === undefined
+        ? null
+        : {
+            outcome: delivery.outcome,
+            status: delivery.status ?? null,
+            prompt_tokens: delivery.promptTokens ?? null,
+            completion_tokens: delivery.completionTokens ?? null,
+            cached_tokens: delivery.cachedTokens ?? null,
+            time_to_first_byte_ms: milliseconds(delivery.timeToFirstByteMs),
+            duration_ms: milliseconds(delivery.durationMs),
+            error:
+              delivery.error === undefined
+                ? null
+                : { code: delivery.error.code, message: delivery.error.message },
+          },
+    cost_terms: receipt.cost.terms.map(({ name, unit, means }) => ({ name, unit, means })),
+  }
+}
+
+/** What each layer adds to the overlap. Where none is named, all of it is on the device. */
+function layersView({ layers, overlapBlocks, creditFactor }: CandidateTerms): readonly LayerTerm[] {
+  if (layers.length > 0 || overlapBlocks === 0) return layers
+  return [{ layer: 'device', blocks: overlapBlocks, factor: creditFactor }]
+}
+
+/** Undefined: the guard had nothing to do with it. */
+function guardView(guard: GuardReceipt | undefined): object | null {
+  if (guard === undefined) return null
+  const { arm, phase, controlShare, predictedFirstTokenMs, regretMs } = guard
+  return {
+    arm: arm ?? null,
+    phase,
+    control_share: controlShare,
+    predicted_first_token_ms: milliseconds(predictedFirstTokenMs),
+    regret_ms: {
+      round_robin: milliseconds(regretMs['round-robin']),
+      least_loaded: milliseconds(regretMs['least-loaded']),
+      product: milliseconds(regretMs.product),
+    },
+  }
+}
