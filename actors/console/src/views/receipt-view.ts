@@ -1,6 +1,6 @@
 /** The JSON of a receipt, for `/route` and `/decisions`, in wire names. */
 
-import type { CandidateTerms, GuardReceipt, LayerTerm, Receipt } from '@homing/actors/router'
+import type { CandidateTerms, GuardReceipt, LayerTerm, Receipt } from '@homing/placement'
 import { iso, milliseconds } from './view-numbers.ts'
 
 /** A receipt: every candidate with every term of its cost, and what was delivered. */
