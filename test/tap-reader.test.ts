@@ -62,6 +62,8 @@ t.test('a test that fails around its tests is a case of its own', async t => {
     [
       '# Subtest: outer',
       '    # Subtest: a',
+      '        ok 1 - fine',
+      '        1..1',
       '    ok 1 - a',
       '    not ok 2 - boom',
       '    1..2',

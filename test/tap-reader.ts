@@ -1,10 +1,6 @@
 /**
- * Reads the TAP of one test file and counts test cases: the innermost titled tests, not assertions.
- *
- *   # Subtest: title            opens a test at this indentation
- *       ok 1 - assertion        belongs to it; four columns deeper
- *         ---  …  ...           what explains the line above
- *   ok 1 - title # time=3ms     closes it
+ * Reads the TAP of one test file, with `tap-parser`, and counts test cases: the innermost titled tests, not
+ * assertions.
  *
  * Invariants
  *   I1  A test without tests in it is one case. One with tests in it is a case only if it failed by itself.
@@ -12,9 +8,10 @@
  *   I3  Cases that are skipped or marked as still to be done are counted by name, never as passed.
  *
  * Lines that are not TAP are ignored: a test may print.
- *
- * Source   https://testanything.org/tap-version-14-specification.html, in node-tap's spelling
  */
+
+import { Parser, parseDirective, type Result } from 'tap-parser'
+import { stringify } from 'tap-yaml'
 
 export interface FailedCase {
   /** Titles from the outside in. */
@@ -36,12 +33,13 @@ export interface TapSummary {
   readonly isComplete: boolean
 }
 
+/** A test while its lines are read; the file is one, too. */
 interface OpenTest {
-  readonly title: string
-  readonly indent: number
+  readonly path: readonly string[]
   caseCount: number
   assertionCount: number
-  skips: SkippedCase[]
+  /** Why an assertion in it was skipped; the first counts. */
+  skipReason: string | undefined
   report: string[]
   hasFailedInside: boolean
 }
@@ -51,103 +49,74 @@ export function readTap(output: string): TapSummary {
   const failed: FailedCase[] = []
   const skipped: SkippedCase[] = []
   let passed = 0
-  let isComplete = false
 
-  const file = openTest('', -4)
-  const open: OpenTest[] = [file]
-  let explained: { readonly report: string[]; readonly indent: number } | undefined
-  let isInBlock = false
-
-  for (const line of output.split('\n')) {
-    const indent = line.length - line.trimStart().length
-    const text = line.trim()
-
-    if (explained !== undefined) {
-      if (isInBlock) {
-        if (text === '...' && indent === explained.indent + 2) explained = undefined
-        else explained.report.push(line.slice(explained.indent))
-        continue
-      }
-      if (text === '---' && indent === explained.indent + 2) {
-        isInBlock = true
-        continue
-      }
-      explained = undefined
-    }
-    isInBlock = false
-
-    const subtest = /^# Subtest: (.*)$/.exec(text)
-    if (subtest !== null && indent % 4 === 0) {
-      while (open.length > 1 && open.at(-1)!.indent >= indent) open.pop()
-      open.push(openTest(subtest[1]!, indent))
-      continue
-    }
-    const plan = /^1\.\.(\d+)(?:\s*#\s*(.*))?$/.exec(text)
-    if (plan !== null && indent === 0) {
-      isComplete = true
-      const skip = /^SKIP\s*(.*)$/i.exec(plan[2] ?? '')
-      if (skip !== null) skipped.push({ path: [], reason: skip[1]! })
-      continue
-    }
-    const point = /^(not )?ok(?: \d+)?(?: - (.*))?$/.exec(text)
-    if (point === null || indent % 4 !== 0) continue
-    const isOk = point[1] === undefined
-    const { title, skip, todo } = splitDirective(point[2] ?? '')
-
-    const top = open.at(-1)!
-    if (top.indent === indent) {
-      open.pop()
-      const parent = open.at(-1)!
-      const path = [...open.slice(1).map(test => test.title), top.title]
-      const failedItself = !isOk && (top.report.length > 0 || !top.hasFailedInside)
-      if (failedItself) {
-        failed.push({ path, report: top.report })
-        explained = top.report.length === 0 ? { report: top.report, indent } : { report: [], indent }
-      } else {
-        explained = { report: [], indent }
-        const isSkip = skip !== undefined || todo !== undefined
-        if (isSkip) skipped.push({ path, reason: skip ?? todo! })
-        else if (top.caseCount === 0 && isOk) {
-          if (top.assertionCount === 0 && top.skips.length > 0)
-            skipped.push({ path, reason: top.skips[0]!.reason })
-          else passed++
-        }
-      }
-      parent.caseCount++
-      parent.hasFailedInside ||= !isOk
-    } else if (indent === top.indent + 4) {
-      if (skip !== undefined || todo !== undefined) {
-        const reason = skip ?? todo ?? ''
-        const path = [...open.slice(1).map(test => test.title), title]
-        // Within a test: `t.skip('why')` says why the test around it has nothing to check.
-        if (top === file) skipped.push({ path, reason })
-        top.skips.push({ path, reason: reason === '' ? title : reason })
-      } else {
-        top.assertionCount++
-        explained = { report: [], indent }
-        if (!isOk) {
-          top.report.push(`not ok - ${title}`)
-          explained = { report: top.report, indent }
-        }
-      }
+  const close = (test: OpenTest, result: Result): void => {
+    const reason = reasonOf(result)
+    if (!result.ok && (test.report.length > 0 || !test.hasFailedInside)) {
+      const report = test.report.length === 0 ? explanation(result) : test.report
+      failed.push({ path: test.path, report })
+    } else if (reason !== undefined) {
+      skipped.push({ path: test.path, reason })
+    } else if (test.caseCount === 0 && result.ok) {
+      if (test.assertionCount === 0 && test.skipReason !== undefined)
+        skipped.push({ path: test.path, reason: test.skipReason })
+      else passed++
     }
   }
+  const read = (parser: Parser, test: OpenTest): void => {
+    let inner: OpenTest | undefined
+    parser.on('child', (child: Parser) => {
+      inner = openTest([...test.path, child.name])
+      read(child, inner)
+    })
+    parser.on('assert', (result: Result) => {
+      const reason = reasonOf(result)
+      if (inner !== undefined) {
+        close(inner, result)
+        inner = undefined
+        test.caseCount++
+        test.hasFailedInside ||= !result.ok
+      } else if (reason !== undefined) {
+        // Within a test, `t.skip('why')` says why the test around it has nothing to check.
+        if (parser === file) skipped.push({ path: [result.name], reason })
+        test.skipReason ??= reason === '' ? result.name : reason
+      } else {
+        test.assertionCount++
+        if (!result.ok) test.report.push(`not ok - ${result.name}`, ...explanation(result))
+      }
+    })
+  }
 
-  if (file.report.length > 0) failed.push({ path: [], report: file.report })
-  else if (file.caseCount === 0 && file.assertionCount > 0) passed++
-  return { passed, failed, skipped, isComplete }
+  const file = new Parser()
+  const whole = openTest([])
+  read(file, whole)
+  file.end(output)
+
+  const plan = file.results!.plan
+  const directive = parseDirective(plan.comment)
+  if (directive && directive[0] === 'skip')
+    skipped.push({ path: [], reason: directive[1] === true ? '' : directive[1] })
+  if (whole.report.length > 0) failed.push({ path: [], report: whole.report })
+  else if (whole.caseCount === 0 && whole.assertionCount > 0) passed++
+  return { passed, failed, skipped, isComplete: plan.end !== null }
 }
 
-function openTest(title: string, indent: number): OpenTest {
-  return { title, indent, caseCount: 0, assertionCount: 0, skips: [], report: [], hasFailedInside: false }
+function openTest(path: readonly string[]): OpenTest {
+  return { path, caseCount: 0, assertionCount: 0, skipReason: undefined, report: [], hasFailedInside: false }
 }
 
-function splitDirective(text: string): { title: string; skip?: string; todo?: string } {
-  const match = /^(.*?)\s*(?<!\\)# (time=\S+|SKIP|TODO)\b\s*(.*)$/i.exec(text)
-  if (match === null) return { title: text }
-  const title = match[1]!
-  const word = match[2]!.toUpperCase()
-  if (word === 'SKIP') return { title, skip: match[3]! }
-  if (word === 'TODO') return { title, todo: match[3]! === '' ? 'still to be done' : match[3]! }
-  return { title }
+/** Undefined: it counts. */
+function reasonOf({ skip, todo }: Result): string | undefined {
+  if (skip !== false) return skip === true ? '' : skip
+  if (todo !== false) return todo === true ? 'still to be done' : todo
+  return undefined
+}
+
+/** What stands below the line of a result. */
+function explanation({ diag }: Result): readonly string[] {
+  if (diag === null) return []
+  return stringify(diag)
+    .trimEnd()
+    .split('\n')
+    .map(line => `  ${line}`)
 }
