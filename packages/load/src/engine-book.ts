@@ -19,6 +19,7 @@
  * Pure: no clock of its own. A time before the latest one that was told counts as the latest.
  */
 
+import { AUTO_CONSTANTS } from './auto-constants.ts'
 import { type CostKnowledge, DECODE_PRIOR, LearnedCosts } from './engine-costs.ts'
 import {
   type EngineProjection,
@@ -43,23 +44,19 @@ import { PrefillCosts } from './prefill-costs.ts'
 import { overdueOf, UnseenLoad } from './unseen-load.ts'
 
 /** Tokens of a step where the engine does not say. */
-export const STEP_TOKENS_DEFAULT = 8192
-const PERIOD_STEPS = 16
-/** What a busy period counts for whose requests do not say what was cached, where all others do: what was predicted may be wrong. */
-const UNSAID_WEIGHT = 0.25
-/** Until so many busy periods taught as delivered, they teach as predicted too: answers may take minutes, and the priors are worse. */
-const PERIODS_FEW = 32
-/** Running means reach back this many requests. */
-const MEAN_REQUESTS = 500
-/** Output tokens that are expected before any was seen. */
-const OUTPUT_PRIOR = 200
-/** A busy period in which decoding took more than this share teaches nothing about prefill. */
-const DECODE_SHARE_MAX = 0.8
-/** Answers with fewer gaps between tokens, or more of their time under the prefill of others, teach nothing about decoding. */
-const DECODE_GAPS_MIN = 4
-const STALLED_SHARE_MAX = 0.7
-/** The share of busy queues that is believed at most: the cost of queues stays finite. */
-const BUSY_MAX = 0.95
+export const { STEP_TOKENS_DEFAULT } = AUTO_CONSTANTS.book
+
+const {
+  PERIOD_STEPS,
+  UNSAID_WEIGHT,
+  PERIODS_FEW,
+  MEAN_REQUESTS,
+  OUTPUT_TOKENS_PRIOR,
+  DECODE_SHARE_MAX,
+  DECODE_GAPS_MIN,
+  STALLED_SHARE_MAX,
+  BUSY_SHARE_MAX,
+} = AUTO_CONSTANTS.book
 
 export interface SentRequest {
   readonly promptTokens: number
@@ -74,7 +71,7 @@ export interface SentRequest {
   readonly nowMs: number
 }
 
-/** Coefficients p0, p1, p2 of prefill and q0, q1, q2 of decoding: see prefill-costs.ts and engine-costs.ts. */
+/** Coefficients of prefill and of decoding: see prefill-costs.ts and engine-costs.ts. */
 export interface LearnedSpeed {
   readonly prefill: CostKnowledge & {
     /** Tokens below which a step takes no less. */
@@ -105,7 +102,7 @@ export class EngineBook {
   /** Share of the answers that say what was cached. */
   #saidShare = 0
   #ended = 0
-  #outputMean = OUTPUT_PRIOR
+  #outputMean: number = OUTPUT_TOKENS_PRIOR
   #outputs = 0
 
   /** Slots are 0 … workerSlotsMax − 1. */
@@ -118,7 +115,7 @@ export class EngineBook {
   }
 
   /** An id that is booked is left as it is. `stepTokens`: of the worker. */
-  sent(id: string, slot: number, request: SentRequest, stepTokens = STEP_TOKENS_DEFAULT): void {
+  sent(id: string, slot: number, request: SentRequest, stepTokens: number = STEP_TOKENS_DEFAULT): void {
     if (this.#requests.has(id)) return
     const nowMs = this.#time(request.nowMs)
     const entry = this.#entry(slot)
@@ -139,7 +136,7 @@ export class EngineBook {
     id: string,
     slot: number,
     request: SentRequest & { readonly hasFirstToken: boolean },
-    stepTokens = STEP_TOKENS_DEFAULT,
+    stepTokens: number = STEP_TOKENS_DEFAULT,
   ): void {
     if (this.#requests.has(id)) return
     const nowMs = this.#time(request.nowMs)
@@ -242,14 +239,14 @@ export class EngineBook {
       const entry = this.#slots[slot]
       const prefill = this.#prefill.of(slot)
       const decode = this.#decode.of(slot)
-      figures[at + FIGURE_OFFSET.p0] = prefill[0]
-      figures[at + FIGURE_OFFSET.p1] = prefill[1]
-      figures[at + FIGURE_OFFSET.p2] = prefill[2]
-      figures[at + FIGURE_OFFSET.q0] = decode[0]
-      figures[at + FIGURE_OFFSET.q1] = decode[1]
-      figures[at + FIGURE_OFFSET.q2] = decode[2]
+      figures[at + FIGURE_OFFSET.prefillStepMs] = prefill[0]
+      figures[at + FIGURE_OFFSET.prefillTokenMs] = prefill[1]
+      figures[at + FIGURE_OFFSET.prefillPairMs] = prefill[2]
+      figures[at + FIGURE_OFFSET.decodeStepMs] = decode[0]
+      figures[at + FIGURE_OFFSET.decodeRequestMs] = decode[1]
+      figures[at + FIGURE_OFFSET.decodeTokenMs] = decode[2]
       if (entry === undefined) {
-        figures.fill(0, at, at + FIGURE_OFFSET.p0)
+        figures.fill(0, at, at + FIGURE_OFFSET.prefillStepMs)
         continue
       }
       this.#endSilentPrefills(entry, now)
@@ -264,7 +261,7 @@ export class EngineBook {
     }
     this.#fillChurn(slots, p)
     this.#busyAsked = count === 0 ? 0 : busy / count
-    p.busyShare = Math.min(BUSY_MAX, this.#busyShare)
+    p.busyShare = Math.min(BUSY_SHARE_MAX, this.#busyShare)
     p.speedSpread = speedSpreadOf(figures, count)
     p.outputTokensExpected = this.#outputMean
     p.prefillMeanMs = this.#prefillMeanMs
@@ -319,9 +316,9 @@ export class EngineBook {
   /** What decoding there adds to so many steps of prefill, and half of the step that is under way; in ms. */
   #decodeAddedMs(slot: number, { decoding, contextTokens }: Slot, steps: number): number {
     if (decoding === 0) return 0
-    const [q0, q1, q2] = this.#decode.of(slot)
-    const addedMs = q1 * decoding + q2 * contextTokens
-    return (q0 + addedMs) / 2 + addedMs * steps
+    const [stepMs, requestMs, tokenMs] = this.#decode.of(slot)
+    const addedMs = requestMs * decoding + tokenMs * contextTokens
+    return (stepMs + addedMs) / 2 + addedMs * steps
   }
 
   #enqueue(id: string, booked: BookedRequest, entry: Slot): void {
@@ -427,9 +424,10 @@ export class EngineBook {
       request.isFirstOfStep = now > period.lastMs
       if (request.isFirstOfStep) {
         period.ends++
-        const q = this.#decode.of(request.slot)
+        const decode = this.#decode.of(request.slot)
         const others = Math.max(0, entry.decoding - 1)
-        if (others > 0) period.decodeMs += request.prefillSteps * (q[1] * others + q[2] * entry.contextTokens)
+        if (others > 0)
+          period.decodeMs += request.prefillSteps * (decode[1] * others + decode[2] * entry.contextTokens)
       }
       request.step = period.ends - 1
       addWork(period.predicted, request, request.newTokens)

@@ -1,61 +1,64 @@
 /**
  * Engine costs: how long prefill and decode steps of a worker take, learned from what its requests took.
  *
- *   prefill   p0 · steps + p1 · m + p2 · n·(prompt − n/2)   for n tokens that are not cached; m is n or a little more (prefill-costs.ts)
- *   decode    q0 + q1 · d + q2 · C                          a step with d requests that hold C tokens together
+ *   prefill   step ms · steps + token ms · charged tokens + pair ms · new tokens · (prompt − new tokens / 2)
+ *   decode    step ms + request ms · requests + token ms · tokens that they hold together
  *
- * Each is a least-squares fit with coefficients ≥ 0. A fit keeps its normal equations, in which old observations fade, so
- * it is as large after a million of them as after one. A worker with few observations leans on the fit of the fleet times one factor, its
- * slowness, which a few observations are enough to learn. The fleet leans on the priors, which stand for a mid-sized model on a fast GPU and are
- * wrong by a factor of 2 to 10 elsewhere.
+ * Each is a least-squares fit with coefficients ≥ 0. A fit keeps its normal equations, in which old observations fade,
+ * so it is as large after a million of them as after one. A worker with few observations leans on the fit of the fleet
+ * times one factor, its slowness, which a few observations are enough to learn. The fleet leans on the priors, which
+ * stand for a mid-sized model on a fast GPU and are wrong by a factor of 2 to 10 elsewhere.
  *
- * An observation that is OUTLIER times what was expected moves the fit as far as one of OUTLIER times: a stalled proxy is no
- * slow engine, and an answer at once from a proxy's cache no fast one. What the first of them are held against is the median of their own ratios to
- * what was expected before there were any, so that most of them decide. Observations that are not finite or not positive are left out.
+ * An observation that is off by more than OUTLIER_TIMES moves the fit as far as one that is off by just that: a
+ * stalled proxy is no slow engine, and an answer at once from a proxy's cache no fast one. The first observations are
+ * held against the median of their own ratios to what was expected before, so that most of them decide. Observations
+ * that are not finite or not positive are left out.
+ *
+ * Source   docs/decisions/0037-what-auto-weighs.md, section Step times.
  */
+
+import { AUTO_CONSTANTS } from './auto-constants.ts'
+
+const {
+  OUTLIER_TIMES,
+  ERROR_SCALE_MIN,
+  OBSERVED_MS_MIN,
+  FIRST_ROWS,
+  FADE,
+  FLEET_WEIGHT,
+  SPEED_WEIGHT,
+  STRANGER_ROWS,
+  PRIOR_WEIGHT,
+  SWEEPS,
+  APART,
+  APART_OF_CHANCE,
+  SOLVE_EVERY,
+} = AUTO_CONSTANTS.steps
+const { PRIOR_STEP_MS_SCALE_MIN, ZERO_PRIOR_DIVISOR } = AUTO_CONSTANTS.steps
+const { PRIOR_PREFILL_STEP_MS, PRIOR_PREFILL_TOKEN_MS, PRIOR_PREFILL_PAIR_MS } = AUTO_CONSTANTS.steps
+const { PRIOR_DECODE_STEP_MS, PRIOR_DECODE_REQUEST_MS, PRIOR_DECODE_TOKEN_MS } = AUTO_CONSTANTS.steps
 
 const FEATURES = 3
-const OUTLIER = 8
 /**
- * Errors are relative to what was seen, but at least to this part of what was expected: else one row that is eight times too fast
- * would weigh as much as 64 others.
+ * Of prefill: ms a step, ms a charged token, ms a pair of a new token and a token before it. Of decoding: ms a step,
+ * ms a request in it, ms a token of context.
  */
-const SCALE_MIN = 1 / 2
-/** Shorter than what a clock tells apart; keeps what is divided by it finite. */
-const OBSERVED_MS_MIN = 1e-3
-/** Observations that are kept until so many came, and fitted again with each of them. */
-const FIRST_ROWS = 16
-/** Kept of the weight of all earlier observations when one comes. */
-const FADE = 0.985
-/** The fit of the fleet, times the worker's slowness, weighs as much as this many observations of the worker. */
-const FLEET_WEIGHT = 8
-/** Weight of the assumption that a worker is as fast as the fleet, counted in observations of that worker. */
-const SPEED_WEIGHT = 3
-/**
- * A worker that was not seen while the fleet was seen so many times for each of its workers is a stranger again. Who is thought to be slow gets nothing
- * to show otherwise: an engine that has just started is slow for its first answers only.
- */
-const STRANGER_ROWS = 30
-/** The priors weigh as much as this many observations of the fleet. */
-const PRIOR_WEIGHT = 0.3
-/** A prior is off by so much at least: p0 is a small part of a step, or all of it. */
-const PRIOR_SCALE_MIN: Coefficients = [10, 0, 0]
-const SWEEPS = 12
-/**
- * A worker counts as another kind than the fleet when its logarithm of predicted ÷ seen is beyond the first figure, and the second ÷ √(its observations)
- * for chance: with 4 observations 1.9 times as fast or slow, with 16 of them 1.5 times, with very many 1.3 times. Below that the fleet knows better.
- */
-const APART = 0.15
-const APART_OF_CHANCE = 1
-/** Rows between two solutions, once there are as many. */
-const SOLVE_EVERY = 16
-
-/** p0 and q0 in ms a step, p1 in ms a token, p2 in ms a token and token of context, q1 in ms a request, q2 in ms a token. */
 export type Coefficients = readonly [number, number, number]
 
 /** For the knee that counts at first. */
-export const PREFILL_PRIOR: Coefficients = [1, 0.035, 1e-6]
-export const DECODE_PRIOR: Coefficients = [10, 0.1, 4e-5]
+export const PREFILL_PRIOR: Coefficients = [
+  PRIOR_PREFILL_STEP_MS,
+  PRIOR_PREFILL_TOKEN_MS,
+  PRIOR_PREFILL_PAIR_MS,
+]
+export const DECODE_PRIOR: Coefficients = [
+  PRIOR_DECODE_STEP_MS,
+  PRIOR_DECODE_REQUEST_MS,
+  PRIOR_DECODE_TOKEN_MS,
+]
+
+/** How far a prior is off at least. */
+const PRIOR_SCALE_MIN: Coefficients = [PRIOR_STEP_MS_SCALE_MIN, 0, 0]
 
 /** What is known of a worker's steps, and where it is from. */
 export interface CostKnowledge {
@@ -123,8 +126,8 @@ class Fit {
   /** `expected` in ms; where it is no time, the row is taken as it is. */
   #take({ x, y: seen, weight }: Row, expected: number): void {
     const isExpected = expected > 0 && expected < Infinity
-    const y = isExpected ? Math.min(OUTLIER * expected, Math.max(expected / OUTLIER, seen)) : seen
-    const scale = isExpected ? Math.max(y, SCALE_MIN * expected) : y
+    const y = isExpected ? Math.min(OUTLIER_TIMES * expected, Math.max(expected / OUTLIER_TIMES, seen)) : seen
+    const scale = isExpected ? Math.max(y, ERROR_SCALE_MIN * expected) : y
     const target = y / scale
     const p = this.#products
     const s = this.#sums
@@ -266,7 +269,7 @@ export class LearnedCosts {
 
 /** A coefficient of 0 has no scale: then the prior's hundredth. */
 function positive(coefficients: Coefficients, prior: Coefficients): Coefficients {
-  return coefficients.map((c, i) => Math.max(c, prior[i]! / 100)) as unknown as Coefficients
+  return coefficients.map((c, i) => Math.max(c, prior[i]! / ZERO_PRIOR_DIVISOR)) as unknown as Coefficients
 }
 
 /** In ms: what a step with these features takes. */

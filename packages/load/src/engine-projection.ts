@@ -1,7 +1,7 @@
 /**
  * Engine projection: what a request would find on each worker slot, as an engine book tells it.
  *
- *   figures   slot 0: backlogMs queuedTokens … q2 │ slot 1: backlogMs queuedTokens … q2 │ …
+ *   figures   slot 0: backlogMs … decodeTokenMs │ slot 1: backlogMs … decodeTokenMs │ …
  *
  * One array, because a policy reads all figures of a worker for each decision: with an array for each of them its loop takes half as long again.
  * It is also one array to send.
@@ -21,17 +21,21 @@ export interface EngineFigures {
   readonly churn: number
   /** New tokens that it was sent since it is known. Until they are as many as its cache holds, nothing is pushed out there. */
   readonly receivedTokens: number
-  /** Prefill: see prefill-costs.ts. */
-  readonly p0: number
-  readonly p1: number
-  readonly p2: number
-  /** Decoding: see engine-costs.ts. */
-  readonly q0: number
-  readonly q1: number
-  readonly q2: number
+  /** A step of prefill, whatever is in it, in ms: see prefill-costs.ts. */
+  readonly prefillStepMs: number
+  /** A charged token of prefill, in ms. */
+  readonly prefillTokenMs: number
+  /** A pair of a new token and a token before it, in ms. */
+  readonly prefillPairMs: number
+  /** A decode step, whatever is in it, in ms: see engine-costs.ts. */
+  readonly decodeStepMs: number
+  /** A request in a decode step, in ms. */
+  readonly decodeRequestMs: number
+  /** A token of context in a decode step, in ms. */
+  readonly decodeTokenMs: number
 }
 
-/** Where each figure is in the part of a slot. p0 to q2 come last: all before them is 0 for a slot without requests. */
+/** Where each figure is in the part of a slot. The six times come last: all before them is 0 for a slot without requests. */
 export const FIGURE_OFFSET: Readonly<Record<keyof EngineFigures, number>> = {
   backlogMs: 0,
   queuedTokens: 1,
@@ -40,12 +44,12 @@ export const FIGURE_OFFSET: Readonly<Record<keyof EngineFigures, number>> = {
   contextTokens: 4,
   churn: 5,
   receivedTokens: 6,
-  p0: 7,
-  p1: 8,
-  p2: 9,
-  q0: 10,
-  q1: 11,
-  q2: 12,
+  prefillStepMs: 7,
+  prefillTokenMs: 8,
+  prefillPairMs: 9,
+  decodeStepMs: 10,
+  decodeRequestMs: 11,
+  decodeTokenMs: 12,
 }
 
 /** Figures of one slot. */
@@ -60,7 +64,7 @@ export interface EngineProjection {
   kneeTokens: number
   /** Share of the workers that were asked about with a prompt in their queue, over the last decisions. */
   busyShare: number
-  /** Standard deviation ÷ mean of q0 of the slots, ≥ 0; 0: all are alike. */
+  /** Standard deviation ÷ mean of decodeStepMs of the slots, ≥ 0; 0: all are alike. */
   speedSpread: number
   outputTokensExpected: number
   /** What a millisecond of decoding counts for against one of waiting for the first token, from what was seen. */
@@ -96,12 +100,12 @@ export function filterProjection(projection: EngineProjection, isKept: readonly 
   return { ...projection, count: slots.length, figures, speedSpread: speedSpreadOf(figures, slots.length) }
 }
 
-/** Standard deviation ÷ mean of q0 of the first `count` slots; 0 where all are 0. */
+/** Standard deviation ÷ mean of decodeStepMs of the first `count` slots; 0 where all are 0. */
 export function speedSpreadOf(figures: Float64Array, count: number): number {
   let mean = 0
   let squares = 0
   for (let i = 0; i < count; i++) {
-    const stepMs = figures[i * FIGURES_PER_SLOT + FIGURE_OFFSET.q0]!
+    const stepMs = figures[i * FIGURES_PER_SLOT + FIGURE_OFFSET.decodeStepMs]!
     const delta = stepMs - mean
     mean += delta / (i + 1)
     squares += delta * (stepMs - mean)

@@ -2,10 +2,10 @@
  * Engine slot: what an engine book keeps of one worker slot: the requests that it has, what they have taken, the busy period that is observed.
  */
 
+import { AUTO_CONSTANTS } from './auto-constants.ts'
 import { KNEES, shortOfKnee } from './prefill-costs.ts'
 
-/** What was new on a worker fades by the factor e within so many requests of the fleet. */
-const CHURN_REQUESTS = 500
+const { CHURN_REQUESTS } = AUTO_CONSTANTS.book
 
 /** A request from its sending to its end. */
 export interface BookedRequest {

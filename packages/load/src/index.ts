@@ -1,4 +1,5 @@
 export { ActiveLoad } from './active-load.ts'
+export { AUTO_CONSTANTS } from './auto-constants.ts'
 export {
   type BusyThresholds,
   hasThreshold,

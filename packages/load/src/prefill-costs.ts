@@ -1,32 +1,29 @@
 /**
- * Prefill costs: how long the prefill of a worker takes, where a step with few tokens takes no less than one with some more.
+ * Prefill costs: how long the prefill of a worker takes, where a step with few tokens takes as long as one with some more.
  *
- *   prefill   p0 · steps + p1 · m + p2 · n·(prompt − n/2)    m = n, and what the last step has less than the knee
+ *   prefill   step ms · steps + token ms · charged + pair ms · new · (prompt − new / 2)
+ *   charged   the new tokens, and what the last step lacks to the knee
  *
- * A step reads all weights, however few tokens are in it. Up to the knee, which is the accelerator's operations ÷ its bytes from memory
- * in a second (150 to 400 tokens, for dense models), that takes longer than to compute them. Where is not known, and tokens may be guessed from text,
- * so all of KNEES learn from the same rows, and the one that predicted best counts. Without it a fleet that mostly computes a hundred tokens
- * behind a cached prefix takes a thousand of them for half of what they are.
+ * A step reads all weights, however few tokens are in it. Up to the knee, reading takes longer than computing. The knee
+ * is the accelerator's operations ÷ its bytes from memory in a second: 150 to 400 tokens, for dense models. It is not
+ * stated, and tokens may be guessed from text; so all of KNEES learn from the same rows, and the one that predicted
+ * best counts. Without it, a fleet that mostly computes a hundred tokens behind a cached prefix takes a thousand of
+ * them for half of what they are.
  *
- * The knee is that of the fleet. Another one counts once its errors of late are clearly smaller.
+ * The knee is that of the fleet. Another one counts once its recent errors are clearly smaller.
+ *
+ * Source   docs/decisions/0037-what-auto-weighs.md, section The knee.
  */
 
+import { AUTO_CONSTANTS } from './auto-constants.ts'
 import { type Coefficients, type CostKnowledge, LearnedCosts, PREFILL_PRIOR } from './engine-costs.ts'
 
-/** In tokens. */
-export const KNEES: readonly number[] = [0, 64, 128, 256]
-/** Counts until another one predicts better. */
-const KNEE_PRIOR = 256
-/** Rows before the knee moves. */
-const ROWS_MIN = 32
-/** Kept of the weight of all earlier errors when one comes. */
-const FADE = 0.985
-/** Errors of another knee, as a part of those of the present one, from which on it counts. */
-const BETTER = 0.7
-/** Errors count up to so many times too slow or too fast. */
-const RATIO_MAX = 8
+const { KNEE_PRIOR, KNEE_ROWS_MIN, KNEE_FADE, KNEE_BETTER_SHARE, KNEE_RATIO_MAX } = AUTO_CONSTANTS.knee
 
-/** Prefill that was done: steps, tokens as each of KNEES charges them, and Σ n·(prompt − n/2). */
+/** In tokens. */
+export const KNEES: readonly number[] = AUTO_CONSTANTS.knee.KNEES
+
+/** Prefill that was done: steps, tokens as each of KNEES charges them, and the sum of new · (prompt − new / 2). */
 interface PrefillWork {
   readonly steps: number
   readonly chargedTokens: readonly number[]
@@ -66,15 +63,15 @@ export class PrefillCosts {
     const { steps, chargedTokens, attention } = work
     for (const [at, candidate] of this.#candidates.entries()) {
       const tokens = chargedTokens[at]!
-      const [p0, p1, p2] = candidate.costs.of(workerSlot)
-      const ratio = (p0 * steps + p1 * tokens + p2 * attention) / observedMs
-      const error = Math.log(Math.min(RATIO_MAX, Math.max(1 / RATIO_MAX, ratio))) ** 2
-      if (error < Infinity) candidate.error += (1 - FADE) * weight * (error - candidate.error)
+      const [stepMs, tokenMs, pairMs] = candidate.costs.of(workerSlot)
+      const ratio = (stepMs * steps + tokenMs * tokens + pairMs * attention) / observedMs
+      const error = Math.log(Math.min(KNEE_RATIO_MAX, Math.max(1 / KNEE_RATIO_MAX, ratio))) ** 2
+      if (error < Infinity) candidate.error += (1 - KNEE_FADE) * weight * (error - candidate.error)
       candidate.costs.observe(workerSlot, steps, tokens, attention, observedMs, weight)
     }
-    if (++this.#rows < ROWS_MIN) return
+    if (++this.#rows < KNEE_ROWS_MIN) return
     const least = this.#candidates.reduce((best, each) => (each.error < best.error ? each : best))
-    if (least.error < BETTER * this.#best.error) this.#best = least
+    if (least.error < KNEE_BETTER_SHARE * this.#best.error) this.#best = least
   }
 
   forget(workerSlot: number): void {
@@ -84,8 +81,8 @@ export class PrefillCosts {
 
 /** Few tokens take as long with every knee. */
 function priorOf(kneeTokens: number): Coefficients {
-  const [p0, p1, p2] = PREFILL_PRIOR
-  return [p0 + p1 * (KNEE_PRIOR - kneeTokens), p1, p2]
+  const [stepMs, tokenMs, pairMs] = PREFILL_PRIOR
+  return [stepMs + tokenMs * (KNEE_PRIOR - kneeTokens), tokenMs, pairMs]
 }
 
 /** `newTokens` > 0, and what the last of their steps has less than `kneeTokens`. */
@@ -101,15 +98,15 @@ export function shortOfKnee(tokens: number, stepTokens: number, kneeTokens: numb
 
 /** Milliseconds to compute `newTokens` of a prompt alone. */
 export function prefillCost(
-  p: Coefficients,
+  coefficients: Coefficients,
   newTokens: number,
   promptTokens: number,
   stepTokens: number,
   kneeTokens: number,
 ): number {
   return (
-    p[0] * Math.ceil(newTokens / stepTokens) +
-    p[1] * chargedTokens(newTokens, stepTokens, kneeTokens) +
-    p[2] * newTokens * (promptTokens - newTokens / 2)
+    coefficients[0] * Math.ceil(newTokens / stepTokens) +
+    coefficients[1] * chargedTokens(newTokens, stepTokens, kneeTokens) +
+    coefficients[2] * newTokens * (promptTokens - newTokens / 2)
   )
 }

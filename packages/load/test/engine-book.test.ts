@@ -4,10 +4,18 @@ import assert from 'node:assert/strict'
 import { seededRandom } from '@homing/base'
 import fc from 'fast-check'
 import t from 'tap'
-import { EngineBook, figureOf, figuresOf, LearnedCosts, PREFILL_PRIOR, prefillCost } from '../src/index.ts'
+import {
+  EngineBook,
+  figureOf,
+  figuresOf,
+  LearnedCosts,
+  PREFILL_PRIOR,
+  prefillCost,
+  STEP_TOKENS_DEFAULT,
+} from '../src/index.ts'
 
 const SEED = 20_261_124
-const STEP = 8192
+const STEP = STEP_TOKENS_DEFAULT
 
 /** Milliseconds: a step's overhead, a token, a pair of tokens; a decode step. */
 interface Engine {
@@ -43,13 +51,13 @@ function serve(
 
 /** What it expects of a prompt of 12,000 tokens of which 8,000 are new. */
 function expectedPrefillMs(book: EngineBook, nowMs: number, slot = 0): number {
-  const { p0, p1, p2 } = figuresOf(book.project([slot], nowMs), 0)
-  return prefillCost([p0, p1, p2], 8000, 12_000, STEP, 0)
+  const { prefillStepMs, prefillTokenMs, prefillPairMs } = figuresOf(book.project([slot], nowMs), 0)
+  return prefillCost([prefillStepMs, prefillTokenMs, prefillPairMs], 8000, 12_000, STEP, 0)
 }
 
 function expectedStepMs(book: EngineBook, nowMs: number, slot = 0): number {
-  const { q0, q1, q2 } = figuresOf(book.project([slot], nowMs), 0)
-  return q0 + q1 + q2 * 10_000
+  const { decodeStepMs, decodeRequestMs, decodeTokenMs } = figuresOf(book.project([slot], nowMs), 0)
+  return decodeStepMs + decodeRequestMs + decodeTokenMs * 10_000
 }
 
 const FAST: Engine = { p: [1, 0.023, 1e-6], gapMs: 6.5 }
@@ -187,7 +195,7 @@ t.test(
     t.match(
       figuresOf(book.project([0], 1), 0),
       { backlogMs: 36.5 - 1, decoding: 0 },
-      'p0 + 1000·p1 + 0.5 for attention',
+      'a step, 1000 tokens and 0.5 ms for attention',
     )
     t.match(figuresOf(book.project([0], 100), 0), { backlogMs: 0, decoding: 1, requests: 1 })
     book.ended('a', 50_000, 40)
@@ -247,9 +255,9 @@ t.test('what a step costs is learned in steps of the engine, not of another size
     book.ended(`${i}`, nowMs, 1)
     nowMs += 10
   }
-  const { p0, p1, p2 } = figuresOf(book.project([0], nowMs), 0)
+  const { prefillStepMs, prefillTokenMs, prefillPairMs } = figuresOf(book.project([0], nowMs), 0)
   for (const tokens of [1000, 4000, 8000]) {
-    const learned = prefillCost([p0, p1, p2], tokens, tokens, step, 0)
+    const learned = prefillCost([prefillStepMs, prefillTokenMs, prefillPairMs], tokens, tokens, step, 0)
     const ratio = learned / prefillCost(p, tokens, tokens, step, 0)
     t.ok(Math.abs(ratio - 1) < 0.1, `${tokens} tokens: ${ratio}`)
   }

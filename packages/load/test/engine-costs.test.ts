@@ -40,10 +40,11 @@ t.test('a worker of a quarter or four times the speed is known after eight answe
       costs.observe(slot, 1, tokens, attention, (slot === 0 ? times : 1) * ms * (0.95 + 0.1 * random.next()))
     }
     for (let row = 0; row < 8; row++) for (const slot of [1, 2, 3, 0, 1, 2, 3]) take(slot)
-    const [p0, p1, p2] = costs.of(0)
+    const [stepMs, tokenMs, pairMs] = costs.of(0)
     for (const tokens of [500, 2000, 6000]) {
       const attention = (tokens * tokens) / 2
-      const ratio = (p0 + p1 * tokens + p2 * attention) / (times * (p[0] + p[1] * tokens + p[2] * attention))
+      const ratio =
+        (stepMs + tokenMs * tokens + pairMs * attention) / (times * (p[0] + p[1] * tokens + p[2] * attention))
       t.ok(ratio > 0.75 && ratio < 1.33, `${tokens} tokens, ${times} times: ${ratio} (seed ${SEED})`)
     }
   }

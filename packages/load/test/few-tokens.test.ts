@@ -2,11 +2,11 @@
 
 import { seededRandom } from '@homing/base'
 import t from 'tap'
-import { DECODE_PRIOR, EngineBook, figuresOf, prefillCost } from '../src/index.ts'
+import { DECODE_PRIOR, EngineBook, figuresOf, prefillCost, STEP_TOKENS_DEFAULT } from '../src/index.ts'
 import { chargedTokens } from '../src/prefill-costs.ts'
 
 const SEED = 20_261_125
-const STEP = 8192
+const STEP = STEP_TOKENS_DEFAULT
 
 /** What prefill of so many new tokens of a prompt takes, in milliseconds. */
 type Takes = (newTokens: number, promptTokens: number) => number
@@ -47,8 +47,8 @@ for (const [name, takes] of Object.entries(ENGINES)) {
       const { book, nowMs } = served(takes, 200)
       const projection = book.project([0], nowMs)
       const { kneeTokens } = projection
-      const { p0, p1, p2 } = figuresOf(projection, 0)
-      const p = [p0, p1, p2] as const
+      const { prefillStepMs, prefillTokenMs, prefillPairMs } = figuresOf(projection, 0)
+      const p = [prefillStepMs, prefillTokenMs, prefillPairMs] as const
       for (const newTokens of [10, 100, 200, 700, 1300]) {
         const ratio = prefillCost(p, newTokens, 1300, STEP, kneeTokens) / takes(newTokens, 1300)
         t.ok(
@@ -68,8 +68,8 @@ t.test(
     const { book, nowMs } = served(takes, 200, 4)
     const projection = book.project([0], nowMs)
     const { kneeTokens } = projection
-    const { p0, p1, p2 } = figuresOf(projection, 0)
-    const p = [p0, p1, p2] as const
+    const { prefillStepMs, prefillTokenMs, prefillPairMs } = figuresOf(projection, 0)
+    const p = [prefillStepMs, prefillTokenMs, prefillPairMs] as const
     t.ok(kneeTokens < 128, `${kneeTokens} tokens`)
     const ratio = prefillCost(p, 200, 200, STEP, kneeTokens) / takes(200, 200)
     t.ok(Math.abs(ratio - 1) < 0.2, `200 tokens: ${ratio} (seed ${SEED})`)
@@ -121,8 +121,8 @@ for (const [name, takes] of Object.entries(ENGINES)) {
         const { book, nowMs } = servedInEights(takes, 60, decoding)
         const projection = book.project([0], nowMs)
         const { kneeTokens } = projection
-        const { p0, p1, p2 } = figuresOf(projection, 0)
-        const p = [p0, p1, p2] as const
+        const { prefillStepMs, prefillTokenMs, prefillPairMs } = figuresOf(projection, 0)
+        const p = [prefillStepMs, prefillTokenMs, prefillPairMs] as const
         for (const newTokens of [10, 100, 200, 700, 1300]) {
           const ratio = prefillCost(p, newTokens, 1300, STEP, kneeTokens) / takes(newTokens, 1300)
           t.ok(

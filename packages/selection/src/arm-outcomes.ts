@@ -4,6 +4,7 @@
  * Decisions whose first token is still to come are known by two sums, from which follows how long they have waited together, at any time.
  */
 
+import { AUTO_CONSTANTS } from '@homing/load'
 import { FadingMean } from './fading-mean.ts'
 
 /** The decisions of an arm that say something, and their times. */
@@ -15,17 +16,14 @@ export interface ArmSight {
   readonly variance: number
 }
 
-/** Outcomes that the mean reaches back. */
-const REACH_OUTCOMES = 128
-/** Standard errors by which those that wait have waited longer than is usual, before they count in full. */
-const Z_OVERDUE = 3
+const { ARM_OUTCOMES, Z_OVERDUE } = AUTO_CONSTANTS.guard
 
 export class ArmOutcomes {
   /** Since the start, like `outcomes`. */
   decisions = 0
   outcomes = 0
   /** Of this phase, as all that follows. */
-  readonly seen = new FadingMean(REACH_OUTCOMES)
+  readonly seen = new FadingMean(ARM_OUTCOMES)
   #waiting = 0
   /** Of those that wait: sum of weights, and of weight · time of the decision. */
   #weights = 0

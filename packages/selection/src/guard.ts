@@ -13,7 +13,7 @@
  *                                                                         affinity: LOSS_MAX / (what it is worse by)
  *
  *   seen        time to the first token ÷ the running mean of all requests with about as long a prompt (log2 of its tokens),
- *               at most OUTLIER; means and variances of each arm fade
+ *               at most GUARD_OUTLIER_TIMES; means and variances of each arm fade
  *   worse       Welch's z above Z_WORSE, and the mean by more than WORSE_RATIO
  *   off         the first tokens come far sooner or later than predicted (CALIBRATION_OFF), or too few of the predicted tokens were cached;
  *               against the last time that a test found nothing
@@ -28,6 +28,7 @@
  */
 
 import type { Random } from '@homing/base'
+import { AUTO_CONSTANTS } from '@homing/load'
 import { ArmOutcomes } from './arm-outcomes.ts'
 import { FadingMean } from './fading-mean.ts'
 
@@ -37,7 +38,7 @@ export type GuardArm = (typeof GUARD_ARMS)[number]
 export const GUARD_PHASES = ['trusting', 'testing', 'shrunk'] as const
 export type GuardPhase = (typeof GUARD_PHASES)[number]
 
-export const GUARD_SHARE_DEFAULT = 0.01
+export const GUARD_SHARE_DEFAULT: number = AUTO_CONSTANTS.guard.SHARE_DEFAULT
 
 export interface GuardSettings {
   /** Share of the decisions that go by least-loaded while nothing speaks against the policy, 0 … 0.5. 0: none ever does. */
@@ -90,46 +91,14 @@ export interface GuardReport {
   readonly unseen: number
 }
 
-const LOSS_MAX = 0.01
-const AFFINITY_MIN = 0.005
-const TEST_SHARE = 0.5
-/**
- * An experiment is dear if control would cost this share of the mean time to the first token more: it is made so much more seldom, but at least
- * in a share of the cases, as the prediction may be wrong.
- */
-const DEAR = 0.5
-const DEAR_SHARE = 0.02
-const DEAR_TEST_SHARE = 0.25
-const OUTLIER = 10
-/** Times beyond are taken for these: a microsecond, a day. */
-const MS_MIN = 1e-3
-const MS_MAX = 86_400_000
-const BINS = 32
-const LENGTH_OUTCOMES_MIN = 2
-/** Outcomes that a running mean of a length of prompts reaches back. */
-const LENGTH_OUTCOMES = 64
-const TTFT_OUTCOMES = 256
-const SUSPICION_OUTCOMES = 64
-/** Outcomes of each arm in a phase before anything is concluded from them; of an arm that does not answer, decisions. */
-const ARM_OUTCOMES_MIN = 10
-/** Outcomes of each arm after which a test is over. */
-const TEST_OUTCOMES = 48
-const Z_WORSE = 2
-const Z_SUSPECT = 2.5
-const Z_EVEN = 0.5
-const Z_BETTER = -1
-const WORSE_RATIO = 1.05
-/** log2 of how far from the prediction is off. */
-const CALIBRATION_OFF = 1.5
-const CACHED_OFF = 0.5
-/** Outcomes between two tests, at first and at most. */
-const PAUSE_MIN = 250
-const PAUSE_MAX = 16_000
-const FORGIVEN_PAUSES = 4
-const RELAPSE_OUTCOMES = 48
-const RELAPSE_RATIO = 2.5
-/** Outcomes between two judgements while the policy is trusted. */
-const JUDGE_EVERY = 4
+const { LOSS_MAX, AFFINITY_SHARE_MIN, TEST_SHARE, JUDGE_EVERY } = AUTO_CONSTANTS.guard
+const { DEAR_TIMES, DEAR_SHARE_MIN, DEAR_TEST_SHARE_MIN } = AUTO_CONSTANTS.guard
+const { GUARD_OUTLIER_TIMES, FIRST_TOKEN_MS_MIN, FIRST_TOKEN_MS_MAX, LOG_MAX } = AUTO_CONSTANTS.guard
+const { LENGTH_CLASSES, LENGTH_OUTCOMES_MIN, LENGTH_OUTCOMES, FIRST_TOKEN_OUTCOMES } = AUTO_CONSTANTS.guard
+const { SUSPICION_OUTCOMES, CALIBRATION_OFF, CACHED_OFF } = AUTO_CONSTANTS.guard
+const { ARM_OUTCOMES_MIN, TEST_OUTCOMES, WORSE_RATIO } = AUTO_CONSTANTS.guard
+const { Z_WORSE, Z_SUSPECT, Z_EVEN, Z_BETTER } = AUTO_CONSTANTS.guard
+const { PAUSE_MIN, PAUSE_MAX, FORGIVEN_PAUSES, RELAPSE_OUTCOMES, RELAPSE_RATIO } = AUTO_CONSTANTS.guard
 
 export class Guard {
   readonly share: number
@@ -137,10 +106,10 @@ export class Guard {
   readonly #control = new ArmOutcomes()
   /** Time to the first token by log2 of the prompt's tokens. */
   readonly #lengths: readonly FadingMean[] = Array.from(
-    { length: BINS },
+    { length: LENGTH_CLASSES },
     () => new FadingMean(LENGTH_OUTCOMES),
   )
-  readonly #ttft = new FadingMean(TTFT_OUTCOMES)
+  readonly #ttft = new FadingMean(FIRST_TOKEN_OUTCOMES)
   /** Of this phase. */
   readonly #recent = new FadingMean(RELAPSE_OUTCOMES)
   /** Its mean in the last test; 0 before one. */
@@ -159,7 +128,7 @@ export class Guard {
   #nowMs = 0
   #outcomes = 0
   #pausedUntil = 0
-  #pause = PAUSE_MIN
+  #pause: number = PAUSE_MIN
   #tests = 0
   #shrinks = 0
   #unseen = 0
@@ -242,11 +211,11 @@ export class Guard {
     const isCounted = this.#close(decision as OwnDecision)
     const { arm, promptTokens, predictedMs, weight } = decision as OwnDecision
     if (!(firstTokenMs > 0 && firstTokenMs < Infinity)) return
-    const ms = Math.min(MS_MAX, Math.max(MS_MIN, firstTokenMs))
+    const ms = Math.min(FIRST_TOKEN_MS_MAX, Math.max(FIRST_TOKEN_MS_MIN, firstTokenMs))
     if (predictedMs > 0 && predictedMs < Infinity)
       this.#calibration.add(Math.max(-LOG_MAX, Math.min(LOG_MAX, Math.log2(ms / predictedMs))))
     const length = this.#lengths[binOf(promptTokens)]!
-    const bounded = length.count === 0 ? ms : Math.min(OUTLIER * length.mean, ms)
+    const bounded = length.count === 0 ? ms : Math.min(GUARD_OUTLIER_TIMES * length.mean, ms)
     length.add(bounded)
     this.#ttft.add(bounded)
     this.#recent.add(bounded)
@@ -254,7 +223,7 @@ export class Guard {
     if (isCounted && arm !== undefined) {
       const own = this.#arm(arm)
       own.outcomes++
-      own.seen.add(Math.min(OUTLIER, ms * weight))
+      own.seen.add(Math.min(GUARD_OUTLIER_TIMES, ms * weight))
     }
     this.#judge(now)
   }
@@ -359,14 +328,14 @@ export class Guard {
 
   /** Chance that a decision counts for one of the arms. */
   #experimentChance(extraMs: number): number {
-    const dearMs = DEAR * this.#ttft.mean
+    const dearMs = DEAR_TIMES * this.#ttft.mean
     if (this.#phase === 'shrunk' || this.#ttft.count === 0 || !(extraMs > dearMs)) return 1
-    return Math.max(this.#phase === 'testing' ? DEAR_TEST_SHARE : DEAR_SHARE, dearMs / extraMs)
+    return Math.max(this.#phase === 'testing' ? DEAR_TEST_SHARE_MIN : DEAR_SHARE_MIN, dearMs / extraMs)
   }
 
   get #affinityShare(): number {
     const worseBy = this.#fewer >= ARM_OUTCOMES_MIN ? this.#excess : this.#shrunkBy
-    return Math.min(TEST_SHARE, Math.max(AFFINITY_MIN, LOSS_MAX / Math.max(LOSS_MAX, worseBy)))
+    return Math.min(TEST_SHARE, Math.max(AFFINITY_SHARE_MIN, LOSS_MAX / Math.max(LOSS_MAX, worseBy)))
   }
 
   /** Whether first tokens come much later since the policy has all decisions than in the last test, when it had half of them. */
@@ -420,12 +389,9 @@ export class Guard {
   }
 }
 
-/** Bound of a log2 and of z. */
-const LOG_MAX = 16
-
 function binOf(promptTokens: number): number {
   if (!(promptTokens >= 1)) return 0
-  return promptTokens < 2 ** 32 ? 31 - Math.clz32(promptTokens) : BINS - 1
+  return promptTokens < 2 ** 32 ? 31 - Math.clz32(promptTokens) : LENGTH_CLASSES - 1
 }
 
 function reportOf({ decisions, outcomes, seen }: ArmOutcomes): ArmReport {

@@ -50,7 +50,15 @@ function termOf({ policy, terms }: Choice, name: string, i: number): number {
 
 /** The definition, one worker at a time. */
 function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: number, i: number): number {
-  const { p0, p1, p2, q0, q1, q2, ...figures } = figuresOf(engines, i)
+  const {
+    prefillStepMs,
+    prefillTokenMs,
+    prefillPairMs,
+    decodeStepMs,
+    decodeRequestMs,
+    decodeTokenMs,
+    ...figures
+  } = figuresOf(engines, i)
   const rho = engines.busyShare
   const o = engines.outputTokensExpected
   const step = input.stepTokens![i]!
@@ -69,18 +77,18 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const inUse = BLOCK * (sought - input.newBlocks[i]!)
   const uncached = newTokensAt(i)
   const unlanded = Math.max(1, promptTokens - inUse * input.creditFactors[i]!)
-  const n = unlanded < uncached && p1 * (uncached - unlanded) <= mostPriced ? unlanded : uncached
+  const n = unlanded < uncached && prefillTokenMs * (uncached - unlanded) <= mostPriced ? unlanded : uncached
   const cachedTokens = promptTokens - Math.min(...Array.from(SLOTS, newTokensAt))
   const tokensInUse = BLOCK * (sought - Math.min(...Array.from(input.newBlocks)))
   const isUnshared = Math.max(0, tokensInUse) <= cachedTokens - BLOCK
   const steps = Math.ceil(n / step)
   const charged = n + Math.max(0, engines.kneeTokens - (n - (steps - 1) * step))
-  const pairs = p2 * n * (promptTokens - n / 2)
-  const x = p0 * steps + p1 * charged + pairs
+  const pairs = prefillPairMs * n * (promptTokens - n / 2)
+  const x = prefillStepMs * steps + prefillTokenMs * charged + pairs
   const priced = engines.prefillMeanMs > 0 ? Math.min(x, 2 * engines.prefillMeanMs) : x
-  const g = q0 + q1 * d + q2 * C
-  const joined = d > 0 ? g / 2 + (g - q0) * Math.ceil((n + queued) / step) : 0
-  const steps0 = Array.from(SLOTS, slot => figuresOf(engines, slot).q0)
+  const g = decodeStepMs + decodeRequestMs * d + decodeTokenMs * C
+  const joined = d > 0 ? g / 2 + (g - decodeStepMs) * Math.ceil((n + queued) / step) : 0
+  const steps0 = Array.from(SLOTS, slot => figuresOf(engines, slot).decodeStepMs)
   const mean = steps0.reduce((a, b) => a + b) / WORKERS
   const deviation = Math.sqrt(steps0.reduce((sum, ms) => sum + (ms - mean) ** 2, 0) / WORKERS)
   const spread = mean > 0 ? deviation / mean : 0
@@ -88,17 +96,18 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
     Math.min(0.05, 0.22 * (spread - 0.1)),
     (isUnshared ? 0.1 : 1) * Math.max(engines.waitingShare, (1 - rho) ** 8),
   )
-  const own = o * (q0 + q1 * (L + 1) + q2 * (C + queued + promptTokens + o / 2))
-  const heldUp = Math.max(0, x - q0 * Math.ceil(n / step))
+  const own =
+    o * (decodeStepMs + decodeRequestMs * (L + 1) + decodeTokenMs * (C + queued + promptTokens + o / 2))
+  const heldUp = Math.max(0, x - decodeStepMs * Math.ceil(n / step))
   const free = isUnshared ? 4 : 0.5
   const others =
     (heldUp + 30 * (1 - rho) ** 24 * Math.max(0, heldUp - free * g)) * L +
-    ((q1 + q2 * (promptTokens + o / 2)) * L * o) / 2
+    ((decodeRequestMs + decodeTokenMs * (promptTokens + o / 2)) * L * o) / 2
   const later = (priced * rho) / (1 - rho)
   const held = input.heldBlocksOf?.(i) ?? -1
   const isEmptied = held >= 0 && BLOCK * held < capacity / 2
   const isFull = figures.receivedTokens + n > (capacity > 0 ? capacity : 262_144) && !isEmptied
-  const again = Math.min(p1 * n + pairs, mostPriced)
+  const again = Math.min(prefillTokenMs * n + pairs, mostPriced)
   const evict = isFull ? again * (1 - rho) ** 4 * figures.churn : 0
   const active = BLOCK * input.activeBlocks[i]!
   const missing = active + BLOCK * input.newBlocks[i]! + o * (L + 1) - capacity
@@ -278,7 +287,7 @@ t.test('where workers are not alike, decoding counts however busy they are', asy
     }
     // Everybody has a prompt in its queue: w is what is left of it.
     const engines = { ...book.project(SLOTS, nowMs), busyShare: 0.95, waitingShare: 0 }
-    const { q0, q1, q2 } = figuresOf(engines, 4)
+    const { decodeStepMs, decodeRequestMs, decodeTokenMs } = figuresOf(engines, 4)
     const choice = new Selector().choose(
       candidates(engines, [0, 0, 0, 0, 0], NOBODY_ELSE),
       { promptTokens: 1000, blockSizeTokens: BLOCK },
@@ -286,7 +295,10 @@ t.test('where workers are not alike, decoding counts however busy they are', asy
       seededRandom(SEED),
     )
     const output = engines.outputTokensExpected
-    return termOf(choice, 'decode_ms', 4) / (output * (q0 + q1 + q2 * (1000 + output / 2)))
+    return (
+      termOf(choice, 'decode_ms', 4) /
+      (output * (decodeStepMs + decodeRequestMs + decodeTokenMs * (1000 + output / 2)))
+    )
   }
   t.ok(weightAt(1) < 1e-9, 'all alike')
   for (const [times, expected] of [

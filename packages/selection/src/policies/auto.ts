@@ -42,36 +42,13 @@
  * Source   the steps are those of an engine with chunked prefill; the prices for others and the weight of what is shared were found by simulation.
  */
 
-import { FIGURE_OFFSET, FIGURES_PER_SLOT, STEP_TOKENS_DEFAULT } from '@homing/load'
+import { AUTO_CONSTANTS, FIGURE_OFFSET, FIGURES_PER_SLOT, STEP_TOKENS_DEFAULT } from '@homing/load'
 import { POLICY_TERMS_MAX, type Policy } from '../policy.ts'
 
-const PRICED_PREFILLS_MAX = 2
-const EVICT_EXPONENT = 4
-/** Tokens that fit into a cache whose size its engine does not say: a few tens of gigabytes of a mid-sized model. */
-const CAPACITY_UNKNOWN = 262_144
-const IDLE_EXPONENT = 8
-/** Of w, for a prompt whose cached blocks nobody else uses. */
-const UNSHARED_WEIGHT = 0.1
-/** Least w per unit of v above SPREAD_OF_CHANCE. */
-const UNLIKE_WEIGHT = 0.22
-/** v that one worker of many can make, told apart by chance. */
-const SPREAD_OF_CHANCE = 0.1
-/** Upper limit of that least w. */
-const UNLIKE_PRICE_MAX = 0.05
-/** What holding up somebody costs in an idle fleet beyond the time that it takes, and how fast that falls as queues fill. */
-const HOLD_UP_PRICE = 30
-const HOLD_UP_EXPONENT = 24
-/** Decode steps that somebody is held up before that price begins: for a prompt that others use, and for one whose cached blocks nobody else uses. */
-const FREE_STEPS = 0.5
-const FREE_STEPS_UNSHARED = 4
-/** A cache that holds less than this share was emptied, as when its engine starts again. One under load has so much that nobody refers to. */
-const EMPTY_SHARE = 0.5
-/** Who was sent so many times the new tokens of the mean worker costs UNSURE_MS more for a prompt that nobody holds. */
-const CHURN_MAX = 4
-/** The first request whose end is waited for is halfway to it. */
-const FIRST_END_SHARE = 0.5
-/** Differences of learned times below this are noise: of timers, of queues of the system, of the few requests that taught them. */
-const UNSURE_MS = 2
+const { PRICED_PREFILLS_MAX, EVICT_EXPONENT, CAPACITY_TOKENS_ASSUMED, EMPTIED_SHARE } = AUTO_CONSTANTS.cost
+const { FIRST_END_REQUESTS, IDLE_EXPONENT, UNSHARED_SHARE, CHURN_MAX, UNSURE_MS } = AUTO_CONSTANTS.cost
+const { UNLIKE_WEIGHT, CHANCE_SPREAD, UNLIKE_PRICE_MAX } = AUTO_CONSTANTS.cost
+const { HOLD_UP_PRICE, HOLD_UP_EXPONENT, FREE_STEPS_SHARED, FREE_STEPS_UNSHARED } = AUTO_CONSTANTS.cost
 
 // Constants of this module: read from the imported object, or imported one by one, they make a decision 5 % slower.
 const {
@@ -81,7 +58,8 @@ const {
   decoding: DECODING,
 } = FIGURE_OFFSET
 const { contextTokens: CONTEXT_TOKENS, churn: CHURN, receivedTokens: RECEIVED_TOKENS } = FIGURE_OFFSET
-const { p0: P0, p1: P1, p2: P2, q0: Q0, q1: Q1, q2: Q2 } = FIGURE_OFFSET
+const { prefillStepMs: P0, prefillTokenMs: P1, prefillPairMs: P2 } = FIGURE_OFFSET
+const { decodeStepMs: Q0, decodeRequestMs: Q1, decodeTokenMs: Q2 } = FIGURE_OFFSET
 
 export const auto: Policy = {
   name: 'auto',
@@ -155,12 +133,12 @@ export const auto: Policy = {
     for (let i = 0; i < count; i++) if (newBlocks[i]! < newBlocksMin) newBlocksMin = newBlocks[i]!
     const sharedTokensMax = (sought - newBlocksMin) * blockSizeTokens
     const isUnshared = sharedTokensMax <= promptTokens - newTokensMin - blockSizeTokens
-    const spread = Math.max(0, engines.speedSpread - SPREAD_OF_CHANCE)
+    const spread = Math.max(0, engines.speedSpread - CHANCE_SPREAD)
     const decodePriceMin = Math.min(UNLIKE_PRICE_MAX, UNLIKE_WEIGHT * spread)
-    const decodePrice = Math.max(decodePriceMin, isUnshared ? UNSHARED_WEIGHT * idlePrice : idlePrice)
+    const decodePrice = Math.max(decodePriceMin, isUnshared ? UNSHARED_SHARE * idlePrice : idlePrice)
     const decodeWeight = decodePrice * output
     const halfWeight = decodeWeight / 2
-    const freeSteps = isUnshared ? FREE_STEPS_UNSHARED : FREE_STEPS
+    const freeSteps = isUnshared ? FREE_STEPS_UNSHARED : FREE_STEPS_SHARED
     const pricedMax = engines.prefillMeanMs > 0 ? PRICED_PREFILLS_MAX * engines.prefillMeanMs : Infinity
     const heldTokens = promptTokens + output / 2
     const landedShare = blockSizeTokens * overlapCredit
@@ -216,9 +194,12 @@ export const auto: Policy = {
       const wait = freeInMs + shared
       const later = priced * laterPrice
       let evict = 0
-      if (figures[(at + RECEIVED_TOKENS) | 0]! + tokens > (capacity > 0 ? capacity : CAPACITY_UNKNOWN)) {
+      if (
+        figures[(at + RECEIVED_TOKENS) | 0]! + tokens >
+        (capacity > 0 ? capacity : CAPACITY_TOKENS_ASSUMED)
+      ) {
         const held = heldBlocksOf === undefined ? -1 : heldBlocksOf(i)
-        const isEmptied = held >= 0 && held * blockSizeTokens < EMPTY_SHARE * capacity
+        const isEmptied = held >= 0 && held * blockSizeTokens < EMPTIED_SHARE * capacity
         if (!isEmptied) evict = Math.min((p1 + attention) * tokens, pricedMax) * evictPrice * churn
       }
       const ownMs = q1 + q2 * heldTokens
@@ -249,5 +230,5 @@ export const auto: Policy = {
  */
 function roomMs(missing: number, each: number, requests: number, endMs: number, capacity: number): number {
   const running = Math.max(1, Math.min(requests, capacity / each))
-  return (endMs * (missing / each + FIRST_END_SHARE)) / (running + 1)
+  return (endMs * (missing / each + FIRST_END_REQUESTS)) / (running + 1)
 }
