@@ -1,25 +1,28 @@
 /**
- * `pnpm test [path …]`: runs every test file, two at a time, and closes with the line "N passed, N failed".
+ * `pnpm test [path …]`: runs every test file and closes with the line "N passed, N failed".
  *
  * A test file is a program that prints TAP (node-tap), so it is run as one: `node file`. Going through
  * the `tap` command instead would load its plugins into every process: 1.0 s against 0.2 s per file.
  *
- * Bounds   FILE_LIMIT_S per file (more for those in SLOW_FILES), TOTAL_LIMIT_S for the whole run; a file
- *          past its bound is killed with everything it started, and counts as failed.
+ * Order    the longest first, by file-seconds.json, so that no core is idle at the end. `--write-seconds` with
+ *          a whole run measures that table anew.
+ * Width    one file more than there are cores: many files mostly wait.
+ * Bounds   each file has LIMIT_FACTOR times its recorded seconds, at least FILE_LIMIT_S; the whole run has
+ *          TOTAL_LIMIT_S. A file past its bound is killed with everything it started, and counts as failed.
  * Counts   test cases, not assertions: see tap-reader.ts. A file that ends without its plan, or with an
  *          exit code other than 0 and no failed case, is a failed case.
- *
- * Again    With HOMING_TEST_AGAIN=N, up to N files that failed are run once more, alone, when all others have
- *          ended. A file that passes then counts as passed and is listed as unsteady with what it said the
- *          first time: a busy machine must not hide what the other files say. More failures than N stand.
+ * Cache    Node keeps the modules that it has compiled, with their types stripped, in COMPILE_CACHE: a thread
+ *          that imports the router then starts in half the time. A whole run begins with an empty cache.
  *
  * Paths may be files, folders, or parts of a path. Exit code 1 on any failure, 2 when no file fits.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process'
-import { existsSync, globSync } from 'node:fs'
+import { existsSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
 import { join, relative, resolve } from 'node:path'
 import process from 'node:process'
+import { parseArgs } from 'node:util'
 import { type FailedCase, readTap, type SkippedCase } from './tap-reader.ts'
 
 const ROOT = join(import.meta.dirname, '..')
@@ -29,25 +32,19 @@ const PATTERNS = [
   'bench/**/*.test.ts',
   'test/**/*.test.ts',
 ]
-const PARALLEL = 2
-const FILE_LIMIT_S = 120
-const TOTAL_LIMIT_S = 28 * 60
-/** Files that build or install something, or try many seeds. */
-const SLOW_FILES: Readonly<Record<string, number>> = {
-  'packages/index/test/index-wasm.test.ts': 420,
-  'packages/tokenization/test/reference/equality.test.ts': 240,
-  'test/examples-project.test.ts': 420,
-  'test/package.test.ts': 420,
-  'test/real-engines/sessions.test.ts': 660,
-  'test/simulation/router.test.ts': 300,
-  'test/system/replicas.test.ts': 240,
-  'test/site.test.ts': 280,
-  'test/system/trace.test.ts': 240,
-  'test/system/workers-memory.test.ts': 240,
-}
+const WIDTH = availableParallelism() + 1
+const FILE_LIMIT_S = 180
+/** A machine that does other work as well needs several times as long. */
+const LIMIT_FACTOR = 12
+const TOTAL_LIMIT_S = 20 * 60
+const COMPILE_CACHE = join(ROOT, 'node_modules', '.cache', 'homing-compiled')
+const SECONDS_FILE = join(import.meta.dirname, 'file-seconds.json')
+/** Seconds of every file that takes at least SECONDS_RECORDED_MIN on a machine with two cores. */
+const recordedSeconds = JSON.parse(readFileSync(SECONDS_FILE, 'utf8')) as Readonly<Record<string, number>>
+const SECONDS_RECORDED_MIN = 2
 /** Variables of ours that a test may read; all others could change what it tests. */
 const TEST_VARIABLES =
-  /^HOMING_(REAL_ENGINES|REAL_ENGINE_URLS|REAL_ENGINE_RESTART|REAL_REQUESTS|TRACES|PICTURES|SEED|SIM_SEED|SIM_SEEDS|FAULTS_RUNS|FAULTS_SEED|TEST_SEED|FUZZ_SECONDS|VOCABULARIES)$/
+  /^HOMING_(REAL_\w+|TRACES|TRACE_\w+|PICTURES|SEED|SIM_\w+|FAULTS_\w+|LIVES_\w+|STRESS_\w+|TEST_\w+|FUZZ_SECONDS|PARTITION_SECONDS|WORKERS_CHANGES|EXAMPLES|PYTHON|VOCABULARIES)$/
 /** Lines of standard error shown for a file that failed. */
 const ERROR_LINES_MAX = 60
 
@@ -62,7 +59,11 @@ interface FileResult {
 
 const running = new Set<ChildProcess>()
 
-process.exitCode = await main(process.argv.slice(2))
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { 'write-seconds': { type: 'boolean', default: false } },
+})
+process.exitCode = await main(positionals)
 
 async function main(wanted: readonly string[]): Promise<number> {
   const files = testFiles(wanted)
@@ -77,45 +78,40 @@ async function main(wanted: readonly string[]): Promise<number> {
     })
   }
 
+  if (wanted.length === 0) rmSync(COMPILE_CACHE, { recursive: true, force: true })
   const endsAt = performance.now() + TOTAL_LIMIT_S * 1000
   const results: FileResult[] = []
   const waiting = [...files]
   const runNext = async (): Promise<void> => {
     for (let file = waiting.shift(); file !== undefined; file = waiting.shift()) {
-      const limitS = Math.min(SLOW_FILES[file] ?? FILE_LIMIT_S, (endsAt - performance.now()) / 1000)
+      const limitS = Math.min(limitSecondsOf(file), (endsAt - performance.now()) / 1000)
       const result = limitS <= 1 ? notRun(file) : await runFile(file, limitS)
       results.push(result)
       report(result)
     }
   }
-  await Promise.all(Array.from({ length: PARALLEL }, runNext))
-  const unsteady = await runAgain(results, endsAt)
-  return close(results, unsteady)
+  await Promise.all(Array.from({ length: WIDTH }, runNext))
+  if (values['write-seconds'] && wanted.length === 0) writeSeconds(results)
+  return close(results)
 }
 
-/** Runs failed files alone and puts what they say then in place of what they said before; returns those that pass. */
-async function runAgain(results: FileResult[], endsAt: number): Promise<readonly string[]> {
-  const filesMax = Number(process.env['HOMING_TEST_AGAIN'] ?? 0)
-  const failed = results.filter(result => result.failed.length > 0)
-  if (failed.length > filesMax) return []
-  const unsteady: string[] = []
-  for (const { file } of failed) {
-    const limitS = Math.min(SLOW_FILES[file] ?? FILE_LIMIT_S, (endsAt - performance.now()) / 1000)
-    if (limitS <= 1) break
-    console.log(`again, alone: ${file}`)
-    const result = await runFile(file, limitS)
-    report(result)
-    results[results.findIndex(other => other.file === file)] = result
-    if (result.failed.length === 0) unsteady.push(file)
-  }
-  return unsteady
+function limitSecondsOf(file: string): number {
+  return Math.max(FILE_LIMIT_S, LIMIT_FACTOR * (recordedSeconds[file] ?? 0))
 }
 
-/** Slow files first, so that the run does not end with one thread idle. */
+function writeSeconds(results: readonly FileResult[]): void {
+  const long = results
+    .filter(({ seconds }) => seconds >= SECONDS_RECORDED_MIN)
+    .toSorted((a, b) => a.file.localeCompare(b.file))
+    .map(({ file, seconds }) => [file, Math.round(seconds)] as const)
+  writeFileSync(SECONDS_FILE, `${JSON.stringify(Object.fromEntries(long), undefined, 2)}\n`)
+}
+
+/** The longest first. */
 function testFiles(wanted: readonly string[]): readonly string[] {
   const all = globSync(PATTERNS, { cwd: ROOT, exclude: path => path.includes('node_modules') })
     .map(file => file.replaceAll('\\', '/'))
-    .sort((a, b) => (SLOW_FILES[b] ?? 0) - (SLOW_FILES[a] ?? 0) || a.localeCompare(b))
+    .sort((a, b) => (recordedSeconds[b] ?? 0) - (recordedSeconds[a] ?? 0) || a.localeCompare(b))
   if (wanted.length === 0) return all
   return all.filter(file => wanted.some(path => fits(file, path)))
 }
@@ -181,6 +177,7 @@ function cleanEnvironment(limitS: number): NodeJS.ProcessEnv {
   for (const [name, value] of Object.entries(process.env)) {
     if (!/^(HOMING|DYN|TAP)_/.test(name) || TEST_VARIABLES.test(name)) env[name] = value
   }
+  env['NODE_COMPILE_CACHE'] = COMPILE_CACHE
   // A little less than our own limit: then node-tap says which test hangs.
   env['TAP_TIMEOUT'] = String(Math.max(1, Math.floor(limitS - 5)))
   return env
@@ -221,7 +218,7 @@ function report(result: FileResult): void {
   }
 }
 
-function close(results: readonly FileResult[], unsteady: readonly string[]): number {
+function close(results: readonly FileResult[]): number {
   const sum = (count: (result: FileResult) => number): number =>
     results.reduce((total, result) => total + count(result), 0)
   const failedCount = sum(result => result.failed.length)
@@ -233,10 +230,6 @@ function close(results: readonly FileResult[], unsteady: readonly string[]): num
     for (const { file, failed } of results) {
       for (const { path } of failed) console.log(`  ${[file, ...path].join(' > ')}`)
     }
-  }
-  if (unsteady.length > 0) {
-    console.log(`${unsteady.length} unsteady, passed only when run again alone:`)
-    for (const file of unsteady) console.log(`  ${file}`)
   }
   if (skippedCount > 0) {
     console.log(`${skippedCount} skipped:`)
