@@ -11,7 +11,6 @@ import type { ShardStatus } from '@homing/actors/indexer'
 import type { TokenizerPath } from '@homing/actors/tokenizer'
 import type { WorkerLoad } from '@homing/actors/tracker'
 import type { LearnedSpeed } from '@homing/load'
-import type { CandidateTerms, GuardReceipt, LayerTerm, Receipt } from '@homing/placement'
 import type { KeyAudit } from '@homing/selection'
 import { iso, milliseconds, significant } from './view-numbers.ts'
 
