@@ -8,17 +8,11 @@ import { createSimulation, type Simulation } from '@homing/actor/simulation'
 import { processMetrics } from '@homing/actors/console'
 import { type LogFiles, logFiles } from '@homing/actors/decision-log'
 import { parseWorkerSpec } from '@homing/actors/directory'
-import { type GuardianMessage, guardian } from '@homing/actors/guardian'
+import { type GuardianArgs, type GuardianMessage, guardian } from '@homing/actors/guardian'
 import { type CheckpointStore, checkpointFiles } from '@homing/actors/listener'
 import { inlineTaskPool, taskPoolCapability } from '@homing/actors/tokenizer'
 import { type Log, seededRandom, silentLog } from '@homing/base'
-import {
-  parseSettings,
-  type RouterSettings,
-  readRelayRoute,
-  readTenantWeights,
-  routerCommand,
-} from '@homing/config'
+import { parseSettings, type RouterSettings, routerCommand } from '@homing/config'
 import { byteTokenizer, Engine, type EngineSettings } from '@homing/engine'
 import { Metrics } from '@homing/metrics'
 import type { PolicyFile } from '@homing/queue'
@@ -135,17 +129,12 @@ export type Dump = Readonly<
   >
 >
 
-type RouterArgs = RouterSettings & {
-  readonly specs: ReturnType<typeof parseWorkerSpec>[]
-  readonly policyClasses: PolicyFile | undefined
-}
-
 export class SimulatedFleet {
   readonly simulation: Simulation
   readonly network: MemoryNetwork
   readonly engines: readonly FleetEngine[]
   readonly #client: Transport
-  readonly #args: RouterArgs
+  readonly #args: GuardianArgs
   #guardian!: ActorRef<GuardianMessage>
 
   private constructor(
@@ -166,7 +155,10 @@ export class SimulatedFleet {
         : { checkpointDirectory: '/checkpoints', checkpointIntervalMs: CHECKPOINT_INTERVAL_MS }
     const decisions = options.decisionFiles === undefined ? {} : { decisionLogFile: DECISION_LOG }
     const { policyClasses } = options
-    this.#args = { ...base, ...checkpoints, ...decisions, ...settings, specs, policyClasses }
+    this.#args = {
+      settings: { ...base, ...checkpoints, ...decisions, ...settings },
+      inputs: { specs, policyClasses, loadedTokenizers: new Map() },
+    }
   }
 
   static async start(options: FleetOptions): Promise<SimulatedFleet> {
@@ -228,18 +220,14 @@ export class SimulatedFleet {
 
   /** Another router over the same engines, which knows nothing of the first; its origin. */
   async startSecondRouter(): Promise<string> {
-    const port = this.#args.port + 100
-    await this.#startGuardian('second-guardian', { ...this.#args, port })
+    const { settings, inputs } = this.#args
+    const port = settings.port + 100
+    await this.#startGuardian('second-guardian', { settings: { ...settings, port }, inputs })
     return `http://127.0.0.1:${port}`
   }
 
-  async #startGuardian(name: string, args: RouterArgs): Promise<ActorRef<GuardianMessage>> {
-    const relayRoutes = args.relayRoutes.map(readRelayRoute)
-    const tenantWeights = readTenantWeights(args.tenantWeights)
-    const ref = this.simulation.spawn(guardian, {
-      name,
-      args: { ...args, relayRoutes, tenantWeights, loadedTokenizers: new Map() },
-    })
+  async #startGuardian(name: string, args: GuardianArgs): Promise<ActorRef<GuardianMessage>> {
+    const ref = this.simulation.spawn(guardian, { name, args })
     const ready = await this.simulation.settle(ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX }), {
       within: READY_MS_MAX,
     })

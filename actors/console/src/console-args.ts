@@ -10,6 +10,7 @@ import type { RouterMessage } from '@homing/actors/router'
 import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { WhatIfMessage } from '@homing/actors/what-if'
+import type { RouterSettings } from '@homing/config'
 
 export interface ConsoleArgs {
   readonly host: string
@@ -44,4 +45,44 @@ export interface ConsoleArgs {
   readonly decisionLog?: ActorRef<DecisionLogMessage> | undefined
   /** Undefined: requests are not kept. */
   readonly whatIf?: ActorRef<WhatIfMessage> | undefined
+}
+
+export type ConsoleSettings = Pick<
+  RouterSettings,
+  'host' | 'adminPort' | 'page' | 'pageTabsMax' | 'bodyBytesMax' | 'bodyTimeoutMs' | 'clientStallTimeoutMs'
+>
+
+const ASK_MS_MAX = 10_000
+const READ_MS_MAX = 60_000
+
+/** `adminKey`: the key itself, once its file is read. */
+export function consoleArgsFromSettings(
+  settings: ConsoleSettings,
+  parts: Pick<
+    ConsoleArgs,
+    | 'adminKey'
+    | 'relayed'
+    | 'router'
+    | 'queue'
+    | 'directory'
+    | 'tracker'
+    | 'tokenizer'
+    | 'indexers'
+    | 'replicaBridge'
+    | 'decisionLog'
+    | 'whatIf'
+  >,
+): ConsoleArgs {
+  return {
+    ...parts,
+    host: settings.host,
+    adminPort: settings.adminPort,
+    page: settings.page,
+    pageTabsMax: settings.pageTabsMax,
+    bodyBytesMax: settings.bodyBytesMax,
+    bodySilenceMsMax: settings.bodyTimeoutMs,
+    clientStallMsMax: settings.clientStallTimeoutMs,
+    askMsMax: ASK_MS_MAX,
+    readMsMax: READ_MS_MAX,
+  }
 }

@@ -1,5 +1,5 @@
 export { operatorConsole } from './console.ts'
-export type { ConsoleArgs } from './console-args.ts'
+export { type ConsoleArgs, consoleArgsFromSettings } from './console-args.ts'
 export { ConsoleBusyError } from './errors.ts'
 export type { ConsoleMessage, Explained, FromConsole, OperatorRequest } from './messages.ts'
 export { processMetrics } from './metrics/process-metrics.ts'

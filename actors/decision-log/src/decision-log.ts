@@ -13,28 +13,13 @@
  */
 
 import { defineActor, signal } from '@homing/actor'
-import {
-  headerLine,
-  type LoggedSelection,
-  type LoggedWorker,
-  loggedWorkers,
-  requestLine,
-} from '@homing/trace'
+import { headerLine, type LoggedWorker, loggedWorkers, requestLine } from '@homing/trace'
 import { BlockNumbers } from './block-numbers.ts'
+import type { DecisionLogArgs } from './decision-log-args.ts'
 import { logFiles } from './log-files.ts'
 import { LogWriter } from './log-writer.ts'
 import type { DecisionLogMessage, SettledRequest } from './messages.ts'
 import { TextNumbers } from './text-numbers.ts'
-
-export interface DecisionLogArgs {
-  readonly path: string
-  readonly fileBytesMax: number
-  readonly filesMax: number
-  /** For the header. */
-  readonly selection: LoggedSelection
-  /** Different blocks that keep their number for sure; default BLOCKS_REMEMBERED. */
-  readonly blocksRemembered?: number
-}
 
 /** A million blocks of 16 tokens are the caches of 38 engines with 440,000 tokens each. */
 const BLOCKS_REMEMBERED = 2 ** 20

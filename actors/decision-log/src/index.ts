@@ -1,4 +1,5 @@
-export { type DecisionLogArgs, decisionLog } from './decision-log.ts'
+export { decisionLog } from './decision-log.ts'
+export { type DecisionLogArgs, decisionLogArgsFromSettings } from './decision-log-args.ts'
 export { DecisionLogFileError } from './errors.ts'
 export { type LogFile, type LogFiles, logFiles, prepareDecisionLog } from './log-files.ts'
 export type {

@@ -17,6 +17,7 @@ export type {
 } from './diagnosis/diagnosis.ts'
 export type { ModelTwin } from './diagnosis/evidence.ts'
 export { type DirectoryArgs, directory } from './directory.ts'
+export { directoryArgsFromSettings } from './directory-args.ts'
 export { openDoor, readKey } from './engine-keys.ts'
 export { InvalidWorkerError, NoWorkerSlotError, WorkerConflictError, WorkersFileError } from './errors.ts'
 export { brokerEndpointOf, type EventBroker, faultOfSubject, subjectOf } from './event-broker.ts'

@@ -12,20 +12,13 @@
  *        the tracker keeps what it was told.
  */
 
-import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
+import { type ActorContext, defineActor } from '@homing/actor'
 import type { Fleet, WorkerRecord } from '@homing/actors/directory'
-import type { KvUsageReport, ReportedUsageMessage } from '@homing/actors/tracker'
+import type { KvUsageReport } from '@homing/actors/tracker'
 import { type HttpTransport, transportCapability } from '@homing/transport'
+import type { EngineUsageArgs } from './engine-usage-args.ts'
 import { readKvUsage } from './kv-usage.ts'
 import type { EngineUsageMessage, UsageOutcome } from './messages.ts'
-
-export interface EngineUsageArgs {
-  readonly tracker: ActorRef<ReportedUsageMessage>
-  /** From an answer to the next question, in milliseconds; above 0. */
-  readonly intervalMs: number
-  /** Longest wait for an answer, in milliseconds. */
-  readonly timeoutMs: number
-}
 
 /** Questions under way at one time. */
 const POLLS_MAX = 16

@@ -1,2 +1,3 @@
-export { type EngineUsageArgs, engineUsage } from './engine-usage.ts'
+export { engineUsage } from './engine-usage.ts'
+export { type EngineUsageArgs, engineUsageArgsFromSettings } from './engine-usage-args.ts'
 export type { EngineUsageMessage } from './messages.ts'

@@ -7,7 +7,7 @@ import type { QueueMessage } from '@homing/actors/queue'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
-import type { RelayRoute } from '@homing/config'
+import { type RelayRoute, type RouterSettings, readRelayRoute } from '@homing/config'
 import type { ExchangeLimits } from './exchange.ts'
 import type { OwnRoute } from './own-routes.ts'
 
@@ -52,4 +52,65 @@ export interface GatewayArgs {
   readonly tracker: ActorRef<TrackerMessage>
   /** The actor that answers the operator routes, and these routes; undefined: they are on a port of their own. */
   readonly operators?: Operators | undefined
+}
+
+export type GatewaySettings = Pick<
+  RouterSettings,
+  | 'host'
+  | 'port'
+  | 'adminPort'
+  | 'bodyBytesMax'
+  | 'bodiesBytesMax'
+  | 'bodyTimeoutMs'
+  | 'clientStallTimeoutMs'
+  | 'pageTabsMax'
+  | 'openRequestsMax'
+  | 'rememberedResponsesMax'
+  | 'accessLog'
+  | 'accessLogSample'
+  | 'queueTimeoutMs'
+  | 'retries'
+  | 'silenceTimeoutMs'
+  | 'requestTimeoutMs'
+  | 'audit'
+  | 'relayRoutes'
+>
+
+const READ_MS_MAX = 60_000
+const ASK_MS_MAX = 10_000
+
+/** `isQueueOn`: requests may wait for room. `operators`: has no effect where these routes have a port of their own. */
+export function gatewayArgsFromSettings(
+  settings: GatewaySettings,
+  parts: Pick<GatewayArgs, 'tokenizer' | 'queue' | 'router' | 'directory' | 'tracker'> & {
+    readonly operators: Operators
+    readonly isQueueOn: boolean
+  },
+): GatewayArgs {
+  const { isQueueOn, operators, ...refs } = parts
+  const { accessLog: path, accessLogSample: sample } = settings
+  return {
+    ...refs,
+    host: settings.host,
+    port: settings.port,
+    bodyBytesMax: settings.bodyBytesMax,
+    bodiesBytesMax: settings.bodiesBytesMax,
+    bodySilenceMsMax: settings.bodyTimeoutMs,
+    clientStallMsMax: settings.clientStallTimeoutMs,
+    pageTabsMax: settings.pageTabsMax,
+    openRequestsMax: settings.openRequestsMax,
+    accessLog: path === undefined ? undefined : { path, sample },
+    rememberedResponsesMax: settings.rememberedResponsesMax,
+    exchangeLimits: {
+      retriesMax: settings.retries,
+      silenceMsMax: settings.silenceTimeoutMs,
+      requestMsMax: settings.requestTimeoutMs,
+    },
+    audit: settings.audit,
+    relayRoutes: settings.relayRoutes.map(readRelayRoute),
+    readMsMax: READ_MS_MAX,
+    askMsMax: ASK_MS_MAX,
+    queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,
+    operators: settings.adminPort === undefined ? operators : undefined,
+  }
 }

@@ -13,14 +13,22 @@
  *        are practically unlimited, because requests do not need them.
  */
 
-import { defineActor, isThreadLoss, type Reply, signal } from '@homing/actor'
+import {
+  type ActorContext,
+  defineActor,
+  isThreadLoss,
+  type Reply,
+  signal,
+  type Terminated,
+} from '@homing/actor'
 import type { Kept } from '@homing/actors/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import { transportCapability } from '@homing/transport'
-import { spawnAll } from './children.ts'
+import { type Children, spawnChildren } from './children.ts'
 import { ActorLostError } from './errors.ts'
 import type { GuardianArgs } from './guardian-args.ts'
 import type { GuardianMessage, ReadyReport } from './messages.ts'
+import { drain, renewSubscriptions, tellStarted, whenReady } from './start-and-end.ts'
 
 const RENEW_INTERVAL_MS = 1000
 const WATCH_AGAIN_MS = 100
@@ -31,72 +39,95 @@ export const guardian = defineActor(
 )<GuardianMessage, GuardianArgs>({
   reentrant: true,
   setup(context, args) {
-    if (args.engineCertificates !== undefined)
-      context.use(transportCapability).http.trust(args.engineCertificates)
-    const children = spawnAll(context, args)
-    let ready: ReadyReport | ErrorRecord | undefined
-    let kept: Kept = { busyThresholds: new Map(), fleet: undefined }
-    const waiting: Reply<ReadyReport | ErrorRecord>[] = []
-    const settleReady = (outcome: ReadyReport | ErrorRecord): void => {
-      ready = outcome
-      for (const reply of waiting.splice(0)) reply(outcome)
-    }
-
-    const tellStarted = (): void => {
-      if (ready !== undefined && !('code' in ready)) children.started()
-    }
-
-    children.renewSubscriptions()
-    context.schedule(RENEW_INTERVAL_MS, { type: 'renewSubscriptions' })
-    context.pipe(
-      children.whenReady(),
-      report => ({ type: 'ready', outcome: report }),
-      thrown => ({ type: 'ready', outcome: toErrorRecord(thrown) }),
-    )
-
+    const { engineCertificates } = args.inputs
+    const hasCheckpoints = args.settings.checkpointDirectory !== undefined
+    if (engineCertificates !== undefined) context.use(transportCapability).http.trust(engineCertificates)
+    const state = new Guardian(context, spawnChildren(context, args))
+    state.start()
     return {
-      whenReady({ reply }) {
-        if (ready === undefined) waiting.push(reply)
-        else reply(ready)
-      },
-      ready({ outcome }) {
-        // The gateway's own failure says more than the ask that it left unanswered.
-        if (ready === undefined) settleReady(outcome)
-        // After the program, which tells of it first.
-        tellStarted()
-      },
-      renewSubscriptions() {
-        children.renewSubscriptions()
-        tellStarted()
-        context.schedule(RENEW_INTERVAL_MS, { type: 'renewSubscriptions' })
-      },
-      keepBusyThresholds({ byModel }) {
-        kept = { ...kept, busyThresholds: byModel }
-      },
-      keepFleet({ fleet }) {
-        kept = { ...kept, fleet }
-      },
-      kept({ reply }) {
-        reply(kept)
-      },
-      watchAgain({ child }) {
-        context.watch(child)
-      },
-      async drain({ graceMs, reply }) {
-        reply(await children.drain(graceMs))
-      },
+      whenReady: ({ reply }) => state.whenReady(reply),
+      ready: ({ outcome }) => state.settled(outcome),
+      renewSubscriptions: () => state.renew(),
+      keepBusyThresholds: ({ byModel }) => state.keep({ busyThresholds: byModel }),
+      keepFleet: ({ fleet }) => state.keep({ fleet }),
+      kept: ({ reply }) => reply(state.kept),
+      watchAgain: ({ child }) => context.watch(child),
+      drain: async ({ graceMs, reply }) =>
+        reply(await drain(context, state.children, graceMs, hasCheckpoints)),
       [signal](event) {
-        if (event.type !== 'terminated') return
-        // Its thread is being replaced, and the actor started there again under the same ref; one that
-        // is not is `unreachable` at the next look. Later, since a dead thread answers a watch at once.
-        if (isThreadLoss(event.reason)) {
-          context.schedule(WATCH_AGAIN_MS, { type: 'watchAgain', child: event.ref })
-          return
-        }
-        const why = event.error ?? new ActorLostError(event.ref.name, event.reason)
-        if (ready === undefined) settleReady(toErrorRecord(why))
-        else if (!('code' in ready)) throw new ActorLostError(event.ref.name, why.message)
+        if (event.type === 'terminated') state.childEnded(event)
       },
     }
   },
 })
+
+class Guardian {
+  readonly children: Children
+  readonly #context: ActorContext<GuardianMessage>
+  /** Undefined: the start is under way. */
+  #ready: ReadyReport | ErrorRecord | undefined
+  #waiting: Reply<ReadyReport | ErrorRecord>[] = []
+  #kept: Kept = { busyThresholds: new Map(), fleet: undefined }
+
+  constructor(context: ActorContext<GuardianMessage>, children: Children) {
+    this.#context = context
+    this.children = children
+  }
+
+  /** What the directory wants kept over its lives. */
+  get kept(): Kept {
+    return this.#kept
+  }
+
+  start(): void {
+    this.renew()
+    this.#context.pipe(
+      whenReady(this.#context, this.children),
+      report => ({ type: 'ready', outcome: report }),
+      thrown => ({ type: 'ready', outcome: toErrorRecord(thrown) }),
+    )
+  }
+
+  whenReady(reply: Reply<ReadyReport | ErrorRecord>): void {
+    if (this.#ready === undefined) this.#waiting.push(reply)
+    else reply(this.#ready)
+  }
+
+  settled(outcome: ReadyReport | ErrorRecord): void {
+    // The gateway's own failure says more than the ask that it left unanswered.
+    if (this.#ready === undefined) this.#settle(outcome)
+    // After the program, which tells of it first.
+    this.#tellStarted()
+  }
+
+  renew(): void {
+    renewSubscriptions(this.children)
+    this.#tellStarted()
+    this.#context.schedule(RENEW_INTERVAL_MS, { type: 'renewSubscriptions' })
+  }
+
+  keep(changed: Partial<Kept>): void {
+    this.#kept = { ...this.#kept, ...changed }
+  }
+
+  childEnded({ ref, reason, error }: Terminated): void {
+    // Its thread is being replaced, and the actor started there again under the same ref; one that
+    // is not is `unreachable` at the next look. Later, since a dead thread answers a watch at once.
+    if (isThreadLoss(reason)) {
+      this.#context.schedule(WATCH_AGAIN_MS, { type: 'watchAgain', child: ref })
+      return
+    }
+    const why = error ?? new ActorLostError(ref.name, reason)
+    if (this.#ready === undefined) this.#settle(toErrorRecord(why))
+    else if (!('code' in this.#ready)) throw new ActorLostError(ref.name, why.message)
+  }
+
+  #settle(outcome: ReadyReport | ErrorRecord): void {
+    this.#ready = outcome
+    for (const reply of this.#waiting.splice(0)) reply(outcome)
+  }
+
+  #tellStarted(): void {
+    if (this.#ready !== undefined && !('code' in this.#ready)) tellStarted(this.children)
+  }
+}

@@ -1,5 +1,4 @@
 export { ActorLostError } from './errors.ts'
 export { guardian } from './guardian.ts'
-export type { GuardianArgs } from './guardian-args.ts'
+export type { GuardianArgs, RouterInputs } from './guardian-args.ts'
 export type { GuardianMessage, ReadyReport } from './messages.ts'
-export { queueOrderOf } from './queue-rules.ts'

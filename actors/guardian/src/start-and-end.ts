@@ -1,21 +1,104 @@
-/** What the start of a router waits for, and what its end saves; each for a bounded time. */
+/** What the children are told at the start, what the start of a router waits for, and what its end saves; each for a bounded time. */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
-import type { DirectoryMessage, Fleet, FleetReport, WorkerRecord } from '@homing/actors/directory'
+import type {
+  DirectoryMessage,
+  Fleet,
+  FleetMessage,
+  FleetReport,
+  WorkerRecord,
+} from '@homing/actors/directory'
 import type { ReplicaBridgeMessage } from '@homing/actors/replica-bridge'
 import type { RouterMessage } from '@homing/actors/router'
-import { toErrorRecord } from '@homing/base'
-import type { GuardianMessage } from './messages.ts'
+import { fromErrorRecord, toErrorRecord } from '@homing/base'
+import type { Children } from './children.ts'
+import type { GuardianMessage, ReadyReport } from './messages.ts'
 
 const ASK_MS_MAX = 10_000
+/** How long the first probes may hold up the ready line. */
+const FIRST_PROBES_MS_MAX = 30_000
 /** Twice this must be less than what the program waits for beyond the grace. */
 const SAVE_MS_MAX = 4000
 /** How long the first replays may hold up the ready line after the first probes. */
 const FIRST_TRUST_MS_MAX = 3000
 const TRUST_POLL_MS = 20
 
+/** Tells again what has to survive a restart of either side. */
+export function renewSubscriptions(children: Children): void {
+  const { tracker, tokenizer, router, queue, gateway, decisionLog, whatIf, usage } = children
+  const subscribers: readonly (ActorRef<FleetMessage> | undefined)[] = [
+    tracker,
+    tokenizer,
+    router,
+    queue,
+    gateway,
+    decisionLog,
+    whatIf,
+    usage,
+  ]
+  for (const subscriber of subscribers)
+    if (subscriber !== undefined) children.directory.tell({ type: 'subscribe', subscriber })
+  children.console.tell({ type: 'gateway', gateway })
+}
+
+export function tellStarted({ gateway, console }: Children): void {
+  gateway.tell({ type: 'started' })
+  console.tell({ type: 'started' })
+}
+
+/** Where the router listens and what it found, once it serves. Throws what the gateway, the console or the tokenizer could not do. */
+export async function whenReady(
+  context: ActorContext<GuardianMessage>,
+  children: Children,
+): Promise<ReadyReport> {
+  const { tokenizer } = children
+  const threads = async (): Promise<void> => {
+    const failure = await tokenizer.ask({ type: 'whenStarted' }, { timeout: FIRST_PROBES_MS_MAX })
+    if (failure !== undefined) throw fromErrorRecord(failure)
+  }
+  const [report] = await Promise.all([whenServing(context, children), threads()])
+  return report
+}
+
+async function whenServing(
+  context: ActorContext<GuardianMessage>,
+  { gateway, console, directory, replicaBridge }: Children,
+): Promise<ReadyReport> {
+  const deadline = { timeout: FIRST_PROBES_MS_MAX }
+  const [address, admin] = await Promise.all([
+    gateway.ask({ type: 'address' }, deadline),
+    console.ask({ type: 'address' }, deadline),
+  ])
+  if ('code' in address) throw fromErrorRecord(address)
+  if (admin !== undefined && 'code' in admin) throw fromErrorRecord(admin)
+  const fleet = await directory.ask({ type: 'whenProbed' }, deadline)
+  const [settled] = await Promise.all([
+    settledFleet(context, directory),
+    replicaBridge && knownReplicas(context, replicaBridge),
+  ])
+  return { ...address, admin, fleet: settled ?? fleet }
+}
+
+/** Takes no more requests, lets open ones end for `graceMs`, and saves what lasts. Resolves with how many requests were cut. */
+export async function drain(
+  context: ActorContext<GuardianMessage>,
+  { gateway, directory, decisionLog, router }: Children,
+  graceMs: number,
+  hasCheckpoints: boolean,
+): Promise<number> {
+  const drained = gateway.ask({ type: 'drain', graceMs }, { timeout: graceMs + ASK_MS_MAX })
+  const cutRequests = await drained.catch((error: unknown) => {
+    // One that fails has ended all its requests. What is to be saved is saved all the same.
+    context.log.error({ error: toErrorRecord(error) }, 'the gateway failed while it drained')
+    return 0
+  })
+  if (hasCheckpoints) await lastCheckpoints(context, directory)
+  if (decisionLog !== undefined) await lastDecisions(context, router)
+  return cutRequests
+}
+
 /** What was settled until now is written, behind what the router has not handled yet. */
-export async function lastDecisions(
+async function lastDecisions(
   context: ActorContext<GuardianMessage>,
   routerRef: ActorRef<RouterMessage>,
 ): Promise<void> {
@@ -25,7 +108,7 @@ export async function lastDecisions(
 }
 
 /** Takes checkpoints when no more requests come: engines can repeat what they publish after this moment. */
-export async function lastCheckpoints(
+async function lastCheckpoints(
   context: ActorContext<GuardianMessage>,
   directoryRef: ActorRef<DirectoryMessage>,
 ): Promise<void> {
@@ -39,7 +122,7 @@ export async function lastCheckpoints(
 }
 
 /** The fleet once no trust is about to change, or after FIRST_TRUST_MS_MAX; undefined: the directory does not answer. */
-export async function settledFleet(
+async function settledFleet(
   context: ActorContext<GuardianMessage>,
   directoryRef: ActorRef<DirectoryMessage>,
 ): Promise<Fleet | undefined> {
@@ -61,7 +144,7 @@ export async function settledFleet(
 }
 
 /** Resolves when what other routers have open counts here, or that has taken too long. */
-export async function knownReplicas(
+async function knownReplicas(
   context: ActorContext<GuardianMessage>,
   bridgeRef: ActorRef<ReplicaBridgeMessage>,
 ): Promise<void> {

@@ -3,8 +3,9 @@
 import { type ActorStatus, createActorSystem } from '@homing/actor'
 import { createSimulation } from '@homing/actor/simulation'
 import { createTestSystem } from '@homing/actor/testing'
-import { parseWorkerSpec } from '@homing/actors/directory'
+import { parseWorkerSpec, type WorkerSpec } from '@homing/actors/directory'
 import { inlineTaskPool, taskPoolCapability } from '@homing/actors/tokenizer'
+import { completeSettings, type RouterSettings, routerCommand } from '@homing/config'
 import {
   type HttpExchange,
   type HttpReply,
@@ -23,73 +24,40 @@ const ENGINE = 'http://10.0.0.1:8001'
 const ASK = { timeout: '10m' } as const
 const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text)
 
-const ARGS: GuardianArgs = {
-  specs: [],
+const SETTINGS = completeSettings(routerCommand, {
   host: HOST,
   port: PORT,
-  bodyBytesMax: 1 << 20,
-  bodiesBytesMax: 1 << 30,
-  bodyTimeoutMs: 60_000,
-  clientStallTimeoutMs: 120_000,
-  page: 'local',
-  pageTabsMax: 8,
-  openRequestsMax: 100,
-  rememberedResponsesMax: 100,
-  workerSlotsMax: 16,
-  routerMode: 'kv',
   routerPolicy: 'linear',
-  guardShare: 0.01,
-  overlapWeight: 1,
-  overlapCredit: 1,
-  creditDecay: 0,
-  activeRequestWeight: 0,
-  prefillMsPerToken: 0.023,
-  attentionMsPerMillionPairs: 0.96,
-  temperature: 0,
   queueThreshold: 'none',
-  queueOrder: 'auto',
-  queueTimeoutMs: 60_000,
-  queueAgingMs: 60_000,
-  queueRequestsMax: 100,
-  queueTokensMax: 1e6,
-  queueBytesMax: 1e6,
-  activeRequestExpiryMs: 60_000,
-  decisionsKept: 10,
-  decisionRowsKept: 1000,
-  guessTtlWithoutEventsMs: 120_000,
-  guessBlocksMax: 1 << 20,
-  pruneTargetRatio: 0.8,
-  guessTtlUntilEventsMs: 0,
-  hostCacheHitWeight: 0.75,
-  diskCacheHitWeight: 0.25,
-  kvEvents: true,
-  blockSizeTokens: undefined,
+  openRequestsMax: 100,
+  workerSlotsMax: 16,
   eventThreads: 2,
   indexBytes: 2 << 20,
   replayTimeoutMs: 1000,
-  audit: true,
   probeIntervalMs: 5000,
   probeTimeoutMs: 1000,
-  tokenizers: [],
+  engineMetricsIntervalMs: 0,
+  whatIfMinutes: 0,
   tokenizerThreads: 1,
   promptCacheBytes: 1e7,
-  wordTableBytes: 2 ** 20,
-  inlineBodyBytesMax: 16_384,
-  tokenizeCheckEvery: 0,
-  loadedTokenizers: new Map(),
   retries: 0,
   requestTimeoutMs: 0,
   silenceTimeoutMs: 60_000,
-}
+})
+const argsOf = (settings: Partial<RouterSettings>, specs: readonly WorkerSpec[] = []): GuardianArgs => ({
+  settings: { ...SETTINGS, ...settings },
+  inputs: { specs, loadedTokenizers: new Map() },
+})
 
-interface Options extends Partial<GuardianArgs> {
+interface Options extends Partial<RouterSettings> {
+  readonly specs?: readonly WorkerSpec[]
   /** What the actors are given instead of the plain transport. */
   readonly change?: (transport: Transport) => Transport
   /** Bodies are read on this thread: their pool takes no time to start. */
   readonly readsInline?: boolean
 }
 
-async function start(t: Test, { change, readsInline = false, ...args }: Options = {}) {
+async function start(t: Test, { change, readsInline = false, specs, ...settings }: Options = {}) {
   // The network must live on the clock of the system that it is given to.
   const { clock } = createTestSystem()
   const network = new MemoryNetwork({ clock })
@@ -102,7 +70,7 @@ async function start(t: Test, { change, readsInline = false, ...args }: Options 
     ],
   })
   t.teardown(() => system.shutdown())
-  const spawn = () => system.spawn(guardian, { name: 'guardian', args: { ...ARGS, ...args } })
+  const spawn = () => system.spawn(guardian, { name: 'guardian', args: argsOf(settings, specs) })
   const client = network.transport().http
   const get = (path: string): Promise<HttpReply> =>
     client.fetch({ origin: ROUTER, method: 'GET', path }, { timeoutMs: 60_000 })
@@ -210,10 +178,10 @@ t.test('a replay that is under way holds it up for three seconds at most', async
 
 t.test('another router that does not say what it has open holds it up for three seconds at most', async t => {
   const group = 'nats://10.0.0.9:4222/homing.replicas.g'
-  const plane = { kind: 'nats', servers: ['10.0.0.9:4222'], group: 'g' } as const
   const readyMs = async (others: readonly string[]): Promise<number> => {
     const { system, network, spawn } = await start(t, {
-      replication: { plane, delayMs: 2, expiryMs: 3000 },
+      ...{ replicaSync: true, replicaGroup: 'g', natsServers: ['nats://10.0.0.9:4222'] },
+      ...{ replicaDelayMs: 2, replicaExpiryMs: 3000 },
       readsInline: true,
     })
     const { messages } = network.transport()
@@ -270,7 +238,7 @@ t.test('a child whose restarts are spent fails the guardian, with the reason', a
     },
   })
   t.teardown(() => simulation.settle(simulation.shutdown()))
-  const ref = simulation.spawn(guardian, { name: 'guardian', args: { ...ARGS, eventThreads: 1 } })
+  const ref = simulation.spawn(guardian, { name: 'guardian', args: argsOf({ eventThreads: 1 }) })
   const ended = simulation.whenTerminated(ref)
   const ready = await simulation.settle(ref.ask({ type: 'whenReady' }, ASK))
   if ('code' in ready) return t.fail(ready.message)
@@ -297,7 +265,7 @@ t.test('a thread that dies is no loss: its indexer comes back, as often as that 
     threadBackoff: { min: 1, max: 10 },
   })
   t.teardown(() => system.shutdown())
-  const ref = system.spawn(guardian, { name: 'guardian', args: { ...ARGS, host: '127.0.0.1', port: 0 } })
+  const ref = system.spawn(guardian, { name: 'guardian', args: argsOf({ host: '127.0.0.1', port: 0 }) })
   const ended = system.whenTerminated(ref).then(({ error }) => error?.message ?? 'ended')
   const within = { timeout: '10s' } as const
   const ready = await ref.ask({ type: 'whenReady' }, within)
@@ -327,7 +295,7 @@ t.test('a thread that does not come back is a loss, also when it came back befor
     threadRestartsMax: 1,
   })
   t.teardown(() => system.shutdown())
-  const ref = system.spawn(guardian, { name: 'guardian', args: { ...ARGS, host: '127.0.0.1', port: 0 } })
+  const ref = system.spawn(guardian, { name: 'guardian', args: argsOf({ host: '127.0.0.1', port: 0 }) })
   const ready = await ref.ask({ type: 'whenReady' }, { timeout: '10s' })
   if ('code' in ready) return t.fail(ready.message)
   await system.killThread('events-1')

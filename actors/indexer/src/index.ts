@@ -1,5 +1,6 @@
 export type { GuessStatus, RoutedBlocks } from './guesses.ts'
-export { type IndexerArgs, indexer } from './indexer.ts'
+export { indexer } from './indexer.ts'
+export { type IndexerArgs, indexerArgsFromSettings } from './indexer-args.ts'
 export type {
   EventSourceMessage,
   IncompleteMessage,

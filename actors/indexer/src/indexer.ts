@@ -19,35 +19,12 @@
  */
 
 import { type ActorRef, defineActor, signal } from '@homing/actor'
-import {
-  BlockIndex,
-  IMAGE_BLOCKS_MAX,
-  type IndexMemory,
-  layeredOptions,
-  type ShardMemory,
-} from '@homing/index'
+import { BlockIndex, IMAGE_BLOCKS_MAX, type IndexMemory, layeredOptions } from '@homing/index'
 import { EventApplier } from './event-applier.ts'
 import { Guesses } from './guesses.ts'
+import type { IndexerArgs } from './indexer-args.ts'
 import { LayerSlots } from './layer-slots.ts'
 import type { EventSourceMessage, ShardMemoryMessage, ShardMessage } from './messages.ts'
-
-export interface IndexerArgs {
-  readonly shard: number
-  /**
-   * Made by `createIndexDoor`: readers hold it, and attach themselves here for the memory. Or by `createIndexMemory`
-   * with `layeredOptions(capacityBytes, workerSlotsMax)`: readers hold that, and keep it when this actor restarts.
-   */
-  readonly memory: ShardMemory
-  /**
-   * Bytes of the shard, tables private to the writer included. The tables of guesses come on top: 32 to 64 bytes
-   * for each of `capacityBytes / GUESS_BYTES` blocks at most, so half as much.
-   */
-  readonly capacityBytes: number
-  /** Worker keys; each has a worker slot, and further ones for its other layers. */
-  readonly workerSlotsMax: number
-  /** What is left of guesses that became too many, 0 … 1; default 0.8. */
-  readonly pruneTargetRatio?: number
-}
 
 /** Bytes of the shard per block that may be guessed. */
 const GUESS_BYTES = 128

@@ -6,4 +6,6 @@ export type {
   QueueStatus,
   WaitingHints,
 } from './messages.ts'
-export { type QueueArgs, queue } from './queue.ts'
+export { queue } from './queue.ts'
+export { isQueueOn, type QueueArgs, queueArgsFromSettings } from './queue-args.ts'
+export { queueOrderOf } from './queue-rules.ts'

@@ -25,10 +25,9 @@
  *        something waits, the queue looks again every LOOK_MS.
  */
 
-import { type ActorContext, type ActorRef, AskRefusedError, defineActor, type Reply } from '@homing/actor'
+import { type ActorContext, AskRefusedError, defineActor, type Reply } from '@homing/actor'
 import type { Fleet, WorkerRecord } from '@homing/actors/directory'
 import type { RouterMessage } from '@homing/actors/router'
-import type { TrackerMessage } from '@homing/actors/tracker'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { DecideResult, Measured, QueueReceipt } from '@homing/placement'
 import {
@@ -37,7 +36,6 @@ import {
   type QueueRefusal,
   type QueueRequest,
   QueueRoom,
-  type QueueRules,
   type RoomRule,
   type WaitingElsewhere,
   type WaitReason,
@@ -47,28 +45,7 @@ import { type AssumedRows, assumedByModel, NOTHING_ASSUMED } from './assumed.ts'
 import { CancelledError, refusedError } from './errors.ts'
 import { laneOf } from './lane.ts'
 import type { PlaceResult, QueueMessage, QueueStatus } from './messages.ts'
-
-export interface QueueArgs {
-  readonly router: ActorRef<RouterMessage>
-  readonly tracker: ActorRef<TrackerMessage>
-  readonly rules: QueueRules
-  /** Bounds of what waits, in all models together. */
-  readonly requestsMax: number
-  readonly tokensMax: number
-  readonly bytesMax: number
-  /** Longest that a request may wait, in milliseconds. */
-  readonly waitMsMax: number
-  /** Requests that have waited this long go first, in milliseconds. */
-  readonly agingMs: number
-  /** Longest wait for the router, in milliseconds. */
-  readonly askMsMax: number
-  /** HTTP status of refusals; default: that of the error. */
-  readonly overloadStatus?: number | undefined
-  /** Shares of tenants; 1 for those that are not named. */
-  readonly tenantWeights?: ReadonlyMap<string, number> | undefined
-  /** The rule for long prompts holds while another tenant was served within this time, in milliseconds. */
-  readonly contentionMs?: number | undefined
-}
+import type { QueueArgs } from './queue-args.ts'
 
 /** How often the queue looks again while something waits: estimates of load fall with time, too, and nobody tells. */
 const LOOK_MS = 100

@@ -1,2 +1,7 @@
 export type { ReplicaBridgeMessage, ReplicasReport, ReplicaView } from './messages.ts'
-export { type ReplicaBridgeArgs, type ReplicaPlane, replicaBridge } from './replica-bridge.ts'
+export { replicaBridge } from './replica-bridge.ts'
+export {
+  type ReplicaBridgeArgs,
+  type ReplicaPlane,
+  replicaBridgeArgsFromSettings,
+} from './replica-bridge-args.ts'

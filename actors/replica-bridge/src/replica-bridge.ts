@@ -18,10 +18,8 @@
  * Other replicas are those that are named (ZeroMQ), or those that are present at the broker (NATS).
  */
 
-import { type ActorContext, type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
-import type { QueueMessage } from '@homing/actors/queue'
-import type { AffinityBinding, RouterMessage } from '@homing/actors/router'
-import type { TrackerMessage } from '@homing/actors/tracker'
+import { type ActorContext, defineActor, type Reply, signal } from '@homing/actor'
+import type { AffinityBinding } from '@homing/actors/router'
 import { toErrorRecord } from '@homing/base'
 import {
   encodeBatch,
@@ -36,36 +34,7 @@ import {
 import { type OwnPresence, type Publisher, type Router, transportCapability } from '@homing/transport'
 import type { ReplicaBridgeMessage, ReplicasReport } from './messages.ts'
 import { Peer } from './peer.ts'
-
-export interface ReplicaBridgeArgs {
-  readonly tracker: ActorRef<TrackerMessage>
-  /** Is told which sessions others have bound. */
-  readonly router: ActorRef<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>
-  /** Is told what waits at others, and says what waits here. */
-  readonly queue: ActorRef<Extract<QueueMessage, { readonly type: 'exchangeWaiting' }>>
-  /** Over which it tells: sockets of its own and those of others, or a broker. */
-  readonly plane: ReplicaPlane
-  /** How long the bookings of a replica count that cannot be heard, in milliseconds. */
-  readonly expiryMs: number
-  /** 16 hexadecimal digits that no other router has: it is the same one to others at a broker when it has been restarted. */
-  readonly name: string
-}
-
-export type ReplicaPlane =
-  | {
-      readonly kind: 'zmq'
-      /** 'tcp://*:5800'; questions are answered on the port behind it. */
-      readonly endpoint: string
-      /** 'tcp://host:5800' of each other replica. */
-      readonly others: readonly string[]
-    }
-  | {
-      readonly kind: 'nats'
-      /** 'host:port' each. */
-      readonly servers: readonly string[]
-      /** Replicas of one group tell each other. */
-      readonly group: string
-    }
+import type { ReplicaBridgeArgs, ReplicaPlane } from './replica-bridge-args.ts'
 
 const TICK_MS = 1000
 const BIND_AGAIN_MS = 1000

@@ -5,9 +5,15 @@ import type { DecisionLogMessage, SettledMessage } from '@homing/actors/decision
 import type { AuditMessage, ComputedMessage, DirectoryMessage } from '@homing/actors/directory'
 import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
 import type { TrackerMessage } from '@homing/actors/tracker'
+import type { RouterSettings } from '@homing/config'
 import type { ShardMemory } from '@homing/index'
 import type { TrackingSettings } from '@homing/placement'
-import type { GuardSettings, SelectionSettings } from '@homing/selection'
+import {
+  CustomPolicy,
+  type CustomSelection,
+  type GuardSettings,
+  type SelectionSettings,
+} from '@homing/selection'
 import type { AffinitySettings } from './conversation-affinity.ts'
 import type { LayerWeights } from './overlap-lookup.ts'
 
@@ -52,4 +58,95 @@ export interface GuessSettings {
   readonly ttlUntilEventsMs: number | undefined
   /** Most blocks of a worker key; fewer where its engine is known to hold fewer. */
   readonly blocksMax: number
+}
+
+type SettingsOfRouter = AffinityOfSettings &
+  Pick<
+    RouterSettings,
+    | 'workerSlotsMax'
+    | 'hostCacheHitWeight'
+    | 'diskCacheHitWeight'
+    | 'guessTtlWithoutEventsMs'
+    | 'guessTtlUntilEventsMs'
+    | 'guessBlocksMax'
+    | 'routerMode'
+    | 'routerPolicy'
+    | 'overlapWeight'
+    | 'overlapCredit'
+    | 'creditDecay'
+    | 'activeRequestWeight'
+    | 'prefillMsPerToken'
+    | 'attentionMsPerMillionPairs'
+    | 'temperature'
+    | 'guardShare'
+    | 'decisionsKept'
+    | 'decisionRowsKept'
+    | 'openRequestsMax'
+    | 'overloadStatus'
+    | 'trackActiveBlocks'
+    | 'trackPrefillTokens'
+  >
+
+type AffinityOfSettings = Pick<
+  RouterSettings,
+  'affinityTtlMs' | 'affinityMode' | 'affinityPrefixBlocks' | 'affinitiesMax'
+>
+
+const TRACKER_MS_MAX = 10_000
+/** A request that is placed again has a decision more before the first is settled. */
+const DECISIONS_PER_REQUEST = 2
+
+/** `customSelection`: the selection in place of the policy; undefined: none is. */
+export function routerArgsFromSettings(
+  settings: SettingsOfRouter,
+  parts: Pick<
+    RouterArgs,
+    'tracker' | 'directory' | 'decisionLog' | 'whatIf' | 'indexMemories' | 'indexers'
+  > & { readonly customSelection: CustomSelection | undefined },
+): RouterArgs {
+  const { customSelection, ...refs } = parts
+  return {
+    ...refs,
+    workerSlotsMax: settings.workerSlotsMax,
+    layerWeights: { host: settings.hostCacheHitWeight, disk: settings.diskCacheHitWeight },
+    guesses: {
+      ttlWithoutEventsMs: settings.guessTtlWithoutEventsMs,
+      ttlUntilEventsMs: settings.guessTtlUntilEventsMs === 0 ? undefined : settings.guessTtlUntilEventsMs,
+      blocksMax: settings.guessBlocksMax,
+    },
+    selection: {
+      mode: settings.routerMode,
+      policy: settings.routerPolicy,
+      custom: customSelection === undefined ? undefined : new CustomPolicy(customSelection),
+      overlapWeight: settings.overlapWeight,
+      overlapCredit: settings.overlapCredit,
+      creditDecay: settings.creditDecay,
+      activeRequestWeight: settings.activeRequestWeight,
+      prefillMsPerToken: settings.prefillMsPerToken,
+      attentionMsPerMillionPairs: settings.attentionMsPerMillionPairs,
+      temperature: settings.temperature,
+    },
+    guard: { share: settings.guardShare },
+    decisionsKept: settings.decisionsKept,
+    receiptRowsMax: settings.decisionRowsKept,
+    openMax: settings.openRequestsMax * DECISIONS_PER_REQUEST,
+    overloadStatus: settings.overloadStatus,
+    affinity: affinityOf(settings),
+    tracking: {
+      activeBlocks: settings.trackActiveBlocks,
+      prefillTokens: settings.trackPrefillTokens,
+    },
+    trackerMsMax: TRACKER_MS_MAX,
+  }
+}
+
+function affinityOf(settings: AffinityOfSettings): AffinitySettings | undefined {
+  const { affinityTtlMs: ttlMs, affinityMode, affinityPrefixBlocks, affinitiesMax } = settings
+  if (ttlMs === 0) return undefined
+  return {
+    ttlMs,
+    isHard: affinityMode === 'hard',
+    prefixBlocks: affinityPrefixBlocks,
+    sessionsMax: affinitiesMax,
+  }
 }

@@ -16,3 +16,4 @@ export {
   taskPoolCapability,
 } from './task-pool.ts'
 export { type TokenizerArgs, tokenizer } from './tokenizer.ts'
+export { tokenizerArgsFromSettings } from './tokenizer-args.ts'

@@ -11,4 +11,5 @@ export type {
   TrackerUsage,
   WorkerLoad,
 } from './messages.ts'
-export { type TrackerArgs, tracker } from './tracker.ts'
+export { tracker } from './tracker.ts'
+export { type TrackerArgs, trackerArgsFromSettings } from './tracker-args.ts'

@@ -13,9 +13,7 @@
  */
 
 import { type ActorRef, defineActor } from '@homing/actor'
-import type { DrainedMessage } from '@homing/actors/directory'
 import { ActiveLoad, copyProjection, EngineBook } from '@homing/load'
-import type { TrackingSettings } from '@homing/placement'
 import { newLife } from '@homing/replication'
 import type {
   GatewayLife,
@@ -28,22 +26,8 @@ import type {
 } from './messages.ts'
 import { OutputBlocks } from './output-blocks.ts'
 import { ReplicaBookings } from './replica-bookings.ts'
+import type { TrackerArgs } from './tracker-args.ts'
 import { TRACK_ALL, trackedHashes, trackingOf } from './tracking.ts'
-
-export interface TrackerArgs {
-  /** Is told when a worker has drained; undefined: nobody is. */
-  readonly directory?: ActorRef<DrainedMessage>
-  readonly workerSlotsMax: number
-  /** Requests booked at one time. */
-  readonly requestsMax: number
-  readonly tracking?: TrackingSettings
-  /** Bookings without a sign of life for this long are freed, in milliseconds. */
-  readonly idleMsMax: number
-  /** What is booked here is told to other replicas of the router: at once, and in batches that are so many milliseconds apart at least; undefined: there are none. */
-  readonly replicationMs?: number | undefined
-  /** 16 hexadecimal digits that tell this router from others whose random numbers are the same; undefined: there are none. */
-  readonly replicaSalt?: string | undefined
-}
 
 const SWEEP_INTERVAL_MS = 5000
 

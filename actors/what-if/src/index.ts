@@ -1,4 +1,5 @@
 export { WhatIfBusyError, WhatIfFailedError } from './errors.ts'
 export type { WhatIfMessage, WhatIfQuestion, WhatIfReport, WhatIfRun } from './messages.ts'
 export { type WhatIfArgs, whatIf } from './what-if.ts'
+export { whatIfArgsFromSettings } from './what-if-args.ts'
 export { type ThreadWord, type WhatIfThread, type WhatIfThreads, whatIfThreads } from './what-if-threads.ts'

@@ -3,39 +3,25 @@
 import { type ActorSystem, createActorSystem } from '@homing/actor'
 import { prepareDecisionLog } from '@homing/actors/decision-log'
 import type { Fleet } from '@homing/actors/directory'
-import { guardian, queueOrderOf } from '@homing/actors/guardian'
+import { guardian } from '@homing/actors/guardian'
 import { prepareCheckpointDirectory } from '@homing/actors/listener'
-import { readGivenTokenizers } from '@homing/actors/tokenizer'
 import { createLog, fromErrorRecord, seededRandom, systemClock, systemRandom } from '@homing/base'
 import {
   completeSettings,
   type GivenSettings,
-  natsServersOf,
   type RouterSettings,
-  readRelayRoute,
-  readTenantWeights,
   routerCommand,
   SettingsError,
 } from '@homing/config'
 import { type HttpAddress, prepareAccessLog } from '@homing/http'
-import {
-  type EncoderPath,
-  encoderPath,
-  type LoadedTokenizer,
-  loadTokenizer,
-  PromptTokenizer,
-} from '@homing/tokenization'
-import { readAdminKey } from './admin-key-file.ts'
+import { type EncoderPath, encoderPath } from '@homing/tokenization'
 import { openBrokerAccess } from './broker-access.ts'
 import { dialledHost } from './dialled-host.ts'
-import { givenEngineKey, readCertificates } from './engine-access.ts'
 import { requestsWithinFiles } from './open-files.ts'
-import { loadPolicyClasses } from './policy-class-file.ts'
 import { checkPorts } from './port-check.ts'
-import { loadSelection } from './selection-module.ts'
+import { readRouterInputs } from './router-inputs.ts'
 import { STOP_MS_MAX, type StopReport, serviceStop } from './stop-service.ts'
-import { faultsOfWorkers, parseWorkers } from './worker-specs.ts'
-import { loadWorkersFile } from './workers-file.ts'
+import { faultsOfWorkers } from './worker-specs.ts'
 
 export interface RunningRouter {
   /** 'http://host:port', with a host that can be dialled. */
@@ -88,33 +74,8 @@ export async function startRouter(given: GivenRouterSettings): Promise<RunningRo
 
 /** The same with settings that are complete and have no faults. */
 export async function serveRouter(settings: RouterSettings): Promise<RunningRouter> {
-  const specs = parseWorkers(settings.workers)
-  // At the first request it would be too late: every prompt would silently be asked of an engine.
-  const directories = readGivenTokenizers(settings.tokenizers).values()
-  const loadedTokenizers = new Map<string, LoadedTokenizer>()
-  for (const directory of new Set(directories)) {
-    const loaded = await loadTokenizer(directory)
-    // Its template, and the library where that is needed.
-    PromptTokenizer.of(loaded)
-    loadedTokenizers.set(directory, loaded)
-  }
-  const { selectionModule } = settings
-  const customSelection = selectionModule === undefined ? undefined : await loadSelection(selectionModule)
-  const { policyClassFile } = settings
-  const policyClasses =
-    policyClassFile === undefined
-      ? undefined
-      : await loadPolicyClasses(
-          policyClassFile,
-          queueOrderOf({ ...settings, customSelection }),
-          settings.trackPrefillTokens,
-        )
-  const { adminKeyFile, workersFile, engineKeyFile, engineCaFile } = settings
-  const engineKey = givenEngineKey(engineKeyFile)
-  const engineCertificates = engineCaFile === undefined ? undefined : await readCertificates(engineCaFile)
+  const inputs = await readRouterInputs(settings)
   await openBrokerAccess(settings, 'router', createLog(settings.logLevel))
-  const fileWorkers = workersFile === undefined ? undefined : await loadWorkersFile(workersFile)
-  const adminKey = adminKeyFile === undefined ? undefined : await readAdminKey(adminKeyFile)
   await checkPorts(settings)
   const { checkpointDirectory, decisionLogFile, accessLog } = settings
   if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)
@@ -123,7 +84,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
     await prepareCheckpointDirectory(
       checkpointDirectory,
       systemClock.wallMs(),
-      specs.map(({ id }) => id),
+      inputs.specs.map(({ id }) => id),
     )
   const system = await createActorSystem({
     name: 'homing',
@@ -132,35 +93,12 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
     logLevel: settings.logLevel,
   })
   try {
-    const workers = specs.length + (fileWorkers?.urls.length ?? 0)
+    const workers = inputs.specs.length + (inputs.fileWorkers?.urls.length ?? 0)
     const needs = { openRequestsMax: settings.openRequestsMax, perRequest: 2, workers }
     const openRequestsMax = requestsWithinFiles(needs, createLog(settings.logLevel))
     const ref = system.spawn(guardian, {
       name: 'guardian',
-      args: {
-        ...settings,
-        adminKey,
-        engineKey,
-        engineCertificates,
-        registration:
-          settings.workerNamespace === undefined
-            ? undefined
-            : { servers: natsServersOf(settings.natsServers), namespace: settings.workerNamespace },
-        replication: replicationOf(settings),
-        broker: { servers: natsServersOf(settings.natsServers), isPlane: settings.eventPlane === 'nats' },
-        requestBroker:
-          settings.requestPlane === 'http'
-            ? undefined
-            : { servers: natsServersOf(settings.natsServers), windowBytes: settings.requestWindowBytes },
-        fileWorkers,
-        openRequestsMax,
-        specs,
-        relayRoutes: settings.relayRoutes.map(readRelayRoute),
-        loadedTokenizers,
-        customSelection,
-        policyClasses,
-        tenantWeights: readTenantWeights(settings.tenantWeights),
-      },
+      args: { settings: { ...settings, openRequestsMax }, inputs },
       shutdown: STOP_MS_MAX,
     })
     const ready = await ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX })
@@ -174,7 +112,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
       system,
       fleet: ready.fleet,
       tokenizers: new Map(
-        [...loadedTokenizers].map(([directory, loaded]) => [directory, encoderPath(loaded)]),
+        [...inputs.loadedTokenizers].map(([directory, loaded]) => [directory, encoderPath(loaded)]),
       ),
       whenFailed: system.whenTerminated(ref).then(({ error }) => error?.message ?? 'the guardian has ended'),
       stop: serviceStop(system, settings.shutdownTimeoutMs, graceMs =>
@@ -185,17 +123,4 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
     await system.shutdown({ deadline: STOP_MS_MAX })
     throw thrown
   }
-}
-
-/** Over sockets of its own where it is given some, else over the broker. */
-function replicationOf(settings: RouterSettings) {
-  const { replicaSync, replicaEndpoint, replicas, replicaGroup, natsServers } = settings
-  if (!replicaSync) return undefined
-  const plane =
-    replicaEndpoint === undefined
-      ? ({ kind: 'nats', servers: natsServersOf(natsServers), group: replicaGroup } as const)
-      : ({ kind: 'zmq', endpoint: replicaEndpoint, others: replicas } as const)
-  // Routers that are given one seed would have one name, and take each other for themselves.
-  const salt = Buffer.from(systemRandom.bytes(8)).toString('hex')
-  return { plane, delayMs: settings.replicaDelayMs, expiryMs: settings.replicaExpiryMs, salt }
 }

@@ -19,10 +19,12 @@ export {
   type LoggedSelection,
   type LoggedWorker,
   type LogHeader,
+  loggedSelection,
   lossLine,
   type PromptKnowledge,
   readLogLine,
   requestLine,
+  type SelectionInForce,
 } from './log-line.ts'
 export { loggedWorkers, type WorkerOfFleet } from './logged-workers.ts'
 export {

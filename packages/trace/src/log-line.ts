@@ -42,6 +42,29 @@ export interface LoggedSelection {
   readonly followsEvents: boolean
 }
 
+/** The settings of a router that say how it chooses. */
+export interface SelectionInForce {
+  readonly routerMode: string
+  readonly routerPolicy: string
+  readonly overlapWeight: number
+  readonly temperature: number
+  readonly kvEvents: boolean
+}
+
+/** `customPolicy`: name of the selection that takes the place of the policy; undefined: none does. */
+export function loggedSelection(
+  settings: SelectionInForce,
+  customPolicy: string | undefined,
+): LoggedSelection {
+  return {
+    mode: settings.routerMode,
+    policy: customPolicy ?? settings.routerPolicy,
+    overlapWeight: settings.overlapWeight,
+    temperature: settings.temperature,
+    followsEvents: settings.kvEvents,
+  }
+}
+
 export interface LogHeader {
   /** Numbers of blocks and sessions mean the same in lines of one life only: in all files that it wrote. */
   readonly life: string

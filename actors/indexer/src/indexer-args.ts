@@ -1,0 +1,37 @@
+/** Arguments of an indexer. */
+
+import type { RouterSettings } from '@homing/config'
+import type { ShardMemory } from '@homing/index'
+
+export interface IndexerArgs {
+  readonly shard: number
+  /**
+   * Made by `createIndexDoor`: readers hold it, and attach themselves here for the memory. Or by `createIndexMemory`
+   * with `layeredOptions(capacityBytes, workerSlotsMax)`: readers hold that, and keep it when this actor restarts.
+   */
+  readonly memory: ShardMemory
+  /**
+   * Bytes of the shard, tables private to the writer included. The tables of guesses come on top: 32 to 64 bytes
+   * for each of `capacityBytes / GUESS_BYTES` blocks at most, so half as much.
+   */
+  readonly capacityBytes: number
+  /** Worker keys; each has a worker slot, and further ones for its other layers. */
+  readonly workerSlotsMax: number
+  /** What is left of guesses that became too many, 0 … 1; default 0.8. */
+  readonly pruneTargetRatio?: number
+}
+
+export type ShardSettings = Pick<
+  RouterSettings,
+  'indexBytes' | 'eventThreads' | 'workerSlotsMax' | 'pruneTargetRatio'
+>
+
+/** Of one shard of the router's index: each has an equal part of its bytes. */
+export function indexerArgsFromSettings(
+  settings: ShardSettings,
+  parts: Pick<IndexerArgs, 'shard' | 'memory'>,
+): IndexerArgs {
+  const { indexBytes, eventThreads, workerSlotsMax, pruneTargetRatio } = settings
+  const capacityBytes = Math.floor(indexBytes / eventThreads)
+  return { ...parts, capacityBytes, workerSlotsMax, pruneTargetRatio }
+}

@@ -1,0 +1,64 @@
+/** Arguments of the tracker. */
+
+import type { ActorRef } from '@homing/actor'
+import type { DrainedMessage } from '@homing/actors/directory'
+import type { RouterSettings } from '@homing/config'
+import type { TrackingSettings } from '@homing/placement'
+
+export interface TrackerArgs {
+  /** Is told when a worker has drained; undefined: nobody is. */
+  readonly directory?: ActorRef<DrainedMessage>
+  readonly workerSlotsMax: number
+  /** Requests booked at one time. */
+  readonly requestsMax: number
+  readonly tracking?: TrackingSettings
+  /** Bookings without a sign of life for this long are freed, in milliseconds. */
+  readonly idleMsMax: number
+  /** What is booked here is told to other replicas of the router: at once, and in batches that are so many milliseconds apart at least; undefined: there are none. */
+  readonly replicationMs?: number | undefined
+  /** 16 hexadecimal digits that tell this router from others whose random numbers are the same; undefined: there are none. */
+  readonly replicaSalt?: string | undefined
+}
+
+export type TrackerSettings = Pick<
+  RouterSettings,
+  | 'workerSlotsMax'
+  | 'openRequestsMax'
+  | 'activeRequestExpiryMs'
+  | 'trackActiveBlocks'
+  | 'trackPrefillTokens'
+  | 'trackOutputBlocks'
+  | 'assumeKvReuse'
+  | 'replicaSync'
+  | 'replicaDelayMs'
+>
+
+/** With replicas, there is room for the requests of so many routers as this. */
+const REPLICAS_COUNTED = 16
+/** A request that is sent again is booked anew before its old booking is freed. */
+const BOOKINGS_PER_REQUEST = 2
+
+/** `replicaSalt`: see TrackerArgs; without replicas it has no effect. */
+export function trackerArgsFromSettings(
+  settings: TrackerSettings,
+  parts: {
+    readonly directory: ActorRef<DrainedMessage>
+    readonly replicaSalt?: string | undefined
+  },
+): TrackerArgs {
+  const { openRequestsMax, replicaSync } = settings
+  return {
+    directory: parts.directory,
+    workerSlotsMax: settings.workerSlotsMax,
+    requestsMax: openRequestsMax * BOOKINGS_PER_REQUEST * (replicaSync ? REPLICAS_COUNTED : 1),
+    idleMsMax: settings.activeRequestExpiryMs,
+    tracking: {
+      activeBlocks: settings.trackActiveBlocks,
+      prefillTokens: settings.trackPrefillTokens,
+      outputBlocks: settings.trackOutputBlocks,
+      assumesReuse: settings.assumeKvReuse,
+    },
+    replicationMs: replicaSync ? settings.replicaDelayMs : undefined,
+    replicaSalt: replicaSync ? parts.replicaSalt : undefined,
+  }
+}

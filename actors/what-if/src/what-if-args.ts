@@ -1,0 +1,27 @@
+/** Arguments of what-if, from the settings of the router. */
+
+import type { ActorRef } from '@homing/actor'
+import type { TrackerMessage } from '@homing/actors/tracker'
+import type { RouterSettings } from '@homing/config'
+import { loggedSelection, type SelectionInForce } from '@homing/trace'
+import type { WhatIfArgs } from './what-if.ts'
+
+export type WhatIfSettings = SelectionInForce &
+  Pick<RouterSettings, 'whatIfMinutes' | 'whatIfBytes' | 'whatIfCpuShare' | 'whatIfTimeoutMs'>
+
+/** Undefined: requests are not kept. `customPolicy`: name of the selection in place of the policy. */
+export function whatIfArgsFromSettings(
+  settings: WhatIfSettings,
+  parts: { readonly tracker: ActorRef<TrackerMessage>; readonly customPolicy: string | undefined },
+): WhatIfArgs | undefined {
+  const { whatIfMinutes } = settings
+  if (whatIfMinutes === 0) return undefined
+  return {
+    tracker: parts.tracker,
+    minutesMax: whatIfMinutes,
+    bytesMax: settings.whatIfBytes,
+    cpuShare: settings.whatIfCpuShare,
+    timeMsMax: settings.whatIfTimeoutMs,
+    selection: loggedSelection(settings, parts.customPolicy),
+  }
+}

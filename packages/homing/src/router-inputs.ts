@@ -1,0 +1,57 @@
+/** Reads what the settings of a router name: workers, tokenizers, keys, certificates, policies. All of it before anything is started. */
+
+import type { RouterInputs } from '@homing/actors/guardian'
+import { queueOrderOf } from '@homing/actors/queue'
+import { readGivenTokenizers } from '@homing/actors/tokenizer'
+import { systemRandom } from '@homing/base'
+import type { RouterSettings } from '@homing/config'
+import { type LoadedTokenizer, loadTokenizer, PromptTokenizer } from '@homing/tokenization'
+import { readAdminKey } from './admin-key-file.ts'
+import { givenEngineKey, readCertificates } from './engine-access.ts'
+import { loadPolicyClasses } from './policy-class-file.ts'
+import { loadSelection } from './selection-module.ts'
+import { parseWorkers } from './worker-specs.ts'
+import { loadWorkersFile } from './workers-file.ts'
+
+const REPLICA_SALT_BYTES = 8
+
+/** Throws the error of the first that cannot be used: TokenizerLoadError, and those of the files. */
+export async function readRouterInputs(settings: RouterSettings): Promise<RouterInputs> {
+  const specs = parseWorkers(settings.workers)
+  const loadedTokenizers = await loadTokenizers(settings.tokenizers)
+  const customSelection = await ifNamed(settings.selectionModule, loadSelection)
+  const policyClasses = await ifNamed(settings.policyClassFile, path =>
+    loadPolicyClasses(path, queueOrderOf(settings, customSelection), settings.trackPrefillTokens),
+  )
+  return {
+    specs,
+    loadedTokenizers,
+    customSelection,
+    policyClasses,
+    engineKey: givenEngineKey(settings.engineKeyFile),
+    engineCertificates: await ifNamed(settings.engineCaFile, readCertificates),
+    fileWorkers: await ifNamed(settings.workersFile, loadWorkersFile),
+    adminKey: await ifNamed(settings.adminKeyFile, readAdminKey),
+    // Routers that are given one seed would have one name, and take each other for themselves.
+    replicaSalt: Buffer.from(systemRandom.bytes(REPLICA_SALT_BYTES)).toString('hex'),
+  }
+}
+
+/** At the first request it would be too late: every prompt would silently be asked of an engine. */
+async function loadTokenizers(given: readonly string[]): Promise<ReadonlyMap<string, LoadedTokenizer>> {
+  const loadedTokenizers = new Map<string, LoadedTokenizer>()
+  for (const directory of new Set(readGivenTokenizers(given).values())) {
+    const loaded = await loadTokenizer(directory)
+    // Its template, and the library where that is needed.
+    PromptTokenizer.of(loaded)
+    loadedTokenizers.set(directory, loaded)
+  }
+  return loadedTokenizers
+}
+
+async function ifNamed<T>(
+  name: string | undefined,
+  read: (name: string) => Promise<T>,
+): Promise<T | undefined> {
+  return name === undefined ? undefined : read(name)
+}
