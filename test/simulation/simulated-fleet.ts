@@ -10,7 +10,6 @@ import { type LogFiles, logFiles } from '@homing/actors/decision-log'
 import { parseWorkerSpec } from '@homing/actors/directory'
 import { type GuardianArgs, type GuardianMessage, guardian } from '@homing/actors/guardian'
 import { type CheckpointStore, checkpointFiles } from '@homing/actors/listener'
-import { inlineTaskPool, taskPoolCapability } from '@homing/actors/tokenizer'
 import { type Log, seededRandom, silentLog } from '@homing/base'
 import { parseSettings, type RouterSettings, routerCommand } from '@homing/config'
 import { byteTokenizer, Engine, type EngineSettings } from '@homing/engine'
@@ -34,7 +33,6 @@ export const EVENT_THREADS = 2
 export const ASK_MS_MAX = 5000
 const URL = 'http://127.0.0.1:8000'
 const LATENCY_MS = 0.2
-const TASK_MS = 0.1
 const READY_MS_MAX = 60_000
 const CHECKPOINT_INTERVAL_MS = 1000
 export const DECISION_LOG = '/decisions.jsonl'
@@ -173,11 +171,8 @@ export class SimulatedFleet {
       provide: thread => {
         // Main comes first, and lives as long as the simulation.
         network ??= new MemoryNetwork({ clock: thread.clock, latencyMs: LATENCY_MS })
-        const { clock } = thread
-        const whenFree = (): Promise<void> => new Promise(resolve => clock.after(TASK_MS, resolve))
         return [
           [transportCapability, watched(threadTransport(network, thread), options)],
-          [taskPoolCapability, inlineTaskPool(whenFree)],
           ...(options.checkpoints === undefined ? [] : [[checkpointFiles, options.checkpoints] as const]),
           ...(options.decisionFiles === undefined ? [] : [[logFiles, options.decisionFiles] as const]),
           [processMetrics, new Metrics()],

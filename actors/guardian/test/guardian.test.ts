@@ -4,7 +4,6 @@ import { type ActorStatus, createActorSystem } from '@homing/actor'
 import { createSimulation } from '@homing/actor/simulation'
 import { createTestSystem } from '@homing/actor/testing'
 import { parseWorkerSpec, type WorkerSpec } from '@homing/actors/directory'
-import { inlineTaskPool, taskPoolCapability } from '@homing/actors/tokenizer'
 import { completeSettings, type RouterSettings, routerCommand } from '@homing/config'
 import {
   type HttpExchange,
@@ -53,21 +52,16 @@ interface Options extends Partial<RouterSettings> {
   readonly specs?: readonly WorkerSpec[]
   /** What the actors are given instead of the plain transport. */
   readonly change?: (transport: Transport) => Transport
-  /** Bodies are read on this thread: their pool takes no time to start. */
-  readonly readsInline?: boolean
 }
 
-async function start(t: Test, { change, readsInline = false, specs, ...settings }: Options = {}) {
+async function start(t: Test, { change, specs, ...settings }: Options = {}) {
   // The network must live on the clock of the system that it is given to.
   const { clock } = createTestSystem()
   const network = new MemoryNetwork({ clock })
   const transport = network.transport()
   const system = createTestSystem({
     clock,
-    provide: [
-      [transportCapability, change?.(transport) ?? transport],
-      ...(readsInline ? [[taskPoolCapability, inlineTaskPool(() => Promise.resolve())] as const] : []),
-    ],
+    provide: [[transportCapability, change?.(transport) ?? transport]],
   })
   t.teardown(() => system.shutdown())
   const spawn = () => system.spawn(guardian, { name: 'guardian', args: argsOf(settings, specs) })
@@ -182,7 +176,6 @@ t.test('another router that does not say what it has open holds it up for three 
     const { system, network, spawn } = await start(t, {
       ...{ replicaSync: true, replicaGroup: 'g', natsServers: ['nats://10.0.0.9:4222'] },
       ...{ replicaDelayMs: 2, replicaExpiryMs: 3000 },
-      readsInline: true,
     })
     const { messages } = network.transport()
     for (const name of others) {
@@ -231,10 +224,7 @@ t.test('a child whose restarts are spent fails the guardian, with the reason', a
     pools: { events: { count: 1 } },
     provide: thread => {
       network ??= new MemoryNetwork({ clock: thread.clock })
-      return [
-        [transportCapability, network.transport()],
-        [taskPoolCapability, inlineTaskPool(() => Promise.resolve())],
-      ]
+      return [[transportCapability, network.transport()]]
     },
   })
   t.teardown(() => simulation.settle(simulation.shutdown()))

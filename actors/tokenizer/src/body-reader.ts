@@ -42,16 +42,16 @@ import { BodyMemory } from './body-memory.ts'
 import { idsOfReply } from './engine-tokenize.ts'
 import type { CompletionRoute, ReadRequest } from './messages.ts'
 import type { ModelEntry, ModelTable } from './model-table.ts'
+import { type Prompt, ThreadTokenizers } from './prompt-tokens.ts'
+import { convertedView, isConverted, type PromptView } from './prompt-view.ts'
 import type {
   CheckTask,
   HashTask,
-  PoolOutcome,
-  PoolTask,
   ReaderConfiguration,
+  ReaderOutcome,
+  ReaderTask,
   ReadTask,
-} from './pool-tasks.ts'
-import { type Prompt, ThreadTokenizers } from './prompt-tokens.ts'
-import { convertedView, isConverted, type PromptView } from './prompt-view.ts'
+} from './reader-tasks.ts'
 import { separatedPrompt, unknownPromptWith } from './separated-prompt.ts'
 import { hasValue, mediaTypeIn, tokenizeBody } from './tokenize-body.ts'
 
@@ -98,13 +98,13 @@ export class BodyReader {
   }
 
   /** Tasks are done one after the other: token ids are lent until the next prompt. Never throws. */
-  run(task: PoolTask): Promise<PoolOutcome> {
+  run(task: ReaderTask): Promise<ReaderOutcome> {
     const outcome = this.#last.then(() => this.#run(task))
     this.#last = outcome
     return outcome
   }
 
-  async #run(task: PoolTask): Promise<PoolOutcome> {
+  async #run(task: ReaderTask): Promise<ReaderOutcome> {
     try {
       switch (task.type) {
         case 'read':
@@ -117,9 +117,6 @@ export class BodyReader {
         }
         case 'hash':
           return hashReply(task)
-        case 'configure':
-          this.configure(task.configuration)
-          return { kind: 'configured' }
         case 'load':
           return await load(task.directory)
       }
@@ -133,7 +130,7 @@ export class BodyReader {
     }
   }
 
-  async #read(task: ReadTask, table: ModelTable): Promise<PoolOutcome> {
+  async #read(task: ReadTask, table: ModelTable): Promise<ReaderOutcome> {
     const { body, headers, route, wantTokenIds, wallMs } = task
     const readBody = this.#bodies.read(body)
     const { scan } = readBody
@@ -173,7 +170,7 @@ export class BodyReader {
         ? undefined
         : usageEditOf(request, upstreamBody ?? body, upstreamBody === undefined ? scan : undefined),
     }
-    const unknown = (reason: string): PoolOutcome => ({
+    const unknown = (reason: string): ReaderOutcome => ({
       kind: 'read',
       request: { ...unread, unknownPromptReason: reason },
     })
@@ -184,7 +181,7 @@ export class BodyReader {
       ? convertedView(route, readBody, request, entry, await this.#tokenizers.messagesRules(entry))
       : { ...readBody, body, request, isConverted: false }
     if ('reason' in view) return unknown(view.reason)
-    const asText = async (why: string): Promise<PoolOutcome> => {
+    const asText = async (why: string): Promise<ReaderOutcome> => {
       const text = await this.#textOf(view, entry, wallMs)
       return text === undefined
         ? unknown(why)
@@ -226,7 +223,7 @@ export class BodyReader {
     }
   }
 
-  async #check(task: CheckTask, table: ModelTable): Promise<PoolOutcome> {
+  async #check(task: CheckTask, table: ModelTable): Promise<ReaderOutcome> {
     const { body } = task
     if (isConverted(task.route)) return { kind: 'uncheckable' }
     const outcome = await this.#read({ ...task, type: 'read', wantTokenIds: true }, table)
@@ -303,7 +300,7 @@ export class BodyReader {
   }
 }
 
-async function load(directory: string): Promise<PoolOutcome> {
+async function load(directory: string): Promise<ReaderOutcome> {
   try {
     return { kind: 'loaded', loaded: await loadTokenizer(directory) }
   } catch (thrown) {
@@ -312,7 +309,7 @@ async function load(directory: string): Promise<PoolOutcome> {
   }
 }
 
-function hashReply(task: HashTask): PoolOutcome {
+function hashReply(task: HashTask): ReaderOutcome {
   const { request, namespace, wantTokenIds } = task
   const ids = idsOfReply(task.reply)
   return {

@@ -13,7 +13,7 @@ import type { SeparatedPrompt } from '@homing/protocol'
 /** `messages`: Anthropic's; `responses`: OpenAI's. Of both, engines make a chat. */
 export type CompletionRoute = 'chat' | 'completions' | 'messages' | 'responses'
 
-/** What the gateway and the router need of a request, read from its bytes on a pool thread. */
+/** What the gateway and the router need of a request, read from its bytes. */
 export interface ReadRequest {
   readonly model: string
   readonly isStream: boolean

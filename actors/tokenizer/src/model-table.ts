@@ -1,5 +1,5 @@
 /**
- * What the pool threads must know about each model: its tokenizer, its block size, and the name under which
+ * What the readers must know about each model: its tokenizer, its block size, and the name under which
  * its adapters hash. Built again whenever the fleet changes.
  */
 

@@ -2,7 +2,7 @@
  * Readers: who reads a request body, and what they must know.
  *
  *   body ──▶ short, and every model has the own encoder ──▶ this thread
- *        └─▶ else ──▶ a thread of the pool
+ *        └─▶ else ──▶ a reader on a thread of its own
  *
  * A short body costs less to read than to give to a thread and take back: a message there and back is 0.4 ms of CPU.
  *
@@ -15,20 +15,20 @@ import { encoderPath, type LoadedTokenizer } from '@homing/tokenization'
 import { BodyReader } from './body-reader.ts'
 import type { TokenizerPath } from './messages.ts'
 import type { ModelTable } from './model-table.ts'
+import { DISTRUSTED } from './prompt-tokens.ts'
 import type {
   CheckTask,
   HashTask,
-  PoolOutcome,
-  PoolTask,
   ReaderConfiguration,
+  ReaderOutcome,
+  ReaderTask,
   ReadTask,
-} from './pool-tasks.ts'
-import { DISTRUSTED } from './prompt-tokens.ts'
-import type { TaskPool } from './task-pool.ts'
+} from './reader-tasks.ts'
+import type { ReaderThreads } from './reader-threads.ts'
 
 export interface ReadersOptions {
-  readonly pool: TaskPool
-  /** Longer bodies go to the pool; in bytes. 0: all do. */
+  readonly threads: ReaderThreads
+  /** Longer bodies go to readers on other threads; in bytes. 0: all do. */
   readonly inlineBodyBytesMax: number
   /** For what this thread remembers of bodies and prompts. */
   readonly promptCacheBytes: number
@@ -75,18 +75,18 @@ export class Readers {
   }
 
   /** `waitMsMax`: longest wait for a thread, in milliseconds. */
-  read(task: Omit<ReadTask, 'type' | 'version'>, waitMsMax: number): Promise<PoolOutcome> {
+  read(task: Omit<ReadTask, 'type' | 'version'>, waitMsMax: number): Promise<ReaderOutcome> {
     const { body } = task
     const { version } = this.#configuration
     const isInline = this.#mayInline && body.length <= this.#options.inlineBodyBytesMax
     if (isInline) return this.#inline.run({ ...task, type: 'read', version })
-    return this.#options.pool.run({ ...task, type: 'read', version }, affinityOf(body), waitMsMax)
+    return this.#options.threads.run({ ...task, type: 'read', version }, affinityOf(body), waitMsMax)
   }
 
   /** What can be compared with an engine of this request's prompt. */
-  check(task: Omit<CheckTask, 'type' | 'version'>): Promise<PoolOutcome> {
+  check(task: Omit<CheckTask, 'type' | 'version'>): Promise<ReaderOutcome> {
     const { version } = this.#configuration
-    return this.#options.pool.run({ ...task, type: 'check', version }, affinityOf(task.body))
+    return this.#options.threads.run({ ...task, type: 'check', version }, affinityOf(task.body))
   }
 
   /** From now on engines are asked for prompts of this tokenizer. */
@@ -111,12 +111,12 @@ export class Readers {
 
   /** Bytes of what all readers remember of bodies and prompts. */
   get promptCacheBytes(): number {
-    return this.#inline.bytes + this.#options.pool.promptCacheBytes
+    return this.#inline.bytes + this.#options.threads.promptCacheBytes
   }
 
   /** Bytes of the words that all tokenizers of all readers have seen. */
   get wordTableBytes(): number {
-    return this.#inline.wordTableBytes + this.#options.pool.wordTableBytes
+    return this.#inline.wordTableBytes + this.#options.threads.wordTableBytes
   }
 
   /** Bytes of the vocabularies and merges of the own encoder, which all readers share. */
@@ -126,14 +126,14 @@ export class Readers {
     return bytes
   }
 
-  hash(task: HashTask): Promise<PoolOutcome> {
-    return this.#options.pool.run(task)
+  hash(task: HashTask): Promise<ReaderOutcome> {
+    return this.#options.threads.run(task)
   }
 
   async #load(directory: string): Promise<void> {
-    const task: PoolTask = { type: 'load', directory }
+    const task: ReaderTask = { type: 'load', directory }
     try {
-      const outcome = await this.#options.pool.run(task, this.#asked.size)
+      const outcome = await this.#options.threads.run(task, this.#asked.size)
       if (outcome.kind === 'loaded') {
         const tokenizers = new Map(this.#configuration.tokenizers).set(directory, outcome.loaded)
         this.#configure({ tokenizers })
@@ -156,7 +156,7 @@ export class Readers {
     const configuration = { ...this.#configuration, ...changed, version: this.#configuration.version + 1 }
     this.#configuration = configuration
     this.#inline.configure(configuration)
-    this.#options.pool.configure(configuration)
+    this.#options.threads.configure(configuration)
     const { table, tokenizers } = configuration
     this.#mayInline = directoriesOf(table).every(directory => tokenizers.get(directory)?.tables !== undefined)
   }

@@ -14,7 +14,7 @@ import type { ActorContext } from '@homing/actor'
 import { toErrorRecord } from '@homing/base'
 import { askToTokenize, idsOfReply } from './engine-tokenize.ts'
 import type { TokenizerMessage } from './messages.ts'
-import type { ReadTask } from './pool-tasks.ts'
+import type { ReadTask } from './reader-tasks.ts'
 import type { Readers } from './readers.ts'
 
 type Offered = Omit<ReadTask, 'type' | 'version'>

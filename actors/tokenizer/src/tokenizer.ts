@@ -2,16 +2,16 @@
  * Tokenizer: extracts what routing needs from request bytes.
  *
  * In     `read` from the gateway; the fleet; `whenStarted` from the guardian.
- * Out    a reader answers `read`: this thread for short requests, a thread of the pool for others. If it cannot know the prompt's tokens, an
- *        engine is asked (`/tokenize`). If no engine can be asked either, or none answers, the text of the prompt is
- *        hashed instead; a prompt that is more than text is not known.
- * Owns   the pool, whose threads are started at once, and the readers' configuration. A tokenizer is loaded once, as soon as
- *        a model needs it; its tables are in memory that all threads share. Short requests are read on this thread.
+ * Out    `read` is answered here for short requests, and by a reader on a thread of its own (reader.ts) for others. If the
+ *        prompt's tokens cannot be known, an engine is asked (`/tokenize`). If no engine can be asked either, or none answers,
+ *        the text of the prompt is hashed instead; a prompt that is more than text is not known.
+ * Owns   the readers, whose threads are started at once, what waits for them, and their configuration. A tokenizer is loaded
+ *        once, as soon as a model needs it; its tables are in memory that all threads share.
  * Order  none between requests.
- * Fails  a request that cannot be read is refused with the reason. A pool with `queueMax` waiting
- *        requests refuses more. If threads die and none can be started, waiting and new requests are refused until one
- *        can. If an engine does not tokenize in time, the text remains: the worker is chosen by the texts that were
- *        sent to each.
+ * Fails  a request that cannot be read is refused with the reason. Where `queueMax` requests wait, more are refused. A reader
+ *        that ends is replaced; the request that it had is refused. If no thread can be started, waiting and new requests are
+ *        refused until one can. If an engine does not tokenize in time, the text remains: the worker is chosen by the texts
+ *        that were sent to each.
  */
 
 import { type ActorContext, type Capability, defineActor, defineCapability, signal } from '@homing/actor'
@@ -20,9 +20,9 @@ import type { LoadedTokenizer } from '@homing/tokenization'
 import { askToTokenize } from './engine-tokenize.ts'
 import type { ReadResult, TokenizerMessage } from './messages.ts'
 import { modelTable, readGivenTokenizers } from './model-table.ts'
-import type { PoolOutcome } from './pool-tasks.ts'
+import type { ReaderOutcome } from './reader-tasks.ts'
+import { SpawnedReaders } from './reader-threads.ts'
 import { Readers } from './readers.ts'
-import { taskPoolCapability } from './task-pool.ts'
 import { TokenChecker } from './token-checker.ts'
 
 export interface TokenizerArgs {
@@ -60,8 +60,7 @@ export const tokenizer = defineActor(
     const given = readGivenTokenizers(args.tokenizers)
     const inlineCacheBytes =
       args.inlineBodyBytesMax === 0 ? 0 : Math.floor(args.promptCacheBytes * INLINE_CACHE_SHARE)
-    const pool = context.use(taskPoolCapability)({
-      clock: context.clock,
+    const threads = new SpawnedReaders(context, {
       threads: args.threads,
       queueMax: args.queueMax,
       promptCacheBytes: args.promptCacheBytes - inlineCacheBytes,
@@ -69,7 +68,7 @@ export const tokenizer = defineActor(
       onError: error => context.log.error({ error: toErrorRecord(error) }, 'tokenizer thread failed'),
     })
     const readers = new Readers({
-      pool,
+      threads,
       inlineBodyBytesMax: args.inlineBodyBytesMax,
       promptCacheBytes: inlineCacheBytes,
       wordTableBytes: args.wordTableBytes,
@@ -104,7 +103,7 @@ export const tokenizer = defineActor(
 
       async whenStarted({ reply }) {
         try {
-          await pool.start()
+          await threads.start()
           reply(undefined)
         } catch (thrown) {
           reply(toErrorRecord(thrown))
@@ -116,7 +115,7 @@ export const tokenizer = defineActor(
       },
 
       [signal](event) {
-        if (event.type !== 'terminated') return pool.destroy()
+        if (event.type === 'terminated') threads.terminated(event.ref, event.error ?? event.reason)
       },
     }
 
@@ -144,16 +143,16 @@ export const tokenizer = defineActor(
 /** This thread reads short requests; it gets this part of the bytes for remembering bodies and prompts. */
 const INLINE_CACHE_SHARE = 1 / 8
 
-function resultOf(outcome: PoolOutcome): ReadResult {
+function resultOf(outcome: ReaderOutcome): ReadResult {
   if (outcome.kind === 'read' || outcome.kind === 'refused') return outcome
   throw new Error(`cannot read a request: the reader answered "${outcome.kind}"`)
 }
 
-/** Has an engine tokenize, and a pool thread hash what it answers; or why that cannot be. */
+/** Has an engine tokenize, and a reader hash what it answers; or why that cannot be. */
 async function askEngine(
   context: ActorContext<TokenizerMessage>,
   args: TokenizerArgs,
-  outcome: Extract<PoolOutcome, { kind: 'ask-engine' }>,
+  outcome: Extract<ReaderOutcome, { kind: 'ask-engine' }>,
   wantTokenIds: boolean,
   readers: Readers,
 ): Promise<ReadResult | string> {

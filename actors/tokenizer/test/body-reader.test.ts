@@ -12,7 +12,7 @@ import t from 'tap'
 import { BodyReader } from '../src/body-reader.ts'
 import type { CompletionRoute, ReadRequest } from '../src/index.ts'
 import { type ModelTable, modelTable, readGivenTokenizers } from '../src/model-table.ts'
-import type { PoolOutcome } from '../src/pool-tasks.ts'
+import type { ReaderOutcome } from '../src/reader-tasks.ts'
 import { adapter, fleetOf, model, type WorkerOptions } from './fleet.ts'
 
 const TINY = fileURLToPath(new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization')))
@@ -46,7 +46,7 @@ interface ReadOptions {
 }
 
 /** `body`: JSON text as it stands, or a value. */
-function run(body: string | object, options: ReadOptions = {}): Promise<PoolOutcome> {
+function run(body: string | object, options: ReadOptions = {}): Promise<ReaderOutcome> {
   const text = typeof body === 'string' ? body : JSON.stringify(body)
   reader.configure({
     version: ++version,

@@ -5,7 +5,7 @@ import { loadTokenizer, PromptTokenizer } from '@homing/tokenization'
 import t from 'tap'
 import { BodyReader } from '../src/body-reader.ts'
 import { modelTable, readGivenTokenizers } from '../src/model-table.ts'
-import type { PoolTask } from '../src/pool-tasks.ts'
+import type { ReaderTask } from '../src/reader-tasks.ts'
 import { Readers } from '../src/readers.ts'
 import { fleetOf } from './fleet.ts'
 
@@ -13,15 +13,14 @@ const TINY = fileURLToPath(new URL('../fixtures/tiny', import.meta.resolve('@hom
 const NOWHERE = '/no/such/directory'
 const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text)
 
-/** Readers whose pool is one reader on this thread; what it was asked is noted. `refusals`: loads that fail before one goes well. */
+/** Readers whose other thread is one reader on this one; what it was asked is noted. `refusals`: loads that fail before one goes well. */
 function start(directory: string, inlineBodyBytesMax: number, refusals = 0) {
   const asked: string[] = []
   const told = Promise.withResolvers<string>()
   const reader = new BodyReader({ promptCacheBytes: 1e6, wordTableBytes: 2 ** 20 })
   const readers = new Readers({
-    pool: {
+    threads: {
       async start() {},
-      async destroy() {},
       get promptCacheBytes() {
         return reader.bytes
       },
@@ -29,7 +28,7 @@ function start(directory: string, inlineBodyBytesMax: number, refusals = 0) {
         return reader.wordTableBytes
       },
       configure: configuration => reader.configure(configuration),
-      async run(task: PoolTask) {
+      async run(task: ReaderTask) {
         asked.push(task.type)
         if (task.type === 'load' && refusals-- > 0) throw new Error('the thread is gone')
         return reader.run(task)
@@ -88,14 +87,14 @@ t.test('short requests that come together have the ids of their own prompts', as
   )
 })
 
-t.test('with a limit of 0 every body goes to the pool', async t => {
+t.test('with a limit of 0 every body goes to another thread', async t => {
   const { read, asked, loaded } = start(TINY, 0)
   await loaded
   await read('hello')
   t.strictSame(asked, ['load', 'read'])
 })
 
-t.test('a tokenizer that cannot be loaded is told, and its models stay with the pool', async t => {
+t.test('a tokenizer that cannot be loaded is told, and its models stay with other threads', async t => {
   const { readers, read, asked, loaded } = start(NOWHERE, 100)
   t.equal(await loaded, 'failed')
   t.equal(await read('hello'), undefined)

@@ -2,7 +2,9 @@
 
 import { fileURLToPath } from 'node:url'
 import type { Worker } from 'node:worker_threads'
-import { createTestSystem, type TestSystem } from '@homing/actor/testing'
+import { type ActorSystem, createActorSystem, type Duration } from '@homing/actor'
+import { SimulatedClock } from '@homing/actor/testing'
+import { durationMs } from '@homing/base'
 import { type HttpExchange, MemoryNetwork, transportCapability } from '@homing/transport'
 import type { Test } from 'tap'
 import { type ReadResult, type TokenizerArgs, tokenizer } from '../src/index.ts'
@@ -17,13 +19,23 @@ export const WAIT_MS_MAX = 60_000
 export const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text)
 
 export async function start(t: Test, settings: Partial<TokenizerArgs>, ...workers: WorkerOptions[]) {
-  // The network must live on the clock of the system that it is given to.
-  const { clock } = createTestSystem()
+  // Readers are on real threads; only the tokenizer and the engines are on the simulated clock.
+  const clock = new SimulatedClock()
   const network = new MemoryNetwork({ clock })
   const threads: Worker[] = []
   const onWorker = (thread: Worker): void => void threads.push(thread)
   process.on('worker', onWorker)
-  const system = createTestSystem({ clock, provide: [[transportCapability, network.transport()]] })
+  const system = timed(
+    await createActorSystem({
+      clock,
+      logLevel: 'silent',
+      // Each thread that is started is one that a reader needs.
+      warmSpare: false,
+      threadExecArgv: [],
+      provide: [[transportCapability, network.transport()]],
+    }),
+    clock,
+  )
   t.teardown(async () => {
     process.off('worker', onWorker)
     await system.shutdown()
@@ -71,10 +83,35 @@ export async function start(t: Test, settings: Partial<TokenizerArgs>, ...worker
 
 export const ids = (count: number): number[] => Array.from({ length: count }, (_, id) => id)
 
-/** Settles the system again and again: what is waited for comes from another thread. */
-export async function untilTrue(system: TestSystem, isTrue: () => Promise<boolean>): Promise<void> {
-  while (!(await isTrue())) {
-    await system.settle()
-    await new Promise<void>(resolve => setImmediate(resolve))
+/** A system whose time the test moves. */
+interface TimedSystem extends ActorSystem {
+  /** Lets the actors of main do what they have to do; not those on threads. */
+  settle(): Promise<void>
+  /** Moves time forward from timer to timer, and lets the actors of main finish after each. */
+  advance(duration: Duration): Promise<void>
+}
+
+const SETTLE_ROUNDS = 20
+
+function timed(system: ActorSystem, clock: SimulatedClock): TimedSystem {
+  const settle = async (): Promise<void> => {
+    for (let round = 0; round < SETTLE_ROUNDS; round++)
+      await new Promise<void>(resolve => setImmediate(resolve))
   }
+  const advance = async (duration: Duration): Promise<void> => {
+    const targetMs = clock.nowMs() + durationMs(duration)
+    await settle()
+    for (let dueMs = clock.nextDueMs; dueMs !== undefined && dueMs <= targetMs; dueMs = clock.nextDueMs) {
+      clock.advance(Math.max(0, dueMs - clock.nowMs()))
+      await settle()
+    }
+    clock.advance(Math.max(0, targetMs - clock.nowMs()))
+    await settle()
+  }
+  return Object.assign(system, { settle, advance })
+}
+
+/** Settles the system again and again: what is waited for comes from another thread. */
+export async function untilTrue(system: TimedSystem, isTrue: () => Promise<boolean>): Promise<void> {
+  while (!(await isTrue())) await system.settle()
 }

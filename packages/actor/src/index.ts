@@ -31,6 +31,7 @@ export {
   type Behavior,
   type Capability,
   type Census,
+  type DedicatedThread,
   type MailboxOptions,
   type Provided,
   type ShutdownReport,

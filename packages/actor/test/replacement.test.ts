@@ -36,7 +36,7 @@ function registration(runtime: LocalActorSystem['runtime'], thread: string, sent
     restartAgesMs: [],
   }
   const ref = runtime.refTo({ thread, id, name: 'registered' }) as unknown as ActorRef<EchoMessage>
-  return { ref, registration: { spec, thread, sentToUid, isDedicated: false } }
+  return { ref, registration: { spec, thread, sentToUid, bounds: undefined } }
 }
 
 t.test('a thread that starts after another was given up puts no key there', async t => {
@@ -84,7 +84,7 @@ t.test('no thread is started for an actor that comes after the shutdown', async 
   const { system, runtime } = await start(t)
   await system.shutdown()
   const { registration: late } = registration(runtime, 'dedicated-late', 0)
-  runtime.registrar!.register({ ...late, isDedicated: true })
+  runtime.registrar!.register({ ...late, bounds: {} })
   t.equal((await system.stats()).threads, 1)
 })
 

@@ -61,6 +61,8 @@ export interface Child {
   readonly thread: string | undefined
   /** Main knows it too, because its thread can be replaced or is its own. */
   readonly isRegistered: boolean
+  /** Its thread ends with it. */
+  readonly isDedicated: boolean
   /** Whom to tell, when anybody asked. */
   onEnded: ((terminated: Terminated) => void)[] | undefined
   isStopping: boolean
@@ -78,6 +80,7 @@ export function newChild(
   settings: Settings,
   thread: string | undefined,
   isRegistered: boolean,
+  isDedicated: boolean,
 ): Child {
   return {
     id: ref.id,
@@ -85,6 +88,7 @@ export function newChild(
     settings,
     thread,
     isRegistered,
+    isDedicated,
     onEnded: undefined,
     isStopping: false,
     drainDueMs: undefined,

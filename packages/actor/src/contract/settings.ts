@@ -27,6 +27,12 @@ export interface Settings {
   readonly isKilled: boolean
 }
 
+/** The bounds of a dedicated thread that are not those of the system. */
+export interface ThreadBounds {
+  readonly heapMb?: number
+  readonly hungAfterMs?: number
+}
+
 const CAPACITY_DEFAULT = 1024
 const SHUTDOWN_MS_DEFAULT = 5000
 const STASH_CAPACITY_DEFAULT = 1024
@@ -136,6 +142,15 @@ function mailboxSettings({ capacity, overflow, stash }: MailboxOptions): Partial
     throw new RangeError(`cannot stash ${stash} messages: use an integer ≥ 0`)
   }
   return { capacity, overflow: overflow ?? 'reject', stashCapacity }
+}
+
+/** The smallest heap of a thread. */
+const THREAD_HEAP_MB_MIN = 16
+
+/** `heapMb`, where it is a heap limit. Throws RangeError otherwise. */
+export function checkedHeapMb(heapMb: number): number {
+  if (Number.isFinite(heapMb) && heapMb >= THREAD_HEAP_MB_MIN) return heapMb
+  throw new RangeError(`cannot give threads a heap of ${heapMb} MB: use at least ${THREAD_HEAP_MB_MIN}`)
 }
 
 const SPAWN_FIELDS = ['name', 'args', 'thread', 'supervision', 'mailbox', 'shutdown'] as const

@@ -200,13 +200,25 @@ export interface ActorDefinition<M extends Message, A> {
 
 /**
  * Where an actor runs. 'here': the spawner's thread. A thread name such as 'main' or 'events-0'. `{ pool, key }`: the thread
- * of the pool that `key` sticks to. 'dedicated': a thread of its own, ended with the actor.
+ * of the pool that `key` sticks to. 'dedicated', or `{ dedicated }` with bounds: a thread of its own, ended with the actor.
  */
 export type ThreadPlacement =
   | 'here'
   | 'dedicated'
   | (string & {})
   | { readonly pool: string; readonly key: string | number }
+  | { readonly dedicated: DedicatedThread }
+
+/** The bounds of a dedicated thread, where they differ from those of the system. */
+export interface DedicatedThread {
+  /** Heap limit in MB, at least 16, instead of `threadHeapMb`. Such a thread cannot be the warm spare. */
+  readonly heapMb?: number
+  /**
+   * How long one message may keep its event loop before the thread counts as hung, if that is more than the `hungAfter` of the
+   * system.
+   */
+  readonly hungAfter?: Duration
+}
 
 /**
  * What a stop does with messages that wait. `message` (default): it stops after the one in hand; the others are dead letters,
@@ -287,7 +299,7 @@ export interface SpawnSettings<T extends ThreadPlacement = ThreadPlacement> {
   readonly mailbox?: MailboxOptions
   /**
    * How long the actor may take to stop before it is abandoned and reported; default 5 s. `kill`: it ends at once,
-   * without signals. `infinity`: only the deadline of the system bounds it.
+   * without signals, and so does a dedicated thread, whatever it is doing. `infinity`: only the deadline of the system bounds it.
    */
   readonly shutdown?: Duration | 'kill' | 'infinity'
 }

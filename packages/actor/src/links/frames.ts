@@ -40,7 +40,7 @@
 import type { MessagePort } from 'node:worker_threads'
 import type { ErrorRecord } from '@homing/base'
 import type { ParentAddress } from '../cell/kin.ts'
-import type { Settings } from '../contract/settings.ts'
+import type { Settings, ThreadBounds } from '../contract/settings.ts'
 import type { Patch } from '../layout/pack.ts'
 import type { ThreadEnd } from '../values/thread-end.ts'
 
@@ -108,7 +108,8 @@ export interface Registration {
   readonly thread: string
   /** The life of the thread that was sent the spec; 0 when none was. */
   readonly sentToUid: number
-  readonly isDedicated: boolean
+  /** Of the thread that is its own; undefined: it has none. */
+  readonly bounds: ThreadBounds | undefined
 }
 
 export interface PeerAddress {

@@ -50,6 +50,11 @@ export class ThreadKinship implements Kinship {
   /** Tells a child to stop, or to drain if it has a time for that; its parent hears from it through `childEnded`. */
   stop(parent: LocalParent, child: Child): void {
     const drainMs = this.#drainMs(child)
+    if (child.settings.isKilled && child.isDedicated && drainMs === undefined) {
+      // Its thread may be busy, and is ended by main.
+      this.#giveUp(parent, child, 'stopped', undefined)
+      return
+    }
     if (child.thread === undefined) {
       const { cell } = child.ref as LocalRef
       if (drainMs === undefined) cell?.requestStop()

@@ -1,21 +1,39 @@
 /** Placement: which thread an actor goes to. */
 
-import { checkedFields, shown } from '../contract/settings.ts'
-import type { ThreadPlacement } from '../contract/types.ts'
+import { checkedFields, checkedHeapMb, shown, type ThreadBounds } from '../contract/settings.ts'
+import type { DedicatedThread, ThreadPlacement } from '../contract/types.ts'
+import { toMs } from '../values/durations.ts'
 import { UnknownThreadError } from '../values/errors.ts'
 
 /** The pools of a system and their threads, in order. */
 export type PoolMap = readonly { readonly name: string; readonly threads: readonly string[] }[]
 
 const PLACEMENT_FIELDS = ['pool', 'key'] as const
+const DEDICATED_FIELDS = ['dedicated'] as const
+const BOUND_FIELDS = ['heapMb', 'hungAfter'] as const
+const NO_BOUNDS: ThreadBounds = {}
 
 /** Throws RangeError for what is no placement, whatever threads there are. */
 export function checkedPlacement(placement: ThreadPlacement): void {
   if (typeof placement === 'string' && placement !== '') return
+  if (boundsOf(placement) !== undefined) return
   checkedFields('thread', placement as object, PLACEMENT_FIELDS)
   const { key } = placement as { readonly key?: unknown }
   if (typeof key === 'string' || typeof key === 'number') return
   throw new RangeError(`cannot place an actor in a pool by the key ${shown(key)}: use a string or a number`)
+}
+
+/** The bounds of a thread of its own; undefined: the placement means another one. Throws RangeError for what is no bound. */
+export function boundsOf(placement: ThreadPlacement): ThreadBounds | undefined {
+  if (placement === 'dedicated') return NO_BOUNDS
+  if (typeof placement !== 'object' || placement === null || !('dedicated' in placement)) return undefined
+  checkedFields('thread', placement, DEDICATED_FIELDS)
+  checkedFields('dedicated', placement.dedicated, BOUND_FIELDS)
+  const { heapMb, hungAfter }: DedicatedThread = placement.dedicated
+  return {
+    ...(heapMb === undefined ? {} : { heapMb: checkedHeapMb(heapMb) }),
+    ...(hungAfter === undefined ? {} : { hungAfterMs: toMs(hungAfter) }),
+  }
 }
 
 /**
@@ -23,7 +41,7 @@ export function checkedPlacement(placement: ThreadPlacement): void {
  * a thread is gone for good, only its keys move. Throws UnknownThreadError.
  */
 export function resolvePlacement(
-  placement: Exclude<ThreadPlacement, 'here' | 'dedicated'>,
+  placement: string | { readonly pool: string; readonly key: string | number },
   pools: PoolMap,
   isUsable: (thread: string) => boolean,
 ): string {

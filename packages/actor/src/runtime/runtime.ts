@@ -23,7 +23,7 @@ import { LocalRef } from '../cell/local-ref.ts'
 import type { Ref } from '../cell/ref.ts'
 import { Turns } from '../cell/turns.ts'
 import { isDefinition } from '../contract/define.ts'
-import { ROOT_SETTINGS, shown, toSettings } from '../contract/settings.ts'
+import { ROOT_SETTINGS, shown, type ThreadBounds, toSettings } from '../contract/settings.ts'
 import type {
   ActorDefinition,
   ActorRef,
@@ -31,6 +31,7 @@ import type {
   Capability,
   Provided,
   SpawnOptions,
+  ThreadPlacement,
 } from '../contract/types.ts'
 import { compiledOf, compileLayout } from '../layout/compile.ts'
 import type { RefTarget } from '../layout/pack.ts'
@@ -58,7 +59,7 @@ import { Limbo } from './limbo.ts'
 import { Outbound } from './outbound.ts'
 import { PeerLives } from './peer-lives.ts'
 import { Peers } from './peers.ts'
-import { checkedPlacement, type PoolMap, resolvePlacement } from './placement.ts'
+import { boundsOf, checkedPlacement, type PoolMap, resolvePlacement } from './placement.ts'
 import type { Places } from './places.ts'
 import type { Registrar } from './registrar.ts'
 import { RemoteRef } from './remote-ref.ts'
@@ -225,7 +226,8 @@ export class Runtime implements CellHost, LinkedThread {
     if (!this.isOpen) throw new SystemStoppedError(`spawn ${options?.name}`)
     const settings = toSettings(options, definition as never, parent.isGrouping)
     const id = this.#nextId()
-    const { thread, isDedicated } = this.#place(options.thread, id)
+    const { thread, bounds } = this.#place(options.thread, id)
+    const isDedicated = bounds !== undefined
     const erased = definition as unknown as ActorDefinition<Message, unknown>
     if (thread === this.thread) {
       const places = this.#places
@@ -235,7 +237,7 @@ export class Runtime implements CellHost, LinkedThread {
       const cell = new Cell(this, init, erased)
       this.#add(cell)
       const ref = places === undefined ? cell.ref : places.refFor(cell.ref, parent.id)
-      parent.addChild(newChild(ref, settings, undefined, false))
+      parent.addChild(newChild(ref, settings, undefined, false, false))
       this.turns.enqueue(cell)
       return ref as ActorRef<Message> as ActorRef<M>
     }
@@ -257,10 +259,9 @@ export class Runtime implements CellHost, LinkedThread {
     const ref = new RemoteRef(this, id, options.name, peer, compiledOf(definition.layout), definition.control)
     const isSent = peer.state === 'up' && !isDedicated
     const isRegistered = !isSent || settings.directive === 'restart'
-    parent.addChild(newChild(ref, settings, thread, isRegistered))
+    parent.addChild(newChild(ref, settings, thread, isRegistered, isDedicated))
     if (isSent) peer.send({ op: OP.SPAWN, target: id, corr: 0, body: spec, patches: 0 })
-    if (isRegistered)
-      this.registrar!.register({ spec, thread, sentToUid: isSent ? peer.uid : 0, isDedicated })
+    if (isRegistered) this.registrar!.register({ spec, thread, sentToUid: isSent ? peer.uid : 0, bounds })
     return ref as ActorRef<Message> as ActorRef<M>
   }
 
@@ -298,18 +299,24 @@ export class Runtime implements CellHost, LinkedThread {
     this.kinship.ended(cell, ending)
   }
 
-  #place(placement: SpawnOptions<unknown>['thread'], id: number): { thread: string; isDedicated: boolean } {
+  /** `bounds`: of a thread of its own; undefined where it is none. */
+  #place(
+    placement: SpawnOptions<unknown>['thread'],
+    id: number,
+  ): { thread: string; bounds: ThreadBounds | undefined } {
     if (placement !== undefined && placement !== 'here') checkedPlacement(placement)
     if (this.#isAlone || placement === undefined || placement === 'here') {
-      return { thread: this.thread, isDedicated: false }
+      return { thread: this.thread, bounds: undefined }
     }
-    if (placement === 'dedicated') return { thread: `dedicated-${id.toString(36)}`, isDedicated: true }
-    const thread = resolvePlacement(placement, this.pools, name => this.peers.get(name)?.state !== 'gone')
+    const bounds = boundsOf(placement)
+    if (bounds !== undefined) return { thread: `dedicated-${id.toString(36)}`, bounds }
+    const shared = placement as Exclude<ThreadPlacement, { readonly dedicated: unknown }>
+    const thread = resolvePlacement(shared, this.pools, name => this.peers.get(name)?.state !== 'gone')
     const isKnown = thread === MAIN || thread === this.thread || this.peers.get(thread) !== undefined
     if (!isKnown && !this.pools.some(pool => pool.threads.includes(thread))) {
       throw new UnknownThreadError(thread, 'the system has no such thread')
     }
-    return { thread, isDedicated: false }
+    return { thread, bounds: undefined }
   }
 
   #nextId(): number {

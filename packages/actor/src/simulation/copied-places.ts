@@ -16,10 +16,11 @@ import {
   type ReplyFunction,
 } from '../asks/asks.ts'
 import { LocalRef, type LocalRefHost } from '../cell/local-ref.ts'
-import type { SpawnOptions, TellStatus } from '../contract/types.ts'
+import type { SpawnOptions, TellStatus, ThreadPlacement } from '../contract/types.ts'
 import { Moves } from '../layout/moves.ts'
 import { type PatchReader, pack, unpack } from '../layout/pack.ts'
 import { MAIN } from '../links/life.ts'
+import { boundsOf } from '../runtime/placement.ts'
 import type { Places } from '../runtime/places.ts'
 import { UnserializableMessageError } from '../values/errors.ts'
 import { type Message, type TransferOptions, typeOf } from '../values/message.ts'
@@ -130,8 +131,9 @@ export class CopiedPlaces implements Places {
 
 function placeOf(placement: SpawnOptions<unknown>['thread'], id: number, from: string): string {
   if (placement === undefined || placement === 'here') return from
-  if (placement === 'dedicated') return `dedicated-${id}`
-  return typeof placement === 'string' ? placement : `${placement.pool} for ${placement.key}`
+  if (boundsOf(placement) !== undefined) return `dedicated-${id}`
+  const shared = placement as Exclude<ThreadPlacement, { readonly dedicated: unknown }>
+  return typeof shared === 'string' ? shared : `${shared.pool} for ${shared.key}`
 }
 
 /** A ref of one place: what it sends to another is copied. */

@@ -8,7 +8,7 @@ import type { Cell } from '../cell/cell.ts'
 import type { Child } from '../cell/kin.ts'
 import { asRef } from '../cell/ref.ts'
 import type { Pools } from '../contract/checks.ts'
-import { BACKOFF_FIELDS, checkedFields, checkedWord, drainMsOf } from '../contract/settings.ts'
+import { BACKOFF_FIELDS, checkedFields, checkedHeapMb, checkedWord, drainMsOf } from '../contract/settings.ts'
 import { systemView } from '../contract/system-view.ts'
 import { terminatedOf } from '../contract/terminated.ts'
 import type {
@@ -67,7 +67,6 @@ const THREAD_BACKOFF_DEFAULT = { min: '20ms', max: '2s' } as const
 const SHED_AT_DEFAULT = 0.7
 const RECYCLE_AT_DEFAULT = 0.85
 const SHED_FOR_DEFAULT = '2s'
-const THREAD_HEAP_MB_MIN = 16
 const RING_KIB_MIN = 16
 const RING_KIB_MAX = 8192
 const RING_KIB_DEFAULT = 1024
@@ -102,7 +101,7 @@ export async function createActorSystem<const P extends Pools = Record<never, ne
     log: runtime.log,
     execArgv: options.threadExecArgv,
     hasSpare: options.warmSpare ?? true,
-    heapMb: checkedHeapMb(options.threadHeapMb),
+    heapMb: options.threadHeapMb === undefined ? undefined : checkedHeapMb(options.threadHeapMb),
     ringWords: (checkedRingKib(options.ringKib ?? RING_KIB_DEFAULT) * 1024) / Int32Array.BYTES_PER_ELEMENT,
   })
   const threads = new Threads(runtime, host, {
@@ -140,11 +139,6 @@ export function poolMapOf(pools: Pools): PoolMap {
 export function checkedRestartsMax(max: number): number {
   if (Number.isInteger(max) && max >= 0) return max
   throw new RangeError(`cannot allow ${max} restarts of a thread: use an integer ≥ 0`)
-}
-
-function checkedHeapMb(heapMb: number | undefined): number | undefined {
-  if (heapMb === undefined || (Number.isFinite(heapMb) && heapMb >= THREAD_HEAP_MB_MIN)) return heapMb
-  throw new RangeError(`cannot give threads a heap of ${heapMb} MB: use at least ${THREAD_HEAP_MB_MIN}`)
 }
 
 function checkedRingKib(kib: number): number {

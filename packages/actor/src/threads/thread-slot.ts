@@ -1,5 +1,6 @@
 /** ThreadSlot: one thread beside main over all its lives, as main keeps it. */
 
+import type { ThreadBounds } from '../contract/settings.ts'
 import type { ThreadStatus } from '../contract/types.ts'
 import type { Disposal } from '../runtime/runtime.ts'
 import type { PastLife, ThreadEnd, ThreadEndReason } from '../values/thread-end.ts'
@@ -20,7 +21,8 @@ export interface ThreadStanding {
 
 export class ThreadSlot {
   readonly name: string
-  readonly isDedicated: boolean
+  /** Undefined: it is of a pool. */
+  readonly bounds: ThreadBounds | undefined
   /** The present life; 0 between two. */
   uid = 0
   /** It has been linked with others, or is about to be. */
@@ -28,6 +30,8 @@ export class ThreadSlot {
   worker: HostedThread | undefined = undefined
   lastError: unknown = undefined
   isStopping = false
+  /** It is not asked to release anything before it ends. */
+  isKilled = false
   /** It was not told to end. */
   hasDied = false
   /** Its end, once somebody wants it; a shutdown joins the end of a dedicated thread. */
@@ -46,9 +50,19 @@ export class ThreadSlot {
   /** When it was replaced, within the last minute. */
   #restartTimesMs: number[] = []
 
-  constructor(name: string, isDedicated: boolean) {
+  constructor(name: string, bounds: ThreadBounds | undefined) {
     this.name = name
-    this.isDedicated = isDedicated
+    this.bounds = bounds
+  }
+
+  /** It ends with its one actor. */
+  get isDedicated(): boolean {
+    return this.bounds !== undefined
+  }
+
+  /** How long it may give no sign of life, where the others may `systemMs`. */
+  hungAfterMs(systemMs: number): number {
+    return Math.max(systemMs, this.bounds?.hungAfterMs ?? 0)
   }
 
   get standing(): ThreadStanding {

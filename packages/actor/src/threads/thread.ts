@@ -31,6 +31,8 @@ export interface ThreadInit {
   readonly beatMs: number
   /** What it does when its heap fills; undefined: nothing. */
   readonly heapPressure?: HeapPressure | undefined
+  /** Its heap limit in MB; undefined: that of all threads. */
+  readonly heapMb?: number | undefined
 }
 
 /** What a life gets from its host. */

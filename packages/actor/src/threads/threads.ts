@@ -13,7 +13,7 @@
 import type { Transferable } from 'node:worker_threads'
 import type { CodedError, LogLevel } from '@homing/base'
 import { backoffMs } from '../cell/supervision.ts'
-import type { Settings } from '../contract/settings.ts'
+import type { Settings, ThreadBounds } from '../contract/settings.ts'
 import { OP, type PeerAddress, type PeerLoss, type Registration, type SpawnSpec } from '../links/frames.ts'
 import { type Life, MAIN } from '../links/life.ts'
 import type { Frame } from '../links/link.ts'
@@ -113,7 +113,7 @@ export class Threads implements Registrar {
   /** Starts every thread of the pools. Rejects with ThreadStartError when one does not come up. */
   async start(): Promise<void> {
     for (const pool of this.#options.pools) {
-      for (const name of pool.threads) this.#addSlot(name, false)
+      for (const name of pool.threads) this.#addSlot(name, undefined)
     }
     for (const slot of [...this.#slots.values()]) this.#startLife(slot)
     await Promise.all([...this.#slots.values()].map(slot => slot.whenReady.promise))
@@ -124,18 +124,18 @@ export class Threads implements Registrar {
   // ── Registrar ────────────────────────────────────────────────────────────────────────────────
 
   register(registration: Registration): void {
-    const { spec, thread, sentToUid, isDedicated } = registration
+    const { spec, thread, sentToUid, bounds } = registration
     const { id } = spec
     const registrations = this.#registrations
     registrations.add(registration)
     this.#host.noteModule(spec.moduleUrl)
     if (this.#isShuttingDown) {
       registrations.end(id, 'unreachable', new ThreadDownError(thread, 'the system is shutting down'))
-      if (isDedicated) this.#reportGone(thread)
+      if (bounds !== undefined) this.#reportGone(thread)
       return
     }
-    if (isDedicated) {
-      this.#startLife(this.#addSlot(thread, true))
+    if (bounds !== undefined) {
+      this.#startLife(this.#addSlot(thread, bounds))
       return
     }
     if (thread === MAIN) {
@@ -157,10 +157,10 @@ export class Threads implements Registrar {
   unregister(id: number): void {
     const registration = this.#registrations.remove(id)
     if (registration === undefined) return
-    const { thread, isDedicated } = registration
+    const { thread, bounds, spec } = registration
     // It may have ended by itself, and its thread have been replaced and given it back since.
     this.#send(thread, OP.STOP, id, false)
-    if (isDedicated) void this.#stopDedicated(thread)
+    if (bounds !== undefined) void this.#stopDedicated(thread, spec.settings.isKilled)
   }
 
   resolve(thread: string): void {
@@ -184,8 +184,8 @@ export class Threads implements Registrar {
 
   // ── Lives ────────────────────────────────────────────────────────────────────────────────────
 
-  #addSlot(name: string, isDedicated: boolean): ThreadSlot {
-    const slot = new ThreadSlot(name, isDedicated)
+  #addSlot(name: string, bounds: ThreadBounds | undefined): ThreadSlot {
+    const slot = new ThreadSlot(name, bounds)
     this.#slots.set(name, slot)
     return slot
   }
@@ -223,6 +223,7 @@ export class Threads implements Registrar {
       memory: this.observatory.memoryFor(slot.name).buffer,
       beatMs: this.#watchdog.intervalMs,
       heapPressure: this.#options.heapPressure,
+      heapMb: slot.bounds?.heapMb,
     }
     try {
       slot.worker = this.#host.start(init, {
@@ -316,8 +317,8 @@ export class Threads implements Registrar {
     // They may not know why; and no link to one that could not be ended closes by itself.
     this.#sendLoss(OP.LOST, slot, uid)
     // Parents on the dead thread are gone: nobody may bring back their children elsewhere.
-    for (const { thread, isDedicated } of this.#registrations.removeChildrenOf(uid)) {
-      if (isDedicated) void this.#stopDedicated(thread)
+    for (const { thread, bounds, spec } of this.#registrations.removeChildrenOf(uid)) {
+      if (bounds !== undefined) void this.#stopDedicated(thread, spec.settings.isKilled)
     }
     this.observatory.ended(name, uid, this.#runtime.clock)
     const error = slot.lastError
@@ -417,7 +418,7 @@ export class Threads implements Registrar {
   }
 
   #endHung(slot: ThreadSlot): void {
-    const { hungAfterMs } = this.#options
+    const hungAfterMs = slot.hungAfterMs(this.#options.hungAfterMs)
     this.#runtime.log.error({ peer: slot.name, hungAfterMs }, 'thread hangs: it is ended')
     this.#runtime.flight.note('hung', 0, slot.name, hungAfterMs)
     slot.endReason = 'threadHung'
@@ -449,9 +450,10 @@ export class Threads implements Registrar {
     return Promise.all(slots.map(slot => this.#stopSlot(slot, limitMs, reportedMs)))
   }
 
-  async #stopDedicated(name: string): Promise<void> {
+  async #stopDedicated(name: string, isKilled: boolean): Promise<void> {
     const slot = this.#slots.get(name)
     if (slot === undefined || slot.isStopping) return
+    slot.isKilled = isKilled
     await this.#stopSlot(slot, TERMINATE_MS_MAX, Number.POSITIVE_INFINITY)
   }
 
@@ -466,8 +468,8 @@ export class Threads implements Registrar {
       if (this.#slots.has(slot.name)) this.#slotGone(slot, new ThreadDownError(slot.name, 'it was stopped'))
       return { slow: [] }
     }
-    if (this.#isOver(slot)) {
-      slot.hasDied = true
+    if (this.#isOver(slot)) slot.hasDied = true
+    if (slot.hasDied || slot.isKilled) {
       await this.#terminate(slot)
       return { slow: [] }
     }

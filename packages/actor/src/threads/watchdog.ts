@@ -68,7 +68,7 @@ export class Watchdog {
       const beats = host.beatsOf(slot)
       signs.beatMs = beats === signs.beats ? signs.beatMs + lateMs : nowMs
       signs.beats = beats
-      if (nowMs - signs.beatMs >= this.#hungAfterMs) host.hangs(slot)
+      if (nowMs - signs.beatMs >= slot.hungAfterMs(this.#hungAfterMs)) host.hangs(slot)
     }
     host.clock.after(this.intervalMs, () => this.#watch(nowMs), { unref: true })
   }

@@ -66,7 +66,7 @@ export class WorkerHost implements ThreadHost {
   start(init: ThreadInit, events: LifeEvents): HostedThread {
     const ports = init.peers.map(peer => peer.port)
     const spare = this.#spare
-    if (spare?.isLoaded === true) {
+    if (spare?.isLoaded === true && init.heapMb === undefined) {
       this.#spare = undefined
       this.#spareDeaths = 0
       spare.take(init, ports, events)
@@ -157,11 +157,12 @@ export class WorkerHost implements ThreadHost {
   }
 
   #newWorker(name: string, init: ThreadInit | undefined, transferList: readonly MessagePort[]): Worker {
+    const heapMb = init?.heapMb ?? this.#options.heapMb
     return new Worker(ENTRY, {
       name,
       workerData: init,
       transferList: [...transferList] as never,
-      ...(this.#options.heapMb === undefined ? {} : { resourceLimits: limitsOf(this.#options.heapMb) }),
+      ...(heapMb === undefined ? {} : { resourceLimits: limitsOf(heapMb) }),
       ...(this.#options.execArgv === undefined ? {} : { execArgv: [...this.#options.execArgv] }),
     })
   }

@@ -1,24 +1,17 @@
-/**
- * The work of the pool's threads, and what they answer.
- *
- * A thread keeps one reader. Exceptions of a task are caught there and travel as records, because an error class does not
- * survive the way back.
- */
+/** What readers are asked, and what they answer. Errors are outcomes, as records: an error class does not survive the way back. */
 
-import { isMainThread, workerData } from 'node:worker_threads'
 import type { ErrorRecord } from '@homing/base'
 import type { HashNamespace } from '@homing/blocks'
 import type { LoadedTokenizer } from '@homing/tokenization'
-import { BodyReader, type BodyReaderOptions } from './body-reader.ts'
 import type { CompletionRoute, ReadRequest, ReadResult } from './messages.ts'
 import type { ModelTable } from './model-table.ts'
 
-/** What every reader must know; sent to a thread when it changes, not with each task. */
+/** What every reader must know; told to a reader when it changes, not with each task. */
 export interface ReaderConfiguration {
   /** Of two, the greater is the newer one. */
   readonly version: number
   readonly table: ModelTable
-  /** By directory: what one thread has loaded for all. A reader loads others by itself. */
+  /** By directory: what one reader has loaded for all. A reader loads others by itself. */
   readonly tokenizers: ReadonlyMap<string, LoadedTokenizer>
   /** Directories whose ids were seen to differ from an engine's: engines are asked instead. */
   readonly distrusted: ReadonlySet<string>
@@ -53,15 +46,14 @@ export interface HashTask {
   readonly wantTokenIds: boolean
 }
 
-export type PoolTask =
+export type ReaderTask =
   | ReadTask
   | CheckTask
   | HashTask
-  | { readonly type: 'configure'; readonly configuration: ReaderConfiguration }
-  /** Loads a tokenizer for all threads. */
+  /** Loads a tokenizer for all readers. */
   | { readonly type: 'load'; readonly directory: string }
 
-export type PoolOutcome =
+export type ReaderOutcome =
   | ReadResult
   | {
       readonly kind: 'ask-engine'
@@ -71,7 +63,7 @@ export type PoolOutcome =
       /** Body for `/tokenize`: the client's own members, as bytes. */
       readonly tokenizeBody: Uint8Array
       readonly origins: readonly string[]
-      /** Why this thread cannot tokenize it. */
+      /** Why this reader cannot tokenize it. */
       readonly why: string
     }
   | {
@@ -88,38 +80,14 @@ export type PoolOutcome =
   | { readonly kind: 'uncheckable' }
   /** The reader has an older configuration than the task needs, or none. */
   | { readonly kind: 'unconfigured' }
-  | { readonly kind: 'configured' }
   | { readonly kind: 'loaded'; readonly loaded: LoadedTokenizer }
   /** `mayComeBack`: this machine lacked something. */
   | { readonly kind: 'notLoaded'; readonly error: ErrorRecord; readonly mayComeBack: boolean }
 
-const reader = isMainThread ? undefined : new BodyReader(workerData as BodyReaderOptions)
-
-/** The first task of a thread: its answer shows that the thread runs. */
-export function startThread(): void {}
-
-export interface ThreadAnswer {
-  readonly outcome: PoolOutcome
-  /** Bytes of what the thread remembers. */
+export interface ReaderAnswer {
+  readonly outcome: ReaderOutcome
+  /** Bytes of what the reader remembers. */
   readonly cacheBytes: number
   /** Bytes of the words that its tokenizers have seen. */
   readonly wordTableBytes: number
-}
-
-/** Every other task of the pool's threads. Never throws. */
-export async function runPoolTask(task: PoolTask): Promise<ThreadAnswer> {
-  const outcome = await reader!.run(task)
-  return {
-    outcome: withoutShared(outcome),
-    cacheBytes: reader!.bytes,
-    wordTableBytes: reader!.wordTableBytes,
-  }
-}
-
-/** The memory that the body came in is used for others as soon as this is told. */
-function withoutShared(outcome: PoolOutcome): PoolOutcome {
-  if (outcome.kind !== 'read' && outcome.kind !== 'ask-engine') return outcome
-  const { upstreamBody } = outcome.request
-  if (upstreamBody === undefined || !(upstreamBody.buffer instanceof SharedArrayBuffer)) return outcome
-  return { ...outcome, request: { ...outcome.request, upstreamBody: upstreamBody.slice() } }
 }
