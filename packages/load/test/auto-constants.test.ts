@@ -34,6 +34,7 @@ const USERS = [
   '../src/unseen-load.ts',
   '../../selection/src/arm-outcomes.ts',
   '../../selection/src/guard.ts',
+  '../../selection/src/policies/auto-terms.ts',
   '../../selection/src/policies/auto.ts',
 ]
 /** Sizes of the code, not numbers that anybody would set otherwise. */

@@ -2,7 +2,13 @@
 
 import assert from 'node:assert/strict'
 import { seededRandom } from '@homing/base'
-import { EngineBook, type EngineProjection, figuresOf } from '@homing/load'
+import {
+  AUTO_CONSTANTS,
+  EngineBook,
+  type EngineProjection,
+  figuresOf,
+  STEP_TOKENS_DEFAULT,
+} from '@homing/load'
 import fc from 'fast-check'
 import t from 'tap'
 import {
@@ -40,7 +46,7 @@ function candidates(
     activeRequests: Float64Array.from(SLOTS, i => figuresOf(engines, i).requests),
     engines,
     kvCapacityTokens: [400_000, 0, 20_000, 400_000, 1],
-    stepTokens: [8192, 8192, 2048, 512, 8192],
+    stepTokens: [STEP_TOKENS_DEFAULT, STEP_TOKENS_DEFAULT, 2048, 512, STEP_TOKENS_DEFAULT],
   }
 }
 
@@ -48,78 +54,81 @@ function termOf({ policy, terms }: Choice, name: string, i: number): number {
   return terms.ofPolicy[i * POLICY_TERMS_MAX + policy.terms.findIndex(term => term.name === name)]!
 }
 
-/** The definition, one worker at a time. */
+/** The definition from the decision record, one worker at a time and with sums of its own, not those of auto-terms.ts. */
 function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: number, i: number): number {
-  const {
-    prefillStepMs,
-    prefillTokenMs,
-    prefillPairMs,
-    decodeStepMs,
-    decodeRequestMs,
-    decodeTokenMs,
-    ...figures
-  } = figuresOf(engines, i)
-  const rho = engines.busyShare
-  const o = engines.outputTokensExpected
+  const { cost: constants } = AUTO_CONSTANTS
+  const { prefillStepMs, prefillTokenMs, prefillPairMs, ...figures } = figuresOf(engines, i)
+  const { decodeStepMs, decodeRequestMs, decodeTokenMs } = figures
+  const { busyShare, outputTokensExpected: output } = engines
   const step = input.stepTokens![i]!
   const capacity = input.kvCapacityTokens![i]!
-  const { requests: L, decoding: d, contextTokens: C, queuedTokens: queued } = figures
+  const { requests, decoding, contextTokens, queuedTokens } = figures
   const promptBlocks = Math.floor(promptTokens / BLOCK)
-  const newTokensAt = (worker: number): number =>
+  const uncachedAt = (worker: number): number =>
     Math.max(
       1,
       promptTokens -
         BLOCK * Math.min(input.overlapBlocks[worker]!, promptBlocks) * input.creditFactors[worker]!,
     )
-  const mostPriced = engines.prefillMeanMs > 0 ? 2 * engines.prefillMeanMs : Infinity
+  const pricedMsMax =
+    engines.prefillMeanMs > 0 ? constants.PRICED_PREFILLS_MAX * engines.prefillMeanMs : Infinity
   // What a running request there has in its prompt will be cached, too, as far as the worker is trusted.
   const sought = input.soughtBlocks ?? promptBlocks
-  const inUse = BLOCK * (sought - input.newBlocks[i]!)
-  const uncached = newTokensAt(i)
-  const unlanded = Math.max(1, promptTokens - inUse * input.creditFactors[i]!)
-  const n = unlanded < uncached && prefillTokenMs * (uncached - unlanded) <= mostPriced ? unlanded : uncached
-  const cachedTokens = promptTokens - Math.min(...Array.from(SLOTS, newTokensAt))
-  const tokensInUse = BLOCK * (sought - Math.min(...Array.from(input.newBlocks)))
-  const isUnshared = Math.max(0, tokensInUse) <= cachedTokens - BLOCK
-  const steps = Math.ceil(n / step)
-  const charged = n + Math.max(0, engines.kneeTokens - (n - (steps - 1) * step))
-  const pairs = prefillPairMs * n * (promptTokens - n / 2)
-  const x = prefillStepMs * steps + prefillTokenMs * charged + pairs
-  const priced = engines.prefillMeanMs > 0 ? Math.min(x, 2 * engines.prefillMeanMs) : x
-  const g = decodeStepMs + decodeRequestMs * d + decodeTokenMs * C
-  const joined = d > 0 ? g / 2 + (g - decodeStepMs) * Math.ceil((n + queued) / step) : 0
-  const steps0 = Array.from(SLOTS, slot => figuresOf(engines, slot).decodeStepMs)
-  const mean = steps0.reduce((a, b) => a + b) / WORKERS
-  const deviation = Math.sqrt(steps0.reduce((sum, ms) => sum + (ms - mean) ** 2, 0) / WORKERS)
+  const activeTokens = BLOCK * (sought - input.newBlocks[i]!)
+  const uncached = uncachedAt(i)
+  const remaining = Math.max(1, promptTokens - activeTokens * input.creditFactors[i]!)
+  const isSoonCached = remaining < uncached && prefillTokenMs * (uncached - remaining) <= pricedMsMax
+  const tokens = isSoonCached ? remaining : uncached
+  const cachedTokensMax = promptTokens - Math.min(...Array.from(SLOTS, uncachedAt))
+  const activeTokensMax = BLOCK * (sought - Math.min(...Array.from(input.newBlocks)))
+  const isUnshared = Math.max(0, activeTokensMax) <= cachedTokensMax - BLOCK
+  const steps = Math.ceil(tokens / step)
+  const charged = tokens + Math.max(0, engines.kneeTokens - (tokens - (steps - 1) * step))
+  const attentionMs = prefillPairMs * tokens * (promptTokens - tokens / 2)
+  const prefillMs = prefillStepMs * steps + prefillTokenMs * charged + attentionMs
+  const stepMs = decodeStepMs + decodeRequestMs * decoding + decodeTokenMs * contextTokens
+  const delayMs =
+    decoding > 0 ? stepMs / 2 + (stepMs - decodeStepMs) * Math.ceil((tokens + queuedTokens) / step) : 0
+  const stepTimes = Array.from(SLOTS, slot => figuresOf(engines, slot).decodeStepMs)
+  const mean = stepTimes.reduce((a, b) => a + b) / WORKERS
+  const deviation = Math.sqrt(stepTimes.reduce((sum, ms) => sum + (ms - mean) ** 2, 0) / WORKERS)
   const spread = mean > 0 ? deviation / mean : 0
-  const w = Math.max(
-    Math.min(0.05, 0.22 * (spread - 0.1)),
-    (isUnshared ? 0.1 : 1) * Math.max(engines.waitingShare, (1 - rho) ** 8),
+  const decodePrice = Math.max(
+    Math.min(constants.UNLIKE_PRICE_MAX, constants.UNLIKE_WEIGHT * (spread - constants.CHANCE_SPREAD)),
+    (isUnshared ? constants.UNSHARED_SHARE : 1) *
+      Math.max(engines.waitingShare, (1 - busyShare) ** constants.IDLE_EXPONENT),
   )
-  const own =
-    o * (decodeStepMs + decodeRequestMs * (L + 1) + decodeTokenMs * (C + queued + promptTokens + o / 2))
-  const heldUp = Math.max(0, x - decodeStepMs * Math.ceil(n / step))
-  const free = isUnshared ? 4 : 0.5
-  const others =
-    (heldUp + 30 * (1 - rho) ** 24 * Math.max(0, heldUp - free * g)) * L +
-    ((decodeRequestMs + decodeTokenMs * (promptTokens + o / 2)) * L * o) / 2
-  const later = (priced * rho) / (1 - rho)
+  const ownMs =
+    output *
+    (decodeStepMs +
+      decodeRequestMs * (requests + 1) +
+      decodeTokenMs * (contextTokens + queuedTokens + promptTokens + output / 2))
+  const heldUpMs = Math.max(0, prefillMs - decodeStepMs * steps)
+  const freeSteps = isUnshared ? constants.FREE_STEPS_UNSHARED : constants.FREE_STEPS_SHARED
+  const holdUpPrice = constants.HOLD_UP_PRICE * (1 - busyShare) ** constants.HOLD_UP_EXPONENT
+  const othersMs =
+    (heldUpMs + holdUpPrice * Math.max(0, heldUpMs - freeSteps * stepMs)) * requests +
+    ((decodeRequestMs + decodeTokenMs * (promptTokens + output / 2)) * requests * output) / 2
+  const laterMs = (Math.min(prefillMs, pricedMsMax) * busyShare) / (1 - busyShare)
   const held = input.heldBlocksOf?.(i) ?? -1
-  const isEmptied = held >= 0 && BLOCK * held < capacity / 2
-  const isFull = figures.receivedTokens + n > (capacity > 0 ? capacity : 262_144) && !isEmptied
-  const again = Math.min(prefillTokenMs * n + pairs, mostPriced)
-  const evict = isFull ? again * (1 - rho) ** 4 * figures.churn : 0
+  const isEmptied = held >= 0 && BLOCK * held < constants.EMPTIED_SHARE * capacity
+  const isFull =
+    figures.receivedTokens + tokens > (capacity > 0 ? capacity : constants.CAPACITY_TOKENS_ASSUMED)
+  const againMs = Math.min(prefillTokenMs * tokens + attentionMs, pricedMsMax)
+  const evictMs =
+    isFull && !isEmptied ? againMs * (1 - busyShare) ** constants.EVICT_EXPONENT * figures.churn : 0
   const active = BLOCK * input.activeBlocks[i]!
-  const missing = active + BLOCK * input.newBlocks[i]! + o * (L + 1) - capacity
-  let before = figures.backlogMs
-  if (capacity > 0 && L > 0 && missing > 0) {
-    const each = active / L + o
-    const running = Math.max(1, Math.min(L, capacity / each))
-    before = Math.max(before, (o * g * (missing / each + 0.5)) / (running + 1))
+  const missing = active + BLOCK * input.newBlocks[i]! + output * (requests + 1) - capacity
+  let freeInMs = figures.backlogMs
+  if (capacity > 0 && requests > 0 && missing > 0) {
+    const each = active / requests + output
+    const running = Math.max(1, Math.min(requests, capacity / each))
+    const ends = missing / each + constants.FIRST_END_REQUESTS
+    freeInMs = Math.max(freeInMs, (output * stepMs * ends) / (running + 1))
   }
-  const balance = input.activeRequests[i]! > 0 ? 1 : Math.min(1, figures.churn / 4)
-  const unsure = (2 * (1 + balance) * n) / promptTokens
-  return before + joined + x + later + evict + w * (own + others) + unsure
+  const doubt = input.activeRequests[i]! > 0 ? 1 : Math.min(1, figures.churn / constants.CHURN_MAX)
+  const unsureMs = (constants.UNSURE_MS * (1 + doubt) * tokens) / promptTokens
+  return freeInMs + delayMs + prefillMs + laterMs + evictMs + decodePrice * (ownMs + othersMs) + unsureMs
 }
 
 const step = fc.record({
@@ -285,8 +294,12 @@ t.test('where workers are not alike, decoding counts however busy they are', asy
       nowMs += 10 * slower * 99
       book.ended(`${i}`, nowMs, 100, 0)
     }
-    // Everybody has a prompt in its queue: w is what is left of it.
-    const engines = { ...book.project(SLOTS, nowMs), busyShare: 0.95, waitingShare: 0 }
+    // Every worker has a prompt in its queue: the price of decoding is what is left of it.
+    const engines = {
+      ...book.project(SLOTS, nowMs),
+      busyShare: AUTO_CONSTANTS.book.BUSY_SHARE_MAX,
+      waitingShare: 0,
+    }
     const { decodeStepMs, decodeRequestMs, decodeTokenMs } = figuresOf(engines, 4)
     const choice = new Selector().choose(
       candidates(engines, [0, 0, 0, 0, 0], NOBODY_ELSE),
@@ -304,7 +317,7 @@ t.test('where workers are not alike, decoding counts however busy they are', asy
   for (const [times, expected] of [
     [1.25, 0],
     [1.5, 0.018],
-    [4, 0.05],
+    [4, AUTO_CONSTANTS.cost.UNLIKE_PRICE_MAX],
   ] as const) {
     const weight = weightAt(times)
     t.ok(Math.abs(weight - expected) < 0.007, `${times} times as long: ${weight}`)

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { type Random, seededRandom } from '@homing/base'
 import fc from 'fast-check'
 import t from 'tap'
-import { Guard, type GuardedDecision } from '../src/index.ts'
+import { GUARD_SHARE_DEFAULT, Guard, type GuardedDecision } from '../src/index.ts'
 
 interface World {
   /** Milliseconds to the first token; Infinity: it never comes. */
@@ -60,37 +60,42 @@ class Traffic {
 const SEED = 14
 
 t.test('where affinity pays, the share of control stays what was set', async t => {
-  const traffic = new Traffic(0.01, SEED)
+  const traffic = new Traffic(GUARD_SHARE_DEFAULT, SEED)
   const controls = traffic.run(20_000, { affinityMs: 100, controlMs: 300 })
   t.ok(controls > 120 && controls < 300, `${controls} of 20,000`)
-  t.match(traffic.guard.report(), { phase: 'trusting', controlShare: 0.01, tests: 0, shrinks: 0 })
+  t.match(traffic.guard.report(), {
+    phase: 'trusting',
+    controlShare: GUARD_SHARE_DEFAULT,
+    tests: 0,
+    shrinks: 0,
+  })
   const { affinity, control, calibration } = traffic.guard.report()
   t.ok(control.correctedTtft > 2 * affinity.correctedTtft, 'the arms are told apart')
   t.ok(calibration > 0.8 && calibration < 1.3, `${calibration} of what was predicted`)
 })
 
 t.test('where neither is better, nothing is lost by what is tried', async t => {
-  const traffic = new Traffic(0.01, SEED)
+  const traffic = new Traffic(GUARD_SHARE_DEFAULT, SEED)
   traffic.run(20_000, { affinityMs: 100, controlMs: 100 })
   t.ok(traffic.guard.report().shrinks <= 1)
 })
 
 t.test('an affinity that is worse is shrunk to what costs a hundredth, and comes back by itself', async t => {
   for (const seed of [1, 2, 3]) {
-    const traffic = new Traffic(0.01, seed)
+    const traffic = new Traffic(GUARD_SHARE_DEFAULT, seed)
     traffic.run(2000, { affinityMs: 100, controlMs: 300 })
     traffic.run(4000, { affinityMs: 900, controlMs: 300, predictedMs: 100 })
     t.match(traffic.guard.report(), { phase: 'shrunk' }, `seed ${seed}`)
     const lost = 5000 - traffic.run(5000, { affinityMs: 900, controlMs: 300, predictedMs: 100 })
     t.ok(lost < 150, `${lost} of 5,000 went by an affinity that takes three times as long, seed ${seed}`)
     traffic.run(20_000, { affinityMs: 100, controlMs: 300 })
-    t.match(traffic.guard.report(), { phase: 'trusting', controlShare: 0.01 }, `seed ${seed}`)
+    t.match(traffic.guard.report(), { phase: 'trusting', controlShare: GUARD_SHARE_DEFAULT }, `seed ${seed}`)
   }
 })
 
 t.test('it comes back also where hundreds of requests wait for their first tokens', async t => {
   for (const seed of [1, 2, 3]) {
-    const traffic = new Traffic(0.01, seed, 1)
+    const traffic = new Traffic(GUARD_SHARE_DEFAULT, seed, 1)
     traffic.run(5000, { affinityMs: 300, controlMs: 300 })
     const { z, shrinks } = traffic.guard.report()
     t.ok(Math.abs(z) < 4, `z is ${z}: equal arms are not told apart by how many wait, seed ${seed}`)
@@ -104,7 +109,7 @@ t.test('it comes back also where hundreds of requests wait for their first token
 
 t.test('a test does not end well because those that are soon over are seen first', async t => {
   for (let seed = 1; seed <= 12; seed++) {
-    const traffic = new Traffic(0.01, seed)
+    const traffic = new Traffic(GUARD_SHARE_DEFAULT, seed)
     traffic.run(2000, { affinityMs: 100, controlMs: 300 })
     traffic.run(400, { affinityMs: 900, controlMs: 300, predictedMs: 100 })
     t.match(traffic.guard.report(), { phase: 'shrunk', tests: 1 }, `seed ${seed}`)
@@ -112,14 +117,14 @@ t.test('a test does not end well because those that are soon over are seen first
 })
 
 t.test('a model that is off by far is tested within a hundred answers', async t => {
-  const traffic = new Traffic(0.01, SEED)
+  const traffic = new Traffic(GUARD_SHARE_DEFAULT, SEED)
   traffic.run(100, { affinityMs: 900, controlMs: 300, predictedMs: 100 })
   traffic.run(150, { affinityMs: 900, controlMs: 300, predictedMs: 100 })
   t.match(traffic.guard.report(), { phase: 'shrunk', tests: 1, shrinks: 1 })
 })
 
 t.test('a model that is off and does no harm is left in peace, for longer each time', async t => {
-  const traffic = new Traffic(0.01, SEED)
+  const traffic = new Traffic(GUARD_SHARE_DEFAULT, SEED)
   const controls = traffic.run(20_000, { affinityMs: 100, controlMs: 300, predictedMs: 1 })
   t.match(traffic.guard.report(), { phase: 'trusting', tests: 1, shrinks: 0 })
   t.ok(controls < 400, `${controls} of 20,000`)
