@@ -4,14 +4,18 @@
  *   packages/x/src/y.ts   →  packages/x/dist/y.js, y.d.ts       (relative imports end in .js)
  *   package.json          →  `publishConfig` points exports and bin at dist/ in what `pnpm pack` makes
  *
+ * A package that needs private workspaces has all workspace code that it needs in its dist/ (see bundle.ts), and
+ * no package of this repository among its dependencies once it is packed. `homing` is such a package.
+ *
  * One compiler run emits all packages into a scratch folder; a package's dist/ is replaced only when the whole
  * run had no error. Files that are read at run time lie outside of src/ (fixtures/), one level above the code
  * that reads them both in src/ and in dist/, and are packed as they are.
  *
  * Builds of one tree wait for each other.
  *
- * With `--pack FOLDER` the packages are packed into FOLDER, one .tgz each, as they would be published. A package that stands
- * alone takes its pages along: they are put into its tarball (DOCS), and links that would lead out of it become text.
+ * With `--pack FOLDER` the packages are packed into FOLDER, one .tgz each, as they would be published. A package
+ * that stands alone takes its pages along: they are put into its tarball (DOCS), and links that would lead out of
+ * it become text.
  */
 
 import { spawnSync } from 'node:child_process'
@@ -29,6 +33,8 @@ import { dirname, join, relative, resolve } from 'node:path'
 import process from 'node:process'
 import { parseArgs } from 'node:util'
 import { withLock } from './build-lock.ts'
+import { bundledDependencies, writeBundle } from './bundle.ts'
+import { readWorkspaces, sourceFolders, type Workspace, withNeeded } from './workspaces.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const SCRATCH = join(ROOT, 'node_modules', '.cache', `homing-build-${process.pid}`)
@@ -38,12 +44,9 @@ const DOCS: Readonly<Record<string, readonly string[]>> = {
   'packages/actor': ['actors.md', 'actor-runtime.md'],
 }
 
-interface Manifest {
-  readonly name: string
-  readonly version: string
-  readonly private?: boolean
-  readonly exports: Readonly<Record<string, string>>
-  readonly publishConfig?: { readonly exports?: Readonly<Record<string, unknown>> }
+interface Published extends Workspace {
+  /** Itself first, then the workspaces whose code its dist/ has too; undefined: its code alone. */
+  readonly bundle: readonly Workspace[] | undefined
 }
 
 const { values } = parseArgs({ options: { pack: { type: 'string' } } })
@@ -52,51 +55,70 @@ process.exitCode = withLock(join(ROOT, 'node_modules', '.cache', 'homing-build-l
 )
 
 function build(packFolder: string | undefined): number {
-  const folders = publicFolders()
-  const faults = folders.flatMap(manifestFaults)
-  if (faults.length > 0) {
-    for (const fault of faults) console.error(fault)
-    return 1
-  }
+  const packages = publishedPackages()
+  const faults = packages.flatMap(manifestFaults)
+  if (faults.length > 0) return fail(faults)
 
   rmSync(SCRATCH, { recursive: true, force: true })
   mkdirSync(SCRATCH, { recursive: true })
   const startedAt = performance.now()
-  if (!run('tsc', ['-p', writeCompilerOptions(folders)])) return 1
-  for (const folder of folders) {
+  const compiled = new Set(packages.flatMap(one => one.bundle ?? [one]))
+  const sources = [...compiled].flatMap(workspace => sourceFolders(ROOT, workspace))
+  if (!run('tsc', ['-p', writeCompilerOptions(sources)])) return 1
+  const emitted = join(SCRATCH, 'out')
+  rewriteDeclarations(emitted)
+  for (const { folder, bundle } of packages) {
     const dist = join(ROOT, folder, 'dist')
     rmSync(dist, { recursive: true, force: true })
-    cpSync(join(SCRATCH, 'out', folder, 'src'), dist, { recursive: true })
-    rewriteDeclarations(dist)
+    if (bundle === undefined) cpSync(join(emitted, folder, 'src'), dist, { recursive: true })
+    else faults.push(...writeBundle(ROOT, emitted, dist, bundle))
   }
   rmSync(SCRATCH, { recursive: true, force: true })
-  console.log(`built ${folders.length} packages in ${((performance.now() - startedAt) / 1000).toFixed(1)} s`)
-  return packFolder === undefined || pack(folders, resolve(packFolder)) ? 0 : 1
+  if (faults.length > 0) return fail(faults)
+  console.log(`built ${packages.length} packages in ${((performance.now() - startedAt) / 1000).toFixed(1)} s`)
+  return packFolder === undefined || pack(packages, resolve(packFolder)) ? 0 : 1
 }
 
-function publicFolders(): readonly string[] {
-  return ['packages', 'actors'].flatMap(group =>
-    readdirSync(join(ROOT, group))
-      .map(name => `${group}/${name}`)
-      .filter(folder => existsSync(join(ROOT, folder, 'package.json')))
-      .filter(folder => readManifest(folder).private !== true),
-  )
+function fail(faults: readonly string[]): number {
+  for (const fault of faults) console.error(fault)
+  return 1
+}
+
+function publishedPackages(): readonly Published[] {
+  const all = readWorkspaces(ROOT)
+  return all
+    .filter(({ manifest }) => manifest.private !== true)
+    .map(workspace => {
+      const needed = withNeeded(workspace, all)
+      const isBundled = needed.some(({ manifest }) => manifest.private === true)
+      return { ...workspace, bundle: isBundled ? needed : undefined }
+    })
 }
 
 /** What is published must offer what the workspace offers, built. */
-function manifestFaults(folder: string): readonly string[] {
-  const { exports, publishConfig } = readManifest(folder)
-  return Object.entries(exports).flatMap(([entry, source]) => {
-    const built = source.replace(/^\.\/src\/(.*)\.ts$/, './dist/$1')
-    const wanted = JSON.stringify({ types: `${built}.d.ts`, default: `${built}.js` })
-    const published = JSON.stringify(publishConfig?.exports?.[entry])
-    return published === wanted
+function manifestFaults({ folder, manifest, bundle }: Published): readonly string[] {
+  const { bin = {}, exports = {}, publishConfig } = manifest
+  const home = bundle === undefined ? './dist' : `./dist/${folder}/src`
+  const built = (source: string): string => source.replace(/^\.\/src\/(.*)\.ts$/, `${home}/$1`)
+  const faultOf = (key: string, published: unknown, wanted: unknown): readonly string[] =>
+    JSON.stringify(published) === JSON.stringify(wanted)
       ? []
-      : [`cannot build ${folder}: publishConfig.exports[${JSON.stringify(entry)}] must be ${wanted}`]
-  })
+      : [`cannot build ${folder}: publishConfig.${key} must be ${JSON.stringify(wanted)}`]
+  return [
+    ...Object.entries(exports).flatMap(([entry, source]) =>
+      faultOf(`exports[${JSON.stringify(entry)}]`, publishConfig?.exports?.[entry], {
+        types: `${built(source)}.d.ts`,
+        default: `${built(source)}.js`,
+      }),
+    ),
+    ...Object.entries(bin).flatMap(([name, source]) =>
+      faultOf(`bin.${name}`, publishConfig?.bin?.[name], `${built(source)}.js`),
+    ),
+    ...bundledDependencies(bundle ?? []).faults,
+  ]
 }
 
-function writeCompilerOptions(folders: readonly string[]): string {
+function writeCompilerOptions(sources: readonly string[]): string {
   const path = join(SCRATCH, 'tsconfig.json')
   const options = {
     extends: relative(SCRATCH, join(ROOT, 'tsconfig.json')),
@@ -111,7 +133,7 @@ function writeCompilerOptions(folders: readonly string[]): string {
       outDir: join(SCRATCH, 'out'),
       typeRoots: [join(ROOT, 'node_modules', '@types')],
     },
-    include: folders.map(folder => join(ROOT, folder, 'src')),
+    include: sources.map(folder => join(ROOT, folder)),
   }
   writeFileSync(path, JSON.stringify(options))
   return path
@@ -127,27 +149,37 @@ function rewriteDeclarations(dist: string): void {
   }
 }
 
-function pack(folders: readonly string[], target: string): boolean {
+function pack(packages: readonly Published[], target: string): boolean {
   mkdirSync(target, { recursive: true })
-  const filters = folders.flatMap(folder => ['--filter', `./${folder}`])
+  const filters = packages.flatMap(({ folder }) => ['--filter', `./${folder}`])
   const args = [...filters, '--recursive', 'pack', '--pack-destination', target]
   // Run by pnpm, its own program is known; run by hand, npx brings one.
   const pnpm = process.env['npm_execpath']
   const isPacked = pnpm?.includes('pnpm')
     ? run(process.execPath, [pnpm, ...args])
     : run('npx', ['--yes', 'pnpm@10', ...args])
-  return isPacked && Object.keys(DOCS).every(folder => addDocs(folder, target))
+  return isPacked && packages.every(one => finish(one, target))
 }
 
-/** Puts pages into a tarball, makes its examples a project, and has no link in it lead outside. */
-function addDocs(folder: string, target: string): boolean {
-  const { name, version } = readManifest(folder)
-  const tarball = join(target, `${name.replace('@', '').replace('/', '-')}-${version}.tgz`)
+/** Changes in a tarball what `pnpm pack` cannot. */
+function finish({ folder, manifest, bundle }: Published, target: string): boolean {
+  const pages = DOCS[folder]
+  if (pages === undefined && bundle === undefined) return true
+  const tarball = join(target, `${manifest.name.replace('@', '').replace('/', '-')}-${manifest.version}.tgz`)
   mkdirSync(SCRATCH, { recursive: true })
   if (!run('tar', ['-xzf', tarball, '-C', SCRATCH])) return false
   const unpacked = join(SCRATCH, 'package')
+  if (pages !== undefined) addDocs(pages, unpacked)
+  if (bundle !== undefined) setDependencies(bundle, unpacked)
+  const isPacked = run('tar', ['-czf', tarball, '-C', SCRATCH, 'package'])
+  rmSync(SCRATCH, { recursive: true, force: true })
+  return isPacked
+}
+
+/** Adds pages, makes the examples a project, and has no link lead outside. */
+function addDocs(names: readonly string[], unpacked: string): void {
   mkdirSync(join(unpacked, 'docs'), { recursive: true })
-  for (const page of DOCS[folder]!) cpSync(join(ROOT, 'docs', page), join(unpacked, 'docs', page))
+  for (const name of names) cpSync(join(ROOT, 'docs', name), join(unpacked, 'docs', name))
   const pages = readdirSync(unpacked, { recursive: true, encoding: 'utf8' }).filter(path =>
     path.endsWith('.md'),
   )
@@ -157,9 +189,17 @@ function addDocs(folder: string, target: string): boolean {
   }
   // Not its name here: the examples would find another package than the one that they are in.
   renameSync(join(unpacked, 'examples/project.json'), join(unpacked, 'examples/package.json'))
-  const isPacked = run('tar', ['-czf', tarball, '-C', SCRATCH, 'package'])
-  rmSync(SCRATCH, { recursive: true, force: true })
-  return isPacked
+}
+
+/** The code of the workspaces is in dist/; what remains to be installed is what they need from elsewhere. */
+function setDependencies(bundle: readonly Workspace[], unpacked: string): void {
+  const path = join(unpacked, 'package.json')
+  const { devDependencies: _, ...manifest } = JSON.parse(readFileSync(path, 'utf8')) as Record<
+    string,
+    unknown
+  >
+  const { dependencies } = bundledDependencies(bundle)
+  writeFileSync(path, `${JSON.stringify({ ...manifest, dependencies }, undefined, 2)}\n`)
 }
 
 /** Links to files that are not there become their text. */
@@ -168,10 +208,6 @@ function withoutLinksOut(text: string, folder: string): string {
     /\[([^\]]+)\]\((?!https?:)([^)#\s]+)(#[^)]*)?\)/g,
     (link, words: string, path: string) => (existsSync(join(folder, path)) ? link : words),
   )
-}
-
-function readManifest(folder: string): Manifest {
-  return JSON.parse(readFileSync(join(ROOT, folder, 'package.json'), 'utf8')) as Manifest
 }
 
 function run(command: string, args: readonly string[]): boolean {

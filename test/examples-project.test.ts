@@ -26,7 +26,7 @@ import { oldNode, TOO_OLD } from '../packages/actor/test/old-node.ts'
 const ROOT = join(import.meta.dirname, '..')
 const TSC = join(ROOT, 'node_modules/.bin/tsc')
 /** What the packages have in common with those of the workspace: all that @homing/actor needs. */
-const PACKAGES = ['actor', 'clock', 'errors', 'log'] as const
+const PACKAGES = ['actor', 'base'] as const
 /** What a client says where it gets to no registry, or not to one that it trusts. */
 const UNREACHABLE =
   /ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH|SELF_SIGNED_CERT|ERR_PNPM_NO_OFFLINE|ERR_PNPM_META_FETCH_FAIL/

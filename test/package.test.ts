@@ -1,6 +1,6 @@
 /**
- * The output of `pnpm build` and `pnpm pack` is installed into an empty folder and used there: the command, the
- * library with its own threads, and the declarations.
+ * The output of `pnpm build` and `pnpm pack` is installed into an empty folder and used there: `homing` alone, with its
+ * command; then the other packages beside it, each by a program, and their declarations.
  */
 
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
@@ -18,7 +18,7 @@ const VERSION = (
 ).version
 
 const ADDER = `
-import { defineActor, type Message, type Reply, createActorSystem } from '@homing/actor'
+import { defineActor, type Message, type Reply } from '@homing/actor'
 export interface AdderMessage extends Message { readonly type: 'add'; readonly n: number; readonly reply: Reply<string> }
 export const adder = defineActor(import.meta.url, 'adder')<AdderMessage, { readonly start: number }>({
   setup({ thread }, { start }) {
@@ -27,12 +27,37 @@ export const adder = defineActor(import.meta.url, 'adder')<AdderMessage, { reado
 })
 `
 const PROGRAM = `
+import { createActorSystem } from '@homing/actor'
 import { adder } from './adder.ts'
 const system = await createActorSystem({ logLevel: 'silent', pools: { work: { count: 1 } } })
 const ref = system.spawn(adder, { name: 'adder', args: { start: 40 }, thread: 'work-0' })
 console.log(await ref.ask({ type: 'add', n: 2 }, { timeout: '10s' }))
 await system.shutdown()
 `
+
+/** One use of each other package that a program asks for by name. */
+const OTHERS = `
+import { BlockIndex } from '@homing/index'
+import { createPublisher, registerWorker } from '@homing/publisher'
+import { encoderPath, loadTokenizer } from '@homing/tokenization'
+
+const index = BlockIndex.create({ capacityBytes: 2 ** 20, workerSlotsMax: 4 })
+const hashes = Int32Array.of(1, 0, 2, 0)
+console.log(index.store(3, undefined, hashes, hashes, 2), index.blocksHeld(3))
+
+const publisher = await createPublisher({ eventsEndpoint: 'tcp://127.0.0.1:0', blockSizeTokens: 2 })
+publisher.stored(undefined, [{ hash: 1n, tokens: [1, 2] }])
+await publisher.close(1000)
+try {
+  registerWorker({ url: 'not a URL', nats: ['nats://127.0.0.1:1'] })
+} catch (error) {
+  console.log((error as { code?: string }).code)
+}
+
+const fixture = new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization'))
+console.log(encoderPath(await loadTokenizer(fixture.pathname)).path)
+`
+const OTHERS_OUTPUT = 'stored 2\nHOMING_WORKER_BAD_REGISTRATION\nown\n'
 
 /** The program of docs/embedding.md, which is installed like any user's. */
 const EMBEDDING = /```ts\n\/\/ program\.ts\n(.*?)```\n\n```\n(.*?)```/s.exec(
@@ -54,22 +79,23 @@ t.teardown(() => {
 })
 t.setTimeout(400_000)
 
-await t.test('every package is built, packed and installed in an empty folder', async t => {
-  const built = await run(process.execPath, [join(ROOT, 'test/build.ts'), '--pack', tarballs], ROOT)
-  t.equal(built.exitCode, 0, built.output)
-  const files = readdirSync(tarballs).map(name => join(tarballs, name))
-  t.ok(files.some(name => name.endsWith(`homing-${VERSION}.tgz`)))
+await t.test(
+  'every package is built and packed; homing is installed in an empty folder, by itself',
+  async t => {
+    const built = await run(process.execPath, [join(ROOT, 'test/build.ts'), '--pack', tarballs], ROOT)
+    t.equal(built.exitCode, 0, built.output)
+    const homing = join(tarballs, `homing-${VERSION}.tgz`)
 
-  writeFileSync(join(folder, 'package.json'), JSON.stringify({ private: true, type: 'module' }))
-  // Asked once: npm would try again for minutes, for each package.
-  const flags = ['--no-audit', '--no-fund', '--prefer-offline', '--fetch-retries=0']
-  const installed = await run('npm', ['install', ...flags, ...files], folder)
-  if (UNREACHABLE.test(installed.output)) {
-    t.pass('packages are installed', { skip: 'the npm registry cannot be reached' })
-    return
-  }
-  t.equal(installed.exitCode, 0, installed.output)
-})
+    writeFileSync(join(folder, 'package.json'), JSON.stringify({ private: true, type: 'module' }))
+    const installed = await install([homing])
+    if (UNREACHABLE.test(installed.output)) {
+      t.pass('packages are installed', { skip: 'the npm registry cannot be reached' })
+      return
+    }
+    t.equal(installed.exitCode, 0, installed.output)
+    t.notOk(existsSync(join(folder, 'node_modules/@homing')), 'with no other package of this repository')
+  },
+)
 
 const skip = existsSync(join(folder, 'node_modules'))
   ? false
@@ -158,16 +184,26 @@ t.test('npx homing router serves its demo fleet and drains on SIGTERM', { skip }
   t.notOk(isAlive(Number(ready[2])), 'the router has ended')
 })
 
-t.test('a program of its own spawns an actor on another thread and asks it', { skip }, async t => {
-  writeFileSync(join(folder, 'adder.ts'), ADDER)
-  writeFileSync(join(folder, 'program.ts'), PROGRAM)
-  t.strictSame(await run(process.execPath, ['program.ts'], folder), { exitCode: 0, output: '42 on work-0\n' })
-})
-
 t.test('a program of its own embeds the router', { skip }, async t => {
   writeFileSync(join(folder, 'embedding.ts'), EMBEDDING[1]!)
   const outcome = await run(process.execPath, ['embedding.ts'], folder)
   t.strictSame(outcome, { exitCode: 0, output: EMBEDDING[2]! })
+})
+
+t.test('the other packages are installed beside it, and each does its work', { skip }, async t => {
+  const names = readdirSync(tarballs).filter(name => name !== `homing-${VERSION}.tgz`)
+  for (const name of ['actor', 'index', 'publisher', 'tokenization'])
+    t.ok(names.includes(`homing-${name}-${VERSION}.tgz`), name)
+  const installed = await install(names.map(name => join(tarballs, name)))
+  t.equal(installed.exitCode, 0, installed.output)
+  writeFileSync(join(folder, 'others.ts'), OTHERS)
+  t.strictSame(await run(process.execPath, ['others.ts'], folder), { exitCode: 0, output: OTHERS_OUTPUT })
+})
+
+t.test('a program of its own spawns an actor on another thread and asks it', { skip }, async t => {
+  writeFileSync(join(folder, 'adder.ts'), ADDER)
+  writeFileSync(join(folder, 'program.ts'), PROGRAM)
+  t.strictSame(await run(process.execPath, ['program.ts'], folder), { exitCode: 0, output: '42 on work-0\n' })
 })
 
 t.test('the declarations type-check for a user of the packages', { skip }, async t => {
@@ -183,11 +219,17 @@ t.test('the declarations type-check for a user of the packages', { skip }, async
   // Node's types are looked up where we have them; our own declarations are checked too (no skipLibCheck).
   options.push('--types', 'node', '--typeRoots', join(ROOT, 'node_modules/@types'), '--erasableSyntaxOnly')
   const tsc = join(ROOT, 'node_modules/.bin/tsc')
-  t.strictSame(await run(tsc, [...options, 'program.ts', 'embedding.ts'], folder), {
+  t.strictSame(await run(tsc, [...options, 'program.ts', 'others.ts', 'embedding.ts'], folder), {
     exitCode: 0,
     output: '',
   })
 })
+
+function install(files: readonly string[]): Promise<Outcome> {
+  // Asked once: npm would try again for minutes, for each package.
+  const flags = ['--no-audit', '--no-fund', '--prefer-offline', '--fetch-retries=0']
+  return run('npm', ['install', ...flags, ...files], folder)
+}
 
 function run(command: string, args: readonly string[], cwd: string): Promise<Outcome> {
   return new Promise(resolve => {

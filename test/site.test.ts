@@ -27,7 +27,7 @@ t.test('`pnpm docs:site` builds every page, with a search', { timeout: BUILD_MS_
   for (const name of [
     'index.html',
     'api/actor/index.html',
-    'api/worker/index.html',
+    'api/publisher/index.html',
     'files/deploy/compose.yaml',
   ])
     t.ok(existsSync(join(DIST, name)), name)

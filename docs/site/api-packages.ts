@@ -1,4 +1,4 @@
-/** Packages whose API pages the site has. */
+/** Packages whose API pages the site has: those that a program asks for by name. */
 
 export interface ApiPackage {
   readonly title: string
@@ -18,8 +18,5 @@ export const API_PACKAGES: readonly ApiPackage[] = [
   of('@homing/actor', 'actor', 'testing', 'simulation/index'),
   of('@homing/publisher', 'publisher'),
   of('@homing/index', 'index'),
-  of('@homing/load', 'load'),
-  of('@homing/queue', 'queue'),
-  of('@homing/selection', 'selection'),
-  of('@homing/simulate', 'simulate'),
+  of('@homing/tokenization', 'tokenization'),
 ]

@@ -1,8 +1,8 @@
 /**
  * Code version: a hash of the code that makes the result of a cell, so that results are kept just as long as they are true.
  *
- * It covers the file that a thread loads to run a cell and everything that this imports, here and in other packages of ours, found by following the
- * import lines. Files in a folder `policies/` count only for the policy that they are named after. So a change in one policy makes
+ * It covers the file that a thread loads to run a cell and everything that this imports, here and in other packages of
+ * ours, found by following the import lines. Files in a folder `policies/` count only for the policy that they are named after. So a change in one policy makes
  * another version for its columns alone, and a change anywhere else makes another version for all of them.
  *
  * Cost: some hundred small files are read once per process.
@@ -23,8 +23,8 @@ export interface SourceText {
 }
 
 /**
- * `entry` (an URL) and all that it imports by relative paths and from packages of ours, sorted by path. What a package re-exports counts only as far as
- * its names are imported, and types not at all.
+ * `entry` (an URL) and all that it imports by relative paths and from packages of ours, sorted by path. What an index.ts
+ * re-exports counts only as far as its names are imported, and types not at all.
  */
 export function sourcesBehind(entry: string): readonly SourceText[] {
   const found = new Map<string, string>()
@@ -71,41 +71,39 @@ function importsIn(text: string): FoundImport[] {
 }
 
 function targetsOf(specifier: string, names: readonly string[] | undefined, from: string): string[] {
-  if (specifier.startsWith('.')) {
-    const path = join(dirname(from), specifier)
-    return existsSync(path) ? [realpathSync(path)] : []
-  }
-  if (!specifier.startsWith('@homing/')) return []
-  const entry = packageEntry(specifier, dirname(from))
-  if (entry === undefined) return []
-  const exported = importsIn(readFileSync(entry, 'utf8'))
+  const path = specifier.startsWith('.')
+    ? existingPath(join(dirname(from), specifier))
+    : packageEntry(specifier, dirname(from))
+  if (path === undefined) return []
+  if (!/^index\.[jt]s$/.test(basename(path))) return [path]
+  const exported = importsIn(readFileSync(path, 'utf8'))
   const wanted = exported.filter(each => each.names?.some(name => names?.includes(name)) === true)
   const isWhole = names?.every(name => wanted.some(each => each.names?.includes(name))) === true
-  return isWhole ? wanted.flatMap(each => targetsOf(each.specifier, each.names, entry)) : [entry]
+  return isWhole ? wanted.flatMap(each => targetsOf(each.specifier, each.names, path)) : [path]
 }
 
-/** Looks from the importing file, whose dependencies others may not have. */
+/**
+ * The file of a package of ours, where the sources lie; what is installed imports all of ours by relative paths. Looks from
+ * the importing file, whose dependencies others may not have.
+ */
 function packageEntry(specifier: string, from: string): string | undefined {
-  const [, name, subpath = ''] = /^(@[^/]+\/[^/]+)(\/.*)?$/.exec(specifier)!
-  const key = `.${subpath}`
+  const [, name, subpath = ''] = /^(@homing\/[^/]+)(\/.*)?$/.exec(specifier) ?? []
+  if (name === undefined) return undefined
   for (let folder = from; ; folder = dirname(folder)) {
     const home = `${folder}/node_modules/${name}`
     if (existsSync(`${home}/package.json`)) {
-      const { exports, publishConfig } = JSON.parse(readFileSync(`${home}/package.json`, 'utf8')) as Manifest
-      const entry = [exports?.[key], publishConfig?.exports?.[key]]
-        .map(entry => (typeof entry === 'string' ? entry : entry?.default))
-        .filter(entry => entry !== undefined)
-        .map(entry => `${home}/${entry}`)
-        .find(existsSync)
-      return entry === undefined ? undefined : realpathSync(entry)
+      const { exports } = JSON.parse(readFileSync(`${home}/package.json`, 'utf8')) as Manifest
+      const entry = exports?.[`.${subpath}`]
+      return entry === undefined ? undefined : existingPath(join(home, entry))
     }
     if (dirname(folder) === folder) return undefined
   }
 }
 
-type Entry = string | { readonly default?: string } | undefined
+function existingPath(path: string): string | undefined {
+  return existsSync(path) ? realpathSync(path) : undefined
+}
 
 interface Manifest {
-  readonly exports?: Readonly<Record<string, Entry>>
-  readonly publishConfig?: { readonly exports?: Readonly<Record<string, Entry>> }
+  readonly exports?: Readonly<Record<string, string>>
 }

@@ -1,4 +1,4 @@
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import t from 'tap'
@@ -58,6 +58,22 @@ t.test('a changed policy changes the version of its columns alone, other code th
   t.strictSame(changed('engine.ts', 'export const a = 2\n'), POLICIES)
   makeSources(folder)
   t.strictSame(changed('node_modules/@homing/choice/src/choose.ts', '// nothing\n'), POLICIES)
+})
+
+t.test('where packages import each other by relative paths, the same code counts', async t => {
+  const folder = t.testdir({})
+  const entry = makeSources(folder)
+  const version = (): string => codeVersion(sourcesBehind(entry), 'linear')
+  const inWorkspace = version()
+  const task = join(folder, 'task.ts')
+  const text = readFileSync(task, 'utf8')
+  writeFileSync(task, text.replace('@homing/choice', './node_modules/@homing/choice/src/index.ts'))
+  const bundled = version()
+  t.not(bundled, inWorkspace, 'the import line itself is code')
+  writeFileSync(join(folder, 'node_modules/@homing/choice/src/other.ts'), 'export const other = 2\n')
+  t.equal(version(), bundled, 'what is not imported does not count')
+  writeFileSync(join(folder, 'node_modules/@homing/choice/src/policies/linear.ts'), 'export const linear = 2\n')
+  t.not(version(), bundled)
 })
 
 t.test('the simulation, the policies and the load tables of the router are among the sources', async t => {
