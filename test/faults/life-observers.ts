@@ -7,16 +7,12 @@
 
 import type { ActorRef } from '@homing/actor'
 import { createTestSystem, type Probe, type TestSystem } from '@homing/actor/testing'
-import {
-  type DirectoryMessage,
-  directory,
-  type FleetMessage,
-  parseWorkerSpec,
-} from '@homing/actors/directory'
+import { type DirectoryMessage, directory } from '@homing/actors/directory'
 import { type IndexServiceArgs, indexService, serviceProcessMetrics } from '@homing/actors/index-service'
 import { type IndexerMessage, indexer, type RoutedMessage } from '@homing/actors/indexer'
 import { type CheckpointStore, checkpointFiles } from '@homing/actors/listener'
 import { type Clock, type SimulatedClock, seededRandom, silentLog } from '@homing/base'
+import { type FleetMessage, parseWorkerSpec } from '@homing/fleet'
 import { createIndexMemory, IndexReader, layeredOptions, OverlapCounts, type Trust } from '@homing/index'
 import { Metrics } from '@homing/metrics'
 import { decodeKvBatch, parseSnapshotReply, SALT, snapshotRequestFrames } from '@homing/protocol'

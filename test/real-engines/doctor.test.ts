@@ -4,8 +4,9 @@
  * Runs with HOMING_REAL_ENGINES=1 and engines at HOMING_REAL_ENGINE_URLS, as sessions.test.ts does (docs/engines.md).
  */
 
-import { type DiagnoseOptions, diagnoseWorkers, parseWorkerSpec } from '@homing/actors/directory'
 import { silentLog, systemClock, systemRandom } from '@homing/base'
+import { type DiagnoseOptions, diagnoseWorkers } from '@homing/doctor'
+import { parseWorkerSpec } from '@homing/fleet'
 import { systemTransport } from '@homing/transport'
 import t, { type Test } from 'tap'
 

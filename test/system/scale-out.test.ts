@@ -2,8 +2,8 @@
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { subjectOf } from '@homing/actors/directory'
 import { parseSettings, routerCommand } from '@homing/config'
+import { subjectOf } from '@homing/fleet'
 import { NO_NATS_SERVER } from '@homing/transport/testing'
 import { Ajv } from 'ajv'
 import t from 'tap'

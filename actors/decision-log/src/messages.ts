@@ -1,5 +1,5 @@
 import type { Message, Reply } from '@homing/actor'
-import type { FleetMessage } from '@homing/actors/directory'
+import type { FleetMessage } from '@homing/fleet'
 import type { LoggedRequest } from '@homing/trace'
 
 /** A request that is over, as the router knows it: what its line says, but for what is numbered or counted from the origin. */

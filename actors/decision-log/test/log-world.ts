@@ -1,9 +1,9 @@
 /** A decision log of its own on files in memory, told what the test makes up; every letter of a prompt is a block. */
 
 import { createTestSystem } from '@homing/actor/testing'
-import type { Fleet } from '@homing/actors/directory'
 import { recordingLog, SimulatedClock } from '@homing/base'
 import { chainSequence } from '@homing/blocks'
+import type { Fleet } from '@homing/fleet'
 import { type DecisionLogLine, readLogLine } from '@homing/trace'
 import type { Test } from 'tap'
 import { type DecisionLogArgs, decisionLog, logFiles, type SettledRequest } from '../src/index.ts'

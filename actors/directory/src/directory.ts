@@ -34,32 +34,22 @@ import {
   saveCheckpoints,
 } from '@homing/actors/listener'
 import { toErrorRecord } from '@homing/base'
+import type { EventBroker, KeySource, RequestBroker, WorkerSpec } from '@homing/fleet'
+import { isOtherProcess, outcomeAfter, type ReachedOutcome, socketsOf } from '@homing/fleet'
 import { type BusyThresholds, NO_BUSY_THRESHOLDS } from '@homing/load'
 import { clashText, SocketClaims } from '@homing/transport'
-import type { EventBroker } from './event-broker.ts'
 import { FleetChanges } from './fleet-changes.ts'
 import { FleetFeed } from './fleet-feed.ts'
 import { KeyAudits } from './key-audits.ts'
 import { KeyListeners } from './key-listeners.ts'
 import { KeySilence } from './key-silence.ts'
 import { KeyTrust } from './key-trust.ts'
-import type {
-  DirectoryMessage,
-  FleetReport,
-  KeeperMessage,
-  Kept,
-  KeptFleet,
-  KeySource,
-  WorkerSpec,
-} from './messages.ts'
-import { socketsOf } from './named-sockets.ts'
+import type { DirectoryMessage, FleetReport, KeeperMessage, Kept, KeptFleet } from './messages.ts'
 import { RegisteredWorkers, type RegistrationArgs } from './registered-workers.ts'
-import type { RequestBroker } from './request-way.ts'
 import { ShardWatch } from './shard-watch.ts'
 import type { Key, Worker } from './worker.ts'
 import { WorkerAnnouncements } from './worker-announcements.ts'
 import { WorkerDiagnoses } from './worker-diagnoses.ts'
-import { isOtherProcess, outcomeAfter, type ReachedOutcome } from './worker-facts.ts'
 import { WorkerKeys } from './worker-keys.ts'
 import { WorkerProbes } from './worker-probes.ts'
 import { WorkerTable } from './worker-table.ts'

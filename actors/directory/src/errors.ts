@@ -1,34 +1,5 @@
 import { CodedError } from '@homing/base'
 
-/** A worker as given (`--worker`, HOMING_WORKERS) is not a usable URL; the router does not start with it. */
-export class InvalidWorkerError extends CodedError {
-  readonly code = 'HOMING_DIRECTORY_INVALID_WORKER'
-
-  constructor(text: string, reason: string) {
-    super(`cannot use the worker ${JSON.stringify(text)}: ${reason}`, { worker: text, reason })
-  }
-}
-
-/** The file of `--workers-file` cannot be used as it is; the workers that it named before stay. */
-export class WorkersFileError extends CodedError {
-  readonly code = 'HOMING_DIRECTORY_WORKERS_FILE'
-
-  constructor(path: string, reason: string) {
-    super(`cannot use the workers file ${path}: ${reason}`, { path, reason })
-  }
-}
-
-/** A worker is here already, or has something that another one has. */
-export class WorkerConflictError extends CodedError {
-  readonly code = 'HOMING_DIRECTORY_WORKER_CONFLICT'
-  readonly reason: string
-
-  constructor(worker: string, reason: string) {
-    super(`cannot add the worker ${JSON.stringify(worker)}: ${reason}`, { worker, reason })
-    this.reason = reason
-  }
-}
-
 /** There are more worker keys than worker slots; the keys without one get no requests. */
 export class NoWorkerSlotError extends CodedError {
   readonly code = 'HOMING_DIRECTORY_NO_SLOT'

@@ -11,10 +11,9 @@
 
 import type { ActorContext } from '@homing/actor'
 import { CodedError, type ErrorRecord, toErrorRecord } from '@homing/base'
+import { parseWorkerSpec, WorkerRoll } from '@homing/fleet'
 import type { DirectoryMessage, KeptFleet } from './messages.ts'
 import type { Worker } from './worker.ts'
-import { WorkerRoll } from './worker-roll.ts'
-import { parseWorkerSpec } from './worker-spec.ts'
 import type { WorkerTable } from './worker-table.ts'
 
 export interface FleetChangesOptions {

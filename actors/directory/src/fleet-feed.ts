@@ -10,17 +10,10 @@
  */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
+import type { Fleet, FleetMessage, FleetThresholds, WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
+import { brokerWayOf, type RequestBroker } from '@homing/fleet'
 import { type BusyThresholds, hasThreshold, mergedThresholds } from '@homing/load'
-import type {
-  DirectoryMessage,
-  Fleet,
-  FleetMessage,
-  FleetThresholds,
-  KeeperMessage,
-  WorkerKeyRecord,
-  WorkerRecord,
-} from './messages.ts'
-import { brokerWayOf, type RequestBroker } from './request-way.ts'
+import type { DirectoryMessage, KeeperMessage } from './messages.ts'
 import type { Key, Worker } from './worker.ts'
 import type { WorkerTable } from './worker-table.ts'
 

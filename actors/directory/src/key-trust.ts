@@ -11,11 +11,11 @@
  */
 
 import type { ActorContext } from '@homing/actor'
+import { eventFlags, owesEventSources } from '@homing/fleet'
 import type { Trust } from '@homing/index'
 import { clashText, type SocketClaims } from '@homing/transport'
 import type { DirectoryMessage } from './messages.ts'
 import type { Key, Worker } from './worker.ts'
-import { eventFlags, owesEventSources } from './worker-facts.ts'
 import type { WorkerTable } from './worker-table.ts'
 
 export interface KeyTrustOptions {

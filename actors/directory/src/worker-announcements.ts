@@ -7,9 +7,9 @@
  */
 
 import type { ActorContext } from '@homing/actor'
+import { missingOf } from '@homing/fleet'
 import type { DirectoryMessage } from './messages.ts'
 import type { Key, Worker } from './worker.ts'
-import { missingOf } from './worker-facts.ts'
 import type { WorkerTable } from './worker-table.ts'
 
 const ANNOUNCE_MS_MAX = 3000

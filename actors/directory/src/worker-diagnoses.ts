@@ -6,15 +6,14 @@
  */
 
 import type { ActorContext } from '@homing/actor'
+import type { ModelTwin } from '@homing/doctor'
+import { diagnoseWorker, type Finding, isLess, note } from '@homing/doctor'
+import type { KeySource, WorkerDefaults } from '@homing/fleet'
+import { socketsOf } from '@homing/fleet'
 import type { Trust } from '@homing/index'
 import { SocketClaims, transportCapability } from '@homing/transport'
-import { diagnoseWorker } from './diagnosis/diagnose.ts'
-import { type Finding, isLess, note } from './diagnosis/diagnosis.ts'
-import type { ModelTwin } from './diagnosis/evidence.ts'
-import type { DirectoryMessage, KeySource, WorkerDiagnosis } from './messages.ts'
-import { socketsOf } from './named-sockets.ts'
+import type { DirectoryMessage, WorkerDiagnosis } from './messages.ts'
 import type { Worker } from './worker.ts'
-import type { WorkerDefaults } from './worker-facts.ts'
 import type { WorkerTable } from './worker-table.ts'
 
 const RUNNING_MAX = 4

@@ -17,13 +17,19 @@
  */
 
 import type { ActorContext } from '@homing/actor'
+import type { KeySource, ProbeOutcome } from '@homing/fleet'
+import {
+  checkHealth,
+  chooseWay,
+  openDoor,
+  owesEventSources,
+  probeWorker,
+  type ReachedOutcome,
+  type RequestBroker,
+} from '@homing/fleet'
 import { transportCapability } from '@homing/transport'
-import { openDoor } from './engine-keys.ts'
-import type { DirectoryMessage, KeySource, ProbeOutcome } from './messages.ts'
-import { checkHealth, probeWorker } from './probe.ts'
-import { chooseWay, type RequestBroker } from './request-way.ts'
+import type { DirectoryMessage } from './messages.ts'
 import type { Worker } from './worker.ts'
-import { owesEventSources, type ReachedOutcome } from './worker-facts.ts'
 import type { WorkerTable } from './worker-table.ts'
 
 export interface WorkerProbesOptions {

@@ -5,9 +5,9 @@
  * modules wrote into the workers.
  */
 
-import type { EventSource, WorkerSpec } from './messages.ts'
+import type { EventSource, WorkerSpec } from '@homing/fleet'
+import { eventSourceOf, factsOf, type WorkerDefaults, type WorkerFacts } from '@homing/fleet'
 import type { Worker } from './worker.ts'
-import { eventSourceOf, factsOf, type WorkerDefaults, type WorkerFacts } from './worker-facts.ts'
 
 export class WorkerTable {
   readonly #defaults: WorkerDefaults

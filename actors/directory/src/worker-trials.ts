@@ -9,10 +9,10 @@
  */
 
 import type { ActorContext } from '@homing/actor'
+import { owesEventSources } from '@homing/fleet'
 import type { DirectoryMessage, TrialTime } from './messages.ts'
 import type { Key, Worker } from './worker.ts'
 import { isSettled } from './worker-announcements.ts'
-import { owesEventSources } from './worker-facts.ts'
 
 /** Of a worker whose keys or event sockets are not there. */
 const TRIAL_MS = 3000

@@ -7,9 +7,8 @@
  */
 
 import type { Listened } from '@homing/actors/listener'
+import type { ReachedOutcome, WorkerSpec, WorkerState } from '@homing/fleet'
 import type { Trust } from '@homing/index'
-import type { WorkerSpec, WorkerState } from './messages.ts'
-import type { ReachedOutcome } from './worker-facts.ts'
 
 export interface Worker {
   readonly spec: WorkerSpec

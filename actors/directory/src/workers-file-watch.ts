@@ -11,9 +11,9 @@
  */
 
 import type { ActorContext } from '@homing/actor'
+import { readWorkersFile, WorkersFile, type WorkersFileChange, type WorkersFileLook } from '@homing/fleet'
 import type { FleetChanges } from './fleet-changes.ts'
 import type { DirectoryMessage, KeptFleet } from './messages.ts'
-import { readWorkersFile, WorkersFile, type WorkersFileChange, type WorkersFileLook } from './workers-file.ts'
 
 /** A file that was read and parsed before the directory began. */
 export interface GivenWorkersFile {

@@ -3,16 +3,10 @@
 import { createTestSystem, type Probe } from '@homing/actor/testing'
 import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
 import { recordingLog, SimulatedClock } from '@homing/base'
+import { type Fleet, type FleetMessage, parseWorkerSpec, type WorkerRecord } from '@homing/fleet'
 import { type HttpListener, MemoryNetwork, type Publisher, transportCapability } from '@homing/transport'
 import type { Test } from 'tap'
-import {
-  type DirectoryArgs,
-  directory,
-  type Fleet,
-  type FleetMessage,
-  parseWorkerSpec,
-  type WorkerRecord,
-} from '../src/index.ts'
+import { type DirectoryArgs, directory } from '../src/index.ts'
 
 export interface EngineAnswers {
   readonly model?: string

@@ -1,6 +1,6 @@
 import { defineActor } from '@homing/actor'
+import type { Fleet, FleetMessage } from '@homing/fleet'
 import t from 'tap'
-import type { Fleet, FleetMessage } from '../src/index.ts'
 import { EVENTS, world } from './directory-world.ts'
 
 t.test('a worker is probed, and each value says where it comes from', async t => {

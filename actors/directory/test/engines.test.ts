@@ -8,9 +8,10 @@ import { type ActorRef, type ActorSystem, createActorSystem } from '@homing/acto
 import { type IndexerMessage, indexer } from '@homing/actors/indexer'
 import { systemClock } from '@homing/base'
 import { type EngineMessage, type EngineSettings, engine } from '@homing/engine'
+import { parseWorkerSpec } from '@homing/fleet'
 import { createIndexMemory, layeredOptions } from '@homing/index'
 import t, { type Test } from 'tap'
-import { type DirectoryMessage, directory, parseWorkerSpec } from '../src/index.ts'
+import { type DirectoryMessage, directory } from '../src/index.ts'
 
 const SHARDS = 2
 const SHARD = { capacityBytes: 8 << 20, workerSlotsMax: 16 }

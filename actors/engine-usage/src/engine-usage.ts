@@ -13,8 +13,8 @@
  */
 
 import { type ActorContext, defineActor } from '@homing/actor'
-import type { Fleet, WorkerRecord } from '@homing/actors/directory'
 import type { KvUsageReport } from '@homing/actors/tracker'
+import type { Fleet, WorkerRecord } from '@homing/fleet'
 import { type HttpTransport, transportCapability } from '@homing/transport'
 import type { EngineUsageArgs } from './engine-usage-args.ts'
 import { readKvUsage } from './kv-usage.ts'

@@ -1,4 +1,4 @@
-import type { FleetMessage } from '@homing/actors/directory'
+import type { FleetMessage } from '@homing/fleet'
 
 /** What one question told. `isLasting`: asking again soon would not help. */
 export type UsageOutcome =

@@ -1,9 +1,9 @@
 /** Engines that are asked for the usage of their KV caches, on a network in memory. */
 
 import { createTestSystem } from '@homing/actor/testing'
-import type { Fleet, WorkerRecord, WorkerState } from '@homing/actors/directory'
 import type { ReportedUsageMessage } from '@homing/actors/tracker'
 import { recordingLog, SimulatedClock } from '@homing/base'
+import type { Fleet, WorkerRecord, WorkerState } from '@homing/fleet'
 import { MemoryNetwork, transportCapability } from '@homing/transport'
 import t, { type Test } from 'tap'
 import { engineUsage } from '../src/index.ts'

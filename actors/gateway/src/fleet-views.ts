@@ -1,6 +1,6 @@
 /** Answers about the fleet that the gateway gives itself: models, health, readiness. */
 
-import type { Fleet, WorkerRecord } from '@homing/actors/directory'
+import type { Fleet, WorkerRecord } from '@homing/fleet'
 import { jsonAnswer, NotFoundError, sendAnswer } from '@homing/http'
 import { type ModelCard, modelsBody } from '@homing/openai'
 import type { HttpExchange } from '@homing/transport'

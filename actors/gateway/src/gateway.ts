@@ -15,9 +15,9 @@
 
 import { type ActorRef, defineActor, signal } from '@homing/actor'
 import type { ConsoleMessage, OperatorRequest } from '@homing/actors/console'
-import type { Fleet } from '@homing/actors/directory'
 import type { CompletionRoute } from '@homing/actors/tokenizer'
 import { type Clock, toErrorRecord } from '@homing/base'
+import type { Fleet } from '@homing/fleet'
 import { Bodies, EventStreams, FrontDoor, RouteTable, refuseRoute, sendOrStream } from '@homing/http'
 import { type HttpExchange, transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'

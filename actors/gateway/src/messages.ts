@@ -1,7 +1,7 @@
 import type { Reply } from '@homing/actor'
 import type { FromConsole } from '@homing/actors/console'
-import type { FleetMessage } from '@homing/actors/directory'
 import type { ErrorRecord } from '@homing/base'
+import type { FleetMessage } from '@homing/fleet'
 import type { HttpAddress } from '@homing/http'
 
 export type GatewayMessage =

@@ -13,9 +13,9 @@
 
 import { AskTimeoutError } from '@homing/actor'
 import type { Explained } from '@homing/actors/console'
-import type { Fleet } from '@homing/actors/directory'
 import type { CompletionRoute, ReadRequest, ReadResult } from '@homing/actors/tokenizer'
 import { type Clock, fromErrorRecord, toErrorRecord } from '@homing/base'
+import type { Fleet } from '@homing/fleet'
 import { type Bodies, type BodyHold, RefusedError } from '@homing/http'
 import {
   cutMembers,

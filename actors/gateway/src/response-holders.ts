@@ -10,7 +10,7 @@
  * Bounds   `countMax` responses; of more, those noted first are forgotten.
  */
 
-import type { Fleet } from '@homing/actors/directory'
+import type { Fleet } from '@homing/fleet'
 import type { Decision } from '@homing/placement'
 
 export interface ResponseHolder {

@@ -2,7 +2,8 @@
 
 import { readFileSync } from 'node:fs'
 import { OPERATOR_ROUTES } from '@homing/actors/console'
-import type { FleetReport, SourceStatus } from '@homing/actors/directory'
+import type { FleetReport } from '@homing/actors/directory'
+import type { SourceStatus } from '@homing/actors/listener'
 import type { Receipt } from '@homing/placement'
 import t from 'tap'
 import { start } from './gateway-world.ts'

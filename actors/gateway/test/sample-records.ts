@@ -1,9 +1,10 @@
 /** One worker, one request to it, its decision and its receipt, as the scripted actors tell them unless a test says otherwise. */
 
-import type { Fleet, WorkerDiagnosis, WorkerRecord } from '@homing/actors/directory'
+import type { WorkerDiagnosis } from '@homing/actors/directory'
 import type { ShardStatus } from '@homing/actors/indexer'
 import type { QueueStatus } from '@homing/actors/queue'
 import type { ReadRequest, TokenizerStatus } from '@homing/actors/tokenizer'
+import type { Fleet, WorkerRecord } from '@homing/fleet'
 import type { Decision, Receipt } from '@homing/placement'
 
 export const WORKER_HOST = '10.0.0.1'

@@ -1,6 +1,7 @@
 import type { ActorRef, Reply } from '@homing/actor'
-import type { Fleet, KeeperMessage } from '@homing/actors/directory'
+import type { KeeperMessage } from '@homing/actors/directory'
 import type { ErrorRecord } from '@homing/base'
+import type { Fleet } from '@homing/fleet'
 import type { HttpAddress } from '@homing/http'
 
 /** The router serves: where, and what it found. */

@@ -1,16 +1,11 @@
 /** What the children are told at the start, what the start of a router waits for, and what its end saves; each for a bounded time. */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
-import type {
-  DirectoryMessage,
-  Fleet,
-  FleetMessage,
-  FleetReport,
-  WorkerRecord,
-} from '@homing/actors/directory'
+import type { DirectoryMessage, FleetReport } from '@homing/actors/directory'
 import type { ReplicaBridgeMessage } from '@homing/actors/replica-bridge'
 import type { RouterMessage } from '@homing/actors/router'
 import { fromErrorRecord, toErrorRecord } from '@homing/base'
+import type { Fleet, FleetMessage, WorkerRecord } from '@homing/fleet'
 import type { Children } from './children.ts'
 import type { GuardianMessage, ReadyReport } from './messages.ts'
 

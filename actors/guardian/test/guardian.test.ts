@@ -3,8 +3,8 @@
 import { type ActorStatus, createActorSystem } from '@homing/actor'
 import { createSimulation } from '@homing/actor/simulation'
 import { createTestSystem } from '@homing/actor/testing'
-import { parseWorkerSpec, type WorkerSpec } from '@homing/actors/directory'
 import { completeSettings, type RouterSettings, routerCommand } from '@homing/config'
+import { parseWorkerSpec, type WorkerSpec } from '@homing/fleet'
 import {
   type HttpExchange,
   type HttpReply,

@@ -13,10 +13,10 @@
 import type { ActorContext, ActorRef, Reply } from '@homing/actor'
 import type { IndexerMessage, KeyImage } from '@homing/actors/indexer'
 import { toErrorRecord } from '@homing/base'
+import { isOtherProcessStart } from '@homing/fleet'
 import { type Checkpoint, decodeCheckpoint, encodeCheckpoint, type HistoryPoint } from './checkpoint.ts'
 import { checkpointFiles } from './checkpoint-files.ts'
 import type { CheckpointStatus, ListenerMessage, SaveOutcome } from './messages.ts'
-import { isOtherProcessStart } from './process-start.ts'
 
 /** Where checkpoints are kept, and how often they are written. */
 export interface CheckpointOptions {

@@ -19,5 +19,4 @@ export type {
   SourceStatus,
   SourceTrust,
 } from './messages.ts'
-export { isOtherProcessStart } from './process-start.ts'
 export { type SaveReport, saveCheckpoints } from './save-checkpoints.ts'

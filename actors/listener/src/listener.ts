@@ -17,6 +17,7 @@
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
 import type { IndexerMessage } from '@homing/actors/indexer'
+import { isOtherProcessStart } from '@homing/fleet'
 import {
   type KvEvent,
   MalformedEventFramesError,
@@ -43,7 +44,6 @@ import type {
   SourceStatus,
   SourceTrust,
 } from './messages.ts'
-import { isOtherProcessStart } from './process-start.ts'
 import type { ReplayQuestion } from './replay.ts'
 import { type FollowerEffects, SequenceFollower } from './sequence-follower.ts'
 

@@ -1,6 +1,6 @@
 /** Assumed: what the rules of each model go by, where engines do not say it. */
 
-import type { Fleet } from '@homing/actors/directory'
+import type { Fleet } from '@homing/fleet'
 import type { Assumed } from './messages.ts'
 
 /** Of a model. */

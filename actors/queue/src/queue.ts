@@ -26,9 +26,9 @@
  */
 
 import { type ActorContext, AskRefusedError, defineActor, type Reply } from '@homing/actor'
-import type { Fleet, WorkerRecord } from '@homing/actors/directory'
 import type { RouterMessage } from '@homing/actors/router'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
+import type { Fleet, WorkerRecord } from '@homing/fleet'
 import type { DecideResult, Measured, QueueReceipt } from '@homing/placement'
 import {
   ModelRules,

@@ -2,10 +2,10 @@
 
 import { defineActor } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
-import type { Fleet } from '@homing/actors/directory'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { ErrorRecord } from '@homing/base'
+import type { Fleet } from '@homing/fleet'
 import type { Decision, RoutingRequest } from '@homing/placement'
 import type { Test } from 'tap'
 import { type PlaceResult, type QueueArgs, queue, type WaitingHints } from '../src/index.ts'

@@ -1,7 +1,7 @@
 /** The queue: what waits, who goes next, and that each request ends exactly once. */
 
-import type { Fleet } from '@homing/actors/directory'
 import { seededRandom } from '@homing/base'
+import type { Fleet } from '@homing/fleet'
 import { parsePolicyClasses } from '@homing/queue'
 import type { WaitingRow } from '@homing/replication'
 import t from 'tap'

@@ -5,7 +5,7 @@
  */
 
 import type { ActorContext } from '@homing/actor'
-import type { Fleet, WorkerRecord } from '@homing/actors/directory'
+import type { Fleet, WorkerRecord } from '@homing/fleet'
 import { type BusyThresholds, hasThreshold, type RankLoad, whyBusy } from '@homing/load'
 import type { CandidateLoads, RoutingRequest, TrackingSettings } from '@homing/placement'
 import type { Candidate } from './overlap-lookup.ts'

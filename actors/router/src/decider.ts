@@ -7,9 +7,9 @@
  */
 
 import type { ActorContext } from '@homing/actor'
-import type { Fleet, WorkerKeyRecord } from '@homing/actors/directory'
 import type { GatewayLife } from '@homing/actors/tracker'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
+import type { Fleet, WorkerKeyRecord } from '@homing/fleet'
 import { filterProjection } from '@homing/load'
 import {
   AllBusyError,

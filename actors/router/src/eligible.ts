@@ -8,8 +8,8 @@
  * None left: the error says what was asked for and does not exist, or else why each worker was left out.
  */
 
-import type { Fleet } from '@homing/actors/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
+import type { Fleet } from '@homing/fleet'
 import {
   ModelNotFoundError,
   NoWorkerError,

@@ -1,8 +1,8 @@
 import type { Reply } from '@homing/actor'
-import type { FleetMessage } from '@homing/actors/directory'
 import type { ShardMemoryMessage } from '@homing/actors/indexer'
 import type { GatewayLife } from '@homing/actors/tracker'
 import type { ErrorRecord } from '@homing/base'
+import type { FleetMessage } from '@homing/fleet'
 import type {
   DecideResult,
   Delivery,

@@ -13,8 +13,8 @@
  *        moved, until its new memory comes, at the instant of the move.
  */
 
-import type { WorkerKeyRecord, WorkerRecord } from '@homing/actors/directory'
 import type { ShardMemoryMessage } from '@homing/actors/indexer'
+import type { WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
 import {
   DEVICE_LAYER,
   GUESSED_LAYER,

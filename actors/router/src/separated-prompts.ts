@@ -6,8 +6,8 @@
  */
 
 import type { ActorRef } from '@homing/actor'
-import type { WorkerKeyRecord } from '@homing/actors/directory'
 import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
+import type { WorkerKeyRecord } from '@homing/fleet'
 import type { RoutingRequest } from '@homing/placement'
 
 interface Sent {

@@ -2,16 +2,11 @@
 
 import assert from 'node:assert/strict'
 import { createTestSystem } from '@homing/actor/testing'
-import type {
-  AuditMessage,
-  ComputedMessage,
-  DirectoryMessage,
-  Fleet,
-  WorkerRecord,
-} from '@homing/actors/directory'
+import type { AuditMessage, ComputedMessage, DirectoryMessage } from '@homing/actors/directory'
 import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
 import { type GatewayLife, tracker } from '@homing/actors/tracker'
 import { chainSequence } from '@homing/blocks'
+import type { Fleet, WorkerRecord } from '@homing/fleet'
 import { BlockIndex, KEY_LAYERS, layeredOptions, layerSlot, type Trust } from '@homing/index'
 import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
 import { SELECTION_DEFAULTS } from '@homing/selection'

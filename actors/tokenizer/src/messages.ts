@@ -1,6 +1,6 @@
 import type { Reply } from '@homing/actor'
-import type { FleetMessage } from '@homing/actors/directory'
 import type { ErrorRecord } from '@homing/base'
+import type { FleetMessage } from '@homing/fleet'
 import type {
   BodyEdit,
   PriorityHints,

@@ -5,7 +5,7 @@
 
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Fleet, WorkerRecord } from '@homing/actors/directory'
+import type { Fleet, WorkerRecord } from '@homing/fleet'
 
 export interface ModelEntry {
   readonly name: string

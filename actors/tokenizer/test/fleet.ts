@@ -1,6 +1,6 @@
 /** Fleets for the tests of this folder. */
 
-import type { EngineFamily, Fleet, WorkerModel, WorkerState } from '@homing/actors/directory'
+import type { EngineFamily, Fleet, WorkerModel, WorkerState } from '@homing/fleet'
 
 export interface WorkerOptions {
   readonly id?: string

@@ -1,5 +1,5 @@
 import type { ActorRef, Reply } from '@homing/actor'
-import type { FleetMessage } from '@homing/actors/directory'
+import type { FleetMessage } from '@homing/fleet'
 import type { LearnedSpeed, LoadStats } from '@homing/load'
 import type { CandidateLoads, RequestTracking } from '@homing/placement'
 import type { OpenBooking, ReplicaBatch, ReplicaOperation, ReplicaSnapshot } from '@homing/replication'

@@ -1,5 +1,6 @@
 import { createTestSystem } from '@homing/actor/testing'
-import type { DrainedMessage, Fleet } from '@homing/actors/directory'
+import type { DrainedMessage } from '@homing/actors/directory'
+import type { Fleet } from '@homing/fleet'
 import { figureOf, figuresOf } from '@homing/load'
 import type { RequestTracking, TrackingSettings } from '@homing/placement'
 import t from 'tap'

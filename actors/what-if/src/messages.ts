@@ -1,7 +1,7 @@
 import type { Reply } from '@homing/actor'
 import type { SettledMessage } from '@homing/actors/decision-log'
-import type { FleetMessage } from '@homing/actors/directory'
 import type { ErrorRecord } from '@homing/base'
+import type { FleetMessage } from '@homing/fleet'
 import type { WhatIfAnswer, WhatIfProgress } from '@homing/simulate/what-if'
 import type { ThreadWord } from './what-if-threads.ts'
 

@@ -2,8 +2,8 @@
 
 import { createTestSystem } from '@homing/actor/testing'
 import type { SettledRequest } from '@homing/actors/decision-log'
-import type { Fleet } from '@homing/actors/directory'
 import type { TrackerMessage } from '@homing/actors/tracker'
+import type { Fleet } from '@homing/fleet'
 import type { WhatIfAnswer, WhatIfTask } from '@homing/simulate/what-if'
 import t, { type Test } from 'tap'
 import { type ThreadWord, type WhatIfThreads, whatIf, whatIfThreads } from '../src/index.ts'

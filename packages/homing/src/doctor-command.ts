@@ -6,9 +6,10 @@
  */
 
 import { diagnosisView } from '@homing/actors/console'
-import { type Diagnosis, diagnoseWorkers, parseWorkerSpec, type Verdict } from '@homing/actors/directory'
 import { type Clock, type Random, silentLog, systemClock, systemRandom } from '@homing/base'
 import { asksForHelp, type DoctorSettings, doctorCommand, parseSettings, renderHelp } from '@homing/config'
+import { type Diagnosis, diagnoseWorkers, type Verdict } from '@homing/doctor'
+import { parseWorkerSpec } from '@homing/fleet'
 import { systemTransport, type Transport } from '@homing/transport'
 import type { CommandEntry } from './command-entry.ts'
 import { diagnosisText, summaryLine } from './doctor-text.ts'

@@ -4,7 +4,7 @@
  *   ✓ ok   ! note   ! warning   ✗ fault
  */
 
-import type { Diagnosis, DiagnosisStep, Door, Finding, FindingLevel, Verdict } from '@homing/actors/directory'
+import type { Diagnosis, DiagnosisStep, Door, Finding, FindingLevel, Verdict } from '@homing/doctor'
 
 const SIGNS: Readonly<Record<FindingLevel, string>> = { ok: '✓', note: '!', warning: '!', fault: '✗' }
 const VERDICTS: Readonly<Record<Verdict, string>> = {

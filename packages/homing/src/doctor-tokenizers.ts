@@ -2,9 +2,10 @@
 
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import type { DiagnosisTokenizer, ReachedOutcome } from '@homing/actors/directory'
 import { CodedError } from '@homing/base'
 import { SettingsError } from '@homing/config'
+import type { DiagnosisTokenizer } from '@homing/doctor'
+import type { ReachedOutcome } from '@homing/fleet'
 import { PromptTokenizer } from '@homing/tokenization'
 
 /** Rejects with SettingsError if it is no tokenizer that can be read. */

@@ -2,8 +2,8 @@
 
 import { X509Certificate } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
-import { type KeySource, readKey } from '@homing/actors/directory'
 import { ENGINE_KEY_VARIABLE, SettingsError, secretVariable } from '@homing/config'
+import { type KeySource, readKey } from '@homing/fleet'
 
 /** Of engines that name none of their own. Throws SettingsError if the file cannot be used; what is in it is in no message. */
 export function givenEngineKey(file: string | undefined, command = 'router'): KeySource | undefined {

@@ -4,7 +4,6 @@
  * Standard output: the ready line, then one line per rank and how to point a router at it. Logs go to standard error.
  */
 
-import { subjectOf } from '@homing/actors/directory'
 import { createLog, type Log, systemClock, systemRandom } from '@homing/base'
 import {
   asksForHelp,
@@ -14,6 +13,7 @@ import {
   type SidecarSettings,
   sidecarCommand,
 } from '@homing/config'
+import { subjectOf } from '@homing/fleet'
 import {
   PolledSidecar,
   type Registered,

@@ -2,7 +2,6 @@
 
 import { type ActorSystem, createActorSystem } from '@homing/actor'
 import { prepareDecisionLog } from '@homing/actors/decision-log'
-import type { Fleet } from '@homing/actors/directory'
 import { guardian } from '@homing/actors/guardian'
 import { prepareCheckpointDirectory } from '@homing/actors/listener'
 import { createLog, fromErrorRecord, seededRandom, systemClock, systemRandom } from '@homing/base'
@@ -13,6 +12,7 @@ import {
   routerCommand,
   SettingsError,
 } from '@homing/config'
+import type { Fleet } from '@homing/fleet'
 import { type HttpAddress, prepareAccessLog } from '@homing/http'
 import { type EncoderPath, encoderPath } from '@homing/tokenization'
 import { openBrokerAccess } from './broker-access.ts'

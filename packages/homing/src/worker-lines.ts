@@ -1,6 +1,6 @@
 /** The lines after the ready line: what each worker is, and what it lacks; who encodes with each tokenizer. */
 
-import { missingOf, type WorkerKeyRecord, type WorkerRecord } from '@homing/actors/directory'
+import { missingOf, type WorkerKeyRecord, type WorkerRecord } from '@homing/fleet'
 import type { EncoderPath } from '@homing/tokenization'
 
 /**

@@ -6,7 +6,7 @@ import {
   WorkerConflictError,
   WorkerRoll,
   type WorkerSpec,
-} from '@homing/actors/directory'
+} from '@homing/fleet'
 
 /** Throws InvalidWorkerError for the first fault. */
 export function parseWorkers(texts: readonly string[]): readonly WorkerSpec[] {

@@ -1,12 +1,8 @@
 /** The file of `--workers-file` at the start, when there is no earlier state to keep: what is wrong with it ends the start. */
 
-import {
-  type GivenWorkersFile,
-  parseWorkersFile,
-  readWorkersFile,
-  WorkersFileError,
-} from '@homing/actors/directory'
+import type { GivenWorkersFile } from '@homing/actors/directory'
 import { SettingsError } from '@homing/config'
+import { parseWorkersFile, readWorkersFile, WorkersFileError } from '@homing/fleet'
 
 /** Rejects with SettingsError. */
 export async function loadWorkersFile(path: string): Promise<GivenWorkersFile> {

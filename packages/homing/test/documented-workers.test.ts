@@ -2,8 +2,8 @@
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type EngineFamily, missingOf, parseWorkerSpec } from '@homing/actors/directory'
 import { doctorCommand, indexerCommand, renderHelp, routerCommand, sidecarCommand } from '@homing/config'
+import { type EngineFamily, missingOf, parseWorkerSpec } from '@homing/fleet'
 import t from 'tap'
 import { engineCommand } from '../src/engine-command.ts'
 import { parseRanks } from '../src/indexer-workers.ts'

@@ -1,6 +1,6 @@
 /** The lines about workers, by what is known of them. */
 
-import type { WorkerKeyRecord, WorkerRecord } from '@homing/actors/directory'
+import type { WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
 import t from 'tap'
 import { workerLines } from '../src/worker-lines.ts'
 

@@ -17,6 +17,7 @@ const REQUEST_PATH = [
   'actors/what-if',
   'packages/http',
   'packages/openai',
+  'packages/placement',
   'packages/transport',
   'packages/publisher/src/registration',
 ]
@@ -60,7 +61,9 @@ t.test('each code of the request path has a kind of its own', async t => {
 })
 
 t.test('no code of the table is unknown to the sources', async t => {
-  const declared = new Set([...REQUEST_PATH, 'actors/directory', 'packages/actor'].flatMap(declaredIn))
+  const declared = new Set(
+    [...REQUEST_PATH, 'actors/directory', 'packages/fleet', 'packages/actor'].flatMap(declaredIn),
+  )
   for (const code of Object.keys(KIND_OF_CODE)) t.ok(declared.has(code), code)
 })
 

@@ -7,7 +7,8 @@
  */
 
 import type { ActorRef } from '@homing/actor'
-import type { DirectoryMessage, Fleet } from '@homing/actors/directory'
+import type { DirectoryMessage } from '@homing/actors/directory'
+import type { Fleet } from '@homing/fleet'
 import { type HttpAnswer, jsonAnswer, queryOf } from '@homing/http'
 import { type BusyThresholds, NO_BUSY_THRESHOLDS } from '@homing/load'
 import type { OperatorRequest } from '../messages.ts'

@@ -6,10 +6,12 @@
 
 import type { ActorRef, SystemView } from '@homing/actor'
 import type { DecisionLogMessage } from '@homing/actors/decision-log'
-import type { SourceStatus, Trust, WorkerRecord, WorkerState } from '@homing/actors/directory'
 import type { ShardStatus } from '@homing/actors/indexer'
+import type { SourceStatus } from '@homing/actors/listener'
 import type { LoadReport } from '@homing/actors/tracker'
 import type { WhatIfMessage } from '@homing/actors/what-if'
+import type { WorkerRecord, WorkerState } from '@homing/fleet'
+import type { Trust } from '@homing/index'
 import { SHARD_COLUMNS } from '@homing/index'
 import { type MetricColumn, Metrics } from '@homing/metrics'
 import { ERROR_BOUNDS_BLOCKS, type KeyAudit } from '@homing/selection'

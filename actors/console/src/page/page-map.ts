@@ -7,7 +7,7 @@
  * the WORKERS_APART workers with most blocks are told apart.
  */
 
-import type { WorkerRecord } from '@homing/actors/directory'
+import type { WorkerRecord } from '@homing/fleet'
 import type { HashPair, TreeSample, TreeSampleOptions } from '@homing/index'
 import { MAP_NODES, type MapNode, type MapSection } from '@homing/page'
 

@@ -1,6 +1,6 @@
 /** The JSON of a diagnosis: wire names, for `GET /workers/:id/diagnosis` and `homing doctor --json`. */
 
-import type { Diagnosis } from '@homing/actors/directory'
+import type { Diagnosis } from '@homing/doctor'
 
 export function diagnosisView(diagnosis: Diagnosis): Readonly<Record<string, unknown>> {
   const { worker, origin, engine, engineVersion, verdict, trust, steps, findings, engineFlags, doors } =

@@ -1,15 +1,11 @@
 /** The JSON of `/workers`, in wire names: one function per object. */
 
-import type {
-  CheckpointStatus,
-  FleetReport,
-  Sourced,
-  WorkerKeyRecord,
-  WorkerRecord,
-} from '@homing/actors/directory'
+import type { FleetReport } from '@homing/actors/directory'
 import type { ShardStatus } from '@homing/actors/indexer'
+import type { CheckpointStatus } from '@homing/actors/listener'
 import type { TokenizerPath } from '@homing/actors/tokenizer'
 import type { WorkerLoad } from '@homing/actors/tracker'
+import type { Sourced, WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
 import type { LearnedSpeed } from '@homing/load'
 import type { KeyAudit } from '@homing/selection'
 import { iso, milliseconds, significant } from './view-numbers.ts'

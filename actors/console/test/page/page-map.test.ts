@@ -1,6 +1,6 @@
 /** The cache map over several shards: equal prefixes are one node, and what is below never is more than what is above. */
 
-import type { WorkerRecord } from '@homing/actors/directory'
+import type { WorkerRecord } from '@homing/fleet'
 import { BlockIndex } from '@homing/index'
 import { MAP_NODES, type MapSection } from '@homing/page'
 import t from 'tap'

@@ -13,7 +13,7 @@
  */
 
 import { HttpCallError, type HttpReply, type HttpTransport } from '@homing/transport'
-import type { EngineFamily, ProbedFact, ProbeOutcome } from './messages.ts'
+import type { EngineFamily } from './fleet.ts'
 import {
   familyOfOwner,
   readEventSources,
@@ -23,6 +23,7 @@ import {
   readVersion,
   withTokenizerPath,
 } from './probe-answers.ts'
+import type { ProbedFact, ProbeOutcome } from './probe-outcome.ts'
 import { hostOf } from './worker-spec.ts'
 
 const ANSWER_BYTES_MAX = 8 * 1024 * 1024

@@ -17,7 +17,7 @@
 
 import { InvalidWorkerError } from './errors.ts'
 import { faultOfSubject } from './event-broker.ts'
-import type { WorkerSpec } from './messages.ts'
+import type { WorkerSpec } from './worker-spec.ts'
 
 const PARAMETERS = [
   'events',
@@ -138,16 +138,6 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
     kvBlocks: integer('kv_blocks', 1, COUNT_MAX),
     taints: [...new Set((values.get('taints') ?? '').split(',').map(taint => taint.trim()))].filter(Boolean),
   }
-}
-
-/** The host of the event and replay sockets of a worker, as it stands in an endpoint. */
-export function eventsHostOf({ eventsHost, origin }: Pick<WorkerSpec, 'eventsHost' | 'origin'>): string {
-  return eventsHost ?? hostOf(origin)
-}
-
-/** The host of an origin, as it stands in an endpoint: IPv6 in brackets. */
-export function hostOf(origin: string): string {
-  return new URL(origin).hostname
 }
 
 /** A replay port that leaves room for every rank: 1000 above the events, or below where there is no room above. */

@@ -3,27 +3,22 @@
  * probed, probed over assumed. Pure: the directory keeps the inputs, this file derives the facts.
  */
 
-import { isOtherProcessStart } from '@homing/actors/listener'
 import { brokerEndpointOf, type EventBroker } from './event-broker.ts'
 import type {
   EngineFamily,
-  EventSource,
-  ProbedFact,
-  ProbeOutcome,
   Sourced,
   ValueSource,
   WorkerKeyRecord,
   WorkerModel,
   WorkerRecord,
-  WorkerSpec,
-} from './messages.ts'
+} from './fleet.ts'
+import type { EventSource, ProbedFact, ReachedOutcome } from './probe-outcome.ts'
+import { isOtherProcessStart } from './process-start.ts'
+import type { WorkerSpec } from './worker-spec.ts'
 import { eventsHostOf, hostOf } from './worker-spec.ts'
 
 /** What vLLM uses on large GPUs when it is not told; it does not say what it uses. */
 const MAX_BATCHED_TOKENS_DEFAULT = 8192
-
-/** A probe that reached its worker. */
-export type ReachedOutcome = Extract<ProbeOutcome, { readonly reached: true }>
 
 /** What the directory assumes where neither the operator nor the worker says anything. */
 export interface WorkerDefaults {

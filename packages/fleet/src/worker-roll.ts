@@ -7,8 +7,8 @@
 
 import { clashText, hostName, SocketClaims } from '@homing/transport'
 import { WorkerConflictError } from './errors.ts'
-import type { WorkerSpec } from './messages.ts'
 import { givenSockets } from './named-sockets.ts'
+import type { WorkerSpec } from './worker-spec.ts'
 
 export class WorkerRoll {
   readonly #byPlace = new Map<string, string>()

@@ -5,8 +5,8 @@
  */
 
 import type { Clock } from '@homing/base'
+import type { EventSource } from '@homing/fleet'
 import type { Transport } from '@homing/transport'
-import type { EventSource } from '../messages.ts'
 import { EventWatch } from './event-watch.ts'
 import { ownerOf, type PortOwner } from './port-owner.ts'
 import { askReplay, type ReplayAnswer, type ReplayDepth } from './replay-question.ts'

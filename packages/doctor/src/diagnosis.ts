@@ -12,8 +12,8 @@
  * The worst level decides the verdict: a fault makes it unusable, a warning inexact.
  */
 
+import type { EngineFamily } from '@homing/fleet'
 import type { Trust } from '@homing/index'
-import type { EngineFamily } from '../messages.ts'
 
 export type FindingLevel = 'ok' | 'note' | 'warning' | 'fault'
 export type Verdict = 'well' | 'inexact' | 'unusable'

@@ -1,7 +1,7 @@
 /** Findings about KV events: whether there are any, whether they can be followed, and how far back they go. Pure. */
 
+import { owesEventSources } from '@homing/fleet'
 import { clashText } from '@homing/transport'
-import { owesEventSources } from '../worker-facts.ts'
 import { type Finding, flagsMissing, note, ok, warning } from './diagnosis.ts'
 import { RANKS_CHECKED_MAX, type ReachedEvidence } from './evidence.ts'
 import { OWNER_TEXTS } from './port-owner.ts'

@@ -1,7 +1,7 @@
 /** Steps of a diagnosis as people read them: what was asked, what was answered, and the fact in the answer. */
 
-import type { EventSource } from '../messages.ts'
-import { readEventSources, readMetrics, readModels, readServerInfo, readVersion } from '../probe-answers.ts'
+import type { EventSource } from '@homing/fleet'
+import { readEventSources, readMetrics, readModels, readServerInfo, readVersion } from '@homing/fleet'
 import type { DiagnosisStep } from './diagnosis.ts'
 import { OWNER_TEXTS } from './port-owner.ts'
 import type { RankCheck } from './rank-check.ts'

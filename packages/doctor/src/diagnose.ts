@@ -11,14 +11,18 @@
  */
 
 import type { Clock, Random } from '@homing/base'
+import type { EventBroker, EventSource, KeySource, ProbeOutcome, WorkerSpec } from '@homing/fleet'
+import {
+  eventSourceOf,
+  factsOf,
+  hostOf,
+  openDoor,
+  probeWorker,
+  type ReachedOutcome,
+  socketsOf,
+  type WorkerDefaults,
+} from '@homing/fleet'
 import { isSameSocket, SocketClaims, type Transport } from '@homing/transport'
-import { openDoor } from '../engine-keys.ts'
-import type { EventBroker } from '../event-broker.ts'
-import type { EventSource, KeySource, ProbeOutcome, WorkerSpec } from '../messages.ts'
-import { socketsOf } from '../named-sockets.ts'
-import { probeWorker } from '../probe.ts'
-import { eventSourceOf, factsOf, type ReachedOutcome, type WorkerDefaults } from '../worker-facts.ts'
-import { hostOf } from '../worker-spec.ts'
 import { type Diagnosis, type Finding, trustOf, verdictOf } from './diagnosis.ts'
 import { doorsOf, flagsOf, plannedPorts } from './engine-flags.ts'
 import { eventFindings } from './event-findings.ts'

@@ -1,6 +1,6 @@
 /** Why a worker cannot be reached, and what to do about it: from the answer to the first question. */
 
-import type { WorkerSpec } from '../messages.ts'
+import type { WorkerSpec } from '@homing/fleet'
 import type { DiagnoseOptions } from './diagnose.ts'
 import { type Finding, fault } from './diagnosis.ts'
 import { isRefused } from './port-owner.ts'

@@ -1,7 +1,7 @@
 /** Request way: whether requests to a worker go over sockets or over a broker. Tells the transport once; whoever calls a worker names its origin. */
 
 import type { HttpTransport } from '@homing/transport'
-import type { WorkerSpec } from './messages.ts'
+import type { WorkerSpec } from './worker-spec.ts'
 
 /** Where workers are called that name a subject for requests. */
 export interface RequestBroker {

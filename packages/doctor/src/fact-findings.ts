@@ -1,6 +1,6 @@
 /** Findings about the facts of a worker: what it says of itself, what was given instead, and what is guessed. Pure. */
 
-import type { ProbedFact } from '../messages.ts'
+import type { ProbedFact } from '@homing/fleet'
 import { type Finding, note, ok, warning } from './diagnosis.ts'
 import { requestsWaiting } from './engine-figures.ts'
 import type { ReachedEvidence } from './evidence.ts'

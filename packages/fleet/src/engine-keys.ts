@@ -8,7 +8,7 @@
 import { readFileSync, statSync } from 'node:fs'
 import { secretVariable } from '@homing/config'
 import type { HttpTransport } from '@homing/transport'
-import type { KeySource } from './messages.ts'
+import type { KeySource } from './worker-spec.ts'
 
 const KEY_BYTES_MAX = 16 * 1024
 

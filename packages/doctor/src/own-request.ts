@@ -6,8 +6,8 @@
  */
 
 import type { Clock, Random } from '@homing/base'
+import type { WorkerModel } from '@homing/fleet'
 import type { KvStored } from '@homing/protocol'
-import type { WorkerModel } from '../messages.ts'
 import type { EventWatch } from './event-watch.ts'
 import { type AskedHttp, jsonOf, type RecordedHttp } from './recorded-http.ts'
 

@@ -1,7 +1,7 @@
 /** Event broker: under which subjects workers publish their KV events at a broker. */
 
 import { EndpointError, parseBrokerEndpoint } from '@homing/transport'
-import type { WorkerSpec } from './messages.ts'
+import type { WorkerSpec } from './worker-spec.ts'
 
 /** Where workers publish that name no ports of their own. */
 export interface EventBroker {

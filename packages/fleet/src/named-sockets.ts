@@ -1,7 +1,8 @@
 /** The sockets that workers name, as given and as found, for the claims of packages/transport. */
 
 import type { NamedSocket, SocketUse } from '@homing/transport'
-import type { EventSource, WorkerSpec } from './messages.ts'
+import type { EventSource } from './probe-outcome.ts'
+import type { WorkerSpec } from './worker-spec.ts'
 import { eventsHostOf } from './worker-spec.ts'
 
 /** The sockets of a worker as given; those that a probe must find are not among them. */

@@ -1,8 +1,7 @@
 /** The options to type for an engine, and the ports that it then needs. */
 
-import type { WorkerSpec } from '../messages.ts'
-import { type EventPorts, eventFlags, eventSourceOf } from '../worker-facts.ts'
-import { eventsHostOf } from '../worker-spec.ts'
+import type { WorkerSpec } from '@homing/fleet'
+import { type EventPorts, eventFlags, eventSourceOf, eventsHostOf } from '@homing/fleet'
 import type { Door, Finding } from './diagnosis.ts'
 import type { ReachedEvidence } from './evidence.ts'
 

@@ -1,8 +1,7 @@
 /** Evidence: all that a diagnosis has seen of one worker. Findings are derived from it alone. */
 
+import type { ProbeOutcome, ReachedOutcome, WorkerFacts, WorkerSpec } from '@homing/fleet'
 import type { SocketClash } from '@homing/transport'
-import type { ProbeOutcome, WorkerSpec } from '../messages.ts'
-import type { ReachedOutcome, WorkerFacts } from '../worker-facts.ts'
 import type { OwnRequest } from './own-request.ts'
 import type { RankCheck } from './rank-check.ts'
 import type { AskedHttp } from './recorded-http.ts'

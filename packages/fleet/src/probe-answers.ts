@@ -8,7 +8,8 @@
  */
 
 import { EndpointError, parseEndpoint } from '@homing/transport'
-import type { EngineFamily, EventSource, WorkerModel } from './messages.ts'
+import type { EngineFamily, WorkerModel } from './fleet.ts'
+import type { EventSource } from './probe-outcome.ts'
 
 /** As for the ranks that are given. */
 const RANKS_MAX = 1024

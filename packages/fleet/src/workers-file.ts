@@ -12,7 +12,7 @@ import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { parseDocument } from 'yaml'
 import { WorkersFileError } from './errors.ts'
-import { parseWorkerSpec } from './worker-spec.ts'
+import { parseWorkerSpec } from './worker-url.ts'
 
 const BYTES_MAX = 4 * 1024 * 1024
 const WORKERS_MAX = 16_384

@@ -1,0 +1,13 @@
+export { type DiagnoseOptions, type DiagnosisTokenizer, diagnoseWorker, diagnoseWorkers } from './diagnose.ts'
+export {
+  type Diagnosis,
+  type DiagnosisStep,
+  type Door,
+  type Finding,
+  type FindingLevel,
+  type FindingSubject,
+  isLess,
+  note,
+  type Verdict,
+} from './diagnosis.ts'
+export type { ModelTwin } from './evidence.ts'

@@ -1,0 +1,107 @@
+/**
+ * Fleet: all workers, and what is known of them.
+ *
+ * The directory owns every `WorkerRecord`. Others hold the last `Fleet` that they received: a copy that
+ * may be late by one message, never torn. `version` grows by one per change.
+ */
+
+import type { Trust } from '@homing/index'
+import type { BusyThresholds } from '@homing/load'
+
+/** Where a value comes from: read from the worker, given by the operator, learned from traffic, assumed. */
+export type ValueSource = 'probed' | 'given' | 'learned' | 'default'
+
+export interface Sourced<T> {
+  readonly value: T
+  readonly source: ValueSource
+}
+
+export type EngineFamily = 'vllm' | 'sglang' | 'trtllm' | 'homing' | 'unknown'
+
+/**
+ * A worker with no settled answer yet is `probing`; `down` is not routed to and is probed again; `draining` answers, gets no new
+ * requests, and leaves the fleet with its last open one.
+ */
+export type WorkerState = 'probing' | 'up' | 'down' | 'draining'
+
+export interface WorkerModel {
+  /** The name that requests use. */
+  readonly name: string
+  /** For a LoRA adapter: the model it adapts. */
+  readonly base: string | undefined
+  /** Where the engine loaded it from; may be a directory on this machine. */
+  readonly root: string | undefined
+  /** Prompt plus output, in tokens. */
+  readonly maxModelTokens: number | undefined
+}
+
+/** One data-parallel rank of a worker: what holds blocks and load. */
+export interface WorkerKeyRecord {
+  /** `<worker id>/<dp rank>`, the text in headers, receipts and `/workers`. */
+  readonly key: string
+  /** Dense number of this key in the index and the load tables; reused only after it was cleared. */
+  readonly workerSlot: number
+  readonly dpRank: number
+  readonly eventsEndpoint: string | undefined
+  readonly replayEndpoint: string | undefined
+  readonly topic: string
+  /** The shard of the index, and so the event thread, that this key sticks to. */
+  readonly shard: number
+  readonly trust: Trust
+  readonly trustReason: string
+  /** Unix milliseconds since when the trust is what it is. */
+  readonly trustSinceMs: number
+  /** Grows by one whenever all that was known of its cache was forgotten. */
+  readonly epoch: number
+}
+
+export interface WorkerRecord {
+  /** `host:port` of its URL. */
+  readonly id: string
+  /** For `nvext.backend_instance_id`: its position among the workers given, from 0, unless `?id=` says otherwise. */
+  readonly instanceId: number
+  /** Unix milliseconds at which it joined the fleet; no two are the same, so one that has left and came back has another. */
+  readonly joinedMs: number
+  readonly origin: string
+  /** 'nats://host:port/subject' where it is called over a broker; undefined: at its origin. */
+  readonly calledAt?: string | undefined
+  readonly state: WorkerState
+  readonly stateReason: string
+  /** It leaves with its last open request, whatever its state: one that drains may be down, or was never reached. */
+  readonly isDraining?: boolean
+  /** It joined at run time and its cache is not known yet, but may be: it gets a small share of the requests until then. */
+  readonly isOnTrial?: boolean
+  readonly engine: EngineFamily
+  readonly engineVersion: string
+  readonly models: readonly WorkerModel[]
+  readonly blockSizeTokens: Sourced<number> | undefined
+  readonly maxBatchedTokens: Sourced<number>
+  /** Capacity of its KV cache per rank, in blocks. */
+  readonly kvBlocks: Sourced<number> | undefined
+  readonly ranks: Sourced<number>
+  readonly taints: readonly string[]
+  readonly canTokenize: boolean
+  /** The router has an API key for it. */
+  readonly usesKey?: boolean
+  readonly keys: readonly WorkerKeyRecord[]
+}
+
+export interface Fleet {
+  readonly version: number
+  readonly workers: readonly WorkerRecord[]
+  /** Undefined: no model has any. */
+  readonly busyThresholds?: FleetThresholds | undefined
+}
+
+/** When workers take no more requests. */
+export interface FleetThresholds {
+  /** Of models that are not in `byModel`. */
+  readonly others: BusyThresholds
+  readonly byModel: ReadonlyMap<string, BusyThresholds>
+}
+
+/** What a subscriber of the fleet accepts. */
+export interface FleetMessage {
+  readonly type: 'fleet'
+  readonly fleet: Fleet
+}

@@ -1,0 +1,43 @@
+export { openDoor, readKey } from './engine-keys.ts'
+export { InvalidWorkerError, WorkerConflictError, WorkersFileError } from './errors.ts'
+export { brokerEndpointOf, type EventBroker, subjectOf } from './event-broker.ts'
+export type {
+  EngineFamily,
+  Fleet,
+  FleetMessage,
+  FleetThresholds,
+  Sourced,
+  ValueSource,
+  WorkerKeyRecord,
+  WorkerModel,
+  WorkerRecord,
+  WorkerState,
+} from './fleet.ts'
+export { socketsOf } from './named-sockets.ts'
+export { checkHealth, probeWorker } from './probe.ts'
+export { readEventSources, readMetrics, readModels, readServerInfo, readVersion } from './probe-answers.ts'
+export type { EventSource, ProbedFact, ProbeOutcome, ReachedOutcome } from './probe-outcome.ts'
+export { isOtherProcessStart } from './process-start.ts'
+export { brokerWayOf, chooseWay, type RequestBroker } from './request-way.ts'
+export {
+  type EventPorts,
+  eventFlags,
+  eventSourceOf,
+  factsOf,
+  isOtherProcess,
+  missingOf,
+  outcomeAfter,
+  owesEventSources,
+  type WorkerDefaults,
+  type WorkerFacts,
+} from './worker-facts.ts'
+export { WorkerRoll } from './worker-roll.ts'
+export { eventsHostOf, hostOf, type KeySource, type WorkerSpec } from './worker-spec.ts'
+export { parseWorkerSpec } from './worker-url.ts'
+export {
+  parseWorkersFile,
+  readWorkersFile,
+  WorkersFile,
+  type WorkersFileChange,
+  type WorkersFileLook,
+} from './workers-file.ts'

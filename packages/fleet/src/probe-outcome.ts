@@ -1,0 +1,46 @@
+/** Probe outcome: what one look at a worker has found. */
+
+import type { EngineFamily, WorkerModel } from './fleet.ts'
+
+/** Result of one probe of a worker's base URL; `reached` false carries the reason. */
+export type ProbeOutcome =
+  /** `isLocal`: it was not asked, for want of something of this machine. */
+  | { readonly reached: false; readonly reason: string; readonly isLocal?: boolean }
+  | {
+      readonly reached: true
+      readonly engine: EngineFamily
+      readonly engineVersion: string
+      readonly models: readonly WorkerModel[]
+      readonly blockSizeTokens: number | undefined
+      readonly maxBatchedTokens: number | undefined
+      readonly kvBlocks: number | undefined
+      readonly ranks: number | undefined
+      readonly canTokenize: boolean
+      /** By rank; endpoints with a host that can be dialled. */
+      readonly eventSources: readonly EventSource[]
+      /** Unix seconds at which the engine process started, where it says so. */
+      readonly processStartSeconds: number | undefined
+      /** Facts that a question would have told which got no answer: empty here means not known, not none. */
+      readonly unanswered: readonly ProbedFact[]
+    }
+
+/** A probe that reached its worker. */
+export type ReachedOutcome = Extract<ProbeOutcome, { readonly reached: true }>
+
+export type ProbedFact =
+  | 'engine'
+  | 'engineVersion'
+  | 'blockSizeTokens'
+  | 'maxBatchedTokens'
+  | 'kvBlocks'
+  | 'ranks'
+  | 'canTokenize'
+  | 'eventSources'
+  | 'processStartSeconds'
+
+export interface EventSource {
+  readonly dpRank: number
+  readonly endpoint: string
+  readonly replayEndpoint: string | undefined
+  readonly topic: string
+}

@@ -1,0 +1,38 @@
+/** Worker spec: one worker as the operator gives it. Its form as a URL is in worker-url.ts. */
+
+/** One worker as given on the command line: URL and the parameters of its query. */
+export interface WorkerSpec {
+  readonly id: string
+  readonly instanceId: number
+  readonly origin: string
+  readonly model: string | undefined
+  readonly blockSizeTokens: number | undefined
+  readonly ranks: number | undefined
+  /** Host of its event and replay sockets, as it stands in an endpoint; undefined: that of the origin. */
+  readonly eventsHost?: string | undefined
+  readonly eventsPort: number | undefined
+  readonly replayPort: number | undefined
+  readonly topic: string | undefined
+  /** Subject under which its events are published at the broker; rank r publishes under this and .r. Undefined: none was named. */
+  readonly natsSubject?: string | undefined
+  /** Subject under which it takes requests at the broker; undefined: nowhere. */
+  readonly requestSubject?: string | undefined
+  readonly maxBatchedTokens: number | undefined
+  readonly kvBlocks: number | undefined
+  readonly taints: readonly string[]
+  /** Where the API key of the engine stands; undefined: where that of all engines does, if there is one. */
+  readonly key?: KeySource | undefined
+}
+
+/** Never the key itself. */
+export type KeySource = { readonly env: string } | { readonly file: string }
+
+/** The host of the event and replay sockets of a worker, as it stands in an endpoint. */
+export function eventsHostOf({ eventsHost, origin }: Pick<WorkerSpec, 'eventsHost' | 'origin'>): string {
+  return eventsHost ?? hostOf(origin)
+}
+
+/** The host of an origin, as it stands in an endpoint: IPv6 in brackets. */
+export function hostOf(origin: string): string {
+  return new URL(origin).hostname
+}
