@@ -4,7 +4,7 @@ import t from 'tap'
 
 function bench(...words: string[]) {
   const run = fileURLToPath(new URL('./run.ts', import.meta.url))
-  return spawnSync(process.execPath, [run, ...words], { encoding: 'utf8', timeout: 60_000 })
+  return spawnSync(process.execPath, [run, ...words], { encoding: 'utf8', timeout: 300_000 })
 }
 
 t.test('without a name the benches are listed with their questions', async t => {

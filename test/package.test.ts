@@ -77,7 +77,7 @@ const folder = mkdtempSync(join(tmpdir(), 'homing-empty-'))
 t.teardown(() => {
   for (const path of [tarballs, folder]) rmSync(path, { recursive: true, force: true })
 })
-t.setTimeout(400_000)
+t.setTimeout(600_000)
 
 await t.test(
   'every package is built and packed; homing is installed in an empty folder, by itself',

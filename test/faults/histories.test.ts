@@ -165,7 +165,7 @@ class History {
   }
 }
 
-t.test('whatever happens, exact does not lie, and every source heals', { timeout: 280_000 }, async t => {
+t.test('whatever happens, exact does not lie, and every source heals', { timeout: 600_000 }, async t => {
   const holds = fc.asyncProperty(
     fc.integer({ min: 1, max: 2 ** 31 - 1 }),
     kind,

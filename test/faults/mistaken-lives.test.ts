@@ -20,7 +20,7 @@ const EXACT: readonly Trust[] = ['exact']
 for (const column of EVENT_COLUMNS) {
   t.test(
     `${column.name}: no life is taken for another under exact, and no engine for its neighbour`,
-    { timeout: 110_000 },
+    { timeout: 600_000 },
     async t => {
       for (const row of LIFE_ROWS.filter(row => canHappen(column, row))) {
         const { staleExact, surplus, missing, trusts, reason, healMs } = await runCell(SEED, column, row, {

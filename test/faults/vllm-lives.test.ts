@@ -14,7 +14,7 @@ const skip = isThere ? false : 'no live engine: vLLM is not asked for, or not in
 
 t.test(
   "no life of vLLM's own publisher is taken for another under exact, and it not for its neighbour",
-  { skip, timeout: 118_000 },
+  { skip, timeout: 600_000 },
   async t => {
     const pool = await PoolProcess.open()
     t.teardown(() => pool.close())

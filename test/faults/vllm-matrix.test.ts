@@ -15,7 +15,7 @@ const skip = isThere ? false : 'no live engine: vLLM is not asked for, or not in
 
 t.test(
   "behind vLLM's own publisher no stale credit is given under exact",
-  { skip, timeout: 118_000 },
+  { skip, timeout: 600_000 },
   async t => {
     const pool = await PoolProcess.open()
     t.teardown(() => pool.close())

@@ -10,7 +10,6 @@ import {
 } from '../system/fleet.ts'
 
 const MODEL = 'homing-sim'
-const PAUSED_MS = 400
 
 /** 'GET /workers' → its answers. */
 export type Samples = Map<string, unknown[]>
@@ -132,14 +131,10 @@ export async function collectSamples(
         },
       }),
     )
-    await until(
-      'something waits',
-      async () => {
-        const { requests } = (await clients[0]!.send('/queue')).json as { requests: number }
-        return requests > 0 ? true : undefined
-      },
-      { msMax: PAUSED_MS * 20 },
-    )
+    await until('something waits', async () => {
+      const { requests } = (await clients[0]!.send('/queue')).json as { requests: number }
+      return requests > 0 ? true : undefined
+    })
     await look(clients[0]!)
     await Promise.all(long)
     await look(clients[0]!)

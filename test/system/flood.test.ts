@@ -51,7 +51,7 @@ class Flood {
 
 t.test(
   'a source that floods starves no other, and is honest about its losses',
-  { timeout: 110_000 },
+  { timeout: 600_000 },
   async t => {
     const flood = await Flood.open()
     t.teardown(() => flood.close())

@@ -9,7 +9,7 @@ if (CHROMIUM === undefined) t.plan(0, 'chromium is not installed')
 
 const browser = CHROMIUM === undefined ? (undefined as never) : await startBrowser()
 t.teardown(() => browser?.close())
-t.setTimeout(100_000)
+t.setTimeout(600_000)
 
 interface Button {
   readonly disabled: boolean

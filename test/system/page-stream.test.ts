@@ -13,7 +13,7 @@ if (CHROMIUM === undefined) t.plan(0, 'chromium is not installed')
 
 const browser = CHROMIUM === undefined ? (undefined as never) : await startBrowser()
 t.teardown(() => browser?.close())
-t.setTimeout(100_000)
+t.setTimeout(600_000)
 
 t.test('a router that is started anew under the page is found again, and the page says so', async t => {
   const fleet = await startFleet({ engines: [{}] })

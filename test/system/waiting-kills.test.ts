@@ -18,7 +18,7 @@ const ACTORS = ['queue', 'router', 'tracker', 'gateway'] as const
 const WAVE = 120
 const WAITING_MIN = 40
 /** Longest time from the last fault to the end of the last request. */
-const END_MS_MAX = 30_000
+const END_MS_MAX = 60_000
 const SPEED = '0.5'
 
 interface Sent {

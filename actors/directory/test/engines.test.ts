@@ -15,8 +15,8 @@ import { type DirectoryMessage, directory } from '../src/index.ts'
 
 const SHARDS = 2
 const SHARD = { capacityBytes: 8 << 20, workerSlotsMax: 16 }
-const UNTIL_MS_MAX = 40_000
-const ASK = { timeout: 20_000 }
+const UNTIL_MS_MAX = 60_000
+const ASK = { timeout: 60_000 }
 
 interface Fleet {
   readonly system: ActorSystem
@@ -41,7 +41,7 @@ async function startFleet(
       thread: 'dedicated',
     }),
   )
-  const described = await Promise.all(refs.map(ref => ref.ask({ type: 'describe' }, { timeout: 20_000 })))
+  const described = await Promise.all(refs.map(ref => ref.ask({ type: 'describe' }, { timeout: 60_000 })))
   const indexers = Array.from({ length: SHARDS }, (_, shard) =>
     system.spawn(indexer, {
       name: `indexer-${shard}`,
@@ -69,7 +69,7 @@ async function startFleet(
       replayTimeoutMs: 1000,
     },
   })
-  await directoryRef.ask({ type: 'whenProbed' }, { timeout: 30_000 })
+  await directoryRef.ask({ type: 'whenProbed' }, { timeout: 60_000 })
   const engines = refs.map((ref, i) => ({ ref, url: described[i]!.url }))
   return { system, engines, indexers, directory: directoryRef }
 }
@@ -153,7 +153,7 @@ t.test(
     await untilEqual(fleet)
     t.pass('after events that were lost, doubled and delayed')
 
-    await fleet.engines[1]!.ref.ask({ type: 'restart' }, { timeout: 10_000 })
+    await fleet.engines[1]!.ref.ask({ type: 'restart' }, { timeout: 60_000 })
     await work(fleet, 4)
     await untilEqual(fleet)
     t.pass('after the restart of an engine')
@@ -181,7 +181,7 @@ t.test('a listener that is to end soon after its thread died does end, and a new
   fleet.directory.tell({ type: 'source', workerSlot, ...said, blockSizeTokens: 99 })
   await work(fleet, 2)
   // The engine's next process has its own block size: a listener is wanted again.
-  await fleet.engines[0]!.ref.ask({ type: 'restart', downMs: 1500 }, { timeout: 10_000 })
+  await fleet.engines[0]!.ref.ask({ type: 'restart', downMs: 1500 }, { timeout: 60_000 })
   await work(fleet, 3)
   await untilEqual(fleet)
   t.pass('index and cache are equal again')

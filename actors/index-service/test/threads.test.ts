@@ -68,12 +68,12 @@ t.test('after the death of an event thread its ranks are replayed, and the other
   const system = await createActorSystem({ pools: { events: { count: 2 } }, logLevel: 'silent' })
   t.teardown(() => system.shutdown({ deadline: '5s' }))
   const ref = system.spawn(indexService, { name: 'index-service', args: { ...ARGS, registrations } })
-  const ready = await ref.ask({ type: 'whenReady' }, { timeout: '10s' })
+  const ready = await ref.ask({ type: 'whenReady' }, { timeout: '1m' })
   assert.ok('port' in ready)
   const origin = `http://127.0.0.1:${ready.port}`
   const scores = async (): Promise<Record<string, unknown>> => {
     const body = new TextEncoder().encode(JSON.stringify({ token_ids: tokensUpTo(8), model_name: 'm' }))
-    const reply = await http.fetch({ origin, method: 'POST', path: '/query', body }, { timeoutMs: 5000 })
+    const reply = await http.fetch({ origin, method: 'POST', path: '/query', body }, { timeoutMs: 60_000 })
     return JSON.parse(new TextDecoder().decode(reply.body)).scores
   }
   /** Bounded by the time limit of the test. A shard that dies may answer for a while, and one that is rebuilt in part. */
@@ -130,12 +130,12 @@ t.test('what was inherited dies with its event thread, and is no longer told', a
     peerTimeoutMs: 20_000,
   }
   const ref = system.spawn(indexService, { name: 'index-service', args })
-  const ready = await ref.ask({ type: 'whenReady' }, { timeout: '10s' })
+  const ready = await ref.ask({ type: 'whenReady' }, { timeout: '1m' })
   assert.ok('port' in ready)
   t.match(ready.recovery, /^1 blocks of 1 of 1 ranks/)
   const origin = `http://127.0.0.1:${ready.port}`
   const inherited = async (): Promise<unknown> => {
-    const reply = await http.fetch({ origin, method: 'GET', path: '/workers' }, { timeoutMs: 5000 })
+    const reply = await http.fetch({ origin, method: 'GET', path: '/workers' }, { timeoutMs: 60_000 })
     return JSON.parse(new TextDecoder().decode(reply.body))[0].listeners[0].inherited
   }
   t.match(await inherited(), { blocks: 1 })

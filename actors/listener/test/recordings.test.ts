@@ -162,7 +162,7 @@ function statusOf(ref: ActorRef<ListenerMessage>) {
   return ref.ask({ type: 'status' }, { timeout: 5000 })
 }
 
-const UNTIL_MS_MAX = 10_000
+const UNTIL_MS_MAX = 60_000
 
 /** Asks again until it holds; every question is answered by an actor, so nothing spins. */
 async function until(holds: () => Promise<boolean>): Promise<void> {

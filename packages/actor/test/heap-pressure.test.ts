@@ -297,7 +297,7 @@ t.test('a thread whose heap fills sheds, is recycled, and harms nobody else', as
     assert.equal(await bystander.ask({ type: 'where' }, soon), 'p-1')
   }
 
-  const limit = performance.now() + 60_000
+  const limit = performance.now() + 300_000
   let refused = 0
   let asked: unknown
   while (refused < 100 || asked !== 'HOMING_ACTOR_ASK_REFUSED') {
@@ -315,7 +315,7 @@ t.test('a thread whose heap fills sheds, is recycled, and harms nobody else', as
     if (other.tell({ type: 'note', n }) === 'ok') told.push(n)
     n++
   }
-  const ended = probe.nextTerminated('60s')
+  const ended = probe.nextTerminated('5m')
   let reason: string | undefined
   void ended.then(terminated => {
     reason = terminated.reason
@@ -343,7 +343,7 @@ t.test('a thread whose heap fills sheds, is recycled, and harms nobody else', as
 
 t.test('a leak that stops while its thread sheds: the innocent serve again, in the next life', async t => {
   // Long enough that this thread sees it, also beside other work.
-  const system = await start(t, { heapPressure: { shedFor: '1s' } })
+  const system = await start(t, { heapPressure: { shedFor: '3s' } })
   const leak = system.spawn(hoarder, {
     name: 'leak',
     args: undefined,
@@ -354,7 +354,7 @@ t.test('a leak that stops while its thread sheds: the innocent serve again, in t
   const probe = createProbe(system, 'watcher')
   probe.watch(leak)
   await leak.ask({ type: 'kept' }, soon)
-  const limit = performance.now() + 60_000
+  const limit = performance.now() + 300_000
   for (let kilobytes = 0; kilobytes < 36_000; kilobytes += 16) leak.tell({ type: 'keep', kilobytes: 16 })
   const isShedding = async (): Promise<boolean> => {
     const asked = await innocent.ask({ type: 'where' }, soon).catch((error: { code?: string }) => error.code)
@@ -366,7 +366,7 @@ t.test('a leak that stops while its thread sheds: the innocent serve again, in t
     )
   }
   let reason: string | undefined
-  void probe.nextTerminated('60s').then(terminated => {
+  void probe.nextTerminated('5m').then(terminated => {
     reason = terminated.reason
   })
   let wasShedding = false

@@ -88,7 +88,7 @@ t.test(
     writeFileSync(join(folder, 'node-version.mjs'), stripTypeScriptTypes(source))
     const { status, stderr } = spawnSync(old!, [join(folder, 'node-version.mjs')], {
       encoding: 'utf8',
-      timeout: 10_000,
+      timeout: 60_000,
     })
     t.equal(status, 1)
     t.match(stderr, TOO_OLD)

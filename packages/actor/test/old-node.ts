@@ -15,7 +15,7 @@ export function oldNode(): string | undefined {
   for (const folder of (process.env.PATH ?? '').split(delimiter)) {
     const path = join(folder, 'node')
     if (!existsSync(path)) continue
-    const { stdout } = spawnSync(path, ['--version'], { encoding: 'utf8', timeout: 10_000 })
+    const { stdout } = spawnSync(path, ['--version'], { encoding: 'utf8', timeout: 60_000 })
     if (nodeFault(stdout.trim()) !== undefined) return path
   }
   return undefined

@@ -232,7 +232,7 @@ t.test('between threads', async t => {
     probe.watch(ref)
     probe.watch(ref)
     ref.tell({ type: 'stop' })
-    t.equal((await probe.nextTerminated('5s')).reason, 'stopped')
+    t.equal((await probe.nextTerminated('1m')).reason, 'stopped')
     await t.rejects(probe.nextTerminated('50ms'), { code: 'HOMING_ACTOR_PROBE_TIMEOUT' })
   })
 
@@ -270,7 +270,7 @@ t.test('between threads', async t => {
   t.test('stuck terminate: a thread that never yields is ended and replaced', async t => {
     const probe = createProbe<{ readonly type: 'note'; readonly n: number }>(system, 'spin probe')
     const ref = system.spawn(echo, { name: 'spins', args: { told: probe.ref }, thread: 'p-1' })
-    await probe.next('5s')
+    await probe.next('1m')
     ref.tell({ type: 'spin' })
     await system.killThread('p-1')
     t.equal(await whenUp(system, 'p-1'), 'p-1')

@@ -46,7 +46,7 @@ t.test('many abandoned actors are few lines of the log', async t => {
 t.test('a thread reports also when its link is full', async t => {
   const sys = await createActorSystem({ pools: { p: { count: 1 } }, logLevel: 'silent', threadExecArgv: [] })
   const ref = sys.spawn(echo, { name: 'a', args: {}, thread: 'p-0' })
-  await ref.ask({ type: 'where' }, { timeout: '5s' })
+  await ref.ask({ type: 'where' }, { timeout: '1m' })
   // It takes nothing for as long, and is abandoned before.
   ref.tell({ type: 'work', ms: 300 })
   await new Promise<void>(resolve => setImmediate(resolve))

@@ -20,7 +20,7 @@ async function start(t: Test) {
   /** The next lines, as many as asked for. */
   const lines = async (count: number): Promise<string[]> => {
     const read: string[] = []
-    for (let i = 0; i < count; i++) read.push((await diary.next('5s')).line)
+    for (let i = 0; i < count; i++) read.push((await diary.next('1m')).line)
     return read
   }
   return { system, diary, lines }

@@ -12,7 +12,7 @@ import { silentLog } from '@homing/base'
 import type { Test } from 'tap'
 import type { EchoMessage } from './fixtures/echo.ts'
 
-export const soon = { timeout: '10s' } as const
+export const soon = { timeout: '1m' } as const
 export const restart = {
   directive: 'restart',
   max: 10,

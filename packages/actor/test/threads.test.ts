@@ -1,5 +1,7 @@
 /** The promises of docs/actors.md between threads, and what happens when a thread dies. */
 
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import {
   type ActorRef,
   type ActorSystem,
@@ -61,7 +63,7 @@ t.test('one system, two threads beside main', async t => {
     t.match(thread, /^dedicated-/)
     const relayed = createProbe<NoteMessage>(system, 'relayed')
     ref.tell({ type: 'tellTo', ref: relayed.ref, n: 5 })
-    t.equal((await relayed.next('5s')).n, 5)
+    t.equal((await relayed.next('1m')).n, 5)
     t.equal((await system.stats()).threads, 4)
     t.equal((await system.stop(ref)).reason, 'stopped')
     await t.rejects(ref.ask({ type: 'where' }, soon))
@@ -97,7 +99,7 @@ t.test('one system, two threads beside main', async t => {
   t.test('refs in messages, answers and args work on every thread', async t => {
     const probe = createProbe<NoteMessage>(system, 'refs')
     e0.tell({ type: 'tellTo', ref: probe.ref, n: 1 })
-    t.equal((await probe.next('5s')).n, 1)
+    t.equal((await probe.next('1m')).n, 1)
 
     const back = (await e0.ask({ type: 'echo', value: { deep: [{ ref: e1 }, 'x'] } }, soon)) as {
       deep: [{ ref: ActorRef<EchoMessage> }, string]
@@ -107,7 +109,7 @@ t.test('one system, two threads beside main', async t => {
     t.equal(await (await e1.ask({ type: 'self' }, soon)).ask({ type: 'where' }, soon), 'p-1')
 
     system.spawn(echo, { name: 'args', args: { told: probe.ref }, thread: 'p-1' })
-    t.equal((await probe.next('5s')).n, 0)
+    t.equal((await probe.next('1m')).n, 0)
 
     // From one thread to the other, without main in between.
     e0.tell({ type: 'tellTo', ref: e1 as ActorRef<never> as ActorRef<NoteMessage>, n: 77 })
@@ -233,7 +235,7 @@ t.test('one system, two threads beside main', async t => {
     t.ok(tally.full > 0)
     let inOrder = 0
     for (let n = 0, last = -1; n < tally.ok; n++) {
-      const next = (await probe.next('5s')).n
+      const next = (await probe.next('1m')).n
       if (next > last) inOrder++
       last = next
     }
@@ -245,13 +247,13 @@ t.test('one system, two threads beside main', async t => {
     const target = on('p-0', 'target')
     probe.watch(target)
     target.tell({ type: 'stop' })
-    t.match(await probe.nextTerminated('5s'), { reason: 'stopped', ref: { key: target.key } })
+    t.match(await probe.nextTerminated('1m'), { reason: 'stopped', ref: { key: target.key } })
     probe.watch(target)
-    t.equal((await probe.nextTerminated('5s')).reason, 'stopped')
+    t.equal((await probe.nextTerminated('1m')).reason, 'stopped')
     const failing = on('p-0', 'failing')
     probe.watch(failing)
     failing.ask({ type: 'fail', text: 'x' }, soon).catch(() => {})
-    t.match(await probe.nextTerminated('5s'), { reason: 'failed', error: { message: /x/ } })
+    t.match(await probe.nextTerminated('1m'), { reason: 'failed', error: { message: /x/ } })
 
     const onThread = system.spawn(parent, {
       name: 'remote watcher',
@@ -320,14 +322,13 @@ t.test('when a thread dies', async t => {
       await watcher.ask({ type: 'watch', ref: restarted }, soon)
       t.equal(await restarted.ask({ type: 'count' }, soon), 1)
 
-      const startMs = performance.now()
+      // With this error, not that of its deadline.
       const open = t.rejects(stopped.ask({ type: 'silent' }, { timeout: '1m' }), ThreadDownError)
       const ended = system.whenTerminated(stopped)
       kill(stopped, system)
       await open
-      t.ok(performance.now() - startMs < 2000, 'asks do not wait for their deadline')
       t.equal((await ended).reason, 'threadExit')
-      const told = [await probe.nextTerminated('5s'), await probe.nextTerminated('5s')]
+      const told = [await probe.nextTerminated('1m'), await probe.nextTerminated('1m')]
       t.strictSame(told.map(({ ref, reason }) => `${ref.name} ${reason}`).sort(), [
         'restarted threadExit',
         'stopped threadExit',
@@ -342,7 +343,7 @@ t.test('when a thread dies', async t => {
       await t.rejects(stopped.ask({ type: 'where' }, soon), ActorTerminatedError)
       t.equal(stopped.tell({ type: 'stop' }) === 'full', false)
       probe.watch(stopped)
-      await probe.nextTerminated('5s')
+      await probe.nextTerminated('1m')
       t.equal((await system.stats()).asksPending, 0)
       for (const ref of [restarted, watcher, probe.ref]) await system.stop(ref)
     })
@@ -437,7 +438,7 @@ t.test('an ask that a thread did not answer says whether the thread may have tak
   const taken = ref.ask({ type: 'silent' }, soon)
   const begun = new Int32Array(new SharedArrayBuffer(4))
   ref.tell({ type: 'spin', begun })
-  t.not(await Atomics.waitAsync(begun, 0, 0, 5000).value, 'timed-out')
+  t.not(await Atomics.waitAsync(begun, 0, 0, 60_000).value, 'timed-out')
   const untaken = ref.ask({ type: 'where' }, soon)
   void system.killThread('p-0')
   await t.rejects(taken, { code: 'HOMING_ACTOR_THREAD_DOWN', mayBeTaken: true })
@@ -450,22 +451,22 @@ t.test('a thread that never yields does not hold up shutdown', async t => {
   await ref.ask({ type: 'where' }, soon)
   const begun = new Int32Array(new SharedArrayBuffer(4))
   ref.tell({ type: 'spin', begun })
-  t.not(await Atomics.waitAsync(begun, 0, 0, 5000).value, 'timed-out')
+  t.not(await Atomics.waitAsync(begun, 0, 0, 60_000).value, 'timed-out')
   const report = await system.shutdown({ deadline: '200ms' })
   t.ok(report.slow.includes('spinning'))
-  t.ok(report.durationMs < 5000)
 })
 
 t.test('a thread stuck where nothing ends it is cut off, reported and replaced', async t => {
   const system = await startThreads(t)
   const stuck = system.spawn(echo, { name: 'stuck', args: {}, thread: 'p-0', supervision: restart })
   await stuck.ask({ type: 'where' }, soon)
-  stuck.tell({ type: 'sleepNatively', seconds: 4 })
+  const file = join(t.testdir(), 'end')
+  t.teardown(() => writeFileSync(file, ''))
+  stuck.tell({ type: 'sleepNatively', until: file })
   await stuck.ask({ type: 'where' }, { timeout: 50 }).catch(() => {})
   const open = t.rejects(stuck.ask({ type: 'silent' }, { timeout: '1m' }), ThreadDownError)
-  const startMs = performance.now()
+  // It resolves although the thread goes on: nothing but the limit of a termination can do that.
   await system.killThread('p-0')
-  t.ok(performance.now() - startMs < 3500, 'terminate has its own limit')
   await open
   t.equal(await stuck.ask({ type: 'where' }, soon), 'p-0')
   t.equal((await system.stats()).threadZombies, 1)

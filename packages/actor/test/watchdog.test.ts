@@ -8,7 +8,7 @@ import { restart, soon, startThreads } from './thread-systems.ts'
 
 /** Where the actor is, once it answers again. */
 async function whereOf(ref: ActorRef<EchoMessage>): Promise<string> {
-  const until = performance.now() + 10_000
+  const until = performance.now() + 60_000
   for (;;) {
     try {
       return await ref.ask({ type: 'where' }, soon)
@@ -30,7 +30,7 @@ t.test('a thread that hangs is replaced, and whoever watches on any thread is to
   await hanging.ask({ type: 'where' }, soon)
   const pending = hanging.ask({ type: 'spinAndAnswer' }, soon)
   await t.rejects(pending, ThreadDownError)
-  t.equal((await probe.nextTerminated('5s')).reason, 'threadHung')
+  t.equal((await probe.nextTerminated('1m')).reason, 'threadHung')
   t.equal(await whereOf(hanging), 'p-0', 'its actor is back')
   t.equal((await system.stats()).threadRestarts, 1, 'nobody else was replaced')
   t.match(

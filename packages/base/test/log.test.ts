@@ -11,7 +11,7 @@ function linesOf(statements: string): Record<string, unknown>[] {
   const program = `import { createLog } from ${JSON.stringify(INDEX)}\n${statements}`
   const { stderr, stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', program], {
     encoding: 'utf8',
-    timeout: 20_000,
+    timeout: 120_000,
   })
   t.equal(stdout, '', 'standard output stays for the program')
   return stderr

@@ -15,7 +15,7 @@ t.test('engines run on threads of their own, answer, and end when they are told'
   )
   const urls: string[] = []
   for (const ref of engines) {
-    const description = await ref.ask({ type: 'describe' }, { timeout: '10s' })
+    const description = await ref.ask({ type: 'describe' }, { timeout: '1m' })
     urls.push(description.url)
     t.equal(description.ranks.length, 1)
   }
@@ -23,10 +23,10 @@ t.test('engines run on threads of their own, answer, and end when they are told'
   const answer = await send(transport, urls[1]!, 'POST', '/v1/completions', { prompt: 'abc', max_tokens: 2 })
   t.equal(answer.json.model, 'm1')
 
-  t.match(await engines[1]!.ask({ type: 'state' }, { timeout: '5s' }), { requestsTaken: 1, epoch: 1 })
-  t.match(await engines[1]!.ask({ type: 'faults', body: { no: 1 } }, { timeout: '5s' }), /unknown fault no/)
-  await engines[1]!.ask({ type: 'restart' }, { timeout: '5s' })
-  t.match(await engines[1]!.ask({ type: 'state' }, { timeout: '5s' }), { epoch: 2 })
+  t.match(await engines[1]!.ask({ type: 'state' }, { timeout: '1m' }), { requestsTaken: 1, epoch: 1 })
+  t.match(await engines[1]!.ask({ type: 'faults', body: { no: 1 } }, { timeout: '1m' }), /unknown fault no/)
+  await engines[1]!.ask({ type: 'restart' }, { timeout: '1m' })
+  t.match(await engines[1]!.ask({ type: 'state' }, { timeout: '1m' }), { epoch: 2 })
 
   const ended = system.whenTerminated(engines[0]!)
   await send(transport, urls[0]!, 'POST', '/admin/kill', {}).catch(() => undefined)
@@ -40,7 +40,7 @@ t.test('an engine whose port is taken fails', async t => {
   const system = await createActorSystem({ logLevel: 'silent' })
   t.teardown(() => system.shutdown({ deadline: '5s' }))
   const first = system.spawn(engine, { name: 'first', args: QUICK })
-  const { port } = await first.ask({ type: 'describe' }, { timeout: '10s' })
+  const { port } = await first.ask({ type: 'describe' }, { timeout: '1m' })
   const second = system.spawn(engine, { name: 'second', args: { ...QUICK, port } })
   const ended = await system.whenTerminated(second)
   t.equal(ended.reason, 'failed')

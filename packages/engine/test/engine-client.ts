@@ -12,7 +12,7 @@ import {
 import { systemTransport, type Transport } from '@homing/transport'
 import { byteTokenizer, Engine, type EngineSettings } from '../src/index.ts'
 
-const TIMEOUT_MS = 5000
+const TIMEOUT_MS = 60_000
 
 export interface Answer {
   readonly status: number

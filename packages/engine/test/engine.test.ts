@@ -405,7 +405,7 @@ t.test('an engine without replay says so, and publishes all the same', async t =
   t.match(rank, { replay: undefined, replayPort: undefined })
   const sources = await transport.http.fetch(
     { origin: url, method: 'GET', path: '/kv_event_sources' },
-    { timeoutMs: 10_000 },
+    { timeoutMs: 60_000 },
   )
   t.match(JSON.parse(Buffer.from(sources.body).toString()), { 0: { replay_endpoint: null } })
   const subscriber = await subscribe(transport, rank!.events)

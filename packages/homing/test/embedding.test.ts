@@ -21,7 +21,7 @@ t.test('the program of docs/embedding.md prints what stands there, and ends by i
   writeFileSync(file, program!)
   const { NODE_OPTIONS: _, ...env } = process.env
   // A variable of the command line that would keep it from starting, if it were read.
-  const options = { timeout: 60_000, env: { ...env, HOMING_PORT: 'none' } }
+  const options = { timeout: 300_000, env: { ...env, HOMING_PORT: 'none' } }
   const { stdout, stderr } = await promisify(execFile)(process.execPath, [file], options)
   t.equal(stdout, output)
   t.equal(stderr, '')

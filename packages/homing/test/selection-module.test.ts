@@ -63,7 +63,7 @@ t.test(
     const [, program, output] = /```ts\n(\/\/ program\.ts\n.*?)```\n\n```\n(.*?)```/s.exec(PAGE)!
     moduleOf(module!, 'fewest-prefill.ts')
     const { NODE_OPTIONS: _, ...env } = process.env
-    const options = { timeout: 60_000, env }
+    const options = { timeout: 300_000, env }
     const { stdout, stderr } = await promisify(execFile)(
       process.execPath,
       [moduleOf(program!, 'program.ts')],

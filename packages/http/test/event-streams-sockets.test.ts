@@ -15,6 +15,8 @@ const SILENCE_MS = 120_000
 const FILLER = 'x'.repeat(128 * 1024)
 const UPDATES_MAX = 400
 const MIB = 2 ** 20
+/** A twentieth of the frames of 100 updates for all silent readers. */
+const GROWN_MIB_MAX = 16
 
 setFlagsFromString('--expose-gc')
 const collect = runInNewContext('gc') as () => void
@@ -123,22 +125,38 @@ t.test('of fifty readers half take nothing: the others are told all, and nothing
     await update()
     held = counts().skippedFrames - before >= silent.length ? held + 1 : 0
   }
-  const before = heldBytes()
+  const isTold = (): boolean => readers.every(({ last }) => last === source.state)
+  const untilTold = async (): Promise<void> => {
+    for (let i = 0; i < 100 && !isTold(); i++) {
+      await pass()
+      for (let j = 0; j < 100 && !isTold(); j++) await turn()
+    }
+  }
+  /** What is kept once all who read have what there is: frames on their way to them are no leak. */
+  const keptBytes = async (): Promise<number> => {
+    await untilTold()
+    return heldBytes()
+  }
+  const before = await keptBytes()
   for (let i = 0; i < 100; i++) await update()
-  const grownMib = (heldBytes() - before) / MIB
+  let grownMib = ((await keptBytes()) - before) / MIB
+  // Buffers that V8 has collected are let go when a thread of its own finds the time.
+  for (let look = 0; look < 100 && grownMib >= GROWN_MIB_MAX; look++) {
+    await turn()
+    grownMib = (heldBytes() - before) / MIB
+  }
   t.comment(`${source.state} updates, ${grownMib.toFixed(1)} MiB more`)
   t.ok(
-    grownMib < 16,
+    grownMib < GROWN_MIB_MAX,
     `${grownMib.toFixed(1)} MiB more after 100 updates that ${silent.length} readers did not take`,
   )
 
-  const isTold = (): boolean => readers.every(({ last }) => last === source.state)
-  for (let i = 0; i < 100 && !isTold(); i++) await pass()
+  await untilTold()
   t.ok(isTold(), 'those who read know the last state')
   t.equal(counts().cutReaders, 0)
   for (let ms = 0; ms < SILENCE_MS + PAUSE_MS; ms += PAUSE_MS) await pass()
   t.match(counts(), { readers: readers.length, cutReaders: silent.length, refusedReaders: 1 })
   await update()
-  for (let i = 0; i < 100 && !isTold(); i++) await pass()
+  await untilTold()
   t.ok(isTold(), 'they go on')
 })

@@ -29,7 +29,7 @@ const skip = isThere ? false : 'no live engine: vLLM is not asked for, or not in
 
 for (const window of [0, 64]) {
   const title = `a snapshot is what vLLM's own events tell${window > 0 ? ', of a hybrid model' : ''}`
-  t.test(title, { skip, timeout: 110_000 }, async t => {
+  t.test(title, { skip, timeout: 600_000 }, async t => {
     const [events, replayed] = [25_857 + window, 26_857 + window]
     const child = spawn(
       'python3',

@@ -137,7 +137,7 @@ function run(cache: string, ...names: readonly string[]) {
   return spawnSync(process.execPath, [SCRIPT, ...names], {
     encoding: 'utf8',
     env: { PATH: '', HOMING_VOCABULARIES: cache },
-    timeout: 60_000,
+    timeout: 120_000,
   })
 }
 

@@ -16,7 +16,7 @@ async function sent(t: Test, transport: Transport) {
   })
   const origin = `http://127.0.0.1:${listener.port}`
   const headers = { Authorization: 'Bearer client', 'x-api-key': 'client', accept: 'a/b' }
-  const ask = () => http.fetch({ origin, method: 'GET', path: '/', headers }, { timeoutMs: 5000 })
+  const ask = () => http.fetch({ origin, method: 'GET', path: '/', headers }, { timeoutMs: 60_000 })
   await ask()
   http.setAccess(origin, { key: 'router' })
   await ask()

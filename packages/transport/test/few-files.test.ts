@@ -13,7 +13,7 @@ t.test(
   },
   async t => {
     const { stdout, stderr, status } = spawnSync('prlimit', ['--nofile=90', process.execPath, PROGRAM], {
-      timeout: 20_000,
+      timeout: 120_000,
       encoding: 'utf8',
     })
     t.same({ stdout, stderr, status }, { stdout: '["HOMING_TRANSPORT_LISTEN"]', stderr: '', status: 0 })

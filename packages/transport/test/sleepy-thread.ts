@@ -11,12 +11,17 @@ const { endpoint, flag, total } = workerData as {
 }
 const messages = threadMessages({ clock: systemClock, log: { warn() {} } })
 let last = 0
+let hears = false
 messages.subscribe(
   { endpoint, topic: '' },
   {
     message([frame]) {
       const number = new DataView(frame!.buffer, frame!.byteOffset).getUint32(0)
-      if (number === 0) return
+      if (number === 0) {
+        if (!hears) parentPort!.postMessage('hears')
+        hears = true
+        return
+      }
       if (number !== last + 1) throw new Error(`message ${number} followed ${last}`)
       last = number
       if (number === 1) {

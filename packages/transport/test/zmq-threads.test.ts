@@ -105,10 +105,10 @@ t.test('a thread that does not read is waited for, and loses nothing', async t =
     new DataView(frame.buffer).setUint32(0, number)
     publisher.send([frame])
   }
-  // A PUB cannot know when a subscription has arrived.
+  // A PUB cannot know when a subscription has arrived: when something is heard.
   const warming = setInterval(() => send(0, 4), 1)
   t.teardown(() => clearInterval(warming))
-  await new Promise(resolve => setTimeout(resolve, 50))
+  t.equal(await news.next('the first message to be heard'), 'hears')
   // 400 MB, more than may be under way to a thread.
   for (let number = 1; number <= 4000; number++) send(number, 100_000)
   t.equal(await news.next('the thread to fall asleep'), 'asleep')

@@ -188,7 +188,7 @@ t.test('where code may not be generated, layouts compile to closures', async t =
   const fixture = fileURLToPath(new URL('./fixtures/no-code-generation.ts', import.meta.url))
   const output = execFileSync(process.execPath, ['--disallow-code-generation-from-strings', fixture], {
     encoding: 'utf8',
-    timeout: 20_000,
+    timeout: 120_000,
   })
   t.strictSame(JSON.parse(output), {
     canGenerate: false,

@@ -6,7 +6,7 @@ import t, { type Test } from 'tap'
 import { slow } from './slow-module.ts'
 import { floodWorker, slowWorker } from './slow-worker.ts'
 
-const soon = { timeout: '10s' } as const
+const soon = { timeout: '1m' } as const
 
 async function start(t: Test): Promise<ActorSystem> {
   const system = await createActorSystem({

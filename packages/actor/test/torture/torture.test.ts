@@ -29,7 +29,7 @@ async function run(words: readonly string[], nodeOptions: readonly string[], par
   child.stdout.setEncoding('utf8').on('data', (text: string) => {
     output += text
   })
-  const limit = setTimeout(() => child.kill('SIGKILL'), 100_000)
+  const limit = setTimeout(() => child.kill('SIGKILL'), 300_000)
   const code = await new Promise(resolve => child.on('close', resolve))
   clearTimeout(limit)
   return { code, result: output === '' ? undefined : (JSON.parse(output) as TortureResult) }
@@ -57,7 +57,7 @@ for (const [i, { title, words, options, threads, skip }] of kinds.entries()) {
   const seed = seeds[i % seeds.length]!
   t.test(
     `no promise is broken when threads die ${title}, seed ${seed}`,
-    { skip, timeout: 110_000 },
+    { skip, timeout: 600_000 },
     async t => {
       const { code, result } = await run(words, options, [
         `seed=${seed}`,

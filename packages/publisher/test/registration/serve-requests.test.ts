@@ -215,6 +215,8 @@ t.test('pieces are asked for no faster than the client takes them', async t => {
     },
   )
   call.pause()
+  while (given === 0) await delay(1)
+  // What is asked for too early would be asked for soon.
   await delay(50)
   t.ok(given > 0 && given <= 4096 / 100, `${given} pieces were asked for`)
   call.resume()
@@ -238,15 +240,19 @@ t.test('a body that is too large, and the end of a worker', async t => {
   t.equal(large.status, 413)
   t.match(large.text, /it has more than 10 bytes/)
   const open = ask('/held')
-  await delay(20)
+  while (registered.openRequests === 0) await delay(1)
+  let isPresent = false
   const gone: string[] = []
-  network
-    .transport()
-    .messages.present(
-      { endpoint: 'nats://b:4222/homing.workers.default', card: undefined },
-      { present: () => {}, gone: (_, reason) => void gone.push(reason) },
-    )
-  await delay(200)
+  network.transport().messages.present(
+    { endpoint: 'nats://b:4222/homing.workers.default', card: undefined },
+    {
+      present() {
+        isPresent = true
+      },
+      gone: (_, reason) => void gone.push(reason),
+    },
+  )
+  while (!isPresent) await delay(1)
   const closed = registered.close(600_000)
   answerOne()
   t.equal((await open).text, 'whole', 'what is open is answered')
