@@ -6,10 +6,10 @@
 import type { ActorRef } from '@homing/actor'
 import { createSimulation, type Simulation } from '@homing/actor/simulation'
 import { processMetrics } from '@homing/actors/console'
-import { type LogFiles, logFiles } from '@homing/actors/decision-log'
+import { logFiles } from '@homing/actors/decision-log'
 import { type GuardianArgs, type GuardianMessage, guardian } from '@homing/actors/guardian'
 import { type CheckpointStore, checkpointFiles } from '@homing/actors/listener'
-import { type Log, seededRandom, silentLog } from '@homing/base'
+import { type LineFiles, type Log, seededRandom, silentLog } from '@homing/base'
 import { parseSettings, type RouterSettings, routerCommand } from '@homing/config'
 import { byteTokenizer, Engine, type EngineSettings } from '@homing/engine'
 import { parseWorkerSpec } from '@homing/fleet'
@@ -77,7 +77,7 @@ export interface FleetOptions {
   /** Where the router keeps checkpoints; default: it keeps none. */
   readonly checkpoints?: CheckpointStore
   /** Where the router writes its decision log, as DECISION_LOG; default: it writes none. */
-  readonly decisionFiles?: LogFiles
+  readonly decisionFiles?: LineFiles
   /** Called for a batch of an event socket of the router, and for the end of its connection. */
   readonly onEvents?: (batch: Frames | 'disconnected') => void
   /** Called when a request of the router to an engine has failed. */

@@ -5,25 +5,28 @@
  * Out    lines of packages/trace (log-line.ts) into the file. Nobody waits for them.
  * Owns   the file, the numbers that stand for block hashes and sessions, what waits for the disk.
  * Order  lines are in the order of settlement.
- * Bounds the mailbox, what waits for the disk (log-writer.ts), the hashes that are remembered (block-numbers.ts). Requests that
- *        find no room are counted, and a line of the file says how many are missing.
+ * Bounds the mailbox, what waits for the disk (WAITING_BYTES_MAX), the hashes that are remembered
+ *        (block-numbers.ts). Requests that find no room are counted; a line in front of the next one that finds
+ *        room says how many are missing.
  * Fails  a file that cannot be written: said once, tried again every LOOK_MS; routing does not notice. After a restart the file
  *        goes on behind a header of a new life, whose numbers begin at 0; what waited is lost.
  * Thread its own: hashes are looked up and lines written while requests are routed.
  */
 
 import { defineActor, signal } from '@homing/actor'
-import { headerLine, type LoggedWorker, loggedWorkers, requestLine } from '@homing/trace'
+import { LineWriter } from '@homing/base'
+import { headerLine, type LoggedWorker, loggedWorkers, lossLine, requestLine } from '@homing/trace'
 import { BlockNumbers } from './block-numbers.ts'
 import type { DecisionLogArgs } from './decision-log-args.ts'
 import { logFiles } from './log-files.ts'
-import { LogWriter } from './log-writer.ts'
 import type { DecisionLogMessage, SettledRequest } from './messages.ts'
 import { TextNumbers } from './text-numbers.ts'
 
 /** A million blocks of 16 tokens are the caches of 38 engines with 440,000 tokens each. */
 const BLOCKS_REMEMBERED = 2 ** 20
 const SESSIONS_REMEMBERED = 2 ** 16
+/** Lines that wait for the file, in bytes. */
+export const WAITING_BYTES_MAX = 8 * 2 ** 20
 const LOOK_MS = 5000
 const LIFE_BYTES = 9
 
@@ -43,14 +46,17 @@ export const decisionLog = defineActor(
     let headerDue = ''
     /** Number of the next settled request. */
     let expected: number | undefined
+    /** Requests that are in no file, and of which the file does not say so yet. */
+    let unsaid = 0
 
     const header = (): string => {
       const timestampMs = context.clock.nowMs() - startedMs
       return headerLine({ life, originMs, timestampMs, selection, workers })
     }
-    const writer = new LogWriter({
+    const writer = new LineWriter({
       files: context.use(logFiles),
       path,
+      waitingBytesMax: WAITING_BYTES_MAX,
       fileBytesMax,
       filesMax,
       header,
@@ -71,7 +77,9 @@ export const decisionLog = defineActor(
 
       settled({ request, number }) {
         // A lower number: the router has begun anew.
-        if (expected !== undefined && number > expected) writer.lost(number - expected)
+        const missing = Math.max(0, number - (expected ?? number))
+        writer.lost(missing)
+        unsaid += missing
         expected = number + 1
         const hashIds = numbersOf(request, blocks)
         const { sessionId, blockSizeTokens } = request
@@ -84,7 +92,13 @@ export const decisionLog = defineActor(
           hashIds,
           sessionId: sessionId === undefined ? undefined : String(sessions.of(sessionId)),
         })
-        if (writer.add(line, headerDue)) headerDue = ''
+        const loss = unsaid > 0 ? lossLine(unsaid) : ''
+        if (!writer.add(loss + headerDue + line)) {
+          unsaid++
+          return
+        }
+        unsaid = 0
+        headerDue = ''
       },
 
       async flush({ reply }) {

@@ -1,7 +1,7 @@
 export { decisionLog } from './decision-log.ts'
 export { type DecisionLogArgs, decisionLogArgsFromSettings } from './decision-log-args.ts'
 export { DecisionLogFileError } from './errors.ts'
-export { type LogFile, type LogFiles, logFiles, prepareDecisionLog } from './log-files.ts'
+export { logFiles, prepareDecisionLog } from './log-files.ts'
 export type {
   DecisionLogMessage,
   DecisionLogStatus,

@@ -1,7 +1,7 @@
 /** The decision log: its lines, its header, its numbers, and what it says of requests that it has no room for. */
 
 import t from 'tap'
-import { WAITING_BYTES_MAX } from '../src/log-writer.ts'
+import { WAITING_BYTES_MAX } from '../src/decision-log.ts'
 import { BLOCK, fleetOf, linesOf, PATH, requestsOf, settled, start } from './log-world.ts'
 
 t.test('every settled request is one line behind a header', async t => {

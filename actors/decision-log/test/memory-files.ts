@@ -1,20 +1,19 @@
 /** Files of a decision log in memory, on a disk that may be full or hang. */
 
+import type { LineFile, LineFiles } from '@homing/base'
 import { beginsAsDecisionLog } from '@homing/trace'
-import type { LogFile, LogFiles } from '../src/index.ts'
 
 interface Entry {
   bytes: Buffer
 }
 
-export class MemoryFiles implements LogFiles {
+export class MemoryFiles implements LineFiles {
   /** Room on the disk; what does not fit is written in part. */
   room = Number.POSITIVE_INFINITY
   /** Writes wait for it. */
   hanging: Promise<void> | undefined
   /** What opening a file rejects with. */
   refusal: string | undefined
-  opened = 0
   readonly #entries = new Map<string, Entry>()
 
   get paths(): readonly string[] {
@@ -29,9 +28,8 @@ export class MemoryFiles implements LogFiles {
     this.#entries.set(path, { bytes: Buffer.from(text) })
   }
 
-  open(path: string): Promise<LogFile> {
+  open(path: string): Promise<LineFile> {
     if (this.refusal !== undefined) return Promise.reject(new Error(this.refusal))
-    this.opened++
     const entry = this.#entries.get(path) ?? { bytes: Buffer.alloc(0) }
     if (!beginsAsDecisionLog(entry.bytes.toString())) return Promise.reject(new Error('no decision log'))
     this.#entries.set(path, entry)
@@ -61,11 +59,12 @@ export class MemoryFiles implements LogFiles {
     return Promise.resolve()
   }
 
-  async #append(entry: Entry, bytes: Uint8Array): Promise<void> {
+  async #append(entry: Entry, bytes: Uint8Array): Promise<number> {
     await this.hanging
+    if (this.room === 0) throw new Error('ENOSPC: no space left on device, write')
     const taken = bytes.subarray(0, this.room)
     this.room -= taken.length
     entry.bytes = Buffer.concat([entry.bytes, taken])
-    if (taken.length < bytes.length) throw new Error('ENOSPC: no space left on device, write')
+    return taken.length
   }
 }

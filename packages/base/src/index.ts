@@ -8,6 +8,15 @@ export {
   toErrorRecord,
   UNEXPECTED_CODE,
 } from './coded-error.ts'
+export {
+  DiskLineFile,
+  type DiskLineFileOptions,
+  diskMoves,
+  type LineFile,
+  type LineFiles,
+  StreamLineFile,
+} from './line-files.ts'
+export { LineWriter, type LineWriterOptions, type LineWriterStatus } from './line-writer.ts'
 export { isLocalFault } from './local-faults.ts'
 export { createLog, type Log, type LogFields, type LogLevel, silentLog } from './log.ts'
 export { type LogLine, type RecordingLog, recordingLog } from './recording-log.ts'

@@ -1,4 +1,4 @@
-export { type AccessLine, AccessLog, type AccessLogOptions } from './access-log.ts'
+export { type AccessLine, AccessLog, type AccessLogOptions, prepareAccessLog } from './access-log.ts'
 export {
   errorAnswer,
   errorHeaders,
@@ -27,6 +27,5 @@ export {
   sendOrStream,
 } from './event-streams.ts'
 export { FrontDoor, type HttpAddress } from './front-door.ts'
-export { type LineSink, prepareAccessLog } from './line-sinks.ts'
 export { limitOf, queryOf, wantsText } from './query.ts'
 export { type FoundRoute, type Route, RouteTable, refuseRoute, takesMethod } from './route-table.ts'

@@ -3,9 +3,9 @@
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { recordingLog, SimulatedClock } from '@homing/base'
+import { type LineFiles, recordingLog, SimulatedClock } from '@homing/base'
 import t from 'tap'
-import { AccessLog, type LineSink, prepareAccessLog } from '../src/index.ts'
+import { AccessLog, prepareAccessLog } from '../src/index.ts'
 
 const linesOf = (path: string): unknown[] =>
   readFileSync(path, 'utf8')
@@ -13,38 +13,42 @@ const linesOf = (path: string): unknown[] =>
     .slice(0, -1)
     .map(line => JSON.parse(line))
 
-interface ScriptedSink extends LineSink {
+interface ScriptedFiles extends LineFiles {
   text: string
   room: number
   isMoved: boolean
   held: Promise<void> | undefined
 }
 
-/** Takes `room` bytes; `hold` keeps a write waiting until it is called. */
-function scriptedSink(): ScriptedSink {
-  const sink: ScriptedSink = {
+/** One file, which takes `room` bytes; writes wait for `held`. */
+function scriptedFiles(): ScriptedFiles {
+  const files: ScriptedFiles = {
     text: '',
     room: Number.POSITIVE_INFINITY,
     isMoved: false,
     held: undefined,
-    async append(bytes: Uint8Array) {
-      await sink.held
-      if (sink.room === 0) throw new Error('ENOSPC: no space left on device, write')
-      const part = bytes.subarray(0, sink.room)
-      sink.room -= part.length
-      sink.text += Buffer.from(part).toString()
-      return part.length
+    async open() {
+      if (files.isMoved) files.text = ''
+      files.isMoved = false
+      return {
+        bytes: files.text.length,
+        cut: undefined,
+        async append(bytes: Uint8Array) {
+          await files.held
+          if (files.room === 0) throw new Error('ENOSPC: no space left on device, write')
+          const part = bytes.subarray(0, files.room)
+          files.room -= part.length
+          files.text += Buffer.from(part).toString()
+          return part.length
+        },
+        isAt: async () => !files.isMoved,
+        close: async () => {},
+      }
     },
-    async look() {
-      const isMoved = sink.isMoved
-      sink.isMoved = false
-      if (isMoved) sink.text = ''
-      return isMoved
-    },
-    async reopen() {},
-    async close() {},
+    async rename() {},
+    async remove() {},
   }
-  return sink
+  return files
 }
 
 /** Until all that can go on without time has. */
@@ -104,21 +108,21 @@ t.test('a file that was moved away, removed or cut goes on under its name', asyn
 t.test(
   'a disk that is full is said once; what found room is written when there is some, in whole lines',
   async t => {
-    const [sink, clock, said] = [scriptedSink(), new SimulatedClock(), recordingLog()]
-    const log = new AccessLog({ path: 'log', log: said, clock, sink })
-    sink.room = 11
+    const [files, clock, said] = [scriptedFiles(), new SimulatedClock(), recordingLog()]
+    const log = new AccessLog({ path: 'log', log: said, clock, files })
+    files.room = 11
     for (let n = 1; n <= 3; n++) log.write({ n })
     await settled()
-    t.equal(sink.text, '{"n":1}\n{"n')
+    t.equal(files.text, '{"n":1}\n{"n')
     t.match(log.fault, /ENOSPC/)
     for (let i = 0; i < 5; i++) {
       clock.advance(1000)
       await settled()
     }
-    sink.room = Number.POSITIVE_INFINITY
+    files.room = Number.POSITIVE_INFINITY
     clock.advance(1000)
     await settled()
-    t.equal(sink.text, '{"n":1}\n{"n":2}\n{"n":3}\n')
+    t.equal(files.text, '{"n":1}\n{"n":2}\n{"n":3}\n')
     t.strictSame([log.written, log.dropped, log.fault], [3, 0, undefined])
     t.strictSame(
       said.lines.map(({ level, text }) => [level, text]),
@@ -131,28 +135,28 @@ t.test(
   },
 )
 
-t.test('the rest of a line does not go into another file', async t => {
-  const [sink, clock] = [scriptedSink(), new SimulatedClock()]
-  const log = new AccessLog({ path: 'log', log: recordingLog(), clock, sink })
-  sink.room = 11
+t.test('the rest of a line does not go into another file: the whole line does', async t => {
+  const [files, clock] = [scriptedFiles(), new SimulatedClock()]
+  const log = new AccessLog({ path: 'log', log: recordingLog(), clock, files })
+  files.room = 11
   for (let n = 1; n <= 3; n++) log.write({ n })
   await settled()
-  sink.isMoved = true
-  sink.room = Number.POSITIVE_INFINITY
+  files.isMoved = true
+  files.room = Number.POSITIVE_INFINITY
   clock.advance(1000)
   await settled()
-  t.equal(sink.text, '{"n":3}\n')
-  t.strictSame([log.written, log.dropped], [2, 1])
+  t.equal(files.text, '{"n":2}\n{"n":3}\n')
+  t.strictSame([log.written, log.dropped], [3, 0])
   await log.close()
 })
 
 t.test('nobody waits for a reader that does not read: lines are bounded, dropped and counted', async t => {
-  const [sink, clock] = [scriptedSink(), new SimulatedClock()]
+  const [files, clock] = [scriptedFiles(), new SimulatedClock()]
   let release = (): void => {}
-  sink.held = new Promise<void>(resolve => {
+  files.held = new Promise<void>(resolve => {
     release = resolve
   })
-  const log = new AccessLog({ path: '-', log: recordingLog(), clock, sink })
+  const log = new AccessLog({ path: '-', log: recordingLog(), clock, files })
   const text = 'x'.repeat(1000)
   for (let n = 0; n < 10_000; n++) log.write({ text })
   const { dropped } = log
@@ -169,16 +173,16 @@ t.test('nobody waits for a reader that does not read: lines are bounded, dropped
 
 t.test('lines that are held wait until they are released, or the log is closed', async t => {
   for (const isReleased of [true, false]) {
-    const [sink, clock] = [scriptedSink(), new SimulatedClock()]
-    const log = new AccessLog({ path: '-', log: recordingLog(), clock, sink, isHeld: true })
+    const [files, clock] = [scriptedFiles(), new SimulatedClock()]
+    const log = new AccessLog({ path: '-', log: recordingLog(), clock, files, isHeld: true })
     log.write({ n: 1 })
     clock.advance(5000)
     await settled()
-    t.equal(sink.text, '')
+    t.equal(files.text, '')
     if (isReleased) log.release()
     else await log.close()
     await settled()
-    t.equal(sink.text, '{"n":1}\n')
+    t.equal(files.text, '{"n":1}\n')
     await log.close()
   }
 })
@@ -201,7 +205,7 @@ t.test('a place where nothing can be written is one clear error', async t => {
   mkdirSync(join(folder, 'later'))
   const log = new AccessLog({ path, log: recordingLog(), clock: new SimulatedClock() })
   log.write({ n: 1 })
-  await settled()
+  while (log.written < 1) await settled()
   renameSync(join(folder, 'later'), join(folder, 'moved'))
   writeFileSync(join(folder, 'later'), '')
   await t.rejects(log.reopen(), { code: 'HOMING_HTTP_ACCESS_LOG' })
