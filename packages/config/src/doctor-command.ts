@@ -1,6 +1,7 @@
 /** The settings of `homing doctor`. */
 
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
+import { shared } from './shared-settings.ts'
 import { MINUTE_MS, SECOND_MS } from './units.ts'
 
 const doctorSettings = [
@@ -16,23 +17,11 @@ const doctorSettings = [
     help: 'Base URL of an engine, as for homing router, with the same parameters (http://h:8001?events=5557&replay=6557). The words behind the options are URLs too. Of several it also looks whether two name the same port.',
   },
   {
-    key: 'engineKeyFile',
-    name: 'engine-api-key-file',
-    group: 'Workers',
-    kind: 'text',
-    placeholder: 'FILE',
-    default: undefined,
-    unsetMeans: 'the variable HOMING_ENGINE_API_KEY, else engines want no key',
+    ...shared.engineKeyFile,
     help: 'File with the API key of the engines, as for homing router; URLs name others with key_file=PATH or key_env=NAME.',
   },
   {
-    key: 'engineCaFile',
-    name: 'engine-ca-file',
-    group: 'Workers',
-    kind: 'text',
-    placeholder: 'FILE',
-    default: undefined,
-    unsetMeans: 'the certificates of Node and of the system',
+    ...shared.engineCaFile,
     help: 'PEM file with certificates that are believed for https workers, as for homing router.',
   },
   {
@@ -88,14 +77,8 @@ const doctorSettings = [
     help: 'Directory with tokenizer.json and tokenizer_config.json, to compare with the tokens of the events. Give the one that the router gets.',
   },
   {
-    key: 'blockSizeTokens',
-    name: 'kv-cache-block-size',
+    ...shared.blockSizeTokens,
     group: 'Questions',
-    kind: 'integer',
-    default: undefined,
-    min: 1,
-    max: 65_536,
-    unit: 'tokens',
     unsetMeans: 'what each worker reports',
     aliases: ['block-size', 'router-block-size'],
     help: 'The block size that the router is given for all workers, to see whether it is theirs.',

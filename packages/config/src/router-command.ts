@@ -17,7 +17,7 @@ import { replicaSettings } from './router/replica-settings.ts'
 import { requestSettings } from './router/request-settings.ts'
 import { routingSettings } from './router/routing-settings.ts'
 import { workerSettings } from './router/worker-settings.ts'
-import { MIB } from './units.ts'
+import { faultOfBodies, faultOfShards } from './shared-settings.ts'
 
 const routerSettings = [
   ...listeningSettings,
@@ -126,33 +126,13 @@ export const routerCommand: Command<typeof routerSettings> = {
       settings.guessTtlUntilEventsMs > 0 && !settings.kvEvents
         ? '--router-predicted-ttl-secs covers the time until KV events come, but --no-kv-events disables them: use --router-ttl-secs'
         : undefined,
-    ({ settings }) =>
-      settings.bodiesBytesMax < settings.bodyBytesMax
-        ? `--max-bodies-bytes ${settings.bodiesBytesMax} is less than one body of --max-body-bytes ${settings.bodyBytesMax}: raise the first or lower the second`
-        : undefined,
+    faultOfBodies,
   ],
 }
 
-/**
- * Least bytes of a shard: the fixed-size tables of packages/index need about 72 bytes per
- * worker key with its layers, and 30 KiB; twice that leaves room for blocks.
- */
-const SHARD_BYTES_MIN = 64 * 1024
-const SHARD_BYTES_PER_WORKER_SLOT = 144
-/** A shared memory of WebAssembly has 4 GiB, a part of which is for readers. */
-const SHARD_BYTES_MAX = 3840 * MIB
-
 function faultOfShardSize({ settings }: RuleFacts<RouterSettings>): string | undefined {
-  const { indexBytes, eventThreads, workerSlotsMax } = settings
-  const shardBytes = Math.floor(indexBytes / eventThreads)
-  const shardBytesMin = SHARD_BYTES_MIN + workerSlotsMax * SHARD_BYTES_PER_WORKER_SLOT
-  if (shardBytes < shardBytesMin) {
-    return `--index-bytes leaves ${shardBytes} bytes for each of --router-event-threads ${eventThreads}: with --worker-slots-max ${workerSlotsMax} each needs ${shardBytesMin}`
-  }
-  if (shardBytes > SHARD_BYTES_MAX) {
-    return `--index-bytes leaves ${shardBytes} bytes for each of --router-event-threads ${eventThreads}: each can use ${SHARD_BYTES_MAX}, so name more threads`
-  }
-  return undefined
+  const { indexBytes, workerSlotsMax, eventThreads: threads } = settings
+  return faultOfShards({ indexBytes, workerSlotsMax, threads, threadsOption: '--router-event-threads' })
 }
 
 function faultOfGuardShare({ settings, isGiven }: RuleFacts<RouterSettings>): string | undefined {

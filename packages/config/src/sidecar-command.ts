@@ -2,8 +2,7 @@
 
 import { brokerSettings } from './broker-settings.ts'
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
-import { LOG_LEVELS } from './log-levels.ts'
-import { hostWithoutBrackets } from './setting-value.ts'
+import { faultOfBodies, shared } from './shared-settings.ts'
 import { GIB, MIB, SECOND_MS } from './units.ts'
 
 const sidecarSettings = [
@@ -32,14 +31,10 @@ const sidecarSettings = [
     help: 'TensorRT-LLM server whose KV events are polled over HTTP (POST /kv_cache_events), such as http://127.0.0.1:8000. It returns each event only once, so no other client may poll it.',
   },
   {
-    key: 'blockSizeTokens',
+    ...shared.blockSizeTokens,
     name: 'block-size',
     group: 'Engine',
-    kind: 'integer',
     default: 32,
-    min: 1,
-    max: 65_536,
-    unit: 'tokens',
     env: 'HOMING_SIDECAR_BLOCK_SIZE',
     help: 'With --poll: tokens_per_block of the server, which its events do not contain. With a wrong value every block counts as partial, and none is published.',
   },
@@ -77,12 +72,8 @@ const sidecarSettings = [
     help: 'Topic of the events of --events, as set in the engine; the sidecar publishes under the same topic. Empty takes every topic and publishes without one.',
   },
   {
-    key: 'eventPlane',
-    name: 'event-plane',
+    ...shared.eventPlane,
     group: 'Listening',
-    kind: 'choice',
-    choices: ['zmq', 'nats'],
-    default: 'zmq',
     env: 'HOMING_SIDECAR_EVENT_PLANE',
     envAliases: [{ name: 'DYN_EVENT_PLANE' }],
     help: 'How routers get the events: zmq opens two ports for each rank; nats publishes at the broker of --nats, and answers questions there, so no port is open.',
@@ -124,12 +115,8 @@ const sidecarSettings = [
     help: 'Register the engine of --worker with all routers that have this name as their --worker-namespace, for as long as the sidecar runs. Needs --event-plane nats.',
   },
   {
-    key: 'requestPlane',
-    name: 'request-plane',
+    ...shared.requestPlane,
     group: 'Listening',
-    kind: 'choice',
-    choices: ['http', 'nats'],
-    default: 'http',
     env: 'HOMING_SIDECAR_REQUEST_PLANE',
     help: 'With --register: how routers send requests to the engine. http: to the host and port of --worker. nats: over the broker to this sidecar, which passes them on to the engine, so no port of it is open; routers need --request-plane nats, too.',
   },
@@ -147,14 +134,8 @@ const sidecarSettings = [
     help: 'With --request-plane nats: where the engine takes requests from this machine.',
   },
   {
-    key: 'host',
-    name: 'host',
-    group: 'Listening',
-    kind: 'text',
-    placeholder: 'ADDRESS',
-    default: '0.0.0.0',
+    ...shared.host,
     env: 'HOMING_SIDECAR_HOST',
-    read: hostWithoutBrackets,
     help: 'Address on which events, replays and snapshots are offered. 0.0.0.0 is every interface of the machine, the usual default of engines; 127.0.0.1 accepts connections from this machine only. There is no authentication.',
   },
   {
@@ -182,23 +163,14 @@ const sidecarSettings = [
     help: 'First port on which routers ask for missed events and snapshots; rank r uses this port + r.',
   },
   {
-    key: 'shutdownTimeoutMs',
-    name: 'shutdown-timeout',
-    group: 'Listening',
-    kind: 'duration',
+    ...shared.shutdownTimeoutMs,
     default: 5 * SECOND_MS,
-    min: 0,
-    max: 3600 * SECOND_MS,
     zeroMeans: 'cut replays at once',
     env: 'HOMING_SIDECAR_SHUTDOWN_TIMEOUT',
     help: 'After SIGTERM or SIGINT no further event is taken; replays and snapshots that are under way have this long to end.',
   },
   {
-    key: 'detach',
-    name: 'detach',
-    group: 'Listening',
-    kind: 'flag',
-    default: false,
+    ...shared.detach,
     env: 'HOMING_SIDECAR_DETACH',
     help: 'Keep running when the process that started the sidecar has gone.',
   },
@@ -272,58 +244,33 @@ const sidecarSettings = [
     help: 'Most bytes of replays and snapshots over one connection, because ZeroMQ does not tell how much was read; further requests are refused. Routers connect again for each request.',
   },
   {
-    key: 'openRequestsMax',
-    name: 'max-open-requests',
+    ...shared.openRequestsMax,
     group: 'Memory',
-    kind: 'integer',
-    default: 4096,
-    min: 1,
-    max: 1_000_000,
-    unit: 'requests',
     env: 'HOMING_SIDECAR_MAX_OPEN_REQUESTS',
     help: 'With --request-plane nats: most requests in the sidecar at one time. Further ones are answered with 503, and routers try another worker.',
   },
   {
-    key: 'bodyBytesMax',
-    name: 'max-body-bytes',
+    ...shared.bodyBytesMax,
     group: 'Memory',
-    kind: 'size',
-    default: 64 * MIB,
-    min: 1024,
-    max: GIB,
     env: 'HOMING_SIDECAR_MAX_BODY_BYTES',
     help: 'With --request-plane nats: largest request body. A longer one is answered with 413. Routers have the same setting.',
   },
   {
-    key: 'bodiesBytesMax',
-    name: 'max-bodies-bytes',
+    ...shared.bodiesBytesMax,
     group: 'Memory',
-    kind: 'size',
-    default: GIB,
-    min: 1024,
-    max: 1024 * GIB,
     env: 'HOMING_SIDECAR_MAX_BODIES_BYTES',
     help: 'With --request-plane nats: most bytes of request bodies in memory at one time, each until its request has ended. A request that finds no room is answered with 503, and routers try another worker.',
   },
   {
-    key: 'bodyTimeoutMs',
-    name: 'body-timeout',
+    ...shared.bodyTimeoutMs,
     group: 'Memory',
-    kind: 'duration',
-    default: 60 * SECOND_MS,
     min: SECOND_MS,
-    max: 24 * 3600 * SECOND_MS,
     env: 'HOMING_SIDECAR_BODY_TIMEOUT',
     help: 'With --request-plane nats: longest pause between two pieces of a request body; after it, up to a second later, the request is answered with 408.',
   },
   ...brokerSettings,
   {
-    key: 'logLevel',
-    name: 'log-level',
-    group: 'Logging',
-    kind: 'choice',
-    choices: LOG_LEVELS,
-    default: 'info',
+    ...shared.logLevel,
     env: 'HOMING_SIDECAR_LOG_LEVEL',
     help: 'Logs are JSON lines on standard error. warn reports lost events, and an engine that restarted or cannot be reached.',
   },
@@ -392,14 +339,12 @@ const REQUEST_LIMITS = [
   ['bodyTimeoutMs', '--body-timeout'],
 ] as const
 
-function faultOfRequests({ settings, isGiven }: Facts): string | undefined {
-  const { requestPlane, bodyBytesMax, bodiesBytesMax } = settings
-  const [, given] = REQUEST_LIMITS.find(([key]) => isGiven(key)) ?? []
+function faultOfRequests(facts: Facts): string | undefined {
+  const { requestPlane } = facts.settings
+  const [, given] = REQUEST_LIMITS.find(([key]) => facts.isGiven(key)) ?? []
   if (requestPlane === 'http' && given !== undefined)
     return `${given} has no effect without --request-plane nats: give it, or leave it out`
-  return bodiesBytesMax < bodyBytesMax
-    ? `--max-bodies-bytes ${bodiesBytesMax} is less than one body of --max-body-bytes ${bodyBytesMax}: raise the first or lower the second`
-    : undefined
+  return faultOfBodies(facts)
 }
 
 function faultOfWorker(text: string): string | undefined {

@@ -1,16 +1,13 @@
 /** Settings of `homing router`: what it learns of the caches of engines, and where that is kept. */
 
 import type { SettingDescriptor } from '../descriptor.ts'
-import { GIB, HOUR_MS, MIB, MINUTE_MS, SECOND_MS } from '../units.ts'
+import { shared } from '../shared-settings.ts'
+import { HOUR_MS, SECOND_MS } from '../units.ts'
 
 export const eventSettings = [
   {
-    key: 'eventPlane',
-    name: 'event-plane',
+    ...shared.eventPlane,
     group: 'KV events and index',
-    kind: 'choice',
-    choices: ['zmq', 'nats'],
-    default: 'zmq',
     envAliases: [{ name: 'DYN_EVENT_PLANE' }],
     help: 'How the KV events of workers come that do not say it themselves. zmq: from the ports that the engine reports, or events= and replay= name. nats: from the NATS broker, where a sidecar or the engine publishes them under homing.kv.HOST_PORT; nats=SUBJECT in the URL of a worker names another subject.',
   },
@@ -94,14 +91,8 @@ export const eventSettings = [
     help: 'Weight of a block on disk, or in a store outside the worker, when one on the device counts 1.',
   },
   {
-    key: 'blockSizeTokens',
-    name: 'kv-cache-block-size',
+    ...shared.blockSizeTokens,
     group: 'KV events and index',
-    kind: 'integer',
-    default: undefined,
-    min: 1,
-    max: 65_536,
-    unit: 'tokens',
     unsetMeans: 'what each worker reports, or its first event shows',
     aliases: ['block-size', 'router-block-size'],
     envAliases: [{ name: 'DYN_KV_CACHE_BLOCK_SIZE' }],
@@ -123,43 +114,23 @@ export const eventSettings = [
     help: 'Threads that receive KV events, each with one shard of the index. Use more when one thread cannot apply the events of all workers.',
   },
   {
-    key: 'indexBytes',
-    name: 'index-bytes',
+    ...shared.indexBytes,
     group: 'KV events and index',
-    kind: 'size',
-    default: 256 * MIB,
-    min: MIB,
-    max: 64 * GIB,
     help: 'Memory that the whole index may take, divided evenly among its shards. It never grows past this; blocks that find no room are left out and counted.',
   },
   {
-    key: 'replayTimeoutMs',
-    name: 'replay-timeout',
+    ...shared.replayTimeoutMs,
     group: 'KV events and index',
-    kind: 'duration',
-    default: 5 * SECOND_MS,
-    min: 10,
-    max: 10 * MINUTE_MS,
     help: 'How long a worker may be silent during a replay of past events before it is asked again. Meanwhile its cache is trusted less.',
   },
   {
-    key: 'checkpointDirectory',
-    name: 'checkpoint-dir',
+    ...shared.checkpointDirectory,
     group: 'KV events and index',
-    kind: 'text',
-    placeholder: 'DIRECTORY',
-    default: undefined,
-    unsetMeans: 'none are kept',
     help: 'Directory for checkpoints: the index content of each event source. After a restart the index continues from there, even if the engine no longer repeats its whole history. A checkpoint counts only when the engine repeats the batches that it ends with.',
   },
   {
-    key: 'checkpointIntervalMs',
-    name: 'checkpoint-interval',
+    ...shared.checkpointIntervalMs,
     group: 'KV events and index',
-    kind: 'duration',
-    default: MINUTE_MS,
-    min: 100,
-    max: 24 * HOUR_MS,
     help: 'How often the checkpoint of each source is written, if something has changed. Checkpoints are also written at a graceful stop. While one is taken, events of its shard wait: about 0.3 ms per thousand blocks; a source with more than four million blocks gets none.',
   },
 ] as const satisfies readonly SettingDescriptor[]

@@ -2,6 +2,7 @@
 
 import type { SettingDescriptor } from '../descriptor.ts'
 import { LOG_LEVELS } from '../log-levels.ts'
+import { shared } from '../shared-settings.ts'
 import { GIB, KIB, MIB } from '../units.ts'
 
 export const outputSettings = [
@@ -81,12 +82,8 @@ export const outputSettings = [
   },
 
   {
-    key: 'accessLog',
-    name: 'access-log',
+    ...shared.accessLog,
     group: 'Access log',
-    kind: 'text',
-    placeholder: 'FILE',
-    default: undefined,
     unsetMeans: 'none is written',
     help: 'File to which one JSON line per request is appended, when the request is over; - is standard output. It has times, tokens, worker and outcome (docs/operations.md), no text, no header and no key. After you move it away, a new one is begun within a second.',
   },
@@ -132,12 +129,7 @@ export const outputSettings = [
   },
 
   {
-    key: 'logLevel',
-    name: 'log-level',
-    group: 'Logging',
-    kind: 'choice',
-    choices: LOG_LEVELS,
-    default: 'info',
+    ...shared.logLevel,
     envAliases: [{ name: 'DYN_LOG', read: levelOfFilter }],
     help: 'Logs are JSON lines on standard error. info reports starts, stops and trust; debug every request; trace every batch of KV events.',
   },

@@ -1,6 +1,7 @@
 /** Settings of `homing router`: the engines behind it, and how they are probed. */
 
 import type { SettingDescriptor } from '../descriptor.ts'
+import { shared } from '../shared-settings.ts'
 import { HOUR_MS, KIB, MIB, SECOND_MS } from '../units.ts'
 
 export const workerSettings = [
@@ -41,12 +42,8 @@ export const workerSettings = [
     help: 'Take workers that register themselves at the NATS broker (--nats) under this name: they join when they do, and leave when they say so or are silent for five seconds. Whoever may publish at the broker may register.',
   },
   {
-    key: 'requestPlane',
-    name: 'request-plane',
+    ...shared.requestPlane,
     group: 'Workers',
-    kind: 'choice',
-    choices: ['http', 'nats'],
-    default: 'http',
     envAliases: [{ name: 'DYN_REQUEST_PLANE' }],
     help: 'How requests reach the workers. http: at their URLs. nats: over the NATS broker (--nats) to those whose URL names a subject with requests=SUBJECT, as it is where they register themselves so; to all others at their URLs.',
   },
@@ -61,23 +58,11 @@ export const workerSettings = [
     help: 'With --request-plane nats: most bytes of an answer that are on the way, or wait in the router for a client that reads slowly. Then the worker stops until the client has read.',
   },
   {
-    key: 'engineKeyFile',
-    name: 'engine-api-key-file',
-    group: 'Workers',
-    kind: 'text',
-    placeholder: 'FILE',
-    default: undefined,
-    unsetMeans: 'the variable HOMING_ENGINE_API_KEY, else engines want no key',
+    ...shared.engineKeyFile,
     help: 'File with the API key of the engines. Every request to them carries it, instead of what the client sent. Worker URLs name others with key_file=PATH or key_env=NAME. The file is read again before each probe, so a new key needs no restart.',
   },
   {
-    key: 'engineCaFile',
-    name: 'engine-ca-file',
-    group: 'Workers',
-    kind: 'text',
-    placeholder: 'FILE',
-    default: undefined,
-    unsetMeans: 'the certificates of Node and of the system',
+    ...shared.engineCaFile,
     help: 'PEM file with certificates that are believed for https workers, besides those of Node and of the system. Host names are always checked.',
   },
   {
@@ -123,13 +108,7 @@ export const workerSettings = [
     help: 'Longest time that a worker drains (POST /workers/ID/drain). Then it leaves the fleet, and requests that it still has go on by themselves.',
   },
   {
-    key: 'workerSlotsMax',
-    name: 'worker-slots-max',
-    group: 'Workers',
-    kind: 'integer',
-    default: 1024,
-    min: 1,
-    max: 16_384,
+    ...shared.workerSlotsMax,
     unit: 'worker keys',
     help: 'Most worker keys (workers times their data-parallel ranks) in the index and the load tables.',
   },

@@ -1,0 +1,232 @@
+/**
+ * Settings that several commands have: what is the same for all of them. A command adds its own variable and
+ * help, and a default or a heading where it wants another one. And the rules over several of them.
+ */
+
+import type { RuleFacts } from './descriptor.ts'
+import { LOG_LEVELS } from './log-levels.ts'
+import { hostWithoutBrackets } from './setting-value.ts'
+import { GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS } from './units.ts'
+
+export const shared = {
+  host: {
+    key: 'host',
+    name: 'host',
+    group: 'Listening',
+    kind: 'text',
+    placeholder: 'ADDRESS',
+    default: '0.0.0.0',
+    read: hostWithoutBrackets,
+  },
+  port: {
+    key: 'port',
+    name: 'port',
+    group: 'Listening',
+    kind: 'integer',
+    min: 0,
+    max: 65_535,
+    zeroMeans: 'a free port, named in the ready line',
+  },
+  bodyBytesMax: {
+    key: 'bodyBytesMax',
+    name: 'max-body-bytes',
+    group: 'Listening',
+    kind: 'size',
+    default: 64 * MIB,
+    min: KIB,
+    max: GIB,
+  },
+  bodiesBytesMax: {
+    key: 'bodiesBytesMax',
+    name: 'max-bodies-bytes',
+    group: 'Listening',
+    kind: 'size',
+    default: GIB,
+    min: KIB,
+    max: 1024 * GIB,
+  },
+  bodyTimeoutMs: {
+    key: 'bodyTimeoutMs',
+    name: 'body-timeout',
+    group: 'Listening',
+    kind: 'duration',
+    default: 60 * SECOND_MS,
+    min: 100,
+    max: 24 * HOUR_MS,
+    help: 'Longest pause between two pieces of a request body. After it the request is answered with 408 and its connection is closed.',
+  },
+  clientStallTimeoutMs: {
+    key: 'clientStallTimeoutMs',
+    name: 'client-stall-timeout',
+    group: 'Listening',
+    kind: 'duration',
+    default: 120 * SECOND_MS,
+    min: 100,
+    max: 24 * HOUR_MS,
+  },
+  openRequestsMax: {
+    key: 'openRequestsMax',
+    name: 'max-open-requests',
+    group: 'Listening',
+    kind: 'integer',
+    default: 4096,
+    min: 1,
+    max: 1_000_000,
+    unit: 'requests',
+  },
+  shutdownTimeoutMs: {
+    key: 'shutdownTimeoutMs',
+    name: 'shutdown-timeout',
+    group: 'Listening',
+    kind: 'duration',
+    min: 0,
+    max: HOUR_MS,
+    zeroMeans: 'cut open requests at once',
+    help: 'After SIGTERM or SIGINT no new request is taken; open requests have this long to end.',
+  },
+  detach: {
+    key: 'detach',
+    name: 'detach',
+    group: 'Listening',
+    kind: 'flag',
+    default: false,
+  },
+  engineKeyFile: {
+    key: 'engineKeyFile',
+    name: 'engine-api-key-file',
+    group: 'Workers',
+    kind: 'text',
+    placeholder: 'FILE',
+    default: undefined,
+    unsetMeans: 'the variable HOMING_ENGINE_API_KEY, else engines want no key',
+  },
+  engineCaFile: {
+    key: 'engineCaFile',
+    name: 'engine-ca-file',
+    group: 'Workers',
+    kind: 'text',
+    placeholder: 'FILE',
+    default: undefined,
+    unsetMeans: 'the certificates of Node and of the system',
+  },
+  requestPlane: {
+    key: 'requestPlane',
+    name: 'request-plane',
+    kind: 'choice',
+    choices: ['http', 'nats'],
+    default: 'http',
+  },
+  eventPlane: {
+    key: 'eventPlane',
+    name: 'event-plane',
+    kind: 'choice',
+    choices: ['zmq', 'nats'],
+    default: 'zmq',
+  },
+  blockSizeTokens: {
+    key: 'blockSizeTokens',
+    name: 'kv-cache-block-size',
+    kind: 'integer',
+    default: undefined,
+    min: 1,
+    max: 65_536,
+    unit: 'tokens',
+  },
+  workerSlotsMax: {
+    key: 'workerSlotsMax',
+    name: 'worker-slots-max',
+    group: 'Workers',
+    kind: 'integer',
+    default: 1024,
+    min: 1,
+    max: 16_384,
+  },
+  replayTimeoutMs: {
+    key: 'replayTimeoutMs',
+    name: 'replay-timeout',
+    kind: 'duration',
+    default: 5 * SECOND_MS,
+    min: 10,
+    max: 10 * MINUTE_MS,
+  },
+  checkpointDirectory: {
+    key: 'checkpointDirectory',
+    name: 'checkpoint-dir',
+    kind: 'text',
+    placeholder: 'DIRECTORY',
+    default: undefined,
+    unsetMeans: 'none are kept',
+  },
+  checkpointIntervalMs: {
+    key: 'checkpointIntervalMs',
+    name: 'checkpoint-interval',
+    kind: 'duration',
+    default: MINUTE_MS,
+    min: 100,
+    max: 24 * HOUR_MS,
+  },
+  indexBytes: {
+    key: 'indexBytes',
+    name: 'index-bytes',
+    kind: 'size',
+    default: 256 * MIB,
+    min: MIB,
+    max: 64 * GIB,
+  },
+  accessLog: {
+    key: 'accessLog',
+    name: 'access-log',
+    kind: 'text',
+    placeholder: 'FILE',
+    default: undefined,
+  },
+  logLevel: {
+    key: 'logLevel',
+    name: 'log-level',
+    group: 'Logging',
+    kind: 'choice',
+    choices: LOG_LEVELS,
+    default: 'info',
+  },
+} as const
+
+/** A body must find room among all bodies. */
+export function faultOfBodies({
+  settings: { bodiesBytesMax, bodyBytesMax },
+}: RuleFacts<{ readonly bodiesBytesMax: number; readonly bodyBytesMax: number }>): string | undefined {
+  if (bodiesBytesMax >= bodyBytesMax) return undefined
+  return `--max-bodies-bytes ${bodiesBytesMax} is less than one body of --max-body-bytes ${bodyBytesMax}: raise the first or lower the second`
+}
+
+/**
+ * Least bytes of a shard: the fixed-size tables of packages/index need about 72 bytes per
+ * worker key with its layers, and 30 KiB; twice that leaves room for blocks.
+ */
+const SHARD_BYTES_MIN = 64 * KIB
+const SHARD_BYTES_PER_WORKER_SLOT = 144
+/** A shared memory of WebAssembly has 4 GiB, a part of which is for readers. */
+const SHARD_BYTES_MAX = 3840 * MIB
+
+export interface ShardSizes {
+  readonly indexBytes: number
+  readonly workerSlotsMax: number
+  readonly threads: number
+  /** The option that sets `threads`. */
+  readonly threadsOption: string
+  /** Indexes in a shard, each with tables of its own; default 1. */
+  readonly parts?: number
+  /** What they are for, behind the number of worker slots: ' and peers'. */
+  readonly partsWords?: string
+}
+
+/** The memory of the index must suit its threads. */
+export function faultOfShards(sizes: ShardSizes): string | undefined {
+  const { indexBytes, threads, threadsOption, workerSlotsMax, parts = 1, partsWords = '' } = sizes
+  const shardBytes = Math.floor(indexBytes / threads)
+  const shardBytesMin = (SHARD_BYTES_MIN + workerSlotsMax * SHARD_BYTES_PER_WORKER_SLOT) * parts
+  const head = `--index-bytes leaves ${shardBytes} bytes for each of ${threadsOption} ${threads}:`
+  if (shardBytes < shardBytesMin)
+    return `${head} with --worker-slots-max ${workerSlotsMax}${partsWords} each needs ${shardBytesMin}`
+  if (shardBytes > SHARD_BYTES_MAX) return `${head} each can use ${SHARD_BYTES_MAX}, so name more threads`
+  return undefined
+}
