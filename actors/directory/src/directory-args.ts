@@ -17,6 +17,7 @@ export type DirectorySettings = BusySettings &
     | 'workerSlotsMax'
     | 'probeIntervalMs'
     | 'probeTimeoutMs'
+    | 'drainMsMax'
     | 'replayTimeoutMs'
     | 'checkpointDirectory'
     | 'checkpointIntervalMs'
@@ -45,6 +46,7 @@ export function directoryArgsFromSettings(
     busyThresholds: busyThresholdsOf(settings),
     probeIntervalMs: settings.probeIntervalMs,
     probeTimeoutMs: settings.probeTimeoutMs,
+    drainMsMax: settings.drainMsMax,
     replayTimeoutMs: settings.replayTimeoutMs,
     checkpointDirectory: settings.checkpointDirectory,
     checkpointIntervalMs: settings.checkpointIntervalMs,

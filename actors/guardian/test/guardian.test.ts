@@ -107,6 +107,45 @@ t.test('children are started in the order in which they are needed', async t => 
   )
 })
 
+/** Settings that the start of the process reads, before there is a guardian. */
+const READ_BEFORE = [
+  'workers',
+  'workersFile',
+  'engineKeyFile',
+  'engineCaFile',
+  'adminKeyFile',
+  'selectionModule',
+  'policyClassFile',
+  'natsCredentialsFile',
+  'natsCaFile',
+  'seed',
+  'shutdownTimeoutMs',
+  'detach',
+  'demoEngines',
+  'demoSpeed',
+  'demoLoad',
+  'logLevel',
+  'logFormat',
+]
+
+t.test('every setting that the start does not read is read for an actor', async t => {
+  const { system } = await start(t)
+  const { settings, inputs } = argsOf({
+    ...{ affinityTtlMs: 1000, engineMetricsIntervalMs: 1000, whatIfMinutes: 1, requestPlane: 'nats' },
+    ...{ decisionLogFile: '/decisions.jsonl', replicaSync: true, queueThreshold: 'auto' },
+  })
+  const unread = new Set(Object.keys(settings))
+  const read = new Proxy(settings, {
+    get(target, key) {
+      unread.delete(String(key))
+      return Reflect.get(target, key)
+    },
+  })
+  system.spawn(guardian, { name: 'guardian', args: { settings: read, inputs } })
+  await system.settle()
+  t.strictSame([...unread].sort(), [...READ_BEFORE].sort())
+})
+
 t.test('a decision log is started before the router, and only where there is one', async t => {
   const bounds = { decisionLogBytesMax: 1 << 20, decisionLogFilesMax: 2 }
   const { system, spawn } = await start(t, { decisionLogFile: '/decisions.jsonl', ...bounds })
