@@ -58,6 +58,7 @@ t.test('a fault of each kind is found', async t => {
       .length,
     1,
   )
+  t.equal(faultsOf(/starts threads/, actor, 'const thread = new Worker(entry)').length, 1)
   t.equal(faultsOf(/thread pool/, actor, "import { Piscina } from 'piscina'").length, 1)
   t.equal(faultsOf(/environment/, actor, 'process.env.X').length, 1)
   t.equal(faultsOf(/only re-exports/, 'packages/load/src/index.ts', "export * from './x.ts'").length, 1)

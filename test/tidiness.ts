@@ -209,6 +209,15 @@ export const rules: readonly Rule[] = [
     ],
   },
   {
+    title: 'only the actor runtime starts threads',
+    faults: ({ files }) =>
+      matchingLines(
+        sources(files).filter(file => !file.path.startsWith('packages/actor/')),
+        file => file.code,
+        /\bnew Worker\(/,
+      ).map(({ at }) => `${at}: a thread belongs to an actor (thread: 'dedicated')`),
+  },
+  {
     title: 'only the simulator has a thread pool that is not of the actor system',
     faults: ({ files }) => importsIn(files, ['piscina'], 'packages/simulate/'),
   },

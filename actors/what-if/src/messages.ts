@@ -3,7 +3,7 @@ import type { SettledMessage } from '@homing/actors/decision-log'
 import type { ErrorRecord } from '@homing/base'
 import type { FleetMessage } from '@homing/fleet'
 import type { WhatIfAnswer, WhatIfProgress } from '@homing/simulate/what-if'
-import type { ThreadWord } from './what-if-threads.ts'
+import type { QuestionSaid } from './question.ts'
 
 /** What somebody asks. */
 export interface WhatIfQuestion {
@@ -62,8 +62,7 @@ export type WhatIfMessage =
   /** Ends the run, if one is under way. */
   | { readonly type: 'cancelWhatIf'; readonly reply: Reply<WhatIfReport> }
   | { readonly type: 'whatIfReport'; readonly reply: Reply<WhatIfReport> }
+  | QuestionSaid
   // From itself.
-  | { readonly type: 'threadSaid'; readonly run: string; readonly word: ThreadWord }
-  | { readonly type: 'threadEnded'; readonly run: string; readonly reason: string }
   | { readonly type: 'timeIsUp'; readonly run: string }
   | { readonly type: 'look' }

@@ -2,16 +2,16 @@
  * What if: keeps the requests of the last minutes, and has a simulation say what another fleet or policy would have done with them.
  *
  * In     `settled` from the router; the fleet; questions, cancellations and looks of the console.
- * Out    to a thread for each question (what-if-threads.ts): what is kept, as memory that both can read.
+ * Out    to an actor for each question (question.ts), on a thread of its own: what is kept, as memory that both can read.
  * Owns   the kept requests, the run that is under way, the last answer.
  * Bounds bytes and age of what is kept (request-memory.ts); one run at a time; its blocks (read-kept.ts), its time, its heap, its share of a
  *        core; the mailbox. Requests that find no room are counted; those that no worker took are not kept.
- * Fails  a thread that dies fails its run. What a thread says last is heard also if the mailbox is full; its progress may be lost. After a
- *        restart nothing is kept, and the run is gone.
+ * Fails  a question that ends without an answer fails its run. What it says is heard also if the mailbox is full of other things.
+ *        After a restart nothing is kept, and the run is gone.
  * Thread main: to keep a request takes a copy of its hashes. What a question costs is on its own thread.
  */
 
-import { type ActorRef, defineActor, signal } from '@homing/actor'
+import { type ActorRef, defineActor, signal, type Terminated } from '@homing/actor'
 import type { SettledRequest } from '@homing/actors/decision-log'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { toErrorRecord } from '@homing/base'
@@ -19,7 +19,7 @@ import { type KeptRequest, RequestMemory, type WhatIfTask } from '@homing/simula
 import { type LoggedSelection, type LoggedWorker, loggedWorkers } from '@homing/trace'
 import { WhatIfBusyError, WhatIfFailedError } from './errors.ts'
 import type { WhatIfMessage, WhatIfReport, WhatIfRun } from './messages.ts'
-import { type WhatIfThread, whatIfThreads } from './what-if-threads.ts'
+import { questionActor } from './question.ts'
 
 export interface WhatIfArgs {
   readonly tracker: ActorRef<TrackerMessage>
@@ -35,6 +35,8 @@ export interface WhatIfArgs {
 const LOOK_MS = 10_000
 const ASK_MS_MAX = 5000
 const ID_BYTES = 6
+/** Of a question, which uses about half of it; the runtime ends a thread whose heap stays 0.7 full. */
+const HEAP_MB_MAX = 1024
 
 type Running = { -readonly [K in keyof WhatIfRun]: WhatIfRun[K] } & { readonly sinceMs: number }
 
@@ -43,9 +45,11 @@ export const whatIf = defineActor(
   'whatIf',
 )<WhatIfMessage, WhatIfArgs>({
   reentrant: true,
+  // There is room for it while requests fill the mailbox.
+  control: ['questionSaid'],
   setup(context, { tracker, minutesMax, bytesMax, cpuShare, timeMsMax, selection }) {
     const memory = new RequestMemory({ bytesMax, ageMsMax: minutesMax * 60_000 })
-    const threads = context.use(whatIfThreads)
+    const answering = context.use(questionActor)
     let workers: readonly LoggedWorker[] = []
     /** Number of the next settled request. */
     let expected: number | undefined
@@ -54,7 +58,7 @@ export const whatIf = defineActor(
     let aheadMs = 0
     let endOfTime: { cancel(): void } | undefined
     let run: Running | undefined
-    let thread: WhatIfThread | undefined
+    let asked: ActorRef<never> | undefined
     const ended = { done: 0, cancelled: 0, failed: 0 }
     let cpuMs = 0
     context.scheduleEvery(LOOK_MS, { type: 'look' })
@@ -79,8 +83,8 @@ export const whatIf = defineActor(
     }
     const end = (state: 'done' | 'cancelled' | 'failed', more: Partial<Running> = {}): void => {
       if (run?.state !== 'running') return
-      thread?.stop()
-      thread = undefined
+      if (asked !== undefined) context.stop(asked)
+      asked = undefined
       endOfTime?.cancel()
       ended[state]++
       cpuMs += more.answer?.cpuMs ?? run.progress?.cpuMs ?? 0
@@ -88,10 +92,6 @@ export const whatIf = defineActor(
     }
     const fail = (reason: string): void => {
       end('failed', { error: toErrorRecord(new WhatIfFailedError(reason)) })
-    }
-    /** Also while the mailbox is full: what was scheduled always has room. */
-    const tellSelf = (message: WhatIfMessage): void => {
-      if (context.self.tell(message) === 'full') context.schedule(0, message)
     }
     /** A run that is not this one any more has nothing to say. */
     const isOf = (id: string): boolean => run?.id === id && run.state === 'running'
@@ -144,16 +144,14 @@ export const whatIf = defineActor(
           anyway: question.anyway,
           cpuShare,
         }
-        thread = threads.start(
-          task,
-          word => {
-            const message = { type: 'threadSaid', run: id, word } as const
-            // Other progress follows what finds no room; nothing follows an answer.
-            if (word.kind === 'progress') context.self.tell(message)
-            else tellSelf(message)
-          },
-          reason => tellSelf({ type: 'threadEnded', run: id, reason }),
-        )
+        asked = context.spawn(answering, {
+          name: 'question',
+          // At the lowest priority it may be without a core for long: only its time bounds it.
+          thread: { dedicated: { heapMb: HEAP_MB_MAX, hungAfter: timeMsMax } },
+          args: { task, run: id, whatIf: context.self },
+          shutdown: 'kill',
+        })
+        context.watch(asked)
       },
 
       cancelWhatIf({ reply }) {
@@ -165,15 +163,11 @@ export const whatIf = defineActor(
         reply(report())
       },
 
-      threadSaid({ run: id, word }) {
+      questionSaid({ run: id, word }) {
         if (!isOf(id)) return
         if (word.kind === 'progress') run!.progress = word.progress
         else if (word.kind === 'answer') end('done', { answer: word.answer })
         else end('failed', { error: word.error })
-      },
-
-      threadEnded({ run: id, reason }) {
-        if (isOf(id)) fail(reason)
       },
 
       timeIsUp({ run: id }) {
@@ -186,11 +180,17 @@ export const whatIf = defineActor(
       },
 
       [signal](received) {
-        if (received.type === 'stopped' || received.type === 'beforeRestart') thread?.stop()
+        if (received.type === 'terminated' && received.ref.key === asked?.key) fail(whyEnded(received))
       },
     }
   },
 })
+
+/** The error that ended it, without what actors and threads add to it. */
+function whyEnded({ error, reason }: Terminated): string {
+  if (error === undefined) return `its thread ended: ${reason}`
+  return error.cause instanceof Error ? error.cause.message : error.message
+}
 
 function viewOf({ sinceMs, ...run }: Running, nowMs: number): WhatIfRun {
   return { ...run, elapsedMs: run.state === 'running' ? nowMs - sinceMs : run.elapsedMs }

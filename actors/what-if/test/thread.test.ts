@@ -1,10 +1,12 @@
-/** The real thread: it answers, takes its share of a core at the lowest priority, is gone afterwards, and can be stopped. */
+/** The real thread of a question: it answers, takes its share of a core at the lowest priority, is gone afterwards, and can be stopped. */
 
 import { readdirSync, readFileSync } from 'node:fs'
 import process from 'node:process'
+import { type ActorRef, type ActorSystem, createActorSystem, type Terminated } from '@homing/actor'
+import { createProbe } from '@homing/actor/testing'
 import { type KeptRequest, RequestMemory, type WhatIfTask } from '@homing/simulate/what-if'
-import t from 'tap'
-import { type ThreadWord, whatIfThreads } from '../src/index.ts'
+import t, { type Test } from 'tap'
+import { type QuestionSaid, type QuestionWord, question } from '../src/question.ts'
 
 const NICE = 18
 const CPU_SHARE = 0.25
@@ -45,7 +47,45 @@ function taskOf(requests: number, more: Partial<KeptRequest> = {}): WhatIfTask {
   }
 }
 
-/** Priorities of the threads of this process that are named so; Linux only. */
+/** A question on a thread of its own, and what it says until its end. */
+class Asked {
+  readonly ref: ActorRef<never>
+  readonly words: QuestionWord[] = []
+  readonly #probe: ReturnType<typeof createProbe<QuestionSaid>>
+
+  constructor(system: ActorSystem, task: WhatIfTask) {
+    this.#probe = createProbe(system, 'what-if')
+    this.ref = system.spawn(question, {
+      name: 'question',
+      thread: { dedicated: { heapMb: 1024, hungAfter: '10m' } },
+      args: { task, run: 'r', whatIf: this.#probe.ref },
+      shutdown: 'kill',
+    })
+    this.#probe.watch(this.ref)
+  }
+
+  async next(): Promise<QuestionWord> {
+    const { word } = await this.#probe.next('60s')
+    this.words.push(word)
+    return word
+  }
+
+  get waiting(): number {
+    return this.#probe.waiting.length
+  }
+
+  whenEnded(): Promise<Terminated> {
+    return this.#probe.nextTerminated('60s')
+  }
+}
+
+async function start(t: Test): Promise<ActorSystem> {
+  const system = await createActorSystem({ logLevel: 'silent', threadExecArgv: [], warmSpare: false })
+  t.teardown(() => system.shutdown())
+  return system
+}
+
+/** Priorities of the threads of this process whose names begin so; Linux only. */
 function priorities(name: string): number[] {
   return readdirSync('/proc/self/task').flatMap(task => {
     let stat: string
@@ -56,32 +96,24 @@ function priorities(name: string): number[] {
       return []
     }
     const words = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-    return stat.includes(`(${name})`) ? [Number(words[NICE - 2])] : []
+    return stat.includes(`(${name}`) ? [Number(words[NICE - 2])] : []
   })
 }
 
 t.test('it answers, and takes its share of a core at most', async t => {
-  const words: ThreadWord[] = []
+  const system = await start(t)
   const startMs = performance.now()
-  const { promise, resolve } = Promise.withResolvers<void>()
+  const asked = new Asked(system, taskOf(6000))
   let seen: number[] = []
-  whatIfThreads.create({} as never).start(
-    taskOf(6000),
-    word => {
-      words.push(word)
-      // When its answer comes, the thread may be gone.
-      const listed = process.platform === 'linux' ? priorities('what-if') : []
-      if (listed.length > 0) seen = listed
-      if (word.kind !== 'progress') resolve()
-    },
-    reason => t.fail(reason),
-  )
-  await promise
+  let last = await asked.next()
+  while (last.kind === 'progress') {
+    if (process.platform === 'linux') seen = priorities('dedicated-')
+    last = await asked.next()
+  }
   const elapsedMs = performance.now() - startMs
-  const last = words.at(-1)!
   if (last.kind !== 'answer') throw new Error(JSON.stringify(last))
   t.equal(last.answer.rows.length, 7)
-  t.ok(words.length > 8, `${words.length} words`)
+  t.ok(asked.words.length > 8, `${asked.words.length} words`)
   const share = last.answer.cpuMs / elapsedMs
   // What comes before its first pause is not paced.
   t.ok(share < 1.3 * CPU_SHARE, `${last.answer.cpuMs} ms of ${elapsedMs} ms`)
@@ -93,23 +125,16 @@ t.test('it answers, and takes its share of a core at most', async t => {
 })
 
 t.test('it can be stopped wherever it is, and is silent then', async t => {
-  const { promise, resolve } = Promise.withResolvers<void>()
-  let isStopped = false
-  const thread = whatIfThreads.create({} as never).start(
-    taskOf(20_000),
-    () => {
-      if (isStopped) t.fail('it says something')
-      resolve()
-    },
-    reason => t.fail(reason),
-  )
-  await promise
-  isStopped = true
-  thread.stop()
-  thread.stop()
-  while (process.platform === 'linux' && priorities('what-if').length > 0)
+  const system = await start(t)
+  const asked = new Asked(system, taskOf(20_000))
+  await asked.next()
+  const before = asked.waiting
+  t.equal((await system.stop(asked.ref)).reason, 'stopped')
+  const after = asked.waiting
+  t.ok(after - before <= 1, 'nothing but what was on its way')
+  while (process.platform === 'linux' && priorities('dedicated-').length > 0)
     await new Promise(resolve => setImmediate(resolve))
-  t.pass('its thread is gone')
+  t.equal(asked.waiting, after, 'its thread is gone')
 })
 
 t.test('more blocks than a heap holds are left out, and the process lives', async t => {
@@ -119,24 +144,19 @@ t.test('more blocks than a heap holds are left out, and the process lives', asyn
     knowledge: 'none',
     sequenceHashes: new Int32Array(),
   } as const
-  const { promise, resolve } = Promise.withResolvers<ThreadWord>()
-  const thread = whatIfThreads.create({} as never).start(
-    { ...taskOf(3000, long), cpuShare: 1 },
-    word => resolve(word),
-    reason => t.fail(reason),
-  )
-  const first = await promise
-  t.equal(first.kind, 'progress', 'all is read, and the first simulation has begun')
-  thread.stop()
+  const system = await start(t)
+  const asked = new Asked(system, { ...taskOf(3000, long), cpuShare: 1 })
+  t.equal((await asked.next()).kind, 'progress', 'all is read, and the first simulation has begun')
+  await system.stop(asked.ref)
 })
 
 t.test('a task that cannot be answered is an error, and a broken one ends it', async t => {
-  const said = Promise.withResolvers<ThreadWord>()
-  whatIfThreads.create({} as never).start({ ...taskOf(10), sinceMs: 1e15 }, said.resolve, () => {})
-  t.match(await said.promise, { kind: 'error', error: { code: 'HOMING_WHAT_IF_NOTHING_TO_SAY' } })
-  const ended = Promise.withResolvers<string>()
-  whatIfThreads
-    .create({} as never)
-    .start({ ...taskOf(10), kept: null } as never, () => t.fail('it says something'), ended.resolve)
-  t.match(await ended.promise, /null/)
+  const system = await start(t)
+  const early = new Asked(system, { ...taskOf(10), sinceMs: 1e15 })
+  t.match(await early.next(), { kind: 'error', error: { code: 'HOMING_WHAT_IF_NOTHING_TO_SAY' } })
+  const broken = new Asked(system, { ...taskOf(10), kept: null } as never)
+  const { reason, error } = await broken.whenEnded()
+  t.equal(reason, 'failed')
+  t.match(error?.message, /null/)
+  t.equal(broken.waiting, 0, 'it says nothing')
 })

@@ -1,39 +1,52 @@
-/** What if, with threads that a test answers for: one run at a time, its end in every way, and what is kept. */
+/** What if, with questions that a test answers: one run at a time, its end in every way, and what is kept. */
 
+import { type ActorDefinition, defineActor } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
 import type { SettledRequest } from '@homing/actors/decision-log'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { Fleet } from '@homing/fleet'
 import type { WhatIfAnswer, WhatIfTask } from '@homing/simulate/what-if'
 import t, { type Test } from 'tap'
-import { type ThreadWord, type WhatIfThreads, whatIf, whatIfThreads } from '../src/index.ts'
+import { whatIf } from '../src/index.ts'
+import { type QuestionArgs, type QuestionWord, questionActor } from '../src/question.ts'
 
 const ASK = { timeout: '10s' } as const
 const QUESTION = { minutes: 5, profile: undefined, anyway: false }
 
-/** Threads of the test. */
-class Threads implements WhatIfThreads {
-  readonly started: {
-    readonly task: WhatIfTask
-    readonly said: (word: ThreadWord) => void
-    readonly ended: (reason: string) => void
-    isStopped: boolean
-  }[] = []
-
-  start(task: WhatIfTask, said: (word: ThreadWord) => void, ended: (reason: string) => void) {
-    const thread = { task, said, ended, isStopped: false }
-    this.started.push(thread)
-    return {
-      stop() {
-        thread.isStopped = true
-      },
-    }
-  }
+/** A question that says what the test has it say. */
+interface Scripted {
+  readonly task: WhatIfTask
+  readonly say: (word: QuestionWord) => void
+  readonly fail: (reason: string) => void
+  isStopped: boolean
 }
 
 async function start(t: Test) {
-  const threads = new Threads()
-  const system = createTestSystem({ provide: [[whatIfThreads, threads]] })
+  const started: Scripted[] = []
+  const scripted: ActorDefinition<{ readonly type: 'fail'; readonly reason: string }, QuestionArgs> =
+    defineActor(
+      import.meta.url,
+      'scripted',
+    )({
+      setup({ self }, { task, run, whatIf }) {
+        const one: Scripted = {
+          task,
+          say: word => whatIf.tell({ type: 'questionSaid', run, word }),
+          fail: reason => self.tell({ type: 'fail', reason }),
+          isStopped: false,
+        }
+        started.push(one)
+        void system.whenTerminated(self).then(() => {
+          one.isStopped = true
+        })
+        return {
+          fail({ reason }) {
+            throw new Error(reason)
+          },
+        }
+      },
+    })
+  const system = createTestSystem({ provide: [[questionActor, scripted]] })
   t.teardown(() => system.shutdown())
   const tracker = system.probe<TrackerMessage>('tracker')
   const ref = system.spawn(whatIf, {
@@ -58,7 +71,7 @@ async function start(t: Test) {
     await system.advance('6s')
     return begun
   }
-  return { system, ref, threads, settle, skip: () => settled++, report, begin }
+  return { system, ref, started, settle, skip: () => settled++, report, begin }
 }
 
 function request(arrivedAtMs: number): SettledRequest {
@@ -113,19 +126,19 @@ t.test(
     w.ref.tell({ type: 'fleet', fleet })
     w.settle()
     t.match(await w.begin(), { run: { state: 'running', question: QUESTION } })
-    const [thread] = w.threads.started
-    t.match(thread!.task, {
+    const [asked] = w.started
+    t.match(asked!.task, {
       workers: [{ key: 'w:1/0', isUp: true }],
       cpuShare: 0.25,
       kept: { chunks: [{ texts: ['m', 'w:1/0'] }] },
     })
     const progress = { step: 2, steps: 9, what: 'one more worker', requests: 100, cpuMs: 800 }
-    thread!.said({ kind: 'progress', progress })
+    asked!.say({ kind: 'progress', progress })
     t.match(await w.report(), { run: { state: 'running', progress }, cpuMs: 800 })
-    thread!.said({ kind: 'answer', answer: ANSWER })
+    asked!.say({ kind: 'answer', answer: ANSWER })
     const done = await w.report()
     t.match(done, { run: { state: 'done', answer: ANSWER }, ended: { done: 1 }, cpuMs: 1500 })
-    thread!.ended('its thread ended with code 0')
+    asked!.fail('its thread ended with code 0')
     await w.system.advance('2m')
     t.strictSame(await w.report(), done, 'its end, and the end of its time, change nothing')
   },
@@ -144,7 +157,7 @@ t.test('minutes count by the times of requests, wherever the clock was set since
   const arrivedMs = w.system.clock.wallMs() - 20 * 60_000
   w.settle(arrivedMs)
   await w.begin()
-  const { sinceMs } = w.threads.started[0]!.task
+  const { sinceMs } = w.started[0]!.task
   t.equal(sinceMs, arrivedMs + 20 - QUESTION.minutes * 60_000)
 })
 
@@ -156,10 +169,10 @@ t.test('one question at a time; one that is cancelled makes room, and is heard n
     message: /since 6 s; DELETE \/what_if cancels it/,
   })
   t.match(await w.ref.ask({ type: 'cancelWhatIf' }, ASK), { run: { state: 'cancelled' } })
-  const [first] = w.threads.started
+  const [first] = w.started
   t.equal(first!.isStopped, true)
   await w.begin()
-  first!.said({ kind: 'answer', answer: ANSWER })
+  first!.say({ kind: 'answer', answer: ANSWER })
   t.match(await w.report(), { run: { state: 'running' }, ended: { cancelled: 1, done: 0 } })
 })
 
@@ -168,7 +181,7 @@ t.test('one that is cancelled before its thread is there starts none', async t =
   await w.ref.ask({ type: 'askWhatIf', question: QUESTION }, ASK)
   await w.ref.ask({ type: 'cancelWhatIf' }, ASK)
   await w.system.advance('10s')
-  t.equal(w.threads.started.length, 0)
+  t.equal(w.started.length, 0)
   t.match(await w.ref.ask({ type: 'cancelWhatIf' }, ASK), {
     run: { state: 'cancelled' },
     ended: { cancelled: 1 },
@@ -178,12 +191,12 @@ t.test('one that is cancelled before its thread is there starts none', async t =
 t.test('a thread that dies, says an error or takes too long fails its run, and says why', async t => {
   const w = await start(t)
   await w.begin()
-  w.threads.started[0]!.ended('out of memory')
+  w.started[0]!.fail('out of memory')
   t.match(await w.report(), {
     run: { state: 'failed', error: { message: 'cannot say what would have been: out of memory' } },
   })
   await w.begin()
-  w.threads.started[1]!.said({
+  w.started[1]!.say({
     kind: 'error',
     error: { name: 'E', code: 'X', message: 'no', details: {} } as never,
   })
@@ -197,29 +210,28 @@ t.test('a thread that dies, says an error or takes too long fails its run, and s
     },
     ended: { failed: 3 },
   })
-  t.equal(w.threads.started[2]!.isStopped, true)
+  t.equal(w.started[2]!.isStopped, true)
 })
 
 t.test('the thread ends with the actor', async t => {
   const w = await start(t)
   await w.begin()
   await w.system.stop(w.ref)
-  t.equal(w.threads.started[0]!.isStopped, true)
+  t.equal(w.started[0]!.isStopped, true)
 })
 
 t.test('what a thread says last comes also while the mailbox is full', async t => {
-  const lasts: ((thread: Threads['started'][number]) => void)[] = [
-    ({ said }) => said({ kind: 'answer', answer: ANSWER }),
-    ({ said }) =>
-      said({ kind: 'error', error: { name: 'E', code: 'X', message: 'no', details: {} } as never }),
-    ({ ended }) => ended('out of memory'),
+  const lasts: ((asked: Scripted) => void)[] = [
+    ({ say }) => say({ kind: 'answer', answer: ANSWER }),
+    ({ say }) => say({ kind: 'error', error: { name: 'E', code: 'X', message: 'no', details: {} } as never }),
+    ({ fail }) => fail('out of memory'),
   ]
   const states: unknown[] = []
   for (const sayLast of lasts) {
     const w = await start(t)
     await w.begin()
     while (w.settle() === 'ok');
-    sayLast(w.threads.started[0]!)
+    sayLast(w.started[0]!)
     await w.system.advance('1ms')
     const { run } = await w.report()
     states.push([run?.state, run?.answer?.cpuMs, run?.error?.message])
