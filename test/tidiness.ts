@@ -64,6 +64,8 @@ const TIME_AND_CHANCE =
 /** Yields to the event loop, whose order a simulation does not own; microtasks keep their order and are fine. */
 const TURN_OF_LOOP = /\b(setImmediate|process\.nextTick)\s*\(/
 const MAY_USE_TURNS = ['packages/actor/', 'packages/base/', 'packages/transport/']
+/** NO_COLOR and TERM say what the terminal of the log can show: they are no settings, and every thread needs them. */
+const READ_THE_ENVIRONMENT = ['packages/config/', 'packages/homing/', 'packages/base/src/log.ts']
 /** Those that put the house together may import the definitions of actors, not only their types. */
 const MAY_IMPORT_DEFINITIONS = [
   'actors/guardian/',
@@ -225,9 +227,7 @@ export const rules: readonly Rule[] = [
     title: 'only config reads the environment',
     faults: ({ files }) =>
       matchingLines(
-        sources(files).filter(
-          file => !['packages/config/', 'packages/homing/'].some(folder => file.path.startsWith(folder)),
-        ),
+        sources(files).filter(file => !READ_THE_ENVIRONMENT.some(folder => file.path.startsWith(folder))),
         file => file.code,
         /\bprocess\.env\b/,
       ).map(({ at }) => `${at}: settings come from packages/config`),

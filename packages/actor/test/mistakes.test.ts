@@ -358,6 +358,7 @@ t.test('options that mean nothing are RangeErrors at the call', async t => {
     [{ heapPressure: true }, /heapPressure/],
     [{ threadBackoff: { min: 1, most: 2 } }, /'most'/],
     [{ logLevel: 'verbose' }, /logLevel/],
+    [{ logFormat: 'xml' }, /logFormat/],
     [{ hungAfter: Number.NaN }, /NaN/],
     [null, /options/],
   ]

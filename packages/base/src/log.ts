@@ -1,17 +1,23 @@
 /**
- * Log: `log.info({ fields }, 'constant text')`, one JSON line each on standard error. Written by
- * pino, synchronously, so that the last line before a crash is not lost. If pino cannot be loaded, because the process cannot
- * open another file, lines are written without it: a log line must never fail its caller.
+ * Log: `log.info({ fields }, 'constant text')`, one line each on standard error: plain text where that is a terminal, else
+ * JSON. Written by pino, synchronously, so that the last line before a crash is not lost. If pino cannot be loaded,
+ * because the process cannot open another file, lines are written without it: a log line must never fail its caller.
  */
 
 import { writeSync } from 'node:fs'
 import { createRequire } from 'node:module'
+import process from 'node:process'
+import { isatty } from 'node:tty'
 import type pino from 'pino'
+import { logText } from './log-text.ts'
 
 const require = createRequire(import.meta.url)
 
 export type LogFields = Readonly<Record<string, unknown>>
 export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'silent'
+
+/** `auto`: text where standard error is a terminal, else JSON. */
+export type LogFormat = 'auto' | 'text' | 'json'
 
 export interface Log {
   trace(fields: LogFields, text: string): void
@@ -25,12 +31,15 @@ export interface Log {
   isLevelEnabled(level: LogLevel): boolean
 }
 
+const STDERR = 2
 const LEVELS: readonly LogLevel[] = ['trace', 'debug', 'info', 'warn', 'error', 'silent']
 
 /** A log on standard error. */
-export function createLog(level: LogLevel = 'info', fields: LogFields = {}): Log {
-  return lateLog(level, fields, () => {
+export function createLog(level: LogLevel = 'info', fields: LogFields = {}, format: LogFormat = 'auto'): Log {
+  const toText = textOf(format)
+  return lateLog(level, fields, toText, () => {
     const open = require('pino') as typeof pino
+    const sink = open.destination({ fd: STDERR, sync: true })
     return open(
       {
         level,
@@ -38,13 +47,30 @@ export function createLog(level: LogLevel = 'info', fields: LogFields = {}): Log
         timestamp: open.stdTimeFunctions.isoTime,
         formatters: { level: label => ({ level: label }) },
       },
-      open.destination({ fd: 2, sync: true }),
+      toText === undefined
+        ? sink
+        : { write: line => void sink.write(`${toText(JSON.parse(line) as LogFields)}\n`) },
     )
   })
 }
 
+/** How a line is shown; undefined: as JSON. Terminals know colours, and their users may want none (no-color.org). */
+function textOf(format: LogFormat): ((line: LogFields) => string) | undefined {
+  if (format === 'json') return undefined
+  const isTerminal = isatty(STDERR)
+  if (format === 'auto' && !isTerminal) return undefined
+  const { NO_COLOR = '', TERM } = process.env
+  const isColoured = isTerminal && NO_COLOR === '' && TERM !== 'dumb'
+  return line => logText(line, isColoured)
+}
+
 /** Loads pino with its first line: that takes 5 ms or more, which a thread that starts for one that died has better use for. */
-function lateLog(level: LogLevel, fields: LogFields, open: () => Log): Log {
+function lateLog(
+  level: LogLevel,
+  fields: LogFields,
+  toText: ((line: LogFields) => string) | undefined,
+  open: () => Log,
+): Log {
   const threshold = LEVELS.indexOf(level)
   let opened: Log | undefined
   const tryOpen = (): Log | undefined => {
@@ -60,7 +86,7 @@ function lateLog(level: LogLevel, fields: LogFields, open: () => Log): Log {
     if (!isLevelEnabled(of)) return () => {}
     return (own, text) => {
       const log = tryOpen()
-      if (log === undefined) writeBare({ level: of, ...fields, ...own, msg: text })
+      if (log === undefined) writeBare({ level: of, ...fields, ...own, msg: text }, toText)
       else log[of](own, text)
     }
   }
@@ -75,16 +101,16 @@ function lateLog(level: LogLevel, fields: LogFields, open: () => Log): Log {
         opened ??= open()
         return opened
       }
-      return lateLog(level, { ...fields, ...own }, () => parent().child(own))
+      return lateLog(level, { ...fields, ...own }, toText, () => parent().child(own))
     },
     isLevelEnabled,
   }
 }
 
 /** Without a time, for which pino has the clock. */
-function writeBare(line: LogFields): void {
+function writeBare(line: LogFields, toText: (line: LogFields) => string = JSON.stringify): void {
   try {
-    writeSync(2, `${JSON.stringify(line)}\n`)
+    writeSync(STDERR, `${toText(line)}\n`)
   } catch {
     // Nobody is left to tell.
   }

@@ -53,6 +53,30 @@ t.test("a child's lines carry its fields too", async t => {
   t.match(line, { a: 1, b: 2, c: 3 })
 })
 
+t.test(
+  'asked for, a line is text, also of a child, of a crash, and of a process that can open no file',
+  async t => {
+    const program = `
+    import { createLog } from ${JSON.stringify(INDEX)}
+    import { Module } from 'node:module'
+    const load = Module._load
+    Module._load = () => { throw new Error('EMFILE: too many open files') }
+    const log = createLog('info', { thread: 'events-0' }, 'text').child({ actor: 'indexer-0' })
+    log.warn({ c: 3 }, 'bare')
+    Module._load = load
+    log.warn({ c: 5 }, 'whole')
+    process.abort()`
+    const { stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', program], {
+      encoding: 'utf8',
+      timeout: 20_000,
+    })
+    const [bare, whole] = stderr.split('\n')
+    // No colours: it is no terminal.
+    t.equal(bare, 'warn  indexer-0: bare c=3 thread=events-0')
+    t.match(whole, /^\d\d:\d\d:\d\d warn {2}indexer-0: whole c=5 thread=events-0$/)
+  },
+)
+
 t.test('the last line before a crash is there', async t => {
   const [line] = linesOf("createLog().error({}, 'last words'); process.abort()")
   t.match(line, { level: 'error', msg: 'last words' })

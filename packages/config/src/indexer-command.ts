@@ -224,8 +224,9 @@ const indexerSettings = [
   {
     ...shared.logLevel,
     env: 'HOMING_INDEXER_LOG_LEVEL',
-    help: 'Logs are JSON lines on standard error. info reports registrations and trust; trace every batch of KV events.',
+    help: 'How much is logged, on standard error. info reports registrations and trust; trace every batch of KV events.',
   },
+  shared.logFormat,
 ] as const satisfies readonly SettingDescriptor[]
 
 /** The settings of `homing indexer`: times in milliseconds, sizes in bytes. */

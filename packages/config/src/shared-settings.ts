@@ -188,6 +188,17 @@ export const shared = {
     choices: LOG_LEVELS,
     default: 'info',
   },
+  /** One variable for all commands: what a terminal shows is a matter of taste, not of the command. */
+  logFormat: {
+    key: 'logFormat',
+    name: 'log-format',
+    group: 'Logging',
+    kind: 'choice',
+    choices: ['auto', 'text', 'json'],
+    default: 'auto',
+    env: 'HOMING_LOG_FORMAT',
+    help: 'How a line of the log is written. text: for people, time of day, level, actor, text and fields. json: for programs, one JSON object. auto: text where standard error is a terminal, else json. Colours only on a terminal, and none where the variable NO_COLOR is set.',
+  },
 } as const
 
 /** A body must find room among all bodies. */

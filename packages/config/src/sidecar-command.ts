@@ -272,8 +272,9 @@ const sidecarSettings = [
   {
     ...shared.logLevel,
     env: 'HOMING_SIDECAR_LOG_LEVEL',
-    help: 'Logs are JSON lines on standard error. warn reports lost events, and an engine that restarted or cannot be reached.',
+    help: 'How much is logged, on standard error. warn reports lost events, and an engine that restarted or cannot be reached.',
   },
+  shared.logFormat,
 ] as const satisfies readonly SettingDescriptor[]
 
 /** The settings of `homing sidecar`: times in milliseconds, sizes in bytes. */

@@ -25,7 +25,9 @@ const TOKENIZER_DIRECTORY = fileURLToPath(
 const STOP_MS_MAX = 5000
 
 /** What a program can set of a demo fleet, with the defaults of the command line. */
-export type GivenDemoSettings = GivenSettings<Pick<RouterSettings, 'demoEngines' | 'demoSpeed' | 'logLevel'>>
+export type GivenDemoSettings = GivenSettings<
+  Pick<RouterSettings, 'demoEngines' | 'demoSpeed' | 'logLevel' | 'logFormat'>
+>
 
 /**
  * Starts `demoEngines` engines on free ports. They behave as one model: equal prompts, equal answers. Rejects with SettingsError
@@ -35,9 +37,14 @@ export async function startDemoFleet({
   demoEngines,
   demoSpeed,
   logLevel,
+  logFormat,
 }: GivenDemoSettings = {}): Promise<DemoFleet> {
-  const settings = completeSettings(routerCommand, { demoEngines, demoSpeed, logLevel })
-  const system = await createActorSystem({ name: 'demo-fleet', logLevel: settings.logLevel })
+  const settings = completeSettings(routerCommand, { demoEngines, demoSpeed, logLevel, logFormat })
+  const system = await createActorSystem({
+    name: 'demo-fleet',
+    logLevel: settings.logLevel,
+    logFormat: settings.logFormat,
+  })
   try {
     const refs = Array.from({ length: settings.demoEngines }, (_, number) =>
       system.spawn(engine, {

@@ -22,7 +22,7 @@ export const indexerCommandEntry: CommandEntry = {
     const { settings, warnings } = parseSettings(indexerCommand, argv, process.env, {
       listChecks: { workers: faultsOfRanks, peers: faultsOfPeers },
     })
-    const log = createLog(settings.logLevel)
+    const log = createLog(settings.logLevel, {}, settings.logFormat)
     for (const warning of warnings) log.warn({}, warning)
 
     // Listens for signals from the first moment: one that arrives while starting must end the start.

@@ -27,7 +27,7 @@ export const routerCommandEntry: CommandEntry = {
     const { settings, warnings, sources } = parseSettings(routerCommand, argv, process.env, {
       listChecks: { workers: faultsOfWorkers },
     })
-    const log = createLog(settings.logLevel)
+    const log = createLog(settings.logLevel, {}, settings.logFormat)
     for (const warning of warnings) log.warn({}, warning)
 
     // Listens for signals from the first moment: one that arrives while starting must end the start.

@@ -36,7 +36,7 @@ export const sidecarCommandEntry: CommandEntry = {
       return 0
     }
     const { settings, warnings } = parseSettings(sidecarCommand, argv, process.env)
-    const log = createLog(settings.logLevel)
+    const log = createLog(settings.logLevel, {}, settings.logFormat)
     for (const warning of warnings) log.warn({}, warning)
 
     if (settings.eventPlane === 'nats') await openBrokerAccess(settings, 'sidecar', log)

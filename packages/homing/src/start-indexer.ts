@@ -66,11 +66,12 @@ export async function serveIndexer(settings: IndexerSettings): Promise<RunningIn
     name: 'indexer',
     pools: { events: { count: settings.threads } },
     logLevel: settings.logLevel,
+    logFormat: settings.logFormat,
   })
   try {
     // Ranks may be registered later; those of the start stand for them.
     const needs = { openRequestsMax: settings.openRequestsMax, perRequest: 1, workers: registrations.length }
-    const openRequestsMax = requestsWithinFiles(needs, createLog(settings.logLevel))
+    const openRequestsMax = requestsWithinFiles(needs, createLog(settings.logLevel, {}, settings.logFormat))
     const ref = system.spawn(indexService, {
       name: 'index-service',
       args: {

@@ -75,7 +75,7 @@ export async function startRouter(given: GivenRouterSettings): Promise<RunningRo
 /** The same with settings that are complete and have no faults. */
 export async function serveRouter(settings: RouterSettings): Promise<RunningRouter> {
   const inputs = await readRouterInputs(settings)
-  await openBrokerAccess(settings, 'router', createLog(settings.logLevel))
+  await openBrokerAccess(settings, 'router', createLog(settings.logLevel, {}, settings.logFormat))
   await checkPorts(settings)
   const { checkpointDirectory, decisionLogFile, accessLog } = settings
   if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)
@@ -91,11 +91,12 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
     pools: { events: { count: settings.eventThreads } },
     random: settings.seed === undefined ? systemRandom : seededRandom(settings.seed),
     logLevel: settings.logLevel,
+    logFormat: settings.logFormat,
   })
   try {
     const workers = inputs.specs.length + (inputs.fileWorkers?.urls.length ?? 0)
     const needs = { openRequestsMax: settings.openRequestsMax, perRequest: 2, workers }
-    const openRequestsMax = requestsWithinFiles(needs, createLog(settings.logLevel))
+    const openRequestsMax = requestsWithinFiles(needs, createLog(settings.logLevel, {}, settings.logFormat))
     const ref = system.spawn(guardian, {
       name: 'guardian',
       args: { settings: { ...settings, openRequestsMax }, inputs },

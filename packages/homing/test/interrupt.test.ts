@@ -37,8 +37,8 @@ t.test(
     }
     if (terminal.exitCode === null) await once(terminal, 'exit')
     t.equal(terminal.exitCode, 0, `exit code ${terminal.exitCode}: ${shown}`)
-    t.match(shown, '"reason":"signal SIGINT"')
-    t.match(shown, '"msg":"stopped"')
+    t.match(shown, 'main: stopping reason="signal SIGINT"')
+    t.match(shown, 'main: stopped ')
     t.notMatch(shown, /ELIFECYCLE|Command failed/)
   },
 )

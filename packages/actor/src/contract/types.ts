@@ -322,6 +322,8 @@ export interface ActorSystemOptions<P extends Pools = Pools> {
   readonly random?: Random
   /** Default 'info'. */
   readonly logLevel?: import('@homing/base').LogLevel
+  /** Default 'auto': text where standard error is a terminal, else JSON lines. */
+  readonly logFormat?: import('@homing/base').LogFormat
   /** Restarts of one thread within a minute before its actors are reported as unreachable; default 10. */
   readonly threadRestartsMax?: number
   /** Delay before a thread is replaced again; the first replacement is immediate. Default 20 ms … 2 s. */
@@ -353,7 +355,7 @@ export interface ActorSystemOptions<P extends Pools = Pools> {
   readonly warmSpare?: boolean
   /** Node options of the other threads; default: those of the process, with their preloads. */
   readonly threadExecArgv?: readonly string[]
-  /** The log of main, instead of one on standard error; other threads make their own with `logLevel`. */
+  /** The log of main, instead of one on standard error; other threads make their own with `logLevel` and `logFormat`. */
   readonly log?: Log
   /** Values to use on main instead of making the capability; they stay the caller's to dispose. */
   readonly provide?: readonly Provided[]

@@ -177,6 +177,7 @@ export async function createSimulation(options: SimulationOptions): Promise<Simu
   const threads = new Threads(runtime, host, {
     pools,
     logLevel: 'info',
+    logFormat: 'auto',
     threadRestartsMax: checkedRestartsMax(options.threadRestartsMax ?? THREAD_RESTARTS_MAX_DEFAULT),
     hungAfterMs: toMs(options.hungAfter ?? '1s'),
     backoffMsMin: toMs(options.threadBackoff?.min ?? '20ms'),

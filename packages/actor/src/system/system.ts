@@ -3,7 +3,14 @@
  * threads beside main.
  */
 
-import { createLog, type Duration, type LogLevel, systemClock, systemRandom } from '@homing/base'
+import {
+  createLog,
+  type Duration,
+  type LogFormat,
+  type LogLevel,
+  systemClock,
+  systemRandom,
+} from '@homing/base'
 import type { Cell } from '../cell/cell.ts'
 import type { Child } from '../cell/kin.ts'
 import { asRef } from '../cell/ref.ts'
@@ -46,6 +53,7 @@ const OPTION_FIELDS: readonly (keyof ActorSystemOptions)[] = [
   'clock',
   'random',
   'logLevel',
+  'logFormat',
   'threadRestartsMax',
   'threadBackoff',
   'hungAfter',
@@ -60,6 +68,7 @@ const OPTION_FIELDS: readonly (keyof ActorSystemOptions)[] = [
 const POOL_FIELDS = ['count'] as const
 const SHUTDOWN_FIELDS = ['deadline', 'after', 'within'] as const
 const PRESSURE_FIELDS = ['shedAt', 'recycleAt', 'shedFor'] as const
+const LOG_FORMATS: readonly LogFormat[] = ['auto', 'text', 'json']
 const LOG_LEVELS: readonly LogLevel[] = ['trace', 'debug', 'info', 'warn', 'error', 'silent']
 const THREAD_RESTARTS_MAX_DEFAULT = 10
 const HUNG_AFTER_DEFAULT = '10s'
@@ -91,6 +100,7 @@ export async function createActorSystem<const P extends Pools = Record<never, ne
   if (nested !== undefined) throw new NestedSystemError(nested)
   checkedFields('the options of a system', options, OPTION_FIELDS)
   if (options.logLevel !== undefined) checkedWord('logLevel', options.logLevel, LOG_LEVELS)
+  if (options.logFormat !== undefined) checkedWord('logFormat', options.logFormat, LOG_FORMATS)
   if (options.threadBackoff !== undefined)
     checkedFields('threadBackoff', options.threadBackoff, BACKOFF_FIELDS)
   const pools = poolMapOf(options.pools ?? {})
@@ -107,6 +117,7 @@ export async function createActorSystem<const P extends Pools = Record<never, ne
   const threads = new Threads(runtime, host, {
     pools,
     logLevel,
+    logFormat: options.logFormat ?? 'auto',
     threadRestartsMax: checkedRestartsMax(options.threadRestartsMax ?? THREAD_RESTARTS_MAX_DEFAULT),
     hungAfterMs: toMs(options.hungAfter ?? HUNG_AFTER_DEFAULT),
     backoffMsMin: toMs(backoff.min),
@@ -178,7 +189,7 @@ export function createMainRuntime(
     pools,
     clock: options.clock ?? systemClock,
     random: options.random ?? systemRandom,
-    log: options.log ?? createLog(options.logLevel ?? 'info', fields),
+    log: options.log ?? createLog(options.logLevel ?? 'info', fields, options.logFormat),
     provide: options.provide ?? [],
     isAlone,
     places,

@@ -28,7 +28,7 @@ async function start(init: ThreadInit): Promise<void> {
   const runtime = startThread(init, {
     clock: systemClock,
     random: systemRandom,
-    log: createLog(init.logLevel, { thread: init.thread }),
+    log: createLog(init.logLevel, { thread: init.thread }, init.logFormat),
     provide: [],
     open: openRing,
   })

@@ -1,6 +1,6 @@
 /** The runtime of a thread beside main: linked to every other thread, and to main as the keeper of threads. */
 
-import type { LogLevel } from '@homing/base'
+import type { LogFormat, LogLevel } from '@homing/base'
 import type { Provided, ThreadFacilities } from '../contract/types.ts'
 import { OP, type PeerAddress, type PeerLoss, type Registration, type SpawnSpec } from '../links/frames.ts'
 import { AWAY, MAIN } from '../links/life.ts'
@@ -20,6 +20,7 @@ export interface ThreadInit {
   /** Threads of the pools that are not coming back. */
   readonly gone: readonly string[]
   readonly logLevel: LogLevel
+  readonly logFormat: LogFormat
   readonly peers: readonly PeerAddress[]
   /** Actors to make before the first frame is read. */
   readonly spawns: readonly SpawnSpec[]

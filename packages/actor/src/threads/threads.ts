@@ -11,7 +11,7 @@
  */
 
 import type { Transferable } from 'node:worker_threads'
-import type { CodedError, LogLevel } from '@homing/base'
+import type { CodedError, LogFormat, LogLevel } from '@homing/base'
 import { backoffMs } from '../cell/supervision.ts'
 import type { Settings, ThreadBounds } from '../contract/settings.ts'
 import { OP, type PeerAddress, type PeerLoss, type Registration, type SpawnSpec } from '../links/frames.ts'
@@ -41,6 +41,7 @@ const RECYCLE_MARGIN_MS = 500
 export interface ThreadsOptions {
   readonly pools: PoolMap
   readonly logLevel: LogLevel
+  readonly logFormat: LogFormat
   readonly threadRestartsMax: number
   /** A thread that gives no sign of life for so long is replaced; 0: never. */
   readonly hungAfterMs: number
@@ -217,6 +218,7 @@ export class Threads implements Registrar {
       pools: this.#options.pools,
       gone: this.#options.pools.flatMap(pool => pool.threads).filter(name => !this.#slots.has(name)),
       logLevel: this.#options.logLevel,
+      logFormat: this.#options.logFormat,
       peers,
       spawns,
       pastLives: slot.pastLives,

@@ -131,8 +131,9 @@ export const outputSettings = [
   {
     ...shared.logLevel,
     envAliases: [{ name: 'DYN_LOG', read: levelOfFilter }],
-    help: 'Logs are JSON lines on standard error. info reports starts, stops and trust; debug every request; trace every batch of KV events.',
+    help: 'How much is logged, on standard error. info reports starts, stops and trust; debug every request; trace every batch of KV events.',
   },
+  shared.logFormat,
 ] as const satisfies readonly SettingDescriptor[]
 
 /**
